@@ -1,0 +1,68 @@
+#include "weft/base/error.h"
+
+namespace weft {
+namespace {
+
+std::string render(Errc code, const std::string& message, const Error::Context& context) {
+  std::string where;
+  if (!context.operation.empty()) where += context.operation;
+  if (context.rank >= 0) where += (where.empty() ? "rank " : ", rank ") + std::to_string(context.rank);
+  std::string head = to_string(code);
+  if (code == Errc::kPeerLost && context.peer >= 0) head += "{" + std::to_string(context.peer) + "}";
+  return head + ": " + (where.empty() ? "" : where + ": ") + message;
+}
+
+// The path below the project's root: a build's own folders are nobody's business.
+std::string short_path(const std::string& file) {
+  const auto at = file.rfind("weft/");
+  return at == std::string::npos ? file : file.substr(at);
+}
+
+}  // namespace
+
+const char* to_string(Errc code) noexcept {
+  switch (code) {
+    case Errc::kInvalidArgument: return "InvalidArgument";
+    case Errc::kBadConfig: return "BadConfig";
+    case Errc::kTimeout: return "Timeout";
+    case Errc::kPeerLost: return "PeerLost";
+    case Errc::kAborted: return "Aborted";
+    case Errc::kUnavailable: return "Unavailable";
+    case Errc::kCorrupt: return "Corrupt";
+    case Errc::kInternal: return "Internal";
+  }
+  return "Unknown";
+}
+
+int exit_code(Errc code) noexcept {
+  switch (code) {
+    case Errc::kInvalidArgument:
+    case Errc::kBadConfig: return 2;
+    case Errc::kCorrupt: return 65;
+    case Errc::kInternal: return 70;
+    case Errc::kTimeout: return 140;
+    case Errc::kPeerLost: return 141;
+    case Errc::kAborted: return 142;
+    case Errc::kUnavailable: return 143;
+  }
+  return 70;
+}
+
+Error::Error(Errc code, const std::string& message) : Error(code, message, Context{}) {}
+
+Error::Error(Errc code, const std::string& message, Context context)
+    : std::runtime_error(render(code, message, context)), code_(code), context_(std::move(context)), message_(message) {}
+
+namespace detail {
+
+void fail_require(const char* condition, const char*, int, const std::string& message) {
+  throw Error(Errc::kInvalidArgument, message.empty() ? std::string("expected ") + condition : message);
+}
+
+void fail_check(const char* condition, const char* file, int line, const std::string& message) {
+  throw Error(Errc::kInternal,
+              message + " (" + condition + " does not hold at " + short_path(file) + ":" + std::to_string(line) + "); please report this");
+}
+
+}  // namespace detail
+}  // namespace weft

@@ -1,0 +1,37 @@
+#include "weft/base/error.h"
+
+#include <gtest/gtest.h>
+
+namespace weft {
+namespace {
+
+TEST(Error, SaysCodeWhereAndWhatInOneLine) {
+  const Error error(Errc::kPeerLost, "the connection was closed", {"all_reduce", 0, 2});
+  EXPECT_STREQ(error.what(), "PeerLost{2}: all_reduce, rank 0: the connection was closed");
+  EXPECT_EQ(error.code(), Errc::kPeerLost);
+  EXPECT_EQ(error.message(), "the connection was closed");
+}
+
+TEST(Error, RequireThrowsInvalidArgumentAndCheckThrowsInternal) {
+  try {
+    WEFT_REQUIRE(1 + 1 == 3, "count must be 3");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "InvalidArgument: count must be 3");
+  }
+  try {
+    WEFT_CHECK(false, "the table is empty");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::kInternal);
+    EXPECT_NE(error.message().find("weft/base/error_test.cc:"), std::string::npos);
+  }
+}
+
+TEST(Error, ExitCodesAreAtLeast128ExactlyWhereARetryMayHelp) {
+  for (Errc code : {Errc::kTimeout, Errc::kPeerLost, Errc::kAborted, Errc::kUnavailable}) EXPECT_GE(exit_code(code), 128);
+  for (Errc code : {Errc::kInvalidArgument, Errc::kBadConfig, Errc::kCorrupt, Errc::kInternal}) EXPECT_LT(exit_code(code), 128);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,64 @@
+// Point-to-point messages between the ranks of one group, whatever carries them: threads, shared memory, TCP.
+//
+// Every call has a deadline. When a peer is lost, every pending and later call that needs it throws kPeerLost on this rank at once; after
+// fail() (or the first error that breaks the group) every call throws kAborted and cites the first error. Any thread may call any method.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "weft/base/deadline.h"
+#include "weft/base/error.h"
+
+namespace weft::net {
+
+// Messages match by (peer, channel), in the order sent. Collectives and each user tag have channels of their own.
+using Channel = std::uint64_t;
+
+struct Send {
+  int peer = -1;
+  std::span<const std::byte> bytes;
+};
+struct Recv {
+  int peer = -1;
+  std::span<std::byte> bytes;  // must be as long as the message: another length is Error(kInvalidArgument) on the receiver, naming both
+};
+
+class Endpoint {
+ public:
+  virtual ~Endpoint() = default;
+
+  virtual int rank() const = 0;
+  virtual int world() const = 0;
+  // "inproc", "shm", "tcp".
+  virtual const char* name() const = 0;
+  // The group's incarnation: messages of another epoch are never delivered.
+  virtual std::uint32_t epoch() const = 0;
+
+  // Makes all transfers at once and returns when every send's bytes may be reused and every receive is complete. No order among the
+  // transfers is needed for progress: two ranks that exchange large messages in one call each do not deadlock. peer == rank() is allowed.
+  virtual void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs, Deadline deadline) = 0;
+
+  // Waits until a message on `channel` from any peer is there to be received; gives its sender and leaves the message.
+  virtual int await_any(Channel channel, Deadline deadline) = 0;
+
+  // Ends all pending and later calls on this rank with kAborted, citing `why`. The first call wins. Does not communicate.
+  virtual void fail(const Error& why) noexcept = 0;
+  // The first error, if any.
+  virtual std::optional<Error> failure() const = 0;
+
+  void send(int peer, Channel channel, std::span<const std::byte> bytes, Deadline deadline) {
+    const Send one{peer, bytes};
+    exchange(channel, {&one, 1}, {}, deadline);
+  }
+  void recv(int peer, Channel channel, std::span<std::byte> bytes, Deadline deadline) {
+    const Recv one{peer, bytes};
+    exchange(channel, {}, {&one, 1}, deadline);
+  }
+};
+
+}  // namespace weft::net

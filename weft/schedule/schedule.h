@@ -1,0 +1,95 @@
+// A collective algorithm as data: what each rank sends, receives, reduces and copies, in which round.
+//
+// A schedule is a pure function of (collective, algorithm, rank, world, root, counts). One executor (net) runs it, one property test proves
+// it, the simulator costs it and the picture draws it. Elements, not bytes: the executor knows the type.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weft::schedule {
+
+enum class Collective : std::uint8_t {
+  kAllReduce,
+  kReduceScatter,
+  kAllGather,
+  kBroadcast,
+  kReduce,
+  kGather,
+  kScatter,
+  kAllToAll,
+  kBarrier
+};
+enum class Algorithm : std::uint8_t { kDirect, kRing, kRecursiveDoubling, kHalvingDoubling, kDoubleBinaryTree, kSharded };
+
+// Which of the caller's arrays an offset counts in. kScratch is the executor's, Schedule::scratch elements long.
+enum class Buffer : std::uint8_t { kInput, kOutput, kScratch };
+
+enum class Action : std::uint8_t {
+  kSend,        // [src, src+count) of buffer `from` goes to peer
+  kRecv,        // from peer into [dst, dst+count) of buffer `to`
+  kRecvReduce,  // from peer, combined into [dst, dst+count) of buffer `to`: to = op(to, received)
+  kCopy,        // local, from -> to
+  kReduce,      // local, to = op(to, from)
+  kRead,        // shared memory: peer's [src, src+count) of `from` is copied into own `to` at dst
+  kReadReduce,  // shared memory: peer's [src, src+count) of `from` is combined into own `to` at dst
+  kMeet,        // shared memory: nobody goes on before all have come here
+};
+
+// Steps of one round are independent: the executor starts the round's sends, completes its receives, then does its local actions in order.
+// Between a pair of ranks messages match in order.
+struct Step {
+  Action action = Action::kSend;
+  int round = 0;
+  int peer = -1;  // -1 for local actions
+  Buffer from = Buffer::kInput;
+  Buffer to = Buffer::kOutput;
+  std::int64_t src = 0;
+  std::int64_t dst = 0;
+  std::int64_t count = 0;
+};
+
+// What one rank does. Steps are sorted by round.
+struct Schedule {
+  int rank = 0;
+  int world = 1;
+  std::int64_t scratch = 0;  // elements of scratch that the steps use
+  std::vector<Step> steps;
+};
+
+// What is asked for. `count` is, in elements:
+//   kAllReduce, kBroadcast, kReduce: the length of input and of output (kBroadcast: input counts on root only);
+//   kReduceScatter: the length of output; input is world * count;    kAllGather: the length of input; output is world * count;
+//   kGather: the length of input; root's output is world * count;    kScatter: the length of output; root's input is world * count;
+//   kAllToAll: the length of one block; input and output are world * count;    kBarrier: 0.
+// Input is never written. Input and output may be the same array where their lengths agree (the executor then skips the first copy).
+struct Request {
+  Collective collective = Collective::kAllReduce;
+  Algorithm algorithm = Algorithm::kRing;
+  int rank = 0;
+  int world = 1;
+  int root = 0;
+  std::int64_t count = 0;
+};
+
+// True where the algorithm can do the collective (each algorithm's header says which).
+bool supports(Algorithm algorithm, Collective collective);
+
+// Throws Error(kInvalidArgument) where !supports(), for rank or root outside the world, and for a negative count.
+Schedule make(const Request& request);
+
+// What the algorithm's header promises: rounds of messages, and elements that the busiest rank sends.
+struct Cost {
+  int rounds = 0;
+  std::int64_t sent = 0;
+};
+Cost cost(const Request& request);
+
+const char* to_string(Collective collective);
+const char* to_string(Algorithm algorithm);
+// Parses what to_string gives ("all_reduce", "ring"); throws Error(kInvalidArgument) naming the nearest known name.
+Collective parse_collective(const std::string& name);
+Algorithm parse_algorithm(const std::string& name);
+
+}  // namespace weft::schedule
