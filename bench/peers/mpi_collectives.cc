@@ -1,0 +1,219 @@
+// Collectives of the MPI that this was compiled with, driven over stdin (bench/README.md).
+//   mpirun -n 2 --oversubscribe weft_peer_mpi
+#include <mpi.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "bench/peers/command.h"
+
+namespace weft::bench {
+namespace {
+
+#ifdef OPEN_MPI
+constexpr const char* kImpl = "openmpi";
+#else
+constexpr const char* kImpl = "mpi";
+#endif
+
+// Hands rank 0's commands to the ranks of this host. MPI's own waiting spins, and would take a core from the participant whose turn
+// it is; here the others sleep in recv on a Unix datagram socket, whose address the kernel picks.
+class Wakeup {
+ public:
+  Wakeup(int rank, int size) : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)), rank_(rank), addresses_(size) {
+    Address mine{};
+    mine.path.sun_family = AF_UNIX;
+    mine.length = sizeof mine.path;
+    const auto raw = reinterpret_cast<sockaddr*>(&mine.path);
+    if (socket_ < 0 || ::bind(socket_, raw, sizeof(sa_family_t)) != 0 || ::getsockname(socket_, raw, &mine.length) != 0) fail("socket");
+    MPI_Gather(&mine, sizeof mine, MPI_BYTE, addresses_.data(), sizeof mine, MPI_BYTE, 0, MPI_COMM_WORLD);
+  }
+  ~Wakeup() { ::close(socket_); }
+  Wakeup(const Wakeup&) = delete;
+  Wakeup& operator=(const Wakeup&) = delete;
+
+  // The next command on every rank; the end of rank 0's stdin is a quit.
+  std::string next() {
+    if (rank_ != 0) return receive();
+    std::string line;
+    if (!std::getline(std::cin, line)) line = "{\"quit\":true}";
+    for (std::size_t peer = 1; peer < addresses_.size(); ++peer) send(line, addresses_[peer]);
+    return line;
+  }
+
+ private:
+  struct Address {
+    sockaddr_un path;
+    socklen_t length;
+  };
+
+  [[noreturn]] static void fail(const char* what) {
+    std::cerr << "weft_peer_mpi: " << what << ": " << std::strerror(errno) << "\n";
+    MPI_Abort(MPI_COMM_WORLD, 1);
+    std::abort();
+  }
+  std::string receive() {
+    char text[4096];
+    ssize_t got;
+    do got = ::recv(socket_, text, sizeof text, 0);
+    while (got < 0 && errno == EINTR);
+    if (got < 0) fail("recv");
+    return {text, static_cast<std::size_t>(got)};
+  }
+  void send(const std::string& line, const Address& to) {
+    if (::sendto(socket_, line.data(), line.size(), 0, reinterpret_cast<const sockaddr*>(&to.path), to.length) < 0) fail("send");
+  }
+
+  int socket_;
+  int rank_;
+  std::vector<Address> addresses_;
+};
+
+// One operation on one vector; the vector lives until a command asks for another length.
+class Collective {
+ public:
+  Collective(int rank, int size) : rank_(rank), size_(size) {}
+
+  Answer carry_out(const Command& command) {
+    prepare(command);
+    Answer answer{kImpl, size_, verify(), {}};
+    if (!answer.verified) return answer;
+    fill();  // From here on the sums grow until they are infinite, which costs an addition nothing.
+    std::vector<double> mine;
+    for (int sample = -command.warmup; sample < command.iterations; ++sample) {
+      const double us = time_block(command.block);
+      if (sample >= 0) mine.push_back(us);
+    }
+    answer.us.resize(mine.size());  // The slowest rank's time counts.
+    MPI_Reduce(mine.data(), answer.us.data(), static_cast<int>(mine.size()), MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    return answer;
+  }
+
+ private:
+  struct Free {
+    void operator()(float* data) const { std::free(data); }
+  };
+
+  void prepare(const Command& command) {
+    const std::size_t unit = sizeof(float) * static_cast<std::size_t>(size_);
+    if (command.op != "barrier" && (command.bytes == 0 || command.bytes % unit != 0)) {
+      throw BadCommand("bytes must be a positive multiple of 4 x ranks");
+    }
+    if (command.op == "ping_pong" && size_ < 2) throw BadCommand("ping_pong needs two ranks");
+    op_ = command.op;
+    if (command.bytes == bytes_) return;
+    bytes_ = command.bytes;
+    count_ = bytes_ / sizeof(float);
+    data_.reset(static_cast<float*>(std::aligned_alloc(4096, (bytes_ + 4095) / 4096 * 4096)));
+    if (!data_) throw std::bad_alloc();
+  }
+
+  std::size_t share() const { return count_ / static_cast<std::size_t>(size_); }
+  bool from_rank_0() const { return op_ == "broadcast" || op_ == "ping_pong"; }
+
+  void fill() {
+    for (std::size_t i = 0; i < count_; ++i) {
+      const bool theirs = (op_ == "all_gather" && i / share() != static_cast<std::size_t>(rank_)) || (from_rank_0() && rank_ != 0);
+      data_.get()[i] = theirs ? -1.0F : element(rank_, i);
+    }
+  }
+
+  float expected(std::size_t i) const {
+    if (op_ == "all_reduce") return element_sum(size_, i);
+    if (op_ == "reduce_scatter") return element_sum(size_, i + share() * static_cast<std::size_t>(rank_));
+    if (op_ == "all_gather") return element(static_cast<int>(i / share()), i);
+    return element(0, i);
+  }
+
+  // The same on all ranks.
+  bool verify() {
+    fill();
+    run();
+    int right = 1;
+    const bool bystander = op_ == "ping_pong" && rank_ > 1;
+    const std::size_t checked = bystander || op_ == "barrier" ? 0 : op_ == "reduce_scatter" ? share() : count_;
+    for (std::size_t i = 0; i < checked; ++i) right &= data_.get()[i] == expected(i);
+    MPI_Allreduce(MPI_IN_PLACE, &right, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD);
+    return right != 0;
+  }
+
+  double time_block(int calls) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double start = MPI_Wtime();
+    for (int call = 0; call < calls; ++call) run();
+    const double us = (MPI_Wtime() - start) * 1e6 / calls;
+    return op_ == "ping_pong" ? us / 2 : us;
+  }
+
+  void run() {
+    const int count = static_cast<int>(count_);
+    const int part = static_cast<int>(share());
+    float* data = data_.get();
+    if (op_ == "all_reduce")
+      MPI_Allreduce(MPI_IN_PLACE, data, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    else if (op_ == "all_gather")
+      MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, part, MPI_FLOAT, MPI_COMM_WORLD);
+    else if (op_ == "reduce_scatter")
+      MPI_Reduce_scatter_block(MPI_IN_PLACE, data, part, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    else if (op_ == "broadcast")
+      MPI_Bcast(data, count, MPI_FLOAT, 0, MPI_COMM_WORLD);
+    else if (op_ == "barrier")
+      MPI_Barrier(MPI_COMM_WORLD);
+    else
+      ping_pong(data, count);
+  }
+
+  void ping_pong(float* data, int count) {
+    if (rank_ == 0) {
+      MPI_Send(data, count, MPI_FLOAT, 1, 0, MPI_COMM_WORLD);
+      MPI_Recv(data, count, MPI_FLOAT, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    } else if (rank_ == 1) {
+      MPI_Recv(data, count, MPI_FLOAT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      MPI_Send(data, count, MPI_FLOAT, 0, 0, MPI_COMM_WORLD);
+    }
+  }
+
+  int rank_;
+  int size_;
+  std::string op_;
+  std::size_t bytes_ = 0;
+  std::size_t count_ = 0;
+  std::unique_ptr<float, Free> data_;
+};
+
+void serve(int rank, int size) {
+  Wakeup wakeup(rank, size);
+  Collective collective(rank, size);
+  while (true) {
+    std::string answer;
+    try {
+      const auto command = parse_command(wakeup.next());
+      if (!command) return;
+      answer = to_json(*command, collective.carry_out(*command));
+    } catch (const BadCommand& bad) {
+      answer = error_to_json(kImpl, bad.what());
+    }
+    if (rank == 0) std::cout << answer << std::endl;
+  }
+}
+
+}  // namespace
+}  // namespace weft::bench
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  int rank = 0;
+  int size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  weft::bench::serve(rank, size);
+  MPI_Finalize();
+  return 0;
+}
