@@ -1,0 +1,17 @@
+#if defined(__x86_64__)
+#include "weft/kernels/internal/level.h"
+
+#include <immintrin.h>
+
+namespace weft::kernels::internal {
+namespace avx512 {
+#include "weft/kernels/internal/convert.inc"
+#include "weft/kernels/internal/reduce.inc"
+#include "weft/kernels/internal/update.inc"
+}  // namespace avx512
+
+const Level kAvx512 = {"avx512",        avx512::reduce,  avx512::cast, avx512::sum_of_squares, avx512::scale, avx512::sgd,
+                       avx512::rmsprop, avx512::adagrad, avx512::adam};
+
+}  // namespace weft::kernels::internal
+#endif

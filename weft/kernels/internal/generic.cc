@@ -1,0 +1,17 @@
+#include "weft/kernels/internal/level.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace weft::kernels::internal {
+namespace generic {
+#include "weft/kernels/internal/convert.inc"
+#include "weft/kernels/internal/reduce.inc"
+#include "weft/kernels/internal/update.inc"
+}  // namespace generic
+
+const Level kGeneric = {"generic",        generic::reduce,  generic::cast, generic::sum_of_squares, generic::scale, generic::sgd,
+                        generic::rmsprop, generic::adagrad, generic::adam};
+
+}  // namespace weft::kernels::internal

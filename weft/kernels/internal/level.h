@@ -1,0 +1,55 @@
+// The kernels of one instruction set as a table, and the choice among the tables.
+//
+// The files avx2.cc and avx512.cc are compiled for processors that may not be there, so they must not emit any function that the linker
+// could share with other files: they call builtins and their own namespace only, no inline function of the library's or of weft's.
+#pragma once
+
+#include <cstdint>
+
+#include "weft/kernels/reduce.h"
+#include "weft/kernels/update.h"
+
+namespace weft::kernels::internal {
+
+struct ReduceJob {
+  void* const* destinations;
+  int num_destinations;
+  const void* const* sources;
+  int num_sources;
+  const ReduceArgs* args;  // valid for its type, and kBool turned into kU8
+  bool stream;             // write around the caches; no destination is a source
+};
+
+struct AdamState {
+  float* mean;
+  float* variance;
+  float* max_variance;
+};
+struct RmsPropState {
+  float* square_average;
+  float* momentum;
+  float* gradient_average;
+};
+
+struct Level {
+  const char* name;
+  void (*reduce)(const ReduceJob&);
+  void (*cast)(void* destination, DType to, const void* source, DType from, std::int64_t count);
+  double (*sum_of_squares)(const float* values, std::int64_t count);
+  void (*scale)(float* destination, std::int64_t count, float factor);
+  void (*sgd)(float* weight, const float* gradient, float* momentum, std::int64_t count, std::int64_t step, const Sgd&);
+  void (*rmsprop)(float* weight, const float* gradient, const RmsPropState&, std::int64_t count, const RmsProp&);
+  void (*adagrad)(float* weight, const float* gradient, float* sum, std::int64_t count, std::int64_t step, const Adagrad&);
+  void (*adam)(float* weight, const float* gradient, const AdamState&, std::int64_t count, std::int64_t step, const Adam&);
+};
+
+extern const Level kGeneric;
+extern const Level kAvx2;
+extern const Level kAvx512;
+
+// The best level that this processor has and `limit` ("generic", "avx2"; anything else, or null, does not limit) allows.
+const Level& choose_level(const char* limit);
+// choose_level of WEFT_ISA in the environment, read once.
+const Level& level();
+
+}  // namespace weft::kernels::internal
