@@ -25,7 +25,10 @@ target_compile_options(weft_warnings INTERFACE -Wall -Wextra -Wno-missing-field-
 find_package(Threads REQUIRED)
 
 if(WEFT_TORCH)
+  # The wheel's package warns that it has no kineto (a profiler), which nothing here needs.
+  set(CMAKE_MESSAGE_LOG_LEVEL ERROR)
   find_package(Torch REQUIRED)
+  unset(CMAKE_MESSAGE_LOG_LEVEL)
 endif()
 if(WEFT_TESTS)
   enable_testing()

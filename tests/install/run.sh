@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# run.sh CONSUMER BUILD CMAKE OPTION…: installs BUILD, moves the result, and builds and runs CONSUMER against it.
+set -euo pipefail
+consumer=$1 build=$2 cmake=$3
+shift 3
+source=$(cd "$(dirname "$0")" && pwd)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+"$cmake" --install "$build" --component devel --prefix "$scratch/first" >"$scratch/log" || { cat "$scratch/log"; exit 1; }
+prefix="$scratch/moved to"
+mv "$scratch/first" "$prefix"
+
+fail() { echo "$*" >&2; exit 1; }
+[[ -z $(find "$prefix/include" -path '*/internal/*') ]] || fail "private headers were installed"
+! grep -rnF -e "$build" -e "$(cd "$source/../.." && pwd)/weft" -e "$scratch/first" "$prefix/lib/cmake" || fail "the package names the build's own folders"
+! grep -rnE 'weft_(warnings|pch)' "$prefix/lib/cmake" || fail "the package exports the build's warnings or precompiled header"
+
+"$cmake" -S "$source/$consumer" -B "$scratch/consumer" -G Ninja -DCMAKE_BUILD_TYPE=Release "-DCMAKE_PREFIX_PATH=$prefix" "$@"
+"$cmake" --build "$scratch/consumer"
+"$scratch/consumer/consumer"

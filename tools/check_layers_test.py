@@ -1,0 +1,66 @@
+"""Each rule of check_layers finds its breach in a small tree, and a clean tree has none."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+CHECK = pathlib.Path(__file__).parent / "check_layers"
+LAYERS = "# row folder torch mates\n0 base no\n1 schedule no\n1 plan no schedule\n3 comm yes\n"
+
+
+class CheckLayers(unittest.TestCase):
+    def breaches(self, files):
+        """What check_layers prints for a tree of these files, a list of lines; its exit status must agree."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in {"tools/layers.txt": LAYERS, **files}.items():
+                path = pathlib.Path(folder, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            run = subprocess.run([sys.executable, CHECK, folder], capture_output=True, text=True)
+        self.assertEqual(run.stderr, "")
+        self.assertEqual(run.returncode, 1 if run.stdout else 0)
+        return run.stdout.splitlines()
+
+    def assert_breach(self, files, start):
+        found = self.breaches(files)
+        self.assertEqual(len(found), 1, found)
+        self.assertTrue(found[0].startswith(start), found[0])
+
+    def test_downward_own_and_listed_mates_are_allowed(self):
+        self.assertEqual([], self.breaches({
+            "weft/comm/a.cc": '#include "weft/base/error.h"\n#include "weft/comm/internal/b.h"\n#include <torch/torch.h>\n',
+            "weft/comm/internal/c.cc": '#include "weft/comm/internal/b.h"\n',
+            "weft/plan/a.cc": '#include "weft/schedule/schedule.h"\n#include <vector>\n'}))
+
+    def test_upward(self):
+        self.assert_breach({"weft/base/a.h": '\n#include "weft/comm/group.h"\n'}, "weft/base/a.h:2: base (row 0) includes comm (row 3)")
+
+    def test_sideways(self):
+        self.assert_breach({"weft/schedule/a.h": '#include "weft/plan/cost.h"\n'}, "weft/schedule/a.h:1: schedule (row 1) includes plan")
+
+    def test_torch_in_a_torch_free_folder(self):
+        self.assert_breach({"weft/base/a.cc": "# include <ATen/core/Tensor.h>\n"}, "weft/base/a.cc:1: base is torch-free")
+
+    def test_private_header_of_another_folder(self):
+        self.assert_breach({"weft/comm/a.cc": '#include "weft/base/internal/x.h"\n'}, "weft/comm/a.cc:1: weft/base/internal/x.h is private")
+
+    def test_unknown_folder(self):
+        self.assert_breach({"weft/utils/a.h": "\n"}, "weft/utils/a.h: weft/utils is not in")
+
+    def test_header_above_every_folder(self):
+        self.assert_breach({"weft/comm/a.cc": '#include "weft/weft.h"\n'}, "weft/comm/a.cc:1: weft/weft.h is above")
+
+    def test_nine_public_headers(self):
+        files = {f"weft/base/h{i}.h": "\n" for i in range(8)} | {"weft/base/internal/more.h": "\n"}
+        self.assertEqual([], self.breaches(files))
+        self.assert_breach(files | {"weft/base/h8.h": "\n"}, "weft/base: 9 public headers")
+
+    def test_long_files(self):
+        self.assertEqual([], self.breaches({"weft/base/a.h": "\n" * 250, "weft/base/a.cc": "\n" * 400}))
+        self.assert_breach({"weft/base/a.h": "\n" * 251}, "weft/base/a.h: 251 lines")
+        self.assert_breach({"weft/base/a.cc": "\n" * 401}, "weft/base/a.cc: 401 lines")
+
+
+if __name__ == "__main__":
+    unittest.main()
