@@ -1,0 +1,68 @@
+// Who am I? Rank, world and meeting point of this process, read from whatever started it.
+//
+// discover() is a pure function of the environment variables. Sources, the first that is there wins:
+//   options > torchrun / weft run > Open MPI > MPICH, Hydra, MVAPICH > Slurm (srun) > Horovod > RANK + WORLD_SIZE
+//           > Kubernetes Indexed Job > Kubeflow PET_* > alone (a world of one)
+// Later sources that say the same fill in what the first leaves out; a later source that says something else is an error.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace weft::comm {
+
+// A read-only view of environment variables. An empty value counts as unset.
+class Environment {
+ public:
+  explicit Environment(std::map<std::string, std::string> variables) : variables_(std::move(variables)) {}
+  // A copy of this process's own; not to be called while another thread calls setenv().
+  static Environment process();
+
+  std::optional<std::string> get(const std::string& name) const;
+  bool has(const std::string& name) const { return get(name).has_value(); }
+  // Throws kBadConfig when the value is not a whole number >= 0.
+  std::optional<int> number(const std::string& name) const;
+
+ private:
+  std::map<std::string, std::string> variables_;
+};
+
+// What the program's own flags say. Each one that is set wins over every variable, without a complaint.
+struct IdentityOptions {
+  std::optional<int> rank, world, local_rank, local_world, node_rank;
+  std::optional<std::string> master_addr;
+  std::optional<std::uint16_t> master_port;
+};
+
+struct Identity {
+  int rank = 0, world = 1;
+  int local_rank = 0, local_world = 1;
+  int node_rank = 0;
+  // Where the c10d::TCPStore is. Port 0 only when alone: take a free one.
+  std::string master_addr = "127.0.0.1";
+  std::uint16_t master_port = 0;
+  // True: the launcher hosts the store and every rank, also rank 0, is a client. False: rank 0 hosts it.
+  bool store_is_hosted_elsewhere = false;
+  // True: rank and world count nodes (no local rank was given), so a launcher on this node has to multiply, or one rank a node is meant.
+  bool node_level = false;
+  int restart_count = 0;
+  std::string run_id = "none";
+  // Which source won, for people: "Open MPI".
+  std::string source = "alone";
+
+  // One line for the log: "rank 3 of 8 (local 1 of 2, node 1), store at 10.0.0.1:29500, from Slurm, run 4711".
+  std::string banner() const;
+};
+
+// Throws kBadConfig, naming variables and values: two sources disagree, half of a pair is missing, a value is no number or out of range,
+// or there are several hosts and nothing names the first.
+Identity discover(const Environment& environment, const IdentityOptions& options = {});
+
+// Slurm's host lists: "a,node[08-10,20]-ib" -> a, node08-ib, node09-ib, node10-ib, node20-ib. Throws kBadConfig when malformed or when it
+// would expand to more than 65536 names.
+std::vector<std::string> expand_hosts(const std::string& list);
+
+}  // namespace weft::comm
