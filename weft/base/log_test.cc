@@ -1,0 +1,242 @@
+#include "weft/base/log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <thread>
+
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+// What a piece of code writes to stderr, with the log's settings put back
+// afterwards.
+template <class Code> std::string stderr_of(Code code) {
+  testing::internal::CaptureStderr();
+  code();
+  set_log_level(LogLevel::kInfo);
+  set_rank(0, 1);
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(Log, NamesTheRankOnlyWhenThereAreSeveral) {
+  EXPECT_EQ(stderr_of([] {
+              log_info("ready", {{"port", 29500},
+                                 {"host", "here"},
+                                 {"ok", true},
+                                 {"lr", 0.5}});
+            }),
+            "ready port=29500 host=\"here\" ok=true lr=0.5\n");
+  EXPECT_EQ(stderr_of([] {
+              set_rank(0, 2);
+              log_info("ready");
+            }),
+            "[rank 0] ready\n");
+}
+
+TEST(Log, PrintsInformationOfRankZeroOnlyButWarningsAndErrorsOfAll) {
+  EXPECT_EQ(stderr_of([] {
+              set_rank(1, 2);
+              log_debug("a");
+              log_info("b");
+              log_warn("c");
+              log_error("d");
+            }),
+            "[rank 1] warning: c\n[rank 1] error: d\n");
+}
+
+TEST(Log, PrintsEverythingOfEveryRankAtLevelDebug) {
+  EXPECT_EQ(stderr_of([] {
+              set_rank(1, 2);
+              set_log_level(LogLevel::kDebug);
+              log_debug("a");
+              log_info("b");
+            }),
+            "[rank 1] debug: a\n[rank 1] b\n");
+}
+
+TEST(Log, LeavesOutWhatIsBelowTheLevel) {
+  EXPECT_EQ(stderr_of([] {
+              set_log_level(LogLevel::kError);
+              log_warn("no");
+              log_error("yes");
+              set_log_level(LogLevel::kOff);
+              log_error("no");
+            }),
+            "error: yes\n");
+}
+
+TEST(Log, ThreadsSpeakForTheirOwnRank) {
+  EXPECT_EQ(stderr_of([] {
+              std::thread([] {
+                const ThreadRank outer(3, 4);
+                {
+                  const ThreadRank inner(5, 8);
+                  EXPECT_EQ(log_rank(), 5);
+                  EXPECT_EQ(log_world(), 8);
+                }
+                log_warn("late");
+              }).join();
+              EXPECT_EQ(log_rank(), 0);
+              EXPECT_EQ(log_world(), 1);
+            }),
+            "[rank 3] warning: late\n");
+}
+
+TEST(Log, NothingInAMessageBreaksTheLineOrSteersTheTerminal) {
+  EXPECT_EQ(stderr_of([] { log_info("peer said\r\n\x1b[2Jhello"); }),
+            "peer said   [2Jhello\n");
+}
+
+TEST(Log, WipesAStatusLineAndDrawsItAgain) {
+  EXPECT_EQ(stderr_of([] {
+              set_status_line("\r|##|", 4);
+              log_info("x");
+              set_status_line("", 0);
+              log_info("y");
+            }),
+            "\r    \rx\n\r|##|y\n");
+}
+
+TEST(Log, WritesJsonLinesOfEveryRankIntoTheAttachedFile) {
+  const TempDir folder;
+  stderr_of([&] {
+    attach_log_file(folder / "log.jsonl");
+    set_rank(1, 2);
+    log_info("epoch \"1\"\n",
+             {{"loss", 0.25}, {"bad", std::nan("")}, {"peer", -1}});
+    log_debug("not at this level");
+    detach_log_file();
+    log_warn("not in the file");
+  });
+  const std::string text = read_file(folder / "log.jsonl", 10000);
+  EXPECT_THAT(text, MatchesRegex("\\{\"ts\":\"20[0-9]+-[0-9]+-[0-9]+T[0-9:]+\\."
+                                 "[0-9]+Z\",\"level\":\"info\",\"rank\":1,"
+                                 "\"message\":\"epoch "
+                                 "\\\\\"1\\\\\"\\\\n\",\"fields\":\\{\"loss\":"
+                                 "0.25,\"bad\":null,\"peer\":-1\\}\\}\n"));
+}
+
+TEST(Log, LinesOfSeveralThreadsDoNotMix) {
+  const TempDir folder;
+  attach_log_file(folder / "log.jsonl");
+  const auto out = stderr_of([] {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 4; ++rank) {
+      threads.emplace_back([rank] {
+        const ThreadRank me(rank, 4);
+        for (int i = 0; i < 200; ++i)
+          log_warn("aaaaaaaaaaaaaaaaaaaa", {{"i", i}});
+      });
+    }
+    for (auto &thread : threads)
+      thread.join();
+  });
+  detach_log_file();
+  std::istringstream lines(out);
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count)
+    EXPECT_THAT(line, MatchesRegex("\\[rank [0-3]\\] warning: a+ i=[0-9]+"));
+  EXPECT_EQ(count, 800);
+  std::ifstream file(folder / "log.jsonl");
+  count = 0;
+  for (std::string line; std::getline(file, line); ++count)
+    EXPECT_TRUE(line.starts_with("{\"ts\"") && line.ends_with("}}")) << line;
+  EXPECT_EQ(count, 800);
+}
+
+TEST(Log, AFileThatCannotBeOpenedIsAnErrorThatNamesIt) {
+  try {
+    attach_log_file("/nonexistent/log.jsonl");
+    FAIL();
+  } catch (const Error &error) {
+    EXPECT_EQ(error.code(), Errc::kInvalidArgument);
+    EXPECT_THAT(error.message(),
+                HasSubstr("/nonexistent/log.jsonl: No such file"));
+  }
+}
+
+TEST(Log, UnderstandsItsOwnNamesAndTorchs) {
+  EXPECT_EQ(parse_log_level("DEBUG"), LogLevel::kDebug);
+  EXPECT_EQ(parse_log_level("warning"), LogLevel::kWarn);
+  EXPECT_EQ(parse_log_level("FATAL"), LogLevel::kError);
+  EXPECT_EQ(parse_log_level("0"), LogLevel::kInfo);
+  EXPECT_EQ(parse_log_level("off"), LogLevel::kOff);
+  EXPECT_EQ(parse_log_level("loud"), std::nullopt);
+  EXPECT_EQ(parse_log_level(""), std::nullopt);
+}
+
+// The environment is read once a process, so a fresh one is needed: gtest's
+// death tests re-run the binary.
+void log_all_and_leave() {
+  log_debug("a");
+  log_info("b");
+  log_warn("c");
+  _exit(0);
+}
+
+TEST(LogEnvironment, OwnVariableWinsOverTorchsAndAnUnknownValueIsSaidOnce) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  ::setenv("TORCH_CPP_LOG_LEVEL", "WARNING", 1);
+  EXPECT_EXIT(log_all_and_leave(), testing::ExitedWithCode(0),
+              "^warning: c\n$");
+  ::setenv("WEFT_LOG_LEVEL", "debug", 1);
+  EXPECT_EXIT(log_all_and_leave(), testing::ExitedWithCode(0),
+              "^debug: a\nb\nwarning: c\n$");
+  ::unsetenv("TORCH_CPP_LOG_LEVEL");
+  ::setenv("WEFT_LOG_LEVEL", "loud", 1);
+  EXPECT_EXIT(log_all_and_leave(), testing::ExitedWithCode(0),
+              "^warning: WEFT_LOG_LEVEL=loud is not a log "
+              "level[^\n]*\nb\nwarning: c\n$");
+  ::unsetenv("WEFT_LOG_LEVEL");
+}
+
+TEST(Text, QuotesJsonWithEscapesAndReplacesWhatIsNotUtf8) {
+  EXPECT_EQ(json_quote("a\"b\\c\n\t\x01"), "\"a\\\"b\\\\c\\n\\u0009\\u0001\"");
+  EXPECT_EQ(json_quote("h\xC3\xA9 \xE2\x96\x88 \xF0\x9F\x98\x80"),
+            "\"h\xC3\xA9 \xE2\x96\x88 \xF0\x9F\x98\x80\"");
+  EXPECT_EQ(json_quote("\xFF"), "\"\xEF\xBF\xBD\"");
+  EXPECT_EQ(json_quote("\xC3"), "\"\xEF\xBF\xBD\""); // cut short
+  EXPECT_EQ(json_quote("\xC0\xAF"),
+            "\"\xEF\xBF\xBD\xEF\xBF\xBD\""); // overlong '/'
+  EXPECT_EQ(json_quote("\xED\xA0\x80"),
+            "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\""); // surrogate
+  EXPECT_EQ(
+      json_quote("\xF4\x90\x80\x80"),
+      "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\""); // above U+10FFFF
+}
+
+TEST(Text, WritesNumbersThatReadBackExactlyAndNullForTheOthers) {
+  for (const double value : {0.1, 1.0 / 3, 1e300, -2.5, 5e-324})
+    EXPECT_EQ(std::strtod(json_number(value).c_str(), nullptr), value);
+  EXPECT_EQ(json_number(3), "3");
+  EXPECT_EQ(json_number(std::nan("")), "null");
+  EXPECT_EQ(json_number(-std::numeric_limits<double>::infinity()), "null");
+}
+
+TEST(Text, WritesBytesAndClocksForPeople) {
+  EXPECT_EQ(format_bytes(0), "0 B");
+  EXPECT_EQ(format_bytes(1023), "1023 B");
+  EXPECT_EQ(format_bytes(1536), "1.5 KiB");
+  EXPECT_EQ(format_bytes(1048575), "1.0 MiB");
+  EXPECT_EQ(format_bytes(UINT64_MAX), "16.0 EiB");
+  EXPECT_EQ(format_clock(0), "00:00");
+  EXPECT_EQ(format_clock(725.9), "12:05");
+  EXPECT_EQ(format_clock(3723), "1:02:03");
+  EXPECT_EQ(format_clock(-1), "?");
+  EXPECT_EQ(format_clock(std::nan("")), "?");
+}
+
+} // namespace
+} // namespace weft
