@@ -1,0 +1,71 @@
+"""The models of the training benchmarks, layer by layer what weft's are."""
+
+import torch
+from torch import nn
+
+
+def mlp():
+    """784-256-128-10."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
+
+
+def cnn():
+    """conv32-pool-conv64-pool-fc128-fc10 on 1x28x28."""
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * 7 * 7, 128),
+        nn.ReLU(),
+        nn.Linear(128, 10),
+    )
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut (He et al. 2016, figure 2)."""
+
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = None
+        if stride != 1 or inputs != outputs:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        shortcut = x if self.downsample is None else self.downsample(x)
+        x = self.relu(self.bn1(self.conv1(x)))
+        return self.relu(self.bn2(self.conv2(x)) + shortcut)
+
+
+def resnet18():
+    """The layout for 224x224 images (stem 7x7/2, max-pool 3x3/2) on 1x28x28 and 10 classes; 11,175,370 parameters."""
+    stem = [nn.Conv2d(1, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    blocks = []
+    inputs = 64
+    for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+        blocks += [BasicBlock(inputs, outputs, stride), BasicBlock(outputs, outputs, 1)]
+        inputs = outputs
+    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+
+
+MODELS = {"mlp": (mlp, 64), "cnn": (cnn, 64), "resnet18": (resnet18, 32)}  # With the batch of each rank.
+
+
+def optimizer(name, parameters):
+    if name == "sgd":
+        return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
+    return torch.optim.AdamW(parameters, lr=1e-3)
+
+
+def fixed_batch(size, rank):
+    """Images and labels from a seed, other ones for each rank."""
+    generator = torch.Generator().manual_seed(1000 + rank)
+    return torch.randn(size, 1, 28, 28, generator=generator), torch.randint(10, (size,), generator=generator)
