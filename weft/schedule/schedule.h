@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ enum class Collective : std::uint8_t {
   kAllToAll,
   kBarrier
 };
-enum class Algorithm : std::uint8_t { kDirect, kRing, kRecursiveDoubling, kHalvingDoubling, kDoubleBinaryTree, kSharded };
+enum class Algorithm : std::uint8_t { kDirect, kRing, kRecursiveDoubling, kHalvingDoubling, kDoubleBinaryTree, kSharded, kBinomial };
 
 // Which of the caller's arrays an offset counts in. kScratch is the executor's, Schedule::scratch elements long.
 enum class Buffer : std::uint8_t { kInput, kOutput, kScratch };
@@ -37,8 +38,9 @@ enum class Action : std::uint8_t {
   kMeet,        // shared memory: nobody goes on before all have come here
 };
 
-// Steps of one round are independent: the executor starts the round's sends, completes its receives, then does its local actions in order.
-// Between a pair of ranks messages match in order.
+// Steps of one round: the executor starts the round's sends, completes its receives, then combines what kRecvReduce received and does the
+// other actions, in the order listed. Between a pair of ranks messages match in order, and both ends of a message are in the same round; a
+// message may have no elements (barrier). Round 0 has no messages: it is the copies before the first one.
 struct Step {
   Action action = Action::kSend;
   int round = 0;
@@ -48,6 +50,7 @@ struct Step {
   std::int64_t src = 0;
   std::int64_t dst = 0;
   std::int64_t count = 0;
+  bool flipped = false;  // reducing actions: to = op(other, to), so that two ranks that compute the same sum get the same bits
 };
 
 // What one rank does. Steps are sorted by round.
@@ -56,6 +59,10 @@ struct Schedule {
   int world = 1;
   std::int64_t scratch = 0;  // elements of scratch that the steps use
   std::vector<Step> steps;
+  Collective collective = Collective::kAllReduce;
+  std::int64_t input = 0;   // elements of this rank's input and output; 0 where it has none (a gather's output anywhere but on root)
+  std::int64_t output = 0;  // and never touched then
+  bool in_place = true;     // false: input is read after output is written, so where they are the same array the executor sets it aside
 };
 
 // What is asked for. `count` is, in elements:
@@ -63,7 +70,8 @@ struct Schedule {
 //   kReduceScatter: the length of output; input is world * count;    kAllGather: the length of input; output is world * count;
 //   kGather: the length of input; root's output is world * count;    kScatter: the length of output; root's input is world * count;
 //   kAllToAll: the length of one block; input and output are world * count;    kBarrier: 0.
-// Input is never written. Input and output may be the same array where their lengths agree (the executor then skips the first copy).
+// Input is never written. Input and output may be the same array where their lengths agree (the executor then skips the first copy; see
+// Schedule::in_place for all-to-all). kReduce, kGather: output exists on root only; kBroadcast, kScatter: input exists on root only.
 struct Request {
   Collective collective = Collective::kAllReduce;
   Algorithm algorithm = Algorithm::kRing;
@@ -76,15 +84,25 @@ struct Request {
 // True where the algorithm can do the collective (each algorithm's header says which).
 bool supports(Algorithm algorithm, Collective collective);
 
-// Throws Error(kInvalidArgument) where !supports(), for rank or root outside the world, and for a negative count.
+// The operands of a reduction are in an order fixed by (algorithm, world, root, count); all ranks of an all-reduce get the same bits.
+// Throws Error(kInvalidArgument) where !supports(), for rank or root outside the world, for a negative count, a barrier's other than 0.
 Schedule make(const Request& request);
 
-// What the algorithm's header promises: rounds of messages, and elements that the busiest rank sends.
+// What the algorithm's file promises: the number of the last round, and the elements that the busiest rank sends. For shared memory: the
+// number of kMeets, and the elements that the busiest rank reads from its peers. The same for all ranks (request.rank is not looked at).
 struct Cost {
   int rounds = 0;
   std::int64_t sent = 0;
 };
 Cost cost(const Request& request);
+
+// Elements of request.rank's input and output, as Request says.
+std::int64_t input_count(const Request& request);
+std::int64_t output_count(const Request& request);
+
+// All there are, in the order of the enums, for loops over them.
+std::span<const Collective> collectives();
+std::span<const Algorithm> algorithms();
 
 const char* to_string(Collective collective);
 const char* to_string(Algorithm algorithm);

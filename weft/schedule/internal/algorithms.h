@@ -1,0 +1,30 @@
+// The algorithms, one file each. They are asked for worlds of two and more, with something to move (or a barrier), for the collectives that
+// the table in schedule.cc lists; everything else is settled there.
+#pragma once
+
+#include "weft/schedule/schedule.h"
+
+namespace weft::schedule::internal {
+
+Schedule make_direct(const Request& request);
+Cost cost_of_direct(const Request& request);
+
+Schedule make_ring(const Request& request);
+Cost cost_of_ring(const Request& request);
+
+Schedule make_recursive_doubling(const Request& request);
+Cost cost_of_recursive_doubling(const Request& request);
+
+Schedule make_halving_doubling(const Request& request);
+Cost cost_of_halving_doubling(const Request& request);
+
+Schedule make_double_binary_tree(const Request& request);
+Cost cost_of_double_binary_tree(const Request& request);
+
+Schedule make_sharded(const Request& request);
+Cost cost_of_sharded(const Request& request);
+
+Schedule make_binomial(const Request& request);
+Cost cost_of_binomial(const Request& request);
+
+}  // namespace weft::schedule::internal

@@ -1,0 +1,86 @@
+// Runs the schedules of all ranks at once, round by round, on Cells. What proof.h promises about the way is checked here; what the ranks
+// end with is for the caller to check. The pictures are drawn from the same run.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/schedule/internal/cells.h"
+#include "weft/schedule/schedule.h"
+
+namespace weft::schedule::internal {
+
+// A message, or what a rank reads from a peer's memory.
+struct Transfer {
+  int round = 0;
+  int source = 0;
+  int target = 0;
+  bool reduces = false;
+  Runs runs;  // what moves; none for a message without elements
+};
+
+class Symbolic {
+ public:
+  // `schedules` outlive the run.
+  Symbolic(std::span<const Schedule> schedules, bool same_array);
+
+  // Called for every transfer, in the order of rounds.
+  void observe(std::function<void(const Transfer&)> observer) { observer_ = std::move(observer); }
+  // Throws Error(kInternal) for the first violation, with rank and round.
+  void run();
+
+  // After run(): a rank's output, whom it has heard of (itself included), and the cost as measured.
+  Runs output(int rank) const;
+  const Ranks& heard(int rank) const { return states_[rank].heard; }
+  Cost cost() const { return cost_; }
+
+ private:
+  struct Access {
+    int peer = -1;  // who reads, for reads of another rank
+    int buffer = 0;
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+  };
+  struct State {
+    std::span<const Step> steps;         // what is left
+    Cells buffers[3];                    // by Buffer
+    Cells at_meeting[3];                 // as the peers see them: complete at the last meeting
+    std::vector<Access> written;         // since then
+    std::vector<Access> read_by_others;  // since then
+    Ranks heard;
+    bool same_array = false;
+    std::int64_t sent = 0;
+  };
+  struct Message {
+    Runs runs;
+    std::int64_t count = 0;
+    Ranks heard;
+  };
+
+  std::span<const Step> steps_of(int rank, int round) const;
+  void check_step(int rank, const Step& step) const;
+  void check_receives(int rank, std::span<const Step> steps) const;
+  void do_round(int round);
+  void do_meetings(int round);
+  void start_sends(int rank, int round);
+  void complete_receives(int rank, int round);
+  void do_actions(int rank, int round);
+  void read_peer(int rank, const Step& step);
+  void finish_phase();
+  void put(int rank, const Step& step, const Runs& runs);
+  int buffer(int rank, Buffer buffer) const;
+  static bool overlap(const Access& a, const Access& b);
+
+  std::span<const Schedule> schedules_;
+  std::vector<State> states_;
+  std::map<std::pair<int, int>, std::vector<Message>> in_flight_;  // by source and target, of this round
+  std::vector<std::vector<Runs>> to_combine_;                      // by rank: what its kRecvReduces of this round received
+  std::function<void(const Transfer&)> observer_;
+  Cost cost_;
+};
+
+}  // namespace weft::schedule::internal

@@ -1,0 +1,133 @@
+// Sharded: every rank owns one part of the array and deals with all the others directly. The fewest rounds that move the fewest bytes; it
+// asks for a network that carries all pairs at once, as inside a host, behind a good switch, or between a server's shards and its clients.
+//
+// Source: the direct-exchange reduce-scatter of Thakur, Rabenseifner, Gropp (2005) for both halves; with the shards on servers it is the
+// parameter server of Li and others: Scaling Distributed Machine Learning with the Parameter Server, 2014. W ranks, n = count, c =
+// ceil(n/W). Operands are added in the order of the ranks from the owner on, wherever they come from first.
+//   all_reduce      everybody sends each owner its part, owners add and send the sum to everybody. 2 rounds, n + (W-2)c sent.
+//   reduce_scatter  the first half. 1 round, (W-1)n sent.        all_gather, all_to_all  1 round, (W-1)n sent.
+//   broadcast       root sends each rank a part, each rank sends its part to everybody. 2 rounds, n + (W-2)c sent.
+//   gather          everybody to root. 1 round, n sent.          scatter  root to everybody. 1 round, (W-1)n sent.
+#include "weft/schedule/internal/algorithms.h"
+#include "weft/schedule/internal/writer.h"
+
+namespace weft::schedule::internal {
+namespace {
+
+// Receives the others' contributions to `own` side by side, then adds them in order.
+void collect(const Request& q, Range own, Writer& w) {
+  w.need_scratch((q.world - 1) * own.count);
+  for (int k = 1; k < q.world; ++k) w.recv(wrap(q.rank + k, q.world), scratch((k - 1) * own.count, own.count));
+  for (int k = 1; k < q.world; ++k) w.reduce(scratch((k - 1) * own.count, own.count), own);
+}
+
+void all_reduce(const Request& q, Writer& w) {
+  const Range all = output(0, q.count);
+  const Range own = part(all, q.world, q.rank);
+  w.copy(input(0, q.count), all);
+  w.at(1);
+  for (int k = 1; k < q.world; ++k) w.send(wrap(q.rank - k, q.world), part(all, q.world, wrap(q.rank - k, q.world)));
+  collect(q, own, w);
+  w.at(2);
+  for (int k = 1; k < q.world; ++k) {
+    w.send(wrap(q.rank + k, q.world), own);
+    w.recv(wrap(q.rank - k, q.world), part(all, q.world, wrap(q.rank - k, q.world)));
+  }
+}
+
+void reduce_scatter(const Request& q, Writer& w) {
+  const Range own = output(0, q.count);
+  w.copy(input(q.rank * q.count, q.count), own);
+  w.at(1);
+  for (int k = 1; k < q.world; ++k) {
+    const int to = wrap(q.rank - k, q.world);
+    w.send(to, input(to * q.count, q.count));
+  }
+  collect(q, own, w);
+}
+
+// all_gather sends the one block to everybody, all_to_all everybody's own.
+void exchange(const Request& q, Writer& w) {
+  const auto block_for = [&](int peer) { return input(q.collective == Collective::kAllToAll ? peer * q.count : 0, q.count); };
+  const auto block_of = [&](int peer) { return output(peer * q.count, q.count); };
+  w.copy(block_for(q.rank), block_of(q.rank));
+  w.at(1);
+  for (int k = 1; k < q.world; ++k) {
+    const int to = wrap(q.rank + k, q.world);
+    const int from = wrap(q.rank - k, q.world);
+    w.send(to, block_for(to));
+    w.recv(from, block_of(from));
+  }
+}
+
+// Parts are counted from root, so that root's is the longest.
+void broadcast(const Request& q, Writer& w) {
+  const Range all = output(0, q.count);
+  const auto part_of = [&](int rank) { return part(all, q.world, wrap(rank - q.root, q.world)); };
+  const bool root = q.rank == q.root;
+  if (root) w.copy(input(0, q.count), all);
+  w.at(1);
+  for (int k = 1; k < q.world && root; ++k) w.send(wrap(q.rank + k, q.world), part_of(q.rank + k));
+  if (!root) w.recv(q.root, part_of(q.rank));
+  w.at(2);
+  for (int k = 1; k < q.world; ++k) {
+    const int to = wrap(q.rank + k, q.world);
+    const int from = wrap(q.rank - k, q.world);
+    if (to != q.root) w.send(to, part_of(q.rank));
+    if (!root) w.recv(from, part_of(from));
+  }
+}
+
+void gather(const Request& q, Writer& w) {
+  if (q.rank != q.root) {
+    w.at(1);
+    w.send(q.root, input(0, q.count));
+    return;
+  }
+  w.copy(input(0, q.count), output(q.root * q.count, q.count));
+  w.at(1);
+  for (int k = 1; k < q.world; ++k) {
+    const int from = wrap(q.root + k, q.world);
+    w.recv(from, output(from * q.count, q.count));
+  }
+}
+
+void scatter(const Request& q, Writer& w) {
+  if (q.rank != q.root) {
+    w.at(1);
+    w.recv(q.root, output(0, q.count));
+    return;
+  }
+  w.copy(input(q.root * q.count, q.count), output(0, q.count));
+  w.at(1);
+  for (int k = 1; k < q.world; ++k) {
+    const int to = wrap(q.root + k, q.world);
+    w.send(to, input(to * q.count, q.count));
+  }
+}
+
+}  // namespace
+
+Schedule make_sharded(const Request& request) {
+  Writer writer(request);
+  switch (request.collective) {
+    case Collective::kAllReduce: all_reduce(request, writer); break;
+    case Collective::kReduceScatter: reduce_scatter(request, writer); break;
+    case Collective::kBroadcast: broadcast(request, writer); break;
+    case Collective::kGather: gather(request, writer); break;
+    case Collective::kScatter: scatter(request, writer); break;
+    default: exchange(request, writer); break;
+  }
+  return std::move(writer).done();
+}
+
+Cost cost_of_sharded(const Request& q) {
+  switch (q.collective) {
+    case Collective::kAllReduce:
+    case Collective::kBroadcast: return {2, q.count + (q.world - 2) * part_count(q.count, q.world, 0)};
+    case Collective::kGather: return {1, q.count};
+    default: return {1, (q.world - 1) * q.count};
+  }
+}
+
+}  // namespace weft::schedule::internal
