@@ -5,7 +5,6 @@
 
 weft_torch_version=2.13.0
 weft_packages=(libcli11-dev nlohmann-json3-dev libtomlplusplus-dev zlib1g-dev libssl-dev libgtest-dev libgmock-dev libbenchmark-dev)
-weft_test_modules=(numpy safetensors tensorboard)  # with these the tests read back what weft writes
 
 weft_say() { printf '[weft] %s\n' "$*" >&2; }
 weft_die() { weft_say "$@"; exit 1; }
@@ -164,14 +163,17 @@ weft_setup() {
   mv build/setup.env.new build/setup.env
 }
 
-# The Python packages that only tests use, in .venv.
-weft_setup_tests() {
-  local module
+# weft_setup_python WHAT FILE REQUIREMENT…: installs the Python packages into .venv unless one of them has left FILE (below .venv) there.
+weft_setup_python() {
+  local what=$1 file=$2
+  shift 2
+  ! compgen -G ".venv/$file" >/dev/null || return 0
   : >>build/setup.log
-  for module in "${weft_test_modules[@]}"; do
-    compgen -G ".venv/lib/python3*/site-packages/$module" >/dev/null && continue
-    weft_venv && weft_step "installing ${weft_test_modules[*]} for the tests" .venv/bin/pip install "${weft_test_modules[@]}" ||
-      weft_die "the tests read weft's files back with these packages"
-    return
-  done
+  weft_venv && weft_step "installing $* for the $what" .venv/bin/pip install "$@" || weft_die "the $what cannot do without"
 }
+
+# With these the tests read back what weft writes.
+weft_setup_tests() { weft_setup_python tests 'lib/python3*/site-packages/tensorboard' numpy safetensors tensorboard; }
+
+# Pinned, since another version formats and complains differently.
+weft_setup_lint() { weft_setup_python lint bin/clang-tidy clang-format==14.0.6 clang-tidy==20.1.0; }
