@@ -1,0 +1,168 @@
+#include "weft/data/loader.h"
+
+#include <ATen/ops/empty.h>
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "weft/base/error.h"
+
+namespace weft::data {
+namespace {
+
+// Memory that is handed out and taken again when nobody else holds a tensor over it. What is handed out is a new tensor each time, so that
+// nothing a consumer does to its tensor (a gradient flag, a resize) comes back.
+class Pool {
+ public:
+  at::Tensor take(std::vector<std::int64_t> shape, at::ScalarType type) {
+    for (const at::Tensor& mine : tensors_) {
+      if (mine.storage().use_count() == 1 && mine.scalar_type() == type && mine.sizes() == shape) return mine.detach();
+    }
+    // The pool stays small: a consumer that keeps its batches keeps them to itself.
+    if (tensors_.size() == kMost) tensors_.erase(tensors_.begin());
+    tensors_.push_back(at::empty(shape, at::TensorOptions().dtype(type)));
+    return tensors_.back().detach();
+  }
+
+ private:
+  static constexpr std::size_t kMost = 16;
+  std::vector<at::Tensor> tensors_;
+};
+
+struct Item {
+  std::optional<Batch> batch;  // none: the epoch ends here
+  SamplerState after;
+};
+
+}  // namespace
+
+Source image_source(std::shared_ptr<const ImageSet> set, Augment augment) {
+  WEFT_REQUIRE(set != nullptr, "image_source: no data set");
+  const std::array<std::int64_t, 3> shape{set->channels, set->height, set->width};
+  return {shape, [set = std::move(set), augment = std::move(augment)](const Share& share, float* images, std::int64_t* targets) {
+            augment.apply(*set, share.indices, share.epoch, images);
+            for (const std::int64_t index : share.indices) *targets++ = set->labels[static_cast<std::size_t>(index)];
+          }};
+}
+
+class Loader::Worker {
+ public:
+  Worker(Source source, Sampler sampler, int prefetch)
+      : source_(std::move(source)), sampler_(std::move(sampler)), prefetch_(prefetch), state_(sampler_.state()) {
+    WEFT_REQUIRE(prefetch >= 0, "Loader: prefetch is 0 or more, got " + std::to_string(prefetch));
+    WEFT_REQUIRE(source_.fill != nullptr, "Loader: the source has no fill");
+  }
+  ~Worker() { stop(); }
+
+  std::optional<Batch> next(Deadline deadline) {
+    Item item = prefetch_ == 0 ? make_now() : wait_for_item(deadline);
+    state_ = item.after;
+    return std::move(item.batch);
+  }
+
+  void restore(SamplerState state) {
+    stop();
+    sampler_.set_state(state);
+    state_ = state;
+    queue_.clear();
+    error_ = nullptr;
+    stopping_ = false;
+  }
+
+  SamplerState state() const { return state_; }
+  std::int64_t batches() const { return sampler_.batches(); }
+
+ private:
+  Item make() {
+    std::optional<Share> share = sampler_.next();
+    if (!share) return {std::nullopt, sampler_.state()};
+    const auto size = static_cast<std::int64_t>(share->indices.size());
+    const auto [channels, height, width] = source_.shape;
+    Batch batch{pool_.take({size, channels, height, width}, at::kFloat), pool_.take({size}, at::kLong), std::move(*share)};
+    source_.fill(batch.share, batch.images.data_ptr<float>(), batch.targets.data_ptr<std::int64_t>());
+    return {std::move(batch), sampler_.state()};
+  }
+
+  Item make_now() {
+    if (error_) std::rethrow_exception(error_);
+    try {
+      return make();
+    } catch (...) {
+      error_ = std::current_exception();
+      throw;
+    }
+  }
+
+  Item wait_for_item(Deadline deadline) {
+    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_until(lock, deadline.when(), [this] { return !queue_.empty() || error_; })) {
+      throw Error(Errc::kTimeout, "the next batch is not ready; is the data's disk slow, or prefetch too small?", {.operation = "load"});
+    }
+    // Batches made before the error come first.
+    if (queue_.empty()) std::rethrow_exception(error_);
+    Item item = std::move(queue_.front());
+    queue_.pop_front();
+    changed_.notify_all();
+    return item;
+  }
+
+  void run() {
+    try {
+      for (;;) {
+        {
+          std::unique_lock lock(mutex_);
+          changed_.wait(lock, [this] { return stopping_ || queue_.size() < static_cast<std::size_t>(prefetch_); });
+          if (stopping_) return;
+        }
+        Item item = make();
+        std::lock_guard lock(mutex_);
+        queue_.push_back(std::move(item));
+        changed_.notify_all();
+      }
+    } catch (...) {
+      std::lock_guard lock(mutex_);
+      error_ = std::current_exception();
+      changed_.notify_all();
+    }
+  }
+
+  void stop() {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+      changed_.notify_all();
+    }
+    if (thread_.joinable()) thread_.join();
+  }
+
+  // Of the thread that makes batches (the caller's own when prefetch_ is 0).
+  Source source_;
+  Sampler sampler_;
+  Pool pool_;
+
+  const int prefetch_;
+  SamplerState state_;  // of the caller
+  std::thread thread_;
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::deque<Item> queue_;
+  std::exception_ptr error_;
+  bool stopping_ = false;
+};
+
+Loader::Loader(Source source, Sampler sampler, int prefetch)
+    : worker_(std::make_unique<Worker>(std::move(source), std::move(sampler), prefetch)) {}
+Loader::~Loader() = default;
+std::optional<Batch> Loader::next(Deadline deadline) { return worker_->next(deadline); }
+SamplerState Loader::state() const { return worker_->state(); }
+void Loader::restore(SamplerState state) { worker_->restore(state); }
+std::int64_t Loader::batches() const { return worker_->batches(); }
+
+}  // namespace weft::data

@@ -1,0 +1,148 @@
+#include "weft/data/loader.h"
+
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <latch>
+#include <stdexcept>
+
+#include "weft/base/error.h"
+#include "weft/data/shapes.h"
+
+namespace weft::data {
+namespace {
+
+using namespace std::chrono_literals;
+
+Deadline soon() { return Deadline::in(20s); }
+
+std::shared_ptr<const ImageSet> shapes() {
+  static const auto set = std::make_shared<const ImageSet>(make_shapes({.train = 100}, Part::kTrain));
+  return set;
+}
+
+Source plain() { return image_source(shapes(), Augment({.crop_padding = 2, .flip = true, .seed = 1})); }
+Sampler sampler(int rank = 0, int world = 1) { return Sampler({.size = 100, .batch = 16, .seed = 5, .rank = rank, .world = world}); }
+
+TEST(Loader, GivesTheSameBatchesWithAndWithoutPrefetch) {
+  Loader ahead(plain(), sampler(), 3), now(plain(), sampler(), 0);
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (std::int64_t b = 0; b < ahead.batches(); ++b) {
+      const auto x = ahead.next(soon()), y = now.next(soon());
+      ASSERT_TRUE(x && y);
+      EXPECT_TRUE(at::equal(x->images, y->images));
+      EXPECT_TRUE(at::equal(x->targets, y->targets));
+      EXPECT_EQ(x->share.indices, y->share.indices);
+      EXPECT_EQ(x->share.epoch, epoch);
+      EXPECT_EQ(ahead.state(), now.state());
+    }
+    EXPECT_FALSE(ahead.next(soon()));
+    EXPECT_FALSE(now.next(soon()));
+    EXPECT_EQ(ahead.state(), (SamplerState{epoch + 1, 0}));
+  }
+}
+
+TEST(Loader, GivesImagesAndTargetsOfTheSamplesItNames) {
+  Loader loader(image_source(shapes(), Augment()), sampler(1, 3), 1);
+  const auto batch = loader.next(soon());
+  ASSERT_TRUE(batch);
+  const auto n = static_cast<std::int64_t>(batch->share.indices.size());
+  EXPECT_EQ(batch->images.sizes(), (std::vector<std::int64_t>{n, 1, 28, 28}));
+  EXPECT_EQ(batch->images.scalar_type(), at::kFloat);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto index = batch->share.indices[i];
+    EXPECT_EQ(batch->targets.data_ptr<std::int64_t>()[i], shapes()->labels[index]);
+    EXPECT_NEAR(batch->images.data_ptr<float>()[i * 784 + 400], shapes()->pixels[index * 784 + 400] / 255.f, 1e-6);
+  }
+}
+
+TEST(Loader, GoesOnExactlyWhereItWasWhateverWasPrefetched) {
+  Loader first(plain(), sampler(), 4);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(first.next(soon()));
+  const SamplerState saved = first.state();
+  EXPECT_EQ(saved, (SamplerState{0, 48}));
+  Loader second(plain(), sampler(), 4);
+  ASSERT_TRUE(second.next(soon()));  // a loader that has begun can be moved too
+  second.restore(saved);
+  EXPECT_EQ(second.state(), saved);
+  while (auto want = first.next(soon())) {
+    const auto got = second.next(soon());
+    ASSERT_TRUE(got);
+    EXPECT_EQ(got->share.indices, want->share.indices);
+    EXPECT_TRUE(at::equal(got->images, want->images));
+  }
+  EXPECT_FALSE(second.next(soon()));
+}
+
+TEST(Loader, HandsTheSourcesExceptionToTheConsumerAfterTheBatchesBeforeIt) {
+  for (const int prefetch : {0, 2}) {
+    int calls = 0;
+    const auto fill = [&](const Share&, float*, std::int64_t*) {
+      if (++calls == 3) throw std::runtime_error("disk on fire");
+    };
+    Loader loader({{1, 2, 2}, fill}, sampler(), prefetch);
+    EXPECT_TRUE(loader.next(soon()));
+    EXPECT_TRUE(loader.next(soon()));
+    for (int again = 0; again < 2; ++again) {
+      try {
+        loader.next(soon());
+        FAIL() << "no exception with prefetch " << prefetch;
+      } catch (const std::runtime_error& error) {
+        EXPECT_STREQ(error.what(), "disk on fire");
+      }
+    }
+    EXPECT_EQ(loader.state(), (SamplerState{0, 32}));
+    loader.restore({0, 32});
+    EXPECT_TRUE(loader.next(soon()));
+  }
+}
+
+TEST(Loader, KeepsTheDeadlineAndLosesNothing) {
+  std::latch go(1);
+  const auto fill = [&](const Share&, float*, std::int64_t*) { go.wait(); };
+  Loader loader({{1, 2, 2}, fill}, sampler(), 1);
+  try {
+    loader.next(Deadline::in(5ms));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::kTimeout);
+  }
+  go.count_down();
+  const auto batch = loader.next(soon());
+  ASSERT_TRUE(batch);
+  EXPECT_EQ(batch->share.first, 0);
+}
+
+TEST(Loader, StopsWithBatchesLeftAndBeforeItBegan) {
+  { Loader never(plain(), sampler(), 2); }
+  Loader loader(plain(), sampler(), 2);
+  EXPECT_TRUE(loader.next(soon()));
+}
+
+TEST(Loader, UsesMemoryAgainOnlyWhenNobodyHoldsIt) {
+  Loader loader(plain(), sampler(), 0);
+  auto batch = loader.next(soon());
+  const void* memory = batch->images.data_ptr();
+  const at::Tensor view = batch->images.select(0, 3);
+  const at::Tensor copy = view.clone();
+  batch.reset();
+  batch = loader.next(soon());
+  EXPECT_NE(batch->images.data_ptr(), memory) << "a view still looks at it";
+  EXPECT_TRUE(at::equal(view, copy));
+  memory = batch->images.data_ptr();
+  batch.reset();
+  EXPECT_EQ(loader.next(soon())->images.data_ptr(), memory);
+}
+
+TEST(Loader, GivesAnEmptyBatchToARankWithoutSamples) {
+  Loader loader(plain(), Sampler({.size = 100, .batch = 2, .rank = 0, .world = 4}), 1);
+  const auto batch = loader.next(soon());
+  ASSERT_TRUE(batch);
+  EXPECT_EQ(batch->images.size(0), 0);
+  EXPECT_EQ(batch->share.global_size, 2);
+}
+
+}  // namespace
+}  // namespace weft::data

@@ -1,0 +1,87 @@
+#include "weft/data/sampler.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "weft/base/error.h"
+#include "weft/data/internal/keyed_random.h"
+
+namespace weft::data {
+
+using internal::KeyedRandom;
+using internal::Purpose;
+
+Range share_of(std::int64_t count, int rank, int world) {
+  // count / world and count % world apart, so that no product overflows.
+  const std::int64_t whole = count / world, rest = count % world;
+  const auto cut = [&](std::int64_t r) { return whole * r + rest * r / world; };
+  return {cut(rank), cut(rank + 1)};
+}
+
+std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t seed, std::int64_t epoch) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(size));
+  std::iota(order.begin(), order.end(), 0);
+  KeyedRandom random({.seed = seed, .purpose = Purpose::kOrder, .major = static_cast<std::uint64_t>(epoch)});
+  for (std::int64_t i = size - 1; i > 0; --i) {
+    std::swap(order[i], order[random.below(static_cast<std::uint64_t>(i) + 1)]);
+  }
+  return order;
+}
+
+Sampler::Sampler(SamplerOptions options) : options_(options) {
+  WEFT_REQUIRE(options_.size > 0, "Sampler: the data set is empty");
+  WEFT_REQUIRE(options_.batch > 0, "Sampler: a batch has at least one sample, got " + std::to_string(options_.batch));
+  WEFT_REQUIRE(options_.world > 0 && options_.rank >= 0 && options_.rank < options_.world,
+               "Sampler: rank " + std::to_string(options_.rank) + " is not in a world of " + std::to_string(options_.world));
+}
+
+void Sampler::set_state(SamplerState state) {
+  WEFT_REQUIRE(state.epoch >= 0 && state.position >= 0 && state.position <= options_.size,
+               "Sampler: epoch " + std::to_string(state.epoch) + ", position " + std::to_string(state.position) +
+                   " is outside a data set of " + std::to_string(options_.size) + "; was the checkpoint made with other data?");
+  state_ = state;
+}
+
+std::int64_t Sampler::batches() const {
+  const std::int64_t all = (options_.size + options_.batch - 1) / options_.batch;
+  if (options_.order == Order::kShuffled) return all;
+  return (all - options_.rank + options_.world - 1) / options_.world;
+}
+
+std::optional<Share> Sampler::next() { return options_.order == Order::kShuffled ? next_shuffled() : next_block(); }
+
+std::optional<Share> Sampler::next_shuffled() {
+  if (state_.position == options_.size) {
+    end_epoch();
+    return std::nullopt;
+  }
+  if (order_epoch_ != state_.epoch) {
+    order_ = permutation(options_.size, options_.seed, state_.epoch);
+    order_epoch_ = state_.epoch;
+  }
+  const std::int64_t size = std::min(options_.batch, options_.size - state_.position);
+  const Range range = share_of(size, options_.rank, options_.world);
+  const auto begin = order_.begin() + state_.position;
+  Share share{{begin + range.begin, begin + range.end}, state_.epoch, state_.position + range.begin, size};
+  state_.position += size;
+  return share;
+}
+
+std::optional<Share> Sampler::next_block() {
+  const std::int64_t begin = std::min(state_.position + options_.rank * options_.batch, options_.size);
+  const std::int64_t end = std::min(begin + options_.batch, options_.size);
+  if (begin == end) {
+    end_epoch();
+    return std::nullopt;
+  }
+  Share share{std::vector<std::int64_t>(static_cast<std::size_t>(end - begin)), state_.epoch, begin, end - begin};
+  std::iota(share.indices.begin(), share.indices.end(), begin);
+  state_.position = std::min(state_.position + options_.world * options_.batch, options_.size);
+  return share;
+}
+
+void Sampler::end_epoch() { state_ = {state_.epoch + 1, 0}; }
+
+}  // namespace weft::data

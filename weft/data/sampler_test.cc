@@ -1,0 +1,141 @@
+#include "weft/data/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "weft/base/error.h"
+
+namespace weft::data {
+namespace {
+
+// The global batches of an epoch, put together from the shares of all ranks.
+std::vector<std::vector<std::int64_t>> epoch_of(SamplerOptions options, SamplerState from = {}) {
+  std::vector<std::vector<std::int64_t>> batches;
+  for (options.rank = 0; options.rank < options.world; ++options.rank) {
+    Sampler sampler(options);
+    sampler.set_state(from);
+    std::size_t b = 0;
+    for (; auto share = sampler.next(); ++b) {
+      if (batches.size() <= b) batches.emplace_back();
+      batches[b].insert(batches[b].end(), share->indices.begin(), share->indices.end());
+      EXPECT_LE(share->indices.size(), static_cast<std::size_t>(share->global_size));
+    }
+    EXPECT_EQ(b, batches.size());
+    EXPECT_EQ(sampler.state(), (SamplerState{from.epoch + 1, 0}));
+  }
+  return batches;
+}
+
+TEST(Sampler, GivesEverySampleOnceAnEpochInTheSameGlobalBatchesWhateverTheWorld) {
+  for (const std::int64_t size : {1, 7, 64, 101}) {
+    for (const std::int64_t batch : {1, 5, 16, 200}) {
+      const auto alone = epoch_of({.size = size, .batch = batch, .seed = 3});
+      std::vector<std::int64_t> all;
+      for (const auto& b : alone) all.insert(all.end(), b.begin(), b.end());
+      std::sort(all.begin(), all.end());
+      std::vector<std::int64_t> want(size);
+      std::iota(want.begin(), want.end(), 0);
+      EXPECT_EQ(all, want);
+      for (int world = 2; world <= 9; ++world) {
+        EXPECT_EQ(epoch_of({.size = size, .batch = batch, .seed = 3, .world = world}), alone) << size << " " << batch << " " << world;
+      }
+    }
+  }
+}
+
+TEST(Sampler, SplitsABatchIntoSharesThatDifferByAtMostOne) {
+  for (std::int64_t count : {0, 1, 3, 64, 1000003}) {
+    for (int world : {1, 2, 3, 7, 128}) {
+      std::int64_t end = 0;
+      for (int rank = 0; rank < world; ++rank) {
+        const Range range = share_of(count, rank, world);
+        EXPECT_EQ(range.begin, end);
+        EXPECT_GE(range.size(), count / world);
+        EXPECT_LE(range.size(), (count + world - 1) / world);
+        end = range.end;
+      }
+      EXPECT_EQ(end, count);
+    }
+  }
+}
+
+TEST(Sampler, CutsSoThatTheSharesOfASmallerWorldAreUnionsOfThoseOfALarger) {
+  for (std::int64_t count = 0; count < 40; ++count) {
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(share_of(count, rank, 2).begin, share_of(count, 2 * rank, 4).begin);
+      EXPECT_EQ(share_of(count, rank, 2).end, share_of(count, 2 * rank + 1, 4).end);
+    }
+  }
+}
+
+TEST(Sampler, GivesARankNothingWhenABatchIsSmallerThanTheWorld) {
+  Sampler sampler({.size = 2, .batch = 8, .rank = 0, .world = 4});
+  const auto share = sampler.next();
+  ASSERT_TRUE(share);
+  EXPECT_TRUE(share->indices.empty());
+  EXPECT_EQ(share->global_size, 2);
+  EXPECT_FALSE(sampler.next());
+}
+
+TEST(Sampler, ShufflesEachEpochAnewAndRepeatsWithTheSeed) {
+  EXPECT_EQ(permutation(1000, 5, 2), permutation(1000, 5, 2));
+  EXPECT_NE(permutation(1000, 5, 2), permutation(1000, 5, 3));
+  EXPECT_NE(permutation(1000, 5, 2), permutation(1000, 6, 2));
+}
+
+TEST(Sampler, DrawsEachOfTheSixOrdersOfThreeAboutEquallyOften) {
+  std::map<std::vector<std::int64_t>, int> count;
+  for (int epoch = 0; epoch < 6000; ++epoch) ++count[permutation(3, 1, epoch)];
+  ASSERT_EQ(count.size(), 6u);
+  double chi2 = 0;
+  for (const auto& [order, n] : count) chi2 += (n - 1000.0) * (n - 1000.0) / 1000.0;
+  EXPECT_LT(chi2, 20.5);  // 5 degrees of freedom, p = 0.001 (any table of the distribution)
+}
+
+TEST(Sampler, GoesOnAtAPositionWithAnotherWorldAndBatch) {
+  const auto order = permutation(50, 9, 4);
+  const auto rest = epoch_of({.size = 50, .batch = 8, .seed = 9, .world = 3}, {.epoch = 4, .position = 21});
+  std::vector<std::int64_t> all;
+  for (const auto& b : rest) all.insert(all.end(), b.begin(), b.end());
+  EXPECT_EQ(all, std::vector<std::int64_t>(order.begin() + 21, order.end()));
+}
+
+TEST(Sampler, DealsEvaluationInTheSameBlocksWhateverTheWorld) {
+  for (const std::int64_t size : {1, 10, 64, 101}) {
+    std::set<std::pair<std::int64_t, std::size_t>> alone;
+    for (int world = 1; world <= 5; ++world) {
+      std::set<std::pair<std::int64_t, std::size_t>> blocks;
+      std::size_t samples = 0;
+      for (int rank = 0; rank < world; ++rank) {
+        Sampler sampler({.size = size, .batch = 8, .order = Order::kSequential, .rank = rank, .world = world});
+        std::int64_t mine = 0;
+        while (auto share = sampler.next()) {
+          ++mine;
+          samples += share->indices.size();
+          EXPECT_EQ(share->indices.front() / 8 % world, rank);
+          EXPECT_TRUE(blocks.insert({share->indices.front(), share->indices.size()}).second);
+        }
+        EXPECT_EQ(mine, sampler.batches());
+      }
+      EXPECT_EQ(samples, static_cast<std::size_t>(size));
+      if (world == 1) alone = blocks;
+      EXPECT_EQ(blocks, alone);
+    }
+  }
+}
+
+TEST(Sampler, RefusesWhatMakesNoSense) {
+  EXPECT_THROW(Sampler({.size = 0}), Error);
+  EXPECT_THROW(Sampler({.size = 4, .batch = 0}), Error);
+  EXPECT_THROW(Sampler({.size = 4, .rank = 2, .world = 2}), Error);
+  Sampler sampler({.size = 4});
+  EXPECT_THROW(sampler.set_state({.epoch = 0, .position = 5}), Error);
+  EXPECT_EQ(sampler.state(), SamplerState{});
+}
+
+}  // namespace
+}  // namespace weft::data
