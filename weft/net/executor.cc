@@ -1,0 +1,174 @@
+#include "weft/net/executor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "weft/base/error.h"
+#include "weft/kernels/reduce.h"
+
+namespace weft::net {
+namespace {
+
+using schedule::Action;
+using schedule::Buffer;
+using schedule::Collective;
+using schedule::Schedule;
+using schedule::Step;
+
+bool reduces(Collective collective) {
+  return collective == Collective::kAllReduce || collective == Collective::kReduceScatter || collective == Collective::kReduce;
+}
+
+std::int64_t length(const Schedule& schedule, Buffer buffer) {
+  return buffer == Buffer::kInput ? schedule.input : buffer == Buffer::kOutput ? schedule.output : schedule.scratch;
+}
+
+void check_step(const Schedule& schedule, const Step& step) {
+  const Action action = step.action;
+  const bool shared = action == Action::kRead || action == Action::kReadReduce || action == Action::kMeet;
+  WEFT_REQUIRE(!shared,
+               std::string(to_string(schedule.collective)) +
+                   ": the schedule reads its peers' memory, which needs ranks that share it; use net::Direct, or another algorithm");
+  const bool local = action == Action::kCopy || action == Action::kReduce;
+  const bool has_from = local || action == Action::kSend;
+  const bool has_to = action != Action::kSend;
+  const auto inside = [&](std::int64_t begin, Buffer buffer) { return begin >= 0 && begin + step.count <= length(schedule, buffer); };
+  WEFT_REQUIRE(step.count >= 0 && (!has_from || inside(step.src, step.from)) && (!has_to || inside(step.dst, step.to)),
+               "a step of round " + std::to_string(step.round) + " reaches outside its array");
+  WEFT_REQUIRE(!has_to || step.count == 0 || step.to != Buffer::kInput,
+               "a step of round " + std::to_string(step.round) + " writes to the input");
+}
+
+void check(const Schedule& schedule, const Endpoint& endpoint, const ExecutorArgs& args) {
+  WEFT_REQUIRE(schedule.rank == endpoint.rank() && schedule.world == endpoint.world(),
+               "the schedule is for rank " + std::to_string(schedule.rank) + " of " + std::to_string(schedule.world) +
+                   ", the endpoint is rank " + std::to_string(endpoint.rank()) + " of " + std::to_string(endpoint.world()));
+  WEFT_REQUIRE((args.input != nullptr || schedule.input == 0) && (args.output != nullptr || schedule.output == 0),
+               std::string(to_string(schedule.collective)) + ": input or output is null");
+  const bool bits = args.op == ReduceOp::kBitAnd || args.op == ReduceOp::kBitOr || args.op == ReduceOp::kBitXor;
+  const bool has = is_floating(args.dtype) ? !bits : args.op != ReduceOp::kAvg;
+  WEFT_REQUIRE(!reduces(schedule.collective) || has, std::string(to_string(schedule.collective)) + ": " + to_string(args.dtype) +
+                                                         " has no " + to_string(args.op) + "; use another op or convert first");
+  for (const Step& step : schedule.steps) check_step(schedule, step);
+}
+
+// The elements that kRecvReduce receives in the round that receives most.
+std::int64_t most_received(const Schedule& schedule) {
+  std::int64_t most = 0;
+  std::int64_t in_round = 0;
+  int round = 0;
+  for (const Step& step : schedule.steps) {
+    if (step.round != round) in_round = 0;
+    round = step.round;
+    if (step.action == Action::kRecvReduce) in_round += step.count;
+    most = std::max(most, in_round);
+  }
+  return most;
+}
+
+}  // namespace
+
+// What the steps of one call refer to.
+struct Executor::Run {
+  const Schedule& schedule;
+  Endpoint& endpoint;
+  const ExecutorArgs& args;
+  std::size_t element;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::byte* scratch = nullptr;
+  std::byte* received = nullptr;
+
+  const std::byte* source(Buffer buffer, std::int64_t at) const {
+    const std::byte* base = buffer == Buffer::kInput ? input : buffer == Buffer::kOutput ? output : scratch;
+    return base + at * element;
+  }
+  std::byte* target(Buffer buffer, std::int64_t at) const { return (buffer == Buffer::kOutput ? output : scratch) + at * element; }
+  std::size_t bytes(const Step& step) const { return step.count * element; }
+
+  // to = op(to, from), or op(from, to).
+  void combine(const Step& step, const std::byte* from) const {
+    void* to = target(step.to, step.dst);
+    const void* operands[] = {step.flipped ? from : to, step.flipped ? to : from};
+    const ReduceOp op = args.op == ReduceOp::kAvg ? ReduceOp::kSum : args.op;
+    kernels::reduce(&to, 1, operands, 2, {.dtype = args.dtype, .op = op, .count = step.count});
+  }
+  void average() const {
+    void* to = output;
+    const void* from = output;
+    kernels::reduce(&to, 1, &from, 1, {.dtype = args.dtype, .count = schedule.output, .scale = 1.0 / schedule.world});
+  }
+};
+
+std::byte* Executor::Memory::at_least(std::size_t bytes) {
+  if (bytes > size_) {
+    bytes_.reset();  // first, so that both are never there at once
+    size_ = 0;
+    bytes_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    size_ = bytes;
+  }
+  return bytes_.get();
+}
+
+void Executor::run(const Schedule& schedule, Endpoint& endpoint, const ExecutorArgs& args) {
+  check(schedule, endpoint, args);
+  Run run{schedule, endpoint, args, size_of(args.dtype)};
+  prepare(run);
+  const std::span<const Step> steps = schedule.steps;
+  for (std::size_t begin = 0, end = 0; begin < steps.size(); begin = end) {
+    while (end < steps.size() && steps[end].round == steps[begin].round) ++end;
+    exchange(run, steps.subspan(begin, end - begin));
+    act(run, steps.subspan(begin, end - begin));
+  }
+  if (args.op == ReduceOp::kAvg && reduces(schedule.collective) && schedule.output > 0 && schedule.world > 1) run.average();
+}
+
+void Executor::prepare(Run& run) {
+  const Schedule& schedule = run.schedule;
+  run.input = static_cast<const std::byte*>(run.args.input);
+  run.output = static_cast<std::byte*>(run.args.output);
+  run.scratch = scratch_.at_least(schedule.scratch * run.element);
+  run.received = received_.at_least(most_received(schedule) * run.element);
+  if (run.input != run.output || schedule.in_place || schedule.input == 0) return;
+  std::byte* aside = aside_.at_least(schedule.input * run.element);
+  std::memcpy(aside, run.input, schedule.input * run.element);
+  run.input = aside;
+}
+
+void Executor::exchange(const Run& run, std::span<const Step> round) {
+  sends_.clear();
+  recvs_.clear();
+  std::byte* received = run.received;
+  for (const Step& step : round) {
+    const std::size_t bytes = run.bytes(step);
+    if (step.action == Action::kSend) sends_.push_back({step.peer, {run.source(step.from, step.src), bytes}});
+    if (step.action == Action::kRecv) recvs_.push_back({step.peer, {run.target(step.to, step.dst), bytes}});
+    if (step.action != Action::kRecvReduce) continue;
+    recvs_.push_back({step.peer, {received, bytes}});
+    received += bytes;
+  }
+  if (!sends_.empty() || !recvs_.empty()) run.endpoint.exchange(run.args.channel, sends_, recvs_, run.args.deadline);
+}
+
+void Executor::act(const Run& run, std::span<const Step> round) {
+  const std::byte* received = run.received;
+  for (const Step& step : round) {
+    if (step.action == Action::kReduce) run.combine(step, run.source(step.from, step.src));
+    if (step.action == Action::kRecvReduce) {
+      run.combine(step, received);
+      received += run.bytes(step);
+    }
+    if (step.action != Action::kCopy) continue;
+    const std::byte* from = run.source(step.from, step.src);
+    std::byte* to = run.target(step.to, step.dst);
+    if (from != to) std::memcpy(to, from, run.bytes(step));  // the same where input and output are one array
+  }
+}
+
+void run(const Schedule& schedule, Endpoint& endpoint, const ExecutorArgs& args) {
+  thread_local Executor executor;
+  executor.run(schedule, endpoint, args);
+}
+
+}  // namespace weft::net
