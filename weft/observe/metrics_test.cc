@@ -1,0 +1,64 @@
+#include "weft/observe/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "weft/base/error.h"
+
+namespace weft::observe {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Metrics, ARecordIsOneJsonObjectInTheOrderGivenWithNullForWhatIsNoNumber) {
+  EXPECT_EQ(metrics_line(12, 1,
+                         {{"loss", 0.5},
+                          {"samples_per_s", 1e4},
+                          {"a \"b\"", std::nan("")},
+                          {"c", std::numeric_limits<double>::infinity()}}),
+            "{\"step\":12,\"epoch\":1,\"loss\":0.5,\"samples_per_s\":10000,\"a "
+            "\\\"b\\\"\":null,\"c\":null}\n");
+  EXPECT_EQ(metrics_line(0, 0, {}), "{\"step\":0,\"epoch\":0}\n");
+}
+
+TEST(Metrics, GoToTheLinesAtOnceAndToTheEventFileUnderTheirGroup) {
+  const TempDir folder;
+  Metrics metrics(folder.path());
+  metrics.add("train", 1, 0, {{"loss", 0.5}});
+  EXPECT_EQ(read_file(metrics.path(), 1000),
+            "{\"step\":1,\"epoch\":0,\"loss\":0.5}\n");
+  metrics.flush();
+  EXPECT_THAT(read_file(metrics.event_path(), 1000), HasSubstr("train/loss"));
+}
+
+TEST(Metrics, AResumedRunAppendsItsLinesAndStartsAnotherEventFile) {
+  const TempDir folder;
+  std::string first;
+  {
+    Metrics metrics(folder.path());
+    metrics.add("train", 1, 0, {});
+    first = metrics.event_path();
+  }
+  Metrics metrics(folder.path());
+  metrics.add("train", 2, 0, {});
+  EXPECT_EQ(read_file(metrics.path(), 1000),
+            "{\"step\":1,\"epoch\":0}\n{\"step\":2,\"epoch\":0}\n");
+  EXPECT_NE(metrics.event_path(), first);
+}
+
+TEST(Metrics, AFolderThatIsNotThereIsAnErrorThatNamesThePath) {
+  try {
+    Metrics metrics("/nonexistent");
+    FAIL();
+  } catch (const Error &error) {
+    EXPECT_EQ(
+        error.message(),
+        "cannot open /nonexistent/metrics.jsonl: No such file or directory");
+  }
+}
+
+} // namespace
+} // namespace weft::observe

@@ -1,0 +1,60 @@
+// How long the phases of a training step took. Each call costs two clock
+// readings; not for several threads at once.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+
+namespace weft::observe {
+
+// kCommunication is what is exposed: time in which the step waited for peers
+// and computed nothing.
+enum class Phase { kData, kForward, kBackward, kCommunication, kOptimizer };
+inline constexpr std::size_t kPhases = 5;
+
+// "data", "forward", "backward", "communication", "optimizer".
+const char *to_string(Phase phase);
+
+class StepTimer {
+public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit StepTimer(std::function<Clock::time_point()> now = Clock::now)
+      : now_(std::move(now)) {}
+
+  // Adds the time from its making to its end to a phase. Phases may nest: the
+  // inner time counts for the inner phase only.
+  class Scope {
+  public:
+    Scope(StepTimer &timer, Phase phase);
+    ~Scope();
+    Scope(const Scope &) = delete;
+    Scope &operator=(const Scope &) = delete;
+
+  private:
+    StepTimer &timer_;
+    Scope *outer_;
+    std::size_t phase_;
+    Clock::time_point start_;
+    Clock::duration inner_{};
+  };
+
+  Scope time(Phase phase) { return Scope(*this, phase); }
+  // Adds a time measured elsewhere.
+  void add(Phase phase, std::chrono::nanoseconds took) {
+    spent_[static_cast<std::size_t>(phase)] += took;
+  }
+
+  // Since the last reset(), in milliseconds.
+  double ms(Phase phase) const;
+  void reset() { spent_ = {}; }
+
+private:
+  std::function<Clock::time_point()> now_;
+  std::array<std::chrono::nanoseconds, kPhases> spent_{};
+  Scope *innermost_ = nullptr;
+};
+
+} // namespace weft::observe
