@@ -77,21 +77,22 @@ weft_install() {
 }
 
 weft_setup_packages() {
-  local needed images
+  local needed images all
   if ! command -v apt-get >/dev/null; then
     weft_say "no apt-get here: g++ >= 12, CMake >= 3.25, Ninja, git, Python and ${weft_packages[*]} are taken to be installed"
     return
   fi
   mapfile -t needed < <(weft_missing_tools; weft_missing_of "${weft_packages[@]}")
   mapfile -t images < <(weft_missing_of dataset-fashion-mnist)
-  ((${#needed[@]} + ${#images[@]})) || return 0
+  all=("${needed[@]}" "${images[@]}")
+  ((${#all[@]})) || return 0
   if weft_rights; then
     weft_step "reading the package lists" "${weft_as[@]}" apt-get update || true  # the lists that are there may do
     ((${#needed[@]} == 0)) || weft_install "${needed[@]}" || weft_die "weft cannot be built without these packages"
     ((${#images[@]})) && weft_install "${images[@]}" && return
   else
     weft_say "packages are missing and there are no root rights to install them; this line does it:"
-    printf '    sudo apt-get install -y %s\n' "${needed[*]} ${images[*]}" >&2
+    printf '    sudo apt-get install -y %s\n' "${all[*]}" >&2
     ((${#needed[@]} == 0)) || weft_die "run it, then repeat the command"
   fi
   ((${#images[@]} == 0)) || weft_say "no Fashion-MNIST images here: recipes train on generated ones with --set data.name=shapes"
