@@ -4,10 +4,13 @@
 #include <string>
 
 #include "weft/base/error.h"
-#include "weft/data/internal/keyed_random.h"
+#include "weft/base/random.h"
 
 namespace weft::data {
 namespace {
+
+// Which of the sequences of a seed (base/random.h) the draws come from.
+constexpr std::uint32_t kAugmentStream = 0x61756730;
 
 struct Plane {
   std::int64_t height, width;
@@ -48,10 +51,8 @@ Augment::Augment(AugmentOptions options) : options_(std::move(options)) {
 Augment::Draw Augment::draw(std::int64_t epoch, std::int64_t index) const {
   Draw draw;
   if (options_.crop_padding == 0 && !options_.flip) return draw;
-  internal::KeyedRandom random({.seed = options_.seed,
-                                .purpose = internal::Purpose::kAugment,
-                                .major = static_cast<std::uint64_t>(epoch),
-                                .minor = static_cast<std::uint64_t>(index)});
+  // A place of its own for each sample of each epoch, up to 2^40 samples.
+  Random random(options_.seed, kAugmentStream, static_cast<std::uint64_t>(epoch) << 40 | static_cast<std::uint64_t>(index));
   const int choices = 2 * options_.crop_padding + 1;
   draw.dy = static_cast<int>(random.below(choices)) - options_.crop_padding;
   draw.dx = static_cast<int>(random.below(choices)) - options_.crop_padding;

@@ -3,31 +3,17 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
-#include <utility>
 
 #include "weft/base/error.h"
-#include "weft/data/internal/keyed_random.h"
+#include "weft/base/random.h"
 
 namespace weft::data {
-
-using internal::KeyedRandom;
-using internal::Purpose;
 
 Range share_of(std::int64_t count, int rank, int world) {
   // count / world and count % world apart, so that no product overflows.
   const std::int64_t whole = count / world, rest = count % world;
   const auto cut = [&](std::int64_t r) { return whole * r + rest * r / world; };
   return {cut(rank), cut(rank + 1)};
-}
-
-std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t seed, std::int64_t epoch) {
-  std::vector<std::int64_t> order(static_cast<std::size_t>(size));
-  std::iota(order.begin(), order.end(), 0);
-  KeyedRandom random({.seed = seed, .purpose = Purpose::kOrder, .major = static_cast<std::uint64_t>(epoch)});
-  for (std::int64_t i = size - 1; i > 0; --i) {
-    std::swap(order[i], order[random.below(static_cast<std::uint64_t>(i) + 1)]);
-  }
-  return order;
 }
 
 Sampler::Sampler(SamplerOptions options) : options_(options) {
@@ -58,7 +44,7 @@ std::optional<Share> Sampler::next_shuffled() {
     return std::nullopt;
   }
   if (order_epoch_ != state_.epoch) {
-    order_ = permutation(options_.size, options_.seed, state_.epoch);
+    order_ = permutation(options_.size, options_.seed, static_cast<std::uint64_t>(state_.epoch));
     order_epoch_ = state_.epoch;
   }
   const std::int64_t size = std::min(options_.batch, options_.size - state_.position);

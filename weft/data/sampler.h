@@ -1,6 +1,6 @@
 // Who reads which sample when: a pure function of (seed, epoch, position), so that it can be resumed anywhere and with another world.
 //
-//   epoch e   permutation(seed, e) = 7 2 9 4 0 5 1 8 3 6          size 10, batch 4
+//   epoch e   permutation(size, seed, e) = 7 2 9 4 0 5 1 8 3 6          size 10, batch 4
 //   global    |  batch 0  |  batch 1  | 2 |
 //   2 ranks   | r0  | r1  | r0  | r1  |0|1|                       contiguous shares, sizes differ by at most 1
 //
@@ -80,8 +80,5 @@ class Sampler {
   std::vector<std::int64_t> order_;  // the permutation of epoch order_epoch_
   std::int64_t order_epoch_ = -1;
 };
-
-// The order of an epoch: Fisher-Yates with draws keyed by (seed, epoch).
-std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t seed, std::int64_t epoch);
 
 }  // namespace weft::data

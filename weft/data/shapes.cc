@@ -4,13 +4,13 @@
 #include <cmath>
 
 #include "weft/base/error.h"
-#include "weft/data/internal/keyed_random.h"
+#include "weft/base/random.h"
 
 namespace weft::data {
 namespace {
 
-using internal::KeyedRandom;
-
+// Which of the sequences of a seed (base/random.h) the samples of a part come from.
+constexpr std::uint32_t kTrainStream = 0x73687030, kTestStream = 0x73687031;
 constexpr std::int64_t kSide = 28;
 constexpr std::int64_t kClasses = 10;
 constexpr double kStroke = 1.2;  // half the width of a line, in pixels
@@ -38,19 +38,20 @@ double distance(std::int64_t label, double x, double y, double r) {
   }
 }
 
-void draw_shape(std::int64_t label, KeyedRandom& random, std::uint8_t* out) {
-  const double r = random.between(5, 10);
-  const double cx = kSide / 2.0 + random.between(-4, 4), cy = kSide / 2.0 + random.between(-4, 4);
-  const double angle = random.between(-0.3, 0.3), cosine = std::cos(angle), sine = std::sin(angle);
-  const double contrast = random.between(70, 150), base = random.between(20, 70);
-  const double slope_x = random.between(-1.5, 1.5), slope_y = random.between(-1.5, 1.5);
+void draw_shape(std::int64_t label, Random& random, std::uint8_t* out) {
+  const auto between = [&](double low, double high) { return low + (high - low) * random.uniform(); };
+  const double r = between(5, 10);
+  const double cx = kSide / 2.0 + between(-4, 4), cy = kSide / 2.0 + between(-4, 4);
+  const double angle = between(-0.3, 0.3), cosine = std::cos(angle), sine = std::sin(angle);
+  const double contrast = between(70, 150), base = between(20, 70);
+  const double slope_x = between(-1.5, 1.5), slope_y = between(-1.5, 1.5);
   for (std::int64_t row = 0; row < kSide; ++row) {
     for (std::int64_t column = 0; column < kSide; ++column) {
       const double dx = column + 0.5 - cx, dy = row + 0.5 - cy;
       const double inside = std::clamp(0.5 - distance(label, cosine * dx + sine * dy, cosine * dy - sine * dx, r), 0.0, 1.0);
       // The sum of four bytes is close to a normal variable: mean 510, standard deviation 148.
-      const std::uint64_t bits = random.next();
-      const double noise = static_cast<double>((bits & 255) + (bits >> 8 & 255) + (bits >> 16 & 255) + (bits >> 24 & 255)) - 510;
+      const std::uint32_t bits = random.next_u32();
+      const double noise = static_cast<double>((bits & 255) + (bits >> 8 & 255) + (bits >> 16 & 255) + (bits >> 24)) - 510;
       const double value = base + slope_x * dx + slope_y * dy + contrast * inside + 0.2 * noise;
       *out++ = static_cast<std::uint8_t>(std::clamp(value, 0.0, 255.0));
     }
@@ -66,10 +67,7 @@ ImageSet make_shapes(ShapesOptions options, Part part) {
   set.labels.resize(static_cast<std::size_t>(size));
   set.pixels.resize(static_cast<std::size_t>(size * set.image_bytes()));
   for (std::int64_t i = 0; i < size; ++i) {
-    KeyedRandom random({.seed = options.seed,
-                        .purpose = internal::Purpose::kShapes,
-                        .major = static_cast<std::uint64_t>(part),
-                        .minor = static_cast<std::uint64_t>(i)});
+    Random random(options.seed, part == Part::kTrain ? kTrainStream : kTestStream, static_cast<std::uint64_t>(i));
     set.labels[i] = static_cast<std::uint8_t>(i % kClasses);
     draw_shape(i % kClasses, random, set.pixels.data() + i * set.image_bytes());
   }
