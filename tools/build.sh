@@ -16,7 +16,8 @@ weft_progress() {
     IFS= read -r -t 1 line || status=$?
     if ((status == 0)); then
       printf '%s\n' "$line" >>"$log"
-      [[ $line =~ ^\[([0-9]+/[0-9]+)\] ]] && last=${BASH_REMATCH[1]}
+      [[ $line =~ ^\[([0-9]+/[0-9]+)\] ]] || continue
+      last=${BASH_REMATCH[1]}
     elif ((status <= 128)); then  # end of file; a time-out gives more than 128
       break
     fi
@@ -29,7 +30,7 @@ weft_progress() {
     fi
   done
   [[ ! -t 2 || -z $last ]] || printf '\n' >&2
-  if [[ ! -t 2 && -n $last ]]; then printf '[weft] built %s in %d s\n' "$what" $((SECONDS - start)) >&2; fi
+  if [[ ! -t 2 ]] && ((SECONDS > start)); then printf '[weft] built %s in %d s\n' "$what" $((SECONDS - start)) >&2; fi
 }
 
 weft_build() {
