@@ -1,0 +1,61 @@
+// The frames of the TCP transport: 64 bytes of header, then at most kMaxPayload bytes. Pure functions over bytes, no sockets.
+//
+//   magic 4 | type 1 | 0 1 | stream 2 | epoch 4 | header CRC32C 4 | channel 8 | sequence 8 | message 8 | total 8 | offset 8 | length 4 |
+//   payload CRC32C 4
+//
+// Little-endian. A large message travels as several data frames (offset, length of total) over several streams; `sequence` counts the
+// frames of one stream, `message` the messages of one channel between two ranks.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/net/endpoint.h"
+
+namespace weft::net::internal {
+
+inline constexpr std::size_t kHeaderBytes = 64;
+// What one data frame carries at most. A receiver allocates no more than this for a frame that it didn't expect.
+inline constexpr std::size_t kMaxPayload = 256 * 1024;
+inline constexpr std::size_t kMaxControl = 1024;
+inline constexpr std::uint64_t kMaxMessage = std::uint64_t{1} << 40;
+
+enum class FrameType : std::uint8_t { kData = 1, kHeartbeat = 2, kAbort = 3, kGoodbye = 4 };
+
+struct Header {
+  FrameType type = FrameType::kData;
+  std::uint16_t stream = 0;
+  std::uint32_t epoch = 0;
+  Channel channel = 0;
+  std::uint64_t sequence = 0;
+  std::uint64_t message = 0;
+  std::uint64_t total = 0;
+  std::uint64_t offset = 0;
+  std::uint32_t length = 0;
+  std::uint32_t payload_crc = 0;
+
+  bool operator==(const Header&) const = default;
+};
+
+using HeaderBytes = std::array<std::byte, kHeaderBytes>;
+
+HeaderBytes encode(const Header& header);
+
+// Throws Error(kCorrupt) where the magic, the header's CRC, the type or a bound is wrong; what it gives is within every cap above.
+Header decode(std::span<const std::byte, kHeaderBytes> bytes);
+
+// The payload of an abort frame: which error ended the group, and the rank at fault (-1: none).
+struct Abort {
+  Errc code = Errc::kInternal;
+  int peer = -1;
+  std::string message;
+};
+std::vector<std::byte> encode(const Abort& abort);
+// Throws Error(kCorrupt) on anything that encode() does not make.
+Abort decode_abort(std::span<const std::byte> bytes);
+
+}  // namespace weft::net::internal
