@@ -1,0 +1,90 @@
+// Matches the messages that arrive at one rank with the receives that it posts: by (peer, channel), in the order sent.
+//
+// A message that is expected lands in the receiver's own buffer; one that is not waits here, in memory that grows with the bytes that came.
+// No locks and no waiting inside: the owner guards it.
+#pragma once
+
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "weft/net/endpoint.h"
+
+namespace weft::net::internal {
+
+// One call's transfers that are not complete yet, and the threads that copy into its buffers without the owner's lock.
+struct Operation {
+  int pending = 0;
+  int writers = 0;
+};
+
+// A posted receive. It must stay where it is until `done`, or until nothing is delivered any more.
+struct Receipt {
+  Recv recv;
+  Operation* operation = nullptr;
+  std::uint64_t received = 0;
+  bool done = false;
+};
+
+// A piece of message number `message` (from 0, counted by the sender for each peer and channel).
+struct Piece {
+  int peer = -1;
+  Channel channel = 0;
+  std::uint64_t message = 0;
+  std::uint64_t total = 0;
+  std::uint64_t offset = 0;
+  std::size_t length = 0;
+};
+
+class Mailbox {
+ public:
+  // At most `room` bytes of each peer wait for a receive: has_room() says when to stop taking more.
+  Mailbox(int rank, int world, std::size_t room) : rank_(rank), room_(room), lanes_(world), waiting_(world) {}
+
+  // Gives the next message of (receipt.recv.peer, channel) to `receipt`. Throws Error(kInvalidArgument) when its length is another.
+  void post(Channel channel, Receipt& receipt);
+
+  // True where a receive is posted for this piece, or its peer's unexpected bytes are below the limit.
+  bool has_room(const Piece& piece) const;
+
+  // Where the piece's bytes go; end() makes them count. Between the two the place stays valid, as long as a receipt's buffer does.
+  // Throws Error(kInvalidArgument) when the receive's length is another, Error(kCorrupt) when the message's pieces disagree.
+  std::byte* begin(const Piece& piece);
+  void end(const Piece& piece);
+  // The operation whose buffer begin() gave, if it was not a buffer of ours.
+  Operation* target(const Piece& piece);
+
+  // A peer whose next message on `channel` has begun to arrive and has no receive yet; -1 when there is none. Peers take turns.
+  int any(Channel channel);
+
+  std::size_t waiting_bytes(int peer) const { return waiting_[peer]; }
+
+ private:
+  struct Part {
+    std::vector<std::byte> bytes;
+    bool complete = false;
+  };
+  struct Message {
+    bool begun = false;
+    std::uint64_t total = 0;
+    std::uint64_t received = 0;
+    Receipt* receipt = nullptr;
+    std::map<std::uint64_t, Part> parts;  // by offset
+  };
+  struct Lane {
+    std::uint64_t posted = 0;  // receives so far: the number of the message that the next one gets
+    std::map<std::uint64_t, Message> open;
+  };
+
+  void check_length(const Message& message, int peer, Channel channel) const;
+  void absorb(Message& message, int peer, std::map<std::uint64_t, Part>::iterator part);
+  void finish(Lane& lane, std::map<std::uint64_t, Message>::iterator message);
+
+  int rank_;
+  std::size_t room_;
+  std::vector<std::unordered_map<Channel, Lane>> lanes_;  // by peer
+  std::vector<std::size_t> waiting_;                      // by peer: memory that parts hold
+  int turn_ = 0;
+};
+
+}  // namespace weft::net::internal
