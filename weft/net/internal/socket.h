@@ -1,0 +1,50 @@
+// Sockets: a descriptor that closes itself, addresses as "host:port" text, and the options of every connection of weft.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "weft/base/error.h"
+
+namespace weft::net::internal {
+
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Fd() { reset(); }
+
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+// strerror() for any thread.
+std::string errno_text(int error);
+
+// The numeric address of `where`: itself when it is one, else the first address of the interface of that name. Error(kInvalidArgument).
+std::string resolve_interface(const std::string& where);
+bool is_wildcard(const std::string& host);
+
+// Non-blocking sockets. listen_on throws Error(kUnavailable) naming the address; `port` 0 takes a free one.
+Fd listen_on(const std::string& host, int port);
+// "host:port", or "[host]:port" where the host has a colon.
+std::string join_address(const std::string& host, int port);
+int bound_port(const Fd& listener);
+// The next connection, and where it comes from; no descriptor when there is none. `error` gets errno then.
+Fd accept_on(const Fd& listener, std::string& from, int& error);
+// Begins to connect; an address that is not one is Error(kInvalidArgument), a connection refused at once Error(kUnavailable).
+Fd begin_connect(const std::string& address);
+// No delay, keep-alive probes, and an end to unacknowledged data after `silence`.
+void set_options(const Fd& fd, std::chrono::milliseconds silence);
+
+}  // namespace weft::net::internal

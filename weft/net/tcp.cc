@@ -1,0 +1,256 @@
+#include "weft/net/tcp.h"
+
+#include <sched.h>
+#include <sys/epoll.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "weft/net/internal/engine.h"
+#include "weft/net/internal/failure.h"
+#include "weft/net/internal/formation.h"
+
+namespace weft::net {
+namespace {
+
+using namespace std::chrono_literals;
+using internal::Engine;
+using internal::Operation;
+using internal::Outgoing;
+using internal::Receipt;
+
+constexpr auto kTick = 100ms;
+constexpr auto kLinger = 500ms;
+constexpr int kEvents = 64;
+
+class TcpEndpoint final : public Endpoint {
+ public:
+  TcpEndpoint(const TcpOptions& options, internal::Mesh mesh)
+      : rank_(options.rank),
+        epoch_(options.epoch),
+        spin_(options.spin),
+        engine_({options.rank, options.epoch, options.room, options.peer_timeout}, std::move(mesh)),
+        failure_(options.rank),
+        watcher_([this] { watch(); }) {}
+
+  ~TcpEndpoint() override {
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    closing_changed_.notify_all();
+    watcher_.join();
+    const std::lock_guard lock(mutex_);
+    try {
+      engine_.leave(Deadline::in(kLinger));
+    } catch (const std::exception&) {
+      // The peers see a closed connection without a goodbye.
+    }
+  }
+
+  int rank() const override { return rank_; }
+  int world() const override { return engine_.world(); }
+  const char* name() const override { return "tcp"; }
+  std::uint32_t epoch() const override { return epoch_; }
+
+  void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs, Deadline deadline) override {
+    internal::check_peers(world(), sends, recvs);
+    Lock lock(mutex_);
+    failure_.refuse("exchange", sends, recvs);
+    Operation operation;
+    std::vector<Receipt> receipts;
+    std::vector<Outgoing> outgoing;
+    receipts.reserve(recvs.size());
+    outgoing.reserve(sends.size());
+    for (const Recv& recv : recvs) receipts.push_back({recv, &operation});
+    for (const Send& send : sends) outgoing.push_back({send, channel, &operation});
+    guarded([&] {
+      for (Receipt& receipt : receipts) engine_.post(channel, receipt);
+      for (Outgoing& message : outgoing) engine_.send(message);
+    });
+    if (failure_.latched()) failure_.end_pending("exchange");
+    if (polling_) engine_.wake();  // what was done here may be what the polling thread waits for
+    while (operation.pending > 0) {
+      guarded([&] { check_left(receipts); });
+      // From here on nothing touches the buffers any more.
+      if (failure_.latched()) failure_.end_pending("exchange");
+      if (deadline.passed()) time_out(channel, receipts, outgoing);
+      progress(lock, deadline);
+    }
+  }
+
+  int await_any(Channel channel, Deadline deadline) override {
+    Lock lock(mutex_);
+    failure_.refuse("await_any", {}, {});
+    while (true) {
+      const int peer = engine_.any(channel);
+      if (peer >= 0) return peer;
+      guarded([&] { check_company(); });
+      if (failure_.latched()) failure_.end_pending("await_any");
+      if (deadline.passed()) {
+        throw Error(Errc::kTimeout, "no message on channel " + std::to_string(channel) + " before the deadline", {"await_any", rank_});
+      }
+      progress(lock, deadline);
+    }
+  }
+
+  void fail(const Error& why) noexcept override {
+    const std::lock_guard lock(mutex_);
+    if (failure_.latch(why, true)) wake_all();
+  }
+
+  std::optional<Error> failure() const override {
+    const std::lock_guard lock(mutex_);
+    return failure_.error();
+  }
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  // Runs what may end the group. The lock is held.
+  template <typename F>
+  void guarded(const F& body) {
+    try {
+      body();
+    } catch (const Error& error) {
+      end_group(error);
+    }
+  }
+
+  void end_group(const Error& error) {
+    if (!failure_.latch(error, false)) return;
+    // Errors that came from another rank are known to the others already.
+    const bool lost = error.code() == Errc::kPeerLost;
+    if (error.code() != Errc::kAborted) engine_.tell({error.code(), error.context().peer, lost ? error.message() : error.what()});
+    wake_all();
+  }
+
+  void wake_all() {
+    engine_.stop();
+    engine_.wake();
+    changed_.notify_all();
+  }
+
+  // One thread polls for all; the others sleep until it has done something, or has gone.
+  void progress(Lock& lock, Deadline deadline) {
+    if (polling_) {
+      changed_.wait_until(lock, deadline.when());
+      return;
+    }
+    polling_ = true;
+    lock.unlock();
+    epoll_event events[kEvents];
+    const int count = poll(events, deadline);
+    lock.lock();
+    polling_ = false;
+    handle(events, count);
+  }
+
+  void handle(const epoll_event* events, int count) {
+    guarded([&] {
+      for (int i = 0; i < count; ++i) engine_.handle(events[i].data.u64, events[i].events);
+    });
+    changed_.notify_all();
+  }
+
+  // Polls for a while, giving way to others, before it sleeps: an answer on the way is had without a wake-up.
+  int poll(epoll_event* events, Deadline deadline) const {
+    const auto until = Deadline::Clock::now() + spin_;
+    do {
+      const int count = ::epoll_wait(engine_.epoll_fd(), events, kEvents, 0);
+      if (count != 0) return count;
+      ::sched_yield();
+    } while (Deadline::Clock::now() < until && !deadline.passed());
+    return ::epoll_wait(engine_.epoll_fd(), events, kEvents, deadline.left_ms());
+  }
+
+  void watch() {
+    Lock lock(mutex_);
+    while (!closing_changed_.wait_for(lock, kTick, [&] { return closing_; })) {
+      if (failure_.latched()) continue;
+      epoll_event events[kEvents];
+      if (!polling_) handle(events, ::epoll_wait(engine_.epoll_fd(), events, kEvents, 0));
+      guarded([&] { engine_.tick(Engine::Clock::now()); });
+    }
+  }
+
+  void check_company() const {
+    for (int peer = 0; peer < world(); ++peer) {
+      if (peer == rank_ ? world() == 1 : !engine_.has_left(peer)) return;
+    }
+    throw Error(Errc::kPeerLost, "every other rank left the group while a message was awaited", {"await_any", rank_, rank_ == 0 ? 1 : 0});
+  }
+
+  void check_left(const std::vector<Receipt>& receipts) const {
+    for (const Receipt& receipt : receipts) {
+      const int peer = receipt.recv.peer;
+      if (receipt.done || !engine_.has_left(peer)) continue;
+      throw Error(Errc::kPeerLost, "rank " + std::to_string(peer) + " left the group while a message from it was awaited",
+                  {"exchange", rank_, peer});
+    }
+  }
+
+  void time_out(Channel channel, const std::vector<Receipt>& receipts, const std::vector<Outgoing>& outgoing) {
+    std::string missing;
+    int culprit = -1;
+    const auto add = [&](const char* what, int peer) {
+      if (culprit < 0) culprit = peer;
+      missing += (missing.empty() ? "" : ", ") + std::string(what) + std::to_string(peer);
+    };
+    for (const Receipt& receipt : receipts) {
+      if (!receipt.done) add("from rank ", receipt.recv.peer);
+    }
+    for (const Outgoing& message : outgoing) {
+      if (message.next < message.send.bytes.size() || message.flying > 0) add("to rank ", message.send.peer);
+    }
+    const Error error(Errc::kTimeout, "not complete before the deadline on channel " + std::to_string(channel) + ": " + missing,
+                      {"exchange", rank_, culprit});
+    end_group(error);
+    throw error;
+  }
+
+  const int rank_;
+  const std::uint32_t epoch_;
+  const std::chrono::microseconds spin_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_, closing_changed_;
+  Engine engine_;              // guarded by mutex_, but for epoll_fd() and wake()
+  internal::Failure failure_;  // guarded by mutex_
+  bool polling_ = false;       // guarded by mutex_: a thread is in poll()
+  bool closing_ = false;       // guarded by mutex_
+  std::thread watcher_;
+};
+
+void check(const TcpOptions& o) {
+  WEFT_REQUIRE(o.world >= 1 && o.rank >= 0 && o.rank < o.world,
+               "rank " + std::to_string(o.rank) + " is not a rank of a group of " + std::to_string(o.world));
+  WEFT_REQUIRE(o.streams >= 1 && o.streams <= 16, "streams must be 1 to 16, not " + std::to_string(o.streams));
+  WEFT_REQUIRE(o.port >= 0 && o.port < 65536, "port must be 0 to 65535, not " + std::to_string(o.port));
+  WEFT_REQUIRE(o.exchange, "connect_tcp needs an exchange of addresses");
+}
+
+}  // namespace
+
+std::unique_ptr<Endpoint> connect_tcp(const TcpOptions& options) {
+  check(options);
+  const Deadline deadline = Deadline::in(options.connect_timeout);
+  const std::string host = internal::resolve_interface(options.interface);
+  const bool wildcard = internal::is_wildcard(host);
+  WEFT_REQUIRE(!wildcard || options.secret, "to listen on every interface (" + host + ") needs a secret; set one, or give an interface");
+  WEFT_REQUIRE(!wildcard || !options.advertise.empty(),
+               "to listen on every interface (" + host + ") needs `advertise`, the host for peers");
+  internal::Fd listener = internal::listen_on(host, options.port);
+  const std::string mine = internal::join_address(options.advertise.empty() ? host : options.advertise, internal::bound_port(listener));
+  internal::FormationOptions formation{{options.job, options.rank, options.world, options.streams + 1, options.epoch, options.secret},
+                                       options.exchange(mine)};
+  WEFT_REQUIRE(
+      static_cast<int>(formation.addresses.size()) == options.world,
+      "the exchange gave " + std::to_string(formation.addresses.size()) + " addresses for " + std::to_string(options.world) + " ranks");
+  formation.handshake_timeout = options.handshake_timeout;
+  formation.on_refused = options.on_refused;
+  return std::make_unique<TcpEndpoint>(options, internal::Formation(formation, listener).run(deadline));
+}
+
+}  // namespace weft::net
