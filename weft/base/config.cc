@@ -1,8 +1,7 @@
 #include "weft/base/config.h"
 
 #define TOML_HEADER_ONLY 1
-// toml++ 3.3 asserts what it goes on to check and report: a malformed key would
-// end a debug build instead of being an error.
+// toml++ 3.3 asserts what it goes on to check and report: a malformed key would end a debug build instead of being an error.
 #define TOML_ASSERT(condition) static_assert(true)
 #include <toml++/toml.h>
 
@@ -23,68 +22,48 @@ using internal::expectation;
 using internal::fits;
 using internal::to_toml;
 
-constexpr std::size_t kMaxFileBytes =
-    64
-    << 10; // also bounds how deep tables nest, which toml++ frees by recursion
+constexpr std::size_t kMaxFileBytes = 64 << 10;  // also bounds how deep tables nest, which toml++ frees by recursion
 constexpr int kMaxDepth = 16;
-constexpr const char *kBareKey =
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+constexpr const char* kBareKey = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
 
-[[noreturn]] void fail(const std::string &where, const std::string &message) {
-  throw Error(Errc::kBadConfig, where + ": " + message);
-}
+[[noreturn]] void fail(const std::string& where, const std::string& message) { throw Error(Errc::kBadConfig, where + ": " + message); }
 
-std::string last_part(std::string_view key) {
-  return std::string(key.substr(key.rfind('.') + 1));
-}
+std::string last_part(std::string_view key) { return std::string(key.substr(key.rfind('.') + 1)); }
 
-[[noreturn]] void fail_unknown(const std::string &where, const std::string &key,
-                               const Schema &schema) {
+[[noreturn]] void fail_unknown(const std::string& where, const std::string& key, const Schema& schema) {
   std::vector<std::string> names;
-  for (const Key &known : schema.keys())
-    names.push_back(known.name);
+  for (const Key& known : schema.keys()) names.push_back(known.name);
   auto near = nearest(key, names);
-  if (!near) { // the right name in the wrong table is the other common slip
-    const auto same =
-        std::find_if(names.begin(), names.end(), [&](const auto &name) {
-          return last_part(name) == last_part(key);
-        });
-    if (same != names.end())
-      near = *same;
+  if (!near) {  // the right name in the wrong table is the other common slip
+    const auto same = std::find_if(names.begin(), names.end(), [&](const auto& name) { return last_part(name) == last_part(key); });
+    if (same != names.end()) near = *same;
   }
-  fail(where,
-       "unknown key " + key + (near ? "; did you mean " + *near + "?" : ""));
+  fail(where, "unknown key " + key + (near ? "; did you mean " + *near + "?" : ""));
 }
 
-template <class T> std::optional<T> scalar_of(const toml::node &node) {
+template <class T>
+std::optional<T> scalar_of(const toml::node& node) {
   if constexpr (std::is_same_v<T, double>) {
-    if (const auto *whole = node.as_integer())
-      return static_cast<double>(whole->get());
+    if (const auto* whole = node.as_integer()) return static_cast<double>(whole->get());
   }
-  if (const auto *value = node.as<T>())
-    return value->get();
+  if (const auto* value = node.as<T>()) return value->get();
   return std::nullopt;
 }
 
 // The node as a value of the same type as `like`, or none.
-std::optional<ConfigValue> value_of(const toml::node &node,
-                                    const ConfigValue &like) {
+std::optional<ConfigValue> value_of(const toml::node& node, const ConfigValue& like) {
   return std::visit(
-      [&]<class T>(const T &) -> std::optional<ConfigValue> {
-        if constexpr (std::is_same_v<T, bool> || std::is_arithmetic_v<T> ||
-                      std::is_same_v<T, std::string>) {
-          if (auto value = scalar_of<T>(node))
-            return ConfigValue(std::move(*value));
+      [&]<class T>(const T&) -> std::optional<ConfigValue> {
+        if constexpr (std::is_same_v<T, bool> || std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) {
+          if (auto value = scalar_of<T>(node)) return ConfigValue(std::move(*value));
           return std::nullopt;
         } else {
-          const toml::array *array = node.as_array();
-          if (array == nullptr)
-            return std::nullopt;
+          const toml::array* array = node.as_array();
+          if (array == nullptr) return std::nullopt;
           T list;
-          for (const toml::node &element : *array) {
+          for (const toml::node& element : *array) {
             auto value = scalar_of<typename T::value_type>(element);
-            if (!value)
-              return std::nullopt;
+            if (!value) return std::nullopt;
             list.push_back(std::move(*value));
           }
           return ConfigValue(std::move(list));
@@ -94,73 +73,54 @@ std::optional<ConfigValue> value_of(const toml::node &node,
 }
 
 // What was written, for a message: short, in one line.
-std::string shown(const toml::node &node) {
+std::string shown(const toml::node& node) {
   std::ostringstream text;
-  node.visit([&](const auto &value) {
-    text << toml::toml_formatter(value, toml::format_flags::none);
-  });
+  node.visit([&](const auto& value) { text << toml::toml_formatter(value, toml::format_flags::none); });
   std::string line = text.str();
   std::replace(line.begin(), line.end(), '\n', ' ');
-  if (line.size() <= 60)
-    return line;
+  if (line.size() <= 60) return line;
   std::size_t end = 57;
-  while (end > 0 && (line[end] & 0xC0) == 0x80)
-    --end; // not inside a character
+  while (end > 0 && (line[end] & 0xC0) == 0x80) --end;  // not inside a character
   return line.substr(0, end) + "...";
 }
 
-ConfigValue checked_value(const toml::node &node, const Key &key,
-                          const std::string &where) {
+ConfigValue checked_value(const toml::node& node, const Key& key, const std::string& where) {
   auto value = value_of(node, key.fallback);
-  if (!value || !fits(*value, key.limits))
-    fail(where, key.name + " = " + shown(node) + ", but " + expectation(key) +
-                    " is expected");
+  if (!value || !fits(*value, key.limits)) fail(where, key.name + " = " + shown(node) + ", but " + expectation(key) + " is expected");
   return std::move(*value);
 }
 
 struct Found {
-  const Key *key;
-  const toml::node *node;
+  const Key* key;
+  const toml::node* node;
   std::string where;
 };
 
-// Every value of a file with its key; throws at the first that the schema does
-// not know.
+// Every value of a file with its key; throws at the first that the schema does not know.
 struct Collector {
-  const Schema &schema;
-  const std::string &source;
+  const Schema& schema;
+  const std::string& source;
   std::vector<Found> found = {};
 
-  void collect(const toml::table &table, const std::string &prefix, int depth) {
-    for (const auto &[name, node] : table) {
-      const bool bare =
-          !name.str().empty() &&
-          name.str().find_first_not_of(kBareKey) == std::string_view::npos;
+  void collect(const toml::table& table, const std::string& prefix, int depth) {
+    for (const auto& [name, node] : table) {
+      const bool bare = !name.str().empty() && name.str().find_first_not_of(kBareKey) == std::string_view::npos;
       // A quoted key with dots inside is not the dotted key that it looks like.
-      const std::string path =
-          prefix + (bare ? std::string(name.str())
-                         : to_toml(ConfigValue(std::string(name.str()))));
-      take(node, path, source + ":" + std::to_string(name.source().begin.line),
-           depth);
+      const std::string path = prefix + (bare ? std::string(name.str()) : to_toml(ConfigValue(std::string(name.str()))));
+      take(node, path, source + ":" + std::to_string(name.source().begin.line), depth);
     }
   }
 
-  void take(const toml::node &node, const std::string &path,
-            const std::string &where, int depth) {
-    const auto &keys = schema.keys();
-    const bool holds_keys =
-        std::any_of(keys.begin(), keys.end(), [&](const Key &key) {
-          return key.name.starts_with(path + ".");
-        });
-    const toml::table *table = node.as_table();
-    if (const Key *key = schema.find(path)) {
+  void take(const toml::node& node, const std::string& path, const std::string& where, int depth) {
+    const auto& keys = schema.keys();
+    const bool holds_keys = std::any_of(keys.begin(), keys.end(), [&](const Key& key) { return key.name.starts_with(path + "."); });
+    const toml::table* table = node.as_table();
+    if (const Key* key = schema.find(path)) {
       found.push_back({key, &node, where});
-    } else if (table != nullptr && (holds_keys || !table->empty()) &&
-               depth < kMaxDepth) {
+    } else if (table != nullptr && (holds_keys || !table->empty()) && depth < kMaxDepth) {
       collect(*table, path + ".", depth + 1);
     } else if (holds_keys) {
-      fail(where, path + " is a table of keys: write " + path +
-                      ".key = value, or the key below [" + path + "]");
+      fail(where, path + " is a table of keys: write " + path + ".key = value, or the key below [" + path + "]");
     } else {
       fail_unknown(where, path, schema);
     }
@@ -170,184 +130,136 @@ struct Collector {
 std::string one_line(std::string_view text) {
   std::string line(text);
   std::replace_if(
-      line.begin(), line.end(),
-      [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
+      line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
   return line;
 }
 
-// The right side of an override as a node held in `holder`; null when it is not
-// exactly one TOML value.
-const toml::node *parse_override(const std::string &text, toml::table &holder) {
+// The right side of an override as a node held in `holder`; null when it is not exactly one TOML value.
+const toml::node* parse_override(const std::string& text, toml::table& holder) {
   try {
     holder = toml::parse("value = " + text + "\n");
-  } catch (const toml::parse_error &) {
+  } catch (const toml::parse_error&) {
     return nullptr;
   }
   return holder.size() == 1 ? holder.get("value") : nullptr;
 }
 
-} // namespace
+}  // namespace
 
 Schema::Schema(std::initializer_list<Key> keys) {
-  for (const Key &key : keys)
-    add(key);
+  for (const Key& key : keys) add(key);
 }
 
-Schema &Schema::add(Key key) {
-  const std::string &name = key.name;
-  const bool dots = name.empty() || name.front() == '.' || name.back() == '.' ||
-                    name.find("..") != std::string::npos;
-  WEFT_REQUIRE(!dots && name.find_first_not_of(std::string(kBareKey) + ".") ==
-                            std::string::npos,
+Schema& Schema::add(Key key) {
+  const std::string& name = key.name;
+  const bool dots = name.empty() || name.front() == '.' || name.back() == '.' || name.find("..") != std::string::npos;
+  WEFT_REQUIRE(!dots && name.find_first_not_of(std::string(kBareKey) + ".") == std::string::npos,
                "malformed configuration key '" + name + "'");
-  for (const Key &other : keys_) {
-    WEFT_REQUIRE(other.name != name,
-                 "configuration key " + name + " is declared twice");
-    WEFT_REQUIRE(!other.name.starts_with(name + ".") &&
-                     !name.starts_with(other.name + "."),
-                 "configuration keys " + name + " and " + other.name +
-                     ": a key cannot be a table as well");
+  for (const Key& other : keys_) {
+    WEFT_REQUIRE(other.name != name, "configuration key " + name + " is declared twice");
+    WEFT_REQUIRE(!other.name.starts_with(name + ".") && !name.starts_with(other.name + "."),
+                 "configuration keys " + name + " and " + other.name + ": a key cannot be a table as well");
   }
-  WEFT_REQUIRE(fits(key.fallback, key.limits),
-               "the default of configuration key " + name + " is not " +
-                   expectation(key));
+  WEFT_REQUIRE(fits(key.fallback, key.limits), "the default of configuration key " + name + " is not " + expectation(key));
   keys_.push_back(std::move(key));
   return *this;
 }
 
-Schema &Schema::add(const Schema &other) {
-  for (const Key &key : other.keys_)
-    add(key);
+Schema& Schema::add(const Schema& other) {
+  for (const Key& key : other.keys_) add(key);
   return *this;
 }
 
-const Key *Schema::find(std::string_view name) const {
-  const auto at = std::find_if(keys_.begin(), keys_.end(), [&](const Key &key) {
-    return key.name == name;
-  });
+const Key* Schema::find(std::string_view name) const {
+  const auto at = std::find_if(keys_.begin(), keys_.end(), [&](const Key& key) { return key.name == name; });
   return at == keys_.end() ? nullptr : &*at;
 }
 
 Config::Config(Schema schema) : schema_(std::move(schema)) {
-  for (const Key &key : schema_.keys())
-    entries_[key.name] = {key.fallback, "default"};
+  for (const Key& key : schema_.keys()) entries_[key.name] = {key.fallback, "default"};
 }
 
-Config Config::load(const std::string &path, Schema schema) {
-  return parse(read_file(path, kMaxFileBytes), path, std::move(schema));
-}
+Config Config::load(const std::string& path, Schema schema) { return parse(read_file(path, kMaxFileBytes), path, std::move(schema)); }
 
-Config Config::parse(std::string_view text, const std::string &source,
-                     Schema schema) {
+Config Config::parse(std::string_view text, const std::string& source, Schema schema) {
   Config config(std::move(schema));
-  if (text.size() > kMaxFileBytes)
-    fail(source, "the file is larger than 64 KiB");
+  if (text.size() > kMaxFileBytes) fail(source, "the file is larger than 64 KiB");
   toml::table table;
   try {
     table = toml::parse(text, source);
-  } catch (const toml::parse_error &error) {
-    fail(source + ":" + std::to_string(error.source().begin.line),
-         one_line(error.description()));
+  } catch (const toml::parse_error& error) {
+    fail(source + ":" + std::to_string(error.source().begin.line), one_line(error.description()));
   }
   Collector collector{config.schema_, source};
   collector.collect(table, "", 0);
-  for (const Found &one : collector.found)
-    config.entries_[one.key->name] = {
-        checked_value(*one.node, *one.key, one.where), one.where};
+  for (const Found& one : collector.found) config.entries_[one.key->name] = {checked_value(*one.node, *one.key, one.where), one.where};
   return config;
 }
 
-void Config::set(std::string_view assignment, const std::string &origin) {
-  if (assignment.size() > kMaxFileBytes)
-    fail(origin, "the value is longer than 64 KiB");
+void Config::set(std::string_view assignment, const std::string& origin) {
+  if (assignment.size() > kMaxFileBytes) fail(origin, "the value is longer than 64 KiB");
   const std::string where = origin + " " + one_line(assignment);
   const std::size_t equals = assignment.find('=');
-  if (equals == std::string_view::npos)
-    fail(where, "expected key=value");
+  if (equals == std::string_view::npos) fail(where, "expected key=value");
   const std::string name(assignment.substr(0, equals));
   const std::string text(assignment.substr(equals + 1));
-  if (!internal::is_utf8(assignment))
-    fail(where, "the value is not UTF-8");
-  const Key *key = schema_.find(name);
-  if (key == nullptr)
-    fail_unknown(where, one_line(name), schema_);
+  if (!internal::is_utf8(assignment)) fail(where, "the value is not UTF-8");
+  const Key* key = schema_.find(name);
+  if (key == nullptr) fail_unknown(where, one_line(name), schema_);
 
   toml::table holder;
-  const toml::node *node = parse_override(text, holder);
+  const toml::node* node = parse_override(text, holder);
   const bool wants_string = std::holds_alternative<std::string>(key->fallback);
   if (wants_string && (node == nullptr || !node->is_string())) {
     holder = toml::table{{"value", text}};
     node = holder.get("value");
   }
-  if (node == nullptr)
-    fail(where, expectation(*key) + " is expected");
+  if (node == nullptr) fail(where, expectation(*key) + " is expected");
   entries_[name] = {checked_value(*node, *key, where), origin};
 }
 
-const Config::Entry &Config::entry(std::string_view key) const {
+const Config::Entry& Config::entry(std::string_view key) const {
   const auto at = entries_.find(key);
-  WEFT_REQUIRE(at != entries_.end(),
-               "there is no configuration key " + std::string(key));
+  WEFT_REQUIRE(at != entries_.end(), "there is no configuration key " + std::string(key));
   return at->second;
 }
 
-template <class T> const T &Config::get(std::string_view key) const {
-  const T *value = std::get_if<T>(&entry(key).value);
-  WEFT_REQUIRE(value != nullptr,
-               "configuration key " + std::string(key) + " is of another type");
+template <class T>
+const T& Config::get(std::string_view key) const {
+  const T* value = std::get_if<T>(&entry(key).value);
+  WEFT_REQUIRE(value != nullptr, "configuration key " + std::string(key) + " is of another type");
   return *value;
 }
 
 bool Config::get_bool(std::string_view key) const { return get<bool>(key); }
-std::int64_t Config::get_int(std::string_view key) const {
-  return get<std::int64_t>(key);
-}
-double Config::get_double(std::string_view key) const {
-  return get<double>(key);
-}
-const std::string &Config::get_string(std::string_view key) const {
-  return get<std::string>(key);
-}
-const std::vector<std::int64_t> &Config::get_ints(std::string_view key) const {
-  return get<std::vector<std::int64_t>>(key);
-}
-const std::vector<double> &Config::get_doubles(std::string_view key) const {
-  return get<std::vector<double>>(key);
-}
-const std::vector<std::string> &
-Config::get_strings(std::string_view key) const {
-  return get<std::vector<std::string>>(key);
-}
-const std::string &Config::origin(std::string_view key) const {
-  return entry(key).origin;
-}
+std::int64_t Config::get_int(std::string_view key) const { return get<std::int64_t>(key); }
+double Config::get_double(std::string_view key) const { return get<double>(key); }
+const std::string& Config::get_string(std::string_view key) const { return get<std::string>(key); }
+const std::vector<std::int64_t>& Config::get_ints(std::string_view key) const { return get<std::vector<std::int64_t>>(key); }
+const std::vector<double>& Config::get_doubles(std::string_view key) const { return get<std::vector<double>>(key); }
+const std::vector<std::string>& Config::get_strings(std::string_view key) const { return get<std::vector<std::string>>(key); }
+const std::string& Config::origin(std::string_view key) const { return entry(key).origin; }
 
 std::vector<Config::Row> Config::describe() const {
   std::vector<Row> rows;
-  for (const Key &key : schema_.keys()) {
-    const Entry &found = entry(key.name);
-    rows.push_back(
-        {key.name, internal::to_toml(found.value), found.origin, key.help});
+  for (const Key& key : schema_.keys()) {
+    const Entry& found = entry(key.name);
+    rows.push_back({key.name, internal::to_toml(found.value), found.origin, key.help});
   }
   return rows;
 }
 
 std::string Config::to_toml() const {
-  // Keys outside any table come first; afterwards they would belong to the last
-  // table.
+  // Keys outside any table come first; afterwards they would belong to the last table.
   std::map<std::string, std::string> sections;
-  for (const Key &key : schema_.keys()) {
+  for (const Key& key : schema_.keys()) {
     const std::size_t dot = key.name.rfind('.');
-    const std::string table =
-        dot == std::string::npos ? "" : key.name.substr(0, dot);
-    sections[table] += last_part(key.name) + " = " +
-                       internal::to_toml(entry(key.name).value) + "\n";
+    const std::string table = dot == std::string::npos ? "" : key.name.substr(0, dot);
+    sections[table] += last_part(key.name) + " = " + internal::to_toml(entry(key.name).value) + "\n";
   }
   std::string out;
-  for (const auto &[table, lines] : sections)
-    out += (out.empty() ? "" : "\n") +
-           (table.empty() ? "" : "[" + table + "]\n") + lines;
+  for (const auto& [table, lines] : sections) out += (out.empty() ? "" : "\n") + (table.empty() ? "" : "[" + table + "]\n") + lines;
   return out;
 }
 
-} // namespace weft
+}  // namespace weft

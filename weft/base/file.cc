@@ -16,106 +16,84 @@ namespace {
 
 Errc code_of(int error_number) {
   switch (error_number) {
-  case EACCES:
-  case EEXIST:
-  case EINVAL:
-  case EISDIR:
-  case ELOOP:
-  case ENAMETOOLONG:
-  case ENOENT:
-  case ENOTDIR:
-  case ENOTEMPTY:
-  case EPERM:
-  case EROFS:
-    return Errc::kInvalidArgument;
-  default:
-    return Errc::kUnavailable;
+    case EACCES:
+    case EEXIST:
+    case EINVAL:
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case ENOENT:
+    case ENOTDIR:
+    case ENOTEMPTY:
+    case EPERM:
+    case EROFS: return Errc::kInvalidArgument;
+    default: return Errc::kUnavailable;
   }
 }
 
-std::string parent_of(const std::string &path) {
+std::string parent_of(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
 }
 
-void flush_directory(const std::string &path) {
-  const UniqueFd directory(
-      ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory || ::fsync(directory.get()) != 0)
-    fail_io("cannot flush the folder", path);
+void flush_directory(const std::string& path) {
+  const UniqueFd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory || ::fsync(directory.get()) != 0) fail_io("cannot flush the folder", path);
 }
 
-} // namespace
+}  // namespace
 
 void UniqueFd::reset(int fd) {
   const int old = std::exchange(fd_, fd);
-  if (old < 0 || old == fd)
-    return;
+  if (old < 0 || old == fd) return;
   const int saved = errno;
-  ::close(old); // not again on EINTR: Linux has closed it
+  ::close(old);  // not again on EINTR: Linux has closed it
   errno = saved;
 }
 
-void fail_io(const std::string &what, const std::string &path,
-             int error_number) {
-  throw Error(code_of(error_number),
-              what + " " + path + ": " + std::strerror(error_number));
+void fail_io(const std::string& what, const std::string& path, int error_number) {
+  throw Error(code_of(error_number), what + " " + path + ": " + std::strerror(error_number));
 }
 
-void write_all(int fd, std::string_view bytes, const std::string &path) {
+void write_all(int fd, std::string_view bytes, const std::string& path) {
   while (!bytes.empty()) {
     const ssize_t wrote = ::write(fd, bytes.data(), bytes.size());
-    if (wrote < 0 && errno == EINTR)
-      continue;
-    if (wrote < 0)
-      fail_io("cannot write", path);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) fail_io("cannot write", path);
     bytes.remove_prefix(static_cast<std::size_t>(wrote));
   }
 }
 
-std::string read_file(const std::string &path, std::size_t max_bytes) {
+std::string read_file(const std::string& path, std::size_t max_bytes) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file)
-    fail_io("cannot open", path);
+  if (!file) fail_io("cannot open", path);
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0)
-    fail_io("cannot read", path);
+  if (::fstat(file.get(), &status) != 0) fail_io("cannot read", path);
   std::string bytes;
-  // The size is a hint only: it is 0 for pipes and /proc, and a file may grow
-  // meanwhile.
-  bytes.reserve(std::min(max_bytes, static_cast<std::size_t>(status.st_size)) +
-                1);
+  // The size is a hint only: it is 0 for pipes and /proc, and a file may grow meanwhile.
+  bytes.reserve(std::min(max_bytes, static_cast<std::size_t>(status.st_size)) + 1);
   char chunk[65536];
   while (true) {
     const ssize_t got = ::read(file.get(), chunk, sizeof chunk);
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got < 0)
-      fail_io("cannot read", path);
-    if (got == 0)
-      return bytes;
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_io("cannot read", path);
+    if (got == 0) return bytes;
     if (bytes.size() + static_cast<std::size_t>(got) > max_bytes) {
-      throw Error(Errc::kCorrupt, path + " is larger than the " +
-                                      std::to_string(max_bytes) +
-                                      " bytes that are allowed here");
+      throw Error(Errc::kCorrupt, path + " is larger than the " + std::to_string(max_bytes) + " bytes that are allowed here");
     }
     bytes.append(chunk, static_cast<std::size_t>(got));
   }
 }
 
-void write_file_atomic(const std::string &path, std::string_view bytes) {
+void write_file_atomic(const std::string& path, std::string_view bytes) {
   std::string temporary = path + ".tmp.XXXXXX";
   UniqueFd file(::mkostemp(temporary.data(), O_CLOEXEC));
-  if (!file)
-    fail_io("cannot create a file beside", path);
+  if (!file) fail_io("cannot create a file beside", path);
   try {
     write_all(file.get(), bytes, temporary);
-    if (::fchmod(file.get(), 0644) != 0 || ::fsync(file.get()) != 0)
-      fail_io("cannot flush", temporary);
-    if (::close(file.release()) != 0)
-      fail_io("cannot close", temporary);
-    if (::rename(temporary.c_str(), path.c_str()) != 0)
-      fail_io("cannot replace", path);
+    if (::fchmod(file.get(), 0644) != 0 || ::fsync(file.get()) != 0) fail_io("cannot flush", temporary);
+    if (::close(file.release()) != 0) fail_io("cannot close", temporary);
+    if (::rename(temporary.c_str(), path.c_str()) != 0) fail_io("cannot replace", path);
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;
@@ -123,19 +101,16 @@ void write_file_atomic(const std::string &path, std::string_view bytes) {
   flush_directory(parent_of(path));
 }
 
-void make_directories(const std::string &path) {
+void make_directories(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error)
-    fail_io("cannot make the folder", path, error.value());
+  if (error) fail_io("cannot make the folder", path, error.value());
 }
 
 TempDir::TempDir() {
-  const char *base = std::getenv("TMPDIR");
-  path_ = std::string(base != nullptr && *base != '\0' ? base : "/tmp") +
-          "/weft.XXXXXX";
-  if (::mkdtemp(path_.data()) == nullptr)
-    fail_io("cannot make a temporary folder", path_);
+  const char* base = std::getenv("TMPDIR");
+  path_ = std::string(base != nullptr && *base != '\0' ? base : "/tmp") + "/weft.XXXXXX";
+  if (::mkdtemp(path_.data()) == nullptr) fail_io("cannot make a temporary folder", path_);
 }
 
 TempDir::~TempDir() {
@@ -143,4 +118,4 @@ TempDir::~TempDir() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-} // namespace weft
+}  // namespace weft

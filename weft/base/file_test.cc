@@ -15,21 +15,19 @@ namespace {
 using ::testing::HasSubstr;
 
 template <class Code>
-void expect_error(Errc code, const std::string &part, Code run) {
+void expect_error(Errc code, const std::string& part, Code run) {
   try {
     run();
     FAIL() << "no error";
-  } catch (const Error &error) {
+  } catch (const Error& error) {
     EXPECT_EQ(error.code(), code);
     EXPECT_THAT(error.message(), HasSubstr(part));
   }
 }
 
-std::size_t entries(const std::string &folder) {
+std::size_t entries(const std::string& folder) {
   std::size_t count = 0;
-  for ([[maybe_unused]] const auto &entry :
-       std::filesystem::directory_iterator(folder))
-    ++count;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
   return count;
 }
 
@@ -44,32 +42,25 @@ TEST(File, AtomicWriteReplacesTheWholeFileAndLeavesNothingBeside) {
 TEST(File, AFailedAtomicWriteKeepsTheOldContentAndNoTemporary) {
   const TempDir folder;
   std::filesystem::create_directory(folder / "taken");
-  expect_error(Errc::kInvalidArgument, "taken: Is a directory",
-               [&] { write_file_atomic(folder / "taken", "x"); });
+  expect_error(Errc::kInvalidArgument, "taken: Is a directory", [&] { write_file_atomic(folder / "taken", "x"); });
   EXPECT_EQ(entries(folder.path()), 1u);
-  expect_error(Errc::kInvalidArgument, "none/x: No such file",
-               [&] { write_file_atomic(folder / "none/x", "x"); });
+  expect_error(Errc::kInvalidArgument, "none/x: No such file", [&] { write_file_atomic(folder / "none/x", "x"); });
 }
 
 TEST(File, AFullDiskIsUnavailable) {
   const UniqueFd full(::open("/dev/full", O_WRONLY));
   ASSERT_TRUE(full);
-  expect_error(Errc::kUnavailable, "/dev/full: No space left",
-               [&] { write_all(full.get(), "x", "/dev/full"); });
+  expect_error(Errc::kUnavailable, "/dev/full: No space left", [&] { write_all(full.get(), "x", "/dev/full"); });
 }
 
 TEST(File, ReadingStopsAtTheCapAndNamesThePathOfWhatIsMissing) {
   const TempDir folder;
   write_file_atomic(folder / "a", "12345");
   EXPECT_EQ(read_file(folder / "a", 5), "12345");
-  expect_error(Errc::kCorrupt, "larger than the 4 bytes",
-               [&] { read_file(folder / "a", 4); });
-  expect_error(Errc::kCorrupt, "/dev/zero",
-               [] { read_file("/dev/zero", 1000); });
-  expect_error(Errc::kInvalidArgument, "missing: No such file",
-               [&] { read_file(folder / "missing", 4); });
-  expect_error(Errc::kInvalidArgument, "Is a directory",
-               [&] { read_file(folder.path(), 4); });
+  expect_error(Errc::kCorrupt, "larger than the 4 bytes", [&] { read_file(folder / "a", 4); });
+  expect_error(Errc::kCorrupt, "/dev/zero", [] { read_file("/dev/zero", 1000); });
+  expect_error(Errc::kInvalidArgument, "missing: No such file", [&] { read_file(folder / "missing", 4); });
+  expect_error(Errc::kInvalidArgument, "Is a directory", [&] { read_file(folder.path(), 4); });
 }
 
 TEST(File, MakesFoldersAndSaysWhatStandsInTheWay) {
@@ -78,8 +69,7 @@ TEST(File, MakesFoldersAndSaysWhatStandsInTheWay) {
   make_directories(folder / "a/b/c");
   EXPECT_TRUE(std::filesystem::is_directory(folder / "a/b/c"));
   write_file_atomic(folder / "file", "");
-  expect_error(Errc::kInvalidArgument, "file/x: Not a directory",
-               [&] { make_directories(folder / "file/x"); });
+  expect_error(Errc::kInvalidArgument, "file/x: Not a directory", [&] { make_directories(folder / "file/x"); });
 }
 
 TEST(File, DescriptorsCloseOnceAndMove) {
@@ -89,13 +79,13 @@ TEST(File, DescriptorsCloseOnceAndMove) {
   {
     UniqueFd write_end(ends[1]);
     UniqueFd moved(std::move(write_end));
-    EXPECT_FALSE(write_end); // NOLINT(bugprone-use-after-move): that it is
-                             // empty is what is promised
+    EXPECT_FALSE(write_end);  // NOLINT(bugprone-use-after-move): that it is
+                              // empty is what is promised
     EXPECT_EQ(moved.get(), ends[1]);
   }
   char byte;
-  EXPECT_EQ(::read(read_end.get(), &byte, 1), 0); // the write end is closed
-  UniqueFd &same = read_end;
+  EXPECT_EQ(::read(read_end.get(), &byte, 1), 0);  // the write end is closed
+  UniqueFd& same = read_end;
   read_end = std::move(same);
   EXPECT_TRUE(read_end);
   EXPECT_EQ(::fcntl(read_end.get(), F_GETFD) >= 0, true);
@@ -112,5 +102,5 @@ TEST(File, TemporaryFoldersVanishWithAllThatIsInThem) {
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
-} // namespace
-} // namespace weft
+}  // namespace
+}  // namespace weft

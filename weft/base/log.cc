@@ -29,209 +29,170 @@ struct Speaker {
 
 struct State {
   std::mutex mutex;
-  LogLevel level = LogLevel::kInfo; // with mutex
-  Speaker process;                  // with mutex
-  UniqueFd file;                    // with mutex
-  std::string status;               // with mutex
-  int status_columns = 0;           // with mutex
-  std::string complaint; // an environment variable that was not understood;
-                         // with mutex, said once
+  LogLevel level = LogLevel::kInfo;  // with mutex
+  Speaker process;                   // with mutex
+  UniqueFd file;                     // with mutex
+  std::string status;                // with mutex
+  int status_columns = 0;            // with mutex
+  std::string complaint;             // an environment variable that was not understood;
+                                     // with mutex, said once
 
   State() {
-    for (const char *name : {"WEFT_LOG_LEVEL", "TORCH_CPP_LOG_LEVEL"}) {
-      const char *value = std::getenv(name);
-      if (value == nullptr || *value == '\0')
-        continue;
+    for (const char* name : {"WEFT_LOG_LEVEL", "TORCH_CPP_LOG_LEVEL"}) {
+      const char* value = std::getenv(name);
+      if (value == nullptr || *value == '\0') continue;
       if (const auto parsed = parse_log_level(value)) {
         level = *parsed;
         return;
       }
-      complaint = std::string(name) + "=" + value +
-                  " is not a log level; use debug, info, warn, error or off";
+      complaint = std::string(name) + "=" + value + " is not a log level; use debug, info, warn, error or off";
     }
   }
 };
 
 // Never destroyed: other statics' destructors may log.
-State &state() {
-  static State *const kState = new State;
+State& state() {
+  static State* const kState = new State;
   return *kState;
 }
 
 thread_local Speaker thread_speaker{-1, 0};
 
-const char *name_of(LogLevel level) {
+const char* name_of(LogLevel level) {
   constexpr std::array kNames{"debug", "info", "warn", "error", "off"};
   return kNames[static_cast<std::size_t>(level)];
 }
 
 // One write() a line; a rest is written only when the kernel took a part.
-void write_line(int fd, const std::string &line) {
+void write_line(int fd, const std::string& line) {
   for (std::size_t done = 0; done < line.size();) {
     const ssize_t wrote = ::write(fd, line.data() + done, line.size() - done);
-    if (wrote < 0 && errno == EINTR)
-      continue;
-    if (wrote <= 0)
-      return;
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) return;
     done += static_cast<std::size_t>(wrote);
   }
 }
 
-// A message may quote what a peer sent: nothing in it may break the line or
-// steer the terminal.
+// A message may quote what a peer sent: nothing in it may break the line or steer the terminal.
 std::string printable(std::string_view text) {
   std::string out(text);
   std::replace_if(
-      out.begin(), out.end(),
-      [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
+      out.begin(), out.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
   return out;
 }
 
-std::string human_line(LogLevel level, Speaker who, std::string_view message,
-                       const std::vector<LogField> &fields) {
+std::string human_line(LogLevel level, Speaker who, std::string_view message, const std::vector<LogField>& fields) {
   std::string line;
-  if (who.world > 1)
-    line += "[rank " + std::to_string(who.rank) + "] ";
-  if (level != LogLevel::kInfo)
-    line += std::string(level == LogLevel::kWarn ? "warning" : name_of(level)) +
-            ": ";
+  if (who.world > 1) line += "[rank " + std::to_string(who.rank) + "] ";
+  if (level != LogLevel::kInfo) line += std::string(level == LogLevel::kWarn ? "warning" : name_of(level)) + ": ";
   line += printable(message);
-  for (const LogField &field : fields)
-    line += " " + field.name + "=" + printable(field.json);
+  for (const LogField& field : fields) line += " " + field.name + "=" + printable(field.json);
   return line + "\n";
 }
 
 std::string utc_now() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const auto micros =
-      std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
   const std::time_t seconds = micros / 1'000'000;
   std::tm parts{};
   gmtime_r(&seconds, &parts);
   char date[32];
   std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &parts);
   char text[48];
-  std::snprintf(text, sizeof text, "%s.%06dZ", date,
-                static_cast<int>(micros % 1'000'000));
+  std::snprintf(text, sizeof text, "%s.%06dZ", date, static_cast<int>(micros % 1'000'000));
   return text;
 }
 
-std::string json_line(LogLevel level, Speaker who, std::string_view message,
-                      const std::vector<LogField> &fields) {
-  std::string line = "{\"ts\":\"" + utc_now() + "\",\"level\":\"" +
-                     name_of(level) + "\",\"rank\":" + std::to_string(who.rank);
+std::string json_line(LogLevel level, Speaker who, std::string_view message, const std::vector<LogField>& fields) {
+  std::string line = "{\"ts\":\"" + utc_now() + "\",\"level\":\"" + name_of(level) + "\",\"rank\":" + std::to_string(who.rank);
   line += ",\"message\":" + json_quote(message) + ",\"fields\":{";
-  for (std::size_t i = 0; i < fields.size(); ++i)
-    line += (i ? "," : "") + json_quote(fields[i].name) + ":" + fields[i].json;
+  for (std::size_t i = 0; i < fields.size(); ++i) line += (i ? "," : "") + json_quote(fields[i].name) + ":" + fields[i].json;
   return line + "}}\n";
 }
 
 // Called with the mutex held.
-void emit(State &s, LogLevel level, std::string_view message,
-          const std::vector<LogField> &fields) {
+void emit(State& s, LogLevel level, std::string_view message, const std::vector<LogField>& fields) {
   const Speaker who = thread_speaker.world > 0 ? thread_speaker : s.process;
-  if (who.rank == 0 || level >= LogLevel::kWarn ||
-      s.level == LogLevel::kDebug) {
+  if (who.rank == 0 || level >= LogLevel::kWarn || s.level == LogLevel::kDebug) {
     std::string line = human_line(level, who, message, fields);
-    if (!s.status.empty())
-      line = "\r" +
-             std::string(static_cast<std::size_t>(s.status_columns), ' ') +
-             "\r" + line + s.status;
+    if (!s.status.empty()) line = "\r" + std::string(static_cast<std::size_t>(s.status_columns), ' ') + "\r" + line + s.status;
     write_line(STDERR_FILENO, line);
   }
-  if (s.file)
-    write_line(s.file.get(), json_line(level, who, message, fields));
+  if (s.file) write_line(s.file.get(), json_line(level, who, message, fields));
 }
 
-} // namespace
+}  // namespace
 
 std::optional<LogLevel> parse_log_level(std::string_view name) {
   std::string lower(name);
-  std::transform(
-      lower.begin(), lower.end(), lower.begin(),
-      [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  constexpr std::pair<const char *, LogLevel> kNames[] = {
-      {"debug", LogLevel::kDebug},  {"info", LogLevel::kInfo},
-      {"0", LogLevel::kInfo},       {"warn", LogLevel::kWarn},
-      {"warning", LogLevel::kWarn}, {"1", LogLevel::kWarn},
-      {"2", LogLevel::kError},      {"error", LogLevel::kError},
-      {"fatal", LogLevel::kError},  {"3", LogLevel::kError},
-      {"off", LogLevel::kOff},
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  constexpr std::pair<const char*, LogLevel> kNames[] = {
+      {"debug", LogLevel::kDebug},  {"info", LogLevel::kInfo}, {"0", LogLevel::kInfo},  {"warn", LogLevel::kWarn},
+      {"warning", LogLevel::kWarn}, {"1", LogLevel::kWarn},    {"2", LogLevel::kError}, {"error", LogLevel::kError},
+      {"fatal", LogLevel::kError},  {"3", LogLevel::kError},   {"off", LogLevel::kOff},
   };
-  for (const auto &[known, level] : kNames) {
-    if (lower == known)
-      return level;
+  for (const auto& [known, level] : kNames) {
+    if (lower == known) return level;
   }
   return std::nullopt;
 }
 
 LogLevel log_level() {
-  State &s = state();
+  State& s = state();
   std::lock_guard lock(s.mutex);
   return s.level;
 }
 
 void set_log_level(LogLevel level) {
-  State &s = state();
+  State& s = state();
   std::lock_guard lock(s.mutex);
   s.level = level;
 }
 
-void log(LogLevel level, std::string_view message,
-         const std::vector<LogField> &fields) {
-  State &s = state();
+void log(LogLevel level, std::string_view message, const std::vector<LogField>& fields) {
+  State& s = state();
   std::lock_guard lock(s.mutex);
-  if (const std::string complaint = std::exchange(s.complaint, {});
-      !complaint.empty())
-    emit(s, LogLevel::kWarn, complaint, {});
-  if (level >= s.level && level != LogLevel::kOff)
-    emit(s, level, message, fields);
+  if (const std::string complaint = std::exchange(s.complaint, {}); !complaint.empty()) emit(s, LogLevel::kWarn, complaint, {});
+  if (level >= s.level && level != LogLevel::kOff) emit(s, level, message, fields);
 }
 
 void set_rank(int rank, int world) {
-  State &s = state();
+  State& s = state();
   std::lock_guard lock(s.mutex);
   s.process = {rank, world};
 }
 
 int log_rank() {
-  if (thread_speaker.world > 0)
-    return thread_speaker.rank;
+  if (thread_speaker.world > 0) return thread_speaker.rank;
   std::lock_guard lock(state().mutex);
   return state().process.rank;
 }
 
 int log_world() {
-  if (thread_speaker.world > 0)
-    return thread_speaker.world;
+  if (thread_speaker.world > 0) return thread_speaker.world;
   std::lock_guard lock(state().mutex);
   return state().process.world;
 }
 
-ThreadRank::ThreadRank(int rank, int world)
-    : rank_(thread_speaker.rank), world_(thread_speaker.world) {
-  thread_speaker = {rank, world};
-}
+ThreadRank::ThreadRank(int rank, int world) : rank_(thread_speaker.rank), world_(thread_speaker.world) { thread_speaker = {rank, world}; }
 ThreadRank::~ThreadRank() { thread_speaker = {rank_, world_}; }
 
-void attach_log_file(const std::string &path) {
-  UniqueFd file(
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  if (!file)
-    fail_io("cannot open the log file", path);
-  State &s = state();
+void attach_log_file(const std::string& path) {
+  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!file) fail_io("cannot open the log file", path);
+  State& s = state();
   std::lock_guard lock(s.mutex);
   s.file = std::move(file);
 }
 
 void detach_log_file() {
-  State &s = state();
+  State& s = state();
   std::lock_guard lock(s.mutex);
   s.file.reset();
 }
 
 void set_status_line(std::string text, int columns) {
-  State &s = state();
+  State& s = state();
   std::lock_guard lock(s.mutex);
   s.status = std::move(text);
   s.status_columns = std::max(columns, 0);
@@ -244,7 +205,7 @@ std::string json_quote(std::string_view text) {
     const auto c = static_cast<unsigned char>(text[at]);
     const std::size_t length = internal::utf8_length(text, at);
     if (length == 0) {
-      out += "\xEF\xBF\xBD"; // U+FFFD
+      out += "\xEF\xBF\xBD";  // U+FFFD
     } else if (c == '"' || c == '\\') {
       out += {'\\', static_cast<char>(c)};
     } else if (c == '\n') {
@@ -260,38 +221,33 @@ std::string json_quote(std::string_view text) {
 }
 
 std::string json_number(double value) {
-  if (!std::isfinite(value))
-    return "null";
+  if (!std::isfinite(value)) return "null";
   char text[32];
   const auto end = std::to_chars(text, text + sizeof text, value).ptr;
   return {text, end};
 }
 
 std::string format_bytes(std::uint64_t bytes) {
-  if (bytes < 1024)
-    return std::to_string(bytes) + " B";
+  if (bytes < 1024) return std::to_string(bytes) + " B";
   constexpr std::array kUnits{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   double value = static_cast<double>(bytes) / 1024;
   std::size_t unit = 0;
-  for (; value >= 1023.95 && unit + 1 < kUnits.size(); ++unit)
-    value /= 1024; // 1023.95 would be printed as 1024.0
+  for (; value >= 1023.95 && unit + 1 < kUnits.size(); ++unit) value /= 1024;  // 1023.95 would be printed as 1024.0
   char text[32];
   std::snprintf(text, sizeof text, "%.1f %s", value, kUnits[unit]);
   return text;
 }
 
 std::string format_clock(double seconds) {
-  if (!(seconds >= 0 && seconds < 1e9))
-    return "?";
+  if (!(seconds >= 0 && seconds < 1e9)) return "?";
   const auto whole = static_cast<long long>(seconds);
   char text[32];
   if (whole < 3600) {
     std::snprintf(text, sizeof text, "%02lld:%02lld", whole / 60, whole % 60);
   } else {
-    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600,
-                  whole / 60 % 60, whole % 60);
+    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
   }
   return text;
 }
 
-} // namespace weft
+}  // namespace weft

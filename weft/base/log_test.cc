@@ -20,9 +20,9 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
-// What a piece of code writes to stderr, with the log's settings put back
-// afterwards.
-template <class Code> std::string stderr_of(Code code) {
+// What a piece of code writes to stderr, with the log's settings put back afterwards.
+template <class Code>
+std::string stderr_of(Code code) {
   testing::internal::CaptureStderr();
   code();
   set_log_level(LogLevel::kInfo);
@@ -32,10 +32,7 @@ template <class Code> std::string stderr_of(Code code) {
 
 TEST(Log, NamesTheRankOnlyWhenThereAreSeveral) {
   EXPECT_EQ(stderr_of([] {
-              log_info("ready", {{"port", 29500},
-                                 {"host", "here"},
-                                 {"ok", true},
-                                 {"lr", 0.5}});
+              log_info("ready", {{"port", 29500}, {"host", "here"}, {"ok", true}, {"lr", 0.5}});
             }),
             "ready port=29500 host=\"here\" ok=true lr=0.5\n");
   EXPECT_EQ(stderr_of([] {
@@ -95,8 +92,7 @@ TEST(Log, ThreadsSpeakForTheirOwnRank) {
 }
 
 TEST(Log, NothingInAMessageBreaksTheLineOrSteersTheTerminal) {
-  EXPECT_EQ(stderr_of([] { log_info("peer said\r\n\x1b[2Jhello"); }),
-            "peer said   [2Jhello\n");
+  EXPECT_EQ(stderr_of([] { log_info("peer said\r\n\x1b[2Jhello"); }), "peer said   [2Jhello\n");
 }
 
 TEST(Log, WipesAStatusLineAndDrawsItAgain) {
@@ -114,8 +110,7 @@ TEST(Log, WritesJsonLinesOfEveryRankIntoTheAttachedFile) {
   stderr_of([&] {
     attach_log_file(folder / "log.jsonl");
     set_rank(1, 2);
-    log_info("epoch \"1\"\n",
-             {{"loss", 0.25}, {"bad", std::nan("")}, {"peer", -1}});
+    log_info("epoch \"1\"\n", {{"loss", 0.25}, {"bad", std::nan("")}, {"peer", -1}});
     log_debug("not at this level");
     detach_log_file();
     log_warn("not in the file");
@@ -136,23 +131,19 @@ TEST(Log, LinesOfSeveralThreadsDoNotMix) {
     for (int rank = 0; rank < 4; ++rank) {
       threads.emplace_back([rank] {
         const ThreadRank me(rank, 4);
-        for (int i = 0; i < 200; ++i)
-          log_warn("aaaaaaaaaaaaaaaaaaaa", {{"i", i}});
+        for (int i = 0; i < 200; ++i) log_warn("aaaaaaaaaaaaaaaaaaaa", {{"i", i}});
       });
     }
-    for (auto &thread : threads)
-      thread.join();
+    for (auto& thread : threads) thread.join();
   });
   detach_log_file();
   std::istringstream lines(out);
   int count = 0;
-  for (std::string line; std::getline(lines, line); ++count)
-    EXPECT_THAT(line, MatchesRegex("\\[rank [0-3]\\] warning: a+ i=[0-9]+"));
+  for (std::string line; std::getline(lines, line); ++count) EXPECT_THAT(line, MatchesRegex("\\[rank [0-3]\\] warning: a+ i=[0-9]+"));
   EXPECT_EQ(count, 800);
   std::ifstream file(folder / "log.jsonl");
   count = 0;
-  for (std::string line; std::getline(file, line); ++count)
-    EXPECT_TRUE(line.starts_with("{\"ts\"") && line.ends_with("}}")) << line;
+  for (std::string line; std::getline(file, line); ++count) EXPECT_TRUE(line.starts_with("{\"ts\"") && line.ends_with("}}")) << line;
   EXPECT_EQ(count, 800);
 }
 
@@ -160,10 +151,9 @@ TEST(Log, AFileThatCannotBeOpenedIsAnErrorThatNamesIt) {
   try {
     attach_log_file("/nonexistent/log.jsonl");
     FAIL();
-  } catch (const Error &error) {
+  } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::kInvalidArgument);
-    EXPECT_THAT(error.message(),
-                HasSubstr("/nonexistent/log.jsonl: No such file"));
+    EXPECT_THAT(error.message(), HasSubstr("/nonexistent/log.jsonl: No such file"));
   }
 }
 
@@ -177,8 +167,7 @@ TEST(Log, UnderstandsItsOwnNamesAndTorchs) {
   EXPECT_EQ(parse_log_level(""), std::nullopt);
 }
 
-// The environment is read once a process, so a fresh one is needed: gtest's
-// death tests re-run the binary.
+// The environment is read once a process, so a fresh one is needed: gtest's death tests re-run the binary.
 void log_all_and_leave() {
   log_debug("a");
   log_info("b");
@@ -189,11 +178,9 @@ void log_all_and_leave() {
 TEST(LogEnvironment, OwnVariableWinsOverTorchsAndAnUnknownValueIsSaidOnce) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   ::setenv("TORCH_CPP_LOG_LEVEL", "WARNING", 1);
-  EXPECT_EXIT(log_all_and_leave(), testing::ExitedWithCode(0),
-              "^warning: c\n$");
+  EXPECT_EXIT(log_all_and_leave(), testing::ExitedWithCode(0), "^warning: c\n$");
   ::setenv("WEFT_LOG_LEVEL", "debug", 1);
-  EXPECT_EXIT(log_all_and_leave(), testing::ExitedWithCode(0),
-              "^debug: a\nb\nwarning: c\n$");
+  EXPECT_EXIT(log_all_and_leave(), testing::ExitedWithCode(0), "^debug: a\nb\nwarning: c\n$");
   ::unsetenv("TORCH_CPP_LOG_LEVEL");
   ::setenv("WEFT_LOG_LEVEL", "loud", 1);
   EXPECT_EXIT(log_all_and_leave(), testing::ExitedWithCode(0),
@@ -204,22 +191,19 @@ TEST(LogEnvironment, OwnVariableWinsOverTorchsAndAnUnknownValueIsSaidOnce) {
 
 TEST(Text, QuotesJsonWithEscapesAndReplacesWhatIsNotUtf8) {
   EXPECT_EQ(json_quote("a\"b\\c\n\t\x01"), "\"a\\\"b\\\\c\\n\\u0009\\u0001\"");
-  EXPECT_EQ(json_quote("h\xC3\xA9 \xE2\x96\x88 \xF0\x9F\x98\x80"),
-            "\"h\xC3\xA9 \xE2\x96\x88 \xF0\x9F\x98\x80\"");
+  EXPECT_EQ(json_quote("h\xC3\xA9 \xE2\x96\x88 \xF0\x9F\x98\x80"), "\"h\xC3\xA9 \xE2\x96\x88 \xF0\x9F\x98\x80\"");
   EXPECT_EQ(json_quote("\xFF"), "\"\xEF\xBF\xBD\"");
-  EXPECT_EQ(json_quote("\xC3"), "\"\xEF\xBF\xBD\""); // cut short
+  EXPECT_EQ(json_quote("\xC3"), "\"\xEF\xBF\xBD\"");  // cut short
   EXPECT_EQ(json_quote("\xC0\xAF"),
-            "\"\xEF\xBF\xBD\xEF\xBF\xBD\""); // overlong '/'
+            "\"\xEF\xBF\xBD\xEF\xBF\xBD\"");  // overlong '/'
   EXPECT_EQ(json_quote("\xED\xA0\x80"),
-            "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\""); // surrogate
-  EXPECT_EQ(
-      json_quote("\xF4\x90\x80\x80"),
-      "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\""); // above U+10FFFF
+            "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");  // surrogate
+  EXPECT_EQ(json_quote("\xF4\x90\x80\x80"),
+            "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");  // above U+10FFFF
 }
 
 TEST(Text, WritesNumbersThatReadBackExactlyAndNullForTheOthers) {
-  for (const double value : {0.1, 1.0 / 3, 1e300, -2.5, 5e-324})
-    EXPECT_EQ(std::strtod(json_number(value).c_str(), nullptr), value);
+  for (const double value : {0.1, 1.0 / 3, 1e300, -2.5, 5e-324}) EXPECT_EQ(std::strtod(json_number(value).c_str(), nullptr), value);
   EXPECT_EQ(json_number(3), "3");
   EXPECT_EQ(json_number(std::nan("")), "null");
   EXPECT_EQ(json_number(-std::numeric_limits<double>::infinity()), "null");
@@ -238,5 +222,5 @@ TEST(Text, WritesBytesAndClocksForPeople) {
   EXPECT_EQ(format_clock(std::nan("")), "?");
 }
 
-} // namespace
-} // namespace weft
+}  // namespace
+}  // namespace weft

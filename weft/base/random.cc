@@ -8,35 +8,29 @@
 namespace weft {
 namespace {
 
-// Random(seed, stream) of users starts at stream 0; permutations keep to the
-// last one.
+// Random(seed, stream) of users starts at stream 0; permutations keep to the last one.
 constexpr std::uint32_t kPermutationStream = 0xFFFFFFFF;
 
 __extension__ using Wide = unsigned __int128;
 
-} // namespace
+}  // namespace
 
-std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
-                                        std::array<std::uint32_t, 2> key) {
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
   constexpr int kRounds = 10;
   for (int round = 0; round < kRounds; ++round) {
     const std::uint64_t even = std::uint64_t{0xD2511F53} * counter[0];
     const std::uint64_t odd = std::uint64_t{0xCD9E8D57} * counter[2];
-    counter = {static_cast<std::uint32_t>(odd >> 32) ^ counter[1] ^ key[0],
-               static_cast<std::uint32_t>(odd),
-               static_cast<std::uint32_t>(even >> 32) ^ counter[3] ^ key[1],
-               static_cast<std::uint32_t>(even)};
-    key[0] += 0x9E3779B9; // the golden ratio
-    key[1] += 0xBB67AE85; // sqrt(3) - 1
+    counter = {static_cast<std::uint32_t>(odd >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(odd),
+               static_cast<std::uint32_t>(even >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(even)};
+    key[0] += 0x9E3779B9;  // the golden ratio
+    key[1] += 0xBB67AE85;  // sqrt(3) - 1
   }
   return counter;
 }
 
 Random::Random(std::uint64_t seed, std::uint32_t stream, std::uint64_t index)
-    : key_{static_cast<std::uint32_t>(seed),
-           static_cast<std::uint32_t>(seed >> 32)},
-      counter_{0, stream, static_cast<std::uint32_t>(index),
-               static_cast<std::uint32_t>(index >> 32)} {}
+    : key_{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)},
+      counter_{0, stream, static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32)} {}
 
 std::uint32_t Random::next_u32() {
   if (left_ == 0) {
@@ -52,36 +46,28 @@ std::uint64_t Random::next_u64() {
   return low | static_cast<std::uint64_t>(next_u32()) << 32;
 }
 
-double Random::uniform() {
-  return static_cast<double>(next_u64() >> 11) * 0x1p-53;
-}
+double Random::uniform() { return static_cast<double>(next_u64() >> 11) * 0x1p-53; }
 
-float Random::uniform_float() {
-  return static_cast<float>(next_u32() >> 8) * 0x1p-24f;
-}
+float Random::uniform_float() { return static_cast<float>(next_u32() >> 8) * 0x1p-24f; }
 
 std::uint64_t Random::below(std::uint64_t bound) {
   WEFT_REQUIRE(bound > 0, "Random::below needs a bound of at least 1");
   Wide product = Wide{next_u64()} * bound;
   if (static_cast<std::uint64_t>(product) < bound) {
-    // The first 2^64 mod bound remainders would make some results likelier by
-    // one in 2^64 / bound: they are drawn again.
+    // The first 2^64 mod bound remainders would make some results likelier by one in 2^64 / bound: they are drawn again.
     const std::uint64_t threshold = -bound % bound;
-    while (static_cast<std::uint64_t>(product) < threshold)
-      product = Wide{next_u64()} * bound;
+    while (static_cast<std::uint64_t>(product) < threshold) product = Wide{next_u64()} * bound;
   }
   return static_cast<std::uint64_t>(product >> 64);
 }
 
-std::vector<std::int64_t> permutation(std::int64_t count, std::uint64_t seed,
-                                      std::uint64_t epoch) {
+std::vector<std::int64_t> permutation(std::int64_t count, std::uint64_t seed, std::uint64_t epoch) {
   WEFT_REQUIRE(count >= 0, "a permutation needs a count of at least 0");
   std::vector<std::int64_t> order(static_cast<std::size_t>(count));
   std::iota(order.begin(), order.end(), std::int64_t{0});
   Random random(seed, kPermutationStream, epoch);
-  for (std::size_t left = order.size(); left > 1; --left)
-    std::swap(order[left - 1], order[random.below(left)]);
+  for (std::size_t left = order.size(); left > 1; --left) std::swap(order[left - 1], order[random.below(left)]);
   return order;
 }
 
-} // namespace weft
+}  // namespace weft

@@ -1,9 +1,6 @@
-// Random numbers by address: Philox 4x32-10, a counter-based generator (Salmon,
-// Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
-// A value depends on (seed, stream, index) and on nothing that was drawn
-// elsewhere, so that any rank can draw what belongs to any sample, after a
-// resume as before. The results are part of what weft promises to repeat: they
-// never change.
+// Random numbers by address: Philox 4x32-10, a counter-based generator (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1,
+// 2, 3", SC 2011). A value depends on (seed, stream, index) and on nothing that was drawn elsewhere, so that any rank can draw what belongs
+// to any sample, after a resume as before. The results are part of what weft promises to repeat: they never change.
 #pragma once
 
 #include <array>
@@ -12,38 +9,31 @@
 
 namespace weft {
 
-// One block of the generator: four words for a counter and a key (words as in
-// the paper's reference vectors).
-std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
-                                        std::array<std::uint32_t, 2> key);
+// One block of the generator: four words for a counter and a key (words as in the paper's reference vectors).
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
 
-// The sequence at (seed, stream, index), from its start: 2^34 words, shared
-// with no other address. A few bytes, cheap to make for every sample. Not for
-// several threads at once.
+// The sequence at (seed, stream, index), from its start: 2^34 words, shared with no other address. A few bytes, cheap to make for every
+// sample. Not for several threads at once.
 class Random {
-public:
-  explicit Random(std::uint64_t seed, std::uint32_t stream = 0,
-                  std::uint64_t index = 0);
+ public:
+  explicit Random(std::uint64_t seed, std::uint32_t stream = 0, std::uint64_t index = 0);
 
   std::uint32_t next_u32();
   std::uint64_t next_u64();
   // In [0, 1): a multiple of 2^-53, of 2^-24.
   double uniform();
   float uniform_float();
-  // In [0, bound), each equally likely (Lemire, "Fast random integer generation
-  // in an interval", 2019). bound >= 1.
+  // In [0, bound), each equally likely (Lemire, "Fast random integer generation in an interval", 2019). bound >= 1.
   std::uint64_t below(std::uint64_t bound);
 
-private:
+ private:
   std::array<std::uint32_t, 2> key_;
   std::array<std::uint32_t, 4> counter_;
   std::array<std::uint32_t, 4> words_{};
   int left_ = 0;
 };
 
-// The numbers 0 … count-1 in an order that (seed, epoch) decides, each of the
-// count! orders equally likely (Fisher-Yates). O(count).
-std::vector<std::int64_t> permutation(std::int64_t count, std::uint64_t seed,
-                                      std::uint64_t epoch);
+// The numbers 0 … count-1 in an order that (seed, epoch) decides, each of the count! orders equally likely (Fisher-Yates). O(count).
+std::vector<std::int64_t> permutation(std::int64_t count, std::uint64_t seed, std::uint64_t epoch);
 
-} // namespace weft
+}  // namespace weft

@@ -18,34 +18,25 @@ constexpr std::size_t kFlushBytes = 64 << 10;
 constexpr std::chrono::seconds kFlushAfter{2};
 
 // Field numbers of event.proto and summary.proto.
-constexpr std::uint32_t kEventWallTime = 1, kEventStep = 2,
-                        kEventFileVersion = 3, kEventSummary = 5;
+constexpr std::uint32_t kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5;
 constexpr std::uint32_t kSummaryValue = 1, kValueTag = 1, kValueSimpleValue = 2;
 
 // Wire types of protocol buffers.
-enum class Wire : std::uint32_t {
-  kVarint = 0,
-  kFixed64 = 1,
-  kBytes = 2,
-  kFixed32 = 5
-};
+enum class Wire : std::uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
-template <class T> void put_fixed(std::string &out, T value) {
-  for (std::size_t i = 0; i < sizeof(T); ++i)
-    out += static_cast<char>(value >> (8 * i) & 0xFF);
+template <class T>
+void put_fixed(std::string& out, T value) {
+  for (std::size_t i = 0; i < sizeof(T); ++i) out += static_cast<char>(value >> (8 * i) & 0xFF);
 }
 
-void put_varint(std::string &out, std::uint64_t value) {
-  for (; value >= 0x80; value >>= 7)
-    out += static_cast<char>(value | 0x80);
+void put_varint(std::string& out, std::uint64_t value) {
+  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
   out += static_cast<char>(value);
 }
 
-void put_key(std::string &out, std::uint32_t field, Wire wire) {
-  put_varint(out, field << 3 | static_cast<std::uint32_t>(wire));
-}
+void put_key(std::string& out, std::uint32_t field, Wire wire) { put_varint(out, field << 3 | static_cast<std::uint32_t>(wire)); }
 
-void put_bytes(std::string &out, std::uint32_t field, std::string_view bytes) {
+void put_bytes(std::string& out, std::uint32_t field, std::string_view bytes) {
   put_key(out, field, Wire::kBytes);
   put_varint(out, bytes.size());
   out += bytes;
@@ -63,24 +54,17 @@ std::uint32_t masked_crc(std::string_view bytes) {
   return std::rotr(crc, 15) + 0xa282ead8;
 }
 
-double seconds_now() {
-  return std::chrono::duration<double>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
+double seconds_now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 std::string file_name() {
   static std::atomic<int> files{0};
   std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0 || host[0] == '\0')
-    host = {'h', 'o', 's', 't'};
-  return "events.out.tfevents." +
-         std::to_string(static_cast<std::int64_t>(seconds_now())) + "." +
-         host.data() + "." + std::to_string(::getpid()) + "." +
-         std::to_string(files++);
+  if (::gethostname(host.data(), host.size() - 1) != 0 || host[0] == '\0') host = {'h', 'o', 's', 't'};
+  return "events.out.tfevents." + std::to_string(static_cast<std::int64_t>(seconds_now())) + "." + host.data() + "." +
+         std::to_string(::getpid()) + "." + std::to_string(files++);
 }
 
-} // namespace
+}  // namespace
 
 std::string tf_record(std::string_view payload) {
   std::string record;
@@ -97,10 +81,9 @@ std::string version_event(double wall_time) {
   return event;
 }
 
-std::string scalar_event(double wall_time, std::int64_t step,
-                         const Values &values) {
+std::string scalar_event(double wall_time, std::int64_t step, const Values& values) {
   std::string summary;
-  for (const auto &[tag, number] : values) {
+  for (const auto& [tag, number] : values) {
     std::string value;
     put_bytes(value, kValueTag, tag);
     put_key(value, kValueSimpleValue, Wire::kFixed32);
@@ -114,12 +97,9 @@ std::string scalar_event(double wall_time, std::int64_t step,
   return event;
 }
 
-EventFile::EventFile(const std::string &folder)
-    : path_(folder + "/" + file_name()),
-      file_(::open(path_.c_str(),
-                   O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644)) {
-  if (!file_)
-    fail_io("cannot create the event file", path_);
+EventFile::EventFile(const std::string& folder)
+    : path_(folder + "/" + file_name()), file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644)) {
+  if (!file_) fail_io("cannot create the event file", path_);
   pending_ = tf_record(version_event(seconds_now()));
   flush();
 }
@@ -127,24 +107,21 @@ EventFile::EventFile(const std::string &folder)
 EventFile::~EventFile() {
   try {
     flush();
-  } catch (const Error &error) {
+  } catch (const Error& error) {
     log_warn(error.message());
   }
 }
 
-void EventFile::add(std::int64_t step, const Values &values) {
+void EventFile::add(std::int64_t step, const Values& values) {
   pending_ += tf_record(scalar_event(seconds_now(), step, values));
-  if (pending_.size() >= kFlushBytes ||
-      std::chrono::steady_clock::now() - flushed_ >= kFlushAfter)
-    flush();
+  if (pending_.size() >= kFlushBytes || std::chrono::steady_clock::now() - flushed_ >= kFlushAfter) flush();
 }
 
 void EventFile::flush() {
   flushed_ = std::chrono::steady_clock::now();
-  // Given up before writing: after a full disk, half a record must not be
-  // written twice.
+  // Given up before writing: after a full disk, half a record must not be written twice.
   const std::string bytes = std::exchange(pending_, {});
   write_all(file_.get(), bytes, path_);
 }
 
-} // namespace weft::observe
+}  // namespace weft::observe

@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
-std::string hex(const std::string &bytes) {
+std::string hex(const std::string& bytes) {
   std::string out;
   for (const unsigned char byte : bytes) {
     out += "0123456789abcdef"[byte >> 4];
@@ -24,14 +24,12 @@ std::string hex(const std::string &bytes) {
   return out;
 }
 
-// Bytes from tensorboard 2.21: RecordWriter and the protocol buffers of
-// tensorboard.compat.proto.
+// Bytes from tensorboard 2.21: RecordWriter and the protocol buffers of tensorboard.compat.proto.
 TEST(EventFile, WritesTheBytesThatTensorBoardWrites) {
   EXPECT_EQ(hex(tf_record(version_event(1700000000.5))),
             "1800000000000000a37f4b220900002040fc54d9411a0d627261696e2e4576656e"
             "743a322b353110");
-  EXPECT_EQ(hex(tf_record(scalar_event(1700000000.5, 300,
-                                       {{"train/loss", 0.25}, {"lr", -1.5}}))),
+  EXPECT_EQ(hex(tf_record(scalar_event(1700000000.5, 300, {{"train/loss", 0.25}, {"lr", -1.5}}))),
             "2c00000000000000f4aecc450900002040fc54d94110ac022a1e0a110a0a747261"
             "696e2f6c6f7373150000803e0a090a026c72150000c0bf972fd7e3");
 }
@@ -41,8 +39,7 @@ TEST(EventFile, IsNamedAsTensorBoardExpectsAndStartsWithItsVersion) {
   const EventFile first(folder.path());
   const EventFile second(folder.path());
   EXPECT_THAT(std::filesystem::path(first.path()).filename().string(),
-              MatchesRegex("events\\.out\\.tfevents\\.1[0-9]+\\..+\\." +
-                           std::to_string(::getpid()) + "\\.[0-9]+"));
+              MatchesRegex("events\\.out\\.tfevents\\.1[0-9]+\\..+\\." + std::to_string(::getpid()) + "\\.[0-9]+"));
   EXPECT_NE(first.path(), second.path());
   EXPECT_THAT(read_file(first.path(), 1000), HasSubstr("brain.Event:2"));
 }
@@ -68,12 +65,11 @@ TEST(EventFile, AFolderThatIsNotThereIsAnErrorThatNamesThePath) {
   try {
     EventFile file("/nonexistent");
     FAIL();
-  } catch (const Error &error) {
+  } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::kInvalidArgument);
-    EXPECT_THAT(error.message(),
-                HasSubstr("/nonexistent/events.out.tfevents."));
+    EXPECT_THAT(error.message(), HasSubstr("/nonexistent/events.out.tfevents."));
   }
 }
 
-} // namespace
-} // namespace weft::observe
+}  // namespace
+}  // namespace weft::observe

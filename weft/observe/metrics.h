@@ -1,5 +1,4 @@
-// The numbers of a run, step by step: to metrics.jsonl for programs and to the
-// event file for TensorBoard.
+// The numbers of a run, step by step: to metrics.jsonl for programs and to the event file for TensorBoard.
 #pragma once
 
 #include <cstdint>
@@ -9,33 +8,27 @@
 
 namespace weft::observe {
 
-// {"step":12,"epoch":0,"loss":0.31,…}\n with the values in their order; NaN and
-// infinities become null, which JSON has in their place.
-std::string metrics_line(std::int64_t step, std::int64_t epoch,
-                         const Values &values);
+// {"step":12,"epoch":0,"loss":0.31,…}\n with the values in their order; NaN and infinities become null, which JSON has in their place.
+std::string metrics_line(std::int64_t step, std::int64_t epoch, const Values& values);
 
-// Writes both files of a run folder; only rank 0 makes one. Costs a few
-// microseconds a record. Not for several threads at once.
+// Writes both files of a run folder; only rank 0 makes one. Costs a few microseconds a record. Not for several threads at once.
 class Metrics {
-public:
-  // Appends to <folder>/metrics.jsonl and starts an event file. Throws Error
-  // naming the path when that fails.
-  explicit Metrics(const std::string &folder);
+ public:
+  // Appends to <folder>/metrics.jsonl and starts an event file. Throws Error naming the path when that fails.
+  explicit Metrics(const std::string& folder);
 
-  // One record. In the event file each name gets the prefix "<group>/":
-  // "train/loss". The line is in the file when this returns. Throws Error when
-  // a file cannot be written.
-  void add(const std::string &group, std::int64_t step, std::int64_t epoch,
-           const Values &values);
+  // One record. In the event file each name gets the prefix "<group>/": "train/loss". The line is in the file when this returns. Throws
+  // Error when a file cannot be written.
+  void add(const std::string& group, std::int64_t step, std::int64_t epoch, const Values& values);
   void flush() { events_.flush(); }
 
-  const std::string &path() const { return path_; }
-  const std::string &event_path() const { return events_.path(); }
+  const std::string& path() const { return path_; }
+  const std::string& event_path() const { return events_.path(); }
 
-private:
+ private:
   std::string path_;
   UniqueFd file_;
   EventFile events_;
 };
 
-} // namespace weft::observe
+}  // namespace weft::observe

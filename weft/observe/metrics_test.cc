@@ -14,11 +14,8 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(Metrics, ARecordIsOneJsonObjectInTheOrderGivenWithNullForWhatIsNoNumber) {
-  EXPECT_EQ(metrics_line(12, 1,
-                         {{"loss", 0.5},
-                          {"samples_per_s", 1e4},
-                          {"a \"b\"", std::nan("")},
-                          {"c", std::numeric_limits<double>::infinity()}}),
+  EXPECT_EQ(metrics_line(
+                12, 1, {{"loss", 0.5}, {"samples_per_s", 1e4}, {"a \"b\"", std::nan("")}, {"c", std::numeric_limits<double>::infinity()}}),
             "{\"step\":12,\"epoch\":1,\"loss\":0.5,\"samples_per_s\":10000,\"a "
             "\\\"b\\\"\":null,\"c\":null}\n");
   EXPECT_EQ(metrics_line(0, 0, {}), "{\"step\":0,\"epoch\":0}\n");
@@ -28,8 +25,7 @@ TEST(Metrics, GoToTheLinesAtOnceAndToTheEventFileUnderTheirGroup) {
   const TempDir folder;
   Metrics metrics(folder.path());
   metrics.add("train", 1, 0, {{"loss", 0.5}});
-  EXPECT_EQ(read_file(metrics.path(), 1000),
-            "{\"step\":1,\"epoch\":0,\"loss\":0.5}\n");
+  EXPECT_EQ(read_file(metrics.path(), 1000), "{\"step\":1,\"epoch\":0,\"loss\":0.5}\n");
   metrics.flush();
   EXPECT_THAT(read_file(metrics.event_path(), 1000), HasSubstr("train/loss"));
 }
@@ -44,8 +40,7 @@ TEST(Metrics, AResumedRunAppendsItsLinesAndStartsAnotherEventFile) {
   }
   Metrics metrics(folder.path());
   metrics.add("train", 2, 0, {});
-  EXPECT_EQ(read_file(metrics.path(), 1000),
-            "{\"step\":1,\"epoch\":0}\n{\"step\":2,\"epoch\":0}\n");
+  EXPECT_EQ(read_file(metrics.path(), 1000), "{\"step\":1,\"epoch\":0}\n{\"step\":2,\"epoch\":0}\n");
   EXPECT_NE(metrics.event_path(), first);
 }
 
@@ -53,12 +48,10 @@ TEST(Metrics, AFolderThatIsNotThereIsAnErrorThatNamesThePath) {
   try {
     Metrics metrics("/nonexistent");
     FAIL();
-  } catch (const Error &error) {
-    EXPECT_EQ(
-        error.message(),
-        "cannot open /nonexistent/metrics.jsonl: No such file or directory");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message(), "cannot open /nonexistent/metrics.jsonl: No such file or directory");
   }
 }
 
-} // namespace
-} // namespace weft::observe
+}  // namespace
+}  // namespace weft::observe

@@ -21,45 +21,37 @@ namespace {
 constexpr int kSmallestBar = 4;
 constexpr int kFewestColumns = 10;
 
-std::string environment(const char *name) {
-  const char *value = std::getenv(name);
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
 
 bool locale_is_utf8() {
   std::string locale;
-  for (const char *name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    if (locale.empty())
-      locale = environment(name);
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    if (locale.empty()) locale = environment(name);
   }
-  std::transform(
-      locale.begin(), locale.end(), locale.begin(),
-      [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return locale.find("utf-8") != std::string::npos ||
-         locale.find("utf8") != std::string::npos;
+  std::transform(locale.begin(), locale.end(), locale.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return locale.find("utf-8") != std::string::npos || locale.find("utf8") != std::string::npos;
 }
 
 int columns_of(int fd) {
   const int asked = std::atoi(environment("COLUMNS").c_str());
-  if (asked > 0)
-    return std::min(asked, 1000);
+  if (asked > 0) return std::min(asked, 1000);
   winsize size{};
-  if (::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-    return size.ws_col;
+  if (::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   return 80;
 }
 
 // Characters, each of which is one column in what is drawn here.
 int width_of(std::string_view text) {
-  return static_cast<int>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-std::string cut_to(const std::string &text, int columns) {
+std::string cut_to(const std::string& text, int columns) {
   std::size_t at = 0;
   for (int seen = 0; at < text.size(); ++at) {
-    if ((text[at] & 0xC0) != 0x80 && ++seen > columns)
-      break;
+    if ((text[at] & 0xC0) != 0x80 && ++seen > columns) break;
   }
   return text.substr(0, at);
 }
@@ -70,80 +62,54 @@ std::string short_number(double value) {
   return text;
 }
 
-double rate_of(const ProgressView &view) {
-  return view.seconds > 0
-             ? static_cast<double>(view.done - view.first) / view.seconds
-             : 0;
-}
+double rate_of(const ProgressView& view) { return view.seconds > 0 ? static_cast<double>(view.done - view.first) / view.seconds : 0; }
 
 // "00:12<00:15", or "00:12" where there is no end in sight.
-std::string clock_of(const ProgressView &view) {
-  if (view.total <= 0)
-    return format_clock(view.seconds);
+std::string clock_of(const ProgressView& view) {
+  if (view.total <= 0) return format_clock(view.seconds);
   const double rate = rate_of(view);
-  const double left = view.done >= view.total ? 0
-                      : rate > 0
-                          ? static_cast<double>(view.total - view.done) / rate
-                          : -1;
+  const double left = view.done >= view.total ? 0 : rate > 0 ? static_cast<double>(view.total - view.done) / rate : -1;
   return format_clock(view.seconds) + "<" + format_clock(left);
 }
 
 // Slow steps are shown by their seconds, as tqdm does.
-std::string speed_of(const ProgressView &view) {
+std::string speed_of(const ProgressView& view) {
   const double rate = rate_of(view);
-  if (rate <= 0)
-    return "?it/s";
-  return rate < 1 ? short_number(1 / rate) + "s/it"
-                  : short_number(std::round(rate * 10) / 10) + "it/s";
+  if (rate <= 0) return "?it/s";
+  return rate < 1 ? short_number(1 / rate) + "s/it" : short_number(std::round(rate * 10) / 10) + "it/s";
 }
 
-double share_of(const ProgressView &view) {
-  return std::clamp(static_cast<double>(view.done) /
-                        static_cast<double>(view.total),
-                    0.0, 1.0);
-}
+double share_of(const ProgressView& view) { return std::clamp(static_cast<double>(view.done) / static_cast<double>(view.total), 0.0, 1.0); }
 
-std::string percent_of(const ProgressView &view) {
-  return std::to_string(static_cast<int>(share_of(view) * 100)) + "%";
-}
+std::string percent_of(const ProgressView& view) { return std::to_string(static_cast<int>(share_of(view) * 100)) + "%"; }
 
-std::string count_of(const ProgressView &view) {
-  return std::to_string(view.done) +
-         (view.total > 0 ? "/" + std::to_string(view.total) : "it");
+std::string count_of(const ProgressView& view) {
+  return std::to_string(view.done) + (view.total > 0 ? "/" + std::to_string(view.total) : "it");
 }
 
 std::string blocks(double share, int columns, bool unicode) {
-  if (columns <= 0)
-    return "";
-  constexpr std::array<const char *, 8> kParts{" ", "▏", "▎", "▍",
-                                               "▌", "▋", "▊", "▉"};
+  if (columns <= 0) return "";
+  constexpr std::array<const char*, 8> kParts{" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
   const int eighths = static_cast<int>(share * columns * 8);
   std::string bar;
-  for (int i = 0; i < eighths / 8; ++i)
-    bar += unicode ? "█" : "#";
-  if (eighths / 8 < columns)
-    bar += unicode ? kParts[static_cast<std::size_t>(eighths % 8)] : " ";
-  for (int i = eighths / 8 + 1; i < columns; ++i)
-    bar += " ";
+  for (int i = 0; i < eighths / 8; ++i) bar += unicode ? "█" : "#";
+  if (eighths / 8 < columns) bar += unicode ? kParts[static_cast<std::size_t>(eighths % 8)] : " ";
+  for (int i = eighths / 8 + 1; i < columns; ++i) bar += " ";
   return bar;
 }
 
-} // namespace
+}  // namespace
 
 ProgressMode parse_progress_mode(std::string_view name) {
-  constexpr std::pair<const char *, ProgressMode> kModes[] = {
-      {"auto", ProgressMode::kAuto},
-      {"bar", ProgressMode::kBar},
-      {"lines", ProgressMode::kLines},
-      {"json", ProgressMode::kJson},
-      {"none", ProgressMode::kNone}};
-  for (const auto &[known, mode] : kModes) {
-    if (name == known)
-      return mode;
+  constexpr std::pair<const char*, ProgressMode> kModes[] = {{"auto", ProgressMode::kAuto},
+                                                             {"bar", ProgressMode::kBar},
+                                                             {"lines", ProgressMode::kLines},
+                                                             {"json", ProgressMode::kJson},
+                                                             {"none", ProgressMode::kNone}};
+  for (const auto& [known, mode] : kModes) {
+    if (name == known) return mode;
   }
-  throw Error(Errc::kInvalidArgument,
-              "unknown progress mode '" + std::string(name) +
-                  "'; use auto, bar, lines, json or none");
+  throw Error(Errc::kInvalidArgument, "unknown progress mode '" + std::string(name) + "'; use auto, bar, lines, json or none");
 }
 
 TerminalTraits terminal_traits(int fd) {
@@ -151,162 +117,115 @@ TerminalTraits terminal_traits(int fd) {
   const std::string term = environment("TERM");
   const std::string force = environment("FORCE_COLOR");
   traits.is_terminal = ::isatty(fd) == 1 && !term.empty() && term != "dumb";
-  // no-color.org: any value but the empty one; FORCE_COLOR is the user's later
-  // word.
-  traits.color = force.empty()
-                     ? traits.is_terminal && environment("NO_COLOR").empty()
-                     : force != "0";
+  // no-color.org: any value but the empty one; FORCE_COLOR is the user's later word.
+  traits.color = force.empty() ? traits.is_terminal && environment("NO_COLOR").empty() : force != "0";
   traits.unicode = locale_is_utf8();
   traits.columns = columns_of(fd);
   return traits;
 }
 
-std::string render_bar(const ProgressView &view, int columns, bool unicode) {
+std::string render_bar(const ProgressView& view, int columns, bool unicode) {
   const std::string head = view.task.empty() ? "" : view.task + ": ";
   std::size_t values = view.values.size();
   bool speed = true;
   while (true) {
-    std::string tail = count_of(view) + " [" + clock_of(view) +
-                       (speed ? ", " + speed_of(view) : "");
-    for (std::size_t i = 0; i < values; ++i)
-      tail += ", " + view.values[i].first + "=" +
-              short_number(view.values[i].second);
+    std::string tail = count_of(view) + " [" + clock_of(view) + (speed ? ", " + speed_of(view) : "");
+    for (std::size_t i = 0; i < values; ++i) tail += ", " + view.values[i].first + "=" + short_number(view.values[i].second);
     tail += "]";
     const bool bar = view.total > 0;
-    const std::string left =
-        bar ? head + std::string(4 - percent_of(view).size(), ' ') +
-                  percent_of(view) + "|"
-            : head;
-    if (bar)
-      tail = "| " + tail;
+    const std::string left = bar ? head + std::string(4 - percent_of(view).size(), ' ') + percent_of(view) + "|" : head;
+    if (bar) tail = "| " + tail;
     const int room = columns - width_of(left) - width_of(tail);
-    if (room >= (bar ? kSmallestBar : 0))
-      return left + (bar ? blocks(share_of(view), room, unicode) : "") + tail;
+    if (room >= (bar ? kSmallestBar : 0)) return left + (bar ? blocks(share_of(view), room, unicode) : "") + tail;
     if (values > 0) {
       --values;
     } else if (speed) {
       speed = false;
     } else {
-      const std::string rest =
-          head + (bar ? percent_of(view) + " " : "") + count_of(view);
+      const std::string rest = head + (bar ? percent_of(view) + " " : "") + count_of(view);
       const std::string clock = " [" + clock_of(view) + "]";
-      return width_of(rest + clock) <= columns ? rest + clock
-                                               : cut_to(rest, columns);
+      return width_of(rest + clock) <= columns ? rest + clock : cut_to(rest, columns);
     }
   }
 }
 
-std::string render_line(const ProgressView &view) {
-  std::string line =
-      (view.task.empty() ? "" : view.task + ": ") + count_of(view);
-  if (view.total > 0)
-    line += " (" + percent_of(view) + ")";
+std::string render_line(const ProgressView& view) {
+  std::string line = (view.task.empty() ? "" : view.task + ": ") + count_of(view);
+  if (view.total > 0) line += " (" + percent_of(view) + ")";
   line += " " + clock_of(view) + " " + speed_of(view);
-  for (const auto &[name, value] : view.values)
-    line += " " + name + "=" + short_number(value);
+  for (const auto& [name, value] : view.values) line += " " + name + "=" + short_number(value);
   return line;
 }
 
-std::string render_json(const ProgressView &view) {
-  std::string line =
-      "{\"event\":\"progress\",\"task\":" + json_quote(view.task) +
-      ",\"done\":" + std::to_string(view.done);
-  line += ",\"total\":" + std::to_string(view.total) +
-          ",\"seconds\":" + json_number(view.seconds) + ",\"values\":{";
+std::string render_json(const ProgressView& view) {
+  std::string line = "{\"event\":\"progress\",\"task\":" + json_quote(view.task) + ",\"done\":" + std::to_string(view.done);
+  line += ",\"total\":" + std::to_string(view.total) + ",\"seconds\":" + json_number(view.seconds) + ",\"values\":{";
   for (std::size_t i = 0; i < view.values.size(); ++i) {
-    line += (i ? "," : "") + json_quote(view.values[i].first) + ":" +
-            json_number(view.values[i].second);
+    line += (i ? "," : "") + json_quote(view.values[i].first) + ":" + json_number(view.values[i].second);
   }
   return line + "}}";
 }
 
 Progress::Progress(Options options) : options_(std::move(options)) {
-  if (options_.rank != 0)
-    options_.mode = ProgressMode::kNone;
+  if (options_.rank != 0) options_.mode = ProgressMode::kNone;
   if (options_.mode == ProgressMode::kAuto) {
-    options_.mode = terminal_traits(options_.fd).is_terminal
-                        ? ProgressMode::kBar
-                        : ProgressMode::kLines;
+    options_.mode = terminal_traits(options_.fd).is_terminal ? ProgressMode::kBar : ProgressMode::kLines;
   }
 }
 
 Progress::~Progress() { finish(); }
 
-void Progress::start(const std::string &task, std::int64_t total,
-                     std::int64_t first) {
+void Progress::start(const std::string& task, std::int64_t total, std::int64_t first) {
   finish();
-  if (options_.mode == ProgressMode::kNone)
-    return;
+  if (options_.mode == ProgressMode::kNone) return;
   view_ = {.task = task, .done = first, .total = total, .first = first};
   // A name from a file must not steer the terminal.
   std::replace_if(
-      view_.task.begin(), view_.task.end(),
-      [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
+      view_.task.begin(), view_.task.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
   started_ = options_.now();
   open_ = true;
-  if (options_.mode == ProgressMode::kBar)
-    draw(false);
-  next_ =
-      started_ + (options_.mode == ProgressMode::kBar ? options_.redraw
-                                                      : options_.line_every);
+  if (options_.mode == ProgressMode::kBar) draw(false);
+  next_ = started_ + (options_.mode == ProgressMode::kBar ? options_.redraw : options_.line_every);
 }
 
-void Progress::update(std::int64_t done, const Values &values) {
-  if (!open_)
-    return;
+void Progress::update(std::int64_t done, const Values& values) {
+  if (!open_) return;
   view_.done = done;
-  if (!values.empty())
-    view_.values = values;
+  if (!values.empty()) view_.values = values;
   const auto now = options_.now();
-  if (now < next_)
-    return;
+  if (now < next_) return;
   draw(false);
-  next_ = now + (options_.mode == ProgressMode::kBar ? options_.redraw
-                                                     : options_.line_every);
+  next_ = now + (options_.mode == ProgressMode::kBar ? options_.redraw : options_.line_every);
 }
 
 void Progress::finish() {
-  if (!open_)
-    return;
+  if (!open_) return;
   open_ = false;
   draw(true);
 }
 
 void Progress::draw(bool last) {
-  view_.seconds =
-      std::chrono::duration<double>(options_.now() - started_).count();
-  if (options_.mode == ProgressMode::kBar)
-    return draw_bar(last);
-  const std::string line =
-      (options_.mode == ProgressMode::kJson ? render_json(view_)
-                                            : render_line(view_)) +
-      "\n";
+  view_.seconds = std::chrono::duration<double>(options_.now() - started_).count();
+  if (options_.mode == ProgressMode::kBar) return draw_bar(last);
+  const std::string line = (options_.mode == ProgressMode::kJson ? render_json(view_) : render_line(view_)) + "\n";
   // Showing progress never ends a run: a closed stderr is nobody's error.
-  [[maybe_unused]] const ssize_t wrote =
-      ::write(options_.fd, line.data(), line.size());
+  [[maybe_unused]] const ssize_t wrote = ::write(options_.fd, line.data(), line.size());
 }
 
 void Progress::draw_bar(bool last) {
-  const TerminalTraits traits =
-      terminal_traits(options_.fd); // each time: windows are resized
+  const TerminalTraits traits = terminal_traits(options_.fd);  // each time: windows are resized
   // The last column stays free, or some terminals would wrap.
   const int columns = std::max(traits.columns - 1, kFewestColumns);
   std::string text = render_bar(view_, columns, traits.unicode);
   const int width = width_of(text);
   const int stale = std::min(drawn_columns_ - width, columns - width);
   drawn_columns_ = last ? 0 : width;
-  if (traits.color)
-    text = "\x1b[32m" + text + "\x1b[0m";
-  text = "\r" + text +
-         std::string(static_cast<std::size_t>(std::max(stale, 0)), ' ');
-  // The log repeats the bar below its own lines, when it is on the same
-  // terminal.
-  if (options_.fd == STDERR_FILENO)
-    set_status_line(last ? "" : text, std::max(width, 0));
-  if (last)
-    text += "\n";
-  [[maybe_unused]] const ssize_t wrote =
-      ::write(options_.fd, text.data(), text.size());
+  if (traits.color) text = "\x1b[32m" + text + "\x1b[0m";
+  text = "\r" + text + std::string(static_cast<std::size_t>(std::max(stale, 0)), ' ');
+  // The log repeats the bar below its own lines, when it is on the same terminal.
+  if (options_.fd == STDERR_FILENO) set_status_line(last ? "" : text, std::max(width, 0));
+  if (last) text += "\n";
+  [[maybe_unused]] const ssize_t wrote = ::write(options_.fd, text.data(), text.size());
 }
 
-} // namespace weft::observe
+}  // namespace weft::observe

@@ -25,54 +25,42 @@ using ::testing::Not;
 
 // Sets environment variables (null: unset) and puts them back.
 class Environment {
-public:
-  explicit Environment(const std::map<std::string, const char *> &wanted) {
-    for (const auto &[name, value] : wanted) {
-      const char *old = std::getenv(name.c_str());
-      saved_[name] =
-          old == nullptr ? std::nullopt : std::optional<std::string>(old);
-      value == nullptr ? ::unsetenv(name.c_str())
-                       : ::setenv(name.c_str(), value, 1);
+ public:
+  explicit Environment(const std::map<std::string, const char*>& wanted) {
+    for (const auto& [name, value] : wanted) {
+      const char* old = std::getenv(name.c_str());
+      saved_[name] = old == nullptr ? std::nullopt : std::optional<std::string>(old);
+      value == nullptr ? ::unsetenv(name.c_str()) : ::setenv(name.c_str(), value, 1);
     }
   }
   ~Environment() {
-    for (const auto &[name, value] : saved_)
-      value ? ::setenv(name.c_str(), value->c_str(), 1)
-            : ::unsetenv(name.c_str());
+    for (const auto& [name, value] : saved_) value ? ::setenv(name.c_str(), value->c_str(), 1) : ::unsetenv(name.c_str());
   }
-  Environment(const Environment &) = delete;
-  Environment &operator=(const Environment &) = delete;
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
 
-private:
+ private:
   std::map<std::string, std::optional<std::string>> saved_;
 };
 
-std::map<std::string, const char *> plain_environment() {
-  return {{"TERM", "xterm"},     {"COLUMNS", nullptr},
-          {"NO_COLOR", nullptr}, {"FORCE_COLOR", nullptr},
-          {"LC_ALL", "C.UTF-8"}, {"LC_CTYPE", nullptr},
-          {"LANG", nullptr}};
+std::map<std::string, const char*> plain_environment() {
+  return {{"TERM", "xterm"},     {"COLUMNS", nullptr},  {"NO_COLOR", nullptr}, {"FORCE_COLOR", nullptr},
+          {"LC_ALL", "C.UTF-8"}, {"LC_CTYPE", nullptr}, {"LANG", nullptr}};
 }
 
-std::map<std::string, const char *>
-plain_environment_with(const std::string &name, const char *value) {
+std::map<std::string, const char*> plain_environment_with(const std::string& name, const char* value) {
   auto all = plain_environment();
   all[name] = value;
   return all;
 }
 
-// A terminal of 40 columns; what is written to terminal() comes out of
-// written().
+// A terminal of 40 columns; what is written to terminal() comes out of written().
 class Pty {
-public:
+ public:
   Pty() : master_(::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC)) {
-    if (!master_ || ::grantpt(master_.get()) != 0 ||
-        ::unlockpt(master_.get()) != 0)
-      return;
-    terminal_ = UniqueFd(
-        ::open(::ptsname(master_.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
-    const winsize size{
-        .ws_row = 24, .ws_col = 40, .ws_xpixel = 0, .ws_ypixel = 0};
+    if (!master_ || ::grantpt(master_.get()) != 0 || ::unlockpt(master_.get()) != 0) return;
+    terminal_ = UniqueFd(::open(::ptsname(master_.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
+    const winsize size{.ws_row = 24, .ws_col = 40, .ws_xpixel = 0, .ws_ypixel = 0};
     ::ioctl(terminal_.get(), TIOCSWINSZ, &size);
   }
 
@@ -80,102 +68,67 @@ public:
   std::string written() {
     std::string out;
     char chunk[4096];
-    for (ssize_t got; (got = ::read(master_.get(), chunk, sizeof chunk)) > 0;)
-      out.append(chunk, static_cast<std::size_t>(got));
+    for (ssize_t got; (got = ::read(master_.get(), chunk, sizeof chunk)) > 0;) out.append(chunk, static_cast<std::size_t>(got));
     return out;
   }
 
-private:
+ private:
   UniqueFd master_;
   UniqueFd terminal_;
 };
 
 // A file in memory in place of a pipe.
 class Sink {
-public:
+ public:
   Sink() : fd_(::memfd_create("sink", MFD_CLOEXEC)) {}
   int fd() const { return fd_.get(); }
   std::string text() const {
-    std::string out(static_cast<std::size_t>(::lseek(fd_.get(), 0, SEEK_END)),
-                    '\0');
-    return ::pread(fd_.get(), out.data(), out.size(), 0) ==
-                   static_cast<ssize_t>(out.size())
-               ? out
-               : "";
+    std::string out(static_cast<std::size_t>(::lseek(fd_.get(), 0, SEEK_END)), '\0');
+    return ::pread(fd_.get(), out.data(), out.size(), 0) == static_cast<ssize_t>(out.size()) ? out : "";
   }
 
-private:
+ private:
   UniqueFd fd_;
 };
 
-int width(const std::string &text) {
-  return static_cast<int>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+int width(const std::string& text) {
+  return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-ProgressView view() {
-  return {.task = "epoch 1",
-          .done = 45,
-          .total = 100,
-          .seconds = 12.5,
-          .first = 0,
-          .values = {{"loss", 0.32}}};
-}
+ProgressView view() { return {.task = "epoch 1", .done = 45, .total = 100, .seconds = 12.5, .first = 0, .values = {{"loss", 0.32}}}; }
 
 TEST(ProgressBar, HasTheShapeOfTqdm) {
-  const std::string frame =
-      "epoch 1:  45%|| 45/100 [00:12<00:15, 3.6it/s, loss=0.32]";
+  const std::string frame = "epoch 1:  45%|| 45/100 [00:12<00:15, 3.6it/s, loss=0.32]";
   const int columns = width(frame) + 10;
-  EXPECT_EQ(
-      render_bar(view(), columns, true),
-      "epoch 1:  45%|████▌     | 45/100 [00:12<00:15, 3.6it/s, loss=0.32]");
-  EXPECT_EQ(
-      render_bar(view(), columns, false),
-      "epoch 1:  45%|####      | 45/100 [00:12<00:15, 3.6it/s, loss=0.32]");
+  EXPECT_EQ(render_bar(view(), columns, true), "epoch 1:  45%|████▌     | 45/100 [00:12<00:15, 3.6it/s, loss=0.32]");
+  EXPECT_EQ(render_bar(view(), columns, false), "epoch 1:  45%|####      | 45/100 [00:12<00:15, 3.6it/s, loss=0.32]");
 }
 
-TEST(ProgressBar,
-     LeavesOutValuesTheRateTheBarAndTheClockInTurnWhereTheTerminalIsNarrow) {
-  EXPECT_EQ(render_bar(view(), 50, true),
-            "epoch 1:  45%|██▎  | 45/100 [00:12<00:15, 3.6it/s]");
-  EXPECT_EQ(render_bar(view(), 40, true),
-            "epoch 1:  45%|█▊  | 45/100 [00:12<00:15]");
+TEST(ProgressBar, LeavesOutValuesTheRateTheBarAndTheClockInTurnWhereTheTerminalIsNarrow) {
+  EXPECT_EQ(render_bar(view(), 50, true), "epoch 1:  45%|██▎  | 45/100 [00:12<00:15, 3.6it/s]");
+  EXPECT_EQ(render_bar(view(), 40, true), "epoch 1:  45%|█▊  | 45/100 [00:12<00:15]");
   EXPECT_EQ(render_bar(view(), 35, true), "epoch 1: 45% 45/100 [00:12<00:15]");
   EXPECT_EQ(render_bar(view(), 30, true), "epoch 1: 45% 45/100");
   EXPECT_EQ(render_bar(view(), 5, true), "epoch");
-  for (int columns = 1; columns < 100; ++columns)
-    EXPECT_LE(width(render_bar(view(), columns, true)), columns);
+  for (int columns = 1; columns < 100; ++columns) EXPECT_LE(width(render_bar(view(), columns, true)), columns);
 }
 
 TEST(ProgressBar, CopesWithNothingDoneAllDoneMoreThanAllAndNoTotal) {
   ProgressView odd = view();
   odd.values.clear();
   odd.done = 0;
-  EXPECT_EQ(render_bar(odd, 46, true),
-            "epoch 1:   0%|        | 0/100 [00:12<?, ?it/s]");
+  EXPECT_EQ(render_bar(odd, 46, true), "epoch 1:   0%|        | 0/100 [00:12<?, ?it/s]");
   odd.done = 100;
-  EXPECT_EQ(render_bar(odd, 49, true),
-            "epoch 1: 100%|█████| 100/100 [00:12<00:00, 8it/s]");
+  EXPECT_EQ(render_bar(odd, 49, true), "epoch 1: 100%|█████| 100/100 [00:12<00:00, 8it/s]");
   odd.done = 120;
   EXPECT_THAT(render_bar(odd, 80, true), HasSubstr("100%|"));
   odd.total = 0;
   EXPECT_EQ(render_bar(odd, 80, true), "epoch 1: 120it [00:12, 9.6it/s]");
-  EXPECT_EQ(render_line({.task = "",
-                         .done = 5,
-                         .total = 10,
-                         .seconds = 50,
-                         .first = 0,
-                         .values = {}}),
-            "5/10 (50%) 00:50<00:50 10s/it");
+  EXPECT_EQ(render_line({.task = "", .done = 5, .total = 10, .seconds = 50, .first = 0, .values = {}}), "5/10 (50%) 00:50<00:50 10s/it");
 }
 
 TEST(ProgressBar, ReckonsTheSpeedOfAResumedTaskFromWhereItBegan) {
-  EXPECT_EQ(render_line({.task = "a",
-                         .done = 90,
-                         .total = 100,
-                         .seconds = 5,
-                         .first = 80,
-                         .values = {}}),
+  EXPECT_EQ(render_line({.task = "a", .done = 90, .total = 100, .seconds = 5, .first = 80, .values = {}}),
             "a: 90/100 (90%) 00:05<00:05 2it/s");
 }
 
@@ -194,11 +147,10 @@ TEST(Progress, RedrawsATerminalAtMostTenTimesASecondWithinItsColumns) {
   progress.finish();
   const std::string written = pty.written();
   EXPECT_LE(std::count(written.begin(), written.end(), '\r'),
-            13); // 11 in the second, the last, and the line's end
+            13);  // 11 in the second, the last, and the line's end
   EXPECT_GE(std::count(written.begin(), written.end(), '\r'), 10);
   EXPECT_EQ(written.find('\x1b'), std::string::npos);
-  EXPECT_THAT(written,
-              testing::EndsWith("\repoch 1: 100% 1000/1000 [00:01<00:00]\r\n"));
+  EXPECT_THAT(written, testing::EndsWith("\repoch 1: 100% 1000/1000 [00:01<00:00]\r\n"));
   for (std::size_t at = 0; at < written.size();) {
     const std::size_t end = std::min(written.find('\r', at), written.size());
     EXPECT_LT(width(written.substr(at, end - at)), 40);
@@ -216,9 +168,8 @@ TEST(Progress, ABarThatGetsShorterLeavesNothingOfTheLongerOne) {
   progress.update(1, {{"loss", 0.123}});
   now += 1s;
   progress.update(2, {{"l", 1}});
-  EXPECT_THAT(pty.written(),
-              testing::EndsWith("\ra: 1it [00:01, 1it/s, loss=0.123]\ra: 2it "
-                                "[00:02, 1it/s, l=1]       "));
+  EXPECT_THAT(pty.written(), testing::EndsWith("\ra: 1it [00:01, 1it/s, loss=0.123]\ra: 2it "
+                                               "[00:02, 1it/s, l=1]       "));
 }
 
 TEST(Progress, ObeysColumnsColourAndDumbTerminals) {
@@ -230,7 +181,7 @@ TEST(Progress, ObeysColumnsColourAndDumbTerminals) {
     EXPECT_TRUE(terminal_traits(pty.terminal()).unicode);
     EXPECT_EQ(terminal_traits(pty.terminal()).columns, 40);
   }
-  const auto traits_with = [&](const char *name, const char *value) {
+  const auto traits_with = [&](const char* name, const char* value) {
     const Environment environment(plain_environment_with(name, value));
     return terminal_traits(pty.terminal());
   };
@@ -253,8 +204,7 @@ TEST(Progress, ColoursTheBarOnlyWhereThatIsWanted) {
   EXPECT_THAT(pty.written(), testing::StartsWith("\r\x1b[32ma:"));
 }
 
-TEST(Progress,
-     WritesPlainLinesEveryTenSecondsAndAtTheEndWhereThereIsNoTerminal) {
+TEST(Progress, WritesPlainLinesEveryTenSecondsAndAtTheEndWhereThereIsNoTerminal) {
   const Sink sink;
   Progress::Clock::time_point now{};
   Progress progress({.fd = sink.fd(), .now = [&] { return now; }});
@@ -264,7 +214,7 @@ TEST(Progress,
     now += 1s;
     progress.update(step, {{"loss", 0.5}});
   }
-  progress.start("epoch 2", 25); // ends the first
+  progress.start("epoch 2", 25);  // ends the first
   EXPECT_EQ(sink.text(),
             "epoch 1  [2J: 10/25 (40%) 00:10<00:15 1it/s loss=0.5\n"
             "epoch 1  [2J: 20/25 (80%) 00:20<00:05 1it/s loss=0.5\n"
@@ -275,20 +225,17 @@ TEST(Progress, WritesJsonLinesOrNothingWhenTold) {
   const Sink sink;
   Progress::Clock::time_point now{};
   {
-    Progress progress({.mode = ProgressMode::kJson,
-                       .fd = sink.fd(),
-                       .now = [&] { return now; }});
+    Progress progress({.mode = ProgressMode::kJson, .fd = sink.fd(), .now = [&] { return now; }});
     progress.start("epoch \"1\"", 2);
     now += 1500ms;
     progress.update(2, {{"loss", 0.5}});
   }
-  const std::string expected = "{\"event\":\"progress\",\"task\":\"epoch "
-                               "\\\"1\\\"\",\"done\":2,\"total\":2,\"seconds\":"
-                               "1.5,\"values\":{\"loss\":0.5}}\n";
+  const std::string expected =
+      "{\"event\":\"progress\",\"task\":\"epoch "
+      "\\\"1\\\"\",\"done\":2,\"total\":2,\"seconds\":"
+      "1.5,\"values\":{\"loss\":0.5}}\n";
   EXPECT_EQ(sink.text(), expected);
-  for (const auto &silent :
-       {Progress::Options{.mode = ProgressMode::kNone},
-        Progress::Options{.mode = ProgressMode::kBar, .rank = 1}}) {
+  for (const auto& silent : {Progress::Options{.mode = ProgressMode::kNone}, Progress::Options{.mode = ProgressMode::kBar, .rank = 1}}) {
     auto options = silent;
     options.fd = sink.fd();
     Progress progress(options);
@@ -309,10 +256,8 @@ TEST(Progress, LogLinesAppearAboveTheBar) {
     progress.finish();
     log_info("after");
   }
-  EXPECT_EQ(
-      testing::internal::GetCapturedStderr(),
-      "\ra: 0it [00:00, ?it/s]\r" + std::string(21, ' ') +
-          "\rhello\n\ra: 0it [00:00, ?it/s]\ra: 0it [00:00, ?it/s]\nafter\n");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "\ra: 0it [00:00, ?it/s]\r" + std::string(21, ' ') + "\rhello\n\ra: 0it [00:00, ?it/s]\ra: 0it [00:00, ?it/s]\nafter\n");
 }
 
 TEST(Progress, UnderstandsTheNamesOfItsModes) {
@@ -320,12 +265,10 @@ TEST(Progress, UnderstandsTheNamesOfItsModes) {
   try {
     parse_progress_mode("bars");
     FAIL();
-  } catch (const Error &error) {
-    EXPECT_EQ(
-        error.message(),
-        "unknown progress mode 'bars'; use auto, bar, lines, json or none");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message(), "unknown progress mode 'bars'; use auto, bar, lines, json or none");
   }
 }
 
-} // namespace
-} // namespace weft::observe
+}  // namespace
+}  // namespace weft::observe

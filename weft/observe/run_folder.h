@@ -1,6 +1,5 @@
-// The folder of a run: runs/<name>/{config.toml, log.jsonl, metrics.jsonl,
-// events.out.tfevents.*, ckpt/}. Rank 0 alone makes one; the other ranks write
-// nothing there except through their checkpoints.
+// The folder of a run: runs/<name>/{config.toml, log.jsonl, metrics.jsonl, events.out.tfevents.*, ckpt/}. Rank 0 alone makes one; the other
+// ranks write nothing there except through their checkpoints.
 #pragma once
 
 #include <chrono>
@@ -12,36 +11,33 @@ namespace weft::observe {
 
 struct RunFolderOptions {
   std::string parent = "runs";
-  std::string name;    // empty: default_run_name(recipe, now)
-  std::string recipe;  // for the default name
-  bool resume = false; // go on in a folder that holds a run
+  std::string name;     // empty: default_run_name(recipe, now)
+  std::string recipe;   // for the default name
+  bool resume = false;  // go on in a folder that holds a run
 };
 
-// "2026-01-31-235959-fashion-mnist": the local time, sortable, and the recipe,
-// or "run" without one. Whatever in the recipe is no letter, digit, dot, - or _
-// becomes -.
-std::string default_run_name(const std::string &recipe,
-                             std::chrono::system_clock::time_point now);
+// "2026-01-31-235959-fashion-mnist": the local time, sortable, and the recipe, or "run" without one. Whatever in the recipe is no letter,
+// digit, dot, - or _ becomes -.
+std::string default_run_name(const std::string& recipe, std::chrono::system_clock::time_point now);
 
 class RunFolder {
-public:
-  // Makes the folder and ckpt/, writes config.toml and attaches log.jsonl to
-  // the log. Throws kInvalidArgument for a name that would leave `parent`, for
-  // a folder that is not empty unless resuming, and for one that is not there
-  // when resuming; and what the file system says, with its path.
-  RunFolder(const RunFolderOptions &options, const Config &config);
+ public:
+  // Makes the folder and ckpt/, writes config.toml and attaches log.jsonl to the log. Throws kInvalidArgument for a name that would leave
+  // `parent`, for a folder that is not empty unless resuming, and for one that is not there when resuming; and what the file system says,
+  // with its path.
+  RunFolder(const RunFolderOptions& options, const Config& config);
   // Detaches the log.
   ~RunFolder();
-  RunFolder(const RunFolder &) = delete;
-  RunFolder &operator=(const RunFolder &) = delete;
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
 
-  const std::string &path() const { return path_; }
+  const std::string& path() const { return path_; }
   std::string config_path() const { return path_ + "/config.toml"; }
   std::string log_path() const { return path_ + "/log.jsonl"; }
   std::string checkpoint_path() const { return path_ + "/ckpt"; }
 
-private:
+ private:
   std::string path_;
 };
 
-} // namespace weft::observe
+}  // namespace weft::observe

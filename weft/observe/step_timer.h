@@ -1,5 +1,4 @@
-// How long the phases of a training step took. Each call costs two clock
-// readings; not for several threads at once.
+// How long the phases of a training step took. Each call costs two clock readings; not for several threads at once.
 #pragma once
 
 #include <array>
@@ -9,33 +8,30 @@
 
 namespace weft::observe {
 
-// kCommunication is what is exposed: time in which the step waited for peers
-// and computed nothing.
+// kCommunication is what is exposed: time in which the step waited for peers and computed nothing.
 enum class Phase { kData, kForward, kBackward, kCommunication, kOptimizer };
 inline constexpr std::size_t kPhases = 5;
 
 // "data", "forward", "backward", "communication", "optimizer".
-const char *to_string(Phase phase);
+const char* to_string(Phase phase);
 
 class StepTimer {
-public:
+ public:
   using Clock = std::chrono::steady_clock;
 
-  explicit StepTimer(std::function<Clock::time_point()> now = Clock::now)
-      : now_(std::move(now)) {}
+  explicit StepTimer(std::function<Clock::time_point()> now = Clock::now) : now_(std::move(now)) {}
 
-  // Adds the time from its making to its end to a phase. Phases may nest: the
-  // inner time counts for the inner phase only.
+  // Adds the time from its making to its end to a phase. Phases may nest: the inner time counts for the inner phase only.
   class Scope {
-  public:
-    Scope(StepTimer &timer, Phase phase);
+   public:
+    Scope(StepTimer& timer, Phase phase);
     ~Scope();
-    Scope(const Scope &) = delete;
-    Scope &operator=(const Scope &) = delete;
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
 
-  private:
-    StepTimer &timer_;
-    Scope *outer_;
+   private:
+    StepTimer& timer_;
+    Scope* outer_;
     std::size_t phase_;
     Clock::time_point start_;
     Clock::duration inner_{};
@@ -43,18 +39,16 @@ public:
 
   Scope time(Phase phase) { return Scope(*this, phase); }
   // Adds a time measured elsewhere.
-  void add(Phase phase, std::chrono::nanoseconds took) {
-    spent_[static_cast<std::size_t>(phase)] += took;
-  }
+  void add(Phase phase, std::chrono::nanoseconds took) { spent_[static_cast<std::size_t>(phase)] += took; }
 
   // Since the last reset(), in milliseconds.
   double ms(Phase phase) const;
   void reset() { spent_ = {}; }
 
-private:
+ private:
   std::function<Clock::time_point()> now_;
   std::array<std::chrono::nanoseconds, kPhases> spent_{};
-  Scope *innermost_ = nullptr;
+  Scope* innermost_ = nullptr;
 };
 
-} // namespace weft::observe
+}  // namespace weft::observe

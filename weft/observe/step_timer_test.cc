@@ -46,5 +46,5 @@ TEST(StepTimer, NamesItsPhases) {
   EXPECT_STREQ(to_string(Phase::kOptimizer), "optimizer");
 }
 
-} // namespace
-} // namespace weft::observe
+}  // namespace
+}  // namespace weft::observe

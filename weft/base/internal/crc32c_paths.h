@@ -1,5 +1,4 @@
-// The two ways of crc32c(), apart, so that tests can compare them. Both take
-// and give the bare register: not inverted.
+// The two ways of crc32c(), apart, so that tests can compare them. Both take and give the bare register: not inverted.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +6,10 @@
 
 namespace weft::internal {
 
-std::uint32_t crc32c_table(const unsigned char *data, std::size_t bytes,
-                           std::uint32_t state);
+std::uint32_t crc32c_table(const unsigned char* data, std::size_t bytes, std::uint32_t state);
 
 // Only where crc32c_has_instruction(); elsewhere throws kInternal.
-std::uint32_t crc32c_instruction(const unsigned char *data, std::size_t bytes,
-                                 std::uint32_t state);
+std::uint32_t crc32c_instruction(const unsigned char* data, std::size_t bytes, std::uint32_t state);
 bool crc32c_has_instruction();
 
-} // namespace weft::internal
+}  // namespace weft::internal
