@@ -37,7 +37,7 @@ class EventFile {
   EventFile& operator=(const EventFile&) = delete;
 
   // Adds the values at this step; tags may have groups: "train/loss". TensorBoard keeps single precision; NaN and infinities are kept.
-  // Written at the latest 64 KiB or 2 s of adding later. Throws Error when the file cannot be written.
+  // Written when 64 KiB wait, or by the first add() that comes 2 s after the last write. Throws Error when the file cannot be written.
   void add(std::int64_t step, const Values& values);
   void flush();
 
