@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -10,59 +9,21 @@
 #include <vector>
 
 #include "weft/base/error.h"
-#include "weft/kernels/internal/level.h"
+#include "weft/kernels/internal/half_reference.h"
 
 namespace weft::kernels {
 namespace {
+
+using internal::decode;
+using internal::encode;
+using internal::exponent_bits;
+using internal::levels;
 
 constexpr std::int64_t kCounts[] = {0, 1, 7, 15, 16, 17, 33, 1000, 5003};
 constexpr DType kTypes[] = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kI64,
                             DType::kI32, DType::kI16, DType::kI8,  DType::kU8,   DType::kBool};
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg,    ReduceOp::kProduct, ReduceOp::kMin,
                              ReduceOp::kMax, ReduceOp::kBitAnd, ReduceOp::kBitOr,   ReduceOp::kBitXor};
-
-std::vector<const internal::Level*> levels() {
-  std::vector<const internal::Level*> all = {&internal::kGeneric};
-  for (const char* limit : {"avx2", ""}) {
-    const auto& level = internal::choose_level(limit);
-    if (&level != all.back()) all.push_back(&level);
-  }
-  return all;
-}
-
-// The definitions of the 16-bit formats, in double: sign, exponent bits, mantissa bits.
-double decode(std::uint16_t bits, int exponent_bits) {
-  const int mantissa_bits = 15 - exponent_bits;
-  const int bias = (1 << (exponent_bits - 1)) - 1;
-  const int exponent = (bits & 0x7fff) >> mantissa_bits;
-  const int mantissa = bits & ((1 << mantissa_bits) - 1);
-  const double sign = bits & 0x8000 ? -1.0 : 1.0;
-  if (exponent == (1 << exponent_bits) - 1) {
-    return mantissa ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
-  }
-  if (exponent == 0) return sign * std::ldexp(mantissa, 1 - bias - mantissa_bits);
-  return sign * std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
-}
-
-// The format's value next to `value`, ties to the even mantissa, by search over the finite values (which are in the order of their bits).
-std::uint16_t encode(double value, int exponent_bits) {
-  const int infinity = ((1 << exponent_bits) - 1) << (15 - exponent_bits);
-  int low = 0;
-  int high = infinity;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    (decode(static_cast<std::uint16_t>(middle), exponent_bits) <= std::fabs(value) ? low : high) = middle;
-  }
-  const double below = decode(static_cast<std::uint16_t>(low), exponent_bits);
-  // Infinity counts as the value that would follow the largest.
-  const double above = high == infinity ? below + (below - decode(static_cast<std::uint16_t>(low - 1), exponent_bits))
-                                        : decode(static_cast<std::uint16_t>(high), exponent_bits);
-  const double middle = below + (above - below) / 2;
-  const bool up = std::fabs(value) > middle || (std::fabs(value) == middle && (low & 1));
-  return static_cast<std::uint16_t>((up ? high : low) | (std::signbit(value) ? 0x8000 : 0));
-}
-
-int exponent_bits(DType type) { return type == DType::kF16 ? 5 : 8; }
 
 double get(const std::byte* data, DType type, std::int64_t i) {
   const auto as = [&]<class T>(T value) {
@@ -312,76 +273,6 @@ TEST(Reduce, RefusesWhatATypeDoesNotHave) {
   EXPECT_EQ(code({.dtype = DType::kI32, .count = 1, .scale = 2.0}), Errc::kInvalidArgument);
   EXPECT_EQ(code({.op = ReduceOp::kMax, .count = 1, .weights = &weight}), Errc::kInvalidArgument);
   EXPECT_EQ(code({.count = -1}), Errc::kInvalidArgument);
-}
-
-TEST(Cast, DecodesEveryHalf) {
-  for (const DType type : {DType::kF16, DType::kBF16}) {
-    std::vector<std::uint16_t> all(65536);
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
-    for (const auto* level : levels()) {
-      std::vector<float> wide(all.size());
-      level->cast(wide.data(), DType::kF32, all.data(), type, 65536);
-      for (std::size_t i = 0; i < all.size(); ++i) {
-        const double want = decode(all[i], exponent_bits(type));
-        if (std::isnan(want)) {
-          ASSERT_TRUE(std::isnan(wide[i])) << level->name << " " << i;
-        } else {
-          ASSERT_EQ(static_cast<double>(wide[i]), want) << level->name << " " << i;
-          ASSERT_EQ(std::signbit(wide[i]), (i & 0x8000) != 0);
-        }
-      }
-    }
-  }
-}
-
-TEST(Cast, RoundsToNearestEvenAtAndBesideEveryMidpoint) {
-  for (const DType type : {DType::kF16, DType::kBF16}) {
-    const int infinity = type == DType::kF16 ? 0x7c00 : 0x7f80;
-    std::vector<float> values;
-    for (int bits = 0; bits < infinity - 1; ++bits) {
-      const double below = decode(static_cast<std::uint16_t>(bits), exponent_bits(type));
-      const double above = decode(static_cast<std::uint16_t>(bits + 1), exponent_bits(type));
-      const auto middle = static_cast<float>((below + above) / 2);
-      for (const float value : {middle, std::nextafter(middle, 0.0f), std::nextafter(middle, 1e38f), -middle}) values.push_back(value);
-    }
-    for (const float value : {65519.0f, 65520.0f, 1e30f, 3.4e38f, -65520.0f, 0.0f, -0.0f}) values.push_back(value);
-    std::vector<std::uint16_t> want(values.size());
-    for (std::size_t i = 0; i < values.size(); ++i) want[i] = encode(static_cast<double>(values[i]), exponent_bits(type));
-    for (const auto* level : levels()) {
-      std::vector<std::uint16_t> got(values.size());
-      level->cast(got.data(), type, values.data(), DType::kF32, static_cast<std::int64_t>(values.size()));
-      for (std::size_t i = 0; i < values.size(); ++i)
-        ASSERT_EQ(got[i], want[i]) << level->name << " " << to_string(type) << " " << values[i];
-    }
-  }
-}
-
-TEST(Cast, KeepsNanAndInfinity) {
-  // Among them a NaN whose payload is in the bits that are cut off.
-  for (const auto* level : levels()) {
-    for (const DType type : {DType::kF16, DType::kBF16}) {
-      std::vector<float> values(33, std::bit_cast<float>(0x7f800001u));
-      values[0] = std::numeric_limits<float>::infinity();
-      std::vector<std::uint16_t> narrow(33);
-      level->cast(narrow.data(), type, values.data(), DType::kF32, 33);
-      EXPECT_TRUE(std::isinf(decode(narrow[0], exponent_bits(type))));
-      for (std::size_t i = 1; i < 33; ++i) {
-        ASSERT_TRUE(std::isnan(decode(narrow[i], exponent_bits(type)))) << level->name;
-        ASSERT_EQ(narrow[i], narrow[1]) << level->name << ": the vector and the rest must agree";
-      }
-    }
-  }
-}
-
-TEST(Cast, GoesBetweenTheHalvesAndCopiesTheSameType) {
-  const std::uint16_t half = 0x3e00;  // 1.5
-  std::uint16_t brain = 0;
-  cast(&brain, DType::kBF16, &half, DType::kF16, 1);
-  EXPECT_EQ(brain, 0x3fc0);
-  std::uint16_t copy = 0;
-  cast(&copy, DType::kF16, &half, DType::kF16, 1);
-  EXPECT_EQ(copy, half);
-  EXPECT_THROW(cast(&copy, DType::kF64, &half, DType::kF16, 1), Error);
 }
 
 TEST(SumOfSquares, IsTheSameAtEveryLevelAndNextToTheExactSum) {
