@@ -139,9 +139,10 @@ void Symbolic::finish_phase() {
 
 void Symbolic::start_sends(int rank, int round) {
   State& state = states_[rank];
+  int leaves = 0;
   for (const Step& step : steps_of(rank, round)) {
     if (step.action != Action::kSend) continue;
-    Message message{state.buffers[buffer(rank, step.from)].read(step.src, step.count), step.count, state.heard};
+    Message message{state.buffers[buffer(rank, step.from)].read(step.src, step.count), step.count, state.heard, leaves++};
     in_flight_[{rank, step.peer}].push_back(std::move(message));
     state.sent += step.count;
     cost_.rounds = round;
@@ -151,6 +152,7 @@ void Symbolic::start_sends(int rank, int round) {
 void Symbolic::complete_receives(int rank, int round) {
   const auto steps = steps_of(rank, round);
   check_receives(rank, steps);
+  int reaches = 0;
   for (const Step& step : steps) {
     if (!is_receive(step.action)) continue;
     auto& queue = in_flight_[{step.peer, rank}];
@@ -160,10 +162,21 @@ void Symbolic::complete_receives(int rank, int round) {
     WEFT_CHECK(message.count == step.count, "expects " + std::to_string(step.count) + " elements from rank " + std::to_string(step.peer) +
                                                 ", which sends " + std::to_string(message.count));
     states_[rank].heard |= message.heard;
-    if (observer_) observer_({round, step.peer, rank, reduces(step.action), message.runs});
+    if (observer_) observer_({round, step.peer, rank, is_combined(rank, steps, step), message.leaves, reaches++, message.runs});
     if (step.action == Action::kRecv) put(rank, step, message.runs);
     if (step.action == Action::kRecvReduce) to_combine_[rank].push_back(message.runs);
   }
+}
+
+// A kReduce may take part in it on either side.
+bool Symbolic::is_combined(int rank, std::span<const Step> steps, const Step& receive) const {
+  const Access received{-1, buffer(rank, receive.to), receive.dst, receive.dst + receive.count};
+  const auto takes = [&](const Step& step) {
+    if (step.action != Action::kReduce) return false;
+    return overlap(received, {-1, buffer(rank, step.from), step.src, step.src + step.count}) ||
+           overlap(received, {-1, buffer(rank, step.to), step.dst, step.dst + step.count});
+  };
+  return receive.action == Action::kRecvReduce || std::any_of(steps.begin(), steps.end(), takes);
 }
 
 // While messages are on their way, what they come from and go to belongs to them. What is to be combined is, after the sends have left.
@@ -186,9 +199,10 @@ void Symbolic::check_receives(int rank, std::span<const Step> steps) const {
 void Symbolic::do_actions(int rank, int round) {
   State& state = states_[rank];
   std::size_t combined = 0;
+  int reads = 0;
   for (const Step& step : steps_of(rank, round)) {
     if (step.action == Action::kRecvReduce) put(rank, step, to_combine_[rank][combined++]);
-    if (is_read(step.action)) read_peer(rank, step);
+    if (is_read(step.action)) read_peer(rank, step, reads++);
     if (step.action != Action::kCopy && step.action != Action::kReduce) continue;
     const int from = buffer(rank, step.from);
     const int to = buffer(rank, step.to);
@@ -200,13 +214,13 @@ void Symbolic::do_actions(int rank, int round) {
   to_combine_[rank].clear();
 }
 
-void Symbolic::read_peer(int rank, const Step& step) {
+void Symbolic::read_peer(int rank, const Step& step, int reaches) {
   State& peer = states_[step.peer];
   const int from = buffer(step.peer, step.from);
   const Runs runs = peer.at_meeting[from].read(step.src, step.count);
   peer.read_by_others.push_back({rank, from, step.src, step.src + step.count});
   states_[rank].sent += step.count;
-  if (observer_) observer_({step.round, step.peer, rank, reduces(step.action), runs});
+  if (observer_) observer_({step.round, step.peer, rank, reduces(step.action), 0, reaches, runs});
   put(rank, step, runs);
 }
 

@@ -19,7 +19,9 @@ struct Transfer {
   int round = 0;
   int source = 0;
   int target = 0;
-  bool reduces = false;
+  bool reduces = false;  // it is combined with something in its round
+  int leaves = 0;        // its place among the messages of the round that leave source, and that reach target
+  int reaches = 0;
   Runs runs;  // what moves; none for a message without elements
 };
 
@@ -59,17 +61,19 @@ class Symbolic {
     Runs runs;
     std::int64_t count = 0;
     Ranks heard;
+    int leaves = 0;
   };
 
   std::span<const Step> steps_of(int rank, int round) const;
   void check_step(int rank, const Step& step) const;
+  bool is_combined(int rank, std::span<const Step> steps, const Step& receive) const;
   void check_receives(int rank, std::span<const Step> steps) const;
   void do_round(int round);
   void do_meetings(int round);
   void start_sends(int rank, int round);
   void complete_receives(int rank, int round);
   void do_actions(int rank, int round);
-  void read_peer(int rank, const Step& step);
+  void read_peer(int rank, const Step& step, int reaches);
   void finish_phase();
   void put(int rank, const Step& step, const Runs& runs);
   int buffer(int rank, Buffer buffer) const;

@@ -9,9 +9,8 @@ namespace weft::schedule::internal {
 int log2_ceil(int world) { return std::bit_width(static_cast<unsigned>(world - 1)); }
 
 int pipeline_blocks(std::int64_t count) {
-  constexpr std::int64_t kShortest = 16 * 1024;
   constexpr std::int64_t kMost = 16;
-  return static_cast<int>(std::clamp<std::int64_t>(count / kShortest, 1, kMost));
+  return static_cast<int>(std::clamp<std::int64_t>(count / kShortestBlock, 1, kMost));
 }
 
 Writer::Writer(const Request& request) {

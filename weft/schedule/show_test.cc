@@ -1,0 +1,94 @@
+#include "weft/schedule/show.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "weft/base/error.h"
+
+namespace weft::schedule {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+int occurrences(const std::string& text, const std::string& what) {
+  int count = 0;
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  return count;
+}
+
+Request request(Algorithm algorithm, Collective collective, int world, int root = 0) { return {collective, algorithm, 0, world, root, 0}; }
+
+// Patarasuk and Yuan's ring over three ranks, by hand: two rounds that add, two that hand out.
+TEST(RenderText, ShowsWhoSendsWhatToWhomInEachRound) {
+  EXPECT_THAT(render_text(request(Algorithm::kRing, Collective::kAllReduce, 3)), EndsWith("round    rank 0      rank 1      rank 2\n"
+                                                                                          "1        →1:0 ←2:2+  →2:1 ←0:0+  →0:2 ←1:1+\n"
+                                                                                          "2        →1:2 ←2:1+  →2:0 ←0:2+  →0:1 ←1:0+\n"
+                                                                                          "3        →1:1 ←2:0   →2:2 ←0:1   →0:0 ←1:2\n"
+                                                                                          "4        →1:0 ←2:2   →2:1 ←0:0   →0:2 ←1:1\n"));
+}
+
+TEST(RenderText, NamesBlocksByTheirRankWhereverTheyLieOnTheWay) {
+  const std::string text = render_text(request(Algorithm::kBinomial, Collective::kGather, 4, 1));
+  EXPECT_THAT(text, HasSubstr("sends the block of rank 2 to rank 1"));
+  EXPECT_THAT(text, HasSubstr("→1:3"));
+  EXPECT_THAT(text, HasSubstr("→1:0"));
+}
+
+TEST(RenderText, NumbersBlocksFromTheFirstEvenWhereThatOneNeverMoves) {
+  const std::string text = render_text(request(Algorithm::kBinomial, Collective::kScatter, 4));
+  EXPECT_THAT(text, HasSubstr("1        →2:2–3          ←0:2–3\n2        →1:1    ←0:1    →3:3    ←2:3\n"));
+}
+
+TEST(RenderText, ShowsMeetingsAndReadsInSharedMemory) {
+  const std::string text = render_text(request(Algorithm::kDirect, Collective::kReduceScatter, 2));
+  EXPECT_THAT(text, HasSubstr("1 meet   ←1:0+   ←0:1+\n2 meet\n"));
+}
+
+TEST(RenderText, SplitsWideTables) {
+  const std::string text = render_text(request(Algorithm::kRing, Collective::kAllReduce, 32));
+  EXPECT_GT(occurrences(text, "\nround "), 1);
+  EXPECT_EQ(occurrences(text, "rank 31 "), 0) << "trailing blanks";
+  EXPECT_EQ(occurrences(text, "  rank 31\n"), 1);
+}
+
+TEST(RenderSvg, DrawsEveryMessageOnceAndCarriesItsDescription) {
+  const std::string svg = render_svg(request(Algorithm::kHalvingDoubling, Collective::kAllReduce, 8));
+  EXPECT_THAT(svg, StartsWith("<svg xmlns="));
+  EXPECT_THAT(svg, EndsWith("</svg>\n"));
+  EXPECT_THAT(svg, HasSubstr("<title id=\"t\">Halving-doubling all-reduce</title>"));
+  EXPECT_THAT(svg, HasSubstr("<desc id=\"d\">Space-time diagram: 8 ranks, 6 rounds;"));
+  EXPECT_THAT(svg, HasSubstr("prefers-color-scheme:dark"));
+  // 6 rounds of 8 messages, and one of each kind in the legend.
+  EXPECT_EQ(occurrences(svg, "<polygon"), 3 * 8 + 1);
+  EXPECT_EQ(occurrences(svg, "<circle"), 3 * 8 + 1);
+}
+
+TEST(RenderSvg, DrawsAllThatCanBeMade) {
+  for (const Algorithm algorithm : algorithms()) {
+    for (const Collective collective : collectives()) {
+      if (!supports(algorithm, collective)) continue;
+      for (const int world : {1, 2, 7, 8}) {
+        const std::string svg = render_svg(request(algorithm, collective, world, world / 2));
+        for (const char* tag : {"g", "text", "svg", "style"}) {
+          EXPECT_EQ(occurrences(svg, std::string("<") + tag + " ") + occurrences(svg, std::string("<") + tag + ">"),
+                    occurrences(svg, std::string("</") + tag + ">"))
+              << tag << " in " << to_string(algorithm) << " " << to_string(collective) << " over " << world;
+        }
+        EXPECT_THAT(svg, Not(HasSubstr("nan")));
+      }
+    }
+  }
+}
+
+TEST(RenderSvg, RejectsWorldsThatAreTooLargeToSee) {
+  EXPECT_THAT([] { render_svg(request(Algorithm::kRing, Collective::kAllReduce, 1000)); },
+              ::testing::ThrowsMessage<Error>(HasSubstr("more than can be shown")));
+}
+
+}  // namespace
+}  // namespace weft::schedule
