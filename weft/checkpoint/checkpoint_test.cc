@@ -1,0 +1,181 @@
+#include "weft/checkpoint/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <torch/torch.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+
+namespace weft::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Checkpoint sample(std::int64_t step, std::int64_t size = 100) {
+  const auto values = torch::arange(size).to(torch::kFloat) + static_cast<double>(step);
+  return {step,
+          {{"model", {{"fc.weight", values}}}, {"optimizer", {{"fc.weight.momentum", values * 2}}}},
+          {{"epoch", "3"}, {"rng", "1 2\n\"3\""}}};
+}
+
+void expect_equal(const Checkpoint& got, const Checkpoint& want) {
+  EXPECT_EQ(got.step, want.step);
+  EXPECT_EQ(got.state, want.state);
+  ASSERT_EQ(got.parts.size(), want.parts.size());
+  for (const auto& [part, tensors] : want.parts) {
+    for (const auto& [name, tensor] : tensors) EXPECT_TRUE(torch::equal(got.parts.at(part).at(name), tensor)) << part << " " << name;
+  }
+}
+
+std::set<std::string> names_in(const std::string& dir) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(dir)) names.insert(entry.path().filename().string());
+  return names;
+}
+
+void flip(const std::string& path, std::streamoff at) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(at);
+  const int old = file.get();
+  file.seekp(at);
+  file.put(static_cast<char>(old ^ 1));
+}
+
+std::string load_failure(const std::string& folder) {
+  try {
+    load(folder);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::kCorrupt) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "accepted";
+  return "";
+}
+
+TEST(Checkpoint, ComesBackAsItWasSaved) {
+  const TempDir dir;
+  const std::string folder = save(dir / "ckpt", sample(42));
+  EXPECT_EQ(folder, dir / "ckpt/step-00000042");
+  EXPECT_THAT(names_in(folder), ElementsAre("manifest", "model.safetensors", "optimizer.safetensors", "state.json"));
+  expect_equal(load(folder), sample(42));
+  expect_equal(load(folder + "/"), sample(42));
+  EXPECT_EQ(latest(dir / "ckpt").folder, folder);
+}
+
+TEST(Checkpoint, KeepsTheNewestFewAndRemovesWhatACrashLeft) {
+  const TempDir dir;
+  for (const std::int64_t step : {1, 2, 3}) save(dir.path(), sample(step), {.keep = 2});
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-00000002", "step-00000003"));
+  fs::create_directory(dir / ".tmp-step-00000009");
+  fs::create_directory(dir / "notes");
+  save(dir.path(), sample(4), {.keep = 0});
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("notes", "step-00000002", "step-00000003", "step-00000004"));
+  // Going on from an older one: what was just saved stays, although others have higher numbers.
+  save(dir.path(), sample(1), {.keep = 1});
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("notes", "step-00000001"));
+}
+
+TEST(Checkpoint, ReplacesOneOfTheSameStep) {
+  const TempDir dir;
+  save(dir.path(), sample(7));
+  Checkpoint other = sample(7);
+  other.parts.erase("optimizer");
+  other.state["epoch"] = "4";
+  expect_equal(load(save(dir.path(), other)), other);
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-00000007"));
+}
+
+TEST(Checkpoint, NamesTheFileThatIsDamaged) {
+  const TempDir dir;
+  const std::string folder = save(dir.path(), sample(1));
+  const std::string model = folder + "/model.safetensors";
+  const auto size = static_cast<std::streamoff>(fs::file_size(model));
+  for (const std::streamoff at : {std::streamoff{0}, size / 2, size - 1}) {
+    flip(model, at);
+    EXPECT_THAT(load_failure(folder), HasSubstr("model.safetensors: its checksum"));
+    flip(model, at);
+  }
+  load(folder);
+  fs::resize_file(model, static_cast<std::uintmax_t>(size - 1));
+  EXPECT_THAT(load_failure(folder), HasSubstr("model.safetensors: has"));
+  fs::remove(model);
+  EXPECT_THAT(load_failure(folder), HasSubstr("model.safetensors: listed"));
+}
+
+TEST(Checkpoint, NoticesAnyFlippedOrMissingByteOfItsManifestAndState) {
+  const TempDir dir;
+  const std::string folder = save(dir.path(), sample(1));
+  for (const char* name : {"/manifest", "/state.json"}) {
+    const std::string path = folder + name, good = read_file(path, 1 << 20);
+    for (std::size_t at = 0; at < good.size(); ++at) {
+      flip(path, static_cast<std::streamoff>(at));
+      EXPECT_THAT(load_failure(folder), HasSubstr(path));
+      flip(path, static_cast<std::streamoff>(at));
+    }
+    for (std::size_t size = good.size(); size-- > 0;) {
+      fs::resize_file(path, size);
+      load_failure(folder);
+    }
+    std::ofstream(path, std::ios::binary) << good;
+  }
+  expect_equal(load(folder), sample(1));
+}
+
+TEST(Checkpoint, PassesOverDamagedOnesAndSaysWhy) {
+  const TempDir dir;
+  for (const std::int64_t step : {1, 2, 3}) save(dir.path(), sample(step));
+  fs::remove(dir / "step-00000003/manifest");
+  flip(dir / "step-00000002/optimizer.safetensors", 200);
+  fs::create_directory(dir / ".tmp-step-00000004");
+  const Latest found = latest(dir.path());
+  EXPECT_EQ(found.folder, dir / "step-00000001");
+  EXPECT_THAT(found.damaged, ElementsAre(HasSubstr("step-00000003/manifest: missing"), HasSubstr("step-00000002/optimizer.safetensors")));
+  EXPECT_FALSE(latest(dir / "nowhere").folder);
+}
+
+// A limit on file sizes stands in for a full disk: writes fail after the first bytes.
+TEST(Checkpoint, LeavesTheOldOneUntouchedWhenTheDiskIsFull) {
+  const TempDir dir;
+  save(dir.path(), sample(1));
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit old_limit{};
+  getrlimit(RLIMIT_FSIZE, &old_limit);
+  const rlimit small{8192, old_limit.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  Errc code{};
+  try {
+    save(dir.path(), sample(2, 100'000), {.keep = 1});
+    ADD_FAILURE() << "saved";
+  } catch (const Error& error) {
+    code = error.code();
+    EXPECT_THAT(error.what(), HasSubstr("model.safetensors"));
+  }
+  setrlimit(RLIMIT_FSIZE, &old_limit);
+  std::signal(SIGXFSZ, old_handler);
+  EXPECT_EQ(code, Errc::kUnavailable);
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-00000001"));
+  expect_equal(load(dir / "step-00000001"), sample(1));
+}
+
+TEST(Checkpoint, RefusesPlacesAndNamesThatItCannotWrite) {
+  const TempDir dir;
+  std::ofstream(dir / "file") << "in the way";
+  EXPECT_THROW(save(dir / "file/ckpt", sample(1)), Error);
+  for (const char* part : {"", "../model", "a/b", ".hidden", "a.b", "a b"}) {
+    EXPECT_THROW(save(dir.path(), {1, {{part, {}}}, {}}), Error) << part;
+  }
+  EXPECT_THROW(save(dir.path(), {-1, {}, {}}), Error);
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("file"));
+}
+
+}  // namespace
+}  // namespace weft::checkpoint
