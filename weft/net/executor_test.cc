@@ -180,7 +180,7 @@ TEST_P(ExecutorWorlds, GiveTheSameWhereInputAndOutputAreOneArray) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Executor, ExecutorWorlds, ::testing::Range(1, 10));
+INSTANTIATE_TEST_SUITE_P(Few, ExecutorWorlds, ::testing::Range(1, 10));
 
 // --- Types and operations ---
 

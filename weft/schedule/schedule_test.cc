@@ -71,7 +71,7 @@ class EveryAlgorithm : public ::testing::TestWithParam<Algorithm> {};
 TEST_P(EveryAlgorithm, DoesItsCollectivesWithEachContributionExactlyOnceAtThePromisedCost) { prove_algorithm(GetParam(), small_worlds()); }
 TEST_P(EveryAlgorithm, DoesSoInLargeWorlds) { prove_algorithm(GetParam(), {64, 100, 128}); }
 
-INSTANTIATE_TEST_SUITE_P(Schedules, EveryAlgorithm, ::testing::ValuesIn(algorithms().begin(), algorithms().end()),
+INSTANTIATE_TEST_SUITE_P(All, EveryAlgorithm, ::testing::ValuesIn(algorithms().begin(), algorithms().end()),
                          [](const auto& info) { return std::string(to_string(info.param)); });
 
 TEST(Schedules, OfferSeveralAlgorithmsForEveryCollective) {
