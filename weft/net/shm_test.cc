@@ -3,18 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <latch>
+#include <functional>
 #include <thread>
 #include <vector>
 
-#include "weft/net/internal/shm_ranks.h"
+#include "weft/net/internal/ranks.h"
 #include "weft/net/internal/shm_region.h"
 
 namespace weft::net {
 namespace {
 
 using namespace std::chrono_literals;
-using internal::run_shm_threads;
 using Bytes = std::vector<std::byte>;
 
 Deadline soon() { return Deadline::in(20s); }
@@ -35,6 +34,11 @@ Errc code_of(const std::function<void()>& call) {
   }
   ADD_FAILURE() << "no error";
   return Errc::kInternal;
+}
+
+void run_shm_threads(int world, const std::function<void(Endpoint&)>& fn, std::size_t ring_bytes = 0) {
+  const auto endpoints = make_shm_threads(world, 7, ring_bytes);
+  internal::run_ranks(world, [&](int rank) { fn(*endpoints[static_cast<std::size_t>(rank)]); });
 }
 
 // Every rank sends `size` bytes to every rank, itself included, and receives theirs, in one call.

@@ -1,4 +1,4 @@
-// For the tests and the bench of shm: runs a function as the ranks of a group, as threads or as forked processes.
+// For the tests and the bench of shm: runs a function as the ranks of a group, as forked processes (ranks.h has threads).
 #pragma once
 
 #include <poll.h>
@@ -11,32 +11,11 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
-#include <thread>
 #include <vector>
 
 #include "weft/net/shm.h"
 
 namespace weft::net::internal {
-
-// The first exception of any rank is thrown on.
-inline void run_shm_threads(int world, const std::function<void(Endpoint&)>& fn, std::size_t ring_bytes = 0) {
-  auto endpoints = make_shm_threads(world, 7, ring_bytes);
-  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(world));
-  std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < errors.size(); ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        fn(*endpoints[rank]);
-      } catch (...) {
-        errors[rank] = std::current_exception();
-      }
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  for (auto& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
-}
 
 // `world` forked processes over one memfd. Each runs fn and exits with its result; an uncaught exception exits with 99.
 class ShmProcesses {
