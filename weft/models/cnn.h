@@ -1,0 +1,34 @@
+// The small convolutional net of the tutorials:
+//
+//   conv 3x3 (32) - relu - pool 2 - conv 3x3 (64) - relu - pool 2 - fc 128 - relu - fc classes
+#pragma once
+
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstdint>
+
+namespace weft::models {
+
+struct CnnOptions {
+  std::int64_t in_channels = 1;
+  std::int64_t image_size = 28;  // height and width, at least 4
+  std::int64_t num_classes = 10;
+};
+
+// Parameters conv1, conv2, fc1, fc2 with libtorch's initialisation; 421,642 with the defaults.
+struct CnnImpl : torch::nn::Cloneable<CnnImpl> {
+  explicit CnnImpl(CnnOptions options = {});
+  void reset() override;
+  // [n, in_channels, image_size, image_size] -> logits [n, num_classes].
+  at::Tensor forward(const at::Tensor& x);
+
+  CnnOptions options;
+  torch::nn::Conv2d conv1{nullptr}, conv2{nullptr};
+  torch::nn::Linear fc1{nullptr}, fc2{nullptr};
+};
+TORCH_MODULE(Cnn);
+
+}  // namespace weft::models

@@ -1,0 +1,44 @@
+// Models by name, for recipes. A model written elsewhere needs no entry: everything in weft takes any torch::nn::Module.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace weft::models {
+
+struct ModelOptions {
+  std::string name = "cnn";
+  std::int64_t in_channels = 1;
+  std::int64_t image_size = 28;  // height and width
+  std::int64_t num_classes = 10;
+  std::vector<std::int64_t> hidden = {256, 128};  // mlp: widths between input and output
+  std::string stem = "7x7";                       // resnet18: "7x7" or "3x3"
+};
+
+struct Model {
+  std::shared_ptr<torch::nn::Module> module;
+  // [n, in_channels, image_size, image_size] -> logits [n, num_classes]. Keeps the module alive.
+  std::function<at::Tensor(const at::Tensor&)> forward;
+};
+
+// Makes the named model, initialised from libtorch's default generator. Throws Error(kBadConfig) for an unknown name or stem, naming the
+// nearest, and for sizes that make no model.
+Model make_model(const ModelOptions& options);
+
+// The names, each with a line on what it is.
+struct ModelEntry {
+  const char* name;
+  const char* summary;
+};
+std::vector<ModelEntry> list_models();
+
+}  // namespace weft::models
