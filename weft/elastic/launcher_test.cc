@@ -370,8 +370,7 @@ TEST(LaunchSlow, LeavesRankZeroTheTerminalWhenAsked) {
 }
 
 TEST(LaunchSlow, NeverMixesLinesOfTwoRanks) {
-  std::vector<std::string> things;
-  for (int i = 0; i < 200; ++i) things.push_back("out:" + std::string(300, 'x'));
+  const std::vector<std::string> things(200, "out:" + std::string(300, 'x'));
   const auto out = lines(run(child(3, things)).out);
   EXPECT_EQ(out.size(), 600u);
   for (const auto& line : out) EXPECT_TRUE(line.size() == 309 && line.rfind("[rank ", 0) == 0) << line;
@@ -439,9 +438,9 @@ TEST(LaunchForked, RestartsByForkingAgain) {
 }
 
 TEST(ReadOptions, NamesTheOptionAndTheValueThatAreWrong) {
-  const auto complaint = [](const std::function<void(LaunchOptions&)>& change) -> std::string {
+  const auto complaint = [](auto LaunchOptions::*option, const auto& value) -> std::string {
     LaunchOptions options;
-    change(options);
+    options.*option = value;
     try {
       internal::read_options(options);
     } catch (const Error& error) {
@@ -450,16 +449,16 @@ TEST(ReadOptions, NamesTheOptionAndTheValueThatAreWrong) {
     }
     return "";
   };
-  EXPECT_THAT(complaint([](auto& o) { o.nproc_per_node = "two"; }), HasSubstr("--nproc-per-node two"));
-  EXPECT_THAT(complaint([](auto& o) { o.nproc_per_node = "0"; }), HasSubstr("at least 1"));
-  EXPECT_THAT(complaint([](auto& o) { o.nnodes = "1:4"; }), HasSubstr("--nnodes 1:4"));
-  EXPECT_THAT(complaint([](auto& o) { o.nnodes = "2"; }), HasSubstr("--master-addr"));
-  EXPECT_THAT(complaint([](auto& o) { o.node_rank = 1; }), HasSubstr("--node-rank 1"));
-  EXPECT_THAT(complaint([](auto& o) { o.redirects = "4"; }), HasSubstr("--redirects 4"));
-  EXPECT_THAT(complaint([](auto& o) { o.tee = "1:1"; }), HasSubstr("no local rank 1"));
-  EXPECT_THAT(complaint([](auto& o) { o.local_ranks_filter = "3"; }), HasSubstr("no local rank 3"));
-  EXPECT_THAT(complaint([](auto& o) { o.signals_to_handle = "SIGTERM,SIGKILL"; }), HasSubstr("SIGKILL"));
-  EXPECT_EQ(complaint([](auto& o) { o.nnodes = "1:1", o.nproc_per_node = "2", o.tee = "0:1,1:3"; }), "");
+  EXPECT_THAT(complaint(&LaunchOptions::nproc_per_node, "two"), HasSubstr("--nproc-per-node two"));
+  EXPECT_THAT(complaint(&LaunchOptions::nproc_per_node, "0"), HasSubstr("at least 1"));
+  EXPECT_THAT(complaint(&LaunchOptions::nnodes, "1:4"), HasSubstr("--nnodes 1:4"));
+  EXPECT_THAT(complaint(&LaunchOptions::nnodes, "2"), HasSubstr("--master-addr"));
+  EXPECT_THAT(complaint(&LaunchOptions::node_rank, 1), HasSubstr("--node-rank 1"));
+  EXPECT_THAT(complaint(&LaunchOptions::redirects, "4"), HasSubstr("--redirects 4"));
+  EXPECT_THAT(complaint(&LaunchOptions::tee, "1:1"), HasSubstr("no local rank 1"));
+  EXPECT_THAT(complaint(&LaunchOptions::local_ranks_filter, "3"), HasSubstr("no local rank 3"));
+  EXPECT_THAT(complaint(&LaunchOptions::signals_to_handle, "SIGTERM,SIGKILL"), HasSubstr("SIGKILL"));
+  EXPECT_EQ(complaint(&LaunchOptions::nnodes, "1:1"), "");
 }
 
 TEST(ReadOptions, CountsProcessesAsTorchrunDoes) {
