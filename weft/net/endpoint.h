@@ -1,8 +1,9 @@
 // Point-to-point messages between the ranks of one group, whatever carries them: threads, shared memory, TCP.
 //
-// Every call has a deadline. A lost peer ends the group: every pending and later call throws kPeerLost naming it, on every survivor and whomever
-// the call was for. After fail(), or another error in exchange() once its arguments were found good, every later call throws kAborted and
-// cites that first error. Nothing touches the buffers of a call that has returned or thrown. Any thread may call any method.
+// Every call has a deadline. A lost peer ends the group: every call that is pending on a survivor, and every later one that needs that
+// peer, throws kPeerLost naming it. After fail() (or another error in exchange() once its arguments were found good) every later call
+// throws kAborted and cites the first error, with the same culprit in its context. Nothing touches the buffers of a call that has returned
+// or thrown. Any thread may call any method.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +18,8 @@
 
 namespace weft::net {
 
-// Messages match by (peer, channel), in the order sent. Collectives and each user tag have channels of their own. A channel that was used costs
-// some hundred bytes for as long as the endpoint lives: number them, do not make one for each message.
+// Messages match by (peer, channel), in the order sent. Collectives and each user tag have channels of their own. A channel that was used
+// costs some hundred bytes for as long as the endpoint lives: number them, do not make one for each message.
 using Channel = std::uint64_t;
 
 struct Send {

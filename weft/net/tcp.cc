@@ -57,7 +57,7 @@ class TcpEndpoint final : public Endpoint {
   void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs, Deadline deadline) override {
     internal::check_peers(world(), sends, recvs);
     Lock lock(mutex_);
-    failure_.refuse("exchange");
+    failure_.refuse("exchange", sends, recvs);
     Operation operation;
     std::vector<Receipt> receipts;
     std::vector<Outgoing> outgoing;
@@ -82,7 +82,7 @@ class TcpEndpoint final : public Endpoint {
 
   int await_any(Channel channel, Deadline deadline) override {
     Lock lock(mutex_);
-    failure_.refuse("await_any");
+    failure_.refuse("await_any", {}, {});
     while (true) {
       const int peer = engine_.any(channel);
       if (peer >= 0) return peer;

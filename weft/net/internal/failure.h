@@ -21,12 +21,12 @@ class Failure {
 
   // For a call that was under way: the error itself; kAborted where it came from fail(), and where it is a timeout of another call.
   [[noreturn]] void end_pending(const char* operation) const;
-  // For a call that begins: kPeerLost naming the lost rank where that was the error, else kAborted. Does nothing while there is no error.
-  void refuse(const char* operation) const;
-  void refuse(const char* operation, std::span<const Send>, std::span<const Recv>) const { refuse(operation); }
+  // For a call that begins: kPeerLost where it needs the peer that is lost, else kAborted. Does nothing while there is no error.
+  void refuse(const char* operation, std::span<const Send> sends, std::span<const Recv> recvs) const;
 
  private:
   [[noreturn]] void abort(const char* operation) const;
+  [[noreturn]] void lost(const char* operation) const;
 
   int rank_;
   bool by_caller_ = false;
