@@ -50,6 +50,22 @@ std::string Signature::text() const {
   return text + (rooted ? ", root " + std::to_string(root) : "") + ")";
 }
 
+Signature signature_of(Collective operation, const DirectArgs& args) {
+  Signature s{static_cast<std::uint8_t>(operation), args.dtype, args.op, 1, args.root, args.count, {static_cast<std::int32_t>(args.count)}};
+  if (args.shape != nullptr) {
+    s.dims = static_cast<std::uint8_t>(args.dims <= 4 ? args.dims : 255);
+    for (int i = 0; i < 4; ++i) s.shape[i] = i < args.dims ? static_cast<std::int32_t>(args.shape[i]) : 0;
+  }
+  return s;
+}
+
+Error mismatch_error(int rank, const Signature& mine, int peer, const Signature& other) {
+  return Error(Errc::kInvalidArgument,
+               "rank " + std::to_string(rank) + " calls " + mine.text() + ", rank " + std::to_string(peer) + " calls " + other.text() +
+                   "; all ranks of a group must call the same collectives in the same order",
+               {kNames[mine.operation], rank, peer});
+}
+
 // A slot is one cache line of header, then kInline bytes of data. Two a rank, used in turn: a rank writes a slot again only after everybody
 // has shown, by coming to the step between, that it has read the slot.
 struct alignas(64) Direct::Slot {
@@ -99,12 +115,8 @@ void Direct::open(const DirectArgs& args, Collective operation, std::int64_t inl
                std::string(name_) + ": root " + std::to_string(args.root) + " is not in the group");
   ++sequence_;
   Slot& mine = slot(host_.rank());
-  Signature& s = mine.signature;
-  s = {static_cast<std::uint8_t>(operation), args.dtype, args.op, 1, args.root, args.count, {static_cast<std::int32_t>(args.count)}};
-  if (args.shape != nullptr) {
-    s.dims = static_cast<std::uint8_t>(args.dims <= 4 ? args.dims : 255);
-    for (int i = 0; i < 4; ++i) s.shape[i] = i < args.dims ? static_cast<std::int32_t>(args.shape[i]) : 0;
-  }
+  const Signature s = signature_of(operation, args);
+  mine.signature = s;
   if (inline_bytes > 0) {
     copy_bytes(mine.data, static_cast<const std::byte*>(args.input), inline_bytes);
   } else {
@@ -118,10 +130,7 @@ void Direct::open(const DirectArgs& args, Collective operation, std::int64_t inl
 }
 
 void Direct::mismatch(int peer) {
-  const std::string text = "rank " + std::to_string(host_.rank()) + " calls " + slot(host_.rank()).signature.text() + ", rank " +
-                           std::to_string(peer) + " calls " + slot(peer).signature.text() +
-                           "; all ranks of a group must call the same collectives in the same order";
-  const Error error(Errc::kInvalidArgument, text, {name_, host_.rank(), peer});
+  const Error error = mismatch_error(host_.rank(), slot(host_.rank()).signature, peer, slot(peer).signature);
   host_.fail(error);
   throw error;
 }

@@ -49,6 +49,10 @@ struct DirectArgs {
   int dims = 0;
 };
 
+// What a rank shows of a call; and the error of two ranks that call different ones.
+Signature signature_of(schedule::Collective operation, const DirectArgs& args);
+Error mismatch_error(int rank, const Signature& mine, int peer, const Signature& other);
+
 class Direct {
  public:
   // Collective: makes the slots. `host` outlives it.

@@ -255,7 +255,7 @@ void Host::look_for_lost_peers(const char* operation, int suspect) {
     links_->looked = now;
   }
   const auto departed = [&](int peer) { return control_->seats[peer].departed.load(std::memory_order_acquire) == 1; };
-  std::optional<int> lost = internal::first_closed(links_->links, departed);
+  std::optional<int> lost = lost_peer();
   const bool died = lost.has_value();
   if (!died && suspect >= 0 && departed(suspect)) lost = suspect;
   if (!lost) return;
@@ -263,6 +263,11 @@ void Host::look_for_lost_peers(const char* operation, int suspect) {
              "rank " + std::to_string(*lost) + " (process " + std::to_string(control_->seats[*lost].pid.load()) + ") " +
                  (died ? "has died" : "has left the group") + " while rank " + std::to_string(rank_) + " waited for it",
              {operation, rank_, *lost}));
+}
+
+std::optional<int> Host::lost_peer() const {
+  return internal::first_closed(links_->links,
+                                [&](int peer) { return control_->seats[peer].departed.load(std::memory_order_acquire) == 1; });
 }
 
 void Host::fail(const Error& error) noexcept {

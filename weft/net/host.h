@@ -80,6 +80,8 @@ class Host {
     if (failed()) throw_failure(operation, true);
   }
   bool failed() const noexcept;
+  // A rank whose process has died, if any is known to.
+  std::optional<int> lost_peer() const;
   std::optional<Error> failure() const;
 
   // True where ranks outnumber the processors, so that spinning would take them from the peers waited for.

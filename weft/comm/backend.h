@@ -1,0 +1,48 @@
+// The `weft` backend of c10d: what torch.distributed and Group speak to.
+//
+// Ranks of one host read each other's memory in place (net/direct.h); others speak TCP (net/tcp.h) by the schedules of weft/schedule.
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace c10d {
+class Backend;
+class Store;
+}  // namespace c10d
+
+namespace weft::net {
+class Host;
+class Endpoint;
+}  // namespace weft::net
+
+namespace weft::comm {
+
+struct BackendOptions {
+  // "auto": shared memory where all ranks are on one host and can map it, else tcp. "shm" and "tcp" insist.
+  std::string transport = "auto";
+  // The address that TCP listens on and tells its peers; empty: 127.0.0.1 on one host, else the address that leads to the store's host.
+  std::string interface;
+  std::string store_host = "127.0.0.1";
+  std::string secret;  // 32 bytes; empty: rank 0 makes one and the store hands it out (keeps strangers out, not readers of the store)
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);  // of each wait for a peer
+  std::uint32_t epoch = 0;
+};
+
+// Collective over the `size` ranks that share `store`. Throws kBadConfig (unknown transport), kUnavailable (shm asked for and not to be
+// had), kTimeout, kPeerLost.
+c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                                               const BackendOptions& options = {});
+
+// A backend over a host and an endpoint that exist already (threads of one process).
+c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<net::Host> host, std::unique_ptr<net::Endpoint> endpoint,
+                                               std::chrono::milliseconds timeout);
+
+// The host that a weft backend's ranks share; null for another backend or transport.
+net::Host* host_of(c10d::Backend& backend);
+
+}  // namespace weft::comm

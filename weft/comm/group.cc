@@ -1,0 +1,173 @@
+#include "weft/comm/group.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "weft/comm/backend.h"
+#include "weft/comm/internal/weft_backend.h"
+
+namespace weft::comm {
+namespace {
+
+c10d::ReduceOp to_c10d(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum: return c10d::ReduceOp::SUM;
+    case ReduceOp::kAvg: return c10d::ReduceOp::AVG;
+    case ReduceOp::kProduct: return c10d::ReduceOp::PRODUCT;
+    case ReduceOp::kMin: return c10d::ReduceOp::MIN;
+    case ReduceOp::kMax: return c10d::ReduceOp::MAX;
+    case ReduceOp::kBitAnd: return c10d::ReduceOp::BAND;
+    case ReduceOp::kBitOr: return c10d::ReduceOp::BOR;
+    case ReduceOp::kBitXor: return c10d::ReduceOp::BXOR;
+  }
+  throw Error(Errc::kInternal, "unknown reduction");
+}
+
+}  // namespace
+
+struct Group::State {
+  c10::intrusive_ptr<c10d::Backend> backend;
+  std::string name;
+  internal::WeftBackend* weft = nullptr;  // the backend, where it is ours
+
+  // Backends other than ours may go on after the call returns, so a synchronous call waits.
+  void finish(const Work& work) const {
+    if (weft == nullptr && work) work->wait();
+  }
+};
+
+Group::Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name) : state_(std::make_shared<State>()) {
+  state_->backend = std::move(backend);
+  state_->name = std::move(name);
+  state_->weft = dynamic_cast<internal::WeftBackend*>(state_->backend.get());
+}
+
+int Group::rank() const { return state_->backend->getRank(); }
+int Group::size() const { return state_->backend->getSize(); }
+const std::string& Group::name() const { return state_->name; }
+c10d::Backend& Group::backend() const { return *state_->backend; }
+net::Host* Group::host() const { return state_->weft != nullptr ? state_->weft->host() : nullptr; }
+std::chrono::nanoseconds Group::timeout() const {
+  return state_->weft != nullptr ? std::chrono::nanoseconds(state_->weft->timeout()) : std::chrono::nanoseconds(std::chrono::minutes(5));
+}
+
+void Group::abort(const Error& why) const {
+  if (state_->weft != nullptr) {
+    state_->weft->abort_with(why);
+  } else {
+    state_->backend->abort();
+  }
+}
+
+namespace {
+
+template <class Options>
+Options options_of(bool async) {
+  Options options;
+  options.asyncOp = async;
+  return options;
+}
+
+}  // namespace
+
+void Group::all_reduce(at::Tensor& tensor, ReduceOp op) const {
+  auto options = options_of<c10d::AllreduceOptions>(false);
+  options.reduceOp = to_c10d(op);
+  std::vector<at::Tensor> tensors{tensor};
+  state_->finish(state_->backend->allreduce(tensors, options));
+}
+
+Group::Work Group::all_reduce_async(at::Tensor& tensor, ReduceOp op) const {
+  auto options = options_of<c10d::AllreduceOptions>(true);
+  options.reduceOp = to_c10d(op);
+  std::vector<at::Tensor> tensors{tensor};
+  return state_->backend->allreduce(tensors, options);
+}
+
+void Group::broadcast(at::Tensor& tensor, int root) const {
+  auto options = options_of<c10d::BroadcastOptions>(false);
+  options.rootRank = root;
+  std::vector<at::Tensor> tensors{tensor};
+  state_->finish(state_->backend->broadcast(tensors, options));
+}
+
+Group::Work Group::broadcast_async(at::Tensor& tensor, int root) const {
+  auto options = options_of<c10d::BroadcastOptions>(true);
+  options.rootRank = root;
+  std::vector<at::Tensor> tensors{tensor};
+  return state_->backend->broadcast(tensors, options);
+}
+
+void Group::all_gather(at::Tensor& output, const at::Tensor& input) const {
+  at::Tensor in = input;
+  state_->finish(state_->backend->_allgather_base(output, in, options_of<c10d::AllgatherOptions>(false)));
+}
+
+Group::Work Group::all_gather_async(at::Tensor& output, const at::Tensor& input) const {
+  at::Tensor in = input;
+  return state_->backend->_allgather_base(output, in, options_of<c10d::AllgatherOptions>(true));
+}
+
+void Group::reduce_scatter(at::Tensor& output, const at::Tensor& input, ReduceOp op) const {
+  auto options = options_of<c10d::ReduceScatterOptions>(false);
+  options.reduceOp = to_c10d(op);
+  at::Tensor in = input;
+  state_->finish(state_->backend->_reduce_scatter_base(output, in, options));
+}
+
+Group::Work Group::reduce_scatter_async(at::Tensor& output, const at::Tensor& input, ReduceOp op) const {
+  auto options = options_of<c10d::ReduceScatterOptions>(true);
+  options.reduceOp = to_c10d(op);
+  at::Tensor in = input;
+  return state_->backend->_reduce_scatter_base(output, in, options);
+}
+
+void Group::all_to_all(at::Tensor& output, const at::Tensor& input) const {
+  at::Tensor in = input;
+  std::vector<int64_t> even;
+  state_->finish(state_->backend->alltoall_base(output, in, even, even, options_of<c10d::AllToAllOptions>(false)));
+}
+
+void Group::reduce(at::Tensor& tensor, int root, ReduceOp op) const {
+  auto options = options_of<c10d::ReduceOptions>(false);
+  options.reduceOp = to_c10d(op);
+  options.rootRank = root;
+  std::vector<at::Tensor> tensors{tensor};
+  state_->finish(state_->backend->reduce(tensors, options));
+}
+
+std::vector<at::Tensor> Group::gather(const at::Tensor& tensor, int root) const {
+  auto options = options_of<c10d::GatherOptions>(false);
+  options.rootRank = root;
+  std::vector<std::vector<at::Tensor>> outputs;
+  if (rank() == root) {
+    outputs.emplace_back();
+    for (int peer = 0; peer < size(); ++peer) outputs[0].push_back(at::empty_like(tensor, at::MemoryFormat::Contiguous));
+  }
+  std::vector<at::Tensor> inputs{tensor};
+  state_->finish(state_->backend->gather(outputs, inputs, options));
+  return outputs.empty() ? std::vector<at::Tensor>{} : outputs[0];
+}
+
+void Group::scatter(at::Tensor& tensor, const std::vector<at::Tensor>& blocks, int root) const {
+  auto options = options_of<c10d::ScatterOptions>(false);
+  options.rootRank = root;
+  std::vector<std::vector<at::Tensor>> inputs;
+  if (rank() == root) inputs.push_back(blocks);
+  std::vector<at::Tensor> outputs{tensor};
+  state_->finish(state_->backend->scatter(outputs, inputs, options));
+}
+
+void Group::send(const at::Tensor& tensor, int peer, int tag) const {
+  std::vector<at::Tensor> tensors{tensor};
+  state_->backend->send(tensors, peer, tag)->wait();
+}
+
+void Group::recv(at::Tensor& tensor, int peer, int tag) const {
+  std::vector<at::Tensor> tensors{tensor};
+  state_->backend->recv(tensors, peer, tag)->wait();
+}
+
+void Group::barrier() const { state_->finish(state_->backend->barrier(options_of<c10d::BarrierOptions>(false))); }
+
+}  // namespace weft::comm

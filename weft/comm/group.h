@@ -1,0 +1,85 @@
+// A set of ranks and their collectives: a cheap value, copied and passed around. There is no global world.
+//
+// Calls are synchronous unless named _async; collectives of a group are called by all its ranks in the same order with the same shapes and
+// types, else all ranks get kInvalidArgument showing both signatures. A lost rank ends every pending call of the others with kPeerLost, a
+// passed deadline with kTimeout; later calls throw kAborted. Tensors: dense CPU tensors; those that are not contiguous go through a copy.
+// One thread at a time calls collectives; send and recv may be called from any thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "weft/base/dtype.h"
+#include "weft/base/error.h"
+
+namespace c10d {
+class Backend;
+class Work;
+}  // namespace c10d
+
+namespace weft::net {
+class Host;
+}
+
+namespace weft::comm {
+
+class Group {
+ public:
+  using Work = c10::intrusive_ptr<c10d::Work>;
+
+  // A group over any c10d backend (weft's own, NCCL, a fake one).
+  Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name);
+
+  int rank() const;
+  int size() const;
+  const std::string& name() const;
+
+  // Every rank ends with op over all ranks' tensors, the same bits everywhere. In place. kAvg is the mean.
+  void all_reduce(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
+  Work all_reduce_async(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
+  // Every rank ends with root's tensor. In place.
+  void broadcast(at::Tensor& tensor, int root = 0) const;
+  Work broadcast_async(at::Tensor& tensor, int root = 0) const;
+  // output: [size() * n, …] from input [n, …] of each rank, in rank order. Output is written whole.
+  void all_gather(at::Tensor& output, const at::Tensor& input) const;
+  Work all_gather_async(at::Tensor& output, const at::Tensor& input) const;
+  // output: [n, …], this rank's block of the reduction of input [size() * n, …].
+  void reduce_scatter(at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::kSum) const;
+  Work reduce_scatter_async(at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::kSum) const;
+  // output: [size() * n, …]; block r of rank q's output is block q of rank r's input.
+  void all_to_all(at::Tensor& output, const at::Tensor& input) const;
+  // The root ends with the reduction; other ranks' tensors are left as they were.
+  void reduce(at::Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::kSum) const;
+  // The root gets every rank's tensor, in rank order; other ranks get an empty vector.
+  std::vector<at::Tensor> gather(const at::Tensor& tensor, int root = 0) const;
+  // Rank r's tensor becomes blocks[r] of the root, which gives size() tensors of one shape; other ranks give none.
+  void scatter(at::Tensor& tensor, const std::vector<at::Tensor>& blocks, int root = 0) const;
+  // Messages between two ranks match by tag, in order; shapes must agree in bytes.
+  void send(const at::Tensor& tensor, int peer, int tag = 0) const;
+  void recv(at::Tensor& tensor, int peer, int tag = 0) const;
+  void barrier() const;
+
+  c10d::Backend& backend() const;
+  // Where all ranks share one host's memory: what they read each other's with. Null otherwise.
+  net::Host* host() const;
+  // How long a call waits for a peer.
+  std::chrono::nanoseconds timeout() const;
+  // Ends all pending and later calls of this rank, at once and without communicating.
+  void abort(const Error& why) const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace weft::comm
+
+namespace weft {
+using comm::Group;
+}

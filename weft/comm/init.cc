@@ -1,0 +1,84 @@
+#include "weft/comm/init.h"
+
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "weft/base/log.h"
+#include "weft/comm/allocator.h"
+#include "weft/comm/backend.h"
+
+namespace weft::comm {
+namespace {
+
+// The launcher hands the secret over as an open descriptor: never in the environment or the command line. It is read by pread(), so that
+// several groups of one process can read it.
+std::string job_secret() {
+  const char* fd = std::getenv("WEFT_SECRET_FD");
+  if (fd == nullptr) return "";
+  std::string secret(32, '\0');
+  if (pread(std::atoi(fd), secret.data(), secret.size(), 0) != 32) {
+    throw Error(Errc::kBadConfig, "WEFT_SECRET_FD does not name an open file of 32 bytes; the launcher sets it, do not set it by hand");
+  }
+  return secret;
+}
+
+c10::intrusive_ptr<c10d::Store> store_of(const Identity& identity, std::chrono::milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = identity.master_port;
+  options.isServer = identity.rank == 0 && !identity.store_is_hosted_elsewhere;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(identity.master_addr, options);
+  } catch (const std::exception& error) {
+    const std::string place = identity.master_addr + ":" + std::to_string(identity.master_port);
+    const std::string what = error.what();
+    if (options.isServer) {
+      throw Error(Errc::kUnavailable,
+                  "rank 0 cannot host the store at " + place +
+                      " (is the port taken?); set MASTER_PORT to a free one: " + what.substr(0, what.find('\n')),
+                  {"init", identity.rank});
+    }
+    throw Error(Errc::kTimeout,
+                "no store answers at " + place + " within " + std::to_string(timeout.count()) +
+                    " ms; is rank 0 running, and are MASTER_ADDR and MASTER_PORT right?",
+                {"init", identity.rank, 0});
+  }
+}
+
+}  // namespace
+
+Group init(const InitOptions& options) { return init(discover(Environment::process(), options.identity), options); }
+
+Group init(const Identity& identity, const InitOptions& options) {
+  set_rank(identity.rank, identity.world);
+  if (options.shared_allocator) install_allocator();
+  if (options.set_threads && std::getenv("OMP_NUM_THREADS") == nullptr) {
+    const int processors = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    at::set_num_threads(std::max(1, processors / std::max(1, identity.local_world)));
+  }
+  log_debug(identity.banner());
+  BackendOptions backend;
+  backend.transport = options.transport;
+  if (const char* set = std::getenv("WEFT_TRANSPORT"); set != nullptr && backend.transport == "auto") backend.transport = set;
+  backend.interface = options.interface;
+  backend.store_host = identity.master_addr;
+  backend.timeout = options.timeout;
+  backend.epoch = static_cast<std::uint32_t>(identity.restart_count);
+  if (identity.world == 1) return Group(make_backend(nullptr, 0, 1, backend), "world");
+  backend.secret = job_secret();
+  const auto store = store_of(identity, options.timeout);
+  // A restarted job meets under keys of its own: nothing of an older incarnation is read.
+  const std::string prefix = "weft/" + identity.run_id + "/" + std::to_string(identity.restart_count);
+  const auto prefixed = c10::make_intrusive<c10d::PrefixStore>(prefix, store);
+  return Group(make_backend(prefixed, identity.rank, identity.world, backend), "world");
+}
+
+}  // namespace weft::comm

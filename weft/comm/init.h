@@ -1,0 +1,32 @@
+// weft::init(): joins the job that started this process.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "weft/comm/environment.h"
+#include "weft/comm/group.h"
+
+namespace weft::comm {
+
+struct InitOptions {
+  IdentityOptions identity;        // wins over the environment
+  std::string transport = "auto";  // as BackendOptions; WEFT_TRANSPORT in the environment where this is "auto"
+  std::string interface;
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);
+  bool shared_allocator = true;  // tensors come from memory that the host's ranks can read
+  bool set_threads = true;       // processors / ranks of this host intra-op threads, where OMP_NUM_THREADS does not say
+};
+
+// The group of all ranks, found from the environment (environment.h): weft run, torchrun, mpirun, srun, Kubernetes, or alone. Collective.
+// Throws kBadConfig where sources disagree, kTimeout where ranks do not come, naming them.
+Group init(const InitOptions& options = {});
+
+// Like init(), for a known identity.
+Group init(const Identity& identity, const InitOptions& options);
+
+}  // namespace weft::comm
+
+namespace weft {
+using comm::init;
+}  // namespace weft

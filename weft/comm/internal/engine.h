@@ -1,0 +1,30 @@
+// Runs a collective on flat memory: directly in shared memory, or by a schedule over messages.
+#pragma once
+
+#include <memory>
+
+#include "weft/net/direct.h"
+#include "weft/net/endpoint.h"
+#include "weft/net/host.h"
+#include "weft/schedule/schedule.h"
+
+namespace weft::comm::internal {
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  virtual void run(schedule::Collective collective, const net::DirectArgs& args) = 0;
+  virtual net::Endpoint& endpoint() = 0;
+  virtual net::Host* host() = 0;
+  virtual void fail(const Error& why) noexcept = 0;
+};
+
+// Takes both over; `endpoint` carries send and recv.
+std::unique_ptr<Engine> make_direct_engine(std::unique_ptr<net::Host> host, std::unique_ptr<net::Endpoint> endpoint,
+                                           std::chrono::nanoseconds timeout);
+std::unique_ptr<Engine> make_message_engine(std::unique_ptr<net::Endpoint> endpoint);
+
+// The schedule for a collective over messages, by size: few rounds for small ones, few bytes for large ones.
+schedule::Algorithm choose(schedule::Collective collective, int world, std::int64_t bytes);
+
+}  // namespace weft::comm::internal

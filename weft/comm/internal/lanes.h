@@ -1,0 +1,49 @@
+// Threads for operations that go on while their caller does: tasks of one lane run in order, lanes run side by side.
+//
+// A thread exists while a lane has work and some milliseconds after; none where everything is synchronous.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace weft::comm::internal {
+
+class Lanes {
+ public:
+  using Task = std::function<void()>;
+
+  Lanes() = default;
+  // Waits for the tasks under way; call the engine's fail() first where they might not end by themselves.
+  ~Lanes();
+  Lanes(const Lanes&) = delete;
+  Lanes& operator=(const Lanes&) = delete;
+
+  // Runs `task` after all earlier tasks of `lane`. Tasks do not throw.
+  void post(std::uint64_t lane, Task task);
+  // Runs `task` here and now where the lane is empty, so that a synchronous call costs no change of threads; else posts it and waits.
+  void run(std::uint64_t lane, const Task& task);
+
+ private:
+  struct Queue {
+    std::deque<Task> tasks;
+    bool busy = false;  // a thread or a caller is running a task of this lane
+  };
+  void work();
+  // Runs the lane's tasks until it is empty; called with the lock held, leaves with it held.
+  void drain(Queue& queue, std::unique_lock<std::mutex>& lock);
+
+  std::mutex mutex_;  // guards all below
+  std::condition_variable wake_, done_;
+  std::map<std::uint64_t, Queue> queues_;
+  std::deque<std::uint64_t> ready_;  // lanes with tasks and nobody to run them
+  std::vector<std::thread> threads_;
+  int idle_ = 0;
+  bool stopping_ = false;
+};
+
+}  // namespace weft::comm::internal

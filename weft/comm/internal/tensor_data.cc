@@ -1,0 +1,90 @@
+#include "weft/comm/internal/tensor_data.h"
+
+#include <ATen/ATen.h>
+
+namespace weft::comm::internal {
+namespace {
+
+struct Element {
+  DType dtype;
+  int per_element;  // 2 for complex
+  bool reducible;
+};
+
+Element element_of(at::ScalarType type) {
+  switch (type) {
+    case at::kDouble: return {DType::kF64, 1, true};
+    case at::kFloat: return {DType::kF32, 1, true};
+    case at::kHalf: return {DType::kF16, 1, true};
+    case at::kBFloat16: return {DType::kBF16, 1, true};
+    case at::kLong: return {DType::kI64, 1, true};
+    case at::kInt: return {DType::kI32, 1, true};
+    case at::kShort: return {DType::kI16, 1, true};
+    case at::kChar: return {DType::kI8, 1, true};
+    case at::kByte: return {DType::kU8, 1, true};
+    case at::kBool: return {DType::kBool, 1, true};
+    case at::kComplexFloat: return {DType::kF32, 2, true};
+    case at::kComplexDouble: return {DType::kF64, 2, true};
+    default: return {DType::kU8, static_cast<int>(c10::elementSize(type)), false};
+  }
+}
+
+}  // namespace
+
+ReduceOp reduce_op(const c10d::ReduceOp& op) {
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM: return ReduceOp::kSum;
+    case c10d::ReduceOp::AVG: return ReduceOp::kAvg;
+    case c10d::ReduceOp::PRODUCT: return ReduceOp::kProduct;
+    case c10d::ReduceOp::MIN: return ReduceOp::kMin;
+    case c10d::ReduceOp::MAX: return ReduceOp::kMax;
+    case c10d::ReduceOp::BAND: return ReduceOp::kBitAnd;
+    case c10d::ReduceOp::BOR: return ReduceOp::kBitOr;
+    case c10d::ReduceOp::BXOR: return ReduceOp::kBitXor;
+    default: throw Error(Errc::kInvalidArgument, "the weft backend has no PREMUL_SUM; scale the tensor first, then sum");
+  }
+}
+
+void require_same_type(const char* operation, const at::Tensor& a, const at::Tensor& b) {
+  WEFT_REQUIRE(a.scalar_type() == b.scalar_type(), std::string(operation) + ": output is " + c10::toString(a.scalar_type()) +
+                                                       ", input is " + c10::toString(b.scalar_type()) + "; they must be of one type");
+}
+
+at::Tensor flatten(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> flat;
+  for (const auto& tensor : tensors) flat.push_back(tensor.reshape({-1}));
+  return at::cat(flat);
+}
+
+Dense::Dense(const at::Tensor& tensor, Use use) : tensor_(tensor), use_(use) {
+  WEFT_REQUIRE(
+      tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided,
+      "the weft backend takes dense CPU tensors; got " +
+          (tensor.defined() ? std::string(tensor.is_sparse() ? "a sparse one" : "one on " + tensor.device().str()) : "an undefined one"));
+  dense_ = tensor.contiguous();
+  const Element element = element_of(tensor.scalar_type());
+  dtype_ = element.dtype;
+  reducible_ = element.reducible;
+  complex_ = element.per_element == 2 && element.reducible;
+  count_ = tensor.numel() * element.per_element;
+}
+
+void* Dense::data() const { return dense_.data_ptr(); }
+
+void Dense::write_back() const {
+  if (use_ != kIn && !dense_.is_same(tensor_)) tensor_.copy_(dense_);
+}
+
+net::DirectArgs Dense::movement(std::int64_t count, std::chrono::nanoseconds timeout, int root) const {
+  return {.input = data(), .output = data(), .count = count, .dtype = dtype_, .root = root, .timeout = timeout};
+}
+
+net::DirectArgs Dense::reduction(ReduceOp op, std::int64_t count, std::chrono::nanoseconds timeout) const {
+  WEFT_REQUIRE(reducible_, std::string("tensors of type ") + c10::toString(tensor_.scalar_type()) + " cannot be reduced");
+  WEFT_REQUIRE(!complex_ || op == ReduceOp::kSum || op == ReduceOp::kAvg, "complex tensors have no " + std::string(to_string(op)));
+  net::DirectArgs args = movement(count, timeout);
+  args.op = op;
+  return args;
+}
+
+}  // namespace weft::comm::internal

@@ -1,0 +1,44 @@
+// Tensors as flat memory, and c10d's and torch's enumerators as ours.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include "weft/net/direct.h"
+
+namespace weft::comm::internal {
+
+// The reduction; throws kInvalidArgument for PREMUL_SUM, which weft does not have.
+ReduceOp reduce_op(const c10d::ReduceOp& op);
+
+void require_same_type(const char* operation, const at::Tensor& a, const at::Tensor& b);
+
+// One after the other, contiguous, one-dimensional.
+at::Tensor flatten(const std::vector<at::Tensor>& tensors);
+
+// A tensor's memory as one contiguous run: its own, or a copy where it is not contiguous. Complex tensors count as pairs of reals; types
+// that cannot be reduced (float8 and the like) can still be moved, as bytes. Throws kInvalidArgument for what is not a dense CPU tensor.
+class Dense {
+ public:
+  enum Use { kIn, kOut, kInOut };
+  Dense(const at::Tensor& tensor, Use use);
+
+  void* data() const;
+  std::int64_t count() const { return count_; }
+  std::size_t bytes() const { return static_cast<std::size_t>(count_) * size_of(dtype_); }
+  // Copies a result back to the tensor where it was not contiguous.
+  void write_back() const;
+
+  // Arguments with this memory as input and output.
+  net::DirectArgs movement(std::int64_t count, std::chrono::nanoseconds timeout, int root = 0) const;
+  net::DirectArgs reduction(ReduceOp op, std::int64_t count, std::chrono::nanoseconds timeout) const;
+
+ private:
+  at::Tensor tensor_, dense_;
+  Use use_;
+  DType dtype_;
+  bool reducible_ = true, complex_ = false;
+  std::int64_t count_ = 0;
+};
+
+}  // namespace weft::comm::internal

@@ -1,0 +1,62 @@
+// How gradients of one module are combined over the ranks: in shared memory, or by messages.
+//
+// The hooks of the parameters tell that a gradient is ready; finish() ends the step. See replica.h for who calls what.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "weft/comm/group.h"
+#include "weft/parallel/data/data_parallel.h"
+
+namespace weft::parallel::internal {
+
+// What the weights' owner does with a reduced gradient: [begin, end) of parameter `param`, `gradient` pointing to element begin.
+class Updater {
+ public:
+  virtual ~Updater() = default;
+  // Called at most once a step for each element, by any rank, several ranks at once for different elements.
+  virtual void update(int param, std::int64_t begin, std::int64_t end, const float* gradient) = 0;
+};
+
+class Sync {
+ public:
+  virtual ~Sync() = default;
+  // The gradient of `param` lies in its grad(). Called once a step and parameter, from backward().
+  virtual void ready(int param) = 0;
+  // All that will become ready has: combines the rest (what grad() holds of parameters that did not become ready counts), and returns when
+  // this rank's grad() hold the result or, with an updater, when all weights are updated.
+  virtual void finish() = 0;
+  // Which parameters had a gradient on some rank in the step just finished.
+  virtual const std::vector<bool>& used() const = 0;
+  // The global norm of the gradient of the last step; 0 where none was asked for.
+  virtual double norm() const { return 0; }
+  virtual std::string describe() const = 0;
+};
+
+// What a Sync works on.
+struct Subject {
+  Group group;
+  std::vector<at::Tensor> params;   // that require gradients
+  std::vector<at::Tensor> buffers;  // empty where they are not synchronised
+  DataParallelOptions options;
+  Updater* updater = nullptr;  // null: grad() gets the average
+  double max_grad_norm = 0;
+  double* samples = nullptr;  // of this rank since the last step
+  DataParallelBase::Times* times = nullptr;
+};
+
+// Needs group.host(). Float parameters in an updater are float32.
+std::unique_ptr<Sync> make_host_sync(Subject subject);
+std::unique_ptr<Sync> make_message_sync(Subject subject);
+
+// Each rank's factor for its gradient, by the options; one common `scale` where all weigh the same.
+struct Weighting {
+  std::vector<double> weights;  // empty: all the same
+  double scale = 1;
+};
+Weighting weigh(DataParallelOptions::Average average, const std::vector<double>& samples);
+
+}  // namespace weft::parallel::internal

@@ -1,0 +1,48 @@
+// Applies an optimiser's rule to weights and state that lie flat, 64-byte aligned by parameter, in memory of its own or shared by the host.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "weft/parallel/data/internal/sync.h"
+
+namespace weft::parallel::internal {
+
+// The places of parameters in flat float32 memory.
+struct Layout {
+  std::vector<std::int64_t> offsets;  // elements, multiples of 16
+  std::int64_t elements = 0;
+};
+Layout layout_of(const std::vector<at::Tensor>& params);
+
+class RuleUpdater final : public Updater {
+ public:
+  // `weights`: where each parameter lies. `state`: arrays of layout.elements each, as many as state_names(spec.rule) has.
+  RuleUpdater(OptimizerSpec spec, Layout layout, std::vector<float*> weights, std::vector<float*> state,
+              const std::vector<std::string>& names);
+
+  void update(int param, std::int64_t begin, std::int64_t end, const float* gradient) override;
+  // The step is over: counts it for the parameters that had a gradient.
+  void stepped(const std::vector<bool>& used);
+
+  double lr() const;
+  void set_lr(double lr);
+  const OptimizerSpec& spec() const { return spec_; }
+  std::int64_t& steps(int param) { return steps_[static_cast<std::size_t>(param)]; }
+  float* state(std::size_t array, int param) const;
+
+  // "momentum", "exp_avg", …: what torch calls the arrays that this rule with these options keeps.
+  static std::vector<std::string> state_names(const UpdateRule& rule);
+
+ private:
+  OptimizerSpec spec_;
+  Layout layout_;
+  std::vector<float*> weights_, state_;
+  std::vector<std::int64_t> steps_;  // done, by parameter
+  std::vector<bool> no_decay_;
+};
+
+}  // namespace weft::parallel::internal
