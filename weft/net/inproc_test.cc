@@ -8,6 +8,7 @@
 
 #include "weft/net/internal/faulty.h"
 #include "weft/net/internal/ranks.h"
+#include "weft/net/shm.h"
 
 namespace weft::net {
 namespace {
@@ -283,6 +284,8 @@ INSTANTIATE_TEST_SUITE_P(Inproc, EndpointContract, testing::Values(Transport{"in
                          [](const auto&) { return "inproc"; });
 INSTANTIATE_TEST_SUITE_P(Tcp, EndpointContract, testing::Values(Transport{"tcp", [](int world) { return internal::make_tcp(world); }}),
                          [](const auto&) { return "tcp"; });
+INSTANTIATE_TEST_SUITE_P(Shm, EndpointContract, testing::Values(Transport{"shm", [](int world) { return make_shm_threads(world); }}),
+                         [](const auto&) { return "shm"; });
 
 TEST(Inproc, CarriesItsEpochAndRefusesAnEmptyGroup) {
   EXPECT_EQ(make_inproc(1, 5).front()->epoch(), 5u);
