@@ -100,7 +100,7 @@ std::vector<torch::Tensor> by_weft(const Group& group, const Options& options, c
 template <class TorchOptimizer, class Options>
 void compare(const Group& group, const Options& options, const std::string& what, double clip = 0) {
   const auto expected = by_torch<TorchOptimizer>(options, clip);
-  for (const char* weights : {"shared", "private"}) {
+  for (const char* weights : {"shared", "private", "auto"}) {
     if (group.host() == nullptr && std::string(weights) == "shared") continue;
     for (bool early : {false, true}) {
       DataParallelOptions how;
@@ -286,9 +286,9 @@ TEST(DataParallel, StateGoesIntoACheckpointAndBack) {
         {
           torch::NoGradGuard guard;
           auto params = second->parameters();
-          for (std::size_t i = 0; group.rank() == 0 && i < params.size(); ++i) params[i].copy_(weights[i]);
+          for (std::size_t i = 0; i < params.size(); ++i) params[i].copy_(weights[i]);
         }
-        again.load_state(state);
+        again.load_state(state);  // ends with a barrier
         one_step(second, again, 3);
         group.barrier();
         expect_close(weights_of(*second), weights_of(*first), 0, "the step after loading");

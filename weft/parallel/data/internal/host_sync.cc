@@ -97,8 +97,10 @@ class HostSync final : public Sync {
   double norm() const override { return norm_; }
 
   std::string describe() const override {
-    return std::string(subject_.updater != nullptr ? "weights shared" : "gradients averaged in shared memory") + " by " +
-           std::to_string(world_) + " ranks of this host, " + std::to_string(params()) + " parameters in " +
+    const char* how = subject_.updater == nullptr ? "gradients averaged in shared memory"
+                      : subject_.whole            ? "gradients reduced whole, private weights,"
+                                                  : "weights shared";
+    return std::string(how) + " by " + std::to_string(world_) + " ranks of this host, " + std::to_string(params()) + " parameters in " +
            std::to_string(plan_.buckets.size()) + " buckets";
   }
 
@@ -131,6 +133,7 @@ class HostSync final : public Sync {
     plan_ = make_plan(sizes_, order,
                       {.bucket_elements = kBucketElements, .first_bucket_elements = kBucketElements, .chunk_elements = kChunkElements});
     unready_.assign(plan_.buckets.size(), 0);
+    own_done_.assign(plan_.chunks.size(), 0);
     first_chunk_.assign(plan_.buckets.size() + 1, 0);
     for (const auto& chunk : plan_.chunks) ++first_chunk_[at(chunk.bucket) + 1];
     for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) first_chunk_[bucket + 1] += first_chunk_[bucket];
@@ -223,6 +226,16 @@ class HostSync final : public Sync {
     return count == 1 ? bucket % world_ : (chunk - first) * world_ / count;
   }
 
+  bool take(int chunk, int phase, bool all) {
+    if (!subject_.whole) return (all || owner(chunk) == rank_) && ledger_->claim(chunk, phase);
+    if (own_done_[at(chunk)] == ledger_->step()) return false;
+    own_done_[at(chunk)] = ledger_->step();
+    return true;
+  }
+  bool taken(int chunk, int phase) const {
+    return subject_.whole ? own_done_[at(chunk)] == ledger_->step() : ledger_->claimed(chunk, phase);
+  }
+
   // Does what can be done now: this rank's own chunks, or with `all` also those that their owners have not begun. Never waits.
   void work(int phase, bool all) {
     const Stopwatch watch(subject_.times->work);
@@ -230,7 +243,7 @@ class HostSync final : public Sync {
     for (int bucket = 0; bucket < static_cast<int>(plan_.buckets.size()); ++bucket) {
       if (phase == 0 && !ledger_->published(bucket)) continue;
       for (int chunk = first_chunk_[at(bucket)]; chunk < first_chunk_[at(bucket) + 1]; ++chunk) {
-        if ((!all && owner(chunk) != rank_) || !ledger_->claim(chunk, phase)) continue;
+        if (!take(chunk, phase, all)) continue;
         if (phase == 0) {
           combine(chunk);
         } else {
@@ -267,7 +280,7 @@ class HostSync final : public Sync {
   int first_open(int phase, int bucket) const {
     for (int b = bucket; b < static_cast<int>(plan_.buckets.size()); ++b) {
       for (int chunk = first_chunk_[at(b)]; chunk < first_chunk_[at(b) + 1]; ++chunk) {
-        if (!ledger_->claimed(chunk, phase)) return b;
+        if (!taken(chunk, phase)) return b;
       }
     }
     return -1;
@@ -275,7 +288,7 @@ class HostSync final : public Sync {
 
   void meet(int phase) {
     const Stopwatch watch(subject_.times->wait);
-    ledger_->meet(static_cast<std::int64_t>(plan_.chunks.size()), phase, "step");
+    ledger_->meet(static_cast<std::int64_t>(plan_.chunks.size()) * (subject_.whole ? world_ : 1), phase, "step");
   }
 
   // The gradients of all ranks that have one, at element `begin`, and how to add them.
@@ -326,7 +339,7 @@ class HostSync final : public Sync {
         update(piece, sources);
       }
     }
-    ledger_->chunk_norms()[chunk] = squares;
+    if (subject_.max_grad_norm > 0) ledger_->chunk_norms()[chunk] = squares;
   }
 
   // Every rank's gradient becomes the average; that of a rank that did not use the parameter, too.
@@ -410,7 +423,8 @@ class HostSync final : public Sync {
   std::vector<std::int64_t> sizes_;
   std::vector<DType> dtypes_;
   Plan plan_;
-  std::vector<int> first_chunk_;  // by bucket, and one past the end
+  std::vector<int> first_chunk_;         // by bucket, and one past the end
+  std::vector<std::uint32_t> own_done_;  // by chunk, where each rank does all: the step in which this one did
   std::unique_ptr<Ledger> ledger_;
 
   std::vector<bool> ready_, used_;

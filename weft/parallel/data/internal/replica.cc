@@ -10,6 +10,7 @@
 
 #include "weft/kernels/reduce.h"
 #include "weft/net/host.h"
+#include "weft/parallel/data/internal/trial.h"
 
 namespace weft::parallel {
 namespace {
@@ -151,19 +152,17 @@ void Replica::use_optimizer(OptimizerSpec spec) {
       "optimizer(): parameters must be contiguous float32; give others a torch::optim optimiser, data_parallel averages their gradients");
   WEFT_REQUIRE(options_.weights != "shared" || group_.host() != nullptr,
                "weights = \"shared\" needs all ranks on one host that can share memory; use \"auto\" or \"private\"");
-  shared_weights_ = group_.host() != nullptr && group_.size() > 1 && options_.weights != "private";
   const auto layout = internal::layout_of(params_);
   std::vector<float*> weights, state;
+  for (auto& param : params_) weights.push_back(param.data_ptr<float>());
+  const bool can_share = group_.host() != nullptr && group_.size() > 1 && options_.weights != "private";
+  if (can_share) choose_weights(spec, layout, weights);
   const std::size_t arrays = internal::RuleUpdater::state_names(spec.rule).size();
-  if (shared_weights_) {
-    share_weights(layout, weights);
-    for (std::size_t i = 0; i < arrays; ++i) {
+  for (std::size_t i = 0; i < arrays; ++i) {
+    if (shared_weights_) {
       state.push_back(
           reinterpret_cast<float*>(group_.host()->share(static_cast<std::size_t>(layout.elements) * sizeof(float), group_.timeout())));
-    }
-  } else {
-    for (auto& param : params_) weights.push_back(param.data_ptr<float>());
-    for (std::size_t i = 0; i < arrays; ++i) {
+    } else {
       private_state_.push_back(at::zeros({layout.elements}));
       state.push_back(private_state_.back().data_ptr<float>());
     }
@@ -173,24 +172,35 @@ void Replica::use_optimizer(OptimizerSpec spec) {
   }
   const double max_grad_norm = spec.max_grad_norm;
   updater_ = std::make_unique<internal::RuleUpdater>(std::move(spec), layout, std::move(weights), std::move(state), names_);
-  if (shared_weights_ || group_.host() == nullptr || group_.size() == 1) {
-    sync_ = group_.host() != nullptr ? internal::make_host_sync(subject(updater_.get(), max_grad_norm))
-                                     : internal::make_message_sync(subject(updater_.get(), max_grad_norm));
+  auto what = subject(updater_.get(), max_grad_norm);
+  what.whole = whole_;
+  if (group_.host() == nullptr) {
+    sync_ = internal::make_message_sync(what);
+  } else if (shared_weights_ || whole_ || group_.size() == 1) {
+    sync_ = internal::make_host_sync(what);
   }
   if (group_.size() > 1) group_.barrier();
 }
 
-// The parameters' memory becomes one block that all ranks of the host see; it holds rank 0's values. The block lives as long as a tensor of
-// it.
-void Replica::share_weights(const internal::Layout& layout, std::vector<float*>& weights) {
+// A block that all ranks of the host see gets rank 0's values. Unless private weights prove faster, the parameters move there.
+void Replica::choose_weights(const OptimizerSpec& spec, const internal::Layout& layout, std::vector<float*>& weights) {
   at::NoGradGuard guard;
   auto* block = reinterpret_cast<float*>(group_.host()->share(static_cast<std::size_t>(layout.elements) * sizeof(float), group_.timeout()));
+  std::vector<float*> shared;
   for (std::size_t i = 0; i < params_.size(); ++i) {
-    weights.push_back(block + layout.offsets[i]);
-    at::Tensor shared = at::from_blob(
-        weights.back(), params_[i].sizes(), [group = group_](void*) {}, params_[i].options().requires_grad(false));
-    if (group_.rank() == 0) shared.copy_(params_[i]);
-    params_[i].set_data(shared);
+    shared.push_back(block + layout.offsets[i]);
+    if (group_.rank() == 0) std::memcpy(shared.back(), weights[i], static_cast<std::size_t>(params_[i].numel()) * sizeof(float));
+  }
+  group_.barrier();
+  whole_ = options_.weights == "auto" && spec.max_grad_norm <= 0 && layout.elements <= internal::kTrialMost &&
+           internal::whole_is_faster(subject(nullptr, 0), layout, shared, weights);
+  if (whole_) return;
+  shared_weights_ = true;
+  weights = shared;
+  for (std::size_t i = 0; i < params_.size(); ++i) {
+    // The block lives as long as a tensor of it: the deleter holds the group.
+    params_[i].set_data(at::from_blob(
+        shared[i], params_[i].sizes(), [group = group_](void*) {}, params_[i].options().requires_grad(false)));
   }
   group_.barrier();
 }
@@ -228,7 +238,7 @@ void Replica::finish() {
 void Replica::step() {
   finish();
   // Weights kept private although the ranks share memory: the gradients have been averaged in place, each rank updates all of its own.
-  if (!shared_weights_ && group_.host() != nullptr && group_.size() > 1) update_alone();
+  if (!shared_weights_ && !whole_ && group_.host() != nullptr && group_.size() > 1) update_alone();
   updater_->stepped(sync_->used());
   ++steps_;
 }

@@ -49,7 +49,7 @@ class Replica : public std::enable_shared_from_this<Replica> {
   void update_alone();
   void check_same() const;
   void broadcast_all();
-  void share_weights(const internal::Layout& layout, std::vector<float*>& weights);
+  void choose_weights(const OptimizerSpec& spec, const internal::Layout& layout, std::vector<float*>& weights);
   internal::Subject subject(internal::Updater* updater, double max_grad_norm);
 
   std::shared_ptr<torch::nn::Module> module_;
@@ -63,6 +63,7 @@ class Replica : public std::enable_shared_from_this<Replica> {
   std::vector<bool> ready_;  // since the last finish
   bool any_ready_ = false;
   bool shared_weights_ = false;
+  bool whole_ = false;  // private weights, each rank reduces and updates all of them
   int paused_ = 0;
   double samples_ = 0;
   std::int64_t steps_ = 0;

@@ -43,6 +43,8 @@ struct Subject {
   std::vector<at::Tensor> buffers;  // empty where they are not synchronised
   DataParallelOptions options;
   Updater* updater = nullptr;  // null: grad() gets the average
+  // Shared memory with an updater: every rank reduces everything and updates weights of its own, instead of a share of common ones.
+  bool whole = false;
   double max_grad_norm = 0;
   double* samples = nullptr;  // of this rank since the last step
   DataParallelBase::Times* times = nullptr;
