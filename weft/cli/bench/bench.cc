@@ -1,0 +1,74 @@
+#include "weft/cli/bench.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "weft/base/error.h"
+#include "weft/base/log.h"
+#include "weft/cli/bench/internal/benches.h"
+
+namespace weft::cli {
+namespace bench_internal {
+
+bool wanted(const BenchOptions& options, const std::string& impl) {
+  return options.impls.empty() || std::find(options.impls.begin(), options.impls.end(), impl) != options.impls.end();
+}
+
+std::shared_ptr<Participant> start_peer(const PeerProgram& program, const Signals& signals) {
+  try {
+    return std::make_shared<Participant>(program.impl, program.argv, program.environment, signals);
+  } catch (const Error& error) {
+    log_warn("left out: " + program.impl + ": " + error.message());
+    return nullptr;
+  }
+}
+
+namespace {
+
+template <std::size_t N>
+void check_names(const char* what, const std::vector<std::string>& names, const std::array<std::string_view, N>& known) {
+  for (const auto& name : names) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    std::string all;
+    for (const auto& one : known) all += (all.empty() ? "" : ", ") + std::string(one);
+    throw Error(Errc::kBadConfig, std::string("unknown ") + what + " '" + name + "'; there are " + all);
+  }
+}
+
+constexpr std::array<std::string_view, 3> kBenches = {"collectives", "training", "startup"};
+constexpr std::array<std::string_view, 5> kOps = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier"};
+constexpr std::array<std::string_view, 4> kModels = {"mlp", "cnn", "resnet18", "resnet18-adamw"};
+constexpr std::array<std::string_view, 2> kTransports = {"auto", "tcp"};
+constexpr std::array<std::string_view, 12> kImpls = {"weft-net",     "weft",       "weft-ordinary",    "weft-tcp",
+                                                     "weft-private", "weft-alone", "weft-alone-plain", "openmpi",
+                                                     "gloo",         "ideal",      "pytorch-ddp",      "pytorch-alone"};
+
+void check(const BenchOptions& options) {
+  check_names("bench", {options.what}, kBenches);
+  check_names("op", options.ops, kOps);
+  check_names("model", options.models, kModels);
+  check_names("transport", {options.transport}, kTransports);
+  check_names("implementation", options.impls, kImpls);
+  if (options.ranks < 1 || options.ranks > 64) throw Error(Errc::kBadConfig, "ranks must be 1 to 64, got " + std::to_string(options.ranks));
+  if (options.rounds < 0 || options.batch < 0) throw Error(Errc::kBadConfig, "rounds and batch can't be negative");
+}
+
+}  // namespace
+}  // namespace bench_internal
+
+int bench(const BenchOptions& options) {
+  using namespace bench_internal;
+  check(options);
+  const Signals signals;
+  try {
+    if (options.what == "collectives") return bench_collectives(options, signals);
+    if (options.what == "training") return bench_training(options, signals);
+    return bench_startup(options, signals);
+  } catch (const Interrupted& interrupted) {
+    log_error("interrupted: the bench is not complete");
+    return 128 + interrupted.signal;
+  }
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,20 @@
+// The benches, each run whole in the harness process: see bench.h for options and the exit code.
+#pragma once
+
+#include "weft/cli/bench.h"
+#include "weft/cli/bench/internal/participant.h"
+#include "weft/cli/bench/internal/peers.h"
+
+namespace weft::cli::bench_internal {
+
+// Throw Interrupted.
+int bench_collectives(const BenchOptions& options, const Signals& signals);
+int bench_training(const BenchOptions& options, const Signals& signals);
+int bench_startup(const BenchOptions& options, const Signals& signals);
+
+// Whether options.impls asks for it.
+bool wanted(const BenchOptions& options, const std::string& impl);
+// Starts a peer; null, with its name and the reason on stderr, where that fails.
+std::shared_ptr<Participant> start_peer(const PeerProgram& program, const Signals& signals);
+
+}  // namespace weft::cli::bench_internal

@@ -1,0 +1,32 @@
+// Where the peers of bench/peers are on this machine, and how each is started.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace weft::cli::bench_internal {
+
+struct PeerProgram {
+  std::string impl;  // as in its answers
+  std::vector<std::string> argv;
+  std::vector<std::string> environment;
+};
+
+struct Peers {
+  std::vector<PeerProgram> found;
+  std::vector<std::string> missing;  // "openmpi: weft_peer_mpi has not been built", for people
+};
+
+// Looks above the running program and the working directory for bench/peers, as source and as built, and for a Python that imports torch.
+Peers collective_peers(int ranks);
+// One that does both pytorch-ddp and pytorch-alone.
+Peers training_peers(int ranks);
+// torchrun on torch_first_step.py.
+Peers first_step_peers(int ranks);
+
+// The path of `name` under the folder of the running program, the working directory, or one above either.
+std::optional<std::string> find_above(const std::string& name);
+
+}  // namespace weft::cli::bench_internal
