@@ -1,0 +1,48 @@
+// The steps since the last look: each rank notes its own, and every few steps one small all-reduce makes them everybody's. So metrics of
+// every step cost no exchange at every step.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "weft/comm/group.h"
+#include "weft/observe/metrics.h"
+#include "weft/observe/step_timer.h"
+
+namespace weft::train::internal {
+
+class StepLog {
+ public:
+  struct Step {
+    std::int64_t step = 0;
+    std::int64_t epoch = 0;
+    double rate = 0;                          // learning rate
+    double samples = 0;                       // over all ranks
+    double seconds = 0;                       // this rank's, as are the phases
+    std::array<double, observe::kPhases> ms;  // by phase
+    std::vector<double> losses;               // summed over samples; one, or one a micro-shard
+  };
+  struct Seen {
+    double loss = 0;  // mean over the samples of the last step
+    double sum = 0;   // `sum` as given, plus the loss of every step, one after the other
+    bool stop = false;
+  };
+
+  // `metrics` may be null: nothing is written.
+  StepLog(Group world, observe::Metrics* metrics) : world_(std::move(world)), metrics_(metrics) {}
+
+  void add(Step step) { steps_.push_back(std::move(step)); }
+  // Collective: reduces and writes what was added; `stop` is true on all ranks when it is on any.
+  Seen reduce(double sum, bool stop);
+
+ private:
+  void write(const Step& step, double loss) const;
+
+  Group world_;
+  observe::Metrics* metrics_;
+  std::vector<Step> steps_;
+};
+
+}  // namespace weft::train::internal

@@ -1,0 +1,108 @@
+#include "weft/train/recipe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+
+namespace weft::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// The message of the Error(kBadConfig) that `call` throws.
+template <class Call>
+std::string bad_config(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::kBadConfig) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "no error";
+  return "";
+}
+
+// A folder with recipes/, and the process in it while it lives.
+class InFolderOfRecipes {
+ public:
+  InFolderOfRecipes() : before_(std::filesystem::current_path()) {
+    for (const char* name : {"fashion-mnist", "shapes"}) {
+      make_directories(folder_ / ("recipes/" + std::string(name)));
+      write_file_atomic(folder_ / ("recipes/" + std::string(name) + "/recipe.toml"), "[train]\nepochs = 3\n");
+    }
+    std::filesystem::current_path(folder_.path());
+  }
+  ~InFolderOfRecipes() { std::filesystem::current_path(before_); }
+
+ private:
+  TempDir folder_;
+  std::filesystem::path before_;
+};
+
+TEST(Recipe, IsFoundByNameByFolderAndByFile) {
+  const InFolderOfRecipes here;
+  for (const char* words : {"shapes", "recipes/shapes", "recipes/shapes/", "recipes/shapes/recipe.toml"}) {
+    const auto file = find_recipe(words);
+    EXPECT_EQ(recipe_name(file), "shapes") << words;
+    EXPECT_EQ(load_recipe(words).get_int("train.epochs"), 3) << words;
+  }
+}
+
+TEST(Recipe, NamesTheNearestWhenThereIsNone) {
+  const InFolderOfRecipes here;
+  EXPECT_THAT(bad_config([] { find_recipe("recipes/fashon-mnist"); }), HasSubstr("did you mean \"fashion-mnist\"?"));
+  EXPECT_THAT(bad_config([] { find_recipe("imagenet"); }), HasSubstr("there are: fashion-mnist, shapes"));
+}
+
+TEST(Recipe, TakesAssignmentsAndRefusesUnknownKeysTypesAndRanges) {
+  const InFolderOfRecipes here;
+  const auto config = load_recipe("shapes", {"train.epochs=7", "optimizer.lr=0.5"});
+  EXPECT_EQ(config.get_int("train.epochs"), 7);
+  EXPECT_EQ(config.origin("train.epochs"), "--set");
+  EXPECT_THAT(bad_config([] { load_recipe("shapes", {"train.epoch=7"}); }), HasSubstr("train.epochs"));
+  EXPECT_THAT(bad_config([] { load_recipe("shapes", {"train.epochs=many"}); }), HasSubstr("train.epochs"));
+  EXPECT_THAT(bad_config([] { load_recipe("shapes", {"train.label_smoothing=1.5"}); }), HasSubstr("train.label_smoothing"));
+  EXPECT_THAT(bad_config([] { load_recipe("shapes", {"optimizer.betas=[0.9]"}); }), HasSubstr("two numbers"));
+}
+
+TEST(Batches, KeepTheGlobalBatchAtAnyWorld) {
+  const Config config(recipe_schema());
+  for (const int world : {1, 2, 3, 4}) {
+    const auto batches = plan_batches(config, world, 60'000);
+    EXPECT_EQ(batches.global, 128);
+    EXPECT_EQ(batches.per_epoch, 469);
+    EXPECT_EQ(batches.base_rate, 0.1);
+  }
+}
+
+TEST(Batches, GrowWithTheWorldWhereTheRankIsGivenAndScaleTheRate) {
+  Config config(recipe_schema());
+  config.set("train.batch_per_rank=64");
+  config.set("schedule.reference_batch=64");
+  const auto batches = plan_batches(config, 4, 60'000);
+  EXPECT_EQ(batches.global, 256);
+  EXPECT_EQ(batches.per_epoch, 235);
+  EXPECT_DOUBLE_EQ(batches.base_rate, 0.4);
+}
+
+TEST(Batches, RefuseWhatThisWorldCannotDo) {
+  Config config(recipe_schema());
+  config.set("train.batch=3");
+  EXPECT_THAT(bad_config([&] { plan_batches(config, 4, 100); }), AllOf(HasSubstr("train.batch = 3"), HasSubstr("4 ranks")));
+  config.set("train.batch=8");
+  config.set("train.reproducible=true");
+  EXPECT_THAT(bad_config([&] { plan_batches(config, 3, 100); }), HasSubstr("multiple of the 3 ranks"));
+  config.set("train.micro_shards=6");
+  EXPECT_THAT(bad_config([&] { plan_batches(config, 2, 100); }), HasSubstr("power of two"));
+  config.set("train.micro_shards=4");
+  config.set("parallel.codec=bf16");
+  EXPECT_THAT(bad_config([&] { plan_batches(config, 2, 100); }), HasSubstr("parallel.codec"));
+}
+
+}  // namespace
+}  // namespace weft::train

@@ -1,0 +1,210 @@
+#include "weft/train/trainer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/module.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "weft/base/file.h"
+#include "weft/base/log.h"
+#include "weft/checkpoint/checkpoint.h"
+#include "weft/comm/replicate.h"
+#include "weft/data/shapes.h"
+#include "weft/train/evaluate.h"
+#include "weft/train/recipe.h"
+
+namespace weft::train {
+namespace {
+
+std::shared_ptr<const data::ImageSet> shapes(data::Part part) {
+  return std::make_shared<const data::ImageSet>(data::make_shapes({.train = 100, .test = 70, .seed = 1}, part));
+}
+
+// What a run leaves.
+struct Outcome {
+  TrainResult result;
+  std::map<std::string, at::Tensor> tensors;  // parameters and buffers
+  std::vector<std::string> losses;            // of each step, as text that is exact
+};
+
+// The value after "loss": of every training record.
+std::vector<std::string> losses_of(const std::string& file) {
+  std::vector<std::string> losses;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    const auto at = line.find("\"loss\":");
+    if (at != std::string::npos) losses.push_back(line.substr(at, line.find(',', at) - at));
+  }
+  return losses;
+}
+
+class Runs {
+ public:
+  Runs() { set_log_level(LogLevel::kError); }
+
+  // Trains on so many threads as the assignments say; a name twice goes on with the run.
+  Outcome train(int world, const std::string& name, std::vector<std::string> assignments, std::function<bool()> should_stop = nullptr) {
+    Config config(recipe_schema());
+    for (const char* common : {"train.batch=16", "train.epochs=2", "train.log_every=3", "train.eval_batch=20", "data.prefetch=0"})
+      config.set(common);
+    for (const auto& assignment : assignments) config.set(assignment);
+    config.set("run.dir=\"" + folder_.path() + "\"");
+    config.set("run.name=" + name);
+    const bool resume = std::filesystem::exists(folder_ / name);
+    Outcome outcome;
+    replicate(world, [&](Group group) {
+      TrainerOptions options;
+      options.resume = resume;
+      options.train_images = train_;
+      options.test_images = test_;
+      if (group.rank() == group.size() - 1) options.should_stop = should_stop;
+      Trainer trainer(config, group, options);
+      const auto result = trainer.run();
+      if (group.rank() != 0) return;
+      outcome.result = result;
+      for (const auto& one : trainer.module().named_parameters()) outcome.tensors[one.key()] = one.value().detach().clone();
+      for (const auto& one : trainer.module().named_buffers()) outcome.tensors[one.key()] = one.value().clone();
+    });
+    outcome.losses = losses_of(folder_ / (name + "/metrics.jsonl"));
+    return outcome;
+  }
+
+  std::string path(const std::string& name) const { return folder_ / name; }
+
+ private:
+  TempDir folder_;
+  std::shared_ptr<const data::ImageSet> train_ = shapes(data::Part::kTrain), test_ = shapes(data::Part::kTest);
+};
+
+void expect_same_bits(const Outcome& a, const Outcome& b) {
+  EXPECT_EQ(a.losses, b.losses);
+  ASSERT_FALSE(a.losses.empty());
+  EXPECT_EQ(a.result.accuracy, b.result.accuracy);
+  EXPECT_EQ(a.result.loss, b.result.loss);
+  ASSERT_EQ(a.tensors.size(), b.tensors.size());
+  for (const auto& [name, tensor] : a.tensors) EXPECT_TRUE(at::equal(tensor, b.tensors.at(name))) << name;
+}
+
+const std::vector<std::string> kReproducible = {"train.reproducible=true", "train.epochs=1", "data.crop_padding=2", "data.flip=true"};
+
+std::vector<std::string> with(std::vector<std::string> base, const std::vector<std::string>& more) {
+  base.insert(base.end(), more.begin(), more.end());
+  return base;
+}
+
+TEST(Reproducible, CnnHasTheSameBitsAtOneTwoAndFourRanks) {
+  Runs runs;
+  const auto one = runs.train(1, "one", kReproducible);
+  expect_same_bits(one, runs.train(1, "again", kReproducible));
+  expect_same_bits(one, runs.train(2, "two", kReproducible));
+  expect_same_bits(one, runs.train(4, "four", kReproducible));
+}
+
+TEST(Reproducible, BatchNormHasTheSameBitsAtOneTwoAndFourRanks) {
+  Runs runs;
+  const auto words = with(kReproducible, {"model.name=resnet18", "model.stem=7x7", "train.max_steps=2", "train.checkpoint_every=0",
+                                          "optimizer.name=adamw", "optimizer.lr=0.001"});
+  const auto one = runs.train(1, "one", words);
+  ASSERT_TRUE(one.tensors.count("bn1.running_mean"));
+  EXPECT_GT(one.tensors.at("bn1.running_mean").abs().max().item<double>(), 0);
+  EXPECT_EQ(one.tensors.at("bn1.num_batches_tracked").item<std::int64_t>(), 2);
+  expect_same_bits(one, runs.train(2, "two", words));
+  expect_same_bits(one, runs.train(4, "four", words));
+}
+
+TEST(Reproducible, HoldsForBatchesSmallerThanTheMicroShardsAndUnderClipping) {
+  Runs runs;
+  // 33 batches of 3 samples and one of 1, in 4 micro-shards.
+  const auto words = with(kReproducible, {"model.name=mlp", "train.batch=3", "optimizer.max_grad_norm=0.5"});
+  const auto one = runs.train(1, "one", words);
+  EXPECT_EQ(one.result.steps, 34);
+  expect_same_bits(one, runs.train(2, "two", words));
+}
+
+TEST(Trainer, AveragesBySampleSoThatRanksChangeTheResultByRoundingAlone) {
+  Runs runs;
+  const std::vector<std::string> words = {"model.name=mlp", "model.hidden=[32]", "train.epochs=1"};
+  const auto one = runs.train(1, "one", words);
+  const auto three = runs.train(3, "three", words);  // 16 samples over 3 ranks, and 4 at the end
+  ASSERT_EQ(one.losses.size(), 7u);
+  ASSERT_EQ(three.losses.size(), 7u);
+  for (const auto& [name, tensor] : one.tensors) EXPECT_TRUE(at::allclose(tensor, three.tensors.at(name), 1e-4, 1e-6)) << name;
+  EXPECT_NEAR(one.result.loss, three.result.loss, 1e-4);
+}
+
+TEST(Trainer, ResumesWithTheBitsOfTheUninterruptedRun) {
+  Runs runs;
+  for (const std::string optimizer : {"sgd", "adamw"}) {
+    const auto words = with(kReproducible, {"train.epochs=2", "optimizer.name=" + optimizer, "optimizer.lr=0.01", "model.name=mlp"});
+    const auto whole = runs.train(2, "whole-" + optimizer, words);
+    runs.train(2, "cut-" + optimizer, with(words, {"train.max_steps=9"}));  // in the second epoch
+    const auto resumed = runs.train(1, "cut-" + optimizer, words);
+    EXPECT_EQ(resumed.result.steps, 14);
+    // The evaluation at step 9 is not in the uninterrupted run; losses and weights are.
+    expect_same_bits(whole, resumed);
+  }
+}
+
+TEST(Trainer, StopsOnAllRanksWithACheckpointWhenOneIsToldTo) {
+  Runs runs;
+  std::atomic<int> asked{0};
+  const auto cut = runs.train(2, "run", with(kReproducible, {"model.name=mlp"}), [&] { return ++asked == 1; });
+  EXPECT_TRUE(cut.result.stopped);
+  EXPECT_EQ(cut.result.steps, 3);
+  const auto latest = checkpoint::latest(runs.path("run") + "/ckpt");
+  ASSERT_TRUE(latest.folder.has_value());
+  EXPECT_EQ(checkpoint::load(*latest.folder).step, 3);
+  expect_same_bits(runs.train(2, "whole", with(kReproducible, {"model.name=mlp"})),
+                   runs.train(2, "run", with(kReproducible, {"model.name=mlp"})));
+}
+
+TEST(Trainer, RefusesToResumeWithAnotherBatchOrModel) {
+  Runs runs;
+  const std::vector<std::string> words = {"model.name=mlp", "train.max_steps=2"};
+  runs.train(1, "run", words);
+  EXPECT_THROW(runs.train(1, "run", with(words, {"train.batch=20"})), Error);
+  EXPECT_THROW(runs.train(1, "run", with(words, {"model.hidden=[16]"})), Error);
+}
+
+TEST(Trainer, LearnsUnderBf16AutocastWithWeightsInF32) {
+  Runs runs;
+  const auto outcome = runs.train(2, "run", {"model.name=mlp", "train.precision=bf16", "train.epochs=20", "optimizer.lr=0.05"});
+  EXPECT_EQ(outcome.tensors.at("fc1.weight").scalar_type(), at::kFloat);
+  EXPECT_LT(std::stod(outcome.losses.back().substr(7)), 0.5 * std::stod(outcome.losses.front().substr(7)));
+}
+
+TEST(Trainer, WritesTheMetricsOfEveryStep) {
+  Runs runs;
+  runs.train(2, "run", {"model.name=mlp", "train.epochs=1"});
+  const auto text = read_file(runs.path("run") + "/metrics.jsonl", 1 << 20);
+  for (const char* name : {R"("loss":)", R"("lr":)", R"("samples_per_s":)", R"("data_ms":)", R"("forward_ms":)", R"("backward_ms":)",
+                           R"("communication_ms":)", R"("optimizer_ms":)", R"("accuracy":)", R"("test_loss":)"}) {
+    EXPECT_THAT(text, ::testing::HasSubstr(name));
+  }
+  EXPECT_EQ(losses_of(runs.path("run") + "/metrics.jsonl").size(), 7u);
+}
+
+TEST(Evaluation, CountsEverySampleOnceAtAnyWorld) {
+  const auto model = models::make_model({.name = "mlp"});
+  const auto set = shapes(data::Part::kTest);
+  std::vector<Evaluation> seen;
+  for (const int world : {1, 2, 3, 5}) {
+    replicate(world, [&](Group group) {
+      at::set_num_threads(1);
+      const auto result = evaluate(model, group, {set, data::Augment(), 20, {}});
+      if (group.rank() == 0) seen.push_back(result);
+    });
+  }
+  for (const auto& one : seen) {
+    EXPECT_EQ(one.samples, 70);
+    EXPECT_EQ(one.accuracy, seen[0].accuracy);
+    EXPECT_EQ(one.loss, seen[0].loss);
+  }
+}
+
+}  // namespace
+}  // namespace weft::train
