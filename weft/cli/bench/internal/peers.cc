@@ -105,8 +105,9 @@ Peers first_step_peers(int ranks) {
   Peers peers;
   const auto argv = script(peers, "pytorch-ddp", "torch_first_step.py");
   if (argv.empty()) return peers;
-  peers.found.push_back(
-      {"pytorch-ddp", {argv[0], "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", std::to_string(ranks), argv[1]}, {}});
+  std::vector<std::string> torchrun = {argv[0], "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", std::to_string(ranks)};
+  torchrun.push_back(argv[1]);
+  peers.found.push_back({"pytorch-ddp", torchrun, {"OMP_NUM_THREADS=1"}});  // torchrun would set it too, and say so
   return peers;
 }
 
