@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "weft/base/error.h"
+#include "weft/comm/replicate.h"
 #include "weft/models/cnn.h"
 #include "weft/models/loss.h"
 #include "weft/models/mlp.h"
@@ -174,6 +175,26 @@ void expect_loss(const LossOptions& options, double value, const std::vector<dou
   mean.backward();
   expect_near(x.grad()[0], gradient);
   expect_near(loss(x, target, options, Reduction::kSum).item<double>(), 3 * value);
+}
+
+TEST(ModelsSlow, ResNet18HasTheJoinedBatchsLogitsWhenItsBatchNormsAreSynchronous) {
+  const at::Tensor x = wave({5, 1, 28, 28}, 1.5);
+  const ModelOptions options{.name = "resnet18"};
+  const auto make = [&] {
+    Model model = make_model(options);
+    model.module->to(torch::kDouble);
+    fill(*model.module);
+    return model;
+  };
+  const torch::NoGradGuard no_grad;
+  const at::Tensor joined = make().forward(x);
+  replicate(2, [&](Group group) {
+    const torch::NoGradGuard no_grad_here;
+    const Model model = make();
+    EXPECT_EQ(parallel::convert_sync_batch_norm(model.module, group), 20);
+    const int64_t first = group.rank() == 0 ? 0 : 2, samples = group.rank() == 0 ? 2 : 3;
+    EXPECT_TRUE(torch::allclose(model.forward(x.narrow(0, first, samples)), joined.narrow(0, first, samples), 1e-9, 1e-9));
+  });
 }
 
 TEST(Loss, GivesPyTorchsValuesAndGradients) {

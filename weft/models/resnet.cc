@@ -26,11 +26,11 @@ BasicBlockImpl::BasicBlockImpl(std::int64_t in_, std::int64_t out_, std::int64_t
 
 void BasicBlockImpl::reset() {
   conv1 = register_module("conv1", conv(in, out, {3, stride, 1}));
-  bn1 = register_module("bn1", nn::BatchNorm2d(out));
+  bn1 = register_module("bn1", parallel::SyncBatchNorm(out));
   conv2 = register_module("conv2", conv(out, out, {3, 1, 1}));
-  bn2 = register_module("bn2", nn::BatchNorm2d(out));
+  bn2 = register_module("bn2", parallel::SyncBatchNorm(out));
   if (stride != 1 || in != out) {
-    downsample = register_module("downsample", nn::Sequential(conv(in, out, {1, stride, 0}), nn::BatchNorm2d(out)));
+    downsample = register_module("downsample", nn::Sequential(conv(in, out, {1, stride, 0}), parallel::SyncBatchNorm(out)));
   }
 }
 
@@ -46,7 +46,7 @@ ResNet18Impl::ResNet18Impl(ResNetOptions given) : options(given) { reset(); }
 void ResNet18Impl::reset() {
   const Kernel kernel = options.stem == Stem::k7x7 ? Kernel{7, 2, 3} : Kernel{3, 1, 1};
   conv1 = register_module("conv1", conv(options.in_channels, 64, kernel));
-  bn1 = register_module("bn1", nn::BatchNorm2d(64));
+  bn1 = register_module("bn1", parallel::SyncBatchNorm(64));
   layer1 = register_module("layer1", stage(64, 64, 1));
   layer2 = register_module("layer2", stage(64, 128, 2));
   layer3 = register_module("layer3", stage(128, 256, 2));

@@ -1,15 +1,17 @@
 // ResNet-18 (He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition, CVPR 2016), with torchvision's parameter names and
-// initialisation, so that weights can be exchanged with it.
+// initialisation, so that weights can be exchanged with it. Its batch norms are torch's until parallel::convert_sync_batch_norm() lets them
+// join a group.
 #pragma once
 
 #include <torch/nn/cloneable.h>
-#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
 #include <cstdint>
+
+#include "weft/parallel/data/sync_batch_norm.h"
 
 namespace weft::models {
 
@@ -32,7 +34,7 @@ struct BasicBlockImpl : torch::nn::Cloneable<BasicBlockImpl> {
 
   std::int64_t in, out, stride;
   torch::nn::Conv2d conv1{nullptr}, conv2{nullptr};
-  torch::nn::BatchNorm2d bn1{nullptr}, bn2{nullptr};
+  parallel::SyncBatchNorm bn1{nullptr}, bn2{nullptr};
   torch::nn::Sequential downsample{nullptr};
 };
 TORCH_MODULE(BasicBlock);
@@ -47,7 +49,7 @@ struct ResNet18Impl : torch::nn::Cloneable<ResNet18Impl> {
 
   ResNetOptions options;
   torch::nn::Conv2d conv1{nullptr};
-  torch::nn::BatchNorm2d bn1{nullptr};
+  parallel::SyncBatchNorm bn1{nullptr};
   torch::nn::Sequential layer1{nullptr}, layer2{nullptr}, layer3{nullptr}, layer4{nullptr};
   torch::nn::Linear fc{nullptr};
 };

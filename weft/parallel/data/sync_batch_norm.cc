@@ -187,7 +187,8 @@ double SyncBatchNormImpl::next_momentum() {
 
 at::Tensor SyncBatchNormImpl::forward_alone(const at::Tensor& input, bool batch_statistics) {
   const double momentum = is_training() ? next_momentum() : 0.0;
-  return torch::batch_norm(input, weight, bias, running_mean, running_var, batch_statistics, momentum, options.eps(), false);
+  return torch::batch_norm(input, weight, bias, running_mean, running_var, batch_statistics, momentum, options.eps(),
+                           at::globalContext().userEnabledCuDNN());
 }
 
 at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
