@@ -1,0 +1,202 @@
+// The command line's words. The only file that sees CLI11, which takes seconds to compile.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+
+#include "weft/base/config.h"
+#include "weft/base/error.h"
+#include "weft/cli/bench.h"
+#include "weft/cli/commands.h"
+#include "weft/elastic/error_file.h"
+
+namespace weft::cli {
+namespace {
+
+// A subcommand's line in the list of all, and the examples below its own help.
+struct About {
+  const char* name;
+  const char* line;
+  const char* examples;
+};
+
+constexpr About kTrain{"train", "Train a recipe: a folder with recipe.toml, or the name of one in recipes/.", R"(Examples:
+  weft train recipes/fashion-mnist -n 2
+  weft train fashion-mnist --set train.epochs=1 --set optimizer.lr=0.05
+  weft train shapes --dry-run                every key, its value and where it comes from
+  weft train fashion-mnist --resume          go on with the newest run from its last checkpoint
+  mpirun -np 2 weft train fashion-mnist      a rank of somebody else's launcher)"};
+
+constexpr About kRun{"run", "Start the ranks of a program on this node, watch them, name the first that fails; flags are torchrun's.",
+                     R"(Examples:
+  weft run -n 2 ./program --its-flags
+  weft run -n 2 --log-dir logs --tee 3 ./program
+  weft run --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 -n 8 --secret-file job.secret ./program)"};
+
+constexpr About kSchedule{"schedule", "Show collective algorithms as data.", R"(Examples:
+  weft schedule list
+  weft schedule show ring --ranks 8
+  weft schedule show halving_doubling --ranks 8 --svg rabenseifner.svg)"};
+
+constexpr About kBench{"bench", "Measure weft beside its peers, in one go.", R"(Examples:
+  weft bench collectives
+  weft bench collectives --ops all_reduce --sizes 1024,26214400 --json
+  weft bench training --models cnn,resnet18)"};
+
+constexpr About kDoctor{"doctor", "Look for what training will meet on this machine: OK, WARN or FAIL, with a fix; exit code 1 on FAIL.",
+                        R"(Examples:
+  weft doctor
+  weft doctor --json)"};
+
+CLI::App* add(CLI::App& app, const About& about) {
+  auto* sub = app.add_subcommand(about.name, about.line);
+  sub->footer(about.examples);
+  return sub;
+}
+
+void add_train(CLI::App& app, TrainCommand& command, int& result) {
+  auto* sub = add(app, kTrain);
+  sub->add_option("recipe", command.recipe, "folder, recipe.toml or name")->required();
+  sub->add_option("-n,--ranks", command.ranks, "processes on this machine; under a launcher, its number")->check(CLI::Range(1, 4096));
+  sub->add_option("--set", command.assignments, "key=value over the recipe; may be repeated")->allow_extra_args(false);
+  sub->add_option("--name", command.name, "of the run folder; default: date and recipe");
+  sub->add_flag("--resume", command.resume, "go on from the last checkpoint of --name, or of the newest run of this recipe");
+  sub->add_flag("--dry-run", command.dry_run, "print the configuration with each value's origin, and stop");
+  sub->add_flag("--json", command.json, "the result as one JSON object on stdout");
+  sub->add_flag("--check", command.check, "exit with 1 where the result is not what the recipe's expected.toml says");
+  sub->add_option("--progress", command.progress, "auto, bar, lines, json or none");
+  sub->callback([&] { result = train(command); });
+}
+
+// torchrun's names: -n, and both spellings of each.
+void add_run(CLI::App& app, elastic::LaunchOptions& options, int& result) {
+  auto* sub = add(app, kRun);
+  const auto text = [&](const char* names, std::string& value, const char* help) { sub->add_option(names, value, help); };
+  text("-n,--nproc-per-node,--nproc_per_node", options.nproc_per_node, "ranks on this node: a number, cpu, gpu or auto");
+  text("--nnodes", options.nnodes, "nodes of the job");
+  sub->add_option("--node-rank,--node_rank", options.node_rank, "which of the nodes this is");
+  text("--master-addr,--master_addr", options.master_addr, "host of rank 0");
+  sub->add_option("--master-port,--master_port", options.master_port, "port of the store; 0: a free one on one node, 29500 on several");
+  sub->add_flag("--standalone", options.standalone, "one node and a port of its own");
+  text("--rdzv-id,--rdzv_id", options.run_id, "name of the job");
+  text("--role", options.role, "told to the ranks");
+  text("--secret-file,--secret_file", options.secret_file, "at least 32 random bytes, the same on every node");
+  sub->add_option("--max-restarts,--max_restarts", options.max_restarts, "of all ranks after a failure");
+  text("--log-dir,--log_dir", options.log_dir, "folder for the ranks' output");
+  text("-r,--redirects", options.redirects, "to files: 0 none, 1 stdout, 2 stderr, 3 both, or 0:1,1:3 by local rank");
+  text("-t,--tee", options.tee, "to files and here, likewise");
+  text("--local-ranks-filter,--local_ranks_filter", options.local_ranks_filter, "show only these, such as 0,2");
+  text("--signals-to-handle,--signals_to_handle", options.signals_to_handle, "passed on to the ranks");
+  sub->footer(std::string("The first word that is no flag is PROGRAM, the rest its own arguments.\n\n") + kRun.examples);
+  sub->prefix_command();  // what follows the first word that is no flag is the program's
+  sub->callback([&, sub] {
+    options.program = sub->remaining();
+    if (!options.program.empty() && options.program[0] == "--") options.program.erase(options.program.begin());
+    result = run(options);
+  });
+}
+
+void add_schedule(CLI::App& app, ScheduleCommand& command, int& result) {
+  auto* sub = add(app, kSchedule);
+  sub->require_subcommand(1);
+  auto* list = sub->add_subcommand("list", "the algorithms, and what each can do");
+  list->add_flag("--json", command.json, "JSON lines on stdout");
+  list->callback([&] { result = schedule_list(command.json); });
+  auto* show = sub->add_subcommand("show", "one algorithm, round by round");
+  show->add_option("algorithm", command.algorithm, "see weft schedule list")->required();
+  show->add_option("--collective", command.collective, "all_reduce, broadcast, …");
+  show->add_option("--ranks", command.ranks, "world size")->check(CLI::Range(1, 1 << 20));
+  show->add_option("--count", command.count, "elements; 0: a length that shows the algorithm well")->check(CLI::NonNegativeNumber);
+  show->add_option("--root", command.root, "of broadcast, reduce, gather and scatter");
+  show->add_option("--svg", command.svg, "write the picture to this file");
+  show->add_flag("--json", command.json, "every step as a JSON line on stdout");
+  show->callback([&] { result = schedule_show(command); });
+}
+
+void add_bench(CLI::App& app, BenchOptions& options, int& result) {
+  auto* sub = add(app, kBench);
+  sub->add_option("what", options.what, "collectives, training or startup")->required();
+  sub->add_option("-n,--ranks", options.ranks, "processes")->check(CLI::Range(1, 4096));
+  sub->add_option("--rounds", options.rounds, "of each participant and case; 0: the bench's own");
+  sub->add_option("--transport", options.transport, "collectives: tcp measures weft over TCP in place of shared memory");
+  sub->add_option("--ops", options.ops, "collectives: all_reduce, all_gather, reduce_scatter, broadcast, barrier")->delimiter(',');
+  sub->add_option("--sizes", options.sizes, "collectives: bytes of the whole vector")->delimiter(',');
+  sub->add_option("--models", options.models, "training: mlp, cnn, resnet18, resnet18-adamw")->delimiter(',');
+  sub->add_option("--impls", options.impls, "only these of weft's variants and the peers")->delimiter(',');
+  sub->add_option("--batch", options.batch, "training: samples a rank; 0: the model's own");
+  sub->add_flag("--json", options.json, "JSON lines on stdout");
+  sub->callback([&] { result = bench(options); });
+}
+
+void add_doctor(CLI::App& app, DoctorCommand& command, int& result) {
+  auto* sub = add(app, kDoctor);
+  sub->add_flag("--json", command.json, "JSON lines on stdout");
+  sub->callback([&] { result = doctor(command); });
+}
+
+// The nearest subcommand or option to a word that nothing knows.
+std::string hint_for(const CLI::App& app, const std::string& word) {
+  const CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  std::vector<std::string> known;
+  for (const auto* sub : at->get_subcommands({})) known.push_back(sub->get_name());
+  for (const auto* option : at->get_options()) {
+    for (const auto& name : option->get_lnames()) known.push_back("--" + name);
+  }
+  const auto near = nearest(word, known);
+  return near ? "; did you mean \"" + *near + "\"?" : "; see weft --help";
+}
+
+// What CLI11 found wrong, as one line.
+int usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  std::string text = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr || dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+    const auto rest = app.remaining(true);
+    const std::string word = !rest.empty() ? rest.front() : "";
+    if (!word.empty()) text = (word[0] == '-' ? "unknown option \"" : "unknown command \"") + word + "\"" + hint_for(app, word);
+  }
+  std::cerr << "weft: " << text.substr(0, text.find('\n')) << '\n';
+  return exit_code(Errc::kInvalidArgument);
+}
+
+int fail(const std::string& text, int code) {
+  std::cerr << "weft: " << text << '\n';
+  elastic::write_error_file(text);
+  return code;
+}
+
+}  // namespace
+
+int weft_main(int argc, char** argv) {
+  CLI::App app("Distributed deep learning for C++.", "weft");
+  app.footer("Examples:\n  weft train recipes/fashion-mnist -n 2\n  weft COMMAND --help");
+  app.set_version_flag("--version", "weft " WEFT_VERSION);
+  app.require_subcommand(1);
+  app.option_defaults()->always_capture_default();
+  int result = 0;
+  TrainCommand training;
+  elastic::LaunchOptions launching;
+  ScheduleCommand schedule;
+  BenchOptions benching;
+  DoctorCommand doctoring;
+  add_train(app, training, result);
+  add_run(app, launching, result);
+  add_schedule(app, schedule, result);
+  add_bench(app, benching, result);
+  add_doctor(app, doctoring, result);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::CallForVersion& version) {
+    return app.exit(version);
+  } catch (const CLI::ParseError& error) {
+    return usage_error(app, error);
+  } catch (const Error& error) {
+    return fail(error.what(), exit_code(error.code()));
+  } catch (const std::exception& error) {
+    return fail(error.what(), exit_code(Errc::kInternal));
+  }
+  return result;
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,199 @@
+"""Runs the built `weft`: what it prints, its exit codes, and small trainings over processes.  cli_test.py PATH/TO/weft [tests]"""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+WEFT = ""
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# A training that takes a moment: drawn images, a small net, a few steps.
+TINY = ["--set", "model.name=mlp", "--set", "model.hidden=[32]", "--set", "train.max_steps=6", "--progress", "none"]
+LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS")
+
+
+def environment(**more):
+    clean = {name: value for name, value in os.environ.items() if name not in LAUNCHERS}
+    return {**clean, "OMP_NUM_THREADS": "1", **more}
+
+
+def weft(*arguments, cwd=ROOT, env=None):
+    return subprocess.run([WEFT, *arguments], cwd=cwd, env=env or environment(), capture_output=True, text=True, timeout=100)
+
+
+class Words(unittest.TestCase):
+    def test_help_of_every_command_has_examples(self):
+        for words in ([], ["train"], ["run"], ["schedule"], ["doctor"], ["bench"]):
+            shown = weft(*words, "--help")
+            self.assertEqual(shown.returncode, 0, words)
+            self.assertIn("weft " + " ".join(words), shown.stdout)
+            self.assertNotIn("\x1b", shown.stdout)
+
+    def test_version(self):
+        self.assertRegex(weft("--version").stdout, r"^weft \d+\.\d+\.\d+\n$")
+
+    def fails(self, expected, *words, code=2):
+        result = weft(*words)
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
+        for text in expected:
+            self.assertIn(text, result.stderr)
+
+    def test_unknown_words_name_the_nearest(self):
+        self.fails(["unknown command \"trian\"", "did you mean \"train\"?"], "trian", "recipes/shapes")
+        self.fails(["unknown option \"--resum\"", "did you mean \"--resume\"?"], "train", "shapes", "--resum")
+        self.fails(["recipes/shape", "did you mean \"shapes\"?"], "train", "recipes/shape")
+        self.fails(["train.epoch", "train.epochs", "--set"], "train", "shapes", "--set", "train.epoch=2")
+        self.fails(["optimizer.lr", "--set"], "train", "shapes", "--set", "optimizer.lr=fast")
+        self.fails(["rign", "ring"], "schedule", "show", "rign")
+        self.fails(["resnet81", "resnet18"], "train", "shapes", "--set", "model.name=resnet81", "--set", f"run.dir={tempfile.gettempdir()}/weft-none")
+
+    def test_missing_words_are_errors(self):
+        self.assertEqual(weft().returncode, 2)
+        self.assertEqual(weft("train").returncode, 2)
+        self.assertEqual(weft("train", "shapes", "-n", "0").returncode, 2)
+
+    def test_a_missing_data_folder_says_what_to_do(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.fails(["/nowhere", "data.dir"], "train", "fashion-mnist", "--set", "data.dir=/nowhere", "--set", f"run.dir={folder}")
+
+    def test_dry_run_shows_every_key_with_its_origin(self):
+        shown = weft("train", "recipes/shapes", "--set", "train.epochs=9", "--dry-run")
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertRegex(shown.stdout, r"train\.epochs = 9 +# --set")
+        self.assertRegex(shown.stdout, r'data\.name = "shapes" +# .*recipe\.toml:\d+')
+        self.assertRegex(shown.stdout, r"train\.seed = 1 +# default")
+
+    def test_a_world_that_disagrees_names_both(self):
+        env = environment(RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="29511",
+                          TORCHELASTIC_RUN_ID="none")
+        result = weft("train", "shapes", "-n", "3", env=env)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("-n 3", result.stderr)
+        self.assertIn("2 ranks", result.stderr)
+
+    def test_schedules_are_shown(self):
+        self.assertIn("ring", weft("schedule", "list").stdout)
+        self.assertTrue(weft("schedule", "show", "ring", "--ranks", "4").stdout)
+        steps = [json.loads(line) for line in weft("schedule", "show", "ring", "--ranks", "4", "--json").stdout.splitlines()]
+        self.assertEqual({step["rank"] for step in steps}, {0, 1, 2, 3})
+        self.assertEqual(max(step["round"] for step in steps), 6)  # 2 (n - 1): Patarasuk and Yuan 2009
+        with tempfile.TemporaryDirectory() as folder:
+            picture = pathlib.Path(folder) / "ring.svg"
+            self.assertEqual(weft("schedule", "show", "ring", "--svg", str(picture)).returncode, 0)
+            self.assertIn("<svg", picture.read_text())
+
+    def test_doctor_says_one_line_a_check(self):
+        shown = weft("doctor")
+        self.assertIn(shown.returncode, (0, 1))
+        for line in shown.stdout.splitlines():
+            self.assertRegex(line, r"^(OK|WARN|FAIL) +[\w ]+: .+")
+        checks = {json.loads(line)["check"] for line in weft("doctor", "--json").stdout.splitlines()}
+        self.assertLessEqual({"toolchain", "torch", "cores", "memory", "shared memory", "heap", "loopback", "BLAS", "libuv", "OpenMP"}, checks)
+
+
+class Training(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def train(self, name, *words, launcher=(), env=None):
+        command = [*launcher, WEFT, "train", "recipes/shapes", *TINY, "--set", f"run.dir={self.folder.name}", "--name", name, *words]
+        return subprocess.run(command, cwd=ROOT, env=env or environment(), capture_output=True, text=True, timeout=100)
+
+    def run_of(self, name):
+        return pathlib.Path(self.folder.name) / name
+
+    def losses(self, name):
+        records = [json.loads(line) for line in (self.run_of(name) / "metrics.jsonl").read_text().splitlines()]
+        return [(record["step"], record["loss"]) for record in records if "loss" in record]
+
+    def weights(self, name):
+        newest = sorted((self.run_of(name) / "ckpt").iterdir())[-1]
+        return (newest / "model.safetensors").read_bytes()
+
+    def test_json_ends_stdout_and_two_processes_are_two_ranks(self):
+        result = self.train("run", "-n", "2", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = result.stdout.splitlines()
+        self.assertEqual(len(lines), 1, result.stdout)
+        said = json.loads(lines[0])
+        self.assertEqual(list(said), ["ranks", "epochs", "accuracy", "loss", "samples_per_s", "seconds"])
+        self.assertEqual(said["ranks"], 2)
+        self.assertGreater(said["samples_per_s"], 0)
+        self.assertTrue(list(self.run_of("run").glob("events.out.tfevents.*")))
+        for name in ("config.toml", "log.jsonl", "metrics.jsonl", "ckpt"):
+            self.assertTrue((self.run_of("run") / name).exists(), name)
+
+    def test_reproducible_gives_the_same_bits_at_one_two_and_four_processes(self):
+        for ranks in ("1", "2", "4"):
+            result = self.train("at" + ranks, "-n", ranks, "--set", "train.reproducible=true", "--set", "model.name=cnn")
+            self.assertEqual(result.returncode, 0, result.stderr)
+        for ranks in ("2", "4"):
+            self.assertEqual(self.losses("at1"), self.losses("at" + ranks))
+            self.assertEqual(self.weights("at1"), self.weights("at" + ranks))
+
+    def test_resume_repeats_the_uninterrupted_run(self):
+        words = ["-n", "2", "--set", "train.reproducible=true"]
+        self.assertEqual(self.train("whole", *words).returncode, 0)
+        self.assertEqual(self.train("cut", *words, "--set", "train.max_steps=3").returncode, 0)
+        resumed = self.train("cut", *words, "--resume")
+        self.assertEqual(resumed.returncode, 0, resumed.stderr)
+        self.assertEqual(self.losses("whole"), self.losses("cut"))
+        self.assertEqual(self.weights("whole"), self.weights("cut"))
+
+    def test_a_run_is_not_overwritten(self):
+        self.assertEqual(self.train("run").returncode, 0)
+        again = self.train("run")
+        self.assertEqual(again.returncode, 2)
+        self.assertIn("not empty", again.stderr)
+
+    def test_it_is_a_rank_under_weft_run(self):
+        result = self.train("run", "--json", launcher=(WEFT, "run", "-n", "2"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(json.loads(result.stdout.splitlines()[-1].removeprefix("[rank 0] "))["ranks"], 2)
+
+    def test_a_signal_ends_it_with_a_checkpoint(self):
+        command = [WEFT, "train", "recipes/shapes", "-n", "2", "--set", f"run.dir={self.folder.name}", "--name", "run", "--set",
+                   "train.epochs=500", "--set", "model.name=mlp", "--set", "train.eval_every=0", "--progress", "none"]
+        with subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+            for line in process.stderr:
+                if "epoch done" in line:
+                    break
+            process.send_signal(signal.SIGTERM)
+            rest = process.stderr.read()
+            code = process.wait(timeout=60)
+        self.assertEqual(code, 128 + signal.SIGTERM, rest)
+        self.assertIn("--resume --name run", rest)
+        newest = sorted((self.run_of("run") / "ckpt").iterdir())[-1]
+        self.assertGreater(int(re.sub(r"\D", "", newest.name)), 0)
+
+    def test_a_killed_rank_is_named_by_the_survivor(self):
+        command = [WEFT, "train", "recipes/shapes", "-n", "2", "--set", f"run.dir={self.folder.name}", "--name", "run", "--set",
+                   "train.epochs=500", "--set", "model.name=mlp", "--set", "train.eval_every=0", "--progress", "none"]
+        with subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+            for line in process.stderr:
+                if "epoch done" in line:
+                    break
+            os.kill(self.children(process.pid)[-1], signal.SIGKILL)
+            rest = process.stderr.read()
+            code = process.wait(timeout=60)
+        self.assertGreaterEqual(code, 128)
+        self.assertIn("PeerLost{1}", rest)
+        self.assertIn("SIGKILL", rest.strip().splitlines()[-1])
+
+    @staticmethod
+    def children(pid):
+        """In the order of their start."""
+        listed = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return [int(child) for child in listed]
+
+
+if __name__ == "__main__":
+    WEFT = os.path.abspath(sys.argv.pop(1))
+    unittest.main()

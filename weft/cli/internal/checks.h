@@ -1,0 +1,22 @@
+// What `weft doctor` looks at.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace weft::cli {
+
+struct Finding {
+  enum class Grade { kOk, kWarn, kFail };
+  std::string check;
+  Grade grade = Grade::kOk;
+  std::string found;
+  std::string fix;  // what to do; empty where all is well
+};
+
+// Toolchain, cores, memory, shared memory, limits, loopback, clock.
+std::vector<Finding> machine_findings();
+// Torch, the libraries that are in the process with it, and the heap after a small training step.
+std::vector<Finding> torch_findings();
+
+}  // namespace weft::cli

@@ -1,0 +1,171 @@
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <optional>
+#include <sstream>
+
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+#include "weft/base/log.h"
+#include "weft/cli/internal/checks.h"
+
+namespace weft::cli {
+namespace {
+
+using Grade = Finding::Grade;
+
+std::string first_line_of(const std::string& command) {
+  std::string line;
+  FILE* const pipe = ::popen((command + " 2>/dev/null").c_str(), "r");
+  if (pipe == nullptr) return line;
+  char text[256];
+  if (std::fgets(text, sizeof text, pipe) != nullptr) line = text;
+  ::pclose(pipe);
+  while (!line.empty() && line.back() == '\n') line.pop_back();
+  return line;
+}
+
+// A number in a file of the kernel's; none for "max" and for a file that is not there.
+std::optional<std::uint64_t> number_in(const std::string& path) {
+  std::ifstream in(path);
+  std::uint64_t value = 0;
+  if (in >> value) return value;
+  return std::nullopt;
+}
+
+Finding toolchain() {
+  const auto cmake = first_line_of("cmake --version");
+  return {"toolchain", cmake.empty() ? Grade::kWarn : Grade::kOk,
+          std::string("built with g++ ") + __VERSION__ + ", " + (cmake.empty() ? "no cmake in PATH" : cmake),
+          cmake.empty() ? "install cmake to build programs (apt-get install cmake)" : ""};
+}
+
+Finding cores() {
+  cpu_set_t set;
+  const int usable = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
+  std::string found = std::to_string(usable) + " of " + std::to_string(online) + " usable";
+  // "150000 100000" or "max 100000": microseconds of processor time a period.
+  std::ifstream in("/sys/fs/cgroup/cpu.max");
+  double quota = 0, period = 0;
+  if (in >> quota >> period && period > 0) {
+    std::ostringstream text;
+    text << quota / period;
+    found += ", cgroup quota " + text.str();
+    if (quota / period < usable) {
+      return {"cores", Grade::kWarn, found, "start no more ranks than the quota, or raise it: throttled ranks make the others wait"};
+    }
+  }
+  return {"cores", Grade::kOk, found, ""};
+}
+
+Finding memory() {
+  std::ifstream in("/proc/meminfo");
+  std::uint64_t total = 0, available = 0;
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::string name;
+    std::uint64_t kib = 0;
+    words >> name >> kib;
+    if (name == "MemTotal:") total = kib << 10;
+    if (name == "MemAvailable:") available = kib << 10;
+  }
+  std::string found = format_bytes(available) + " of " + format_bytes(total) + " available";
+  if (const auto limit = number_in("/sys/fs/cgroup/memory.max")) {
+    const auto used = number_in("/sys/fs/cgroup/memory.current").value_or(0);
+    found += ", cgroup limit " + format_bytes(*limit);
+    available = std::min(available, *limit > used ? *limit - used : 0);
+  }
+  const bool low = available < (std::uint64_t{1} << 30);
+  return {"memory", low ? Grade::kWarn : Grade::kOk, found, low ? "free some: a rank of the CNN takes about 250 MiB" : ""};
+}
+
+Finding shared_memory() {
+  const UniqueFd fd(::memfd_create("weft-doctor", MFD_CLOEXEC));
+  constexpr std::size_t kBytes = std::size_t{4} << 20;
+  void* mapped = MAP_FAILED;
+  if (fd && ::ftruncate(fd.get(), kBytes) == 0) mapped = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (mapped == MAP_FAILED) {
+    return {"shared memory", Grade::kWarn, std::string("memfd_create or mmap fails: ") + std::strerror(errno),
+            "allow memfd_create (seccomp, container profile), or ranks of a host talk TCP"};
+  }
+  ::munmap(mapped, kBytes);
+  std::string found = "memfd works";
+  struct statvfs shm {};
+  if (::statvfs("/dev/shm", &shm) == 0) found += ", /dev/shm has " + format_bytes(shm.f_bavail * shm.f_frsize) + " (not used)";
+  return {"shared memory", Grade::kOk, found, ""};
+}
+
+// Whether the kernel gives huge pages to shared memory on request.
+Finding huge_pages() {
+  constexpr std::size_t kHuge = std::size_t{2} << 20;
+  const UniqueFd fd(::memfd_create("weft-doctor", MFD_CLOEXEC));
+  void* mapped = MAP_FAILED;
+  if (fd && ::ftruncate(fd.get(), 2 * kHuge) == 0) mapped = ::mmap(nullptr, 2 * kHuge, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (mapped == MAP_FAILED) return {"huge pages", Grade::kWarn, "not tried: no shared memory", "see the line above"};
+  std::memset(mapped, 1, 2 * kHuge);
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1, newer than the headers of Debian 12's libc
+  const auto aligned = (reinterpret_cast<std::uintptr_t>(mapped) + kHuge - 1) / kHuge * kHuge;
+  const bool works = ::madvise(reinterpret_cast<void*>(aligned), kHuge, kCollapse) == 0;
+  const std::string reason = works ? "" : std::strerror(errno);
+  ::munmap(mapped, 2 * kHuge);
+  if (works) return {"huge pages", Grade::kOk, "MADV_COLLAPSE works on shared memory", ""};
+  return {"huge pages", Grade::kWarn, "MADV_COLLAPSE fails on shared memory (" + reason + ")",
+          "training works with small pages, large models a few percent slower; Linux 6.1 or newer has it"};
+}
+
+Finding descriptors() {
+  struct rlimit limit {};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const bool low = limit.rlim_cur < 1024;
+  return {"file descriptors", low ? Grade::kWarn : Grade::kOk,
+          std::to_string(limit.rlim_cur) + " (hard limit " + std::to_string(limit.rlim_max) + ")", low ? "raise it: ulimit -n 4096" : ""};
+}
+
+Finding loopback() {
+  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), caller(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* const place = reinterpret_cast<sockaddr*>(&address);
+  const bool works = listener && caller && ::bind(listener.get(), place, size) == 0 && ::listen(listener.get(), 1) == 0 &&
+                     ::getsockname(listener.get(), place, &size) == 0 && ::connect(caller.get(), place, size) == 0;
+  if (works) return {"loopback", Grade::kOk, "a port of 127.0.0.1 accepts connections", ""};
+  return {"loopback", Grade::kFail, std::string("127.0.0.1 does not accept connections: ") + std::strerror(errno),
+          "bring the interface lo up: ranks meet there"};
+}
+
+Finding clock() {
+  std::ifstream in("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+  std::string source;
+  in >> source;
+  using Clock = std::chrono::steady_clock;
+  constexpr int kReadings = 1000;
+  const auto start = Clock::now();
+  for (int i = 0; i < kReadings; ++i) static_cast<void>(Clock::now());
+  const double each = std::chrono::duration<double, std::nano>(Clock::now() - start).count() / kReadings;
+  const bool slow = each > 500;
+  return {"clock", slow ? Grade::kWarn : Grade::kOk,
+          (source.empty() ? "" : source + ", ") + std::to_string(static_cast<int>(each)) + " ns a reading",
+          slow ? "choose the clock source tsc: each wait reads the clock" : ""};
+}
+
+}  // namespace
+
+std::vector<Finding> machine_findings() {
+  return {toolchain(), cores(), memory(), shared_memory(), huge_pages(), descriptors(), loopback(), clock()};
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,120 @@
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <thread>
+
+#include "weft/base/log.h"
+#include "weft/cli/commands.h"
+#include "weft/comm/init.h"
+#include "weft/elastic/error_file.h"
+#include "weft/train/recipe.h"
+#include "weft/train/trainer.h"
+
+namespace weft::cli {
+namespace {
+
+volatile std::sig_atomic_t stop_signal = 0;
+
+// The first signal asks for a checkpoint and an orderly end; a second one ends the process at once.
+void watch_signals() {
+  struct sigaction action {};
+  action.sa_handler = [](int number) { stop_signal = number; };
+  action.sa_flags = SA_RESETHAND | SA_RESTART;
+  for (const int number : {SIGTERM, SIGINT}) ::sigaction(number, &action, nullptr);
+}
+
+void print_configuration(const Config& config) {
+  std::size_t width = 0;
+  for (const auto& row : config.describe()) width = std::max(width, row.key.size() + row.value.size());
+  for (const auto& row : config.describe()) {
+    std::cout << row.key << " = " << row.value << std::string(width - row.key.size() - row.value.size() + 2, ' ') << "# " << row.origin
+              << '\n';
+  }
+}
+
+// What a recipe promises: expected.toml beside recipe.toml. Nothing to check where there is none.
+bool as_expected(const std::string& recipe_file, const train::TrainResult& result) {
+  const auto file = std::filesystem::path(recipe_file).parent_path() / "expected.toml";
+  if (!std::filesystem::exists(file)) throw Error(Errc::kBadConfig, "--check: there is no " + file.string());
+  const Schema schema{{"accuracy", 0.0, "on the test images", {.min = 0, .max = 1}},
+                      {"tolerance", 0.0, "how far below it may lie", {.min = 0, .max = 1}},
+                      {"minutes", 0.0, "about how long it takes on two cores", {.min = 0}}};
+  const auto expected = Config::load(file.string(), schema);
+  const double least = expected.get_double("accuracy") - expected.get_double("tolerance");
+  const bool good = result.accuracy >= least;
+  log(good ? LogLevel::kInfo : LogLevel::kError, good ? "as expected" : "not as expected",
+      {{"accuracy", result.accuracy}, {"at_least", least}});
+  return good;
+}
+
+// One rank, from joining the others to its exit code.
+int train_rank(const TrainCommand& command, const Config& config, const std::string& file) {
+  watch_signals();
+  if (const char* threads = std::getenv("OMP_NUM_THREADS")) at::set_num_threads(std::max(1, std::atoi(threads)));
+  comm::InitOptions joining;
+  joining.transport = config.get_string("comm.transport");
+  joining.interface = config.get_string("comm.interface");
+  joining.timeout = std::chrono::milliseconds(std::llround(config.get_double("comm.timeout_s") * 1e3));
+  const auto world = comm::init(joining);
+  train::TrainerOptions options;
+  options.recipe = train::recipe_name(file);
+  options.resume = command.resume;
+  options.progress = observe::parse_progress_mode(command.progress);
+  options.should_stop = [] { return stop_signal != 0; };
+  train::Trainer trainer(config, world, options);
+  const auto result = trainer.run();
+  if (result.stopped) {
+    log_warn("stopped by a signal; go on with --resume --name " + std::filesystem::path(trainer.run_folder()).filename().string(),
+             {{"step", result.steps}});
+    return 128 + (stop_signal != 0 ? stop_signal : SIGTERM);
+  }
+  if (world.rank() != 0) return 0;
+  log_info("done", {{"accuracy", result.accuracy},
+                    {"loss", std::round(result.loss * 1e4) / 1e4},
+                    {"epochs", result.epochs},
+                    {"samples_per_s", std::round(result.samples_per_s)},
+                    {"seconds", std::round(result.seconds * 10) / 10}});
+  if (command.json) std::cout << to_json(result) << std::endl;
+  return command.check && !as_expected(file, result) ? 1 : 0;
+}
+
+// The cores shared out over the ranks, said before the fork, so that each rank finds it in its environment.
+void share_cores(int ranks) {
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  ::setenv("OMP_NUM_THREADS", std::to_string(std::max(1, cores / ranks)).c_str(), 0);
+}
+
+}  // namespace
+
+int train(const TrainCommand& command) {
+  const auto file = train::find_recipe(command.recipe);
+  auto config = train::load_recipe(file, command.assignments);
+  if (!command.name.empty()) config.set("run.name=\"" + command.name + "\"", "--name");
+  observe::parse_progress_mode(command.progress);
+  if (command.dry_run) {
+    print_configuration(config);
+    return 0;
+  }
+  const auto identity = comm::discover(comm::Environment::process());
+  if (identity.source != "alone") {
+    if (command.ranks && *command.ranks != identity.world) {
+      throw Error(Errc::kBadConfig, "-n " + std::to_string(*command.ranks) + " disagrees with " + identity.source + ", which started " +
+                                        std::to_string(identity.world) + " ranks; leave out -n");
+    }
+    return train_rank(command, config, file);
+  }
+  const int ranks = command.ranks.value_or(1);
+  if (ranks == 1) return train_rank(command, config, file);
+  share_cores(ranks);
+  elastic::LaunchOptions launching;
+  launching.nproc_per_node = std::to_string(ranks);
+  launching.rank0_keeps_terminal = true;
+  return elastic::launch_forked(launching, [&](int) { return train_rank(command, config, file); });
+}
+
+}  // namespace weft::cli
