@@ -36,7 +36,8 @@ std::vector<std::size_t> sizes_of(const BenchOptions& options) {
 }
 
 std::shared_ptr<Participant> start_ranks(const Variant& variant, int ranks, const std::string& folder, const Signals& signals) {
-  const RankOptions options{.impl = variant.impl, .meeting_file = folder + "/" + variant.impl, .transport = variant.transport};
+  const RankOptions options{
+      .impl = variant.impl, .meeting_file = folder + "/" + variant.impl, .transport = variant.transport, .bind_to_cores = true};
   const auto serve = [&](int rank) {
     return serve_rank(rank, ranks, options, [&](comm::Group group) { return make_collectives(group, variant.way); });
   };

@@ -2,6 +2,8 @@
 
 #include <ATen/Parallel.h>
 
+#include <sched.h>
+
 #include <chrono>
 #include <iostream>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -21,12 +23,28 @@ void answer(int rank, const std::string& impl, const std::string& fields) {
   if (rank == 0) std::cout << "{\"impl\":" << json_quote(impl) << "," << fields << "}" << std::endl;
 }
 
+// The rank-th of the cores that this process may use.
+void bind_to_core(int rank, int ranks) {
+  cpu_set_t usable, one;
+  if (::sched_getaffinity(0, sizeof usable, &usable) != 0 || CPU_COUNT(&usable) < ranks) return;
+  int core = -1;
+  for (int seen = 0; seen <= rank; ++seen) {
+    do ++core;
+    while (!CPU_ISSET(core, &usable));
+  }
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  ::sched_setaffinity(0, sizeof one, &one);
+}
+
 comm::Group join(int rank, int ranks, const RankOptions& options) {
   set_rank(rank, ranks);
   at::set_num_threads(1);
   if (options.shared_allocator) comm::install_allocator();
   const auto store = c10::make_intrusive<c10d::FileStore>(options.meeting_file, ranks);
-  return {comm::make_backend(store, rank, ranks, {.transport = options.transport, .timeout = 60s}), options.impl};
+  auto backend = comm::make_backend(store, rank, ranks, {.transport = options.transport, .timeout = 60s});
+  if (options.bind_to_cores) bind_to_core(rank, ranks);  // not before: a backend that saw one core would yield instead of spinning
+  return {std::move(backend), options.impl};
 }
 
 }  // namespace

@@ -14,6 +14,9 @@ struct RankOptions {
   std::string meeting_file;  // where the ranks find each other; one that did not exist before
   std::string transport = "auto";
   bool shared_allocator = true;  // tensors come from memory that the peers can read
+  // Each rank on a core of its own where there are enough, as mpirun does by default. Else the scheduler may leave ranks that the harness
+  // has woken together on one core for as long as they wait for each other.
+  bool bind_to_cores = false;
 };
 
 // Carries a command out on every rank and gives the answer, without braces and impl: `"us":[1,2]`. Rank 0's is the one that counts.
