@@ -13,6 +13,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "weft/base/log.h"
+#include "weft/comm/internal/meeting.h"
 #include "weft/comm/internal/weft_backend.h"
 #include "weft/net/inproc.h"
 #include "weft/net/shm.h"
@@ -22,29 +23,6 @@ namespace weft::comm {
 namespace {
 
 using internal::WeftBackend;
-
-std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
-
-// Every rank's string through the store: a round of keys each time.
-net::Exchange exchange_over(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout) {
-  return [=, round = std::make_shared<int>(0)](const std::string& mine) {
-    const std::string prefix = "weft/" + std::to_string((*round)++) + "/";
-    store->set(prefix + std::to_string(rank), bytes_of(mine));
-    std::vector<std::string> all;
-    for (int peer = 0; peer < size; ++peer) {
-      const std::string key = prefix + std::to_string(peer);
-      try {
-        store->wait({key}, timeout);
-      } catch (const std::exception&) {
-        throw Error(Errc::kTimeout, "rank " + std::to_string(peer) + " did not join within " + std::to_string(timeout.count()) + " ms",
-                    {"init", rank, peer});
-      }
-      const auto value = store->get(key);
-      all.emplace_back(value.begin(), value.end());
-    }
-    return all;
-  };
-}
 
 // The own address on the way to `host`, as peers elsewhere can use it.
 std::string address_towards(const std::string& host) {
@@ -63,6 +41,21 @@ std::string address_towards(const std::string& host) {
   if (fd >= 0) close(fd);
   freeaddrinfo(found);
   return address;
+}
+
+// Every rank's host, by rank; ranks that are to speak TCP are on no host in common. All of them have the job's secret, or none.
+std::vector<std::string> where_they_are(const BackendOptions& options, const net::Exchange& exchange, int rank) {
+  const std::string mine = options.secret.empty() ? "without a secret" : "with the job's secret";
+  auto hosts = exchange(mine + "/" + net::host_id() + (options.transport == "tcp" ? "/tcp" : ""));
+  for (std::size_t peer = 0; peer < hosts.size(); ++peer) {
+    const std::string theirs = hosts[peer].substr(0, hosts[peer].find('/'));
+    if (theirs == mine) continue;
+    throw Error(Errc::kBadConfig,
+                "rank " + std::to_string(peer) + " came " + theirs + " and rank " + std::to_string(rank) + " " + mine +
+                    "; start all ranks by the same launcher and do not set WEFT_SECRET_FD by hand",
+                {"init", rank, static_cast<int>(peer)});
+  }
+  return hosts;
 }
 
 std::array<std::byte, 32> agree_on_secret(const std::string& given, const net::Exchange& exchange, int rank) {
@@ -122,8 +115,8 @@ c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> s
   if (size == 1) {
     engine = internal::make_direct_engine(std::move(net::make_thread_hosts(1)[0]), std::move(net::make_inproc(1)[0]), options.timeout);
   } else {
-    const auto exchange = exchange_over(store, rank, size, options.timeout);
-    const auto hosts = exchange(net::host_id() + (options.transport == "tcp" ? "/tcp" : ""));
+    const auto exchange = internal::exchange_over(store, rank, size, options.timeout);
+    const auto hosts = where_they_are(options, exchange, rank);
     const bool one_host = std::all_of(hosts.begin(), hosts.end(), [&](const auto& id) { return id == hosts[0]; });
     if (options.transport == "shm" && !one_host)
       throw Error(Errc::kUnavailable, "transport shm: the ranks are on different hosts; use auto or tcp");

@@ -13,6 +13,7 @@
 #include "weft/base/log.h"
 #include "weft/comm/allocator.h"
 #include "weft/comm/backend.h"
+#include "weft/comm/internal/meeting.h"
 
 namespace weft::comm {
 namespace {
@@ -28,6 +29,9 @@ std::string job_secret() {
   }
   return secret;
 }
+
+// A restarted job meets under keys of its own: nothing of an older incarnation is read.
+std::string store_prefix(const std::string& run_id, int restart_count) { return "weft/" + run_id + "/" + std::to_string(restart_count); }
 
 c10::intrusive_ptr<c10d::Store> store_of(const Identity& identity, std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
@@ -55,6 +59,10 @@ c10::intrusive_ptr<c10d::Store> store_of(const Identity& identity, std::chrono::
 
 }  // namespace
 
+std::string lost_rank_key(const std::string& run_id, int restart_count) {
+  return store_prefix(run_id, restart_count) + "/" + internal::kLostKey;  // as PrefixStore joins them
+}
+
 Group init(const InitOptions& options) { return init(discover(Environment::process(), options.identity), options); }
 
 Group init(const Identity& identity, const InitOptions& options) {
@@ -75,9 +83,7 @@ Group init(const Identity& identity, const InitOptions& options) {
   if (identity.world == 1) return Group(make_backend(nullptr, 0, 1, backend), "world");
   backend.secret = job_secret();
   const auto store = store_of(identity, options.timeout);
-  // A restarted job meets under keys of its own: nothing of an older incarnation is read.
-  const std::string prefix = "weft/" + identity.run_id + "/" + std::to_string(identity.restart_count);
-  const auto prefixed = c10::make_intrusive<c10d::PrefixStore>(prefix, store);
+  const auto prefixed = c10::make_intrusive<c10d::PrefixStore>(store_prefix(identity.run_id, identity.restart_count), store);
   return Group(make_backend(prefixed, identity.rank, identity.world, backend), "world");
 }
 

@@ -25,6 +25,10 @@ Group init(const InitOptions& options = {});
 // Like init(), for a known identity.
 Group init(const Identity& identity, const InitOptions& options);
 
+// The key in the launcher's store under which it leaves the number of a rank that has ended, so that ranks that still wait for it to join
+// throw kPeerLost at once.
+std::string lost_rank_key(const std::string& run_id, int restart_count);
+
 }  // namespace weft::comm
 
 namespace weft {

@@ -4,9 +4,11 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <c10/util/Logging.h>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -19,8 +21,20 @@
 namespace weft::elastic::internal {
 namespace {
 
+// The store is PyTorch's and lets anybody in. It bounds what a request may ask for (8 MiB); the rest is done here.
+void prepare_for_strangers() {
+  // It warns of a malformed request with a stack trace, with which anyone could fill the terminal: errors only.
+  FLAGS_caffe2_log_level = 2;
+  // It keeps idle connections: the system's limit of open files, not the shell's 1024, says how many keep the ranks out.
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
 int keep(const Keeper::Options& options, int lifeline) {
-  c10::intrusive_ptr<c10d::TCPStore> store;
+  prepare_for_strangers();
+  c10::intrusive_ptr<c10d::Store> store;
   if (options.listener >= 0) {
     c10d::TCPStoreOptions store_options;
     store_options.port = static_cast<std::uint16_t>(options.port);
@@ -31,15 +45,18 @@ int keep(const Keeper::Options& options, int lifeline) {
     store = c10::make_intrusive<c10d::TCPStore>(options.host, store_options);
   }
   std::set<pid_t> groups;
-  pid_t message = 0;
+  Keeper::Message message{};
+  bool told = false;
   for (;;) {
     const ssize_t got = ::read(lifeline, &message, sizeof message);
     if (got < 0 && errno == EINTR) continue;
     if (got != sizeof message) break;
-    if (message > 0)
-      groups.insert(message);
-    else
-      groups.erase(-message);
+    if (message.group > 0) groups.insert(message.group);
+    if (message.group < 0) groups.erase(-message.group);
+    if (message.lost >= 0 && store && !told) {
+      store->set(options.lost_key, std::to_string(message.lost));
+      told = true;
+    }
   }
   for (const pid_t group : groups) ::kill(-group, SIGKILL);
   std::error_code ignored;
@@ -98,6 +115,6 @@ Keeper::Keeper(const Options& options) : Keeper(options, make_pipe()) {}
 Keeper::Keeper(const Options& options, std::array<Fd, 2> pipe)
     : lifeline_(std::move(pipe[1])), process_(keeper_process(options, pipe[0].get())) {}
 
-void Keeper::tell(pid_t message) { [[maybe_unused]] const auto sent = ::write(lifeline_.get(), &message, sizeof message); }
+void Keeper::tell(Message message) { [[maybe_unused]] const auto sent = ::write(lifeline_.get(), &message, sizeof message); }
 
 }  // namespace weft::elastic::internal

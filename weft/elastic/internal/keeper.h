@@ -21,6 +21,7 @@ class Keeper {
     int listener = -1;  // none: another node holds the store
     std::string host;
     int port = 0;
+    std::string lost_key;          // of the store: see tell_lost()
     std::filesystem::path folder;  // removed should the launcher be killed; empty: none
   };
   explicit Keeper(const Options& options);
@@ -28,12 +29,20 @@ class Keeper {
   int pidfd() const { return process_.pidfd(); }
   std::optional<ExitStatus> poll() { return process_.poll(); }
   // From now on the keeper kills this process group when the launcher ends without another word; forget() takes that back.
-  void guard(pid_t group) { tell(group); }
-  void forget(pid_t group) { tell(-group); }
+  void guard(pid_t group) { tell({group, -1}); }
+  void forget(pid_t group) { tell({-group, -1}); }
+  // Leaves the number of a rank that has failed in the store, for ranks that wait for it there. The first one stays.
+  void tell_lost(int rank) { tell({0, rank}); }
+
+  // One word of the launcher. Small, so that a pipe takes it whole.
+  struct Message {
+    pid_t group;  // to guard; negative: to forget; 0: none
+    int lost;     // rank; -1: none
+  };
 
  private:
   Keeper(const Options& options, std::array<Fd, 2> pipe);
-  void tell(pid_t message);
+  void tell(Message message);
 
   Fd lifeline_;  // its closing is what the keeper waits for
   Process process_;

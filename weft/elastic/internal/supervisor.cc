@@ -15,6 +15,7 @@
 #include <iostream>
 
 #include "weft/base/error.h"
+#include "weft/comm/init.h"
 #include "weft/elastic/error_file.h"
 #include "weft/elastic/internal/report.h"
 
@@ -160,6 +161,7 @@ void Supervisor::start_attempt() {
   keeping.listener = listener_.get();
   keeping.host = job_.master_addr;
   keeping.port = job_.master_port;
+  keeping.lost_key = comm::lost_rank_key(job_.run_id, situation_.restarts);
   if (!keep_folder_) keeping.folder = folder_;
   keeper_ = std::make_unique<Keeper>(keeping);
   for (int local = 0; local < job_.local_world; ++local) {
@@ -276,6 +278,7 @@ void Supervisor::collect_ends() {
     const auto status = ranks_[i].process.poll();
     if (!status) continue;
     keeper_->forget(group);
+    if (!status->ok()) keeper_->tell_lost(job_.rank(static_cast<int>(i)));
     ranks_[i].out.finish();
     ranks_[i].err.finish();
     situation_.ranks[i] = RankEnd{*status, seen};

@@ -1,0 +1,23 @@
+// How ranks that have no connection yet find each other: through the store, where each leaves a string for the others.
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <chrono>
+
+#include "weft/net/host.h"
+
+namespace c10d {
+class Store;
+}
+
+namespace weft::comm::internal {
+
+// Under it a launcher leaves the number of a rank that has ended, for those that wait for it.
+inline constexpr const char* kLostKey = "lost";
+
+// An exchange over `store`, a round of keys each time. It throws kBadConfig where ranks believe in different world sizes, kPeerLost for a
+// rank that the launcher has seen end and where the store is gone, kTimeout for a rank that does not come. `store` is used by one thread.
+net::Exchange exchange_over(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout);
+
+}  // namespace weft::comm::internal
