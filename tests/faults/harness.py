@@ -1,0 +1,251 @@
+"""Runs the real `weft` command, looks at its processes from outside, and checks that nothing of a job is left behind.
+
+A job's processes are found by a tag in their environment, which forks and programs inherit: whoever carries it belongs to the job, also
+after the launcher is gone. Where the system lets us (root), each test script sees a /tmp and a /dev/shm of its own, so that a file left there
+is the job's; else only the job's TMPDIR is looked at. Every wait has a limit; a test that runs into it prints what the job said.
+"""
+
+import ctypes
+import functools
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+import uuid
+
+WEFT = os.path.abspath(os.environ["WEFT_BINARY"])
+WORK = os.path.abspath(os.environ["WEFT_FAULTS_DIR"])
+SKIP = 77
+
+# A small job on drawn shapes. It goes on for hours unless a test says otherwise, and shows every step in metrics.jsonl.
+RECIPE = """
+[model]
+name = "mlp"
+hidden = [32]
+[data]
+name = "shapes"
+[train]
+epochs = 10000
+batch = 64
+log_every = 1
+[optimizer]
+lr = 0.01
+[run]
+name = "run"
+"""
+
+# What must not be on a user's screen, however the job ends.
+NOISE = ("Traceback", "terminate called", "what():", "Segmentation", "core dumped", "Exception raised from", "frame #")
+
+# Variables of launchers, which would make a rank of weft.
+FOREIGN = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "GROUP_", "ROLE_", "TORCHELASTIC", "WEFT_", "OMPI_", "PMI", "SLURM_", "HOROVOD_", "PET_")
+
+
+@functools.cache
+def private_folders():
+    """Gives this process a /dev/shm of 64 MiB (a container's default) and a /tmp of its own. The folders, or none where we may not."""
+    clone_newns, ms_private = 0x20000, 1 << 18 | 1 << 14
+    libc = ctypes.CDLL(None, use_errno=True)
+    if os.geteuid() != 0 or libc.unshare(clone_newns) != 0 or libc.mount(b"none", b"/", None, ms_private, None) != 0:
+        return ()
+    folders = [pathlib.Path("/dev/shm")]
+    if not any(pathlib.Path(used).resolve().is_relative_to("/tmp") for used in (WEFT, WORK)):
+        folders.append(pathlib.Path("/tmp"))
+    return tuple(folder for folder in folders if mount_tmpfs(folder, "size=64m"))
+
+
+def mount_tmpfs(folder, options, flags=0):
+    return ctypes.CDLL(None).mount(b"tmpfs", str(folder).encode(), b"tmpfs", flags, options.encode()) == 0
+
+
+def wait_until(condition, seconds, what):
+    """The first true answer of condition(). what() describes what was missing."""
+    limit = time.monotonic() + seconds
+    while not (answer := condition()):
+        if time.monotonic() > limit:
+            raise AssertionError(f"not within {seconds} s: {what()}")
+        time.sleep(0.005)
+    return answer
+
+
+def stat_of(pid):
+    """State, parent and start time of a process; none when it is gone."""
+    try:
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return fields[0], int(fields[1]), int(fields[19])
+
+
+def listening_sockets():
+    """inode -> (address, port) of all listening TCP sockets."""
+    found = {}
+    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        for line in pathlib.Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A":
+                address, port = fields[1].split(":")
+                words = bytes.fromhex(address)
+                raw = b"".join(words[i : i + 4][::-1] for i in range(0, len(words), 4))
+                found[fields[9]] = socket.inet_ntop(family, raw), int(port, 16)
+    return found
+
+
+class Result:
+    def __init__(self, code, out, err, seconds):
+        self.code, self.out, self.err, self.seconds = code, out, err, seconds
+        self.last_line = err.rstrip().rpartition("\n")[2]
+
+
+class Job:
+    """A `weft` command and everything that it starts."""
+
+    def __init__(self, folder, *arguments, env=None, **popen):
+        self.folder = pathlib.Path(folder)
+        self.tmp = self.folder / "tmp"
+        self.tmp.mkdir(exist_ok=True)
+        self.tag = "WEFT_FAULTS_TAG=" + uuid.uuid4().hex
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+        environment |= {"TMPDIR": str(self.tmp), "OMP_NUM_THREADS": "1", "WEFT_FAULTS_TAG": self.tag.partition("=")[2]} | (env or {})
+        self.began = time.monotonic()
+        with open(self.folder / "out", "wb") as out, open(self.folder / "err", "wb") as err:
+            streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err, "start_new_session": True}
+            self.process = subprocess.Popen([WEFT, *map(str, arguments)], cwd=self.folder, env=environment, **(streams | popen))
+        self.sockets = {}
+
+    def processes(self):
+        """(pid, start time) of all of the job that are alive, wherever they have got to."""
+        found = []
+        for entry in os.listdir("/proc"):
+            try:
+                if not entry.isdigit() or self.tag.encode() not in pathlib.Path(f"/proc/{entry}/environ").read_bytes():
+                    continue
+            except OSError:
+                continue
+            stat = stat_of(entry)
+            if stat and stat[0] not in "ZX":
+                found.append((int(entry), stat[2]))
+        return sorted(found, key=lambda one: (one[1], one[0]))
+
+    def ranks(self):
+        """The ranks' process ids, in order: the launcher's children but the first, which keeps the store."""
+        children = []
+        for pid, start in self.processes():
+            stat = stat_of(pid)
+            if stat and stat[1] == self.process.pid:
+                children.append(pid)
+        return children[1:]
+
+    def err(self):
+        return (self.folder / "err").read_text(errors="replace")
+
+    def out(self):
+        return (self.folder / "out").read_text(errors="replace")
+
+    def steps(self):
+        try:
+            return (self.folder / "runs/run/metrics.jsonl").read_text().count("\n")
+        except OSError:
+            return 0
+
+    def wait_for(self, condition, what, seconds=20):
+        def look():
+            if (answer := condition()) or self.process.poll() is None:
+                return answer
+            raise AssertionError(f"the job ended before {what}:\n{self.err()}")
+
+        return wait_until(look, seconds, lambda: f"{what}; the job said:\n{self.err()}")
+
+    def wait_for_ranks(self, count):
+        return self.wait_for(lambda: len(found := self.ranks()) == count and found, f"{count} ranks")
+
+    def wait_for_steps(self, count):
+        self.wait_for(lambda: self.steps() >= count, f"step {count}")
+
+    def listeners(self):
+        """(address, port) of all listening sockets that the job's processes hold now."""
+        found = {}
+        everywhere = listening_sockets()
+        for pid, _ in self.processes():
+            try:
+                links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+            except OSError:
+                continue
+            for inode in (link[8:-1] for link in links if link.startswith("socket:[")):
+                if inode in everywhere:
+                    found[inode] = everywhere[inode]
+        self.sockets |= found
+        return set(found.values())
+
+    def finish(self, seconds):
+        """Waits for the end."""
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the job still runs after {seconds} s; it said:\n{self.err()}") from None
+        code = code if code >= 0 else 128 - code
+        return Result(code, self.out(), self.err(), time.monotonic() - self.began)
+
+    def clean(self):
+        for pid, start in self.processes():
+            stat = stat_of(pid)
+            if stat and stat[2] == start:
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(10)
+
+
+class FaultTest(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        private_folders()
+        self.folder = pathlib.Path(tempfile.mkdtemp(dir=WORK, prefix="job-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        (self.folder / "recipe.toml").write_text(RECIPE)
+
+    def weft(self, *arguments, **how):
+        job = Job(self.folder, *arguments, **how)
+        self.addCleanup(job.clean)
+        return job
+
+    def train(self, ranks, *settings, **how):
+        """`weft train` of the small recipe."""
+        options = [word for setting in settings for word in ("--set", setting)]
+        return self.weft("train", self.folder, "-n", ranks, *options, **how)
+
+    def ends(self, job, code, says=(), within=10, last=None):
+        """The job ends in time with this code, says what it should (`last`: in its last line), and leaves nothing."""
+        result = job.finish(within)
+        for text in says:
+            self.assertIn(text, result.err)
+        if last is not None:
+            self.assertIn(last, result.last_line, result.err)
+        self.assertEqual(result.code, code, result.err)
+        for noise in NOISE:
+            self.assertNotIn(noise, result.err)
+        self.nothing_left(job)
+        return result
+
+    def nothing_left(self, job, within=2):
+        wait_until(lambda: not job.processes(), within, lambda: f"processes left: {[describe(pid) for pid, _ in job.processes()]}")
+        self.assertEqual(job.sockets.keys() & listening_sockets().keys(), set(), "listening ports left")
+        for folder in (job.tmp, *private_folders()):
+            self.assertEqual(os.listdir(folder), [], f"files left in {folder}")
+
+
+def describe(pid):
+    try:
+        return pid, pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return pid, "(gone)"
+
+
+def main():
+    program = unittest.main(verbosity=2, exit=False)
+    skipped_all = program.result.skipped and program.result.testsRun == len(program.result.skipped)
+    raise SystemExit(SKIP if skipped_all else not program.result.wasSuccessful())

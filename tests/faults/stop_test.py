@@ -1,0 +1,85 @@
+"""Ctrl-C, SIGTERM, and a launcher that is killed."""
+
+import fcntl
+import os
+import signal
+import termios
+
+import harness
+
+
+class Stop(harness.FaultTest):
+    def stopped_by(self, number, ranks=2):
+        job = self.train(ranks)
+        job.wait_for_steps(3)
+        os.kill(job.process.pid, number)
+        self.ends(job, 128 + number, ["stopped by a signal; go on with --resume --name run"], within=5)
+        # What was trained is not lost.
+        self.assertNotEqual(os.listdir(self.folder / "runs/run/ckpt"), [])
+
+    def test_SIGINT(self):
+        self.stopped_by(signal.SIGINT)
+
+    def test_SIGTERM(self):
+        self.stopped_by(signal.SIGTERM)
+
+    def test_SIGINT_of_a_job_of_one(self):
+        self.stopped_by(signal.SIGINT, ranks=1)
+
+    def test_what_was_stopped_resumes(self):
+        self.stopped_by(signal.SIGTERM)
+        before = self.steps_on_disk()
+        again = self.weft("train", self.folder, "-n", 2, "--resume", "--set", "train.max_steps=%d" % (before + 3))
+        self.ends(again, 0, ["resuming"], within=20)
+        self.assertEqual(self.steps_on_disk(), before + 3)
+
+    def steps_on_disk(self):
+        return sum('"loss"' in line for line in (self.folder / "runs/run/metrics.jsonl").read_text().splitlines())
+
+    def test_Ctrl_C_on_a_terminal(self):
+        keyboard, terminal = os.openpty()
+
+        def sit_down():
+            fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+
+        job = self.train(2, stdin=terminal, preexec_fn=sit_down)
+        os.close(terminal)
+        job.wait_for_steps(3)
+        os.write(keyboard, b"\x03")
+        self.ends(job, 130, ["stopped by a signal"], within=5)
+        os.close(keyboard)
+
+    def test_SIGINT_before_the_ranks_have_met(self):
+        job = self.train(2)
+        job.wait_for(lambda: len(job.ranks()) == 2, "two ranks")
+        os.kill(job.process.pid, signal.SIGINT)
+        self.ends(job, 130, within=10)
+
+    def test_more_SIGINT_kill_what_does_not_end(self):
+        job = self.weft("run", "-n", 2, "sh", "-c", "trap '' INT TERM; touch ready.$RANK; while :; do sleep 1; done")
+        job.wait_for(lambda: all((self.folder / f"ready.{rank}").exists() for rank in range(2)), "two deaf programs")
+
+        def insist():
+            if not (killing := "killing the ranks that are left: a second signal" in job.err()):
+                os.kill(job.process.pid, signal.SIGINT)
+            return killing
+
+        harness.wait_until(insist, 5, job.err)
+        self.ends(job, 137, within=1, last="stopped by SIGINT")
+
+    def test_a_killed_launcher_takes_all_with_it(self):
+        job = self.train(2)
+        job.wait_for_steps(3)
+        job.listeners()
+        os.kill(job.process.pid, signal.SIGKILL)
+        self.ends(job, 137, within=1)
+
+    def test_a_killed_launcher_of_programs_takes_all_with_it(self):
+        job = self.weft("run", "-n", 2, "sh", "-c", "sleep 600 & wait")
+        job.wait_for(lambda: len(job.processes()) == 6, "launcher, keeper, two shells and what they started")
+        os.kill(job.process.pid, signal.SIGKILL)
+        self.ends(job, 137, within=1)
+
+
+if __name__ == "__main__":
+    harness.main()
