@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "weft/base/deadline.h"
-#include "weft/comm/internal/test_ranks.h"
+#include "weft/comm/fork_ranks.h"
 #include "weft/comm/replicate.h"
 #include "weft/net/host.h"
 
@@ -16,7 +16,6 @@ namespace weft::comm {
 namespace {
 
 using namespace std::chrono_literals;
-using internal::fork_ranks;
 
 at::Tensor of_rank(int rank, at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
   return (at::arange(c10::multiply_integers(shape), at::TensorOptions(at::kLong)).remainder(11) + rank + 1).to(type).view(shape);

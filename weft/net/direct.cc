@@ -205,29 +205,35 @@ void Direct::reduce_shards(const DirectArgs& args, bool to_all) {
   meet();
 }
 
-// Two ranks each reduce whole pieces. More share the work: each reduces its shard of the piece where it lies, then all copy.
+// Each rank stages what is the others' to reduce, reduces its own shard of the piece into its output and its staging, and copies theirs.
 void Direct::reduce_pieces(const DirectArgs& args) {
   const int rank = host_.rank(), world = host_.world();
   const std::size_t size = size_of(args.dtype);
   const auto* in = static_cast<const std::byte*>(args.input);
   auto* out = static_cast<std::byte*>(args.output);
   const auto bytes = [&](std::int64_t n) { return n * static_cast<std::int64_t>(size); };
+  const auto each_other_shard = [&](std::int64_t n, auto use) {
+    for (int peer = 0; peer < world; ++peer) {
+      const std::int64_t from = shard_begin(n, peer, world, size), until = shard_begin(n, peer + 1, world, size);
+      if (peer != rank) use(peer, bytes(from), bytes(until - from));
+    }
+  };
   std::vector<const void*> sources(static_cast<std::size_t>(world));
   pieces(
       args.count, static_cast<std::int64_t>(kStaging / size),
-      [&](auto at, auto n, std::byte* mine) { copy_bytes(mine, in + bytes(at), bytes(n)); },
+      [&](auto at, auto n, std::byte* mine) {
+        each_other_shard(n, [&](int, auto from, auto length) { copy_bytes(mine + from, in + bytes(at) + from, length); });
+      },
       [&](auto at, auto n, auto piece) {
-        const std::int64_t begin = world == 2 ? 0 : shard_begin(n, rank, world, size);
-        const std::int64_t end = world == 2 ? n : shard_begin(n, rank + 1, world, size);
-        for (int peer = 0; peer < world; ++peer) sources[static_cast<std::size_t>(peer)] = staging(peer, piece) + bytes(begin);
-        void* to[] = {out + bytes(at + begin), staging(rank, piece) + bytes(begin)};
-        if (end > begin) kernels::reduce(to, world == 2 ? 1 : 2, sources.data(), world, {args.dtype, args.op, end - begin});
-        if (world == 2) return;
-        meet();
+        const std::int64_t begin = shard_begin(n, rank, world, size), end = shard_begin(n, rank + 1, world, size);
         for (int peer = 0; peer < world; ++peer) {
-          const std::int64_t from = shard_begin(n, peer, world, size), until = shard_begin(n, peer + 1, world, size);
-          if (peer != rank) copy_bytes(out + bytes(at + from), staging(peer, piece) + bytes(from), bytes(until - from));
+          sources[static_cast<std::size_t>(peer)] = (peer == rank ? in + bytes(at) : staging(peer, piece)) + bytes(begin);
         }
+        void* to[] = {out + bytes(at + begin), staging(rank, piece) + bytes(begin)};
+        if (end > begin) kernels::reduce(to, 2, sources.data(), world, {args.dtype, args.op, end - begin});
+        meet();
+        each_other_shard(
+            n, [&](int peer, auto from, auto length) { copy_bytes(out + bytes(at) + from, staging(peer, piece) + from, length); });
       });
 }
 

@@ -11,7 +11,6 @@
 #include <fstream>
 #include <mutex>
 #include <new>
-#include <thread>
 
 #include "weft/base/deadline.h"
 #include "weft/net/heap.h"
@@ -36,11 +35,6 @@ void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, std::chro
 
 void futex_wake(std::atomic<std::uint32_t>& word) { syscall(SYS_futex, &word, FUTEX_WAKE, 1 << 30, nullptr, nullptr, 0); }
 
-int processors() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency());
-}
-
 std::string milliseconds(std::chrono::nanoseconds time) {
   return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count()) + " ms";
 }
@@ -53,6 +47,7 @@ struct Host::Control {
     std::atomic<std::uint32_t> meetings;
     std::atomic<std::uint32_t> departed;
     std::atomic<std::int32_t> pid;
+    cpu_set_t processors;  // on which this rank may run
   };
   // The group's first failure. state: 0 none, 1 being written, 2 there.
   std::atomic<std::uint32_t> failure_state;
@@ -83,8 +78,7 @@ std::string host_id() {
 
 Host::Host(int rank, int world) : rank_(rank), world_(world), bases_(static_cast<std::size_t>(world)), links_(std::make_unique<Links>()) {
   WEFT_REQUIRE(world <= kMaxRanks, "at most 256 ranks can share one host's memory; got " + std::to_string(world));
-  oversubscribed_ = world > processors();
-  spins_ = oversubscribed_ ? kSpinsOversubscribed : kSpinsAlone;
+  spins_ = kSpinsOversubscribed;
 }
 
 std::unique_ptr<Host> Host::connect(const HostOptions& options) {
@@ -124,7 +118,7 @@ std::unique_ptr<Host> Host::connect(const HostOptions& options) {
   }
   host->links_->heap = heap;
   host->control_ = reinterpret_cast<Control*>(host->at(0, std::stoull(answers[0].substr(3))));
-  host->control_->seats[options.rank].pid.store(getpid());
+  host->sit_down();
   return host;
 }
 
@@ -137,10 +131,28 @@ std::vector<std::unique_ptr<Host>> make_thread_hosts(int world) {
     hosts.push_back(std::unique_ptr<Host>(new Host(rank, world)));
     hosts.back()->links_->threads = memory;
     hosts.back()->control_ = reinterpret_cast<Host::Control*>(memory.get());
-    hosts.back()->control_->seats[rank].pid.store(getpid());
+    hosts.back()->sit_down();
   }
   return hosts;
 }
+
+void Host::sit_down() {
+  auto& seat = control_->seats[rank_];
+  seat.pid.store(getpid());
+  if (sched_getaffinity(0, sizeof seat.processors, &seat.processors) != 0) CPU_ZERO(&seat.processors);
+}
+
+// Ranks that are each bound to a processor of their own, as mpirun binds them, have as many as there are of them.
+void Host::place() {
+  placed_ = true;
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (int peer = 0; peer < world_; ++peer) CPU_OR(&all, &all, &control_->seats[peer].processors);
+  oversubscribed_ = world_ > CPU_COUNT(&all);
+  spins_ = oversubscribed_ ? kSpinsOversubscribed : kSpinsAlone;
+}
+
+void Host::yield() noexcept { sched_yield(); }
 
 Host::~Host() {
   if (control_ == nullptr) return;
@@ -193,6 +205,7 @@ std::byte* Host::share(std::size_t bytes, std::chrono::nanoseconds timeout) {
   meet("share", timeout);
   std::byte* block = at(0, control_->shared_token.load());
   meet("share", timeout);
+  if (!placed_) place();
   return block;
 }
 

@@ -65,6 +65,7 @@ class Host {
     for (int i = 0; i < spins_; ++i) {
       if (ready()) return;
       pause();
+      if (i % 256 == 255) yield();
     }
     wait_asleep(ready, suspect, operation, timeout);
   }
@@ -93,6 +94,11 @@ class Host {
   friend std::vector<std::unique_ptr<Host>> make_thread_hosts(int world);
 
   Host(int rank, int world);
+  // In case the peer waited for shares this rank's processor.
+  static void yield() noexcept;
+  // Decides how to wait, once all ranks have told where they may run.
+  void place();
+  void sit_down();
   static void pause() noexcept {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -106,7 +112,8 @@ class Host {
   int rank_;
   int world_;
   int spins_ = 0;
-  bool oversubscribed_ = false;
+  bool oversubscribed_ = true;
+  bool placed_ = false;
   std::uint32_t meetings_ = 0;
   std::vector<std::byte*> bases_;  // by rank; null bases for threads
   Control* control_ = nullptr;

@@ -4,7 +4,7 @@
 #include <torch/torch.h>
 
 #include "weft/comm/allocator.h"
-#include "weft/comm/internal/test_ranks.h"
+#include "weft/comm/fork_ranks.h"
 #include "weft/comm/replicate.h"
 
 namespace weft::parallel {
@@ -126,7 +126,7 @@ TEST(DataParallel, TrainsAsOneProcessDoesWithEveryOptimiserAsThreads) {
 
 TEST(DataParallel, TrainsAsOneProcessDoesAsProcessesInSharedMemoryAndOverTcp) {
   for (const char* transport : {"shm", "tcp"}) {
-    const auto codes = comm::internal::fork_ranks(2, transport, [](const Group& group) {
+    const auto codes = comm::fork_ranks(2, transport, [](const Group& group) {
       compare_all(group);
       return 0;
     });
@@ -149,7 +149,7 @@ void average_with_torch(const Group& group) {
 
 TEST(DataParallel, AveragesGradientsForTorchsOwnOptimisers) {
   replicate(3, average_with_torch, 20s);
-  const auto codes = comm::internal::fork_ranks(2, "tcp", [](const Group& group) {
+  const auto codes = comm::fork_ranks(2, "tcp", [](const Group& group) {
     average_with_torch(group);
     return 0;
   });
@@ -215,7 +215,7 @@ void leave_out(const Group& group) {
 
 TEST(DataParallel, UnusedParametersCountAsZeroOrStayWithoutGradient) {
   replicate(2, leave_out, 20s);
-  const auto codes = comm::internal::fork_ranks(2, "tcp", [](const Group& group) {
+  const auto codes = comm::fork_ranks(2, "tcp", [](const Group& group) {
     leave_out(group);
     return 0;
   });
@@ -309,7 +309,7 @@ TEST(DataParallel, ModulesThatDifferAreNamed) {
 }
 
 TEST(DataParallel, NarrowCodecsStayCloseToFullGradientsOverTcp) {
-  const auto codes = comm::internal::fork_ranks(2, "tcp", [](const Group& group) {
+  const auto codes = comm::fork_ranks(2, "tcp", [](const Group& group) {
     const auto options = torch::optim::SGDOptions(0.1);
     const auto expected = by_torch<torch::optim::SGD>(options);
     for (const char* codec : {"bf16", "f16"}) {

@@ -7,6 +7,7 @@
 #include "weft/net/host.h"
 #include "weft/parallel/data/internal/ledger.h"
 #include "weft/parallel/data/internal/plan.h"
+#include "weft/parallel/data/internal/staging.h"
 #include "weft/parallel/data/internal/stopwatch.h"
 #include "weft/parallel/data/internal/sync.h"
 
@@ -15,9 +16,9 @@ namespace {
 
 using Token = Ledger::Token;
 
-// Parameters become visible to peers in groups of about 256 KiB, and are worked on in chunks of 128 KiB: a chunk's gradients, weight and
+// Parameters become visible to peers in groups of about 64 KiB, and are worked on in chunks of 128 KiB: a chunk's gradients, weight and
 // state fit a processor's own cache, and one claim costs nothing against it.
-constexpr std::int64_t kBucketElements = 64 << 10;
+constexpr std::int64_t kBucketElements = 16 << 10;
 constexpr std::int64_t kChunkElements = 32 << 10;
 // What is reduced before it is used for the update: stays in the first-level cache.
 constexpr std::int64_t kBlockElements = 4 << 10;
@@ -44,7 +45,8 @@ class HostSync final : public Sync {
         world_(host_.world()),
         ready_(subject_.params.size(), false),
         used_(subject_.params.size(), false),
-        staged_(subject_.params.size(), nullptr) {
+        staging_(host_, subject_.params),
+        buffers_(host_, subject_.buffers) {
     for (const auto& param : subject_.params) {
       sizes_.push_back(param.numel());
       dtypes_.push_back(dtype_of(param.scalar_type()));
@@ -56,12 +58,6 @@ class HostSync final : public Sync {
     for (const auto size : sizes_) chunks += size / (kChunkElements / 2) + 1;
     ledger_ = std::make_unique<Ledger>(host_, params() + static_cast<int>(subject_.buffers.size()), params() + 1, static_cast<int>(chunks),
                                        subject_.group.timeout());
-  }
-
-  ~HostSync() override {
-    for (std::byte* block : staged_) {
-      if (block != nullptr) host_.deallocate(block);
-    }
   }
 
   void ready(int param) override {
@@ -119,7 +115,7 @@ class HostSync final : public Sync {
 
   void end() {
     // What lay in staging goes back to where the caller looks for it.
-    for (int param = 0; param < params() && subject_.updater == nullptr; ++param) put_back(param);
+    staging_.put_back(used_, subject_.updater == nullptr);
     std::fill(ready_.begin(), ready_.end(), false);
     *subject_.samples = 0;
     begun_ = false;
@@ -158,21 +154,8 @@ class HostSync final : public Sync {
     const bool plain =
         grad.layout() == at::kStrided && grad.is_contiguous() && grad.scalar_type() == subject_.params[at(param)].scalar_type();
     Token token = plain ? host_.token(grad.data_ptr()) : net::Host::kNoToken;
-    if (token == net::Host::kNoToken) token = stage(param, grad);
+    if (token == net::Host::kNoToken) token = staging_.copy(param, grad);
     ledger_->put(param, token);
-  }
-
-  at::Tensor staging_of(int param) {
-    const at::Tensor& like = subject_.params[at(param)];
-    if (staged_[at(param)] == nullptr) staged_[at(param)] = host_.allocate(like.numel() * like.element_size());
-    return at::from_blob(staged_[at(param)], like.sizes(), like.options().requires_grad(false));
-  }
-
-  Token stage(int param, const at::Tensor& grad) {
-    at::NoGradGuard guard;
-    staging_of(param).copy_(grad.is_sparse() ? grad.to_dense() : grad);
-    put_back_.push_back(param);
-    return host_.token(staged_[at(param)]);
   }
 
   // Buckets that backward() did not fill: of parameters that were not used, or whose gradients were accumulated before.
@@ -185,30 +168,14 @@ class HostSync final : public Sync {
       unready_[at(bucket)] = 0;
       ledger_->publish(bucket);
     }
-    for (std::size_t i = 0; i < subject_.buffers.size() && rank_ == 0; ++i) ledger_->put(params() + static_cast<int>(i), buffer_token(i));
+    if (rank_ == 0) buffers_.show(*ledger_, params());
     ledger_->publish(params());
   }
 
   void show_unready(int param) {
     if (subject_.params[at(param)].grad().defined()) return show(param);
     if (subject_.updater != nullptr) return ledger_->put(param, net::Host::kNoToken);
-    at::NoGradGuard guard;
-    staging_of(param).zero_();
-    put_back_.push_back(param);
-    ledger_->put(param, host_.token(staged_[at(param)]) | kUnused);
-  }
-
-  void put_back(int param) {
-    if (std::find(put_back_.begin(), put_back_.end(), param) == put_back_.end()) return;
-    put_back_.erase(std::find(put_back_.begin(), put_back_.end(), param));
-    if (!used_[at(param)]) return;
-    at::NoGradGuard guard;
-    at::Tensor& grad = subject_.params[at(param)].mutable_grad();
-    if (!grad.defined() || grad.is_sparse()) {
-      grad = staging_of(param).clone();
-    } else {
-      grad.copy_(staging_of(param));
-    }
+    ledger_->put(param, staging_.zeros(param) | kUnused);
   }
 
   static bool has_gradient(Token token) { return token != net::Host::kNoToken && (token & kUnused) == 0; }
@@ -284,6 +251,16 @@ class HostSync final : public Sync {
       }
     }
     return -1;
+  }
+
+  // Rank 0's buffers become this rank's; the meeting that follows keeps rank 0 from changing them meanwhile.
+  void take_buffers() {
+    if (buffers_.empty() || rank_ == 0) return;
+    {
+      const Stopwatch watch(subject_.times->wait);
+      host_.wait([&] { return ledger_->missing(params()) != 0; }, [] { return 0; }, "step", ledger_->timeout());
+    }
+    buffers_.take(*ledger_, params());
   }
 
   void meet(int phase) {
@@ -384,39 +361,6 @@ class HostSync final : public Sync {
     }
   }
 
-  Token buffer_token(std::size_t i) {
-    const at::Tensor& buffer = subject_.buffers[i];
-    const Token token = buffer.is_contiguous() ? host_.token(buffer.data_ptr()) : net::Host::kNoToken;
-    if (token != net::Host::kNoToken) return token;
-    if (staged_buffers_.size() < subject_.buffers.size()) staged_buffers_.resize(subject_.buffers.size());
-    at::NoGradGuard guard;
-    // Made by the shared allocator, unlike the buffer, which existed before it.
-    if (!staged_buffers_[i].defined()) staged_buffers_[i] = shared_like(buffer);
-    staged_buffers_[i].copy_(buffer);
-    return host_.token(staged_buffers_[i].data_ptr());
-  }
-
-  at::Tensor shared_like(const at::Tensor& like) {
-    std::byte* block = host_.allocate(std::max<std::size_t>(1, like.numel() * like.element_size()));
-    net::Host* host = &host_;
-    return at::from_blob(
-        block, like.sizes(), [host](void* p) { host->deallocate(static_cast<std::byte*>(p)); }, like.options());
-  }
-
-  void take_buffers() {
-    if (subject_.buffers.empty() || rank_ == 0) return;
-    {
-      const Stopwatch watch(subject_.times->wait);
-      host_.wait([&] { return ledger_->missing(params()) != 0; }, [] { return 0; }, "step", ledger_->timeout());
-    }
-    at::NoGradGuard guard;
-    for (std::size_t i = 0; i < subject_.buffers.size(); ++i) {
-      const at::Tensor& mine = subject_.buffers[i];
-      std::byte* from = host_.at(0, ledger_->token(0, params() + static_cast<int>(i)));
-      mine.copy_(at::from_blob(from, mine.sizes(), mine.options()));
-    }
-  }
-
   Subject subject_;
   net::Host& host_;
   const int rank_, world_;
@@ -428,10 +372,9 @@ class HostSync final : public Sync {
   std::unique_ptr<Ledger> ledger_;
 
   std::vector<bool> ready_, used_;
-  std::vector<int> unready_;        // by bucket: parameters that are still to come
-  std::vector<std::byte*> staged_;  // by parameter: shared memory for gradients that peers cannot read where they are
-  std::vector<int> put_back_;       // parameters whose result lies in staging
-  std::vector<at::Tensor> staged_buffers_;
+  std::vector<int> unready_;  // by bucket: parameters that are still to come
+  Staging staging_;
+  SharedBuffers buffers_;
   std::vector<int> ready_order_;
   Weighting weighting_;
   bool begun_ = false, weighted_ = false, replanned_ = false;
@@ -439,21 +382,6 @@ class HostSync final : public Sync {
 };
 
 }  // namespace
-
-Weighting weigh(DataParallelOptions::Average average, const std::vector<double>& samples) {
-  if (average == DataParallelOptions::Average::kSum) return {};
-  const double ranks = static_cast<double>(samples.size());
-  double total = 0;
-  bool same = true;
-  for (double n : samples) {
-    total += n;
-    same = same && n == samples[0];
-  }
-  if (average == DataParallelOptions::Average::kByRanks || same || total == 0) return {{}, 1.0 / ranks};
-  Weighting weighting;
-  for (double n : samples) weighting.weights.push_back(n / total);
-  return weighting;
-}
 
 std::unique_ptr<Sync> make_host_sync(Subject subject) { return std::make_unique<HostSync>(std::move(subject)); }
 

@@ -1,4 +1,4 @@
-// For tests: runs a function as ranks that are forked processes.
+// Ranks as forked processes of one program, without a launcher: for tests, and for programs that bring their own processes up.
 #pragma once
 
 #include <sys/wait.h>
@@ -18,7 +18,7 @@
 #include "weft/comm/backend.h"
 #include "weft/comm/group.h"
 
-namespace weft::comm::internal {
+namespace weft::comm {
 
 // Forks `world` ranks that meet through a file; each returns what fn returns. Gives the exit codes (-signal for a killed one).
 inline std::vector<int> fork_ranks(int world, const std::string& transport, const std::function<int(const Group&)>& fn) {
@@ -51,4 +51,4 @@ inline std::vector<int> fork_ranks(int world, const std::string& transport, cons
   return codes;
 }
 
-}  // namespace weft::comm::internal
+}  // namespace weft::comm
