@@ -111,7 +111,7 @@ inline LaunchOptions child(int ranks, std::vector<std::string> things) {
   return options;
 }
 
-Result run(const LaunchOptions& options, const std::vector<std::string>& environment = {}) {
+inline Result run(const LaunchOptions& options, const std::vector<std::string>& environment = {}) {
   Running launcher([&](const std::string&) { return launch(options); }, environment);
   const auto result = launcher.end();
   EXPECT_TRUE(std::filesystem::is_empty(launcher.temporary())) << "temporary files are left";
