@@ -119,7 +119,9 @@ void add_bench(CLI::App& app, BenchOptions& options, int& result) {
   sub->add_option("--rounds", options.rounds, "of each participant and case; 0: the bench's own");
   sub->add_option("--transport", options.transport, "collectives: tcp measures weft over TCP in place of shared memory");
   sub->add_option("--ops", options.ops, "collectives: all_reduce, all_gather, reduce_scatter, broadcast, barrier")->delimiter(',');
-  sub->add_option("--sizes", options.sizes, "collectives: bytes of the whole vector")->delimiter(',');
+  sub->add_option("--sizes", options.sizes, "collectives: bytes of the whole vector; 64KiB and 25MB will do")
+      ->delimiter(',')
+      ->transform(CLI::AsSizeValue(false));
   sub->add_option("--models", options.models, "training: mlp, cnn, resnet18, resnet18-adamw")->delimiter(',');
   sub->add_option("--impls", options.impls, "only these of weft's variants and the peers")->delimiter(',');
   sub->add_option("--batch", options.batch, "training: samples a rank; 0: the model's own");

@@ -54,13 +54,13 @@ bool as_expected(const std::string& recipe_file, const train::TrainResult& resul
 
 // One rank, from joining the others to its exit code.
 int train_rank(const TrainCommand& command, const Config& config, const std::string& file) {
-  watch_signals();
   if (const char* threads = std::getenv("OMP_NUM_THREADS")) at::set_num_threads(std::max(1, std::atoi(threads)));
   comm::InitOptions joining;
   joining.transport = config.get_string("comm.transport");
   joining.interface = config.get_string("comm.interface");
   joining.timeout = std::chrono::milliseconds(std::llround(config.get_double("comm.timeout_s") * 1e3));
   const auto world = comm::init(joining);
+  watch_signals();  // from here on; a signal while joining ends the process as usual
   train::TrainerOptions options;
   options.recipe = train::recipe_name(file);
   options.resume = command.resume;
@@ -69,8 +69,9 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
   train::Trainer trainer(config, world, options);
   const auto result = trainer.run();
   if (result.stopped) {
-    log_warn("stopped by a signal; go on with --resume --name " + std::filesystem::path(trainer.run_folder()).filename().string(),
-             {{"step", result.steps}});
+    if (world.rank() == 0)
+      log_warn("stopped by a signal; go on with --resume --name " + std::filesystem::path(trainer.run_folder()).filename().string(),
+               {{"step", result.steps}});
     return 128 + (stop_signal != 0 ? stop_signal : SIGTERM);
   }
   if (world.rank() != 0) return 0;
