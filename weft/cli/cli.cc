@@ -1,7 +1,9 @@
 // The command line's words. The only file that sees CLI11, which takes seconds to compile.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
+#include <string_view>
 
 #include "weft/base/config.h"
 #include "weft/base/error.h"
@@ -68,7 +70,8 @@ void add_train(CLI::App& app, TrainCommand& command, int& result) {
 }
 
 // torchrun's names: -n, and both spellings of each.
-void add_run(CLI::App& app, elastic::LaunchOptions& options, int& result) {
+// `beyond`: the words from "--" on, which the parser does not see.
+void add_run(CLI::App& app, elastic::LaunchOptions& options, const std::vector<std::string>& beyond, int& result) {
   auto* sub = add(app, kRun);
   const auto text = [&](const char* names, std::string& value, const char* help) { sub->add_option(names, value, help); };
   text("-n,--nproc-per-node,--nproc_per_node", options.nproc_per_node, "ranks on this node: a number, cpu, gpu or auto");
@@ -88,9 +91,10 @@ void add_run(CLI::App& app, elastic::LaunchOptions& options, int& result) {
   text("--signals-to-handle,--signals_to_handle", options.signals_to_handle, "passed on to the ranks");
   sub->footer(std::string("The first word that is no flag is PROGRAM, the rest its own arguments.\n\n") + kRun.examples);
   sub->prefix_command();  // what follows the first word that is no flag is the program's
-  sub->callback([&, sub] {
+  sub->callback([&options, &beyond, &result, sub] {
     options.program = sub->remaining();
-    if (!options.program.empty() && options.program[0] == "--") options.program.erase(options.program.begin());
+    // A "--" before the program only says where it begins; a later one is the program's own.
+    options.program.insert(options.program.end(), beyond.begin() + (options.program.empty() && !beyond.empty() ? 1 : 0), beyond.end());
     result = run(options);
   });
 }
@@ -181,7 +185,13 @@ int weft_main(int argc, char** argv) {
   BenchOptions benching;
   DoctorCommand doctoring;
   add_train(app, training, result);
-  add_run(app, launching, result);
+  std::vector<std::string> beyond;
+  if (argc > 1 && std::string_view(argv[1]) == "run") {
+    const int seen = static_cast<int>(std::find(argv, argv + argc, std::string_view("--")) - argv);
+    beyond.assign(argv + seen, argv + argc);
+    argc = seen;
+  }
+  add_run(app, launching, beyond, result);
   add_schedule(app, schedule, result);
   add_bench(app, benching, result);
   add_doctor(app, doctoring, result);

@@ -69,6 +69,11 @@ class Words(unittest.TestCase):
         self.assertRegex(shown.stdout, r'data\.name = "shapes" +# .*recipe\.toml:\d+')
         self.assertRegex(shown.stdout, r"train\.seed = 1 +# default")
 
+    def test_run_takes_its_program_with_and_without_a_double_dash(self):
+        for words in (["echo", "a", "--", "b"], ["--", "echo", "a", "--", "b"]):
+            result = weft("run", "-n", "1", *words)
+            self.assertEqual((result.returncode, result.stdout), (0, "a -- b\n"), result.stderr)
+
     def test_a_world_that_disagrees_names_both(self):
         env = environment(RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="29511",
                           TORCHELASTIC_RUN_ID="none")

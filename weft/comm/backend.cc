@@ -72,18 +72,25 @@ std::array<std::byte, 32> agree_on_secret(const std::string& given, const net::E
   return secret;
 }
 
-std::unique_ptr<internal::Engine> over_tcp(const BackendOptions& options, const net::Exchange& exchange, int rank, int size,
-                                           bool one_host) {
+// What is known while the group forms.
+struct Forming {
+  int rank, size;
+  net::Exchange exchange;
+  std::function<std::optional<int>()> lost_peer;
+};
+
+std::unique_ptr<internal::Engine> over_tcp(const BackendOptions& options, const Forming& forming, bool one_host) {
   net::TcpOptions tcp;
-  tcp.rank = rank;
-  tcp.world = size;
+  tcp.rank = forming.rank;
+  tcp.world = forming.size;
   tcp.epoch = options.epoch;
   tcp.job = "weft";
-  tcp.secret = agree_on_secret(options.secret, exchange, rank);
+  tcp.secret = agree_on_secret(options.secret, forming.exchange, forming.rank);
   tcp.interface = !options.interface.empty() ? options.interface : one_host ? "127.0.0.1" : address_towards(options.store_host);
   tcp.connect_timeout = options.timeout;
-  if (one_host && size > static_cast<int>(std::thread::hardware_concurrency())) tcp.spin = std::chrono::microseconds(0);
-  tcp.exchange = exchange;
+  if (one_host && forming.size > static_cast<int>(std::thread::hardware_concurrency())) tcp.spin = std::chrono::microseconds(0);
+  tcp.exchange = forming.exchange;
+  tcp.lost_peer = forming.lost_peer;
   tcp.on_refused = [](const std::string& line) { log_warn(line); };
   return internal::make_message_engine(net::connect_tcp(tcp));
 }
@@ -116,20 +123,24 @@ c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> s
     engine = internal::make_direct_engine(std::move(net::make_thread_hosts(1)[0]), std::move(net::make_inproc(1)[0]), options.timeout);
   } else {
     const auto exchange = internal::exchange_over(store, rank, size, options.timeout);
+    const Forming forming{rank, size, exchange, [store] { return internal::lost_rank(*store); }};
     const auto hosts = where_they_are(options, exchange, rank);
     const bool one_host = std::all_of(hosts.begin(), hosts.end(), [&](const auto& id) { return id == hosts[0]; });
     if (options.transport == "shm" && !one_host)
       throw Error(Errc::kUnavailable, "transport shm: the ranks are on different hosts; use auto or tcp");
     if (one_host && options.transport != "tcp") {
       try {
-        engine = over_host(net::Host::connect({.rank = rank, .world = size, .exchange = exchange, .timeout = options.timeout}), options);
+        engine =
+            over_host(net::Host::connect(
+                          {.rank = rank, .world = size, .exchange = exchange, .timeout = options.timeout, .lost_peer = forming.lost_peer}),
+                      options);
       } catch (const Error& error) {
         if (error.code() != Errc::kUnavailable || options.transport == "shm") throw;
         if (rank == 0)
           log_warn("shared memory cannot be used (" + error.message() + "): ranks of this host talk over TCP instead, which is slower");
       }
     }
-    if (!engine) engine = over_tcp(options, exchange, rank, size, one_host);
+    if (!engine) engine = over_tcp(options, forming, one_host);
   }
   return c10::make_intrusive<WeftBackend>(std::move(engine), rank, size, options.timeout);
 }

@@ -45,6 +45,17 @@ TEST(Heap, HandsOutAlignedDisjointBlocksAndReusesThemWarm) {
   EXPECT_GT(stats.reused, stats.allocations / 2);
 }
 
+TEST(Heap, LiesOnHugePagesWhereTheSystemHasThem) {
+  Heap heap(std::size_t{64} << 20);
+  void* block = heap.allocate(1 << 20);
+  const auto stats = heap.stats();
+  EXPECT_EQ(*static_cast<char*>(block), 0);
+  // All of what has been taken, or, on a system without them, nothing.
+  EXPECT_TRUE(stats.huge_bytes == stats.footprint_bytes || stats.huge_bytes == 0) << stats.huge_bytes;
+  RecordProperty("huge_bytes", std::to_string(stats.huge_bytes));
+  heap.deallocate(block);
+}
+
 TEST(Heap, RefusesBeyondItsLimitAndServesAgainAfterMergingOtherClasses) {
   Heap heap(std::size_t{32} << 20);
   std::vector<void*> blocks;

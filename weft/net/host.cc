@@ -95,7 +95,7 @@ std::unique_ptr<Host> Host::connect(const HostOptions& options) {
   std::string mine = "ok";
   std::byte* control = nullptr;
   try {
-    host->links_->links = internal::link_all(listener, {options.rank, names, heap->fd(), heap->size(), options.timeout});
+    host->links_->links = internal::link_all(listener, {options.rank, names, heap->fd(), heap->size(), options.timeout, options.lost_peer});
     if (options.rank == 0) {
       control = static_cast<std::byte*>(heap->allocate(sizeof(Control)));
       if (control == nullptr) throw Error(Errc::kUnavailable, "the heap is full");

@@ -30,6 +30,8 @@ struct HostOptions {
   int world = 1;  // all of them on this host
   Exchange exchange;
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);  // to connect
+  // Gives a rank known to have ended; asked while connecting. Empty: nobody is ever known to have.
+  std::function<std::optional<int>()> lost_peer;
 };
 
 class Host {

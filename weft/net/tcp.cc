@@ -249,6 +249,7 @@ std::unique_ptr<Endpoint> connect_tcp(const TcpOptions& options) {
       static_cast<int>(formation.addresses.size()) == options.world,
       "the exchange gave " + std::to_string(formation.addresses.size()) + " addresses for " + std::to_string(options.world) + " ranks");
   formation.handshake_timeout = options.handshake_timeout;
+  formation.lost_peer = options.lost_peer;
   formation.on_refused = options.on_refused;
   return std::make_unique<TcpEndpoint>(options, internal::Formation(formation, listener).run(deadline));
 }

@@ -28,6 +28,9 @@ struct TcpOptions {
   std::chrono::microseconds spin{50};                  // a waiting thread polls, yielding, before it sleeps; 0 with more ranks than cores
   // Gives everybody's "host:port", by rank, in exchange for mine. Called once, after the port is bound.
   std::function<std::vector<std::string>(const std::string& mine)> exchange;
+  // Gives a rank known to have ended. Asked about every 50 ms while the group connects, by that thread; empty: nobody is ever known to
+  // have.
+  std::function<std::optional<int>()> lost_peer;
   // One line for each connection that was refused, at most one a second; optional. Called by the thread in connect_tcp.
   std::function<void(const std::string& line)> on_refused;
 };

@@ -69,6 +69,15 @@ std::vector<std::string> exchange(Meeting& meeting, const std::string& mine) {
 
 }  // namespace
 
+std::optional<int> lost_rank(c10d::Store& store) {
+  try {
+    if (store.check({kLostKey})) return std::stoi(text_at(store, kLostKey));
+  } catch (const std::exception&) {
+    // What the store's own end means, the next exchange says.
+  }
+  return std::nullopt;
+}
+
 net::Exchange exchange_over(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout) {
   const auto meeting = std::make_shared<Meeting>(Meeting{std::move(store), rank, size, timeout});
   return [meeting](const std::string& mine) {

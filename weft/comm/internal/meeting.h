@@ -4,6 +4,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
+#include <optional>
 
 #include "weft/net/host.h"
 
@@ -19,5 +20,8 @@ inline constexpr const char* kLostKey = "lost";
 // An exchange over `store`, a round of keys each time. It throws kBadConfig where ranks believe in different world sizes, kPeerLost for a
 // rank that the launcher has seen end and where the store is gone, kTimeout for a rank that does not come. `store` is used by one thread.
 net::Exchange exchange_over(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout);
+
+// The rank that a launcher has seen end, if any. The store may be gone: then nobody is known to have.
+std::optional<int> lost_rank(c10d::Store& store);
 
 }  // namespace weft::comm::internal

@@ -54,7 +54,9 @@ void LineRelay::take(const char* bytes, std::size_t size, std::string& shown) {
 }
 
 void LineRelay::line_done(std::string& shown) {
-  if (options_.console >= 0) shown += options_.prefix + line_ + '\n';
+  // A rank of weft's own names itself already.
+  const bool named = !options_.prefix.empty() && line_.starts_with(options_.prefix);
+  if (options_.console >= 0) shown += (named ? "" : options_.prefix) + line_ + '\n';
   if (options_.keep_tail) {
     tail_.push_back(line_);
     if (tail_.size() > kTailLines) tail_.pop_front();

@@ -39,8 +39,18 @@ Mesh Formation::run(Deadline deadline) {
     start_dials();
     poll_once(deadline);
     expire();
+    look_for_lost_peer();
   }
   return std::move(mesh_);
+}
+
+void Formation::look_for_lost_peer() {
+  const auto now = Deadline::Clock::now();
+  if (!options_.lost_peer || now < look_again_) return;
+  look_again_ = now + std::chrono::milliseconds(50);
+  if (const auto lost = options_.lost_peer()) {
+    throw Error(Errc::kPeerLost, "rank " + std::to_string(*lost) + " ended before it had connected", {"connect", options_.me.rank, *lost});
+  }
 }
 
 bool Formation::complete() const {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <list>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct FormationOptions {
   Identity me;
   std::vector<std::string> addresses;  // by rank
   std::chrono::milliseconds handshake_timeout{5'000};
+  std::function<std::optional<int>()> lost_peer;  // may be empty
   std::function<void(const std::string&)> on_refused;
 };
 
@@ -27,7 +29,7 @@ class Formation {
  public:
   Formation(const FormationOptions& options, const Fd& listener);
 
-  // Throws kTimeout naming the ranks that are missing, or what a peer refused us for.
+  // Throws kTimeout naming the ranks that are missing, kPeerLost for one that is known to have ended, or what a peer refused us for.
   Mesh run(Deadline deadline);
 
  private:
@@ -53,6 +55,7 @@ class Formation {
   using Step = bool;  // false: this connection is over, one way or the other
 
   bool complete() const;
+  void look_for_lost_peer();
   void start_dials();
   void accept_all();
   void expire();
@@ -69,6 +72,7 @@ class Formation {
   [[noreturn]] void timed_out() const;
 
   const FormationOptions& options_;
+  Deadline::Clock::time_point look_again_{};
   const Fd& listener_;
   Mesh mesh_;
   std::list<Pending> pending_;  // oldest first

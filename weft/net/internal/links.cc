@@ -7,6 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -117,7 +118,11 @@ int connect_to(const std::string& name, const Deadline& deadline) {
 Link accept_one(int listener, Hello& hello, const LinkOptions& options, const Deadline& deadline) {
   while (!deadline.passed()) {
     pollfd waiting{listener, POLLIN, 0};
-    if (poll(&waiting, 1, deadline.left_ms()) <= 0) continue;
+    if (poll(&waiting, 1, std::min(deadline.left_ms(), 50)) <= 0) {
+      const auto lost = options.lost_peer ? options.lost_peer() : std::nullopt;
+      if (lost) fail_link(Errc::kPeerLost, options.rank, *lost, "it ended before it had connected");
+      continue;
+    }
     const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
     if (fd < 0) continue;
     set_timeout(fd, Deadline::in(std::min<std::chrono::nanoseconds>(deadline.left(), std::chrono::seconds(5))));

@@ -39,6 +39,7 @@ struct LinkOptions {
   int heap_fd = -1;
   std::size_t heap_bytes = 0;
   std::chrono::nanoseconds timeout{};
+  std::function<std::optional<int>()> lost_peer;  // may be empty
 };
 
 // Connects with every other rank and swaps descriptors. Throws Error(kUnavailable | kTimeout) naming the peer.

@@ -80,6 +80,11 @@ Region::~Region() {
   if (fd_ >= 0) close(fd_);
 }
 
-bool Region::collapse(std::size_t offset, std::size_t bytes) const noexcept { return madvise(data_ + offset, bytes, MADV_COLLAPSE) == 0; }
+bool Region::collapse(std::size_t offset, std::size_t bytes) const noexcept {
+  // A range without any page is refused: each huge page gets its first small one here. The whole is then made at once, several times
+  // faster than by a fault a page.
+  for (std::size_t at = offset; at < offset + bytes; at += kHugePage) *reinterpret_cast<volatile char*>(data_ + at) = 0;
+  return madvise(data_ + offset, bytes, MADV_COLLAPSE) == 0;
+}
 
 }  // namespace weft::net

@@ -29,7 +29,8 @@ class Region {
   }
 
   static constexpr std::size_t kHugePage = std::size_t{2} << 20;
-  // Populates [offset, offset + bytes) with huge pages where the system has them; false where it has not (the memory works all the same).
+  // Populates [offset, offset + bytes), whole huge pages that nobody has used yet, with huge pages where the system has them; false where
+  // it has not (the memory works all the same).
   bool collapse(std::size_t offset, std::size_t bytes) const noexcept;
 
  private:

@@ -38,11 +38,11 @@ class MessageSync final : public Sync {
   void finish() override {
     begin();
     while (next_ < static_cast<int>(plan_.buckets.size())) launch(next_++);
-    agree_on_used();
     {
       const Stopwatch watch(subject_.times->wait);
-      for (auto& work : works_) work->wait();
+      for (auto& work : works_) work->wait();  // first, so that the first failure is the one that is thrown
     }
+    agree_on_used();
     {
       const Stopwatch watch(subject_.times->work);
       take_results();
