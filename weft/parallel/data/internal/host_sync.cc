@@ -63,7 +63,7 @@ class HostSync final : public Sync {
   void ready(int param) override {
     begin();
     ready_[at(param)] = true;
-    if (ready_order_.size() < sizes_.size()) ready_order_.push_back(param);
+    if (!replanned_) ready_order_.push_back(param);
     show(param);
     const int bucket = plan_.bucket_of[at(param)];
     if (--unready_[at(bucket)] > 0) return;
@@ -121,7 +121,7 @@ class HostSync final : public Sync {
     begun_ = false;
     if (!replanned_) {
       replanned_ = true;
-      agree_on_order();
+      replan(agree_on_order(subject_.group, std::move(ready_order_), params()));
     }
   }
 
@@ -133,19 +133,6 @@ class HostSync final : public Sync {
     first_chunk_.assign(plan_.buckets.size() + 1, 0);
     for (const auto& chunk : plan_.chunks) ++first_chunk_[at(chunk.bucket) + 1];
     for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) first_chunk_[bucket + 1] += first_chunk_[bucket];
-  }
-
-  // The order in which rank 0's gradients became ready in the first step, everybody's from now on.
-  void agree_on_order() {
-    std::vector<bool> seen(sizes_.size(), false);
-    for (int param : ready_order_) seen[at(param)] = true;
-    for (int param = params() - 1; param >= 0; --param) {
-      if (!seen[at(param)]) ready_order_.push_back(param);
-    }
-    at::Tensor order = at::tensor(std::vector<int64_t>(ready_order_.begin(), ready_order_.end()), at::kLong);
-    subject_.group.broadcast(order, 0);
-    const auto* values = order.const_data_ptr<int64_t>();
-    replan(std::vector<int>(values, values + order.numel()));
   }
 
   // Puts the place of this rank's gradient into the ledger: where autograd left it if peers can read it there, else a copy's.

@@ -29,7 +29,7 @@ class MessageSync final : public Sync {
   void ready(int param) override {
     begin();
     ready_[at(param)] = true;
-    if (ready_order_.size() < subject_.params.size()) ready_order_.push_back(param);
+    if (!replanned_) ready_order_.push_back(param);
     --unready_[at(plan_.bucket_of[at(param)])];
     // Buckets leave in one order on all ranks, whatever the order in which they fill.
     while (next_ < static_cast<int>(plan_.buckets.size()) && unready_[at(next_)] == 0) launch(next_++);
@@ -90,15 +90,7 @@ class MessageSync final : public Sync {
     begun_ = false;
     if (replanned_) return;
     replanned_ = true;
-    std::vector<bool> seen(subject_.params.size(), false);
-    for (int param : ready_order_) seen[at(param)] = true;
-    for (int param = params() - 1; param >= 0; --param) {
-      if (!seen[at(param)]) ready_order_.push_back(param);
-    }
-    at::Tensor order = at::tensor(std::vector<int64_t>(ready_order_.begin(), ready_order_.end()), at::kLong);
-    subject_.group.broadcast(order, 0);
-    const auto* values = order.const_data_ptr<int64_t>();
-    replan(std::vector<int>(values, values + order.numel()));
+    replan(agree_on_order(subject_.group, std::move(ready_order_), params()));
   }
 
   void replan(const std::vector<int>& order) {

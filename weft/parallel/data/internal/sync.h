@@ -61,4 +61,7 @@ struct Weighting {
 };
 Weighting weigh(DataParallelOptions::Average average, const std::vector<double>& samples);
 
+// Collective: the order in which rank 0's gradients became ready, then those that did not, backwards; the same on every rank.
+std::vector<int> agree_on_order(const Group& group, std::vector<int> ready, int params);
+
 }  // namespace weft::parallel::internal
