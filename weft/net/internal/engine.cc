@@ -58,7 +58,7 @@ void Engine::watch(int peer, std::size_t index) {
   Stream& stream = peers_[peer].streams[index];
   std::uint32_t events = 0;
   if (stream.open && !stream.paused) events |= EPOLLIN;
-  if (stream.writable && stream.connection->sending()) events |= EPOLLOUT;
+  if (stream.writable && !stream.connection->out().empty()) events |= EPOLLOUT;
   if (events == stream.events) return;
   epoll_event event{events, {.u64 = static_cast<std::uint64_t>(peer) << kStreamBits | index}};
   const int how = events == 0 ? EPOLL_CTL_DEL : stream.events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
@@ -110,15 +110,15 @@ void Engine::read_frames(int peer, std::size_t index) {
   Connection& connection = *stream.connection;
   bool drained = false;
   for (int reads = 0;;) {
-    switch (connection.take()) {
-      case Connection::Input::kHeader:
+    switch (connection.in().take()) {
+      case FrameReader::Input::kHeader:
         if (!begin_frame(peer, index)) {
           stream.paused = true;
           return;
         }
         break;
-      case Connection::Input::kFrame: end_frame(peer, index); break;
-      case Connection::Input::kNeedBytes: {
+      case FrameReader::Input::kFrame: end_frame(peer, index); break;
+      case FrameReader::Input::kNeedBytes: {
         if (drained || reads++ == kReadsATurn) return;
         const auto io = connection.fill(drained);
         if (io == Connection::Io::kClosed) return closed(peer, index);
@@ -133,21 +133,21 @@ void Engine::read_frames(int peer, std::size_t index) {
 bool Engine::begin_frame(int peer, std::size_t index) {
   Peer& from = peers_[peer];
   Connection& connection = *from.streams[index].connection;
-  const Header& header = connection.header();
+  const Header& header = connection.in().header();
   if (is_control(from, index) != (header.type != FrameType::kData)) throw Error(Errc::kCorrupt, "a frame on a stream of the wrong kind");
   if (is_control(from, index)) {
     from.control_in.resize(header.length);
-    connection.place(from.control_in.data());
+    connection.in().place(from.control_in.data());
     return true;
   }
   const Piece piece = piece_of(peer, header);
   if (!mailbox_.has_room(piece)) return false;
-  connection.place(mailbox_.begin(piece));
+  connection.in().place(mailbox_.begin(piece));
   return true;
 }
 
 void Engine::end_frame(int peer, std::size_t index) {
-  const Header& header = peers_[peer].streams[index].connection->header();
+  const Header& header = peers_[peer].streams[index].connection->in().header();
   switch (header.type) {
     case FrameType::kData: mailbox_.end(piece_of(peer, header)); break;
     case FrameType::kHeartbeat: break;
@@ -225,12 +225,11 @@ void Engine::pump_stream(int peer, std::size_t index) {
   Stream& stream = to.streams[index];
   const bool control = is_control(to, index);
   while (stream.writable && (control || !stopped_)) {
-    if (!stream.connection->sending() && !(control ? load_control(to) : load_data(to, index))) break;
-    const auto io = stream.connection->flush();
-    if (io == Connection::Io::kMoved) {
-      written(to, index);
-      continue;
-    }
+    if (stream.connection->out().empty() && !(control ? load_control(to) : load_data(to, index))) break;
+    std::size_t frames = 0;
+    const auto io = stream.connection->flush(frames);
+    if (frames > 0) written(to, index);
+    if (io == Connection::Io::kMoved) continue;
     if (io == Connection::Io::kClosed) {
       stream.writable = false;  // what it sent before may still say why
       if (!to.goodbye) suspect(to, stream.connection->cause());
@@ -253,7 +252,7 @@ bool Engine::load_data(Peer& peer, std::size_t index) {
   header.offset = message.next;
   const std::size_t length = std::min(kMaxPayload, bytes.size() - message.next);
   Stream& stream = peer.streams[index];
-  stream.connection->load(header, bytes.subspan(message.next, length));
+  stream.connection->out().push(header, bytes.subspan(message.next, length));
   stream.sending = &message;
   message.next += length;
   ++message.flying;
@@ -265,7 +264,7 @@ bool Engine::load_control(Peer& peer) {
   if (peer.control.empty()) return false;
   Header header;
   header.type = peer.control.front().first;
-  peer.streams.back().connection->load(header, peer.control.front().second);
+  peer.streams.back().connection->out().push(header, peer.control.front().second);
   return true;
 }
 
