@@ -58,7 +58,7 @@ void all_gather(const Request& q, Writer& w) {
 
 void broadcast(const Request& q, Writer& w) {
   const Range all = output(0, q.count);
-  const int blocks = pipeline_blocks(q.count);
+  const int blocks = pipeline_blocks(q, q.count);
   const int hops = wrap(q.rank - q.root, q.world);  // from root
   if (hops == 0) w.copy(input(0, q.count), all);
   for (int b = 0; b < blocks; ++b) {
@@ -71,7 +71,7 @@ void broadcast(const Request& q, Writer& w) {
 
 // Rank v of the chain receives from v+1, adds its own and sends to v-1; only root's output is touched.
 void reduce(const Request& q, Writer& w) {
-  const int blocks = pipeline_blocks(q.count);
+  const int blocks = pipeline_blocks(q, q.count);
   const int hops = wrap(q.rank - q.root, q.world);
   const bool last = hops == q.world - 1;
   const std::int64_t longest = part_count(q.count, blocks, 0);
@@ -122,7 +122,7 @@ Cost cost_of_ring(const Request& q) {
     case Collective::kAllReduce:  // the busiest rank skips the two shortest chunks, one in each turn
       return {2 * (q.world - 1), 2 * n - part_count(n, q.world, q.world - 1) - part_count(n, q.world, q.world - 2)};
     case Collective::kBroadcast:
-    case Collective::kReduce: return {q.world + pipeline_blocks(n) - 2, n};
+    case Collective::kReduce: return {q.world + pipeline_blocks(q, n) - 2, n};
     default: return {q.world - 1, (q.world - 1) * n};
   }
 }

@@ -59,6 +59,9 @@ void check(const Request& q) {
   WEFT_REQUIRE(q.rank >= 0 && q.rank < q.world, "rank " + std::to_string(q.rank) + outside);
   WEFT_REQUIRE(q.root >= 0 && q.root < q.world, "root " + std::to_string(q.root) + outside);
   WEFT_REQUIRE(q.count >= 0, "a negative count: " + std::to_string(q.count));
+  WEFT_REQUIRE(q.chunk >= 0, "a negative chunk: " + std::to_string(q.chunk));
+  WEFT_REQUIRE(q.topology == nullptr || q.topology->world() == q.world,
+               "the topology has " + std::to_string(q.topology->world()) + " ranks, the world " + std::to_string(q.world));
   WEFT_REQUIRE(q.collective != kBarrier || q.count == 0, "a barrier moves nothing; its count is 0, not " + std::to_string(q.count));
 }
 

@@ -5,9 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "weft/schedule/topology.h"
 
 namespace weft::schedule {
 
@@ -79,6 +82,9 @@ struct Request {
   int world = 1;
   int root = 0;
   std::int64_t count = 0;
+  // Null: all ranks alike. Otherwise it has `world` ranks; it may be shared by all threads.
+  std::shared_ptr<const Topology> topology = nullptr;
+  std::int64_t chunk = 0;  // pipelined algorithms: elements of a block; 0: up to 16 blocks of at least 16 Ki elements
 };
 
 // True where the algorithm can do the collective (each algorithm's header says which).

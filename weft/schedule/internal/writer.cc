@@ -8,7 +8,8 @@ namespace weft::schedule::internal {
 
 int log2_ceil(int world) { return std::bit_width(static_cast<unsigned>(world - 1)); }
 
-int pipeline_blocks(std::int64_t count) {
+int pipeline_blocks(const Request& request, std::int64_t count) {
+  if (request.chunk > 0) return static_cast<int>(std::max<std::int64_t>(1, (count + request.chunk - 1) / request.chunk));
   constexpr std::int64_t kMost = 16;
   return static_cast<int>(std::clamp<std::int64_t>(count / kShortestBlock, 1, kMost));
 }

@@ -34,9 +34,10 @@ inline int wrap(int rank, int world) { return ((rank % world) + world) % world; 
 // ceil(log2(world)).
 int log2_ceil(int world);
 
-// Into how many blocks a pipelined algorithm cuts `count` elements: enough to overlap the hops, none shorter than this.
+// Into how many blocks a pipelined algorithm cuts `count` elements: as the request says, or enough to overlap the hops, none shorter than
+// this.
 inline constexpr std::int64_t kShortestBlock = 16 * 1024;
-int pipeline_blocks(std::int64_t count);
+int pipeline_blocks(const Request& request, std::int64_t count);
 
 // Collects one rank's steps. Steps may be added in any order of rounds; done() sorts them, and keeps the order within a round. Ranges
 // without elements add nothing, since both ends of a message see the same length; signal() and await() are messages that have none.
