@@ -21,6 +21,7 @@ class WeftBackend final : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
   std::chrono::milliseconds timeout() const { return timeout_; }
   net::Host* host() { return engine_->host(); }
+  const HostSplit* split() { return engine_->split(); }
   void abort_with(const Error& why) noexcept { engine_->fail(why); }
   void abort() override { abort_with(Error(Errc::kAborted, "the group was aborted by its owner")); }
 
