@@ -114,6 +114,15 @@ void Topology::number_groups() {
       groups[static_cast<std::size_t>(group)].push_back(rank);
     }
   }
+  children_.resize(levels_.size());
+  for (std::size_t l = 0; l + 1 < levels_.size(); ++l) {
+    children_[l].resize(members_[l].size());
+    for (std::size_t g = 0; g < members_[l + 1].size(); ++g) {
+      const auto parent = group_of(static_cast<int>(l), members_[l + 1][g][0]);
+      children_[l][static_cast<std::size_t>(parent)].push_back(static_cast<int>(g));
+    }
+  }
+  children_.back() = members_.back();
 }
 
 void Topology::find_order() {

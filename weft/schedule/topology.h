@@ -91,6 +91,10 @@ class Topology {
   const std::vector<int>& members(int level, int group) const {
     return members_[static_cast<std::size_t>(level)][static_cast<std::size_t>(group)];
   }
+  // The groups of the next level that it consists of; the innermost level's consist of ranks.
+  const std::vector<int>& children(int level, int group) const {
+    return children_[static_cast<std::size_t>(level)][static_cast<std::size_t>(group)];
+  }
 
   // The innermost level that has both in one group; the last one for a rank and itself.
   int level_of(int a, int b) const;
@@ -111,7 +115,8 @@ class Topology {
 
   int world_ = 1;
   std::vector<Level> levels_;
-  std::vector<std::vector<std::vector<int>>> members_;  // by level and group
+  std::vector<std::vector<std::vector<int>>> members_;   // by level and group
+  std::vector<std::vector<std::vector<int>>> children_;  // the same
   std::optional<Grid> grid_;
   std::vector<int> order_;
   std::vector<int> place_;

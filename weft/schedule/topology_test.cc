@@ -42,6 +42,9 @@ TEST(Topology, FindsTheInnermostLevelThatTwoRanksShare) {
   EXPECT_EQ(t.level_of(5, 5), 3);
   EXPECT_EQ(t.link(1, 2), default_link(Scope::kHost));
   EXPECT_EQ(t.find(Scope::kHost), 2);
+  EXPECT_THAT(t.children(1, 0), ElementsAre(0, 1));
+  EXPECT_THAT(t.children(2, 0), ElementsAre(0, 1));
+  EXPECT_THAT(t.children(3, 3), ElementsAre(6, 7, 8));
   EXPECT_EQ(t.find(Scope::kCache), std::nullopt);
 }
 

@@ -35,6 +35,21 @@ void Writer::reduce(Range from, Range to) { add_range(Action::kReduce, -1, from,
 void Writer::read(int peer, Range from, Range to) { add_range(Action::kRead, peer, from, to); }
 void Writer::read_reduce(int peer, Range from, Range to) { add_range(Action::kReadReduce, peer, from, to); }
 
+void Writer::embed(const Schedule& phase, const Embedding& place) {
+  const auto moved = [&](Buffer& buffer, std::int64_t& offset) {
+    offset += buffer == Buffer::kScratch ? place.scratch : place.where.begin;
+    if (buffer != Buffer::kScratch) buffer = place.where.buffer;
+  };
+  for (Step step : phase.steps) {
+    moved(step.from, step.src);
+    moved(step.to, step.dst);
+    if (step.action == Action::kCopy && step.from == step.to && step.src == step.dst) continue;
+    if (step.peer >= 0) step.peer = place.ranks[static_cast<std::size_t>(step.peer)];
+    at(place.after + step.round);
+    add(step);
+  }
+}
+
 Schedule Writer::done() && {
   std::stable_sort(schedule_.steps.begin(), schedule_.steps.end(), [](const Step& a, const Step& b) { return a.round < b.round; });
   return std::move(schedule_);
