@@ -242,6 +242,8 @@ std::unique_ptr<MpiEndpoint> connect_mpi(const MpiOptions& options) {
   return std::make_unique<Communicator>(*comm, static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()), options);
 }
 
+int world_rank() { return Runtime::get().rank(); }
+
 std::vector<std::string> exchange(MpiEndpoint& endpoint, const std::string& mine, Deadline deadline) {
   const auto world = static_cast<std::size_t>(endpoint.world());
   const std::uint64_t length = mine.size();

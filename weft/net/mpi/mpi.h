@@ -47,6 +47,9 @@ struct MpiOptions {
 // that did, too few threads), kInvalidArgument (ranks), kTimeout.
 std::unique_ptr<MpiEndpoint> connect_mpi(const MpiOptions& options = {});
 
+// This process's rank among all that the launcher started. Starts MPI; throws kUnavailable as above.
+int world_rank();
+
 // Every rank's text, in rank order, on every rank.
 std::vector<std::string> exchange(MpiEndpoint& endpoint, const std::string& mine, Deadline deadline);
 
