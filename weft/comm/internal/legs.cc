@@ -45,6 +45,12 @@ void Legs::fail(const Error& why) noexcept {
   endpoint_->fail(why);
 }
 
+void Legs::conclude(const Error& why) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!first_) first_ = why;
+  endpoint_->fail(why);
+}
+
 void Legs::fail_host(const Error& why) noexcept {
   host_->fail(Error(why.code(), why.message(), {why.context().operation, why.context().rank, kOfGroup + why.context().peer}));
 }

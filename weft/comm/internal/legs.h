@@ -40,6 +40,8 @@ class Legs {
   }
   // Ends both legs on this host, by the owner's wish; tells nobody else. `why` names ranks of the group. The first failure wins.
   void fail(const Error& why) noexcept;
+  // Ends this rank's part alone, where all ranks are known to find the same mistake.
+  void conclude(const Error& why) noexcept;
 
  private:
   void refuse(const char* operation);

@@ -2,6 +2,7 @@
 
 #include "weft/comm/group.h"
 #include "weft/comm/internal/transport.h"
+#include "weft/comm/internal/two_level.h"
 #include "weft/comm/internal/view_endpoint.h"
 #include "weft/comm/internal/weft_backend.h"
 
@@ -53,11 +54,14 @@ class AcrossEngine final : public Engine {
 // All ranks.
 class SplitEngine final : public Engine {
  public:
-  SplitEngine(std::shared_ptr<Legs> legs, std::unique_ptr<HostSplit> split)
-      : legs_(std::move(legs)), split_(std::move(split)), flat_(make_message_engine(make_view(legs_->endpoint(), everybody(), 0))) {}
+  SplitEngine(std::shared_ptr<Legs> legs, std::unique_ptr<HostSplit> split, std::chrono::nanoseconds timeout)
+      : legs_(std::move(legs)),
+        split_(std::move(split)),
+        flat_(make_message_engine(make_view(legs_->endpoint(), everybody(), 0))),
+        levels_(*legs_, *flat_, timeout) {}
 
   void run(schedule::Collective collective, const net::DirectArgs& args) override {
-    legs_->guard(schedule::to_string(collective), [&] { flat_->run(collective, args); });
+    legs_->guard(schedule::to_string(collective), [&] { levels_.run(collective, args); });
   }
   net::Endpoint& endpoint() override { return *legs_->endpoint(); }
   net::Host* host() override { return nullptr; }
@@ -74,6 +78,7 @@ class SplitEngine final : public Engine {
   const std::shared_ptr<Legs> legs_;
   const std::unique_ptr<HostSplit> split_;
   const std::unique_ptr<Engine> flat_;
+  TwoLevel levels_;
 };
 
 Group group_of(std::unique_ptr<Engine> engine, int rank, int size, std::chrono::milliseconds timeout, const char* name) {
@@ -98,7 +103,7 @@ std::unique_ptr<Engine> make_split_engine(std::shared_ptr<net::Host> host, std::
                                           std::chrono::milliseconds timeout) {
   auto legs = std::make_shared<Legs>(std::move(host), std::move(endpoint), map);
   auto split = make_split(legs, timeout);
-  return std::make_unique<SplitEngine>(std::move(legs), std::move(split));
+  return std::make_unique<SplitEngine>(std::move(legs), std::move(split), timeout);
 }
 
 }  // namespace weft::comm::internal
