@@ -10,7 +10,13 @@ namespace weft::comm {
 using internal::WeftBackend;
 
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const BackendOptions& options) {
-  return c10::make_intrusive<WeftBackend>(internal::make_engine(std::move(store), rank, size, options), rank, size, options.timeout);
+  const auto make = [options](WeftBackend::StorePtr over, int as, int among, std::chrono::milliseconds timeout) {
+    BackendOptions part = options;
+    part.timeout = timeout;
+    return make_backend(std::move(over), as, among, part);
+  };
+  return c10::make_intrusive<WeftBackend>(internal::make_engine(store, rank, size, options), rank, size, options.timeout,
+                                          WeftBackend::Origin{store, make});
 }
 
 c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<net::Host> host, std::unique_ptr<net::Endpoint> endpoint,
