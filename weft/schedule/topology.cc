@@ -51,6 +51,8 @@ std::string describe_level(const char* scope, const std::vector<std::vector<int>
 
 const char* to_string(Scope scope) { return kScopeNames[static_cast<int>(scope)]; }
 
+const char* noun(Scope scope) { return scope == Scope::kNuma ? "NUMA node" : to_string(scope); }
+
 Link default_link(Scope scope) {
   switch (scope) {
     case Scope::kCluster: return {30e-6, 1.25e9, 4e9};
@@ -155,7 +157,7 @@ std::string Topology::describe() const {
   std::string out;
   if (grid_) out = std::string(grid_->wraps ? "torus" : "mesh") + " of " + text(grid_->rows) + " x " + text(grid_->columns);
   for (int l = 1; l < num_levels(); ++l) {
-    out += (out.empty() ? "" : ", ") + describe_level(to_string(level(l).scope), members_[static_cast<std::size_t>(l)]);
+    out += (out.empty() ? "" : ", ") + describe_level(noun(level(l).scope), members_[static_cast<std::size_t>(l)]);
   }
   return out.empty() ? text(world_) + (world_ == 1 ? " rank" : " ranks, all alike") : out;
 }

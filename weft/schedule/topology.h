@@ -19,6 +19,7 @@ namespace weft::schedule {
 // What a level's groups are. Each level of a topology has another scope, in this order.
 enum class Scope { kCluster, kRack, kHost, kSocket, kNuma, kCache };
 const char* to_string(Scope scope);  // "cluster" …
+const char* noun(Scope scope);       // the same for a sentence: "NUMA node" for "numa"
 
 // What it costs to go from one part of a group to another, where parts are the groups of the next level (hosts in a cluster) or, on the
 // innermost one, ranks: n bytes take latency + n / bandwidth, and adding them up n / reduction more. The alpha, 1 / beta and 1 / gamma of
