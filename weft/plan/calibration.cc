@@ -55,7 +55,7 @@ CostTable load_table() {
     if (!environment("WEFT_CALIBRATION").empty()) log_warn("calibration: there is no " + path + "; planning with the built-in costs");
     return default_table();
   }
-  const std::string remedy = "; planning with the built-in costs, `weft bench calibrate` makes a new one";
+  const std::string remedy = "; planning with the built-in costs, remove it or name another by WEFT_CALIBRATION";
   try {
     CostTable table = CostTable::parse(read_file(path, kMostBytes));
     if (table.machine == machine_identity()) return table;

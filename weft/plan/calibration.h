@@ -14,8 +14,8 @@ std::string machine_identity();
 // folder (neither variable nor HOME is set).
 std::string calibration_path();
 
-// The table that `weft bench calibrate` left for this machine; the defaults where there is none. A file that is damaged, of another machine
-// or of another version is not used: one warning says so, and how to make a new one. Never throws for what a file holds or lacks. Only rank
+// The table that save_table() left for this machine; the defaults where there is none. A file that is damaged, of another machine
+// or of another version is not used: one warning says so, and what to do. Never throws for what a file holds or lacks. Only rank
 // 0 of a group calls it (choice.h says how the others get it).
 CostTable load_table();
 

@@ -52,7 +52,7 @@ TEST_F(CalibrationFile, DamageIsOneWarningAndTheDefaults) {
   const auto [read, warning] = load();
   EXPECT_EQ(read, default_table());
   EXPECT_THAT(warning, HasSubstr("checksum"));
-  EXPECT_THAT(warning, HasSubstr("weft bench calibrate"));
+  EXPECT_THAT(warning, HasSubstr("remove it"));
   EXPECT_EQ(std::count(warning.begin(), warning.end(), '\n'), 1);
 }
 

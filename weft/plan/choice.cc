@@ -10,7 +10,6 @@ namespace weft::plan {
 namespace {
 
 using schedule::Algorithm;
-using schedule::Collective;
 
 // Messages cannot carry the direct schedules, and shared memory runs no others.
 bool runs_on(Transport transport, Algorithm algorithm) { return (transport == Transport::kDirect) == (algorithm == Algorithm::kDirect); }
@@ -55,6 +54,7 @@ double correction(const schedule::Request& request, std::size_t element, const T
   if (nearest == nullptr) return 1;
   schedule::Request there = request;
   there.world = nearest->world;
+  there.topology = nullptr;  // that of another world
   there.root = 0;
   const double modelled = model(there, element, cost);
   return modelled > 0 ? nearest->seconds.at(static_cast<double>(payload(there, element))) / modelled : 1;
@@ -91,7 +91,7 @@ Candidate Planner::choose(const Question& question) const {
   const schedule::Request request{.collective = question.collective, .world = place_.world, .count = question.count};
   const std::int64_t bytes = payload(request, question.element);
   const int size_class = class_of(bytes);
-  auto& cached = (*cache_)[static_cast<std::size_t>(static_cast<int>(question.collective) * kClasses + size_class)];
+  auto& cached = (*cache_)[static_cast<std::size_t>(question.collective) * kClasses + static_cast<std::size_t>(size_class)];
   if (const std::uint64_t packed = cached.load(std::memory_order_relaxed); packed != 0) return unpack(packed);
   // Elements of four bytes whatever is asked for, so that the answer depends on the class alone.
   constexpr int kElement = 4;

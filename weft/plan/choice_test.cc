@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <memory>
 
 #include "weft/base/error.h"
 
@@ -101,6 +102,7 @@ TEST(Predict, InAnotherWorldTheModelIsCorrectedByWhatItIsWrongByInTheNearest) {
   };
   schedule::Request far = near;
   far.world = 16;
+  far.topology = std::make_shared<schedule::Topology>(schedule::Topology::flat(16));
   EXPECT_NEAR(predict(far, 4, table, Transport::kTcp), 3 * model(far, 4, paper_network()), 1e-12);
 }
 

@@ -72,7 +72,7 @@ Parts all_ranks(const Request& request, std::size_t element) {
   return result;
 }
 
-Parts find(Request request, std::size_t element) {
+Parts find(const Request& request, std::size_t element) {
   std::int64_t steps = 0;  // of all ranks, going by some of them
   for (const int place : {0, 1, request.world / 2, request.world - 1}) {
     const auto events = static_cast<std::int64_t>(events_of(request, std::min(place, request.world - 1), 0, element).size());
