@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "weft/net/internal/failure.h"
+
 namespace weft::net::internal {
 namespace {
 
@@ -14,12 +16,14 @@ using namespace std::chrono_literals;
 
 constexpr std::uint64_t kWakeTag = ~std::uint64_t{0};
 constexpr int kStreamBits = 16;
-// Reads of one stream before the others get their turn.
-constexpr int kReadsATurn = 8;
+// Reads of one stream before the others, and those who work on what was read, get their turn.
+constexpr int kReadsATurn = 2;
+// Messages up to this do not wait behind large ones.
+constexpr std::size_t kSmall = 32 * 1024;
 // A data stream that closes without a goodbye: the control stream says why within this time, or the peer is lost.
 constexpr auto kGrace = 250ms;
 
-Piece piece_of(int peer, const Header& h) { return {peer, h.channel, h.message, h.total, h.offset, h.length}; }
+Piece piece_of(int peer, const Header& h) { return {peer, h.channel, h.message, h.total, h.offset, h.length, h.label}; }
 
 }  // namespace
 
@@ -158,6 +162,7 @@ void Engine::end_frame(int peer, std::size_t index) {
 
 void Engine::on_abort(int peer) {
   const Abort abort = decode_abort(peers_[peer].control_in);
+  if (abort.mismatch) throw MismatchError(Error(abort.code, abort.message, {"", options_.rank, peer}));
   if (abort.code != Errc::kPeerLost) {
     throw Error(Errc::kAborted, "rank " + std::to_string(peer) + " failed: " + abort.message, {"", options_.rank, peer});
   }
@@ -201,19 +206,22 @@ void Engine::settle(Peer& peer) {
 void Engine::send(Outgoing& message) {
   Peer& to = peers_[message.send.peer];
   message.number = to.sent[message.channel]++;
-  if (message.send.peer == options_.rank) return deliver_to_self(message);
-  if (to.goodbye) lost(message.send.peer, "it left the group");
+  if (message.send.peer != options_.rank && to.goodbye) lost(message.send.peer, "it left the group");
   ++message.operation->pending;
-  (message.send.bytes.size() <= kMaxPayload ? to.small : to.large).push_back(&message);
+  if (message.send.peer == options_.rank) return deliver_to_self(message);
+  (message.send.bytes.size() <= kSmall ? to.small : to.large).push_back(&message);
   pump(message.send.peer);
 }
 
-void Engine::deliver_to_self(const Outgoing& message) {
+void Engine::deliver_to_self(Outgoing& message) {
   const auto bytes = message.send.bytes;
-  const Piece piece{options_.rank, message.channel, message.number, bytes.size(), 0, bytes.size()};
+  const Piece piece{options_.rank, message.channel, message.number, bytes.size(), 0, bytes.size(), label_of(message.send)};
   std::byte* place = mailbox_.begin(piece);
   if (!bytes.empty()) std::memcpy(place, bytes.data(), bytes.size());
   mailbox_.end(piece);
+  message.begun = true;
+  message.next = bytes.size();
+  message.operation->complete(message.id);
 }
 
 void Engine::pump(int peer) {
@@ -250,10 +258,12 @@ bool Engine::load_data(Peer& peer, std::size_t index) {
   header.message = message.number;
   header.total = bytes.size();
   header.offset = message.next;
+  header.label = label_of(message.send);
   const std::size_t length = std::min(kMaxPayload, bytes.size() - message.next);
   Stream& stream = peer.streams[index];
   stream.connection->out().push(header, bytes.subspan(message.next, length));
   stream.sending = &message;
+  message.begun = true;
   message.next += length;
   ++message.flying;
   if (message.next == bytes.size()) queue.pop_front();
@@ -274,7 +284,7 @@ void Engine::written(Peer& peer, std::size_t index) {
     return;
   }
   Outgoing& message = *std::exchange(peer.streams[index].sending, nullptr);
-  if (--message.flying == 0 && message.next == message.send.bytes.size()) --message.operation->pending;
+  if (--message.flying == 0 && message.next == message.send.bytes.size()) message.operation->complete(message.id);
 }
 
 void Engine::push_control(int peer, FrameType type, std::vector<std::byte> payload) {
