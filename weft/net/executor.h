@@ -1,8 +1,5 @@
 // Runs one rank's part of a collective schedule over an endpoint.
 //
-// Messages longer than 64 KiB travel in pieces. Where the transport has flows (Endpoint::flow), a piece is reduced while the next one comes
-// and sent on before the whole has come, whatever the schedule's rounds; elsewhere it goes round by round. Which of the two changes no bit.
-//
 // All ranks of the endpoint call it with their own schedule of the same request. Results have the same bits wherever they are computed
 // twice, on every run: operands are combined in the schedule's order, two at a time.
 #pragma once
@@ -14,7 +11,6 @@
 #include "weft/base/deadline.h"
 #include "weft/base/dtype.h"
 #include "weft/net/endpoint.h"
-#include "weft/net/internal/pipeline.h"
 #include "weft/schedule/schedule.h"
 
 namespace weft::net {
@@ -29,8 +25,6 @@ struct ExecutorArgs {
   ReduceOp op = ReduceOp::kSum;
   Channel channel = 0;
   Deadline deadline;
-  // Of every message of the call; optional.
-  const Label* label = nullptr;
 };
 
 // Keeps its working memory between calls, as much as the largest one needed. One call at a time.
@@ -55,18 +49,14 @@ class Executor {
   struct Run;
 
   void prepare(Run& run);
-  void run_rounds(Run& run);
-  void bind(const Run& run);
   void exchange(const Run& run, std::span<const schedule::Step> round);
   void act(const Run& run, std::span<const schedule::Step> round);
 
   Memory scratch_;
-  Memory received_;  // what the round's kRecvReduces have received, where the transport has no flows
+  Memory received_;  // what the round's kRecvReduces have received
   Memory aside_;     // the input, where it would be overwritten too early
   std::vector<Send> sends_;
   std::vector<Recv> recvs_;
-  std::vector<internal::BoundStep> bound_;
-  internal::Pipeline pipeline_;
 };
 
 // The same with an executor of the calling thread's own.

@@ -15,9 +15,7 @@ namespace weft::comm::internal {
 
 class Lanes {
  public:
-  // Gives what is to be done when the lane is free for its next task: the callbacks of whoever waits, which may wait for later tasks.
-  using After = std::function<void()>;
-  using Task = std::function<After()>;
+  using Task = std::function<void()>;
 
   Lanes() = default;
   // Waits for the tasks under way; call the engine's fail() first where they might not end by themselves.
@@ -36,9 +34,8 @@ class Lanes {
     bool busy = false;  // a thread or a caller is running a task of this lane
   };
   void work();
-  // With the lock held: the lane has tasks and nobody runs them.
-  void make_ready(std::uint64_t lane);
-  void call_worker();
+  // Runs the lane's tasks until it is empty; called with the lock held, leaves with it held.
+  void drain(Queue& queue, std::unique_lock<std::mutex>& lock);
 
   std::mutex mutex_;  // guards all below
   std::condition_variable wake_, done_;

@@ -2,8 +2,6 @@
 
 #include <cstring>
 
-#include "weft/net/internal/failure.h"
-
 namespace weft::net::internal {
 namespace {
 
@@ -12,11 +10,7 @@ constexpr std::size_t kPartOverhead = 256;
 
 }  // namespace
 
-void Mailbox::check_match(const Message& message, int peer, Channel channel) const {
-  const Label* label = message.receipt->recv.label;
-  if (label != nullptr && message.label != label->bytes && message.label != Label::Bytes{}) {
-    throw MismatchError(label->mismatch(rank_, label->bytes, peer, message.label));
-  }
+void Mailbox::check_length(const Message& message, int peer, Channel channel) const {
   const auto expected = message.receipt->recv.bytes.size();
   if (message.total == expected) return;
   throw Error(Errc::kInvalidArgument,
@@ -39,7 +33,7 @@ void Mailbox::finish(Lane& lane, std::map<std::uint64_t, Message>::iterator mess
   m.receipt->received = m.received;
   if (m.received < m.total || !m.begun) return;
   m.receipt->done = true;
-  m.receipt->operation->complete(m.receipt->id);
+  --m.receipt->operation->pending;
   lane.open.erase(message);
 }
 
@@ -51,7 +45,7 @@ void Mailbox::post(Channel channel, Receipt& receipt) {
   message.receipt = &receipt;
   ++receipt.operation->pending;
   if (!message.begun) return;
-  check_match(message, peer, channel);
+  check_length(message, peer, channel);
   for (auto part = message.parts.begin(); part != message.parts.end();) {
     const auto next = std::next(part);
     if (part->second.complete) absorb(message, peer, part);
@@ -77,8 +71,7 @@ std::byte* Mailbox::begin(const Piece& piece) {
     if (message.receipt == nullptr && piece.message < lane.posted) disagree();  // a message that was complete long ago
     message.begun = true;
     message.total = piece.total;
-    message.label = piece.label;
-    if (message.receipt != nullptr) check_match(message, piece.peer, piece.channel);
+    if (message.receipt != nullptr) check_length(message, piece.peer, piece.channel);
   }
   if (piece.total != message.total || piece.offset > message.total || piece.length > message.total - message.received) disagree();
   if (piece.length > message.total - piece.offset) disagree();
