@@ -45,6 +45,11 @@ class CheckLayers(unittest.TestCase):
     def test_private_header_of_another_folder(self):
         self.assert_breach({"weft/comm/a.cc": '#include "weft/base/internal/x.h"\n'}, "weft/comm/a.cc:1: weft/base/internal/x.h is private")
 
+    def test_private_header_of_the_folder_above(self):
+        self.assertEqual([], self.breaches({"weft/comm/mpi/a.cc": '#include "weft/comm/internal/x.h"\n'}))
+        self.assert_breach({"weft/comm/a.cc": '#include "weft/comm/mpi/internal/x.h"\n'}, "weft/comm/a.cc:1: weft/comm/mpi/internal/x.h is private")
+        self.assert_breach({"weft/comm/mpi2/a.cc": '#include "weft/comm/mpi/internal/x.h"\n'}, "weft/comm/mpi2/a.cc:1: weft/comm/mpi/internal/x.h")
+
     def test_private_header_in_a_public_one(self):
         self.assertEqual([], self.breaches({"weft/base/internal/a.h": '#include "weft/base/internal/x.h"\n'}))
         self.assert_breach({"weft/base/a.h": '#include "weft/base/internal/x.h"\n'}, "weft/base/a.h:1: weft/base/internal/x.h is not installed")

@@ -91,7 +91,9 @@ std::uint32_t crc32c_instruction(const unsigned char*, std::size_t, std::uint32_
 }  // namespace internal
 
 std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t crc) {
-  static const auto kPath = internal::crc32c_has_instruction() ? internal::crc32c_instruction : internal::crc32c_table;
+  static const auto kPath = internal::crc32c_can_fold()          ? internal::crc32c_fold
+                            : internal::crc32c_has_instruction() ? internal::crc32c_instruction
+                                                                 : internal::crc32c_table;
   return ~kPath(static_cast<const unsigned char*>(data), bytes, ~crc);
 }
 

@@ -42,6 +42,19 @@ TEST(Crc32c, TheInstructionAgreesWithTheTableAtEveryLengthAndAlignment) {
   }
 }
 
+TEST(Crc32c, FoldingAgreesWithTheTableAtEveryLengthAndAlignment) {
+  if (!internal::crc32c_can_fold()) GTEST_SKIP() << "no AVX-512 with VPCLMULQDQ";
+  Random random(2);
+  std::vector<unsigned char> bytes(5000);
+  for (auto& byte : bytes) byte = static_cast<unsigned char>(random.next_u32());
+  for (std::size_t length = 0; length < 1100; ++length) {
+    const std::size_t start = length % 67;
+    const std::uint32_t state = random.next_u32();
+    EXPECT_EQ(internal::crc32c_fold(&bytes[start], length, state), internal::crc32c_table(&bytes[start], length, state)) << length;
+  }
+  EXPECT_EQ(internal::crc32c_fold(bytes.data(), 4999, 1), internal::crc32c_table(bytes.data(), 4999, 1));
+}
+
 TEST(Crc32c, ContinuesFromThePartBefore) {
   const std::string text = "The quick brown fox jumps over the lazy dog";
   for (std::size_t cut = 0; cut <= text.size(); ++cut) {

@@ -61,6 +61,7 @@ void add_train(CLI::App& app, TrainCommand& command, int& result) {
   sub->add_option("-n,--ranks", command.ranks, "processes on this machine; under a launcher, its number")->check(CLI::Range(1, 4096));
   sub->add_option("--set", command.assignments, "key=value over the recipe; may be repeated")->allow_extra_args(false);
   sub->add_option("--name", command.name, "of the run folder; default: date and recipe");
+  sub->add_option("--trace", command.trace, "time line of some steps of all ranks, for chrome://tracing, in the run folder: steps=10:15");
   sub->add_flag("--resume", command.resume, "go on from the last checkpoint of --name, or of the newest run of this recipe");
   sub->add_flag("--dry-run", command.dry_run, "print the configuration with each value's origin, and stop");
   sub->add_flag("--json", command.json, "the result as one JSON object on stdout");

@@ -16,6 +16,7 @@ struct TrainCommand {
   std::vector<std::string> assignments;  // a.b=c
   std::string name;                      // of the run; empty: date and recipe
   std::string progress = "auto";
+  std::string trace;  // steps=FIRST:LAST
   bool resume = false;
   bool dry_run = false;
   bool json = false;

@@ -64,6 +64,7 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
   train::TrainerOptions options;
   options.recipe = train::recipe_name(file);
   options.resume = command.resume;
+  options.trace = command.trace;
   options.progress = observe::parse_progress_mode(command.progress);
   options.should_stop = [] { return stop_signal != 0; };
   train::Trainer trainer(config, world, options);

@@ -20,8 +20,10 @@
 
 namespace weft::comm {
 
-// Forks `world` ranks that meet through a file; each returns what fn returns. Gives the exit codes (-signal for a killed one).
-inline std::vector<int> fork_ranks(int world, const std::string& transport, const std::function<int(const Group&)>& fn) {
+// Forks `world` ranks that meet through a file; each returns what fn returns. Gives the exit codes (-signal for a killed one). `hosts` puts
+// the ranks on hosts, as if they were several: a name for each rank.
+inline std::vector<int> fork_ranks(int world, const std::string& transport, const std::function<int(const Group&)>& fn,
+                                   const std::vector<std::string>& hosts = {}) {
   char path[] = "/tmp/weft-group-test-XXXXXX";
   close(mkstemp(path));
   std::vector<pid_t> children;
@@ -30,6 +32,7 @@ inline std::vector<int> fork_ranks(int world, const std::string& transport, cons
     if (child == 0) {
       int code = 99;
       try {
+        if (!hosts.empty()) setenv("WEFT_HOST_ID", hosts[static_cast<std::size_t>(rank)].c_str(), 1);
         install_allocator();
         const auto store = c10::make_intrusive<c10d::FileStore>(path, world);
         const Group group(make_backend(store, rank, world, {.transport = transport, .timeout = std::chrono::seconds(20)}), "test");

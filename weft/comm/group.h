@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ class Host;
 }
 
 namespace weft::comm {
+
+struct HostSplit;
 
 class Group {
  public:
@@ -68,6 +71,9 @@ class Group {
   c10d::Backend& backend() const;
   // Where all ranks share one host's memory: what they read each other's with. Null otherwise.
   net::Host* host() const;
+  // The two levels of a group whose ranks are on several hosts. Null where all are on one host, or each on its own, or for a backend that
+  // is not weft's.
+  const HostSplit* split() const;
   // How long a call waits for a peer.
   std::chrono::nanoseconds timeout() const;
   // Ends all pending and later calls of this rank, at once and without communicating.
@@ -76,6 +82,24 @@ class Group {
  private:
   struct State;
   std::shared_ptr<State> state_;
+};
+
+// A group over several hosts, taken apart. For an all-reduce, as Group::all_reduce does it: cut an array in `carriers` parts; reduce part i
+// in `local` to its rank i; all-reduce it in `across`, over the wire and once for the whole host; broadcast it in `local` from rank i.
+//
+//     host 0      host 1
+//   ┌ rank 0 ──── rank 2 ┐      local:  {0, 1, 3} and {2, 4}
+//   │ rank 1 ──── rank 4 │      across: {0, 2} and {1, 4}, none for rank 3
+//   └ rank 3             ┘      carriers: 2
+//
+// Both are groups of their own with their own order of calls, so that they can be used beside each other and beside the whole. Errors name
+// ranks of the whole group, and one group's failure is the failure of all three.
+struct HostSplit {
+  Group local;                  // the ranks of this host, in the whole group's order; they share memory
+  std::optional<Group> across;  // those of each host that have my place in `local`, by host; none where my place is not below `carriers`
+  int carriers = 1;             // ranks of the smallest host
+  int host = 0;                 // mine, a place in `hosts`
+  std::vector<std::vector<int>> hosts;  // each host's ranks, ascending
 };
 
 }  // namespace weft::comm

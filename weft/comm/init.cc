@@ -1,10 +1,16 @@
 #include "weft/comm/init.h"
 
 #include <ATen/Parallel.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -33,6 +39,34 @@ std::string job_secret() {
 // A restarted job meets under keys of its own: nothing of an older incarnation is read.
 std::string store_prefix(const std::string& run_id, int restart_count) { return "weft/" + run_id + "/" + std::to_string(restart_count); }
 
+bool is_loopback(const sockaddr& address) {
+  if (address.sa_family == AF_INET6) return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+  return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 == 127;
+}
+
+// A listening socket for the store, on the address that MASTER_ADDR names: left to itself the store listens on every interface, and it lets
+// anybody in. -1 leaves it to itself: where other hosts are to reach a name that is loopback here (Debian's 127.0.1.1).
+int listen_for_store(const Identity& identity) {
+  addrinfo hints{}, *raw = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  const int failed = ::getaddrinfo(identity.master_addr.c_str(), std::to_string(identity.master_port).c_str(), &hints, &raw);
+  if (failed != 0) throw std::runtime_error(::gai_strerror(failed));
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> found(raw, &::freeaddrinfo);
+  if (is_loopback(*found->ai_addr) && identity.world > identity.local_world) {
+    log_warn("MASTER_ADDR " + identity.master_addr +
+             " is loopback on this host, and other hosts are to reach it: the store listens on every " +
+             "interface; set MASTER_ADDR to an address of this host");
+    return -1;
+  }
+  const int fd = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int on = 1;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (::bind(fd, found->ai_addr, found->ai_addrlen) == 0 && ::listen(fd, SOMAXCONN) == 0) return fd;
+  const std::string reason = std::strerror(errno);
+  ::close(fd);
+  throw std::runtime_error(reason);
+}
+
 c10::intrusive_ptr<c10d::Store> store_of(const Identity& identity, std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = identity.master_port;
@@ -40,6 +74,10 @@ c10::intrusive_ptr<c10d::Store> store_of(const Identity& identity, std::chrono::
   options.waitWorkers = false;
   options.timeout = timeout;
   try {
+    if (options.isServer) {
+      const int listener = listen_for_store(identity);
+      if (listener >= 0) options.masterListenFd = listener;  // the store's from now on
+    }
     return c10::make_intrusive<c10d::TCPStore>(identity.master_addr, options);
   } catch (const std::exception& error) {
     const std::string place = identity.master_addr + ":" + std::to_string(identity.master_port);
@@ -47,7 +85,9 @@ c10::intrusive_ptr<c10d::Store> store_of(const Identity& identity, std::chrono::
     if (options.isServer) {
       throw Error(Errc::kUnavailable,
                   "rank 0 cannot host the store at " + place +
-                      " (is the port taken?); set MASTER_PORT to a free one: " + what.substr(0, what.find('\n')),
+                      " (is the port taken, or the address another host's?); set MASTER_PORT to a free one, MASTER_ADDR to an address of "
+                      "rank 0's host: " +
+                      what.substr(0, what.find('\n')),
                   {"init", identity.rank});
     }
     throw Error(Errc::kTimeout,

@@ -6,12 +6,14 @@
 // or thrown. Any thread may call any method.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "weft/base/deadline.h"
 #include "weft/base/error.h"
@@ -22,13 +24,40 @@ namespace weft::net {
 // costs some hundred bytes for as long as the endpoint lives: number them, do not make one for each message.
 using Channel = std::uint64_t;
 
+// What both ends of a message must agree on beside its length, in bytes of the caller's making. A message whose label differs from its
+// receiver's ends the group with mismatch(…), kInvalidArgument on every rank. All zeros: nothing is said, nothing is checked; transports
+// that cannot carry labels deliver that.
+struct Label {
+  using Bytes = std::array<std::byte, 40>;
+  Bytes bytes{};
+  Error (*mismatch)(int rank, const Bytes& mine, int peer, const Bytes& theirs) = nullptr;
+};
+
+// Labels are optional, and stay where they are as long as the transfer is under way.
 struct Send {
   int peer = -1;
   std::span<const std::byte> bytes;
+  const Label* label = nullptr;
 };
 struct Recv {
   int peer = -1;
   std::span<std::byte> bytes;  // must be as long as the message: another length is Error(kInvalidArgument) on the receiver, naming both
+  const Label* label = nullptr;
+};
+
+// Transfers on one channel that begin one by one while others are under way. Used by one thread; errors are those of exchange(), and end
+// the group too. Destroyed while transfers are under way it ends the group: their buffers may go.
+class Flow {
+ public:
+  virtual ~Flow() = default;
+
+  // Begins a transfer; `id` is the caller's name for it. Between two ranks messages match in the order begun.
+  virtual void send(const Send& send, std::uint32_t id) = 0;
+  virtual void recv(const Recv& recv, std::uint32_t id) = 0;
+  // Moves what can be moved, waits until something is complete if nothing is, and appends the names of what has become so to `done`.
+  virtual void wait(std::vector<std::uint32_t>& done, Deadline deadline) = 0;
+  // The same without waiting.
+  virtual void poll(std::vector<std::uint32_t>& done) = 0;
 };
 
 class Endpoint {
@@ -45,6 +74,9 @@ class Endpoint {
   // Makes all transfers at once and returns when every send's bytes may be reused and every receive is complete. No order among the
   // transfers is needed for progress: two ranks that exchange large messages in one call each do not deadlock. peer == rank() is allowed.
   virtual void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs, Deadline deadline) = 0;
+
+  // nullptr where the transport has only exchange(), whose callers go round by round then. The endpoint outlives the flow.
+  virtual std::unique_ptr<Flow> flow(Channel /*channel*/) { return nullptr; }
 
   // Waits until a message on `channel` from any peer is there to be received; gives its sender and leaves the message.
   virtual int await_any(Channel channel, Deadline deadline) = 0;

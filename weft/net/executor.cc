@@ -6,6 +6,7 @@
 
 #include "weft/base/error.h"
 #include "weft/kernels/reduce.h"
+#include "weft/net/internal/pipeline.h"
 
 namespace weft::net {
 namespace {
@@ -53,6 +54,14 @@ void check(const Schedule& schedule, const Endpoint& endpoint, const ExecutorArg
   for (const Step& step : schedule.steps) check_step(schedule, step);
 }
 
+// Whether there is a message longer than a piece: the others are not worth a flow.
+bool in_pieces(const Schedule& schedule, std::size_t element) {
+  return std::any_of(schedule.steps.begin(), schedule.steps.end(), [&](const Step& step) {
+    const std::size_t bytes = static_cast<std::size_t>(step.count) * element;
+    return step.peer >= 0 && bytes > internal::piece_bytes(bytes);
+  });
+}
+
 // The elements that kRecvReduce receives in the round that receives most.
 std::int64_t most_received(const Schedule& schedule) {
   std::int64_t most = 0;
@@ -70,6 +79,14 @@ std::int64_t most_received(const Schedule& schedule) {
 }  // namespace
 
 // What the steps of one call refer to.
+struct Executor::Pieces {
+  std::vector<internal::BoundStep> bound;
+  internal::Pipeline pipeline;
+};
+
+Executor::Executor() : pieces_(std::make_unique<Pieces>()) {}
+Executor::~Executor() = default;
+
 struct Executor::Run {
   const Schedule& schedule;
   Endpoint& endpoint;
@@ -88,12 +105,13 @@ struct Executor::Run {
   std::size_t bytes(const Step& step) const { return step.count * element; }
 
   // to = op(to, from), or op(from, to).
-  void combine(const Step& step, const std::byte* from) const {
-    void* to = target(step.to, step.dst);
-    const void* operands[] = {step.flipped ? from : to, step.flipped ? to : from};
+  void combine(std::byte* into, const std::byte* from, std::int64_t count, bool flipped) const {
+    void* to = into;
+    const void* operands[] = {flipped ? from : into, flipped ? into : from};
     const ReduceOp op = args.op == ReduceOp::kAvg ? ReduceOp::kSum : args.op;
-    kernels::reduce(&to, 1, operands, 2, {.dtype = args.dtype, .op = op, .count = step.count});
+    kernels::reduce(&to, 1, operands, 2, {.dtype = args.dtype, .op = op, .count = count});
   }
+  void combine(const Step& step, const std::byte* from) const { combine(target(step.to, step.dst), from, step.count, step.flipped); }
   void average() const {
     void* to = output;
     const void* from = output;
@@ -115,13 +133,48 @@ void Executor::run(const Schedule& schedule, Endpoint& endpoint, const ExecutorA
   check(schedule, endpoint, args);
   Run run{schedule, endpoint, args, size_of(args.dtype)};
   prepare(run);
-  const std::span<const Step> steps = schedule.steps;
+  const auto flow = in_pieces(schedule, run.element) ? endpoint.flow(args.channel) : nullptr;
+  if (flow) {
+    bind(run);
+    const auto combine = [](void* context, std::byte* to, const std::byte* from, std::size_t bytes, bool flipped) {
+      const Run& of = *static_cast<const Run*>(context);
+      of.combine(to, from, static_cast<std::int64_t>(bytes / of.element), flipped);
+    };
+    pieces_->pipeline.run(pieces_->bound, *flow, {.label = args.label, .combine = combine, .context = &run}, args.deadline);
+  } else {
+    run_rounds(run);
+  }
+  if (args.op == ReduceOp::kAvg && reduces(schedule.collective) && schedule.output > 0 && schedule.world > 1) run.average();
+}
+
+void Executor::run_rounds(Run& run) {
+  run.received = received_.at_least(most_received(run.schedule) * run.element);
+  const std::span<const Step> steps = run.schedule.steps;
   for (std::size_t begin = 0, end = 0; begin < steps.size(); begin = end) {
     while (end < steps.size() && steps[end].round == steps[begin].round) ++end;
     exchange(run, steps.subspan(begin, end - begin));
     act(run, steps.subspan(begin, end - begin));
   }
-  if (args.op == ReduceOp::kAvg && reduces(schedule.collective) && schedule.output > 0 && schedule.world > 1) run.average();
+}
+
+// The steps in the order in which a round takes effect: it sends, receives, then combines and copies.
+void Executor::bind(const Run& run) {
+  const std::span<const Step> steps = run.schedule.steps;
+  pieces_->bound.clear();
+  for (std::size_t begin = 0, end = 0; begin < steps.size(); begin = end) {
+    while (end < steps.size() && steps[end].round == steps[begin].round) ++end;
+    const auto phase = [](Action action) { return action == Action::kSend ? 0 : action == Action::kRecv ? 1 : 2; };
+    for (const int wanted : {0, 1, 2}) {
+      for (std::size_t i = begin; i < end; ++i) {
+        const Step& step = steps[i];
+        if (phase(step.action) != wanted) continue;
+        const bool has_from = step.action == Action::kSend || step.action == Action::kCopy || step.action == Action::kReduce;
+        pieces_->bound.push_back({step.action, step.peer, has_from ? run.source(step.from, step.src) : nullptr,
+                                  step.action == Action::kSend ? nullptr : run.target(step.to, step.dst), run.bytes(step), step.flipped,
+                                  static_cast<int>(i)});
+      }
+    }
+  }
 }
 
 void Executor::prepare(Run& run) {
@@ -129,7 +182,6 @@ void Executor::prepare(Run& run) {
   run.input = static_cast<const std::byte*>(run.args.input);
   run.output = static_cast<std::byte*>(run.args.output);
   run.scratch = scratch_.at_least(schedule.scratch * run.element);
-  run.received = received_.at_least(most_received(schedule) * run.element);
   if (run.input != run.output || schedule.in_place || schedule.input == 0) return;
   std::byte* aside = aside_.at_least(schedule.input * run.element);
   std::memcpy(aside, run.input, schedule.input * run.element);
@@ -142,11 +194,14 @@ void Executor::exchange(const Run& run, std::span<const Step> round) {
   std::byte* received = run.received;
   for (const Step& step : round) {
     const std::size_t bytes = run.bytes(step);
-    if (step.action == Action::kSend) sends_.push_back({step.peer, {run.source(step.from, step.src), bytes}});
-    if (step.action == Action::kRecv) recvs_.push_back({step.peer, {run.target(step.to, step.dst), bytes}});
-    if (step.action != Action::kRecvReduce) continue;
-    recvs_.push_back({step.peer, {received, bytes}});
-    received += bytes;
+    const std::size_t piece = internal::piece_bytes(bytes);
+    for (std::size_t at = 0; at < std::max<std::size_t>(bytes, 1); at += piece) {
+      const std::size_t length = std::min(piece, bytes - at);
+      if (step.action == Action::kSend) sends_.push_back({step.peer, {run.source(step.from, step.src) + at, length}, run.args.label});
+      if (step.action == Action::kRecv) recvs_.push_back({step.peer, {run.target(step.to, step.dst) + at, length}, run.args.label});
+      if (step.action == Action::kRecvReduce) recvs_.push_back({step.peer, {received + at, length}, run.args.label});
+    }
+    if (step.action == Action::kRecvReduce) received += bytes;
   }
   if (!sends_.empty() || !recvs_.empty()) run.endpoint.exchange(run.args.channel, sends_, recvs_, run.args.deadline);
 }

@@ -1,5 +1,8 @@
 // Runs one rank's part of a collective schedule over an endpoint.
 //
+// Messages longer than 64 KiB travel in pieces. Where the transport has flows (Endpoint::flow), a piece is reduced while the next one comes
+// and sent on before the whole has come, whatever the schedule's rounds; elsewhere it goes round by round. Which of the two changes no bit.
+//
 // All ranks of the endpoint call it with their own schedule of the same request. Results have the same bits wherever they are computed
 // twice, on every run: operands are combined in the schedule's order, two at a time.
 #pragma once
@@ -25,11 +28,18 @@ struct ExecutorArgs {
   ReduceOp op = ReduceOp::kSum;
   Channel channel = 0;
   Deadline deadline;
+  // Of every message of the call; optional.
+  const Label* label = nullptr;
 };
 
 // Keeps its working memory between calls, as much as the largest one needed. One call at a time.
 class Executor {
  public:
+  Executor();
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
   // Throws what the endpoint throws (kTimeout, kPeerLost, kAborted …): output is undefined then, and the peers' messages may be half
   // delivered, so that the channel cannot be used again. Throws kInvalidArgument before anything moves: for a schedule of another rank or
   // world, or with actions in shared memory (Algorithm::kDirect, which Direct does), a range outside its array, an op that the type does
@@ -49,14 +59,18 @@ class Executor {
   struct Run;
 
   void prepare(Run& run);
+  void run_rounds(Run& run);
+  void bind(const Run& run);
   void exchange(const Run& run, std::span<const schedule::Step> round);
   void act(const Run& run, std::span<const schedule::Step> round);
 
   Memory scratch_;
-  Memory received_;  // what the round's kRecvReduces have received
+  Memory received_;  // what the round's kRecvReduces have received, where the transport has no flows
   Memory aside_;     // the input, where it would be overwritten too early
   std::vector<Send> sends_;
   std::vector<Recv> recvs_;
+  struct Pieces;  // for transports that have flows
+  std::unique_ptr<Pieces> pieces_;
 };
 
 // The same with an executor of the calling thread's own.

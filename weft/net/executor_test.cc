@@ -266,7 +266,7 @@ TEST(Executor, ReducesEveryTypeByEveryOperationThatItHas) {
 TEST(Executor, DividesOnceByTheWorldForAnAverageAndLeavesRanksWithoutOutputAlone) {
   on_ranks(4, [](MailEndpoint& endpoint) {
     const std::vector<float> input(5, static_cast<float>(endpoint.rank() + 1));
-    for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kBinomial, Algorithm::kDoubleBinaryTree}) {
+    for (const Algorithm algorithm : {Algorithm::kChain, Algorithm::kBinomial, Algorithm::kDoubleBinaryTree}) {
       std::vector<float> output(5, -1.0f);
       const bool root = endpoint.rank() == 2;
       const auto steps = make({Collective::kReduce, algorithm, endpoint.rank(), 4, 2, 5});

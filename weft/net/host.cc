@@ -58,11 +58,21 @@ struct Host::Control {
   Seat seats[kMaxRanks];
 };
 
+// What the ranks of a thread group share; it goes with the last of them.
+struct Host::Threads {
+  Control control{};
+  std::vector<std::byte*> blocks;  // made by share(), which only rank 0 appends to
+
+  ~Threads() {
+    for (std::byte* block : blocks) ::operator delete[](block, std::align_val_t(128));
+  }
+};
+
 // What only this process holds.
 struct Host::Links {
   std::vector<internal::Link> links;        // empty for threads
   Heap* heap = nullptr;                     // null for threads
-  std::shared_ptr<std::byte[]> threads;     // the control block of a thread group
+  std::shared_ptr<Threads> threads;         // null for processes
   std::mutex mutex;                         // guards the fields below
   std::vector<std::byte*> shared;           // blocks of rank 0 made by share()
   Deadline::Clock::time_point looked = {};  // when peers were last looked for
@@ -123,14 +133,12 @@ std::unique_ptr<Host> Host::connect(const HostOptions& options) {
 }
 
 std::vector<std::unique_ptr<Host>> make_thread_hosts(int world) {
-  std::shared_ptr<std::byte[]> memory(static_cast<std::byte*>(::operator new[](sizeof(Host::Control), std::align_val_t(128))),
-                                      [](std::byte* p) { ::operator delete[](p, std::align_val_t(128)); });
-  std::memset(static_cast<void*>(memory.get()), 0, sizeof(Host::Control));
+  const auto threads = std::make_shared<Host::Threads>();
   std::vector<std::unique_ptr<Host>> hosts;
   for (int rank = 0; rank < world; ++rank) {
     hosts.push_back(std::unique_ptr<Host>(new Host(rank, world)));
-    hosts.back()->links_->threads = memory;
-    hosts.back()->control_ = reinterpret_cast<Host::Control*>(memory.get());
+    hosts.back()->links_->threads = threads;
+    hosts.back()->control_ = &threads->control;
     hosts.back()->sit_down();
   }
   return hosts;
@@ -161,14 +169,11 @@ Host::~Host() {
   for (const auto& link : links_->links) {
     if (link.fd >= 0) close(link.fd);
   }
+  if (links_->heap == nullptr) return;
   // Peers may still look at what rank 0 shared: it is freed only where all of them have left, else kept until the process ends.
   bool alone = true;
   for (int peer = 0; peer < world_; ++peer) alone = alone && control_->seats[peer].departed.load(std::memory_order_acquire) == 1;
-  if (links_->heap == nullptr) {
-    for (std::byte* block : links_->shared) {
-      if (alone) ::operator delete[](block, std::align_val_t(128));
-    }
-  } else if (rank_ == 0 && alone) {
+  if (rank_ == 0 && alone) {
     for (std::byte* block : links_->shared) links_->heap->deallocate(block);
     links_->heap->deallocate(control_);
   }
@@ -199,7 +204,7 @@ std::byte* Host::share(std::size_t bytes, std::chrono::nanoseconds timeout) {
     std::byte* block = allocate(bytes);
     std::memset(block, 0, bytes);
     std::lock_guard lock(links_->mutex);
-    links_->shared.push_back(block);
+    (links_->threads ? links_->threads->blocks : links_->shared).push_back(block);
     control_->shared_token.store(token(block));
   }
   meet("share", timeout);

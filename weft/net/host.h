@@ -93,6 +93,7 @@ class Host {
  private:
   struct Control;
   struct Links;
+  struct Threads;
   friend std::vector<std::unique_ptr<Host>> make_thread_hosts(int world);
 
   Host(int rank, int world);

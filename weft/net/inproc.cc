@@ -124,7 +124,7 @@ class InprocEndpoint final : public Endpoint {
 
   void deliver(Lock& lock, Channel channel, const Send& send, Deadline deadline) {
     Hub::Box& to = *hub_->boxes[send.peer];
-    const Piece piece{rank_, channel, box_.sent[send.peer][channel]++, send.bytes.size(), 0, send.bytes.size()};
+    const Piece piece{rank_, channel, box_.sent[send.peer][channel]++, send.bytes.size(), 0, send.bytes.size(), internal::label_of(send)};
     while (true) {
       if (box_.failure.latched()) box_.failure.end_pending("exchange");
       if (to.left) throw_lost(send.peer);

@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <thread>
 
@@ -23,6 +24,46 @@ using internal::Receipt;
 constexpr auto kTick = 100ms;
 constexpr auto kLinger = 500ms;
 constexpr int kEvents = 64;
+
+// The transfers of one call or flow. They stay where they are while they are under way.
+struct Transfers {
+  Operation operation;
+  std::deque<Receipt> receipts;
+  std::deque<Outgoing> outgoing;
+
+  Receipt& add(const Recv& recv, std::uint32_t id) { return receipts.emplace_back(Receipt{recv, &operation, 0, false, id}); }
+  Outgoing& add(Channel channel, const Send& send, std::uint32_t id) {
+    return outgoing.emplace_back(Outgoing{send, channel, &operation, id});
+  }
+  void forget_complete() {
+    while (!receipts.empty() && receipts.front().done) receipts.pop_front();
+    while (!outgoing.empty() && outgoing.front().complete()) outgoing.pop_front();
+  }
+};
+
+// One of the transfers that a call used before, so that small calls allocate nothing.
+class Lease {
+ public:
+  using Spare = std::vector<std::unique_ptr<Transfers>>;
+  explicit Lease(Spare& spare) : spare_(spare) {
+    if (spare.empty()) spare.push_back(std::make_unique<Transfers>());
+    transfers_ = std::move(spare.back());
+    spare.pop_back();
+  }
+  ~Lease() {
+    transfers_->receipts.clear();
+    transfers_->outgoing.clear();
+    transfers_->operation = {};
+    spare_.push_back(std::move(transfers_));
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  Transfers& operator*() const { return *transfers_; }
+
+ private:
+  Spare& spare_;
+  std::unique_ptr<Transfers> transfers_;
+};
 
 class TcpEndpoint final : public Endpoint {
  public:
@@ -58,27 +99,18 @@ class TcpEndpoint final : public Endpoint {
     internal::check_peers(world(), sends, recvs);
     Lock lock(mutex_);
     failure_.refuse("exchange", sends, recvs);
-    Operation operation;
-    std::vector<Receipt> receipts;
-    std::vector<Outgoing> outgoing;
-    receipts.reserve(recvs.size());
-    outgoing.reserve(sends.size());
-    for (const Recv& recv : recvs) receipts.push_back({recv, &operation});
-    for (const Send& send : sends) outgoing.push_back({send, channel, &operation});
+    const Lease lease(spare_);  // given back under the lock, which is taken before it
+    Transfers& transfers = *lease;
     guarded([&] {
-      for (Receipt& receipt : receipts) engine_.post(channel, receipt);
-      for (Outgoing& message : outgoing) engine_.send(message);
+      for (const Recv& recv : recvs) engine_.post(channel, transfers.add(recv, 0));
+      for (const Send& send : sends) engine_.send(transfers.add(channel, send, 0));
     });
     if (failure_.latched()) failure_.end_pending("exchange");
     if (polling_) engine_.wake();  // what was done here may be what the polling thread waits for
-    while (operation.pending > 0) {
-      guarded([&] { check_left(receipts); });
-      // From here on nothing touches the buffers any more.
-      if (failure_.latched()) failure_.end_pending("exchange");
-      if (deadline.passed()) time_out(channel, receipts, outgoing);
-      progress(lock, deadline);
-    }
+    while (transfers.operation.pending > 0) wait_on(lock, channel, transfers, deadline);
   }
+
+  std::unique_ptr<Flow> flow(Channel channel) override { return std::make_unique<TcpFlow>(*this, channel); }
 
   int await_any(Channel channel, Deadline deadline) override {
     Lock lock(mutex_);
@@ -108,6 +140,56 @@ class TcpEndpoint final : public Endpoint {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
+  class TcpFlow final : public Flow {
+   public:
+    TcpFlow(TcpEndpoint& endpoint, Channel channel) : endpoint_(endpoint), channel_(channel) { transfers_.operation.collects = true; }
+    ~TcpFlow() override {
+      const Lock lock(endpoint_.mutex_);
+      if (transfers_.operation.pending == 0) return;
+      endpoint_.end_group(Error(Errc::kAborted, "transfers were given up", {"flow", endpoint_.rank_}));
+    }
+    void send(const Send& send, std::uint32_t id) override {
+      begin({&send, 1}, {}, [&](Engine& engine) { engine.send(transfers_.add(channel_, send, id)); });
+    }
+    void recv(const Recv& recv, std::uint32_t id) override {
+      begin({}, {&recv, 1}, [&](Engine& engine) { engine.post(channel_, transfers_.add(recv, id)); });
+    }
+    void wait(std::vector<std::uint32_t>& done, Deadline deadline) override {
+      Lock lock(endpoint_.mutex_);
+      while (transfers_.operation.done.empty() && transfers_.operation.pending > 0) {
+        endpoint_.wait_on(lock, channel_, transfers_, deadline);
+      }
+      hand_over(done);
+    }
+    void poll(std::vector<std::uint32_t>& done) override {
+      const Lock lock(endpoint_.mutex_);
+      if (transfers_.operation.pending > 0 && !endpoint_.polling_) endpoint_.poll_once();
+      if (endpoint_.failure_.latched()) endpoint_.failure_.end_pending("exchange");
+      hand_over(done);
+    }
+
+   private:
+    template <typename F>
+    void begin(std::span<const Send> sends, std::span<const Recv> recvs, const F& body) {
+      internal::check_peers(endpoint_.world(), sends, recvs);
+      const Lock lock(endpoint_.mutex_);
+      if (endpoint_.failure_.latched()) endpoint_.failure_.end_pending("exchange");
+      endpoint_.guarded([&] { body(endpoint_.engine_); });
+      if (endpoint_.failure_.latched()) endpoint_.failure_.end_pending("exchange");
+      if (endpoint_.polling_) endpoint_.engine_.wake();
+    }
+    void hand_over(std::vector<std::uint32_t>& done) {
+      auto& mine = transfers_.operation.done;
+      done.insert(done.end(), mine.begin(), mine.end());
+      mine.clear();
+      transfers_.forget_complete();
+    }
+
+    TcpEndpoint& endpoint_;
+    const Channel channel_;
+    Transfers transfers_;  // guarded by the endpoint's mutex
+  };
+
   // Runs what may end the group. The lock is held.
   template <typename F>
   void guarded(const F& body) {
@@ -122,7 +204,10 @@ class TcpEndpoint final : public Endpoint {
     if (!failure_.latch(error, false)) return;
     // Errors that came from another rank are known to the others already.
     const bool lost = error.code() == Errc::kPeerLost;
-    if (error.code() != Errc::kAborted) engine_.tell({error.code(), error.context().peer, lost ? error.message() : error.what()});
+    const bool mismatch = dynamic_cast<const internal::MismatchError*>(&error) != nullptr;
+    if (error.code() != Errc::kAborted) {
+      engine_.tell({error.code(), error.context().peer, lost || mismatch ? error.message() : error.what(), mismatch});
+    }
     wake_all();
   }
 
@@ -130,6 +215,14 @@ class TcpEndpoint final : public Endpoint {
     engine_.stop();
     engine_.wake();
     changed_.notify_all();
+  }
+
+  // One step of waiting for `transfers`; throws when the group has ended, and from then on nothing touches the buffers any more.
+  void wait_on(Lock& lock, Channel channel, const Transfers& transfers, Deadline deadline) {
+    guarded([&] { check_left(transfers); });
+    if (failure_.latched()) failure_.end_pending("exchange");
+    if (deadline.passed()) time_out(channel, transfers);
+    progress(lock, deadline);
   }
 
   // One thread polls for all; the others sleep until it has done something, or has gone.
@@ -154,6 +247,12 @@ class TcpEndpoint final : public Endpoint {
     changed_.notify_all();
   }
 
+  // What can be moved now. The lock is held, and nobody polls.
+  void poll_once() {
+    epoll_event events[kEvents];
+    handle(events, ::epoll_wait(engine_.epoll_fd(), events, kEvents, 0));
+  }
+
   // Polls for a while, giving way to others, before it sleeps: an answer on the way is had without a wake-up.
   int poll(epoll_event* events, Deadline deadline) const {
     const auto until = Deadline::Clock::now() + spin_;
@@ -169,8 +268,7 @@ class TcpEndpoint final : public Endpoint {
     Lock lock(mutex_);
     while (!closing_changed_.wait_for(lock, kTick, [&] { return closing_; })) {
       if (failure_.latched()) continue;
-      epoll_event events[kEvents];
-      if (!polling_) handle(events, ::epoll_wait(engine_.epoll_fd(), events, kEvents, 0));
+      if (!polling_) poll_once();
       guarded([&] { engine_.tick(Engine::Clock::now()); });
     }
   }
@@ -182,8 +280,8 @@ class TcpEndpoint final : public Endpoint {
     throw Error(Errc::kPeerLost, "every other rank left the group while a message was awaited", {"await_any", rank_, rank_ == 0 ? 1 : 0});
   }
 
-  void check_left(const std::vector<Receipt>& receipts) const {
-    for (const Receipt& receipt : receipts) {
+  void check_left(const Transfers& transfers) const {
+    for (const Receipt& receipt : transfers.receipts) {
       const int peer = receipt.recv.peer;
       if (receipt.done || !engine_.has_left(peer)) continue;
       throw Error(Errc::kPeerLost, "rank " + std::to_string(peer) + " left the group while a message from it was awaited",
@@ -191,18 +289,18 @@ class TcpEndpoint final : public Endpoint {
     }
   }
 
-  void time_out(Channel channel, const std::vector<Receipt>& receipts, const std::vector<Outgoing>& outgoing) {
+  [[noreturn]] void time_out(Channel channel, const Transfers& transfers) {
     std::string missing;
     int culprit = -1;
     const auto add = [&](const char* what, int peer) {
       if (culprit < 0) culprit = peer;
       missing += (missing.empty() ? "" : ", ") + std::string(what) + std::to_string(peer);
     };
-    for (const Receipt& receipt : receipts) {
+    for (const Receipt& receipt : transfers.receipts) {
       if (!receipt.done) add("from rank ", receipt.recv.peer);
     }
-    for (const Outgoing& message : outgoing) {
-      if (message.next < message.send.bytes.size() || message.flying > 0) add("to rank ", message.send.peer);
+    for (const Outgoing& message : transfers.outgoing) {
+      if (!message.complete()) add("to rank ", message.send.peer);
     }
     const Error error(Errc::kTimeout, "not complete before the deadline on channel " + std::to_string(channel) + ": " + missing,
                       {"exchange", rank_, culprit});
@@ -218,6 +316,7 @@ class TcpEndpoint final : public Endpoint {
   std::condition_variable changed_, closing_changed_;
   Engine engine_;              // guarded by mutex_, but for epoll_fd() and wake()
   internal::Failure failure_;  // guarded by mutex_
+  Lease::Spare spare_;         // guarded by mutex_
   bool polling_ = false;       // guarded by mutex_: a thread is in poll()
   bool closing_ = false;       // guarded by mutex_
   std::thread watcher_;

@@ -220,6 +220,20 @@ TEST(Mailbox, JoinsPiecesThatComeInAnyOrderBeforeAndAfterTheReceiveIsPosted) {
   EXPECT_EQ(mailbox.waiting_bytes(1), 0u);
 }
 
+TEST(Mailbox, AnEmptyMessageIsCompleteWhenItsOnePieceHasEndedAndNotBefore) {
+  Mailbox mailbox(0, 2, 1000);
+  const Piece piece{.peer = 1, .channel = 5};
+  mailbox.begin(piece);
+  Operation operation;
+  Receipt receipt{{1, {}}, &operation};
+  mailbox.post(5, receipt);
+  EXPECT_FALSE(receipt.done);
+  mailbox.end(piece);
+  EXPECT_TRUE(receipt.done);
+  EXPECT_EQ(operation.pending, 0);
+  EXPECT_EQ(mailbox.waiting_bytes(1), 0u);
+}
+
 TEST(Mailbox, HasNoRoomForTheUnexpectedBeyondItsLimitButAlwaysForWhatIsAwaited) {
   Mailbox mailbox(0, 2, 1000);
   mailbox.begin({1, 5, 0, 1000, 0, 1000});

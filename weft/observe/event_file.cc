@@ -18,8 +18,9 @@ constexpr std::size_t kFlushBytes = 64 << 10;
 constexpr std::chrono::seconds kFlushAfter{2};
 
 // Field numbers of event.proto and summary.proto.
-constexpr std::uint32_t kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5;
+constexpr std::uint32_t kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5, kEventSessionLog = 7;
 constexpr std::uint32_t kSummaryValue = 1, kValueTag = 1, kValueSimpleValue = 2;
+constexpr std::uint32_t kSessionStatus = 1, kSessionStart = 1;
 
 // Wire types of protocol buffers.
 enum class Wire : std::uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
@@ -97,10 +98,22 @@ std::string scalar_event(double wall_time, std::int64_t step, const Values& valu
   return event;
 }
 
-EventFile::EventFile(const std::string& folder)
+std::string restart_event(double wall_time, std::int64_t step) {
+  std::string session;
+  put_key(session, kSessionStatus, Wire::kVarint);
+  put_varint(session, kSessionStart);
+  std::string event = event_at(wall_time);
+  put_key(event, kEventStep, Wire::kVarint);
+  put_varint(event, static_cast<std::uint64_t>(step));
+  put_bytes(event, kEventSessionLog, session);
+  return event;
+}
+
+EventFile::EventFile(const std::string& folder, std::int64_t first)
     : path_(folder + "/" + file_name()), file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644)) {
   if (!file_) fail_io("cannot create the event file", path_);
   pending_ = tf_record(version_event(seconds_now()));
+  if (first > 0) pending_ += tf_record(restart_event(seconds_now(), first));
   flush();
 }
 

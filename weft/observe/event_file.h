@@ -25,12 +25,15 @@ using Values = std::vector<std::pair<std::string, double>>;
 std::string tf_record(std::string_view payload);
 std::string version_event(double wall_time);
 std::string scalar_event(double wall_time, std::int64_t step, const Values& values);
+// A run that goes on: TensorBoard drops what earlier files hold from `step` on (SessionLog.START).
+std::string restart_event(double wall_time, std::int64_t step);
 
 class EventFile {
  public:
   // Creates events.out.tfevents.<seconds>.<host>.<pid>.<n> in the folder, where n counts the files of this process, and writes the version
-  // event. Throws Error naming the path when that fails.
-  explicit EventFile(const std::string& folder);
+  // event; for a run that goes on at step `first`, also that what was written for it and later steps no longer counts. Throws Error naming
+  // the path when that fails.
+  explicit EventFile(const std::string& folder, std::int64_t first = 0);
   // Flushes; what cannot be written then is lost.
   ~EventFile();
   EventFile(const EventFile&) = delete;

@@ -30,6 +30,8 @@ def main():
         assert math.isnan(losses[1000].value), losses[1000]
         assert all(abs(event.wall_time - losses[0].wall_time) < 60 for event in losses)
         assert [(event.step, event.value) for event in events.Scalars("test/accuracy")] == [(999, 0.9375)]
+        resumed = EventAccumulator(folder + "/resumed", size_guidance={"scalars": 0}).Reload()
+        assert [(event.step, event.value) for event in resumed.Scalars("train/loss")] == [(1, 0), (2, 0), (3, 0), (4, 4), (5, 4), (6, 4)]
     print("read back", len(losses), "steps")
 
 

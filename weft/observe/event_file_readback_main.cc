@@ -1,4 +1,5 @@
 // Writes the events that event_file_readback.py expects into the folder given, and prints the path of the file.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -12,5 +13,13 @@ int main(int argc, char** argv) {
   file.add(999, {{"test/accuracy", 0.9375}});
   file.add(std::int64_t{1} << 40, {{"train/loss", std::nan("")}});
   std::puts(file.path().c_str());
+  file.flush();
+  // A run that was killed at step 6 goes on at 4 in a folder of its own.
+  const std::string folder = std::string(argv[1]) + "/resumed";
+  weft::make_directories(folder);
+  for (const int first : {0, 4}) {
+    weft::observe::EventFile part(folder, first);
+    for (int step = std::max(1, first); step <= 6; ++step) part.add(step, {{"train/loss", first}});
+  }
   return 0;
 }

@@ -14,8 +14,9 @@ std::string metrics_line(std::int64_t step, std::int64_t epoch, const Values& va
 // Writes both files of a run folder; only rank 0 makes one. Costs a few microseconds a record. Not for several threads at once.
 class Metrics {
  public:
-  // Appends to <folder>/metrics.jsonl and starts an event file. Throws Error naming the path when that fails.
-  explicit Metrics(const std::string& folder);
+  // Appends to <folder>/metrics.jsonl and starts an event file. A run that goes on gives the first step that is to come: records of it and
+  // of later steps, which a run that was cut short has left behind, are dropped. Throws Error naming the path when that fails.
+  explicit Metrics(const std::string& folder, std::int64_t first = 0);
 
   // One record. In the event file each name gets the prefix "<group>/": "train/loss". The line is in the file when this returns. Throws
   // Error when a file cannot be written.

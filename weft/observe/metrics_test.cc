@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include <cmath>
 #include <limits>
 
@@ -30,17 +32,19 @@ TEST(Metrics, GoToTheLinesAtOnceAndToTheEventFileUnderTheirGroup) {
   EXPECT_THAT(read_file(metrics.event_path(), 1000), HasSubstr("train/loss"));
 }
 
-TEST(Metrics, AResumedRunAppendsItsLinesAndStartsAnotherEventFile) {
+TEST(Metrics, ARunThatGoesOnDropsWhatWasWrittenAfterItsCheckpointAndStartsAnotherEventFile) {
   const TempDir folder;
   std::string first;
   {
     Metrics metrics(folder.path());
-    metrics.add("train", 1, 0, {});
+    for (int step = 1; step <= 3; ++step) metrics.add("train", step, 0, {{"loss", 1}});
     first = metrics.event_path();
+    std::ofstream(metrics.path(), std::ios::app) << "{\"step\":1,\"epo";  // the run was killed while it wrote
   }
-  Metrics metrics(folder.path());
-  metrics.add("train", 2, 0, {});
-  EXPECT_EQ(read_file(metrics.path(), 1000), "{\"step\":1,\"epoch\":0}\n{\"step\":2,\"epoch\":0}\n");
+  Metrics metrics(folder.path(), 3);
+  metrics.add("train", 3, 0, {{"loss", 2}});
+  EXPECT_EQ(read_file(metrics.path(), 1000),
+            "{\"step\":1,\"epoch\":0,\"loss\":1}\n{\"step\":2,\"epoch\":0,\"loss\":1}\n{\"step\":3,\"epoch\":0,\"loss\":2}\n");
   EXPECT_NE(metrics.event_path(), first);
 }
 

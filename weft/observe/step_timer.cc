@@ -8,7 +8,11 @@ const char* to_string(Phase phase) {
 }
 
 StepTimer::Scope::Scope(StepTimer& timer, Phase phase)
-    : timer_(timer), outer_(timer.innermost_), phase_(static_cast<std::size_t>(phase)), start_(timer.now_()) {
+    : trace_("phase", to_string(phase)),
+      timer_(timer),
+      outer_(timer.innermost_),
+      phase_(static_cast<std::size_t>(phase)),
+      start_(timer.now_()) {
   timer_.innermost_ = this;
 }
 

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <functional>
 
+#include "weft/observe/trace.h"
+
 namespace weft::observe {
 
 // kCommunication is what is exposed: time in which the step waited for peers and computed nothing.
@@ -22,6 +24,7 @@ class StepTimer {
   explicit StepTimer(std::function<Clock::time_point()> now = Clock::now) : now_(std::move(now)) {}
 
   // Adds the time from its making to its end to a phase. Phases may nest: the inner time counts for the inner phase only.
+  // A trace shows it as a span of category "phase".
   class Scope {
    public:
     Scope(StepTimer& timer, Phase phase);
@@ -30,6 +33,7 @@ class StepTimer {
     Scope& operator=(const Scope&) = delete;
 
    private:
+    const TraceScope trace_;
     StepTimer& timer_;
     Scope* outer_;
     std::size_t phase_;

@@ -62,7 +62,7 @@ Place place_in(int tree, const Request& q) {
 
 // Sums the blocks of `sum` upwards; ranks without children send their input as it is. Block b leaves depth d in round H - d + 1 + b.
 void up(const Request& q, const Place& place, Range half, Buffer sum, Writer& w) {
-  const int blocks = pipeline_blocks(part_count(q.count, 2, 0));
+  const int blocks = pipeline_blocks(q, part_count(q.count, 2, 0));
   const int height = log2_ceil(q.world);
   if (!place.children.empty()) {
     w.at(0);
@@ -80,7 +80,7 @@ void up(const Request& q, const Place& place, Range half, Buffer sum, Writer& w)
 
 // Hands the blocks of the output downwards. Block b leaves depth d in round `start` + d + 1 + b.
 void down(const Request& q, const Place& place, Range half, int start, Writer& w) {
-  const int blocks = pipeline_blocks(part_count(q.count, 2, 0));
+  const int blocks = pipeline_blocks(q, part_count(q.count, 2, 0));
   for (int b = 0; b < blocks; ++b) {
     const Range own = part(half, blocks, b);
     const Range block = output(own.begin, own.count);
@@ -112,7 +112,7 @@ Schedule make_double_binary_tree(const Request& request) {
 
 Cost cost_of_double_binary_tree(const Request& q) {
   const std::int64_t larger = part_count(q.count, 2, 0);
-  const int single = log2_ceil(q.world) + pipeline_blocks(larger) - 1;
+  const int single = log2_ceil(q.world) + pipeline_blocks(q, larger) - 1;
   // The most that one rank hands down: a node of the first tree has two children from four ranks on, and one with three.
   const std::int64_t handed = q.world >= 4 ? 2 * larger : q.world == 3 ? larger : 0;
   switch (q.collective) {

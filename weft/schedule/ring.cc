@@ -1,13 +1,12 @@
 // Ring: every rank sends to the next one only, so that no link carries more than its share, at the price of as many rounds as ranks.
 //
 // Source: Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009. W ranks, n = count; the array is cut
-// into W chunks that differ by one element at most.
+// into W chunks that differ by one element at most. Ranks stand in the ring in the topology's order, those of a host next to each other, so
+// that each host's network card carries one stream in and one out.
 //   all_reduce      chunk c travels from rank c round the ring and gathers the sum, which rank c-1 completes in round W-1; a second turn
 //                   hands it out. 2(W-1) rounds; 2n less two chunks sent.
 //   reduce_scatter  the first turn, begun one rank later so that block c ends on rank c. W-1 rounds, (W-1)n sent.
 //   all_gather      the second turn. W-1 rounds, (W-1)n sent.
-//   broadcast       a chain from root, in K blocks that follow each other. W+K-2 rounds, n sent.
-//   reduce          the same chain towards root. W+K-2 rounds, n sent.
 //   all_to_all      in round k everybody sends to the rank k places on. W-1 rounds, (W-1)n sent.
 #include <algorithm>
 
@@ -17,76 +16,55 @@
 namespace weft::schedule::internal {
 namespace {
 
+// Places in the ring; without a topology a rank's place is its number.
+struct Ring {
+  explicit Ring(const Request& q) : topology(q.topology.get()), world(q.world), place(topology ? topology->place_of(q.rank) : q.rank) {}
+  int rank_at(int at) const { return topology ? topology->order()[static_cast<std::size_t>(wrap(at, world))] : wrap(at, world); }
+  int next() const { return rank_at(place + 1); }
+  int previous() const { return rank_at(place - 1); }
+
+  const Topology* topology;
+  int world;
+  int place;
+};
+
 void all_reduce(const Request& q, Writer& w) {
+  const Ring ring(q);
   const Range all = output(0, q.count);
   const auto chunk = [&](int c) { return part(all, q.world, wrap(c, q.world)); };
-  const int next = wrap(q.rank + 1, q.world);
-  const int previous = wrap(q.rank - 1, q.world);
   w.copy(input(0, q.count), all);
   for (int k = 1; k < q.world; ++k) {
     w.at(k);
-    w.send(next, chunk(q.rank - k + 1));
-    w.recv_reduce(previous, chunk(q.rank - k));
+    w.send(ring.next(), chunk(ring.place - k + 1));
+    w.recv_reduce(ring.previous(), chunk(ring.place - k));
     w.at(q.world - 1 + k);
-    w.send(next, chunk(q.rank - k + 2));
-    w.recv(previous, chunk(q.rank - k + 1));
+    w.send(ring.next(), chunk(ring.place - k + 2));
+    w.recv(ring.previous(), chunk(ring.place - k + 1));
   }
 }
 
 // The sum so far is received into one of two slots, and goes on from there while the next one comes into the other.
 void reduce_scatter(const Request& q, Writer& w) {
-  const auto block = [&](int b) { return input(wrap(b, q.world) * q.count, q.count); };
+  const Ring ring(q);
+  const auto block = [&](int at) { return input(ring.rank_at(at) * q.count, q.count); };
   const auto slot = [&](int k) { return k == q.world - 1 ? output(0, q.count) : scratch(((k - 1) % 2) * q.count, q.count); };
   w.need_scratch(std::min(2, q.world - 2) * q.count);
   for (int k = 1; k < q.world; ++k) {
     w.at(k);
-    w.send(wrap(q.rank + 1, q.world), k == 1 ? block(q.rank - 1) : slot(k - 1));
-    w.recv(wrap(q.rank - 1, q.world), slot(k));
-    w.reduce(block(q.rank - k - 1), slot(k));
+    w.send(ring.next(), k == 1 ? block(ring.place - 1) : slot(k - 1));
+    w.recv(ring.previous(), slot(k));
+    w.reduce(block(ring.place - k - 1), slot(k));
   }
 }
 
 void all_gather(const Request& q, Writer& w) {
-  const auto block = [&](int b) { return output(wrap(b, q.world) * q.count, q.count); };
-  w.copy(input(0, q.count), block(q.rank));
+  const Ring ring(q);
+  const auto block = [&](int at) { return output(ring.rank_at(at) * q.count, q.count); };
+  w.copy(input(0, q.count), block(ring.place));
   for (int k = 1; k < q.world; ++k) {
     w.at(k);
-    w.send(wrap(q.rank + 1, q.world), block(q.rank - k + 1));
-    w.recv(wrap(q.rank - 1, q.world), block(q.rank - k));
-  }
-}
-
-void broadcast(const Request& q, Writer& w) {
-  const Range all = output(0, q.count);
-  const int blocks = pipeline_blocks(q.count);
-  const int hops = wrap(q.rank - q.root, q.world);  // from root
-  if (hops == 0) w.copy(input(0, q.count), all);
-  for (int b = 0; b < blocks; ++b) {
-    w.at(hops + b);
-    if (hops > 0) w.recv(wrap(q.rank - 1, q.world), part(all, blocks, b));
-    w.at(hops + b + 1);
-    if (hops < q.world - 1) w.send(wrap(q.rank + 1, q.world), part(all, blocks, b));
-  }
-}
-
-// Rank v of the chain receives from v+1, adds its own and sends to v-1; only root's output is touched.
-void reduce(const Request& q, Writer& w) {
-  const int blocks = pipeline_blocks(q.count);
-  const int hops = wrap(q.rank - q.root, q.world);
-  const bool last = hops == q.world - 1;
-  const std::int64_t longest = part_count(q.count, blocks, 0);
-  if (hops == 0) w.copy(input(0, q.count), output(0, q.count));
-  if (hops > 0 && !last) w.need_scratch((blocks > 1 ? 2 : 1) * longest);
-  for (int b = 0; b < blocks; ++b) {
-    const Range own = part(input(0, q.count), blocks, b);
-    const Range slot = scratch((b % 2) * longest, own.count);
-    w.at(q.world - 1 - hops + b);
-    if (hops == 0) w.recv_reduce(wrap(q.rank + 1, q.world), {Buffer::kOutput, own.begin, own.count});
-    if (hops == 0) continue;
-    if (!last) w.recv(wrap(q.rank + 1, q.world), slot);
-    if (!last) w.reduce(own, slot);
-    w.at(q.world - hops + b);
-    w.send(wrap(q.rank - 1, q.world), last ? own : slot);
+    w.send(ring.next(), block(ring.place - k + 1));
+    w.recv(ring.previous(), block(ring.place - k));
   }
 }
 
@@ -109,8 +87,6 @@ Schedule make_ring(const Request& request) {
     case Collective::kAllReduce: all_reduce(request, writer); break;
     case Collective::kReduceScatter: reduce_scatter(request, writer); break;
     case Collective::kAllGather: all_gather(request, writer); break;
-    case Collective::kBroadcast: broadcast(request, writer); break;
-    case Collective::kReduce: reduce(request, writer); break;
     default: all_to_all(request, writer); break;
   }
   return std::move(writer).done();
@@ -121,8 +97,6 @@ Cost cost_of_ring(const Request& q) {
   switch (q.collective) {
     case Collective::kAllReduce:  // the busiest rank skips the two shortest chunks, one in each turn
       return {2 * (q.world - 1), 2 * n - part_count(n, q.world, q.world - 1) - part_count(n, q.world, q.world - 2)};
-    case Collective::kBroadcast:
-    case Collective::kReduce: return {q.world + pipeline_blocks(n) - 2, n};
     default: return {q.world - 1, (q.world - 1) * n};
   }
 }

@@ -15,8 +15,9 @@ using enum Collective;
 
 constexpr std::array kCollectives = {kAllReduce, kReduceScatter, kAllGather, kBroadcast, kReduce, kGather, kScatter, kAllToAll, kBarrier};
 constexpr std::array kAlgorithms = {
-    Algorithm::kDirect,           Algorithm::kRing,    Algorithm::kRecursiveDoubling, Algorithm::kHalvingDoubling,
-    Algorithm::kDoubleBinaryTree, Algorithm::kSharded, Algorithm::kBinomial};
+    Algorithm::kDirect,      Algorithm::kRing,     Algorithm::kRecursiveDoubling, Algorithm::kHalvingDoubling, Algorithm::kDoubleBinaryTree,
+    Algorithm::kSharded,     Algorithm::kBinomial, Algorithm::kKnomial,           Algorithm::kChain,           Algorithm::kTorus,
+    Algorithm::kHierarchical};
 constexpr const char* kCollectiveNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
                                             "gather",     "scatter",        "all_to_all", "barrier"};
 
@@ -36,7 +37,7 @@ struct Entry {
 // The selector: in the order of enum Algorithm.
 constexpr Entry kTable[] = {
     {"direct", (1u << kCollectives.size()) - 1, internal::make_direct, internal::cost_of_direct},
-    {"ring", set_of({kAllReduce, kReduceScatter, kAllGather, kBroadcast, kReduce, kAllToAll}), internal::make_ring, internal::cost_of_ring},
+    {"ring", set_of({kAllReduce, kReduceScatter, kAllGather, kAllToAll}), internal::make_ring, internal::cost_of_ring},
     {"recursive_doubling", set_of({kAllReduce, kAllGather, kBarrier}), internal::make_recursive_doubling,
      internal::cost_of_recursive_doubling},
     {"halving_doubling", set_of({kAllReduce, kReduceScatter, kBroadcast}), internal::make_halving_doubling,
@@ -46,6 +47,11 @@ constexpr Entry kTable[] = {
     {"sharded", set_of({kAllReduce, kReduceScatter, kAllGather, kBroadcast, kGather, kScatter, kAllToAll}), internal::make_sharded,
      internal::cost_of_sharded},
     {"binomial", set_of({kBroadcast, kReduce, kGather, kScatter, kBarrier}), internal::make_binomial, internal::cost_of_binomial},
+    {"knomial", set_of({kBroadcast, kReduce, kGather, kScatter, kBarrier}), internal::make_knomial, internal::cost_of_knomial},
+    {"chain", set_of({kBroadcast, kReduce}), internal::make_chain, internal::cost_of_chain},
+    {"torus", set_of({kAllReduce}), internal::make_torus, internal::counted_cost},
+    {"hierarchical", set_of({kAllReduce, kReduceScatter, kAllGather, kBroadcast, kReduce}), internal::make_hierarchical,
+     internal::counted_cost},
 };
 static_assert(std::size(kTable) == kAlgorithms.size());
 
@@ -59,6 +65,13 @@ void check(const Request& q) {
   WEFT_REQUIRE(q.rank >= 0 && q.rank < q.world, "rank " + std::to_string(q.rank) + outside);
   WEFT_REQUIRE(q.root >= 0 && q.root < q.world, "root " + std::to_string(q.root) + outside);
   WEFT_REQUIRE(q.count >= 0, "a negative count: " + std::to_string(q.count));
+  WEFT_REQUIRE(q.radix >= 2, "a tree of radix " + std::to_string(q.radix) + "; it takes at least 2");
+  const bool nested =
+      q.across && (*q.across == Algorithm::kDirect || *q.across == Algorithm::kHierarchical || *q.across == Algorithm::kTorus);
+  WEFT_REQUIRE(!nested, std::string("hierarchical cannot go across by ") + to_string(*q.across));
+  WEFT_REQUIRE(q.chunk >= 0, "a negative chunk: " + std::to_string(q.chunk));
+  WEFT_REQUIRE(q.topology == nullptr || q.topology->world() == q.world,
+               "the topology has " + std::to_string(q.topology->world()) + " ranks, the world " + std::to_string(q.world));
   WEFT_REQUIRE(q.collective != kBarrier || q.count == 0, "a barrier moves nothing; its count is 0, not " + std::to_string(q.count));
 }
 

@@ -5,9 +5,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "weft/schedule/topology.h"
 
 namespace weft::schedule {
 
@@ -22,7 +26,19 @@ enum class Collective : std::uint8_t {
   kAllToAll,
   kBarrier
 };
-enum class Algorithm : std::uint8_t { kDirect, kRing, kRecursiveDoubling, kHalvingDoubling, kDoubleBinaryTree, kSharded, kBinomial };
+enum class Algorithm : std::uint8_t {
+  kDirect,
+  kRing,
+  kRecursiveDoubling,
+  kHalvingDoubling,
+  kDoubleBinaryTree,
+  kSharded,
+  kBinomial,
+  kKnomial,
+  kChain,
+  kTorus,
+  kHierarchical
+};
 
 // Which of the caller's arrays an offset counts in. kScratch is the executor's, Schedule::scratch elements long.
 enum class Buffer : std::uint8_t { kInput, kOutput, kScratch };
@@ -79,6 +95,13 @@ struct Request {
   int world = 1;
   int root = 0;
   std::int64_t count = 0;
+  // Null: all ranks alike. Otherwise it has `world` ranks; it may be shared by all threads.
+  std::shared_ptr<const Topology> topology = nullptr;
+  std::int64_t chunk = 0;  // pipelined algorithms: elements of a block; 0: up to 16 blocks of at least 16 Ki elements
+  int radix = 4;           // kKnomial: children on each level of the tree, plus one; at least 2
+  // kHierarchical: how all_reduce, broadcast and reduce cross the outermost level, by any algorithm that does the collective but kDirect,
+  // kTorus and kHierarchical. None: all_reduce by kRing, the others by kChain.
+  std::optional<Algorithm> across = std::nullopt;
 };
 
 // True where the algorithm can do the collective (each algorithm's header says which).
@@ -90,11 +113,22 @@ Schedule make(const Request& request);
 
 // What the algorithm's file promises: the number of the last round, and the elements that the busiest rank sends. For shared memory: the
 // number of kMeets, and the elements that the busiest rank reads from its peers. The same for all ranks (request.rank is not looked at).
+// Constant time, but for kTorus and kHierarchical, which make the schedules of all ranks and count.
 struct Cost {
   int rounds = 0;
   std::int64_t sent = 0;
+  bool operator==(const Cost&) const = default;
 };
 Cost cost(const Request& request);
+
+// What moves over the links of one level of the topology (see Link), in elements.
+struct Traffic {
+  std::int64_t total = 0;
+  std::int64_t busiest = 0;  // out of the part that sends most: a host over the cluster's network, a rank on the innermost level
+  bool operator==(const Traffic&) const = default;
+};
+// By level, of all ranks; without a topology all links are of one level. Makes the schedules of all ranks and counts.
+std::vector<Traffic> traffic(const Request& request);
 
 // Elements of request.rank's input and output, as Request says.
 std::int64_t input_count(const Request& request);

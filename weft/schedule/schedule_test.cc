@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -63,7 +65,7 @@ void prove_algorithm(Algorithm algorithm, const std::vector<int>& worlds) {
     prove_everywhere(algorithm, collective, worlds);
     ++proved;
   }
-  EXPECT_GE(proved, 3);
+  EXPECT_GE(proved, 1);
 }
 
 class EveryAlgorithm : public ::testing::TestWithParam<Algorithm> {};
@@ -105,8 +107,46 @@ TEST(Schedules, NeedLogarithmicallyManyRoundsInTreesAndDoubling) {
   EXPECT_EQ(cost({Collective::kBarrier, Algorithm::kRecursiveDoubling, 0, 100, 0, 0}).rounds, 7);
 }
 
+// The figures of Wilkins and others 2023: ceil(log_k W) rounds; k = 2 is the binomial tree.
+TEST(Knomial, TakesFewerRoundsAndSendsMoreAsTheRadixGrows) {
+  const auto tree = [](int world, int radix) {
+    return cost({.collective = Collective::kBroadcast, .algorithm = Algorithm::kKnomial, .world = world, .count = 10, .radix = radix});
+  };
+  EXPECT_EQ(tree(64, 2), (Cost{6, 60}));
+  EXPECT_EQ(tree(64, 4), (Cost{3, 90}));
+  EXPECT_EQ(tree(64, 8), (Cost{2, 140}));
+  EXPECT_EQ(tree(64, 64), (Cost{1, 630}));
+  EXPECT_EQ(tree(65, 8), (Cost{3, 150}));
+  EXPECT_EQ(tree(64, 2), cost({Collective::kBroadcast, Algorithm::kBinomial, 0, 64, 0, 10}));
+}
+
+TEST(Knomial, IsRightForEveryRadix) {
+  for (const int radix : {2, 3, 5, 8, 100}) {
+    for (int world = 1; world <= 28; ++world) {
+      for (const Collective collective : collectives()) {
+        if (!supports(Algorithm::kKnomial, collective)) continue;
+        Request q{collective, Algorithm::kKnomial, 0, world, world / 2, collective == Collective::kBarrier ? 0 : 3};
+        q.radix = radix;
+        ASSERT_NO_THROW(prove(q)) << text(q) << " radix " << radix;
+      }
+    }
+  }
+}
+
+TEST(Chain, TakesOneRoundMoreForEachBlock) {
+  Request q{.collective = Collective::kBroadcast, .algorithm = Algorithm::kChain, .world = 6, .root = 2, .count = 100};
+  for (const auto& [chunk, blocks] : std::map<std::int64_t, int>{{100, 1}, {50, 2}, {33, 4}, {1, 100}}) {
+    q.chunk = chunk;
+    for (const Collective collective : {Collective::kBroadcast, Collective::kReduce}) {
+      q.collective = collective;
+      EXPECT_EQ(cost(q), (Cost{6 + blocks - 2, 100}));
+      ASSERT_NO_THROW(prove(q)) << text(q) << " in blocks of " << chunk;
+    }
+  }
+}
+
 TEST(Schedules, RejectRequestsThatMakeNoSense) {
-  const Request good{Collective::kBroadcast, Algorithm::kRing, 0, 4, 0, 8};
+  const Request good{Collective::kBroadcast, Algorithm::kChain, 0, 4, 0, 8};
   const auto bad = [&](auto&& change) {
     Request q = good;
     change(q);
@@ -124,6 +164,11 @@ TEST(Schedules, RejectRequestsThatMakeNoSense) {
   EXPECT_TRUE(bad([](Request& q) { q.world = 0; }));
   EXPECT_TRUE(bad([](Request& q) { q.collective = Collective::kBarrier; }));
   EXPECT_TRUE(bad([](Request& q) { q = {Collective::kBarrier, Algorithm::kDirect, 0, 4, 0, 1}; }));
+  EXPECT_TRUE(bad([](Request& q) { q.chunk = -1; }));
+  EXPECT_TRUE(bad([](Request& q) { q.radix = 1; }));
+  EXPECT_TRUE(bad([](Request& q) { q.topology = std::make_shared<Topology>(Topology::flat(3)); }));
+  EXPECT_TRUE(bad([](Request& q) { q = {.algorithm = Algorithm::kHierarchical, .world = 4, .count = 8, .across = Algorithm::kDirect}; }));
+  EXPECT_TRUE(bad([](Request& q) { q = {.algorithm = Algorithm::kHierarchical, .world = 4, .count = 8, .across = Algorithm::kBinomial}; }));
   EXPECT_FALSE(bad([](Request&) {}));
 }
 

@@ -97,6 +97,7 @@ std::string render_text(const Request& request) {
     }
   }
   std::string text = internal::heading(picture) + "\n" + internal::summary(picture) + "\n";
+  if (!picture.traffic.empty()) text += internal::levels_line(picture) + "\n";
   if (picture.cost.rounds == 0) return text;
   if (!picture.arrows.empty()) text += legend(picture);
   const int fit = std::max(1, (kColumns - 9) / column);

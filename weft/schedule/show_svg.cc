@@ -24,6 +24,9 @@ std::string attribute(const char* name, double value) { return std::string(" ") 
 // Sizes in pixels; many ranks or many messages a round are drawn smaller.
 struct Layout {
   explicit Layout(const Picture& picture) {
+    const Topology* topology = picture.request.topology.get();
+    top = picture.traffic.empty() ? kTop : kTop + 18;  // below the line on the levels
+    left = kLeft + kBracket * (topology ? topology->num_levels() - 1 : 0);
     std::vector<int> slots(picture.cost.rounds + 1, 1);
     for (const Arrow& arrow : picture.arrows) slots[arrow.round] = std::max(slots[arrow.round], arrow.slot + 1);
     const int most = *std::max_element(slots.begin(), slots.end());
@@ -35,25 +38,48 @@ struct Layout {
     row = dense ? 24 : 48;
     slot = dense ? 30 : most > 2 ? 48 : 66;
     slot += longest > 2 ? 2.2 * bead : 0;  // beads of "0–3" are longer
+    clear = longest > 2 ? 2.9 * bead : 1.9 * bead;
     // A short schedule fills the width that its heading takes anyway.
     const double total = std::accumulate(slots.begin() + 1, slots.end(), 0);
-    const double room = kNarrowest - kRight - kLeft - 16 - picture.cost.rounds * kGap;
+    const double room = kNarrowest - kRight - left - 16 - picture.cost.rounds * kGap;
     if (total > 0) slot = std::max(slot, std::min(110.0, room / total));
-    columns.push_back(kLeft + 16);
+    columns.push_back(left + 16);
     for (int round = 1; round <= picture.cost.rounds; ++round) columns.push_back(columns.back() + slots[round] * slot + kGap);
-    bottom = kTop + (picture.request.world - 1) * row;
-    width = std::max(columns.back() + kRight, kNarrowest);
+    bottom = place_rows(picture.request);
+    const std::size_t letters = std::max(internal::summary(picture).size(), internal::levels_line(picture).size());
+    const double legend = 600 + 150.0 * static_cast<double>(picture.traffic.size());
+    width = std::max(
+        {columns.back() + kRight, kNarrowest, 16 + kLetter * static_cast<double>(letters) + kRight, picture.traffic.empty() ? 0 : legend});
     height = bottom + 92;
   }
   double x(const Arrow& arrow) const { return columns[arrow.round - 1] + kGap + arrow.slot * slot; }
-  double y(int rank) const { return kTop + rank * row; }
+  double y(int rank) const { return rows[static_cast<std::size_t>(rank)]; }
+
+  // Ranks of a group next to each other, groups a little apart. Returns where the last row is.
+  double place_rows(const Request& q) {
+    rows.resize(static_cast<std::size_t>(q.world));
+    double at = top;
+    for (int place = 0; place < q.world; ++place) {
+      const int rank = q.topology ? q.topology->order()[static_cast<std::size_t>(place)] : place;
+      if (place > 0) at += row;
+      if (place > 0 && q.topology) {
+        const int before = q.topology->order()[static_cast<std::size_t>(place - 1)];
+        at += 0.3 * row * (q.topology->num_levels() - 1 - q.topology->level_of(before, rank));
+      }
+      rows[static_cast<std::size_t>(rank)] = at;
+    }
+    return at;
+  }
 
   static constexpr double kLeft = 66;
+  static constexpr double kBracket = 26;  // a level's brackets, left of the ranks
   static constexpr double kTop = 112;
   static constexpr double kRight = 24;
   static constexpr double kNarrowest = 660;
-  static constexpr double kGap = 22;  // between rounds
-  double bead, font, row, slot;
+  static constexpr double kLetter = 6.8;  // of small text, at most
+  static constexpr double kGap = 22;      // between rounds
+  double bead, font, row, slot, left, top, clear;
+  std::vector<double> rows;     // by rank
   std::vector<double> columns;  // where round r + 1 begins
   double bottom, width, height;
 };
@@ -78,13 +104,18 @@ std::string part_rules(const std::set<int>& used, int parts, bool dark) {
 std::string style(const Picture& picture, const Layout& layout) {
   std::set<int> used = {0};
   for (const Arrow& arrow : picture.arrows) used.insert(arrow.part);
+  // Links further out are thicker; where there is one level they are as everything else.
+  std::string widths;
+  const int levels = static_cast<int>(picture.traffic.size());
+  for (int l = 0; l < levels; ++l)
+    widths += ".far" + std::to_string(l) + "{stroke-width:" + number(1.2 + 2.0 * (levels - 1 - l) / (levels - 1)) + "}";
   const auto ground = [&](const char* paper, const char* ink, const char* dim, const char* line) {
     return std::string(".paper{fill:") + paper + "}.ink{fill:" + ink + "}.dim{fill:" + dim + "}.rank{stroke:" + line +
            "}.round{stroke:" + line + "}.meet{fill:" + dim + "}.label{fill:" + paper + "}.hole{fill:" + paper + "}";
   };
   return "<style>text{font-family:system-ui,'Segoe UI',Helvetica,Arial,sans-serif;stroke:none}.label{font-size:" + number(layout.font) +
          "px;font-weight:600;text-anchor:middle}.small{font-size:12px}.rank{stroke-width:1.2}.round{stroke-width:1;stroke-dasharray:2 4}" +
-         ".w{stroke-width:" + number(layout.bead > 8 ? 1.8 : 1.1) + ";fill:none}.read{stroke-dasharray:5 3}" +
+         ".w{stroke-width:" + number(layout.bead > 8 ? 1.8 : 1.1) + ";fill:none}.read{stroke-dasharray:5 3}" + widths +
          ground("#ffffff", "#1c2128", "#667080", "#c9d0d9") + part_rules(used, picture.parts, false) +
          "@media (prefers-color-scheme:dark){" + ground("#12161c", "#e8ecf1", "#97a3b2", "#3a434f") +
          part_rules(used, picture.parts, true) + "}</style>\n";
@@ -124,34 +155,57 @@ std::string bead_at(double x, double y, const std::string& label, const Layout& 
 std::string wire(const Arrow& arrow, const Layout& layout) {
   const double x1 = layout.x(arrow);
   const double y1 = layout.y(arrow.source);
-  const double x2 = x1 + layout.slot - 1.9 * layout.bead;  // clear of the next slot's bead
+  const double x2 = x1 + layout.slot - layout.clear;  // clear of the next slot's bead
   const double y2 = layout.y(arrow.target);
   const double length = std::hypot(x2 - x1, y2 - y1);
   const double dx = (x2 - x1) / length;
   const double dy = (y2 - y1) / length;
   const double end = arrow.reduces ? 0.55 * layout.bead : 0.7 * layout.bead;
-  return "<g class=\"p" + std::to_string(arrow.part) + "\">" + line(arrow.reads ? "w read" : "w", x1, y1, x2 - dx * end, y2 - dy * end) +
+  const std::string kind = "w far" + std::to_string(arrow.level) + (arrow.reads ? " read" : "");
+  return "<g class=\"p" + std::to_string(arrow.part) + "\">" + line(kind.c_str(), x1, y1, x2 - dx * end, y2 - dy * end) +
          (arrow.reduces ? plus_at(x2, y2, 0.55 * layout.bead) : head_at(x2, y2, dx, dy, 0.9 * layout.bead)) + "</g>\n";
+}
+
+// What the ranks of a group share: a bar along their rows, with its name across where there is room.
+std::string brackets(const Topology& topology, const Layout& layout) {
+  std::string text;
+  for (int l = 1; l < topology.num_levels(); ++l) {
+    const double x = 14 + Layout::kBracket * (l - 1);
+    for (int g = 0; g < topology.num_groups(l); ++g) {
+      const auto& members = topology.members(l, g);
+      const auto [top, bottom] =
+          std::minmax_element(members.begin(), members.end(), [&](int a, int b) { return layout.y(a) < layout.y(b); });
+      const double from = layout.y(*top) - 0.36 * layout.row, to = layout.y(*bottom) + 0.36 * layout.row;
+      std::string name = std::string(to_string(topology.level(l).scope)) + " " + std::to_string(g);
+      if (6.5 * static_cast<double>(name.size()) > to - from) name = std::to_string(g);
+      text += "<rect class=\"meet\"" + attribute("x", x + 8) + attribute("y", from) + " width=\"3\" rx=\"1.5\"" +
+              attribute("height", to - from) + "/>";
+      text += "<text class=\"dim small\" text-anchor=\"middle\" transform=\"translate(" + number(x + 3) + " " + number((from + to) / 2) +
+              ") rotate(-90)\">" + name + "</text>\n";
+    }
+  }
+  return text;
 }
 
 std::string grid(const Picture& picture, const Layout& layout) {
   std::string text;
+  if (picture.request.topology) text += brackets(*picture.request.topology, layout);
   const double right = layout.columns.back();
   for (int rank = 0; rank < picture.request.world; ++rank) {
-    text += text_at(16, layout.y(rank) + 4, "ink small", "rank " + std::to_string(rank));
-    text += line("rank", Layout::kLeft, layout.y(rank), right, layout.y(rank)) + "\n";
+    text += text_at(layout.left - 50, layout.y(rank) + 4, "ink small", "rank " + std::to_string(rank));
+    text += line("rank", layout.left, layout.y(rank), right, layout.y(rank)) + "\n";
   }
   for (int round = 1; round <= picture.cost.rounds; ++round) {
     const double x = layout.columns[round - 1] + 2;
     const bool meets = std::count(picture.meetings.begin(), picture.meetings.end(), round) > 0;
-    text += text_at(x + (meets ? 8 : 4), Layout::kTop - 26, "dim small", std::to_string(round));
-    if (!meets) text += line("round", x, Layout::kTop - 36, x, layout.bottom + 20) + "\n";
+    text += text_at(x + (meets ? 8 : 4), layout.top - 26, "dim small", std::to_string(round));
+    if (!meets) text += line("round", x, layout.top - 36, x, layout.bottom + 20) + "\n";
     if (meets) {
-      text += "<rect class=\"meet\"" + attribute("x", x - 2) + attribute("y", Layout::kTop - 36) + attribute("width", 5) +
-              attribute("height", layout.bottom + 56 - Layout::kTop) + attribute("rx", 2.5) + "/>\n";
+      text += "<rect class=\"meet\"" + attribute("x", x - 2) + attribute("y", layout.top - 36) + attribute("width", 5) +
+              attribute("height", layout.bottom + 56 - layout.top) + attribute("rx", 2.5) + "/>\n";
     }
   }
-  return text + text_at(16, Layout::kTop - 26, "dim small", picture.meetings.empty() ? "round" : "meeting") + "\n";
+  return text + text_at(16, layout.top - 26, "dim small", picture.meetings.empty() ? "round" : "meeting") + "\n";
 }
 
 // The sample of each mark that occurs, with its meaning.
@@ -181,6 +235,10 @@ std::string legend(const Picture& picture, const Layout& layout) {
           picture.what.empty() ? "a message" : "replaces what is there");
   }
   if (some([](const Arrow& a) { return a.reads; })) entry(open + line("w read", x, y, x + 32, y) + "</g>", 32, "read in place");
+  for (std::size_t l = 0; l < picture.traffic.size(); ++l) {
+    entry(open + line(("w far" + std::to_string(l)).c_str(), x, y, x + 28, y) + "</g>", 28,
+          internal::link_name(*picture.request.topology, static_cast<int>(l)));
+  }
   if (!picture.meetings.empty()) {
     entry("<rect class=\"meet\"" + attribute("x", x) + attribute("y", y - 9) + " width=\"5\" height=\"18\" rx=\"2.5\"/>", 5, "all meet");
   }
@@ -206,7 +264,9 @@ std::string render_svg(const Request& request) {
   text += "<title id=\"t\">" + internal::heading(picture) + "</title>\n<desc id=\"d\">" + description(picture) + "</desc>\n";
   text += style(picture, layout) + "<rect class=\"paper\" width=\"" + size + "\"/>\n";
   text += "<text class=\"ink\" x=\"16\" y=\"32\" font-size=\"19\" font-weight=\"600\">" + internal::heading(picture) + "</text>";
-  text += text_at(16, 54, "dim small", internal::summary(picture)) + "\n" + grid(picture, layout);
+  text += text_at(16, 54, "dim small", internal::summary(picture)) + "\n";
+  if (!picture.traffic.empty()) text += text_at(16, 71, "dim small", internal::levels_line(picture)) + "\n";
+  text += grid(picture, layout);
   for (const Arrow& arrow : picture.arrows) text += wire(arrow, layout);
   for (const Arrow& arrow : picture.arrows) {
     text += "<g class=\"p" + std::to_string(arrow.part) + "\">" + bead_at(layout.x(arrow), layout.y(arrow.source), arrow.label, layout) +

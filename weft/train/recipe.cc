@@ -21,6 +21,7 @@ Schema data_keys() {
   return {{"model.name", "cnn", "cnn, mlp or resnet18"},
           {"model.hidden", std::vector<std::int64_t>{256, 128}, "mlp: widths between input and output", at_least(1)},
           {"model.stem", "3x3", "resnet18: 3x3 for small images, 7x7 for large ones", one_of({"3x3", "7x7"})},
+          {"model.sync_batch_norm", false, "batch norms over all ranks' batches together"},
           {"data.name", "fashion-mnist", "fashion-mnist, or shapes (drawn here, needs no files)", one_of({"fashion-mnist", "shapes"})},
           {"data.dir", "", "folder of the four IDX files; empty: where Debian's dataset-fashion-mnist puts them"},
           {"data.seed", whole(1), "of the generated data set", at_least(0)},
@@ -166,6 +167,12 @@ Batches plan_batches(const Config& config, int world, std::int64_t samples) {
   if (!is_power_of_two(shards) || shards % world != 0) {
     throw Error(Errc::kBadConfig, "train.micro_shards = " + std::to_string(shards) + " must be a power of two and a multiple of the " +
                                       std::to_string(world) + " ranks where train.reproducible is set");
+  }
+  if (config.get_bool("model.sync_batch_norm")) {
+    throw Error(
+        Errc::kBadConfig,
+        "model.sync_batch_norm takes statistics over what the ranks have at a time, which differs at each number of ranks; leave it "
+        "false where train.reproducible is set");
   }
   if (config.get_string("parallel.codec") != "none") {
     throw Error(Errc::kBadConfig,

@@ -100,6 +100,9 @@ TEST(Batches, RefuseWhatThisWorldCannotDo) {
   config.set("train.micro_shards=6");
   EXPECT_THAT(bad_config([&] { plan_batches(config, 2, 100); }), HasSubstr("power of two"));
   config.set("train.micro_shards=4");
+  config.set("model.sync_batch_norm=true");
+  EXPECT_THAT(bad_config([&] { plan_batches(config, 2, 100); }), HasSubstr("model.sync_batch_norm"));
+  config.set("model.sync_batch_norm=false");
   config.set("parallel.codec=bf16");
   EXPECT_THAT(bad_config([&] { plan_batches(config, 2, 100); }), HasSubstr("parallel.codec"));
 }

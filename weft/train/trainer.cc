@@ -12,11 +12,13 @@
 
 #include "weft/base/log.h"
 #include "weft/observe/run_folder.h"
+#include "weft/parallel/data/sync_batch_norm.h"
 #include "weft/train/evaluate.h"
 #include "weft/train/internal/choices.h"
 #include "weft/train/internal/run_state.h"
 #include "weft/train/internal/step.h"
 #include "weft/train/internal/step_log.h"
+#include "weft/train/internal/tracing.h"
 
 namespace weft::train {
 namespace {
@@ -48,12 +50,27 @@ std::string newest_run(const std::string& parent, const std::string& recipe) {
   return newest;
 }
 
+// The source, with each batch that it makes on the time line.
+data::Source traced(data::Source source, observe::Trace* trace) {
+  if (trace == nullptr) return source;
+  source.fill = [fill = std::move(source.fill), trace](const data::Share& share, float* images, std::int64_t* targets) {
+    const observe::Trace::Use here(trace, "batches");
+    const observe::TraceScope scope("data", "make batch");
+    fill(share, images, targets);
+  };
+  return source;
+}
+
 }  // namespace
 
 class Trainer::Impl {
  public:
   Impl(const Config& config, Group world, TrainerOptions options)
-      : config_(config), world_(std::move(world)), options_(std::move(options)), started_(Clock::now()) {
+      : config_(config),
+        world_(std::move(world)),
+        options_(std::move(options)),
+        started_(Clock::now()),
+        tracing_(world_, options_.trace.empty() ? internal::TraceSteps{} : internal::parse_trace(options_.trace)) {
     if (config_.get_bool("train.reproducible")) at::set_num_threads(1);
     load_data();
     open_run();
@@ -70,6 +87,7 @@ class Trainer::Impl {
   void open_run();
   void make_model();
   void restore();
+  void go_on();
 
   void run_epoch();
   void train_step();
@@ -86,6 +104,7 @@ class Trainer::Impl {
   const TrainerOptions options_;
   const Clock::time_point started_;
 
+  internal::Tracing tracing_;  // outlives the loader's thread
   Batches batches_;
   std::shared_ptr<const data::ImageSet> train_set_, test_set_;
   data::AugmentOptions augment_;
@@ -128,7 +147,7 @@ void Trainer::Impl::load_data() {
   sampling.seed = static_cast<std::uint64_t>(config_.get_int("train.seed"));
   sampling.rank = world_.rank();
   sampling.world = world_.size();
-  loader_.emplace(data::image_source(train_set_, data::Augment(augment_)), data::Sampler(sampling),
+  loader_.emplace(traced(data::image_source(train_set_, data::Augment(augment_)), tracing_.trace()), data::Sampler(sampling),
                   static_cast<int>(config_.get_int("data.prefetch")));
 }
 
@@ -138,9 +157,8 @@ void Trainer::Impl::open_run() {
     observe::RunFolderOptions run{config_.get_string("run.dir"), config_.get_string("run.name"), options_.recipe, options_.resume};
     if (run.resume && run.name.empty()) run.name = newest_run(run.parent, options_.recipe);
     folder_ = std::make_unique<observe::RunFolder>(run, config_);
-    metrics_ = std::make_unique<observe::Metrics>(folder_->path());
   }
-  log_.emplace(world_, metrics_.get());
+  if (folder_) tracing_.write_to(folder_->path() + "/trace.json");
   if (options_.resume) {
     resumed_ = internal::load_latest(world_, folder_ ? folder_->checkpoint_path() : "");
     if (!resumed_) log_warn("the run has no checkpoint yet: starting from the beginning");
@@ -150,6 +168,11 @@ void Trainer::Impl::open_run() {
 void Trainer::Impl::make_model() {
   model_ = make_seeded_model(internal::model_options(config_, *train_set_), static_cast<std::uint64_t>(config_.get_int("train.seed")));
   if (resumed_) internal::unpack_module(*resumed_, *model_.module);
+  if (config_.get_bool("model.sync_batch_norm")) {
+    const int layers = parallel::convert_sync_batch_norm(model_.module, world_);
+    if (layers == 0)
+      throw Error(Errc::kBadConfig, "model.sync_batch_norm: the model " + config_.get_string("model.name") + " has no batch norm");
+  }
   parallel_.emplace(parallel::data_parallel(model_.module, world_, internal::parallel_options(config_)));
   optimizer_.emplace(parallel_->optimizer(internal::optimizer_choice(config_, *model_.module)));
   rate_ = internal::learning_rate(config_, batches_);
@@ -162,7 +185,12 @@ void Trainer::Impl::make_model() {
 }
 
 void Trainer::Impl::restore() {
-  if (!resumed_) return;
+  if (resumed_) go_on();
+  if (folder_) metrics_ = std::make_unique<observe::Metrics>(folder_->path(), step_ + 1);
+  log_.emplace(world_, metrics_.get());
+}
+
+void Trainer::Impl::go_on() {
   const auto progressed = internal::unpack_progress(*resumed_, static_cast<std::uint64_t>(config_.get_int("train.seed")), batches_.global);
   internal::unpack_optimizer(*resumed_, *optimizer_);
   loader_->restore(progressed.sampler);
@@ -175,10 +203,12 @@ void Trainer::Impl::restore() {
 }
 
 TrainResult Trainer::Impl::run() {
+  const observe::Trace::Use here(tracing_.trace(), "main");
   const auto epochs = config_.get_int("train.epochs");
   while (epoch_ < epochs && !at_end()) run_epoch();
   if (!stop_ && evaluated_step_ != step_) evaluate_now();
   if (saved_step_ != step_ && config_.get_int("train.checkpoint_every") > 0) save();
+  tracing_.finish();
   if (metrics_) metrics_->flush();
   world_.barrier();  // nobody leaves before all have what they need
   TrainResult result;
@@ -198,7 +228,9 @@ void Trainer::Impl::run_epoch() {
   const auto start = Clock::now();
   const auto every = config_.get_int("train.log_every");
   while (in_epoch_ < batches_.per_epoch && !at_end()) {
+    tracing_.before(step_ + 1);
     train_step();
+    tracing_.after(step_);
     if (step_ % every == 0 || in_epoch_ == batches_.per_epoch || at_end()) look();
     progress_->update(in_epoch_, {{"loss", last_loss_}});
   }
@@ -209,6 +241,7 @@ void Trainer::Impl::run_epoch() {
 
 void Trainer::Impl::train_step() {
   const auto start = Clock::now();
+  const observe::TraceScope whole("step", "step");
   timer_.reset();
   std::optional<data::Batch> batch;
   {
@@ -226,7 +259,7 @@ void Trainer::Impl::train_step() {
   }
   count_wait(Phase::kOptimizer);
   const auto samples = static_cast<double>(batch->share.global_size);
-  internal::StepLog::Step record{step_, epoch_, optimizer_->lr(), samples, seconds_since(start), {}, std::move(losses)};
+  internal::StepLog::Step record{step_ + 1, epoch_, optimizer_->lr(), samples, seconds_since(start), {}, std::move(losses)};
   for (std::size_t phase = 0; phase < observe::kPhases; ++phase) record.ms[phase] = timer_.ms(static_cast<Phase>(phase));
   log_->add(std::move(record));
   trained_samples_ += samples;

@@ -25,6 +25,7 @@ namespace weft::train {
 struct TrainerOptions {
   std::string recipe = "run";  // for the name of the run folder
   bool resume = false;         // go on in run.name, or in the newest run of this recipe
+  std::string trace;           // "steps=10:15": their time line goes to trace.json in the run folder
   observe::ProgressMode progress = observe::ProgressMode::kNone;
   // Asked on every rank at the steps of train.log_every: true on any of them ends training on all, after a checkpoint.
   std::function<bool()> should_stop;

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "weft/base/file.h"
 #include "weft/base/log.h"
@@ -15,6 +16,7 @@
 #include "weft/comm/replicate.h"
 #include "weft/data/shapes.h"
 #include "weft/train/evaluate.h"
+#include "weft/train/internal/tracing.h"
 #include "weft/train/recipe.h"
 
 namespace weft::train {
@@ -47,7 +49,8 @@ class Runs {
   Runs() { set_log_level(LogLevel::kError); }
 
   // Trains on so many threads as the assignments say; a name twice goes on with the run.
-  Outcome train(int world, const std::string& name, std::vector<std::string> assignments, std::function<bool()> should_stop = nullptr) {
+  Outcome train(int world, const std::string& name, std::vector<std::string> assignments, std::function<bool()> should_stop = nullptr,
+                const std::string& trace = "") {
     Config config(recipe_schema());
     for (const char* common : {"train.batch=16", "train.epochs=2", "train.log_every=3", "train.eval_batch=20", "data.prefetch=0"})
       config.set(common);
@@ -59,6 +62,7 @@ class Runs {
     replicate(world, [&](Group group) {
       TrainerOptions options;
       options.resume = resume;
+      options.trace = trace;
       options.train_images = train_;
       options.test_images = test_;
       if (group.rank() == group.size() - 1) options.should_stop = should_stop;
@@ -142,6 +146,7 @@ TEST(Trainer, ResumesWithTheBitsOfTheUninterruptedRun) {
     const auto words = with(kReproducible, {"train.epochs=2", "optimizer.name=" + optimizer, "optimizer.lr=0.01", "model.name=mlp"});
     const auto whole = runs.train(2, "whole-" + optimizer, words);
     runs.train(2, "cut-" + optimizer, with(words, {"train.max_steps=9"}));  // in the second epoch
+    std::ofstream(runs.path("cut-" + optimizer) + "/metrics.jsonl", std::ios::app) << "{\"step\":10,\"epoch\":1,\"loss\":7}\n";
     const auto resumed = runs.train(1, "cut-" + optimizer, words);
     EXPECT_EQ(resumed.result.steps, 14);
     // The evaluation at step 9 is not in the uninterrupted run; losses and weights are.
@@ -168,6 +173,37 @@ TEST(Trainer, RefusesToResumeWithAnotherBatchOrModel) {
   runs.train(1, "run", words);
   EXPECT_THROW(runs.train(1, "run", with(words, {"train.batch=20"})), Error);
   EXPECT_THROW(runs.train(1, "run", with(words, {"model.hidden=[16]"})), Error);
+}
+
+TEST(Trainer, WritesTheTimeLineOfTheStepsAskedForOfAllRanksOnOneClock) {
+  Runs runs;
+  const std::vector<std::string> words = {"model.name=mlp", "train.epochs=1"};
+  runs.train(2, "run", words, {}, "steps=3:5");
+  const auto trace = nlohmann::json::parse(read_file(runs.path("run") + "/trace.json", 1 << 20));
+  std::map<std::pair<int, std::string>, int> spans;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    ++spans[{event["pid"], event["name"]}];
+    EXPECT_GE(event["ts"].get<double>(), 0);
+    EXPECT_LT(event["ts"].get<double>(), 60e6);
+  }
+  for (const int rank : {0, 1}) {
+    for (const char* name : {"step", "data", "forward", "backward", "optimizer"}) EXPECT_EQ((spans[{rank, name}]), 3) << name;
+    EXPECT_GE((spans[{rank, "peers"}]), 3);
+  }
+  runs.train(1, "short", with(words, {"train.max_steps=4"}), {}, "steps=3:9");
+  EXPECT_TRUE(std::filesystem::exists(runs.path("short") + "/trace.json"));
+  for (const char* wrong : {"steps=0:2", "steps=5:4", "3:5", "steps=1:2:3", "steps=1:5000", "steps=a:b"}) {
+    EXPECT_THROW(internal::parse_trace(wrong), Error) << wrong;
+  }
+}
+
+TEST(Trainer, MakesBatchNormsSynchronousOnlyWhereThereAreAny) {
+  Runs runs;
+  EXPECT_THROW(runs.train(1, "cnn", {"model.name=cnn", "model.sync_batch_norm=true"}), Error);
+  const auto outcome =
+      runs.train(2, "resnet", {"model.name=resnet18", "model.stem=7x7", "model.sync_batch_norm=true", "train.max_steps=1"});
+  EXPECT_EQ(outcome.result.steps, 1);
 }
 
 TEST(Trainer, LearnsUnderBf16AutocastWithWeightsInF32) {

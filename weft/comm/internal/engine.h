@@ -8,6 +8,10 @@
 #include "weft/net/host.h"
 #include "weft/schedule/schedule.h"
 
+namespace weft::comm {
+struct HostSplit;
+}
+
 namespace weft::comm::internal {
 
 class Engine {
@@ -17,7 +21,12 @@ class Engine {
   virtual net::Endpoint& endpoint() = 0;
   virtual net::Host* host() = 0;
   virtual void fail(const Error& why) noexcept = 0;
+  // See Group::split().
+  virtual const HostSplit* split() { return nullptr; }
 };
+
+// The collective of `direct` that `collective` names.
+void run_direct(net::Direct& direct, schedule::Collective collective, const net::DirectArgs& args);
 
 // Takes both over; `endpoint` carries send and recv.
 std::unique_ptr<Engine> make_direct_engine(std::unique_ptr<net::Host> host, std::unique_ptr<net::Endpoint> endpoint,

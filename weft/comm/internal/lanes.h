@@ -15,7 +15,9 @@ namespace weft::comm::internal {
 
 class Lanes {
  public:
-  using Task = std::function<void()>;
+  // Gives what is to be done when the lane is free for its next task: the callbacks of whoever waits, which may wait for later tasks.
+  using After = std::function<void()>;
+  using Task = std::function<After()>;
 
   Lanes() = default;
   // Waits for the tasks under way; call the engine's fail() first where they might not end by themselves.
@@ -34,8 +36,9 @@ class Lanes {
     bool busy = false;  // a thread or a caller is running a task of this lane
   };
   void work();
-  // Runs the lane's tasks until it is empty; called with the lock held, leaves with it held.
-  void drain(Queue& queue, std::unique_lock<std::mutex>& lock);
+  // With the lock held: the lane has tasks and nobody runs them.
+  void make_ready(std::uint64_t lane);
+  void call_worker();
 
   std::mutex mutex_;  // guards all below
   std::condition_variable wake_, done_;

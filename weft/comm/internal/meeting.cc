@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -15,8 +16,7 @@ using namespace std::chrono_literals;
 
 struct Meeting {
   c10::intrusive_ptr<c10d::Store> store;
-  int rank, size;
-  std::chrono::milliseconds timeout;
+  Party party;
   int round = 0;
 };
 
@@ -33,12 +33,12 @@ void wait_for(const Meeting& meeting, const std::string& key, int peer, Deadline
   while (!meeting.store->check({key})) {
     if (meeting.store->check({kLostKey})) {
       const int lost = std::stoi(text_at(*meeting.store, kLostKey));
-      throw Error(Errc::kPeerLost, "rank " + std::to_string(lost) + " ended before all ranks had met", {"init", meeting.rank, lost});
+      throw Error(Errc::kPeerLost, "rank " + std::to_string(lost) + " ended before all ranks had met", {"init", meeting.party.rank, lost});
     }
     if (deadline.passed()) {
       throw Error(Errc::kTimeout,
-                  "rank " + std::to_string(peer) + " did not join within " + std::to_string(meeting.timeout.count()) + " ms",
-                  {"init", meeting.rank, peer});
+                  "rank " + std::to_string(peer) + " did not join within " + std::to_string(meeting.party.timeout.count()) + " ms",
+                  {"init", meeting.party.rank, peer});
     }
     std::this_thread::sleep_for(pause);
     pause = std::min<std::chrono::microseconds>(2 * pause, 50ms);
@@ -47,11 +47,12 @@ void wait_for(const Meeting& meeting, const std::string& key, int peer, Deadline
 
 // What each says begins with the size of the world that it was told.
 std::vector<std::string> exchange(Meeting& meeting, const std::string& mine) {
-  const std::string prefix = "weft/" + std::to_string(meeting.round++) + "/", size = std::to_string(meeting.size);
-  meeting.store->set(prefix + std::to_string(meeting.rank), bytes_of(size + " " + mine));
-  const auto deadline = Deadline::in(meeting.timeout);
+  const std::string prefix = "weft/" + meeting.party.name + std::to_string(meeting.round++) + "/",
+                    size = std::to_string(meeting.party.size);
+  meeting.store->set(prefix + std::to_string(meeting.party.rank), bytes_of(size + " " + mine));
+  const auto deadline = Deadline::in(meeting.party.timeout);
   std::vector<std::string> all;
-  for (int peer = 0; peer < meeting.size; ++peer) {
+  for (const int peer : meeting.party.members) {
     const std::string key = prefix + std::to_string(peer);
     wait_for(meeting, key, peer, deadline);
     const std::string said = text_at(*meeting.store, key);
@@ -59,8 +60,8 @@ std::vector<std::string> exchange(Meeting& meeting, const std::string& mine) {
     if (said.substr(0, space) != size) {
       throw Error(Errc::kBadConfig,
                   "rank " + std::to_string(peer) + " was told a world of " + said.substr(0, space) + " ranks and rank " +
-                      std::to_string(meeting.rank) + " one of " + size + "; WORLD_SIZE must be the same everywhere",
-                  {"init", meeting.rank, peer});
+                      std::to_string(meeting.party.rank) + " one of " + size + "; WORLD_SIZE must be the same everywhere",
+                  {"init", meeting.party.rank, peer});
     }
     all.push_back(said.substr(space + 1));
   }
@@ -78,8 +79,12 @@ std::optional<int> lost_rank(c10d::Store& store) {
   return std::nullopt;
 }
 
-net::Exchange exchange_over(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout) {
-  const auto meeting = std::make_shared<Meeting>(Meeting{std::move(store), rank, size, timeout});
+net::Exchange exchange_over(c10::intrusive_ptr<c10d::Store> store, Party party) {
+  if (party.members.empty()) {
+    party.members.resize(static_cast<std::size_t>(party.size));
+    std::iota(party.members.begin(), party.members.end(), 0);
+  }
+  const auto meeting = std::make_shared<Meeting>(Meeting{std::move(store), std::move(party)});
   return [meeting](const std::string& mine) {
     try {
       return exchange(*meeting, mine);
@@ -90,7 +95,7 @@ net::Exchange exchange_over(c10::intrusive_ptr<c10d::Store> store, int rank, int
       throw Error(
           Errc::kPeerLost,
           "the store does not answer; has the process that holds it (the launcher, else rank 0) ended? " + what.substr(0, what.find('\n')),
-          {"init", meeting->rank});
+          {"init", meeting->party.rank});
     }
   };
 }

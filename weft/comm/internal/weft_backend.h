@@ -5,6 +5,7 @@
 
 #include "weft/comm/internal/engine.h"
 #include "weft/comm/internal/lanes.h"
+#include "weft/comm/internal/work.h"
 
 namespace weft::comm::internal {
 
@@ -13,22 +14,40 @@ class WeftBackend final : public c10d::Backend {
   using Tensors = std::vector<at::Tensor>;
   using TensorLists = std::vector<Tensors>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
+  using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-  WeftBackend(std::unique_ptr<Engine> engine, int rank, int size, std::chrono::milliseconds timeout);
+  // Where the ranks meet besides the engine: for monitored barriers and for groups split off. Null for threads of one process.
+  struct Origin {
+    StorePtr store;
+    // Makes a group of some of the ranks over the store given.
+    std::function<BackendPtr(StorePtr store, int rank, int size, std::chrono::milliseconds timeout)> make;
+  };
+
+  WeftBackend(std::unique_ptr<Engine> engine, int rank, int size, std::chrono::milliseconds timeout, Origin origin = {});
+  // Waits for the collectives posted; messages that no peer has matched are given up.
   ~WeftBackend() override;
 
   const std::string getBackendName() const override { return "weft"; }
+  c10::intrusive_ptr<Options> getBackendOptions() override;
   void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
   std::chrono::milliseconds timeout() const { return timeout_; }
   net::Host* host() { return engine_->host(); }
+  const HostSplit* split() { return engine_->split(); }
   void abort_with(const Error& why) noexcept { engine_->fail(why); }
   void abort() override { abort_with(Error(Errc::kAborted, "the group was aborted by its owner")); }
+  bool supportsSplitting() const override { return origin_.make != nullptr; }
+  // Null on ranks that are not among `ranks`.
+  BackendPtr split(const StorePtr& store, const std::vector<int>& ranks, const c10::intrusive_ptr<Options>& options) override;
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  // Sparse COO tensors too (sum only).
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
   WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
   WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
@@ -43,6 +62,8 @@ class WeftBackend final : public c10d::Backend {
   WorkPtr recv(Tensors& tensors, int peer, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  // Rank 0 names the ranks that do not come (the first, or all of them). Goes through the store and leaves the group usable.
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
@@ -54,17 +75,32 @@ class WeftBackend final : public c10d::Backend {
     bool async;
   };
   template <class CallOptions>
-  How how(const CallOptions& options) const;
-  // Runs `body` (on the calling thread when it is synchronous and nothing is pending) and gives its Work, whose result is `results`.
-  WorkPtr submit(std::uint64_t lane, c10d::OpType type, bool async, Tensors results, std::function<int()> body);
-  WorkPtr collective(c10d::OpType type, const How& how, Tensors results, std::function<void()> body);
+  How how(const CallOptions& options) const {
+    return {options.timeout.count() > 0 ? options.timeout : timeout(), options.asyncOp};
+  }
+  // Runs `body` (on the calling thread when it is synchronous and nothing is pending) and gives its Work.
+  WorkPtr submit(std::uint64_t lane, const Shown& shown, bool async, std::function<int()> body);
+  WorkPtr collective(const Shown& shown, const How& how, std::function<void()> body);
+  WorkPtr message(std::uint64_t lane, const Shown& shown, std::function<int(Deadline deadline)> body);
+  WorkPtr allgather_lists(Shown shown, const TensorLists& outputs, const Tensors& inputs, const How& how);
   void run(schedule::Collective collective, const at::Tensor& shown, net::DirectArgs args);
+
+  // The bodies of collectives, run one at a time.
+  void all_reduce_one(const at::Tensor& tensor, const c10d::ReduceOp& op, std::chrono::milliseconds timeout);
+  void all_reduce_sparse(const at::Tensor& tensor, std::chrono::milliseconds timeout);
+  void all_gather_one(const at::Tensor& output, const at::Tensor& input, std::chrono::milliseconds timeout);
+  void all_gather_list(const Tensors& outputs, const at::Tensor& input, std::chrono::milliseconds timeout);
+  void reduce_scatter_one(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op, std::chrono::milliseconds timeout);
   void all_to_all_uneven(const Tensors& outputs, const Tensors& inputs, std::chrono::milliseconds timeout);
 
   std::unique_ptr<Engine> engine_;
-  std::chrono::milliseconds timeout_;
+  std::atomic<std::chrono::milliseconds> timeout_;
+  const Origin origin_;
+  const int process_;  // a child forked from it cannot use the group
+  std::uint64_t monitored_ = 0;
   std::atomic<std::uint64_t> sequence_{0};
-  Lanes lanes_;  // last: ends before the engine
+  std::atomic<int> messages_{0};  // sends and receives under way
+  std::unique_ptr<Lanes> lanes_;  // last: ends before the engine
 };
 
 }  // namespace weft::comm::internal

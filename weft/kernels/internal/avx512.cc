@@ -6,12 +6,25 @@
 namespace weft::kernels::internal {
 namespace avx512 {
 #include "weft/kernels/internal/convert.inc"
+#include "weft/kernels/internal/encode.inc"
 #include "weft/kernels/internal/reduce.inc"
 #include "weft/kernels/internal/update.inc"
 }  // namespace avx512
 
-const Level kAvx512 = {"avx512",        avx512::reduce,  avx512::cast, avx512::sum_of_squares, avx512::scale, avx512::sgd,
-                       avx512::rmsprop, avx512::adagrad, avx512::adam};
+const Level kAvx512 = {"avx512",
+                       avx512::reduce,
+                       avx512::cast,
+                       avx512::sum_of_squares,
+                       avx512::scale,
+                       avx512::sgd,
+                       avx512::rmsprop,
+                       avx512::adagrad,
+                       avx512::adam,
+                       avx512::quantize,
+                       avx512::dequantize_add,
+                       avx512::multiply_right,
+                       avx512::multiply_left,
+                       avx512::add_low_rank};
 
 }  // namespace weft::kernels::internal
 #endif

@@ -7,11 +7,24 @@
 namespace weft::kernels::internal {
 namespace generic {
 #include "weft/kernels/internal/convert.inc"
+#include "weft/kernels/internal/encode.inc"
 #include "weft/kernels/internal/reduce.inc"
 #include "weft/kernels/internal/update.inc"
 }  // namespace generic
 
-const Level kGeneric = {"generic",        generic::reduce,  generic::cast, generic::sum_of_squares, generic::scale, generic::sgd,
-                        generic::rmsprop, generic::adagrad, generic::adam};
+const Level kGeneric = {"generic",
+                        generic::reduce,
+                        generic::cast,
+                        generic::sum_of_squares,
+                        generic::scale,
+                        generic::sgd,
+                        generic::rmsprop,
+                        generic::adagrad,
+                        generic::adam,
+                        generic::quantize,
+                        generic::dequantize_add,
+                        generic::multiply_right,
+                        generic::multiply_left,
+                        generic::add_low_rank};
 
 }  // namespace weft::kernels::internal

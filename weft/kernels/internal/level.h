@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "weft/kernels/encode.h"
 #include "weft/kernels/reduce.h"
 #include "weft/kernels/update.h"
 
@@ -41,6 +42,11 @@ struct Level {
   void (*rmsprop)(float* weight, const float* gradient, const RmsPropState&, std::int64_t count, const RmsProp&);
   void (*adagrad)(float* weight, const float* gradient, float* sum, std::int64_t count, std::int64_t step, const Adagrad&);
   void (*adam)(float* weight, const float* gradient, const AdamState&, std::int64_t count, std::int64_t step, const Adam&);
+  void (*quantize)(const QuantizeArgs&);
+  void (*dequantize_add)(const DequantizeArgs&, float* values);
+  void (*multiply_right)(const LowRankArgs&, const float* matrix, const float* right, float* left);
+  void (*multiply_left)(const LowRankArgs&, const float* matrix, const float* left, float* right);
+  void (*add_low_rank)(const LowRankArgs&, const LowRank&, float* matrix);
 };
 
 extern const Level kGeneric;

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "weft/net/internal/failure.h"
+
 namespace weft::net::internal {
 namespace {
 
@@ -14,12 +16,14 @@ using namespace std::chrono_literals;
 
 constexpr std::uint64_t kWakeTag = ~std::uint64_t{0};
 constexpr int kStreamBits = 16;
-// Reads of one stream before the others get their turn.
-constexpr int kReadsATurn = 8;
+// Reads of one stream before the others, and those who work on what was read, get their turn.
+constexpr int kReadsATurn = 2;
+// Messages up to this do not wait behind large ones.
+constexpr std::size_t kSmall = 32 * 1024;
 // A data stream that closes without a goodbye: the control stream says why within this time, or the peer is lost.
 constexpr auto kGrace = 250ms;
 
-Piece piece_of(int peer, const Header& h) { return {peer, h.channel, h.message, h.total, h.offset, h.length}; }
+Piece piece_of(int peer, const Header& h) { return {peer, h.channel, h.message, h.total, h.offset, h.length, h.label}; }
 
 }  // namespace
 
@@ -58,7 +62,7 @@ void Engine::watch(int peer, std::size_t index) {
   Stream& stream = peers_[peer].streams[index];
   std::uint32_t events = 0;
   if (stream.open && !stream.paused) events |= EPOLLIN;
-  if (stream.writable && stream.connection->sending()) events |= EPOLLOUT;
+  if (stream.writable && !stream.connection->out().empty()) events |= EPOLLOUT;
   if (events == stream.events) return;
   epoll_event event{events, {.u64 = static_cast<std::uint64_t>(peer) << kStreamBits | index}};
   const int how = events == 0 ? EPOLL_CTL_DEL : stream.events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
@@ -110,15 +114,15 @@ void Engine::read_frames(int peer, std::size_t index) {
   Connection& connection = *stream.connection;
   bool drained = false;
   for (int reads = 0;;) {
-    switch (connection.take()) {
-      case Connection::Input::kHeader:
+    switch (connection.in().take()) {
+      case FrameReader::Input::kHeader:
         if (!begin_frame(peer, index)) {
           stream.paused = true;
           return;
         }
         break;
-      case Connection::Input::kFrame: end_frame(peer, index); break;
-      case Connection::Input::kNeedBytes: {
+      case FrameReader::Input::kFrame: end_frame(peer, index); break;
+      case FrameReader::Input::kNeedBytes: {
         if (drained || reads++ == kReadsATurn) return;
         const auto io = connection.fill(drained);
         if (io == Connection::Io::kClosed) return closed(peer, index);
@@ -133,21 +137,21 @@ void Engine::read_frames(int peer, std::size_t index) {
 bool Engine::begin_frame(int peer, std::size_t index) {
   Peer& from = peers_[peer];
   Connection& connection = *from.streams[index].connection;
-  const Header& header = connection.header();
+  const Header& header = connection.in().header();
   if (is_control(from, index) != (header.type != FrameType::kData)) throw Error(Errc::kCorrupt, "a frame on a stream of the wrong kind");
   if (is_control(from, index)) {
     from.control_in.resize(header.length);
-    connection.place(from.control_in.data());
+    connection.in().place(from.control_in.data());
     return true;
   }
   const Piece piece = piece_of(peer, header);
   if (!mailbox_.has_room(piece)) return false;
-  connection.place(mailbox_.begin(piece));
+  connection.in().place(mailbox_.begin(piece));
   return true;
 }
 
 void Engine::end_frame(int peer, std::size_t index) {
-  const Header& header = peers_[peer].streams[index].connection->header();
+  const Header& header = peers_[peer].streams[index].connection->in().header();
   switch (header.type) {
     case FrameType::kData: mailbox_.end(piece_of(peer, header)); break;
     case FrameType::kHeartbeat: break;
@@ -158,6 +162,7 @@ void Engine::end_frame(int peer, std::size_t index) {
 
 void Engine::on_abort(int peer) {
   const Abort abort = decode_abort(peers_[peer].control_in);
+  if (abort.mismatch) throw MismatchError(Error(abort.code, abort.message, {"", options_.rank, peer}));
   if (abort.code != Errc::kPeerLost) {
     throw Error(Errc::kAborted, "rank " + std::to_string(peer) + " failed: " + abort.message, {"", options_.rank, peer});
   }
@@ -201,19 +206,22 @@ void Engine::settle(Peer& peer) {
 void Engine::send(Outgoing& message) {
   Peer& to = peers_[message.send.peer];
   message.number = to.sent[message.channel]++;
-  if (message.send.peer == options_.rank) return deliver_to_self(message);
-  if (to.goodbye) lost(message.send.peer, "it left the group");
+  if (message.send.peer != options_.rank && to.goodbye) lost(message.send.peer, "it left the group");
   ++message.operation->pending;
-  (message.send.bytes.size() <= kMaxPayload ? to.small : to.large).push_back(&message);
+  if (message.send.peer == options_.rank) return deliver_to_self(message);
+  (message.send.bytes.size() <= kSmall ? to.small : to.large).push_back(&message);
   pump(message.send.peer);
 }
 
-void Engine::deliver_to_self(const Outgoing& message) {
+void Engine::deliver_to_self(Outgoing& message) {
   const auto bytes = message.send.bytes;
-  const Piece piece{options_.rank, message.channel, message.number, bytes.size(), 0, bytes.size()};
+  const Piece piece{options_.rank, message.channel, message.number, bytes.size(), 0, bytes.size(), label_of(message.send)};
   std::byte* place = mailbox_.begin(piece);
   if (!bytes.empty()) std::memcpy(place, bytes.data(), bytes.size());
   mailbox_.end(piece);
+  message.begun = true;
+  message.next = bytes.size();
+  message.operation->complete(message.id);
 }
 
 void Engine::pump(int peer) {
@@ -225,12 +233,11 @@ void Engine::pump_stream(int peer, std::size_t index) {
   Stream& stream = to.streams[index];
   const bool control = is_control(to, index);
   while (stream.writable && (control || !stopped_)) {
-    if (!stream.connection->sending() && !(control ? load_control(to) : load_data(to, index))) break;
-    const auto io = stream.connection->flush();
-    if (io == Connection::Io::kMoved) {
-      written(to, index);
-      continue;
-    }
+    if (stream.connection->out().empty() && !(control ? load_control(to) : load_data(to, index))) break;
+    std::size_t frames = 0;
+    const auto io = stream.connection->flush(frames);
+    if (frames > 0) written(to, index);
+    if (io == Connection::Io::kMoved) continue;
     if (io == Connection::Io::kClosed) {
       stream.writable = false;  // what it sent before may still say why
       if (!to.goodbye) suspect(to, stream.connection->cause());
@@ -251,10 +258,12 @@ bool Engine::load_data(Peer& peer, std::size_t index) {
   header.message = message.number;
   header.total = bytes.size();
   header.offset = message.next;
+  header.label = label_of(message.send);
   const std::size_t length = std::min(kMaxPayload, bytes.size() - message.next);
   Stream& stream = peer.streams[index];
-  stream.connection->load(header, bytes.subspan(message.next, length));
+  stream.connection->out().push(header, bytes.subspan(message.next, length));
   stream.sending = &message;
+  message.begun = true;
   message.next += length;
   ++message.flying;
   if (message.next == bytes.size()) queue.pop_front();
@@ -265,7 +274,7 @@ bool Engine::load_control(Peer& peer) {
   if (peer.control.empty()) return false;
   Header header;
   header.type = peer.control.front().first;
-  peer.streams.back().connection->load(header, peer.control.front().second);
+  peer.streams.back().connection->out().push(header, peer.control.front().second);
   return true;
 }
 
@@ -275,7 +284,7 @@ void Engine::written(Peer& peer, std::size_t index) {
     return;
   }
   Outgoing& message = *std::exchange(peer.streams[index].sending, nullptr);
-  if (--message.flying == 0 && message.next == message.send.bytes.size()) --message.operation->pending;
+  if (--message.flying == 0 && message.next == message.send.bytes.size()) message.operation->complete(message.id);
 }
 
 void Engine::push_control(int peer, FrameType type, std::vector<std::byte> payload) {

@@ -13,14 +13,17 @@
 
 namespace weft::net::internal {
 
-// A message to be sent. It stays where it is until operation->pending has been lowered for it, or until stop().
+// A message to be sent. It stays where it is until operation->complete(id), or until stop().
 struct Outgoing {
   Send send;
   Channel channel = 0;
   Operation* operation = nullptr;
+  std::uint32_t id = 0;
   std::uint64_t number = 0;
+  bool begun = false;      // its first frame is given to a stream
   std::size_t next = 0;    // bytes given to streams
   std::size_t flying = 0;  // frames given to streams and not yet written
+  bool complete() const { return begun && next == send.bytes.size() && flying == 0; }
 };
 
 struct EngineOptions {
@@ -84,7 +87,7 @@ class Engine {
   };
 
   bool is_control(const Peer& peer, std::size_t stream) const { return stream + 1 == peer.streams.size(); }
-  void deliver_to_self(const Outgoing& message);
+  void deliver_to_self(Outgoing& message);
   void pump(int peer);
   void pump_stream(int peer, std::size_t stream);
   bool load_data(Peer& peer, std::size_t stream);

@@ -33,7 +33,7 @@ void Failure::refuse(const char* operation, std::span<const Send> sends, std::sp
 }
 
 Error seen_by_others(const Error& error, int rank) {
-  if (error.code() == Errc::kPeerLost) return error;
+  if (error.code() == Errc::kPeerLost || dynamic_cast<const MismatchError*>(&error) != nullptr) return error;
   return Error(Errc::kAborted, "rank " + std::to_string(rank) + " failed: " + error.what(), {"", -1, rank});
 }
 

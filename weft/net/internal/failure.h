@@ -8,6 +8,12 @@
 
 namespace weft::net::internal {
 
+// Two ranks that mean different things: the same error on every rank.
+class MismatchError : public Error {
+ public:
+  explicit MismatchError(const Error& error) : Error(error) {}
+};
+
 // Not locked: the owner guards it.
 class Failure {
  public:
@@ -33,7 +39,8 @@ class Failure {
   std::optional<Error> error_;
 };
 
-// What the error of a call on `rank` is to the other ranks: the same lost peer, else kAborted naming the rank that failed.
+// What the error of a call on `rank` is to the other ranks: the same lost peer, the same mismatch, else kAborted naming the rank that
+// failed.
 Error seen_by_others(const Error& error, int rank);
 
 // Throws Error(kInvalidArgument) unless every peer is in [0, world).

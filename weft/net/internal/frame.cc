@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::uint32_t kMagic = 0x31544657;  // "WFT1"
 constexpr std::size_t kCrcAt = 12;
+constexpr std::int32_t kMismatchBit = 1 << 8;  // of an abort's code
 
 std::uint32_t header_crc(HeaderBytes bytes) {
   put(bytes.data() + kCrcAt, std::uint32_t{0});
@@ -45,6 +46,7 @@ HeaderBytes encode(const Header& header) {
   put(at + 48, header.offset);
   put(at + 56, header.length);
   put(at + 60, header.payload_crc);
+  put(at + 64, header.label);
   put(at + kCrcAt, header_crc(bytes));
   return bytes;
 }
@@ -69,6 +71,7 @@ Header decode(std::span<const std::byte, kHeaderBytes> span) {
   h.offset = get<std::uint64_t>(at + 48);
   h.length = get<std::uint32_t>(at + 56);
   h.payload_crc = get<std::uint32_t>(at + 60);
+  h.label = get<Label::Bytes>(at + 64);
   check_bounds(h);
   return h;
 }
@@ -76,7 +79,7 @@ Header decode(std::span<const std::byte, kHeaderBytes> span) {
 std::vector<std::byte> encode(const Abort& abort) {
   const std::size_t text = std::min(abort.message.size(), kMaxControl - 8);
   std::vector<std::byte> bytes(8 + text);
-  put(bytes.data(), static_cast<std::int32_t>(abort.code));
+  put(bytes.data(), static_cast<std::int32_t>(abort.code) | (abort.mismatch ? kMismatchBit : 0));
   put(bytes.data() + 4, static_cast<std::int32_t>(abort.peer));
   std::memcpy(bytes.data() + 8, abort.message.data(), text);
   return bytes;
@@ -84,10 +87,12 @@ std::vector<std::byte> encode(const Abort& abort) {
 
 Abort decode_abort(std::span<const std::byte> bytes) {
   if (bytes.size() < 8 || bytes.size() > kMaxControl) corrupt("an abort frame of a wrong size");
-  const auto code = get<std::int32_t>(bytes.data());
+  const auto word = get<std::int32_t>(bytes.data());
+  const auto code = word & ~kMismatchBit;
   if (code < 0 || code > static_cast<std::int32_t>(Errc::kInternal)) corrupt("an abort frame with an unknown code");
   Abort abort;
   abort.code = static_cast<Errc>(code);
+  abort.mismatch = word != code;
   abort.peer = get<std::int32_t>(bytes.data() + 4);
   abort.message.assign(reinterpret_cast<const char*>(bytes.data()) + 8, bytes.size() - 8);
   // It ends up in a log line: nothing of it may break the line.

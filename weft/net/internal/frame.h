@@ -1,7 +1,7 @@
-// The frames of the TCP transport: 64 bytes of header, then at most kMaxPayload bytes. Pure functions over bytes, no sockets.
+// The frames of the TCP transport: 104 bytes of header, then at most kMaxPayload bytes. Pure functions over bytes, no sockets.
 //
 //   magic 4 | type 1 | 0 1 | stream 2 | epoch 4 | header CRC32C 4 | channel 8 | sequence 8 | message 8 | total 8 | offset 8 | length 4 |
-//   payload CRC32C 4
+//   payload CRC32C 4 | label 40
 //
 // Little-endian. A large message travels as several data frames (offset, length of total) over several streams; `sequence` counts the
 // frames of one stream, `message` the messages of one channel between two ranks.
@@ -18,7 +18,7 @@
 
 namespace weft::net::internal {
 
-inline constexpr std::size_t kHeaderBytes = 64;
+inline constexpr std::size_t kHeaderBytes = 104;
 // What one data frame carries at most. A receiver allocates no more than this for a frame that it didn't expect.
 inline constexpr std::size_t kMaxPayload = 256 * 1024;
 inline constexpr std::size_t kMaxControl = 1024;
@@ -37,6 +37,7 @@ struct Header {
   std::uint64_t offset = 0;
   std::uint32_t length = 0;
   std::uint32_t payload_crc = 0;
+  Label::Bytes label{};
 
   bool operator==(const Header&) const = default;
 };
@@ -53,6 +54,7 @@ struct Abort {
   Errc code = Errc::kInternal;
   int peer = -1;
   std::string message;
+  bool mismatch = false;  // two ranks meant different things: the same error on every rank
 };
 std::vector<std::byte> encode(const Abort& abort);
 // Throws Error(kCorrupt) on anything that encode() does not make.

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "weft/net/internal/failure.h"
+
 namespace weft::net::internal {
 namespace {
 
@@ -10,7 +12,11 @@ constexpr std::size_t kPartOverhead = 256;
 
 }  // namespace
 
-void Mailbox::check_length(const Message& message, int peer, Channel channel) const {
+void Mailbox::check_match(const Message& message, int peer, Channel channel) const {
+  const Label* label = message.receipt->recv.label;
+  if (label != nullptr && message.label != label->bytes && message.label != Label::Bytes{}) {
+    throw MismatchError(label->mismatch(rank_, label->bytes, peer, message.label));
+  }
   const auto expected = message.receipt->recv.bytes.size();
   if (message.total == expected) return;
   throw Error(Errc::kInvalidArgument,
@@ -31,9 +37,9 @@ void Mailbox::finish(Lane& lane, std::map<std::uint64_t, Message>::iterator mess
   Message& m = message->second;
   if (m.receipt == nullptr) return;
   m.receipt->received = m.received;
-  if (m.received < m.total || !m.begun) return;
+  if (m.received < m.total || !m.begun || !m.parts.empty()) return;  // an empty message's one piece may have begun and not ended
   m.receipt->done = true;
-  --m.receipt->operation->pending;
+  m.receipt->operation->complete(m.receipt->id);
   lane.open.erase(message);
 }
 
@@ -45,7 +51,7 @@ void Mailbox::post(Channel channel, Receipt& receipt) {
   message.receipt = &receipt;
   ++receipt.operation->pending;
   if (!message.begun) return;
-  check_length(message, peer, channel);
+  check_match(message, peer, channel);
   for (auto part = message.parts.begin(); part != message.parts.end();) {
     const auto next = std::next(part);
     if (part->second.complete) absorb(message, peer, part);
@@ -71,7 +77,8 @@ std::byte* Mailbox::begin(const Piece& piece) {
     if (message.receipt == nullptr && piece.message < lane.posted) disagree();  // a message that was complete long ago
     message.begun = true;
     message.total = piece.total;
-    if (message.receipt != nullptr) check_length(message, piece.peer, piece.channel);
+    message.label = piece.label;
+    if (message.receipt != nullptr) check_match(message, piece.peer, piece.channel);
   }
   if (piece.total != message.total || piece.offset > message.total || piece.length > message.total - message.received) disagree();
   if (piece.length > message.total - piece.offset) disagree();

@@ -16,6 +16,13 @@ namespace weft::net::internal {
 struct Operation {
   int pending = 0;
   int writers = 0;
+  bool collects = false;            // whether the names of what is complete are wanted
+  std::vector<std::uint32_t> done;  // those names
+
+  void complete(std::uint32_t id) {
+    --pending;
+    if (collects) done.push_back(id);
+  }
 };
 
 // A posted receive. It must stay where it is until `done`, or until nothing is delivered any more.
@@ -24,6 +31,7 @@ struct Receipt {
   Operation* operation = nullptr;
   std::uint64_t received = 0;
   bool done = false;
+  std::uint32_t id = 0;
 };
 
 // A piece of message number `message` (from 0, counted by the sender for each peer and channel).
@@ -34,21 +42,25 @@ struct Piece {
   std::uint64_t total = 0;
   std::uint64_t offset = 0;
   std::size_t length = 0;
+  Label::Bytes label{};
 };
+
+inline Label::Bytes label_of(const Send& send) { return send.label == nullptr ? Label::Bytes{} : send.label->bytes; }
 
 class Mailbox {
  public:
   // At most `room` bytes of each peer wait for a receive: has_room() says when to stop taking more.
   Mailbox(int rank, int world, std::size_t room) : rank_(rank), room_(room), lanes_(world), waiting_(world) {}
 
-  // Gives the next message of (receipt.recv.peer, channel) to `receipt`. Throws Error(kInvalidArgument) when its length is another.
+  // Gives the next message of (receipt.recv.peer, channel) to `receipt`. Throws MismatchError when its label is another,
+  // Error(kInvalidArgument) when its length is.
   void post(Channel channel, Receipt& receipt);
 
   // True where a receive is posted for this piece, or its peer's unexpected bytes are below the limit.
   bool has_room(const Piece& piece) const;
 
   // Where the piece's bytes go; end() makes them count. Between the two the place stays valid, as long as a receipt's buffer does.
-  // Throws Error(kInvalidArgument) when the receive's length is another, Error(kCorrupt) when the message's pieces disagree.
+  // Throws as post() does, Error(kCorrupt) when the message's pieces disagree.
   std::byte* begin(const Piece& piece);
   void end(const Piece& piece);
   // The operation whose buffer begin() gave, if it was not a buffer of ours.
@@ -69,6 +81,7 @@ class Mailbox {
     std::uint64_t total = 0;
     std::uint64_t received = 0;
     Receipt* receipt = nullptr;
+    Label::Bytes label{};
     std::map<std::uint64_t, Part> parts;  // by offset
   };
   struct Lane {
@@ -76,7 +89,7 @@ class Mailbox {
     std::map<std::uint64_t, Message> open;
   };
 
-  void check_length(const Message& message, int peer, Channel channel) const;
+  void check_match(const Message& message, int peer, Channel channel) const;
   void absorb(Message& message, int peer, std::map<std::uint64_t, Part>::iterator part);
   void finish(Lane& lane, std::map<std::uint64_t, Message>::iterator message);
 

@@ -27,4 +27,16 @@ Cost cost_of_sharded(const Request& request);
 Schedule make_binomial(const Request& request);
 Cost cost_of_binomial(const Request& request);
 
+Schedule make_knomial(const Request& request);
+Cost cost_of_knomial(const Request& request);
+
+Schedule make_chain(const Request& request);
+Cost cost_of_chain(const Request& request);
+
+Schedule make_torus(const Request& request);
+Schedule make_hierarchical(const Request& request);
+
+// What cost() promises where no short formula gives it, by making the schedules of all ranks.
+Cost counted_cost(const Request& request);
+
 }  // namespace weft::schedule::internal

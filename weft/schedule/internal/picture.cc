@@ -1,6 +1,7 @@
 #include "weft/schedule/internal/picture.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <tuple>
 
@@ -16,12 +17,26 @@ bool has_blocks(Collective c) {
   return is_gather(c) || c == Collective::kScatter || c == Collective::kAllToAll || c == Collective::kReduceScatter;
 }
 
-// One element a chunk; a pipelined chain gets a few blocks, so that one sees them follow each other.
+// Equal shares for groups of all sizes, where that is not too many to be seen.
+std::int64_t divisible_count(const Topology& topology) {
+  constexpr std::int64_t kMost = 120;
+  std::int64_t shares = 1;
+  for (int l = 0; l < topology.num_levels(); ++l) {
+    std::int64_t level = 1;
+    for (int g = 0; g < topology.num_groups(l); ++g) level = std::lcm(level, static_cast<std::int64_t>(topology.children(l, g).size()));
+    shares *= level;
+    if (shares > kMost) return topology.world();
+  }
+  return shares;
+}
+
+// One element a chunk; a chain gets a few blocks, so that one sees them follow each other.
 std::int64_t telling_count(const Request& q) {
   if (q.count > 0 || q.collective == Collective::kBarrier) return q.count;
   if (has_blocks(q.collective)) return 1;
-  const bool chain = q.algorithm == Algorithm::kRing && q.collective != Collective::kAllReduce;
-  return chain ? 4 * kShortestBlock : q.world;
+  if (q.algorithm == Algorithm::kChain && q.chunk == 0) return 4 * kShortestBlock;
+  if (q.algorithm == Algorithm::kTorus) return 2 * q.world;
+  return q.algorithm == Algorithm::kHierarchical && q.topology ? divisible_count(*q.topology) : q.world;
 }
 
 // The parts are what lies between two neighbouring places where a block, or some message, begins or ends.
@@ -101,10 +116,11 @@ std::string with(char separator, const char* name) {
 Picture picture_of(const Request& request) {
   WEFT_REQUIRE(request.world <= kMaxProvedWorld,
                "a world of " + std::to_string(request.world) + " ranks is more than can be shown, " + std::to_string(kMaxProvedWorld));
-  Picture picture{.request = request, .cost = {}, .arrows = {}, .meetings = {}, .parts = 1, .what = ""};
+  Picture picture{.request = request, .cost = {}, .arrows = {}, .meetings = {}, .parts = 1, .traffic = {}, .what = ""};
   Request& q = picture.request;
   q.count = telling_count(q);
   picture.cost = cost(q);
+  if (q.topology && q.topology->num_levels() > 1) picture.traffic = traffic(q);
   std::vector<Schedule> schedules;
   for (q.rank = 0; q.rank < q.world; ++q.rank) schedules.push_back(make(q));
   for (const Step& step : schedules[0].steps) {
@@ -120,8 +136,9 @@ Picture picture_of(const Request& request) {
   for (const Transfer& t : transfers) {
     const std::vector<int> moved = parts.of(t);
     const bool reads = !picture.meetings.empty();
-    picture.arrows.push_back({t.round, t.source, t.target, t.reduces, reads, std::max(t.leaves, t.reaches), label_of(moved, picture.parts),
-                              moved.empty() ? 0 : moved.front()});
+    const int level = q.topology ? q.topology->level_of(t.source, t.target) : 0;
+    picture.arrows.push_back({t.round, t.source, t.target, t.reduces, reads, level, std::max(t.leaves, t.reaches),
+                              label_of(moved, picture.parts), moved.empty() ? 0 : moved.front()});
     if (moved.empty()) picture.arrows.back().label = "";
   }
   set_slots(picture.arrows);
@@ -146,10 +163,29 @@ std::string summary(const Picture& picture) {
   const Request& q = picture.request;
   const bool reads = !picture.meetings.empty();
   const auto some = [](std::int64_t count, const char* thing) { return std::to_string(count) + " " + thing + (count == 1 ? "" : "s"); };
-  const std::string text = some(q.world, "rank") + ", " + some(picture.cost.rounds, reads ? "meeting" : "round");
+  const bool shaped = q.topology && (q.topology->num_levels() > 1 || q.topology->grid());
+  const std::string text = some(q.world, "rank") + (shaped ? " (" + q.topology->describe() + "), " : ", ") +
+                           some(picture.cost.rounds, reads ? "meeting" : "round");
   if (q.collective == Collective::kBarrier) return text;
   return text + "; the busiest rank " + (reads ? "reads " : "sends ") + some(picture.cost.sent, "element") + " (count is " +
          std::to_string(q.count) + ")";
+}
+
+std::string link_name(const Topology& topology, int level) {
+  const bool inside = level + 1 == topology.num_levels();
+  return inside ? std::string("inside a ") + noun(topology.level(level).scope)
+                : std::string("between ") + noun(topology.level(level + 1).scope) + "s";
+}
+
+std::string levels_line(const Picture& picture) {
+  std::string text;
+  for (std::size_t l = 0; l < picture.traffic.size(); ++l) {
+    const Traffic& traffic = picture.traffic[l];
+    text += (l == 0 ? "" : "; ") + link_name(*picture.request.topology, static_cast<int>(l)) + " " + std::to_string(traffic.total);
+    text += (l == 0 ? " elements, " : ", ") + std::to_string(traffic.busiest) + " out of the busiest";
+    if (l + 1 == picture.traffic.size()) text += " rank";
+  }
+  return text;
 }
 
 }  // namespace weft::schedule::internal

@@ -8,7 +8,8 @@ namespace weft::schedule::internal {
 
 int log2_ceil(int world) { return std::bit_width(static_cast<unsigned>(world - 1)); }
 
-int pipeline_blocks(std::int64_t count) {
+int pipeline_blocks(const Request& request, std::int64_t count) {
+  if (request.chunk > 0) return static_cast<int>(std::max<std::int64_t>(1, (count + request.chunk - 1) / request.chunk));
   constexpr std::int64_t kMost = 16;
   return static_cast<int>(std::clamp<std::int64_t>(count / kShortestBlock, 1, kMost));
 }
@@ -33,6 +34,21 @@ void Writer::copy(Range from, Range to) { add_range(Action::kCopy, -1, from, to)
 void Writer::reduce(Range from, Range to) { add_range(Action::kReduce, -1, from, to); }
 void Writer::read(int peer, Range from, Range to) { add_range(Action::kRead, peer, from, to); }
 void Writer::read_reduce(int peer, Range from, Range to) { add_range(Action::kReadReduce, peer, from, to); }
+
+void Writer::embed(const Schedule& phase, const Embedding& place) {
+  const auto moved = [&](Buffer& buffer, std::int64_t& offset) {
+    offset += buffer == Buffer::kScratch ? place.scratch : place.where.begin;
+    if (buffer != Buffer::kScratch) buffer = place.where.buffer;
+  };
+  for (Step step : phase.steps) {
+    moved(step.from, step.src);
+    moved(step.to, step.dst);
+    if (step.action == Action::kCopy && step.from == step.to && step.src == step.dst) continue;
+    if (step.peer >= 0) step.peer = place.ranks[static_cast<std::size_t>(step.peer)];
+    at(place.after + step.round);
+    add(step);
+  }
+}
 
 Schedule Writer::done() && {
   std::stable_sort(schedule_.steps.begin(), schedule_.steps.end(), [](const Step& a, const Step& b) { return a.round < b.round; });

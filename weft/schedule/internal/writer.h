@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "weft/schedule/schedule.h"
 
@@ -34,9 +35,19 @@ inline int wrap(int rank, int world) { return ((rank % world) + world) % world; 
 // ceil(log2(world)).
 int log2_ceil(int world);
 
-// Into how many blocks a pipelined algorithm cuts `count` elements: enough to overlap the hops, none shorter than this.
+// Into how many blocks a pipelined algorithm cuts `count` elements: as the request says, or enough to overlap the hops, none shorter than
+// this.
 inline constexpr std::int64_t kShortestBlock = 16 * 1024;
-int pipeline_blocks(std::int64_t count);
+int pipeline_blocks(const Request& request, std::int64_t count);
+
+// Where another collective's schedule takes place as a phase of this one: its rank r is ranks[r], its input and output are both `where`,
+// its scratch begins at `scratch`, its first round is the one after `after`.
+struct Embedding {
+  std::span<const int> ranks;
+  Range where;
+  std::int64_t scratch = 0;
+  int after = 0;
+};
 
 // Collects one rank's steps. Steps may be added in any order of rounds; done() sorts them, and keeps the order within a round. Ranges
 // without elements add nothing, since both ends of a message see the same length; signal() and await() are messages that have none.
@@ -59,6 +70,8 @@ class Writer {
   void reduce(Range from, Range to);
   void read(int peer, Range from, Range to);
   void read_reduce(int peer, Range from, Range to);
+  // All steps of another schedule, but copies from input to output, which are one array here.
+  void embed(const Schedule& phase, const Embedding& place);
   void meet() { add({.action = Action::kMeet}); }
 
   Schedule done() &&;

@@ -192,7 +192,7 @@ class HostSync final : public Sync {
 
   // Does what can be done now: this rank's own chunks, or with `all` also those that their owners have not begun. Never waits.
   void work(int phase, bool all) {
-    const Stopwatch watch(subject_.times->work);
+    const Stopwatch watch(subject_.times->work, "update", "reduce and update");
     std::int64_t done = 0;
     for (int bucket = 0; bucket < static_cast<int>(plan_.buckets.size()); ++bucket) {
       if (phase == 0 && !ledger_->published(bucket)) continue;
@@ -216,7 +216,7 @@ class HostSync final : public Sync {
       work(phase, true);
       int open = first_open(phase, 0);
       if (open < 0) return;
-      const Stopwatch watch(subject_.times->wait);
+      const Stopwatch watch(subject_.times->wait, "wait", "peers");
       host_.wait(
           [&] {
             open = first_open(phase, open);
@@ -244,14 +244,14 @@ class HostSync final : public Sync {
   void take_buffers() {
     if (buffers_.empty() || rank_ == 0) return;
     {
-      const Stopwatch watch(subject_.times->wait);
+      const Stopwatch watch(subject_.times->wait, "wait", "peers");
       host_.wait([&] { return ledger_->missing(params()) != 0; }, [] { return 0; }, "step", ledger_->timeout());
     }
     buffers_.take(*ledger_, params());
   }
 
   void meet(int phase) {
-    const Stopwatch watch(subject_.times->wait);
+    const Stopwatch watch(subject_.times->wait, "wait", "peers");
     ledger_->meet(static_cast<std::int64_t>(plan_.chunks.size()) * (subject_.whole ? world_ : 1), phase, "step");
   }
 

@@ -1,18 +1,22 @@
-// Adds the seconds of its scope to a sum.
+// Adds the seconds of its scope to a sum, and shows the scope on the time line.
 #pragma once
 
 #include <chrono>
+
+#include "weft/observe/trace.h"
 
 namespace weft::parallel::internal {
 
 class Stopwatch {
  public:
-  explicit Stopwatch(double& sum) : sum_(sum), start_(std::chrono::steady_clock::now()) {}
+  explicit Stopwatch(double& sum, const char* category = "update", const char* name = "gradients")
+      : trace_(category, name), sum_(sum), start_(std::chrono::steady_clock::now()) {}
   ~Stopwatch() { sum_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
  private:
+  const observe::TraceScope trace_;
   double& sum_;
   std::chrono::steady_clock::time_point start_;
 };

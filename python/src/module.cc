@@ -1,0 +1,93 @@
+// weft_torch._C: weft's backend, as torch.distributed wants it.
+#include <pybind11/chrono.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "fork.h"
+#include "weft/base/error.h"
+#include "weft/comm/allocator.h"
+#include "weft/comm/backend.h"
+#include "weft/net/heap.h"
+
+namespace py = pybind11;
+
+namespace weft::python {
+namespace {
+
+// weft_torch.Error, with what a program can act on as attributes.
+void raise(const Error& error) {
+  static const py::handle type = py::object(py::module_::import("weft_torch").attr("Error")).release();
+  std::string text = error.what();
+  if (error.code() == Errc::kTimeout) text = "Timed out waiting: " + text;
+  py::object raised = type("[weft] " + text);
+  raised.attr("code") = to_string(error.code());
+  raised.attr("operation") = error.context().operation;
+  raised.attr("rank") = error.context().rank;
+  raised.attr("peer") = error.context().peer;
+  PyErr_SetObject(type.ptr(), raised.ptr());
+}
+
+bool share_memory() {
+  static const bool shared = [] {
+    if (!comm::install_allocator()) return false;
+    copy_heap_on_fork();
+    return true;
+  }();
+  return shared;
+}
+
+py::dict heap_stats() {
+  net::Heap* heap = comm::allocator_installed() ? net::process_heap() : nullptr;
+  const net::HeapStats stats = heap != nullptr ? heap->stats() : net::HeapStats{};
+  py::dict result;
+  result["live_bytes"] = stats.live_bytes;
+  result["peak_bytes"] = stats.peak_bytes;
+  result["footprint_bytes"] = stats.footprint_bytes;
+  result["limit_bytes"] = stats.limit_bytes;
+  result["allocations"] = stats.allocations;
+  return result;
+}
+
+}  // namespace
+}  // namespace weft::python
+
+PYBIND11_MODULE(_C, m) {
+  using weft::comm::BackendOptions;
+  using Backend = c10::intrusive_ptr<c10d::Backend>;
+  py::module_::import("torch.distributed");  // registers the types that we take and give
+
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (const weft::Error& error) {
+      weft::python::raise(error);
+    }
+  });
+
+  m.attr("torch_version") = WEFT_TORCH_VERSION;
+  m.def("share_memory", &weft::python::share_memory,
+        "Makes torch's CPU memory from now on memory that the ranks of this host read in place. False: the system gives none.");
+  m.def("heap_stats", &weft::python::heap_stats, "The shared memory of this process: bytes live, at peak, taken from the system, allowed.");
+  m.def("is_shared", [](const at::Tensor& tensor) {
+    return weft::comm::allocator_installed() && weft::net::process_heap()->contains(tensor.data_ptr());
+  });
+
+  py::class_<BackendOptions>(m, "BackendOptions")
+      .def(py::init<>())
+      .def_readwrite("transport", &BackendOptions::transport)
+      .def_readwrite("interface", &BackendOptions::interface)
+      .def_readwrite("store_host", &BackendOptions::store_host)
+      .def_property(
+          "secret", [](const BackendOptions& options) { return py::bytes(options.secret); },
+          [](BackendOptions& options, const py::bytes& secret) { options.secret = secret; })
+      .def_readwrite("timeout", &BackendOptions::timeout)
+      .def_readwrite("epoch", &BackendOptions::epoch);
+  m.def(
+      "make_backend",
+      [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const BackendOptions& options) -> Backend {
+        return weft::comm::make_backend(store, rank, size, options);
+      },
+      py::call_guard<py::gil_scoped_release>());
+}

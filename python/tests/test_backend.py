@@ -1,0 +1,261 @@
+"""The weft backend under torch.distributed: types, errors, memory, forks, launchers."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+import unittest.mock
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
+
+import ranks
+import weft_torch
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+def reductions(rank, world):
+    """Every type with every reduction that it has, beside torch's own."""
+    parts = [torch.arange(1, 8) % (r + 2) + 1 for r in range(world)]
+    wrong = []
+
+    def check(dtype, op, expected):
+        mine = parts[rank].to(dtype, copy=True)
+        dist.all_reduce(mine, op)
+        if not torch.equal(mine, expected.to(dtype)):
+            wrong.append(f"{op} of {dtype}: {mine} instead of {expected}")
+
+    stacked = torch.stack(parts)
+    for dtype in INTEGERS + FLOATS:
+        check(dtype, dist.ReduceOp.SUM, stacked.sum(0))
+        check(dtype, dist.ReduceOp.PRODUCT, stacked.prod(0))
+        check(dtype, dist.ReduceOp.MIN, stacked.amin(0))
+        check(dtype, dist.ReduceOp.MAX, stacked.amax(0))
+    for dtype in INTEGERS:
+        for op, join in ((dist.ReduceOp.BAND, torch.bitwise_and), (dist.ReduceOp.BOR, torch.bitwise_or), (dist.ReduceOp.BXOR, torch.bitwise_xor)):
+            expected = parts[0]
+            for part in parts[1:]:
+                expected = join(expected, part)
+            check(dtype, op, expected)
+    for dtype in FLOATS[2:]:
+        check(dtype, dist.ReduceOp.AVG, stacked.to(dtype).sum(0) / world)
+        check(dtype, dist._make_nccl_premul_sum(2.0), 2 * stacked.sum(0))
+    for dtype in (torch.complex64, torch.complex128):
+        mine = torch.complex(parts[rank].double(), -parts[rank].double()).to(dtype)
+        dist.all_reduce(mine)
+        if not torch.equal(mine, torch.complex(stacked.sum(0).double(), -stacked.sum(0).double()).to(dtype)):
+            wrong.append(f"sum of {dtype}: {mine}")
+    flags = torch.tensor([rank == 0, True, False])
+    dist.all_reduce(flags, dist.ReduceOp.MAX)
+    wrong += [] if flags.tolist() == [True, True, False] else [f"max of bool: {flags}"]
+    eighth = torch.full((4,), 0.5).to(torch.float8_e4m3fn) if rank == 0 else torch.zeros(4).to(torch.float8_e4m3fn)
+    dist.broadcast(eighth, 0)
+    wrong += [] if eighth.float().tolist() == [0.5] * 4 else [f"broadcast of float8: {eighth}"]
+    return wrong
+
+
+def movements(rank, world):
+    """Layouts, uneven blocks, objects, batches of messages, the ways to wait."""
+    wrong = []
+
+    def check(what, mine, expected):
+        if not torch.equal(mine, expected):
+            wrong.append(f"{what}: {mine} instead of {expected}")
+
+    across = torch.arange(6.0).view(2, 3).t() + rank  # not contiguous
+    dist.all_reduce(across)
+    check("transposed", across, world * torch.arange(6.0).view(2, 3).t() + sum(range(world)))
+    sends = [torch.full((rank + peer + 1,), float(rank)) for peer in range(world)]
+    receives = [torch.empty(rank + peer + 1) for peer in range(world)]
+    dist.all_to_all(receives, sends)
+    check("all_to_all", torch.cat(receives), torch.cat([torch.full((rank + peer + 1,), float(peer)) for peer in range(world)]))
+    output = torch.empty(sum(rank + peer + 1 for peer in range(world)), 2)
+    splits = [rank + peer + 1 for peer in range(world)]
+    dist.all_to_all_single(output, torch.full((sum(splits), 2), float(rank)), splits, splits)
+    check("all_to_all_single", output[:, 0], torch.cat(receives))
+    objects = [None] * world
+    dist.all_gather_object(objects, {"rank": rank, "text": "x" * 1000 * rank})
+    wrong += [] if [o["rank"] for o in objects] == list(range(world)) else [f"objects: {objects}"]
+    right, left = (rank + 1) % world, (rank - 1) % world
+    box = torch.empty(3)
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.full((3,), float(rank)), right), dist.P2POp(dist.irecv, box, left)]):
+        work.wait()
+    check("ring", box, torch.full((3,), float(left)))
+    future = dist.all_reduce(torch.ones(5), async_op=True).get_future().then(lambda done: done.value()[0] * 2)
+    check("future", future.wait(), torch.full((5,), 2.0 * world))
+    works = [dist.all_reduce(torch.full((1000,), float(i)), async_op=True) for i in range(20)]
+    wrong += [] if all(work.wait(timedelta(seconds=20)) for work in works) else ["a wait gave False"]
+    part = dist.new_group([0, 1])
+    if rank < 2:
+        two = torch.ones(2)
+        dist.all_reduce(two, group=part)
+        check("subgroup", two, torch.full((2,), 2.0))
+    wrong += [] if dist.get_backend() == "weft" and dist.get_backend(part if rank < 2 else None) == "weft" else ["name"]
+    return wrong
+
+
+def in_place(rank, world):
+    """Tensors are born in shared memory, DDP's gradients too."""
+    module = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(300, 300), gradient_as_bucket_view=True)
+    module(torch.ones(2, 300)).sum().backward()
+    return weft_torch.is_shared(torch.empty(100_000)) and weft_torch.is_shared(module.module.weight.grad)
+
+
+class Squares(Dataset):
+    def __init__(self):
+        self.base = torch.arange(64.0)
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        self.base[index] += 1  # in the worker's copy only
+        return self.base[index] ** 2
+
+
+def loader_workers(rank, world):
+    data = Squares()
+    seen = torch.cat(list(DataLoader(data, batch_size=8, num_workers=2)))
+    total = seen.sum()
+    dist.all_reduce(total)
+    return [total.item(), data.base.sum().item(), weft_torch.is_shared(data.base)]
+
+
+def fork_copies(rank, world):
+    """A child has what was there at the fork; what either writes later the other doesn't see; the group isn't the child's."""
+    values = torch.arange(100_000.0)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        time.sleep(0.05)  # the parent overwrites meanwhile
+        good = bool(torch.equal(values, torch.arange(100_000.0)))
+        values.fill_(7)
+        fresh = torch.ones(50_000).sum().item() == 50_000
+        try:
+            dist.all_reduce(torch.ones(1))
+            refused = False
+        except weft_torch.Error as error:
+            refused = error.code == "InvalidArgument" and "forked" in str(error)
+        os.write(write, bytes([good, fresh, refused]))
+        os._exit(0)
+    values.fill_(3)
+    del values
+    reuse = torch.full((100_000,), 5.0)
+    os.close(write)
+    answer = list(os.read(read, 3))
+    os.close(read)
+    os.waitpid(child, 0)
+    dist.barrier()
+    return answer == [1, 1, 1] and reuse.eq(5).all().item()
+
+
+def mismatch(rank, world):
+    try:
+        dist.all_reduce(torch.ones(3 + rank))
+    except weft_torch.Error as error:
+        return [error.code, isinstance(error, dist.DistBackendError), "[3]" in str(error) and "[4]" in str(error)]
+
+
+def late(rank, world):
+    if rank == 0:
+        try:
+            dist.barrier()
+        except weft_torch.Error as error:
+            return [error.code, error.peer]
+    time.sleep(1)
+    return [None, None]
+
+
+def killed(rank, world):
+    dist.barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        dist.all_reduce(torch.ones(1000))
+    except weft_torch.Error as error:
+        found = [error.code, error.peer]
+    try:
+        dist.all_reduce(torch.ones(1000), async_op=True).wait()
+    except weft_torch.Error as error:
+        return [*found, error.code in ("Aborted", "PeerLost")]
+
+
+def aborted(rank, world):
+    work = dist.irecv(torch.empty(1), (rank + 1) % world)
+    dist.group.WORLD._get_backend(torch.device("cpu")).abort()
+    try:
+        work.wait()
+    except weft_torch.Error as error:
+        return error.code
+
+
+def unmatched(rank, world):
+    """A receive that nobody answers doesn't hold the end of the group up."""
+    dist.irecv(torch.empty(1), (rank + 1) % world)
+    return True
+
+
+class Backend(unittest.TestCase):
+    def test_reduces_every_type(self):
+        self.assertEqual(ranks.run(reductions, 3), [[]] * 3)
+
+    def test_moves_what_others_move(self):
+        self.assertEqual(ranks.run(movements, 3), [[]] * 3)
+
+    def test_works_over_tcp(self):
+        with unittest.mock.patch.dict(os.environ, WEFT_TRANSPORT="tcp"):
+            self.assertEqual(ranks.run(movements, 2), [[]] * 2)
+
+    def test_gradients_are_born_in_shared_memory(self):
+        self.assertEqual(ranks.run(in_place), [True, True])
+
+    def test_loads_data_with_forked_workers(self):
+        squares = float(sum((i + 1) ** 2 for i in range(64)))
+        self.assertEqual(ranks.run(loader_workers), [[2 * squares, float(sum(range(64))), True]] * 2)
+
+    def test_a_fork_copies_memory_and_is_not_in_the_group(self):
+        self.assertEqual(ranks.run(fork_copies), [True, True])
+
+    def test_shows_both_calls_when_ranks_call_different_things(self):
+        self.assertEqual(ranks.run(mismatch), [["InvalidArgument", True, True]] * 2)
+
+    def test_names_the_rank_that_does_not_come(self):
+        self.assertEqual(ranks.run(late, timeout=0.3, patience=30)[0], ["Timeout", 1])
+
+    def test_names_the_rank_that_was_killed(self):
+        self.assertEqual(ranks.run(killed, 3, lost=[1]), [["PeerLost", 1, True], None, ["PeerLost", 1, True]])
+
+    def test_abort_ends_what_is_pending(self):
+        self.assertEqual(ranks.run(aborted), ["Aborted", "Aborted"])
+
+    def test_ends_with_a_receive_that_nobody_answers(self):
+        started = time.time()
+        self.assertEqual(ranks.run(unmatched), [True, True])
+        self.assertLess(time.time() - started, 20)
+
+
+class Launchers(unittest.TestCase):
+    SCRIPT = os.path.join(HERE, "launched.py")
+
+    def launch(self, *command):
+        done = subprocess.run([*command, self.SCRIPT], capture_output=True, text=True, timeout=90, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("3 steps over weft on 2 ranks", done.stdout)
+
+    def test_torchrun_launches_it(self):
+        self.launch(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+    @unittest.skipUnless(os.environ.get("WEFT_COMMAND"), "WEFT_COMMAND does not name the weft command")
+    def test_weft_run_launches_it(self):
+        self.launch(os.environ["WEFT_COMMAND"], "run", "-n", "2", "--", sys.executable)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,48 @@
+"""What a job listens on, read from /proc/net while it runs (docs/ports.md): nothing on a wildcard address."""
+
+import harness
+import meeting_test
+
+
+def loopback(address):
+    return address.startswith("127.") or address == "::1"
+
+
+class Ports(harness.FaultTest):
+    def listens(self, job, most):
+        """While its ranks meet and train, the job holds at most so many listening ports, all of them on loopback."""
+        seen = set()
+        while job.steps() < 5:
+            seen |= job.listeners()
+            self.assertIsNone(job.process.poll(), job.err())
+        self.assertEqual([place for place in seen if not loopback(place[0])], [])
+        self.assertLessEqual(len(seen), most, seen)
+        self.assertLessEqual(len(job.listeners()), 1, "ports stay open behind the meeting")
+        return seen
+
+    def test_a_job_over_tcp_listens_on_loopback_alone(self):
+        seen = self.listens(self.train(2, "comm.transport=tcp"), 3)  # the store, and a data port a rank until all are connected
+        self.assertGreaterEqual(len(seen), 1)
+
+    def test_a_job_in_shared_memory_has_the_store_alone(self):
+        self.listens(self.train(2, "comm.transport=shm"), 1)
+
+    def test_one_rank_listens_on_nothing(self):
+        self.assertEqual(self.listens(self.train(1), 0), set())
+
+    def test_a_rank_without_a_launcher_hosts_the_store_on_the_address_it_was_given(self):
+        holder, port = meeting_test.taken_port()
+        holder.close()
+        alone = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        job = self.weft("train", self.folder, "--set", "comm.timeout_s=20", env=alone)
+        places = job.wait_for(job.listeners, "the store")
+        self.assertEqual([place for place in places if not loopback(place[0])], [])
+
+    def test_a_wildcard_address_is_asked_for_or_refused(self):
+        # Asked for without a secret of the launcher's: rank 0 would let anybody in.
+        job = self.train(2, "comm.transport=tcp", "comm.interface=0.0.0.0")
+        self.ends(job, 2, ["to listen on every interface (0.0.0.0) needs"], within=10)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,88 @@
+// For tests: every operation of a group, small and large, on what the ranks know of each other. Throws where something is wrong.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "weft/comm/group.h"
+
+namespace weft::comm::internal {
+
+inline at::Tensor of_rank(int rank, at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
+  return (at::arange(c10::multiply_integers(shape), at::TensorOptions(at::kLong)).remainder(11) + rank + 1).to(type).view(shape);
+}
+
+inline at::Tensor sum_over(int world, at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
+  at::Tensor sum = at::zeros(shape, type);
+  for (int rank = 0; rank < world; ++rank) sum += of_rank(rank, shape, type);
+  return sum;
+}
+
+inline void expect(bool good, const std::string& what) {
+  if (!good) throw std::runtime_error(what + " is wrong");
+}
+
+// Every operation of Group, small and large, on what the ranks know of each other.
+inline void exercise(const Group& group) {
+  const int rank = group.rank(), world = group.size();
+  for (int64_t n : {3, 40'000}) {
+    at::Tensor t = of_rank(rank, {n, 2});
+    group.all_reduce(t);
+    expect(at::equal(t, sum_over(world, {n, 2})), "all_reduce");
+    t = of_rank(rank, {n, 2}).t();  // not contiguous
+    group.all_reduce(t, ReduceOp::kMax);
+    expect(at::equal(t, of_rank(world - 1, {n, 2}).t()) || n > 3, "all_reduce of a transposed tensor");
+    t = of_rank(rank, {n}, at::kBFloat16);
+    group.all_reduce(t, ReduceOp::kAvg);
+    expect(at::allclose(t.to(at::kFloat), sum_over(world, {n}) / world, 1e-2), "all_reduce in bfloat16");
+    t = of_rank(rank, {n}, at::kComplexFloat);
+    group.all_reduce(t);
+    expect(at::equal(at::real(t), sum_over(world, {n})), "all_reduce of complex numbers");
+
+    auto first = of_rank(rank, {n}), second = of_rank(rank, {n}, at::kLong);
+    auto one = group.all_reduce_async(first);
+    auto two = group.all_reduce_async(second);
+    two->wait();
+    one->wait();
+    expect(at::equal(first, sum_over(world, {n})) && at::equal(second, sum_over(world, {n}, at::kLong)), "all_reduce_async");
+    expect(at::equal(one->getFuture()->value().toTensorVector()[0], first), "the future's value");
+
+    t = of_rank(rank, {n});
+    group.broadcast(t, world - 1);
+    expect(at::equal(t, of_rank(world - 1, {n})), "broadcast");
+    at::Tensor all = at::empty({world * n, 2});
+    group.all_gather(all, of_rank(rank, {n, 2}));
+    for (int peer = 0; peer < world; ++peer) expect(at::equal(all.narrow(0, peer * n, n), of_rank(peer, {n, 2})), "all_gather");
+    at::Tensor mine = at::empty({n});
+    group.reduce_scatter(mine, of_rank(rank, {world * n}));
+    expect(at::equal(mine, sum_over(world, {world * n}).narrow(0, rank * n, n)), "reduce_scatter");
+    at::Tensor swapped = at::empty({world * n});
+    group.all_to_all(swapped, of_rank(rank, {world * n}));
+    for (int peer = 0; peer < world; ++peer) {
+      expect(at::equal(swapped.narrow(0, peer * n, n), of_rank(peer, {world * n}).narrow(0, rank * n, n)), "all_to_all");
+    }
+    t = of_rank(rank, {n});
+    group.reduce(t, 0, ReduceOp::kSum);
+    expect(at::equal(t, rank == 0 ? sum_over(world, {n}) : of_rank(rank, {n})), "reduce");
+    const auto gathered = group.gather(of_rank(rank, {n}), 0);
+    expect(rank != 0 || static_cast<int>(gathered.size()) == world, "the number of gathered tensors");
+    for (std::size_t peer = 0; peer < gathered.size(); ++peer)
+      expect(at::equal(gathered[peer], of_rank(static_cast<int>(peer), {n})), "gather");
+    t = at::empty({n});
+    group.scatter(t, gathered, 0);
+    expect(at::equal(t, of_rank(rank, {n})), "scatter");
+    const int right = (rank + 1) % world, left = (rank + world - 1) % world;
+    at::Tensor from = at::empty({n});
+    std::thread sender([&] { group.send(of_rank(rank, {n}), right, 7); });
+    group.recv(from, left, 7);
+    sender.join();
+    expect(at::equal(from, of_rank(left, {n})), "send and recv");
+  }
+  group.barrier();
+}
+
+}  // namespace weft::comm::internal

@@ -1,0 +1,35 @@
+#include "weft/comm/internal/host_map.h"
+
+#include <algorithm>
+
+namespace weft::comm::internal {
+
+HostMap HostMap::of(const std::vector<std::string>& ids, int rank) {
+  HostMap map;
+  map.rank = rank;
+  map.world = static_cast<int>(ids.size());
+  std::vector<std::string> known;
+  for (int peer = 0; peer < map.world; ++peer) {
+    const std::string& id = ids[static_cast<std::size_t>(peer)];
+    const auto found = std::find(known.begin(), known.end(), id);
+    const auto at = static_cast<std::size_t>(found - known.begin());
+    if (found == known.end()) {
+      known.push_back(id);
+      map.hosts.emplace_back();
+    }
+    if (peer == rank) {
+      map.host = static_cast<int>(at);
+      map.local = static_cast<int>(map.hosts[at].size());
+    }
+    map.hosts[at].push_back(peer);
+  }
+  return map;
+}
+
+int HostMap::smallest() const {
+  std::size_t least = hosts[0].size();
+  for (const auto& ranks : hosts) least = std::min(least, ranks.size());
+  return static_cast<int>(least);
+}
+
+}  // namespace weft::comm::internal

@@ -1,0 +1,27 @@
+// Which ranks of a group share a host.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace weft::comm::internal {
+
+struct HostMap {
+  int rank = 0, world = 1;              // of the whole group
+  std::vector<std::vector<int>> hosts;  // each host's ranks, ascending; hosts in the order of their first ranks
+  int host = 0, local = 0;              // hosts[host][local] == rank
+
+  // From every rank's host id, by rank.
+  static HostMap of(const std::vector<std::string>& ids, int rank);
+
+  int num_hosts() const { return static_cast<int>(hosts.size()); }
+  const std::vector<int>& members() const { return hosts[static_cast<std::size_t>(host)]; }
+  int size_of(int h) const { return static_cast<int>(hosts[static_cast<std::size_t>(h)].size()); }
+  int local_world() const { return size_of(host); }
+  // Ranks of the smallest host.
+  int smallest() const;
+  // True where there are several hosts and one of them has several ranks: then the two levels differ.
+  bool two_levels() const { return num_hosts() > 1 && num_hosts() < world; }
+};
+
+}  // namespace weft::comm::internal

@@ -1,0 +1,95 @@
+// Collectives by a schedule over messages.
+#include <vector>
+
+#include "weft/comm/internal/engine.h"
+#include "weft/net/executor.h"
+
+namespace weft::comm::internal {
+namespace {
+
+using schedule::Algorithm;
+using schedule::Collective;
+
+constexpr net::Channel kSignatures = net::Channel{1} << 62;
+constexpr net::Channel kCollectives = kSignatures + 1;
+
+class MessageEngine final : public Engine {
+ public:
+  explicit MessageEngine(std::unique_ptr<net::Endpoint> endpoint) : endpoint_(std::move(endpoint)) {}
+
+  void run(Collective collective, const net::DirectArgs& args) override {
+    const auto deadline = Deadline::in(args.timeout);
+    agree(net::signature_of(collective, args), deadline);
+    const std::int64_t bytes = args.count * static_cast<std::int64_t>(size_of(args.dtype));
+    const schedule::Request request{.collective = collective,
+                                    .algorithm = choose(collective, endpoint_->world(), bytes),
+                                    .rank = endpoint_->rank(),
+                                    .world = endpoint_->world(),
+                                    .root = args.root,
+                                    .count = args.count};
+    executor_.run(
+        schedule::make(request), *endpoint_,
+        {.input = args.input, .output = args.output, .dtype = args.dtype, .op = args.op, .channel = kCollectives, .deadline = deadline});
+  }
+  net::Endpoint& endpoint() override { return *endpoint_; }
+  net::Host* host() override { return nullptr; }
+  void fail(const Error& why) noexcept override { endpoint_->fail(why); }
+
+ private:
+  // Every rank shows every other what it is about to do, so that a mismatch is an error everywhere instead of a wait that cannot end.
+  void agree(const net::Signature& mine, Deadline deadline) {
+    const int rank = endpoint_->rank(), world = endpoint_->world();
+    std::vector<net::Signature> all(static_cast<std::size_t>(world));
+    std::vector<net::Send> sends;
+    std::vector<net::Recv> recvs;
+    for (int peer = 0; peer < world; ++peer) {
+      if (peer == rank) continue;
+      sends.push_back({peer, std::as_bytes(std::span(&mine, 1))});
+      recvs.push_back({peer, std::as_writable_bytes(std::span(&all[static_cast<std::size_t>(peer)], 1))});
+    }
+    endpoint_->exchange(kSignatures, sends, recvs, deadline);
+    for (int peer = 0; peer < world; ++peer) {
+      if (peer == rank || all[static_cast<std::size_t>(peer)] == mine) continue;
+      const Error error = net::mismatch_error(rank, mine, peer, all[static_cast<std::size_t>(peer)]);
+      endpoint_->fail(error);
+      throw error;
+    }
+  }
+
+  std::unique_ptr<net::Endpoint> endpoint_;
+  net::Executor executor_;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> make_message_engine(std::unique_ptr<net::Endpoint> endpoint) {
+  return std::make_unique<MessageEngine>(std::move(endpoint));
+}
+
+// A round costs about as much as 64 KiB on the wire: below that fewer rounds win, above it fewer bytes.
+schedule::Algorithm choose(Collective collective, int world, std::int64_t bytes) {
+  constexpr std::int64_t kSmall = 64 << 10;
+  const bool small = bytes <= kSmall;
+  const auto pick = [&](std::initializer_list<Algorithm> order) {
+    for (Algorithm algorithm : order) {
+      if (schedule::supports(algorithm, collective)) return algorithm;
+    }
+    return Algorithm::kSharded;
+  };
+  switch (collective) {
+    case Collective::kAllReduce: return small ? Algorithm::kRecursiveDoubling : world <= 8 ? Algorithm::kSharded : Algorithm::kRing;
+    case Collective::kBroadcast:
+      return pick(small || world <= 2 ? std::initializer_list<Algorithm>{Algorithm::kBinomial, Algorithm::kRing}
+                                      : std::initializer_list<Algorithm>{Algorithm::kDoubleBinaryTree, Algorithm::kRing});
+    case Collective::kReduce: return pick({Algorithm::kBinomial, Algorithm::kDoubleBinaryTree, Algorithm::kRing});
+    case Collective::kBarrier: return Algorithm::kRecursiveDoubling;
+    case Collective::kGather:
+    case Collective::kScatter: return pick({small ? Algorithm::kBinomial : Algorithm::kSharded, Algorithm::kSharded});
+    case Collective::kReduceScatter:
+    case Collective::kAllGather:
+    case Collective::kAllToAll: return pick({Algorithm::kSharded, Algorithm::kRing});
+  }
+  return Algorithm::kSharded;
+}
+
+}  // namespace weft::comm::internal

@@ -1,0 +1,109 @@
+#include "weft/comm/internal/split.h"
+
+#include "weft/comm/group.h"
+#include "weft/comm/internal/transport.h"
+#include "weft/comm/internal/two_level.h"
+#include "weft/comm/internal/view_endpoint.h"
+#include "weft/comm/internal/weft_backend.h"
+
+namespace weft::comm::internal {
+namespace {
+
+constexpr net::Channel kAcross = net::Channel{1} << 40;
+
+// The ranks of one host, within a group over several.
+class LocalEngine final : public Engine {
+ public:
+  LocalEngine(std::shared_ptr<Legs> legs, std::chrono::nanoseconds timeout)
+      : legs_(std::move(legs)), rings_(make_rings(legs_->host(), legs_->endpoint()->epoch(), timeout)), direct_(legs_->host(), timeout) {}
+
+  void run(schedule::Collective collective, const net::DirectArgs& args) override {
+    legs_->guard(schedule::to_string(collective), [&] { run_direct(direct_, collective, args); });
+  }
+  net::Endpoint& endpoint() override { return *rings_; }
+  net::Host* host() override { return &legs_->host(); }
+  void fail(const Error& why) noexcept override {
+    rings_->fail(why);
+    legs_->fail(why);
+  }
+
+ private:
+  const std::shared_ptr<Legs> legs_;
+  const std::unique_ptr<net::Endpoint> rings_;
+  net::Direct direct_;
+};
+
+// One rank of each host.
+class AcrossEngine final : public Engine {
+ public:
+  AcrossEngine(std::shared_ptr<Legs> legs, const std::vector<int>& ranks)
+      : legs_(std::move(legs)), messages_(make_message_engine(make_view(legs_->endpoint(), ranks, kAcross))) {}
+
+  void run(schedule::Collective collective, const net::DirectArgs& args) override {
+    legs_->guard(schedule::to_string(collective), [&] { messages_->run(collective, args); });
+  }
+  net::Endpoint& endpoint() override { return messages_->endpoint(); }
+  net::Host* host() override { return nullptr; }
+  void fail(const Error& why) noexcept override { legs_->fail(why); }
+
+ private:
+  const std::shared_ptr<Legs> legs_;
+  const std::unique_ptr<Engine> messages_;
+};
+
+// All ranks.
+class SplitEngine final : public Engine {
+ public:
+  SplitEngine(std::shared_ptr<Legs> legs, std::unique_ptr<HostSplit> split, std::chrono::nanoseconds timeout)
+      : legs_(std::move(legs)),
+        split_(std::move(split)),
+        flat_(make_message_engine(make_view(legs_->endpoint(), everybody(), 0))),
+        levels_(*legs_, *flat_, timeout) {}
+
+  void run(schedule::Collective collective, const net::DirectArgs& args) override {
+    legs_->guard(schedule::to_string(collective), [&] { levels_.run(collective, args); });
+  }
+  net::Endpoint& endpoint() override { return *legs_->endpoint(); }
+  net::Host* host() override { return nullptr; }
+  void fail(const Error& why) noexcept override { legs_->fail(why); }
+  const HostSplit* split() override { return split_.get(); }
+
+ private:
+  std::vector<int> everybody() const {
+    std::vector<int> ranks(static_cast<std::size_t>(legs_->map().world));
+    for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i);
+    return ranks;
+  }
+
+  const std::shared_ptr<Legs> legs_;
+  const std::unique_ptr<HostSplit> split_;
+  const std::unique_ptr<Engine> flat_;
+  TwoLevel levels_;
+};
+
+Group group_of(std::unique_ptr<Engine> engine, int rank, int size, std::chrono::milliseconds timeout, const char* name) {
+  return Group(c10::make_intrusive<WeftBackend>(std::move(engine), rank, size, timeout), name);
+}
+
+std::unique_ptr<HostSplit> make_split(const std::shared_ptr<Legs>& legs, std::chrono::milliseconds timeout) {
+  const HostMap& map = legs->map();
+  auto local = group_of(std::make_unique<LocalEngine>(legs, timeout), map.local, map.local_world(), timeout, "local");
+  std::optional<Group> across;
+  if (map.local < map.smallest()) {
+    std::vector<int> ranks;
+    for (const auto& host : map.hosts) ranks.push_back(host[static_cast<std::size_t>(map.local)]);
+    across = group_of(std::make_unique<AcrossEngine>(legs, ranks), map.host, map.num_hosts(), timeout, "across");
+  }
+  return std::make_unique<HostSplit>(HostSplit{std::move(local), std::move(across), map.smallest(), map.host, map.hosts});
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> make_split_engine(std::shared_ptr<net::Host> host, std::shared_ptr<net::Endpoint> endpoint, const HostMap& map,
+                                          std::chrono::milliseconds timeout) {
+  auto legs = std::make_shared<Legs>(std::move(host), std::move(endpoint), map);
+  auto split = make_split(legs, timeout);
+  return std::make_unique<SplitEngine>(std::move(legs), std::move(split), timeout);
+}
+
+}  // namespace weft::comm::internal

@@ -1,0 +1,14 @@
+// The groups of the two levels, and the engine that uses both.
+#pragma once
+
+#include "weft/comm/internal/engine.h"
+#include "weft/comm/internal/legs.h"
+
+namespace weft::comm::internal {
+
+// Collective over all ranks of a group over several hosts: `host` joins those of this host, numbered by map.local, `endpoint` all of them.
+// The engine's split() is made with it.
+std::unique_ptr<Engine> make_split_engine(std::shared_ptr<net::Host> host, std::shared_ptr<net::Endpoint> endpoint, const HostMap& map,
+                                          std::chrono::milliseconds timeout);
+
+}  // namespace weft::comm::internal

@@ -1,0 +1,180 @@
+#include "weft/comm/internal/transport.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "weft/base/log.h"
+#include "weft/comm/internal/meeting.h"
+#include "weft/comm/internal/split.h"
+#include "weft/net/inproc.h"
+#include "weft/net/shm.h"
+#include "weft/net/tcp.h"
+
+namespace weft::comm::internal {
+namespace {
+
+// The own address on the way to `host`, as peers elsewhere can use it.
+std::string address_towards(const std::string& host) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_DGRAM;
+  std::string address = "127.0.0.1";
+  if (getaddrinfo(host.c_str(), "9", &hints, &found) != 0 || found == nullptr) return address;
+  const int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_storage own{};
+  socklen_t length = sizeof own;
+  char text[NI_MAXHOST];
+  if (fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 && getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
+      getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0) {
+    address = text;
+  }
+  if (fd >= 0) close(fd);
+  freeaddrinfo(found);
+  return address;
+}
+
+// Where the ranks are, by rank.
+struct Places {
+  std::vector<std::string> machines;  // equal where they can share memory
+  std::vector<std::string> hosts;     // equal where they shall: WEFT_HOST_ID cuts a machine in several, transport tcp puts each on its own
+  bool one(const std::vector<std::string>& ids) const {
+    return std::all_of(ids.begin(), ids.end(), [&](const auto& id) { return id == ids[0]; });
+  }
+};
+
+// All ranks have the job's secret, or none.
+Places where_they_are(const BackendOptions& options, const net::Exchange& exchange, int rank) {
+  const std::string mine = options.secret.empty() ? "without a secret" : "with the job's secret";
+  const char* const part = std::getenv("WEFT_HOST_ID");
+  const std::string host = options.transport == "tcp" ? "rank " + std::to_string(rank) : part != nullptr ? part : "";
+  const auto all = exchange(mine + "/" + net::host_id() + "/" + host);
+  Places places;
+  for (std::size_t peer = 0; peer < all.size(); ++peer) {
+    const auto first = all[peer].find('/'), second = all[peer].find('/', first + 1);
+    const std::string theirs = all[peer].substr(0, first);
+    places.machines.push_back(all[peer].substr(first + 1, second - first - 1));
+    places.hosts.push_back(all[peer].substr(first + 1));
+    if (theirs == mine) continue;
+    throw Error(Errc::kBadConfig,
+                "rank " + std::to_string(peer) + " came " + theirs + " and rank " + std::to_string(rank) + " " + mine +
+                    "; start all ranks by the same launcher and do not set WEFT_SECRET_FD by hand",
+                {"init", rank, static_cast<int>(peer)});
+  }
+  return places;
+}
+
+std::array<std::byte, 32> agree_on_secret(const std::string& given, const net::Exchange& exchange, int rank) {
+  std::array<std::byte, 32> secret{};
+  if (given.empty()) {
+    std::string made(32, '\0');
+    if (rank == 0 && getrandom(made.data(), made.size(), 0) != 32) throw Error(Errc::kUnavailable, "no random numbers for a secret");
+    const std::string agreed = exchange(made)[0];
+    std::memcpy(secret.data(), agreed.data(), secret.size());
+  } else {
+    WEFT_REQUIRE(given.size() == 32, "the job's secret must have 32 bytes");
+    std::memcpy(secret.data(), given.data(), secret.size());
+  }
+  return secret;
+}
+
+// What is known while the group forms.
+struct Forming {
+  int rank, size;
+  net::Exchange exchange;
+  std::function<std::optional<int>()> lost_peer;
+};
+
+std::unique_ptr<net::Endpoint> over_tcp(const BackendOptions& options, const Forming& forming, bool one_machine) {
+  net::TcpOptions tcp;
+  tcp.rank = forming.rank;
+  tcp.world = forming.size;
+  tcp.epoch = options.epoch;
+  tcp.job = "weft";
+  tcp.secret = agree_on_secret(options.secret, forming.exchange, forming.rank);
+  tcp.interface = !options.interface.empty() ? options.interface : one_machine ? "127.0.0.1" : address_towards(options.store_host);
+  tcp.connect_timeout = options.timeout;
+  if (one_machine && forming.size > static_cast<int>(std::thread::hardware_concurrency())) tcp.spin = std::chrono::microseconds(0);
+  tcp.exchange = forming.exchange;
+  tcp.lost_peer = forming.lost_peer;
+  tcp.on_refused = [](const std::string& line) { log_warn(line); };
+  return net::connect_tcp(tcp);
+}
+
+// Rings for messages between each two ranks: at most 32 MiB for all of them together.
+constexpr std::size_t kRingTotal = 32 << 20;
+
+// The ranks of this host, linked; null on every rank of the group where those of some host cannot be, which is said once.
+std::unique_ptr<net::Host> over_host(const c10::intrusive_ptr<c10d::Store>& store, const HostMap& map, const BackendOptions& options,
+                                     const Forming& forming) {
+  const auto& members = map.members();
+  const Party party{map.rank, map.world, options.timeout, members, "host" + std::to_string(map.host) + "/"};
+  const auto lost_here = [&]() -> std::optional<int> {
+    const auto lost = forming.lost_peer();
+    const auto found = std::find(members.begin(), members.end(), lost.value_or(-1));
+    return found == members.end() ? std::nullopt : std::optional(static_cast<int>(found - members.begin()));
+  };
+  std::unique_ptr<net::Host> host;
+  std::string failed = "";
+  try {
+    host = net::Host::connect({.rank = map.local,
+                               .world = map.local_world(),
+                               .exchange = exchange_over(store, party),
+                               .timeout = options.timeout,
+                               .lost_peer = lost_here});
+  } catch (const Error& error) {
+    if (error.code() != Errc::kUnavailable) throw;
+    failed = error.message();
+  }
+  const auto all = forming.exchange(failed);
+  const auto bad = std::find_if(all.begin(), all.end(), [](const auto& why) { return !why.empty(); });
+  if (bad == all.end()) return host;
+  if (options.transport == "shm") throw Error(Errc::kUnavailable, "transport shm: " + *bad, {"init", map.rank});
+  if (map.rank == 0) log_warn("shared memory cannot be used (" + *bad + "): ranks of a host talk over TCP instead, which is slower");
+  return nullptr;
+}
+
+}  // namespace
+
+std::unique_ptr<net::Endpoint> make_rings(net::Host& host, std::uint32_t epoch, std::chrono::nanoseconds timeout) {
+  const int size = host.world();
+  const std::size_t ring = std::clamp<std::size_t>(std::bit_floor(kRingTotal / static_cast<std::size_t>(size * size)), 8 << 10, 256 << 10);
+  const std::size_t bytes = net::shm_region_bytes(size, ring);
+  std::byte* const region = host.share(bytes, timeout);
+  return net::make_shm({.rank = host.rank(),
+                        .world = size,
+                        .epoch = epoch,
+                        .region = {region, bytes},
+                        .lost_peer = [&host] { return host.lost_peer(); },
+                        .ring_bytes = ring});
+}
+
+std::unique_ptr<Engine> make_engine(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const BackendOptions& options) {
+  const bool known = options.transport == "auto" || options.transport == "shm" || options.transport == "tcp";
+  if (!known) throw Error(Errc::kBadConfig, "unknown transport '" + options.transport + "'; there are auto, shm and tcp");
+  if (size == 1) return make_direct_engine(std::move(net::make_thread_hosts(1)[0]), std::move(net::make_inproc(1)[0]), options.timeout);
+  const Forming forming{rank, size, exchange_over(store, {rank, size, options.timeout}), [store] { return lost_rank(*store); }};
+  const Places places = where_they_are(options, forming.exchange, rank);
+  const HostMap map = HostMap::of(places.hosts, rank);
+  if (options.transport == "shm" && map.num_hosts() > 1)
+    throw Error(Errc::kUnavailable, "transport shm: the ranks are on different hosts; use auto or tcp");
+  std::unique_ptr<net::Host> host;
+  if (map.num_hosts() == 1 || map.two_levels()) host = over_host(store, map, options, forming);
+  if (host && map.num_hosts() == 1) {
+    auto rings = make_rings(*host, options.epoch, options.timeout);
+    return make_direct_engine(std::move(host), std::move(rings), options.timeout);
+  }
+  auto endpoint = over_tcp(options, forming, places.one(places.machines));
+  if (!host) return make_message_engine(std::move(endpoint));
+  return make_split_engine(std::move(host), std::move(endpoint), map, options.timeout);
+}
+
+}  // namespace weft::comm::internal

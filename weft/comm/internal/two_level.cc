@@ -1,0 +1,161 @@
+#include "weft/comm/internal/two_level.h"
+
+#include <cstring>
+#include <exception>
+#include <thread>
+
+#include "weft/comm/internal/two_level_parts.h"
+#include "weft/kernels/reduce.h"
+
+namespace weft::comm::internal {
+
+using schedule::Collective;
+
+// Memory of this rank that its host's ranks can read.
+class TwoLevel::Shared {
+ public:
+  // `written`: the call's result goes there, and is copied back by finish().
+  Shared(net::Host& host, void* memory, std::int64_t bytes, bool written)
+      : host_(host), memory_(static_cast<std::byte*>(memory)), bytes_(static_cast<std::size_t>(bytes)), written_(written) {
+    if (memory == nullptr || host.token(memory) != net::Host::kNoToken) return;
+    try {
+      copy_ = host.allocate(bytes_);
+    } catch (const Error&) {
+      lacking_ = true;
+    }
+  }
+  ~Shared() {
+    if (copy_ != nullptr) host_.deallocate(copy_);
+  }
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+
+  bool lacking() const { return lacking_; }
+  net::Host::Token token() const {
+    return memory_ == nullptr || lacking_ ? net::Host::kNoToken : host_.token(copy_ != nullptr ? copy_ : memory_);
+  }
+  void fill() {
+    if (copy_ != nullptr) std::memcpy(copy_, memory_, bytes_);
+  }
+  void finish() {
+    if (copy_ != nullptr && written_) std::memcpy(memory_, copy_, bytes_);
+  }
+
+ private:
+  net::Host& host_;
+  std::byte* const memory_;
+  const std::size_t bytes_;
+  const bool written_;
+  std::byte* copy_ = nullptr;
+  bool lacking_ = false;
+};
+
+TwoLevel::TwoLevel(Legs& legs, Engine& flat, std::chrono::nanoseconds timeout)
+    : legs_(legs), flat_(flat), map_(legs.map()), endpoint_(*legs.endpoint()), board_(legs.host(), timeout) {
+  lanes_[1].number = 1;
+  headers_.resize(map_.hosts.size());
+  data_.resize(map_.hosts.size());
+}
+
+TwoLevel::~TwoLevel() = default;
+
+void TwoLevel::check(const Call& call) const {
+  const auto& args = call.args;
+  WEFT_REQUIRE(args.count >= 0, std::string(call.name) + ": count is negative");
+  WEFT_REQUIRE(args.root >= 0 && args.root < map_.world,
+               std::string(call.name) + ": root " + std::to_string(args.root) + " is not in the group of " + std::to_string(map_.world));
+  void* none = nullptr;
+  const void* nothing = nullptr;
+  if (reduces(call.collective)) kernels::reduce(&none, 1, &nothing, 1, {args.dtype, args.op, 0});  // throws for an op that is not there
+}
+
+void TwoLevel::run(Collective collective, const net::DirectArgs& args) {
+  Call call{collective, args, static_cast<std::int64_t>(size_of(args.dtype)), schedule::to_string(collective)};
+  if (collective == Collective::kBarrier) {
+    call.args.count = 0;
+    call.args.shape = nullptr;
+  }
+  check(call);
+  const std::int64_t all = call.bytes(call.args.count);
+  if (collective == Collective::kAllReduce && all <= static_cast<std::int64_t>(Board::kInline)) {
+    agree(call, {net::signature_of(collective, call.args)}, all);
+    return all_reduce_small(call);
+  }
+  const Extent extent = extent_of(collective, map_.world, call.args.count);
+  const bool in_place = args.input == args.output && args.input != nullptr;
+  // A block that goes to a peer must not be overwritten by one that comes.
+  std::vector<std::byte> aside;
+  if (collective == Collective::kAllToAll && in_place) {
+    const auto* from = static_cast<const std::byte*>(args.input);
+    aside.assign(from, from + call.bytes(extent.input));
+    call.args.input = aside.data();
+  }
+  const bool one_array = in_place && aside.empty();
+  Shared out(legs_.host(), call.args.output, call.bytes(extent.output), true);
+  Shared in(legs_.host(), one_array ? nullptr : const_cast<void*>(call.args.input), call.bytes(extent.input), false);
+  if (one_array) out.fill();
+  in.fill();
+  const Board::Note note{net::signature_of(collective, call.args), one_array ? out.token() : in.token(), out.token(),
+                         in.lacking() || out.lacking() ? 1u : 0u};
+  if (!agree(call, note, 0)) return flat_.run(collective, args);
+  if (call.args.count == 0) return;  // to have agreed is to have met
+  switch (collective) {
+    case Collective::kAllReduce:
+    case Collective::kBroadcast:
+    case Collective::kReduce: by_segments(call); break;
+    case Collective::kAllGather:
+    case Collective::kReduceScatter: by_blocks(call); break;
+    case Collective::kAllToAll: all_to_all(call); break;
+    case Collective::kGather: gather(call); break;
+    case Collective::kScatter: scatter(call); break;
+    case Collective::kBarrier: break;
+  }
+  board_.meet(call.name, call.args.timeout);
+  out.finish();
+}
+
+void TwoLevel::in_chunks(std::int64_t count, std::int64_t per_chunk, const std::function<void(std::int64_t, std::int64_t, Lane&)>& work) {
+  const auto every_second = [&](int first) {
+    for (std::int64_t at = first * per_chunk; at < count; at += 2 * per_chunk) work(at, std::min(per_chunk, count - at), lanes_[first]);
+  };
+  if (count <= per_chunk) return every_second(0);
+  std::exception_ptr other;
+  std::thread second([&] {
+    try {
+      every_second(1);
+    } catch (...) {
+      other = std::current_exception();
+    }
+  });
+  std::exception_ptr own;
+  try {
+    every_second(0);
+  } catch (...) {
+    own = std::current_exception();
+  }
+  second.join();
+  if (own) std::rethrow_exception(own);
+  if (other) std::rethrow_exception(other);
+}
+
+int TwoLevel::partner(int host) const {
+  const auto& ranks = map_.hosts[static_cast<std::size_t>(host)];
+  return ranks[static_cast<std::size_t>(map_.local) % ranks.size()];
+}
+
+std::vector<int> TwoLevel::served(int host) const {
+  const auto& ranks = map_.hosts[static_cast<std::size_t>(host)];
+  std::vector<int> mine;
+  for (std::size_t i = static_cast<std::size_t>(map_.local); i < ranks.size(); i += static_cast<std::size_t>(map_.local_world()))
+    mine.push_back(ranks[i]);
+  return mine;
+}
+
+int TwoLevel::place_of(int rank) const {
+  const auto found = std::find(map_.members().begin(), map_.members().end(), rank);
+  return found == map_.members().end() ? -1 : static_cast<int>(found - map_.members().begin());
+}
+
+bool TwoLevel::root_is_here(const Call& call) const { return place_of(call.args.root) >= 0; }
+
+}  // namespace weft::comm::internal

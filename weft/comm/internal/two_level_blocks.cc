@@ -1,0 +1,143 @@
+// Collectives of blocks, one for each rank: what changes hosts goes straight to where it is needed, once; the rest is read in memory.
+#include <cstring>
+
+#include "weft/comm/internal/two_level_parts.h"
+#include "weft/kernels/reduce.h"
+
+namespace weft::comm::internal {
+namespace {
+
+using schedule::Collective;
+
+constexpr net::Channel kBlocks = net::Channel{1} << 56;
+// Of all ranks' blocks together.
+constexpr std::int64_t kChunkBytes = 4 << 20;
+
+void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+std::span<const std::byte> bytes_at(const std::byte* place, std::int64_t bytes) { return {place, static_cast<std::size_t>(bytes)}; }
+std::span<std::byte> bytes_at(std::byte* place, std::int64_t bytes) { return {place, static_cast<std::size_t>(bytes)}; }
+
+}  // namespace
+
+void TwoLevel::by_blocks(const Call& call) {
+  const std::int64_t per_chunk = std::max<std::int64_t>(1, kChunkBytes / call.element / map_.world);
+  in_chunks(call.args.count, per_chunk, [&](std::int64_t at, std::int64_t count, Lane& lane) {
+    if (call.collective == Collective::kAllGather) {
+      all_gather(call, lane, at, count);
+    } else {
+      reduce_scatter(call, lane, at, count);
+    }
+  });
+}
+
+// A rank's block goes to one rank of each other host, which hands it on in memory.
+void TwoLevel::all_gather(const Call& call, Lane& lane, std::int64_t at, std::int64_t count) {
+  const std::int64_t bytes = call.bytes(count);
+  const auto place = [&](int rank) { return call.bytes(rank * call.args.count + at); };
+  const std::byte* const own = input(map_.local) + call.bytes(at);
+  std::vector<net::Send> sends;
+  std::vector<net::Recv> recvs;
+  for (int host = 0; host < map_.num_hosts(); ++host) {
+    if (host == map_.host) continue;
+    sends.push_back({partner(host), bytes_at(own, bytes)});
+    for (const int rank : served(host)) recvs.push_back({rank, bytes_at(output(map_.local) + place(rank), bytes)});
+  }
+  for (int peer = 0; peer < map_.local_world(); ++peer) copy_bytes(output(peer) + place(map_.rank), own, bytes);
+  endpoint_.exchange(kBlocks + static_cast<net::Channel>(lane.number), sends, recvs, call.deadline());
+  for (const net::Recv& recv : recvs) {
+    for (int peer = 0; peer < map_.local_world(); ++peer) copy_bytes(output(peer) + place(recv.peer), recv.bytes.data(), bytes);
+  }
+}
+
+// A rank's host sums its block up for it, by the one of them that serves it; hosts' sums are added in the order of hosts.
+void TwoLevel::reduce_scatter(const Call& call, Lane& lane, std::int64_t at, std::int64_t count) {
+  const std::int64_t bytes = call.bytes(count);
+  const int hosts = map_.num_hosts();
+  std::vector<net::Send> sends;
+  std::vector<net::Recv> recvs;
+  std::vector<int> targets{map_.rank};
+  for (int host = 0; host < hosts; ++host) {
+    const auto mine = served(host);
+    if (host != map_.host) targets.insert(targets.end(), mine.begin(), mine.end());
+  }
+  const auto needed = static_cast<std::size_t>(bytes) * (targets.size() + static_cast<std::size_t>(hosts));
+  lane.scratch.resize(std::max(lane.scratch.size(), needed));
+  std::byte* next = lane.scratch.data();
+  std::vector<const void*> sources(static_cast<std::size_t>(map_.local_world())), sums(static_cast<std::size_t>(hosts));
+  for (const int target : targets) {
+    for (int peer = 0; peer < map_.local_world(); ++peer)
+      sources[static_cast<std::size_t>(peer)] = input(peer) + call.bytes(target * call.args.count + at);
+    void* sum = next;
+    kernels::reduce(&sum, 1, sources.data(), map_.local_world(), {call.args.dtype, within(call.args.op), count});
+    if (target != map_.rank) sends.push_back({target, bytes_at(static_cast<const std::byte*>(next), bytes)});
+    next += bytes;
+  }
+  for (int host = 0; host < hosts; ++host) {
+    if (host == map_.host) {
+      sums[static_cast<std::size_t>(host)] = lane.scratch.data();
+      continue;
+    }
+    recvs.push_back({partner(host), bytes_at(next, bytes)});
+    sums[static_cast<std::size_t>(host)] = next;
+    next += bytes;
+  }
+  endpoint_.exchange(kBlocks + static_cast<net::Channel>(lane.number), sends, recvs, call.deadline());
+  void* out = output(map_.local) + call.bytes(at);
+  const double scale = call.args.op == ReduceOp::kAvg ? 1.0 / map_.world : 1.0;
+  kernels::reduce(&out, 1, sums.data(), hosts, {call.args.dtype, within(call.args.op), count, scale});
+}
+
+void TwoLevel::all_to_all(const Call& call) {
+  const std::int64_t bytes = call.bytes(call.args.count);
+  const std::byte* const own = input(map_.local);
+  std::byte* const out = output(map_.local);
+  std::vector<net::Send> sends;
+  std::vector<net::Recv> recvs;
+  for (int host = 0; host < map_.num_hosts(); ++host) {
+    for (const int rank : map_.hosts[static_cast<std::size_t>(host)]) {
+      if (host == map_.host) {
+        copy_bytes(out + rank * bytes, input(place_of(rank)) + map_.rank * bytes, bytes);
+      } else {
+        sends.push_back({rank, bytes_at(own + rank * bytes, bytes)});
+        recvs.push_back({rank, bytes_at(out + rank * bytes, bytes)});
+      }
+    }
+  }
+  endpoint_.exchange(kBlocks, sends, recvs, call.deadline());
+}
+
+void TwoLevel::gather(const Call& call) {
+  const std::int64_t bytes = call.bytes(call.args.count);
+  if (map_.rank != call.args.root) {
+    if (!root_is_here(call)) endpoint_.send(call.args.root, kBlocks, bytes_at(input(map_.local), bytes), call.deadline());
+    return;
+  }
+  std::vector<net::Recv> recvs;
+  for (int rank = 0; rank < map_.world; ++rank) {
+    std::byte* const to = output(map_.local) + rank * bytes;
+    if (place_of(rank) >= 0) {
+      copy_bytes(to, input(place_of(rank)), bytes);
+    } else {
+      recvs.push_back({rank, bytes_at(to, bytes)});
+    }
+  }
+  endpoint_.exchange(kBlocks, {}, recvs, call.deadline());
+}
+
+void TwoLevel::scatter(const Call& call) {
+  const std::int64_t bytes = call.bytes(call.args.count);
+  std::byte* const out = output(map_.local);
+  if (!root_is_here(call)) return endpoint_.recv(call.args.root, kBlocks, bytes_at(out, bytes), call.deadline());
+  copy_bytes(out, input(place_of(call.args.root)) + map_.rank * bytes, bytes);
+  if (map_.rank != call.args.root) return;
+  std::vector<net::Send> sends;
+  for (int rank = 0; rank < map_.world; ++rank) {
+    if (place_of(rank) < 0) sends.push_back({rank, bytes_at(input(map_.local) + rank * bytes, bytes)});
+  }
+  endpoint_.exchange(kBlocks, sends, {}, call.deadline());
+}
+
+}  // namespace weft::comm::internal

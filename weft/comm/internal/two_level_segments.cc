@@ -1,0 +1,111 @@
+// All-reduce, broadcast and reduce: a segment belongs to one rank of each host.
+#include <cstring>
+
+#include "weft/comm/internal/two_level_parts.h"
+#include "weft/comm/internal/view_endpoint.h"
+#include "weft/kernels/reduce.h"
+
+namespace weft::comm::internal {
+namespace {
+
+using schedule::Collective;
+
+// Each lane has channels of its own.
+constexpr net::Channel kLanes = net::Channel{1} << 41;
+constexpr net::Channel kLane = net::Channel{1} << 42;
+// Of a rank's part of a chunk: enough to fill the wire, little enough that the last one, which nothing overlaps, is short.
+constexpr std::int64_t kMostBytes = 1 << 20, kLeastBytes = 128 << 10;
+
+}  // namespace
+
+// A small array: everybody has the sums of all hosts and adds them up.
+void TwoLevel::all_reduce_small(const Call& call) {
+  std::vector<const void*> sources;
+  for (const auto& sum : data_) sources.push_back(sum.data());
+  void* out = call.args.output;
+  const double scale = call.args.op == ReduceOp::kAvg ? 1.0 / map_.world : 1.0;
+  if (call.args.count > 0)
+    kernels::reduce(&out, 1, sources.data(), map_.num_hosts(), {call.args.dtype, within(call.args.op), call.args.count, scale});
+}
+
+void TwoLevel::by_segments(const Call& call) {
+  const std::int64_t per_rank = std::clamp(call.bytes(call.args.count) / map_.smallest() / 8, kLeastBytes, kMostBytes) / 64 * 64;
+  in_chunks(call.args.count, per_rank * map_.smallest() / call.element, [&](std::int64_t at, std::int64_t count, Lane& lane) {
+    for (Segment segment : segments_of(map_, count, static_cast<std::size_t>(call.element))) {
+      segment.begin += at;
+      segment.end += at;
+      if (call.collective == Collective::kAllReduce) all_reduce_segment(call, lane, segment);
+      if (call.collective == Collective::kBroadcast) broadcast_segment(call, lane, segment);
+      if (call.collective == Collective::kReduce) reduce_segment(call, lane, segment);
+    }
+  });
+}
+
+void TwoLevel::across(const Call& call, Lane& lane, const Segment& segment, const std::byte* input, std::byte* output) {
+  auto& view = lane.views[segment.ranks];
+  if (!view) view = make_view(legs_.endpoint(), segment.ranks, kLanes + static_cast<net::Channel>(lane.number) * kLane);
+  const std::int64_t count = segment.end - segment.begin;
+  int root = 0;  // the host of the root
+  for (int host = 0; host < map_.num_hosts(); ++host) {
+    const auto& ranks = map_.hosts[static_cast<std::size_t>(host)];
+    if (std::find(ranks.begin(), ranks.end(), call.args.root) != ranks.end()) root = host;
+  }
+  const schedule::Request request{.collective = call.collective,
+                                  .algorithm = choose(call.collective, map_.num_hosts(), call.bytes(count)),
+                                  .rank = map_.host,
+                                  .world = map_.num_hosts(),
+                                  .root = root,
+                                  .count = count};
+  lane.executor.run(schedule::make(request), *view,
+                    {.input = input, .output = output, .dtype = call.args.dtype, .op = within(call.args.op), .deadline = call.deadline()});
+}
+
+void TwoLevel::all_reduce_segment(const Call& call, Lane& lane, const Segment& segment) {
+  const std::int64_t at = call.bytes(segment.begin), count = segment.end - segment.begin;
+  std::vector<const void*> sources;
+  std::vector<void*> destinations;
+  for (int peer = 0; peer < map_.local_world(); ++peer) {
+    sources.push_back(input(peer) + at);
+    if (peer != map_.local) destinations.push_back(output(peer) + at);
+  }
+  std::byte* const mine = output(map_.local) + at;
+  void* sum = mine;
+  kernels::reduce(&sum, 1, sources.data(), map_.local_world(), {call.args.dtype, within(call.args.op), count});
+  across(call, lane, segment, mine, mine);
+  const bool average = call.args.op == ReduceOp::kAvg;
+  if (average) destinations.push_back(mine);
+  if (destinations.empty()) return;
+  const void* source = mine;
+  kernels::reduce(destinations.data(), static_cast<int>(destinations.size()), &source, 1,
+                  {call.args.dtype, ReduceOp::kSum, count, average ? 1.0 / map_.world : 1.0});
+}
+
+void TwoLevel::broadcast_segment(const Call& call, Lane& lane, const Segment& segment) {
+  const std::int64_t at = call.bytes(segment.begin), bytes = call.bytes(segment.end - segment.begin);
+  const int root = place_of(call.args.root);
+  std::byte* const mine = output(map_.local) + at;
+  across(call, lane, segment, root >= 0 ? input(root) + at : nullptr, mine);
+  for (int peer = 0; peer < map_.local_world(); ++peer) {
+    std::byte* const to = output(peer) + at;
+    const bool has_it = peer == map_.local || (peer == root && to == input(root) + at);
+    if (!has_it) std::memcpy(to, mine, static_cast<std::size_t>(bytes));
+  }
+}
+
+void TwoLevel::reduce_segment(const Call& call, Lane& lane, const Segment& segment) {
+  const std::int64_t at = call.bytes(segment.begin), count = segment.end - segment.begin;
+  std::vector<const void*> sources;
+  for (int peer = 0; peer < map_.local_world(); ++peer) sources.push_back(input(peer) + at);
+  lane.scratch.resize(std::max(lane.scratch.size(), static_cast<std::size_t>(call.bytes(count))));
+  void* sum = lane.scratch.data();
+  kernels::reduce(&sum, 1, sources.data(), map_.local_world(), {call.args.dtype, within(call.args.op), count});
+  const int root = place_of(call.args.root);
+  std::byte* const out = root >= 0 ? output(root) + at : nullptr;
+  across(call, lane, segment, lane.scratch.data(), out);
+  if (root < 0 || call.args.op != ReduceOp::kAvg) return;
+  void* to = out;
+  const void* from = out;
+  kernels::reduce(&to, 1, &from, 1, {call.args.dtype, ReduceOp::kSum, count, 1.0 / map_.world});
+}
+
+}  // namespace weft::comm::internal

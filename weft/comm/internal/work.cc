@@ -1,0 +1,38 @@
+#include "weft/comm/internal/work.h"
+
+#include <ATen/core/ivalue.h>
+
+namespace weft::comm::internal {
+
+WeftWork::WeftWork(int rank, const Shown& shown) : Work(rank, shown.type, shown.title, shown.inputs), results_(shown.results) {}
+
+std::function<void()> WeftWork::end(std::exception_ptr why, int source) {
+  source_ = source;
+  finish(why);
+  std::lock_guard lock(future_mutex_);
+  settled_ = true;
+  if (!future_) return nullptr;
+  return [self = c10::intrusive_ptr<WeftWork>::reclaim_copy(this)] { self->complete(); };
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> WeftWork::getFuture() {
+  std::unique_lock lock(future_mutex_);
+  if (future_) return future_;
+  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  auto future = future_;
+  if (settled_) {
+    lock.unlock();
+    complete();
+  }
+  return future;
+}
+
+void WeftWork::complete() {
+  if (const auto why = exception()) {
+    future_->setError(why);
+  } else {
+    future_->markCompleted(c10::IValue(results_));
+  }
+}
+
+}  // namespace weft::comm::internal

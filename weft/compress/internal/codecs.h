@@ -1,0 +1,27 @@
+// The codecs, one file each. See codec.h.
+#pragma once
+
+#include "weft/compress/codec.h"
+
+namespace weft::compress::internal {
+
+std::unique_ptr<Codec> make_cast(DType type);
+std::unique_ptr<Codec> make_block(int bits, std::int64_t block, bool stochastic);
+std::unique_ptr<Codec> make_top_k(double share);
+std::unique_ptr<Codec> make_threshold(float magnitude);
+// `scaled`: decodes to the gradient in expectation, instead of to the drawn numbers as they are.
+std::unique_ptr<Codec> make_random_k(double share, bool scaled);
+
+// Room for `bytes` more.
+inline std::byte* append(std::vector<std::byte>& wire, std::int64_t bytes) {
+  const std::size_t before = wire.size();
+  wire.resize(before + static_cast<std::size_t>(bytes));
+  return wire.data() + before;
+}
+
+constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+// Throws Error(kCorrupt) unless the wire holds that much.
+void need(std::span<const std::byte> wire, std::int64_t bytes);
+
+}  // namespace weft::compress::internal

@@ -1,0 +1,222 @@
+// The exchanges of codecs that take numbers one by one: sum, gather and sharded. See reducer.h.
+#include <algorithm>
+#include <cstring>
+
+#include "weft/base/error.h"
+#include "weft/compress/internal/codecs.h"
+#include "weft/compress/internal/staged.h"
+
+namespace weft::compress::internal {
+namespace {
+
+// A codec, the memory of this rank's gradient and, with delta, what all ranks have agreed on.
+class FlatReducer : public StagedReducer {
+ public:
+  FlatReducer(const Spec& spec, const Unit& unit)
+      : StagedReducer(spec, unit),
+        codec_(make_codec(spec)),
+        unsent_(spec.memory, unit.count),
+        agreed_(delta() ? static_cast<std::size_t>(unit.count) : 0, 0.0f) {}
+
+  std::vector<std::span<float>> state() override {
+    std::vector<std::span<float>> all;
+    if (!unsent_.all().empty()) all.push_back(unsent_.all());
+    if (!agreed_.empty()) all.emplace_back(agreed_);
+    return all;
+  }
+
+ protected:
+  // Where decoded numbers are added up.
+  std::span<float> sums() {
+    if (delta()) return agreed_;
+    std::fill(values().begin(), values().end(), 0.0f);
+    return values();
+  }
+  void finish() {
+    if (delta()) std::copy(agreed_.begin(), agreed_.end(), values().begin());
+  }
+  std::span<const std::byte> received(int block, std::int64_t bytes) const {
+    return std::span(in_).subspan(static_cast<std::size_t>(block * bytes), static_cast<std::size_t>(bytes));
+  }
+  // Of all ranks' encodings the longest, where lengths differ.
+  Round ask_longest(std::int64_t mine) {
+    longest_ = mine;
+    return {Round::How::kMax, DType::kI64, 1, &longest_, nullptr};
+  }
+  // `out_` is sent: one block, or one for each rank.
+  Round swap(Round::How how, std::int64_t bytes) {
+    in_.resize(static_cast<std::size_t>(bytes * unit_.world));
+    return {how, DType::kU8, bytes, in_.data(), out_.data()};
+  }
+
+  const std::unique_ptr<Codec> codec_;
+  Unsent unsent_;
+  std::vector<float> agreed_;
+  std::vector<std::byte> out_, in_;
+  std::int64_t longest_ = 0;
+};
+
+class SumReducer final : public FlatReducer {
+ public:
+  using FlatReducer::FlatReducer;
+  std::int64_t bytes_sent() const override { return all_reduce_bytes(codec_->bytes(unit_.count), unit_.world); }
+  const char* exchange() const override { return "sum"; }
+
+ private:
+  std::optional<Round> stage(int stage) override {
+    if (stage == 0) {
+      out_.clear();
+      unsent_.encode(*codec_, 0, values(), draw(0), out_);
+      const DType type = *codec_->sums();
+      return Round{Round::How::kSum, type, static_cast<std::int64_t>(out_.size() / size_of(type)), out_.data(), nullptr};
+    }
+    codec_->add(out_, draw(0), sums());
+    finish();
+    return std::nullopt;
+  }
+};
+
+class GatherReducer final : public FlatReducer {
+ public:
+  using FlatReducer::FlatReducer;
+  std::int64_t bytes_sent() const override { return (unit_.world - 1) * codec_->bytes(unit_.count); }
+  const char* exchange() const override { return "gather"; }
+
+ private:
+  std::optional<Round> stage(int stage) override {
+    if (stage == 0) {
+      out_.clear();
+      unsent_.encode(*codec_, 0, values(), draw(0), out_);
+      longest_ = static_cast<std::int64_t>(out_.size());
+      if (!codec_->fixed()) return ask_longest(longest_);
+    }
+    if (stage == (codec_->fixed() ? 0 : 1)) {
+      out_.resize(static_cast<std::size_t>(longest_));
+      return swap(Round::How::kAllGather, longest_);
+    }
+    const auto sum = sums();
+    for (int rank = 0; rank < unit_.world; ++rank) codec_->add(received(rank, longest_), draw(0), sum);
+    finish();
+    return std::nullopt;
+  }
+};
+
+// The sum of this rank's shard is a gradient of its own: it is encoded once more, and what that leaves out is remembered here.
+class ShardedReducer final : public FlatReducer {
+ public:
+  ShardedReducer(const Spec& spec, const Unit& unit)
+      : FlatReducer(spec, unit),
+        length_(shard_length(unit.count, unit.world)),
+        sum_(shard(unit.rank).size(), 0.0f),
+        unsent_sum_(spec.memory == Memory::kFeedback ? Memory::kFeedback : Memory::kNone, static_cast<std::int64_t>(sum_.size())) {}
+
+  std::vector<std::span<float>> state() override {
+    auto all = FlatReducer::state();
+    if (delta()) all.emplace_back(sum_);
+    if (!unsent_sum_.all().empty()) all.push_back(unsent_sum_.all());
+    return all;
+  }
+  std::int64_t bytes_sent() const override { return 2 * (unit_.world - 1) * codec_->bytes(length_); }
+  const char* exchange() const override { return "sharded"; }
+
+ private:
+  struct Range {
+    std::int64_t first, end;
+    std::size_t size() const { return static_cast<std::size_t>(end - first); }
+  };
+  Range shard(int rank) const { return {std::min(unit_.count, rank * length_), std::min(unit_.count, (rank + 1) * length_)}; }
+  std::span<float> part(std::span<float> all, const Range& range) const {
+    return all.subspan(static_cast<std::size_t>(range.first), range.size());
+  }
+
+  std::optional<Round> stage(int stage) override {
+    if (codec_->fixed() && stage >= 1) ++stage;  // nobody has to be asked for lengths
+    if (codec_->fixed() && stage >= 3) ++stage;
+    switch (stage) {
+      case 0: {
+        const std::int64_t longest = encode_shards();
+        if (!codec_->fixed()) return ask_longest(longest);
+        longest_ = codec_->bytes(length_);
+        return send_shards();
+      }
+      case 1: return send_shards();
+      case 2: {
+        encode_sum();
+        if (!codec_->fixed()) return ask_longest(static_cast<std::int64_t>(out_.size()));
+        return send_sum();
+      }
+      case 3: return send_sum();
+      default: return take_sums();
+    }
+  }
+
+  // Returns the longest of the encodings, which lie one behind the other.
+  std::int64_t encode_shards() {
+    out_.clear();
+    ends_.clear();
+    std::int64_t longest = 0;
+    for (int rank = 0; rank < unit_.world; ++rank) {
+      const std::size_t begin = out_.size();
+      unsent_.encode(*codec_, shard(rank).first, part(values(), shard(rank)), draw(static_cast<std::uint32_t>(rank)), out_);
+      ends_.push_back(out_.size());
+      longest = std::max(longest, static_cast<std::int64_t>(out_.size() - begin));
+    }
+    return longest;
+  }
+
+  // In blocks of one length.
+  Round send_shards() {
+    const auto block = static_cast<std::size_t>(longest_);
+    std::vector<std::byte> blocks(block * ends_.size());
+    for (std::size_t rank = 0, begin = 0; rank < ends_.size(); begin = ends_[rank++]) {
+      if (ends_[rank] > begin) std::memcpy(blocks.data() + rank * block, out_.data() + begin, ends_[rank] - begin);
+    }
+    out_ = std::move(blocks);
+    return swap(Round::How::kAllToAll, longest_);
+  }
+
+  void encode_sum() {
+    if (!delta()) std::fill(sum_.begin(), sum_.end(), 0.0f);
+    const Range mine = shard(unit_.rank);
+    for (int rank = 0; rank < unit_.world && mine.size() > 0; ++rank) {
+      codec_->add(received(rank, longest_), draw(static_cast<std::uint32_t>(unit_.rank)), sum_);
+    }
+    out_.clear();
+    const Draw second = draw(static_cast<std::uint32_t>(unit_.world + unit_.rank));
+    if (!delta()) return unsent_sum_.encode(*codec_, 0, sum_, second, out_);
+    // What the others believe of the sum is in agreed_.
+    const auto believed = part(agreed_, mine);
+    std::vector<float> difference(sum_.size());
+    for (std::size_t i = 0; i < sum_.size(); ++i) difference[i] = sum_[i] - believed[i];
+    codec_->encode(difference, second, out_, nullptr);
+  }
+
+  Round send_sum() {
+    if (codec_->fixed()) longest_ = codec_->bytes(length_);
+    out_.resize(static_cast<std::size_t>(longest_));
+    return swap(Round::How::kAllGather, longest_);
+  }
+
+  std::optional<Round> take_sums() {
+    const auto sum = sums();
+    for (int rank = 0; rank < unit_.world; ++rank) {
+      if (shard(rank).size() == 0) continue;
+      codec_->add(received(rank, longest_), draw(static_cast<std::uint32_t>(unit_.world + rank)), part(sum, shard(rank)));
+    }
+    finish();
+    return std::nullopt;
+  }
+
+  const std::int64_t length_;
+  std::vector<float> sum_;  // of this rank's shard
+  Unsent unsent_sum_;
+  std::vector<std::size_t> ends_;  // of the encoded shards
+};
+
+}  // namespace
+
+std::unique_ptr<Reducer> make_sum(const Spec& spec, const Unit& unit) { return std::make_unique<SumReducer>(spec, unit); }
+std::unique_ptr<Reducer> make_gather(const Spec& spec, const Unit& unit) { return std::make_unique<GatherReducer>(spec, unit); }
+std::unique_ptr<Reducer> make_sharded(const Spec& spec, const Unit& unit) { return std::make_unique<ShardedReducer>(spec, unit); }
+
+}  // namespace weft::compress::internal

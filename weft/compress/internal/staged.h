@@ -1,0 +1,59 @@
+// What all reducers share: warm-up steps, the memory of what was not sent, buffers for the exchanges.
+#pragma once
+
+#include "weft/compress/reducer.h"
+
+namespace weft::compress::internal {
+
+// A Reducer that gets its stages counted. In warm-up the values are summed as they are.
+class StagedReducer : public Reducer {
+ public:
+  StagedReducer(const Spec& spec, const Unit& unit) : spec_(spec), unit_(unit) {}
+  void begin(float* values, std::int64_t step) final;
+  std::optional<Round> next() final;
+
+ protected:
+  // stage counts from 0 in each step.
+  virtual std::optional<Round> stage(int stage) = 0;
+  std::span<float> values() const { return {values_, static_cast<std::size_t>(unit_.count)}; }
+  // `part` tells encodings of one step and buffer apart.
+  Draw draw(std::uint32_t part) const;
+  bool delta() const { return spec_.memory == Memory::kDelta; }
+
+  const Spec spec_;
+  const Unit unit_;
+
+ private:
+  float* values_ = nullptr;
+  std::int64_t step_ = 0;
+  int stage_ = 0;
+};
+
+// What one rank remembers of what it could not send, for a range of numbers.
+class Unsent {
+ public:
+  Unsent(Memory kind, std::int64_t count) : kind_(kind), values_(kind == Memory::kNone ? 0 : static_cast<std::size_t>(count), 0.0f) {}
+
+  // Encodes `values`, which start at `first` of the range, with what is remembered of them. `values` are destroyed.
+  void encode(const Codec& codec, std::int64_t first, std::span<float> values, const Draw& draw, std::vector<std::byte>& wire);
+  std::span<float> all() { return values_; }
+  std::span<float> part(std::int64_t first, std::size_t count) {
+    return std::span(values_).subspan(static_cast<std::size_t>(first), count);
+  }
+
+ private:
+  const Memory kind_;
+  std::vector<float> values_;  // feedback: what was not sent; delta: what the others believe
+};
+
+std::unique_ptr<Reducer> make_plain(const Spec& spec, const Unit& unit);
+std::unique_ptr<Reducer> make_sum(const Spec& spec, const Unit& unit);
+std::unique_ptr<Reducer> make_gather(const Spec& spec, const Unit& unit);
+std::unique_ptr<Reducer> make_sharded(const Spec& spec, const Unit& unit);
+// Null where no matrix gains.
+std::unique_ptr<Reducer> make_low_rank(const Spec& spec, const Unit& unit);
+
+// Bytes that a rank sends in an all-reduce of so many.
+constexpr std::int64_t all_reduce_bytes(std::int64_t bytes, int world) { return 2 * bytes * (world - 1) / world; }
+
+}  // namespace weft::compress::internal

@@ -1,0 +1,97 @@
+#include "weft/compress/reducer.h"
+
+#include <algorithm>
+
+#include "weft/base/error.h"
+#include "weft/compress/internal/codecs.h"
+#include "weft/compress/internal/staged.h"
+
+namespace weft::compress {
+
+std::int64_t shard_length(std::int64_t count, int world) {
+  // Whole blocks of every codec but unusually large ones, so that a scale serves one shard.
+  constexpr std::int64_t kGrain = 1024;
+  return internal::round_up((count + world - 1) / world, kGrain);
+}
+
+Exchange choose_exchange(const Codec& codec, std::int64_t count, int world) {
+  if (world <= 1 || count == 0) return Exchange::kPlain;
+  const std::int64_t plain = internal::all_reduce_bytes(4 * count, world);
+  if (codec.sums()) return internal::all_reduce_bytes(codec.bytes(count), world) < plain ? Exchange::kSum : Exchange::kPlain;
+  const std::int64_t gather = (world - 1) * codec.bytes(count);
+  const std::int64_t sharded = 2 * (world - 1) * codec.bytes(shard_length(count, world));
+  // What a threshold lets through is not known beforehand: its bound is that of no compression.
+  if (codec.fixed() && std::min(gather, sharded) >= plain) return Exchange::kPlain;
+  return sharded < gather ? Exchange::kSharded : Exchange::kGather;
+}
+
+std::unique_ptr<Reducer> make_reducer(const Spec& spec, const Unit& unit) {
+  WEFT_REQUIRE(spec.kind != Kind::kAuto, "make_reducer: \"auto\" has to be decided first; see choose.h");
+  WEFT_REQUIRE(unit.count >= 0 && unit.world >= 1 && unit.rank >= 0 && unit.rank < unit.world,
+               "make_reducer: the rank must be one of the world's and the count not negative");
+  if (spec.kind == Kind::kNone || unit.world == 1) return internal::make_plain(spec, unit);
+  if (spec.kind == Kind::kPowerSgd) {
+    auto low_rank = internal::make_low_rank(spec, unit);
+    return low_rank ? std::move(low_rank) : internal::make_plain(spec, unit);
+  }
+  switch (choose_exchange(*make_codec(spec), unit.count, unit.world)) {
+    case Exchange::kPlain: return internal::make_plain(spec, unit);
+    case Exchange::kSum: return internal::make_sum(spec, unit);
+    case Exchange::kGather: return internal::make_gather(spec, unit);
+    case Exchange::kSharded: return internal::make_sharded(spec, unit);
+  }
+  throw Error(Errc::kInternal, "unknown exchange");
+}
+
+namespace internal {
+
+void StagedReducer::begin(float* values, std::int64_t step) {
+  values_ = values;
+  step_ = step;
+  stage_ = 0;
+}
+
+std::optional<Round> StagedReducer::next() {
+  const int now = stage_++;
+  if (step_ >= spec_.warmup) return stage(now);
+  if (now > 0) return std::nullopt;
+  return Round{Round::How::kSum, DType::kF32, unit_.count, values_, nullptr};
+}
+
+Draw StagedReducer::draw(std::uint32_t part) const { return {spec_.seed, step_, unit_.id << 12 | (part & 0xfffu), unit_.rank}; }
+
+void Unsent::encode(const Codec& codec, std::int64_t first, std::span<float> values, const Draw& draw, std::vector<std::byte>& wire) {
+  if (kind_ == Memory::kNone) return codec.encode(values, draw, wire, nullptr);
+  const auto memory = part(first, values.size());
+  if (kind_ == Memory::kFeedback) {
+    for (std::size_t i = 0; i < values.size(); ++i) memory[i] += values[i];
+    return codec.encode(memory, draw, wire, memory.data());
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] -= memory[i];
+  const std::size_t begin = wire.size();
+  codec.encode(values, draw, wire, nullptr);
+  codec.add(std::span<const std::byte>(wire).subspan(begin), draw, memory);
+}
+
+namespace {
+
+class PlainReducer final : public StagedReducer {
+ public:
+  using StagedReducer::StagedReducer;
+  std::vector<std::span<float>> state() override { return {}; }
+  std::int64_t bytes_sent() const override { return all_reduce_bytes(4 * unit_.count, unit_.world); }
+  const char* exchange() const override { return "plain"; }
+
+ private:
+  std::optional<Round> stage(int stage) override {
+    if (stage > 0) return std::nullopt;
+    return Round{Round::How::kSum, DType::kF32, unit_.count, values().data(), nullptr};
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Reducer> make_plain(const Spec& spec, const Unit& unit) { return std::make_unique<PlainReducer>(spec, unit); }
+
+}  // namespace internal
+}  // namespace weft::compress

@@ -1,0 +1,364 @@
+#include "weft/compress/reducer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "weft/base/error.h"
+#include "weft/base/random.h"
+#include "weft/kernels/reduce.h"
+
+namespace weft::compress {
+namespace {
+
+using Floats = std::vector<float>;
+
+// The ranks of a world, one after the other: their rounds are carried out here.
+class Ranks {
+ public:
+  Ranks(const std::string& spec, Unit unit, int world) : unit_(std::move(unit)) {
+    for (int rank = 0; rank < world; ++rank) {
+      unit_.rank = rank;
+      unit_.world = world;
+      reducers_.push_back(make_reducer(parse(spec), unit_));
+    }
+  }
+
+  // Each rank's values become what it ends with.
+  void step(std::vector<Floats>& values) {
+    sent_ = 0;
+    for (std::size_t rank = 0; rank < reducers_.size(); ++rank) reducers_[rank]->begin(values[rank].data(), step_);
+    for (;;) {
+      std::vector<Round> rounds;
+      for (auto& reducer : reducers_) {
+        if (auto round = reducer->next()) rounds.push_back(*round);
+      }
+      if (rounds.empty()) break;
+      if (rounds.size() != reducers_.size()) throw std::runtime_error("the ranks disagree on the number of rounds");
+      run(rounds);
+    }
+    ++step_;
+  }
+
+  Reducer& operator[](int rank) { return *reducers_[static_cast<std::size_t>(rank)]; }
+  int size() const { return static_cast<int>(reducers_.size()); }
+  // By a rank, as reducer.h counts them, in the last step.
+  std::int64_t sent() const { return sent_; }
+
+  void copy_state_from(Ranks& other) {
+    step_ = other.step_;
+    for (int rank = 0; rank < size(); ++rank) {
+      auto mine = (*this)[rank].state();
+      const auto theirs = other[rank].state();
+      if (mine.size() != theirs.size()) throw std::runtime_error("the state has other parts");
+      for (std::size_t i = 0; i < mine.size(); ++i) std::copy(theirs[i].begin(), theirs[i].end(), mine[i].begin());
+    }
+  }
+
+ private:
+  void run(const std::vector<Round>& rounds) {
+    const Round& first = rounds[0];
+    const auto world = static_cast<std::int64_t>(rounds.size());
+    const std::int64_t bytes = first.count * static_cast<std::int64_t>(size_of(first.dtype));
+    for (const Round& round : rounds) {
+      if (round.how != first.how || round.dtype != first.dtype || round.count != first.count)
+        throw std::runtime_error("the ranks disagree on a round");
+    }
+    if (first.how == Round::How::kSum || first.how == Round::How::kMax) {
+      std::vector<void*> data;
+      for (const Round& round : rounds) data.push_back(round.data);
+      kernels::reduce(data.data(), static_cast<int>(world), data.data(), static_cast<int>(world),
+                      {.dtype = first.dtype, .op = first.how == Round::How::kSum ? ReduceOp::kSum : ReduceOp::kMax, .count = first.count});
+      if (first.how == Round::How::kSum) sent_ += 2 * bytes * (world - 1) / world;
+      return;
+    }
+    sent_ += (world - 1) * bytes;
+    for (std::int64_t to = 0; to < world; ++to) {
+      for (std::int64_t from = 0; from < world; ++from) {
+        const auto* source = static_cast<const std::byte*>(rounds[static_cast<std::size_t>(from)].send);
+        if (first.how == Round::How::kAllToAll) source += to * bytes;
+        std::memcpy(static_cast<std::byte*>(rounds[static_cast<std::size_t>(to)].data) + from * bytes, source,
+                    static_cast<std::size_t>(bytes));
+      }
+    }
+  }
+
+  Unit unit_;
+  std::vector<std::unique_ptr<Reducer>> reducers_;
+  std::int64_t step_ = 0;
+  std::int64_t sent_ = 0;
+};
+
+// Of two matrices with a vector between them and one behind.
+Unit unit_of(std::int64_t count) {
+  Unit unit{.count = count};
+  if (count >= 3000) unit.matrices = {{0, 40, 25}, {1000, 30, 1}, {1030, 12, 100}, {2230, count - 2230, 1}};
+  return unit;
+}
+
+std::vector<Floats> gradients(int world, std::int64_t count, std::uint64_t seed) {
+  std::vector<Floats> all;
+  for (int rank = 0; rank < world; ++rank) {
+    Random random(seed, 0, static_cast<std::uint64_t>(rank));
+    all.emplace_back();
+    for (std::int64_t i = 0; i < count; ++i) {
+      const float u = random.uniform_float() - 0.4f;
+      all.back().push_back(u * u * u);
+    }
+  }
+  return all;
+}
+
+std::vector<double> sum_of(const std::vector<Floats>& all) {
+  std::vector<double> sum(all[0].size(), 0);
+  for (const auto& one : all) {
+    for (std::size_t i = 0; i < one.size(); ++i) sum[i] += static_cast<double>(one[i]);
+  }
+  return sum;
+}
+
+constexpr const char* kCodecs[] = {"bf16", "f16", "int8", "int4", "sign", "topk:0.05", "randomk:0.05", "threshold:0.02", "powersgd:2"};
+
+std::vector<std::string> specs() {
+  std::vector<std::string> all{"none", "int8,stochastic", "int4,stochastic"};
+  for (const char* codec : kCodecs) {
+    for (const char* memory : {",ef=on", ",ef=off", ",delta"}) all.push_back(std::string(codec) + memory);
+  }
+  return all;
+}
+
+TEST(Reducer, EndsWithTheSameBitsOnEveryRank) {
+  for (const auto& spec : specs()) {
+    for (int world = 1; world <= 4; ++world) {
+      for (const std::int64_t count : {0, 1, 100, 3000, 5000}) {
+        Ranks ranks(spec, unit_of(count), world);
+        for (std::uint64_t step = 0; step < 3; ++step) {
+          auto values = gradients(world, count, step);
+          ranks.step(values);
+          for (int rank = 1; rank < world; ++rank) {
+            ASSERT_EQ(std::memcmp(values[static_cast<std::size_t>(rank)].data(), values[0].data(), static_cast<std::size_t>(count) * 4), 0)
+                << spec << ", world " << world << ", count " << count;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Reducer, SumsExactlyInAWorldOfOneAndInWarmUp) {
+  for (const auto& spec : specs()) {
+    const bool options = spec != "none";
+    for (int world = 1; world <= 3; ++world) {
+      Ranks ranks(spec + (options && world > 1 ? ",warmup=2" : ""), unit_of(3000), world);
+      for (std::uint64_t step = 0; step < 2; ++step) {
+        auto values = gradients(world, 3000, step);
+        const auto want = sum_of(values);
+        ranks.step(values);
+        for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(values[0][i], want[i], 1e-6) << spec << " " << world;
+      }
+    }
+  }
+}
+
+// Error feedback loses nothing: what has come out in T steps is what has gone in, less what is remembered (Karimireddy et al. 2019, proof
+// of theorem II: x_t - e_t follows the uncompressed sums).
+TEST(Reducer, FeedbackMakesTheSumsTelescope) {
+  for (const char* codec : kCodecs) {
+    for (const int world : {2, 4}) {
+      const bool powersgd = std::string(codec).starts_with("powersgd");
+      Ranks ranks(std::string(codec) + ",ef=on", unit_of(5000), world);
+      std::vector<double> in(5000, 0), out(5000, 0);
+      for (std::uint64_t step = 0; step < 12; ++step) {
+        auto values = gradients(world, 5000, step);
+        const auto sum = sum_of(values);
+        ranks.step(values);
+        for (std::size_t i = 0; i < in.size(); ++i) in[i] += sum[i], out[i] += static_cast<double>(values[0][i]);
+      }
+      for (int rank = 0; rank < world; ++rank) {
+        const auto state = ranks[rank].state();
+        ASSERT_GT(state.size(), powersgd ? 1u : 0u) << codec << " " << ranks[rank].exchange();
+        const auto unsent = state[powersgd ? 1 : 0];
+        for (std::size_t i = 0; i < in.size(); ++i) out[i] += static_cast<double>(unsent[i]);
+        if (std::string(ranks[rank].exchange()) != "sharded") continue;
+        const auto first = static_cast<std::size_t>(rank * shard_length(5000, world));
+        if (state.size() < 2) continue;  // the last ranks' shards are empty
+        for (std::size_t i = 0; i < state[1].size(); ++i) out[first + i] += static_cast<double>(state[1][i]);
+      }
+      // The sum of 16-bit floats is rounded again on its way; that error is nobody's and small.
+      const double tolerance = codec == std::string("bf16") ? 12 * 0x1p-9 : codec == std::string("f16") ? 12 * 0x1p-12 : 1e-4;
+      for (std::size_t i = 0; i < in.size(); ++i) ASSERT_NEAR(out[i], in[i], tolerance) << codec << ", world " << world << ", number " << i;
+    }
+  }
+}
+
+TEST(Reducer, FeedbackKeepsTheResidualBounded) {
+  for (const char* codec : kCodecs) {
+    Ranks ranks(std::string(codec) + ",ef=on", unit_of(3000), 2);
+    double early = 0, late = 0;
+    for (std::uint64_t step = 0; step < 400; ++step) {
+      auto values = gradients(2, 3000, step);
+      ranks.step(values);
+      if (step != 199 && step != 399) continue;
+      double& norm = step == 199 ? early : late;
+      const auto state = ranks[0].state();
+      for (float e : state[std::string(codec).starts_with("powersgd") ? 1 : 0]) norm += static_cast<double>(e) * static_cast<double>(e);
+    }
+    EXPECT_LT(late, 2 * early + 1e-6) << codec;
+  }
+}
+
+// EF21 (Richtárik, Sokolov, Fatkhullin 2021, lemma 1 with a constant gradient): ||x - h||^2 shrinks by (1 - k / n) a step.
+TEST(Reducer, DeltaReachesAConstantGradientGeometrically) {
+  for (const auto& [spec, alpha] : {std::pair{"topk:0.05,delta", 0.05}, {"int4,delta", 0.9}, {"int8,delta", 0.99}}) {
+    for (const int world : {2, 4}) {
+      Ranks ranks(spec, unit_of(3000), world);
+      const auto constant = gradients(world, 3000, 1);
+      const auto want = sum_of(constant);
+      double whole = 0;
+      for (const auto& one : constant) {
+        double squares = 0;
+        for (float x : one) squares += static_cast<double>(x) * static_cast<double>(x);
+        whole += std::sqrt(squares);
+      }
+      double error = 0;
+      const int steps = world == 2 ? 60 : 120;  // sharded: the sums have to follow as well
+      for (int step = 0; step < steps; ++step) {
+        auto values = constant;
+        ranks.step(values);
+        error = 0;
+        for (std::size_t i = 0; i < want.size(); ++i) error += std::pow(static_cast<double>(values[0][i]) - want[i], 2);
+      }
+      EXPECT_LE(std::sqrt(error), std::max(std::pow(1 - alpha, 30.0) * whole, 1e-4)) << spec << " " << world;
+    }
+  }
+}
+
+TEST(Reducer, GoesOnFromItsStateBitForBit) {
+  for (const auto& spec : specs()) {
+    for (const int world : {2, 4}) {
+      Ranks first(spec, unit_of(5000), world), second(spec, unit_of(5000), world);
+      for (std::uint64_t step = 0; step < 3; ++step) {
+        auto values = gradients(world, 5000, step);
+        first.step(values);
+      }
+      second.copy_state_from(first);
+      for (std::uint64_t step = 3; step < 5; ++step) {
+        auto a = gradients(world, 5000, step), b = a;
+        first.step(a);
+        second.step(b);
+        EXPECT_EQ(a, b) << spec << ", world " << world;
+      }
+    }
+  }
+}
+
+TEST(Reducer, SendsTheBytesThatItSays) {
+  for (const auto& spec : specs()) {
+    for (int world = 2; world <= 4; ++world) {
+      Ranks ranks(spec, unit_of(5000), world);
+      auto values = gradients(world, 5000, 1);
+      ranks.step(values);
+      if (spec.starts_with("threshold")) {
+        EXPECT_LE(ranks.sent(), ranks[0].bytes_sent()) << spec << " " << world;
+      } else {
+        EXPECT_NEAR(static_cast<double>(ranks.sent()), static_cast<double>(ranks[0].bytes_sent()), 2) << spec << " " << world;
+      }
+    }
+  }
+}
+
+TEST(Reducer, ChoosesTheExchangeThatSendsLeast) {
+  const auto exchange = [](const char* spec, std::int64_t count, int world) {
+    return choose_exchange(*make_codec(parse(spec)), count, world);
+  };
+  EXPECT_EQ(exchange("bf16", 1 << 20, 8), Exchange::kSum);
+  EXPECT_EQ(exchange("randomk", 1 << 20, 8), Exchange::kSum);
+  EXPECT_EQ(exchange("int8", 1 << 20, 2), Exchange::kGather);
+  EXPECT_EQ(exchange("int8", 1 << 20, 4), Exchange::kSharded);
+  EXPECT_EQ(exchange("int8", 1 << 20, 64), Exchange::kSharded);
+  EXPECT_EQ(exchange("topk:0.01", 1 << 20, 4), Exchange::kSharded);
+  EXPECT_EQ(exchange("topk:0.5", 1 << 20, 2), Exchange::kPlain);  // half of the numbers with their places: as many bytes
+  EXPECT_EQ(exchange("int8", 10, 4), Exchange::kGather);          // shards would be rounded up
+  EXPECT_EQ(exchange("threshold:0.1", 1 << 20, 2), Exchange::kGather);
+  EXPECT_EQ(exchange("int8", 1 << 20, 1), Exchange::kPlain);
+  Unit unit = unit_of(3000);
+  unit.world = 2;
+  EXPECT_STREQ(make_reducer(parse("powersgd:2"), unit)->exchange(), "low rank");
+  EXPECT_STREQ(make_reducer(parse("powersgd:64"), unit)->exchange(), "plain");
+  EXPECT_THROW(make_reducer(parse("auto"), unit), Error);
+}
+
+// A matrix of cosines: orthonormal columns, so that the singular values are those given.
+Floats with_singular_values(std::int64_t rows, std::int64_t columns, const std::vector<double>& sigma) {
+  const auto cosine = [](std::int64_t i, std::size_t k, std::int64_t n) {
+    return std::sqrt((k == 0 ? 1.0 : 2.0) / static_cast<double>(n)) *
+           std::cos(M_PI * (static_cast<double>(i) + 0.5) * static_cast<double>(k) / static_cast<double>(n));
+  };
+  Floats matrix;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = 0; j < columns; ++j) {
+      double sum = 0;
+      for (std::size_t k = 0; k < sigma.size(); ++k) sum += sigma[k] * cosine(i, k, rows) * cosine(j, k, columns);
+      matrix.push_back(static_cast<float>(sum));
+    }
+  }
+  return matrix;
+}
+
+double distance(const Floats& a, const Floats& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+  return std::sqrt(sum);
+}
+
+TEST(PowerSgd, FindsAMatrixOfItsRankInOneStep) {
+  const auto matrix = with_singular_values(40, 30, {3, 1});
+  Ranks ranks("powersgd:2,ef=off", {.count = 1200, .matrices = {{0, 40, 30}}}, 2);
+  std::vector<Floats> values(2, matrix);
+  for (float& x : values[1]) x *= 2;
+  ranks.step(values);
+  auto want = matrix;
+  for (float& x : want) x *= 3;
+  EXPECT_LT(distance(values[0], want), 1e-4);
+}
+
+// Vogels et al. 2019, section 4.2 (and Eckart & Young): warm starts lead to the best approximation of that rank.
+TEST(PowerSgd, ReachesTheBestApproximationFromAWarmStart) {
+  const auto matrix = with_singular_values(40, 30, {4, 2, 1, 0.5, 0.25});
+  Ranks ranks("powersgd:2,ef=off", {.count = 1200, .matrices = {{0, 40, 30}}}, 2);
+  const double best = std::sqrt(1 + 0.25 + 0.0625);
+  double last = 0;
+  for (int step = 0; step < 10; ++step) {
+    std::vector<Floats> values(2, matrix);
+    for (auto& one : values) {
+      for (float& x : one) x *= 0.5f;
+    }
+    ranks.step(values);
+    last = distance(values[0], matrix);
+    EXPECT_GE(last, 0.999 * best);
+  }
+  EXPECT_LT(last, 1.001 * best);
+}
+
+TEST(PowerSgd, TakesUpGradientsAgainAfterZerosAndNan) {
+  for (const char* memory : {",ef=on", ",ef=off", ",delta"}) {
+    Ranks ranks(std::string("powersgd:2") + memory, unit_of(3000), 2);
+    std::vector<Floats> zeros(2, Floats(3000, 0.0f));
+    ranks.step(zeros);
+    EXPECT_EQ(zeros[0], Floats(3000, 0.0f)) << memory;
+    auto broken = gradients(2, 3000, 1);
+    broken[1][500] = std::numeric_limits<float>::quiet_NaN();
+    ranks.step(broken);
+    EXPECT_TRUE(std::isnan(broken[0][500])) << memory;
+    auto values = gradients(2, 3000, 2);
+    ranks.step(values);
+    double squares = 0;
+    for (float x : values[0]) squares += static_cast<double>(x) * static_cast<double>(x);
+    EXPECT_TRUE(std::isfinite(squares) && squares > 0) << memory;
+  }
+}
+
+}  // namespace
+}  // namespace weft::compress

@@ -1,0 +1,149 @@
+#include "weft/compress/spec.h"
+
+#include <charconv>
+#include <optional>
+#include <vector>
+
+#include "weft/base/config.h"
+#include "weft/base/error.h"
+
+namespace weft::compress {
+namespace {
+
+struct Row {
+  Kind kind;
+  const char* name;
+  const char* amount;  // what the number after the colon is; null: there is none
+  double standard;     // 0: it must be given
+  double min, max;
+  bool whole;
+  bool feedback;  // by default
+};
+
+constexpr Row kRows[] = {
+    {Kind::kNone, "none", nullptr, 0, 0, 0, false, false},
+    {Kind::kBf16, "bf16", nullptr, 0, 0, 0, false, false},
+    {Kind::kF16, "f16", nullptr, 0, 0, 0, false, false},
+    {Kind::kInt8, "int8", "numbers a block", 64, 8, 1 << 20, true, true},
+    {Kind::kInt4, "int4", "numbers a block", 64, 8, 1 << 20, true, true},
+    {Kind::kSign, "sign", "numbers a block", 1024, 8, 1 << 20, true, true},
+    {Kind::kTopK, "topk", "share of the numbers", 0.01, 1e-6, 0.5, false, true},
+    {Kind::kRandomK, "randomk", "share of the numbers", 0.01, 1e-6, 0.5, false, true},
+    {Kind::kThreshold, "threshold", "magnitude", 0, 1e-30, 1e30, false, true},
+    {Kind::kPowerSgd, "powersgd", "rank", 4, 1, 256, true, true},
+    {Kind::kAuto, "auto", nullptr, 0, 0, 0, false, false},
+};
+
+const Row& row_of(Kind kind) { return kRows[static_cast<int>(kind)]; }
+
+[[noreturn]] void fail(const std::string& text, const std::string& why) {
+  throw Error(Errc::kInvalidArgument, "codec \"" + text + "\": " + why);
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0;;) {
+    const std::size_t end = text.find(',', begin);
+    parts.push_back(text.substr(begin, end - begin));
+    if (end == std::string::npos) return parts;
+    begin = end + 1;
+  }
+}
+
+template <class T>
+std::optional<T> number(const std::string& text) {
+  T value{};
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || result.ec != std::errc() || result.ptr != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::string short_text(double value) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+const Row& find_row(const std::string& text, const std::string& name) {
+  std::vector<std::string> names;
+  std::string all;
+  for (const Row& row : kRows) {
+    if (name == row.name) return row;
+    names.emplace_back(row.name);
+    all += (all.empty() ? "" : ", ") + names.back();
+  }
+  const auto near = nearest(name, names);
+  fail(text, "there is no codec \"" + name + "\"" + (near ? "; did you mean \"" + *near + "\"?" : "; there are " + all));
+}
+
+double parse_amount(const std::string& text, const Row& row, const std::string& amount) {
+  if (row.amount == nullptr) fail(text, std::string(row.name) + " takes no number");
+  const auto value = number<double>(amount);
+  const bool good =
+      value && *value >= row.min && *value <= row.max && (!row.whole || *value == static_cast<double>(static_cast<std::int64_t>(*value)));
+  if (!good) {
+    fail(text, "\"" + amount + "\" is not the " + row.amount + ": a " + (row.whole ? "whole " : "") + "number from " + short_text(row.min) +
+                   " to " + short_text(row.max));
+  }
+  const bool blocks = row.kind == Kind::kInt8 || row.kind == Kind::kInt4 || row.kind == Kind::kSign;
+  if (blocks && static_cast<std::int64_t>(*value) % 8 != 0) fail(text, "the numbers of a block must be a multiple of 8");
+  return *value;
+}
+
+void parse_option(const std::string& text, const std::string& option, Spec& spec) {
+  const std::size_t equals = option.find('=');
+  const std::string key = option.substr(0, equals), value = equals == std::string::npos ? "" : option.substr(equals + 1);
+  const bool bare = equals == std::string::npos;
+  if (key == "ef" && (value == "on" || value == "off")) {
+    if (spec.memory == Memory::kDelta) fail(text, "\"delta\" takes the place of error feedback; leave \"ef\" out");
+    spec.memory = value == "on" ? Memory::kFeedback : Memory::kNone;
+  } else if (key == "delta" && bare) {
+    spec.memory = Memory::kDelta;
+  } else if (key == "stochastic" && bare) {
+    if (spec.kind != Kind::kInt8 && spec.kind != Kind::kInt4) fail(text, "only int8 and int4 can be stochastic");
+    spec.stochastic = true;
+  } else if (key == "warmup" && number<std::int64_t>(value).value_or(-1) >= 0) {
+    spec.warmup = *number<std::int64_t>(value);
+  } else if (key == "seed" && number<std::uint64_t>(value)) {
+    spec.seed = *number<std::uint64_t>(value);
+  } else {
+    fail(text, "\"" + option + "\" is no option; there are ef=on, ef=off, delta, stochastic, warmup=<steps>, seed=<number>");
+  }
+}
+
+}  // namespace
+
+Spec parse(const std::string& text) {
+  const auto parts = split(text);
+  const std::size_t colon = parts[0].find(':');
+  const Row& row = find_row(text, parts[0].substr(0, colon));
+  Spec spec;
+  spec.kind = row.kind;
+  spec.amount = colon == std::string::npos ? row.standard : parse_amount(text, row, parts[0].substr(colon + 1));
+  if (row.amount != nullptr && spec.amount == 0)
+    fail(text, std::string(row.name) + " needs the " + row.amount + ", as in \"" + row.name + ":0.001\"");
+  if (parts.size() > 1 && (row.kind == Kind::kNone || row.kind == Kind::kAuto)) fail(text, std::string(row.name) + " takes no options");
+  spec.memory = row.feedback ? Memory::kFeedback : Memory::kNone;
+  bool said_memory = false;
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const bool memory = parts[i].rfind("ef=", 0) == 0 || parts[i] == "delta";
+    if (memory && said_memory) fail(text, "say one of ef=on, ef=off and delta, once");
+    said_memory = said_memory || memory;
+    parse_option(text, parts[i], spec);
+  }
+  if (spec.stochastic && !said_memory) spec.memory = Memory::kNone;
+  return spec;
+}
+
+std::string to_string(const Spec& spec) {
+  const Row& row = row_of(spec.kind);
+  std::string text = row.name;
+  if (spec.kind == Kind::kNone || spec.kind == Kind::kAuto) return text;
+  if (row.amount != nullptr) text += ":" + short_text(spec.amount);
+  if (spec.stochastic) text += ",stochastic";
+  text += spec.memory == Memory::kDelta ? ",delta" : spec.memory == Memory::kFeedback ? ",ef=on" : ",ef=off";
+  if (spec.warmup != 0) text += ",warmup=" + std::to_string(spec.warmup);
+  if (spec.seed != 1) text += ",seed=" + std::to_string(spec.seed);
+  return text;
+}
+
+}  // namespace weft::compress

@@ -1,0 +1,92 @@
+// A schedule as a flow of pieces: a piece is reduced while the next one is on its way, and sent on before the whole has come.
+//
+//   steps ── cut into pieces ──► tasks ──┐   a task waits for those before it that write what it reads or writes, or read what it writes
+//                                        ▼   (pieces that overlap, whatever their rounds);
+//   Flow ◄── sends and receives whose turn it is        messages to and from each peer begin in the schedule's order;
+//     └────► complete: combine, release those who wait  what is combined into one place is combined in the schedule's order
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "weft/base/deadline.h"
+#include "weft/net/endpoint.h"
+#include "weft/schedule/schedule.h"
+
+namespace weft::net::internal {
+
+// A step of a schedule with addresses for its buffers. Reducing steps: combine into `to`.
+struct BoundStep {
+  schedule::Action action = schedule::Action::kSend;
+  int peer = -1;
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  std::size_t bytes = 0;
+  bool flipped = false;
+  int order = 0;  // of its message among those with its peer
+};
+
+// The pieces of a message of so many bytes, the same at both ends: all but the last have this length, a multiple of 4096.
+std::size_t piece_bytes(std::size_t message);
+
+struct PipelineOptions {
+  const Label* label = nullptr;
+  // to = op(to, from) over so many bytes; the other way round where flipped.
+  void (*combine)(void* context, std::byte* to, const std::byte* from, std::size_t bytes, bool flipped) = nullptr;
+  void* context = nullptr;
+};
+
+// Keeps its memory between runs. One run at a time.
+class Pipeline {
+ public:
+  // Steps in the order in which they take effect; their messages go in `order`. Throws what the flow throws.
+  void run(std::span<const BoundStep> steps, Flow& flow, const PipelineOptions& options, Deadline deadline);
+
+ private:
+  struct Task {
+    const BoundStep* step;
+    std::size_t at;  // of the step's bytes
+    std::size_t bytes;
+    int waits = 0;  // for so many others, and for its own message to have come
+    int first_edge = -1;
+  };
+  struct Edge {
+    int to;
+    int next;
+  };
+  struct Lane {  // messages from and to a peer, in order
+    int peer = -1;
+    std::vector<int> sends, recvs;
+    std::size_t next_send = 0, next_recv = 0;
+    std::vector<std::byte*> slots;  // free ones; the one used last is taken first, for the cache
+  };
+
+  void cut(std::span<const BoundStep> steps);
+  void connect(std::span<const BoundStep> steps);
+  void connect_pieces(int earlier, int later, std::size_t begin, std::size_t end, std::size_t shift);
+  void add_edge(int from, int to);
+  void make_lanes();
+  void make_slots(std::size_t piece);
+  Lane& lane_of(int peer);
+  void begin_transfers(Flow& flow, const PipelineOptions& options);
+  void completed(std::span<const std::uint32_t> ids);
+  void work(int task, const PipelineOptions& options);
+  void release(int task);
+
+  std::vector<Task> tasks_;
+  std::vector<int> first_;  // task of each step
+  std::vector<Edge> edges_;
+  std::vector<Lane> lanes_;
+  std::vector<int> lane_index_;  // by peer
+  std::vector<int> ready_;       // local work that can be done now, in order from next_ready_
+  std::size_t next_ready_ = 0;
+  std::size_t unfinished_ = 0;
+  std::vector<std::byte*> slot_of_;  // by task: where it receives what it combines
+  std::unique_ptr<std::byte[]> staging_;
+  std::size_t staging_bytes_ = 0;
+  std::vector<std::uint32_t> done_;
+};
+
+}  // namespace weft::net::internal

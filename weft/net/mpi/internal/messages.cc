@@ -1,0 +1,362 @@
+#include "weft/net/mpi/internal/messages.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace weft::net::mpi::internal {
+namespace {
+
+using namespace std::chrono_literals;
+using weft::net::internal::check_peers;
+using weft::net::internal::seen_by_others;
+
+constexpr std::size_t kShort = 4096;                     // bytes that travel with their header
+constexpr std::size_t kPiece = std::size_t{1} << 30;     // of a long message: MPI counts in int
+constexpr std::int32_t kHeaderTag = 0, kTags = 1 << 24;  // MPICH has 2^28, Open MPI 2^31
+constexpr auto kGrace = 100ms;                           // for transfers to end whose call has failed
+
+std::span<const std::byte> as_bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+}  // namespace
+
+// A receive that waits for its message.
+struct Messages::Expected {
+  Recv recv;
+  Operation* operation;
+  bool matched = false;
+};
+
+// One call's transfers. MPI's requests are those of its long messages.
+struct Messages::Operation {
+  bool begun = false;
+  std::vector<Expected> receives;
+  std::size_t unmatched = 0;
+  std::vector<Request> sending, receiving;
+  std::optional<Error> error;  // found by the thread that took the message in
+  std::size_t bytes = 0;
+};
+
+Messages::Messages(Runtime& runtime, Comm comm, int rank, int world)
+    : runtime_(runtime),
+      rank_(rank),
+      world_(world),
+      comm_(comm),
+      failure_(rank),
+      incoming_(sizeof(Header) + kShort),
+      lanes_(static_cast<std::size_t>(world)),
+      gone_(static_cast<std::size_t>(world)),
+      next_tag_(static_cast<std::size_t>(world)) {}
+
+Messages::~Messages() = default;
+
+void Messages::exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs, Deadline deadline) {
+  check_peers(world_, sends, recvs);
+  Operation operation;
+  for (const Send& send : sends) operation.bytes += send.bytes.size();
+  for (const Recv& recv : recvs) {
+    operation.receives.push_back({recv, &operation});
+    operation.bytes += recv.bytes.size();
+  }
+  const auto poll = [&] {
+    const std::lock_guard lock(mutex_);
+    if (!operation.begun) failure_.refuse("exchange", sends, recvs);
+    try {
+      if (!operation.begun) begin(operation, channel, sends);
+      return step(operation, channel, deadline);
+    } catch (const Error& error) {
+      abandon(operation, channel, error);
+      throw;
+    }
+  };
+  runtime_.run(std::ref(poll), operation.bytes);
+}
+
+void Messages::begin(Operation& operation, Channel channel, std::span<const Send> sends) {
+  operation.begun = true;
+  operation.unmatched = operation.receives.size();
+  for (Expected& expected : operation.receives) {
+    Lane& lane = lanes_[static_cast<std::size_t>(expected.recv.peer)][channel];
+    if (lane.arrived.empty()) {
+      lane.expected.push_back(&expected);
+      continue;
+    }
+    const Arrived first = std::move(lane.arrived.front());
+    lane.arrived.pop_front();
+    take(expected, first.header, first.bytes.data(), channel);
+  }
+  for (const Send& send : sends) {
+    const auto peer = static_cast<std::size_t>(send.peer);
+    if (gone_[peer]) throw_lost(send.peer, "exchange");
+    const bool is_short = send.bytes.size() <= kShort;
+    Header header{.channel = channel, .bytes = send.bytes.size()};
+    if (!is_short) header.tag = 1 + next_tag_[peer]++ % (kTags - 1);
+    if (next_tag_[peer] == kTags) next_tag_[peer] = 0;
+    post_header(send.peer, header, is_short ? send.bytes : std::span<const std::byte>());
+    for (std::size_t at = is_short ? send.bytes.size() : 0; at < send.bytes.size(); at += kPiece) {
+      Request request;
+      runtime_.check(
+          runtime_.table().isend(comm_, send.bytes.data() + at, std::min(kPiece, send.bytes.size() - at), send.peer, header.tag, &request),
+          "MPI_Isend");
+      operation.sending.push_back(request);
+    }
+  }
+}
+
+// A message and its receive have met.
+void Messages::take(Expected& expected, const Header& header, const std::byte* bytes, Channel channel) {
+  Operation& operation = *expected.operation;
+  expected.matched = true;
+  --operation.unmatched;
+  const auto target = expected.recv.bytes;
+  if (header.bytes != target.size()) {
+    operation.error = Error(Errc::kInvalidArgument,
+                            "rank " + std::to_string(rank_) + " receives " + std::to_string(target.size()) + " bytes on channel " +
+                                std::to_string(channel) + " but rank " + std::to_string(expected.recv.peer) + " sent " +
+                                std::to_string(header.bytes) + "; both must give the same length",
+                            {"exchange", rank_, expected.recv.peer});
+    return;
+  }
+  if (header.tag == kHeaderTag) {
+    if (!target.empty()) std::memcpy(target.data(), bytes, target.size());
+    return;
+  }
+  for (std::size_t at = 0; at < target.size(); at += kPiece) {
+    Request request;
+    runtime_.check(
+        runtime_.table().irecv(comm_, target.data() + at, std::min(kPiece, target.size() - at), expected.recv.peer, header.tag, &request),
+        "MPI_Irecv");
+    operation.receiving.push_back(request);
+  }
+}
+
+bool Messages::step(Operation& operation, Channel channel, Deadline deadline) {
+  progress();
+  if (operation.error) throw Error(*operation.error);
+  if (failure_.latched()) failure_.end_pending("exchange");
+  const bool sent = drain(operation.sending), received = drain(operation.receiving);
+  if (sent && received && operation.unmatched == 0) return true;
+  if (gone_count_ > 0) {
+    for (const Expected& expected : operation.receives) {
+      if (!expected.matched && gone_[static_cast<std::size_t>(expected.recv.peer)]) throw_lost(expected.recv.peer, "exchange");
+    }
+  }
+  if (!deadline.passed()) return false;
+  const auto late = std::find_if(operation.receives.begin(), operation.receives.end(), [](const Expected& e) { return !e.matched; });
+  const int peer = late != operation.receives.end() ? late->recv.peer : -1;
+  throw Error(Errc::kTimeout,
+              peer >= 0 ? "the receive from rank " + std::to_string(peer) + " on channel " + std::to_string(channel) +
+                              " was not complete before the deadline"
+                        : "a message on channel " + std::to_string(channel) + " was not taken before the deadline",
+              {"exchange", rank_, peer});
+}
+
+// Tests the requests, and takes away those that are complete; true when none is left.
+bool Messages::drain(std::vector<Request>& requests) {
+  std::erase_if(requests, [&](Request& request) {
+    std::int32_t done = 0;
+    runtime_.check(runtime_.table().test(&request, &done, nullptr), "MPI_Test");
+    return done != 0;
+  });
+  return requests.empty();
+}
+
+// Leaves nothing in MPI's hands that belongs to a caller, or ends the use of MPI.
+void Messages::abandon(Operation& operation, Channel channel, const Error& error) noexcept {
+  try {
+    for (const Expected& expected : operation.receives) {
+      if (!expected.matched)
+        lanes_[static_cast<std::size_t>(expected.recv.peer)][channel].expected.remove(const_cast<Expected*>(&expected));
+    }
+    latch_and_tell(error);
+    for (Request& request : operation.receiving) runtime_.table().cancel(&request);
+    for (const auto end = Deadline::in(kGrace); !drain(operation.receiving) || !drain(operation.sending);) {
+      if (end.passed()) return runtime_.stop(error.what());
+    }
+  } catch (const std::exception& second) {
+    runtime_.stop(second.what());
+  }
+}
+
+int Messages::await_any(Channel channel, Deadline deadline) {
+  int found = -1;
+  const auto poll = [&] {
+    const std::lock_guard lock(mutex_);
+    failure_.refuse("await_any", {}, {});
+    progress();
+    for (int i = 1; i <= world_ && found < 0; ++i) {
+      const int peer = (turn_ + i) % world_;
+      const auto& lanes = lanes_[static_cast<std::size_t>(peer)];
+      const auto lane = lanes.find(channel);
+      if (lane != lanes.end() && !lane->second.arrived.empty()) found = turn_ = peer;
+    }
+    if (found < 0 && deadline.passed()) {
+      throw Error(Errc::kTimeout, "no message on channel " + std::to_string(channel) + " before the deadline", {"await_any", rank_});
+    }
+    return found >= 0;
+  };
+  runtime_.run(std::ref(poll), 0);
+  return found;
+}
+
+void Messages::run(const Native& native, Deadline deadline) {
+  bool begun = false;
+  unsigned polls = 0;
+  const auto poll = [&] {
+    const std::lock_guard lock(mutex_);
+    if (!begun) failure_.refuse(native.name, {}, {});
+    begun = true;
+    try {
+      if (native.step()) return ++collectives_, true;
+      if (++polls % 32 != 0) return false;
+      progress();
+      if (failure_.latched()) failure_.end_pending(native.name);
+      for (int peer = 0; gone_count_ > 0 && peer < world_; ++peer) {  // who has ended this one may have gone before we have
+        if (gone_[static_cast<std::size_t>(peer)].value_or(~std::uint64_t{0}) <= collectives_) throw_lost(peer, native.name);
+      }
+      if (deadline.passed()) throw Error(Errc::kTimeout, "not all ranks came before the deadline", {native.name, rank_, -1});
+      return false;
+    } catch (const Error& error) {
+      latch_and_tell(error);
+      if (native.in_flight()) runtime_.stop(error.what());
+      throw;
+    }
+  };
+  runtime_.run(std::ref(poll), native.bytes);
+}
+
+void Messages::throw_lost(int peer, const char* operation) const {
+  throw Error(Errc::kPeerLost, "rank " + std::to_string(peer) + " left the group while it was still needed", {operation, rank_, peer});
+}
+
+void Messages::fail(const Error& why) noexcept {
+  const std::lock_guard lock(mutex_);
+  failure_.latch(why, true);
+}
+
+std::optional<Error> Messages::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_.error();
+}
+
+void Messages::fail_all(const Error& error) {
+  const auto poll = [&] {
+    const std::lock_guard lock(mutex_);
+    latch_and_tell(error);
+    return true;
+  };
+  runtime_.run(std::ref(poll), 0);
+}
+
+void Messages::latch_and_tell(const Error& error) {
+  if (!failure_.latch(error, false)) return;
+  const Error theirs = seen_by_others(error, rank_);
+  tell_peers({.kind = Kind::kFailed, .code = static_cast<std::int32_t>(theirs.code()), .culprit = theirs.context().peer},
+             as_bytes(theirs.message()));
+}
+
+void Messages::tell_peers(const Header& header, std::span<const std::byte> text) {
+  for (int peer = 0; peer < world_; ++peer) {
+    if (peer != rank_ && !gone_[static_cast<std::size_t>(peer)]) post_header(peer, header, text.first(std::min(text.size(), kShort)));
+  }
+}
+
+void Messages::post_header(int peer, const Header& header, std::span<const std::byte> text) {
+  Outgoing out{std::vector<std::byte>(sizeof header + text.size()), {}};
+  std::memcpy(out.bytes.data(), &header, sizeof header);
+  if (!text.empty()) std::memcpy(out.bytes.data() + sizeof header, text.data(), text.size());
+  std::int32_t done = 0;
+  runtime_.check(runtime_.table().isend(comm_, out.bytes.data(), out.bytes.size(), peer, kHeaderTag, &out.request), "MPI_Isend");
+  runtime_.check(runtime_.table().test(&out.request, &done, nullptr), "MPI_Test");
+  if (done == 0) outgoing_.push_back(std::move(out));
+}
+
+void Messages::await_header() {
+  runtime_.check(runtime_.table().irecv(comm_, incoming_.data(), incoming_.size(), kAnySource, kHeaderTag, &incoming_request_),
+                 "MPI_Irecv");
+  listening_ = true;
+}
+
+// Takes in the headers that have come, and frees those that have gone out.
+void Messages::progress() {
+  if (!listening_) await_header();
+  for (int i = 0; i < 64; ++i) {
+    std::int32_t done = 0;
+    Arrival arrival{};
+    runtime_.check(runtime_.table().test(&incoming_request_, &done, &arrival), "MPI_Test");
+    if (done == 0) break;
+    arrive(arrival.source, arrival.bytes);
+    await_header();
+  }
+  outgoing_.remove_if([&](Outgoing& out) {
+    std::int32_t done = 0;
+    runtime_.check(runtime_.table().test(&out.request, &done, nullptr), "MPI_Test");
+    return done != 0;
+  });
+}
+
+void Messages::arrive(int peer, std::size_t bytes) {
+  Header header;
+  std::memcpy(&header, incoming_.data(), sizeof header);
+  const std::byte* rest = incoming_.data() + sizeof header;
+  const std::size_t length = bytes - sizeof header;
+  const auto from = static_cast<std::size_t>(peer);
+  if (header.kind == Kind::kGoodbye) {
+    gone_[from] = header.bytes;
+    ++gone_count_;
+  } else if (header.kind == Kind::kFailed) {
+    const std::string text(reinterpret_cast<const char*>(rest), length);
+    failure_.latch(Error(static_cast<Errc>(header.code), text, {"", rank_, header.culprit}), false);
+  } else {
+    Lane& lane = lanes_[from][header.channel];
+    if (lane.expected.empty()) {
+      lane.arrived.push_back({header, {rest, rest + length}});
+    } else {
+      Expected& expected = *lane.expected.front();
+      lane.expected.pop_front();
+      take(expected, header, rest, header.channel);
+    }
+  }
+}
+
+void Messages::leave() noexcept {
+  try {
+    bool begun = false;
+    const auto end = Deadline::in(500ms);
+    const auto poll = [&] {
+      const std::lock_guard lock(mutex_);
+      if (!begun) tell_peers({.bytes = collectives_, .kind = Kind::kGoodbye}, {});
+      begun = left_ = true;
+      progress();
+      return outgoing_.empty() || end.passed();
+    };
+    runtime_.run(std::ref(poll), 0);
+  } catch (const Error&) {
+    // MPI is not used any more, and nobody can be told.
+  }
+}
+
+bool Messages::look_after() noexcept {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || runtime_.stopped()) return false;
+  try {
+    progress();
+    if (!left_ || gone_count_ < world_ - 1 || !outgoing_.empty()) return false;
+    close();
+    if (!failure_.latched()) runtime_.table().free(&comm_);
+    return true;
+  } catch (const Error& error) {
+    failure_.latch(error, false);
+    return left_;
+  }
+}
+
+// No request may be left at the end.
+void Messages::close() noexcept {
+  if (!listening_) return;
+  std::int32_t done = 0;
+  runtime_.table().cancel(&incoming_request_);
+  for (const auto end = Deadline::in(kGrace); done == 0 && !end.passed();) runtime_.table().test(&incoming_request_, &done, nullptr);
+  listening_ = false;
+}
+
+}  // namespace weft::net::mpi::internal

@@ -1,0 +1,117 @@
+#include "weft/net/mpi/internal/plugin.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "weft/base/error.h"
+#include "weft/kernels/reduce.h"
+#include "weft/net/mpi/mpi.h"
+
+namespace weft::net::mpi {
+
+std::optional<std::string> started_by(const Variables& variables) {
+  const auto has = [&](const char* name) {
+    const char* value = variables(name);
+    return value != nullptr && *value != '\0';
+  };
+  if (has("WEFT_MPI")) {
+    const std::string asked = variables("WEFT_MPI");
+    if (asked != "openmpi" && asked != "mpich") throw Error(Errc::kBadConfig, "WEFT_MPI=" + asked + ": there are openmpi and mpich");
+    return asked;
+  }
+  if (has("OMPI_COMM_WORLD_RANK") || has("PMIX_RANK")) return "openmpi";
+  if (has("PMI_RANK")) return "mpich";
+  return std::nullopt;
+}
+
+namespace internal {
+namespace {
+
+constexpr const char* kImplementations[] = {"openmpi", "mpich"};
+
+const char* title(const std::string& implementation) { return implementation == "openmpi" ? "Open MPI" : "MPICH"; }
+
+const char* package(const std::string& implementation) { return implementation == "openmpi" ? "libopenmpi-dev" : "libmpich-dev"; }
+
+// The file that this code is part of.
+std::string self() {
+  Dl_info info{};
+  std::error_code ignored;
+  if (dladdr(reinterpret_cast<const void*>(&load_plugin), &info) == 0 || info.dli_fname == nullptr) return "";
+  const auto path = std::filesystem::canonical(info.dli_fname, ignored);
+  return ignored ? std::filesystem::canonical("/proc/self/exe", ignored).string() : path.string();
+}
+
+struct Opened {
+  void* library = nullptr;
+  std::string where, why;
+};
+
+// A file that is there and cannot be loaded ends the search: it says what is wrong.
+Opened open(const std::string& implementation) {
+  const char* given = std::getenv("WEFT_PLUGIN_DIR");
+  for (const auto& path : plugin_paths(implementation, self(), given != nullptr ? given : "")) {
+    const bool bare = path.find('/') == std::string::npos;
+    if (!bare && !std::filesystem::exists(path)) continue;
+    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library != nullptr) return {library, path, ""};
+    if (!bare) return {nullptr, path, dlerror()};
+  }
+  return {};
+}
+
+[[noreturn]] void unavailable(const std::string& why) { throw Error(Errc::kUnavailable, "transport mpi: " + why, {"mpi", -1, -1}); }
+
+// `wanted` is not there: is the other one?
+[[noreturn]] void missing(const std::string& wanted) {
+  for (const std::string other : kImplementations) {
+    if (other == wanted) continue;
+    const Opened opened = open(other);
+    if (opened.library == nullptr) continue;
+    dlclose(opened.library);
+    unavailable("this process was started by " + std::string(title(wanted)) + "'s mpirun, and weft has a plug-in for " + title(other) +
+                " only (" + opened.where + "); start it by " + title(other) + "'s mpirun, or build weft where " + package(wanted) +
+                " is installed");
+  }
+  unavailable(plugin_name(wanted) + " is not found in lib/weft beside the program; build weft where " + package(wanted) +
+              " is installed, or say where it is by WEFT_PLUGIN_DIR");
+}
+
+void reduce_for_mpi(std::int32_t dtype, std::int32_t op, const void* in, void* inout, std::int64_t count) {
+  const void* operands[] = {in, inout};
+  kernels::reduce(&inout, 1, operands, 2, {.dtype = static_cast<DType>(dtype), .op = static_cast<ReduceOp>(op), .count = count});
+}
+
+}  // namespace
+
+std::string plugin_name(const std::string& implementation) { return "libweft_mpi_" + implementation + ".so"; }
+
+std::vector<std::string> plugin_paths(const std::string& implementation, const std::string& self, const std::string& given) {
+  const std::string name = plugin_name(implementation);
+  if (!given.empty()) return {(std::filesystem::path(given) / name).string()};
+  std::vector<std::string> paths;
+  const auto own = std::filesystem::path(self).parent_path();
+  if (!own.empty()) paths.push_back((own / name).string());
+  for (auto folder = own; folder.has_relative_path(); folder = folder.parent_path()) {
+    paths.push_back((folder / "lib/weft" / name).string());
+  }
+  paths.push_back(name);
+  return paths;
+}
+
+const Table& load_plugin() {
+  const auto wanted = started_by([](const char* name) { return std::getenv(name); });
+  if (!wanted) unavailable("this process was not started by an MPI; start it by mpirun (srun: say which MPI by WEFT_MPI)");
+  const Opened opened = open(*wanted);
+  if (opened.library == nullptr && opened.why.empty()) missing(*wanted);
+  if (opened.library == nullptr) unavailable("cannot load " + opened.where + ": " + opened.why);
+  const auto entry = reinterpret_cast<Entry>(dlsym(opened.library, kEntry));
+  const Table* table = entry != nullptr ? entry(&reduce_for_mpi) : nullptr;
+  if (table == nullptr || table->abi != kAbi) unavailable(opened.where + " is of another version of weft; install both from one build");
+  return *table;
+}
+
+}  // namespace internal
+}  // namespace weft::net::mpi

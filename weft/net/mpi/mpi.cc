@@ -1,0 +1,268 @@
+#include "weft/net/mpi/mpi.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "weft/kernels/reduce.h"
+#include "weft/net/executor.h"
+#include "weft/net/mpi/internal/messages.h"
+
+namespace weft::net::mpi {
+namespace {
+
+using internal::Call;
+using internal::Messages;
+using internal::Request;
+using internal::Runtime;
+using schedule::Collective;
+
+constexpr Channel kReserved = Channel{1} << 63;  // above what comm uses
+constexpr Channel kSignatures = kReserved, kCollectives = kReserved + 1, kTexts = kReserved + 2;
+
+bool reduces(Collective collective) {
+  return collective == Collective::kAllReduce || collective == Collective::kReduceScatter || collective == Collective::kReduce;
+}
+// Those whose input and output are `count` elements on each rank, so that they can be cut into pieces.
+bool is_flat(Collective collective) {
+  return collective == Collective::kAllReduce || collective == Collective::kReduce || collective == Collective::kBroadcast;
+}
+
+// FNV-1a.
+std::int64_t hash_of(const void* data, std::size_t size) {
+  std::uint64_t value = 14695981039346656037ull;
+  for (std::size_t i = 0; i < size; ++i) value = (value ^ static_cast<const unsigned char*>(data)[i]) * 1099511628211ull;
+  return static_cast<std::int64_t>(value);
+}
+
+class Communicator final : public MpiEndpoint {
+ public:
+  Communicator(internal::Comm comm, int rank, int world, const MpiOptions& options)
+      : runtime_(Runtime::get()),
+        rank_(rank),
+        world_(world),
+        epoch_(options.epoch),
+        native_bytes_(static_cast<std::int64_t>(options.native_bytes)),
+        messages_(std::make_shared<Messages>(runtime_, comm, rank, world)) {
+    runtime_.add(messages_);
+  }
+  ~Communicator() override { messages_->leave(); }
+
+  int rank() const override { return rank_; }
+  int world() const override { return world_; }
+  const char* name() const override { return "mpi"; }
+  std::uint32_t epoch() const override { return epoch_; }
+  const char* implementation() const override { return runtime_.table().name; }
+  void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs, Deadline deadline) override {
+    messages_->exchange(channel, sends, recvs, deadline);
+  }
+  int await_any(Channel channel, Deadline deadline) override { return messages_->await_any(channel, deadline); }
+  void fail(const Error& why) noexcept override { messages_->fail(why); }
+  std::optional<Error> failure() const override { return messages_->failure(); }
+
+  void run(Collective collective, const DirectArgs& args) override;
+
+ private:
+  // What a collective reads and writes, in bytes.
+  struct Extent {
+    std::size_t input, output;
+  };
+  Extent extent(Collective collective, const DirectArgs& args) const;
+  void agree(const Signature& mine, Deadline deadline);
+  [[noreturn]] void mismatch(const Signature& mine, Deadline deadline);
+  Call call_of(Collective collective, const DirectArgs& args);
+  void native(const Call& call, std::size_t bytes, Deadline deadline);
+  void by_messages(Collective collective, const DirectArgs& args, Deadline deadline);
+
+  Runtime& runtime_;
+  const int rank_, world_;
+  const std::uint32_t epoch_;
+  const std::int64_t native_bytes_;
+  const std::shared_ptr<Messages> messages_;
+  Executor executor_;
+  std::vector<std::byte> aside_;  // the input, where the output overlaps it
+};
+
+void Communicator::run(Collective collective, const DirectArgs& args) {
+  const auto deadline = Deadline::in(args.timeout);
+  if (reduces(collective)) {
+    const bool bits = args.op == ReduceOp::kBitAnd || args.op == ReduceOp::kBitOr || args.op == ReduceOp::kBitXor;
+    const bool has = is_floating(args.dtype) ? !bits : args.op != ReduceOp::kAvg;
+    WEFT_REQUIRE(has, std::string(to_string(args.dtype)) + " has no " + to_string(args.op) + "; use another op or convert first");
+  }
+  agree(signature_of(collective, args), deadline);
+  if (collective == Collective::kBarrier || args.count == 0) return;  // agreeing was a meeting
+  const auto size = static_cast<std::int64_t>(size_of(args.dtype));
+  const std::int64_t total = is_flat(collective) ? args.count : args.count * world_;
+  if (total * size > native_bytes_ && !is_flat(collective)) return by_messages(collective, args, deadline);
+
+  Call call = call_of(collective, args);
+  const auto most = std::max<std::int64_t>(1, native_bytes_ / size);
+  for (std::int64_t done = 0; done < args.count;) {
+    const std::int64_t count = is_flat(collective) ? std::min(most, args.count - done) : args.count;
+    call.count = static_cast<std::int32_t>(count);
+    native(call, static_cast<std::size_t>(count * size), deadline);
+    done += count;
+    if (call.input != nullptr) call.input = static_cast<const std::byte*>(call.input) + count * size;
+    if (call.output != nullptr) call.output = static_cast<std::byte*>(call.output) + count * size;
+  }
+  if (args.op == ReduceOp::kAvg && reduces(collective) && (collective != Collective::kReduce || rank_ == args.root)) {
+    const void* from = args.output;
+    void* to = args.output;
+    kernels::reduce(&to, 1, &from, 1, {.dtype = args.dtype, .count = args.count, .scale = 1.0 / world_});
+  }
+}
+
+// Each rank's hash and its complement, reduced to the least of each: the two belong together only where all hashes are the same.
+void Communicator::agree(const Signature& mine, Deadline deadline) {
+  const std::int64_t hash = hash_of(&mine, sizeof mine);
+  std::int64_t least[2] = {hash, ~hash};
+  const Call call{.collective = static_cast<std::int32_t>(Collective::kAllReduce),
+                  .dtype = static_cast<std::int32_t>(DType::kI64),
+                  .op = static_cast<std::int32_t>(ReduceOp::kMin),
+                  .count = 2,
+                  .input = nullptr,
+                  .output = least};
+  native(call, sizeof least, deadline);
+  if (least[0] != ~least[1]) mismatch(mine, deadline);
+}
+
+// All ranks come here together; each learns who called what.
+void Communicator::mismatch(const Signature& mine, Deadline deadline) {
+  std::vector<Signature> all(static_cast<std::size_t>(world_));
+  std::vector<Send> sends;
+  std::vector<Recv> recvs;
+  for (int peer = 0; peer < world_; ++peer) {
+    sends.push_back({peer, std::as_bytes(std::span(&mine, 1))});
+    recvs.push_back({peer, std::as_writable_bytes(std::span(&all[static_cast<std::size_t>(peer)], 1))});
+  }
+  messages_->exchange(kSignatures, sends, recvs, deadline);
+  for (int peer = 0; peer < world_; ++peer) {
+    if (all[static_cast<std::size_t>(peer)] == mine) continue;
+    const Error error = mismatch_error(rank_, mine, peer, all[static_cast<std::size_t>(peer)]);
+    messages_->fail(error);  // every rank finds it by itself
+    throw error;
+  }
+  throw Error(Errc::kInternal, "ranks disagree about a call that is the same on all of them", {"mpi", rank_, -1});
+}
+
+Communicator::Extent Communicator::extent(Collective collective, const DirectArgs& args) const {
+  const std::size_t one = static_cast<std::size_t>(args.count) * size_of(args.dtype), all = one * static_cast<std::size_t>(world_);
+  switch (collective) {
+    case Collective::kReduceScatter:
+    case Collective::kScatter: return {all, one};
+    case Collective::kAllGather:
+    case Collective::kGather: return {one, all};
+    case Collective::kAllToAll: return {all, all};
+    default: return {one, one};
+  }
+}
+
+// MPI forbids that input and output overlap, but for "in place", which means something else in each collective.
+Call Communicator::call_of(Collective collective, const DirectArgs& args) {
+  const ReduceOp op = args.op == ReduceOp::kAvg ? ReduceOp::kSum : args.op;
+  Call call{.collective = static_cast<std::int32_t>(collective),
+            .dtype = static_cast<std::int32_t>(args.dtype),
+            .op = static_cast<std::int32_t>(op),
+            .root = args.root,
+            .input = args.input,
+            .output = args.output};
+  if (collective == Collective::kBroadcast) {
+    if (rank_ == args.root && args.input != nullptr && args.input != args.output) {
+      std::memcpy(args.output, args.input, extent(collective, args).output);
+    }
+    return call;
+  }
+  if (args.input == nullptr || args.output == nullptr) return call;
+  const auto [input, output] = extent(collective, args);
+  const auto* in = static_cast<const std::byte*>(args.input);
+  const auto* out = static_cast<const std::byte*>(args.output);
+  if (in + input <= out || out + output <= in) return call;
+  if (is_flat(collective) && in == out) {
+    call.input = nullptr;
+  } else {
+    aside_.assign(in, in + input);
+    call.input = aside_.data();
+  }
+  return call;
+}
+
+void Communicator::native(const Call& call, std::size_t bytes, Deadline deadline) {
+  Request request{};
+  bool started = false, ended = false;
+  const auto step = [&] {
+    if (!started) runtime_.check(runtime_.table().start(messages_->comm(), &call, &request), "MPI collective");
+    started = true;
+    std::int32_t done = 0;
+    runtime_.check(runtime_.table().test(&request, &done, nullptr), "MPI collective");
+    return ended = done != 0;
+  };
+  const auto in_flight = [&] { return started && !ended; };
+  const auto* name = schedule::to_string(static_cast<Collective>(call.collective));
+  messages_->run({name, std::ref(step), std::ref(in_flight), bytes}, deadline);
+}
+
+// More than MPI's int counts can name on every way inside it.
+void Communicator::by_messages(Collective collective, const DirectArgs& args, Deadline deadline) {
+  const schedule::Request request{.collective = collective,
+                                  .algorithm = schedule::Algorithm::kSharded,
+                                  .rank = rank_,
+                                  .world = world_,
+                                  .root = args.root,
+                                  .count = args.count};
+  executor_.run(
+      schedule::make(request), *this,
+      {.input = args.input, .output = args.output, .dtype = args.dtype, .op = args.op, .channel = kCollectives, .deadline = deadline});
+}
+
+}  // namespace
+
+std::unique_ptr<MpiEndpoint> connect_mpi(const MpiOptions& options) {
+  Runtime& runtime = Runtime::get();
+  std::vector<std::int32_t> ranks(options.ranks.begin(), options.ranks.end());
+  if (ranks.empty()) {
+    ranks.resize(static_cast<std::size_t>(runtime.size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+  }
+  auto sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  WEFT_REQUIRE(sorted.front() >= 0 && sorted.back() < runtime.size() && std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end(),
+               "the group's ranks must be different ones of the " + std::to_string(runtime.size()) + " that the launcher started");
+  const auto mine = std::find(ranks.begin(), ranks.end(), runtime.rank());
+  WEFT_REQUIRE(mine != ranks.end(), "rank " + std::to_string(runtime.rank()) + " makes a group that it is not in");
+  // Several groups may form at once: the tag keeps them apart.
+  const auto tag = static_cast<std::int32_t>((hash_of(ranks.data(), ranks.size() * sizeof(std::int32_t)) + options.epoch) & 0x7fff);
+  const auto comm = std::make_shared<internal::Comm>();
+  runtime.block(
+      [&runtime, ranks, tag, comm] {
+        runtime.check(runtime.table().form(ranks.data(), static_cast<std::int32_t>(ranks.size()), tag, comm.get()),
+                      "MPI_Comm_create_group");
+      },
+      "connect_mpi", Deadline::in(options.timeout));
+  return std::make_unique<Communicator>(*comm, static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()), options);
+}
+
+int world_rank() { return Runtime::get().rank(); }
+
+std::vector<std::string> exchange(MpiEndpoint& endpoint, const std::string& mine, Deadline deadline) {
+  const auto world = static_cast<std::size_t>(endpoint.world());
+  const std::uint64_t length = mine.size();
+  std::vector<std::uint64_t> lengths(world);
+  std::vector<std::string> all(world);
+  std::vector<Send> sends;
+  std::vector<Recv> recvs;
+  for (std::size_t peer = 0; peer < world; ++peer) {
+    sends.push_back({static_cast<int>(peer), std::as_bytes(std::span(&length, 1))});
+    recvs.push_back({static_cast<int>(peer), std::as_writable_bytes(std::span(&lengths[peer], 1))});
+  }
+  endpoint.exchange(kTexts, sends, recvs, deadline);
+  for (std::size_t peer = 0; peer < world; ++peer) {
+    all[peer].resize(lengths[peer]);
+    sends[peer].bytes = std::as_bytes(std::span(mine));
+    recvs[peer].bytes = std::as_writable_bytes(std::span(all[peer]));
+  }
+  endpoint.exchange(kTexts, sends, recvs, deadline);
+  return all;
+}
+
+}  // namespace weft::net::mpi

@@ -1,0 +1,66 @@
+// What needs no launcher: whose ranks these are, and where the plug-ins are looked for. ranks_main.cc holds the rest, under mpirun.
+#include "weft/net/mpi/internal/plugin.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "weft/base/error.h"
+#include "weft/net/mpi/mpi.h"
+
+namespace weft::net::mpi {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::optional<std::string> started(const std::map<std::string, std::string>& variables) {
+  return started_by([&](const char* name) {
+    const auto at = variables.find(name);
+    return at == variables.end() ? nullptr : at->second.c_str();
+  });
+}
+
+TEST(MpiStartedBy, KnowsTheLaunchersByTheVariablesThatTheyLeave) {
+  EXPECT_EQ(started({{"HOME", "/"}}), std::nullopt);
+  EXPECT_EQ(started({{"OMPI_COMM_WORLD_RANK", "0"}, {"PMIX_RANK", "0"}}), "openmpi");
+  EXPECT_EQ(started({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"HYDI_CONTROL_FD", "7"}}), "mpich");
+  EXPECT_EQ(started({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), std::nullopt);
+}
+
+TEST(MpiStartedBy, LetsWeftMpiSayOtherwiseAndRefusesWhatItDoesNotKnow) {
+  EXPECT_EQ(started({{"WEFT_MPI", "mpich"}, {"OMPI_COMM_WORLD_RANK", "0"}}), "mpich");
+  EXPECT_EQ(started({{"WEFT_MPI", ""}, {"OMPI_COMM_WORLD_RANK", "0"}}), "openmpi");
+  EXPECT_THROW(started({{"WEFT_MPI", "lam"}}), Error);
+}
+
+TEST(MpiPlugin, IsLookedForBesideTheProgramInLibWeftAboveItAndByName) {
+  EXPECT_THAT(internal::plugin_paths("mpich", "/opt/w/bin/weft", ""),
+              ElementsAre("/opt/w/bin/libweft_mpi_mpich.so", "/opt/w/bin/lib/weft/libweft_mpi_mpich.so",
+                          "/opt/w/lib/weft/libweft_mpi_mpich.so", "/opt/lib/weft/libweft_mpi_mpich.so", "libweft_mpi_mpich.so"));
+  EXPECT_THAT(internal::plugin_paths("openmpi", "/opt/w/bin/weft", "/elsewhere"), ElementsAre("/elsewhere/libweft_mpi_openmpi.so"));
+}
+
+// What load_plugin() complains of where exactly these variables are set.
+std::string complaint(const std::map<std::string, std::string>& variables) {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "WEFT_MPI", "WEFT_PLUGIN_DIR"}) unsetenv(name);
+  for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+  try {
+    internal::load_plugin();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::kUnavailable);
+    return error.message();
+  }
+  return "";
+}
+
+TEST(MpiPlugin, SaysInOneLineWhyThereIsNone) {
+  EXPECT_THAT(complaint({}), HasSubstr("not started by an MPI; start it by mpirun"));
+  EXPECT_THAT(complaint({{"PMI_RANK", "0"}, {"WEFT_PLUGIN_DIR", "/nowhere"}}), HasSubstr("libweft_mpi_mpich.so is not found"));
+}
+
+}  // namespace
+}  // namespace weft::net::mpi

@@ -1,0 +1,94 @@
+// Chain: the array goes from rank to rank in blocks that follow each other, so that all links are busy at once: the fewest bytes that there
+// can be, once the chain is full. With a topology the chain goes through all ranks of a group before it leaves for the next, so that each
+// host's network card carries the array in once and out once. For long arrays.
+//
+// Source: the pipeline of Worringen: Pipelining and overlapping for MPI collective operations, 2003, and Patarasuk, Yuan, Faraj: Techniques
+// for pipelined broadcast on Ethernet switched clusters, 2008. W ranks, n = count, K blocks (Request::chunk).
+//   broadcast  from root. W+K-2 rounds, n sent.          reduce  the same way back, towards root. W+K-2 rounds, n sent.
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "weft/schedule/internal/algorithms.h"
+#include "weft/schedule/internal/writer.h"
+
+namespace weft::schedule::internal {
+namespace {
+
+// Where a rank stands: `hops` from root; the neighbours towards it and away from it, -1 at the ends.
+struct Link {
+  int hops = 0;
+  int towards = -1;
+  int away = -1;
+};
+
+// All ranks from root on: its group first on every level.
+std::vector<int> order_from_root(const Request& q) {
+  const Topology& t = *q.topology;
+  std::vector<int> order = t.order();
+  for (int l = 0; l < t.num_levels(); ++l) {
+    const auto end = order.begin() + static_cast<std::ptrdiff_t>(t.members(l, t.group_of(l, q.root)).size());
+    const bool last = l + 1 == t.num_levels();
+    const auto first = std::find_if(order.begin(), end,
+                                    [&](int rank) { return last ? rank == q.root : t.group_of(l + 1, rank) == t.group_of(l + 1, q.root); });
+    std::rotate(order.begin(), first, end);
+  }
+  return order;
+}
+
+Link link_of(const Request& q) {
+  const auto at = [&](int hops, auto&& rank_at) {
+    return Link{hops, hops > 0 ? rank_at(hops - 1) : -1, hops + 1 < q.world ? rank_at(hops + 1) : -1};
+  };
+  if (q.topology == nullptr) return at(wrap(q.rank - q.root, q.world), [&](int hops) { return wrap(q.root + hops, q.world); });
+  const std::vector<int> order = order_from_root(q);
+  const auto place = std::find(order.begin(), order.end(), q.rank) - order.begin();
+  return at(static_cast<int>(place), [&](int hops) { return order[static_cast<std::size_t>(hops)]; });
+}
+
+void broadcast(const Request& q, const Link& link, Writer& w) {
+  const Range all = output(0, q.count);
+  const int blocks = pipeline_blocks(q, q.count);
+  if (link.towards < 0) w.copy(input(0, q.count), all);
+  for (int b = 0; b < blocks; ++b) {
+    w.at(link.hops + b);
+    if (link.towards >= 0) w.recv(link.towards, part(all, blocks, b));
+    w.at(link.hops + b + 1);
+    if (link.away >= 0) w.send(link.away, part(all, blocks, b));
+  }
+}
+
+// A rank receives the sum of all beyond it into one of two slots, adds its own and sends it on; only root's output is touched.
+void reduce(const Request& q, const Link& link, Writer& w) {
+  const int blocks = pipeline_blocks(q, q.count);
+  const std::int64_t longest = part_count(q.count, blocks, 0);
+  const bool root = link.towards < 0;
+  const bool last = link.away < 0;
+  if (root) w.copy(input(0, q.count), output(0, q.count));
+  if (!root && !last) w.need_scratch((blocks > 1 ? 2 : 1) * longest);
+  for (int b = 0; b < blocks; ++b) {
+    const Range own = part(input(0, q.count), blocks, b);
+    const Range slot = scratch((b % 2) * longest, own.count);
+    w.at(q.world - 1 - link.hops + b);
+    if (root) w.recv_reduce(link.away, {Buffer::kOutput, own.begin, own.count});
+    if (root) continue;
+    if (!last) w.recv(link.away, slot);
+    if (!last) w.reduce(own, slot);
+    w.at(q.world - link.hops + b);
+    w.send(link.towards, last ? own : slot);
+  }
+}
+
+}  // namespace
+
+Schedule make_chain(const Request& request) {
+  Writer writer(request);
+  const Link link = link_of(request);
+  if (request.collective == Collective::kBroadcast) broadcast(request, link, writer);
+  if (request.collective == Collective::kReduce) reduce(request, link, writer);
+  return std::move(writer).done();
+}
+
+Cost cost_of_chain(const Request& q) { return {q.world + pipeline_blocks(q, q.count) - 2, q.count}; }
+
+}  // namespace weft::schedule::internal

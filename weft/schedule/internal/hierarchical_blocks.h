@@ -1,0 +1,10 @@
+// The hierarchical algorithms over blocks: reduce_scatter, and all_gather, which is the same backwards (see hierarchical.cc).
+#pragma once
+
+#include "weft/schedule/schedule.h"
+
+namespace weft::schedule::internal {
+
+Schedule make_by_blocks(const Request& request, const Topology& topology);
+
+}  // namespace weft::schedule::internal

@@ -1,0 +1,202 @@
+// K-nomial tree: in every round each rank that has the data gives it to k-1 that have not, k times as far as the round before reached.
+// The binomial tree is k = 2: the fewest bytes. A larger radix takes fewer rounds, in which more messages leave one rank: for short arrays
+// where starting a message is cheap against its way.
+//
+// Source: Johnsson, Ho: Optimum broadcasting and personalized communication in hypercubes, 1989 (k = 2); any k: Wilkins, Guo, Thakur,
+// Dinda, Hardavellas: Generalized collective algorithms for the exascale era, 2023. Ranks are counted from root; rank v's parent is v with
+// its lowest digit of base k that is not 0 made 0, its subtree the ranks from v on whose higher digits are the same. W ranks, n = count, k
+// = radix, K = ceil(log_k W).
+//   broadcast  K rounds; root's children times n sent, (k-1)K*n where W is a power of k.     reduce  K rounds, n sent.
+//   gather     whole subtrees go up. K rounds; the largest subtree but root's sent, (W/k)n for a power of k.
+//   scatter    whole subtrees go down. K rounds, (W-1)n sent.
+//   barrier    up, then down, without data. 2K rounds.
+#include <algorithm>
+
+#include "weft/schedule/internal/algorithms.h"
+#include "weft/schedule/internal/writer.h"
+
+namespace weft::schedule::internal {
+namespace {
+
+// One rank of the tree; places are ranks counted from root. A node of level j has children on levels 0…j-1, k^level away and its multiples.
+struct Node {
+  explicit Node(const Request& q) : root(q.root), world(q.world), radix(q.radix), place(wrap(q.rank - q.root, q.world)) {
+    for (std::int64_t reach = 1; reach < world; reach *= radix) ++levels;
+    while (level < levels && place % (reach * radix) == 0) {
+      reach *= radix;
+      ++level;
+    }
+    if (place == 0) level = levels;
+  }
+  int rank_at(std::int64_t at) const { return wrap(static_cast<int>((root + at) % world), world); }
+  bool is_root() const { return place == 0; }
+  bool is_leaf() const { return size() == 1; }
+  bool below_root() const { return parent_place() == 0; }
+  std::int64_t parent_place() const { return place - place / reach % radix * reach; }
+  int parent() const { return rank_at(parent_place()); }
+  // Ranks of the whole subtree.
+  std::int64_t size() const { return is_root() ? world : std::min(reach, world - place); }
+
+  // child(level, place, ranks of its subtree)
+  template <typename Child>
+  void for_children(Child&& child) const {
+    std::int64_t distance = 1;
+    for (int l = 0; l < level; ++l, distance *= radix) {
+      for (std::int64_t at = place + distance; at < std::min<std::int64_t>(world, place + radix * distance); at += distance) {
+        child(l, at, std::min(distance, world - at));
+      }
+    }
+  }
+
+  int root;
+  std::int64_t world;
+  std::int64_t radix;
+  std::int64_t place;
+  int levels = 0;  // of the tree
+  int level = 0;
+  std::int64_t reach = 1;  // k^level
+};
+
+// Round 1 is the leaves'.
+void reduce(const Request& q, Writer& w) {
+  const Node node(q);
+  const Range whole = input(0, q.count);
+  const Range sum = node.is_root() ? output(0, q.count) : node.is_leaf() ? whole : scratch(0, q.count);
+  if (!node.is_leaf()) w.copy(whole, sum);
+  if (!node.is_leaf() && !node.is_root()) w.need_scratch(q.count);
+  node.for_children([&](int level, std::int64_t child, std::int64_t) {
+    w.at(1 + level);
+    w.recv_reduce(node.rank_at(child), sum);
+  });
+  if (node.is_root()) return;
+  w.at(1 + node.level);
+  w.send(node.parent(), sum);
+}
+
+// Round 1 is root's, to its farthest children.
+void broadcast(const Request& q, Writer& w) {
+  const Node node(q);
+  const Range all = output(0, q.count);
+  if (node.is_root()) {
+    w.copy(input(0, q.count), all);
+  } else {
+    w.at(node.levels - node.level);
+    w.recv(node.parent(), all);
+  }
+  node.for_children([&](int level, std::int64_t child, std::int64_t) {
+    w.at(node.levels - level);
+    w.send(node.rank_at(child), all);
+  });
+}
+
+// The blocks of `blocks` ranks from `place` on lie side by side in scratch, but in the order of the ranks on root, where they may wrap
+// round the end: then they are two messages.
+template <typename Move>
+void for_root_runs(const Request& q, const Node& node, std::int64_t place, std::int64_t blocks, Move&& move) {
+  const int first = node.rank_at(place);
+  const std::int64_t before_end = std::min<std::int64_t>(blocks, q.world - first);
+  move(first * q.count, std::int64_t{0}, before_end * q.count);
+  move(std::int64_t{0}, before_end * q.count, (blocks - before_end) * q.count);
+}
+
+void gather(const Request& q, Writer& w) {
+  const Node node(q);
+  const Range whole = input(0, q.count);
+  if (node.is_root()) w.copy(whole, output(q.rank * q.count, q.count));
+  if (!node.is_root() && !node.is_leaf()) {
+    w.need_scratch(node.size() * q.count);
+    w.copy(whole, scratch(0, q.count));
+  }
+  node.for_children([&](int level, std::int64_t place, std::int64_t blocks) {
+    const int child = node.rank_at(place);
+    w.at(1 + level);
+    if (!node.is_root()) w.recv(child, scratch((place - node.place) * q.count, blocks * q.count));
+    if (node.is_root()) for_root_runs(q, node, place, blocks, [&](auto begin, auto, auto count) { w.recv(child, output(begin, count)); });
+  });
+  if (node.is_root()) return;
+  w.at(1 + node.level);
+  const Buffer held = node.is_leaf() ? Buffer::kInput : Buffer::kScratch;
+  if (!node.below_root()) return w.send(node.parent(), {held, 0, node.size() * q.count});
+  for_root_runs(q, node, node.place, node.size(), [&](auto, auto begin, auto count) { w.send(node.parent(), {held, begin, count}); });
+}
+
+void scatter(const Request& q, Writer& w) {
+  const Node node(q);
+  const Buffer held = node.is_leaf() ? Buffer::kOutput : Buffer::kScratch;
+  if (node.is_root()) w.copy(input(q.rank * q.count, q.count), output(0, q.count));
+  if (!node.is_root()) {
+    if (!node.is_leaf()) w.need_scratch(node.size() * q.count);
+    w.at(node.levels - node.level);
+    const auto recv = [&](auto, auto begin, auto count) { w.recv(node.parent(), {held, begin, count}); };
+    if (node.below_root()) for_root_runs(q, node, node.place, node.size(), recv);
+    if (!node.below_root()) recv(0, 0, node.size() * q.count);
+    if (!node.is_leaf()) w.copy(scratch(0, q.count), output(0, q.count));
+  }
+  node.for_children([&](int level, std::int64_t place, std::int64_t blocks) {
+    const int child = node.rank_at(place);
+    w.at(node.levels - level);
+    if (!node.is_root()) w.send(child, scratch((place - node.place) * q.count, blocks * q.count));
+    if (node.is_root()) for_root_runs(q, node, place, blocks, [&](auto begin, auto, auto count) { w.send(child, input(begin, count)); });
+  });
+}
+
+void barrier(const Request& q, Writer& w) {
+  const Node node(q);
+  node.for_children([&](int level, std::int64_t place, std::int64_t) {
+    const int child = node.rank_at(place);
+    w.at(1 + level);
+    w.await(child);
+    w.at(2 * node.levels - level);
+    w.signal(child);
+  });
+  if (node.is_root()) return;
+  w.at(1 + node.level);
+  w.signal(node.parent());
+  w.at(2 * node.levels - node.level);
+  w.await(node.parent());
+}
+
+Request as_binomial(Request q) {
+  q.radix = 2;
+  return q;
+}
+
+}  // namespace
+
+Schedule make_knomial(const Request& request) {
+  Writer writer(request);
+  switch (request.collective) {
+    case Collective::kBroadcast: broadcast(request, writer); break;
+    case Collective::kReduce: reduce(request, writer); break;
+    case Collective::kGather: gather(request, writer); break;
+    case Collective::kScatter: scatter(request, writer); break;
+    default: barrier(request, writer); break;
+  }
+  return std::move(writer).done();
+}
+
+Cost cost_of_knomial(const Request& request) {
+  Request q = request;
+  q.rank = q.root;
+  const Node root(q);
+  std::int64_t children = 0;
+  std::int64_t farthest = 0;  // the largest subtree on the level of root's farthest children
+  std::int64_t lower = 0;     // and on the level below, where subtrees may be larger than an incomplete one
+  root.for_children([&](int level, std::int64_t, std::int64_t size) {
+    ++children;
+    if (level == root.levels - 1) farthest = std::max(farthest, size);
+    if (level == root.levels - 2) lower = std::max(lower, size);
+  });
+  switch (q.collective) {
+    case Collective::kBroadcast: return {root.levels, children * q.count};
+    case Collective::kReduce: return {root.levels, q.count};
+    case Collective::kGather: return {root.levels, std::max(farthest, lower) * q.count};
+    case Collective::kScatter: return {root.levels, (q.world - 1) * q.count};
+    default: return {2 * root.levels, 0};
+  }
+}
+
+Schedule make_binomial(const Request& request) { return make_knomial(as_binomial(request)); }
+Cost cost_of_binomial(const Request& request) { return cost_of_knomial(as_binomial(request)); }
+
+}  // namespace weft::schedule::internal
