@@ -10,9 +10,9 @@ endif()
 
 find_program(WEFT_CCACHE ccache)
 if(WEFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # The sloppiness is what lets ccache reuse objects built with a precompiled header.
+  # The sloppiness is what lets ccache reuse objects built with a precompiled header, the base folder what lets every clone reuse them.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
-      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${WEFT_CCACHE})
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${WEFT_CCACHE})
 endif()
 
 # A libtorch file takes 1.3 GB and 20 s to compile: at most two at once, whatever the machine.
