@@ -12,6 +12,7 @@
 #include "weft/comm/internal/exercise.h"
 #include "weft/comm/replicate.h"
 #include "weft/net/host.h"
+#include "weft/observe/trace.h"
 
 namespace weft::comm {
 namespace {
@@ -90,6 +91,29 @@ TEST(Group, WithoutSharedMemoryRanksStillWorkOverTcp) {
   });
   unsetenv("WEFT_HEAP_MB");
   EXPECT_EQ(codes, std::vector<int>(2, 0));
+}
+
+TEST(Group, ShowsItsCallsOnTheTimeLineOfTheirCallerWhicheverThreadDoesThem) {
+  replicate(
+      2,
+      [](const Group& group) {
+        observe::Trace trace;
+        const observe::Trace::Use here(&trace, "main");
+        at::Tensor t = at::ones({25});
+        group.all_reduce(t);  // not recorded
+        trace.record(true);
+        group.all_reduce_async(t).wait();
+        group.barrier();
+        const auto recorded = trace.take();
+        ASSERT_EQ(recorded.spans.size(), 2u);
+        EXPECT_EQ(recorded.spans[0].category, "comm");
+        EXPECT_EQ(recorded.spans[0].name, "weft:all_reduce");
+        EXPECT_EQ(recorded.spans[0].bytes, 100);
+        EXPECT_EQ(recorded.spans[1].name, "weft:barrier");
+        EXPECT_EQ(recorded.threads.at(static_cast<std::size_t>(recorded.spans[0].thread)), "communication");
+        EXPECT_EQ(recorded.threads.at(static_cast<std::size_t>(recorded.spans[1].thread)), "main");
+      },
+      20s);
 }
 
 TEST(Replicate, ThrowsTheFirstErrorAndEndsTheOthers) {

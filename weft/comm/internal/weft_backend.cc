@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "weft/comm/internal/tensor_data.h"
+#include "weft/observe/trace.h"
 
 // Lanes, messages, barriers and the group's life; the collectives are in weft_collectives.cc.
 namespace weft::comm::internal {
@@ -28,6 +30,34 @@ const at::Tensor& only(const WeftBackend::Tensors& tensors, const char* operatio
   WEFT_REQUIRE(tensors.size() == 1, std::string(operation) + ": expected one tensor a rank, got " + std::to_string(tensors.size()));
   return tensors[0];
 }
+
+// An operation's place on its caller's time line, whichever thread runs it.
+class Traced {
+ public:
+  explicit Traced(const Shown& shown) : title_(shown.title) {
+    observe::Trace* const trace = observe::Trace::current();
+    if (trace == nullptr || !trace->recording()) return;
+    trace_ = trace;
+    for (const at::Tensor& tensor : shown.inputs) bytes_ += static_cast<std::int64_t>(tensor.nbytes());
+  }
+  class Scope {
+   public:
+    explicit Scope(const Traced& of) {
+      if (of.trace_ == nullptr) return;
+      if (of.trace_ != observe::Trace::current()) use_.emplace(of.trace_, "communication");
+      scope_.emplace("comm", of.title_, of.bytes_);
+    }
+
+   private:
+    std::optional<observe::Trace::Use> use_;
+    std::optional<observe::TraceScope> scope_;  // ends first
+  };
+
+ private:
+  observe::Trace* trace_ = nullptr;  // where nothing is recorded
+  const char* title_;
+  std::int64_t bytes_ = 0;
+};
 
 std::span<std::byte> bytes_of(const Dense& data) { return {static_cast<std::byte*>(data.data()), data.bytes()}; }
 
@@ -68,8 +98,10 @@ WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t lane, const Shown& shown,
   WEFT_REQUIRE(getpid() == process_,
                "this process was forked from a rank of a weft group and is not in the group; make groups after a fork");
   auto work = c10::make_intrusive<WeftWork>(rank_, shown);
-  const auto run = [work, body = std::move(body)]() -> Lanes::After {
+  const Traced traced(shown);
+  const auto run = [work, traced, body = std::move(body)]() -> Lanes::After {
     const at::NoGradGuard no_grad;
+    const Traced::Scope scope(traced);
     try {
       return work->end(nullptr, body());
     } catch (...) {
