@@ -1,7 +1,13 @@
 """What a job listens on, read from /proc/net while it runs (docs/ports.md): nothing on a wildcard address."""
 
+import pathlib
+import re
+import unittest
+
 import harness
 import meeting_test
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def loopback(address):
@@ -42,6 +48,20 @@ class Ports(harness.FaultTest):
         # Asked for without a secret of the launcher's: rank 0 would let anybody in.
         job = self.train(2, "comm.transport=tcp", "comm.interface=0.0.0.0")
         self.ends(job, 2, ["to listen on every interface (0.0.0.0) needs"], within=10)
+
+
+class PortsDocument(unittest.TestCase):
+    def test_every_source_that_listens_is_named_in_the_document(self):
+        document = (ROOT / "docs/ports.md").read_text()
+        sources = [path for folder in ("weft", "python", "bench/peers") for end in ("cc", "cpp", "h", "py") for path in (ROOT / folder).rglob(f"*.{end}")]
+        listeners = {
+            str(path.relative_to(ROOT))
+            for path in sources
+            if not re.search(r"(_test\.\w+|test_\w+\.py)$", path.name)
+            and re.search(r"(?<!\w)::listen\(|[^.\w]listen\(\w*fd_?,|create_server\(|isServer = [^f]|TCPStore\(.*True|master_listen_fd", path.read_text())
+        }
+        self.assertGreater(len(listeners), 4)
+        self.assertEqual(sorted(one for one in listeners if one not in document), [])
 
 
 if __name__ == "__main__":
