@@ -102,7 +102,7 @@ TEST(Group, ShowsItsCallsOnTheTimeLineOfTheirCallerWhicheverThreadDoesThem) {
         at::Tensor t = at::ones({25});
         group.all_reduce(t);  // not recorded
         trace.record(true);
-        group.all_reduce_async(t).wait();
+        group.all_reduce_async(t)->wait();
         group.barrier();
         const auto recorded = trace.take();
         ASSERT_EQ(recorded.spans.size(), 2u);
