@@ -7,6 +7,7 @@
 #include "weft/base/config.h"
 #include "weft/base/error.h"
 #include "weft/base/random.h"
+#include "weft/schedule/internal/near_square.h"
 #include "weft/schedule/internal/writer.h"
 
 namespace weft::schedule {
@@ -35,9 +36,8 @@ Mixing equal_weights(int rank, std::vector<int> heard, std::vector<int> hearers)
 }
 
 std::vector<int> grid_neighbours(int world, int rank) {
-  int rows = static_cast<int>(std::sqrt(static_cast<double>(world)));
-  while (world % rows != 0) --rows;
-  const int columns = world / rows, row = rank / columns, column = rank % columns;
+  const auto [rows, columns, wraps] = internal::near_square(world);
+  const int row = rank / columns, column = rank % columns;
   std::vector<int> result;
   for (const int step : {-1, 1}) {
     result.push_back(wrap(row + step, rows) * columns + column);
@@ -65,6 +65,9 @@ Mixing exponential(const Gossip& gossip, int rank, int first, int last) {
   }
   return equal_weights(rank, std::move(heard), std::move(hearers));
 }
+
+// Of a graph whose rounds come again.
+int period_of(const Gossip& gossip) { return gossip.graph == Graph::kOnePeerExponential ? log2_ceil(gossip.world) : 1; }
 
 using Vector = std::vector<double>;
 
@@ -171,11 +174,19 @@ double mixing_rate(const Gossip& gossip) {
     // rests, and every deviation from the mean shrinks alike.
     return std::sqrt(gossip.world % 2 == 0 ? (world - 2) / (2 * (world - 1)) : 0.5);
   }
-  const int period = gossip.graph == Graph::kOnePeerExponential ? log2_ceil(gossip.world) : 1;
+  const int period = period_of(gossip);
   return std::pow(largest_singular_value(Rounds(gossip, period), gossip.world), 1.0 / period);
 }
 
 double spectral_gap(const Gossip& gossip) { return 1 - mixing_rate(gossip); }
+
+int rounds_to_thousandth(const Gossip& gossip) {
+  const double rate = mixing_rate(gossip);
+  if (gossip.world == 1) return 0;
+  return rate == 0 ? period_of(gossip) : std::max(1, static_cast<int>(std::ceil(std::log(1e-3) / std::log(rate))));
+}
+
+int distinct_rounds(const Gossip& gossip) { return gossip.graph == Graph::kRandomMatching ? 3 : std::max(1, period_of(gossip)); }
 
 std::span<const Graph> graphs() { return kGraphs; }
 const char* to_string(Graph graph) { return kNames[static_cast<int>(graph)]; }

@@ -50,6 +50,10 @@ Mixing mixing(const Gossip& gossip, int rank, std::int64_t round);
 double mixing_rate(const Gossip& gossip);
 // 1 - mixing_rate: the larger, the fewer rounds.
 double spectral_gap(const Gossip& gossip);
+// After how many rounds at that rate the values are a thousand times nearer to their average; where rounds make all equal, how many.
+int rounds_to_thousandth(const Gossip& gossip);
+// How many rounds there are to look at: those until they come again; of kRandomMatching, where they never do, three.
+int distinct_rounds(const Gossip& gossip);
 
 std::span<const Graph> graphs();
 const char* to_string(Graph graph);  // "ring", "grid", "exponential", "one_peer_exponential", "random_matching"

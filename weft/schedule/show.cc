@@ -84,6 +84,12 @@ std::string table(const std::vector<std::vector<Cell>>& cells, const Picture& pi
 
 }  // namespace
 
+std::string link_name(const Topology& topology, int level) {
+  const bool inside = level + 1 == topology.num_levels();
+  return inside ? std::string("inside a ") + noun(topology.level(level).scope)
+                : std::string("between ") + noun(topology.level(level + 1).scope) + "s";
+}
+
 std::string render_text(const Request& request) {
   const Picture picture = internal::picture_of(request);
   const int world = picture.request.world;

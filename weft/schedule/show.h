@@ -7,6 +7,7 @@
 
 #include <string>
 
+#include "weft/schedule/gossip.h"
 #include "weft/schedule/schedule.h"
 
 namespace weft::schedule {
@@ -17,5 +18,16 @@ std::string render_text(const Request& request);
 // A self-contained SVG, for light and dark backgrounds: ranks are rows, time goes to the right, an arrow is a message (dashed: read from
 // the peer's memory) that carries its label at its beginning; it ends in a plus where it is added, in a head where it replaces.
 std::string render_svg(const Request& request);
+
+// "between hosts", "inside a host": the links of a topology's level, for a sentence.
+std::string link_name(const Topology& topology, int level);
+
+// Gossip: its mixing rate, and who hears whom with which weight. Of large worlds the first ranks only; of graphs that change, the rounds
+// until they come again, or three.
+std::string render_text(const Gossip& gossip);
+
+// The graph, as SVG: an arrow leads to the rank that hears, a line without heads is heard both ways. Throws Error(kInvalidArgument) for
+// more than 64 ranks.
+std::string render_svg(const Gossip& gossip);
 
 }  // namespace weft::schedule

@@ -47,7 +47,7 @@ struct Layout {
     for (int round = 1; round <= picture.cost.rounds; ++round) columns.push_back(columns.back() + slots[round] * slot + kGap);
     bottom = place_rows(picture.request);
     const std::size_t letters = std::max(internal::summary(picture).size(), internal::levels_line(picture).size());
-    const double legend = 600 + 150.0 * static_cast<double>(picture.traffic.size());
+    const double legend = 600 + 180.0 * static_cast<double>(picture.traffic.size());
     width = std::max(
         {columns.back() + kRight, kNarrowest, 16 + kLetter * static_cast<double>(letters) + kRight, picture.traffic.empty() ? 0 : legend});
     height = bottom + 92;
@@ -225,7 +225,8 @@ std::string legend(const Picture& picture, const Layout& layout) {
     sample.bead = 9;
     sample.font = 11;
     const std::string label = picture.parts == 1 ? "all" : "0";
-    entry(open + bead_at(x + 12, y, label, sample) + "</g>", 24, meaning);
+    const double half = picture.parts == 1 ? 16 : 12;
+    entry(open + bead_at(x + half, y, label, sample) + "</g>", 2 * half, meaning);
   }
   if (some([](const Arrow& a) { return a.reduces; })) {
     entry(open + line("w", x, y, x + 22, y) + plus_at(x + 26, y, 5.5) + "</g>", 32, "is added to what is there");
@@ -237,7 +238,7 @@ std::string legend(const Picture& picture, const Layout& layout) {
   if (some([](const Arrow& a) { return a.reads; })) entry(open + line("w read", x, y, x + 32, y) + "</g>", 32, "read in place");
   for (std::size_t l = 0; l < picture.traffic.size(); ++l) {
     entry(open + line(("w far" + std::to_string(l)).c_str(), x, y, x + 28, y) + "</g>", 28,
-          internal::link_name(*picture.request.topology, static_cast<int>(l)));
+          link_name(*picture.request.topology, static_cast<int>(l)));
   }
   if (!picture.meetings.empty()) {
     entry("<rect class=\"meet\"" + attribute("x", x) + attribute("y", y - 9) + " width=\"5\" height=\"18\" rx=\"2.5\"/>", 5, "all meet");

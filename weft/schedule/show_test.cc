@@ -85,9 +85,54 @@ TEST(RenderSvg, DrawsAllThatCanBeMade) {
   }
 }
 
+TEST(RenderSvg, ShowsAFewBlocksOfAPipelineWhoseChunkIsGiven) {
+  Request q = request(Algorithm::kDoubleBinaryTree, Collective::kBroadcast, 4);
+  q.chunk = 10;
+  EXPECT_THAT(render_text(q), HasSubstr("(count is 40)"));
+}
+
 TEST(RenderSvg, RejectsWorldsThatAreTooLargeToSee) {
   EXPECT_THAT([] { render_svg(request(Algorithm::kRing, Collective::kAllReduce, 1000)); },
               ::testing::ThrowsMessage<Error>(HasSubstr("more than can be shown")));
+}
+
+// Lian and others 2017: a third of itself and of both neighbours.
+TEST(RenderGossip, SaysWhoHearsWhomAndHowFastThatMixes) {
+  EXPECT_EQ(render_text(Gossip{Graph::kRing, 4}),
+            "Gossip, ring graph\n"
+            "4 ranks, 2 messages a rank and round; mixing rate 0.3333: a thousand times nearer to the average after 7 rounds\n\n"
+            "rank 0  keeps 0.3333, hears 1, 3 with 0.3333 each, and they hear it\n"
+            "rank 1  keeps 0.3333, hears 0, 2 with 0.3333 each, and they hear it\n"
+            "rank 2  keeps 0.3333, hears 1, 3 with 0.3333 each, and they hear it\n"
+            "rank 3  keeps 0.3333, hears 0, 2 with 0.3333 each, and they hear it\n");
+  EXPECT_THAT(render_text(Gossip{Graph::kOnePeerExponential, 8}), HasSubstr("all have the average after 3 rounds"));
+  EXPECT_THAT(render_text(Gossip{Graph::kExponential, 100}), EndsWith("… and 92 more\n"));
+}
+
+TEST(RenderGossip, DrawsEveryLinkOnceWithAHeadWhereOnlyOneOfTheTwoHears) {
+  const std::string ring = render_svg(Gossip{Graph::kRing, 8});
+  EXPECT_EQ(occurrences(ring, "<line class=\"edge\""), 8);
+  EXPECT_EQ(occurrences(ring, "<polygon"), 0);
+  // Those 1 and 2 places on are heard one way; the one 4 places on hears back.
+  const std::string exponential = render_svg(Gossip{Graph::kExponential, 8});
+  EXPECT_EQ(occurrences(exponential, "<line class=\"edge\""), 8 + 8 + 4);
+  EXPECT_EQ(occurrences(exponential, "<polygon"), 8 + 8);
+  // 4 x 4: three links along each row and column, and one that wraps, drawn as two ends.
+  const std::string grid = render_svg(Gossip{Graph::kGrid, 16});
+  EXPECT_EQ(occurrences(grid, "<line class=\"edge\""), 8 * 3);
+  EXPECT_EQ(occurrences(grid, "<line class=\"edge far\""), 8 * 2);
+}
+
+TEST(RenderGossip, DrawsAllThatCanBeMadeAndRefusesWhatCannotBeSeen) {
+  for (const Graph graph : graphs()) {
+    for (const int world : {1, 2, 3, 8, 12, 64}) {
+      const std::string svg = render_svg(Gossip{graph, world});
+      EXPECT_EQ(occurrences(svg, "<g "), occurrences(svg, "</g>"));
+      EXPECT_EQ(occurrences(svg, "<circle"), world * distinct_rounds({graph, world})) << to_string(graph) << " of " << world;
+      EXPECT_THAT(svg, Not(HasSubstr("nan")));
+    }
+  }
+  EXPECT_THROW(render_svg(Gossip{Graph::kRing, 65}), Error);
 }
 
 }  // namespace

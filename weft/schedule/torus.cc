@@ -8,21 +8,16 @@
 // two links a hop. R rows, C columns, n = count; where C and RC divide n/2:
 //   all_reduce  each half is summed along the first direction as in a ring's first turn, all-reduced along the second, handed out along the
 //               first. 2(R+C-2) rounds, 2n(RC-1)/(RC) sent.
-#include <cmath>
 #include <vector>
 
 #include "weft/schedule/internal/algorithms.h"
+#include "weft/schedule/internal/near_square.h"
 #include "weft/schedule/internal/writer.h"
 
 namespace weft::schedule::internal {
 namespace {
 
-Grid grid_of(const Request& q) {
-  if (q.topology && q.topology->grid()) return *q.topology->grid();
-  int rows = static_cast<int>(std::sqrt(static_cast<double>(q.world)));
-  while (q.world % rows != 0) --rows;
-  return {rows, q.world / rows};
-}
+Grid grid_of(const Request& q) { return q.topology && q.topology->grid() ? *q.topology->grid() : near_square(q.world); }
 
 // The ring of one row or column.
 struct Line {

@@ -8,6 +8,7 @@
 #include "weft/base/error.h"
 #include "weft/schedule/internal/symbolic.h"
 #include "weft/schedule/internal/writer.h"
+#include "weft/schedule/show.h"
 
 namespace weft::schedule::internal {
 namespace {
@@ -34,7 +35,7 @@ std::int64_t divisible_count(const Topology& topology) {
 std::int64_t telling_count(const Request& q) {
   if (q.count > 0 || q.collective == Collective::kBarrier) return q.count;
   if (has_blocks(q.collective)) return 1;
-  if (q.algorithm == Algorithm::kChain && q.chunk == 0) return 4 * kShortestBlock;
+  if (q.algorithm == Algorithm::kChain || q.chunk > 0) return 4 * (q.chunk > 0 ? q.chunk : kShortestBlock);
   if (q.algorithm == Algorithm::kTorus) return 2 * q.world;
   return q.algorithm == Algorithm::kHierarchical && q.topology ? divisible_count(*q.topology) : q.world;
 }
@@ -169,12 +170,6 @@ std::string summary(const Picture& picture) {
   if (q.collective == Collective::kBarrier) return text;
   return text + "; the busiest rank " + (reads ? "reads " : "sends ") + some(picture.cost.sent, "element") + " (count is " +
          std::to_string(q.count) + ")";
-}
-
-std::string link_name(const Topology& topology, int level) {
-  const bool inside = level + 1 == topology.num_levels();
-  return inside ? std::string("inside a ") + noun(topology.level(level).scope)
-                : std::string("between ") + noun(topology.level(level + 1).scope) + "s";
 }
 
 std::string levels_line(const Picture& picture) {

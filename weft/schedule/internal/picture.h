@@ -38,7 +38,5 @@ std::string heading(const Picture& picture);
 std::string summary(const Picture& picture);
 // What crosses each level, "" where there is one level only: "between hosts 160 elements, 80 out of the busiest; inside …".
 std::string levels_line(const Picture& picture);
-// "between hosts", "inside a host".
-std::string link_name(const Topology& topology, int level);
 
 }  // namespace weft::schedule::internal
