@@ -1,0 +1,112 @@
+#include "weft/comm/gossip.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "weft/comm/fork_ranks.h"
+#include "weft/comm/replicate.h"
+
+namespace weft::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using schedule::Graph;
+
+// By hand: a third of itself and of both neighbours.
+TEST(Gossip, OnARingIsTheMeanOfARankAndItsNeighbours) {
+  replicate(4, [](const Group& group) {
+    at::Tensor x = at::full({3}, 9.0 * group.rank(), at::kDouble);
+    gossip(group, x, 0, {.graph = Graph::kRing});
+    const double expected[] = {(0 + 9 + 27) / 3.0, (0 + 9 + 18) / 3.0, (9 + 18 + 27) / 3.0, (18 + 27 + 0) / 3.0};
+    EXPECT_TRUE(at::allclose(x, at::full({3}, expected[group.rank()], at::kDouble))) << group.rank() << ": " << x;
+  });
+}
+
+// Ying and others 2021: log2 W rounds of the one-peer exponential graph are the average.
+TEST(Gossip, OfOnePeerAverageExactlyAfterTheLogarithmOfAPowerOfTwo) {
+  for (const int world : {2, 4, 8}) {
+    replicate(world, [world](const Group& group) {
+      at::Tensor x = at::arange(5, at::kFloat) + 8 * group.rank();
+      for (int round = 0; (1 << round) < world; ++round) gossip(group, x, round, {.graph = Graph::kOnePeerExponential});
+      EXPECT_TRUE(at::equal(x, at::arange(5, at::kFloat) + 4 * (world - 1))) << world << ": " << x;
+    });
+  }
+}
+
+// The distance of all ranks' values from their average, in the root of the summed squares, and that average.
+std::pair<double, double> distance_and_mean(const Group& group, const at::Tensor& x) {
+  at::Tensor all = at::empty({group.size() * x.numel()}, x.options());
+  group.all_gather(all, x);
+  all = all.view({group.size(), -1});
+  return {(all - all.mean(0, /*keepdim=*/true)).norm().item<double>(), all.mean().item<double>()};
+}
+
+bool shrinks_as_promised(const Group& group, Graph graph) {
+  at::Tensor x = at::sin(at::arange(16, at::kDouble) * (1 + group.rank()));
+  const auto [start, mean] = distance_and_mean(group, x);
+  constexpr int kRounds = 12;
+  for (int round = 0; round < kRounds; ++round) gossip(group, x, round, {.graph = graph, .seed = 5});
+  const auto [end, mean_after] = distance_and_mean(group, x);
+  if (std::abs(mean - mean_after) > 1e-12) return false;
+  if (graph == Graph::kRandomMatching) return end < start;  // its rate is that of the expectation
+  const double rate = schedule::mixing_rate({graph, group.size()});
+  return end <= start * std::pow(rate, kRounds) * (1 + 1e-4) + 1e-12;
+}
+
+TEST(Gossip, BringsProcessesTogetherAtTheMixingRateAndKeepsTheirAverage) {
+  for (const char* transport : {"shm", "tcp"}) {
+    const auto codes = fork_ranks(5, transport, [](const Group& group) {
+      for (const Graph graph : schedule::graphs()) {
+        if (!shrinks_as_promised(group, graph)) {
+          std::fprintf(stderr, "%s over %d ranks\n", schedule::to_string(graph), group.size());
+          return 1;
+        }
+      }
+      return 0;
+    });
+    EXPECT_EQ(codes, std::vector<int>(5, 0)) << transport;
+  }
+}
+
+TEST(Gossip, TakesAllParametersOfAModelAtOnceWhateverTheirLayoutAndType) {
+  replicate(2, [](const Group& group) {
+    at::Tensor parameter = at::full({2, 3}, group.rank(), at::kFloat).requires_grad_();
+    at::Tensor transposed = at::full({4, 2}, group.rank(), at::kFloat).t();
+    at::Tensor half = at::full({7}, 2050 + 4 * group.rank(), at::kHalf);
+    gossip(group, {parameter, transposed, half}, 0, {.graph = Graph::kRing});
+    EXPECT_TRUE(at::equal(parameter.detach(), at::full({2, 3}, 0.5, at::kFloat)));
+    EXPECT_TRUE(parameter.requires_grad());
+    EXPECT_TRUE(at::equal(transposed, at::full({2, 4}, 0.5, at::kFloat)));
+    EXPECT_TRUE(at::equal(half, at::full({7}, 2052, at::kHalf)));
+    gossip(group, at::TensorList{}, 1);
+  });
+}
+
+TEST(Gossip, LeavesARankAloneThatHasNobodyToHear) {
+  replicate(1, [](const Group& group) {
+    at::Tensor x = at::ones({3});
+    gossip(group, x, 0);
+    EXPECT_TRUE(at::equal(x, at::ones({3})));
+  });
+}
+
+TEST(Gossip, RefusesWhatHasNoAverageAndWhatIsOfAnotherLength) {
+  replicate(1, [](const Group& group) {
+    EXPECT_THROW(gossip(group, at::ones({3}, at::kLong), 0), Error);
+    EXPECT_THROW(gossip(group, at::ones({3}), -1), Error);
+  });
+  try {
+    replicate(
+        2, [](const Group& group) { gossip(group, at::ones({3 + group.rank()}), 0); }, 20s);
+    FAIL() << "lengths that differ";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::kInvalidArgument) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace weft::comm
