@@ -37,7 +37,14 @@ constexpr About kRun{"run", "Start the ranks of a program on this node, watch th
 constexpr About kSchedule{"schedule", "Show collective algorithms as data.", R"(Examples:
   weft schedule list
   weft schedule show ring --ranks 8
-  weft schedule show halving_doubling --ranks 8 --svg rabenseifner.svg)"};
+  weft schedule show halving_doubling --ranks 8 --svg rabenseifner.svg
+  weft schedule show hierarchical --hosts 2x4,3 --svg hosts.svg
+  weft schedule show gossip --graph exponential --ranks 16)"};
+
+constexpr About kPlan{"plan", "Say what collectives would take, by a model of the links.", R"(Examples:
+  weft plan simulate ring,double_binary_tree,hierarchical --hosts 1250x8
+  weft plan simulate ring,torus --grid 32x32 --size 1MiB,1GiB
+  weft plan simulate hierarchical --topology cluster.toml --across recursive_doubling --json)"};
 
 constexpr About kBench{"bench", "Measure weft beside its peers, in one go.", R"(Examples:
   weft bench collectives
@@ -100,6 +107,19 @@ void add_run(CLI::App& app, elastic::LaunchOptions& options, const std::vector<s
   });
 }
 
+void add_choice(CLI::App& sub, ScheduleChoice& choice) {
+  sub.add_option("--collective", choice.collective, "all_reduce, broadcast, …");
+  sub.add_option("--ranks", choice.ranks, "world size; default: the topology's, else 8")->check(CLI::Range(1, 1 << 18));
+  sub.add_option("--hosts", choice.hosts, "ranks of each: 2x4,3 is two hosts of four and one of three");
+  sub.add_option("--grid", choice.grid, "rows x columns of a torus, such as 4x8");
+  sub.add_option("--topology", choice.topology, "a TOML file that says which ranks are near each other, and the links");
+  sub.add_option("--across", choice.across, "hierarchical: the algorithm between the outermost groups");
+  sub.add_option("--chunk", choice.chunk_bytes, "bytes of a pipeline's block of f32, such as 64KiB; 0: the algorithm's own")
+      ->transform(CLI::AsSizeValue(false));
+  sub.add_option("--radix", choice.radix, "knomial: children of a node, plus one; default 4")->check(CLI::Range(2, 1 << 18));
+  sub.add_option("--root", choice.root, "of broadcast, reduce, gather and scatter");
+}
+
 void add_schedule(CLI::App& app, ScheduleCommand& command, int& result) {
   auto* sub = add(app, kSchedule);
   sub->require_subcommand(1);
@@ -107,14 +127,27 @@ void add_schedule(CLI::App& app, ScheduleCommand& command, int& result) {
   list->add_flag("--json", command.json, "JSON lines on stdout");
   list->callback([&] { result = schedule_list(command.json); });
   auto* show = sub->add_subcommand("show", "one algorithm, round by round");
-  show->add_option("algorithm", command.algorithm, "see weft schedule list")->required();
-  show->add_option("--collective", command.collective, "all_reduce, broadcast, …");
-  show->add_option("--ranks", command.ranks, "world size")->check(CLI::Range(1, 1 << 20));
+  show->add_option("algorithm", command.algorithm, "see weft schedule list; or gossip")->required();
+  add_choice(*show, command.choice);
   show->add_option("--count", command.count, "elements; 0: a length that shows the algorithm well")->check(CLI::NonNegativeNumber);
-  show->add_option("--root", command.root, "of broadcast, reduce, gather and scatter");
+  show->add_option("--graph", command.graph, "gossip: ring, grid, exponential, one_peer_exponential or random_matching");
+  show->add_option("--seed", command.seed, "gossip: of random_matching");
   show->add_option("--svg", command.svg, "write the picture to this file");
   show->add_flag("--json", command.json, "every step as a JSON line on stdout");
   show->callback([&] { result = schedule_show(command); });
+}
+
+void add_plan(CLI::App& app, SimulateCommand& command, int& result) {
+  auto* sub = add(app, kPlan);
+  sub->require_subcommand(1);
+  auto* simulate = sub->add_subcommand("simulate", "play algorithms step by step over the links of a topology: time, bytes, critical path");
+  simulate->add_option("algorithms", command.algorithms, "see weft schedule list; several with commas")->required()->delimiter(',');
+  add_choice(*simulate, command.choice);
+  simulate->add_option("--size", command.sizes, "bytes of the longer of input and output, f32; 64KiB and 25MB will do")
+      ->delimiter(',')
+      ->transform(CLI::AsSizeValue(false));
+  simulate->add_flag("--json", command.json, "JSON lines on stdout");
+  simulate->callback([&] { result = plan_simulate(command); });
 }
 
 void add_bench(CLI::App& app, BenchOptions& options, int& result) {
@@ -183,6 +216,7 @@ int weft_main(int argc, char** argv) {
   TrainCommand training;
   elastic::LaunchOptions launching;
   ScheduleCommand schedule;
+  SimulateCommand simulating;
   BenchOptions benching;
   DoctorCommand doctoring;
   add_train(app, training, result);
@@ -194,6 +228,7 @@ int weft_main(int argc, char** argv) {
   }
   add_run(app, launching, beyond, result);
   add_schedule(app, schedule, result);
+  add_plan(app, simulating, result);
   add_bench(app, benching, result);
   add_doctor(app, doctoring, result);
   try {

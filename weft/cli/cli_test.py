@@ -28,7 +28,7 @@ def weft(*arguments, cwd=ROOT, env=None):
 
 class Words(unittest.TestCase):
     def test_help_of_every_command_has_examples(self):
-        for words in ([], ["train"], ["run"], ["schedule"], ["doctor"], ["bench"]):
+        for words in ([], ["train"], ["run"], ["schedule"], ["plan"], ["doctor"], ["bench"]):
             shown = weft(*words, "--help")
             self.assertEqual(shown.returncode, 0, words)
             self.assertIn("weft " + " ".join(words), shown.stdout)
@@ -92,6 +92,59 @@ class Words(unittest.TestCase):
             picture = pathlib.Path(folder) / "ring.svg"
             self.assertEqual(weft("schedule", "show", "ring", "--svg", str(picture)).returncode, 0)
             self.assertIn("<svg", picture.read_text())
+
+    def test_schedules_follow_hosts_grids_files_chunks_and_radixes(self):
+        hosts = weft("schedule", "show", "hierarchical", "--hosts", "2x2,3")
+        self.assertIn("7 ranks (3 hosts of 2, 2 and 3 ranks)", hosts.stdout, hosts.stderr)
+        self.assertIn("between hosts", hosts.stdout)
+        self.assertIn("torus of 2 x 3", weft("schedule", "show", "torus", "--grid", "2x3").stdout)
+        for algorithm, words in {"chain": ["--chunk", "64KiB"], "knomial": ["--radix", "3"]}.items():
+            shown = weft("schedule", "show", algorithm, "--collective", "broadcast", "--ranks", "9", *words, "--json")
+            steps = [json.loads(line) for line in shown.stdout.splitlines()]
+            self.assertEqual({step["rank"] for step in steps}, set(range(9)), shown.stderr)
+        self.assertEqual(max(step["round"] for step in steps), 2)  # ceil(log_3 9): Wilkins and others 2023
+        with tempfile.TemporaryDirectory() as folder:
+            cluster = pathlib.Path(folder) / "cluster.toml"
+            cluster.write_text("[host]\nsizes = [4, 4]\n")
+            self.assertIn("2 hosts of 4 ranks", weft("schedule", "show", "hierarchical", "--topology", str(cluster)).stdout)
+            cluster.write_text("[host]\nsize = [4, 4]\n")
+            self.fails(["cluster.toml:2", "host.sizes"], "schedule", "show", "ring", "--topology", str(cluster))
+
+    def test_gossip_is_shown_with_its_mixing_rate(self):
+        # Ying and others 2021: the gap of the exponential graph over 16 ranks is 2 / (1 + log2 16).
+        self.assertIn("mixing rate 0.6:", weft("schedule", "show", "gossip", "--graph", "exponential", "--ranks", "16").stdout)
+        lines = [json.loads(line) for line in weft("schedule", "show", "gossip", "--graph", "ring", "--ranks", "4", "--json").stdout.splitlines()]
+        self.assertAlmostEqual(lines[0]["mixing_rate"], 1 / 3, places=5)
+        self.assertEqual(lines[1]["sends_to"], [1, 3])
+
+    def test_what_a_schedule_cannot_be_is_one_line(self):
+        show = ("schedule", "show")
+        self.fails(["--hosts 2y4", "2x4,3"], *show, "ring", "--hosts", "2y4")
+        self.fails(["--ranks 9", "8"], *show, "ring", "--hosts", "2x4", "--ranks", "9")
+        self.fails(["--hosts, --grid and --topology"], *show, "ring", "--hosts", "2x4", "--grid", "2x4")
+        self.fails(["--grid 2", "4x8"], *show, "torus", "--grid", "2")
+        self.fails(["torus cannot do broadcast"], *show, "torus", "--collective", "broadcast")
+        self.fails(["--chunk has no effect", "ring"], *show, "ring", "--chunk", "64KiB")
+        self.fails(["--radix is for knomial"], *show, "ring", "--radix", "3")
+        self.fails(["--across is for hierarchical"], *show, "ring", "--across", "ring")
+        self.fails(["hierarchical cannot go across by torus"], *show, "hierarchical", "--across", "torus", "--hosts", "2x2")
+        self.fails(["--root 8", "8 ranks"], *show, "ring", "--root", "8")
+        self.fails(["nowhere.toml"], *show, "ring", "--topology", "nowhere.toml")
+        self.fails(["did you mean 'exponential'"], *show, "gossip", "--graph", "exponental")
+        self.fails(["gossip has --ranks, --graph and --seed"], *show, "gossip", "--hosts", "2x2")
+        self.fails(["--graph and --seed are gossip's"], *show, "ring", "--graph", "ring")
+        self.fails(["did you mean 'ring'"], "plan", "simulate", "rign")
+        self.fails(["direct", "no messages"], "plan", "simulate", "direct")
+
+    def test_collectives_are_simulated(self):
+        words = ("plan", "simulate", "ring,hierarchical", "--hosts", "4x8", "--size", "1MiB")
+        ring, hierarchical = [json.loads(line) for line in weft(*words, "--json").stdout.splitlines()]
+        self.assertEqual((ring["ranks"], ring["rounds"]), (32, 62))
+        self.assertEqual([level["link"] for level in ring["levels"]], ["between hosts", "inside a host"])
+        self.assertLess(hierarchical["seconds"], ring["seconds"])
+        # 2 n (H - 1) / H out of each host: BlueConnect, 2019.
+        self.assertAlmostEqual(hierarchical["levels"][0]["busiest_bytes"], 2 * 2**20 * 3 / 4)
+        self.assertIn("simulated in", weft(*words).stdout)
 
     def test_doctor_says_one_line_a_check(self):
         shown = weft("doctor")

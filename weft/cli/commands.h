@@ -2,6 +2,7 @@
 // into one line on stderr and the error's exit code.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,17 +32,38 @@ struct DoctorCommand {
 };
 int doctor(const DoctorCommand& command);
 
-struct ScheduleCommand {
-  std::string algorithm;
+// Which collective over which ranks: what `schedule show` and `plan simulate` both ask.
+struct ScheduleChoice {
   std::string collective = "all_reduce";
-  int ranks = 8;
-  std::int64_t count = 0;  // 0: a length that shows the algorithm well
+  std::optional<int> ranks;       // none: those of the topology, else 8
+  std::string hosts;              // "2x4,3": two hosts of four ranks, one of three
+  std::string grid;               // "4x8"
+  std::string topology;           // a TOML file (schedule/topology.h)
+  std::string across;             // hierarchical: what goes between the hosts
+  std::uint64_t chunk_bytes = 0;  // of f32; 0: the algorithm's own
+  std::optional<int> radix;       // of knomial
   int root = 0;
+};
+
+struct ScheduleCommand {
+  std::string algorithm;  // or "gossip"
+  ScheduleChoice choice;
+  std::int64_t count = 0;            // 0: a length that shows the algorithm well
+  std::optional<std::string> graph;  // of gossip
+  std::optional<std::uint64_t> seed;
   std::string svg;  // file to write; empty: a table on stdout
   bool json = false;
 };
 int schedule_show(const ScheduleCommand& command);
 int schedule_list(bool json);
+
+struct SimulateCommand {
+  std::vector<std::string> algorithms;
+  ScheduleChoice choice;
+  std::vector<std::uint64_t> sizes = {25'000'000};  // bytes of the longer of input and output
+  bool json = false;
+};
+int plan_simulate(const SimulateCommand& command);
 
 // Reads the command line and does what it says. Prints usage errors itself.
 int weft_main(int argc, char** argv);

@@ -2,10 +2,13 @@
 
 #include <iostream>
 
+#include "weft/base/config.h"
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
 #include "weft/cli/commands.h"
+#include "weft/cli/internal/schedule_request.h"
+#include "weft/schedule/gossip.h"
 #include "weft/schedule/show.h"
 
 namespace weft::cli {
@@ -42,23 +45,69 @@ void print_json(const schedule::Request& request) {
   }
 }
 
+void write_picture(const std::string& path, const std::string& svg) {
+  write_file_atomic(path, svg);
+  std::cerr << "written to " << path << '\n';
+}
+
+// As parse_algorithm(), but it knows that there is gossip too.
+schedule::Algorithm parse_shown(const std::string& name) {
+  const auto near = nearest(name, {"gossip"});
+  WEFT_REQUIRE(!near, "no algorithm is called '" + name + "'; did you mean 'gossip'?");
+  return schedule::parse_algorithm(name);
+}
+
+// A line for the graph, then one for what each rank does in each round until rounds come again (of random matchings, three).
+void print_json(const schedule::Gossip& gossip) {
+  std::cout << "{\"graph\": " << json_quote(to_string(gossip.graph)) << ", \"ranks\": " << gossip.world
+            << ", \"mixing_rate\": " << json_number(mixing_rate(gossip)) << ", \"spectral_gap\": " << json_number(spectral_gap(gossip))
+            << ", \"rounds_to_thousandth\": " << rounds_to_thousandth(gossip) << "}\n";
+  for (int round = 0; round < distinct_rounds(gossip); ++round) {
+    for (int rank = 0; rank < gossip.world; ++rank) {
+      const auto mixing = schedule::mixing(gossip, rank, round);
+      std::string hears, sends;
+      for (const auto& neighbour : mixing.hears) {
+        hears += (hears.empty() ? "" : ", ") + std::string("{\"rank\": ") + std::to_string(neighbour.rank) +
+                 ", \"weight\": " + json_number(neighbour.weight) + "}";
+      }
+      for (const int peer : mixing.sends_to) sends += (sends.empty() ? "" : ", ") + std::to_string(peer);
+      std::cout << "{\"round\": " << round << ", \"rank\": " << rank << ", \"self\": " << json_number(mixing.self) << ", \"hears\": ["
+                << hears << "], \"sends_to\": [" << sends << "]}\n";
+    }
+  }
+}
+
+int show_gossip(const ScheduleCommand& command) {
+  constexpr int kMostRanks = 4096;  // the mixing rate takes a second
+  const ScheduleChoice& choice = command.choice;
+  const bool placed = !choice.hosts.empty() || !choice.grid.empty() || !choice.topology.empty() || !choice.across.empty();
+  WEFT_REQUIRE(
+      !placed && choice.chunk_bytes == 0 && !choice.radix && command.count == 0 && choice.collective == ScheduleChoice().collective,
+      "gossip has --ranks, --graph and --seed, and nothing else of a collective");
+  schedule::Gossip gossip{.graph = schedule::parse_graph(command.graph.value_or("exponential")), .world = choice.ranks.value_or(8)};
+  WEFT_REQUIRE(gossip.world <= kMostRanks,
+               "gossip of " + std::to_string(gossip.world) + " ranks; " + std::to_string(kMostRanks) + " can be shown");
+  WEFT_REQUIRE(!command.seed || gossip.graph == schedule::Graph::kRandomMatching, "--seed is for --graph random_matching");
+  gossip.seed = command.seed.value_or(0);
+  if (!command.svg.empty()) write_picture(command.svg, schedule::render_svg(gossip));
+  if (command.json) {
+    print_json(gossip);
+  } else if (command.svg.empty()) {
+    std::cout << schedule::render_text(gossip);
+  }
+  return 0;
+}
+
 }  // namespace
 
 int schedule_show(const ScheduleCommand& command) {
-  schedule::Request request;
-  request.algorithm = schedule::parse_algorithm(command.algorithm);
-  request.collective = schedule::parse_collective(command.collective);
-  request.world = command.ranks;
+  if (command.algorithm == "gossip") return show_gossip(command);
+  WEFT_REQUIRE(!command.graph && !command.seed, "--graph and --seed are gossip's; " + command.algorithm + " has none");
+  schedule::Request request = internal::request_of(command.choice, parse_shown(command.algorithm));
   request.count = command.count;
-  request.root = command.root;
-  WEFT_REQUIRE(schedule::supports(request.algorithm, request.collective),
-               command.algorithm + " cannot do " + command.collective + "; see weft schedule list");
-  if (!command.svg.empty()) {
-    write_file_atomic(command.svg, schedule::render_svg(request));
-    std::cerr << "written to " << command.svg << '\n';
-  }
+  if (!command.svg.empty()) write_picture(command.svg, schedule::render_svg(request));
   if (command.json) {
-    if (request.count == 0 && request.collective != schedule::Collective::kBarrier) request.count = command.ranks;
+    if (request.count == 0 && request.collective != schedule::Collective::kBarrier) request.count = request.world;
     print_json(request);
   } else if (command.svg.empty()) {
     std::cout << schedule::render_text(request);
@@ -80,6 +129,13 @@ int schedule_list(bool json) {
     } else {
       std::cout << name << std::string(22 - std::min<std::size_t>(21, name.size()), ' ') << names << '\n';
     }
+  }
+  if (json) {
+    std::cout << "{\"algorithm\": \"gossip\", \"collectives\": []}\n";
+  } else {
+    std::string names;
+    for (const auto graph : schedule::graphs()) names += (names.empty() ? "" : ", ") + std::string(to_string(graph));
+    std::cout << "gossip" << std::string(16, ' ') << "averaging with neighbours; --graph " << names << '\n';
   }
   return 0;
 }
