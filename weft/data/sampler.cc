@@ -1,6 +1,7 @@
 #include "weft/data/sampler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <string>
 
@@ -16,6 +17,15 @@ Range share_of(std::int64_t count, int rank, int world) {
   return {cut(rank), cut(rank + 1)};
 }
 
+Range share_of(std::int64_t count, int rank, const std::vector<double>& weights) {
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  const auto cut = [&](int r) {
+    const double before = std::accumulate(weights.begin(), weights.begin() + r, 0.0);
+    return r == static_cast<int>(weights.size()) ? count : std::llround(static_cast<double>(count) * (before / sum));
+  };
+  return {cut(rank), cut(rank + 1)};
+}
+
 Sampler::Sampler(SamplerOptions options) : options_(options) {
   WEFT_REQUIRE(options_.size > 0, "Sampler: the data set is empty");
   WEFT_REQUIRE(options_.batch > 0, "Sampler: a batch has at least one sample, got " + std::to_string(options_.batch));
@@ -28,6 +38,16 @@ void Sampler::set_state(SamplerState state) {
                "Sampler: epoch " + std::to_string(state.epoch) + ", position " + std::to_string(state.position) +
                    " is outside a data set of " + std::to_string(options_.size) + "; was the checkpoint made with other data?");
   state_ = state;
+}
+
+void Sampler::set_weights(std::vector<double> weights) {
+  WEFT_REQUIRE(options_.order == Order::kShuffled, "Sampler: blocks of a sequential order are not split, so weights say nothing");
+  WEFT_REQUIRE(weights.empty() || static_cast<int>(weights.size()) == options_.world,
+               "Sampler: " + std::to_string(weights.size()) + " weights for a world of " + std::to_string(options_.world));
+  const bool good = std::all_of(weights.begin(), weights.end(), [](double weight) { return std::isfinite(weight) && weight >= 0; });
+  WEFT_REQUIRE(weights.empty() || (good && *std::max_element(weights.begin(), weights.end()) > 0),
+               "Sampler: weights must be finite, none negative, at least one positive");
+  weights_ = std::move(weights);
 }
 
 std::int64_t Sampler::batches() const {
@@ -48,7 +68,7 @@ std::optional<Share> Sampler::next_shuffled() {
     order_epoch_ = state_.epoch;
   }
   const std::int64_t size = std::min(options_.batch, options_.size - state_.position);
-  const Range range = share_of(size, options_.rank, options_.world);
+  const Range range = weights_.empty() ? share_of(size, options_.rank, options_.world) : share_of(size, options_.rank, weights_);
   const auto begin = order_.begin() + state_.position;
   Share share{{begin + range.begin, begin + range.end}, state_.epoch, state_.position + range.begin, size};
   state_.position += size;

@@ -4,7 +4,8 @@
 //   global    |  batch 0  |  batch 1  | 2 |
 //   2 ranks   | r0  | r1  | r0  | r1  |0|1|                       contiguous shares, sizes differ by at most 1
 //
-// The global batches are the same whatever the world; each sample occurs exactly once an epoch.
+// The global batches are the same whatever the world; each sample occurs exactly once an epoch. Ranks of unequal speed get unequal shares
+// by weights (balance.h).
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,8 @@ struct Range {
 // The share of `rank` in `count` things: [count·rank/world, count·(rank+1)/world). Sizes differ by at most 1, and the shares of a
 // smaller world that divides this one are unions of these.
 Range share_of(std::int64_t count, int rank, int world);
+// The same by weights, one a rank: within one of count·weight/sum each. Equal weights give equal shares, though not always those above.
+Range share_of(std::int64_t count, int rank, const std::vector<double>& weights);
 
 enum class Order {
   kShuffled,    // batches of `batch` samples of a permutation, each split over the ranks: training
@@ -66,6 +69,10 @@ class Sampler {
   // Throws Error(kInvalidArgument) for an epoch or position outside the data set.
   void set_state(SamplerState state);
 
+  // kShuffled: how batches are split from the next one on; empty: evenly. All ranks set the same weights before the same batch, else
+  // samples are lost or taken twice. Throws Error(kInvalidArgument) unless there is one weight a rank, none negative, some positive.
+  void set_weights(std::vector<double> weights);
+
   // Batches of a whole epoch, for this rank.
   std::int64_t batches() const;
   const SamplerOptions& options() const { return options_; }
@@ -77,6 +84,7 @@ class Sampler {
 
   SamplerOptions options_;
   SamplerState state_;
+  std::vector<double> weights_;
   std::vector<std::int64_t> order_;  // the permutation of epoch order_epoch_
   std::int64_t order_epoch_ = -1;
 };

@@ -89,6 +89,10 @@ class Heap::Impl {
   }
   const Region& region() const { return region_; }
   void abandon() { abandoned_.store(true); }
+  void renew() {
+    std::lock_guard lock(mutex_);  // the heap does not grow meanwhile
+    region_.renew(top_);
+  }
 
   HeapStats stats() const {
     std::lock_guard lock(mutex_);
@@ -282,6 +286,7 @@ std::size_t Heap::size() const noexcept { return impl_->region().size(); }
 std::byte* Heap::data() const noexcept { return impl_->region().data(); }
 HeapStats Heap::stats() const { return impl_->stats(); }
 void Heap::abandon() noexcept { impl_->abandon(); }
+void Heap::renew() { impl_->renew(); }
 std::size_t Heap::rounded(std::size_t bytes) noexcept { return bytes_of(class_of(bytes)); }
 
 namespace {

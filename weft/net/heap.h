@@ -48,6 +48,11 @@ class Heap {
   HeapStats stats() const;
   // For a forked child, whose memory this still is its parent's: allocate() gives nullptr from now on, deallocate() does nothing.
   void abandon() noexcept;
+  // Moves all of the heap to new shared memory, at the same addresses. Peers that have mapped the old memory keep that, and what they write
+  // there is never seen here: for leaving behind a peer that may be in the midst of writing. Copies footprint_bytes, and takes as much more
+  // memory until the last peer has let go of the old. Other threads' writes to blocks wait meanwhile; a system call that writes to one may
+  // fail with EFAULT. Throws Error(kUnavailable), with nothing changed, where there is no memory for both.
+  void renew();
 
   // What a request of `bytes` really takes.
   static std::size_t rounded(std::size_t bytes) noexcept;

@@ -1,9 +1,12 @@
 #include "weft/net/heap.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -53,6 +56,57 @@ TEST(Heap, LiesOnHugePagesWhereTheSystemHasThem) {
   // All of what has been taken, or, on a system without them, nothing.
   EXPECT_TRUE(stats.huge_bytes == stats.footprint_bytes || stats.huge_bytes == 0) << stats.huge_bytes;
   RecordProperty("huge_bytes", std::to_string(stats.huge_bytes));
+  heap.deallocate(block);
+}
+
+TEST(Heap, RenewedKeepsWhatIsThereAndLeavesTheOldMemoryToWhoeverMappedIt) {
+  Heap heap(std::size_t{64} << 20);
+  auto* block = static_cast<unsigned char*>(heap.allocate(3 << 20));
+  auto* small = static_cast<unsigned char*>(heap.allocate(100));
+  std::memset(block, 7, 3 << 20);
+  std::memset(small, 8, 100);
+  // What a peer holds: a mapping of the memory as it was handed over.
+  auto* peer = static_cast<unsigned char*>(mmap(nullptr, heap.size(), PROT_READ | PROT_WRITE, MAP_SHARED, heap.fd(), 0));
+  ASSERT_NE(peer, MAP_FAILED);
+  peer[heap.offset(block)] = 9;
+  ASSERT_EQ(block[0], 9);
+
+  heap.renew();
+  EXPECT_EQ(block[0], 9);
+  EXPECT_EQ(block[(3 << 20) - 1], 7);
+  EXPECT_EQ(small[99], 8);
+  std::memset(peer + heap.offset(block), 1, 3 << 20);  // late
+  EXPECT_EQ(block[0], 9);
+  block[1] = 2;
+  EXPECT_EQ(peer[heap.offset(block) + 1], 1);
+  auto* anew = static_cast<unsigned char*>(mmap(nullptr, heap.size(), PROT_READ | PROT_WRITE, MAP_SHARED, heap.fd(), 0));
+  ASSERT_NE(anew, MAP_FAILED);
+  EXPECT_EQ(anew[heap.offset(block) + 1], 2);
+  munmap(peer, heap.size());
+  munmap(anew, heap.size());
+  heap.deallocate(block);
+  void* more = heap.allocate(20 << 20);
+  EXPECT_NE(more, nullptr);
+  heap.deallocate(more);
+  heap.deallocate(small);
+}
+
+TEST(Heap, LosesNoWriteOfAThreadThatWritesWhileItIsRenewed) {
+  Heap heap(std::size_t{64} << 20);
+  constexpr std::size_t kCount = (16 << 20) / sizeof(std::uint32_t);
+  auto* block = static_cast<std::uint32_t*>(heap.allocate(16 << 20));
+  std::atomic<bool> stop{false};
+  std::uint32_t rounds = 0;
+  std::thread writer([&] {
+    while (!stop.load()) {
+      ++rounds;
+      for (std::size_t i = 0; i < kCount; ++i) block[i] = rounds + static_cast<std::uint32_t>(i);
+    }
+  });
+  for (int i = 0; i < 20; ++i) heap.renew();
+  stop.store(true);
+  writer.join();
+  for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(block[i], rounds + static_cast<std::uint32_t>(i));
   heap.deallocate(block);
 }
 

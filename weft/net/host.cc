@@ -288,6 +288,11 @@ std::optional<int> Host::lost_peer() const {
                                 [&](int peer) { return control_->seats[peer].departed.load(std::memory_order_acquire) == 1; });
 }
 
+bool Host::has_ended(int peer) const {
+  const bool departed = control_->seats[peer].departed.load(std::memory_order_acquire) == 1;
+  return departed || (!links_->links.empty() && internal::is_closed(links_->links[static_cast<std::size_t>(peer)]));
+}
+
 void Host::fail(const Error& error) noexcept {
   std::uint32_t none = 0;
   if (!control_->failure_state.compare_exchange_strong(none, 1)) return;

@@ -85,6 +85,8 @@ class Host {
   bool failed() const noexcept;
   // A rank whose process has died, if any is known to.
   std::optional<int> lost_peer() const;
+  // True where `peer` can touch nobody's memory any more: its process is dead, or it has left the group in order.
+  bool has_ended(int peer) const;
   std::optional<Error> failure() const;
 
   // True where ranks outnumber the processors, so that spinning would take them from the peers waited for.

@@ -189,12 +189,14 @@ std::vector<Link> link_all(const LinkListener& listener, const LinkOptions& opti
   return links;
 }
 
+bool is_closed(const Link& link) {
+  pollfd state{link.fd, POLLRDHUP, 0};
+  return link.fd >= 0 && poll(&state, 1, 0) > 0 && (state.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
 std::optional<int> first_closed(const std::vector<Link>& links, const std::function<bool(int)>& departed) {
   for (std::size_t peer = 0; peer < links.size(); ++peer) {
-    if (links[peer].fd < 0) continue;
-    pollfd state{links[peer].fd, POLLRDHUP, 0};
-    const bool closed = poll(&state, 1, 0) > 0 && (state.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
-    if (closed && !departed(static_cast<int>(peer))) return static_cast<int>(peer);
+    if (is_closed(links[peer]) && !departed(static_cast<int>(peer))) return static_cast<int>(peer);
   }
   return std::nullopt;
 }

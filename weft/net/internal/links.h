@@ -45,6 +45,9 @@ struct LinkOptions {
 // Connects with every other rank and swaps descriptors. Throws Error(kUnavailable | kTimeout) naming the peer.
 std::vector<Link> link_all(const LinkListener& listener, const LinkOptions& options);
 
+// True where the process at the other end is dead, or has closed the link.
+bool is_closed(const Link& link);
+
 // The first rank whose socket was closed although it has not `departed` in order: its process is dead. nullopt when all are well.
 std::optional<int> first_closed(const std::vector<Link>& links, const std::function<bool(int)>& departed);
 

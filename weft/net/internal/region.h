@@ -33,6 +33,11 @@ class Region {
   // it has not (the memory works all the same).
   bool collapse(std::size_t offset, std::size_t bytes) const noexcept;
 
+  // Moves the first `used` bytes to new shared memory, at the same addresses, and forgets the rest. Who has mapped the old memory keeps it;
+  // what is written there is never seen here. Threads of this process that write meanwhile wait, but a system call that writes may fail
+  // with EFAULT. Throws Error(kUnavailable), with nothing changed, where the system has no memory for both.
+  void renew(std::size_t used);
+
  private:
   static Region map(int fd, std::size_t bytes);
   std::byte* data_ = nullptr;
