@@ -1,10 +1,12 @@
 // weft_torch._C: weft's backend, as torch.distributed wants it.
 #include <pybind11/chrono.h>
+#include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "codec_hook.h"
 #include "fork.h"
 #include "weft/base/error.h"
 #include "weft/comm/allocator.h"
@@ -50,6 +52,14 @@ py::dict heap_stats() {
   return result;
 }
 
+// The end of a hook waits for its thread, whose futures may call Python.
+struct WithoutPython {
+  void operator()(CodecHook* hook) const {
+    const py::gil_scoped_release released;
+    delete hook;
+  }
+};
+
 }  // namespace
 }  // namespace weft::python
 
@@ -66,7 +76,6 @@ PYBIND11_MODULE(_C, m) {
     }
   });
 
-  m.attr("torch_version") = WEFT_TORCH_VERSION;
   m.def("share_memory", &weft::python::share_memory,
         "Makes torch's CPU memory from now on memory that the ranks of this host read in place. False: the system gives none.");
   m.def("heap_stats", &weft::python::heap_stats, "The shared memory of this process: bytes live, at peak, taken from the system, allowed.");
@@ -90,4 +99,25 @@ PYBIND11_MODULE(_C, m) {
         return weft::comm::make_backend(store, rank, size, options);
       },
       py::call_guard<py::gil_scoped_release>());
+
+  using weft::python::CodecHook;
+  using Released = py::call_guard<py::gil_scoped_release>;
+  py::class_<CodecHook::Saved>(m, "SavedBucket")
+      .def(py::init([](std::int64_t step, std::int64_t count, std::vector<at::Tensor> memory) {
+        return CodecHook::Saved{step, count, std::move(memory)};
+      }))
+      .def_readonly("step", &CodecHook::Saved::step)
+      .def_readonly("count", &CodecHook::Saved::count)
+      .def_readonly("memory", &CodecHook::Saved::memory);
+  py::class_<CodecHook, std::unique_ptr<CodecHook, weft::python::WithoutPython>>(m, "CodecHook")
+      .def(py::init<const Backend&, const std::string&>(), Released())
+      .def_property_readonly("spec", &CodecHook::spec)
+      .def(
+          "average",
+          [](CodecHook& hook, int index, const at::Tensor& values, const std::vector<at::Tensor>& gradients) {
+            return hook.average({index, values, gradients});
+          },
+          Released())
+      .def("state", &CodecHook::state)
+      .def("load", &CodecHook::load);
 }

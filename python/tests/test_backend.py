@@ -241,6 +241,38 @@ class Backend(unittest.TestCase):
         self.assertLess(time.time() - started, 20)
 
 
+class Imports(unittest.TestCase):
+    """What cannot work says so in one line."""
+
+    def says(self, kind, what, *words):
+        with self.assertRaises(kind) as raised:
+            what()
+        for word in words:
+            self.assertIn(word, str(raised.exception))
+        self.assertNotIn("\n", str(raised.exception).strip())
+
+    def test_another_torch_is_named_with_what_to_do(self):
+        with unittest.mock.patch.object(torch, "__version__", "2.99.1"):
+            self.says(ImportError, weft_torch._load, "2.99.1", "install")
+
+    def test_a_module_that_does_not_load_is_said_to_be_of_another_build(self):
+        compiled = weft_torch.__dict__.pop("_C")
+        try:
+            with unittest.mock.patch.dict(sys.modules, {"weft_torch._C": None}):
+                self.says(ImportError, weft_torch._load, "another torch", "from source")
+        finally:
+            weft_torch._C = compiled
+
+    def test_a_package_that_was_not_compiled_says_how(self):
+        with unittest.mock.patch.dict(sys.modules, {"weft_torch._built": None}):
+            self.says(ImportError, weft_torch._load, "not been compiled", "pip install")
+
+    def test_without_a_launcher_the_missing_variable_is_named(self):
+        with unittest.mock.patch.dict(os.environ):
+            os.environ.pop("RANK", None)
+            self.says(ValueError, lambda: dist.init_process_group("weft"), "RANK")
+
+
 class Launchers(unittest.TestCase):
     SCRIPT = os.path.join(HERE, "launched.py")
 

@@ -217,7 +217,7 @@ def add(body, world):
 
 for _body in (ddp, ddp_half, ddp_power_sgd, ddp_views, fsdp2, tensor_parallel, pipeline, pipeline_1f1b, zero_optimizer, checkpoint):
     add(_body, 2)
-for _body in (mesh_2d, pipeline_1f1b):
+for _body in (mesh_2d, pipeline_1f1b, fsdp2, tensor_parallel, zero_optimizer, checkpoint):
     add(_body, 4)
 for _body in (sync_batch_norm_gradients, join_uneven, functional, fsdp2):
     add(_body, 3 if _body is not sync_batch_norm_gradients else 2)

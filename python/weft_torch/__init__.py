@@ -10,11 +10,33 @@ speak TCP. Errors are `weft_torch.Error`, whose `code` says what to do and whose
 import dataclasses
 import os
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from . import _C
+
+def _load():
+    """The compiled part, which c10d's C++ interface ties to one minor version of torch: asked before it is loaded, or the linker would answer."""
+    try:
+        from ._built import TORCH
+    except ImportError:
+        raise ImportError("weft_torch has not been compiled: install it (pip install ./python), or take PYTHONPATH=build/release/python") from None
+    built, here = (version.split("+")[0].split(".")[:2] for version in (TORCH, torch.__version__))
+    if built != here:
+        raise ImportError(
+            f"weft-torch was built for torch {'.'.join(built)}.* and this is torch {torch.__version__}: "
+            f"install weft-torch again from source, or torch=={'.'.join(built)}.*"
+        )
+    try:
+        from . import _C
+    except ImportError as error:
+        why = str(error).splitlines()[0]
+        raise ImportError(f"weft-torch was built beside another torch {TORCH} than this one: install it again from source ({why})") from None
+    return _C
+
+
+_C = _load()
 
 
 class Error(dist.DistBackendError):
@@ -24,18 +46,6 @@ class Error(dist.DistBackendError):
     operation: str
     rank: int
     peer: int
-
-
-def _check_version():
-    built, here = (version.split("+")[0].split(".")[:2] for version in (_C.torch_version, torch.__version__))
-    if built != here:
-        raise ImportError(
-            f"weft-torch was built for torch {'.'.join(built)}.* and this is torch {torch.__version__}: "
-            f"install weft-torch again from source, or torch=={'.'.join(built)}.*"
-        )
-
-
-_check_version()
 
 
 @dataclasses.dataclass
@@ -50,13 +60,13 @@ class Options:
     shared_allocator: bool = True
 
 
-def _job_secret():
+def _job_secret() -> bytes:
     """The launcher (`weft run`) hands it over as an open file; read by position, since several groups read it."""
     fd = os.environ.get("WEFT_SECRET_FD")
     return os.pread(int(fd), 32, 0) if fd else b""
 
 
-def _create(where, options):
+def _create(where: Any, options: Any) -> Any:
     options = options if isinstance(options, Options) else Options()
     if options.shared_allocator:
         _C.share_memory()
@@ -75,7 +85,9 @@ dist.Backend.register_backend("weft", _create, extended_api=True, devices=["cpu"
 _torch_monitored_barrier = dist.monitored_barrier
 
 
-def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
+def monitored_barrier(
+    group: dist.ProcessGroup | None = None, timeout: timedelta | float | None = None, wait_all_ranks: bool = False
+) -> None:
     """dist.monitored_barrier, which torch has for Gloo by name only, for weft's groups too: rank 0 names the ranks that did not come."""
     if dist.get_rank(group) < 0 or dist.get_backend(group) != "weft":
         return _torch_monitored_barrier(group, timeout, wait_all_ranks)
@@ -87,14 +99,16 @@ def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
 dist.monitored_barrier = dist.distributed_c10d.monitored_barrier = monitored_barrier
 
 
-def is_shared(tensor):
+def is_shared(tensor: torch.Tensor) -> bool:
     """Whether the ranks of this host can read the tensor where it is."""
     return _C.is_shared(tensor)
 
 
-def heap_stats():
+def heap_stats() -> dict[str, int]:
     """Bytes of this process's shared memory: live_bytes, peak_bytes, footprint_bytes, limit_bytes; and its number of allocations."""
     return _C.heap_stats()
 
 
-__all__ = ["Error", "Options", "heap_stats", "is_shared", "monitored_barrier"]
+from .hooks import Codec, codec_hook  # noqa: E402
+
+__all__ = ["Codec", "Error", "Options", "codec_hook", "heap_stats", "is_shared", "monitored_barrier"]
