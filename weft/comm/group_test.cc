@@ -102,16 +102,16 @@ TEST(Group, ShowsItsCallsOnTheTimeLineOfTheirCallerWhicheverThreadDoesThem) {
         at::Tensor t = at::ones({25});
         group.all_reduce(t);  // not recorded
         trace.record(true);
-        group.all_reduce_async(t)->wait();
         group.barrier();
+        group.all_reduce_async(t)->wait();
         const auto recorded = trace.take();
         ASSERT_EQ(recorded.spans.size(), 2u);
-        EXPECT_EQ(recorded.spans[0].category, "comm");
-        EXPECT_EQ(recorded.spans[0].name, "weft:all_reduce");
-        EXPECT_EQ(recorded.spans[0].bytes, 100);
-        EXPECT_EQ(recorded.spans[1].name, "weft:barrier");
-        EXPECT_EQ(recorded.threads.at(static_cast<std::size_t>(recorded.spans[0].thread)), "communication");
-        EXPECT_EQ(recorded.threads.at(static_cast<std::size_t>(recorded.spans[1].thread)), "main");
+        EXPECT_EQ(recorded.spans[0].name, "weft:barrier");
+        EXPECT_EQ(recorded.threads.at(static_cast<std::size_t>(recorded.spans[0].thread)), "main");
+        EXPECT_EQ(recorded.spans[1].category, "comm");
+        EXPECT_EQ(recorded.spans[1].name, "weft:all_reduce");
+        EXPECT_EQ(recorded.spans[1].bytes, 100);
+        EXPECT_EQ(recorded.threads.at(static_cast<std::size_t>(recorded.spans[1].thread)), "communication");
       },
       20s);
 }

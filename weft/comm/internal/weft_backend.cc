@@ -101,12 +101,15 @@ WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t lane, const Shown& shown,
   const Traced traced(shown);
   const auto run = [work, traced, body = std::move(body)]() -> Lanes::After {
     const at::NoGradGuard no_grad;
-    const Traced::Scope scope(traced);
+    int source = -1;
+    std::exception_ptr why;
     try {
-      return work->end(nullptr, body());
+      const Traced::Scope scope(traced);  // on the time line before whoever waits goes on
+      source = body();
     } catch (...) {
-      return work->end(std::current_exception(), -1);
+      why = std::current_exception();
     }
+    return work->end(why, source);
   };
   if (async) {
     lanes_->post(lane, run);
