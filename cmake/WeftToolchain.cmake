@@ -20,8 +20,8 @@ set_property(GLOBAL PROPERTY JOB_POOLS torch_pool=2)
 
 add_library(weft_warnings INTERFACE)
 # -Wrestrict misfires on std::string concatenation in g++ 12 (PR 105651).
-target_compile_options(weft_warnings INTERFACE -Wall -Wextra -Wno-missing-field-initializers -Wno-restrict
-                                               $<$<BOOL:${WEFT_WERROR}>:-Werror>)
+target_compile_options(weft_warnings INTERFACE -Wall -Wextra -Wno-missing-field-initializers
+                                               $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> $<$<BOOL:${WEFT_WERROR}>:-Werror>)
 find_package(Threads REQUIRED)
 
 if(WEFT_TORCH)

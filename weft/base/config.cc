@@ -13,6 +13,7 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/internal/config_value.h"
+#include "weft/base/internal/toml_text.h"
 #include "weft/base/internal/utf8.h"
 
 namespace weft {
@@ -134,8 +135,20 @@ std::string one_line(std::string_view text) {
   return line;
 }
 
+// toml++ 3.3 takes some characters above ASCII for unreachable where it looks for blanks (U+00A1 to U+0499 among them): its behaviour is
+// undefined for a file that says "café" where no string is due.
+void refuse_unquoted(std::string_view text, const std::string& source) {
+  const auto at = internal::find_unquoted(text);
+  if (!at) return;
+  const std::string character(text.substr(*at, internal::utf8_length(text, *at)));
+  const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(*at), '\n');
+  fail(source + ":" + std::to_string(line),
+       (character.empty() ? "a byte that is not UTF-8" : "'" + character + "'") + " outside of quotes: put the text in \"quotes\"");
+}
+
 // The right side of an override as a node held in `holder`; null when it is not exactly one TOML value.
 const toml::node* parse_override(const std::string& text, toml::table& holder) {
+  if (internal::find_unquoted(text)) return nullptr;
   try {
     holder = toml::parse("value = " + text + "\n");
   } catch (const toml::parse_error&) {
@@ -184,6 +197,7 @@ Config Config::load(const std::string& path, Schema schema) { return parse(read_
 Config Config::parse(std::string_view text, const std::string& source, Schema schema) {
   Config config(std::move(schema));
   if (text.size() > kMaxFileBytes) fail(source, "the file is larger than 64 KiB");
+  refuse_unquoted(text, source);
   toml::table table;
   try {
     table = toml::parse(text, source);

@@ -240,6 +240,26 @@ TEST(Config, RandomDamageGivesOnlyTypedErrors) {
   EXPECT_LT(accepted, 1900);
 }
 
+TEST(Config, TextAboveAsciiBelongsInQuotes) {
+  const Schema schema{{"train.batch", std::int64_t{64}, "samples"}, {"run.name", std::string("run"), "any text"}};
+  // Found by fuzzing; toml++ 3.3 does not survive the first three.
+  for (const char* text : {"[train]\nbatch = \xc3\x9az3", "[train]\nbatch = \xcd\xa1", "[train]\n\xe2\xb1\x9e = 1",
+                           "[run]\nname = \"\"\"a\"\"\"\"\"\xc3\x9a", "[run]\nname = 'a\\'\xc3\x9a", "[run]\n\xff"}) {
+    try {
+      Config::parse(text, "x.toml", schema);
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.message(), testing::MatchesRegex("x.toml:2: .* outside of quotes: put the text in \"quotes\""));
+    }
+  }
+  const char* quoted = "\xef\xbb\xbf# caf\xc3\xa9 \"\n[run]\nname = \"\"\"\\\"\"\"\xc3\x9a\"\"\"\"\" # \xc3\x9a";
+  EXPECT_EQ(Config::parse(quoted, "x.toml", schema).get_string("run.name"), "\"\"\"\xc3\x9a\"\"");
+  Config config(schema);
+  config.set("run.name=caf\xc3\xa9");
+  EXPECT_EQ(config.get_string("run.name"), "caf\xc3\xa9");
+  EXPECT_THROW(config.set("train.batch=\xc3\x9a"), Error);
+}
+
 TEST(Nearest, FindsSlipsAndNothingElse) {
   EXPECT_EQ(nearest("trian", {"train", "run", "bench"}),
             "train");  // two neighbours swapped are one edit

@@ -12,6 +12,14 @@ std::string render(Errc code, const std::string& message, const Error::Context& 
   return head + ": " + (where.empty() ? "" : where + ": ") + message;
 }
 
+// Messages quote what files, peers and the environment said: none of it may break the line or reach the terminal as a command.
+std::string one_line(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
 // The path below the project's root: a build's own folders are nobody's business.
 std::string short_path(const std::string& file) {
   const auto at = file.rfind("weft/");
@@ -51,7 +59,10 @@ int exit_code(Errc code) noexcept {
 Error::Error(Errc code, const std::string& message) : Error(code, message, Context{}) {}
 
 Error::Error(Errc code, const std::string& message, Context context)
-    : std::runtime_error(render(code, message, context)), code_(code), context_(std::move(context)), message_(message) {}
+    : std::runtime_error(one_line(render(code, message, context))),
+      code_(code),
+      context_(std::move(context)),
+      message_(one_line(message)) {}
 
 namespace detail {
 

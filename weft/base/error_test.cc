@@ -12,6 +12,12 @@ TEST(Error, SaysCodeWhereAndWhatInOneLine) {
   EXPECT_EQ(error.message(), "the connection was closed");
 }
 
+TEST(Error, KeepsItsLineWhateverItQuotes) {
+  const Error error(Errc::kBadConfig, "unknown key \"a\nb\x1b[2J\"");
+  EXPECT_EQ(error.message(), "unknown key \"a?b?[2J\"");
+  EXPECT_STREQ(error.what(), "BadConfig: unknown key \"a?b?[2J\"");
+}
+
 TEST(Error, RequireThrowsInvalidArgumentAndCheckThrowsInternal) {
   try {
     WEFT_REQUIRE(1 + 1 == 3, "count must be 3");

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <mutex>
@@ -68,6 +69,22 @@ struct Host::Threads {
   }
 };
 
+namespace {
+
+// Where rank 0 says that the Control lies in its heap: "ok 4096".
+std::size_t control_offset(const std::string& said, std::size_t heap_bytes, std::size_t control_bytes) {
+  if (said.rfind("ok ", 0) == 0) {
+    std::size_t offset = 0;
+    const char* const end = said.data() + said.size();
+    const auto [at, error] = std::from_chars(said.data() + 3, end, offset);
+    const bool number = error == std::errc() && at == end;
+    if (number && offset % 64 == 0 && control_bytes <= heap_bytes && offset <= heap_bytes - control_bytes) return offset;
+  }
+  throw Error(Errc::kCorrupt, "rank 0 places the group's memory at '" + said.substr(0, 40) + "', which is not in its heap");
+}
+
+}  // namespace
+
 // What only this process holds.
 struct Host::Links {
   std::vector<internal::Link> links;        // empty for threads
@@ -127,7 +144,8 @@ std::unique_ptr<Host> Host::connect(const HostOptions& options) {
     host->bases_[static_cast<std::size_t>(peer)] = peer == options.rank ? heap->data() : link.heap->data();
   }
   host->links_->heap = heap;
-  host->control_ = reinterpret_cast<Control*>(host->at(0, std::stoull(answers[0].substr(3))));
+  const std::size_t heap_bytes = options.rank == 0 ? heap->size() : host->links_->links[0].heap->size();
+  host->control_ = reinterpret_cast<Control*>(host->at(0, control_offset(answers[0], heap_bytes, sizeof(Control))));
   host->sit_down();
   return host;
 }
@@ -163,13 +181,14 @@ void Host::place() {
 void Host::yield() noexcept { sched_yield(); }
 
 Host::~Host() {
-  if (control_ == nullptr) return;
-  control_->seats[rank_].departed.store(1, std::memory_order_release);
-  notify();
+  if (control_ != nullptr) {
+    control_->seats[rank_].departed.store(1, std::memory_order_release);
+    notify();
+  }
   for (const auto& link : links_->links) {
     if (link.fd >= 0) close(link.fd);
   }
-  if (links_->heap == nullptr) return;
+  if (control_ == nullptr || links_->heap == nullptr) return;
   // Peers may still look at what rank 0 shared: it is freed only where all of them have left, else kept until the process ends.
   bool alone = true;
   for (int peer = 0; peer < world_; ++peer) alone = alone && control_->seats[peer].departed.load(std::memory_order_acquire) == 1;

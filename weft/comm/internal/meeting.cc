@@ -1,6 +1,7 @@
 #include "weft/comm/internal/meeting.h"
 
 #include <algorithm>
+#include <charconv>
 #include <memory>
 #include <numeric>
 #include <thread>
@@ -27,13 +28,23 @@ std::string text_at(c10d::Store& store, const std::string& key) {
   return {value.begin(), value.end()};
 }
 
+// Whom the launcher names as lost; nobody most of the time. Others can write to a store too: what is no rank is said to be none.
+std::optional<int> named_as_lost(c10d::Store& store) {
+  if (!store.check({kLostKey})) return std::nullopt;
+  const std::string text = text_at(store, kLostKey);
+  int rank = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
+  if (error == std::errc() && end == text.data() + text.size() && rank >= 0) return rank;
+  throw Error(Errc::kCorrupt, "the store names '" + text.substr(0, 40) + "' as the lost rank; does another job use the same store?");
+}
+
 // Asks again and again: the store's own wait() would sit out its timeout without a look at kLostKey.
 void wait_for(const Meeting& meeting, const std::string& key, int peer, Deadline deadline) {
   auto pause = std::chrono::microseconds(200);
   while (!meeting.store->check({key})) {
-    if (meeting.store->check({kLostKey})) {
-      const int lost = std::stoi(text_at(*meeting.store, kLostKey));
-      throw Error(Errc::kPeerLost, "rank " + std::to_string(lost) + " ended before all ranks had met", {"init", meeting.party.rank, lost});
+    if (const auto lost = named_as_lost(*meeting.store)) {
+      throw Error(Errc::kPeerLost, "rank " + std::to_string(*lost) + " ended before all ranks had met",
+                  {"init", meeting.party.rank, *lost});
     }
     if (deadline.passed()) {
       throw Error(Errc::kTimeout,
@@ -72,11 +83,10 @@ std::vector<std::string> exchange(Meeting& meeting, const std::string& mine) {
 
 std::optional<int> lost_rank(c10d::Store& store) {
   try {
-    if (store.check({kLostKey})) return std::stoi(text_at(store, kLostKey));
+    return named_as_lost(store);
   } catch (const std::exception&) {
-    // What the store's own end means, the next exchange says.
+    return std::nullopt;  // what a store that has ended or talks nonsense means, the next exchange says
   }
-  return std::nullopt;
 }
 
 net::Exchange exchange_over(c10::intrusive_ptr<c10d::Store> store, Party party) {

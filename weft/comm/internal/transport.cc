@@ -78,6 +78,11 @@ std::array<std::byte, 32> agree_on_secret(const std::string& given, const net::E
     std::string made(32, '\0');
     if (rank == 0 && getrandom(made.data(), made.size(), 0) != 32) throw Error(Errc::kUnavailable, "no random numbers for a secret");
     const std::string agreed = exchange(made)[0];
+    if (agreed.size() != secret.size()) {
+      throw Error(Errc::kCorrupt,
+                  "rank 0 gave a secret of " + std::to_string(agreed.size()) + " bytes, not 32; do all ranks run the same weft?",
+                  {"init", rank, 0});
+    }
     std::memcpy(secret.data(), agreed.data(), secret.size());
   } else {
     WEFT_REQUIRE(given.size() == 32, "the job's secret must have 32 bytes");

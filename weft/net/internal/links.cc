@@ -104,10 +104,14 @@ std::shared_ptr<Region> attach_once(int fd, std::size_t bytes) {
 }
 
 int connect_to(const std::string& name, const Deadline& deadline) {
+  sockaddr_un address;
+  if (name.size() > sizeof address.sun_path - 1) {
+    errno = ENAMETOOLONG;
+    return -1;
+  }
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
   set_timeout(fd, deadline);
-  sockaddr_un address;
   const socklen_t length = abstract_address(name, address);
   if (connect(fd, reinterpret_cast<sockaddr*>(&address), length) == 0 && same_user(fd)) return fd;
   close(fd);

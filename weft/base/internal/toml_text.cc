@@ -1,0 +1,45 @@
+#include "weft/base/internal/toml_text.h"
+
+namespace weft::internal {
+namespace {
+
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+// The end of the string that begins at `at`; the text's end where it is not closed.
+std::size_t skip_string(std::string_view toml, std::size_t at) {
+  const char quote = toml[at];
+  const bool lines = toml.substr(at).starts_with(quote == '"' ? "\"\"\"" : "'''");
+  for (at += lines ? 3 : 1; at < toml.size(); ++at) {
+    if (toml[at] == '\\' && quote == '"') {
+      ++at;
+    } else if (toml[at] == quote && !lines) {
+      return at + 1;
+    } else if (toml[at] == quote && toml.substr(at).starts_with(quote == '"' ? "\"\"\"" : "'''")) {
+      std::size_t end = at + 3;
+      while (end < toml.size() && end < at + 5 && toml[end] == quote) ++end;  // up to two quotes may stand before the three that close
+      return end;
+    } else if (toml[at] == '\n' && !lines) {
+      return toml.size();  // a mistake, at which the parser stops
+    }
+  }
+  return toml.size();
+}
+
+}  // namespace
+
+std::optional<std::size_t> find_unquoted(std::string_view toml) {
+  for (std::size_t at = toml.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0; at < toml.size();) {
+    const char c = toml[at];
+    if (static_cast<unsigned char>(c) >= 0x80) return at;
+    if (c == '#') {
+      at = toml.find('\n', at);
+    } else if (c == '"' || c == '\'') {
+      at = skip_string(toml, at);
+    } else {
+      ++at;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace weft::internal
