@@ -1,0 +1,109 @@
+"""Writes the seed corpora: small valid inputs, from which mutations start. Run it again after a format has changed.
+
+usage: make_corpus.py FOLDER"""
+import gzip
+import hashlib
+import json
+import pathlib
+import struct
+import sys
+
+FOLDER = pathlib.Path(sys.argv[1])
+HEADER, VERSION = 104, 2  # weft/net/internal/frame.h, handshake.h
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def save(target, name, content):
+    folder = FOLDER / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def frame(kind=1, stream=0, epoch=3, channel=1, sequence=0, message=0, offset=0, total=None, payload=b"abcd"):
+    total = len(payload) if total is None else total
+
+    def header(crc):
+        return struct.pack("<IBBHIIQQQQQII40x", 0x31544657, kind, 0, stream, epoch, crc, channel, sequence, message, total, offset,
+                           len(payload), crc32c(payload))
+
+    return header(crc32c(header(0))) + payload
+
+
+def abort(code, peer, text):
+    return struct.pack("<ii", code, peer) + text.encode()
+
+
+def hello(job=b"fuzz", rank=2, to=1, stream=1, world=4, epoch=5, streams=3):
+    return struct.pack("<IHHiiiI", 0x68544657, VERSION, stream, rank, to, world, epoch) + hashlib.sha256(job).digest() + struct.pack("<H", streams) + bytes(30) + bytes(32)
+
+
+def handshakes():
+    reply = struct.pack("<IHH", 0x72544657, VERSION, 0) + bytes(64)
+    save("handshake", "welcome", hello() + bytes(32) + reply + b"WF\0\0")
+    save("handshake", "refusal", hello(rank=3) + bytes(32) + struct.pack("<IHH", 0x72544657, VERSION, 6) + bytes(64) + b"WF\6\0")
+    save("handshake", "other-job", hello(job=b"x") + bytes(32) + bytes(72) + bytes(4))
+
+
+def frames():
+    save("frame", "data", frame())
+    save("frame", "piece", frame(total=1 << 20, offset=1 << 18)[:HEADER])
+    save("frame", "abort", frame(kind=3)[:HEADER] + abort(3, 2, "rank 2 is lost: its connection was closed"))
+    save("frame", "goodbye", frame(kind=4, payload=b"")[:HEADER] + abort(0, -1, ""))
+    raw = frame() + frame(kind=1, sequence=1, message=1) + frame(kind=3, sequence=2, payload=abort(2, 0, "late"))
+    save("stream", "raw", b"\0\xff" + raw)
+    save("stream", "stale", b"\0\x10" + frame(epoch=2, sequence=9) + frame())
+    save("stream", "made", b"\1\xff" + b"".join(bytes([1, 4]) + b"abcd" + bytes([1, i, 0]) for i in range(3)))
+    save("stream", "pieces", b"\1\x03" + bytes([65, 4]) + b"abcd" + bytes([1, 0, 4, 4, 0, 0, 0]) + bytes([65, 4]) + b"efgh" + bytes([1, 0, 0, 8, 0, 0, 0]))
+    save("stream", "control", b"\1\xff" + bytes([7, 12]) + abort(3, 1, "gone") + bytes([0, 0, 0]) + bytes([6, 0, 0, 0, 0]))
+    save("mailbox", "expected", bytes([0, 8, 2, 8, 0, 0]))
+    save("mailbox", "early", bytes([2, 4, 0, 0, 6, 4, 1, 4, 0, 0, 8, 1, 0]))
+    save("mailbox", "pieces", bytes([0, 8, 6, 4, 0, 0, 4, 2, 4, 0, 4]))
+
+
+def texts():
+    save("config", "file", '[train]\nbatch = 128\nlr = 0.5\ndecay = [0.1, 0.2]\nat = [1, 2]\n[optim]\nname = "adamw"\n[run]\ntags = ["a", "b"]\nname = "x"\nquiet = true\n')
+    save("config", "assignment", "train.batch=128")
+    save("config", "assigned-list", 'run.tags=["a", "b"]')
+    save("config", "mistakes", "[train]\nbatsh = 1\n")
+    save("topology", "hosts", "[cluster]\nbandwidth = 1.25e8\nlatency = 1e-5\n[host]\nsizes = [4, 4, 3]\n")
+    save("topology", "groups", "world = 4\n[rack]\ngroup_of = [0, 0, 1, 1]\n[host]\nsizes = [1, 1, 1, 1]\n[numa]\ngroup_of = [0, 1, 2, 3]\n")
+    save("topology", "grid", "world = 6\n[grid]\nrows = 2\ncolumns = 3\nwraps = false\n")
+    table = "weft cost table 1\nmachine m\ndate 2026-11-21\ntransport tcp\nmessage 0:1e-05 1e+06:0.001\nduplex 0.2\noverhead 1e-06\nreduce 0:0\ncopy 0:0\nmeeting 0\nmeasured all_reduce ring 4 8:1e-05 1024:2e-05\n"
+    save("costs", "table", table)
+    for index, spec in enumerate(("int8:64,stochastic,seed=7", "powersgd:4,warmup=10", "topk:0.01,ef=off", "randomk:0.5,delta", "auto")):
+        save("costs", f"codec-{index}", spec)
+    save("hosts", "list", "a,node[08-10,20]-ib,rack[1-2]node[1-4]")
+    save("hosts", "torchrun", "\x001\n\x014\n\x020\n\x032\n\x05127.0.0.1\n\x0629500\n")
+    save("hosts", "slurm", "\x073\n\x084\n\x091\n\x231\n\x0b2\n\x0cnode[1-2]\n\x0d77\n")
+
+
+def safetensors():
+    header = {"__metadata__": {"format": "pt"}, "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, "b\\u00e9": {"dtype": "I8", "shape": [8], "data_offsets": [24, 32]}}
+    save("safetensors", "two", struct.pack("<H", 32) + json.dumps(header, ensure_ascii=False).replace("\\\\", "\\").encode())
+    save("safetensors", "scalar", struct.pack("<H", 8) + b'{"x":{"dtype":"F64","shape":[],"data_offsets":[0,8]}}')
+    save("safetensors", "empty", struct.pack("<H", 0) + b"{}")
+    save("safetensors", "manifest", b"\0\0weft-checkpoint 1\ncrc32c 0f3a55c1 44701234 model.safetensors\ncrc32c 93b1e7aa 178 state.json\n")
+
+
+def idx():
+    image = bytes([0, 0, 8, 3]) + struct.pack(">III", 2, 3, 4) + bytes(range(24))
+    label = bytes([0, 0, 8, 1]) + struct.pack(">I", 5) + bytes(5)
+    save("idx", "images", image)
+    save("idx", "labels", label)
+    save("idx", "images.gz", gzip.compress(image, mtime=0))
+    save("idx", "labels.gz", gzip.compress(label, mtime=0))
+
+
+handshakes()
+frames()
+texts()
+safetensors()
+idx()
