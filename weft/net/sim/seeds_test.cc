@@ -279,6 +279,8 @@ void run_seed(std::uint64_t seed, Tally& tally) {
   tally.counts.lost += verdict.counts.lost;
   tally.counts.damaged += verdict.counts.damaged;
   tally.counts.blocked += verdict.counts.blocked;
+  tally.counts.duplicated += verdict.counts.duplicated;
+  tally.counts.overtook += verdict.counts.overtook;
   if (verdict.violation.empty()) return;
   ADD_FAILURE() << "seed " << seed << ", trace " << std::hex << verdict.trace_hash << std::dec << ": " << verdict.violation << "\n  "
                 << scenario.describe() << "\n  again: " << replay_command(seed);
@@ -293,6 +295,8 @@ void run_seeds(std::uint64_t first, std::uint64_t count) {
   EXPECT_GT(tally.ranks_failed, seeds / 4);
   EXPECT_GT(tally.harmless, seeds / 4);
   EXPECT_GT(tally.counts.lost, count);
+  EXPECT_GT(tally.counts.duplicated, count);
+  EXPECT_GT(tally.counts.overtook, count / 4);
   EXPECT_GT(tally.counts.blocked, 0u);
   EXPECT_GT(tally.counts.damaged, 0u);
 }
@@ -313,14 +317,18 @@ TEST(SimulatedSeedsSlow, TenThousandEndWithTheRightValuesOrAnErrorThatNamesTheCu
 
 TEST(SimulatedSeeds, GiveTheSameTraceEachTimeAndAnotherForEachSeed) {
   std::map<std::uint64_t, std::uint64_t> seed_of;
+  int failed = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     const Verdict first = judge(Scenario::draw(seed));
     const Verdict second = judge(Scenario::draw(seed));
     EXPECT_EQ(first.trace_hash, second.trace_hash) << replay_command(seed);
     EXPECT_EQ(first.succeeded, second.succeeded);
+    EXPECT_EQ(first.failed, second.failed);
+    failed += first.failed > 0 ? 1 : 0;
     EXPECT_EQ(first.counts.packets, second.counts.packets);
     EXPECT_TRUE(seed_of.emplace(first.trace_hash, seed).second) << seed << " is as " << seed_of[first.trace_hash];
   }
+  EXPECT_GT(failed, 5);  // the seeds that went wrong are the ones worth to be run again
 }
 
 }  // namespace
