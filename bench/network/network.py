@@ -18,6 +18,7 @@ import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 IMPLS = ("weft", "openmpi", "gloo")
+CONGESTION = ("weft-reno", "weft-cubic", "weft-bbr")  # weft with another control than it would have
 LEVELS = ("two-levels", "flat-ring", "flat-sharded")  # weft too, all of it, several ranks a host
 SIZES = "1024,16384,65536,262144,1048576,4194304,25000000"
 RESERVED_PORT = 29871
@@ -73,7 +74,8 @@ class Participant:
         self.processes, self.to, self.answers, self.folder = [], [], [], None
         self.bound = self.ranks <= (os.cpu_count() or 1)
         self.host_of = [rank // options.ranks_per_host if options.placement == "block" else rank % 2 for rank in range(self.ranks)]
-        {"weft": self.start_weft, "openmpi": self.start_openmpi, "gloo": self.start_gloo}.get(impl, self.start_levels)(hosts, options)
+        start = {"openmpi": self.start_openmpi, "gloo": self.start_gloo}.get(impl)
+        (start or (self.start_levels if impl in LEVELS else self.start_weft))(hosts, options)
 
     def pinned(self, rank):
         return ["taskset", "-c", str(rank)] if self.bound else []
@@ -85,10 +87,12 @@ class Participant:
         self.answers.append(process.stdout)
 
     def start_weft(self, hosts, options):
-        addresses = [f"{hosts.addresses[host]}:{RESERVED_PORT + 2 + rank}" for rank, host in enumerate(self.host_of)]
+        port = RESERVED_PORT + 10 * (("weft", *CONGESTION).index(self.impl) + 1)
+        env = {"WEFT_NETWORK_CONGESTION": self.impl.removeprefix("weft-")} if self.impl in CONGESTION else {}
+        addresses = [f"{hosts.addresses[host]}:{port + rank}" for rank, host in enumerate(self.host_of)]
         for rank, host in enumerate(self.host_of):
             prefix = hosts.inside(host) + self.pinned(rank)
-            self.start_rank(prefix, [f"{options.bin}/weft_network_rank", str(rank), *addresses], {})
+            self.start_rank(prefix, [f"{options.bin}/weft_network_rank", str(rank), *addresses], env)
 
     def start_levels(self, hosts, options):
         port = RESERVED_PORT + 50 + LEVELS.index(self.impl)
@@ -230,7 +234,7 @@ def take_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default="build/bench/bench/network", help="folder of weft_network_rank and weft_network_mpi")
     parser.add_argument("--python", default=sys.executable, help="one that imports torch")
-    parser.add_argument("--impls", default=",".join(IMPLS), help=f"of {', '.join(IMPLS + LEVELS)}; the first is compared with the others")
+    parser.add_argument("--impls", default=",".join(IMPLS), help=f"of {', '.join(IMPLS + CONGESTION + LEVELS)}; the first is compared with the others")
     parser.add_argument("--sizes", default=SIZES, help="bytes, multiples of 4")
     parser.add_argument("--rate", default="", help="of the link, as tc writes it: 1gbit; default: as fast as it is")
     parser.add_argument("--ranks-per-host", type=int, default=1)
@@ -239,7 +243,7 @@ def take_options():
     parser.add_argument("--samples", type=int, default=5, help="in a round")
     parser.add_argument("--json", action="store_true", help="one JSON line a figure on stdout; the table is on stderr")
     options = parser.parse_args()
-    unknown = [impl for impl in options.impls.split(",") if impl not in IMPLS + LEVELS]
+    unknown = [impl for impl in options.impls.split(",") if impl not in IMPLS + CONGESTION + LEVELS]
     if unknown:
         parser.error(f"no such participant: {', '.join(unknown)}")
     options.bin = os.path.abspath(options.bin)

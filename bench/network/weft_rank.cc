@@ -1,5 +1,5 @@
 // One rank of weft's side: the TCP endpoint and the executor, without torch (rank.h says what it does).
-//   weft_network_rank RANK HOST:PORT HOST:PORT …        the addresses of all ranks, mine among them
+//   WEFT_NETWORK_CONGESTION=… weft_network_rank RANK HOST:PORT HOST:PORT …        the addresses of all ranks, mine among them
 #include <exception>
 
 #include "bench/network/rank.h"
@@ -21,6 +21,7 @@ std::unique_ptr<net::Endpoint> connect(int rank, const std::vector<std::string>&
   const auto colon = mine.rfind(':');
   options.interface = mine.substr(0, colon);
   options.port = std::stoi(mine.substr(colon + 1));
+  if (const char* congestion = std::getenv("WEFT_NETWORK_CONGESTION")) options.congestion = congestion;
   options.exchange = [&](const std::string&) { return addresses; };
   return net::connect_tcp(options);
 }

@@ -25,7 +25,8 @@ namespace weft::comm {
 struct BackendOptions {
   // "auto": shared memory where all ranks are on one host and can map it, else tcp. "shm" and "tcp" insist.
   std::string transport = "auto";
-  // The address that TCP listens on and tells its peers; empty: 127.0.0.1 on one host, else the address that leads to the store's host.
+  // What TCP listens on and tells its peers: an address, a network of which this host has one (10.0.0.0/8) or an interface's name; empty:
+  // 127.0.0.1 on one host, else the address that leads to the store's host.
   std::string interface;
   std::string store_host = "127.0.0.1";
   std::string secret;  // 32 bytes; empty: rank 0 makes one and the store hands it out (keeps strangers out, not readers of the store)

@@ -117,6 +117,7 @@ Group init(const Identity& identity, const InitOptions& options) {
   backend.transport = options.transport;
   if (const char* set = std::getenv("WEFT_TRANSPORT"); set != nullptr && backend.transport == "auto") backend.transport = set;
   backend.interface = options.interface;
+  if (const char* set = std::getenv("WEFT_INTERFACE"); set != nullptr && backend.interface.empty()) backend.interface = set;
   backend.store_host = identity.master_addr;
   backend.timeout = options.timeout;
   backend.epoch = static_cast<std::uint32_t>(identity.restart_count);

@@ -12,7 +12,7 @@ namespace weft::comm {
 struct InitOptions {
   IdentityOptions identity;        // wins over the environment
   std::string transport = "auto";  // as BackendOptions; WEFT_TRANSPORT in the environment where this is "auto"
-  std::string interface;
+  std::string interface;           // as BackendOptions; WEFT_INTERFACE in the environment where this is empty
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   bool shared_allocator = true;  // tensors come from memory that the host's ranks can read
   bool set_threads = true;       // processors / ranks of this host intra-op threads, where OMP_NUM_THREADS does not say

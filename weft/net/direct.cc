@@ -34,6 +34,7 @@ bool reduces(std::uint8_t operation) {
 }  // namespace
 
 std::string Signature::text() const {
+  if (operation >= std::size(kNames)) return "operation " + std::to_string(operation);  // what a peer has sent is not ours to trust
   std::string text = kNames[operation];
   if (static_cast<Collective>(operation) == Collective::kBarrier) return text + "()";
   text += "(";

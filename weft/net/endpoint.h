@@ -78,6 +78,11 @@ class Endpoint {
   // nullptr where the transport has only exchange(), whose callers go round by round then. The endpoint outlives the flow.
   virtual std::unique_ptr<Flow> flow(Channel /*channel*/) { return nullptr; }
 
+  // Says that this rank is in call `number` of `channel`, which its caller counts from 0, and that the messages of that call have this
+  // label. True where the endpoint sees to it that ranks that mean different things by one number all get mismatch(…) within a second,
+  // even where no message passes between them; a rank whose call begins after that gets it here. False: the caller sees to it.
+  virtual bool begin_call(Channel /*channel*/, std::uint64_t /*number*/, const Label& /*label*/) { return false; }
+
   // Waits until a message on `channel` from any peer is there to be received; gives its sender and leaves the message.
   virtual int await_any(Channel channel, Deadline deadline) = 0;
 

@@ -71,7 +71,7 @@ class TcpEndpoint final : public Endpoint {
       : rank_(options.rank),
         epoch_(options.epoch),
         spin_(options.spin),
-        engine_({options.rank, options.epoch, options.room, options.peer_timeout}, std::move(mesh)),
+        engine_({options.rank, options.epoch, options.room, options.peer_timeout, options.congestion}, std::move(mesh)),
         failure_(options.rank),
         watcher_([this] { watch(); }) {}
 
@@ -111,6 +111,14 @@ class TcpEndpoint final : public Endpoint {
   }
 
   std::unique_ptr<Flow> flow(Channel channel) override { return std::make_unique<TcpFlow>(*this, channel); }
+
+  bool begin_call(Channel channel, std::uint64_t number, const Label& label) override {
+    const Lock lock(mutex_);
+    failure_.refuse_call("call");
+    guarded([&] { engine_.begin_call(channel, number, label); });
+    failure_.refuse_call("call");
+    return true;
+  }
 
   int await_any(Channel channel, Deadline deadline) override {
     Lock lock(mutex_);

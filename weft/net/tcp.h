@@ -15,12 +15,14 @@ struct TcpOptions {
   int rank = 0;
   int world = 1;
   std::uint32_t epoch = 0;
-  std::string job;                                     // any text; ranks of different jobs refuse each other
-  std::optional<std::array<std::byte, 32>> secret;     // without it strays are kept out, attackers are not
-  std::string interface = "127.0.0.1";                 // an address or an interface's name; a wildcard needs `secret` and `advertise`
-  std::string advertise;                               // the host that peers connect to; empty: the address that is bound
-  int port = 0;                                        // 0: any that is free
-  int streams = 2;                                     // data connections a pair, 1 to 16; one more carries control frames
+  std::string job;                                  // any text; ranks of different jobs refuse each other
+  std::optional<std::array<std::byte, 32>> secret;  // without it strays are kept out, attackers are not
+  std::string interface =
+      "127.0.0.1";         // an address, a network (10.0.0.0/8) or an interface's name; a wildcard needs `secret` and `advertise`
+  std::string advertise;   // the host that peers connect to; empty: the address that is bound
+  int port = 0;            // 0: any that is free
+  std::string congestion;  // control, by name; empty: the system's, but Reno for BBR on paths below 1 ms
+  int streams = 2;         // data connections a pair, 1 to 16; one more carries control frames
   std::size_t room = std::size_t{64} << 20;            // bytes of a peer that wait for a receive before its data is no longer read
   std::chrono::milliseconds connect_timeout{30'000};   // for the whole group to be connected
   std::chrono::milliseconds handshake_timeout{5'000};  // for one connection to prove itself

@@ -74,10 +74,14 @@ TEST(Frame, RefusesClaimsBeyondTheCapsEvenUnderARightChecksum) {
   EXPECT_TRUE(refused(with([](Header& h) { h.offset = h.total; })));
   EXPECT_TRUE(refused(with([](Header& h) { h.offset = ~std::uint64_t{0} - 10; })));
   EXPECT_TRUE(refused(with([](Header& h) { h.length = 0; })));
-  EXPECT_TRUE(refused(with([](Header& h) { h.type = static_cast<FrameType>(5); })));
+  EXPECT_TRUE(refused(with([](Header& h) { h.type = static_cast<FrameType>(6); })));
   EXPECT_TRUE(refused(with([](Header& h) {
     h.type = FrameType::kAbort;
     h.length = kMaxControl + 1;
+  })));
+  EXPECT_TRUE(refused(with([](Header& h) {
+    h.type = FrameType::kCall;
+    h.length = 1;
   })));
 }
 
@@ -301,7 +305,45 @@ TEST(Tcp, NamesTheRanksThatDidNotComeInTime) {
   options.exchange = [](const std::string& mine) { return std::vector<std::string>{mine, "", ""}; };
   const Error error = error_of([&] { connect_tcp(options); });
   EXPECT_EQ(error.code(), Errc::kTimeout);
-  EXPECT_THAT(error.what(), HasSubstr("rank 1, 2"));
+  EXPECT_THAT(error.what(), HasSubstr("rank 1 (it has not connected to 127.0.0.1:"));
+  EXPECT_THAT(error.what(), HasSubstr("rank 2 ("));
+}
+
+TEST(Tcp, SaysWhichAddressCouldNotBeReachedAndWhy) {
+  const Fd silent = listen_on("127.0.0.1", 0);  // never accepts
+  std::string closed;
+  {
+    const Fd gone = listen_on("127.0.0.1", 0);
+    closed = join_address("127.0.0.1", bound_port(gone));
+  }
+  const std::string mute = join_address("127.0.0.1", bound_port(silent));
+  TcpOptions options;
+  options.world = 3;
+  options.rank = 2;
+  options.connect_timeout = 100ms;
+  options.exchange = [&](const std::string& mine) { return std::vector<std::string>{closed, mute, mine}; };
+  const Error error = error_of([&] { connect_tcp(options); });
+  EXPECT_EQ(error.code(), Errc::kTimeout);
+  EXPECT_THAT(error.what(), HasSubstr("rank 0 at " + closed + " ("));
+  EXPECT_THAT(error.what(), HasSubstr("Connection refused"));
+  EXPECT_THAT(error.what(), HasSubstr("rank 1 at " + mute + " (no answer)"));
+}
+
+TEST(Tcp, SpeaksIpv6) {
+  try {
+    listen_on("::1", 0);
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
+  TcpOptions options;
+  options.interface = "::1";
+  Group group = make_tcp(2, options);
+  std::vector<std::byte> out(1'000'003, std::byte{3}), in(out.size());
+  run_ranks(2, [&](int rank) {
+    if (rank == 0) group[0]->send(1, 1, out, Deadline::in(20s));
+    if (rank == 1) group[1]->recv(0, 1, in, Deadline::in(20s));
+  });
+  EXPECT_TRUE(in == out);
 }
 
 TEST(Tcp, SaysWhichAddressIsTaken) {

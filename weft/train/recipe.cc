@@ -75,7 +75,7 @@ Schema run_keys() {
           {"parallel.bucket_mb", 25.0, "size of a bucket of gradients between hosts", between(0.01, 4096)},
           {"comm.transport", "auto", "shm: shared memory; tcp", one_of({"auto", "shm", "tcp"})},
           {"comm.timeout_s", 300.0, "how long to wait for a peer", between(0.1, 86400)},
-          {"comm.interface", "", "address that TCP listens on; empty: loopback on one host"},
+          {"comm.interface", "", "address, network (10.0.0.0/8) or interface that TCP listens on; empty: found"},
           {"run.dir", "runs", "where run folders are made"},
           {"run.name", "", "of the run folder; empty: date and recipe"}};
 }

@@ -1,4 +1,5 @@
 // Collectives by a schedule over messages.
+#include <bit>
 #include <vector>
 
 #include "weft/comm/internal/engine.h"
@@ -19,7 +20,9 @@ class MessageEngine final : public Engine {
 
   void run(Collective collective, const net::DirectArgs& args) override {
     const auto deadline = Deadline::in(args.timeout);
-    agree(net::signature_of(collective, args), deadline);
+    const Call call{net::signature_of(collective, args), calls_++};
+    const net::Label label{std::bit_cast<net::Label::Bytes>(call), &mismatch};
+    if (!endpoint_->begin_call(kCollectives, call.number, label)) agree(call.signature, deadline);
     const std::int64_t bytes = args.count * static_cast<std::int64_t>(size_of(args.dtype));
     const schedule::Request request{.collective = collective,
                                     .algorithm = choose(collective, endpoint_->world(), bytes),
@@ -27,16 +30,31 @@ class MessageEngine final : public Engine {
                                     .world = endpoint_->world(),
                                     .root = args.root,
                                     .count = args.count};
-    executor_.run(
-        schedule::make(request), *endpoint_,
-        {.input = args.input, .output = args.output, .dtype = args.dtype, .op = args.op, .channel = kCollectives, .deadline = deadline});
+    executor_.run(schedule::make(request), *endpoint_,
+                  {.input = args.input,
+                   .output = args.output,
+                   .dtype = args.dtype,
+                   .op = args.op,
+                   .channel = kCollectives,
+                   .deadline = deadline,
+                   .label = &label});
   }
   net::Endpoint& endpoint() override { return *endpoint_; }
   net::Host* host() override { return nullptr; }
   void fail(const Error& why) noexcept override { endpoint_->fail(why); }
 
  private:
-  // Every rank shows every other what it is about to do, so that a mismatch is an error everywhere instead of a wait that cannot end.
+  // What every message of a call carries: one that comes into another call is an error on every rank instead of a wait that cannot end.
+  struct Call {
+    net::Signature signature;
+    std::uint64_t number;
+  };
+
+  static Error mismatch(int rank, const net::Label::Bytes& mine, int peer, const net::Label::Bytes& theirs) {
+    return net::mismatch_error(rank, std::bit_cast<Call>(mine).signature, peer, std::bit_cast<Call>(theirs).signature);
+  }
+
+  // The same by messages of its own, where the transport cannot carry it: every rank shows every other what it is about to do.
   void agree(const net::Signature& mine, Deadline deadline) {
     const int rank = endpoint_->rank(), world = endpoint_->world();
     std::vector<net::Signature> all(static_cast<std::size_t>(world));
@@ -58,6 +76,7 @@ class MessageEngine final : public Engine {
 
   std::unique_ptr<net::Endpoint> endpoint_;
   net::Executor executor_;
+  std::uint64_t calls_ = 0;
 };
 
 }  // namespace

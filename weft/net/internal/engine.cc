@@ -32,6 +32,7 @@ Engine::Engine(const EngineOptions& options, Mesh mesh)
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       mailbox_(options.rank, static_cast<int>(mesh.size()), options.room),
+      calls_(options.rank, static_cast<int>(mesh.size())),
       peers_(mesh.size()) {
   if (!epoll_ || !wake_) throw Error(Errc::kUnavailable, "no descriptors left: " + errno_text(errno));
   epoll_event event{EPOLLIN, {.u64 = kWakeTag}};
@@ -40,6 +41,7 @@ Engine::Engine(const EngineOptions& options, Mesh mesh)
     peers_[peer].heard = peers_[peer].beaten = Clock::now();
     for (std::size_t i = 0; i < mesh[peer].size(); ++i) {
       set_options(mesh[peer][i], options.peer_timeout);
+      set_congestion(mesh[peer][i], options.congestion);
       Stream stream;
       stream.connection = std::make_unique<Connection>(std::move(mesh[peer][i]), static_cast<std::uint16_t>(i), options.epoch);
       peers_[peer].streams.push_back(std::move(stream));
@@ -157,6 +159,7 @@ void Engine::end_frame(int peer, std::size_t index) {
     case FrameType::kHeartbeat: break;
     case FrameType::kAbort: on_abort(peer); break;
     case FrameType::kGoodbye: on_goodbye(peer); break;
+    case FrameType::kCall: calls_.shown(peer, {header.channel, header.message, header.label}); break;
   }
 }
 
@@ -272,9 +275,8 @@ bool Engine::load_data(Peer& peer, std::size_t index) {
 
 bool Engine::load_control(Peer& peer) {
   if (peer.control.empty()) return false;
-  Header header;
-  header.type = peer.control.front().first;
-  peer.streams.back().connection->out().push(header, peer.control.front().second);
+  const auto& [header, payload] = peer.control.front();
+  peer.streams.back().connection->out().push(header, payload);
   return true;
 }
 
@@ -287,10 +289,10 @@ void Engine::written(Peer& peer, std::size_t index) {
   if (--message.flying == 0 && message.next == message.send.bytes.size()) message.operation->complete(message.id);
 }
 
-void Engine::push_control(int peer, FrameType type, std::vector<std::byte> payload) {
+void Engine::push_control(int peer, const Header& header, std::vector<std::byte> payload) {
   Peer& to = peers_[peer];
   if (to.streams.empty() || to.goodbye) return;
-  to.control.emplace_back(type, std::move(payload));
+  to.control.emplace_back(header, std::move(payload));
   pump_stream(peer, to.streams.size() - 1);
 }
 
@@ -307,7 +309,11 @@ void Engine::tick(Clock::time_point now) {
     }
     if (now - other.beaten < interval || !other.control.empty()) continue;
     other.beaten = now;
-    push_control(peer, FrameType::kHeartbeat, {});
+    push_control(peer, {.type = FrameType::kHeartbeat});
+  }
+  for (const Calls::Shown& call : calls_.due()) {
+    const Header header{.type = FrameType::kCall, .channel = call.channel, .message = call.number, .label = call.label};
+    for (int peer = 0; peer < world(); ++peer) push_control(peer, header);
   }
 }
 
@@ -321,7 +327,7 @@ void Engine::stop() {
 }
 
 void Engine::tell(const Abort& abort) {
-  for (int peer = 0; peer < world(); ++peer) push_control(peer, FrameType::kAbort, encode(abort));
+  for (int peer = 0; peer < world(); ++peer) push_control(peer, {.type = FrameType::kAbort}, encode(abort));
 }
 
 }  // namespace weft::net::internal

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "weft/net/internal/calls.h"
 #include "weft/net/internal/connection.h"
 #include "weft/net/internal/formation.h"
 #include "weft/net/internal/mailbox.h"
@@ -31,6 +32,7 @@ struct EngineOptions {
   std::uint32_t epoch = 0;
   std::size_t room = 0;
   std::chrono::milliseconds peer_timeout{0};
+  std::string congestion{};  // as TcpOptions
 };
 
 class Engine {
@@ -48,9 +50,11 @@ class Engine {
   // Begins transfers. All throw what ends the group: kPeerLost, kCorrupt, kInvalidArgument, kAborted (another rank's error).
   void post(Channel channel, Receipt& receipt);
   void send(Outgoing& message);
+  // As Endpoint::begin_call.
+  void begin_call(Channel channel, std::uint64_t number, const Label& label) { calls_.begin(channel, number, label); }
   // Handles what epoll_wait reported.
   void handle(std::uint64_t tag, std::uint32_t events);
-  // Heartbeats, silent peers, streams that closed without a goodbye. Called about ten times a second.
+  // Heartbeats, calls that last, silent peers, streams that closed without a goodbye. Called about ten times a second.
   void tick(Clock::time_point now);
 
   int any(Channel channel) { return mailbox_.any(channel); }
@@ -76,7 +80,7 @@ class Engine {
   struct Peer {
     std::vector<Stream> streams;
     std::deque<Outgoing*> small, large;
-    std::deque<std::pair<FrameType, std::vector<std::byte>>> control;
+    std::deque<std::pair<Header, std::vector<std::byte>>> control;
     std::unordered_map<Channel, std::uint64_t> sent;
     std::vector<std::byte> control_in;
     Clock::time_point heard, beaten;
@@ -93,7 +97,7 @@ class Engine {
   bool load_data(Peer& peer, std::size_t stream);
   bool load_control(Peer& peer);
   void written(Peer& peer, std::size_t stream);
-  void push_control(int peer, FrameType type, std::vector<std::byte> payload);
+  void push_control(int peer, const Header& header, std::vector<std::byte> payload = {});
   void read(int peer, std::size_t stream);
   void read_frames(int peer, std::size_t stream);
   bool begin_frame(int peer, std::size_t stream);
@@ -110,6 +114,7 @@ class Engine {
   const EngineOptions options_;
   Fd epoll_, wake_;
   Mailbox mailbox_;
+  Calls calls_;
   std::vector<Peer> peers_;
   bool stopped_ = false;
 };

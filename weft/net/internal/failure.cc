@@ -8,6 +8,7 @@ bool Failure::latch(const Error& error, bool by_caller) {
   if (error_) return false;
   error_ = error;
   by_caller_ = by_caller;
+  unseen_mismatch_ = dynamic_cast<const MismatchError*>(&error) != nullptr;
   return true;
 }
 
@@ -21,7 +22,15 @@ void Failure::lost(const char* operation) const {
 
 void Failure::end_pending(const char* operation) const {
   if (by_caller_ || error_->code() == Errc::kTimeout) abort(operation);
+  unseen_mismatch_ = false;
   throw Error(error_->code(), error_->message(), {operation, rank_, error_->context().peer});
+}
+
+void Failure::refuse_call(const char* operation) const {
+  if (!error_) return;
+  if (unseen_mismatch_) end_pending(operation);
+  if (error_->code() == Errc::kPeerLost && !by_caller_) lost(operation);
+  abort(operation);
 }
 
 void Failure::refuse(const char* operation, std::span<const Send> sends, std::span<const Recv> recvs) const {

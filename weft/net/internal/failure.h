@@ -29,6 +29,8 @@ class Failure {
   [[noreturn]] void end_pending(const char* operation) const;
   // For a call that begins: kPeerLost where it needs the peer that is lost, else kAborted. Does nothing while there is no error.
   void refuse(const char* operation, std::span<const Send> sends, std::span<const Recv> recvs) const;
+  // The same for a collective call, which needs every peer. A mismatch that no call of this rank has seen is most likely its own.
+  void refuse_call(const char* operation) const;
 
  private:
   [[noreturn]] void abort(const char* operation) const;
@@ -36,6 +38,7 @@ class Failure {
 
   int rank_;
   bool by_caller_ = false;
+  mutable bool unseen_mismatch_ = false;
   std::optional<Error> error_;
 };
 

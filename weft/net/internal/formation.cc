@@ -70,7 +70,8 @@ void Formation::start_dials() {
           {begin_connect(address), State::kConnecting, Deadline::in(options_.handshake_timeout), address, dial.peer, dial.stream});
       dial.under_way = true;
     } catch (const Error& error) {
-      if (error.code() != Errc::kUnavailable) throw;  // else tried again, until the deadline
+      if (error.code() != Errc::kUnavailable) throw;
+      dial.failure = error.message();  // it is tried again, until the deadline
     }
   }
 }
@@ -116,6 +117,7 @@ void Formation::expire() {
     const auto next = std::next(p);
     if (p->deadline.passed()) {
       if (p->state == State::kHello || p->state == State::kProof) refuse(*p, Verdict::kMalformed);
+      p->failure = p->state == State::kConnecting ? "no answer" : "the handshake did not end in time";
       release_dial(*p);
       pending_.erase(p);
     }
@@ -186,11 +188,15 @@ Formation::Step Formation::advance_accepted(Pending& p) {
 
 Formation::Step Formation::advance_dialed(Pending& p) {
   Step alive = true;
+  p.failure = "the connection was closed";
   if (p.state == State::kConnecting) {
     int error = 0;
     socklen_t length = sizeof(error);
     ::getsockopt(p.fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-    if (error != 0) return false;
+    if (error != 0) {
+      p.failure = errno_text(error);
+      return false;
+    }
     p.hello = make_hello(options_.me, p.peer, p.stream, fresh_nonce());
     p.state = State::kReply;
     return write(p, p.hello);
@@ -220,6 +226,7 @@ void Formation::release_dial(const Pending& p) {
     if (dial.peer != p.peer || dial.stream != p.stream) continue;
     dial.under_way = static_cast<bool>(mesh_[p.peer][p.stream]);
     dial.again = Deadline::Clock::now() + kDialAgain;
+    dial.failure = p.failure;
   }
 }
 
@@ -239,16 +246,31 @@ void Formation::refused_by(const Pending& p, Verdict verdict) const {
               {"connect", options_.me.rank, p.peer});
 }
 
+// Who, where, and why not.
+std::string Formation::absence_of(int peer) const {
+  const std::string& address = options_.addresses[peer];
+  if (peer > options_.me.rank) {
+    return "rank " + std::to_string(peer) + " (it has not connected to " + options_.addresses[options_.me.rank] + ")";
+  }
+  std::string why = "no answer";
+  for (const Dial& dial : dials_) {
+    if (dial.peer == peer && !mesh_[peer][dial.stream] && !dial.failure.empty()) why = dial.failure;
+  }
+  return "rank " + std::to_string(peer) + " at " + address + " (" + why + ")";
+}
+
 void Formation::timed_out() const {
+  constexpr int kDescribed = 4;
   std::string missing;
-  int first = -1;
+  int first = -1, count = 0;
   for (int peer = 0; peer < options_.me.world; ++peer) {
     const auto& streams = mesh_[peer];
     if (std::all_of(streams.begin(), streams.end(), [](const Fd& fd) { return static_cast<bool>(fd); })) continue;
     if (first < 0) first = peer;
-    missing += (missing.empty() ? "" : ", ") + std::to_string(peer);
+    if (++count <= kDescribed) missing += (missing.empty() ? "" : ", ") + absence_of(peer);
   }
-  std::string message = "no connection with rank " + missing + " before the deadline";
+  if (count > kDescribed) missing += " and " + std::to_string(count - kDescribed) + " more";
+  std::string message = "no connection before the deadline with " + missing;
   if (refused_ > 0) message += "; " + std::to_string(refused_) + " connections were refused, the last: " + last_refusal_;
   throw Error(Errc::kTimeout, message, {"connect", options_.me.rank, first});
 }

@@ -45,12 +45,14 @@ class Formation {
     Reply reply{};
     std::array<std::byte, kHelloBytes> buffer{};
     std::size_t have = 0;
+    std::string failure{};  // of a connection that is over
   };
   struct Dial {
     int peer;
     int stream;
     Deadline::Clock::time_point again;
     bool under_way = false;
+    std::string failure{};  // why the last attempt ended
   };
   using Step = bool;  // false: this connection is over, one way or the other
 
@@ -68,6 +70,7 @@ class Formation {
   void established(Pending& p);
   void refuse(const Pending& p, Verdict verdict);
   void release_dial(const Pending& p);
+  std::string absence_of(int peer) const;
   [[noreturn]] void refused_by(const Pending& p, Verdict verdict) const;
   [[noreturn]] void timed_out() const;
 

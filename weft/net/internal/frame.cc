@@ -25,7 +25,7 @@ void check_bounds(const Header& h) {
     if (h.total > kMaxMessage) corrupt("a message claims " + std::to_string(h.total) + " bytes, more than a message may have");
     if (h.offset > h.total || h.length > h.total - h.offset) corrupt("a data frame lies outside its message");
     if (h.length == 0 && h.total != 0) corrupt("an empty data frame of a message that is not empty");
-  } else if (h.length > kMaxControl) {
+  } else if (h.length > (h.type == FrameType::kCall ? 0 : kMaxControl)) {
     corrupt("a control frame claims " + std::to_string(h.length) + " bytes, more than a control frame may carry");
   }
 }
@@ -58,7 +58,7 @@ Header decode(std::span<const std::byte, kHeaderBytes> span) {
   if (get<std::uint32_t>(at) != kMagic) corrupt("a frame does not start with the magic number");
   if (get<std::uint32_t>(at + kCrcAt) != header_crc(bytes)) corrupt("a frame's header fails its checksum");
   const auto type = get<std::uint8_t>(at + 4);
-  if (type < 1 || type > 4) corrupt("a frame of unknown type " + std::to_string(type));
+  if (type < 1 || type > 5) corrupt("a frame of unknown type " + std::to_string(type));
   if (get<std::uint8_t>(at + 5) != 0) corrupt("a frame whose reserved byte is not zero");
   Header h;
   h.type = static_cast<FrameType>(type);

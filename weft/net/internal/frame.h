@@ -4,7 +4,8 @@
 //   payload CRC32C 4 | label 40
 //
 // Little-endian. A large message travels as several data frames (offset, length of total) over several streams; `sequence` counts the
-// frames of one stream, `message` the messages of one channel between two ranks.
+// frames of one stream, `message` the messages of one channel between two ranks. Beside data there are heartbeats, the end of a rank or of
+// the group, and calls (calls.h): a channel, a number (in `message`) and a label, without a payload.
 #pragma once
 
 #include <array>
@@ -24,7 +25,7 @@ inline constexpr std::size_t kMaxPayload = 256 * 1024;
 inline constexpr std::size_t kMaxControl = 1024;
 inline constexpr std::uint64_t kMaxMessage = std::uint64_t{1} << 40;
 
-enum class FrameType : std::uint8_t { kData = 1, kHeartbeat = 2, kAbort = 3, kGoodbye = 4 };
+enum class FrameType : std::uint8_t { kData = 1, kHeartbeat = 2, kAbort = 3, kGoodbye = 4, kCall = 5 };
 
 struct Header {
   FrameType type = FrameType::kData;

@@ -24,7 +24,7 @@ inline constexpr std::size_t kHelloBytes = 120;
 inline constexpr std::size_t kReplyBytes = 72;
 inline constexpr std::size_t kProofBytes = 32;
 inline constexpr std::size_t kDoneBytes = 4;
-inline constexpr std::uint16_t kWireVersion = 2;
+inline constexpr std::uint16_t kWireVersion = 3;
 
 enum class Verdict : std::uint16_t { kWelcome = 0, kVersion, kJob, kWorld, kEpoch, kRank, kSecret, kStreams, kMalformed, kTaken };
 

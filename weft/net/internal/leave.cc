@@ -44,7 +44,7 @@ bool Engine::all_sent() {
 }
 
 void Engine::leave(Deadline deadline) {
-  for (int peer = 0; peer < world(); ++peer) push_control(peer, FrameType::kGoodbye, {});
+  for (int peer = 0; peer < world(); ++peer) push_control(peer, {.type = FrameType::kGoodbye});
   stop();
   while (!all_sent() && !deadline.passed()) ::poll(nullptr, 0, 1);
 }

@@ -13,7 +13,9 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <system_error>
+#include <vector>
 
 namespace weft::net::internal {
 namespace {
@@ -60,6 +62,60 @@ std::string host_text(const sockaddr* address) {
   return text;
 }
 
+// An address's bits: 4 bytes or 16.
+std::span<const std::uint8_t> bits_of(const Address& address) {
+  if (address.storage.ss_family == AF_INET) {
+    return {reinterpret_cast<const std::uint8_t*>(&reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr), 4};
+  }
+  return {reinterpret_cast<const std::uint8_t*>(&reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr), 16};
+}
+
+struct Network {
+  Address address;
+  std::size_t length;  // of the prefix, in bits
+
+  bool holds(std::span<const std::uint8_t> other) const {
+    const auto mine = bits_of(address);
+    if (other.size() != mine.size()) return false;
+    for (std::size_t bit = 0; bit < length; ++bit) {
+      if (((mine[bit / 8] ^ other[bit / 8]) >> (7 - bit % 8) & 1) != 0) return false;
+    }
+    return true;
+  }
+};
+
+// "10.0.0.0/8", "fd00::/8".
+std::optional<Network> parse_network(const std::string& text) {
+  const auto slash = text.find('/');
+  if (slash == std::string::npos) return std::nullopt;
+  const auto address = parse_host(text.substr(0, slash), 0);
+  std::size_t length = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data() + slash + 1, end, length);
+  if (!address || error != std::errc() || stop != end || length > 8 * bits_of(*address).size()) return std::nullopt;
+  return Network{*address, length};
+}
+
+// Interfaces and their addresses, those of IPv4 first. Link-local addresses of IPv6 are left out: alone they do not say which link they
+// mean.
+std::vector<std::pair<std::string, Address>> own_addresses() {
+  ifaddrs* raw = nullptr;
+  if (::getifaddrs(&raw) != 0) throw Error(Errc::kUnavailable, "cannot list the network interfaces: " + errno_text(errno));
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(raw, &::freeifaddrs);
+  std::vector<std::pair<std::string, Address>> found;
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* at = raw; at != nullptr; at = at->ifa_next) {
+      if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != family) continue;
+      Address address;
+      address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+      std::memcpy(&address.storage, at->ifa_addr, address.length);
+      const bool link_local = family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_addr);
+      if (!link_local) found.emplace_back(at->ifa_name, address);
+    }
+  }
+  return found;
+}
+
 void set_option(const Fd& fd, int level, int option, int value) { ::setsockopt(fd.get(), level, option, &value, sizeof(value)); }
 
 }  // namespace
@@ -73,15 +129,16 @@ std::string errno_text(int error) { return std::generic_category().message(error
 
 std::string resolve_interface(const std::string& where) {
   if (parse_host(where, 0)) return where;
-  ifaddrs* raw = nullptr;
-  if (::getifaddrs(&raw) != 0) throw Error(Errc::kUnavailable, "cannot list the network interfaces: " + errno_text(errno));
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(raw, &::freeifaddrs);
-  for (const int family : {AF_INET, AF_INET6}) {
-    for (const ifaddrs* at = raw; at != nullptr; at = at->ifa_next) {
-      if (at->ifa_addr != nullptr && at->ifa_addr->sa_family == family && where == at->ifa_name) return host_text(at->ifa_addr);
-    }
+  const auto network = parse_network(where);
+  WEFT_REQUIRE(network || where.find('/') == std::string::npos, "'" + where + "' is not a network (address/bits)");
+  std::string others;
+  for (const auto& [interface, address] : own_addresses()) {
+    const std::string text = host_text(reinterpret_cast<const sockaddr*>(&address.storage));
+    if (network ? network->holds(bits_of(address)) : where == interface) return text;
+    others += (others.empty() ? "" : ", ") + interface + " " + text;
   }
-  throw Error(Errc::kInvalidArgument, "'" + where + "' is neither an address nor a network interface of this host");
+  throw Error(Errc::kInvalidArgument,
+              "'" + where + "' is neither an address nor a network nor an interface with an address of this host, which has " + others);
 }
 
 bool is_wildcard(const std::string& host) {
@@ -142,6 +199,30 @@ void set_options(const Fd& fd, std::chrono::milliseconds silence) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(silence.count()));
+}
+
+std::string congestion_of(const Fd& fd) {
+  char name[16] = {};
+  socklen_t length = sizeof(name) - 1;
+  ::getsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, name, &length);
+  return name;
+}
+
+void set_congestion(const Fd& fd, const std::string& name) {
+  constexpr std::uint32_t kShortUs = 1000;
+  const auto choose = [&](const char* wanted) {
+    return ::setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, wanted, static_cast<socklen_t>(std::strlen(wanted))) == 0;
+  };
+  if (!name.empty()) {
+    if (choose(name.c_str())) return;
+    const std::string why = errno_text(errno);
+    throw Error(Errc::kBadConfig, "congestion control '" + name + "' cannot be used: " + why +
+                                      "; /proc/sys/net/ipv4/tcp_allowed_congestion_control lists what can");
+  }
+  tcp_info info{};
+  socklen_t length = sizeof(info);
+  if (::getsockopt(fd.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0 || info.tcpi_rtt >= kShortUs) return;
+  if (congestion_of(fd).starts_with("bbr")) choose("reno");  // every system has it; without it the system's stays
 }
 
 }  // namespace weft::net::internal

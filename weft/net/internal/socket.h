@@ -31,7 +31,8 @@ class Fd {
 // strerror() for any thread.
 std::string errno_text(int error);
 
-// The numeric address of `where`: itself when it is one, else the first address of the interface of that name. Error(kInvalidArgument).
+// The numeric address of `where`: itself when it is one, else this host's first address in the network ("10.0.0.0/8"), or of the interface
+// of that name; IPv4 goes first. Error(kInvalidArgument) shows what there is.
 std::string resolve_interface(const std::string& where);
 bool is_wildcard(const std::string& host);
 
@@ -46,5 +47,10 @@ Fd accept_on(const Fd& listener, std::string& from, int& error);
 Fd begin_connect(const std::string& address);
 // No delay, keep-alive probes, and an end to unacknowledged data after `silence`.
 void set_options(const Fd& fd, std::chrono::milliseconds silence);
+// The congestion control of a connection: the one named, Error(kBadConfig) where this process may not have it. Empty: the system's, but
+// Reno where that is BBR and the round trip is below a millisecond: BBR sends by a timer for each burst, which costs a fifth of the
+// processor time of a fast link and spares queues that a short path does not have.
+void set_congestion(const Fd& fd, const std::string& name);
+std::string congestion_of(const Fd& fd);
 
 }  // namespace weft::net::internal

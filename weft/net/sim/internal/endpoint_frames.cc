@@ -155,6 +155,7 @@ void SimEndpoint::end_frame(int peer, const Stream& stream) {
     case FrameType::kHeartbeat: break;
     case FrameType::kAbort: on_abort(peer); break;
     case FrameType::kGoodbye: on_goodbye(peer); break;
+    case FrameType::kCall: break;  // no simulated rank says so
   }
 }
 

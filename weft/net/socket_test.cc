@@ -1,0 +1,69 @@
+// Which address a rank listens on, and how its connections behave.
+#include "weft/net/internal/socket.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include "weft/net/internal/ranks.h"
+
+namespace weft::net::internal {
+namespace {
+
+using testing::HasSubstr;
+
+template <typename F>
+Error error_of(const F& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(Errc::kInternal, "no error was thrown");
+}
+
+TEST(Congestion, IsTheOneNamedAndAnUnknownOneIsAnError) {
+  TcpOptions options;
+  options.congestion = "reno";
+  make_tcp(2, options);
+  options.congestion = "no-such-control";
+  const Error error = error_of([&] { make_tcp(2, options); });
+  EXPECT_EQ(error.code(), Errc::kBadConfig);
+  EXPECT_THAT(error.what(), HasSubstr("no-such-control"));
+}
+
+TEST(Congestion, OfAShortPathIsNeverPacedByATimer) {
+  const Fd listener = listen_on("127.0.0.1", 0);
+  const Fd dialed = begin_connect(join_address("127.0.0.1", bound_port(listener)));
+  const bool had = ::setsockopt(dialed.get(), IPPROTO_TCP, TCP_CONGESTION, "bbr", 3) == 0;
+  set_congestion(dialed, "");
+  if (!had) GTEST_SKIP() << "this system has no BBR, or does not let this process have it";
+  EXPECT_EQ(congestion_of(dialed), "reno");
+  set_congestion(dialed, "bbr");
+  EXPECT_EQ(congestion_of(dialed), "bbr");
+}
+
+TEST(Interface, IsAnAddressANetworkOrAName) {
+  EXPECT_EQ(resolve_interface("192.0.2.7"), "192.0.2.7");
+  EXPECT_EQ(resolve_interface("fd00::7"), "fd00::7");
+  EXPECT_EQ(resolve_interface("127.0.0.0/8"), "127.0.0.1");
+  EXPECT_EQ(resolve_interface("127.0.0.1/32"), "127.0.0.1");
+  EXPECT_EQ(resolve_interface("lo"), "127.0.0.1");
+}
+
+TEST(Interface, ThatIsNotHereIsAnErrorThatShowsWhatIs) {
+  for (const char* where : {"no-such-interface", "192.0.2.0/24", "127.0.0.2/32", "2001:db8::/32"}) {
+    const Error error = error_of([&] { resolve_interface(where); });
+    EXPECT_EQ(error.code(), Errc::kInvalidArgument);
+    EXPECT_THAT(error.what(), HasSubstr(where));
+    EXPECT_THAT(error.what(), HasSubstr("lo 127.0.0.1"));
+  }
+  for (const char* where : {"127.0.0.0/33", "127.0.0.0/", "localhost/8", "127.0.0.0/8x"}) {
+    EXPECT_THAT(error_of([&] { resolve_interface(where); }).what(), HasSubstr("is not a network")) << where;
+  }
+}
+
+}  // namespace
+}  // namespace weft::net::internal
