@@ -12,9 +12,6 @@ namespace {
 
 using schedule::Collective;
 
-constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
-                                  "gather",     "scatter",        "all_to_all", "barrier"};
-
 // Shard r of [0, count): sizes differ by at most one element's cache line, so that no two ranks write into one line.
 std::int64_t shard_begin(std::int64_t count, int rank, int world, std::size_t element) {
   const auto line = static_cast<std::int64_t>(64 / element);
@@ -26,46 +23,7 @@ void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
-bool reduces(std::uint8_t operation) {
-  const auto c = static_cast<Collective>(operation);
-  return c == Collective::kAllReduce || c == Collective::kReduceScatter || c == Collective::kReduce;
-}
-
 }  // namespace
-
-std::string Signature::text() const {
-  if (operation >= std::size(kNames)) return "operation " + std::to_string(operation);  // what a peer has sent is not ours to trust
-  std::string text = kNames[operation];
-  if (static_cast<Collective>(operation) == Collective::kBarrier) return text + "()";
-  text += "(";
-  if (reduces(operation)) text += std::string(to_string(op)) + ", ";
-  text += std::string(to_string(dtype)) + "[";
-  if (dims <= 4) {
-    for (int i = 0; i < dims; ++i) text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
-  } else {
-    text += std::to_string(count);
-  }
-  text += "]";
-  const auto c = static_cast<Collective>(operation);
-  const bool rooted = c == Collective::kBroadcast || c == Collective::kReduce || c == Collective::kGather || c == Collective::kScatter;
-  return text + (rooted ? ", root " + std::to_string(root) : "") + ")";
-}
-
-Signature signature_of(Collective operation, const DirectArgs& args) {
-  Signature s{static_cast<std::uint8_t>(operation), args.dtype, args.op, 1, args.root, args.count, {static_cast<std::int32_t>(args.count)}};
-  if (args.shape != nullptr) {
-    s.dims = static_cast<std::uint8_t>(args.dims <= 4 ? args.dims : 255);
-    for (int i = 0; i < 4; ++i) s.shape[i] = i < args.dims ? static_cast<std::int32_t>(args.shape[i]) : 0;
-  }
-  return s;
-}
-
-Error mismatch_error(int rank, const Signature& mine, int peer, const Signature& other) {
-  return Error(Errc::kInvalidArgument,
-               "rank " + std::to_string(rank) + " calls " + mine.text() + ", rank " + std::to_string(peer) + " calls " + other.text() +
-                   "; all ranks of a group must call the same collectives in the same order",
-               {kNames[mine.operation], rank, peer});
-}
 
 // A slot is one cache line of header, then kInline bytes of data. Two a rank, used in turn: a rank writes a slot again only after everybody
 // has shown, by coming to the step between, that it has read the slot.
@@ -108,7 +66,7 @@ void Direct::meet() {
 
 // The first meeting of an operation: shows what this rank calls and where its data lies; `data` goes along in the slot.
 void Direct::open(const DirectArgs& args, Collective operation, std::int64_t inline_bytes) {
-  name_ = kNames[static_cast<int>(operation)];
+  name_ = schedule::to_string(operation);
   timeout_ = args.timeout;
   host_.check(name_);
   WEFT_REQUIRE(args.count >= 0, std::string(name_) + ": count is negative");
@@ -317,6 +275,11 @@ void Direct::move(const DirectArgs& args, Collective operation, bool from_root, 
     return take([&](int peer, std::byte* to) { copy_bytes(to, slot(peer).data + first(peer), block); });
   }
   open(args, operation, 0);
+  if (operation == Collective::kGather && slot(args.root).output != Host::kNoToken) {
+    copy_bytes(host_.at(args.root, slot(args.root).output) + rank * block, static_cast<const std::byte*>(args.input), block);
+    return meet();  // everybody has put its own block into its place
+  }
+  if (operation == Collective::kBroadcast && slot(args.root).input != Host::kNoToken && readable(false, true)) return spread(args);
   if (from_root ? slot(args.root).input != Host::kNoToken : readable(true, false)) {
     const auto places = inputs();
     take([&](int peer, std::byte* to) { copy_bytes(to, places[static_cast<std::size_t>(peer)] + first(peer), block); });
@@ -332,6 +295,23 @@ void Direct::move(const DirectArgs& args, Collective operation, bool from_root, 
       [&](auto at, auto n, auto piece) {
         take([&](int peer, std::byte* to) { copy_bytes(to + at, staging(peer, piece) + (scatter ? rank * per_piece : 0), n); });
       });
+}
+
+// Each rank writes its shard of root's input into every output, so that root's processor works too. Nobody else touches that shard
+// anywhere.
+void Direct::spread(const DirectArgs& args) {
+  const int rank = host_.rank(), world = host_.world();
+  const std::int64_t bytes = args.count * static_cast<std::int64_t>(size_of(args.dtype));
+  const std::int64_t begin = shard_begin(bytes, rank, world, 1), end = shard_begin(bytes, rank + 1, world, 1);
+  const std::byte* const from = host_.at(args.root, slot(args.root).input);
+  std::vector<std::byte*> outputs;
+  for (int peer = 0; peer < world; ++peer) outputs.push_back(host_.at(peer, slot(peer).output));
+  // By pieces that stay in the cache, so that the input is read from memory once.
+  constexpr auto kPiece = static_cast<std::int64_t>(kStaging);
+  for (std::int64_t at = begin; at < end; at += kPiece) {
+    for (std::byte* to : outputs) copy_bytes(to + at, from + at, std::min(kPiece, end - at));
+  }
+  meet();
 }
 
 void Direct::all_gather(const DirectArgs& args) {

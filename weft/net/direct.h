@@ -93,6 +93,7 @@ class Direct {
   void reduce_inline(const DirectArgs& args, std::int64_t first);
   void reduce_shards(const DirectArgs& args, bool to_all);
   void reduce_pieces(const DirectArgs& args);
+  void spread(const DirectArgs& args);
 
   Host& host_;
   std::byte* slots_ = nullptr;

@@ -58,7 +58,10 @@ void check_all(Host& host, std::int64_t count) {
     if (rank == root) expect(reduced == out, "reduce");
     auto sent = mine;
     direct.broadcast(args_of(sent.data(), sent.data(), count, root));
-    expect(sent == filled(root, count), "broadcast");
+    expect(sent == filled(root, count), "broadcast in place");
+    std::vector<float> got(n, -1);
+    direct.broadcast(args_of(rank == root ? mine.data() : nullptr, got.data(), count, root));
+    expect(got == sent, "broadcast");
     std::vector<float> gathered(all, -1);
     direct.gather(args_of(mine.data(), gathered.data(), count, root));
     for (std::size_t i = 0; rank == root && i < all; ++i)
@@ -115,6 +118,26 @@ TEST(Direct, ReducesInPlaceWhatLiesInTheHeaps) {
     return 0;
   });
   for (int status : statuses) EXPECT_EQ(status, 0);
+}
+
+TEST(Direct, BroadcastsAndGathersWhatLiesInTheHeaps) {
+  const auto statuses = run_processes(3, [](Host& host) {
+    Direct direct(host, 20s);
+    const std::int64_t count = 300'003, root = 1;
+    auto* data = reinterpret_cast<float*>(host.allocate(count * sizeof(float)));
+    auto* all = reinterpret_cast<float*>(host.allocate(3 * count * sizeof(float)));
+    for (std::int64_t i = 0; i < count; ++i) data[i] = value(host.rank(), i);
+    direct.gather(args_of(data, all, count, root));
+    for (std::int64_t i = 0; host.rank() == root && i < 3 * count; ++i) {
+      if (all[i] != value(static_cast<int>(i / count), i % count)) return 1;
+    }
+    direct.broadcast(args_of(data, data, count, root));
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (data[i] != value(root, i)) return 2;
+    }
+    return 0;
+  });
+  EXPECT_EQ(statuses, std::vector<int>(3, 0));
 }
 
 TEST(Direct, DifferentCollectivesEndOnAllRanksWithBothSignatures) {

@@ -11,6 +11,9 @@ namespace {
 
 using schedule::Algorithm;
 
+// More of them cost more to plan and to run than they can gain.
+constexpr std::int64_t kMostBlocks = 256;
+
 // Messages cannot carry the direct schedules, and shared memory runs no others.
 bool runs_on(Transport transport, Algorithm algorithm) { return (transport == Transport::kDirect) == (algorithm == Algorithm::kDirect); }
 
@@ -26,19 +29,29 @@ std::int64_t middle_of(int size_class) {
   return (std::int64_t{4 + size_class % 4} << shift) + (std::int64_t{1} << shift) / 2;
 }
 
+// A chunk, a power of two, takes the bits from 16 on.
 std::uint64_t pack(const Candidate& candidate) {
   const auto seconds = std::bit_cast<std::uint32_t>(static_cast<float>(candidate.seconds));
-  return (std::uint64_t{seconds} << 32) | (candidate.measured ? 1U << 8 : 0U) | (static_cast<unsigned>(candidate.algorithm) + 1);
+  const auto chunk = static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(candidate.chunk)));
+  return (std::uint64_t{seconds} << 32) | (chunk << 16) | (candidate.measured ? 1U << 8 : 0U) |
+         (static_cast<unsigned>(candidate.algorithm) + 1);
 }
 Candidate unpack(std::uint64_t packed) {
+  const auto chunk = static_cast<int>((packed >> 16) & 0xFF);
   return {.algorithm = static_cast<Algorithm>((packed & 0xFF) - 1),
           .seconds = std::bit_cast<float>(static_cast<std::uint32_t>(packed >> 32)),
-          .measured = (packed & (1U << 8)) != 0};
+          .measured = (packed & (1U << 8)) != 0,
+          .chunk = chunk > 0 ? std::int64_t{1} << (chunk - 1) : 0};
 }
 
-const Curve* measured_curve(const TransportCost& cost, const schedule::Request& request) {
+bool same_way(const Measured& one, const schedule::Request& request, std::size_t element) {
+  return one.collective == request.collective && one.algorithm == request.algorithm &&
+         one.chunk == request.chunk * static_cast<std::int64_t>(element);
+}
+
+const Curve* measured_curve(const TransportCost& cost, const schedule::Request& request, std::size_t element) {
   for (const Measured& one : cost.measured) {
-    if (one.collective == request.collective && one.algorithm == request.algorithm && one.world == request.world) return &one.seconds;
+    if (same_way(one, request, element) && one.world == request.world) return &one.seconds;
   }
   return nullptr;
 }
@@ -48,7 +61,7 @@ double correction(const schedule::Request& request, std::size_t element, const T
   const Measured* nearest = nullptr;
   const auto distance = [&](const Measured& one) { return std::abs(one.world - request.world); };
   for (const Measured& one : cost.measured) {
-    if (one.collective != request.collective || one.algorithm != request.algorithm) continue;
+    if (!same_way(one, request, element)) continue;
     if (nearest == nullptr || distance(one) < distance(*nearest)) nearest = &one;
   }
   if (nearest == nullptr) return 1;
@@ -62,9 +75,15 @@ double correction(const schedule::Request& request, std::size_t element, const T
 
 }  // namespace
 
+std::span<const std::int64_t> chunks_of(Algorithm algorithm) {
+  static constexpr std::int64_t kChunks[] = {0, 64 << 10, 256 << 10, 1 << 20};
+  const bool pipelined = algorithm == Algorithm::kChain || algorithm == Algorithm::kDoubleBinaryTree;
+  return {kChunks, pipelined ? std::size(kChunks) : 1};
+}
+
 double predict(const schedule::Request& request, std::size_t element, const CostTable& table, Transport transport) {
   const TransportCost& cost = table.of(transport);
-  if (const Curve* curve = measured_curve(cost, request)) return curve->at(static_cast<double>(payload(request, element)));
+  if (const Curve* curve = measured_curve(cost, request, element)) return curve->at(static_cast<double>(payload(request, element)));
   return model(request, element, cost) * correction(request, element, cost);
 }
 
@@ -77,10 +96,15 @@ std::vector<Candidate> Planner::candidates(const Question& question) const {
   std::vector<Candidate> all;
   for (const Algorithm algorithm : schedule::algorithms()) {
     if (!runs_on(place_.transport, algorithm) || !schedule::supports(algorithm, question.collective)) continue;
-    const schedule::Request request{
-        .collective = question.collective, .algorithm = algorithm, .world = place_.world, .count = question.count};
-    const bool measured = measured_curve(table_.of(place_.transport), request) != nullptr;
-    all.push_back({algorithm, predict(request, question.element, table_, place_.transport), measured});
+    schedule::Request request{.collective = question.collective, .algorithm = algorithm, .world = place_.world, .count = question.count};
+    const auto element = static_cast<std::int64_t>(question.element);
+    for (const std::int64_t chunk : chunks_of(algorithm)) {
+      const std::int64_t bytes = payload(request, question.element);
+      if (chunk > 0 && (bytes <= chunk || bytes / chunk > kMostBlocks)) continue;
+      request.chunk = chunk / element;
+      const bool measured = measured_curve(table_.of(place_.transport), request, question.element) != nullptr;
+      all.push_back({algorithm, predict(request, question.element, table_, place_.transport), measured, chunk});
+    }
   }
   std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
   return all;

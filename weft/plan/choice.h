@@ -2,7 +2,7 @@
 //
 //   Planner planner(table, {.transport = Transport::kTcp, .world = 8});       // once a group; the same table on all ranks (cost.h)
 //   const Candidate best = planner.choose({.collective = …, .count = count, .element = 4});
-//   schedule::make({.collective = …, .algorithm = best.algorithm, …});
+//   schedule::make({.collective = …, .algorithm = best.algorithm, .count = count, .chunk = best.chunk / 4, …});
 //
 // How a group agrees on the table: rank 0 calls load_table() (calibration.h) and hands text() to the others through the store; all, rank
 // 0 too, plan with CostTable::parse(text). Predictions use only + - * / and comparisons, so that equal tables give equal choices on
@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "weft/plan/cost.h"
@@ -35,9 +36,13 @@ struct Question {
 
 struct Candidate {
   schedule::Algorithm algorithm = schedule::Algorithm::kDirect;
-  double seconds = 0;     // predicted
-  bool measured = false;  // from curves of this algorithm in this world, not from the model
+  double seconds = 0;      // predicted
+  bool measured = false;   // from curves of this algorithm in this world, not from the model
+  std::int64_t chunk = 0;  // bytes of a block of a pipelined algorithm, a power of two; 0: the schedule's own
 };
+
+// The blocks that candidates() tries of the algorithm, in bytes; 0 first, and alone for what does not go in blocks.
+std::span<const std::int64_t> chunks_of(schedule::Algorithm algorithm);
 
 // Any thread may call it.
 class Planner {
@@ -50,8 +55,8 @@ class Planner {
   // element of no bytes.
   Candidate choose(const Question& question) const;
 
-  // All algorithms that can do it on this transport with what each would cost, the best first, for exactly this size. Below a millisecond
-  // in worlds of up to 16, some milliseconds in the largest.
+  // All algorithms that can do it on this transport with what each would cost, the best first, for exactly this size; a pipelined one with
+  // each of its chunks that makes 2 to 256 blocks. Below a millisecond in worlds of up to 16, some milliseconds in the largest.
   std::vector<Candidate> candidates(const Question& question) const;
 
   const CostTable& table() const { return table_; }

@@ -148,6 +148,20 @@ TEST(Planner, SaysTheSameWhateverItWasAskedBefore) {
   }
 }
 
+TEST(Planner, PicksTheChunkOfAPipelinedAlgorithmToo) {
+  CostTable table;
+  table.transports[Transport::kTcp] = paper_network();
+  const std::int64_t bytes = 8 << 20;
+  const auto all = Planner(table, {Transport::kTcp, 4}).candidates({Collective::kBroadcast, bytes, 1});
+  const auto chains = std::count_if(all.begin(), all.end(), [](const Candidate& one) { return one.algorithm == Algorithm::kChain; });
+  EXPECT_EQ(static_cast<std::size_t>(chains), chunks_of(Algorithm::kChain).size());
+  table.transports[Transport::kTcp].measured = {{Collective::kBroadcast, Algorithm::kChain, 4, Curve({{0, 1e-9}}), 256 << 10}};
+  const Candidate best = Planner(table, {Transport::kTcp, 4}).choose({Collective::kBroadcast, bytes, 1});
+  EXPECT_EQ(best.algorithm, Algorithm::kChain);
+  EXPECT_EQ(best.chunk, 256 << 10);
+  EXPECT_TRUE(best.measured);
+}
+
 TEST(Planner, RefusesWhatCannotBe) {
   EXPECT_THROW(Planner(default_table(), {Transport::kTcp, 0}), Error);
   EXPECT_THROW(Planner(default_table(), {Transport::kTcp, 2}).choose({Collective::kAllReduce, -1, 4}), Error);

@@ -42,7 +42,7 @@ void write(std::string& out, const TransportCost& cost) {
          "\nreduce" + to_text(cost.reduce) + "\ncopy" + to_text(cost.copy) + "\nmeeting " + json_number(cost.meeting) + "\n";
   for (const Measured& one : cost.measured) {
     out += std::string("measured ") + schedule::to_string(one.collective) + " " + schedule::to_string(one.algorithm) + " " +
-           std::to_string(one.world) + to_text(one.seconds) + "\n";
+           std::to_string(one.world) + (one.chunk > 0 ? " chunk " + std::to_string(one.chunk) : "") + to_text(one.seconds) + "\n";
   }
 }
 
@@ -151,7 +151,14 @@ class Reader {
       check(name == "measured", "says '" + std::string(name) + "', which is not known");
       const auto collective = named(schedule::collectives());
       const auto algorithm = named(schedule::algorithms());
-      cost.measured.push_back({collective, algorithm, number<int>(word()), curve()});
+      const int world = number<int>(word());
+      std::int64_t chunk = 0;
+      if (words_.starts_with("chunk ")) {
+        word();
+        chunk = number<std::int64_t>(word());
+        check(chunk > 0, "has blocks of no bytes");
+      }
+      cost.measured.push_back({collective, algorithm, world, curve(), chunk});
     }
   }
 

@@ -57,6 +57,7 @@ struct Measured {
   schedule::Algorithm algorithm = schedule::Algorithm::kRing;
   int world = 2;
   Curve seconds;
+  std::int64_t chunk = 0;  // bytes of a block of a pipelined algorithm; 0: the schedule's own
   bool operator==(const Measured&) const = default;
 };
 

@@ -17,6 +17,7 @@ CostTable some_table() {
   TransportCost& cost = table.transports[Transport::kShm];
   cost = {.message = Curve({{8, 0.1}, {1024, 1.0 / 3}}), .duplex = 0.9, .overhead = 1e-7, .reduce = Curve::line(0, 1e-10), .measured = {}};
   cost.measured.push_back({Collective::kBroadcast, Algorithm::kBinomial, 4, Curve({{1, 2}, {3, 4e-9}})});
+  cost.measured.push_back({Collective::kBroadcast, Algorithm::kChain, 4, Curve({{1, 3}}), 65536});
   table.transports[Transport::kTcp] = cost;
   return table;
 }
