@@ -25,6 +25,9 @@ namespace weft::comm {
 struct BackendOptions {
   // "auto": shared memory where all ranks are on one host and can map it, else tcp. "shm" and "tcp" insist.
   std::string transport = "auto";
+  // Over messages: a name of schedule::Algorithm ("ring") is taken for every collective that it can do; "auto" picks by measured costs
+  // (weft bench calibrate); "": what WEFT_ALGORITHM says, else auto. Ranks that read each other's memory do not look at it.
+  std::string algorithm;
   // What TCP listens on and tells its peers: an address, a network of which this host has one (10.0.0.0/8) or an interface's name; empty:
   // 127.0.0.1 on one host, else the address that leads to the store's host.
   std::string interface;
@@ -34,8 +37,8 @@ struct BackendOptions {
   std::uint32_t epoch = 0;
 };
 
-// Collective over the `size` ranks that share `store`. Throws kBadConfig (unknown transport), kUnavailable (shm asked for and not to be
-// had), kTimeout, kPeerLost.
+// Collective over the `size` ranks that share `store`. Throws kBadConfig (unknown transport or algorithm, ranks that name different
+// algorithms), kUnavailable (shm asked for and not to be had), kTimeout, kPeerLost.
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                                                const BackendOptions& options = {});
 

@@ -69,7 +69,7 @@ std::vector<std::int64_t> on_hosts(const std::vector<std::string>& hosts, const 
       const auto host = static_cast<std::size_t>(map.host);
       try {
         auto endpoint = std::make_shared<CountingEndpoint>(std::move(endpoints[at]), map, left[host]);
-        engines[at] = make_split_engine(std::move(memory[host][static_cast<std::size_t>(map.local)]), std::move(endpoint), map, 20s);
+        engines[at] = make_split_engine(std::move(memory[host][static_cast<std::size_t>(map.local)]), std::move(endpoint), map, {20s});
         fn({*engines[at], map, [&, at] { engines[at].reset(); }});
       } catch (const std::exception& error) {
         errors[at] = std::current_exception();

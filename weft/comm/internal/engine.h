@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "weft/comm/internal/plans.h"
 #include "weft/net/direct.h"
 #include "weft/net/endpoint.h"
 #include "weft/net/host.h"
@@ -31,9 +32,7 @@ void run_direct(net::Direct& direct, schedule::Collective collective, const net:
 // Takes both over; `endpoint` carries send and recv.
 std::unique_ptr<Engine> make_direct_engine(std::unique_ptr<net::Host> host, std::unique_ptr<net::Endpoint> endpoint,
                                            std::chrono::nanoseconds timeout);
-std::unique_ptr<Engine> make_message_engine(std::unique_ptr<net::Endpoint> endpoint);
-
-// The schedule for a collective over messages, by size: few rounds for small ones, few bytes for large ones.
-schedule::Algorithm choose(schedule::Collective collective, int world, std::int64_t bytes);
+// `plans` say which schedules it runs.
+std::unique_ptr<Engine> make_message_engine(std::unique_ptr<net::Endpoint> endpoint, const Plans& plans = {});
 
 }  // namespace weft::comm::internal

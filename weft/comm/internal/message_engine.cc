@@ -1,5 +1,6 @@
 // Collectives by a schedule over messages.
 #include <bit>
+#include <string_view>
 #include <vector>
 
 #include "weft/comm/internal/engine.h"
@@ -8,29 +9,28 @@
 namespace weft::comm::internal {
 namespace {
 
-using schedule::Algorithm;
 using schedule::Collective;
 
 constexpr net::Channel kSignatures = net::Channel{1} << 62;
 constexpr net::Channel kCollectives = kSignatures + 1;
 
+plan::Transport transport_of(const net::Endpoint& endpoint) {
+  return std::string_view(endpoint.name()) == "tcp" ? plan::Transport::kTcp : plan::Transport::kShm;
+}
+
 class MessageEngine final : public Engine {
  public:
-  explicit MessageEngine(std::unique_ptr<net::Endpoint> endpoint) : endpoint_(std::move(endpoint)) {}
+  MessageEngine(std::unique_ptr<net::Endpoint> endpoint, const Plans& plans)
+      : endpoint_(std::move(endpoint)), chooser_(plans, transport_of(*endpoint_), endpoint_->world()) {}
 
   void run(Collective collective, const net::DirectArgs& args) override {
     const auto deadline = Deadline::in(args.timeout);
     const Call call{net::signature_of(collective, args), calls_++};
     const net::Label label{std::bit_cast<net::Label::Bytes>(call), &mismatch};
     if (!endpoint_->begin_call(kCollectives, call.number, label)) agree(call.signature, deadline);
-    const std::int64_t bytes = args.count * static_cast<std::int64_t>(size_of(args.dtype));
-    const schedule::Request request{.collective = collective,
-                                    .algorithm = choose(collective, endpoint_->world(), bytes),
-                                    .rank = endpoint_->rank(),
-                                    .world = endpoint_->world(),
-                                    .root = args.root,
-                                    .count = args.count};
-    executor_.run(schedule::make(request), *endpoint_,
+    const schedule::Request asked{
+        .collective = collective, .rank = endpoint_->rank(), .world = endpoint_->world(), .root = args.root, .count = args.count};
+    executor_.run(schedule::make(chooser_.decide(asked, size_of(args.dtype))), *endpoint_,
                   {.input = args.input,
                    .output = args.output,
                    .dtype = args.dtype,
@@ -75,40 +75,15 @@ class MessageEngine final : public Engine {
   }
 
   std::unique_ptr<net::Endpoint> endpoint_;
+  const Chooser chooser_;
   net::Executor executor_;
   std::uint64_t calls_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Engine> make_message_engine(std::unique_ptr<net::Endpoint> endpoint) {
-  return std::make_unique<MessageEngine>(std::move(endpoint));
-}
-
-// A round costs about as much as 64 KiB on the wire: below that fewer rounds win, above it fewer bytes.
-schedule::Algorithm choose(Collective collective, int world, std::int64_t bytes) {
-  constexpr std::int64_t kSmall = 64 << 10;
-  const bool small = bytes <= kSmall;
-  const auto pick = [&](std::initializer_list<Algorithm> order) {
-    for (Algorithm algorithm : order) {
-      if (schedule::supports(algorithm, collective)) return algorithm;
-    }
-    return Algorithm::kSharded;
-  };
-  switch (collective) {
-    case Collective::kAllReduce: return small ? Algorithm::kRecursiveDoubling : world <= 8 ? Algorithm::kSharded : Algorithm::kRing;
-    case Collective::kBroadcast:
-      return pick(small || world <= 2 ? std::initializer_list<Algorithm>{Algorithm::kBinomial, Algorithm::kRing}
-                                      : std::initializer_list<Algorithm>{Algorithm::kDoubleBinaryTree, Algorithm::kRing});
-    case Collective::kReduce: return pick({Algorithm::kBinomial, Algorithm::kDoubleBinaryTree, Algorithm::kRing});
-    case Collective::kBarrier: return Algorithm::kRecursiveDoubling;
-    case Collective::kGather:
-    case Collective::kScatter: return pick({small ? Algorithm::kBinomial : Algorithm::kSharded, Algorithm::kSharded});
-    case Collective::kReduceScatter:
-    case Collective::kAllGather:
-    case Collective::kAllToAll: return pick({Algorithm::kSharded, Algorithm::kRing});
-  }
-  return Algorithm::kSharded;
+std::unique_ptr<Engine> make_message_engine(std::unique_ptr<net::Endpoint> endpoint, const Plans& plans) {
+  return std::make_unique<MessageEngine>(std::move(endpoint), plans);
 }
 
 }  // namespace weft::comm::internal

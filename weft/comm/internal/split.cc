@@ -36,8 +36,8 @@ class LocalEngine final : public Engine {
 // One rank of each host.
 class AcrossEngine final : public Engine {
  public:
-  AcrossEngine(std::shared_ptr<Legs> legs, const std::vector<int>& ranks)
-      : legs_(std::move(legs)), messages_(make_message_engine(make_view(legs_->endpoint(), ranks, kAcross))) {}
+  AcrossEngine(std::shared_ptr<Legs> legs, const std::vector<int>& ranks, const Plans& plans)
+      : legs_(std::move(legs)), messages_(make_message_engine(make_view(legs_->endpoint(), ranks, kAcross), plans)) {}
 
   void run(schedule::Collective collective, const net::DirectArgs& args) override {
     legs_->guard(schedule::to_string(collective), [&] { messages_->run(collective, args); });
@@ -54,11 +54,11 @@ class AcrossEngine final : public Engine {
 // All ranks.
 class SplitEngine final : public Engine {
  public:
-  SplitEngine(std::shared_ptr<Legs> legs, std::unique_ptr<HostSplit> split, std::chrono::nanoseconds timeout)
+  SplitEngine(std::shared_ptr<Legs> legs, std::unique_ptr<HostSplit> split, std::chrono::nanoseconds timeout, const Plans& plans)
       : legs_(std::move(legs)),
         split_(std::move(split)),
-        flat_(make_message_engine(make_view(legs_->endpoint(), everybody(), 0))),
-        levels_(*legs_, *flat_, timeout) {}
+        flat_(make_message_engine(make_view(legs_->endpoint(), everybody(), 0), plans)),
+        levels_(*legs_, *flat_, timeout, plans) {}
 
   void run(schedule::Collective collective, const net::DirectArgs& args) override {
     legs_->guard(schedule::to_string(collective), [&] { levels_.run(collective, args); });
@@ -85,14 +85,14 @@ Group group_of(std::unique_ptr<Engine> engine, int rank, int size, std::chrono::
   return Group(c10::make_intrusive<WeftBackend>(std::move(engine), rank, size, timeout), name);
 }
 
-std::unique_ptr<HostSplit> make_split(const std::shared_ptr<Legs>& legs, std::chrono::milliseconds timeout) {
+std::unique_ptr<HostSplit> make_split(const std::shared_ptr<Legs>& legs, std::chrono::milliseconds timeout, const Plans& plans) {
   const HostMap& map = legs->map();
   auto local = group_of(std::make_unique<LocalEngine>(legs, timeout), map.local, map.local_world(), timeout, "local");
   std::optional<Group> across;
   if (map.local < map.smallest()) {
     std::vector<int> ranks;
     for (const auto& host : map.hosts) ranks.push_back(host[static_cast<std::size_t>(map.local)]);
-    across = group_of(std::make_unique<AcrossEngine>(legs, ranks), map.host, map.num_hosts(), timeout, "across");
+    across = group_of(std::make_unique<AcrossEngine>(legs, ranks, plans), map.host, map.num_hosts(), timeout, "across");
   }
   return std::make_unique<HostSplit>(HostSplit{std::move(local), std::move(across), map.smallest(), map.host, map.hosts});
 }
@@ -100,10 +100,10 @@ std::unique_ptr<HostSplit> make_split(const std::shared_ptr<Legs>& legs, std::ch
 }  // namespace
 
 std::unique_ptr<Engine> make_split_engine(std::shared_ptr<net::Host> host, std::shared_ptr<net::Endpoint> endpoint, const HostMap& map,
-                                          std::chrono::milliseconds timeout) {
+                                          const SplitOptions& options) {
   auto legs = std::make_shared<Legs>(std::move(host), std::move(endpoint), map);
-  auto split = make_split(legs, timeout);
-  return std::make_unique<SplitEngine>(std::move(legs), std::move(split), timeout);
+  auto split = make_split(legs, options.timeout, options.plans);
+  return std::make_unique<SplitEngine>(std::move(legs), std::move(split), options.timeout, options.plans);
 }
 
 }  // namespace weft::comm::internal

@@ -177,9 +177,11 @@ std::unique_ptr<Engine> make_engine(c10::intrusive_ptr<c10d::Store> store, int r
     auto rings = make_rings(*host, options.epoch, options.timeout);
     return make_direct_engine(std::move(host), std::move(rings), options.timeout);
   }
-  auto endpoint = over_tcp(options, forming, places.one(places.machines));
-  if (!host) return make_message_engine(std::move(endpoint));
-  return make_split_engine(std::move(host), std::move(endpoint), map, options.timeout);
+  const bool one_machine = places.one(places.machines);
+  auto endpoint = over_tcp(options, forming, one_machine);
+  const Plans plans = agree_on_plans(options.algorithm, one_machine, forming.exchange, rank);
+  if (!host) return make_message_engine(std::move(endpoint), plans);
+  return make_split_engine(std::move(host), std::move(endpoint), map, {options.timeout, plans});
 }
 
 }  // namespace weft::comm::internal

@@ -50,8 +50,13 @@ class TwoLevel::Shared {
   bool lacking_ = false;
 };
 
-TwoLevel::TwoLevel(Legs& legs, Engine& flat, std::chrono::nanoseconds timeout)
-    : legs_(legs), flat_(flat), map_(legs.map()), endpoint_(*legs.endpoint()), board_(legs.host(), timeout) {
+TwoLevel::TwoLevel(Legs& legs, Engine& flat, std::chrono::nanoseconds timeout, const Plans& plans)
+    : legs_(legs),
+      flat_(flat),
+      map_(legs.map()),
+      endpoint_(*legs.endpoint()),
+      chooser_(plans, plan::Transport::kTcp, map_.num_hosts()),
+      board_(legs.host(), timeout) {
   lanes_[1].number = 1;
   headers_.resize(map_.hosts.size());
   data_.resize(map_.hosts.size());

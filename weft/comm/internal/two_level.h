@@ -32,7 +32,7 @@ namespace weft::comm::internal {
 class TwoLevel {
  public:
   // Collective. `flat` runs the calls that cannot be run otherwise; it outlives this, as do the legs.
-  TwoLevel(Legs& legs, Engine& flat, std::chrono::nanoseconds timeout);
+  TwoLevel(Legs& legs, Engine& flat, std::chrono::nanoseconds timeout, const Plans& plans);
   ~TwoLevel();
 
   // Within legs.guard(). One call at a time.
@@ -95,6 +95,7 @@ class TwoLevel {
   Engine& flat_;
   const HostMap& map_;
   net::Endpoint& endpoint_;
+  const Chooser chooser_;  // of schedules between one rank of each host
   Board board_;
   Lane lanes_[2];
   std::vector<Header> headers_;               // by host, of the call under way

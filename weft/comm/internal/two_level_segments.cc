@@ -50,13 +50,8 @@ void TwoLevel::across(const Call& call, Lane& lane, const Segment& segment, cons
     const auto& ranks = map_.hosts[static_cast<std::size_t>(host)];
     if (std::find(ranks.begin(), ranks.end(), call.args.root) != ranks.end()) root = host;
   }
-  const schedule::Request request{.collective = call.collective,
-                                  .algorithm = choose(call.collective, map_.num_hosts(), call.bytes(count)),
-                                  .rank = map_.host,
-                                  .world = map_.num_hosts(),
-                                  .root = root,
-                                  .count = count};
-  lane.executor.run(schedule::make(request), *view,
+  const schedule::Request asked{.collective = call.collective, .rank = map_.host, .world = map_.num_hosts(), .root = root, .count = count};
+  lane.executor.run(schedule::make(chooser_.decide(asked, static_cast<std::size_t>(call.element))), *view,
                     {.input = input, .output = output, .dtype = call.args.dtype, .op = within(call.args.op), .deadline = call.deadline()});
 }
 

@@ -1,0 +1,63 @@
+#include "weft/comm/internal/plans.h"
+
+#include <cstdlib>
+
+#include "weft/base/error.h"
+#include "weft/plan/calibration.h"
+
+namespace weft::comm::internal {
+namespace {
+
+using schedule::Algorithm;
+
+std::optional<Algorithm> parse(std::string name) {
+  const char* const set = std::getenv("WEFT_ALGORITHM");
+  if (name.empty() && set != nullptr) name = set;
+  if (name.empty() || name == "auto") return std::nullopt;
+  try {
+    const Algorithm algorithm = schedule::parse_algorithm(name);
+    if (algorithm != Algorithm::kDirect) return algorithm;
+  } catch (const Error& error) {
+    throw Error(Errc::kBadConfig, "algorithm: " + error.message());
+  }
+  throw Error(Errc::kBadConfig, "algorithm direct reads peers' memory, which messages cannot; ranks of one host use it by themselves");
+}
+
+plan::CostTable table_for(bool one_machine) {
+  const char* const named = std::getenv("WEFT_CALIBRATION");
+  return one_machine || (named != nullptr && *named != 0) ? plan::load_table() : plan::default_table();
+}
+
+}  // namespace
+
+Plans agree_on_plans(const std::string& algorithm, bool one_machine, const net::Exchange& exchange, int rank) {
+  Plans plans{.table = nullptr, .algorithm = parse(algorithm)};
+  const std::string name = plans.algorithm ? schedule::to_string(*plans.algorithm) : "auto";
+  const auto all = exchange(name + "\n" + (rank == 0 ? table_for(one_machine).text() : ""));
+  for (std::size_t peer = 0; peer < all.size(); ++peer) {
+    const std::string theirs = all[peer].substr(0, all[peer].find('\n'));
+    if (theirs == name) continue;
+    throw Error(Errc::kBadConfig,
+                "rank " + std::to_string(peer) + " wants algorithm " + theirs + " and rank " + std::to_string(rank) + " " + name +
+                    "; give all ranks of a group the same (WEFT_ALGORITHM)",
+                {"init", rank, static_cast<int>(peer)});
+  }
+  plans.table = std::make_shared<plan::CostTable>(plan::CostTable::parse(all[0].substr(all[0].find('\n') + 1)));
+  return plans;
+}
+
+Chooser::Chooser(const Plans& plans, plan::Transport transport, int world)
+    : algorithm_(plans.algorithm), planner_(plans.table ? *plans.table : plan::default_table(), {transport, world}) {}
+
+schedule::Request Chooser::decide(schedule::Request request, std::size_t element) const {
+  if (algorithm_ && schedule::supports(*algorithm_, request.collective)) {
+    request.algorithm = *algorithm_;
+    return request;
+  }
+  const plan::Candidate best = planner_.choose({request.collective, request.count, element});
+  request.algorithm = best.algorithm;
+  request.chunk = best.chunk / static_cast<std::int64_t>(element);
+  return request;
+}
+
+}  // namespace weft::comm::internal

@@ -1,0 +1,123 @@
+// Who decides which schedule runs: the user, else rank 0's cost table.
+#include "weft/comm/internal/plans.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+#include "weft/plan/calibration.h"
+
+namespace weft::comm::internal {
+namespace {
+
+using schedule::Algorithm;
+using schedule::Collective;
+using testing::HasSubstr;
+
+constexpr std::size_t kFloat = 4;
+
+// What all ranks say when rank r wants wanted[r]: rank 0's words with its table, as agree_on_plans() itself says them.
+std::vector<std::string> said(const std::vector<std::string>& wanted) {
+  std::vector<std::string> all;
+  for (int rank = 0; rank < static_cast<int>(wanted.size()); ++rank) {
+    const auto listen = [&](const std::string& mine) {
+      all.push_back(mine);
+      return std::vector<std::string>(wanted.size(), mine + plan::default_table().text());
+    };
+    agree_on_plans(wanted[static_cast<std::size_t>(rank)], true, listen, rank);
+  }
+  return all;
+}
+
+Plans plans_of(int rank, const std::vector<std::string>& wanted) {
+  const auto all = said(wanted);
+  return agree_on_plans(
+      wanted[static_cast<std::size_t>(rank)], true, [&](const std::string&) { return all; }, rank);
+}
+
+// A table in which `algorithm` is all-reduce's best by far in a world of four.
+plan::CostTable table_for(Algorithm algorithm) {
+  plan::CostTable table{.machine = plan::machine_identity(), .date = "2026-11-21", .transports = {}};
+  table.transports[plan::Transport::kTcp] = plan::default_table().of(plan::Transport::kTcp);
+  table.transports[plan::Transport::kTcp].measured = {{Collective::kAllReduce, algorithm, 4, plan::Curve({{0, 1e-9}})}};
+  return table;
+}
+
+class PlansOfAGroup : public testing::Test {
+ protected:
+  void SetUp() override { ::setenv("WEFT_CALIBRATION", (folder_.path() + "/costs.txt").c_str(), 1); }
+  void TearDown() override { ::unsetenv("WEFT_CALIBRATION"); }
+  static schedule::Request all_reduce(std::int64_t count) { return {.collective = Collective::kAllReduce, .world = 4, .count = count}; }
+  TempDir folder_;
+};
+
+TEST_F(PlansOfAGroup, EveryRankChoosesByTheTableOfRankZero) {
+  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDoubleBinaryTree}) {
+    save_table(table_for(algorithm));
+    for (const int rank : {0, 3}) {
+      const Plans plans = plans_of(rank, {"", "auto", "", ""});
+      const Chooser chooser(plans, plan::Transport::kTcp, 4);
+      for (const std::int64_t count : {1, 1000, 10'000'000}) {
+        EXPECT_EQ(chooser.decide(all_reduce(count), kFloat).algorithm, algorithm) << "rank " << rank << ", " << count;
+      }
+    }
+  }
+}
+
+TEST_F(PlansOfAGroup, TheAlgorithmThatTheUserNamesWinsForWhatItCanDo) {
+  save_table(table_for(Algorithm::kRecursiveDoubling));
+  const Chooser chooser(plans_of(1, {"chain", "chain"}), plan::Transport::kTcp, 4);
+  EXPECT_EQ(chooser.decide({.collective = Collective::kBroadcast, .world = 4, .count = 10}, kFloat).algorithm, Algorithm::kChain);
+  EXPECT_EQ(chooser.decide(all_reduce(10), kFloat).algorithm, Algorithm::kRecursiveDoubling) << "a chain does no all-reduce";
+}
+
+TEST_F(PlansOfAGroup, RanksThatNameDifferentAlgorithmsAllThrow) {
+  save_table(table_for(Algorithm::kRing));
+  const std::vector<std::string> words = {"ring\n" + plan::default_table().text(), "auto\n"};
+  for (const int rank : {0, 1}) {
+    try {
+      agree_on_plans(
+          rank == 0 ? "ring" : "auto", true, [&](const std::string&) { return words; }, rank);
+      FAIL() << "rank " << rank << " agreed";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::kBadConfig);
+      EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("ring"), HasSubstr("auto")));
+    }
+  }
+}
+
+TEST_F(PlansOfAGroup, ANameThatIsNoneIsRefusedWithTheNearest) {
+  const auto nobody = [](const std::string&) -> std::vector<std::string> { throw std::logic_error("asked the others"); };
+  for (const auto& [name, hint] : {std::pair{"rign", "ring"}, std::pair{"direct", "messages"}}) {
+    try {
+      agree_on_plans(name, true, nobody, 0);
+      FAIL() << name << " was taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::kBadConfig);
+      EXPECT_THAT(error.what(), HasSubstr(hint));
+    }
+  }
+}
+
+TEST(Plans, OnSeveralMachinesTheBuiltInCostsHoldUnlessAFileIsNamed) {
+  const TempDir folder;
+  ::setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
+  save_table(table_for(Algorithm::kRing));
+  const auto table_of = [](bool one_machine) {
+    return *agree_on_plans(
+                "", one_machine, [](const std::string& mine) { return std::vector<std::string>{mine}; }, 0)
+                .table;
+  };
+  EXPECT_EQ(table_of(true), table_for(Algorithm::kRing));
+  EXPECT_EQ(table_of(false), plan::default_table());
+  ::setenv("WEFT_CALIBRATION", plan::calibration_path().c_str(), 1);
+  EXPECT_EQ(table_of(false), table_for(Algorithm::kRing));
+  ::unsetenv("WEFT_CALIBRATION");
+  ::unsetenv("XDG_CACHE_HOME");
+}
+
+}  // namespace
+}  // namespace weft::comm::internal
