@@ -55,7 +55,8 @@ std::size_t to_number(const std::string& key, const std::string& text, std::size
 }
 
 void check_op(const std::string& op) {
-  constexpr std::array<std::string_view, 6> kOps = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier", "ping_pong"};
+  constexpr std::array<std::string_view, 8> kOps = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                                                    "reduce",     "all_to_all", "barrier",        "ping_pong"};
   if (std::find(kOps.begin(), kOps.end(), op) == kOps.end()) throw BadCommand("unknown op '" + op + "'");
 }
 

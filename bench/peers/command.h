@@ -17,7 +17,7 @@ struct BadCommand : std::runtime_error {
 };
 
 struct Command {
-  std::string op;         // all_reduce, all_gather, reduce_scatter, broadcast, barrier, ping_pong
+  std::string op;         // all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, barrier, ping_pong
   std::size_t bytes = 0;  // the whole vector: what all_gather leaves, what reduce_scatter starts from
   int iterations = 10;    // timed samples
   int warmup = 2;         // samples before them that are thrown away

@@ -19,6 +19,8 @@ namespace {
 
 #ifdef OPEN_MPI
 constexpr const char* kImpl = "openmpi";
+#elif defined(MPICH)
+constexpr const char* kImpl = "mpich";
 #else
 constexpr const char* kImpl = "mpi";
 #endif
@@ -101,6 +103,12 @@ class Collective {
     void operator()(float* data) const { std::free(data); }
   };
 
+  std::unique_ptr<float, Free> allocate() const {
+    std::unique_ptr<float, Free> memory(static_cast<float*>(std::aligned_alloc(4096, (bytes_ + 4095) / 4096 * 4096)));
+    if (!memory) throw std::bad_alloc();
+    return memory;
+  }
+
   void prepare(const Command& command) {
     const std::size_t unit = sizeof(float) * static_cast<std::size_t>(size_);
     if (command.op != "barrier" && (command.bytes == 0 || command.bytes % unit != 0)) {
@@ -108,11 +116,12 @@ class Collective {
     }
     if (command.op == "ping_pong" && size_ < 2) throw BadCommand("ping_pong needs two ranks");
     op_ = command.op;
-    if (command.bytes == bytes_) return;
+    if (command.bytes == bytes_ && (op_ != "all_to_all" || other_)) return;
     bytes_ = command.bytes;
     count_ = bytes_ / sizeof(float);
-    data_.reset(static_cast<float*>(std::aligned_alloc(4096, (bytes_ + 4095) / 4096 * 4096)));
-    if (!data_) throw std::bad_alloc();
+    data_ = allocate();
+    other_.reset();
+    if (op_ == "all_to_all") other_ = allocate();
   }
 
   std::size_t share() const { return count_ / static_cast<std::size_t>(size_); }
@@ -126,7 +135,8 @@ class Collective {
   }
 
   float expected(std::size_t i) const {
-    if (op_ == "all_reduce") return element_sum(size_, i);
+    if (op_ == "all_reduce" || op_ == "reduce") return element_sum(size_, i);
+    if (op_ == "all_to_all") return element(static_cast<int>(i / share()), i % share() + share() * static_cast<std::size_t>(rank_));
     if (op_ == "reduce_scatter") return element_sum(size_, i + share() * static_cast<std::size_t>(rank_));
     if (op_ == "all_gather") return element(static_cast<int>(i / share()), i);
     return element(0, i);
@@ -137,9 +147,10 @@ class Collective {
     fill();
     run();
     int right = 1;
-    const bool bystander = op_ == "ping_pong" && rank_ > 1;
+    const bool bystander = (op_ == "ping_pong" && rank_ > 1) || (op_ == "reduce" && rank_ > 0);
+    const float* result = op_ == "all_to_all" ? other_.get() : data_.get();
     const std::size_t checked = bystander || op_ == "barrier" ? 0 : op_ == "reduce_scatter" ? share() : count_;
-    for (std::size_t i = 0; i < checked; ++i) right &= data_.get()[i] == expected(i);
+    for (std::size_t i = 0; i < checked; ++i) right &= result[i] == expected(i);
     MPI_Allreduce(MPI_IN_PLACE, &right, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD);
     return right != 0;
   }
@@ -162,6 +173,10 @@ class Collective {
       MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, part, MPI_FLOAT, MPI_COMM_WORLD);
     else if (op_ == "reduce_scatter")
       MPI_Reduce_scatter_block(MPI_IN_PLACE, data, part, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    else if (op_ == "reduce")
+      MPI_Reduce(rank_ == 0 ? MPI_IN_PLACE : data, data, count, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
+    else if (op_ == "all_to_all")
+      MPI_Alltoall(data, part, MPI_FLOAT, other_.get(), part, MPI_FLOAT, MPI_COMM_WORLD);
     else if (op_ == "broadcast")
       MPI_Bcast(data, count, MPI_FLOAT, 0, MPI_COMM_WORLD);
     else if (op_ == "barrier")
@@ -186,6 +201,7 @@ class Collective {
   std::size_t bytes_ = 0;
   std::size_t count_ = 0;
   std::unique_ptr<float, Free> data_;
+  std::unique_ptr<float, Free> other_;  // all_to_all: where it goes
 };
 
 void serve(int rank, int size) {

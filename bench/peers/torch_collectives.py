@@ -12,7 +12,7 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
 IMPL = "gloo"
-OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier", "ping_pong")
+OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "barrier", "ping_pong")
 # torch 2.13 renamed both.
 ALL_GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
@@ -29,6 +29,7 @@ class Collective:
 
     def __init__(self):
         self.data = torch.empty(0)
+        self.other = torch.empty(0)  # all_to_all: where it goes
 
     def carry_out(self, command):
         command = self.prepare(command)
@@ -58,6 +59,9 @@ class Collective:
             raise driven.BadCommand("ping_pong needs two ranks")
         if self.data.numel() * 4 != size:
             self.data = torch.empty(size // 4)
+            self.other = torch.empty(0)
+        if self.op == "all_to_all" and self.other.numel() != self.data.numel():
+            self.other = torch.empty_like(self.data)
         self.share = self.data.numel() // RANKS.size
         self.mine = self.data[RANKS.rank * self.share : (RANKS.rank + 1) * self.share]
         command["block"] = command["block"] or min(max(2**20 // max(size, 1), 1), 100)
@@ -76,6 +80,10 @@ class Collective:
         total = sum(element(rank, index) for rank in range(RANKS.size))
         if self.op == "all_reduce":
             return torch.equal(self.data, total)
+        if self.op == "reduce":
+            return RANKS.rank > 0 or torch.equal(self.data, total)
+        if self.op == "all_to_all":
+            return torch.equal(self.other, element(index // self.share, index % self.share + RANKS.rank * self.share))
         if self.op == "reduce_scatter":
             return torch.equal(self.mine, total[RANKS.rank * self.share : (RANKS.rank + 1) * self.share])
         if self.op == "all_gather":
@@ -108,6 +116,10 @@ class Collective:
             REDUCE_SCATTER(self.mine, self.data)
         elif self.op == "broadcast":
             dist.broadcast(self.data, 0)
+        elif self.op == "reduce":
+            dist.reduce(self.data, 0)
+        elif self.op == "all_to_all":
+            dist.all_to_all_single(self.other, self.data)
         elif self.op == "barrier":
             dist.barrier()
         elif RANKS.rank == 0:

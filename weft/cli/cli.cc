@@ -47,7 +47,9 @@ constexpr About kPlan{"plan", "Say what collectives would take, by a model of th
   weft plan simulate hierarchical --topology cluster.toml --across recursive_doubling --json)"};
 
 constexpr About kBench{"bench", "Measure weft beside its peers, in one go.", R"(Examples:
+  weft bench calibrate                       what this machine's transports take, for the choice of algorithms
   weft bench collectives
+  weft bench collectives --explain --ops all_reduce -n 4
   weft bench collectives --ops all_reduce --sizes 1024,26214400 --json
   weft bench training --models cnn,resnet18)"};
 
@@ -152,14 +154,18 @@ void add_plan(CLI::App& app, SimulateCommand& command, int& result) {
 
 void add_bench(CLI::App& app, BenchOptions& options, int& result) {
   auto* sub = add(app, kBench);
-  sub->add_option("what", options.what, "collectives, training or startup")->required();
+  sub->add_option("what", options.what, "collectives, p2p, training, startup or calibrate")->required();
   sub->add_option("-n,--ranks", options.ranks, "processes")->check(CLI::Range(1, 4096));
   sub->add_option("--rounds", options.rounds, "of each participant and case; 0: the bench's own");
   sub->add_option("--transport", options.transport, "collectives: tcp measures weft over TCP in place of shared memory");
-  sub->add_option("--ops", options.ops, "collectives: all_reduce, all_gather, reduce_scatter, broadcast, barrier")->delimiter(',');
+  sub->add_option("--ops", options.ops, "collectives: all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, barrier")
+      ->delimiter(',');
   sub->add_option("--sizes", options.sizes, "collectives: bytes of the whole vector; 64KiB and 25MB will do")
       ->delimiter(',')
       ->transform(CLI::AsSizeValue(false));
+  sub->add_flag("--explain", options.explain, "collectives: what the planner chooses over TCP, and what all others would have cost");
+  sub->add_flag("--verify", options.verify, "collectives: measure all algorithms over TCP; how many choices are within 10 % of the best");
+  sub->add_option("--worlds", options.worlds, "calibrate, --explain, --verify: numbers of ranks")->delimiter(',');
   sub->add_option("--models", options.models, "training: mlp, cnn, resnet18, resnet18-adamw")->delimiter(',');
   sub->add_option("--impls", options.impls, "only these of weft's variants and the peers")->delimiter(',');
   sub->add_option("--batch", options.batch, "training: samples a rank; 0: the model's own");

@@ -36,21 +36,32 @@ void check_names(const char* what, const std::vector<std::string>& names, const 
   }
 }
 
-constexpr std::array<std::string_view, 3> kBenches = {"collectives", "training", "startup"};
-constexpr std::array<std::string_view, 5> kOps = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier"};
+constexpr std::array<std::string_view, 5> kBenches = {"collectives", "p2p", "training", "startup", "calibrate"};
+constexpr std::array<std::string_view, 8> kOps = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                                                  "reduce",     "all_to_all", "barrier",        "ping_pong"};
+// Those that schedules do.
+constexpr std::array<std::string_view, 9> kPlanned = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",
+                                                      "gather",     "scatter",    "all_to_all",     "barrier"};
 constexpr std::array<std::string_view, 4> kModels = {"mlp", "cnn", "resnet18", "resnet18-adamw"};
 constexpr std::array<std::string_view, 2> kTransports = {"auto", "tcp"};
-constexpr std::array<std::string_view, 12> kImpls = {"weft-net",     "weft",       "weft-ordinary",    "weft-tcp",
-                                                     "weft-private", "weft-alone", "weft-alone-plain", "openmpi",
-                                                     "gloo",         "ideal",      "pytorch-ddp",      "pytorch-alone"};
+constexpr std::array<std::string_view, 14> kImpls = {
+    "weft-net", "weft",        "weft-ordinary", "weft-tcp", "weft-private", "weft-alone",  "weft-alone-plain",
+    "openmpi",  "openmpi-tcp", "mpich",         "gloo",     "ideal",        "pytorch-ddp", "pytorch-alone"};
 
 void check(const BenchOptions& options) {
   check_names("bench", {options.what}, kBenches);
-  check_names("op", options.ops, kOps);
+  if (options.explain || options.verify) {
+    check_names("op", options.ops, kPlanned);
+  } else {
+    check_names("op", options.ops, kOps);
+  }
   check_names("model", options.models, kModels);
   check_names("transport", {options.transport}, kTransports);
   check_names("implementation", options.impls, kImpls);
   if (options.ranks < 1 || options.ranks > 64) throw Error(Errc::kBadConfig, "ranks must be 1 to 64, got " + std::to_string(options.ranks));
+  for (const int world : options.worlds) {
+    if (world < 2 || world > 64) throw Error(Errc::kBadConfig, "worlds must be 2 to 64 ranks, got " + std::to_string(world));
+  }
   if (options.rounds < 0 || options.batch < 0) throw Error(Errc::kBadConfig, "rounds and batch can't be negative");
 }
 
@@ -62,7 +73,11 @@ int bench(const BenchOptions& options) {
   check(options);
   const Signals signals;
   try {
+    if (options.what == "collectives" && options.explain) return bench_explain(options);
+    if (options.what == "collectives" && options.verify) return bench_verify(options, signals);
     if (options.what == "collectives") return bench_collectives(options, signals);
+    if (options.what == "p2p") return bench_p2p(options, signals);
+    if (options.what == "calibrate") return bench_calibrate(options, signals);
     if (options.what == "training") return bench_training(options, signals);
     return bench_startup(options, signals);
   } catch (const Interrupted& interrupted) {

@@ -7,8 +7,11 @@
 #include <csignal>
 
 #include "weft/base/error.h"
+#include "weft/base/file.h"
 #include "weft/cli/bench/internal/participant.h"
 #include "weft/cli/bench/internal/rounds.h"
+#include "weft/plan/calibration.h"
+#include "weft/plan/choice.h"
 
 namespace weft::cli {
 namespace {
@@ -92,9 +95,59 @@ TEST(Bench, RefusesUnknownNamesAndSaysWhatThereIs) {
   EXPECT_EQ(code_of([] { bench({.what = "speed"}); }), Errc::kBadConfig);
 }
 
+// A cache file of the test's own.
+class BenchChoice : public testing::Test {
+ protected:
+  void SetUp() override { ::setenv("WEFT_CALIBRATION", (folder_ / "costs.txt").c_str(), 1); }
+  void TearDown() override { ::unsetenv("WEFT_CALIBRATION"); }
+  static std::string output_of(const BenchOptions& options) {
+    testing::internal::CaptureStdout();
+    const int code = bench(options);
+    const std::string text = testing::internal::GetCapturedStdout();
+    return code == 0 ? text : "failed: " + text;
+  }
+  TempDir folder_;
+};
+
+TEST_F(BenchChoice, ExplainNamesTheChoiceAndPricesAllOthers) {
+  plan::CostTable table{.machine = plan::machine_identity(), .date = "2026-11-21", .transports = {}};
+  table.transports[plan::Transport::kTcp] = plan::default_table().of(plan::Transport::kTcp);
+  table.transports[plan::Transport::kTcp].measured = {
+      {schedule::Collective::kAllReduce, schedule::Algorithm::kRing, 4, plan::Curve({{0, 7e-6}})}};
+  plan::save_table(table);
+  const std::string text = output_of({.what = "collectives", .ranks = 4, .ops = {"all_reduce"}, .sizes = {1 << 20}, .explain = true});
+  EXPECT_THAT(text, HasSubstr("2026-11-21"));
+  EXPECT_THAT(text, HasSubstr("all_reduce, 1 MiB, 4 ranks: ring"));
+  EXPECT_THAT(text, testing::ContainsRegex("ring +7.00 us +1.00x +measured"));
+  for (const char* other : {"halving_doubling", "recursive_doubling", "sharded", "double_binary_tree in 64 KiB"}) {
+    EXPECT_THAT(text, testing::ContainsRegex(std::string(other) + " +[0-9.]+ us +[0-9.]+x +by the model"));
+  }
+}
+
+class BenchChoiceSlow : public BenchChoice {};
+
+TEST_F(BenchChoiceSlow, CalibrationLeavesATableOfTodayThatPlansAndVerifies) {
+  EXPECT_THAT(output_of({.what = "calibrate", .worlds = {2}}), HasSubstr("written to " + (folder_ / "costs.txt")));
+  const plan::CostTable table = plan::load_table();
+  EXPECT_EQ(table.machine, plan::machine_identity());
+  EXPECT_EQ(table.date.size(), 10U);
+  for (const auto transport : {plan::Transport::kDirect, plan::Transport::kShm, plan::Transport::kTcp}) {
+    ASSERT_TRUE(table.transports.contains(transport));
+    EXPECT_GT(table.of(transport).message.at(25e6), table.of(transport).message.at(8));
+    EXPECT_GT(table.of(transport).reduce.at(25e6), 0);
+  }
+  for (const auto collective : schedule::collectives()) {
+    const std::int64_t count = collective == schedule::Collective::kBarrier ? 0 : 100;
+    EXPECT_TRUE(plan::Planner(table, {plan::Transport::kTcp, 2}).choose({collective, count, 4}).measured);
+  }
+  const std::string text =
+      output_of({.what = "collectives", .rounds = 1, .ops = {"all_reduce", "barrier"}, .sizes = {1000}, .verify = true, .worlds = {2}});
+  EXPECT_THAT(text, HasSubstr("of 2 points"));
+}
+
 TEST(BenchSlow, CollectivesOfEveryVariantAreRightAndTimed) {
   BenchOptions options{.what = "collectives", .rounds = 1, .json = true};
-  options.ops = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier"};
+  options.ops = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "barrier", "ping_pong"};
   options.sizes = {64, 100'000};
   options.impls = {"weft-net", "weft", "weft-ordinary", "weft-tcp"};
   testing::internal::CaptureStdout();

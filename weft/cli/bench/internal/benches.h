@@ -9,6 +9,12 @@ namespace weft::cli::bench_internal {
 
 // Throw Interrupted.
 int bench_collectives(const BenchOptions& options, const Signals& signals);
+// Messages between two ranks, by size.
+int bench_p2p(const BenchOptions& options, const Signals& signals);
+// Measures what the transports take and leaves the table where comm finds it (weft/plan/calibration.h).
+int bench_calibrate(const BenchOptions& options, const Signals& signals);
+int bench_explain(const BenchOptions& options);
+int bench_verify(const BenchOptions& options, const Signals& signals);
 int bench_training(const BenchOptions& options, const Signals& signals);
 int bench_startup(const BenchOptions& options, const Signals& signals);
 

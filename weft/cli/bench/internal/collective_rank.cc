@@ -5,8 +5,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <span>
 
+#include "weft/base/deadline.h"
 #include "weft/net/direct.h"
+#include "weft/net/shm.h"
 
 namespace weft::cli::bench_internal {
 namespace {
@@ -26,6 +29,8 @@ class Collectives {
     if (way != Way::kNet) return;
     if (group.host() == nullptr) throw Error(Errc::kUnavailable, "the ranks have no shared memory");
     direct_ = std::make_unique<net::Direct>(*group.host(), 60s);
+    const std::size_t bytes = net::shm_region_bytes(group.size());
+    rings_ = net::make_shm({.rank = group.rank(), .world = group.size(), .region = {group.host()->share(bytes, 60s), bytes}});
   }
 
   std::string carry_out(const Message& command) {
@@ -46,10 +51,11 @@ class Collectives {
     op_ = op;
     const std::int64_t unit = 4 * group_.size();
     WEFT_REQUIRE(op == "barrier" || (bytes > 0 && bytes % unit == 0), "bytes must be a positive multiple of 4 x ranks");
-    if (data_.defined() && data_.numel() * 4 == bytes) return;
-    data_.reset();
-    share_.reset();
+    WEFT_REQUIRE(op != "ping_pong" || group_.size() >= 2, "ping_pong needs two ranks");
+    if (data_.defined() && data_.numel() * 4 == bytes && (op != "all_to_all" || other_.defined())) return;
+    for (at::Tensor* tensor : {&data_, &share_, &other_}) tensor->reset();
     data_ = way_ == Way::kOrdinary ? ordinary(bytes / 4) : at::empty({bytes / 4}, at::kFloat);
+    if (op == "all_to_all") other_ = at::empty_like(data_);
     share_ = data_.narrow(0, group_.rank() * (data_.numel() / group_.size()), data_.numel() / group_.size());
   }
 
@@ -64,7 +70,8 @@ class Collectives {
   void fill() {
     float* data = data_.data_ptr<float>();
     for (std::int64_t i = 0; i < data_.numel(); ++i) {
-      const bool theirs = (op_ == "all_gather" && i / share_.numel() != group_.rank()) || (op_ == "broadcast" && group_.rank() != 0);
+      const bool theirs = (op_ == "all_gather" && i / share_.numel() != group_.rank()) ||
+                          ((op_ == "broadcast" || op_ == "ping_pong") && group_.rank() != 0);
       data[i] = theirs ? -1.0F : element(group_.rank(), i);
     }
   }
@@ -73,6 +80,10 @@ class Collectives {
     if (op_ == "all_reduce") return value == element_sum(group_.size(), i);
     if (op_ == "all_gather") return value == element(static_cast<int>(i / share_.numel()), i);
     if (op_ == "broadcast") return value == element(0, i);
+    if (op_ == "ping_pong") return group_.rank() > 1 || value == element(0, i);
+    if (op_ == "reduce") return group_.rank() > 0 || value == element_sum(group_.size(), i);
+    const std::int64_t part = share_.numel();
+    if (op_ == "all_to_all") return value == element(static_cast<int>(i / part), i % part + group_.rank() * part);
     return op_ == "barrier" || i / share_.numel() != group_.rank() || value == element_sum(group_.size(), i);
   }
 
@@ -80,8 +91,9 @@ class Collectives {
   bool verify() {
     fill();
     run();
+    const float* result = (op_ == "all_to_all" ? other_ : data_).data_ptr<float>();
     float good = 1;
-    for (std::int64_t i = 0; i < data_.numel(); ++i) good = right(i, data_.data_ptr<float>()[i]) ? good : 0;
+    for (std::int64_t i = 0; i < data_.numel(); ++i) good = right(i, result[i]) ? good : 0;
     at::Tensor all = at::full({1}, good);
     group_.all_reduce(all, ReduceOp::kMin);
     return all.item<float>() == 1;
@@ -91,7 +103,8 @@ class Collectives {
     meet(group_);
     const auto start = std::chrono::steady_clock::now();
     for (int call = 0; call < calls; ++call) run();
-    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / calls;
+    const double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / calls;
+    return op_ == "ping_pong" ? us / 2 : us;
   }
 
   std::vector<double> slowest(const std::vector<double>& us) const {
@@ -110,9 +123,22 @@ class Collectives {
       group_.reduce_scatter(share_, data_);
     } else if (op_ == "broadcast") {
       group_.broadcast(data_);
+    } else if (op_ == "reduce") {
+      group_.reduce(data_);
+    } else if (op_ == "all_to_all") {
+      group_.all_to_all(other_, data_);
+    } else if (op_ == "ping_pong") {
+      ping_pong([&] { group_.send(data_, 1 - group_.rank()); }, [&] { group_.recv(data_, 1 - group_.rank()); });
     } else {
       group_.barrier();
     }
+  }
+
+  template <class Send, class Recv>
+  void ping_pong(Send send, Recv recv) const {
+    if (group_.rank() == 0) send();
+    if (group_.rank() < 2) recv();
+    if (group_.rank() == 1) send();
   }
 
   void run_net() {
@@ -120,7 +146,18 @@ class Collectives {
     if (op_ == "all_reduce") return direct_->all_reduce(args);
     if (op_ == "broadcast") return direct_->broadcast(args);
     if (op_ == "barrier") return direct_->barrier(args);
+    if (op_ == "reduce") return direct_->reduce(args);
+    if (op_ == "ping_pong") {
+      const auto bytes = std::as_writable_bytes(std::span(data_.data_ptr<float>(), static_cast<std::size_t>(data_.numel())));
+      const auto deadline = Deadline::in(60s);
+      return ping_pong([&] { rings_->send(1 - group_.rank(), 0, bytes, deadline); },
+                       [&] { rings_->recv(1 - group_.rank(), 0, bytes, deadline); });
+    }
     args.count = share_.numel();
+    if (op_ == "all_to_all") {
+      args.output = other_.data_ptr();
+      return direct_->all_to_all(args);
+    }
     if (op_ == "all_gather") {
       args.input = share_.data_ptr();
       return direct_->all_gather(args);
@@ -131,10 +168,12 @@ class Collectives {
 
   comm::Group group_;
   Way way_;
-  std::unique_ptr<net::Direct> direct_;
+  std::unique_ptr<net::Direct> direct_;   // kNet
+  std::unique_ptr<net::Endpoint> rings_;  // kNet
   std::string op_;
   at::Tensor data_;   // reused until a command asks for another length
   at::Tensor share_;  // this rank's block of it
+  at::Tensor other_;  // all_to_all: where it goes
 };
 
 }  // namespace

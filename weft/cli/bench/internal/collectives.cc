@@ -1,4 +1,4 @@
-// `weft bench collectives`: sizes by implementations, as times and as ratios.
+// `weft bench collectives` and `p2p`: sizes by implementations, as times and as ratios.
 #include <algorithm>
 
 #include "weft/base/error.h"
@@ -51,7 +51,7 @@ std::vector<Contender> start(const BenchOptions& options, const std::string& fol
     const bool asked = options.impls.empty() ? tcp == (options.transport == "tcp") : wanted(options, variant.impl);
     if (asked) contenders.push_back({variant.impl, start_ranks(variant, options.ranks, folder, signals), "", "", "us"});
   }
-  Peers peers = collective_peers(options.ranks);
+  Peers peers = collective_peers(options.ranks, options.transport == "tcp");
   for (const auto& why : peers.missing) log_warn("left out: " + why);
   for (const auto& peer : peers.found) {
     if (wanted(options, peer.impl)) contenders.push_back({peer.impl, start_peer(peer, signals), "", "", "us"});
@@ -92,7 +92,7 @@ class CollectivesReport {
     }
     report_.row(cells);
     for (const auto& series : all) {
-      report_.line({"collectives", params(op, bytes, series.impl), median(series.rounds), "us", rounds_, p95(series.samples)});
+      report_.line({options_.what, params(op, bytes, series.impl), median(series.rounds), "us", rounds_, p95(series.samples)});
     }
     for (const auto& ours : all) {
       if (is_ours(ours.impl)) ratios(op, bytes, ours, all);
@@ -117,7 +117,7 @@ class CollectivesReport {
       any = true;
       auto ratio = params(op, bytes, ours.impl);
       ratio.emplace_back("against", impl);
-      report_.line({"collectives", ratio, speedup(ours, *theirs), "times faster", rounds_});
+      report_.line({options_.what, ratio, speedup(ours, *theirs), "times faster", rounds_});
     }
     if (any) report_.row(cells);
   }
@@ -130,12 +130,21 @@ class CollectivesReport {
 
 }  // namespace
 
+int bench_p2p(const BenchOptions& options, const Signals& signals) {
+  BenchOptions own = options;
+  own.ranks = 2;
+  own.ops = {"ping_pong"};
+  if (own.sizes.empty()) own.sizes = {8, 1 << 10, 64 << 10, 1 << 20, 25'000'000};
+  return bench_collectives(own, signals);
+}
+
 int bench_collectives(const BenchOptions& options, const Signals& signals) {
   const TempDir folder;
   auto contenders = start(options, folder.path(), signals);
   if (contenders.empty())
-    throw Error(Errc::kBadConfig,
-                "no implementation of that name; there are weft-net, weft, weft-ordinary, weft-tcp, openmpi, gloo and ideal");
+    throw Error(
+        Errc::kBadConfig,
+        "no implementation of that name; there are weft-net, weft, weft-ordinary, weft-tcp, openmpi, openmpi-tcp, mpich, gloo and ideal");
   const CollectivesReport report(options, contenders);
   bool complete = true;
   for (const auto& op : options.ops.empty() ? std::vector<std::string>{"all_reduce"} : options.ops) {

@@ -77,12 +77,15 @@ std::optional<std::string> find_above(const std::string& name) {
   return std::nullopt;
 }
 
-Peers collective_peers(int ranks) {
+Peers collective_peers(int ranks, bool tcp) {
   Peers peers;
   // By environment, because other MPIs don't know Open MPI's flags.
-  const std::vector<std::string> mpi = {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-                                        "OMPI_MCA_rmaps_base_oversubscribe=1"};
-  add_built(peers, {"openmpi", {"mpirun", "-n", std::to_string(ranks)}, mpi}, "weft_peer_mpi");
+  std::vector<std::string> mpi = {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_rmaps_base_oversubscribe=1"};
+  if (tcp) mpi.insert(mpi.end(), {"OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,tcp"});
+  const std::string number = std::to_string(ranks);
+  const char* const start = in_path("mpirun.openmpi") ? "mpirun.openmpi" : "mpirun";
+  add_built(peers, {tcp ? "openmpi-tcp" : "openmpi", {start, "-n", number}, mpi}, "weft_peer_mpi");
+  if (!tcp) add_built(peers, {"mpich", {"mpirun.mpich", "-n", number}, {}}, "weft_peer_mpich");
   auto gloo = script(peers, "gloo", "torch_collectives.py");
   if (!gloo.empty()) {
     gloo.insert(gloo.end(), {"--ranks", std::to_string(ranks)});

@@ -20,7 +20,8 @@ struct Peers {
 };
 
 // Looks above the running program and the working directory for bench/peers, as source and as built, and for a Python that imports torch.
-Peers collective_peers(int ranks);
+// `tcp`: Open MPI goes over TCP on one host too.
+Peers collective_peers(int ranks, bool tcp);
 // One that does both pytorch-ddp and pytorch-alone.
 Peers training_peers(int ranks);
 // torchrun on torch_first_step.py.

@@ -2,14 +2,13 @@
 
 #include <ATen/Parallel.h>
 
-#include <sched.h>
-
 #include <chrono>
 #include <iostream>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 
 #include "weft/base/log.h"
+#include "weft/cli/bench/internal/ranks.h"
 #include "weft/comm/allocator.h"
 #include "weft/comm/backend.h"
 #include "weft/net/host.h"
@@ -21,20 +20,6 @@ using namespace std::chrono_literals;
 
 void answer(int rank, const std::string& impl, const std::string& fields) {
   if (rank == 0) std::cout << "{\"impl\":" << json_quote(impl) << "," << fields << "}" << std::endl;
-}
-
-// The rank-th of the cores that this process may use.
-void bind_to_core(int rank, int ranks) {
-  cpu_set_t usable, one;
-  if (::sched_getaffinity(0, sizeof usable, &usable) != 0 || CPU_COUNT(&usable) < ranks) return;
-  int core = -1;
-  for (int seen = 0; seen <= rank; ++seen) {
-    do ++core;
-    while (!CPU_ISSET(core, &usable));
-  }
-  CPU_ZERO(&one);
-  CPU_SET(core, &one);
-  ::sched_setaffinity(0, sizeof one, &one);
 }
 
 comm::Group join(int rank, int ranks, const RankOptions& options) {
