@@ -25,7 +25,7 @@ std::vector<std::string> said(const std::vector<std::string>& wanted) {
   for (int rank = 0; rank < static_cast<int>(wanted.size()); ++rank) {
     const auto listen = [&](const std::string& mine) {
       all.push_back(mine);
-      return std::vector<std::string>(wanted.size(), mine + plan::default_table().text());
+      return std::vector<std::string>(wanted.size(), rank == 0 ? mine : mine + plan::default_table().text());
     };
     agree_on_plans(wanted[static_cast<std::size_t>(rank)], true, listen, rank);
   }

@@ -34,15 +34,11 @@ TEST(Congestion, IsTheOneNamedAndAnUnknownOneIsAnError) {
   EXPECT_THAT(error.what(), HasSubstr("no-such-control"));
 }
 
-TEST(Congestion, OfAShortPathIsNeverPacedByATimer) {
+TEST(Congestion, OfAConnectionIsTheOneSet) {
   const Fd listener = listen_on("127.0.0.1", 0);
   const Fd dialed = begin_connect(join_address("127.0.0.1", bound_port(listener)));
-  const bool had = ::setsockopt(dialed.get(), IPPROTO_TCP, TCP_CONGESTION, "bbr", 3) == 0;
-  set_congestion(dialed, "");
-  if (!had) GTEST_SKIP() << "this system has no BBR, or does not let this process have it";
+  set_congestion(dialed, "reno");  // every system has it
   EXPECT_EQ(congestion_of(dialed), "reno");
-  set_congestion(dialed, "bbr");
-  EXPECT_EQ(congestion_of(dialed), "bbr");
 }
 
 TEST(Interface, IsAnAddressANetworkOrAName) {
@@ -54,7 +50,7 @@ TEST(Interface, IsAnAddressANetworkOrAName) {
 }
 
 TEST(Interface, ThatIsNotHereIsAnErrorThatShowsWhatIs) {
-  for (const char* where : {"no-such-interface", "192.0.2.0/24", "127.0.0.2/32", "2001:db8::/32"}) {
+  for (const char* where : {"no-such-interface", "198.51.100.128/25", "127.0.0.2/32", "2001:db8::/32"}) {
     const Error error = error_of([&] { resolve_interface(where); });
     EXPECT_EQ(error.code(), Errc::kInvalidArgument);
     EXPECT_THAT(error.what(), HasSubstr(where));

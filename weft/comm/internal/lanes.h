@@ -3,13 +3,9 @@
 // A thread exists while a lane has work and some milliseconds after; none where everything is synchronous.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
+#include <cstdint>
 #include <functional>
-#include <map>
-#include <mutex>
-#include <thread>
-#include <vector>
+#include <memory>
 
 namespace weft::comm::internal {
 
@@ -19,8 +15,9 @@ class Lanes {
   using After = std::function<void()>;
   using Task = std::function<After()>;
 
-  Lanes() = default;
-  // Waits for the tasks under way; call the engine's fail() first where they might not end by themselves.
+  Lanes();
+  // Waits for the tasks under way; call the engine's fail() first where they might not end by themselves. Any thread, one of the lanes' own
+  // included.
   ~Lanes();
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;
@@ -31,22 +28,8 @@ class Lanes {
   void run(std::uint64_t lane, const Task& task);
 
  private:
-  struct Queue {
-    std::deque<Task> tasks;
-    bool busy = false;  // a thread or a caller is running a task of this lane
-  };
-  void work();
-  // With the lock held: the lane has tasks and nobody runs them.
-  void make_ready(std::uint64_t lane);
-  void call_worker();
-
-  std::mutex mutex_;  // guards all below
-  std::condition_variable wake_, done_;
-  std::map<std::uint64_t, Queue> queues_;
-  std::deque<std::uint64_t> ready_;  // lanes with tasks and nobody to run them
-  std::vector<std::thread> threads_;
-  int idle_ = 0;
-  bool stopping_ = false;
+  struct State;
+  std::shared_ptr<State> state_;  // a thread's too: what it has just run may have held the last reference to whoever owns these lanes
 };
 
 }  // namespace weft::comm::internal

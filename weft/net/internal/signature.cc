@@ -17,7 +17,8 @@ bool reduces(std::uint8_t operation) {
 }  // namespace
 
 std::string Signature::text() const {
-  if (operation >= schedule::collectives().size()) return "operation " + std::to_string(operation);  // what a peer has sent is not ours to trust
+  if (operation >= schedule::collectives().size())
+    return "operation " + std::to_string(operation);  // what a peer has sent is not ours to trust
   std::string text = name_of(operation);
   if (static_cast<Collective>(operation) == Collective::kBarrier) return text + "()";
   text += "(";

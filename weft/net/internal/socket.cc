@@ -209,20 +209,10 @@ std::string congestion_of(const Fd& fd) {
 }
 
 void set_congestion(const Fd& fd, const std::string& name) {
-  constexpr std::uint32_t kShortUs = 1000;
-  const auto choose = [&](const char* wanted) {
-    return ::setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, wanted, static_cast<socklen_t>(std::strlen(wanted))) == 0;
-  };
-  if (!name.empty()) {
-    if (choose(name.c_str())) return;
-    const std::string why = errno_text(errno);
-    throw Error(Errc::kBadConfig, "congestion control '" + name + "' cannot be used: " + why +
-                                      "; /proc/sys/net/ipv4/tcp_allowed_congestion_control lists what can");
-  }
-  tcp_info info{};
-  socklen_t length = sizeof(info);
-  if (::getsockopt(fd.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0 || info.tcpi_rtt >= kShortUs) return;
-  if (congestion_of(fd).starts_with("bbr")) choose("reno");  // every system has it; without it the system's stays
+  if (::setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, name.c_str(), static_cast<socklen_t>(name.size())) == 0) return;
+  const std::string why = errno_text(errno);
+  throw Error(Errc::kBadConfig, "congestion control '" + name + "' cannot be used: " + why +
+                                    "; /proc/sys/net/ipv4/tcp_allowed_congestion_control lists what can");
 }
 
 }  // namespace weft::net::internal

@@ -47,9 +47,7 @@ Fd accept_on(const Fd& listener, std::string& from, int& error);
 Fd begin_connect(const std::string& address);
 // No delay, keep-alive probes, and an end to unacknowledged data after `silence`.
 void set_options(const Fd& fd, std::chrono::milliseconds silence);
-// The congestion control of a connection: the one named, Error(kBadConfig) where this process may not have it. Empty: the system's, but
-// Reno where that is BBR and the round trip is below a millisecond: BBR sends by a timer for each burst, which costs a fifth of the
-// processor time of a fast link and spares queues that a short path does not have.
+// The congestion control of a connection. Error(kBadConfig) where this process may not have it.
 void set_congestion(const Fd& fd, const std::string& name);
 std::string congestion_of(const Fd& fd);
 
