@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/comm/internal/first_cause.h"
 
 namespace weft::comm {
 namespace {
@@ -42,7 +43,15 @@ void gossip(const Group& group, at::TensorList tensors, std::int64_t round, cons
       heard[t].push_back(one[0]);
     }
   }
-  for (const auto& work : works) work->wait();
+  FirstCause failure;
+  for (const auto& work : works) {
+    try {
+      work->wait();
+    } catch (const std::exception&) {
+      failure.note();
+    }
+  }
+  failure.rethrow();
   if (mixing.hears.empty()) return;  // rests in this round
   for (std::size_t t = 0; t < tensors.size(); ++t) tensors[t].copy_(mixed(mixing, tensors[t], heard[t]));
 }

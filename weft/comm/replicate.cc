@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <exception>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -12,6 +11,7 @@
 
 #include "weft/base/log.h"
 #include "weft/comm/backend.h"
+#include "weft/comm/internal/first_cause.h"
 #include "weft/net/host.h"
 #include "weft/net/inproc.h"
 
@@ -24,8 +24,8 @@ void replicate(int replicas, const std::function<void(Group)>& fn, std::chrono::
   const int processors = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   // Groups are kept until all are done, so that a replica that ends early is not lost to the others.
   std::vector<std::optional<Group>> groups(static_cast<std::size_t>(replicas));
-  std::mutex mutex;  // guards first
-  std::exception_ptr first;
+  std::mutex mutex;  // guards failure
+  FirstCause failure;
   const auto run = [&](int rank) {
     const auto at = static_cast<std::size_t>(rank);
     const ThreadRank speaker(rank, replicas);
@@ -37,7 +37,7 @@ void replicate(int replicas, const std::function<void(Group)>& fn, std::chrono::
     } catch (const std::exception& error) {
       {
         std::lock_guard lock(mutex);
-        if (!first) first = std::current_exception();
+        failure.note();
       }
       const Error why(Errc::kAborted, "replica " + std::to_string(rank) + " ended with: " + error.what());
       if (groups[at]) {
@@ -50,7 +50,7 @@ void replicate(int replicas, const std::function<void(Group)>& fn, std::chrono::
   std::vector<std::thread> threads;
   for (int rank = 0; rank < replicas; ++rank) threads.emplace_back(run, rank);
   for (auto& thread : threads) thread.join();
-  if (first) std::rethrow_exception(first);
+  failure.rethrow();
 }
 
 }  // namespace weft::comm

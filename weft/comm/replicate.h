@@ -9,7 +9,7 @@
 namespace weft::comm {
 
 // Runs fn(group) on `replicas` threads that form one group, each with processors / replicas intra-op threads, and returns when all are
-// done. The first exception ends the others' collectives (kAborted) and is thrown on.
+// done. The first exception ends the others' collectives (kAborted); it, not what follows from it, is thrown on.
 void replicate(int replicas, const std::function<void(Group)>& fn, std::chrono::milliseconds timeout = std::chrono::minutes(5));
 
 }  // namespace weft::comm

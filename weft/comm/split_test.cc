@@ -127,8 +127,8 @@ int survive(const Group& group, Waits waits) {
     if (!good) std::fprintf(stderr, "rank %d: %s, peer %d\n", group.rank(), error.what(), error.context().peer);
     try {
       group.all_reduce(t);
-    } catch (const Error& late) {  // an endpoint may say again that the rank is lost
-      return good && (late.code() == Errc::kAborted || late.code() == Errc::kPeerLost) && late.context().peer == 3 ? 0 : 1;
+    } catch (const Error& late) {
+      return good && late.code() == Errc::kPeerLost && late.context().peer == 3 ? 0 : 1;
     }
   }
   return 2;

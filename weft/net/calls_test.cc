@@ -5,28 +5,20 @@
 
 #include "weft/net/internal/failure.h"
 #include "weft/net/internal/ranks.h"
+#include "weft/net/internal/trials.h"
 
 namespace weft::net {
 namespace {
 
 using namespace std::chrono_literals;
 using internal::Calls;
+using internal::label_of;
 using internal::make_tcp;
 using internal::MismatchError;
 using internal::run_ranks;
 using testing::HasSubstr;
 
 constexpr Channel kChannel = 5;
-
-Label label_of(char c) {
-  Label label;
-  label.bytes.fill(static_cast<std::byte>(c));
-  label.mismatch = [](int rank, const Label::Bytes& mine, int peer, const Label::Bytes& theirs) {
-    const auto text = [](const Label::Bytes& bytes) { return std::string(1, static_cast<char>(bytes[0])); };
-    return Error(Errc::kInvalidArgument, "I call " + text(mine) + ", the other " + text(theirs), {"test", rank, peer});
-  };
-  return label;
-}
 
 TEST(Calls, AreShownOnceWhenTheyHaveLastedForTwoTurns) {
   Calls calls(0, 2);

@@ -1,9 +1,8 @@
 // Point-to-point messages between the ranks of one group, whatever carries them: threads, shared memory, TCP.
 //
-// Every call has a deadline. A lost peer ends the group: every call that is pending on a survivor, and every later one that needs that
-// peer, throws kPeerLost naming it. After fail() (or another error in exchange() once its arguments were found good) every later call
-// throws kAborted and cites the first error, with the same culprit in its context. Nothing touches the buffers of a call that has returned
-// or thrown. Any thread may call any method.
+// Every call has a deadline. A lost peer ends the group: every call on a survivor, pending or later, throws kPeerLost naming it. After
+// fail() (or another error in exchange() once its arguments were found good) every later call throws kAborted and cites the first error,
+// with the same culprit in its context. Nothing touches the buffers of a call that has returned or thrown. Any thread may call any method.
 #pragma once
 
 #include <array>

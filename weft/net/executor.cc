@@ -13,13 +13,8 @@ namespace {
 
 using schedule::Action;
 using schedule::Buffer;
-using schedule::Collective;
 using schedule::Schedule;
 using schedule::Step;
-
-bool reduces(Collective collective) {
-  return collective == Collective::kAllReduce || collective == Collective::kReduceScatter || collective == Collective::kReduce;
-}
 
 std::int64_t length(const Schedule& schedule, Buffer buffer) {
   return buffer == Buffer::kInput ? schedule.input : buffer == Buffer::kOutput ? schedule.output : schedule.scratch;

@@ -333,8 +333,9 @@ std::optional<Error> Host::failure() const {
 
 void Host::throw_failure(const char* operation, bool late) const {
   const Error first = *failure();
-  const bool telling = first.code() == Errc::kPeerLost || first.code() == Errc::kTimeout || first.code() == Errc::kInvalidArgument;
-  if (!late && telling) throw Error(first.code(), first.message(), {operation, rank_, first.context().peer});
+  const bool lost = first.code() == Errc::kPeerLost;
+  const bool telling = first.code() == Errc::kTimeout || first.code() == Errc::kInvalidArgument;
+  if (lost || (telling && !late)) throw Error(first.code(), first.message(), {operation, rank_, first.context().peer});
   throw Error(Errc::kAborted, "the group has failed: rank " + std::to_string(first.context().rank) + " reported: " + first.message(),
               {operation, rank_, first.context().peer});
 }

@@ -77,7 +77,7 @@ class Host {
   void meet(const char* operation, std::chrono::nanoseconds timeout);
 
   // Ends the waits of all ranks of the group: with `error`'s code where it says what they can do (kPeerLost, kTimeout, kInvalidArgument),
-  // else with kAborted. The first call of any rank wins. Later operations should call check() first, which throws kAborted.
+  // else with kAborted. The first call of any rank wins. Later operations should call check() first, which throws kPeerLost, else kAborted.
   void fail(const Error& error) noexcept;
   void check(const char* operation) const {
     if (failed()) throw_failure(operation, true);

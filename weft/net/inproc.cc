@@ -60,7 +60,7 @@ class InprocEndpoint final : public Endpoint {
   void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs, Deadline deadline) override {
     internal::check_peers(world(), sends, recvs);
     Lock lock(hub_->mutex);
-    box_.failure.refuse("exchange", sends, recvs);
+    box_.failure.refuse("exchange");
     Operation operation;
     std::vector<Receipt> receipts;
     receipts.reserve(recvs.size());
@@ -80,7 +80,7 @@ class InprocEndpoint final : public Endpoint {
 
   int await_any(Channel channel, Deadline deadline) override {
     Lock lock(hub_->mutex);
-    box_.failure.refuse("await_any", {}, {});
+    box_.failure.refuse("await_any");
     while (true) {
       const int peer = box_.mailbox.any(channel);
       if (peer >= 0) return peer;

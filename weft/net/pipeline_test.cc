@@ -9,19 +9,20 @@
 
 #include "weft/net/executor.h"
 #include "weft/net/internal/ranks.h"
+#include "weft/net/internal/trials.h"
 
 namespace weft::net {
 namespace {
 
 using namespace std::chrono_literals;
 using internal::Group;
+using internal::label_of;
 using internal::run_ranks;
+using internal::soon;
 using schedule::Algorithm;
 using schedule::Collective;
 using schedule::Request;
 using testing::HasSubstr;
-
-Deadline soon() { return Deadline::in(20s); }
 
 std::vector<float> drawn(int rank, std::size_t count) {
   std::mt19937 random(static_cast<unsigned>(rank) + 1);
@@ -80,16 +81,6 @@ TEST(Pieces, AreAsLongAtBothEndsAndNeverTooMany) {
     EXPECT_LE((bytes + piece - 1) / piece, 256u) << bytes;
   }
   EXPECT_GE(internal::piece_bytes(65'536), 65'536u);  // one piece
-}
-
-Label label_of(char c) {
-  Label label;
-  label.bytes.fill(static_cast<std::byte>(c));
-  label.mismatch = [](int rank, const Label::Bytes& mine, int peer, const Label::Bytes& theirs) {
-    const auto text = [](const Label::Bytes& bytes) { return std::string(1, static_cast<char>(bytes[0])); };
-    return Error(Errc::kInvalidArgument, "I call " + text(mine) + ", the other " + text(theirs), {"test", rank, peer});
-  };
-  return label;
 }
 
 TEST(Labels, ThatDifferAreTheSameErrorOnEveryRankThatIsWaiting) {

@@ -85,7 +85,7 @@ class ShmEndpoint final : public Endpoint {
     internal::check_peers(world(), sends, recvs);
     Lock lock = enter();
     adopt_failure();
-    failure_.refuse("exchange", sends, recvs);
+    failure_.refuse("exchange");
     Operation operation;
     std::vector<Receipt> receipts;
     std::vector<Outgoing> outgoing;
@@ -108,7 +108,7 @@ class ShmEndpoint final : public Endpoint {
   int await_any(Channel channel, Deadline deadline) override {
     Lock lock = enter();
     adopt_failure();
-    failure_.refuse("await_any", {}, {});
+    failure_.refuse("await_any");
     int peer = -1;
     wait(lock, {"await_any", deadline, channel, {}, {}}, [&] { return (peer = mailbox_.any(channel)) >= 0; });
     return peer;

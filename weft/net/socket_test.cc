@@ -8,21 +8,12 @@
 #include <sys/socket.h>
 
 #include "weft/net/internal/ranks.h"
+#include "weft/net/internal/trials.h"
 
 namespace weft::net::internal {
 namespace {
 
 using testing::HasSubstr;
-
-template <typename F>
-Error error_of(const F& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(Errc::kInternal, "no error was thrown");
-}
 
 TEST(Congestion, IsTheOneNamedAndAnUnknownOneIsAnError) {
   TcpOptions options;

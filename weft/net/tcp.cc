@@ -98,7 +98,7 @@ class TcpEndpoint final : public Endpoint {
   void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs, Deadline deadline) override {
     internal::check_peers(world(), sends, recvs);
     Lock lock(mutex_);
-    failure_.refuse("exchange", sends, recvs);
+    failure_.refuse("exchange");
     const Lease lease(spare_);  // given back under the lock, which is taken before it
     Transfers& transfers = *lease;
     guarded([&] {
@@ -122,7 +122,7 @@ class TcpEndpoint final : public Endpoint {
 
   int await_any(Channel channel, Deadline deadline) override {
     Lock lock(mutex_);
-    failure_.refuse("await_any", {}, {});
+    failure_.refuse("await_any");
     while (true) {
       const int peer = engine_.any(channel);
       if (peer >= 0) return peer;

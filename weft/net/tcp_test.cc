@@ -9,6 +9,7 @@
 #include "weft/net/internal/handshake.h"
 #include "weft/net/internal/mailbox.h"
 #include "weft/net/internal/siege.h"
+#include "weft/net/internal/trials.h"
 #include "weft/net/internal/wire.h"
 
 namespace weft::net::internal {
@@ -16,16 +17,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
-
-template <typename F>
-Error error_of(const F& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(Errc::kInternal, "no error was thrown");
-}
 
 Header some_header() {
   Header header;

@@ -26,6 +26,10 @@ enum class Collective : std::uint8_t {
   kAllToAll,
   kBarrier
 };
+// Whether its result is a sum, product … of what the ranks give.
+constexpr bool reduces(Collective collective) {
+  return collective == Collective::kAllReduce || collective == Collective::kReduceScatter || collective == Collective::kReduce;
+}
 enum class Algorithm : std::uint8_t {
   kDirect,
   kRing,

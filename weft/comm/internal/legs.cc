@@ -28,7 +28,10 @@ Legs::~Legs() {
 
 void Legs::refuse(const char* operation) {
   const std::lock_guard lock(mutex_);
-  if (first_) throw Error(Errc::kAborted, "the group has failed: " + first_->message(), {operation, map_.rank, first_->context().peer});
+  if (!first_) return;
+  const bool lost = first_->code() == Errc::kPeerLost;
+  throw Error(lost ? Errc::kPeerLost : Errc::kAborted, "the group has failed: " + first_->message(),
+              {operation, map_.rank, first_->context().peer});
 }
 
 void Legs::end(const char* operation, const Error& error) {

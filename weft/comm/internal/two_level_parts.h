@@ -7,10 +7,6 @@
 
 namespace weft::comm::internal {
 
-inline bool reduces(schedule::Collective c) {
-  return c == schedule::Collective::kAllReduce || c == schedule::Collective::kReduceScatter || c == schedule::Collective::kReduce;
-}
-
 // The operation within a level: an average is a sum that is divided once, by the whole world.
 inline ReduceOp within(ReduceOp op) { return op == ReduceOp::kAvg ? ReduceOp::kSum : op; }
 

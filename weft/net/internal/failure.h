@@ -27,14 +27,13 @@ class Failure {
 
   // For a call that was under way: the error itself; kAborted where it came from fail(), and where it is a timeout of another call.
   [[noreturn]] void end_pending(const char* operation) const;
-  // For a call that begins: kPeerLost where it needs the peer that is lost, else kAborted. Does nothing while there is no error.
-  void refuse(const char* operation, std::span<const Send> sends, std::span<const Recv> recvs) const;
-  // The same for a collective call, which needs every peer. A mismatch that no call of this rank has seen is most likely its own.
+  // For a call that begins: kPeerLost where a peer is lost, else kAborted. Does nothing while there is no error.
+  void refuse(const char* operation) const;
+  // The same for a collective call: a mismatch that no call of this rank has seen is most likely its own.
   void refuse_call(const char* operation) const;
 
  private:
   [[noreturn]] void abort(const char* operation) const;
-  [[noreturn]] void lost(const char* operation) const;
 
   int rank_;
   bool by_caller_ = false;

@@ -9,11 +9,6 @@ using schedule::Collective;
 
 const char* name_of(std::uint8_t operation) { return schedule::to_string(static_cast<Collective>(operation)); }
 
-bool reduces(std::uint8_t operation) {
-  const auto c = static_cast<Collective>(operation);
-  return c == Collective::kAllReduce || c == Collective::kReduceScatter || c == Collective::kReduce;
-}
-
 }  // namespace
 
 std::string Signature::text() const {
@@ -22,7 +17,7 @@ std::string Signature::text() const {
   std::string text = name_of(operation);
   if (static_cast<Collective>(operation) == Collective::kBarrier) return text + "()";
   text += "(";
-  if (reduces(operation)) text += std::string(to_string(op)) + ", ";
+  if (reduces(static_cast<Collective>(operation))) text += std::string(to_string(op)) + ", ";
   text += std::string(to_string(dtype)) + "[";
   if (dims <= 4) {
     for (int i = 0; i < dims; ++i) text += (i > 0 ? ", " : "") + std::to_string(shape[i]);

@@ -20,9 +20,6 @@ using schedule::Collective;
 constexpr Channel kReserved = Channel{1} << 63;  // above what comm uses
 constexpr Channel kSignatures = kReserved, kCollectives = kReserved + 1, kTexts = kReserved + 2;
 
-bool reduces(Collective collective) {
-  return collective == Collective::kAllReduce || collective == Collective::kReduceScatter || collective == Collective::kReduce;
-}
 // Those whose input and output are `count` elements on each rank, so that they can be cut into pieces.
 bool is_flat(Collective collective) {
   return collective == Collective::kAllReduce || collective == Collective::kReduce || collective == Collective::kBroadcast;

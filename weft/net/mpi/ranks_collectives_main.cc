@@ -5,36 +5,13 @@ namespace weft::net::mpi {
 namespace {
 
 // Collectives. Values are small whole numbers, which every type adds up without rounding.
-template <class T>
-struct Kind;
-template <>
-struct Kind<double> {
-  static constexpr DType dtype = DType::kF64;
-};
-template <>
-struct Kind<float> {
-  static constexpr DType dtype = DType::kF32;
-};
-template <>
-struct Kind<std::int64_t> {
-  static constexpr DType dtype = DType::kI64;
-};
-template <>
-struct Kind<std::int32_t> {
-  static constexpr DType dtype = DType::kI32;
-};
-template <>
-struct Kind<std::int16_t> {
-  static constexpr DType dtype = DType::kI16;
-};
-template <>
-struct Kind<std::int8_t> {
-  static constexpr DType dtype = DType::kI8;
-};
-template <>
-struct Kind<std::uint8_t> {
-  static constexpr DType dtype = DType::kU8;
-};
+constexpr DType type_of(double) { return DType::kF64; }
+constexpr DType type_of(float) { return DType::kF32; }
+constexpr DType type_of(std::int64_t) { return DType::kI64; }
+constexpr DType type_of(std::int32_t) { return DType::kI32; }
+constexpr DType type_of(std::int16_t) { return DType::kI16; }
+constexpr DType type_of(std::int8_t) { return DType::kI8; }
+constexpr DType type_of(std::uint8_t) { return DType::kU8; }
 
 template <class T>
 class MpiCollectives : public MpiContract {
@@ -56,7 +33,7 @@ class MpiCollectives : public MpiContract {
     return all;
   }
   static DirectArgs args(const void* input, void* output, std::size_t count) {
-    return {.input = input, .output = output, .count = static_cast<std::int64_t>(count), .dtype = Kind<T>::dtype, .timeout = 20s};
+    return {.input = input, .output = output, .count = static_cast<std::int64_t>(count), .dtype = type_of(T{}), .timeout = 20s};
   }
   static T sum(T a, T b) { return static_cast<T>(a + b); }
 };

@@ -95,8 +95,7 @@ void expect_blamed(const Blow& blow, const std::string& says) {
     if (rank == blow.fault.a) continue;
     EXPECT_FALSE(outcome.hung);
     ASSERT_TRUE(outcome.error) << rank;
-    // kAborted where the group had ended before the rank's next call.
-    EXPECT_TRUE(outcome.error->code() == Errc::kPeerLost || outcome.error->code() == Errc::kAborted) << outcome.error->what();
+    EXPECT_EQ(outcome.error->code(), Errc::kPeerLost) << outcome.error->what();
     EXPECT_EQ(outcome.error->context().peer, blow.fault.a) << outcome.error->what();
     EXPECT_LE(ms(outcome.ended), ms(blow.noticed_by));
     said = said || std::string(outcome.error->what()).find(says) != std::string::npos;

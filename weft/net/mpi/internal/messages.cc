@@ -59,7 +59,7 @@ void Messages::exchange(Channel channel, std::span<const Send> sends, std::span<
   }
   const auto poll = [&] {
     const std::lock_guard lock(mutex_);
-    if (!operation.begun) failure_.refuse("exchange", sends, recvs);
+    if (!operation.begun) failure_.refuse("exchange");
     try {
       if (!operation.begun) begin(operation, channel, sends);
       return step(operation, channel, deadline);
@@ -181,7 +181,7 @@ int Messages::await_any(Channel channel, Deadline deadline) {
   int found = -1;
   const auto poll = [&] {
     const std::lock_guard lock(mutex_);
-    failure_.refuse("await_any", {}, {});
+    failure_.refuse("await_any");
     progress();
     for (int i = 1; i <= world_ && found < 0; ++i) {
       const int peer = (turn_ + i) % world_;
@@ -203,7 +203,7 @@ void Messages::run(const Native& native, Deadline deadline) {
   unsigned polls = 0;
   const auto poll = [&] {
     const std::lock_guard lock(mutex_);
-    if (!begun) failure_.refuse(native.name, {}, {});
+    if (!begun) failure_.refuse(native.name);
     begun = true;
     try {
       if (native.step()) return ++collectives_, true;

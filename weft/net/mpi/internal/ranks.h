@@ -15,33 +15,18 @@
 #include <thread>
 
 #include "weft/kernels/reduce.h"
+#include "weft/net/internal/trials.h"
 #include "weft/net/mpi/mpi.h"
 
 namespace weft::net::mpi {
 
 using namespace std::chrono_literals;
+using net::internal::error_of;
+using net::internal::pattern;
+using net::internal::soon;
 using schedule::Collective;
 using testing::HasSubstr;
 using Bytes = std::vector<std::byte>;
-
-inline Deadline soon() { return Deadline::in(20s); }
-
-inline Bytes pattern(std::size_t size, int seed) {
-  Bytes bytes(size);
-  for (std::size_t i = 0; i < size; ++i)
-    bytes[i] = static_cast<std::byte>((i * 31 + (i >> 9) + static_cast<std::size_t>(seed) * 17) & 0xff);
-  return bytes;
-}
-
-template <typename F>
-Error error_of(const F& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(Errc::kInternal, "no error was thrown");
-}
 
 // One rank's view: a new group for each test. meet() waits for all ranks without a word over that group.
 class MpiContract : public testing::Test {

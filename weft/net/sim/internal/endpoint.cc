@@ -50,7 +50,7 @@ void SimEndpoint::lost(int peer, const std::string& cause) const {
 
 void SimEndpoint::exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs, Deadline deadline) {
   net::internal::check_peers(world(), sends, recvs);
-  failure_.refuse("exchange", sends, recvs);
+  failure_.refuse("exchange");
   Operation operation;
   Receipts receipts;
   std::vector<Outgoing> outgoing;
@@ -72,7 +72,7 @@ void SimEndpoint::exchange(Channel channel, std::span<const Send> sends, std::sp
 }
 
 int SimEndpoint::await_any(Channel channel, Deadline deadline) {
-  failure_.refuse("await_any", {}, {});
+  failure_.refuse("await_any");
   while (true) {
     const int peer = mailbox_.any(channel);
     if (peer >= 0) return peer;
