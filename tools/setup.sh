@@ -6,6 +6,9 @@
 weft_torch_version=2.13.0
 weft_packages=(libcli11-dev nlohmann-json3-dev libtomlplusplus-dev zlib1g-dev libssl-dev libgtest-dev libgmock-dev libbenchmark-dev)
 
+# What the recipes read, and the MPIs: a plug-in is built for each that is there.
+weft_optional_packages=(dataset-fashion-mnist libopenmpi-dev libmpich-dev)
+
 weft_say() { printf '[weft] %s\n' "$*" >&2; }
 weft_die() { weft_say "$@"; exit 1; }
 
@@ -77,25 +80,31 @@ weft_install() {
 }
 
 weft_setup_packages() {
-  local needed images all
+  local needed optional all package
   if ! command -v apt-get >/dev/null; then
     weft_say "no apt-get here: g++ >= 12, CMake >= 3.25, Ninja, git, Python and ${weft_packages[*]} are taken to be installed"
     return
   fi
   mapfile -t needed < <(weft_missing_tools; weft_missing_of "${weft_packages[@]}")
-  mapfile -t images < <(weft_missing_of dataset-fashion-mnist)
-  all=("${needed[@]}" "${images[@]}")
+  mapfile -t optional < <(weft_missing_of "${weft_optional_packages[@]}")
+  all=("${needed[@]}" "${optional[@]}")
   ((${#all[@]})) || return 0
   if weft_rights; then
     weft_step "reading the package lists" "${weft_as[@]}" apt-get update || true  # the lists that are there may do
     ((${#needed[@]} == 0)) || weft_install "${needed[@]}" || weft_die "weft cannot be built without these packages"
-    ((${#images[@]})) && weft_install "${images[@]}" && return
+    for package in "${optional[@]}"; do weft_install "$package" || true; done
+    mapfile -t optional < <(weft_missing_of "${optional[@]}")
   else
     weft_say "packages are missing and there are no root rights to install them; this line does it:"
     printf '    sudo apt-get install -y %s\n' "${all[*]}" >&2
     ((${#needed[@]} == 0)) || weft_die "run it, then repeat the command"
   fi
-  ((${#images[@]} == 0)) || weft_say "no Fashion-MNIST images here: recipes train on generated ones with --set data.name=shapes"
+  for package in "${optional[@]}"; do
+    case $package in
+      dataset-fashion-mnist) weft_say "no Fashion-MNIST images here: recipes train on generated ones with --set data.name=shapes" ;;
+      *) weft_say "no $package here: weft is built without the plug-in for that MPI (docs/mpi.md)" ;;
+    esac
+  done
 }
 
 weft_venv() {

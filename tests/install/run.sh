@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# run.sh CONSUMER BUILD CMAKE OPTION…: installs BUILD, moves the result, and builds and runs CONSUMER against it.
+# run.sh CONSUMER BUILD CMAKE OPTION…: installs BUILD, moves the result, and builds and runs CONSUMER against it, also under each MPI whose
+# plug-in was installed.
 set -euo pipefail
 consumer=$1 build=$2 cmake=$3
 shift 3
@@ -19,3 +20,11 @@ fail() { echo "$*" >&2; exit 1; }
 "$cmake" -S "$source/$consumer" -B "$scratch/consumer" -G Ninja -DCMAKE_BUILD_TYPE=Release "-DCMAKE_PREFIX_PATH=$prefix" "$@"
 "$cmake" --build "$scratch/consumer"
 "$scratch/consumer/consumer"
+[[ $consumer == program ]] || exit 0
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMP_NUM_THREADS=1
+for mpi in openmpi mpich; do
+  if [[ -e $prefix/lib/weft/libweft_mpi_$mpi.so ]] && command -v "mpirun.$mpi" >/dev/null; then
+    WEFT_TRANSPORT=mpi "mpirun.$mpi" -n 2 "$scratch/consumer/consumer" >"$scratch/ranks" 2>&1 || { cat "$scratch/ranks"; fail "under mpirun.$mpi"; }
+    grep -q "of 2: 3" "$scratch/ranks" || fail "mpirun.$mpi did not make two ranks: $(cat "$scratch/ranks")"
+  fi
+done

@@ -152,7 +152,7 @@ class Words(unittest.TestCase):
         for line in shown.stdout.splitlines():
             self.assertRegex(line, r"^(OK|WARN|FAIL) +[\w ]+: .+")
         checks = {json.loads(line)["check"] for line in weft("doctor", "--json").stdout.splitlines()}
-        self.assertLessEqual({"toolchain", "torch", "cores", "memory", "shared memory", "heap", "loopback", "BLAS", "libuv", "OpenMP"}, checks)
+        self.assertLessEqual({"toolchain", "torch", "cores", "memory", "shared memory", "heap", "loopback", "mpi", "BLAS", "libuv", "OpenMP"}, checks)
 
 
 class Training(unittest.TestCase):

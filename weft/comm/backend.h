@@ -1,6 +1,7 @@
 // The `weft` backend of c10d: what torch.distributed and Group speak to.
 //
-// Ranks of one host read each other's memory in place (net/direct.h); others speak TCP (net/tcp.h) by the schedules of weft/schedule.
+// Ranks of one host read each other's memory in place (net/direct.h); others speak TCP (net/tcp.h) by the schedules of weft/schedule, or
+// MPI (net/mpi/mpi.h).
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -23,7 +24,8 @@ class Endpoint;
 namespace weft::comm {
 
 struct BackendOptions {
-  // "auto": shared memory where all ranks are on one host and can map it, else tcp. "shm" and "tcp" insist.
+  // "auto": shared memory within each host whose ranks can map it, tcp between hosts (init(): mpi where an mpirun brought the ranks
+  // together). "shm", "tcp" and "mpi" insist; mpi runs the MPI's own collectives, among ranks that one mpirun started (docs/mpi.md).
   std::string transport = "auto";
   // Over messages: a name of schedule::Algorithm ("ring") is taken for every collective that it can do; "auto" picks by measured costs
   // (weft bench calibrate); "": what WEFT_ALGORITHM says, else auto. Ranks that read each other's memory do not look at it.
@@ -38,7 +40,7 @@ struct BackendOptions {
 };
 
 // Collective over the `size` ranks that share `store`. Throws kBadConfig (unknown transport or algorithm, ranks that name different
-// algorithms), kUnavailable (shm asked for and not to be had), kTimeout, kPeerLost.
+// algorithms), kUnavailable (shm or mpi asked for and not to be had), kTimeout, kPeerLost.
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                                                const BackendOptions& options = {});
 

@@ -31,6 +31,7 @@ struct Claim {
   std::optional<int> restart_count = {};
   std::optional<std::string> run_id = {};
   bool node_level = false;
+  bool mpi = false;
 
   std::string says() const {
     return source + " (" + rank_name + "=" + std::to_string(rank) + ", " + world_name + "=" + std::to_string(world) + ")";
@@ -96,6 +97,7 @@ std::optional<Claim> read_open_mpi(const Environment& env) {
   found->local_rank = env.number("OMPI_COMM_WORLD_LOCAL_RANK");
   found->local_world = env.number("OMPI_COMM_WORLD_LOCAL_SIZE");
   found->run_id = env.get("PMIX_NAMESPACE");
+  found->mpi = true;
   return found;
 }
 
@@ -104,6 +106,7 @@ std::optional<Claim> read_mpich(const Environment& env) {
   if (auto found = claim(env, "MPICH (Hydra)", "PMI_RANK", "PMI_SIZE")) {
     found->local_rank = env.number("MPI_LOCALRANKID");
     found->local_world = env.number("MPI_LOCALNRANKS");
+    found->mpi = true;
     return found;
   }
   auto found = claim(env, "MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE");
@@ -262,7 +265,7 @@ void apply(const IdentityOptions& options, Claim& claim) {
   if (options.local_rank) claim.local_rank = options.local_rank, claim.node_level = false;
   if (options.local_world) claim.local_world = options.local_world;
   if (options.node_rank) claim.node_rank = options.node_rank;
-  if (options.rank && options.world) claim.source = "options";
+  if (options.rank && options.world) claim.source = "options", claim.mpi = false;
 }
 
 void check(const Claim& claim) {
@@ -280,7 +283,10 @@ void check(const Claim& claim) {
 void place_store(const Environment& env, const IdentityOptions& options, const Claim& claim, Identity& me) {
   const bool one_host = claim.nodes == 1 || claim.local_world == claim.world;
   const auto addr = options.master_addr ? options.master_addr : env.has("MASTER_ADDR") ? env.get("MASTER_ADDR") : claim.master_addr;
-  if (!addr && !one_host) {
+  const bool knows_port = claim.run_id || claim.master_port || options.master_port || env.has("MASTER_PORT");
+  me.mpi = claim.mpi;
+  me.meets_through_mpi = claim.mpi && me.world > 1 && !addr && !(one_host && knows_port);
+  if (!addr && !one_host && !claim.mpi) {
     bad(claim.says() +
         ": there are several hosts and nothing says where rank 0 is; set MASTER_ADDR to its host (mpirun: -x MASTER_ADDR=HOST)");
   }
@@ -289,7 +295,7 @@ void place_store(const Environment& env, const IdentityOptions& options, const C
   fill(port, claim.master_port);
   if (!port) port = derive ? port_of_job(hash(*claim.run_id)) : me.world == 1 ? 0 : kStaticPort;
   if (*port > 65535) bad("MASTER_PORT=" + std::to_string(*port) + ": ports end at 65535");
-  me.master_addr = addr.value_or("127.0.0.1");
+  me.master_addr = addr.value_or(one_host ? "127.0.0.1" : "");
   me.master_port = static_cast<std::uint16_t>(*port);
 }
 
@@ -353,7 +359,9 @@ std::string Identity::banner() const {
   line += node_level ? " (one a node: no local rank was given)"
                      : " (local " + std::to_string(local_rank) + " of " + std::to_string(local_world) + ", node " +
                            std::to_string(node_rank) + ")";
-  if (master_port != 0)
+  if (meets_through_mpi)
+    line += ", meeting through MPI";
+  else if (master_port != 0)
     line += ", store at " + master_addr + ":" + std::to_string(master_port) + (store_is_hosted_elsewhere ? " (the launcher's)" : "");
   line += ", from " + source;
   if (run_id != "none") line += ", run " + run_id;

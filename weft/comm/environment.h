@@ -41,7 +41,7 @@ struct Identity {
   int rank = 0, world = 1;
   int local_rank = 0, local_world = 1;
   int node_rank = 0;
-  // Where the c10d::TCPStore is. Port 0 only when alone: take a free one.
+  // Where the c10d::TCPStore is. Port 0 only when alone: take a free one. No address: on several hosts, and only MPI knows them all.
   std::string master_addr = "127.0.0.1";
   std::uint16_t master_port = 0;
   // True: the launcher hosts the store and every rank, also rank 0, is a client. False: rank 0 hosts it.
@@ -50,6 +50,10 @@ struct Identity {
   bool node_level = false;
   int restart_count = 0;
   std::string run_id = "none";
+  // True: rank and world are those of an MPI's launcher, so that the ranks can use that MPI (WEFT_TRANSPORT=mpi).
+  bool mpi = false;
+  // True: they have to meet through it. Nothing names a place for the store, or only one that every job of this host would take.
+  bool meets_through_mpi = false;
   // Which source won, for people: "Open MPI".
   std::string source = "alone";
 
@@ -58,7 +62,7 @@ struct Identity {
 };
 
 // Throws kBadConfig, naming variables and values: two sources disagree, half of a pair is missing, a value is no number or out of range,
-// or there are several hosts and nothing names the first.
+// or there are several hosts, no MPI joins them and nothing names the first.
 Identity discover(const Environment& environment, const IdentityOptions& options = {});
 
 // Slurm's host lists: "a,node[08-10,20]-ib" -> a, node08-ib, node09-ib, node10-ib, node20-ib. Throws kBadConfig when malformed or when it

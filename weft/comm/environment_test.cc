@@ -113,12 +113,32 @@ TEST(Discover, GivesTheRanksOfOneMpirunOnePortAndAnotherMpirunAnother) {
   EXPECT_NE(discover(kOpenMpi).master_port, stranger.master_port);
 }
 
-TEST(Discover, AsksForAMasterAddressWhenMpirunSpansHosts) {
+TEST(Discover, LeavesTheMeetingToMpiWhenMpirunSpansHostsAndNobodyNamesTheFirst) {
   const auto spread = with(kOpenMpi, {{"OMPI_COMM_WORLD_SIZE", "4"}});
-  EXPECT_THAT(complaint(spread), HasSubstr("-x MASTER_ADDR"));
+  EXPECT_TRUE(discover(spread).meets_through_mpi);
+  EXPECT_EQ(discover(spread).master_addr, "");
+  EXPECT_THAT(discover(spread).banner(), HasSubstr("meeting through MPI, from Open MPI"));
   const auto me = discover(with(spread, {{"MASTER_ADDR", "head"}}));
+  EXPECT_TRUE(me.mpi);
+  EXPECT_FALSE(me.meets_through_mpi);
   EXPECT_EQ(me.master_addr, "head");
   EXPECT_EQ(me.master_port, 29500);
+}
+
+TEST(Discover, LeavesTheMeetingToMpiOnOneHostWhereTheLauncherTellsNoJobFromAnother) {
+  const Map hydra = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
+  EXPECT_TRUE(discover(hydra).meets_through_mpi);
+  EXPECT_EQ(discover(hydra).master_addr, "127.0.0.1");  // what is left to a weft that was built without MPI
+  EXPECT_FALSE(discover(with(hydra, {{"MASTER_PORT", "1234"}})).meets_through_mpi);
+  EXPECT_FALSE(discover(kOpenMpi).meets_through_mpi);
+  EXPECT_FALSE(
+      discover(with(hydra, {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "1"}})).meets_through_mpi);
+}
+
+TEST(Discover, AsksForAMasterAddressWhenALauncherWithoutMpiSpansHosts) {
+  const Map spread = {
+      {"MV2_COMM_WORLD_RANK", "1"}, {"MV2_COMM_WORLD_SIZE", "4"}, {"MV2_COMM_WORLD_LOCAL_RANK", "1"}, {"MV2_COMM_WORLD_LOCAL_SIZE", "2"}};
+  EXPECT_THAT(complaint(spread), HasSubstr("-x MASTER_ADDR"));
 }
 
 TEST(Discover, ReadsHydra) {

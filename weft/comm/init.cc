@@ -19,7 +19,9 @@
 #include "weft/base/log.h"
 #include "weft/comm/allocator.h"
 #include "weft/comm/backend.h"
-#include "weft/comm/internal/meeting.h"
+#include "weft/comm/internal/over_mpi.h"
+#include "weft/comm/internal/transport.h"
+#include "weft/comm/internal/weft_backend.h"
 
 namespace weft::comm {
 namespace {
@@ -97,6 +99,38 @@ c10::intrusive_ptr<c10d::Store> store_of(const Identity& identity, std::chrono::
   }
 }
 
+// None where the ranks meet at a store.
+std::optional<internal::Forming> through_mpi(const Identity& identity, const BackendOptions& backend) {
+  const bool asked = identity.mpi && backend.transport == "mpi";
+  if (!asked && !identity.meets_through_mpi) return std::nullopt;
+  try {
+    return internal::meet_over_mpi(identity, backend);
+  } catch (const Error& error) {
+    if (asked || error.code() != Errc::kUnavailable) throw;
+    if (identity.master_addr.empty()) {
+      throw Error(Errc::kBadConfig,
+                  "there are several hosts, nothing says where rank 0 is, and MPI cannot: " + error.message() +
+                      "; or set MASTER_ADDR to rank 0's host (mpirun: -x MASTER_ADDR=HOST)",
+                  {"init", identity.rank});
+    }
+    log_info("the ranks meet without MPI, by a port that only one job of this host can have (MASTER_PORT names another)",
+             {{"port", identity.master_port}, {"reason", error.message()}});
+    return std::nullopt;
+  }
+}
+
+c10::intrusive_ptr<c10d::Backend> join(const Identity& identity, const BackendOptions& backend) {
+  if (const auto forming = through_mpi(identity, backend)) {
+    BackendOptions options = backend;
+    options.store_host = "";
+    return c10::make_intrusive<internal::WeftBackend>(internal::make_engine(*forming, options), identity.rank, identity.world,
+                                                      backend.timeout);
+  }
+  const auto store = store_of(identity, backend.timeout);
+  const auto prefixed = c10::make_intrusive<c10d::PrefixStore>(store_prefix(identity.run_id, identity.restart_count), store);
+  return make_backend(prefixed, identity.rank, identity.world, backend);
+}
+
 }  // namespace
 
 std::string lost_rank_key(const std::string& run_id, int restart_count) {
@@ -123,9 +157,12 @@ Group init(const Identity& identity, const InitOptions& options) {
   backend.epoch = static_cast<std::uint32_t>(identity.restart_count);
   if (identity.world == 1) return Group(make_backend(nullptr, 0, 1, backend), "world");
   backend.secret = job_secret();
-  const auto store = store_of(identity, options.timeout);
-  const auto prefixed = c10::make_intrusive<c10d::PrefixStore>(store_prefix(identity.run_id, identity.restart_count), store);
-  return Group(make_backend(prefixed, identity.rank, identity.world, backend), "world");
+  const auto joined = join(identity, backend);
+  if (identity.mpi) {
+    const auto& weft = dynamic_cast<const internal::WeftBackend&>(*joined);
+    log_info("ranks of " + identity.source, {{"ranks", identity.world}, {"transport", weft.describe()}});
+  }
+  return Group(joined, "world");
 }
 
 }  // namespace weft::comm

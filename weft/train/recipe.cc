@@ -73,7 +73,7 @@ Schema run_keys() {
   return {{"parallel.weights", "auto", "shared: once a host; private: a copy a rank", one_of({"auto", "shared", "private"})},
           {"parallel.codec", "none", "element type of gradients on the wire", one_of({"none", "bf16", "f16"})},
           {"parallel.bucket_mb", 25.0, "size of a bucket of gradients between hosts", between(0.01, 4096)},
-          {"comm.transport", "auto", "shm: shared memory; tcp", one_of({"auto", "shm", "tcp"})},
+          {"comm.transport", "auto", "shm: shared memory; tcp; mpi: under mpirun", one_of({"auto", "shm", "tcp", "mpi"})},
           {"comm.timeout_s", 300.0, "how long to wait for a peer", between(0.1, 86400)},
           {"comm.interface", "", "address, network (10.0.0.0/8) or interface that TCP listens on; empty: found"},
           {"run.dir", "runs", "where run folders are made"},

@@ -14,7 +14,7 @@ struct Finding {
   std::string fix;  // what to do; empty where all is well
 };
 
-// Toolchain, cores, memory, shared memory, limits, loopback, clock.
+// Toolchain, cores, memory, shared memory, limits, loopback, MPI, clock.
 std::vector<Finding> machine_findings();
 // Torch, the libraries that are in the process with it, and the heap after a small training step.
 std::vector<Finding> torch_findings();

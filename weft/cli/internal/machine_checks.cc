@@ -19,6 +19,7 @@
 #include "weft/base/file.h"
 #include "weft/base/log.h"
 #include "weft/cli/internal/checks.h"
+#include "weft/net/mpi/mpi.h"
 
 namespace weft::cli {
 namespace {
@@ -162,10 +163,23 @@ Finding clock() {
           slow ? "choose the clock source tsc: each wait reads the clock" : ""};
 }
 
+Finding mpi() {
+  std::string found;
+  for (const auto& [implementation, path] : net::mpi::plugins()) {
+    const auto launcher = first_line_of("mpirun." + implementation + " --version");
+    found += (found.empty() ? "" : ", ") + implementation + (launcher.empty() ? " (no mpirun." + implementation + " in PATH)" : "");
+  }
+  if (found.empty()) {
+    return {"mpi", Grade::kOk, "no plug-in: mpirun works on one host only, or with MASTER_ADDR",
+            "for more install libopenmpi-dev or libmpich-dev and build again"};
+  }
+  return {"mpi", Grade::kOk, "plug-ins for " + found, ""};
+}
+
 }  // namespace
 
 std::vector<Finding> machine_findings() {
-  return {toolchain(), cores(), memory(), shared_memory(), huge_pages(), descriptors(), loopback(), clock()};
+  return {toolchain(), cores(), memory(), shared_memory(), huge_pages(), descriptors(), loopback(), mpi(), clock()};
 }
 
 }  // namespace weft::cli

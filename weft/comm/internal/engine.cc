@@ -13,6 +13,7 @@ class DirectEngine final : public Engine {
   void run(Collective collective, const net::DirectArgs& args) override { run_direct(direct_, collective, args); }
   net::Endpoint& endpoint() override { return *endpoint_; }
   net::Host* host() override { return host_.get(); }
+  std::string describe() const override { return "shared memory"; }
   void fail(const Error& why) noexcept override {
     host_->fail(why);
     endpoint_->fail(why);

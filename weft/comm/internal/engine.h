@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "weft/comm/internal/plans.h"
 #include "weft/net/direct.h"
@@ -22,6 +23,8 @@ class Engine {
   virtual net::Endpoint& endpoint() = 0;
   virtual net::Host* host() = 0;
   virtual void fail(const Error& why) noexcept = 0;
+  // What carries it, for people: "shared memory".
+  virtual std::string describe() const = 0;
   // See Group::split().
   virtual const HostSplit* split() { return nullptr; }
 };

@@ -110,4 +110,15 @@ net::Exchange exchange_over(c10::intrusive_ptr<c10d::Store> store, Party party) 
   };
 }
 
+Forming meet_at(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout) {
+  Forming forming{rank, size, {}, {}, {}};
+  if (!store) return forming;
+  forming.exchange = exchange_over(store, {rank, size, timeout});
+  forming.among = [=](const std::vector<int>& members, const std::string& name) {
+    return exchange_over(store, {rank, size, timeout, members, name});
+  };
+  forming.lost_peer = [store] { return lost_rank(*store); };
+  return forming;
+}
+
 }  // namespace weft::comm::internal

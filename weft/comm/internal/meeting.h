@@ -1,9 +1,10 @@
-// How ranks that have no connection yet find each other: through the store, where each leaves a string for the others.
+// How ranks that have no connection yet find each other: through a store, where each leaves a string for the others, or through MPI.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,5 +35,18 @@ net::Exchange exchange_over(c10::intrusive_ptr<c10d::Store> store, Party party);
 
 // The rank that a launcher has seen end, if any. The store may be gone: then nobody is known to have.
 std::optional<int> lost_rank(c10d::Store& store);
+
+// What the ranks of a group can say to each other while it forms. Used by one thread.
+struct Forming {
+  int rank = 0, size = 1;
+  net::Exchange exchange;  // among all of them
+  // Among `members`, ascending, each of which calls this; `name` tells their words from those of other parties.
+  std::function<net::Exchange(const std::vector<int>& members, const std::string& name)> among;
+  std::function<std::optional<int>()> lost_peer;  // who is known to have ended
+  bool over_mpi = false;                          // so that MPI joins their hosts too
+};
+
+// Over a store that all of them reach. Null for a group of one.
+Forming meet_at(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout);
 
 }  // namespace weft::comm::internal

@@ -41,6 +41,7 @@ class MessageEngine final : public Engine {
   }
   net::Endpoint& endpoint() override { return *endpoint_; }
   net::Host* host() override { return nullptr; }
+  std::string describe() const override { return endpoint_->name(); }
   void fail(const Error& why) noexcept override { endpoint_->fail(why); }
 
  private:

@@ -22,6 +22,7 @@ class LocalEngine final : public Engine {
   }
   net::Endpoint& endpoint() override { return *rings_; }
   net::Host* host() override { return &legs_->host(); }
+  std::string describe() const override { return "shared memory"; }
   void fail(const Error& why) noexcept override {
     rings_->fail(why);
     legs_->fail(why);
@@ -44,6 +45,7 @@ class AcrossEngine final : public Engine {
   }
   net::Endpoint& endpoint() override { return messages_->endpoint(); }
   net::Host* host() override { return nullptr; }
+  std::string describe() const override { return legs_->endpoint()->name(); }
   void fail(const Error& why) noexcept override { legs_->fail(why); }
 
  private:
@@ -65,6 +67,10 @@ class SplitEngine final : public Engine {
   }
   net::Endpoint& endpoint() override { return *legs_->endpoint(); }
   net::Host* host() override { return nullptr; }
+  std::string describe() const override {
+    return "shared memory on each of " + std::to_string(legs_->map().num_hosts()) + " hosts, " + legs_->endpoint()->name() +
+           " between them";
+  }
   void fail(const Error& why) noexcept override { legs_->fail(why); }
   const HostSplit* split() override { return split_.get(); }
 

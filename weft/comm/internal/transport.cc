@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdlib>
 #include <cstring>
@@ -14,7 +15,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "weft/base/log.h"
-#include "weft/comm/internal/meeting.h"
+#include "weft/comm/internal/over_mpi.h"
 #include "weft/comm/internal/split.h"
 #include "weft/net/inproc.h"
 #include "weft/net/shm.h"
@@ -45,7 +46,7 @@ std::string address_towards(const std::string& host) {
 // Where the ranks are, by rank.
 struct Places {
   std::vector<std::string> machines;  // equal where they can share memory
-  std::vector<std::string> hosts;     // equal where they shall: WEFT_HOST_ID cuts a machine in several, transport tcp puts each on its own
+  std::vector<std::string> hosts;     // equal where they shall: WEFT_HOST_ID cuts a machine in several, tcp and mpi put each on its own
   bool one(const std::vector<std::string>& ids) const {
     return std::all_of(ids.begin(), ids.end(), [&](const auto& id) { return id == ids[0]; });
   }
@@ -55,7 +56,8 @@ struct Places {
 Places where_they_are(const BackendOptions& options, const net::Exchange& exchange, int rank) {
   const std::string mine = options.secret.empty() ? "without a secret" : "with the job's secret";
   const char* const part = std::getenv("WEFT_HOST_ID");
-  const std::string host = options.transport == "tcp" ? "rank " + std::to_string(rank) : part != nullptr ? part : "";
+  const bool apart = options.transport == "tcp" || options.transport == "mpi";
+  const std::string host = apart ? "rank " + std::to_string(rank) : part != nullptr ? part : "";
   const auto all = exchange(mine + "/" + net::host_id() + "/" + host);
   Places places;
   for (std::size_t peer = 0; peer < all.size(); ++peer) {
@@ -91,14 +93,13 @@ std::array<std::byte, 32> agree_on_secret(const std::string& given, const net::E
   return secret;
 }
 
-// What is known while the group forms.
-struct Forming {
-  int rank, size;
-  net::Exchange exchange;
-  std::function<std::optional<int>()> lost_peer;
-};
-
 std::unique_ptr<net::Endpoint> over_tcp(const BackendOptions& options, const Forming& forming, bool one_machine) {
+  if (!one_machine && options.interface.empty() && options.store_host.empty()) {
+    throw Error(Errc::kBadConfig,
+                "transport tcp: the ranks met through MPI, which does not say by which address a host is reached; set comm.interface, or "
+                "MASTER_ADDR to rank 0's host",
+                {"init", forming.rank});
+  }
   net::TcpOptions tcp;
   tcp.rank = forming.rank;
   tcp.world = forming.size;
@@ -118,10 +119,8 @@ std::unique_ptr<net::Endpoint> over_tcp(const BackendOptions& options, const For
 constexpr std::size_t kRingTotal = 32 << 20;
 
 // The ranks of this host, linked; null on every rank of the group where those of some host cannot be, which is said once.
-std::unique_ptr<net::Host> over_host(const c10::intrusive_ptr<c10d::Store>& store, const HostMap& map, const BackendOptions& options,
-                                     const Forming& forming) {
+std::unique_ptr<net::Host> over_host(const HostMap& map, const BackendOptions& options, const Forming& forming) {
   const auto& members = map.members();
-  const Party party{map.rank, map.world, options.timeout, members, "host" + std::to_string(map.host) + "/"};
   const auto lost_here = [&]() -> std::optional<int> {
     const auto lost = forming.lost_peer();
     const auto found = std::find(members.begin(), members.end(), lost.value_or(-1));
@@ -132,7 +131,7 @@ std::unique_ptr<net::Host> over_host(const c10::intrusive_ptr<c10d::Store>& stor
   try {
     host = net::Host::connect({.rank = map.local,
                                .world = map.local_world(),
-                               .exchange = exchange_over(store, party),
+                               .exchange = forming.among(members, "host" + std::to_string(map.host) + "/"),
                                .timeout = options.timeout,
                                .lost_peer = lost_here});
   } catch (const Error& error) {
@@ -143,7 +142,7 @@ std::unique_ptr<net::Host> over_host(const c10::intrusive_ptr<c10d::Store>& stor
   const auto bad = std::find_if(all.begin(), all.end(), [](const auto& why) { return !why.empty(); });
   if (bad == all.end()) return host;
   if (options.transport == "shm") throw Error(Errc::kUnavailable, "transport shm: " + *bad, {"init", map.rank});
-  if (map.rank == 0) log_warn("shared memory cannot be used (" + *bad + "): ranks of a host talk over TCP instead, which is slower");
+  if (map.rank == 0) log_warn("shared memory cannot be used (" + *bad + "): ranks of a host send messages instead, which is slower");
   return nullptr;
 }
 
@@ -162,24 +161,32 @@ std::unique_ptr<net::Endpoint> make_rings(net::Host& host, std::uint32_t epoch, 
                         .ring_bytes = ring});
 }
 
-std::unique_ptr<Engine> make_engine(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const BackendOptions& options) {
-  const bool known = options.transport == "auto" || options.transport == "shm" || options.transport == "tcp";
-  if (!known) throw Error(Errc::kBadConfig, "unknown transport '" + options.transport + "'; there are auto, shm and tcp");
-  if (size == 1) return make_direct_engine(std::move(net::make_thread_hosts(1)[0]), std::move(net::make_inproc(1)[0]), options.timeout);
-  const Forming forming{rank, size, exchange_over(store, {rank, size, options.timeout}), [store] { return lost_rank(*store); }};
-  const Places places = where_they_are(options, forming.exchange, rank);
-  const HostMap map = HostMap::of(places.hosts, rank);
+std::unique_ptr<Engine> make_engine(const Forming& forming, const BackendOptions& options) {
+  constexpr std::array kTransports = {"auto", "shm", "tcp", "mpi"};
+  if (std::find(kTransports.begin(), kTransports.end(), options.transport) == kTransports.end())
+    throw Error(Errc::kBadConfig, "unknown transport '" + options.transport + "'; there are auto, shm, tcp and mpi");
+  if (forming.size == 1)
+    return make_direct_engine(std::move(net::make_thread_hosts(1)[0]), std::move(net::make_inproc(1)[0]), options.timeout);
+  const Places places = where_they_are(options, forming.exchange, forming.rank);
+  const HostMap map = HostMap::of(places.hosts, forming.rank);
   if (options.transport == "shm" && map.num_hosts() > 1)
     throw Error(Errc::kUnavailable, "transport shm: the ranks are on different hosts; use auto or tcp");
   std::unique_ptr<net::Host> host;
-  if (map.num_hosts() == 1 || map.two_levels()) host = over_host(store, map, options, forming);
+  if (map.num_hosts() == 1 || map.two_levels()) host = over_host(map, options, forming);
   if (host && map.num_hosts() == 1) {
     auto rings = make_rings(*host, options.epoch, options.timeout);
     return make_direct_engine(std::move(host), std::move(rings), options.timeout);
   }
   const bool one_machine = places.one(places.machines);
-  auto endpoint = over_tcp(options, forming, one_machine);
-  const Plans plans = agree_on_plans(options.algorithm, one_machine, forming.exchange, rank);
+  std::unique_ptr<net::Endpoint> endpoint;
+  if (options.transport == "mpi" || (options.transport == "auto" && forming.over_mpi)) {
+    auto over_mpi = connect_mpi(forming, options);
+    if (!host) return make_mpi_engine(std::move(over_mpi));
+    endpoint = std::move(over_mpi);
+  } else {
+    endpoint = over_tcp(options, forming, one_machine);
+  }
+  const Plans plans = agree_on_plans(options.algorithm, one_machine, forming.exchange, forming.rank);
   if (!host) return make_message_engine(std::move(endpoint), plans);
   return make_split_engine(std::move(host), std::move(endpoint), map, {options.timeout, plans});
 }

@@ -34,6 +34,7 @@ class WeftBackend final : public c10d::Backend {
   std::chrono::milliseconds timeout() const { return timeout_; }
   net::Host* host() { return engine_->host(); }
   const HostSplit* split() { return engine_->split(); }
+  std::string describe() const { return engine_->describe(); }
   void abort_with(const Error& why) noexcept { engine_->fail(why); }
   void abort() override { abort_with(Error(Errc::kAborted, "the group was aborted by its owner")); }
   bool supportsSplitting() const override { return origin_.make != nullptr; }

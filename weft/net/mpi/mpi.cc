@@ -215,7 +215,7 @@ void Communicator::by_messages(Collective collective, const DirectArgs& args, De
 }  // namespace
 
 std::unique_ptr<MpiEndpoint> connect_mpi(const MpiOptions& options) {
-  Runtime& runtime = Runtime::get();
+  Runtime& runtime = Runtime::get(Deadline::in(options.timeout));
   std::vector<std::int32_t> ranks(options.ranks.begin(), options.ranks.end());
   if (ranks.empty()) {
     ranks.resize(static_cast<std::size_t>(runtime.size()));

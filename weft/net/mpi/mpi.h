@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/net/direct.h"
@@ -57,5 +58,8 @@ std::vector<std::string> exchange(MpiEndpoint& endpoint, const std::string& mine
 // Throws kBadConfig where WEFT_MPI is neither.
 using Variables = std::function<const char*(const char* name)>;
 std::optional<std::string> started_by(const Variables& variables);
+
+// The plug-in files that are here (none is loaded), by the name of their MPI. Those that only the dynamic linker would find are not seen.
+std::vector<std::pair<std::string, std::string>> plugins();
 
 }  // namespace weft::net::mpi

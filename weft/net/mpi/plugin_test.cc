@@ -4,7 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "weft/base/error.h"
@@ -55,6 +59,18 @@ std::string complaint(const std::map<std::string, std::string>& variables) {
     return error.message();
   }
   return "";
+}
+
+TEST(MpiPlugin, AreListedWhereTheirFilesAre) {
+  const auto folder = std::filesystem::temp_directory_path() / ("weft_plugins_" + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  setenv("WEFT_PLUGIN_DIR", folder.c_str(), 1);
+  EXPECT_THAT(plugins(), testing::IsEmpty());
+  const auto file = (folder / "libweft_mpi_mpich.so").string();
+  std::ofstream(file) << "no library";
+  EXPECT_THAT(plugins(), ElementsAre(std::pair<std::string, std::string>("mpich", file)));
+  unsetenv("WEFT_PLUGIN_DIR");
+  std::filesystem::remove_all(folder);
 }
 
 TEST(MpiPlugin, SaysInOneLineWhyThereIsNone) {

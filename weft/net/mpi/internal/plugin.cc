@@ -114,4 +114,18 @@ const Table& load_plugin() {
 }
 
 }  // namespace internal
+
+std::vector<std::pair<std::string, std::string>> plugins() {
+  std::vector<std::pair<std::string, std::string>> found;
+  const char* given = std::getenv("WEFT_PLUGIN_DIR");
+  for (const char* implementation : internal::kImplementations) {
+    for (const auto& path : internal::plugin_paths(implementation, internal::self(), given != nullptr ? given : "")) {
+      if (path.find('/') == std::string::npos || !std::filesystem::exists(path)) continue;
+      found.emplace_back(implementation, path);
+      break;
+    }
+  }
+  return found;
+}
+
 }  // namespace weft::net::mpi

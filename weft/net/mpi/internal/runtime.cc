@@ -47,21 +47,26 @@ class Patience {
 
 }  // namespace
 
-Runtime& Runtime::get() {
+Runtime& Runtime::get(Deadline deadline) {
   static Runtime* runtime = new Runtime;  // never destroyed: endpoints may outlive main()
   static std::mutex starting;
   const std::lock_guard lock(starting);
-  if (runtime->table_ == nullptr) runtime->start();
+  if (runtime->table_ == nullptr) runtime->start(deadline);
   return *runtime;
 }
 
-void Runtime::start() {
+void Runtime::start(Deadline deadline) {
   const Table& table = load_plugin();
   std::unique_lock lock(mutex_);
   state_ = kStarting;
   table_ = &table;
   std::thread([this] { work(); }).detach();
-  changed_.wait(lock, [this] { return state_ != kStarting; });
+  if (!changed_.wait_until(lock, deadline.when(), [this] { return state_ != kStarting; })) {
+    lock.unlock();
+    stop("MPI_Init did not end before its deadline");
+    throw Error(Errc::kTimeout, "MPI_Init did not end before the deadline: not all ranks that the launcher started have called it",
+                {"MPI_Init", -1, -1});
+  }
   if (state_ == kFailed) {
     table_ = nullptr;
     std::rethrow_exception(start_error_);

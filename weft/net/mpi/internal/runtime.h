@@ -29,8 +29,9 @@ class Background {
 
 class Runtime {
  public:
-  // Starts MPI on the first call. Throws kUnavailable with the reason where there is none; a later call tries again.
-  static Runtime& get();
+  // Starts MPI on the first call. Throws kUnavailable with the reason where there is none; a later call tries again. Throws kTimeout where
+  // MPI_Init does not end (it waits for all ranks that the launcher started), and then MPI is stopped.
+  static Runtime& get(Deadline deadline = Deadline::in(std::chrono::minutes(5)));
 
   const Table& table() const { return *table_; }
   int rank() const { return rank_; }
@@ -60,7 +61,7 @@ class Runtime {
   };
 
   Runtime() = default;
-  void start();
+  void start(Deadline deadline);
   void initialize();
   void work();
   bool work_once(std::unique_lock<std::mutex>& lock);

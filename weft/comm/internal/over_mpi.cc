@@ -1,0 +1,75 @@
+#include "weft/comm/internal/over_mpi.h"
+
+#include <algorithm>
+
+namespace weft::comm::internal {
+namespace {
+
+class MpiEngine final : public Engine {
+ public:
+  explicit MpiEngine(std::unique_ptr<net::mpi::MpiEndpoint> endpoint) : endpoint_(std::move(endpoint)) {}
+  void run(schedule::Collective collective, const net::DirectArgs& args) override { endpoint_->run(collective, args); }
+  net::Endpoint& endpoint() override { return *endpoint_; }
+  net::Host* host() override { return nullptr; }
+  void fail(const Error& why) noexcept override { endpoint_->fail(why); }
+  std::string describe() const override { return std::string("mpi (") + endpoint_->implementation() + ")"; }
+
+ private:
+  const std::unique_ptr<net::mpi::MpiEndpoint> endpoint_;
+};
+
+net::Exchange exchange_over(std::shared_ptr<net::mpi::MpiEndpoint> endpoint, std::chrono::milliseconds timeout) {
+  return [endpoint = std::move(endpoint), timeout](const std::string& mine) {
+    return net::mpi::exchange(*endpoint, mine, Deadline::in(timeout));
+  };
+}
+
+}  // namespace
+
+Forming meet_over_mpi(const Identity& me, const BackendOptions& options) {
+  const auto connect = [epoch = options.epoch, timeout = options.timeout](const std::vector<int>& ranks) {
+    return std::shared_ptr(net::mpi::connect_mpi({.ranks = ranks, .epoch = epoch, .timeout = timeout}));
+  };
+  const auto all = connect({});
+  // An MPI's library that another MPI's launcher started takes each process for a world of its own.
+  if (all->rank() != me.rank || all->world() != me.world) {
+    throw Error(Errc::kBadConfig,
+                me.source + " says rank " + std::to_string(me.rank) + " of " + std::to_string(me.world) + ", the library of " +
+                    all->implementation() + " says rank " + std::to_string(all->rank()) + " of " + std::to_string(all->world()) +
+                    "; use the mpirun of the MPI that weft's plug-in was built for, or set MASTER_ADDR to do without MPI",
+                {"init", me.rank});
+  }
+  Forming forming{me.rank, me.world, exchange_over(all, options.timeout), {}, {}, true};
+  forming.among = [connect, timeout = options.timeout](const std::vector<int>& members, const std::string&) {
+    return exchange_over(connect(members), timeout);
+  };
+  forming.lost_peer = []() -> std::optional<int> { return std::nullopt; };  // the launcher ends the job of a rank that ends early
+  return forming;
+}
+
+std::unique_ptr<net::mpi::MpiEndpoint> connect_mpi(const Forming& forming, const BackendOptions& options) {
+  std::string mine;
+  try {
+    mine = std::to_string(net::mpi::world_rank());
+  } catch (const Error& error) {
+    if (error.code() != Errc::kUnavailable) throw;
+    mine = error.message();
+  }
+  const auto all = forming.exchange(mine);
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const bool is_number =
+        !all[rank].empty() && std::all_of(all[rank].begin(), all[rank].end(), [](char c) { return c >= '0' && c <= '9'; });
+    if (!is_number) {
+      throw Error(Errc::kUnavailable, "rank " + std::to_string(rank) + ": " + all[rank], {"init", forming.rank, static_cast<int>(rank)});
+    }
+    ranks.push_back(std::stoi(all[rank]));
+  }
+  return net::mpi::connect_mpi({.ranks = ranks, .epoch = options.epoch, .timeout = options.timeout});
+}
+
+std::unique_ptr<Engine> make_mpi_engine(std::unique_ptr<net::mpi::MpiEndpoint> endpoint) {
+  return std::make_unique<MpiEngine>(std::move(endpoint));
+}
+
+}  // namespace weft::comm::internal
