@@ -56,7 +56,8 @@ constexpr About kBench{"bench", "Measure weft beside its peers, in one go.", R"(
 constexpr About kDoctor{"doctor", "Look for what training will meet on this machine: OK, WARN or FAIL, with a fix; exit code 1 on FAIL.",
                         R"(Examples:
   weft doctor
-  weft doctor --json)"};
+  weft doctor --json
+  weft run -n 4 weft doctor --topology)"};
 
 CLI::App* add(CLI::App& app, const About& about) {
   auto* sub = app.add_subcommand(about.name, about.line);
@@ -176,6 +177,7 @@ void add_bench(CLI::App& app, BenchOptions& options, int& result) {
 void add_doctor(CLI::App& app, DoctorCommand& command, int& result) {
   auto* sub = add(app, kDoctor);
   sub->add_flag("--json", command.json, "JSON lines on stdout");
+  sub->add_flag("--topology", command.topology, "where the ranks of this job are and what their links do, as TOML");
   sub->callback([&] { result = doctor(command); });
 }
 

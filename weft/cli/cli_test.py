@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import tomllib
 import unittest
 
 WEFT = ""
@@ -152,7 +153,15 @@ class Words(unittest.TestCase):
         for line in shown.stdout.splitlines():
             self.assertRegex(line, r"^(OK|WARN|FAIL) +[\w ]+: .+")
         checks = {json.loads(line)["check"] for line in weft("doctor", "--json").stdout.splitlines()}
-        self.assertLessEqual({"toolchain", "torch", "cores", "memory", "shared memory", "heap", "loopback", "mpi", "BLAS", "libuv", "OpenMP"}, checks)
+        self.assertLessEqual({"toolchain", "torch", "cores", "memory", "shared memory", "heap", "loopback", "caches", "NUMA", "network", "mpi", "BLAS", "libuv",
+                              "OpenMP"}, checks)
+
+    def test_doctor_prints_a_jobs_topology(self):
+        shown = weft("run", "-n", "2", WEFT, "doctor", "--topology")
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        found = tomllib.loads(shown.stdout)
+        self.assertEqual(found["world"] if "world" in found else sum(found["host"]["sizes"]), 2)
+        self.assertGreater(found["host"]["bandwidth"], 1e6)
 
 
 class Training(unittest.TestCase):

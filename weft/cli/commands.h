@@ -29,6 +29,7 @@ int run(const elastic::LaunchOptions& options);
 
 struct DoctorCommand {
   bool json = false;
+  bool topology = false;  // of the job that it is a rank of, instead of this machine's checks
 };
 int doctor(const DoctorCommand& command);
 

@@ -32,8 +32,13 @@ void print(const Finding& finding, bool json) {
 }  // namespace
 
 int doctor(const DoctorCommand& command) {
+  if (command.topology) {
+    std::cout << found_topology();
+    return 0;
+  }
   bool failed = false;
   std::vector<Finding> findings = machine_findings();
+  for (auto& finding : part_findings()) findings.push_back(std::move(finding));
   for (auto& finding : torch_findings()) findings.push_back(std::move(finding));
   for (const auto& finding : findings) {
     print(finding, command.json);

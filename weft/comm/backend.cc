@@ -15,8 +15,8 @@ c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> s
     part.timeout = timeout;
     return make_backend(std::move(over), as, among, part);
   };
-  return c10::make_intrusive<WeftBackend>(internal::make_engine(internal::meet_at(store, rank, size, options.timeout), options), rank, size,
-                                          options.timeout, WeftBackend::Origin{store, make});
+  return c10::make_intrusive<WeftBackend>(internal::make_engine(internal::meet_at(store, rank, size, options.to_connect()), options), rank,
+                                          size, options.timeout, WeftBackend::Origin{store, make});
 }
 
 c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<net::Host> host, std::unique_ptr<net::Endpoint> endpoint,

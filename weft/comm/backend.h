@@ -25,7 +25,8 @@ namespace weft::comm {
 
 struct BackendOptions {
   // "auto": shared memory within each host whose ranks can map it, tcp between hosts (init(): mpi where an mpirun brought the ranks
-  // together). "shm", "tcp" and "mpi" insist; mpi runs the MPI's own collectives, among ranks that one mpirun started (docs/mpi.md).
+  // together). "shm", "tcp" and "mpi" insist; mpi runs the MPI's own collectives, among ranks that one mpirun started (docs/mpi.md). "nccl"
+  // (init() and form_group() only): c10d's own NCCL backend, for CUDA tensors alone.
   std::string transport = "auto";
   // Over messages: a name of schedule::Algorithm ("ring") is taken for every collective that it can do; "auto" picks by measured costs
   // (weft bench calibrate); "": what WEFT_ALGORITHM says, else auto. Ranks that read each other's memory do not look at it.
@@ -36,7 +37,9 @@ struct BackendOptions {
   std::string store_host = "127.0.0.1";
   std::string secret;  // 32 bytes; empty: rank 0 makes one and the store hands it out (keeps strangers out, not readers of the store)
   std::chrono::milliseconds timeout = std::chrono::minutes(5);  // of each wait for a peer
+  std::chrono::milliseconds connect_timeout{0};                 // for the group to form; 0: as `timeout`
   std::uint32_t epoch = 0;
+  std::chrono::milliseconds to_connect() const { return connect_timeout.count() > 0 ? connect_timeout : timeout; }
 };
 
 // Collective over the `size` ranks that share `store`. Throws kBadConfig (unknown transport or algorithm, ranks that name different

@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "weft/comm/backend.h"
+#include "weft/comm/internal/lineage.h"
 #include "weft/comm/internal/weft_backend.h"
 
 namespace weft::comm {
@@ -29,6 +30,7 @@ struct Group::State {
   c10::intrusive_ptr<c10d::Backend> backend;
   std::string name;
   internal::WeftBackend* weft = nullptr;  // the backend, where it is ours
+  std::shared_ptr<const internal::Lineage> lineage = std::make_shared<internal::Lineage>();
 
   // Backends other than ours may go on after the call returns, so a synchronous call waits.
   void finish(const Work& work) const {
@@ -40,6 +42,11 @@ Group::Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name) : stat
   state_->backend = std::move(backend);
   state_->name = std::move(name);
   state_->weft = dynamic_cast<internal::WeftBackend*>(state_->backend.get());
+}
+
+Group::Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name, std::shared_ptr<const internal::Lineage> lineage)
+    : Group(std::move(backend), std::move(name)) {
+  state_->lineage = std::move(lineage);
 }
 
 int Group::rank() const { return state_->backend->getRank(); }
@@ -59,6 +66,11 @@ void Group::abort(const Error& why) const {
     state_->backend->abort();
   }
 }
+
+void Group::abort() const { abort(Error(Errc::kAborted, "rank " + std::to_string(rank()) + " aborted the group")); }
+Group Group::regroup(const RegroupOptions& options) const { return internal::regroup(*this, *state_->lineage, options); }
+std::uint32_t Group::epoch() const { return state_->lineage->options.epoch; }
+const std::vector<int>& Group::former_ranks() const { return state_->lineage->former; }
 
 namespace {
 

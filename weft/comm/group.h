@@ -2,8 +2,8 @@
 //
 // Calls are synchronous unless named _async; collectives of a group are called by all its ranks in the same order with the same shapes and
 // types, else all ranks get kInvalidArgument showing both signatures. A lost rank ends every pending call of the others with kPeerLost, a
-// passed deadline with kTimeout; later calls throw kAborted. Tensors: dense CPU tensors; those that are not contiguous go through a copy.
-// One thread at a time calls collectives; send and recv may be called from any thread.
+// passed deadline with kTimeout; later calls throw kPeerLost too, else kAborted. Tensors: dense CPU tensors; those that are not contiguous
+// go through a copy. One thread at a time calls collectives; send and recv may be called from any thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,12 +32,29 @@ namespace weft::comm {
 
 struct HostSplit;
 
+namespace internal {
+struct Lineage;
+}
+
+// With whom a group goes on.
+struct RegroupOptions {
+  // So many ranks, newcomers among them, end the wait early, and no more are taken; 0: any number, and no newcomer is waited for.
+  int size = 0;
+  int at_least = 1;  // fewer are an error; more than half of the ranks, where a majority is wanted
+  // For those that have not come and are not known to be dead; and again for all members to connect. Longer than a step takes: a rank that
+  // is busy learns of the failure at its next operation.
+  std::chrono::milliseconds wait = std::chrono::seconds(10);
+  std::chrono::milliseconds timeout = std::chrono::minutes(2);  // of the whole, where members are lost while the group forms
+};
+
 class Group {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;
 
   // A group over any c10d backend (weft's own, NCCL, a fake one).
   Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name);
+  // One that can be formed again (init.h).
+  Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name, std::shared_ptr<const internal::Lineage> lineage);
 
   int rank() const;
   int size() const;
@@ -76,8 +93,23 @@ class Group {
   const HostSplit* split() const;
   // How long a call waits for a peer.
   std::chrono::nanoseconds timeout() const;
-  // Ends all pending and later calls of this rank, at once and without communicating.
+  // Ends all pending and later calls of this rank with kAborted, at once and without communicating; ranks of the same host see it. Any
+  // thread.
   void abort(const Error& why) const;
+  void abort() const;
+
+  // The group of those that are left, and of newcomers (init.h), under the next epoch. This group is aborted; its ranks that can go on
+  // all call this, with equal options, and no longer use it or groups made from it. Survivors keep their order, newcomers follow them.
+  // Where a rank of this host is left behind alive, other threads of this process must not be inside system calls that write tensors.
+  // Throws kAborted where the others have gone on without this rank (join_group() comes in again), kTimeout where fewer than
+  // `at_least` came or no group could be formed in time, kPeerLost where the store is gone, kInvalidArgument for a group that was not made
+  // by init() or form_group().
+  Group regroup(const RegroupOptions& options) const;
+  Group regroup() const { return regroup(RegroupOptions{}); }
+  // Which incarnation this is; grows with every regroup().
+  std::uint32_t epoch() const;
+  // By rank: its rank in the group before, -1 for a newcomer. Empty for a first group.
+  const std::vector<int>& former_ranks() const;
 
  private:
   struct State;

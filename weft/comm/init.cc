@@ -69,10 +69,10 @@ int listen_for_store(const Identity& identity) {
   throw std::runtime_error(reason);
 }
 
-c10::intrusive_ptr<c10d::Store> store_of(const Identity& identity, std::chrono::milliseconds timeout) {
+c10::intrusive_ptr<c10d::Store> store_of(const Identity& identity, bool hosts_it, std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = identity.master_port;
-  options.isServer = identity.rank == 0 && !identity.store_is_hosted_elsewhere;
+  options.isServer = hosts_it;
   options.waitWorkers = false;
   options.timeout = timeout;
   try {
@@ -119,16 +119,15 @@ std::optional<internal::Forming> through_mpi(const Identity& identity, const Bac
   }
 }
 
-c10::intrusive_ptr<c10d::Backend> join(const Identity& identity, const BackendOptions& backend) {
-  if (const auto forming = through_mpi(identity, backend)) {
-    BackendOptions options = backend;
-    options.store_host = "";
-    return c10::make_intrusive<internal::WeftBackend>(internal::make_engine(*forming, options), identity.rank, identity.world,
-                                                      backend.timeout);
-  }
-  const auto store = store_of(identity, backend.timeout);
-  const auto prefixed = c10::make_intrusive<c10d::PrefixStore>(store_prefix(identity.run_id, identity.restart_count), store);
-  return make_backend(prefixed, identity.rank, identity.world, backend);
+// None where the ranks meet at a store. Such a group cannot be formed again: MPI has no place where its survivors could meet.
+std::optional<Group> join_through_mpi(const Identity& identity, const BackendOptions& backend) {
+  const auto forming = through_mpi(identity, backend);
+  if (!forming) return std::nullopt;
+  BackendOptions options = backend;
+  options.store_host = "";
+  return Group(
+      c10::make_intrusive<internal::WeftBackend>(internal::make_engine(*forming, options), identity.rank, identity.world, backend.timeout),
+      "world");
 }
 
 }  // namespace
@@ -154,15 +153,24 @@ Group init(const Identity& identity, const InitOptions& options) {
   if (const char* set = std::getenv("WEFT_INTERFACE"); set != nullptr && backend.interface.empty()) backend.interface = set;
   backend.store_host = identity.master_addr;
   backend.timeout = options.timeout;
-  backend.epoch = static_cast<std::uint32_t>(identity.restart_count);
-  if (identity.world == 1) return Group(make_backend(nullptr, 0, 1, backend), "world");
+  // Each restart of the job has epochs of its own, whatever was regrouped before it.
+  backend.epoch = static_cast<std::uint32_t>(identity.restart_count) << 16;
+  if (identity.world == 1 && !options.newcomer) return Group(make_backend(nullptr, 0, 1, backend), "world");
   backend.secret = job_secret();
-  const auto joined = join(identity, backend);
-  if (identity.mpi) {
-    const auto& weft = dynamic_cast<const internal::WeftBackend&>(*joined);
-    log_info("ranks of " + identity.source, {{"ranks", identity.world}, {"transport", weft.describe()}});
-  }
-  return Group(joined, "world");
+  auto group = [&]() -> Group {
+    if (!options.newcomer) {
+      if (auto joined = join_through_mpi(identity, backend)) return *joined;
+    }
+    const bool hosts_store = identity.rank == 0 && !identity.store_is_hosted_elsewhere && !options.newcomer;
+    const auto store = store_of(identity, hosts_store, options.timeout);
+    const auto prefixed = c10::make_intrusive<c10d::PrefixStore>(store_prefix(identity.run_id, identity.restart_count), store);
+    if (options.newcomer) return join_group(prefixed, backend, options.timeout);
+    return form_group(prefixed, identity.rank, identity.world, backend);
+  }();
+  const auto* const weft = dynamic_cast<const internal::WeftBackend*>(&group.backend());
+  if (identity.mpi && weft != nullptr)
+    log_info("ranks of " + identity.source, {{"ranks", identity.world}, {"transport", weft->describe()}});
+  return group;
 }
 
 }  // namespace weft::comm

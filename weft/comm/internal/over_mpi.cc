@@ -39,8 +39,8 @@ Forming meet_over_mpi(const Identity& me, const BackendOptions& options) {
                     "; use the mpirun of the MPI that weft's plug-in was built for, or set MASTER_ADDR to do without MPI",
                 {"init", me.rank});
   }
-  Forming forming{me.rank, me.world, exchange_over(all, options.timeout), {}, {}, true};
-  forming.among = [connect, timeout = options.timeout](const std::vector<int>& members, const std::string&) {
+  Forming forming{me.rank, me.world, exchange_over(all, options.to_connect()), {}, {}, true};
+  forming.among = [connect, timeout = options.to_connect()](const std::vector<int>& members, const std::string&) {
     return exchange_over(connect(members), timeout);
   };
   forming.lost_peer = []() -> std::optional<int> { return std::nullopt; };  // the launcher ends the job of a rank that ends early

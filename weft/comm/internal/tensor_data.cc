@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "weft/comm/internal/staging.h"
+
 namespace weft::comm::internal {
 namespace {
 
@@ -58,10 +60,10 @@ at::Tensor flatten(const std::vector<at::Tensor>& tensors) {
 
 Dense::Dense(const at::Tensor& tensor, Use use) : tensor_(tensor), use_(use) {
   WEFT_REQUIRE(
-      tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided,
-      "the weft backend takes dense CPU tensors; got " +
+      tensor.defined() && tensor.layout() == at::kStrided && (tensor.is_cpu() || tensor.is_cuda()),
+      "the weft backend takes dense tensors on the CPU or a CUDA device; got " +
           (tensor.defined() ? std::string(tensor.is_sparse() ? "a sparse one" : "one on " + tensor.device().str()) : "an undefined one"));
-  dense_ = tensor.contiguous();
+  dense_ = tensor.is_cpu() ? tensor.contiguous() : to_host(tensor);
   const Element element = element_of(tensor.scalar_type());
   dtype_ = element.dtype;
   reducible_ = element.reducible;

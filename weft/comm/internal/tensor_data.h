@@ -16,8 +16,9 @@ void require_same_type(const char* operation, const at::Tensor& a, const at::Ten
 // One after the other, contiguous, one-dimensional.
 at::Tensor flatten(const std::vector<at::Tensor>& tensors);
 
-// A tensor's memory as one contiguous run: its own, or a copy where it is not contiguous. Complex tensors count as pairs of reals; types
-// that cannot be reduced (float8 and the like) can still be moved, as bytes. Throws kInvalidArgument for what is not a dense CPU tensor.
+// A tensor's memory as one contiguous run: its own, or a copy where it is not contiguous or on a CUDA device (staging.h). Complex tensors
+// count as pairs of reals; types that cannot be reduced (float8 and the like) can still be moved, as bytes. Throws kInvalidArgument for
+// what is not dense or elsewhere.
 class Dense {
  public:
   enum Use { kIn, kOut, kInOut };
@@ -26,7 +27,7 @@ class Dense {
   void* data() const;
   std::int64_t count() const { return count_; }
   std::size_t bytes() const { return static_cast<std::size_t>(count_) * size_of(dtype_); }
-  // Copies a result back to the tensor where it was not contiguous.
+  // Copies a result back to the tensor where it is a copy.
   void write_back() const;
 
   // Arguments with this memory as input and output.

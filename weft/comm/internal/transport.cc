@@ -107,7 +107,7 @@ std::unique_ptr<net::Endpoint> over_tcp(const BackendOptions& options, const For
   tcp.job = "weft";
   tcp.secret = agree_on_secret(options.secret, forming.exchange, forming.rank);
   tcp.interface = !options.interface.empty() ? options.interface : one_machine ? "127.0.0.1" : address_towards(options.store_host);
-  tcp.connect_timeout = options.timeout;
+  tcp.connect_timeout = options.to_connect();
   if (one_machine && forming.size > static_cast<int>(std::thread::hardware_concurrency())) tcp.spin = std::chrono::microseconds(0);
   tcp.exchange = forming.exchange;
   tcp.lost_peer = forming.lost_peer;
@@ -132,7 +132,7 @@ std::unique_ptr<net::Host> over_host(const HostMap& map, const BackendOptions& o
     host = net::Host::connect({.rank = map.local,
                                .world = map.local_world(),
                                .exchange = forming.among(members, "host" + std::to_string(map.host) + "/"),
-                               .timeout = options.timeout,
+                               .timeout = options.to_connect(),
                                .lost_peer = lost_here});
   } catch (const Error& error) {
     if (error.code() != Errc::kUnavailable) throw;
@@ -174,7 +174,7 @@ std::unique_ptr<Engine> make_engine(const Forming& forming, const BackendOptions
   std::unique_ptr<net::Host> host;
   if (map.num_hosts() == 1 || map.two_levels()) host = over_host(map, options, forming);
   if (host && map.num_hosts() == 1) {
-    auto rings = make_rings(*host, options.epoch, options.timeout);
+    auto rings = make_rings(*host, options.epoch, options.to_connect());
     return make_direct_engine(std::move(host), std::move(rings), options.timeout);
   }
   const bool one_machine = places.one(places.machines);

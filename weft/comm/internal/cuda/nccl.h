@@ -1,0 +1,14 @@
+// c10d's own NCCL backend, where the libtorch that weft is built with has it.
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+
+#include "weft/comm/backend.h"
+
+namespace weft::comm::internal {
+
+// Collective over the ranks that share `store`, a CUDA device each. Throws kUnavailable where this build has no NCCL, or no device is
+// there.
+c10::intrusive_ptr<c10d::Backend> make_nccl(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const BackendOptions& options);
+
+}  // namespace weft::comm::internal

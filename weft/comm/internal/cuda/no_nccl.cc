@@ -1,0 +1,16 @@
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "weft/base/error.h"
+#include "weft/comm/internal/cuda/nccl.h"
+
+namespace weft::comm::internal {
+
+c10::intrusive_ptr<c10d::Backend> make_nccl(c10::intrusive_ptr<c10d::Store> /*store*/, int rank, int /*size*/,
+                                            const BackendOptions& /*options*/) {
+  throw Error(Errc::kUnavailable,
+              "transport nccl: weft was built with a libtorch without CUDA, or without nccl.h; use auto, or build it with both",
+              {"init", rank});
+}
+
+}  // namespace weft::comm::internal

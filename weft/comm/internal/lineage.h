@@ -1,0 +1,28 @@
+// What a group keeps so that it can be formed again.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "weft/comm/backend.h"
+
+namespace weft::comm {
+
+class Group;
+struct RegroupOptions;
+
+namespace internal {
+
+struct Lineage {
+  c10::intrusive_ptr<c10d::Store> store;  // the same for all epochs
+  BackendOptions options;                 // with the epoch of the group that exists
+  std::vector<std::string> names;         // by rank; a process keeps its name through all epochs
+  std::vector<int> former;                // by rank: its rank in the group before, -1 for a newcomer; empty for a first group
+};
+
+// Group::regroup().
+Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& options);
+
+}  // namespace internal
+}  // namespace weft::comm

@@ -1,0 +1,114 @@
+#include "weft/comm/internal/rendezvous.h"
+
+#include <algorithm>
+#include <sstream>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "weft/base/deadline.h"
+#include "weft/base/error.h"
+#include "weft/comm/internal/meeting.h"
+
+namespace weft::comm::internal {
+namespace {
+
+constexpr auto kLookAgain = std::chrono::milliseconds(5);
+
+std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+
+std::string text_of(const std::vector<Arrival>& members) {
+  std::ostringstream text;
+  for (const auto& member : members) text << member.name << ' ' << member.was << '\n';
+  return text.str();
+}
+
+std::vector<Arrival> members_of(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<Arrival> members;
+  for (Arrival member; in >> member.name >> member.was;) members.push_back(member);
+  return members;
+}
+
+}  // namespace
+
+std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Awaited& awaited, bool late) {
+  const int count = static_cast<int>(arrived.size());
+  const bool all = std::all_of(awaited.names.begin(), awaited.names.end(), [&](const auto& name) {
+    return std::any_of(arrived.begin(), arrived.end(), [&](const auto& who) { return who.name == name; });
+  });
+  if (!late && (!all || count < awaited.size)) return std::nullopt;
+  if (count < awaited.at_least) {
+    if (!late) return std::nullopt;
+    throw Error(
+        Errc::kTimeout,
+        "only " + std::to_string(count) + " of at least " + std::to_string(awaited.at_least) + " ranks came to form the group again",
+        {"regroup"});
+  }
+  std::sort(arrived.begin(), arrived.end(), [](const Arrival& a, const Arrival& b) {
+    const bool new_a = a.was < 0, new_b = b.was < 0;
+    return new_a != new_b ? new_b : new_a ? a.name < b.name : a.was < b.was;
+  });
+  if (awaited.size > 0 && count > awaited.size) arrived.resize(static_cast<std::size_t>(awaited.size));
+  return arrived;
+}
+
+Rendezvous::Rendezvous(c10::intrusive_ptr<c10d::Store> store, std::uint32_t epoch)
+    : store_(c10::make_intrusive<c10d::PrefixStore>("regroup/" + std::to_string(epoch), std::move(store))) {}
+
+c10::intrusive_ptr<c10d::Store> Rendezvous::meeting_place() const { return c10::make_intrusive<c10d::PrefixStore>("group", store_); }
+
+void Rendezvous::arrive(const Arrival& mine) {
+  const auto ticket = store_->add("count", 1);
+  store_->set("arrived/" + std::to_string(ticket), bytes_of(text_of({mine})));
+}
+
+std::vector<Arrival> Rendezvous::arrived() const {
+  std::vector<Arrival> all;
+  const auto count = store_->add("count", 0);
+  for (std::int64_t ticket = 1; ticket <= count; ++ticket) {
+    const std::string key = "arrived/" + std::to_string(ticket);
+    if (!has(key)) continue;  // it is about to come
+    for (auto& who : members_of(text_at(key))) all.push_back(std::move(who));
+  }
+  return all;
+}
+
+std::vector<Arrival> Rendezvous::decide(const std::vector<Arrival>& members) { return members_of(put_first("members", text_of(members))); }
+
+std::optional<std::vector<Arrival>> Rendezvous::decided() const {
+  return has("members") ? std::optional(members_of(text_at("members"))) : std::nullopt;
+}
+
+void Rendezvous::ready(int rank) { store_->set("ready/" + std::to_string(rank), bytes_of("yes")); }
+
+void Rendezvous::report_lost(int rank) { meeting_place()->set(kLostKey, bytes_of(std::to_string(rank))); }
+
+bool Rendezvous::all_ready(int size, std::chrono::milliseconds wait) const {
+  const auto deadline = Deadline::in(wait);
+  for (int rank = 0; rank < size;) {
+    if (has("ready/" + std::to_string(rank))) {
+      ++rank;
+    } else if (has("outcome") || deadline.passed()) {
+      return false;
+    } else {
+      std::this_thread::sleep_for(kLookAgain);
+    }
+  }
+  return true;
+}
+
+bool Rendezvous::settle(bool formed) { return put_first("outcome", formed ? "formed" : "failed") == "formed"; }
+
+bool Rendezvous::has(const std::string& key) const { return store_->check({key}); }
+
+std::string Rendezvous::text_at(const std::string& key) const {
+  const auto value = store_->get(key);
+  return {value.begin(), value.end()};
+}
+
+std::string Rendezvous::put_first(const std::string& key, const std::string& text) {
+  const auto there = store_->compareSet(key, std::vector<std::uint8_t>{}, bytes_of(text));
+  return {there.begin(), there.end()};
+}
+
+}  // namespace weft::comm::internal

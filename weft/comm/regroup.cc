@@ -1,0 +1,226 @@
+#include "weft/comm/init.h"
+
+#include <algorithm>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "weft/base/deadline.h"
+#include "weft/base/log.h"
+#include "weft/comm/internal/cuda/nccl.h"
+#include "weft/comm/internal/lineage.h"
+#include "weft/comm/internal/rendezvous.h"
+#include "weft/net/heap.h"
+#include "weft/net/host.h"
+
+namespace weft::comm {
+namespace {
+
+using internal::Arrival;
+using internal::Awaited;
+using internal::Lineage;
+using internal::Rendezvous;
+
+constexpr auto kLookAgain = std::chrono::milliseconds(5);
+
+c10::intrusive_ptr<c10d::Backend> make_any(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const BackendOptions& options) {
+  return options.transport == "nccl" ? internal::make_nccl(std::move(store), rank, size, options)
+                                     : make_backend(std::move(store), rank, size, options);
+}
+
+// The ranks that share memory with this one, and where they meet there.
+struct Neighbours {
+  net::Host* host = nullptr;
+  std::vector<int> ranks;  // of the group, by rank of the host
+};
+
+Neighbours neighbours_of(const Group& group) {
+  if (const HostSplit* split = group.split(); split != nullptr)
+    return {split->local.host(), split->hosts[static_cast<std::size_t>(split->host)]};
+  Neighbours all{group.host(), {}};
+  for (int rank = 0; all.host != nullptr && rank < group.size(); ++rank) all.ranks.push_back(rank);
+  return all;
+}
+
+// Ends what is pending and waits until it has ended, so that this rank touches nobody's tensors any more. Gives the rank that is known to
+// be lost, or -1.
+int end_all(const Group& group) {
+  group.abort();
+  int lost = -1;
+  const auto drain = [&](const Group& part) {
+    try {
+      part.barrier();
+    } catch (const Error& error) {
+      if (&part == &group && error.code() == Errc::kPeerLost) lost = error.context().peer;
+    } catch (const std::exception&) {
+      // Another backend's way to say that it was aborted.
+    }
+  };
+  if (const HostSplit* split = group.split(); split != nullptr) {
+    drain(split->local);
+    if (split->across) drain(*split->across);
+  }
+  if (group.size() > 1) drain(group);
+  return lost;
+}
+
+int place_of(const std::vector<Arrival>& members, const std::string& name) {
+  const auto found = std::find_if(members.begin(), members.end(), [&](const Arrival& who) { return who.name == name; });
+  return found == members.end() ? -1 : static_cast<int>(found - members.begin());
+}
+
+// A process on its way from one group to the next.
+class Passage {
+ public:
+  Passage(const Lineage& lineage, Arrival me, Awaited awaited) : lineage_(lineage), me_(std::move(me)), awaited_(std::move(awaited)) {}
+
+  // The members of the next epoch; throws kAborted where they have gone on without this rank.
+  std::vector<Arrival> agree(std::uint32_t epoch, std::chrono::milliseconds wait) {
+    Rendezvous at(lineage_.store, epoch);
+    if (!at.decided()) at.arrive(me_);
+    const auto deadline = Deadline::in(wait);
+    for (;;) {
+      auto members = at.decided();
+      if (!members) {
+        const bool late = deadline.passed();
+        const auto list = internal::agree(at.arrived(), awaited_, late);
+        if (list) members = at.decide(*list);
+      }
+      if (members && place_of(*members, me_.name) < 0) left_out(epoch, *members);
+      if (members) return *members;
+      std::this_thread::sleep_for(kLookAgain);
+    }
+  }
+
+  // The group of these members, or nullopt where it could not be formed; the next attempt does not wait for a member that is to blame.
+  std::optional<Group> form(std::uint32_t epoch, const std::vector<Arrival>& members, std::chrono::milliseconds wait) {
+    const int rank = place_of(members, me_.name), size = static_cast<int>(members.size());
+    Rendezvous at(lineage_.store, epoch);
+    auto next = std::make_shared<Lineage>(lineage_);
+    next->options.epoch = epoch;
+    next->options.connect_timeout = wait;
+    next->names.clear();
+    next->former.clear();
+    for (const auto& member : members) {
+      next->names.push_back(member.name);
+      next->former.push_back(member.was);
+    }
+    awaited_.names = {next->names.begin(), next->names.end()};
+    c10::intrusive_ptr<c10d::Backend> backend;
+    try {
+      backend = make_any(at.meeting_place(), rank, size, next->options);
+      at.ready(rank);
+      if (at.settle(at.all_ready(size, wait))) return Group(std::move(backend), "world", std::move(next));
+    } catch (const Error& error) {
+      if (error.code() == Errc::kBadConfig || error.code() == Errc::kInvalidArgument) throw;
+      log_warn("epoch " + std::to_string(epoch) + " of the group could not be formed: " + error.message());
+      const int lost = error.context().peer;
+      if (lost >= 0 && lost < size && lost != rank) {
+        at.report_lost(lost);
+        awaited_.names.erase(next->names[static_cast<std::size_t>(lost)]);
+      }
+      at.settle(false);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  [[noreturn]] void left_out(std::uint32_t epoch, const std::vector<Arrival>& members) const {
+    throw Error(Errc::kAborted,
+                "the group went on without this rank, which did not come in time: epoch " + std::to_string(epoch) + " has " +
+                    std::to_string(members.size()) + " ranks; end this process, or come in anew by join_group()",
+                {"regroup", me_.was});
+  }
+
+  const Lineage lineage_;
+  const Arrival me_;
+  Awaited awaited_;
+};
+
+// Where a rank of this host goes on living outside the group, it may be stopped in the midst of writing into this rank's tensors.
+void leave_behind(const Neighbours& neighbours, const Lineage& lineage, const std::vector<Arrival>& members) {
+  if (neighbours.host == nullptr || net::process_heap() == nullptr) return;
+  for (std::size_t local = 0; local < neighbours.ranks.size(); ++local) {
+    const int rank = neighbours.ranks[local];
+    if (place_of(members, lineage.names[static_cast<std::size_t>(rank)]) >= 0 || neighbours.host->has_ended(static_cast<int>(local)))
+      continue;
+    log_warn("rank " + std::to_string(rank) + " is left behind alive: this rank's memory moves out of its reach");
+    net::process_heap()->renew();
+    return;
+  }
+}
+
+}  // namespace
+
+namespace internal {
+
+Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& options) {
+  WEFT_REQUIRE(lineage.store, "this group cannot be formed again: make it by weft::init() with more than one rank, or by form_group()");
+  WEFT_REQUIRE(options.at_least >= 1 && (options.size == 0 || options.size >= options.at_least),
+               "regroup: at_least must be 1 or more, and size 0 or not below it");
+  try {
+    const auto deadline = Deadline::in(options.timeout);
+    const int lost = end_all(group);
+    const Neighbours neighbours = neighbours_of(group);
+    Awaited awaited{{lineage.names.begin(), lineage.names.end()}, options.size, options.at_least};
+    if (lost >= 0) awaited.names.erase(lineage.names[static_cast<std::size_t>(lost)]);
+    for (std::size_t local = 0; local < neighbours.ranks.size(); ++local) {
+      if (neighbours.host->has_ended(static_cast<int>(local)))
+        awaited.names.erase(lineage.names[static_cast<std::size_t>(neighbours.ranks[local])]);
+    }
+    Passage passage(lineage, {lineage.names[static_cast<std::size_t>(group.rank())], group.rank()}, awaited);
+    for (std::uint32_t epoch = lineage.options.epoch + 1; !deadline.passed(); ++epoch) {
+      const auto members = passage.agree(epoch, options.wait);
+      if (epoch == lineage.options.epoch + 1) leave_behind(neighbours, lineage, members);
+      if (auto formed = passage.form(epoch, members, options.wait)) return *formed;
+    }
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    const std::string what = error.what();
+    throw Error(
+        Errc::kPeerLost,
+        "the store does not answer; has the process that holds it (the launcher, else rank 0) ended? " + what.substr(0, what.find('\n')),
+        {"regroup", group.rank()});
+  }
+  throw Error(Errc::kTimeout, "no group could be formed within " + std::to_string(options.timeout.count()) + " ms",
+              {"regroup", group.rank()});
+}
+
+}  // namespace internal
+
+Group form_group(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const BackendOptions& options) {
+  auto lineage = std::make_shared<Lineage>(Lineage{store, options, {}, {}});
+  for (int peer = 0; peer < size; ++peer) lineage->names.push_back(std::to_string(peer));
+  return Group(make_any(std::move(store), rank, size, options), "world", std::move(lineage));
+}
+
+Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& options, std::chrono::milliseconds wait) {
+  const auto deadline = Deadline::in(wait);
+  // A name that sorts by the order of coming.
+  std::string number = std::to_string(store->add("regroup/newcomers", 1));
+  const Arrival me{"new" + std::string(8 - std::min<std::size_t>(8, number.size()), '0') + number, -1};
+  Passage passage({store, options, {}, {}}, me, {});
+  std::uint32_t epoch = options.epoch + 1;
+  bool arrived = false;
+  while (!deadline.passed()) {
+    Rendezvous at(store, epoch);
+    const auto members = at.decided();
+    if (!members) {
+      if (!arrived) at.arrive(me);
+      arrived = true;
+      std::this_thread::sleep_for(kLookAgain);
+      continue;
+    }
+    if (place_of(*members, me.name) >= 0) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline.left());
+      if (auto formed = passage.form(epoch, *members, std::max(left, std::chrono::milliseconds(1)))) return *formed;
+    }
+    ++epoch;
+    arrived = false;
+  }
+  throw Error(Errc::kTimeout, "no group took this process in within " + std::to_string(wait.count()) + " ms; do its ranks call regroup()?",
+              {"join"});
+}
+
+}  // namespace weft::comm

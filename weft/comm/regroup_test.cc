@@ -1,0 +1,303 @@
+// Groups that outlive their ranks: processes of this machine are stopped, killed and added; the store is the test's own.
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "weft/base/deadline.h"
+#include "weft/comm/allocator.h"
+#include "weft/comm/init.h"
+#include "weft/comm/internal/rendezvous.h"
+#include "weft/net/host.h"
+
+namespace weft::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+// What a process of a test is told.
+struct Me {
+  int id;
+  StorePtr store;
+  std::uint16_t port;
+};
+
+// Forked processes around a store that the test's process hosts, as a launcher does.
+class Processes {
+ public:
+  Processes(int count, const std::function<int(const Me&)>& body, const std::vector<std::string>& hosts = {}) {
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    if (bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(listener, 64) != 0) throw std::runtime_error("listen");
+    getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
+    port_ = ntohs(address.sin_port);
+    for (int id = 0; id < count; ++id) {
+      const pid_t child = fork();
+      if (child == 0) {
+        close(listener);
+        if (!hosts.empty()) setenv("WEFT_HOST_ID", hosts[static_cast<std::size_t>(id)].c_str(), 1);
+        _exit(run(id, body));
+      }
+      children_.push_back(child);
+    }
+    c10d::TCPStoreOptions options;
+    options.port = port_;
+    options.isServer = true;
+    options.waitWorkers = false;
+    options.masterListenFd = listener;
+    store_ = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  }
+
+  c10d::Store& store() { return *store_; }
+  pid_t pid(int id) const { return children_[static_cast<std::size_t>(id)]; }
+  void continues(int id) const { kill(pid(id), SIGCONT); }
+  std::vector<int> codes() {
+    std::vector<int> codes;
+    for (const pid_t child : children_) {
+      int status = 0;
+      waitpid(child, &status, 0);
+      codes.push_back(WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
+    }
+    return codes;
+  }
+
+ private:
+  int run(int id, const std::function<int(const Me&)>& body) const {
+    try {
+      install_allocator();
+      c10d::TCPStoreOptions options;
+      options.port = port_;
+      options.isServer = false;
+      options.waitWorkers = false;
+      return body({id, c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options), port_});
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "process %d: %s\n", id, error.what());
+      return 99;
+    }
+  }
+
+  std::uint16_t port_ = 0;
+  std::vector<pid_t> children_;
+  c10::intrusive_ptr<c10d::TCPStore> store_;
+};
+
+void say(c10d::Store& store, const std::string& key) { store.set(key, std::vector<std::uint8_t>{1}); }
+void await(c10d::Store& store, const std::string& key) { store.wait({key}, 30s); }
+
+BackendOptions quick(const std::string& transport) { return {.transport = transport, .timeout = 500ms}; }
+const RegroupOptions kQuick{.wait = 400ms};
+
+// A small and a large all-reduce.
+void expect_works(const Group& group) {
+  for (const std::int64_t count : {10, 300'000}) {
+    at::Tensor t = at::full({count}, group.rank() + 1.0F);
+    group.all_reduce(t);
+    const float sum = static_cast<float>(group.size() * (group.size() + 1)) / 2;
+    if (!at::equal(t, at::full({count}, sum))) throw std::runtime_error("all_reduce is wrong");
+  }
+}
+
+void expect(bool good, const char* what) {
+  if (!good) throw std::runtime_error(what);
+}
+
+// The code and the text of what `body` throws.
+std::pair<Errc, std::string> error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return {error.code(), error.what()};
+  }
+  throw std::runtime_error("no error came");
+}
+
+// Where the others' `tensor` lies, as a rank of their host that is in the midst of a collective knows it.
+std::vector<net::Host::Token> tokens_of(const Group& group, const at::Tensor& tensor) {
+  at::Tensor all = at::empty({group.size()}, at::kLong);
+  group.all_gather(all, at::full({1}, static_cast<std::int64_t>(group.host()->token(tensor.data_ptr())), at::kLong));
+  std::vector<net::Host::Token> tokens;
+  for (int rank = 0; rank < group.size(); ++rank) tokens.push_back(static_cast<net::Host::Token>(all[rank].item<std::int64_t>()));
+  return tokens;
+}
+
+// Rank 1 is stopped, the others go on without it, it wakes up.
+int stopped_and_continued(const Me& me, const std::string& transport) {
+  const Group group = form_group(me.store, me.id, 3, quick(transport));
+  expect_works(group);
+  at::Tensor kept = at::full({300'000}, 5.0F);
+  std::vector<net::Host::Token> tokens;
+  if (group.host() != nullptr) tokens = tokens_of(group, kept);
+  group.barrier();
+  if (me.id == 1) {
+    raise(SIGSTOP);
+    // What was under way when it was stopped: a write into the others' tensors.
+    for (const int peer : {0, 2}) {
+      if (!tokens.empty()) std::memset(group.host()->at(peer, tokens[static_cast<std::size_t>(peer)]), 77, 300'000 * sizeof(float));
+    }
+    error_of([&] { expect_works(group); });
+    const auto [code, what] = error_of([&] { group.regroup(kQuick); });
+    expect(code == Errc::kAborted && what.find("went on without this rank") != std::string::npos, what.c_str());
+    say(*me.store, "late");
+    return 0;
+  }
+  const auto [code, what] = error_of([&] { expect_works(group); });
+  expect(code == Errc::kTimeout || code == Errc::kPeerLost || code == Errc::kAborted, what.c_str());
+  const Group next = group.regroup(kQuick);
+  expect(next.size() == 2 && next.rank() == me.id / 2 && next.epoch() == 1, "the new group");
+  expect(next.former_ranks() == std::vector<int>{0, 2}, "the former ranks");
+  expect_works(next);
+  say(*me.store, "regrouped/" + std::to_string(next.rank()));
+  await(*me.store, "late");
+  expect_works(next);
+  expect(at::equal(kept, at::full({300'000}, 5.0F)), "the late rank wrote into a tensor of the new group");
+  return 0;
+}
+
+void stop_and_continue(const std::string& transport, const std::vector<std::string>& hosts) {
+  Processes processes(
+      3, [&](const Me& me) { return stopped_and_continued(me, transport); }, hosts);
+  processes.store().wait({"regrouped/0", "regrouped/1"}, 30s);
+  processes.continues(1);
+  EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0, 0}));
+}
+
+TEST(Regroup, LeavesAStoppedRankBehindWhoseLateWritesReachNobodyAndWhoIsToldSo) { stop_and_continue("auto", {}); }
+TEST(Regroup, LeavesAStoppedRankBehindOverTcp) { stop_and_continue("tcp", {}); }
+TEST(Regroup, LeavesAStoppedRankBehindOnTwoHosts) { stop_and_continue("auto", {"a", "a", "b"}); }
+
+int replaced(const Me& me, const std::string& transport) {
+  Identity identity;
+  identity.rank = me.id;
+  identity.world = 3;
+  identity.local_world = 3;
+  identity.master_port = me.port;
+  identity.store_is_hosted_elsewhere = true;
+  InitOptions options;
+  options.transport = transport;
+  options.timeout = 20s;
+  options.newcomer = me.id == 3;
+  Group group = init(identity, options);
+  if (me.id < 3) {
+    expect_works(group);
+    if (me.id == 1) raise(SIGKILL);
+    const auto [code, what] = error_of([&] { expect_works(group); });
+    expect(code == Errc::kPeerLost, what.c_str());
+    group = group.regroup({.size = 3});
+  }
+  expect(group.size() == 3 && group.former_ranks() == std::vector<int>{0, 2, -1}, "the new group");
+  expect(group.rank() == std::vector<int>{0, -1, 1, 2}[static_cast<std::size_t>(me.id)], "the new rank");
+  at::Tensor state = me.id == 3 ? at::zeros({1000}) : at::full({1000}, 42.0F);
+  group.broadcast(state, 0);
+  expect(at::equal(state, at::full({1000}, 42.0F)), "the state handed on");
+  expect_works(group);
+  return 0;
+}
+
+TEST(Regroup, ANewcomerTakesTheKilledOnesPlaceAndGetsTheState) {
+  for (const char* transport : {"auto", "tcp"}) {
+    Processes processes(4, [&](const Me& me) { return replaced(me, transport); });
+    EXPECT_EQ(processes.codes(), (std::vector<int>{0, -SIGKILL, 0, 0})) << transport;
+  }
+}
+
+TEST(Regroup, OutlivesTwoFailuresInSuccessionAlsoOfRankZero) {
+  for (const char* transport : {"auto", "tcp"}) {
+    Processes processes(4, [&](const Me& me) {
+      Group group = form_group(me.store, me.id, 4, {.transport = transport, .timeout = 20s});
+      for (const int victim : {3, 0}) {
+        expect_works(group);
+        if (me.id == victim) raise(SIGKILL);
+        expect(error_of([&] { expect_works(group); }).first == Errc::kPeerLost, "the loss");
+        group = group.regroup();
+      }
+      expect(group.size() == 2 && group.rank() == me.id - 1 && group.epoch() == 2, "the last group");
+      expect_works(group);
+      return 0;
+    });
+    EXPECT_EQ(processes.codes(), (std::vector<int>{-SIGKILL, 0, 0, -SIGKILL})) << transport;
+  }
+}
+
+TEST(Regroup, FormsUnderTheNextEpochWhereAMemberDiesWhileTheGroupForms) {
+  for (const char* transport : {"auto", "tcp"}) {
+    Processes processes(3, [&](const Me& me) {
+      const Group group = form_group(me.store, me.id, 3, {.transport = transport, .timeout = 20s});
+      if (me.id == 2) {  // says that it comes, and does not
+        internal::Rendezvous(me.store, 1).arrive({"2", 2});
+        internal::Rendezvous at(me.store, 1);
+        while (!at.decided()) usleep(1000);
+        raise(SIGKILL);
+      }
+      const Group next = group.regroup({.wait = 500ms});
+      expect(next.size() == 2 && next.epoch() == 2, "the new group");
+      expect_works(next);
+      return 0;
+    });
+    EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0, -SIGKILL})) << transport;
+  }
+}
+
+TEST(Regroup, EndsPendingWorkWithAborted) {
+  for (const char* transport : {"auto", "tcp"}) {
+    Processes processes(2, [&](const Me& me) {
+      Group group = form_group(me.store, me.id, 2, {.transport = transport, .timeout = 60s});
+      expect_works(group);
+      at::Tensor t = at::ones({300'000}), received = at::ones({10});
+      std::vector<at::Tensor> tensors{received};
+      std::vector<Group::Work> works;
+      if (me.id == 0) works = {group.all_reduce_async(t), group.all_reduce_async(t), group.backend().recv(tensors, 1, 7)};
+      const auto start = Deadline::Clock::now();
+      const Group next = group.regroup();
+      for (const auto& work : works) expect(error_of([&] { work->wait(); }).first == Errc::kAborted, "the pending work's error");
+      expect(Deadline::Clock::now() - start < 5s, "it took long");
+      expect(next.size() == 2 && next.rank() == me.id, "the new group");
+      expect_works(next);
+      expect(error_of([&] { group.barrier(); }).first == Errc::kAborted, "the old group's error");
+      return 0;
+    });
+    EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0})) << transport;
+  }
+}
+
+TEST(Regroup, SaysWhatIsMissing) {
+  EXPECT_EQ(error_of([] { Group(make_backend(nullptr, 0, 1), "alone").regroup(); }).first, Errc::kInvalidArgument);
+  Processes processes(2, [&](const Me& me) {
+    const Group group = form_group(me.store, me.id, 2, quick("auto"));
+    if (me.id == 1) raise(SIGKILL);
+    const auto [code, what] = error_of([&] { group.regroup({.at_least = 2, .wait = 200ms}); });
+    expect(code == Errc::kTimeout && what.find("only 1 of at least 2 ranks") != std::string::npos, what.c_str());
+    const auto none = error_of([&] { join_group(me.store, quick("auto"), 50ms); });
+    expect(none.first == Errc::kTimeout, none.second.c_str());
+    return 0;
+  });
+  EXPECT_EQ(processes.codes(), (std::vector<int>{0, -SIGKILL}));
+}
+
+using internal::agree;
+using internal::Arrival;
+
+TEST(Agree, WaitsForSurvivorsAndForTheSizeAndPutsNewcomersLast) {
+  const std::vector<Arrival> some{{"new2", -1}, {"3", 3}, {"new1", -1}, {"0", 0}};
+  EXPECT_FALSE(agree(some, {{"0", "2", "3"}, 0, 1}, false));
+  EXPECT_EQ(agree(some, {{"0", "2", "3"}, 0, 1}, true), (std::vector<Arrival>{{"0", 0}, {"3", 3}, {"new1", -1}, {"new2", -1}}));
+  EXPECT_EQ(agree(some, {{"0", "3"}, 3, 1}, false), (std::vector<Arrival>{{"0", 0}, {"3", 3}, {"new1", -1}}));
+  EXPECT_FALSE(agree(some, {{"0", "3"}, 5, 1}, false));
+  EXPECT_THROW(agree(some, {{"0", "3"}, 5, 5}, true), Error);
+}
+
+}  // namespace
+}  // namespace weft::comm
