@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "weft/base/error.h"
+#include "weft/compress/spec.h"
 #include "weft/kernels/learning_rate.h"
 
 namespace weft::train {
@@ -71,7 +72,7 @@ Schema optimizer_keys() {
 
 Schema run_keys() {
   return {{"parallel.weights", "auto", "shared: once a host; private: a copy a rank", one_of({"auto", "shared", "private"})},
-          {"parallel.codec", "none", "element type of gradients on the wire", one_of({"none", "bf16", "f16"})},
+          {"parallel.codec", "none", "how gradients are compressed between hosts: none, bf16, int8:64, topk:0.01, powersgd:4, auto, …"},
           {"parallel.bucket_mb", 25.0, "size of a bucket of gradients between hosts", between(0.01, 4096)},
           {"comm.transport", "auto", "shm: shared memory; tcp; mpi: under mpirun", one_of({"auto", "shm", "tcp", "mpi"})},
           {"comm.timeout_s", 300.0, "how long to wait for a peer", between(0.1, 86400)},
@@ -146,6 +147,11 @@ Config load_recipe(const std::string& recipe, const std::vector<std::string>& as
   for (const auto& assignment : assignments) config.set(assignment);
   if (config.get_doubles("optimizer.betas").size() != 2) {
     throw Error(Errc::kBadConfig, "optimizer.betas (" + config.origin("optimizer.betas") + ") needs two numbers");
+  }
+  try {
+    compress::parse(config.get_string("parallel.codec"));
+  } catch (const Error& error) {
+    throw Error(Errc::kBadConfig, "parallel.codec (" + config.origin("parallel.codec") + "): " + error.message());
   }
   return config;
 }

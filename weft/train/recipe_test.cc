@@ -90,6 +90,12 @@ TEST(Batches, GrowWithTheWorldWhereTheRankIsGivenAndScaleTheRate) {
   EXPECT_DOUBLE_EQ(batches.base_rate, 0.4);
 }
 
+TEST(Recipe, RefusesAMisspeltCodecAndSaysWhereItStands) {
+  EXPECT_THAT(bad_config([] { load_recipe("shapes", {"parallel.codec=\"powersdg:4\""}); }),
+              AllOf(HasSubstr("parallel.codec"), HasSubstr("did you mean \"powersgd\"?")));
+  EXPECT_EQ(load_recipe("shapes", {"parallel.codec=\"topk:0.01,warmup=10\""}).get_string("parallel.codec"), "topk:0.01,warmup=10");
+}
+
 TEST(Batches, RefuseWhatThisWorldCannotDo) {
   Config config(recipe_schema());
   config.set("train.batch=3");

@@ -193,6 +193,7 @@ void Trainer::Impl::restore() {
 void Trainer::Impl::go_on() {
   const auto progressed = internal::unpack_progress(*resumed_, static_cast<std::uint64_t>(config_.get_int("train.seed")), batches_.global);
   internal::unpack_optimizer(*resumed_, *optimizer_);
+  parallel_->load_codec_state(internal::unpack_codec(*resumed_));
   loader_->restore(progressed.sampler);
   step_ = saved_step_ = progressed.step;
   epoch_ = progressed.sampler.epoch;
@@ -325,11 +326,13 @@ void Trainer::Impl::evaluate_now() {
 
 void Trainer::Impl::save() {
   saved_step_ = step_;
+  const auto codec_state = parallel_->codec_state();
   if (!folder_) return;  // rank 0 writes; the others meet it at the next step
   const internal::Progressed progressed{step_, loader_->state(), epoch_loss_, static_cast<std::uint64_t>(config_.get_int("train.seed")),
                                         batches_.global};
-  const auto saved = checkpoint::save(folder_->checkpoint_path(), internal::pack(*model_.module, *optimizer_, progressed),
-                                      {static_cast<int>(config_.get_int("train.keep"))});
+  auto packed = internal::pack(*model_.module, *optimizer_, progressed);
+  internal::pack_codec(codec_state, packed);
+  const auto saved = checkpoint::save(folder_->checkpoint_path(), packed, {static_cast<int>(config_.get_int("train.keep"))});
   log_debug("checkpoint", {{"folder", saved}});
 }
 

@@ -15,6 +15,10 @@ DataParallelBase::NoSync::~NoSync() { replica_.resume(); }
 DataParallelBase::NoSync DataParallelBase::no_sync() { return NoSync(*replica_); }
 void DataParallelBase::set_samples(double samples) { replica_->set_samples(samples); }
 DataParallelBase::Times DataParallelBase::take_times() { return replica_->take_times(); }
+std::vector<std::pair<std::string, at::Tensor>> DataParallelBase::codec_state() { return replica_->sync().codec_state(); }
+void DataParallelBase::load_codec_state(const std::vector<std::pair<std::string, at::Tensor>>& state) {
+  replica_->sync().load_codec_state(state);
+}
 std::string DataParallelBase::describe() const { return replica_->describe(); }
 
 void DataParallelBase::count_samples(const at::Tensor& first) const {

@@ -43,7 +43,9 @@ struct DataParallelOptions {
   // same, unless the model is small (up to a million parameters) and steps timed at the start show that private weights, updated whole by
   // every rank, are faster on these processors. "private": gradients are averaged first, then each rank updates its own.
   std::string weights = "auto";
-  // Element type of gradients on the wire: "none" (as they are), "bf16", "f16". Memory that peers read in place is never converted.
+  // What float32 gradients are compressed with on their way to other hosts: "none", "bf16", "int8:64", "topk:0.01", "powersgd:4", "auto", …
+  // (weft/compress/spec.h). Between ranks of one host gradients are summed as they are: memory that peers read in place is never
+  // converted. The first step, in which the buckets are planned, is not compressed either.
   std::string codec = "none";
   // Rank 0's buffers (running statistics) are everybody's after each step.
   bool sync_buffers = true;
@@ -81,6 +83,11 @@ class DataParallelBase {
     double work = 0, wait = 0;
   };
   Times take_times();
+  // What the codec remembers of gradients that were not sent, for a checkpoint. Collective, after step(). Rank 0 gets it, of all ranks
+  // (their gradients' size, or twice); the others get nothing. Empty where there is no codec.
+  std::vector<std::pair<std::string, at::Tensor>> codec_state();
+  // Collective; every rank gives what rank 0 got. What another codec, model or number of ranks has left is not taken over, with a warning.
+  void load_codec_state(const std::vector<std::pair<std::string, at::Tensor>>& state);
   // One line on how gradients travel: "weights shared by 2 ranks of this host, 62 parameters in 18 buckets".
   std::string describe() const;
 

@@ -75,6 +75,15 @@ checkpoint::Checkpoint pack(const torch::nn::Module& module, const parallel::Opt
   return checkpoint;
 }
 
+void pack_codec(const NamedTensors& state, checkpoint::Checkpoint& checkpoint) {
+  if (!state.empty()) checkpoint.parts["codec"] = {state.begin(), state.end()};
+}
+
+NamedTensors unpack_codec(const checkpoint::Checkpoint& checkpoint) {
+  const auto found = checkpoint.parts.find("codec");
+  return found == checkpoint.parts.end() ? NamedTensors{} : NamedTensors{found->second.begin(), found->second.end()};
+}
+
 Progressed unpack_progress(const checkpoint::Checkpoint& checkpoint, std::uint64_t seed, std::int64_t batch) {
   Progressed progressed;
   progressed.step = number<std::int64_t>(checkpoint, "step");

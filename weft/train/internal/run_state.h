@@ -1,6 +1,6 @@
 // What a checkpoint of a training run holds, to and from the objects of the run.
 //
-//   parts  model (parameters and buffers), optimizer
+//   parts  model (parameters and buffers), optimizer, codec (where gradients are compressed)
 //   state  step, epoch, position, the running sum of the epoch's loss, seed, global batch
 //
 // Random numbers need no state: each is a function of (seed, epoch, sample).
@@ -30,6 +30,11 @@ struct Progressed {
 };
 
 checkpoint::Checkpoint pack(const torch::nn::Module& module, const parallel::Optimizer& optimizer, const Progressed& progressed);
+
+// What a gradient codec remembers, as a part "codec"; none where there is nothing.
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+void pack_codec(const NamedTensors& state, checkpoint::Checkpoint& checkpoint);
+NamedTensors unpack_codec(const checkpoint::Checkpoint& checkpoint);
 
 // Throws Error(kCorrupt) where a number is missing, Error(kInvalidArgument) where the run had another seed or global batch.
 Progressed unpack_progress(const checkpoint::Checkpoint& checkpoint, std::uint64_t seed, std::int64_t batch);

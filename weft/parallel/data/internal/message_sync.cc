@@ -4,7 +4,10 @@
 #include <cmath>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "weft/base/log.h"
 #include "weft/kernels/reduce.h"
+#include "weft/parallel/data/internal/codec_exchange.h"
+#include "weft/parallel/data/internal/codec_trial.h"
 #include "weft/parallel/data/internal/plan.h"
 #include "weft/parallel/data/internal/stopwatch.h"
 #include "weft/parallel/data/internal/sync.h"
@@ -12,15 +15,17 @@
 namespace weft::parallel::internal {
 namespace {
 
-at::ScalarType wire_type(const std::string& codec, at::ScalarType own) {
-  if (own != at::kFloat || codec == "none") return own;
-  return codec == "bf16" ? at::kBFloat16 : at::kHalf;
-}
-
 class MessageSync final : public Sync {
  public:
   explicit MessageSync(Subject subject)
-      : subject_(std::move(subject)), ready_(subject_.params.size(), false), used_(subject_.params.size(), false) {
+      : subject_(std::move(subject)),
+        codec_(compress::parse(subject_.options.codec)),
+        ready_(subject_.params.size(), false),
+        used_(subject_.params.size(), false) {
+    if (codec_.kind == compress::Kind::kAuto) {
+      trial_.emplace(subject_.group);
+      codec_ = {};
+    }
     std::vector<int> order;
     for (int param = params() - 1; param >= 0; --param) order.push_back(param);
     replan(order);
@@ -38,17 +43,20 @@ class MessageSync final : public Sync {
   void finish() override {
     begin();
     while (next_ < static_cast<int>(plan_.buckets.size())) launch(next_++);
+    double exposed = 0;
     {
-      const Stopwatch watch(subject_.times->wait);
+      const Stopwatch watch(exposed);
       for (auto& work : works_) work->wait();  // first, so that the first failure is the one that is thrown
+      finish_exchanges();
     }
+    subject_.times->wait += exposed;
     agree_on_used();
     {
       const Stopwatch watch(subject_.times->work);
       take_results();
     }
     for (auto& buffer : subject_.buffers) subject_.group.broadcast(buffer, 0);
-    end();
+    end(exposed);
   }
 
   const std::vector<bool>& used() const override { return used_; }
@@ -57,7 +65,20 @@ class MessageSync final : public Sync {
   std::string describe() const override {
     return "gradients averaged by messages over " + std::to_string(subject_.group.size()) + " ranks, " + std::to_string(params()) +
            " parameters in " + std::to_string(plan_.buckets.size()) + " buckets" +
-           (subject_.options.codec == "none" ? "" : ", sent as " + subject_.options.codec);
+           (subject_.options.codec == "none" ? "" : ", compressed by " + subject_.options.codec);
+  }
+
+  NamedTensors codec_state() override {
+    if (!replanned_ || subject_.options.codec == "none" || (trial_ && !trial_->done())) return {};
+    return gather_codec_state(subject_.group, {codec_, step_, order_}, memory());
+  }
+
+  void load_codec_state(const NamedTensors& state) override {
+    if (subject_.options.codec == "none" && state.empty()) return;
+    const bool restored = !state.empty() && restore(state);
+    if (restored || trial_ || subject_.group.rank() != 0) return;
+    log_warn("the codec begins without memory: the checkpoint has none of " + compress::to_string(codec_) +
+             " for this model, these buckets and " + std::to_string(subject_.group.size()) + " ranks");
   }
 
  private:
@@ -69,6 +90,7 @@ class MessageSync final : public Sync {
     at::ScalarType type;
     at::Tensor wire;
     std::vector<std::pair<int, std::int64_t>> places;  // parameter, first element
+    std::unique_ptr<CodecExchange> exchange;           // null: summed as it is
   };
 
   void begin() {
@@ -84,13 +106,20 @@ class MessageSync final : public Sync {
     samples_work_ = subject_.group.all_gather_async(samples_, own_samples_);
   }
 
-  void end() {
+  void end(double exposed) {
     std::fill(ready_.begin(), ready_.end(), false);
     *subject_.samples = 0;
     begun_ = false;
-    if (replanned_) return;
-    replanned_ = true;
-    replan(agree_on_order(subject_.group, std::move(ready_order_), params()));
+    ++step_;
+    if (!replanned_) {
+      replanned_ = true;
+      replan(agree_on_order(subject_.group, std::move(ready_order_), params()));
+    } else if (trial_ && !trial_->done()) {
+      if (const auto spec = trial_->step_ended(exposed, numbers(), trial_buffers())) {
+        codec_ = *spec;
+        make_exchanges();
+      }
+    }
   }
 
   void replan(const std::vector<int>& order) {
@@ -103,16 +132,96 @@ class MessageSync final : public Sync {
     unready_.assign(plan_.buckets.size(), 0);
     flats_.clear();
     for (const auto& bucket : plan_.buckets) flats_.push_back(flats_of(bucket));
+    order_ = order;
+    make_exchanges();
+  }
+
+  // Each flat tensor that a codec takes, with its number.
+  template <class Visit>
+  void each_float(const Visit& visit) {
+    std::uint32_t id = 0;
+    for (auto& flats : flats_) {
+      for (Flat& flat : flats) {
+        if (flat.type == at::kFloat) visit(flat, id);
+        ++id;
+      }
+    }
+  }
+  // Each exchange of the step, in one order on all ranks.
+  template <class Visit>
+  void each_exchange(const Visit& visit) {
+    each_float([&](Flat& flat, std::uint32_t) {
+      if (flat.exchange) visit(*flat.exchange);
+    });
+  }
+
+  // The first step is not compressed: what codecs remember belongs to buckets, and these are planned anew after it.
+  void make_exchanges() {
+    const bool any = replanned_ && codec_.kind != compress::Kind::kNone;
+    each_float([&](Flat& flat, std::uint32_t id) {
+      flat.exchange = any ? std::make_unique<CodecExchange>(subject_.group, flat.wire, codec_, unit_of(flat, id)) : nullptr;
+    });
+  }
+
+  compress::Unit unit_of(const Flat& flat, std::uint32_t id) const {
+    compress::Unit unit{.count = flat.wire.numel(), .matrices = {}, .id = id};
+    for (const auto& [param, first] : flat.places) {
+      const at::Tensor& like = subject_.params[at(param)];
+      const std::int64_t rows = like.dim() >= 2 ? like.size(0) : like.numel();
+      if (like.numel() > 0) unit.matrices.push_back({first, rows, like.numel() / rows});
+    }
+    return unit;
+  }
+
+  void finish_exchanges() {
+    for (bool more = true; more;) {
+      more = false;
+      each_exchange([&](CodecExchange& exchange) { more = exchange.advance() || more; });
+    }
+    each_exchange([](CodecExchange& exchange) { exchange.finish(); });
+  }
+
+  std::vector<std::span<float>> memory() {
+    std::vector<std::span<float>> all;
+    each_exchange([&](CodecExchange& exchange) {
+      for (const auto& part : exchange.state()) all.push_back(part);
+    });
+    return all;
+  }
+
+  // The codec of the checkpoint is that of the options or, for "auto", the one that was chosen then.
+  bool restore(const NamedTensors& state) {
+    const auto progress = read_codec_progress(subject_.group, state, subject_.params.size());
+    if (!progress || (!trial_ && !(progress->spec == codec_))) return false;
+    codec_ = progress->spec;
+    step_ = progress->step;
+    trial_.reset();
+    replanned_ = true;
+    replan(progress->order);
+    return restore_codec_memory(subject_.group, state, memory());
+  }
+
+  std::int64_t numbers() {
+    std::int64_t sum = 0;
+    each_float([&](Flat& flat, std::uint32_t) { sum += flat.wire.numel(); });
+    return sum;
+  }
+
+  // What this rank would send encoded.
+  std::vector<compress::Unit> trial_buffers() {
+    std::vector<compress::Unit> units;
+    each_float([&](Flat& flat, std::uint32_t id) { units.push_back(CodecExchange::unit_for(subject_.group, unit_of(flat, id))); });
+    return units;
   }
 
   std::vector<Flat> flats_of(const std::vector<int>& bucket) const {
     std::vector<Flat> flats;
     std::vector<std::int64_t> lengths;
     for (int param : bucket) {
-      const auto type = wire_type(subject_.options.codec, subject_.params[at(param)].scalar_type());
+      const auto type = subject_.params[at(param)].scalar_type();
       auto found = std::find_if(flats.begin(), flats.end(), [&](const Flat& flat) { return flat.type == type; });
       if (found == flats.end()) {
-        found = flats.insert(flats.end(), {type, {}, {}});
+        found = flats.insert(flats.end(), Flat{type, {}, {}, nullptr});
         lengths.push_back(0);
       }
       auto& length = lengths[static_cast<std::size_t>(found - flats.begin())];
@@ -150,11 +259,15 @@ class MessageSync final : public Sync {
           slot.zero_();
         } else {
           const at::Tensor dense = grad.is_sparse() ? grad.to_dense() : grad;
-          // Scaled before it is narrowed, so that a sum over ranks cannot overflow float16 where the average would not.
+          // Scaled before the sum, so that it cannot overflow 16-bit floats where the average would not.
           slot.copy_(weight == 1.0 ? dense.reshape({-1}) : dense.reshape({-1}).mul(weight));
         }
       }
-      works_.push_back(subject_.group.all_reduce_async(flat.wire, ReduceOp::kSum));
+      if (flat.exchange) {
+        flat.exchange->start(step_);
+      } else {
+        works_.push_back(subject_.group.all_reduce_async(flat.wire, ReduceOp::kSum));
+      }
     }
   }
 
@@ -199,7 +312,10 @@ class MessageSync final : public Sync {
   }
 
   Subject subject_;
+  compress::Spec codec_;             // in use now
+  std::optional<CodecTrial> trial_;  // with "auto"
   Plan plan_;
+  std::vector<int> order_;                // of the plan
   std::vector<std::vector<Flat>> flats_;  // by bucket
   std::vector<Group::Work> works_;
   Group::Work samples_work_;
@@ -209,6 +325,7 @@ class MessageSync final : public Sync {
   std::vector<int> ready_order_;
   int next_ = 0;  // the next bucket to leave
   bool begun_ = false, weighted_ = false, replanned_ = false;
+  std::int64_t step_ = 0;
   double factor_ = 1, norm_ = 0;
 };
 

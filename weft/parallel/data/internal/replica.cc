@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "weft/compress/spec.h"
 #include "weft/kernels/reduce.h"
 #include "weft/net/host.h"
 #include "weft/parallel/data/internal/trial.h"
@@ -69,7 +70,7 @@ Replica::Replica(std::shared_ptr<torch::nn::Module> module, Group group, DataPar
     throw Error(Errc::kInvalidArgument, std::string("data_parallel: unknown ") + what + " '" + value + "'; there are " + all);
   };
   one_of(options_.weights, {"auto", "shared", "private"}, "weights");
-  one_of(options_.codec, {"none", "bf16", "f16"}, "codec");
+  compress::parse(options_.codec);  // complains
   for (const auto& item : module_->named_parameters(true)) {
     if (item.value().requires_grad()) {
       params_.push_back(item.value());

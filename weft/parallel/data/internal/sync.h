@@ -10,6 +10,7 @@
 
 #include "weft/comm/group.h"
 #include "weft/parallel/data/data_parallel.h"
+#include "weft/parallel/data/internal/codec_state.h"
 
 namespace weft::parallel::internal {
 
@@ -34,6 +35,9 @@ class Sync {
   // The global norm of the gradient of the last step; 0 where none was asked for.
   virtual double norm() const { return 0; }
   virtual std::string describe() const = 0;
+  // What a codec remembers (codec_state.h); between steps, collective.
+  virtual NamedTensors codec_state() { return {}; }
+  virtual void load_codec_state(const NamedTensors& state) { (void)state; }
 };
 
 // What a Sync works on.

@@ -1,0 +1,207 @@
+// Codecs at work in data parallelism: over TCP between processes, and over two levels of hosts.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "weft/comm/fork_ranks.h"
+#include "weft/compress/spec.h"
+#include "weft/parallel/data/data_parallel.h"
+#include "weft/parallel/data/internal/codec_exchange.h"
+
+namespace weft::parallel {
+namespace {
+
+void check(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    first = register_module("first", torch::nn::Linear(20, 64));
+    last = register_module("last", torch::nn::Linear(64, 3));
+    torch::NoGradGuard guard;
+    double phase = 0;
+    for (auto& p : parameters()) p.copy_(((torch::arange(p.numel()) * 0.7 + ++phase).sin() * 0.3).view(p.sizes()));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return last(torch::relu(first(x))); }
+  torch::nn::Linear first{nullptr}, last{nullptr};
+};
+TORCH_MODULE(Net);
+
+using Model = DataParallel<NetImpl>;
+
+DataParallelOptions with(const std::string& codec) {
+  DataParallelOptions options;
+  options.codec = codec;
+  options.first_bucket_bytes = 1024;  // two buckets
+  options.bucket_bytes = 1024;
+  return options;
+}
+
+// The class of a sample is the largest of its first three numbers.
+double step(Model& model, Optimizer& optim, const Group& group, std::int64_t number) {
+  const auto x = ((torch::arange(32 * 20, torch::kFloat) * 0.37 + static_cast<double>(number * group.size() + group.rank())) * 12.9898)
+                     .sin()
+                     .view({32, 20});
+  const auto y = std::get<1>(x.slice(1, 0, 3).max(1));
+  auto loss = torch::nn::functional::cross_entropy(model.forward(x), y);
+  loss.backward();
+  optim.step();
+  optim.zero_grad();
+  return loss.item<double>();
+}
+
+Optimizer sgd(const Model& model) { return model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9)); }
+
+torch::Tensor flat_weights(const Model& model) {
+  std::vector<torch::Tensor> all;
+  for (const auto& p : model->parameters()) all.push_back(p.detach().flatten());
+  return torch::cat(all);
+}
+
+void expect_same_on_all_ranks(const Group& group, const torch::Tensor& mine, const std::string& what) {
+  torch::Tensor zeros = mine.clone();
+  group.broadcast(zeros, 0);
+  check(torch::equal(mine, zeros), what + ": the ranks' weights differ");
+}
+
+constexpr const char* kCodecs[] = {"none",         "bf16",           "f16",        "int8",       "int4", "sign:64", "topk:0.1",
+                                   "randomk:0.25", "threshold:1e-3", "powersgd:2", "int8,delta", "auto"};
+
+// Learns, and leaves the same bits everywhere.
+void learn(const Group& group, const std::string& codec) {
+  torch::set_num_threads(1);
+  auto model = data_parallel(Net(), group, with(codec));
+  auto optim = sgd(model);
+  torch::Tensor losses = torch::zeros({2}, torch::kDouble);  // of the first and the last steps, over all ranks
+  for (int number = 0; number < 40; ++number) {
+    const double loss = step(model, optim, group, number);
+    if (number < 4) losses[0] += loss;
+    if (number >= 36) losses[1] += loss;
+  }
+  group.all_reduce(losses);
+  expect_same_on_all_ranks(group, flat_weights(model), codec);
+  const double left = losses[1].item<double>() / losses[0].item<double>();
+  check(left < 0.9, codec + " does not learn: " + std::to_string(left) + " of the loss is left");
+}
+
+int learn_with_all(const Group& group) {
+  for (const char* codec : kCodecs) learn(group, codec);
+  return 0;
+}
+
+int learn_with_one_of_each_exchange(const Group& group) {
+  for (const char* codec : {"bf16", "topk:0.1", "threshold:1e-3", "powersgd:2", "auto"}) learn(group, codec);
+  return 0;
+}
+
+TEST(DataParallelCodec, LearnsWithEveryCodecAndLeavesTheSameBitsOnEveryRank) {
+  for (int world : {2, 3}) EXPECT_EQ(comm::fork_ranks(world, "tcp", learn_with_all), std::vector<int>(static_cast<std::size_t>(world), 0));
+}
+
+// A second model that takes over weights and state goes on as the first.
+int go_on_from_state(const Group& group) {
+  torch::set_num_threads(1);
+  for (const char* codec : {"f16,ef=on", "int8", "topk:0.1,warmup=2", "powersgd:2", "int4,delta", "randomk:0.25"}) {
+    auto first = data_parallel(Net(), group, with(codec));
+    auto optim = sgd(first);
+    for (int number = 0; number < 5; ++number) step(first, optim, group, number);
+    // Rank 0's goes to all, as through a file.
+    auto state = first.codec_state();
+    check((group.rank() == 0) == !state.empty(), "the state is rank 0's to write");
+    std::vector<std::pair<std::string, torch::Tensor>> all;
+    std::vector<std::string> names{"spec", "step", "order"};
+    for (int rank = 0; rank < group.size(); ++rank) names.push_back("memory." + std::to_string(rank));
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      auto length = torch::full({2}, group.rank() == 0 ? state[i].second.numel() : 0, torch::kLong);
+      if (group.rank() == 0) {
+        check(state[i].first == names[i], "unknown part " + state[i].first);
+        length[1] = static_cast<int>(state[i].second.scalar_type());
+      }
+      group.broadcast(length, 0);
+      auto tensor = torch::empty({length[0].item<std::int64_t>()}, static_cast<torch::ScalarType>(length[1].item<std::int64_t>()));
+      if (group.rank() == 0) tensor.copy_(state[i].second);
+      group.broadcast(tensor, 0);
+      all.emplace_back(names[i], tensor);
+    }
+
+    Net copy;
+    {
+      torch::NoGradGuard guard;
+      auto from = first->parameters(), to = copy->parameters();
+      for (std::size_t i = 0; i < from.size(); ++i) to[i].copy_(from[i]);
+    }
+    auto second = data_parallel(copy, group, with(codec));
+    auto again = sgd(second);
+    again.load_state(optim.state());
+    second.load_codec_state(all);
+    for (int number = 5; number < 8; ++number) {
+      step(first, optim, group, number);
+      step(second, again, group, number);
+    }
+    check(torch::equal(flat_weights(first), flat_weights(second)), std::string(codec) + ": goes on differently from its state");
+    // Another codec takes nothing over, and works.
+    auto other = data_parallel(Net(), group, with("int8:128"));
+    auto other_optim = sgd(other);
+    other.load_codec_state(all);
+    step(other, other_optim, group, 0);
+  }
+  return 0;
+}
+
+TEST(DataParallelCodec, GoesOnFromACheckpointBitForBit) {
+  EXPECT_EQ(comm::fork_ranks(2, "tcp", go_on_from_state), (std::vector<int>{0, 0}));
+}
+
+const std::vector<std::vector<std::string>> kHosts = {{"a", "a", "b", "b"}, {"a", "b", "a"}};
+
+TEST(DataParallelCodec, WorksOverHostsOfSeveralRanks) {
+  for (const auto& hosts : kHosts) {
+    const auto world = hosts.size();
+    EXPECT_EQ(comm::fork_ranks(static_cast<int>(world), "auto", learn_with_one_of_each_exchange, hosts), std::vector<int>(world, 0));
+    EXPECT_EQ(comm::fork_ranks(static_cast<int>(world), "auto", go_on_from_state, hosts), std::vector<int>(world, 0));
+  }
+}
+
+// Two hosts of two ranks: each rank encodes half of the buffer, the host's sum of it, for one counterpart.
+TEST(DataParallelCodec, EncodesOnlyWhatCrossesBetweenHosts) {
+  const auto codes =
+      comm::fork_ranks(4, "auto",
+                       [](const Group& group) {
+                         const compress::Unit whole{.count = 1000, .matrices = {{0, 30, 20}, {600, 400, 1}}, .id = 7};
+                         const auto unit = internal::CodecExchange::unit_for(group, whole);
+                         check(unit.count == 500 && unit.world == 2 && unit.id == 7, "another share");
+                         const bool first = group.split()->local.rank() == 0;
+                         check(unit.matrices.size() == (first ? 1u : 2u), "another number of matrices");
+                         check(unit.matrices[0].rows == (first ? 25 : 5) && unit.matrices[0].columns == 20, "rows that are not whole");
+                         // Encoded alone, rank 0's quarters would be lost beside its hundreds; in the host's sum the hundreds are gone.
+                         torch::Tensor flat = torch::zeros({1000});
+                         if (group.rank() == 0) flat = torch::tensor({100.0f, 0.25f}).repeat({500});
+                         if (group.rank() == 1) flat = torch::tensor({-99.75f, 0.0f}).repeat({500});
+                         internal::CodecExchange exchange(group, flat, compress::parse("int8:64,ef=off"), whole);
+                         exchange.start(0);
+                         while (exchange.advance()) {
+                         }
+                         exchange.finish();
+                         check((flat - 0.25f).abs().max().item<float>() < 1e-4f, "the sum inside the host was rounded");
+                         return 0;
+                       },
+                       {"a", "a", "b", "b"});
+  EXPECT_EQ(codes, std::vector<int>(4, 0));
+}
+
+TEST(DataParallelCodec, RefusesAMisspeltCodec) {
+  const auto codes = comm::fork_ranks(2, "tcp", [](const Group& group) {
+    try {
+      data_parallel(Net(), group, with("powersdg:4"));
+    } catch (const Error& error) {
+      check(error.code() == Errc::kInvalidArgument, "another code");
+      check(std::string(error.what()).find("did you mean \"powersgd\"?") != std::string::npos, error.what());
+      return 0;
+    }
+    return 1;
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0}));
+}
+
+}  // namespace
+}  // namespace weft::parallel

@@ -1,0 +1,50 @@
+// Sums one flat float32 buffer over a group through a codec, without waiting. Over several hosts of several ranks (Group::split) the ranks
+// of a host first add up theirs as they are, each carries its part across encoded, and hands it round: only slow links see codes.
+//
+//   start ──> [local reduce] ──> encode, first round under way ──> advance … ──> finish ──> [local broadcast]
+//
+// All ranks call start of all buffers in one order, then advance of all as often as any says true, then finish of all.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "weft/comm/group.h"
+#include "weft/compress/reducer.h"
+
+namespace weft::parallel::internal {
+
+class CodecExchange {
+ public:
+  // `whole` names the buffer's matrices and number; its rank and world are not looked at. `flat` is shared, float32 and contiguous.
+  CodecExchange(Group group, at::Tensor flat, const compress::Spec& spec, const compress::Unit& whole);
+
+  // What a rank carries of such a buffer, and among how many; nothing, in a world of one, where it carries nothing.
+  static compress::Unit unit_for(const Group& group, const compress::Unit& whole);
+
+  // The buffer holds this rank's values; it is in use until finish() returns.
+  void start(std::int64_t step);
+  // Waits for the round under way and starts the next; false when there is none.
+  bool advance();
+  // The buffer holds the sum.
+  void finish();
+
+  // Of this rank; empty where it carries nothing.
+  std::vector<std::span<float>> state();
+
+ private:
+  void launch(const std::optional<compress::Round>& round);
+
+  const Group group_;
+  std::optional<Group> across_;    // whom the codes go to
+  std::vector<at::Tensor> parts_;  // by carrier, where hosts have several ranks
+  at::Tensor mine_;
+  std::unique_ptr<compress::Reducer> reducer_;  // null where this rank carries nothing
+  Group::Work work_;
+};
+
+}  // namespace weft::parallel::internal
