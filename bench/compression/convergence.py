@@ -30,24 +30,23 @@ def measure(args):
     for seed in args.seeds.split(","):
         for codec in args.codecs.split(" ") if args.codecs else CODECS:
             result = train(args, codec, int(seed))
-            line = {"bench": "convergence", "codec": codec, "recipe": args.recipe, "ranks": args.ranks, "epochs": args.epochs,
-                    "seed": int(seed), "accuracy": result["accuracy"], "loss": result["loss"], "seconds": result["seconds"]}
-            print(json.dumps(line), flush=True)
+            params = {"codec": codec, "recipe": args.recipe, "ranks": args.ranks, "epochs": args.epochs, "seed": int(seed),
+                      "loss": result["loss"], "seconds": result["seconds"]}
+            print(json.dumps({"bench": "convergence", "params": params, "value": result["accuracy"], "unit": "accuracy", "runs": 1}), flush=True)
 
 
-def table(path):
+def table(path, recipe):
     runs = {}
     for line in open(path):
         run = json.loads(line)
-        if run["bench"] == "convergence":
-            runs.setdefault(run["codec"], []).append(run)
-    plain = statistics.mean(run["accuracy"] for run in runs["none"])
-    print("| codec | accuracy | against none, points | worst | test loss |\n| --- | --- | --- | --- | --- |")
+        if run["bench"] == "convergence" and run["params"]["recipe"] == recipe:
+            runs.setdefault(run["params"]["codec"], []).append(run)
+    plain = statistics.mean(run["value"] for run in runs["none"])
+    print("| codec | accuracy | against none, points | test loss |\n| --- | --- | --- | --- |")
     for codec, of_codec in runs.items():
-        accuracy = [100 * run["accuracy"] for run in of_codec]
-        mean = statistics.mean(accuracy)
-        loss = statistics.mean(run["loss"] for run in of_codec)
-        print(f"| `{codec}` | {mean:.2f} % | {mean - 100 * plain:+.2f} | {min(accuracy):.2f} % | {loss:.3f} |")
+        mean = statistics.mean(run["value"] for run in of_codec)
+        loss = statistics.mean(run["params"]["loss"] for run in of_codec)
+        print(f"| `{codec}` | {100 * mean:.2f} % | {100 * (mean - plain):+.2f} | {loss:.3f} |")
 
 
 def main():
@@ -60,7 +59,7 @@ def main():
     parser.add_argument("--seeds", default="1")
     parser.add_argument("--table", metavar="FILE", help="print the table of these results instead of training")
     args = parser.parse_args()
-    table(args.table) if args.table else measure(args)
+    table(args.table, args.recipe) if args.table else measure(args)
 
 
 if __name__ == "__main__":

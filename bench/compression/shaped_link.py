@@ -2,7 +2,7 @@
 """Training steps of ResNet-18 (7x7 stem) on two ranks in two network namespaces, joined by a veth pair shaped to a rate: weft with each
 codec, and PyTorch's DistributedDataParallel over Gloo, in turn, one JSON line each. Needs root, ip and tc.
 
-    bench/compression/shaped_link.py --codecs "none powersgd:4" --steps 15 > bench/results/shaped-link.jsonl
+    bench/compression/shaped_link.py --impls "none pytorch-ddp powersgd:4" --rounds 2 > bench/results/shaped-link.jsonl
 """
 import argparse
 import json
@@ -14,7 +14,10 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-NAMES, ADDRESSES, PORT = ["weft-a", "weft-b"], ["10.213.0.1", "10.213.0.2"], 29871
+NAMES = [f"weft-codecs-{os.getpid()}-{host}" for host in "ab"]
+DEVICES = [f"wc{os.getpid()}-{host}" for host in "ab"]
+ADDRESSES, PORT = ["10.213.0.1", "10.213.0.2"], 29871
+PHASES = ["data", "forward", "backward", "communication", "optimizer"]
 
 
 def run(command):
@@ -24,8 +27,8 @@ def run(command):
 def join_namespaces(rate):
     for name in NAMES:
         run(f"ip netns add {name}")
-    run(f"ip link add weft-va netns {NAMES[0]} type veth peer name weft-vb netns {NAMES[1]}")
-    for name, address, device in zip(NAMES, ADDRESSES, ["weft-va", "weft-vb"]):
+    run(f"ip link add {DEVICES[0]} netns {NAMES[0]} type veth peer name {DEVICES[1]} netns {NAMES[1]}")
+    for name, address, device in zip(NAMES, ADDRESSES, DEVICES):
         run(f"ip -n {name} addr add {address}/24 dev {device}")
         run(f"ip -n {name} link set lo up")
         run(f"ip -n {name} link set {device} up")
@@ -44,7 +47,7 @@ def start(commands, timeout):
     for rank, command in enumerate(commands):
         environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", MASTER_ADDR=ADDRESSES[0],
                            MASTER_PORT=str(PORT), OMP_NUM_THREADS="1", WEFT_HOST_ID=NAMES[rank],
-                           GLOO_SOCKET_IFNAME=["weft-va", "weft-vb"][rank])
+                           GLOO_SOCKET_IFNAME=DEVICES[rank])
         ranks.append(subprocess.Popen(["ip", "netns", "exec", NAMES[rank], *command], env=environment, stdout=subprocess.PIPE,
                                       stderr=subprocess.PIPE, text=True))
     try:
@@ -56,26 +59,30 @@ def start(commands, timeout):
         if rank.returncode != 0:
             sys.exit(f"{rank.args[3:6]}: {output[1].strip()[-2000:]}")
     for line in outputs[0][1].splitlines():
-        if "codec = auto" in line:
+        if "codec = auto" in line or "gradients travel in" in line:
             print(line.strip(), file=sys.stderr)
     return outputs[0][0]
 
 
-def weft_steps(args, codec):
+def weft_steps(args, impl):
+    """Seconds of each step, and the median milliseconds of each phase. "none+wait": without overlap_forward."""
+    codec, overlap = impl.removesuffix("+wait"), not impl.endswith("+wait")
     with tempfile.TemporaryDirectory() as runs:
-        commands = [[args.weft, "train", "fashion-mnist-resnet18", "--set", "comm.transport=tcp", "--set",
-                     f'comm.interface="{address}"', "--set", f"train.batch={2 * args.batch}", "--set",
-                     f"train.max_steps={args.skip + args.steps}", "--set", "train.log_every=1", "--set", "train.checkpoint_every=0",
-                     "--set", f'parallel.codec="{codec}"', "--set", f'run.dir="{runs}"', "--set", "run.name=run"]
+        commands = [[args.weft, "train", args.recipe, "--set", "comm.transport=tcp", "--set", f'comm.interface="{address}"', "--set",
+                     f"train.batch={2 * args.batch}", "--set", f"train.max_steps={args.skip + args.steps}", "--set", "train.checkpoint_every=0",
+                     "--set", f'parallel.codec="{codec}"', "--set", f"parallel.overlap_forward={str(overlap).lower()}", "--set",
+                     f'run.dir="{runs}"', "--set", "run.name=run", "--set", "train.eval_every=0", "--set", "train.log_every=100"]
                     for address in ADDRESSES]
         start(commands, args.timeout)
         steps = [json.loads(line) for line in open(f"{runs}/run/metrics.jsonl")]
-    return [2 * args.batch / step["samples_per_s"] for step in steps if "samples_per_s" in step][args.skip:]
+    steps = [step for step in steps if "samples_per_s" in step][args.skip:]
+    phases = {phase: round(statistics.median(step[phase + "_ms"] for step in steps), 1) for phase in PHASES}
+    return [2 * args.batch / step["samples_per_s"] for step in steps], phases
 
 
 def ddp_steps(args):
     command = [sys.executable, __file__, "--worker", "--batch", str(args.batch), "--steps", str(args.steps), "--skip", str(args.skip)]
-    return json.loads(start([command, command], args.timeout).strip().splitlines()[-1])
+    return json.loads(start([command, command], args.timeout).strip().splitlines()[-1]), None
 
 
 def worker(args):
@@ -103,31 +110,38 @@ def worker(args):
     dist.barrier()
 
 
+def line_of(args, impl, times, phases):
+    params = {"impl": impl, "model": "resnet18", "batch": args.batch, "ranks": 2, "rate": args.rate, "steps": len(times)}
+    if phases:
+        params["phases_ms"] = phases
+    ordered = sorted(times)
+    return {"bench": "shaped_link", "params": params, "value": round(1e3 * statistics.median(times), 1), "unit": "ms a step", "runs": 1,
+            "p95": round(1e3 * ordered[int(0.95 * (len(ordered) - 1))], 1)}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weft", default="build/release/bin/weft")
-    parser.add_argument("--codecs", default="none bf16 int8:64 int4:64 topk:0.01 powersgd:4")
+    parser.add_argument("--recipe", default="fashion-mnist-resnet18")
+    parser.add_argument("--impls", default="none pytorch-ddp bf16 int8:64 powersgd:4",
+                        help="codecs, with +wait behind: without overlap_forward; pytorch-ddp")
     parser.add_argument("--rate", default="1gbit", help="as tc writes it; empty: not shaped")
     parser.add_argument("--batch", type=int, default=32, help="of each rank")
-    parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--skip", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--skip", type=int, default=8, help="steps at the start: buckets are planned, weft tunes them")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--timeout", type=float, default=120)
-    parser.add_argument("--no-ddp", action="store_true")
+    parser.add_argument("--timeout", type=float, default=150)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
         return worker(args)
     args.weft = str(pathlib.Path(args.weft).resolve())
-    remove_namespaces()
     try:
         join_namespaces(args.rate)
         for _ in range(args.rounds):
-            for impl in args.codecs.split() + ([] if args.no_ddp else ["pytorch-ddp"]):
-                times = ddp_steps(args) if impl == "pytorch-ddp" else weft_steps(args, impl)
-                line = {"bench": "shaped_link", "impl": impl, "rate": args.rate, "model": "resnet18", "batch": args.batch, "ranks": 2,
-                        "median_ms": round(1e3 * statistics.median(times), 1), "steps": len(times)}
-                print(json.dumps(line), flush=True)
+            for impl in args.impls.split():
+                times, phases = ddp_steps(args) if impl == "pytorch-ddp" else weft_steps(args, impl)
+                print(json.dumps(line_of(args, impl, times, phases)), flush=True)
     finally:
         remove_namespaces()
 

@@ -73,7 +73,9 @@ Schema optimizer_keys() {
 Schema run_keys() {
   return {{"parallel.weights", "auto", "shared: once a host; private: a copy a rank", one_of({"auto", "shared", "private"})},
           {"parallel.codec", "none", "how gradients are compressed between hosts: none, bf16, int8:64, topk:0.01, powersgd:4, auto, …"},
-          {"parallel.bucket_mb", 25.0, "size of a bucket of gradients between hosts", between(0.01, 4096)},
+          {"parallel.bucket_mb", 0.0, "size of a bucket of gradients between hosts; 0: 25, tuned where no bit of the result depends on it",
+           between(0, 4096)},
+          {"parallel.overlap_forward", true, "between hosts, gradients still travel while the next forward begins: front layers' first"},
           {"comm.transport", "auto", "shm: shared memory; tcp; mpi: under mpirun", one_of({"auto", "shm", "tcp", "mpi"})},
           {"comm.timeout_s", 300.0, "how long to wait for a peer", between(0.1, 86400)},
           {"comm.interface", "", "address, network (10.0.0.0/8) or interface that TCP listens on; empty: found"},

@@ -28,8 +28,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-std::chrono::nanoseconds from_seconds(double seconds) { return std::chrono::nanoseconds(std::llround(seconds * 1e9)); }
-
 // Libtorch initialises weights from one generator of the process, which ranks that are threads share.
 models::Model make_seeded_model(const models::ModelOptions& options, std::uint64_t seed) {
   static std::mutex mutex;
@@ -92,7 +90,7 @@ class Trainer::Impl {
   void run_epoch();
   void train_step();
   std::vector<double> forward_backward(const data::Batch& batch);
-  void count_wait(Phase from);
+  internal::StepParts parts();
   void look();
   void end_of_epoch();
   void evaluate_now();
@@ -209,6 +207,7 @@ TrainResult Trainer::Impl::run() {
   while (epoch_ < epochs && !at_end()) run_epoch();
   if (!stop_ && evaluated_step_ != step_) evaluate_now();
   if (saved_step_ != step_ && config_.get_int("train.checkpoint_every") > 0) save();
+  parallel_->wait_for_weights();
   tracing_.finish();
   if (metrics_) metrics_->flush();
   world_.barrier();  // nobody leaves before all have what they need
@@ -252,13 +251,13 @@ void Trainer::Impl::train_step() {
   WEFT_CHECK(batch.has_value(), "the loader ended before the epoch");
   optimizer_->set_lr(rate_.at(static_cast<double>(step_) / static_cast<double>(batches_.per_epoch)));
   std::vector<double> losses = forward_backward(*batch);
-  count_wait(Phase::kBackward);
+  internal::count_exchange(parts(), Phase::kBackward);
   {
     const auto scope = timer_.time(Phase::kOptimizer);
     optimizer_->step();
     optimizer_->zero_grad();
   }
-  count_wait(Phase::kOptimizer);
+  internal::count_exchange(parts(), Phase::kOptimizer);
   const auto samples = static_cast<double>(batch->share.global_size);
   internal::StepLog::Step record{step_ + 1, epoch_, optimizer_->lr(), samples, seconds_since(start), {}, std::move(losses)};
   for (std::size_t phase = 0; phase < observe::kPhases; ++phase) record.ms[phase] = timer_.ms(static_cast<Phase>(phase));
@@ -268,18 +267,13 @@ void Trainer::Impl::train_step() {
   ++in_epoch_;
 }
 
-std::vector<double> Trainer::Impl::forward_backward(const data::Batch& batch) {
-  const internal::StepParts parts{model_, *parallel_, internal::loss_options(config_), config_.get_string("train.precision") == "bf16",
-                                  timer_};
-  if (!config_.get_bool("train.reproducible")) return {internal::plain_step(parts, batch)};
-  return internal::reproducible_step(parts, batch, static_cast<int>(config_.get_int("train.micro_shards")));
+internal::StepParts Trainer::Impl::parts() {
+  return {model_, *parallel_, internal::loss_options(config_), config_.get_string("train.precision") == "bf16", timer_};
 }
 
-// What a phase waited for peers counts as communication.
-void Trainer::Impl::count_wait(Phase from) {
-  const auto waited = from_seconds(parallel_->take_times().wait);
-  timer_.add(from, -waited);
-  timer_.add(Phase::kCommunication, waited);
+std::vector<double> Trainer::Impl::forward_backward(const data::Batch& batch) {
+  if (!config_.get_bool("train.reproducible")) return {internal::plain_step(parts(), batch)};
+  return internal::reproducible_step(parts(), batch, static_cast<int>(config_.get_int("train.micro_shards")));
 }
 
 // Takes the losses of the last steps together over the ranks, and agrees on stopping.
@@ -326,6 +320,7 @@ void Trainer::Impl::evaluate_now() {
 
 void Trainer::Impl::save() {
   saved_step_ = step_;
+  parallel_->wait_for_weights();
   const auto codec_state = parallel_->codec_state();
   if (!folder_) return;  // rank 0 writes; the others meet it at the next step
   const internal::Progressed progressed{step_, loader_->state(), epoch_loss_, static_cast<std::uint64_t>(config_.get_int("train.seed")),

@@ -19,6 +19,7 @@ std::vector<std::pair<std::string, at::Tensor>> DataParallelBase::codec_state() 
 void DataParallelBase::load_codec_state(const std::vector<std::pair<std::string, at::Tensor>>& state) {
   replica_->sync().load_codec_state(state);
 }
+void DataParallelBase::wait_for_weights() { replica_->settle(); }
 std::string DataParallelBase::describe() const { return replica_->describe(); }
 
 void DataParallelBase::count_samples(const at::Tensor& first) const {

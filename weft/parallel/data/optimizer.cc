@@ -85,6 +85,7 @@ std::int64_t Optimizer::steps() const { return replica_->steps(); }
 double Optimizer::grad_norm() const { return replica_->norm(); }
 
 std::vector<std::pair<std::string, at::Tensor>> Optimizer::state() const {
+  replica_->settle();
   auto& updater = replica_->updater();
   const auto arrays = internal::RuleUpdater::state_names(updater.spec().rule);
   std::vector<std::pair<std::string, at::Tensor>> state;

@@ -41,6 +41,7 @@ parallel::DataParallelOptions parallel_options(const Config& config) {
   parallel::DataParallelOptions options;
   options.weights = config.get_string("parallel.weights");
   options.codec = config.get_string("parallel.codec");
+  options.overlap_forward = config.get_bool("parallel.overlap_forward");
   options.bucket_bytes = static_cast<std::size_t>(config.get_double("parallel.bucket_mb") * (1 << 20));
   if (config.get_bool("train.reproducible")) {
     options.average = parallel::DataParallelOptions::Average::kSum;  // micro-shards divide by the global batch themselves

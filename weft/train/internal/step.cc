@@ -4,6 +4,8 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 
 #include "weft/base/error.h"
 
@@ -13,9 +15,14 @@ namespace {
 using observe::Phase;
 
 at::Tensor forward_loss(const StepParts& parts, const at::Tensor& images, const at::Tensor& targets, models::Reduction reduction) {
-  const auto scope = parts.timer.time(Phase::kForward);
-  const Autocast autocast(parts.bf16);
-  return models::loss(parts.model.forward(images), targets, parts.loss, reduction);
+  at::Tensor loss;
+  {
+    const auto scope = parts.timer.time(Phase::kForward);
+    const Autocast autocast(parts.bf16);
+    loss = models::loss(parts.model.forward(images), targets, parts.loss, reduction);
+  }
+  count_exchange(parts, Phase::kForward);
+  return loss;
 }
 
 // Tensors that are combined element by element; an undefined one counts as zero.
@@ -136,6 +143,17 @@ class MicroShards {
 };
 
 }  // namespace
+
+void count_exchange(const StepParts& parts, Phase from) {
+  const auto spent = parts.parallel.take_times();
+  const auto move = [&](double seconds, Phase to) {
+    const std::chrono::nanoseconds time(std::llround(seconds * 1e9));
+    parts.timer.add(from, -time);
+    parts.timer.add(to, time);
+  };
+  move(spent.wait, Phase::kCommunication);
+  if (from == Phase::kForward) move(spent.work, Phase::kOptimizer);
+}
 
 Autocast::Autocast(bool on) : on_(on) {
   if (!on_) return;

@@ -79,7 +79,12 @@ CodecExchange::CodecExchange(Group group, at::Tensor flat, const compress::Spec&
     }
     if (across_) mine_ = parts_[static_cast<std::size_t>(split->local.rank())];
   }
-  if (across_) reducer_ = compress::make_reducer(spec, unit_for(group_, whole));
+  if (!across_) return;
+  const compress::Unit unit = unit_for(group_, whole);
+  reducer_ = compress::make_reducer(spec, unit);
+  plain_bytes_ = compress::make_reducer({}, unit)->bytes_sent();
+  const std::string exchange = reducer_->exchange();
+  several_rounds_ = exchange == "sharded" || exchange == "low rank";
 }
 
 void CodecExchange::start(std::int64_t step) {
@@ -91,9 +96,13 @@ void CodecExchange::start(std::int64_t step) {
   launch(reducer_->next());
 }
 
+void CodecExchange::await() {
+  if (work_) work_->wait();
+}
+
 bool CodecExchange::advance() {
   if (!work_) return false;
-  work_->wait();
+  await();
   launch(reducer_->next());
   return static_cast<bool>(work_);
 }
@@ -105,6 +114,8 @@ void CodecExchange::finish() {
 }
 
 std::vector<std::span<float>> CodecExchange::state() { return reducer_ ? reducer_->state() : std::vector<std::span<float>>{}; }
+
+std::pair<std::int64_t, std::int64_t> CodecExchange::bytes_sent() const { return {reducer_ ? reducer_->bytes_sent() : 0, plain_bytes_}; }
 
 void CodecExchange::launch(const std::optional<Round>& round) { work_ = round ? run(*across_, *round) : Group::Work{}; }
 

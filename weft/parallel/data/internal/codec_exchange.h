@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "weft/comm/group.h"
@@ -28,13 +29,19 @@ class CodecExchange {
 
   // The buffer holds this rank's values; it is in use until finish() returns.
   void start(std::int64_t step);
-  // Waits for the round under way and starts the next; false when there is none.
+  // Waits for the round under way.
+  void await();
+  // The same, and starts the next; false when there is none.
   bool advance();
   // The buffer holds the sum.
   void finish();
 
   // Of this rank; empty where it carries nothing.
   std::vector<std::span<float>> state();
+  // That this rank sends in a step, and that it would send without a codec.
+  std::pair<std::int64_t, std::int64_t> bytes_sent() const;
+  // advance() starts rounds after the first.
+  bool several_rounds() const { return several_rounds_; }
 
  private:
   void launch(const std::optional<compress::Round>& round);
@@ -45,6 +52,8 @@ class CodecExchange {
   at::Tensor mine_;
   std::unique_ptr<compress::Reducer> reducer_;  // null where this rank carries nothing
   Group::Work work_;
+  std::int64_t plain_bytes_ = 0;
+  bool several_rounds_ = false;
 };
 
 }  // namespace weft::parallel::internal

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "weft/base/log.h"
+#include "weft/parallel/data/internal/tuner.h"
 
 namespace weft::parallel::internal {
 namespace {
@@ -14,7 +15,6 @@ using Clock = std::chrono::steady_clock;
 using compress::Round;
 
 constexpr int kSettle = 2, kTimed = 6;
-constexpr std::int64_t kProbe = std::int64_t{1} << 20;  // numbers: long enough that latency does not count
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -94,9 +94,9 @@ std::optional<compress::Spec> CodecTrial::choose(std::int64_t numbers, const std
   compress::StepCost cost;
   cost.step = without_s_ = agreed_median(steps_s_);
   cost.exposed = std::min(cost.step, agreed_median(exposed_s_));
-  cost.latency = time_all_reduce(16, 9);
-  const double probe = std::max(0.0, time_all_reduce(kProbe, 3) - cost.latency);
-  cost.transfer = probe * static_cast<double>(numbers) / static_cast<double>(kProbe) + static_cast<double>(buffers.size()) * cost.latency;
+  const LinkCost link = measure_link(group_, numbers);
+  cost.latency = link.latency;
+  cost.transfer = link.element * static_cast<double>(numbers) + static_cast<double>(buffers.size()) * link.latency;
   choice_ = compress::choose(cost, measure_candidates(buffers));
   stage_ = choice_.spec == compress::Spec{} ? Stage::kDone : Stage::kWith;
   return done() ? std::nullopt : std::optional(choice_.spec);
@@ -134,18 +134,6 @@ double CodecTrial::agreed_median(std::vector<double> seconds) const {
   at::Tensor value = at::full({1}, median(std::move(seconds)), at::kDouble);
   group_.all_reduce(value, ReduceOp::kMax);
   return value.item<double>();
-}
-
-double CodecTrial::time_all_reduce(std::int64_t count, int times) const {
-  at::Tensor probe = at::zeros({count});
-  std::vector<double> seconds;
-  for (int i = 0; i < times; ++i) {
-    group_.barrier();
-    const auto start = Clock::now();
-    group_.all_reduce(probe);
-    seconds.push_back(seconds_since(start));
-  }
-  return agreed_median(std::move(seconds));
 }
 
 void CodecTrial::say() const {

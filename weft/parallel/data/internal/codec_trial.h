@@ -32,7 +32,6 @@ class CodecTrial {
   std::vector<compress::Candidate> measure_candidates(const std::vector<compress::Unit>& buffers) const;
   std::optional<compress::Spec> confirm();
   double agreed_median(std::vector<double> seconds) const;
-  double time_all_reduce(std::int64_t count, int times) const;
   void say() const;
 
   const Group group_;

@@ -211,6 +211,12 @@ internal::RuleUpdater& Replica::updater() {
   return *updater_;
 }
 
+void Replica::settle() {
+  if (!updater_ || !updater_->held()) return;
+  sync_->settle();
+  updater_->stepped(sync_->used());
+}
+
 void Replica::on_ready(int param) {
   if (paused_ > 0) return;
   if (ready_[static_cast<std::size_t>(param)]) {
@@ -224,6 +230,7 @@ void Replica::on_ready(int param) {
   ready_[static_cast<std::size_t>(param)] = true;
   if (!any_ready_) {
     any_ready_ = true;
+    settle();
     // Without an optimiser of ours the end of backward() is the end of the step.
     if (!updater_) torch::autograd::Engine::get_default_engine().queue_callback([self = shared_from_this()] { self->finish(); });
   }
@@ -231,6 +238,7 @@ void Replica::on_ready(int param) {
 }
 
 void Replica::finish() {
+  settle();
   sync_->finish();
   std::fill(ready_.begin(), ready_.end(), false);
   any_ready_ = false;
@@ -240,7 +248,11 @@ void Replica::step() {
   finish();
   // Weights kept private although the ranks share memory: the gradients have been averaged in place, each rank updates all of its own.
   if (!shared_weights_ && !whole_ && group_.host() != nullptr && group_.size() > 1) update_alone();
-  updater_->stepped(sync_->used());
+  if (sync_->pending()) {
+    updater_->hold();
+  } else {
+    updater_->stepped(sync_->used());
+  }
   ++steps_;
 }
 

@@ -37,6 +37,8 @@ class Replica : public std::enable_shared_from_this<Replica> {
   internal::RuleUpdater& updater();
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
+  // Waits until the weights are those of the last step.
+  void settle();
   internal::Sync& sync() { return *sync_; }
   double norm() const { return norm_ > 0 ? norm_ : sync_->norm(); }
   const std::vector<std::string>& names() const { return names_; }

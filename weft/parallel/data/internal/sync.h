@@ -28,9 +28,13 @@ class Sync {
   // The gradient of `param` lies in its grad(). Called once a step and parameter, from backward().
   virtual void ready(int param) = 0;
   // All that will become ready has: combines the rest (what grad() holds of parameters that did not become ready counts), and returns when
-  // this rank's grad() hold the result or, with an updater, when all weights are updated.
+  // this rank's grad() hold the result or, with an updater, when all weights are updated or pending().
   virtual void finish() = 0;
-  // Which parameters had a gradient on some rank in the step just finished.
+  // With overlap_forward finish() may return before all weights are updated: true until they are.
+  virtual bool pending() const { return false; }
+  // Waits for that; throws what went wrong meanwhile.
+  virtual void settle() {}
+  // Which parameters had a gradient on some rank in the step just finished and settled.
   virtual const std::vector<bool>& used() const = 0;
   // The global norm of the gradient of the last step; 0 where none was asked for.
   virtual double norm() const { return 0; }

@@ -65,7 +65,8 @@ void RuleUpdater::update(int param, std::int64_t begin, std::int64_t end, const 
   const std::int64_t count = end - begin, step = steps_[static_cast<std::size_t>(param)] + 1;
   const auto at = [&](std::size_t array) { return array < state_.size() ? state(array, param) + begin : nullptr; };
   const bool bare = no_decay_[static_cast<std::size_t>(param)];
-  const UpdateRule rule = bare ? without_decay(spec_.rule) : spec_.rule;
+  const UpdateRule& now = held_ ? *held_ : spec_.rule;
+  const UpdateRule rule = bare ? without_decay(now) : now;
   std::visit(Overloaded{[&](const kernels::Sgd& o) { kernels::sgd(weight, gradient, at(0), count, step, o); },
                         [&](const kernels::RmsProp& o) {
                           const std::size_t average = o.momentum > 0 ? 2 : 1;
@@ -78,6 +79,7 @@ void RuleUpdater::update(int param, std::int64_t begin, std::int64_t end, const 
 }
 
 void RuleUpdater::stepped(const std::vector<bool>& used) {
+  held_.reset();
   for (std::size_t param = 0; param < steps_.size(); ++param) steps_[param] += used[param] ? 1 : 0;
 }
 

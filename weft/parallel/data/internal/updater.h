@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,10 @@ class RuleUpdater final : public Updater {
   // The step is over: counts it for the parameters that had a gradient.
   void stepped(const std::vector<bool>& used);
 
+  // The updates of this step are still to come: they follow the rule as it is now, until stepped().
+  void hold() { held_ = spec_.rule; }
+  bool held() const { return held_.has_value(); }
+
   double lr() const;
   void set_lr(double lr);
   const OptimizerSpec& spec() const { return spec_; }
@@ -39,6 +44,7 @@ class RuleUpdater final : public Updater {
 
  private:
   OptimizerSpec spec_;
+  std::optional<UpdateRule> held_;
   Layout layout_;
   std::vector<float*> weights_, state_;
   std::vector<std::int64_t> steps_;  // done, by parameter

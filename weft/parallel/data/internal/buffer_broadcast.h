@@ -1,0 +1,28 @@
+// Rank 0's buffers (running statistics) for everybody, by messages: one broadcast an element type, on its way while other things are done.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "weft/comm/group.h"
+
+namespace weft::parallel::internal {
+
+class BufferBroadcast {
+ public:
+  explicit BufferBroadcast(std::vector<at::Tensor> buffers);
+  void start(const Group& group);
+  // Waits; then the buffers are rank 0's.
+  void finish(const Group& group);
+
+ private:
+  struct Packed {
+    at::Tensor flat;
+    std::vector<at::Tensor> buffers;
+    Group::Work work;
+  };
+  std::vector<Packed> packed_;
+};
+
+}  // namespace weft::parallel::internal
