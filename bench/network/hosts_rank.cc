@@ -20,7 +20,8 @@ std::unique_ptr<comm::internal::Engine> join(const comm::Identity& me, const std
   where.isServer = me.rank == 0;
   where.waitWorkers = false;
   const auto store = c10::make_intrusive<c10d::TCPStore>(me.master_addr, where);
-  return comm::internal::make_engine(store, me.rank, me.world, {.interface = interface, .store_host = me.master_addr});
+  return comm::internal::make_engine(comm::internal::meet_at(store, me.rank, me.world, std::chrono::minutes(1)),
+                                     {.interface = interface, .store_host = me.master_addr});
 }
 
 void run(const std::string& way, const std::string& interface) {

@@ -57,7 +57,7 @@ constexpr About kDoctor{"doctor", "Look for what training will meet on this mach
                         R"(Examples:
   weft doctor
   weft doctor --json
-  weft run -n 4 weft doctor --topology)"};
+  weft run -n 4 --no-prefix weft doctor --topology > cluster.toml)"};
 
 CLI::App* add(CLI::App& app, const About& about) {
   auto* sub = app.add_subcommand(about.name, about.line);
@@ -99,6 +99,7 @@ void add_run(CLI::App& app, elastic::LaunchOptions& options, const std::vector<s
   text("-r,--redirects", options.redirects, "to files: 0 none, 1 stdout, 2 stderr, 3 both, or 0:1,1:3 by local rank");
   text("-t,--tee", options.tee, "to files and here, likewise");
   text("--local-ranks-filter,--local_ranks_filter", options.local_ranks_filter, "show only these, such as 0,2");
+  sub->add_flag("--prefix,!--no-prefix", options.prefix, "\"[rank 1] \" before each line; default: with several ranks");
   text("--signals-to-handle,--signals_to_handle", options.signals_to_handle, "passed on to the ranks");
   sub->footer(std::string("The first word that is no flag is PROGRAM, the rest its own arguments.\n\n") + kRun.examples);
   sub->prefix_command();  // what follows the first word that is no flag is the program's

@@ -157,7 +157,7 @@ class Words(unittest.TestCase):
                               "OpenMP"}, checks)
 
     def test_doctor_prints_a_jobs_topology(self):
-        shown = weft("run", "-n", "2", WEFT, "doctor", "--topology")
+        shown = weft("run", "-n", "2", "--no-prefix", WEFT, "doctor", "--topology")
         self.assertEqual(shown.returncode, 0, shown.stderr)
         found = tomllib.loads(shown.stdout)
         self.assertEqual(found["world"] if "world" in found else sum(found["host"]["sizes"]), 2)

@@ -190,5 +190,24 @@ TEST(WeightGuard, SeesEveryWayInWhichOperationsTakeTensors) {
   EXPECT_EQ(seen.size(), 6u);
 }
 
+TEST(WeightGuard, IsOneObserverHoweverOftenBackwardDisarmsIt) {
+  torch::nn::Linear layer(2, 2);
+  int uses = 0;
+  internal::WeightGuard guard(layer->parameters(), [&](int) { ++uses; });
+  for (auto& p : layer->parameters())
+    p.register_hook([&](const torch::Tensor& gradient) {
+      guard.disarm();
+      return gradient;
+    });
+  for (int step = 0; step < 20; ++step) {
+    guard.arm();
+    layer(torch::ones({1, 2})).sum().backward();
+  }
+  EXPECT_EQ(uses, 2 * 20);
+  const auto observers = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
+  ASSERT_TRUE(observers);
+  EXPECT_EQ(observers->callbacks_.size(), 1u);
+}
+
 }  // namespace
 }  // namespace weft::parallel

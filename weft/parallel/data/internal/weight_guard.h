@@ -1,5 +1,5 @@
 // Tells when the operations of this thread first use a parameter, whatever module uses it: libtorch's C++ modules have no hooks on forward,
-// but every operation can be observed with its arguments (at::RecordFunction). Costs about a microsecond an operation while armed.
+// but every operation can be observed with its arguments (at::RecordFunction). Costs about a microsecond an operation, once it was armed.
 //
 // Seen: tensors, optional tensors and lists of them among the arguments. Not seen: memory read through data_ptr(), other threads.
 #pragma once
@@ -23,9 +23,9 @@ class WeightGuard {
   WeightGuard(const WeightGuard&) = delete;
   WeightGuard& operator=(const WeightGuard&) = delete;
 
-  // Observes the calling thread from now on. No effect where armed.
+  // Looks at the calling thread's operations from now on.
   void arm();
-  // Ends that; no effect on another thread than the one that is observed.
+  // Looks no more. May be called within backward().
   void disarm();
 
   // What the observer looks at.
