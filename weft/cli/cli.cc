@@ -41,10 +41,11 @@ constexpr About kSchedule{"schedule", "Show collective algorithms as data.", R"(
   weft schedule show hierarchical --hosts 2x4,3 --svg hosts.svg
   weft schedule show gossip --graph exponential --ranks 16)"};
 
-constexpr About kPlan{"plan", "Say what collectives would take, by a model of the links.", R"(Examples:
+constexpr About kPlan{"plan", "Say what collectives would take, by a model of the links, and who is where on a mesh.", R"(Examples:
   weft plan simulate ring,double_binary_tree,hierarchical --hosts 1250x8
   weft plan simulate ring,torus --grid 32x32 --size 1MiB,1GiB
-  weft plan simulate hierarchical --topology cluster.toml --across recursive_doubling --json)"};
+  weft plan simulate hierarchical --topology cluster.toml --across recursive_doubling --json
+  weft plan show pp=2,dp=2,tp=2 --hosts 2x4)"};
 
 constexpr About kBench{"bench", "Measure weft beside its peers, in one go.", R"(Examples:
   weft bench calibrate                       what this machine's transports take, for the choice of algorithms
@@ -141,7 +142,17 @@ void add_schedule(CLI::App& app, ScheduleCommand& command, int& result) {
   show->callback([&] { result = schedule_show(command); });
 }
 
-void add_plan(CLI::App& app, SimulateCommand& command, int& result) {
+void add_mesh(CLI::App& plan, MeshCommand& command, int& result) {
+  auto* show = plan.add_subcommand("show", "a mesh of ranks: who is where, and which axes leave a host");
+  show->add_option("axes", command.axes, "dp, fsdp, tp, cp, ep and pp with their sizes, neighbours last; 0: what is left")->required();
+  show->add_option("-n,--ranks", command.ranks, "how many there are; default: those of the hosts, else as the sizes make");
+  show->add_option("--hosts", command.hosts, "ranks of each: 2x4,3 is two hosts of four and one of three");
+  show->add_option("--svg", command.svg, "draw it into a file");
+  show->add_flag("--json", command.json, "JSON lines on stdout, one a rank");
+  show->callback([&] { result = plan_show(command); });
+}
+
+void add_plan(CLI::App& app, SimulateCommand& command, MeshCommand& mesh, int& result) {
   auto* sub = add(app, kPlan);
   sub->require_subcommand(1);
   auto* simulate = sub->add_subcommand("simulate", "play algorithms step by step over the links of a topology: time, bytes, critical path");
@@ -152,6 +163,7 @@ void add_plan(CLI::App& app, SimulateCommand& command, int& result) {
       ->transform(CLI::AsSizeValue(false));
   simulate->add_flag("--json", command.json, "JSON lines on stdout");
   simulate->callback([&] { result = plan_simulate(command); });
+  add_mesh(*sub, mesh, result);
 }
 
 void add_bench(CLI::App& app, BenchOptions& options, int& result) {
@@ -226,6 +238,7 @@ int weft_main(int argc, char** argv) {
   elastic::LaunchOptions launching;
   ScheduleCommand schedule;
   SimulateCommand simulating;
+  MeshCommand mesh;
   BenchOptions benching;
   DoctorCommand doctoring;
   add_train(app, training, result);
@@ -237,7 +250,7 @@ int weft_main(int argc, char** argv) {
   }
   add_run(app, launching, beyond, result);
   add_schedule(app, schedule, result);
-  add_plan(app, simulating, result);
+  add_plan(app, simulating, mesh, result);
   add_bench(app, benching, result);
   add_doctor(app, doctoring, result);
   try {

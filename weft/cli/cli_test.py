@@ -54,6 +54,18 @@ class Words(unittest.TestCase):
         self.fails(["rign", "ring"], "schedule", "show", "rign")
         self.fails(["resnet81", "resnet18"], "train", "shapes", "--set", "model.name=resnet81", "--set", f"run.dir={tempfile.gettempdir()}/weft-none")
 
+    def test_plan_show_says_who_is_where_on_a_mesh(self):
+        shown = weft("plan", "show", "dp=2,tp=2", "--hosts", "2x2")
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertIn("4 ranks: dp 2 x tp 2", shown.stdout)
+        self.assertRegex(shown.stdout, r"dp +\{0,2\} \{1,3\}.*travels between hosts")
+        lines = [json.loads(line) for line in weft("plan", "show", "dp=0,tp=2", "-n", "4", "--json").stdout.splitlines()]
+        self.assertEqual(lines[3], {"rank": 3, "host": 0, "dp": 1, "tp": 1})
+        self.fails(["nearest: dp=2,tp=4"], "plan", "show", "dp=2,tp=3", "--ranks", "8")
+        self.fails(["did you mean fsdp?"], "plan", "show", "fdsp=2")
+        self.fails(["--ranks", "--hosts"], "plan", "show", "dp=0")
+        self.fails(["disagree"], "plan", "show", "dp=0", "--ranks", "3", "--hosts", "2x2")
+
     def test_missing_words_are_errors(self):
         self.assertEqual(weft().returncode, 2)
         self.assertEqual(weft("train").returncode, 2)

@@ -66,6 +66,15 @@ struct SimulateCommand {
 };
 int plan_simulate(const SimulateCommand& command);
 
+struct MeshCommand {
+  std::string axes;          // "dp=2,tp=2"
+  std::optional<int> ranks;  // none: those of the hosts, else the product of the sizes
+  std::string hosts;         // as ScheduleChoice
+  std::string svg;           // file to write; empty: a table on stdout
+  bool json = false;
+};
+int plan_show(const MeshCommand& command);
+
 // Reads the command line and does what it says. Prints usage errors itself.
 int weft_main(int argc, char** argv);
 

@@ -1,5 +1,6 @@
 #include "weft/comm/backend.h"
 
+#include <numeric>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "weft/comm/internal/transport.h"
@@ -9,14 +10,29 @@ namespace weft::comm {
 
 using internal::WeftBackend;
 
-c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const BackendOptions& options) {
-  const auto make = [options](WeftBackend::StorePtr over, int as, int among, std::chrono::milliseconds timeout) {
-    BackendOptions part = options;
-    part.timeout = timeout;
-    return make_backend(std::move(over), as, among, part);
+namespace {
+
+// Which of the ranks is known to have ended; empty: what the launcher left in the store says.
+using Lost = std::function<std::optional<int>()>;
+
+c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here, const BackendOptions& options, const Lost& lost) {
+  const int size = static_cast<int>(here.ranks.size());
+  const auto forming = internal::meet_at(here.store, here.me, size, options.to_connect(), lost);
+  const auto make = [options, known = forming.lost_peer](const WeftBackend::Part& part) {
+    BackendOptions as = options;
+    as.timeout = part.timeout;
+    return over_store(part, as, [known, ranks = part.ranks] { return internal::place_among(ranks, known()); });
   };
-  return c10::make_intrusive<WeftBackend>(internal::make_engine(internal::meet_at(store, rank, size, options.to_connect()), options), rank,
-                                          size, options.timeout, WeftBackend::Origin{store, make});
+  return c10::make_intrusive<WeftBackend>(internal::make_engine(forming, options), here.me, size, options.timeout,
+                                          WeftBackend::Origin{here.store, make});
+}
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const BackendOptions& options) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return over_store({std::move(store), std::move(ranks), rank, options.timeout}, options, {});
 }
 
 c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<net::Host> host, std::unique_ptr<net::Endpoint> endpoint,

@@ -1,7 +1,11 @@
 #include "weft/comm/group.h"
 
 #include <ATen/ATen.h>
+#include <map>
+#include <mutex>
+#include <set>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/lineage.h"
@@ -31,6 +35,16 @@ struct Group::State {
   std::string name;
   internal::WeftBackend* weft = nullptr;  // the backend, where it is ours
   std::shared_ptr<const internal::Lineage> lineage = std::make_shared<internal::Lineage>();
+  std::mutex mutex;                  // guards parts
+  std::map<std::string, int> parts;  // groups made of some of the ranks so far
+
+  // The place of the next group of these ranks and this name. Each of them counts alike.
+  std::string place_of(const std::vector<int>& ranks, const std::string& part) {
+    std::string place = "group/" + part + "/" + std::to_string(lineage->options.epoch);
+    for (const int rank : ranks) place += "," + std::to_string(rank);
+    const std::lock_guard lock(mutex);
+    return place + "/" + std::to_string(parts[place]++);
+  }
 
   // Backends other than ours may go on after the call returns, so a synchronous call waits.
   void finish(const Work& work) const {
@@ -57,6 +71,23 @@ net::Host* Group::host() const { return state_->weft != nullptr ? state_->weft->
 const HostSplit* Group::split() const { return state_->weft != nullptr ? state_->weft->split() : nullptr; }
 std::chrono::nanoseconds Group::timeout() const {
   return state_->weft != nullptr ? std::chrono::nanoseconds(state_->weft->timeout()) : std::chrono::nanoseconds(std::chrono::minutes(5));
+}
+
+Group Group::subgroup(const std::vector<int>& ranks, const std::string& name) const {
+  const std::set<int> distinct(ranks.begin(), ranks.end());
+  WEFT_REQUIRE(distinct.size() == ranks.size() && !ranks.empty() && *distinct.begin() >= 0 && *distinct.rbegin() < size(),
+               "group " + name + ": its ranks must be different ones of this group of " + std::to_string(size()));
+  WEFT_REQUIRE(distinct.count(rank()) == 1,
+               "group " + name + ": rank " + std::to_string(rank()) + " is not one of its ranks; only those call subgroup()");
+  const std::chrono::milliseconds patience = std::chrono::duration_cast<std::chrono::milliseconds>(timeout());
+  if (ranks.size() == 1) return Group(make_backend(nullptr, 0, 1, {.timeout = patience}), name);
+  if (!state_->backend->supportsSplitting()) {
+    throw Error(Errc::kUnavailable, "the backend " + state_->backend->getBackendName() + " cannot be split into groups",
+                {"subgroup", rank()});
+  }
+  auto store = state_->weft != nullptr ? state_->weft->store() : state_->lineage->store;
+  if (store) store = c10::make_intrusive<c10d::PrefixStore>(state_->place_of(ranks, name), store);
+  return Group(state_->backend->split(store, ranks, state_->backend->getBackendOptions()), name);
 }
 
 void Group::abort(const Error& why) const {

@@ -93,6 +93,11 @@ class Group {
   const HostSplit* split() const;
   // How long a call waits for a peer.
   std::chrono::nanoseconds timeout() const;
+  // A group of its own, with its own order of calls, of ranks[0], ranks[1] … of this one, numbered in that order. Collective over these
+  // alone, which give the same list; a call of another list or name at the same time is another group. Throws kInvalidArgument where this
+  // rank is not among them or one is named twice, kUnavailable where the backend cannot be split, and as make_backend() does.
+  Group subgroup(const std::vector<int>& ranks, const std::string& name) const;
+
   // Ends all pending and later calls of this rank with kAborted, at once and without communicating; ranks of the same host see it. Any
   // thread.
   void abort(const Error& why) const;

@@ -83,6 +83,48 @@ TEST(Group, AKilledRankIsPeerLostOnTheSurvivorsWhateverTheyWaitIn) {
   }
 }
 
+// All of a group's collectives in groups of some of its ranks, which overlap, and in groups of those.
+int exercise_parts(const Group& group) {
+  const int rank = group.rank();
+  const Group pair = group.subgroup(rank < 2 ? std::vector{1, 0} : std::vector{2, 3}, "pair");
+  const Group stripe = group.subgroup({rank % 2, rank % 2 + 2}, "stripe");
+  exercise(pair);
+  exercise(stripe);
+  if (pair.rank() != (rank < 2 ? 1 - rank : rank - 2) || stripe.rank() != rank / 2) return 1;
+  if (rank == 2) return 0;
+  const Group three = group.subgroup({0, 1, 3}, "pair");  // a name that is used already, other ranks
+  exercise(three);
+  if (three.rank() < 2) exercise(three.subgroup({0, 1}, "of a part"));
+  exercise(group.subgroup({rank}, "alone"));
+  return 0;
+}
+
+TEST(Group, MakesGroupsOfSomeOfItsRanksAndOfTheirsAsThreadsAndProcesses) {
+  replicate(
+      4, [](const Group& group) { EXPECT_EQ(exercise_parts(group), 0); }, 20s);
+  for (const char* transport : {"shm", "tcp"}) EXPECT_EQ(fork_ranks(4, transport, exercise_parts), std::vector<int>(4, 0)) << transport;
+}
+
+TEST(Group, MakesNoGroupWithoutThisRankOrWithOneTwice) {
+  replicate(2, [](const Group& group) {
+    for (const auto& ranks : std::vector<std::vector<int>>{{}, {1 - group.rank()}, {0, 1, 1}, {0, 1, 2}, {-1, 0, 1}}) {
+      EXPECT_THROW(group.subgroup(ranks, "wrong"), Error);
+    }
+  });
+}
+
+TEST(Group, AReplicaThatFailsEndsThoseThatWaitForAGroupWithIt) {
+  try {
+    replicate(2, [](const Group& group) {
+      if (group.rank() == 0) throw Error(Errc::kUnavailable, "the cause");
+      group.subgroup({0, 1}, "both");
+    });
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message(), "the cause");
+  }
+}
+
 TEST(Group, WithoutSharedMemoryRanksStillWorkOverTcp) {
   setenv("WEFT_HEAP_MB", "0", 1);
   const auto codes = fork_ranks(2, "auto", [](const Group& group) {

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -119,15 +120,28 @@ std::optional<internal::Forming> through_mpi(const Identity& identity, const Bac
   }
 }
 
+// `ranks`: of the launcher's world, by rank.
+c10::intrusive_ptr<c10d::Backend> over_mpi(const internal::Forming& forming, const std::vector<int>& ranks, const BackendOptions& options) {
+  const auto make = [ranks, options](const internal::WeftBackend::Part& part) {
+    BackendOptions as = options;
+    as.timeout = part.timeout;
+    std::vector<int> theirs;
+    for (const int rank : part.ranks) theirs.push_back(ranks[static_cast<std::size_t>(rank)]);
+    return over_mpi(internal::meet_over_mpi(theirs, part.me, as), theirs, as);
+  };
+  return c10::make_intrusive<internal::WeftBackend>(internal::make_engine(forming, options), forming.rank, forming.size, options.timeout,
+                                                    internal::WeftBackend::Origin{nullptr, make});
+}
+
 // None where the ranks meet at a store. Such a group cannot be formed again: MPI has no place where its survivors could meet.
 std::optional<Group> join_through_mpi(const Identity& identity, const BackendOptions& backend) {
   const auto forming = through_mpi(identity, backend);
   if (!forming) return std::nullopt;
   BackendOptions options = backend;
   options.store_host = "";
-  return Group(
-      c10::make_intrusive<internal::WeftBackend>(internal::make_engine(*forming, options), identity.rank, identity.world, backend.timeout),
-      "world");
+  std::vector<int> ranks(static_cast<std::size_t>(identity.world));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return Group(over_mpi(*forming, ranks, options), "world");
 }
 
 }  // namespace

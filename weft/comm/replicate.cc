@@ -3,19 +3,81 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
+#include "weft/base/deadline.h"
 #include "weft/base/log.h"
-#include "weft/comm/backend.h"
+#include "weft/comm/internal/engine.h"
 #include "weft/comm/internal/first_cause.h"
+#include "weft/comm/internal/weft_backend.h"
 #include "weft/net/host.h"
 #include "weft/net/inproc.h"
 
 namespace weft::comm {
+
+namespace {
+
+using internal::WeftBackend;
+
+// Groups of some of the replicas: the first of them makes all seats, the others take theirs.
+class Parts : public std::enable_shared_from_this<Parts> {
+ public:
+  c10::intrusive_ptr<c10d::Backend> make(const WeftBackend::Part& part) {
+    const int size = static_cast<int>(part.ranks.size());
+    Seats* seats = nullptr;
+    if (part.me == 0) {
+      auto made = std::make_unique<Seats>(Seats{net::make_thread_hosts(size), net::make_inproc(size)});
+      seats = made.get();
+      const std::lock_guard lock(mutex_);
+      all_.push_back(std::move(made));
+      const std::string place = std::to_string(all_.size() - 1);
+      part.store->set("seats", std::vector<std::uint8_t>(place.begin(), place.end()));
+    } else {
+      const std::string place = await(part);
+      const std::lock_guard lock(mutex_);
+      seats = all_.at(std::stoul(place)).get();
+    }
+    const auto at = static_cast<std::size_t>(part.me);
+    auto engine = internal::make_direct_engine(std::move(seats->hosts[at]), std::move(seats->endpoints[at]), part.timeout);
+    return c10::make_intrusive<WeftBackend>(std::move(engine), part.me, size, part.timeout, origin(part.store));
+  }
+
+  WeftBackend::Origin origin(c10::intrusive_ptr<c10d::Store> store) {
+    return {std::move(store), [parts = shared_from_this()](const WeftBackend::Part& part) { return parts->make(part); }};
+  }
+
+  // Nobody waits for a group any more.
+  void fail() { failed_ = true; }
+
+ private:
+  struct Seats {
+    std::vector<std::unique_ptr<net::Host>> hosts;
+    std::vector<std::unique_ptr<net::Endpoint>> endpoints;
+  };
+
+  std::string await(const WeftBackend::Part& part) const {
+    const auto deadline = Deadline::in(part.timeout);
+    while (!part.store->check({"seats"})) {
+      if (failed_) throw Error(Errc::kAborted, "a replica has failed", {"subgroup", part.me});
+      if (deadline.passed()) throw Error(Errc::kTimeout, "replica 0 of the group does not come", {"subgroup", part.me, 0});
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    const auto place = part.store->get("seats");
+    return {place.begin(), place.end()};
+  }
+
+  std::mutex mutex_;  // guards all_
+  std::vector<std::unique_ptr<Seats>> all_;
+  std::atomic<bool> failed_ = false;
+};
+
+}  // namespace
 
 void replicate(int replicas, const std::function<void(Group)>& fn, std::chrono::milliseconds timeout) {
   WEFT_REQUIRE(replicas >= 1, "replicate: at least one replica is needed");
@@ -24,6 +86,8 @@ void replicate(int replicas, const std::function<void(Group)>& fn, std::chrono::
   const int processors = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   // Groups are kept until all are done, so that a replica that ends early is not lost to the others.
   std::vector<std::optional<Group>> groups(static_cast<std::size_t>(replicas));
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto parts = std::make_shared<Parts>();
   std::mutex mutex;  // guards failure
   FirstCause failure;
   const auto run = [&](int rank) {
@@ -32,13 +96,15 @@ void replicate(int replicas, const std::function<void(Group)>& fn, std::chrono::
     at::set_num_threads(std::max(1, processors / replicas));
     net::Host* const host = hosts[at].get();
     try {
-      groups[at].emplace(make_backend(std::move(hosts[at]), std::move(endpoints[at]), timeout), "replicas");
+      auto engine = internal::make_direct_engine(std::move(hosts[at]), std::move(endpoints[at]), timeout);
+      groups[at].emplace(c10::make_intrusive<WeftBackend>(std::move(engine), rank, replicas, timeout, parts->origin(store)), "replicas");
       fn(*groups[at]);
     } catch (const std::exception& error) {
       {
         std::lock_guard lock(mutex);
         failure.note();
       }
+      parts->fail();
       const Error why(Errc::kAborted, "replica " + std::to_string(rank) + " ended with: " + error.what());
       if (groups[at]) {
         groups[at]->abort(why);

@@ -1,4 +1,5 @@
-// The failure to report where several were seen: the first that is a cause, not the consequence (kAborted) of another's.
+// The failure to report where several were seen: the first of those that are no consequence of another's. A group that was aborted
+// (kAborted) has failed elsewhere; a peer that was lost may have ended for a reason that somebody else knows.
 #pragma once
 
 #include <exception>
@@ -11,10 +12,10 @@ class FirstCause {
  public:
   // To be called in a handler: keeps the exception in flight where it tells more than what is kept.
   void note() {
-    const bool follows = follows_another();
-    if (kept_ && (!follows_ || follows)) return;
+    const int weight = weigh();
+    if (kept_ && weight <= weight_) return;
     kept_ = std::current_exception();
-    follows_ = follows;
+    weight_ = weight;
   }
 
   // Throws what was kept, if anything.
@@ -23,18 +24,18 @@ class FirstCause {
   }
 
  private:
-  static bool follows_another() {
+  static int weigh() {
     try {
       throw;
     } catch (const Error& error) {
-      return error.code() == Errc::kAborted;
+      return error.code() == Errc::kAborted ? 0 : error.code() == Errc::kPeerLost ? 1 : 2;
     } catch (...) {
-      return false;
+      return 2;
     }
   }
 
   std::exception_ptr kept_;
-  bool follows_ = false;
+  int weight_ = 0;
 };
 
 }  // namespace weft::comm

@@ -42,7 +42,7 @@ std::optional<int> named_as_lost(c10d::Store& store) {
 void wait_for(const Meeting& meeting, const std::string& key, int peer, Deadline deadline) {
   auto pause = std::chrono::microseconds(200);
   while (!meeting.store->check({key})) {
-    if (const auto lost = named_as_lost(*meeting.store)) {
+    if (const auto lost = meeting.party.lost ? meeting.party.lost() : named_as_lost(*meeting.store)) {
       throw Error(Errc::kPeerLost, "rank " + std::to_string(*lost) + " ended before all ranks had met",
                   {"init", meeting.party.rank, *lost});
     }
@@ -110,15 +110,22 @@ net::Exchange exchange_over(c10::intrusive_ptr<c10d::Store> store, Party party) 
   };
 }
 
-Forming meet_at(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout) {
+Forming meet_at(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout,
+                std::function<std::optional<int>()> lost) {
   Forming forming{rank, size, {}, {}, {}};
   if (!store) return forming;
-  forming.exchange = exchange_over(store, {rank, size, timeout});
+  forming.exchange = exchange_over(store, {rank, size, timeout, {}, "", lost});
   forming.among = [=](const std::vector<int>& members, const std::string& name) {
-    return exchange_over(store, {rank, size, timeout, members, name});
+    return exchange_over(store, {rank, size, timeout, members, name, lost});
   };
-  forming.lost_peer = [store] { return lost_rank(*store); };
+  forming.lost_peer = lost ? lost : [store] { return lost_rank(*store); };
   return forming;
+}
+
+std::optional<int> place_among(const std::vector<int>& ranks, std::optional<int> rank) {
+  const auto found = std::find(ranks.begin(), ranks.end(), rank.value_or(-1));
+  if (found == ranks.end()) return std::nullopt;
+  return static_cast<int>(found - ranks.begin());
 }
 
 }  // namespace weft::comm::internal

@@ -24,8 +24,9 @@ inline constexpr const char* kLostKey = "lost";
 struct Party {
   int rank, size;  // of the whole group
   std::chrono::milliseconds timeout;
-  std::vector<int> members = {};  // empty: all
-  std::string name = "";          // one word; parties with different names do not see each other's keys
+  std::vector<int> members = {};                  // empty: all
+  std::string name = "";                          // one word; parties with different names do not see each other's keys
+  std::function<std::optional<int>()> lost = {};  // of the party's ranks; empty: what the launcher left in the store
 };
 
 // An exchange over `store` among the party's members, in their order, a round of keys each time. It throws kBadConfig where ranks believe
@@ -46,7 +47,11 @@ struct Forming {
   bool over_mpi = false;                          // so that MPI joins their hosts too
 };
 
-// Over a store that all of them reach. Null for a group of one.
-Forming meet_at(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout);
+// Over a store that all of them reach. Null for a group of one. `lost` as in Party.
+Forming meet_at(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout,
+                std::function<std::optional<int>()> lost = {});
+
+// A rank of the whole as a rank of a group of some of them.
+std::optional<int> place_among(const std::vector<int>& ranks, std::optional<int> rank);
 
 }  // namespace weft::comm::internal

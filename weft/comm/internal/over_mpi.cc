@@ -1,6 +1,7 @@
 #include "weft/comm/internal/over_mpi.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace weft::comm::internal {
 namespace {
@@ -24,13 +25,31 @@ net::Exchange exchange_over(std::shared_ptr<net::mpi::MpiEndpoint> endpoint, std
   };
 }
 
+std::shared_ptr<net::mpi::MpiEndpoint> connect(const std::vector<int>& ranks, const BackendOptions& options) {
+  return net::mpi::connect_mpi({.ranks = ranks, .epoch = options.epoch, .timeout = options.timeout});
+}
+
+Forming meet_through(std::shared_ptr<net::mpi::MpiEndpoint> all, const std::vector<int>& ranks, const BackendOptions& options) {
+  Forming forming{all->rank(), all->world(), exchange_over(all, options.to_connect()), {}, {}, true};
+  forming.among = [ranks, options](const std::vector<int>& members, const std::string&) {
+    std::vector<int> theirs;
+    for (const int member : members) theirs.push_back(ranks[static_cast<std::size_t>(member)]);
+    return exchange_over(connect(theirs, options), options.to_connect());
+  };
+  forming.lost_peer = []() -> std::optional<int> { return std::nullopt; };  // the launcher ends the job of a rank that ends early
+  return forming;
+}
+
 }  // namespace
 
+Forming meet_over_mpi(const std::vector<int>& ranks, int me, const BackendOptions& options) {
+  auto part = connect(ranks, options);
+  if (part->rank() != me) throw Error(Errc::kInternal, "MPI numbers the ranks of a group otherwise than weft", {"init", me});
+  return meet_through(std::move(part), ranks, options);
+}
+
 Forming meet_over_mpi(const Identity& me, const BackendOptions& options) {
-  const auto connect = [epoch = options.epoch, timeout = options.timeout](const std::vector<int>& ranks) {
-    return std::shared_ptr(net::mpi::connect_mpi({.ranks = ranks, .epoch = epoch, .timeout = timeout}));
-  };
-  const auto all = connect({});
+  auto all = connect({}, options);
   // An MPI's library that another MPI's launcher started takes each process for a world of its own.
   if (all->rank() != me.rank || all->world() != me.world) {
     throw Error(Errc::kBadConfig,
@@ -39,12 +58,9 @@ Forming meet_over_mpi(const Identity& me, const BackendOptions& options) {
                     "; use the mpirun of the MPI that weft's plug-in was built for, or set MASTER_ADDR to do without MPI",
                 {"init", me.rank});
   }
-  Forming forming{me.rank, me.world, exchange_over(all, options.to_connect()), {}, {}, true};
-  forming.among = [connect, timeout = options.to_connect()](const std::vector<int>& members, const std::string&) {
-    return exchange_over(connect(members), timeout);
-  };
-  forming.lost_peer = []() -> std::optional<int> { return std::nullopt; };  // the launcher ends the job of a rank that ends early
-  return forming;
+  std::vector<int> ranks(static_cast<std::size_t>(me.world));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return meet_through(std::move(all), ranks, options);
 }
 
 std::unique_ptr<net::mpi::MpiEndpoint> connect_mpi(const Forming& forming, const BackendOptions& options) {

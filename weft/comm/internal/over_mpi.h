@@ -15,6 +15,9 @@ namespace weft::comm::internal {
 // is no MPI or no plug-in for it, kBadConfig where MPI numbers the ranks otherwise than `me`, kTimeout.
 Forming meet_over_mpi(const Identity& me, const BackendOptions& options);
 
+// The group of these ranks of the launcher's world, in this order. Collective over them.
+Forming meet_over_mpi(const std::vector<int>& ranks, int me, const BackendOptions& options);
+
 // Those that meet, joined by the MPI that started each of them. Collective. Throws on all of them, with one reason, where one has no MPI.
 std::unique_ptr<net::mpi::MpiEndpoint> connect_mpi(const Forming& forming, const BackendOptions& options);
 

@@ -88,8 +88,7 @@ WeftBackend::BackendPtr WeftBackend::split(const StorePtr& store, const std::vec
   WEFT_REQUIRE(origin_.make, "this group was made without a store and cannot be split");
   const auto mine = std::find(ranks.begin(), ranks.end(), rank_);
   if (mine == ranks.end()) return nullptr;
-  auto made =
-      origin_.make(store, static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()), options ? options->timeout : timeout());
+  auto made = origin_.make({store, ranks, static_cast<int>(mine - ranks.begin()), options ? options->timeout : timeout()});
   if (options) made->setGroupUid(options->group_name);
   return made;
 }

@@ -17,11 +17,17 @@ class WeftBackend final : public c10d::Backend {
   using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
   using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-  // Where the ranks meet besides the engine: for monitored barriers and for groups split off. Null for threads of one process.
+  // A group to be made of some of the ranks: `ranks[me]` is this one.
+  struct Part {
+    StorePtr store;  // of its own; null where the whole has none
+    std::vector<int> ranks;
+    int me;
+    std::chrono::milliseconds timeout;
+  };
+  // Where the ranks meet besides the engine: for monitored barriers and for groups split off.
   struct Origin {
-    StorePtr store;
-    // Makes a group of some of the ranks over the store given.
-    std::function<BackendPtr(StorePtr store, int rank, int size, std::chrono::milliseconds timeout)> make;
+    StorePtr store;  // null for ranks that met through MPI
+    std::function<BackendPtr(const Part& part)> make;
   };
 
   WeftBackend(std::unique_ptr<Engine> engine, int rank, int size, std::chrono::milliseconds timeout, Origin origin = {});
@@ -37,6 +43,7 @@ class WeftBackend final : public c10d::Backend {
   std::string describe() const { return engine_->describe(); }
   void abort_with(const Error& why) noexcept { engine_->fail(why); }
   void abort() override { abort_with(Error(Errc::kAborted, "the group was aborted by its owner")); }
+  const StorePtr& store() const { return origin_.store; }
   bool supportsSplitting() const override { return origin_.make != nullptr; }
   // Null on ranks that are not among `ranks`.
   BackendPtr split(const StorePtr& store, const std::vector<int>& ranks, const c10::intrusive_ptr<Options>& options) override;

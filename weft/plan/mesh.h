@@ -1,0 +1,60 @@
+// Ranks on named axes: who splits what with whom. weft/parallel/mesh makes groups of it.
+//
+//   MeshLayout(8, {{"pp", 2}, {"dp", 2}, {"tp", 2}})        host 0            host 1
+//                                                     dp 0: 0 ─tp─ 1     pp 1: 4 ─tp─ 5
+//   rank = (pp * 2 + dp) * 2 + tp                           │dp    │           │      │
+//   the last axis joins neighbours                    dp 1: 2 ─tp─ 3           6 ─tp─ 7
+//
+// Axes: dp data parallel (replicas), fsdp sharded data parallel, tp tensor, cp context (sequence), ep expert, pp pipeline. In any order;
+// what talks most belongs last, so that its ranks share a host.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft::plan {
+
+struct Axis {
+  std::string name;
+  int size = 1;
+  bool operator==(const Axis&) const = default;
+};
+
+class MeshLayout {
+ public:
+  // The sizes' product is `world`; one size may be 0: what is left. Throws Error(kBadConfig) for a name that is no axis or comes twice, and
+  // for sizes that do not make `world`, with the nearest that do.
+  MeshLayout(int world, std::vector<Axis> axes);
+
+  int world() const { return world_; }
+  const std::vector<Axis>& axes() const { return axes_; }
+  // An axis of the field that this mesh lacks has size 1. Throws Error(kInvalidArgument) for another name.
+  int size(std::string_view axis) const;
+  // Where `rank` is along an axis, from 0.
+  int coordinate(int rank, std::string_view axis) const;
+  // The ranks that differ from `rank` along `along` alone, `rank` among them, ascending by coordinates in the mesh's order of axes.
+  std::vector<int> members(int rank, const std::vector<std::string>& along) const;
+  // All groups along an axis, each as members() gives it.
+  std::vector<std::vector<int>> groups(const std::string& axis) const;
+  // "pp 2 x dp 2 x tp 2".
+  std::string describe() const;
+
+ private:
+  int stride(std::size_t axis) const;
+  const Axis* find(std::string_view axis) const;
+
+  int world_;
+  std::vector<Axis> axes_;
+};
+
+// "dp=2,tp=2". Throws Error(kBadConfig).
+std::vector<Axis> parse_axes(std::string_view text);
+
+// Who is where: ranks with their places, and whether each axis stays inside a host. `hosts`: how many ranks each host has, in rank order;
+// empty: one host. Throws Error(kBadConfig) where these are not the mesh's.
+std::string show(const MeshLayout& mesh, const std::vector<int>& hosts = {});
+// The same as a picture: a frame a host, a box a rank, coloured by pipeline stage.
+std::string show_svg(const MeshLayout& mesh, const std::vector<int>& hosts = {});
+
+}  // namespace weft::plan

@@ -1,0 +1,90 @@
+#include "weft/plan/mesh.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "weft/base/error.h"
+
+namespace weft::plan {
+namespace {
+
+using testing::HasSubstr;
+
+std::string refused(int world, const std::string& axes) {
+  try {
+    MeshLayout(world, parse_axes(axes));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::kBadConfig);
+    return error.message();
+  }
+  return "accepted";
+}
+
+TEST(MeshLayout, PutsTheLastAxisOnNeighboursAsPyTorchsDeviceMeshDoes) {
+  const MeshLayout mesh(8, {{"pp", 2}, {"dp", 2}, {"tp", 2}});
+  EXPECT_EQ(mesh.coordinate(6, "pp"), 1);
+  EXPECT_EQ(mesh.coordinate(6, "dp"), 1);
+  EXPECT_EQ(mesh.coordinate(6, "tp"), 0);
+  EXPECT_EQ(mesh.members(6, {"tp"}), (std::vector{6, 7}));
+  EXPECT_EQ(mesh.members(6, {"pp"}), (std::vector{2, 6}));
+  EXPECT_EQ(mesh.members(5, {"tp", "dp"}), (std::vector{4, 5, 6, 7}));
+  EXPECT_EQ(mesh.members(5, {}), (std::vector{5}));
+  EXPECT_EQ(mesh.size("cp"), 1);
+  EXPECT_EQ(mesh.coordinate(5, "cp"), 0);
+  EXPECT_EQ(mesh.describe(), "pp 2 x dp 2 x tp 2");
+}
+
+TEST(MeshLayout, EveryAxisPartsAllRanksWhateverTheSizes) {
+  for (const char* axes : {"dp=3,tp=4", "pp=2,cp=3,tp=2", "ep=6,fsdp=2", "tp=12", "dp=1,pp=12"}) {
+    const MeshLayout mesh(12, parse_axes(axes));
+    for (const Axis& axis : mesh.axes()) {
+      std::multiset<int> seen;
+      for (const auto& group : mesh.groups(axis.name)) {
+        EXPECT_EQ(static_cast<int>(group.size()), axis.size);
+        for (std::size_t place = 0; place < group.size(); ++place) {
+          EXPECT_EQ(mesh.coordinate(group[place], axis.name), static_cast<int>(place));
+          EXPECT_EQ(mesh.members(group[place], {axis.name}), group);
+        }
+        seen.insert(group.begin(), group.end());
+      }
+      EXPECT_EQ(seen.size(), 12u) << axes;
+      EXPECT_EQ(std::set<int>(seen.begin(), seen.end()).size(), 12u) << axes;
+    }
+  }
+}
+
+TEST(MeshLayout, OneAxisTakesWhatIsLeft) {
+  EXPECT_EQ(MeshLayout(12, parse_axes("dp=0,tp=4")).size("dp"), 3);
+  EXPECT_THAT(refused(12, "dp=0,tp=0"), HasSubstr("only one axis"));
+}
+
+TEST(MeshLayout, RefusesWhatDoesNotFitWithTheNearestThatDoes) {
+  EXPECT_EQ(refused(8, "dp=2,tp=3"), "dp=2,tp=3 makes 6 ranks and there are 8; nearest: dp=2,tp=4");
+  EXPECT_THAT(refused(8, "dp=0,tp=3"), HasSubstr("nearest: dp=2,tp=4"));
+  EXPECT_THAT(refused(4, "dp=2,dp=2"), HasSubstr("comes twice"));
+  EXPECT_THAT(refused(4, "fdsp=4"), HasSubstr("did you mean fsdp?"));
+  EXPECT_THAT(refused(4, "dp"), HasSubstr("write dp=2,tp=2"));
+  EXPECT_THAT(refused(4, "dp=4x"), HasSubstr("write dp=2,tp=2"));
+  EXPECT_THAT(refused(4, "dp=-4"), HasSubstr("cannot have size -4"));
+  EXPECT_THAT(refused(4, ""), HasSubstr("needs an axis"));
+  EXPECT_THAT(refused(4, "dp=99999999999"), HasSubstr("no axis with a size"));
+}
+
+TEST(MeshLayout, ShowsWhoIsWhereAndWhatLeavesAHost) {
+  const MeshLayout mesh(4, parse_axes("dp=2,tp=2"));
+  const std::string text = show(mesh, {2, 2});
+  EXPECT_THAT(text,
+              HasSubstr("4 ranks: dp 2 x tp 2\n\nrank  host  dp    tp\n0     0     0     0\n1     0     0     1\n2     1     1     0\n"));
+  EXPECT_THAT(text, HasSubstr("dp    {0,2} {1,3}"));
+  EXPECT_THAT(text, HasSubstr("same weights, other samples; travels between hosts"));
+  EXPECT_THAT(text, HasSubstr("same samples; travels inside a host"));
+  EXPECT_THROW(show(mesh, {2, 3}), Error);
+  const std::string svg = show_svg(mesh, {2, 2});
+  EXPECT_THAT(svg, HasSubstr(">rank 3</text>"));
+  EXPECT_THAT(svg, HasSubstr(">dp 1 tp 1</text>"));
+}
+
+}  // namespace
+}  // namespace weft::plan
