@@ -1,0 +1,80 @@
+// Which action waits for which.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "weft/schedule/pipeline/pipeline.h"
+
+namespace weft::schedule::pipeline::internal {
+
+// A number for each stage and micro-batch: where results are kept.
+inline std::size_t place_of(const Request& q, const Action& action) {
+  return static_cast<std::size_t>(action.stage) * static_cast<std::size_t>(q.micro_batches) + static_cast<std::size_t>(action.micro_batch);
+}
+inline std::size_t num_places(const Request& q) {
+  return static_cast<std::size_t>(num_stages(q)) * static_cast<std::size_t>(q.micro_batches);
+}
+
+inline bool is_backward(Work work) { return work == Work::kBackward || work == Work::kBackwardInput; }
+
+// The stage whose result of the same kind the action needs: activations of the one before, the gradient of the one after. None for the
+// first forward, the last backward (which follows its own forward) and backward-weights.
+inline std::optional<int> needs_stage(const Request& q, const Action& action) {
+  if (action.work == Work::kForward && action.stage > 0) return action.stage - 1;
+  if (is_backward(action.work) && action.stage + 1 < num_stages(q)) return action.stage + 1;
+  return std::nullopt;
+}
+
+// The stage that needs the action's result.
+inline std::optional<int> needed_by(const Request& q, const Action& action) {
+  if (action.work == Work::kForward && action.stage + 1 < num_stages(q)) return action.stage + 1;
+  if (is_backward(action.work) && action.stage > 0) return action.stage - 1;
+  return std::nullopt;
+}
+
+inline double cost_of(const Costs& c, Work work) {
+  switch (work) {
+    case Work::kForward: return c.forward;
+    case Work::kBackward: return c.backward_input + c.backward_weight;
+    case Work::kBackwardInput: return c.backward_input;
+    case Work::kBackwardWeight: return c.backward_weight;
+  }
+  return 0;
+}
+
+// When results are there: at the end of the action that makes them. Negative: not yet.
+class Results {
+ public:
+  explicit Results(const Request& q) : request_(&q), forward_(num_places(q), -1), gradient_(num_places(q), -1), costs_(&q.costs) {}
+  Results(const Request& q, const Costs& costs) : Results(q) { costs_ = &costs; }
+
+  void done(const Action& action, double end) {
+    if (action.work == Work::kForward) forward_[place_of(*request_, action)] = end;
+    if (is_backward(action.work)) gradient_[place_of(*request_, action)] = end;
+  }
+
+  // From when on the action's needs are met, seen from its rank; none where something is not made yet.
+  std::optional<double> ready(const Action& action) const {
+    double at = 0;
+    if (action.work != Work::kForward) {
+      const auto& own = action.work == Work::kBackwardWeight ? gradient_ : forward_;
+      at = own[place_of(*request_, action)];
+      if (at < 0) return std::nullopt;
+    }
+    const auto stage = needs_stage(*request_, action);
+    if (!stage) return at;
+    const auto& from = action.work == Work::kForward ? forward_ : gradient_;
+    const double made = from[place_of(*request_, {action.work, action.micro_batch, *stage})];
+    if (made < 0) return std::nullopt;
+    const bool sent = rank_of(*request_, *stage) != rank_of(*request_, action.stage);
+    return std::max(at, made + (sent ? costs_->message : 0));
+  }
+
+ private:
+  const Request* request_;
+  std::vector<double> forward_, gradient_;
+  const Costs* costs_;
+};
+
+}  // namespace weft::schedule::pipeline::internal
