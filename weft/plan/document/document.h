@@ -1,4 +1,5 @@
-// The page on all collective algorithms, docs/algorithms.md, and its pictures, made from the schedules themselves.
+// The pages on all collective algorithms and on pipeline schedules, docs/algorithms.md and docs/pipelines.md, with their pictures, made
+// from the schedules themselves.
 #pragma once
 
 #include <string>
@@ -12,7 +13,10 @@ struct File {
   std::string text;
 };
 
-// All of them; the same on every machine. Takes some seconds: it simulates every algorithm at several sizes.
+// The collectives' page and pictures; the same on every machine. Takes some seconds: it simulates every algorithm at several sizes.
 std::vector<File> algorithms();
+
+// The pipelines'.
+std::vector<File> pipelines();
 
 }  // namespace weft::plan::document

@@ -1,4 +1,4 @@
-// weft_algorithms_doc DOCS: writes docs/algorithms.md and its pictures into the folder DOCS.
+// weft_algorithms_doc DOCS: writes docs/algorithms.md, docs/pipelines.md and their pictures into the folder DOCS.
 #include <filesystem>
 #include <iostream>
 
@@ -12,7 +12,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    for (const auto& file : weft::plan::document::algorithms()) {
+    auto files = weft::plan::document::algorithms();
+    for (auto& file : weft::plan::document::pipelines()) files.push_back(std::move(file));
+    for (const auto& file : files) {
       const std::filesystem::path path = std::filesystem::path(argv[1]) / file.path;
       std::filesystem::create_directories(path.parent_path());
       weft::write_file_atomic(path.string(), file.text);

@@ -4,17 +4,32 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "weft/base/file.h"
 #include "weft/plan/document/internal/words.h"
+#include "weft/schedule/pipeline/pipeline.h"
 
 namespace weft::plan::document {
 namespace {
 
-TEST(AlgorithmsDocument, IsCommittedAsTheCodeWritesItToday) {
-  for (const File& file : algorithms()) {
+void expect_committed(const std::vector<File>& files) {
+  for (const File& file : files) {
     const std::string committed = read_file(std::string(WEFT_DOCS) + "/" + file.path, 8 << 20);
     EXPECT_TRUE(committed == file.text) << "docs/" << file.path << " is not what the code gives; run ./dev docs";
+  }
+}
+
+TEST(AlgorithmsDocument, IsCommittedAsTheCodeWritesItToday) { expect_committed(algorithms()); }
+
+TEST(PipelinesDocument, IsCommittedAsTheCodeWritesItToday) { expect_committed(pipelines()); }
+
+TEST(PipelinesDocument, HasASectionAndAPictureOfEverySchedule) {
+  const std::vector<File> files = pipelines();
+  const auto all = schedule::pipeline::algorithms();
+  EXPECT_EQ(files.size(), all.size() + 1);
+  for (const auto algorithm : all) {
+    EXPECT_NE(files.back().text.find(std::string("\n## ") + to_string(algorithm) + "\n"), std::string::npos) << to_string(algorithm);
   }
 }
 
