@@ -1,0 +1,67 @@
+// Tests' helpers: what one process computes and what the ranks compute, compared.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "weft/comm/replicate.h"
+#include "weft/observe/trace.h"
+#include "weft/parallel/tensor/context.h"
+
+namespace weft::parallel::internal {
+
+constexpr std::uint64_t kSeed = 11;
+
+// Relative and absolute, of sums in another order.
+inline double tolerance(const at::Tensor& tensor) { return tensor.scalar_type() == at::kDouble ? 1e-10 : 1e-5; }
+
+inline void expect_close(const at::Tensor& actual, const at::Tensor& expected, const std::string& what) {
+  ASSERT_TRUE(actual.defined() && expected.defined()) << what;
+  ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
+  const double most = tolerance(expected);
+  EXPECT_TRUE(at::allclose(actual, expected, most, most)) << what << ": differs by " << (actual - expected).abs().max().item<double>();
+}
+
+inline at::Tensor wave(at::IntArrayRef sizes, double phase, at::ScalarType type = at::kDouble) {
+  return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase).sin().view(sizes).to(type);
+}
+
+inline void on_ranks(int ranks, const std::function<void(const TensorParallel&)>& fn) {
+  replicate(ranks, [&](Group group) { fn(TensorParallel(std::move(group), kSeed)); });
+}
+
+// The calls and bytes that the calling rank hands to its group while this lives.
+class Counted {
+ public:
+  struct Sum {
+    int calls = 0;
+    std::int64_t bytes = 0;
+    bool operator==(const Sum&) const = default;
+  };
+  Counted() : use_(&trace_, "rank") { trace_.record(true); }
+  // Since the last take, by collective.
+  std::map<std::string, Sum> take() {
+    std::map<std::string, Sum> all;
+    for (const observe::Span& span : trace_.take().spans) {
+      if (span.category != "comm") continue;
+      Sum& sum = all[span.name.substr(span.name.find(':') + 1)];  // "weft:all_reduce"
+      ++sum.calls;
+      sum.bytes += span.bytes;
+    }
+    return all;
+  }
+
+ private:
+  observe::Trace trace_;
+  observe::Trace::Use use_;
+};
+
+inline void PrintTo(const Counted::Sum& sum, std::ostream* out) { *out << sum.calls << " calls, " << sum.bytes << " bytes"; }
+
+}  // namespace weft::parallel::internal

@@ -1,0 +1,54 @@
+#include "weft/parallel/tensor/linear.h"
+
+#include <torch/torch.h>
+
+#include "weft/parallel/tensor/internal/initial.h"
+
+namespace weft::parallel {
+
+LinearImpl::LinearImpl(LinearOptions options_, TensorParallel tp) : options(options_), tp_(std::move(tp)) {
+  WEFT_REQUIRE(options.in > 0 && options.out > 0, "Linear: in and out are at least 1");
+  if (options.split == Split::kColumn && !options.pad) even_part("Linear: outputs", options.out, tp_.size());
+  if (options.split == Split::kRow) even_part("Linear: inputs", options.in, tp_.size());
+  LinearImpl::reset();
+}
+
+std::map<std::string, Slice> LinearImpl::slices() const {
+  std::map<std::string, Slice> all;
+  if (options.split == Split::kColumn) {
+    all["weight"] = {0, options.out};
+    if (options.bias) all["bias"] = {0, options.out};
+  } else if (options.split == Split::kRow) {
+    all["weight"] = {1, options.in};
+  }
+  return all;
+}
+
+void LinearImpl::reset() {
+  const auto split = slices();
+  const auto mine = [&](const char* name, const at::Tensor& whole) {
+    const auto slice = split.find(name);
+    return slice == split.end() ? whole : slice_of(whole, slice->second, tp_);
+  };
+  weight = register_parameter("weight", mine("weight", internal::draw_weight({options.out, options.in}, options.normal, tp_)));
+  if (!options.bias) {
+    bias = register_parameter("bias", {}, /*requires_grad=*/false);
+    return;
+  }
+  bias = register_parameter("bias", mine("bias", internal::draw_bias(options.out, options.in, options.normal, tp_)));
+}
+
+at::Tensor LinearImpl::multiply(const at::Tensor& x) const { return torch::linear(x, weight, bias); }
+
+at::Tensor LinearImpl::forward(const at::Tensor& x) {
+  if (tp_.size() == 1 || options.split == Split::kNone) return multiply(x);
+  if (options.split == Split::kColumn) {
+    const at::Tensor y = multiply(enter_split(x, options.sequence, tp_));
+    return options.gather_output ? gather_from(y, -1, tp_).narrow(-1, 0, options.out) : y;
+  }
+  const at::Tensor part = options.input_is_parallel ? x : scatter_to(x, -1, tp_);
+  const at::Tensor y = leave_split(torch::linear(part, weight), options.sequence, tp_);
+  return bias.defined() ? y + use_whole(bias, options.sequence, tp_) : y;
+}
+
+}  // namespace weft::parallel
