@@ -1,0 +1,58 @@
+// Causal self-attention whose heads are split over ranks (Shoeybi et al. 2019, 3), with grouped queries (Ainslie et al., "GQA: Training
+// Generalized Multi-Query Transformer Models from Multi-Head Checkpoints", 2023) and rotary positions (Su et al., "RoFormer", 2021, 3.2.2).
+//
+//   x ─┬─ enter_split ── q, k, v of my heads ── softmax(q k^T / sqrt(d), causal) v ── o_proj (row) ── leave_split ── + bias
+//
+// One enter and one leave serve the four projections: a step hands over the activation's bytes once forward and once backward (an
+// all-reduce each), or in parts of the sequence, as Linear does.
+#pragma once
+
+#include <torch/nn/cloneable.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstdint>
+
+#include "weft/parallel/tensor/linear.h"
+
+namespace weft::parallel {
+
+struct AttentionOptions {
+  std::int64_t width = 1, heads = 1;
+  std::int64_t kv_heads = 0;    // keys and values: heads / kv_heads queries share one. 0: as many as heads
+  std::int64_t head_width = 0;  // 0: width / heads
+  bool bias = true;
+  double dropout = 0;     // of the attention weights
+  double rope_theta = 0;  // above 0: rotary positions with this base; the halves of a head rotate, as in Hugging Face's Llama
+  Sequence sequence = Sequence::kWhole;  // of input and output
+  double normal = 0, normal_out = 0;     // initial values of q, k, v and of o_proj: LinearOptions::normal
+};
+
+// Linear layers q_proj, k_proj, v_proj (column) and o_proj (row). Where kv_heads do not divide by the ranks, k_proj and v_proj are whole on
+// every rank, which computes those heads that its queries use; backward all-reduces their gradients.
+class AttentionImpl : public torch::nn::Cloneable<AttentionImpl> {
+ public:
+  // Throws Error(kInvalidArgument) where heads do not divide by the ranks (naming the nearest) or by kv_heads, or a rotating head's width
+  // is odd.
+  AttentionImpl(AttentionOptions options_, TensorParallel tp);
+  void reset() override;
+  // [batch, sequence, width] -> the same. A position sees those up to itself, of its own document only where `documents` says which one
+  // each belongs to (int64 [batch, whole sequence], the same on all ranks; numbers need not be in order). Collective, backward too.
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& documents = {});
+
+  AttentionOptions options;
+  Linear q_proj{nullptr}, k_proj{nullptr}, v_proj{nullptr}, o_proj{nullptr};
+
+ private:
+  at::Tensor keys_or_values(const Linear& proj, const at::Tensor& x) const;
+  at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& documents) const;
+  at::Tensor rotate(const at::Tensor& x);
+
+  TensorParallel tp_;
+  bool kv_whole_ = false;                     // k_proj and v_proj are not split
+  std::int64_t heads_ = 0;                    // queries of this rank
+  std::int64_t kv_first_ = 0, kv_count_ = 0;  // keys and values that they use
+  at::Tensor cos_, sin_;                      // [positions so far, head_width / 2]
+};
+TORCH_MODULE(Attention);
+
+}  // namespace weft::parallel
