@@ -72,6 +72,22 @@ TEST(Split, EveryGroupDoesEveryCollective) {
   }
 }
 
+TEST(Split, LongArraysCrossInPieces) {
+  const auto codes = fork_ranks(
+      4, "auto",
+      [](const Group& group) {
+        constexpr std::int64_t kLength = 1'500'007;
+        at::Tensor t = internal::of_rank(group.rank(), {kLength});
+        group.all_reduce(t);
+        if (!at::equal(t, internal::sum_over(4, {kLength}))) return 1;
+        t = internal::of_rank(group.rank(), {kLength});
+        group.broadcast(t, 3);
+        return at::equal(t, internal::of_rank(3, {kLength})) ? 0 : 2;
+      },
+      {"a", "a", "b", "b"});
+  EXPECT_EQ(codes, std::vector<int>(4, 0));
+}
+
 TEST(Split, IsNotThereOnOneHostNorWithOneRankAHostNorOverTcp) {
   const auto none = [](const Group& group) { return group.split() == nullptr ? 0 : 1; };
   EXPECT_EQ(fork_ranks(2, "auto", none), std::vector<int>(2, 0));

@@ -5,9 +5,37 @@
 namespace weft::comm::internal {
 namespace {
 
+using Ranks = std::vector<int>;
+
+int base_rank(const Ranks& ranks, int peer) {
+  WEFT_REQUIRE(peer >= 0 && peer < static_cast<int>(ranks.size()),
+               "rank " + std::to_string(peer) + " is not in the group of " + std::to_string(ranks.size()));
+  return ranks[static_cast<std::size_t>(peer)];
+}
+
+// A transfer of the view as one of the base.
+template <class Transfer>
+Transfer of_base(const Ranks& ranks, Transfer transfer) {
+  transfer.peer = base_rank(ranks, transfer.peer);
+  return transfer;
+}
+
+class ViewFlow final : public net::Flow {
+ public:
+  ViewFlow(std::unique_ptr<net::Flow> base, const Ranks& ranks) : base_(std::move(base)), ranks_(ranks) {}
+  void send(const net::Send& send, std::uint32_t id) override { base_->send(of_base(ranks_, send), id); }
+  void recv(const net::Recv& recv, std::uint32_t id) override { base_->recv(of_base(ranks_, recv), id); }
+  void wait(std::vector<std::uint32_t>& done, Deadline deadline) override { base_->wait(done, deadline); }
+  void poll(std::vector<std::uint32_t>& done) override { base_->poll(done); }
+
+ private:
+  const std::unique_ptr<net::Flow> base_;
+  const Ranks& ranks_;  // the endpoint's, which outlives the flow
+};
+
 class ViewEndpoint final : public net::Endpoint {
  public:
-  ViewEndpoint(std::shared_ptr<net::Endpoint> base, std::vector<int> ranks, net::Channel shift)
+  ViewEndpoint(std::shared_ptr<net::Endpoint> base, Ranks ranks, net::Channel shift)
       : base_(std::move(base)), ranks_(std::move(ranks)), shift_(shift), rank_(place_of(base_->rank())) {
     WEFT_REQUIRE(rank_ >= 0, "rank " + std::to_string(base_->rank()) + " is not in the part of the group that it asks for");
   }
@@ -18,11 +46,16 @@ class ViewEndpoint final : public net::Endpoint {
   std::uint32_t epoch() const override { return base_->epoch(); }
 
   void exchange(net::Channel channel, std::span<const net::Send> sends, std::span<const net::Recv> recvs, Deadline deadline) override {
-    std::vector<net::Send> out(sends.begin(), sends.end());
-    std::vector<net::Recv> in(recvs.begin(), recvs.end());
-    for (auto& send : out) send.peer = base_rank(send.peer);
-    for (auto& recv : in) recv.peer = base_rank(recv.peer);
+    std::vector<net::Send> out;
+    std::vector<net::Recv> in;
+    for (const auto& send : sends) out.push_back(of_base(ranks_, send));
+    for (const auto& recv : recvs) in.push_back(of_base(ranks_, recv));
     base_->exchange(channel + shift_, out, in, deadline);
+  }
+
+  std::unique_ptr<net::Flow> flow(net::Channel channel) override {
+    auto base = base_->flow(channel + shift_);
+    return base ? std::make_unique<ViewFlow>(std::move(base), ranks_) : nullptr;
   }
 
   int await_any(net::Channel channel, Deadline deadline) override { return place_of(base_->await_any(channel + shift_, deadline)); }
@@ -30,22 +63,18 @@ class ViewEndpoint final : public net::Endpoint {
   void fail(const Error& why) noexcept override {
     const auto& context = why.context();
     const bool known = context.peer >= 0 && context.peer < world();
-    base_->fail(Error(why.code(), why.message(), {context.operation, base_->rank(), known ? base_rank(context.peer) : -1}));
+    base_->fail(Error(why.code(), why.message(), {context.operation, base_->rank(), known ? base_rank(ranks_, context.peer) : -1}));
   }
   std::optional<Error> failure() const override { return base_->failure(); }
 
  private:
-  int base_rank(int peer) const {
-    WEFT_REQUIRE(peer >= 0 && peer < world(), "rank " + std::to_string(peer) + " is not in the group of " + std::to_string(world()));
-    return ranks_[static_cast<std::size_t>(peer)];
-  }
   int place_of(int base_rank) const {
     const auto found = std::find(ranks_.begin(), ranks_.end(), base_rank);
     return found == ranks_.end() ? -1 : static_cast<int>(found - ranks_.begin());
   }
 
   const std::shared_ptr<net::Endpoint> base_;
-  const std::vector<int> ranks_;
+  const Ranks ranks_;
   const net::Channel shift_;
   const int rank_;
 };
