@@ -74,6 +74,17 @@ class Loader::Worker {
     stopping_ = false;
   }
 
+  void set_weights(std::vector<double> weights) {
+    stop();
+    try {
+      sampler_.set_weights(std::move(weights));
+    } catch (...) {
+      restore(state_);
+      throw;
+    }
+    restore(state_);
+  }
+
   SamplerState state() const { return state_; }
   std::int64_t batches() const { return sampler_.batches(); }
 
@@ -163,6 +174,7 @@ Loader::~Loader() = default;
 std::optional<Batch> Loader::next(Deadline deadline) { return worker_->next(deadline); }
 SamplerState Loader::state() const { return worker_->state(); }
 void Loader::restore(SamplerState state) { worker_->restore(state); }
+void Loader::set_weights(std::vector<double> weights) { worker_->set_weights(std::move(weights)); }
 std::int64_t Loader::batches() const { return worker_->batches(); }
 
 }  // namespace weft::data

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "weft/base/deadline.h"
 #include "weft/data/augment.h"
@@ -53,6 +54,9 @@ class Loader {
   SamplerState state() const;
   // Also clears an error. Throws as Sampler::set_state.
   void restore(SamplerState state);
+
+  // How the batches that next() has not given yet are split over the ranks; what was prefetched is made again. As Sampler::set_weights.
+  void set_weights(std::vector<double> weights);
 
   std::int64_t batches() const;
 

@@ -76,6 +76,28 @@ TEST(Loader, GoesOnExactlyWhereItWasWhateverWasPrefetched) {
   EXPECT_FALSE(second.next(soon()));
 }
 
+TEST(Loader, SplitsTheBatchesToComeByWeightsAndLosesNoSample) {
+  std::vector<std::unique_ptr<Loader>> loaders;
+  for (int rank = 0; rank < 2; ++rank) loaders.push_back(std::make_unique<Loader>(plain(), sampler(rank, 2), 3));
+  std::vector<int> seen(100, 0);
+  for (std::int64_t b = 0; b < loaders[0]->batches(); ++b) {
+    if (b == 2) {
+      for (const auto& loader : loaders) loader->set_weights({3, 1});
+    }
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      const auto batch = loaders[rank]->next(soon());
+      ASSERT_TRUE(batch);
+      if (b >= 2 && b < 6) EXPECT_EQ(batch->images.size(0), rank == 0 ? 12 : 4);
+      for (const auto index : batch->share.indices) ++seen[static_cast<std::size_t>(index)];
+    }
+  }
+  EXPECT_EQ(seen, std::vector<int>(100, 1));
+  for (const auto& loader : loaders) {
+    EXPECT_FALSE(loader->next(soon()));
+    EXPECT_THROW(loader->set_weights({1, 2, 3}), Error);
+  }
+}
+
 TEST(Loader, HandsTheSourcesExceptionToTheConsumerAfterTheBatchesBeforeIt) {
   for (const int prefetch : {0, 2}) {
     int calls = 0;

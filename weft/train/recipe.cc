@@ -39,6 +39,8 @@ Schema train_keys() {
           {"train.loss", "cross_entropy", "loss", one_of({"cross_entropy", "nll", "mse"})},
           {"train.label_smoothing", 0.0, "of cross_entropy", between(0, 0.99)},
           {"train.precision", "f32", "bf16: forward and loss under autocast, weights stay f32", one_of({"f32", "bf16"})},
+          {"train.balance", "even", "of a batch over the ranks: even, or by the speed that each is measured to have",
+           one_of({"even", "speed"})},
           {"train.seed", whole(1), "of weights, order of samples and augmentation", at_least(0)},
           {"train.reproducible", false, "the same bits at any number of ranks; slower"},
           {"train.micro_shards", whole(4), "reproducible: parts of a batch, a power of two and a multiple of the ranks", between(1, 1024)},
@@ -175,6 +177,11 @@ Batches plan_batches(const Config& config, int world, std::int64_t samples) {
   if (!is_power_of_two(shards) || shards % world != 0) {
     throw Error(Errc::kBadConfig, "train.micro_shards = " + std::to_string(shards) + " must be a power of two and a multiple of the " +
                                       std::to_string(world) + " ranks where train.reproducible is set");
+  }
+  if (config.get_string("train.balance") != "even") {
+    throw Error(Errc::kBadConfig,
+                "train.balance = \"speed\" splits batches by times, which no two runs have alike; leave it \"even\" where "
+                "train.reproducible is set");
   }
   if (config.get_bool("model.sync_batch_norm")) {
     throw Error(

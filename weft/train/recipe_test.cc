@@ -109,6 +109,9 @@ TEST(Batches, RefuseWhatThisWorldCannotDo) {
   config.set("model.sync_batch_norm=true");
   EXPECT_THAT(bad_config([&] { plan_batches(config, 2, 100); }), HasSubstr("model.sync_batch_norm"));
   config.set("model.sync_batch_norm=false");
+  config.set("train.balance=speed");
+  EXPECT_THAT(bad_config([&] { plan_batches(config, 2, 100); }), HasSubstr("train.balance"));
+  config.set("train.balance=even");
   config.set("parallel.codec=bf16");
   EXPECT_THAT(bad_config([&] { plan_batches(config, 2, 100); }), HasSubstr("parallel.codec"));
 }

@@ -16,6 +16,7 @@
 #include "weft/train/evaluate.h"
 #include "weft/train/internal/choices.h"
 #include "weft/train/internal/run_state.h"
+#include "weft/train/internal/speeds.h"
 #include "weft/train/internal/step.h"
 #include "weft/train/internal/step_log.h"
 #include "weft/train/internal/tracing.h"
@@ -92,6 +93,7 @@ class Trainer::Impl {
   std::vector<double> forward_backward(const data::Batch& batch);
   internal::StepParts parts();
   void look();
+  void rebalance();
   void end_of_epoch();
   void evaluate_now();
   void save();
@@ -114,6 +116,7 @@ class Trainer::Impl {
   std::optional<parallel::Optimizer> optimizer_;
   std::optional<data::Loader> loader_;
   std::optional<internal::StepLog> log_;
+  std::optional<internal::Speeds> speeds_;  // with train.balance = "speed"
   std::optional<observe::Progress> progress_;
   kernels::LearningRate rate_;
   observe::StepTimer timer_;
@@ -147,6 +150,7 @@ void Trainer::Impl::load_data() {
   sampling.world = world_.size();
   loader_.emplace(traced(data::image_source(train_set_, data::Augment(augment_)), tracing_.trace()), data::Sampler(sampling),
                   static_cast<int>(config_.get_int("data.prefetch")));
+  if (config_.get_string("train.balance") == "speed" && world_.size() > 1) speeds_.emplace(world_);
 }
 
 void Trainer::Impl::open_run() {
@@ -261,6 +265,7 @@ void Trainer::Impl::train_step() {
   const auto samples = static_cast<double>(batch->share.global_size);
   internal::StepLog::Step record{step_ + 1, epoch_, optimizer_->lr(), samples, seconds_since(start), {}, std::move(losses)};
   for (std::size_t phase = 0; phase < observe::kPhases; ++phase) record.ms[phase] = timer_.ms(static_cast<Phase>(phase));
+  if (speeds_) speeds_->add(batch->images.size(0), (timer_.ms(Phase::kForward) + timer_.ms(Phase::kBackward)) / 1e3);
   log_->add(std::move(record));
   trained_samples_ += samples;
   ++step_;
@@ -282,6 +287,16 @@ void Trainer::Impl::look() {
   epoch_loss_ = seen.sum;
   last_loss_ = seen.loss;
   stop_ = seen.stop;
+  if (speeds_) rebalance();
+}
+
+void Trainer::Impl::rebalance() {
+  const auto weights = speeds_->rebalance();
+  if (!weights) return;
+  loader_->set_weights(*weights);
+  std::string shares;
+  for (const double weight : *weights) shares += (shares.empty() ? "" : " ") + std::to_string(std::lround(100 * weight)) + "%";
+  log_debug("shares of the batches to come, by speed", {{"shares", shares}});
 }
 
 void Trainer::Impl::end_of_epoch() {

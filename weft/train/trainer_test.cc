@@ -140,6 +140,15 @@ TEST(Trainer, AveragesBySampleSoThatRanksChangeTheResultByRoundingAlone) {
   EXPECT_NEAR(one.result.loss, three.result.loss, 1e-4);
 }
 
+TEST(Trainer, BalancesBySpeedWithTheResultOfEvenShares) {
+  Runs runs;
+  const std::vector<std::string> words = {"model.name=mlp", "model.hidden=[32]", "train.epochs=3", "train.log_every=1"};
+  const auto even = runs.train(2, "even", words);
+  const auto speed = runs.train(2, "speed", with(words, {"train.balance=speed", "data.prefetch=2"}));
+  ASSERT_EQ(speed.losses.size(), even.losses.size());
+  for (const auto& [name, tensor] : even.tensors) EXPECT_TRUE(at::allclose(tensor, speed.tensors.at(name), 1e-3, 1e-5)) << name;
+}
+
 TEST(Trainer, ResumesWithTheBitsOfTheUninterruptedRun) {
   Runs runs;
   for (const std::string optimizer : {"sgd", "adamw"}) {
