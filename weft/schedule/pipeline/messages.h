@@ -24,8 +24,8 @@ struct Step {
 // All lists are cuts through one order of everything, in which a message is a single event between the action that makes its content and
 // the one that needs it. So they need no buffers: with sends that wait for their receiver (rendezvous) and everything done strictly in
 // order, whatever is first in that order can always be done. Between two ranks messages match in order. A message stands where its content
-// is ready, by play() with request.costs: with sends and receives that run by themselves, begin them where they stand, and wait for a
-// receive where its content is used, at most waiting(rank) later ones having been begun by then.
+// is ready, by play() with request.costs. With sends and receives that run by themselves, begin them where they stand and wait for a
+// receive where its content is used: a rank then keeps at most waiting() messages that it has not used yet.
 std::vector<std::vector<Step>> steps(const Schedule& schedule);
 
 // The most messages that a rank has received and not yet used, by its list: what it holds beside most_held().

@@ -17,6 +17,9 @@ constexpr std::array kAlgorithms = {
     Algorithm::kGPipe,        Algorithm::kOneForwardOneBackward, Algorithm::kInterleaved, Algorithm::kZeroBubbleH1,
     Algorithm::kZeroBubbleH2, Algorithm::kZeroBubbleV,           Algorithm::kAutomatic,   Algorithm::kForwardOnly};
 constexpr int kAny = 1 << 20;
+constexpr int kMostRanks = 4096;
+constexpr double kMostActions = 1e8;
+constexpr double kFarthest = 1e6;  // beyond, times of short actions are lost in sums
 
 struct Entry {
   const char* name;
@@ -50,23 +53,34 @@ std::string able(int virtual_stages) {
   return names;
 }
 
-void check(const Request& q) {
-  const std::string name = entry(q.algorithm).name;
-  const auto [fewest, most] = std::pair(entry(q.algorithm).fewest, entry(q.algorithm).most);
+void check_size(const Request& q) {
   WEFT_REQUIRE(q.ranks >= 1, "a pipeline of " + std::to_string(q.ranks) + " ranks; it takes at least one");
   WEFT_REQUIRE(q.micro_batches >= 1, "a pipeline of " + std::to_string(q.micro_batches) + " micro-batches; it takes at least one");
   WEFT_REQUIRE(q.virtual_stages >= 1, std::to_string(q.virtual_stages) + " virtual stages; a rank has at least one");
+  WEFT_REQUIRE(q.ranks <= kMostRanks, "a pipeline of " + std::to_string(q.ranks) + " ranks; at most " + std::to_string(kMostRanks));
+  WEFT_REQUIRE(3.0 * q.ranks * q.virtual_stages * q.micro_batches <= kMostActions,
+               "a pipeline of more than 100 million actions; give fewer micro-batches or stages");
+}
+
+void check_costs(const Costs& c) {
+  const double least = std::min({c.forward, c.backward_input, c.backward_weight});
+  const double most = std::max({c.forward, c.backward_input, c.backward_weight, c.message});
+  WEFT_REQUIRE(least > 0 && c.message >= 0 && std::isfinite(c.forward + c.backward_input + c.backward_weight + c.message),
+               "costs of a pipeline are positive numbers, of a message zero or more");
+  WEFT_REQUIRE(most <= kFarthest * least, "costs of a pipeline that are more than a million times apart; give those of one model");
+}
+
+void check(const Request& q) {
+  check_size(q);
+  check_costs(q.costs);
+  const auto& [name, fewest, most, splits, make] = entry(q.algorithm);
   const std::string takes = fewest == most ? std::to_string(fewest) : "at least " + std::to_string(fewest);
   WEFT_REQUIRE(q.virtual_stages >= fewest && q.virtual_stages <= most,
-               name + " takes " + takes + (takes == "1" ? " virtual stage" : " virtual stages") + " a rank, not " +
+               name + (" takes " + takes) + (takes == "1" ? " virtual stage" : " virtual stages") + " a rank, not " +
                    std::to_string(q.virtual_stages) + "; so many take " + able(q.virtual_stages));
-  const Costs& c = q.costs;
-  const bool positive = c.forward > 0 && c.backward_input > 0 && c.backward_weight > 0 && c.message >= 0;
-  WEFT_REQUIRE(positive && std::isfinite(c.forward + c.backward_input + c.backward_weight + c.message),
-               "costs of a pipeline are positive numbers, of a message zero or more");
   WEFT_REQUIRE(q.memory >= 0, "a memory of " + std::to_string(q.memory) + " micro-batches; give at least 1, or 0 for the default");
   WEFT_REQUIRE(q.memory == 0 || q.algorithm == Algorithm::kAutomatic,
-               "memory is what automatic keeps to; " + name + " holds what it holds");
+               std::string("memory is what automatic keeps to; ") + name + " holds what it holds");
 }
 
 }  // namespace

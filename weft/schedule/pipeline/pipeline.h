@@ -82,7 +82,8 @@ struct Schedule {
 //   kAutomatic     v = 1. The shortest iteration for the given costs and memory of what a greedy scheduler finds and of 1F1B, H1 and H2
 //                  where they fit (the same paper, section 3.1). Milliseconds for 8 ranks, a second for 64.
 //   kForwardOnly   evaluation: forwards in GPipe's order; holds nothing.
-// Throws Error(kInvalidArgument) for what an algorithm cannot do, naming what can; for numbers below 1 and costs that are not positive.
+// Throws Error(kInvalidArgument) for what an algorithm cannot do, naming what can; for numbers below 1, more than 4096 ranks or 100
+// million actions, and for costs that are not positive or more than a million times apart.
 Schedule make(const Request& request);
 
 // ranks * virtual_stages, and whose a stage is.

@@ -216,9 +216,12 @@ TEST(Pipelines, RefuseWhatTheyCannotDoAndSayWhatCan) {
   EXPECT_THAT(refusal({Algorithm::kInterleaved, 4, 8, 1}), HasSubstr("interleaved takes at least 2 virtual stages a rank, not 1"));
   EXPECT_THAT(refusal({Algorithm::kZeroBubbleV, 4, 8, 3}), HasSubstr("zb_v takes 2 virtual stages a rank, not 3"));
   EXPECT_THAT(refusal({Algorithm::kGPipe, 0, 8}), HasSubstr("a pipeline of 0 ranks"));
+  EXPECT_THAT(refusal({Algorithm::kGPipe, 4097, 8}), HasSubstr("at most 4096"));
+  EXPECT_THAT(refusal({Algorithm::kGPipe, 4096, 1 << 30, 1 << 20}), HasSubstr("100 million actions"));
   EXPECT_THAT(refusal({Algorithm::kGPipe, 4, 0}), HasSubstr("0 micro-batches"));
   EXPECT_THAT(refusal({Algorithm::kGPipe, 4, 8, 0}), HasSubstr("0 virtual stages"));
   EXPECT_THAT(refusal({Algorithm::kGPipe, 4, 8, 1, {0, 1, 1}}), HasSubstr("positive"));
+  EXPECT_THAT(refusal({Algorithm::kGPipe, 4, 8, 1, {1, 1, 1e-7}}), HasSubstr("a million times apart"));
   EXPECT_THAT(refusal({Algorithm::kGPipe, 4, 8, 1, {}, 3}), HasSubstr("memory is what automatic keeps to"));
   EXPECT_THAT(refusal({Algorithm::kAutomatic, 4, 8, 1, {}, -1}), HasSubstr("memory of -1"));
   EXPECT_THAT(message_of([] { rank_of({Algorithm::kGPipe, 4, 8}, 4); }), HasSubstr("stage 4 of 4"));

@@ -47,8 +47,8 @@ struct Layout {
   double unit, row, chart, width, height;
 };
 
-// Okabe and Ito's colours: blue, vermilion, orange and bluish green, lighter or darker with the rank's stage. The label on them is black or
-// white, whichever has more contrast.
+// Okabe and Ito's colours: blue, vermilion, orange and bluish green, lighter or darker with the rank's stage. The label on them is black,
+// on dark blue white, which has more contrast there.
 struct Colour {
   int hue, saturation, lightness;
 };
@@ -74,7 +74,7 @@ std::string rule(const Request& q, const Action& action) {
   const int local = std::stoi(name.substr(1));
   const int lighter = (q.virtual_stages - 1 - local) * std::min(18, 36 / std::max(1, q.virtual_stages - 1));
   const int lightness = c.lightness + lighter;
-  const bool white = action.work == Work::kForward || action.work == Work::kBackwardWeight ? lightness < 44 : false;
+  const bool white = action.work == Work::kForward && lightness < 44;
   return ".b" + name + "{fill:hsl(" + std::to_string(c.hue) + "," + std::to_string(c.saturation - 2 * lighter) + "%," +
          std::to_string(lightness) + "%)}.t" + name + "{fill:" + (white ? "#ffffff" : "#000000") + "}";
 }

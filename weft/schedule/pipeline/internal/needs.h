@@ -1,6 +1,8 @@
 // Which action waits for which.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <vector>
 
