@@ -34,12 +34,15 @@ constexpr About kRun{"run", "Start the ranks of a program on this node, watch th
   weft run -n 2 --log-dir logs --tee 3 ./program
   weft run --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 -n 8 --secret-file job.secret ./program)"};
 
-constexpr About kSchedule{"schedule", "Show collective algorithms as data.", R"(Examples:
+constexpr About kSchedule{"schedule", "Show collective algorithms and pipeline schedules as data.", R"(Examples:
   weft schedule list
   weft schedule show ring --ranks 8
   weft schedule show halving_doubling --ranks 8 --svg rabenseifner.svg
   weft schedule show hierarchical --hosts 2x4,3 --svg hosts.svg
-  weft schedule show gossip --graph exponential --ranks 16)"};
+  weft schedule show gossip --graph exponential --ranks 16
+  weft schedule show 1f1b --stages 4 --micro-batches 8
+  weft schedule show interleaved --stages 4 --virtual 2 --svg interleaved.svg
+  weft schedule show automatic --costs 1,1.4,0.6,0.1 --memory 6)"};
 
 constexpr About kPlan{"plan", "Say what collectives would take, by a model of the links, and who is where on a mesh.", R"(Examples:
   weft plan simulate ring,double_binary_tree,hierarchical --hosts 1250x8
@@ -125,20 +128,30 @@ void add_choice(CLI::App& sub, ScheduleChoice& choice) {
   sub.add_option("--root", choice.root, "of broadcast, reduce, gather and scatter");
 }
 
+void add_pipeline(CLI::App& sub, PipelineChoice& choice) {
+  sub.add_option("--stages", choice.stages, "pipelines: ranks in a row; default 4");
+  sub.add_option("--micro-batches", choice.micro_batches, "pipelines: default 8");
+  sub.add_option("--virtual", choice.virtual_stages, "pipelines: stages of each rank; default: as few as the schedule can do");
+  sub.add_option("--costs", choice.costs, "pipelines: time of a forward, of a backward of the input, of the weights, of a message: 1,1,1,0")
+      ->delimiter(',');
+  sub.add_option("--memory", choice.memory, "pipelines: micro-batches that a rank of the automatic schedule may hold");
+}
+
 void add_schedule(CLI::App& app, ScheduleCommand& command, int& result) {
   auto* sub = add(app, kSchedule);
   sub->require_subcommand(1);
   auto* list = sub->add_subcommand("list", "the algorithms, and what each can do");
   list->add_flag("--json", command.json, "JSON lines on stdout");
   list->callback([&] { result = schedule_list(command.json); });
-  auto* show = sub->add_subcommand("show", "one algorithm, round by round");
-  show->add_option("algorithm", command.algorithm, "see weft schedule list; or gossip")->required();
+  auto* show = sub->add_subcommand("show", "one algorithm, round by round; one pipeline schedule, rank by rank");
+  show->add_option("algorithm", command.algorithm, "see weft schedule list")->required();
   add_choice(*show, command.choice);
+  add_pipeline(*show, command.pipeline);
   show->add_option("--count", command.count, "elements; 0: a length that shows the algorithm well")->check(CLI::NonNegativeNumber);
   show->add_option("--graph", command.graph, "gossip: ring, grid, exponential, one_peer_exponential or random_matching");
   show->add_option("--seed", command.seed, "gossip: of random_matching");
   show->add_option("--svg", command.svg, "write the picture to this file");
-  show->add_flag("--json", command.json, "every step as a JSON line on stdout");
+  show->add_flag("--json", command.json, "every step or action as a JSON line on stdout");
   show->callback([&] { result = schedule_show(command); });
 }
 

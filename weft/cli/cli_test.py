@@ -130,6 +130,39 @@ class Words(unittest.TestCase):
         self.assertAlmostEqual(lines[0]["mixing_rate"], 1 / 3, places=5)
         self.assertEqual(lines[1]["sends_to"], [1, 3])
 
+    def test_pipelines_are_shown_with_their_idle_share(self):
+        show = ("schedule", "show")
+        # Narayanan and others 2021: (p - 1) / (m + p - 1) of the time.
+        self.assertIn("27.3 % idle", weft(*show, "1f1b", "--stages", "4", "--micro-batches", "8").stdout)
+        lines = [json.loads(line) for line in weft(*show, "interleaved", "--stages", "4", "--micro-batches", "8", "--virtual", "2", "--json").stdout.splitlines()]
+        self.assertAlmostEqual(lines[0]["idle_share"], 3 / 19)
+        kinds = [line["action"] for line in lines[1:]]
+        self.assertEqual({kind: kinds.count(kind) for kind in set(kinds)}, {"forward": 64, "backward": 64, "send": 112, "receive": 112})
+        costs = weft(*show, "automatic", "--stages", "4", "--micro-batches", "12", "--costs", "1,2,2", "--memory", "10", "--json")
+        self.assertAlmostEqual(json.loads(costs.stdout.splitlines()[0])["bubble"], 0)
+        with tempfile.TemporaryDirectory() as folder:
+            picture = pathlib.Path(folder) / "zb.svg"
+            self.assertEqual(weft(*show, "zb_v", "--svg", str(picture)).returncode, 0)
+            self.assertIn("<svg", picture.read_text())
+        listed = weft("schedule", "list").stdout
+        for name in ("gpipe", "1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "automatic", "forward_only"):
+            self.assertRegex(listed, rf"(?m)^{name} +pipeline")
+
+    def test_what_a_pipeline_cannot_be_is_one_line(self):
+        show = ("schedule", "show")
+        self.fails(["1f1b takes 1 virtual stage a rank, not 2", "interleaved"], *show, "1f1b", "--virtual", "2")
+        self.fails(["pipeline of 0 ranks"], *show, "1f1b", "--stages", "0")
+        self.fails(["0 micro-batches"], *show, "1f1b", "--micro-batches", "0")
+        self.fails(["positive"], *show, "1f1b", "--costs", "1,0,1")
+        self.fails(["--costs has 2 numbers; give 3"], *show, "1f1b", "--costs", "1,1")
+        self.fails(["--costs"], *show, "1f1b", "--costs", "1,1,x")
+        self.fails(["--memory 0"], *show, "automatic", "--memory", "0")
+        self.fails(["memory is what automatic keeps to"], *show, "1f1b", "--memory", "4")
+        self.fails(["1f1b is a pipeline schedule", "--stages"], *show, "1f1b", "--ranks", "4")
+        self.fails(["--stages", "for pipelines"], *show, "ring", "--stages", "4")
+        self.fails(["did you mean 'interleaved'"], *show, "interlaeved", "--stages", "4")
+        self.fails(["more than can be shown"], *show, "1f1b", "--stages", "65")
+
     def test_what_a_schedule_cannot_be_is_one_line(self):
         show = ("schedule", "show")
         self.fails(["--hosts 2y4", "2x4,3"], *show, "ring", "--hosts", "2y4")

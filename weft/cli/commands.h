@@ -46,12 +46,22 @@ struct ScheduleChoice {
   int root = 0;
 };
 
+// Of a pipeline schedule.
+struct PipelineChoice {
+  std::optional<int> stages;          // ranks in a row; none: 4
+  std::optional<int> micro_batches;   // none: 8
+  std::optional<int> virtual_stages;  // of each rank; none: as few as the schedule can do
+  std::vector<double> costs;          // forward, backward of the input, of the weights, and maybe a message; empty: 1,1,1,0
+  std::optional<int> memory;          // of the automatic one
+};
+
 struct ScheduleCommand {
-  std::string algorithm;  // or "gossip"
+  std::string algorithm;  // of collectives or pipelines; or "gossip"
   ScheduleChoice choice;
   std::int64_t count = 0;            // 0: a length that shows the algorithm well
   std::optional<std::string> graph;  // of gossip
   std::optional<std::uint64_t> seed;
+  PipelineChoice pipeline;
   std::string svg;  // file to write; empty: a table on stdout
   bool json = false;
 };

@@ -1,12 +1,13 @@
 #include "weft/schedule/schedule.h"
 
+#include <algorithm>
 #include <iostream>
 
 #include "weft/base/config.h"
 #include "weft/base/error.h"
-#include "weft/base/file.h"
 #include "weft/base/log.h"
 #include "weft/cli/commands.h"
+#include "weft/cli/internal/schedule_pipeline.h"
 #include "weft/cli/internal/schedule_request.h"
 #include "weft/schedule/gossip.h"
 #include "weft/schedule/show.h"
@@ -45,15 +46,15 @@ void print_json(const schedule::Request& request) {
   }
 }
 
-void write_picture(const std::string& path, const std::string& svg) {
-  write_file_atomic(path, svg);
-  std::cerr << "written to " << path << '\n';
-}
-
-// As parse_algorithm(), but it knows that there is gossip too.
+// As parse_algorithm(), but it knows that there are gossip and pipelines too.
 schedule::Algorithm parse_shown(const std::string& name) {
-  const auto near = nearest(name, {"gossip"});
-  WEFT_REQUIRE(!near, "no algorithm is called '" + name + "'; did you mean 'gossip'?");
+  std::vector<std::string> others = internal::pipeline_names();
+  others.emplace_back("gossip");
+  std::vector<std::string> all = others;
+  for (const auto algorithm : schedule::algorithms()) all.emplace_back(to_string(algorithm));
+  const auto near = nearest(name, all);
+  const bool other = near && std::find(others.begin(), others.end(), *near) != others.end();
+  WEFT_REQUIRE(!other, "no algorithm is called '" + name + "'; did you mean '" + near.value_or("") + "'?");
   return schedule::parse_algorithm(name);
 }
 
@@ -89,7 +90,7 @@ int show_gossip(const ScheduleCommand& command) {
                "gossip of " + std::to_string(gossip.world) + " ranks; " + std::to_string(kMostRanks) + " can be shown");
   WEFT_REQUIRE(!command.seed || gossip.graph == schedule::Graph::kRandomMatching, "--seed is for --graph random_matching");
   gossip.seed = command.seed.value_or(0);
-  if (!command.svg.empty()) write_picture(command.svg, schedule::render_svg(gossip));
+  if (!command.svg.empty()) internal::write_picture(command.svg, schedule::render_svg(gossip));
   if (command.json) {
     print_json(gossip);
   } else if (command.svg.empty()) {
@@ -101,11 +102,16 @@ int show_gossip(const ScheduleCommand& command) {
 }  // namespace
 
 int schedule_show(const ScheduleCommand& command) {
-  if (command.algorithm == "gossip") return show_gossip(command);
+  if (internal::is_pipeline(command.algorithm)) return internal::show_pipeline(command);
+  const bool is_gossip = command.algorithm == "gossip";
+  const auto algorithm = is_gossip ? schedule::Algorithm::kRing : parse_shown(command.algorithm);
+  WEFT_REQUIRE(!internal::asks_for_pipeline(command),
+               "--stages, --micro-batches, --virtual, --costs and --memory are for pipelines, which " + command.algorithm + " is not");
+  if (is_gossip) return show_gossip(command);
   WEFT_REQUIRE(!command.graph && !command.seed, "--graph and --seed are gossip's; " + command.algorithm + " has none");
-  schedule::Request request = internal::request_of(command.choice, parse_shown(command.algorithm));
+  schedule::Request request = internal::request_of(command.choice, algorithm);
   request.count = command.count;
-  if (!command.svg.empty()) write_picture(command.svg, schedule::render_svg(request));
+  if (!command.svg.empty()) internal::write_picture(command.svg, schedule::render_svg(request));
   if (command.json) {
     if (request.count == 0 && request.collective != schedule::Collective::kBarrier) request.count = request.world;
     print_json(request);
@@ -130,6 +136,7 @@ int schedule_list(bool json) {
       std::cout << name << std::string(22 - std::min<std::size_t>(21, name.size()), ' ') << names << '\n';
     }
   }
+  internal::list_pipelines(json);
   if (json) {
     std::cout << "{\"algorithm\": \"gossip\", \"collectives\": []}\n";
   } else {
