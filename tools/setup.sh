@@ -4,7 +4,7 @@
 # this one and still true, a call only reads it. Steps and their times go to stderr, their full output to build/setup.log.
 
 weft_torch_version=2.13.0
-weft_packages=(libcli11-dev nlohmann-json3-dev libtomlplusplus-dev zlib1g-dev libssl-dev libgtest-dev libgmock-dev libbenchmark-dev)
+weft_packages=(libcli11-dev nlohmann-json3-dev libtomlplusplus-dev zlib1g-dev libpcre2-dev libssl-dev libgtest-dev libgmock-dev libbenchmark-dev)
 
 # What the recipes read, and the MPIs: a plug-in is built for each that is there.
 weft_optional_packages=(dataset-fashion-mnist libopenmpi-dev libmpich-dev)

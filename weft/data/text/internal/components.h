@@ -1,0 +1,21 @@
+// The parts of tokenizer.json around its model.
+#pragma once
+
+#include <vector>
+
+#include "weft/data/text/internal/model.h"
+#include "weft/data/text/internal/node.h"
+
+namespace weft::data::text::internal {
+
+struct PreTokenizer {
+  std::vector<SplitStage> stages;
+  bool byte_level = false;
+};
+
+// Each takes the whole document and throws Error(kBadConfig) naming a component that it does not understand.
+std::vector<Normaliser> parse_normaliser(const Node& root);
+PreTokenizer parse_pre_tokenizer(const Node& root);
+Decoding parse_decoder(const Node& root);
+
+}  // namespace weft::data::text::internal

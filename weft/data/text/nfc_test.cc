@@ -1,0 +1,25 @@
+#include "weft/data/text/internal/nfc.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "weft/base/file.h"
+
+namespace weft::data::text::internal {
+namespace {
+
+TEST(Nfc, GivesWhatCPythonGives) {
+  const auto rows = nlohmann::json::parse(read_file(WEFT_REFERENCE "nfc.json", 1 << 20));
+  ASSERT_GT(rows.size(), 400u);
+  for (const auto& row : rows) EXPECT_EQ(nfc(row[0].get<std::string>()), row[1].get<std::string>()) << row[0];
+}
+
+TEST(Nfc, LeavesBytesThatAreNotUtf8AsTheyAre) {
+  EXPECT_EQ(nfc("e\xff\xcc\x81"), "e\xff\xcc\x81");  // nothing composes over them
+  EXPECT_EQ(nfc("\xcc"), "\xcc");
+  EXPECT_EQ(nfc("e\xcc\x81\xed\xa0\x80"), "\xc3\xa9\xed\xa0\x80");
+}
+
+}  // namespace
+}  // namespace weft::data::text::internal

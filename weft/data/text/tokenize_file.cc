@@ -1,0 +1,122 @@
+#include "weft/data/text/tokenize_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+#include "weft/data/text/token_file.h"
+
+namespace weft::data::text {
+namespace {
+
+// A file's documents, one after the other.
+class DocumentReader {
+ public:
+  DocumentReader(const std::string& path, const TokenizeOptions& options)
+      : path_(path), options_(options), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (!file_) fail_io("cannot open", path);
+  }
+
+  // False at the end of the file.
+  bool next(std::string& document) {
+    document.clear();
+    if (options_.documents == Documents::kFile) {
+      while (fill()) take(document, buffer_.size() - at_);
+      return !document.empty();
+    }
+    std::string line;
+    while (next_line(line)) {
+      const bool blank = line.empty() || line == "\r";
+      if (blank && document.empty()) continue;
+      if (blank) return true;
+      if (options_.documents == Documents::kBlank && !document.empty()) document += '\n';
+      document += line;
+      limit(document);
+      if (options_.documents == Documents::kLine) return true;
+    }
+    return !document.empty();
+  }
+
+ private:
+  bool fill() {
+    if (at_ < buffer_.size()) return true;
+    buffer_.resize(kChunk);
+    ssize_t got = -1;
+    do {
+      got = ::read(file_.get(), buffer_.data(), buffer_.size());
+    } while (got < 0 && errno == EINTR);
+    if (got < 0) fail_io("cannot read", path_);
+    buffer_.resize(static_cast<std::size_t>(got));
+    at_ = 0;
+    return got > 0;
+  }
+
+  void take(std::string& out, std::size_t count) {
+    out.append(buffer_, at_, count);
+    at_ += count;
+    offset_ += static_cast<std::int64_t>(count);
+    limit(out);
+  }
+
+  // Without its line feed; false at the end of the file.
+  bool next_line(std::string& line) {
+    line.clear();
+    bool any = false;
+    while (fill()) {
+      any = true;
+      const std::size_t feed = buffer_.find('\n', at_);
+      take(line, (feed == std::string::npos ? buffer_.size() : feed) - at_);
+      if (feed == std::string::npos) continue;
+      ++at_;
+      ++offset_;
+      break;
+    }
+    return any;
+  }
+
+  void limit(const std::string& document) const {
+    if (document.size() <= options_.max_document_bytes) return;
+    throw Error(Errc::kCorrupt, path_ + ": the document that ends after byte " + std::to_string(offset_) + " is longer than the " +
+                                    std::to_string(options_.max_document_bytes) + " bytes allowed; cut it at lines, or allow more");
+  }
+
+  static constexpr std::size_t kChunk = std::size_t{1} << 18;
+  const std::string path_;
+  const TokenizeOptions& options_;
+  UniqueFd file_;
+  std::string buffer_;
+  std::size_t at_ = 0;
+  std::int64_t offset_ = 0;
+};
+
+}  // namespace
+
+TokenizeReport tokenize_files(const std::vector<std::string>& inputs, const std::string& output, Tokenizer& tokenizer,
+                              const TokenizeOptions& options) {
+  TokenFileInfo info{tokenizer.vocab_size(), tokenizer.fingerprint(), std::nullopt};
+  if (!options.end_token.empty()) {
+    info.end_token = tokenizer.id_of(options.end_token);
+    WEFT_REQUIRE(info.end_token.has_value(), "the tokenizer has no token " + options.end_token + " to end documents with");
+  }
+  TokenWriter writer(output, info);
+  TokenizeReport report;
+  std::string document;
+  std::vector<TokenId> ids;
+  for (const std::string& path : inputs) {
+    DocumentReader reader(path, options);
+    while (reader.next(document)) {
+      ids.clear();
+      tokenizer.encode(document, ids, options.specials);
+      if (info.end_token) ids.push_back(*info.end_token);
+      writer.append(ids);
+      ++report.documents;
+      report.bytes += static_cast<std::int64_t>(document.size());
+    }
+  }
+  writer.finish();
+  report.tokens = writer.size();
+  return report;
+}
+
+}  // namespace weft::data::text
