@@ -102,8 +102,40 @@ def idx():
     save("idx", "labels.gz", gzip.compress(label, mtime=0))
 
 
+def tokenizer(name, **parts):
+    base = {"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "Ġ": 2, "ab": 3, "Ġab": 4}, "merges": ["a b", "Ġ ab"]},
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False}, "decoder": {"type": "ByteLevel"},
+            "added_tokens": [{"id": 5, "content": "<s>", "special": True}]}
+    save("tokenizer", name, json.dumps({**base, **parts}, ensure_ascii=False))
+
+
+def tokenizers():
+    tokenizer("bytes")
+    split = {"type": "Split", "pattern": {"Regex": r"(?i:'s|'t)|\p{L}+|\p{N}{1,3}|\s+(?!\S)|\s+"}, "behavior": "Isolated", "invert": False}
+    tokenizer("split", normalizer={"type": "NFC"}, pre_tokenizer={"type": "Sequence", "pretokenizers": [
+        split, {"type": "Digits", "individual_digits": True}, {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}]})
+    vocab = {"<unk>": 0, "▁": 1, "a": 2, "▁a": 3, "<0x0A>": 4, "<0xFF>": 5}
+    model = {"type": "BPE", "vocab": vocab, "merges": [["▁", "a"]], "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True}
+    steps = [{"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]
+    parts = [{"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
+             {"type": "Strip", "content": " ", "start": 1, "stop": 0}]
+    tokenizer("pieces", model=model, pre_tokenizer=None, normalizer={"type": "Sequence", "normalizers": steps},
+              decoder={"type": "Sequence", "decoders": parts}, added_tokens=[])
+    space = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": True}
+    tokenizer("metaspace", model={**model, "byte_fallback": False, "ignore_merges": True}, pre_tokenizer=space, decoder=space, added_tokens=[])
+
+
+def tokens():
+    for name, vocab, width, ids in (("small", 300, 2, [1, 2, 299]), ("large", 70000, 4, [1, 69999]), ("beyond", 300, 2, [300])):
+        data = b"".join(i.to_bytes(width, "little") for i in ids)
+        header = b"WEFTTOK1" + struct.pack("<IIQIIiI20x", 1, width, len(ids), vocab, 7, 2, crc32c(data))
+        save("tokens", name, header + struct.pack("<I", crc32c(header)) + data)
+
+
 handshakes()
 frames()
 texts()
 safetensors()
 idx()
+tokenizers()
+tokens()

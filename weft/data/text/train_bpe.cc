@@ -1,0 +1,204 @@
+#include "weft/data/text/train_bpe.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <queue>
+#include <unordered_map>
+
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+#include "weft/data/text/internal/byte_alphabet.h"
+#include "weft/data/text/internal/components.h"
+
+namespace weft::data::text {
+namespace {
+
+using Pair = std::pair<TokenId, TokenId>;
+
+struct PairHash {
+  std::size_t operator()(const Pair& pair) const {
+    const auto key = static_cast<std::uint64_t>(pair.first) << 32 | static_cast<std::uint32_t>(pair.second);
+    return static_cast<std::size_t>((key * 0x9E3779B97F4A7C15u) >> 20);
+  }
+};
+
+struct Word {
+  std::vector<TokenId> ids;
+  std::int64_t count = 0;
+};
+
+// A pair with the words that had it when it came to be. The count may have sunk since, which pop time finds out.
+struct Candidate {
+  Pair pair;
+  std::int64_t count = 0;
+  std::vector<std::size_t> words;
+  bool operator<(const Candidate& other) const { return count != other.count ? count < other.count : pair > other.pair; }
+};
+
+class Learner {
+ public:
+  Learner(std::vector<Word> words, std::vector<std::string> tokens) : words_(std::move(words)), tokens_(std::move(tokens)) {
+    for (std::size_t id = 0; id < tokens_.size(); ++id) id_of_[tokens_[id]] = static_cast<TokenId>(id);
+    for (std::size_t w = 0; w < words_.size(); ++w) {
+      const auto& ids = words_[w].ids;
+      for (std::size_t i = 1; i < ids.size(); ++i) change({ids[i - 1], ids[i]}, 1, w);
+    }
+    queue_found();
+  }
+
+  void learn(std::int64_t vocab_size, std::int64_t min_count) {
+    while (static_cast<std::int64_t>(tokens_.size()) < vocab_size && !queue_.empty()) {
+      Candidate best = queue_.top();
+      queue_.pop();
+      if (best.count != counts_[best.pair]) {
+        best.count = counts_[best.pair];
+        queue_.push(std::move(best));
+        continue;
+      }
+      if (best.count < std::max<std::int64_t>(1, min_count)) break;
+      const std::string joined = tokens_[static_cast<std::size_t>(best.pair.first)] + tokens_[static_cast<std::size_t>(best.pair.second)];
+      const auto [entry, is_new] = id_of_.try_emplace(joined, static_cast<TokenId>(tokens_.size()));
+      if (is_new) tokens_.push_back(joined);
+      merges_.push_back(best.pair);
+      for (const std::size_t word : best.words) join(word, best.pair, entry->second);
+      queue_found();
+    }
+  }
+
+  const std::vector<std::string>& tokens() const { return tokens_; }
+  const std::vector<Pair>& merges() const { return merges_; }
+
+ private:
+  void change(Pair pair, int by, std::size_t word) {
+    counts_[pair] += by * words_[word].count;
+    if (by < 0) return;
+    auto& words = found_[pair];
+    if (words.empty() || words.back() != word) words.push_back(word);
+  }
+
+  void queue_found() {
+    for (auto& [pair, words] : found_) {
+      if (counts_[pair] > 0) queue_.push({pair, counts_[pair], std::move(words)});
+    }
+    found_.clear();
+  }
+
+  // Every occurrence of the pair in the word, from the left.
+  void join(std::size_t word, Pair pair, TokenId id) {
+    std::vector<TokenId>& ids = words_[word].ids;
+    for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
+      if (ids[i] != pair.first || ids[i + 1] != pair.second) continue;
+      ids[i] = id;
+      ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      if (i > 0) {
+        change({ids[i - 1], pair.first}, -1, word);
+        change({ids[i - 1], id}, 1, word);
+      }
+      if (i + 1 < ids.size()) {
+        change({pair.second, ids[i + 1]}, -1, word);
+        change({id, ids[i + 1]}, 1, word);
+      }
+    }
+  }
+
+  std::vector<Word> words_;
+  std::vector<std::string> tokens_;  // as tokenizer.json writes them
+  std::unordered_map<std::string, TokenId> id_of_;
+  std::unordered_map<Pair, std::int64_t, PairHash> counts_;
+  std::map<Pair, std::vector<std::size_t>> found_;  // since the last queue_found()
+  std::priority_queue<Candidate> queue_;
+  std::vector<Pair> merges_;
+};
+
+// Special tokens, then the bytes in the order of their characters.
+std::vector<std::string> first_tokens(const BpeTrainOptions& options, std::array<TokenId, 256>& byte_ids) {
+  std::vector<std::string> tokens = options.specials;
+  for (const std::string& token : tokens) {
+    WEFT_REQUIRE(!token.empty() && std::count(tokens.begin(), tokens.end(), token) == 1,
+                 "train_bpe: a special token is empty or occurs twice");
+  }
+  std::vector<unsigned> bytes(256);
+  std::iota(bytes.begin(), bytes.end(), 0u);
+  std::sort(bytes.begin(), bytes.end(), [](unsigned a, unsigned b) { return internal::kByteCharacters[a] < internal::kByteCharacters[b]; });
+  for (const unsigned byte : bytes) {
+    const char one = static_cast<char>(byte);
+    byte_ids[byte] = static_cast<TokenId>(tokens.size());
+    tokens.push_back(internal::written_as({&one, 1}));
+  }
+  WEFT_REQUIRE(options.vocab_size >= static_cast<std::int64_t>(tokens.size()),
+               "train_bpe: a vocabulary of " + std::to_string(options.vocab_size) + " has no room for " + std::to_string(tokens.size()) +
+                   " bytes and special tokens");
+  return tokens;
+}
+
+nlohmann::json byte_level() { return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}}; }
+
+std::vector<Word> count_words(const std::vector<std::string>& files, const BpeTrainOptions& options,
+                              const std::array<TokenId, 256>& byte_ids) {
+  const nlohmann::json document = {{"pre_tokenizer", byte_level()}};
+  internal::Splitter splitter(internal::parse_pre_tokenizer(internal::Node(document, "train_bpe")).stages);
+  std::map<std::string, std::int64_t, std::less<>> counts;
+  for (const std::string& path : files) {
+    const std::string text = read_file(path, options.max_bytes);
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = std::min(text.find('\n', begin), text.size() - 1) + 1;
+      splitter.split(std::string_view(text).substr(begin, end - begin), false, [&](std::string_view word) {
+        const auto found = counts.find(word);
+        found == counts.end() ? void(counts.emplace(word, 1)) : void(++found->second);
+      });
+      begin = end;
+    }
+  }
+  std::vector<Word> words;
+  for (const auto& [text, count] : counts) {
+    words.push_back({{}, count});
+    for (const char c : text) words.back().ids.push_back(byte_ids[static_cast<unsigned char>(c)]);
+  }
+  return words;
+}
+
+nlohmann::json render(const Learner& learner, const std::vector<std::string>& specials) {
+  nlohmann::json added = nlohmann::json::array(), vocab = nlohmann::json::object(), merges = nlohmann::json::array();
+  for (std::size_t id = 0; id < specials.size(); ++id) {
+    added.push_back({{"id", id},
+                     {"content", specials[id]},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
+  }
+  const auto& tokens = learner.tokens();
+  for (std::size_t id = 0; id < tokens.size(); ++id) vocab[tokens[id]] = id;
+  for (const auto& [left, right] : learner.merges()) {
+    merges.push_back(nlohmann::json::array({tokens[static_cast<std::size_t>(left)], tokens[static_cast<std::size_t>(right)]}));
+  }
+  const nlohmann::json model = {{"type", "BPE"},
+                                {"dropout", nullptr},
+                                {"unk_token", nullptr},
+                                {"continuing_subword_prefix", nullptr},
+                                {"end_of_word_suffix", nullptr},
+                                {"fuse_unk", false},
+                                {"byte_fallback", false},
+                                {"ignore_merges", false},
+                                {"vocab", vocab},
+                                {"merges", merges}};
+  return {{"version", "1.0"},          {"truncation", nullptr},   {"padding", nullptr},
+          {"added_tokens", added},     {"normalizer", nullptr},   {"pre_tokenizer", byte_level()},
+          {"post_processor", nullptr}, {"decoder", byte_level()}, {"model", model}};
+}
+
+}  // namespace
+
+std::string train_bpe(const std::vector<std::string>& files, const BpeTrainOptions& options) {
+  std::array<TokenId, 256> byte_ids{};
+  std::vector<std::string> tokens = first_tokens(options, byte_ids);
+  Learner learner(count_words(files, options, byte_ids), std::move(tokens));
+  learner.learn(options.vocab_size, options.min_count);
+  return render(learner, options.specials).dump();
+}
+
+}  // namespace weft::data::text
