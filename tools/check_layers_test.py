@@ -42,6 +42,13 @@ class CheckLayers(unittest.TestCase):
     def test_torch_in_a_torch_free_folder(self):
         self.assert_breach({"weft/base/a.cc": "# include <ATen/core/Tensor.h>\n"}, "weft/base/a.cc:1: base is torch-free")
 
+    def test_nested_folder_with_a_line_of_its_own(self):
+        layers = LAYERS + "3 comm/free no comm\n"
+        self.assertEqual([], self.breaches({"tools/layers.txt": layers, "weft/comm/a.cc": "#include <torch/torch.h>\n",
+                                            "weft/comm/free/a.cc": '#include "weft/comm/b.h"\n#include "weft/comm/free/internal/c.h"\n'}))
+        self.assert_breach({"tools/layers.txt": layers, "weft/comm/free/a.cc": "#include <torch/torch.h>\n"}, "weft/comm/free/a.cc:1: comm/free is torch-free")
+        self.assert_breach({"tools/layers.txt": layers, "weft/comm/a.h": '#include "weft/comm/free/b.h"\n'}, "weft/comm/a.h:1: comm (row 3) includes comm/free")
+
     def test_private_header_of_another_folder(self):
         self.assert_breach({"weft/comm/a.cc": '#include "weft/base/internal/x.h"\n'}, "weft/comm/a.cc:1: weft/base/internal/x.h is private")
 
