@@ -73,18 +73,17 @@ TEST(Split, EveryGroupDoesEveryCollective) {
 }
 
 TEST(Split, LongArraysCrossInPieces) {
-  const auto codes = fork_ranks(
-      4, "auto",
-      [](const Group& group) {
-        constexpr std::int64_t kLength = 1'500'007;
-        at::Tensor t = internal::of_rank(group.rank(), {kLength});
-        group.all_reduce(t);
-        if (!at::equal(t, internal::sum_over(4, {kLength}))) return 1;
-        t = internal::of_rank(group.rank(), {kLength});
-        group.broadcast(t, 3);
-        return at::equal(t, internal::of_rank(3, {kLength})) ? 0 : 2;
-      },
-      {"a", "a", "b", "b"});
+  const auto codes = fork_ranks(4, "auto",
+                                [](const Group& group) {
+                                  constexpr std::int64_t kLength = 1'500'007;
+                                  at::Tensor t = internal::of_rank(group.rank(), {kLength});
+                                  group.all_reduce(t);
+                                  if (!at::equal(t, internal::sum_over(4, {kLength}))) return 1;
+                                  t = internal::of_rank(group.rank(), {kLength});
+                                  group.broadcast(t, 3);
+                                  return at::equal(t, internal::of_rank(3, {kLength})) ? 0 : 2;
+                                },
+                                {"a", "a", "b", "b"});
   EXPECT_EQ(codes, std::vector<int>(4, 0));
 }
 
