@@ -7,9 +7,9 @@
 #include <deque>
 #include <mutex>
 #include <string>
-#include <thread>
 
 #include "weft/net/internal/failure.h"
+#include "weft/net/internal/shm_call.h"
 #include "weft/net/internal/shm_region.h"
 
 namespace weft::net {
@@ -17,8 +17,10 @@ namespace {
 
 using namespace std::chrono_literals;
 using internal::Operation;
+using internal::Outgoing;
 using internal::Piece;
 using internal::Receipt;
+using Call = internal::ShmCall;
 
 constexpr std::size_t kRoom = std::size_t{64} << 20;
 constexpr auto kSlice = 20ms;
@@ -29,41 +31,16 @@ constexpr int kYields = 8;
 // Busy passes between two looks at the deadline and the other failures.
 constexpr int kBusyPasses = 256;
 
-bool oversubscribed(int world) {
-  cpu_set_t set;
-  const int processors =
-      sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency());
-  return world > processors;
-}
-
-// A send under way. It stays where it is until it is complete or the group has failed.
-struct Outgoing {
-  Send send;
-  Channel channel = 0;
-  std::uint64_t message = 0;
-  std::size_t offset = 0;
-  Operation* operation = nullptr;
-  bool done = false;
-};
-
-// What one call waits for.
-struct Call {
-  const char* name;
-  Deadline deadline;
-  Channel channel;
-  std::span<const Receipt> receipts;
-  std::span<const Outgoing> sends;
-};
-
 class ShmEndpoint final : public Endpoint {
  public:
   explicit ShmEndpoint(ShmOptions options)
       : options_(std::move(options)),
         region_(options_.region, options_.world, options_.ring_bytes),
-        oversubscribed_(oversubscribed(options_.world)),
         peers_(static_cast<std::size_t>(options_.world)),
         mailbox_(options_.rank, options_.world, kRoom),
         failure_(options_.rank) {
+    region_.sit_down(rank());
+    crowd_ = region_.crowd();
     for (int peer = 0; peer < world(); ++peer) {
       if (peer == rank()) continue;
       peers_[static_cast<std::size_t>(peer)].out = internal::RingWriter(view(rank(), peer, peer));
@@ -86,19 +63,10 @@ class ShmEndpoint final : public Endpoint {
     Lock lock = enter();
     adopt_failure();
     failure_.refuse("exchange");
-    Operation operation;
-    std::vector<Receipt> receipts;
-    std::vector<Outgoing> outgoing;
-    receipts.reserve(recvs.size());
-    outgoing.reserve(sends.size());
     try {
-      for (const Recv& recv : recvs) mailbox_.post(channel, receipts.emplace_back(Receipt{recv, &operation}));
-      for (const Send& send : sends) {
-        Peer& peer = peers_[static_cast<std::size_t>(send.peer)];
-        peer.queue.push_back(&outgoing.emplace_back(Outgoing{send, channel, peer.sent[channel]++, 0, &operation}));
-        ++operation.pending;
-      }
-      wait(lock, {"exchange", deadline, channel, receipts, outgoing}, [&] { return operation.pending == 0; });
+      const auto rest = sends.subspan(send_now(channel, sends));
+      if (rest.empty() && (recvs.empty() || (recvs.size() == 1 && receive_now(channel, recvs[0])))) return;
+      transfer(lock, {"exchange", deadline, channel, {}, {}}, rest, recvs);
     } catch (const std::exception& error) {
       end_group(error);  // nothing moves any more, so that nobody keeps a pointer into this call
       throw;
@@ -131,8 +99,8 @@ class ShmEndpoint final : public Endpoint {
   struct Peer {
     internal::RingWriter out;
     internal::RingReader in;
-    std::deque<Outgoing*> queue;                      // in the order of their messages
-    std::unordered_map<Channel, std::uint64_t> sent;  // messages so far
+    std::deque<Outgoing*> queue;  // in the order of their messages
+    internal::SentCounts sent;
   };
 
   internal::RingView view(int from, int to, int peer) const {
@@ -154,7 +122,56 @@ class ShmEndpoint final : public Endpoint {
     in_line_.fetch_sub(1);
   }
 
+  // The way of most small messages: straight into the ring, straight out of it. The lock is held.
+
+  // Sends what can be sent at once without waiting; gives how many of the sends those are.
+  std::size_t send_now(Channel channel, std::span<const Send> sends) {
+    std::size_t sent = 0;
+    for (; sent < sends.size(); ++sent) {
+      const Send& send = sends[sent];
+      Peer& peer = peers_[static_cast<std::size_t>(send.peer)];
+      const std::size_t size = send.bytes.size();
+      if (send.peer == rank() || !peer.queue.empty() || !peer.out.is_one_piece(size)) break;
+      std::uint64_t& count = peer.sent.of(channel);
+      if (!peer.out.push({rank(), channel, count, size, 0, size}, send.bytes.data())) break;
+      ++count;
+      region_.wake(send.peer);
+    }
+    return sent;
+  }
+
+  // Spins for a message that is whole and comes next from its peer; else it is for transfer().
+  bool receive_now(Channel channel, const Recv& recv) {
+    if (recv.peer == rank() || !mailbox_.is_clear(recv.peer, channel)) return false;
+    internal::RingReader& ring = peers_[static_cast<std::size_t>(recv.peer)].in;
+    const Piece* piece = ring.front();
+    for (int idle = 0; piece == nullptr; piece = ring.front()) {
+      if (crowd_.oversubscribed || ++idle > kSpins || in_line_.load(std::memory_order_relaxed) > 0) return false;
+      pause();
+    }
+    if (piece->channel != channel || !mailbox_.take_whole(*piece, recv.bytes.size())) return false;
+    if (ring.take(recv.bytes.data())) region_.wake(recv.peer);
+    return true;
+  }
+
   // Progress and waiting; the lock is held on entry and exit.
+
+  void transfer(Lock& lock, Call call, std::span<const Send> sends, std::span<const Recv> recvs) {
+    Operation operation;
+    std::vector<Receipt> receipts;
+    std::vector<Outgoing> outgoing;
+    receipts.reserve(recvs.size());
+    outgoing.reserve(sends.size());
+    for (const Recv& recv : recvs) mailbox_.post(call.channel, receipts.emplace_back(Receipt{recv, &operation}));
+    for (const Send& send : sends) {
+      Peer& peer = peers_[static_cast<std::size_t>(send.peer)];
+      peer.queue.push_back(&outgoing.emplace_back(Outgoing{send, call.channel, peer.sent.of(call.channel)++, 0, &operation}));
+      ++operation.pending;
+    }
+    call.receipts = receipts;
+    call.sends = outgoing;
+    wait(lock, call, [&] { return operation.pending == 0; });
+  }
 
   template <class Done>
   void wait(Lock& lock, const Call& call, Done done) {
@@ -179,14 +196,19 @@ class ShmEndpoint final : public Endpoint {
     reenter(lock);
   }
 
-  bool spin(int idle) const {
-    if (oversubscribed_) {
-      if (idle <= kYields) sched_yield();
-      return idle <= kYields;
-    }
+  static void pause() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
+  }
+
+  bool spin(int idle) {
+    if (!crowd_.everybody) crowd_ = region_.crowd();
+    if (crowd_.oversubscribed) {
+      if (idle <= kYields) sched_yield();
+      return idle <= kYields;
+    }
+    pause();
     return idle <= kSpins;
   }
 
@@ -225,17 +247,12 @@ class ShmEndpoint final : public Endpoint {
     queue.pop_front();
   }
 
-  static Piece rest_of(const Outgoing& send, int from) {
-    const std::size_t total = send.send.bytes.size();
-    return {from, send.channel, send.message, total, send.offset, total - send.offset};
-  }
-
   bool push(int peer) {
     Peer& to = peers_[static_cast<std::size_t>(peer)];
     bool moved = false;
     while (!to.queue.empty()) {
       const Outgoing& send = *to.queue.front();
-      const auto written = to.out.push(rest_of(send, rank()), send.send.bytes.data() + send.offset);
+      const auto written = to.out.push(send.rest(rank()), send.send.bytes.data() + send.offset);
       if (!written) break;
       advance(to.queue, *written);
       moved = true;
@@ -261,7 +278,7 @@ class ShmEndpoint final : public Endpoint {
     bool moved = false;
     while (!queue.empty()) {
       const Outgoing& send = *queue.front();
-      const Piece piece = rest_of(send, rank());
+      const Piece piece = send.rest(rank());
       if (!mailbox_.has_room(piece)) break;
       std::byte* place = mailbox_.begin(piece);
       if (piece.length > 0) std::memcpy(place, send.send.bytes.data(), piece.length);
@@ -275,7 +292,7 @@ class ShmEndpoint final : public Endpoint {
   // Failures.
 
   void adopt_failure() {
-    if (failure_.latched()) return;
+    if (failure_.latched() || !region_.failed()) return;
     if (const auto shared = region_.failure()) failure_.latch(*shared, false);
   }
 
@@ -291,7 +308,7 @@ class ShmEndpoint final : public Endpoint {
     if (!failure_.latched()) ask_for_lost_peer(call.name);
     if (failure_.latched()) return;  // wait() throws it
     look_for_departed(call);
-    if (call.deadline.passed()) throw_timeout(call);
+    if (call.deadline.passed()) call.throw_timeout(rank());
   }
 
   void ask_for_lost_peer(const char* operation) {
@@ -320,28 +337,15 @@ class ShmEndpoint final : public Endpoint {
     }
   }
 
-  [[noreturn]] void throw_timeout(const Call& call) const {
-    const std::string tail = " on channel " + std::to_string(call.channel) + " was not complete before the deadline";
-    for (const Receipt& receipt : call.receipts) {
-      const int peer = receipt.recv.peer;
-      if (!receipt.done) throw Error(Errc::kTimeout, "the receive from rank " + std::to_string(peer) + tail, {call.name, rank(), peer});
-    }
-    for (const Outgoing& send : call.sends) {
-      const int peer = send.send.peer;
-      if (!send.done) throw Error(Errc::kTimeout, "the send to rank " + std::to_string(peer) + tail, {call.name, rank(), peer});
-    }
-    throw Error(Errc::kTimeout, "no message on channel " + std::to_string(call.channel) + " before the deadline", {call.name, rank()});
-  }
-
   const ShmOptions options_;
   internal::ShmRegion region_;
-  const bool oversubscribed_;
   std::atomic<int> in_line_{0};  // threads that want the lock
 
   mutable std::mutex mutex_;  // guards the rest
   std::vector<Peer> peers_;
   internal::Mailbox mailbox_;
   internal::Failure failure_;
+  internal::ShmRegion::Crowd crowd_;
   Deadline::Clock::time_point asked_{};
 };
 

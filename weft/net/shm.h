@@ -1,9 +1,10 @@
 // Messages between the processes of one host, through memory that all of them map.
 //
-//   rank 0 ──ring 0→1──▶ rank 1      One byte ring for each ordered pair, one writer and one reader. A message of any length streams
-//          ◀─ring 1→0──              through in pieces, in both directions at once. The calling threads do the work; there is no other
-//                                    thread. An idle wait spins for some microseconds (not where ranks outnumber processors), then sleeps
-// on a futex in slices of 20 ms; each slice looks at the deadline, the group's first failure and lost_peer.
+//   rank 0 ──ring 0→1──▶ rank 1      One ring for each ordered pair, one writer and one reader. A message of up to 96 bytes is one or two
+//          ◀─ring 1→0──              cache lines (internal/ring.h); a longer one streams through in pieces, in both directions at once.
+//                                    The calling threads do the work; there is no other thread. An idle wait spins for some microseconds
+// (not where ranks outnumber the processors that they may run on together), then sleeps on a futex in slices of 20 ms; each slice looks at
+// the deadline, the group's first failure and lost_peer.
 //
 // Peers are trusted with the messages' contents only: lengths and indices that they write are checked, and a wrong one is Error(kCorrupt).
 #pragma once
@@ -29,7 +30,8 @@ struct ShmOptions {
   // Gives a rank known to be dead. Asked every 20 ms or less often, by a thread that waits; it must not call the endpoint.
   // Empty: nobody is ever known to be.
   std::function<std::optional<int>()> lost_peer;
-  // A power of two >= 4096, equal on all ranks; 0: 1 MiB, less in large worlds so that all rings together stay below 64 MiB or 16 KiB each.
+  // A power of two >= 4096, equal on all ranks: so many bytes of long messages and, for each KiB of them (8 to 1024), a small message can
+  // be on their way. 0: 1 MiB, less in large worlds so that all rings together stay below 64 MiB or 16 KiB each.
   std::size_t ring_bytes = 0;
 };
 

@@ -109,6 +109,56 @@ TEST(ShmProcesses, LoseAPeerKilledInTheMiddleOfALargeMessage) {
   EXPECT_EQ(ranks.wait(), (std::vector<int>{kLostRankOne, 128 + SIGKILL}));
 }
 
+// Rank 1 sends numbers until a timer ends it, wherever it then is.
+int send_until_killed(Endpoint& endpoint) {
+  const itimerval soon_over{{}, {0, 3000}};
+  setitimer(ITIMER_REAL, &soon_over, nullptr);
+  for (std::uint64_t number = 0;; ++number) {
+    std::vector<std::uint64_t> bytes(number % 7 == 6 ? 600 : 1 + number % 5, number);
+    endpoint.send(0, 1, std::as_bytes(std::span(bytes)), soon());
+  }
+}
+
+int receive_until_lost(Endpoint& endpoint) {
+  try {
+    for (std::uint64_t number = 0;; ++number) {
+      std::vector<std::uint64_t> bytes(number % 7 == 6 ? 600 : 1 + number % 5);
+      endpoint.recv(1, 1, std::as_writable_bytes(std::span(bytes)), soon());
+      if (bytes != std::vector<std::uint64_t>(bytes.size(), number)) return 1;
+    }
+  } catch (const Error& error) {
+    return error.code() == Errc::kPeerLost && error.context().peer == 1 ? kLostRankOne : 2;
+  }
+}
+
+TEST(ShmProcesses, LoseASenderKilledAtAnyInstructionAndGetOnlyWholeMessages) {
+  for (int round = 0; round < 5; ++round) {
+    ShmProcesses ranks(2, [](Endpoint& endpoint, auto) {
+      meet(endpoint);
+      return endpoint.rank() == 1 ? send_until_killed(endpoint) : receive_until_lost(endpoint);
+    });
+    EXPECT_EQ(ranks.wait(), (std::vector<int>{kLostRankOne, 128 + SIGALRM}));
+  }
+}
+
+TEST(ShmProcesses, KeepTheDeadlineWhenTheReceiverOfManySmallMessagesIsStopped) {
+  const auto start = Deadline::Clock::now();
+  ShmProcesses ranks(2, [](Endpoint& endpoint, auto) {
+    meet(endpoint);
+    if (endpoint.rank() == 1) raise(SIGSTOP);
+    try {
+      for (;;) endpoint.send(1, 1, {}, Deadline::in(100ms));
+    } catch (const Error& error) {
+      return error.code() == Errc::kTimeout && error.context().peer == 1 ? kTimedOut : 1;
+    }
+  });
+  siginfo_t ended{};
+  waitid(P_PID, static_cast<id_t>(ranks.pid(0)), &ended, WEXITED | WNOWAIT);
+  kill(ranks.pid(1), SIGKILL);
+  EXPECT_EQ(ranks.wait(), (std::vector<int>{kTimedOut, 128 + SIGKILL}));
+  EXPECT_LT(Deadline::Clock::now() - start, 2s);
+}
+
 double cpu_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

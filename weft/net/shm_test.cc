@@ -2,13 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <functional>
 #include <thread>
 #include <vector>
 
 #include "weft/net/internal/ranks.h"
-#include "weft/net/internal/shm_region.h"
 
 namespace weft::net {
 namespace {
@@ -89,6 +87,136 @@ TEST(Shm, KeepsTheOrderOfAChannelAndNoOrderAmongChannels) {
       }
     }
   });
+}
+
+// Message `number` of a mixed lot: small ones, pieces of the stream, and more than the smallest ring holds.
+std::size_t mixed_size(int number) {
+  constexpr std::size_t kSizes[] = {8, 96, 97, 0, 1, 5000, 95, 300, 64, 1023, 8, 70'000, 33};
+  return kSizes[static_cast<std::size_t>(number) % std::size(kSizes)];
+}
+
+TEST(Shm, KeepsTheOrderOfSmallAndLargeMessagesOnAChannel) {
+  for (const std::size_t ring_bytes : {4096u, 65536u, 0u}) {
+    run_shm_threads(
+        2,
+        [](Endpoint& endpoint) {
+          for (int number = 0; number < 130; ++number) {
+            const Bytes expected = pattern(number, 3, mixed_size(number));
+            Bytes bytes(expected.size());
+            if (endpoint.rank() == 0) endpoint.send(1, 3, expected, soon());
+            if (endpoint.rank() == 0) continue;
+            endpoint.recv(0, 3, bytes, soon());
+            ASSERT_EQ(bytes, expected) << "message " << number;
+          }
+        },
+        ring_bytes);
+  }
+}
+
+TEST(Shm, KeepsTheOrderWhenTheLargeAreReceivedInOneCallAndTheSmallOneByOne) {
+  run_shm_threads(2, [](Endpoint& endpoint) {
+    std::vector<Bytes> lot;
+    for (int number = 0; number < 26; ++number) lot.push_back(pattern(number, 4, mixed_size(number)));
+    if (endpoint.rank() == 0) {
+      std::vector<Send> sends;
+      for (const Bytes& bytes : lot) sends.push_back({1, bytes});
+      endpoint.exchange(4, sends, {}, soon());
+      for (const Bytes& bytes : lot) endpoint.send(1, 4, bytes, soon());
+      return;
+    }
+    for (const Bytes& expected : lot) {
+      Bytes bytes(expected.size());
+      endpoint.recv(0, 4, bytes, soon());
+      ASSERT_EQ(bytes, expected);
+    }
+    std::vector<Bytes> got;
+    std::vector<Recv> recvs;
+    for (const Bytes& expected : lot) got.emplace_back(expected.size());
+    for (Bytes& bytes : got) recvs.push_back({0, bytes});
+    endpoint.exchange(4, {}, recvs, soon());
+    EXPECT_EQ(got, lot);
+  });
+}
+
+TEST(Shm, GoesRoundTheRingManyTimes) {
+  run_shm_threads(
+      2,
+      [](Endpoint& endpoint) {
+        for (std::uint64_t number = 0; number < 20'000; ++number) {  // 8 slots
+          std::uint64_t value = number * number;
+          if (endpoint.rank() == 0) endpoint.send(1, number % 3, std::as_bytes(std::span(&value, 1)), soon());
+          if (endpoint.rank() == 1) endpoint.recv(0, number % 3, std::as_writable_bytes(std::span(&value, 1)), soon());
+          ASSERT_EQ(value, number * number);
+        }
+      },
+      4096);
+}
+
+TEST(Shm, ServesManyThreadsAndChannelsWithMessagesOfAllSizes) {
+  run_shm_threads(
+      2,
+      [](Endpoint& endpoint) {
+        std::vector<std::thread> threads;
+        for (Channel channel = 0; channel < 4; ++channel) {
+          threads.emplace_back([&endpoint, channel] {
+            const int peer = 1 - endpoint.rank();
+            for (int number = 0; number < 52; ++number) {
+              const Bytes mine = pattern(endpoint.rank() + number, channel, mixed_size(number));
+              Bytes theirs(mine.size());
+              if (endpoint.rank() == 0) endpoint.send(peer, channel, mine, soon());
+              endpoint.recv(peer, channel, theirs, soon());
+              if (endpoint.rank() == 1) endpoint.send(peer, channel, mine, soon());
+              EXPECT_EQ(theirs, pattern(peer + number, channel, mixed_size(number)));
+            }
+          });
+        }
+        for (auto& thread : threads) thread.join();
+      },
+      4096);
+}
+
+// The smallest ring has 8 slots.
+void fill_the_ring(Endpoint& endpoint) {
+  for (std::byte i{0}; i < std::byte{8}; i = static_cast<std::byte>(static_cast<int>(i) + 1)) endpoint.send(1, 1, {&i, 1}, soon());
+}
+
+TEST(Shm, KeepsTheDeadlineOfASmallMessageThatFindsTheRingFull) {
+  const auto endpoints = make_shm_threads(2, 0, 4096);
+  fill_the_ring(*endpoints[0]);
+  try {
+    endpoints[0]->send(1, 1, Bytes(1), Deadline::in(5ms));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::kTimeout);
+    EXPECT_EQ(error.context().peer, 1);
+  }
+}
+
+TEST(Shm, GoesOnWithASmallMessageWhenAFullRingIsRead) {
+  const auto endpoints = make_shm_threads(2, 0, 4096);
+  fill_the_ring(*endpoints[0]);
+  std::thread sender([&] { endpoints[0]->send(1, 1, Bytes(1, std::byte{8}), soon()); });
+  for (int i = 0; i <= 8; ++i) {
+    std::byte value{99};
+    endpoints[1]->recv(0, 1, {&value, 1}, soon());
+    EXPECT_EQ(static_cast<int>(value), i);
+  }
+  sender.join();
+}
+
+// Ranks that outnumber the processors sleep at every hop. A wake-up that is missed costs a slice of 20 ms.
+TEST(Shm, WakesThoseThatSleepWithoutWaitingForTheirSlice) {
+  constexpr int kRounds = 30;
+  const int world = static_cast<int>(std::thread::hardware_concurrency()) * 2 + 2;
+  const auto start = Deadline::Clock::now();
+  run_shm_threads(world, [&](Endpoint& endpoint) {
+    std::byte token{};
+    for (int round = 0; round < kRounds; ++round) {
+      if (endpoint.rank() > 0 || round > 0) endpoint.recv((endpoint.rank() + world - 1) % world, 1, {&token, 1}, soon());
+      endpoint.send((endpoint.rank() + 1) % world, 1, {&token, 1}, soon());
+    }
+  });
+  EXPECT_LT(Deadline::Clock::now() - start, kRounds * world * 20ms / 4);
 }
 
 TEST(Shm, KeepsMessagesThatAreNotExpectedYet) {
@@ -213,70 +341,6 @@ TEST(Shm, ReceivesWhatADepartedPeerSentAndThenMissesIt) {
   EXPECT_EQ(code_of([&] { endpoints[2]->recv(1, 1, bytes, soon()); }), Errc::kPeerLost);
   EXPECT_EQ(code_of([&] { endpoints[2]->recv(0, 1, bytes, soon()); }), Errc::kPeerLost);
   EXPECT_EQ(endpoints[2]->failure()->context().peer, 1);
-}
-
-// Rank 0 over memory whose ring from rank 1 `scribble` writes; gives the error of a receive from rank 1.
-Error after(const std::function<void(internal::RingView)>& scribble) {
-  Bytes memory(shm_region_bytes(2));
-  const std::span<std::byte> region(memory);
-  const auto endpoint = make_shm({0, 2, 7, region, nullptr, {}, 0});
-  scribble(internal::ShmRegion(region, 2, 0).ring(1, 0));
-  std::byte byte{};
-  try {
-    endpoint->recv(1, 1, {&byte, 1}, Deadline::in(1s));
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(Errc::kInternal, "no error");
-}
-
-// The header as it lies in the ring.
-struct RawHeader {
-  std::uint64_t channel = 1, message = 0, total = 1, offset = 0;
-  std::uint32_t length = 1, sequence = 0, epoch = 7, reserved = 0;
-};
-
-Error after_header(const RawHeader& header, std::uint64_t head = 64) {
-  return after([&](internal::RingView ring) {
-    std::memcpy(ring.data, &header, sizeof header);
-    ring.indices->head.store(head);
-  });
-}
-
-TEST(Shm, ReportsACorruptRingInsteadOfReadingPastIt) {
-  const Error wild = after_header({}, ~std::uint64_t{0} - 63);
-  EXPECT_EQ(wild.code(), Errc::kCorrupt);
-  EXPECT_EQ(wild.context().peer, 1);
-  EXPECT_EQ(after_header({}, 65).code(), Errc::kCorrupt) << "an index inside of a line";
-  EXPECT_EQ(after_header({.length = 0xffffffffu}).code(), Errc::kCorrupt);
-  EXPECT_EQ(after_header({.total = 100, .length = 100}).code(), Errc::kCorrupt) << "a frame longer than what was published";
-  EXPECT_EQ(after_header({.offset = ~std::uint64_t{0}}).code(), Errc::kCorrupt);
-  EXPECT_EQ(after_header({.sequence = 3}).code(), Errc::kCorrupt);
-  EXPECT_EQ(after_header({.epoch = 6}).code(), Errc::kCorrupt) << "of another epoch";
-  EXPECT_EQ(after_header({}).code(), Errc::kInternal) << "the header that the others spoil is a good one";
-}
-
-TEST(Shm, ReportsACorruptIndexOfTheReader) {
-  Bytes memory(shm_region_bytes(2));
-  const std::span<std::byte> region(memory);
-  const auto endpoint = make_shm({0, 2, 7, region, nullptr, {}, 0});
-  internal::ShmRegion(region, 2, 0).ring(0, 1).indices->tail.store(1u << 30);
-  EXPECT_EQ(code_of([&] { endpoint->send(1, 1, Bytes(4'000'000), soon()); }), Errc::kCorrupt);
-}
-
-TEST(Shm, SurvivesAScribblingPeer) {
-  std::uint64_t random = 0x9e3779b97f4a7c15u;
-  for (int round = 0; round < 20; ++round) {
-    const Error error = after([&](internal::RingView ring) {
-      for (std::size_t i = 0; i < 4096; i += 8) {
-        random = random * 6364136223846793005u + 1442695040888963407u;
-        const std::uint64_t small = random >> (random % 64);
-        std::memcpy(ring.data + i, &small, 8);
-      }
-      ring.indices->head.store((random >> 40) / 64 * 64);
-    });
-    EXPECT_EQ(error.code(), Errc::kCorrupt);
-  }
 }
 
 }  // namespace

@@ -43,9 +43,17 @@ void Mailbox::finish(Lane& lane, std::map<std::uint64_t, Message>::iterator mess
   lane.open.erase(message);
 }
 
+bool Mailbox::take_whole(const Piece& piece, std::size_t bytes) {
+  Lane& lane = lane_of(piece.peer, piece.channel);
+  const bool whole = piece.offset == 0 && piece.length == piece.total;
+  if (!whole || piece.total != bytes || piece.message != lane.posted || !lane.open.empty()) return false;
+  ++lane.posted;
+  return true;
+}
+
 void Mailbox::post(Channel channel, Receipt& receipt) {
   const int peer = receipt.recv.peer;
-  Lane& lane = lanes_[peer][channel];
+  Lane& lane = lane_of(peer, channel);
   const auto at = lane.open.try_emplace(lane.posted++).first;
   Message& message = at->second;
   message.receipt = &receipt;
@@ -62,12 +70,13 @@ void Mailbox::post(Channel channel, Receipt& receipt) {
 
 bool Mailbox::has_room(const Piece& piece) const {
   if (waiting_[piece.peer] < room_) return true;
-  const auto lane = lanes_[piece.peer].find(piece.channel);
-  return lane != lanes_[piece.peer].end() && piece.message < lane->second.posted;
+  const auto& lanes = lanes_[piece.peer].all;
+  const auto lane = lanes.find(piece.channel);
+  return lane != lanes.end() && piece.message < lane->second.posted;
 }
 
 std::byte* Mailbox::begin(const Piece& piece) {
-  Lane& lane = lanes_[piece.peer][piece.channel];
+  Lane& lane = lane_of(piece.peer, piece.channel);
   const auto at = lane.open.try_emplace(piece.message).first;
   Message& message = at->second;
   const auto disagree = [&] {
@@ -91,12 +100,12 @@ std::byte* Mailbox::begin(const Piece& piece) {
 }
 
 Operation* Mailbox::target(const Piece& piece) {
-  const Message& message = lanes_[piece.peer][piece.channel].open.at(piece.message);
+  const Message& message = lane_of(piece.peer, piece.channel).open.at(piece.message);
   return message.receipt == nullptr || message.parts.contains(piece.offset) ? nullptr : message.receipt->operation;
 }
 
 void Mailbox::end(const Piece& piece) {
-  Lane& lane = lanes_[piece.peer][piece.channel];
+  Lane& lane = lane_of(piece.peer, piece.channel);
   const auto at = lane.open.find(piece.message);
   WEFT_CHECK(at != lane.open.end(), "a piece ends that did not begin");
   Message& message = at->second;
@@ -113,8 +122,8 @@ int Mailbox::any(Channel channel) {
   const int world = static_cast<int>(lanes_.size());
   for (int i = 0; i < world; ++i) {
     const int peer = (turn_ + i) % world;
-    const auto lane = lanes_[peer].find(channel);
-    if (lane == lanes_[peer].end()) continue;
+    const auto lane = lanes_[peer].all.find(channel);
+    if (lane == lanes_[peer].all.end()) continue;
     const auto message = lane->second.open.find(lane->second.posted);
     if (message == lane->second.open.end() || !message->second.begun) continue;
     turn_ = (peer + 1) % world;

@@ -7,57 +7,69 @@
 namespace weft::net::internal {
 namespace {
 
-struct Header {
-  std::uint64_t channel;
-  std::uint64_t message;
-  std::uint64_t total;
-  std::uint64_t offset;
-  std::uint32_t length;
-  std::uint32_t sequence;
-  std::uint32_t epoch;
-  std::uint32_t reserved;
-};
-static_assert(sizeof(Header) == 48);
-
 constexpr std::size_t kLine = 64;
-// A piece is at most this long and at most a quarter of the ring, so that the reader copies one while the writer fills the next.
 constexpr std::size_t kMaxPiece = std::size_t{64} << 10;
 
-std::size_t frame_bytes(std::size_t length) { return (sizeof(Header) + length + kLine - 1) / kLine * kLine; }
+// Pieces start at whole lines.
+std::size_t lines(std::size_t length) { return (length + kLine - 1) / kLine * kLine; }
 
-std::size_t max_piece(std::size_t ring_bytes) { return std::min(kMaxPiece, ring_bytes / 4); }
+bool fits_slot(const Piece& piece) { return piece.length == piece.total && piece.length <= RingSlot::kRoom; }
+
+// A length that the compiler knows costs a few moves instead of a call.
+void copy_small(std::byte* to, const std::byte* from, std::size_t length) {
+  if (length == 8) {
+    std::memcpy(to, from, 8);
+  } else if (length > 0) {
+    std::memcpy(to, from, length);
+  }
+}
 
 }  // namespace
 
-std::size_t RingWriter::room() {
-  const std::uint64_t used = head_ - tail_;
-  if (used > ring_.bytes) {
-    throw Error(Errc::kCorrupt, "rank " + std::to_string(ring_.peer) + " wrote an impossible index into the shared ring",
-                {"exchange", -1, ring_.peer});
-  }
-  return ring_.bytes - used;
+std::size_t RingView::max_piece() const { return std::min(kMaxPiece, bytes / 4); }
+
+void RingWriter::look() {
+  slots_taken_ = ring_.indices->slots_taken.load();
+  bytes_taken_ = ring_.indices->bytes_taken.load();
+  if (slots_ - slots_taken_ <= ring_.num_slots && bytes_ - bytes_taken_ <= ring_.bytes) return;
+  throw Error(Errc::kCorrupt, "rank " + std::to_string(ring_.peer) + " wrote an impossible index into the shared ring",
+              {"exchange", -1, ring_.peer});
+}
+
+bool RingWriter::has_room(std::size_t streamed) {
+  const auto enough = [&] { return slots_ - slots_taken_ < ring_.num_slots && bytes_ - bytes_taken_ + streamed <= ring_.bytes; };
+  if (enough()) return true;
+  look();
+  if (enough()) return true;
+  if (ring_.indices->starved.load() == 0) ring_.indices->starved.store(1);
+  look();
+  return enough();
+}
+
+void RingWriter::copy_to_stream(const std::byte* bytes, std::size_t length) {
+  const std::size_t start = bytes_ & (ring_.bytes - 1);
+  const std::size_t first = std::min(length, ring_.bytes - start);
+  std::memcpy(ring_.stream + start, bytes, first);
+  if (first < length) std::memcpy(ring_.stream, bytes + first, length - first);
+  bytes_ += lines(length);
 }
 
 std::optional<std::size_t> RingWriter::push(const Piece& piece, const std::byte* bytes) {
-  const std::size_t wanted = std::min(piece.length, max_piece(ring_.bytes));
+  const bool here = fits_slot(piece);
+  const std::size_t length = std::min(piece.length, ring_.max_piece());
   // Waits for room for a whole piece: many small ones would cost more than they gain.
-  if (room() < frame_bytes(wanted)) {
-    tail_ = ring_.indices->tail.load();
-    if (room() < frame_bytes(wanted)) return std::nullopt;
+  if (!has_room(here ? 0 : lines(length))) return std::nullopt;
+  RingSlot& slot = ring_.slot(slots_);
+  slot.header = {piece.channel, piece.message, static_cast<std::uint32_t>(length), here ? 0u : 1u};
+  if (here) {
+    copy_small(slot.bytes, bytes, length);
+  } else {
+    const RingSlot::Place place{piece.total, piece.offset};
+    std::memcpy(slot.bytes, &place, sizeof place);
+    copy_to_stream(bytes, length);
   }
-  const Header header{
-      piece.channel, piece.message, piece.total, piece.offset, static_cast<std::uint32_t>(wanted), sequence_++, ring_.epoch, 0};
-  const std::size_t mask = ring_.bytes - 1;
-  std::memcpy(ring_.data + (head_ & mask), &header, sizeof header);
-  if (wanted > 0) {
-    const std::size_t start = (head_ + sizeof header) & mask;
-    const std::size_t first = std::min(wanted, ring_.bytes - start);
-    std::memcpy(ring_.data + start, bytes, first);
-    if (first < wanted) std::memcpy(ring_.data, bytes + first, wanted - first);
-  }
-  head_ += frame_bytes(wanted);
-  ring_.indices->head.store(head_);
-  return wanted;
+  slot.stamp.store(ring_.stamp(slots_++), std::memory_order_release);
+  return length;
 }
 
 void RingReader::throw_corrupt(const char* what) const {
@@ -65,39 +77,47 @@ void RingReader::throw_corrupt(const char* what) const {
               {"exchange", -1, ring_.peer});
 }
 
-const Piece* RingReader::front() {
-  if (have_front_) return &front_;
-  if (head_ == tail_) {
-    head_ = ring_.indices->head.load();
-    if (head_ == tail_) return nullptr;
-  }
-  const std::uint64_t used = head_ - tail_;
-  if (used > ring_.bytes || used % kLine != 0) throw_corrupt("index");
-  Header header;  // a copy: the writer could change it after the checks
-  std::memcpy(&header, ring_.data + (tail_ & (ring_.bytes - 1)), sizeof header);
-  if (header.length > max_piece(ring_.bytes) || frame_bytes(header.length) > used) throw_corrupt("length");
-  if (header.sequence != sequence_) throw_corrupt("sequence number");
-  if (header.epoch != ring_.epoch) throw_corrupt("epoch");
-  front_ = {ring_.peer, header.channel, header.message, header.total, header.offset, header.length};
+const Piece* RingReader::read(std::uint64_t stamp) {
+  if (stamp != ring_.stamp(slots_)) throw_corrupt(static_cast<std::uint32_t>(stamp) == ring_.epoch ? "sequence number" : "epoch");
+  const RingSlot& slot = ring_.slot(slots_);
+  RingSlot::Header header;  // a copy: the writer could change it after the checks
+  std::memcpy(&header, &slot.header, sizeof header);
+  if (header.streams > 1) throw_corrupt("header");
+  streams_ = header.streams == 1;
+  if (header.length > (streams_ ? ring_.max_piece() : RingSlot::kRoom)) throw_corrupt("length");
+  RingSlot::Place place{header.length, 0};
+  if (streams_) std::memcpy(&place, slot.bytes, sizeof place);
+  front_.peer = ring_.peer;
+  front_.channel = header.channel;
+  front_.message = header.message;
+  front_.total = place.total;
+  front_.offset = place.offset;
+  front_.length = header.length;
   have_front_ = true;
   return &front_;
 }
 
+void RingReader::copy_from_stream(std::byte* place) const {
+  const std::size_t start = bytes_ & (ring_.bytes - 1);
+  const std::size_t first = std::min(front_.length, ring_.bytes - start);
+  if (first > 0) std::memcpy(place, ring_.stream + start, first);
+  if (first < front_.length) std::memcpy(place + first, ring_.stream, front_.length - first);
+}
+
 bool RingReader::take(std::byte* place) {
-  if (front_.length > 0) {
-    const std::size_t start = (tail_ + sizeof(Header)) & (ring_.bytes - 1);
-    const std::size_t first = std::min(front_.length, ring_.bytes - start);
-    std::memcpy(place, ring_.data + start, first);
-    if (first < front_.length) std::memcpy(place + first, ring_.data, front_.length - first);
+  const std::uint64_t before = bytes_;
+  if (streams_) {
+    copy_from_stream(place);
+    bytes_ += lines(front_.length);
+    ring_.indices->bytes_taken.store(bytes_, std::memory_order_release);
+  } else {
+    copy_small(place, ring_.slot(slots_).bytes, front_.length);
   }
-  const std::uint64_t before = tail_;
-  tail_ += frame_bytes(front_.length);
-  ++sequence_;
   have_front_ = false;
-  ring_.indices->tail.store(tail_);
-  // A writer finds no room only while more than half is used (a piece is a quarter at most). It published its index before it looked for
-  // room, and we look at that index after publishing ours: one of the two sees the other.
-  return ring_.indices->head.load() - before > ring_.bytes / 2;
+  ring_.indices->slots_taken.store(++slots_, std::memory_order_release);
+  if (slots_ % (ring_.num_slots / 4) != 0 && before / (ring_.bytes / 8) == bytes_ / (ring_.bytes / 8)) return false;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return ring_.indices->starved.load(std::memory_order_relaxed) != 0 && ring_.indices->starved.exchange(0) != 0;
 }
 
 }  // namespace weft::net::internal

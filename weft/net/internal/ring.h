@@ -1,8 +1,13 @@
-// A byte ring in shared memory: one process writes frames, another reads them. Neither trusts the other's index or header.
+// A ring of messages in shared memory: one process writes, another reads. Neither trusts the other's index or header.
 //
-// A frame starts at a multiple of 64, so that its header and a small payload are one cache line. Indices count bytes since the start and
-// are never wrapped; each side keeps its own in private memory and publishes a copy. All orders are sequentially consistent: a side that
-// publishes and then finds nobody asleep, and a side that says that it sleeps and then finds nothing published, cannot both happen.
+//   slots    │ stamp, header, ≤ 96 bytes │ stamp, header │ …      The writer stores a slot's stamp last; the reader waits on the stamp of
+//   stream   │ pieces of longer messages, in the slots' order │   the slot that is next. A small message so costs one cache line, and no
+//                                                              index is read while there is room.
+//
+// A stamp is the slot's number since the start and the epoch; it is another in each lap, so that what an earlier lap left is never taken
+// for a message. Each side keeps its own counts in private memory; the reader publishes what it has taken. The writer that finds no room
+// says so (`starved`) and looks once more; the reader looks at that after each eighth of the stream and each quarter of the slots that it
+// has published: one of the two sees the other, and more than that is there to be read when the writer is stuck.
 #pragma once
 
 #include <atomic>
@@ -14,17 +19,45 @@
 
 namespace weft::net::internal {
 
-struct RingIndices {  // zero is the valid start
-  alignas(128) std::atomic<std::uint64_t> head;
-  alignas(128) std::atomic<std::uint64_t> tail;
+struct RingIndices {                                    // zero is the valid start
+  alignas(128) std::atomic<std::uint64_t> slots_taken;  // written by the reader
+  std::atomic<std::uint64_t> bytes_taken;               // of the stream
+  alignas(128) std::atomic<std::uint32_t> starved;      // set by the writer
 };
+
+struct alignas(128) RingSlot {
+  static constexpr std::size_t kRoom = 96;
+  struct Header {
+    Channel channel;
+    std::uint64_t message;
+    std::uint32_t length;
+    std::uint32_t streams;  // 0: a whole message, here; 1: a piece in the stream, and here its Place
+  };
+  struct Place {
+    std::uint64_t total;
+    std::uint64_t offset;
+  };
+  std::atomic<std::uint64_t> stamp;
+  Header header;
+  std::byte bytes[kRoom];
+};
+static_assert(sizeof(RingSlot) == 128);
 
 struct RingView {
   RingIndices* indices = nullptr;
-  std::byte* data = nullptr;
-  std::size_t bytes = 0;    // a power of two
-  std::uint32_t epoch = 0;  // stands in every frame
-  int peer = -1;            // who is at the other end
+  RingSlot* slots = nullptr;
+  std::byte* stream = nullptr;
+  std::uint64_t num_slots = 0;  // a power of two >= 4
+  std::size_t bytes = 0;        // of the stream; a power of two
+  std::uint32_t epoch = 0;      // stands in every stamp
+  int peer = -1;                // who is at the other end
+
+  RingSlot& slot(std::uint64_t number) const { return slots[number & (num_slots - 1)]; }
+  std::uint64_t stamp(std::uint64_t number) const { return (number + 1) << 32 | epoch; }
+  // What is there before slot `number` is written.
+  std::uint64_t stamp_before(std::uint64_t number) const { return number < num_slots ? 0 : stamp(number - num_slots); }
+  // The longest piece: the reader copies one while the writer fills the next.
+  std::size_t max_piece() const;
 };
 
 class RingWriter {
@@ -33,15 +66,20 @@ class RingWriter {
   explicit RingWriter(const RingView& ring) : ring_(ring) {}
 
   // Writes as much as fits of the rest of a message; `piece` says where that starts and how long it is. Gives the bytes written; nullopt
-  // when there is no room worth using. Throws Error(kCorrupt) when the reader's index is impossible.
+  // when there is no room worth using. Throws Error(kCorrupt) when the reader's counts are impossible.
   std::optional<std::size_t> push(const Piece& piece, const std::byte* bytes);
+  // Whether one push() takes all of a message of so many bytes.
+  bool is_one_piece(std::size_t total) const { return total <= ring_.max_piece(); }
 
  private:
-  std::size_t room();
+  bool has_room(std::size_t streamed);
+  void look();
+  void copy_to_stream(const std::byte* bytes, std::size_t length);
   RingView ring_;
-  std::uint64_t head_ = 0;
-  std::uint64_t tail_ = 0;  // as last seen
-  std::uint32_t sequence_ = 0;
+  std::uint64_t slots_ = 0;        // written
+  std::uint64_t bytes_ = 0;        // written to the stream
+  std::uint64_t slots_taken_ = 0;  // as last seen
+  std::uint64_t bytes_taken_ = 0;
 };
 
 class RingReader {
@@ -49,19 +87,26 @@ class RingReader {
   RingReader() = default;
   explicit RingReader(const RingView& ring) : ring_(ring) {}
 
-  // The frame at the front, nullptr when there is none. Throws Error(kCorrupt) when the writer's index or header is impossible.
-  const Piece* front();
-  // Copies the front's payload and frees its place. True where a writer may wait for that place.
+  // The piece at the front, nullptr when there is none. Throws Error(kCorrupt) when the writer's stamp or header is impossible.
+  const Piece* front() {
+    if (have_front_) return &front_;
+    const std::uint64_t stamp = ring_.slot(slots_).stamp.load();
+    if (stamp == ring_.stamp_before(slots_)) return nullptr;
+    return read(stamp);
+  }
+  // Copies the front's payload and frees its place. True where a writer waits for that place.
   bool take(std::byte* place);
   bool empty() { return front() == nullptr; }
 
  private:
   [[noreturn]] void throw_corrupt(const char* what) const;
+  const Piece* read(std::uint64_t stamp);
+  void copy_from_stream(std::byte* place) const;
   RingView ring_;
-  std::uint64_t tail_ = 0;
-  std::uint64_t head_ = 0;  // as last seen
-  std::uint32_t sequence_ = 0;
+  std::uint64_t slots_ = 0;  // taken
+  std::uint64_t bytes_ = 0;  // taken from the stream
   bool have_front_ = false;
+  bool streams_ = false;  // where the front's payload is
   Piece front_;
 };
 

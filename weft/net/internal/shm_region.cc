@@ -19,6 +19,9 @@ constexpr std::size_t kSmallestDefaultRing = std::size_t{16} << 10;
 constexpr std::size_t kAllRings = std::size_t{64} << 20;
 constexpr int kMaxWorld = 256;
 
+// An eighth of the stream's memory. It is also how many small messages can be on their way without a receive.
+std::size_t num_slots(std::size_t ring_bytes) { return std::clamp<std::size_t>(ring_bytes / 1024, 8, 1024); }
+
 }  // namespace
 
 std::size_t ShmRegion::ring_bytes(int world, std::size_t wanted) {
@@ -35,7 +38,8 @@ std::size_t ShmRegion::ring_bytes(int world, std::size_t wanted) {
 std::size_t ShmRegion::bytes(int world, std::size_t wanted) {
   const std::size_t ring = ring_bytes(world, wanted);
   const auto ranks = static_cast<std::size_t>(world);
-  return alignof(Control) + sizeof(Control) + ranks * sizeof(Seat) + ranks * ranks * (sizeof(RingIndices) + ring) - ranks * ring;
+  return alignof(Control) + sizeof(Control) + ranks * sizeof(Seat) + ranks * ranks * sizeof(RingIndices) +
+         ranks * (ranks - 1) * (num_slots(ring) * sizeof(RingSlot) + ring);
 }
 
 ShmRegion::ShmRegion(std::span<std::byte> memory, int world, std::size_t wanted) : world_(world), ring_bytes_(ring_bytes(world, wanted)) {
@@ -46,20 +50,41 @@ ShmRegion::ShmRegion(std::span<std::byte> memory, int world, std::size_t wanted)
   control_ = reinterpret_cast<Control*>(memory.data() + (misaligned == 0 ? 0 : alignof(Control) - misaligned));
   seats_ = reinterpret_cast<Seat*>(control_ + 1);
   indices_ = reinterpret_cast<RingIndices*>(seats_ + ranks);
-  data_ = reinterpret_cast<std::byte*>(indices_ + ranks * ranks);
+  slots_ = reinterpret_cast<RingSlot*>(indices_ + ranks * ranks);
+  streams_ = reinterpret_cast<std::byte*>(slots_ + ranks * (ranks - 1) * num_slots(ring_bytes_));
 }
 
 RingView ShmRegion::ring(int from, int to) const {
   const auto row = static_cast<std::size_t>(from) * static_cast<std::size_t>(world_ - 1);
-  const auto column = static_cast<std::size_t>(to < from ? to : to - 1);
-  return {indices_ + from * world_ + to, data_ + (row + column) * ring_bytes_, ring_bytes_, 0, -1};
+  const std::size_t pair = row + static_cast<std::size_t>(to < from ? to : to - 1);
+  const std::size_t count = num_slots(ring_bytes_);
+  return {indices_ + from * world_ + to, slots_ + pair * count, streams_ + pair * ring_bytes_, count, ring_bytes_, 0, -1};
 }
 
-void ShmRegion::wake(int rank) noexcept {
-  Seat& sleeper = seat(rank);
-  if (sleeper.sleepers.load() == 0) return;
-  sleeper.doorbell.fetch_add(1);
-  syscall(SYS_futex, &sleeper.doorbell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+void ShmRegion::sit_down(int rank) noexcept {
+  Seat& mine = seat(rank);
+  if (sched_getaffinity(0, sizeof mine.processors, &mine.processors) != 0) CPU_ZERO(&mine.processors);
+  mine.seated.store(1);
+}
+
+ShmRegion::Crowd ShmRegion::crowd() const noexcept {
+  Crowd crowd{true, true};
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (int rank = 0; rank < world_; ++rank) {
+    if (seat(rank).seated.load() == 0) {
+      crowd.everybody = false;
+    } else {
+      CPU_OR(&all, &all, &seat(rank).processors);
+    }
+  }
+  crowd.oversubscribed = world_ > CPU_COUNT(&all);
+  return crowd;
+}
+
+void ShmRegion::ring_doorbell(int rank) noexcept {
+  seat(rank).doorbell.fetch_add(1);
+  syscall(SYS_futex, &seat(rank).doorbell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 std::uint32_t ShmRegion::begin_sleep(int rank) noexcept {
@@ -86,7 +111,7 @@ void ShmRegion::publish_failure(const Error& error, int rank) noexcept {
 }
 
 std::optional<Error> ShmRegion::failure() const {
-  if (control_->failure_state.load() != 2) return std::nullopt;
+  if (!failed()) return std::nullopt;
   const std::string text(control_->failure_text, strnlen(control_->failure_text, sizeof control_->failure_text));
   const bool lost = control_->failure_code == static_cast<std::int32_t>(Errc::kPeerLost);
   return Error(lost ? Errc::kPeerLost : Errc::kAborted, text, {"", control_->failure_rank, control_->failure_peer});

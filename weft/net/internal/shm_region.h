@@ -1,6 +1,8 @@
 // What the ranks of a shared-memory group have in common: the first failure, a seat for each rank to sleep on, and the rings.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <chrono>
 #include <optional>
@@ -20,8 +22,21 @@ class ShmRegion {
 
   RingView ring(int from, int to) const;
 
-  // Wakes the threads of `rank` that sleep.
-  void wake(int rank) noexcept;
+  // Says where the calling rank may run.
+  void sit_down(int rank) noexcept;
+  // Whether ranks outnumber the processors on which those may run that have sat down; ranks that are each bound to one have as many as
+  // there are of them.
+  struct Crowd {
+    bool oversubscribed = true;
+    bool everybody = false;  // has sat down
+  };
+  Crowd crowd() const noexcept;
+
+  // Wakes the threads of `rank` that sleep: those that began before they could see what the caller has written.
+  void wake(int rank) noexcept {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (seat(rank).sleepers.load(std::memory_order_relaxed) != 0) ring_doorbell(rank);
+  }
   // To sleep: begin; look once more for what is waited for; sleep, unless it is there; end.
   std::uint32_t begin_sleep(int rank) noexcept;
   void sleep(int rank, std::uint32_t ticket, std::chrono::nanoseconds limit) noexcept;
@@ -32,6 +47,7 @@ class ShmRegion {
 
   // The first call of any rank wins.
   void publish_failure(const Error& error, int rank) noexcept;
+  bool failed() const noexcept { return control_->failure_state.load(std::memory_order_acquire) == 2; }
   std::optional<Error> failure() const;
 
  private:
@@ -39,6 +55,8 @@ class ShmRegion {
     alignas(128) std::atomic<std::uint32_t> doorbell;
     std::atomic<std::uint32_t> sleepers;
     std::atomic<std::uint32_t> left;
+    std::atomic<std::uint32_t> seated;
+    cpu_set_t processors;  // valid once seated
   };
   struct Control {
     // 0 none, 1 being written (for ever where its writer died: each rank then finds that loss by itself), 2 there.
@@ -49,13 +67,15 @@ class ShmRegion {
     char failure_text[496];
   };
   Seat& seat(int rank) const noexcept { return seats_[rank]; }
+  void ring_doorbell(int rank) noexcept;
 
   int world_;
   std::size_t ring_bytes_;
   Control* control_;
   Seat* seats_;
   RingIndices* indices_;
-  std::byte* data_;
+  RingSlot* slots_;
+  std::byte* streams_;
 };
 
 }  // namespace weft::net::internal

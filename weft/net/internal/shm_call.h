@@ -1,0 +1,54 @@
+// What the calls of a shared-memory endpoint have under way.
+#pragma once
+
+#include <span>
+
+#include "weft/net/internal/mailbox.h"
+
+namespace weft::net::internal {
+
+// A send under way. It stays where it is until it is complete or the group has failed.
+struct Outgoing {
+  Send send;
+  Channel channel = 0;
+  std::uint64_t message = 0;
+  std::size_t offset = 0;
+  Operation* operation = nullptr;
+  bool done = false;
+
+  Piece rest(int from) const {
+    const std::size_t total = send.bytes.size();
+    return {from, channel, message, total, offset, total - offset};
+  }
+};
+
+// What one call waits for.
+struct ShmCall {
+  const char* name;
+  Deadline deadline;
+  Channel channel;
+  std::span<const Receipt> receipts;
+  std::span<const Outgoing> sends;
+
+  // kTimeout, naming the first peer that is missed.
+  [[noreturn]] void throw_timeout(int rank) const;
+};
+
+// How many messages went to a peer on each channel. The channel that was asked for last is remembered.
+class SentCounts {
+ public:
+  std::uint64_t& of(Channel channel) {
+    if (count_ == nullptr || last_ != channel) {
+      count_ = &counts_[channel];  // stays where it is
+      last_ = channel;
+    }
+    return *count_;
+  }
+
+ private:
+  std::unordered_map<Channel, std::uint64_t> counts_;
+  Channel last_ = 0;
+  std::uint64_t* count_ = nullptr;
+};
+
+}  // namespace weft::net::internal
