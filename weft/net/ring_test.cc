@@ -118,6 +118,58 @@ TEST(ShmRing, TellsASlotThatIsWrittenFromTheLapBeforeForEver) {
   }
 }
 
+// The smallest ring of a group of two: 8 slots, 4096 bytes of stream.
+constexpr std::size_t kSmall = 4096;
+
+TEST(ShmRing, TellsTheReaderThatAQuarterOfTheSlotsIsFreeWhenTheWriterIsStuck) {
+  Bytes memory(shm_region_bytes(2, kSmall));
+  const RingView ring = ShmRegion(memory, 2, kSmall).ring(0, 1);
+  RingWriter writer(ring);
+  RingReader reader(ring);
+  const auto push = [&] { return writer.push({}, nullptr).has_value(); };
+  const auto take = [&] { return reader.front() != nullptr && reader.take(nullptr); };
+  for (int i = 0; i < 8; ++i) EXPECT_TRUE(push());
+  EXPECT_FALSE(take());
+  EXPECT_FALSE(take()) << "a writer that is not stuck need not be woken";
+  EXPECT_TRUE(push());
+  EXPECT_TRUE(push());
+  EXPECT_FALSE(push());
+  EXPECT_FALSE(take());
+  EXPECT_TRUE(take());
+  EXPECT_FALSE(take());
+  EXPECT_FALSE(take()) << "it has been woken";
+}
+
+TEST(ShmRing, TellsTheReaderThatAnEighthOfTheStreamIsFreeWhenTheWriterIsStuck) {
+  Bytes memory(shm_region_bytes(2, kSmall));
+  const RingView ring = ShmRegion(memory, 2, kSmall).ring(0, 1);
+  RingWriter writer(ring);
+  RingReader reader(ring);
+  const Bytes piece(1000);
+  Bytes place(1000);
+  const auto push = [&] { return writer.push({.total = 1000, .length = 1000}, piece.data()).has_value(); };
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(push());
+  EXPECT_FALSE(push());
+  ASSERT_NE(reader.front(), nullptr);
+  EXPECT_TRUE(reader.take(place.data()));
+  EXPECT_TRUE(push());
+}
+
+TEST(ShmRegion, WakesWhoeverBeganToSleepBeforeAMessageCame) {
+  Bytes memory(shm_region_bytes(2, kSmall));
+  ShmRegion region(memory, 2, kSmall);
+  const auto sender = make_shm({0, 2, 0, memory, nullptr, {}, kSmall});
+  const auto start = Deadline::Clock::now();
+  for (const std::size_t size : {8u, 1000u, 100u}) {
+    const std::uint32_t ticket = region.begin_sleep(1);
+    std::thread sleeper([&] { region.sleep(1, ticket, 60s); });
+    sender->send(1, 1, Bytes(size), Deadline::in(20s));
+    sleeper.join();
+    region.end_sleep(1);
+  }
+  EXPECT_LT(Deadline::Clock::now() - start, 50s);
+}
+
 void bind_to(int processor) {
   cpu_set_t one;
   CPU_ZERO(&one);

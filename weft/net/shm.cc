@@ -24,7 +24,7 @@ using Call = internal::ShmCall;
 
 constexpr std::size_t kRoom = std::size_t{64} << 20;
 constexpr auto kSlice = 20ms;
-// With a processor for each rank: idle passes before sleeping, about 20 us, less than what a wake-up costs.
+// With a processor for each rank: idle passes before sleeping, about 10 us, less than what a wake-up costs.
 constexpr int kSpins = 300;
 // Without: lets those who have work run first.
 constexpr int kYields = 8;

@@ -204,21 +204,6 @@ TEST(Shm, GoesOnWithASmallMessageWhenAFullRingIsRead) {
   sender.join();
 }
 
-// Ranks that outnumber the processors sleep at every hop. A wake-up that is missed costs a slice of 20 ms.
-TEST(Shm, WakesThoseThatSleepWithoutWaitingForTheirSlice) {
-  constexpr int kRounds = 30;
-  const int world = static_cast<int>(std::thread::hardware_concurrency()) * 2 + 2;
-  const auto start = Deadline::Clock::now();
-  run_shm_threads(world, [&](Endpoint& endpoint) {
-    std::byte token{};
-    for (int round = 0; round < kRounds; ++round) {
-      if (endpoint.rank() > 0 || round > 0) endpoint.recv((endpoint.rank() + world - 1) % world, 1, {&token, 1}, soon());
-      endpoint.send((endpoint.rank() + 1) % world, 1, {&token, 1}, soon());
-    }
-  });
-  EXPECT_LT(Deadline::Clock::now() - start, kRounds * world * 20ms / 4);
-}
-
 TEST(Shm, KeepsMessagesThatAreNotExpectedYet) {
   run_shm_threads(2, [](Endpoint& endpoint) {
     const std::size_t size = 3'000'000;  // more than the ring holds

@@ -82,9 +82,12 @@ ShmRegion::Crowd ShmRegion::crowd() const noexcept {
   return crowd;
 }
 
-void ShmRegion::ring_doorbell(int rank) noexcept {
-  seat(rank).doorbell.fetch_add(1);
-  syscall(SYS_futex, &seat(rank).doorbell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+void ShmRegion::wake(int rank) noexcept {
+  Seat& sleeper = seat(rank);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (sleeper.sleepers.load(std::memory_order_relaxed) == 0) return;
+  sleeper.doorbell.fetch_add(1);
+  syscall(SYS_futex, &sleeper.doorbell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 std::uint32_t ShmRegion::begin_sleep(int rank) noexcept {

@@ -33,10 +33,7 @@ class ShmRegion {
   Crowd crowd() const noexcept;
 
   // Wakes the threads of `rank` that sleep: those that began before they could see what the caller has written.
-  void wake(int rank) noexcept {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (seat(rank).sleepers.load(std::memory_order_relaxed) != 0) ring_doorbell(rank);
-  }
+  void wake(int rank) noexcept;
   // To sleep: begin; look once more for what is waited for; sleep, unless it is there; end.
   std::uint32_t begin_sleep(int rank) noexcept;
   void sleep(int rank, std::uint32_t ticket, std::chrono::nanoseconds limit) noexcept;
@@ -67,7 +64,6 @@ class ShmRegion {
     char failure_text[496];
   };
   Seat& seat(int rank) const noexcept { return seats_[rank]; }
-  void ring_doorbell(int rank) noexcept;
 
   int world_;
   std::size_t ring_bytes_;
