@@ -1,13 +1,14 @@
-# weft_module(NAME [DEPS other modules…] [LINK libraries…] [PUBLIC_LINK libraries…] [EXCEPT stem] [TORCH])
+# weft_module(NAME [DEPS other modules…] [LINK libraries…] [PUBLIC_LINK libraries…] [EXCEPT files…] [TORCH])
 #
 # Makes the library weft_NAME (alias weft::NAME) from the *.cc files of the calling folder and of its internal/, the test binary
 # weft_NAME_test from *_test.cc and weft_NAME_bench from *_bench.cc (Google Benchmark). Files ending in _main.cc are left to the caller.
-# TORCH adds libtorch and the shared precompiled header. EXCEPT leaves out stem.cc and its test.
+# TORCH adds libtorch and the shared precompiled header. EXCEPT leaves files out.
 function(weft_module name)
-  cmake_parse_arguments(arg "TORCH" "EXCEPT" "DEPS;LINK;PUBLIC_LINK" ${ARGN})
+  cmake_parse_arguments(arg "TORCH" "" "DEPS;LINK;PUBLIC_LINK;EXCEPT" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS *.cc internal/*.cc)
   if(arg_EXCEPT)
-    list(FILTER sources EXCLUDE REGEX "/${arg_EXCEPT}(_test)?\\.cc$")
+    list(TRANSFORM arg_EXCEPT PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+    list(REMOVE_ITEM sources ${arg_EXCEPT})
   endif()
   set(tests ${sources})
   set(benches ${sources})
