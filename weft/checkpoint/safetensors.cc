@@ -105,19 +105,6 @@ std::int64_t read_header_bytes(const InputFile& in) {
   return static_cast<std::int64_t>(length);
 }
 
-at::Tensor read_tensor(const InputFile& in, const Entry& entry, std::int64_t data_begin) {
-  at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(torch_type_of(entry.dtype)));
-  const std::int64_t bytes = entry.end - entry.begin;
-  in.read(tensor.data_ptr(), bytes, data_begin + entry.begin);
-  if (entry.dtype == DType::kBool) {
-    const auto* values = static_cast<const unsigned char*>(tensor.data_ptr());
-    if (std::any_of(values, values + bytes, [](unsigned char value) { return value > 1; })) {
-      in.fail("tensor \"" + entry.name + "\" has a boolean that is neither 0 nor 1");
-    }
-  }
-  return tensor;
-}
-
 }  // namespace
 
 namespace internal {
@@ -148,15 +135,77 @@ void save_safetensors(const std::string& path, const TensorFile& file) {
   internal::flush_directory(internal::parent_of(path));
 }
 
+struct TensorReader::State {
+  explicit State(const std::string& path) : in(path) {
+    const std::int64_t header_bytes = read_header_bytes(in);
+    std::string text(static_cast<std::size_t>(header_bytes), '\0');
+    in.read(text.data(), header_bytes, kLengthBytes);
+    data_begin = kLengthBytes + header_bytes;
+    Header header = internal::parse_header(text, in.bytes() - data_begin, path);
+    metadata = std::move(header.metadata);
+    for (Entry& entry : header.entries) {
+      sizes.emplace(entry.name, entry.shape);
+      std::string name = entry.name;
+      entries.emplace(std::move(name), std::move(entry));
+    }
+  }
+
+  InputFile in;
+  std::int64_t data_begin = 0;
+  StringMap metadata;
+  std::map<std::string, Entry> entries;
+  std::map<std::string, std::vector<std::int64_t>> sizes;
+};
+
+TensorReader::TensorReader(const std::string& path) : state_(std::make_unique<const State>(path)) {}
+TensorReader::TensorReader(TensorReader&&) noexcept = default;
+TensorReader::~TensorReader() = default;
+
+const StringMap& TensorReader::metadata() const { return state_->metadata; }
+const std::map<std::string, std::vector<std::int64_t>>& TensorReader::sizes() const { return state_->sizes; }
+
+at::Tensor TensorReader::read(const std::string& name) const {
+  const auto found = state_->sizes.find(name);
+  const bool scalar = found != state_->sizes.end() && found->second.empty();
+  return read(name, 0, 0, found == state_->sizes.end() || scalar ? 1 : found->second[0]);
+}
+
+at::Tensor TensorReader::read(const std::string& name, std::int64_t dim, std::int64_t begin, std::int64_t count) const {
+  const InputFile& in = state_->in;
+  const auto found = state_->entries.find(name);
+  WEFT_REQUIRE(found != state_->entries.end(), "TensorReader: the file has no tensor \"" + name + "\"");
+  const Entry& entry = found->second;
+  std::vector<std::int64_t> shape = entry.shape;
+  const bool scalar = shape.empty();
+  if (scalar) shape = {1};  // whole is its only part
+  const bool there = dim >= 0 && dim < static_cast<std::int64_t>(shape.size()) && begin >= 0 && count >= 0 &&
+                     count <= shape[static_cast<std::size_t>(dim)] && begin <= shape[static_cast<std::size_t>(dim)] - count;
+  WEFT_REQUIRE(there, "TensorReader: \"" + name + "\" has no entries [" + std::to_string(begin) + ", " + std::to_string(begin) + " + " +
+                          std::to_string(count) + ") along dimension " + std::to_string(dim));
+  std::int64_t rows = 1, entry_bytes = static_cast<std::int64_t>(size_of(entry.dtype));
+  for (std::int64_t d = 0; d < dim; ++d) rows *= shape[static_cast<std::size_t>(d)];
+  for (std::size_t d = static_cast<std::size_t>(dim) + 1; d < shape.size(); ++d) entry_bytes *= shape[d];
+  const std::int64_t row_bytes = shape[static_cast<std::size_t>(dim)] * entry_bytes, part_bytes = count * entry_bytes;
+
+  shape[static_cast<std::size_t>(dim)] = count;
+  at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(torch_type_of(entry.dtype)));
+  auto* const data = static_cast<unsigned char*>(tensor.data_ptr());
+  const std::int64_t first = state_->data_begin + entry.begin + begin * entry_bytes;
+  if (part_bytes == row_bytes) {
+    in.read(data, rows * part_bytes, first);
+  } else {
+    for (std::int64_t row = 0; row < rows; ++row) in.read(data + row * part_bytes, part_bytes, first + row * row_bytes);
+  }
+  const bool odd =
+      entry.dtype == DType::kBool && std::any_of(data, data + rows * part_bytes, [](unsigned char value) { return value > 1; });
+  if (odd) in.fail("tensor \"" + entry.name + "\" has a boolean that is neither 0 nor 1");
+  return scalar ? tensor.view(at::IntArrayRef{}) : tensor;
+}
+
 TensorFile load_safetensors(const std::string& path) {
-  const InputFile in(path);
-  const std::int64_t header_bytes = read_header_bytes(in);
-  std::string text(static_cast<std::size_t>(header_bytes), '\0');
-  in.read(text.data(), header_bytes, kLengthBytes);
-  const std::int64_t data_begin = kLengthBytes + header_bytes;
-  Header header = internal::parse_header(text, in.bytes() - data_begin, path);
-  TensorFile file{{}, std::move(header.metadata)};
-  for (const Entry& entry : header.entries) file.tensors.emplace(entry.name, read_tensor(in, entry, data_begin));
+  const TensorReader in(path);
+  TensorFile file{{}, in.metadata()};
+  for (const auto& [name, sizes] : in.sizes()) file.tensors.emplace(name, in.read(name));
   return file;
 }
 

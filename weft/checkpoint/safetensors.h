@@ -4,8 +4,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace weft::checkpoint {
 
@@ -29,5 +32,27 @@ void save_safetensors(const std::string& path, const TensorFile& file);
 // read with pread, never mapped: a file that shrinks meanwhile is an error, not a signal. Throws Error(kCorrupt) naming the file and the
 // place; errors of the system as base/file.h does.
 TensorFile load_safetensors(const std::string& path);
+
+// The same file, for who needs only some of its tensors or parts of them: the header is read and checked when it is opened, and of the data
+// what is asked for. The file stays open. Any thread, several at once. Throws as load_safetensors() does.
+class TensorReader {
+ public:
+  explicit TensorReader(const std::string& path);
+  TensorReader(TensorReader&&) noexcept;
+  ~TensorReader();
+
+  const StringMap& metadata() const;
+  // The tensors' names and sizes.
+  const std::map<std::string, std::vector<std::int64_t>>& sizes() const;
+  // Throws Error(kInvalidArgument) for a name that the file does not have.
+  at::Tensor read(const std::string& name) const;
+  // Entries [begin, begin + count) along `dim`, in one read for each index of the dimensions before it. Throws Error(kInvalidArgument) for
+  // entries that are not there.
+  at::Tensor read(const std::string& name, std::int64_t dim, std::int64_t begin, std::int64_t count) const;
+
+ private:
+  struct State;
+  std::unique_ptr<const State> state_;
+};
 
 }  // namespace weft::checkpoint

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <random>
 
 #include "weft/base/error.h"
@@ -209,6 +211,54 @@ TEST(SafetensorsSlow, SurviveTenThousandFlippedBits) {
     }
   }
   EXPECT_GT(refused, 5'000);  // most of the file is header
+}
+
+TEST(TensorReader, ReadsTensorsAndPartsOfThemOfEveryKind) {
+  const TempDir dir;
+  TensorFile file = every_kind();
+  file.tensors["deep"] = torch::arange(2 * 3 * 4 * 5).reshape({2, 3, 4, 5});
+  save_safetensors(dir / "file", file);
+  const TensorReader reader(dir / "file");
+  EXPECT_EQ(reader.metadata(), file.metadata);
+  EXPECT_EQ(reader.sizes().size(), file.tensors.size());
+  for (const auto& [name, tensor] : file.tensors) {
+    EXPECT_EQ(reader.sizes().at(name), tensor.sizes().vec()) << name;
+    EXPECT_TRUE(torch::equal(reader.read(name), tensor)) << name;
+    EXPECT_EQ(reader.read(name).scalar_type(), tensor.scalar_type()) << name;
+    for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
+      for (std::int64_t begin = 0; begin <= tensor.size(dim); ++begin) {
+        for (std::int64_t count = 0; count <= tensor.size(dim) - begin; ++count) {
+          EXPECT_TRUE(torch::equal(reader.read(name, dim, begin, count), tensor.narrow(dim, begin, count)))
+              << name << " " << dim << " " << begin;
+        }
+      }
+    }
+  }
+}
+
+TEST(TensorReader, RefusesWhatTheFileDoesNotHave) {
+  const TempDir dir;
+  save_safetensors(dir / "file", every_kind());
+  const TensorReader reader(dir / "file");
+  const auto refusal_of = [&](const std::string& name, std::int64_t dim, std::int64_t begin, std::int64_t count) -> std::string {
+    try {
+      reader.read(name, dim, begin, count);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::kInvalidArgument);
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_THAT(refusal_of("f65", 0, 0, 1), HasSubstr("no tensor \"f65\""));
+  for (const auto& [dim, begin, count] : {std::array<std::int64_t, 3>{2, 0, 1},
+                                          {-1, 0, 1},
+                                          {1, -1, 1},
+                                          {1, 0, 4},
+                                          {1, 3, 1},
+                                          {1, 1, -1},
+                                          {1, std::numeric_limits<std::int64_t>::max(), 1}}) {
+    EXPECT_THAT(refusal_of("f32", dim, begin, count), HasSubstr("has no entries")) << dim << " " << begin << " " << count;
+  }
 }
 
 TEST(SafetensorsPeerSlow, ExchangeFilesWithThePythonPackage) {
