@@ -1,0 +1,182 @@
+#include "weft/models/gpt.h"
+
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "weft/base/error.h"
+
+namespace weft::models {
+namespace {
+
+using parallel::Sequence;
+using parallel::Split;
+using parallel::TensorParallel;
+
+void require_sizes(const GptOptions& o) {
+  WEFT_REQUIRE(o.vocabulary > 0 && o.layers > 0 && o.width > 0 && o.heads > 0 && o.hidden > 0 && o.sequence_length > 0,
+               "Gpt: vocabulary, layers, width, heads, hidden and sequence_length are at least 1");
+  WEFT_REQUIRE(o.dropout >= 0 && o.dropout < 1, "Gpt: dropout is in [0, 1)");
+  WEFT_REQUIRE(o.initial_std >= 0 && o.norm_eps > 0 && o.rope_theta > 0, "Gpt: initial_std is at least 0, norm_eps and rope_theta above");
+}
+
+GptOptions complete(GptOptions options) {
+  if (options.hidden == 0) options.hidden = 4 * options.width;
+  if (options.kv_heads == 0) options.kv_heads = options.heads;
+  require_sizes(options);
+  return options;
+}
+
+// Of weights whose output is added to a block's input: the sum of 2 layers of them keeps its size.
+double std_of_added(const GptOptions& o) { return o.initial_std / std::sqrt(2.0 * static_cast<double>(o.layers)); }
+
+// How far each position is from the start of its document.
+at::Tensor places(const at::Tensor& documents) {
+  const std::int64_t t = documents.size(1);
+  const at::Tensor at = torch::arange(t, documents.options());
+  at::Tensor starts = torch::zeros_like(documents);
+  starts.slice(1, 1).copy_(documents.slice(1, 1).ne(documents.slice(1, 0, t - 1)) * at.slice(0, 1));
+  return at - std::get<0>(starts.cummax(1));
+}
+
+parallel::Dropout dropout_of(const GptOptions& o, const TensorParallel& tp) {
+  return parallel::Dropout(parallel::DropoutOptions{.p = o.dropout, .sequence = o.sequence}, tp);
+}
+
+parallel::AttentionOptions attention_of(const GptOptions& o) {
+  parallel::AttentionOptions a{.width = o.width, .heads = o.heads, .kv_heads = o.kv_heads, .bias = o.bias, .dropout = o.dropout};
+  a.rope_theta = o.positions == Positions::kRotary ? o.rope_theta : 0;
+  a.sequence = o.sequence;
+  a.normal = o.initial_std;
+  a.normal_out = std_of_added(o);
+  return a;
+}
+
+}  // namespace
+
+GptOptions like_llama(GptOptions options) {
+  options.norm = Norm::kRmsNorm;
+  options.positions = Positions::kRotary;
+  options.activation = Activation::kSwiglu;
+  options.bias = false;
+  options.tied = false;
+  return options;
+}
+
+GptEmbedding::GptEmbedding(const GptOptions& options, const TensorParallel& tp)
+    : options_(options), tp_(tp), dropout_(register_module("dropout", dropout_of(options, tp))) {
+  const double std = options.initial_std > 0 ? options.initial_std : 1;
+  const parallel::EmbeddingOptions table{
+      .vocabulary = options.vocabulary, .features = options.width, .sequence = options.sequence, .normal = std};
+  tokens = register_module("tokens", parallel::Embedding(table, tp));
+  if (options.positions == Positions::kRotary) return;
+  const at::NoGradGuard no_grad;
+  positions = register_parameter("positions", torch::empty({options.sequence_length, options.width}).normal_(0, std, tp.generator()));
+}
+
+at::Tensor GptEmbedding::forward(const at::Tensor& ids, const at::Tensor& documents) {
+  WEFT_REQUIRE(ids.dim() == 2, "Gpt: tokens are [batch, sequence]");
+  WEFT_REQUIRE(!documents.defined() || documents.sizes() == ids.sizes(), "Gpt: documents have the shape of tokens");
+  const std::int64_t t = ids.size(1);
+  if (options_.sequence == Sequence::kSplit) parallel::even_part("Gpt: sequence", t, tp_.size());
+  at::Tensor x = tokens->forward(ids);
+  if (positions.defined()) {
+    WEFT_REQUIRE(t <= options_.sequence_length, "Gpt: " + std::to_string(t) + " tokens, and positions for " +
+                                                    std::to_string(options_.sequence_length) + " (sequence_length)");
+    const at::Tensor add = documents.defined() ? torch::embedding(positions, places(documents)) : positions.narrow(0, 0, t);
+    x = x + (options_.sequence == Sequence::kSplit ? parallel::scatter_to(add, -2, tp_) : add);
+  }
+  return dropout_->forward(x);
+}
+
+GptNorm::GptNorm(const GptOptions& options, const TensorParallel& tp) {
+  const parallel::NormOptions norm{.features = options.width, .eps = options.norm_eps, .bias = options.bias, .sequence = options.sequence};
+  // Their parameters are registered here, under one name whichever norm it is.
+  if (options.norm == Norm::kLayerNorm) {
+    layer_ = parallel::LayerNorm(norm, tp);
+    weight = register_parameter("weight", layer_->weight);
+    if (options.bias) bias = register_parameter("bias", layer_->bias);
+  } else {
+    rms_ = parallel::RMSNorm(norm, tp);
+    weight = register_parameter("weight", rms_->weight);
+  }
+}
+
+at::Tensor GptNorm::forward(const at::Tensor& x) { return layer_.is_empty() ? rms_->forward(x) : layer_->forward(x); }
+
+GptMlp::GptMlp(const GptOptions& options, const TensorParallel& tp) : options_(options), tp_(tp) {
+  const parallel::LinearOptions up{
+      .in = options.width, .out = options.hidden, .split = Split::kColumn, .bias = options.bias, .normal = options.initial_std};
+  if (options.activation == Activation::kSwiglu) gate_proj = register_module("gate_proj", parallel::Linear(up, tp));
+  up_proj = register_module("up_proj", parallel::Linear(up, tp));
+  parallel::LinearOptions down{.in = options.hidden, .out = options.width, .split = Split::kRow, .bias = options.bias};
+  down.sequence = options.sequence;
+  down.normal = std_of_added(options);
+  down_proj = register_module("down_proj", parallel::Linear(down, tp));
+}
+
+at::Tensor GptMlp::forward(const at::Tensor& given) {
+  const at::Tensor x = parallel::enter_split(given, options_.sequence, tp_);
+  const at::Tensor up = up_proj->multiply(x);
+  switch (options_.activation) {
+    case Activation::kGelu: return down_proj->forward(torch::gelu(up));
+    case Activation::kGeluTanh: return down_proj->forward(torch::gelu(up, "tanh"));
+    case Activation::kSwiglu: return down_proj->forward(torch::silu(gate_proj->multiply(x)) * up);
+  }
+  throw Error(Errc::kInternal, "Gpt: unknown activation");
+}
+
+GptBlock::GptBlock(const GptOptions& options, const TensorParallel& tp)
+    : norm1(register_module("norm1", std::make_shared<GptNorm>(options, tp))),
+      norm2(register_module("norm2", std::make_shared<GptNorm>(options, tp))),
+      attention(register_module("attention", parallel::Attention(attention_of(options), tp))),
+      mlp(register_module("mlp", std::make_shared<GptMlp>(options, tp))),
+      dropout_(register_module("dropout", dropout_of(options, tp))) {}
+
+at::Tensor GptBlock::forward(const at::Tensor& x, const at::Tensor& documents) {
+  const at::Tensor y = x + dropout_->forward(attention->forward(norm1->forward(x), documents));
+  return y + dropout_->forward(mlp->forward(norm2->forward(y)));
+}
+
+GptHead::GptHead(const GptOptions& options, parallel::Embedding tied, const TensorParallel& tp)
+    : norm(register_module("norm", std::make_shared<GptNorm>(options, tp))), options_(options), tp_(tp), tied_(std::move(tied)) {
+  if (!tied_.is_empty()) return;
+  parallel::LinearOptions linear{.in = options.width, .out = options.vocabulary, .split = Split::kColumn, .bias = false};
+  linear.pad = true;
+  linear.normal = options.initial_std;
+  output = register_module("output", parallel::Linear(linear, tp));
+}
+
+at::Tensor GptHead::forward(const at::Tensor& x, const at::Tensor&) {
+  const at::Tensor whole = parallel::enter_split(norm->forward(x), options_.sequence, tp_);
+  return torch::linear(whole, tied_.is_empty() ? output->weight : tied_->weight);
+}
+
+GptImpl::GptImpl(const GptOptions& options_, const TensorParallel& tp_) : options(complete(options_)), tp(tp_) {
+  parallel::even_part("Gpt: heads", options.heads, tp.size());
+  parallel::even_part("Gpt: hidden", options.hidden, tp.size());
+  embedding = register_module("embedding", std::make_shared<GptEmbedding>(options, tp));
+  parts_.push_back(embedding);
+  torch::nn::ModuleList list;
+  for (std::int64_t i = 0; i < options.layers; ++i) {
+    blocks.push_back(std::make_shared<GptBlock>(options, tp));
+    list->push_back(std::static_pointer_cast<torch::nn::Module>(blocks.back()));
+    parts_.push_back(blocks.back());
+  }
+  register_module("blocks", list);
+  const parallel::Embedding tied = options.tied ? embedding->tokens : parallel::Embedding(nullptr);
+  head = register_module("head", std::make_shared<GptHead>(options, tied, tp));
+  parts_.push_back(head);
+}
+
+at::Tensor GptImpl::forward(const at::Tensor& tokens, const at::Tensor& documents) {
+  at::Tensor x = tokens;
+  for (const auto& part : parts_) x = part->forward(x, documents);
+  return x;
+}
+
+at::Tensor GptImpl::loss(const at::Tensor& logits, const at::Tensor& targets) const {
+  return parallel::cross_entropy(logits, targets, {.vocabulary = options.vocabulary}, tp);
+}
+
+}  // namespace weft::models

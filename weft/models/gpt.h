@@ -1,0 +1,160 @@
+// Decoder-only transformers: GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019), Llama (Touvron et al.
+// 2023) and what lies between, by options. Written with the layers of parallel/tensor: split over a group's ranks, or plain in a group of
+// one.
+//
+//   tokens ─ embedding ─ block 0 ─ … ─ block n-1 ─ head ─ logits          block:  x + attention(norm1(x)), then x + mlp(norm2(x))
+//
+// A model is a list of parts, each a module from tensor to tensor, so that pipelines, sharding and recomputation can take them one by one.
+//
+// A rank hands over, in a step without split sequence, an all-reduce of an activation [batch, sequence, width] 1 + 2 layers times forward
+// and 1 + 2 layers times backward, and the cross-entropy's three numbers a token (parallel/tensor/vocabulary.h).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "weft/parallel/tensor/attention.h"
+#include "weft/parallel/tensor/dropout.h"
+#include "weft/parallel/tensor/norm.h"
+#include "weft/parallel/tensor/vocabulary.h"
+
+namespace weft::models {
+
+enum class Norm { kLayerNorm, kRmsNorm };
+enum class Positions { kLearned, kRotary };
+enum class Activation {
+  kGelu,
+  kGeluTanh,  // its approximation by tanh, GPT-2's
+  kSwiglu,    // silu(gate) · up (Shazeer, "GLU Variants Improve Transformer", 2020)
+};
+
+// GPT-2's smallest model unless set.
+struct GptOptions {
+  std::int64_t vocabulary = 50257;  // padded where it does not divide by the ranks
+  std::int64_t layers = 12, width = 768, heads = 12;
+  std::int64_t kv_heads = 0;            // 0: as many as heads
+  std::int64_t hidden = 0;              // of the MLP; 0: 4 · width
+  std::int64_t sequence_length = 1024;  // at most, with learned positions
+  Norm norm = Norm::kLayerNorm;
+  double norm_eps = 1e-5;
+  Positions positions = Positions::kLearned;
+  double rope_theta = 10000;
+  Activation activation = Activation::kGeluTanh;
+  bool bias = true;    // of linear layers and LayerNorms
+  bool tied = true;    // the head's weight is the embedding's
+  double dropout = 0;  // after the embedding, on attention weights, on what each half of a block adds
+  // N(0, std²) for weights, and std / sqrt(2 layers) for those whose output is added to the block's input (GPT-2, 2.3); 0: libtorch's own.
+  double initial_std = 0.02;
+  parallel::Sequence sequence = parallel::Sequence::kWhole;  // kSplit: between the split layers each rank has a part of the sequence
+};
+
+// The sizes of `options` with Llama's norm, positions, activation and lack of biases.
+GptOptions like_llama(GptOptions options);
+
+// One step of the way from tokens to logits. `documents`, where given, says which document each position belongs to (int64 [batch,
+// sequence]): positions then see their own document only, and learned positions count from its start; equal numbers are neighbours.
+class GptPart : public torch::nn::Module {
+ public:
+  virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& documents = {}) = 0;
+};
+
+// int64 [batch, sequence] -> [batch, sequence, width].
+class GptEmbedding : public GptPart {
+ public:
+  GptEmbedding(const GptOptions& options, const parallel::TensorParallel& tp);
+  at::Tensor forward(const at::Tensor& tokens, const at::Tensor& documents = {}) override;
+
+  parallel::Embedding tokens{nullptr};
+  at::Tensor positions;  // [sequence_length, width], whole on every rank; undefined where they are rotary
+
+ private:
+  GptOptions options_;
+  parallel::TensorParallel tp_;
+  parallel::Dropout dropout_;
+};
+
+// A norm by option: parameters weight and perhaps bias.
+class GptNorm : public torch::nn::Module {
+ public:
+  GptNorm(const GptOptions& options, const parallel::TensorParallel& tp);
+  at::Tensor forward(const at::Tensor& x);
+
+  at::Tensor weight, bias;
+
+ private:
+  parallel::LayerNorm layer_{nullptr};
+  parallel::RMSNorm rms_{nullptr};
+};
+
+// The feed-forward half of a block: down_proj(activation(up_proj(x))), or down_proj(silu(gate_proj(x)) · up_proj(x)).
+class GptMlp : public torch::nn::Module {
+ public:
+  GptMlp(const GptOptions& options, const parallel::TensorParallel& tp);
+  at::Tensor forward(const at::Tensor& x);
+
+  parallel::Linear gate_proj{nullptr}, up_proj{nullptr}, down_proj{nullptr};
+
+ private:
+  GptOptions options_;
+  parallel::TensorParallel tp_;
+};
+
+class GptBlock : public GptPart {
+ public:
+  GptBlock(const GptOptions& options, const parallel::TensorParallel& tp);
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& documents = {}) override;
+
+  std::shared_ptr<GptNorm> norm1, norm2;
+  parallel::Attention attention{nullptr};
+  std::shared_ptr<GptMlp> mlp;
+
+ private:
+  parallel::Dropout dropout_;
+};
+
+// Norm and projection to this rank's part of the vocabulary: [batch, sequence, width] -> logits [batch, whole sequence, columns], where the
+// columns of all ranks together are the vocabulary and its padding.
+class GptHead : public GptPart {
+ public:
+  // Tied to the embedding where there is one, else with a weight of its own.
+  GptHead(const GptOptions& options, parallel::Embedding tied, const parallel::TensorParallel& tp);
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& documents = {}) override;
+
+  std::shared_ptr<GptNorm> norm;
+  parallel::Linear output{nullptr};  // null where it is tied
+
+ private:
+  GptOptions options_;
+  parallel::TensorParallel tp_;
+  parallel::Embedding tied_;  // not a child: its parameter is counted once
+};
+
+class GptImpl : public torch::nn::Module {
+ public:
+  // Throws Error(kInvalidArgument) for sizes that make no model or do not divide by the ranks, naming the nearest that do.
+  GptImpl(const GptOptions& options_, const parallel::TensorParallel& tp_);
+  // tokens int64 [batch, sequence], the same on all ranks -> this rank's logits (GptHead). Collective, backward too.
+  at::Tensor forward(const at::Tensor& tokens, const at::Tensor& documents = {});
+  // The mean cross-entropy of `targets` (int64 [batch, sequence]; -100 does not count) under forward's logits; a scalar, the same on all
+  // ranks.
+  at::Tensor loss(const at::Tensor& logits, const at::Tensor& targets) const;
+  // Embedding, blocks, head, in order.
+  const std::vector<std::shared_ptr<GptPart>>& parts() const { return parts_; }
+
+  GptOptions options;
+  parallel::TensorParallel tp;
+  // Children "embedding", "blocks.0" …, "head".
+  std::shared_ptr<GptEmbedding> embedding;
+  std::vector<std::shared_ptr<GptBlock>> blocks;
+  std::shared_ptr<GptHead> head;
+
+ private:
+  std::vector<std::shared_ptr<GptPart>> parts_;
+};
+TORCH_MODULE(Gpt);
+
+}  // namespace weft::models

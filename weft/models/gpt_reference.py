@@ -1,0 +1,35 @@
+"""Writes the known answers of gpt_test.cc into testdata/: small random GPT-2 and Llama checkpoints as Hugging Face's transformers name them, with
+the logits and loss that transformers computes from them in float32. Needs torch, transformers, safetensors.
+
+Usage: gpt_reference.py
+"""
+import pathlib
+
+import torch
+from safetensors.torch import save_file
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+HERE = pathlib.Path(__file__).parent / "testdata"
+
+
+def write(name, model):
+    torch.manual_seed(5)
+    model.eval()
+    with torch.no_grad():
+        for key, p in model.named_parameters():  # norms and biases too, so that none of them is trivial
+            p.copy_(torch.randn(p.shape) * 0.2 + (1 if p.dim() == 1 and key.endswith("weight") else 0))
+        tokens = torch.randint(0, model.config.vocab_size, (2, 12))
+        out = model(tokens, labels=tokens)
+    # A tied head is the embedding: one tensor, one name, as save_pretrained() has it.
+    tied = model.config.tie_word_embeddings
+    tensors = {k: v.contiguous() for k, v in model.state_dict().items() if not (tied and k == "lm_head.weight")}
+    tensors |= {"tokens": tokens, "logits": out.logits, "loss": out.loss}
+    HERE.mkdir(exist_ok=True)
+    save_file(tensors, HERE / f"{name}.safetensors")
+    print(name, (HERE / f"{name}.safetensors").stat().st_size, "bytes, loss", out.loss.item())
+
+
+write("gpt2", GPT2LMHeadModel(GPT2Config(vocab_size=37, n_positions=16, n_embd=16, n_layer=2, n_head=4, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)))
+write("llama", LlamaForCausalLM(LlamaConfig(
+    vocab_size=37, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+    max_position_embeddings=16, rms_norm_eps=1e-6, rope_theta=500.0, tie_word_embeddings=False)))

@@ -1,0 +1,221 @@
+#include "weft/models/huggingface.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "weft/base/error.h"
+
+namespace weft::models {
+namespace {
+
+using checkpoint::TensorMap;
+
+// One of our parameters, and where it is among theirs.
+struct Place {
+  std::string ours, theirs;
+  bool transposed = false;
+  int third = -1;  // of c_attn's outputs: q, k, v; -1: the whole tensor
+};
+
+std::vector<Place> gpt2_block(const std::string& i) {
+  const std::string ours = "blocks." + i + ".", theirs = "transformer.h." + i + ".";
+  std::vector<Place> all;
+  const auto norm = [&](const std::string& from, const std::string& to) {
+    for (const char* kind : {"weight", "bias"}) all.push_back({ours + from + "." + kind, theirs + to + "." + kind});
+  };
+  const auto linear = [&](const std::string& from, const std::string& to, int third = -1) {
+    all.push_back({ours + from + ".weight", theirs + to + ".weight", true, third});
+    all.push_back({ours + from + ".bias", theirs + to + ".bias", false, third});
+  };
+  norm("norm1", "ln_1");
+  linear("attention.q_proj", "attn.c_attn", 0);
+  linear("attention.k_proj", "attn.c_attn", 1);
+  linear("attention.v_proj", "attn.c_attn", 2);
+  linear("attention.o_proj", "attn.c_proj");
+  norm("norm2", "ln_2");
+  linear("mlp.up_proj", "mlp.c_fc");
+  linear("mlp.down_proj", "mlp.c_proj");
+  return all;
+}
+
+std::vector<Place> llama_block(const std::string& i) {
+  const std::string ours = "blocks." + i + ".", theirs = "model.layers." + i + ".";
+  std::vector<Place> all{{ours + "norm1.weight", theirs + "input_layernorm.weight"},
+                         {ours + "norm2.weight", theirs + "post_attention_layernorm.weight"}};
+  for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"})
+    all.push_back({ours + "attention." + name + ".weight", theirs + "self_attn." + name + ".weight"});
+  for (const char* name : {"gate_proj", "up_proj", "down_proj"})
+    all.push_back({ours + "mlp." + name + ".weight", theirs + "mlp." + name + ".weight"});
+  return all;
+}
+
+std::vector<Place> places_of(const GptOptions& o) {
+  const bool gpt2 = huggingface_family(o) == HuggingFace::kGpt2;
+  std::vector<Place> all;
+  if (gpt2) {
+    all = {{"embedding.tokens.weight", "transformer.wte.weight"},
+           {"embedding.positions", "transformer.wpe.weight"},
+           {"head.norm.weight", "transformer.ln_f.weight"},
+           {"head.norm.bias", "transformer.ln_f.bias"}};
+  } else {
+    all = {{"embedding.tokens.weight", "model.embed_tokens.weight"}, {"head.norm.weight", "model.norm.weight"}};
+  }
+  if (!o.tied) all.push_back({"head.output.weight", "lm_head.weight"});
+  for (std::int64_t i = 0; i < o.layers; ++i) {
+    for (Place& place : gpt2 ? gpt2_block(std::to_string(i)) : llama_block(std::to_string(i))) all.push_back(std::move(place));
+  }
+  return all;
+}
+
+bool passed_over(const std::string& name, const GptOptions& o) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with("rotary_emb.inv_freq") ||
+         (o.tied && name == "lm_head.weight");
+}
+
+// The name that is there: the full one or the one without the outermost module's.
+std::string find(const std::map<std::string, std::vector<std::int64_t>>& sizes, const std::string& name) {
+  const std::string shorter = name.substr(name.find('.') + 1);
+  WEFT_REQUIRE(sizes.contains(name) || sizes.contains(shorter), "Hugging Face weights: \"" + name + "\" is missing");
+  return sizes.contains(name) ? name : shorter;
+}
+
+std::string shape(at::IntArrayRef sizes) {
+  std::string text;
+  for (const std::int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
+}
+
+// A parameter of this rank.
+struct Mine {
+  at::Tensor tensor;
+  std::optional<parallel::Slice> slice;
+  int rank = 0;
+};
+
+// The sizes of a parameter over all ranks.
+std::vector<std::int64_t> whole_sizes(const at::Tensor& mine, const std::optional<parallel::Slice>& slice) {
+  std::vector<std::int64_t> sizes = mine.sizes().vec();
+  if (slice) sizes[static_cast<std::size_t>(slice->dim)] = slice->whole;
+  return sizes;
+}
+
+std::optional<parallel::Slice> slice_at(const std::map<std::string, parallel::Slice>& slices, const std::string& name) {
+  const auto found = slices.find(name);
+  return found == slices.end() ? std::nullopt : std::optional(found->second);
+}
+
+// Where their tensors are: in memory or in files. Parts are read, so that a rank reads its slices only.
+struct Source {
+  std::map<std::string, std::vector<std::int64_t>> sizes;
+  std::function<at::Tensor(const std::string& name, std::int64_t dim, std::int64_t begin, std::int64_t count)> read;
+};
+
+// This rank's part of a parameter. Beyond `count` entries along `dim` it is padding.
+struct Part {
+  at::Tensor to, from;
+  std::int64_t dim = 0, count = 0;
+};
+
+// Reads what belongs into `mine`, which lies as `slice` says.
+Part read_part(const Source& source, const std::string& name, const Place& place, const Mine& mine) {
+  const std::vector<std::int64_t> whole = whole_sizes(mine.tensor, mine.slice);
+  std::vector<std::int64_t> theirs = whole;
+  if (place.third >= 0) theirs[0] *= 3;
+  if (place.transposed) std::swap(theirs[0], theirs[1]);
+  const std::vector<std::int64_t>& there = source.sizes.at(name);
+  WEFT_REQUIRE(there == theirs,
+               "Hugging Face weights: \"" + name + "\" is " + shape(there) + ", the model's options ask for " + shape(theirs));
+
+  const std::int64_t dim = mine.slice ? mine.slice->dim : 0, all = whole[static_cast<std::size_t>(dim)];
+  const std::int64_t begin = mine.slice ? std::min(all, mine.rank * mine.tensor.size(dim)) : 0;
+  const std::int64_t count = std::min(mine.tensor.size(dim), all - begin);
+  const std::int64_t shift = place.third >= 0 && dim == 0 ? place.third * all : 0;
+  const at::Tensor part = source.read(name, place.transposed ? 1 - dim : dim, begin + shift, count);
+  return {mine.tensor, place.transposed ? part.t() : part, dim, count};
+}
+
+void set_from(GptImpl& model, const Source& source) {
+  const at::NoGradGuard no_grad;
+  const auto parameters = model.named_parameters();
+  const auto slices = parallel::slices(model);
+  std::vector<Part> parts;  // given to the model once all are found to fit
+  std::set<std::string> used;
+  for (const Place& place : places_of(model.options)) {
+    const std::string name = find(source.sizes, place.theirs);
+    used.insert(name);
+    parts.push_back(read_part(source, name, place, {parameters[place.ours], slice_at(slices, place.ours), model.tp.rank()}));
+  }
+  for (const auto& [name, sizes] : source.sizes) {
+    WEFT_REQUIRE(used.contains(name) || passed_over(name, model.options),
+                 "Hugging Face weights: the model has no place for \"" + name + "\"; do its options (layers, bias, tied) fit the file?");
+  }
+  for (const Part& part : parts) {
+    at::Tensor to = part.to;
+    to.zero_().narrow(part.dim, 0, part.count).copy_(part.from);
+  }
+}
+
+}  // namespace
+
+HuggingFace huggingface_family(const GptOptions& o) {
+  const bool gated = o.activation == Activation::kSwiglu, shared = o.kv_heads != 0 && o.kv_heads != o.heads;
+  if (o.norm == Norm::kLayerNorm && o.positions == Positions::kLearned && o.bias && !gated && !shared) return HuggingFace::kGpt2;
+  if (o.norm == Norm::kRmsNorm && o.positions == Positions::kRotary && !o.bias && gated) return HuggingFace::kLlama;
+  throw Error(
+      Errc::kInvalidArgument,
+      "Hugging Face weights: the options are neither GPT-2's (LayerNorm, learned positions, biases, no gate, a kv head for each head) "
+      "nor Llama's (RMSNorm, rotary positions, SwiGLU, no biases)");
+}
+
+void set_huggingface(GptImpl& model, const TensorMap& tensors) {
+  Source source;
+  for (const auto& [name, tensor] : tensors) source.sizes.emplace(name, tensor.sizes().vec());
+  source.read = [&](const std::string& name, std::int64_t dim, std::int64_t begin, std::int64_t count) {
+    return tensors.at(name).narrow(dim, begin, count);
+  };
+  set_from(model, source);
+}
+
+void load_huggingface(GptImpl& model, const std::vector<std::string>& paths) {
+  std::vector<checkpoint::TensorReader> files;
+  std::map<std::string, std::size_t> file_of;
+  Source source;
+  for (const std::string& path : paths) {
+    files.emplace_back(path);
+    for (const auto& [name, sizes] : files.back().sizes()) {
+      WEFT_REQUIRE(source.sizes.emplace(name, sizes).second, "Hugging Face weights: \"" + name + "\" is in two files, of them " + path);
+      file_of[name] = files.size() - 1;
+    }
+  }
+  source.read = [&](const std::string& name, std::int64_t dim, std::int64_t begin, std::int64_t count) {
+    return files[file_of.at(name)].read(name, dim, begin, count);
+  };
+  set_from(model, source);
+}
+
+TensorMap get_huggingface(const GptImpl& model) {
+  const auto parameters = model.named_parameters();
+  const auto slices = parallel::slices(model);
+  TensorMap all;
+  std::map<std::string, std::vector<at::Tensor>> thirds;
+  for (const Place& place : places_of(model.options)) {
+    const auto slice = slice_at(slices, place.ours);
+    const at::Tensor mine = parameters[place.ours].detach(), whole = slice ? parallel::whole_of(mine, *slice, model.tp) : mine;
+    const at::Tensor turned = place.transposed ? whole.t() : whole;
+    if (place.third < 0) {
+      all[place.theirs] = turned.contiguous();
+    } else {
+      thirds[place.theirs].push_back(turned);
+    }
+  }
+  for (const auto& [name, parts] : thirds) all[name] = torch::cat(parts, -1);
+  return all;
+}
+
+}  // namespace weft::models
