@@ -63,6 +63,10 @@ constexpr About kDoctor{"doctor", "Look for what training will meet on this mach
   weft doctor --json
   weft run -n 4 --no-prefix weft doctor --topology > cluster.toml)"};
 
+constexpr About kGenerate{"generate", "Write text by a model that a text recipe has trained.", R"(Examples:
+  weft generate runs/2026-01-31-120000-licenses --prompt "This program is"
+  weft generate licenses-1 --tokens 100 --temperature 0)"};
+
 CLI::App* add(CLI::App& app, const About& about) {
   auto* sub = app.add_subcommand(about.name, about.line);
   sub->footer(about.examples);
@@ -153,6 +157,17 @@ void add_schedule(CLI::App& app, ScheduleCommand& command, int& result) {
   show->add_option("--svg", command.svg, "write the picture to this file");
   show->add_flag("--json", command.json, "every step or action as a JSON line on stdout");
   show->callback([&] { result = schedule_show(command); });
+}
+
+void add_generate(CLI::App& app, GenerateCommand& command, int& result) {
+  auto* sub = add(app, kGenerate);
+  sub->add_option("run", command.run, "its folder, or its name in runs/")->required();
+  sub->add_option("--prompt", command.prompt, "what to go on from; default: as at the start of a document");
+  sub->add_option("--tokens", command.tokens, "how many at most")->check(CLI::Range(0, 1'000'000));
+  sub->add_option("--temperature", command.temperature, "0: always the likeliest token")->check(CLI::Range(0.0, 100.0));
+  sub->add_option("--top-k", command.top_k, "draw from the so many likeliest tokens; 0: from all")->check(CLI::Range(0, 10'000'000));
+  sub->add_option("--seed", command.seed, "of the draws");
+  sub->callback([&] { result = generate(command); });
 }
 
 void add_mesh(CLI::App& plan, MeshCommand& command, int& result) {
@@ -252,6 +267,7 @@ int weft_main(int argc, char** argv) {
   ScheduleCommand schedule;
   SimulateCommand simulating;
   MeshCommand mesh;
+  GenerateCommand generating;
   BenchOptions benching;
   DoctorCommand doctoring;
   add_train(app, training, result);
@@ -264,6 +280,7 @@ int weft_main(int argc, char** argv) {
   add_run(app, launching, beyond, result);
   add_schedule(app, schedule, result);
   add_plan(app, simulating, mesh, result);
+  add_generate(app, generating, result);
   add_bench(app, benching, result);
   add_doctor(app, doctoring, result);
   try {

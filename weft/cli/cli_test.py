@@ -29,7 +29,7 @@ def weft(*arguments, cwd=ROOT, env=None):
 
 class Words(unittest.TestCase):
     def test_help_of_every_command_has_examples(self):
-        for words in ([], ["train"], ["run"], ["schedule"], ["plan"], ["doctor"], ["bench"]):
+        for words in ([], ["train"], ["run"], ["schedule"], ["plan"], ["generate"], ["doctor"], ["bench"]):
             shown = weft(*words, "--help")
             self.assertEqual(shown.returncode, 0, words)
             self.assertIn("weft " + " ".join(words), shown.stdout)

@@ -76,6 +76,15 @@ struct SimulateCommand {
 };
 int plan_simulate(const SimulateCommand& command);
 
+struct GenerateCommand {
+  std::string run;  // a folder, or a name in runs/
+  std::string prompt;
+  std::int64_t tokens = 200, top_k = 0;
+  double temperature = 0.8;
+  std::uint64_t seed = 1;
+};
+int generate(const GenerateCommand& command);
+
 struct MeshCommand {
   std::string axes;          // "dp=2,tp=2"
   std::optional<int> ranks;  // none: those of the hosts, else the product of the sizes

@@ -19,11 +19,23 @@ Limits one_of(std::vector<std::string> choices) { return {.min = {}, .max = {}, 
 std::int64_t whole(std::int64_t value) { return value; }
 
 Schema data_keys() {
-  return {{"model.name", "cnn", "cnn, mlp or resnet18"},
+  return {{"model.name", "cnn", "cnn, mlp or resnet18; gpt for a text"},
+          {"model.family", "gpt2", "gpt: gpt2 (LayerNorm, learned positions, GELU), or llama (RMSNorm, rotary positions, SwiGLU)",
+           one_of({"gpt2", "llama"})},
+          {"model.layers", whole(4), "gpt: blocks", at_least(1)},
+          {"model.width", whole(128), "gpt: features of a token", at_least(1)},
+          {"model.heads", whole(4), "gpt: of attention", at_least(1)},
+          {"model.kv_heads", whole(0), "gpt: keys and values that heads share; 0: one a head", at_least(0)},
+          {"model.sequence", whole(128), "gpt: tokens that it sees at a time", at_least(2)},
+          {"model.dropout", 0.0, "gpt", between(0, 0.99)},
           {"model.hidden", std::vector<std::int64_t>{256, 128}, "mlp: widths between input and output", at_least(1)},
           {"model.stem", "3x3", "resnet18: 3x3 for small images, 7x7 for large ones", one_of({"3x3", "7x7"})},
           {"model.sync_batch_norm", false, "batch norms over all ranks' batches together"},
-          {"data.name", "fashion-mnist", "fashion-mnist, or shapes (drawn here, needs no files)", one_of({"fashion-mnist", "shapes"})},
+          {"data.name", "fashion-mnist", "fashion-mnist, shapes (drawn here, needs no files), or text",
+           one_of({"fashion-mnist", "shapes", "text"})},
+          {"data.file", "", "text: a file, or a folder of files"},
+          {"data.tokenizer", "bytes", "text: bytes, bpe:4096 (learned from the text), or a tokenizer.json"},
+          {"data.validation", 0.1, "text: the part at its end that is held out", between(0, 0.9)},
           {"data.dir", "", "folder of the four IDX files; empty: where Debian's dataset-fashion-mnist puts them"},
           {"data.seed", whole(1), "of the generated data set", at_least(0)},
           {"data.crop_padding", whole(0), "pixels of padding before a random crop; 0: no crop", between(0, 127)},
@@ -74,6 +86,8 @@ Schema optimizer_keys() {
 
 Schema run_keys() {
   return {{"parallel.weights", "auto", "shared: once a host; private: a copy a rank", one_of({"auto", "shared", "private"})},
+          {"parallel.dp", whole(0), "gpt: replicas, which share each batch; 0: what tp leaves", at_least(0)},
+          {"parallel.tp", whole(1), "gpt: ranks that share the layers", at_least(1)},
           {"parallel.codec", "none", "how gradients are compressed between hosts: none, bf16, int8:64, topk:0.01, powersgd:4, auto, …"},
           {"parallel.bucket_mb", 0.0, "size of a bucket of gradients between hosts; 0: 25, tuned where no bit of the result depends on it",
            between(0, 4096)},
@@ -151,6 +165,11 @@ Config load_recipe(const std::string& recipe, const std::vector<std::string>& as
   for (const auto& assignment : assignments) config.set(assignment);
   if (config.get_doubles("optimizer.betas").size() != 2) {
     throw Error(Errc::kBadConfig, "optimizer.betas (" + config.origin("optimizer.betas") + ") needs two numbers");
+  }
+  const bool text = config.get_string("data.name") == "text", gpt = config.get_string("model.name") == "gpt";
+  if (text != gpt) {
+    throw Error(Errc::kBadConfig, "model.name = \"gpt\" and data.name = \"text\" go together (" + config.origin("model.name") + ", " +
+                                      config.origin("data.name") + ")");
   }
   try {
     compress::parse(config.get_string("parallel.codec"));

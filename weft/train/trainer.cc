@@ -15,6 +15,7 @@
 #include "weft/parallel/data/sync_batch_norm.h"
 #include "weft/train/evaluate.h"
 #include "weft/train/internal/choices.h"
+#include "weft/train/internal/newest_run.h"
 #include "weft/train/internal/run_state.h"
 #include "weft/train/internal/speeds.h"
 #include "weft/train/internal/step.h"
@@ -35,18 +36,6 @@ models::Model make_seeded_model(const models::ModelOptions& options, std::uint64
   const std::lock_guard lock(mutex);
   at::manual_seed(seed);
   return models::make_model(options);
-}
-
-// The newest run of the recipe in `parent`: names begin with the date.
-std::string newest_run(const std::string& parent, const std::string& recipe) {
-  std::string newest;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(parent, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.size() > recipe.size() && name.ends_with("-" + recipe)) newest = std::max(newest, name);
-  }
-  WEFT_REQUIRE(!newest.empty(), "there is no run of " + recipe + " to resume in " + parent + "; name one with --name");
-  return newest;
 }
 
 // The source, with each batch that it makes on the time line.
@@ -157,7 +146,7 @@ void Trainer::Impl::open_run() {
   progress_.emplace(observe::Progress::Options{.mode = options_.progress, .rank = world_.rank()});
   if (world_.rank() == 0) {
     observe::RunFolderOptions run{config_.get_string("run.dir"), config_.get_string("run.name"), options_.recipe, options_.resume};
-    if (run.resume && run.name.empty()) run.name = newest_run(run.parent, options_.recipe);
+    if (run.resume && run.name.empty()) run.name = internal::newest_run(run.parent, options_.recipe);
     folder_ = std::make_unique<observe::RunFolder>(run, config_);
   }
   if (folder_) tracing_.write_to(folder_->path() + "/trace.json");
@@ -255,13 +244,13 @@ void Trainer::Impl::train_step() {
   WEFT_CHECK(batch.has_value(), "the loader ended before the epoch");
   optimizer_->set_lr(rate_.at(static_cast<double>(step_) / static_cast<double>(batches_.per_epoch)));
   std::vector<double> losses = forward_backward(*batch);
-  internal::count_exchange(parts(), Phase::kBackward);
+  internal::count_exchange({*parallel_, timer_}, Phase::kBackward);
   {
     const auto scope = timer_.time(Phase::kOptimizer);
     optimizer_->step();
     optimizer_->zero_grad();
   }
-  internal::count_exchange(parts(), Phase::kOptimizer);
+  internal::count_exchange({*parallel_, timer_}, Phase::kOptimizer);
   const auto samples = static_cast<double>(batch->share.global_size);
   internal::StepLog::Step record{step_ + 1, epoch_, optimizer_->lr(), samples, seconds_since(start), {}, std::move(losses)};
   for (std::size_t phase = 0; phase < observe::kPhases; ++phase) record.ms[phase] = timer_.ms(static_cast<Phase>(phase));

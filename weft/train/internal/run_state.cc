@@ -61,11 +61,14 @@ const checkpoint::TensorMap& part(const checkpoint::Checkpoint& checkpoint, cons
 }  // namespace
 
 checkpoint::Checkpoint pack(const torch::nn::Module& module, const parallel::Optimizer& optimizer, const Progressed& progressed) {
+  return pack(tensors_of(module), optimizer.state(), progressed);
+}
+
+checkpoint::Checkpoint pack(checkpoint::TensorMap model, const NamedTensors& optimizer, const Progressed& progressed) {
   checkpoint::Checkpoint checkpoint;
   checkpoint.step = progressed.step;
-  checkpoint.parts["model"] = tensors_of(module);
-  auto& state = checkpoint.parts["optimizer"];
-  for (auto& [name, tensor] : optimizer.state()) state[name] = tensor;
+  checkpoint.parts["model"] = std::move(model);
+  checkpoint.parts["optimizer"] = {optimizer.begin(), optimizer.end()};
   checkpoint.state = {{"step", std::to_string(progressed.step)},
                       {"epoch", std::to_string(progressed.sampler.epoch)},
                       {"position", std::to_string(progressed.sampler.position)},

@@ -29,10 +29,12 @@ struct Progressed {
   std::int64_t batch = 0;  // global
 };
 
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
 checkpoint::Checkpoint pack(const torch::nn::Module& module, const parallel::Optimizer& optimizer, const Progressed& progressed);
+checkpoint::Checkpoint pack(checkpoint::TensorMap model, const NamedTensors& optimizer, const Progressed& progressed);
 
 // What a gradient codec remembers, as a part "codec"; none where there is nothing.
-using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 void pack_codec(const NamedTensors& state, checkpoint::Checkpoint& checkpoint);
 NamedTensors unpack_codec(const checkpoint::Checkpoint& checkpoint);
 

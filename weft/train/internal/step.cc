@@ -21,7 +21,7 @@ at::Tensor forward_loss(const StepParts& parts, const at::Tensor& images, const 
     const Autocast autocast(parts.bf16);
     loss = models::loss(parts.model.forward(images), targets, parts.loss, reduction);
   }
-  count_exchange(parts, Phase::kForward);
+  count_exchange({parts.parallel, parts.timer}, Phase::kForward);
   return loss;
 }
 
@@ -144,12 +144,12 @@ class MicroShards {
 
 }  // namespace
 
-void count_exchange(const StepParts& parts, Phase from) {
-  const auto spent = parts.parallel.take_times();
+void count_exchange(const ExchangeTimes& of, Phase from) {
+  const auto spent = of.parallel.take_times();
   const auto move = [&](double seconds, Phase to) {
     const std::chrono::nanoseconds time(std::llround(seconds * 1e9));
-    parts.timer.add(from, -time);
-    parts.timer.add(to, time);
+    of.timer.add(from, -time);
+    of.timer.add(to, time);
   };
   move(spent.wait, Phase::kCommunication);
   if (from == Phase::kForward) move(spent.work, Phase::kOptimizer);

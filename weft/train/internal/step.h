@@ -26,7 +26,11 @@ struct StepParts {
 };
 
 // What a phase waited for peers counts as communication; weights that forward updated before it used them, as the optimizer's.
-void count_exchange(const StepParts& parts, observe::Phase from);
+struct ExchangeTimes {
+  parallel::DataParallelBase& parallel;
+  observe::StepTimer& timer;
+};
+void count_exchange(const ExchangeTimes& of, observe::Phase from);
 
 // bf16 autocast while it lives, where `on`; casts of weights are kept no longer than that.
 class Autocast {

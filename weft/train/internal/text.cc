@@ -1,0 +1,157 @@
+#include "weft/train/internal/text.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+#include "weft/data/text/train_bpe.h"
+
+namespace weft::train::internal {
+namespace {
+
+namespace fs = std::filesystem;
+namespace text = data::text;
+
+// Of the parameter whose state is called so ("blocks.0.mlp.up_proj.weight.exp_avg"), if its whole is cut.
+const parallel::Slice* slice_of_state(const std::map<std::string, parallel::Slice>& slices, const std::string& name) {
+  const auto found = slices.find(name.substr(0, name.rfind('.')));
+  return found == slices.end() ? nullptr : &found->second;
+}
+
+bool is_cut(const at::Tensor& tensor) { return tensor.dim() > 0; }  // steps are not
+
+}  // namespace
+
+models::GptOptions gpt_options(const Config& config, std::int64_t vocabulary) {
+  models::GptOptions options;
+  options.vocabulary = vocabulary;
+  options.layers = config.get_int("model.layers");
+  options.width = config.get_int("model.width");
+  options.heads = config.get_int("model.heads");
+  options.kv_heads = config.get_int("model.kv_heads");
+  options.sequence_length = config.get_int("model.sequence");
+  options.dropout = config.get_double("model.dropout");
+  if (options.width % options.heads != 0) {
+    throw Error(Errc::kBadConfig, "model.width = " + std::to_string(options.width) + " is no multiple of the " +
+                                      std::to_string(options.heads) + " heads; use " +
+                                      std::to_string((options.width / options.heads + 1) * options.heads));
+  }
+  return config.get_string("model.family") == "llama" ? models::like_llama(options) : options;
+}
+
+std::vector<std::string> text_files(const Config& config) {
+  const std::string& path = config.get_string("data.file");
+  if (path.empty()) throw Error(Errc::kBadConfig, "data.file is not set: name a text file, or a folder of them");
+  std::error_code ignored;
+  std::vector<std::string> files;
+  if (!fs::is_directory(path, ignored)) {
+    files.push_back(path);
+  } else {
+    for (const auto& entry : fs::directory_iterator(path, ignored)) {
+      if (entry.is_regular_file(ignored) && !entry.is_symlink(ignored)) files.push_back(entry.path().string());
+    }
+    std::sort(files.begin(), files.end());
+  }
+  for (const auto& file : files) {
+    if (!fs::is_regular_file(file, ignored)) throw Error(Errc::kBadConfig, "data.file: there is no file " + file);
+  }
+  if (files.empty()) throw Error(Errc::kBadConfig, "data.file: the folder " + path + " has no files");
+  return files;
+}
+
+std::string tokenizer_text(const Config& config, const std::vector<std::string>& files) {
+  const std::string& name = config.get_string("data.tokenizer");
+  if (name == "bytes") return "";
+  if (name.rfind("bpe:", 0) != 0) return read_file(name, std::size_t{128} << 20);
+  std::int64_t size = 0;
+  const char *begin = name.data() + 4, *end = name.data() + name.size();
+  const auto [stopped, error] = std::from_chars(begin, end, size);
+  if (error != std::errc() || stopped != end || size < 257) {
+    throw Error(Errc::kBadConfig, "data.tokenizer = \"" + name + "\": bpe:N learns N tokens, 257 or more; else bytes, or a tokenizer.json");
+  }
+  return text::train_bpe(files, {.vocab_size = size});
+}
+
+std::unique_ptr<text::Tokenizer> make_tokenizer(const std::string& json) {
+  return json.empty() ? text::byte_tokenizer() : text::parse_tokenizer(json, "tokenizer.json");
+}
+
+std::string end_token(const text::Tokenizer& tokenizer) {
+  for (const char* token : {"<|endoftext|>", "</s>"}) {
+    if (tokenizer.id_of(token)) return token;
+  }
+  return "";
+}
+
+checkpoint::TensorMap whole_tensors(const models::GptImpl& model) {
+  const auto slices = parallel::slices(model);
+  checkpoint::TensorMap whole;
+  for (const auto& parameter : model.named_parameters()) {
+    const auto slice = slices.find(parameter.key());
+    const at::Tensor value = parameter.value().detach();
+    whole[parameter.key()] = slice == slices.end() ? value : parallel::whole_of(value, slice->second, model.tp);
+  }
+  return whole;
+}
+
+void set_whole_tensors(models::GptImpl& model, const checkpoint::TensorMap& whole) {
+  const auto slices = parallel::slices(model);
+  std::vector<std::pair<at::Tensor, at::Tensor>> found;
+  for (const auto& parameter : model.named_parameters()) {
+    const auto saved = whole.find(parameter.key());
+    WEFT_REQUIRE(saved != whole.end(), "the checkpoint has no tensor \"" + parameter.key() + "\"; is it of another model?");
+    const auto slice = slices.find(parameter.key());
+    at::Tensor mine = slice == slices.end() ? saved->second : parallel::slice_of(saved->second, slice->second, model.tp);
+    WEFT_REQUIRE(mine.sizes() == parameter.value().sizes(), "the checkpoint's \"" + parameter.key() + "\" has another shape");
+    found.emplace_back(parameter.value(), std::move(mine));
+  }
+  const at::NoGradGuard no_grad;
+  for (auto& [parameter, value] : found) parameter.copy_(value);
+}
+
+NamedTensors whole_state(const models::GptImpl& model, const NamedTensors& state) {
+  const auto slices = parallel::slices(model);
+  NamedTensors whole;
+  for (const auto& [name, tensor] : state) {
+    const auto* slice = slice_of_state(slices, name);
+    whole.emplace_back(name, slice != nullptr && is_cut(tensor) ? parallel::whole_of(tensor, *slice, model.tp) : tensor);
+  }
+  return whole;
+}
+
+NamedTensors part_of_state(const models::GptImpl& model, const checkpoint::TensorMap& whole) {
+  const auto slices = parallel::slices(model);
+  NamedTensors state;
+  for (const auto& [name, tensor] : whole) {
+    const auto* slice = slice_of_state(slices, name);
+    state.emplace_back(name, slice != nullptr && is_cut(tensor) ? parallel::slice_of(tensor, *slice, model.tp) : tensor);
+  }
+  return state;
+}
+
+at::Tensor likeliest(const models::GptImpl& model, const at::Tensor& logits) {
+  // Columns beyond the vocabulary are padding.
+  const std::int64_t columns = logits.size(-1), first = model.tp.rank() * columns;
+  const std::int64_t there = std::clamp<std::int64_t>(model.options.vocabulary - first, 0, columns);
+  if (model.tp.size() == 1) return std::get<1>(logits.narrow(-1, 0, there).max(-1));
+  at::Tensor best = at::full(logits.sizes().slice(0, logits.dim() - 1), -std::numeric_limits<double>::infinity(), at::kDouble);
+  at::Tensor place = at::zeros_like(best);
+  if (there > 0) {
+    const auto [value, index] = logits.narrow(-1, 0, there).max(-1);
+    best = value.to(at::kDouble);
+    place = (index + first).to(at::kDouble);
+  }
+  const at::Tensor mine = at::stack({best, place}).unsqueeze(0).contiguous();
+  std::vector<std::int64_t> shape = mine.sizes().vec();
+  shape[0] = model.tp.size();
+  at::Tensor all = at::empty(shape, at::kDouble);
+  model.tp.group().all_gather(all, mine);
+  const at::Tensor winner = std::get<1>(all.select(1, 0).max(0));
+  return all.select(1, 1).gather(0, winner.unsqueeze(0)).squeeze(0).to(at::kLong);
+}
+
+}  // namespace weft::train::internal
