@@ -47,6 +47,7 @@ parallel::AttentionOptions attention_of(const GptOptions& o) {
   parallel::AttentionOptions a{.width = o.width, .heads = o.heads, .kv_heads = o.kv_heads, .bias = o.bias, .dropout = o.dropout};
   a.rope_theta = o.positions == Positions::kRotary ? o.rope_theta : 0;
   a.sequence = o.sequence;
+  a.chunks = o.chunks;
   a.normal = o.initial_std;
   a.normal_out = std_of_added(o);
   return a;
@@ -111,6 +112,7 @@ GptMlp::GptMlp(const GptOptions& options, const TensorParallel& tp) : options_(o
   up_proj = register_module("up_proj", parallel::Linear(up, tp));
   parallel::LinearOptions down{.in = options.hidden, .out = options.width, .split = Split::kRow, .bias = options.bias};
   down.sequence = options.sequence;
+  down.chunks = options.chunks;
   down.normal = std_of_added(options);
   down_proj = register_module("down_proj", parallel::Linear(down, tp));
 }

@@ -49,6 +49,7 @@ struct GptOptions {
   double dropout = 0;  // after the embedding, on attention weights, on what each half of a block adds
   // N(0, std²) for weights, and std / sqrt(2 layers) for those whose output is added to the block's input (GPT-2, 2.3); 0: libtorch's own.
   double initial_std = 0.02;
+  int chunks = 1;                                            // of products that are summed over ranks: parallel::LinearOptions::chunks
   parallel::Sequence sequence = parallel::Sequence::kWhole;  // kSplit: between the split layers each rank has a part of the sequence
 };
 

@@ -53,6 +53,7 @@ void AttentionImpl::reset() {
   k_proj = register_module("k_proj", Linear(in, tp_));
   v_proj = register_module("v_proj", Linear(in, tp_));
   LinearOptions back{.in = out, .out = options.width, .split = Split::kRow, .bias = options.bias, .sequence = options.sequence};
+  back.chunks = options.chunks;
   back.normal = options.normal_out;
   o_proj = register_module("o_proj", Linear(back, tp_));
 }

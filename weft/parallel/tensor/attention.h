@@ -24,6 +24,7 @@ struct AttentionOptions {
   double dropout = 0;     // of the attention weights
   double rope_theta = 0;  // above 0: rotary positions with this base; the halves of a head rotate, as in Hugging Face's Llama
   Sequence sequence = Sequence::kWhole;  // of input and output
+  int chunks = 1;                        // of o_proj: LinearOptions::chunks
   double normal = 0, normal_out = 0;     // initial values of q, k, v and of o_proj: LinearOptions::normal
 };
 

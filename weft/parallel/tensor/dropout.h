@@ -15,7 +15,7 @@
 namespace weft::parallel {
 
 // x · mask / (1 - p), each element kept with probability 1 - p. Where x is this rank's even part along `split_dim`, the mask is that part
-// of the whole tensor's. Every rank calls it in the same order. 4 ns an element of one processor; the mask is made on the CPU and goes to
+// of the whole tensor's. Every rank calls it in the same order. 6 ns an element of one processor; the mask is made on the CPU and goes to
 // x's device. Throws Error(kInvalidArgument) for p outside [0, 1).
 at::Tensor dropout(const at::Tensor& x, double p, std::optional<std::int64_t> split_dim, const TensorParallel& tp);
 

@@ -3,11 +3,13 @@
 #include <torch/torch.h>
 
 #include "weft/parallel/tensor/internal/initial.h"
+#include "weft/parallel/tensor/internal/overlap.h"
 
 namespace weft::parallel {
 
 LinearImpl::LinearImpl(LinearOptions options_, TensorParallel tp) : options(options_), tp_(std::move(tp)) {
   WEFT_REQUIRE(options.in > 0 && options.out > 0, "Linear: in and out are at least 1");
+  WEFT_REQUIRE(options.chunks > 0, "Linear: chunks are at least 1");
   if (options.split == Split::kColumn && !options.pad) even_part("Linear: outputs", options.out, tp_.size());
   if (options.split == Split::kRow) even_part("Linear: inputs", options.in, tp_.size());
   LinearImpl::reset();
@@ -47,7 +49,7 @@ at::Tensor LinearImpl::forward(const at::Tensor& x) {
     return options.gather_output ? gather_from(y, -1, tp_).narrow(-1, 0, options.out) : y;
   }
   const at::Tensor part = options.input_is_parallel ? x : scatter_to(x, -1, tp_);
-  const at::Tensor y = leave_split(torch::linear(part, weight), options.sequence, tp_);
+  const at::Tensor y = internal::multiply_and_leave(part, weight, {options.sequence, options.chunks}, tp_);
   return bias.defined() ? y + use_whole(bias, options.sequence, tp_) : y;
 }
 

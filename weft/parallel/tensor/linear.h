@@ -38,7 +38,10 @@ struct LinearOptions {
   Sequence sequence = Sequence::kWhole;
   // Column: outputs that do not divide are padded with rows of zeros (Slice), else refused. The ranks' parts are of one size either way.
   bool pad = false;
-  double normal = 0;  // initial values: libtorch's own, or N(0, normal²) and no bias where that is above 0
+  // Row: the product and its collective go in this many pieces of the sequence, one on its way while the next is multiplied. The same
+  // result, the same bytes in as many times the calls; no gradients of gradients. 1: one after the other.
+  int chunks = 1;
+  double normal = 0;  // initial values: libtorch's own, or N(0, normal²) and a bias of zeros where that is above 0
 };
 
 // Parameters weight and bias as in torch::nn::Linear: [out, in] and [out], sliced. Row's bias is whole on every rank.

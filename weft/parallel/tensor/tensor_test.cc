@@ -133,9 +133,10 @@ struct WholeNet : nn::Module {
 };
 
 struct SplitNet : nn::Module {
-  SplitNet(bool bias, Sequence sequence, const TensorParallel& tp) {
+  SplitNet(bool bias, Sequence sequence, const TensorParallel& tp, int chunks = 1) {
     up = register_module("up", Linear(LinearOptions{.in = 6, .out = 12, .split = Split::kColumn, .bias = bias, .sequence = sequence}, tp));
-    down = register_module("down", Linear(LinearOptions{.in = 12, .out = 6, .split = Split::kRow, .bias = bias, .sequence = sequence}, tp));
+    down = register_module(
+        "down", Linear(LinearOptions{.in = 12, .out = 6, .split = Split::kRow, .bias = bias, .sequence = sequence, .chunks = chunks}, tp));
     norm = register_module("norm", LayerNorm(NormOptions{.features = 6, .sequence = sequence}, tp));
   }
   at::Tensor forward(const at::Tensor& x) { return down->forward(torch::gelu(up->forward(norm->forward(x)))); }
@@ -143,13 +144,13 @@ struct SplitNet : nn::Module {
   LayerNorm norm{nullptr};
 };
 
-void compare_net(int ranks, bool bias, Sequence sequence, at::ScalarType type) {
+void compare_net(int ranks, bool bias, Sequence sequence, at::ScalarType type, int chunks = 1) {
   WholeNet whole(bias, type);
   const at::Tensor input = wave({3, 8, 6}, 0.2, type), factors = wave({3, 8, 6}, 1.1, type);
   const at::Tensor x = input.clone().requires_grad_(), y = whole.forward(x);
   (y * factors).sum().backward();
   on_ranks(ranks, [&](const TensorParallel& tp) {
-    SplitNet net(bias, sequence, tp);
+    SplitNet net(bias, sequence, tp, chunks);
     const Slice along{1, 8};
     const auto mine = [&](const at::Tensor& t) { return sequence == Sequence::kSplit ? slice_of(t, along, tp) : t; };
     const auto joined = [&](const at::Tensor& t) { return sequence == Sequence::kSplit ? whole_of(t, along, tp) : t; };
@@ -173,6 +174,26 @@ TEST(TensorLayers, StartWithLibtorchsBitsAndComputeAndDifferentiateAsTheWhole) {
       compare_net(ranks, false, sequence, at::kDouble);
     }
   }
+}
+
+// 5 does not divide 24 rows, nor 3 the 4 or 2 positions of a part: pieces are uneven, and some would be empty.
+TEST(TensorLayers, ComputeTheSameInChunks) {
+  for (const int ranks : {1, 2, 4}) {
+    compare_net(ranks, true, Sequence::kWhole, at::kDouble, 5);
+    compare_net(ranks, true, Sequence::kSplit, at::kDouble, 3);
+  }
+  on_ranks(2, [](const TensorParallel& tp) {
+    SplitNet net(false, Sequence::kWhole, tp, 4), sequence(false, Sequence::kSplit, tp, 4);
+    constexpr int64_t kWhole = 3 * 8 * 6 * 4;
+    Counted counted;
+    at::Tensor loss = net.forward(wave({3, 8, 6}, 0, at::kFloat)).sum();
+    EXPECT_EQ(counted.take(), (std::map<std::string, Counted::Sum>{{"all_reduce", {4, kWhole}}}));
+    loss = sequence.forward(wave({3, 4, 6}, 0, at::kFloat)).sum();
+    EXPECT_EQ(counted.take()["reduce_scatter"], (Counted::Sum{4, kWhole}));
+    loss.backward();
+    EXPECT_EQ(counted.take()["all_gather"], (Counted::Sum{4, kWhole / 2}));
+    EXPECT_THAT(refusal([&] { Linear(LinearOptions{.chunks = 0}, tp); }), HasSubstr("chunks are at least 1"));
+  });
 }
 
 TEST(TensorLayers, GatherOutputsThatArePaddedAndSplitInputsThatAreWhole) {
