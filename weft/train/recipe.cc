@@ -35,7 +35,7 @@ Schema data_keys() {
            one_of({"fashion-mnist", "shapes", "text"})},
           {"data.file", "", "text: a file, or a folder of files"},
           {"data.tokenizer", "bytes", "text: bytes, bpe:4096 (learned from the text), or a tokenizer.json"},
-          {"data.validation", 0.1, "text: the part at its end that is held out", between(0, 0.9)},
+          {"data.validation", 0.1, "text: the part at its end that is held out", between(0.001, 0.9)},
           {"data.dir", "", "folder of the four IDX files; empty: where Debian's dataset-fashion-mnist puts them"},
           {"data.seed", whole(1), "of the generated data set", at_least(0)},
           {"data.crop_padding", whole(0), "pixels of padding before a random crop; 0: no crop", between(0, 127)},

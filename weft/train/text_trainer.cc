@@ -38,6 +38,16 @@ Mesh make_mesh(const Config& config, const Group& world) {
   return Mesh(world, {{"dp", size("parallel.dp")}, {"tp", size("parallel.tp")}});
 }
 
+// Whole documents at the end of the text; where these are too few, or there is but one, the end of the last one.
+text::TokenSplit held_out(const text::TokenFile& file, double part, std::int64_t length) {
+  const auto whole = text::split_tokens(file, part);
+  if (whole.validation.size() > length) return whole;
+  const auto cut = std::min(static_cast<std::int64_t>(static_cast<double>(file.size()) * (1 - part)), file.size() - length - 1);
+  WEFT_REQUIRE(cut > 0,
+               "the text has " + std::to_string(file.size()) + " tokens, too few to hold out a window of " + std::to_string(length));
+  return {{0, cut}, {cut, file.size()}};
+}
+
 }  // namespace
 
 bool is_text(const Config& config) { return config.get_string("data.name") == "text"; }
@@ -149,12 +159,11 @@ void TextTrainer::Impl::open_text() {
   tokenizer_ = internal::make_tokenizer(internal::broadcast_text(world(), json_));
   const auto file = text::TokenFile::open(internal::broadcast_text(world(), tokens));
   const auto length = config_.get_int("model.sequence");
-  const auto split = text::split_tokens(file, config_.get_double("data.validation"));
+  const auto split = held_out(file, config_.get_double("data.validation"), length);
   const auto seed = static_cast<std::uint64_t>(config_.get_int("train.seed"));
   train_ = std::make_shared<const text::Windows>(
       file, text::WindowOptions{.length = length, .range = split.train, .start = text::WindowOptions::Start::kShifted, .seed = seed});
-  if (split.validation.size() > 1)
-    held_out_ = std::make_shared<const text::Windows>(file, text::WindowOptions{.length = length, .range = split.validation});
+  held_out_ = std::make_shared<const text::Windows>(file, text::WindowOptions{.length = length, .range = split.validation});
   plan_ = plan_batches(config_, mesh_.size("dp"), train_->size());
   max_steps_ = config_.get_int("train.max_steps");
   batches_.emplace(train_,
@@ -305,7 +314,6 @@ void TextTrainer::Impl::end_of_epoch() {
 // Each replica takes some of the held-out windows.
 void TextTrainer::Impl::evaluate_now() {
   evaluated_step_ = step_;
-  if (!held_out_) return;
   const at::NoGradGuard no_grad;
   model_->wait_for_weights();
   gpt_->eval();
