@@ -1,0 +1,237 @@
+// The first run records its graph too: it says which parameters the function uses, and is dropped at once. What it holds meanwhile is no
+// more than what the second run holds in backward, so that the peak is the same as without recording it. The parameters become inputs of
+// the one node that stands for the function in the outer graph: their gradients go where autograd would have put them.
+#include "weft/parallel/recompute/recompute.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/SequenceNumber.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <mutex>
+#include <unordered_set>
+
+#include "weft/base/error.h"
+
+namespace weft::parallel {
+namespace {
+
+namespace autograd = torch::autograd;
+
+std::function<void()> keep_random() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const auto state_of = [](at::Generator& g) {
+    const std::lock_guard lock(g.mutex());
+    return g.get_state();
+  };
+  return [generator, state = state_of(generator)]() mutable {
+    const std::lock_guard lock(generator.mutex());
+    generator.set_state(state);
+  };
+}
+
+// State as it was when this was made.
+class Kept {
+ public:
+  explicit Kept(const std::vector<KeepState>& keep) {
+    for (const KeepState& one : keep) back_.push_back(one());
+  }
+  void set_back() const {
+    for (const auto& one : back_) one();
+  }
+
+ private:
+  std::vector<std::function<void()>> back_;
+};
+
+// A run with its graph: `inputs` are leaves of it.
+struct Run {
+  Tensors inputs, outputs;
+};
+
+Run run(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs) {
+  const at::AutoGradMode record(true);
+  Run result;
+  for (const at::Tensor& input : inputs) result.inputs.push_back(input.detach().requires_grad_(input.requires_grad()));
+  result.outputs = fn(result.inputs);
+  for (const at::Tensor& output : result.outputs) WEFT_REQUIRE(output.defined(), "recompute: the function gave an undefined tensor");
+  return result;
+}
+
+// The leaves that the outputs depend on besides the inputs. Nodes that are older than the run belong to another computation.
+Tensors parameters_of(const Run& run, std::uint64_t begin) {
+  std::unordered_set<const void*> seen;
+  for (const at::Tensor& input : run.inputs) seen.insert(input.unsafeGetTensorImpl());
+  std::vector<autograd::Node*> open;
+  for (const at::Tensor& output : run.outputs) {
+    if (output.requires_grad()) open.push_back(autograd::impl::gradient_edge(output).function.get());
+  }
+  Tensors parameters;
+  while (!open.empty()) {
+    autograd::Node* const node = open.back();
+    open.pop_back();
+    if (node == nullptr || !seen.insert(node).second) continue;
+    if (const auto* const leaf = dynamic_cast<autograd::AccumulateGrad*>(node)) {
+      if (seen.insert(leaf->variable.unsafeGetTensorImpl()).second) parameters.push_back(leaf->variable);
+      continue;
+    }
+    WEFT_REQUIRE(node->sequence_nr() >= begin, "recompute: the function holds a tensor that is the result of another computation (" +
+                                                   node->name() + ") and needs a gradient; pass it as an input");
+    for (const autograd::Edge& edge : node->next_edges()) open.push_back(edge.function.get());
+  }
+  return parameters;
+}
+
+// Hooks on parameters run where the gradient arrives in the outer graph, not where it is computed.
+class WithoutHooks {
+ public:
+  explicit WithoutHooks(Tensors tensors) : tensors_(std::move(tensors)), hooks_(tensors_.size()) { swap(); }
+  ~WithoutHooks() { swap(); }
+  WithoutHooks(const WithoutHooks&) = delete;
+  WithoutHooks& operator=(const WithoutHooks&) = delete;
+
+ private:
+  void swap() {
+    for (std::size_t i = 0; i < tensors_.size(); ++i) autograd::impl::hooks(tensors_[i]).swap(hooks_[i]);
+  }
+  Tensors tensors_;
+  std::vector<std::vector<std::unique_ptr<autograd::FunctionPreHook>>> hooks_;
+};
+
+// What one call needs to run again.
+struct Call : torch::CustomClassHolder {
+  std::function<Tensors(const Tensors&)> fn;
+  std::vector<KeepState> keep;
+  std::optional<Kept> before;
+  std::size_t num_inputs = 0;
+  Tensors outputs;                // of the first run, until the node has taken them
+  std::vector<at::Tensor> apart;  // those of them that need no gradient
+  std::optional<Run> again;       // the second run, while a gradient of it may still be asked for
+  std::vector<bool> asked;        // by input and parameter
+};
+
+Run run_again(const Call& call, const Tensors& inputs) {
+  const Kept now(call.keep);
+  call.before->set_back();
+  try {
+    Run result = run(call.fn, inputs);
+    now.set_back();
+    return result;
+  } catch (...) {
+    now.set_back();
+    throw;
+  }
+}
+
+struct Recomputed : autograd::Function<Recomputed> {
+  static autograd::variable_list forward(autograd::AutogradContext* ctx, const c10::intrusive_ptr<Call>& call,
+                                         at::TensorList inputs_and_parameters) {
+    ctx->save_for_backward(inputs_and_parameters.vec());
+    ctx->set_materialize_grads(false);
+    ctx->mark_non_differentiable(call->apart);
+    call->apart.clear();
+    ctx->saved_data["call"] = c10::IValue::make_capsule(call);
+    return std::exchange(call->outputs, {});
+  }
+
+  static autograd::variable_list backward(autograd::AutogradContext* ctx, const autograd::variable_list& gradients) {
+    WEFT_REQUIRE(!at::GradMode::is_enabled(), "recompute: gradients of gradients do not go through it; call the function itself");
+    const auto call = c10::static_intrusive_pointer_cast<Call>(ctx->saved_data["call"].toCapsule());
+    const Tensors saved = ctx->get_saved_variables();
+    const auto middle = saved.begin() + static_cast<std::ptrdiff_t>(call->num_inputs);
+    if (!call->again) call->again = run_again(*call, {saved.begin(), middle});
+    const Tensors parameters(middle, saved.end());
+    Tensors leaves = call->again->inputs, wanted;
+    leaves.insert(leaves.end(), parameters.begin(), parameters.end());
+    const std::vector<std::size_t> places = asked_now(*ctx, *call, leaves);
+    for (const std::size_t place : places) wanted.push_back(leaves[place]);
+    const bool last = std::find(call->asked.begin(), call->asked.end(), false) == call->asked.end();
+    const WithoutHooks quiet(parameters);
+    const Tensors got = differentiate(*call, gradients, wanted, !last);
+    autograd::variable_list result(1 + leaves.size());  // the first is the call's
+    for (std::size_t i = 0; i < got.size(); ++i) result[1 + places[i]] = got[i];
+    if (last) {
+      call->again.reset();
+      call->asked.clear();
+    }
+    return result;
+  }
+
+ private:
+  // Which gradients this backward is for. Notes them, and what needs none, as asked for.
+  static std::vector<std::size_t> asked_now(const autograd::AutogradContext& ctx, Call& call, const Tensors& leaves) {
+    call.asked.resize(leaves.size());
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      const bool needs = leaves[i].requires_grad();
+      if (needs && ctx.needs_input_grad(i)) places.push_back(i);
+      call.asked[i] = call.asked[i] || !needs || ctx.needs_input_grad(i);
+    }
+    return places;
+  }
+
+  static Tensors differentiate(const Call& call, const Tensors& gradients, const Tensors& wanted, bool retain) {
+    const Tensors& all = call.again->outputs;
+    WEFT_REQUIRE(all.size() == gradients.size(), "recompute: the second run gave " + std::to_string(all.size()) + " tensors, the first " +
+                                                     std::to_string(gradients.size()));
+    Tensors outputs, at_outputs;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (!gradients[i].defined() || !all[i].requires_grad()) continue;
+      WEFT_REQUIRE(all[i].sizes() == gradients[i].sizes(), "recompute: the second run gave other shapes than the first");
+      outputs.push_back(all[i]);
+      at_outputs.push_back(gradients[i]);
+    }
+    if (outputs.empty() || wanted.empty()) return {};
+    return autograd::grad(outputs, wanted, at_outputs, retain, /*create_graph=*/false, /*allow_unused=*/true);
+  }
+};
+
+// The same function of those inputs that are defined.
+Tensors without_undefined(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs, const RecomputeOptions& options) {
+  Tensors defined;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined()) continue;
+    defined.push_back(inputs[i]);
+    places.push_back(i);
+  }
+  const auto spread = [fn, places, size = inputs.size()](const Tensors& some) {
+    Tensors all(size);
+    for (std::size_t i = 0; i < some.size(); ++i) all[places[i]] = some[i];
+    return fn(all);
+  };
+  return recompute_all(spread, defined, options);
+}
+
+}  // namespace
+
+Tensors recompute_all(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs, const RecomputeOptions& options) {
+  if (!at::GradMode::is_enabled()) return fn(inputs);
+  if (!std::all_of(inputs.begin(), inputs.end(), [](const at::Tensor& t) { return t.defined(); })) {
+    return without_undefined(fn, inputs, options);
+  }
+  const auto call = c10::make_intrusive<Call>();
+  call->fn = fn;
+  call->keep = options.keep;
+  if (options.random) call->keep.emplace_back(keep_random);
+  call->before.emplace(call->keep);
+  call->num_inputs = inputs.size();
+  autograd::variable_list all = inputs;
+  {
+    const std::uint64_t begin = at::sequence_number::peek();
+    const Run first = run(fn, inputs);
+    if (std::none_of(first.outputs.begin(), first.outputs.end(), [](const at::Tensor& t) { return t.requires_grad(); })) {
+      return first.outputs;
+    }
+    const Tensors parameters = parameters_of(first, begin);
+    all.insert(all.end(), parameters.begin(), parameters.end());
+    for (const at::Tensor& output : first.outputs) {
+      call->outputs.push_back(output.variable_data());  // of the run only the numbers stay
+      if (!output.requires_grad()) call->apart.push_back(call->outputs.back());
+    }
+  }
+  return Recomputed::apply(call, at::TensorList(all));  // apply() looks into no other list
+}
+
+}  // namespace weft::parallel
