@@ -51,6 +51,8 @@ Schema train_keys() {
           {"train.loss", "cross_entropy", "loss", one_of({"cross_entropy", "nll", "mse"})},
           {"train.label_smoothing", 0.0, "of cross_entropy", between(0, 0.99)},
           {"train.precision", "f32", "bf16: forward and loss under autocast, weights stay f32", one_of({"f32", "bf16"})},
+          {"train.recompute", "none", "gpt: full computes blocks again in backward instead of keeping their activations",
+           one_of({"none", "full"})},
           {"train.balance", "even", "of a batch over the ranks: even, or by the speed that each is measured to have",
            one_of({"even", "speed"})},
           {"train.seed", whole(1), "of weights, order of samples and augmentation", at_least(0)},

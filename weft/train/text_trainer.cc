@@ -13,6 +13,7 @@
 #include "weft/data/text/windows.h"
 #include "weft/observe/run_folder.h"
 #include "weft/parallel/mesh/mesh.h"
+#include "weft/parallel/recompute/recompute.h"
 #include "weft/train/evaluate.h"
 #include "weft/train/internal/choices.h"
 #include "weft/train/internal/newest_run.h"
@@ -76,6 +77,7 @@ class TextTrainer::Impl {
   void restore();
   void run_epoch();
   void train_step();
+  at::Tensor logits(const at::Tensor& tokens);
   double forward_backward(text::TokenBatch& batch);
   internal::ExchangeTimes exchange() { return {*model_, timer_}; }
   void look();
@@ -267,6 +269,21 @@ void TextTrainer::Impl::train_step() {
   ++in_epoch_;
 }
 
+at::Tensor TextTrainer::Impl::logits(const at::Tensor& tokens) {
+  if (config_.get_string("train.recompute") == "none") return gpt_->forward(tokens);
+  const bool bf16 = config_.get_string("train.precision") == "bf16";
+  const parallel::KeepState draws = [tp = gpt_->tp] { return [tp, draw = tp.draw()] { tp.set_draw(draw); }; };
+  at::Tensor x = tokens;
+  for (const auto& part : gpt_->parts()) {
+    const auto forward = [part, bf16](const at::Tensor& in) {
+      const internal::Autocast autocast(bf16);
+      return part->forward(in);
+    };
+    x = part == gpt_->head ? part->forward(x) : parallel::recompute_with({.random = false, .keep = {draws}}, forward, x);
+  }
+  return x;
+}
+
 // The loss summed over this replica's windows.
 double TextTrainer::Impl::forward_backward(text::TokenBatch& batch) {
   model_->set_samples(static_cast<double>(batch.rows));
@@ -275,7 +292,7 @@ double TextTrainer::Impl::forward_backward(text::TokenBatch& batch) {
   {
     const auto scope = timer_.time(Phase::kForward);
     const internal::Autocast autocast(config_.get_string("train.precision") == "bf16");
-    loss = gpt_->loss(gpt_->forward(rows_of(batch.inputs, batch)), rows_of(batch.targets, batch));
+    loss = gpt_->loss(logits(rows_of(batch.inputs, batch)), rows_of(batch.targets, batch));
   }
   internal::count_exchange(exchange(), Phase::kForward);
   const auto scope = timer_.time(Phase::kBackward);

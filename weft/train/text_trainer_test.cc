@@ -91,6 +91,17 @@ TEST(TextTrainer, LearnsTheSameHoweverBatchAndLayersAreSplit) {
   }
 }
 
+TEST(TextTrainer, RecomputesToTheSameBitsDropoutIncluded) {
+  const TextRuns runs;
+  const std::vector<std::string> words = {"model.dropout=0.1", "model.layers=2", "train.max_steps=5", "parallel.tp=2"};
+  auto again = words;
+  again.push_back("train.recompute=full");
+  runs.train(2, "kept", words);
+  runs.train(2, "again", again);
+  const auto kept = runs.weights("kept"), computed = runs.weights("again");
+  for (const auto& [name, tensor] : kept) EXPECT_TRUE(at::equal(tensor, computed.at(name))) << name;
+}
+
 TEST(TextTrainer, GoesOnFromACheckpointUnderAnotherSplit) {
   const TextRuns runs;
   const std::vector<std::string> words = {"data.tokenizer=\"bpe:260\"", "model.family=llama"};
