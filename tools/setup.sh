@@ -183,7 +183,7 @@ weft_setup_python() {
 }
 
 # With these the tests read back what weft writes.
-weft_setup_tests() { weft_setup_python tests 'lib/python3*/site-packages/tensorboard' numpy safetensors tensorboard; }
+weft_setup_tests() { weft_setup_python tests 'lib/python3*/site-packages/expecttest' numpy safetensors tensorboard expecttest; }
 
 # Pinned, since another version formats and complains differently.
 weft_setup_lint() { weft_setup_python lint bin/clang-tidy clang-format==14.0.6 clang-tidy==20.1.0; }

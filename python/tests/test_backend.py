@@ -189,10 +189,18 @@ def killed(rank, world):
 
 def aborted(rank, world):
     work = dist.irecv(torch.empty(1), (rank + 1) % world)
+    store = dist.distributed_c10d._get_default_store()
+
+    def meet(where):
+        store.set(f"{where}/{rank}", "here")
+        store.wait([f"{where}/{peer}" for peer in range(world)])
+
+    meet("posted")  # a rank that has aborted and gone would be lost to one that comes later
     dist.group.WORLD._get_backend(torch.device("cpu")).abort()
     try:
         work.wait()
     except weft_torch.Error as error:
+        meet("ended")
         return error.code
 
 

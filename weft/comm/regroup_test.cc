@@ -98,6 +98,15 @@ class Processes {
 void say(c10d::Store& store, const std::string& key) { store.set(key, std::vector<std::uint8_t>{1}); }
 void await(c10d::Store& store, const std::string& key) { store.wait({key}, 30s); }
 
+// Kills the victim when all of `ranks` have come here: what it has sent may be lost with it.
+void die_when_all_are_here(const Me& me, int victim, const std::vector<int>& ranks) {
+  const auto key = [&](int id) { return "victim" + std::to_string(victim) + "/" + std::to_string(id); };
+  say(*me.store, key(me.id));
+  if (me.id != victim) return;
+  for (const int id : ranks) await(*me.store, key(id));
+  raise(SIGKILL);
+}
+
 BackendOptions quick(const std::string& transport) { return {.transport = transport, .timeout = 500ms}; }
 const RegroupOptions kQuick{.wait = 400ms};
 
@@ -193,7 +202,7 @@ int replaced(const Me& me, const std::string& transport) {
   Group group = init(identity, options);
   if (me.id < 3) {
     expect_works(group);
-    if (me.id == 1) raise(SIGKILL);
+    die_when_all_are_here(me, 1, {0, 2});
     const auto [code, what] = error_of([&] { expect_works(group); });
     expect(code == Errc::kPeerLost, what.c_str());
     group = group.regroup({.size = 3});
@@ -220,7 +229,7 @@ TEST(Regroup, OutlivesTwoFailuresInSuccessionAlsoOfRankZero) {
       Group group = form_group(me.store, me.id, 4, {.transport = transport, .timeout = 20s});
       for (const int victim : {3, 0}) {
         expect_works(group);
-        if (me.id == victim) raise(SIGKILL);
+        die_when_all_are_here(me, victim, victim == 3 ? std::vector{0, 1, 2} : std::vector{1, 2});
         expect(error_of([&] { expect_works(group); }).first == Errc::kPeerLost, "the loss");
         group = group.regroup();
       }
@@ -277,7 +286,7 @@ TEST(Regroup, SaysWhatIsMissing) {
   EXPECT_EQ(error_of([] { Group(make_backend(nullptr, 0, 1), "alone").regroup(); }).first, Errc::kInvalidArgument);
   Processes processes(2, [&](const Me& me) {
     const Group group = form_group(me.store, me.id, 2, quick("auto"));
-    if (me.id == 1) raise(SIGKILL);
+    die_when_all_are_here(me, 1, {0});
     const auto [code, what] = error_of([&] { group.regroup({.at_least = 2, .wait = 200ms}); });
     expect(code == Errc::kTimeout && what.find("only 1 of at least 2 ranks") != std::string::npos, what.c_str());
     const auto none = error_of([&] { join_group(me.store, quick("auto"), 50ms); });
