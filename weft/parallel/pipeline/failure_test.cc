@@ -1,0 +1,150 @@
+// What goes wrong on one rank ends the step on all, by its name and at once.
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <csignal>
+
+#include "weft/comm/fork_ranks.h"
+#include "weft/parallel/pipeline/internal/parity.h"
+
+namespace weft::parallel {
+namespace {
+
+using internal::Algorithm;
+using internal::kFeatures;
+using internal::Link;
+using internal::mse;
+using internal::wave;
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+// Block `bad` does something else from its third forward on.
+std::function<PipelineBlock(int)> blocks_with(int bad, const std::function<void()>& what) {
+  return [bad, what](int i) {
+    const Link link(i);
+    PipelineBlock block = pipeline_block(link);
+    if (i == bad) {
+      block.forward = [link, what, count = 0](const Tensors& x) mutable {
+        if (++count == 3) what();
+        return Tensors{Link(link)(x[0])};
+      };
+    }
+    return block;
+  };
+}
+
+void train(const Group& group, const std::function<PipelineBlock(int)>& make) {
+  Pipeline model(group, 6, make, {.algorithm = Algorithm::kOneForwardOneBackward, .micro_batches = 4, .loss = mse});
+  for (int step = 0; step < 3; ++step) model.train_step({wave({8, kFeatures}, step)}, {wave({8, kFeatures}, step + 1)});
+}
+
+TEST(PipelineFailure, AKilledRankIsPeerLostOnTheSurvivors) {
+  for (const char* transport : {"shm", "tcp"}) {
+    for (const int victim : {0, 1, 2}) {
+      const auto codes = comm::fork_ranks(3, transport, [&](const Group& group) {
+        torch::set_num_threads(1);
+        const auto start = Clock::now();
+        try {
+          train(group, blocks_with(2 * victim, [] { raise(SIGKILL); }));
+        } catch (const Error& error) {
+          const bool good = error.code() == Errc::kPeerLost && Clock::now() - start < 5s;
+          if (!good) std::fprintf(stderr, "rank %d: %s\n", group.rank(), error.what());
+          return good ? 0 : 1;
+        }
+        return 2;
+      });
+      std::vector<int> expected(3, 0);
+      expected[static_cast<std::size_t>(victim)] = -SIGKILL;
+      EXPECT_EQ(codes, expected) << transport;
+    }
+  }
+}
+
+TEST(PipelineFailure, AStageThatThrowsEndsAllRanks) {
+  for (const int thrower : {0, 1, 2}) {
+    const auto start = Clock::now();
+    try {
+      replicate(3, [&](const Group& group) {
+        try {
+          train(group, blocks_with(2 * thrower, [] { throw std::runtime_error("the block is bad"); }));
+          FAIL();
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), Errc::kAborted);
+          EXPECT_NE(group.rank(), thrower);
+          throw;
+        }
+      });
+      FAIL();
+    } catch (const std::runtime_error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("the block is bad"));
+    }
+    EXPECT_LT(Clock::now() - start, 5s);
+  }
+  for (const char* transport : {"shm", "tcp"}) {
+    const auto codes = comm::fork_ranks(3, transport, [&](const Group& group) {
+      torch::set_num_threads(1);
+      const auto start = Clock::now();
+      try {
+        train(group, blocks_with(2, [] { throw std::runtime_error("the block is bad"); }));
+      } catch (const Error& error) {
+        const bool good = (error.code() == Errc::kAborted || error.code() == Errc::kPeerLost) && Clock::now() - start < 5s;
+        if (!good) std::fprintf(stderr, "rank %d: %s\n", group.rank(), error.what());
+        return good ? 0 : 1;
+      } catch (const std::runtime_error&) {
+        return group.rank() == 1 ? 0 : 3;
+      }
+      return 2;
+    });
+    EXPECT_EQ(codes, std::vector<int>(3, 0)) << transport;
+  }
+}
+
+std::string refusal(const PipelineOptions& options, int num_blocks, std::int64_t samples) {
+  std::string what = "accepted";
+  replicate(1, [&](const Group& group) {
+    try {
+      Pipeline model(
+          group, num_blocks, [](int i) { return pipeline_block(Link(i)); }, options);
+      model.train_step({wave({samples, kFeatures}, 0)}, {wave({samples, kFeatures}, 1)});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::kInvalidArgument);
+      what = error.what();
+    }
+  });
+  return what;
+}
+
+TEST(PipelineFailure, BadCallsAreRefusedInOneLine) {
+  const PipelineOptions good{.algorithm = Algorithm::kInterleaved, .micro_batches = 4, .virtual_stages = 3, .loss = mse};
+  EXPECT_EQ(refusal(good, 6, 4), "accepted");
+  EXPECT_THAT(refusal(good, 6, 3), HasSubstr("a batch of 3 samples cannot be 4 micro-batches; take so many or fewer"));
+  EXPECT_THAT(refusal(good, 2, 4), HasSubstr("3 stages of 2 blocks; every stage takes one at least"));
+  PipelineOptions bad = good;
+  bad.cuts = {2, 2};
+  EXPECT_THAT(refusal(bad, 6, 4), HasSubstr("2 rising cuts from 1 to 5"));
+  bad = good;
+  bad.loss = nullptr;
+  EXPECT_THAT(refusal(bad, 6, 4), HasSubstr("needs options.loss"));
+  bad.loss = [](const Tensors& y, const Tensors&) { return y[0]; };
+  EXPECT_THAT(refusal(bad, 6, 4), HasSubstr("must be one number"));
+}
+
+TEST(PipelineFailure, TiedParametersOfDifferentShapesAreRefusedOnAllRanks) {
+  replicate(2, [](const Group& group) {
+    try {
+      const auto make = [](int i) {
+        PipelineBlock block = pipeline_block(Link(i));
+        block.tied["weight"] = torch::ones({2, i + 1});
+        return block;
+      };
+      const Pipeline model(group, 2, make, {.micro_batches = 1, .loss = mse});
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("the tied parameter weight is [2, 1] float in block 0 and [2, 2] float in block 1"));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace weft::parallel

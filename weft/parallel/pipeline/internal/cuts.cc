@@ -1,0 +1,79 @@
+#include "weft/parallel/pipeline/internal/cuts.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "weft/parallel/pipeline/internal/graph.h"
+#include "weft/plan/stages.h"
+
+namespace weft::parallel::internal {
+namespace {
+
+constexpr int kRuns = 3;
+
+// One block at a time, so that rank 0 holds no more than it will. The generator is left as it was.
+std::vector<plan::Block> time_blocks(int num_blocks, const std::function<PipelineBlock(int)>& make, const Tensors& sample) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const at::Tensor state = generator.get_state();
+  std::vector<plan::Block> times;
+  Tensors x = sample;
+  for (int i = 0; i < num_blocks; ++i) {
+    const PipelineBlock block = make(i);
+    double best = std::numeric_limits<double>::infinity();
+    Tensors y;
+    for (int run = 0; run < kRuns + 1; ++run) {  // the first warms up
+      const auto begin = std::chrono::steady_clock::now();
+      StageGraph graph(block.forward, x);
+      y.clear();
+      Tensors ones;
+      for (const at::Tensor& out : graph.outputs()) {
+        y.push_back(out.detach().requires_grad_(out.requires_grad()));
+        ones.push_back(out.requires_grad() ? at::ones_like(out) : at::Tensor());
+      }
+      graph.backward(ones);
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+      if (run > 0) best = std::min(best, took.count());
+    }
+    std::int64_t bytes = 0;
+    for (const at::Tensor& out : y) bytes += static_cast<std::int64_t>(out.nbytes());
+    times.push_back({.seconds = best, .boundary_bytes = bytes});
+    x = y;
+  }
+  generator.set_state(state);
+  return times;
+}
+
+void check(const std::vector<int>& cuts, int num_blocks, int stages) {
+  bool good = static_cast<int>(cuts.size()) + 1 == stages;
+  for (std::size_t i = 0; i < cuts.size(); ++i) good = good && cuts[i] > (i == 0 ? 0 : cuts[i - 1]) && cuts[i] < num_blocks;
+  WEFT_REQUIRE(good, "pipeline: " + std::to_string(stages) + " stages of " + std::to_string(num_blocks) + " blocks have " +
+                         std::to_string(stages - 1) + " rising cuts from 1 to " + std::to_string(num_blocks - 1));
+}
+
+}  // namespace
+
+std::vector<int> cuts_of(const Group& group, int num_blocks, int stages, const std::function<PipelineBlock(int)>& make,
+                         const PipelineOptions& options) {
+  WEFT_REQUIRE(stages <= num_blocks, "pipeline: " + std::to_string(stages) + " stages of " + std::to_string(num_blocks) +
+                                         " blocks; every stage takes one at least");
+  if (!options.cuts.empty()) {
+    check(options.cuts, num_blocks, stages);
+    return options.cuts;
+  }
+  std::vector<int> cuts;
+  for (int stage = 1; stage < stages; ++stage) cuts.push_back(stage * num_blocks / stages);
+  if (group.rank() == 0 && !options.sample.empty()) {
+    cuts = plan::cut_stages(time_blocks(num_blocks, make, options.sample), {.stages = stages}).cuts;
+  }
+  if (cuts.empty() || group.size() == 1) return cuts;
+  at::Tensor told = at::tensor(at::ArrayRef<int>(cuts), at::kInt);
+  group.broadcast(told, 0);
+  const int* const first = told.const_data_ptr<int>();
+  return {first, first + cuts.size()};
+}
+
+}  // namespace weft::parallel::internal

@@ -1,0 +1,165 @@
+#include "weft/parallel/pipeline/internal/graph.h"
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/torch.h>
+
+#include <unordered_map>
+#include <unordered_set>
+
+#include "weft/base/error.h"
+
+namespace weft::parallel::internal {
+namespace {
+
+namespace autograd = torch::autograd;
+using autograd::Edge;
+using autograd::edge_list;
+using autograd::Node;
+
+// Which nodes lead to the inputs.
+class Paths {
+ public:
+  Paths(const edge_list& ends, const edge_list& inputs) {
+    for (const Edge& input : inputs) leads_[input.function.get()] = true;
+    for (const Edge& end : ends) visit(end.function.get());
+  }
+  bool leads(const Node* node) const {
+    const auto found = leads_.find(node);
+    return found != leads_.end() && found->second;
+  }
+  // Those that do.
+  const std::vector<Node*>& nodes() const { return nodes_; }  // children first
+
+ private:
+  // Depth first, without recursion: graphs are as deep as models.
+  void visit(Node* root) {
+    std::vector<std::pair<Node*, bool>> open{{root, false}};
+    while (!open.empty()) {
+      const auto [node, below_done] = open.back();
+      open.pop_back();
+      if (node == nullptr) continue;
+      if (below_done) {
+        for (const Edge& edge : node->next_edges()) leads_[node] = leads_[node] || leads(edge.function.get());
+        if (leads_[node]) nodes_.push_back(node);
+      } else if (leads_.emplace(node, false).second) {
+        open.emplace_back(node, true);
+        for (const Edge& edge : node->next_edges()) open.emplace_back(edge.function.get(), false);
+      }
+    }
+  }
+
+  std::unordered_map<const Node*, bool> leads_;
+  std::vector<Node*> nodes_;
+};
+
+// A node that leads to the inputs and to parameters besides.
+bool uses_parameter(const Node& node, const Paths& paths) {
+  for (const Edge& edge : node.next_edges()) {
+    if (edge.function && !paths.leads(edge.function.get())) return true;
+  }
+  return false;
+}
+
+// After the chain has done its part: its nodes no longer know each other, and those that hold nothing for a weight let go of what they
+// hold.
+void take_apart(const Paths& paths) {
+  for (Node* const node : paths.nodes()) {
+    if (!uses_parameter(*node, paths)) node->release_variables();
+  }
+  for (Node* const node : paths.nodes()) {
+    for (Edge& edge : node->next_edges()) {
+      if (edge.function && paths.leads(edge.function.get())) edge = Edge();
+    }
+  }
+}
+
+edge_list edges_of(const Tensors& tensors) {
+  edge_list edges;
+  for (const at::Tensor& tensor : tensors) {
+    edges.push_back(tensor.defined() && tensor.requires_grad() ? autograd::impl::gradient_edge(tensor) : Edge());
+  }
+  return edges;
+}
+
+edge_list without_empty(const edge_list& edges) {
+  edge_list some;
+  for (const Edge& edge : edges) {
+    if (edge.function) some.push_back(edge);
+  }
+  return some;
+}
+
+}  // namespace
+
+StageGraph::StageGraph(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs) {
+  for (const at::Tensor& input : inputs) inputs_.push_back(input.detach().requires_grad_(input.requires_grad()));
+  outputs_ = fn(inputs_);
+  for (const at::Tensor& output : outputs_) WEFT_REQUIRE(output.defined(), "a block of the pipeline gave an undefined tensor");
+  ends_ = edges_of(outputs_);
+}
+
+void StageGraph::drop_values() { outputs_.clear(); }
+
+StageGraph::Roots StageGraph::roots_of(const Tensors& gradients) const {
+  WEFT_CHECK(gradients.size() == ends_.size(),
+             "gradients for " + std::to_string(gradients.size()) + " tensors of " + std::to_string(ends_.size()));
+  Roots roots;
+  for (std::size_t i = 0; i < ends_.size(); ++i) {
+    if (!ends_[i].function || !gradients[i].defined()) continue;
+    roots.add(ends_[i], gradients[i]);
+  }
+  return roots;
+}
+
+Tensors StageGraph::with_zeros(Tensors gradients) const {
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    if (inputs_[i].requires_grad() && !gradients[i].defined()) gradients[i] = at::zeros_like(inputs_[i]);
+  }
+  return gradients;
+}
+
+Tensors StageGraph::run(const Roots& roots, bool keep, bool accumulate, const edge_list& captured) const {
+  if (roots.edges.empty()) return Tensors(captured.size());
+  return autograd::Engine::get_default_engine().execute(roots.edges, roots.gradients, keep, /*create_graph=*/false, accumulate, captured);
+}
+
+Tensors StageGraph::backward(const Tensors& gradients) {
+  run(roots_of(gradients), /*keep=*/false, /*accumulate=*/true, {});
+  Tensors result;
+  for (const at::Tensor& input : inputs_) result.push_back(input.grad());
+  result = with_zeros(result);
+  *this = StageGraph([](const Tensors&) { return Tensors(); }, {});
+  return result;
+}
+
+Tensors StageGraph::backward_input(const Tensors& gradients) {
+  const Roots roots = roots_of(gradients);
+  const edge_list inputs = edges_of(inputs_), ends = without_empty(inputs);
+  const Paths paths(roots.edges, ends);
+  Roots now;  // what does not come from the inputs at all waits as a whole
+  for (std::size_t i = 0; i < roots.edges.size(); ++i) {
+    (paths.leads(roots.edges[i].function.get()) ? now : later_).add(roots.edges[i], roots.gradients[i]);
+  }
+  edge_list captured = ends;
+  for (Node* const node : paths.nodes()) {
+    if (!uses_parameter(*node, paths)) continue;
+    for (std::uint32_t i = 0; i < node->num_inputs(); ++i)
+      captured.emplace_back(c10::intrusive_ptr<Node>::unsafe_reclaim_from_nonowning(node), i);
+  }
+  const Tensors got = run(now, /*keep=*/true, /*accumulate=*/false, captured);
+  for (std::size_t i = ends.size(); i < captured.size(); ++i) {
+    if (got[i].defined()) later_.add(captured[i], got[i]);
+  }
+  take_apart(paths);
+  Tensors result;
+  std::size_t next = 0;
+  for (const Edge& input : inputs) result.push_back(input.function ? got[next++] : at::Tensor());
+  return with_zeros(result);
+}
+
+void StageGraph::backward_weight() {
+  run(later_, /*keep=*/false, /*accumulate=*/true, {});
+  *this = StageGraph([](const Tensors&) { return Tensors(); }, {});
+}
+
+}  // namespace weft::parallel::internal

@@ -1,0 +1,140 @@
+#include "weft/parallel/pipeline/internal/runner.h"
+
+#include <ATen/ATen.h>
+
+#include "weft/base/error.h"
+
+namespace weft::parallel::internal {
+namespace {
+
+using lists::Work;
+
+// Sizes and types without memory, of those that need a gradient.
+Tensors shapes_of(const Tensors& tensors) {
+  Tensors shapes;
+  for (const at::Tensor& tensor : tensors) {
+    shapes.push_back(tensor.requires_grad() ? at::empty({1}, tensor.options().requires_grad(false)).expand(tensor.sizes()) : at::Tensor());
+  }
+  return shapes;
+}
+
+Tensors detached(const Tensors& tensors) {
+  Tensors result;
+  for (const at::Tensor& tensor : tensors) result.push_back(tensor.detach().requires_grad_(tensor.requires_grad()));
+  return result;
+}
+
+bool is_backward(Work work) { return work == Work::kBackward || work == Work::kBackwardInput; }
+
+}  // namespace
+
+Runner::Runner(const lists::Request& request, const std::map<int, Fn>& stages, const Loss& loss, Wire& wire)
+    : stages_(stages), loss_(loss), wire_(wire), request_(request), num_stages_(lists::num_stages(request)) {}
+
+Outcome Runner::run(const std::vector<lists::Step>& steps, const Batch& batch) {
+  batch_ = &batch;
+  losses_.assign(static_cast<std::size_t>(request_.micro_batches), 0);
+  outcome_.outputs.resize(losses_.size());
+  for (const lists::Step& step : steps) {
+    switch (step.kind) {
+      case lists::Kind::kCompute: compute(step.action); break;
+      case lists::Kind::kSend: send(step); break;
+      case lists::Kind::kReceive: receive(step); break;
+    }
+    wire_.progress();
+  }
+  wire_.finish();
+  for (const double loss : losses_) outcome_.loss += loss;
+  return std::move(outcome_);
+}
+
+void Runner::compute(const lists::Action& action) {
+  const Place place{action.stage, action.micro_batch};
+  if (action.work == Work::kForward) return forward(place);
+  StageGraph& graph = graphs_.at(place);
+  if (is_backward(action.work)) {
+    const Tensors gradients = take(gradients_, coming_gradients_, place);
+    Tensors result = action.work == Work::kBackward ? graph.backward(gradients) : graph.backward_input(gradients);
+    if (action.stage > 0) {
+      const bool here = lists::rank_of(request_, action.stage - 1) == lists::rank_of(request_, action.stage);
+      (here ? gradients_[{action.stage - 1, action.micro_batch}] : results_[place]) = std::move(result);
+    }
+  } else {
+    graph.backward_weight();
+  }
+  if (action.work != Work::kBackwardInput) graphs_.erase(place);
+}
+
+void Runner::forward(const Place& place) {
+  const auto [stage, micro_batch] = place;
+  const Tensors inputs =
+      stage == 0 ? batch_->inputs.at(static_cast<std::size_t>(micro_batch)) : take(activations_, coming_activations_, place);
+  const Fn& fn = stages_.at(stage);
+  const Fn whole = [&](const Tensors& x) { return is_last(stage) ? last(fn(x), place.second) : fn(x); };
+  if (!batch_->training) {
+    const at::NoGradGuard no_grad;
+    Tensors outputs = whole(inputs);
+    if (is_last(stage)) return;
+    const bool here = lists::rank_of(request_, stage + 1) == lists::rank_of(request_, stage);
+    (here ? activations_[{stage + 1, micro_batch}] : results_[place]) = std::move(outputs);
+    return;
+  }
+  StageGraph& graph = graphs_.emplace(place, StageGraph(whole, inputs)).first->second;
+  if (!is_last(stage)) {
+    const bool here = lists::rank_of(request_, stage + 1) == lists::rank_of(request_, stage);
+    if (!here) given_[place] = shapes_of(graph.outputs());
+    (here ? activations_[{stage + 1, micro_batch}] : results_[place]) = detached(graph.outputs());
+  }
+  graph.drop_values();
+}
+
+// The micro-batch's part of the loss, or the outputs themselves.
+Tensors Runner::last(const Tensors& outputs, int micro_batch) {
+  const auto at = static_cast<std::size_t>(micro_batch);
+  if (batch_->targets.empty()) {
+    outcome_.outputs[at] = outputs;
+    return {};
+  }
+  const at::Tensor loss = loss_(outputs, batch_->targets[at]);
+  WEFT_REQUIRE(loss.defined() && loss.numel() == 1, "pipeline: the loss of a micro-batch must be one number, the mean over its samples");
+  const at::Tensor part = loss * batch_->shares[at];
+  losses_[at] = part.item<double>();
+  if (batch_->training) gradients_[{num_stages_ - 1, micro_batch}] = {at::ones_like(part)};
+  return {part};
+}
+
+void Runner::send(const lists::Step& step) {
+  const auto result = results_.find({step.action.stage, step.action.micro_batch});
+  WEFT_CHECK(result != results_.end(), "nothing to send of " + lists::describe(step.action));
+  const Tensors tensors = std::move(result->second);
+  results_.erase(result);
+  if (step.action.work == Work::kForward) {
+    wire_.send_activations(step.peer, tensors);
+  } else {
+    wire_.send_gradients(step.peer, tensors);
+  }
+}
+
+void Runner::receive(const lists::Step& step) {
+  const auto [work, micro_batch, stage] = step.action;
+  if (work == Work::kForward) {
+    coming_activations_[{stage + 1, micro_batch}] = wire_.expect_activations(step.peer);
+    return;
+  }
+  const Place mine{stage - 1, micro_batch};
+  coming_gradients_[mine] = wire_.expect_gradients(step.peer, given_.at(mine));
+  given_.erase(mine);
+}
+
+Tensors Runner::take(std::map<Place, Tensors>& here, std::map<Place, Wire::ArrivalPtr>& coming, const Place& place) {
+  if (const auto found = here.find(place); found != here.end()) {
+    Tensors tensors = std::move(found->second);
+    here.erase(found);
+    return tensors;
+  }
+  Tensors tensors = wire_.take(coming.at(place));
+  coming.erase(place);
+  return tensors;
+}
+
+}  // namespace weft::parallel::internal

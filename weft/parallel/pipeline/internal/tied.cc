@@ -1,0 +1,116 @@
+#include "weft/parallel/pipeline/internal/tied.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+namespace weft::parallel::internal {
+namespace {
+
+// Every rank's text, on all ranks.
+std::vector<std::string> all_texts(const Group& group, const std::string& mine) {
+  at::Tensor size = at::tensor({static_cast<std::int64_t>(mine.size())}, at::kLong);
+  group.all_reduce(size, ReduceOp::kMax);
+  const std::int64_t longest = std::max<std::int64_t>(1, size.item<std::int64_t>());
+  at::Tensor padded = at::zeros({longest}, at::kByte), all = at::empty({longest * group.size()}, at::kByte);
+  std::copy(mine.begin(), mine.end(), padded.mutable_data_ptr<std::uint8_t>());
+  group.all_gather(all, padded);
+  std::vector<std::string> texts;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const auto* const begin = reinterpret_cast<const char*>(all.const_data_ptr<std::uint8_t>()) + rank * longest;
+    texts.emplace_back(begin, std::find(begin, begin + longest, '\0'));
+  }
+  return texts;
+}
+
+struct Holder {
+  int block, rank;
+  std::string shape;
+};
+
+// "name\nblock\nshape\n" for each tied parameter of each rank.
+std::map<std::string, std::vector<Holder>> holders_of(const std::vector<std::string>& texts) {
+  std::map<std::string, std::vector<Holder>> holders;
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    std::vector<std::string> lines;
+    for (std::size_t begin = 0; begin < texts[rank].size();) {
+      const std::size_t end = texts[rank].find('\n', begin);
+      lines.push_back(texts[rank].substr(begin, end - begin));
+      begin = end + 1;
+    }
+    for (std::size_t i = 0; i + 2 < lines.size(); i += 3) {
+      holders[lines[i]].push_back({std::stoi(lines[i + 1]), static_cast<int>(rank), lines[i + 2]});
+    }
+  }
+  for (auto& [name, some] : holders) {
+    std::sort(some.begin(), some.end(), [](const Holder& a, const Holder& b) { return a.block < b.block; });
+    for (const Holder& holder : some) {
+      WEFT_REQUIRE(holder.shape == some[0].shape, "pipeline: the tied parameter " + name + " is " + some[0].shape + " in block " +
+                                                      std::to_string(some[0].block) + " and " + holder.shape + " in block " +
+                                                      std::to_string(holder.block));
+    }
+  }
+  return holders;
+}
+
+}  // namespace
+
+Tied::Tied(const Group& group, const std::map<int, std::map<std::string, at::Tensor>>& blocks) {
+  std::string mine;
+  for (const auto& [block, parameters] : blocks) {
+    for (const auto& [name, parameter] : parameters) {
+      WEFT_REQUIRE(!name.empty() && name.find('\n') == std::string::npos, "pipeline: a tied parameter needs a name of one line");
+      mine += name + "\n" + std::to_string(block) + "\n" + at::str(parameter.sizes(), " ", parameter.dtype()) + "\n";
+    }
+  }
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, holders] : holders_of(all_texts(group, mine))) {
+    One one{.name = name};
+    for (const auto& [block, parameters] : blocks) {
+      if (const auto found = parameters.find(name); found != parameters.end()) one.mine.push_back(found->second);
+    }
+    if (one.mine.empty()) continue;
+    std::vector<int> ranks;
+    for (const Holder& holder : holders) {
+      if (std::find(ranks.begin(), ranks.end(), holder.rank) == ranks.end()) ranks.push_back(holder.rank);
+    }
+    one.counted_here = holders[0].rank == group.rank();
+    at::Tensor value = one.mine[0].detach().clone();
+    if (ranks.size() > 1) {
+      one.ranks = group.subgroup(ranks, "tied/" + name);
+      one.ranks->broadcast(value, 0);
+    }
+    for (at::Tensor& parameter : one.mine) parameter.copy_(value);
+    all_.push_back(std::move(one));
+  }
+}
+
+void Tied::begin() {
+  for (One& one : all_) {
+    one.before = one.mine[0].grad();
+    for (at::Tensor& parameter : one.mine) parameter.mutable_grad() = at::Tensor();
+  }
+}
+
+void Tied::sum() const {
+  for (const One& one : all_) {
+    at::Tensor total = at::zeros_like(one.mine[0].detach());
+    for (const at::Tensor& parameter : one.mine) {
+      if (parameter.grad().defined()) total += parameter.grad();
+    }
+    if (one.ranks) one.ranks->all_reduce(total);
+    if (one.before.defined()) total = one.before + total;
+    for (const at::Tensor& parameter : one.mine) parameter.mutable_grad() = &parameter == &one.mine[0] ? total : total.clone();
+  }
+}
+
+bool Tied::is_copy(const at::Tensor& parameter) const {
+  for (const One& one : all_) {
+    for (std::size_t i = 0; i < one.mine.size(); ++i) {
+      if (one.mine[i].is_same(parameter)) return i > 0 || !one.counted_here;
+    }
+  }
+  return false;
+}
+
+}  // namespace weft::parallel::internal

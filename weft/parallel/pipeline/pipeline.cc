@@ -1,0 +1,277 @@
+#include "weft/parallel/pipeline/pipeline.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "weft/parallel/pipeline/internal/cuts.h"
+#include "weft/parallel/pipeline/internal/runner.h"
+#include "weft/parallel/pipeline/internal/tied.h"
+
+namespace weft::parallel {
+
+namespace lists = schedule::pipeline;
+
+namespace {
+
+int fewest_stages(lists::Algorithm algorithm) {
+  return algorithm == lists::Algorithm::kInterleaved || algorithm == lists::Algorithm::kZeroBubbleV ? 2 : 1;
+}
+
+lists::Request request_of(const Group& group, const PipelineOptions& options) {
+  return {.algorithm = options.algorithm,
+          .ranks = group.size(),
+          .micro_batches = options.micro_batches,
+          .virtual_stages = options.virtual_stages > 0 ? options.virtual_stages : fewest_stages(options.algorithm),
+          .costs = options.costs,
+          .memory = options.memory};
+}
+
+// The same order without backwards. Stages lie as in training.
+lists::Schedule forwards_of(const lists::Schedule& training) {
+  lists::Schedule forwards = training;
+  for (auto& actions : forwards.actions) {
+    actions.erase(std::remove_if(actions.begin(), actions.end(), [](const auto& a) { return a.work != lists::Work::kForward; }),
+                  actions.end());
+  }
+  return forwards;
+}
+
+// Along the first dimension, in parts that differ by one at most.
+std::vector<Tensors> split(const Tensors& batch, int parts, const char* what) {
+  std::vector<Tensors> result(static_cast<std::size_t>(parts));
+  WEFT_REQUIRE(!batch.empty(), std::string("pipeline: this rank reads the ") + what + ", and there are none");
+  for (const at::Tensor& tensor : batch) {
+    WEFT_REQUIRE(tensor.dim() > 0 && tensor.size(0) == batch[0].size(0),
+                 std::string("pipeline: all ") + what + " have one entry a sample along the first dimension");
+    WEFT_REQUIRE(tensor.size(0) >= parts, "pipeline: a batch of " + std::to_string(tensor.size(0)) + " samples cannot be " +
+                                              std::to_string(parts) + " micro-batches; take so many or fewer");
+    const auto pieces = at::tensor_split(tensor, parts, 0);
+    for (std::size_t i = 0; i < result.size(); ++i) result[i].push_back(pieces[i]);
+  }
+  return result;
+}
+
+// Of the batch's samples, by the first target's first dimension.
+std::vector<double> shares_of(const std::vector<Tensors>& targets) {
+  std::vector<double> shares;
+  double all = 0;
+  for (const Tensors& some : targets) {
+    WEFT_REQUIRE(!some.empty() && some[0].dim() > 0 && some[0].size(0) > 0,
+                 "pipeline: a micro-batch needs a target of one sample at least");
+    shares.push_back(static_cast<double>(some[0].size(0)));
+    all += shares.back();
+  }
+  for (double& share : shares) share /= all;
+  return shares;
+}
+
+// The blocks' modules in evaluation mode, while this lives; then each as it was.
+class EvaluationMode {
+ public:
+  explicit EvaluationMode(const std::map<int, PipelineBlock>& blocks) {
+    for (const auto& [number, block] : blocks) {
+      if (!block.module) continue;
+      for (const auto& module : block.module->modules()) before_.emplace_back(module, module->is_training());
+    }
+    for (const auto& [module, training] : before_) module->eval();
+  }
+  ~EvaluationMode() {
+    for (const auto& [module, training] : before_) module->train(training);  // parents first, which take their children along
+  }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> before_;
+};
+
+}  // namespace
+
+struct Pipeline::State {
+  State(Group group_, PipelineOptions options_)
+      : group(std::move(group_)), options(std::move(options_)), request(request_of(group, options)), wire(group) {
+    const lists::Schedule schedule = lists::make(request);
+    training = lists::steps(schedule)[static_cast<std::size_t>(group.rank())];
+    forwards = lists::steps(forwards_of(schedule))[static_cast<std::size_t>(group.rank())];
+  }
+
+  bool has(int stage) const { return lists::rank_of(request, stage) == group.rank(); }
+  bool has_last() const { return has(lists::num_stages(request) - 1); }
+  void make_blocks(int num_blocks, const std::function<PipelineBlock(int)>& make);
+  // Runs `fn`; what it throws ends the group, so that nobody waits for this rank.
+  template <class Fn>
+  auto guarded(const Fn& fn) const -> decltype(fn());
+  void end(const std::exception& error) const;
+  double step(internal::Batch batch);
+  internal::Outcome run(const std::vector<lists::Step>& steps, const internal::Batch& batch);
+
+  Group group;
+  PipelineOptions options;
+  lists::Request request;
+  internal::Wire wire;
+  std::vector<lists::Step> training, forwards;
+  std::vector<int> cuts;
+  std::map<int, PipelineBlock> blocks;  // by number
+  std::map<int, internal::Fn> stages;
+  std::optional<internal::Tied> tied;
+};
+
+void Pipeline::State::make_blocks(int num_blocks, const std::function<PipelineBlock(int)>& make) {
+  std::map<int, std::map<std::string, at::Tensor>> shared;
+  for (int stage = 0; stage < lists::num_stages(request); ++stage) {
+    if (!has(stage)) continue;
+    const auto at = static_cast<std::size_t>(stage);
+    const int begin = stage == 0 ? 0 : cuts[at - 1], end = at < cuts.size() ? cuts[at] : num_blocks;
+    std::vector<std::function<Tensors(const Tensors&)>> fns;
+    for (int i = begin; i < end; ++i) {
+      const PipelineBlock& block = blocks.emplace(i, make(i)).first->second;
+      WEFT_REQUIRE(block.forward, "pipeline: block " + std::to_string(i) + " has no forward");
+      fns.push_back(block.forward);
+      if (!block.tied.empty()) shared[i] = block.tied;
+    }
+    stages[stage] = [fns](Tensors x) {
+      for (const auto& fn : fns) x = fn(x);
+      return x;
+    };
+  }
+  tied.emplace(group, shared);
+}
+
+template <class Fn>
+auto Pipeline::State::guarded(const Fn& fn) const -> decltype(fn()) {
+  try {
+    return fn();
+  } catch (const Error& error) {
+    const bool known = error.code() == Errc::kPeerLost || error.code() == Errc::kTimeout || error.code() == Errc::kAborted;
+    known ? group.abort(error) : end(error);  // a loss keeps its name
+    throw;
+  } catch (const std::exception& error) {
+    end(error);
+    throw;
+  }
+}
+
+void Pipeline::State::end(const std::exception& error) const {
+  group.abort(Error(Errc::kAborted, "rank " + std::to_string(group.rank()) + " of the pipeline ended with: " + error.what(),
+                    {"pipeline", group.rank()}));
+}
+
+internal::Outcome Pipeline::State::run(const std::vector<lists::Step>& steps, const internal::Batch& batch) {
+  const auto count = static_cast<std::size_t>(request.micro_batches);
+  WEFT_REQUIRE(!has(0) || batch.inputs.size() == count,
+               "pipeline: " + std::to_string(batch.inputs.size()) + " micro-batches of inputs, not " + std::to_string(count));
+  WEFT_REQUIRE(!has_last() || batch.targets.empty() || batch.targets.size() == count,
+               "pipeline: " + std::to_string(batch.targets.size()) + " micro-batches of targets, not " + std::to_string(count));
+  return internal::Runner(request, stages, options.loss, wire).run(steps, batch);
+}
+
+double Pipeline::State::step(internal::Batch batch) {
+  WEFT_REQUIRE(!has_last() || options.loss, "pipeline: the last stage's rank needs options.loss");
+  if (has_last()) batch.shares = shares_of(batch.targets);
+  if (batch.training) tied->begin();
+  at::Tensor loss = at::full({1}, run(batch.training ? training : forwards, batch).loss, at::kDouble);
+  if (batch.training) tied->sum();
+  if (group.size() > 1) group.broadcast(loss, lists::rank_of(request, lists::num_stages(request) - 1));
+  return loss.item<double>();
+}
+
+Pipeline::Pipeline(Group group, int num_blocks, const std::function<PipelineBlock(int)>& make, PipelineOptions options)
+    : state_(std::make_unique<State>(std::move(group), std::move(options))) {
+  state_->guarded([&] {
+    state_->cuts = internal::cuts_of(state_->group, num_blocks, lists::num_stages(state_->request), make, state_->options);
+    state_->make_blocks(num_blocks, make);
+  });
+}
+
+Pipeline::~Pipeline() = default;
+Pipeline::Pipeline(Pipeline&&) noexcept = default;
+
+double Pipeline::train_step(const Tensors& inputs, const Tensors& targets) {
+  State& s = *state_;
+  return s.guarded([&] {
+    const int parts = s.options.micro_batches;
+    return s.step({.inputs = s.has(0) ? split(inputs, parts, "inputs") : std::vector<Tensors>(),
+                   .targets = s.has_last() ? split(targets, parts, "targets") : std::vector<Tensors>()});
+  });
+}
+
+double Pipeline::train_step(const std::vector<Tensors>& inputs, const std::vector<Tensors>& targets) {
+  return state_->guarded([&] { return state_->step({.inputs = inputs, .targets = targets}); });
+}
+
+double Pipeline::evaluate(const Tensors& inputs, const Tensors& targets) {
+  State& s = *state_;
+  return s.guarded([&] {
+    const int parts = s.options.micro_batches;
+    const EvaluationMode mode(s.blocks);
+    return s.step({.inputs = s.has(0) ? split(inputs, parts, "inputs") : std::vector<Tensors>(),
+                   .targets = s.has_last() ? split(targets, parts, "targets") : std::vector<Tensors>(),
+                   .training = false});
+  });
+}
+
+Tensors Pipeline::predict(const Tensors& inputs) {
+  State& s = *state_;
+  return s.guarded([&] {
+    const EvaluationMode mode(s.blocks);
+    const int parts = s.options.micro_batches;
+    internal::Batch batch{.inputs = s.has(0) ? split(inputs, parts, "inputs") : std::vector<Tensors>(), .training = false};
+    const auto pieces = s.run(s.forwards, batch).outputs;
+    Tensors whole;
+    for (std::size_t i = 0; s.has_last() && i < pieces[0].size(); ++i) {
+      Tensors parts_of_one;
+      for (const Tensors& piece : pieces) parts_of_one.push_back(piece[i]);
+      whole.push_back(at::cat(parts_of_one, 0));
+    }
+    return whole;
+  });
+}
+
+double Pipeline::clip_grad_norm(double max_norm) {
+  State& s = *state_;
+  const at::NoGradGuard no_grad;
+  at::Tensor sum = at::zeros({1}, at::kDouble);
+  for (const at::Tensor& parameter : parameters()) {
+    if (!parameter.grad().defined() || s.tied->is_copy(parameter)) continue;
+    sum += parameter.grad().to(at::kDouble).square().sum();
+  }
+  if (s.group.size() > 1) s.group.all_reduce(sum);
+  const double norm = std::sqrt(sum.item<double>()), scale = max_norm / (norm + 1e-6);  // torch's own guard against a norm of zero
+  if (scale >= 1) return norm;
+  for (const at::Tensor& parameter : parameters()) {
+    if (parameter.grad().defined()) parameter.grad().mul_(scale);
+  }
+  return norm;
+}
+
+std::vector<std::pair<std::string, at::Tensor>> Pipeline::named_parameters() const {
+  std::vector<std::pair<std::string, at::Tensor>> all;
+  for (const auto& [number, block] : state_->blocks) {
+    if (!block.module) continue;
+    for (const auto& parameter : block.module->named_parameters()) {
+      all.emplace_back(std::to_string(number) + "." + parameter.key(), parameter.value());
+    }
+  }
+  return all;
+}
+
+std::vector<at::Tensor> Pipeline::parameters() const {
+  std::vector<at::Tensor> all;
+  for (const auto& [name, parameter] : named_parameters()) all.push_back(parameter);
+  return all;
+}
+
+const std::vector<int>& Pipeline::cuts() const { return state_->cuts; }
+
+std::vector<int> Pipeline::stages() const {
+  std::vector<int> mine;
+  for (const auto& [stage, fn] : state_->stages) mine.push_back(stage);
+  return mine;
+}
+
+bool Pipeline::has_first_stage() const { return state_->has(0); }
+bool Pipeline::has_last_stage() const { return state_->has_last(); }
+
+}  // namespace weft::parallel

@@ -1,0 +1,371 @@
+// Pipelines over 1 to 4 ranks against one process on the whole batch: 1e-10 in float64; and against each other, bit for bit.
+#include "weft/parallel/pipeline/pipeline.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+
+#include "weft/comm/fork_ranks.h"
+#include "weft/observe/trace.h"
+#include "weft/parallel/pipeline/internal/parity.h"
+#include "weft/schedule/pipeline/messages.h"
+#include "weft/schedule/pipeline/proof.h"
+
+namespace weft::parallel {
+namespace {
+
+namespace lists = schedule::pipeline;
+using internal::Algorithm;
+using internal::expect_same;
+using internal::kFeatures;
+using internal::Link;
+using internal::mse;
+using internal::Trained;
+using internal::wave;
+using testing::HasSubstr;
+
+constexpr int kBlocks = 9, kSamples = 11, kSteps = 5;
+constexpr Algorithm kTraining[] = {Algorithm::kGPipe,        Algorithm::kOneForwardOneBackward, Algorithm::kInterleaved,
+                                   Algorithm::kZeroBubbleH1, Algorithm::kZeroBubbleH2,          Algorithm::kZeroBubbleV,
+                                   Algorithm::kAutomatic};
+
+at::Tensor input_of(int step) { return wave({kSamples, kFeatures}, step * 0.3); }
+at::Tensor target_of(int step) { return wave({kSamples, kFeatures}, step * 0.3 + 2); }
+
+using Optimizer = torch::optim::SGD;
+const auto kRate = torch::optim::SGDOptions(0.2).momentum(0.9);
+
+const Trained& one_process() {
+  static const Trained trained = [] {
+    torch::nn::Sequential net;
+    for (int i = 0; i < kBlocks; ++i) net->push_back(Link(i));
+    Optimizer optim(net->parameters(), kRate);
+    Trained result;
+    for (int step = 0; step < kSteps; ++step) {
+      optim.zero_grad();
+      const at::Tensor loss = torch::mse_loss(net->forward(input_of(step)), target_of(step));
+      loss.backward();
+      optim.step();
+      result.losses.push_back(loss.item<double>());
+    }
+    for (const auto& p : net->named_parameters()) {
+      result.gradients[p.key()] = p.value().grad();
+      result.weights[p.key()] = p.value().detach();
+    }
+    return result;
+  }();
+  return trained;
+}
+
+PipelineOptions options_of(Algorithm algorithm, int micro_batches) {
+  return {.algorithm = algorithm, .micro_batches = micro_batches, .loss = mse};
+}
+
+Trained train(const Group& group, const PipelineOptions& options) {
+  Pipeline model(
+      group, kBlocks, [](int i) { return pipeline_block(Link(i)); }, options);
+  Optimizer optim(model.parameters(), kRate);
+  Trained result;
+  for (int step = 0; step < kSteps; ++step) {
+    optim.zero_grad();
+    const Tensors x = model.has_first_stage() ? Tensors{input_of(step)} : Tensors{};
+    const Tensors t = model.has_last_stage() ? Tensors{target_of(step)} : Tensors{};
+    result.losses.push_back(model.train_step(x, t));
+    optim.step();
+  }
+  for (const auto& [name, p] : model.named_parameters()) {
+    result.gradients[name] = p.grad();
+    result.weights[name] = p.detach();
+  }
+  return result;
+}
+
+// Of all ranks together; every rank has the same losses.
+Trained train_on(int ranks, const PipelineOptions& options) {
+  Trained all;
+  std::mutex mutex;
+  replicate(ranks, [&](const Group& group) {
+    const Trained mine = train(group, options);
+    const std::lock_guard lock(mutex);
+    if (all.losses.empty()) all.losses = mine.losses;
+    EXPECT_EQ(all.losses, mine.losses);
+    all.gradients.insert(mine.gradients.begin(), mine.gradients.end());
+    all.weights.insert(mine.weights.begin(), mine.weights.end());
+  });
+  return all;
+}
+
+void expect_parity(int ranks, int micro_batches) {
+  const Trained alone = train_on(1, options_of(Algorithm::kGPipe, micro_batches));
+  expect_same(alone, one_process(), false, "micro-batches");
+  for (const Algorithm algorithm : kTraining) {
+    const std::string what =
+        std::string(lists::to_string(algorithm)) + " on " + std::to_string(ranks) + ", " + std::to_string(micro_batches);
+    const Trained got = train_on(ranks, options_of(algorithm, micro_batches));
+    expect_same(got, one_process(), false, what);
+    expect_same(got, alone, true, what + ", bits");
+  }
+}
+
+TEST(Pipeline, EqualsOneProcessUnderEveryScheduleWithTheSameBitsUnderAll) {
+  expect_parity(2, 3);
+  expect_parity(3, 7);
+}
+
+TEST(PipelineSlow, EqualsOneProcessForAllNumbersOfRanksAndMicroBatches) {
+  for (const int ranks : {2, 3, 4}) {
+    for (int micro_batches = 1; micro_batches <= 8; ++micro_batches) expect_parity(ranks, micro_batches);
+  }
+}
+
+TEST(Pipeline, EqualsOneProcessOnProcessesOverSharedMemoryAndTcp) {
+  const Trained expected = one_process();
+  for (const char* transport : {"shm", "tcp"}) {
+    const auto codes = comm::fork_ranks(3, transport, [&](const Group& group) {
+      torch::set_num_threads(1);
+      for (const Algorithm algorithm : {Algorithm::kOneForwardOneBackward, Algorithm::kInterleaved, Algorithm::kZeroBubbleV}) {
+        const Trained got = train(group, options_of(algorithm, 4));
+        for (std::size_t i = 0; i < got.losses.size(); ++i) {
+          if (std::abs(got.losses[i] - expected.losses[i]) > 1e-10) return 1;
+        }
+        for (const auto& [name, tensor] : got.weights) {
+          if (!torch::allclose(tensor, expected.weights.at(name), 1e-10, 1e-10)) return 2;
+        }
+      }
+      return 0;
+    });
+    EXPECT_EQ(codes, std::vector<int>(3, 0)) << transport;
+  }
+}
+
+TEST(Pipeline, SendsWhatTheHeaderSays) {
+  for (const Algorithm algorithm : kTraining) {
+    constexpr int kRanks = 3, kMicro = 4;
+    std::atomic<std::int64_t> messages = 0, bytes = 0;
+    const int stages = kRanks * (algorithm == Algorithm::kInterleaved || algorithm == Algorithm::kZeroBubbleV ? 2 : 1);
+    replicate(kRanks, [&](const Group& group) {
+      Pipeline model(
+          group, kBlocks, [](int i) { return pipeline_block(Link(i)); }, options_of(algorithm, kMicro));
+      observe::Trace trace;
+      const observe::Trace::Use use(&trace, "rank");
+      trace.record(true);
+      model.train_step({input_of(0)}, {target_of(0)});
+      for (const observe::Span& span : trace.take().spans) {
+        if (span.name != "weft:send") continue;
+        ++messages;
+        bytes += span.bytes;
+      }
+    });
+    const lists::Request request{.algorithm = algorithm, .ranks = kRanks, .micro_batches = kMicro, .virtual_stages = stages / kRanks};
+    const std::int64_t crossings = lists::traffic(lists::make(request)).total;  // half of them activations, with a header each
+    EXPECT_EQ(messages, crossings + crossings / 2);
+    const std::int64_t borders = crossings / (2 * kMicro);
+    EXPECT_EQ(bytes, borders * 2 * kSamples * kFeatures * 8 + crossings / 2 * 512) << lists::to_string(algorithm);
+  }
+}
+
+// x · w, counted from its forward until its part of the graph is gone.
+struct Counted : torch::autograd::Function<Counted> {
+  struct Mark : torch::CustomClassHolder {
+    explicit Mark(int* alive_) : alive(alive_) {}
+    ~Mark() override { --*alive; }
+    int* alive;
+  };
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w, int* alive) {
+    ctx->save_for_backward({x, w});
+    ++*alive;
+    ctx->saved_data["mark"] = c10::IValue::make_capsule(c10::make_intrusive<Mark>(alive));
+    return x * w;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, const torch::autograd::variable_list& g) {
+    const auto saved = ctx->get_saved_variables();
+    at::Tensor of_x, of_w;
+    if (ctx->needs_input_grad(0)) of_x = g[0] * saved[1];
+    if (ctx->needs_input_grad(1)) of_w = (g[0] * saved[0]).sum();
+    return {of_x, of_w, at::Tensor()};
+  }
+};
+struct CountingImpl : torch::nn::Module {
+  CountingImpl(int* alive_, int* most_) : alive(alive_), most(most_) { w = register_parameter("w", torch::ones({}, at::kDouble)); }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor y = Counted::apply(x, w, alive);
+    *most = std::max(*most, *alive);
+    return y;
+  }
+  int *alive, *most;
+  at::Tensor w;
+};
+
+TEST(Pipeline, HoldsAsManyActivationsAtOnceAsItsSchedule) {
+  for (const Algorithm algorithm : kTraining) {
+    constexpr int kRanks = 3, kMicro = 8;
+    const int each = algorithm == Algorithm::kInterleaved || algorithm == Algorithm::kZeroBubbleV ? 2 : 1;
+    const lists::Request request{.algorithm = algorithm, .ranks = kRanks, .micro_batches = kMicro, .virtual_stages = each};
+    const lists::Schedule schedule = lists::make(request);
+    replicate(kRanks, [&](const Group& group) {
+      int alive = 0, most = 0;
+      const auto make = [&](int) { return pipeline_block(std::make_shared<CountingImpl>(&alive, &most)); };
+      Pipeline model(group, kRanks * each, make, options_of(algorithm, kMicro));
+      model.train_step({input_of(0)}, {target_of(0)});
+      EXPECT_EQ(alive, 0);
+      EXPECT_EQ(most, lists::count_held(schedule, group.rank())) << lists::to_string(algorithm) << ", rank " << group.rank();
+      EXPECT_LE(most, lists::most_held(request, group.rank()));
+    });
+  }
+}
+
+// Micro-batches of sequences of different length, each with a mask that travels beside the activations to the last stage.
+TEST(Pipeline, TakesMicroBatchesOfDifferentShapesWithTensorsThatPassByStages) {
+  const auto masked = [](const Tensors& y, const Tensors& t) {
+    return ((y[0] - t[0]) * y[1].to(at::kDouble)).square().mean() + y[2].mean();
+  };
+  const auto make = [](int i) -> PipelineBlock {
+    const Link link(i);
+    return {link.ptr(),
+            [link, i](const Tensors& x) {
+              Tensors y{Link(link)(x[0]), x[1]};
+              y.push_back(i == 0 ? x[0].mean(1).tanh() * y[0].mean(1) : x[2]);  // made by the first block for the loss
+              return y;
+            },
+            {}};
+  };
+  std::vector<Tensors> inputs, targets;
+  for (const int length : {4, 1, 7}) {
+    const auto n = static_cast<std::int64_t>(inputs.size()) + 1;
+    inputs.push_back(
+        {wave({n, length, kFeatures}, length), torch::arange(length * kFeatures).view({1, length, kFeatures}).remainder(3) > 0});
+    targets.push_back({wave({n, length, kFeatures}, length + 1)});
+  }
+  std::map<std::string, at::Tensor> expected;
+  double expected_loss = 0;
+  std::vector<PipelineBlock> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(make(i));
+  for (std::size_t b = 0; b < inputs.size(); ++b) {
+    Tensors x = inputs[b];
+    for (const PipelineBlock& block : blocks) x = block.forward(x);
+    const at::Tensor loss = masked(x, targets[b]) * (static_cast<double>(b + 1) / 6);
+    loss.backward();
+    expected_loss += loss.item<double>();
+  }
+  for (const Algorithm algorithm : {Algorithm::kOneForwardOneBackward, Algorithm::kZeroBubbleV}) {
+    replicate(2, [&](const Group& group) {
+      Pipeline model(group, 4, make, {.algorithm = algorithm, .micro_batches = 3, .loss = masked});
+      EXPECT_NEAR(model.train_step(inputs, targets), expected_loss, 1e-12);
+      for (const auto& [name, p] : model.named_parameters()) {
+        const int block = name[0] - '0';
+        const auto whole = blocks[static_cast<std::size_t>(block)].module->named_parameters()[name.substr(2)].grad();
+        EXPECT_TRUE(torch::allclose(p.grad(), whole, 1e-10, 1e-10)) << name;
+      }
+    });
+  }
+}
+
+// The first and the last block have one weight; clipped by the norm in which it counts once.
+PipelineBlock tied_block(int i) {
+  const Link link(i == 3 ? 0 : i);
+  PipelineBlock block = pipeline_block(link);
+  if (i == 0 || i == 3) block.tied["weight"] = link->layer->weight;
+  return block;
+}
+
+// Two steps without zero_grad(): gradients, their norm, and the losses, on one process with one weight.
+struct Tying {
+  std::map<std::string, at::Tensor> gradients;
+  double norm = 0;
+};
+Tying tied_on_one_process() {
+  std::vector<Link> links;
+  for (int i = 0; i < 4; ++i) links.emplace_back(i == 3 ? 0 : i);
+  for (int step = 0; step < 2; ++step) {
+    at::Tensor x = input_of(step);
+    for (const Link& link : links) {
+      const bool shared = link.ptr() == links[3].ptr();  // the last uses the first one's weight
+      x = x + torch::tanh(torch::nn::functional::linear(x, (shared ? links[0] : link)->layer->weight, link->layer->bias));
+    }
+    torch::mse_loss(x, target_of(step)).backward();
+  }
+  Tying tying;
+  std::vector<at::Tensor> all;
+  for (std::size_t i = 0; i < 4; ++i) {
+    for (const auto& p : links[i]->named_parameters()) {
+      if (p.value().grad().defined()) all.push_back(p.value());
+      tying.gradients[std::to_string(i) + "." + p.key()] = p.value().grad();
+    }
+  }
+  tying.gradients["3.layer.weight"] = tying.gradients["0.layer.weight"];
+  tying.norm = torch::nn::utils::clip_grad_norm_(all, 0.01);
+  return tying;
+}
+
+TEST(Pipeline, SumsTiedGradientsAndClipsByTheNormOfTheWholeModel) {
+  const Tying expected = tied_on_one_process();
+  for (const auto& [algorithm, ranks] : std::map<Algorithm, int>{{Algorithm::kOneForwardOneBackward, 3},
+                                                                 {Algorithm::kZeroBubbleH1, 4},
+                                                                 {Algorithm::kInterleaved, 2},
+                                                                 {Algorithm::kZeroBubbleV, 2}}) {  // both ends on rank 0
+    replicate(ranks, [&, algorithm = algorithm](const Group& group) {
+      Pipeline model(group, 4, tied_block, options_of(algorithm, 2));
+      for (int step = 0; step < 2; ++step) model.train_step({input_of(step)}, {target_of(step)});
+      EXPECT_NEAR(model.clip_grad_norm(0.01), expected.norm, 1e-10);
+      for (const auto& [name, p] : model.named_parameters()) {
+        EXPECT_TRUE(torch::allclose(p.grad(), expected.gradients.at(name), 1e-10, 1e-12)) << lists::to_string(algorithm) << " " << name;
+      }
+    });
+  }
+}
+
+TEST(Pipeline, EvaluatesAndPredictsWithoutGradientsAndInEvaluationMode) {
+  torch::nn::Sequential whole(Link(0), Link(1), Link(2), Link(3));
+  const at::Tensor y = whole->forward(input_of(0));
+  const double loss = torch::mse_loss(y, target_of(0)).item<double>();
+  const auto make = [](int i) {
+    const Link link(i);
+    PipelineBlock block = pipeline_block(link);
+    block.forward = [link](const Tensors& x) { return Tensors{torch::dropout(Link(link)(x[0]), 0.5, link->is_training())}; };
+    return block;
+  };
+  for (const Algorithm algorithm : {Algorithm::kGPipe, Algorithm::kZeroBubbleV}) {
+    replicate(2, [&](const Group& group) {
+      Pipeline model(group, 4, make, options_of(algorithm, 3));
+      EXPECT_NEAR(model.evaluate({input_of(0)}, {target_of(0)}), loss, 1e-12);
+      const Tensors predicted = model.predict({input_of(0)});
+      ASSERT_EQ(predicted.size(), model.has_last_stage() ? 1 : 0);
+      if (model.has_last_stage()) EXPECT_TRUE(torch::allclose(predicted[0], y, 1e-12, 1e-12));
+      for (const at::Tensor& p : model.parameters()) EXPECT_FALSE(p.grad().defined());
+      EXPECT_GT(std::abs(model.train_step({input_of(0)}, {target_of(0)}) - loss), 1e-6);  // dropout is on again
+    });
+  }
+}
+
+// A block that takes much longer than the others gets a stage of its own; each rank makes its blocks alone, rank 0 each once to time it.
+TEST(Pipeline, CutsByTheTimeOfItsBlocksWhichOnlyTheirRanksMake) {
+  std::mutex mutex;
+  std::map<int, std::vector<int>> made;
+  replicate(2, [&](const Group& group) {
+    const auto make = [&](int i) {
+      const std::lock_guard lock(mutex);
+      made[group.rank()].push_back(i);
+      const Link link(i);
+      PipelineBlock block = pipeline_block(link);
+      if (i == 4) {
+        block.forward = [link](const Tensors& x) {
+          Link layer(link);
+          const at::Tensor large = torch::ones({300, 300}, at::kDouble);
+          return Tensors{layer(x[0]) + 0 * (large.mm(large)[0][0] - 300)};
+        };
+      }
+      return block;
+    };
+    PipelineOptions options = options_of(Algorithm::kOneForwardOneBackward, 2);
+    options.sample = {input_of(0)};
+    const Pipeline model(group, 6, make, options);
+    EXPECT_THAT(model.cuts(), testing::AnyOf(testing::ElementsAre(4), testing::ElementsAre(5)));
+  });
+  const int cut = made[1][0];
+  for (const int block : made[1]) EXPECT_GE(block, cut);
+  EXPECT_EQ(static_cast<int>(made[0].size()), 6 + cut);
+  EXPECT_EQ(static_cast<int>(made[1].size()), 6 - cut);
+}
+
+}  // namespace
+}  // namespace weft::parallel
