@@ -11,6 +11,7 @@
 #include <map>
 
 #include "weft/parallel/data/internal/replica.h"
+#include "weft/parallel/data/update_rule.h"
 
 namespace weft::parallel {
 namespace {
@@ -87,7 +88,7 @@ double Optimizer::grad_norm() const { return replica_->norm(); }
 std::vector<std::pair<std::string, at::Tensor>> Optimizer::state() const {
   replica_->settle();
   auto& updater = replica_->updater();
-  const auto arrays = internal::RuleUpdater::state_names(updater.spec().rule);
+  const auto arrays = state_names(updater.spec().rule);
   std::vector<std::pair<std::string, at::Tensor>> state;
   for (std::size_t i = 0; i < replica_->params().size(); ++i) {
     const int param = static_cast<int>(i);
@@ -113,7 +114,7 @@ void Optimizer::load_state(const std::vector<std::pair<std::string, at::Tensor>>
   }
   WEFT_REQUIRE(by_name.size() == expected.size(), "optimiser state holds entries that this optimiser does not have");
   auto& updater = replica_->updater();
-  const auto arrays = internal::RuleUpdater::state_names(updater.spec().rule);
+  const auto arrays = state_names(updater.spec().rule);
   for (std::size_t i = 0; i < replica_->params().size(); ++i) {
     const int param = static_cast<int>(i);
     for (std::size_t array = 0; array < arrays.size() && replica_->writes(); ++array) {

@@ -12,6 +12,7 @@
 #include "weft/kernels/reduce.h"
 #include "weft/net/host.h"
 #include "weft/parallel/data/internal/trial.h"
+#include "weft/parallel/data/update_rule.h"
 
 namespace weft::parallel {
 namespace {
@@ -158,7 +159,7 @@ void Replica::use_optimizer(OptimizerSpec spec) {
   for (auto& param : params_) weights.push_back(param.data_ptr<float>());
   const bool can_share = group_.host() != nullptr && group_.size() > 1 && options_.weights != "private";
   if (can_share) choose_weights(spec, layout, weights);
-  const std::size_t arrays = internal::RuleUpdater::state_names(spec.rule).size();
+  const std::size_t arrays = state_names(spec.rule).size();
   for (std::size_t i = 0; i < arrays; ++i) {
     if (shared_weights_) {
       state.push_back(

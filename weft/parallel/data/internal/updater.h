@@ -39,9 +39,6 @@ class RuleUpdater final : public Updater {
   std::int64_t& steps(int param) { return steps_[static_cast<std::size_t>(param)]; }
   float* state(std::size_t array, int param) const;
 
-  // "momentum", "exp_avg", …: what torch calls the arrays that this rule with these options keeps.
-  static std::vector<std::string> state_names(const UpdateRule& rule);
-
  private:
   OptimizerSpec spec_;
   std::optional<UpdateRule> held_;

@@ -1,0 +1,35 @@
+// One step of an optimiser's rule over flat memory, whichever rule it is: for those who keep weights and state where they like.
+//
+// float32 goes through the kernels (weft/kernels/update.h); float64 follows the same equations, torch's, in plain loops.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "weft/parallel/data/optimizer.h"
+
+namespace weft::parallel {
+
+// "momentum_buffer", "exp_avg", …: what torch calls the arrays that this rule with these options keeps, in their order.
+std::vector<std::string> state_names(const UpdateRule& rule);
+// The rule of parameters that go without weight decay and L1.
+UpdateRule without_decay(const UpdateRule& rule);
+double lr_of(const UpdateRule& rule);
+void set_lr(UpdateRule& rule, double lr);
+
+// `count` elements; `state` as state_names() has them, the rest null. `step` counts from 1.
+template <class Number>
+struct FlatStep {
+  Number* weight = nullptr;
+  const Number* gradient = nullptr;
+  std::array<Number*, 3> state{};
+  std::int64_t count = 0;
+  std::int64_t step = 1;
+};
+// Writes weight and state. Pure functions over disjoint memory: any thread.
+void update_flat(const UpdateRule& rule, const FlatStep<float>& at);
+void update_flat(const UpdateRule& rule, const FlatStep<double>& at);
+
+}  // namespace weft::parallel
