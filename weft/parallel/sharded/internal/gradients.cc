@@ -1,0 +1,166 @@
+#include "weft/parallel/sharded/internal/gradients.h"
+
+#include <ATen/ATen.h>
+
+#include <limits>
+
+namespace weft::parallel::internal {
+namespace {
+
+std::size_t index(int i) { return static_cast<std::size_t>(i); }
+std::int64_t bytes_of(const at::Tensor& tensor) { return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0; }
+
+}  // namespace
+
+Gradients::Gradients(Subject subject)
+    : subject_(std::move(subject)),
+      unit_of_(subject_.params.size(), -1),
+      place_of_(subject_.params.size(), 0),
+      wires_(subject_.units.size()),
+      kept_(subject_.params.size(), 0),
+      mine_(subject_.params.size(), false),
+      used_(subject_.params.size(), false) {
+  for (std::size_t unit = 0; unit < subject_.units.size(); ++unit) {
+    const Unit& u = subject_.units[unit];
+    for (std::size_t place = 0; place < u.params.size(); ++place) {
+      unit_of_[index(u.params[place])] = static_cast<int>(unit);
+      place_of_[index(u.params[place])] = static_cast<int>(place);
+    }
+    missing_.push_back(static_cast<int>(u.params.size()));
+  }
+  next_ = static_cast<int>(subject_.units.size()) - 1;
+  // A guess for the first backward, which only a narrow range of numbers needs.
+  reference_ = subject_.options.reduce == at::kHalf || subject_.options.compute == at::kHalf ? 128 : 1;
+}
+
+at::Tensor& Gradients::wire_of(int unit) {
+  at::Tensor& wire = wires_[index(unit)];
+  if (wire.defined()) return wire;
+  const Unit& u = subject_.units[index(unit)];
+  wire = at::zeros({u.elements}, at::TensorOptions(subject_.options.reduce.value_or(u.type)));
+  subject_.meter.add(subject_.meter.gradients, bytes_of(wire));
+  return wire;
+}
+
+void Gradients::take(int param) {
+  const at::NoGradGuard guard;
+  at::Tensor& grad = subject_.params[index(param)].tensor.mutable_grad();
+  const Unit& unit = subject_.units[index(unit_of_[index(param)])];
+  const at::Tensor dense = grad.is_sparse() ? grad.to_dense() : grad;
+  wire_of(unit_of_[index(param)]).narrow(0, unit.offsets[index(place_of_[index(param)])], dense.numel()).copy_(dense.reshape(-1));
+  grad.reset();
+  subject_.meter.add(subject_.meter.gradients, -std::exchange(kept_[index(param)], 0));
+  mine_[index(param)] = true;
+}
+
+int Gradients::ready(int param, bool travels) {
+  const int unit = unit_of_[index(param)];
+  if (travels) {
+    take(param);
+  } else if (kept_[index(param)] == 0) {
+    kept_[index(param)] = bytes_of(subject_.params[index(param)].tensor.grad());
+    subject_.meter.add(subject_.meter.gradients, kept_[index(param)]);
+  }
+  const bool complete = --missing_[index(unit)] == 0;
+  if (complete && travels) passed(std::numeric_limits<int>::max());
+  return complete ? unit : -1;
+}
+
+void Gradients::passed(int block) {
+  for (; next_ >= 0; --next_) {
+    const Unit& unit = subject_.units[index(next_)];
+    if (!unit.trainable) continue;
+    if (missing_[index(next_)] > 0 && unit.blocks[0] <= block) return;
+    for (const int param : unit.params) {
+      if (subject_.params[index(param)].tensor.grad().defined()) take(param);
+    }
+    launch(next_);
+  }
+}
+
+void Gradients::launch(int unit) {
+  const Unit& u = subject_.units[index(unit)];
+  double weight = 1;
+  const auto average = subject_.options.average;
+  if (average == ShardedOptions::Average::kByRanks) {
+    weight = 1.0 / (subject_.group.size() * (subject_.replicas ? subject_.replicas->size() : 1));
+  } else if (average == ShardedOptions::Average::kBySamples) {
+    weight = subject_.samples / reference_;
+  }
+  // One unit travels at a time, while the next is filled: peers that are behind bound how far this rank goes ahead, not the memory it
+  // takes.
+  for (Flight& flight : in_flight_) {
+    if (flight.work && (may_wait_ || flight.work->isCompleted())) land(flight);
+  }
+  at::Tensor wire = std::exchange(wire_of(unit), {});
+  if (weight != 1) wire.mul_(weight);
+  at::Tensor shard = at::empty({u.shard}, wire.options());
+  subject_.meter.add(subject_.meter.gradients, bytes_of(shard));
+  in_flight_.push_back({unit, wire, shard, subject_.group.reduce_scatter_async(shard, wire)});
+  if (may_wait_ && subject_.options.prefetch == 0) land(in_flight_.back());
+}
+
+void Gradients::land(Flight& flight) {
+  if (!flight.work) return;
+  flight.work->wait();
+  subject_.meter.add(subject_.meter.gradients, -bytes_of(flight.wire));
+  flight.wire.reset();
+  flight.work.reset();
+}
+
+void Gradients::finish(bool travels) {
+  for (std::size_t unit = 0; unit < missing_.size(); ++unit) missing_[unit] = static_cast<int>(subject_.units[unit].params.size());
+  if (!travels) return;
+  passed(-1);
+  next_ = static_cast<int>(subject_.units.size()) - 1;
+  report_ = at::zeros({static_cast<std::int64_t>(subject_.params.size()) + 1}, at::kDouble);
+  auto* numbers = report_.data_ptr<double>();
+  numbers[0] = subject_.samples;
+  for (std::size_t param = 0; param < mine_.size(); ++param) numbers[param + 1] = mine_[param] ? 1 : 0;
+  report_work_ = subject_.group.all_reduce_async(report_);
+  std::fill(mine_.begin(), mine_.end(), false);
+}
+
+void Gradients::settle() {
+  if (!report_.defined()) return;
+  std::vector<Group::Work> works;
+  for (Flight& flight : in_flight_) {
+    land(flight);
+    if (subject_.replicas) works.push_back(subject_.replicas->all_reduce_async(flight.shard));
+  }
+  report_work_->wait();
+  if (subject_.replicas) subject_.replicas->all_reduce(report_);
+  for (const auto& work : works) work->wait();
+  const double* numbers = report_.const_data_ptr<double>();
+  const bool by_samples = subject_.options.average == ShardedOptions::Average::kBySamples;
+  if (by_samples && !(numbers[0] > 0)) {
+    throw Error(Errc::kInvalidArgument,
+                "sharded: no rank has counted samples: call run(0, …), set_samples() before backward(), or average by ranks");
+  }
+  for (std::size_t param = 0; param < used_.size(); ++param) used_[param] = used_[param] || numbers[param + 1] > 0;
+  for (Flight& flight : in_flight_) {
+    Unit& unit = subject_.units[index(flight.unit)];
+    at::Tensor sum = flight.shard.to(unit.master_type);
+    if (by_samples && numbers[0] != reference_) sum.mul_(reference_ / numbers[0]);
+    subject_.meter.add(subject_.meter.gradients, -bytes_of(flight.shard) + (unit.gradient.defined() ? 0 : bytes_of(sum)));
+    unit.gradient = unit.gradient.defined() ? unit.gradient.add_(sum) : sum;
+  }
+  in_flight_.clear();
+  if (numbers[0] > 0) reference_ = numbers[0];
+  report_.reset();
+}
+
+void Gradients::clear() {
+  settle();
+  for (Unit& unit : subject_.units) {
+    subject_.meter.add(subject_.meter.gradients, -bytes_of(unit.gradient));
+    unit.gradient.reset();
+  }
+  std::fill(used_.begin(), used_.end(), false);
+  for (std::size_t param = 0; param < kept_.size(); ++param) {
+    subject_.params[param].tensor.mutable_grad().reset();
+    subject_.meter.add(subject_.meter.gradients, -std::exchange(kept_[param], 0));
+  }
+}
+
+}  // namespace weft::parallel::internal
