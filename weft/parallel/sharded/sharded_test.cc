@@ -119,7 +119,7 @@ TEST(Sharded, ReplicasOfShardsAverageTheirGradients) {
 struct NetImpl : torch::nn::Module {
   NetImpl() {
     parts = make_parts({});
-    for (std::size_t i = 0; i < parts.size(); ++i) register_module("b" + std::to_string(i), parts[i]);
+    for (std::size_t i = 0; i < parts.size(); ++i) register_module(internal::part_name(i), parts[i]);
   }
   std::vector<internal::Part> parts;
 };
@@ -185,7 +185,7 @@ internal::Named by_hand_in_bfloat16(double lr) {
   }
   internal::Named weights;
   for (std::size_t i = 0; i < masters.size(); ++i) {
-    for (const auto& item : masters[i]->named_parameters()) weights["b" + std::to_string(i) + "." + item.key()] = item.value().detach();
+    for (const auto& item : masters[i]->named_parameters()) weights[internal::part_name(i) + "." + item.key()] = item.value().detach();
   }
   return weights;
 }

@@ -66,9 +66,15 @@ inline std::vector<Part> make_parts(const ModelOptions& options) {
   return parts;
 }
 
+inline std::string part_name(std::size_t i) {
+  std::string name = std::to_string(i);
+  name.insert(name.begin(), 'b');  // g++ 12 warns of "b" + std::to_string(i)
+  return name;
+}
+
 inline std::vector<Sharded::Block> blocks_of(const std::vector<Part>& parts) {
   std::vector<Sharded::Block> blocks;
-  for (std::size_t i = 0; i < parts.size(); ++i) blocks.push_back(block("b" + std::to_string(i), parts[i]));
+  for (std::size_t i = 0; i < parts.size(); ++i) blocks.push_back(block(part_name(i), parts[i]));
   return blocks;
 }
 
@@ -102,7 +108,7 @@ Trained by_torch(const ModelOptions& how, const Options& options, const std::vec
   for (std::size_t i = 0; i < parts.size(); ++i) {
     for (const auto& item : parts[i]->named_parameters()) {
       if (item.key() == "tied") continue;
-      params["b" + std::to_string(i) + "." + item.key()] = item.value();
+      params[part_name(i) + "." + item.key()] = item.value();
       if (item.value().requires_grad()) trained.push_back(item.value());
     }
   }
