@@ -59,6 +59,35 @@ TEST(Group, AMismatchIsAnErrorOnEveryRankShowingBothWithinASecond) {
   }
 }
 
+// Two operations wait for a rank that does not come: both end with the timeout, also the one that was waiting behind the other.
+int times_out(const Group& group) {
+  if (group.rank() == 1) {
+    std::this_thread::sleep_for(700ms);
+    return 0;
+  }
+  at::Tensor first = at::ones({300'000}), second = at::ones({300'000});
+  const auto works = {group.all_reduce_async(first), group.all_reduce_async(second)};
+  for (const auto& work : works) {
+    try {
+      work->wait();
+      return 1;
+    } catch (const Error& error) {
+      if (error.code() != Errc::kTimeout || error.context().peer == 0) return 2;
+    }
+  }
+  return 0;
+}
+
+TEST(Group, ATimeoutIsWhatEveryOperationOfItsRankEndsWith) {
+  for (const char* transport : {"shm", "tcp"}) {
+    const auto codes = fork_ranks(2, transport, [](const Group& group) {
+      group.backend().setTimeout(300ms);
+      return times_out(group);
+    });
+    EXPECT_EQ(codes, std::vector<int>(2, 0)) << transport;
+  }
+}
+
 TEST(Group, AKilledRankIsPeerLostOnTheSurvivorsWhateverTheyWaitIn) {
   for (const char* transport : {"shm", "tcp"}) {
     for (bool receiving : {false, true}) {

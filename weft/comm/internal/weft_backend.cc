@@ -98,7 +98,7 @@ WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t lane, const Shown& shown,
                "this process was forked from a rank of a weft group and is not in the group; make groups after a fork");
   auto work = c10::make_intrusive<WeftWork>(rank_, shown);
   const Traced traced(shown);
-  const auto run = [work, traced, body = std::move(body)]() -> Lanes::After {
+  const auto run = [this, work, traced, body = std::move(body)]() -> Lanes::After {
     const at::NoGradGuard no_grad;
     int source = -1;
     std::exception_ptr why;
@@ -106,7 +106,7 @@ WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t lane, const Shown& shown,
       const Traced::Scope scope(traced);  // on the time line before whoever waits goes on
       source = body();
     } catch (...) {
-      why = std::current_exception();
+      why = caused_by(std::current_exception());
     }
     return work->end(why, source);
   };
@@ -117,6 +117,20 @@ WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t lane, const Shown& shown,
   lanes_->run(lane, run);
   if (const auto why = work->exception()) std::rethrow_exception(why);
   return work;
+}
+
+std::exception_ptr WeftBackend::caused_by(std::exception_ptr why) {
+  try {
+    std::rethrow_exception(why);
+  } catch (const Error& error) {
+    const std::lock_guard lock(timed_out_mutex_);
+    if (error.code() == Errc::kTimeout && !timed_out_) timed_out_ = error;
+    if (error.code() != Errc::kAborted || !timed_out_) return why;
+    return std::make_exception_ptr(
+        Error(Errc::kTimeout, timed_out_->message(), {error.context().operation, rank_, timed_out_->context().peer}));
+  } catch (...) {
+    return why;
+  }
 }
 
 WeftBackend::WorkPtr WeftBackend::collective(const Shown& shown, const How& how, std::function<void()> body) {

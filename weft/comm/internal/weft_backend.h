@@ -1,6 +1,8 @@
 // c10d::Backend over an Engine. See backend.h for what it is, group.h for what calls mean.
 #pragma once
 
+#include <mutex>
+#include <optional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "weft/comm/internal/engine.h"
@@ -88,6 +90,9 @@ class WeftBackend final : public c10d::Backend {
   }
   // Runs `body` (on the calling thread when it is synchronous and nothing is pending) and gives its Work.
   WorkPtr submit(std::uint64_t lane, const Shown& shown, bool async, std::function<int()> body);
+  // An operation that was aborted because another one of this rank's had timed out has that error too: whoever waits for several hears the
+  // cause, whichever comes first.
+  std::exception_ptr caused_by(std::exception_ptr why);
   WorkPtr collective(const Shown& shown, const How& how, std::function<void()> body);
   WorkPtr message(std::uint64_t lane, const Shown& shown, std::function<int(Deadline deadline)> body);
   WorkPtr allgather_lists(Shown shown, const TensorLists& outputs, const Tensors& inputs, const How& how);
@@ -107,8 +112,10 @@ class WeftBackend final : public c10d::Backend {
   const int process_;  // a child forked from it cannot use the group
   std::uint64_t monitored_ = 0;
   std::atomic<std::uint64_t> sequence_{0};
-  std::atomic<int> messages_{0};  // sends and receives under way
-  std::unique_ptr<Lanes> lanes_;  // last: ends before the engine
+  std::atomic<int> messages_{0};    // sends and receives under way
+  std::mutex timed_out_mutex_;      // guards timed_out_
+  std::optional<Error> timed_out_;  // the first timeout of an operation of this rank
+  std::unique_ptr<Lanes> lanes_;    // last: ends before the engine
 };
 
 }  // namespace weft::comm::internal
