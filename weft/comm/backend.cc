@@ -1,6 +1,5 @@
 #include "weft/comm/backend.h"
 
-#include <numeric>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "weft/comm/internal/transport.h"
@@ -30,9 +29,7 @@ c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here, cons
 }  // namespace
 
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const BackendOptions& options) {
-  std::vector<int> ranks(static_cast<std::size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return over_store({std::move(store), std::move(ranks), rank, options.timeout}, options, {});
+  return over_store({std::move(store), internal::all_ranks(size), rank, options.timeout}, options, {});
 }
 
 c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<net::Host> host, std::unique_ptr<net::Endpoint> endpoint,

@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -139,9 +138,7 @@ std::optional<Group> join_through_mpi(const Identity& identity, const BackendOpt
   if (!forming) return std::nullopt;
   BackendOptions options = backend;
   options.store_host = "";
-  std::vector<int> ranks(static_cast<std::size_t>(identity.world));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return Group(over_mpi(*forming, ranks, options), "world");
+  return Group(over_mpi(*forming, internal::all_ranks(identity.world), options), "world");
 }
 
 }  // namespace

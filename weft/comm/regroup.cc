@@ -9,6 +9,7 @@
 #include "weft/base/log.h"
 #include "weft/comm/internal/cuda/nccl.h"
 #include "weft/comm/internal/lineage.h"
+#include "weft/comm/internal/meeting.h"
 #include "weft/comm/internal/rendezvous.h"
 #include "weft/net/heap.h"
 #include "weft/net/host.h"
@@ -177,11 +178,7 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    const std::string what = error.what();
-    throw Error(
-        Errc::kPeerLost,
-        "the store does not answer; has the process that holds it (the launcher, else rank 0) ended? " + what.substr(0, what.find('\n')),
-        {"regroup", group.rank()});
+    throw internal::store_gone(error, {"regroup", group.rank()});
   }
   throw Error(Errc::kTimeout, "no group could be formed within " + std::to_string(options.timeout.count()) + " ms",
               {"regroup", group.rank()});

@@ -89,11 +89,22 @@ std::optional<int> lost_rank(c10d::Store& store) {
   }
 }
 
+Error store_gone(const std::exception& error, const Error::Context& context) {
+  const std::string what = error.what();
+  return Error(
+      Errc::kPeerLost,
+      "the store does not answer; has the process that holds it (the launcher, else rank 0) ended? " + what.substr(0, what.find('\n')),
+      context);
+}
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 net::Exchange exchange_over(c10::intrusive_ptr<c10d::Store> store, Party party) {
-  if (party.members.empty()) {
-    party.members.resize(static_cast<std::size_t>(party.size));
-    std::iota(party.members.begin(), party.members.end(), 0);
-  }
+  if (party.members.empty()) party.members = all_ranks(party.size);
   const auto meeting = std::make_shared<Meeting>(Meeting{std::move(store), std::move(party)});
   return [meeting](const std::string& mine) {
     try {
@@ -101,11 +112,7 @@ net::Exchange exchange_over(c10::intrusive_ptr<c10d::Store> store, Party party) 
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
-      const std::string what = error.what();
-      throw Error(
-          Errc::kPeerLost,
-          "the store does not answer; has the process that holds it (the launcher, else rank 0) ended? " + what.substr(0, what.find('\n')),
-          {"init", meeting->party.rank});
+      throw store_gone(error, {"init", meeting->party.rank});
     }
   };
 }

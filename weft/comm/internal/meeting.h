@@ -4,11 +4,13 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "weft/base/error.h"
 #include "weft/net/host.h"
 
 namespace c10d {
@@ -36,6 +38,12 @@ net::Exchange exchange_over(c10::intrusive_ptr<c10d::Store> store, Party party);
 
 // The rank that a launcher has seen end, if any. The store may be gone: then nobody is known to have.
 std::optional<int> lost_rank(c10d::Store& store);
+
+// What `error`, which a store threw, means: kPeerLost, since whoever holds the store has ended.
+Error store_gone(const std::exception& error, const Error::Context& context);
+
+// 0 … size - 1.
+std::vector<int> all_ranks(int size);
 
 // What the ranks of a group can say to each other while it forms. Used by one thread.
 struct Forming {

@@ -1,7 +1,6 @@
 #include "weft/comm/internal/over_mpi.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace weft::comm::internal {
 namespace {
@@ -58,9 +57,7 @@ Forming meet_over_mpi(const Identity& me, const BackendOptions& options) {
                     "; use the mpirun of the MPI that weft's plug-in was built for, or set MASTER_ADDR to do without MPI",
                 {"init", me.rank});
   }
-  std::vector<int> ranks(static_cast<std::size_t>(me.world));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return meet_through(std::move(all), ranks, options);
+  return meet_through(std::move(all), all_ranks(me.world), options);
 }
 
 std::unique_ptr<net::mpi::MpiEndpoint> connect_mpi(const Forming& forming, const BackendOptions& options) {

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "weft/parallel/tensor/internal/initial.h"
+#include "weft/parallel/tensor/internal/slices.h"
 
 namespace weft::parallel {
 
@@ -14,22 +15,12 @@ Conv2dImpl::Conv2dImpl(Conv2dOptions options_, TensorParallel tp) : options(opti
 }
 
 std::map<std::string, Slice> Conv2dImpl::slices() const {
-  std::map<std::string, Slice> all;
-  if (options.split == Split::kColumn) {
-    all["weight"] = {0, options.out};
-    if (options.bias) all["bias"] = {0, options.out};
-  } else if (options.split == Split::kRow) {
-    all["weight"] = {1, options.in};
-  }
-  return all;
+  return internal::slices_of(options.split, options.out, options.in, options.bias);
 }
 
 void Conv2dImpl::reset() {
   const auto split = slices();
-  const auto mine = [&](const char* name, const at::Tensor& whole) {
-    const auto slice = split.find(name);
-    return slice == split.end() ? whole : slice_of(whole, slice->second, tp_);
-  };
+  const auto mine = [&](const char* name, const at::Tensor& whole) { return internal::part_of(split, name, whole, tp_); };
   const std::int64_t k = options.kernel;
   weight = register_parameter("weight", mine("weight", internal::draw_weight({options.out, options.in, k, k}, 0, tp_)));
   bias = options.bias ? register_parameter("bias", mine("bias", internal::draw_bias(options.out, options.in * k * k, 0, tp_)))

@@ -4,6 +4,7 @@
 
 #include "weft/parallel/tensor/internal/initial.h"
 #include "weft/parallel/tensor/internal/overlap.h"
+#include "weft/parallel/tensor/internal/slices.h"
 
 namespace weft::parallel {
 
@@ -16,22 +17,12 @@ LinearImpl::LinearImpl(LinearOptions options_, TensorParallel tp) : options(opti
 }
 
 std::map<std::string, Slice> LinearImpl::slices() const {
-  std::map<std::string, Slice> all;
-  if (options.split == Split::kColumn) {
-    all["weight"] = {0, options.out};
-    if (options.bias) all["bias"] = {0, options.out};
-  } else if (options.split == Split::kRow) {
-    all["weight"] = {1, options.in};
-  }
-  return all;
+  return internal::slices_of(options.split, options.out, options.in, options.bias);
 }
 
 void LinearImpl::reset() {
   const auto split = slices();
-  const auto mine = [&](const char* name, const at::Tensor& whole) {
-    const auto slice = split.find(name);
-    return slice == split.end() ? whole : slice_of(whole, slice->second, tp_);
-  };
+  const auto mine = [&](const char* name, const at::Tensor& whole) { return internal::part_of(split, name, whole, tp_); };
   weight = register_parameter("weight", mine("weight", internal::draw_weight({options.out, options.in}, options.normal, tp_)));
   if (!options.bias) {
     bias = register_parameter("bias", {}, /*requires_grad=*/false);

@@ -14,18 +14,9 @@ using internal::Counted;
 using internal::expect_close;
 using internal::kSeed;
 using internal::on_ranks;
+using internal::refusal;
 using internal::wave;
 using testing::HasSubstr;
-
-std::string refusal(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::kInvalidArgument);
-    return error.what();
-  }
-  return "accepted";
-}
 
 // Rank r's own values, which every rank can compute.
 at::Tensor of_rank(int rank, at::IntArrayRef sizes) { return wave(sizes, rank + 0.5); }

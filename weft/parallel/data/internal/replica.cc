@@ -12,24 +12,11 @@
 #include "weft/kernels/reduce.h"
 #include "weft/net/host.h"
 #include "weft/parallel/data/internal/trial.h"
+#include "weft/parallel/data/ready_hook.h"
 #include "weft/parallel/data/update_rule.h"
 
 namespace weft::parallel {
 namespace {
-
-class ReadyHook final : public torch::autograd::PostAccumulateGradHook {
- public:
-  ReadyHook(std::function<void()> tell, std::unique_ptr<PostAccumulateGradHook> before)
-      : tell_(std::move(tell)), before_(std::move(before)) {}
-  void operator()(const torch::autograd::Variable& tensor) override {
-    if (before_) (*before_)(tensor);
-    tell_();
-  }
-
- private:
-  std::function<void()> tell_;
-  std::unique_ptr<PostAccumulateGradHook> before_;  // the user's own
-};
 
 // "fc1.weight Float[128, 784]; …", what all ranks must agree on.
 std::string list_of(const std::vector<std::string>& names, const std::vector<at::Tensor>& tensors) {
@@ -94,11 +81,9 @@ void Replica::start() {
   }
   sync_ = group_.host() != nullptr ? internal::make_host_sync(subject(nullptr, 0)) : internal::make_message_sync(subject(nullptr, 0));
   for (std::size_t i = 0; i < params_.size(); ++i) {
-    auto& slot = torch::autograd::impl::post_acc_grad_hooks(params_[i]);
-    auto tell = [weak = weak_from_this(), param = static_cast<int>(i)] {
+    add_ready_hook(params_[i], [weak = weak_from_this(), param = static_cast<int>(i)] {
       if (auto replica = weak.lock()) replica->on_ready(param);
-    };
-    torch::autograd::impl::set_post_acc_grad_hooks(params_[i], std::make_unique<ReadyHook>(std::move(tell), std::move(slot)));
+    });
   }
 }
 

@@ -11,24 +11,11 @@
 #include <unordered_map>
 
 #include "weft/net/host.h"
+#include "weft/parallel/data/ready_hook.h"
 
 // How a model is taken apart; what happens then is in running.cc and stepping.cc.
 namespace weft::parallel {
 namespace {
-
-class ReadyHook final : public torch::autograd::PostAccumulateGradHook {
- public:
-  ReadyHook(std::function<void()> tell, std::unique_ptr<PostAccumulateGradHook> before)
-      : tell_(std::move(tell)), before_(std::move(before)) {}
-  void operator()(const torch::autograd::Variable& tensor) override {
-    if (before_) (*before_)(tensor);
-    tell_();
-  }
-
- private:
-  std::function<void()> tell_;
-  std::unique_ptr<PostAccumulateGradHook> before_;  // the user's own
-};
 
 Group of_its_own(const Group& group, const char* name) {
   std::vector<int> ranks(static_cast<std::size_t>(group.size()));
@@ -189,11 +176,9 @@ void ShardedModel::place(internal::Unit& unit) {
 void ShardedModel::start() {
   for (std::size_t i = 0; i < params_.size(); ++i) {
     if (!params_[i].tensor.requires_grad()) continue;
-    auto& slot = torch::autograd::impl::post_acc_grad_hooks(params_[i].tensor);
-    auto tell = [weak = weak_from_this(), param = static_cast<int>(i)] {
+    add_ready_hook(params_[i].tensor, [weak = weak_from_this(), param = static_cast<int>(i)] {
       if (auto model = weak.lock()) model->on_ready(param);
-    };
-    torch::autograd::impl::set_post_acc_grad_hooks(params_[i].tensor, std::make_unique<ReadyHook>(std::move(tell), std::move(slot)));
+    });
   }
 }
 
