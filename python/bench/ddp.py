@@ -5,7 +5,8 @@
 
 Each backend has its own ranks (processes of one thread each); while one works the others sleep. "alone" is the same step of a model of its
 own in the same processes, without communication but for a barrier of the backend at its end, since DDP's ranks wait for each other too. A
-backend's exposed communication is its step minus its own step alone, in each round; of several steps the median.
+backend's exposed communication is its step minus its own step alone, in each round; of several steps the median. "silent" is DDP over weft
+whose hook answers without having sent anything: its step minus the one alone is what DDP itself takes, which no backend can save.
 """
 
 import argparse
@@ -22,6 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "bench", "peers"))
 BACKENDS = ("weft", "gloo")
+MODES = ("ddp", "alone")
 
 
 def rank_main(options):
@@ -41,6 +43,8 @@ def rank_main(options):
         torch.manual_seed(1)
         module = torch_models.MODELS[options.model][0]()
         forward = module if mode == "alone" else DistributedDataParallel(module, gradient_as_bucket_view=options.views)
+        if mode == "silent":
+            forward.register_comm_hook(None, unsent)
         optimizer = torch_models.optimizer("sgd", module.parameters())
 
         def step():
@@ -48,13 +52,18 @@ def rank_main(options):
             loss = torch.nn.functional.cross_entropy(forward(images), labels)
             loss.backward()
             optimizer.step()
-            if mode == "alone":
+            if mode != "ddp":
                 dist.barrier()
             return loss.item()
 
         return step, module
 
-    jobs = {mode: job(mode) for mode in ("ddp", "alone")}
+    def unsent(state, bucket):
+        answer = torch.futures.Future()
+        answer.set_result(bucket.buffer())
+        return answer
+
+    jobs = {mode: job(mode) for mode in (*MODES, *(["silent"] if options.backend == "weft" else []))}
     for line in sys.stdin:
         mode, steps = line.split()
         step, module = jobs[mode]
@@ -106,9 +115,9 @@ def measure(options):
         losses = {name: ranks.run("ddp", 3)[1] for name, ranks in backends.items()}
         if abs(losses["weft"] - losses["gloo"]) > 1e-3 * abs(losses["gloo"]):
             raise SystemExit(f"the losses differ: {losses}")
-        for ranks in backends.values():
-            ranks.run("alone", 2)
-        turns = [(name, mode) for mode in ("ddp", "alone") for name in BACKENDS]
+        turns = [*((name, mode) for mode in MODES for name in BACKENDS), ("weft", "silent")]
+        for name, mode in turns:
+            backends[name].run(mode, 2)
         found = {turn: [] for turn in turns}
         for number in range(options.rounds):
             start = number % len(turns)
@@ -126,6 +135,8 @@ def results(found):
         exposed = [ddp - alone for ddp, alone in zip(found[name, "ddp"], found[name, "alone"])]
         for what, values in (("step", found[name, "ddp"]), ("alone", found[name, "alone"]), ("exposed", exposed)):
             rows.append((f"{what} {name}", statistics.median(values), "ms"))
+    own = [silent - alone for silent, alone in zip(found["weft", "silent"], found["weft", "alone"])]
+    rows.append(("DDP's own, of both", statistics.median(own), "ms"))
     medians = {what: value for what, value, _ in rows}
     # Below the noise of the machine nothing is said: an exposed time counts as 1 ms at least.
     rows.append(("exposed, Gloo's over weft's", medians["exposed gloo"] / max(medians["exposed weft"], 1.0), "times"))
