@@ -1,7 +1,9 @@
-// The least time in which two cores can all-reduce two vectors that both can reach: each of two threads sums half of both and
-// writes the sum into both. Nothing is communicated; an all-reduce of two ranks on one host can't be faster than this.
+// The least time of a collective on two vectors that two cores can both reach: each of two threads does half of the work, from one vector
+// straight into the other. Nothing is communicated; two ranks on one host can't be faster than this.
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <iostream>
@@ -61,24 +63,51 @@ void sum_into_both(float* __restrict a, float* __restrict b, std::size_t count) 
   }
 }
 
+void add(float* __restrict to, const float* __restrict from, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) to[i] += from[i];
+}
+
+// What the thread of half `half` does with that half of both vectors, the first of which is rank 0's.
+struct Operation {
+  const char* name;
+  void (*work)(float* a, float* b, std::size_t count, int half);
+  float (*result)(int rank, std::size_t i, int half);  // of element i, in this half, on `rank`
+};
+
+constexpr std::array kOperations = {
+    Operation{"all_reduce", [](float* a, float* b, std::size_t count, int) { sum_into_both(a, b, count); },
+              [](int, std::size_t i, int) { return element_sum(2, i); }},
+    Operation{"reduce_scatter", [](float* a, float* b, std::size_t count, int half) { half == 0 ? add(a, b, count) : add(b, a, count); },
+              [](int rank, std::size_t i, int half) { return rank == half ? element_sum(2, i) : element(rank, i); }},
+    Operation{"all_gather",  // thread 0 fetches rank 1's half for rank 0, and the other way round
+              [](float* a, float* b, std::size_t count, int half) { half == 0 ? std::copy_n(a, count, b) : std::copy_n(b, count, a); },
+              [](int, std::size_t i, int half) { return element(half, i); }},
+    Operation{"broadcast", [](float* a, float* b, std::size_t count, int) { std::copy_n(a, count, b); },
+              [](int, std::size_t i, int) { return element(0, i); }},
+};
+
 struct Case {
   const Command& command;
+  const Operation& operation;
   float* a;
   float* b;
   std::size_t count;
   Meeting meeting;
+
+  void carry_out(int half) {
+    const std::size_t middle = count / 2, begin = half == 0 ? 0 : middle;
+    operation.work(a + begin, b + begin, half == 0 ? middle : count - middle, half);
+  }
 };
 
 // Half `half` of the work of every sample; thread 0's clock counts, from meeting to meeting.
 std::vector<double> work(Case& c, int half) {
-  const std::size_t begin = half * (c.count / 2);
-  const std::size_t length = half == 0 ? c.count / 2 : c.count - c.count / 2;
   std::vector<double> us;
   for (int sample = -c.command.warmup; sample < c.command.iterations; ++sample) {
     c.meeting.arrive();
     const auto start = std::chrono::steady_clock::now();
     for (int call = 0; call < c.command.block; ++call) {
-      sum_into_both(c.a + begin, c.b + begin, length);
+      c.carry_out(half);
       c.meeting.arrive();
     }
     const std::chrono::duration<double, std::micro> taken = std::chrono::steady_clock::now() - start;
@@ -94,21 +123,30 @@ void fill(const Case& c) {
   }
 }
 
-bool verify(const Case& c) {
+bool verify(Case& c) {
   fill(c);
-  sum_into_both(c.a, c.b, c.count);
+  for (const int half : {0, 1}) c.carry_out(half);
   for (std::size_t i = 0; i < c.count; ++i) {
-    if (c.a[i] != element_sum(2, i) || c.b[i] != element_sum(2, i)) return false;
+    const int half = i < c.count / 2 ? 0 : 1;
+    if (c.a[i] != c.operation.result(0, i, half) || c.b[i] != c.operation.result(1, i, half)) return false;
   }
   fill(c);
   return true;
 }
 
+const Operation& find(const std::string& name) {
+  const auto* const found = std::ranges::find(kOperations, name, &Operation::name);
+  if (found == kOperations.end()) {
+    throw BadCommand("the ideal loop knows all_reduce, reduce_scatter, all_gather and broadcast, not " + name);
+  }
+  return *found;
+}
+
 std::string carry_out(const Command& command) {
-  if (command.op != "all_reduce") throw BadCommand("the ideal loop knows all_reduce only, not " + command.op);
+  const Operation& operation = find(command.op);
   if (command.bytes == 0 || command.bytes % sizeof(float) != 0) throw BadCommand("bytes must be a positive multiple of 4");
   const Buffer a(command.bytes), b(command.bytes);
-  Case c{command, a.floats(), b.floats(), command.bytes / sizeof(float), {}};
+  Case c{command, operation, a.floats(), b.floats(), command.bytes / sizeof(float), {}};
   Answer answer{kImpl, 2, verify(c), {}};
   if (answer.verified) {
     std::jthread other([&c] { work(c, 1); });
