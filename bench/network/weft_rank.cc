@@ -10,7 +10,7 @@ namespace weft::bench {
 namespace {
 
 constexpr net::Channel kSums = 1, kBarriers = 2;
-constexpr std::size_t kSmall = std::size_t{64} << 10;
+constexpr std::size_t kSmall = std::size_t{32} << 10;
 
 std::unique_ptr<net::Endpoint> connect(int rank, const std::vector<std::string>& addresses) {
   net::TcpOptions options;

@@ -32,6 +32,18 @@ TEST(Congestion, OfAConnectionIsTheOneSet) {
   EXPECT_EQ(congestion_of(dialed), "reno");
 }
 
+TEST(Congestion, OfANearPeerIsNotBbr) {
+  const Fd listener = listen_on("127.0.0.1", 0);
+  const Fd dialed = begin_connect(join_address("127.0.0.1", bound_port(listener)));
+  try {
+    set_congestion(dialed, "bbr");
+  } catch (const Error&) {
+    GTEST_SKIP() << "bbr is not to be had on this system";
+  }
+  settle_near(dialed);
+  EXPECT_EQ(congestion_of(dialed), "reno");
+}
+
 TEST(Interface, IsAnAddressANetworkOrAName) {
   EXPECT_EQ(resolve_interface("192.0.2.7"), "192.0.2.7");
   EXPECT_EQ(resolve_interface("fd00::7"), "fd00::7");

@@ -21,7 +21,7 @@ struct TcpOptions {
       "127.0.0.1";         // an address, a network (10.0.0.0/8) or an interface's name; a wildcard needs `secret` and `advertise`
   std::string advertise;   // the host that peers connect to; empty: the address that is bound
   int port = 0;            // 0: any that is free
-  std::string congestion;  // control, by name; empty: the system's
+  std::string congestion;  // control, by name; empty: the system's, but reno for bbr between hosts less than 1 ms apart
   int streams = 2;         // data connections a pair, 1 to 16; one more carries control frames
   std::size_t room = std::size_t{64} << 20;            // bytes of a peer that wait for a receive before its data is no longer read
   std::chrono::milliseconds connect_timeout{30'000};   // for the whole group to be connected

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -213,6 +214,21 @@ void set_congestion(const Fd& fd, const std::string& name) {
   const std::string why = errno_text(errno);
   throw Error(Errc::kBadConfig, "congestion control '" + name + "' cannot be used: " + why +
                                     "; /proc/sys/net/ipv4/tcp_allowed_congestion_control lists what can");
+}
+
+void settle_near(const Fd& fd) {
+  constexpr std::uint32_t kNearUs = 1000;
+  constexpr std::uint64_t kBytesPerUs = 12'500;  // 100 Gbit/s
+  constexpr std::uint64_t kLeast = 256 << 10, kMost = 4 << 20;
+  constexpr std::string_view kReno = "reno";
+  tcp_info info{};
+  socklen_t length = sizeof(info);
+  if (::getsockopt(fd.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0 || info.tcpi_rtt >= kNearUs) return;
+  const std::uint64_t under_way = std::max(kLeast, info.tcpi_rtt * kBytesPerUs);
+  if (under_way < kMost) set_option(fd, SOL_SOCKET, SO_SNDBUF, static_cast<int>(under_way));
+  if (congestion_of(fd) == "bbr") {
+    ::setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, kReno.data(), static_cast<socklen_t>(kReno.size()));
+  }
 }
 
 }  // namespace weft::net::internal
