@@ -146,11 +146,22 @@ void refuse_unquoted(std::string_view text, const std::string& source) {
        (character.empty() ? "a byte that is not UTF-8" : "'" + character + "'") + " outside of quotes: put the text in \"quotes\"");
 }
 
+// As toml::parse(). The first mistake is looked for in a text without bytes above ASCII: toml++ 3.3 goes on behind it, whatever is quoted
+// there, to show what it could not read, and takes some of those characters for unreachable, as above.
+toml::table parse_text(std::string_view text, const std::string& source) {
+  std::string plain(text);
+  const auto mark = text.starts_with("\xEF\xBB\xBF") ? 3 : 0;
+  std::replace_if(
+      plain.begin() + mark, plain.end(), [](unsigned char c) { return c > 0x7F; }, '?');
+  toml::table table = toml::parse(plain, source);
+  return plain == text ? table : toml::parse(text, source);
+}
+
 // The right side of an override as a node held in `holder`; null when it is not exactly one TOML value.
 const toml::node* parse_override(const std::string& text, toml::table& holder) {
   if (internal::find_unquoted(text)) return nullptr;
   try {
-    holder = toml::parse("value = " + text + "\n");
+    holder = parse_text("value = " + text + "\n", "");
   } catch (const toml::parse_error&) {
     return nullptr;
   }
@@ -200,7 +211,7 @@ Config Config::parse(std::string_view text, const std::string& source, Schema sc
   refuse_unquoted(text, source);
   toml::table table;
   try {
-    table = toml::parse(text, source);
+    table = parse_text(text, source);
   } catch (const toml::parse_error& error) {
     fail(source + ":" + std::to_string(error.source().begin.line), one_line(error.description()));
   }

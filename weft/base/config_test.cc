@@ -260,6 +260,24 @@ TEST(Config, TextAboveAsciiBelongsInQuotes) {
   EXPECT_THROW(config.set("train.batch=\xc3\x9a"), Error);
 }
 
+// Found by fuzzing: toml++ 3.3 looks for the end of what it cannot read, and is undefined where it meets "\u045E" on its way.
+TEST(Config, TextAboveAsciiBehindAMistakeIsLeftAlone) {
+  const Schema schema{{"run.tags", std::vector<std::string>{"a"}, "names"}};
+  for (const char* text : {"[run]\ntags = [+a'F\"\xd1\x9e\"\"", "[run]\ntags = 1a'\xd1\x9e'"}) {
+    try {
+      Config::parse(text, "x.toml", schema);
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::kBadConfig);
+      EXPECT_TRUE(error.message().starts_with("x.toml:2: ")) << error.message();
+    }
+  }
+  Config config(schema);
+  EXPECT_THROW(config.set("run.tags=[+a'F\"\xd1\x9e\"\""), Error);
+  config.set("run.tags=[\"\xd1\x9e\"]");
+  EXPECT_THAT(config.get_strings("run.tags"), testing::ElementsAre("\xd1\x9e"));
+}
+
 TEST(Nearest, FindsSlipsAndNothingElse) {
   EXPECT_EQ(nearest("trian", {"train", "run", "bench"}),
             "train");  // two neighbours swapped are one edit
