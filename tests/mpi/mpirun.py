@@ -3,7 +3,8 @@
     mpirun.py --mpi openmpi|mpich --mpirun PATH --ranks N [--hosts H] [--results] -- PROGRAM ARGUMENTS…
 
 --hosts H: N / H ranks in each of H namespaces behind one bridge, with an `ip netns exec` agent in the place of ssh. Needs root; 77 (skip)
-without. --results: ranks end without MPI_Finalize, which a launcher may call a failure; what counts is the files that they leave.
+without. All of it lies in namespaces of the test's own and ends with it, killed or not. --results: ranks end without MPI_Finalize, which a
+launcher may call a failure; what counts is the files that they leave.
 """
 import argparse
 import contextlib
@@ -14,17 +15,35 @@ import sys
 import tempfile
 
 SKIP = 77
+ISOLATED = "WEFT_TEST_ISOLATED"  # the number of the test, within the namespaces of its own
 
 
 def run(*command):
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
+def isolate():
+    """Goes on in namespaces of its own for mounts and processes: whatever it starts or makes there ends with it, however it ends."""
+    if os.geteuid() != 0:
+        skip("network namespaces need root")
+    if ISOLATED in os.environ:
+        os.makedirs("/run/netns", exist_ok=True)
+        run("mount", "-t", "tmpfs", "netns", "/run/netns")
+        return
+    alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    try:
+        run(*alone, "ip", "netns", "list")
+    except (OSError, subprocess.CalledProcessError) as error:
+        skip(f"no namespaces here: {error}")
+    os.environ[ISOLATED] = str(os.getpid())
+    os.execvp("unshare", [*alone, sys.executable, *sys.argv])
+
+
 @contextlib.contextmanager
 def namespaces(count):
     """Namespaces <tag>h0 … with the addresses 10.77.<x>.1 …, on one bridge in a namespace of its own; yields (name, address) of each."""
-    tag = f"wm{os.getpid() % 100000}"
-    net = f"10.77.{os.getpid() % 250}"
+    number = int(os.environ[ISOLATED])
+    tag, net = f"wm{number % 100000}", f"10.77.{number % 250}"
     names = [f"{tag}h{i}" for i in range(count)]
     switch = f"{tag}b"
     made = []
@@ -92,8 +111,6 @@ def hosts_of(arguments):
     if not arguments.hosts:
         yield []
         return
-    if os.geteuid() != 0:
-        skip("network namespaces need root")
     with contextlib.ExitStack() as stack:
         try:
             hosts = stack.enter_context(namespaces(arguments.hosts))
@@ -122,6 +139,8 @@ def parse(parser):
     arguments = parser.parse_args()
     if arguments.missing:
         skip(f"{arguments.missing} is not installed, or only its libraries are")
+    if arguments.hosts:
+        isolate()
     arguments.program = arguments.program[1:]
     return arguments
 

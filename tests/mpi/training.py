@@ -62,7 +62,10 @@ def compare(arguments, hosts, folder):
     alone = [weft, "train", str(folder), "--json", "-n", str(arguments.ranks), "--name", "alone"]
     expected, _ = loss_of("weft train", alone, environment, folder)
     loss, said = loss_of("mpirun", command, environment, folder)
-    carried = f"shared memory on each of {len(hosts)} hosts, mpi between them" if hosts else "shared memory"
+    carried = "shared memory"
+    if hosts:
+        apart = len(hosts) == arguments.ranks
+        carried = f"mpi ({arguments.mpi})" if apart else f"shared memory on each of {len(hosts)} hosts, mpi between them"
     if f'transport="{carried}"' not in said and f"transport={carried}" not in said:
         sys.exit(f"the start line does not say '{carried}':\n{said}")
     same(loss, expected, "under mpirun")
