@@ -47,7 +47,7 @@ std::string render_token_header(const TokenHeader& header) {
 TokenHeader parse_token_header(std::string_view bytes, std::int64_t file_bytes, const std::string& path) {
   const auto refuse = [&](const std::string& what) { throw Error(Errc::kCorrupt, path + ": " + what); };
   Wire wire{};
-  std::memcpy(&wire, bytes.data(), std::min(bytes.size(), sizeof wire));
+  bytes.copy(reinterpret_cast<char*>(&wire), sizeof wire);  // and not memcpy(): an empty file may have no memory at all
   if (bytes.size() < kMagic.size() || std::string_view(wire.magic, sizeof wire.magic) != kMagic) {
     refuse("not a token file: it does not begin with " + std::string(kMagic));
   }
