@@ -103,6 +103,18 @@ def check_collectives(command, impl, ops):
     peer.end()
 
 
+def check_losses(peer):
+    """Sharded or not, training is that of one process on the batches of all ranks."""
+    command = {"model": "gpt-128", "optimizer": "adamw", "batch": 1, "steps": 3, "warmup": 0}
+    expected = peer.ask({**command, "mode": "reference"})
+    require(expected["parameters"] == 834304, f"parameters in {expected}")
+    for mode in ("ddp", "fsdp2"):
+        losses = peer.ask({**command, "mode": mode})["losses"]
+        require(len(losses) == 3, f"{mode}: losses {losses}")
+        for mine, right in zip(losses, expected["losses"]):
+            require(abs(mine - right) < 1e-3 * right, f"{mode}: losses {losses}, one process has {expected['losses']}")
+
+
 def check_training(command):
     peer = Peer(command)
     parameters = {"mlp": 235146, "cnn": 421642, "resnet18": 11175370}
@@ -114,6 +126,7 @@ def check_training(command):
         require(mode == "alone" or answer["verified"] is True, f"parameters differ: {answer}")
         require(len(answer["rss_mb"]) == 2 and answer["peak_rss_mb"] >= max(answer["rss_mb"]) > 50, f"memory in {answer}")
         require(0 < answer["loss_last"] < answer["loss_first"] < 5, f"the loss didn't fall: {answer}")
+    check_losses(peer)
     require(peer.ask({"drop": True}).get("dropped") is True, "drop")
     for bad in ({"model": "gpt"}, {"model": "mlp", "optimizer": "lion"}, {"model": "mlp", "steps": 0}, {"model": 1}, {"layers": 1}, "{"):
         peer.refuses(bad)

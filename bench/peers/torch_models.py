@@ -56,7 +56,65 @@ def resnet18():
     return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
 
 
-MODELS = {"mlp": (mlp, 64), "cnn": (cnn, 64), "resnet18": (resnet18, 32)}  # With the batch of each rank.
+VOCABULARY, SEQUENCE = 96, 128
+
+
+class Attention(nn.Module):
+    """Causal, by heads."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x):
+        q, k, v = (part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        return self.out(nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+
+
+class GptBlock(nn.Module):
+    """GPT-2's: x + attention(norm(x)), then x + mlp(norm(x))."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width, heads)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class Gpt(nn.Module):
+    """A decoder-only transformer with learned positions and a head of its own (Radford et al. 2019)."""
+
+    def __init__(self, layers, width, heads):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(VOCABULARY, width), nn.Embedding(SEQUENCE, width)
+        self.blocks = nn.ModuleList(GptBlock(width, heads) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, VOCABULARY, bias=False)
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=0.02)
+
+    def forward(self, tokens):
+        x = self.tokens(tokens) + self.positions(torch.arange(tokens.size(1)))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def gpt128():
+    return Gpt(layers=4, width=128, heads=4)
+
+
+def gpt384():
+    return Gpt(layers=6, width=384, heads=6)
+
+
+# With the batch of each rank.
+MODELS = {"mlp": (mlp, 64), "cnn": (cnn, 64), "resnet18": (resnet18, 32), "gpt-128": (gpt128, 8), "gpt-384": (gpt384, 4)}
 
 
 def optimizer(name, parameters):
@@ -65,7 +123,14 @@ def optimizer(name, parameters):
     return torch.optim.AdamW(parameters, lr=1e-3)
 
 
-def fixed_batch(size, rank):
-    """Images and labels from a seed, other ones for each rank."""
+def fixed_batch(size, rank, model="cnn"):
+    """Images or tokens and their labels from a seed, other ones for each rank."""
     generator = torch.Generator().manual_seed(1000 + rank)
+    if model.startswith("gpt"):
+        text = torch.randint(VOCABULARY, (size, SEQUENCE + 1), generator=generator)
+        return text[:, :-1], text[:, 1:]
     return torch.randn(size, 1, 28, 28, generator=generator), torch.randint(10, (size,), generator=generator)
+
+
+def loss_of(logits, labels):
+    return nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())

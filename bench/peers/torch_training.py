@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Training steps of PyTorch, driven over stdin (bench/README.md): DistributedDataParallel over Gloo with its defaults ("ddp"), and
-the same program without communication, where each rank takes its own optimiser step and meets the others in a barrier ("alone").
+"""Training steps of PyTorch, driven over stdin (bench/README.md): over Gloo with its defaults DistributedDataParallel ("ddp"),
+fully_shard ("fsdp2"), DeepSpeed's ZeRO ("zero1", "zero3"), and the same program without communication, where each rank takes its own
+optimiser step and meets the others in a barrier ("alone"). In "reference" every rank trains on the batches of all.
 
     torch_training.py --ranks 2
 """
@@ -11,6 +12,8 @@ RANKS = driven.start()
 
 import ctypes  # noqa: E402
 import gc  # noqa: E402
+import importlib.util  # noqa: E402
+import sys  # noqa: E402
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
@@ -18,6 +21,15 @@ from torch import nn  # noqa: E402
 
 import torch_models  # noqa: E402
 
+# What answers call them.
+MODES = {
+    "ddp": "pytorch-ddp",
+    "alone": "pytorch-alone",
+    "reference": "pytorch-reference",
+    "fsdp2": "pytorch-fsdp2",
+    "zero1": "deepspeed-zero1",
+    "zero3": "deepspeed-zero3",
+}
 DEFAULTS = {"model": "", "optimizer": "sgd", "mode": "ddp", "batch": 0, "steps": 10, "warmup": 3, "drop": False}
 MIB = 2**20
 
@@ -37,6 +49,36 @@ def megabytes(tensors):
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors) / MIB
 
 
+def fully_shard(module):
+    """Each transformer block is a unit, as PyTorch's own examples have it; what is left is the root's."""
+    from torch.distributed.fsdp import fully_shard as shard
+
+    for block in getattr(module, "blocks", []):
+        shard(block)
+    return shard(module)
+
+
+class DeepSpeed:
+    """An engine and its optimiser under the names that PyTorch's have."""
+
+    def __init__(self, module, optimizer, stage, batch):
+        import deepspeed
+
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # Compiled at first use, for inference alone.
+        config = {"train_micro_batch_size_per_gpu": batch, "gradient_accumulation_steps": 1, "steps_per_print": 10**9}
+        config.update(zero_optimization={"stage": stage}, zero_allow_untested_optimizer=True)
+        self.engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=config, dist_init_required=False)
+
+    def __call__(self, inputs):
+        return self.engine(inputs)
+
+    def zero_grad(self):
+        pass  # step() has done it.
+
+    def step(self):
+        self.engine.step()
+
+
 class Job:
     """A model, its optimiser and its batch: what stays between two commands for the same case."""
 
@@ -47,16 +89,28 @@ class Job:
         self.rss_before = memory_mb("VmRSS")
         torch.manual_seed(1)
         self.module = torch_models.MODELS[model][0]()
-        self.images, self.labels = torch_models.fixed_batch(batch, RANKS.rank)
-        self.alone = mode == "alone"
-        self.forward = self.module if self.alone else nn.parallel.DistributedDataParallel(self.module)
+        self.parameters = sum(parameter.numel() for parameter in self.module.parameters())
+        self.mode = mode
+        of_ranks = range(RANKS.size) if mode == "reference" else [RANKS.rank]
+        self.batches = [torch_models.fixed_batch(batch, rank, model) for rank in of_ranks]
+        self.alone = mode in ("alone", "reference")
+        self.forward = self.module
+        if mode == "ddp":
+            self.forward = nn.parallel.DistributedDataParallel(self.module)
+        elif mode == "fsdp2":
+            self.forward = fully_shard(self.module)
         self.optimizer = torch_models.optimizer(optimizer, self.module.parameters())
-        self.losses = []  # The first and the last.
+        if mode.startswith("zero"):
+            self.forward = self.optimizer = DeepSpeed(self.module, self.optimizer, int(mode[4:]), batch)
+        self.losses = []
 
     def step(self):
         self.optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(self.forward(self.images), self.labels)
-        loss.backward()
+        loss = sum(torch_models.loss_of(self.forward(inputs), labels) for inputs, labels in self.batches) / len(self.batches)
+        if isinstance(self.forward, DeepSpeed):
+            self.forward.engine.backward(loss)
+        else:
+            loss.backward()
         self.optimizer.step()
         if self.alone:
             RANKS.barrier.wait()  # DDP's ranks wait for each other in every step, so its rival must too.
@@ -65,13 +119,21 @@ class Job:
     def run(self, warmup, steps):
         """Milliseconds of each of the steps after the warm-up."""
         times = []
+        self.losses = []
         RANKS.barrier.wait()
         for _ in range(warmup + steps):
             start = driven.now()
-            loss = self.step()
+            self.losses.append(self.step())
             times.append((driven.now() - start) * 1e3)
-            self.losses = [*self.losses[:1], loss]
         return times[warmup:]
+
+    def mean_losses(self):
+        """Over the ranks, but for "alone", whose ranks train different models."""
+        mean = torch.stack(self.losses).float()
+        if not self.alone:
+            dist.all_reduce(mean)
+            mean /= RANKS.size
+        return mean.tolist()
 
     def parameters_agree(self):
         """Whether every rank has rank 0's parameters, bit for bit. The same answer on all ranks."""
@@ -84,6 +146,8 @@ class Job:
 
     def state_mb(self):
         """Bytes that this rank holds for training, by what they are; DDP's buckets are a second copy of the gradients."""
+        if not (self.alone or self.mode == "ddp"):
+            return {}  # They do not say what they hold.
         parameters = list(self.module.parameters())
         state = {
             "weights": megabytes(parameters) + megabytes(self.module.buffers()),
@@ -112,10 +176,11 @@ class Training:
         memory = [None] * RANKS.size
         dist.all_gather_object(memory, [memory_mb("VmRSS"), memory_mb("VmHWM"), job.rss_before])
         rss, peak, before = ([round(value, 1) for value in column] for column in zip(*memory))
-        answer = {"impl": f"pytorch-{command['mode']}", **{key: command[key] for key in ("model", "optimizer", "batch")}}
+        answer = {"impl": MODES[command["mode"]], **{key: command[key] for key in ("model", "optimizer", "batch")}}
         answer.update(ranks=RANKS.size, step_ms=[round(ms, 4) for ms in times], median_ms=driven.median(times, 4))
         answer.update(rss_mb=rss, peak_rss_mb=max(peak), peak_rss_mb_per_rank=peak, rss_before_mb=before, state_mb=job.state_mb())
-        answer.update(loss_first=job.losses[0].item(), loss_last=job.losses[-1].item(), parameters=self.count(job))
+        losses = job.mean_losses()
+        answer.update(losses=losses, loss_first=losses[0], loss_last=losses[-1], parameters=job.parameters)
         if command["mode"] == "ddp":
             answer["verified"] = job.parameters_agree()
             if not answer["verified"]:
@@ -123,15 +188,13 @@ class Training:
         return answer
 
     @staticmethod
-    def count(job):
-        return sum(parameter.numel() for parameter in job.module.parameters())
-
-    @staticmethod
     def check(command):
-        choices = {"model": tuple(torch_models.MODELS), "optimizer": ("sgd", "adamw"), "mode": ("ddp", "alone")}
+        choices = {"model": tuple(torch_models.MODELS), "optimizer": ("sgd", "adamw"), "mode": tuple(MODES)}
         for key, known in choices.items():
             if command[key] not in known:
                 raise driven.BadCommand(f"{key} must be one of {', '.join(known)}, got '{command[key]}'")
+        if command["mode"].startswith("zero") and importlib.util.find_spec("deepspeed") is None:
+            raise driven.BadCommand(f"{sys.executable} has no deepspeed")
         if command["steps"] < 1:
             raise driven.BadCommand("steps must be at least 1")
         command["batch"] = command["batch"] or torch_models.MODELS[command["model"]][1]

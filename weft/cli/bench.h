@@ -9,13 +9,14 @@
 namespace weft::cli {
 
 struct BenchOptions {
-  std::string what;  // "collectives", "p2p", "training", "startup" or "calibrate"
+  std::string what;  // "collectives", "p2p", "training", "parallel" (or one of its "sharded", "tensor", "pipeline", "stages"), "startup",
+                     // "calibrate"
   int ranks = 2;
-  int rounds = 0;                   // of each participant and case; 0: the bench's own (9, 9, 3)
+  int rounds = 0;                   // of each participant and case; 0: the bench's own
   std::string transport = "auto";   // collectives: "tcp" measures weft over TCP in place of shared memory
   std::vector<std::string> ops;     // collectives: all_reduce, all_gather, … (bench.cc has them all); empty: all_reduce
   std::vector<std::size_t> sizes;   // collectives: bytes of the whole vector; empty: 1 KB to 256 MB
-  std::vector<std::string> models;  // training: mlp, cnn, resnet18, resnet18-adamw; empty: all
+  std::vector<std::string> models;  // training: mlp, cnn, resnet18, resnet18-adamw; parallel: gpt-384, gpt-128; empty: all
   std::vector<std::string> impls;   // only these of weft's variants and the peers; empty: all
   int batch = 0;                    // training: samples a rank; 0: the model's own
   std::chrono::seconds limit{120};  // for one answer of a participant; one that is later is named and left out

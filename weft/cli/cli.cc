@@ -55,7 +55,8 @@ constexpr About kBench{"bench", "Measure weft beside its peers, in one go.", R"(
   weft bench collectives
   weft bench collectives --explain --ops all_reduce -n 4
   weft bench collectives --ops all_reduce --sizes 1024,26214400 --json
-  weft bench training --models cnn,resnet18)"};
+  weft bench training --models cnn,resnet18
+  weft bench parallel                        ZeRO, tensor parallelism and pipelines of GPTs, beside DDP, FSDP2 and DeepSpeed)"};
 
 constexpr About kDoctor{"doctor", "Look for what training will meet on this machine: OK, WARN or FAIL, with a fix; exit code 1 on FAIL.",
                         R"(Examples:
@@ -196,7 +197,8 @@ void add_plan(CLI::App& app, SimulateCommand& command, MeshCommand& mesh, int& r
 
 void add_bench(CLI::App& app, BenchOptions& options, int& result) {
   auto* sub = add(app, kBench);
-  sub->add_option("what", options.what, "collectives, p2p, training, startup or calibrate")->required();
+  sub->add_option("what", options.what, "collectives, p2p, training, parallel (sharded, tensor, pipeline, stages), startup or calibrate")
+      ->required();
   sub->add_option("-n,--ranks", options.ranks, "processes")->check(CLI::Range(1, 4096));
   sub->add_option("--rounds", options.rounds, "of each participant and case; 0: the bench's own");
   sub->add_option("--transport", options.transport, "collectives: tcp measures weft over TCP in place of shared memory");
@@ -208,7 +210,7 @@ void add_bench(CLI::App& app, BenchOptions& options, int& result) {
   sub->add_flag("--explain", options.explain, "collectives: what the planner chooses over TCP, and what all others would have cost");
   sub->add_flag("--verify", options.verify, "collectives: measure all algorithms over TCP; how many choices are within 10 % of the best");
   sub->add_option("--worlds", options.worlds, "calibrate, --explain, --verify: numbers of ranks")->delimiter(',');
-  sub->add_option("--models", options.models, "training: mlp, cnn, resnet18, resnet18-adamw")->delimiter(',');
+  sub->add_option("--models", options.models, "training: mlp, cnn, resnet18, resnet18-adamw; parallel: gpt-384, gpt-128")->delimiter(',');
   sub->add_option("--impls", options.impls, "only these of weft's variants and the peers")->delimiter(',');
   sub->add_option("--batch", options.batch, "training: samples a rank; 0: the model's own");
   sub->add_flag("--json", options.json, "JSON lines on stdout");

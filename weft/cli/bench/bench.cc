@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string_view>
 
 #include "weft/base/error.h"
@@ -26,8 +27,7 @@ std::shared_ptr<Participant> start_peer(const PeerProgram& program, const Signal
 
 namespace {
 
-template <std::size_t N>
-void check_names(const char* what, const std::vector<std::string>& names, const std::array<std::string_view, N>& known) {
+void check_names(const char* what, const std::vector<std::string>& names, std::span<const std::string_view> known) {
   for (const auto& name : names) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     std::string all;
@@ -36,17 +36,44 @@ void check_names(const char* what, const std::vector<std::string>& names, const 
   }
 }
 
-constexpr std::array<std::string_view, 5> kBenches = {"collectives", "p2p", "training", "startup", "calibrate"};
+constexpr std::array<std::string_view, 10> kBenches = {"collectives", "p2p",      "training", "parallel", "sharded",
+                                                       "tensor",      "pipeline", "stages",   "startup",  "calibrate"};
 constexpr std::array<std::string_view, 8> kOps = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
                                                   "reduce",     "all_to_all", "barrier",        "ping_pong"};
 // Those that schedules do.
 constexpr std::array<std::string_view, 9> kPlanned = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",
                                                       "gather",     "scatter",    "all_to_all",     "barrier"};
-constexpr std::array<std::string_view, 4> kModels = {"mlp", "cnn", "resnet18", "resnet18-adamw"};
+constexpr std::array<std::string_view, 6> kModels = {"mlp", "cnn", "resnet18", "resnet18-adamw", "gpt-384", "gpt-128"};
 constexpr std::array<std::string_view, 2> kTransports = {"auto", "tcp"};
-constexpr std::array<std::string_view, 14> kImpls = {
-    "weft-net", "weft",        "weft-ordinary", "weft-tcp", "weft-private", "weft-alone",  "weft-alone-plain",
-    "openmpi",  "openmpi-tcp", "mpich",         "gloo",     "ideal",        "pytorch-ddp", "pytorch-alone"};
+constexpr std::string_view kImpls[] = {"weft-net",
+                                       "weft",
+                                       "weft-ordinary",
+                                       "weft-tcp",
+                                       "weft-private",
+                                       "weft-alone",
+                                       "weft-alone-plain",
+                                       "weft-zero1",
+                                       "weft-zero2",
+                                       "weft-zero3",
+                                       "weft-tensor",
+                                       "weft-one",
+                                       "openmpi",
+                                       "openmpi-tcp",
+                                       "weft-zero1-gathered",
+                                       "weft-zero2-gathered",
+                                       "weft-zero3-gathered",
+                                       "weft-gpipe",
+                                       "weft-1f1b",
+                                       "weft-zb_h1",
+                                       "weft-zb_h2",
+                                       "mpich",
+                                       "gloo",
+                                       "ideal",
+                                       "pytorch-ddp",
+                                       "pytorch-alone",
+                                       "pytorch-fsdp2",
+                                       "deepspeed-zero1",
+                                       "deepspeed-zero3"};
 
 void check(const BenchOptions& options) {
   check_names("bench", {options.what}, kBenches);
@@ -65,6 +92,20 @@ void check(const BenchOptions& options) {
   if (options.rounds < 0 || options.batch < 0) throw Error(Errc::kBadConfig, "rounds and batch can't be negative");
 }
 
+// One of the forms, or all.
+int bench_parallel(const BenchOptions& options, const Signals& signals) {
+  struct Form {
+    const char* name;
+    int (*run)(const BenchOptions&, const Signals&);
+  };
+  int result = 0;
+  for (const Form& form :
+       {Form{"sharded", bench_sharded}, Form{"tensor", bench_tensor}, Form{"pipeline", bench_pipeline}, Form{"stages", bench_stages}}) {
+    if (options.what == "parallel" || options.what == form.name) result = std::max(result, form.run(options, signals));
+  }
+  return result;
+}
+
 }  // namespace
 }  // namespace bench_internal
 
@@ -79,7 +120,8 @@ int bench(const BenchOptions& options) {
     if (options.what == "p2p") return bench_p2p(options, signals);
     if (options.what == "calibrate") return bench_calibrate(options, signals);
     if (options.what == "training") return bench_training(options, signals);
-    return bench_startup(options, signals);
+    if (options.what == "startup") return bench_startup(options, signals);
+    return bench_parallel(options, signals);
   } catch (const Interrupted& interrupted) {
     log_error("interrupted: the bench is not complete");
     return 128 + interrupted.signal;

@@ -159,6 +159,36 @@ TEST(BenchSlow, CollectivesOfEveryVariantAreRightAndTimed) {
   }
 }
 
+// The lines that a bench prints, if it returns 0.
+std::string lines_of(const BenchOptions& options) {
+  testing::internal::CaptureStdout();
+  const int code = bench(options);
+  const std::string lines = testing::internal::GetCapturedStdout();
+  EXPECT_EQ(code, 0);
+  return lines;
+}
+
+TEST(BenchSlow, ShardedAndTensorParallelTrainingHasTheLossesOfOneProcess) {
+  BenchOptions options{.what = "sharded", .rounds = 1, .models = {"gpt-128"}, .batch = 1, .json = true};
+  options.impls = {"weft", "weft-zero1", "weft-zero2", "weft-zero3", "weft-zero1-gathered", "weft-zero2-gathered", "weft-zero3-gathered"};
+  const std::string lines = lines_of(options);
+  for (const auto& impl : options.impls) EXPECT_THAT(lines, HasSubstr("{\"impl\":\"" + impl + "\",\"model\":\"gpt-128\",\"optimizer\""));
+  EXPECT_THAT(lines, HasSubstr("\"measured\":\"weft-zero3-gathered, peak of a rank / whole\""));
+  options.what = "tensor";
+  options.impls = {"weft-tensor", "weft-one"};
+  EXPECT_THAT(lines_of(options), HasSubstr("\"measured\":\"weft-one / weft-tensor\""));
+}
+
+TEST(BenchSlow, PipelinesHaveTheLossesOfOneProcessAndAutomaticCutsAreMeasured) {
+  const BenchOptions options{.what = "pipeline", .rounds = 1, .models = {"gpt-128"}, .json = true};
+  const std::string lines = lines_of(options);
+  for (const char* schedule : {"gpipe", "1f1b", "zb_h1", "zb_h2"}) {
+    EXPECT_THAT(lines, HasSubstr("\"measured\":\"weft-" + std::string(schedule) + ", bound / step\""));
+  }
+  EXPECT_THAT(lines_of({.what = "stages", .rounds = 1, .models = {"gpt-128"}, .json = true}),
+              HasSubstr("\"measured\":\"4 stages, slowest / of the best cuts\""));
+}
+
 TEST(BenchSlow, TrainingOfEveryVariantHasTheLossesOfOneProcess) {
   BenchOptions options{.what = "training", .rounds = 1, .models = {"mlp", "resnet18-adamw"}, .batch = 4, .json = true};
   options.impls = {"weft", "weft-private", "weft-alone", "weft-alone-plain"};

@@ -16,6 +16,11 @@ int bench_calibrate(const BenchOptions& options, const Signals& signals);
 int bench_explain(const BenchOptions& options);
 int bench_verify(const BenchOptions& options, const Signals& signals);
 int bench_training(const BenchOptions& options, const Signals& signals);
+// GPTs under data parallelism and ZeRO, under tensor parallelism, under pipeline schedules; where models are cut into stages.
+int bench_sharded(const BenchOptions& options, const Signals& signals);
+int bench_tensor(const BenchOptions& options, const Signals& signals);
+int bench_pipeline(const BenchOptions& options, const Signals& signals);
+int bench_stages(const BenchOptions& options, const Signals& signals);
 int bench_startup(const BenchOptions& options, const Signals& signals);
 
 // Whether options.impls asks for it.

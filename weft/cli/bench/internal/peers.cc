@@ -24,9 +24,9 @@ bool in_path(const std::string& program) {
   return false;
 }
 
-bool has_torch(const std::string& python) {
+bool has(const std::string& module, const std::string& python) {
   if (python.find('/') == std::string::npos && !in_path(python)) return false;
-  const std::string question = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)";
+  const std::string question = "import importlib.util, sys; sys.exit(importlib.util.find_spec('" + module + "') is None)";
   elastic::ProcessOptions options;
   options.argv = {python, "-c", question};
   elastic::Process process(options);
@@ -34,21 +34,23 @@ bool has_torch(const std::string& python) {
   return ended && ended->ok();
 }
 
-std::optional<std::string> python_with_torch() {
-  if (const auto own = find_above(".venv/bin/python"); own && has_torch(*own)) return own;
-  if (has_torch("python3")) return "python3";
+std::optional<std::string> python_with(const std::string& module) {
+  if (const char* named = std::getenv("WEFT_DEEPSPEED_PYTHON"); named != nullptr && module == "deepspeed" && has(module, named))
+    return named;
+  if (const auto own = find_above(".venv/bin/python"); own && has(module, *own)) return own;
+  if (has(module, "python3")) return "python3";
   return std::nullopt;
 }
 
-// A script of bench/peers run by the Python that has torch; what is missing goes to `peers`.
-std::vector<std::string> script(Peers& peers, const std::string& impl, const std::string& name) {
+// A script of bench/peers run by the Python that has `module`; what is missing goes to `peers`.
+std::vector<std::string> script(Peers& peers, const std::string& impl, const std::string& name, const std::string& module = "torch") {
   const auto path = find_above("bench/peers/" + name);
   if (!path) {
     peers.missing.push_back(impl + ": bench/peers/" + name + " is not above the program nor the working directory");
     return {};
   }
-  const auto python = python_with_torch();
-  if (!python) peers.missing.push_back(impl + ": no Python here imports torch");
+  const auto python = python_with(module);
+  if (!python) peers.missing.push_back(impl + ": no Python here imports " + module);
   return python ? std::vector<std::string>{*python, *path} : std::vector<std::string>{};
 }
 
@@ -95,12 +97,12 @@ Peers collective_peers(int ranks, bool tcp) {
   return peers;
 }
 
-Peers training_peers(int ranks) {
+Peers training_peers(int ranks, bool deepspeed) {
   Peers peers;
-  auto argv = script(peers, "pytorch", "torch_training.py");
+  auto argv = script(peers, deepspeed ? "deepspeed" : "pytorch", "torch_training.py", deepspeed ? "deepspeed" : "torch");
   if (argv.empty()) return peers;
   argv.insert(argv.end(), {"--ranks", std::to_string(ranks)});
-  peers.found.push_back({"pytorch", argv, {}});
+  peers.found.push_back({"pytorch", argv, {"PYTHONWARNINGS=ignore::FutureWarning"}});
   return peers;
 }
 

@@ -22,8 +22,9 @@ struct Peers {
 // Looks above the running program and the working directory for bench/peers, as source and as built, and for a Python that imports torch.
 // `tcp`: Open MPI goes over TCP on one host too.
 Peers collective_peers(int ranks, bool tcp);
-// One that does both pytorch-ddp and pytorch-alone.
-Peers training_peers(int ranks);
+// torch_training.py, which does everything but DeepSpeed's with any Python that has torch; `deepspeed` needs one that has deepspeed too:
+// the one that WEFT_DEEPSPEED_PYTHON names, else the others.
+Peers training_peers(int ranks, bool deepspeed);
 // torchrun on torch_first_step.py.
 Peers first_step_peers(int ranks);
 

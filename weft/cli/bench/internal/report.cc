@@ -1,5 +1,6 @@
 #include "weft/cli/bench/internal/report.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -12,7 +13,7 @@
 namespace weft::cli::bench_internal {
 namespace {
 
-constexpr int kFirstColumn = 22, kColumn = 15;
+constexpr int kFirstColumn = 22, kColumn = 15, kTarget = 42;
 
 std::string format(const char* pattern, double value) {
   char text[64];
@@ -69,6 +70,20 @@ void Report::row(const std::vector<std::string>& cells) const {
 }
 
 void Report::text(const std::string& line) const { (json_ ? std::cerr : std::cout) << line << std::endl; }
+
+void Report::targets(const std::string& bench, const std::vector<LogField>& params, const std::vector<Target>& targets, int runs) const {
+  for (const auto& target : targets) {
+    const bool good = target.at_most ? target.reached <= target.limit : target.reached >= target.limit;
+    const std::string limit = (target.at_most ? "at most " : "at least ") + format("%.2f", target.limit);
+    std::string name = target.what;
+    name.resize(std::max<std::size_t>(name.size(), kTarget), ' ');
+    text("  " + name + format("%7.3f", target.reached) + "   " + limit + (good ? "   reached" : "   MISSED"));
+    std::vector<LogField> all = {{"impl", target.impl}};
+    all.insert(all.end(), params.begin(), params.end());
+    all.insert(all.end(), {{"measured", target.what}, {"target", limit}, {"good", good}});
+    line({bench, all, target.reached, "times", runs});
+  }
+}
 
 std::string digits(double value) {
   if (!std::isfinite(value)) return "-";

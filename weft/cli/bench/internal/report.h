@@ -18,6 +18,15 @@ struct Measurement {
   double p95 = -1;  // negative: none
 };
 
+// What was to be reached, and what was.
+struct Target {
+  std::string impl;
+  std::string what;  // is measured: "weft / weft-alone"
+  double reached = 0;
+  double limit = 0;
+  bool at_most = true;  // else at least
+};
+
 class Report {
  public:
   explicit Report(bool json);
@@ -27,6 +36,8 @@ class Report {
   // Columns of a table, right-aligned, the first left: on stdout, or with json on stderr.
   void row(const std::vector<std::string>& cells) const;
   void text(const std::string& line) const;
+  // A table of targets, none where there are none; each a JSON line too, whose params have "measured", "target" and "good".
+  void targets(const std::string& bench, const std::vector<LogField>& params, const std::vector<Target>& targets, int runs) const;
 
  private:
   bool json_;
