@@ -164,7 +164,7 @@ internal::Outcome Pipeline::State::run(const std::vector<lists::Step>& steps, co
                "pipeline: " + std::to_string(batch.inputs.size()) + " micro-batches of inputs, not " + std::to_string(count));
   WEFT_REQUIRE(!has_last() || batch.targets.empty() || batch.targets.size() == count,
                "pipeline: " + std::to_string(batch.targets.size()) + " micro-batches of targets, not " + std::to_string(count));
-  return internal::Runner(request, stages, options.loss, wire).run(steps, batch);
+  return internal::Runner({request, stages, options.loss, options.before}, wire).run(steps, batch);
 }
 
 double Pipeline::State::step(internal::Batch batch) {
@@ -209,6 +209,13 @@ double Pipeline::evaluate(const Tensors& inputs, const Tensors& targets) {
     return s.step({.inputs = s.has(0) ? split(inputs, parts, "inputs") : std::vector<Tensors>(),
                    .targets = s.has_last() ? split(targets, parts, "targets") : std::vector<Tensors>(),
                    .training = false});
+  });
+}
+
+double Pipeline::evaluate(const std::vector<Tensors>& inputs, const std::vector<Tensors>& targets) {
+  return state_->guarded([&] {
+    const EvaluationMode mode(state_->blocks);
+    return state_->step({.inputs = inputs, .targets = targets, .training = false});
   });
 }
 

@@ -72,6 +72,8 @@ struct PipelineOptions {
   Tensors sample = {};  // read on rank 0
   // From the last block's tensors and the targets to a mean over the micro-batch's samples. Called on the last stage's rank.
   std::function<at::Tensor(const Tensors& outputs, const Tensors& targets)> loss;
+  // Called before each action of train_step() on its rank, where given: for those who let gradients leave with the last one.
+  std::function<void(const schedule::pipeline::Action&)> before;
 };
 
 // One thread at a time. Collective: all ranks of the group make it, and call each method that says so, in the same order.
@@ -98,6 +100,7 @@ class Pipeline {
 
   // Forward only, with modules in evaluation mode and without gradients: the loss, on every rank. Collective; throws as train_step().
   double evaluate(const Tensors& inputs, const Tensors& targets);
+  double evaluate(const std::vector<Tensors>& inputs, const std::vector<Tensors>& targets);
   // The last block's tensors for the whole batch, on the last stage's rank; empty elsewhere. Collective; throws as train_step().
   Tensors predict(const Tensors& inputs);
 

@@ -52,9 +52,11 @@ void Sharded::end_pass() { model_->end_pass(); }
 Sharded::NoSync::NoSync(ShardedModel& model) : model_(model) { model_.pause(); }
 Sharded::NoSync::~NoSync() { model_.resume(); }
 Sharded::NoSync Sharded::no_sync() { return NoSync(*model_); }
+void Sharded::send_gradients() { model_->send_gradients(); }
 void Sharded::step(double scale) { model_->step(scale); }
 void Sharded::zero_grad() { model_->zero_grad(); }
 double Sharded::grad_norm() { return model_->grad_norm(); }
+double Sharded::local_squares(const std::function<bool(const std::string&)>& counted) { return model_->local_squares(counted); }
 double Sharded::lr() const { return lr_of(model_->updates().spec().rule); }
 void Sharded::set_lr(double lr) { parallel::set_lr(model_->updates().spec().rule, lr); }
 std::int64_t Sharded::steps() const { return model_->steps(); }

@@ -110,6 +110,8 @@ class Sharded {
     ShardedModel& model_;
   };
   [[nodiscard]] NoSync no_sync();
+  // Gradients that no_sync() has kept leave now, and no pass is made: for those whose backwards of a batch are many (pipelines).
+  void send_gradients();
 
   // Updates this rank's part from the gradients, each times `scale` (one over the loss's scale), clipped by the spec's max_grad_norm, and
   // returns when everybody may use the weights. Several backward() before it add up, as in torch. A rank that made no backward pass makes
@@ -119,6 +121,9 @@ class Sharded {
   void zero_grad();
   // The 2-norm of all averaged gradients; not finite where one of them is not. For those who scale losses: zero_grad() instead of step().
   double grad_norm();
+  // The sum of squares of what this rank's shards have of the averaged gradients, of the parameters that `counted` says: summed over the
+  // group it is grad_norm()'s square. Waits for gradients under way, and makes no other call.
+  double local_squares(const std::function<bool(const std::string& name)>& counted);
 
   double lr() const;
   void set_lr(double lr);

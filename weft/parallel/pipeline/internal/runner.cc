@@ -28,8 +28,13 @@ bool is_backward(Work work) { return work == Work::kBackward || work == Work::kB
 
 }  // namespace
 
-Runner::Runner(const lists::Request& request, const std::map<int, Fn>& stages, const Loss& loss, Wire& wire)
-    : stages_(stages), loss_(loss), wire_(wire), request_(request), num_stages_(lists::num_stages(request)) {}
+Runner::Runner(const Plan& plan, Wire& wire)
+    : stages_(plan.stages),
+      loss_(plan.loss),
+      before_(plan.before),
+      wire_(wire),
+      request_(plan.request),
+      num_stages_(lists::num_stages(plan.request)) {}
 
 Outcome Runner::run(const std::vector<lists::Step>& steps, const Batch& batch) {
   batch_ = &batch;
@@ -50,6 +55,7 @@ Outcome Runner::run(const std::vector<lists::Step>& steps, const Batch& batch) {
 
 void Runner::compute(const lists::Action& action) {
   const Place place{action.stage, action.micro_batch};
+  if (before_ && batch_->training) before_(action);
   if (action.work == Work::kForward) return forward(place);
   StageGraph& graph = graphs_.at(place);
   if (is_backward(action.work)) {

@@ -32,8 +32,13 @@ class Runner {
  public:
   using Loss = std::function<at::Tensor(const Tensors&, const Tensors&)>;
 
-  // `stages`: what each of this rank's stages computes.
-  Runner(const lists::Request& request, const std::map<int, Fn>& stages, const Loss& loss, Wire& wire);
+  struct Plan {
+    const lists::Request& request;
+    const std::map<int, Fn>& stages;  // what each of this rank's stages computes
+    const Loss& loss;
+    const std::function<void(const lists::Action&)>& before;  // each action of training; may be empty
+  };
+  Runner(const Plan& plan, Wire& wire);
 
   Outcome run(const std::vector<lists::Step>& steps, const Batch& batch);
 
@@ -51,6 +56,7 @@ class Runner {
 
   const std::map<int, Fn>& stages_;
   const Loss& loss_;
+  const std::function<void(const lists::Action&)>& before_;
   Wire& wire_;
   const lists::Request request_;
   const int num_stages_;

@@ -74,6 +74,7 @@ Tied::Tied(const Group& group, const std::map<int, std::map<std::string, at::Ten
     for (const Holder& holder : holders) {
       if (std::find(ranks.begin(), ranks.end(), holder.rank) == ranks.end()) ranks.push_back(holder.rank);
     }
+    if (ranks.size() == 1 && one.mine.size() == 1) continue;  // nobody else has it
     one.counted_here = holders[0].rank == group.rank();
     at::Tensor value = one.mine[0].detach().clone();
     if (ranks.size() > 1) {

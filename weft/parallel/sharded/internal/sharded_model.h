@@ -46,7 +46,9 @@ class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
 
   void step(double scale);
   void zero_grad();
+  void send_gradients();
   double grad_norm();
+  double local_squares(const std::function<bool(const std::string&)>& counted);
   internal::Updates& updates() { return *updates_; }
   std::int64_t steps() const { return steps_; }
 

@@ -13,6 +13,15 @@ namespace weft::parallel {
 
 using Direction = internal::Passes::Direction;
 
+namespace {
+
+double squares_of(const at::Tensor& flat) {
+  if (flat.scalar_type() == at::kFloat) return kernels::sum_of_squares(flat.const_data_ptr<float>(), flat.numel());
+  return at::dot(flat, flat).item<double>();
+}
+
+}  // namespace
+
 // All gradients have come to their shards.
 void ShardedModel::collect() {
   end_pass();
@@ -26,12 +35,36 @@ void ShardedModel::collect() {
   reducer_->settle();
 }
 
+void ShardedModel::send_gradients() {
+  guarded([&] {
+    reducer_->settle();
+    reducer_->finish(true);
+    left_ = true;
+    samples_ = 0;
+  });
+}
+
+double ShardedModel::local_squares(const std::function<bool(const std::string&)>& counted) {
+  return guarded([&] {
+    if (!stepped_) collect();
+    double squares = 0;
+    for (const auto& unit : units_) {
+      if (!unit.gradient.defined()) continue;
+      for (std::size_t place = 0; place < unit.params.size(); ++place) {
+        const auto& param = params_[static_cast<std::size_t>(unit.params[place])];
+        const auto piece = internal::piece_of(unit, place, param.tensor.numel(), group_.rank());
+        if (piece.end <= piece.begin || !counted(param.name)) continue;
+        squares += squares_of(unit.gradient.narrow(0, piece.at, piece.end - piece.begin));
+      }
+    }
+    return squares;
+  });
+}
+
 double ShardedModel::norm_of_shards() {
   double squares = 0;
   for (const auto& unit : units_) {
-    if (!unit.gradient.defined()) continue;
-    squares += unit.master_type == at::kFloat ? kernels::sum_of_squares(unit.gradient.const_data_ptr<float>(), unit.shard)
-                                              : at::dot(unit.gradient, unit.gradient).item<double>();
+    if (unit.gradient.defined()) squares += squares_of(unit.gradient);
   }
   at::Tensor sum = at::scalar_tensor(squares, at::kDouble);
   gradients_.all_reduce(sum);

@@ -1,0 +1,267 @@
+// The passes, in their order.
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "weft/base/config.h"
+#include "weft/parallel/compose/internal/autocast.h"
+#include "weft/parallel/compose/internal/composed.h"
+#include "weft/parallel/recompute/recompute.h"
+
+namespace weft::parallel {
+namespace internal {
+namespace {
+
+namespace lists = schedule::pipeline;
+
+std::uint64_t mixed(std::uint64_t x) {  // splitmix64
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+std::string count(std::size_t number, const char* what) { return std::to_string(number) + " " + what + (number == 1 ? "" : "s"); }
+
+std::string axis(const Mesh& mesh, const char* name) { return std::string(name) + "=" + std::to_string(mesh.size(name)); }
+
+std::string cut_stages(Composed& c) {
+  const int blocks = static_cast<int>(c.model.blocks.size());
+  c.request = {.algorithm = c.plan.schedule,
+               .ranks = c.mesh.size("pp"),
+               .micro_batches = c.plan.micro_batches,
+               .virtual_stages = virtual_stages(c.plan)};
+  const int stages = lists::num_stages(c.request);
+  c.cuts = c.plan.cuts;
+  for (int stage = 1; c.plan.cuts.empty() && stage < stages; ++stage) c.cuts.push_back(stage * blocks / stages);
+  WEFT_REQUIRE(static_cast<int>(c.cuts.size()) + 1 == stages,
+               "plan: " + std::to_string(stages) + " stages need " + std::to_string(stages - 1) + " cuts");
+  std::string mine;
+  for (int stage = 0; stage < stages; ++stage) {
+    if (lists::rank_of(c.request, stage) != c.mesh.coordinate("pp")) continue;
+    const auto at = static_cast<std::size_t>(stage);
+    const int begin = stage == 0 ? 0 : c.cuts[at - 1], end = at < c.cuts.size() ? c.cuts[at] : blocks;
+    WEFT_REQUIRE(begin >= 0 && begin < end && end <= blocks,
+                 "plan: cuts rise from 1 to " + std::to_string(blocks - 1) + ", so that every stage has a block");
+    Stage& s = c.stages.emplace_back();
+    s.number = stage;
+    s.first = begin;
+    for (int i = begin; i < end; ++i) s.names.push_back(c.model.blocks[static_cast<std::size_t>(i)].name);
+    mine += (mine.empty() ? "" : ", ") + s.names.front() + (end - begin > 1 ? " to " + s.names.back() : "");
+  }
+  return count(static_cast<std::size_t>(blocks), "block") + " in " + count(static_cast<std::size_t>(stages), "stage") + " over " +
+         axis(c.mesh, "pp") + " by " + lists::to_string(c.plan.schedule) + ", " + std::to_string(c.plan.micro_batches) +
+         " micro-batches; this rank has " + mine;
+}
+
+TensorParallel context_of(const Composed& c, int block) {
+  TensorParallel tp(c.mesh["tp"], block_seed(c.plan.seed, block));
+  tp.seed_dropout(mixed(block_seed(c.plan.seed, block) + static_cast<std::uint64_t>(c.replica())));
+  return tp;
+}
+
+void list_parameters(Stage& stage) {
+  std::set<const c10::TensorImpl*> known;
+  for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
+    const ModelBlock& block = stage.blocks[i];
+    const auto slices = parallel::slices(*block.module);
+    for (const auto& item : block.module->named_parameters()) {
+      if (!known.insert(item.value().unsafeGetTensorImpl()).second) continue;
+      Parameter p{.own = stage.names[i] + "." + item.key(), .slice = std::nullopt, .sizes = item.value().sizes().vec()};
+      p.whole = p.own;
+      p.trained = item.value().requires_grad();
+      for (const auto& [name, tensor] : block.tied) {
+        if (tensor.is_same(item.value())) p.whole = name;
+      }
+      if (const auto found = slices.find(item.key()); found != slices.end()) {
+        p.slice = found->second;
+        p.sizes[static_cast<std::size_t>(p.slice->dim)] = p.slice->whole;
+      }
+      stage.parameters.push_back(std::move(p));
+    }
+  }
+}
+
+std::string split_layers(Composed& c) {
+  c.tp = TensorParallel(c.mesh["tp"], c.plan.seed);
+  std::size_t slices = 0, all = 0;
+  for (Stage& stage : c.stages) {
+    Contexts contexts;
+    for (std::size_t i = 0; i < stage.names.size(); ++i) {
+      const int number = stage.first + static_cast<int>(i);
+      contexts.tp = context_of(c, number);
+      stage.tp.push_back(contexts.tp);
+      ModelBlock block = c.model.blocks[static_cast<std::size_t>(number)].make(contexts);
+      WEFT_REQUIRE(block.module && block.forward, "block " + stage.names[i] + " has no module or no forward");
+      contexts.before[stage.names[i]] = block.module;
+      stage.tied = stage.tied || (!block.tied.empty() && lists::num_stages(c.request) > 1);
+      stage.blocks.push_back(std::move(block));
+    }
+    list_parameters(stage);
+    all += stage.parameters.size();
+    for (const Parameter& p : stage.parameters) slices += p.slice && c.tp.size() > 1 ? 1 : 0;
+  }
+  return std::to_string(slices) + " of " + count(all, "parameter") + " are slices over " + axis(c.mesh, "tp");
+}
+
+std::string set_precision(Composed& c) {
+  if (c.plan.precision == Precision::kAsItIs) return "";
+  c.precision = c.plan.precision;
+  for (Stage& stage : c.stages) {
+    for (ModelBlock& block : stage.blocks) {
+      block.forward = [precision = c.plan.precision, forward = std::move(block.forward)](const Tensors& x) {
+        const Autocast autocast(precision);
+        return forward(x);
+      };
+    }
+  }
+  return std::string("blocks and loss compute in ") + (c.plan.precision == Precision::kBf16 ? "bfloat16" : "float16");
+}
+
+std::string recompute_blocks(Composed& c) {
+  if (c.plan.recompute == Recompute::kNone) return "";
+  std::size_t again = 0, all = 0;
+  for (Stage& stage : c.stages) {
+    all += stage.blocks.size();
+    for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
+      if (static_cast<std::size_t>(stage.first) + i + 1 == c.model.blocks.size()) continue;
+      ++again;
+      const KeepState draws = [tp = stage.tp[i]] { return [tp, draw = tp.draw()] { tp.set_draw(draw); }; };
+      stage.blocks[i].forward = [draws, forward = std::move(stage.blocks[i].forward)](const Tensors& x) {
+        return recompute_all(forward, x, {.random = false, .keep = {draws}});
+      };
+    }
+  }
+  return std::to_string(again) + " of " + count(all, "block") + " compute all again in backward";
+}
+
+std::string scale_loss(Composed& c) {
+  if (!c.plan.loss_scale && c.plan.precision != Precision::kF16) return "";
+  c.scaler.emplace(c.plan.loss_scale.value_or(LossScaleOptions{}));
+  return "the loss is scaled by " + std::to_string(static_cast<std::int64_t>(c.scale())) + " at first";
+}
+
+std::string connect_stages(Composed& c) {
+  std::map<int, PipelineBlock> blocks;
+  for (Stage& stage : c.stages) {
+    std::set<std::string> listed;
+    for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
+      PipelineBlock block{stage.blocks[i].module, nullptr, {}};
+      block.forward = [&stage, i](const Tensors& x) { return stage.sharded ? stage.sharded->run(i, x) : stage.blocks[i].forward(x); };
+      for (const auto& [name, tensor] : stage.blocks[i].tied) {
+        if (listed.insert(name).second) block.tied[name] = tensor;
+      }
+      blocks[stage.first + static_cast<int>(i)] = std::move(block);
+    }
+  }
+  PipelineOptions options{.algorithm = c.request.algorithm, .micro_batches = c.request.micro_batches, .cuts = c.cuts};
+  options.virtual_stages = c.request.virtual_stages;
+  options.loss = [&c](const Tensors& y, const Tensors& t) { return c.loss_of(y, t); };
+  options.before = [&c](const lists::Action& action) { c.before(action); };
+  const int all = static_cast<int>(c.model.blocks.size());
+  c.pipeline = std::make_unique<Pipeline>(
+      c.mesh["pp"], all, [&](int i) { return blocks.at(i); }, std::move(options));
+  if (c.request.ranks == 1) return "";
+  return "activations and gradients go from stage to stage over " + axis(c.mesh, "pp");
+}
+
+std::string replicate(Composed& c) {
+  if (c.mesh.size("dp") == 1) return "";
+  c.sharding.replicas = c.mesh["dp"];
+  return "gradients are averaged over " + axis(c.mesh, "dp") + ", once a step";
+}
+
+std::string shard_parameters(Composed& c) {
+  c.sharding.stage = c.mesh.size("fsdp") > 1 ? c.plan.zero_stage : 1;
+  c.sharding.form = c.plan.form;
+  std::string text;
+  for (Stage& stage : c.stages) {
+    if (stage.parameters.empty()) continue;
+    OptimizerSpec spec = c.plan.optimizer;
+    spec.max_grad_norm = 0;  // over the whole model: "clip"
+    if (spec.no_decay) {
+      spec.no_decay = [&stage, asked = spec.no_decay](const std::string& own) { return asked(stage.find(own)->whole); };
+    }
+    std::vector<Sharded::Block> blocks;
+    for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
+      blocks.push_back({stage.names[i], stage.blocks[i].module, stage.blocks[i].forward});
+    }
+    stage.sharded = std::make_unique<Sharded>(std::move(blocks), c.mesh["fsdp"], std::move(spec), c.sharding);
+    text += (text.empty() ? "" : "; ") + stage.sharded->describe();
+  }
+  return text;
+}
+
+std::string clip(Composed& c) {
+  c.max_norm = c.plan.optimizer.max_grad_norm;
+  if (c.max_norm <= 0) return "";
+  return "gradients to a norm of " + std::to_string(c.max_norm) + " over the whole model";
+}
+
+bool always(const Composed&) { return true; }
+bool never(const Composed&) { return false; }
+
+struct Pass {
+  PassInfo info;
+  bool (*needed)(const Composed&);  // the result, or whether it fits at all, depends on it
+  std::string (*run)(Composed&);    // what it did; empty: nothing, with this plan
+};
+
+constexpr std::array kPasses = {
+    Pass{{"cut stages", "which blocks this rank has"}, always, cut_stages},
+    Pass{{"split layers", "makes these blocks, each with its part of every split layer"}, always, split_layers},
+    Pass{{"precision", "blocks and loss compute in a narrower type"}, never, set_precision},
+    Pass{{"recompute", "blocks keep their inputs alone, and compute again in backward"}, never, recompute_blocks},
+    Pass{{"scale loss", "so that float16's gradients do not vanish"}, never, scale_loss},
+    Pass{{"connect stages", "micro-batches go through the stages by a schedule"}, always, connect_stages},
+    Pass{{"replicate", "gradients are averaged over replicas"}, [](const Composed& c) { return c.mesh.size("dp") > 1; }, replicate},
+    Pass{{"shard parameters", "over ranks, with the optimiser that updates them"}, always, shard_parameters},
+    Pass{{"clip", "the norm of the whole model's gradients is bounded"}, never, clip},
+};
+
+constexpr auto kInfos = [] {
+  std::array<PassInfo, kPasses.size()> infos{};
+  for (std::size_t i = 0; i < kPasses.size(); ++i) infos[i] = kPasses[i].info;
+  return infos;
+}();
+
+void check_left_out(const Composed& c) {
+  for (const std::string& name : c.plan.without) {
+    const auto found = std::find_if(kPasses.begin(), kPasses.end(), [&](const Pass& pass) { return name == pass.info.name; });
+    std::vector<std::string> known;
+    for (const Pass& pass : kPasses) known.emplace_back(pass.info.name);
+    if (found == kPasses.end()) {
+      throw Error(Errc::kBadConfig,
+                  "plan: there is no pass '" + name + "'; did you mean '" + nearest(name, known).value_or(known[0]) + "'?");
+    }
+    if (found->needed(c))
+      throw Error(Errc::kBadConfig, "plan: the pass '" + name + "' cannot be left out on " + c.mesh.layout().describe());
+  }
+}
+
+}  // namespace
+
+void compose(Composed& c) {
+  check_plan(c.plan, {static_cast<int>(c.model.blocks.size()), c.model.splits}, c.mesh.layout());
+  check_left_out(c);
+  for (const char* name : {"tp", "pp", "dp", "fsdp"}) c.mesh[name];  // before anything goes wrong, since all their ranks make them
+  c.replicas();
+  for (const Pass& pass : kPasses) {
+    const auto& out = c.plan.without;
+    const bool left_out = std::find(out.begin(), out.end(), pass.info.name) != out.end();
+    c.done.emplace_back(pass.info.name, left_out ? "left out" : pass.run(c));
+  }
+}
+
+}  // namespace internal
+
+std::span<const PassInfo> passes() { return internal::kInfos; }
+
+std::uint64_t block_seed(std::uint64_t seed, int block) {
+  return internal::mixed(internal::mixed(seed) + static_cast<std::uint64_t>(block));
+}
+
+}  // namespace weft::parallel

@@ -1,0 +1,171 @@
+// One logical model: from the shards, slices and stages of all ranks, and back.
+#include <ATen/ATen.h>
+
+#include <cstring>
+#include <map>
+#include <sstream>
+
+#include "weft/parallel/compose/internal/composed.h"
+#include "weft/parallel/data/update_rule.h"
+
+namespace weft::parallel::internal {
+
+using NamedTensors = ParallelModel::NamedTensors;
+
+namespace {
+
+constexpr int kTag = 0x636f;
+
+// "name\ntype\ndimensions\nsizes …\n" of each.
+void send_all(const Group& group, const NamedTensors& tensors, int peer) {
+  std::ostringstream out;
+  for (const auto& [name, tensor] : tensors) {
+    out << name << '\n' << static_cast<int>(tensor.scalar_type()) << ' ' << tensor.dim();
+    for (const std::int64_t size : tensor.sizes()) out << ' ' << size;
+    out << '\n';
+  }
+  const std::string text = out.str();
+  at::Tensor letters = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
+  if (!text.empty()) std::memcpy(letters.data_ptr(), text.data(), text.size());
+  group.send(at::tensor({letters.numel()}, at::kLong), peer, kTag);
+  if (text.empty()) return;
+  group.send(letters, peer, kTag);
+  for (const auto& [name, tensor] : tensors) {
+    if (tensor.numel() > 0) group.send(tensor.contiguous(), peer, kTag);
+  }
+}
+
+void receive_all(const Group& group, int peer, NamedTensors& into) {
+  at::Tensor length = at::zeros({1}, at::kLong);
+  group.recv(length, peer, kTag);
+  if (length.item<std::int64_t>() == 0) return;
+  at::Tensor letters = at::empty({length.item<std::int64_t>()}, at::kByte);
+  group.recv(letters, peer, kTag);
+  std::istringstream in(std::string(static_cast<const char*>(letters.data_ptr()), static_cast<std::size_t>(letters.numel())));
+  for (std::string name; std::getline(in, name);) {
+    int type = 0, dims = 0;
+    in >> type >> dims;
+    std::vector<std::int64_t> sizes(static_cast<std::size_t>(dims));
+    for (std::int64_t& size : sizes) in >> size;
+    in.ignore(1);
+    at::Tensor tensor = at::empty(sizes, static_cast<at::ScalarType>(type));
+    if (tensor.numel() > 0) group.recv(tensor, peer, kTag);
+    into.emplace_back(name, tensor);
+  }
+}
+
+// What the state has of one parameter, behind its name.
+std::vector<std::string> suffixes(const Plan& plan, bool trained) {
+  std::vector<std::string> all{""};
+  if (!trained) return all;
+  for (const std::string& array : state_names(plan.optimizer.rule)) all.push_back("." + array);
+  all.emplace_back(".step");
+  return all;
+}
+
+bool has_parameters_shape(const std::string& suffix) { return suffix != ".step"; }
+
+}  // namespace
+
+NamedTensors Composed::whole(const std::function<Sharded::NamedTensors(Stage&)>& of) {
+  const at::NoGradGuard no_grad;
+  NamedTensors mine;
+  for (Stage& stage : stages) {
+    if (!stage.sharded) continue;
+    const auto shards = of(stage);
+    if (replica() != 0) continue;
+    const std::map<std::string, at::Tensor> own(shards.begin(), shards.end());
+    for (const Parameter& p : stage.parameters) {
+      for (const std::string& suffix : suffixes(plan, p.trained)) {
+        const auto found = own.find(p.own + suffix);
+        if (p.copy() || found == own.end()) continue;
+        const bool split = p.slice && has_parameters_shape(suffix);
+        const at::Tensor all = split ? whole_of(found->second, *p.slice, tp) : found->second;
+        if (tp.rank() == 0) mine.emplace_back(p.whole + suffix, all);
+      }
+    }
+  }
+  if (replica() != 0 || tp.rank() != 0) return {};
+  const Group& pipe = mesh["pp"];
+  if (pipe.rank() > 0) {
+    send_all(pipe, mine, 0);
+    return {};
+  }
+  for (int peer = 1; peer < pipe.size(); ++peer) receive_all(pipe, peer, mine);
+  return mine;
+}
+
+NamedTensors Composed::state() {
+  return guarded([&] {
+    NamedTensors all = whole([](Stage& stage) { return stage.sharded->state(); });
+    if (mesh.world().rank() != 0) return NamedTensors{};
+    all.emplace_back("steps", at::scalar_tensor(steps, at::kLong));
+    if (scaler) {
+      all.emplace_back("loss_scale", at::scalar_tensor(scaler->scale(), at::kDouble));
+      all.emplace_back("loss_scale.good_steps", at::scalar_tensor(scaler->good_steps(), at::kLong));
+    }
+    return all;
+  });
+}
+
+NamedTensors Composed::gradients() {
+  return guarded([&] {
+    NamedTensors all = whole([](Stage& stage) { return stage.sharded->gradients(); });
+    for (auto& [name, tensor] : all) {
+      if (!stepped_ && scale() != 1) tensor = tensor / scale();
+    }
+    return all;
+  });
+}
+
+// Of this rank's parameters; empty where all fit.
+std::string Composed::mismatch(const std::map<std::string, at::Tensor>& state) const {
+  if (state.count("steps") == 0) return "the state has no 'steps'";
+  for (const Stage& stage : stages) {
+    for (const Parameter& p : stage.parameters) {
+      for (const std::string& suffix : suffixes(plan, p.trained)) {
+        const auto found = state.find(p.whole + suffix);
+        if (found == state.end()) return "the state has no '" + p.whole + suffix + "'";
+        const bool fits = has_parameters_shape(suffix) ? found->second.sizes().vec() == p.sizes : found->second.numel() == 1;
+        if (!fits) return "'" + p.whole + suffix + "' of the state has another shape than the model's";
+      }
+    }
+  }
+  return "";
+}
+
+void Composed::load(Stage& stage, const std::map<std::string, at::Tensor>& state) {
+  Sharded::NamedTensors own;
+  for (const Parameter& p : stage.parameters) {
+    for (const std::string& suffix : suffixes(plan, p.trained)) {
+      const at::Tensor& all = state.at(p.whole + suffix);
+      own.emplace_back(p.own + suffix, p.slice && has_parameters_shape(suffix) ? slice_of(all, *p.slice, tp) : all);
+    }
+  }
+  own.emplace_back("steps", state.at("steps"));
+  stage.sharded->load_state(own);
+}
+
+void Composed::load_state(const NamedTensors& given) {
+  const std::map<std::string, at::Tensor> state(given.begin(), given.end());
+  const std::string why = mismatch(state);
+  at::Tensor bad = at::scalar_tensor(why.empty() ? 0 : 1, at::kLong);
+  guarded([&] { mesh.world().all_reduce(bad, ReduceOp::kMax); });
+  if (bad.item<std::int64_t>() > 0) {
+    throw Error(Errc::kInvalidArgument,
+                "load_state: " + (why.empty() ? "the state does not fit another rank's blocks; its error says how" : why),
+                {"load_state", mesh.world().rank()});
+  }
+  guarded([&] {
+    for (Stage& stage : stages) {
+      if (stage.sharded) load(stage, state);
+    }
+  });
+  steps = state.at("steps").item<std::int64_t>();
+  if (const auto scale = state.find("loss_scale"); scaler && scale != state.end()) {
+    const auto good = state.find("loss_scale.good_steps");
+    scaler->set(scale->second.item<double>(), good != state.end() ? good->second.item<std::int64_t>() : 0);
+  }
+}
+
+}  // namespace weft::parallel::internal

@@ -1,0 +1,68 @@
+// A model as a list of blocks that knows nothing of parallelism but the contexts it is handed: what parallelize() takes.
+//
+//   BlockModel model;
+//   model.blocks.push_back({"embedding", [](const Contexts& with) { return model_block(Embedding(table, with.tp)); }});
+//   for (int i = 0; i < 12; ++i) model.blocks.push_back({"blocks." + std::to_string(i), [](const Contexts& with) { … }});
+//   model.loss = [](const Tensors& y, const Tensors& t, const Contexts& with) { return cross_entropy(y[0], t[0], {}, with.tp); };
+//   model.splits = {{"heads", 12}, {"hidden", 3072}};
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/parallel/tensor/context.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace weft::parallel {
+
+using Tensors = std::vector<at::Tensor>;
+
+// What a block is handed. A new form of parallelism inside layers gets a member here, which is plain in a group of one.
+struct Contexts {
+  // Of this block alone: its initial values follow from the plan's seed and the block's number, its dropout from the replica's number too,
+  // whoever has which block.
+  TensorParallel tp;
+  // Blocks of the same stage that were made before this one, by name: whose parameters may be used as they are.
+  std::map<std::string, std::shared_ptr<torch::nn::Module>> before = {};
+};
+
+// A block as it was made.
+struct ModelBlock {
+  std::shared_ptr<torch::nn::Module> module;       // its parameters; never null
+  std::function<Tensors(const Tensors&)> forward;  // from all that the block before gives to all that the next one takes
+  // Parameters that blocks of other stages may have too, by the name that the first of them has in the whole model: "embedding.weight".
+  std::map<std::string, at::Tensor> tied = {};
+};
+
+struct BlockModel {
+  struct Block {
+    std::string name;  // of its parameters too: "<name>.weight"
+    std::function<ModelBlock(const Contexts&)> make;
+  };
+  std::vector<Block> blocks;
+  // The mean over the samples of the first target, along its first dimension: a number, the same on all ranks of `contexts.tp`.
+  std::function<at::Tensor(const Tensors& outputs, const Tensors& targets, const Contexts& contexts)> loss;
+  // What tensor parallelism divides: {"heads", 12}. Checked before anything is made.
+  std::vector<std::pair<std::string, std::int64_t>> splits = {};
+};
+
+// A module of one input and one output, from its holder; what else comes passes by.
+template <class Holder>
+ModelBlock model_block(Holder module) {
+  return {.module = module.ptr(), .forward = [module](Tensors x) mutable {
+            x[0] = module->forward(x[0]);
+            return x;
+          }};
+}
+
+}  // namespace weft::parallel

@@ -1,0 +1,57 @@
+#include "weft/parallel/compose/parallelize.h"
+
+#include "weft/parallel/compose/internal/composed.h"
+#include "weft/parallel/data/update_rule.h"
+
+namespace weft::parallel {
+
+ParallelModel::ParallelModel(std::unique_ptr<internal::Composed> composed) : composed_(std::move(composed)) {}
+ParallelModel::~ParallelModel() = default;
+ParallelModel::ParallelModel(ParallelModel&&) noexcept = default;
+
+double ParallelModel::train_step(const Tensors& inputs, const Tensors& targets) { return composed_->run(inputs, targets, true); }
+double ParallelModel::evaluate(const Tensors& inputs, const Tensors& targets) { return composed_->run(inputs, targets, false); }
+Tensors ParallelModel::predict(const Tensors& inputs) { return composed_->predict(inputs); }
+bool ParallelModel::step() { return composed_->step(); }
+void ParallelModel::zero_grad() { composed_->zero_grad(); }
+double ParallelModel::grad_norm() { return composed_->grad_norm(); }
+double ParallelModel::lr() const { return lr_of(composed_->rule); }
+
+void ParallelModel::set_lr(double lr) {
+  parallel::set_lr(composed_->rule, lr);
+  for (auto& stage : composed_->stages) {
+    if (stage.sharded) stage.sharded->set_lr(lr);
+  }
+}
+
+std::int64_t ParallelModel::steps() const { return composed_->steps; }
+double ParallelModel::loss_scale() const { return composed_->scale(); }
+ParallelModel::NamedTensors ParallelModel::state() { return composed_->state(); }
+void ParallelModel::load_state(const NamedTensors& state) { composed_->load_state(state); }
+ParallelModel::NamedTensors ParallelModel::gradients() { return composed_->gradients(); }
+
+ParallelModel::Memory ParallelModel::memory() {
+  Memory all;
+  for (auto& stage : composed_->stages) {
+    if (!stage.sharded) continue;
+    const auto mine = stage.sharded->memory();
+    all.parameters += mine.parameters;
+    all.gradients += mine.gradients;
+    all.state += mine.state;
+  }
+  return all;
+}
+
+std::string ParallelModel::describe() const {
+  std::string text;
+  for (const auto& [pass, line] : composed_->done) text += pass + ": " + (line.empty() ? "nothing to do" : line) + "\n";
+  return text;
+}
+
+ParallelModel parallelize(const BlockModel& model, const Plan& plan, const Mesh& mesh) {
+  auto composed = std::make_unique<internal::Composed>(model, plan, mesh);
+  internal::compose(*composed);
+  return ParallelModel(std::move(composed));
+}
+
+}  // namespace weft::parallel

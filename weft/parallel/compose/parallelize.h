@@ -1,0 +1,110 @@
+// The composition of all forms of parallelism: one training step over any product of dp, fsdp, tp and pp that equals one process on the
+// joined batch.
+//
+//   const Mesh mesh(world, {{"pp", 2}, {"dp", 0}, {"tp", 2}});
+//   auto model = parallelize(blocks, {.optimizer = optimizer_spec(AdamWOptions(1e-3), {}), .micro_batches = 4}, mesh);
+//   double loss = model.train_step({x}, {target});      // this replica's share of the batch; the mean over all shares
+//   model.step();
+//   model.zero_grad();
+//
+// It is a list of named passes (passes()), each of which does one thing to the blocks and says in a line what it did (describe()):
+//
+//   cut stages ► split layers ► precision ► recompute ► scale loss ► connect stages ► replicate ► shard parameters ► clip
+//
+// In a step travel: what the layers of tensor parallelism do (parallel/tensor); at the cuts what Pipeline says; once a step what Sharded
+// says of each stage's gradients, for each micro-batch what it gathers; 16 bytes all-reduced over the replicas (the loss), and 8 over the
+// world where the plan clips or scales.
+//
+// The same bits: whatever the schedule, the cuts and recomputation, for the same micro-batches (but for a weight that is tied within a
+// stage here and over stages there); whatever the ZeRO stage and form. Otherwise sums are in another order.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/parallel/compose/model.h"
+#include "weft/parallel/compose/plan.h"
+#include "weft/parallel/mesh/mesh.h"
+
+namespace weft::parallel {
+
+namespace internal {
+class Composed;
+}
+
+struct PassInfo {
+  const char* name;
+  const char* what;
+};
+// In their order. A name in Plan::without leaves a pass out.
+std::span<const PassInfo> passes();
+
+// One thread at a time. Collective over the world: all ranks make it, and call each method but those that say otherwise, in one order.
+// What goes wrong on one rank ends the groups of all: those of its host get kAborted at once, others kPeerLost or kTimeout.
+class ParallelModel {
+ public:
+  using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+  explicit ParallelModel(std::unique_ptr<internal::Composed> composed);
+  ~ParallelModel();
+  ParallelModel(ParallelModel&&) noexcept;
+
+  // Forward and backward over this replica's samples, which all its ranks give: inputs are read by the first stage's ranks and their first
+  // dimension by all, targets by the last one's. Gives the mean loss over the samples of all replicas, on every rank. Gradients leave once,
+  // after the last micro-batch, and add up until zero_grad(); each call counts 1 / accumulate. Replicas may differ in samples; one with
+  // fewer than micro-batches, or none, computes what is missing on zeros that count nothing. Throws what the blocks, the loss and Group's
+  // operations throw.
+  double train_step(const Tensors& inputs, const Tensors& targets);
+  // Updates the weights from the averaged gradients, clipped over the whole model. False: with loss scaling, on all ranks, where a gradient
+  // is not finite: nothing was updated.
+  bool step();
+  void zero_grad();
+  // The loss without gradients, of modules in evaluation mode; otherwise as train_step().
+  double evaluate(const Tensors& inputs, const Tensors& targets);
+  // The last block's outputs for this replica's samples, on its last stage's ranks; empty elsewhere.
+  Tensors predict(const Tensors& inputs);
+  // The 2-norm of the whole model's averaged gradients, without scale: split parameters count every rank's part, whole and tied ones once.
+  // After step() as it was before clipping, where the plan clips or scales.
+  double grad_norm();
+
+  // Not collective. All ranks set the same.
+  double lr() const;
+  void set_lr(double lr);
+  // Steps done; skipped ones do not count. The loss scale: 1 without.
+  std::int64_t steps() const;
+  double loss_scale() const;
+
+  // What one process's model would have, on the world's rank 0; the others get nothing. Parameters "<block>.<name>", "<parameter>.exp_avg"
+  // and the like, "<parameter>.step", "steps", and with loss scaling "loss_scale" and "loss_scale.good_steps". Rank 0 holds it whole.
+  NamedTensors state();
+  // Under any plan, by names. Every rank gives the whole (of a mapped file, which costs no memory) and takes what is its own. Names that
+  // are missing, or of another shape: kInvalidArgument on all ranks, nothing changed. A loss scale is taken where this plan has one.
+  void load_state(const NamedTensors& state);
+  // The averaged gradients, by parameter, on rank 0; after step() as clipped. Without those that nobody used.
+  NamedTensors gradients();
+
+  // Not collective. This rank's bytes, as Sharded counts them, of all its stages.
+  struct Memory {
+    std::int64_t parameters = 0, gradients = 0, state = 0;
+  };
+  Memory memory();
+  // "<pass>: <what it did>", a line each.
+  std::string describe() const;
+
+ private:
+  std::unique_ptr<internal::Composed> composed_;
+};
+
+// Collective. Throws what check_plan() and the passes throw.
+ParallelModel parallelize(const BlockModel& model, const Plan& plan, const Mesh& mesh);
+
+// What block number `block` of a model draws its initial values from: torch::manual_seed(block_seed(…)) before each block makes the same
+// model in one process.
+std::uint64_t block_seed(std::uint64_t seed, int block);
+
+}  // namespace weft::parallel

@@ -1,0 +1,54 @@
+// What parallelize() is asked for beside the mesh's sizes, and whether it can be done at all.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/parallel/compose/loss_scale.h"
+#include "weft/parallel/data/optimizer.h"
+#include "weft/plan/mesh.h"
+#include "weft/schedule/pipeline/pipeline.h"
+
+namespace weft::parallel {
+
+// kFull: every block but the last, whose backward follows at once, keeps its inputs alone (parallel/recompute).
+enum class Recompute { kNone, kFull };
+enum class Precision { kAsItIs, kBf16, kF16 };  // what blocks and loss compute in, by autocast; parameters stay as they are
+
+struct Plan {
+  OptimizerSpec optimizer = {};  // its max_grad_norm counts for the whole model
+  std::uint64_t seed = 0;        // of initial values and dropout
+  // Over pp: how a step's micro-batches go through the stages. With one stage they follow each other, and their gradients add up.
+  schedule::pipeline::Algorithm schedule = schedule::pipeline::Algorithm::kOneForwardOneBackward;
+  int micro_batches = 1;
+  int virtual_stages = 0;      // of each rank; 0: as few as the schedule takes
+  std::vector<int> cuts = {};  // the first block of each stage but the first; empty: equally many blocks
+  // Over fsdp: 1 optimiser state, 2 and gradients, 3 and parameters; how ranks hold them (ShardedOptions::form).
+  int zero_stage = 3;
+  std::string form = "auto";
+  int accumulate = 1;  // calls of train_step() before each step(): each counts for its part
+  Recompute recompute = Recompute::kNone;
+  Precision precision = Precision::kAsItIs;
+  // With kF16 always, else where given.
+  std::optional<LossScaleOptions> loss_scale = std::nullopt;
+  std::int64_t batch = 0;            // samples of a step over all replicas; 0: not known, and not checked
+  std::vector<std::string> without;  // passes that are left out (parallelize.h); one that the mesh needs is refused
+};
+
+// Of the model, what a plan is held against.
+struct ModelShape {
+  int blocks = 1;
+  std::vector<std::pair<std::string, std::int64_t>> splits = {};
+};
+
+// Throws Error(kBadConfig), one line with the nearest plan for as many ranks that can work, where this one cannot: tensor parallelism that
+// does not divide, more stages than blocks, fewer samples than micro-batches of all replicas, numbers out of range. Pure.
+void check_plan(const Plan& plan, const ModelShape& model, const plan::MeshLayout& mesh);
+
+// Stages of each rank of the pipeline.
+int virtual_stages(const Plan& plan);
+
+}  // namespace weft::parallel

@@ -1,0 +1,62 @@
+#include "weft/parallel/compose/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "weft/base/error.h"
+
+namespace weft::parallel {
+namespace {
+
+using schedule::pipeline::Algorithm;
+using testing::HasSubstr;
+
+std::string refusal(const Plan& plan, const ModelShape& model, int world, std::vector<plan::Axis> axes) {
+  try {
+    check_plan(plan, model, plan::MeshLayout(world, std::move(axes)));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::kBadConfig);
+    EXPECT_EQ(error.message().find('\n'), std::string::npos);
+    return error.message();
+  }
+  return "accepted";
+}
+
+const ModelShape kModel{.blocks = 6, .splits = {{"heads", 12}, {"hidden", 3072}}};
+
+TEST(PlanCheck, TakesWhatWorks) {
+  EXPECT_EQ(refusal({}, kModel, 1, {}), "accepted");
+  EXPECT_EQ(refusal({.micro_batches = 4, .batch = 8}, kModel, 8, {{"pp", 2}, {"dp", 2}, {"tp", 2}}), "accepted");
+  EXPECT_EQ(refusal({.schedule = Algorithm::kInterleaved}, kModel, 3, {{"pp", 3}}), "accepted");
+}
+
+TEST(PlanCheck, NamesTheNearestPlanWhereHeadsDoNotDivide) {
+  EXPECT_EQ(refusal({}, kModel, 8, {{"tp", 8}}), "plan: heads = 12 cannot be split over tp=8; nearest that works: dp=2,tp=4");
+  EXPECT_EQ(refusal({}, {.blocks = 2, .splits = {{"heads", 9}}}, 4, {{"dp", 2}, {"tp", 2}}),
+            "plan: heads = 9 cannot be split over tp=2; nearest that works: dp=4,tp=1");
+}
+
+TEST(PlanCheck, NamesTheNearestPlanWhereThereAreMoreStagesThanBlocks) {
+  EXPECT_EQ(refusal({}, kModel, 8, {{"pp", 8}}),
+            "plan: 8 stages (pp=8, 1 of each rank) of 6 blocks; every stage takes one at least; nearest that works: dp=2,pp=4");
+  EXPECT_THAT(refusal({.schedule = Algorithm::kZeroBubbleV}, kModel, 4, {{"pp", 4}}), HasSubstr("8 stages (pp=4, 2 of each rank)"));
+  // Every plan of so many ranks needs more samples than there are, or more blocks.
+  EXPECT_THAT(refusal({.batch = 1}, {.blocks = 1, .splits = {{"heads", 1}}}, 2, {{"pp", 2}}),
+              HasSubstr("no plan of 2 ranks works, take fewer"));
+}
+
+TEST(PlanCheck, NamesTheNearestPlanWhereTheBatchIsTooSmall) {
+  EXPECT_EQ(refusal({.micro_batches = 4, .batch = 6}, kModel, 2, {{"dp", 2}}),
+            "plan: a batch of 6 samples cannot be 4 micro-batches on each of 2 replicas; nearest that works: dp=2,micro_batches=3");
+  EXPECT_THAT(refusal({.batch = 3}, kModel, 4, {{"dp", 2}, {"fsdp", 2}}), HasSubstr("nearest that works: dp=2,fsdp=1,"));
+}
+
+TEST(PlanCheck, RefusesNumbersOutOfRangeAndAxesOfOthers) {
+  EXPECT_THAT(refusal({.micro_batches = 0}, kModel, 1, {}), HasSubstr("micro_batches"));
+  EXPECT_THAT(refusal({.zero_stage = 4}, kModel, 1, {}), HasSubstr("zero_stage is 1, 2 or 3, not 4"));
+  EXPECT_THAT(refusal({.schedule = Algorithm::kForwardOnly}, kModel, 1, {}), HasSubstr("take 1f1b"));
+  EXPECT_THAT(refusal({}, kModel, 2, {{"cp", 2}}), HasSubstr("cp=2"));
+}
+
+}  // namespace
+}  // namespace weft::parallel
