@@ -45,15 +45,36 @@ class Parts : public std::enable_shared_from_this<Parts> {
     }
     const auto at = static_cast<std::size_t>(part.me);
     auto engine = internal::make_direct_engine(std::move(seats->hosts[at]), std::move(seats->endpoints[at]), part.timeout);
-    return c10::make_intrusive<WeftBackend>(std::move(engine), part.me, size, part.timeout, origin(part.store));
+    auto backend = c10::make_intrusive<WeftBackend>(std::move(engine), part.me, size, part.timeout, origin(part.store));
+    enlist(backend);
+    return backend;
+  }
+
+  // A group of one replica that ends where another replica fails: it may wait for a message that no longer comes.
+  void enlist(const c10::intrusive_ptr<WeftBackend>& backend) {
+    const std::lock_guard lock(mutex_);
+    if (failed_) backend->abort_with(*why_);
+    backends_.emplace_back(backend);
   }
 
   WeftBackend::Origin origin(c10::intrusive_ptr<c10d::Store> store) {
     return {std::move(store), [parts = shared_from_this()](const WeftBackend::Part& part) { return parts->make(part); }};
   }
 
-  // Nobody waits for a group any more.
-  void fail() { failed_ = true; }
+  // Nobody waits for a group any more, nor in one. The first call wins.
+  void fail(const Error& why) {
+    std::vector<c10::intrusive_ptr<WeftBackend>> alive;
+    {
+      const std::lock_guard lock(mutex_);
+      if (failed_) return;
+      why_ = why;
+      failed_ = true;
+      for (const auto& weak : backends_) alive.push_back(weak.lock());
+    }
+    for (const auto& backend : alive) {
+      if (backend) backend->abort_with(why);
+    }
+  }
 
  private:
   struct Seats {
@@ -72,8 +93,10 @@ class Parts : public std::enable_shared_from_this<Parts> {
     return {place.begin(), place.end()};
   }
 
-  std::mutex mutex_;  // guards all_
+  std::mutex mutex_;  // guards all_, backends_ and why_
   std::vector<std::unique_ptr<Seats>> all_;
+  std::vector<c10::weak_intrusive_ptr<WeftBackend>> backends_;
+  std::optional<Error> why_;
   std::atomic<bool> failed_ = false;
 };
 
@@ -97,20 +120,18 @@ void replicate(int replicas, const std::function<void(Group)>& fn, std::chrono::
     net::Host* const host = hosts[at].get();
     try {
       auto engine = internal::make_direct_engine(std::move(hosts[at]), std::move(endpoints[at]), timeout);
-      groups[at].emplace(c10::make_intrusive<WeftBackend>(std::move(engine), rank, replicas, timeout, parts->origin(store)), "replicas");
+      const auto backend = c10::make_intrusive<WeftBackend>(std::move(engine), rank, replicas, timeout, parts->origin(store));
+      parts->enlist(backend);
+      groups[at].emplace(backend, "replicas");
       fn(*groups[at]);
     } catch (const std::exception& error) {
       {
         std::lock_guard lock(mutex);
         failure.note();
       }
-      parts->fail();
       const Error why(Errc::kAborted, "replica " + std::to_string(rank) + " ended with: " + error.what());
-      if (groups[at]) {
-        groups[at]->abort(why);
-      } else {
-        host->fail(why);
-      }
+      parts->fail(why);
+      if (!groups[at]) host->fail(why);
     }
   };
   std::vector<std::thread> threads;
