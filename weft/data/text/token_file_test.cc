@@ -10,22 +10,13 @@
 
 #include "weft/base/crc32c.h"
 #include "weft/base/error.h"
+#include "weft/data/text/internal/refusal.h"
 #include "weft/data/text/tokenize_file.h"
 
 namespace weft::data::text {
 namespace {
 
-using ::testing::HasSubstr;
-
-void expect_refused(const std::function<void()>& call, Errc code, const std::string& what) {
-  try {
-    call();
-    ADD_FAILURE() << "not refused: " << what;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_THAT(error.what(), HasSubstr(what));
-  }
-}
+using internal::expect_refused;
 
 std::vector<std::int64_t> all_of(const TokenFile& file) {
   std::vector<std::int64_t> tokens(static_cast<std::size_t>(file.size()));

@@ -56,6 +56,9 @@ class Tokenizer {
 // Ids 0 to 255 are the bytes; specials[i] is 256 + i. Throws Error(kInvalidArgument) for a special token that is empty or occurs twice.
 std::unique_ptr<Tokenizer> byte_tokenizer(std::vector<std::string> specials = {"<|endoftext|>"});
 
+// A tokenizer.json of the same ids, for who knows no other tokenizers; it too can encode any bytes.
+std::string byte_tokenizer_json(const std::vector<std::string>& specials = {"<|endoftext|>"});
+
 struct TokenizerLimits {
   std::size_t max_bytes = std::size_t{128} << 20;  // of the file
   std::int64_t max_id = (std::int64_t{1} << 21) - 1;

@@ -10,12 +10,13 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/random.h"
+#include "weft/data/text/internal/refusal.h"
 
 namespace weft::data::text {
 namespace {
 
+using internal::expect_refused;
 using nlohmann::json;
-using ::testing::HasSubstr;
 
 std::string reference(const std::string& name) { return WEFT_REFERENCE + name; }
 
@@ -56,17 +57,6 @@ TEST_P(TokenizerReference, DecodesAsHuggingFaceDoes) {
 INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerReference,
                          ::testing::Values("gpt2", "gpt2_prefix", "llama3", "qwen", "llama2", "metaspace", "digits"),
                          [](const auto& info) { return std::string(info.param); });
-
-void expect_refused(const std::function<void()>& call, Errc code, const std::string& what) {
-  try {
-    call();
-    ADD_FAILURE() << "not refused: " << what;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_THAT(error.what(), HasSubstr(what));
-    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
-  }
-}
 
 // A small tokenizer.json with one part replaced.
 json small() {
@@ -198,6 +188,18 @@ TEST(TokenizerJson, EndsARegularExpressionThatTakesTooManySteps) {
       {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated"}, {"type": "ByteLevel", "add_prefix_space": false}]})");
   const auto tokenizer = parse_tokenizer(document.dump(), "slow.json");
   expect_refused([&] { tokenizer->encode(std::string(64, 'a') + "b"); }, Errc::kBadConfig, "slow.json: pre_tokenizer.pretokenizers[0]");
+}
+
+TEST(ByteTokenizer, IsAlsoATokenizerJson) {
+  const auto bytes = byte_tokenizer({"<s>", "<ss>"}), read = parse_tokenizer(byte_tokenizer_json({"<s>", "<ss>"}), "bytes.json");
+  EXPECT_EQ(read->vocab_size(), bytes->vocab_size());
+  EXPECT_TRUE(read->round_trips());
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const std::string text = bytes_of_all_kinds(seed, 200) + "<ss>";
+    const auto ids = bytes->encode(text, Specials::kRecognise);
+    EXPECT_EQ(read->encode(text, Specials::kRecognise), ids);
+    EXPECT_EQ(read->decode(ids), text);
+  }
 }
 
 TEST(ByteTokenizer, GivesBytesAndSpecialTokens) {

@@ -12,6 +12,7 @@
 #include "weft/base/file.h"
 #include "weft/data/text/internal/byte_alphabet.h"
 #include "weft/data/text/internal/components.h"
+#include "weft/data/text/tokenizer.h"
 
 namespace weft::data::text {
 namespace {
@@ -160,21 +161,18 @@ std::vector<Word> count_words(const std::vector<std::string>& files, const BpeTr
   return words;
 }
 
-nlohmann::json render(const Learner& learner, const std::vector<std::string>& specials) {
-  nlohmann::json added = nlohmann::json::array(), vocab = nlohmann::json::object(), merges = nlohmann::json::array();
-  for (std::size_t id = 0; id < specials.size(); ++id) {
-    added.push_back({{"id", id},
-                     {"content", specials[id]},
+// A byte-level tokenizer.json. Special tokens have the ids from `first_special` on.
+nlohmann::json render(const nlohmann::json& vocab, const nlohmann::json& merges, const std::vector<std::string>& specials,
+                      std::size_t first_special) {
+  nlohmann::json added = nlohmann::json::array();
+  for (std::size_t i = 0; i < specials.size(); ++i) {
+    added.push_back({{"id", first_special + i},
+                     {"content", specials[i]},
                      {"single_word", false},
                      {"lstrip", false},
                      {"rstrip", false},
                      {"normalized", false},
                      {"special", true}});
-  }
-  const auto& tokens = learner.tokens();
-  for (std::size_t id = 0; id < tokens.size(); ++id) vocab[tokens[id]] = id;
-  for (const auto& [left, right] : learner.merges()) {
-    merges.push_back(nlohmann::json::array({tokens[static_cast<std::size_t>(left)], tokens[static_cast<std::size_t>(right)]}));
   }
   const nlohmann::json model = {{"type", "BPE"},
                                 {"dropout", nullptr},
@@ -191,6 +189,16 @@ nlohmann::json render(const Learner& learner, const std::vector<std::string>& sp
           {"post_processor", nullptr}, {"decoder", byte_level()}, {"model", model}};
 }
 
+nlohmann::json render(const Learner& learner, const std::vector<std::string>& specials) {
+  nlohmann::json vocab = nlohmann::json::object(), merges = nlohmann::json::array();
+  const auto& tokens = learner.tokens();
+  for (std::size_t id = 0; id < tokens.size(); ++id) vocab[tokens[id]] = id;
+  for (const auto& [left, right] : learner.merges()) {
+    merges.push_back(nlohmann::json::array({tokens[static_cast<std::size_t>(left)], tokens[static_cast<std::size_t>(right)]}));
+  }
+  return render(vocab, merges, specials, 0);
+}
+
 }  // namespace
 
 std::string train_bpe(const std::vector<std::string>& files, const BpeTrainOptions& options) {
@@ -199,6 +207,17 @@ std::string train_bpe(const std::vector<std::string>& files, const BpeTrainOptio
   Learner learner(count_words(files, options, byte_ids), std::move(tokens));
   learner.learn(options.vocab_size, options.min_count);
   return render(learner, options.specials).dump();
+}
+
+std::string byte_tokenizer_json(const std::vector<std::string>& specials) {
+  byte_tokenizer(specials);  // refuses what makes none
+  nlohmann::json vocab = nlohmann::json::object();
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const char one = static_cast<char>(byte);
+    vocab[internal::written_as({&one, 1})] = byte;
+  }
+  for (std::size_t i = 0; i < specials.size(); ++i) vocab[specials[i]] = 256 + i;
+  return render(vocab, nlohmann::json::array(), specials, 256).dump();
 }
 
 }  // namespace weft::data::text
