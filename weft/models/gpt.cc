@@ -44,8 +44,11 @@ parallel::Dropout dropout_of(const GptOptions& o, const TensorParallel& tp) {
 }
 
 parallel::AttentionOptions attention_of(const GptOptions& o) {
-  parallel::AttentionOptions a{.width = o.width, .heads = o.heads, .kv_heads = o.kv_heads, .bias = o.bias, .dropout = o.dropout};
+  parallel::AttentionOptions a{.width = o.width, .heads = o.heads, .kv_heads = o.kv_heads, .dropout = o.dropout};
+  a.bias = o.bias || o.attention_bias;
+  a.head_width = o.head_width;
   a.rope_theta = o.positions == Positions::kRotary ? o.rope_theta : 0;
+  a.rope_scaling = o.rope_scaling;
   a.sequence = o.sequence;
   a.chunks = o.chunks;
   a.normal = o.initial_std;
@@ -88,6 +91,16 @@ at::Tensor GptEmbedding::forward(const at::Tensor& ids, const at::Tensor& docume
     x = x + (options_.sequence == Sequence::kSplit ? parallel::scatter_to(add, -2, tp_) : add);
   }
   return dropout_->forward(x);
+}
+
+at::Tensor GptEmbedding::extend(const at::Tensor& ids, std::int64_t first) {
+  WEFT_REQUIRE(ids.dim() == 2 && ids.size(1) > 0, "Gpt: tokens are [batch, one or more]");
+  const at::Tensor x = tokens->forward(ids);
+  if (!positions.defined()) return x;
+  const std::int64_t t = first + ids.size(1);
+  WEFT_REQUIRE(t <= options_.sequence_length, "Gpt: " + std::to_string(t) + " tokens, and positions for " +
+                                                  std::to_string(options_.sequence_length) + " (sequence_length)");
+  return x + positions.slice(0, first, t);
 }
 
 GptNorm::GptNorm(const GptOptions& options, const TensorParallel& tp) {
@@ -140,6 +153,11 @@ at::Tensor GptBlock::forward(const at::Tensor& x, const at::Tensor& documents) {
   return y + dropout_->forward(mlp->forward(norm2->forward(y)));
 }
 
+at::Tensor GptBlock::extend(const at::Tensor& x, parallel::AttentionCache& cache) {
+  const at::Tensor y = x + attention->extend(norm1->forward(x), cache);
+  return y + mlp->forward(norm2->forward(y));
+}
+
 GptHead::GptHead(const GptOptions& options, parallel::Embedding tied, const TensorParallel& tp)
     : norm(register_module("norm", std::make_shared<GptNorm>(options, tp))), options_(options), tp_(tp), tied_(std::move(tied)) {
   if (!tied_.is_empty()) return;
@@ -175,6 +193,16 @@ at::Tensor GptImpl::forward(const at::Tensor& tokens, const at::Tensor& document
   at::Tensor x = tokens;
   for (const auto& part : parts_) x = part->forward(x, documents);
   return x;
+}
+
+at::Tensor GptImpl::extend(const at::Tensor& tokens, GptCache& cache, Wanted wanted) {
+  WEFT_REQUIRE(options.sequence == Sequence::kWhole, "Gpt: extend() is for a whole sequence on every rank, not for a split one");
+  WEFT_REQUIRE(!is_training() || options.dropout == 0, "Gpt: extend() drops nothing; call eval() on the model first");
+  const at::NoGradGuard no_grad;
+  at::Tensor x = embedding->extend(tokens, cache.length());
+  cache.blocks.resize(blocks.size());
+  for (std::size_t i = 0; i < blocks.size(); ++i) x = blocks[i]->extend(x, cache.blocks[i]);
+  return head->forward(wanted == Wanted::kLast ? x.narrow(1, x.size(1) - 1, 1) : x);
 }
 
 at::Tensor GptImpl::loss(const at::Tensor& logits, const at::Tensor& targets) const {

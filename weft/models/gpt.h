@@ -37,16 +37,19 @@ struct GptOptions {
   std::int64_t vocabulary = 50257;  // padded where it does not divide by the ranks
   std::int64_t layers = 12, width = 768, heads = 12;
   std::int64_t kv_heads = 0;            // 0: as many as heads
+  std::int64_t head_width = 0;          // 0: width / heads
   std::int64_t hidden = 0;              // of the MLP; 0: 4 · width
   std::int64_t sequence_length = 1024;  // at most, with learned positions
   Norm norm = Norm::kLayerNorm;
   double norm_eps = 1e-5;
   Positions positions = Positions::kLearned;
   double rope_theta = 10000;
+  parallel::RopeScaling rope_scaling;
   Activation activation = Activation::kGeluTanh;
-  bool bias = true;    // of linear layers and LayerNorms
-  bool tied = true;    // the head's weight is the embedding's
-  double dropout = 0;  // after the embedding, on attention weights, on what each half of a block adds
+  bool bias = true;             // of linear layers and LayerNorms
+  bool attention_bias = false;  // of attention's linear layers where the others have none
+  bool tied = true;             // the head's weight is the embedding's
+  double dropout = 0;           // after the embedding, on attention weights, on what each half of a block adds
   // N(0, std²) for weights, and std / sqrt(2 layers) for those whose output is added to the block's input (GPT-2, 2.3); 0: libtorch's own.
   double initial_std = 0.02;
   int chunks = 1;                                            // of products that are summed over ranks: parallel::LinearOptions::chunks
@@ -68,6 +71,8 @@ class GptEmbedding : public GptPart {
  public:
   GptEmbedding(const GptOptions& options, const parallel::TensorParallel& tp);
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& documents = {}) override;
+  // Of tokens at positions `first` and on.
+  at::Tensor extend(const at::Tensor& tokens, std::int64_t first);
 
   parallel::Embedding tokens{nullptr};
   at::Tensor positions;  // [sequence_length, width], whole on every rank; undefined where they are rotary
@@ -108,6 +113,7 @@ class GptBlock : public GptPart {
  public:
   GptBlock(const GptOptions& options, const parallel::TensorParallel& tp);
   at::Tensor forward(const at::Tensor& x, const at::Tensor& documents = {}) override;
+  at::Tensor extend(const at::Tensor& x, parallel::AttentionCache& cache);
 
   std::shared_ptr<GptNorm> norm1, norm2;
   parallel::Attention attention{nullptr};
@@ -134,12 +140,28 @@ class GptHead : public GptPart {
   parallel::Embedding tied_;  // not a child: its parameter is counted once
 };
 
+// What a model keeps of the tokens that it has seen, on each rank for its heads: 2 · layers · batch · length · kv_heads · head_width /
+// ranks numbers (and up to twice the room). For one model; empty at first.
+struct GptCache {
+  std::vector<parallel::AttentionCache> blocks;
+
+  std::int64_t length() const { return blocks.empty() ? 0 : blocks.front().length; }
+};
+
+// Of which of the tokens extend() gives the logits.
+enum class Wanted { kAll, kLast };
+
 class GptImpl : public torch::nn::Module {
  public:
   // Throws Error(kInvalidArgument) for sizes that make no model or do not divide by the ranks, naming the nearest that do.
   GptImpl(const GptOptions& options_, const parallel::TensorParallel& tp_);
   // tokens int64 [batch, sequence], the same on all ranks -> this rank's logits (GptHead). Collective, backward too.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& documents = {});
+  // forward() of tokens that follow those that the cache holds, and puts them there: int64 [batch, new] -> this rank's logits [batch, new,
+  // columns], or [batch, 1, columns] of the last. What forward() of all tokens gives at these positions, but for rounding. Without
+  // gradient; collective. Throws Error(kInvalidArgument) for more tokens than learned positions, and as Attention::extend(); then the cache
+  // is to be thrown away.
+  at::Tensor extend(const at::Tensor& tokens, GptCache& cache, Wanted wanted = Wanted::kAll);
   // The mean cross-entropy of `targets` (int64 [batch, sequence]; -100 does not count) under forward's logits; a scalar, the same on all
   // ranks.
   at::Tensor loss(const at::Tensor& logits, const at::Tensor& targets) const;

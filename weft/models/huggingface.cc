@@ -44,12 +44,14 @@ std::vector<Place> gpt2_block(const std::string& i) {
   return all;
 }
 
-std::vector<Place> llama_block(const std::string& i) {
+std::vector<Place> llama_block(const std::string& i, bool attention_bias) {
   const std::string ours = "blocks." + i + ".", theirs = "model.layers." + i + ".";
   std::vector<Place> all{{ours + "norm1.weight", theirs + "input_layernorm.weight"},
                          {ours + "norm2.weight", theirs + "post_attention_layernorm.weight"}};
-  for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"})
+  for (const std::string name : {"q_proj", "k_proj", "v_proj", "o_proj"}) {
     all.push_back({ours + "attention." + name + ".weight", theirs + "self_attn." + name + ".weight"});
+    if (attention_bias) all.push_back({ours + "attention." + name + ".bias", theirs + "self_attn." + name + ".bias"});
+  }
   for (const char* name : {"gate_proj", "up_proj", "down_proj"})
     all.push_back({ours + "mlp." + name + ".weight", theirs + "mlp." + name + ".weight"});
   return all;
@@ -68,7 +70,8 @@ std::vector<Place> places_of(const GptOptions& o) {
   }
   if (!o.tied) all.push_back({"head.output.weight", "lm_head.weight"});
   for (std::int64_t i = 0; i < o.layers; ++i) {
-    for (Place& place : gpt2 ? gpt2_block(std::to_string(i)) : llama_block(std::to_string(i))) all.push_back(std::move(place));
+    for (Place& place : gpt2 ? gpt2_block(std::to_string(i)) : llama_block(std::to_string(i), o.attention_bias))
+      all.push_back(std::move(place));
   }
   return all;
 }
@@ -165,7 +168,8 @@ void set_from(GptImpl& model, const Source& source) {
 
 HuggingFace huggingface_family(const GptOptions& o) {
   const bool gated = o.activation == Activation::kSwiglu, shared = o.kv_heads != 0 && o.kv_heads != o.heads;
-  if (o.norm == Norm::kLayerNorm && o.positions == Positions::kLearned && o.bias && !gated && !shared) return HuggingFace::kGpt2;
+  const bool wide = o.head_width != 0 && o.head_width * o.heads != o.width;
+  if (o.norm == Norm::kLayerNorm && o.positions == Positions::kLearned && o.bias && !gated && !shared && !wide) return HuggingFace::kGpt2;
   if (o.norm == Norm::kRmsNorm && o.positions == Positions::kRotary && !o.bias && gated) return HuggingFace::kLlama;
   throw Error(
       Errc::kInvalidArgument,

@@ -2,9 +2,12 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "weft/parallel/tensor/dropout.h"
@@ -22,6 +25,28 @@ at::Tensor visible(const at::Tensor& documents, std::int64_t t) {
   return documents.unsqueeze(-1).eq(documents.unsqueeze(-2)).logical_and(causal).unsqueeze(1);
 }
 
+// Radians a position, [head_width / 2].
+at::Tensor rates_of(const AttentionOptions& o) {
+  const at::Tensor rates = torch::pow(o.rope_theta, torch::arange(0, o.head_width, 2, torch::kDouble) / -static_cast<double>(o.head_width));
+  const RopeScaling& s = o.rope_scaling;
+  if (s.factor == 1) return rates;
+  const at::Tensor turns = rates * (s.original / (2 * std::numbers::pi));
+  const at::Tensor kept = ((turns - s.low) / (s.high - s.low)).clamp(0, 1);
+  return rates * (kept + (1 - kept) / s.factor);
+}
+
+// `more` behind the first `length` positions of `room`, which grows where it must: all of them.
+at::Tensor appended(at::Tensor& room, const at::Tensor& more, std::int64_t length) {
+  const std::int64_t count = more.size(2), need = length + count;
+  if (!room.defined() || room.size(2) < need) {
+    const at::Tensor larger = torch::empty({more.size(0), more.size(1), std::max(need, 2 * length), more.size(3)}, more.options());
+    if (length > 0) larger.narrow(2, 0, length).copy_(room.narrow(2, 0, length));
+    room = larger;
+  }
+  room.narrow(2, length, count).copy_(more);
+  return room.narrow(2, 0, need);
+}
+
 }  // namespace
 
 AttentionImpl::AttentionImpl(AttentionOptions options_, TensorParallel tp) : options(options_), tp_(std::move(tp)) {
@@ -36,6 +61,9 @@ AttentionImpl::AttentionImpl(AttentionOptions options_, TensorParallel tp) : opt
                                                           std::to_string(options.kv_heads) + " heads of keys and values evenly");
   WEFT_REQUIRE(options.rope_theta == 0 || options.head_width % 2 == 0,
                "Attention: rotary positions need heads of even width, not " + std::to_string(options.head_width));
+  WEFT_REQUIRE(
+      options.rope_scaling.factor == 1 || (options.rope_scaling.factor > 0 && options.rope_scaling.low < options.rope_scaling.high),
+      "Attention: rope_scaling has a factor above 0, and low below high");
   heads_ = even_part("Attention: heads", options.heads, tp_.size());
   const std::int64_t share = options.heads / options.kv_heads;
   kv_whole_ = options.kv_heads % tp_.size() != 0;
@@ -70,18 +98,27 @@ at::Tensor AttentionImpl::keys_or_values(const Linear& proj, const at::Tensor& x
   return by_head(y, kv_count_);
 }
 
-at::Tensor AttentionImpl::rotate(const at::Tensor& x) {
-  const std::int64_t t = x.size(2), d = options.head_width;
+at::Tensor AttentionImpl::rotate(const at::Tensor& x, std::int64_t first) {
+  const std::int64_t t = first + x.size(2);
   if (!cos_.defined() || cos_.size(0) < t || cos_.dtype() != x.dtype() || cos_.device() != x.device()) {
     const at::NoGradGuard no_grad;
-    const at::Tensor rates = torch::pow(options.rope_theta, torch::arange(0, d, 2, torch::kDouble) / -static_cast<double>(d));
-    const at::Tensor angles = torch::outer(torch::arange(t, torch::kDouble), rates);
+    const std::int64_t room = first == 0 ? t : 2 * t;  // extend() comes with one position more each time
+    const at::Tensor angles = torch::outer(torch::arange(room, torch::kDouble), rates_of(options));
     cos_ = angles.cos().to(x.options().requires_grad(false));
     sin_ = angles.sin().to(x.options().requires_grad(false));
   }
-  const at::Tensor cos = cos_.narrow(0, 0, t), sin = sin_.narrow(0, 0, t);
+  const at::Tensor cos = cos_.slice(0, first, t), sin = sin_.slice(0, first, t);
   const auto half = x.chunk(2, -1);
   return torch::cat({half[0] * cos - half[1] * sin, half[1] * cos + half[0] * sin}, -1);
+}
+
+// Keys or values of each query's head, from those that the queries share.
+at::Tensor AttentionImpl::per_query(const at::Tensor& x) const {
+  if (kv_count_ == heads_) return x;
+  std::vector<std::int64_t> of_query(static_cast<std::size_t>(heads_));
+  const std::int64_t share = options.heads / options.kv_heads;
+  for (std::int64_t i = 0; i < heads_; ++i) of_query[static_cast<std::size_t>(i)] = (tp_.rank() * heads_ + i) / share - kv_first_;
+  return x.index_select(1, torch::tensor(of_query, torch::kLong).to(x.device()));
 }
 
 at::Tensor AttentionImpl::attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& documents) const {
@@ -107,16 +144,32 @@ at::Tensor AttentionImpl::forward(const at::Tensor& given, const at::Tensor& doc
     q = rotate(q);
     k = rotate(k);
   }
-  if (kv_count_ != heads_) {
-    std::vector<std::int64_t> of_query(static_cast<std::size_t>(heads_));
-    const std::int64_t share = options.heads / options.kv_heads;
-    for (std::int64_t i = 0; i < heads_; ++i) of_query[static_cast<std::size_t>(i)] = (tp_.rank() * heads_ + i) / share - kv_first_;
-    const at::Tensor index = torch::tensor(of_query, torch::kLong).to(k.device());
-    k = k.index_select(1, index);
-    v = v.index_select(1, index);
-  }
-  const at::Tensor y = attend(q, k, v, documents).transpose(1, 2).reshape({x.size(0), x.size(1), -1});
+  const at::Tensor y = attend(q, per_query(k), per_query(v), documents).transpose(1, 2).reshape({x.size(0), x.size(1), -1});
   return o_proj->forward(y);
+}
+
+at::Tensor AttentionImpl::extend(const at::Tensor& x, AttentionCache& cache) {
+  WEFT_REQUIRE(x.dim() == 3 && x.size(2) == options.width,
+               "Attention: the input is [batch, new positions, " + std::to_string(options.width) + "]");
+  WEFT_REQUIRE(options.sequence == Sequence::kWhole, "Attention: extend() is for a whole sequence on every rank, not for a split one");
+  WEFT_REQUIRE(!is_training() || options.dropout == 0, "Attention: extend() drops nothing; call eval() on the model first");
+  WEFT_REQUIRE(cache.length == 0 || cache.keys.size(0) == x.size(0),
+               "Attention: a batch of " + std::to_string(x.size(0)) + ", and a cache of another one");
+  const at::NoGradGuard no_grad;
+  const std::int64_t first = cache.length, count = x.size(1);
+  at::Tensor q = by_head(q_proj->multiply(x), heads_), k = keys_or_values(k_proj, x);
+  if (options.rope_theta > 0) {
+    q = rotate(q, first);
+    k = rotate(k, first);
+  }
+  k = per_query(appended(cache.keys, k, first));
+  const at::Tensor v = per_query(appended(cache.values, keys_or_values(v_proj, x), first));
+  cache.length += count;
+  // One position sees all; several see what is before each.
+  std::optional<at::Tensor> mask;
+  if (count > 1 && first > 0) mask = torch::ones({count, first + count}, torch::TensorOptions(torch::kBool).device(x.device())).tril(first);
+  const at::Tensor y = torch::scaled_dot_product_attention(q, k, v, mask, 0.0, /*is_causal=*/first == 0);
+  return o_proj->forward(y.transpose(1, 2).reshape({x.size(0), count, -1}));
 }
 
 }  // namespace weft::parallel

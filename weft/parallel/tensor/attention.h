@@ -16,6 +16,14 @@
 
 namespace weft::parallel {
 
+// Rotary positions stretched for longer texts, as Llama 3.1 has it: rates that turn less than `low` times within `original` positions are
+// divided by `factor`, those that turn more than `high` times stay, between them the share goes linearly.
+struct RopeScaling {
+  double factor = 1;  // 1: none
+  double low = 1, high = 4;
+  double original = 8192;
+};
+
 struct AttentionOptions {
   std::int64_t width = 1, heads = 1;
   std::int64_t kv_heads = 0;    // keys and values: heads / kv_heads queries share one. 0: as many as heads
@@ -23,9 +31,16 @@ struct AttentionOptions {
   bool bias = true;
   double dropout = 0;     // of the attention weights
   double rope_theta = 0;  // above 0: rotary positions with this base; the halves of a head rotate, as in Hugging Face's Llama
+  RopeScaling rope_scaling;
   Sequence sequence = Sequence::kWhole;  // of input and output
   int chunks = 1;                        // of o_proj: LinearOptions::chunks
   double normal = 0, normal_out = 0;     // initial values of q, k, v and of o_proj: LinearOptions::normal
+};
+
+// The keys (rotated) and values of the positions so far: what extend() does not compute again. A rank has those that its queries use.
+struct AttentionCache {
+  at::Tensor keys, values;  // [batch, heads, room for more, head_width]
+  std::int64_t length = 0;  // positions
 };
 
 // Linear layers q_proj, k_proj, v_proj (column) and o_proj (row). Where kv_heads do not divide by the ranks, k_proj and v_proj are whole on
@@ -39,6 +54,10 @@ class AttentionImpl : public torch::nn::Cloneable<AttentionImpl> {
   // [batch, sequence, width] -> the same. A position sees those up to itself, of its own document only where `documents` says which one
   // each belongs to (int64 [batch, whole sequence], the same on all ranks; numbers need not be in order). Collective, backward too.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& documents = {});
+  // forward() of the positions that follow those in the cache, which then has them too: what forward() of all of them gives for these, but
+  // for rounding. Without gradient; collective. Throws Error(kInvalidArgument) for another batch than the cache's, a split sequence, and
+  // dropout in training.
+  at::Tensor extend(const at::Tensor& x, AttentionCache& cache);
 
   AttentionOptions options;
   Linear q_proj{nullptr}, k_proj{nullptr}, v_proj{nullptr}, o_proj{nullptr};
@@ -46,7 +65,8 @@ class AttentionImpl : public torch::nn::Cloneable<AttentionImpl> {
  private:
   at::Tensor keys_or_values(const Linear& proj, const at::Tensor& x) const;
   at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& documents) const;
-  at::Tensor rotate(const at::Tensor& x);
+  at::Tensor per_query(const at::Tensor& x) const;
+  at::Tensor rotate(const at::Tensor& x, std::int64_t first = 0);
 
   TensorParallel tp_;
   bool kv_whole_ = false;                     // k_proj and v_proj are not split

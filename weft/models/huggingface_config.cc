@@ -1,0 +1,228 @@
+// config.json and the index of a Hugging Face folder.
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+#include "weft/models/huggingface.h"
+
+namespace weft::models {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+
+// An object of a JSON file, by key. Absent and null are the same: transformers writes null for what is not set.
+class Keys {
+ public:
+  Keys(json object, std::string where) : object_(std::move(object)), where_(std::move(where)) {
+    if (!object_.is_object()) throw Error(Errc::kCorrupt, where_ + " is no JSON object");
+  }
+
+  bool has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
+  const json& at(const char* key) const { return object_.at(key); }
+  Keys below(const char* key) const { return {object_.at(key), where_ + ": " + key}; }
+
+  std::int64_t size(const char* key, std::optional<std::int64_t> otherwise = {}) const {
+    if (!has(key) && otherwise) return *otherwise;
+    const bool good = has(key) && at(key).is_number_integer() && at(key) >= 1 && at(key) <= std::int64_t{1} << 40;
+    if (!good) refuse(key, "must be a whole number of at least 1");
+    return at(key).get<std::int64_t>();
+  }
+  double number(const char* key, double otherwise) const {
+    if (!has(key)) return otherwise;
+    if (!at(key).is_number()) refuse(key, "must be a number");
+    return at(key).get<double>();
+  }
+  bool flag(const char* key, bool otherwise) const {
+    if (!has(key)) return otherwise;
+    if (!at(key).is_boolean()) refuse(key, "must be true or false");
+    return at(key).get<bool>();
+  }
+  std::string word(const char* key, const std::string& otherwise) const {
+    if (!has(key)) return otherwise;
+    if (!at(key).is_string()) refuse(key, "must be a string");
+    return at(key).get<std::string>();
+  }
+  // What weft has no other value of.
+  void expect(const char* key, bool only) const {
+    if (flag(key, only) != only) refuse(key, std::string("is not supported; weft has ") + (only ? "true" : "false") + " only");
+  }
+  [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
+    throw Error(Errc::kBadConfig, where_ + ": " + key + (has(key.c_str()) ? " = " + at(key.c_str()).dump() : "") + " " + why);
+  }
+
+ private:
+  json object_;
+  std::string where_;
+};
+
+Keys read_keys(const std::string& path) {
+  const std::string text = read_file(path, kMostBytes);
+  json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (object.is_discarded()) throw Error(Errc::kCorrupt, path + ": not JSON");
+  return {std::move(object), path};
+}
+
+GptOptions gpt2_options(const Keys& keys) {
+  GptOptions o;
+  o.vocabulary = keys.size("vocab_size");
+  o.sequence_length = keys.size("n_positions");
+  o.width = keys.size("n_embd");
+  o.layers = keys.size("n_layer");
+  o.heads = keys.size("n_head");
+  o.hidden = keys.size("n_inner", 4 * o.width);
+  o.norm_eps = keys.number("layer_norm_epsilon", 1e-5);
+  o.tied = keys.flag("tie_word_embeddings", true);
+  keys.expect("scale_attn_weights", true);
+  keys.expect("scale_attn_by_inverse_layer_idx", false);
+  keys.expect("add_cross_attention", false);
+  const std::string activation = keys.word("activation_function", "gelu_new");
+  if (activation == "gelu") {
+    o.activation = Activation::kGelu;
+  } else if (activation != "gelu_new" && activation != "gelu_pytorch_tanh") {
+    keys.refuse("activation_function", "is not supported; weft has gelu_new, gelu_pytorch_tanh and gelu");
+  }
+  return o;
+}
+
+// Since transformers 5 "rope_parameters" holds what "rope_scaling" and "rope_theta" did.
+void read_rope(const Keys& keys, GptOptions& o) {
+  o.rope_theta = keys.number("rope_theta", 10000);
+  const char* name = keys.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  if (!keys.has(name)) return;
+  const Keys rope = keys.below(name);
+  o.rope_theta = rope.number("rope_theta", o.rope_theta);
+  const char* kind = rope.has("rope_type") ? "rope_type" : "type";
+  const std::string type = rope.word(kind, "default");
+  if (type == "default") return;
+  if (type != "llama3") rope.refuse(kind, "is not supported; weft has default and llama3");
+  o.rope_scaling.factor = rope.number("factor", 1);
+  o.rope_scaling.low = rope.number("low_freq_factor", 1);
+  o.rope_scaling.high = rope.number("high_freq_factor", 4);
+  o.rope_scaling.original = rope.number("original_max_position_embeddings", static_cast<double>(o.sequence_length));
+}
+
+GptOptions llama_options(const Keys& keys) {
+  GptOptions o = like_llama({});
+  o.vocabulary = keys.size("vocab_size");
+  o.sequence_length = keys.size("max_position_embeddings", 2048);
+  o.width = keys.size("hidden_size");
+  o.layers = keys.size("num_hidden_layers");
+  o.heads = keys.size("num_attention_heads");
+  o.kv_heads = keys.size("num_key_value_heads", o.heads);
+  o.head_width = keys.size("head_dim", std::max<std::int64_t>(1, o.width / o.heads));
+  o.hidden = keys.size("intermediate_size");
+  o.norm_eps = keys.number("rms_norm_eps", 1e-6);
+  o.tied = keys.flag("tie_word_embeddings", false);
+  o.attention_bias = keys.flag("attention_bias", false);
+  keys.expect("mlp_bias", false);
+  read_rope(keys, o);
+  if (keys.word("hidden_act", "silu") != "silu") keys.refuse("hidden_act", "is not supported; weft has silu");
+  return o;
+}
+
+void add_ids(const Keys& keys, HuggingFaceConfig& config) {
+  const auto id = [&](const json& value, const char* key) {
+    if (!value.is_number_integer() || value < 0 || value >= config.options.vocabulary) keys.refuse(key, "is no token of the vocabulary");
+    return value.get<std::int64_t>();
+  };
+  if (keys.has("bos_token_id")) config.begin = id(keys.at("bos_token_id"), "bos_token_id");
+  if (!keys.has("eos_token_id")) return;
+  const json& ends = keys.at("eos_token_id");
+  for (const json& end : ends.is_array() ? ends : json::array({ends})) config.ends.push_back(id(end, "eos_token_id"));
+}
+
+json gpt2_json(const GptOptions& o) {
+  return {{"architectures", {"GPT2LMHeadModel"}},
+          {"model_type", "gpt2"},
+          {"vocab_size", o.vocabulary},
+          {"n_positions", o.sequence_length},
+          {"n_embd", o.width},
+          {"n_layer", o.layers},
+          {"n_head", o.heads},
+          {"n_inner", o.hidden == 0 ? 4 * o.width : o.hidden},
+          {"activation_function", o.activation == Activation::kGelu ? "gelu" : "gelu_new"},
+          {"layer_norm_epsilon", o.norm_eps},
+          {"resid_pdrop", o.dropout},
+          {"embd_pdrop", o.dropout},
+          {"attn_pdrop", o.dropout}};
+}
+
+json llama_json(const GptOptions& o) {
+  json text = {{"architectures", {"LlamaForCausalLM"}},
+               {"model_type", "llama"},
+               {"vocab_size", o.vocabulary},
+               {"max_position_embeddings", o.sequence_length},
+               {"hidden_size", o.width},
+               {"num_hidden_layers", o.layers},
+               {"num_attention_heads", o.heads},
+               {"num_key_value_heads", o.kv_heads == 0 ? o.heads : o.kv_heads},
+               {"head_dim", o.head_width == 0 ? o.width / o.heads : o.head_width},
+               {"intermediate_size", o.hidden == 0 ? 4 * o.width : o.hidden},
+               {"hidden_act", "silu"},
+               {"rms_norm_eps", o.norm_eps},
+               {"rope_theta", o.rope_theta},
+               {"attention_bias", o.attention_bias},
+               {"mlp_bias", false},
+               {"attention_dropout", o.dropout}};
+  const parallel::RopeScaling& s = o.rope_scaling;
+  if (s.factor != 1) {
+    text["rope_scaling"] = {{"rope_type", "llama3"},
+                            {"factor", s.factor},
+                            {"low_freq_factor", s.low},
+                            {"high_freq_factor", s.high},
+                            {"original_max_position_embeddings", static_cast<std::int64_t>(s.original)}};
+  }
+  return text;
+}
+
+}  // namespace
+
+HuggingFaceConfig read_huggingface_config(const std::string& folder) {
+  const Keys keys = read_keys(folder + "/config.json");
+  const std::string type = keys.word("model_type", "");
+  if (type != "gpt2" && type != "llama") keys.refuse("model_type", "is not supported; weft has gpt2 and llama");
+  if (keys.has("quantization_config")) keys.refuse("quantization_config", "is not supported; weft reads f32, f16 and bf16 weights");
+  HuggingFaceConfig config;
+  config.options = type == "gpt2" ? gpt2_options(keys) : llama_options(keys);
+  add_ids(keys, config);
+  return config;
+}
+
+std::string huggingface_config(const HuggingFaceConfig& config) {
+  json text = huggingface_family(config.options) == HuggingFace::kGpt2 ? gpt2_json(config.options) : llama_json(config.options);
+  text["tie_word_embeddings"] = config.options.tied;
+  text["torch_dtype"] = "float32";
+  text["initializer_range"] = config.options.initial_std;
+  text["bos_token_id"] = config.begin ? json(*config.begin) : json();
+  text["eos_token_id"] = config.ends.empty() ? json() : config.ends.size() == 1 ? json(config.ends.front()) : json(config.ends);
+  return text.dump(2) + "\n";
+}
+
+std::vector<std::string> huggingface_files(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const std::string one = folder + "/model.safetensors", index = folder + "/model.safetensors.index.json";
+  if (fs::exists(one, ignored)) return {one};
+  WEFT_REQUIRE(fs::exists(index, ignored), folder +
+                                               " has neither model.safetensors nor model.safetensors.index.json; other formats of "
+                                               "weights are not read");
+  const Keys keys = read_keys(index);
+  std::set<std::string> files;
+  if (keys.has("weight_map") && keys.at("weight_map").is_object()) {
+    for (const auto& [tensor, file] : keys.at("weight_map").items()) {
+      const std::string name = file.is_string() ? file.get<std::string>() : "";
+      if (name.empty() || name.find('/') != std::string::npos)
+        throw Error(Errc::kCorrupt, index + ": \"" + tensor + "\" is in no file of the folder");
+      files.insert(folder + "/" + name);
+    }
+  }
+  if (files.empty()) throw Error(Errc::kCorrupt, index + ": weight_map names no files");
+  return {files.begin(), files.end()};
+}
+
+}  // namespace weft::models

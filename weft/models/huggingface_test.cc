@@ -1,0 +1,155 @@
+// Folders as Hugging Face's transformers keeps them: testdata/ has what it computes, and its config.json as metadata (gpt_reference.py).
+#include "weft/models/huggingface.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+#include "weft/comm/replicate.h"
+
+namespace weft::models {
+namespace {
+
+using nlohmann::json;
+using parallel::TensorParallel;
+using testing::HasSubstr;
+
+struct Known {
+  checkpoint::TensorFile file;
+  at::Tensor tokens, logits;
+};
+
+Known known(const std::string& name) {
+  Known k{checkpoint::load_safetensors((std::filesystem::path(WEFT_TESTDATA) / (name + ".safetensors")).string()), {}, {}};
+  k.tokens = k.file.tensors.extract("tokens").mapped();
+  k.logits = k.file.tensors.extract("logits").mapped();
+  k.file.tensors.erase("loss");
+  return k;
+}
+
+// Its weights in two files beside an index.
+void write_folder(const Known& k, const std::string& folder) {
+  checkpoint::TensorFile first, second;
+  json map = json::object();
+  for (const auto& [name, tensor] : k.file.tensors) {
+    const bool late = name.find(".1.") != std::string::npos;
+    (late ? second : first).tensors[name] = tensor;
+    map[name] = late ? "model-00002-of-00002.safetensors" : "model-00001-of-00002.safetensors";
+  }
+  checkpoint::save_safetensors(folder + "/model-00001-of-00002.safetensors", first);
+  checkpoint::save_safetensors(folder + "/model-00002-of-00002.safetensors", second);
+  write_file_atomic(folder + "/model.safetensors.index.json", json{{"metadata", json::object()}, {"weight_map", map}}.dump());
+  write_file_atomic(folder + "/config.json", k.file.metadata.at("config"));
+}
+
+TEST(HuggingFaceFolder, GivesTransformersLogitsByItsOwnConfig) {
+  for (const std::string name : {"gpt2", "llama", "llama3"}) {
+    const Known k = known(name);
+    const TempDir folder;
+    write_folder(k, folder.path());
+    const HuggingFaceConfig config = read_huggingface_config(folder.path());
+    const auto files = huggingface_files(folder.path());
+    ASSERT_EQ(files.size(), 2u);
+    for (const int ranks : {1, 2}) {
+      replicate(ranks, [&](Group group) {
+        Gpt model(config.options, TensorParallel(std::move(group), 1));
+        load_huggingface(*model, files);
+        const at::Tensor logits = parallel::whole_of(model->forward(k.tokens).detach(), {2, 37}, model->tp);
+        EXPECT_TRUE(torch::allclose(logits, k.logits, 2e-5, 2e-5)) << name << ": " << (logits - k.logits).abs().max().item<float>();
+        for (const auto& [key, tensor] : get_huggingface(*model)) EXPECT_TRUE(torch::equal(k.file.tensors.at(key), tensor)) << key;
+      });
+    }
+  }
+}
+
+TEST(HuggingFaceFolder, StretchesPositionsAsLlama3Does) {
+  const Known k = known("llama3");
+  const TempDir folder;
+  write_folder(k, folder.path());
+  GptOptions options = read_huggingface_config(folder.path()).options;
+  EXPECT_EQ(options.rope_scaling.factor, 8);
+  options.rope_scaling = {};
+  Gpt model(options, TensorParallel());
+  set_huggingface(*model, k.file.tensors);
+  EXPECT_FALSE(torch::allclose(model->forward(k.tokens), k.logits, 1e-2, 1e-2)) << "the known answer would not see it";
+}
+
+TEST(HuggingFaceFolder, ItsConfigIsReadBackAsWritten) {
+  for (const std::string name : {"gpt2", "llama", "llama3"}) {
+    const Known k = known(name);
+    const TempDir theirs, ours;
+    write_folder(k, theirs.path());
+    const HuggingFaceConfig config = read_huggingface_config(theirs.path());
+    write_file_atomic(ours / "config.json", huggingface_config(config));
+    const json written = json::parse(huggingface_config(config)), original = json::parse(k.file.metadata.at("config"));
+    for (const auto& [key, value] : written.items()) {
+      const bool elsewhere = key == "architectures" || key == "torch_dtype" || key.starts_with("rope_") || key == "n_inner";
+      if (elsewhere) continue;
+      EXPECT_EQ(value, original.at(key)) << name << ": " << key;
+    }
+    EXPECT_EQ(huggingface_config(read_huggingface_config(ours.path())), huggingface_config(config));
+    EXPECT_EQ(config.ends, name == "gpt2"    ? std::vector<std::int64_t>{0}
+                           : name == "llama" ? std::vector<std::int64_t>{2}
+                                             : std::vector<std::int64_t>({2, 3}));
+  }
+}
+
+// What reading the folder says after one change of llama3's config.json.
+std::string refusal(const std::string& pointer, const json& value) {
+  const TempDir folder;
+  json config = json::parse(known("llama3").file.metadata.at("config"));
+  config[json::json_pointer(pointer)] = value;
+  write_file_atomic(folder / "config.json", config.dump());
+  try {
+    read_huggingface_config(folder.path());
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::kBadConfig) << error.what();
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+    EXPECT_THAT(error.what(), HasSubstr("config.json: "));
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(HuggingFaceFolder, RefusesAModelThatItWouldComputeWrongly) {
+  EXPECT_THAT(refusal("/model_type", "mixtral"), HasSubstr("model_type = \"mixtral\" is not supported; weft has gpt2 and llama"));
+  EXPECT_THAT(refusal("/hidden_act", "gelu"), HasSubstr("hidden_act = \"gelu\""));
+  EXPECT_THAT(refusal("/mlp_bias", true), HasSubstr("mlp_bias = true is not supported"));
+  EXPECT_THAT(refusal("/rope_parameters/rope_type", "yarn"),
+              HasSubstr("rope_type = \"yarn\" is not supported; weft has default and llama3"));
+  EXPECT_THAT(refusal("/quantization_config", json::object()), HasSubstr("quantization_config"));
+  EXPECT_THAT(refusal("/hidden_size", "16"), HasSubstr("hidden_size = \"16\" must be a whole number"));
+  EXPECT_THAT(refusal("/vocab_size", 0), HasSubstr("vocab_size = 0 must be"));
+  EXPECT_THAT(refusal("/tie_word_embeddings", 1), HasSubstr("must be true or false"));
+  EXPECT_THAT(refusal("/eos_token_id", 37), HasSubstr("eos_token_id = 37 is no token"));
+  EXPECT_EQ(refusal("/use_cache", false), "accepted");
+}
+
+TEST(HuggingFaceFolder, RefusesAFolderWithoutWeightsAndAnIndexThatLeavesIt) {
+  const TempDir folder;
+  EXPECT_THROW(read_huggingface_config(folder.path()), Error);
+  EXPECT_THROW(huggingface_files(folder.path()), Error);
+  write_file_atomic(folder / "config.json", "{");
+  EXPECT_THROW(read_huggingface_config(folder.path()), Error);
+  const auto index = [&](const std::string& text) -> std::string {
+    write_file_atomic(folder / "model.safetensors.index.json", text);
+    try {
+      huggingface_files(folder.path());
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::kCorrupt);
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_THAT(index(R"({"weight_map": {"a": "../secret"}})"), HasSubstr("\"a\" is in no file of the folder"));
+  EXPECT_THAT(index(R"({"weight_map": {}})"), HasSubstr("names no files"));
+  EXPECT_THAT(index("["), HasSubstr("not JSON"));
+}
+
+}  // namespace
+}  // namespace weft::models
