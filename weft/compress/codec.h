@@ -39,6 +39,8 @@ class Codec {
   virtual bool fixed() const { return true; }
   // The element type in which encodings may be summed over ranks; none where each has to be decoded.
   virtual std::optional<DType> sums() const { return std::nullopt; }
+  // Sends some numbers whole, so that their residual is zero, and leaves the others out.
+  virtual bool sparse() const { return false; }
   // Appends to `wire`. `residual`, where given, gets values minus what was encoded; it may be `values` itself.
   virtual void encode(std::span<const float> values, const Draw& draw, std::vector<std::byte>& wire, float* residual) const = 0;
   // Adds what `wire` (4-byte aligned; bytes behind its end are ignored) says. Throws Error(kCorrupt) where that cannot be.

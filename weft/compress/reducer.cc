@@ -1,6 +1,7 @@
 #include "weft/compress/reducer.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "weft/base/error.h"
 #include "weft/compress/internal/codecs.h"
@@ -45,10 +46,36 @@ std::unique_ptr<Reducer> make_reducer(const Spec& spec, const Unit& unit) {
 
 namespace internal {
 
+StagedReducer::StagedReducer(const Spec& spec, const Unit& unit)
+    : spec_(spec),
+      unit_(unit),
+      velocity_(spec.momentum_before && unit.momentum.factor != 0 ? static_cast<std::size_t>(unit.count) : 0, 0.0f) {}
+
 void StagedReducer::begin(float* values, std::int64_t step) {
   values_ = values;
   step_ = step;
   stage_ = 0;
+  if (!velocity_.empty()) take_momentum();
+}
+
+// In warm-up too, so that the optimiser never has to take it over.
+void StagedReducer::take_momentum() {
+  const auto factor = static_cast<float>(unit_.momentum.factor);
+  for (std::size_t i = 0; i < velocity_.size(); ++i) {
+    const float gradient = values_[i], velocity = factor * velocity_[i] + gradient;
+    velocity_[i] = std::isfinite(velocity) ? velocity : 0.0f;
+    values_[i] = unit_.momentum.nesterov ? gradient + factor * velocity : velocity;
+  }
+}
+
+void StagedReducer::end_momentum(std::span<const float> residual) {
+  for (std::size_t i = 0; i < velocity_.size(); ++i) velocity_[i] = residual[i] == 0.0f ? 0.0f : velocity_[i];
+}
+
+std::vector<std::span<float>> StagedReducer::state() {
+  auto all = memory();
+  if (!velocity_.empty()) all.emplace_back(velocity_);
+  return all;
 }
 
 std::optional<Round> StagedReducer::next() {
@@ -78,11 +105,11 @@ namespace {
 class PlainReducer final : public StagedReducer {
  public:
   using StagedReducer::StagedReducer;
-  std::vector<std::span<float>> state() override { return {}; }
   std::int64_t bytes_sent() const override { return all_reduce_bytes(4 * unit_.count, unit_.world); }
   const char* exchange() const override { return "plain"; }
 
  private:
+  std::vector<std::span<float>> memory() override { return {}; }
   std::optional<Round> stage(int stage) override {
     if (stage > 0) return std::nullopt;
     return Round{Round::How::kSum, DType::kF32, unit_.count, values().data(), nullptr};

@@ -18,7 +18,11 @@
 //             Over any number of steps the sums that came out are the sums that went in less the last e.
 //   delta     send C(x - h);  h += C(x - h); result = sum of all h     EF21, Richtárik et al. 2021; Mishchenko et al. 2019 (DIANA)
 //
-// Memory of a Reducer: 4 bytes a number for feedback, 8 for delta, and the encodings. Not for several threads at once.
+// Momentum before the codec (Lin et al. 2018, "momentum correction" and "momentum factor masking"; of block signs Zheng et al. 2019): the
+// gradient g enters as the velocity u = m u + g, which ends (u = 0) where a codec that leaves numbers out has sent one. All else being
+// linear, summing velocities is what SGD with momentum does with the summed gradients.
+//
+// Memory of a Reducer: 4 bytes a number for feedback, 8 for delta, 4 for momentum, and the encodings. Not for several threads at once.
 #pragma once
 
 #include <cstdint>
@@ -49,12 +53,19 @@ struct Matrix {
   std::int64_t first = 0, rows = 0, columns = 1;
 };
 
+// SGD's; 0: it has none, or keeps it.
+struct Momentum {
+  double factor = 0;
+  bool nesterov = false;  // m u + g enters instead
+};
+
 // What a reducer works on; the same on all ranks but for `rank`.
 struct Unit {
   std::int64_t count = 0;
   std::vector<Matrix> matrices;  // for powersgd; what they leave out travels as it is
   int rank = 0, world = 1;
   std::uint32_t id = 0;  // of this buffer among the others
+  Momentum momentum;     // taken here where the spec says before
 };
 
 class Reducer {

@@ -7,117 +7,12 @@
 #include <limits>
 
 #include "weft/base/error.h"
-#include "weft/base/random.h"
-#include "weft/kernels/reduce.h"
+#include "weft/compress/internal/test_ranks.h"
 
 namespace weft::compress {
 namespace {
 
-using Floats = std::vector<float>;
-
-// The ranks of a world, one after the other: their rounds are carried out here.
-class Ranks {
- public:
-  Ranks(const std::string& spec, Unit unit, int world) : unit_(std::move(unit)) {
-    for (int rank = 0; rank < world; ++rank) {
-      unit_.rank = rank;
-      unit_.world = world;
-      reducers_.push_back(make_reducer(parse(spec), unit_));
-    }
-  }
-
-  // Each rank's values become what it ends with.
-  void step(std::vector<Floats>& values) {
-    sent_ = 0;
-    for (std::size_t rank = 0; rank < reducers_.size(); ++rank) reducers_[rank]->begin(values[rank].data(), step_);
-    for (;;) {
-      std::vector<Round> rounds;
-      for (auto& reducer : reducers_) {
-        if (auto round = reducer->next()) rounds.push_back(*round);
-      }
-      if (rounds.empty()) break;
-      if (rounds.size() != reducers_.size()) throw std::runtime_error("the ranks disagree on the number of rounds");
-      run(rounds);
-    }
-    ++step_;
-  }
-
-  Reducer& operator[](int rank) { return *reducers_[static_cast<std::size_t>(rank)]; }
-  int size() const { return static_cast<int>(reducers_.size()); }
-  // By a rank, as reducer.h counts them, in the last step.
-  std::int64_t sent() const { return sent_; }
-
-  void copy_state_from(Ranks& other) {
-    step_ = other.step_;
-    for (int rank = 0; rank < size(); ++rank) {
-      auto mine = (*this)[rank].state();
-      const auto theirs = other[rank].state();
-      if (mine.size() != theirs.size()) throw std::runtime_error("the state has other parts");
-      for (std::size_t i = 0; i < mine.size(); ++i) std::copy(theirs[i].begin(), theirs[i].end(), mine[i].begin());
-    }
-  }
-
- private:
-  void run(const std::vector<Round>& rounds) {
-    const Round& first = rounds[0];
-    const auto world = static_cast<std::int64_t>(rounds.size());
-    const std::int64_t bytes = first.count * static_cast<std::int64_t>(size_of(first.dtype));
-    for (const Round& round : rounds) {
-      if (round.how != first.how || round.dtype != first.dtype || round.count != first.count)
-        throw std::runtime_error("the ranks disagree on a round");
-    }
-    if (first.how == Round::How::kSum || first.how == Round::How::kMax) {
-      std::vector<void*> data;
-      for (const Round& round : rounds) data.push_back(round.data);
-      kernels::reduce(data.data(), static_cast<int>(world), data.data(), static_cast<int>(world),
-                      {.dtype = first.dtype, .op = first.how == Round::How::kSum ? ReduceOp::kSum : ReduceOp::kMax, .count = first.count});
-      if (first.how == Round::How::kSum) sent_ += 2 * bytes * (world - 1) / world;
-      return;
-    }
-    sent_ += (world - 1) * bytes;
-    for (std::int64_t to = 0; to < world; ++to) {
-      for (std::int64_t from = 0; from < world; ++from) {
-        const auto* source = static_cast<const std::byte*>(rounds[static_cast<std::size_t>(from)].send);
-        if (first.how == Round::How::kAllToAll) source += to * bytes;
-        std::memcpy(static_cast<std::byte*>(rounds[static_cast<std::size_t>(to)].data) + from * bytes, source,
-                    static_cast<std::size_t>(bytes));
-      }
-    }
-  }
-
-  Unit unit_;
-  std::vector<std::unique_ptr<Reducer>> reducers_;
-  std::int64_t step_ = 0;
-  std::int64_t sent_ = 0;
-};
-
-// Of two matrices with a vector between them and one behind.
-Unit unit_of(std::int64_t count) {
-  Unit unit{.count = count};
-  if (count >= 3000) unit.matrices = {{0, 40, 25}, {1000, 30, 1}, {1030, 12, 100}, {2230, count - 2230, 1}};
-  return unit;
-}
-
-std::vector<Floats> gradients(int world, std::int64_t count, std::uint64_t seed) {
-  std::vector<Floats> all;
-  for (int rank = 0; rank < world; ++rank) {
-    Random random(seed, 0, static_cast<std::uint64_t>(rank));
-    all.emplace_back();
-    for (std::int64_t i = 0; i < count; ++i) {
-      const float u = random.uniform_float() - 0.4f;
-      all.back().push_back(u * u * u);
-    }
-  }
-  return all;
-}
-
-std::vector<double> sum_of(const std::vector<Floats>& all) {
-  std::vector<double> sum(all[0].size(), 0);
-  for (const auto& one : all) {
-    for (std::size_t i = 0; i < one.size(); ++i) sum[i] += static_cast<double>(one[i]);
-  }
-  return sum;
-}
+using internal::Floats, internal::gradients, internal::Ranks, internal::sum_of, internal::unit_of;
 
 constexpr const char* kCodecs[] = {"bf16", "f16", "int8", "int4", "sign", "topk:0.05", "randomk:0.05", "threshold:0.02", "powersgd:2"};
 
@@ -238,7 +133,9 @@ TEST(Reducer, DeltaReachesAConstantGradientGeometrically) {
 TEST(Reducer, GoesOnFromItsStateBitForBit) {
   for (const auto& spec : specs()) {
     for (const int world : {2, 4}) {
-      Ranks first(spec, unit_of(5000), world), second(spec, unit_of(5000), world);
+      Unit unit = unit_of(5000);
+      unit.momentum = {0.9, true};
+      Ranks first(spec, unit, world), second(spec, unit, world);
       for (std::uint64_t step = 0; step < 3; ++step) {
         auto values = gradients(world, 5000, step);
         first.step(values);

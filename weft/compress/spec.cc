@@ -17,24 +17,27 @@ struct Row {
   double standard;     // 0: it must be given
   double min, max;
   bool whole;
-  bool feedback;  // by default
+  bool feedback;         // by default
+  bool momentum_before;  // by default, with feedback
 };
 
 constexpr Row kRows[] = {
-    {Kind::kNone, "none", nullptr, 0, 0, 0, false, false},
-    {Kind::kBf16, "bf16", nullptr, 0, 0, 0, false, false},
-    {Kind::kF16, "f16", nullptr, 0, 0, 0, false, false},
-    {Kind::kInt8, "int8", "numbers a block", 64, 8, 1 << 20, true, true},
-    {Kind::kInt4, "int4", "numbers a block", 64, 8, 1 << 20, true, true},
-    {Kind::kSign, "sign", "numbers a block", 1024, 8, 1 << 20, true, true},
-    {Kind::kTopK, "topk", "share of the numbers", 0.01, 1e-6, 0.5, false, true},
-    {Kind::kRandomK, "randomk", "share of the numbers", 0.01, 1e-6, 0.5, false, true},
-    {Kind::kThreshold, "threshold", "magnitude", 0, 1e-30, 1e30, false, true},
-    {Kind::kPowerSgd, "powersgd", "rank", 4, 1, 256, true, true},
-    {Kind::kAuto, "auto", nullptr, 0, 0, 0, false, false},
+    {Kind::kNone, "none", nullptr, 0, 0, 0, false, false, false},
+    {Kind::kBf16, "bf16", nullptr, 0, 0, 0, false, false, false},
+    {Kind::kF16, "f16", nullptr, 0, 0, 0, false, false, false},
+    {Kind::kInt8, "int8", "numbers a block", 64, 8, 1 << 20, true, true, false},
+    {Kind::kInt4, "int4", "numbers a block", 64, 8, 1 << 20, true, true, false},
+    {Kind::kSign, "sign", "numbers a block", 1024, 8, 1 << 20, true, true, true},
+    {Kind::kTopK, "topk", "share of the numbers", 0.01, 1e-6, 0.5, false, true, false},
+    {Kind::kRandomK, "randomk", "share of the numbers", 0.01, 1e-6, 0.5, false, true, true},
+    {Kind::kThreshold, "threshold", "magnitude", 0, 1e-30, 1e30, false, true, false},
+    {Kind::kPowerSgd, "powersgd", "rank", 4, 1, 256, true, true, false},
+    {Kind::kAuto, "auto", nullptr, 0, 0, 0, false, false, false},
 };
 
 const Row& row_of(Kind kind) { return kRows[static_cast<int>(kind)]; }
+
+bool usual_momentum(const Spec& spec) { return row_of(spec.kind).momentum_before && spec.memory == Memory::kFeedback; }
 
 [[noreturn]] void fail(const std::string& text, const std::string& why) {
   throw Error(Errc::kInvalidArgument, "codec \"" + text + "\": " + why);
@@ -101,12 +104,16 @@ void parse_option(const std::string& text, const std::string& option, Spec& spec
   } else if (key == "stochastic" && bare) {
     if (spec.kind != Kind::kInt8 && spec.kind != Kind::kInt4) fail(text, "only int8 and int4 can be stochastic");
     spec.stochastic = true;
+  } else if (key == "momentum" && (value == "before" || value == "after")) {
+    spec.momentum_before = value == "before";
   } else if (key == "warmup" && number<std::int64_t>(value).value_or(-1) >= 0) {
     spec.warmup = *number<std::int64_t>(value);
   } else if (key == "seed" && number<std::uint64_t>(value)) {
     spec.seed = *number<std::uint64_t>(value);
   } else {
-    fail(text, "\"" + option + "\" is no option; there are ef=on, ef=off, delta, stochastic, warmup=<steps>, seed=<number>");
+    fail(text,
+         "\"" + option +
+             "\" is no option; there are ef=on, ef=off, delta, momentum=before, momentum=after, stochastic, warmup=<steps>, seed=<number>");
   }
 }
 
@@ -123,14 +130,17 @@ Spec parse(const std::string& text) {
     fail(text, std::string(row.name) + " needs the " + row.amount + ", as in \"" + row.name + ":0.001\"");
   if (parts.size() > 1 && (row.kind == Kind::kNone || row.kind == Kind::kAuto)) fail(text, std::string(row.name) + " takes no options");
   spec.memory = row.feedback ? Memory::kFeedback : Memory::kNone;
-  bool said_memory = false;
+  bool said_memory = false, said_momentum = false;
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const bool memory = parts[i].rfind("ef=", 0) == 0 || parts[i] == "delta";
     if (memory && said_memory) fail(text, "say one of ef=on, ef=off and delta, once");
     said_memory = said_memory || memory;
+    said_momentum = said_momentum || parts[i].rfind("momentum=", 0) == 0;
     parse_option(text, parts[i], spec);
   }
   if (spec.stochastic && !said_memory) spec.memory = Memory::kNone;
+  if (!said_momentum) spec.momentum_before = usual_momentum(spec);
+  if (spec.momentum_before && spec.memory != Memory::kFeedback) fail(text, "\"momentum=before\" needs error feedback; add \"ef=on\"");
   return spec;
 }
 
@@ -141,6 +151,7 @@ std::string to_string(const Spec& spec) {
   if (row.amount != nullptr) text += ":" + short_text(spec.amount);
   if (spec.stochastic) text += ",stochastic";
   text += spec.memory == Memory::kDelta ? ",delta" : spec.memory == Memory::kFeedback ? ",ef=on" : ",ef=off";
+  if (spec.momentum_before != usual_momentum(spec)) text += spec.momentum_before ? ",momentum=before" : ",momentum=after";
   if (spec.warmup != 0) text += ",warmup=" + std::to_string(spec.warmup);
   if (spec.seed != 1) text += ",seed=" + std::to_string(spec.seed);
   return text;

@@ -13,6 +13,10 @@
 //   ef=on, ef=off   error feedback: what was not sent is added to the next step's gradient. On where codes are biased: all but bf16, f16,
 //                   stochastic. Without it randomk is scaled up so that its expectation is the gradient.
 //   delta           sends the difference to what the others believe (EF21) instead; takes the place of error feedback
+//   momentum=before, momentum=after
+//                   SGD's momentum is taken of each rank's gradient before the codec, or of the sum after it. After, it multiplies what
+//                   comes late and all at once; before, it ends for a number that is sent. Before is the default of sign and randomk with
+//                   error feedback. Other optimisers keep theirs.
 //   stochastic      int8, int4: rounds at random, so that the expectation is the gradient
 //   warmup=N        the first N steps are not compressed
 //   seed=N          of what is drawn
@@ -33,6 +37,7 @@ struct Spec {
   double amount = 0;  // block, share, magnitude or rank
   Memory memory = Memory::kNone;
   bool stochastic = false;
+  bool momentum_before = false;
   std::int64_t warmup = 0;
   std::uint64_t seed = 1;
 

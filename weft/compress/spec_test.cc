@@ -26,6 +26,8 @@ TEST(CodecSpec, ReadsAmountsAndOptions) {
   EXPECT_EQ(parse("topk:0.05,warmup=20"), (Spec{.kind = Kind::kTopK, .amount = 0.05, .memory = Memory::kFeedback, .warmup = 20}));
   EXPECT_EQ(parse("powersgd"), (Spec{.kind = Kind::kPowerSgd, .amount = 4, .memory = Memory::kFeedback}));
   EXPECT_EQ(parse("int4,delta"), (Spec{.kind = Kind::kInt4, .amount = 64, .memory = Memory::kDelta}));
+  EXPECT_EQ(parse("topk,momentum=before"),
+            (Spec{.kind = Kind::kTopK, .amount = 0.01, .memory = Memory::kFeedback, .momentum_before = true}));
   EXPECT_EQ(parse("randomk:0.1,ef=off,seed=7"), (Spec{.kind = Kind::kRandomK, .amount = 0.1, .seed = 7}));
 }
 
@@ -37,9 +39,16 @@ TEST(CodecSpec, HasErrorFeedbackWhereCodesAreBiased) {
   EXPECT_EQ(parse("int8,ef=on,stochastic").memory, Memory::kFeedback);
 }
 
+TEST(CodecSpec, TakesMomentumBeforeTheCodecWhereMuchComesLate) {
+  for (const char* before : {"sign", "randomk", "sign,ef=on", "topk,momentum=before"}) EXPECT_TRUE(parse(before).momentum_before) << before;
+  for (const char* after : {"none", "bf16", "int8", "topk", "powersgd", "sign,ef=off", "sign,delta", "randomk,momentum=after"})
+    EXPECT_FALSE(parse(after).momentum_before) << after;
+}
+
 TEST(CodecSpec, IsWrittenAsItIsRead) {
-  for (const char* text : {"none", "auto", "bf16", "f16,ef=on", "int8:64,stochastic", "int4:32,delta,warmup=3", "sign", "topk:0.001,ef=off",
-                           "randomk:0.25", "threshold:0.5,seed=9", "powersgd:2,warmup=100"}) {
+  for (const char* text :
+       {"none", "auto", "bf16", "f16,ef=on", "int8:64,stochastic", "int4:32,delta,warmup=3", "sign", "topk:0.001,ef=off", "randomk:0.25",
+        "threshold:0.5,seed=9", "powersgd:2,warmup=100", "sign,momentum=after", "topk,momentum=before", "randomk,ef=off"}) {
     EXPECT_EQ(parse(to_string(parse(text))), parse(text)) << text << " -> " << to_string(parse(text));
   }
 }
@@ -59,6 +68,9 @@ TEST(CodecSpec, SaysWhatIsWrong) {
   EXPECT_THAT(complaint("int8,warmup=-1"), HasSubstr("\"warmup=-1\" is no option"));
   EXPECT_THAT(complaint("int8,ef=maybe"), HasSubstr("\"ef=maybe\" is no option"));
   EXPECT_THAT(complaint("int8,ef=on,delta"), HasSubstr("one of ef=on, ef=off and delta"));
+  EXPECT_THAT(complaint("sign,momentum=0.9"), HasSubstr("\"momentum=0.9\" is no option"));
+  EXPECT_THAT(complaint("bf16,momentum=before"), HasSubstr("needs error feedback"));
+  EXPECT_THAT(complaint("topk,delta,momentum=before"), HasSubstr("needs error feedback"));
   EXPECT_THAT(complaint("sign,stochastic"), HasSubstr("only int8 and int4"));
   EXPECT_THAT(complaint("none,warmup=3"), HasSubstr("none takes no options"));
   EXPECT_THAT(complaint("auto,warmup=3"), HasSubstr("auto takes no options"));

@@ -18,14 +18,19 @@ class FlatReducer : public StagedReducer {
         unsent_(spec.memory, unit.count),
         agreed_(delta() ? static_cast<std::size_t>(unit.count) : 0, 0.0f) {}
 
-  std::vector<std::span<float>> state() override {
+ protected:
+  std::vector<std::span<float>> memory() override {
     std::vector<std::span<float>> all;
     if (!unsent_.all().empty()) all.push_back(unsent_.all());
     if (!agreed_.empty()) all.emplace_back(agreed_);
     return all;
   }
-
- protected:
+  // Encodes values that start at `first`, with what is remembered of them; they are destroyed.
+  void encode(std::int64_t first, std::span<float> values, const Draw& draw) { unsent_.encode(*codec_, first, values, draw, out_); }
+  // All of this step's values are encoded.
+  void encoded() {
+    if (codec_->sparse()) end_momentum(unsent_.all());
+  }
   // Where decoded numbers are added up.
   std::span<float> sums() {
     if (delta()) return agreed_;
@@ -66,7 +71,8 @@ class SumReducer final : public FlatReducer {
   std::optional<Round> stage(int stage) override {
     if (stage == 0) {
       out_.clear();
-      unsent_.encode(*codec_, 0, values(), draw(0), out_);
+      encode(0, values(), draw(0));
+      encoded();
       const DType type = *codec_->sums();
       return Round{Round::How::kSum, type, static_cast<std::int64_t>(out_.size() / size_of(type)), out_.data(), nullptr};
     }
@@ -86,7 +92,8 @@ class GatherReducer final : public FlatReducer {
   std::optional<Round> stage(int stage) override {
     if (stage == 0) {
       out_.clear();
-      unsent_.encode(*codec_, 0, values(), draw(0), out_);
+      encode(0, values(), draw(0));
+      encoded();
       longest_ = static_cast<std::int64_t>(out_.size());
       if (!codec_->fixed()) return ask_longest(longest_);
     }
@@ -110,16 +117,16 @@ class ShardedReducer final : public FlatReducer {
         sum_(shard(unit.rank).size(), 0.0f),
         unsent_sum_(spec.memory == Memory::kFeedback ? Memory::kFeedback : Memory::kNone, static_cast<std::int64_t>(sum_.size())) {}
 
-  std::vector<std::span<float>> state() override {
-    auto all = FlatReducer::state();
-    if (delta()) all.emplace_back(sum_);
-    if (!unsent_sum_.all().empty()) all.push_back(unsent_sum_.all());
-    return all;
-  }
   std::int64_t bytes_sent() const override { return 2 * (unit_.world - 1) * codec_->bytes(length_); }
   const char* exchange() const override { return "sharded"; }
 
  private:
+  std::vector<std::span<float>> memory() override {
+    auto all = FlatReducer::memory();
+    if (delta()) all.emplace_back(sum_);
+    if (!unsent_sum_.all().empty()) all.push_back(unsent_sum_.all());
+    return all;
+  }
   struct Range {
     std::int64_t first, end;
     std::size_t size() const { return static_cast<std::size_t>(end - first); }
@@ -157,10 +164,11 @@ class ShardedReducer final : public FlatReducer {
     std::int64_t longest = 0;
     for (int rank = 0; rank < unit_.world; ++rank) {
       const std::size_t begin = out_.size();
-      unsent_.encode(*codec_, shard(rank).first, part(values(), shard(rank)), draw(static_cast<std::uint32_t>(rank)), out_);
+      encode(shard(rank).first, part(values(), shard(rank)), draw(static_cast<std::uint32_t>(rank)));
       ends_.push_back(out_.size());
       longest = std::max(longest, static_cast<std::int64_t>(out_.size() - begin));
     }
+    encoded();
     return longest;
   }
 

@@ -90,18 +90,18 @@ class LowRankReducer final : public StagedReducer {
     }
   }
 
-  std::vector<std::span<float>> state() override {
-    std::vector<std::span<float>> all{right_};
-    if (!memory_.empty()) all.emplace_back(memory_);
-    if (!agreed_.empty()) all.emplace_back(agreed_);
-    return all;
-  }
   std::int64_t bytes_sent() const override {
     return all_reduce_bytes(4 * (plan_.left_length + plan_.rest_length + plan_.right_length), unit_.world);
   }
   const char* exchange() const override { return "low rank"; }
 
  private:
+  std::vector<std::span<float>> memory() override {
+    std::vector<std::span<float>> all{right_};
+    if (!memory_.empty()) all.emplace_back(memory_);
+    if (!agreed_.empty()) all.emplace_back(agreed_);
+    return all;
+  }
   std::optional<Round> stage(int stage) override {
     if (stage == 0) return send_left();
     if (stage == 1) return send_right();

@@ -44,6 +44,7 @@ std::vector<std::uint32_t> largest(std::span<const float> values, std::int64_t k
 
 class SparseCodec : public Codec {
  public:
+  bool sparse() const override { return true; }
   void encode(std::span<const float> values, const Draw&, std::vector<std::byte>& wire, float* residual) const override {
     WEFT_REQUIRE(values.size() < (std::uint64_t{1} << 32), "a sparse codec takes at most 2^32 numbers at once");
     const auto places = choose(values);

@@ -1,4 +1,4 @@
-// What all reducers share: warm-up steps, the memory of what was not sent, buffers for the exchanges.
+// What all reducers share: warm-up steps, momentum before the codec, the memory of what was not sent.
 #pragma once
 
 #include "weft/compress/reducer.h"
@@ -8,11 +8,16 @@ namespace weft::compress::internal {
 // A Reducer that gets its stages counted. In warm-up the values are summed as they are.
 class StagedReducer : public Reducer {
  public:
-  StagedReducer(const Spec& spec, const Unit& unit) : spec_(spec), unit_(unit) {}
+  StagedReducer(const Spec& spec, const Unit& unit);
   void begin(float* values, std::int64_t step) final;
   std::optional<Round> next() final;
+  std::vector<std::span<float>> state() final;
 
  protected:
+  // What the codec itself has to keep.
+  virtual std::vector<std::span<float>> memory() = 0;
+  // Momentum ends for numbers of which nothing is left to be sent.
+  void end_momentum(std::span<const float> residual);
   // stage counts from 0 in each step.
   virtual std::optional<Round> stage(int stage) = 0;
   std::span<float> values() const { return {values_, static_cast<std::size_t>(unit_.count)}; }
@@ -24,6 +29,9 @@ class StagedReducer : public Reducer {
   const Unit unit_;
 
  private:
+  void take_momentum();
+
+  std::vector<float> velocity_;  // empty where momentum is not taken here
   float* values_ = nullptr;
   std::int64_t step_ = 0;
   int stage_ = 0;
