@@ -42,7 +42,7 @@ def remove_namespaces():
 
 
 def start(commands, timeout):
-    """One command for each rank, in its namespace. Gives what rank 0 prints."""
+    """One command for each rank, in its namespace. Gives what rank 0 prints, and what it logs."""
     ranks = []
     for rank, command in enumerate(commands):
         environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", MASTER_ADDR=ADDRESSES[0],
@@ -61,28 +61,38 @@ def start(commands, timeout):
     for line in outputs[0][1].splitlines():
         if "codec = auto" in line or "gradients travel in" in line:
             print(line.strip(), file=sys.stderr)
-    return outputs[0][0]
+    return outputs[0]
 
 
-def weft_steps(args, impl):
-    """Seconds of each step, and the median milliseconds of each phase. "none+wait": without overlap_forward."""
+def settings(args, impl, runs):
+    """The words of `weft train` that a timed run has; "none+wait": without overlap_forward."""
     codec, overlap = impl.removesuffix("+wait"), not impl.endswith("+wait")
-    with tempfile.TemporaryDirectory() as runs:
-        commands = [[args.weft, "train", args.recipe, "--set", "comm.transport=tcp", "--set", f'comm.interface="{address}"', "--set",
-                     f"train.batch={2 * args.batch}", "--set", f"train.max_steps={args.skip + args.steps}", "--set", "train.checkpoint_every=0",
-                     "--set", f'parallel.codec="{codec}"', "--set", f"parallel.overlap_forward={str(overlap).lower()}", "--set",
-                     f'run.dir="{runs}"', "--set", "run.name=run", "--set", "train.eval_every=0", "--set", "train.log_every=100"]
-                    for address in ADDRESSES]
-        start(commands, args.timeout)
-        steps = [json.loads(line) for line in open(f"{runs}/run/metrics.jsonl")]
+    words = [f"train.batch={2 * args.batch}", f"train.max_steps={args.skip + args.steps}", "train.checkpoint_every=0", "train.eval_every=0",
+             "train.log_every=100", f'parallel.codec="{codec}"', f"parallel.overlap_forward={str(overlap).lower()}", f'run.dir="{runs}"',
+             "run.name=run"]
+    return [part for word in words for part in ("--set", word)]
+
+
+def read_steps(args, runs):
+    """Seconds of each step, and the median milliseconds of each phase."""
+    steps = [json.loads(line) for line in open(f"{runs}/run/metrics.jsonl")]
     steps = [step for step in steps if "samples_per_s" in step][args.skip:]
     phases = {phase: round(statistics.median(step[phase + "_ms"] for step in steps), 1) for phase in PHASES}
     return [2 * args.batch / step["samples_per_s"] for step in steps], phases
 
 
+def weft_steps(args, impl):
+    """What read_steps gives, and what rank 0 logged."""
+    with tempfile.TemporaryDirectory() as runs:
+        _, log = start([[args.weft, "train", args.recipe, "--set", "comm.transport=tcp", "--set", f'comm.interface="{address}"',
+                         *settings(args, impl, runs)] for address in ADDRESSES], args.timeout)
+        return *read_steps(args, runs), log
+
+
 def ddp_steps(args):
     command = [sys.executable, __file__, "--worker", "--batch", str(args.batch), "--steps", str(args.steps), "--skip", str(args.skip)]
-    return json.loads(start([command, command], args.timeout).strip().splitlines()[-1]), None
+    printed, log = start([command, command], args.timeout)
+    return json.loads(printed.strip().splitlines()[-1]), None, log
 
 
 def worker(args):
@@ -140,7 +150,7 @@ def main():
         join_namespaces(args.rate)
         for _ in range(args.rounds):
             for impl in args.impls.split():
-                times, phases = ddp_steps(args) if impl == "pytorch-ddp" else weft_steps(args, impl)
+                times, phases, _ = ddp_steps(args) if impl == "pytorch-ddp" else weft_steps(args, impl)
                 print(json.dumps(line_of(args, impl, times, phases)), flush=True)
     finally:
         remove_namespaces()
