@@ -37,13 +37,20 @@ DataParallelOptions with(const std::string& codec) {
   return options;
 }
 
+torch::Tensor inputs(const Group& group, int rank, std::int64_t number) {
+  return ((torch::arange(32 * 20, torch::kFloat) * 0.37 + static_cast<double>(number * group.size() + rank)) * 12.9898)
+      .sin()
+      .view({32, 20});
+}
+
 // The class of a sample is the largest of its first three numbers.
+template <class AnyModel>
+torch::Tensor loss_of(AnyModel& model, const torch::Tensor& x) {
+  return torch::nn::functional::cross_entropy(model.forward(x), std::get<1>(x.slice(1, 0, 3).max(1)));
+}
+
 double step(Model& model, Optimizer& optim, const Group& group, std::int64_t number) {
-  const auto x = ((torch::arange(32 * 20, torch::kFloat) * 0.37 + static_cast<double>(number * group.size() + group.rank())) * 12.9898)
-                     .sin()
-                     .view({32, 20});
-  const auto y = std::get<1>(x.slice(1, 0, 3).max(1));
-  auto loss = torch::nn::functional::cross_entropy(model.forward(x), y);
+  auto loss = loss_of(model, inputs(group, group.rank(), number));
   loss.backward();
   optim.step();
   optim.zero_grad();
@@ -52,7 +59,8 @@ double step(Model& model, Optimizer& optim, const Group& group, std::int64_t num
 
 Optimizer sgd(const Model& model) { return model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9)); }
 
-torch::Tensor flat_weights(const Model& model) {
+template <class AnyModel>
+torch::Tensor flat_weights(const AnyModel& model) {
   std::vector<torch::Tensor> all;
   for (const auto& p : model->parameters()) all.push_back(p.detach().flatten());
   return torch::cat(all);
@@ -101,7 +109,8 @@ TEST(DataParallelCodec, LearnsWithEveryCodecAndLeavesTheSameBitsOnEveryRank) {
 // A second model that takes over weights and state goes on as the first.
 int go_on_from_state(const Group& group) {
   torch::set_num_threads(1);
-  for (const char* codec : {"f16,ef=on", "int8", "topk:0.1,warmup=2", "powersgd:2", "int4,delta", "randomk:0.25"}) {
+  for (const char* codec :
+       {"f16,ef=on", "int8", "topk:0.1,warmup=2", "powersgd:2", "int4,delta", "randomk:0.25", "sign:64", "topk:0.1,momentum=before"}) {
     auto first = data_parallel(Net(), group, with(codec));
     auto optim = sgd(first);
     for (int number = 0; number < 5; ++number) step(first, optim, group, number);
@@ -160,6 +169,103 @@ TEST(DataParallelCodec, WorksOverHostsOfSeveralRanks) {
     EXPECT_EQ(comm::fork_ranks(static_cast<int>(world), "auto", learn_with_one_of_each_exchange, hosts), std::vector<int>(world, 0));
     EXPECT_EQ(comm::fork_ranks(static_cast<int>(world), "auto", go_on_from_state, hosts), std::vector<int>(world, 0));
   }
+}
+
+// One process, the joined batch, torch's optimiser.
+class Alone {
+ public:
+  explicit Alone(const torch::optim::SGDOptions& options) : optim_(net_->parameters(), options) {}
+  void step(const Group& group, std::int64_t number) {
+    std::vector<torch::Tensor> all;
+    for (int rank = 0; rank < group.size(); ++rank) all.push_back(inputs(group, rank, number));
+    optim_.zero_grad();
+    loss_of(*net_, torch::cat(all)).backward();
+    optim_.step();
+  }
+  torch::Tensor weights() const { return flat_weights(net_); }
+
+ private:
+  Net net_;
+  torch::optim::SGD optim_;
+};
+
+// Of rank 0, a weight; on rank 0.
+std::int64_t remembered(Model& model, const Group& group) {
+  for (const auto& [name, tensor] : model.codec_state()) {
+    if (name == "memory.0") return tensor.numel();
+  }
+  check(group.rank() != 0, "rank 0 has no codec state");
+  return 0;
+}
+
+void expect_near(const torch::Tensor& mine, const torch::Tensor& want, const std::string& what) {
+  const double most = (mine - want).abs().max().item<double>();
+  check(most < 1e-5, what + ": differs by " + std::to_string(most));
+}
+
+// In warm-up nothing is rounded, so that weights are those of torch's SGD, whoever has the momentum.
+int be_sgd(const Group& group) {
+  torch::set_num_threads(1);
+  using torch::optim::SGDOptions;
+  const auto plain = SGDOptions(0.05).weight_decay(0.01);
+  for (const auto& [options, taken] : {std::pair{SGDOptions(plain).momentum(0.9), true},
+                                       {SGDOptions(plain).momentum(0.9).nesterov(true), true},
+                                       {SGDOptions(plain).momentum(0.9).dampening(0.5), false},
+                                       {plain, false}}) {
+    for (const std::string codec : {"randomk:0.5,warmup=1000", "sign:64,warmup=1000"}) {
+      Alone alone(options);
+      auto model = data_parallel(Net(), group, with(codec));
+      auto optim = model.optimizer<torch::optim::SGD>(options);
+      for (int number = 0; number < 12; ++number) {
+        alone.step(group, number);
+        step(model, optim, group, number);
+      }
+      expect_near(flat_weights(model), alone.weights(), codec);
+      std::int64_t velocity = remembered(model, group);
+      if (group.split() == nullptr && group.rank() == 0) {
+        velocity -= alone.weights().numel();  // what was not sent
+        check(velocity == (taken ? alone.weights().numel() : 0), codec + ": the wrong one has the momentum");
+      }
+    }
+  }
+  return 0;
+}
+
+TEST(DataParallelCodec, TakesMomentumBeforeTheCodecAsTorchsSgdDoesAfter) {
+  EXPECT_EQ(comm::fork_ranks(2, "tcp", be_sgd), (std::vector<int>{0, 0}));
+  EXPECT_EQ(comm::fork_ranks(4, "auto", be_sgd, {"a", "a", "b", "b"}), std::vector<int>(4, 0));
+}
+
+int go_on_without_a_codec_before(const Group& group) {
+  torch::set_num_threads(1);
+  const auto options = torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(0.01);
+  Alone alone(options);
+  Net net;
+  auto first = data_parallel(net, group, with("none"));
+  auto optim = first.optimizer<torch::optim::SGD>(options);
+  for (int number = 0; number < 5; ++number) {
+    alone.step(group, number);
+    step(first, optim, group, number);
+  }
+  Net copy;
+  {
+    torch::NoGradGuard guard;
+    auto from = net->parameters(), to = copy->parameters();
+    for (std::size_t i = 0; i < from.size(); ++i) to[i].copy_(from[i]);
+  }
+  auto second = data_parallel(copy, group, with("randomk:0.5,warmup=1000"));
+  auto again = second.optimizer<torch::optim::SGD>(options);
+  again.load_state(optim.state());
+  for (int number = 5; number < 12; ++number) {
+    alone.step(group, number);
+    step(second, again, group, number);
+  }
+  expect_near(flat_weights(second), alone.weights(), "a checkpoint without a codec");
+  return 0;
+}
+
+TEST(DataParallelCodec, LosesNoMomentumOfACheckpointWithoutACodec) {
+  EXPECT_EQ(comm::fork_ranks(2, "tcp", go_on_without_a_codec_before), (std::vector<int>{0, 0}));
 }
 
 // Two hosts of two ranks: each rank encodes half of the buffer, the host's sum of it, for one counterpart.

@@ -72,13 +72,15 @@ void Buckets::add(const std::vector<int>& bucket) {
   flats_.push_back(std::move(flats));
 }
 
-void Buckets::use_codec(const compress::Spec& spec) {
+void Buckets::use_codec(const compress::Spec& spec, const compress::Momentum& momentum) {
   several_rounds_ = false;
   for (auto& flats : flats_) {
     for (Flat& flat : flats) {
       flat.exchange.reset();
       if (spec.kind == compress::Kind::kNone || flat.type != at::kFloat) continue;
-      flat.exchange = std::make_unique<CodecExchange>(group_, flat.gradients, spec, unit_of(flat));
+      compress::Unit unit = unit_of(flat);
+      unit.momentum = momentum;
+      flat.exchange = std::make_unique<CodecExchange>(group_, flat.gradients, spec, unit);
       several_rounds_ = several_rounds_ || flat.exchange->several_rounds();
     }
   }

@@ -27,8 +27,8 @@ class Buckets {
 
   // Nothing is under way: the parameters of each bucket from now on.
   void reset(const std::vector<std::vector<int>>& buckets);
-  // Nothing is under way: forgets what a codec remembered.
-  void use_codec(const compress::Spec& spec);
+  // Nothing is under way: forgets what a codec remembered. `momentum` is taken by the codec, if the spec says so.
+  void use_codec(const compress::Spec& spec, const compress::Momentum& momentum = {});
   // collect() takes part in collectives, so that it has to be called at the same place on all ranks.
   bool collects_by_collectives() const;
 

@@ -45,7 +45,7 @@ Range share(std::int64_t count, std::int64_t carrier, std::int64_t carriers) {
 
 // A range of a buffer with the rows of its matrices that lie there as a whole.
 compress::Unit part_of(const compress::Unit& whole, const Range& range) {
-  compress::Unit part{.count = range.count, .matrices = {}, .id = whole.id};
+  compress::Unit part{.count = range.count, .matrices = {}, .id = whole.id, .momentum = whole.momentum};
   const std::int64_t range_end = range.first + range.count;
   for (const auto& matrix : whole.matrices) {
     const std::int64_t begin = std::max<std::int64_t>(0, (range.first - matrix.first + matrix.columns - 1) / matrix.columns);

@@ -174,7 +174,12 @@ class MessageSync final : public Sync {
     if (!spec) return;
     settle();
     codec_ = *spec;
-    buckets_.use_codec(codec_);
+    use_codec();
+  }
+
+  void use_codec() {
+    const bool before = codec_.momentum_before && subject_.updater != nullptr && subject_.max_grad_norm <= 0;
+    buckets_.use_codec(codec_, before ? subject_.updater->hand_over_momentum() : compress::Momentum{});
   }
 
   void replan() {
@@ -184,7 +189,7 @@ class MessageSync final : public Sync {
     std::iota(launches_.begin(), launches_.end(), 0);
     buckets_.reset(plan_.buckets);
     // The first step is not compressed: what codecs remember belongs to buckets, and these are planned anew after it.
-    if (replanned_) buckets_.use_codec(codec_);
+    if (replanned_) use_codec();
   }
 
   void tune_buckets() {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "weft/comm/group.h"
+#include "weft/compress/reducer.h"
 #include "weft/parallel/data/data_parallel.h"
 #include "weft/parallel/data/internal/codec_state.h"
 
@@ -20,6 +21,9 @@ class Updater {
   virtual ~Updater() = default;
   // Called at most once a step for each element, by any rank, several ranks at once for different elements.
   virtual void update(int param, std::int64_t begin, std::int64_t end, const float* gradient) = 0;
+  // From now on gradients come with SGD's momentum in them. Gives that momentum; nothing changes where it is none: another rule, or one
+  // that dampens.
+  virtual compress::Momentum hand_over_momentum() { return {}; }
 };
 
 class Sync {

@@ -1,6 +1,7 @@
 #include "weft/parallel/data/internal/updater.h"
 
-#include "weft/parallel/data/update_rule.h"
+#include <algorithm>
+#include <array>
 
 namespace weft::parallel::internal {
 Layout layout_of(const std::vector<at::Tensor>& params) {
@@ -26,8 +27,34 @@ void RuleUpdater::update(int param, std::int64_t begin, std::int64_t end, const 
   const auto place = static_cast<std::size_t>(param);
   FlatStep<float> at{.weight = weights_[place] + begin, .gradient = gradient, .count = end - begin, .step = steps_[place] + 1};
   for (std::size_t array = 0; array < state_.size(); ++array) at.state[array] = state(array, param) + begin;
-  const UpdateRule& now = held_ ? *held_ : spec_.rule;
-  update_flat(no_decay_[place] ? without_decay(now) : now, at);
+  const UpdateRule now = no_decay_[place] ? without_decay(held_ ? *held_ : spec_.rule) : held_ ? *held_ : spec_.rule;
+  if (velocity_comes_) return update_with_velocity(now, at);
+  update_flat(now, at);
+}
+
+compress::Momentum RuleUpdater::hand_over_momentum() {
+  const auto* const sgd = std::get_if<kernels::Sgd>(&spec_.rule);
+  if (sgd == nullptr || sgd->momentum == 0 || sgd->dampening != 0) return {};
+  velocity_comes_ = true;
+  return {sgd->momentum, sgd->nesterov};
+}
+
+// SGD's velocity is a sum over gradients, so it may be kept in two places: that of gradients comes in them; that of weight decay, and what
+// was left when it was handed over, goes on here, as if gradients were zero.
+void RuleUpdater::update_with_velocity(const UpdateRule& rule, const FlatStep<float>& at) const {
+  static constexpr std::array<float, 4096> kZeros{};
+  kernels::Sgd rest = std::get<kernels::Sgd>(rule);
+  rest.momentum = 0;
+  rest.nesterov = false;
+  rest.regulariser = {};
+  for (std::int64_t done = 0; done < at.count; done += static_cast<std::int64_t>(kZeros.size())) {
+    FlatStep<float> part{.weight = at.weight + done, .gradient = kZeros.data(), .state = {at.state[0] + done}, .step = at.step};
+    part.count = std::min(at.count - done, static_cast<std::int64_t>(kZeros.size()));
+    update_flat(rule, part);
+    part.gradient = at.gradient + done;
+    part.state = {};
+    update_flat(rest, part);
+  }
 }
 
 void RuleUpdater::stepped(const std::vector<bool>& used) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "weft/parallel/data/internal/sync.h"
+#include "weft/parallel/data/update_rule.h"
 
 namespace weft::parallel::internal {
 
@@ -26,6 +27,7 @@ class RuleUpdater final : public Updater {
               const std::vector<std::string>& names);
 
   void update(int param, std::int64_t begin, std::int64_t end, const float* gradient) override;
+  compress::Momentum hand_over_momentum() override;
   // The step is over: counts it for the parameters that had a gradient.
   void stepped(const std::vector<bool>& used);
 
@@ -40,7 +42,10 @@ class RuleUpdater final : public Updater {
   float* state(std::size_t array, int param) const;
 
  private:
+  void update_with_velocity(const UpdateRule& rule, const FlatStep<float>& at) const;
+
   OptimizerSpec spec_;
+  bool velocity_comes_ = false;  // in gradients
   std::optional<UpdateRule> held_;
   Layout layout_;
   std::vector<float*> weights_, state_;
