@@ -12,7 +12,7 @@
 #include "weft/models/loss.h"
 #include "weft/models/mlp.h"
 #include "weft/models/registry.h"
-#include "weft/models/resnet.h"
+#include "weft/models/vision/resnet.h"
 
 namespace weft::models {
 namespace {
@@ -111,7 +111,7 @@ TEST(ModelsSlow, ResNet18WithThe3x3StemComputesAndDifferentiatesAsInPyTorch) {
 // Names from torchvision's resnet18().state_dict(), the count from its documentation (11,689,512 for 3 channels and 1000 classes).
 TEST(ModelsSlow, ResNet18HasTorchvisionsNamesSizesAndInitialisation) {
   torch::manual_seed(3);
-  ResNet18 net;
+  ResNet net;
   std::int64_t count = 0;
   for (const auto& p : net->parameters()) count += p.numel();
   EXPECT_EQ(count, 11'689'512);
@@ -131,30 +131,50 @@ TEST(ModelsSlow, ResNet18HasTorchvisionsNamesSizesAndInitialisation) {
   EXPECT_EQ(net->forward(torch::randn({1, 3, 224, 224})).sizes(), (std::vector<std::int64_t>{1, 1000}));
 }
 
-TEST(Models, CloneIntoNetsOfTheirOwn) {
-  for (const ModelEntry& entry : list_models()) {
-    const Model model = make_model({.name = entry.name});
-    const auto copy = model.module->clone();
-    const auto ours = model.module->parameters(), theirs = copy->parameters();
-    ASSERT_EQ(ours.size(), theirs.size()) << entry.name;
-    for (std::size_t i = 0; i < ours.size(); ++i) {
-      EXPECT_TRUE(torch::equal(ours[i], theirs[i]));
-      EXPECT_NE(ours[i].data_ptr(), theirs[i].data_ptr());
-    }
+void expect_clone(const std::string& name) {
+  const Model model = make_model({.name = name});
+  const auto copy = model.module->clone();
+  const auto ours = model.module->parameters(), theirs = copy->parameters();
+  ASSERT_EQ(ours.size(), theirs.size()) << name;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    EXPECT_TRUE(torch::equal(ours[i], theirs[i])) << name;
+    EXPECT_NE(ours[i].data_ptr(), theirs[i].data_ptr()) << name;
   }
 }
 
+TEST(Models, CloneIntoNetsOfTheirOwn) {
+  for (const char* name : {"mlp", "cnn", "resnet18", "vit", "mixer"}) expect_clone(name);
+}
+
+TEST(ModelsSlow, DeeperResNetsCloneIntoNetsOfTheirOwn) {
+  for (const char* name : {"resnet34", "resnet50"}) expect_clone(name);
+}
+
+TEST(Models, ArePartsInOrderWhereTheyCanBeTakenApart) {
+  EXPECT_EQ(make_parts({.name = "resnet18"}).count, 10);
+  EXPECT_EQ(make_parts({.name = "resnet34"}).count, 18);
+  EXPECT_EQ(make_parts({.name = "resnet50"}).count, 18);
+  EXPECT_EQ(make_parts({.name = "resnet101"}).count, 35);
+  EXPECT_EQ(make_parts({.name = "resnet152"}).count, 52);
+  EXPECT_EQ(make_parts({.name = "vit", .layers = 3}).count, 5);
+  EXPECT_EQ(make_parts({.name = "mixer", .layers = 30}).count, 32);
+  at::Tensor x = torch::zeros({2, 3, 32, 32});
+  const Parts parts = make_parts({.name = "mixer", .in_channels = 3, .image_size = 32, .num_classes = 7, .layers = 2, .width = 8});
+  for (int i = 0; i < parts.count; ++i) x = parts.make(i).forward(x);
+  EXPECT_EQ(x.sizes(), (std::vector<std::int64_t>{2, 7}));
+}
+
 TEST(Models, TakeOtherChannelsSizesClassesAndWidths) {
-  for (const char* name : {"mlp", "cnn", "resnet18"}) {
+  for (const char* name : {"mlp", "cnn", "resnet18", "vit", "mixer"}) {
     const Model model = make_model({.name = name, .in_channels = 3, .image_size = 32, .num_classes = 7, .hidden = {9}, .stem = "3x3"});
     EXPECT_EQ(model.forward(torch::zeros({2, 3, 32, 32})).sizes(), (std::vector<std::int64_t>{2, 7})) << name;
   }
 }
 
 TEST(Models, NameTheNearestWhenTheNameIsUnknown) {
-  const auto refusal = [](const ModelOptions& options) -> std::string {
+  const auto refusal = [](const ModelOptions& options, bool parts = false) -> std::string {
     try {
-      make_model(options);
+      parts ? void(make_parts(options)) : void(make_model(options));
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::kBadConfig);
       return error.what();
@@ -166,6 +186,14 @@ TEST(Models, NameTheNearestWhenTheNameIsUnknown) {
   EXPECT_THAT(refusal({.name = "resnet18", .stem = "5x5"}), HasSubstr("model.stem"));
   EXPECT_THAT(refusal({.name = "cnn", .image_size = 3}), HasSubstr("4x4"));
   EXPECT_THAT(refusal({.name = "mlp", .hidden = {0}}), HasSubstr("at least 1"));
+  EXPECT_THAT(refusal({.name = "resnet51"}), HasSubstr("did you mean \"resnet50\""));
+  EXPECT_THAT(refusal({.name = "vit", .patch = 5}), HasSubstr("model.patch: 5 does not divide images of 28x28"));
+  EXPECT_THAT(refusal({.name = "mixer", .patch = 0}), HasSubstr("model.patch"));
+  EXPECT_THAT(refusal({.name = "mixer", .width = 0}), HasSubstr("model.width"));
+  EXPECT_THAT(refusal({.name = "vit", .width = 100, .heads = 3}), HasSubstr("model.heads: 3 do not divide a width of 100"));
+  EXPECT_THAT(refusal({.name = "vit", .pool = "max"}), HasSubstr("model.pool"));
+  EXPECT_THAT(refusal({.name = "vit", .dropout = 1}), HasSubstr("model.dropout"));
+  EXPECT_THAT(refusal({.name = "cnn"}, true), HasSubstr("is not taken apart; these are: resnet18"));
 }
 
 void expect_loss(const LossOptions& options, double value, const std::vector<double>& gradient) {

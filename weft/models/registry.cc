@@ -6,7 +6,9 @@
 #include "weft/base/error.h"
 #include "weft/models/cnn.h"
 #include "weft/models/mlp.h"
-#include "weft/models/resnet.h"
+#include "weft/models/vision/mixer.h"
+#include "weft/models/vision/resnet.h"
+#include "weft/models/vision/vit.h"
 
 namespace weft::models {
 namespace {
@@ -25,25 +27,82 @@ Model make_cnn(const ModelOptions& o) {
   return wrap(Cnn(CnnOptions{o.in_channels, o.image_size, o.num_classes}));
 }
 
-Model make_resnet18(const ModelOptions& o) {
+template <std::int64_t depth>
+ResNetOptions resnet_options(const ModelOptions& o) {
   if (o.stem != "7x7" && o.stem != "3x3") throw Error(Errc::kBadConfig, "model.stem: is \"7x7\" or \"3x3\", not \"" + o.stem + "\"");
-  return wrap(ResNet18(ResNetOptions{o.in_channels, o.num_classes, o.stem == "7x7" ? Stem::k7x7 : Stem::k3x3}));
+  return {.depth = depth, .in_channels = o.in_channels, .num_classes = o.num_classes, .stem = o.stem == "7x7" ? Stem::k7x7 : Stem::k3x3};
+}
+
+void require_patches(const ModelOptions& o) {
+  if (o.patch <= 0 || o.image_size % o.patch != 0) {
+    const std::string side = std::to_string(o.image_size);
+    throw Error(Errc::kBadConfig, "model.patch: " + std::to_string(o.patch) + " does not divide images of " + side + "x" + side);
+  }
+  if (o.layers <= 0 || o.width <= 0) throw Error(Errc::kBadConfig, "model.layers and model.width are at least 1");
+}
+
+VitOptions vit_options(const ModelOptions& o) {
+  require_patches(o);
+  if (o.heads <= 0 || o.width % o.heads != 0) {
+    throw Error(Errc::kBadConfig, "model.heads: " + std::to_string(o.heads) + " do not divide a width of " + std::to_string(o.width));
+  }
+  if (o.pool != "token" && o.pool != "mean") {
+    throw Error(Errc::kBadConfig, "model.pool: is \"token\" or \"mean\", not \"" + o.pool + "\"");
+  }
+  if (o.dropout < 0 || o.dropout >= 1) throw Error(Errc::kBadConfig, "model.dropout is in [0, 1)");
+  VitOptions vit{.image_size = o.image_size, .patch = o.patch, .in_channels = o.in_channels, .num_classes = o.num_classes};
+  vit.layers = o.layers;
+  vit.width = o.width;
+  vit.heads = o.heads;
+  vit.pool = o.pool == "token" ? VitPool::kToken : VitPool::kMean;
+  vit.dropout = o.dropout;
+  return vit;
+}
+
+MixerOptions mixer_options(const ModelOptions& o) {
+  require_patches(o);
+  MixerOptions mixer{.image_size = o.image_size, .patch = o.patch, .in_channels = o.in_channels, .num_classes = o.num_classes};
+  mixer.layers = o.layers;
+  mixer.width = o.width;
+  return mixer;
 }
 
 struct Maker {
   ModelEntry entry;
   Model (*make)(const ModelOptions&);
+  Parts (*parts)(const ModelOptions&);  // null: it is not taken apart
 };
+
+template <std::int64_t depth>
+constexpr Maker resnet(const char* name, const char* summary) {
+  return {{name, summary},
+          [](const ModelOptions& o) { return wrap(ResNet(resnet_options<depth>(o))); },
+          [](const ModelOptions& o) { return resnet_parts(resnet_options<depth>(o)); }};
+}
 
 constexpr Maker kMakers[] = {
-    {{"mlp", "multilayer perceptron, 784-256-128-10 unless set"}, make_mlp},
-    {{"cnn", "two 3x3 convolutions (32, 64), each with max-pooling, and two linear layers"}, make_cnn},
-    {{"resnet18", "ResNet-18 with the 7x7 or the 3x3 stem"}, make_resnet18},
+    {{"mlp", "multilayer perceptron, 784-256-128-10 unless set"}, make_mlp, nullptr},
+    {{"cnn", "two 3x3 convolutions (32, 64), each with max-pooling, and two linear layers"}, make_cnn, nullptr},
+    resnet<18>("resnet18", "ResNet-18 with the 7x7 or the 3x3 stem"),
+    resnet<34>("resnet34", "ResNet-34, as resnet18"),
+    resnet<50>("resnet50", "ResNet-50, of bottleneck blocks"),
+    resnet<101>("resnet101", "ResNet-101, of bottleneck blocks"),
+    resnet<152>("resnet152", "ResNet-152, of bottleneck blocks"),
+    {{"vit", "Vision Transformer; patch, layers, width and heads can be set"},
+     [](const ModelOptions& o) { return wrap(Vit(vit_options(o))); },
+     [](const ModelOptions& o) { return vit_parts(vit_options(o)); }},
+    {{"mixer", "MLP-Mixer; patch, layers and width can be set"},
+     [](const ModelOptions& o) { return wrap(Mixer(mixer_options(o))); },
+     [](const ModelOptions& o) { return mixer_parts(mixer_options(o)); }},
 };
 
-}  // namespace
+std::string joined(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  return all;
+}
 
-Model make_model(const ModelOptions& options) {
+const Maker& maker_of(const ModelOptions& options) {
   std::vector<std::string> names;
   for (const Maker& maker : kMakers) names.emplace_back(maker.entry.name);
   for (const Maker& maker : kMakers) {
@@ -51,13 +110,25 @@ Model make_model(const ModelOptions& options) {
     bool positive = options.in_channels > 0 && options.image_size > 0 && options.num_classes > 0;
     for (const std::int64_t width : options.hidden) positive = positive && width > 0;
     if (!positive) throw Error(Errc::kBadConfig, "model: channels, image size, classes and widths are at least 1");
-    return maker.make(options);
+    return maker;
   }
-  std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
   const auto near = nearest(options.name, names);
   throw Error(Errc::kBadConfig, "model.name: unknown model \"" + options.name + "\"" +
-                                    (near ? "; did you mean \"" + *near + "\"? " : "; ") + "There are " + all);
+                                    (near ? "; did you mean \"" + *near + "\"? " : "; ") + "There are " + joined(names));
+}
+
+}  // namespace
+
+Model make_model(const ModelOptions& options) { return maker_of(options).make(options); }
+
+Parts make_parts(const ModelOptions& options) {
+  const Maker& maker = maker_of(options);
+  if (maker.parts != nullptr) return maker.parts(options);
+  std::vector<std::string> names;
+  for (const Maker& other : kMakers) {
+    if (other.parts != nullptr) names.emplace_back(other.entry.name);
+  }
+  throw Error(Errc::kBadConfig, "model.name: \"" + options.name + "\" is not taken apart; these are: " + joined(names));
 }
 
 std::vector<ModelEntry> list_models() {

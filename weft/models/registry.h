@@ -9,9 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace torch::nn {
-class Module;
-}
+#include "weft/models/vision/parts.h"
 
 namespace weft::models {
 
@@ -21,7 +19,12 @@ struct ModelOptions {
   std::int64_t image_size = 28;  // height and width
   std::int64_t num_classes = 10;
   std::vector<std::int64_t> hidden = {256, 128};  // mlp: widths between input and output
-  std::string stem = "7x7";                       // resnet18: "7x7" or "3x3"
+  std::string stem = "7x7";                       // resnets: "7x7" or "3x3"
+  std::int64_t patch = 4;                         // vit, mixer: side of a patch, which divides image_size
+  std::int64_t layers = 4, width = 128;           // vit, mixer
+  std::int64_t heads = 4;                         // vit
+  std::string pool = "token";                     // vit: "token" or "mean"
+  double dropout = 0;                             // vit
 };
 
 struct Model {
@@ -33,6 +36,9 @@ struct Model {
 // Makes the named model, initialised from libtorch's default generator. Throws Error(kBadConfig) for an unknown name or stem, naming the
 // nearest, and for sizes that make no model.
 Model make_model(const ModelOptions& options);
+
+// The same net part by part (resnets, vit, mixer). Throws as make_model(), and Error(kBadConfig) for a model that is not taken apart.
+Parts make_parts(const ModelOptions& options);
 
 // The names, each with a line on what it is.
 struct ModelEntry {

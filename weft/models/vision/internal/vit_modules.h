@@ -1,0 +1,109 @@
+// The modules of a Vision Transformer, nested as in Hugging Face's transformers. `options` are complete: VitImpl has checked them.
+#pragma once
+
+#include "weft/models/vision/vit.h"
+#include "weft/parallel/tensor/conv.h"
+#include "weft/parallel/tensor/dropout.h"
+#include "weft/parallel/tensor/norm.h"
+
+namespace weft::models::internal {
+
+// What all of them are: made from the options, in a group.
+template <class Derived>
+struct VitModule : torch::nn::Cloneable<Derived> {
+  VitModule(VitOptions given, parallel::TensorParallel tp_) : options(given), tp(std::move(tp_)) {}
+
+  VitOptions options;
+  parallel::TensorParallel tp;
+};
+
+// Child "projection".
+struct VitPatchesImpl : VitModule<VitPatchesImpl> {
+  VitPatchesImpl(VitOptions given, parallel::TensorParallel tp_);
+  void reset() override;
+
+  parallel::Conv2d projection{nullptr};
+};
+TORCH_MODULE(VitPatches);
+
+// [n, in_channels, image_size, image_size] -> [n, tokens, width].
+struct VitEmbeddingsImpl : VitModule<VitEmbeddingsImpl> {
+  VitEmbeddingsImpl(VitOptions given, parallel::TensorParallel tp_);
+  void reset() override;
+  at::Tensor forward(const at::Tensor& x);
+
+  at::Tensor cls_token, position_embeddings;  // [1, 1, width], undefined where the mean is taken; [1, tokens, width]
+  VitPatches patch_embeddings{nullptr};
+  parallel::Dropout dropout{nullptr};
+};
+TORCH_MODULE(VitEmbeddings);
+
+// Every token sees all: softmax(q k^T / sqrt(d)) v of this rank's heads.
+struct VitSelfAttentionImpl : VitModule<VitSelfAttentionImpl> {
+  VitSelfAttentionImpl(VitOptions given, parallel::TensorParallel tp_);
+  void reset() override;
+  at::Tensor forward(const at::Tensor& x);
+
+  parallel::Linear query{nullptr}, key{nullptr}, value{nullptr};
+};
+TORCH_MODULE(VitSelfAttention);
+
+// A linear layer as the child "dense".
+struct VitDenseImpl : torch::nn::Cloneable<VitDenseImpl> {
+  VitDenseImpl(parallel::LinearOptions given, parallel::TensorParallel tp_);
+  void reset() override;
+  at::Tensor forward(const at::Tensor& x) { return dense->forward(x); }
+
+  parallel::LinearOptions options;
+  parallel::TensorParallel tp;
+  parallel::Linear dense{nullptr};
+};
+TORCH_MODULE(VitDense);
+
+struct VitAttentionImpl : VitModule<VitAttentionImpl> {
+  VitAttentionImpl(VitOptions given, parallel::TensorParallel tp_);
+  void reset() override;
+  at::Tensor forward(const at::Tensor& x) { return output->forward(attention->forward(x)); }
+
+  VitSelfAttention attention{nullptr};
+  VitDense output{nullptr};
+};
+TORCH_MODULE(VitAttention);
+
+struct VitBlockImpl : VitModule<VitBlockImpl> {
+  VitBlockImpl(VitOptions given, parallel::TensorParallel tp_);
+  void reset() override;
+  // [n, tokens, width] -> the same.
+  at::Tensor forward(const at::Tensor& x);
+
+  VitAttention attention{nullptr};
+  VitDense intermediate{nullptr}, output{nullptr};
+  parallel::LayerNorm layernorm_before{nullptr}, layernorm_after{nullptr};
+  parallel::Dropout dropout{nullptr};
+};
+TORCH_MODULE(VitBlock);
+
+// Child "layer", a list of blocks.
+struct VitEncoderImpl : VitModule<VitEncoderImpl> {
+  VitEncoderImpl(VitOptions given, parallel::TensorParallel tp_);
+  void reset() override;
+
+  torch::nn::ModuleList layer{nullptr};
+};
+TORCH_MODULE(VitEncoder);
+
+struct VitModelImpl : VitModule<VitModelImpl> {
+  VitModelImpl(VitOptions given, parallel::TensorParallel tp_);
+  void reset() override;
+  // [n, in_channels, image_size, image_size] -> what the last block gives.
+  at::Tensor forward(const at::Tensor& x);
+
+  VitEmbeddings embeddings{nullptr};
+  VitEncoder encoder{nullptr};
+  parallel::LayerNorm layernorm{nullptr};
+};
+TORCH_MODULE(VitModel);
+
+parallel::LayerNorm layer_norm(const VitOptions& o, const parallel::TensorParallel& tp);
+
+}  // namespace weft::models::internal

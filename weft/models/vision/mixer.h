@@ -1,0 +1,98 @@
+// MLP-Mixer (Tolstikhin et al., "MLP-Mixer: An all-MLP Architecture for Vision", 2021), with timm's parameter names and epsilon. Many equal
+// blocks, each small: the plainest net for a pipeline. Written with the layers of parallel/tensor: the units of every MLP are split over a
+// group's ranks, or plain in a group of one.
+//
+//   patches ─ projection ─ block 0 ─ … ─ block n-1 ─ norm ─ mean over the patches ─ head
+//   block:  x + mlp_tokens(norm1(x)^T)^T, then x + mlp_channels(norm2(x));   mlp: fc2(gelu(fc1(x)))
+//
+// A step hands over, over several ranks, two all-reduces of [n, patches, width] a block forward and two backward.
+#pragma once
+
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "weft/models/vision/parts.h"
+#include "weft/parallel/tensor/conv.h"
+#include "weft/parallel/tensor/linear.h"
+#include "weft/parallel/tensor/norm.h"
+
+namespace weft::models {
+
+// Mixer-B/16 for ImageNet unless set.
+struct MixerOptions {
+  std::int64_t image_size = 224;  // height and width, a multiple of patch
+  std::int64_t patch = 16;
+  std::int64_t in_channels = 3;
+  std::int64_t num_classes = 1000;
+  std::int64_t layers = 12, width = 768;
+  std::int64_t token_hidden = 0;    // of the MLPs over patches; 0: width / 2, as in all of the paper's nets
+  std::int64_t channel_hidden = 0;  // of those over channels; 0: 4 · width
+
+  std::int64_t patches() const { return (image_size / patch) * (image_size / patch); }
+};
+
+// Linear layers fc1 (column) and fc2 (row).
+struct MixerMlpImpl : torch::nn::Cloneable<MixerMlpImpl> {
+  MixerMlpImpl(std::int64_t features_, std::int64_t hidden_, parallel::TensorParallel tp_);
+  void reset() override;
+  at::Tensor forward(const at::Tensor& x);
+
+  std::int64_t features, hidden;
+  parallel::TensorParallel tp;
+  parallel::Linear fc1{nullptr}, fc2{nullptr};
+};
+TORCH_MODULE(MixerMlp);
+
+struct MixerBlockImpl : torch::nn::Cloneable<MixerBlockImpl> {
+  MixerBlockImpl(MixerOptions given, parallel::TensorParallel tp_);
+  void reset() override;
+  // [n, patches, width] -> the same.
+  at::Tensor forward(const at::Tensor& x);
+
+  MixerOptions options;
+  parallel::TensorParallel tp;
+  parallel::LayerNorm norm1{nullptr}, norm2{nullptr};
+  MixerMlp mlp_tokens{nullptr}, mlp_channels{nullptr};
+};
+TORCH_MODULE(MixerBlock);
+
+// The projection of patches: child "proj".
+struct MixerStemImpl : torch::nn::Cloneable<MixerStemImpl> {
+  MixerStemImpl(MixerOptions given, parallel::TensorParallel tp_);
+  void reset() override;
+  // [n, in_channels, image_size, image_size] -> [n, patches, width].
+  at::Tensor forward(const at::Tensor& x);
+
+  MixerOptions options;
+  parallel::TensorParallel tp;
+  parallel::Conv2d proj{nullptr};
+};
+TORCH_MODULE(MixerStem);
+
+// libtorch's own initialisation. Mixer-S/16 (8 layers of width 512) has 18,528,264 parameters, Mixer-B/16 59,880,472.
+struct MixerImpl : torch::nn::Cloneable<MixerImpl> {
+  // Throws Error(kInvalidArgument) for sizes that make no net or whose units do not divide by the ranks.
+  explicit MixerImpl(MixerOptions given = {}, parallel::TensorParallel tp_ = {});
+  void reset() override;
+  // [n, in_channels, image_size, image_size], the same on all ranks -> logits [n, num_classes], the same too. Collective, backward too.
+  at::Tensor forward(const at::Tensor& x);
+  // Stem, blocks in order, head: of this net's own modules.
+  std::vector<Part> parts() const;
+
+  MixerOptions options;
+  parallel::TensorParallel tp;
+  MixerStem stem{nullptr};
+  torch::nn::ModuleList blocks{nullptr};
+  parallel::LayerNorm norm{nullptr};
+  parallel::Linear head{nullptr};
+};
+TORCH_MODULE(Mixer);
+
+// The same net, part by part.
+Parts mixer_parts(const MixerOptions& options, const parallel::TensorParallel& tp = {});
+
+}  // namespace weft::models
