@@ -1,0 +1,64 @@
+// A language model of LSTM layers (Zaremba, Sutskever, Vinyals: Recurrent Neural Network Regularization, 2014), with the parameter names
+// and initialisation of PyTorch's word_language_model.
+//
+//   tokens ─ encoder ─ dropout ─ LSTM layers, dropout between them ─ dropout ─ decoder ─ logits
+//
+//   LstmState state;                                          // zeros
+//   for (auto& batch : stretches_of_the_text) {               // truncated backpropagation through time
+//     cross_entropy(model->forward(batch.tokens, &state).flatten(0, 1), batch.targets.flatten()).backward();
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/rnn.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstdint>
+
+namespace weft::models {
+
+struct LstmOptions {
+  std::int64_t vocabulary = 10000;
+  std::int64_t width = 200;   // of the embedding
+  std::int64_t hidden = 200;  // units of a layer
+  std::int64_t layers = 2;
+  double dropout = 0;  // on all but the recurrent connections
+  bool tied = false;   // the decoder's weight is the encoder's; width and hidden are equal then (Press, Wolf 2017; Inan et al. 2017)
+};
+
+// What a layer hands from token to token: [layers, batch, hidden] each, undefined for zeros.
+struct LstmState {
+  at::Tensor hidden, cell;
+};
+
+// Parameters weight [vocabulary, hidden], where it is not tied, and bias [vocabulary].
+struct LstmDecoderImpl : torch::nn::Cloneable<LstmDecoderImpl> {
+  explicit LstmDecoderImpl(LstmOptions given);
+  void reset() override;
+
+  LstmOptions options;
+  at::Tensor weight, bias;
+};
+TORCH_MODULE(LstmDecoder);
+
+// Children "encoder", "rnn" (weight_ih_l0, …) and "decoder". Weights of encoder and decoder are uniform in [-0.1, 0.1], the decoder's bias
+// 0, the rest libtorch's own. Zaremba's medium net (650 units, not tied) has 19,780,400 parameters, the large one (1500) 66,034,000.
+struct LstmImpl : torch::nn::Cloneable<LstmImpl> {
+  // Throws Error(kInvalidArgument) for sizes that make no net.
+  explicit LstmImpl(LstmOptions given);
+  void reset() override;
+  // int64 [batch, sequence] -> logits [batch, sequence, vocabulary]. Goes on from `state` where there is one, and leaves there what it ends
+  // with, without gradient. Throws Error(kInvalidArgument) for tokens or a state of another shape.
+  at::Tensor forward(const at::Tensor& tokens, LstmState* state = nullptr);
+
+  LstmOptions options;
+  torch::nn::Embedding encoder{nullptr};
+  torch::nn::LSTM rnn{nullptr};
+  torch::nn::Dropout dropout{nullptr};
+  LstmDecoder decoder{nullptr};
+};
+TORCH_MODULE(Lstm);
+
+}  // namespace weft::models
