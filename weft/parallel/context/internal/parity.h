@@ -1,0 +1,122 @@
+// Tests' helpers: a whole sequence on one process by torch's own attention, and the same over ranks.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "weft/comm/replicate.h"
+#include "weft/observe/trace.h"
+#include "weft/parallel/context/attention.h"
+
+namespace weft::parallel::internal {
+
+inline at::Tensor wave(at::IntArrayRef sizes, double phase) {
+  return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase).sin().view(sizes);
+}
+
+// Relative and absolute, of sums in another order. bfloat16 has 8 bits.
+inline double tolerance(at::ScalarType type) { return type == at::kDouble ? 1e-10 : type == at::kFloat ? 1e-5 : 3e-2; }
+
+inline void expect_close(const at::Tensor& got, const at::Tensor& want, const std::string& what) {
+  const double most = tolerance(got.scalar_type());
+  ASSERT_EQ(got.sizes(), want.sizes()) << what;
+  const at::Tensor a = got.to(at::kDouble), b = want.to(at::kDouble);
+  EXPECT_TRUE(at::allclose(a, b, most, most)) << what << ": differs by " << (a - b).abs().max().item<double>();
+}
+
+struct Case {
+  std::int64_t length = 24, heads = 4, kv_heads = 4;
+  bool causal = true, packed = false;
+  at::ScalarType type = at::kDouble;
+  ContextMethod method = ContextMethod::kRing;
+
+  std::string name() const {
+    return std::to_string(length) + " positions, " + std::to_string(heads) + "/" + std::to_string(kv_heads) + (causal ? " causal" : "") +
+           (packed ? " packed " : " ") + c10::toString(type) + (method == ContextMethod::kRing ? " ring" : " heads");
+  }
+  // Two rows with documents of their own; the numbers are in no order.
+  at::Tensor documents() const {
+    const at::Tensor at = torch::arange(length);
+    return torch::stack({(at * 3).floor_divide(length).mul(5).remainder(7), at.ge(length / 2).to(torch::kLong)});
+  }
+};
+
+struct Answer {
+  at::Tensor q, k, v, factors, y, dq, dk, dv;
+};
+
+constexpr std::int64_t kWidth = 6;
+
+// In float64 by torch's scaled_dot_product_attention, from arguments that the case's type can hold.
+inline Answer known(const Case& c) {
+  Answer a;
+  const auto make = [&](std::int64_t heads, double phase) {
+    return wave({2, heads, c.length, kWidth}, phase).to(c.type).to(at::kDouble).requires_grad_();
+  };
+  a.q = make(c.heads, 0.1);
+  a.k = make(c.kv_heads, 0.7);
+  a.v = make(c.kv_heads, 1.9);
+  a.factors = make(c.heads, 2.8).detach();
+  at::Tensor sees = torch::ones({c.length, c.length}, torch::kBool);
+  if (c.causal) sees = sees.tril();
+  if (c.packed) sees = sees.logical_and(c.documents().unsqueeze(2).eq(c.documents().unsqueeze(1))).unsqueeze(1);
+  const std::int64_t share = c.heads / c.kv_heads;
+  a.y = torch::scaled_dot_product_attention(a.q, a.k.repeat_interleave(share, 1), a.v.repeat_interleave(share, 1), sees);
+  (a.y * a.factors).sum().backward();
+  a.dq = a.q.grad();
+  a.dk = a.k.grad();
+  a.dv = a.v.grad();
+  return a;
+}
+
+// A rank's part of the answer, and of what led to it.
+inline void compare(const Case& c, const Answer& a, const ContextParallel& cp) {
+  const SequenceLayout layout = cp.layout(c.length);
+  const auto mine = [&](const at::Tensor& x) { return cp.part(x.detach(), 2).to(c.type).clone(); };
+  const at::Tensor q = mine(a.q).requires_grad_(), k = mine(a.k).requires_grad_(), v = mine(a.v).requires_grad_();
+  const at::Tensor documents = c.packed ? c.documents() : at::Tensor();
+  const at::Tensor y = context_attention(q, k, v, layout, {.causal = c.causal, .documents = documents}, cp);
+  EXPECT_EQ(y.scalar_type(), c.type);
+  (y * mine(a.factors)).sum().backward();
+  const std::string what = c.name() + ", rank " + std::to_string(cp.rank()) + " of " + std::to_string(cp.size());
+  expect_close(y.detach(), cp.part(a.y.detach(), 2), what + ": y");
+  expect_close(q.grad(), cp.part(a.dq, 2), what + ": dq");
+  expect_close(k.grad(), cp.part(a.dk, 2), what + ": dk");
+  expect_close(v.grad(), cp.part(a.dv, 2), what + ": dv");
+}
+
+// The bytes that the calling rank hands to its group while this lives, by operation.
+class Counted {
+ public:
+  Counted() : use_(&trace_, "rank") { trace_.record(true); }
+  // Since the last take.
+  std::map<std::string, std::int64_t> take() {
+    std::map<std::string, std::int64_t> all;
+    for (const observe::Span& span : trace_.take().spans) {
+      if (span.category == "comm") all[span.name.substr(span.name.find(':') + 1)] += span.bytes;  // "weft:send"
+    }
+    return all;
+  }
+
+ private:
+  observe::Trace trace_;
+  observe::Trace::Use use_;
+};
+
+// What an Error(kInvalidArgument) of fn says.
+inline std::string refusal(const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::kInvalidArgument);
+    return error.what();
+  }
+  return "accepted";
+}
+
+}  // namespace weft::parallel::internal

@@ -1,0 +1,14 @@
+// Ring attention: the blocks of attention.h in their order, and what travels between them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "weft/parallel/context/attention.h"
+
+namespace weft::parallel::internal {
+
+// As context_attention() by ContextMethod::kRing, on arguments that fit. `cp` may be alone, with a layout of one rank.
+at::Tensor ring_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceLayout& layout,
+                          const ContextAttentionOptions& options, const ContextParallel& cp);
+
+}  // namespace weft::parallel::internal
