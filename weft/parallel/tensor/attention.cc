@@ -16,7 +16,9 @@ namespace weft::parallel {
 namespace {
 
 // [b, t, heads · d] -> [b, heads, t, d]
-at::Tensor by_head(const at::Tensor& x, std::int64_t heads) { return x.view({x.size(0), x.size(1), heads, -1}).transpose(1, 2); }
+at::Tensor by_head(const at::Tensor& x, std::int64_t heads) {
+  return x.view({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2);
+}
 
 // Which positions a position sees: bool [t, t] or [b, 1, t, t].
 at::Tensor visible(const at::Tensor& documents, std::int64_t t) {
@@ -144,7 +146,7 @@ at::Tensor AttentionImpl::forward(const at::Tensor& given, const at::Tensor& doc
     q = rotate(q);
     k = rotate(k);
   }
-  const at::Tensor y = attend(q, per_query(k), per_query(v), documents).transpose(1, 2).reshape({x.size(0), x.size(1), -1});
+  const at::Tensor y = attend(q, per_query(k), per_query(v), documents).transpose(1, 2).flatten(2);
   return o_proj->forward(y);
 }
 
