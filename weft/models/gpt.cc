@@ -17,6 +17,8 @@ void require_sizes(const GptOptions& o) {
   WEFT_REQUIRE(o.vocabulary > 0 && o.layers > 0 && o.width > 0 && o.heads > 0 && o.hidden > 0 && o.sequence_length > 0,
                "Gpt: vocabulary, layers, width, heads, hidden and sequence_length are at least 1");
   WEFT_REQUIRE(o.dropout >= 0 && o.dropout < 1, "Gpt: dropout is in [0, 1)");
+  WEFT_REQUIRE(o.experts == 0 || o.sequence == Sequence::kWhole,
+               "Gpt: experts need the whole sequence on every rank of tp (sequence = kWhole)");
   WEFT_REQUIRE(o.initial_std >= 0 && o.norm_eps > 0 && o.rope_theta > 0, "Gpt: initial_std is at least 0, norm_eps and rope_theta above");
 }
 
@@ -54,6 +56,23 @@ parallel::AttentionOptions attention_of(const GptOptions& o) {
   a.normal = o.initial_std;
   a.normal_out = std_of_added(o);
   return a;
+}
+
+parallel::MixtureOptions experts_of(const GptOptions& o) {
+  parallel::MixtureOptions m{.hidden = o.hidden, .balance = o.experts_balance, .z = o.experts_z};
+  m.router = {.width = o.width, .experts = o.experts, .top_k = o.experts_top_k};
+  m.router.weights = o.experts_top_k == 1 ? parallel::RouterWeights::kOverAll : parallel::RouterWeights::kOverChosen;
+  m.router.capacity_factor = o.experts_capacity;
+  m.router.jitter = o.experts_jitter;
+  m.router.normal = o.initial_std;
+  m.normal = o.initial_std;
+  m.normal_out = std_of_added(o);
+  switch (o.activation) {
+    case Activation::kGelu: m.activation = parallel::ExpertActivation::kGelu; break;
+    case Activation::kGeluTanh: m.activation = parallel::ExpertActivation::kGeluTanh; break;
+    case Activation::kSwiglu: m.activation = parallel::ExpertActivation::kSwiglu; break;
+  }
+  return m;
 }
 
 }  // namespace
@@ -141,16 +160,24 @@ at::Tensor GptMlp::forward(const at::Tensor& given) {
   throw Error(Errc::kInternal, "Gpt: unknown activation");
 }
 
-GptBlock::GptBlock(const GptOptions& options, const TensorParallel& tp)
+GptBlock::GptBlock(const GptOptions& options, const TensorParallel& tp, const parallel::ExpertParallel& ep)
     : norm1(register_module("norm1", std::make_shared<GptNorm>(options, tp))),
       norm2(register_module("norm2", std::make_shared<GptNorm>(options, tp))),
       attention(register_module("attention", parallel::Attention(attention_of(options), tp))),
-      mlp(register_module("mlp", std::make_shared<GptMlp>(options, tp))),
-      dropout_(register_module("dropout", dropout_of(options, tp))) {}
+      dropout_(register_module("dropout", dropout_of(options, tp))) {
+  if (options.experts > 0) {
+    experts = register_module("experts", parallel::MixtureOfExperts(experts_of(options), ep, tp));
+  } else {
+    mlp = register_module("mlp", std::make_shared<GptMlp>(options, tp));
+  }
+}
 
 at::Tensor GptBlock::forward(const at::Tensor& x, const at::Tensor& documents) {
   const at::Tensor y = x + dropout_->forward(attention->forward(norm1->forward(x), documents));
-  return y + dropout_->forward(mlp->forward(norm2->forward(y)));
+  if (mlp) return y + dropout_->forward(mlp->forward(norm2->forward(y)));
+  const at::Tensor out = y + dropout_->forward(experts->forward(norm2->forward(y)));
+  auxiliary_ = experts->auxiliary();
+  return out;
 }
 
 at::Tensor GptBlock::extend(const at::Tensor& x, parallel::AttentionCache& cache) {
@@ -172,14 +199,15 @@ at::Tensor GptHead::forward(const at::Tensor& x, const at::Tensor&) {
   return torch::linear(whole, tied_.is_empty() ? output->weight : tied_->weight);
 }
 
-GptImpl::GptImpl(const GptOptions& options_, const TensorParallel& tp_) : options(complete(options_)), tp(tp_) {
+GptImpl::GptImpl(const GptOptions& options_, const TensorParallel& tp_, const parallel::ExpertParallel& ep_)
+    : options(complete(options_)), tp(tp_), ep(ep_) {
   parallel::even_part("Gpt: heads", options.heads, tp.size());
   parallel::even_part("Gpt: hidden", options.hidden, tp.size());
   embedding = register_module("embedding", std::make_shared<GptEmbedding>(options, tp));
   parts_.push_back(embedding);
   torch::nn::ModuleList list;
   for (std::int64_t i = 0; i < options.layers; ++i) {
-    blocks.push_back(std::make_shared<GptBlock>(options, tp));
+    blocks.push_back(std::make_shared<GptBlock>(options, tp, ep));
     list->push_back(std::static_pointer_cast<torch::nn::Module>(blocks.back()));
     parts_.push_back(blocks.back());
   }
@@ -206,7 +234,14 @@ at::Tensor GptImpl::extend(const at::Tensor& tokens, GptCache& cache, Wanted wan
 }
 
 at::Tensor GptImpl::loss(const at::Tensor& logits, const at::Tensor& targets) const {
-  return parallel::cross_entropy(logits, targets, {.vocabulary = options.vocabulary}, tp);
+  // Without rows: 0, through the graph, whose backward the others' tokens need.
+  at::Tensor loss = options.experts > 0 && targets.numel() == 0
+                        ? logits.sum()
+                        : parallel::cross_entropy(logits, targets, {.vocabulary = options.vocabulary}, tp);
+  for (const auto& part : parts_) {
+    if (part->auxiliary().defined()) loss = loss + part->auxiliary();
+  }
+  return loss;
 }
 
 }  // namespace weft::models

@@ -7,7 +7,8 @@
 // A model is a list of parts, each a module from tensor to tensor, so that pipelines, sharding and recomputation can take them one by one.
 //
 // A rank hands over, in a step without split sequence, an all-reduce of an activation [batch, sequence, width] 1 + 2 layers times forward
-// and 1 + 2 layers times backward, and the cross-entropy's three numbers a token (parallel/tensor/vocabulary.h).
+// and 1 + 2 layers times backward, and the cross-entropy's three numbers a token (parallel/tensor/vocabulary.h). Blocks of experts: and
+// what parallel/experts says.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,6 +18,7 @@
 #include <memory>
 #include <vector>
 
+#include "weft/parallel/experts/mixture.h"
 #include "weft/parallel/tensor/attention.h"
 #include "weft/parallel/tensor/dropout.h"
 #include "weft/parallel/tensor/norm.h"
@@ -54,6 +56,14 @@ struct GptOptions {
   double initial_std = 0.02;
   int chunks = 1;                                            // of products that are summed over ranks: parallel::LinearOptions::chunks
   parallel::Sequence sequence = parallel::Sequence::kWhole;  // kSplit: between the split layers each rank has a part of the sequence
+  // Above 0: in place of each block's MLP so many, of which each token goes to experts_top_k (parallel/experts), without biases. Weights:
+  // over the chosen, as Mixtral; with one a token over all, as Switch. Needs sequence = kWhole.
+  std::int64_t experts = 0;
+  std::int64_t experts_top_k = 2;
+  double experts_capacity = 0;    // RouterOptions::capacity_factor; 0: no token is dropped
+  double experts_balance = 0.01;  // of the balance loss, in loss()
+  double experts_z = 0;           // of the router z-loss
+  double experts_jitter = 0;
 };
 
 // The sizes of `options` with Llama's norm, positions, activation and lack of biases.
@@ -64,6 +74,14 @@ GptOptions like_llama(GptOptions options);
 class GptPart : public torch::nn::Module {
  public:
   virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& documents = {}) = 0;
+  // What the last forward adds to the loss, with gradient (parallel::MixtureOfExperts::auxiliary); undefined where nothing. Where forward
+  // is wrapped in recompute(), this is its second result, given back by set_auxiliary(): Gpt::loss() would take the first run's else, from
+  // which no gradient reaches the parts before. In a pipeline it goes along from stage to stage, and is added to the last one's loss.
+  const at::Tensor& auxiliary() const { return auxiliary_; }
+  void set_auxiliary(const at::Tensor& auxiliary) { auxiliary_ = auxiliary; }
+
+ protected:
+  at::Tensor auxiliary_;
 };
 
 // int64 [batch, sequence] -> [batch, sequence, width].
@@ -111,13 +129,14 @@ class GptMlp : public torch::nn::Module {
 
 class GptBlock : public GptPart {
  public:
-  GptBlock(const GptOptions& options, const parallel::TensorParallel& tp);
+  GptBlock(const GptOptions& options, const parallel::TensorParallel& tp, const parallel::ExpertParallel& ep = {});
   at::Tensor forward(const at::Tensor& x, const at::Tensor& documents = {}) override;
   at::Tensor extend(const at::Tensor& x, parallel::AttentionCache& cache);
 
   std::shared_ptr<GptNorm> norm1, norm2;
   parallel::Attention attention{nullptr};
-  std::shared_ptr<GptMlp> mlp;
+  std::shared_ptr<GptMlp> mlp;                  // null where there are experts
+  parallel::MixtureOfExperts experts{nullptr};  // null where there are none
 
  private:
   parallel::Dropout dropout_;
@@ -154,7 +173,8 @@ enum class Wanted { kAll, kLast };
 class GptImpl : public torch::nn::Module {
  public:
   // Throws Error(kInvalidArgument) for sizes that make no model or do not divide by the ranks, naming the nearest that do.
-  GptImpl(const GptOptions& options_, const parallel::TensorParallel& tp_);
+  // Experts are divided over `ep`: its ranks have tokens of their own, and equal seeds.
+  GptImpl(const GptOptions& options_, const parallel::TensorParallel& tp_, const parallel::ExpertParallel& ep_ = {});
   // tokens int64 [batch, sequence], the same on all ranks -> this rank's logits (GptHead). Collective, backward too.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& documents = {});
   // forward() of tokens that follow those that the cache holds, and puts them there: int64 [batch, new] -> this rank's logits [batch, new,
@@ -163,13 +183,15 @@ class GptImpl : public torch::nn::Module {
   // is to be thrown away.
   at::Tensor extend(const at::Tensor& tokens, GptCache& cache, Wanted wanted = Wanted::kAll);
   // The mean cross-entropy of `targets` (int64 [batch, sequence]; -100 does not count) under forward's logits; a scalar, the same on all
-  // ranks.
+  // ranks of tp. While training plus what the blocks' experts add (GptPart::auxiliary), of the last forward. With experts a rank without
+  // rows runs forward and backward as well, of [0, sequence]: its loss is 0.
   at::Tensor loss(const at::Tensor& logits, const at::Tensor& targets) const;
   // Embedding, blocks, head, in order.
   const std::vector<std::shared_ptr<GptPart>>& parts() const { return parts_; }
 
   GptOptions options;
   parallel::TensorParallel tp;
+  parallel::ExpertParallel ep;
   // Children "embedding", "blocks.0" …, "head".
   std::shared_ptr<GptEmbedding> embedding;
   std::vector<std::shared_ptr<GptBlock>> blocks;

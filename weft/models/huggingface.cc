@@ -20,7 +20,8 @@ using checkpoint::TensorMap;
 struct Place {
   std::string ours, theirs;
   bool transposed = false;
-  int third = -1;  // of c_attn's outputs: q, k, v; -1: the whole tensor
+  int third = -1;            // of c_attn's outputs: q, k, v; -1: the whole tensor
+  std::int64_t expert = -1;  // ours is this one of the stack of all experts; -1: no stack
 };
 
 std::vector<Place> gpt2_block(const std::string& i) {
@@ -44,16 +45,27 @@ std::vector<Place> gpt2_block(const std::string& i) {
   return all;
 }
 
-std::vector<Place> llama_block(const std::string& i, bool attention_bias) {
+// Llama's, with experts in Mixtral's.
+std::vector<Place> llama_block(const std::string& i, const GptOptions& o) {
   const std::string ours = "blocks." + i + ".", theirs = "model.layers." + i + ".";
   std::vector<Place> all{{ours + "norm1.weight", theirs + "input_layernorm.weight"},
                          {ours + "norm2.weight", theirs + "post_attention_layernorm.weight"}};
   for (const std::string name : {"q_proj", "k_proj", "v_proj", "o_proj"}) {
     all.push_back({ours + "attention." + name + ".weight", theirs + "self_attn." + name + ".weight"});
-    if (attention_bias) all.push_back({ours + "attention." + name + ".bias", theirs + "self_attn." + name + ".bias"});
+    if (o.attention_bias) all.push_back({ours + "attention." + name + ".bias", theirs + "self_attn." + name + ".bias"});
   }
-  for (const char* name : {"gate_proj", "up_proj", "down_proj"})
-    all.push_back({ours + "mlp." + name + ".weight", theirs + "mlp." + name + ".weight"});
+  if (o.experts == 0) {
+    for (const char* name : {"gate_proj", "up_proj", "down_proj"})
+      all.push_back({ours + "mlp." + name + ".weight", theirs + "mlp." + name + ".weight"});
+    return all;
+  }
+  all.push_back({ours + "experts.router.weight", theirs + "block_sparse_moe.gate.weight"});
+  for (std::int64_t e = 0; e < o.experts; ++e) {
+    for (const auto& [from, to] : {std::pair{"gate_proj", "w1"}, {"down_proj", "w2"}, {"up_proj", "w3"}}) {
+      const std::string name = theirs + "block_sparse_moe.experts." + std::to_string(e) + "." + to + ".weight";
+      all.push_back({.ours = ours + "experts." + from, .theirs = name, .expert = e});
+    }
+  }
   return all;
 }
 
@@ -70,8 +82,7 @@ std::vector<Place> places_of(const GptOptions& o) {
   }
   if (!o.tied) all.push_back({"head.output.weight", "lm_head.weight"});
   for (std::int64_t i = 0; i < o.layers; ++i) {
-    for (Place& place : gpt2 ? gpt2_block(std::to_string(i)) : llama_block(std::to_string(i), o.attention_bias))
-      all.push_back(std::move(place));
+    for (Place& place : gpt2 ? gpt2_block(std::to_string(i)) : llama_block(std::to_string(i), o)) all.push_back(std::move(place));
   }
   return all;
 }
@@ -99,7 +110,16 @@ struct Mine {
   at::Tensor tensor;
   std::optional<parallel::Slice> slice;
   int rank = 0;
+  bool here = true;  // else another rank has this expert, and `tensor` is one of its shape
 };
+
+Mine mine_of(const GptImpl& model, const Place& place, const at::Tensor& parameter, std::optional<parallel::Slice> slice) {
+  if (place.expert < 0) return {parameter, slice, model.tp.rank()};
+  const std::int64_t at = place.expert - parameter.size(0) * model.ep.rank();
+  const bool here = at >= 0 && at < parameter.size(0);
+  if (slice) --slice->dim;
+  return {parameter.select(0, here ? at : 0), slice, model.tp.rank(), here};
+}
 
 // The sizes of a parameter over all ranks.
 std::vector<std::int64_t> whole_sizes(const at::Tensor& mine, const std::optional<parallel::Slice>& slice) {
@@ -135,6 +155,7 @@ Part read_part(const Source& source, const std::string& name, const Place& place
   WEFT_REQUIRE(there == theirs,
                "Hugging Face weights: \"" + name + "\" is " + shape(there) + ", the model's options ask for " + shape(theirs));
 
+  if (!mine.here) return {};
   const std::int64_t dim = mine.slice ? mine.slice->dim : 0, all = whole[static_cast<std::size_t>(dim)];
   const std::int64_t begin = mine.slice ? std::min(all, mine.rank * mine.tensor.size(dim)) : 0;
   const std::int64_t count = std::min(mine.tensor.size(dim), all - begin);
@@ -152,7 +173,7 @@ void set_from(GptImpl& model, const Source& source) {
   for (const Place& place : places_of(model.options)) {
     const std::string name = find(source.sizes, place.theirs);
     used.insert(name);
-    parts.push_back(read_part(source, name, place, {parameters[place.ours], slice_at(slices, place.ours), model.tp.rank()}));
+    parts.push_back(read_part(source, name, place, mine_of(model, place, parameters[place.ours], slice_at(slices, place.ours))));
   }
   for (const auto& [name, sizes] : source.sizes) {
     WEFT_REQUIRE(used.contains(name) || passed_over(name, model.options),
@@ -160,7 +181,7 @@ void set_from(GptImpl& model, const Source& source) {
   }
   for (const Part& part : parts) {
     at::Tensor to = part.to;
-    to.zero_().narrow(part.dim, 0, part.count).copy_(part.from);
+    if (to.defined()) to.zero_().narrow(part.dim, 0, part.count).copy_(part.from);
   }
 }
 
@@ -169,12 +190,17 @@ void set_from(GptImpl& model, const Source& source) {
 HuggingFace huggingface_family(const GptOptions& o) {
   const bool gated = o.activation == Activation::kSwiglu, shared = o.kv_heads != 0 && o.kv_heads != o.heads;
   const bool wide = o.head_width != 0 && o.head_width * o.heads != o.width;
-  if (o.norm == Norm::kLayerNorm && o.positions == Positions::kLearned && o.bias && !gated && !shared && !wide) return HuggingFace::kGpt2;
-  if (o.norm == Norm::kRmsNorm && o.positions == Positions::kRotary && !o.bias && gated) return HuggingFace::kLlama;
+  const bool gpt2 = o.norm == Norm::kLayerNorm && o.positions == Positions::kLearned && o.bias && !gated && !shared && !wide;
+  if (gpt2 && o.experts == 0) return HuggingFace::kGpt2;
+  if (o.norm == Norm::kRmsNorm && o.positions == Positions::kRotary && !o.bias && gated) {
+    if (o.experts == 0) return HuggingFace::kLlama;
+    if (o.experts_top_k > 1 && o.experts_capacity == 0) return HuggingFace::kMixtral;
+  }
   throw Error(
       Errc::kInvalidArgument,
       "Hugging Face weights: the options are neither GPT-2's (LayerNorm, learned positions, biases, no gate, a kv head for each head) "
-      "nor Llama's (RMSNorm, rotary positions, SwiGLU, no biases)");
+      "nor Llama's (RMSNorm, rotary positions, SwiGLU, no biases), nor Mixtral's (Llama's, and experts without a capacity, two or more a "
+      "token)");
 }
 
 void set_huggingface(GptImpl& model, const TensorMap& tensors) {
@@ -205,12 +231,20 @@ void load_huggingface(GptImpl& model, const std::vector<std::string>& paths) {
 
 TensorMap get_huggingface(const GptImpl& model) {
   const auto parameters = model.named_parameters();
-  const auto slices = parallel::slices(model);
+  const auto slices = parallel::slices(model), stacks = parallel::expert_slices(model);
   TensorMap all;
   std::map<std::string, std::vector<at::Tensor>> thirds;
+  std::map<std::string, at::Tensor> wholes;
+  const auto whole_at = [&](const std::string& name) {
+    if (const auto found = wholes.find(name); found != wholes.end()) return found->second;
+    const auto slice = slice_at(slices, name), stack = slice_at(stacks, name);
+    at::Tensor whole = parameters[name].detach();
+    if (slice) whole = parallel::whole_of(whole, *slice, model.tp);
+    if (stack && model.ep.size() > 1) whole = parallel::whole_of(whole, *stack, parallel::TensorParallel(model.ep.group(), 0));
+    return wholes[name] = whole;
+  };
   for (const Place& place : places_of(model.options)) {
-    const auto slice = slice_at(slices, place.ours);
-    const at::Tensor mine = parameters[place.ours].detach(), whole = slice ? parallel::whole_of(mine, *slice, model.tp) : mine;
+    const at::Tensor stack = whole_at(place.ours), whole = place.expert < 0 ? stack : stack[place.expert];
     const at::Tensor turned = place.transposed ? whole.t() : whole;
     if (place.third < 0) {
       all[place.theirs] = turned.contiguous();

@@ -1,5 +1,5 @@
-// Models as Hugging Face's transformers keep them (GPT2LMHeadModel, LlamaForCausalLM): a folder with config.json and safetensors; their
-// weights into a GPT of any split and out of it.
+// Models as Hugging Face's transformers keep them (GPT2LMHeadModel, LlamaForCausalLM, MixtralForCausalLM): a folder with config.json and
+// safetensors; their weights into a GPT of any split and out of it.
 //
 // GPT-2 keeps its linear layers' weights transposed ([in, out], "Conv1D") and q, k, v in one (c_attn); Llama's lie as ours. Both rotate by
 // halves.
@@ -15,10 +15,10 @@
 
 namespace weft::models {
 
-enum class HuggingFace { kGpt2, kLlama };
+enum class HuggingFace { kGpt2, kLlama, kMixtral };
 
 // The family whose names the model's options fit: learned positions, LayerNorm, biases and no gate, or rotary positions, RMSNorm, SwiGLU
-// and no biases. Throws Error(kInvalidArgument) for what lies between.
+// and no biases, perhaps with experts. Throws Error(kInvalidArgument) for what lies between.
 HuggingFace huggingface_family(const GptOptions& options);
 
 // What config.json says.
@@ -28,7 +28,7 @@ struct HuggingFaceConfig {
   std::vector<std::int64_t> ends;     // eos_token_id: any of them ends a text
 };
 
-// Reads a folder's config.json: model_type "gpt2" or "llama" (with rope_scaling of type llama3, tied embeddings, head_dim,
+// Reads a folder's config.json: model_type "gpt2", "llama" or "mixtral" (with rope_scaling of type llama3, tied embeddings, head_dim,
 // attention_bias). Throws Error(kBadConfig) naming file and key for another model_type, an option that would change what the model computes
 // and that weft does not have, or a value of the wrong kind, Error(kCorrupt) for what is not JSON, Error(kInvalidArgument) where there is
 // no such file.
@@ -39,12 +39,11 @@ std::string huggingface_config(const HuggingFaceConfig& config);
 // where there is neither, Error(kCorrupt) for an index that names none or leaves the folder.
 std::vector<std::string> huggingface_files(const std::string& folder);
 
-// Gives the model these weights; each rank keeps its slices. Names may lack the outermost "transformer." or "model."; masks and
-// rotary tables that older files hold are passed over, and a head's weight where the model's is tied. Not collective.
-// Throws Error(kInvalidArgument) naming a tensor that is missing, of another shape, or that the model has no place for; nothing has changed
-// then.
+// Gives the model these weights; each rank keeps its slices and its experts. Names may lack the outermost "transformer." or "model."; masks
+// and rotary tables that older files hold are passed over, and a head's weight where the model's is tied. Not collective. Throws
+// Error(kInvalidArgument) naming a tensor that is missing, of another shape, or that the model has no place for; nothing has changed then.
 void set_huggingface(GptImpl& model, const checkpoint::TensorMap& tensors);
-// The same, from safetensors files (a model may be cut into several). Each rank reads its slices only.
+// The same, from safetensors files (a model may be cut into several). Each rank reads its slices and its experts only.
 void load_huggingface(GptImpl& model, const std::vector<std::string>& paths);
 
 // The model's weights, whole, under those names, on every rank; some may share the model's memory. Collective. For

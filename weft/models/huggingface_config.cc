@@ -125,6 +125,16 @@ GptOptions llama_options(const Keys& keys) {
   return o;
 }
 
+GptOptions mixtral_options(const Keys& keys) {
+  GptOptions o = llama_options(keys);
+  o.experts = keys.size("num_local_experts");
+  o.experts_top_k = keys.size("num_experts_per_tok", 2);
+  o.experts_balance = keys.number("router_aux_loss_coef", 0.001) * static_cast<double>(o.experts_top_k);  // mixture.h says why
+  o.experts_jitter = keys.number("router_jitter_noise", 0);
+  if (keys.has("sliding_window")) keys.refuse("sliding_window", "is not supported; weft attends to the whole sequence");
+  return o;
+}
+
 void add_ids(const Keys& keys, HuggingFaceConfig& config) {
   const auto id = [&](const json& value, const char* key) {
     if (!value.is_number_integer() || value < 0 || value >= config.options.vocabulary) keys.refuse(key, "is no token of the vocabulary");
@@ -180,21 +190,45 @@ json llama_json(const GptOptions& o) {
   return text;
 }
 
+json mixtral_json(const GptOptions& o) {
+  json text = llama_json(o);
+  text["architectures"] = {"MixtralForCausalLM"};
+  text["model_type"] = "mixtral";
+  text["num_local_experts"] = o.experts;
+  text["num_experts_per_tok"] = o.experts_top_k;
+  text["router_aux_loss_coef"] = o.experts_balance / static_cast<double>(o.experts_top_k);
+  text["router_jitter_noise"] = o.experts_jitter;
+  text["sliding_window"] = json();
+  return text;
+}
+
+struct Family {
+  HuggingFace family;
+  const char* type;  // model_type
+  GptOptions (*read)(const Keys& keys);
+  json (*write)(const GptOptions& options);
+};
+
+constexpr Family kFamilies[] = {{HuggingFace::kGpt2, "gpt2", gpt2_options, gpt2_json},
+                                {HuggingFace::kLlama, "llama", llama_options, llama_json},
+                                {HuggingFace::kMixtral, "mixtral", mixtral_options, mixtral_json}};
+
 }  // namespace
 
 HuggingFaceConfig read_huggingface_config(const std::string& folder) {
   const Keys keys = read_keys(folder + "/config.json");
   const std::string type = keys.word("model_type", "");
-  if (type != "gpt2" && type != "llama") keys.refuse("model_type", "is not supported; weft has gpt2 and llama");
+  const auto* const family = std::ranges::find(kFamilies, type, &Family::type);
+  if (family == std::end(kFamilies)) keys.refuse("model_type", "is not supported; weft has gpt2, llama and mixtral");
   if (keys.has("quantization_config")) keys.refuse("quantization_config", "is not supported; weft reads f32, f16 and bf16 weights");
   HuggingFaceConfig config;
-  config.options = type == "gpt2" ? gpt2_options(keys) : llama_options(keys);
+  config.options = family->read(keys);
   add_ids(keys, config);
   return config;
 }
 
 std::string huggingface_config(const HuggingFaceConfig& config) {
-  json text = huggingface_family(config.options) == HuggingFace::kGpt2 ? gpt2_json(config.options) : llama_json(config.options);
+  json text = std::ranges::find(kFamilies, huggingface_family(config.options), &Family::family)->write(config.options);
   text["tie_word_embeddings"] = config.options.tied;
   text["torch_dtype"] = "float32";
   text["initializer_range"] = config.options.initial_std;

@@ -47,6 +47,24 @@ void write_folder(const Known& k, const std::string& folder) {
   write_file_atomic(folder + "/config.json", k.file.metadata.at("config"));
 }
 
+TEST(HuggingFaceConfigText, OfExpertsIsMixtralsAndReadAsItWasWritten) {
+  GptOptions o = like_llama({.vocabulary = 96, .layers = 2, .width = 24, .heads = 4, .kv_heads = 2, .hidden = 40, .tied = false});
+  o.experts = 4;
+  o.experts_top_k = 2;
+  o.experts_balance = 0.04;
+  const TempDir folder;
+  write_file_atomic(folder.path() + "/config.json", huggingface_config({.options = o, .begin = {}, .ends = {}}));
+  const json text = json::parse(read_file(folder.path() + "/config.json", 1 << 20));
+  EXPECT_EQ(text["model_type"], "mixtral");
+  EXPECT_EQ(text["num_local_experts"], 4);
+  EXPECT_DOUBLE_EQ(text["router_aux_loss_coef"], 0.02);  // transformers counts each of the top_k choices whole
+  const GptOptions read = read_huggingface_config(folder.path()).options;
+  EXPECT_EQ(huggingface_family(read), HuggingFace::kMixtral);
+  EXPECT_EQ(read.experts, 4);
+  EXPECT_EQ(read.experts_top_k, 2);
+  EXPECT_DOUBLE_EQ(read.experts_balance, 0.04);
+}
+
 TEST(HuggingFaceFolder, GivesTransformersLogitsByItsOwnConfig) {
   for (const std::string name : {"gpt2", "llama", "llama3"}) {
     const Known k = known(name);
