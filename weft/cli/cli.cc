@@ -64,9 +64,22 @@ constexpr About kDoctor{"doctor", "Look for what training will meet on this mach
   weft doctor --json
   weft run -n 4 --no-prefix weft doctor --topology > cluster.toml)"};
 
-constexpr About kGenerate{"generate", "Write text by a model that a text recipe has trained.", R"(Examples:
+constexpr About kGenerate{"generate", "Write text by a model that a text recipe has trained, or a GPT-2 or Llama of Hugging Face's.",
+                          R"(Examples:
   weft generate runs/2026-01-31-120000-licenses --prompt "This program is"
-  weft generate licenses-1 --tokens 100 --temperature 0)"};
+  weft generate licenses-1 --tokens 100 --temperature 0
+  weft generate folder/with/config.json --prompt "Once upon a time" --top-p 0.9 --stop "The end"
+  weft run -n 2 --no-prefix weft generate licenses-1     the layers split over two ranks)"};
+
+constexpr About kExport{"export", "Write the model of a text recipe's run as a folder that Hugging Face's transformers loads.", R"(Examples:
+  weft export runs/2026-01-31-120000-licenses models/licenses
+  weft export licenses-1 models/licenses && weft generate models/licenses)"};
+
+constexpr About kTokenizer{"tokenizer", "Learn a vocabulary of byte pairs; turn text into tokens and back.", R"(Examples:
+  weft tokenizer train /usr/share/common-licenses/* --vocab 1024 -o tokenizer.json
+  weft tokenizer encode tokenizer.json "This program is free"
+  weft tokenizer encode tokenizer.json --file book.txt --json
+  weft tokenizer decode tokenizer.json 1130 318 285)"};
 
 CLI::App* add(CLI::App& app, const About& about) {
   auto* sub = app.add_subcommand(about.name, about.line);
@@ -162,13 +175,48 @@ void add_schedule(CLI::App& app, ScheduleCommand& command, int& result) {
 
 void add_generate(CLI::App& app, GenerateCommand& command, int& result) {
   auto* sub = add(app, kGenerate);
-  sub->add_option("run", command.run, "its folder, or its name in runs/")->required();
+  sub->add_option("run", command.run, "a run's folder, its name in runs/, or a folder with config.json, model.safetensors, tokenizer.json")
+      ->required();
   sub->add_option("--prompt", command.prompt, "what to go on from; default: as at the start of a document");
   sub->add_option("--tokens", command.tokens, "how many at most")->check(CLI::Range(0, 1'000'000));
   sub->add_option("--temperature", command.temperature, "0: always the likeliest token")->check(CLI::Range(0.0, 100.0));
   sub->add_option("--top-k", command.top_k, "draw from the so many likeliest tokens; 0: from all")->check(CLI::Range(0, 10'000'000));
+  sub->add_option("--top-p", command.top_p, "draw from the likeliest tokens that together have this probability; 1: from all");
+  sub->add_option("--stop", command.stop, "end before this text; may be repeated")->allow_extra_args(false);
   sub->add_option("--seed", command.seed, "of the draws");
   sub->callback([&] { result = generate(command); });
+}
+
+void add_export(CLI::App& app, ExportCommand& command, int& result) {
+  auto* sub = add(app, kExport);
+  sub->add_option("run", command.run, "its folder, or its name in runs/")->required();
+  sub->add_option("folder", command.output, "to write")->required();
+  sub->callback([&] { result = export_model(command); });
+}
+
+void add_tokenizer(CLI::App& app, TokenizerCommand& command, int& result) {
+  auto* sub = add(app, kTokenizer);
+  sub->require_subcommand(1);
+  auto* train = sub->add_subcommand("train", "learn byte pairs from text files, as GPT-2's tokenizer has them");
+  train->add_option("files", command.files, "of text")->required();
+  train->add_option("--vocab", command.vocabulary, "tokens: special ones, 256 bytes, and pairs")->check(CLI::Range(257, 1 << 21));
+  train->add_option("--min-count", command.min_count, "of a pair that becomes a token")->check(CLI::Range(1, 1 << 30));
+  train->add_option("--special", command.specials, "a token that no text makes; may be repeated; default: <|endoftext|>")
+      ->allow_extra_args(false);
+  train->add_option("-o,--output", command.output, "tokenizer.json, in Hugging Face's format");
+  train->callback([&] { result = tokenizer_train(command); });
+  const char* which = "bytes, a tokenizer.json, or the folder of one";
+  auto* encode = sub->add_subcommand("encode", "print the tokens of a text: their numbers, or with --json each with its text");
+  encode->add_option("tokenizer", command.tokenizer, which)->required();
+  encode->add_option("text", command.text, "default: --file, else stdin");
+  encode->add_option("--file", command.files, "text to encode")->expected(1);
+  encode->add_flag("--specials", command.recognise, "special tokens in the text are tokens, not text");
+  encode->add_flag("--json", command.json, "one JSON object a token");
+  encode->callback([&] { result = tokenizer_encode(command); });
+  auto* decode = sub->add_subcommand("decode", "print the text of tokens");
+  decode->add_option("tokenizer", command.tokenizer, which)->required();
+  decode->add_option("ids", command.ids, "their numbers; default: from stdin");
+  decode->callback([&] { result = tokenizer_decode(command); });
 }
 
 void add_mesh(CLI::App& plan, MeshCommand& command, int& result) {
@@ -270,6 +318,8 @@ int weft_main(int argc, char** argv) {
   SimulateCommand simulating;
   MeshCommand mesh;
   GenerateCommand generating;
+  ExportCommand exporting;
+  TokenizerCommand tokenizing;
   BenchOptions benching;
   DoctorCommand doctoring;
   add_train(app, training, result);
@@ -283,6 +333,8 @@ int weft_main(int argc, char** argv) {
   add_schedule(app, schedule, result);
   add_plan(app, simulating, mesh, result);
   add_generate(app, generating, result);
+  add_export(app, exporting, result);
+  add_tokenizer(app, tokenizing, result);
   add_bench(app, benching, result);
   add_doctor(app, doctoring, result);
   try {

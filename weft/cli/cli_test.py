@@ -23,13 +23,13 @@ def environment(**more):
     return {**clean, "OMP_NUM_THREADS": "1", **more}
 
 
-def weft(*arguments, cwd=ROOT, env=None):
-    return subprocess.run([WEFT, *arguments], cwd=cwd, env=env or environment(), capture_output=True, text=True, timeout=100)
+def weft(*arguments, cwd=ROOT, env=None, input=""):
+    return subprocess.run([WEFT, *arguments], cwd=cwd, env=env or environment(), input=input, capture_output=True, text=True, timeout=100)
 
 
 class Words(unittest.TestCase):
     def test_help_of_every_command_has_examples(self):
-        for words in ([], ["train"], ["run"], ["schedule"], ["plan"], ["generate"], ["doctor"], ["bench"]):
+        for words in ([], ["train"], ["run"], ["schedule"], ["plan"], ["generate"], ["export"], ["tokenizer"], ["doctor"], ["bench"]):
             shown = weft(*words, "--help")
             self.assertEqual(shown.returncode, 0, words)
             self.assertIn("weft " + " ".join(words), shown.stdout)
@@ -209,6 +209,47 @@ class Words(unittest.TestCase):
         self.assertGreater(found["host"]["bandwidth"], 1e6)
 
 
+    def test_a_tokenizer_is_learned_and_turns_text_into_tokens_and_back(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text, learned = pathlib.Path(folder) / "text", pathlib.Path(folder) / "tokenizer.json"
+            text.write_text("low lower lowest, slow slower slowest\n" * 4)
+            said = weft("tokenizer", "train", str(text), "--vocab", "264", "-o", str(learned))
+            self.assertEqual(said.returncode, 0, said.stderr)
+            self.assertRegex(said.stdout, r"tokenizer\.json: 264 tokens; the files' 152 bytes are \d+\n")
+            ids = weft("tokenizer", "encode", str(learned), "slowest é <|endoftext|>").stdout
+            self.assertEqual(weft("tokenizer", "decode", folder, *ids.split()).stdout, "slowest é <|endoftext|>")
+            self.assertEqual(weft("tokenizer", "decode", str(learned), input=ids).stdout, "slowest é <|endoftext|>")
+            tokens = [json.loads(line) for line in weft("tokenizer", "encode", str(learned), "--file", str(text), "--json").stdout.splitlines()]
+            self.assertEqual("".join(token["text"] for token in tokens), text.read_text())
+            self.assertLess(len(tokens), 152 / 2)
+        self.assertEqual(weft("tokenizer", "encode", "bytes", "Aé").stdout, "65 195 169\n")
+        self.assertEqual(weft("tokenizer", "encode", "bytes", "a<|endoftext|>", "--specials").stdout, "97 256\n")
+        self.assertEqual(weft("tokenizer", "encode", "bytes", input="ab").stdout, "97 98\n")
+        self.assertEqual(weft("tokenizer", "decode", "bytes", "72,105", "33").stdout, "Hi!")
+
+    def test_what_a_tokenizer_cannot_do_is_one_line(self):
+        self.fails(["/nowhere"], "tokenizer", "train", "/nowhere", "-o", f"{tempfile.gettempdir()}/weft-none.json")
+        self.fails(["--vocab"], "tokenizer", "train", "/etc/hostname", "--vocab", "256")
+        self.fails(["/nowhere.json"], "tokenizer", "encode", "/nowhere.json", "a")
+        self.fails(["has no tokenizer.json", "bytes"], "tokenizer", "encode", tempfile.gettempdir(), "a")
+        self.fails(["not both"], "tokenizer", "encode", "bytes", "a", "--file", "b")
+        self.fails(['"x1" is no token'], "tokenizer", "decode", "bytes", "65", "x1")
+        self.fails(["id 257 at position 1"], "tokenizer", "decode", "bytes", "65", "257")
+        self.fails(["did you mean \"decode\""], "tokenizer", "decod")
+
+    def test_what_is_no_model_is_one_line(self):
+        self.fails(["runs/nowhere holds no model", "config.json"], "generate", "nowhere")
+        self.fails(["is no run folder"], "export", "nowhere", f"{tempfile.gettempdir()}/weft-none")
+        with tempfile.TemporaryDirectory() as folder:
+            config = pathlib.Path(folder) / "config.json"
+            config.write_text('{"model_type": "gemma"}')
+            self.fails(["config.json: model_type = \"gemma\" is not supported", "gpt2 and llama"], "generate", folder)
+            config.write_text('{"model_type": "llama", "vocab_size": 9}')
+            self.fails(["config.json: hidden_size must be a whole number"], "generate", folder)
+            config.write_text("{")
+            self.fails(["config.json: not JSON"], "generate", folder, code=65)
+
+
 class Training(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -241,6 +282,27 @@ class Training(unittest.TestCase):
         self.assertTrue(list(self.run_of("run").glob("events.out.tfevents.*")))
         for name in ("config.toml", "log.jsonl", "metrics.jsonl", "ckpt"):
             self.assertTrue((self.run_of("run") / name).exists(), name)
+
+    def test_a_text_run_is_sampled_from_exported_and_sampled_from_again(self):
+        text = pathlib.Path(self.folder.name) / "verses.txt"
+        text.write_text("warp weft " * 200)
+        words = ["model.name=gpt", "model.layers=1", "model.width=16", "model.heads=2", "model.sequence=16", "data.name=text", f"data.file={text}",
+                 "optimizer.name=adamw", "optimizer.lr=0.01", "train.batch=8",
+                 "train.max_steps=60", "train.epochs=30", "schedule.name=constant", f"run.dir={self.folder.name}"]
+        result = weft("train", "recipes/licenses", "--progress", "none", "--name", "run", *[word for setting in words for word in ("--set", setting)])
+        self.assertEqual(result.returncode, 0, result.stderr)
+        run, out = str(self.run_of("run")), str(self.run_of("out"))
+        said = weft("export", run, out)
+        self.assertEqual((said.returncode, said.stdout), (0, f"{out}: config.json, model.safetensors, tokenizer.json\n"), said.stderr)
+        draw = ["--prompt", "warp weft warp", "--tokens", "24", "--temperature", "0.6", "--top-p", "0.9", "--seed", "4"]
+        written = weft("generate", run, *draw).stdout
+        self.assertTrue(written.startswith("warp weft warp weft"), written)
+        self.assertEqual(weft("generate", out, *draw).stdout, written)
+        split = weft("run", "-n", "2", "--no-prefix", WEFT, "generate", out, *draw)
+        self.assertEqual(split.stdout, written, split.stderr)
+        again = weft("export", run, out)
+        self.assertEqual(again.returncode, 2)
+        self.assertIn("holds a model already", again.stderr)
 
     def test_reproducible_gives_the_same_bits_at_one_two_and_four_processes(self):
         for ranks in ("1", "2", "4"):

@@ -77,13 +77,35 @@ struct SimulateCommand {
 int plan_simulate(const SimulateCommand& command);
 
 struct GenerateCommand {
-  std::string run;  // a folder, or a name in runs/
+  std::string run;  // a run's folder, its name in runs/, or a Hugging Face folder
   std::string prompt;
   std::int64_t tokens = 200, top_k = 0;
-  double temperature = 0.8;
+  double temperature = 0.8, top_p = 1;
   std::uint64_t seed = 1;
+  std::vector<std::string> stop;
 };
 int generate(const GenerateCommand& command);
+
+struct ExportCommand {
+  std::string run;  // a folder, or a name in runs/
+  std::string output;
+};
+int export_model(const ExportCommand& command);
+
+struct TokenizerCommand {
+  std::vector<std::string> files;  // to learn from, or one to encode
+  std::string output = "tokenizer.json";
+  std::int64_t vocabulary = 8192, min_count = 2;
+  std::vector<std::string> specials;  // empty: <|endoftext|>
+  std::string tokenizer;              // "bytes", a tokenizer.json, or the folder of one
+  std::string text;
+  std::vector<std::string> ids;  // of decode; empty: from stdin
+  bool recognise = false;        // "<|endoftext|>" in the text is the token
+  bool json = false;
+};
+int tokenizer_train(const TokenizerCommand& command);
+int tokenizer_encode(const TokenizerCommand& command);
+int tokenizer_decode(const TokenizerCommand& command);
 
 struct MeshCommand {
   std::string axes;          // "dp=2,tp=2"

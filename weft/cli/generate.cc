@@ -1,20 +1,43 @@
-// `weft generate`: text from a trained model.
+// `weft generate` and `weft export`: text from a trained model, and the model for others.
+#include "weft/train/generate.h"
+
 #include <filesystem>
 #include <iostream>
 
 #include "weft/cli/commands.h"
-#include "weft/train/generate.h"
+#include "weft/comm/environment.h"
+#include "weft/comm/init.h"
+#include "weft/train/export.h"
 
 namespace weft::cli {
+namespace {
+
+std::string folder_of(const std::string& run) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(run, ignored) ? run : "runs/" + run;
+}
+
+}  // namespace
 
 int generate(const GenerateCommand& command) {
-  std::error_code ignored;
-  const bool is_folder = std::filesystem::is_directory(command.run, ignored);
-  const train::GenerateOptions options{command.prompt, command.tokens, command.temperature, command.top_k, command.seed};
-  std::cout << command.prompt;
-  train::generate(is_folder ? command.run : "runs/" + command.run, options,
-                  [](std::string_view piece) { std::cout << piece << std::flush; });
-  std::cout << std::endl;
+  train::GenerateOptions options{command.prompt, command.tokens, command.temperature, command.top_k, command.top_p, command.seed, {}};
+  options.stop = command.stop;
+  // Under a launcher the layers are split over its ranks, and the first one prints.
+  parallel::TensorParallel tp;
+  if (comm::discover(comm::Environment::process()).source != "alone") tp = parallel::TensorParallel(comm::init(), 1);
+  bool started = false;
+  const auto print = [&](std::string_view piece) {
+    if (tp.rank() == 0) std::cout << (started ? "" : command.prompt) << piece << std::flush;
+    started = true;
+  };
+  train::generate(folder_of(command.run), options, print, tp);
+  if (tp.rank() == 0) std::cout << (started ? "" : command.prompt) << std::endl;
+  return 0;
+}
+
+int export_model(const ExportCommand& command) {
+  train::export_huggingface(folder_of(command.run), command.output);
+  std::cout << command.output << ": config.json, model.safetensors, tokenizer.json\n";
   return 0;
 }
 

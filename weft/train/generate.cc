@@ -4,71 +4,129 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
-#include <filesystem>
+#include <limits>
 
 #include "weft/base/error.h"
-#include "weft/base/file.h"
-#include "weft/checkpoint/checkpoint.h"
-#include "weft/train/internal/text.h"
-#include "weft/train/recipe.h"
-#include "weft/train/text_trainer.h"
+#include "weft/train/internal/text_model.h"
 
 namespace weft::train {
 namespace {
 
 namespace text = data::text;
 
-// One token after those given.
-text::TokenId draw(models::GptImpl& model, const std::vector<std::int64_t>& context, const GenerateOptions& options,
-                   at::Generator generator) {
-  const auto length = std::min<std::int64_t>(static_cast<std::int64_t>(context.size()), model.options.sequence_length);
-  const at::Tensor last =
-      at::tensor(at::ArrayRef<std::int64_t>(context).slice(context.size() - static_cast<std::size_t>(length)), at::kLong);
-  at::Tensor logits = model.forward(last.unsqueeze(0)).select(1, -1)[0].narrow(0, 0, model.options.vocabulary);
-  if (options.temperature == 0) return static_cast<text::TokenId>(logits.argmax().item<std::int64_t>());
-  if (options.top_k > 0 && options.top_k < logits.numel()) {
-    const at::Tensor least = std::get<0>(logits.topk(options.top_k)).min();
-    logits = logits.masked_fill(logits.lt(least), -std::numeric_limits<float>::infinity());
+constexpr double kNever = -std::numeric_limits<double>::infinity();
+
+// Token by token, the logits of what comes next.
+class Reader {
+ public:
+  explicit Reader(models::GptImpl& model) : model_(model) {}
+
+  // Whole, [vocabulary], after all of `context`, which is that of the last call and more.
+  at::Tensor logits(const std::vector<std::int64_t>& context) {
+    const auto size = static_cast<std::int64_t>(context.size()), room = model_.options.sequence_length;
+    at::Tensor mine;
+    if (size <= room) {
+      mine = model_.extend(tokens(context, cache_.length()), cache_, models::Wanted::kLast);
+    } else {
+      cache_ = {};
+      mine = model_.extend(tokens(context, size - room), cache_, models::Wanted::kLast);
+    }
+    return parallel::whole_of(mine, {2, model_.options.vocabulary}, model_.tp).reshape({-1}).narrow(0, 0, model_.options.vocabulary);
   }
-  return static_cast<text::TokenId>(at::multinomial((logits / options.temperature).softmax(0), 1, false, generator).item<std::int64_t>());
+
+ private:
+  static at::Tensor tokens(const std::vector<std::int64_t>& context, std::int64_t from) {
+    return at::tensor(at::ArrayRef<std::int64_t>(context).slice(static_cast<std::size_t>(from)), at::kLong).unsqueeze(0);
+  }
+
+  models::GptImpl& model_;
+  models::GptCache cache_;
+};
+
+std::int64_t draw(const at::Tensor& logits, const GenerateOptions& options, const at::Generator& generator) {
+  if (options.temperature == 0) return logits.argmax().item<std::int64_t>();
+  return at::multinomial(distribution(logits, options), 1, false, generator).item<std::int64_t>();
 }
 
-models::Gpt load_model(const std::string& run, const Config& config, const text::Tokenizer& tokenizer) {
-  const auto latest = checkpoint::latest(run + "/ckpt");
-  WEFT_REQUIRE(latest.folder, run + " has no checkpoint yet; train with train.checkpoint_every above 0");
-  models::Gpt model(internal::gpt_options(config, tokenizer.vocab_size()), parallel::TensorParallel());
-  internal::set_whole_tensors(*model, checkpoint::load(*latest.folder).parts.at("model"));
-  model->eval();
-  return model;
+// Hands text on, but for an end that may turn out to be the beginning of a stop.
+class Printer {
+ public:
+  Printer(const std::vector<std::string>& stops, const std::function<void(std::string_view)>& piece) : stops_(stops), piece_(piece) {}
+
+  // All text so far; false: a stop has come.
+  bool show(const std::string& all) {
+    std::size_t stop = std::string::npos, safe = all.size();
+    for (const std::string& text : stops_) {
+      stop = std::min(stop, all.find(text, shown_));
+      for (std::size_t held = std::min(text.size(), all.size() - std::min(shown_, all.size())); held > 0; --held) {
+        if (all.ends_with(std::string_view(text).substr(0, held))) {
+          safe = std::min(safe, all.size() - held);
+          break;
+        }
+      }
+    }
+    put(all, std::min(stop, safe));
+    return stop == std::string::npos;
+  }
+  // No more is to come.
+  void finish(const std::string& all) { put(all, all.size()); }
+
+ private:
+  void put(const std::string& all, std::size_t end) {
+    if (end <= shown_) return;
+    piece_(std::string_view(all).substr(shown_, end - shown_));
+    shown_ = end;
+  }
+
+  const std::vector<std::string>& stops_;
+  const std::function<void(std::string_view)>& piece_;
+  std::size_t shown_ = 0;
+};
+
+void require_options(const GenerateOptions& o) {
+  WEFT_REQUIRE(o.tokens >= 0 && o.top_k >= 0 && o.temperature >= 0, "tokens, top-k and temperature are not below 0");
+  WEFT_REQUIRE(o.top_p > 0 && o.top_p <= 1, "top-p is above 0 and at most 1");
+  for (const std::string& stop : o.stop) WEFT_REQUIRE(!stop.empty(), "a text to stop at is empty");
 }
 
 }  // namespace
 
-void generate(const std::string& run, const GenerateOptions& options, const std::function<void(std::string_view)>& piece) {
-  WEFT_REQUIRE(options.tokens >= 0 && options.top_k >= 0 && options.temperature >= 0, "tokens, top-k and temperature are not below 0");
-  WEFT_REQUIRE(std::filesystem::exists(run + "/config.toml"), run + " is no run folder: it has no config.toml");
-  const Config config = Config::load(run + "/config.toml", recipe_schema());
-  WEFT_REQUIRE(is_text(config), run + " is no run of a text recipe (its data.name is \"" + config.get_string("data.name") + "\")");
-  const std::string kept = run + "/tokenizer.json";
-  const auto tokenizer = internal::make_tokenizer(std::filesystem::exists(kept) ? read_file(kept, std::size_t{128} << 20) : "");
-  models::Gpt model = load_model(run, config, *tokenizer);
-  const auto end = tokenizer->id_of(internal::end_token(*tokenizer));
+at::Tensor distribution(const at::Tensor& logits, const GenerateOptions& options) {
+  at::Tensor scaled = logits.to(at::kDouble) / options.temperature;
+  if (options.top_k > 0 && options.top_k < logits.numel()) {
+    const at::Tensor least = std::get<0>(scaled.topk(options.top_k)).min();
+    scaled = scaled.masked_fill(scaled.lt(least), kNever);
+  }
+  const at::Tensor all = scaled.softmax(0);
+  if (options.top_p >= 1) return all;
+  const auto [sorted, order] = all.sort(/*stable=*/true, 0, /*descending=*/true);
+  const at::Tensor enough = (sorted.cumsum(0) - sorted).ge(options.top_p);  // what comes before has it all
+  const at::Tensor kept = at::zeros_like(all).scatter(0, order, sorted.masked_fill(enough, 0));
+  return kept / kept.sum();
+}
+
+void generate(const std::string& folder, const GenerateOptions& options, const std::function<void(std::string_view)>& piece,
+              const parallel::TensorParallel& tp) {
+  require_options(options);
+  internal::TextModel source = internal::load_text_model(folder, tp);
   const at::NoGradGuard no_grad;
   const at::Generator generator = at::detail::createCPUGenerator(options.seed);
-  std::vector<std::int64_t> context;
-  for (const auto id : tokenizer->encode(options.prompt)) context.push_back(id);
-  if (context.empty()) context.push_back(end.value_or(0));
+  std::vector<std::int64_t> context = source.begin;
+  for (const auto id : source.tokenizer->encode(options.prompt)) context.push_back(id);
+  if (context.empty()) context.push_back(source.start);
+  Reader reader(*source.model);
+  Printer printer(options.stop, piece);
   std::vector<text::TokenId> made;
-  std::size_t shown = 0;
+  std::string all;
   for (std::int64_t i = 0; i < options.tokens; ++i) {
-    const auto next = draw(*model, context, options, generator);
-    if (next == end) return;
+    const std::int64_t next = draw(reader.logits(context), options, generator);
+    if (std::find(source.ends.begin(), source.ends.end(), next) != source.ends.end()) break;
     context.push_back(next);
-    made.push_back(next);
-    const std::string all = tokenizer->decode(made);
-    piece(std::string_view(all).substr(std::min(shown, all.size())));
-    shown = all.size();
+    made.push_back(static_cast<text::TokenId>(next));
+    all = source.tokenizer->decode(made);
+    if (!printer.show(all)) return;
   }
+  printer.finish(all);
 }
 
 }  // namespace weft::train

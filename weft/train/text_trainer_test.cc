@@ -11,7 +11,9 @@
 #include "weft/base/log.h"
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/comm/replicate.h"
+#include "weft/train/export.h"
 #include "weft/train/generate.h"
+#include "weft/train/internal/text_model.h"
 #include "weft/train/recipe.h"
 
 namespace weft::train {
@@ -114,19 +116,69 @@ TEST(TextTrainer, GoesOnFromACheckpointUnderAnotherSplit) {
   expect_close(runs.weights("cut"), runs.weights("whole"));
 }
 
+std::string text_of(const std::string& folder, const GenerateOptions& options, const parallel::TensorParallel& tp = {}) {
+  std::string text;
+  train::generate(
+      folder, options, [&](std::string_view piece) { text += piece; }, tp);
+  return text;
+}
+
 TEST(TextTrainer, ItsModelsWriteWhatTheyHaveLearned) {
   const TextRuns runs;
   runs.train(1, "run", {"train.epochs=6"});
-  const auto write = [&](const GenerateOptions& options) {
-    std::string text;
-    train::generate(runs.path("run"), options, [&](std::string_view piece) { text += piece; });
-    return text;
+  const std::string run = runs.path("run");
+  // 30 tokens behind 10 are more than the model sees at a time.
+  const GenerateOptions likeliest{.prompt = "warp weft ", .tokens = 30, .temperature = 0};
+  const std::string text = text_of(run, likeliest);
+  EXPECT_EQ(text, "warp weft warp weft warp weft ");
+  const GenerateOptions drawing{.prompt = "warp ", .tokens = 12, .temperature = 2, .top_k = 5, .seed = 3};
+  EXPECT_EQ(text_of(run, drawing), text_of(run, drawing));
+  // Over two ranks, each with its heads, the same.
+  replicate(2, [&](const Group& group) {
+    const parallel::TensorParallel tp(group, 1);
+    EXPECT_EQ(text_of(run, likeliest, tp), text);
+    EXPECT_EQ(text_of(run, drawing, tp), text_of(run, drawing));
+  });
+  GenerateOptions stopping = likeliest;
+  stopping.stop = {"weft warp", "arp we"};  // the second comes first
+  EXPECT_EQ(text_of(run, stopping), "w");
+  stopping.stop = {"ft wool"};  // begins, and does not come
+  EXPECT_EQ(text_of(run, stopping), text);
+  EXPECT_THROW(text_of(run, {.tokens = -1}), Error);
+  EXPECT_THROW(text_of(run, {.top_p = 0}), Error);
+  EXPECT_THROW(text_of(run, {.stop = {""}}), Error);
+  EXPECT_THROW(text_of(runs.path("none"), {}), Error);
+}
+
+TEST(TextTrainer, ItsModelsAreWrittenForTransformersAndReadBack) {
+  const TextRuns runs;
+  for (const std::string family : {"gpt2", "llama"}) {
+    runs.train(1, family,
+               {"train.epochs=3", "model.family=" + family, family == "gpt2" ? "data.tokenizer=bytes" : "data.tokenizer=\"bpe:260\""});
+    const std::string output = runs.path("for_" + family);
+    export_huggingface(runs.path(family), output);
+    for (const GenerateOptions& options :
+         {GenerateOptions{.tokens = 10, .temperature = 0}, GenerateOptions{.prompt = "we", .tokens = 14, .seed = 2}})
+      EXPECT_EQ(text_of(output, options), text_of(runs.path(family), options)) << family;
+    EXPECT_THROW(export_huggingface(runs.path(family), output), Error) << "written over a model";
+  }
+}
+
+TEST(Generate, DrawsFromTheLikeliestTokensOnly) {
+  const at::Tensor logits = at::log(at::tensor({0.1, 0.5, 0.15, 0.25}, at::kDouble));
+  const auto expect = [&](const GenerateOptions& options, std::initializer_list<double> want) {
+    const at::Tensor got = distribution(logits, options);
+    EXPECT_TRUE(at::allclose(got, at::tensor(at::ArrayRef<double>(want), at::kDouble), 1e-12, 1e-12)) << got;
   };
-  EXPECT_THAT(write({.prompt = "warp weft ", .tokens = 20, .temperature = 0}), testing::StartsWith("warp weft warp weft"));
-  const std::string drawn = write({.prompt = "warp ", .tokens = 12, .temperature = 2, .top_k = 5, .seed = 3});
-  EXPECT_EQ(drawn, write({.prompt = "warp ", .tokens = 12, .temperature = 2, .top_k = 5, .seed = 3}));
-  EXPECT_THROW(write({.tokens = -1}), Error);
-  EXPECT_THROW(train::generate(runs.path("none"), {}, [](std::string_view) {}), Error);
+  expect({.temperature = 1}, {0.1, 0.5, 0.15, 0.25});
+  expect({.temperature = 0.5}, {0.01 / 0.345, 0.25 / 0.345, 0.0225 / 0.345, 0.0625 / 0.345});
+  expect({.temperature = 1, .top_k = 2}, {0, 2.0 / 3, 0, 1.0 / 3});
+  expect({.temperature = 1, .top_k = 9}, {0.1, 0.5, 0.15, 0.25});
+  // The fewest that reach it: 0.5 does not reach 0.6, with 0.25 it does.
+  expect({.temperature = 1, .top_p = 0.6}, {0, 2.0 / 3, 0, 1.0 / 3});
+  expect({.temperature = 1, .top_p = 0.8}, {0, 0.5 / 0.9, 0.15 / 0.9, 0.25 / 0.9});
+  expect({.temperature = 1, .top_p = 0.01}, {0, 1, 0, 0});
+  expect({.temperature = 1, .top_k = 2, .top_p = 0.6}, {0, 1, 0, 0});  // of what top_k left, 2/3 is enough
 }
 
 std::string refused(const TextRuns& runs, int world, std::vector<std::string> assignments) {
@@ -138,6 +190,16 @@ std::string refused(const TextRuns& runs, int world, std::vector<std::string> as
     return error.message();
   }
   return "accepted";
+}
+
+TEST(Generate, TakesTheBeginningFromTheTokenizersTemplate) {
+  EXPECT_EQ(
+      internal::begin_token(R"({"post_processor": {"type": "Sequence", "processors": [{"type": "ByteLevel"}, {"type": "TemplateProcessing",
+      "single": [{"SpecialToken": {"id": "<|begin_of_text|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]}]}})"),
+      "<|begin_of_text|>");
+  EXPECT_EQ(internal::begin_token(R"({"post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}]}})"), "");
+  EXPECT_EQ(internal::begin_token(R"({"post_processor": null})"), "");
+  EXPECT_EQ(internal::begin_token(""), "");
 }
 
 TEST(TextTrainer, RefusesWhatItCannotDoAndLeavesNoRun) {

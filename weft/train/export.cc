@@ -1,0 +1,33 @@
+#include "weft/train/export.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+#include "weft/checkpoint/safetensors.h"
+#include "weft/models/huggingface.h"
+#include "weft/train/internal/text.h"
+#include "weft/train/internal/text_model.h"
+
+namespace weft::train {
+
+void export_huggingface(const std::string& run, const std::string& output) {
+  WEFT_REQUIRE(!std::filesystem::exists(output + "/config.json"), output + " holds a model already (config.json); name another folder");
+  const internal::TextModel source = internal::load_run(run, {});
+  make_directories(output);
+  checkpoint::save_safetensors(output + "/model.safetensors", {models::get_huggingface(*source.model), {{"format", "pt"}}});
+  write_file_atomic(output + "/tokenizer.json", source.json.empty() ? data::text::byte_tokenizer_json() : source.json);
+  nlohmann::json tokenizer = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                              {"clean_up_tokenization_spaces", false},
+                              {"model_max_length", source.model->options.sequence_length}};
+  models::HuggingFaceConfig config{source.model->options, {}, source.ends};
+  if (!source.ends.empty()) {
+    config.begin = source.start;
+    tokenizer["bos_token"] = tokenizer["eos_token"] = internal::end_token(*source.tokenizer);
+  }
+  write_file_atomic(output + "/tokenizer_config.json", tokenizer.dump(2) + "\n");
+  write_file_atomic(output + "/config.json", models::huggingface_config(config));
+}
+
+}  // namespace weft::train

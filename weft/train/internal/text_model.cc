@@ -1,0 +1,91 @@
+#include "weft/train/internal/text_model.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+#include "weft/checkpoint/checkpoint.h"
+#include "weft/models/huggingface.h"
+#include "weft/train/internal/text.h"
+#include "weft/train/recipe.h"
+#include "weft/train/text_trainer.h"
+
+namespace weft::train::internal {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::size_t kMostBytes = std::size_t{128} << 20;
+
+// Of one TemplateProcessing ({"single": [{"SpecialToken": {"id": "<s>", …}}, {"Sequence": …}]}), or of the first in a Sequence that has
+// any.
+std::string first_special(const json& processor) {
+  if (!processor.is_object()) return "";
+  if (processor.contains("processors") && processor.at("processors").is_array()) {
+    for (const json& one : processor.at("processors")) {
+      if (const std::string token = first_special(one); !token.empty()) return token;
+    }
+  }
+  if (!processor.contains("single") || !processor.at("single").is_array() || processor.at("single").empty()) return "";
+  const json& first = processor.at("single").front();
+  const json special = first.is_object() ? first.value("SpecialToken", json()) : json();
+  const json id = special.is_object() ? special.value("id", json()) : json();
+  return id.is_string() ? id.get<std::string>() : "";
+}
+
+TextModel load_huggingface_folder(const std::string& folder, const parallel::TensorParallel& tp) {
+  const models::HuggingFaceConfig config = models::read_huggingface_config(folder);
+  TextModel source;
+  source.json = read_file(folder + "/tokenizer.json", kMostBytes);
+  source.tokenizer = data::text::parse_tokenizer(source.json, folder + "/tokenizer.json");
+  if (source.tokenizer->vocab_size() > config.options.vocabulary) {
+    throw Error(Errc::kBadConfig, folder + "/tokenizer.json has " + std::to_string(source.tokenizer->vocab_size()) +
+                                      " tokens, the model of config.json " + std::to_string(config.options.vocabulary));
+  }
+  source.model = models::Gpt(config.options, tp);
+  models::load_huggingface(*source.model, models::huggingface_files(folder));
+  source.model->eval();
+  if (const auto first = source.tokenizer->id_of(begin_token(source.json))) source.begin.push_back(*first);
+  source.ends = config.ends;
+  source.start = config.begin ? *config.begin : config.ends.empty() ? 0 : config.ends.front();
+  return source;
+}
+
+}  // namespace
+
+std::string begin_token(const std::string& text) {
+  const json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return document.is_object() ? first_special(document.value("post_processor", json())) : "";
+}
+
+TextModel load_run(const std::string& folder, const parallel::TensorParallel& tp) {
+  WEFT_REQUIRE(fs::exists(folder + "/config.toml"), folder + " is no run folder: it has no config.toml");
+  const Config config = Config::load(folder + "/config.toml", recipe_schema());
+  WEFT_REQUIRE(is_text(config), folder + " is no run of a text recipe (its data.name is \"" + config.get_string("data.name") + "\")");
+  const auto latest = checkpoint::latest(folder + "/ckpt");
+  WEFT_REQUIRE(latest.folder, folder + " has no checkpoint yet; train with train.checkpoint_every above 0");
+  TextModel source;
+  const std::string kept = folder + "/tokenizer.json";
+  if (fs::exists(kept)) source.json = read_file(kept, kMostBytes);
+  source.tokenizer = make_tokenizer(source.json);
+  source.model = models::Gpt(gpt_options(config, source.tokenizer->vocab_size()), tp);
+  set_whole_tensors(*source.model, checkpoint::load(*latest.folder).parts.at("model"));
+  source.model->eval();
+  // What follows an end token is the start of a document.
+  if (const auto end = source.tokenizer->id_of(end_token(*source.tokenizer))) {
+    source.ends.push_back(*end);
+    source.start = *end;
+  }
+  return source;
+}
+
+TextModel load_text_model(const std::string& folder, const parallel::TensorParallel& tp) {
+  if (fs::exists(folder + "/config.toml")) return load_run(folder, tp);
+  WEFT_REQUIRE(fs::exists(folder + "/config.json"),
+               folder + " holds no model: neither config.toml, as a run has it, nor Hugging Face's config.json");
+  return load_huggingface_folder(folder, tp);
+}
+
+}  // namespace weft::train::internal
