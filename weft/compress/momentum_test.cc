@@ -35,7 +35,7 @@ class Velocities {
 
 TEST(Momentum, InWarmUpIsThatOfSgdOnTheSum) {
   for (const bool nesterov : {false, true}) {
-    for (const char* codec : {"sign:64", "randomk:0.1", "topk:0.5,momentum=before", "powersgd:2,momentum=before"}) {
+    for (const char* codec : {"sign:64", "randomk:0.1,momentum=before", "topk:0.5,momentum=before", "powersgd:2,momentum=before"}) {
       Unit unit = unit_of(3000);
       unit.momentum = {0.9, nesterov};
       Ranks ranks(std::string(codec) + ",warmup=5", unit, 3);
@@ -74,7 +74,7 @@ TEST(Momentum, OfADenseCodecLosesNothing) {
 
 // Lin et al. 2018, section 3.2, "momentum factor masking".
 TEST(Momentum, EndsForNumbersThatWereSent) {
-  for (const char* codec : {"randomk:0.1", "topk:0.1,momentum=before"}) {
+  for (const char* codec : {"randomk:0.1,momentum=before", "topk:0.1,momentum=before"}) {
     for (const int world : {2, 4}) {
       Unit unit = unit_of(5000);
       unit.momentum = {0.9, false};
@@ -96,7 +96,7 @@ TEST(Momentum, EndsForNumbersThatWereSent) {
 }
 
 TEST(Momentum, ShowsNanAndForgetsIt) {
-  for (const char* codec : {"sign:64", "randomk:0.1", "sign:64,warmup=9"}) {
+  for (const char* codec : {"sign:64", "randomk:0.1,momentum=before", "sign:64,warmup=9"}) {
     Unit unit = unit_of(3000);
     unit.momentum = {0.9, false};
     Ranks ranks(codec, unit, 2);

@@ -15,8 +15,8 @@
 //   delta           sends the difference to what the others believe (EF21) instead; takes the place of error feedback
 //   momentum=before, momentum=after
 //                   SGD's momentum is taken of each rank's gradient before the codec, or of the sum after it. After, it multiplies what
-//                   comes late and all at once; before, it ends for a number that is sent. Before is the default of sign and randomk with
-//                   error feedback. Other optimisers keep theirs.
+//                   comes late and all at once; before, it ends for a number that is sent. Before is the default of sign with error
+//                   feedback. Other optimisers keep theirs.
 //   stochastic      int8, int4: rounds at random, so that the expectation is the gradient
 //   warmup=N        the first N steps are not compressed
 //   seed=N          of what is drawn

@@ -39,9 +39,10 @@ TEST(CodecSpec, HasErrorFeedbackWhereCodesAreBiased) {
   EXPECT_EQ(parse("int8,ef=on,stochastic").memory, Memory::kFeedback);
 }
 
-TEST(CodecSpec, TakesMomentumBeforeTheCodecWhereMuchComesLate) {
-  for (const char* before : {"sign", "randomk", "sign,ef=on", "topk,momentum=before"}) EXPECT_TRUE(parse(before).momentum_before) << before;
-  for (const char* after : {"none", "bf16", "int8", "topk", "powersgd", "sign,ef=off", "sign,delta", "randomk,momentum=after"})
+TEST(CodecSpec, TakesMomentumBeforeSignsAndWhereItIsTold) {
+  for (const char* before : {"sign", "sign,ef=on", "topk,momentum=before", "randomk,momentum=before"})
+    EXPECT_TRUE(parse(before).momentum_before) << before;
+  for (const char* after : {"none", "bf16", "int8", "topk", "randomk", "powersgd", "sign,ef=off", "sign,delta", "sign,momentum=after"})
     EXPECT_FALSE(parse(after).momentum_before) << after;
 }
 

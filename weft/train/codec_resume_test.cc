@@ -51,7 +51,7 @@ checkpoint::Checkpoint newest(const std::string& run) {
 
 TEST(CodecResume, HasTheBitsOfTheUninterruptedRun) {
   const TempDir folder;
-  for (const std::string codec : {"topk:0.05", "int4:64,delta", "powersgd:2,warmup=3"}) {
+  for (const std::string codec : {"topk:0.05", "int4:64,delta", "powersgd:2,warmup=3", "sign:64"}) {
     const std::string whole = "whole-" + codec.substr(0, 4), cut = "cut-" + codec.substr(0, 4);
     train(folder.path(), whole, codec, 0);
     train(folder.path(), cut, codec, 8);  // in the second epoch

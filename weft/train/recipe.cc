@@ -59,6 +59,7 @@ Schema train_keys() {
           {"train.reproducible", false, "the same bits at any number of ranks; slower"},
           {"train.micro_shards", whole(4), "reproducible: parts of a batch, a power of two and a multiple of the ranks", between(1, 1024)},
           {"train.eval_every", whole(1), "epochs between evaluations; 0: only at the end", at_least(0)},
+          {"train.eval_steps", whole(0), "steps between evaluations within an epoch; 0: none", at_least(0)},
           {"train.eval_batch", whole(250), "samples of a block of the evaluation", at_least(1)},
           {"train.checkpoint_every", whole(1), "epochs between checkpoints; 0: none", at_least(0)},
           {"train.keep", whole(3), "checkpoints kept; 0: all", at_least(0)},

@@ -82,6 +82,7 @@ class TextTrainer::Impl {
   internal::ExchangeTimes exchange() { return {*model_, timer_}; }
   void look();
   void end_of_epoch();
+  void evaluate_within();
   void evaluate_now();
   void save();
   bool at_end() const { return stop_ || (max_steps_ > 0 && step_ >= max_steps_); }
@@ -235,6 +236,7 @@ void TextTrainer::Impl::run_epoch() {
     train_step();
     if (step_ % every == 0 || in_epoch_ == plan_.per_epoch || at_end()) look();
     progress_->update(in_epoch_, {{"loss", last_loss_}});
+    if (in_epoch_ < plan_.per_epoch && !at_end()) evaluate_within();
   }
   training_s_ += seconds_since(start);
   progress_->finish();
@@ -326,6 +328,15 @@ void TextTrainer::Impl::end_of_epoch() {
                           {"perplexity", std::round(std::exp(evaluation_.loss) * 100) / 100},
                           {"accuracy", std::round(evaluation_.accuracy * 1e4) / 1e4},
                           {"tokens_per_s", std::round(trained_samples_ * static_cast<double>(train_->length()) / training_s_)}});
+}
+
+// Its time is no part of the training's.
+void TextTrainer::Impl::evaluate_within() {
+  const auto every = config_.get_int("train.eval_steps");
+  if (every == 0 || step_ % every != 0) return;
+  const auto start = Clock::now();
+  evaluate_now();
+  training_s_ -= seconds_since(start);
 }
 
 // Each replica takes some of the held-out windows.

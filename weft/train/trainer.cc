@@ -84,6 +84,7 @@ class Trainer::Impl {
   void look();
   void rebalance();
   void end_of_epoch();
+  void evaluate_within();
   void evaluate_now();
   void save();
   bool at_end() const { return stop_ || (max_steps_ > 0 && step_ >= max_steps_); }
@@ -226,6 +227,7 @@ void Trainer::Impl::run_epoch() {
     tracing_.after(step_);
     if (step_ % every == 0 || in_epoch_ == batches_.per_epoch || at_end()) look();
     progress_->update(in_epoch_, {{"loss", last_loss_}});
+    if (in_epoch_ < batches_.per_epoch && !at_end()) evaluate_within();
   }
   training_s_ += seconds_since(start);
   progress_->finish();
@@ -284,7 +286,8 @@ void Trainer::Impl::rebalance() {
   if (!weights) return;
   loader_->set_weights(*weights);
   std::string shares;
-  for (const double weight : *weights) shares += (shares.empty() ? "" : " ") + std::to_string(std::lround(100 * weight)) + "%";
+  for (const double weight : *weights)
+    shares.append(shares.empty() ? "" : " ").append(std::to_string(std::lround(100 * weight))).append("%");
   log_debug("shares of the batches to come, by speed", {{"shares", shares}});
 }
 
@@ -306,6 +309,15 @@ void Trainer::Impl::end_of_epoch() {
                           {"test_loss", std::round(evaluation_.loss * 1e4) / 1e4},
                           {"accuracy", evaluation_.accuracy},
                           {"samples_per_s", std::round(trained_samples_ / training_s_)}});
+}
+
+// Its time is no part of the training's.
+void Trainer::Impl::evaluate_within() {
+  const auto every = config_.get_int("train.eval_steps");
+  if (every == 0 || step_ % every != 0) return;
+  const auto start = Clock::now();
+  evaluate_now();
+  training_s_ -= seconds_since(start);
 }
 
 void Trainer::Impl::evaluate_now() {

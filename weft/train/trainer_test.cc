@@ -233,6 +233,27 @@ TEST(Trainer, WritesTheMetricsOfEveryStep) {
   EXPECT_EQ(losses_of(runs.path("run") + "/metrics.jsonl").size(), 7u);
 }
 
+// The steps of the test records in a run's metrics.
+std::vector<std::int64_t> evaluated_steps(const std::string& file) {
+  std::vector<std::int64_t> steps;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    const auto record = nlohmann::json::parse(line);
+    if (record.contains("accuracy")) steps.push_back(record.at("step").get<std::int64_t>());
+  }
+  return steps;
+}
+
+TEST(Evaluation, WithinAnEpochComesEverySoManyStepsAndChangesNothing) {
+  Runs runs;
+  const auto plain = runs.train(2, "plain", {"train.reproducible=true"});
+  const auto looked_at = runs.train(2, "looked-at", {"train.reproducible=true", "train.eval_steps=3"});
+  EXPECT_THAT(evaluated_steps(runs.path("plain") + "/metrics.jsonl"), ::testing::ElementsAre(7, 14));
+  // 7 steps an epoch: those at the end of an epoch are not made twice.
+  EXPECT_THAT(evaluated_steps(runs.path("looked-at") + "/metrics.jsonl"), ::testing::ElementsAre(3, 6, 7, 9, 12, 14));
+  expect_same_bits(plain, looked_at);
+}
+
 TEST(Evaluation, CountsEverySampleOnceAtAnyWorld) {
   const auto model = models::make_model({.name = "mlp"});
   const auto set = shapes(data::Part::kTest);

@@ -212,7 +212,7 @@ int be_sgd(const Group& group) {
                                        {SGDOptions(plain).momentum(0.9).nesterov(true), true},
                                        {SGDOptions(plain).momentum(0.9).dampening(0.5), false},
                                        {plain, false}}) {
-    for (const std::string codec : {"randomk:0.5,warmup=1000", "sign:64,warmup=1000"}) {
+    for (const std::string codec : {"randomk:0.5,momentum=before,warmup=1000", "sign:64,warmup=1000"}) {
       Alone alone(options);
       auto model = data_parallel(Net(), group, with(codec));
       auto optim = model.optimizer<torch::optim::SGD>(options);
@@ -253,7 +253,7 @@ int go_on_without_a_codec_before(const Group& group) {
     auto from = net->parameters(), to = copy->parameters();
     for (std::size_t i = 0; i < from.size(); ++i) to[i].copy_(from[i]);
   }
-  auto second = data_parallel(copy, group, with("randomk:0.5,warmup=1000"));
+  auto second = data_parallel(copy, group, with("randomk:0.5,momentum=before,warmup=1000"));
   auto again = second.optimizer<torch::optim::SGD>(options);
   again.load_state(optim.state());
   for (int number = 5; number < 12; ++number) {
