@@ -35,11 +35,11 @@ def measure(args):
             print(json.dumps({"bench": "convergence", "params": params, "value": result["accuracy"], "unit": "accuracy", "runs": 1}), flush=True)
 
 
-def table(path, recipe):
+def table(path, recipe, epochs):
     runs = {}
     for line in open(path):
         run = json.loads(line)
-        if run["bench"] == "convergence" and run["params"]["recipe"] == recipe:
+        if run["bench"] == "convergence" and (run["params"]["recipe"], run["params"]["epochs"]) == (recipe, epochs):
             runs.setdefault(run["params"]["codec"], []).append(run)
     plain = statistics.mean(run["value"] for run in runs["none"])
     print("| codec | accuracy | against none, points | test loss |\n| --- | --- | --- | --- |")
@@ -59,7 +59,7 @@ def main():
     parser.add_argument("--seeds", default="1")
     parser.add_argument("--table", metavar="FILE", help="print the table of these results instead of training")
     args = parser.parse_args()
-    table(args.table, args.recipe) if args.table else measure(args)
+    table(args.table, args.recipe, args.epochs) if args.table else measure(args)
 
 
 if __name__ == "__main__":
