@@ -37,7 +37,7 @@ at::Tensor& Gradients::wire_of(int unit) {
   at::Tensor& wire = wires_[index(unit)];
   if (wire.defined()) return wire;
   const Unit& u = subject_.units[index(unit)];
-  wire = at::zeros({u.elements}, at::TensorOptions(subject_.options.reduce.value_or(u.type)));
+  wire = at::empty({u.elements}, at::TensorOptions(subject_.options.reduce.value_or(u.type)));
   subject_.meter.add(subject_.meter.gradients, bytes_of(wire));
   return wire;
 }
@@ -46,8 +46,15 @@ void Gradients::take(int param) {
   const at::NoGradGuard guard;
   at::Tensor& grad = subject_.params[index(param)].tensor.mutable_grad();
   const Unit& unit = subject_.units[index(unit_of_[index(param)])];
-  const at::Tensor dense = grad.is_sparse() ? grad.to_dense() : grad;
-  wire_of(unit_of_[index(param)]).narrow(0, unit.offsets[index(place_of_[index(param)])], dense.numel()).copy_(dense.reshape(-1));
+  const at::Tensor dense = (grad.is_sparse() ? grad.to_dense() : grad).reshape(-1);
+  at::Tensor part = wire_of(unit_of_[index(param)]).narrow(0, unit.offsets[index(place_of_[index(param)])], dense.numel());
+  const double weight = this->weight();
+  if (weight != 1 && dense.scalar_type() == part.scalar_type()) {
+    at::mul_out(part, dense, at::scalar_tensor(weight, at::kDouble));  // one pass
+  } else {
+    part.copy_(dense);
+    if (weight != 1) part.mul_(weight);
+  }
   grad.reset();
   subject_.meter.add(subject_.meter.gradients, -std::exchange(kept_[index(param)], 0));
   mine_[index(param)] = true;
@@ -78,22 +85,36 @@ void Gradients::passed(int block) {
   }
 }
 
+// Of this rank's gradients in the sum.
+double Gradients::weight() const {
+  switch (subject_.options.average) {
+    case ShardedOptions::Average::kByRanks: return 1.0 / (subject_.group.size() * (subject_.replicas ? subject_.replicas->size() : 1));
+    case ShardedOptions::Average::kBySamples: return subject_.samples / reference_;
+    default: return 1;
+  }
+}
+
+// What was not taken, and the padding behind each parameter.
+void Gradients::zero_rest(int unit) {
+  const Unit& u = subject_.units[index(unit)];
+  at::Tensor& wire = wire_of(unit);
+  for (std::size_t place = 0; place < u.params.size(); ++place) {
+    const auto param = index(u.params[place]);
+    const std::int64_t begin = u.offsets[place] + (mine_[param] ? subject_.params[param].tensor.numel() : 0);
+    const std::int64_t end = place + 1 < u.params.size() ? u.offsets[place + 1] : u.elements;
+    if (end > begin) wire.narrow(0, begin, end - begin).zero_();
+  }
+}
+
 void Gradients::launch(int unit) {
   const Unit& u = subject_.units[index(unit)];
-  double weight = 1;
-  const auto average = subject_.options.average;
-  if (average == ShardedOptions::Average::kByRanks) {
-    weight = 1.0 / (subject_.group.size() * (subject_.replicas ? subject_.replicas->size() : 1));
-  } else if (average == ShardedOptions::Average::kBySamples) {
-    weight = subject_.samples / reference_;
-  }
   // One unit travels at a time, while the next is filled: peers that are behind bound how far this rank goes ahead, not the memory it
   // takes.
   for (Flight& flight : in_flight_) {
     if (flight.work && (may_wait_ || flight.work->isCompleted())) land(flight);
   }
+  zero_rest(unit);
   at::Tensor wire = std::exchange(wire_of(unit), {});
-  if (weight != 1) wire.mul_(weight);
   at::Tensor shard = at::empty({u.shard}, wire.options());
   subject_.meter.add(subject_.meter.gradients, bytes_of(shard));
   in_flight_.push_back({unit, wire, shard, subject_.group.reduce_scatter_async(shard, wire)});

@@ -50,7 +50,9 @@ class Gradients {
   };
 
   at::Tensor& wire_of(int unit);
+  double weight() const;
   void take(int param);
+  void zero_rest(int unit);
   void launch(int unit);
   void land(Flight& flight);
 
