@@ -1,5 +1,6 @@
 // One rank of weft's side: the TCP endpoint and the executor, without torch (rank.h says what it does).
-//   WEFT_NETWORK_CONGESTION=… weft_network_rank RANK HOST:PORT HOST:PORT …        the addresses of all ranks, mine among them
+//   weft_network_rank RANK HOST:PORT HOST:PORT …        the addresses of all ranks, mine among them
+// WEFT_NETWORK_CONGESTION and WEFT_NETWORK_ZERO_COPY=never|always change what the endpoint does for itself.
 #include <exception>
 
 #include "bench/network/rank.h"
@@ -22,6 +23,9 @@ std::unique_ptr<net::Endpoint> connect(int rank, const std::vector<std::string>&
   options.interface = mine.substr(0, colon);
   options.port = std::stoi(mine.substr(colon + 1));
   if (const char* congestion = std::getenv("WEFT_NETWORK_CONGESTION")) options.congestion = congestion;
+  if (const char* set = std::getenv("WEFT_NETWORK_ZERO_COPY")) {
+    options.zero_copy = std::string(set) == "never" ? net::ZeroCopy::kNever : net::ZeroCopy::kAlways;
+  }
   options.exchange = [&](const std::string&) { return addresses; };
   return net::connect_tcp(options);
 }

@@ -268,6 +268,10 @@ INSTANTIATE_TEST_SUITE_P(Inproc, EndpointContract, testing::Values(Transport{"in
                          [](const auto&) { return "inproc"; });
 INSTANTIATE_TEST_SUITE_P(Tcp, EndpointContract, testing::Values(Transport{"tcp", [](int world) { return internal::make_tcp(world); }}),
                          [](const auto&) { return "tcp"; });
+INSTANTIATE_TEST_SUITE_P(LendingTcp, EndpointContract,
+                         testing::Values(Transport{"tcp",
+                                                   [](int world) { return internal::make_tcp(world, {.zero_copy = ZeroCopy::kAlways}); }}),
+                         [](const auto&) { return "tcp"; });
 INSTANTIATE_TEST_SUITE_P(Shm, EndpointContract, testing::Values(Transport{"shm", [](int world) { return make_shm_threads(world); }}),
                          [](const auto&) { return "shm"; });
 

@@ -71,7 +71,7 @@ class TcpEndpoint final : public Endpoint {
       : rank_(options.rank),
         epoch_(options.epoch),
         spin_(options.spin),
-        engine_({options.rank, options.epoch, options.room, options.peer_timeout, options.congestion}, std::move(mesh)),
+        engine_({options.rank, options.epoch, options.room, options.peer_timeout, options.congestion, options.zero_copy}, std::move(mesh)),
         failure_(options.rank),
         watcher_([this] { watch(); }) {}
 

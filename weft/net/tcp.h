@@ -11,6 +11,14 @@
 
 namespace weft::net {
 
+// Whether the kernel sends large messages from the caller's memory (MSG_ZEROCOPY; Documentation/networking/msg_zerocopy.rst of Linux)
+// instead of copying them. Such a message is complete when the peer's kernel has acknowledged it.
+enum class ZeroCopy {
+  kWhereItHelps,  // frames of 64 KiB or more that others wait behind; never again on a connection where the kernel copied one all the same
+  kNever,
+  kAlways,  // such frames also where it copies: to test and measure. Error(kUnavailable) where the kernel cannot
+};
+
 struct TcpOptions {
   int rank = 0;
   int world = 1;
@@ -22,7 +30,8 @@ struct TcpOptions {
   std::string advertise;   // the host that peers connect to; empty: the address that is bound
   int port = 0;            // 0: any that is free
   std::string congestion;  // control, by name; empty: the system's, but reno for bbr between hosts less than 1 ms apart
-  int streams = 2;         // data connections a pair, 1 to 16; one more carries control frames
+  ZeroCopy zero_copy = ZeroCopy::kWhereItHelps;
+  int streams = 2;                                     // data connections a pair, 1 to 16; one more carries control frames
   std::size_t room = std::size_t{64} << 20;            // bytes of a peer that wait for a receive before its data is no longer read
   std::chrono::milliseconds connect_timeout{30'000};   // for the whole group to be connected
   std::chrono::milliseconds handshake_timeout{5'000};  // for one connection to prove itself

@@ -34,9 +34,9 @@ class Partner {
   std::thread thread_;
 };
 
-void run(benchmark::State& state, bool both_ways) {
+void run(benchmark::State& state, bool both_ways, ZeroCopy zero_copy = ZeroCopy::kWhereItHelps) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
-  auto group = internal::make_tcp(2);
+  auto group = internal::make_tcp(2, {.zero_copy = zero_copy});
   std::vector<std::byte> out(bytes), in(bytes);
   const Send send{1, out};
   const Recv recv{1, in};
@@ -60,8 +60,13 @@ void run(benchmark::State& state, bool both_ways) {
 
 void BM_TcpPingPong(benchmark::State& state) { run(state, false); }
 void BM_TcpExchange(benchmark::State& state) { run(state, true); }
+// As BM_TcpExchange, which has switched itself off here, without ever trying; and what it would cost to go on.
+void BM_TcpExchangeCopied(benchmark::State& state) { run(state, true, ZeroCopy::kNever); }
+void BM_TcpExchangeLent(benchmark::State& state) { run(state, true, ZeroCopy::kAlways); }
 
 BENCHMARK(BM_TcpPingPong)->Arg(8)->Arg(4096)->Arg(1 << 20)->UseRealTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_TcpExchangeCopied)->Arg(64 << 10)->Arg(1 << 20)->Arg(12'500'000)->UseRealTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_TcpExchangeLent)->Arg(64 << 10)->Arg(1 << 20)->Arg(12'500'000)->UseRealTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(BM_TcpExchange)->Arg(64 << 10)->Arg(1 << 20)->Arg(12'500'000)->UseRealTime()->Unit(benchmark::kMicrosecond);
 
 }  // namespace

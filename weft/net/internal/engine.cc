@@ -20,8 +20,14 @@ constexpr int kStreamBits = 16;
 constexpr int kReadsATurn = 2;
 // Messages up to this do not wait behind large ones.
 constexpr std::size_t kSmall = 32 * 1024;
+// Frames of at least this are lent to the kernel: below some 10 KB that costs more than a copy, and most messages that long come in pieces.
+constexpr std::size_t kLeastLent = 64 * 1024;
 // A data stream that closes without a goodbye: the control stream says why within this time, or the peer is lost.
 constexpr auto kGrace = 250ms;
+
+void landed(Outgoing& message) {
+  if (--message.flying == 0 && message.next == message.send.bytes.size()) message.operation->complete(message.id);
+}
 
 Piece piece_of(int peer, const Header& h) { return {peer, h.channel, h.message, h.total, h.offset, h.length, h.label}; }
 
@@ -45,6 +51,7 @@ Engine::Engine(const EngineOptions& options, Mesh mesh)
       if (!options.congestion.empty()) set_congestion(mesh[peer][i], options.congestion);
       Stream stream;
       stream.connection = std::make_unique<Connection>(std::move(mesh[peer][i]), static_cast<std::uint16_t>(i), options.epoch);
+      if (i + 1 < mesh[peer].size()) stream.connection->allow_loans(options.zero_copy);
       peers_[peer].streams.push_back(std::move(stream));
     }
     for (std::size_t i = 0; i < peers_[peer].streams.size(); ++i) watch(peer, i);
@@ -66,6 +73,7 @@ void Engine::watch(int peer, std::size_t index) {
   std::uint32_t events = 0;
   if (stream.open && !stream.paused) events |= EPOLLIN;
   if (stream.writable && !stream.connection->out().empty()) events |= EPOLLOUT;
+  if (events == 0 && stream.connection->loans().outstanding()) events = EPOLLERR;  // always reported, where anything is watched
   if (events == stream.events) return;
   epoll_event event{events, {.u64 = static_cast<std::uint64_t>(peer) << kStreamBits | index}};
   const int how = events == 0 ? EPOLL_CTL_DEL : stream.events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
@@ -84,7 +92,11 @@ void Engine::handle(std::uint64_t tag, std::uint32_t events) {
   }
   const int peer = static_cast<int>(tag >> kStreamBits);
   const std::size_t index = tag & ((1u << kStreamBits) - 1);
-  const Stream& stream = peers_[peer].streams[index];
+  Stream& stream = peers_[peer].streams[index];
+  if ((events & EPOLLERR) != 0 && collect(stream)) {
+    events &= ~EPOLLERR;
+    watch(peer, index);
+  }
   if ((events & ~EPOLLOUT) != 0 && stream.open && !stream.paused) read(peer, index);
   if ((events & ~EPOLLIN) != 0) pump_stream(peer, index);
 }
@@ -267,11 +279,19 @@ bool Engine::load_data(Peer& peer, std::size_t index) {
   Stream& stream = peer.streams[index];
   stream.connection->out().push(header, bytes.subspan(message.next, length));
   stream.sending = &message;
+  stream.loans = stream.connection->loans().made();
   message.begun = true;
   message.next += length;
   ++message.flying;
   if (message.next == bytes.size()) queue.pop_front();
+  if (lends(peer, length, bytes.size() - message.next)) stream.connection->lend(bytes.subspan(message.next - length, length));
   return true;
+}
+
+// The last frames of what waits are copied, one a stream: with nothing sent after it a loan would wait for a delayed acknowledgement.
+bool Engine::lends(const Peer& peer, std::size_t frame, std::size_t rest) {
+  const std::size_t behind = (rest + kMaxPayload - 1) / kMaxPayload + peer.large.size() - (rest > 0 ? 1 : 0);
+  return frame >= kLeastLent && behind >= peer.streams.size() - 1;
 }
 
 bool Engine::load_control(Peer& peer) {
@@ -286,8 +306,22 @@ void Engine::written(Peer& peer, std::size_t index) {
     if (!peer.control.empty()) peer.control.pop_front();
     return;
   }
-  Outgoing& message = *std::exchange(peer.streams[index].sending, nullptr);
-  if (--message.flying == 0 && message.next == message.send.bytes.size()) message.operation->complete(message.id);
+  Stream& stream = peer.streams[index];
+  Outgoing& message = *std::exchange(stream.sending, nullptr);
+  const Loans& loans = stream.connection->loans();
+  stream.connection->lend({});
+  // Some may be back before the rest of the frame is written: nothing would be said of them again.
+  if (loans.made() == stream.loans || !loans.outstanding()) return landed(message);
+  stream.lent.emplace_back(loans.made(), &message);
+}
+
+// The loans that the kernel has returned; false where it has returned none.
+bool Engine::collect(Stream& stream) {
+  if (!stream.connection->collect()) return false;
+  for (; !stream.lent.empty() && stream.lent.front().first <= stream.connection->loans().ended(); stream.lent.pop_front()) {
+    landed(*stream.lent.front().second);
+  }
+  return true;
 }
 
 void Engine::push_control(int peer, const Header& header, std::vector<std::byte> payload) {
@@ -323,8 +357,17 @@ void Engine::stop() {
   for (Peer& peer : peers_) {
     peer.small.clear();
     peer.large.clear();
-    for (Stream& stream : peer.streams) stream.sending = nullptr;
+    for (Stream& stream : peer.streams) end_loans(stream);
   }
+}
+
+// No loan outlives the group: the caller's memory may be gone when stop() returns.
+void Engine::end_loans(Stream& stream) {
+  stream.sending = nullptr;
+  stream.lent.clear();
+  if (!stream.connection->loans().outstanding()) return;
+  stream.connection->cut();
+  stream.open = stream.writable = false;
 }
 
 void Engine::tell(const Abort& abort) {

@@ -23,7 +23,7 @@ struct Outgoing {
   std::uint64_t number = 0;
   bool begun = false;      // its first frame is given to a stream
   std::size_t next = 0;    // bytes given to streams
-  std::size_t flying = 0;  // frames given to streams and not yet written
+  std::size_t flying = 0;  // frames given to streams and not yet written, or lent to the kernel and not yet returned
   bool complete() const { return begun && next == send.bytes.size() && flying == 0; }
 };
 
@@ -33,6 +33,7 @@ struct EngineOptions {
   std::size_t room = 0;
   std::chrono::milliseconds peer_timeout{0};
   std::string congestion{};  // as TcpOptions
+  ZeroCopy zero_copy = ZeroCopy::kWhereItHelps;
 };
 
 class Engine {
@@ -71,10 +72,12 @@ class Engine {
  private:
   struct Stream {
     std::unique_ptr<Connection> connection;
-    Outgoing* sending = nullptr;  // the message that the frame under way belongs to
-    std::uint32_t events = 0;     // what epoll watches
-    bool paused = false;          // its next frame has no room
-    bool open = true;             // there may be more to read
+    Outgoing* sending = nullptr;                           // the message that the frame under way belongs to
+    std::uint64_t loans = 0;                               // the connection's before that frame
+    std::deque<std::pair<std::uint64_t, Outgoing*>> lent;  // frames that are written, by the loans that they wait for
+    std::uint32_t events = 0;                              // what epoll watches
+    bool paused = false;                                   // its next frame has no room
+    bool open = true;                                      // there may be more to read
     bool writable = true;
   };
   struct Peer {
@@ -95,8 +98,11 @@ class Engine {
   void pump(int peer);
   void pump_stream(int peer, std::size_t stream);
   bool load_data(Peer& peer, std::size_t stream);
+  static bool lends(const Peer& peer, std::size_t frame, std::size_t rest);
   bool load_control(Peer& peer);
   void written(Peer& peer, std::size_t stream);
+  bool collect(Stream& stream);
+  static void end_loans(Stream& stream);
   void push_control(int peer, const Header& header, std::vector<std::byte> payload = {});
   void read(int peer, std::size_t stream);
   void read_frames(int peer, std::size_t stream);
