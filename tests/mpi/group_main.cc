@@ -68,6 +68,16 @@ TEST_F(MpiGroup, EndsAnAllReduceWithTheSameBitsOnEveryRankAndOnEveryRun) {
   EXPECT_TRUE(at::equal(sum, again));
 }
 
+TEST_F(MpiGroup, RefusesToFormItselfAgainAndGoesOn) {
+  const Error error = error_of([&] { group_.regroup(); });
+  EXPECT_EQ(error.code(), Errc::kBadConfig);
+  EXPECT_THAT(error.what(), HasSubstr("met through MPI"));
+  EXPECT_THAT(error.what(), HasSubstr("MASTER_ADDR"));
+  at::Tensor sum = at::ones({3});
+  group_.all_reduce(sum);
+  EXPECT_EQ(sum[2].item<float>(), static_cast<float>(group_.size()));
+}
+
 TEST_F(MpiGroup, ShowsBothCallsOnEveryRankWhereTheyDiffer) {
   at::Tensor tensor = at::ones({group_.rank() == 1 ? 5 : 4});
   const Error error = error_of([&] { group_.all_reduce(tensor); });

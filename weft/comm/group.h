@@ -108,7 +108,7 @@ class Group {
   // Where a rank of this host is left behind alive, other threads of this process must not be inside system calls that write tensors.
   // Throws kAborted where the others have gone on without this rank (join_group() comes in again), kTimeout where fewer than
   // `at_least` came or no group could be formed in time, kPeerLost where the store is gone, kInvalidArgument for a group that was not made
-  // by init() or form_group().
+  // by init() or form_group(), kBadConfig for one whose ranks met through MPI (docs/mpi.md); either stays as it was.
   Group regroup(const RegroupOptions& options) const;
   Group regroup() const { return regroup(RegroupOptions{}); }
   // Which incarnation this is; grows with every regroup().

@@ -19,6 +19,7 @@
 #include "weft/base/log.h"
 #include "weft/comm/allocator.h"
 #include "weft/comm/backend.h"
+#include "weft/comm/internal/lineage.h"
 #include "weft/comm/internal/over_mpi.h"
 #include "weft/comm/internal/transport.h"
 #include "weft/comm/internal/weft_backend.h"
@@ -132,13 +133,16 @@ c10::intrusive_ptr<c10d::Backend> over_mpi(const internal::Forming& forming, con
                                                     internal::WeftBackend::Origin{nullptr, make});
 }
 
-// None where the ranks meet at a store. Such a group cannot be formed again: MPI has no place where its survivors could meet.
+// None where the ranks meet at a store.
 std::optional<Group> join_through_mpi(const Identity& identity, const BackendOptions& backend) {
   const auto forming = through_mpi(identity, backend);
   if (!forming) return std::nullopt;
   BackendOptions options = backend;
   options.store_host = "";
-  return Group(over_mpi(*forming, internal::all_ranks(identity.world), options), "world");
+  internal::Lineage lineage;
+  lineage.through_mpi = true;
+  return Group(over_mpi(*forming, internal::all_ranks(identity.world), options), "world",
+               std::make_shared<const internal::Lineage>(std::move(lineage)));
 }
 
 }  // namespace

@@ -156,6 +156,13 @@ void leave_behind(const Neighbours& neighbours, const Lineage& lineage, const st
 namespace internal {
 
 Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& options) {
+  if (lineage.through_mpi) {
+    throw Error(
+        Errc::kBadConfig,
+        "a group whose ranks met through MPI cannot be formed again: MPI's world neither shrinks nor grows, and has no place where its "
+        "survivors could meet; start the ranks by weft run, or set MASTER_ADDR to rank 0's host",
+        {"regroup", group.rank()});
+  }
   WEFT_REQUIRE(lineage.store, "this group cannot be formed again: make it by weft::init() with more than one rank, or by form_group()");
   WEFT_REQUIRE(options.at_least >= 1 && (options.size == 0 || options.size >= options.at_least),
                "regroup: at_least must be 1 or more, and size 0 or not below it");
