@@ -9,6 +9,7 @@
 namespace weft::models {
 namespace {
 
+using parallel::ContextParallel;
 using parallel::Sequence;
 using parallel::Split;
 using parallel::TensorParallel;
@@ -86,8 +87,8 @@ GptOptions like_llama(GptOptions options) {
   return options;
 }
 
-GptEmbedding::GptEmbedding(const GptOptions& options, const TensorParallel& tp)
-    : options_(options), tp_(tp), dropout_(register_module("dropout", dropout_of(options, tp))) {
+GptEmbedding::GptEmbedding(const GptOptions& options, const TensorParallel& tp, const ContextParallel& cp)
+    : options_(options), tp_(tp), cp_(cp), dropout_(register_module("dropout", dropout_of(options, tp))) {
   const double std = options.initial_std > 0 ? options.initial_std : 1;
   const parallel::EmbeddingOptions table{
       .vocabulary = options.vocabulary, .features = options.width, .sequence = options.sequence, .normal = std};
@@ -97,16 +98,24 @@ GptEmbedding::GptEmbedding(const GptOptions& options, const TensorParallel& tp)
   positions = register_parameter("positions", torch::empty({options.sequence_length, options.width}).normal_(0, std, tp.generator()));
 }
 
+// Of this rank's positions: where each stands, in the sequence or in its document.
+at::Tensor GptEmbedding::places_of(std::int64_t sequence, const at::Tensor& documents) const {
+  return documents.defined() ? cp_.part(places(documents), 1) : cp_.layout(sequence).positions(cp_.rank());
+}
+
 at::Tensor GptEmbedding::forward(const at::Tensor& ids, const at::Tensor& documents) {
   WEFT_REQUIRE(ids.dim() == 2, "Gpt: tokens are [batch, sequence]");
   WEFT_REQUIRE(!documents.defined() || documents.sizes() == ids.sizes(), "Gpt: documents have the shape of tokens");
   const std::int64_t t = ids.size(1);
-  if (options_.sequence == Sequence::kSplit) parallel::even_part("Gpt: sequence", t, tp_.size());
-  at::Tensor x = tokens->forward(ids);
+  if (options_.sequence == Sequence::kSplit) {
+    for (int rank = 0; rank < cp_.size(); ++rank) parallel::even_part("Gpt: sequence", cp_.layout(t).length(rank), tp_.size());
+  }
+  at::Tensor x = tokens->forward(cp_.part(ids, 1));
   if (positions.defined()) {
     WEFT_REQUIRE(t <= options_.sequence_length, "Gpt: " + std::to_string(t) + " tokens, and positions for " +
                                                     std::to_string(options_.sequence_length) + " (sequence_length)");
-    const at::Tensor add = documents.defined() ? torch::embedding(positions, places(documents)) : positions.narrow(0, 0, t);
+    const bool plain = !documents.defined() && cp_.size() == 1;
+    const at::Tensor add = plain ? positions.narrow(0, 0, t) : torch::embedding(positions, places_of(t, documents));
     x = x + (options_.sequence == Sequence::kSplit ? parallel::scatter_to(add, -2, tp_) : add);
   }
   return dropout_->forward(x);
@@ -160,10 +169,10 @@ at::Tensor GptMlp::forward(const at::Tensor& given) {
   throw Error(Errc::kInternal, "Gpt: unknown activation");
 }
 
-GptBlock::GptBlock(const GptOptions& options, const TensorParallel& tp, const parallel::ExpertParallel& ep)
+GptBlock::GptBlock(const GptOptions& options, const TensorParallel& tp, const ContextParallel& cp, const parallel::ExpertParallel& ep)
     : norm1(register_module("norm1", std::make_shared<GptNorm>(options, tp))),
       norm2(register_module("norm2", std::make_shared<GptNorm>(options, tp))),
-      attention(register_module("attention", parallel::Attention(attention_of(options), tp))),
+      attention(register_module("attention", parallel::Attention(attention_of(options), tp, cp))),
       dropout_(register_module("dropout", dropout_of(options, tp))) {
   if (options.experts > 0) {
     experts = register_module("experts", parallel::MixtureOfExperts(experts_of(options), ep, tp));
@@ -199,15 +208,19 @@ at::Tensor GptHead::forward(const at::Tensor& x, const at::Tensor&) {
   return torch::linear(whole, tied_.is_empty() ? output->weight : tied_->weight);
 }
 
-GptImpl::GptImpl(const GptOptions& options_, const TensorParallel& tp_, const parallel::ExpertParallel& ep_)
-    : options(complete(options_)), tp(tp_), ep(ep_) {
+GptImpl::GptImpl(const GptOptions& options_, const TensorParallel& tp_, const ContextParallel& cp_, const parallel::ExpertParallel& ep_)
+    : options(complete(options_)), tp(tp_), cp(cp_), ep(ep_) {
+  WEFT_REQUIRE(cp.size() == 1 || options.dropout == 0,
+               "Gpt: with the sequence over " + std::to_string(cp.size()) + " ranks dropout must be 0: ranks would draw the same masks");
+  WEFT_REQUIRE(cp.size() == 1 || options.experts == 0,
+               "Gpt: experts balance over whole sequences, which no rank of " + std::to_string(cp.size()) + " of context parallelism has");
   parallel::even_part("Gpt: heads", options.heads, tp.size());
   parallel::even_part("Gpt: hidden", options.hidden, tp.size());
-  embedding = register_module("embedding", std::make_shared<GptEmbedding>(options, tp));
+  embedding = register_module("embedding", std::make_shared<GptEmbedding>(options, tp, cp));
   parts_.push_back(embedding);
   torch::nn::ModuleList list;
   for (std::int64_t i = 0; i < options.layers; ++i) {
-    blocks.push_back(std::make_shared<GptBlock>(options, tp, ep));
+    blocks.push_back(std::make_shared<GptBlock>(options, tp, cp, ep));
     list->push_back(std::static_pointer_cast<torch::nn::Module>(blocks.back()));
     parts_.push_back(blocks.back());
   }
@@ -234,10 +247,14 @@ at::Tensor GptImpl::extend(const at::Tensor& tokens, GptCache& cache, Wanted wan
 }
 
 at::Tensor GptImpl::loss(const at::Tensor& logits, const at::Tensor& targets) const {
+  parallel::CrossEntropyOptions of{.vocabulary = options.vocabulary};
+  if (cp.size() > 1) {
+    of.reduction = parallel::LossReduction::kSum;
+    const at::Tensor mine = cp.part(targets, 1);
+    return cp.mean(parallel::cross_entropy(logits, mine, of, tp), mine.ne(of.ignore_index).sum().item<std::int64_t>());
+  }
   // Without rows: 0, through the graph, whose backward the others' tokens need.
-  at::Tensor loss = options.experts > 0 && targets.numel() == 0
-                        ? logits.sum()
-                        : parallel::cross_entropy(logits, targets, {.vocabulary = options.vocabulary}, tp);
+  at::Tensor loss = options.experts > 0 && targets.numel() == 0 ? logits.sum() : parallel::cross_entropy(logits, targets, of, tp);
   for (const auto& part : parts_) {
     if (part->auxiliary().defined()) loss = loss + part->auxiliary();
   }

@@ -9,6 +9,9 @@
 // A rank hands over, in a step without split sequence, an all-reduce of an activation [batch, sequence, width] 1 + 2 layers times forward
 // and 1 + 2 layers times backward, and the cross-entropy's three numbers a token (parallel/tensor/vocabulary.h). Blocks of experts: and
 // what parallel/experts says.
+//
+// With a ContextParallel of several ranks each has its part of the positions all the way from embedding to logits; attention alone
+// communicates over it (parallel/context/attention.h), and the loss. context_parallel.h says what becomes of gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,6 +21,7 @@
 #include <memory>
 #include <vector>
 
+#include "weft/parallel/context/context_parallel.h"
 #include "weft/parallel/experts/mixture.h"
 #include "weft/parallel/tensor/attention.h"
 #include "weft/parallel/tensor/dropout.h"
@@ -84,10 +88,10 @@ class GptPart : public torch::nn::Module {
   at::Tensor auxiliary_;
 };
 
-// int64 [batch, sequence] -> [batch, sequence, width].
+// int64 [batch, whole sequence] -> [batch, this rank's positions, width].
 class GptEmbedding : public GptPart {
  public:
-  GptEmbedding(const GptOptions& options, const parallel::TensorParallel& tp);
+  GptEmbedding(const GptOptions& options, const parallel::TensorParallel& tp, const parallel::ContextParallel& cp = {});
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& documents = {}) override;
   // Of tokens at positions `first` and on.
   at::Tensor extend(const at::Tensor& tokens, std::int64_t first);
@@ -96,8 +100,11 @@ class GptEmbedding : public GptPart {
   at::Tensor positions;  // [sequence_length, width], whole on every rank; undefined where they are rotary
 
  private:
+  at::Tensor places_of(std::int64_t sequence, const at::Tensor& documents) const;
+
   GptOptions options_;
   parallel::TensorParallel tp_;
+  parallel::ContextParallel cp_;
   parallel::Dropout dropout_;
 };
 
@@ -129,7 +136,8 @@ class GptMlp : public torch::nn::Module {
 
 class GptBlock : public GptPart {
  public:
-  GptBlock(const GptOptions& options, const parallel::TensorParallel& tp, const parallel::ExpertParallel& ep = {});
+  GptBlock(const GptOptions& options, const parallel::TensorParallel& tp, const parallel::ContextParallel& cp = {},
+           const parallel::ExpertParallel& ep = {});
   at::Tensor forward(const at::Tensor& x, const at::Tensor& documents = {}) override;
   at::Tensor extend(const at::Tensor& x, parallel::AttentionCache& cache);
 
@@ -172,25 +180,29 @@ enum class Wanted { kAll, kLast };
 
 class GptImpl : public torch::nn::Module {
  public:
-  // Throws Error(kInvalidArgument) for sizes that make no model or do not divide by the ranks, naming the nearest that do.
-  // Experts are divided over `ep`: its ranks have tokens of their own, and equal seeds.
-  GptImpl(const GptOptions& options_, const parallel::TensorParallel& tp_, const parallel::ExpertParallel& ep_ = {});
-  // tokens int64 [batch, sequence], the same on all ranks -> this rank's logits (GptHead). Collective, backward too.
+  // Throws Error(kInvalidArgument) for sizes that make no model or do not divide by the ranks, naming the nearest that do, for dropout with
+  // the sequence over ranks, and for experts with it. All ranks of cp make it from one seed. Experts are divided over `ep`: its ranks have
+  // tokens of their own, and equal seeds.
+  GptImpl(const GptOptions& options_, const parallel::TensorParallel& tp_, const parallel::ContextParallel& cp_ = {},
+          const parallel::ExpertParallel& ep_ = {});
+  // tokens int64 [batch, sequence], whole and the same on all ranks of tp and cp -> this rank's logits (GptHead), of its part of the
+  // positions. Collective, backward too.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& documents = {});
   // forward() of tokens that follow those that the cache holds, and puts them there: int64 [batch, new] -> this rank's logits [batch, new,
   // columns], or [batch, 1, columns] of the last. What forward() of all tokens gives at these positions, but for rounding. Without
   // gradient; collective. Throws Error(kInvalidArgument) for more tokens than learned positions, and as Attention::extend(); then the cache
   // is to be thrown away.
   at::Tensor extend(const at::Tensor& tokens, GptCache& cache, Wanted wanted = Wanted::kAll);
-  // The mean cross-entropy of `targets` (int64 [batch, sequence]; -100 does not count) under forward's logits; a scalar, the same on all
-  // ranks of tp. While training plus what the blocks' experts add (GptPart::auxiliary), of the last forward. With experts a rank without
-  // rows runs forward and backward as well, of [0, sequence]: its loss is 0.
+  // The mean cross-entropy of `targets` (int64 [batch, sequence], whole; -100 does not count) under forward's logits; a scalar, the same on
+  // all ranks of tp and cp. While training plus what the blocks' experts add (GptPart::auxiliary), of the last forward. With experts a rank
+  // without rows runs forward and backward as well, of [0, sequence]: its loss is 0.
   at::Tensor loss(const at::Tensor& logits, const at::Tensor& targets) const;
   // Embedding, blocks, head, in order.
   const std::vector<std::shared_ptr<GptPart>>& parts() const { return parts_; }
 
   GptOptions options;
   parallel::TensorParallel tp;
+  parallel::ContextParallel cp;
   parallel::ExpertParallel ep;
   // Children "embedding", "blocks.0" …, "head".
   std::shared_ptr<GptEmbedding> embedding;

@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "weft/parallel/context/attention.h"
 #include "weft/parallel/tensor/dropout.h"
 
 namespace weft::parallel {
@@ -51,7 +52,8 @@ at::Tensor appended(at::Tensor& room, const at::Tensor& more, std::int64_t lengt
 
 }  // namespace
 
-AttentionImpl::AttentionImpl(AttentionOptions options_, TensorParallel tp) : options(options_), tp_(std::move(tp)) {
+AttentionImpl::AttentionImpl(AttentionOptions options_, TensorParallel tp, ContextParallel cp)
+    : options(options_), tp_(std::move(tp)), cp_(std::move(cp)) {
   WEFT_REQUIRE(options.width > 0 && options.heads > 0 && options.kv_heads >= 0, "Attention: width and heads are at least 1");
   if (options.kv_heads == 0) options.kv_heads = options.heads;
   if (options.head_width == 0) {
@@ -66,6 +68,8 @@ AttentionImpl::AttentionImpl(AttentionOptions options_, TensorParallel tp) : opt
   WEFT_REQUIRE(
       options.rope_scaling.factor == 1 || (options.rope_scaling.factor > 0 && options.rope_scaling.low < options.rope_scaling.high),
       "Attention: rope_scaling has a factor above 0, and low below high");
+  WEFT_REQUIRE(cp_.size() == 1 || options.dropout == 0,
+               "Attention: with the sequence over " + std::to_string(cp_.size()) + " ranks dropout of its weights must be 0");
   heads_ = even_part("Attention: heads", options.heads, tp_.size());
   const std::int64_t share = options.heads / options.kv_heads;
   kv_whole_ = options.kv_heads % tp_.size() != 0;
@@ -100,8 +104,8 @@ at::Tensor AttentionImpl::keys_or_values(const Linear& proj, const at::Tensor& x
   return by_head(y, kv_count_);
 }
 
-at::Tensor AttentionImpl::rotate(const at::Tensor& x, std::int64_t first) {
-  const std::int64_t t = first + x.size(2);
+at::Tensor AttentionImpl::rotate(const at::Tensor& x, const SequenceLayout& layout, std::int64_t first) {
+  const std::int64_t t = first + layout.whole;
   if (!cos_.defined() || cos_.size(0) < t || cos_.dtype() != x.dtype() || cos_.device() != x.device()) {
     const at::NoGradGuard no_grad;
     const std::int64_t room = first == 0 ? t : 2 * t;  // extend() comes with one position more each time
@@ -109,13 +113,16 @@ at::Tensor AttentionImpl::rotate(const at::Tensor& x, std::int64_t first) {
     cos_ = angles.cos().to(x.options().requires_grad(false));
     sin_ = angles.sin().to(x.options().requires_grad(false));
   }
-  const at::Tensor cos = cos_.slice(0, first, t), sin = sin_.slice(0, first, t);
+  const at::Tensor cos = layout.part(cos_.slice(0, first, t), 0, cp_.rank()), sin = layout.part(sin_.slice(0, first, t), 0, cp_.rank());
   const auto half = x.chunk(2, -1);
   return torch::cat({half[0] * cos - half[1] * sin, half[1] * cos + half[0] * sin}, -1);
 }
 
-// Keys or values of each query's head, from those that the queries share.
-at::Tensor AttentionImpl::per_query(const at::Tensor& x) const {
+// Whether query i of this rank shares keys i / (heads / kv_count): not where ranks cut a group of queries that share keys.
+bool AttentionImpl::shared_evenly() const { return heads_ == options.heads / options.kv_heads * kv_count_ || kv_count_ == 1; }
+
+// Keys or values for each query.
+at::Tensor AttentionImpl::share_keys(const at::Tensor& x) const {
   if (kv_count_ == heads_) return x;
   std::vector<std::int64_t> of_query(static_cast<std::size_t>(heads_));
   const std::int64_t share = options.heads / options.kv_heads;
@@ -123,7 +130,9 @@ at::Tensor AttentionImpl::per_query(const at::Tensor& x) const {
   return x.index_select(1, torch::tensor(of_query, torch::kLong).to(x.device()));
 }
 
-at::Tensor AttentionImpl::attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& documents) const {
+at::Tensor AttentionImpl::attend(const at::Tensor& q, at::Tensor k, at::Tensor v, const at::Tensor& documents) const {
+  k = share_keys(k);
+  v = share_keys(v);
   const std::int64_t t = q.size(2);
   if (!is_training() || options.dropout == 0) {
     if (!documents.defined()) return torch::scaled_dot_product_attention(q, k, v, {}, 0.0, /*is_causal=*/true);
@@ -140,14 +149,23 @@ at::Tensor AttentionImpl::forward(const at::Tensor& given, const at::Tensor& doc
   WEFT_REQUIRE(given.dim() == 3 && given.size(2) == options.width,
                "Attention: the input is [batch, sequence, " + std::to_string(options.width) + "]");
   const at::Tensor x = enter_split(given, options.sequence, tp_);
-  WEFT_REQUIRE(!documents.defined() || documents.sizes() == x.sizes().slice(0, 2), "Attention: documents are [batch, whole sequence]");
+  WEFT_REQUIRE(!documents.defined() || (documents.dim() == 2 && documents.size(0) == x.size(0)),
+               "Attention: documents are [batch, whole sequence]");
+  const SequenceLayout layout = documents.defined() ? cp_.layout(documents.size(1)) : cp_.layout_of_part(x.size(1));
+  WEFT_REQUIRE(layout.length(cp_.rank()) == x.size(1), "Attention: documents are [batch, whole sequence]");
   at::Tensor q = by_head(q_proj->multiply(x), heads_), k = keys_or_values(k_proj, x), v = keys_or_values(v_proj, x);
   if (options.rope_theta > 0) {
-    q = rotate(q);
-    k = rotate(k);
+    q = rotate(q, layout);
+    k = rotate(k, layout);
   }
-  const at::Tensor y = attend(q, per_query(k), per_query(v), documents).transpose(1, 2).flatten(2);
-  return o_proj->forward(y);
+  at::Tensor y;
+  if (cp_.size() == 1) {
+    y = attend(q, k, v, documents);
+  } else {
+    const auto of_queries = [&](const at::Tensor& kv) { return shared_evenly() ? kv : share_keys(kv); };
+    y = context_attention(q, of_queries(k), of_queries(v), layout, {.documents = documents}, cp_);
+  }
+  return o_proj->forward(y.transpose(1, 2).flatten(2));
 }
 
 at::Tensor AttentionImpl::extend(const at::Tensor& x, AttentionCache& cache) {
@@ -155,17 +173,18 @@ at::Tensor AttentionImpl::extend(const at::Tensor& x, AttentionCache& cache) {
                "Attention: the input is [batch, new positions, " + std::to_string(options.width) + "]");
   WEFT_REQUIRE(options.sequence == Sequence::kWhole, "Attention: extend() is for a whole sequence on every rank, not for a split one");
   WEFT_REQUIRE(!is_training() || options.dropout == 0, "Attention: extend() drops nothing; call eval() on the model first");
+  WEFT_REQUIRE(cp_.size() == 1, "Attention: extend() is for whole sequences, not for one over ranks of context parallelism");
   WEFT_REQUIRE(cache.length == 0 || cache.keys.size(0) == x.size(0),
                "Attention: a batch of " + std::to_string(x.size(0)) + ", and a cache of another one");
   const at::NoGradGuard no_grad;
   const std::int64_t first = cache.length, count = x.size(1);
   at::Tensor q = by_head(q_proj->multiply(x), heads_), k = keys_or_values(k_proj, x);
   if (options.rope_theta > 0) {
-    q = rotate(q, first);
-    k = rotate(k, first);
+    q = rotate(q, cp_.layout(count), first);
+    k = rotate(k, cp_.layout(count), first);
   }
-  k = per_query(appended(cache.keys, k, first));
-  const at::Tensor v = per_query(appended(cache.values, keys_or_values(v_proj, x), first));
+  k = share_keys(appended(cache.keys, k, first));
+  const at::Tensor v = share_keys(appended(cache.values, keys_or_values(v_proj, x), first));
   cache.length += count;
   // One position sees all; several see what is before each.
   std::optional<at::Tensor> mask;

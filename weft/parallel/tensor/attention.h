@@ -5,6 +5,9 @@
 //
 // One enter and one leave serve the four projections: a step hands over the activation's bytes once forward and once backward (an
 // all-reduce each), or in parts of the sequence, as Linear does.
+//
+// Over ranks of a ContextParallel each has its part of the positions, all of them the weights; only the softmax looks at other ranks
+// (parallel/context/attention.h, which says what travels), and an all-gather of 8 bytes says how long the whole is, where documents don't.
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -12,6 +15,7 @@
 
 #include <cstdint>
 
+#include "weft/parallel/context/context_parallel.h"
 #include "weft/parallel/tensor/linear.h"
 
 namespace weft::parallel {
@@ -48,11 +52,12 @@ struct AttentionCache {
 class AttentionImpl : public torch::nn::Cloneable<AttentionImpl> {
  public:
   // Throws Error(kInvalidArgument) where heads do not divide by the ranks (naming the nearest) or by kv_heads, or a rotating head's width
-  // is odd.
-  AttentionImpl(AttentionOptions options_, TensorParallel tp);
+  // is odd; for dropout with several ranks of `cp`, whose masks would need the whole's scores.
+  AttentionImpl(AttentionOptions options_, TensorParallel tp, ContextParallel cp = {});
   void reset() override;
   // [batch, sequence, width] -> the same. A position sees those up to itself, of its own document only where `documents` says which one
-  // each belongs to (int64 [batch, whole sequence], the same on all ranks; numbers need not be in order). Collective, backward too.
+  // each belongs to (int64 [batch, whole sequence], the same on all ranks; numbers need not be in order). With `cp`, x and the result have
+  // this rank's part of the positions (ContextParallel::part), documents are of the whole all the same. Collective, backward too.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& documents = {});
   // forward() of the positions that follow those in the cache, which then has them too: what forward() of all of them gives for these, but
   // for rounding. Without gradient; collective. Throws Error(kInvalidArgument) for another batch than the cache's, a split sequence, and
@@ -64,11 +69,13 @@ class AttentionImpl : public torch::nn::Cloneable<AttentionImpl> {
 
  private:
   at::Tensor keys_or_values(const Linear& proj, const at::Tensor& x) const;
-  at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& documents) const;
-  at::Tensor per_query(const at::Tensor& x) const;
-  at::Tensor rotate(const at::Tensor& x, std::int64_t first = 0);
+  at::Tensor attend(const at::Tensor& q, at::Tensor k, at::Tensor v, const at::Tensor& documents) const;
+  at::Tensor share_keys(const at::Tensor& x) const;
+  bool shared_evenly() const;
+  at::Tensor rotate(const at::Tensor& x, const SequenceLayout& layout, std::int64_t first = 0);
 
   TensorParallel tp_;
+  ContextParallel cp_;
   bool kv_whole_ = false;                     // k_proj and v_proj are not split
   std::int64_t heads_ = 0;                    // queries of this rank
   std::int64_t kv_first_ = 0, kv_count_ = 0;  // keys and values that they use
