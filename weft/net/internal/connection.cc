@@ -64,7 +64,7 @@ bool Connection::collect() {
 
 void Connection::cut() {
   const sockaddr nowhere{.sa_family = AF_UNSPEC, .sa_data = {}};  // connect(2): dissolves the association; TCP sends a reset
-  ::connect(fd_.get(), &nowhere, sizeof(nowhere));
+  if (::connect(fd_.get(), &nowhere, sizeof(nowhere)) != 0) ::shutdown(fd_.get(), SHUT_RDWR);
 }
 
 Connection::Io Connection::closed(int error) {
