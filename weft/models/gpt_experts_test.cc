@@ -48,7 +48,7 @@ struct Trained {
 
 // Rows first … first + count of the batches; `batch`: all ranks that share them.
 Trained train(const Case& c, const TensorParallel& tp, const Group* batch, std::pair<std::int64_t, std::int64_t> rows) {
-  Gpt model(c.options, tp, {}, batch != nullptr ? ExpertParallel(*batch) : ExpertParallel());
+  Gpt model(c.options, tp, parallel::ContextParallel(), batch != nullptr ? ExpertParallel(*batch) : ExpertParallel());
   model->to(c.type);
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.3).momentum(0.5));
   Trained out;
@@ -175,7 +175,7 @@ TEST(GptExperts, GivesMixtralsLogitsLossAndBalanceLossAndGivesBackItsWeights) {
   o.experts_balance = 1;
   for (const int ranks : {1, 2, 4}) {
     replicate(ranks, [&](const Group& group) {
-      Gpt model(o, TensorParallel(group.subgroup({group.rank()}, "tp"), kSeed), {}, ExpertParallel(group));
+      Gpt model(o, TensorParallel(group.subgroup({group.rank()}, "tp"), kSeed), parallel::ContextParallel(), ExpertParallel(group));
       set_huggingface(*model, weights);
       // Every rank has the same rows, so that shares and means are those of one.
       EXPECT_TRUE(torch::allclose(model->forward(tokens), logits, 2e-5, 2e-5));

@@ -7,7 +7,7 @@
 
 #include "weft/comm/backend.h"
 #include "weft/models/registry.h"
-#include "weft/models/resnet.h"
+#include "weft/models/vision/resnet.h"
 
 namespace weft::cli::bench_internal {
 namespace {
@@ -28,19 +28,9 @@ Subject make_gpt(const std::string& model, const parallel::TensorParallel& tp) {
   return subject;
 }
 
-// Stem, eight blocks, head.
-std::vector<Part> parts_of(const std::shared_ptr<models::ResNet18Impl>& net) {
-  std::vector<Part> parts{
-      {nullptr, [net](const at::Tensor& x) { return torch::max_pool2d(net->bn1->forward(net->conv1->forward(x)).relu_(), 3, 2, 1); }}};
-  for (const auto& layer : {net->layer1, net->layer2, net->layer3, net->layer4}) {
-    for (const auto& child : layer->children()) {
-      const auto block = std::dynamic_pointer_cast<models::BasicBlockImpl>(child);
-      parts.push_back({block, [block](const at::Tensor& x) { return block->forward(x); }});
-    }
-  }
-  parts.push_back({net->fc.ptr(), [net](const at::Tensor& x) {
-                     return net->fc->forward(torch::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
-                   }});
+std::vector<Part> parts_of(const models::ResNetImpl& net) {
+  std::vector<Part> parts;
+  for (const models::Part& part : net.parts()) parts.push_back({part.module, part.forward});
   return parts;
 }
 
@@ -62,10 +52,10 @@ Subject make_subject(const std::string& model, const parallel::TensorParallel& t
   torch::manual_seed(1);
   if (is_gpt(model)) return make_gpt(model, tp);
   const models::Model made = models::make_model({.name = model});
-  const auto net = std::dynamic_pointer_cast<models::ResNet18Impl>(made.module);
+  const auto net = std::dynamic_pointer_cast<models::ResNetImpl>(made.module);
   return {made.module, made.forward,
           [](const at::Tensor& logits, const at::Tensor& labels) { return torch::nn::functional::cross_entropy(logits, labels); },
-          net ? parts_of(net) : std::vector<Part>()};
+          net ? parts_of(*net) : std::vector<Part>()};
 }
 
 Batch fixed_batch(const std::string& model, int size, int rank) {
