@@ -13,8 +13,10 @@
 //     3     … and parameters                  the blocks that compute, for then  3 Psi (W-1)/W: all-gather twice, reduce-scatter
 //
 // That is the "gathered" form. In the "shared" form, for ranks that read each other's memory, parameters exist once on the host and each
-// rank updates its share of them, so that nothing is gathered at any stage and only the reduce-scatter, Psi (W-1)/W, is left. Besides these
-// travel: 8 (parameters + 1) bytes all-reduced a backward (samples, which parameters were used), 8 a step for clipping, 8 gathered a pass.
+// rank updates its share of them, so that nothing is gathered at any stage; gradients are summed where autograd left them (by a
+// reduce-scatter, Psi (W-1)/W, where options.reduce gives them another type), of which a rank keeps those of one block more than it
+// computes with until its peers have come as far. Besides these travel: 8 (parameters + 1) bytes all-reduced a backward (samples, which
+// parameters were used), 8 a step for clipping, 8 gathered a pass.
 //
 // Order. Gathers and reduce-scatters have a group each. Forward passes gather all blocks in ascending order, backward passes in descending
 // order, in which gradients leave too, whatever a rank runs. A rank that leaves blocks out or runs them in another order takes part in what

@@ -29,6 +29,11 @@ Gradients::Gradients(Subject subject)
     missing_.push_back(static_cast<int>(u.params.size()));
   }
   next_ = static_cast<int>(subject_.units.size()) - 1;
+  const auto& options = subject_.options;
+  if (net::Host* const host = subject_.group.host(); host != nullptr && options.form != "gathered" && !options.reduce) {
+    in_place_ = std::make_unique<InPlace>(*host, subject_.params, subject_.units, subject_.group.timeout());
+    held_.resize(subject_.units.size(), 0);
+  }
   // A guess for the first backward, which only a narrow range of numbers needs.
   reference_ = subject_.options.reduce == at::kHalf || subject_.options.compute == at::kHalf ? 128 : 1;
 }
@@ -45,6 +50,14 @@ at::Tensor& Gradients::wire_of(int unit) {
 void Gradients::take(int param) {
   const at::NoGradGuard guard;
   at::Tensor& grad = subject_.params[index(param)].tensor.mutable_grad();
+  mine_[index(param)] = true;
+  if (in_place_) {
+    in_place_->put(param, grad);
+    held_[index(unit_of_[index(param)])] += bytes_of(grad);
+    subject_.meter.add(subject_.meter.gradients, bytes_of(grad) - std::exchange(kept_[index(param)], 0));
+    grad.reset();
+    return;
+  }
   const Unit& unit = subject_.units[index(unit_of_[index(param)])];
   const at::Tensor dense = (grad.is_sparse() ? grad.to_dense() : grad).reshape(-1);
   at::Tensor part = wire_of(unit_of_[index(param)]).narrow(0, unit.offsets[index(place_of_[index(param)])], dense.numel());
@@ -57,7 +70,6 @@ void Gradients::take(int param) {
   }
   grad.reset();
   subject_.meter.add(subject_.meter.gradients, -std::exchange(kept_[index(param)], 0));
-  mine_[index(param)] = true;
 }
 
 int Gradients::ready(int param, bool travels) {
@@ -106,12 +118,26 @@ void Gradients::zero_rest(int unit) {
   }
 }
 
+// One unit travels at a time, while the next is filled: peers that are behind bound how far this rank goes ahead, not the memory it takes.
+void Gradients::land_earlier() {
+  for (std::size_t i = 0; i < in_flight_.size(); ++i) {
+    Flight& flight = in_flight_[i];
+    const bool has_come = flight.work ? flight.work->isCompleted() : flight.is_held && in_place_->is_published(flight.unit);
+    if (may_wait_ || has_come) land(flight);
+    // What the unit before this one leaves behind peers may read until they have come here too.
+    if (flight.is_held && (may_wait_ ? i + 1 < in_flight_.size() : flight.shard.defined() && in_place_->is_reduced(flight.unit)))
+      release(flight);
+  }
+}
+
 void Gradients::launch(int unit) {
   const Unit& u = subject_.units[index(unit)];
-  // One unit travels at a time, while the next is filled: peers that are behind bound how far this rank goes ahead, not the memory it
-  // takes.
-  for (Flight& flight : in_flight_) {
-    if (flight.work && (may_wait_ || flight.work->isCompleted())) land(flight);
+  land_earlier();
+  if (in_place_) {
+    in_place_->publish(unit, weight());
+    in_flight_.push_back({unit, {}, {}, nullptr, true});
+    if (may_wait_ && subject_.options.prefetch == 0) release(in_flight_.back());
+    return;
   }
   zero_rest(unit);
   at::Tensor wire = std::exchange(wire_of(unit), {});
@@ -122,11 +148,24 @@ void Gradients::launch(int unit) {
 }
 
 void Gradients::land(Flight& flight) {
+  if (in_place_ && !flight.shard.defined()) {
+    const Unit& u = subject_.units[index(flight.unit)];
+    flight.shard = at::empty({u.shard}, at::TensorOptions(u.type));
+    subject_.meter.add(subject_.meter.gradients, bytes_of(flight.shard));
+    in_place_->reduce(flight.unit, flight.shard);
+  }
   if (!flight.work) return;
   flight.work->wait();
   subject_.meter.add(subject_.meter.gradients, -bytes_of(flight.wire));
   flight.wire.reset();
   flight.work.reset();
+}
+
+void Gradients::release(Flight& flight) {
+  land(flight);
+  if (!std::exchange(flight.is_held, false)) return;
+  in_place_->release(flight.unit);
+  subject_.meter.add(subject_.meter.gradients, -std::exchange(held_[index(flight.unit)], 0));
 }
 
 void Gradients::finish(bool travels) {
@@ -149,6 +188,7 @@ void Gradients::settle() {
     land(flight);
     if (subject_.replicas) works.push_back(subject_.replicas->all_reduce_async(flight.shard));
   }
+  for (Flight& flight : in_flight_) release(flight);
   report_work_->wait();
   if (subject_.replicas) subject_.replicas->all_reduce(report_);
   for (const auto& work : works) work->wait();

@@ -1,11 +1,13 @@
-// Gradients on their way to the shards: copied into their unit's flat buffer as autograd makes them, dropped, and reduce-scattered when the
-// unit is complete, units in descending order on all ranks.
+// Gradients on their way to the shards, units in descending order on all ranks. Where ranks read each other's memory they are summed where
+// autograd left them (in_place.h); else copied into their unit's flat buffer, dropped, and reduce-scattered when the unit is complete.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "weft/parallel/sharded/internal/in_place.h"
 #include "weft/parallel/sharded/internal/unit.h"
 #include "weft/parallel/sharded/sharded.h"
 
@@ -22,6 +24,7 @@ class Gradients {
     Meter& meter;
     const double& samples;  // of this rank since gradients left last
   };
+  // Collective.
   explicit Gradients(Subject subject);
 
   // The gradient of `param` lies in its grad(). `travels`: it leaves now, or as soon as it is its unit's turn; else it stays. Gives the
@@ -46,7 +49,8 @@ class Gradients {
   struct Flight {
     int unit;
     at::Tensor wire, shard;
-    Group::Work work;
+    Group::Work work;      // none in place
+    bool is_held = false;  // in place: peers may still read what is here
   };
 
   at::Tensor& wire_of(int unit);
@@ -55,10 +59,14 @@ class Gradients {
   void zero_rest(int unit);
   void launch(int unit);
   void land(Flight& flight);
+  void release(Flight& flight);
+  void land_earlier();
 
   const Subject subject_;
   std::vector<int> unit_of_, place_of_;  // by parameter
   std::vector<int> missing_;             // by unit: parameters that this backward has not reached
+  std::unique_ptr<InPlace> in_place_;    // null: by wires
+  std::vector<std::int64_t> held_;       // by unit, in place: bytes
   std::vector<at::Tensor> wires_;        // by unit: being filled
   int next_ = 0;                         // the unit to leave next; -1: none
   std::vector<Flight> in_flight_;        // in the order in which they left
