@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
@@ -73,10 +74,31 @@ std::optional<ConfigValue> value_of(const toml::node& node, const ConfigValue& l
       like);
 }
 
+// As toml++ writes a value. It weighs arrays to break their lines, which in 3.3 is undefined for a number between 0 and 0.1: they are
+// written here.
+void write(std::ostream& text, const toml::node& node) {
+  const char* between = " ";
+  if (const toml::array* array = node.as_array(); array != nullptr) {
+    text << '[';
+    for (const toml::node& element : *array) write(text << std::exchange(between, ", "), element);
+    text << (array->empty() ? "]" : " ]");
+  } else if (const toml::table* table = node.as_table(); table != nullptr) {
+    text << '{';
+    for (const auto& [key, value] : *table) {
+      const bool bare = !key.str().empty() && key.str().find_first_not_of(kBareKey) == std::string_view::npos;
+      text << std::exchange(between, ", ") << (bare ? std::string(key.str()) : to_toml(ConfigValue(std::string(key.str())))) << " = ";
+      write(text, value);
+    }
+    text << (table->empty() ? "}" : " }");
+  } else {
+    node.visit([&](const auto& value) { text << toml::toml_formatter(value, toml::format_flags::none); });
+  }
+}
+
 // What was written, for a message: short, in one line.
 std::string shown(const toml::node& node) {
   std::ostringstream text;
-  node.visit([&](const auto& value) { text << toml::toml_formatter(value, toml::format_flags::none); });
+  write(text, node);
   std::string line = text.str();
   std::replace(line.begin(), line.end(), '\n', ' ');
   if (line.size() <= 60) return line;

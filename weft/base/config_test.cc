@@ -260,6 +260,17 @@ TEST(Config, TextAboveAsciiBelongsInQuotes) {
   EXPECT_THROW(config.set("train.batch=\xc3\x9a"), Error);
 }
 
+// Found by fuzzing: toml++ 3.3 takes the logarithm of 0.1 for a width.
+TEST(Config, ShowsAListThatIsOutOfBoundsAsItIsWritten) {
+  Config config(Schema{{"train.decay", std::vector<double>{0.5}, "factors", {.min = 0, .max = 1}}});
+  try {
+    config.set("train.decay=[0.0625, 10.5, [], {\"a b\" = [0.01]}]");
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.message(), HasSubstr("train.decay = [ 0.0625, 10.5, [], { \"a b\" = [ 0.01 ] } ], but"));
+  }
+}
+
 // Found by fuzzing: toml++ 3.3 looks for the end of what it cannot read, and is undefined where it meets "\u045E" on its way.
 TEST(Config, TextAboveAsciiBehindAMistakeIsLeftAlone) {
   const Schema schema{{"run.tags", std::vector<std::string>{"a"}, "names"}};
