@@ -32,13 +32,13 @@ struct Contexts {
   // Of this block alone: its initial values follow from the plan's seed and the block's number, its dropout from the replica's number too,
   // whoever has which block.
   TensorParallel tp;
-  // Blocks of the same stage that were made before this one, by name: whose parameters may be used as they are.
+  // Blocks of the same stage that were made before this one, by name: whose modules may be children here too, so that a weight is one.
   std::map<std::string, std::shared_ptr<torch::nn::Module>> before = {};
 };
 
 // A block as it was made.
 struct ModelBlock {
-  std::shared_ptr<torch::nn::Module> module;       // its parameters; never null
+  std::shared_ptr<torch::nn::Module> module;       // all parameters that forward uses; never null
   std::function<Tensors(const Tensors&)> forward;  // from all that the block before gives to all that the next one takes
   // Parameters that blocks of other stages may have too, by the name that the first of them has in the whole model: "embedding.weight".
   std::map<std::string, at::Tensor> tied = {};

@@ -81,6 +81,8 @@ void require(bool good, const std::string& why) {
 
 }  // namespace
 
+OptimizerSpec plain_sgd() { return {}; }
+
 int virtual_stages(const Plan& plan) {
   if (plan.virtual_stages > 0) return plan.virtual_stages;
   return plan.schedule == Algorithm::kInterleaved || plan.schedule == Algorithm::kZeroBubbleV ? 2 : 1;

@@ -18,9 +18,12 @@ namespace weft::parallel {
 enum class Recompute { kNone, kFull };
 enum class Precision { kAsItIs, kBf16, kF16 };  // what blocks and loss compute in, by autocast; parameters stay as they are
 
+// torch::optim::SGD without momentum or decay.
+OptimizerSpec plain_sgd();
+
 struct Plan {
-  OptimizerSpec optimizer = {};  // its max_grad_norm counts for the whole model
-  std::uint64_t seed = 0;        // of initial values and dropout
+  OptimizerSpec optimizer = plain_sgd();  // its max_grad_norm counts for the whole model
+  std::uint64_t seed = 0;                 // of initial values and dropout
   // Over pp: how a step's micro-batches go through the stages. With one stage they follow each other, and their gradients add up.
   schedule::pipeline::Algorithm schedule = schedule::pipeline::Algorithm::kOneForwardOneBackward;
   int micro_batches = 1;

@@ -32,6 +32,7 @@ Outcome steps_under(const std::vector<Axis>& axes, const Plan& plan, const Tiny&
   int world = 1;
   for (const Axis& axis : axes) world *= axis.size;
   replicate(world, [&](const Group& group) {
+    torch::set_num_threads(1);  // a product's bits depend on it
     const Mesh mesh(group, axes);
     ParallelModel model = parallelize(tiny_model(how), with(plan), mesh);
     if (!from.empty()) model.load_state({from.begin(), from.end()});

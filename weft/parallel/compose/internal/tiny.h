@@ -60,11 +60,10 @@ struct HeadImpl : torch::nn::Module {
   HeadImpl(const Tiny& how, const Contexts& with) : tp(with.tp) {
     norm = register_module("norm", LayerNorm(NormOptions{.features = how.width}, tp));
     const auto first = with.before.find("words");
-    if (how.tied && first != with.before.end()) {
-      tokens = std::dynamic_pointer_cast<WordsImpl>(first->second)->tokens;
-    } else {
-      tokens = register_module("tokens", Embedding(EmbeddingOptions{.vocabulary = kWords, .features = how.width}, tp));
-    }
+    const bool here = how.tied && first != with.before.end();
+    tokens = here ? std::dynamic_pointer_cast<WordsImpl>(first->second)->tokens
+                  : Embedding(EmbeddingOptions{.vocabulary = kWords, .features = how.width}, tp);
+    register_module("tokens", tokens);
   }
   at::Tensor forward(const at::Tensor& x) { return torch::linear(enter_split(norm(x), Sequence::kWhole, tp), tokens->weight); }
   TensorParallel tp;
@@ -135,6 +134,7 @@ Trained by_torch(const Tiny& how, const Options& options) {
     blocks.push_back(model.blocks[i].make(with));
     with.before[model.blocks[i].name] = blocks.back().module;
     for (const auto& item : blocks.back().module->named_parameters()) {
+      if (how.tied && item.value().is_same(all.empty() ? at::Tensor() : all[0])) continue;  // the head's
       trained.weights[model.blocks[i].name + "." + item.key()] = item.value();
       all.push_back(item.value());
     }
