@@ -1,0 +1,80 @@
+#include "weft/models/gpt_blocks.h"
+
+#include <torch/torch.h>
+
+#include "weft/base/error.h"
+
+namespace weft::models {
+namespace {
+
+using parallel::Contexts;
+using parallel::ModelBlock;
+using parallel::Tensors;
+
+constexpr const char* kTied = "embedding.tokens.weight";
+
+// The first tensor goes on; documents, where there are any, pass by.
+ModelBlock block_of(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<GptPart> part) {
+  return {.module = std::move(module), .forward = [part = std::move(part)](Tensors x) {
+            x[0] = part->forward(x[0], x.size() > 1 ? x[1] : at::Tensor());
+            return x;
+          }};
+}
+
+ModelBlock make_embedding(const GptOptions& options, const Contexts& with) {
+  const auto part = std::make_shared<GptEmbedding>(options, with.tp);
+  ModelBlock block = block_of(part, part);
+  if (options.tied) block.tied[kTied] = part->tokens->weight;
+  return block;
+}
+
+// GptHead does not own the weight that it is tied to. This does: the embedding's where that is here, else a copy of it.
+struct TiedHead : torch::nn::Module {
+  TiedHead(const GptOptions& options, const parallel::Embedding& tokens, const parallel::TensorParallel& tp)
+      : head(std::make_shared<GptHead>(options, tokens, tp)) {
+    register_module("norm", head->norm);
+    register_module("tokens", tokens);
+  }
+  std::shared_ptr<GptHead> head;
+};
+
+ModelBlock make_head(const GptOptions& options, const Contexts& with) {
+  if (!options.tied) {
+    const auto part = std::make_shared<GptHead>(options, parallel::Embedding(nullptr), with.tp);
+    return block_of(part, part);
+  }
+  const auto found = with.before.find("embedding");
+  const bool here = found != with.before.end();
+  const parallel::EmbeddingOptions table{.vocabulary = options.vocabulary, .features = options.width, .sequence = options.sequence};
+  const parallel::Embedding tokens =
+      here ? std::dynamic_pointer_cast<GptEmbedding>(found->second)->tokens : parallel::Embedding(table, with.tp);
+  const auto tied = std::make_shared<TiedHead>(options, tokens, with.tp);
+  ModelBlock block = block_of(tied, tied->head);
+  block.tied[kTied] = tokens->weight;
+  return block;
+}
+
+}  // namespace
+
+parallel::BlockModel gpt_blocks(GptOptions options) {
+  if (options.hidden == 0) options.hidden = 4 * options.width;
+  if (options.kv_heads == 0) options.kv_heads = options.heads;
+  WEFT_REQUIRE(options.vocabulary > 0 && options.layers > 0 && options.width > 0 && options.heads > 0 && options.hidden > 0,
+               "gpt_blocks: vocabulary, layers, width, heads and hidden are at least 1");
+  parallel::BlockModel model;
+  model.blocks.push_back({"embedding", [options](const Contexts& with) { return make_embedding(options, with); }});
+  for (std::int64_t i = 0; i < options.layers; ++i) {
+    model.blocks.push_back({"blocks." + std::to_string(i), [options](const Contexts& with) {
+                              const auto part = std::make_shared<GptBlock>(options, with.tp);
+                              return block_of(part, part);
+                            }});
+  }
+  model.blocks.push_back({"head", [options](const Contexts& with) { return make_head(options, with); }});
+  model.loss = [vocabulary = options.vocabulary](const Tensors& outputs, const Tensors& targets, const Contexts& with) {
+    return parallel::cross_entropy(outputs[0], targets[0], {.vocabulary = vocabulary}, with.tp);
+  };
+  model.splits = {{"heads", options.heads}, {"hidden", options.hidden}};
+  return model;
+}
+
+}  // namespace weft::models
