@@ -53,6 +53,8 @@ Sharded::NoSync::NoSync(ShardedModel& model) : model_(model) { model_.pause(); }
 Sharded::NoSync::~NoSync() { model_.resume(); }
 Sharded::NoSync Sharded::no_sync() { return NoSync(*model_); }
 void Sharded::send_gradients() { model_->send_gradients(); }
+void Sharded::hold() { model_->hold(); }
+void Sharded::let_go() { model_->let_go(); }
 void Sharded::step(double scale) { model_->step(scale); }
 void Sharded::zero_grad() { model_->zero_grad(); }
 double Sharded::grad_norm() { return model_->grad_norm(); }

@@ -114,6 +114,10 @@ class Sharded {
   [[nodiscard]] NoSync no_sync();
   // Gradients that no_sync() has kept leave now, and no pass is made: for those whose backwards of a batch are many (pipelines).
   void send_gradients();
+  // For a backward in two parts (pipelines): gathers all parameters, as a backward pass does, and keeps them until let_go(). The second
+  // part, which computes gradients of weights alone, runs between the two.
+  void hold();
+  void let_go();
 
   // Updates this rank's part from the gradients, each times `scale` (one over the loss's scale), clipped by the spec's max_grad_norm, and
   // returns when everybody may use the weights. Several backward() before it add up, as in torch. A rank that made no backward pass makes

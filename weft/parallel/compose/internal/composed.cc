@@ -64,6 +64,11 @@ at::Tensor Composed::loss_of(const Tensors& outputs, const Tensors& targets) con
 
 // Gradients leave in the last backward of a stage, where nothing stands against it.
 void Composed::before(const schedule::pipeline::Action& action) {
+  for (Stage& stage : stages) {
+    if (stage.sharded) stage.sharded->let_go();
+    // Some of libtorch's operations (layer_norm) read the weight for the weight's own gradient too.
+    if (stage.sharded && stage.number == action.stage && action.work == Work::kBackwardWeight) stage.sharded->hold();
+  }
   const bool makes_gradients = action.work == Work::kBackward || action.work == Work::kBackwardWeight;
   if (!makes_gradients || action.micro_batch + 1 != plan.micro_batches) return;
   for (Stage& stage : stages) {
@@ -87,6 +92,7 @@ double Composed::run(const Tensors& inputs, const Tensors& targets, bool trainin
       }
       loss = pipeline->train_step(parts.inputs, parts.targets) / factor;
       for (Stage& stage : stages) {
+        if (stage.sharded) stage.sharded->let_go();
         if (!stage.kept) continue;
         stage.kept.reset();
         stage.sharded->set_samples(samples_);

@@ -174,19 +174,9 @@ std::string replicate(Composed& c) {
   return "gradients are averaged over " + axis(c.mesh, "dp") + ", once a step";
 }
 
-// Some of libtorch's operations (layer_norm) read the weight for the weight's own gradient too: it has to be there when that comes apart.
-void check_weights_are_there(const Composed& c) {
-  const bool gathered = c.sharding.stage == 3 && (c.plan.form == "gathered" || c.mesh["fsdp"].host() == nullptr);
-  if (!gathered || !lists::splits_backward(c.plan.schedule)) return;
-  throw Error(Errc::kBadConfig, std::string("plan: ") + lists::to_string(c.plan.schedule) +
-                                    " computes gradients of weights after ZeRO-3 has let go of the gathered ones; nearest that works: "
-                                    "zero_stage=2, or the schedule 1f1b");
-}
-
 std::string shard_parameters(Composed& c) {
   c.sharding.stage = c.mesh.size("fsdp") > 1 ? c.plan.zero_stage : 1;
   c.sharding.form = c.plan.form;
-  check_weights_are_there(c);
   std::string text;
   for (Stage& stage : c.stages) {
     if (stage.parameters.empty()) continue;

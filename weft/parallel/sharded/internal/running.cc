@@ -142,6 +142,22 @@ void ShardedModel::skip_batch() {
   });
 }
 
+void ShardedModel::hold() {
+  if (!passes_ || !kept_.empty()) return;
+  guarded([&] {
+    for (int block = static_cast<int>(blocks_.size()) - 1; block >= 0; --block) {
+      passes_->enter(block, Direction::kBackward);
+      const auto& units = passes_->units_of(block);
+      kept_.insert(kept_.end(), units.begin(), units.end());
+    }
+    passes_->finish(Direction::kBackward);
+  });
+}
+
+void ShardedModel::let_go() {
+  for (const int unit : std::exchange(kept_, {})) passes_->let_go(unit);
+}
+
 void ShardedModel::end_pass() {
   if (passes_) guarded([&] { passes_->finish(Direction::kForward); });
 }

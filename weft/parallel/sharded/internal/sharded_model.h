@@ -47,6 +47,8 @@ class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
   void step(double scale);
   void zero_grad();
   void send_gradients();
+  void hold();
+  void let_go();
   double grad_norm();
   double local_squares(const std::function<bool(const std::string&)>& counted);
   internal::Updates& updates() { return *updates_; }
@@ -115,6 +117,7 @@ class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
   double samples_ = 0;
   std::unique_ptr<internal::Gradients> reducer_;
   std::list<RunPtr> open_;
+  std::vector<int> kept_;  // units, by hold()
   bool in_backward_ = false;
   bool forward_pending_ = false;  // a forward pass with gradients, and no backward pass since
   bool left_ = false;             // the gradients made since the last step have left
