@@ -243,7 +243,7 @@ class Words(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             config = pathlib.Path(folder) / "config.json"
             config.write_text('{"model_type": "gemma"}')
-            self.fails(["config.json: model_type = \"gemma\" is not supported", "gpt2 and llama"], "generate", folder)
+            self.fails(["config.json: model_type = \"gemma\" is not supported", "gpt2, llama and mixtral"], "generate", folder)
             config.write_text('{"model_type": "llama", "vocab_size": 9}')
             self.fails(["config.json: hidden_size must be a whole number"], "generate", folder)
             config.write_text("{")

@@ -135,7 +135,7 @@ std::string refusal(const std::string& pointer, const json& value) {
 }
 
 TEST(HuggingFaceFolder, RefusesAModelThatItWouldComputeWrongly) {
-  EXPECT_THAT(refusal("/model_type", "mixtral"), HasSubstr("model_type = \"mixtral\" is not supported; weft has gpt2 and llama"));
+  EXPECT_THAT(refusal("/model_type", "gemma"), HasSubstr("model_type = \"gemma\" is not supported; weft has gpt2, llama and mixtral"));
   EXPECT_THAT(refusal("/hidden_act", "gelu"), HasSubstr("hidden_act = \"gelu\""));
   EXPECT_THAT(refusal("/mlp_bias", true), HasSubstr("mlp_bias = true is not supported"));
   EXPECT_THAT(refusal("/rope_parameters/rope_type", "yarn"),

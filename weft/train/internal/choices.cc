@@ -30,6 +30,12 @@ models::ModelOptions model_options(const Config& config, const data::ImageSet& t
   options.num_classes = train.num_classes;
   options.hidden = config.get_ints("model.hidden");
   options.stem = config.get_string("model.stem");
+  options.patch = config.get_int("model.patch");
+  options.layers = config.get_int("model.layers");
+  options.width = config.get_int("model.width");
+  options.heads = config.get_int("model.heads");
+  options.pool = config.get_string("model.pool");
+  options.dropout = config.get_double("model.dropout");
   return options;
 }
 
