@@ -1,5 +1,5 @@
-// The pages on all collective algorithms and on pipeline schedules, docs/algorithms.md and docs/pipelines.md, with their pictures, made
-// from the schedules themselves.
+// The pages on all collective algorithms, on pipeline schedules and on the forms of parallelism, docs/algorithms.md, docs/pipelines.md and
+// docs/parallelism.md, with their pictures, made from the schedules and meshes themselves.
 #pragma once
 
 #include <string>
@@ -18,5 +18,8 @@ std::vector<File> algorithms();
 
 // The pipelines'.
 std::vector<File> pipelines();
+
+// The forms': who holds and computes what.
+std::vector<File> forms();
 
 }  // namespace weft::plan::document

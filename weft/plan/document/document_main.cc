@@ -1,4 +1,4 @@
-// weft_algorithms_doc DOCS: writes docs/algorithms.md, docs/pipelines.md and their pictures into the folder DOCS.
+// weft_algorithms_doc DOCS: writes docs/algorithms.md, docs/pipelines.md, docs/parallelism.md and their pictures into the folder DOCS.
 #include <filesystem>
 #include <iostream>
 
@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   try {
     auto files = weft::plan::document::algorithms();
     for (auto& file : weft::plan::document::pipelines()) files.push_back(std::move(file));
+    for (auto& file : weft::plan::document::forms()) files.push_back(std::move(file));
     for (const auto& file : files) {
       const std::filesystem::path path = std::filesystem::path(argv[1]) / file.path;
       std::filesystem::create_directories(path.parent_path());

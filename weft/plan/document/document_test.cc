@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "weft/base/file.h"
+#include "weft/plan/document/internal/form_words.h"
 #include "weft/plan/document/internal/words.h"
 #include "weft/schedule/pipeline/pipeline.h"
 
@@ -30,6 +31,36 @@ TEST(PipelinesDocument, HasASectionAndAPictureOfEverySchedule) {
   EXPECT_EQ(files.size(), all.size() + 1);
   for (const auto algorithm : all) {
     EXPECT_NE(files.back().text.find(std::string("\n## ") + to_string(algorithm) + "\n"), std::string::npos) << to_string(algorithm);
+  }
+}
+
+TEST(FormsDocument, IsCommittedAsTheCodeWritesItToday) { expect_committed(forms()); }
+
+// In the pictures all ranks together have everything, and of what is sharded or split nothing is kept twice by ranks of one replica.
+TEST(FormsDocument, LeavesNothingOut) {
+  for (const internal::Form& form : internal::forms()) {
+    int world = 1;
+    for (const Axis& axis : form.mesh) world *= axis.size;
+    const MeshLayout mesh(world, form.mesh);
+    const auto first = internal::grids_of(form, mesh, 0);
+    for (std::size_t g = 0; g < first.size(); ++g) {
+      std::vector<int> kept(first[g].cells.size());
+      for (int rank = 0; rank < world; ++rank) {
+        const auto grid = internal::grids_of(form, mesh, rank)[g];
+        for (std::size_t i = 0; i < kept.size(); ++i) kept[i] += grid.cells[i] == internal::Cell::kKept ? 1 : 0;
+      }
+      for (const int times : kept) EXPECT_GT(times, 0) << form.name << ": " << first[g].title;
+      if (form.zero > 0 && first[g].title == "state") {
+        for (const int times : kept) EXPECT_EQ(times, mesh.size("dp")) << form.name;
+      }
+    }
+  }
+}
+
+TEST(FormsDocument, HasEveryAxisOfAMesh) {
+  for (const char* axis : {"dp", "fsdp", "tp", "cp", "ep", "pp"}) {
+    const auto forms = internal::forms();
+    EXPECT_TRUE(std::any_of(forms.begin(), forms.end(), [&](const auto& form) { return form.mesh[0].name == axis; })) << axis;
   }
 }
 
