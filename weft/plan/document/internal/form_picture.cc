@@ -38,7 +38,8 @@ std::string draw(const Grid& grid, double x, double y) {
   std::string text;
   for (int row = 0; row < grid.rows; ++row) {
     for (int column = 0; column < grid.columns; ++column) {
-      const Cell cell = grid.cells[static_cast<std::size_t>(row * grid.columns + column)];
+      const auto index = static_cast<std::size_t>(row) * static_cast<std::size_t>(grid.columns) + static_cast<std::size_t>(column);
+      const Cell cell = grid.cells[index];
       const std::string classes = cell == Cell::kNone ? "none" : cell == Cell::kKept ? grid.title : grid.title + " fetched";
       text += rect(classes, x + column * kCell, y + row * kCell, kCell - 2, kCell - 2, 2);
     }
@@ -67,7 +68,8 @@ std::string form_svg(const Form& form) {
   const double card = width_of(grids_of(form, mesh, 0)), width = 16 + kCardsARow * (card + 14) + 2;
   std::string body;
   for (int rank = 0; rank < world; ++rank) {
-    const double left = 16 + (rank % kCardsARow) * (card + 14), top = kTop + (rank / kCardsARow) * (kCardHeight + 14);
+    const int row = rank / kCardsARow;
+    const double left = 16 + (rank % kCardsARow) * (card + 14), top = kTop + row * (kCardHeight + 14);
     body += rect("card", left, top, card, kCardHeight, 7);
     body += text_at(left + kPadding, top + 24, "ink",
                     "<tspan font-weight=\"600\">rank " + std::to_string(rank) + "</tspan><tspan class=\"dim\" xml:space=\"preserve\">" +
