@@ -36,7 +36,7 @@ struct TcpOptions {
   std::chrono::milliseconds connect_timeout{30'000};   // for the whole group to be connected
   std::chrono::milliseconds handshake_timeout{5'000};  // for one connection to prove itself
   std::chrono::milliseconds peer_timeout{10'000};      // a peer that is silent for so long is lost (a closed connection is noticed at once)
-  std::chrono::microseconds spin{50};                  // a waiting thread polls, yielding, before it sleeps; 0 with more ranks than cores
+  std::chrono::microseconds spin{200};                 // a waiting thread polls, yielding, before it sleeps; 0 with more ranks than cores
   // Gives everybody's "host:port", by rank, in exchange for mine. Called once, after the port is bound.
   std::function<std::vector<std::string>(const std::string& mine)> exchange;
   // Gives a rank known to have ended. Asked about every 50 ms while the group connects, by that thread; empty: nobody is ever known to

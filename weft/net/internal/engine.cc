@@ -47,7 +47,7 @@ Engine::Engine(const EngineOptions& options, Mesh mesh)
     peers_[peer].heard = peers_[peer].beaten = Clock::now();
     for (std::size_t i = 0; i < mesh[peer].size(); ++i) {
       set_options(mesh[peer][i], options.peer_timeout);
-      settle_near(mesh[peer][i]);
+      fit_to_distance(mesh[peer][i]);
       if (!options.congestion.empty()) set_congestion(mesh[peer][i], options.congestion);
       Stream stream;
       stream.connection = std::make_unique<Connection>(std::move(mesh[peer][i]), static_cast<std::uint16_t>(i), options.epoch);

@@ -119,6 +119,17 @@ std::vector<std::pair<std::string, Address>> own_addresses() {
 
 void set_option(const Fd& fd, int level, int option, int value) { ::setsockopt(fd.get(), level, option, &value, sizeof(value)); }
 
+// bbr's timers between packets stay with a connection that began with it, whatever it is set to later.
+void begin_without_bbr(const Fd& fd) {
+  constexpr std::string_view kReno = "reno";
+  if (congestion_of(fd) == "bbr") ::setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, kReno.data(), static_cast<socklen_t>(kReno.size()));
+}
+
+std::string system_congestion() {
+  const Fd fresh(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return congestion_of(fresh);
+}
+
 }  // namespace
 
 void Fd::reset() {
@@ -153,6 +164,7 @@ Fd listen_on(const std::string& host, int port) {
   const auto address = parse_host(host, port);
   WEFT_REQUIRE(address, "'" + host + "' is not an address to listen on");
   Fd fd(::socket(address->storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (fd) begin_without_bbr(fd);
   if (!fd || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address->storage), address->length) != 0 ||
       ::listen(fd.get(), 1024) != 0) {
     throw Error(Errc::kUnavailable, "cannot listen on " + join_address(host, port) + ": " + errno_text(errno) +
@@ -186,6 +198,7 @@ Fd accept_on(const Fd& listener, std::string& from, int& error) {
 Fd begin_connect(const std::string& text) {
   const Address address = parse_address(text);
   Fd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (fd) begin_without_bbr(fd);
   if (!fd || (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0 && errno != EINPROGRESS)) {
     throw Error(Errc::kUnavailable, "cannot connect to " + text + ": " + errno_text(errno));
   }
@@ -216,19 +229,20 @@ void set_congestion(const Fd& fd, const std::string& name) {
                                     "; /proc/sys/net/ipv4/tcp_allowed_congestion_control lists what can");
 }
 
-void settle_near(const Fd& fd) {
+void fit_to_distance(const Fd& fd) {
   constexpr std::uint32_t kNearUs = 1000;
   constexpr std::uint64_t kBytesPerUs = 12'500;  // 100 Gbit/s
   constexpr std::uint64_t kLeast = 256 << 10, kMost = 4 << 20;
-  constexpr std::string_view kReno = "reno";
   tcp_info info{};
   socklen_t length = sizeof(info);
-  if (::getsockopt(fd.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0 || info.tcpi_rtt >= kNearUs) return;
+  if (::getsockopt(fd.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return;
+  if (info.tcpi_rtt >= kNearUs) {
+    const std::string control = system_congestion();
+    if (congestion_of(fd) != control) set_congestion(fd, control);
+    return;
+  }
   const std::uint64_t under_way = std::max(kLeast, info.tcpi_rtt * kBytesPerUs);
   if (under_way < kMost) set_option(fd, SOL_SOCKET, SO_SNDBUF, static_cast<int>(under_way));
-  if (congestion_of(fd) == "bbr") {
-    ::setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, kReno.data(), static_cast<socklen_t>(kReno.size()));
-  }
 }
 
 }  // namespace weft::net::internal
