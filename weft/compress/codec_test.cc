@@ -192,21 +192,6 @@ TEST(Codec, RandomKDrawsAlikeOnAllRanksAndAnewEachStep) {
   EXPECT_NE(trip(*codec, values, {.seed = 2, .step = 1}).decoded, first);
 }
 
-TEST(Codec, RandomKSendsEveryNumberOnceInEachRoundOfSteps) {
-  const auto codec = make_codec(parse("randomk:0.1"));
-  const Floats values(995, 1.0f);  // the last run is half a run
-  Floats round(values.size(), 0.0f), next(values.size(), 0.0f);
-  for (int step = 0; step < 10; ++step) {
-    for (auto [sums, at] : {std::pair{&round, step}, {&next, 10 + step}}) {
-      const auto decoded = trip(*codec, values, {.step = at}).decoded;
-      for (std::size_t i = 0; i < values.size(); ++i) (*sums)[i] += decoded[i];
-    }
-  }
-  EXPECT_EQ(round, values);
-  EXPECT_EQ(next, values);
-  EXPECT_NE(trip(*codec, values, {.step = 0}).decoded, trip(*codec, values, {.step = 10}).decoded);  // drawn anew
-}
-
 TEST(Codec, ShowsInfinityAndNanAndForgetsThem) {
   for (const char* spec : kAll) {
     const auto codec = make_codec(parse(std::string(spec) + ",ef=on"));

@@ -1,8 +1,5 @@
 // randomk: of each run of s = 1 / share numbers one, drawn alike on all ranks, so that places need not be sent and encodings can be summed.
 //
-// Every s steps the first place of each run is drawn anew, in between the next ones follow in turn: no number waits for more than 2 s
-// steps, whereas independent draws would leave one in seven behind for that long.
-//
 // Each number is sent with probability 1 / s. Unscaled: E ||x - C(x)||^2 = (1 - 1 / s) ||x||^2 (Stich et al. 2018, lemma A.1, with k / n =
 // 1 / s). Scaled by s: E C(x) = x.
 #include <cmath>
@@ -46,10 +43,10 @@ class RandomK final : public Codec {
   // take(run, place); the last run's place may lie beyond the end, so that every number is as likely as any other.
   template <class Take>
   void drawn(const Draw& draw, std::size_t count, const Take& take) const {
-    Random random(draw.seed, draw.unit, static_cast<std::uint64_t>(draw.step / run_));
-    const auto run_length = static_cast<std::size_t>(run_), turn = static_cast<std::size_t>(draw.step % run_);
+    Random random(draw.seed, draw.unit, static_cast<std::uint64_t>(draw.step));
+    const auto run_length = static_cast<std::size_t>(run_);
     for (std::size_t first = 0, run = 0; first < count; first += run_length, ++run) {
-      take(run, first + (static_cast<std::size_t>(random.below(run_length)) + turn) % run_length);
+      take(run, first + static_cast<std::size_t>(random.below(run_length)));
     }
   }
 
