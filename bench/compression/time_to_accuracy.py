@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-SETTINGS = ["data.crop_padding=0", "train.epochs=2"]
+SETTINGS = ["train.epochs=3"]
 
 
 def evaluations(path):

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <sstream>
 
 #include "weft/base/config.h"
 #include "weft/parallel/compose/internal/autocast.h"
@@ -198,7 +199,9 @@ std::string shard_parameters(Composed& c) {
 std::string clip(Composed& c) {
   c.max_norm = c.plan.optimizer.max_grad_norm;
   if (c.max_norm <= 0) return "";
-  return "gradients to a norm of " + std::to_string(c.max_norm) + " over the whole model";
+  std::ostringstream text;
+  text << "gradients to a norm of " << c.max_norm << " over the whole model";
+  return text.str();
 }
 
 bool always(const Composed&) { return true; }
