@@ -179,7 +179,13 @@ class MessageSync final : public Sync {
 
   void use_codec() {
     const bool before = codec_.momentum_before && subject_.updater != nullptr && subject_.max_grad_norm <= 0;
-    buckets_.use_codec(codec_, before ? subject_.updater->hand_over_momentum() : compress::Momentum{});
+    const auto momentum = before ? subject_.updater->hand_over_momentum() : compress::Momentum{};
+    if (codec_.momentum_before && momentum.factor == 0 && subject_.group.rank() == 0) {
+      log_info(
+          "codec " + compress::to_string(codec_) +
+          ": momentum, if there is any, is taken after it: SGD alone hands it over, by optimizer(), without dampening or max_grad_norm");
+    }
+    buckets_.use_codec(codec_, momentum);
   }
 
   void replan() {
