@@ -48,7 +48,7 @@ const Form kAll[] = {
      "Each rank keeps a share of every block, and fetches the whole block for as long as it computes (light), forward and again backward.",
      "as ZeRO-1; Zhao and others: PyTorch FSDP: Experiences on scaling fully sharded data parallel, 2023",
      "1/W of weights, gradients and state, and the blocks that compute",
-     "3 Ψ (W-1)/W; on one host, with shared weights, Ψ (W-1)/W",
+     "3 Ψ (W-1)/W; on one host, with shared weights, nothing: gradients are read where they are",
      "It is for models that fit all ranks together and none alone.",
      "sharded/sharded.h"},
     {"hybrid",
@@ -161,8 +161,9 @@ const char* const kForms =
     "- what travels is counted in elements that one rank sends in a step, of the whole batch or the share that the rank has; it is what "
     "the\n"
     "  header states and its tests count\n\n"
-    "All of them give what one process gives on the whole batch, and go together: `parallelize(model, plan, mesh)`\n"
-    "(weft/parallel/compose/parallelize.h) makes any product from the sizes of a mesh.\n\n"
+    "All of them give what one process gives on the whole batch. `parallelize(model, plan, mesh)` (weft/parallel/compose/parallelize.h) "
+    "makes\n"
+    "any product of dp, fsdp, tp and pp from the sizes of a mesh; context and expert parallelism go with data and tensor parallelism.\n\n"
     "In the pictures each rank is a card with four squares: its part of the batch (samples downwards, positions to the right), and its "
     "parts\n"
     "of weights, gradients and optimiser state (layers downwards, features to the right). Full colour: kept. Light: fetched for as long as "
