@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-SETTINGS = ["train.epochs=3"]
+SETTINGS = ["train.epochs=5"]
 
 
 def evaluations(path):
