@@ -4,7 +4,6 @@
 // blocks alone, at the same time as the others.
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "weft/base/error.h"
 #include "weft/cli/bench/internal/benches.h"
@@ -56,7 +55,9 @@ class PipelineBench {
     if (contenders.empty()) throw Error(Errc::kBadConfig, "no implementation of that name takes part in pipeline");
     const auto wanted = contenders.size();
     auto all = interleave(contenders, {rounds_, options_.limit});
-    std::erase_if(all, [&](const Series& series) { return series.impl.rfind("weft-", 0) == 0 && !near(series, expected, one); });
+    std::erase_if(all, [&](const Series& series) {
+      return series.impl.rfind("weft-", 0) == 0 && !losses_near(series, expected, {kLossTolerance, one.name});
+    });
     print(one, all);
     return all.size() == wanted;
   }
@@ -79,15 +80,6 @@ class PipelineBench {
       if (!all.empty()) all.push_back({task, participant, command(task, "1f1b", 1), command(task, "1f1b", one.steps), "step_ms"});
     }
     return all;
-  }
-
-  static bool near(const Series& series, const std::vector<double>& expected, const Case& one) {
-    const auto& got = series.checked.numbers.at("losses");
-    bool good = got.size() == expected.size();
-    for (std::size_t i = 0; good && i < got.size(); ++i) good = std::abs(got[i] - expected[i]) <= kLossTolerance * expected[i];
-    if (!good)
-      log_error(series.impl + " is wrong on " + one.name + ": losses " + json_array(got) + ", one process has " + json_array(expected));
-    return good;
   }
 
   static const Series* find(const std::vector<Series>& all, const std::string& impl) {

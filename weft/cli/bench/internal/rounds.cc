@@ -56,6 +56,16 @@ std::vector<Series> interleave(std::vector<Contender>& contenders, const RoundOp
   return complete;
 }
 
+bool losses_near(const Series& series, const std::vector<double>& expected, const LossCheck& check) {
+  const auto& got = series.checked.numbers.at("losses");
+  bool good = got.size() == expected.size();
+  for (std::size_t i = 0; good && i < got.size(); ++i) good = std::abs(got[i] - expected[i]) <= check.tolerance * expected[i];
+  if (!good) {
+    log_error(series.impl + " is wrong on " + check.model + ": losses " + json_array(got) + ", one process has " + json_array(expected));
+  }
+  return good;
+}
+
 double median(std::vector<double> values) {
   if (values.empty()) return std::nan("");
   std::sort(values.begin(), values.end());

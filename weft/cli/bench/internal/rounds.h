@@ -37,6 +37,13 @@ struct RoundOptions {
 // any more are ended: their pointers in `contenders` become null. Contenders without a participant are passed over.
 std::vector<Series> interleave(std::vector<Contender>& contenders, const RoundOptions& options);
 
+struct LossCheck {
+  double tolerance;   // relative
+  std::string model;  // for the line
+};
+// Whether the "losses" of the series' check are these; where not, a line on stderr says which series is wrong on which model.
+bool losses_near(const Series& series, const std::vector<double>& expected, const LossCheck& check);
+
 double median(std::vector<double> values);
 // The 95th percentile, by the nearest rank.
 double p95(std::vector<double> values);

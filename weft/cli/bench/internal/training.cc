@@ -1,6 +1,5 @@
 // `weft bench training`, `sharded` and `tensor`: the time of a step, and the memory that it needs, beside compute alone and the peers.
 #include <algorithm>
-#include <cmath>
 
 #include "weft/base/error.h"
 #include "weft/cli/bench/internal/benches.h"
@@ -190,18 +189,9 @@ class TrainingBench {
     if (const auto torch = checks_peers ? peer("pytorch-reference") : nullptr)
       peers = torch->ask(steps(head("reference", one), kCheckedSteps, 0), options_.limit).numbers.at("losses");
     std::erase_if(all, [&](const Series& series) {
-      if (!is_ours(series.impl)) return !is_alone(series.impl) && !near(series, peers, one);
-      return !near(series, expected(series.impl), one) || !equal(series, one);
+      if (!is_ours(series.impl)) return !is_alone(series.impl) && !losses_near(series, peers, {kLossTolerance, one.name});
+      return !losses_near(series, expected(series.impl), {kLossTolerance, one.name}) || !equal(series, one);
     });
-  }
-
-  static bool near(const Series& series, const std::vector<double>& expected, const Case& one) {
-    const auto& got = series.checked.numbers.at("losses");
-    bool good = got.size() == expected.size();
-    for (std::size_t i = 0; good && i < got.size(); ++i) good = std::abs(got[i] - expected[i]) <= kLossTolerance * expected[i];
-    if (!good)
-      log_error(series.impl + " is wrong on " + one.name + ": losses " + json_array(got) + ", one process has " + json_array(expected));
-    return good;
   }
 
   bool equal(const Series& series, const Case& one) const {
