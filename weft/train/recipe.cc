@@ -6,6 +6,7 @@
 #include "weft/base/error.h"
 #include "weft/compress/spec.h"
 #include "weft/kernels/learning_rate.h"
+#include "weft/schedule/pipeline/pipeline.h"
 
 namespace weft::train {
 namespace {
@@ -17,6 +18,14 @@ constexpr Limits between(double min, double max) { return {.min = min, .max = ma
 Limits one_of(std::vector<std::string> choices) { return {.min = {}, .max = {}, .choices = std::move(choices)}; }
 
 std::int64_t whole(std::int64_t value) { return value; }
+
+std::vector<std::string> schedules() {
+  std::vector<std::string> names;
+  for (const auto algorithm : schedule::pipeline::algorithms()) {
+    if (algorithm != schedule::pipeline::Algorithm::kForwardOnly) names.emplace_back(to_string(algorithm));
+  }
+  return names;
+}
 
 Schema data_keys() {
   return {{"model.name", "cnn", "cnn, mlp, resnet18, 34, 50, 101, 152, vit or mixer; gpt for a text"},
@@ -52,7 +61,8 @@ Schema train_keys() {
           {"train.max_steps", whole(0), "stop after so many steps; 0: after the epochs", at_least(0)},
           {"train.loss", "cross_entropy", "loss", one_of({"cross_entropy", "nll", "mse"})},
           {"train.label_smoothing", 0.0, "of cross_entropy", between(0, 0.99)},
-          {"train.precision", "f32", "bf16: forward and loss under autocast, weights stay f32", one_of({"f32", "bf16"})},
+          {"train.precision", "f32", "bf16, and for gpt f16 with a scaled loss: forward and loss under autocast, weights stay f32",
+           one_of({"f32", "bf16", "f16"})},
           {"train.recompute", "none", "gpt: full computes blocks again in backward instead of keeping their activations",
            one_of({"none", "full"})},
           {"train.balance", "even", "of a batch over the ranks: even, or by the speed that each is measured to have",
@@ -90,18 +100,26 @@ Schema optimizer_keys() {
 }
 
 Schema run_keys() {
-  return {{"parallel.weights", "auto", "shared: once a host; private: a copy a rank", one_of({"auto", "shared", "private"})},
-          {"parallel.dp", whole(0), "gpt: replicas, which share each batch; 0: what tp leaves", at_least(0)},
-          {"parallel.tp", whole(1), "gpt: ranks that share the layers", at_least(1)},
-          {"parallel.codec", "none", "how gradients are compressed between hosts: none, bf16, int8:64, topk:0.01, powersgd:4, auto, …"},
-          {"parallel.bucket_mb", 0.0, "size of a bucket of gradients between hosts; 0: 25, tuned where no bit of the result depends on it",
-           between(0, 4096)},
-          {"parallel.overlap_forward", true, "between hosts, gradients still travel while the next forward begins: front layers' first"},
-          {"comm.transport", "auto", "shm: shared memory; tcp; mpi: under mpirun", one_of({"auto", "shm", "tcp", "mpi"})},
-          {"comm.timeout_s", 300.0, "how long to wait for a peer", between(0.1, 86400)},
-          {"comm.interface", "", "address, network (10.0.0.0/8) or interface that TCP listens on; empty: found"},
-          {"run.dir", "runs", "where run folders are made"},
-          {"run.name", "", "of the run folder; empty: date and recipe"}};
+  return {
+      {"parallel.weights", "auto", "shared: once a host; private: a copy a rank", one_of({"auto", "shared", "private"})},
+      {"parallel.dp", whole(0), "gpt: replicas, which share each batch; 0: what the others leave", at_least(0)},
+      {"parallel.fsdp", whole(1), "gpt: replicas that share optimiser state, gradients and parameters too", at_least(1)},
+      {"parallel.tp", whole(1), "gpt: ranks that share the layers", at_least(1)},
+      {"parallel.pp", whole(1), "gpt: ranks in a pipeline, each with layers of its own", at_least(1)},
+      {"parallel.zero_stage", whole(3), "fsdp: 1 shares optimiser state, 2 gradients too, 3 parameters too", between(1, 3)},
+      {"parallel.schedule", "1f1b", "pp: how micro-batches go through the stages (docs/pipelines.md)", one_of(schedules())},
+      {"parallel.micro_batches", whole(0), "gpt: parts of a replica's batch, one after the other; 0: 4 for each rank of pp, else 1",
+       at_least(0)},
+      {"parallel.cuts", std::vector<std::int64_t>{}, "pp: the first block of each stage but the first; empty: equally many", at_least(1)},
+      {"parallel.codec", "none", "how gradients are compressed between hosts: none, bf16, int8:64, topk:0.01, powersgd:4, auto, …"},
+      {"parallel.bucket_mb", 0.0, "size of a bucket of gradients between hosts; 0: 25, tuned where no bit of the result depends on it",
+       between(0, 4096)},
+      {"parallel.overlap_forward", true, "between hosts, gradients still travel while the next forward begins: front layers' first"},
+      {"comm.transport", "auto", "shm: shared memory; tcp; mpi: under mpirun", one_of({"auto", "shm", "tcp", "mpi"})},
+      {"comm.timeout_s", 300.0, "how long to wait for a peer", between(0.1, 86400)},
+      {"comm.interface", "", "address, network (10.0.0.0/8) or interface that TCP listens on; empty: found"},
+      {"run.dir", "runs", "where run folders are made"},
+      {"run.name", "", "of the run folder; empty: date and recipe"}};
 }
 
 // Where recipes are looked for: here, and in the folders above (so that it works from build/ too).
@@ -140,6 +158,24 @@ std::vector<std::string> recipes_in(const fs::path& folder) {
   throw Error(Errc::kBadConfig, "no recipe \"" + recipe + "\": neither a folder with a recipe.toml nor a name in recipes/" + hint);
 }
 
+// What the form of a text's model has, and no other.
+void check_forms(const Config& config) {
+  if (config.get_string("model.name") == "gpt") return;
+  const auto refuse = [&](const std::string& key, bool set) {
+    if (set) {
+      throw Error(Errc::kBadConfig,
+                  key + " (" + config.origin(key) + ") is for model.name = \"gpt\"; a model of images is replicated: leave it out");
+    }
+  };
+  for (const char* axis : {"fsdp", "tp", "pp"})
+    refuse(std::string("parallel.") + axis, config.get_int(std::string("parallel.") + axis) != 1);
+  refuse("parallel.dp", config.get_int("parallel.dp") != 0);
+  refuse("parallel.micro_batches", config.get_int("parallel.micro_batches") != 0);
+  refuse("parallel.cuts", !config.get_ints("parallel.cuts").empty());
+  refuse("train.recompute", config.get_string("train.recompute") != "none");
+  refuse("train.precision", config.get_string("train.precision") == "f16");
+}
+
 bool is_power_of_two(std::int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
 
 }  // namespace
@@ -176,6 +212,7 @@ Config load_recipe(const std::string& recipe, const std::vector<std::string>& as
     throw Error(Errc::kBadConfig, "model.name = \"gpt\" and data.name = \"text\" go together (" + config.origin("model.name") + ", " +
                                       config.origin("data.name") + ")");
   }
+  check_forms(config);
   try {
     compress::parse(config.get_string("parallel.codec"));
   } catch (const Error& error) {

@@ -93,6 +93,40 @@ TEST(TextTrainer, LearnsTheSameHoweverBatchAndLayersAreSplit) {
   }
 }
 
+TEST(TextTrainer, LearnsTheSameInStagesAndShards) {
+  const TextRuns runs;
+  const std::vector<std::string> words = {"train.epochs=2", "optimizer.name=sgd", "optimizer.lr=0.1", "model.layers=2",
+                                          "optimizer.max_grad_norm=1"};
+  const auto one = runs.train(1, "one", words);
+  for (const auto& [name, world, forms] :
+       {std::tuple<const char*, int, std::vector<std::string>>{"pp2", 2, {"parallel.pp=2"}},
+        {"fsdp2", 2, {"parallel.fsdp=2"}},
+        {"zero1", 2, {"parallel.fsdp=2", "parallel.zero_stage=1", "parallel.micro_batches=2"}},
+        {"tp2", 2, {"parallel.tp=2"}},
+        {"dp2pp2", 4, {"parallel.pp=2", "parallel.schedule=gpipe", "parallel.micro_batches=2", "parallel.cuts=[1]"}}}) {
+    auto more = words;
+    more.insert(more.end(), forms.begin(), forms.end());
+    const auto split = runs.train(world, name, more);
+    EXPECT_NEAR(split.loss, one.loss, 1e-3) << name;
+    EXPECT_NEAR(split.accuracy, one.accuracy, 0.02) << name;
+    expect_close(runs.weights(name), runs.weights("one"));
+  }
+}
+
+TEST(TextTrainer, TrainsInFloat16WithAScaledLoss) {
+  const TextRuns runs;
+  const std::vector<std::string> words = {"train.epochs=4", "optimizer.name=sgd", "optimizer.lr=0.1", "train.precision=f16"};
+  const auto whole = runs.train(1, "whole", words);
+  EXPECT_LT(whole.loss, 3);
+  // The scale goes on where it was.
+  auto half = words;
+  half.push_back("train.max_steps=5");
+  runs.train(1, "cut", half);
+  EXPECT_EQ(checkpoint::load(*checkpoint::latest(runs.path("cut") + "/ckpt").folder).parts.at("scaling").count("loss_scale"), 1);
+  runs.train(1, "cut", words);
+  expect_close(runs.weights("cut"), runs.weights("whole"));
+}
+
 TEST(TextTrainer, RecomputesToTheSameBitsDropoutIncluded) {
   const TextRuns runs;
   const std::vector<std::string> words = {"model.dropout=0.1", "model.layers=2", "train.max_steps=5", "parallel.tp=2"};
@@ -112,6 +146,13 @@ TEST(TextTrainer, GoesOnFromACheckpointUnderAnotherSplit) {
   half.push_back("train.max_steps=3");
   half.push_back("parallel.tp=2");
   EXPECT_EQ(runs.train(2, "cut", half).steps, 3);
+  // From split layers to stages, from these to shards, from these to one process.
+  for (const auto& [form, steps] : {std::pair{"parallel.pp=2", 6}, {"parallel.fsdp=2", 9}}) {
+    half = words;
+    half.push_back("train.max_steps=" + std::to_string(steps));
+    half.emplace_back(form);
+    EXPECT_EQ(runs.train(2, "cut", half).steps, steps);
+  }
   runs.train(1, "cut", words);
   expect_close(runs.weights("cut"), runs.weights("whole"));
 }
@@ -205,7 +246,7 @@ TEST(TextTrainer, RefusesWhatItCannotDoAndLeavesNoRun) {
   EXPECT_THAT(refused(runs, 2, {"parallel.tp=3"}), HasSubstr("nearest: dp=1,tp=2"));
   EXPECT_THAT(refused(runs, 1, {"data.file=\"/nowhere\""}), HasSubstr("/nowhere"));
   EXPECT_THAT(refused(runs, 1, {"data.tokenizer=\"bpe:9\""}), HasSubstr("bpe:N"));
-  EXPECT_THAT(refused(runs, 2, {"parallel.tp=2", "optimizer.max_grad_norm=1"}), HasSubstr("optimizer.max_grad_norm"));
+  EXPECT_THAT(refused(runs, 2, {"parallel.pp=2", "parallel.codec=bf16"}), HasSubstr("parallel.codec"));
   EXPECT_THAT(refused(runs, 1, {"train.reproducible=true"}), HasSubstr("train.reproducible"));
 }
 

@@ -23,6 +23,7 @@ OptimizerSpec plain_sgd();
 
 struct Plan {
   OptimizerSpec optimizer = plain_sgd();  // its max_grad_norm counts for the whole model
+  bool decay_vectors = true;              // false: parameters of one dimension or none go without weight decay and L1
   std::uint64_t seed = 0;                 // of initial values and dropout
   // Over pp: how a step's micro-batches go through the stages. With one stage they follow each other, and their gradients add up.
   schedule::pipeline::Algorithm schedule = schedule::pipeline::Algorithm::kOneForwardOneBackward;

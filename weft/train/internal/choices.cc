@@ -56,7 +56,7 @@ parallel::DataParallelOptions parallel_options(const Config& config) {
   return options;
 }
 
-parallel::OptimizerSpec optimizer_choice(const Config& config, const torch::nn::Module& module) {
+parallel::OptimizerSpec optimizer_choice(const Config& config) {
   const auto& name = config.get_string("optimizer.name");
   const double lr = config.get_double("optimizer.lr"), momentum = config.get_double("optimizer.momentum");
   const double eps = config.get_double("optimizer.eps"), decay = config.get_double("optimizer.weight_decay");
@@ -69,6 +69,11 @@ parallel::OptimizerSpec optimizer_choice(const Config& config, const torch::nn::
   if (name == "adam") spec.rule = kernels::Adam{lr, betas[0], betas[1], eps, 0.0, false, coupled};
   if (name == "adamw") spec.rule = kernels::Adam{lr, betas[0], betas[1], eps, decay, false, {coupled.l1, 0.0}};
   spec.max_grad_norm = config.get_double("optimizer.max_grad_norm");
+  return spec;
+}
+
+parallel::OptimizerSpec optimizer_choice(const Config& config, const torch::nn::Module& module) {
+  parallel::OptimizerSpec spec = optimizer_choice(config);
   if (!config.get_bool("optimizer.decay_vectors")) {
     std::set<std::string> vectors;
     for (const auto& parameter : module.named_parameters()) {

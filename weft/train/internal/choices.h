@@ -18,6 +18,8 @@ data::AugmentOptions augment_options(const Config& config, const data::ImageSet&
 models::ModelOptions model_options(const Config& config, const data::ImageSet& train);
 models::LossOptions loss_options(const Config& config);
 parallel::DataParallelOptions parallel_options(const Config& config);
+// The first for all parameters alike, whatever optimizer.decay_vectors says.
+parallel::OptimizerSpec optimizer_choice(const Config& config);
 parallel::OptimizerSpec optimizer_choice(const Config& config, const torch::nn::Module& module);
 // In epochs.
 kernels::LearningRate learning_rate(const Config& config, const Batches& batches);

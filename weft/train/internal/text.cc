@@ -133,11 +133,11 @@ NamedTensors part_of_state(const models::GptImpl& model, const checkpoint::Tenso
   return state;
 }
 
-at::Tensor likeliest(const models::GptImpl& model, const at::Tensor& logits) {
+at::Tensor likeliest(const at::Tensor& logits, std::int64_t vocabulary, const parallel::TensorParallel& tp) {
   // Columns beyond the vocabulary are padding.
-  const std::int64_t columns = logits.size(-1), first = model.tp.rank() * columns;
-  const std::int64_t there = std::clamp<std::int64_t>(model.options.vocabulary - first, 0, columns);
-  if (model.tp.size() == 1) return std::get<1>(logits.narrow(-1, 0, there).max(-1));
+  const std::int64_t columns = logits.size(-1), first = tp.rank() * columns;
+  const std::int64_t there = std::clamp<std::int64_t>(vocabulary - first, 0, columns);
+  if (tp.size() == 1) return std::get<1>(logits.narrow(-1, 0, there).max(-1));
   at::Tensor best = at::full(logits.sizes().slice(0, logits.dim() - 1), -std::numeric_limits<double>::infinity(), at::kDouble);
   at::Tensor place = at::zeros_like(best);
   if (there > 0) {
@@ -147,9 +147,9 @@ at::Tensor likeliest(const models::GptImpl& model, const at::Tensor& logits) {
   }
   const at::Tensor mine = at::stack({best, place}).unsqueeze(0).contiguous();
   std::vector<std::int64_t> shape = mine.sizes().vec();
-  shape[0] = model.tp.size();
+  shape[0] = tp.size();
   at::Tensor all = at::empty(shape, at::kDouble);
-  model.tp.group().all_gather(all, mine);
+  tp.group().all_gather(all, mine);
   const at::Tensor winner = std::get<1>(all.select(1, 0).max(0));
   return all.select(1, 1).gather(0, winner.unsqueeze(0)).squeeze(0).to(at::kLong);
 }

@@ -35,7 +35,8 @@ void set_whole_tensors(models::GptImpl& model, const checkpoint::TensorMap& whol
 NamedTensors whole_state(const models::GptImpl& model, const NamedTensors& state);
 NamedTensors part_of_state(const models::GptImpl& model, const checkpoint::TensorMap& whole);
 
-// The likeliest token at each position: int64, logits' shape without the last. Collective over the model's ranks, the same on all of them.
-at::Tensor likeliest(const models::GptImpl& model, const at::Tensor& logits);
+// The likeliest token at each position of this rank's logits: int64, logits' shape without the last. Collective over tp, the same on all of
+// its ranks.
+at::Tensor likeliest(const at::Tensor& logits, std::int64_t vocabulary, const parallel::TensorParallel& tp);
 
 }  // namespace weft::train::internal

@@ -54,8 +54,9 @@ std::string cut_stages(Composed& c) {
     mine += (mine.empty() ? "" : ", ") + s.names.front() + (end - begin > 1 ? " to " + s.names.back() : "");
   }
   return count(static_cast<std::size_t>(blocks), "block") + " in " + count(static_cast<std::size_t>(stages), "stage") + " over " +
-         axis(c.mesh, "pp") + " by " + lists::to_string(c.plan.schedule) + ", " + std::to_string(c.plan.micro_batches) +
-         " micro-batches; this rank has " + mine;
+         axis(c.mesh, "pp") + " by " + lists::to_string(c.plan.schedule) + ", " +
+         (c.plan.micro_batches == 1 ? "one micro-batch" : std::to_string(c.plan.micro_batches) + " micro-batches") + "; this rank has " +
+         mine;
 }
 
 TensorParallel context_of(const Composed& c, int block) {
@@ -183,8 +184,11 @@ std::string shard_parameters(Composed& c) {
     if (stage.parameters.empty()) continue;
     OptimizerSpec spec = c.plan.optimizer;
     spec.max_grad_norm = 0;  // over the whole model: "clip"
-    if (spec.no_decay) {
-      spec.no_decay = [&stage, asked = spec.no_decay](const std::string& own) { return asked(stage.find(own)->whole); };
+    if (spec.no_decay || !c.plan.decay_vectors) {
+      spec.no_decay = [&c, &stage, asked = spec.no_decay](const std::string& own) {
+        const Parameter& p = *stage.find(own);
+        return (!c.plan.decay_vectors && p.sizes.size() <= 1) || (asked && asked(p.whole));
+      };
     }
     std::vector<Sharded::Block> blocks;
     for (std::size_t i = 0; i < stage.blocks.size(); ++i) {

@@ -1,0 +1,36 @@
+#include "weft/train/internal/text_learner.h"
+
+#include "weft/base/error.h"
+
+namespace weft::train::internal {
+namespace {
+
+bool composed(const Config& config, const Mesh& mesh) {
+  return mesh.size("fsdp") > 1 || mesh.size("pp") > 1 || config.get_int("parallel.micro_batches") > 1 ||
+         config.get_string("train.precision") == "f16" || (mesh.size("tp") > 1 && config.get_double("optimizer.max_grad_norm") > 0);
+}
+
+}  // namespace
+
+Mesh text_mesh(const Config& config, const Group& world) {
+  std::vector<plan::Axis> axes;
+  for (const std::string name : {"pp", "dp", "fsdp", "tp"}) {
+    const int size = static_cast<int>(config.get_int("parallel." + name));
+    if (size != 1 || name == "dp") axes.push_back({name, size});
+  }
+  return Mesh(world, std::move(axes));
+}
+
+void check_text_learner(const Config& config, const Mesh& mesh) {
+  if (!composed(config, mesh)) return;
+  if (config.get_string("parallel.codec") == "none") return;
+  throw Error(Errc::kBadConfig, "parallel.codec (" + config.origin("parallel.codec") +
+                                    ") compresses what replicas of a whole model send each other; leave it \"none\" with fsdp, pp, "
+                                    "micro_batches, train.precision = \"f16\", or clipping over tp");
+}
+
+std::unique_ptr<TextLearner> make_text_learner(const LearnerParts& parts) {
+  return composed(parts.config, parts.mesh) ? make_composed(parts) : make_replicated(parts);
+}
+
+}  // namespace weft::train::internal
