@@ -10,6 +10,7 @@
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/lineage.h"
 #include "weft/comm/internal/weft_backend.h"
+#include "weft/net/host.h"
 
 namespace weft::comm {
 namespace {
@@ -204,12 +205,28 @@ void Group::scatter(at::Tensor& tensor, const std::vector<at::Tensor>& blocks, i
 
 void Group::send(const at::Tensor& tensor, int peer, int tag) const {
   std::vector<at::Tensor> tensors{tensor};
-  state_->backend->send(tensors, peer, tag)->wait();
+  wait(state_->backend->send(tensors, peer, tag), "send");
 }
 
 void Group::recv(at::Tensor& tensor, int peer, int tag) const {
   std::vector<at::Tensor> tensors{tensor};
-  state_->backend->recv(tensors, peer, tag)->wait();
+  wait(state_->backend->recv(tensors, peer, tag), "recv");
+}
+
+// Endpoints of threads hear of a peer's end only through their own messages, so the host is asked too.
+void Group::wait(const Work& work, const char* operation) const {
+  if (!work) return;
+  constexpr std::chrono::milliseconds kPatience(50);
+  net::Host* const here = host();
+  while (here != nullptr && !work->isCompleted()) {
+    try {
+      work->wait(kPatience);
+    } catch (const c10::Error&) {
+      if (work->isCompleted()) break;
+      here->check(operation);
+    }
+  }
+  work->wait();
 }
 
 void Group::barrier() const { state_->finish(state_->backend->barrier(options_of<c10d::BarrierOptions>(false))); }

@@ -84,6 +84,9 @@ class Group {
   void send(const at::Tensor& tensor, int peer, int tag = 0) const;
   void recv(at::Tensor& tensor, int peer, int tag = 0) const;
   void barrier() const;
+  // Until `work`, a message that this group's backend began, has ended; throws what it ended with. Its own wait() does not see that a
+  // rank has aborted the group where ranks are threads; this one does. `operation` stands in the error. Null: returns at once.
+  void wait(const Work& work, const char* operation) const;
 
   c10d::Backend& backend() const;
   // Where all ranks share one host's memory: what they read each other's with. Null otherwise.

@@ -154,6 +154,31 @@ TEST(Group, AReplicaThatFailsEndsThoseThatWaitForAGroupWithIt) {
   }
 }
 
+TEST(Group, AnAbortEndsThoseThatWaitForAMessageThatDoesNotCome) {
+  for (bool began : {false, true}) {
+    const auto start = Deadline::Clock::now();
+    replicate(
+        2,
+        [&](const Group& group) {
+          if (group.rank() == 0) return group.abort(Error(Errc::kUnavailable, "the cause"));
+          std::vector<at::Tensor> into{at::empty({3})};
+          try {
+            if (began)
+              group.wait(group.backend().recv(into, 0, 1), "a test");
+            else
+              group.recv(into[0], 0, 1);
+            FAIL();
+          } catch (const Error& error) {
+            EXPECT_EQ(error.code(), Errc::kAborted);
+            EXPECT_NE(error.message().find("the cause"), std::string::npos) << error.message();
+            EXPECT_EQ(error.context().operation, began ? "a test" : "recv");
+          }
+        },
+        20s);
+    EXPECT_LT(Deadline::Clock::now() - start, 5s);
+  }
+}
+
 TEST(Group, WithoutSharedMemoryRanksStillWorkOverTcp) {
   setenv("WEFT_HEAP_MB", "0", 1);
   const auto codes = fork_ranks(2, "auto", [](const Group& group) {

@@ -2,10 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include <chrono>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-
-#include "weft/net/host.h"
 
 namespace weft::parallel::internal {
 namespace {
@@ -28,21 +25,7 @@ Group::Work Messages::receive(const at::Tensor& into, int peer, Kind kind) const
   return group_.backend().recv(one, peer, tag_of(kind));
 }
 
-// Endpoints of threads hear of a peer's end only through their own messages, so the host is asked too.
-void Messages::wait(const Group::Work& work) const {
-  if (!work) return;
-  constexpr std::chrono::milliseconds kPatience(50);
-  net::Host* const host = group_.host();
-  while (host != nullptr && !work->isCompleted()) {
-    try {
-      work->wait(kPatience);
-    } catch (const c10::Error&) {
-      if (work->isCompleted()) break;
-      host->check("context parallelism");
-    }
-  }
-  work->wait();
-}
+void Messages::wait(const Group::Work& work) const { group_.wait(work, "context parallelism"); }
 
 void Messages::finish() {
   for (const Group::Work& work : sends_) wait(work);

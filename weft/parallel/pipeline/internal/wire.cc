@@ -3,8 +3,6 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "weft/net/host.h"
-
 namespace weft::parallel::internal {
 namespace {
 
@@ -57,20 +55,7 @@ Group::Work Wire::post(const at::Tensor& tensor, int peer, int tag, bool sends) 
   return sends ? group_.backend().send(one, peer, tag) : group_.backend().recv(one, peer, tag);
 }
 
-// Endpoints of threads hear of a peer's end only through their own messages, so the host is asked too.
-void Wire::wait(const Group::Work& work) const {
-  constexpr std::chrono::milliseconds kPatience(50);
-  net::Host* const host = group_.host();
-  while (host != nullptr && !work->isCompleted()) {
-    try {
-      work->wait(kPatience);
-    } catch (const c10::Error&) {
-      if (work->isCompleted()) break;
-      host->check("pipeline");
-    }
-  }
-  work->wait();
-}
+void Wire::wait(const Group::Work& work) const { group_.wait(work, "pipeline"); }
 
 void Wire::send_activations(int peer, const Tensors& tensors) {
   sends_.push_back(post(header_of(tensors), peer, kHeaders, true));
