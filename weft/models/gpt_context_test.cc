@@ -4,10 +4,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <functional>
 #include <map>
 
-#include "weft/base/error.h"
+#include "weft/base/testing/refusal.h"
 #include "weft/comm/replicate.h"
 #include "weft/models/gpt.h"
 #include "weft/parallel/data/data_parallel.h"
@@ -175,15 +174,6 @@ TEST(GptContext, TrainsUnderDataParallelismOverItsRanks) {
 TEST(GptContext, RefusesWhatItCannotCut) {
   replicate(2, [](const Group& group) {
     const TensorParallel tp(group.subgroup({group.rank()}, "tp"), kSeed);
-    const auto refusal = [&](const std::function<void()>& fn) -> std::string {
-      try {
-        fn();
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code(), Errc::kInvalidArgument);
-        return error.what();
-      }
-      return "accepted";
-    };
     GptOptions dropping = gpt2();
     dropping.dropout = 0.1;
     EXPECT_THAT(refusal([&] { Gpt(dropping, tp, ContextParallel(group)); }), HasSubstr("over 2 ranks dropout must be 0"));

@@ -7,11 +7,10 @@
 #include <torch/torch.h>
 
 #include <cmath>
-#include <functional>
 #include <map>
 #include <vector>
 
-#include "weft/base/error.h"
+#include "weft/base/testing/refusal.h"
 
 namespace weft::models {
 namespace {
@@ -124,16 +123,6 @@ TEST(Lstm, DropsOutInTrainingOnlyAndClonesIntoANetOfItsOwn) {
   copy->eval();
   EXPECT_TRUE(torch::equal(copy->forward(tokens), want));
   EXPECT_NE(copy->encoder->weight.data_ptr(), net->encoder->weight.data_ptr());
-}
-
-std::string refusal(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::kInvalidArgument);
-    return error.what();
-  }
-  return "accepted";
 }
 
 TEST(Lstm, RefusesWhatMakesNoNet) {

@@ -10,13 +10,11 @@
 
 #include "weft/base/crc32c.h"
 #include "weft/base/error.h"
-#include "weft/data/text/internal/refusal.h"
+#include "weft/base/testing/refusal.h"
 #include "weft/data/text/tokenize_file.h"
 
 namespace weft::data::text {
 namespace {
-
-using internal::expect_refused;
 
 std::vector<std::int64_t> all_of(const TokenFile& file) {
   std::vector<std::int64_t> tokens(static_cast<std::size_t>(file.size()));

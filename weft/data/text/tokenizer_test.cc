@@ -10,12 +10,11 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/random.h"
-#include "weft/data/text/internal/refusal.h"
+#include "weft/base/testing/refusal.h"
 
 namespace weft::data::text {
 namespace {
 
-using internal::expect_refused;
 using nlohmann::json;
 
 std::string reference(const std::string& name) { return WEFT_REFERENCE + name; }

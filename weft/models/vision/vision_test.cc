@@ -10,7 +10,7 @@
 #include <set>
 #include <tuple>
 
-#include "weft/base/error.h"
+#include "weft/base/testing/refusal.h"
 #include "weft/comm/replicate.h"
 #include "weft/models/vision/mixer.h"
 #include "weft/models/vision/resnet.h"
@@ -292,17 +292,6 @@ TEST(Vision, AMixerInAPipelineEqualsOneProcess) {
       EXPECT_TRUE(torch::allclose(p.grad(), values.at(full).grad(), 1e-10, 1e-10)) << full;
     }
   });
-}
-
-template <class Fn>
-std::string refusal(const Fn& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::kInvalidArgument);
-    return error.what();
-  }
-  return "accepted";
 }
 
 TEST(Vision, RefusesWhatMakesNoNet) {

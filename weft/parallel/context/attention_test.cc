@@ -2,6 +2,7 @@
 // float32, 3e-2 in bfloat16.
 #include "weft/parallel/context/attention.h"
 
+#include "weft/base/testing/refusal.h"
 #include "weft/parallel/context/internal/parity.h"
 
 namespace weft::parallel {
@@ -11,7 +12,6 @@ using internal::Case;
 using internal::compare;
 using internal::Counted;
 using internal::known;
-using internal::refusal;
 using internal::wave;
 using testing::HasSubstr;
 

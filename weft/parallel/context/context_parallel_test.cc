@@ -4,13 +4,13 @@
 #include <chrono>
 #include <csignal>
 
+#include "weft/base/testing/refusal.h"
 #include "weft/comm/fork_ranks.h"
 #include "weft/parallel/context/internal/parity.h"
 
 namespace weft::parallel {
 namespace {
 
-using internal::refusal;
 using internal::wave;
 using testing::HasSubstr;
 using namespace std::chrono_literals;

@@ -3,6 +3,7 @@
 
 #include <ATen/autocast_mode.h>
 
+#include "weft/base/testing/refusal.h"
 #include "weft/parallel/experts/internal/parity.h"
 
 namespace weft::parallel {
@@ -10,7 +11,6 @@ namespace {
 
 using internal::expect_close;
 using internal::kSeed;
-using internal::refusal;
 using internal::wave;
 using testing::HasSubstr;
 

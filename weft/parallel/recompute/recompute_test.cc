@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "weft/base/testing/refusal.h"
 #include "weft/comm/replicate.h"
 #include "weft/parallel/data/data_parallel.h"
 #include "weft/parallel/tensor/dropout.h"
@@ -17,16 +18,6 @@ using testing::HasSubstr;
 
 at::Tensor wave(at::IntArrayRef sizes, double phase, at::ScalarType type = at::kFloat) {
   return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase).sin().view(sizes).to(type);
-}
-
-std::string refusal(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::kInvalidArgument);
-    return error.what();
-  }
-  return "accepted";
 }
 
 enum class Wrap { kNone, kBlock, kPart, kNested };

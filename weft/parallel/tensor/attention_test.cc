@@ -2,6 +2,7 @@
 // float32.
 #include "weft/parallel/tensor/attention.h"
 
+#include "weft/base/testing/refusal.h"
 #include "weft/parallel/tensor/internal/parity.h"
 #include "weft/parallel/tensor/vocabulary.h"
 
@@ -14,7 +15,6 @@ using internal::Counted;
 using internal::expect_close;
 using internal::kSeed;
 using internal::on_ranks;
-using internal::refusal;
 using internal::wave;
 using testing::HasSubstr;
 

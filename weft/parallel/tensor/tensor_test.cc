@@ -1,4 +1,5 @@
 // Collectives and layers over 2 and 4 ranks against libtorch's own layers on one: 1e-10 relative and absolute in float64, 1e-5 in float32.
+#include "weft/base/testing/refusal.h"
 #include "weft/parallel/tensor/collectives.h"
 #include "weft/parallel/tensor/conv.h"
 #include "weft/parallel/tensor/dropout.h"
@@ -14,7 +15,6 @@ using internal::Counted;
 using internal::expect_close;
 using internal::kSeed;
 using internal::on_ranks;
-using internal::refusal;
 using internal::wave;
 using testing::HasSubstr;
 

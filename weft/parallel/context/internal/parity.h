@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <functional>
 #include <map>
 #include <string>
 
@@ -109,14 +108,4 @@ class Counted {
 };
 
 // What an Error(kInvalidArgument) of fn says.
-inline std::string refusal(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::kInvalidArgument);
-    return error.what();
-  }
-  return "accepted";
-}
-
 }  // namespace weft::parallel::internal

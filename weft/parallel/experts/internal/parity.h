@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <functional>
 #include <string>
 
 #include "weft/comm/replicate.h"
@@ -29,16 +28,6 @@ inline void expect_close(const at::Tensor& actual, const at::Tensor& expected, c
 }
 
 // What an Error(kInvalidArgument) of fn says.
-inline std::string refusal(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::kInvalidArgument);
-    return error.what();
-  }
-  return "accepted";
-}
-
 // All experts' parameter from those of the ranks along ep. Collective.
 inline at::Tensor whole_of_experts(const at::Tensor& mine, const ExpertParallel& ep) {
   if (ep.size() == 1) return mine;

@@ -65,14 +65,4 @@ class Counted {
 inline void PrintTo(const Counted::Sum& sum, std::ostream* out) { *out << sum.calls << " calls, " << sum.bytes << " bytes"; }
 
 // What an Error(kInvalidArgument) of fn says.
-inline std::string refusal(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::kInvalidArgument);
-    return error.what();
-  }
-  return "accepted";
-}
-
 }  // namespace weft::parallel::internal
