@@ -7,6 +7,8 @@
 
 #include "weft/base/error.h"
 #include "weft/parallel/experts/mixture.h"
+#include "weft/parallel/internal/clip.h"
+#include "weft/parallel/internal/slices.h"
 
 namespace weft::parallel {
 namespace {
@@ -38,17 +40,13 @@ const Group& ExpertParallel::group() const {
 }
 
 std::map<std::string, Slice> expert_slices(const torch::nn::Module& root) {
-  std::map<std::string, Slice> all;
-  const auto add = [&](const std::string& path, const torch::nn::Module& module) {
+  return internal::slices_below(root, [](const torch::nn::Module& module) {
+    std::map<std::string, Slice> own;
     const auto* const mixture = dynamic_cast<const MixtureOfExpertsImpl*>(&module);
-    if (mixture == nullptr) return;
-    for (const auto& p : mixture->named_parameters(/*recurse=*/false)) {
-      all.emplace(path.empty() ? p.key() : path + "." + p.key(), Slice{0, mixture->options.router.experts});
-    }
-  };
-  add("", root);
-  for (const auto& module : root.named_modules("", /*include_self=*/false)) add(module.key(), *module.value());
-  return all;
+    if (mixture == nullptr) return own;
+    for (const auto& p : mixture->named_parameters(/*recurse=*/false)) own.emplace(p.key(), Slice{0, mixture->options.router.experts});
+    return own;
+  });
 }
 
 void sum_gradients(const torch::nn::Module& root, const Group& batch, const Group& replicas) {
@@ -83,13 +81,7 @@ double clip_grad_norm(const torch::nn::Module& root, double max_norm, const Expe
   };
   if (tp.size() > 1) over(tp.group(), {1, 3});
   if (ep.size() > 1) over(ep.group(), {2, 3});
-  const double norm = std::sqrt(squares.sum().item<double>());
-  const double scale = max_norm / (norm + 1e-6);  // torch's own guard against a norm of zero
-  if (scale >= 1) return norm;
-  for (const at::Tensor& parameter : root.parameters()) {
-    if (parameter.grad().defined()) parameter.grad().mul_(scale);
-  }
-  return norm;
+  return internal::clip_to_norm(root.parameters(), std::sqrt(squares.sum().item<double>()), max_norm);
 }
 
 }  // namespace weft::parallel

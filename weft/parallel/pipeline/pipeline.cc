@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "weft/parallel/internal/clip.h"
 #include "weft/parallel/pipeline/internal/cuts.h"
 #include "weft/parallel/pipeline/internal/runner.h"
 #include "weft/parallel/pipeline/internal/tied.h"
@@ -245,12 +246,7 @@ double Pipeline::clip_grad_norm(double max_norm) {
     sum += parameter.grad().to(at::kDouble).square().sum();
   }
   if (s.group.size() > 1) s.group.all_reduce(sum);
-  const double norm = std::sqrt(sum.item<double>()), scale = max_norm / (norm + 1e-6);  // torch's own guard against a norm of zero
-  if (scale >= 1) return norm;
-  for (const at::Tensor& parameter : parameters()) {
-    if (parameter.grad().defined()) parameter.grad().mul_(scale);
-  }
-  return norm;
+  return internal::clip_to_norm(parameters(), std::sqrt(sum.item<double>()), max_norm);
 }
 
 std::vector<std::pair<std::string, at::Tensor>> Pipeline::named_parameters() const {

@@ -6,6 +6,9 @@
 #include <cmath>
 #include <optional>
 
+#include "weft/parallel/internal/clip.h"
+#include "weft/parallel/internal/slices.h"
+
 namespace weft::parallel {
 
 struct TensorParallel::State {
@@ -77,15 +80,10 @@ at::Tensor whole_of(const at::Tensor& part, const Slice& slice, const TensorPara
 }
 
 std::map<std::string, Slice> slices(const torch::nn::Module& root) {
-  std::map<std::string, Slice> all;
-  const auto add = [&](const std::string& path, const torch::nn::Module& module) {
+  return internal::slices_below(root, [](const torch::nn::Module& module) {
     const auto* const split = dynamic_cast<const SplitModule*>(&module);
-    if (split == nullptr) return;
-    for (const auto& [name, slice] : split->slices()) all.emplace(path.empty() ? name : path + "." + name, slice);
-  };
-  add("", root);
-  for (const auto& module : root.named_modules("", /*include_self=*/false)) add(module.key(), *module.value());
-  return all;
+    return split != nullptr ? split->slices() : std::map<std::string, Slice>();
+  });
 }
 
 double clip_grad_norm(const torch::nn::Module& root, double max_norm, const TensorParallel& tp) {
@@ -97,13 +95,7 @@ double clip_grad_norm(const torch::nn::Module& root, double max_norm, const Tens
     if (gradient.defined()) (split.contains(parameter.key()) ? here : everywhere) += gradient.to(at::kDouble).square().sum().cpu();
   }
   if (tp.size() > 1) tp.group().all_reduce(here);
-  const double norm = std::sqrt((here + everywhere).item<double>());
-  const double scale = max_norm / (norm + 1e-6);  // torch's own guard against a norm of zero
-  if (scale >= 1) return norm;
-  for (const at::Tensor& parameter : root.parameters()) {
-    if (parameter.grad().defined()) parameter.grad().mul_(scale);
-  }
-  return norm;
+  return internal::clip_to_norm(root.parameters(), std::sqrt((here + everywhere).item<double>()), max_norm);
 }
 
 }  // namespace weft::parallel

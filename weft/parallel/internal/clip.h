@@ -1,0 +1,20 @@
+// How every form of parallelism ends its clip_grad_norm().
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+namespace weft::parallel::internal {
+
+// Scales the gradients of `parameters`, whose joint norm over all ranks is `norm`, to `max_norm` where that is less. Gives `norm`.
+inline double clip_to_norm(const std::vector<at::Tensor>& parameters, double norm, double max_norm) {
+  const double scale = max_norm / (norm + 1e-6);  // torch's own guard against a norm of zero
+  if (scale >= 1) return norm;
+  for (const at::Tensor& parameter : parameters) {
+    if (parameter.grad().defined()) parameter.grad().mul_(scale);
+  }
+  return norm;
+}
+
+}  // namespace weft::parallel::internal
