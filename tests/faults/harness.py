@@ -22,22 +22,7 @@ WEFT = os.path.abspath(os.environ["WEFT_BINARY"])
 WORK = os.path.abspath(os.environ["WEFT_FAULTS_DIR"])
 SKIP = 77
 
-# A small job on drawn shapes. It goes on for hours unless a test says otherwise, and shows every step in metrics.jsonl.
-RECIPE = """
-[model]
-name = "mlp"
-hidden = [32]
-[data]
-name = "shapes"
-[train]
-epochs = 10000
-batch = 64
-log_every = 1
-[optimizer]
-lr = 0.01
-[run]
-name = "run"
-"""
+RECIPE = (pathlib.Path(__file__).parents[1] / "shapes.toml").read_text(encoding="utf-8")
 
 # What must not be on a user's screen, however the job ends.
 NOISE = ("Traceback", "terminate called", "what():", "Segmentation", "core dumped", "Exception raised from", "frame #")

@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,21 +19,8 @@ import time
 
 import mpirun
 
-RECIPE = """
-[model]
-name = "mlp"
-hidden = [32]
-[data]
-name = "shapes"
-[train]
-epochs = 1
-max_steps = 12
-batch = 64
-log_every = 1
-reproducible = true
-[optimizer]
-lr = 0.01
-"""
+RECIPE = pathlib.Path(__file__).parents[1] / "shapes.toml"
+SHORT = ("--set", "train.max_steps=12", "--set", "train.reproducible=true")
 
 # Of launchers, which would make a rank of weft.
 FOREIGN = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "GROUP_", "TORCHELASTIC", "OMPI_COMM", "PMI", "SLURM_")
@@ -56,10 +44,10 @@ def same(loss, expected, where):
 
 
 def compare(arguments, hosts, folder):
-    weft = arguments.program[0]
-    arguments.program = [weft, "train", str(folder), "--json", "--name", "mpirun"]
+    train = [arguments.program[0], "train", str(folder), "--json", *SHORT]
+    arguments.program = [*train, "--name", "mpirun"]
     command, environment = mpirun.command_of(arguments, hosts, folder)
-    alone = [weft, "train", str(folder), "--json", "-n", str(arguments.ranks), "--name", "alone"]
+    alone = [*train, "-n", str(arguments.ranks), "--name", "alone"]
     expected, _ = loss_of("weft train", alone, environment, folder)
     loss, said = loss_of("mpirun", command, environment, folder)
     carried = "shared memory"
@@ -70,7 +58,7 @@ def compare(arguments, hosts, folder):
         sys.exit(f"the start line does not say '{carried}':\n{said}")
     same(loss, expected, "under mpirun")
     if not hosts:
-        arguments.program = [weft, "train", str(folder), "--json", "--name", "mpi", "--set", "comm.transport=mpi"]
+        arguments.program = [*train, "--name", "mpi", "--set", "comm.transport=mpi"]
         loss, _ = loss_of("mpirun, transport mpi", mpirun.command_of(arguments, hosts, folder)[0], environment, folder)
         same(loss, expected, "by transport mpi")
     return 0
@@ -96,7 +84,7 @@ def wait_for(condition, seconds, what):
 
 
 def kill(arguments, hosts, folder):
-    arguments.program = [arguments.program[0], "train", str(folder), "--name", "run", "--set", "train.max_steps=0", "--set", "train.epochs=10000"]
+    arguments.program = [arguments.program[0], "train", str(folder)]
     command, environment = mpirun.command_of(arguments, hosts, folder)
     steps = pathlib.Path(folder, "runs/run/metrics.jsonl")
     with open(pathlib.Path(folder, "said"), "w+", encoding="utf-8") as said:
@@ -126,7 +114,7 @@ def main():
     for name in [name for name in os.environ if name.startswith(FOREIGN)]:
         del os.environ[name]
     with tempfile.TemporaryDirectory() as folder, mpirun.hosts_of(arguments) as hosts:
-        pathlib.Path(folder, "recipe.toml").write_text(RECIPE, encoding="utf-8")
+        shutil.copyfile(RECIPE, pathlib.Path(folder, "recipe.toml"))
         return (kill if arguments.kill else compare)(arguments, hosts, folder)
 
 
