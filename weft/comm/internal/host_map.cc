@@ -26,6 +26,11 @@ HostMap HostMap::of(const std::vector<std::string>& ids, int rank) {
   return map;
 }
 
+int HostMap::host_of(int peer) const {
+  const auto has = [&](const std::vector<int>& ranks) { return std::binary_search(ranks.begin(), ranks.end(), peer); };
+  return static_cast<int>(std::find_if(hosts.begin(), hosts.end(), has) - hosts.begin());
+}
+
 int HostMap::smallest() const {
   std::size_t least = hosts[0].size();
   for (const auto& ranks : hosts) least = std::min(least, ranks.size());

@@ -18,6 +18,8 @@ struct HostMap {
   const std::vector<int>& members() const { return hosts[static_cast<std::size_t>(host)]; }
   int size_of(int h) const { return static_cast<int>(hosts[static_cast<std::size_t>(h)].size()); }
   int local_world() const { return size_of(host); }
+  // The host of a rank of the group.
+  int host_of(int peer) const;
   // Ranks of the smallest host.
   int smallest() const;
   // True where there are several hosts and one of them has several ranks: then the two levels differ.

@@ -81,6 +81,7 @@ void TwoLevel::run(Collective collective, const net::DirectArgs& args) {
     call.args.shape = nullptr;
   }
   check(call);
+  call.root_host = map_.host_of(call.args.root);
   const std::int64_t all = call.bytes(call.args.count);
   if (collective == Collective::kAllReduce && all <= static_cast<std::int64_t>(Board::kInline)) {
     agree(call, {net::signature_of(collective, call.args)}, all);
@@ -160,7 +161,5 @@ int TwoLevel::place_of(int rank) const {
   const auto found = std::find(map_.members().begin(), map_.members().end(), rank);
   return found == map_.members().end() ? -1 : static_cast<int>(found - map_.members().begin());
 }
-
-bool TwoLevel::root_is_here(const Call& call) const { return place_of(call.args.root) >= 0; }
 
 }  // namespace weft::comm::internal

@@ -52,6 +52,7 @@ class TwoLevel {
     net::DirectArgs args;
     std::int64_t element;
     const char* name;
+    int root_host = 0;  // the host of args.root
     Deadline deadline() const { return Deadline::in(args.timeout); }
     std::int64_t bytes(std::int64_t count) const { return count * element; }
   };
@@ -86,7 +87,7 @@ class TwoLevel {
   // The rank on `host` that exchanges blocks with this one; and the ranks there that this one serves.
   int partner(int host) const;
   std::vector<int> served(int host) const;
-  bool root_is_here(const Call& call) const;
+  bool root_is_here(const Call& call) const { return call.root_host == map_.host; }
   int place_of(int rank) const;
   const std::byte* input(int local) const { return inputs_[static_cast<std::size_t>(local)]; }
   std::byte* output(int local) const { return outputs_[static_cast<std::size_t>(local)]; }

@@ -45,12 +45,8 @@ void TwoLevel::across(const Call& call, Lane& lane, const Segment& segment, cons
   auto& view = lane.views[segment.ranks];
   if (!view) view = make_view(legs_.endpoint(), segment.ranks, kLanes + static_cast<net::Channel>(lane.number) * kLane);
   const std::int64_t count = segment.end - segment.begin;
-  int root = 0;  // the host of the root
-  for (int host = 0; host < map_.num_hosts(); ++host) {
-    const auto& ranks = map_.hosts[static_cast<std::size_t>(host)];
-    if (std::find(ranks.begin(), ranks.end(), call.args.root) != ranks.end()) root = host;
-  }
-  const schedule::Request asked{.collective = call.collective, .rank = map_.host, .world = map_.num_hosts(), .root = root, .count = count};
+  const schedule::Request asked{
+      .collective = call.collective, .rank = map_.host, .world = map_.num_hosts(), .root = call.root_host, .count = count};
   lane.executor.run(schedule::make(chooser_.decide(asked, static_cast<std::size_t>(call.element))), *view,
                     {.input = input, .output = output, .dtype = call.args.dtype, .op = within(call.args.op), .deadline = call.deadline()});
 }
