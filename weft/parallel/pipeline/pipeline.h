@@ -76,6 +76,11 @@ struct PipelineOptions {
   std::function<void(const schedule::pipeline::Action&)> before;
 };
 
+// The cuts whose slowest stage is as fast as can be (plan/stages.h), by what every block takes on this rank for the forward and backward of
+// `sample`, one micro-batch. `make` is asked for each block in turn, and none is kept. Where blocks communicate, all their ranks call it.
+// Other ranks may measure other times: one's cuts count. Throws what the blocks throw, and Error(kInvalidArgument) for too few blocks.
+std::vector<int> measured_cuts(int num_blocks, int stages, const std::function<PipelineBlock(int)>& make, const Tensors& sample);
+
 // One thread at a time. Collective: all ranks of the group make it, and call each method that says so, in the same order.
 class Pipeline {
  public:

@@ -10,7 +10,8 @@
 #include "weft/parallel/pipeline/internal/graph.h"
 #include "weft/plan/stages.h"
 
-namespace weft::parallel::internal {
+namespace weft::parallel {
+namespace internal {
 namespace {
 
 constexpr int kRuns = 3;
@@ -67,7 +68,7 @@ std::vector<int> cuts_of(const Group& group, int num_blocks, int stages, const s
   std::vector<int> cuts;
   for (int stage = 1; stage < stages; ++stage) cuts.push_back(stage * num_blocks / stages);
   if (group.rank() == 0 && !options.sample.empty()) {
-    cuts = plan::cut_stages(time_blocks(num_blocks, make, options.sample), {.stages = stages}).cuts;
+    cuts = measured_cuts(num_blocks, stages, make, options.sample);
   }
   if (cuts.empty() || group.size() == 1) return cuts;
   at::Tensor told = at::tensor(at::ArrayRef<int>(cuts), at::kInt);
@@ -76,4 +77,10 @@ std::vector<int> cuts_of(const Group& group, int num_blocks, int stages, const s
   return {first, first + cuts.size()};
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace internal
+
+std::vector<int> measured_cuts(int num_blocks, int stages, const std::function<PipelineBlock(int)>& make, const Tensors& sample) {
+  return plan::cut_stages(internal::time_blocks(num_blocks, make, sample), {.stages = stages}).cuts;
+}
+
+}  // namespace weft::parallel
