@@ -54,6 +54,14 @@ struct ShardedOptions {
   // Hybrid sharding: the ranks that have the same shard as this one in other groups; gradients are averaged over them too. All groups are
   // of one size, and group rank r is in the replicas' group of the other groups' ranks r (a mesh's "fsdp" and "dp").
   std::optional<Group> replicas;
+  // Parameters that `replicas` do not have alike: experts, of which each of them has some (parallel/experts). Their gradients are summed
+  // over `replicas` of their own, with whom they are alike (none: over nobody else). Needs average = kSum, since means would be over
+  // different numbers of ranks; max_grad_norm must be 0, and grad_norm() is that of what this group has. state() has this group's.
+  struct Apart {
+    std::function<bool(const std::string& parameter)> which;
+    std::optional<Group> replicas;
+  };
+  std::optional<Apart> apart;
   // The type that modules compute with, and gather: at::kBFloat16 or at::kHalf, of float32 parameters, whose masters stay float32.
   // Floating inputs of blocks are cast to it. Empty: the parameters' own.
   std::optional<at::ScalarType> compute;

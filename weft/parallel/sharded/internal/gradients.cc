@@ -100,7 +100,8 @@ void Gradients::passed(int block) {
 // Of this rank's gradients in the sum.
 double Gradients::weight() const {
   switch (subject_.options.average) {
-    case ShardedOptions::Average::kByRanks: return 1.0 / (subject_.group.size() * (subject_.replicas ? subject_.replicas->size() : 1));
+    case ShardedOptions::Average::kByRanks:
+      return 1.0 / (subject_.group.size() * (subject_.options.replicas ? subject_.options.replicas->size() : 1));
     case ShardedOptions::Average::kBySamples: return subject_.samples / reference_;
     default: return 1;
   }
@@ -186,11 +187,12 @@ void Gradients::settle() {
   std::vector<Group::Work> works;
   for (Flight& flight : in_flight_) {
     land(flight);
-    if (subject_.replicas) works.push_back(subject_.replicas->all_reduce_async(flight.shard));
+    const auto& replicas = replicas_of(subject_.units[index(flight.unit)], subject_.options);
+    if (replicas) works.push_back(replicas->all_reduce_async(flight.shard));
   }
   for (Flight& flight : in_flight_) release(flight);
   report_work_->wait();
-  if (subject_.replicas) subject_.replicas->all_reduce(report_);
+  if (const auto& replicas = subject_.options.replicas) replicas->all_reduce(report_);
   for (const auto& work : works) work->wait();
   const double* numbers = report_.const_data_ptr<double>();
   const bool by_samples = subject_.options.average == ShardedOptions::Average::kBySamples;

@@ -13,11 +13,15 @@
 
 namespace weft::parallel::internal {
 
+// With whom a unit's shards are summed; null: nobody.
+inline const std::optional<Group>& replicas_of(const Unit& unit, const ShardedOptions& options) {
+  return unit.apart ? options.apart->replicas : options.replicas;
+}
+
 class Gradients {
  public:
   struct Subject {
     Group group;
-    std::optional<Group> replicas;
     std::vector<Param>& params;
     std::vector<Unit>& units;
     const ShardedOptions& options;

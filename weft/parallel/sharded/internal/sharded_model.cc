@@ -51,10 +51,12 @@ ShardedModel::ShardedModel(Subject subject)
       weights_(of_its_own(group_, "sharded weights")),
       gradients_(of_its_own(group_, "sharded gradients")),
       shared_(share_memory(group_, options_.form)) {
-  check_options();
+  check_options(subject.optimizer);
   collect_params();
   check_same();
-  if (options_.replicas) options_.replicas = of_its_own(*options_.replicas, "sharded replicas");
+  for (auto* replicas : {&options_.replicas, options_.apart ? &options_.apart->replicas : nullptr}) {
+    if (replicas != nullptr && *replicas) *replicas = of_its_own(**replicas, "sharded replicas");
+  }
   const bool bounded = options_.stage < 3;
   units_ = internal::make_units(
       params_,
@@ -63,8 +65,7 @@ ShardedModel::ShardedModel(Subject subject)
   if (options_.stage == 3 && !shared_) passes_ = std::make_unique<internal::Passes>(weights_, units_, options_.prefetch, meter_);
   updates_ = std::make_unique<internal::Updates>(std::move(subject.optimizer), params_, units_, options_);
   meter_.add(meter_.state, updates_->bytes());
-  reducer_ = std::make_unique<internal::Gradients>(
-      internal::Gradients::Subject{gradients_, options_.replicas, params_, units_, options_, meter_, samples_});
+  reducer_ = std::make_unique<internal::Gradients>(internal::Gradients::Subject{gradients_, params_, units_, options_, meter_, samples_});
   if (passes_) {
     passes_->on_passing([this](int block) {
       reducer_->may_wait(passes_->in_order());
@@ -74,11 +75,16 @@ ShardedModel::ShardedModel(Subject subject)
   if (group_.size() > 1) gradients_.barrier();
 }
 
-void ShardedModel::check_options() const {
+void ShardedModel::check_options(const OptimizerSpec& optimizer) const {
   WEFT_REQUIRE(options_.stage >= 1 && options_.stage <= 3, "sharded: stage " + std::to_string(options_.stage) + "; there are 1, 2 and 3");
   WEFT_REQUIRE(options_.prefetch >= 0, "sharded: prefetch must be at least 0");
   WEFT_REQUIRE(!options_.compute || *options_.compute == at::kBFloat16 || *options_.compute == at::kHalf || *options_.compute == at::kFloat,
                "sharded: compute must be bfloat16, float16 or float32");
+  WEFT_REQUIRE(!options_.apart || (options_.apart->which && options_.average == ShardedOptions::Average::kSum),
+               "sharded: parameters that lie apart need to be named, and average = kSum");
+  WEFT_REQUIRE(
+      !options_.apart || optimizer.max_grad_norm == 0,
+      "sharded: with parameters that lie apart no rank of this group sees the whole norm; set max_grad_norm = 0 and scale in step()");
   WEFT_REQUIRE(!options_.reduce || c10::isFloatingType(*options_.reduce), "sharded: gradients are reduced in a floating type");
 }
 
@@ -88,7 +94,10 @@ void ShardedModel::collect_params() {
     const auto& [name, module, forward] = blocks_[static_cast<std::size_t>(block)];
     for (const auto& item : module->named_parameters(true)) {
       const auto [found, is_new] = known.try_emplace(item.value().unsafeGetTensorImpl(), params_.size());
-      if (is_new) params_.push_back({(name.empty() ? "" : name + ".") + item.key(), item.value(), {}});
+      if (is_new) {
+        const std::string full = (name.empty() ? "" : name + ".") + item.key();
+        params_.push_back({full, item.value(), {}, options_.apart && options_.apart->which(full)});
+      }
       auto& users = params_[found->second].blocks;
       if (users.empty() || users.back() != block) users.push_back(block);
     }
@@ -134,7 +143,7 @@ at::Tensor ShardedModel::values_of(const internal::Unit& unit) {
     const at::Tensor param = params_[static_cast<std::size_t>(unit.params[place])].tensor.detach();
     whole.narrow(0, unit.offsets[place], param.numel()).copy_(param.reshape(-1));
   }
-  if (options_.replicas) options_.replicas->broadcast(whole);
+  if (const auto& replicas = internal::replicas_of(unit, options_)) replicas->broadcast(whole);
   gradients_.broadcast(whole);
   return whole;
 }
@@ -188,6 +197,7 @@ void ShardedModel::abandon() noexcept {
     weights_.abort(why);
     gradients_.abort(why);
     if (options_.replicas) options_.replicas->abort(why);
+    if (options_.apart && options_.apart->replicas) options_.apart->replicas->abort(why);
   } catch (const std::exception&) {  // an abort that fails leaves peers to their deadlines
   }
 }
@@ -198,6 +208,8 @@ std::string ShardedModel::describe() const {
                      std::to_string(units_.size()) + (units_.size() == 1 ? " unit over " : " units over ") + std::to_string(group_.size()) +
                      (group_.size() == 1 ? " rank" : " ranks");
   if (options_.replicas) text += ", " + std::to_string(options_.replicas->size()) + " replicas";
+  if (const auto apart = std::count_if(params_.begin(), params_.end(), [](const internal::Param& param) { return param.apart; }))
+    text += ", " + std::to_string(apart) + " of the parameters apart";
   if (options_.compute) text += std::string(", computed in ") + c10::toString(*options_.compute);
   if (options_.reduce) text += std::string(", reduced in ") + c10::toString(*options_.reduce);
   if (!options_.offload.empty()) text += ", optimiser state in " + options_.offload.string();

@@ -69,7 +69,7 @@ class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
   };
   using RunPtr = std::shared_ptr<Run>;
 
-  void check_options() const;
+  void check_options(const OptimizerSpec& optimizer) const;
   void collect_params();
   void check_same() const;
   void place(internal::Unit& unit);
