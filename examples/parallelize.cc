@@ -1,6 +1,6 @@
 // A GPT over any mesh: the sizes of the axes are an argument, the model knows nothing of them.
 //   weft run -n 4 parallelize pp=2,tp=2
-//   weft run -n 4 parallelize fsdp=4
+//   weft run -n 4 parallelize fsdp=2,cp=2
 #include <torch/torch.h>
 
 #include <iostream>
@@ -29,11 +29,9 @@ int train(const weft::Group& world, const std::string& axes) {
   if (world.rank() == 0) std::cout << model.describe() << '\n';
 
   torch::manual_seed(1);
-  const int64_t replicas = mesh.size("dp") * mesh.size("fsdp");
-  const int64_t replica = mesh.coordinate("dp") * mesh.size("fsdp") + mesh.coordinate("fsdp");
   double loss = 0;
   for (int step = 1; step <= 200; ++step) {
-    const auto share = rows_of(32, 16).chunk(replicas)[static_cast<std::size_t>(replica)];
+    const auto share = rows_of(32, 16).chunk(model.replicas())[static_cast<std::size_t>(model.replica())];
     loss = model.train_step({share.narrow(1, 0, 16)}, {share.narrow(1, 1, 16)});  // the mean over all replicas
     model.step();
     model.zero_grad();

@@ -13,16 +13,24 @@ using parallel::Tensors;
 
 constexpr const char* kTied = "embedding.tokens.weight";
 
-// The first tensor goes on; documents, where there are any, pass by.
+// Activations, documents where there are any, and while training what the experts so far add to the loss.
+bool has_auxiliary(const Tensors& x) { return x.size() > 1 && x.back().dim() == 0; }
+
+// The first tensor goes on; documents pass by.
 ModelBlock block_of(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<GptPart> part) {
   return {.module = std::move(module), .forward = [part = std::move(part)](Tensors x) {
-            x[0] = part->forward(x[0], x.size() > 1 ? x[1] : at::Tensor());
+            x[0] = part->forward(x[0], x.size() > 1 && x[1].dim() > 0 ? x[1] : at::Tensor());
+            if (const at::Tensor& more = part->auxiliary(); more.defined() && has_auxiliary(x)) {
+              x.back() = x.back() + more;
+            } else if (more.defined()) {
+              x.push_back(more);
+            }
             return x;
           }};
 }
 
 ModelBlock make_embedding(const GptOptions& options, const Contexts& with) {
-  const auto part = std::make_shared<GptEmbedding>(options, with.tp);
+  const auto part = std::make_shared<GptEmbedding>(options, with.tp, with.cp);
   ModelBlock block = block_of(part, part);
   if (options.tied) block.tied[kTied] = part->tokens->weight;
   return block;
@@ -54,6 +62,25 @@ ModelBlock make_head(const GptOptions& options, const Contexts& with) {
   return block;
 }
 
+// As GptImpl::loss().
+at::Tensor loss_of(const GptOptions& options, const Tensors& outputs, const at::Tensor& targets, const Contexts& with) {
+  parallel::CrossEntropyOptions of{.vocabulary = options.vocabulary};
+  if (with.cp.size() > 1) {
+    of.reduction = parallel::LossReduction::kSum;
+    const at::Tensor mine = with.cp.part(targets, 1);
+    return with.cp.mean(parallel::cross_entropy(outputs[0], mine, of, with.tp), mine.ne(of.ignore_index).sum().item<std::int64_t>());
+  }
+  const bool nothing = options.experts > 0 && targets.numel() == 0;
+  const at::Tensor loss = nothing ? outputs[0].sum() : parallel::cross_entropy(outputs[0], targets, of, with.tp);
+  return has_auxiliary(outputs) ? loss + outputs.back() : loss;
+}
+
+// Of all ranks alike, whichever blocks they have.
+void require_context(const GptOptions& options, const Contexts& with) {
+  WEFT_REQUIRE(with.cp.size() == 1 || options.dropout == 0,
+               "gpt_blocks: with the sequence over " + std::to_string(with.cp.size()) + " ranks dropout must be 0");
+}
+
 }  // namespace
 
 parallel::BlockModel gpt_blocks(GptOptions options) {
@@ -61,19 +88,34 @@ parallel::BlockModel gpt_blocks(GptOptions options) {
   if (options.kv_heads == 0) options.kv_heads = options.heads;
   WEFT_REQUIRE(options.vocabulary > 0 && options.layers > 0 && options.width > 0 && options.heads > 0 && options.hidden > 0,
                "gpt_blocks: vocabulary, layers, width, heads and hidden are at least 1");
+  WEFT_REQUIRE(options.experts == 0 || options.sequence == parallel::Sequence::kWhole,
+               "gpt_blocks: experts need the whole sequence on every rank of tp (sequence = kWhole)");
   parallel::BlockModel model;
-  model.blocks.push_back({"embedding", [options](const Contexts& with) { return make_embedding(options, with); }});
-  for (std::int64_t i = 0; i < options.layers; ++i) {
-    model.blocks.push_back({"blocks." + std::to_string(i), [options](const Contexts& with) {
-                              const auto part = std::make_shared<GptBlock>(options, with.tp);
-                              return block_of(part, part);
+  const auto add = [&](std::string name, const std::function<ModelBlock(const Contexts&)>& make) {
+    model.blocks.push_back({std::move(name), [options, make](const Contexts& with) {
+                              require_context(options, with);
+                              return make(with);
                             }});
+  };
+  add("embedding", [options](const Contexts& with) { return make_embedding(options, with); });
+  for (std::int64_t i = 0; i < options.layers; ++i) {
+    add("blocks." + std::to_string(i), [options](const Contexts& with) {
+      const auto part = std::make_shared<GptBlock>(options, with.tp, with.cp, with.ep);
+      return block_of(part, part);
+    });
   }
-  model.blocks.push_back({"head", [options](const Contexts& with) { return make_head(options, with); }});
-  model.loss = [vocabulary = options.vocabulary](const Tensors& outputs, const Tensors& targets, const Contexts& with) {
-    return parallel::cross_entropy(outputs[0], targets[0], {.vocabulary = vocabulary}, with.tp);
+  add("head", [options](const Contexts& with) { return make_head(options, with); });
+  model.loss = [options](const Tensors& outputs, const Tensors& targets, const Contexts& with) {
+    return loss_of(options, outputs, targets[0], with);
   };
   model.splits = {{"heads", options.heads}, {"hidden", options.hidden}};
+  model.heads = options.heads;
+  model.kv_heads = options.kv_heads;
+  model.experts = options.experts;
+  model.join = [](Tensors outputs, const Contexts& with) {
+    if (with.cp.size() > 1) outputs[0] = with.cp.whole(outputs[0], 1);
+    return outputs;
+  };
   return model;
 }
 

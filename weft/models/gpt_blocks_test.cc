@@ -6,6 +6,7 @@
 
 #include <map>
 
+#include "weft/base/error.h"
 #include "weft/comm/replicate.h"
 #include "weft/parallel/compose/parallelize.h"
 
@@ -103,6 +104,116 @@ TEST(GptBlocks, TrainAsTheGptOverEveryAxis) {
       }
     }
   }
+}
+
+// In float64, from first weights that one rank has made.
+parallel::BlockModel doubled(const GptOptions& options) {
+  parallel::BlockModel model = gpt_blocks(options);
+  for (auto& block : model.blocks) {
+    block.make = [make = block.make](const parallel::Contexts& with) {
+      parallel::ModelBlock made = make(with);
+      made.module->to(at::kDouble);
+      return made;
+    };
+  }
+  return model;
+}
+
+struct Axes {
+  std::vector<Axis> axes;
+  Plan plan = {};
+};
+
+// Losses of all steps, and the weights after them, of Gpt in one process.
+Outcome by_gpt(const GptOptions& options, bool packed) {
+  Outcome run;
+  comm::replicate(1, [&](const Group& group) {
+    const auto state = parallel::parallelize(doubled(options), {}, Mesh(group, {})).state();
+    run.state = Named(state.begin(), state.end());
+  });
+  Gpt gpt(options, parallel::TensorParallel());
+  gpt->to(at::kDouble);
+  const auto weights = gpt->named_parameters();
+  for (const auto& item : weights) item.value().detach().copy_(run.state.at(item.key()));
+  torch::optim::SGD optim(gpt->parameters(), torch::optim::SGDOptions(0.1));
+  for (int step = 0; step < kSteps; ++step) {
+    optim.zero_grad();
+    const at::Tensor loss = gpt->loss(gpt->forward(ids(step), packed ? documents() : at::Tensor()), ids(step + 1));
+    loss.backward();
+    optim.step();
+    run.losses.push_back(loss.item<double>());
+  }
+  run.state.clear();
+  for (const auto& item : weights) run.state[item.key()] = item.value().detach();
+  return run;
+}
+
+void compare(const GptOptions& options, bool packed, const std::vector<Axes>& cases) {
+  const Outcome expected = by_gpt(options, packed);
+  for (const Axes& c : cases) {
+    int world = 1;
+    for (const Axis& axis : c.axes) world *= axis.size;
+    comm::replicate(world, [&](const Group& group) {
+      Plan plan = c.plan;
+      plan.optimizer = parallel::optimizer_spec(torch::optim::SGDOptions(0.1), {});
+      auto model = parallel::parallelize(doubled(options), plan, Mesh(group, c.axes));
+      const auto share = [&](const at::Tensor& all) {
+        return all.slice(0, kBatch * model.replica() / model.replicas(), kBatch * (model.replica() + 1) / model.replicas());
+      };
+      for (int step = 0; step < kSteps; ++step) {
+        model.zero_grad();
+        parallel::Tensors inputs{share(ids(step))};
+        if (packed) inputs.push_back(share(documents()));
+        const double loss = model.train_step(inputs, {share(ids(step + 1))}), right = expected.losses[static_cast<std::size_t>(step)];
+        EXPECT_NEAR(loss, right, 1e-10 * right) << model.describe();
+        model.step();
+      }
+      const auto state = model.state();
+      const Named mine(state.begin(), state.end());
+      for (const auto& [name, tensor] : expected.state) {
+        if (group.rank() > 0) break;
+        ASSERT_EQ(mine.count(name), 1U) << name;
+        EXPECT_TRUE(at::allclose(mine.at(name), tensor, 1e-10, 1e-10)) << name << "\n" << model.describe();
+      }
+    });
+  }
+}
+
+TEST(GptBlocks, TrainAsTheGptWithSequencesOverRanks) {
+  const std::vector<Axes> cases = {{{{"cp", 2}}},
+                                   {{{"cp", 2}}, {.context = parallel::ContextMethod::kHeads}},
+                                   {{{"dp", 2}, {"cp", 2}, {"tp", 2}}},
+                                   {{{"pp", 2}, {"cp", 2}}, {.micro_batches = 2, .recompute = parallel::Recompute::kFull}}};
+  compare(tiny(/*tied=*/true), /*packed=*/true, cases);
+  compare(tiny(/*tied=*/false), /*packed=*/false, {cases[0], cases[3]});
+}
+
+TEST(GptBlocks, TrainAsTheGptWithExpertsOverRanks) {
+  GptOptions options = tiny(/*tied=*/false);
+  options.experts = 4;
+  options.experts_balance = 0.1;
+  options.experts_z = 0.02;
+  options.experts_capacity = 1;  // some tokens are dropped
+  compare(options, /*packed=*/true,
+          {{{{"ep", 2}}, {.recompute = parallel::Recompute::kFull}},
+           {{{"dp", 2}, {"ep", 2}}},
+           {{{"ep", 2}, {"tp", 2}}},
+           {{{"pp", 2}, {"ep", 2}}}});
+  options.tied = true;
+  compare(options, /*packed=*/false, {{{{"pp", 2}, {"ep", 2}}}});
+}
+
+TEST(GptBlocks, RefuseDropoutWhereTheSequenceLiesOverRanks) {
+  comm::replicate(4, [](const Group& group) {
+    GptOptions options = tiny(/*tied=*/true);
+    options.dropout = 0.1;
+    try {
+      parallel::parallelize(gpt_blocks(options), {}, Mesh(group, {{"pp", 2}, {"cp", 2}}));
+      FAIL();
+    } catch (const Error& error) {  // on all ranks, whichever blocks they have
+      EXPECT_NE(error.message().find("with the sequence over 2 ranks dropout must be 0"), std::string::npos) << error.message();
+    }
+  });
 }
 
 }  // namespace

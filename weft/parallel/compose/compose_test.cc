@@ -1,62 +1,10 @@
 // Every product of the forms of parallelism trains as one process does.
-#include "weft/parallel/compose/internal/tiny.h"
+#include "weft/parallel/compose/internal/parity.h"
 
 namespace weft::parallel {
 namespace {
 
 using namespace internal;
-using schedule::pipeline::Algorithm;
-using testing::HasSubstr;
-
-using Adam = torch::optim::AdamWOptions;
-Adam adam() { return Adam(1e-2).weight_decay(0.01); }
-
-struct Case {
-  std::vector<Axis> axes;
-  Plan plan;
-
-  int world() const {
-    int product = 1;
-    for (const Axis& axis : axes) product *= axis.size;
-    return product;
-  }
-  std::string name() const {
-    return plan::MeshLayout(world(), axes).describe() + " by " + schedule::pipeline::to_string(plan.schedule) + ", ZeRO-" +
-           std::to_string(plan.zero_stage) + " " + plan.form;
-  }
-};
-
-Case on(std::vector<Axis> axes, Plan plan = {}) { return {std::move(axes), std::move(plan)}; }
-
-// All steps on all ranks of a case; losses and norms compared on each.
-Named steps_of(const Case& c, const Tiny& how, const Trained& expected, double most) {
-  Named state;
-  replicate(c.world(), [&](const Group& world) {
-    const Mesh mesh(world, c.axes);
-    Plan plan = c.plan;
-    plan.seed = kSeed;
-    plan.optimizer = optimizer_spec(adam(), {.max_grad_norm = how.clip});
-    ParallelModel model = parallelize(tiny_model(how), plan, mesh);
-    for (std::size_t step = 0; step < kSteps; ++step) {
-      const double loss = train(model, mesh, static_cast<int>(step));
-      EXPECT_NEAR(loss, expected.losses[step], most * expected.losses[step]) << c.name() << ", step " << step;
-      EXPECT_NEAR(model.grad_norm(), expected.norms[step], most * expected.norms[step]) << c.name() << ", step " << step;
-      EXPECT_TRUE(model.step());
-    }
-    const Named gradients = named(model.gradients()), all = named(model.state());
-    EXPECT_EQ(model.steps(), kSteps);
-    if (world.rank() > 0) return;
-    expect_close(gradients, expected.gradients, most, c.name() + ", gradients");
-    expect_close(all, expected.weights, most, c.name() + ", weights");
-    EXPECT_EQ(all.size(), 4 * expected.weights.size() + 1) << c.name();
-    state = all;
-  });
-  return state;
-}
-
-Plan by(Algorithm schedule, int micro_batches, int zero_stage = 3, const char* form = "auto") {
-  return {.schedule = schedule, .micro_batches = micro_batches, .zero_stage = zero_stage, .form = form};
-}
 
 const std::vector<Case>& products() {
   static const std::vector<Case> all = {

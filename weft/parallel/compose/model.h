@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "weft/parallel/context/context_parallel.h"
+#include "weft/parallel/experts/context.h"
 #include "weft/parallel/tensor/context.h"
 
 namespace torch::nn {
@@ -32,6 +34,11 @@ struct Contexts {
   // Of this block alone: its initial values follow from the plan's seed and the block's number, its dropout from the replica's number too,
   // whoever has which block.
   TensorParallel tp;
+  // Inputs and targets are whole sequences, the same on all ranks of cp: the first block and the loss take their part of them
+  // (ContextParallel::part, mean). Masks of dropout are drawn by each rank for its part.
+  ContextParallel cp = {};
+  // Experts are divided over it, and balanced over all ranks that share the batch.
+  ExpertParallel ep = {};
   // Blocks of the same stage that were made before this one, by name: whose modules may be children here too, so that a weight is one.
   std::map<std::string, std::shared_ptr<torch::nn::Module>> before = {};
 };
@@ -50,10 +57,20 @@ struct BlockModel {
     std::function<ModelBlock(const Contexts&)> make;
   };
   std::vector<Block> blocks;
-  // The mean over the samples of the first target, along its first dimension: a number, the same on all ranks of `contexts.tp`.
+  // The mean over the samples of the first target, along its first dimension: a number, the same on all ranks of `contexts.tp` and of
+  // `contexts.cp`, with what experts add (MixtureOfExperts::auxiliary, which goes from block to block as one tensor more).
   std::function<at::Tensor(const Tensors& outputs, const Tensors& targets, const Contexts& contexts)> loss;
   // What tensor parallelism divides: {"heads", 12}. Checked before anything is made.
   std::vector<std::pair<std::string, std::int64_t>> splits = {};
+  // What context parallelism takes: heads of attention, and of its keys and values. 0: blocks and loss do not use Contexts::cp, and plans
+  // with it are refused.
+  std::int64_t heads = 0, kv_heads = 0;
+  // Of each layer of experts; 0: there are none. Such blocks, and the loss, take a first dimension of 0 as well (the loss is then 0, with a
+  // graph to the outputs): a rank has no row that others' experts would count.
+  std::int64_t experts = 0;
+  // What predict() gives, where sequences lie over cp: the whole of what the last block gives on each rank. Collective over cp. Without it
+  // each rank gets its part.
+  std::function<Tensors(const Tensors& outputs, const Contexts& contexts)> join = nullptr;
 };
 
 // A module of one input and one output, from its holder; what else comes passes by.

@@ -15,6 +15,8 @@ Tensors ParallelModel::predict(const Tensors& inputs) { return composed_->predic
 bool ParallelModel::step() { return composed_->step(); }
 void ParallelModel::zero_grad() { composed_->zero_grad(); }
 double ParallelModel::grad_norm() { return composed_->grad_norm(); }
+int ParallelModel::replica() const { return composed_->replica(); }
+int ParallelModel::replicas() const { return composed_->replicas().size(); }
 double ParallelModel::lr() const { return lr_of(composed_->rule); }
 
 void ParallelModel::set_lr(double lr) {

@@ -1,5 +1,5 @@
-// The composition of all forms of parallelism: one training step over any product of dp, fsdp, tp and pp that equals one process on the
-// joined batch.
+// The composition of all forms of parallelism: one training step over any product of dp, fsdp, tp, pp, cp and ep that equals one process on
+// the joined batch. (cp and ep exclude each other: experts are balanced over whole sequences.)
 //
 //   const Mesh mesh(world, {{"pp", 2}, {"dp", 0}, {"tp", 2}});
 //   auto model = parallelize(blocks, {.optimizer = optimizer_spec(AdamWOptions(1e-3), {}), .micro_batches = 4}, mesh);
@@ -9,11 +9,18 @@
 //
 // It is a list of named passes (passes()), each of which does one thing to the blocks and says in a line what it did (describe()):
 //
-//   cut stages ► split layers ► precision ► recompute ► scale loss ► connect stages ► replicate ► shard parameters ► clip
+//   cut stages ► split sequence ► place experts ► split layers ► precision ► recompute ► scale loss ► connect stages ► replicate ► shard
+//   parameters ► clip
 //
-// In a step travel: what the layers of tensor parallelism do (parallel/tensor); at the cuts what Pipeline says; once a step what Sharded
-// says of each stage's gradients, for each micro-batch what it gathers; 16 bytes all-reduced over the replicas (the loss), and 8 over the
-// world where the plan clips or scales.
+// A replica is what ranks of dp, fsdp and ep have of the batch: samples of their own. Ranks of tp, pp and cp share a replica's.
+//
+// In a step travel: what the layers of tensor parallelism do (parallel/tensor), attention over cp (parallel/context) and experts over ep
+// (parallel/experts); at the cuts what Pipeline says; once a step what Sharded says of each stage's gradients, for each micro-batch what it
+// gathers; 16 bytes all-reduced over the replicas (the loss), 8 more with ep (samples), and 8 over the world where the plan clips or
+// scales.
+//
+// Gradients are averaged over dp, fsdp and cp, by samples. With ep each rank's loss counts by its samples beforehand, since an expert's
+// gradient has the tokens of all its ranks after backward; then gradients are summed, experts' over dp and fsdp, all others' over ep too.
 //
 // The same bits: whatever the schedule, the cuts and recomputation, for the same micro-batches (but for a weight that is tied within a
 // stage here and over stages there); whatever the ZeRO stage and form. Otherwise sums are in another order.
@@ -58,7 +65,7 @@ class ParallelModel {
   // dimension by all, targets by the last one's. Gives the mean loss over the samples of all replicas, on every rank. Gradients leave once,
   // after the last micro-batch, and add up until zero_grad(); each call counts 1 / accumulate. Replicas may differ in samples; one with
   // fewer than micro-batches, or none, computes what is missing on zeros that count nothing. Throws what the blocks, the loss and Group's
-  // operations throw.
+  // operations throw. Where the model has experts nothing is made up, since experts would count it: blocks compute on nothing.
   double train_step(const Tensors& inputs, const Tensors& targets);
   // Updates the weights from the averaged gradients, clipped over the whole model. False: with loss scaling, on all ranks, where a gradient
   // is not finite: nothing was updated.
@@ -66,12 +73,15 @@ class ParallelModel {
   void zero_grad();
   // The loss without gradients, of modules in evaluation mode; otherwise as train_step().
   double evaluate(const Tensors& inputs, const Tensors& targets);
-  // The last block's outputs for this replica's samples, on its last stage's ranks; empty elsewhere.
+  // The last block's outputs for this replica's samples, on its last stage's ranks; empty elsewhere. Over cp whole, by BlockModel::join.
   Tensors predict(const Tensors& inputs);
   // The 2-norm of the whole model's averaged gradients, without scale: split parameters count every rank's part, whole and tied ones once.
   // After step() as it was before clipping, where the plan clips or scales.
   double grad_norm();
 
+  // Not collective. Which share of a batch this rank gives, and of how many: the same on all ranks of tp, pp and cp.
+  int replica() const;
+  int replicas() const;
   // Not collective. All ranks set the same.
   double lr() const;
   void set_lr(double lr);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
+#include <optional>
 
 #include "weft/base/error.h"
 
@@ -12,31 +12,72 @@ namespace {
 
 using schedule::pipeline::Algorithm;
 
+constexpr std::array kAxes = {"dp", "fsdp", "pp", "tp", "cp", "ep"};
+
 // What of a plan can be changed to make it work.
 struct Sizes {
-  int dp = 1, fsdp = 1, tp = 1, pp = 1, micro_batches = 1;
+  std::array<int, kAxes.size()> of = {};
+  int micro_batches = 1;
 
-  int replicas() const { return dp * fsdp; }
+  int dp() const { return of[0]; }
+  int fsdp() const { return of[1]; }
+  int pp() const { return of[2]; }
+  int tp() const { return of[3]; }
+  int cp() const { return of[4]; }
+  int ep() const { return of[5]; }
+  int replicas() const { return dp() * fsdp() * ep(); }
 };
 
+std::string named(const char* axis, int size) { return std::string(axis) + "=" + std::to_string(size); }
+
+// Each gives what does not work; empty: it does.
 struct Question {
   const Plan& plan;
   const ModelShape& model;
 
-  // Empty: it works.
-  std::string trouble(const Sizes& sizes) const {
+  std::string of_splits(const Sizes& sizes) const {
     for (const auto& [what, size] : model.splits) {
-      if (size % sizes.tp != 0) return what + " = " + std::to_string(size) + " cannot be split over tp=" + std::to_string(sizes.tp);
+      if (size % sizes.tp() != 0) return what + " = " + std::to_string(size) + " cannot be split over " + named("tp", sizes.tp());
     }
-    const int stages = sizes.pp * virtual_stages(plan);
-    if (stages > model.blocks) {
-      return std::to_string(stages) + " stages (pp=" + std::to_string(sizes.pp) + ", " + std::to_string(virtual_stages(plan)) +
-             " of each rank) of " + std::to_string(model.blocks) + " blocks; every stage takes one at least";
-    }
+    return "";
+  }
+  std::string of_sequences(const Sizes& sizes) const {
+    const int cp = sizes.cp();
+    if (cp == 1) return "";
+    if (model.heads == 0) return named("cp", cp) + " cuts sequences, which this model's blocks do not take in parts";
+    if (model.experts > 0) return named("cp", cp) + " cuts sequences, and experts are balanced over whole ones";
+    if (plan.context == ContextMethod::kRing) return "";
+    // Where keys and values do not divide over tp, each rank has those of its queries: attention says whether these divide.
+    const std::int64_t all = model.kv_heads > 0 ? model.kv_heads : model.heads, kv = all % sizes.tp() == 0 ? all / sizes.tp() : 0;
+    const std::int64_t heads = model.heads / sizes.tp();
+    const bool shared = kv == 0 || kv % cp == 0 || cp % kv == 0;
+    if (heads % cp == 0 && shared) return "";
+    return (shared ? std::to_string(heads) + " heads" : std::to_string(kv) + " heads of keys and values") +
+           " of a rank cannot be divided over " + named("cp", cp) + " by heads, as a ring can";
+  }
+  std::string of_experts(const Sizes& sizes) const {
+    if (sizes.ep() == 1) return "";
+    if (model.experts == 0) return named("ep", sizes.ep()) + " divides experts, of which this model has none";
+    if (model.experts % sizes.ep() == 0) return "";
+    return "experts = " + std::to_string(model.experts) + " cannot be divided over " + named("ep", sizes.ep());
+  }
+  std::string of_stages(const Sizes& sizes) const {
+    const int each = virtual_stages(plan), stages = sizes.pp() * each;
+    if (stages <= model.blocks) return "";
+    return std::to_string(stages) + " stages (" + named("pp", sizes.pp()) + ", " + std::to_string(each) + " of each rank) of " +
+           std::to_string(model.blocks) + " blocks; every stage takes one at least";
+  }
+  std::string of_batch(const Sizes& sizes) const {
     const auto needed = static_cast<std::int64_t>(sizes.replicas()) * sizes.micro_batches * plan.accumulate;
-    if (plan.batch > 0 && plan.batch < needed) {
-      return "a batch of " + std::to_string(plan.batch) + " samples cannot be " + std::to_string(sizes.micro_batches * plan.accumulate) +
-             " micro-batches on each of " + std::to_string(sizes.replicas()) + " replicas";
+    if (plan.batch == 0 || plan.batch >= needed) return "";
+    return "a batch of " + std::to_string(plan.batch) + " samples cannot be " + std::to_string(sizes.micro_batches * plan.accumulate) +
+           " micro-batches on each of " + std::to_string(sizes.replicas()) + " replicas";
+  }
+
+  std::string trouble(const Sizes& sizes) const {
+    for (const auto of :
+         {&Question::of_splits, &Question::of_sequences, &Question::of_experts, &Question::of_stages, &Question::of_batch}) {
+      if (std::string why = (this->*of)(sizes); !why.empty()) return why;
     }
     return "";
   }
@@ -44,33 +85,44 @@ struct Question {
 
 double distance(const Sizes& a, const Sizes& b) {
   const auto ratio = [](int x, int y) { return std::abs(std::log(static_cast<double>(x) / y)); };
-  return ratio(a.dp, b.dp) + ratio(a.fsdp, b.fsdp) + ratio(a.tp, b.tp) + ratio(a.pp, b.pp) + ratio(a.micro_batches, b.micro_batches);
+  double sum = ratio(a.micro_batches, b.micro_batches);
+  for (std::size_t axis = 0; axis < kAxes.size(); ++axis) sum += ratio(a.of[axis], b.of[axis]);
+  return sum;
 }
 
-// All that make the same number of ranks.
-std::vector<Sizes> others(const Sizes& wanted) {
-  const int ranks = wanted.replicas() * wanted.tp * wanted.pp;
-  std::vector<Sizes> all;
-  for (int tp = 1; tp <= ranks; ++tp) {
-    for (int pp = 1; ranks % tp == 0 && pp <= ranks / tp; ++pp) {
-      for (int fsdp = 1; (ranks / tp) % pp == 0 && fsdp <= ranks / tp / pp; ++fsdp) {
-        if (ranks / tp / pp % fsdp != 0) continue;
-        for (int m = wanted.micro_batches; m >= 1; --m) all.push_back({ranks / tp / pp / fsdp, fsdp, tp, pp, m});
-      }
-    }
+// Gives `ranks` to the axes up to `axis` in every way, as few as can be to the later ones first, and calls `take` with each.
+template <class Take>
+void deal(int ranks, std::size_t axis, Sizes& sizes, const Take& take) {
+  if (axis == 0) {
+    sizes.of[0] = ranks;
+    return take(sizes);
   }
-  return all;
+  for (int size = 1; size <= ranks; ++size) {
+    if (ranks % size != 0) continue;
+    sizes.of[axis] = size;
+    deal(ranks / size, axis - 1, sizes, take);
+  }
+}
+
+// The one with as many ranks that is least far away, if there is any.
+std::optional<Sizes> least_far(const Question& question, const Sizes& wanted, int ranks) {
+  std::optional<Sizes> best;
+  Sizes sizes;
+  deal(ranks, kAxes.size() - 1, sizes, [&](Sizes some) {
+    for (some.micro_batches = wanted.micro_batches; some.micro_batches >= 1; --some.micro_batches) {
+      if (best && distance(some, wanted) >= distance(*best, wanted)) continue;
+      if (question.trouble(some).empty()) best = some;
+    }
+  });
+  return best;
 }
 
 std::string describe(const Sizes& sizes, const Sizes& wanted) {
   std::string text;
   const auto add = [&](const char* name, int size, bool shown) {
-    if (shown) text += (text.empty() ? "" : ",") + std::string(name) + "=" + std::to_string(size);
+    if (shown) text += (text.empty() ? "" : ",") + named(name, size);
   };
-  add("dp", sizes.dp, sizes.dp > 1 || wanted.dp > 1);
-  add("fsdp", sizes.fsdp, sizes.fsdp > 1 || wanted.fsdp > 1);
-  add("tp", sizes.tp, sizes.tp > 1 || wanted.tp > 1);
-  add("pp", sizes.pp, sizes.pp > 1 || wanted.pp > 1);
+  for (std::size_t axis = 0; axis < kAxes.size(); ++axis) add(kAxes[axis], sizes.of[axis], sizes.of[axis] > 1 || wanted.of[axis] > 1);
   add("micro_batches", sizes.micro_batches, sizes.micro_batches != wanted.micro_batches || text.empty());
   return text;
 }
@@ -93,22 +145,15 @@ void check_plan(const Plan& plan, const ModelShape& model, const plan::MeshLayou
           "plan: micro_batches and accumulate are at least 1, virtual_stages and batch at least 0");
   require(plan.zero_stage >= 1 && plan.zero_stage <= 3, "plan: zero_stage is 1, 2 or 3, not " + std::to_string(plan.zero_stage));
   require(plan.schedule != Algorithm::kForwardOnly, "plan: forward_only does not train; take 1f1b");
-  for (const char* axis : {"cp", "ep"}) {
-    require(mesh.size(axis) == 1, "plan: " + std::string(axis) + "=" + std::to_string(mesh.size(axis)) +
-                                      " is not composed with the others; take dp, fsdp, tp and pp");
-  }
-  const Sizes wanted{mesh.size("dp"), mesh.size("fsdp"), mesh.size("tp"), mesh.size("pp"), plan.micro_batches};
+  Sizes wanted{.micro_batches = plan.micro_batches};
+  for (std::size_t axis = 0; axis < kAxes.size(); ++axis) wanted.of[axis] = mesh.size(kAxes[axis]);
   const Question question{plan, model};
   const std::string trouble = question.trouble(wanted);
   if (trouble.empty()) return;
-  const Sizes* best = nullptr;
-  const auto all = others(wanted);
-  for (const Sizes& sizes : all) {
-    if (question.trouble(sizes).empty() && (best == nullptr || distance(sizes, wanted) < distance(*best, wanted))) best = &sizes;
-  }
+  const auto best = least_far(question, wanted, mesh.world());
   throw Error(Errc::kBadConfig, "plan: " + trouble +
-                                    (best != nullptr ? "; nearest that works: " + describe(*best, wanted)
-                                                     : "; no plan of " + std::to_string(mesh.world()) + " ranks works, take fewer"));
+                                    (best ? "; nearest that works: " + describe(*best, wanted)
+                                          : "; no plan of " + std::to_string(mesh.world()) + " ranks works, take fewer"));
 }
 
 }  // namespace weft::parallel

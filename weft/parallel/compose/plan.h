@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "weft/parallel/compose/loss_scale.h"
+#include "weft/parallel/context/context_parallel.h"
 #include "weft/parallel/data/optimizer.h"
 #include "weft/plan/mesh.h"
 #include "weft/schedule/pipeline/pipeline.h"
@@ -33,7 +34,8 @@ struct Plan {
   // Over fsdp: 1 optimiser state, 2 and gradients, 3 and parameters; how ranks hold them (ShardedOptions::form).
   int zero_stage = 3;
   std::string form = "auto";
-  int accumulate = 1;  // calls of train_step() before each step(): each counts for its part
+  ContextMethod context = ContextMethod::kRing;  // over cp: how attention sees the whole sequence
+  int accumulate = 1;                            // calls of train_step() before each step(): each counts for its part
   Recompute recompute = Recompute::kNone;
   Precision precision = Precision::kAsItIs;
   // With kF16 always, else where given.
@@ -46,10 +48,12 @@ struct Plan {
 struct ModelShape {
   int blocks = 1;
   std::vector<std::pair<std::string, std::int64_t>> splits = {};
+  std::int64_t heads = 0, kv_heads = 0, experts = 0;  // BlockModel's
 };
 
-// Throws Error(kBadConfig), one line with the nearest plan for as many ranks that can work, where this one cannot: tensor parallelism that
-// does not divide, more stages than blocks, fewer samples than micro-batches of all replicas, numbers out of range. Pure.
+// Axes: dp, fsdp, tp, pp, cp and ep. Throws Error(kBadConfig), one line with the nearest plan for as many ranks that can work, where this
+// one cannot: tensor parallelism, heads or experts that do not divide, sequences of a model that does not cut them or whose experts are
+// balanced over whole ones, more stages than blocks, fewer samples than micro-batches of all replicas, numbers out of range. Pure.
 void check_plan(const Plan& plan, const ModelShape& model, const plan::MeshLayout& mesh);
 
 // Stages of each rank of the pipeline.

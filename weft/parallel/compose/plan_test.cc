@@ -55,7 +55,34 @@ TEST(PlanCheck, RefusesNumbersOutOfRangeAndAxesOfOthers) {
   EXPECT_THAT(refusal({.micro_batches = 0}, kModel, 1, {}), HasSubstr("micro_batches"));
   EXPECT_THAT(refusal({.zero_stage = 4}, kModel, 1, {}), HasSubstr("zero_stage is 1, 2 or 3, not 4"));
   EXPECT_THAT(refusal({.schedule = Algorithm::kForwardOnly}, kModel, 1, {}), HasSubstr("take 1f1b"));
-  EXPECT_THAT(refusal({}, kModel, 2, {{"cp", 2}}), HasSubstr("cp=2"));
+}
+
+TEST(PlanCheck, TakesSequencesAndExpertsWhereTheModelHasThem) {
+  const ModelShape gpt{.blocks = 6, .splits = {{"heads", 12}}, .heads = 12},
+      mixture{.blocks = 6, .splits = {{"heads", 12}}, .heads = 12, .experts = 4};
+  EXPECT_EQ(refusal({}, gpt, 12, {{"cp", 3}, {"tp", 2}, {"dp", 2}}), "accepted");
+  EXPECT_EQ(refusal({}, mixture, 16, {{"ep", 4}, {"tp", 2}, {"dp", 2}}), "accepted");
+  EXPECT_EQ(refusal({}, kModel, 2, {{"cp", 2}}),
+            "plan: cp=2 cuts sequences, which this model's blocks do not take in parts; nearest that works: dp=2,cp=1");
+  EXPECT_EQ(refusal({}, gpt, 2, {{"ep", 2}}), "plan: ep=2 divides experts, of which this model has none; nearest that works: dp=2,ep=1");
+  EXPECT_EQ(refusal({}, mixture, 4, {{"cp", 2}, {"ep", 2}}),
+            "plan: cp=2 cuts sequences, and experts are balanced over whole ones; nearest that works: dp=2,cp=1,ep=2");
+  EXPECT_EQ(refusal({}, mixture, 8, {{"ep", 8}}), "plan: experts = 4 cannot be divided over ep=8; nearest that works: dp=2,ep=4");
+  EXPECT_EQ(refusal({.micro_batches = 2, .batch = 6}, mixture, 4, {{"ep", 4}}),
+            "plan: a batch of 6 samples cannot be 2 micro-batches on each of 4 replicas; nearest that works: ep=4,micro_batches=1");
+}
+
+TEST(PlanCheck, NamesTheNearestPlanWhereHeadsDoNotDivideOverContexts) {
+  const Plan heads{.context = ContextMethod::kHeads};
+  const ModelShape gpt{.blocks = 6, .splits = {{"heads", 12}}, .heads = 12},
+      grouped{.blocks = 6, .splits = {{"heads", 12}}, .heads = 12, .kv_heads = 6};
+  EXPECT_EQ(refusal({}, gpt, 8, {{"cp", 8}}), "accepted");  // by ring
+  EXPECT_EQ(refusal(heads, gpt, 4, {{"cp", 2}, {"tp", 2}}), "accepted");
+  EXPECT_EQ(refusal(heads, gpt, 8, {{"cp", 4}, {"tp", 2}}),
+            "plan: 6 heads of a rank cannot be divided over cp=4 by heads, as a ring can; nearest that works: dp=2,tp=2,cp=2");
+  EXPECT_EQ(
+      refusal(heads, grouped, 4, {{"cp", 4}}),
+      "plan: 6 heads of keys and values of a rank cannot be divided over cp=4 by heads, as a ring can; nearest that works: dp=2,cp=2");
 }
 
 }  // namespace

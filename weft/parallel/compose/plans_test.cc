@@ -38,7 +38,7 @@ Outcome steps_under(const std::vector<Axis>& axes, const Plan& plan, const Tiny&
     if (!from.empty()) model.load_state({from.begin(), from.end()});
     std::vector<double> losses;
     for (int step = begin; step < end; ++step) {
-      losses.push_back(train(model, mesh, step));
+      losses.push_back(train(model, step));
       model.step();
     }
     const Named state = named(model.state());
@@ -226,7 +226,7 @@ TEST(Plans, RanksAsProcessesTrainAsThreadsDo) {
       const Mesh mesh(group, axes);
       ParallelModel model = parallelize(tiny_model({}), with(plan), mesh);
       for (int step = 0; step < kSteps; ++step) {
-        if (std::abs(train(model, mesh, step) - threads.losses[static_cast<std::size_t>(step)]) > 1e-10) return 1;
+        if (std::abs(train(model, step) - threads.losses[static_cast<std::size_t>(step)]) > 1e-10) return 1;
         model.step();
       }
       const Named state = named(model.state());
@@ -289,7 +289,7 @@ TEST(Plans, AStageThatThrowsEndsAllRanksOfTheMesh) {
         return y[0].sum();
       };
       ParallelModel composed = parallelize(model, with({.micro_batches = 2}), mesh);
-      train(composed, mesh, 0);
+      train(composed, 0);
       composed.step();
     });
     FAIL();
@@ -332,10 +332,10 @@ TEST(Plans, AStepHandsOverTheBytesOfTheHeaders) {
   replicate(4, [&](const Group& group) {
     const Mesh mesh(group, {{"pp", 2}, {"fsdp", 2}});
     ParallelModel model = parallelize(tiny_model(how), with({.micro_batches = kMicroBatches, .form = "gathered"}), mesh);
-    train(model, mesh, 0);
+    train(model, 0);
     model.step();
     Counted counted;
-    train(model, mesh, 1);
+    train(model, 1);
     model.step();
     const auto bytes = counted.take();
     const bool first = mesh.coordinate("pp") == 0;
@@ -367,7 +367,7 @@ TEST(Plans, ParametersGradientsAndStateTakeTheMemoryOfZerosFormulas) {
       const Mesh mesh(group, {{"pp", 2}, {"fsdp", 2}});
       const Plan plan{.micro_batches = 2, .zero_stage = stage, .form = "gathered"};
       ParallelModel model = parallelize(tiny_model(how), with(plan), mesh);
-      train(model, mesh, 0);
+      train(model, 0);
       model.step();
       const auto memory = model.memory();
       std::int64_t elements = 0;

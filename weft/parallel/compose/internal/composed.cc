@@ -23,15 +23,23 @@ Composed::Composed(BlockModel model_, Plan plan_, const Mesh& mesh_)
 }
 
 void Composed::abort(const Error& error) const {
-  mesh["pp"].abort(error);
-  mesh["tp"].abort(error);
+  for (const char* axis : {"pp", "tp", "cp", "ep"}) mesh[axis].abort(error);
   replicas().abort(error);
   mesh.world().abort(error);
 }
 
-// Micro-batches along the first dimension, each target list with its weight behind it: `factor`, but for rows that were made up.
+// This rank's, of the samples of all replicas.
+double Composed::share_of_batch() {
+  at::Tensor all = at::full({1}, samples_, at::kDouble);
+  guarded([&] { replicas().all_reduce(all); });
+  WEFT_REQUIRE(all.item<double>() > 0, "train_step: no rank gives a sample");
+  return samples_ / all.item<double>();
+}
+
+// Micro-batches along the first dimension. A pipeline weighs them by their first target's rows, of which it needs one at least: so before
+// the targets stands a tensor of that many, and behind them what makes of it `factor` times the micro-batch's part of the true rows.
 Composed::Cut Composed::cut(const Tensors& inputs, const Tensors& targets, double factor) const {
-  const std::int64_t parts = plan.micro_batches, rows = inputs[0].size(0), all = std::max(rows, parts);
+  const std::int64_t parts = plan.micro_batches, rows = inputs[0].size(0), all = model.experts > 0 ? rows : std::max(rows, parts);
   Cut cut{std::vector<Tensors>(static_cast<std::size_t>(parts)), std::vector<Tensors>(static_cast<std::size_t>(parts))};
   const auto deal = [&](const Tensors& from, std::vector<Tensors>& to, const char* what) {
     for (const at::Tensor& whole : from) {
@@ -47,10 +55,13 @@ Composed::Cut Composed::cut(const Tensors& inputs, const Tensors& targets, doubl
   if (!pipeline->has_last_stage()) return cut;
   WEFT_REQUIRE(!targets.empty(), "train_step: this rank reads the targets, and there are none");
   deal(targets, cut.targets, "targets");
+  const auto counted = static_cast<double>(std::max(rows, parts));
   for (std::int64_t i = 0; i < parts; ++i) {
-    double weight = factor;  // where rows are made up, a micro-batch has one
-    if (all > rows) weight = i < rows ? factor * static_cast<double>(all) / static_cast<double>(rows) : 0;
-    cut.targets[static_cast<std::size_t>(i)].push_back(at::scalar_tensor(weight, at::kDouble));
+    Tensors& micro_batch = cut.targets[static_cast<std::size_t>(i)];
+    const std::int64_t mine = rows / parts + (i < rows % parts ? 1 : 0), standing = std::max<std::int64_t>(1, mine);
+    const double right = mine > 0 ? static_cast<double>(mine) / static_cast<double>(rows) : 0;
+    micro_batch.insert(micro_batch.begin(), at::zeros({1}).expand({standing}));
+    micro_batch.push_back(at::scalar_tensor(factor * (right / (static_cast<double>(standing) / counted)), at::kDouble));
   }
   return cut;
 }
@@ -58,7 +69,7 @@ Composed::Cut Composed::cut(const Tensors& inputs, const Tensors& targets, doubl
 at::Tensor Composed::loss_of(const Tensors& outputs, const Tensors& targets) const {
   const Autocast autocast(precision);
   const double weight = targets.back().item<double>();
-  const at::Tensor loss = model.loss(outputs, Tensors(targets.begin(), targets.end() - 1), {.tp = tp});
+  const at::Tensor loss = model.loss(outputs, Tensors(targets.begin() + 1, targets.end() - 1), contexts());
   return weight == 1 ? loss : loss * weight;
 }
 
@@ -81,7 +92,8 @@ void Composed::before(const schedule::pipeline::Action& action) {
 double Composed::run(const Tensors& inputs, const Tensors& targets, bool training) {
   WEFT_REQUIRE(!inputs.empty() && inputs[0].dim() > 0, "train_step: every rank gives the inputs of its replica");
   samples_ = static_cast<double>(inputs[0].size(0));
-  const double factor = training ? scale() / plan.accumulate : 1;
+  const double share = training && mesh.size("ep") > 1 ? share_of_batch() : 1;
+  const double factor = training ? share * scale() / plan.accumulate : 1;
   const Cut parts = cut(inputs, targets, factor);
   return guarded([&] {
     double loss = 0;
@@ -109,7 +121,10 @@ double Composed::run(const Tensors& inputs, const Tensors& targets, bool trainin
 }
 
 Tensors Composed::predict(const Tensors& inputs) {
-  return guarded([&] { return pipeline->predict(inputs); });
+  return guarded([&] {
+    const Tensors outputs = pipeline->predict(inputs);
+    return outputs.empty() || !model.join ? outputs : model.join(outputs, contexts());
+  });
 }
 
 // One number over the world, so that all have the same bits of it: this rank's shards of one replica.
@@ -119,10 +134,10 @@ double Composed::norm_of_gradients() {
     if (!stage.sharded) continue;
     squares += stage.sharded->local_squares([&](const std::string& own) {
       const Parameter* const p = stage.find(own);
-      return !p->copy() && (p->slice || tp.rank() == 0);
+      return !p->copy() && (p->slice || tp.rank() == 0) && (p->expert || is_first_of_ep());
     });
   }
-  at::Tensor sum = at::full({1}, mesh.coordinate("dp") == 0 ? squares : 0, at::kDouble);
+  at::Tensor sum = at::full({1}, is_first_copy() ? squares : 0, at::kDouble);
   mesh.world().all_reduce(sum);
   return std::sqrt(sum.item<double>()) / scale();
 }

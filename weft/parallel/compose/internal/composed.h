@@ -17,9 +17,10 @@ namespace weft::parallel::internal {
 
 // How a parameter of this rank lies in the whole model.
 struct Parameter {
-  std::string own;    // "<block>.<name>" in the stage
-  std::string whole;  // in the whole model: another one where this is a copy that another stage has too
-  std::optional<Slice> slice;
+  std::string own;                  // "<block>.<name>" in the stage
+  std::string whole;                // in the whole model: another one where this is a copy that another stage has too
+  std::optional<Slice> slice;       // over tp
+  std::optional<Slice> expert;      // over ep
   std::vector<std::int64_t> sizes;  // whole
   bool trained = true;
 
@@ -57,8 +58,14 @@ class Composed {
   // Of Pipeline's options.
   at::Tensor loss_of(const Tensors& outputs, const Tensors& targets) const;
   void before(const schedule::pipeline::Action& action);
-  int replica() const { return mesh.coordinate("dp") * mesh.size("fsdp") + mesh.coordinate("fsdp"); }
-  const Group& replicas() const { return mesh.along({"dp", "fsdp"}); }
+  int replica() const {
+    return (mesh.coordinate("dp") * mesh.size("fsdp") + mesh.coordinate("fsdp")) * mesh.size("ep") + mesh.coordinate("ep");
+  }
+  // Those that have samples of their own.
+  const Group& replicas() const { return mesh.along({"dp", "fsdp", "ep"}); }
+  // Those that have the same of the weights, of experts'.
+  const Group& copies() const { return mesh.along({"dp", "cp", "ep"}); }
+  const Group& copies_of_experts() const { return mesh.along({"dp", "cp"}); }
   double scale() const { return scaler ? scaler->scale() : 1; }
 
   // What passes make, in their order.
@@ -69,6 +76,8 @@ class Composed {
   std::vector<int> cuts;
   std::vector<Stage> stages;
   TensorParallel tp;  // of the loss
+  ContextParallel cp;
+  ExpertParallel ep;
   Precision precision = Precision::kAsItIs;
   std::optional<LossScale> scaler;
   std::unique_ptr<Pipeline> pipeline;
@@ -82,11 +91,17 @@ class Composed {
   struct Cut {
     std::vector<Tensors> inputs, targets;
   };
+  Contexts contexts() const { return {.tp = tp, .cp = cp, .ep = ep}; }
+  double share_of_batch();
   Cut cut(const Tensors& inputs, const Tensors& targets, double factor) const;
   template <class Fn>
   auto guarded(const Fn& fn) -> decltype(fn());
   void abort(const Error& error) const;
   double norm_of_gradients();
+  // Of the ranks that have the same parameters, those whose parts make up the whole model.
+  bool is_first_copy() const { return mesh.coordinate("dp") == 0 && mesh.coordinate("cp") == 0; }
+  bool is_first_of_ep() const { return mesh.coordinate("ep") == 0; }
+  TensorParallel along_ep() const { return {mesh["ep"], 0}; }
   void load(Stage& stage, const std::map<std::string, at::Tensor>& state);
   std::string mismatch(const std::map<std::string, at::Tensor>& state) const;
   // One rank's named tensors of each stage, to rank 0 of the world: `of` gives a stage's, by own names, on the shards' rank 0.

@@ -59,9 +59,26 @@ std::string cut_stages(Composed& c) {
          mine;
 }
 
+std::string split_sequence(Composed& c) {
+  if (c.mesh.size("cp") == 1) return "";
+  c.cp = ContextParallel(c.mesh["cp"], c.plan.context);
+  return "every sequence's positions lie over " + axis(c.mesh, "cp") + ", attention " +
+         (c.plan.context == ContextMethod::kRing ? "by ring" : "by heads");
+}
+
+std::string place_experts(Composed& c) {
+  const std::int64_t each = c.model.experts / c.mesh.size("ep"), first = each * c.mesh.coordinate("ep");
+  if (c.model.experts == 0 || c.replicas().size() == 1) return "";
+  c.ep = ExpertParallel(c.mesh["ep"], c.replicas());
+  return count(static_cast<std::size_t>(c.model.experts), "expert") + " over " + axis(c.mesh, "ep") + ", balanced over " +
+         count(static_cast<std::size_t>(c.replicas().size()), "rank") + "; this rank has " + std::to_string(first) + " to " +
+         std::to_string(first + each - 1);
+}
+
 TensorParallel context_of(const Composed& c, int block) {
   TensorParallel tp(c.mesh["tp"], block_seed(c.plan.seed, block));
-  tp.seed_dropout(mixed(block_seed(c.plan.seed, block) + static_cast<std::uint64_t>(c.replica())));
+  const int place = c.replica() * c.mesh.size("cp") + c.mesh.coordinate("cp");
+  tp.seed_dropout(mixed(block_seed(c.plan.seed, block) + static_cast<std::uint64_t>(place)));
   return tp;
 }
 
@@ -69,10 +86,10 @@ void list_parameters(Stage& stage) {
   std::set<const c10::TensorImpl*> known;
   for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
     const ModelBlock& block = stage.blocks[i];
-    const auto slices = parallel::slices(*block.module);
+    const auto slices = parallel::slices(*block.module), experts = expert_slices(*block.module);
     for (const auto& item : block.module->named_parameters()) {
       if (!known.insert(item.value().unsafeGetTensorImpl()).second) continue;
-      Parameter p{.own = stage.names[i] + "." + item.key(), .slice = std::nullopt, .sizes = item.value().sizes().vec()};
+      Parameter p{.own = stage.names[i] + "." + item.key(), .slice = {}, .expert = {}, .sizes = item.value().sizes().vec()};
       p.whole = p.own;
       p.trained = item.value().requires_grad();
       for (const auto& [name, tensor] : block.tied) {
@@ -81,6 +98,10 @@ void list_parameters(Stage& stage) {
       if (const auto found = slices.find(item.key()); found != slices.end()) {
         p.slice = found->second;
         p.sizes[static_cast<std::size_t>(p.slice->dim)] = p.slice->whole;
+      }
+      if (const auto found = experts.find(item.key()); found != experts.end()) {
+        p.expert = found->second;
+        p.sizes[static_cast<std::size_t>(p.expert->dim)] = p.expert->whole;
       }
       stage.parameters.push_back(std::move(p));
     }
@@ -91,7 +112,7 @@ std::string split_layers(Composed& c) {
   c.tp = TensorParallel(c.mesh["tp"], c.plan.seed);
   std::size_t slices = 0, all = 0;
   for (Stage& stage : c.stages) {
-    Contexts contexts;
+    Contexts contexts{.tp = {}, .cp = c.cp, .ep = c.ep};
     for (std::size_t i = 0; i < stage.names.size(); ++i) {
       const int number = stage.first + static_cast<int>(i);
       contexts.tp = context_of(c, number);
@@ -171,9 +192,24 @@ std::string connect_stages(Composed& c) {
 }
 
 std::string replicate(Composed& c) {
-  if (c.mesh.size("dp") == 1) return "";
-  c.sharding.replicas = c.mesh["dp"];
-  return "gradients are averaged over " + axis(c.mesh, "dp") + ", once a step";
+  if (c.copies().size() == 1) return "";
+  c.sharding.replicas = c.copies();
+  std::string over;
+  for (const char* name : {"dp", "cp", "ep"}) {
+    if (c.mesh.size(name) > 1) over += (over.empty() ? "" : " x ") + axis(c.mesh, name);
+  }
+  if (c.mesh.size("ep") == 1) return "gradients are averaged over " + over + ", once a step";
+  c.sharding.average = ShardedOptions::Average::kSum;
+  const bool few = c.copies_of_experts().size() == 1;
+  return "gradients are summed over " + over + ", once a step; experts' " + (few ? "stay" : "over " + axis(c.mesh, "dp") + " alone");
+}
+
+// Which of a stage's parameters copies of all else do not have alike.
+std::optional<ShardedOptions::Apart> experts_apart(const Composed& c, const Stage& stage) {
+  if (c.mesh.size("ep") == 1) return std::nullopt;
+  ShardedOptions::Apart apart{[&stage](const std::string& own) { return stage.find(own)->expert.has_value(); }, std::nullopt};
+  if (c.copies_of_experts().size() > 1) apart.replicas = c.copies_of_experts();
+  return apart;
 }
 
 std::string shard_parameters(Composed& c) {
@@ -194,6 +230,7 @@ std::string shard_parameters(Composed& c) {
     for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
       blocks.push_back({stage.names[i], stage.blocks[i].module, stage.blocks[i].forward});
     }
+    c.sharding.apart = experts_apart(c, stage);
     stage.sharded = std::make_unique<Sharded>(std::move(blocks), c.mesh["fsdp"], std::move(spec), c.sharding);
     text += (text.empty() ? "" : "; ") + stage.sharded->describe();
   }
@@ -210,6 +247,9 @@ std::string clip(Composed& c) {
 
 bool always(const Composed&) { return true; }
 bool never(const Composed&) { return false; }
+bool on_cp(const Composed& c) { return c.mesh.size("cp") > 1; }
+bool on_ep(const Composed& c) { return c.mesh.size("ep") > 1; }
+bool on_copies(const Composed& c) { return c.mesh.size("dp") > 1 || on_cp(c) || on_ep(c); }
 
 struct Pass {
   PassInfo info;
@@ -219,12 +259,14 @@ struct Pass {
 
 constexpr std::array kPasses = {
     Pass{{"cut stages", "which blocks this rank has"}, always, cut_stages},
+    Pass{{"split sequence", "each rank has a part of every sequence's positions"}, on_cp, split_sequence},
+    Pass{{"place experts", "each rank has some of the experts"}, on_ep, place_experts},
     Pass{{"split layers", "makes these blocks, each with its part of every split layer"}, always, split_layers},
     Pass{{"precision", "blocks and loss compute in a narrower type"}, never, set_precision},
     Pass{{"recompute", "blocks keep their inputs alone, and compute again in backward"}, never, recompute_blocks},
     Pass{{"scale loss", "so that float16's gradients do not vanish"}, never, scale_loss},
     Pass{{"connect stages", "micro-batches go through the stages by a schedule"}, always, connect_stages},
-    Pass{{"replicate", "gradients are averaged over replicas"}, [](const Composed& c) { return c.mesh.size("dp") > 1; }, replicate},
+    Pass{{"replicate", "gradients are averaged over replicas"}, on_copies, replicate},
     Pass{{"shard parameters", "over ranks, with the optimiser that updates them"}, always, shard_parameters},
     Pass{{"clip", "the norm of the whole model's gradients is bounded"}, never, clip},
 };
@@ -252,10 +294,14 @@ void check_left_out(const Composed& c) {
 }  // namespace
 
 void compose(Composed& c) {
-  check_plan(c.plan, {static_cast<int>(c.model.blocks.size()), c.model.splits}, c.mesh.layout());
+  const BlockModel& m = c.model;
+  check_plan(c.plan, {static_cast<int>(m.blocks.size()), m.splits, m.heads, m.kv_heads, m.experts}, c.mesh.layout());
   check_left_out(c);
-  for (const char* name : {"tp", "pp", "dp", "fsdp"}) c.mesh[name];  // before anything goes wrong, since all their ranks make them
+  // Before anything goes wrong, since all their ranks make them.
+  for (const char* name : {"tp", "pp", "dp", "fsdp", "cp", "ep"}) c.mesh[name];
   c.replicas();
+  c.copies();
+  c.copies_of_experts();
   for (const Pass& pass : kPasses) {
     const auto& out = c.plan.without;
     const bool left_out = std::find(out.begin(), out.end(), pass.info.name) != out.end();

@@ -73,19 +73,20 @@ NamedTensors Composed::whole(const std::function<Sharded::NamedTensors(Stage&)>&
   for (Stage& stage : stages) {
     if (!stage.sharded) continue;
     const auto shards = of(stage);
-    if (replica() != 0) continue;
+    if (!is_first_copy() || mesh.coordinate("fsdp") != 0) continue;
     const std::map<std::string, at::Tensor> own(shards.begin(), shards.end());
     for (const Parameter& p : stage.parameters) {
       for (const std::string& suffix : suffixes(plan, p.trained)) {
         const auto found = own.find(p.own + suffix);
         if (p.copy() || found == own.end()) continue;
-        const bool split = p.slice && has_parameters_shape(suffix);
-        const at::Tensor all = split ? whole_of(found->second, *p.slice, tp) : found->second;
-        if (tp.rank() == 0) mine.emplace_back(p.whole + suffix, all);
+        at::Tensor all = found->second;
+        if (p.slice && has_parameters_shape(suffix)) all = whole_of(all, *p.slice, tp);
+        if (p.expert && has_parameters_shape(suffix)) all = whole_of(all, *p.expert, along_ep());
+        if (tp.rank() == 0 && is_first_of_ep()) mine.emplace_back(p.whole + suffix, all);
       }
     }
   }
-  if (replica() != 0 || tp.rank() != 0) return {};
+  if (!is_first_copy() || replica() != 0 || tp.rank() != 0) return {};
   const Group& pipe = mesh["pp"];
   if (pipe.rank() > 0) {
     send_all(pipe, mine, 0);
@@ -138,8 +139,10 @@ void Composed::load(Stage& stage, const std::map<std::string, at::Tensor>& state
   Sharded::NamedTensors own;
   for (const Parameter& p : stage.parameters) {
     for (const std::string& suffix : suffixes(plan, p.trained)) {
-      const at::Tensor& all = state.at(p.whole + suffix);
-      own.emplace_back(p.own + suffix, p.slice && has_parameters_shape(suffix) ? slice_of(all, *p.slice, tp) : all);
+      at::Tensor part = state.at(p.whole + suffix);
+      if (p.expert && has_parameters_shape(suffix)) part = slice_of(part, *p.expert, along_ep());
+      if (p.slice && has_parameters_shape(suffix)) part = slice_of(part, *p.slice, tp);
+      own.emplace_back(p.own + suffix, part);
     }
   }
   own.emplace_back("steps", state.at("steps"));
