@@ -165,6 +165,25 @@ void Runtime::block(const std::function<void()>& call, const char* operation, De
   if (state->error) std::rethrow_exception(state->error);
 }
 
+// Groups that have been left still take in the goodbyes of their peers.
+void Runtime::take_leave(std::unique_lock<std::mutex>& lock) {
+  for (const auto end = Deadline::in(kGoodbyes); !background_.empty() && !stopped() && !end.passed();) {
+    lock.unlock();
+    look_after();
+    sched_yield();
+    lock.lock();
+  }
+  const auto tasks = std::move(background_);
+  lock.unlock();
+  const bool healthy = !stopped();
+  stop("the process is ending");
+  if (healthy) {
+    for (const auto& task : tasks) task->close();
+    if (ours_) table_->finalize();
+  }
+  lock.lock();
+}
+
 // MPI's thread. It initialises and finalises; in between it looks after what is idle and, where no other thread may, makes all calls.
 void Runtime::work() {
   std::unique_lock lock(mutex_);
@@ -193,22 +212,7 @@ void Runtime::work() {
       lock.lock();
     }
   }
-  // Groups that have been left still take in the goodbyes of their peers.
-  for (const auto end = Deadline::in(kGoodbyes); !background_.empty() && !stopped() && !end.passed();) {
-    lock.unlock();
-    look_after();
-    sched_yield();
-    lock.lock();
-  }
-  const auto tasks = std::move(background_);
-  lock.unlock();
-  const bool healthy = !stopped();
-  stop("the process is ending");
-  if (healthy) {
-    for (const auto& task : tasks) task->close();
-    if (ours_) table_->finalize();
-  }
-  lock.lock();
+  take_leave(lock);
   state_ = kFinished;
   changed_.notify_all();
 }

@@ -65,6 +65,7 @@ class Runtime {
   void initialize();
   void work();
   bool work_once(std::unique_lock<std::mutex>& lock);
+  void take_leave(std::unique_lock<std::mutex>& lock);
   void look_after();
   void finish() noexcept;
   void refuse() const;
