@@ -1,4 +1,4 @@
-// Point-to-point messages between the ranks of one group, whatever carries them: threads, shared memory, TCP.
+// Point-to-point messages between the ranks of one group, whatever carries them: threads, shared memory, TCP, MPI.
 //
 // Every call has a deadline. A lost peer ends the group: every call on a survivor, pending or later, throws kPeerLost naming it. After
 // fail() (or another error in exchange() once its arguments were found good) every later call throws kAborted and cites the first error,
@@ -65,7 +65,7 @@ class Endpoint {
 
   virtual int rank() const = 0;
   virtual int world() const = 0;
-  // "inproc", "shm", "tcp".
+  // What carries the messages, in a word: "inproc", "shm", "tcp", "mpi".
   virtual const char* name() const = 0;
   // The group's incarnation: messages of another epoch are never delivered.
   virtual std::uint32_t epoch() const = 0;

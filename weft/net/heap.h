@@ -2,8 +2,8 @@
 //
 // Blocks are 64-byte aligned and come back warm: a freed block goes to the cache of its size class (64-byte steps up to 1 KiB, then eight
 // classes a doubling, so at most 12.5 % is lost to rounding). Small classes have a cache per thread; blocks above 32 KiB are whole pages,
-// which are merged and cut again before the heap grows past `grow_bytes` of unused cache. Growth is bounded by the region's size: beyond it
-// allocate() answers nullptr and the caller uses ordinary memory.
+// which are merged and cut again before the heap grows, where caches hold 8 MiB more than half of what is handed out. Growth is bounded by
+// the region's size: beyond it allocate() gives nullptr, and the caller uses ordinary memory.
 #pragma once
 
 #include <cstddef>
