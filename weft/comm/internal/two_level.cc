@@ -105,7 +105,13 @@ void TwoLevel::run(Collective collective, const net::DirectArgs& args) {
                          in.lacking() || out.lacking() ? 1u : 0u};
   if (!agree(call, note, 0)) return flat_.run(collective, args);
   if (call.args.count == 0) return;  // to have agreed is to have met
-  switch (collective) {
+  move(call);
+  board_.meet(call.name, call.args.timeout);
+  out.finish();
+}
+
+void TwoLevel::move(const Call& call) {
+  switch (call.collective) {
     case Collective::kAllReduce:
     case Collective::kBroadcast:
     case Collective::kReduce: by_segments(call); break;
@@ -116,8 +122,6 @@ void TwoLevel::run(Collective collective, const net::DirectArgs& args) {
     case Collective::kScatter: scatter(call); break;
     case Collective::kBarrier: break;
   }
-  board_.meet(call.name, call.args.timeout);
-  out.finish();
 }
 
 void TwoLevel::in_chunks(std::int64_t count, std::int64_t per_chunk, const std::function<void(std::int64_t, std::int64_t, Lane&)>& work) {

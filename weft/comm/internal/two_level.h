@@ -67,6 +67,8 @@ class TwoLevel {
   void exchange_headers(const Call& call, const Header& mine, std::int64_t inline_bytes);
   void mismatch(const Header& header);
 
+  // Between the two meetings.
+  void move(const Call& call);
   void all_reduce_small(const Call& call);
   // All-reduce, broadcast and reduce: each of the own segments, one after the other.
   void by_segments(const Call& call);
