@@ -2,8 +2,8 @@
 //
 // Calls are synchronous unless named _async; collectives of a group are called by all its ranks in the same order with the same shapes and
 // types, else all ranks get kInvalidArgument showing both signatures. A lost rank ends every pending call of the others with kPeerLost, a
-// passed deadline with kTimeout; later calls throw the same, else kAborted. Tensors: dense CPU tensors; those that are not contiguous
-// go through a copy. One thread at a time calls collectives; send and recv may be called from any thread.
+// passed deadline with kTimeout; later calls throw the same, else kAborted. Tensors are dense; those that are not contiguous, or on a CUDA
+// device, go through a copy. One thread at a time calls collectives; send and recv may be called from any thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
