@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/compress/internal/codecs.h"
@@ -15,15 +16,23 @@ std::int64_t shard_length(std::int64_t count, int world) {
   return internal::round_up((count + world - 1) / world, kGrain);
 }
 
-Exchange choose_exchange(const Codec& codec, std::int64_t count, int world) {
+namespace {
+
+Exchange choose(const Codec& codec, std::int64_t count, int world, std::int64_t shard_bytes) {
   if (world <= 1 || count == 0) return Exchange::kPlain;
   const std::int64_t plain = internal::all_reduce_bytes(4 * count, world);
   if (codec.sums()) return internal::all_reduce_bytes(codec.bytes(count), world) < plain ? Exchange::kSum : Exchange::kPlain;
   const std::int64_t gather = (world - 1) * codec.bytes(count);
-  const std::int64_t sharded = 2 * (world - 1) * codec.bytes(shard_length(count, world));
+  const std::int64_t sharded = 2 * (world - 1) * shard_bytes;
   // What a threshold lets through is not known beforehand: its bound is that of no compression.
   if (codec.fixed() && std::min(gather, sharded) >= plain) return Exchange::kPlain;
   return sharded < gather ? Exchange::kSharded : Exchange::kGather;
+}
+
+}  // namespace
+
+Exchange choose_exchange(const Codec& codec, std::int64_t count, int world) {
+  return choose(codec, count, world, codec.bytes(shard_length(count, world)));
 }
 
 std::unique_ptr<Reducer> make_reducer(const Spec& spec, const Unit& unit) {
@@ -35,7 +44,8 @@ std::unique_ptr<Reducer> make_reducer(const Spec& spec, const Unit& unit) {
     auto low_rank = internal::make_low_rank(spec, unit);
     return low_rank ? std::move(low_rank) : internal::make_plain(spec, unit);
   }
-  switch (choose_exchange(*make_codec(spec), unit.count, unit.world)) {
+  const auto codec = internal::make_codec(spec, unit, {0, unit.count});
+  switch (choose(*codec, unit.count, unit.world, internal::shard_bytes(spec, unit))) {
     case Exchange::kPlain: return internal::make_plain(spec, unit);
     case Exchange::kSum: return internal::make_sum(spec, unit);
     case Exchange::kGather: return internal::make_gather(spec, unit);
@@ -45,6 +55,47 @@ std::unique_ptr<Reducer> make_reducer(const Spec& spec, const Unit& unit) {
 }
 
 namespace internal {
+namespace {
+
+// How many numbers each tensor has in the range, one behind the other. What no matrix names counts as a tensor.
+std::vector<std::int64_t> tensors_of(const Unit& unit, const Range& range) {
+  std::vector<std::int64_t> counts;
+  std::int64_t at = range.first;
+  const auto up_to = [&](std::int64_t end) {
+    end = std::min(end, range.first + range.count);
+    if (end > at) counts.push_back(end - at);
+    at = std::max(at, end);
+  };
+  for (const Matrix& matrix : unit.matrices) {
+    up_to(matrix.first);
+    up_to(matrix.first + matrix.rows * matrix.columns);
+  }
+  up_to(unit.count);
+  return counts;
+}
+
+}  // namespace
+
+Range shard_of(const Unit& unit, int rank) {
+  const std::int64_t length = shard_length(unit.count, unit.world), first = std::min(unit.count, rank * length);
+  return {first, std::min(unit.count - first, length)};
+}
+
+std::unique_ptr<Codec> make_codec(const Spec& spec, const Unit& unit, const Range& range) {
+  if (spec.kind == Kind::kRandomK) return make_random_k(spec.amount, spec.memory == Memory::kNone, tensors_of(unit, range));
+  auto codec = compress::make_codec(spec);
+  if (spec.kind != Kind::kSign) return codec;
+  return make_parts(std::move(codec), static_cast<std::int64_t>(spec.amount), tensors_of(unit, range));
+}
+
+std::int64_t shard_bytes(const Spec& spec, const Unit& unit) {
+  std::int64_t most = 0;
+  for (int rank = 0; rank < unit.world; ++rank) {
+    const Range shard = shard_of(unit, rank);
+    most = std::max(most, make_codec(spec, unit, shard)->bytes(shard.count));
+  }
+  return most;
+}
 
 StagedReducer::StagedReducer(const Spec& spec, const Unit& unit)
     : spec_(spec),
@@ -58,11 +109,20 @@ void StagedReducer::begin(float* values, std::int64_t step) {
   if (!velocity_.empty()) take_momentum();
 }
 
-// In warm-up too, so that the optimiser never has to take it over.
+// In warm-up too, so that the optimiser never has to take it over. What enters at once after it takes along what velocities still owe,
+// m / (1 - m) of them, with Nesterov m^2 / (1 - m), and ends them.
 void StagedReducer::take_momentum() {
-  const auto factor = static_cast<float>(unit_.momentum.factor);
+  const double m = unit_.momentum.factor;
+  const auto factor = static_cast<float>(m), all = static_cast<float>(1 / (1 - m));
+  const float owed = (unit_.momentum.nesterov ? factor * factor : factor) * all;
+  const bool at_once = at_once_ && step_ >= spec_.warmup && m < 1;
   for (std::size_t i = 0; i < velocity_.size(); ++i) {
-    const float gradient = values_[i], velocity = factor * velocity_[i] + gradient;
+    const float gradient = values_[i];
+    if (at_once) {
+      values_[i] = all * gradient + owed * std::exchange(velocity_[i], 0.0f);
+      continue;
+    }
+    const float velocity = factor * velocity_[i] + gradient;
     velocity_[i] = std::isfinite(velocity) ? velocity : 0.0f;
     values_[i] = unit_.momentum.nesterov ? gradient + factor * velocity : velocity;
   }

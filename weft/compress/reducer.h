@@ -19,8 +19,15 @@
 //   delta     send C(x - h);  h += C(x - h); result = sum of all h     EF21, Richtárik et al. 2021; Mishchenko et al. 2019 (DIANA)
 //
 // Momentum before the codec (Lin et al. 2018, "momentum correction" and "momentum factor masking"; of block signs Zheng et al. 2019): the
-// gradient g enters as the velocity u = m u + g, which ends (u = 0) where a codec that leaves numbers out has sent one. All else being
-// linear, summing velocities is what SGD with momentum does with the summed gradients.
+// gradient g enters as the velocity u = m u + g, which ends (u = 0) where topk or threshold has sent a number. All else being linear,
+// summing velocities is what SGD with momentum does with the summed gradients.
+//
+// With randomk g / (1 - m) enters: in the end SGD gives each gradient that weight, but spreads it over 1 / (1 - m) steps. Here gradients
+// wait for their turn, and count at once when it comes: with a velocity too they would come late twice, and a loop with delay is stable
+// only up to a rate that falls with the delay. Ended velocities would take most of the weight away.
+//
+// Where a buffer's matrices lie counts for randomk, which sends small tensors more often (internal/random_k.cc), and sign, whose blocks end
+// with their tensor and which sends tensors of less than a block as they are (internal/parts_codec.cc).
 //
 // Memory of a Reducer: 4 bytes a number for feedback, 8 for delta, 4 for momentum, and the encodings. Not for several threads at once.
 #pragma once
@@ -62,7 +69,7 @@ struct Momentum {
 // What a reducer works on; the same on all ranks but for `rank`.
 struct Unit {
   std::int64_t count = 0;
-  std::vector<Matrix> matrices;  // for powersgd; what they leave out travels as it is
+  std::vector<Matrix> matrices;  // by rising place; for powersgd, which sends what they leave out as it is, for sign and randomk
   int rank = 0, world = 1;
   std::uint32_t id = 0;  // of this buffer among the others
   Momentum momentum;     // taken here where the spec says before

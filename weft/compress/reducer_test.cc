@@ -104,6 +104,68 @@ TEST(Reducer, FeedbackKeepsTheResidualBounded) {
   }
 }
 
+// One of 10 numbers of one tensor a step, so that none waits longer than 10 steps and what is unsent is what came in since.
+TEST(Reducer, SendsEachRandomNumberOnceInAnyTenSteps) {
+  Ranks ranks("randomk:0.1,momentum=after", {.count = 4003}, 2);
+  std::vector<int> last(4003, -1), times(4003, 0);
+  for (int step = 0; step < 30; ++step) {
+    std::vector<Floats> values(2, Floats(4003, 1.0f));
+    ranks.step(values);
+    for (std::size_t i = 0; i < last.size(); ++i) {
+      if (values[0][i] == 0) continue;
+      ASSERT_EQ(values[0][i], 2.0f * static_cast<float>(step - last[i])) << "number " << i << " has waited since step " << last[i];
+      ASSERT_TRUE(last[i] < 0 || step - last[i] == 10) << i;
+      last[i] = step;
+      ++times[i];
+    }
+  }
+  for (int sent : times) EXPECT_EQ(sent, 3);
+}
+
+// As Wangni et al. 2018 would have it of gradients whose tensors have one norm: the share falls with the square root of the size, and is
+// all of it where that comes out above one; the bytes are those of the share of all numbers.
+TEST(Reducer, SendsSmallTensorsMoreOftenThanLargeOnes) {
+  const Unit unit{.count = 421642, .matrices = {{0, 10, 128}, {1280, 128, 3136}, {402688, 64, 288}, {421120, 32, 9}, {421408, 234, 1}}};
+  Ranks ranks("randomk:0.1,momentum=after", unit, 2);
+  EXPECT_LE(ranks[0].bytes_sent(), 4 * 42165);
+  EXPECT_GE(ranks[0].bytes_sent(), 4 * 37000);
+  std::vector<int> sent(5, 0);
+  constexpr int kSteps = 12;
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<Floats> values(2, Floats(421642, 1.0f));
+    ranks.step(values);
+    for (std::size_t tensor = 0; tensor < 5; ++tensor) {
+      const auto& matrix = unit.matrices[tensor];
+      for (std::int64_t i = 0; i < matrix.rows * matrix.columns; ++i) {
+        sent[tensor] += values[0][static_cast<std::size_t>(matrix.first + i)] != 0 ? 1 : 0;
+      }
+    }
+  }
+  const auto share = [&](std::size_t tensor) {
+    const auto& matrix = unit.matrices[tensor];
+    return static_cast<double>(sent[tensor]) / static_cast<double>(kSteps * matrix.rows * matrix.columns);
+  };
+  for (const std::size_t small : {0u, 3u, 4u}) EXPECT_EQ(share(small), 1) << small;
+  EXPECT_NEAR(share(2) / share(1), std::sqrt(401408.0 / 18432), 0.8);
+}
+
+// A tensor that is smaller than a block travels as it is, and no block holds numbers of two tensors.
+TEST(Reducer, SendsSignsTensorByTensor) {
+  const Unit unit{.count = 4564, .matrices = {{0, 64, 1}, {64, 30, 100}, {3064, 1500, 1}}};
+  for (const int world : {2, 3}) {
+    Ranks ranks("sign:1024,momentum=after", unit, world);
+    std::vector<Floats> values(static_cast<std::size_t>(world), Floats(4564, 0.001f));
+    for (auto& one : values) {
+      for (std::size_t i = 0; i < 64; ++i) one[i] = static_cast<float>(i);
+      for (std::size_t i = 3064; i < 4564; ++i) one[i] = -1.0f;
+    }
+    const auto want = sum_of(values);
+    ranks.step(values);
+    for (std::size_t i = 0; i < want.size(); ++i)
+      ASSERT_NEAR(values[0][i], want[i], 1e-5 * std::fabs(want[i])) << "world " << world << ", " << i;
+  }
+}
+
 // EF21 (Richtárik, Sokolov, Fatkhullin 2021, lemma 1 with a constant gradient): ||x - h||^2 shrinks by (1 - k / n) a step.
 TEST(Reducer, DeltaReachesAConstantGradientGeometrically) {
   for (const auto& [spec, alpha] : {std::pair{"topk:0.05,delta", 0.05}, {"int4,delta", 0.9}, {"int8,delta", 0.99}}) {

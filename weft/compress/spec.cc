@@ -29,7 +29,7 @@ constexpr Row kRows[] = {
     {Kind::kInt4, "int4", "numbers a block", 64, 8, 1 << 20, true, true, false},
     {Kind::kSign, "sign", "numbers a block", 1024, 8, 1 << 20, true, true, true},
     {Kind::kTopK, "topk", "share of the numbers", 0.01, 1e-6, 0.5, false, true, false},
-    {Kind::kRandomK, "randomk", "share of the numbers", 0.01, 1e-6, 0.5, false, true, false},
+    {Kind::kRandomK, "randomk", "share of the numbers", 0.01, 1e-6, 0.5, false, true, true},
     {Kind::kThreshold, "threshold", "magnitude", 0, 1e-30, 1e30, false, true, false},
     {Kind::kPowerSgd, "powersgd", "rank", 4, 1, 256, true, true, false},
     {Kind::kAuto, "auto", nullptr, 0, 0, 0, false, false, false},

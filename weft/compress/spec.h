@@ -3,9 +3,9 @@
 //   none                       as they are
 //   bf16, f16                  16-bit floats
 //   int8:64, int4:64           8 or 4 bits a number, one scale for each block of so many numbers
-//   sign:1024                  1 bit a number, one scale a block
+//   sign:1024                  1 bit a number, one scale a block; tensors of less than a block as they are
 //   topk:0.01                  that share of the numbers, the largest in magnitude
-//   randomk:0.01               that share, drawn alike on all ranks
+//   randomk:0.01               that share, the same numbers on all ranks, each in its turn; small tensors more often than large ones
 //   threshold:0.001            the numbers of at least that magnitude
 //   powersgd:4                 matrices as products of two thin ones of that rank; vectors as they are
 //   auto                       measures link and processor, then takes one of these, or none
@@ -15,8 +15,9 @@
 //   delta           sends the difference to what the others believe (EF21) instead; takes the place of error feedback
 //   momentum=before, momentum=after
 //                   SGD's momentum is taken of each rank's gradient before the codec, or of the sum after it. After, it multiplies what
-//                   comes late and all at once; before, it ends for a number that is sent. Before is the default of sign with error
-//                   feedback. Other optimisers keep theirs.
+//                   comes late and all at once; before, it ends for a number that topk or threshold sends, and randomk, which makes
+//                   gradients wait as momentum would, sends all that it would make of them at once. Before is the default of sign and
+//                   randomk with error feedback. Other optimisers keep theirs.
 //   stochastic      int8, int4: rounds at random, so that the expectation is the gradient
 //   warmup=N        the first N steps are not compressed
 //   seed=N          of what is drawn

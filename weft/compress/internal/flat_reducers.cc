@@ -14,7 +14,7 @@ class FlatReducer : public StagedReducer {
  public:
   FlatReducer(const Spec& spec, const Unit& unit)
       : StagedReducer(spec, unit),
-        codec_(make_codec(spec)),
+        codec_(make_codec(spec, unit, {0, unit.count})),
         unsent_(spec.memory, unit.count),
         agreed_(delta() ? static_cast<std::size_t>(unit.count) : 0, 0.0f) {}
 
@@ -26,7 +26,9 @@ class FlatReducer : public StagedReducer {
     return all;
   }
   // Encodes values that start at `first`, with what is remembered of them; they are destroyed.
-  void encode(std::int64_t first, std::span<float> values, const Draw& draw) { unsent_.encode(*codec_, first, values, draw, out_); }
+  void encode(const Codec& codec, std::int64_t first, std::span<float> values, const Draw& draw) {
+    unsent_.encode(codec, first, values, draw, out_);
+  }
   // All of this step's values are encoded.
   void encoded() {
     if (codec_->sparse()) end_momentum(unsent_.all());
@@ -63,7 +65,9 @@ class FlatReducer : public StagedReducer {
 
 class SumReducer final : public FlatReducer {
  public:
-  using FlatReducer::FlatReducer;
+  SumReducer(const Spec& spec, const Unit& unit) : FlatReducer(spec, unit) {
+    if (spec.kind == Kind::kRandomK) take_momentum_at_once();
+  }
   std::int64_t bytes_sent() const override { return all_reduce_bytes(codec_->bytes(unit_.count), unit_.world); }
   const char* exchange() const override { return "sum"; }
 
@@ -71,8 +75,7 @@ class SumReducer final : public FlatReducer {
   std::optional<Round> stage(int stage) override {
     if (stage == 0) {
       out_.clear();
-      encode(0, values(), draw(0));
-      encoded();
+      encode(*codec_, 0, values(), draw(0));
       const DType type = *codec_->sums();
       return Round{Round::How::kSum, type, static_cast<std::int64_t>(out_.size() / size_of(type)), out_.data(), nullptr};
     }
@@ -92,7 +95,7 @@ class GatherReducer final : public FlatReducer {
   std::optional<Round> stage(int stage) override {
     if (stage == 0) {
       out_.clear();
-      encode(0, values(), draw(0));
+      encode(*codec_, 0, values(), draw(0));
       encoded();
       longest_ = static_cast<std::int64_t>(out_.size());
       if (!codec_->fixed()) return ask_longest(longest_);
@@ -113,11 +116,13 @@ class ShardedReducer final : public FlatReducer {
  public:
   ShardedReducer(const Spec& spec, const Unit& unit)
       : FlatReducer(spec, unit),
-        length_(shard_length(unit.count, unit.world)),
+        shard_bytes_(shard_bytes(spec, unit)),
         sum_(shard(unit.rank).size(), 0.0f),
-        unsent_sum_(spec.memory == Memory::kFeedback ? Memory::kFeedback : Memory::kNone, static_cast<std::int64_t>(sum_.size())) {}
+        unsent_sum_(spec.memory == Memory::kFeedback ? Memory::kFeedback : Memory::kNone, static_cast<std::int64_t>(sum_.size())) {
+    for (int rank = 0; rank < unit.world; ++rank) codecs_.push_back(make_codec(spec, unit, shard(rank)));
+  }
 
-  std::int64_t bytes_sent() const override { return 2 * (unit_.world - 1) * codec_->bytes(length_); }
+  std::int64_t bytes_sent() const override { return 2 * (unit_.world - 1) * shard_bytes_; }
   const char* exchange() const override { return "sharded"; }
 
  private:
@@ -127,11 +132,8 @@ class ShardedReducer final : public FlatReducer {
     if (!unsent_sum_.all().empty()) all.push_back(unsent_sum_.all());
     return all;
   }
-  struct Range {
-    std::int64_t first, end;
-    std::size_t size() const { return static_cast<std::size_t>(end - first); }
-  };
-  Range shard(int rank) const { return {std::min(unit_.count, rank * length_), std::min(unit_.count, (rank + 1) * length_)}; }
+  Range shard(int rank) const { return shard_of(unit_, rank); }
+  const Codec& codec(int rank) const { return *codecs_[static_cast<std::size_t>(rank)]; }
   std::span<float> part(std::span<float> all, const Range& range) const {
     return all.subspan(static_cast<std::size_t>(range.first), range.size());
   }
@@ -143,7 +145,7 @@ class ShardedReducer final : public FlatReducer {
       case 0: {
         const std::int64_t longest = encode_shards();
         if (!codec_->fixed()) return ask_longest(longest);
-        longest_ = codec_->bytes(length_);
+        longest_ = shard_bytes_;
         return send_shards();
       }
       case 1: return send_shards();
@@ -164,7 +166,7 @@ class ShardedReducer final : public FlatReducer {
     std::int64_t longest = 0;
     for (int rank = 0; rank < unit_.world; ++rank) {
       const std::size_t begin = out_.size();
-      encode(shard(rank).first, part(values(), shard(rank)), draw(static_cast<std::uint32_t>(rank)));
+      encode(codec(rank), shard(rank).first, part(values(), shard(rank)), draw(static_cast<std::uint32_t>(rank)));
       ends_.push_back(out_.size());
       longest = std::max(longest, static_cast<std::int64_t>(out_.size() - begin));
     }
@@ -187,20 +189,20 @@ class ShardedReducer final : public FlatReducer {
     if (!delta()) std::fill(sum_.begin(), sum_.end(), 0.0f);
     const Range mine = shard(unit_.rank);
     for (int rank = 0; rank < unit_.world && mine.size() > 0; ++rank) {
-      codec_->add(received(rank, longest_), draw(static_cast<std::uint32_t>(unit_.rank)), sum_);
+      codec(unit_.rank).add(received(rank, longest_), draw(static_cast<std::uint32_t>(unit_.rank)), sum_);
     }
     out_.clear();
     const Draw second = draw(static_cast<std::uint32_t>(unit_.world + unit_.rank));
-    if (!delta()) return unsent_sum_.encode(*codec_, 0, sum_, second, out_);
+    if (!delta()) return unsent_sum_.encode(codec(unit_.rank), 0, sum_, second, out_);
     // What the others believe of the sum is in agreed_.
     const auto believed = part(agreed_, mine);
     std::vector<float> difference(sum_.size());
     for (std::size_t i = 0; i < sum_.size(); ++i) difference[i] = sum_[i] - believed[i];
-    codec_->encode(difference, second, out_, nullptr);
+    codec(unit_.rank).encode(difference, second, out_, nullptr);
   }
 
   Round send_sum() {
-    if (codec_->fixed()) longest_ = codec_->bytes(length_);
+    if (codec_->fixed()) longest_ = shard_bytes_;
     out_.resize(static_cast<std::size_t>(longest_));
     return swap(Round::How::kAllGather, longest_);
   }
@@ -209,14 +211,15 @@ class ShardedReducer final : public FlatReducer {
     const auto sum = sums();
     for (int rank = 0; rank < unit_.world; ++rank) {
       if (shard(rank).size() == 0) continue;
-      codec_->add(received(rank, longest_), draw(static_cast<std::uint32_t>(unit_.world + rank)), part(sum, shard(rank)));
+      codec(rank).add(received(rank, longest_), draw(static_cast<std::uint32_t>(unit_.world + rank)), part(sum, shard(rank)));
     }
     finish();
     return std::nullopt;
   }
 
-  const std::int64_t length_;
-  std::vector<float> sum_;  // of this rank's shard
+  const std::int64_t shard_bytes_;              // of the longest shard
+  std::vector<std::unique_ptr<Codec>> codecs_;  // by shard
+  std::vector<float> sum_;                      // of this rank's
   Unsent unsent_sum_;
   std::vector<std::size_t> ends_;  // of the encoded shards
 };

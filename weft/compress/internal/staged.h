@@ -5,6 +5,12 @@
 
 namespace weft::compress::internal {
 
+// A range of a buffer.
+struct Range {
+  std::int64_t first = 0, count = 0;
+  std::size_t size() const { return static_cast<std::size_t>(count); }
+};
+
 // A Reducer that gets its stages counted. In warm-up the values are summed as they are.
 class StagedReducer : public Reducer {
  public:
@@ -18,6 +24,8 @@ class StagedReducer : public Reducer {
   virtual std::vector<std::span<float>> memory() = 0;
   // Momentum ends for numbers of which nothing is left to be sent.
   void end_momentum(std::span<const float> residual);
+  // After warm-up gradients enter with all that momentum would make of them (reducer.h).
+  void take_momentum_at_once() { at_once_ = true; }
   // stage counts from 0 in each step.
   virtual std::optional<Round> stage(int stage) = 0;
   std::span<float> values() const { return {values_, static_cast<std::size_t>(unit_.count)}; }
@@ -32,6 +40,7 @@ class StagedReducer : public Reducer {
   void take_momentum();
 
   std::vector<float> velocity_;  // empty where momentum is not taken here
+  bool at_once_ = false;
   float* values_ = nullptr;
   std::int64_t step_ = 0;
   int stage_ = 0;
@@ -53,6 +62,13 @@ class Unsent {
   const Memory kind_;
   std::vector<float> values_;  // feedback: what was not sent; delta: what the others believe
 };
+
+// What the rank sums up in the sharded exchange; empty for the last ranks where shards are rounded up.
+Range shard_of(const Unit& unit, int rank);
+// The codec for a range of the unit's numbers, which knows where its tensors lie.
+std::unique_ptr<Codec> make_codec(const Spec& spec, const Unit& unit, const Range& range);
+// Bytes of the longest shard.
+std::int64_t shard_bytes(const Spec& spec, const Unit& unit);
 
 std::unique_ptr<Reducer> make_plain(const Spec& spec, const Unit& unit);
 std::unique_ptr<Reducer> make_sum(const Spec& spec, const Unit& unit);
