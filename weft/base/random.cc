@@ -10,6 +10,7 @@ namespace {
 
 // Random(seed, stream) of users starts at stream 0; permutations keep to the last one.
 constexpr std::uint32_t kPermutationStream = 0xFFFFFFFF;
+constexpr std::uint32_t kDropoutStream = 0x64726f70;  // "drop"
 
 __extension__ using Wide = unsigned __int128;
 
@@ -68,6 +69,21 @@ std::vector<std::int64_t> permutation(std::int64_t count, std::uint64_t seed, st
   Random random(seed, kPermutationStream, epoch);
   for (std::size_t left = order.size(); left > 1; --left) std::swap(order[left - 1], order[random.below(left)]);
   return order;
+}
+
+void dropout_factors(std::span<float> to, std::uint64_t first, double p, const DropoutAddress& address) {
+  const std::array<std::uint32_t, 2> key{static_cast<std::uint32_t>(address.seed), static_cast<std::uint32_t>(address.seed >> 32)};
+  const auto threshold = static_cast<std::uint32_t>(p * 0x1p32);
+  const auto kept = static_cast<float>(1 / (1 - p));
+  std::size_t done = 0;
+  while (done < to.size()) {
+    const std::uint64_t at = first + done, block = at / 4;
+    // A counter has 32 bits for the block; the mask's number leaves room for the rest.
+    const std::uint64_t draw = address.draw ^ (block >> 32 << 32);
+    const auto words = philox4x32(
+        {static_cast<std::uint32_t>(block), kDropoutStream, static_cast<std::uint32_t>(draw), static_cast<std::uint32_t>(draw >> 32)}, key);
+    for (std::size_t word = at % 4; word < 4 && done < to.size(); ++word, ++done) to[done] = words[word] >= threshold ? kept : 0.0F;
+  }
 }
 
 }  // namespace weft

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace weft {
@@ -35,5 +36,13 @@ class Random {
 
 // The numbers 0 … count-1 in an order that (seed, epoch) decides, each of the count! orders equally likely (Fisher-Yates). O(count).
 std::vector<std::int64_t> permutation(std::int64_t count, std::uint64_t seed, std::uint64_t epoch);
+
+// Which mask of dropout. `draw` counts masks and stays below 2^32; stream "drop" (0x64726f70) of philox, from which nothing else draws.
+struct DropoutAddress {
+  std::uint64_t seed = 0, draw = 0;
+};
+// The factors of a tensor's elements number first, first + 1, …: 0 with probability p in [0, 1), else 1 / (1 - p), each decided by address
+// and number alone, so that a part of a tensor has its part of the whole's mask.
+void dropout_factors(std::span<float> to, std::uint64_t first, double p, const DropoutAddress& address);
 
 }  // namespace weft

@@ -97,5 +97,36 @@ TEST(Permutation, EveryOrderIsEquallyLikely) {
   for (const auto& [order, count] : counts) EXPECT_NEAR(count, kCount / 24, 5 * std::sqrt(kCount / 24.0));
 }
 
+TEST(DropoutFactors, AreDecidedByAddressAndNumberAlone) {
+  const DropoutAddress address{0xa4093822299f31d0, 5};
+  const float kept = 1 / 0.75F;
+  std::vector<float> whole(1000);
+  dropout_factors(whole, 0, 0.25, address);
+  for (std::uint32_t i = 0; i < whole.size(); ++i) {
+    const std::uint32_t word = philox4x32({i / 4, 0x64726f70, 5, 0}, {0x299f31d0, 0xa4093822})[i % 4];
+    EXPECT_EQ(whole[i], word < 0x40000000 ? 0 : kept) << i;
+  }
+  for (const std::uint64_t first : {0, 1, 6, 7, 991}) {
+    std::vector<float> part(9);
+    dropout_factors(part, first, 0.25, address);
+    EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + static_cast<std::ptrdiff_t>(first))) << first;
+  }
+}
+
+TEST(DropoutFactors, DifferForOtherMasksSeedsAndNumbersFarAway) {
+  const auto of = [](std::uint64_t first, const DropoutAddress& address) {
+    std::vector<float> factors(256);
+    dropout_factors(factors, first, 0.5, address);
+    return factors;
+  };
+  std::set<std::vector<float>> all;
+  for (const std::uint64_t seed : {1, 2}) {
+    for (const std::uint64_t draw : {0, 1}) {
+      for (const int power : {0, 34, 35, 36}) all.insert(of(power == 0 ? 0 : std::uint64_t{1} << power, {seed, draw}));
+    }
+  }
+  EXPECT_EQ(all.size(), 16U);
+}
+
 }  // namespace
 }  // namespace weft
