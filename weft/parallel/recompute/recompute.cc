@@ -13,6 +13,7 @@
 #include <unordered_set>
 
 #include "weft/base/error.h"
+#include "weft/parallel/recompute/internal/autocast_state.h"
 
 namespace weft::parallel {
 namespace {
@@ -104,6 +105,7 @@ struct Call : torch::CustomClassHolder {
   std::function<Tensors(const Tensors&)> fn;
   std::vector<KeepState> keep;
   std::optional<Kept> before;
+  internal::AutocastState autocast;
   std::size_t num_inputs = 0;
   Tensors outputs;                // of the first run, until the node has taken them
   std::vector<at::Tensor> apart;  // those of them that need no gradient
@@ -113,6 +115,7 @@ struct Call : torch::CustomClassHolder {
 
 Run run_again(const Call& call, const Tensors& inputs) {
   const Kept now(call.keep);
+  const internal::AutocastState::Use use(call.autocast);
   call.before->set_back();
   try {
     Run result = run(call.fn, inputs);

@@ -40,8 +40,8 @@ struct RecomputeOptions {
 
 // fn(inputs), with one or more results. `fn` is kept until backward is over, and run then again: it must give the same for the same
 // inputs and state. It may hold modules and parameters; results of other computations that need a gradient are passed as inputs. Inputs
-// may be undefined, of any type, and need a gradient or not. Results must be defined. Autocast is not set back: turn it on inside fn.
-// Each thread its own calls.
+// may be undefined, of any type, and need a gradient or not. Results must be defined. Autocast (of the CPU) is as in the
+// first run. Each thread its own calls.
 //
 // Throws Error(kInvalidArgument) for a captured tensor that is the result of another computation; in backward, where the second run gives
 // other shapes than the first, and for gradients of gradients. What fn throws goes through.
