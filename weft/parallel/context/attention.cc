@@ -34,6 +34,8 @@ at::Tensor context_attention(const at::Tensor& q, const at::Tensor& k, const at:
   require_fit(q, k, v, layout, cp);
   ContextAttentionOptions complete = options;
   if (complete.scale == 0) complete.scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
+  WEFT_REQUIRE(complete.dropout.p >= 0 && complete.dropout.p < 1, "context_attention: dropout is in [0, 1)");
+  if (complete.dropout.heads == 0) complete.dropout.heads = q.size(1);
   if (complete.documents.defined()) {
     WEFT_REQUIRE(complete.documents.scalar_type() == at::kLong && complete.documents.dim() == 2 &&
                      complete.documents.size(0) == q.size(0) && complete.documents.size(1) == layout.whole,

@@ -22,21 +22,33 @@
 //                  all-to-alls, as longest as the longest part
 //
 // Memory beyond arguments and result: the ring keeps two ranks' keys and values (and, backward, their gradients); heads, those of
-// heads / W heads for all positions. With documents a mask [batch, 256, keys of a rank].
+// heads / W heads for all positions. With documents a mask [batch, 256, keys of a rank]; with dropout weights and masks [batch, heads, 256,
+// keys of a rank], some five of them, which backward makes again: libtorch's kernel drops nothing, so that blocks are products then.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 
+#include "weft/base/random.h"
 #include "weft/parallel/context/context_parallel.h"
 
 namespace weft::parallel {
+
+// Of the weights that softmax gives, as in one process: whether query i sees key j in head h of sample b is drawn by the number of (b, h,
+// i, j) in the whole [batch, heads, whole sequence, whole sequence] (base/random.h), wherever the four are. All ranks of a sequence give
+// the same numbers but for the head.
+struct AttentionDropout {
+  double p = 0;
+  DropoutAddress address = {};
+  std::int64_t first_head = 0, heads = 0;  // where q's heads are among those of the whole; 0 heads: q has them all
+};
 
 struct ContextAttentionOptions {
   bool causal = true;
   double scale = 0;      // of scores; 0: 1 / sqrt(head_width)
   at::Tensor documents;  // where given, positions see their own document only: int64 [batch, whole sequence], the same on all ranks
+  AttentionDropout dropout = {};
 };
 
 // softmax(scale q k^T, of what a position sees) v, as torch's scaled_dot_product_attention. q [batch, heads, length(rank), head_width], k

@@ -60,6 +60,20 @@ TEST(HeadsAttention, IsTorchsWithKeysThatDivideByTheRanksOrAreShared) {
   }
 }
 
+TEST(ContextAttention, DropsWhatOneProcessDropsInEachType) {
+  for (const auto method : {ContextMethod::kRing, ContextMethod::kHeads}) {
+    for (const bool causal : {true, false}) {
+      compare_over({.length = 27, .kv_heads = 2, .causal = causal, .method = method, .dropout = 0.3}, {1, 2, 4});
+      compare_over({.length = 27, .causal = causal, .packed = true, .method = method, .dropout = 0.3}, {2});
+    }
+    compare_over({.length = 5, .method = method, .dropout = 0.3}, {4});
+    compare_over({.length = 29, .type = at::kFloat, .method = method, .dropout = 0.3}, {2});
+    compare_over({.length = 29, .type = at::kBFloat16, .method = method, .dropout = 0.3}, {2});
+  }
+  compare_over({.length = 23, .heads = 2, .kv_heads = 1, .dropout = 0.5}, {3});
+  compare_over({.length = 700, .heads = 1, .kv_heads = 1, .dropout = 0.3}, {1, 2});  // some strips of a block
+}
+
 // Bytes that each rank sends, forward and backward.
 struct Sent {
   std::vector<std::map<std::string, std::int64_t>> forward, backward;

@@ -2,67 +2,82 @@
 
 #include <torch/torch.h>
 
-#include <array>
+#include <algorithm>
+#include <span>
 
 #include "weft/base/random.h"
 
 namespace weft::parallel {
 namespace {
 
-constexpr std::uint32_t kStream = 0x64726f70;  // "drop": no other part of weft draws from it
 constexpr std::int64_t kGrain = 1 << 14;
 
-// A mask's place in the whole tensor's: rows of `run` elements, of which this rank's is the index-th of `of`.
+// A tensor's place in the whole one: [outer, count, run] of [outer, whole, run], of which it has the entries at `positions`, or all from
+// `first` on.
 struct Place {
-  std::int64_t run = 1, index = 0, of = 1;
-  std::int64_t in_whole(std::int64_t mine) const { return (mine / run * of + index) * run + mine % run; }
+  std::int64_t count = 1, whole = 1, run = 1, first = 0;
+  at::Tensor positions = {};
 };
 
-void fill(float* mask, std::int64_t count, const Place& place, double p, std::pair<std::uint64_t, std::uint64_t> address) {
-  const auto [seed, draw] = address;
-  const std::array<std::uint32_t, 2> key{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)};
-  const auto threshold = static_cast<std::uint32_t>(p * 0x1p32);
-  const auto kept = static_cast<float>(1 / (1 - p));
-  at::parallel_for(0, count, kGrain, [&](std::int64_t begin, std::int64_t end) {
-    std::array<std::uint32_t, 4> words{};
-    std::int64_t block = -1;
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t at = place.in_whole(i);
-      if (at / 4 != block) {
-        block = at / 4;
-        words = philox4x32(
-            {static_cast<std::uint32_t>(block), kStream, static_cast<std::uint32_t>(draw), static_cast<std::uint32_t>(draw >> 32)}, key);
-      }
-      mask[i] = words[static_cast<std::size_t>(at % 4)] >= threshold ? kept : 0.0f;
+at::Tensor dropped(const at::Tensor& x, double p, const Place& place, const TensorParallel& tp) {
+  const auto [seed, draw] = tp.next_draw();
+  const DropoutAddress address{seed, draw};
+  at::Tensor mask = at::empty(x.sizes(), at::kFloat);
+  auto* const to = mask.mutable_data_ptr<float>();
+  const std::int64_t* const positions = place.positions.defined() ? place.positions.const_data_ptr<std::int64_t>() : nullptr;
+  at::parallel_for(0, mask.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end;) {
+      const std::int64_t row = i / place.run, column = i % place.run, entry = row % place.count;
+      const std::int64_t count = std::min(place.run - column, end - i);
+      const std::int64_t position = positions != nullptr ? positions[entry] : place.first + entry;
+      const std::int64_t number = (row / place.count * place.whole + position) * place.run + column;
+      dropout_factors({to + i, static_cast<std::size_t>(count)}, static_cast<std::uint64_t>(number), p, address);
+      i += count;
     }
   });
+  return x * mask.to(x.options());
+}
+
+void require_probability(double p) { WEFT_REQUIRE(p >= 0 && p < 1, "dropout: p is in [0, 1), not " + std::to_string(p)); }
+
+std::int64_t run_behind(const at::Tensor& x, std::int64_t dim) {
+  return c10::multiply_integers(x.sizes().slice(static_cast<std::size_t>(dim) + 1));
 }
 
 }  // namespace
 
 at::Tensor dropout(const at::Tensor& x, double p, std::optional<std::int64_t> split_dim, const TensorParallel& tp) {
-  WEFT_REQUIRE(p >= 0 && p < 1, "dropout: p is in [0, 1), not " + std::to_string(p));
+  require_probability(p);
   if (p == 0) return x;
-  const auto address = tp.next_draw();
-  Place place;
-  if (split_dim) {
-    const std::int64_t dim = *split_dim < 0 ? *split_dim + x.dim() : *split_dim;
-    place = {c10::multiply_integers(x.sizes().slice(static_cast<std::size_t>(dim))), tp.rank(), tp.size()};
-  }
-  at::Tensor mask = at::empty(x.sizes(), at::kFloat);
-  fill(mask.mutable_data_ptr<float>(), mask.numel(), place, p, address);
-  return x * mask.to(x.options());
+  if (!split_dim) return dropped(x, p, {.run = std::max<std::int64_t>(1, x.numel())}, tp);
+  const std::int64_t dim = *split_dim < 0 ? *split_dim + x.dim() : *split_dim;
+  return dropped(x, p, {1, tp.size(), std::max<std::int64_t>(1, x.size(dim) * run_behind(x, dim)), tp.rank()}, tp);
 }
 
-DropoutImpl::DropoutImpl(DropoutOptions options_, TensorParallel tp) : options(options_), tp_(std::move(tp)) {
+at::Tensor dropout_of_part(const at::Tensor& x, double p, const DropoutPart& part, const TensorParallel& tp) {
+  require_probability(p);
+  const std::int64_t dim = part.dim < 0 ? part.dim + x.dim() : part.dim;
+  WEFT_REQUIRE(part.positions.scalar_type() == at::kLong && part.positions.numel() == x.size(dim),
+               "dropout: positions are int64, one for each of the " + std::to_string(x.size(dim)) + " entries along the dimension");
+  if (p == 0) return x;
+  return dropped(x, p, {x.size(dim), part.whole, run_behind(x, dim), 0, part.positions.contiguous()}, tp);
+}
+
+DropoutImpl::DropoutImpl(DropoutOptions options_, TensorParallel tp, ContextParallel cp)
+    : options(options_), tp_(std::move(tp)), cp_(std::move(cp)) {
   WEFT_REQUIRE(options.p >= 0 && options.p < 1, "Dropout: p is in [0, 1), not " + std::to_string(options.p));
 }
 
 void DropoutImpl::reset() {}
 
 at::Tensor DropoutImpl::forward(const at::Tensor& x) {
-  if (!is_training()) return x;
-  return dropout(x, options.p, options.sequence == Sequence::kSplit ? std::optional<std::int64_t>(-2) : std::nullopt, tp_);
+  if (!is_training() || options.p == 0) return x;
+  const bool split = options.sequence == Sequence::kSplit;
+  if (cp_.size() == 1) return dropout(x, options.p, split ? std::optional<std::int64_t>(-2) : std::nullopt, tp_);
+  const std::int64_t here = x.size(-2);
+  const SequenceLayout layout = cp_.layout_of_part(split ? here * tp_.size() : here);
+  const at::Tensor positions = layout.positions(cp_.rank());
+  return dropout_of_part(x, options.p, {-2, layout.whole, split ? positions.narrow(0, here * tp_.rank(), here) : positions}, tp_);
 }
 
 }  // namespace weft::parallel

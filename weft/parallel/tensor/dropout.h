@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "weft/parallel/context/context_parallel.h"
 #include "weft/parallel/tensor/collectives.h"
 #include "weft/parallel/tensor/context.h"
 
@@ -19,6 +20,14 @@ namespace weft::parallel {
 // x's device. Throws Error(kInvalidArgument) for p outside [0, 1).
 at::Tensor dropout(const at::Tensor& x, double p, std::optional<std::int64_t> split_dim, const TensorParallel& tp);
 
+// Which of the `whole` entries along `dim` of a whole tensor a tensor has: int64 [size along dim].
+struct DropoutPart {
+  std::int64_t dim = 0, whole = 0;
+  at::Tensor positions;
+};
+// The same for an x that is that part of the whole, on this rank as on others that have other parts.
+at::Tensor dropout_of_part(const at::Tensor& x, double p, const DropoutPart& part, const TensorParallel& tp);
+
 struct DropoutOptions {
   double p = 0.5;
   Sequence sequence = Sequence::kWhole;  // kSplit: along the dimension before the last
@@ -27,7 +36,9 @@ struct DropoutOptions {
 // In evaluation mode, and for p = 0, what goes in comes out. Masks are torch::nn::Dropout's in distribution, not in bits.
 class DropoutImpl : public torch::nn::Cloneable<DropoutImpl> {
  public:
-  DropoutImpl(DropoutOptions options_, TensorParallel tp);
+  // Over ranks of `cp`, which have equal seeds, x has this rank's positions along the dimension before the last: the masks are those of
+  // one process, and a forward takes an all-gather of 8 bytes.
+  DropoutImpl(DropoutOptions options_, TensorParallel tp, ContextParallel cp = {});
   void reset() override;
   at::Tensor forward(const at::Tensor& x);
 
@@ -35,6 +46,7 @@ class DropoutImpl : public torch::nn::Cloneable<DropoutImpl> {
 
  private:
   TensorParallel tp_;
+  ContextParallel cp_;
 };
 TORCH_MODULE(Dropout);
 

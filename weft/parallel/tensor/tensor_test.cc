@@ -288,6 +288,36 @@ TEST(TensorDropout, DrawsThePartsOfTheMaskThatOneProcessDraws) {
   }
 }
 
+TEST(TensorDropout, DrawsForAnyPositionsWhatOneProcessDraws) {
+  const at::Tensor x = torch::ones({3, 9, 5}, at::kDouble);
+  TensorParallel alone;
+  alone.seed_dropout(77);
+  const at::Tensor whole = dropout(x, 0.25, {}, alone);
+  for (const at::Tensor& positions : {torch::tensor({0, 1, 7, 8}), torch::tensor({4}), torch::tensor({2, 3, 5, 6})}) {
+    alone.set_draw(0);
+    const at::Tensor part = dropout_of_part(x.index_select(1, positions), 0.25, {-2, 9, positions}, alone);
+    EXPECT_TRUE(torch::equal(part, whole.index_select(1, positions)));
+  }
+  EXPECT_THAT(refusal([&] { dropout_of_part(x, 0.25, {-2, 9, torch::tensor({1})}, alone); }), HasSubstr("one for each of the 9 entries"));
+}
+
+TEST(TensorDropout, OverRanksOfASequenceIsThatOfOneProcess) {
+  const at::Tensor x = torch::ones({2, 8, 3}, at::kDouble);
+  TensorParallel alone;
+  alone.seed_dropout(77);
+  const at::Tensor whole = dropout(x, 0.25, {}, alone);
+  replicate(4, [&](const Group& group) {  // two parts of the sequence, each split again
+    const int place = group.rank() / 2, slice = group.rank() % 2;
+    const TensorParallel tp(group.subgroup({2 * place, 2 * place + 1}, "tp"), 77);
+    const ContextParallel cp(group.subgroup({slice, slice + 2}, "cp"));
+    Dropout layer(DropoutOptions{.p = 0.25}, tp, cp), split(DropoutOptions{.p = 0.25, .sequence = Sequence::kSplit}, tp, cp);
+    const at::Tensor mine = cp.part(whole, 1);
+    EXPECT_TRUE(torch::equal(layer->forward(cp.part(x, 1)), mine));
+    tp.set_draw(0);
+    EXPECT_TRUE(torch::equal(split->forward(slice_of(cp.part(x, 1), {1, 4}, tp)), slice_of(mine, {1, 4}, tp)));
+  });
+}
+
 TEST(TensorDropout, KeepsTheFractionAndTheMeanAndRefusesAProbabilityOfOne) {
   const TensorParallel alone;
   const at::Tensor x = dropout(torch::ones({1 << 20}), 0.3, {}, alone);

@@ -6,7 +6,19 @@
 #include <cstdint>
 #include <utility>
 
+#include "weft/parallel/context/attention.h"
+
 namespace weft::parallel::internal {
+
+// float64 for that, else float32.
+at::ScalarType sum_type(const at::Tensor& x);
+
+// Dropout of a block's weights, and where its queries and keys are in the whole: int64 [n], [m].
+struct Dropped {
+  AttentionDropout how;
+  std::int64_t whole = 0;
+  at::Tensor queries, keys;
+};
 
 // One block's operands. q [batch, heads, n, width], k and v [batch, kv_heads, m, width], with any strides but that of the last dimension.
 struct Block {
@@ -14,6 +26,7 @@ struct Block {
   at::Tensor q_documents, k_documents;  // [batch, n], [batch, m], or undefined
   bool causal = false;                  // n = m, and query i sees keys 0 … i; else all of its document
   double scale = 1;
+  Dropped dropped = {};  // where its p is above 0
 };
 
 // {result in q's type, logarithm of the sum [batch, heads, n] in float32 or float64}; a query that sees none has zeros and -infinity.

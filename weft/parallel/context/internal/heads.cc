@@ -100,8 +100,10 @@ at::Tensor heads_attention(const at::Tensor& q, const at::Tensor& k, const at::T
   const at::Tensor given = torch::cat({q, k, v}, 1).index_select(1, order(heads, kv_heads, cp.size()));
   const at::Tensor mine = Exchange<to_heads, to_positions>::apply(given, terms);
   const std::int64_t n = heads / cp.size(), kv = (mine.size(1) - n) / 2;
-  const at::Tensor y = ring_attention(mine.narrow(1, 0, n), mine.narrow(1, n, kv), mine.narrow(1, n + kv, kv), {layout.whole, 1}, options,
-                                      ContextParallel());
+  ContextAttentionOptions here = options;
+  here.dropout.first_head += cp.rank() * n;
+  const at::Tensor y =
+      ring_attention(mine.narrow(1, 0, n), mine.narrow(1, n, kv), mine.narrow(1, n + kv, kv), {layout.whole, 1}, here, ContextParallel());
   return Exchange<to_positions, to_heads>::apply(y, terms);
 }
 

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -33,10 +35,19 @@ struct Case {
   bool causal = true, packed = false;
   at::ScalarType type = at::kDouble;
   ContextMethod method = ContextMethod::kRing;
+  double dropout = 0;
 
+  AttentionDropout dropping() const { return {.p = dropout, .address = {.seed = 11, .draw = 3}}; }
+  // Of the whole, for one process: [2, heads, length, length].
+  at::Tensor factors() const {
+    at::Tensor all = torch::empty({2, heads, length, length}, at::kFloat);
+    dropout_factors({all.mutable_data_ptr<float>(), static_cast<std::size_t>(all.numel())}, 0, dropout, dropping().address);
+    return all.to(at::kDouble);
+  }
   std::string name() const {
     return std::to_string(length) + " positions, " + std::to_string(heads) + "/" + std::to_string(kv_heads) + (causal ? " causal" : "") +
-           (packed ? " packed " : " ") + c10::toString(type) + (method == ContextMethod::kRing ? " ring" : " heads");
+           (packed ? " packed " : " ") + c10::toString(type) + (method == ContextMethod::kRing ? " ring" : " heads") +
+           (dropout > 0 ? " dropping" : "");
   }
   // Two rows with documents of their own; the numbers are in no order.
   at::Tensor documents() const {
@@ -51,7 +62,8 @@ struct Answer {
 
 constexpr std::int64_t kWidth = 6;
 
-// In float64 by torch's scaled_dot_product_attention, from arguments that the case's type can hold.
+// In float64 by torch's scaled_dot_product_attention, or its products where weights are dropped, from arguments that the case's type can
+// hold.
 inline Answer known(const Case& c) {
   Answer a;
   const auto make = [&](std::int64_t heads, double phase) {
@@ -65,7 +77,13 @@ inline Answer known(const Case& c) {
   if (c.causal) sees = sees.tril();
   if (c.packed) sees = sees.logical_and(c.documents().unsqueeze(2).eq(c.documents().unsqueeze(1))).unsqueeze(1);
   const std::int64_t share = c.heads / c.kv_heads;
-  a.y = torch::scaled_dot_product_attention(a.q, a.k.repeat_interleave(share, 1), a.v.repeat_interleave(share, 1), sees);
+  const at::Tensor k = a.k.repeat_interleave(share, 1), v = a.v.repeat_interleave(share, 1);
+  if (c.dropout > 0) {
+    const at::Tensor scores = torch::matmul(a.q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(kWidth));
+    a.y = torch::matmul(scores.masked_fill(sees.logical_not(), -std::numeric_limits<double>::infinity()).softmax(3) * c.factors(), v);
+  } else {
+    a.y = torch::scaled_dot_product_attention(a.q, k, v, sees);
+  }
   (a.y * a.factors).sum().backward();
   a.dq = a.q.grad();
   a.dk = a.k.grad();
@@ -79,7 +97,7 @@ inline void compare(const Case& c, const Answer& a, const ContextParallel& cp) {
   const auto mine = [&](const at::Tensor& x) { return cp.part(x.detach(), 2).to(c.type).clone(); };
   const at::Tensor q = mine(a.q).requires_grad_(), k = mine(a.k).requires_grad_(), v = mine(a.v).requires_grad_();
   const at::Tensor documents = c.packed ? c.documents() : at::Tensor();
-  const at::Tensor y = context_attention(q, k, v, layout, {.causal = c.causal, .documents = documents}, cp);
+  const at::Tensor y = context_attention(q, k, v, layout, {.causal = c.causal, .documents = documents, .dropout = c.dropping()}, cp);
   EXPECT_EQ(y.scalar_type(), c.type);
   (y * mine(a.factors)).sum().backward();
   const std::string what = c.name() + ", rank " + std::to_string(cp.rank()) + " of " + std::to_string(cp.size());

@@ -36,8 +36,6 @@ struct Ring final : torch::CustomClassHolder {
   std::int64_t first_query(int step) const { return options.causal && owner(rank, step) > rank ? layout.low(rank).size : 0; }
 };
 
-at::ScalarType sum_type(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
-
 // Keys and values (or their gradients) of one rank: [positions, 2, batch, kv_heads, width], so that the first positions are one message.
 struct Pack {
   at::Tensor both;
@@ -86,9 +84,13 @@ class Travel {
 
 Block block_of(const Ring& ring, int step, const at::Tensor& q, const std::pair<at::Tensor, at::Tensor>& kv) {
   const std::int64_t first = ring.first_query(step);
+  const int from = ring.owner(ring.rank, step);
   Block block{q.narrow(2, first, q.size(2) - first), kv.first, kv.second, {}, {}, ring.options.causal && step == 0, ring.options.scale};
+  if (ring.options.dropout.p > 0) {
+    block.dropped = {ring.options.dropout, ring.layout.whole, ring.layout.positions(ring.rank).slice(0, first),
+                     ring.layout.positions(from).narrow(0, 0, kv.first.size(2))};
+  }
   if (ring.options.documents.defined()) {
-    const int from = ring.owner(ring.rank, step);
     block.q_documents = ring.layout.part(ring.options.documents, 1, ring.rank).slice(1, first);
     block.k_documents = ring.layout.part(ring.options.documents, 1, from).narrow(1, 0, kv.first.size(2));
   }

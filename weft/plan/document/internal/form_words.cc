@@ -81,7 +81,7 @@ const Form kAll[] = {
      "Each rank has some positions of every sequence. Attention goes round a ring: keys and values pass by every rank. Chunks are paired, "
      "an "
      "early one with a late one, so that a causal mask leaves all ranks as much to do. Or two all-to-alls turn positions into heads and "
-     "back.",
+     "back. Dropout drops what one process drops.",
      "Liu, Zaharia, Abbeel: Ring attention with blockwise transformers for near-infinite context, 2023; Jacobs and others: DeepSpeed "
      "Ulysses, 2023",
      "Ψ weights, gradients, state; 1/W of activations",
@@ -174,9 +174,10 @@ const char* const kForms =
 const char* const kAfterwardsForms =
     "\n## Choosing\n\n"
     "Begin with data parallel. State does not fit: ZeRO-1 or -2, which cost nothing. Weights do not fit: ZeRO-3, or tensor parallel where\n"
-    "links are fast. One sequence does not fit: context parallel, and recomputation (weft/parallel/recompute). Over slow links: pipeline, "
-    "or\n"
-    "hybrid sharding. What talks most belongs last in a mesh, so that its ranks share a host.\n";
+    "links are fast. Activations do not fit: recomputation (weft/parallel/recompute), selective before full; weft/plan/activations.h "
+    "counts\n"
+    "them. One sequence does not fit: context parallel. Over slow links: pipeline, or hybrid sharding. What talks most belongs last in a\n"
+    "mesh, so that its ranks share a host.\n";
 
 std::span<const Form> forms() { return kAll; }
 
