@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "weft/base/error.h"
+#include "weft/parallel/recompute/let_go.h"
 
 namespace weft::models {
 namespace {
@@ -42,8 +43,12 @@ at::Tensor places(const at::Tensor& documents) {
   return at - std::get<0>(starts.cummax(1));
 }
 
-parallel::Dropout dropout_of(const GptOptions& o, const TensorParallel& tp) {
-  return parallel::Dropout(parallel::DropoutOptions{.p = o.dropout, .sequence = o.sequence}, tp);
+parallel::Dropout dropout_of(const GptOptions& o, const TensorParallel& tp, const ContextParallel& cp) {
+  return parallel::Dropout(parallel::DropoutOptions{.p = o.dropout, .sequence = o.sequence}, tp, cp);
+}
+
+at::Tensor activate(const GptOptions& o, const at::Tensor& up) {
+  return o.activation == Activation::kGelu ? torch::gelu(up) : torch::gelu(up, "tanh");
 }
 
 parallel::AttentionOptions attention_of(const GptOptions& o) {
@@ -54,6 +59,7 @@ parallel::AttentionOptions attention_of(const GptOptions& o) {
   a.rope_scaling = o.rope_scaling;
   a.sequence = o.sequence;
   a.chunks = o.chunks;
+  a.recompute = o.selective;
   a.normal = o.initial_std;
   a.normal_out = std_of_added(o);
   return a;
@@ -88,7 +94,7 @@ GptOptions like_llama(GptOptions options) {
 }
 
 GptEmbedding::GptEmbedding(const GptOptions& options, const TensorParallel& tp, const ContextParallel& cp)
-    : options_(options), tp_(tp), cp_(cp), dropout_(register_module("dropout", dropout_of(options, tp))) {
+    : options_(options), tp_(tp), cp_(cp), dropout_(register_module("dropout", dropout_of(options, tp, cp))) {
   const double std = options.initial_std > 0 ? options.initial_std : 1;
   const parallel::EmbeddingOptions table{
       .vocabulary = options.vocabulary, .features = options.width, .sequence = options.sequence, .normal = std};
@@ -161,19 +167,28 @@ GptMlp::GptMlp(const GptOptions& options, const TensorParallel& tp) : options_(o
 at::Tensor GptMlp::forward(const at::Tensor& given) {
   const at::Tensor x = parallel::enter_split(given, options_.sequence, tp_);
   const at::Tensor up = up_proj->multiply(x);
-  switch (options_.activation) {
-    case Activation::kGelu: return down_proj->forward(torch::gelu(up));
-    case Activation::kGeluTanh: return down_proj->forward(torch::gelu(up, "tanh"));
-    case Activation::kSwiglu: return down_proj->forward(torch::silu(gate_proj->multiply(x)) * up);
+  if (gate_proj.is_empty()) {
+    const auto activation = [options = options_, up] { return activate(options, up); };
+    const at::Tensor a = activation(), y = down_proj->forward(a);
+    if (options_.selective) parallel::let_go(a, activation, y);
+    return y;
   }
-  throw Error(Errc::kInternal, "Gpt: unknown activation");
+  const auto open = [gate = gate_proj->multiply(x)] { return torch::silu(gate); };
+  const at::Tensor opened = open(), a = opened * up, y = down_proj->forward(a);
+  if (options_.selective) {
+    parallel::let_go(opened, open, y);
+    parallel::let_go(
+        a, [open, up] { return open() * up; }, y);
+  }
+  return y;
 }
 
 GptBlock::GptBlock(const GptOptions& options, const TensorParallel& tp, const ContextParallel& cp, const parallel::ExpertParallel& ep)
     : norm1(register_module("norm1", std::make_shared<GptNorm>(options, tp))),
       norm2(register_module("norm2", std::make_shared<GptNorm>(options, tp))),
       attention(register_module("attention", parallel::Attention(attention_of(options), tp, cp))),
-      dropout_(register_module("dropout", dropout_of(options, tp))) {
+      lets_norms_go_(options.selective && (options.sequence == Sequence::kWhole || tp.size() == 1)),
+      dropout_(register_module("dropout", dropout_of(options, tp, cp))) {
   if (options.experts > 0) {
     experts = register_module("experts", parallel::MixtureOfExperts(experts_of(options), ep, tp));
   } else {
@@ -181,9 +196,25 @@ GptBlock::GptBlock(const GptOptions& options, const TensorParallel& tp, const Co
   }
 }
 
+at::Tensor GptBlock::attend(const at::Tensor& x, const at::Tensor& documents) {
+  const at::Tensor normed = norm1->forward(x), y = attention->forward(normed, documents);
+  if (lets_norms_go_)
+    parallel::let_go(
+        normed, [norm = norm1, x] { return norm->forward(x); }, y);
+  return y;
+}
+
+at::Tensor GptBlock::feed_forward(const at::Tensor& x) {
+  const at::Tensor normed = norm2->forward(x), y = mlp->forward(normed);
+  if (lets_norms_go_)
+    parallel::let_go(
+        normed, [norm = norm2, x] { return norm->forward(x); }, y);
+  return y;
+}
+
 at::Tensor GptBlock::forward(const at::Tensor& x, const at::Tensor& documents) {
-  const at::Tensor y = x + dropout_->forward(attention->forward(norm1->forward(x), documents));
-  if (mlp) return y + dropout_->forward(mlp->forward(norm2->forward(y)));
+  const at::Tensor y = x + dropout_->forward(attend(x, documents));
+  if (mlp) return y + dropout_->forward(feed_forward(y));
   const at::Tensor out = y + dropout_->forward(experts->forward(norm2->forward(y)));
   auxiliary_ = experts->auxiliary();
   return out;
@@ -210,8 +241,6 @@ at::Tensor GptHead::forward(const at::Tensor& x, const at::Tensor&) {
 
 GptImpl::GptImpl(const GptOptions& options_, const TensorParallel& tp_, const ContextParallel& cp_, const parallel::ExpertParallel& ep_)
     : options(complete(options_)), tp(tp_), cp(cp_), ep(ep_) {
-  WEFT_REQUIRE(cp.size() == 1 || options.dropout == 0,
-               "Gpt: with the sequence over " + std::to_string(cp.size()) + " ranks dropout must be 0: ranks would draw the same masks");
   WEFT_REQUIRE(cp.size() == 1 || options.experts == 0,
                "Gpt: experts balance over whole sequences, which no rank of " + std::to_string(cp.size()) + " of context parallelism has");
   parallel::even_part("Gpt: heads", options.heads, tp.size());

@@ -12,6 +12,8 @@
 //
 // With a ContextParallel of several ranks each has its part of the positions all the way from embedding to logits; attention alone
 // communicates over it (parallel/context/attention.h), and the loss. context_parallel.h says what becomes of gradients.
+//
+// What a block keeps for its backward, plan/activations.h says tensor by tensor; options.selective and parallel/recompute make it less.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -60,6 +62,11 @@ struct GptOptions {
   double initial_std = 0.02;
   int chunks = 1;                                            // of products that are summed over ranks: parallel::LinearOptions::chunks
   parallel::Sequence sequence = parallel::Sequence::kWhole;  // kSplit: between the split layers each rank has a part of the sequence
+  // Selective recomputation, of what is large and cheap (Korthikanti et al. 2022, 5): scores, softmax and masks of attention with dropout,
+  // the norms' results and the MLP's activation are computed again in backward. No product of a weight is, nothing more is sent, and the
+  // numbers are the same bits. In float32 without dropout a block of GPT-2's keeps 10 in place of 16 times batch · sequence · width.
+  // Norms' results stay where the sequence is split; of experts nothing goes.
+  bool selective = false;
   // Above 0: in place of each block's MLP so many, of which each token goes to experts_top_k (parallel/experts), without biases. Weights:
   // over the chosen, as Mixtral; with one a token over all, as Switch. Needs sequence = kWhole.
   std::int64_t experts = 0;
@@ -147,6 +154,10 @@ class GptBlock : public GptPart {
   parallel::MixtureOfExperts experts{nullptr};  // null where there are none
 
  private:
+  at::Tensor attend(const at::Tensor& x, const at::Tensor& documents);
+  at::Tensor feed_forward(const at::Tensor& x);
+
+  bool lets_norms_go_ = false;
   parallel::Dropout dropout_;
 };
 
@@ -180,9 +191,9 @@ enum class Wanted { kAll, kLast };
 
 class GptImpl : public torch::nn::Module {
  public:
-  // Throws Error(kInvalidArgument) for sizes that make no model or do not divide by the ranks, naming the nearest that do, for dropout with
-  // the sequence over ranks, and for experts with it. All ranks of cp make it from one seed. Experts are divided over `ep`: its ranks have
-  // tokens of their own, and equal seeds.
+  // Throws Error(kInvalidArgument) for sizes that make no model or do not divide by the ranks, naming the nearest that do, and for experts
+  // with the sequence over ranks. All ranks of cp make it from one seed, and drop by one (TensorParallel::seed_dropout). Experts are
+  // divided over `ep`: its ranks have tokens of their own, and equal seeds.
   GptImpl(const GptOptions& options_, const parallel::TensorParallel& tp_, const parallel::ContextParallel& cp_ = {},
           const parallel::ExpertParallel& ep_ = {});
   // tokens int64 [batch, sequence], whole and the same on all ranks of tp and cp -> this rank's logits (GptHead), of its part of the

@@ -75,12 +75,6 @@ at::Tensor loss_of(const GptOptions& options, const Tensors& outputs, const at::
   return has_auxiliary(outputs) ? loss + outputs.back() : loss;
 }
 
-// Of all ranks alike, whichever blocks they have.
-void require_context(const GptOptions& options, const Contexts& with) {
-  WEFT_REQUIRE(with.cp.size() == 1 || options.dropout == 0,
-               "gpt_blocks: with the sequence over " + std::to_string(with.cp.size()) + " ranks dropout must be 0");
-}
-
 }  // namespace
 
 parallel::BlockModel gpt_blocks(GptOptions options) {
@@ -91,16 +85,15 @@ parallel::BlockModel gpt_blocks(GptOptions options) {
   WEFT_REQUIRE(options.experts == 0 || options.sequence == parallel::Sequence::kWhole,
                "gpt_blocks: experts need the whole sequence on every rank of tp (sequence = kWhole)");
   parallel::BlockModel model;
-  const auto add = [&](std::string name, const std::function<ModelBlock(const Contexts&)>& make) {
-    model.blocks.push_back({std::move(name), [options, make](const Contexts& with) {
-                              require_context(options, with);
-                              return make(with);
-                            }});
+  const auto add = [&](std::string name, std::function<ModelBlock(const Contexts&)> make) {
+    model.blocks.push_back({std::move(name), std::move(make)});
   };
   add("embedding", [options](const Contexts& with) { return make_embedding(options, with); });
   for (std::int64_t i = 0; i < options.layers; ++i) {
     add("blocks." + std::to_string(i), [options](const Contexts& with) {
-      const auto part = std::make_shared<GptBlock>(options, with.tp, with.cp, with.ep);
+      GptOptions asked = options;
+      asked.selective = options.selective || with.selective;
+      const auto part = std::make_shared<GptBlock>(asked, with.tp, with.cp, with.ep);
       return block_of(part, part);
     });
   }
@@ -108,6 +101,7 @@ parallel::BlockModel gpt_blocks(GptOptions options) {
   model.loss = [options](const Tensors& outputs, const Tensors& targets, const Contexts& with) {
     return loss_of(options, outputs, targets[0], with);
   };
+  model.selective = true;
   model.splits = {{"heads", options.heads}, {"hidden", options.hidden}};
   model.heads = options.heads;
   model.kv_heads = options.kv_heads;

@@ -12,7 +12,7 @@ namespace weft::models {
 // Blocks take tokens and, where they are given, documents, which go on from stage to stage, as what experts add to the loss does; the head
 // gives this rank's logits, the loss is GptImpl::loss(). Whole sequences go in, also over cp, where predict() gives the logits of all
 // positions. A tied head on another stage than the embedding has a copy of its weight. Makes nothing yet. Throws Error(kInvalidArgument)
-// for sizes that make no model; when blocks are made, for dropout over cp.
+// for sizes that make no model.
 parallel::BlockModel gpt_blocks(GptOptions options);
 
 }  // namespace weft::models

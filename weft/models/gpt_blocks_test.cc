@@ -35,7 +35,7 @@ struct Outcome {
   Named state;
 };
 
-Outcome train(const std::vector<Axis>& axes, const Plan& plan, bool tied) {
+Outcome train(const std::vector<Axis>& axes, const Plan& plan, bool tied, double dropout = 0) {
   int world = 1;
   for (const Axis& axis : axes) world *= axis.size;
   Outcome run;
@@ -43,7 +43,9 @@ Outcome train(const std::vector<Axis>& axes, const Plan& plan, bool tied) {
     const Mesh mesh(group, axes);
     Plan asked = plan;
     asked.optimizer = parallel::optimizer_spec(torch::optim::SGDOptions(0.1), {});
-    auto model = parallel::parallelize(gpt_blocks(tiny(tied)), asked, mesh);
+    GptOptions options = tiny(tied);
+    options.dropout = dropout;
+    auto model = parallel::parallelize(gpt_blocks(options), asked, mesh);
     const int replicas = mesh.size("dp") * mesh.size("fsdp"), replica = mesh.coordinate("dp") * mesh.size("fsdp") + mesh.coordinate("fsdp");
     const auto share = [&](const at::Tensor& all) { return all.chunk(replicas)[static_cast<std::size_t>(replica)]; };
     std::vector<double> losses;
@@ -203,16 +205,40 @@ TEST(GptBlocks, TrainAsTheGptWithExpertsOverRanks) {
   compare(options, /*packed=*/false, {{{{"pp", 2}, {"ep", 2}}}});
 }
 
-TEST(GptBlocks, RefuseDropoutWhereTheSequenceLiesOverRanks) {
-  comm::replicate(4, [](const Group& group) {
-    GptOptions options = tiny(/*tied=*/true);
-    options.dropout = 0.1;
-    try {
-      parallel::parallelize(gpt_blocks(options), {}, Mesh(group, {{"pp", 2}, {"cp", 2}}));
-      FAIL();
-    } catch (const Error& error) {  // on all ranks, whichever blocks they have
-      EXPECT_NE(error.message().find("with the sequence over 2 ranks dropout must be 0"), std::string::npos) << error.message();
+TEST(GptBlocks, DropWithSequencesOverRanksWhatOneProcessDrops) {
+  const Outcome one = train({}, {}, /*tied=*/true, 0.2);
+  for (const auto recompute : {parallel::Recompute::kNone, parallel::Recompute::kFull, parallel::Recompute::kSelective}) {
+    const Outcome over = train({{"cp", 2}}, {.recompute = recompute}, /*tied=*/true, 0.2);
+    for (std::size_t step = 0; step < kSteps; ++step) EXPECT_NEAR(over.losses[step], one.losses[step], 1e-5);
+    for (const auto& [name, tensor] : one.state) EXPECT_TRUE(at::allclose(over.state.at(name), tensor, 1e-4, 1e-5)) << name;
+  }
+}
+
+// Losses and weights of each plan without and with selective recomputation are the same bits, dropout included.
+TEST(GptBlocks, RecomputeSelectivelyToTheSameBits) {
+  const std::vector<std::pair<std::vector<Axis>, Plan>> plans = {
+      {{{"pp", 2}, {"tp", 2}}, {.schedule = schedule::pipeline::Algorithm::kZeroBubbleH1, .micro_batches = 2}},
+      {{{"fsdp", 2}}, {.zero_stage = 3, .form = "gathered"}}};
+  for (const bool tied : {true, false}) {
+    for (const auto& [axes, plan] : plans) {
+      Plan selective = plan;
+      selective.recompute = parallel::Recompute::kSelective;
+      const Outcome kept = train(axes, plan, tied, 0.2), again = train(axes, selective, tied, 0.2);
+      EXPECT_EQ(again.losses, kept.losses);
+      ASSERT_EQ(again.state.size(), kept.state.size());
+      for (const auto& [name, tensor] : kept.state) EXPECT_TRUE(torch::equal(again.state.at(name), tensor)) << name;
     }
+  }
+}
+
+TEST(GptBlocks, SayThatTheyRecomputeAndOthersAreRefused) {
+  comm::replicate(1, [](const Group& group) {
+    const Plan plan{.recompute = parallel::Recompute::kSelective};
+    parallel::BlockModel model = gpt_blocks(tiny(true));
+    EXPECT_NE(parallel::parallelize(model, plan, Mesh(group, {})).describe().find("recompute: blocks compute again in backward"),
+              std::string::npos);
+    model.selective = false;
+    EXPECT_THROW(parallel::parallelize(model, plan, Mesh(group, {})), Error);
   });
 }
 

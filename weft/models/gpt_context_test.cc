@@ -154,6 +154,18 @@ TEST(GptContext, TrainsWithSplitLayersToo) {
   compare({.options = cut, .length = 11}, 2, 3);
 }
 
+TEST(GptContext, DropsOverRanksWhatOneProcessDrops) {
+  GptOptions dropping = gpt2(), grouped = llama(2);
+  dropping.dropout = grouped.dropout = 0.2;
+  EXPECT_NE(alone({.options = dropping}).losses, alone({.options = gpt2()}).losses);
+  for (const int ranks : {2, 3}) compare({.options = dropping, .length = 17}, ranks);
+  compare({.options = grouped, .length = 17, .packed = true, .method = ContextMethod::kHeads}, 2);
+  compare({.options = grouped, .length = 17}, 2, 2);
+  GptOptions split = grouped;
+  split.sequence = Sequence::kSplit;
+  compare({.options = split, .length = 16, .method = ContextMethod::kHeads}, 2, 2);
+}
+
 TEST(GptContext, TrainsUnderDataParallelismOverItsRanks) {
   const Case c{.options = llama(2), .length = 17, .type = at::kFloat};
   const Trained one = alone(c);
@@ -174,9 +186,9 @@ TEST(GptContext, TrainsUnderDataParallelismOverItsRanks) {
 TEST(GptContext, RefusesWhatItCannotCut) {
   replicate(2, [](const Group& group) {
     const TensorParallel tp(group.subgroup({group.rank()}, "tp"), kSeed);
-    GptOptions dropping = gpt2();
-    dropping.dropout = 0.1;
-    EXPECT_THAT(refusal([&] { Gpt(dropping, tp, ContextParallel(group)); }), HasSubstr("over 2 ranks dropout must be 0"));
+    GptOptions experts = llama(2);
+    experts.experts = 2;
+    EXPECT_THAT(refusal([&] { Gpt(experts, tp, ContextParallel(group)); }), HasSubstr("no rank of 2 of context parallelism has"));
     GptOptions split = gpt2();
     split.sequence = Sequence::kSplit;
     const TensorParallel both(group, kSeed);

@@ -35,12 +35,14 @@ struct Contexts {
   // whoever has which block.
   TensorParallel tp;
   // Inputs and targets are whole sequences, the same on all ranks of cp: the first block and the loss take their part of them
-  // (ContextParallel::part, mean). Masks of dropout are drawn by each rank for its part.
+  // (ContextParallel::part, mean). All ranks of cp draw the same numbers for dropout.
   ContextParallel cp = {};
   // Experts are divided over it, and balanced over all ranks that share the batch.
   ExpertParallel ep = {};
   // Blocks of the same stage that were made before this one, by name: whose modules may be children here too, so that a weight is one.
   std::map<std::string, std::shared_ptr<torch::nn::Module>> before = {};
+  // Recompute::kSelective: blocks compute again by themselves, in backward, what is large and cheap.
+  bool selective = false;
 };
 
 // A block as it was made.
@@ -71,6 +73,7 @@ struct BlockModel {
   // What predict() gives, where sequences lie over cp: the whole of what the last block gives on each rank. Collective over cp. Without it
   // each rank gets its part.
   std::function<Tensors(const Tensors& outputs, const Contexts& contexts)> join = nullptr;
+  bool selective = false;  // blocks heed Contexts::selective; else a plan that asks for it is refused
 };
 
 // A module of one input and one output, from its holder; what else comes passes by.

@@ -15,8 +15,9 @@
 
 namespace weft::parallel {
 
-// kFull: every block but the last, whose backward follows at once, keeps its inputs alone (parallel/recompute).
-enum class Recompute { kNone, kFull };
+// kFull: every block but the last, whose backward follows at once, keeps its inputs alone (parallel/recompute). kSelective: blocks keep
+// what is dear to compute, and compute again what is large and cheap: attention's scores, norms, activations. BlockModel::selective.
+enum class Recompute { kNone, kFull, kSelective };
 enum class Precision { kAsItIs, kBf16, kF16 };  // what blocks and loss compute in, by autocast; parameters stay as they are
 
 // torch::optim::SGD without momentum or decay.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "weft/parallel/context/attention.h"
+#include "weft/parallel/recompute/recompute.h"
 #include "weft/parallel/tensor/dropout.h"
 
 namespace weft::parallel {
@@ -26,6 +27,14 @@ at::Tensor visible(const at::Tensor& documents, std::int64_t t) {
   const at::Tensor causal = torch::ones({t, t}, torch::kBool).tril();
   if (!documents.defined()) return causal;
   return documents.unsqueeze(-1).eq(documents.unsqueeze(-2)).logical_and(causal).unsqueeze(1);
+}
+
+// With dropout of the weights. libtorch's kernels draw from its one generator, which has no addresses.
+at::Tensor attend_dropping(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& sees, double p,
+                           const TensorParallel& tp) {
+  const at::Tensor scores = torch::matmul(q, k.transpose(-2, -1)) / std::sqrt(static_cast<double>(q.size(3)));
+  const at::Tensor weights = scores.masked_fill(sees.logical_not(), -std::numeric_limits<double>::infinity()).softmax(-1);
+  return torch::matmul(dropout(weights, p, 1, tp), v);
 }
 
 // Radians a position, [head_width / 2].
@@ -68,8 +77,6 @@ AttentionImpl::AttentionImpl(AttentionOptions options_, TensorParallel tp, Conte
   WEFT_REQUIRE(
       options.rope_scaling.factor == 1 || (options.rope_scaling.factor > 0 && options.rope_scaling.low < options.rope_scaling.high),
       "Attention: rope_scaling has a factor above 0, and low below high");
-  WEFT_REQUIRE(cp_.size() == 1 || options.dropout == 0,
-               "Attention: with the sequence over " + std::to_string(cp_.size()) + " ranks dropout of its weights must be 0");
   heads_ = even_part("Attention: heads", options.heads, tp_.size());
   const std::int64_t share = options.heads / options.kv_heads;
   kv_whole_ = options.kv_heads % tp_.size() != 0;
@@ -138,11 +145,24 @@ at::Tensor AttentionImpl::attend(const at::Tensor& q, at::Tensor k, at::Tensor v
     if (!documents.defined()) return torch::scaled_dot_product_attention(q, k, v, {}, 0.0, /*is_causal=*/true);
     return torch::scaled_dot_product_attention(q, k, v, visible(documents, t));
   }
-  // libtorch's kernels draw from its one generator, which has no addresses.
-  const at::Tensor scores = torch::matmul(q, k.transpose(-2, -1)) / std::sqrt(static_cast<double>(options.head_width));
-  const at::Tensor hidden = visible(documents, t).logical_not();
-  const at::Tensor weights = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity()).softmax(-1);
-  return torch::matmul(dropout(weights, options.dropout, 1, tp_), v);
+  const auto core = [p = options.dropout, tp = tp_, documents](const at::Tensor& queries, const at::Tensor& keys,
+                                                               const at::Tensor& values) {
+    return attend_dropping(queries, keys, values, visible(documents, queries.size(2)), p, tp);
+  };
+  if (!options.recompute) return core(q, k, v);
+  const KeepState draws = [tp = tp_] { return [tp, draw = tp.draw()] { tp.set_draw(draw); }; };
+  return recompute_with({.random = false, .keep = {draws}}, core, q, k, v);
+}
+
+at::Tensor AttentionImpl::attend_over_ranks(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceLayout& layout,
+                                            const at::Tensor& documents) const {
+  const auto of_queries = [&](const at::Tensor& kv) { return shared_evenly() ? kv : share_keys(kv); };
+  ContextAttentionOptions how{.documents = documents};
+  if (is_training() && options.dropout > 0) {
+    const auto [seed, draw] = tp_.next_draw();
+    how.dropout = {options.dropout, {seed, draw}, tp_.rank() * heads_, options.heads};
+  }
+  return context_attention(q, of_queries(k), of_queries(v), layout, how, cp_);
 }
 
 at::Tensor AttentionImpl::forward(const at::Tensor& given, const at::Tensor& documents) {
@@ -158,13 +178,7 @@ at::Tensor AttentionImpl::forward(const at::Tensor& given, const at::Tensor& doc
     q = rotate(q, layout);
     k = rotate(k, layout);
   }
-  at::Tensor y;
-  if (cp_.size() == 1) {
-    y = attend(q, k, v, documents);
-  } else {
-    const auto of_queries = [&](const at::Tensor& kv) { return shared_evenly() ? kv : share_keys(kv); };
-    y = context_attention(q, of_queries(k), of_queries(v), layout, {.documents = documents}, cp_);
-  }
+  const at::Tensor y = cp_.size() == 1 ? attend(q, k, v, documents) : attend_over_ranks(q, k, v, layout, documents);
   return o_proj->forward(y.transpose(1, 2).flatten(2));
 }
 

@@ -33,7 +33,10 @@ struct AttentionOptions {
   std::int64_t kv_heads = 0;    // keys and values: heads / kv_heads queries share one. 0: as many as heads
   std::int64_t head_width = 0;  // 0: width / heads
   bool bias = true;
-  double dropout = 0;     // of the attention weights
+  double dropout = 0;  // of the attention weights
+  // With dropout: scores, weights and masks, [batch, heads, sequence, sequence] each, are computed again in backward in place of kept, as
+  // selective recomputation does (Korthikanti et al. 2022, 5). Without dropout libtorch's kernel does so anyway.
+  bool recompute = false;
   double rope_theta = 0;  // above 0: rotary positions with this base; the halves of a head rotate, as in Hugging Face's Llama
   RopeScaling rope_scaling;
   Sequence sequence = Sequence::kWhole;  // of input and output
@@ -52,7 +55,7 @@ struct AttentionCache {
 class AttentionImpl : public torch::nn::Cloneable<AttentionImpl> {
  public:
   // Throws Error(kInvalidArgument) where heads do not divide by the ranks (naming the nearest) or by kv_heads, or a rotating head's width
-  // is odd; for dropout with several ranks of `cp`, whose masks would need the whole's scores.
+  // is odd.
   AttentionImpl(AttentionOptions options_, TensorParallel tp, ContextParallel cp = {});
   void reset() override;
   // [batch, sequence, width] -> the same. A position sees those up to itself, of its own document only where `documents` says which one
@@ -70,6 +73,8 @@ class AttentionImpl : public torch::nn::Cloneable<AttentionImpl> {
  private:
   at::Tensor keys_or_values(const Linear& proj, const at::Tensor& x) const;
   at::Tensor attend(const at::Tensor& q, at::Tensor k, at::Tensor v, const at::Tensor& documents) const;
+  at::Tensor attend_over_ranks(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceLayout& layout,
+                               const at::Tensor& documents) const;
   at::Tensor share_keys(const at::Tensor& x) const;
   bool shared_evenly() const;
   at::Tensor rotate(const at::Tensor& x, const SequenceLayout& layout, std::int64_t first = 0);

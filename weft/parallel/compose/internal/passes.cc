@@ -77,8 +77,7 @@ std::string place_experts(Composed& c) {
 
 TensorParallel context_of(const Composed& c, int block) {
   TensorParallel tp(c.mesh["tp"], block_seed(c.plan.seed, block));
-  const int place = c.replica() * c.mesh.size("cp") + c.mesh.coordinate("cp");
-  tp.seed_dropout(mixed(block_seed(c.plan.seed, block) + static_cast<std::uint64_t>(place)));
+  tp.seed_dropout(mixed(block_seed(c.plan.seed, block) + static_cast<std::uint64_t>(c.replica())));
   return tp;
 }
 
@@ -108,11 +107,16 @@ void list_parameters(Stage& stage) {
   }
 }
 
+bool left_out(const Composed& c, const std::string& name) {
+  return std::find(c.plan.without.begin(), c.plan.without.end(), name) != c.plan.without.end();
+}
+
 std::string split_layers(Composed& c) {
   c.tp = TensorParallel(c.mesh["tp"], c.plan.seed);
   std::size_t slices = 0, all = 0;
   for (Stage& stage : c.stages) {
     Contexts contexts{.tp = {}, .cp = c.cp, .ep = c.ep};
+    contexts.selective = c.plan.recompute == Recompute::kSelective && !left_out(c, "recompute");
     for (std::size_t i = 0; i < stage.names.size(); ++i) {
       const int number = stage.first + static_cast<int>(i);
       contexts.tp = context_of(c, number);
@@ -146,6 +150,10 @@ std::string set_precision(Composed& c) {
 
 std::string recompute_blocks(Composed& c) {
   if (c.plan.recompute == Recompute::kNone) return "";
+  if (c.plan.recompute == Recompute::kSelective) {
+    if (!c.model.selective) throw Error(Errc::kBadConfig, "plan: this model's blocks know no selective recomputation; take full");
+    return "blocks compute again in backward what is large and cheap";
+  }
   std::size_t again = 0, all = 0;
   for (Stage& stage : c.stages) {
     all += stage.blocks.size();
@@ -263,7 +271,7 @@ constexpr std::array kPasses = {
     Pass{{"place experts", "each rank has some of the experts"}, on_ep, place_experts},
     Pass{{"split layers", "makes these blocks, each with its part of every split layer"}, always, split_layers},
     Pass{{"precision", "blocks and loss compute in a narrower type"}, never, set_precision},
-    Pass{{"recompute", "blocks keep their inputs alone, and compute again in backward"}, never, recompute_blocks},
+    Pass{{"recompute", "blocks keep their inputs alone, or what is dear, and compute again in backward"}, never, recompute_blocks},
     Pass{{"scale loss", "so that float16's gradients do not vanish"}, never, scale_loss},
     Pass{{"connect stages", "micro-batches go through the stages by a schedule"}, always, connect_stages},
     Pass{{"replicate", "gradients are averaged over replicas"}, on_copies, replicate},
@@ -303,9 +311,7 @@ void compose(Composed& c) {
   c.copies();
   c.copies_of_experts();
   for (const Pass& pass : kPasses) {
-    const auto& out = c.plan.without;
-    const bool left_out = std::find(out.begin(), out.end(), pass.info.name) != out.end();
-    c.done.emplace_back(pass.info.name, left_out ? "left out" : pass.run(c));
+    c.done.emplace_back(pass.info.name, left_out(c, pass.info.name) ? "left out" : pass.run(c));
   }
 }
 
