@@ -74,6 +74,19 @@ std::vector<std::int64_t> tensors_of(const Unit& unit, const Range& range) {
   return counts;
 }
 
+// The size up to which tensors travel as they are: as many of the smallest as add a quarter to the bytes, at most.
+std::int64_t small_size(const Codec& codec, const Unit& unit) {
+  auto tensors = tensors_of(unit, {0, unit.count});
+  std::sort(tensors.begin(), tensors.end());
+  std::int64_t left = codec.bytes(unit.count) / 4, small = 0;
+  for (const std::int64_t count : tensors) {
+    left -= 4 * count;
+    if (left < 0) return std::min(small, count - 1);
+    small = count;
+  }
+  return small;
+}
+
 }  // namespace
 
 Range shard_of(const Unit& unit, int rank) {
@@ -85,7 +98,8 @@ std::unique_ptr<Codec> make_codec(const Spec& spec, const Unit& unit, const Rang
   if (spec.kind == Kind::kRandomK) return make_random_k(spec.amount, spec.memory == Memory::kNone, tensors_of(unit, range));
   auto codec = compress::make_codec(spec);
   if (spec.kind != Kind::kSign) return codec;
-  return make_parts(std::move(codec), static_cast<std::int64_t>(spec.amount), tensors_of(unit, range));
+  const std::int64_t small = small_size(*codec, unit);
+  return make_parts(std::move(codec), small, tensors_of(unit, range));
 }
 
 std::int64_t shard_bytes(const Spec& spec, const Unit& unit) {

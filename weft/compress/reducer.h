@@ -27,7 +27,7 @@
 // only up to a rate that falls with the delay. Ended velocities would take most of the weight away.
 //
 // Where a buffer's matrices lie counts for randomk, which sends small tensors more often (internal/random_k.cc), and sign, whose blocks end
-// with their tensor and which sends tensors of less than a block as they are (internal/parts_codec.cc).
+// with their tensor and which sends the smallest tensors as they are (internal/parts_codec.cc).
 //
 // Memory of a Reducer: 4 bytes a number for feedback, 8 for delta, 4 for momentum, and the encodings. Not for several threads at once.
 #pragma once

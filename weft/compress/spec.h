@@ -3,7 +3,7 @@
 //   none                       as they are
 //   bf16, f16                  16-bit floats
 //   int8:64, int4:64           8 or 4 bits a number, one scale for each block of so many numbers
-//   sign:1024                  1 bit a number, one scale a block; tensors of less than a block as they are
+//   sign:1024                  1 bit a number, one scale a block; the smallest tensors as they are
 //   topk:0.01                  that share of the numbers, the largest in magnitude
 //   randomk:0.01               that share, the same numbers on all ranks, each in its turn; small tensors more often than large ones
 //   threshold:0.001            the numbers of at least that magnitude

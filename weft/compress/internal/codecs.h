@@ -12,8 +12,8 @@ std::unique_ptr<Codec> make_threshold(float magnitude);
 // `scaled`: decodes to the gradient in expectation, instead of to the drawn numbers as they are. `tensors`: how many numbers each tensor of
 // a buffer has, one behind the other; empty: whatever is encoded is one.
 std::unique_ptr<Codec> make_random_k(double share, bool scaled, const std::vector<std::int64_t>& tensors = {});
-// `codec` for each of the tensors by itself; those of fewer than `block` numbers as they are.
-std::unique_ptr<Codec> make_parts(std::unique_ptr<Codec> codec, std::int64_t block, std::vector<std::int64_t> tensors);
+// `codec` for each of the tensors by itself; those of at most `small` numbers as they are.
+std::unique_ptr<Codec> make_parts(std::unique_ptr<Codec> codec, std::int64_t small, std::vector<std::int64_t> tensors);
 
 // Room for `bytes` more.
 inline std::byte* append(std::vector<std::byte>& wire, std::int64_t bytes) {

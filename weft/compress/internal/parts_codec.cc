@@ -1,6 +1,6 @@
 // A codec that is applied to each tensor of a buffer by itself, so that no scale serves two of them: a tensor's numbers are of one order,
-// those of its neighbour may be a hundred times larger. Tensors of less than a block (biases, norms, a first convolution) travel as they
-// are: few bytes, and the numbers on which a net depends most (so do Vogels et al. 2019 with vectors).
+// those of its neighbour may be a hundred times larger. Small tensors (biases, norms, first and last layers) travel as they are: few bytes,
+// and the numbers on which a net depends most (so do Vogels et al. 2019 with vectors).
 #include <cstring>
 
 #include "weft/compress/internal/codecs.h"
@@ -10,12 +10,12 @@ namespace {
 
 class PartsCodec final : public Codec {
  public:
-  PartsCodec(std::unique_ptr<Codec> codec, std::int64_t block, std::vector<std::int64_t> tensors)
-      : codec_(std::move(codec)), block_(block), tensors_(std::move(tensors)) {}
+  PartsCodec(std::unique_ptr<Codec> codec, std::int64_t small, std::vector<std::int64_t> tensors)
+      : codec_(std::move(codec)), small_(small), tensors_(std::move(tensors)) {}
 
   std::int64_t bytes(std::int64_t) const override {
     std::int64_t sum = 0;
-    for (std::int64_t count : tensors_) sum += count < block_ ? 4 * count : codec_->bytes(count);
+    for (std::int64_t count : tensors_) sum += count <= small_ ? 4 * count : codec_->bytes(count);
     return sum;
   }
 
@@ -23,7 +23,7 @@ class PartsCodec final : public Codec {
     for (std::int64_t count : tensors_) {
       const auto tensor = values.first(static_cast<std::size_t>(count));
       values = values.subspan(tensor.size());
-      if (count < block_) {
+      if (count <= small_) {
         std::memcpy(append(wire, 4 * count), tensor.data(), tensor.size_bytes());
         if (residual != nullptr) std::memset(residual, 0, tensor.size_bytes());
       } else {
@@ -38,26 +38,26 @@ class PartsCodec final : public Codec {
     for (std::int64_t count : tensors_) {
       const auto tensor = values.first(static_cast<std::size_t>(count));
       values = values.subspan(tensor.size());
-      if (count < block_) {
+      if (count <= small_) {
         const auto* const numbers = reinterpret_cast<const float*>(wire.data());
         for (std::size_t i = 0; i < tensor.size(); ++i) tensor[i] += numbers[i];
       } else {
         codec_->add(wire, draw, tensor);
       }
-      wire = wire.subspan(static_cast<std::size_t>(count < block_ ? 4 * count : codec_->bytes(count)));
+      wire = wire.subspan(static_cast<std::size_t>(count <= small_ ? 4 * count : codec_->bytes(count)));
     }
   }
 
  private:
   const std::unique_ptr<Codec> codec_;
-  const std::int64_t block_;
+  const std::int64_t small_;  // numbers of a tensor that travels as it is, at most
   const std::vector<std::int64_t> tensors_;
 };
 
 }  // namespace
 
-std::unique_ptr<Codec> make_parts(std::unique_ptr<Codec> codec, std::int64_t block, std::vector<std::int64_t> tensors) {
-  return std::make_unique<PartsCodec>(std::move(codec), block, std::move(tensors));
+std::unique_ptr<Codec> make_parts(std::unique_ptr<Codec> codec, std::int64_t small, std::vector<std::int64_t> tensors) {
+  return std::make_unique<PartsCodec>(std::move(codec), small, std::move(tensors));
 }
 
 }  // namespace weft::compress::internal
