@@ -13,17 +13,17 @@ using parallel::Tensors;
 
 constexpr const char* kTied = "embedding.tokens.weight";
 
-// Activations, documents where there are any, and while training what the experts so far add to the loss.
-bool has_auxiliary(const Tensors& x) { return x.size() > 1 && x.back().dim() == 0; }
+// Activations, documents [batch, sequence] where there are any, and while training what the experts so far add to the loss, [1].
+bool has_auxiliary(const Tensors& x) { return x.size() > 1 && x.back().dim() == 1; }
 
 // The first tensor goes on; documents pass by.
 ModelBlock block_of(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<GptPart> part) {
   return {.module = std::move(module), .forward = [part = std::move(part)](Tensors x) {
-            x[0] = part->forward(x[0], x.size() > 1 && x[1].dim() > 0 ? x[1] : at::Tensor());
+            x[0] = part->forward(x[0], x.size() > 1 && x[1].dim() > 1 ? x[1] : at::Tensor());
             if (const at::Tensor& more = part->auxiliary(); more.defined() && has_auxiliary(x)) {
               x.back() = x.back() + more;
             } else if (more.defined()) {
-              x.push_back(more);
+              x.push_back(more.reshape({1}));
             }
             return x;
           }};
@@ -72,7 +72,7 @@ at::Tensor loss_of(const GptOptions& options, const Tensors& outputs, const at::
   }
   const bool nothing = options.experts > 0 && targets.numel() == 0;
   const at::Tensor loss = nothing ? outputs[0].sum() : parallel::cross_entropy(outputs[0], targets, of, with.tp);
-  return has_auxiliary(outputs) ? loss + outputs.back() : loss;
+  return has_auxiliary(outputs) ? loss + outputs.back().squeeze(0) : loss;
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ struct BlockModel {
   };
   std::vector<Block> blocks;
   // The mean over the samples of the first target, along its first dimension: a number, the same on all ranks of `contexts.tp` and of
-  // `contexts.cp`, with what experts add (MixtureOfExperts::auxiliary, which goes from block to block as one tensor more).
+  // `contexts.cp`, with what experts add (MixtureOfExperts::auxiliary, which goes from block to block as one tensor [1] more).
   std::function<at::Tensor(const Tensors& outputs, const Tensors& targets, const Contexts& contexts)> loss;
   // What tensor parallelism divides: {"heads", 12}. Checked before anything is made.
   std::vector<std::pair<std::string, std::int64_t>> splits = {};

@@ -52,7 +52,7 @@ struct Question {
     const std::int64_t heads = model.heads / sizes.tp();
     const bool shared = kv == 0 || kv % cp == 0 || cp % kv == 0;
     if (heads % cp == 0 && shared) return "";
-    return (shared ? std::to_string(heads) + " heads" : std::to_string(kv) + " heads of keys and values") +
+    return (heads % cp != 0 ? std::to_string(heads) + " heads" : std::to_string(kv) + " heads of keys and values") +
            " of a rank cannot be divided over " + named("cp", cp) + " by heads, as a ring can";
   }
   std::string of_experts(const Sizes& sizes) const {

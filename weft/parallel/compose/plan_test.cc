@@ -51,7 +51,7 @@ TEST(PlanCheck, NamesTheNearestPlanWhereTheBatchIsTooSmall) {
   EXPECT_THAT(refusal({.batch = 3}, kModel, 4, {{"dp", 2}, {"fsdp", 2}}), HasSubstr("nearest that works: dp=2,fsdp=1,"));
 }
 
-TEST(PlanCheck, RefusesNumbersOutOfRangeAndAxesOfOthers) {
+TEST(PlanCheck, RefusesNumbersOutOfRange) {
   EXPECT_THAT(refusal({.micro_batches = 0}, kModel, 1, {}), HasSubstr("micro_batches"));
   EXPECT_THAT(refusal({.zero_stage = 4}, kModel, 1, {}), HasSubstr("zero_stage is 1, 2 or 3, not 4"));
   EXPECT_THAT(refusal({.schedule = Algorithm::kForwardOnly}, kModel, 1, {}), HasSubstr("take 1f1b"));

@@ -63,14 +63,14 @@ struct BodyImpl : torch::nn::Module {
     }
     drop = register_module("drop", Dropout(DropoutOptions{.p = how.dropout}, tp));
   }
-  // What experts add to the loss goes along as the second tensor.
+  // What experts add to the loss goes along as the second tensor, [1].
   Tensors forward(Tensors given) {
     at::Tensor x = attention ? given[0] + attention(given[0]) : given[0];
     const at::Tensor y = experts ? experts(norm(x)) : down(torch::gelu(up(norm(x))));
     given[0] = x + drop(y);
     if (!experts || !experts->auxiliary().defined()) return given;
     if (given.size() > 1) return {given[0], given[1] + experts->auxiliary()};
-    return {given[0], experts->auxiliary()};
+    return {given[0], experts->auxiliary().reshape({1})};
   }
   LayerNorm norm{nullptr};
   Attention attention{nullptr};
@@ -106,7 +106,7 @@ inline at::Tensor tiny_loss(const Tensors& y, const Tensors& t, const Contexts& 
   } else {
     loss = t[0].numel() == 0 ? y[0].sum() : cross_entropy(y[0], t[0], {.vocabulary = kWords}, with.tp);
   }
-  if (y.size() > 1) loss = loss + y[1];
+  if (y.size() > 1) loss = loss + y[1].squeeze(0);
   return t.size() > 1 ? loss * t[1].mean() : loss;
 }
 
