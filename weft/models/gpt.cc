@@ -221,8 +221,8 @@ at::Tensor GptBlock::forward(const at::Tensor& x, const at::Tensor& documents) {
 }
 
 at::Tensor GptBlock::extend(const at::Tensor& x, parallel::AttentionCache& cache) {
-  const at::Tensor y = x + attention->extend(norm1->forward(x), cache);
-  return y + mlp->forward(norm2->forward(y));
+  const at::Tensor y = x + attention->extend(norm1->forward(x), cache), normed = norm2->forward(y);
+  return y + (mlp ? mlp->forward(normed) : experts->forward(normed));
 }
 
 GptHead::GptHead(const GptOptions& options, parallel::Embedding tied, const TensorParallel& tp)

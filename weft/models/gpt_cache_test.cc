@@ -40,6 +40,12 @@ GptOptions llama3() {
   return o;
 }
 
+GptOptions mixtral() {
+  GptOptions o = llama();
+  o.experts = 3;
+  return o;
+}
+
 at::Tensor some_tokens(std::int64_t batch) { return (torch::arange(batch * kLength).view({batch, kLength}) * 7) % 13; }
 
 // Piece by piece.
@@ -75,7 +81,7 @@ void compare(const GptOptions& options, at::ScalarType type) {
 }
 
 TEST(GptCache, GivesTheLogitsOfAllTokensAtOnceInFloat64) {
-  for (const GptOptions& options : {gpt2(), llama(), llama3()}) compare(options, at::kDouble);
+  for (const GptOptions& options : {gpt2(), llama(), llama3(), mixtral()}) compare(options, at::kDouble);
 }
 
 TEST(GptCache, GivesTheLogitsOfAllTokensAtOnceInFloat32) {

@@ -28,54 +28,60 @@ std::vector<std::string> schedules() {
 }
 
 Schema data_keys() {
-  return {{"model.name", "cnn", "cnn, mlp, resnet18, 34, 50, 101, 152, vit or mixer; gpt for a text"},
-          {"model.family", "gpt2", "gpt: gpt2 (LayerNorm, learned positions, GELU), or llama (RMSNorm, rotary positions, SwiGLU)",
-           one_of({"gpt2", "llama"})},
-          {"model.layers", whole(4), "gpt, vit, mixer: blocks", at_least(1)},
-          {"model.width", whole(128), "gpt, vit, mixer: features of a token or patch", at_least(1)},
-          {"model.heads", whole(4), "gpt, vit: of attention", at_least(1)},
-          {"model.kv_heads", whole(0), "gpt: keys and values that heads share; 0: one a head", at_least(0)},
-          {"model.sequence", whole(128), "gpt: tokens that it sees at a time", at_least(2)},
-          {"model.dropout", 0.0, "gpt, vit", between(0, 0.99)},
-          {"model.hidden", std::vector<std::int64_t>{256, 128}, "mlp: widths between input and output", at_least(1)},
-          {"model.stem", "3x3", "resnets: 3x3 for small images, 7x7 for large ones", one_of({"3x3", "7x7"})},
-          {"model.patch", whole(4), "vit, mixer: side of a patch, which divides the image's", at_least(1)},
-          {"model.pool", "token", "vit: a class token is classified, or the mean over the patches", one_of({"token", "mean"})},
-          {"model.sync_batch_norm", false, "batch norms over all ranks' batches together"},
-          {"data.name", "fashion-mnist", "fashion-mnist, shapes (drawn here, needs no files), or text",
-           one_of({"fashion-mnist", "shapes", "text"})},
-          {"data.file", "", "text: a file, or a folder of files"},
-          {"data.tokenizer", "bytes", "text: bytes, bpe:4096 (learned from the text), or a tokenizer.json"},
-          {"data.validation", 0.1, "text: the part at its end that is held out", between(0.001, 0.9)},
-          {"data.dir", "", "folder of the four IDX files; empty: where Debian's dataset-fashion-mnist puts them"},
-          {"data.seed", whole(1), "of the generated data set", at_least(0)},
-          {"data.crop_padding", whole(0), "pixels of padding before a random crop; 0: no crop", between(0, 127)},
-          {"data.flip", false, "mirror images at random"},
-          {"data.prefetch", whole(2), "batches made ahead by a thread; 0: none", between(0, 64)}};
+  return {
+      {"model.name", "cnn", "cnn, mlp, resnet18, 34, 50, 101, 152, vit or mixer; gpt for a text"},
+      {"model.family", "gpt2", "gpt: gpt2 (LayerNorm, learned positions, GELU), or llama (RMSNorm, rotary positions, SwiGLU)",
+       one_of({"gpt2", "llama"})},
+      {"model.layers", whole(4), "gpt, vit, mixer: blocks", at_least(1)},
+      {"model.width", whole(128), "gpt, vit, mixer: features of a token or patch", at_least(1)},
+      {"model.heads", whole(4), "gpt, vit: of attention", at_least(1)},
+      {"model.kv_heads", whole(0), "gpt: keys and values that heads share; 0: one a head", at_least(0)},
+      {"model.sequence", whole(128), "gpt: tokens that it sees at a time", at_least(2)},
+      {"model.experts", whole(0), "gpt: MLPs in the place of each block's one, of which a token goes to a few; 0: none", at_least(0)},
+      {"model.experts_top_k", whole(2), "experts of a token", at_least(1)},
+      {"model.experts_capacity", 0.0, "an expert takes so many times its even share of tokens, and drops the rest; 0: all", at_least(0)},
+      {"model.experts_balance", 0.01, "weight of the loss that spreads tokens evenly over experts", at_least(0)},
+      {"model.dropout", 0.0, "gpt, vit", between(0, 0.99)},
+      {"model.hidden", std::vector<std::int64_t>{256, 128}, "mlp: widths between input and output", at_least(1)},
+      {"model.stem", "3x3", "resnets: 3x3 for small images, 7x7 for large ones", one_of({"3x3", "7x7"})},
+      {"model.patch", whole(4), "vit, mixer: side of a patch, which divides the image's", at_least(1)},
+      {"model.pool", "token", "vit: a class token is classified, or the mean over the patches", one_of({"token", "mean"})},
+      {"model.sync_batch_norm", false, "batch norms over all ranks' batches together"},
+      {"data.name", "fashion-mnist", "fashion-mnist, shapes (drawn here, needs no files), or text",
+       one_of({"fashion-mnist", "shapes", "text"})},
+      {"data.file", "", "text: a file, or a folder of files"},
+      {"data.tokenizer", "bytes", "text: bytes, bpe:4096 (learned from the text), or a tokenizer.json"},
+      {"data.validation", 0.1, "text: the part at its end that is held out", between(0.001, 0.9)},
+      {"data.dir", "", "folder of the four IDX files; empty: where Debian's dataset-fashion-mnist puts them"},
+      {"data.seed", whole(1), "of the generated data set", at_least(0)},
+      {"data.crop_padding", whole(0), "pixels of padding before a random crop; 0: no crop", between(0, 127)},
+      {"data.flip", false, "mirror images at random"},
+      {"data.prefetch", whole(2), "batches made ahead by a thread; 0: none", between(0, 64)}};
 }
 
 Schema train_keys() {
-  return {{"train.epochs", whole(5), "passes over the data", at_least(0)},
-          {"train.batch", whole(128), "samples a step, over all ranks", at_least(1)},
-          {"train.batch_per_rank", whole(0), "samples a step and rank; 0: train.batch divided over the ranks", at_least(0)},
-          {"train.max_steps", whole(0), "stop after so many steps; 0: after the epochs", at_least(0)},
-          {"train.loss", "cross_entropy", "loss", one_of({"cross_entropy", "nll", "mse"})},
-          {"train.label_smoothing", 0.0, "of cross_entropy", between(0, 0.99)},
-          {"train.precision", "f32", "bf16, and for gpt f16 with a scaled loss: forward and loss under autocast, weights stay f32",
-           one_of({"f32", "bf16", "f16"})},
-          {"train.recompute", "none", "gpt: full computes blocks again in backward instead of keeping their activations",
-           one_of({"none", "full"})},
-          {"train.balance", "even", "of a batch over the ranks: even, or by the speed that each is measured to have",
-           one_of({"even", "speed"})},
-          {"train.seed", whole(1), "of weights, order of samples and augmentation", at_least(0)},
-          {"train.reproducible", false, "the same bits at any number of ranks; slower"},
-          {"train.micro_shards", whole(4), "reproducible: parts of a batch, a power of two and a multiple of the ranks", between(1, 1024)},
-          {"train.eval_every", whole(1), "epochs between evaluations; 0: only at the end", at_least(0)},
-          {"train.eval_steps", whole(0), "steps between evaluations within an epoch; 0: none", at_least(0)},
-          {"train.eval_batch", whole(250), "samples of a block of the evaluation", at_least(1)},
-          {"train.checkpoint_every", whole(1), "epochs between checkpoints; 0: none", at_least(0)},
-          {"train.keep", whole(3), "checkpoints kept; 0: all", at_least(0)},
-          {"train.log_every", whole(10), "steps between reductions of the loss over ranks and looks at signals", at_least(1)}};
+  return {
+      {"train.epochs", whole(5), "passes over the data", at_least(0)},
+      {"train.batch", whole(128), "samples a step, over all ranks", at_least(1)},
+      {"train.batch_per_rank", whole(0), "samples a step and rank; 0: train.batch divided over the ranks", at_least(0)},
+      {"train.max_steps", whole(0), "stop after so many steps; 0: after the epochs", at_least(0)},
+      {"train.loss", "cross_entropy", "loss", one_of({"cross_entropy", "nll", "mse"})},
+      {"train.label_smoothing", 0.0, "of cross_entropy", between(0, 0.99)},
+      {"train.precision", "f32", "bf16, and for gpt f16 with a scaled loss: forward and loss under autocast, weights stay f32",
+       one_of({"f32", "bf16", "f16"})},
+      {"train.recompute", "none", "gpt: backward computes again what is cheap (selective), or whole blocks (full), instead of keeping it",
+       one_of({"none", "selective", "full"})},
+      {"train.balance", "even", "of a batch over the ranks: even, or by the speed that each is measured to have",
+       one_of({"even", "speed"})},
+      {"train.seed", whole(1), "of weights, order of samples and augmentation", at_least(0)},
+      {"train.reproducible", false, "the same bits at any number of ranks; slower"},
+      {"train.micro_shards", whole(4), "reproducible: parts of a batch, a power of two and a multiple of the ranks", between(1, 1024)},
+      {"train.eval_every", whole(1), "epochs between evaluations; 0: only at the end", at_least(0)},
+      {"train.eval_steps", whole(0), "steps between evaluations within an epoch; 0: none", at_least(0)},
+      {"train.eval_batch", whole(250), "samples of a block of the evaluation", at_least(1)},
+      {"train.checkpoint_every", whole(1), "epochs between checkpoints; 0: none", at_least(0)},
+      {"train.keep", whole(3), "checkpoints kept; 0: all", at_least(0)},
+      {"train.log_every", whole(10), "steps between reductions of the loss over ranks and looks at signals", at_least(1)}};
 }
 
 Schema optimizer_keys() {
@@ -100,26 +106,29 @@ Schema optimizer_keys() {
 }
 
 Schema run_keys() {
-  return {
-      {"parallel.weights", "auto", "shared: once a host; private: a copy a rank", one_of({"auto", "shared", "private"})},
-      {"parallel.dp", whole(0), "gpt: replicas, which share each batch; 0: what the others leave", at_least(0)},
-      {"parallel.fsdp", whole(1), "gpt: replicas that share optimiser state, gradients and parameters too", at_least(1)},
-      {"parallel.tp", whole(1), "gpt: ranks that share the layers", at_least(1)},
-      {"parallel.pp", whole(1), "gpt: ranks in a pipeline, each with layers of its own", at_least(1)},
-      {"parallel.zero_stage", whole(3), "fsdp: 1 shares optimiser state, 2 gradients too, 3 parameters too", between(1, 3)},
-      {"parallel.schedule", "1f1b", "pp: how micro-batches go through the stages (docs/pipelines.md)", one_of(schedules())},
-      {"parallel.micro_batches", whole(0), "gpt: parts of a replica's batch, one after the other; 0: 4 for each rank of pp, else 1",
-       at_least(0)},
-      {"parallel.cuts", std::vector<std::int64_t>{}, "pp: the first block of each stage but the first; empty: equally many", at_least(1)},
-      {"parallel.codec", "none", "how gradients are compressed between hosts: none, bf16, int8:64, topk:0.01, powersgd:4, auto, …"},
-      {"parallel.bucket_mb", 0.0, "size of a bucket of gradients between hosts; 0: 25, tuned where no bit of the result depends on it",
-       between(0, 4096)},
-      {"parallel.overlap_forward", true, "between hosts, gradients still travel while the next forward begins: front layers' first"},
-      {"comm.transport", "auto", "shm: shared memory; tcp; mpi: under mpirun", one_of({"auto", "shm", "tcp", "mpi"})},
-      {"comm.timeout_s", 300.0, "how long to wait for a peer", between(0.1, 86400)},
-      {"comm.interface", "", "address, network (10.0.0.0/8) or interface that TCP listens on; empty: found"},
-      {"run.dir", "runs", "where run folders are made"},
-      {"run.name", "", "of the run folder; empty: date and recipe"}};
+  return {{"parallel.weights", "auto", "shared: once a host; private: a copy a rank", one_of({"auto", "shared", "private"})},
+          {"parallel.dp", whole(0), "gpt: replicas, which share each batch; 0: what the others leave", at_least(0)},
+          {"parallel.fsdp", whole(1), "gpt: replicas that share optimiser state, gradients and parameters too", at_least(1)},
+          {"parallel.tp", whole(1), "gpt: ranks that share the layers", at_least(1)},
+          {"parallel.pp", whole(1), "gpt: ranks in a pipeline, each with layers of its own", at_least(1)},
+          {"parallel.cp", whole(1), "gpt: ranks that share each sequence", at_least(1)},
+          {"parallel.ep", whole(1), "gpt: replicas that share the experts", at_least(1)},
+          {"parallel.context", "ring", "cp: keys and values go round the ranks, or each rank takes some heads", one_of({"ring", "heads"})},
+          {"parallel.zero_stage", whole(3), "fsdp: 1 shares optimiser state, 2 gradients too, 3 parameters too", between(1, 3)},
+          {"parallel.schedule", "1f1b", "pp: how micro-batches go through the stages (docs/pipelines.md)", one_of(schedules())},
+          {"parallel.micro_batches", whole(0), "gpt: parts of a replica's batch, one after the other; 0: 4 for each rank of pp, else 1",
+           at_least(0)},
+          {"parallel.cuts", std::vector<std::int64_t>{}, "pp: the first block of each stage but the first; empty: by measured times",
+           at_least(1)},
+          {"parallel.codec", "none", "how gradients are compressed between hosts: none, bf16, int8:64, topk:0.01, powersgd:4, auto, …"},
+          {"parallel.bucket_mb", 0.0, "size of a bucket of gradients between hosts; 0: 25, tuned where no bit of the result depends on it",
+           between(0, 4096)},
+          {"parallel.overlap_forward", true, "between hosts, gradients still travel while the next forward begins: front layers' first"},
+          {"comm.transport", "auto", "shm: shared memory; tcp; mpi: under mpirun", one_of({"auto", "shm", "tcp", "mpi"})},
+          {"comm.timeout_s", 300.0, "how long to wait for a peer", between(0.1, 86400)},
+          {"comm.interface", "", "address, network (10.0.0.0/8) or interface that TCP listens on; empty: found"},
+          {"run.dir", "runs", "where run folders are made"},
+          {"run.name", "", "of the run folder; empty: date and recipe"}};
 }
 
 // Where recipes are looked for: here, and in the folders above (so that it works from build/ too).
@@ -167,7 +176,7 @@ void check_forms(const Config& config) {
                   key + " (" + config.origin(key) + ") is for model.name = \"gpt\"; a model of images is replicated: leave it out");
     }
   };
-  for (const char* axis : {"fsdp", "tp", "pp"})
+  for (const char* axis : {"fsdp", "tp", "pp", "cp", "ep"})
     refuse(std::string("parallel.") + axis, config.get_int(std::string("parallel.") + axis) != 1);
   refuse("parallel.dp", config.get_int("parallel.dp") != 0);
   refuse("parallel.micro_batches", config.get_int("parallel.micro_batches") != 0);

@@ -79,7 +79,7 @@ class TextTrainer::Impl : internal::Task {
   void open_text();
   void make_model();
   // Ranks that share a batch, each with rows of its own.
-  const Group& replicas() const { return mesh_.along({"dp", "fsdp"}); }
+  const Group& replicas() const { return mesh_.along({"dp", "fsdp", "ep"}); }
 
   Step step(double lr, observe::StepTimer& timer) override;
   void end_epoch() override { WEFT_CHECK(!rows_->next(), "the epoch has more batches than steps"); }

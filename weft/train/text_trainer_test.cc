@@ -76,6 +76,13 @@ void expect_close(const checkpoint::TensorMap& a, const checkpoint::TensorMap& b
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::allclose(tensor, b.at(name), 1e-3, 1e-4)) << name;
 }
 
+std::string text_of(const std::string& folder, const GenerateOptions& options, const parallel::TensorParallel& tp = {}) {
+  std::string text;
+  train::generate(
+      folder, options, [&](std::string_view piece) { text += piece; }, tp);
+  return text;
+}
+
 TEST(TextTrainer, LearnsTheSameHoweverBatchAndLayersAreSplit) {
   const TextRuns runs;
   // Not Adam, which makes steps of full size of gradients that are zero but for rounding (the bias of keys).
@@ -113,6 +120,19 @@ TEST(TextTrainer, LearnsTheSameInStagesAndShards) {
   }
 }
 
+TEST(TextTrainer, LearnsTheSameWithExpertsOverRanks) {
+  const TextRuns runs;
+  const std::vector<std::string> words = {"model.experts=4", "optimizer.name=sgd", "optimizer.lr=0.1"};
+  const auto one = runs.train(1, "one", words);
+  for (const std::string form : {"dp", "ep"}) {
+    auto more = words;
+    more.push_back("parallel." + form + "=2");
+    EXPECT_NEAR(runs.train(2, form, more).loss, one.loss, 1e-3);
+    expect_close(runs.weights(form), runs.weights("one"));
+  }
+  text_of(runs.path("ep"), {.tokens = 3, .seed = 1});
+}
+
 TEST(TextTrainer, TrainsInFloat16WithAScaledLoss) {
   const TextRuns runs;
   const std::vector<std::string> words = {"train.epochs=4", "optimizer.name=sgd", "optimizer.lr=0.1", "train.precision=f16"};
@@ -130,12 +150,15 @@ TEST(TextTrainer, TrainsInFloat16WithAScaledLoss) {
 TEST(TextTrainer, RecomputesToTheSameBitsDropoutIncluded) {
   const TextRuns runs;
   const std::vector<std::string> words = {"model.dropout=0.1", "model.layers=2", "train.max_steps=5", "parallel.tp=2"};
-  auto again = words;
-  again.push_back("train.recompute=full");
   runs.train(2, "kept", words);
-  runs.train(2, "again", again);
-  const auto kept = runs.weights("kept"), computed = runs.weights("again");
-  for (const auto& [name, tensor] : kept) EXPECT_TRUE(at::equal(tensor, computed.at(name))) << name;
+  const auto kept = runs.weights("kept");
+  for (const std::string kind : {"full", "selective"}) {
+    auto again = words;
+    again.push_back("train.recompute=" + kind);
+    runs.train(2, kind, again);
+    const auto computed = runs.weights(kind);
+    for (const auto& [name, tensor] : kept) EXPECT_TRUE(at::equal(tensor, computed.at(name))) << kind << ": " << name;
+  }
 }
 
 TEST(TextTrainer, GoesOnFromACheckpointUnderAnotherSplit) {
@@ -155,13 +178,6 @@ TEST(TextTrainer, GoesOnFromACheckpointUnderAnotherSplit) {
   }
   runs.train(1, "cut", words);
   expect_close(runs.weights("cut"), runs.weights("whole"));
-}
-
-std::string text_of(const std::string& folder, const GenerateOptions& options, const parallel::TensorParallel& tp = {}) {
-  std::string text;
-  train::generate(
-      folder, options, [&](std::string_view piece) { text += piece; }, tp);
-  return text;
 }
 
 TEST(TextTrainer, ItsModelsWriteWhatTheyHaveLearned) {

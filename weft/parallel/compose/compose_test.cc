@@ -48,6 +48,20 @@ TEST(Compose, TrainsAsOneProcessOverEveryProductOfAxes) {
   for (const Case& c : products()) steps_of(c, how, expected, 1e-10);
 }
 
+TEST(Compose, CutsStagesByMeasuredTimesWhereItHasASample) {
+  const Tiny how;
+  const auto expected = by_torch<torch::optim::AdamW>(how, adam());
+  Case c = on({{"pp", 2}, {"dp", 2}, {"tp", 2}}, by(Algorithm::kOneForwardOneBackward, 2));
+  c.plan.sample = {tokens_of(0, 0).narrow(0, 0, 1)};
+  steps_of(c, how, expected, 1e-10);
+  comm::replicate(2, [&](const Group& group) {
+    Plan plan = by(Algorithm::kOneForwardOneBackward, 2);
+    plan.sample = c.plan.sample;
+    const auto model = parallelize(tiny_model(how), plan, Mesh(group, {{"pp", 2}}));
+    EXPECT_NE(model.describe().find("cut by measured times"), std::string::npos) << model.describe();
+  });
+}
+
 TEST(Compose, ClipsTheNormOfTheWholeModel) {
   Tiny how;
   const auto free = by_torch<torch::optim::AdamW>(how, adam());

@@ -1,6 +1,8 @@
 // What parallelize() is asked for beside the mesh's sizes, and whether it can be done at all.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,8 +32,11 @@ struct Plan {
   // Over pp: how a step's micro-batches go through the stages. With one stage they follow each other, and their gradients add up.
   schedule::pipeline::Algorithm schedule = schedule::pipeline::Algorithm::kOneForwardOneBackward;
   int micro_batches = 1;
-  int virtual_stages = 0;      // of each rank; 0: as few as the schedule takes
-  std::vector<int> cuts = {};  // the first block of each stage but the first; empty: equally many blocks
+  int virtual_stages = 0;  // of each rank; 0: as few as the schedule takes
+  // The first block of each stage but the first. Empty: by the time that each block takes on `sample`, the inputs of one micro-batch, so
+  // that the slowest stage is as fast as can be (plan/stages.h); without a sample, equally many blocks.
+  std::vector<int> cuts = {};
+  std::vector<at::Tensor> sample = {};
   // Over fsdp: 1 optimiser state, 2 and gradients, 3 and parameters; how ranks hold them (ShardedOptions::form).
   int zero_stage = 3;
   std::string form = "auto";

@@ -51,7 +51,9 @@ TEST(ContextParallel, CutsAndJoinsAndKnowsTheWholeFromItsParts) {
         EXPECT_TRUE(torch::equal(cp.whole(part, 1), whole));
         EXPECT_EQ(cp.layout_of_part(part.size(1)).whole, length);
       }
-      if (ranks == 2) EXPECT_THAT(refusal([&] { cp.layout_of_part(cp.rank() * 3); }), HasSubstr("rank 0 has 0 of 3 positions, and its"));
+      if (ranks == 2) {
+        EXPECT_THAT(refusal([&] { cp.layout_of_part(cp.rank() * 3); }), HasSubstr("rank 0 has 0 of 3 positions, and its"));
+      }
       EXPECT_THAT(refusal([&] { (SequenceLayout{5, 2}.part(wave({4}, 0), 0, 0)); }), HasSubstr("a sequence of 5"));
     });
   }

@@ -330,7 +330,9 @@ TEST(Pipeline, EvaluatesAndPredictsWithoutGradientsAndInEvaluationMode) {
       EXPECT_NEAR(model.evaluate({input_of(0)}, {target_of(0)}), loss, 1e-12);
       const Tensors predicted = model.predict({input_of(0)});
       ASSERT_EQ(predicted.size(), model.has_last_stage() ? 1 : 0);
-      if (model.has_last_stage()) EXPECT_TRUE(torch::allclose(predicted[0], y, 1e-12, 1e-12));
+      if (model.has_last_stage()) {
+        EXPECT_TRUE(torch::allclose(predicted[0], y, 1e-12, 1e-12));
+      }
       for (const at::Tensor& p : model.parameters()) EXPECT_FALSE(p.grad().defined());
       EXPECT_GT(std::abs(model.train_step({input_of(0)}, {target_of(0)}) - loss), 1e-6);  // dropout is on again
     });

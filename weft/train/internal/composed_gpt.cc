@@ -29,9 +29,13 @@ parallel::Plan plan_of(const LearnerParts& parts) {
   plan.micro_batches = static_cast<int>(config.get_int("parallel.micro_batches"));
   if (plan.micro_batches == 0) plan.micro_batches = parts.mesh.size("pp") > 1 ? 4 * parts.mesh.size("pp") : 1;
   for (const std::int64_t cut : config.get_ints("parallel.cuts")) plan.cuts.push_back(static_cast<int>(cut));
+  const std::int64_t rows = std::max<std::int64_t>(1, parts.batch / parts.mesh.along({"dp", "fsdp", "ep"}).size() / plan.micro_batches);
+  if (parts.mesh.size("pp") > 1) plan.sample = {at::zeros({rows, config.get_int("model.sequence")}, at::kLong)};
+  plan.context = config.get_string("parallel.context") == "ring" ? parallel::ContextMethod::kRing : parallel::ContextMethod::kHeads;
   plan.zero_stage = static_cast<int>(config.get_int("parallel.zero_stage"));
   plan.form = weights == "private" ? "gathered" : weights;
-  plan.recompute = config.get_string("train.recompute") == "none" ? Recompute::kNone : Recompute::kFull;
+  const auto& recompute = config.get_string("train.recompute");
+  plan.recompute = recompute == "none" ? Recompute::kNone : recompute == "full" ? Recompute::kFull : Recompute::kSelective;
   plan.precision = precision == "bf16" ? Precision::kBf16 : precision == "f16" ? Precision::kF16 : Precision::kAsItIs;
   plan.batch = parts.batch;
   return plan;

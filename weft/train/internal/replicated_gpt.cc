@@ -22,11 +22,13 @@ class ReplicatedGpt : public TextLearner {
   explicit ReplicatedGpt(const LearnerParts& parts)
       : mesh_(parts.mesh),
         bf16_(parts.config.get_string("train.precision") == "bf16"),
-        recompute_(parts.config.get_string("train.recompute") != "none") {
+        recompute_(parts.config.get_string("train.recompute") == "full") {
     const auto seed = static_cast<std::uint64_t>(parts.config.get_int("train.seed"));
     const parallel::TensorParallel tp(mesh_["tp"], seed);
     tp.seed_dropout(seed + static_cast<std::uint64_t>(mesh_.coordinate("dp")));
-    gpt_ = models::Gpt(gpt_options(parts.config, parts.vocabulary), tp);
+    models::GptOptions options = gpt_options(parts.config, parts.vocabulary);
+    options.selective = parts.config.get_string("train.recompute") == "selective";
+    gpt_ = models::Gpt(options, tp);
     if (parts.weights != nullptr) {
       set_whole_tensors(*gpt_, *parts.weights);
     } else {

@@ -35,6 +35,14 @@ models::GptOptions gpt_options(const Config& config, std::int64_t vocabulary) {
   options.kv_heads = config.get_int("model.kv_heads");
   options.sequence_length = config.get_int("model.sequence");
   options.dropout = config.get_double("model.dropout");
+  options.experts = config.get_int("model.experts");
+  options.experts_top_k = config.get_int("model.experts_top_k");
+  options.experts_capacity = config.get_double("model.experts_capacity");
+  options.experts_balance = config.get_double("model.experts_balance");
+  if (options.experts > 0 && options.experts_top_k > options.experts) {
+    throw Error(Errc::kBadConfig, "model.experts_top_k = " + std::to_string(options.experts_top_k) + " is more than the " +
+                                      std::to_string(options.experts) + " experts");
+  }
   if (options.width % options.heads != 0) {
     throw Error(Errc::kBadConfig, "model.width = " + std::to_string(options.width) + " is no multiple of the " +
                                       std::to_string(options.heads) + " heads; use " +

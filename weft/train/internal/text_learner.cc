@@ -6,15 +6,16 @@ namespace weft::train::internal {
 namespace {
 
 bool composed(const Config& config, const Mesh& mesh) {
-  return mesh.size("fsdp") > 1 || mesh.size("pp") > 1 || config.get_int("parallel.micro_batches") > 1 ||
-         config.get_string("train.precision") == "f16" || (mesh.size("tp") > 1 && config.get_double("optimizer.max_grad_norm") > 0);
+  return mesh.size("fsdp") > 1 || mesh.size("pp") > 1 || mesh.size("cp") > 1 || config.get_int("model.experts") > 0 ||
+         config.get_int("parallel.micro_batches") > 1 || config.get_string("train.precision") == "f16" ||
+         (mesh.size("tp") > 1 && config.get_double("optimizer.max_grad_norm") > 0);
 }
 
 }  // namespace
 
 Mesh text_mesh(const Config& config, const Group& world) {
   std::vector<plan::Axis> axes;
-  for (const std::string name : {"pp", "dp", "fsdp", "tp"}) {
+  for (const std::string name : {"pp", "dp", "fsdp", "ep", "cp", "tp"}) {
     const int size = static_cast<int>(config.get_int("parallel." + name));
     if (size != 1 || name == "dp") axes.push_back({name, size});
   }
@@ -26,7 +27,7 @@ void check_text_learner(const Config& config, const Mesh& mesh) {
   if (config.get_string("parallel.codec") == "none") return;
   throw Error(Errc::kBadConfig, "parallel.codec (" + config.origin("parallel.codec") +
                                     ") compresses what replicas of a whole model send each other; leave it \"none\" with fsdp, pp, "
-                                    "micro_batches, train.precision = \"f16\", or clipping over tp");
+                                    "cp, experts, micro_batches, train.precision = \"f16\", or clipping over tp");
 }
 
 std::unique_ptr<TextLearner> make_text_learner(const LearnerParts& parts) {

@@ -1,7 +1,7 @@
 // A GPT over a mesh with its optimiser, as a recipe means it: what a text is trained with. There are two, which learn the same:
 //
 //   replicated   dp x tp: DataParallel's shared weights, codecs and gradients that travel into the next forward
-//   composed     any product of dp, fsdp, tp and pp, micro-batches, float16, clipping over split layers: parallelize()
+//   composed     any product of dp, fsdp, tp, pp, cp and ep, experts, micro-batches, float16, clipping over split layers: parallelize()
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -29,6 +29,29 @@ std::string count(std::size_t number, const char* what) { return std::to_string(
 
 std::string axis(const Mesh& mesh, const char* name) { return std::string(name) + "=" + std::to_string(mesh.size(name)); }
 
+TensorParallel context_of(const Composed& c, int block) {
+  TensorParallel tp(c.mesh["tp"], block_seed(c.plan.seed, block));
+  tp.seed_dropout(mixed(block_seed(c.plan.seed, block) + static_cast<std::uint64_t>(c.replica())));
+  return tp;
+}
+
+// By the times of world rank 0, for all.
+std::vector<int> measured(const Composed& c, int stages) {
+  std::vector<int> cuts(static_cast<std::size_t>(stages - 1));
+  if (c.mesh.coordinate("pp") == 0) {  // with all ranks of tp; as if each had whole sequences and all experts
+    const auto make = [&](int number) {
+      const Contexts contexts{.tp = context_of(c, number), .cp = {}, .ep = {}};
+      const ModelBlock block = c.model.blocks[static_cast<std::size_t>(number)].make(contexts);
+      return PipelineBlock{block.module, block.forward, {}};
+    };
+    cuts = measured_cuts(static_cast<int>(c.model.blocks.size()), stages, make, c.plan.sample);
+  }
+  at::Tensor told = at::tensor(at::ArrayRef<int>(cuts), at::kInt);
+  c.mesh.world().broadcast(told);
+  const int* const first = told.const_data_ptr<int>();
+  return {first, first + cuts.size()};
+}
+
 std::string cut_stages(Composed& c) {
   const int blocks = static_cast<int>(c.model.blocks.size());
   c.request = {.algorithm = c.plan.schedule,
@@ -37,7 +60,9 @@ std::string cut_stages(Composed& c) {
                .virtual_stages = virtual_stages(c.plan)};
   const int stages = lists::num_stages(c.request);
   c.cuts = c.plan.cuts;
-  for (int stage = 1; c.plan.cuts.empty() && stage < stages; ++stage) c.cuts.push_back(stage * blocks / stages);
+  const bool given = !c.cuts.empty(), measures = !given && !c.plan.sample.empty() && stages > 1;
+  if (measures) c.cuts = measured(c, stages);
+  for (int stage = 1; !given && !measures && stage < stages; ++stage) c.cuts.push_back(stage * blocks / stages);
   WEFT_REQUIRE(static_cast<int>(c.cuts.size()) + 1 == stages,
                "plan: " + std::to_string(stages) + " stages need " + std::to_string(stages - 1) + " cuts");
   std::string mine;
@@ -54,7 +79,7 @@ std::string cut_stages(Composed& c) {
     mine += (mine.empty() ? "" : ", ") + s.names.front() + (end - begin > 1 ? " to " + s.names.back() : "");
   }
   return count(static_cast<std::size_t>(blocks), "block") + " in " + count(static_cast<std::size_t>(stages), "stage") + " over " +
-         axis(c.mesh, "pp") + " by " + lists::to_string(c.plan.schedule) + ", " +
+         axis(c.mesh, "pp") + " by " + lists::to_string(c.plan.schedule) + ", " + (measures ? "cut by measured times, " : "") +
          (c.plan.micro_batches == 1 ? "one micro-batch" : std::to_string(c.plan.micro_batches) + " micro-batches") + "; this rank has " +
          mine;
 }
@@ -73,12 +98,6 @@ std::string place_experts(Composed& c) {
   return count(static_cast<std::size_t>(c.model.experts), "expert") + " over " + axis(c.mesh, "ep") + ", balanced over " +
          count(static_cast<std::size_t>(c.replicas().size()), "rank") + "; this rank has " + std::to_string(first) + " to " +
          std::to_string(first + each - 1);
-}
-
-TensorParallel context_of(const Composed& c, int block) {
-  TensorParallel tp(c.mesh["tp"], block_seed(c.plan.seed, block));
-  tp.seed_dropout(mixed(block_seed(c.plan.seed, block) + static_cast<std::uint64_t>(c.replica())));
-  return tp;
 }
 
 void list_parameters(Stage& stage) {

@@ -48,7 +48,9 @@ struct Trained {
 inline void expect_same(const Trained& got, const Trained& expected, bool bits, const std::string& what) {
   ASSERT_EQ(got.losses.size(), expected.losses.size()) << what;
   for (std::size_t i = 0; i < got.losses.size(); ++i) {
-    if (bits) EXPECT_EQ(got.losses[i], expected.losses[i]) << what;
+    if (bits) {
+      EXPECT_EQ(got.losses[i], expected.losses[i]) << what;
+    }
     EXPECT_NEAR(got.losses[i], expected.losses[i], 1e-10) << what;
   }
   ASSERT_EQ(got.weights.size(), expected.weights.size()) << what;
