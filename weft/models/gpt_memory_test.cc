@@ -109,9 +109,11 @@ void compare(Case c) {
     const std::int64_t rows = c.length / c.cp / (c.options.sequence == Sequence::kSplit ? c.tp : 1);
     const at::Tensor x = torch::ones({c.batch, rows, c.options.width}).requires_grad_();
     block.forward(x);  // rotary angles are computed once
-    const std::int64_t kept = kept_by(block, x, tp, c.kept), known = expected(c);
-    EXPECT_NEAR(static_cast<double>(kept), static_cast<double>(known), 0.1 * static_cast<double>(known))
-        << c.name() << ": " << static_cast<double>(kept) / static_cast<double>(known);
+    const auto kept = static_cast<double>(kept_by(block, x, tp, c.kept)), known = static_cast<double>(expected(c));
+    // Keys and values that were sent may be given back by another thread, which this one's meter does not see.
+    const auto sent = static_cast<double>(c.cp > 1 ? 8 * c.batch * rows * c.options.width : 0);
+    EXPECT_GE(kept, 0.9 * known) << c.name() << ": " << kept / known;
+    EXPECT_LE(kept, 1.1 * known + sent) << c.name() << ": " << kept / known;
   });
 }
 
