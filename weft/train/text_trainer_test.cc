@@ -263,6 +263,9 @@ TEST(TextTrainer, RefusesWhatItCannotDoAndLeavesNoRun) {
   EXPECT_THAT(refused(runs, 1, {"data.file=\"/nowhere\""}), HasSubstr("/nowhere"));
   EXPECT_THAT(refused(runs, 1, {"data.tokenizer=\"bpe:9\""}), HasSubstr("bpe:N"));
   EXPECT_THAT(refused(runs, 2, {"parallel.pp=2", "parallel.codec=bf16"}), HasSubstr("parallel.codec"));
+  EXPECT_THAT(refused(runs, 2, {"parallel.ep=2"}), HasSubstr("of which this model has none"));
+  EXPECT_THAT(refused(runs, 2, {"parallel.cp=2", "model.experts=2"}), HasSubstr("nearest that works: dp=2,cp=1"));
+  EXPECT_THAT(refused(runs, 2, {"parallel.pp=2", "parallel.micro_batches=16"}), HasSubstr("cannot be 16 micro-batches"));
   EXPECT_THAT(refused(runs, 1, {"train.reproducible=true"}), HasSubstr("train.reproducible"));
 }
 

@@ -29,7 +29,8 @@ parallel::Plan plan_of(const LearnerParts& parts) {
   plan.micro_batches = static_cast<int>(config.get_int("parallel.micro_batches"));
   if (plan.micro_batches == 0) plan.micro_batches = parts.mesh.size("pp") > 1 ? 4 * parts.mesh.size("pp") : 1;
   for (const std::int64_t cut : config.get_ints("parallel.cuts")) plan.cuts.push_back(static_cast<int>(cut));
-  const std::int64_t rows = std::max<std::int64_t>(1, parts.batch / parts.mesh.along({"dp", "fsdp", "ep"}).size() / plan.micro_batches);
+  const int replicas = parts.mesh.size("dp") * parts.mesh.size("fsdp") * parts.mesh.size("ep");
+  const std::int64_t rows = std::max<std::int64_t>(1, parts.batch / replicas / plan.micro_batches);
   if (parts.mesh.size("pp") > 1) plan.sample = {at::zeros({rows, config.get_int("model.sequence")}, at::kLong)};
   plan.context = config.get_string("parallel.context") == "ring" ? parallel::ContextMethod::kRing : parallel::ContextMethod::kHeads;
   plan.zero_stage = static_cast<int>(config.get_int("parallel.zero_stage"));
@@ -125,6 +126,16 @@ class ComposedGpt : public TextLearner {
 };
 
 }  // namespace
+
+void check_composed(const Config& config, const Mesh& mesh) {
+  constexpr std::int64_t kAnyVocabulary = 1;
+  const auto replicas = static_cast<std::int64_t>(mesh.size("dp")) * mesh.size("fsdp") * mesh.size("ep");
+  const auto per_rank = config.get_int("train.batch_per_rank");
+  const std::int64_t batch = per_rank > 0 ? per_rank * replicas : config.get_int("train.batch");
+  const parallel::BlockModel model = models::gpt_blocks(gpt_options(config, kAnyVocabulary));
+  const parallel::ModelShape shape{static_cast<int>(model.blocks.size()), model.splits, model.heads, model.kv_heads, model.experts};
+  parallel::check_plan(plan_of({.config = config, .mesh = mesh, .vocabulary = kAnyVocabulary, .batch = batch}), shape, mesh.layout());
+}
 
 std::unique_ptr<TextLearner> make_composed(const LearnerParts& parts) { return std::make_unique<ComposedGpt>(parts); }
 

@@ -61,10 +61,11 @@ struct LearnerParts {
   std::int64_t vocabulary = 0;
   std::int64_t batch = 0;  // global
 };
-// Collective. Throws Error(kBadConfig) for a plan that cannot be.
+// Collective. Throws as check_text_learner().
 std::unique_ptr<TextLearner> make_text_learner(const LearnerParts& parts);
-// Throws Error(kBadConfig) for keys that do not go together, before anything is made.
+// Throws Error(kBadConfig) for keys that do not go together and plans that cannot be, before anything is made. Not collective.
 void check_text_learner(const Config& config, const Mesh& mesh);
+void check_composed(const Config& config, const Mesh& mesh);
 
 std::unique_ptr<TextLearner> make_replicated(const LearnerParts& parts);
 std::unique_ptr<TextLearner> make_composed(const LearnerParts& parts);
