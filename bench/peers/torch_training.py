@@ -66,7 +66,8 @@ class DeepSpeed:
 
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # Compiled at first use, for inference alone.
         config = {"train_micro_batch_size_per_gpu": batch, "gradient_accumulation_steps": 1, "steps_per_print": 10**9}
-        config.update(zero_optimization={"stage": stage}, zero_allow_untested_optimizer=True)
+        # It clips gradients to a norm of 1 unless told not to (0.19.8), which the others don't.
+        config.update(zero_optimization={"stage": stage}, zero_allow_untested_optimizer=True, gradient_clipping=0.0)
         self.engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=config, dist_init_required=False)
 
     def __call__(self, inputs):

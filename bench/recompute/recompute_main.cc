@@ -3,8 +3,6 @@
 // says.
 //
 //   weft_bench_recompute [batch=4] [sequence=512] [layers=4] [width=512] [heads=8] [dropout=0] [gated=0] [rounds=7]      dropout: per cent
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -18,6 +16,7 @@
 
 #include "weft/models/gpt.h"
 #include "weft/parallel/recompute/recompute.h"
+#include "weft/parallel/recompute/testing/tensor_meter.h"
 #include "weft/plan/activations.h"
 
 namespace weft::bench {
@@ -29,16 +28,6 @@ using Arguments = std::map<std::string, std::int64_t>;
 constexpr std::array kWays = {Kept::kAll, Kept::kSelective, Kept::kInput};
 constexpr std::array kNames = {"none", "selective", "full"};
 
-// Bytes of tensors that this thread has made and not freed.
-struct Count : c10::MemoryReportingInfoBase {
-  std::int64_t live = 0, peak = 0;
-  void reportMemoryUsage(void*, std::int64_t bytes, std::size_t, std::size_t, c10::Device) override {
-    live += bytes;
-    peak = std::max(peak, live);
-  }
-  bool memoryProfilingEnabled() const override { return true; }
-};
-
 struct Blocks {
   Blocks(models::GptOptions options, Kept kept_) : kept(kept_) {
     options.selective = kept == Kept::kSelective;
@@ -47,7 +36,7 @@ struct Blocks {
     for (std::int64_t i = 0; i < options.layers; ++i) blocks.push_back(std::make_shared<models::GptBlock>(options, tp));
   }
   at::Tensor forward(at::Tensor x) const {
-    const parallel::KeepState draws = [tp = tp] { return [tp, draw = tp.draw()] { tp.set_draw(draw); }; };
+    const parallel::KeepState draws = parallel::keep_draws(tp);
     for (const auto& block : blocks) {
       const auto fn = [block](const at::Tensor& in) { return block->forward(in); };
       x = kept == Kept::kInput ? parallel::recompute_with({.random = false, .keep = {draws}}, fn, x) : fn(x);
@@ -69,14 +58,13 @@ Step step(const Blocks& model, const at::Tensor& x) {
   const at::Tensor leaf = x.detach().requires_grad_();
   for (const auto& block : model.blocks) block->zero_grad(/*set_to_none=*/false);
   model.tp.set_draw(0);
-  const auto count = std::make_shared<Count>();
-  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, count);
+  const parallel::TensorMeter meter;
   const auto start = std::chrono::steady_clock::now();
   const at::Tensor y = model.forward(leaf);
-  const std::int64_t held = count->live;
+  const std::int64_t held = meter.live();
   y.backward(torch::ones_like(y));
   const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
-  return {time.count(), held, count->peak, leaf.grad()};
+  return {time.count(), held, meter.peak(), leaf.grad()};
 }
 
 double median(std::vector<double> values) {

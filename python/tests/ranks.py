@@ -13,12 +13,17 @@ import torch.distributed as dist
 import weft_torch  # noqa: F401
 
 
+_kept = []  # of Gloo: the last to let go of a group may be a hook's closure on the group's own thread, which then aborts by joining itself
+
+
 def _rank(body, rank, world, backend, store, answers, timeout):
     torch.set_num_threads(1)
     torch.manual_seed(7)
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
     try:
         dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=world, timeout=timedelta(seconds=timeout))
+        if backend == "gloo":
+            _kept.append(dist.group.WORLD)
         answer = (True, body(rank, world))
         dist.destroy_process_group()
     except Exception as error:  # the parent says which rank failed and how
@@ -45,8 +50,8 @@ def run(body, world=2, backend="weft", timeout=60, patience=120, lost=()):
                 continue
             if process.exitcode is None:
                 process.kill()
-                raise AssertionError(f"rank {rank} of {world} did not end")
-            assert process.exitcode == 0, f"rank {rank} of {world} ended with {process.exitcode}"
+                raise AssertionError(f"rank {rank} of {world} over {backend} did not end")
+            assert process.exitcode == 0, f"rank {rank} of {world} over {backend} ended with {process.exitcode}"
             good, answer = torch.load(f"{folder}/{rank}", weights_only=False)
             assert good, f"rank {rank} of {world} over {backend}: {answer}"
             results.append(answer)

@@ -327,6 +327,17 @@ class Training(unittest.TestCase):
         self.assertEqual(again.returncode, 2)
         self.assertIn("not empty", again.stderr)
 
+    def test_a_recipe_that_promises_nothing_is_not_checked_against(self):
+        recipe = pathlib.Path(self.folder.name) / "mine"
+        recipe.mkdir()
+        (recipe / "recipe.toml").write_text((pathlib.Path(ROOT) / "recipes/shapes/recipe.toml").read_text())
+        for promise, says in ((None, "there is no"), ("", "names no accuracy"), ("accuracy = 0.01", "as expected"), ("accuracy = 1", "not as expected")):
+            if promise is not None:
+                (recipe / "expected.toml").write_text(promise)
+            result = weft("train", str(recipe), *TINY, "--set", f"run.dir={self.folder.name}", "--name", says.replace(" ", "_"), "--check")
+            self.assertEqual(result.returncode, {"as expected": 0, "not as expected": 1}.get(says, 2), result.stderr)
+            self.assertIn(says, result.stderr)
+
     def test_it_is_a_rank_under_weft_run(self):
         result = self.train("run", "--json", launcher=(WEFT, "run", "-n", "2"))
         self.assertEqual(result.returncode, 0, result.stderr)

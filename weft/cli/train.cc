@@ -38,15 +38,19 @@ void print_configuration(const Config& config) {
   }
 }
 
-// What a recipe promises: expected.toml beside recipe.toml. Nothing to check where there is none.
-bool as_expected(const std::string& recipe_file, const train::TrainResult& result) {
+// What a recipe promises: expected.toml beside recipe.toml. Throws Error(kBadConfig) where it promises nothing.
+double least_accuracy(const std::string& recipe_file) {
   const auto file = std::filesystem::path(recipe_file).parent_path() / "expected.toml";
   if (!std::filesystem::exists(file)) throw Error(Errc::kBadConfig, "--check: there is no " + file.string());
-  const Schema schema{{"accuracy", 0.0, "on the test images", {.min = 0, .max = 1}},
+  const Schema schema{{"accuracy", 0.0, "on what is held out", {.min = 0, .max = 1}},
                       {"tolerance", 0.0, "how far below it may lie", {.min = 0, .max = 1}},
                       {"minutes", 0.0, "about how long it takes on two cores", {.min = 0}}};
   const auto expected = Config::load(file.string(), schema);
-  const double least = expected.get_double("accuracy") - expected.get_double("tolerance");
+  if (expected.get_double("accuracy") <= 0) throw Error(Errc::kBadConfig, "--check: " + file.string() + " names no accuracy above 0");
+  return expected.get_double("accuracy") - expected.get_double("tolerance");
+}
+
+bool as_expected(double least, const train::TrainResult& result) {
   const bool good = result.accuracy >= least;
   log(good ? LogLevel::kInfo : LogLevel::kError, good ? "as expected" : "not as expected",
       {{"accuracy", result.accuracy}, {"at_least", least}});
@@ -61,8 +65,8 @@ std::pair<train::TrainResult, std::string> trained(const Config& config, const G
   return {std::move(result), trainer.run_folder()};
 }
 
-// One rank, from joining the others to its exit code.
-int train_rank(const TrainCommand& command, const Config& config, const std::string& file) {
+// One rank, from joining the others to its exit code; `least` is the accuracy to be checked.
+int train_rank(const TrainCommand& command, const Config& config, const std::string& file, double least) {
   if (const char* threads = std::getenv("OMP_NUM_THREADS")) at::set_num_threads(std::max(1, std::atoi(threads)));
   comm::InitOptions joining;
   joining.transport = config.get_string("comm.transport");
@@ -91,7 +95,7 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
                     {"samples_per_s", std::round(result.samples_per_s)},
                     {"seconds", std::round(result.seconds * 10) / 10}});
   if (command.json) std::cout << to_json(result) << std::endl;
-  return command.check && !as_expected(file, result) ? 1 : 0;
+  return command.check && !as_expected(least, result) ? 1 : 0;
 }
 
 // The cores shared out over the ranks, said before the fork, so that each rank finds it in its environment.
@@ -107,6 +111,7 @@ int train(const TrainCommand& command) {
   auto config = train::load_recipe(file, command.assignments);
   if (!command.name.empty()) config.set("run.name=\"" + command.name + "\"", "--name");
   observe::parse_progress_mode(command.progress);
+  const double least = command.check ? least_accuracy(file) : 0;  // before there is something to lose
   if (command.dry_run) {
     print_configuration(config);
     return 0;
@@ -117,15 +122,15 @@ int train(const TrainCommand& command) {
       throw Error(Errc::kBadConfig, "-n " + std::to_string(*command.ranks) + " disagrees with " + identity.source + ", which started " +
                                         std::to_string(identity.world) + " ranks; leave out -n");
     }
-    return train_rank(command, config, file);
+    return train_rank(command, config, file, least);
   }
   const int ranks = command.ranks.value_or(1);
-  if (ranks == 1) return train_rank(command, config, file);
+  if (ranks == 1) return train_rank(command, config, file, least);
   share_cores(ranks);
   elastic::LaunchOptions launching;
   launching.nproc_per_node = std::to_string(ranks);
   launching.rank0_keeps_terminal = true;
-  return elastic::launch_forked(launching, [&](int) { return train_rank(command, config, file); });
+  return elastic::launch_forked(launching, [&](int) { return train_rank(command, config, file, least); });
 }
 
 }  // namespace weft::cli

@@ -4,31 +4,72 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <functional>
 #include <string>
+#include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <vector>
 
+#include "weft/base/deadline.h"
+#include "weft/base/error.h"
 #include "weft/comm/allocator.h"
 #include "weft/comm/backend.h"
 #include "weft/comm/group.h"
 
 namespace weft::comm {
 
+namespace internal {
+
+// Gives the exit codes of `children` (-signal for a killed one; 127 for one that somebody else has waited for), of which those that have
+// not ended after `patience` are killed.
+inline std::vector<int> exit_codes(const std::vector<pid_t>& children, std::chrono::seconds patience) {
+  constexpr std::chrono::microseconds kLongestPause{5000};
+  const auto deadline = Deadline::in(patience);
+  std::vector<int> codes;
+  for (const pid_t child : children) {
+    int status = 0;
+    pid_t ended = 0;
+    for (auto pause = std::chrono::microseconds(100); (ended = waitpid(child, &status, WNOHANG)) == 0;
+         pause = std::min(2 * pause, kLongestPause)) {
+      if (deadline.passed()) kill(child, SIGKILL);
+      std::this_thread::sleep_for(pause);
+    }
+    codes.push_back(ended < 0 ? 127 : WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
+  }
+  return codes;
+}
+
+}  // namespace internal
+
 // Forks `world` ranks that meet through a file; each returns what fn returns. Gives the exit codes (-signal for a killed one). `hosts` puts
-// the ranks on hosts, as if they were several: a name for each rank.
+// the ranks on hosts, as if they were several: a name for each rank. Ranks that have not ended after `patience` are killed. Throws
+// Error(kUnavailable) where the system gives no file or no process; then none is left.
 inline std::vector<int> fork_ranks(int world, const std::string& transport, const std::function<int(const Group&)>& fn,
-                                   const std::vector<std::string>& hosts = {}) {
-  char path[] = "/tmp/weft-group-test-XXXXXX";
-  close(mkstemp(path));
+                                   const std::vector<std::string>& hosts = {}, std::chrono::seconds patience = std::chrono::minutes(10)) {
+  std::error_code nowhere;
+  const auto folder = std::filesystem::temp_directory_path(nowhere);
+  std::string path = ((nowhere ? "/tmp" : folder) / "weft-ranks-XXXXXX").string();
+  const int file = mkstemp(path.data());
+  if (file < 0) throw Error(Errc::kUnavailable, "no file for ranks to meet at " + path + ": " + std::strerror(errno));
+  close(file);
   std::vector<pid_t> children;
   for (int rank = 0; rank < world; ++rank) {
     const pid_t child = fork();
+    if (child < 0) {
+      const std::string why = std::strerror(errno);
+      internal::exit_codes(children, std::chrono::seconds(0));
+      unlink(path.c_str());
+      throw Error(Errc::kUnavailable, "rank " + std::to_string(rank) + " of " + std::to_string(world) + " cannot be forked: " + why);
+    }
     if (child == 0) {
       int code = 99;
       try {
@@ -44,13 +85,8 @@ inline std::vector<int> fork_ranks(int world, const std::string& transport, cons
     }
     children.push_back(child);
   }
-  std::vector<int> codes;
-  for (pid_t child : children) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    codes.push_back(WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
-  }
-  unlink(path);
+  const std::vector<int> codes = internal::exit_codes(children, patience);
+  unlink(path.c_str());
   return codes;
 }
 

@@ -1,6 +1,7 @@
 #include "weft/comm/group.h"
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -8,6 +9,7 @@
 #include <thread>
 
 #include "weft/base/deadline.h"
+#include "weft/base/testing/refusal.h"
 #include "weft/comm/fork_ranks.h"
 #include "weft/comm/internal/exercise.h"
 #include "weft/comm/replicate.h"
@@ -187,6 +189,21 @@ TEST(Group, WithoutSharedMemoryRanksStillWorkOverTcp) {
   });
   unsetenv("WEFT_HEAP_MB");
   EXPECT_EQ(codes, std::vector<int>(2, 0));
+}
+
+TEST(ForkRanks, KillsThoseThatDoNotEndAndSaysWhyItForksNone) {
+  const auto codes = fork_ranks(
+      2, "tcp",
+      [](const Group& group) {
+        while (group.rank() == 1) pause();
+        return 3;
+      },
+      {}, 1s);
+  EXPECT_EQ(codes, (std::vector<int>{3, -SIGKILL}));
+  setenv("TMPDIR", "/proc/self", 1);
+  EXPECT_THAT(refusal([] { fork_ranks(2, "tcp", [](const Group&) { return 0; }); }, Errc::kUnavailable),
+              testing::HasSubstr("no file for ranks"));
+  unsetenv("TMPDIR");
 }
 
 TEST(Group, ShowsItsCallsOnTheTimeLineOfTheirCallerWhicheverThreadDoesThem) {

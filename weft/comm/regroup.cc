@@ -187,7 +187,9 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
   } catch (const std::exception& error) {
     throw internal::store_gone(error, {"regroup", group.rank()});
   }
-  throw Error(Errc::kTimeout, "no group could be formed within " + std::to_string(options.timeout.count()) + " ms",
+  throw Error(Errc::kTimeout,
+              "no group could be formed within " + std::to_string(options.timeout.count()) +
+                  " ms; give it longer (RegroupOptions::timeout), or start anew from the last checkpoint",
               {"regroup", group.rank()});
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "weft/base/error.h"
+#include "weft/models/internal/gpt_loss.h"
 #include "weft/parallel/recompute/let_go.h"
 
 namespace weft::models {
@@ -190,7 +191,7 @@ GptBlock::GptBlock(const GptOptions& options, const TensorParallel& tp, const Co
       lets_norms_go_(options.selective && (options.sequence == Sequence::kWhole || tp.size() == 1)),
       dropout_(register_module("dropout", dropout_of(options, tp, cp))) {
   if (options.experts > 0) {
-    experts = register_module("experts", parallel::MixtureOfExperts(experts_of(options), ep, tp));
+    experts = register_module("experts", parallel::MixtureOfExperts(experts_of(options), ep, tp, cp));
   } else {
     mlp = register_module("mlp", std::make_shared<GptMlp>(options, tp));
   }
@@ -241,8 +242,6 @@ at::Tensor GptHead::forward(const at::Tensor& x, const at::Tensor&) {
 
 GptImpl::GptImpl(const GptOptions& options_, const TensorParallel& tp_, const ContextParallel& cp_, const parallel::ExpertParallel& ep_)
     : options(complete(options_)), tp(tp_), cp(cp_), ep(ep_) {
-  WEFT_REQUIRE(cp.size() == 1 || options.experts == 0,
-               "Gpt: experts balance over whole sequences, which no rank of " + std::to_string(cp.size()) + " of context parallelism has");
   parallel::even_part("Gpt: heads", options.heads, tp.size());
   parallel::even_part("Gpt: hidden", options.hidden, tp.size());
   embedding = register_module("embedding", std::make_shared<GptEmbedding>(options, tp, cp));
@@ -276,18 +275,12 @@ at::Tensor GptImpl::extend(const at::Tensor& tokens, GptCache& cache, Wanted wan
 }
 
 at::Tensor GptImpl::loss(const at::Tensor& logits, const at::Tensor& targets) const {
-  parallel::CrossEntropyOptions of{.vocabulary = options.vocabulary};
-  if (cp.size() > 1) {
-    of.reduction = parallel::LossReduction::kSum;
-    const at::Tensor mine = cp.part(targets, 1);
-    return cp.mean(parallel::cross_entropy(logits, mine, of, tp), mine.ne(of.ignore_index).sum().item<std::int64_t>());
-  }
-  // Without rows: 0, through the graph, whose backward the others' tokens need.
-  at::Tensor loss = options.experts > 0 && targets.numel() == 0 ? logits.sum() : parallel::cross_entropy(logits, targets, of, tp);
+  at::Tensor auxiliary;
   for (const auto& part : parts_) {
-    if (part->auxiliary().defined()) loss = loss + part->auxiliary();
+    if (const at::Tensor& more = part->auxiliary(); more.defined()) auxiliary = auxiliary.defined() ? auxiliary + more : more;
   }
-  return loss;
+  const at::Tensor loss = internal::token_loss(options, logits, targets, tp, cp);
+  return auxiliary.defined() ? internal::with_auxiliary(loss, auxiliary, targets, cp) : loss;
 }
 
 }  // namespace weft::models

@@ -192,8 +192,8 @@ enum class Wanted { kAll, kLast };
 class GptImpl : public torch::nn::Module {
  public:
   // Throws Error(kInvalidArgument) for sizes that make no model or do not divide by the ranks, naming the nearest that do, and for experts
-  // with the sequence over ranks. All ranks of cp make it from one seed, and drop by one (TensorParallel::seed_dropout). Experts are
-  // divided over `ep`: its ranks have tokens of their own, and equal seeds.
+  // with the sequence over ranks of tp. All ranks of cp make it from one seed, and drop by one (TensorParallel::seed_dropout). Experts are
+  // divided over `ep`: its ranks have samples of their own, and equal seeds; its batch has the ranks of cp too.
   GptImpl(const GptOptions& options_, const parallel::TensorParallel& tp_, const parallel::ContextParallel& cp_ = {},
           const parallel::ExpertParallel& ep_ = {});
   // tokens int64 [batch, sequence], whole and the same on all ranks of tp and cp -> this rank's logits (GptHead), of its part of the
@@ -205,8 +205,8 @@ class GptImpl : public torch::nn::Module {
   // is to be thrown away.
   at::Tensor extend(const at::Tensor& tokens, GptCache& cache, Wanted wanted = Wanted::kAll);
   // The mean cross-entropy of `targets` (int64 [batch, sequence], whole; -100 does not count) under forward's logits; a scalar, the same on
-  // all ranks of tp and cp. While training plus what the blocks' experts add (GptPart::auxiliary), of the last forward. With experts a rank
-  // without rows runs forward and backward as well, of [0, sequence]: its loss is 0.
+  // all ranks of tp and cp. While training plus what the blocks' experts add (GptPart::auxiliary), of the last forward, over cp its mean by
+  // positions. With experts a rank without rows runs forward and backward as well, of [0, sequence]: its loss is 0.
   at::Tensor loss(const at::Tensor& logits, const at::Tensor& targets) const;
   // Embedding, blocks, head, in order.
   const std::vector<std::shared_ptr<GptPart>>& parts() const { return parts_; }

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "weft/base/error.h"
+#include "weft/models/internal/gpt_loss.h"
 
 namespace weft::models {
 namespace {
@@ -62,19 +63,6 @@ ModelBlock make_head(const GptOptions& options, const Contexts& with) {
   return block;
 }
 
-// As GptImpl::loss().
-at::Tensor loss_of(const GptOptions& options, const Tensors& outputs, const at::Tensor& targets, const Contexts& with) {
-  parallel::CrossEntropyOptions of{.vocabulary = options.vocabulary};
-  if (with.cp.size() > 1) {
-    of.reduction = parallel::LossReduction::kSum;
-    const at::Tensor mine = with.cp.part(targets, 1);
-    return with.cp.mean(parallel::cross_entropy(outputs[0], mine, of, with.tp), mine.ne(of.ignore_index).sum().item<std::int64_t>());
-  }
-  const bool nothing = options.experts > 0 && targets.numel() == 0;
-  const at::Tensor loss = nothing ? outputs[0].sum() : parallel::cross_entropy(outputs[0], targets, of, with.tp);
-  return has_auxiliary(outputs) ? loss + outputs.back().squeeze(0) : loss;
-}
-
 }  // namespace
 
 parallel::BlockModel gpt_blocks(GptOptions options) {
@@ -85,21 +73,19 @@ parallel::BlockModel gpt_blocks(GptOptions options) {
   WEFT_REQUIRE(options.experts == 0 || options.sequence == parallel::Sequence::kWhole,
                "gpt_blocks: experts need the whole sequence on every rank of tp (sequence = kWhole)");
   parallel::BlockModel model;
-  const auto add = [&](std::string name, std::function<ModelBlock(const Contexts&)> make) {
-    model.blocks.push_back({std::move(name), std::move(make)});
-  };
-  add("embedding", [options](const Contexts& with) { return make_embedding(options, with); });
+  model.blocks.push_back({"embedding", [options](const Contexts& with) { return make_embedding(options, with); }});
   for (std::int64_t i = 0; i < options.layers; ++i) {
-    add("blocks." + std::to_string(i), [options](const Contexts& with) {
-      GptOptions asked = options;
-      asked.selective = options.selective || with.selective;
-      const auto part = std::make_shared<GptBlock>(asked, with.tp, with.cp, with.ep);
-      return block_of(part, part);
-    });
+    model.blocks.push_back({"blocks." + std::to_string(i), [options](const Contexts& with) {
+                              GptOptions asked = options;
+                              asked.selective = options.selective || with.selective;
+                              const auto part = std::make_shared<GptBlock>(asked, with.tp, with.cp, with.ep);
+                              return block_of(part, part);
+                            }});
   }
-  add("head", [options](const Contexts& with) { return make_head(options, with); });
+  model.blocks.push_back({"head", [options](const Contexts& with) { return make_head(options, with); }});
   model.loss = [options](const Tensors& outputs, const Tensors& targets, const Contexts& with) {
-    return loss_of(options, outputs, targets[0], with);
+    const at::Tensor loss = internal::token_loss(options, outputs[0], targets[0], with.tp, with.cp);
+    return has_auxiliary(outputs) ? internal::with_auxiliary(loss, outputs.back().squeeze(0), targets[0], with.cp) : loss;
   };
   model.selective = true;
   model.splits = {{"heads", options.heads}, {"hidden", options.hidden}};

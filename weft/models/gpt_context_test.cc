@@ -16,6 +16,7 @@ namespace {
 
 using parallel::ContextMethod;
 using parallel::ContextParallel;
+using parallel::ExpertParallel;
 using parallel::Sequence;
 using parallel::TensorParallel;
 using testing::HasSubstr;
@@ -52,7 +53,10 @@ at::Tensor whole(const GptImpl& model, const std::string& name, const at::Tensor
 }
 
 Trained train(const Case& c, const TensorParallel& tp, const ContextParallel& cp) {
-  Gpt model(c.options, tp, cp);
+  // All experts are here, and balanced over all positions.
+  const bool shares = c.options.experts > 0 && cp.size() > 1;
+  const auto ep = shares ? ExpertParallel(cp.group().subgroup({cp.rank()}, "ep"), cp.group()) : ExpertParallel();
+  Gpt model(c.options, tp, cp, ep);
   model->to(c.type);
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.3).momentum(0.5));
   Trained out;
@@ -166,6 +170,34 @@ TEST(GptContext, DropsOverRanksWhatOneProcessDrops) {
   compare({.options = split, .length = 16, .method = ContextMethod::kHeads}, 2, 2);
 }
 
+GptOptions with_experts() {
+  GptOptions o = llama(2);
+  o.experts = 4;
+  o.experts_balance = 0.1;
+  o.experts_z = 0.02;
+  return o;
+}
+
+TEST(GptContext, TrainsWithExpertsAsOnOneProcess) {
+  for (const int ranks : {2, 3, 4}) compare({.options = with_experts(), .length = 17}, ranks);
+  compare({.options = with_experts(), .length = 19, .packed = true, .method = ContextMethod::kHeads}, 2);
+  compare({.options = with_experts(), .length = 17}, 2, 2);
+  compare({.options = with_experts(), .length = 17, .type = at::kFloat}, 3);
+  GptOptions dropping = with_experts();
+  dropping.experts_capacity = 1;
+  for (const ContextMethod method : {ContextMethod::kRing, ContextMethod::kHeads})
+    compare({.options = dropping, .length = 17, .method = method}, 2);
+  EXPECT_NE(alone({.options = dropping}).losses, alone({.options = with_experts()}).losses);
+}
+
+TEST(GptContext, DrawsTheExpertsJitterThatOneProcessDraws) {
+  GptOptions o = with_experts();
+  o.experts_jitter = 0.3;
+  EXPECT_NE(alone({.options = o}).losses, alone({.options = with_experts()}).losses);
+  compare({.options = o, .length = 17}, 3);
+  compare({.options = o, .length = 17}, 2, 2);
+}
+
 TEST(GptContext, TrainsUnderDataParallelismOverItsRanks) {
   const Case c{.options = llama(2), .length = 17, .type = at::kFloat};
   const Trained one = alone(c);
@@ -186,9 +218,6 @@ TEST(GptContext, TrainsUnderDataParallelismOverItsRanks) {
 TEST(GptContext, RefusesWhatItCannotCut) {
   replicate(2, [](const Group& group) {
     const TensorParallel tp(group.subgroup({group.rank()}, "tp"), kSeed);
-    GptOptions experts = llama(2);
-    experts.experts = 2;
-    EXPECT_THAT(refusal([&] { Gpt(experts, tp, ContextParallel(group)); }), HasSubstr("no rank of 2 of context parallelism has"));
     GptOptions split = gpt2();
     split.sequence = Sequence::kSplit;
     const TensorParallel both(group, kSeed);

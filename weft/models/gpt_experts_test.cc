@@ -15,6 +15,7 @@
 namespace weft::models {
 namespace {
 
+using parallel::ContextParallel;
 using parallel::ExpertParallel;
 using parallel::TensorParallel;
 using testing::HasSubstr;
@@ -46,9 +47,16 @@ struct Trained {
   std::map<std::string, at::Tensor> weights;  // whole
 };
 
-// Rows first … first + count of the batches; `batch`: all ranks that share them.
-Trained train(const Case& c, const TensorParallel& tp, const Group* batch, std::pair<std::int64_t, std::int64_t> rows) {
-  Gpt model(c.options, tp, parallel::ContextParallel(), batch != nullptr ? ExpertParallel(*batch) : ExpertParallel());
+// Ranks that share a batch: all of them, those that divide experts, and those that divide the sequences.
+struct Sharers {
+  Group batch, ep;
+  ContextParallel cp = {};
+};
+
+// Rows first … first + count of the batches.
+Trained train(const Case& c, const TensorParallel& tp, const Sharers* sharers, std::pair<std::int64_t, std::int64_t> rows) {
+  const ContextParallel cp = sharers != nullptr ? sharers->cp : ContextParallel();
+  Gpt model(c.options, tp, cp, sharers != nullptr ? ExpertParallel(sharers->ep, sharers->batch) : ExpertParallel());
   model->to(c.type);
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.3).momentum(0.5));
   Trained out;
@@ -56,12 +64,14 @@ Trained train(const Case& c, const TensorParallel& tp, const Group* batch, std::
     const auto [first, count] = rows;
     optimizer.zero_grad();
     const at::Tensor logits = model->forward(tokens_of(step).narrow(0, first, count));
-    const at::Tensor loss = model->loss(logits, tokens_of(step + 1).narrow(0, first, count)) * (static_cast<double>(count) / kBatch);
+    const double share = static_cast<double>(count) / kBatch / cp.size();
+    const at::Tensor loss = model->loss(logits, tokens_of(step + 1).narrow(0, first, count)) * share;
     loss.backward();
     at::Tensor all = loss.detach().clone();
-    if (batch != nullptr) {
-      batch->all_reduce(all);
-      parallel::sum_gradients(*model, *batch, batch->subgroup({batch->rank()}, "replicas"));
+    if (sharers != nullptr) {
+      const Group& batch = sharers->batch;
+      batch.all_reduce(all);
+      parallel::sum_gradients(*model, batch, cp.size() > 1 ? cp.group() : batch.subgroup({batch.rank()}, "replicas"));
     }
     out.losses.push_back(all.item<double>());
     optimizer.step();
@@ -70,7 +80,8 @@ Trained train(const Case& c, const TensorParallel& tp, const Group* batch, std::
   for (const auto& p : model->named_parameters()) {
     at::Tensor mine = p.value().detach().clone();
     if (split.contains(p.key())) mine = parallel::whole_of(mine, split.at(p.key()), tp);
-    if (experts.contains(p.key()) && batch != nullptr) mine = parallel::whole_of(mine, experts.at(p.key()), TensorParallel(*batch, 0));
+    if (experts.contains(p.key()) && sharers != nullptr)
+      mine = parallel::whole_of(mine, experts.at(p.key()), TensorParallel(sharers->ep, 0));
     out.weights[p.key()] = mine;
   }
   return out;
@@ -98,7 +109,8 @@ void compare(const Case& c, const std::vector<std::int64_t>& shares) {
     std::int64_t first = 0;
     for (int r = 0; r < group.rank(); ++r) first += shares[static_cast<std::size_t>(r)];
     const TensorParallel tp(group.subgroup({group.rank()}, "tp"), kSeed);
-    expect_same(train(c, tp, &group, {first, shares[static_cast<std::size_t>(group.rank())]}), one, c.type);
+    const Sharers all{group, group};
+    expect_same(train(c, tp, &all, {first, shares[static_cast<std::size_t>(group.rank())]}), one, c.type);
   });
 }
 
@@ -117,8 +129,25 @@ TEST(GptExperts, TrainsWithExpertsAndLayersOverRanksAsInOneProcess) {
     const int r = group.rank();
     const Group tp = group.subgroup({r / 2 * 2, r / 2 * 2 + 1}, "tp"), ep = group.subgroup({r % 2, r % 2 + 2}, "ep");
     const std::pair<std::int64_t, std::int64_t> rows = ep.rank() == 0 ? std::pair{0, 3} : std::pair{3, 1};
-    expect_same(train(c, TensorParallel(tp, kSeed), &ep, rows), one, c.type);
+    const Sharers both{ep, ep};
+    expect_same(train(c, TensorParallel(tp, kSeed), &both, rows), one, c.type);
   });
+}
+
+// Two replicas, of which the second has one row or none, of two ranks each.
+TEST(GptExperts, TrainsWithExpertsAndSequencesOverRanksAsInOneProcess) {
+  for (const auto& [type, less] : {std::pair<at::ScalarType, std::int64_t>{at::kDouble, 1}, {at::kDouble, 0}, {at::kFloat, 1}}) {
+    const Case c{with_experts(true, 2, 0), type};
+    const Trained one = alone(c);
+    replicate(4, [&, type = type, less = less](const Group& group) {
+      const int r = group.rank();
+      const Group cp = group.subgroup({r / 2 * 2, r / 2 * 2 + 1}, "cp"), ep = group.subgroup({r % 2, r % 2 + 2}, "ep");
+      using Rows = std::pair<std::int64_t, std::int64_t>;
+      const Rows rows = ep.rank() == 0 ? Rows{0, kBatch - less} : Rows{kBatch - less, less};
+      const Sharers all{group, ep, ContextParallel(cp)};
+      expect_same(train(c, TensorParallel(group.subgroup({r}, "tp"), kSeed), &all, rows), one, type);
+    });
+  }
 }
 
 TEST(GptExperts, AddsWhatItsBlocksExpertsAskForToTheLossWhileTraining) {

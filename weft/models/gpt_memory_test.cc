@@ -1,18 +1,16 @@
 // What a block keeps for its backward, counted as libtorch's CPU allocator gives and takes memory on the rank's thread, against
 // plan/activations.h (which is held to Korthikanti et al. 2022 by its own test): within 10 %. And selective recomputation gives the bits of
 // none.
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <algorithm>
 #include <map>
 
 #include "weft/comm/replicate.h"
 #include "weft/models/gpt.h"
 #include "weft/parallel/recompute/recompute.h"
+#include "weft/parallel/recompute/testing/tensor_meter.h"
 #include "weft/plan/activations.h"
 
 namespace weft::models {
@@ -20,29 +18,11 @@ namespace {
 
 using parallel::ContextParallel;
 using parallel::Sequence;
+using parallel::TensorMeter;
 using parallel::TensorParallel;
 using plan::Kept;
 
 constexpr std::uint64_t kSeed = 3;
-
-// Bytes of tensors that the thread has made, less those that it has freed, from when this was made on.
-class Meter {
- public:
-  std::int64_t live() const { return count_->live; }
-  std::int64_t peak() const { return count_->peak; }
-
- private:
-  struct Count : c10::MemoryReportingInfoBase {
-    std::int64_t live = 0, peak = 0;
-    void reportMemoryUsage(void*, std::int64_t bytes, std::size_t, std::size_t, c10::Device) override {
-      live += bytes;
-      peak = std::max(peak, live);
-    }
-    bool memoryProfilingEnabled() const override { return true; }
-  };
-  std::shared_ptr<Count> count_ = std::make_shared<Count>();
-  c10::DebugInfoGuard guard_{c10::DebugInfoKind::PROFILER_STATE, count_};
-};
 
 struct Case {
   GptOptions options;
@@ -85,9 +65,9 @@ std::int64_t expected(const Case& c) {
 
 // What forward leaves. Its output is counted in place of its input, which is as large.
 std::int64_t kept_by(GptBlock& block, const at::Tensor& x, const TensorParallel& tp, Kept kept) {
-  const Meter meter;
+  const TensorMeter meter;
   const auto forward = [&block](const at::Tensor& in) { return block.forward(in); };
-  const parallel::KeepState draws = [tp] { return [tp, draw = tp.draw()] { tp.set_draw(draw); }; };
+  const parallel::KeepState draws = parallel::keep_draws(tp);
   const at::Tensor y = kept == Kept::kInput ? parallel::recompute_with({.random = false, .keep = {draws}}, forward, x) : block.forward(x);
   EXPECT_TRUE(y.requires_grad());
   return meter.live();
@@ -154,7 +134,7 @@ TEST(GptMemory, PeakOfAStepIsTheFormulasOfAllBlocks) {
     const at::Tensor first = torch::ones({c.batch, c.length, c.options.width}).requires_grad_();
     std::int64_t peak = 0;
     for (int step = 0; step < 2; ++step) {
-      const Meter meter;
+      const TensorMeter meter;
       at::Tensor x = first;
       for (const auto& block : blocks) x = block->forward(x);
       x.sum().backward();

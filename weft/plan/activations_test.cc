@@ -6,7 +6,7 @@
 
 #include <functional>
 
-#include "weft/base/error.h"
+#include "weft/base/testing/refusal.h"
 
 namespace weft::plan {
 namespace {
@@ -61,19 +61,13 @@ TEST(Activations, OfOurGptAreThePapersWithItsDifferences) {
 }
 
 TEST(Activations, RefuseSizesThatMakeNoLayer) {
-  const auto refusal = [](const LayerShape& layer, const ActivationOptions& options) -> std::string {
-    try {
-      activation_bytes(layer, options);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Errc::kInvalidArgument);
-      return error.what();
-    }
-    return "accepted";
+  const auto refused = [](const LayerShape& layer, const ActivationOptions& options) {
+    return refusal([&] { activation_bytes(layer, options); });
   };
-  EXPECT_THAT(refusal({.batch = 0}, {}), HasSubstr("at least 1"));
-  EXPECT_THAT(refusal({.width = 8, .heads = 2}, {.tp = 3}), HasSubstr("divide by tp = 3"));
-  EXPECT_THAT(refusal({.sequence = 3, .width = 8, .heads = 2}, {.tp = 2, .split_sequence = true}), HasSubstr("divide by tp = 2"));
-  EXPECT_EQ(refusal({.sequence = 3, .width = 8, .heads = 2}, {.tp = 2}), "accepted");
+  EXPECT_THAT(refused({.batch = 0}, {}), HasSubstr("at least 1"));
+  EXPECT_THAT(refused({.width = 8, .heads = 2}, {.tp = 3}), HasSubstr("divide by tp = 3"));
+  EXPECT_THAT(refused({.sequence = 3, .width = 8, .heads = 2}, {.tp = 2, .split_sequence = true}), HasSubstr("divide by tp = 2"));
+  EXPECT_EQ(refused({.sequence = 3, .width = 8, .heads = 2}, {.tp = 2}), "accepted");
 }
 
 }  // namespace

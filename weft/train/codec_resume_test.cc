@@ -10,6 +10,7 @@
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/comm/fork_ranks.h"
 #include "weft/data/shapes.h"
+#include "weft/train/internal/text_runs.h"
 #include "weft/train/recipe.h"
 #include "weft/train/trainer.h"
 
@@ -64,6 +65,20 @@ TEST(CodecResume, HasTheBitsOfTheUninterruptedRun) {
       ASSERT_EQ(a.parts.at(part).size(), b.parts.at(part).size()) << codec << " " << part;
       for (const auto& [name, tensor] : a.parts.at(part)) EXPECT_TRUE(at::equal(tensor, b.parts.at(part).at(name))) << codec << " " << name;
     }
+  }
+}
+
+TEST(CodecResume, HasTheBitsOfTheUninterruptedRunOverStagesShardsAndSplitLayers) {
+  const internal::TextRuns runs;
+  for (const std::string form : {"parallel.pp=2", "parallel.fsdp=2", "parallel.tp=2"}) {
+    SCOPED_TRACE(form);
+    const std::vector<std::string> words = {form, "parallel.dp=2", "parallel.micro_batches=2", "parallel.codec=\"topk:0.1\"",
+                                            "train.max_steps=6"};
+    runs.train(4, "whole-" + form, words);
+    runs.train(4, "cut-" + form, {form, "parallel.dp=2", "parallel.micro_batches=2", "parallel.codec=\"topk:0.1\"", "train.max_steps=3"});
+    runs.train(4, "cut-" + form, words);
+    internal::expect_equal(runs.weights("cut-" + form), runs.weights("whole-" + form));
+    EXPECT_EQ(newest(runs.path("cut-" + form)).parts.count("codec"), 1);
   }
 }
 

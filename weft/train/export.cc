@@ -15,13 +15,14 @@ namespace weft::train {
 void export_huggingface(const std::string& run, const std::string& output) {
   WEFT_REQUIRE(!std::filesystem::exists(output + "/config.json"), output + " holds a model already (config.json); name another folder");
   const internal::TextModel source = internal::load_run(run, {});
+  WEFT_REQUIRE(source.gpt, run + " is a run of an LSTM, for which transformers has no model; its weights are in ckpt/*/model.safetensors");
   make_directories(output);
-  checkpoint::save_safetensors(output + "/model.safetensors", {models::get_huggingface(*source.model), {{"format", "pt"}}});
+  checkpoint::save_safetensors(output + "/model.safetensors", {models::get_huggingface(*source.gpt), {{"format", "pt"}}});
   write_file_atomic(output + "/tokenizer.json", source.json.empty() ? data::text::byte_tokenizer_json() : source.json);
   nlohmann::json tokenizer = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                               {"clean_up_tokenization_spaces", false},
-                              {"model_max_length", source.model->options.sequence_length}};
-  models::HuggingFaceConfig config{source.model->options, {}, source.ends};
+                              {"model_max_length", source.gpt->options.sequence_length}};
+  models::HuggingFaceConfig config{source.gpt->options, {}, source.ends};
   if (!source.ends.empty()) {
     config.begin = source.start;
     tokenizer["bos_token"] = tokenizer["eos_token"] = internal::end_token(*source.tokenizer);

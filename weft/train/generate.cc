@@ -16,33 +16,6 @@ namespace text = data::text;
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
-// Token by token, the logits of what comes next.
-class Reader {
- public:
-  explicit Reader(models::GptImpl& model) : model_(model) {}
-
-  // Whole, [vocabulary], after all of `context`, which is that of the last call and more.
-  at::Tensor logits(const std::vector<std::int64_t>& context) {
-    const auto size = static_cast<std::int64_t>(context.size()), room = model_.options.sequence_length;
-    at::Tensor mine;
-    if (size <= room) {
-      mine = model_.extend(tokens(context, cache_.length()), cache_, models::Wanted::kLast);
-    } else {
-      cache_ = {};
-      mine = model_.extend(tokens(context, size - room), cache_, models::Wanted::kLast);
-    }
-    return parallel::whole_of(mine, {2, model_.options.vocabulary}, model_.tp).reshape({-1}).narrow(0, 0, model_.options.vocabulary);
-  }
-
- private:
-  static at::Tensor tokens(const std::vector<std::int64_t>& context, std::int64_t from) {
-    return at::tensor(at::ArrayRef<std::int64_t>(context).slice(static_cast<std::size_t>(from)), at::kLong).unsqueeze(0);
-  }
-
-  models::GptImpl& model_;
-  models::GptCache cache_;
-};
-
 std::int64_t draw(const at::Tensor& logits, const GenerateOptions& options, const at::Generator& generator) {
   if (options.temperature == 0) return logits.argmax().item<std::int64_t>();
   return at::multinomial(distribution(logits, options), 1, false, generator).item<std::int64_t>();
@@ -114,12 +87,11 @@ void generate(const std::string& folder, const GenerateOptions& options, const s
   std::vector<std::int64_t> context = source.begin;
   for (const auto id : source.tokenizer->encode(options.prompt)) context.push_back(id);
   if (context.empty()) context.push_back(source.start);
-  Reader reader(*source.model);
   Printer printer(options.stop, piece);
   std::vector<text::TokenId> made;
   std::string all;
   for (std::int64_t i = 0; i < options.tokens; ++i) {
-    const std::int64_t next = draw(reader.logits(context), options, generator);
+    const std::int64_t next = draw(source.reader->logits(context), options, generator);
     if (std::find(source.ends.begin(), source.ends.end(), next) != source.ends.end()) break;
     context.push_back(next);
     made.push_back(static_cast<text::TokenId>(next));

@@ -34,10 +34,12 @@ at::Tensor distribution(const at::Tensor& logits, const GenerateOptions& options
 // Continues the prompt; `piece` gets the new text as it comes. `folder` is a text run, of which the newest checkpoint is taken, or has the
 // config.json, weights and tokenizer.json of a GPT-2 or Llama as Hugging Face keeps them (models/huggingface.h). The model sees the last
 // model.sequence tokens (n_positions, max_position_embeddings). While all of the text fits in there, a token costs one position's
-// computation; after that all positions change with each token and are computed again.
+// computation; after that all positions change with each token and are computed again. An LSTM has seen all of the text, and a token costs
+// one position's computation always.
 //
 // The model's layers are split over `tp`'s ranks; collective, and all of them get the same text. Throws Error(kInvalidArgument) for a
-// folder that holds neither or no checkpoint yet, and options out of range, and as read_huggingface_config() and load_tokenizer().
+// folder that holds neither or no checkpoint yet, an LSTM over several ranks, and options out of range, and as read_huggingface_config()
+// and load_tokenizer().
 void generate(const std::string& folder, const GenerateOptions& options, const std::function<void(std::string_view)>& piece,
               const parallel::TensorParallel& tp = {});
 

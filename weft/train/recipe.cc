@@ -29,19 +29,20 @@ std::vector<std::string> schedules() {
 
 Schema data_keys() {
   return {
-      {"model.name", "cnn", "cnn, mlp, resnet18, 34, 50, 101, 152, vit or mixer; gpt for a text"},
+      {"model.name", "cnn", "cnn, mlp, resnet18, 34, 50, 101, 152, vit or mixer; gpt or lstm for a text"},
       {"model.family", "gpt2", "gpt: gpt2 (LayerNorm, learned positions, GELU), or llama (RMSNorm, rotary positions, SwiGLU)",
        one_of({"gpt2", "llama"})},
-      {"model.layers", whole(4), "gpt, vit, mixer: blocks", at_least(1)},
-      {"model.width", whole(128), "gpt, vit, mixer: features of a token or patch", at_least(1)},
+      {"model.layers", whole(4), "gpt, vit, mixer: blocks; lstm: layers", at_least(1)},
+      {"model.width", whole(128), "gpt, vit, mixer: features of a token or patch; lstm: of a token, and units of a layer", at_least(1)},
       {"model.heads", whole(4), "gpt, vit: of attention", at_least(1)},
       {"model.kv_heads", whole(0), "gpt: keys and values that heads share; 0: one a head", at_least(0)},
-      {"model.sequence", whole(128), "gpt: tokens that it sees at a time", at_least(2)},
+      {"model.sequence", whole(128), "text: tokens that it sees at a time; lstm: while training", at_least(2)},
       {"model.experts", whole(0), "gpt: MLPs in the place of each block's one, of which a token goes to a few; 0: none", at_least(0)},
       {"model.experts_top_k", whole(2), "experts of a token", at_least(1)},
       {"model.experts_capacity", 0.0, "an expert takes so many times its even share of tokens, and drops the rest; 0: all", at_least(0)},
       {"model.experts_balance", 0.01, "weight of the loss that spreads tokens evenly over experts", at_least(0)},
-      {"model.dropout", 0.0, "gpt, vit", between(0, 0.99)},
+      {"model.tied", true, "lstm: tokens have the same weights where they come in and where they go out"},
+      {"model.dropout", 0.0, "gpt, lstm, vit", between(0, 0.99)},
       {"model.hidden", std::vector<std::int64_t>{256, 128}, "mlp: widths between input and output", at_least(1)},
       {"model.stem", "3x3", "resnets: 3x3 for small images, 7x7 for large ones", one_of({"3x3", "7x7"})},
       {"model.patch", whole(4), "vit, mixer: side of a patch, which divides the image's", at_least(1)},
@@ -75,7 +76,8 @@ Schema train_keys() {
        one_of({"even", "speed"})},
       {"train.seed", whole(1), "of weights, order of samples and augmentation", at_least(0)},
       {"train.reproducible", false, "the same bits at any number of ranks; slower"},
-      {"train.micro_shards", whole(4), "reproducible: parts of a batch, a power of two and a multiple of the ranks", between(1, 1024)},
+      {"train.micro_shards", whole(4), "reproducible: parts of a batch, a power of two and a multiple of the ranks that share it",
+       between(1, 1024)},
       {"train.eval_every", whole(1), "epochs between evaluations; 0: only at the end", at_least(0)},
       {"train.eval_steps", whole(0), "steps between evaluations within an epoch; 0: none", at_least(0)},
       {"train.eval_batch", whole(250), "samples of a block of the evaluation", at_least(1)},
@@ -107,7 +109,7 @@ Schema optimizer_keys() {
 
 Schema run_keys() {
   return {{"parallel.weights", "auto", "shared: once a host; private: a copy a rank", one_of({"auto", "shared", "private"})},
-          {"parallel.dp", whole(0), "gpt: replicas, which share each batch; 0: what the others leave", at_least(0)},
+          {"parallel.dp", whole(0), "text: replicas, which share each batch; 0: what the others leave", at_least(0)},
           {"parallel.fsdp", whole(1), "gpt: replicas that share optimiser state, gradients and parameters too", at_least(1)},
           {"parallel.tp", whole(1), "gpt: ranks that share the layers", at_least(1)},
           {"parallel.pp", whole(1), "gpt: ranks in a pipeline, each with layers of its own", at_least(1)},
@@ -167,22 +169,42 @@ std::vector<std::string> recipes_in(const fs::path& folder) {
   throw Error(Errc::kBadConfig, "no recipe \"" + recipe + "\": neither a folder with a recipe.toml nor a name in recipes/" + hint);
 }
 
-// What the form of a text's model has, and no other.
-void check_forms(const Config& config) {
-  if (config.get_string("model.name") == "gpt") return;
-  const auto refuse = [&](const std::string& key, bool set) {
-    if (set) {
-      throw Error(Errc::kBadConfig,
-                  key + " (" + config.origin(key) + ") is for model.name = \"gpt\"; a model of images is replicated: leave it out");
-    }
-  };
-  for (const char* axis : {"fsdp", "tp", "pp", "cp", "ep"})
-    refuse(std::string("parallel.") + axis, config.get_int(std::string("parallel.") + axis) != 1);
-  refuse("parallel.dp", config.get_int("parallel.dp") != 0);
-  refuse("parallel.micro_batches", config.get_int("parallel.micro_batches") != 0);
-  refuse("parallel.cuts", !config.get_ints("parallel.cuts").empty());
-  refuse("train.recompute", config.get_string("train.recompute") != "none");
-  refuse("train.precision", config.get_string("train.precision") == "f16");
+// Keys that a model has no use for, and why.
+struct Misfits {
+  std::vector<std::string> keys;
+  const char* why;
+};
+
+Misfits misfits_of(const std::string& model) {
+  if (model == "gpt") return {{"model.tied"}, "is for model.name = \"lstm\"; a GPT's weights are tied as model.family says"};
+  Misfits misfits{{"parallel.fsdp", "parallel.tp", "parallel.pp", "parallel.cp", "parallel.ep", "parallel.micro_batches", "parallel.cuts",
+                   "train.recompute"},
+                  "is for model.name = \"gpt\"; a model of images is replicated"};
+  if (model != "lstm") {
+    misfits.keys.emplace_back("parallel.dp");
+    return misfits;
+  }
+  for (const char* key : {"model.family", "model.heads", "model.kv_heads", "model.experts", "train.reproducible"}) {
+    misfits.keys.emplace_back(key);
+  }
+  misfits.why = "is for model.name = \"gpt\"; an LSTM is replicated, and has no attention";
+  return misfits;
+}
+
+// What goes by its default is not asked for.
+void refuse_misfits(const Config& config) {
+  const std::string& model = config.get_string("model.name");
+  const Misfits misfits = misfits_of(model);
+  const auto rows = config.describe(), defaults = Config(config.schema()).describe();
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const bool set = rows[i].value != defaults[i].value;
+    if (!set || std::find(misfits.keys.begin(), misfits.keys.end(), rows[i].key) == misfits.keys.end()) continue;
+    throw Error(Errc::kBadConfig, rows[i].key + " (" + rows[i].origin + ") " + misfits.why + ": leave it at " + defaults[i].value);
+  }
+  if (model != "gpt" && config.get_string("train.precision") == "f16") {
+    throw Error(Errc::kBadConfig, "train.precision (" + config.origin("train.precision") +
+                                      ") = \"f16\" is for model.name = \"gpt\"; use \"bf16\" or \"f32\"");
+  }
 }
 
 bool is_power_of_two(std::int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
@@ -210,23 +232,27 @@ std::string recipe_name(const std::string& path) {
   return fs::weakly_canonical(file, ignored).parent_path().filename().string();
 }
 
-Config load_recipe(const std::string& recipe, const std::vector<std::string>& assignments) {
-  Config config = Config::load(find_recipe(recipe), recipe_schema());
-  for (const auto& assignment : assignments) config.set(assignment);
+void check_recipe(const Config& config) {
   if (config.get_doubles("optimizer.betas").size() != 2) {
     throw Error(Errc::kBadConfig, "optimizer.betas (" + config.origin("optimizer.betas") + ") needs two numbers");
   }
-  const bool text = config.get_string("data.name") == "text", gpt = config.get_string("model.name") == "gpt";
-  if (text != gpt) {
-    throw Error(Errc::kBadConfig, "model.name = \"gpt\" and data.name = \"text\" go together (" + config.origin("model.name") + ", " +
-                                      config.origin("data.name") + ")");
+  const std::string& model = config.get_string("model.name");
+  if ((config.get_string("data.name") == "text") != (model == "gpt" || model == "lstm")) {
+    throw Error(Errc::kBadConfig, "data.name = \"text\" and model.name = \"gpt\" or \"lstm\" go together (" + config.origin("model.name") +
+                                      ", " + config.origin("data.name") + ")");
   }
-  check_forms(config);
+  refuse_misfits(config);
   try {
     compress::parse(config.get_string("parallel.codec"));
   } catch (const Error& error) {
     throw Error(Errc::kBadConfig, "parallel.codec (" + config.origin("parallel.codec") + "): " + error.message());
   }
+}
+
+Config load_recipe(const std::string& recipe, const std::vector<std::string>& assignments) {
+  Config config = Config::load(find_recipe(recipe), recipe_schema());
+  for (const auto& assignment : assignments) config.set(assignment);
+  check_recipe(config);
   return config;
 }
 

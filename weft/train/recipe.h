@@ -19,7 +19,11 @@ std::string find_recipe(const std::string& recipe);
 // "fashion-mnist" for recipes/fashion-mnist/recipe.toml.
 std::string recipe_name(const std::string& path);
 
-// Loads a recipe, then applies assignments ("train.epochs=2"). Errors are Error(kBadConfig), naming file, line and the nearest key.
+// Throws Error(kBadConfig) for keys that do not go together at any world, saying where they were set.
+void check_recipe(const Config& config);
+
+// Loads a recipe, then applies assignments ("train.epochs=2"). Errors are Error(kBadConfig), naming file, line and the nearest key; as
+// check_recipe().
 Config load_recipe(const std::string& recipe, const std::vector<std::string>& assignments = {});
 
 // What the keys mean for a world of so many ranks.

@@ -96,6 +96,21 @@ TEST(Recipe, RefusesAMisspeltCodecAndSaysWhereItStands) {
   EXPECT_EQ(load_recipe("shapes", {"parallel.codec=\"topk:0.01,warmup=10\""}).get_string("parallel.codec"), "topk:0.01,warmup=10");
 }
 
+TEST(Recipe, RefusesWhatItsModelHasNoUseForUnlessItGoesByItsDefault) {
+  const InFolderOfRecipes here;
+  const auto with = [](const std::string& model, const std::string& key) {
+    return [=] { load_recipe("shapes", {model == "cnn" ? "data.name=shapes" : "data.name=text", "model.name=" + model, key}); };
+  };
+  EXPECT_THAT(bad_config(with("cnn", "parallel.tp=2")), AllOf(HasSubstr("parallel.tp (--set)"), HasSubstr("leave it at 1")));
+  EXPECT_THAT(bad_config(with("cnn", "parallel.dp=2")), HasSubstr("a model of images is replicated"));
+  EXPECT_THAT(bad_config(with("cnn", "train.precision=f16")), HasSubstr("use \"bf16\" or \"f32\""));
+  EXPECT_THAT(bad_config(with("lstm", "model.kv_heads=2")), HasSubstr("an LSTM is replicated, and has no attention"));
+  EXPECT_THAT(bad_config(with("lstm", "parallel.cuts=[1]")), HasSubstr("leave it at []"));
+  EXPECT_THAT(bad_config(with("gpt", "model.tied=false")), HasSubstr("as model.family says"));
+  EXPECT_THAT(bad_config([] { load_recipe("shapes", {"model.name=lstm"}); }), HasSubstr("go together"));
+  for (const char* key : {"model.heads=4", "parallel.dp=2", "train.precision=bf16", "model.tied=false"}) with("lstm", key)();
+}
+
 TEST(Batches, RefuseWhatThisWorldCannotDo) {
   Config config(recipe_schema());
   config.set("train.batch=3");

@@ -43,11 +43,10 @@ text::TokenSplit held_out(const text::TokenFile& file, double part, std::int64_t
 
 // Before there is a run folder, so that a recipe's mistakes leave none.
 void refuse_what_is_not_there(const Config& config) {
-  const auto refuse = [&](const char* key, bool set, const char* why) {
-    if (set) throw Error(Errc::kBadConfig, std::string(key) + " (" + config.origin(key) + ") " + why);
-  };
-  refuse("train.reproducible", config.get_bool("train.reproducible"), "is for images; leave it false with data.name = \"text\"");
-  refuse("train.balance", config.get_string("train.balance") != "even", "is for images; leave it \"even\" with data.name = \"text\"");
+  check_recipe(config);
+  if (config.get_string("train.balance") == "even") return;
+  throw Error(Errc::kBadConfig,
+              "train.balance (" + config.origin("train.balance") + ") is for images; leave it \"even\" with data.name = \"text\"");
 }
 
 }  // namespace
@@ -64,6 +63,7 @@ class TextTrainer::Impl : internal::Task {
         loop_(config, world, std::move(options)) {
     refuse_what_is_not_there(config_);
     internal::check_text_learner(config_, mesh_);
+    if (config_.get_bool("train.reproducible")) at::set_num_threads(1);
     if (mesh_.world().rank() == 0) read_text();
     loop_.open();
     open_text();
@@ -82,12 +82,19 @@ class TextTrainer::Impl : internal::Task {
   const Group& replicas() const { return mesh_.along({"dp", "fsdp", "ep"}); }
 
   Step step(double lr, observe::StepTimer& timer) override;
-  void end_epoch() override { WEFT_CHECK(!rows_->next(), "the epoch has more batches than steps"); }
+  void end_epoch() override {
+    WEFT_CHECK(!rows_->next(), "the epoch has more batches than steps");
+    experts_ = learner_->expert_use();
+  }
   Evaluation evaluate() override;
   void settle() override { learner_->settle(); }
   checkpoint::Checkpoint pack(const internal::Progressed& progressed) override;
   void restore(const checkpoint::Checkpoint& checkpoint, const data::SamplerState& position) override;
   data::SamplerState position() const override { return rows_->state(); }
+  observe::Values epoch_values() const override {
+    if (!experts_) return {};
+    return {{"expert_load_max", experts_->load_max}, {"expert_dropped", experts_->dropped}};
+  }
   std::vector<LogField> epoch_fields(const Evaluation& evaluation, double samples_per_s) const override {
     return {{"perplexity", std::round(std::exp(evaluation.loss) * 100) / 100},
             {"tokens_per_s", std::round(samples_per_s * static_cast<double>(train_->length()))}};
@@ -105,6 +112,7 @@ class TextTrainer::Impl : internal::Task {
   std::optional<text::Batches> rows_;
   Batches batches_;
   std::unique_ptr<internal::TextLearner> learner_;
+  std::optional<internal::TextLearner::ExpertUse> experts_;  // in the epoch that has ended
 };
 
 // Before there is a run folder, so that a recipe's mistakes leave none.
@@ -160,7 +168,7 @@ void TextTrainer::Impl::restore(const checkpoint::Checkpoint& checkpoint, const 
     const auto found = checkpoint.parts.find(name);
     return found == checkpoint.parts.end() ? checkpoint::TensorMap{} : found->second;
   };
-  learner_->load({part("model"), part("optimizer"), part("scaling")});
+  learner_->load({part("model"), part("optimizer"), part("scaling"), internal::unpack_codec(checkpoint)});
   rows_->set_state(position);
 }
 
@@ -198,6 +206,7 @@ checkpoint::Checkpoint TextTrainer::Impl::pack(const internal::Progressed& progr
   internal::TextLearner::State state = learner_->state();
   if (mesh_.world().rank() != 0) return {};
   auto packed = internal::pack(std::move(state.model), {state.optimizer.begin(), state.optimizer.end()}, progressed);
+  internal::pack_codec(state.codec, packed);
   if (!state.scaling.empty()) packed.parts["scaling"] = std::move(state.scaling);
   return packed;
 }

@@ -1,6 +1,7 @@
-// Trains a GPT on a text, as a recipe with data.name = "text" says: ranks along dp share each batch, ranks along tp the layers.
+// Trains a GPT or an LSTM on a text, as a recipe with data.name = "text" says: ranks along dp share each batch, ranks along tp a GPT's
+// layers. An LSTM begins each window with a state of zeros, since windows come in any order.
 //
-//   data.file ─ tokenizer ─> tokens.bin ─ windows ─ Sampler ──> Gpt ─ loss ─ backward ──> Optimizer ──> metrics
+//   data.file ─ tokenizer ─> tokens.bin ─ windows ─ Sampler ──> model ─ loss ─ backward ──> Optimizer ──> metrics
 //                (rank 0, in the run folder)                                                      └─> evaluation, checkpoint
 //
 // A checkpoint holds whole tensors under the model's names, whatever parallel.tp was: it can be resumed with another split, read by Python

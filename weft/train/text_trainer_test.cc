@@ -4,133 +4,89 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
-#include "weft/base/error.h"
-#include "weft/base/file.h"
-#include "weft/base/log.h"
-#include "weft/checkpoint/checkpoint.h"
-#include "weft/comm/replicate.h"
 #include "weft/train/export.h"
-#include "weft/train/generate.h"
 #include "weft/train/internal/text_model.h"
-#include "weft/train/recipe.h"
+#include "weft/train/internal/text_runs.h"
 
 namespace weft::train {
 namespace {
 
+using internal::expect_close;
+using internal::expect_equal;
+using internal::expect_learned_alike;
+using internal::text_of;
+using internal::TextRuns;
 using testing::HasSubstr;
-
-// Two words in turn: a model that has learned anything knows what follows.
-std::string verses() {
-  std::string text;
-  for (int i = 0; i < 400; ++i) text += i % 2 == 0 ? "warp " : "weft ";
-  return text;
-}
-
-class TextRuns {
- public:
-  TextRuns() {
-    set_log_level(LogLevel::kError);
-    write_file_atomic(folder_ / "verses.txt", verses());
-  }
-
-  Config config(const std::vector<std::string>& assignments) const {
-    Config config(recipe_schema());
-    for (const char* common : {"data.name=text", "model.name=gpt", "model.layers=1", "model.width=16", "model.heads=2", "model.sequence=16",
-                               "train.batch=8", "train.epochs=2", "optimizer.name=adamw", "optimizer.lr=0.01", "schedule.name=constant"})
-      config.set(common);
-    config.set("data.file=\"" + (folder_ / "verses.txt") + "\"");
-    config.set("run.dir=\"" + folder_.path() + "\"");
-    for (const auto& assignment : assignments) config.set(assignment);
-    return config;
-  }
-
-  // A name twice goes on with the run.
-  TrainResult train(int world, const std::string& name, std::vector<std::string> assignments) const {
-    assignments.push_back("run.name=" + name);
-    const Config config = this->config(assignments);
-    const bool resume = std::filesystem::exists(path(name));
-    TrainResult result;
-    replicate(world, [&](const Group& group) {
-      TrainerOptions options;
-      options.resume = resume;
-      TextTrainer trainer(config, group, options);
-      const auto mine = trainer.run();
-      if (group.rank() == 0) result = mine;
-    });
-    return result;
-  }
-
-  checkpoint::TensorMap weights(const std::string& name) const {
-    return checkpoint::load(*checkpoint::latest(path(name) + "/ckpt").folder).parts.at("model");
-  }
-  std::string path(const std::string& name) const { return folder_ / name; }
-
- private:
-  TempDir folder_;
-};
-
-void expect_close(const checkpoint::TensorMap& a, const checkpoint::TensorMap& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto& [name, tensor] : a) EXPECT_TRUE(at::allclose(tensor, b.at(name), 1e-3, 1e-4)) << name;
-}
-
-std::string text_of(const std::string& folder, const GenerateOptions& options, const parallel::TensorParallel& tp = {}) {
-  std::string text;
-  train::generate(
-      folder, options, [&](std::string_view piece) { text += piece; }, tp);
-  return text;
-}
 
 TEST(TextTrainer, LearnsTheSameHoweverBatchAndLayersAreSplit) {
   const TextRuns runs;
   // Not Adam, which makes steps of full size of gradients that are zero but for rounding (the bias of keys).
-  const std::vector<std::string> words = {"train.epochs=8", "optimizer.name=sgd", "optimizer.lr=0.1"};
-  const auto one = runs.train(1, "one", words);
+  const auto one = expect_learned_alike(runs, {"train.epochs=8", "optimizer.name=sgd", "optimizer.lr=0.1"},
+                                        {{"dp2", 2, {}}, {"tp2", 2, {"parallel.tp=2"}}, {"dp2tp2", 4, {"parallel.tp=2"}}});
   EXPECT_GT(one.accuracy, 0.5);
   EXPECT_EQ(one.epochs, 8);
-  for (const auto& [name, world, tp] : {std::tuple{"dp2", 2, 1}, {"tp2", 2, 2}, {"dp2tp2", 4, 2}}) {
-    auto more = words;
-    more.push_back("parallel.tp=" + std::to_string(tp));
-    const auto split = runs.train(world, name, more);
-    EXPECT_NEAR(split.loss, one.loss, 1e-3) << name;
-    EXPECT_NEAR(split.accuracy, one.accuracy, 0.02) << name;
-    expect_close(runs.weights(name), runs.weights("one"));
-  }
 }
 
 TEST(TextTrainer, LearnsTheSameInStagesAndShards) {
   const TextRuns runs;
-  const std::vector<std::string> words = {"train.epochs=2", "optimizer.name=sgd", "optimizer.lr=0.1", "model.layers=2",
-                                          "optimizer.max_grad_norm=1"};
-  const auto one = runs.train(1, "one", words);
-  for (const auto& [name, world, forms] :
-       {std::tuple<const char*, int, std::vector<std::string>>{"pp2", 2, {"parallel.pp=2"}},
-        {"fsdp2", 2, {"parallel.fsdp=2"}},
-        {"zero1", 2, {"parallel.fsdp=2", "parallel.zero_stage=1", "parallel.micro_batches=2"}},
-        {"tp2", 2, {"parallel.tp=2"}},
-        {"dp2pp2", 4, {"parallel.pp=2", "parallel.schedule=gpipe", "parallel.micro_batches=2", "parallel.cuts=[1]"}}}) {
-    auto more = words;
-    more.insert(more.end(), forms.begin(), forms.end());
-    const auto split = runs.train(world, name, more);
-    EXPECT_NEAR(split.loss, one.loss, 1e-3) << name;
-    EXPECT_NEAR(split.accuracy, one.accuracy, 0.02) << name;
-    expect_close(runs.weights(name), runs.weights("one"));
-  }
+  expect_learned_alike(runs, {"optimizer.name=sgd", "optimizer.lr=0.1", "model.layers=2", "optimizer.max_grad_norm=1"},
+                       {{"pp2", 2, {"parallel.pp=2"}},
+                        {"cp2", 2, {"parallel.cp=2"}},
+                        {"fsdp2", 2, {"parallel.fsdp=2"}},
+                        {"zero1", 2, {"parallel.fsdp=2", "parallel.zero_stage=1", "parallel.micro_batches=2"}},
+                        {"tp2", 2, {"parallel.tp=2"}},
+                        {"dp2pp2", 4, {"parallel.pp=2", "parallel.schedule=gpipe", "parallel.micro_batches=2", "parallel.cuts=[1]"}}});
 }
 
 TEST(TextTrainer, LearnsTheSameWithExpertsOverRanks) {
   const TextRuns runs;
-  const std::vector<std::string> words = {"model.experts=4", "optimizer.name=sgd", "optimizer.lr=0.1"};
-  const auto one = runs.train(1, "one", words);
-  for (const std::string form : {"dp", "ep"}) {
-    auto more = words;
-    more.push_back("parallel." + form + "=2");
-    EXPECT_NEAR(runs.train(2, form, more).loss, one.loss, 1e-3);
-    expect_close(runs.weights(form), runs.weights("one"));
-  }
+  expect_learned_alike(runs, {"model.experts=4", "optimizer.name=sgd", "optimizer.lr=0.1"},
+                       {{"dp", 2, {"parallel.dp=2"}},
+                        {"ep", 2, {"parallel.ep=2"}},
+                        {"cp", 2, {"parallel.cp=2"}},
+                        {"cp_ep", 4, {"parallel.cp=2", "parallel.ep=2"}}});
   text_of(runs.path("ep"), {.tokens = 3, .seed = 1});
+}
+
+// The last value of a key in a run's metrics.jsonl.
+double metric(const std::string& run, const std::string& key) {
+  const std::string all = read_file(run + "/metrics.jsonl", std::size_t{1} << 20), name = "\"" + key + "\":";
+  const auto at = all.rfind(name);
+  return at == std::string::npos ? -1 : std::stod(all.substr(at + name.size()));
+}
+
+TEST(TextTrainer, SaysHowEvenlyExpertsAreUsedAndWhatTheyDrop) {
+  const TextRuns runs;
+  // The weights hardly move, so that all choose alike.
+  const std::vector<std::string> words = {"model.experts=4", "model.layers=2", "optimizer.name=sgd", "optimizer.lr=1e-6"};
+  runs.train(1, "one", words);
+  const double load = metric(runs.path("one"), "expert_load_max");
+  EXPECT_GT(load, 1);
+  EXPECT_LE(load, 2) << "where two experts get all";
+  EXPECT_EQ(metric(runs.path("one"), "expert_dropped"), 0);
+  for (const auto& [name, forms] :
+       {std::pair<const char*, std::vector<std::string>>{"pp_ep", {"parallel.pp=2", "parallel.ep=2"}}, {"cp_dp", {"parallel.cp=2"}}}) {
+    auto more = words;
+    more.insert(more.end(), forms.begin(), forms.end());
+    more.emplace_back("parallel.micro_batches=2");
+    runs.train(4, name, more);
+    EXPECT_NEAR(metric(runs.path(name), "expert_load_max"), load, 1e-2) << name;
+  }
+  auto narrow = words;
+  narrow.emplace_back("model.experts_capacity=0.5");
+  set_log_level(LogLevel::kInfo);
+  runs.train(1, "narrow", narrow);
+  set_log_level(LogLevel::kError);
+  const std::string log = read_file(runs.path("narrow") + "/log.jsonl", std::size_t{1} << 20);
+  EXPECT_THAT(log.substr(log.find("epoch done")), testing::AllOf(HasSubstr("\"expert_load_max\":"), HasSubstr("\"expert_dropped\":0.")));
+  const double dropped = metric(runs.path("narrow"), "expert_dropped");
+  narrow.emplace_back("parallel.cp=2");
+  runs.train(2, "narrow_cp", narrow);
+  EXPECT_NEAR(metric(runs.path("narrow_cp"), "expert_dropped"), dropped, 1e-3);
+  EXPECT_GE(dropped, 0.5) << "experts take half of an even share at most";
+  EXPECT_LT(dropped, 1);
+  runs.train(1, "dense", {"train.epochs=1"});
+  EXPECT_EQ(metric(runs.path("dense"), "expert_dropped"), -1) << "no experts";
 }
 
 TEST(TextTrainer, TrainsInFloat16WithAScaledLoss) {
@@ -156,9 +112,47 @@ TEST(TextTrainer, RecomputesToTheSameBitsDropoutIncluded) {
     auto again = words;
     again.push_back("train.recompute=" + kind);
     runs.train(2, kind, again);
-    const auto computed = runs.weights(kind);
-    for (const auto& [name, tensor] : kept) EXPECT_TRUE(at::equal(tensor, computed.at(name))) << kind << ": " << name;
+    SCOPED_TRACE(kind);
+    expect_equal(kept, runs.weights(kind));
   }
+}
+
+TEST(TextTrainer, DropsAfterACheckpointWhatItWouldHaveDropped) {
+  for (const std::string model : {"model.name=gpt", "model.name=lstm", "parallel.micro_batches=2"}) {
+    SCOPED_TRACE(model);
+    const TextRuns runs;
+    const std::vector<std::string> words = {model, "model.dropout=0.2", "model.layers=2", "train.max_steps=5"};
+    runs.train(1, "whole", words);
+    runs.train(1, "cut", {model, "model.dropout=0.2", "model.layers=2", "train.max_steps=2"});
+    runs.train(1, "cut", words);
+    expect_equal(runs.weights("cut"), runs.weights("whole"));
+  }
+}
+
+TEST(TextTrainer, ReproducesTheBitsOfOneProcessUnderReplicasShardsAndStages) {
+  const TextRuns runs;
+  const std::vector<std::string> words = {"train.reproducible=true", "model.dropout=0.1", "model.layers=2",
+                                          "train.batch=10",          "train.max_steps=7", "optimizer.max_grad_norm=0.5"};
+  const auto one = runs.train(1, "one", words);
+  const auto weights = runs.weights("one");
+  for (const auto& [name, world, forms] : {std::tuple{"dp", 2, std::vector<std::string>{}},
+                                           {"fsdp_dp", 4, {"parallel.fsdp=2"}},
+                                           {"pp", 2, {"parallel.pp=2", "parallel.schedule=zb_h1"}},
+                                           {"pp_fsdp", 4, {"parallel.pp=2", "parallel.fsdp=2", "train.recompute=full"}}}) {
+    SCOPED_TRACE(name);
+    auto divided = words;
+    divided.insert(divided.end(), forms.begin(), forms.end());
+    const auto result = runs.train(world, name, divided);
+    EXPECT_EQ(metric(runs.path(name), "loss"), metric(runs.path("one"), "loss"));
+    EXPECT_EQ(result.steps, one.steps);
+    for (const char* phase : {"forward_ms", "backward_ms", "communication_ms", "optimizer_ms"}) {
+      EXPECT_GT(metric(runs.path(name), phase), 0) << phase;
+    }
+    expect_equal(runs.weights(name), weights);
+  }
+  EXPECT_THAT(runs.refused(2, {"train.reproducible=true", "parallel.tp=2"}), HasSubstr("sum in another order"));
+  EXPECT_THAT(runs.refused(3, {"train.reproducible=true"}), HasSubstr("nearest that works"));
+  EXPECT_THAT(runs.refused(1, {"train.reproducible=true", "model.name=lstm"}), HasSubstr("train.reproducible"));
 }
 
 TEST(TextTrainer, GoesOnFromACheckpointUnderAnotherSplit) {
@@ -236,17 +230,6 @@ TEST(Generate, DrawsFromTheLikeliestTokensOnly) {
   expect({.temperature = 1, .top_k = 2, .top_p = 0.6}, {0, 1, 0, 0});  // of what top_k left, 2/3 is enough
 }
 
-std::string refused(const TextRuns& runs, int world, std::vector<std::string> assignments) {
-  try {
-    runs.train(world, "refused", std::move(assignments));
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::kBadConfig) << error.what();
-    EXPECT_FALSE(std::filesystem::exists(runs.path("refused"))) << error.what();
-    return error.message();
-  }
-  return "accepted";
-}
-
 TEST(Generate, TakesTheBeginningFromTheTokenizersTemplate) {
   EXPECT_EQ(
       internal::begin_token(R"({"post_processor": {"type": "Sequence", "processors": [{"type": "ByteLevel"}, {"type": "TemplateProcessing",
@@ -259,14 +242,13 @@ TEST(Generate, TakesTheBeginningFromTheTokenizersTemplate) {
 
 TEST(TextTrainer, RefusesWhatItCannotDoAndLeavesNoRun) {
   const TextRuns runs;
-  EXPECT_THAT(refused(runs, 2, {"parallel.tp=3"}), HasSubstr("nearest: dp=1,tp=2"));
-  EXPECT_THAT(refused(runs, 1, {"data.file=\"/nowhere\""}), HasSubstr("/nowhere"));
-  EXPECT_THAT(refused(runs, 1, {"data.tokenizer=\"bpe:9\""}), HasSubstr("bpe:N"));
-  EXPECT_THAT(refused(runs, 2, {"parallel.pp=2", "parallel.codec=bf16"}), HasSubstr("parallel.codec"));
-  EXPECT_THAT(refused(runs, 2, {"parallel.ep=2"}), HasSubstr("of which this model has none"));
-  EXPECT_THAT(refused(runs, 2, {"parallel.cp=2", "model.experts=2"}), HasSubstr("nearest that works: dp=2,cp=1"));
-  EXPECT_THAT(refused(runs, 2, {"parallel.pp=2", "parallel.micro_batches=16"}), HasSubstr("cannot be 16 micro-batches"));
-  EXPECT_THAT(refused(runs, 1, {"train.reproducible=true"}), HasSubstr("train.reproducible"));
+  EXPECT_THAT(runs.refused(2, {"parallel.tp=3"}), HasSubstr("nearest: dp=1,tp=2"));
+  EXPECT_THAT(runs.refused(1, {"data.file=\"/nowhere\""}), HasSubstr("/nowhere"));
+  EXPECT_THAT(runs.refused(1, {"data.tokenizer=\"bpe:9\""}), HasSubstr("bpe:N"));
+  EXPECT_THAT(runs.refused(2, {"parallel.fsdp=2", "parallel.codec=bf16"}), HasSubstr("give dp the slow links"));
+  EXPECT_THAT(runs.refused(2, {"parallel.pp=2", "parallel.cuts=[9]"}), HasSubstr("cuts rise from 1 to 2"));
+  EXPECT_THAT(runs.refused(2, {"parallel.ep=2"}), HasSubstr("of which this model has none"));
+  EXPECT_THAT(runs.refused(2, {"parallel.pp=2", "parallel.micro_batches=16"}), HasSubstr("cannot be 16 micro-batches"));
 }
 
 }  // namespace

@@ -1,17 +1,16 @@
 #include "weft/train/trainer.h"
 
-#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
 #include <cmath>
-#include <mutex>
 #include <optional>
 
 #include "weft/parallel/data/sync_batch_norm.h"
 #include "weft/train/internal/choices.h"
 #include "weft/train/internal/loop.h"
+#include "weft/train/internal/seeded.h"
 #include "weft/train/internal/speeds.h"
 #include "weft/train/internal/step.h"
 
@@ -19,14 +18,6 @@ namespace weft::train {
 namespace {
 
 using observe::Phase;
-
-// Libtorch initialises weights from one generator of the process, which ranks that are threads share.
-models::Model make_seeded_model(const models::ModelOptions& options, std::uint64_t seed) {
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  at::manual_seed(seed);
-  return models::make_model(options);
-}
 
 // The source, with each batch that it makes on the time line.
 data::Source traced(data::Source source, observe::Trace* trace) {
@@ -110,7 +101,8 @@ void Trainer::Impl::load_data() {
 }
 
 void Trainer::Impl::make_model() {
-  model_ = make_seeded_model(internal::model_options(config_, *train_set_), static_cast<std::uint64_t>(config_.get_int("train.seed")));
+  model_ = internal::seeded(static_cast<std::uint64_t>(config_.get_int("train.seed")),
+                            [&] { return models::make_model(internal::model_options(config_, *train_set_)); });
   if (loop_.resumed()) internal::unpack_module(*loop_.resumed(), *model_.module);
   if (config_.get_bool("model.sync_batch_norm")) {
     const int layers = parallel::convert_sync_batch_norm(model_.module, world_);

@@ -1,7 +1,6 @@
 // Slurm's host lists, written out.
 #include <algorithm>
 #include <charconv>
-#include <functional>
 
 #include "weft/base/error.h"
 #include "weft/comm/environment.h"
@@ -10,8 +9,11 @@ namespace weft::comm {
 namespace {
 
 constexpr std::size_t kMostHosts = 65536;
+constexpr std::size_t kLongestName = 253;  // of a host, RFC 1035
 
 [[noreturn]] void bad(const std::string& message) { throw Error(Errc::kBadConfig, message, {"rank discovery", -1, -1}); }
+
+std::string shown(const std::string& text) { return '"' + (text.size() > 80 ? text.substr(0, 80) + "…" : text) + '"'; }
 
 std::optional<int> to_number(const std::string& text) {
   int value = 0;
@@ -20,35 +22,86 @@ std::optional<int> to_number(const std::string& text) {
   return value;
 }
 
-// "08-10" -> 08, 09, 10, each between head and tail.
-void expand_range(const std::string& range, const std::string& list, const std::function<void(const std::string&)>& add) {
+// "08-10": 08, 09, 10.
+struct Range {
+  int first, last;
+  std::size_t digits;  // at least
+};
+
+// rack[1-2,5]node[1-4]-a: "rack" and its ranges, "node" and its ranges, "-a" and none.
+struct Part {
+  std::string text;
+  std::vector<Range> ranges;
+};
+
+Range to_range(const std::string& range, const std::string& list) {
   const auto dash = range.find('-');
   const std::string low = range.substr(0, dash), high = dash == std::string::npos ? low : range.substr(dash + 1);
   const auto first = to_number(low), last = to_number(high);
-  if (!first || !last || *last < *first) bad("host list \"" + list + "\": \"" + range + "\" is no range");
-  for (int i = *first; i <= *last; ++i) {
-    std::string digits = std::to_string(i);
-    if (digits.size() < low.size()) digits.insert(0, low.size() - digits.size(), '0');
-    add(digits);
+  if (!first || !last || *last < *first) bad("host list " + shown(list) + ": " + shown(range) + " is no range");
+  return {*first, *last, low.size()};
+}
+
+std::vector<Part> to_parts(const std::string& item, const std::string& list) {
+  if (item.empty()) bad("host list " + shown(list) + " has an empty name");
+  std::vector<Part> parts;
+  for (std::size_t at = 0; at < item.size();) {
+    const auto open = item.find('[', at), close = item.find(']', at);
+    if ((open == std::string::npos) != (close == std::string::npos) || close < open) {
+      bad("host list " + shown(list) + ": brackets do not match");
+    }
+    parts.push_back({item.substr(at, open - at), {}});
+    if (open == std::string::npos) break;
+    for (at = open + 1; at <= close;) {
+      const auto end = std::min(item.find(',', at), close);
+      parts.back().ranges.push_back(to_range(item.substr(at, end - at), list));
+      at = end + 1;
+    }
+  }
+  return parts;
+}
+
+// Before there are any: few enough in all, and no name too long.
+void check_size(const std::vector<Part>& parts, std::size_t hosts, const std::string& list) {
+  std::size_t count = 1, length = 0;
+  for (const Part& part : parts) {
+    std::size_t choices = part.ranges.empty() ? 1 : 0, longest = 0;
+    for (const Range& range : part.ranges) {
+      choices += static_cast<std::size_t>(range.last - range.first) + 1;
+      longest = std::max({longest, range.digits, std::to_string(range.last).size()});
+    }
+    length += part.text.size() + longest;
+    if (choices > kMostHosts || (count *= choices) > kMostHosts - hosts) {
+      bad("host list " + shown(list) + " has more than " + std::to_string(kMostHosts) + " hosts");
+    }
+  }
+  if (length > kLongestName) {
+    bad("host list " + shown(list) + " has a name of " + std::to_string(length) + " characters, " + std::to_string(kLongestName) +
+        " at most");
+  }
+}
+
+// Every name that begins with `name` and goes on with parts[at] and what follows.
+void add_names(const std::vector<Part>& parts, std::size_t at, const std::string& name, std::vector<std::string>& hosts) {
+  if (at == parts.size()) {
+    hosts.push_back(name);
+    return;
+  }
+  const std::string head = name + parts[at].text;
+  if (parts[at].ranges.empty()) return add_names(parts, at + 1, head, hosts);
+  for (const Range& range : parts[at].ranges) {
+    for (std::int64_t i = range.first; i <= range.last; ++i) {
+      std::string number = std::to_string(i);
+      if (number.size() < range.digits) number.insert(0, range.digits - number.size(), '0');
+      add_names(parts, at + 1, head + number, hosts);
+    }
   }
 }
 
 void expand_one(const std::string& item, const std::string& list, std::vector<std::string>& hosts) {
-  if (hosts.size() >= kMostHosts) bad("host list \"" + list.substr(0, 80) + "\" has more than " + std::to_string(kMostHosts) + " hosts");
-  const auto open = item.find('['), close = item.find(']');
-  if (open == std::string::npos && close == std::string::npos) {
-    if (item.empty()) bad("host list \"" + list + "\" has an empty name");
-    hosts.push_back(item);
-    return;
-  }
-  if (open == std::string::npos || close == std::string::npos || close < open) bad("host list \"" + list + "\": brackets do not match");
-  const std::string head = item.substr(0, open), inside = item.substr(open + 1, close - open - 1), tail = item.substr(close + 1);
-  for (std::size_t at = 0; at <= inside.size();) {
-    const auto end = std::min(inside.find(',', at), inside.size());
-    // The tail may hold further brackets: rack[1-2]node[1-4].
-    expand_range(inside.substr(at, end - at), list, [&](const std::string& digits) { expand_one(head + digits + tail, list, hosts); });
-    at = end + 1;
-  }
+  const auto parts = to_parts(item, list);
+  check_size(parts, hosts.size(), list);
+  add_names(parts, 0, "", hosts);
 }
 
 }  // namespace

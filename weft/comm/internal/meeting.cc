@@ -47,9 +47,11 @@ void wait_for(const Meeting& meeting, const std::string& key, int peer, Deadline
                   {"init", meeting.party.rank, *lost});
     }
     if (deadline.passed()) {
-      throw Error(Errc::kTimeout,
-                  "rank " + std::to_string(peer) + " did not join within " + std::to_string(meeting.party.timeout.count()) + " ms",
-                  {"init", meeting.party.rank, peer});
+      throw Error(
+          Errc::kTimeout,
+          "rank " + std::to_string(peer) + " did not join within " + std::to_string(meeting.party.timeout.count()) +
+              " ms; was it started, with this world and this store, and does it say why it ended? A slow start needs a longer timeout",
+          {"init", meeting.party.rank, peer});
     }
     std::this_thread::sleep_for(pause);
     pause = std::min<std::chrono::microseconds>(2 * pause, 50ms);

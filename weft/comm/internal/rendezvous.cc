@@ -39,10 +39,11 @@ std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Aw
   if (!late && (!all || count < awaited.size)) return std::nullopt;
   if (count < awaited.at_least) {
     if (!late) return std::nullopt;
-    throw Error(
-        Errc::kTimeout,
-        "only " + std::to_string(count) + " of at least " + std::to_string(awaited.at_least) + " ranks came to form the group again",
-        {"regroup"});
+    throw Error(Errc::kTimeout,
+                "only " + std::to_string(count) + " of at least " + std::to_string(awaited.at_least) +
+                    " ranks came to form the group again; "
+                    "start more, ask for fewer, or start anew from the last checkpoint",
+                {"regroup"});
   }
   std::sort(arrived.begin(), arrived.end(), [](const Arrival& a, const Arrival& b) {
     const bool new_a = a.was < 0, new_b = b.was < 0;

@@ -1,4 +1,5 @@
 // Sequences over ranks beside every other axis: the training, the losses and the predictions of one process.
+#include "weft/base/testing/refusal.h"
 #include "weft/parallel/compose/internal/parity.h"
 
 namespace weft::parallel {
@@ -106,16 +107,11 @@ TEST(ComposeContext, SaysWhereSequencesLieAndThatTheyMust) {
     EXPECT_THAT(text,
                 HasSubstr("split sequence: every sequence's positions lie over cp=2, attention by heads\nplace experts: nothing to do\n"));
     EXPECT_THAT(text, HasSubstr("replicate: gradients are averaged over cp=2, once a step"));
-    const auto refusal = [&](const Tiny& how, const Plan& asked) -> std::string {
-      try {
-        parallelize(tiny_model(how), asked, mesh);
-      } catch (const Error& error) {
-        return error.message();
-      }
-      return "accepted";
+    const auto refused = [&](const Tiny& how, const Plan& asked) {
+      return refusal([&] { parallelize(tiny_model(how), asked, mesh); }, Errc::kBadConfig);
     };
-    EXPECT_THAT(refusal({}, {}), HasSubstr("this model's blocks do not take in parts; nearest that works: dp=2,cp=1"));
-    EXPECT_THAT(refusal(attending(), {.without = {"split sequence"}}), HasSubstr("cannot be left out on cp 2"));
+    EXPECT_THAT(refused({}, {}), HasSubstr("this model's blocks do not take in parts; nearest that works: dp=2,cp=1"));
+    EXPECT_THAT(refused(attending(), {.without = {"split sequence"}}), HasSubstr("cannot be left out on cp 2"));
   });
 }
 

@@ -1,4 +1,5 @@
 // Experts over ranks beside every other axis, against one process that computes the same micro-batches: what all ranks have of each.
+#include "weft/base/testing/refusal.h"
 #include "weft/parallel/compose/internal/parity.h"
 
 namespace weft::parallel {
@@ -109,16 +110,11 @@ TEST(ComposeExperts, SaysWhereExpertsLieAndThatTheyMust) {
     EXPECT_THAT(text, HasSubstr(std::string("place experts: 4 experts over ep=2, balanced over 4 ranks; this rank has ") +
                                 (mesh.coordinate("ep") == 0 ? "0 to 1\n" : "2 to 3\n")));
     EXPECT_THAT(text, HasSubstr("replicate: gradients are summed over dp=2 x ep=2, once a step; experts' over dp=2 alone\n"));
-    const auto refusal = [&](const Tiny& how, const Plan& asked) -> std::string {
-      try {
-        parallelize(tiny_model(how), asked, mesh);
-      } catch (const Error& error) {
-        return error.message();
-      }
-      return "accepted";
+    const auto refused = [&](const Tiny& how, const Plan& asked) {
+      return refusal([&] { parallelize(tiny_model(how), asked, mesh); }, Errc::kBadConfig);
     };
-    EXPECT_THAT(refusal({}, {}), HasSubstr("ep=2 divides experts, of which this model has none; nearest that works: dp=4,ep=1"));
-    EXPECT_THAT(refusal(with_experts(), {.without = {"place experts"}}), HasSubstr("cannot be left out on dp 2 x ep 2"));
+    EXPECT_THAT(refused({}, {}), HasSubstr("ep=2 divides experts, of which this model has none; nearest that works: dp=4,ep=1"));
+    EXPECT_THAT(refused(with_experts(), {.without = {"place experts"}}), HasSubstr("cannot be left out on dp 2 x ep 2"));
   });
 }
 

@@ -1,4 +1,6 @@
 // Every product of the forms of parallelism trains as one process does.
+#include <chrono>
+
 #include "weft/parallel/compose/internal/parity.h"
 
 namespace weft::parallel {
@@ -81,6 +83,22 @@ TEST(Compose, TrainsInFloat32WithinItsRounding) {
        {on({{"dp", 2}}), on({{"pp", 2}, {"fsdp", 2}, {"tp", 2}}, by(Algorithm::kOneForwardOneBackward, 2, 3, "gathered"))}) {
     steps_of(c, how, expected, 1e-5);
   }
+}
+
+TEST(Compose, SaysWhatAStepTook) {
+  replicate(4, [](const Group& group) {
+    ParallelModel model = parallelize(tiny_model({}), {.seed = kSeed, .micro_batches = 2}, Mesh(group, {{"pp", 2}, {"dp", 2}}));
+    const auto begin = std::chrono::steady_clock::now();
+    for (int step = 0; step < 3; ++step) {
+      train(model, step);
+      model.step();
+    }
+    const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const ParallelModel::Times times = model.take_times();
+    for (const double part : {times.forward, times.backward, times.communication}) EXPECT_GT(part, 0);
+    EXPECT_LE(times.forward + times.backward + times.communication, all);
+    EXPECT_EQ(model.take_times().forward, 0) << "taken";
+  });
 }
 
 }  // namespace

@@ -31,13 +31,13 @@ using Tensors = std::vector<at::Tensor>;
 
 // What a block is handed. A new form of parallelism inside layers gets a member here, which is plain in a group of one.
 struct Contexts {
-  // Of this block alone: its initial values follow from the plan's seed and the block's number, its dropout from the replica's number too,
-  // whoever has which block.
+  // Of this block alone: its initial values follow from the plan's seed and the block's number, its dropout from those of the step, the
+  // replica and the micro-batch too, whoever has which block.
   TensorParallel tp;
   // Inputs and targets are whole sequences, the same on all ranks of cp: the first block and the loss take their part of them
   // (ContextParallel::part, mean). All ranks of cp draw the same numbers for dropout.
   ContextParallel cp = {};
-  // Experts are divided over it, and balanced over all ranks that share the batch.
+  // Experts are divided over it, and balanced over all ranks that share the batch: those of cp, with their parts of its sequences, too.
   ExpertParallel ep = {};
   // Blocks of the same stage that were made before this one, by name: whose modules may be children here too, so that a weight is one.
   std::map<std::string, std::shared_ptr<torch::nn::Module>> before = {};
@@ -60,7 +60,8 @@ struct BlockModel {
   };
   std::vector<Block> blocks;
   // The mean over the samples of the first target, along its first dimension: a number, the same on all ranks of `contexts.tp` and of
-  // `contexts.cp`, with what experts add (MixtureOfExperts::auxiliary, which goes from block to block as one tensor [1] more).
+  // `contexts.cp`, with what experts add (MixtureOfExperts::auxiliary, which goes from block to block as one tensor [1] more; over cp its
+  // mean by the positions that each rank has).
   std::function<at::Tensor(const Tensors& outputs, const Tensors& targets, const Contexts& contexts)> loss;
   // What tensor parallelism divides: {"heads", 12}. Checked before anything is made.
   std::vector<std::pair<std::string, std::int64_t>> splits = {};

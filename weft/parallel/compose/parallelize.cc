@@ -1,7 +1,10 @@
 #include "weft/parallel/compose/parallelize.h"
 
+#include <utility>
+
 #include "weft/parallel/compose/internal/composed.h"
 #include "weft/parallel/data/update_rule.h"
+#include "weft/parallel/experts/mixture.h"
 
 namespace weft::parallel {
 
@@ -30,6 +33,8 @@ std::int64_t ParallelModel::steps() const { return composed_->steps; }
 double ParallelModel::loss_scale() const { return composed_->scale(); }
 ParallelModel::NamedTensors ParallelModel::state() { return composed_->state(); }
 void ParallelModel::load_state(const NamedTensors& state) { composed_->load_state(state); }
+ParallelModel::NamedTensors ParallelModel::codec_state() { return composed_->codec_state(); }
+bool ParallelModel::load_codec_state(const NamedTensors& state) { return composed_->load_codec_state(state); }
 ParallelModel::NamedTensors ParallelModel::gradients() { return composed_->gradients(); }
 
 ParallelModel::Memory ParallelModel::memory() {
@@ -40,6 +45,19 @@ ParallelModel::Memory ParallelModel::memory() {
     all.parameters += mine.parameters;
     all.gradients += mine.gradients;
     all.state += mine.state;
+  }
+  return all;
+}
+
+ParallelModel::Times ParallelModel::take_times() { return std::exchange(composed_->times, {}); }
+
+std::map<std::string, ExpertLoad> ParallelModel::take_expert_loads() {
+  std::map<std::string, ExpertLoad> all;
+  for (const auto& stage : composed_->stages) {
+    for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
+      for (auto& [layer, load] : parallel::take_expert_loads(*stage.blocks[i].module))
+        all[stage.names[i] + (layer.empty() ? "" : "." + layer)] = std::move(load);
+    }
   }
   return all;
 }

@@ -1,5 +1,5 @@
 // The composition of all forms of parallelism: one training step over any product of dp, fsdp, tp, pp, cp and ep that equals one process on
-// the joined batch. (cp and ep exclude each other: experts are balanced over whole sequences.)
+// the joined batch.
 //
 //   const Mesh mesh(world, {{"pp", 2}, {"dp", 0}, {"tp", 2}});
 //   auto model = parallelize(blocks, {.optimizer = optimizer_spec(AdamWOptions(1e-3), {}), .micro_batches = 4}, mesh);
@@ -19,15 +19,18 @@
 // gathers; 16 bytes all-reduced over the replicas (the loss), 8 more with ep (samples), and 8 over the world where the plan clips or
 // scales.
 //
-// Gradients are averaged over dp, fsdp and cp, by samples. With ep each rank's loss counts by its samples beforehand, since an expert's
-// gradient has the tokens of all its ranks after backward; then gradients are summed, experts' over dp and fsdp, all others' over ep too.
+// Gradients are averaged over dp, fsdp and cp, by samples. With ep each rank's loss counts by its samples beforehand (and for 1 / cp),
+// since an expert's gradient has the tokens of all its ranks after backward; then gradients are summed, experts' over dp, fsdp and cp, all
+// others' over ep too. Experts are balanced over all of dp, fsdp, cp and ep: whoever has tokens of its own.
 //
 // The same bits: whatever the schedule, the cuts and recomputation, for the same micro-batches (but for a weight that is tied within a
-// stage here and over stages there); whatever the ZeRO stage and form. Otherwise sums are in another order.
+// stage here and over stages there); whatever the ZeRO stage and form. With Plan::micro_shards whatever the replicas, shards and stages
+// too, as one process has them. Otherwise sums are in another order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -36,6 +39,7 @@
 
 #include "weft/parallel/compose/model.h"
 #include "weft/parallel/compose/plan.h"
+#include "weft/parallel/experts/dispatch.h"
 #include "weft/parallel/mesh/mesh.h"
 
 namespace weft::parallel {
@@ -95,14 +99,31 @@ class ParallelModel {
   // Under any plan, by names. Every rank gives the whole (of a mapped file, which costs no memory) and takes what is its own. Names that
   // are missing, or of another shape: kInvalidArgument on all ranks, nothing changed. A loss scale is taken where this plan has one.
   void load_state(const NamedTensors& state);
+  // What the plan's codec remembers of gradients that were not sent, for a checkpoint: on the world's rank 0, of all ranks (their
+  // gradients' size, or twice); the others get nothing. Empty without a codec.
+  NamedTensors codec_state();
+  // Every rank gives what rank 0 got. False, on all ranks, and nothing is taken over, where another codec, mesh or cut has left it, or
+  // there is none: then the codec begins without memory, by which up to some steps' worth of what it had not sent is lost. Throws
+  // Error(kCorrupt).
+  bool load_codec_state(const NamedTensors& state);
   // The averaged gradients, by parameter, on rank 0; after step() as clipped. Without those that nobody used.
   NamedTensors gradients();
+
+  // Not collective. What the experts of this rank's blocks got while training since the last call, of all ranks that share the batch, by
+  // "<block>.<layer>" (MixtureOfExperts::take_sum).
+  std::map<std::string, ExpertLoad> take_expert_loads();
 
   // Not collective. This rank's bytes, as Sharded counts them, of all its stages.
   struct Memory {
     std::int64_t parameters = 0, gradients = 0, state = 0;
   };
   Memory memory();
+  // Not collective. Seconds since the last call. What travels inside blocks (tp, cp, ep) is theirs; communication is what train_step() and
+  // step() waited for other stages, for gradients after the last backward, and for numbers of all ranks.
+  struct Times {
+    double forward = 0, backward = 0, communication = 0;
+  };
+  Times take_times();
   // "<pass>: <what it did>", a line each.
   std::string describe() const;
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "weft/base/error.h"
+#include "weft/compress/spec.h"
 
 namespace weft::parallel {
 namespace {
@@ -45,7 +46,6 @@ struct Question {
     const int cp = sizes.cp();
     if (cp == 1) return "";
     if (model.heads == 0) return named("cp", cp) + " cuts sequences, which this model's blocks do not take in parts";
-    if (model.experts > 0) return named("cp", cp) + " cuts sequences, and experts are balanced over whole ones";
     if (plan.context == ContextMethod::kRing) return "";
     // Where keys and values do not divide over tp, each rank has those of its queries: attention says whether these divide.
     const std::int64_t all = model.kv_heads > 0 ? model.kv_heads : model.heads, kv = all % sizes.tp() == 0 ? all / sizes.tp() : 0;
@@ -67,16 +67,25 @@ struct Question {
     return std::to_string(stages) + " stages (" + named("pp", sizes.pp()) + ", " + std::to_string(each) + " of each rank) of " +
            std::to_string(model.blocks) + " blocks; every stage takes one at least";
   }
+  std::string of_shards(const Sizes& sizes) const {
+    if (plan.micro_shards == 0) return "";
+    const std::string what = "micro_shards = " + std::to_string(plan.micro_shards);
+    if (sizes.tp() * sizes.cp() * sizes.ep() > 1) {
+      return what + " gives the same bits over dp, fsdp and pp; layers and sequences that are divided sum in another order";
+    }
+    if (plan.micro_shards % sizes.replicas() == 0) return "";
+    return what + " cannot be divided over " + std::to_string(sizes.replicas()) + " replicas";
+  }
   std::string of_batch(const Sizes& sizes) const {
     const auto needed = static_cast<std::int64_t>(sizes.replicas()) * sizes.micro_batches * plan.accumulate;
-    if (plan.batch == 0 || plan.batch >= needed) return "";
+    if (plan.batch == 0 || plan.batch >= needed || plan.micro_shards > 0) return "";
     return "a batch of " + std::to_string(plan.batch) + " samples cannot be " + std::to_string(sizes.micro_batches * plan.accumulate) +
            " micro-batches on each of " + std::to_string(sizes.replicas()) + " replicas";
   }
 
   std::string trouble(const Sizes& sizes) const {
-    for (const auto of :
-         {&Question::of_splits, &Question::of_sequences, &Question::of_experts, &Question::of_stages, &Question::of_batch}) {
+    for (const auto of : {&Question::of_splits, &Question::of_sequences, &Question::of_experts, &Question::of_stages, &Question::of_shards,
+                          &Question::of_batch}) {
       if (std::string why = (this->*of)(sizes); !why.empty()) return why;
     }
     return "";
@@ -131,9 +140,55 @@ void require(bool good, const std::string& why) {
   if (!good) throw Error(Errc::kBadConfig, why);
 }
 
+void check_cuts(const Plan& plan, int blocks, int stages) {
+  if (plan.cuts.empty()) return;
+  require(
+      static_cast<int>(plan.cuts.size()) + 1 == stages,
+      "plan: " + std::to_string(stages) + " stages need " + std::to_string(stages - 1) + " cuts, not " + std::to_string(plan.cuts.size()));
+  int before = 0;
+  for (const int cut : plan.cuts) {
+    require(cut > before && cut < blocks, "plan: cuts rise from 1 to " + std::to_string(blocks - 1) +
+                                              ", so that every stage has a block; " + std::to_string(cut) + " does not");
+    before = cut;
+  }
+}
+
+void check_codec(const Plan& plan, const Sizes& sizes) {
+  const compress::Spec spec = [&] {
+    try {
+      return compress::parse(plan.codec);
+    } catch (const Error& error) {
+      throw Error(Errc::kBadConfig, "plan: " + error.message());
+    }
+  }();
+  if (spec.kind == compress::Kind::kNone) return;
+  require(spec.kind != compress::Kind::kAuto, "plan: codec = \"auto\" measures replicas of a whole model; name a codec");
+  require(!scales_loss(plan), "plan: a codec's memory would outlive the loss's scale that it was made with; take bf16, or no codec");
+  require(sizes.fsdp() == 1 || sizes.dp() * sizes.cp() * sizes.ep() > 1,
+          "plan: codec " + plan.codec +
+              " is for what replicas over dp send each other, and here are none: give dp the slow links, fsdp the fast");
+}
+
+void check_micro_shards(const Plan& plan, const Sizes& sizes, const ModelShape& model) {
+  const int shards = plan.micro_shards, replicas = sizes.replicas();
+  if (shards == 0) return;
+  const std::string what = "plan: micro_shards = " + std::to_string(shards);
+  require(shards > 0 && (shards & (shards - 1)) == 0, what + " must be a power of two");
+  require(plan.micro_batches == 1 || plan.micro_batches * replicas == shards,
+          what + " says how many micro-batches there are; leave out micro_batches = " + std::to_string(plan.micro_batches));
+  require(model.experts == 0, what + " gives the same bits over dp, fsdp and pp; experts are balanced over what ranks have at a time");
+  require(plan.codec == "none", what + " and a codec, which rounds gradients differently at each number of ranks; take one of them");
+}
+
 }  // namespace
 
 OptimizerSpec plain_sgd() { return {}; }
+
+int micro_batches(const Plan& plan, const plan::MeshLayout& mesh) {
+  return plan.micro_shards > 0 ? plan.micro_shards / (mesh.size("dp") * mesh.size("fsdp")) : plan.micro_batches;
+}
+
+bool scales_loss(const Plan& plan) { return plan.loss_scale.has_value() || plan.precision == Precision::kF16; }
 
 int virtual_stages(const Plan& plan) {
   if (plan.virtual_stages > 0) return plan.virtual_stages;
@@ -145,11 +200,13 @@ void check_plan(const Plan& plan, const ModelShape& model, const plan::MeshLayou
           "plan: micro_batches and accumulate are at least 1, virtual_stages and batch at least 0");
   require(plan.zero_stage >= 1 && plan.zero_stage <= 3, "plan: zero_stage is 1, 2 or 3, not " + std::to_string(plan.zero_stage));
   require(plan.schedule != Algorithm::kForwardOnly, "plan: forward_only does not train; take 1f1b");
-  Sizes wanted{.micro_batches = plan.micro_batches};
+  Sizes wanted{.micro_batches = micro_batches(plan, mesh)};
   for (std::size_t axis = 0; axis < kAxes.size(); ++axis) wanted.of[axis] = mesh.size(kAxes[axis]);
+  check_micro_shards(plan, wanted, model);
+  check_codec(plan, wanted);
   const Question question{plan, model};
   const std::string trouble = question.trouble(wanted);
-  if (trouble.empty()) return;
+  if (trouble.empty()) return check_cuts(plan, model.blocks, wanted.pp() * virtual_stages(plan));
   const auto best = least_far(question, wanted, mesh.world());
   throw Error(Errc::kBadConfig, "plan: " + trouble +
                                     (best ? "; nearest that works: " + describe(*best, wanted)

@@ -32,6 +32,10 @@ struct Plan {
   // Over pp: how a step's micro-batches go through the stages. With one stage they follow each other, and their gradients add up.
   schedule::pipeline::Algorithm schedule = schedule::pipeline::Algorithm::kOneForwardOneBackward;
   int micro_batches = 1;
+  // Above 0: the same bits however many replicas, shards and stages there are. A batch is cut into so many parts, a power of two and a
+  // multiple of the replicas, of which each replica takes its own one by one (micro_batches follows), and all sums are taken along one tree
+  // over them or by integers. For dp, fsdp and pp, on hosts of one kind with one thread each; gradients leave after backward.
+  int micro_shards = 0;
   int virtual_stages = 0;  // of each rank; 0: as few as the schedule takes
   // The first block of each stage but the first. Empty: by the time that each block takes on `sample`, the inputs of one micro-batch, so
   // that the slowest stage is as fast as can be (plan/stages.h); without a sample, equally many blocks.
@@ -40,6 +44,8 @@ struct Plan {
   // Over fsdp: 1 optimiser state, 2 and gradients, 3 and parameters; how ranks hold them (ShardedOptions::form).
   int zero_stage = 3;
   std::string form = "auto";
+  // What replicas (over dp, cp and ep) send each other of gradients goes through: compress/spec.h; not "auto", nor with a scaled loss.
+  std::string codec = "none";
   ContextMethod context = ContextMethod::kRing;  // over cp: how attention sees the whole sequence
   int accumulate = 1;                            // calls of train_step() before each step(): each counts for its part
   Recompute recompute = Recompute::kNone;
@@ -58,10 +64,14 @@ struct ModelShape {
 };
 
 // Axes: dp, fsdp, tp, pp, cp and ep. Throws Error(kBadConfig), one line with the nearest plan for as many ranks that can work, where this
-// one cannot: tensor parallelism, heads or experts that do not divide, sequences of a model that does not cut them or whose experts are
-// balanced over whole ones, more stages than blocks, fewer samples than micro-batches of all replicas, numbers out of range. Pure.
+// one cannot: tensor parallelism, heads or experts that do not divide, sequences of a model that does not cut them, more
+// stages than blocks, fewer samples than micro-batches of all replicas, numbers out of range, cuts that do not rise
+// through the blocks, a codec that cannot be or that nothing would go through. Pure.
 void check_plan(const Plan& plan, const ModelShape& model, const plan::MeshLayout& mesh);
 
+bool scales_loss(const Plan& plan);
+// Of each replica in a step.
+int micro_batches(const Plan& plan, const plan::MeshLayout& mesh);
 // Stages of each rank of the pipeline.
 int virtual_stages(const Plan& plan);
 

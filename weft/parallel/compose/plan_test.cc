@@ -65,8 +65,7 @@ TEST(PlanCheck, TakesSequencesAndExpertsWhereTheModelHasThem) {
   EXPECT_EQ(refusal({}, kModel, 2, {{"cp", 2}}),
             "plan: cp=2 cuts sequences, which this model's blocks do not take in parts; nearest that works: dp=2,cp=1");
   EXPECT_EQ(refusal({}, gpt, 2, {{"ep", 2}}), "plan: ep=2 divides experts, of which this model has none; nearest that works: dp=2,ep=1");
-  EXPECT_EQ(refusal({}, mixture, 4, {{"cp", 2}, {"ep", 2}}),
-            "plan: cp=2 cuts sequences, and experts are balanced over whole ones; nearest that works: dp=2,cp=1,ep=2");
+  EXPECT_EQ(refusal({}, mixture, 16, {{"cp", 2}, {"ep", 4}, {"tp", 2}}), "accepted");
   EXPECT_EQ(refusal({}, mixture, 8, {{"ep", 8}}), "plan: experts = 4 cannot be divided over ep=8; nearest that works: dp=2,ep=4");
   EXPECT_EQ(refusal({.micro_batches = 2, .batch = 6}, mixture, 4, {{"ep", 4}}),
             "plan: a batch of 6 samples cannot be 2 micro-batches on each of 4 replicas; nearest that works: ep=4,micro_batches=1");
@@ -83,6 +82,13 @@ TEST(PlanCheck, NamesTheNearestPlanWhereHeadsDoNotDivideOverContexts) {
   EXPECT_EQ(
       refusal(heads, grouped, 4, {{"cp", 4}}),
       "plan: 6 heads of keys and values of a rank cannot be divided over cp=4 by heads, as a ring can; nearest that works: dp=2,cp=2");
+}
+
+TEST(PlanCheck, RefusesCutsThatDoNotRiseThroughTheBlocks) {
+  const auto cut = [](std::vector<int> cuts) { return refusal({.cuts = std::move(cuts)}, {.blocks = 6}, 3, {{"pp", 3}}); };
+  EXPECT_EQ(cut({2, 4}), "accepted");
+  EXPECT_THAT(cut({3}), HasSubstr("3 stages need 2 cuts, not 1"));
+  for (const auto& cuts : {std::vector{0, 3}, {3, 3}, {4, 2}, {2, 6}}) EXPECT_THAT(cut(cuts), HasSubstr("cuts rise from 1 to 5"));
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 
 #include "weft/comm/fork_ranks.h"
 #include "weft/compress/spec.h"
+#include "weft/parallel/codec/codec_exchange.h"
 #include "weft/parallel/data/data_parallel.h"
-#include "weft/parallel/data/internal/codec_exchange.h"
 
 namespace weft::parallel {
 namespace {
@@ -118,7 +118,7 @@ int go_on_from_state(const Group& group) {
     auto state = first.codec_state();
     check((group.rank() == 0) == !state.empty(), "the state is rank 0's to write");
     std::vector<std::pair<std::string, torch::Tensor>> all;
-    std::vector<std::string> names{"spec", "step", "order"};
+    std::vector<std::string> names{"spec", "step", "layout"};
     for (int rank = 0; rank < group.size(); ++rank) names.push_back("memory." + std::to_string(rank));
     for (std::size_t i = 0; i < names.size(); ++i) {
       auto length = torch::full({2}, group.rank() == 0 ? state[i].second.numel() : 0, torch::kLong);
@@ -266,33 +266,6 @@ int go_on_without_a_codec_before(const Group& group) {
 
 TEST(DataParallelCodec, LosesNoMomentumOfACheckpointWithoutACodec) {
   EXPECT_EQ(comm::fork_ranks(2, "tcp", go_on_without_a_codec_before), (std::vector<int>{0, 0}));
-}
-
-// Two hosts of two ranks: each rank encodes half of the buffer, the host's sum of it, for one counterpart.
-TEST(DataParallelCodec, EncodesOnlyWhatCrossesBetweenHosts) {
-  const auto codes =
-      comm::fork_ranks(4, "auto",
-                       [](const Group& group) {
-                         const compress::Unit whole{.count = 1000, .matrices = {{0, 30, 20}, {600, 400, 1}}, .id = 7};
-                         const auto unit = internal::CodecExchange::unit_for(group, whole);
-                         check(unit.count == 500 && unit.world == 2 && unit.id == 7, "another share");
-                         const bool first = group.split()->local.rank() == 0;
-                         check(unit.matrices.size() == (first ? 1u : 2u), "another number of matrices");
-                         check(unit.matrices[0].rows == (first ? 25 : 5) && unit.matrices[0].columns == 20, "rows that are not whole");
-                         // Encoded alone, rank 0's quarters would be lost beside its hundreds; in the host's sum the hundreds are gone.
-                         torch::Tensor flat = torch::zeros({1000});
-                         if (group.rank() == 0) flat = torch::tensor({100.0f, 0.25f}).repeat({500});
-                         if (group.rank() == 1) flat = torch::tensor({-99.75f, 0.0f}).repeat({500});
-                         internal::CodecExchange exchange(group, flat, compress::parse("int8:64,ef=off"), whole);
-                         exchange.start(0);
-                         while (exchange.advance()) {
-                         }
-                         exchange.finish();
-                         check((flat - 0.25f).abs().max().item<float>() < 1e-4f, "the sum inside the host was rounded");
-                         return 0;
-                       },
-                       {"a", "a", "b", "b"});
-  EXPECT_EQ(codes, std::vector<int>(4, 0));
 }
 
 TEST(DataParallelCodec, RefusesAMisspeltCodec) {

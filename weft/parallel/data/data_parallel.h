@@ -46,6 +46,7 @@ struct DataParallelOptions {
   // What float32 gradients are compressed with on their way to other hosts: "none", "bf16", "int8:64", "topk:0.01", "powersgd:4", "auto", …
   // (weft/compress/spec.h). Between ranks of one host gradients are summed as they are: memory that peers read in place is never
   // converted. The first step, in which the buckets are planned, is not compressed either.
+  // Replicas of split layers take parallelize()'s: parameters that ranks of tensor parallelism have alike would be rounded apart here.
   std::string codec = "none";
   // Rank 0's buffers (running statistics) are everybody's after each step.
   bool sync_buffers = true;

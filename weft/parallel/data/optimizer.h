@@ -37,12 +37,20 @@ struct OptimizerExtras {
   double max_grad_norm = 0.0;  // > 0: the gradient is scaled so that its global 2-norm is at most this (waits for all gradients)
 };
 
+// Parameters that are updated otherwise than the rest, by their qualified names: torch's parameter groups.
+struct ParamGroup {
+  std::function<bool(const std::string& name)> which;
+  double lr_scale = 1;     // times the rule's learning rate, whatever set_lr() makes of that; 0: they stay as they are
+  double decay_scale = 1;  // times its weight decay and L1
+};
+
 struct OptimizerSpec {
   UpdateRule rule = kernels::Sgd{};
   double initial_accumulator = 0.0;  // Adagrad's
   double max_grad_norm = 0.0;
   // Parameters (by their qualified name) that go without weight decay and L1: biases and normalisation, usually. Empty: none do.
   std::function<bool(const std::string& name)> no_decay;
+  std::vector<ParamGroup> groups;  // the first that has a parameter counts for it
 };
 
 OptimizerSpec optimizer_spec(const torch::optim::SGDOptions& options, const OptimizerExtras& extras);

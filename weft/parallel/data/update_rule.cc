@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "weft/base/error.h"
+
 namespace weft::parallel {
 namespace {
 
@@ -93,14 +95,37 @@ std::vector<std::string> state_names(const UpdateRule& rule) {
                     rule);
 }
 
-UpdateRule without_decay(const UpdateRule& rule) {
+UpdateRule with_decay(const UpdateRule& rule, double scale) {
   return std::visit(
-      [](auto copy) -> UpdateRule {
-        copy.regulariser = {};
-        if constexpr (std::is_same_v<decltype(copy), kernels::Adam>) copy.decoupled_decay = 0;
+      [scale](auto copy) -> UpdateRule {
+        copy.regulariser.l1 *= scale;
+        copy.regulariser.l2 *= scale;
+        if constexpr (std::is_same_v<decltype(copy), kernels::Adam>) copy.decoupled_decay *= scale;
         return copy;
       },
       rule);
+}
+
+ParamRules::ParamRules(const OptimizerSpec& spec, const std::vector<std::string>& names) {
+  for (const auto& name : names) {
+    Scale scale;
+    const auto group =
+        std::find_if(spec.groups.begin(), spec.groups.end(), [&](const ParamGroup& one) { return one.which && one.which(name); });
+    if (group != spec.groups.end()) {
+      const auto good = [](double number) { return std::isfinite(number) && number >= 0; };
+      WEFT_REQUIRE(good(group->lr_scale) && good(group->decay_scale), "optimizer: a parameter group's scales are finite and at least 0");
+      scale = {group->lr_scale, group->decay_scale};
+    }
+    if (spec.no_decay && spec.no_decay(name)) scale.decay = 0;
+    scales_.push_back(scale);
+  }
+}
+
+UpdateRule ParamRules::of(std::size_t param, const UpdateRule& rule) const {
+  const Scale& scale = scales_[param];
+  UpdateRule own = scale.decay == 1 ? rule : with_decay(rule, scale.decay);
+  if (scale.lr != 1) set_lr(own, scale.lr * lr_of(own));
+  return own;
 }
 
 double lr_of(const UpdateRule& rule) {

@@ -14,10 +14,25 @@ namespace weft::parallel {
 
 // "momentum_buffer", "exp_avg", …: what torch calls the arrays that this rule with these options keeps, in their order.
 std::vector<std::string> state_names(const UpdateRule& rule);
-// The rule of parameters that go without weight decay and L1.
-UpdateRule without_decay(const UpdateRule& rule);
+// The rule of parameters that go with so much of its weight decay and L1.
+UpdateRule with_decay(const UpdateRule& rule, double scale);
 double lr_of(const UpdateRule& rule);
 void set_lr(UpdateRule& rule, double lr);
+
+// Which rule each parameter follows under a spec: that of its group, without decay where the spec says so.
+class ParamRules {
+ public:
+  // `names`: of all parameters. Throws Error(kInvalidArgument) for a scale that is negative or not finite.
+  ParamRules(const OptimizerSpec& spec, const std::vector<std::string>& names);
+  // Of parameter number `param`, where the others follow `rule`.
+  UpdateRule of(std::size_t param, const UpdateRule& rule) const;
+
+ private:
+  struct Scale {
+    double lr = 1, decay = 1;
+  };
+  std::vector<Scale> scales_;  // by parameter
+};
 
 // `count` elements; `state` as state_names() has them, the rest null. `step` counts from 1.
 template <class Number>

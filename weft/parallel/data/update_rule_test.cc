@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "weft/base/error.h"
+
 namespace weft::parallel {
 namespace {
 
@@ -51,7 +53,7 @@ TEST(UpdateRule, StepsAsTorchsOptimisersDo) {
   compare_both<torch::optim::AdamW>(torch::optim::AdamWOptions(1e-2).weight_decay(0.1), "AdamW");
 }
 
-TEST(UpdateRule, WithoutDecayIsTheSameRuleWithDecayNone) {
+TEST(UpdateRule, WithNoDecayIsTheSameRuleWithDecayNone) {
   const auto decayed = optimizer_spec(torch::optim::AdamWOptions(1e-2).weight_decay(0.5), {.l1 = 0.5});
   const auto plain = optimizer_spec(torch::optim::AdamWOptions(1e-2).weight_decay(0), {});
   const auto run = [](const UpdateRule& rule) {
@@ -59,8 +61,27 @@ TEST(UpdateRule, WithoutDecayIsTheSameRuleWithDecayNone) {
     update_flat(rule, FlatStep<double>{.weight = &weight, .gradient = &gradient, .state = {&mean, &square}, .count = 1});
     return weight;
   };
-  EXPECT_EQ(run(without_decay(decayed.rule)), run(plain.rule));
+  EXPECT_EQ(run(with_decay(decayed.rule, 0)), run(plain.rule));
   EXPECT_NE(run(decayed.rule), run(plain.rule));
+}
+
+// By hand: torch's own groups are held against in data_parallel_test and plans_test.
+TEST(ParamRules, TakeTheFirstGroupThatHasAParameter) {
+  OptimizerSpec spec = optimizer_spec(torch::optim::AdamWOptions(0.5).weight_decay(0.25), {.l1 = 2});
+  const auto is = [](const char* name) { return [name](const std::string& asked) { return asked == name; }; };
+  spec.groups = {{is("a"), 2, 4}, {is("b"), 0.5}, {is("a"), 8}};
+  spec.no_decay = is("b");
+  const ParamRules rules(spec, {"a", "b", "c"});
+  const auto adam = [&](std::size_t param) { return std::get<kernels::Adam>(rules.of(param, spec.rule)); };
+  EXPECT_EQ(adam(0).lr, 1.0);
+  EXPECT_EQ(adam(0).decoupled_decay, 1.0);
+  EXPECT_EQ(adam(0).regulariser.l1, 8.0);
+  EXPECT_EQ(adam(1).lr, 0.25);
+  EXPECT_EQ(adam(1).decoupled_decay, 0.0);
+  EXPECT_EQ(adam(2).lr, 0.5);
+  EXPECT_EQ(adam(2).decoupled_decay, 0.25);
+  spec.groups[0].lr_scale = -1;
+  EXPECT_THROW(ParamRules(spec, {"a"}), Error);
 }
 
 }  // namespace

@@ -16,9 +16,10 @@ class Module;
 namespace weft::parallel {
 
 // A cheap value, copied into every layer with experts. A batch is shared by dp x ep ranks: each has tokens of its own, and all weights
-// but the experts', of which a rank along ep has 1 / ep (ranks that differ along dp alone have the same).
+// but the experts', of which a rank along ep has 1 / ep (ranks that differ along dp alone have the same). Ranks of cp (parallel/context),
+// each with its part of every sequence, are as those of dp.
 //
-//   const ExpertParallel ep(mesh["ep"], mesh.along({"dp", "ep"}));
+//   const ExpertParallel ep(mesh["ep"], mesh.along({"dp", "ep"}));          // with sequences over ranks: {"dp", "cp", "ep"}
 class ExpertParallel {
  public:
   // Alone: all experts are here, at no cost.
@@ -49,6 +50,9 @@ std::map<std::string, Slice> expert_slices(const torch::nn::Module& root);
 //   of all the rest   the sum over dp x ep
 //
 // Where every rank has as many tokens and runs backward of L_r as it is: the mean over dp, divided by ep; the mean over dp x ep.
+//
+// With cp, n_r tokens of all its ranks, and L_r ContextParallel::mean() over them, whose gradient is cp times a rank's share: backward of
+// L_r · n_r / (N · cp), and the sums are over dp x cp and dp x cp x ep.
 //
 // Sums in place: `batch` is dp x ep, `replicas` dp. A parameter without gradient counts as zeros, and ends with one. Collective: one
 // all-reduce over each of the two groups for each type of numbers, of all gradients of that kind.

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -63,6 +64,14 @@ at::Tensor exchange_rows(const at::Tensor& x, const Counts& send, const Counts& 
                "exchange_rows: send and receive are one count for each of the " + std::to_string(ranks) + " ranks, and send sums to the " +
                    std::to_string(x.dim() >= 1 ? x.size(0) : 0) + " rows");
   return ranks == 1 ? x : Exchange::apply(x, c10::make_intrusive<Terms>(ep, send, receive));
+}
+
+void ExpertLoad::add(const ExpertLoad& more) {
+  wanted.resize(more.wanted.size());
+  dropped.resize(more.dropped.size());
+  std::transform(more.wanted.begin(), more.wanted.end(), wanted.begin(), wanted.begin(), std::plus<>());
+  std::transform(more.dropped.begin(), more.dropped.end(), dropped.begin(), dropped.begin(), std::plus<>());
+  tokens += more.tokens;
 }
 
 double ExpertLoad::dropped_share() const {

@@ -38,8 +38,9 @@ struct ExpertLoad {
   std::vector<std::int64_t> dropped;  // of those, over the capacity
   std::int64_t tokens = 0;
 
-  double dropped_share() const;  // of all choices; 0 where there are none
-  double imbalance() const;      // the most wanted expert's choices over the mean; 1 where there are none
+  void add(const ExpertLoad& more);  // of the same experts, or of none yet
+  double dropped_share() const;      // of all choices; 0 where there are none
+  double imbalance() const;          // the most wanted expert's choices over the mean; 1 where there are none
 };
 
 // The way of one batch's tokens.

@@ -234,7 +234,8 @@ TEST(Experts, HandOverTheBytesThatTheHeaderSays) {
     std::vector<std::int64_t> moved(2), dropped(2);
     replicate(2, [&](const Group& group) {
       const std::int64_t experts = 4, top_k = 2, sequences = group.rank() + 1, row = kWidth * 4;
-      MixtureOfExperts layer(options_of(top_k, factor), ExpertParallel(group));
+      const TensorParallel tp(group.subgroup({group.rank()}, "tp"), kSeed);
+      MixtureOfExperts layer(options_of(top_k, factor), ExpertParallel(group), tp);
       const at::Tensor x = wave({sequences, kTokens, kWidth}, group.rank(), at::kFloat).requires_grad_();
       Counted counted;
       const at::Tensor y = layer->forward(x);
@@ -265,9 +266,18 @@ TEST(Experts, CountWhatEachGotAndGiveItByName) {
   EXPECT_DOUBLE_EQ(known.dropped_share(), 0.25);
   EXPECT_DOUBLE_EQ(known.imbalance(), 2);
   EXPECT_DOUBLE_EQ(ExpertLoad{}.dropped_share(), 0);
+  const at::Tensor other = wave({1, kTokens, kWidth}, 0.7, at::kFloat);
+  net.forward(other);
+  ExpertLoad both = load;
+  both.add(expert_loads(net).at("experts"));
   net.eval();
-  net.forward(wave({2, kTokens, kWidth}, 0.1, at::kFloat));
+  net.forward(other);
   EXPECT_FALSE(net.experts->auxiliary().defined());
+  const ExpertLoad sum = take_expert_loads(net).at("experts");
+  EXPECT_EQ(sum.wanted, both.wanted) << "of two forwards, and not the one in evaluation";
+  EXPECT_EQ(sum.dropped, both.dropped);
+  EXPECT_EQ(sum.tokens, 3 * kTokens);
+  EXPECT_EQ(take_expert_loads(net).at("experts").tokens, 0);
 }
 
 void train_until(const Group& group, const std::function<void()>& before_third) {

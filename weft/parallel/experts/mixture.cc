@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include <type_traits>
 #include <vector>
 
 #include "weft/base/error.h"
@@ -29,14 +30,26 @@ struct Drawn {
   }
 };
 
+template <class Root, class Fn>
+std::map<std::string, ExpertLoad> of_layers(Root& root, const Fn& load) {
+  using Layer = std::conditional_t<std::is_const_v<Root>, const MixtureOfExpertsImpl, MixtureOfExpertsImpl>;
+  std::map<std::string, ExpertLoad> all;
+  const auto add = [&](const std::string& name, Root& module) {
+    if (auto* const layer = dynamic_cast<Layer*>(&module)) all[name] = load(*layer);
+  };
+  add("", root);
+  for (const auto& module : root.named_modules("", /*include_self=*/false)) add(module.key(), *module.value());
+  return all;
+}
+
 at::Tensor activated(ExpertActivation activation, const at::Tensor& up) {
   return activation == ExpertActivation::kGeluTanh ? torch::gelu(up, "tanh") : torch::gelu(up);
 }
 
 }  // namespace
 
-MixtureOfExpertsImpl::MixtureOfExpertsImpl(MixtureOptions options_, ExpertParallel ep, TensorParallel tp)
-    : options(options_), ep_(std::move(ep)), tp_(std::move(tp)) {
+MixtureOfExpertsImpl::MixtureOfExpertsImpl(MixtureOptions options_, ExpertParallel ep, TensorParallel tp, ContextParallel cp)
+    : options(options_), ep_(std::move(ep)), tp_(std::move(tp)), cp_(std::move(cp)) {
   WEFT_REQUIRE(options.hidden > 0, "MixtureOfExperts: hidden is at least 1");
   WEFT_REQUIRE(options.balance >= 0 && options.z >= 0, "MixtureOfExperts: balance and z are at least 0");
   even_part("MixtureOfExperts: experts", options.router.experts, ep_.size());
@@ -51,7 +64,7 @@ std::map<std::string, Slice> MixtureOfExpertsImpl::slices() const {
 }
 
 void MixtureOfExpertsImpl::reset() {
-  router = register_module("router", Router(options.router, tp_));
+  router = register_module("router", Router(options.router, tp_, cp_));
   const Drawn drawn{options, ep_, tp_};
   const auto lie = slices();
   const std::vector<std::int64_t> in{options.hidden, options.router.width}, out{options.router.width, options.hidden};
@@ -80,6 +93,7 @@ at::Tensor MixtureOfExpertsImpl::forward(const at::Tensor& x) {
   const Routing routing = router->forward(x);
   const Dispatch dispatch(routing, ep_);
   count(dispatch.load());
+  if (is_training()) sum_.add(load_);
   auxiliary_ = is_training() ? losses(routing) : at::Tensor();
   // Each rank of tp has a part of every expert's result: the gradients of what goes in are sums over them.
   const at::Tensor rows = dispatch.send(copy_to(x, tp_).reshape({-1, options.router.width}));
@@ -114,13 +128,11 @@ at::Tensor MixtureOfExpertsImpl::losses(const Routing& routing) const {
 }
 
 std::map<std::string, ExpertLoad> expert_loads(const torch::nn::Module& root) {
-  std::map<std::string, ExpertLoad> all;
-  const auto add = [&](const std::string& name, const torch::nn::Module& module) {
-    if (const auto* const mixture = dynamic_cast<const MixtureOfExpertsImpl*>(&module)) all[name] = mixture->load();
-  };
-  add("", root);
-  for (const auto& module : root.named_modules("", /*include_self=*/false)) add(module.key(), *module.value());
-  return all;
+  return of_layers(root, [](const MixtureOfExpertsImpl& layer) { return layer.load(); });
+}
+
+std::map<std::string, ExpertLoad> take_expert_loads(torch::nn::Module& root) {
+  return of_layers(root, [](MixtureOfExpertsImpl& layer) { return layer.take_sum(); });
 }
 
 }  // namespace weft::parallel

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "weft/parallel/experts/context.h"
 #include "weft/parallel/experts/dispatch.h"
@@ -45,8 +46,8 @@ class MixtureOfExpertsImpl : public torch::nn::Cloneable<MixtureOfExpertsImpl>, 
  public:
   // All ranks of ep and tp start `tp` from the same seed: each draws all experts, one after the other, and keeps its own. Throws
   // Error(kInvalidArgument) where experts do not divide by the ranks of ep, or hidden by those of tp, naming the nearest that do, and as
-  // Router does.
-  MixtureOfExpertsImpl(MixtureOptions options_, ExpertParallel ep, TensorParallel tp = {});
+  // Router does. Over ranks of `cp` each has its positions of every sequence, for the experts tokens like any others: `ep` says with whom.
+  MixtureOfExpertsImpl(MixtureOptions options_, ExpertParallel ep, TensorParallel tp = {}, ContextParallel cp = {});
   void reset() override;
   // x [..., tokens, width] of this rank, perhaps of no tokens -> the same. Collective over ep (and tp), backward too; while training, with
   // a batch of more ranks than ep, one all-reduce of 2 experts + 1 counts over it. Throws what Group's operations throw.
@@ -60,6 +61,8 @@ class MixtureOfExpertsImpl : public torch::nn::Cloneable<MixtureOfExpertsImpl>, 
   const at::Tensor& auxiliary() const { return auxiliary_; }
   // Of the last forward: over the batch's ranks while training, over ep's in evaluation.
   const ExpertLoad& load() const { return load_; }
+  // Summed over the forwards while training since the last call, those that recomputation makes too.
+  ExpertLoad take_sum() { return std::exchange(sum_, {}); }
   // How parameters lie over tp. Over ep: expert_slices() (context.h).
   std::map<std::string, Slice> slices() const override;
 
@@ -74,12 +77,15 @@ class MixtureOfExpertsImpl : public torch::nn::Cloneable<MixtureOfExpertsImpl>, 
 
   ExpertParallel ep_;
   TensorParallel tp_;
+  ContextParallel cp_;
   at::Tensor auxiliary_;
-  ExpertLoad load_;
+  ExpertLoad load_, sum_;
 };
 TORCH_MODULE(MixtureOfExperts);
 
 // The loads below `root`, by the layers' full names, for metrics.
 std::map<std::string, ExpertLoad> expert_loads(const torch::nn::Module& root);
+// take_sum() of each.
+std::map<std::string, ExpertLoad> take_expert_loads(torch::nn::Module& root);
 
 }  // namespace weft::parallel

@@ -155,6 +155,24 @@ TEST(Router, RefusesWhatMakesNoRouter) {
   EXPECT_THAT(refusal([] { route(torch::zeros({3, 5}), {.width = 1, .experts = 4}); }), HasSubstr("logits are [..., tokens, 4]"));
 }
 
+// Sequences of every length over 2 to 4 ranks, some of which then have no position.
+TEST(Router, KeepsOverRanksWhatOneProcessKeeps) {
+  const RouterOptions o{.width = 1, .experts = 4, .top_k = 2, .capacity_factor = 0.7};
+  torch::manual_seed(3);
+  for (const std::int64_t tokens : {1, 3, 8, 13}) {
+    const at::Tensor logits = torch::randn({2, 3, tokens, 4});
+    const at::Tensor one = route(logits, o).kept.view({6, tokens, 2});
+    for (const int world : {2, 3, 4}) {
+      replicate(world, [&](const Group& group) {
+        const ContextParallel cp(group);
+        const at::Tensor kept = route(cp.part(logits, -2), o, cp).kept;
+        EXPECT_TRUE(at::equal(kept, cp.part(one, 1).reshape({-1, 2}))) << tokens << " tokens over " << world;
+        EXPECT_EQ(route(logits.narrow(0, 0, 0), o, cp).kept.numel(), 0) << "no sequence";
+      });
+    }
+  }
+}
+
 TEST(MixtureOfExperts, RefusesExpertsThatDoNotDivideAndNamesTheNearest) {
   replicate(4, [](Group group) {
     const ExpertParallel ep(std::move(group));

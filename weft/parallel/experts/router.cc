@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "weft/base/error.h"
 #include "weft/base/random.h"
@@ -26,16 +27,7 @@ void require(const RouterOptions& o) {
   WEFT_REQUIRE(o.jitter >= 0 && o.jitter < 1, "Router: jitter is in [0, 1), not " + std::to_string(o.jitter));
 }
 
-at::Tensor jittered(const at::Tensor& x, double jitter, const TensorParallel& tp) {
-  const auto [seed, draw] = tp.next_draw();
-  Random random(seed, kStream, draw);
-  at::Tensor factors = at::empty(x.sizes(), at::kFloat);
-  auto* const values = factors.mutable_data_ptr<float>();
-  for (std::int64_t i = 0; i < factors.numel(); ++i) values[i] = 1 + static_cast<float>(jitter) * (2 * random.uniform_float() - 1);
-  return x * factors.to(x.options());
-}
-
-// Which of the choices [groups, tokens, k] find a place: bool [groups · tokens, k]. A choice's place is the number of those of the same
+// Which of the choices [groups, tokens, k] find a place, bool. A choice's place is the number of those of the same
 // group and expert that come before it, counted by a stable sort.
 at::Tensor within_capacity(const at::Tensor& choices, const RouterOptions& o) {
   const std::int64_t groups = choices.size(0), tokens = choices.size(1), k = choices.size(2);
@@ -48,12 +40,12 @@ at::Tensor within_capacity(const at::Tensor& choices, const RouterOptions& o) {
   const at::Tensor counts = at::bincount(slot, {}, slots), starts = counts.cumsum(0) - counts;
   at::Tensor place = at::empty_like(slot);
   place.index_copy_(0, order, at::arange(slot.numel(), slot.options()) - starts.index_select(0, slot.index_select(0, order)));
-  return place.lt(capacity).view({groups, k, tokens}).transpose(1, 2).reshape({groups * tokens, k});
+  return place.lt(capacity).view({groups, k, tokens}).transpose(1, 2);
 }
 
 }  // namespace
 
-Routing route(const at::Tensor& logits, const RouterOptions& o) {
+Routing route(const at::Tensor& logits, const RouterOptions& o, const ContextParallel& cp) {
   require(o);
   WEFT_REQUIRE(logits.dim() >= 2 && logits.size(-1) == o.experts, "route: logits are [..., tokens, " + std::to_string(o.experts) + "]");
   const at::Tensor flat = logits.reshape({-1, o.experts});
@@ -63,25 +55,42 @@ Routing route(const at::Tensor& logits, const RouterOptions& o) {
   r.weights = o.weights == RouterWeights::kOverAll ? r.probabilities.gather(1, r.experts) : flat.gather(1, r.experts).softmax(-1);
   r.z = flat.logsumexp(-1).square();
   if (o.capacity_factor > 0) {
-    const std::int64_t tokens = logits.size(-2), groups = tokens == 0 ? 0 : flat.size(0) / tokens;
-    r.kept = within_capacity(r.experts.view({groups, tokens, o.top_k}), o);
+    const std::int64_t tokens = logits.size(-2), groups = c10::multiply_integers(logits.sizes().slice(0, logits.dim() - 2));
+    at::Tensor choices = r.experts.view({groups, tokens, o.top_k});
+    const bool divided = cp.size() > 1 && groups > 0;  // else no rank has a token
+    if (divided) choices = cp.whole(choices.to(at::kInt), 1).to(at::kLong);
+    const at::Tensor kept = within_capacity(choices, o);
+    r.kept = (divided ? cp.part(kept, 1) : kept).reshape({-1, o.top_k});
   }
   return r;
 }
 
-RouterImpl::RouterImpl(RouterOptions options_, TensorParallel tp) : options(options_), tp_(std::move(tp)) {
+RouterImpl::RouterImpl(RouterOptions options_, TensorParallel tp, ContextParallel cp)
+    : options(options_), tp_(std::move(tp)), cp_(std::move(cp)) {
   require(options);
   RouterImpl::reset();
 }
 
 void RouterImpl::reset() { weight = register_parameter("weight", internal::draw({options.experts, options.width}, options.normal, tp_)); }
 
+at::Tensor RouterImpl::jittered(const at::Tensor& x) const {
+  const SequenceLayout layout = cp_.layout_of_part(x.size(-2));
+  std::vector<std::int64_t> sizes = x.sizes().vec();
+  sizes[sizes.size() - 2] = layout.whole;
+  const auto [seed, draw] = tp_.next_draw();
+  Random random(seed, kStream, draw);
+  at::Tensor factors = at::empty(sizes, at::kFloat);
+  auto* const values = factors.mutable_data_ptr<float>();
+  for (std::int64_t i = 0; i < factors.numel(); ++i) values[i] = 1 + static_cast<float>(options.jitter) * (2 * random.uniform_float() - 1);
+  return x * cp_.part(factors, -2).to(x.options());
+}
+
 Routing RouterImpl::forward(const at::Tensor& x) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const at::ScalarType type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   at::Tensor seen = x.to(type);
-  if (is_training() && options.jitter > 0) seen = jittered(seen, options.jitter, tp_);
-  return route(torch::linear(seen, weight.to(type)), options);
+  if (is_training() && options.jitter > 0) seen = jittered(seen);
+  return route(torch::linear(seen, weight.to(type)), options, cp_);
 }
 
 }  // namespace weft::parallel

@@ -92,7 +92,8 @@ class EvaluationMode {
 
 struct Pipeline::State {
   State(Group group_, PipelineOptions options_)
-      : group(std::move(group_)), options(std::move(options_)), request(request_of(group, options)), wire(group) {
+      : group(std::move(group_)), options(std::move(options_)), request(request_of(group, options)) {
+    wire = internal::make_wire(group, request.micro_batches * (lists::num_stages(request) / group.size()));
     const lists::Schedule schedule = lists::make(request);
     training = lists::steps(schedule)[static_cast<std::size_t>(group.rank())];
     forwards = lists::steps(forwards_of(schedule))[static_cast<std::size_t>(group.rank())];
@@ -111,7 +112,7 @@ struct Pipeline::State {
   Group group;
   PipelineOptions options;
   lists::Request request;
-  internal::Wire wire;
+  std::unique_ptr<internal::Wire> wire;
   std::vector<lists::Step> training, forwards;
   std::vector<int> cuts;
   std::map<int, PipelineBlock> blocks;  // by number
@@ -165,7 +166,7 @@ internal::Outcome Pipeline::State::run(const std::vector<lists::Step>& steps, co
                "pipeline: " + std::to_string(batch.inputs.size()) + " micro-batches of inputs, not " + std::to_string(count));
   WEFT_REQUIRE(!has_last() || batch.targets.empty() || batch.targets.size() == count,
                "pipeline: " + std::to_string(batch.targets.size()) + " micro-batches of targets, not " + std::to_string(count));
-  return internal::Runner({request, stages, options.loss, options.before}, wire).run(steps, batch);
+  return internal::Runner({request, stages, options.loss, options.before, options.after}, *wire).run(steps, batch);
 }
 
 double Pipeline::State::step(internal::Batch batch) {

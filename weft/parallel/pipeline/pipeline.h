@@ -12,8 +12,9 @@
 //
 // What travels in a step: for each micro-batch and each border of stages on two ranks, forward the tensors that the stage gives and 512
 // bytes that say their shapes (tensors of no elements are not sent), back the gradients of those of them that need one. A step ends with
-// a broadcast of 8 bytes (the loss), and an all-reduce of each tied gradient over its ranks. Messages run beside the computation; all
-// waits end by the group's deadline. Tags 0x70690000 to 0x70690002 of the group are used.
+// a broadcast of 8 bytes (the loss), and an all-reduce of each tied gradient over its ranks. Ranks of one host copy from each other's
+// memory when they need it; else messages run beside the computation, by the tags 0x70690000 to 0x70690002 of the group. All waits end by
+// the group's deadline.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -72,8 +73,9 @@ struct PipelineOptions {
   Tensors sample = {};  // read on rank 0
   // From the last block's tensors and the targets to a mean over the micro-batch's samples. Called on the last stage's rank.
   std::function<at::Tensor(const Tensors& outputs, const Tensors& targets)> loss;
-  // Called before each action of train_step() on its rank, where given: for those who let gradients leave with the last one.
-  std::function<void(const schedule::pipeline::Action&)> before;
+  // Called before and after each action of train_step() on its rank, where given, when what it needs has come: for those who let gradients
+  // leave with the last one, add them up themselves, or take times.
+  std::function<void(const schedule::pipeline::Action&)> before, after;
 };
 
 // The cuts whose slowest stage is as fast as can be (plan/stages.h), by what every block takes on this rank for the forward and backward of

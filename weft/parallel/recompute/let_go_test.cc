@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "weft/base/error.h"
+#include "weft/base/testing/refusal.h"
 #include "weft/parallel/recompute/recompute.h"
 
 namespace weft::parallel {
@@ -120,15 +120,6 @@ TEST(LetGo, ComputesUnderTheAutocastOfForwardAsRecomputeDoes) {
 }
 
 TEST(LetGo, RefusesAPartOfAnotherTensorAndAnotherShape) {
-  const auto refusal = [](const std::function<void()>& fn) -> std::string {
-    try {
-      fn();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Errc::kInvalidArgument);
-      return error.what();
-    }
-    return "accepted";
-  };
   const at::Tensor x = wave({4, 6}, 0).requires_grad_(), whole = x.sin(), part = whole.narrow(0, 0, 2), of_part = part * part;
   EXPECT_THAT(refusal([&] {
                 let_go(

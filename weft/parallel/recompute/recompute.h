@@ -27,9 +27,14 @@ namespace weft::parallel {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Notes some state when it is called, and gives what sets it back to that. For TensorParallel's dropout:
-//   [tp] { return [tp, draw = tp.draw()] { tp.set_draw(draw); }; }
+// Notes some state when it is called, and gives what sets it back to that.
 using KeepState = std::function<std::function<void()>()>;
+
+// That of the dropout of split layers: `context` is their TensorParallel.
+template <class Context>
+KeepState keep_draws(const Context& context) {
+  return [context] { return [context, draw = context.draw()] { context.set_draw(draw); }; };
+}
 
 struct RecomputeOptions {
   // The default CPU generator. It is the whole process's: where several ranks are threads of it, draws of one thread between a forward and

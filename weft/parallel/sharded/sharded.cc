@@ -58,13 +58,17 @@ void Sharded::let_go() { model_->let_go(); }
 void Sharded::step(double scale) { model_->step(scale); }
 void Sharded::zero_grad() { model_->zero_grad(); }
 double Sharded::grad_norm() { return model_->grad_norm(); }
-double Sharded::local_squares(const std::function<bool(const std::string&)>& counted) { return model_->local_squares(counted); }
+void Sharded::await_gradients() { model_->await_gradients(); }
+void Sharded::each_gradient(const std::function<void(const std::string&, const at::Tensor&)>& take) { model_->each_gradient(take); }
 double Sharded::lr() const { return lr_of(model_->updates().spec().rule); }
 void Sharded::set_lr(double lr) { parallel::set_lr(model_->updates().spec().rule, lr); }
 std::int64_t Sharded::steps() const { return model_->steps(); }
 Sharded::NamedTensors Sharded::gradients() { return model_->gradients(); }
 Sharded::NamedTensors Sharded::state() { return model_->state(); }
 void Sharded::load_state(const NamedTensors& state) { model_->load_state(state); }
+std::vector<std::span<float>> Sharded::codec_memory() { return model_->replica_sums().memory(); }
+std::int64_t Sharded::codec_steps() const { return model_->replica_sums().steps(); }
+void Sharded::set_codec_steps(std::int64_t steps) { model_->replica_sums().steps() = steps; }
 Sharded::Memory Sharded::memory() { return model_->memory(); }
 std::string Sharded::describe() const { return model_->describe(); }
 

@@ -32,6 +32,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,6 +55,12 @@ struct ShardedOptions {
   // Hybrid sharding: the ranks that have the same shard as this one in other groups; gradients are averaged over them too. All groups are
   // of one size, and group rank r is in the replicas' group of the other groups' ranks r (a mesh's "fsdp" and "dp").
   std::optional<Group> replicas;
+  // What gradients go through between the replicas (compress/spec.h; not "auto"): float32 ones, and average is kByRanks or kSum. Inside the
+  // group they travel as they are. SGD's momentum is taken after the codec.
+  std::string codec = "none";
+  // Parameters whose gradients go as they are all the same: those that other ranks have alike, with codes of their own (norms beside split
+  // layers, a weight that another stage has too), which rounding would drive apart.
+  std::function<bool(const std::string& parameter)> uncoded;
   // Parameters that `replicas` do not have alike: experts, of which each of them has some (parallel/experts). Their gradients are summed
   // over `replicas` of their own, with whom they are alike (none: over nobody else). Needs average = kSum, since means would be over
   // different numbers of ranks; max_grad_norm must be 0, and grad_norm() is that of what this group has. state() has this group's.
@@ -135,9 +142,10 @@ class Sharded {
   void zero_grad();
   // The 2-norm of all averaged gradients; not finite where one of them is not. For those who scale losses: zero_grad() instead of step().
   double grad_norm();
-  // The sum of squares of what this rank's shards have of the averaged gradients, of the parameters that `counted` says: summed over the
-  // group it is grad_norm()'s square. Waits for gradients under way, and makes no other call.
-  double local_squares(const std::function<bool(const std::string& name)>& counted);
+  // Until gradients under way have come, if step() has not been called since. For those who take times: what needs them waits by itself.
+  void await_gradients();
+  // What this rank's shards have of the averaged gradients, flat, by parameter. Waits for gradients under way, and makes no other call.
+  void each_gradient(const std::function<void(const std::string& name, const at::Tensor& piece)>& take);
 
   double lr() const;
   void set_lr(double lr);
@@ -151,6 +159,12 @@ class Sharded {
   // What rank 0 of the group gives counts; the others may give nothing (with replicas, rank 0 of each group gives the same). Names or
   // shapes that do not fit: kInvalidArgument on all ranks, nothing changed.
   void load_state(const NamedTensors& state);
+
+  // What the codec remembers on this rank, in place, and exchanges that it has done: for a checkpoint. Each rank's is its own; what other
+  // ranks, form or stage have left does not fit. Not collective.
+  std::vector<std::span<float>> codec_memory();
+  std::int64_t codec_steps() const;
+  void set_codec_steps(std::int64_t steps);
 
   // Bytes on this rank, padding included. In the shared form parameters are this rank's share of the host's.
   struct Memory {

@@ -1,5 +1,5 @@
 // Parameters that replicas do not have alike: gradients by plain torch, on each rank for all of them.
-#include "weft/base/error.h"
+#include "weft/base/testing/refusal.h"
 #include "weft/parallel/sharded/internal/small_model.h"
 
 namespace weft::parallel {
@@ -81,20 +81,16 @@ TEST(ShardedApart, JoinsEachGradientOverThoseThatHaveTheParameter) {
 
 TEST(ShardedApart, RefusesMeansAndTheNormOfAPart) {
   comm::replicate(1, [](const Group& world) {
-    const auto refusal = [&](double norm, ShardedOptions::Average average) -> std::string {
+    const auto refused = [&](double norm, ShardedOptions::Average average) {
       ShardedOptions options;
       options.average = average;
       options.apart = ShardedOptions::Apart{is_apart, std::nullopt};
-      try {
-        Sharded(internal::blocks_of(parts_of(0)), world, optimizer_spec(torch::optim::SGDOptions(1.0), {.max_grad_norm = norm}), options);
-      } catch (const Error& error) {
-        return error.what();
-      }
-      return "accepted";
+      const auto spec = optimizer_spec(torch::optim::SGDOptions(1.0), {.max_grad_norm = norm});
+      return refusal([&] { Sharded(internal::blocks_of(parts_of(0)), world, spec, options); });
     };
-    require(refusal(0, ShardedOptions::Average::kBySamples).find("average = kSum") != std::string::npos, "means were taken");
-    require(refusal(1, ShardedOptions::Average::kSum).find("max_grad_norm = 0") != std::string::npos, "a norm was taken");
-    require(refusal(0, ShardedOptions::Average::kSum) == "accepted", "a sum was refused");
+    require(refused(0, ShardedOptions::Average::kBySamples).find("average = kSum") != std::string::npos, "means were taken");
+    require(refused(1, ShardedOptions::Average::kSum).find("max_grad_norm = 0") != std::string::npos, "a norm was taken");
+    require(refused(0, ShardedOptions::Average::kSum) == "accepted", "a sum was refused");
   });
 }
 

@@ -150,7 +150,7 @@ at::Tensor AttentionImpl::attend(const at::Tensor& q, at::Tensor k, at::Tensor v
     return attend_dropping(queries, keys, values, visible(documents, queries.size(2)), p, tp);
   };
   if (!options.recompute) return core(q, k, v);
-  const KeepState draws = [tp = tp_] { return [tp, draw = tp.draw()] { tp.set_draw(draw); }; };
+  const KeepState draws = keep_draws(tp_);
   return recompute_with({.random = false, .keep = {draws}}, core, q, k, v);
 }
 

@@ -134,6 +134,9 @@ void Loop::end_of_epoch() {
   std::vector<LogField> fields{{"epoch", epoch_}, {"train_loss", rounded(loss)}, {"test_loss", rounded(evaluation_.loss)}};
   fields.emplace_back("accuracy", rounded(evaluation_.accuracy));
   for (LogField& field : task_->epoch_fields(evaluation_, trained_samples_ / training_s_)) fields.push_back(std::move(field));
+  const observe::Values more = task_->epoch_values();
+  if (metrics_ && !more.empty()) metrics_->add("train", step_, epoch_, more);
+  for (const auto& [name, value] : more) fields.emplace_back(name, rounded(value));
   log_info("epoch done", fields);
 }
 

@@ -22,7 +22,8 @@
 
 namespace weft::train::internal {
 
-// What a loop trains: data, model and optimiser. Calls are collective but for position() and epoch_fields().
+// What a loop trains: data, model and optimiser. Calls are collective but for position(), epoch_values() and
+// epoch_fields().
 class Task {
  public:
   struct Step {
@@ -45,7 +46,9 @@ class Task {
   // All but the weights, which the task was made with.
   virtual void restore(const checkpoint::Checkpoint& checkpoint, const data::SamplerState& position) = 0;
   virtual data::SamplerState position() const = 0;
-  // What the line at an epoch's end says besides losses.
+  // Numbers of the epoch that has ended, for the run's metrics and for the line at its end.
+  virtual observe::Values epoch_values() const { return {}; }
+  // What that line says besides losses and these.
   virtual std::vector<LogField> epoch_fields(const Evaluation& evaluation, double samples_per_s) const = 0;
 };
 

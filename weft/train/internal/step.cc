@@ -167,13 +167,6 @@ Autocast::~Autocast() {
   at::autocast::set_autocast_enabled(at::kCPU, false);
 }
 
-double tree_sum(const double* values, std::size_t count) {
-  if (count == 0) return 0;
-  if (count == 1) return values[0];
-  const std::size_t half = count / 2;
-  return tree_sum(values, half) + tree_sum(values + half, count - half);
-}
-
 double plain_step(const StepParts& parts, const data::Batch& batch) {
   const auto samples = batch.images.size(0);
   parts.parallel.set_samples(static_cast<double>(samples));

@@ -44,9 +44,6 @@ class Autocast {
   bool on_;
 };
 
-// The sum of the values along the balanced binary tree: ((0+1)+(2+3))+…
-double tree_sum(const double* values, std::size_t count);
-
 // One forward and backward over the batch. Returns the loss summed over the local samples.
 double plain_step(const StepParts& parts, const data::Batch& batch);
 

@@ -2,7 +2,7 @@
 
 #include <ATen/ops/zeros.h>
 
-#include "weft/train/internal/step.h"
+#include "weft/kernels/tree_sum.h"
 
 namespace weft::train::internal {
 
@@ -17,7 +17,7 @@ StepLog::Seen StepLog::reduce(double sum, bool stop) {
   seen.sum = sum;
   seen.stop = values[steps_.size() * slots] > 0;
   for (std::size_t i = 0; i < steps_.size(); ++i) {
-    const double total = tree_sum(values + i * slots, slots);
+    const double total = kernels::tree_sum(values + i * slots, slots);
     seen.sum += total;
     seen.loss = total / steps_[i].samples;
     if (metrics_ != nullptr) write(steps_[i], seen.loss);

@@ -8,7 +8,9 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/data/text/batches.h"
 #include "weft/data/text/train_bpe.h"
+#include "weft/parallel/tensor/vocabulary.h"
 
 namespace weft::train::internal {
 namespace {
@@ -49,6 +51,16 @@ models::GptOptions gpt_options(const Config& config, std::int64_t vocabulary) {
                                       std::to_string((options.width / options.heads + 1) * options.heads));
   }
   return config.get_string("model.family") == "llama" ? models::like_llama(options) : options;
+}
+
+models::LstmOptions lstm_options(const Config& config, std::int64_t vocabulary) {
+  models::LstmOptions options;
+  options.vocabulary = vocabulary;
+  options.layers = config.get_int("model.layers");
+  options.width = options.hidden = config.get_int("model.width");
+  options.dropout = config.get_double("model.dropout");
+  options.tied = config.get_bool("model.tied");
+  return options;
 }
 
 std::vector<std::string> text_files(const Config& config) {
@@ -95,25 +107,25 @@ std::string end_token(const text::Tokenizer& tokenizer) {
   return "";
 }
 
-checkpoint::TensorMap whole_tensors(const models::GptImpl& model) {
+checkpoint::TensorMap whole_tensors(const torch::nn::Module& model, const parallel::TensorParallel& tp) {
   const auto slices = parallel::slices(model);
   checkpoint::TensorMap whole;
   for (const auto& parameter : model.named_parameters()) {
     const auto slice = slices.find(parameter.key());
     const at::Tensor value = parameter.value().detach();
-    whole[parameter.key()] = slice == slices.end() ? value : parallel::whole_of(value, slice->second, model.tp);
+    whole[parameter.key()] = slice == slices.end() ? value : parallel::whole_of(value, slice->second, tp);
   }
   return whole;
 }
 
-void set_whole_tensors(models::GptImpl& model, const checkpoint::TensorMap& whole) {
+void set_whole_tensors(torch::nn::Module& model, const parallel::TensorParallel& tp, const checkpoint::TensorMap& whole) {
   const auto slices = parallel::slices(model);
   std::vector<std::pair<at::Tensor, at::Tensor>> found;
   for (const auto& parameter : model.named_parameters()) {
     const auto saved = whole.find(parameter.key());
     WEFT_REQUIRE(saved != whole.end(), "the checkpoint has no tensor \"" + parameter.key() + "\"; is it of another model?");
     const auto slice = slices.find(parameter.key());
-    at::Tensor mine = slice == slices.end() ? saved->second : parallel::slice_of(saved->second, slice->second, model.tp);
+    at::Tensor mine = slice == slices.end() ? saved->second : parallel::slice_of(saved->second, slice->second, tp);
     WEFT_REQUIRE(mine.sizes() == parameter.value().sizes(), "the checkpoint's \"" + parameter.key() + "\" has another shape");
     found.emplace_back(parameter.value(), std::move(mine));
   }
@@ -121,22 +133,22 @@ void set_whole_tensors(models::GptImpl& model, const checkpoint::TensorMap& whol
   for (auto& [parameter, value] : found) parameter.copy_(value);
 }
 
-NamedTensors whole_state(const models::GptImpl& model, const NamedTensors& state) {
+NamedTensors whole_state(const torch::nn::Module& model, const parallel::TensorParallel& tp, const NamedTensors& state) {
   const auto slices = parallel::slices(model);
   NamedTensors whole;
   for (const auto& [name, tensor] : state) {
     const auto* slice = slice_of_state(slices, name);
-    whole.emplace_back(name, slice != nullptr && is_cut(tensor) ? parallel::whole_of(tensor, *slice, model.tp) : tensor);
+    whole.emplace_back(name, slice != nullptr && is_cut(tensor) ? parallel::whole_of(tensor, *slice, tp) : tensor);
   }
   return whole;
 }
 
-NamedTensors part_of_state(const models::GptImpl& model, const checkpoint::TensorMap& whole) {
+NamedTensors part_of_state(const torch::nn::Module& model, const parallel::TensorParallel& tp, const checkpoint::TensorMap& whole) {
   const auto slices = parallel::slices(model);
   NamedTensors state;
   for (const auto& [name, tensor] : whole) {
     const auto* slice = slice_of_state(slices, name);
-    state.emplace_back(name, slice != nullptr && is_cut(tensor) ? parallel::slice_of(tensor, *slice, model.tp) : tensor);
+    state.emplace_back(name, slice != nullptr && is_cut(tensor) ? parallel::slice_of(tensor, *slice, tp) : tensor);
   }
   return state;
 }
@@ -160,6 +172,14 @@ at::Tensor likeliest(const at::Tensor& logits, std::int64_t vocabulary, const pa
   tp.group().all_gather(all, mine);
   const at::Tensor winner = std::get<1>(all.select(1, 0).max(0));
   return all.select(1, 1).gather(0, winner.unsqueeze(0)).squeeze(0).to(at::kLong);
+}
+
+at::Tensor score_of(const at::Tensor& logits, const at::Tensor& targets, std::int64_t vocabulary, const parallel::TensorParallel& tp) {
+  const parallel::CrossEntropyOptions summed{.vocabulary = vocabulary, .reduction = parallel::LossReduction::kSum};
+  const at::Tensor loss = parallel::cross_entropy(logits, targets, summed, tp), counted = targets.ne(text::kNoTarget);
+  const at::Tensor right = likeliest(logits, vocabulary, tp).eq(targets).logical_and(counted);
+  const at::Tensor sums = at::stack({loss.to(at::kDouble), right.sum().to(at::kDouble), counted.sum().to(at::kDouble)});
+  return tp.rank() == 0 ? sums : at::zeros_like(sums);
 }
 
 }  // namespace weft::train::internal

@@ -9,12 +9,14 @@
 #include "weft/checkpoint/safetensors.h"
 #include "weft/data/text/tokenizer.h"
 #include "weft/models/gpt.h"
+#include "weft/models/lstm.h"
 #include "weft/train/internal/run_state.h"
 
 namespace weft::train::internal {
 
 // Throws Error(kBadConfig) in the recipe's words for sizes that make no model.
 models::GptOptions gpt_options(const Config& config, std::int64_t vocabulary);
+models::LstmOptions lstm_options(const Config& config, std::int64_t vocabulary);
 
 // The files that data.file names: itself, or those of the folder by name, links left out. Throws Error(kBadConfig) where there are none.
 std::vector<std::string> text_files(const Config& config);
@@ -27,16 +29,20 @@ std::unique_ptr<data::text::Tokenizer> make_tokenizer(const std::string& json);
 // What ends a document: the token <|endoftext|>, else </s>, else none.
 std::string end_token(const data::text::Tokenizer& tokenizer);
 
-// The model's parameters and buffers by name, whole. Collective over the model's ranks.
-checkpoint::TensorMap whole_tensors(const models::GptImpl& model);
+// The model's parameters by name, whole. Collective over tp, whose ranks share its layers.
+checkpoint::TensorMap whole_tensors(const torch::nn::Module& model, const parallel::TensorParallel& tp);
 // Each rank keeps its part. Throws Error(kInvalidArgument) naming the first tensor that is missing or has another shape.
-void set_whole_tensors(models::GptImpl& model, const checkpoint::TensorMap& whole);
-// The same for an optimiser's state: what is shaped like a parameter is split like it. Collective over the model's ranks.
-NamedTensors whole_state(const models::GptImpl& model, const NamedTensors& state);
-NamedTensors part_of_state(const models::GptImpl& model, const checkpoint::TensorMap& whole);
+void set_whole_tensors(torch::nn::Module& model, const parallel::TensorParallel& tp, const checkpoint::TensorMap& whole);
+// The same for an optimiser's state: what is shaped like a parameter is split like it. Collective over tp.
+NamedTensors whole_state(const torch::nn::Module& model, const parallel::TensorParallel& tp, const NamedTensors& state);
+NamedTensors part_of_state(const torch::nn::Module& model, const parallel::TensorParallel& tp, const checkpoint::TensorMap& whole);
 
 // The likeliest token at each position of this rank's logits: int64, logits' shape without the last. Collective over tp, the same on all of
 // its ranks.
 at::Tensor likeliest(const at::Tensor& logits, std::int64_t vocabulary, const parallel::TensorParallel& tp);
+
+// TextLearner::score() of these logits, [rows, length, columns] of at least a row: on tp's first rank, and zeros on the others. Collective
+// over tp.
+at::Tensor score_of(const at::Tensor& logits, const at::Tensor& targets, std::int64_t vocabulary, const parallel::TensorParallel& tp);
 
 }  // namespace weft::train::internal

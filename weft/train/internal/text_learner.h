@@ -1,13 +1,15 @@
-// A GPT over a mesh with its optimiser, as a recipe means it: what a text is trained with. There are two, which learn the same:
+// A model over a mesh with its optimiser, as a recipe means it: what a text is trained with. There are two, which learn the same:
 //
-//   replicated   dp x tp: DataParallel's shared weights, codecs and gradients that travel into the next forward
-//   composed     any product of dp, fsdp, tp, pp, cp and ep, experts, micro-batches, float16, clipping over split layers: parallelize()
+//   replicated   GPT over dp x tp, LSTM over dp: DataParallel's shared weights, codecs and gradients that travel into the next forward
+//   composed     GPT over any product of dp, fsdp, tp, pp, cp and ep, experts, micro-batches, float16, clipping or codecs over split
+//   layers: parallelize()
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +37,7 @@ class TextLearner {
   struct State {
     checkpoint::TensorMap model, optimizer;
     checkpoint::TensorMap scaling;  // of the loss; empty where it has not been scaled
+    NamedTensors codec;             // what it remembers of gradients that were not sent; empty without one
   };
 
   virtual ~TextLearner() = default;
@@ -46,6 +49,12 @@ class TextLearner {
   virtual at::Tensor score(const Batch& batch) = 0;
   // Returns when the weights are those of the last step.
   virtual void settle() = 0;
+  // Of the experts' choices in training since the last call, alike on all ranks; none where there are no experts.
+  struct ExpertUse {
+    double load_max = 1;  // in the least even layer, what the most wanted expert got over an even share: 1 where all got the same
+    double dropped = 0;   // share over the capacity, of all layers' choices
+  };
+  virtual std::optional<ExpertUse> expert_use() { return std::nullopt; }
   virtual State state() = 0;
   // Every rank gives the whole; the model's is that which the learner was made with. Throws Error(kInvalidArgument) naming what does not
   // fit.

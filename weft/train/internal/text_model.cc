@@ -35,6 +35,12 @@ std::string first_special(const json& processor) {
   return id.is_string() ? id.get<std::string>() : "";
 }
 
+void take_gpt(TextModel& source, models::Gpt gpt) {
+  gpt->eval();
+  source.reader = make_reader(gpt);
+  source.gpt = std::move(gpt);
+}
+
 TextModel load_huggingface_folder(const std::string& folder, const parallel::TensorParallel& tp) {
   const models::HuggingFaceConfig config = models::read_huggingface_config(folder);
   TextModel source;
@@ -44,9 +50,9 @@ TextModel load_huggingface_folder(const std::string& folder, const parallel::Ten
     throw Error(Errc::kBadConfig, folder + "/tokenizer.json has " + std::to_string(source.tokenizer->vocab_size()) +
                                       " tokens, the model of config.json " + std::to_string(config.options.vocabulary));
   }
-  source.model = models::Gpt(config.options, tp);
-  models::load_huggingface(*source.model, models::huggingface_files(folder));
-  source.model->eval();
+  models::Gpt gpt(config.options, tp);
+  models::load_huggingface(*gpt, models::huggingface_files(folder));
+  take_gpt(source, gpt);
   if (const auto first = source.tokenizer->id_of(begin_token(source.json))) source.begin.push_back(*first);
   source.ends = config.ends;
   source.start = config.begin ? *config.begin : config.ends.empty() ? 0 : config.ends.front();
@@ -70,9 +76,18 @@ TextModel load_run(const std::string& folder, const parallel::TensorParallel& tp
   const std::string kept = folder + "/tokenizer.json";
   if (fs::exists(kept)) source.json = read_file(kept, kMostBytes);
   source.tokenizer = make_tokenizer(source.json);
-  source.model = models::Gpt(gpt_options(config, source.tokenizer->vocab_size()), tp);
-  set_whole_tensors(*source.model, checkpoint::load(*latest.folder).parts.at("model"));
-  source.model->eval();
+  const auto weights = checkpoint::load(*latest.folder).parts.at("model");
+  if (const std::int64_t vocabulary = source.tokenizer->vocab_size(); config.get_string("model.name") == "lstm") {
+    WEFT_REQUIRE(tp.size() == 1, folder + " is a run of an LSTM, whose layers are not split over ranks: start one process");
+    models::Lstm lstm(lstm_options(config, vocabulary));
+    set_whole_tensors(*lstm, {}, weights);
+    lstm->eval();
+    source.reader = make_reader(lstm);
+  } else {
+    models::Gpt gpt(gpt_options(config, vocabulary), tp);
+    set_whole_tensors(*gpt, tp, weights);
+    take_gpt(source, gpt);
+  }
   // What follows an end token is the start of a document.
   if (const auto end = source.tokenizer->id_of(end_token(*source.tokenizer))) {
     source.ends.push_back(*end);

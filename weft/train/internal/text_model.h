@@ -8,11 +8,13 @@
 
 #include "weft/data/text/tokenizer.h"
 #include "weft/models/gpt.h"
+#include "weft/train/internal/reader.h"
 
 namespace weft::train::internal {
 
 struct TextModel {
-  models::Gpt model{nullptr};  // eval() called
+  std::unique_ptr<Reader> reader;  // of the model
+  models::Gpt gpt{nullptr};        // the model; null: it is an LSTM
   std::unique_ptr<data::text::Tokenizer> tokenizer;
   std::string json;                 // tokenizer.json; empty: bytes
   std::vector<std::int64_t> begin;  // tokens before every text

@@ -20,12 +20,16 @@ using plan::Transport;
 using schedule::Collective;
 
 constexpr std::int64_t kLinkBytes[] = {8, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 << 20, 25'000'000};
-// Four to a power of ten, and each power of two where protocols change and blocks come in: between two knots the curve is a straight line,
-// below the first it is level, and a way that goes in blocks has its first knot above their size.
-constexpr std::int64_t kCollectiveBytes[] = {64,        512,       2 << 10, 8 << 10, 32 << 10, 64 << 10, 128 << 10,
-                                             256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20,  8 << 20,  16 << 20};
+// Between two knots the curve is a straight line, below the first it is level, and a way that goes in blocks has its first knot above their
+// size. Where protocols change and blocks come in, ways bend within a power of two, so there each has two knots.
+std::vector<std::int64_t> collective_bytes() {
+  std::vector<std::int64_t> sizes{64, 256, 1 << 10, 2 << 10, 4 << 10};
+  for (std::int64_t power = 4 << 10; power < (4 << 20); power *= 2) sizes.insert(sizes.end(), {power + power / 2, 2 * power});
+  sizes.insert(sizes.end(), {8 << 20, 16 << 20});
+  return sizes;
+}
 constexpr double kRoundUs = 2000;
-constexpr int kRounds = 5;
+constexpr int kRounds = 15;
 // Ways that come so close to the best are measured again.
 constexpr double kClose = 1.4;
 
@@ -114,7 +118,7 @@ void add_curves(plan::TransportCost& cost, const plan::Planner& planner, Collect
   };
   std::vector<Points> curves;
   const int world = planner.place().world;
-  for (const std::int64_t bytes : kCollectiveBytes) {
+  for (const std::int64_t bytes : collective_bytes()) {
     const plan::Question question{collective, count_of(collective, bytes, world), sizeof(float)};
     const double at =
         static_cast<double>(plan::payload({.collective = collective, .world = world, .count = question.count}, sizeof(float)));

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "weft/kernels/tree_sum.h"
 #include "weft/parallel/compose/internal/autocast.h"
+#include "weft/parallel/internal/squares.h"
 
 // A step. What is saved is in whole.cc.
 namespace weft::parallel::internal {
@@ -17,107 +19,221 @@ const Parameter* Stage::find(const std::string& own) const {
   return found == parameters.end() ? nullptr : &*found;
 }
 
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// Masks of a micro-batch, of one block: more than there are.
+constexpr std::uint64_t kMasks = std::uint64_t{1} << 20;
+
+Plan as_it_runs(Plan plan, const Mesh& mesh) {
+  plan.micro_batches = micro_batches(plan, mesh.layout());
+  return plan;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> Stage::tied_weights() const {
+  std::vector<at::Tensor> all;
+  for (const ModelBlock& block : blocks) {
+    for (const auto& [name, tensor] : block.tied) all.push_back(tensor);
+  }
+  return all;
+}
+
 Composed::Composed(BlockModel model_, Plan plan_, const Mesh& mesh_)
-    : model(std::move(model_)), plan(std::move(plan_)), mesh(mesh_), rule(plan.optimizer.rule) {
+    : model(std::move(model_)), plan(as_it_runs(std::move(plan_), mesh_)), mesh(mesh_), rule(plan.optimizer.rule) {
   WEFT_REQUIRE(!model.blocks.empty() && model.loss, "parallelize: the model needs a block and a loss");
 }
 
 void Composed::abort(const Error& error) const {
   for (const char* axis : {"pp", "tp", "cp", "ep"}) mesh[axis].abort(error);
   replicas().abort(error);
+  sharers().abort(error);
   mesh.world().abort(error);
 }
 
-// This rank's, of the samples of all replicas.
-double Composed::share_of_batch() {
+// Of all replicas.
+double Composed::samples_of_batch() {
   at::Tensor all = at::full({1}, samples_, at::kDouble);
   guarded([&] { replicas().all_reduce(all); });
   WEFT_REQUIRE(all.item<double>() > 0, "train_step: no rank gives a sample");
-  return samples_ / all.item<double>();
+  return all.item<double>();
 }
 
-// Micro-batches along the first dimension. A pipeline weighs them by their first target's rows, of which it needs one at least: so before
-// the targets stands a tensor of that many, and behind them what makes of it `factor` times the micro-batch's part of the true rows.
-Composed::Cut Composed::cut(const Tensors& inputs, const Tensors& targets, double factor) const {
-  const std::int64_t parts = plan.micro_batches, rows = inputs[0].size(0), all = model.experts > 0 ? rows : std::max(rows, parts);
-  Cut cut{std::vector<Tensors>(static_cast<std::size_t>(parts)), std::vector<Tensors>(static_cast<std::size_t>(parts))};
+// A pipeline weighs micro-batches by the rows that it is told of, one at least, and the loss of each counts `factor` times its part of the
+// true rows.
+std::vector<Composed::Part> Composed::even_parts(std::int64_t rows, double factor) const {
+  const std::int64_t count = plan.micro_batches;
+  const auto told = static_cast<double>(std::max(rows, count));
+  std::vector<Part> parts;
+  for (std::int64_t i = 0, begin = 0; i < count; ++i) {
+    Part part{.begin = begin, .rows = rows / count + (i < rows % count ? 1 : 0), .told = 0, .weight = 0};
+    begin += part.rows;
+    part.told = std::max<std::int64_t>(1, part.rows);
+    if (part.rows > 0)
+      part.weight = factor * (static_cast<double>(part.rows) / static_cast<double>(rows) / (static_cast<double>(part.told) / told));
+    parts.push_back(part);
+  }
+  return parts;
+}
+
+// Cuts that depend on the batch of `all` samples alone: part i of n begins at sample floor(all · i / n).
+std::vector<Composed::Part> Composed::micro_shards(double all, double factor) const {
+  const std::int64_t first = static_cast<std::int64_t>(replica()) * plan.micro_batches;
+  const auto begin = [&](std::int64_t i) { return static_cast<std::int64_t>(all) * i / plan.micro_shards; };
+  const std::int64_t mine = begin(first + plan.micro_batches) - begin(first);
+  WEFT_REQUIRE(static_cast<std::int64_t>(samples_) == mine,
+               "train_step: with micro_shards replica " + std::to_string(replica()) + " of " + std::to_string(replicas().size()) +
+                   " gives samples floor(n r / replicas) to floor(n (r + 1) / replicas) of all n, here " + std::to_string(mine) + ", not " +
+                   std::to_string(static_cast<std::int64_t>(samples_)));
+  std::vector<Part> parts;
+  for (std::int64_t i = first; i < first + plan.micro_batches; ++i) {
+    const std::int64_t rows = begin(i + 1) - begin(i);
+    parts.push_back({begin(i) - begin(first), rows, 1, factor * (static_cast<double>(rows) / all) * plan.micro_batches});
+  }
+  return parts;
+}
+
+// Before the targets stands a tensor of as many rows as the pipeline is told, behind them the weight. Micro-batches of no row get one of
+// zeros, which counts nothing, but for experts, which would count it. Micro-shards are copies, which lie alike wherever they are computed.
+Composed::Cut Composed::cut(const Tensors& inputs, const Tensors& targets, const std::vector<Part>& parts) const {
+  const std::int64_t rows = inputs[0].size(0);
+  Cut cut{std::vector<Tensors>(parts.size()), std::vector<Tensors>(parts.size())};
   const auto deal = [&](const Tensors& from, std::vector<Tensors>& to, const char* what) {
     for (const at::Tensor& whole : from) {
       WEFT_REQUIRE(whole.dim() > 0 && whole.size(0) == rows,
                    std::string("train_step: all ") + what + " have one entry a sample along the first dimension, as the first input");
-      std::vector<std::int64_t> missing = whole.sizes().vec();
-      missing[0] = all - rows;
-      const auto pieces = at::tensor_split(all > rows ? at::cat({whole, at::zeros(missing, whole.options())}) : whole, parts, 0);
-      for (std::size_t i = 0; i < to.size(); ++i) to[i].push_back(pieces[i]);
+      std::vector<std::int64_t> one = whole.sizes().vec();
+      one[0] = 1;
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        const bool made_up = parts[i].rows == 0 && model.experts == 0;
+        const at::Tensor piece = made_up ? at::zeros(one, whole.options()) : whole.narrow(0, parts[i].begin, parts[i].rows);
+        to[i].push_back(plan.micro_shards > 0 ? piece.clone() : piece);
+      }
     }
   };
   deal(inputs, cut.inputs, "inputs");
   if (!pipeline->has_last_stage()) return cut;
   WEFT_REQUIRE(!targets.empty(), "train_step: this rank reads the targets, and there are none");
+  for (std::size_t i = 0; i < parts.size(); ++i) cut.targets[i].push_back(at::zeros({1}).expand({parts[i].told}));
   deal(targets, cut.targets, "targets");
-  const auto counted = static_cast<double>(std::max(rows, parts));
-  for (std::int64_t i = 0; i < parts; ++i) {
-    Tensors& micro_batch = cut.targets[static_cast<std::size_t>(i)];
-    const std::int64_t mine = rows / parts + (i < rows % parts ? 1 : 0), standing = std::max<std::int64_t>(1, mine);
-    const double right = mine > 0 ? static_cast<double>(mine) / static_cast<double>(rows) : 0;
-    micro_batch.insert(micro_batch.begin(), at::zeros({1}).expand({standing}));
-    micro_batch.push_back(at::scalar_tensor(factor * (right / (static_cast<double>(standing) / counted)), at::kDouble));
-  }
+  for (std::size_t i = 0; i < parts.size(); ++i) cut.targets[i].push_back(at::scalar_tensor(parts[i].weight, at::kDouble));
   return cut;
 }
 
-at::Tensor Composed::loss_of(const Tensors& outputs, const Tensors& targets) const {
+at::Tensor Composed::loss_of(const Tensors& outputs, const Tensors& targets) {
   const Autocast autocast(precision);
   const double weight = targets.back().item<double>();
   const at::Tensor loss = model.loss(outputs, Tensors(targets.begin() + 1, targets.end() - 1), contexts());
+  if (!losses_.empty() && at::GradMode::is_enabled()) {
+    const auto part = static_cast<std::size_t>(micro_batch_);
+    const std::int64_t rows = shards_[part].rows;
+    losses_[static_cast<std::size_t>(replica()) * shards_.size() + part] = rows == 0 ? 0 : loss.item<double>() * static_cast<double>(rows);
+  }
   return weight == 1 ? loss : loss * weight;
 }
 
 // Gradients leave in the last backward of a stage, where nothing stands against it.
 void Composed::before(const schedule::pipeline::Action& action) {
+  began_ = Clock::now();
+  span_.emplace("stage", schedule::pipeline::describe(action).c_str());
+  micro_batch_ = action.micro_batch;
   for (Stage& stage : stages) {
     if (stage.sharded) stage.sharded->let_go();
     // Some of libtorch's operations (layer_norm) read the weight for the weight's own gradient too.
     if (stage.sharded && stage.number == action.stage && action.work == Work::kBackwardWeight) stage.sharded->hold();
+    if (stage.number == action.stage && action.work == Work::kForward) seed_dropout(stage);
   }
   const bool makes_gradients = action.work == Work::kBackward || action.work == Work::kBackwardWeight;
   if (!makes_gradients || action.micro_batch + 1 != plan.micro_batches) return;
   for (Stage& stage : stages) {
-    if (stage.number != action.stage || stage.tied || !stage.sharded || sharding.stage == 1) continue;
+    if (stage.number != action.stage || stage.tied || stage.tree || !stage.sharded || sharding.stage == 1) continue;
     stage.sharded->set_samples(samples_);
     stage.kept.reset();
   }
 }
 
+void Composed::after(const schedule::pipeline::Action& action) {
+  span_.reset();
+  (action.work == Work::kForward ? times.forward : times.backward) += seconds_since(began_);
+  if (action.work != Work::kBackward && action.work != Work::kBackwardWeight) return;
+  for (Stage& stage : stages) {
+    if (stage.number != action.stage || !stage.tree || !stage.tree->take(action.micro_batch)) continue;
+    // Over the replicas before over the stages, as one process has it.
+    for (const at::Tensor& tied : stage.tied_weights()) {
+      if (tied.grad().defined() && replicas().size() > 1) replicas().all_reduce(tied.mutable_grad());
+    }
+  }
+}
+
+// With micro-shards all replicas have the whole sum, which counts once.
+void Composed::count_tied_once() {
+  for (Stage& stage : stages) {
+    if (!stage.tree || replica() == 0) continue;
+    for (const at::Tensor& tied : stage.tied_weights()) tied.mutable_grad() = at::Tensor();
+  }
+}
+
+// By the batch and the micro-batch among those of all replicas, so that a resumed run drops what the uninterrupted one does.
+void Composed::seed_dropout(const Stage& stage) const {
+  const std::int64_t batch = steps * plan.accumulate + batches_, first = (batch * replicas().size() + replica()) * plan.micro_batches;
+  for (const TensorParallel& of_block : stage.tp) of_block.set_draw(static_cast<std::uint64_t>(first + micro_batch_) * kMasks);
+}
+
 double Composed::run(const Tensors& inputs, const Tensors& targets, bool training) {
   WEFT_REQUIRE(!inputs.empty() && inputs[0].dim() > 0, "train_step: every rank gives the inputs of its replica");
   samples_ = static_cast<double>(inputs[0].size(0));
-  const double share = training && mesh.size("ep") > 1 ? share_of_batch() : 1;
-  const double factor = training ? share * scale() / plan.accumulate : 1;
-  const Cut parts = cut(inputs, targets, factor);
+  if (training) return train(inputs, targets);
+  const Cut parts = cut(inputs, targets, even_parts(inputs[0].size(0), 1));
+  return guarded([&] { return mean_over_replicas(pipeline->evaluate(parts.inputs, parts.targets)); });
+}
+
+double Composed::train(const Tensors& inputs, const Tensors& targets) {
+  const bool by_shards = plan.micro_shards > 0, sums = sharding.average == ShardedOptions::Average::kSum;
+  // Where gradients are summed, losses count by samples beforehand; ranks of cp have cp times their share of a gradient
+  // (ContextParallel::mean).
+  const double all = sums ? samples_of_batch() : 0, share = sums && !by_shards ? samples_ / all / mesh.size("cp") : 1;
+  const double factor = share * scale() / plan.accumulate;
+  shards_ = by_shards ? micro_shards(all, factor) : even_parts(inputs[0].size(0), factor);
+  losses_.assign(static_cast<std::size_t>(plan.micro_shards), 0);
+  const Cut parts = cut(inputs, targets, shards_);
   return guarded([&] {
-    double loss = 0;
-    if (training) {
-      stepped_ = false;
-      for (Stage& stage : stages) {
-        if (stage.sharded) stage.kept.reset(new Sharded::NoSync(stage.sharded->no_sync()));
-      }
-      loss = pipeline->train_step(parts.inputs, parts.targets) / factor;
-      for (Stage& stage : stages) {
-        if (stage.sharded) stage.sharded->let_go();
-        if (!stage.kept) continue;
-        stage.kept.reset();
-        stage.sharded->set_samples(samples_);
-        stage.sharded->send_gradients();
-      }
-    } else {
-      loss = pipeline->evaluate(parts.inputs, parts.targets);
+    const auto begin = Clock::now();
+    const double computed = times.forward + times.backward;
+    stepped_ = false;
+    for (Stage& stage : stages) {
+      if (stage.sharded) stage.kept.reset(new Sharded::NoSync(stage.sharded->no_sync()));
     }
-    if (replicas().size() == 1) return loss;
-    at::Tensor sums = at::tensor({samples_ > 0 ? loss * samples_ : 0, samples_}, at::kDouble);
-    replicas().all_reduce(sums);
-    return sums[0].item<double>() / sums[1].item<double>();
+    const double loss = pipeline->train_step(parts.inputs, parts.targets) / factor;
+    count_tied_once();
+    for (Stage& stage : stages) {
+      if (stage.sharded) stage.sharded->let_go();
+      if (!stage.kept) continue;
+      stage.kept.reset();
+      stage.sharded->set_samples(samples_);
+      stage.sharded->send_gradients();
+    }
+    ++batches_;
+    const double mean = by_shards ? mean_of_micro_shards(all) : mean_over_replicas(loss);
+    times.communication += seconds_since(begin) - (times.forward + times.backward - computed);
+    return mean;
   });
+}
+
+double Composed::mean_over_replicas(double loss) {
+  if (replicas().size() == 1) return loss;
+  at::Tensor sums = at::tensor({samples_ > 0 ? loss * samples_ : 0, samples_}, at::kDouble);
+  replicas().all_reduce(sums);
+  return sums[0].item<double>() / sums[1].item<double>();
+}
+
+double Composed::mean_of_micro_shards(double all) {
+  at::Tensor sums = at::tensor(losses_, at::kDouble);
+  mesh.world().all_reduce(sums);
+  return kernels::tree_sum(sums.const_data_ptr<double>(), losses_.size()) / all;
 }
 
 Tensors Composed::predict(const Tensors& inputs) {
@@ -129,15 +245,19 @@ Tensors Composed::predict(const Tensors& inputs) {
 
 // One number over the world, so that all have the same bits of it: this rank's shards of one replica.
 double Composed::norm_of_gradients() {
-  double squares = 0;
+  std::vector<at::Tensor> pieces;
   for (Stage& stage : stages) {
     if (!stage.sharded) continue;
-    squares += stage.sharded->local_squares([&](const std::string& own) {
+    stage.sharded->each_gradient([&](const std::string& own, const at::Tensor& piece) {
       const Parameter* const p = stage.find(own);
-      return !p->copy() && (p->slice || tp.rank() == 0) && (p->expert || is_first_of_ep());
+      const bool counted = is_first_copy() && !p->copy() && (p->slice || tp.rank() == 0) && (p->expert || is_first_of_ep());
+      if (counted) pieces.push_back(piece);
     });
   }
-  at::Tensor sum = at::full({1}, is_first_copy() ? squares : 0, at::kDouble);
+  if (plan.micro_shards > 0) return std::sqrt(squares_in_any_order(mesh.world(), pieces)) / scale();
+  double squares = 0;
+  for (const at::Tensor& piece : pieces) squares += squares_of(piece);
+  at::Tensor sum = at::full({1}, squares, at::kDouble);
   mesh.world().all_reduce(sum);
   return std::sqrt(sum.item<double>()) / scale();
 }
@@ -148,8 +268,17 @@ double Composed::grad_norm() {
   return guarded([&] { return norm_of_gradients(); });
 }
 
+void Composed::await_gradients() {
+  const auto begin = Clock::now();
+  for (Stage& stage : stages) {
+    if (stage.sharded) stage.sharded->await_gradients();
+  }
+  times.communication += seconds_since(begin);
+}
+
 bool Composed::step() {
   return guarded([&] {
+    await_gradients();
     double factor = 1 / scale();
     norm_ = -1;
     if (max_norm > 0 || scaler) {
@@ -167,6 +296,7 @@ bool Composed::step() {
       if (stage.sharded) stage.sharded->step(factor);
     }
     stepped_ = true;
+    batches_ = 0;
     ++steps;
     return true;
   });

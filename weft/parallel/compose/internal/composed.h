@@ -1,14 +1,18 @@
 // One rank's part of a composed model: what the passes make, and what runs afterwards.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "weft/observe/trace.h"
+#include "weft/parallel/compose/internal/any_order.h"
 #include "weft/parallel/compose/parallelize.h"
 #include "weft/parallel/pipeline/pipeline.h"
 #include "weft/parallel/sharded/sharded.h"
@@ -23,6 +27,7 @@ struct Parameter {
   std::optional<Slice> expert;      // over ep
   std::vector<std::int64_t> sizes;  // whole
   bool trained = true;
+  bool tied = false;  // with another block's
 
   bool copy() const { return own != whole; }
 };
@@ -38,8 +43,10 @@ struct Stage {
   bool tied = false;                 // with other stages
   std::unique_ptr<Sharded> sharded;  // null: no parameters
   std::unique_ptr<Sharded::NoSync> kept;
+  std::unique_ptr<GradientTree> tree;  // of its gradients; null: autograd adds them up
 
   const Parameter* find(const std::string& own) const;
+  std::vector<at::Tensor> tied_weights() const;
 };
 
 class Composed {
@@ -54,15 +61,20 @@ class Composed {
   ParallelModel::NamedTensors state();
   void load_state(const ParallelModel::NamedTensors& state);
   ParallelModel::NamedTensors gradients();
+  ParallelModel::NamedTensors codec_state();
+  bool load_codec_state(const ParallelModel::NamedTensors& state);
 
   // Of Pipeline's options.
-  at::Tensor loss_of(const Tensors& outputs, const Tensors& targets) const;
+  at::Tensor loss_of(const Tensors& outputs, const Tensors& targets);
   void before(const schedule::pipeline::Action& action);
+  void after(const schedule::pipeline::Action& action);
   int replica() const {
     return (mesh.coordinate("dp") * mesh.size("fsdp") + mesh.coordinate("fsdp")) * mesh.size("ep") + mesh.coordinate("ep");
   }
   // Those that have samples of their own.
   const Group& replicas() const { return mesh.along({"dp", "fsdp", "ep"}); }
+  // Those that have tokens of their own: ranks of cp have a replica's samples, but each its positions.
+  const Group& sharers() const { return model.experts > 0 && mesh.size("cp") > 1 ? mesh.along({"dp", "fsdp", "cp", "ep"}) : replicas(); }
   // Those that have the same of the weights, of experts'.
   const Group& copies() const { return mesh.along({"dp", "cp", "ep"}); }
   const Group& copies_of_experts() const { return mesh.along({"dp", "cp"}); }
@@ -70,7 +82,7 @@ class Composed {
 
   // What passes make, in their order.
   const BlockModel model;
-  const Plan plan;
+  const Plan plan;  // with micro_batches as they are
   const Mesh mesh;
   schedule::pipeline::Request request;
   std::vector<int> cuts;
@@ -86,18 +98,34 @@ class Composed {
   UpdateRule rule;                                        // whose learning rate is the current one
   std::vector<std::pair<std::string, std::string>> done;  // by each pass
   std::int64_t steps = 0;
+  ParallelModel::Times times;
 
  private:
+  // A micro-batch: rows of this replica, how many the pipeline is told (one at least), and what the loss counts beside that.
+  struct Part {
+    std::int64_t begin, rows, told;
+    double weight;
+  };
   struct Cut {
     std::vector<Tensors> inputs, targets;
   };
   Contexts contexts() const { return {.tp = tp, .cp = cp, .ep = ep}; }
-  double share_of_batch();
-  Cut cut(const Tensors& inputs, const Tensors& targets, double factor) const;
+  double samples_of_batch();
+  std::vector<Part> even_parts(std::int64_t rows, double factor) const;
+  std::vector<Part> micro_shards(double all, double factor) const;
+  Cut cut(const Tensors& inputs, const Tensors& targets, const std::vector<Part>& parts) const;
+  double train(const Tensors& inputs, const Tensors& targets);
+  double mean_over_replicas(double loss);
+  double mean_of_micro_shards(double all);
+  void await_gradients();
   template <class Fn>
   auto guarded(const Fn& fn) -> decltype(fn());
   void abort(const Error& error) const;
+  void seed_dropout(const Stage& stage) const;
+  void count_tied_once();
   double norm_of_gradients();
+  std::vector<std::span<float>> codec_memory();
+  std::vector<std::int64_t> layout() const;
   // Of the ranks that have the same parameters, those whose parts make up the whole model.
   bool is_first_copy() const { return mesh.coordinate("dp") == 0 && mesh.coordinate("cp") == 0; }
   bool is_first_of_ep() const { return mesh.coordinate("ep") == 0; }
@@ -107,7 +135,13 @@ class Composed {
   // One rank's named tensors of each stage, to rank 0 of the world: `of` gives a stage's, by own names, on the shards' rank 0.
   ParallelModel::NamedTensors whole(const std::function<Sharded::NamedTensors(Stage&)>& of);
 
-  double samples_ = 0;  // of the batch that is run
+  double samples_ = 0;          // of the batch that is run
+  std::int64_t batches_ = 0;    // since the last step
+  std::vector<double> losses_;  // by micro-shard, summed over its samples; zero for other replicas' and on other ranks
+  std::vector<Part> shards_;
+  std::chrono::steady_clock::time_point began_;  // the action that runs
+  std::optional<observe::TraceScope> span_;      // of it
+  int micro_batch_ = 0;                          // that goes through a stage
   bool stepped_ = false;
   double norm_ = -1;  // that the last step has found; below 0: none
 };

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "weft/base/config.h"
+#include "weft/compress/spec.h"
 #include "weft/parallel/compose/internal/autocast.h"
 #include "weft/parallel/compose/internal/composed.h"
 #include "weft/parallel/recompute/recompute.h"
@@ -31,7 +32,7 @@ std::string axis(const Mesh& mesh, const char* name) { return std::string(name) 
 
 TensorParallel context_of(const Composed& c, int block) {
   TensorParallel tp(c.mesh["tp"], block_seed(c.plan.seed, block));
-  tp.seed_dropout(mixed(block_seed(c.plan.seed, block) + static_cast<std::uint64_t>(c.replica())));
+  tp.seed_dropout(mixed(block_seed(c.plan.seed, block)));
   return tp;
 }
 
@@ -63,15 +64,11 @@ std::string cut_stages(Composed& c) {
   const bool given = !c.cuts.empty(), measures = !given && !c.plan.sample.empty() && stages > 1;
   if (measures) c.cuts = measured(c, stages);
   for (int stage = 1; !given && !measures && stage < stages; ++stage) c.cuts.push_back(stage * blocks / stages);
-  WEFT_REQUIRE(static_cast<int>(c.cuts.size()) + 1 == stages,
-               "plan: " + std::to_string(stages) + " stages need " + std::to_string(stages - 1) + " cuts");
   std::string mine;
   for (int stage = 0; stage < stages; ++stage) {
     if (lists::rank_of(c.request, stage) != c.mesh.coordinate("pp")) continue;
     const auto at = static_cast<std::size_t>(stage);
     const int begin = stage == 0 ? 0 : c.cuts[at - 1], end = at < c.cuts.size() ? c.cuts[at] : blocks;
-    WEFT_REQUIRE(begin >= 0 && begin < end && end <= blocks,
-                 "plan: cuts rise from 1 to " + std::to_string(blocks - 1) + ", so that every stage has a block");
     Stage& s = c.stages.emplace_back();
     s.number = stage;
     s.first = begin;
@@ -80,8 +77,8 @@ std::string cut_stages(Composed& c) {
   }
   return count(static_cast<std::size_t>(blocks), "block") + " in " + count(static_cast<std::size_t>(stages), "stage") + " over " +
          axis(c.mesh, "pp") + " by " + lists::to_string(c.plan.schedule) + ", " + (measures ? "cut by measured times, " : "") +
-         (c.plan.micro_batches == 1 ? "one micro-batch" : std::to_string(c.plan.micro_batches) + " micro-batches") + "; this rank has " +
-         mine;
+         (c.plan.micro_batches == 1 ? "one micro-batch" : std::to_string(c.plan.micro_batches) + " micro-batches") +
+         (c.plan.micro_shards > 0 ? " of all " + std::to_string(c.plan.micro_shards) : "") + "; this rank has " + mine;
 }
 
 std::string split_sequence(Composed& c) {
@@ -93,10 +90,10 @@ std::string split_sequence(Composed& c) {
 
 std::string place_experts(Composed& c) {
   const std::int64_t each = c.model.experts / c.mesh.size("ep"), first = each * c.mesh.coordinate("ep");
-  if (c.model.experts == 0 || c.replicas().size() == 1) return "";
-  c.ep = ExpertParallel(c.mesh["ep"], c.replicas());
+  if (c.model.experts == 0 || c.sharers().size() == 1) return "";
+  c.ep = ExpertParallel(c.mesh["ep"], c.sharers());
   return count(static_cast<std::size_t>(c.model.experts), "expert") + " over " + axis(c.mesh, "ep") + ", balanced over " +
-         count(static_cast<std::size_t>(c.replicas().size()), "rank") + "; this rank has " + std::to_string(first) + " to " +
+         count(static_cast<std::size_t>(c.sharers().size()), "rank") + "; this rank has " + std::to_string(first) + " to " +
          std::to_string(first + each - 1);
 }
 
@@ -111,7 +108,9 @@ void list_parameters(Stage& stage) {
       p.whole = p.own;
       p.trained = item.value().requires_grad();
       for (const auto& [name, tensor] : block.tied) {
-        if (tensor.is_same(item.value())) p.whole = name;
+        if (!tensor.is_same(item.value())) continue;
+        p.whole = name;
+        p.tied = true;
       }
       if (const auto found = slices.find(item.key()); found != slices.end()) {
         p.slice = found->second;
@@ -142,8 +141,9 @@ std::string split_layers(Composed& c) {
       stage.tp.push_back(contexts.tp);
       ModelBlock block = c.model.blocks[static_cast<std::size_t>(number)].make(contexts);
       WEFT_REQUIRE(block.module && block.forward, "block " + stage.names[i] + " has no module or no forward");
-      contexts.before[stage.names[i]] = block.module;
-      stage.tied = stage.tied || (!block.tied.empty() && lists::num_stages(c.request) > 1);
+      // With micro-shards each of tied blocks has a weight of its own, wherever they are, so that gradients are summed alike.
+      if (c.plan.micro_shards == 0) contexts.before[stage.names[i]] = block.module;
+      stage.tied = stage.tied || (!block.tied.empty() && (lists::num_stages(c.request) > 1 || c.plan.micro_shards > 0));
       stage.blocks.push_back(std::move(block));
     }
     list_parameters(stage);
@@ -179,7 +179,7 @@ std::string recompute_blocks(Composed& c) {
     for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
       if (static_cast<std::size_t>(stage.first) + i + 1 == c.model.blocks.size()) continue;
       ++again;
-      const KeepState draws = [tp = stage.tp[i]] { return [tp, draw = tp.draw()] { tp.set_draw(draw); }; };
+      const KeepState draws = keep_draws(stage.tp[i]);
       stage.blocks[i].forward = [draws, forward = std::move(stage.blocks[i].forward)](const Tensors& x) {
         return recompute_all(forward, x, {.random = false, .keep = {draws}});
       };
@@ -189,7 +189,7 @@ std::string recompute_blocks(Composed& c) {
 }
 
 std::string scale_loss(Composed& c) {
-  if (!c.plan.loss_scale && c.plan.precision != Precision::kF16) return "";
+  if (!scales_loss(c.plan)) return "";
   c.scaler.emplace(c.plan.loss_scale.value_or(LossScaleOptions{}));
   return "the loss is scaled by " + std::to_string(static_cast<std::int64_t>(c.scale())) + " at first";
 }
@@ -197,12 +197,12 @@ std::string scale_loss(Composed& c) {
 std::string connect_stages(Composed& c) {
   std::map<int, PipelineBlock> blocks;
   for (Stage& stage : c.stages) {
-    std::set<std::string> listed;
+    std::set<const c10::TensorImpl*> listed;
     for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
       PipelineBlock block{stage.blocks[i].module, nullptr, {}};
       block.forward = [&stage, i](const Tensors& x) { return stage.sharded ? stage.sharded->run(i, x) : stage.blocks[i].forward(x); };
       for (const auto& [name, tensor] : stage.blocks[i].tied) {
-        if (listed.insert(name).second) block.tied[name] = tensor;
+        if (listed.insert(tensor.unsafeGetTensorImpl()).second) block.tied[name] = tensor;
       }
       blocks[stage.first + static_cast<int>(i)] = std::move(block);
     }
@@ -211,6 +211,7 @@ std::string connect_stages(Composed& c) {
   options.virtual_stages = c.request.virtual_stages;
   options.loss = [&c](const Tensors& y, const Tensors& t) { return c.loss_of(y, t); };
   options.before = [&c](const lists::Action& action) { c.before(action); };
+  options.after = [&c](const lists::Action& action) { c.after(action); };
   const int all = static_cast<int>(c.model.blocks.size());
   c.pipeline = std::make_unique<Pipeline>(
       c.mesh["pp"], all, [&](int i) { return blocks.at(i); }, std::move(options));
@@ -225,10 +226,16 @@ std::string replicate(Composed& c) {
   for (const char* name : {"dp", "cp", "ep"}) {
     if (c.mesh.size(name) > 1) over += (over.empty() ? "" : " x ") + axis(c.mesh, name);
   }
-  if (c.mesh.size("ep") == 1) return "gradients are averaged over " + over + ", once a step";
-  c.sharding.average = ShardedOptions::Average::kSum;
-  const bool few = c.copies_of_experts().size() == 1;
-  return "gradients are summed over " + over + ", once a step; experts' " + (few ? "stay" : "over " + axis(c.mesh, "dp") + " alone");
+  c.sharding.codec = c.plan.codec;
+  const bool coded = c.plan.codec != "none";
+  if (coded || c.mesh.size("ep") > 1) c.sharding.average = ShardedOptions::Average::kSum;
+  const auto* const sgd = std::get_if<kernels::Sgd>(&c.plan.optimizer.rule);
+  const bool before = coded && compress::parse(c.plan.codec).momentum_before && sgd != nullptr && sgd->momentum > 0;
+  const std::string through = coded ? ", through " + c.plan.codec + (before ? ", with momentum after it" : "") : "";
+  if (c.mesh.size("ep") == 1) return "gradients are averaged over " + over + ", once a step" + through;
+  const std::string apart = over.substr(0, over.rfind("ep=")), experts = apart.substr(0, apart.rfind(" x "));
+  return "gradients are summed over " + over + ", once a step; experts' " + (experts.empty() ? "stay" : "over " + experts + " alone") +
+         through;
 }
 
 // Which of a stage's parameters copies of all else do not have alike.
@@ -239,14 +246,39 @@ std::optional<ShardedOptions::Apart> experts_apart(const Composed& c, const Stag
   return apart;
 }
 
+// Which of a stage's parameters other ranks of tp or another stage have alike, beside others in their codes.
+std::function<bool(const std::string&)> uncoded(const Composed& c, const Stage& stage) {
+  if (c.sharding.codec == "none") return nullptr;
+  return [whole = c.tp.size() == 1, &stage](const std::string& own) {
+    const Parameter& p = *stage.find(own);
+    return (!whole && !p.slice) || (stage.tied && p.tied);
+  };
+}
+
+// Each once.
+std::vector<at::Tensor> trained(const Stage& stage) {
+  std::vector<at::Tensor> all;
+  std::set<const c10::TensorImpl*> known;
+  for (const ModelBlock& block : stage.blocks) {
+    for (const at::Tensor& parameter : block.module->parameters()) {
+      if (parameter.requires_grad() && known.insert(parameter.unsafeGetTensorImpl()).second) all.push_back(parameter);
+    }
+  }
+  return all;
+}
+
 std::string shard_parameters(Composed& c) {
-  c.sharding.stage = c.mesh.size("fsdp") > 1 ? c.plan.zero_stage : 1;
+  if (c.plan.micro_shards > 0) c.sharding.average = ShardedOptions::Average::kSum;
+  c.sharding.stage = c.mesh.size("fsdp") > 1 ? c.plan.zero_stage : 2;  // gradients leave during the last backward
   c.sharding.form = c.plan.form;
   std::string text;
   for (Stage& stage : c.stages) {
     if (stage.parameters.empty()) continue;
     OptimizerSpec spec = c.plan.optimizer;
     spec.max_grad_norm = 0;  // over the whole model: "clip"
+    for (ParamGroup& group : spec.groups) {
+      group.which = [&stage, asked = std::move(group.which)](const std::string& own) { return asked && asked(stage.find(own)->whole); };
+    }
     if (spec.no_decay || !c.plan.decay_vectors) {
       spec.no_decay = [&c, &stage, asked = spec.no_decay](const std::string& own) {
         const Parameter& p = *stage.find(own);
@@ -258,6 +290,8 @@ std::string shard_parameters(Composed& c) {
       blocks.push_back({stage.names[i], stage.blocks[i].module, stage.blocks[i].forward});
     }
     c.sharding.apart = experts_apart(c, stage);
+    c.sharding.uncoded = uncoded(c, stage);
+    if (c.plan.micro_shards > 0) stage.tree = std::make_unique<GradientTree>(trained(stage), c.plan.micro_batches);
     stage.sharded = std::make_unique<Sharded>(std::move(blocks), c.mesh["fsdp"], std::move(spec), c.sharding);
     text += (text.empty() ? "" : "; ") + stage.sharded->describe();
   }
@@ -327,6 +361,7 @@ void compose(Composed& c) {
   // Before anything goes wrong, since all their ranks make them.
   for (const char* name : {"tp", "pp", "dp", "fsdp", "cp", "ep"}) c.mesh[name];
   c.replicas();
+  c.sharers();
   c.copies();
   c.copies_of_experts();
   for (const Pass& pass : kPasses) {

@@ -35,6 +35,7 @@ struct Tiny {
   std::int64_t length = kLength;
   bool attends = false;      // bodies look at earlier positions: two heads
   std::int64_t experts = 0;  // in bodies, of which a token goes to two
+  double capacity = 0;       // of experts
 };
 
 struct WordsImpl : torch::nn::Module {
@@ -55,8 +56,8 @@ struct BodyImpl : torch::nn::Module {
       attention = register_module("attention", Attention(AttentionOptions{.width = how.width, .heads = 2, .bias = false}, tp, with.cp));
     if (how.experts > 0) {
       MixtureOptions mixture{.hidden = 2 * how.width, .balance = 0.1, .z = 0.02};
-      mixture.router = {.width = how.width, .experts = how.experts, .top_k = 2};
-      experts = register_module("experts", MixtureOfExperts(mixture, with.ep, tp));
+      mixture.router = {.width = how.width, .experts = how.experts, .top_k = 2, .capacity_factor = how.capacity};
+      experts = register_module("experts", MixtureOfExperts(mixture, with.ep, tp, with.cp));
     } else {
       up = register_module("up", Linear(LinearOptions{.in = how.width, .out = 2 * how.width, .split = Split::kColumn}, tp));
       down = register_module("down", Linear(LinearOptions{.in = 2 * how.width, .out = how.width, .split = Split::kRow}, tp));
@@ -100,13 +101,14 @@ TORCH_MODULE(Head);
 // Over the whole sequence, and while training with what experts add; the second target, where there is one, multiplies it.
 inline at::Tensor tiny_loss(const Tensors& y, const Tensors& t, const Contexts& with) {
   at::Tensor loss;
-  if (with.cp.size() > 1) {
-    const at::Tensor mine = with.cp.part(t[0], 1);
+  const at::Tensor mine = with.cp.part(t[0], 1);
+  const bool joins = with.cp.size() > 1 && t[0].numel() > 0;
+  if (joins) {
     loss = with.cp.mean(cross_entropy(y[0], mine, {.vocabulary = kWords, .reduction = LossReduction::kSum}, with.tp), mine.numel());
   } else {
     loss = t[0].numel() == 0 ? y[0].sum() : cross_entropy(y[0], t[0], {.vocabulary = kWords}, with.tp);
   }
-  if (y.size() > 1) loss = loss + y[1].squeeze(0);
+  if (y.size() > 1) loss = loss + (joins ? with.cp.mean(y[1] * mine.numel(), mine.numel()) : y[1]).squeeze(0);
   return t.size() > 1 ? loss * t[1].mean() : loss;
 }
 
@@ -173,9 +175,10 @@ struct Trained {
   Named gradients, weights;
 };
 
-// By torch alone, in one process, on the joined batch.
+// By torch alone, in one process, on the joined batch. `group` puts the parameters, by name, into groups of the optimiser.
 template <class TorchOptimizer, class Options>
-Trained by_torch(const Tiny& how, const Options& options, const Batches& batches = {}) {
+Trained by_torch(const Tiny& how, const Options& options, const Batches& batches = {},
+                 const std::function<void(TorchOptimizer&, const Named&)>& group = nullptr) {
   const BlockModel model = tiny_model(how);
   Contexts with;
   std::vector<ModelBlock> blocks;
@@ -192,6 +195,7 @@ Trained by_torch(const Tiny& how, const Options& options, const Batches& batches
     }
   }
   TorchOptimizer optim(all, options);
+  if (group) group(optim, trained.weights);
   for (int step = 0; step < kSteps; ++step) {
     optim.zero_grad();
     trained.losses.push_back(0);

@@ -1,10 +1,12 @@
 // One logical model: from the shards, slices and stages of all ranks, and back.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <sstream>
 
+#include "weft/parallel/codec/codec_state.h"
 #include "weft/parallel/compose/internal/composed.h"
 #include "weft/parallel/data/update_rule.h"
 
@@ -169,6 +171,44 @@ void Composed::load_state(const NamedTensors& given) {
     const auto good = state.find("loss_scale.good_steps");
     scaler->set(scale->second.item<double>(), good != state.end() ? good->second.item<std::int64_t>() : 0);
   }
+}
+
+std::vector<std::span<float>> Composed::codec_memory() {
+  std::vector<std::span<float>> all;
+  for (Stage& stage : stages) {
+    if (!stage.sharded) continue;
+    for (const auto& part : stage.sharded->codec_memory()) all.push_back(part);
+  }
+  return all;
+}
+
+// What the codec's memory depends on besides its own lengths: who has which part of the model.
+std::vector<std::int64_t> Composed::layout() const {
+  std::vector<std::int64_t> numbers;
+  for (const char* axis : {"dp", "fsdp", "tp", "pp", "cp", "ep"}) {
+    numbers.push_back(mesh.size(axis));
+    for (int rank = 0; rank < mesh.layout().world(); ++rank) numbers.push_back(mesh.layout().coordinate(rank, axis));
+  }
+  numbers.insert(numbers.end(), cuts.begin(), cuts.end());
+  return numbers;
+}
+
+NamedTensors Composed::codec_state() {
+  if (sharding.codec == "none") return {};
+  const auto coded = std::find_if(stages.begin(), stages.end(), [](const Stage& stage) { return stage.sharded != nullptr; });
+  const std::int64_t done = coded == stages.end() ? 0 : coded->sharded->codec_steps();
+  return guarded([&] { return gather_codec_state(mesh.world(), {compress::parse(sharding.codec), done, layout()}, codec_memory()); });
+}
+
+bool Composed::load_codec_state(const NamedTensors& state) {
+  if (sharding.codec == "none") return true;
+  const auto progress = state.empty() ? std::nullopt : read_codec_progress(mesh.world(), state);
+  const bool fits = progress && progress->spec == compress::parse(sharding.codec) && progress->layout == layout();
+  if (!fits || !guarded([&] { return restore_codec_memory(mesh.world(), state, codec_memory()); })) return false;
+  for (Stage& stage : stages) {
+    if (stage.sharded) stage.sharded->set_codec_steps(progress->step);
+  }
+  return true;
 }
 
 }  // namespace weft::parallel::internal

@@ -80,7 +80,7 @@ void Buckets::use_codec(const compress::Spec& spec, const compress::Momentum& mo
       if (spec.kind == compress::Kind::kNone || flat.type != at::kFloat) continue;
       compress::Unit unit = unit_of(flat);
       unit.momentum = momentum;
-      flat.exchange = std::make_unique<CodecExchange>(group_, flat.gradients, spec, unit);
+      flat.exchange = std::make_unique<CodecExchange>(group_, spec, unit);
       several_rounds_ = several_rounds_ || flat.exchange->several_rounds();
     }
   }
@@ -99,7 +99,7 @@ void Buckets::launch(int bucket, std::int64_t step, double weight) {
   advanced_ = false;
   for (Flat& flat : flats_[at(bucket)]) {
     fill(flat, weight);
-    if (flat.exchange) flat.exchange->start(step);
+    if (flat.exchange) flat.exchange->start(flat.gradients, step);
     flat.work = group_.all_reduce_async(flat.exchange ? flat.marks : flat.wire, ReduceOp::kSum);
   }
 }
@@ -177,9 +177,7 @@ void Buckets::each_sum(int bucket, const std::function<void(int, const at::Tenso
 compress::Unit Buckets::unit_of(const Flat& flat) const {
   compress::Unit unit{.count = flat.gradients.numel(), .matrices = {}, .id = flat.id};
   for (const auto& [param, first] : flat.places) {
-    const at::Tensor& like = params_[at(param)];
-    const std::int64_t rows = like.dim() >= 2 ? like.size(0) : like.numel();
-    if (like.numel() > 0) unit.matrices.push_back({first, rows, like.numel() / rows});
+    if (params_[at(param)].numel() > 0) unit.matrices.push_back(matrix_at(first, params_[at(param)]));
   }
   return unit;
 }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "weft/comm/group.h"
-#include "weft/parallel/data/internal/codec_exchange.h"
+#include "weft/parallel/codec/codec_exchange.h"
 #include "weft/parallel/data/internal/sync.h"
 
 namespace weft::parallel::internal {

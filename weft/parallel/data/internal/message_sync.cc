@@ -99,7 +99,7 @@ class MessageSync final : public Sync {
   NamedTensors codec_state() override {
     if (!replanned_ || subject_.options.codec == "none" || (trial_ && !trial_->done())) return {};
     settle();
-    return gather_codec_state(subject_.group, {codec_, step_, order_}, buckets_.memory());
+    return gather_codec_state(subject_.group, {codec_, step_, {order_.begin(), order_.end()}}, buckets_.memory());
   }
 
   void load_codec_state(const NamedTensors& state) override {
@@ -214,15 +214,24 @@ class MessageSync final : public Sync {
     if (subject_.group.rank() == 0) log_info("gradients travel in " + tuned.why);
   }
 
+  // Of this model's parameters.
+  bool is_order(std::vector<std::int64_t> numbers) const {
+    std::sort(numbers.begin(), numbers.end());
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      if (numbers[i] != static_cast<std::int64_t>(i)) return false;
+    }
+    return numbers.size() == subject_.params.size();
+  }
+
   // The codec of the checkpoint is that of the options or, for "auto", the one that was chosen then.
   bool restore(const NamedTensors& state) {
-    const auto progress = read_codec_progress(subject_.group, state, subject_.params.size());
-    if (!progress || (!trial_ && !(progress->spec == codec_))) return false;
+    const auto progress = read_codec_progress(subject_.group, state);
+    if (!progress || !is_order(progress->layout) || (!trial_ && !(progress->spec == codec_))) return false;
     codec_ = progress->spec;
     step_ = progress->step;
     trial_.reset();
     replanned_ = true;
-    order_ = progress->order;
+    order_.assign(progress->layout.begin(), progress->layout.end());
     replan();
     return restore_codec_memory(subject_.group, state, buckets_.memory());
   }

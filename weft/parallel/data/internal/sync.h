@@ -10,8 +10,8 @@
 
 #include "weft/comm/group.h"
 #include "weft/compress/reducer.h"
+#include "weft/parallel/codec/codec_state.h"
 #include "weft/parallel/data/data_parallel.h"
-#include "weft/parallel/data/internal/codec_state.h"
 
 namespace weft::parallel::internal {
 

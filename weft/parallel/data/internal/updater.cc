@@ -15,9 +15,12 @@ Layout layout_of(const std::vector<at::Tensor>& params) {
 
 RuleUpdater::RuleUpdater(OptimizerSpec spec, Layout layout, std::vector<float*> weights, std::vector<float*> state,
                          const std::vector<std::string>& names)
-    : spec_(std::move(spec)), layout_(std::move(layout)), weights_(std::move(weights)), state_(std::move(state)), steps_(names.size(), 0) {
-  for (const auto& name : names) no_decay_.push_back(spec_.no_decay && spec_.no_decay(name));
-}
+    : spec_(std::move(spec)),
+      layout_(std::move(layout)),
+      weights_(std::move(weights)),
+      state_(std::move(state)),
+      steps_(names.size(), 0),
+      rules_(spec_, names) {}
 
 float* RuleUpdater::state(std::size_t array, int param) const {
   return array < state_.size() ? state_[array] + layout_.offsets[static_cast<std::size_t>(param)] : nullptr;
@@ -27,7 +30,7 @@ void RuleUpdater::update(int param, std::int64_t begin, std::int64_t end, const 
   const auto place = static_cast<std::size_t>(param);
   FlatStep<float> at{.weight = weights_[place] + begin, .gradient = gradient, .count = end - begin, .step = steps_[place] + 1};
   for (std::size_t array = 0; array < state_.size(); ++array) at.state[array] = state(array, param) + begin;
-  const UpdateRule now = no_decay_[place] ? without_decay(held_ ? *held_ : spec_.rule) : held_ ? *held_ : spec_.rule;
+  const UpdateRule now = rules_.of(place, held_ ? *held_ : spec_.rule);
   if (velocity_comes_) return update_with_velocity(now, at);
   update_flat(now, at);
 }

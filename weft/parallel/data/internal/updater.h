@@ -50,7 +50,7 @@ class RuleUpdater final : public Updater {
   Layout layout_;
   std::vector<float*> weights_, state_;
   std::vector<std::int64_t> steps_;  // done, by parameter
-  std::vector<bool> no_decay_;
+  const ParamRules rules_;
 };
 
 }  // namespace weft::parallel::internal

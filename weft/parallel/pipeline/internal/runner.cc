@@ -32,6 +32,7 @@ Runner::Runner(const Plan& plan, Wire& wire)
     : stages_(plan.stages),
       loss_(plan.loss),
       before_(plan.before),
+      after_(plan.after),
       wire_(wire),
       request_(plan.request),
       num_stages_(lists::num_stages(plan.request)) {}
@@ -55,26 +56,40 @@ Outcome Runner::run(const std::vector<lists::Step>& steps, const Batch& batch) {
 
 void Runner::compute(const lists::Action& action) {
   const Place place{action.stage, action.micro_batch};
+  const Tensors given = given_to(action.work, place);
   if (before_ && batch_->training) before_(action);
-  if (action.work == Work::kForward) return forward(place);
+  if (action.work == Work::kForward) {
+    forward(place, given);
+  } else {
+    backward(action.work, place, given);
+  }
+  if (after_ && batch_->training) after_(action);
+}
+
+Tensors Runner::given_to(Work work, const Place& place) {
+  const auto [stage, micro_batch] = place;
+  if (is_backward(work)) return take(gradients_, coming_gradients_, place);
+  if (work != Work::kForward) return {};
+  return stage == 0 ? batch_->inputs.at(static_cast<std::size_t>(micro_batch)) : take(activations_, coming_activations_, place);
+}
+
+void Runner::backward(Work work, const Place& place, const Tensors& gradients) {
   StageGraph& graph = graphs_.at(place);
-  if (is_backward(action.work)) {
-    const Tensors gradients = take(gradients_, coming_gradients_, place);
-    Tensors result = action.work == Work::kBackward ? graph.backward(gradients) : graph.backward_input(gradients);
-    if (action.stage > 0) {
-      const bool here = lists::rank_of(request_, action.stage - 1) == lists::rank_of(request_, action.stage);
-      (here ? gradients_[{action.stage - 1, action.micro_batch}] : results_[place]) = std::move(result);
+  const auto [stage, micro_batch] = place;
+  if (is_backward(work)) {
+    Tensors result = work == Work::kBackward ? graph.backward(gradients) : graph.backward_input(gradients);
+    if (stage > 0) {
+      const bool here = lists::rank_of(request_, stage - 1) == lists::rank_of(request_, stage);
+      (here ? gradients_[{stage - 1, micro_batch}] : results_[place]) = std::move(result);
     }
   } else {
     graph.backward_weight();
   }
-  if (action.work != Work::kBackwardInput) graphs_.erase(place);
+  if (work != Work::kBackwardInput) graphs_.erase(place);
 }
 
-void Runner::forward(const Place& place) {
+void Runner::forward(const Place& place, const Tensors& inputs) {
   const auto [stage, micro_batch] = place;
-  const Tensors inputs =
-      stage == 0 ? batch_->inputs.at(static_cast<std::size_t>(micro_batch)) : take(activations_, coming_activations_, place);
   const Fn& fn = stages_.at(stage);
   const Fn whole = [&](const Tensors& x) { return is_last(stage) ? last(fn(x), place.second) : fn(x); };
   if (!batch_->training) {

@@ -36,7 +36,7 @@ class Runner {
     const lists::Request& request;
     const std::map<int, Fn>& stages;  // what each of this rank's stages computes
     const Loss& loss;
-    const std::function<void(const lists::Action&)>& before;  // each action of training; may be empty
+    const std::function<void(const lists::Action&)>&before, &after;  // each action of training; may be empty
   };
   Runner(const Plan& plan, Wire& wire);
 
@@ -46,7 +46,10 @@ class Runner {
   using Place = std::pair<int, int>;  // stage, micro-batch
 
   void compute(const lists::Action& action);
-  void forward(const Place& place);
+  // What the action needs from another stage: waits for it.
+  Tensors given_to(lists::Work work, const Place& place);
+  void forward(const Place& place, const Tensors& inputs);
+  void backward(lists::Work work, const Place& place, const Tensors& gradients);
   Tensors last(const Tensors& outputs, int micro_batch);
   void send(const lists::Step& step);
   void receive(const lists::Step& step);
@@ -56,7 +59,7 @@ class Runner {
 
   const std::map<int, Fn>& stages_;
   const Loss& loss_;
-  const std::function<void(const lists::Action&)>& before_;
+  const std::function<void(const lists::Action&)>&before_, &after_;
   Wire& wire_;
   const lists::Request request_;
   const int num_stages_;

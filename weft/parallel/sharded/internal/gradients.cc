@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
 #include <limits>
 
 namespace weft::parallel::internal {
@@ -14,6 +15,7 @@ std::int64_t bytes_of(const at::Tensor& tensor) { return tensor.defined() ? stat
 
 Gradients::Gradients(Subject subject)
     : subject_(std::move(subject)),
+      replica_sums_({subject_.params, subject_.units, subject_.options, subject_.group.rank()}),
       unit_of_(subject_.params.size(), -1),
       place_of_(subject_.params.size(), 0),
       wires_(subject_.units.size()),
@@ -129,6 +131,16 @@ void Gradients::land_earlier() {
     if (flight.is_held && (may_wait_ ? i + 1 < in_flight_.size() : flight.shard.defined() && in_place_->is_reduced(flight.unit)))
       release(flight);
   }
+  if (may_wait_) pass_on();
+}
+
+// What has come to its shard goes on to the replicas, in the order in which it left.
+void Gradients::pass_on() {
+  for (; passed_on_ < in_flight_.size(); ++passed_on_) {
+    const Flight& flight = in_flight_[passed_on_];
+    if (flight.work || !flight.shard.defined()) return;
+    replica_sums_.start(flight.unit, flight.shard);
+  }
 }
 
 void Gradients::launch(int unit) {
@@ -184,16 +196,12 @@ void Gradients::finish(bool travels) {
 
 void Gradients::settle() {
   if (!report_.defined()) return;
-  std::vector<Group::Work> works;
-  for (Flight& flight : in_flight_) {
-    land(flight);
-    const auto& replicas = replicas_of(subject_.units[index(flight.unit)], subject_.options);
-    if (replicas) works.push_back(replicas->all_reduce_async(flight.shard));
-  }
+  for (Flight& flight : in_flight_) land(flight);
+  pass_on();
   for (Flight& flight : in_flight_) release(flight);
   report_work_->wait();
   if (const auto& replicas = subject_.options.replicas) replicas->all_reduce(report_);
-  for (const auto& work : works) work->wait();
+  replica_sums_.finish();
   const double* numbers = report_.const_data_ptr<double>();
   const bool by_samples = subject_.options.average == ShardedOptions::Average::kBySamples;
   if (by_samples && !(numbers[0] > 0)) {
@@ -209,7 +217,8 @@ void Gradients::settle() {
     unit.gradient = unit.gradient.defined() ? unit.gradient.add_(sum) : sum;
   }
   in_flight_.clear();
-  if (numbers[0] > 0) reference_ = numbers[0];
+  passed_on_ = 0;
+  if (numbers[0] > 0) reference_ = std::exp2(std::round(std::log2(numbers[0])));
   report_.reset();
 }
 

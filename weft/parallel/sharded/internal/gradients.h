@@ -8,15 +8,11 @@
 #include <vector>
 
 #include "weft/parallel/sharded/internal/in_place.h"
+#include "weft/parallel/sharded/internal/replica_sums.h"
 #include "weft/parallel/sharded/internal/unit.h"
 #include "weft/parallel/sharded/sharded.h"
 
 namespace weft::parallel::internal {
-
-// With whom a unit's shards are summed; null: nobody.
-inline const std::optional<Group>& replicas_of(const Unit& unit, const ShardedOptions& options) {
-  return unit.apart ? options.apart->replicas : options.replicas;
-}
 
 class Gradients {
  public:
@@ -48,12 +44,13 @@ class Gradients {
   // By parameter: some rank has had a gradient since clear(). After settle().
   const std::vector<bool>& used() const { return used_; }
   bool under_way() const { return !in_flight_.empty() || report_.defined(); }
+  ReplicaSums& replica_sums() { return replica_sums_; }
 
  private:
   struct Flight {
     int unit;
     at::Tensor wire, shard;
-    Group::Work work;      // none in place
+    Group::Work work;      // none in place, and when it has landed
     bool is_held = false;  // in place: peers may still read what is here
   };
 
@@ -65,8 +62,10 @@ class Gradients {
   void land(Flight& flight);
   void release(Flight& flight);
   void land_earlier();
+  void pass_on();
 
   const Subject subject_;
+  ReplicaSums replica_sums_;
   std::vector<int> unit_of_, place_of_;  // by parameter
   std::vector<int> missing_;             // by unit: parameters that this backward has not reached
   std::unique_ptr<InPlace> in_place_;    // null: by wires
@@ -74,8 +73,10 @@ class Gradients {
   std::vector<at::Tensor> wires_;        // by unit: being filled
   int next_ = 0;                         // the unit to leave next; -1: none
   std::vector<Flight> in_flight_;        // in the order in which they left
-  // Gradients are weighted by parts of a number that all ranks know, so that sums of narrow types neither overflow nor vanish: the samples
-  // of the backward before. settle() divides by those that there were.
+  std::size_t passed_on_ = 0;            // of them, to the replicas
+  // Gradients are weighted by parts of a number that all ranks know, so that sums of narrow types neither overflow nor vanish: the power of
+  // two next to the samples of the backward before, so that no bit of the result follows from it. settle() divides by those that there
+  // were.
   double reference_;
   bool may_wait_ = true;
   std::vector<std::int64_t> kept_;  // by parameter: bytes of a gradient that stays for now

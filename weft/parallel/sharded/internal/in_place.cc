@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "weft/kernels/reduce.h"
+#include "weft/parallel/internal/readable.h"
 
 namespace weft::parallel::internal {
 namespace {
@@ -29,16 +30,9 @@ InPlace::InPlace(net::Host& host, const std::vector<Param>& params, const std::v
   share(reduced_, units.size());
 }
 
-at::Tensor InPlace::readable(const at::Tensor& gradient) {
-  const at::Tensor dense = (gradient.is_sparse() ? gradient.to_dense() : gradient).contiguous();
-  if (host_.token(dense.data_ptr()) != net::Host::kNoToken) return dense;
-  std::byte* const block = host_.allocate(dense.nbytes());
-  at::Tensor copy = at::from_blob(
-      block, dense.sizes(), [this, block](void*) { host_.deallocate(block); }, dense.options());
-  return copy.copy_(dense);
+void InPlace::put(int param, const at::Tensor& gradient) {
+  held_[index(param)] = readable(host_, gradient.is_sparse() ? gradient.to_dense() : gradient);
 }
-
-void InPlace::put(int param, const at::Tensor& gradient) { held_[index(param)] = readable(gradient); }
 
 void InPlace::publish(int unit, double weight) {
   for (const int param : units_[index(unit)].params) {

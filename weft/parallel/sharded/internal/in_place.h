@@ -46,7 +46,6 @@ class InPlace {
   // The first rank whose stamp of the unit is not this round's; -1: none.
   int waits_for(const Stamp* of_rank_0, int unit) const;
   void await(const Stamp* of_rank_0, int unit);
-  at::Tensor readable(const at::Tensor& gradient);
 
   net::Host& host_;
   const std::vector<Param>& params_;

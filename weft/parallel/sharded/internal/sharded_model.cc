@@ -96,7 +96,8 @@ void ShardedModel::collect_params() {
       const auto [found, is_new] = known.try_emplace(item.value().unsafeGetTensorImpl(), params_.size());
       if (is_new) {
         const std::string full = (name.empty() ? "" : name + ".") + item.key();
-        params_.push_back({full, item.value(), {}, options_.apart && options_.apart->which(full)});
+        const bool apart = options_.apart && options_.apart->which(full), uncoded = options_.uncoded && options_.uncoded(full);
+        params_.push_back({full, item.value(), {}, apart, uncoded});
       }
       auto& users = params_[found->second].blocks;
       if (users.empty() || users.back() != block) users.push_back(block);
@@ -208,6 +209,7 @@ std::string ShardedModel::describe() const {
                      std::to_string(units_.size()) + (units_.size() == 1 ? " unit over " : " units over ") + std::to_string(group_.size()) +
                      (group_.size() == 1 ? " rank" : " ranks");
   if (options_.replicas) text += ", " + std::to_string(options_.replicas->size()) + " replicas";
+  if (options_.codec != "none") text += ", between these " + options_.codec;
   if (const auto apart = std::count_if(params_.begin(), params_.end(), [](const internal::Param& param) { return param.apart; }))
     text += ", " + std::to_string(apart) + " of the parameters apart";
   if (options_.compute) text += std::string(", computed in ") + c10::toString(*options_.compute);

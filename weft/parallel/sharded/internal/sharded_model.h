@@ -50,8 +50,10 @@ class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
   void hold();
   void let_go();
   double grad_norm();
-  double local_squares(const std::function<bool(const std::string&)>& counted);
+  void await_gradients();
+  void each_gradient(const std::function<void(const std::string&, const at::Tensor&)>& take);
   internal::Updates& updates() { return *updates_; }
+  internal::ReplicaSums& replica_sums() { return reducer_->replica_sums(); }
   std::int64_t steps() const { return steps_; }
 
   NamedTensors gradients();

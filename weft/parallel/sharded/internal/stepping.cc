@@ -5,22 +5,13 @@
 #include <cstring>
 #include <map>
 
-#include "weft/kernels/reduce.h"
 #include "weft/parallel/data/update_rule.h"
+#include "weft/parallel/internal/squares.h"
 #include "weft/parallel/sharded/internal/sharded_model.h"
 
 namespace weft::parallel {
 
 using Direction = internal::Passes::Direction;
-
-namespace {
-
-double squares_of(const at::Tensor& flat) {
-  if (flat.scalar_type() == at::kFloat) return kernels::sum_of_squares(flat.const_data_ptr<float>(), flat.numel());
-  return at::dot(flat, flat).item<double>();
-}
-
-}  // namespace
 
 // All gradients have come to their shards.
 void ShardedModel::collect() {
@@ -44,27 +35,30 @@ void ShardedModel::send_gradients() {
   });
 }
 
-double ShardedModel::local_squares(const std::function<bool(const std::string&)>& counted) {
-  return guarded([&] {
+void ShardedModel::await_gradients() {
+  guarded([&] {
     if (!stepped_) collect();
-    double squares = 0;
+  });
+}
+
+void ShardedModel::each_gradient(const std::function<void(const std::string&, const at::Tensor&)>& take) {
+  guarded([&] {
+    await_gradients();
     for (const auto& unit : units_) {
       if (!unit.gradient.defined()) continue;
       for (std::size_t place = 0; place < unit.params.size(); ++place) {
         const auto& param = params_[static_cast<std::size_t>(unit.params[place])];
         const auto piece = internal::piece_of(unit, place, param.tensor.numel(), group_.rank());
-        if (piece.end <= piece.begin || !counted(param.name)) continue;
-        squares += squares_of(unit.gradient.narrow(0, piece.at, piece.end - piece.begin));
+        if (piece.end > piece.begin) take(param.name, unit.gradient.narrow(0, piece.at, piece.end - piece.begin));
       }
     }
-    return squares;
   });
 }
 
 double ShardedModel::norm_of_shards() {
   double squares = 0;
   for (const auto& unit : units_) {
-    if (unit.gradient.defined()) squares += squares_of(unit.gradient);
+    if (unit.gradient.defined()) squares += internal::squares_of(unit.gradient);
   }
   at::Tensor sum = at::scalar_tensor(squares, at::kDouble);
   gradients_.all_reduce(sum);

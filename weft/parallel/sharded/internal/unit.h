@@ -23,7 +23,8 @@ struct Param {
   std::string name;  // in the first block that has it
   at::Tensor tensor;
   std::vector<int> blocks;
-  bool apart = false;  // ShardedOptions::apart
+  bool apart = false;    // ShardedOptions::apart
+  bool uncoded = false;  // ShardedOptions::uncoded
 };
 
 // Counts bytes that a rank holds.
@@ -42,7 +43,7 @@ struct Unit {
   std::int64_t shard = 0;     // elements of a rank
   std::int64_t elements = 0;  // shard times the ranks
   at::ScalarType type = at::kFloat, master_type = at::kFloat;
-  bool trainable = true, apart = false;
+  bool trainable = true, apart = false, uncoded = false;
 
   at::Tensor flat;
   at::Tensor master;    // may be a part of `flat`

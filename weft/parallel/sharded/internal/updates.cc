@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "weft/parallel/data/update_rule.h"
-
 namespace weft::parallel::internal {
 namespace {
 
@@ -12,6 +10,12 @@ constexpr std::int64_t kLine = 64;
 
 std::int64_t array_bytes(const Unit& unit) {
   return (unit.shard * static_cast<std::int64_t>(c10::elementSize(unit.master_type)) + kLine - 1) / kLine * kLine;
+}
+
+std::vector<std::string> names_of(const std::vector<Param>& params) {
+  std::vector<std::string> names;
+  for (const Param& param : params) names.push_back(param.name);
+  return names;
 }
 
 struct Stretch {
@@ -32,11 +36,8 @@ void update(const UpdateRule& rule, Unit& unit, const std::vector<at::Tensor>& s
 }  // namespace
 
 Updates::Updates(OptimizerSpec spec, const std::vector<Param>& params, const std::vector<Unit>& units, const ShardedOptions& options)
-    : spec_(std::move(spec)), steps_(params.size(), 0), state_(units.size()) {
-  for (const Param& param : params) {
-    no_decay_.push_back(spec_.no_decay && spec_.no_decay(param.name));
-    sizes_.push_back(param.tensor.numel());
-  }
+    : spec_(std::move(spec)), rules_(spec_, names_of(params)), steps_(params.size(), 0), state_(units.size()) {
+  for (const Param& param : params) sizes_.push_back(param.tensor.numel());
   const std::size_t arrays = state_names(spec_.rule).size();
   for (const Unit& unit : units) bytes_ += unit.trainable ? array_bytes(unit) * static_cast<std::int64_t>(arrays) : 0;
   if (!options.offload.empty() && bytes_ > 0) file_ = std::make_unique<MappedFile>(options.offload, static_cast<std::size_t>(bytes_));
@@ -52,7 +53,6 @@ Updates::Updates(OptimizerSpec spec, const std::vector<Param>& params, const std
 }
 
 void Updates::step(std::vector<Unit>& units, int rank, const std::vector<bool>& used) {
-  const UpdateRule bare = without_decay(spec_.rule);
   for (std::size_t i = 0; i < units.size(); ++i) {
     Unit& unit = units[i];
     if (!unit.trainable || !unit.gradient.defined()) continue;
@@ -61,7 +61,7 @@ void Updates::step(std::vector<Unit>& units, int rank, const std::vector<bool>& 
       if (!used[param]) continue;
       const Stretch at{piece_of(unit, place, sizes_[param], rank), ++steps_[param]};
       if (at.piece.end <= at.piece.begin) continue;
-      const UpdateRule& rule = no_decay_[param] ? bare : spec_.rule;
+      const UpdateRule rule = rules_.of(param, spec_.rule);
       if (unit.master_type == at::kDouble) {
         update<double>(rule, unit, state_[i], at);
       } else {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/parallel/data/update_rule.h"
 #include "weft/parallel/sharded/internal/mapped_file.h"
 #include "weft/parallel/sharded/internal/unit.h"
 #include "weft/parallel/sharded/sharded.h"
@@ -27,7 +28,7 @@ class Updates {
 
  private:
   OptimizerSpec spec_;
-  std::vector<bool> no_decay_;
+  const ParamRules rules_;
   std::vector<std::int64_t> sizes_, steps_;  // by parameter
   std::unique_ptr<MappedFile> file_;         // null: in memory. Outlives the tensors
   std::vector<std::vector<at::Tensor>> state_;

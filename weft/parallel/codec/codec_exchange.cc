@@ -1,11 +1,11 @@
-#include "weft/parallel/data/internal/codec_exchange.h"
+#include "weft/parallel/codec/codec_exchange.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-namespace weft::parallel::internal {
+namespace weft::parallel {
 namespace {
 
 using compress::Round;
@@ -43,42 +43,39 @@ Range share(std::int64_t count, std::int64_t carrier, std::int64_t carriers) {
   return {first, std::min(count - first, length)};
 }
 
-// A range of a buffer with the rows of its matrices that lie there as a whole.
-compress::Unit part_of(const compress::Unit& whole, const Range& range) {
-  compress::Unit part{.count = range.count, .matrices = {}, .id = whole.id, .momentum = whole.momentum};
-  const std::int64_t range_end = range.first + range.count;
+}  // namespace
+
+compress::Matrix matrix_at(std::int64_t first, const at::Tensor& like) {
+  const std::int64_t rows = like.dim() >= 2 ? like.size(0) : like.numel();
+  return {first, rows, rows > 0 ? like.numel() / rows : 1};
+}
+
+compress::Unit part_of(const compress::Unit& whole, std::int64_t first, std::int64_t count) {
+  compress::Unit part{.count = count, .matrices = {}, .id = whole.id, .momentum = whole.momentum};
+  const std::int64_t range_end = first + count;
   for (const auto& matrix : whole.matrices) {
-    const std::int64_t begin = std::max<std::int64_t>(0, (range.first - matrix.first + matrix.columns - 1) / matrix.columns);
+    const std::int64_t begin = std::max<std::int64_t>(0, (first - matrix.first + matrix.columns - 1) / matrix.columns);
     const std::int64_t end = std::min(matrix.rows, (range_end - matrix.first) / matrix.columns);
     if (range_end <= matrix.first || end <= begin) continue;
-    part.matrices.push_back({matrix.first + begin * matrix.columns - range.first, end - begin, matrix.columns});
+    part.matrices.push_back({matrix.first + begin * matrix.columns - first, end - begin, matrix.columns});
   }
   return part;
 }
-
-}  // namespace
 
 compress::Unit CodecExchange::unit_for(const Group& group, const compress::Unit& whole) {
   const comm::HostSplit* const split = group.split();
   if (split != nullptr && !split->across) return {.count = 0, .matrices = {}, .id = whole.id};
   const Group& across = split != nullptr ? *split->across : group;
   const Range mine = split != nullptr ? share(whole.count, split->local.rank(), split->carriers) : Range{0, whole.count};
-  compress::Unit unit = part_of(whole, mine);
+  compress::Unit unit = part_of(whole, mine.first, mine.count);
   unit.rank = across.rank();
   unit.world = across.size();
   return unit;
 }
 
-CodecExchange::CodecExchange(Group group, at::Tensor flat, const compress::Spec& spec, const compress::Unit& whole)
-    : group_(std::move(group)), across_(group_), mine_(std::move(flat)) {
-  if (const comm::HostSplit* const split = group_.split()) {
-    across_ = split->across;
-    for (int carrier = 0; carrier < split->carriers; ++carrier) {
-      const Range range = share(whole.count, carrier, split->carriers);
-      parts_.push_back(mine_.narrow(0, range.first, range.count));
-    }
-    if (across_) mine_ = parts_[static_cast<std::size_t>(split->local.rank())];
-  }
+CodecExchange::CodecExchange(Group group, const compress::Spec& spec, const compress::Unit& whole)
+    : group_(std::move(group)), across_(group_) {
+  if (const comm::HostSplit* const split = group_.split()) across_ = split->across;
   if (!across_) return;
   const compress::Unit unit = unit_for(group_, whole);
   reducer_ = compress::make_reducer(spec, unit);
@@ -87,12 +84,19 @@ CodecExchange::CodecExchange(Group group, at::Tensor flat, const compress::Spec&
   several_rounds_ = exchange == "sharded" || exchange == "low rank";
 }
 
-void CodecExchange::start(std::int64_t step) {
-  for (std::size_t carrier = 0; carrier < parts_.size(); ++carrier) {
-    group_.split()->local.reduce(parts_[carrier], static_cast<int>(carrier));
+void CodecExchange::start(const at::Tensor& flat, std::int64_t step) {
+  at::Tensor mine = flat;
+  if (const comm::HostSplit* const split = group_.split()) {
+    parts_.clear();
+    for (int carrier = 0; carrier < split->carriers; ++carrier) {
+      const Range range = share(flat.numel(), carrier, split->carriers);
+      parts_.push_back(flat.narrow(0, range.first, range.count));
+      split->local.reduce(parts_.back(), carrier);
+    }
+    if (across_) mine = parts_[static_cast<std::size_t>(split->local.rank())];
   }
   if (!reducer_) return;
-  reducer_->begin(mine_.data_ptr<float>(), step);
+  reducer_->begin(mine.data_ptr<float>(), step);
   launch(reducer_->next());
 }
 
@@ -119,4 +123,4 @@ std::pair<std::int64_t, std::int64_t> CodecExchange::bytes_sent() const { return
 
 void CodecExchange::launch(const std::optional<Round>& round) { work_ = round ? run(*across_, *round) : Group::Work{}; }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::parallel

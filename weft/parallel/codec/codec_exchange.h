@@ -17,18 +17,23 @@
 #include "weft/comm/group.h"
 #include "weft/compress/reducer.h"
 
-namespace weft::parallel::internal {
+namespace weft::parallel {
+
+// Where a tensor like `like` lies from element `first` on: its first dimension are the rows, a vector has one column.
+compress::Matrix matrix_at(std::int64_t first, const at::Tensor& like);
+// Elements [first, first + count) of a buffer, with the rows of its matrices that lie there as a whole.
+compress::Unit part_of(const compress::Unit& whole, std::int64_t first, std::int64_t count);
 
 class CodecExchange {
  public:
-  // `whole` names the buffer's matrices and number; its rank and world are not looked at. `flat` is shared, float32 and contiguous.
-  CodecExchange(Group group, at::Tensor flat, const compress::Spec& spec, const compress::Unit& whole);
+  // `whole` names the buffers' length, matrices and number; its rank and world are not looked at. `spec` is not auto.
+  CodecExchange(Group group, const compress::Spec& spec, const compress::Unit& whole);
 
   // What a rank carries of such a buffer, and among how many; nothing, in a world of one, where it carries nothing.
   static compress::Unit unit_for(const Group& group, const compress::Unit& whole);
 
-  // The buffer holds this rank's values; it is in use until finish() returns.
-  void start(std::int64_t step);
+  // `flat`, float32 and contiguous, holds this rank's values; it is in use until finish() returns.
+  void start(const at::Tensor& flat, std::int64_t step);
   // Waits for the round under way.
   void await();
   // The same, and starts the next; false when there is none.
@@ -47,13 +52,12 @@ class CodecExchange {
   void launch(const std::optional<compress::Round>& round);
 
   const Group group_;
-  std::optional<Group> across_;    // whom the codes go to
-  std::vector<at::Tensor> parts_;  // by carrier, where hosts have several ranks
-  at::Tensor mine_;
+  std::optional<Group> across_;                 // whom the codes go to
+  std::vector<at::Tensor> parts_;               // of the buffer under way, by carrier, where hosts have several ranks
   std::unique_ptr<compress::Reducer> reducer_;  // null where this rank carries nothing
   Group::Work work_;
   std::int64_t plain_bytes_ = 0;
   bool several_rounds_ = false;
 };
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::parallel

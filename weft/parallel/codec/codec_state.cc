@@ -1,11 +1,11 @@
-#include "weft/parallel/data/internal/codec_state.h"
+#include "weft/parallel/codec/codec_state.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
 #include <cstring>
 
-namespace weft::parallel::internal {
+namespace weft::parallel {
 namespace {
 
 std::int64_t length_of(const std::vector<std::span<float>>& memory) {
@@ -31,14 +31,6 @@ const at::Tensor& get(const NamedTensors& state, const std::string& name, at::Sc
   return *tensor;
 }
 
-bool is_permutation_of(std::vector<int> order, std::size_t count) {
-  std::sort(order.begin(), order.end());
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    if (order[i] != static_cast<int>(i)) return false;
-  }
-  return order.size() == count;
-}
-
 }  // namespace
 
 NamedTensors gather_codec_state(const Group& group, const CodecProgress& progress, const std::vector<std::span<float>>& memory) {
@@ -53,9 +45,7 @@ NamedTensors gather_codec_state(const Group& group, const CodecProgress& progres
   const std::string text = compress::to_string(progress.spec);
   at::Tensor spec = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
   std::memcpy(spec.data_ptr(), text.data(), text.size());
-  NamedTensors state{{"spec", spec},
-                     {"step", at::full({1}, progress.step, at::kLong)},
-                     {"order", at::tensor(std::vector<std::int64_t>(progress.order.begin(), progress.order.end()), at::kLong)}};
+  NamedTensors state{{"spec", spec}, {"step", at::full({1}, progress.step, at::kLong)}, {"layout", at::tensor(progress.layout, at::kLong)}};
   for (int rank = 0; rank < group.size(); ++rank) {
     const auto at = static_cast<std::size_t>(rank);
     state.emplace_back(memory_name(rank), all[at].narrow(0, 0, lengths[rank].item<std::int64_t>()).clone());
@@ -63,19 +53,19 @@ NamedTensors gather_codec_state(const Group& group, const CodecProgress& progres
   return state;
 }
 
-std::optional<CodecProgress> read_codec_progress(const Group& group, const NamedTensors& state, std::size_t params) {
+std::optional<CodecProgress> read_codec_progress(const Group& group, const NamedTensors& state) {
+  if (find(state, "layout") == nullptr) return std::nullopt;  // of an earlier version
   const at::Tensor& text = get(state, "spec", at::kByte);
   const at::Tensor& step = get(state, "step", at::kLong);
-  const at::Tensor& order = get(state, "order", at::kLong);
+  const at::Tensor& layout = get(state, "layout", at::kLong);
   if (step.numel() != 1) throw Error(Errc::kCorrupt, "the codec's state in the checkpoint has no proper 'step'");
   CodecProgress progress;
   progress.spec = compress::parse({static_cast<const char*>(text.const_data_ptr()), static_cast<std::size_t>(text.numel())});
   progress.step = step.item<std::int64_t>();
-  const auto* const places = order.const_data_ptr<std::int64_t>();
-  for (std::int64_t i = 0; i < order.numel(); ++i) progress.order.push_back(static_cast<int>(places[i]));
+  const auto* const numbers = layout.const_data_ptr<std::int64_t>();
+  progress.layout.assign(numbers, numbers + layout.numel());
   const bool same_world = find(state, memory_name(group.size() - 1)) != nullptr && find(state, memory_name(group.size())) == nullptr;
-  if (!same_world || !is_permutation_of(progress.order, params)) return std::nullopt;
-  return progress;
+  return same_world ? std::optional(progress) : std::nullopt;
 }
 
 bool restore_codec_memory(const Group& group, const NamedTensors& state, const std::vector<std::span<float>>& memory) {
@@ -91,4 +81,4 @@ bool restore_codec_memory(const Group& group, const NamedTensors& state, const s
   return true;
 }
 
-}  // namespace weft::parallel::internal
+}  // namespace weft::parallel

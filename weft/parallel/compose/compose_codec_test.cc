@@ -1,0 +1,144 @@
+// Gradients that go through a codec between the replicas of any plan.
+#include "weft/base/testing/refusal.h"
+#include "weft/parallel/compose/internal/parity.h"
+
+namespace weft::parallel {
+namespace {
+
+using namespace internal;
+using testing::HasSubstr;
+
+constexpr Tiny kSingle{.type = at::kFloat};
+
+Case coded(Case c, const std::string& codec) {
+  c.plan.codec = codec;
+  return c;
+}
+
+std::vector<Case> products() {
+  const auto gathered = by(Algorithm::kOneForwardOneBackward, 2, 3, "gathered");
+  return {on({{"dp", 3}}), on({{"dp", 2}, {"fsdp", 2}}), on({{"dp", 2}, {"fsdp", 2}}, gathered),
+          on({{"pp", 2}, {"dp", 2}}, by(Algorithm::kZeroBubbleH1, 3)),
+          on({{"dp", 2}, {"tp", 2}}, by(Algorithm::kOneForwardOneBackward, 2))};
+}
+
+// In warm-up steps nothing is lost.
+TEST(ComposeCodec, TrainsAsOneProcessWhereNothingIsLost) {
+  const auto expected = by_torch<torch::optim::AdamW>(kSingle, adam());
+  for (const Case& c : products()) steps_of(coded(c, "int8:64,warmup=100"), kSingle, expected, 1e-5);
+  const Tiny attending{.type = at::kFloat, .bodies = 2, .length = 7, .attends = true};
+  const auto attended = by_torch<torch::optim::AdamW>(attending, adam());
+  for (const Case& c : {on({{"cp", 2}}), on({{"dp", 2}, {"cp", 2}})}) steps_of(coded(c, "int8:64,warmup=100"), attending, attended, 1e-5);
+}
+
+TEST(ComposeCodec, StaysNearOneProcessWhereLittleIsLost) {
+  auto expected = by_torch<torch::optim::AdamW>(kSingle, adam());
+  for (const Case& c : products()) {
+    replicate(c.world(), [&](const Group& world) {
+      ParallelModel model = parallelize(tiny_model(kSingle), trained_by(coded(c, "bf16")), Mesh(world, c.axes));
+      for (std::size_t step = 0; step < kSteps; ++step) {
+        EXPECT_NEAR(train(model, static_cast<int>(step)), expected.losses[step], 0.01 * expected.losses[step]) << c.name();
+        EXPECT_NEAR(model.grad_norm(), expected.norms[step], 0.02 * expected.norms[step]) << c.name();
+        EXPECT_NE(model.grad_norm(), expected.norms[step]) << c.name() << ": nothing was rounded";
+        model.step();
+      }
+    });
+  }
+}
+
+struct Saved {
+  ParallelModel::NamedTensors state, codec;
+};
+
+Saved go(const Case& c, int first, int last, const Saved& from) {
+  Saved left;
+  replicate(c.world(), [&](const Group& world) {
+    ParallelModel model = parallelize(tiny_model(kSingle), trained_by(c), Mesh(world, c.axes));
+    if (first > 0) {
+      model.load_state(from.state);
+      EXPECT_TRUE(model.load_codec_state(from.codec)) << c.name();
+    }
+    for (int step = first; step < last; ++step) {
+      train(model, step);
+      model.step();
+    }
+    const auto state = model.state(), codec = model.codec_state();
+    if (world.rank() == 0) left = {state, codec};
+  });
+  return left;
+}
+
+// Those that ranks of tp have alike, or two stages, go as they are: codes beside other neighbours would drive them apart.
+TEST(ComposeCodec, KeepsWhatRanksHaveAlikeAlike) {
+  for (const auto& axes : {std::vector<Axis>{{"dp", 2}, {"tp", 2}}, {{"dp", 2}, {"pp", 2}}}) {
+    replicate(4, [&](const Group& world) {
+      const Mesh mesh(world, axes);
+      Case c = on(axes, {.codec = "topk:0.05"});
+      c.plan.zero_stage = 1;
+      std::vector<std::shared_ptr<torch::nn::Module>> mine;
+      BlockModel model = tiny_model(kSingle);
+      for (auto& block : model.blocks) {
+        block.make = [&mine, make = block.make](const Contexts& with) {
+          const ModelBlock made = make(with);
+          mine.push_back(made.module);
+          return made;
+        };
+      }
+      ParallelModel trained = parallelize(model, trained_by(c), mesh);
+      for (int step = 0; step < 3; ++step) {
+        train(trained, step);
+        trained.step();
+      }
+      // Ranks 0 and 1 differ along the inner axis alone.
+      at::Tensor alike = axes[1].name == "tp"
+                             ? mine[1]->named_parameters()["norm.weight"]
+                             : (mesh.coordinate("pp") == 0 ? mine.front() : mine.back())->named_parameters()["tokens.weight"];
+      at::Tensor first = alike.detach().clone();
+      mesh[axes[1].name].broadcast(first);
+      EXPECT_TRUE(at::equal(first, alike)) << axes[1].name;
+    });
+  }
+}
+
+TEST(ComposeCodec, GoesOnFromACheckpointWithTheSameBits) {
+  for (const Case& product : products()) {
+    const Case c = coded(product, product.world() == 3 ? "int4:8,warmup=1" : "topk:0.1");
+    const Saved whole = go(c, 0, 5, {}), then = go(c, 2, 5, go(c, 0, 2, {}));
+    expect_same_bits(named(whole.state), named(then.state), c.name());
+    expect_same_bits(named(whole.codec), named(then.codec), c.name() + ", what the codec remembers");
+    EXPECT_FALSE(whole.codec.empty()) << c.name();
+  }
+}
+
+TEST(ComposeCodec, BeginsWithoutTheMemoryOfAnotherMeshOrCodec) {
+  const Case c = coded(on({{"pp", 2}, {"dp", 2}}), "topk:0.1");
+  const Saved saved = go(c, 0, 1, {});
+  for (const Case& other : {coded(c, "topk:0.2"), coded(on({{"dp", 2}, {"pp", 2}}), "topk:0.1"), coded(on({{"dp", 4}}), "topk:0.1"),
+                            coded(on({{"dp", 2}}), "topk:0.1")}) {
+    replicate(other.world(), [&](const Group& world) {
+      ParallelModel model = parallelize(tiny_model(kSingle), trained_by(other), Mesh(world, other.axes));
+      EXPECT_FALSE(model.load_codec_state(saved.codec)) << other.name();
+      EXPECT_FALSE(model.load_codec_state({})) << other.name();
+    });
+  }
+}
+
+TEST(ComposeCodec, SaysWhatGradientsGoThroughAndWhatTheyCannot) {
+  const auto refused = [](Plan plan, std::vector<Axis> axes) {
+    const plan::MeshLayout mesh(2, std::move(axes));
+    return refusal([&] { check_plan(plan, {.blocks = 4}, mesh); }, Errc::kBadConfig);
+  };
+  EXPECT_THAT(refused({.codec = "auto"}, {{"dp", 2}}), HasSubstr("name a codec"));
+  EXPECT_THAT(refused({.codec = "in8"}, {{"dp", 2}}), HasSubstr("int8"));
+  EXPECT_THAT(refused({.codec = "int8", .precision = Precision::kF16}, {{"dp", 2}}), HasSubstr("take bf16, or no codec"));
+  EXPECT_THAT(refused({.codec = "int8"}, {{"fsdp", 2}}), HasSubstr("give dp the slow links"));
+  EXPECT_EQ(refused({.codec = "int8"}, {{"pp", 2}}), "accepted");
+  replicate(2, [](const Group& world) {
+    Plan plan{.optimizer = optimizer_spec(torch::optim::SGDOptions(0.1).momentum(0.9), {}), .codec = "sign:64"};
+    const ParallelModel model = parallelize(tiny_model(kSingle), plan, Mesh(world, {{"dp", 2}}));
+    EXPECT_THAT(model.describe(), HasSubstr("averaged over dp=2, once a step, through sign:64, with momentum after it\n"));
+  });
+}
+
+}  // namespace
+}  // namespace weft::parallel

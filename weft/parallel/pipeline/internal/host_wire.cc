@@ -1,0 +1,157 @@
+// Borders between ranks of one host: a queue of slots for each neighbour and kind, in shared memory. A slot says where the tensors lie in
+// the sender's memory; the receiver copies them and stamps the slot, and the sender lets go of them.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <map>
+
+#include "weft/net/host.h"
+#include "weft/observe/trace.h"
+#include "weft/parallel/internal/readable.h"
+#include "weft/parallel/pipeline/internal/wire.h"
+
+namespace weft::parallel::internal {
+namespace {
+
+constexpr const char* kOperation = "pipeline";
+constexpr std::size_t kMostTensors = (kHeaderWords - 1) / 3;
+
+enum class Kind { kActivations, kGradients };
+
+struct Slot {
+  std::atomic<std::uint64_t> sent, taken;  // the number, from 1, of the message that was put here last, and of that copied last
+  Header header;
+  std::array<net::Host::Token, kMostTensors> tokens;  // of those that have elements
+};
+
+class HostWire final : public Wire {
+ public:
+  HostWire(const Group& group, int messages)
+      : group_(group), host_(*group_.host()), timeout_(group_.timeout()), capacity_(static_cast<std::uint64_t>(messages)) {
+    const auto queues = static_cast<std::size_t>(host_.world()) * 4;
+    slots_ = reinterpret_cast<Slot*>(host_.share(queues * capacity_ * sizeof(Slot), timeout_));
+    host_.meet(kOperation, timeout_);  // from which it knows how to wait
+  }
+
+  void send_activations(int peer, const Tensors& tensors) override { send(peer, Kind::kActivations, tensors); }
+  void send_gradients(int peer, const Tensors& tensors) override {
+    Tensors defined;
+    for (const at::Tensor& tensor : tensors) {
+      if (tensor.defined()) defined.push_back(tensor);
+    }
+    send(peer, Kind::kGradients, defined);
+  }
+
+  ArrivalPtr expect_activations(int peer) override { return expect(peer, Kind::kActivations, {}); }
+  ArrivalPtr expect_gradients(int peer, const Tensors& like) override { return expect(peer, Kind::kGradients, like); }
+
+  Tensors take(const ArrivalPtr& expected) override {
+    const auto& message = static_cast<const Message&>(*expected);
+    const observe::TraceScope scope("comm", "pipeline:take");
+    Slot& slot = this->slot(message.peer, host_.rank(), message.kind, message.number);
+    host_.check(kOperation);
+    await([&] { return slot.sent.load(std::memory_order_acquire) == message.number; }, message.peer);
+    Tensors tensors = message.kind == Kind::kActivations ? tensors_of(slot.header) : gradients_of(message.like);
+    copy(slot, message.peer, tensors);
+    slot.taken.store(message.number, std::memory_order_release);
+    host_.notify();
+    return tensors;
+  }
+
+  void progress() override {
+    while (!lent_.empty() && lent_.front().is_taken()) lent_.pop_front();
+  }
+
+  void finish() override {
+    for (const Loan& loan : lent_) await([&] { return loan.is_taken(); }, loan.peer);
+    lent_.clear();
+  }
+
+ private:
+  struct Message : Arrival {
+    Message(int peer_, Kind kind_, std::uint64_t number_, Tensors like_)
+        : peer(peer_), kind(kind_), number(number_), like(std::move(like_)) {}
+    int peer;
+    Kind kind;
+    std::uint64_t number;
+    Tensors like;
+  };
+  // What a peer has not copied yet.
+  struct Loan {
+    const Slot* slot;
+    std::uint64_t number;
+    int peer;
+    Tensors tensors;
+
+    bool is_taken() const { return slot->taken.load(std::memory_order_acquire) >= number; }
+  };
+
+  Slot& slot(int from, int to, Kind kind, std::uint64_t number) const {
+    const int world = host_.world(), onward = (from + 1) % world, back = (from + world - 1) % world;
+    WEFT_CHECK(to == onward || to == back, "stages of ranks that are no neighbours");
+    const auto queue = static_cast<std::size_t>(from) * 4 + (to == onward ? 0 : 2) + static_cast<std::size_t>(kind);
+    return slots_[queue * capacity_ + (number - 1) % capacity_];
+  }
+
+  void copy(const Slot& slot, int peer, const Tensors& tensors) const {
+    const at::NoGradGuard no_grad;
+    WEFT_CHECK(slot.header[0] == std::count_if(tensors.begin(), tensors.end(), [](const at::Tensor& one) { return one.defined(); }),
+               "a stage sends gradients of other tensors than it was given");
+    std::size_t next = 0;
+    for (const at::Tensor& tensor : tensors) {
+      if (!tensor.defined() || tensor.numel() == 0) continue;
+      std::byte* const there = host_.at(peer, slot.tokens.at(next++));
+      tensor.detach().copy_(at::from_blob(there, tensor.sizes(), tensor.options().device(at::kCPU).requires_grad(false)));
+    }
+  }
+
+  template <class Ready>
+  void await(const Ready& ready, int peer) {
+    host_.wait(
+        ready, [peer] { return peer; }, kOperation, timeout_);
+  }
+
+  void send(int peer, Kind kind, const Tensors& tensors) {
+    const observe::TraceScope scope("comm", "pipeline:send", bytes_of(kind, tensors));
+    host_.check(kOperation);
+    const std::uint64_t number = ++sent_[{peer, kind}];
+    Slot& slot = this->slot(host_.rank(), peer, kind, number);
+    if (number > capacity_) await([&] { return slot.taken.load(std::memory_order_acquire) == number - capacity_; }, peer);
+    slot.header = header_of(tensors);
+    Loan loan{&slot, number, peer, {}};
+    for (const at::Tensor& tensor : tensors) {
+      if (tensor.numel() == 0) continue;
+      loan.tensors.push_back(readable(host_, tensor.detach().cpu()));
+      slot.tokens.at(loan.tensors.size() - 1) = host_.token(loan.tensors.back().data_ptr());
+    }
+    slot.sent.store(number, std::memory_order_release);
+    host_.notify();
+    lent_.push_back(std::move(loan));
+  }
+
+  static std::int64_t bytes_of(Kind kind, const Tensors& tensors) {
+    std::int64_t bytes = kind == Kind::kActivations ? sizeof(Header) : 0;
+    for (const at::Tensor& tensor : tensors) bytes += static_cast<std::int64_t>(tensor.nbytes());
+    return bytes;
+  }
+
+  ArrivalPtr expect(int peer, Kind kind, const Tensors& like) {
+    return std::make_shared<Message>(peer, kind, ++expected_[{peer, kind}], like);
+  }
+
+  const Group group_;
+  net::Host& host_;
+  const std::chrono::nanoseconds timeout_;
+  const std::uint64_t capacity_;
+  Slot* slots_ = nullptr;                                          // by sender, neighbour, kind, number
+  std::map<std::pair<int, Kind>, std::uint64_t> sent_, expected_;  // so far, by peer
+  std::deque<Loan> lent_;
+};
+
+}  // namespace
+
+std::unique_ptr<Wire> make_host_wire(const Group& group, int messages) { return std::make_unique<HostWire>(group, messages); }
+
+}  // namespace weft::parallel::internal
