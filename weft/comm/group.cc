@@ -9,6 +9,7 @@
 
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/lineage.h"
+#include "weft/comm/internal/vector_math.h"
 #include "weft/comm/internal/weft_backend.h"
 #include "weft/net/host.h"
 
@@ -54,6 +55,7 @@ struct Group::State {
 };
 
 Group::Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name) : state_(std::make_shared<State>()) {
+  internal::settle_vector_math();  // replicas and libtorch's pool of threads begin to compute once there is a group
   state_->backend = std::move(backend);
   state_->name = std::move(name);
   state_->weft = dynamic_cast<internal::WeftBackend*>(state_->backend.get());
