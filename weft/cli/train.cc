@@ -70,6 +70,7 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
   if (const char* threads = std::getenv("OMP_NUM_THREADS")) at::set_num_threads(std::max(1, std::atoi(threads)));
   comm::InitOptions joining;
   joining.transport = config.get_string("comm.transport");
+  joining.ordered_sums = config.get_bool("train.reproducible");
   joining.interface = config.get_string("comm.interface");
   joining.timeout = std::chrono::milliseconds(std::llround(config.get_double("comm.timeout_s") * 1e3));
   const auto world = comm::init(joining);

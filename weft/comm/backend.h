@@ -31,6 +31,10 @@ struct BackendOptions {
   // Over messages: a name of schedule::Algorithm ("ring") is taken for every collective that it can do; "auto" picks by measured costs
   // (weft bench calibrate); "": what WEFT_ALGORITHM says, else auto. Ranks that read each other's memory do not look at it.
   std::string algorithm;
+  // Sums of all_reduce and reduce_scatter are added along the balanced binary tree over the ranks wherever these are, as ranks that read
+  // each other's memory do: the same bits over every transport (float32, float64; shorter floats are rounded where their ranks meet).
+  // Between hosts slower: such sums take Algorithm::kSharded, and more bytes where a host's ranks are not 2^k that follow each other.
+  bool ordered_sums = false;
   // What TCP listens on and tells its peers: an address, a network of which this host has one (10.0.0.0/8) or an interface's name; empty:
   // 127.0.0.1 on one host, else the address that leads to the store's host.
   std::string interface;

@@ -1,6 +1,7 @@
 // Ranks as forked processes of one program, without a launcher: for tests, and for programs that bring their own processes up.
 #pragma once
 
+#include <ATen/Parallel.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -51,9 +52,10 @@ inline std::vector<int> exit_codes(const std::vector<pid_t>& children, std::chro
 }  // namespace internal
 
 // Forks `world` ranks that meet through a file; each returns what fn returns. Gives the exit codes (-signal for a killed one). `hosts` puts
-// the ranks on hosts, as if they were several: a name for each rank. Ranks that have not ended after `patience` are killed. Throws
+// the ranks on hosts, as if they were several: a name for each rank. They share the processors. Ranks that have not ended after `patience`
+// are killed. Throws
 // Error(kUnavailable) where the system gives no file or no process; then none is left.
-inline std::vector<int> fork_ranks(int world, const std::string& transport, const std::function<int(const Group&)>& fn,
+inline std::vector<int> fork_ranks(int world, const BackendOptions& options, const std::function<int(const Group&)>& fn,
                                    const std::vector<std::string>& hosts = {}, std::chrono::seconds patience = std::chrono::minutes(10)) {
   std::error_code nowhere;
   const auto folder = std::filesystem::temp_directory_path(nowhere);
@@ -75,8 +77,9 @@ inline std::vector<int> fork_ranks(int world, const std::string& transport, cons
       try {
         if (!hosts.empty()) setenv("WEFT_HOST_ID", hosts[static_cast<std::size_t>(rank)].c_str(), 1);
         install_allocator();
+        at::set_num_threads(std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / world));
         const auto store = c10::make_intrusive<c10d::FileStore>(path, world);
-        const Group group(make_backend(store, rank, world, {.transport = transport, .timeout = std::chrono::seconds(20)}), "test");
+        const Group group(make_backend(store, rank, world, options), "test");
         code = fn(group);
       } catch (const std::exception& error) {
         std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
@@ -88,6 +91,12 @@ inline std::vector<int> fork_ranks(int world, const std::string& transport, cons
   const std::vector<int> codes = internal::exit_codes(children, patience);
   unlink(path.c_str());
   return codes;
+}
+
+// With waits of 20 s.
+inline std::vector<int> fork_ranks(int world, const std::string& transport, const std::function<int(const Group&)>& fn,
+                                   const std::vector<std::string>& hosts = {}, std::chrono::seconds patience = std::chrono::minutes(10)) {
+  return fork_ranks(world, BackendOptions{.transport = transport, .timeout = std::chrono::seconds(20)}, fn, hosts, patience);
 }
 
 }  // namespace weft::comm

@@ -72,6 +72,7 @@ const std::string& Group::name() const { return state_->name; }
 c10d::Backend& Group::backend() const { return *state_->backend; }
 net::Host* Group::host() const { return state_->weft != nullptr ? state_->weft->host() : nullptr; }
 const HostSplit* Group::split() const { return state_->weft != nullptr ? state_->weft->split() : nullptr; }
+bool Group::has_ordered_sums() const { return state_->weft != nullptr ? state_->weft->has_ordered_sums() : size() <= 2; }
 std::chrono::nanoseconds Group::timeout() const {
   return state_->weft != nullptr ? std::chrono::nanoseconds(state_->weft->timeout()) : std::chrono::nanoseconds(std::chrono::minutes(5));
 }

@@ -94,6 +94,9 @@ class Group {
   // The two levels of a group whose ranks are on several hosts. Null where all are on one host, or each on its own, or for a backend that
   // is not weft's.
   const HostSplit* split() const;
+  // Whether all_reduce and reduce_scatter add along the balanced binary tree over the ranks, ((0+1)+(2+3))+…, and so give the bits that
+  // ranks of one host give: always within a host and for two ranks; else where it was asked for (BackendOptions::ordered_sums).
+  bool has_ordered_sums() const;
   // How long a call waits for a peer.
   std::chrono::nanoseconds timeout() const;
   // A group of its own, with its own order of calls, of ranks[0], ranks[1] … of this one, numbered in that order. Collective over these

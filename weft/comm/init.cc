@@ -166,6 +166,7 @@ Group init(const Identity& identity, const InitOptions& options) {
   if (const char* set = std::getenv("WEFT_TRANSPORT"); set != nullptr && backend.transport == "auto") backend.transport = set;
   backend.interface = options.interface;
   if (const char* set = std::getenv("WEFT_INTERFACE"); set != nullptr && backend.interface.empty()) backend.interface = set;
+  backend.ordered_sums = options.ordered_sums;
   backend.store_host = identity.master_addr;
   backend.timeout = options.timeout;
   // Each restart of the job has epochs of its own, whatever was regrouped before it.

@@ -8,6 +8,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/base/testing/refusal.h"
 #include "weft/plan/calibration.h"
 
 namespace weft::comm::internal {
@@ -27,7 +28,7 @@ std::vector<std::string> said(const std::vector<std::string>& wanted) {
       all.push_back(mine);
       return std::vector<std::string>(wanted.size(), rank == 0 ? mine : mine + plan::default_table().text());
     };
-    agree_on_plans(wanted[static_cast<std::size_t>(rank)], true, listen, rank);
+    agree_on_plans({.algorithm = wanted[static_cast<std::size_t>(rank)]}, true, listen, rank);
   }
   return all;
 }
@@ -35,7 +36,7 @@ std::vector<std::string> said(const std::vector<std::string>& wanted) {
 Plans plans_of(int rank, const std::vector<std::string>& wanted) {
   const auto all = said(wanted);
   return agree_on_plans(
-      wanted[static_cast<std::size_t>(rank)], true, [&](const std::string&) { return all; }, rank);
+      {.algorithm = wanted[static_cast<std::size_t>(rank)]}, true, [&](const std::string&) { return all; }, rank);
 }
 
 // A table in which `algorithm` is all-reduce's best by far in a world of four.
@@ -80,7 +81,7 @@ TEST_F(PlansOfAGroup, RanksThatNameDifferentAlgorithmsAllThrow) {
   for (const int rank : {0, 1}) {
     try {
       agree_on_plans(
-          rank == 0 ? "ring" : "auto", true, [&](const std::string&) { return words; }, rank);
+          {.algorithm = rank == 0 ? "ring" : "auto"}, true, [&](const std::string&) { return words; }, rank);
       FAIL() << "rank " << rank << " agreed";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::kBadConfig);
@@ -89,11 +90,32 @@ TEST_F(PlansOfAGroup, RanksThatNameDifferentAlgorithmsAllThrow) {
   }
 }
 
+TEST_F(PlansOfAGroup, OrderedSumsWinOverTheAlgorithmAndAreWantedByAllRanksOrNone) {
+  const BackendOptions options{.algorithm = "ring", .ordered_sums = true};
+  const Plans plans = agree_on_plans(
+      options, true, [](const std::string& mine) { return std::vector<std::string>(4, mine); }, 0);
+  const Chooser chooser(plans, plan::Transport::kTcp, 4);
+  const auto chosen = [&](Collective collective) {
+    return chooser.decide({.collective = collective, .world = 4, .count = 1'000'000}, kFloat).algorithm;
+  };
+  EXPECT_EQ(chosen(Collective::kAllReduce), Algorithm::kSharded);
+  EXPECT_EQ(chosen(Collective::kReduceScatter), Algorithm::kSharded);
+  EXPECT_EQ(chosen(Collective::kAllGather), Algorithm::kRing);
+  const std::vector<std::string> words = {"auto\n" + plan::default_table().text(), "auto with ordered sums\n"};
+  EXPECT_THAT(refusal(
+                  [&] {
+                    agree_on_plans(
+                        {.ordered_sums = true}, true, [&](const std::string&) { return words; }, 1);
+                  },
+                  Errc::kBadConfig),
+              HasSubstr("rank 0 wants algorithm auto and rank 1 auto with ordered sums"));
+}
+
 TEST_F(PlansOfAGroup, ANameThatIsNoneIsRefusedWithTheNearest) {
   const auto nobody = [](const std::string&) -> std::vector<std::string> { throw std::logic_error("asked the others"); };
   for (const auto& [name, hint] : {std::pair{"rign", "ring"}, std::pair{"direct", "messages"}}) {
     try {
-      agree_on_plans(name, true, nobody, 0);
+      agree_on_plans({.algorithm = name}, true, nobody, 0);
       FAIL() << name << " was taken";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::kBadConfig);
@@ -108,7 +130,7 @@ TEST(Plans, OnSeveralMachinesTheBuiltInCostsHoldUnlessAFileIsNamed) {
   save_table(table_for(Algorithm::kRing));
   const auto table_of = [](bool one_machine) {
     return *agree_on_plans(
-                "", one_machine, [](const std::string& mine) { return std::vector<std::string>{mine}; }, 0)
+                {}, one_machine, [](const std::string& mine) { return std::vector<std::string>{mine}; }, 0)
                 .table;
   };
   EXPECT_EQ(table_of(true), table_for(Algorithm::kRing));

@@ -107,8 +107,8 @@ void die_when_all_are_here(const Me& me, int victim, const std::vector<int>& ran
   raise(SIGKILL);
 }
 
-BackendOptions quick(const std::string& transport) { return {.transport = transport, .timeout = 500ms}; }
-const RegroupOptions kQuick{.wait = 400ms};
+BackendOptions quick(const std::string& transport) { return {.transport = transport, .timeout = 1500ms}; }
+const RegroupOptions kQuick{.wait = 1500ms};
 
 // A small and a large all-reduce.
 void expect_works(const Group& group) {
@@ -251,7 +251,7 @@ TEST(Regroup, FormsUnderTheNextEpochWhereAMemberDiesWhileTheGroupForms) {
         while (!at.decided()) usleep(1000);
         raise(SIGKILL);
       }
-      const Group next = group.regroup({.wait = 500ms});
+      const Group next = group.regroup({.wait = 1500ms});
       expect(next.size() == 2 && next.epoch() == 2, "the new group");
       expect_works(next);
       return 0;
@@ -272,7 +272,7 @@ TEST(Regroup, EndsPendingWorkWithAborted) {
       const auto start = Deadline::Clock::now();
       const Group next = group.regroup();
       for (const auto& work : works) expect(error_of([&] { work->wait(); }).first == Errc::kAborted, "the pending work's error");
-      expect(Deadline::Clock::now() - start < 5s, "it took long");
+      expect(Deadline::Clock::now() - start < 15s, "it took long");
       expect(next.size() == 2 && next.rank() == me.id, "the new group");
       expect_works(next);
       expect(error_of([&] { group.barrier(); }).first == Errc::kAborted, "the old group's error");

@@ -264,7 +264,7 @@ TEST(TwoLevel, ARankThatLeavesIsLostToAllInTheGroupsNumbering) {
     try {
       rank.engine.run(Collective::kAllReduce, {.input = values.data(), .output = values.data(), .count = 100'000, .timeout = 20s});
     } catch (const Error& error) {
-      const bool right = error.code() == Errc::kPeerLost && error.context().peer == 1 && Deadline::Clock::now() - start < 2s;
+      const bool right = error.code() == Errc::kPeerLost && error.context().peer == 1 && Deadline::Clock::now() - start < 15s;
       if (!right) ADD_FAILURE() << "rank " << rank.map.rank << ": " << error.what();
       good += right ? 1 : 0;
     }

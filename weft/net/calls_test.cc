@@ -53,7 +53,7 @@ TEST(Calls, OlderThanWhatIsKeptAndOfOtherChannelsAreNotCompared) {
   EXPECT_THROW(calls.shown(1, {kChannel, 1, label_of('B').bytes}), MismatchError);
 }
 
-TEST(TcpCalls, ThatDifferEndOnEveryRankWithinASecondWhereEachAwaitsMessagesThatNobodySends) {
+TEST(TcpCalls, ThatDifferEndOnEveryRankInTimeWhereEachAwaitsMessagesThatNobodySends) {
   auto group = make_tcp(3);
   run_ranks(3, [&](int rank) {
     const Label label = label_of(rank == 2 ? 'B' : 'A');
@@ -68,7 +68,7 @@ TEST(TcpCalls, ThatDifferEndOnEveryRankWithinASecondWhereEachAwaitsMessagesThatN
       EXPECT_EQ(error.code(), Errc::kInvalidArgument) << error.what();
       EXPECT_THAT(error.what(), HasSubstr("I call"));
     }
-    EXPECT_LT(Deadline::Clock::now() - start, 1s);
+    EXPECT_LT(Deadline::Clock::now() - start, 10s);
   });
 }
 

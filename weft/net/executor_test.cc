@@ -301,6 +301,33 @@ TEST(Executor, LeavesTheSameBitsOnEveryRankAndOnEveryRun) {
   }
 }
 
+// What kernels::reduce gives whom all inputs are at hand, in any world: BackendOptions::ordered_sums rests on it.
+TEST(Executor, AddsAlongTheBalancedTreeByTheShardedAlgorithm) {
+  constexpr std::int64_t kCount = 12 * 9 * 8 * 7;  // whole blocks in every world
+  for (const int world : {2, 3, 4, 6, 7, 8}) {
+    std::vector<std::vector<float>> inputs(static_cast<std::size_t>(world), std::vector<float>(kCount));
+    std::vector<const void*> sources;
+    for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+      std::mt19937 random(static_cast<unsigned>(rank));
+      for (float& x : inputs[rank]) x = std::ldexp(static_cast<float>(random() % 1000) - 500.0f, static_cast<int>(random() % 40));
+      sources.push_back(inputs[rank].data());
+    }
+    std::vector<float> wanted(kCount);
+    void* to = wanted.data();
+    kernels::reduce(&to, 1, sources.data(), world, {.count = kCount});
+    on_ranks(world, [&](MailEndpoint& endpoint) {
+      const int rank = endpoint.rank();
+      const void* const mine = sources[static_cast<std::size_t>(rank)];
+      const std::int64_t block = kCount / world;
+      std::vector<float> all(kCount), part(static_cast<std::size_t>(block));
+      run(make({Collective::kAllReduce, Algorithm::kSharded, rank, world, 0, kCount}), endpoint, arguments(mine, all.data()));
+      EXPECT_EQ(all, wanted) << world;
+      run(make({Collective::kReduceScatter, Algorithm::kSharded, rank, world, 0, block}), endpoint, arguments(mine, part.data()));
+      EXPECT_EQ(part, std::vector<float>(wanted.begin() + rank * block, wanted.begin() + (rank + 1) * block)) << world;
+    });
+  }
+}
+
 // Of two NaNs x86 keeps the first operand's payload, of two zeros min and max keep one: the order of the operands shows in the bits.
 TEST(Executor, KeepsOperandsInOrderWhereTheOrderShowsInTheBits) {
   const float minus_zero_first[] = {-0.0f, 0.0f, -0.0f, 0.0f};

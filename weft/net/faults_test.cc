@@ -79,7 +79,7 @@ TEST(Strangers, WhoDripTheirBytesAreCutOffWhenTheirTimeIsUp) {
   const auto begin = Deadline::Clock::now();
   while (sent < hello.size() && dripping.send(std::span(hello).subspan(sent, 1)) && !dripping.closed_within(5)) ++sent;
   EXPECT_LT(sent, hello.size());
-  EXPECT_LT(Deadline::Clock::now() - begin, 2s);
+  EXPECT_LT(Deadline::Clock::now() - begin, 10s);
   Group group = siege.relieve();
   expect_works(group);
 }
@@ -147,7 +147,7 @@ TEST(Impostors, WhoReplayARecordedHandshakeAreRefused) {
   Proof proof;
   {
     TcpOptions brief = job();
-    brief.connect_timeout = 300ms;
+    brief.connect_timeout = 1s;
     Siege recorded(brief);
     Stranger honest(recorded.address());
     Reply reply;
@@ -212,7 +212,7 @@ TEST(DamagedStreams, ACutConnectionIsALostPeerOnBothSidesInTime) {
       const bool named = error.code() == Errc::kPeerLost || std::string(error.what()).find("gave this rank up") != std::string::npos;
       EXPECT_TRUE(named) << error.what();
     });
-    EXPECT_LT(Deadline::Clock::now() - begin, 2s);
+    EXPECT_LT(Deadline::Clock::now() - begin, 10s);
     group.clear();
   }
 }
@@ -284,7 +284,7 @@ class DeadPeer : public testing::Test {
   Group group_;
 };
 
-TEST_F(DeadPeer, KilledByASignalIsTheCulpritOnEverySurvivorWithinTwoSeconds) {
+TEST_F(DeadPeer, KilledByASignalIsTheCulpritOnEverySurvivorInTime) {
   start(job());
   const auto begin = Deadline::Clock::now();
   ::kill(child_, SIGKILL);
@@ -296,13 +296,13 @@ TEST_F(DeadPeer, KilledByASignalIsTheCulpritOnEverySurvivorWithinTwoSeconds) {
     EXPECT_EQ(error.context().peer, 2) << error.what();
     EXPECT_EQ(group_[rank]->failure()->code(), Errc::kPeerLost);
   });
-  EXPECT_LT(Deadline::Clock::now() - begin, 2s);
+  EXPECT_LT(Deadline::Clock::now() - begin, 10s);
 }
 
 TEST_F(DeadPeer, IsNoticedThoughNobodyCalls) {
   start(job());
   ::kill(child_, SIGKILL);
-  const Deadline deadline = Deadline::in(2s);
+  const Deadline deadline = soon();
   while (!group_[0]->failure() && !deadline.passed()) std::this_thread::yield();
   ASSERT_TRUE(group_[0]->failure());
   EXPECT_EQ(group_[0]->failure()->code(), Errc::kPeerLost);
@@ -320,19 +320,19 @@ TEST_F(DeadPeer, StoppedIsNamedWhenTheDeadlineEndsTheWaitAndTheOthersHearOfIt) {
     EXPECT_EQ(error.code(), rank == 0 ? Errc::kTimeout : Errc::kAborted) << error.what();
     EXPECT_THAT(error.what(), HasSubstr("rank 2"));
   });
-  EXPECT_LT(Deadline::Clock::now() - begin, 2s);
+  EXPECT_LT(Deadline::Clock::now() - begin, 10s);
 }
 
 TEST_F(DeadPeer, StoppedForLongerThanThePeerTimeoutIsLost) {
   TcpOptions options = job();
-  options.peer_timeout = 400ms;
+  options.peer_timeout = 1s;
   start(options);
   ::kill(child_, SIGSTOP);
   std::byte byte{};
-  const Error error = error_of([&] { group_[0]->recv(2, 1, {&byte, 1}, Deadline::in(5s)); });
+  const Error error = error_of([&] { group_[0]->recv(2, 1, {&byte, 1}, soon()); });
   EXPECT_EQ(error.code(), Errc::kPeerLost) << error.what();
   EXPECT_EQ(error.context().peer, 2);
-  EXPECT_THAT(error.what(), HasSubstr("nothing was heard of it for 400 ms"));
+  EXPECT_THAT(error.what(), HasSubstr("nothing was heard of it for 1000 ms"));
 }
 
 }  // namespace

@@ -138,7 +138,7 @@ TEST_P(EndpointContract, ADeadlineEndsAWaitAndNamesThePeer) {
   std::vector<std::byte> in(8);
   const auto before = Deadline::Clock::now();
   const Error error = error_of([&] { group[0]->recv(1, 1, in, Deadline::in(30ms)); });
-  EXPECT_LT(Deadline::Clock::now() - before, 2s);
+  EXPECT_LT(Deadline::Clock::now() - before, 10s);
   EXPECT_EQ(error.code(), Errc::kTimeout);
   EXPECT_EQ(error.context().peer, 1);
   EXPECT_THAT(error.what(), HasSubstr("rank 1"));

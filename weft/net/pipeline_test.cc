@@ -132,7 +132,7 @@ TEST(Flow, IsEndedAtOnceByALocalAbortWhileItWaits) {
     EXPECT_EQ(error.code(), Errc::kAborted);
     EXPECT_THAT(error.what(), HasSubstr("enough"));
   }
-  EXPECT_LT(Deadline::Clock::now() - begin, 1s);
+  EXPECT_LT(Deadline::Clock::now() - begin, 10s);
   failing.join();
 }
 

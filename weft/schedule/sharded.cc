@@ -3,22 +3,40 @@
 //
 // Source: the direct-exchange reduce-scatter of Thakur, Rabenseifner, Gropp (2005) for both halves; with the shards on servers it is the
 // parameter server of Li and others: Scaling Distributed Machine Learning with the Parameter Server, 2014. W ranks, n = count, c =
-// ceil(n/W). Operands are added in the order of the ranks from the owner on, wherever they come from first.
+// ceil(n/W). Operands are added along the balanced binary tree over the ranks, ((0+1)+(2+3))+…, whoever owns the part and whatever comes
+// first: the order of kernels/reduce.h, and so the bits that ranks get who read each other's memory.
 //   all_reduce      everybody sends each owner its part, owners add and send the sum to everybody. 2 rounds, n + (W-2)c sent.
 //   reduce_scatter  the first half. 1 round, (W-1)n sent.        all_gather, all_to_all  1 round, (W-1)n sent.
 //   broadcast       root sends each rank a part, each rank sends its part to everybody. 2 rounds, n + (W-2)c sent.
 //   gather          everybody to root. 1 round, n sent.          scatter  root to everybody. 1 round, (W-1)n sent.
+#include <bit>
+
 #include "weft/schedule/internal/algorithms.h"
 #include "weft/schedule/internal/writer.h"
 
 namespace weft::schedule::internal {
 namespace {
 
-// Receives the others' contributions to `own` side by side, then adds them in order.
+// Where the contribution of `rank` to `own` waits.
+Range place_of(const Request& q, Range own, int rank) {
+  return rank == q.rank ? own : scratch((wrap(rank - q.rank, q.world) - 1) * own.count, own.count);
+}
+
+// Adds the contributions of `count` ranks. The sum lies where that of the owner lay, else that of the first.
+Range add(const Request& q, Range own, int first, int count, Writer& w) {
+  if (count == 1) return place_of(q, own, first);
+  const int left = static_cast<int>(std::bit_floor(static_cast<unsigned>(count - 1)));
+  const Range a = add(q, own, first, left, w), b = add(q, own, first + left, count - left, w);
+  const bool right = q.rank >= first + left && q.rank < first + count;
+  w.reduce(right ? a : b, right ? b : a, /*flipped=*/right);
+  return right ? b : a;
+}
+
+// Receives the others' contributions to `own` side by side, then adds them.
 void collect(const Request& q, Range own, Writer& w) {
   w.need_scratch((q.world - 1) * own.count);
-  for (int k = 1; k < q.world; ++k) w.recv(wrap(q.rank + k, q.world), scratch((k - 1) * own.count, own.count));
-  for (int k = 1; k < q.world; ++k) w.reduce(scratch((k - 1) * own.count, own.count), own);
+  for (int k = 1; k < q.world; ++k) w.recv(wrap(q.rank + k, q.world), place_of(q, own, wrap(q.rank + k, q.world)));
+  add(q, own, 0, q.world, w);
 }
 
 void all_reduce(const Request& q, Writer& w) {

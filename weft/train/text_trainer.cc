@@ -1,7 +1,6 @@
 #include "weft/train/text_trainer.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <cmath>
@@ -63,7 +62,7 @@ class TextTrainer::Impl : internal::Task {
         loop_(config, world, std::move(options)) {
     refuse_what_is_not_there(config_);
     internal::check_text_learner(config_, mesh_);
-    if (config_.get_bool("train.reproducible")) at::set_num_threads(1);
+    internal::settle_order(config_, mesh_.world());
     if (mesh_.world().rank() == 0) read_text();
     loop_.open();
     open_text();

@@ -150,6 +150,15 @@ TEST(TextTrainer, ReproducesTheBitsOfOneProcessUnderReplicasShardsAndStages) {
     }
     expect_equal(runs.weights(name), weights);
   }
+  for (const auto& [name, forms] :
+       {std::pair{"tcp_dp", std::vector<std::string>{}}, {"tcp_fsdp_pp", {"parallel.pp=2", "parallel.fsdp=2"}}}) {
+    SCOPED_TRACE(name);
+    auto divided = words;
+    divided.insert(divided.end(), forms.begin(), forms.end());
+    runs.train_over_tcp(4, true, name, divided);
+    expect_equal(runs.weights(name), weights);
+    expect_refused([&] { runs.train_over_tcp(4, false, "refused", divided); }, Errc::kBadConfig, "InitOptions::ordered_sums");
+  }
   EXPECT_THAT(runs.refused(2, {"train.reproducible=true", "parallel.tp=2"}), HasSubstr("sum in another order"));
   EXPECT_THAT(runs.refused(3, {"train.reproducible=true"}), HasSubstr("nearest that works"));
   EXPECT_THAT(runs.refused(1, {"train.reproducible=true", "model.name=lstm"}), HasSubstr("train.reproducible"));

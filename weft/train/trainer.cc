@@ -1,6 +1,5 @@
 #include "weft/train/trainer.h"
 
-#include <ATen/Parallel.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -41,7 +40,7 @@ class Trainer::Impl : internal::Task {
         test_set_(options.test_images),
         recipe_(options.recipe),
         loop_(config, std::move(world), std::move(options)) {
-    if (config_.get_bool("train.reproducible")) at::set_num_threads(1);
+    internal::settle_order(config_, world_);
     load_data();
     loop_.open();
     make_model();

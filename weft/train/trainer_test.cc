@@ -9,10 +9,15 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "weft/base/file.h"
 #include "weft/base/log.h"
+#include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/checkpoint.h"
+#include "weft/comm/backend.h"
 #include "weft/comm/replicate.h"
 #include "weft/data/shapes.h"
 #include "weft/train/evaluate.h"
@@ -59,7 +64,12 @@ class Runs {
     config.set("run.name=" + name);
     const bool resume = std::filesystem::exists(folder_ / name);
     Outcome outcome;
+    const auto store = c10::make_intrusive<c10d::HashStore>();
     replicate(world, [&](Group group) {
+      if (tcp) {
+        const comm::BackendOptions over{.transport = "tcp", .ordered_sums = *tcp == Sums::kOrdered, .timeout = std::chrono::seconds(60)};
+        group = Group(comm::make_backend(store, group.rank(), world, over), "tcp");
+      }
       TrainerOptions options;
       options.resume = resume;
       options.trace = trace;
@@ -78,6 +88,9 @@ class Runs {
   }
 
   std::string path(const std::string& name) const { return folder_ / name; }
+
+  enum class Sums { kOrdered, kAsTheyCome };
+  std::optional<Sums> tcp;  // ranks speak TCP, as those of several hosts
 
  private:
   TempDir folder_;
@@ -106,6 +119,21 @@ TEST(Reproducible, CnnHasTheSameBitsAtOneTwoAndFourRanks) {
   expect_same_bits(one, runs.train(1, "again", kReproducible));
   expect_same_bits(one, runs.train(2, "two", kReproducible));
   expect_same_bits(one, runs.train(4, "four", kReproducible));
+}
+
+TEST(Reproducible, HasTheSameBitsOverTcp) {
+  Runs runs;
+  for (const char* model : {"model.name=mlp", "model.name=cnn"}) {
+    const auto words = with(kReproducible, {model, "train.max_steps=4"});
+    const std::string name = model;
+    runs.tcp.reset();
+    const auto one = runs.train(1, name.substr(11) + "_one", words);
+    runs.tcp = Runs::Sums::kOrdered;
+    expect_same_bits(one, runs.train(4, name.substr(11) + "_four", words));
+    runs.tcp = Runs::Sums::kAsTheyCome;
+    expect_refused([&] { runs.train(4, "refused", words); }, Errc::kBadConfig, "InitOptions::ordered_sums");
+    EXPECT_FALSE(std::filesystem::exists(runs.path("refused")));
+  }
 }
 
 TEST(Reproducible, BatchNormHasTheSameBitsAtOneTwoAndFourRanks) {

@@ -25,6 +25,8 @@ class Engine {
   virtual void fail(const Error& why) noexcept = 0;
   // What carries it, for people: "shared memory".
   virtual std::string describe() const = 0;
+  // See Group::has_ordered_sums().
+  virtual bool has_ordered_sums() const { return true; }
   // See Group::split().
   virtual const HostSplit* split() { return nullptr; }
 };

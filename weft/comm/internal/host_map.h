@@ -24,6 +24,9 @@ struct HostMap {
   int smallest() const;
   // True where there are several hosts and one of them has several ranks: then the two levels differ.
   bool two_levels() const { return num_hosts() > 1 && num_hosts() < world; }
+  // True where every host has 2^k ranks that follow each other: the balanced tree over all ranks is that over each host's and then over
+  // hosts.
+  bool is_balanced() const;
 };
 
 }  // namespace weft::comm::internal

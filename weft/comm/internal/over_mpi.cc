@@ -2,20 +2,33 @@
 
 #include <algorithm>
 
+#include "weft/comm/internal/view_endpoint.h"
+
 namespace weft::comm::internal {
 namespace {
 
+constexpr net::Channel kOrdered = net::Channel{1} << 40;
+
 class MpiEngine final : public Engine {
  public:
-  explicit MpiEngine(std::unique_ptr<net::mpi::MpiEndpoint> endpoint) : endpoint_(std::move(endpoint)) {}
-  void run(schedule::Collective collective, const net::DirectArgs& args) override { endpoint_->run(collective, args); }
+  MpiEngine(std::unique_ptr<net::mpi::MpiEndpoint> endpoint, bool ordered_sums) : endpoint_(std::move(endpoint)) {
+    if (!ordered_sums || endpoint_->world() <= 2) return;
+    ordered_ = make_message_engine(make_view(endpoint_, all_ranks(endpoint_->world()), kOrdered), {.ordered_sums = true});
+  }
+  void run(schedule::Collective collective, const net::DirectArgs& args) override {
+    if (ordered_ && is_ordered(collective)) return ordered_->run(collective, args);
+    endpoint_->run(collective, args);
+  }
   net::Endpoint& endpoint() override { return *endpoint_; }
   net::Host* host() override { return nullptr; }
   void fail(const Error& why) noexcept override { endpoint_->fail(why); }
   std::string describe() const override { return std::string("mpi (") + endpoint_->implementation() + ")"; }
 
+  bool has_ordered_sums() const override { return ordered_ != nullptr || endpoint_->world() <= 2; }
+
  private:
-  const std::unique_ptr<net::mpi::MpiEndpoint> endpoint_;
+  const std::shared_ptr<net::mpi::MpiEndpoint> endpoint_;
+  std::unique_ptr<Engine> ordered_;
 };
 
 net::Exchange exchange_over(std::shared_ptr<net::mpi::MpiEndpoint> endpoint, std::chrono::milliseconds timeout) {
@@ -81,8 +94,8 @@ std::unique_ptr<net::mpi::MpiEndpoint> connect_mpi(const Forming& forming, const
   return net::mpi::connect_mpi({.ranks = ranks, .epoch = options.epoch, .timeout = options.timeout});
 }
 
-std::unique_ptr<Engine> make_mpi_engine(std::unique_ptr<net::mpi::MpiEndpoint> endpoint) {
-  return std::make_unique<MpiEngine>(std::move(endpoint));
+std::unique_ptr<Engine> make_mpi_engine(std::unique_ptr<net::mpi::MpiEndpoint> endpoint, bool ordered_sums) {
+  return std::make_unique<MpiEngine>(std::move(endpoint), ordered_sums);
 }
 
 }  // namespace weft::comm::internal

@@ -21,7 +21,7 @@ Forming meet_over_mpi(const std::vector<int>& ranks, int me, const BackendOption
 // Those that meet, joined by the MPI that started each of them. Collective. Throws on all of them, with one reason, where one has no MPI.
 std::unique_ptr<net::mpi::MpiEndpoint> connect_mpi(const Forming& forming, const BackendOptions& options);
 
-// Collectives by the MPI itself, messages over it.
-std::unique_ptr<Engine> make_mpi_engine(std::unique_ptr<net::mpi::MpiEndpoint> endpoint);
+// Collectives by the MPI itself, messages over it. With ordered sums those that BackendOptions::ordered_sums is about go by schedules.
+std::unique_ptr<Engine> make_mpi_engine(std::unique_ptr<net::mpi::MpiEndpoint> endpoint, bool ordered_sums);
 
 }  // namespace weft::comm::internal

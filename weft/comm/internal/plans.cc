@@ -30,16 +30,17 @@ plan::CostTable table_for(bool one_machine) {
 
 }  // namespace
 
-Plans agree_on_plans(const std::string& algorithm, bool one_machine, const net::Exchange& exchange, int rank) {
-  Plans plans{.table = nullptr, .algorithm = parse(algorithm)};
-  const std::string name = plans.algorithm ? schedule::to_string(*plans.algorithm) : "auto";
+Plans agree_on_plans(const BackendOptions& options, bool one_machine, const net::Exchange& exchange, int rank) {
+  Plans plans{.table = nullptr, .algorithm = parse(options.algorithm), .ordered_sums = options.ordered_sums};
+  const std::string name =
+      std::string(plans.algorithm ? schedule::to_string(*plans.algorithm) : "auto") + (plans.ordered_sums ? " with ordered sums" : "");
   const auto all = exchange(name + "\n" + (rank == 0 ? table_for(one_machine).text() : ""));
   for (std::size_t peer = 0; peer < all.size(); ++peer) {
     const std::string theirs = all[peer].substr(0, all[peer].find('\n'));
     if (theirs == name) continue;
     throw Error(Errc::kBadConfig,
                 "rank " + std::to_string(peer) + " wants algorithm " + theirs + " and rank " + std::to_string(rank) + " " + name +
-                    "; give all ranks of a group the same (WEFT_ALGORITHM)",
+                    "; give all ranks of a group the same (WEFT_ALGORITHM, ordered_sums)",
                 {"init", rank, static_cast<int>(peer)});
   }
   plans.table = std::make_shared<plan::CostTable>(plan::CostTable::parse(all[0].substr(all[0].find('\n') + 1)));
@@ -47,9 +48,15 @@ Plans agree_on_plans(const std::string& algorithm, bool one_machine, const net::
 }
 
 Chooser::Chooser(const Plans& plans, plan::Transport transport, int world)
-    : algorithm_(plans.algorithm), planner_(plans.table ? *plans.table : plan::default_table(), {transport, world}) {}
+    : algorithm_(plans.algorithm),
+      ordered_sums_(plans.ordered_sums),
+      planner_(plans.table ? *plans.table : plan::default_table(), {transport, world}) {}
 
 schedule::Request Chooser::decide(schedule::Request request, std::size_t element) const {
+  if (ordered_sums_ && is_ordered(request.collective) && request.world > 2) {
+    request.algorithm = Algorithm::kSharded;
+    return request;
+  }
   if (algorithm_ && schedule::supports(*algorithm_, request.collective)) {
     request.algorithm = *algorithm_;
     return request;

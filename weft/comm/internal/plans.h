@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "weft/comm/backend.h"
 #include "weft/net/host.h"
 #include "weft/plan/choice.h"
 #include "weft/schedule/schedule.h"
@@ -15,13 +16,19 @@ namespace weft::comm::internal {
 struct Plans {
   std::shared_ptr<const plan::CostTable> table;  // null: the built-in one
   std::optional<schedule::Algorithm> algorithm;  // the user's, for the collectives that it can do
+  bool ordered_sums = false;                     // BackendOptions
 };
 
-// Collective: rank 0's table for all, so that all choose the same. `algorithm` is the user's, as BackendOptions has it; throws
-// kBadConfig for one that there is not or that needs shared memory, and where ranks name different ones. Ranks on several machines plan
+// Whether BackendOptions::ordered_sums is about it.
+constexpr bool is_ordered(schedule::Collective collective) {
+  return collective == schedule::Collective::kAllReduce || collective == schedule::Collective::kReduceScatter;
+}
+
+// Collective: rank 0's table for all, so that all choose the same. Throws kBadConfig for an algorithm that there is not or that needs
+// shared memory, and where ranks' options differ. Ranks on several machines plan
 // with the built-in costs unless WEFT_CALIBRATION names a table: what `weft bench calibrate` finds on one machine says nothing of their
 // network.
-Plans agree_on_plans(const std::string& algorithm, bool one_machine, const net::Exchange& exchange, int rank);
+Plans agree_on_plans(const BackendOptions& options, bool one_machine, const net::Exchange& exchange, int rank);
 
 // Plans for the ranks of a group, or one rank of each of its hosts. Any thread may call it.
 class Chooser {
@@ -32,6 +39,7 @@ class Chooser {
 
  private:
   const std::optional<schedule::Algorithm> algorithm_;
+  const bool ordered_sums_;
   const plan::Planner planner_;
 };
 

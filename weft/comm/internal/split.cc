@@ -46,6 +46,7 @@ class AcrossEngine final : public Engine {
   net::Endpoint& endpoint() override { return messages_->endpoint(); }
   net::Host* host() override { return nullptr; }
   std::string describe() const override { return legs_->endpoint()->name(); }
+  bool has_ordered_sums() const override { return messages_->has_ordered_sums(); }
   void fail(const Error& why) noexcept override { legs_->fail(why); }
 
  private:
@@ -72,6 +73,7 @@ class SplitEngine final : public Engine {
            " between them";
   }
   void fail(const Error& why) noexcept override { legs_->fail(why); }
+  bool has_ordered_sums() const override { return flat_->has_ordered_sums(); }
   const HostSplit* split() override { return split_.get(); }
 
  private:

@@ -181,12 +181,12 @@ std::unique_ptr<Engine> make_engine(const Forming& forming, const BackendOptions
   std::unique_ptr<net::Endpoint> endpoint;
   if (options.transport == "mpi" || (options.transport == "auto" && forming.over_mpi)) {
     auto over_mpi = connect_mpi(forming, options);
-    if (!host) return make_mpi_engine(std::move(over_mpi));
+    if (!host) return make_mpi_engine(std::move(over_mpi), options.ordered_sums);
     endpoint = std::move(over_mpi);
   } else {
     endpoint = over_tcp(options, forming, one_machine);
   }
-  const Plans plans = agree_on_plans(options.algorithm, one_machine, forming.exchange, forming.rank);
+  const Plans plans = agree_on_plans(options, one_machine, forming.exchange, forming.rank);
   if (!host) return make_message_engine(std::move(endpoint), plans);
   return make_split_engine(std::move(host), std::move(endpoint), map, {options.timeout, plans});
 }

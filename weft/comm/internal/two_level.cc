@@ -56,6 +56,7 @@ TwoLevel::TwoLevel(Legs& legs, Engine& flat, std::chrono::nanoseconds timeout, c
       map_(legs.map()),
       endpoint_(*legs.endpoint()),
       chooser_(plans, plan::Transport::kTcp, map_.num_hosts()),
+      out_of_order_(plans.ordered_sums && !map_.is_balanced()),
       board_(legs.host(), timeout) {
   lanes_[1].number = 1;
   headers_.resize(map_.hosts.size());
@@ -83,7 +84,8 @@ void TwoLevel::run(Collective collective, const net::DirectArgs& args) {
   check(call);
   call.root_host = map_.host_of(call.args.root);
   const std::int64_t all = call.bytes(call.args.count);
-  if (collective == Collective::kAllReduce && all <= static_cast<std::int64_t>(Board::kInline)) {
+  const bool flat = out_of_order_ && is_ordered(collective);
+  if (collective == Collective::kAllReduce && !flat && all <= static_cast<std::int64_t>(Board::kInline)) {
     agree(call, {net::signature_of(collective, call.args)}, all);
     return all_reduce_small(call);
   }
@@ -102,7 +104,7 @@ void TwoLevel::run(Collective collective, const net::DirectArgs& args) {
   if (one_array) out.fill();
   in.fill();
   const Board::Note note{net::signature_of(collective, call.args), one_array ? out.token() : in.token(), out.token(),
-                         in.lacking() || out.lacking() ? 1u : 0u};
+                         flat || in.lacking() || out.lacking() ? 1u : 0u};
   if (!agree(call, note, 0)) return flat_.run(collective, args);
   if (call.args.count == 0) return;  // to have agreed is to have met
   move(call);

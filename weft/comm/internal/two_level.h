@@ -12,7 +12,8 @@
 //   all_reduce 2n(H-1)/H · broadcast, reduce: as the schedule between H ranks · all_gather Ln(H-1) · reduce_scatter n(W-L)
 //   all_to_all Ln(W-L) · gather, scatter: the blocks that change hosts · barrier 0
 //
-// Where a rank's tensors cannot be read by its host's ranks and the heap has no room for a copy, all ranks run the call by messages alone.
+// Where a rank's tensors cannot be read by its host's ranks and the heap has no room for a copy, or where sums are to have an order that
+// hosts do not have, all ranks run the call by messages alone.
 #pragma once
 
 #include <functional>
@@ -98,7 +99,8 @@ class TwoLevel {
   Engine& flat_;
   const HostMap& map_;
   net::Endpoint& endpoint_;
-  const Chooser chooser_;  // of schedules between one rank of each host
+  const Chooser chooser_;    // of schedules between one rank of each host
+  const bool out_of_order_;  // sums over the host and then across would not have the order that was asked for
   Board board_;
   Lane lanes_[2];
   std::vector<Header> headers_;               // by host, of the call under way

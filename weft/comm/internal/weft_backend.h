@@ -43,6 +43,7 @@ class WeftBackend final : public c10d::Backend {
   net::Host* host() { return engine_->host(); }
   const HostSplit* split() { return engine_->split(); }
   std::string describe() const { return engine_->describe(); }
+  bool has_ordered_sums() const { return engine_->has_ordered_sums(); }
   void abort_with(const Error& why) noexcept { engine_->fail(why); }
   void abort() override { abort_with(Error(Errc::kAborted, "the group was aborted by its owner")); }
   const StorePtr& store() const { return origin_.store; }

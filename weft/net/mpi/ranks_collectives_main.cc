@@ -191,7 +191,7 @@ TEST_F(MpiEnd, ACollectiveThatARankDoesNotCallEndsAtItsDeadline) {
     const auto before = Deadline::Clock::now();
     const Error error = error_of([&] { group_->run(Collective::kAllReduce, call); });
     EXPECT_TRUE(error.code() == Errc::kTimeout || error.code() == Errc::kAborted) << error.what();
-    EXPECT_LT(Deadline::Clock::now() - before, 3s);
+    EXPECT_LT(Deadline::Clock::now() - before, 10s);
     const Error later = error_of([&] { group_->run(Collective::kAllReduce, call); });
     EXPECT_EQ(later.code(), Errc::kAborted) << later.what();
   } else {

@@ -34,7 +34,8 @@ struct Plan {
   int micro_batches = 1;
   // Above 0: the same bits however many replicas, shards and stages there are. A batch is cut into so many parts, a power of two and a
   // multiple of the replicas, of which each replica takes its own one by one (micro_batches follows), and all sums are taken along one tree
-  // over them or by integers. For dp, fsdp and pp, on hosts of one kind with one thread each; gradients leave after backward.
+  // over them or by integers. For dp, fsdp and pp, on hosts of one kind with one thread each, by a group that has_ordered_sums(); gradients
+  // leave after backward.
   int micro_shards = 0;
   int virtual_stages = 0;  // of each rank; 0: as few as the schedule takes
   // The first block of each stage but the first. Empty: by the time that each block takes on `sample`, the inputs of one micro-batch, so

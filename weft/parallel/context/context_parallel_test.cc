@@ -108,7 +108,7 @@ TEST(ContextFailure, AKilledRankIsPeerLostOnTheSurvivors) {
           try {
             attend(ContextParallel(group, method), victim, [] { raise(SIGKILL); });
           } catch (const Error& error) {
-            const bool good = error.code() == Errc::kPeerLost && Clock::now() - start < 5s;
+            const bool good = error.code() == Errc::kPeerLost && Clock::now() - start < 15s;
             if (!good) std::fprintf(stderr, "rank %d: %s\n", group.rank(), error.what());
             return good ? 0 : 1;
           }
@@ -131,7 +131,7 @@ TEST(ContextFailure, ARankThatThrowsEndsAllRanks) {
                              attend(ContextParallel(std::move(group), method), 1, [] { throw std::runtime_error("out of memory"); });
                            }),
                  std::runtime_error);
-    EXPECT_LT(Clock::now() - start, 5s);
+    EXPECT_LT(Clock::now() - start, 15s);
   }
 }
 

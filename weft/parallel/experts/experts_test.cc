@@ -230,7 +230,7 @@ class Counted {
 
 TEST(Experts, HandOverTheBytesThatTheHeaderSays) {
   using Calls = std::map<std::string, std::vector<std::int64_t>>;
-  for (const double factor : {0.0, 1.0}) {
+  for (const double factor : {0.0, 0.5}) {  // half of an even share: every rank drops some
     std::vector<std::int64_t> moved(2), dropped(2);
     replicate(2, [&](const Group& group) {
       const std::int64_t experts = 4, top_k = 2, sequences = group.rank() + 1, row = kWidth * 4;
@@ -299,7 +299,7 @@ TEST(ExpertsFailure, AKilledRankIsPeerLostOnTheSurvivors) {
           if (group.rank() == 2) raise(SIGKILL);
         });
       } catch (const Error& error) {
-        const bool good = error.code() == Errc::kPeerLost && Clock::now() - start < 5s;
+        const bool good = error.code() == Errc::kPeerLost && Clock::now() - start < 15s;
         if (!good) std::fprintf(stderr, "rank %d: %s\n", group.rank(), error.what());
         return good ? 0 : 1;
       }
@@ -332,7 +332,7 @@ TEST(ExpertsFailure, EndsOnAllRanksWhereOneThrows) {
     } catch (const std::runtime_error& error) {
       EXPECT_THAT(error.what(), HasSubstr("bad batch"));
     }
-    EXPECT_LT(Clock::now() - start, 5s);
+    EXPECT_LT(Clock::now() - start, 15s);
   }
 }
 

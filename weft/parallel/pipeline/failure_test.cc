@@ -48,7 +48,7 @@ TEST(PipelineFailure, AKilledRankIsPeerLostOnTheSurvivors) {
         try {
           train(group, blocks_with(2 * victim, [] { raise(SIGKILL); }));
         } catch (const Error& error) {
-          const bool good = error.code() == Errc::kPeerLost && Clock::now() - start < 5s;
+          const bool good = error.code() == Errc::kPeerLost && Clock::now() - start < 15s;
           if (!good) std::fprintf(stderr, "rank %d: %s\n", group.rank(), error.what());
           return good ? 0 : 1;
         }
@@ -79,7 +79,7 @@ TEST(PipelineFailure, AStageThatThrowsEndsAllRanks) {
     } catch (const std::runtime_error& error) {
       EXPECT_THAT(error.what(), HasSubstr("the block is bad"));
     }
-    EXPECT_LT(Clock::now() - start, 5s);
+    EXPECT_LT(Clock::now() - start, 15s);
   }
   for (const char* transport : {"shm", "tcp"}) {
     const auto codes = comm::fork_ranks(3, transport, [&](const Group& group) {
@@ -88,7 +88,7 @@ TEST(PipelineFailure, AStageThatThrowsEndsAllRanks) {
       try {
         train(group, blocks_with(2, [] { throw std::runtime_error("the block is bad"); }));
       } catch (const Error& error) {
-        const bool good = (error.code() == Errc::kAborted || error.code() == Errc::kPeerLost) && Clock::now() - start < 5s;
+        const bool good = (error.code() == Errc::kAborted || error.code() == Errc::kPeerLost) && Clock::now() - start < 15s;
         if (!good) std::fprintf(stderr, "rank %d: %s\n", group.rank(), error.what());
         return good ? 0 : 1;
       } catch (const std::runtime_error&) {

@@ -31,7 +31,10 @@ void Writer::recv_reduce(int peer, Range to, bool flipped) {
   if (to.count > 0) schedule_.steps.back().flipped = flipped;
 }
 void Writer::copy(Range from, Range to) { add_range(Action::kCopy, -1, from, to); }
-void Writer::reduce(Range from, Range to) { add_range(Action::kReduce, -1, from, to); }
+void Writer::reduce(Range from, Range to, bool flipped) {
+  add_range(Action::kReduce, -1, from, to);
+  if (from.count > 0) schedule_.steps.back().flipped = flipped;
+}
 void Writer::read(int peer, Range from, Range to) { add_range(Action::kRead, peer, from, to); }
 void Writer::read_reduce(int peer, Range from, Range to) { add_range(Action::kReadReduce, peer, from, to); }
 

@@ -67,7 +67,7 @@ class Writer {
 
   // `to` begins where it says; its length is that of `from`.
   void copy(Range from, Range to);
-  void reduce(Range from, Range to);
+  void reduce(Range from, Range to, bool flipped = false);
   void read(int peer, Range from, Range to);
   void read_reduce(int peer, Range from, Range to);
   // All steps of another schedule, but copies from input to output, which are one array here.

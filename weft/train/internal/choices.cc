@@ -1,9 +1,12 @@
 #include "weft/train/internal/choices.h"
 
+#include <ATen/Parallel.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
 #include <set>
+
+#include "weft/base/error.h"
 
 namespace weft::train::internal {
 
@@ -82,6 +85,16 @@ parallel::OptimizerSpec optimizer_choice(const Config& config, const torch::nn::
     spec.no_decay = [vectors](const std::string& parameter) { return vectors.count(parameter) > 0; };
   }
   return spec;
+}
+
+void settle_order(const Config& config, const Group& world) {
+  if (!config.get_bool("train.reproducible")) return;
+  if (!world.has_ordered_sums()) {
+    throw Error(Errc::kBadConfig,
+                "train.reproducible adds gradients in one order, and this group in another that its transport chose; make the group with "
+                "InitOptions::ordered_sums, as weft train does");
+  }
+  at::set_num_threads(1);
 }
 
 kernels::LearningRate learning_rate(const Config& config, const Batches& batches) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "weft/base/config.h"
+#include "weft/comm/group.h"
 #include "weft/data/augment.h"
 #include "weft/data/image_set.h"
 #include "weft/kernels/learning_rate.h"
@@ -21,6 +22,8 @@ parallel::DataParallelOptions parallel_options(const Config& config);
 // The first for all parameters alike, whatever optimizer.decay_vectors says.
 parallel::OptimizerSpec optimizer_choice(const Config& config);
 parallel::OptimizerSpec optimizer_choice(const Config& config, const torch::nn::Module& module);
+// Where train.reproducible is set: one thread computes, and sums have one order. Throws kBadConfig for a group that adds in another.
+void settle_order(const Config& config, const Group& world);
 // In epochs.
 kernels::LearningRate learning_rate(const Config& config, const Batches& batches);
 

@@ -4,8 +4,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
 #include "weft/base/error.h"
@@ -13,6 +16,7 @@
 #include "weft/base/log.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/checkpoint.h"
+#include "weft/comm/backend.h"
 #include "weft/comm/replicate.h"
 #include "weft/train/generate.h"
 #include "weft/train/recipe.h"
@@ -61,6 +65,19 @@ class TextRuns {
     TrainResult result;
     replicate(world, [&](const Group& group) {
       const auto mine = train(group, name, assignments, resume);
+      if (group.rank() == 0) result = mine;
+    });
+    return result;
+  }
+
+  // The same over TCP, as ranks of several hosts would.
+  TrainResult train_over_tcp(int world, bool ordered_sums, const std::string& name, const Assignments& assignments) const {
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    TrainResult result;
+    replicate(world, [&](const Group& threads) {
+      const comm::BackendOptions options{.transport = "tcp", .ordered_sums = ordered_sums, .timeout = std::chrono::seconds(60)};
+      const Group group(comm::make_backend(store, threads.rank(), world, options), "tcp");
+      const auto mine = train(group, name, assignments, false);
       if (group.rank() == 0) result = mine;
     });
     return result;

@@ -358,6 +358,11 @@ void compose(Composed& c) {
   const BlockModel& m = c.model;
   check_plan(c.plan, {static_cast<int>(m.blocks.size()), m.splits, m.heads, m.kv_heads, m.experts}, c.mesh.layout());
   check_left_out(c);
+  if (c.plan.micro_shards > 0 && !c.mesh.world().has_ordered_sums()) {
+    throw Error(Errc::kBadConfig,
+                "plan: micro_shards adds gradients in one order, and this group in another that its transport chose; make the group with "
+                "InitOptions::ordered_sums");
+  }
   // Before anything goes wrong, since all their ranks make them.
   for (const char* name : {"tp", "pp", "dp", "fsdp", "cp", "ep"}) c.mesh[name];
   c.replicas();
