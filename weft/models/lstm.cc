@@ -2,15 +2,23 @@
 
 #include <torch/torch.h>
 
-#include <optional>
+#include <cmath>
+#include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/parallel/compose/model.h"
+#include "weft/parallel/tensor/vocabulary.h"
 
 namespace weft::models {
 namespace {
 
 namespace nn = torch::nn;
+using parallel::Contexts;
+using parallel::ModelBlock;
+using parallel::Tensors;
 
 constexpr double kInitial = 0.1;
 
@@ -23,7 +31,109 @@ LstmOptions checked(const LstmOptions& o) {
   return o;
 }
 
+// [batch, sequence, …] through one layer of these weights (ih, hh, and their biases), from hidden and cell [1, batch, hidden].
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layer(const at::Tensor& x, at::TensorList weights, at::TensorList before, bool training) {
+  return at::lstm(x, before, weights, /*has_biases=*/true, /*num_layers=*/1, /*dropout=*/0, training, /*bidirectional=*/false,
+                  /*batch_first=*/true);
+}
+
+// --- The same as blocks: parameters are drawn by the context's generator ---
+
+at::Tensor drawn(at::IntArrayRef sizes, double bound, const parallel::TensorParallel& tp) {
+  const at::NoGradGuard no_grad;
+  return at::empty(sizes).uniform_(-bound, bound, tp.generator());
+}
+
+struct Block : nn::Module {
+  Block(const LstmOptions& o, const Contexts& with)
+      : options(o), dropout(register_module("dropout", parallel::Dropout(parallel::DropoutOptions{.p = o.dropout}, with.tp))) {}
+  virtual at::Tensor forward(const at::Tensor& x) = 0;
+
+  const LstmOptions options;
+  parallel::Dropout dropout;
+};
+
+struct EncoderBlock : Block {
+  EncoderBlock(const LstmOptions& o, const Contexts& with)
+      : Block(o, with), weight(register_parameter("weight", drawn({o.vocabulary, o.width}, kInitial, with.tp))) {}
+  at::Tensor forward(const at::Tensor& tokens) override {
+    WEFT_REQUIRE(tokens.dim() == 2, "lstm_blocks: tokens are [batch, sequence]");
+    return dropout->forward(torch::embedding(weight, tokens));
+  }
+  at::Tensor weight;
+};
+
+struct LayerBlock : Block {
+  LayerBlock(const LstmOptions& o, std::int64_t number, const Contexts& with) : Block(o, with) {
+    const std::int64_t in = number == 0 ? o.width : o.hidden, gates = 4 * o.hidden;
+    const double bound = 1 / std::sqrt(static_cast<double>(o.hidden));
+    const std::string of = "_l" + std::to_string(number);
+    weights = {register_parameter("weight_ih" + of, drawn({gates, in}, bound, with.tp)),
+               register_parameter("weight_hh" + of, drawn({gates, o.hidden}, bound, with.tp)),
+               register_parameter("bias_ih" + of, drawn({gates}, bound, with.tp)),
+               register_parameter("bias_hh" + of, drawn({gates}, bound, with.tp))};
+  }
+  at::Tensor forward(const at::Tensor& x) override {
+    const at::Tensor zeros = at::zeros({1, x.size(0), options.hidden}, x.options().requires_grad(false));
+    return dropout->forward(std::get<0>(layer(x, weights, {zeros, zeros}, is_training())));
+  }
+  std::vector<at::Tensor> weights;
+};
+
+// Tied it has the encoder's weight where that is here, else one of its own that is like it.
+struct DecoderBlock : Block {
+  DecoderBlock(const LstmOptions& o, const Contexts& with) : Block(o, with) {
+    const auto found = with.before.find("encoder");
+    if (o.tied && found != with.before.end()) {
+      encoder = std::dynamic_pointer_cast<EncoderBlock>(found->second);
+      register_module("encoder", encoder);
+    } else {
+      own = register_parameter("weight", drawn({o.vocabulary, o.hidden}, kInitial, with.tp));
+    }
+    bias = register_parameter("bias", at::zeros({o.vocabulary}));
+  }
+  const at::Tensor& weight() const { return encoder ? encoder->weight : own; }
+  at::Tensor forward(const at::Tensor& x) override { return torch::linear(x, weight(), bias); }
+
+  std::shared_ptr<EncoderBlock> encoder;
+  at::Tensor own, bias;
+};
+
+ModelBlock block_of(std::shared_ptr<Block> block, const char* prefix) {
+  return {.module = block, .forward = [block](const Tensors& x) { return Tensors{block->forward(x[0])}; }, .prefix = prefix};
+}
+
+ModelBlock make_encoder(const LstmOptions& options, const Contexts& with) {
+  const auto block = std::make_shared<EncoderBlock>(options, with);
+  ModelBlock made = block_of(block, "encoder");
+  if (options.tied) made.tied["encoder.weight"] = block->weight;
+  return made;
+}
+
+ModelBlock make_decoder(const LstmOptions& options, const Contexts& with) {
+  const auto block = std::make_shared<DecoderBlock>(options, with);
+  ModelBlock made = block_of(block, "decoder");
+  if (options.tied) made.tied["encoder.weight"] = block->weight();
+  return made;
+}
+
 }  // namespace
+
+parallel::BlockModel lstm_blocks(LstmOptions options) {
+  checked(options);
+  parallel::BlockModel model;
+  model.blocks.push_back({"encoder", [options](const Contexts& with) { return make_encoder(options, with); }});
+  for (std::int64_t i = 0; i < options.layers; ++i) {
+    model.blocks.push_back({"rnn." + std::to_string(i), [options, i](const Contexts& with) {
+                              return block_of(std::make_shared<LayerBlock>(options, i, with), "rnn");
+                            }});
+  }
+  model.blocks.push_back({"decoder", [options](const Contexts& with) { return make_decoder(options, with); }});
+  model.loss = [](const Tensors& outputs, const Tensors& targets, const Contexts&) {
+    return parallel::cross_entropy(outputs[0], targets[0], {}, {});
+  };
+  return model;
+}
 
 LstmDecoderImpl::LstmDecoderImpl(LstmOptions given) : options(given) { LstmDecoderImpl::reset(); }
 
@@ -34,31 +144,37 @@ void LstmDecoderImpl::reset() {
   bias = register_parameter("bias", torch::zeros({options.vocabulary}));
 }
 
-LstmImpl::LstmImpl(LstmOptions given) : options(checked(given)) { LstmImpl::reset(); }
+LstmImpl::LstmImpl(LstmOptions given, parallel::TensorParallel draws_) : options(checked(given)), draws(std::move(draws_)) {
+  LstmImpl::reset();
+}
 
 void LstmImpl::reset() {
   encoder = register_module("encoder", nn::Embedding(options.vocabulary, options.width));
   nn::init::uniform_(encoder->weight, -kInitial, kInitial);
-  // libtorch warns of dropout after a single layer, where there is nothing between layers.
-  nn::LSTMOptions layers = nn::LSTMOptions(options.width, options.hidden).num_layers(options.layers).batch_first(true);
-  rnn = register_module("rnn", nn::LSTM(layers.dropout(options.layers > 1 ? options.dropout : 0)));
-  dropout = register_module("dropout", nn::Dropout(options.dropout));
+  rnn = register_module("rnn", nn::LSTM(nn::LSTMOptions(options.width, options.hidden).num_layers(options.layers).batch_first(true)));
+  dropout = register_module("dropout", parallel::Dropout(parallel::DropoutOptions{.p = options.dropout}, draws));
   decoder = register_module("decoder", LstmDecoder(options));
 }
 
 at::Tensor LstmImpl::forward(const at::Tensor& tokens, LstmState* state) {
   WEFT_REQUIRE(tokens.dim() == 2, "Lstm: tokens are [batch, sequence]");
-  const at::Tensor x = dropout->forward(encoder->forward(tokens));
-  std::optional<std::tuple<at::Tensor, at::Tensor>> before;
-  if (state != nullptr && state->hidden.defined()) {
-    const std::vector<std::int64_t> shape = {options.layers, tokens.size(0), options.hidden};
-    WEFT_REQUIRE(state->hidden.sizes() == shape && state->cell.defined() && state->cell.sizes() == shape,
-                 "Lstm: hidden and cell of a state are [layers, batch, hidden], for a batch of " + std::to_string(tokens.size(0)));
-    before = std::make_tuple(state->hidden, state->cell);
+  at::Tensor x = dropout->forward(encoder->forward(tokens));
+  const std::vector<std::int64_t> shape = {options.layers, tokens.size(0), options.hidden};
+  const bool goes_on = state != nullptr && state->hidden.defined();
+  WEFT_REQUIRE(!goes_on || (state->hidden.sizes() == shape && state->cell.defined() && state->cell.sizes() == shape),
+               "Lstm: hidden and cell of a state are [layers, batch, hidden], for a batch of " + std::to_string(tokens.size(0)));
+  const at::Tensor zeros = goes_on ? at::Tensor() : at::zeros(shape, x.options().requires_grad(false));
+  std::vector<at::Tensor> hidden, cell;
+  const auto weights = rnn->all_weights();
+  for (std::int64_t i = 0; i < options.layers; ++i) {
+    const Tensors before{(goes_on ? state->hidden : zeros).narrow(0, i, 1), (goes_on ? state->cell : zeros).narrow(0, i, 1)};
+    const auto [y, h, c] = layer(x, at::TensorList(weights).slice(static_cast<std::size_t>(4 * i), 4), before, is_training());
+    hidden.push_back(h.detach());
+    cell.push_back(c.detach());
+    x = dropout->forward(y);
   }
-  const auto [y, after] = rnn->forward(x, before);
-  if (state != nullptr) *state = {std::get<0>(after).detach(), std::get<1>(after).detach()};
-  return torch::linear(dropout->forward(y), options.tied ? encoder->weight : decoder->weight, decoder->bias);
+  if (state != nullptr) *state = {at::cat(hidden), at::cat(cell)};
+  return torch::linear(x, options.tied ? encoder->weight : decoder->weight, decoder->bias);
 }
 
 }  // namespace weft::models

@@ -6,16 +6,24 @@
 //   LstmState state;                                          // zeros
 //   for (auto& batch : stretches_of_the_text) {               // truncated backpropagation through time
 //     cross_entropy(model->forward(batch.tokens, &state).flatten(0, 1), batch.targets.flatten()).backward();
+//
+//   auto model = parallel::parallelize(lstm_blocks(options), plan, mesh);     // over dp, fsdp and pp
+//   model.train_step({tokens}, {targets});                                   // each row from a state of zeros
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/cloneable.h>
-#include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/rnn.h>
 #include <torch/nn/pimpl.h>
 
 #include <cstdint>
+
+#include "weft/parallel/tensor/dropout.h"
+
+namespace weft::parallel {
+struct BlockModel;
+}
 
 namespace weft::models {
 
@@ -46,19 +54,27 @@ TORCH_MODULE(LstmDecoder);
 // Children "encoder", "rnn" (weight_ih_l0, …) and "decoder". Weights of encoder and decoder are uniform in [-0.1, 0.1], the decoder's bias
 // 0, the rest libtorch's own. Zaremba's medium net (650 units, not tied) has 19,780,400 parameters, the large one (1500) 66,034,000.
 struct LstmImpl : torch::nn::Cloneable<LstmImpl> {
-  // Throws Error(kInvalidArgument) for sizes that make no net.
-  explicit LstmImpl(LstmOptions given);
+  // `draws_`: whose seed_dropout() decides what is dropped (parallel/tensor/context.h). Throws Error(kInvalidArgument) for sizes that make
+  // no net.
+  explicit LstmImpl(LstmOptions given, parallel::TensorParallel draws_ = {});
   void reset() override;
   // int64 [batch, sequence] -> logits [batch, sequence, vocabulary]. Goes on from `state` where there is one, and leaves there what it ends
   // with, without gradient. Throws Error(kInvalidArgument) for tokens or a state of another shape.
   at::Tensor forward(const at::Tensor& tokens, LstmState* state = nullptr);
 
   LstmOptions options;
+  parallel::TensorParallel draws;
   torch::nn::Embedding encoder{nullptr};
   torch::nn::LSTM rnn{nullptr};
-  torch::nn::Dropout dropout{nullptr};
+  parallel::Dropout dropout{nullptr};
   LstmDecoder decoder{nullptr};
 };
 TORCH_MODULE(Lstm);
+
+// An LSTM as the list of blocks that parallel/compose takes: "encoder", "rnn.0" …, "decoder", with LstmImpl's names of parameters and its
+// initial values in distribution. int64 [batch, sequence] in, logits out, the mean over all tokens as loss; every row begins with a state
+// of zeros. A tied decoder on another stage than the encoder has a copy of its weight. Layers are whole on every rank of tp. float32, float64, bfloat16. Makes nothing
+// yet. Throws Error(kInvalidArgument) for sizes that make no net.
+parallel::BlockModel lstm_blocks(LstmOptions options);
 
 }  // namespace weft::models

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "weft/base/testing/refusal.h"
+#include "weft/comm/replicate.h"
+#include "weft/parallel/compose/parallelize.h"
 
 namespace weft::models {
 namespace {
@@ -125,8 +127,70 @@ TEST(Lstm, DropsOutInTrainingOnlyAndClonesIntoANetOfItsOwn) {
   EXPECT_NE(copy->encoder->weight.data_ptr(), net->encoder->weight.data_ptr());
 }
 
+// The weights that blocks drew, in an LSTM of one piece.
+TEST(Lstm, IsItsBlocksOverEveryPlan) {
+  constexpr int kSteps = 3;
+  const at::Tensor tokens = (torch::arange(28).view({4, 7}) * 5).remainder(11);
+  for (const bool tied : {true, false}) {
+    const LstmOptions options{.vocabulary = 11, .width = 6, .hidden = 6, .layers = 2, .tied = tied};
+    std::map<std::string, at::Tensor> wanted;
+    std::vector<double> losses;
+    const auto compose = [&](int world, const std::vector<parallel::Axis>& axes, const parallel::Plan& plan) {
+      comm::replicate(world, [&](const Group& group) {
+        const parallel::Mesh mesh(group, axes);
+        parallel::Plan asked = plan;
+        asked.optimizer = parallel::optimizer_spec(torch::optim::SGDOptions(0.5), {});
+        asked.seed = 3;
+        auto model = parallel::parallelize(lstm_blocks(options), asked, mesh);
+        const auto first = model.state();
+        if (world == 1) {
+          Lstm one(options);
+          const at::NoGradGuard no_grad;
+          const auto parameters = one->named_parameters();
+          for (const auto& [name, tensor] : first) {
+            if (const at::Tensor* const mine = parameters.find(name)) mine->copy_(tensor);
+          }
+          const at::AutoGradMode with_gradients(true);
+          torch::optim::SGD optimizer(one->parameters(), torch::optim::SGDOptions(0.5));
+          for (int step = 0; step < kSteps; ++step) {
+            optimizer.zero_grad();
+            const at::Tensor y = one->forward(tokens.narrow(1, 0, 6));
+            const at::Tensor loss = torch::cross_entropy_loss(y.flatten(0, 1), tokens.narrow(1, 1, 6).flatten());
+            loss.backward();
+            optimizer.step();
+            losses.push_back(loss.item<double>());
+          }
+          for (const auto& item : one->named_parameters()) wanted[item.key()] = item.value().detach();
+        }
+        const int replicas = mesh.size("dp") * mesh.size("fsdp");
+        const int replica = mesh.coordinate("dp") * mesh.size("fsdp") + mesh.coordinate("fsdp");
+        const at::Tensor mine = tokens.chunk(replicas)[static_cast<std::size_t>(replica)];
+        for (int step = 0; step < kSteps; ++step) {
+          model.zero_grad();
+          EXPECT_NEAR(model.train_step({mine.narrow(1, 0, 6)}, {mine.narrow(1, 1, 6)}), losses[static_cast<std::size_t>(step)], 1e-5);
+          model.step();
+        }
+        const auto state = model.state();
+        if (group.rank() > 0) return;
+        std::size_t found = 0;
+        for (const auto& [name, tensor] : state) {
+          if (!wanted.contains(name)) continue;
+          ++found;
+          EXPECT_TRUE(torch::allclose(tensor, wanted.at(name), 1e-4, 1e-5)) << name << ", world " << world;
+        }
+        EXPECT_EQ(found, wanted.size());
+      });
+    };
+    compose(1, {}, {});
+    compose(2, {{"pp", 2}}, {.micro_batches = 2});
+    compose(2, {{"fsdp", 2}}, {.form = "gathered"});
+    compose(4, {{"pp", 2}, {"dp", 2}}, {.micro_batches = 2, .recompute = parallel::Recompute::kFull});
+  }
+}
+
 TEST(Lstm, RefusesWhatMakesNoNet) {
   EXPECT_THAT(refusal([] { Lstm(LstmOptions{.layers = 0}); }), HasSubstr("at least 1"));
+  EXPECT_THAT(refusal([] { lstm_blocks(LstmOptions{.layers = 0}); }), HasSubstr("at least 1"));
   EXPECT_THAT(refusal([] { Lstm(LstmOptions{.dropout = 1}); }), HasSubstr("[0, 1)"));
   EXPECT_THAT(refusal([] { Lstm(LstmOptions{.width = 8, .hidden = 9, .tied = true}); }), HasSubstr("a width of 9"));
   Lstm net(LstmOptions{.vocabulary = 11, .width = 4, .hidden = 4});

@@ -61,29 +61,29 @@ Schema data_keys() {
 }
 
 Schema train_keys() {
-  return {
-      {"train.epochs", whole(5), "passes over the data", at_least(0)},
-      {"train.batch", whole(128), "samples a step, over all ranks", at_least(1)},
-      {"train.batch_per_rank", whole(0), "samples a step and rank; 0: train.batch divided over the ranks", at_least(0)},
-      {"train.max_steps", whole(0), "stop after so many steps; 0: after the epochs", at_least(0)},
-      {"train.loss", "cross_entropy", "loss", one_of({"cross_entropy", "nll", "mse"})},
-      {"train.label_smoothing", 0.0, "of cross_entropy", between(0, 0.99)},
-      {"train.precision", "f32", "bf16, and for gpt f16 with a scaled loss: forward and loss under autocast, weights stay f32",
-       one_of({"f32", "bf16", "f16"})},
-      {"train.recompute", "none", "gpt: backward computes again what is cheap (selective), or whole blocks (full), instead of keeping it",
-       one_of({"none", "selective", "full"})},
-      {"train.balance", "even", "of a batch over the ranks: even, or by the speed that each is measured to have",
-       one_of({"even", "speed"})},
-      {"train.seed", whole(1), "of weights, order of samples and augmentation", at_least(0)},
-      {"train.reproducible", false, "the same bits at any number of ranks; slower"},
-      {"train.micro_shards", whole(4), "reproducible: parts of a batch, a power of two and a multiple of the ranks that share it",
-       between(1, 1024)},
-      {"train.eval_every", whole(1), "epochs between evaluations; 0: only at the end", at_least(0)},
-      {"train.eval_steps", whole(0), "steps between evaluations within an epoch; 0: none", at_least(0)},
-      {"train.eval_batch", whole(250), "samples of a block of the evaluation", at_least(1)},
-      {"train.checkpoint_every", whole(1), "epochs between checkpoints; 0: none", at_least(0)},
-      {"train.keep", whole(3), "checkpoints kept; 0: all", at_least(0)},
-      {"train.log_every", whole(10), "steps between reductions of the loss over ranks and looks at signals", at_least(1)}};
+  return {{"train.epochs", whole(5), "passes over the data", at_least(0)},
+          {"train.batch", whole(128), "samples a step, over all ranks", at_least(1)},
+          {"train.batch_per_rank", whole(0), "samples a step and rank; 0: train.batch divided over the ranks", at_least(0)},
+          {"train.max_steps", whole(0), "stop after so many steps; 0: after the epochs", at_least(0)},
+          {"train.loss", "cross_entropy", "loss", one_of({"cross_entropy", "nll", "mse"})},
+          {"train.label_smoothing", 0.0, "of cross_entropy", between(0, 0.99)},
+          {"train.precision", "f32", "bf16, and for gpt f16 with a scaled loss: forward and loss under autocast, weights stay f32",
+           one_of({"f32", "bf16", "f16"})},
+          {"train.recompute", "none",
+           "text: backward computes again whole blocks (full) or, of a gpt, what is cheap (selective), instead of keeping it",
+           one_of({"none", "selective", "full"})},
+          {"train.balance", "even", "of a batch over the ranks: even, or by the speed that each is measured to have",
+           one_of({"even", "speed"})},
+          {"train.seed", whole(1), "of weights, order of samples and augmentation", at_least(0)},
+          {"train.reproducible", false, "the same bits at any number of ranks; slower"},
+          {"train.micro_shards", whole(4), "reproducible: parts of a batch, a power of two and a multiple of the ranks that share it",
+           between(1, 1024)},
+          {"train.eval_every", whole(1), "epochs between evaluations; 0: only at the end", at_least(0)},
+          {"train.eval_steps", whole(0), "steps between evaluations within an epoch; 0: none", at_least(0)},
+          {"train.eval_batch", whole(250), "samples of a block of the evaluation", at_least(1)},
+          {"train.checkpoint_every", whole(1), "epochs between checkpoints; 0: none", at_least(0)},
+          {"train.keep", whole(3), "checkpoints kept; 0: all", at_least(0)},
+          {"train.log_every", whole(10), "steps between reductions of the loss over ranks and looks at signals", at_least(1)}};
 }
 
 Schema optimizer_keys() {
@@ -110,15 +110,15 @@ Schema optimizer_keys() {
 Schema run_keys() {
   return {{"parallel.weights", "auto", "shared: once a host; private: a copy a rank", one_of({"auto", "shared", "private"})},
           {"parallel.dp", whole(0), "text: replicas, which share each batch; 0: what the others leave", at_least(0)},
-          {"parallel.fsdp", whole(1), "gpt: replicas that share optimiser state, gradients and parameters too", at_least(1)},
+          {"parallel.fsdp", whole(1), "text: replicas that share optimiser state, gradients and parameters too", at_least(1)},
           {"parallel.tp", whole(1), "gpt: ranks that share the layers", at_least(1)},
-          {"parallel.pp", whole(1), "gpt: ranks in a pipeline, each with layers of its own", at_least(1)},
+          {"parallel.pp", whole(1), "text: ranks in a pipeline, each with layers of its own", at_least(1)},
           {"parallel.cp", whole(1), "gpt: ranks that share each sequence", at_least(1)},
           {"parallel.ep", whole(1), "gpt: replicas that share the experts", at_least(1)},
           {"parallel.context", "ring", "cp: keys and values go round the ranks, or each rank takes some heads", one_of({"ring", "heads"})},
           {"parallel.zero_stage", whole(3), "fsdp: 1 shares optimiser state, 2 gradients too, 3 parameters too", between(1, 3)},
           {"parallel.schedule", "1f1b", "pp: how micro-batches go through the stages (docs/pipelines.md)", one_of(schedules())},
-          {"parallel.micro_batches", whole(0), "gpt: parts of a replica's batch, one after the other; 0: 4 for each rank of pp, else 1",
+          {"parallel.micro_batches", whole(0), "text: parts of a replica's batch, one after the other; 0: 4 for each rank of pp, else 1",
            at_least(0)},
           {"parallel.cuts", std::vector<std::int64_t>{}, "pp: the first block of each stage but the first; empty: by measured times",
            at_least(1)},
@@ -177,18 +177,13 @@ struct Misfits {
 
 Misfits misfits_of(const std::string& model) {
   if (model == "gpt") return {{"model.tied"}, "is for model.name = \"lstm\"; a GPT's weights are tied as model.family says"};
-  Misfits misfits{{"parallel.fsdp", "parallel.tp", "parallel.pp", "parallel.cp", "parallel.ep", "parallel.micro_batches", "parallel.cuts",
-                   "train.recompute"},
-                  "is for model.name = \"gpt\"; a model of images is replicated"};
-  if (model != "lstm") {
-    misfits.keys.emplace_back("parallel.dp");
-    return misfits;
+  if (model == "lstm") {
+    return {{"parallel.tp", "parallel.cp", "parallel.ep", "model.family", "model.heads", "model.kv_heads", "model.experts"},
+            "is for model.name = \"gpt\"; an LSTM's layers are not divided, and have no attention"};
   }
-  for (const char* key : {"model.family", "model.heads", "model.kv_heads", "model.experts", "train.reproducible"}) {
-    misfits.keys.emplace_back(key);
-  }
-  misfits.why = "is for model.name = \"gpt\"; an LSTM is replicated, and has no attention";
-  return misfits;
+  return {{"parallel.dp", "parallel.fsdp", "parallel.tp", "parallel.pp", "parallel.cp", "parallel.ep", "parallel.micro_batches",
+           "parallel.cuts", "train.recompute"},
+          "is for texts; a model of images is replicated"};
 }
 
 // What goes by its default is not asked for.
@@ -204,6 +199,10 @@ void refuse_misfits(const Config& config) {
   if (model != "gpt" && config.get_string("train.precision") == "f16") {
     throw Error(Errc::kBadConfig, "train.precision (" + config.origin("train.precision") +
                                       ") = \"f16\" is for model.name = \"gpt\"; use \"bf16\" or \"f32\"");
+  }
+  if (model == "lstm" && config.get_string("train.recompute") == "selective") {
+    throw Error(Errc::kBadConfig, "train.recompute (" + config.origin("train.recompute") +
+                                      ") = \"selective\" is for model.name = \"gpt\"; use \"full\" or \"none\"");
   }
 }
 

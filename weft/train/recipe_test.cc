@@ -104,8 +104,8 @@ TEST(Recipe, RefusesWhatItsModelHasNoUseForUnlessItGoesByItsDefault) {
   EXPECT_THAT(bad_config(with("cnn", "parallel.tp=2")), AllOf(HasSubstr("parallel.tp (--set)"), HasSubstr("leave it at 1")));
   EXPECT_THAT(bad_config(with("cnn", "parallel.dp=2")), HasSubstr("a model of images is replicated"));
   EXPECT_THAT(bad_config(with("cnn", "train.precision=f16")), HasSubstr("use \"bf16\" or \"f32\""));
-  EXPECT_THAT(bad_config(with("lstm", "model.kv_heads=2")), HasSubstr("an LSTM is replicated, and has no attention"));
-  EXPECT_THAT(bad_config(with("lstm", "parallel.cuts=[1]")), HasSubstr("leave it at []"));
+  EXPECT_THAT(bad_config(with("lstm", "model.kv_heads=2")), HasSubstr("an LSTM's layers are not divided, and have no attention"));
+  EXPECT_THAT(bad_config(with("cnn", "parallel.cuts=[1]")), HasSubstr("leave it at []"));
   EXPECT_THAT(bad_config(with("gpt", "model.tied=false")), HasSubstr("as model.family says"));
   EXPECT_THAT(bad_config([] { load_recipe("shapes", {"model.name=lstm"}); }), HasSubstr("go together"));
   for (const char* key : {"model.heads=4", "parallel.dp=2", "train.precision=bf16", "model.tied=false"}) with("lstm", key)();

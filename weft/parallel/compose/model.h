@@ -51,6 +51,8 @@ struct ModelBlock {
   std::function<Tensors(const Tensors&)> forward;  // from all that the block before gives to all that the next one takes
   // Parameters that blocks of other stages may have too, by the name that the first of them has in the whole model: "embedding.weight".
   std::map<std::string, at::Tensor> tied = {};
+  // What its parameters' names begin with in the whole model, where that is not the block's name.
+  std::string prefix = {};
 };
 
 struct BlockModel {

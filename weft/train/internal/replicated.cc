@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "weft/base/random.h"
+#include "weft/parallel/compose/parallelize.h"
 #include "weft/parallel/tensor/vocabulary.h"
 #include "weft/train/internal/choices.h"
 #include "weft/train/internal/step.h"
@@ -107,6 +108,22 @@ class Replicated : public TextLearner {
 };
 
 }  // namespace
+
+void draw_weights(torch::nn::Module& model, const parallel::BlockModel& blocks, const parallel::TensorParallel& tp, std::uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  const auto parameters = model.named_parameters();
+  parallel::Contexts contexts;
+  int number = 0;
+  for (const auto& block : blocks.blocks) {
+    contexts.tp = parallel::TensorParallel(tp.group(), parallel::block_seed(seed, number++));
+    const parallel::ModelBlock drawn = block.make(contexts);
+    contexts.before[block.name] = drawn.module;
+    for (const auto& item : drawn.module->named_parameters()) {
+      const std::string name = (drawn.prefix.empty() ? block.name : drawn.prefix) + "." + item.key();
+      if (const at::Tensor* mine = parameters.find(name)) mine->copy_(item.value());
+    }
+  }
+}
 
 std::unique_ptr<TextLearner> make_replicated(const LearnerParts& parts) {
   const bool lstm = parts.config.get_string("model.name") == "lstm";

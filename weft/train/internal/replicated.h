@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 
+#include "weft/parallel/compose/model.h"
 #include "weft/parallel/tensor/context.h"
 #include "weft/train/internal/text_learner.h"
 
@@ -21,6 +22,9 @@ struct ReplicatedModel {
   // What the next forward drops is decided by this seed.
   std::function<void(std::uint64_t seed)> seed_dropout;
 };
+
+// Gives `model` the weights that the seed draws block by block, so that it makes the same model here and over stages. Collective over tp.
+void draw_weights(torch::nn::Module& model, const parallel::BlockModel& blocks, const parallel::TensorParallel& tp, std::uint64_t seed);
 
 // With the weights that the recipe's seed draws, where `parts` brings none.
 ReplicatedModel replicated_gpt(const LearnerParts& parts);

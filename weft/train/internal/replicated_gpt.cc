@@ -1,7 +1,6 @@
 #include <ATen/ATen.h>
 
 #include "weft/models/gpt_blocks.h"
-#include "weft/parallel/compose/parallelize.h"
 #include "weft/parallel/recompute/recompute.h"
 #include "weft/train/internal/replicated.h"
 #include "weft/train/internal/step.h"
@@ -9,21 +8,6 @@
 
 namespace weft::train::internal {
 namespace {
-
-// Block by block, so that the seed makes the same model here and over stages.
-void draw_weights(models::GptImpl& gpt, std::uint64_t seed) {
-  const at::NoGradGuard no_grad;
-  const auto parameters = gpt.named_parameters();
-  parallel::Contexts contexts;
-  int number = 0;
-  for (const auto& block : models::gpt_blocks(gpt.options).blocks) {
-    contexts.tp = parallel::TensorParallel(gpt.tp.group(), parallel::block_seed(seed, number++));
-    const auto drawn = contexts.before[block.name] = block.make(contexts).module;
-    for (const auto& item : drawn->named_parameters()) {
-      if (const at::Tensor* mine = parameters.find(block.name + "." + item.key())) mine->copy_(item.value());
-    }
-  }
-}
 
 at::Tensor recomputed(models::GptImpl& gpt, const at::Tensor& tokens, bool bf16) {
   const parallel::KeepState draws = parallel::keep_draws(gpt.tp);
@@ -48,7 +32,7 @@ ReplicatedModel replicated_gpt(const LearnerParts& parts) {
   models::GptOptions options = gpt_options(parts.config, parts.vocabulary);
   options.selective = recompute == "selective";
   const auto gpt = std::make_shared<models::GptImpl>(options, tp);
-  if (parts.weights == nullptr) draw_weights(*gpt, seed);
+  if (parts.weights == nullptr) draw_weights(*gpt, models::gpt_blocks(gpt->options), tp, seed);
   ReplicatedModel replica{.module = gpt, .tp = tp, .vocabulary = parts.vocabulary};
   replica.forward = replica.forward_in_training = [gpt](const at::Tensor& tokens) { return gpt->forward(tokens); };
   if (recompute == "full") replica.forward_in_training = [gpt, bf16](const at::Tensor& tokens) { return recomputed(*gpt, tokens, bf16); };

@@ -10,6 +10,7 @@
 #include "weft/base/file.h"
 #include "weft/data/text/batches.h"
 #include "weft/data/text/train_bpe.h"
+#include "weft/models/gpt_blocks.h"
 #include "weft/parallel/tensor/vocabulary.h"
 
 namespace weft::train::internal {
@@ -61,6 +62,11 @@ models::LstmOptions lstm_options(const Config& config, std::int64_t vocabulary) 
   options.dropout = config.get_double("model.dropout");
   options.tied = config.get_bool("model.tied");
   return options;
+}
+
+parallel::BlockModel text_blocks(const Config& config, std::int64_t vocabulary) {
+  if (config.get_string("model.name") == "lstm") return models::lstm_blocks(lstm_options(config, vocabulary));
+  return models::gpt_blocks(gpt_options(config, vocabulary));
 }
 
 std::vector<std::string> text_files(const Config& config) {

@@ -10,6 +10,7 @@
 #include "weft/data/text/tokenizer.h"
 #include "weft/models/gpt.h"
 #include "weft/models/lstm.h"
+#include "weft/parallel/compose/model.h"
 #include "weft/train/internal/run_state.h"
 
 namespace weft::train::internal {
@@ -17,6 +18,9 @@ namespace weft::train::internal {
 // Throws Error(kBadConfig) in the recipe's words for sizes that make no model.
 models::GptOptions gpt_options(const Config& config, std::int64_t vocabulary);
 models::LstmOptions lstm_options(const Config& config, std::int64_t vocabulary);
+
+// That model as blocks.
+parallel::BlockModel text_blocks(const Config& config, std::int64_t vocabulary);
 
 // The files that data.file names: itself, or those of the folder by name, links left out. Throws Error(kBadConfig) where there are none.
 std::vector<std::string> text_files(const Config& config);

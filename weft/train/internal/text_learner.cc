@@ -9,6 +9,7 @@ bool composed(const Config& config, const Mesh& mesh) {
   return mesh.size("fsdp") > 1 || mesh.size("pp") > 1 || mesh.size("cp") > 1 || mesh.size("ep") > 1 ||
          config.get_int("model.experts") > 0 || config.get_int("parallel.micro_batches") > 1 || config.get_bool("train.reproducible") ||
          config.get_string("train.precision") == "f16" ||
+         (config.get_string("model.name") == "lstm" && config.get_string("train.recompute") != "none") ||
          (mesh.size("tp") > 1 && (config.get_double("optimizer.max_grad_norm") > 0 || config.get_string("parallel.codec") != "none"));
 }
 

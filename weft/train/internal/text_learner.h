@@ -1,8 +1,8 @@
 // A model over a mesh with its optimiser, as a recipe means it: what a text is trained with. There are two, which learn the same:
 //
 //   replicated   GPT over dp x tp, LSTM over dp: DataParallel's shared weights, codecs and gradients that travel into the next forward
-//   composed     GPT over any product of dp, fsdp, tp, pp, cp and ep, experts, micro-batches, float16, clipping or codecs over split
-//   layers: parallelize()
+//   composed     GPT over any product of dp, fsdp, tp, pp, cp and ep, LSTM over dp, fsdp and pp; experts, micro-batches, float16,
+//                reproducible sums, clipping or codecs over split layers: parallelize()
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -250,7 +250,7 @@ double Composed::norm_of_gradients() {
     if (!stage.sharded) continue;
     stage.sharded->each_gradient([&](const std::string& own, const at::Tensor& piece) {
       const Parameter* const p = stage.find(own);
-      const bool counted = is_first_copy() && !p->copy() && (p->slice || tp.rank() == 0) && (p->expert || is_first_of_ep());
+      const bool counted = is_first_copy() && !p->copy && (p->slice || tp.rank() == 0) && (p->expert || is_first_of_ep());
       if (counted) pieces.push_back(piece);
     });
   }

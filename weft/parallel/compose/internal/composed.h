@@ -28,8 +28,7 @@ struct Parameter {
   std::vector<std::int64_t> sizes;  // whole
   bool trained = true;
   bool tied = false;  // with another block's
-
-  bool copy() const { return own != whole; }
+  bool copy = false;  // of that one's
 };
 
 // Blocks that a rank runs one after the other, and who keeps their parameters.

@@ -105,10 +105,11 @@ void list_parameters(Stage& stage) {
     for (const auto& item : block.module->named_parameters()) {
       if (!known.insert(item.value().unsafeGetTensorImpl()).second) continue;
       Parameter p{.own = stage.names[i] + "." + item.key(), .slice = {}, .expert = {}, .sizes = item.value().sizes().vec()};
-      p.whole = p.own;
+      p.whole = block.prefix.empty() ? p.own : block.prefix + "." + item.key();
       p.trained = item.value().requires_grad();
       for (const auto& [name, tensor] : block.tied) {
         if (!tensor.is_same(item.value())) continue;
+        p.copy = p.whole != name;
         p.whole = name;
         p.tied = true;
       }
@@ -194,13 +195,25 @@ std::string scale_loss(Composed& c) {
   return "the loss is scaled by " + std::to_string(static_cast<std::int64_t>(c.scale())) + " at first";
 }
 
+// Without gaps, and so their gradients: as they come from another stage. Operations on strided tensors may add in another order.
+Tensors packed(Tensors tensors) {
+  for (at::Tensor& tensor : tensors) {
+    tensor = tensor.contiguous();
+    if (tensor.requires_grad()) tensor.register_hook([](const at::Tensor& gradient) { return gradient.contiguous(); });
+  }
+  return tensors;
+}
+
 std::string connect_stages(Composed& c) {
   std::map<int, PipelineBlock> blocks;
   for (Stage& stage : c.stages) {
     std::set<const c10::TensorImpl*> listed;
     for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
       PipelineBlock block{stage.blocks[i].module, nullptr, {}};
-      block.forward = [&stage, i](const Tensors& x) { return stage.sharded ? stage.sharded->run(i, x) : stage.blocks[i].forward(x); };
+      block.forward = [&stage, i, alike = c.plan.micro_shards > 0](const Tensors& x) {
+        const Tensors y = stage.sharded ? stage.sharded->run(i, x) : stage.blocks[i].forward(x);
+        return alike ? packed(y) : y;
+      };
       for (const auto& [name, tensor] : stage.blocks[i].tied) {
         if (listed.insert(tensor.unsafeGetTensorImpl()).second) block.tied[name] = tensor;
       }

@@ -80,7 +80,7 @@ NamedTensors Composed::whole(const std::function<Sharded::NamedTensors(Stage&)>&
     for (const Parameter& p : stage.parameters) {
       for (const std::string& suffix : suffixes(plan, p.trained)) {
         const auto found = own.find(p.own + suffix);
-        if (p.copy() || found == own.end()) continue;
+        if (p.copy || found == own.end()) continue;
         at::Tensor all = found->second;
         if (p.slice && has_parameters_shape(suffix)) all = whole_of(all, *p.slice, tp);
         if (p.expert && has_parameters_shape(suffix)) all = whole_of(all, *p.expert, along_ep());

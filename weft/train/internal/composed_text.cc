@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include "weft/base/log.h"
-#include "weft/models/gpt_blocks.h"
 #include "weft/parallel/compose/parallelize.h"
 #include "weft/parallel/data/update_rule.h"
 #include "weft/train/internal/choices.h"
@@ -50,15 +49,15 @@ parallel::Plan plan_of(const LearnerParts& parts) {
   return plan;
 }
 
-class ComposedGpt : public TextLearner {
+class ComposedText : public TextLearner {
  public:
-  explicit ComposedGpt(const LearnerParts& parts)
+  explicit ComposedText(const LearnerParts& parts)
       : mesh_(parts.mesh),
         plan_(plan_of(parts)),
         vocabulary_(parts.vocabulary),
         has_experts_(parts.config.get_int("model.experts") > 0),
         tp_(mesh_["tp"], 0),
-        model_(parallel::parallelize(models::gpt_blocks(gpt_options(parts.config, parts.vocabulary)), plan_, mesh_)) {}
+        model_(parallel::parallelize(text_blocks(parts.config, parts.vocabulary), plan_, mesh_)) {}
 
   double train(const Batch& batch, observe::StepTimer& timer) override {
     const double loss = model_.train_step({batch.tokens}, {batch.targets});
@@ -161,11 +160,11 @@ void check_composed(const Config& config, const Mesh& mesh) {
   const auto replicas = static_cast<std::int64_t>(mesh.size("dp")) * mesh.size("fsdp") * mesh.size("ep");
   const auto per_rank = config.get_int("train.batch_per_rank");
   const std::int64_t batch = per_rank > 0 ? per_rank * replicas : config.get_int("train.batch");
-  const parallel::BlockModel model = models::gpt_blocks(gpt_options(config, kAnyVocabulary));
+  const parallel::BlockModel model = text_blocks(config, kAnyVocabulary);
   const parallel::ModelShape shape{static_cast<int>(model.blocks.size()), model.splits, model.heads, model.kv_heads, model.experts};
   parallel::check_plan(plan_of({.config = config, .mesh = mesh, .vocabulary = kAnyVocabulary, .batch = batch}), shape, mesh.layout());
 }
 
-std::unique_ptr<TextLearner> make_composed(const LearnerParts& parts) { return std::make_unique<ComposedGpt>(parts); }
+std::unique_ptr<TextLearner> make_composed(const LearnerParts& parts) { return std::make_unique<ComposedText>(parts); }
 
 }  // namespace weft::train::internal
