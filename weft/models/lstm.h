@@ -73,8 +73,8 @@ TORCH_MODULE(Lstm);
 
 // An LSTM as the list of blocks that parallel/compose takes: "encoder", "rnn.0" …, "decoder", with LstmImpl's names of parameters and its
 // initial values in distribution. int64 [batch, sequence] in, logits out, the mean over all tokens as loss; every row begins with a state
-// of zeros. A tied decoder on another stage than the encoder has a copy of its weight. Layers are whole on every rank of tp. float32, float64, bfloat16. Makes nothing
-// yet. Throws Error(kInvalidArgument) for sizes that make no net.
+// of zeros. A tied decoder on another stage than the encoder has a copy of its weight. Layers are whole on every rank of tp. float32,
+// float64, bfloat16. Makes nothing yet. Throws Error(kInvalidArgument) for sizes that make no net.
 parallel::BlockModel lstm_blocks(LstmOptions options);
 
 }  // namespace weft::models
