@@ -53,8 +53,7 @@ inline std::vector<int> exit_codes(const std::vector<pid_t>& children, std::chro
 
 // Forks `world` ranks that meet through a file; each returns what fn returns. Gives the exit codes (-signal for a killed one). `hosts` puts
 // the ranks on hosts, as if they were several: a name for each rank. They share the processors. Ranks that have not ended after `patience`
-// are killed. Throws
-// Error(kUnavailable) where the system gives no file or no process; then none is left.
+// are killed. Throws Error(kUnavailable) where the system gives no file or no process; then none is left.
 inline std::vector<int> fork_ranks(int world, const BackendOptions& options, const std::function<int(const Group&)>& fn,
                                    const std::vector<std::string>& hosts = {}, std::chrono::seconds patience = std::chrono::minutes(10)) {
   std::error_code nowhere;
