@@ -10,7 +10,9 @@ using torch::optim::AdamW;
 bool is_norm(const std::string& name) { return name.find("norm") != std::string::npos; }
 bool is_word(const std::string& name) { return name.rfind("words.", 0) == 0; }
 
-// Norms learn four times as fast and without decay, words half as fast; lr as it is then.
+const Adam kOfWords = Adam(adam()).betas({0.8, 0.9});
+
+// Norms learn four times as fast and without decay, words half as fast and with betas of their own; lr as it is then.
 void by_hand(AdamW& optim, const Named& weights) {
   std::vector<at::Tensor> norms, words, rest;
   for (const auto& [name, weight] : weights) (is_norm(name) ? norms : is_word(name) ? words : rest).push_back(weight);
@@ -18,7 +20,7 @@ void by_hand(AdamW& optim, const Named& weights) {
   groups.clear();
   groups.emplace_back(rest, std::make_unique<Adam>(adam()));
   groups.emplace_back(norms, std::make_unique<Adam>(Adam(adam()).lr(4 * adam().lr()).weight_decay(0)));
-  groups.emplace_back(words, std::make_unique<Adam>(Adam(adam()).lr(adam().lr() / 2)));
+  groups.emplace_back(words, std::make_unique<Adam>(Adam(kOfWords).lr(adam().lr() / 2)));
 }
 
 TEST(ComposeGroups, TrainAsTorchsParameterGroupsDo) {
@@ -29,7 +31,7 @@ TEST(ComposeGroups, TrainAsTorchsParameterGroupsDo) {
                         on({{"pp", 2}, {"dp", 2}}, by(Algorithm::kOneForwardOneBackward, 2))}) {
     replicate(c.world(), [&](const Group& world) {
       Plan plan = trained_by(c);
-      plan.optimizer.groups = {{is_norm, 4, 0}, {is_word, 0.5}};
+      plan.optimizer.groups = {{is_norm, 4, 0}, {is_word, 0.5, 1, optimizer_spec(kOfWords, {}).rule}};
       ParallelModel model = parallelize(tiny_model(how), plan, Mesh(world, c.axes));
       model.set_lr(adam().lr());  // groups keep their share of it
       for (int step = 0; step < kSteps; ++step) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -42,6 +43,9 @@ struct ParamGroup {
   std::function<bool(const std::string& name)> which;
   double lr_scale = 1;     // times the rule's learning rate, whatever set_lr() makes of that; 0: they stay as they are
   double decay_scale = 1;  // times its weight decay and L1
+  // What takes the rule's place, for other hyper-parameters (betas, momentum, decay …); optimizer_spec(…).rule makes one. It is of the same
+  // kind and keeps the same state. Its learning rate does not count: lr_scale of the others' does.
+  std::optional<UpdateRule> rule = std::nullopt;
 };
 
 struct OptimizerSpec {

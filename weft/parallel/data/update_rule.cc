@@ -108,23 +108,26 @@ UpdateRule with_decay(const UpdateRule& rule, double scale) {
 
 ParamRules::ParamRules(const OptimizerSpec& spec, const std::vector<std::string>& names) {
   for (const auto& name : names) {
-    Scale scale;
+    Own own;
     const auto group =
         std::find_if(spec.groups.begin(), spec.groups.end(), [&](const ParamGroup& one) { return one.which && one.which(name); });
     if (group != spec.groups.end()) {
       const auto good = [](double number) { return std::isfinite(number) && number >= 0; };
       WEFT_REQUIRE(good(group->lr_scale) && good(group->decay_scale), "optimizer: a parameter group's scales are finite and at least 0");
-      scale = {group->lr_scale, group->decay_scale};
+      const bool alike = !group->rule || (group->rule->index() == spec.rule.index() && state_names(*group->rule) == state_names(spec.rule));
+      WEFT_REQUIRE(alike, "optimizer: a parameter group's rule is of the optimiser's kind and keeps the same state (momentum, amsgrad, …)");
+      own = {group->lr_scale, group->decay_scale, group->rule};
     }
-    if (spec.no_decay && spec.no_decay(name)) scale.decay = 0;
-    scales_.push_back(scale);
+    if (spec.no_decay && spec.no_decay(name)) own.decay = 0;
+    own_.push_back(std::move(own));
   }
 }
 
 UpdateRule ParamRules::of(std::size_t param, const UpdateRule& rule) const {
-  const Scale& scale = scales_[param];
-  UpdateRule own = scale.decay == 1 ? rule : with_decay(rule, scale.decay);
-  if (scale.lr != 1) set_lr(own, scale.lr * lr_of(own));
+  const Own& its = own_[param];
+  UpdateRule own = its.rule.value_or(rule);
+  if (its.decay != 1) own = with_decay(own, its.decay);
+  if (its.rule || its.lr != 1) set_lr(own, its.lr * lr_of(rule));
   return own;
 }
 

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,16 +23,18 @@ void set_lr(UpdateRule& rule, double lr);
 // Which rule each parameter follows under a spec: that of its group, without decay where the spec says so.
 class ParamRules {
  public:
-  // `names`: of all parameters. Throws Error(kInvalidArgument) for a scale that is negative or not finite.
+  // `names`: of all parameters. Throws Error(kInvalidArgument) for a scale that is negative or not finite, and for a group's rule of
+  // another kind or with another state.
   ParamRules(const OptimizerSpec& spec, const std::vector<std::string>& names);
   // Of parameter number `param`, where the others follow `rule`.
   UpdateRule of(std::size_t param, const UpdateRule& rule) const;
 
  private:
-  struct Scale {
+  struct Own {
     double lr = 1, decay = 1;
+    std::optional<UpdateRule> rule;
   };
-  std::vector<Scale> scales_;  // by parameter
+  std::vector<Own> own_;  // by parameter
 };
 
 // `count` elements; `state` as state_names() has them, the rest null. `step` counts from 1.

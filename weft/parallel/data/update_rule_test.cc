@@ -1,10 +1,11 @@
 // Rules over flat memory against torch::optim: float64 within 1e-12, float32 within 1e-6 (relative and absolute), over 8 steps.
 #include "weft/parallel/data/update_rule.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "weft/base/error.h"
+#include "weft/base/testing/refusal.h"
 
 namespace weft::parallel {
 namespace {
@@ -80,8 +81,23 @@ TEST(ParamRules, TakeTheFirstGroupThatHasAParameter) {
   EXPECT_EQ(adam(1).decoupled_decay, 0.0);
   EXPECT_EQ(adam(2).lr, 0.5);
   EXPECT_EQ(adam(2).decoupled_decay, 0.25);
+  spec.groups[0].rule = optimizer_spec(torch::optim::AdamWOptions(9).betas({0.5, 0.75}).weight_decay(0.125), {}).rule;
+  const ParamRules with_own(spec, {"a", "c"});
+  UpdateRule later = spec.rule;
+  set_lr(later, 0.25);
+  const auto own = std::get<kernels::Adam>(with_own.of(0, later));
+  EXPECT_EQ(own.lr, 0.5) << "twice that of the others now, whatever its own";
+  EXPECT_EQ(own.beta1, 0.5);
+  EXPECT_EQ(own.decoupled_decay, 0.5) << "four times its own";
+  EXPECT_EQ(std::get<kernels::Adam>(with_own.of(1, later)).beta1, 0.9);
+  const auto refused = [&](const UpdateRule& rule) {
+    spec.groups[0].rule = rule;
+    return refusal([&] { ParamRules(spec, {"a"}); });
+  };
+  EXPECT_THAT(refused(kernels::Sgd{}), testing::HasSubstr("of the optimiser's kind"));
+  EXPECT_THAT(refused(optimizer_spec(torch::optim::AdamWOptions(1).amsgrad(true), {}).rule), testing::HasSubstr("the same state"));
   spec.groups[0].lr_scale = -1;
-  EXPECT_THROW(ParamRules(spec, {"a"}), Error);
+  EXPECT_THAT(refused(spec.rule), testing::HasSubstr("at least 0"));
 }
 
 }  // namespace

@@ -183,7 +183,8 @@ class MessageSync final : public Sync {
     if (codec_.momentum_before && momentum.factor == 0 && subject_.group.rank() == 0) {
       log_info(
           "codec " + compress::to_string(codec_) +
-          ": momentum, if there is any, is taken after it: SGD alone hands it over, by optimizer(), without dampening or max_grad_norm");
+          ": momentum, if there is any, is taken after it: SGD alone hands it over, by optimizer(), without dampening, max_grad_norm or "
+          "groups with rules of their own");
     }
     buckets_.use_codec(codec_, momentum);
   }

@@ -37,7 +37,8 @@ void RuleUpdater::update(int param, std::int64_t begin, std::int64_t end, const 
 
 compress::Momentum RuleUpdater::hand_over_momentum() {
   const auto* const sgd = std::get_if<kernels::Sgd>(&spec_.rule);
-  if (sgd == nullptr || sgd->momentum == 0 || sgd->dampening != 0) return {};
+  const bool alike = std::none_of(spec_.groups.begin(), spec_.groups.end(), [](const ParamGroup& group) { return group.rule.has_value(); });
+  if (sgd == nullptr || sgd->momentum == 0 || sgd->dampening != 0 || !alike) return {};
   velocity_comes_ = true;
   return {sgd->momentum, sgd->nesterov};
 }
