@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <string>
 
 #include "weft/base/error.h"
@@ -13,6 +14,7 @@ namespace {
 
 using schedule::Action;
 using schedule::Buffer;
+using schedule::Collective;
 using schedule::Schedule;
 using schedule::Step;
 
@@ -140,6 +142,7 @@ void Executor::run(const Schedule& schedule, Endpoint& endpoint, const ExecutorA
     run_rounds(run);
   }
   if (args.op == ReduceOp::kAvg && reduces(schedule.collective) && schedule.output > 0 && schedule.world > 1) run.average();
+  if (run.output != args.output) std::memcpy(args.output, run.output, static_cast<std::size_t>(schedule.output) * run.element);
 }
 
 void Executor::run_rounds(Run& run) {
@@ -177,10 +180,33 @@ void Executor::prepare(Run& run) {
   run.input = static_cast<const std::byte*>(run.args.input);
   run.output = static_cast<std::byte*>(run.args.output);
   run.scratch = scratch_.at_least(schedule.scratch * run.element);
-  if (run.input != run.output || schedule.in_place || schedule.input == 0) return;
-  std::byte* aside = aside_.at_least(schedule.input * run.element);
-  std::memcpy(aside, run.input, schedule.input * run.element);
-  run.input = aside;
+  if (!overlap(run)) return;
+  if (run.input == run.output && schedule.input == schedule.output ? schedule.in_place : is_own_block(run)) return;
+  const bool less = schedule.output < schedule.input;
+  const auto bytes = static_cast<std::size_t>(less ? schedule.output : schedule.input) * run.element;
+  std::byte* const aside = aside_.at_least(bytes);
+  if (less) {
+    run.output = aside;  // and is copied in the end
+  } else {
+    std::memcpy(aside, run.input, bytes);
+    run.input = aside;
+  }
+}
+
+bool Executor::overlap(const Run& run) {
+  const std::less<> before;
+  const std::byte* const input_end = run.input + static_cast<std::size_t>(run.schedule.input) * run.element;
+  const std::byte* const output_end = run.output + static_cast<std::size_t>(run.schedule.output) * run.element;
+  return run.schedule.input > 0 && run.schedule.output > 0 && before(run.input, output_end) && before(run.output, input_end);
+}
+
+// The rank's block among those of all, which is copied onto itself and not touched otherwise.
+bool Executor::is_own_block(const Run& run) {
+  const auto collective = run.schedule.collective;
+  const std::size_t rank = static_cast<std::size_t>(run.schedule.rank) * run.element;
+  if (collective == Collective::kAllGather || collective == Collective::kGather)
+    return run.input == run.output + rank * static_cast<std::size_t>(run.schedule.input);
+  return collective == Collective::kScatter && run.output == run.input + rank * static_cast<std::size_t>(run.schedule.output);
 }
 
 void Executor::exchange(const Run& run, std::span<const Step> round) {

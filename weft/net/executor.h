@@ -19,8 +19,8 @@
 namespace weft::net {
 
 struct ExecutorArgs {
-  // schedule.input elements, never written, and schedule.output elements; may be null where there are none. They may be the same array, but
-  // not overlap otherwise.
+  // schedule.input elements, written only where the output lies, and schedule.output elements; may be null where there are none. They may
+  // be the same array, or overlap: a block of a gather or scatter in its place costs nothing, else the shorter of the two is set aside.
   const void* input = nullptr;
   void* output = nullptr;
   DType dtype = DType::kF32;
@@ -59,6 +59,8 @@ class Executor {
   struct Run;
 
   void prepare(Run& run);
+  static bool overlap(const Run& run);
+  static bool is_own_block(const Run& run);
   void run_rounds(Run& run);
   void bind(const Run& run);
   void exchange(const Run& run, std::span<const schedule::Step> round);
@@ -66,7 +68,7 @@ class Executor {
 
   Memory scratch_;
   Memory received_;  // what the round's kRecvReduces have received, where the transport has no flows
-  Memory aside_;     // the input, where it would be overwritten too early
+  Memory aside_;     // the input, where it would be overwritten too early, or the output that would do so
   std::vector<Send> sends_;
   std::vector<Recv> recvs_;
   struct Pieces;  // for transports that have flows

@@ -180,6 +180,32 @@ TEST_P(ExecutorWorlds, GiveTheSameWhereInputAndOutputAreOneArray) {
   });
 }
 
+// The shorter array is a block of the longer one: this rank's, as NCCL has it, and one that is shifted by an element.
+TEST_P(ExecutorWorlds, GiveTheSameWhereOneArrayIsABlockOfTheOther) {
+  on_ranks(GetParam(), [](MailEndpoint& endpoint) {
+    for_each_request(endpoint.world(), [&](Request q) {
+      q.rank = endpoint.rank();
+      const schedule::Schedule steps = make(q);
+      for (const std::int64_t shift : {0, 1}) {
+        if (steps.input == 0 || steps.output == 0) {
+          run_and_compare(q, endpoint, false);
+          continue;
+        }
+        const std::int64_t shorter = std::min(steps.input, steps.output), longer = std::max(steps.input, steps.output);
+        const std::int64_t block = longer == shorter ? 0 : q.rank * shorter;
+        std::vector<float> memory(static_cast<std::size_t>(longer + shorter + 1), -1.0f);
+        float* const input = memory.data() + (steps.input < longer ? block + shift : 0);
+        float* const output = memory.data() + (steps.input < longer ? 0 : block + shift);
+        for (std::int64_t i = 0; i < steps.input; ++i) input[i] = static_cast<float>(element(q.rank, i));
+        run(steps, endpoint, arguments(input, output));
+        for (std::int64_t i = 0; i < steps.output; ++i) {
+          ASSERT_EQ(output[i], static_cast<float>(expected(q, q.rank, i))) << text(q) << ", shifted by " << shift << ", element " << i;
+        }
+      }
+    });
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Few, ExecutorWorlds, ::testing::Range(1, 10));
 
 // --- Types and operations ---

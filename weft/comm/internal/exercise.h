@@ -60,6 +60,11 @@ inline void exercise(const Group& group) {
     at::Tensor mine = at::empty({n});
     group.reduce_scatter(mine, of_rank(rank, {world * n}));
     expect(at::equal(mine, sum_over(world, {world * n}).narrow(0, rank * n, n)), "reduce_scatter");
+    at::Tensor blocks = of_rank(rank, {world * n}), own = blocks.narrow(0, rank * n, n);
+    group.reduce_scatter(own, blocks);
+    expect(at::equal(own, mine), "reduce_scatter onto the rank's own block");
+    group.all_gather(blocks, own);
+    expect(at::equal(blocks, sum_over(world, {world * n})), "all_gather from the rank's own block");
     at::Tensor swapped = at::empty({world * n});
     group.all_to_all(swapped, of_rank(rank, {world * n}));
     for (int peer = 0; peer < world; ++peer) {
