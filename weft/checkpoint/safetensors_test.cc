@@ -263,7 +263,7 @@ TEST(TensorReader, RefusesWhatTheFileDoesNotHave) {
 
 TEST(SafetensorsPeerSlow, ExchangeFilesWithThePythonPackage) {
   const TempDir dir;
-  const auto here = std::filesystem::path(__FILE__).parent_path();
+  const std::filesystem::path here = WEFT_SOURCES;
   const auto venv = here.parent_path().parent_path() / ".venv/bin/python";
   const std::string python = std::filesystem::exists(venv) ? venv.string() : "python3";
   save_safetensors(dir / "ours", every_kind());
