@@ -99,20 +99,20 @@ struct DecoderBlock : Block {
   at::Tensor own, bias;
 };
 
-ModelBlock block_of(std::shared_ptr<Block> block, const char* prefix) {
+ModelBlock block_of(std::shared_ptr<Block> block, const char* prefix = "") {
   return {.module = block, .forward = [block](const Tensors& x) { return Tensors{block->forward(x[0])}; }, .prefix = prefix};
 }
 
 ModelBlock make_encoder(const LstmOptions& options, const Contexts& with) {
   const auto block = std::make_shared<EncoderBlock>(options, with);
-  ModelBlock made = block_of(block, "encoder");
+  ModelBlock made = block_of(block);
   if (options.tied) made.tied["encoder.weight"] = block->weight;
   return made;
 }
 
 ModelBlock make_decoder(const LstmOptions& options, const Contexts& with) {
   const auto block = std::make_shared<DecoderBlock>(options, with);
-  ModelBlock made = block_of(block, "decoder");
+  ModelBlock made = block_of(block);
   if (options.tied) made.tied["encoder.weight"] = block->weight();
   return made;
 }

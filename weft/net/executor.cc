@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <string>
 
 #include "weft/base/error.h"
 #include "weft/kernels/reduce.h"
+#include "weft/net/internal/overlap.h"
 #include "weft/net/internal/pipeline.h"
 
 namespace weft::net {
@@ -109,6 +109,17 @@ struct Executor::Run {
     kernels::reduce(&to, 1, operands, 2, {.dtype = args.dtype, .op = op, .count = count});
   }
   void combine(const Step& step, const std::byte* from) const { combine(target(step.to, step.dst), from, step.count, step.flipped); }
+  bool arrays_overlap() const {
+    return internal::overlap({input, static_cast<std::size_t>(schedule.input) * element},
+                             {output, static_cast<std::size_t>(schedule.output) * element});
+  }
+  // Of input and output, one is the rank's block among those of all, which is copied onto itself and not touched otherwise.
+  bool is_own_block() const {
+    const std::size_t rank = static_cast<std::size_t>(schedule.rank) * element;
+    if (schedule.collective == Collective::kAllGather || schedule.collective == Collective::kGather)
+      return input == output + rank * static_cast<std::size_t>(schedule.input);
+    return schedule.collective == Collective::kScatter && output == input + rank * static_cast<std::size_t>(schedule.output);
+  }
   void average() const {
     void* to = output;
     const void* from = output;
@@ -180,8 +191,8 @@ void Executor::prepare(Run& run) {
   run.input = static_cast<const std::byte*>(run.args.input);
   run.output = static_cast<std::byte*>(run.args.output);
   run.scratch = scratch_.at_least(schedule.scratch * run.element);
-  if (!overlap(run)) return;
-  if (run.input == run.output && schedule.input == schedule.output ? schedule.in_place : is_own_block(run)) return;
+  if (!run.arrays_overlap()) return;
+  if (run.input == run.output && schedule.input == schedule.output ? schedule.in_place : run.is_own_block()) return;
   const bool less = schedule.output < schedule.input;
   const auto bytes = static_cast<std::size_t>(less ? schedule.output : schedule.input) * run.element;
   std::byte* const aside = aside_.at_least(bytes);
@@ -191,22 +202,6 @@ void Executor::prepare(Run& run) {
     std::memcpy(aside, run.input, bytes);
     run.input = aside;
   }
-}
-
-bool Executor::overlap(const Run& run) {
-  const std::less<> before;
-  const std::byte* const input_end = run.input + static_cast<std::size_t>(run.schedule.input) * run.element;
-  const std::byte* const output_end = run.output + static_cast<std::size_t>(run.schedule.output) * run.element;
-  return run.schedule.input > 0 && run.schedule.output > 0 && before(run.input, output_end) && before(run.output, input_end);
-}
-
-// The rank's block among those of all, which is copied onto itself and not touched otherwise.
-bool Executor::is_own_block(const Run& run) {
-  const auto collective = run.schedule.collective;
-  const std::size_t rank = static_cast<std::size_t>(run.schedule.rank) * run.element;
-  if (collective == Collective::kAllGather || collective == Collective::kGather)
-    return run.input == run.output + rank * static_cast<std::size_t>(run.schedule.input);
-  return collective == Collective::kScatter && run.output == run.input + rank * static_cast<std::size_t>(run.schedule.output);
 }
 
 void Executor::exchange(const Run& run, std::span<const Step> round) {

@@ -59,8 +59,6 @@ class Executor {
   struct Run;
 
   void prepare(Run& run);
-  static bool overlap(const Run& run);
-  static bool is_own_block(const Run& run);
   void run_rounds(Run& run);
   void bind(const Run& run);
   void exchange(const Run& run, std::span<const schedule::Step> round);

@@ -10,17 +10,15 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "weft/base/file.h"
 #include "weft/base/log.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/checkpoint.h"
-#include "weft/comm/backend.h"
 #include "weft/comm/replicate.h"
 #include "weft/data/shapes.h"
 #include "weft/train/evaluate.h"
+#include "weft/train/internal/over_tcp.h"
 #include "weft/train/internal/tracing.h"
 #include "weft/train/recipe.h"
 
@@ -66,10 +64,7 @@ class Runs {
     Outcome outcome;
     const auto store = c10::make_intrusive<c10d::HashStore>();
     replicate(world, [&](Group group) {
-      if (tcp) {
-        const comm::BackendOptions over{.transport = "tcp", .ordered_sums = *tcp == Sums::kOrdered, .timeout = std::chrono::seconds(60)};
-        group = Group(comm::make_backend(store, group.rank(), world, over), "tcp");
-      }
+      if (tcp) group = internal::over_tcp(group, store, *tcp == Sums::kOrdered);
       TrainerOptions options;
       options.resume = resume;
       options.trace = trace;

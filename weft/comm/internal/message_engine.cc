@@ -21,9 +21,7 @@ plan::Transport transport_of(const net::Endpoint& endpoint) {
 class MessageEngine final : public Engine {
  public:
   MessageEngine(std::unique_ptr<net::Endpoint> endpoint, const Plans& plans)
-      : endpoint_(std::move(endpoint)),
-        chooser_(plans, transport_of(*endpoint_), endpoint_->world()),
-        ordered_sums_(plans.ordered_sums || endpoint_->world() <= 2) {}
+      : endpoint_(std::move(endpoint)), chooser_(plans, transport_of(*endpoint_), endpoint_->world()) {}
 
   void run(Collective collective, const net::DirectArgs& args) override {
     const auto deadline = Deadline::in(args.timeout);
@@ -44,7 +42,7 @@ class MessageEngine final : public Engine {
   net::Endpoint& endpoint() override { return *endpoint_; }
   net::Host* host() override { return nullptr; }
   std::string describe() const override { return endpoint_->name(); }
-  bool has_ordered_sums() const override { return ordered_sums_; }
+  bool has_ordered_sums() const override { return chooser_.has_ordered_sums(); }
   void fail(const Error& why) noexcept override { endpoint_->fail(why); }
 
  private:
@@ -80,7 +78,6 @@ class MessageEngine final : public Engine {
 
   std::unique_ptr<net::Endpoint> endpoint_;
   const Chooser chooser_;
-  const bool ordered_sums_;
   net::Executor executor_;
   std::uint64_t calls_ = 0;
 };

@@ -36,6 +36,7 @@ class Chooser {
   Chooser(const Plans& plans, plan::Transport transport, int world);
   // The request with its algorithm and chunk.
   schedule::Request decide(schedule::Request request, std::size_t element) const;
+  bool has_ordered_sums() const { return ordered_sums_; }
 
  private:
   const std::optional<schedule::Algorithm> algorithm_;

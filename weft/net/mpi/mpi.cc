@@ -6,6 +6,7 @@
 
 #include "weft/kernels/reduce.h"
 #include "weft/net/executor.h"
+#include "weft/net/internal/overlap.h"
 #include "weft/net/mpi/internal/messages.h"
 
 namespace weft::net::mpi {
@@ -173,9 +174,8 @@ Call Communicator::call_of(Collective collective, const DirectArgs& args) {
   if (args.input == nullptr || args.output == nullptr) return call;
   const auto [input, output] = extent(collective, args);
   const auto* in = static_cast<const std::byte*>(args.input);
-  const auto* out = static_cast<const std::byte*>(args.output);
-  if (in + input <= out || out + output <= in) return call;
-  if (is_flat(collective) && in == out) {
+  if (!net::internal::overlap({in, input}, {static_cast<const std::byte*>(args.output), output})) return call;
+  if (is_flat(collective) && args.input == args.output) {
     call.input = nullptr;
   } else {
     aside_.assign(in, in + input);

@@ -4,11 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <filesystem>
 #include <string>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
 #include "weft/base/error.h"
@@ -16,9 +13,9 @@
 #include "weft/base/log.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/checkpoint.h"
-#include "weft/comm/backend.h"
 #include "weft/comm/replicate.h"
 #include "weft/train/generate.h"
+#include "weft/train/internal/over_tcp.h"
 #include "weft/train/recipe.h"
 #include "weft/train/text_trainer.h"
 
@@ -75,8 +72,7 @@ class TextRuns {
     const auto store = c10::make_intrusive<c10d::HashStore>();
     TrainResult result;
     replicate(world, [&](const Group& threads) {
-      const comm::BackendOptions options{.transport = "tcp", .ordered_sums = ordered_sums, .timeout = std::chrono::seconds(60)};
-      const Group group(comm::make_backend(store, threads.rank(), world, options), "tcp");
+      const Group group = over_tcp(threads, store, ordered_sums);
       const auto mine = train(group, name, assignments, false);
       if (group.rank() == 0) result = mine;
     });

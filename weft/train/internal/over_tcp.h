@@ -1,0 +1,19 @@
+// For the tests of training: ranks that are threads and speak TCP, as those of several hosts would.
+#pragma once
+
+#include <chrono>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "weft/comm/backend.h"
+#include "weft/comm/group.h"
+
+namespace weft::train::internal {
+
+// The group of these threads' ranks, which meet at `store`, over TCP. Collective.
+inline Group over_tcp(const Group& threads, const c10::intrusive_ptr<c10d::HashStore>& store, bool ordered_sums) {
+  const comm::BackendOptions options{.transport = "tcp", .ordered_sums = ordered_sums, .timeout = std::chrono::seconds(60)};
+  return Group(comm::make_backend(store, threads.rank(), threads.size(), options), "tcp");
+}
+
+}  // namespace weft::train::internal
