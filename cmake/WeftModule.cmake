@@ -1,10 +1,17 @@
-# weft_module(NAME [DEPS other modules…] [LINK libraries…] [PUBLIC_LINK libraries…] [EXCEPT files…] [TORCH])
+# weft_module(NAME [DEPS modules…] [TORCH tensor|nn] [COLD] [BATCH n] [LINK libraries…] [PUBLIC_LINK libraries…] [EXCEPT files…])
 #
 # Makes the library weft_NAME (alias weft::NAME) from the *.cc files of the calling folder and of its internal/, the test binary
-# weft_NAME_test from *_test.cc and weft_NAME_bench from *_bench.cc (Google Benchmark). Files ending in _main.cc are left to the caller.
-# TORCH adds libtorch and the shared precompiled header. EXCEPT leaves files out.
+# weft_NAME_test from *_test.cc and weft_NAME_bench from *_bench.cc (Google Benchmark). Files ending in _main.cc are left to the
+# caller. EXCEPT leaves files out.
+#
+# TORCH links libtorch and says which of its headers are precompiled: "tensor" (ATen and c10d) or "nn" (<torch/torch.h>).
+# COLD: no loop of the folder is worth the optimizer's time (not with TORCH: "nn" says the same, "tensor" the opposite).
+# BATCH: number of files that are compiled together (WEFT_UNITY); all of the folder's unless it says otherwise.
 function(weft_module name)
-  cmake_parse_arguments(arg "TORCH" "" "DEPS;LINK;PUBLIC_LINK;EXCEPT" ${ARGN})
+  cmake_parse_arguments(arg "COLD" "TORCH;BATCH" "DEPS;LINK;PUBLIC_LINK;EXCEPT" ${ARGN})
+  if(NOT arg_BATCH)
+    set(arg_BATCH 0)
+  endif()
   file(GLOB sources CONFIGURE_DEPENDS *.cc internal/*.cc)
   if(arg_EXCEPT)
     list(TRANSFORM arg_EXCEPT PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
@@ -32,11 +39,14 @@ function(weft_module name)
   target_link_libraries(weft_${name} ${scope} ${arg_DEPS} ${arg_PUBLIC_LINK} Threads::Threads)
   if(sources)
     target_link_libraries(weft_${name} PRIVATE $<BUILD_INTERFACE:weft_warnings> ${arg_LINK})
+    weft_compile_together(weft_${name} ${arg_BATCH})
+    if(arg_COLD)
+      weft_compile_sooner(weft_${name})
+    endif()
   endif()
   if(arg_TORCH)
-    # Installed, the module takes the Torch that the consumer's machine has (weft::torch of weftConfig.cmake), not this one's files.
-    target_link_libraries(weft_${name} ${scope} "$<BUILD_INTERFACE:${TORCH_LIBRARIES}>" $<INSTALL_INTERFACE:weft::torch>)
-    weft_torch_target(weft_${name})
+    target_link_libraries(weft_${name} ${scope} weft::torch)
+    weft_precompiled(weft_${name} ${arg_TORCH})
     set_property(GLOBAL APPEND PROPERTY WEFT_TORCH_MODULES ${name})
   endif()
   set_property(GLOBAL APPEND PROPERTY WEFT_MODULES weft_${name})
@@ -50,39 +60,68 @@ function(weft_module name)
   if(WEFT_TESTS AND tests)
     add_executable(weft_${name}_test ${tests})
     target_link_libraries(weft_${name}_test PRIVATE weft_${name} weft_warnings ${arg_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
-    if(arg_TORCH)
-      weft_torch_target(weft_${name}_test)
-    endif()
+    weft_compile_together(weft_${name}_test 0)
+    weft_test_program(weft_${name}_test ${arg_TORCH})
     weft_discover_tests(weft_${name}_test)
   endif()
   if(WEFT_BENCHMARKS AND benches AND benchmark_FOUND)
     add_executable(weft_${name}_bench ${benches})
     target_link_libraries(weft_${name}_bench PRIVATE weft_${name} weft_warnings ${arg_LINK} benchmark::benchmark benchmark::benchmark_main)
     if(arg_TORCH)
-      weft_torch_target(weft_${name}_bench)
+      weft_precompiled(weft_${name}_bench ${arg_TORCH})
     endif()
   endif()
 endfunction()
 
-# Precompiled <torch/torch.h>, made once, and the job pool.
-function(weft_torch_target target)
+# Compiles `batch` files of the target at once (0: all of them). What libtorch's and the standard library's headers cost is then
+# paid once for all. A file with compile options of its own stays alone.
+function(weft_compile_together target batch)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${WEFT_UNITY} UNITY_BUILD_BATCH_SIZE ${batch})
+endfunction()
+
+# Less optimization for code whose own speed does not matter: a third less compile time. Only in the build type Release.
+function(weft_compile_sooner target)
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${target} PRIVATE -O1)
+  endif()
+endfunction()
+
+# A program of the tests. The libraries in it keep their optimization.
+# weft_test_program(TARGET [tensor|nn])
+function(weft_test_program target)
+  if(ARGN)
+    weft_precompiled(${target} ${ARGN})
+  else()
+    weft_compile_sooner(${target})
+  endif()
+endfunction()
+
+# The precompiled header of weft_module's TORCH, and the job pool. The first target of a kind makes it, the others reuse it. All
+# who use one have the same optimization: g++ 12 crashes at -O2 with a header that was precompiled at -O1.
+function(weft_precompiled target kind)
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "INTERFACE_LIBRARY")
     return()
   endif()
-  if(NOT TARGET weft_pch)
-    file(WRITE ${CMAKE_BINARY_DIR}/weft_pch.cc "// Carries the precompiled header.\n")
-    add_library(weft_pch OBJECT ${CMAKE_BINARY_DIR}/weft_pch.cc)
-    target_link_libraries(weft_pch PRIVATE ${TORCH_LIBRARIES} weft_warnings Threads::Threads)
-    target_compile_features(weft_pch PUBLIC cxx_std_20)
-    target_precompile_headers(weft_pch PRIVATE <torch/torch.h>)
-    set_target_properties(weft_pch PROPERTIES JOB_POOL_COMPILE torch_pool)
+  set(headers_tensor <ATen/ATen.h> <torch/csrc/distributed/c10d/Backend.hpp>)
+  set(headers_nn <torch/torch.h> <torch/csrc/distributed/c10d/Backend.hpp>)
+  if(NOT headers_${kind})
+    message(FATAL_ERROR "${target}: TORCH is tensor or nn, not ${kind}")
   endif()
   if(type STREQUAL "EXECUTABLE")
     target_compile_options(${target} PRIVATE -fPIC)
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   endif()
-  target_precompile_headers(${target} REUSE_FROM weft_pch)
+  if(kind STREQUAL "nn")
+    weft_compile_sooner(${target})  # its time goes to the kernels of libtorch and weft
+  endif()
+  get_property(maker GLOBAL PROPERTY WEFT_PRECOMPILED_${kind})
+  if(maker)
+    target_precompile_headers(${target} REUSE_FROM ${maker})
+  else()
+    target_precompile_headers(${target} PRIVATE ${headers_${kind}})
+    set_property(GLOBAL PROPERTY WEFT_PRECOMPILED_${kind} ${target})
+  endif()
   set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch_pool)
 endfunction()
 

@@ -40,7 +40,6 @@ function(weft_mpi_plugin name)
   target_compile_definitions(weft_mpi_${name} PRIVATE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
   set_target_properties(weft_mpi_${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/weft CXX_VISIBILITY_PRESET hidden
                                                     INSTALL_RPATH_USE_LINK_PATH ON)
-  add_dependencies(weft_net_mpi weft_mpi_${name})
   if(WEFT_INSTALL)
     foreach(component runtime devel)  # the command loads it, and so does a program that links weft
       install(TARGETS weft_mpi_${name} LIBRARY DESTINATION lib/weft COMPONENT ${component})

@@ -4,6 +4,9 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")  # loops over memory are in weft/kernels, which adds -O3
+endif()
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
@@ -15,8 +18,20 @@ if(WEFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${WEFT_CCACHE})
 endif()
 
-# A libtorch file takes 1.3 GB and 20 s to compile: at most two at once, whatever the machine.
-set_property(GLOBAL PROPERTY JOB_POOLS torch_pool=2)
+# A file that sees libtorch takes up to 1.5 GB to compile: as many at once as there is memory for.
+cmake_host_system_information(RESULT memory_mib QUERY TOTAL_PHYSICAL_MEMORY)
+math(EXPR torch_jobs "${memory_mib} / 1536")
+if(torch_jobs LESS 1)
+  set(torch_jobs 1)
+endif()
+set_property(GLOBAL PROPERTY JOB_POOLS torch_pool=${torch_jobs})
+
+# mold links a test in a tenth of the time of GNU ld.
+find_program(WEFT_MOLD mold)
+mark_as_advanced(WEFT_MOLD)
+if(WEFT_MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 12.1)
+  add_link_options(-fuse-ld=mold)
+endif()
 
 add_library(weft_warnings INTERFACE)
 # -Wrestrict misfires on std::string concatenation in g++ 12 (PR 105651).
@@ -25,10 +40,14 @@ target_compile_options(weft_warnings INTERFACE -Wall -Wextra -Wno-missing-field-
 find_package(Threads REQUIRED)
 
 if(WEFT_TORCH)
-  # The wheel's package warns that it has no kineto (a profiler), which nothing here needs.
-  set(CMAKE_MESSAGE_LOG_LEVEL ERROR)
-  find_package(Torch REQUIRED)
-  unset(CMAKE_MESSAGE_LOG_LEVEL)
+  include(WeftTorch)
+  if(NOT WEFT_TORCH_ROOT)
+    weft_find_torch(WEFT_TORCH_ROOT)
+    set(WEFT_TORCH_ROOT ${WEFT_TORCH_ROOT} CACHE PATH "Folder of libtorch, with its lib and include")
+  endif()
+  weft_torch_version(${WEFT_TORCH_ROOT} WEFT_TORCH_VERSION)
+  message(STATUS "torch ${WEFT_TORCH_VERSION} in ${WEFT_TORCH_ROOT}")
+  weft_import_torch(${WEFT_TORCH_ROOT})
 endif()
 if(WEFT_TESTS)
   enable_testing()

@@ -1,13 +1,14 @@
 # Finds what weft needs and installs what is missing. Sourced by bin/weft and dev, which set $root and stand in it.
 #
-# weft_setup leaves its result in build/setup.env (CMake, the directory of TorchConfig.cmake, a Python); while that file is newer than
-# this one and still true, a call only reads it. Steps and their times go to stderr, their full output to build/setup.log.
+# weft_setup leaves its result in build/setup.env (CMake, libtorch, a Python environment); while that file is newer than this one
+# and still true, a call only reads it. Steps and their times go to stderr, their full output to build/setup.log.
 
-weft_torch_version=2.13.0
-weft_packages=(libcli11-dev nlohmann-json3-dev libtomlplusplus-dev zlib1g-dev libpcre2-dev libssl-dev libgtest-dev libgmock-dev libbenchmark-dev)
+weft_build_packages=(libcli11-dev nlohmann-json3-dev libtomlplusplus-dev zlib1g-dev libpcre2-dev libssl-dev)
+weft_test_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
 
-# What the recipes read, and the MPIs: a plug-in is built for each that is there.
-weft_optional_packages=(dataset-fashion-mnist libopenmpi-dev libmpich-dev)
+# Read by the recipes; links faster. And for tests: a plug-in is built for each MPI that is there.
+weft_optional_build_packages=(dataset-fashion-mnist mold)
+weft_optional_test_packages=(libopenmpi-dev libmpich-dev)
 
 weft_say() { printf '[weft] %s\n' "$*" >&2; }
 weft_die() { weft_say "$@"; exit 1; }
@@ -30,13 +31,18 @@ weft_step() {
   return $status
 }
 
-# The end of the log from line $1, and the likely cause when the network is what failed.
+# The likely cause in the log from line $1, in one line; the end of the log where none is known.
 weft_explain() {
-  tail -n +"$1" build/setup.log | tail -n 15 | sed 's/^/    /' >&2
-  if tail -n +"$1" build/setup.log | grep -qE 'resolve|resolution|unreachable|Failed to (fetch|establish)|Could not connect|timed out'; then
-    weft_say "the package archive could not be reached: is this machine offline? Connect it (or set its proxy) and repeat the command."
+  local log
+  log=$(tail -n +"$1" build/setup.log)
+  if grep -qE 'resolve|resolution|unreachable|Failed to (fetch|establish)|Could not connect|timed out|No matching distribution' <<<"$log"; then
+    weft_say "the package archive cannot be reached: connect this machine to the network (or set its proxy), then repeat the command"
+  elif grep -q 'No space left' <<<"$log"; then
+    weft_say "the disk is full: free some space in $root and ${TMPDIR:-/tmp}, then repeat the command"
+  else
+    tail -n 15 <<<"$log" | sed 's/^/    /' >&2
+    weft_say "full output: $root/build/setup.log"
   fi
-  weft_say "full output: $root/build/setup.log"
 }
 
 # True when the version $1 is at least $2.
@@ -79,20 +85,28 @@ weft_install() {
     "${weft_as[@]}" apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 "$@"
 }
 
+# weft_setup_packages build|tests|packages: what the build needs and, but for "build", what the tests need.
 weft_setup_packages() {
-  local needed optional all package
+  local needed optional all package packages=("${weft_build_packages[@]}") optional_packages=("${weft_optional_build_packages[@]}")
+  if [[ ${1-} != build ]]; then
+    packages+=("${weft_test_packages[@]}")
+    optional_packages+=("${weft_optional_test_packages[@]}")
+  fi
   if ! command -v apt-get >/dev/null; then
-    weft_say "no apt-get here: g++ >= 12, CMake >= 3.25, Ninja, git, Python and ${weft_packages[*]} are taken to be installed"
+    weft_say "no apt-get here: g++ >= 12, CMake >= 3.25, Ninja, git, Python and ${packages[*]} are taken to be installed"
     return
   fi
-  mapfile -t needed < <(weft_missing_tools; weft_missing_of "${weft_packages[@]}")
-  mapfile -t optional < <(weft_missing_of "${weft_optional_packages[@]}")
+  mapfile -t needed < <(weft_missing_tools; weft_missing_of "${packages[@]}")
+  mapfile -t optional < <(weft_missing_of "${optional_packages[@]}")
   all=("${needed[@]}" "${optional[@]}")
   ((${#all[@]})) || return 0
   if weft_rights; then
     weft_step "reading the package lists" "${weft_as[@]}" apt-get update || true  # the lists that are there may do
-    ((${#needed[@]} == 0)) || weft_install "${needed[@]}" || weft_die "weft cannot be built without these packages"
-    for package in "${optional[@]}"; do weft_install "$package" || true; done
+    # All at once; where that fails, the optional ones one by one.
+    if ! weft_install "${all[@]}"; then
+      ((${#needed[@]} == 0)) || weft_install "${needed[@]}" || weft_die "weft cannot be built without these packages: ${needed[*]}"
+      for package in "${optional[@]}"; do weft_install "$package" || true; done
+    fi
     mapfile -t optional < <(weft_missing_of "${optional[@]}")
   else
     weft_say "packages are missing and there are no root rights to install them; this line does it:"
@@ -102,88 +116,70 @@ weft_setup_packages() {
   for package in "${optional[@]}"; do
     case $package in
       dataset-fashion-mnist) weft_say "no Fashion-MNIST images here: recipes train on generated ones with --set data.name=shapes" ;;
+      mold) ;;
       *) weft_say "no $package here: weft is built without the plug-in for that MPI (docs/mpi.md)" ;;
     esac
   done
 }
 
+# The Python environment of this checkout, or the one of the torch that --torch asks for.
 weft_venv() {
-  [[ -x .venv/bin/pip ]] || weft_step "making a Python environment in .venv" python3 -m venv .venv
+  WEFT_VENV=.venv${WEFT_TORCH:+-$WEFT_TORCH}
+  [[ -x $WEFT_VENV/bin/pip ]] || weft_step "making a Python environment in $WEFT_VENV" python3 -m venv "$WEFT_VENV"
 }
 
 weft_setup_cmake() {
   local cmake
-  for cmake in cmake "$root/.venv/bin/cmake"; do
+  for cmake in cmake "$root/$WEFT_VENV/bin/cmake"; do
     if weft_cmake_is_new "$cmake"; then WEFT_CMAKE=$(command -v "$cmake"); return; fi
   done
-  weft_venv && weft_step "installing CMake (the distribution's is older than 3.25)" .venv/bin/pip install 'cmake>=3.25' ||
+  weft_venv && weft_step "installing CMake (the distribution's is older than 3.25)" "$WEFT_VENV/bin/pip" install 'cmake>=3.25' ||
     weft_die "CMake 3.25 or newer is needed"
-  WEFT_CMAKE=$root/.venv/bin/cmake
+  WEFT_CMAKE=$root/$WEFT_VENV/bin/cmake
 }
 
-# The CMake directory of the Torch that Python $1 imports, when it is new enough and complete.
-weft_torch_of() {
-  "$1" - 2>>build/setup.log <<'PY'
-import os, re, shutil, sys, torch
-version = tuple(int(x) for x in re.findall(r"\d+", torch.__version__)[:2])
-config = os.path.join(torch.utils.cmake_prefix_path, "Torch")
-if version < (2, 11) or not os.path.isfile(os.path.join(config, "TorchConfig.cmake")):
-    sys.exit(f"{sys.executable}: torch {torch.__version__} is older than 2.11 or has no CMake files")
-if torch.version.cuda and not (shutil.which("nvcc") or os.path.exists("/usr/local/cuda")):
-    sys.exit(f"{sys.executable}: torch {torch.__version__} is a CUDA build, which can only be linked where the CUDA toolkit is installed")
-print(config)
-PY
-}
-
-weft_setup_torch() {
-  local python
-  if [[ -n ${Torch_DIR-} ]]; then
-    [[ -f $Torch_DIR/TorchConfig.cmake ]] || weft_die "Torch_DIR=$Torch_DIR has no TorchConfig.cmake: set it to the folder that has, or unset it"
-    WEFT_TORCH_DIR=$Torch_DIR
-  else
-    for python in python3 .venv/bin/python; do
-      if WEFT_TORCH_DIR=$(weft_torch_of "$python"); then break; fi
-    done
-    if [[ -z $WEFT_TORCH_DIR ]]; then
-      weft_venv && weft_step "installing torch $weft_torch_version into .venv (200 MB to download, 750 MB on disk)" \
-        .venv/bin/pip install "torch==$weft_torch_version" || weft_die "a Torch is needed: set Torch_DIR to one, or repeat the command"
-      WEFT_TORCH_DIR=$(weft_torch_of .venv/bin/python) || weft_die "torch cannot be used: $(tail -n 1 build/setup.log)"
-    fi
-  fi
-  weft_say "Torch: $WEFT_TORCH_DIR"
-}
-
-# weft_setup [packages]: with "packages" without a Torch.
+# weft_setup [tests|packages]: what the command needs; with "tests" also what they need; with "packages" both without libtorch.
 weft_setup() {
+  local what=${1-build} state
+  [[ $what != tests ]] || state=tests
   mkdir -p build
-  if [[ build/setup.env -nt tools/setup.sh ]]; then
-    . build/setup.env
-    [[ ${Torch_DIR-} == "$WEFT_ASKED_TORCH_DIR" && -f $WEFT_TORCH_DIR/TorchConfig.cmake && -x $WEFT_CMAKE ]] && return
+  WEFT_VENV=.venv${WEFT_TORCH:+-$WEFT_TORCH}
+  local file=build/setup${WEFT_TORCH:+-$WEFT_TORCH}.env
+  if [[ $file -nt tools/setup.sh && $file -nt tools/torch.sh ]]; then
+    . "$file"
+    [[ ${Torch_DIR-} == "$WEFT_ASKED_TORCH_DIR" && -f $WEFT_TORCH_ROOT/lib/libtorch_cpu.so && -x $WEFT_CMAKE ]] &&
+      [[ $what != tests || -n $WEFT_TESTS_READY ]] && return
   fi
   exec {weft_setup_lock}>build/.setup_lock
   flock -n "$weft_setup_lock" || { weft_say "another set-up of this checkout is running: waiting for it"; flock "$weft_setup_lock"; }
   : >build/setup.log
-  WEFT_TORCH_DIR=''
-  weft_setup_packages
+  WEFT_TORCH_ROOT=''
+  weft_check_memory
+  [[ $what = packages ]] || weft_check_disk 4 "weft needs 4 GB while it builds (libtorch 1.3, precompiled headers 1.2, objects and programs 1)"
+  weft_setup_packages "$what"
   weft_setup_cmake
-  [[ ${1-} == packages ]] || weft_setup_torch
+  [[ $what = packages ]] || weft_setup_torch
+  [[ $what != tests ]] || weft_setup_tests
   exec {weft_setup_lock}>&-
-  [[ ${1-} != packages ]] || return 0
-  printf '%s=%q\n' WEFT_CMAKE "$WEFT_CMAKE" WEFT_TORCH_DIR "$WEFT_TORCH_DIR" WEFT_ASKED_TORCH_DIR "${Torch_DIR-}" >build/setup.env.new
-  mv build/setup.env.new build/setup.env
+  [[ $what != packages ]] || return 0
+  printf '%s=%q\n' WEFT_CMAKE "$WEFT_CMAKE" WEFT_TORCH_ROOT "$WEFT_TORCH_ROOT" WEFT_ASKED_TORCH_DIR "${Torch_DIR-}" \
+    WEFT_TESTS_READY "${state-}" >"$file.new"
+  mv "$file.new" "$file"
 }
 
-# weft_setup_python WHAT FILE REQUIREMENT…: installs the Python packages into .venv unless one of them has left FILE (below .venv) there.
+# weft_setup_python WHAT FILE REQUIREMENT…: installs the Python packages into the environment unless one of them has left FILE there.
 weft_setup_python() {
   local what=$1 file=$2
   shift 2
-  ! compgen -G ".venv/$file" >/dev/null || return 0
-  : >>build/setup.log
-  weft_venv && weft_step "installing $* for the $what" .venv/bin/pip install "$@" || weft_die "the $what cannot do without"
+  ! compgen -G "$WEFT_VENV/$file" >/dev/null || return 0
+  weft_venv && weft_step "installing $* for the $what" "$WEFT_VENV/bin/pip" install "$@" || weft_die "the $what cannot do without"
 }
 
 # With these the tests read back what weft writes.
-weft_setup_tests() { weft_setup_python tests 'lib/python3*/site-packages/expecttest' numpy safetensors tensorboard expecttest; }
+weft_setup_tests() {
+  weft_setup_python tests 'lib/python3*/site-packages/expecttest' numpy safetensors tensorboard expecttest
+  weft_setup_python_torch
+}
 
 # Pinned, since another version formats and complains differently.
 weft_setup_lint() { weft_setup_python lint bin/clang-tidy clang-format==14.0.6 clang-tidy==20.1.0; }

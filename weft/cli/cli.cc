@@ -1,15 +1,16 @@
-// The command line's words. The only file that sees CLI11, which takes seconds to compile.
+// The command line's words.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
-#include <iostream>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <string_view>
 
-#include "weft/base/config.h"
 #include "weft/base/error.h"
-#include "weft/cli/bench.h"
 #include "weft/cli/commands.h"
-#include "weft/elastic/error_file.h"
+#include "weft/cli/internal/command_line.h"
 
 namespace weft::cli {
 namespace {
@@ -50,13 +51,8 @@ constexpr About kPlan{"plan", "Say what collectives would take, by a model of th
   weft plan simulate hierarchical --topology cluster.toml --across recursive_doubling --json
   weft plan show pp=2,dp=2,tp=2 --hosts 2x4)"};
 
-constexpr About kBench{"bench", "Measure weft beside its peers, in one go.", R"(Examples:
-  weft bench calibrate                       what this machine's transports take, for the choice of algorithms
-  weft bench collectives
-  weft bench collectives --explain --ops all_reduce -n 4
-  weft bench collectives --ops all_reduce --sizes 1024,26214400 --json
-  weft bench training --models cnn,resnet18
-  weft bench parallel                        ZeRO, tensor parallelism and pipelines of GPTs, beside DDP, FSDP2 and DeepSpeed)"};
+// Its options and help are those of the program weft-bench (bench/bench_main.cc).
+constexpr About kBench{"bench", "Measure weft beside its peers, in one run; see weft bench --help.", ""};
 
 constexpr About kDoctor{"doctor", "Look for what training will meet on this machine: OK, WARN or FAIL, with a fix; exit code 1 on FAIL.",
                         R"(Examples:
@@ -243,28 +239,6 @@ void add_plan(CLI::App& app, SimulateCommand& command, MeshCommand& mesh, int& r
   add_mesh(*sub, mesh, result);
 }
 
-void add_bench(CLI::App& app, BenchOptions& options, int& result) {
-  auto* sub = add(app, kBench);
-  sub->add_option("what", options.what, "collectives, p2p, training, parallel (sharded, tensor, pipeline, stages), startup or calibrate")
-      ->required();
-  sub->add_option("-n,--ranks", options.ranks, "processes")->check(CLI::Range(1, 4096));
-  sub->add_option("--rounds", options.rounds, "of each participant and case; 0: the bench's own");
-  sub->add_option("--transport", options.transport, "collectives: tcp measures weft over TCP in place of shared memory");
-  sub->add_option("--ops", options.ops, "collectives: all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, barrier")
-      ->delimiter(',');
-  sub->add_option("--sizes", options.sizes, "collectives: bytes of the whole vector; 64KiB and 25MB will do")
-      ->delimiter(',')
-      ->transform(CLI::AsSizeValue(false));
-  sub->add_flag("--explain", options.explain, "collectives: what the planner chooses over TCP, and what all others would have cost");
-  sub->add_flag("--verify", options.verify, "collectives: measure all algorithms over TCP; how many choices are within 10 % of the best");
-  sub->add_option("--worlds", options.worlds, "calibrate, --explain, --verify: numbers of ranks")->delimiter(',');
-  sub->add_option("--models", options.models, "training: mlp, cnn, resnet18, resnet18-adamw; parallel: gpt-384, gpt-128")->delimiter(',');
-  sub->add_option("--impls", options.impls, "only these of weft's variants and the peers")->delimiter(',');
-  sub->add_option("--batch", options.batch, "training: samples a rank; 0: the model's own");
-  sub->add_flag("--json", options.json, "JSON lines on stdout");
-  sub->callback([&] { result = bench(options); });
-}
-
 void add_doctor(CLI::App& app, DoctorCommand& command, int& result) {
   auto* sub = add(app, kDoctor);
   sub->add_flag("--json", command.json, "JSON lines on stdout");
@@ -272,40 +246,17 @@ void add_doctor(CLI::App& app, DoctorCommand& command, int& result) {
   sub->callback([&] { result = doctor(command); });
 }
 
-// The nearest subcommand or option to a word that nothing knows.
-std::string hint_for(const CLI::App& app, const std::string& word) {
-  const CLI::App* at = &app;
-  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
-  std::vector<std::string> known;
-  for (const auto* sub : at->get_subcommands({})) known.push_back(sub->get_name());
-  for (const auto* option : at->get_options()) {
-    for (const auto& name : option->get_lnames()) known.push_back("--" + name);
-  }
-  const auto near = nearest(word, known);
-  return near ? "; did you mean \"" + *near + "\"?" : "; see weft --help";
-}
-
-// What CLI11 found wrong, as one line.
-int usage_error(const CLI::App& app, const CLI::ParseError& error) {
-  std::string text = error.what();
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr || dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
-    const auto rest = app.remaining(true);
-    const std::string word = !rest.empty() ? rest.front() : "";
-    if (!word.empty()) text = (word[0] == '-' ? "unknown option \"" : "unknown command \"") + word + "\"" + hint_for(app, word);
-  }
-  std::cerr << "weft: " << text.substr(0, text.find('\n')) << '\n';
-  return exit_code(Errc::kInvalidArgument);
-}
-
-int fail(const std::string& text, int code) {
-  std::cerr << "weft: " << text << '\n';
-  elastic::write_error_file(text);
-  return code;
+// Becomes the program weft-bench, which lies beside this one. It is a program of its own since few who train also measure.
+int run_bench(char** arguments) {
+  const std::string path = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "weft-bench";
+  ::execv(path.c_str(), arguments);
+  return fail(Error(Errc::kUnavailable, "weft bench: " + path + ": " + std::strerror(errno) + "; ./dev build makes it"));
 }
 
 }  // namespace
 
 int weft_main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "bench") return run_bench(argv + 1);
   CLI::App app("Distributed deep learning for C++.", "weft");
   app.footer("Examples:\n  weft train recipes/fashion-mnist -n 2\n  weft COMMAND --help");
   app.set_version_flag("--version", "weft " WEFT_VERSION);
@@ -320,7 +271,6 @@ int weft_main(int argc, char** argv) {
   GenerateCommand generating;
   ExportCommand exporting;
   TokenizerCommand tokenizing;
-  BenchOptions benching;
   DoctorCommand doctoring;
   add_train(app, training, result);
   std::vector<std::string> beyond;
@@ -335,22 +285,9 @@ int weft_main(int argc, char** argv) {
   add_generate(app, generating, result);
   add_export(app, exporting, result);
   add_tokenizer(app, tokenizing, result);
-  add_bench(app, benching, result);
+  add(app, kBench);
   add_doctor(app, doctoring, result);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::CallForVersion& version) {
-    return app.exit(version);
-  } catch (const CLI::ParseError& error) {
-    return usage_error(app, error);
-  } catch (const Error& error) {
-    return fail(error.what(), exit_code(error.code()));
-  } catch (const std::exception& error) {
-    return fail(error.what(), exit_code(Errc::kInternal));
-  }
-  return result;
+  return parse_and_run(app, argc, argv, result);
 }
 
 }  // namespace weft::cli

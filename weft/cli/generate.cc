@@ -12,7 +12,7 @@
 namespace weft::cli {
 namespace {
 
-std::string folder_of(const std::string& run) {
+std::string run_folder(const std::string& run) {
   std::error_code ignored;
   return std::filesystem::is_directory(run, ignored) ? run : "runs/" + run;
 }
@@ -30,13 +30,13 @@ int generate(const GenerateCommand& command) {
     if (tp.rank() == 0) std::cout << (started ? "" : command.prompt) << piece << std::flush;
     started = true;
   };
-  train::generate(folder_of(command.run), options, print, tp);
+  train::generate(run_folder(command.run), options, print, tp);
   if (tp.rank() == 0) std::cout << (started ? "" : command.prompt) << std::endl;
   return 0;
 }
 
 int export_model(const ExportCommand& command) {
-  train::export_huggingface(folder_of(command.run), command.output);
+  train::export_huggingface(run_folder(command.run), command.output);
   std::cout << command.output << ": config.json, model.safetensors, tokenizer.json\n";
   return 0;
 }

@@ -2,23 +2,16 @@
 
 #include <unistd.h>
 
-#include <charconv>
-
-#include "weft/base/error.h"
+#include "weft/comm/internal/discovery.h"
 
 namespace weft::comm {
+
+using internal::bad_discovery;
+using internal::to_number;
+
 namespace {
 
 constexpr int kStaticPort = 29500;  // torchrun's, when nobody names one
-
-[[noreturn]] void bad(const std::string& message) { throw Error(Errc::kBadConfig, message, {"rank discovery", -1, -1}); }
-
-std::optional<int> to_number(const std::string& text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
-  return value;
-}
 
 // What one source says; what it leaves out may come from a later one that agrees.
 struct Claim {
@@ -53,8 +46,8 @@ std::optional<Claim> claim(const Environment& env, const char* source, const cha
   if (!rank && !world) return std::nullopt;
   if (!rank || !world) {
     const char* there = rank ? rank_name : world_name;
-    bad(std::string(source) + ": " + there + "=" + *env.get(there) + " but " + (rank ? world_name : rank_name) +
-        " is not set; set both or none");
+    bad_discovery(std::string(source) + ": " + there + "=" + *env.get(there) + " but " + (rank ? world_name : rank_name) +
+                  " is not set; set both or none");
   }
   return Claim{source, rank_name, world_name, *rank, *world};
 }
@@ -78,7 +71,7 @@ std::optional<Claim> read_torchrun(const Environment& env) {
   if (!env.has("TORCHELASTIC_RUN_ID")) return std::nullopt;
   if (!env.has("RANK") && !env.has("WORLD_SIZE")) return std::nullopt;
   for (const char* name : {"MASTER_ADDR", "MASTER_PORT"}) {
-    if (!env.has(name)) bad(std::string("TORCHELASTIC_RUN_ID is set but ") + name + " is not; a launcher sets both");
+    if (!env.has(name)) bad_discovery(std::string("TORCHELASTIC_RUN_ID is set but ") + name + " is not; a launcher sets both");
   }
   return read_plain(env, "torchrun or weft run");
 }
@@ -171,7 +164,8 @@ std::optional<Claim> read_indexed_job(const Environment& env) {
   if (!index || env.has("TORCHELASTIC_RUN_ID") || env.has("RANK") || env.has("PET_NNODES")) return std::nullopt;
   const auto world = env.number("WORLD_SIZE");
   if (!world) {
-    bad("JOB_COMPLETION_INDEX=" + std::to_string(*index) +
+    bad_discovery(
+        "JOB_COMPLETION_INDEX=" + std::to_string(*index) +
         " says which pod of an Indexed Job this is, but nothing says how many there are; set WORLD_SIZE to the job's completions (1 to run "
         "alone)");
   }
@@ -180,7 +174,7 @@ std::optional<Claim> read_indexed_job(const Environment& env) {
   found.node_level = true;
   if (!env.has("MASTER_ADDR")) {
     const auto pod = env.get("HOSTNAME").value_or("<job>-0");
-    bad("Kubernetes Indexed Job: MASTER_ADDR is not set; set it to " + pod.substr(0, pod.rfind('-')) + "-0.<headless service>");
+    bad_discovery("Kubernetes Indexed Job: MASTER_ADDR is not set; set it to " + pod.substr(0, pod.rfind('-')) + "-0.<headless service>");
   }
   return found;
 }
@@ -190,11 +184,12 @@ std::optional<Claim> read_kubeflow(const Environment& env) {
   if (!nodes || env.has("TORCHELASTIC_RUN_ID")) return std::nullopt;
   const auto each = env.get("PET_NPROC_PER_NODE").value_or("1");
   if (each != "1") {
-    bad("PET_NPROC_PER_NODE=" + each +
-        ": this node is to hold several ranks; start the program by `weft run` or torchrun, which read PET_*");
+    bad_discovery("PET_NPROC_PER_NODE=" + each +
+                  ": this node is to hold several ranks; start the program by `weft run` or torchrun, which read PET_*");
   }
   if (nodes->find(':') != std::string::npos || !env.has("PET_NODE_RANK")) {
-    bad("PET_NNODES=" + *nodes + " without a fixed PET_NODE_RANK: ranks are given out at a rendezvous; start the program by torchrun");
+    bad_discovery("PET_NNODES=" + *nodes +
+                  " without a fixed PET_NODE_RANK: ranks are given out at a rendezvous; start the program by torchrun");
   }
   auto found = claim(env, "Kubeflow", "PET_NODE_RANK", "PET_NNODES");
   found->node_level = true;
@@ -243,7 +238,7 @@ Claim settle(const std::vector<Found>& found) {
   for (std::size_t i = 1; i < found.size(); ++i) {
     const Claim& other = found[i].claim;
     if (!agrees(found.front(), found[i])) {
-      bad(found.front().claim.says() + " and " + other.says() + " disagree; unset the variables of the one that is not meant");
+      bad_discovery(found.front().claim.says() + " and " + other.says() + " disagree; unset the variables of the one that is not meant");
     }
     if (other.rank != result.rank || other.world != result.world) continue;
     fill(result.local_rank, other.local_rank);
@@ -270,12 +265,12 @@ void apply(const IdentityOptions& options, Claim& claim) {
 
 void check(const Claim& claim) {
   const auto in = [](int value, int size) { return value >= 0 && value < size; };
-  if (claim.world < 1) bad(claim.says() + ": a world has at least one rank");
-  if (!in(claim.rank, claim.world)) bad(claim.says() + ": ranks go from 0 to " + std::to_string(claim.world - 1));
+  if (claim.world < 1) bad_discovery(claim.says() + ": a world has at least one rank");
+  if (!in(claim.rank, claim.world)) bad_discovery(claim.says() + ": ranks go from 0 to " + std::to_string(claim.world - 1));
   const int local_world = claim.local_world.value_or(claim.world);
   if (local_world < 1 || local_world > claim.world || !in(claim.local_rank.value_or(0), local_world)) {
-    bad(claim.says() + ": local rank " + std::to_string(claim.local_rank.value_or(0)) + " of " + std::to_string(local_world) +
-        " does not fit");
+    bad_discovery(claim.says() + ": local rank " + std::to_string(claim.local_rank.value_or(0)) + " of " + std::to_string(local_world) +
+                  " does not fit");
   }
 }
 
@@ -287,14 +282,14 @@ void place_store(const Environment& env, const IdentityOptions& options, const C
   me.mpi = claim.mpi;
   me.meets_through_mpi = claim.mpi && me.world > 1 && !addr && !(one_host && knows_port);
   if (!addr && !one_host && !claim.mpi) {
-    bad(claim.says() +
-        ": there are several hosts and nothing says where rank 0 is; set MASTER_ADDR to its host (mpirun: -x MASTER_ADDR=HOST)");
+    bad_discovery(claim.says() +
+                  ": there are several hosts and nothing says where rank 0 is; set MASTER_ADDR to its host (mpirun: -x MASTER_ADDR=HOST)");
   }
   const bool derive = one_host && !addr && claim.run_id;
   std::optional<int> port = options.master_port ? std::optional<int>(*options.master_port) : env.number("MASTER_PORT");
   fill(port, claim.master_port);
   if (!port) port = derive ? port_of_job(hash(*claim.run_id)) : me.world == 1 ? 0 : kStaticPort;
-  if (*port > 65535) bad("MASTER_PORT=" + std::to_string(*port) + ": ports end at 65535");
+  if (*port > 65535) bad_discovery("MASTER_PORT=" + std::to_string(*port) + ": ports end at 65535");
   me.master_addr = addr.value_or(one_host ? "127.0.0.1" : "");
   me.master_port = static_cast<std::uint16_t>(*port);
 }
@@ -321,7 +316,7 @@ std::optional<int> Environment::number(const std::string& name) const {
   const auto text = get(name);
   if (!text) return std::nullopt;
   const auto value = to_number(*text);
-  if (!value) bad(name + "=" + *text + " is not a whole number");
+  if (!value) bad_discovery(name + "=" + *text + " is not a whole number");
   return value;
 }
 
@@ -334,7 +329,7 @@ Identity discover(const Environment& env, const IdentityOptions& options) {
   } else if (options.world.value_or(1) > 1) {
     claim.local_rank = claim.local_world = claim.node_rank = claim.nodes = std::nullopt;
     claim.node_level = true;
-    if (!options.rank) bad("a world of " + std::to_string(*options.world) + " is given, but no rank");
+    if (!options.rank) bad_discovery("a world of " + std::to_string(*options.world) + " is given, but no rank");
   }
   apply(options, claim);
   check(claim);

@@ -21,9 +21,9 @@ constexpr std::int64_t kMaxDeflateRatio = 1032;
 constexpr int kMaxDims = 4;
 
 // Bytes of a plain or gzip file, in order.
-class Source {
+class IdxFile {
  public:
-  explicit Source(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "rb"), &std::fclose) {
+  explicit IdxFile(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "rb"), &std::fclose) {
     if (!file_) throw Error(Errc::kBadConfig, path + ": " + std::strerror(errno));
     std::error_code failed;
     file_bytes_ = static_cast<std::int64_t>(std::filesystem::file_size(path, failed));
@@ -36,11 +36,11 @@ class Source {
       fail(0, path.ends_with(".gz") ? "not a gzip file" : "neither gzip nor IDX");
     }
   }
-  ~Source() {
+  ~IdxFile() {
     if (gzip_) inflateEnd(&zip_);
   }
-  Source(const Source&) = delete;
-  Source& operator=(const Source&) = delete;
+  IdxFile(const IdxFile&) = delete;
+  IdxFile& operator=(const IdxFile&) = delete;
 
   // The most that this file can hold.
   std::int64_t max_content() const { return gzip_ ? file_bytes_ * kMaxDeflateRatio : file_bytes_; }
@@ -112,7 +112,7 @@ class Source {
   std::array<std::uint8_t, 1 << 16> in_;
 };
 
-std::int64_t read_u32(Source& source) {
+std::int64_t read_u32(IdxFile& source) {
   std::uint8_t b[4];
   source.read(b, 4);
   return std::int64_t{b[0]} << 24 | b[1] << 16 | b[2] << 8 | b[3];
@@ -131,7 +131,7 @@ std::string find_file(const std::string& dir, const std::string& name) {
 }  // namespace
 
 IdxArray read_idx(const std::string& path, IdxLimits limits) {
-  Source source(path);
+  IdxFile source(path);
   const std::int64_t magic = read_u32(source);
   const std::int64_t type = magic >> 8, dims = magic & 0xff;
   if (type != 0x08 || dims < 1 || dims > kMaxDims) {

@@ -7,7 +7,7 @@
 #include "weft/kernels/reduce.h"
 
 namespace weft::kernels {
-namespace {
+namespace cast_test {
 
 using internal::decode;
 using internal::encode;
@@ -84,5 +84,5 @@ TEST(Cast, GoesBetweenTheHalvesAndCopiesTheSameType) {
   EXPECT_THROW(cast(&copy, DType::kF64, &half, DType::kF16, 1), Error);
 }
 
-}  // namespace
+}  // namespace cast_test
 }  // namespace weft::kernels

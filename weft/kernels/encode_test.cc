@@ -11,7 +11,7 @@
 #include "weft/kernels/internal/half_reference.h"
 
 namespace weft::kernels {
-namespace {
+namespace encode_test {
 
 using internal::levels;
 
@@ -175,5 +175,5 @@ TEST(LowRank, MultipliesAsTheDefinitionSaysAndAlikeAtEveryInstructionSet) {
   }
 }
 
-}  // namespace
+}  // namespace encode_test
 }  // namespace weft::kernels

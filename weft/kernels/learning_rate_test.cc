@@ -7,7 +7,7 @@
 #include "weft/base/error.h"
 
 namespace weft::kernels {
-namespace {
+namespace learning_rate_test {
 
 using Shape = LearningRate::Shape;
 
@@ -57,5 +57,5 @@ TEST(LinearScaling, KeepsTheRateAtTheReferenceBatch) {
   EXPECT_THROW(linear_scaling(0.1, 0, 1, 1), Error);
 }
 
-}  // namespace
+}  // namespace learning_rate_test
 }  // namespace weft::kernels

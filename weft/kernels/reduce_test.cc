@@ -12,7 +12,7 @@
 #include "weft/kernels/internal/half_reference.h"
 
 namespace weft::kernels {
-namespace {
+namespace reduce_test {
 
 using internal::decode;
 using internal::encode;
@@ -304,5 +304,5 @@ TEST(Isa, IsLoweredOnRequest) {
   EXPECT_STRNE(internal::choose_level("avx2").name, "avx512");
 }
 
-}  // namespace
+}  // namespace reduce_test
 }  // namespace weft::kernels

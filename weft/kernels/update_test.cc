@@ -11,7 +11,7 @@
 #include "weft/kernels/internal/level.h"
 
 namespace weft::kernels {
-namespace {
+namespace update_test {
 
 struct Reference {
   const char* name;
@@ -175,5 +175,5 @@ TEST(Update, RefusesAStepBeforeTheFirstAndNesterovWithoutMomentum) {
   EXPECT_THROW(sgd(value, value + 1, nullptr, 1, 1, {.nesterov = true}), Error);
 }
 
-}  // namespace
+}  // namespace update_test
 }  // namespace weft::kernels

@@ -11,7 +11,7 @@
 #include "weft/parallel/compose/parallelize.h"
 
 namespace weft::models {
-namespace {
+namespace gpt_blocks_test {
 
 using parallel::Axis;
 using parallel::Plan;
@@ -242,5 +242,5 @@ TEST(GptBlocks, SayThatTheyRecomputeAndOthersAreRefused) {
   });
 }
 
-}  // namespace
+}  // namespace gpt_blocks_test
 }  // namespace weft::models

@@ -11,7 +11,7 @@
 #include "weft/models/gpt.h"
 
 namespace weft::models {
-namespace {
+namespace gpt_cache_test {
 
 using parallel::TensorParallel;
 using testing::HasSubstr;
@@ -126,5 +126,5 @@ TEST(GptCache, RefusesWhatDoesNotFollow) {
   EXPECT_THAT(refusal(split, once), HasSubstr("not for a split one"));
 }
 
-}  // namespace
+}  // namespace gpt_cache_test
 }  // namespace weft::models

@@ -12,7 +12,7 @@
 #include "weft/parallel/data/data_parallel.h"
 
 namespace weft::models {
-namespace {
+namespace gpt_context_test {
 
 using parallel::ContextMethod;
 using parallel::ContextParallel;
@@ -229,5 +229,5 @@ TEST(GptContext, RefusesWhatItCannotCut) {
   });
 }
 
-}  // namespace
+}  // namespace gpt_context_test
 }  // namespace weft::models

@@ -13,7 +13,7 @@
 #include "weft/parallel/recompute/recompute.h"
 
 namespace weft::models {
-namespace {
+namespace gpt_experts_test {
 
 using parallel::ContextParallel;
 using parallel::ExpertParallel;
@@ -235,5 +235,5 @@ TEST(GptExperts, RefusesASplitSequence) {
   }
 }
 
-}  // namespace
+}  // namespace gpt_experts_test
 }  // namespace weft::models

@@ -14,7 +14,7 @@
 #include "weft/plan/activations.h"
 
 namespace weft::models {
-namespace {
+namespace gpt_memory_test {
 
 using parallel::ContextParallel;
 using parallel::Sequence;
@@ -198,5 +198,5 @@ TEST(GptMemory, SelectiveRecomputationGivesTheSameBits) {
   }
 }
 
-}  // namespace
+}  // namespace gpt_memory_test
 }  // namespace weft::models

@@ -17,7 +17,7 @@
 #include "weft/observe/trace.h"
 
 namespace weft::models {
-namespace {
+namespace gpt_test {
 
 using parallel::Sequence;
 using parallel::TensorParallel;
@@ -332,5 +332,5 @@ TEST(GptHuggingFace, ReadsNamesWithoutTheOutermostModuleAndRefusesWhatDoesNotFit
   EXPECT_THAT(refusal(nothing, options), HasSubstr("neither GPT-2's"));
 }
 
-}  // namespace
+}  // namespace gpt_test
 }  // namespace weft::models

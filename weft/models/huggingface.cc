@@ -140,13 +140,13 @@ struct Source {
 };
 
 // This rank's part of a parameter. Beyond `count` entries along `dim` it is padding.
-struct Part {
+struct ReadPart {
   at::Tensor to, from;
   std::int64_t dim = 0, count = 0;
 };
 
 // Reads what belongs into `mine`, which lies as `slice` says.
-Part read_part(const Source& source, const std::string& name, const Place& place, const Mine& mine) {
+ReadPart read_part(const Source& source, const std::string& name, const Place& place, const Mine& mine) {
   const std::vector<std::int64_t> whole = whole_sizes(mine.tensor, mine.slice);
   std::vector<std::int64_t> theirs = whole;
   if (place.third >= 0) theirs[0] *= 3;
@@ -168,7 +168,7 @@ void set_from(GptImpl& model, const Source& source) {
   const at::NoGradGuard no_grad;
   const auto parameters = model.named_parameters();
   const auto slices = parallel::slices(model);
-  std::vector<Part> parts;  // given to the model once all are found to fit
+  std::vector<ReadPart> parts;  // given to the model once all are found to fit
   std::set<std::string> used;
   for (const Place& place : places_of(model.options)) {
     const std::string name = find(source.sizes, place.theirs);
@@ -179,7 +179,7 @@ void set_from(GptImpl& model, const Source& source) {
     WEFT_REQUIRE(used.contains(name) || passed_over(name, model.options),
                  "Hugging Face weights: the model has no place for \"" + name + "\"; do its options (layers, bias, tied) fit the file?");
   }
-  for (const Part& part : parts) {
+  for (const ReadPart& part : parts) {
     at::Tensor to = part.to;
     if (to.defined()) to.zero_().narrow(part.dim, 0, part.count).copy_(part.from);
   }

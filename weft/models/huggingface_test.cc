@@ -13,7 +13,7 @@
 #include "weft/comm/replicate.h"
 
 namespace weft::models {
-namespace {
+namespace huggingface_test {
 
 using nlohmann::json;
 using parallel::TensorParallel;
@@ -169,5 +169,5 @@ TEST(HuggingFaceFolder, RefusesAFolderWithoutWeightsAndAnIndexThatLeavesIt) {
   EXPECT_THAT(index("["), HasSubstr("not JSON"));
 }
 
-}  // namespace
+}  // namespace huggingface_test
 }  // namespace weft::models

@@ -15,7 +15,7 @@
 #include "weft/parallel/compose/parallelize.h"
 
 namespace weft::models {
-namespace {
+namespace lstm_test {
 
 using testing::HasSubstr;
 
@@ -200,5 +200,5 @@ TEST(Lstm, RefusesWhatMakesNoNet) {
   EXPECT_THAT(refusal([&] { net->forward(torch::zeros({3, 3}, torch::kLong), &state); }), HasSubstr("batch of 3"));
 }
 
-}  // namespace
+}  // namespace lstm_test
 }  // namespace weft::models

@@ -15,7 +15,7 @@
 #include "weft/models/vision/resnet.h"
 
 namespace weft::models {
-namespace {
+namespace models_test {
 
 using ::testing::HasSubstr;
 
@@ -253,5 +253,5 @@ TEST(Loss, RefusesWhatMakesNoSense) {
   EXPECT_THROW(loss(x, torch::zeros({3, 4}), {LossKind::kMse}), Error);
 }
 
-}  // namespace
+}  // namespace models_test
 }  // namespace weft::models

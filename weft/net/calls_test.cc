@@ -8,7 +8,7 @@
 #include "weft/net/internal/trials.h"
 
 namespace weft::net {
-namespace {
+namespace calls_test {
 
 using namespace std::chrono_literals;
 using internal::Calls;
@@ -98,5 +98,5 @@ TEST(TcpCalls, ThatComeAfterAMismatchWasFoundShowItOnceAndAreAbortedThen) {
   EXPECT_EQ(code_of(1), Errc::kAborted);
 }
 
-}  // namespace
+}  // namespace calls_test
 }  // namespace weft::net

@@ -11,7 +11,7 @@
 #include "weft/net/internal/test_ranks.h"
 
 namespace weft::net {
-namespace {
+namespace direct_test {
 
 using namespace std::chrono_literals;
 using internal::run_processes;
@@ -236,5 +236,5 @@ TEST(Direct, MoreRanksThanProcessorsWaitWithoutBurningThem) {
   for (int status : statuses) EXPECT_EQ(status, 0);
 }
 
-}  // namespace
+}  // namespace direct_test
 }  // namespace weft::net

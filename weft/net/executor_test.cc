@@ -16,7 +16,7 @@
 #include "weft/net/internal/mail.h"
 
 namespace weft::net {
-namespace {
+namespace executor_test {
 
 using namespace std::chrono_literals;
 using internal::Mail;
@@ -340,5 +340,5 @@ TEST(Executor, PassesTheEndpointsErrorOnWhenAPeerDoesNotCome) {
   }
 }
 
-}  // namespace
+}  // namespace executor_test
 }  // namespace weft::net

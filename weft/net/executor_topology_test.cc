@@ -9,7 +9,7 @@
 #include "weft/net/internal/ranks.h"
 
 namespace weft::net {
-namespace {
+namespace executor_topology_test {
 
 using namespace std::chrono_literals;
 using internal::Group;
@@ -130,5 +130,5 @@ TEST_P(OverTransports, TreesOfEveryRadixGiveThePlainSum) {
 
 INSTANTIATE_TEST_SUITE_P(InprocAndTcp, OverTransports, testing::Bool());
 
-}  // namespace
+}  // namespace executor_topology_test
 }  // namespace weft::net

@@ -12,7 +12,7 @@
 #include "weft/net/internal/trials.h"
 
 namespace weft::net::internal {
-namespace {
+namespace faults_test {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
@@ -335,5 +335,5 @@ TEST_F(DeadPeer, StoppedForLongerThanThePeerTimeoutIsLost) {
   EXPECT_THAT(error.what(), HasSubstr("nothing was heard of it for 1000 ms"));
 }
 
-}  // namespace
+}  // namespace faults_test
 }  // namespace weft::net::internal

@@ -9,7 +9,7 @@
 #include <random>
 
 namespace weft::net::internal {
-namespace {
+namespace framing_test {
 
 using testing::HasSubstr;
 
@@ -150,5 +150,5 @@ TEST(Framing, RefusesAFutureEpochAnotherStreamAGapARepetitionAndADamagedPayload)
   EXPECT_THAT(refusal(FrameReader(1, 7), damaged), HasSubstr("checksum"));
 }
 
-}  // namespace
+}  // namespace framing_test
 }  // namespace weft::net::internal

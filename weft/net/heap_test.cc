@@ -13,7 +13,7 @@
 #include <vector>
 
 namespace weft::net {
-namespace {
+namespace heap_test {
 
 TEST(Heap, RoundsToAtMostAnEighthAboveOneKilobyte) {
   for (std::size_t bytes = 1; bytes < (std::size_t{1} << 34); bytes += bytes / 7 + 1) {
@@ -158,5 +158,5 @@ TEST(Heap, AForkedChildLeavesItsParentsHeapAlone) {
   heap->deallocate(block);
 }
 
-}  // namespace
+}  // namespace heap_test
 }  // namespace weft::net

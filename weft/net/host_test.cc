@@ -9,7 +9,7 @@
 #include "weft/net/heap.h"
 
 namespace weft::net {
-namespace {
+namespace host_test {
 
 using namespace std::chrono_literals;
 
@@ -29,5 +29,5 @@ TEST(HostConnect, TakesNoPlaceOutsideTheHeapForTheGroupsMemory) {
   }
 }
 
-}  // namespace
+}  // namespace host_test
 }  // namespace weft::net

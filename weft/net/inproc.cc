@@ -16,12 +16,10 @@ using internal::Operation;
 using internal::Piece;
 using internal::Receipt;
 
-constexpr std::size_t kRoom = std::size_t{64} << 20;
-
 // What the ranks share. One mutex guards all of it; payloads are copied outside of it.
 struct Hub {
   struct Box {
-    explicit Box(int rank, int world) : mailbox(rank, world, kRoom), failure(rank), sent(world) {}
+    explicit Box(int rank, int world) : mailbox(rank, world, internal::kMailboxBytes), failure(rank), sent(world) {}
     Mailbox mailbox;
     Failure failure;
     std::vector<std::unordered_map<Channel, std::uint64_t>> sent;  // by peer: messages so far

@@ -12,7 +12,7 @@
 #include "weft/net/shm.h"
 
 namespace weft::net {
-namespace {
+namespace inproc_test {
 
 using namespace std::chrono_literals;
 using internal::error_of;
@@ -318,5 +318,5 @@ TEST(FaultyEndpoint, DropsHoldsDelaysCutsAndCounts) {
   EXPECT_EQ(faulty.counts().sent_bytes, 4u);
 }
 
-}  // namespace
+}  // namespace inproc_test
 }  // namespace weft::net

@@ -12,7 +12,7 @@
 #include "weft/net/internal/trials.h"
 
 namespace weft::net {
-namespace {
+namespace pipeline_test {
 
 using namespace std::chrono_literals;
 using internal::Group;
@@ -147,5 +147,5 @@ TEST(Flow, GivenUpWhileTransfersAreUnderWayEndsTheGroupBecauseItsBuffersMayGo) {
   EXPECT_EQ(group[0]->failure()->code(), Errc::kAborted);
 }
 
-}  // namespace
+}  // namespace pipeline_test
 }  // namespace weft::net

@@ -13,7 +13,7 @@
 #include "weft/net/shm.h"
 
 namespace weft::net::internal {
-namespace {
+namespace ring_test {
 
 using namespace std::chrono_literals;
 using Bytes = std::vector<std::byte>;
@@ -202,5 +202,5 @@ TEST(ShmRegion, CountsTheProcessorsOfRanksThatAreEachBoundToOne) {
   EXPECT_TRUE(region.crowd().oversubscribed) << "both on one";
 }
 
-}  // namespace
+}  // namespace ring_test
 }  // namespace weft::net::internal

@@ -17,13 +17,12 @@ namespace {
 
 using namespace std::chrono_literals;
 using internal::Operation;
-using internal::Outgoing;
 using internal::Piece;
 using internal::Receipt;
+using internal::ShmOutgoing;
 using Call = internal::ShmCall;
 
-constexpr std::size_t kRoom = std::size_t{64} << 20;
-constexpr auto kSlice = 20ms;
+constexpr auto kShmSlice = 20ms;
 // With a processor for each rank: idle passes before sleeping, about 10 us, less than what a wake-up costs.
 constexpr int kSpins = 300;
 // Without: lets those who have work run first.
@@ -37,7 +36,7 @@ class ShmEndpoint final : public Endpoint {
       : options_(std::move(options)),
         region_(options_.region, options_.world, options_.ring_bytes),
         peers_(static_cast<std::size_t>(options_.world)),
-        mailbox_(options_.rank, options_.world, kRoom),
+        mailbox_(options_.rank, options_.world, internal::kMailboxBytes),
         failure_(options_.rank) {
     region_.sit_down(rank());
     crowd_ = region_.crowd();
@@ -99,7 +98,7 @@ class ShmEndpoint final : public Endpoint {
   struct Peer {
     internal::RingWriter out;
     internal::RingReader in;
-    std::deque<Outgoing*> queue;  // in the order of their messages
+    std::deque<ShmOutgoing*> queue;  // in the order of their messages
     internal::SentCounts sent;
   };
 
@@ -159,13 +158,13 @@ class ShmEndpoint final : public Endpoint {
   void transfer(Lock& lock, Call call, std::span<const Send> sends, std::span<const Recv> recvs) {
     Operation operation;
     std::vector<Receipt> receipts;
-    std::vector<Outgoing> outgoing;
+    std::vector<ShmOutgoing> outgoing;
     receipts.reserve(recvs.size());
     outgoing.reserve(sends.size());
     for (const Recv& recv : recvs) mailbox_.post(call.channel, receipts.emplace_back(Receipt{recv, &operation}));
     for (const Send& send : sends) {
       Peer& peer = peers_[static_cast<std::size_t>(send.peer)];
-      peer.queue.push_back(&outgoing.emplace_back(Outgoing{send, call.channel, peer.sent.of(call.channel)++, 0, &operation}));
+      peer.queue.push_back(&outgoing.emplace_back(ShmOutgoing{send, call.channel, peer.sent.of(call.channel)++, 0, &operation}));
       ++operation.pending;
     }
     call.receipts = receipts;
@@ -216,7 +215,7 @@ class ShmEndpoint final : public Endpoint {
     const std::uint32_t ticket = region_.begin_sleep(rank());
     if (!progress()) {
       lock.unlock();
-      region_.sleep(rank(), ticket, std::min<std::chrono::nanoseconds>(kSlice, deadline.left() + 1us));
+      region_.sleep(rank(), ticket, std::min<std::chrono::nanoseconds>(kShmSlice, deadline.left() + 1us));
       reenter(lock);
     }
     region_.end_sleep(rank());
@@ -238,8 +237,8 @@ class ShmEndpoint final : public Endpoint {
     }
   }
 
-  static void advance(std::deque<Outgoing*>& queue, std::size_t bytes) {
-    Outgoing& send = *queue.front();
+  static void advance(std::deque<ShmOutgoing*>& queue, std::size_t bytes) {
+    ShmOutgoing& send = *queue.front();
     send.offset += bytes;
     if (send.offset < send.send.bytes.size()) return;
     send.done = true;
@@ -251,7 +250,7 @@ class ShmEndpoint final : public Endpoint {
     Peer& to = peers_[static_cast<std::size_t>(peer)];
     bool moved = false;
     while (!to.queue.empty()) {
-      const Outgoing& send = *to.queue.front();
+      const ShmOutgoing& send = *to.queue.front();
       const auto written = to.out.push(send.rest(rank()), send.send.bytes.data() + send.offset);
       if (!written) break;
       advance(to.queue, *written);
@@ -277,7 +276,7 @@ class ShmEndpoint final : public Endpoint {
     auto& queue = peers_[static_cast<std::size_t>(rank())].queue;
     bool moved = false;
     while (!queue.empty()) {
-      const Outgoing& send = *queue.front();
+      const ShmOutgoing& send = *queue.front();
       const Piece piece = send.rest(rank());
       if (!mailbox_.has_room(piece)) break;
       std::byte* place = mailbox_.begin(piece);
@@ -313,7 +312,7 @@ class ShmEndpoint final : public Endpoint {
 
   void ask_for_lost_peer(const char* operation) {
     const auto now = Deadline::Clock::now();
-    if (!options_.lost_peer || now - asked_ < kSlice) return;
+    if (!options_.lost_peer || now - asked_ < kShmSlice) return;
     asked_ = now;
     const auto lost = options_.lost_peer();
     // A process that ended after it left in order is not a loss; who still needs it finds out in look_for_departed().
@@ -332,7 +331,7 @@ class ShmEndpoint final : public Endpoint {
         check(receipt.recv.peer, peers_[static_cast<std::size_t>(receipt.recv.peer)].in.empty());
       }
     }
-    for (const Outgoing& send : call.sends) {
+    for (const ShmOutgoing& send : call.sends) {
       if (!send.done) check(send.send.peer, true);
     }
   }

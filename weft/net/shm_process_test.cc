@@ -9,7 +9,7 @@
 #include "weft/net/internal/shm_ranks.h"
 
 namespace weft::net {
-namespace {
+namespace shm_process_test {
 
 using namespace std::chrono_literals;
 using internal::ShmProcesses;
@@ -180,5 +180,5 @@ TEST(ShmProcessesSlow, SleepWhileTheyWaitWithMoreRanksThanProcessors) {
   EXPECT_EQ(ranks.wait(), std::vector<int>(8, 0));
 }
 
-}  // namespace
+}  // namespace shm_process_test
 }  // namespace weft::net

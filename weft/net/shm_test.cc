@@ -9,7 +9,7 @@
 #include "weft/net/internal/ranks.h"
 
 namespace weft::net {
-namespace {
+namespace shm_test {
 
 using namespace std::chrono_literals;
 using Bytes = std::vector<std::byte>;
@@ -328,5 +328,5 @@ TEST(Shm, ReceivesWhatADepartedPeerSentAndThenMissesIt) {
   EXPECT_EQ(endpoints[2]->failure()->context().peer, 1);
 }
 
-}  // namespace
+}  // namespace shm_test
 }  // namespace weft::net

@@ -11,7 +11,7 @@
 #include "weft/net/internal/trials.h"
 
 namespace weft::net::internal {
-namespace {
+namespace socket_test {
 
 using testing::HasSubstr;
 
@@ -67,5 +67,5 @@ TEST(Interface, ThatIsNotHereIsAnErrorThatShowsWhatIs) {
   }
 }
 
-}  // namespace
+}  // namespace socket_test
 }  // namespace weft::net::internal

@@ -13,7 +13,7 @@
 #include "weft/net/internal/wire.h"
 
 namespace weft::net::internal {
-namespace {
+namespace tcp_test {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
@@ -370,5 +370,5 @@ TEST(Tcp, LeavesNoDescriptorBehind) {
   EXPECT_EQ(open_descriptors(), before);
 }
 
-}  // namespace
+}  // namespace tcp_test
 }  // namespace weft::net::internal

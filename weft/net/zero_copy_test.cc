@@ -17,7 +17,7 @@
 #include "weft/net/internal/trials.h"
 
 namespace weft::net::internal {
-namespace {
+namespace zero_copy_test {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
@@ -324,5 +324,5 @@ TEST(ZeroCopySends, OfAFlowThatIsGivenUpEndTheGroup) {
   EXPECT_EQ(group[0]->failure()->code(), Errc::kAborted);
 }
 
-}  // namespace
+}  // namespace zero_copy_test
 }  // namespace weft::net::internal

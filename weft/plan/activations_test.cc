@@ -9,7 +9,7 @@
 #include "weft/base/testing/refusal.h"
 
 namespace weft::plan {
-namespace {
+namespace activations_test {
 
 using testing::HasSubstr;
 
@@ -70,5 +70,5 @@ TEST(Activations, RefuseSizesThatMakeNoLayer) {
   EXPECT_EQ(refused({.sequence = 3, .width = 8, .heads = 2}, {.tp = 2}), "accepted");
 }
 
-}  // namespace
+}  // namespace activations_test
 }  // namespace weft::plan

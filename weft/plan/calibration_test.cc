@@ -10,7 +10,7 @@
 #include "weft/base/file.h"
 
 namespace weft::plan {
-namespace {
+namespace calibration_test {
 
 using testing::HasSubstr;
 
@@ -81,5 +81,5 @@ TEST_F(CalibrationFile, WhereNothingWasMeasuredTheDefaultsAreTakenWithoutAWord) 
   EXPECT_THAT(calibration_path(), HasSubstr(folder_.path() + "/weft/calibration-"));
 }
 
-}  // namespace
+}  // namespace calibration_test
 }  // namespace weft::plan

@@ -10,7 +10,7 @@
 #include "weft/base/error.h"
 
 namespace weft::plan {
-namespace {
+namespace choice_test {
 
 using schedule::Algorithm;
 using schedule::Collective;
@@ -167,5 +167,5 @@ TEST(Planner, RefusesWhatCannotBe) {
   EXPECT_THROW(Planner(default_table(), {Transport::kTcp, 2}).choose({Collective::kAllReduce, -1, 4}), Error);
 }
 
-}  // namespace
+}  // namespace choice_test
 }  // namespace weft::plan

@@ -7,7 +7,7 @@
 #include "weft/base/error.h"
 
 namespace weft::plan {
-namespace {
+namespace cost_test {
 
 using schedule::Algorithm;
 using schedule::Collective;
@@ -80,5 +80,5 @@ TEST(Payload, IsTheLongerSideOfTheBusiestRank) {
   EXPECT_EQ(payload({.collective = Collective::kBarrier, .world = 3}, 4), 0);
 }
 
-}  // namespace
+}  // namespace cost_test
 }  // namespace weft::plan

@@ -8,7 +8,7 @@
 #include "weft/base/error.h"
 
 namespace weft::plan {
-namespace {
+namespace mesh_test {
 
 using testing::HasSubstr;
 
@@ -86,5 +86,5 @@ TEST(MeshLayout, ShowsWhoIsWhereAndWhatLeavesAHost) {
   EXPECT_THAT(svg, HasSubstr(">dp 1 tp 1</text>"));
 }
 
-}  // namespace
+}  // namespace mesh_test
 }  // namespace weft::plan

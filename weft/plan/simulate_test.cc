@@ -10,7 +10,7 @@
 #include "weft/plan/internal/parts.h"
 
 namespace weft::plan {
-namespace {
+namespace simulate_test {
 
 using schedule::Algorithm;
 using schedule::Collective;
@@ -156,5 +156,5 @@ TEST(Simulation, RefusesSchedulesWithoutMessages) {
   EXPECT_THROW(simulate(request(Collective::kAllReduce, Algorithm::kDirect, 4, 100), 4), Error);
 }
 
-}  // namespace
+}  // namespace simulate_test
 }  // namespace weft::plan

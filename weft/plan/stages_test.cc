@@ -13,7 +13,7 @@
 #include "weft/base/error.h"
 
 namespace weft::plan {
-namespace {
+namespace stages_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -176,5 +176,5 @@ TEST(CutStages, TakeAThousandBlocksInATwinkling) {
   EXPECT_LE(plan.slowest, sum / 8 + 20) << "no block takes more than 20";
 }
 
-}  // namespace
+}  // namespace stages_test
 }  // namespace weft::plan

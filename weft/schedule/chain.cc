@@ -46,7 +46,7 @@ Link link_of(const Request& q) {
   return at(static_cast<int>(place), [&](int hops) { return order[static_cast<std::size_t>(hops)]; });
 }
 
-void broadcast(const Request& q, const Link& link, Writer& w) {
+void chain_broadcast(const Request& q, const Link& link, Writer& w) {
   const Range all = output(0, q.count);
   const int blocks = pipeline_blocks(q, q.count);
   if (link.towards < 0) w.copy(input(0, q.count), all);
@@ -59,7 +59,7 @@ void broadcast(const Request& q, const Link& link, Writer& w) {
 }
 
 // A rank receives the sum of all beyond it into one of two slots, adds its own and sends it on; only root's output is touched.
-void reduce(const Request& q, const Link& link, Writer& w) {
+void chain_reduce(const Request& q, const Link& link, Writer& w) {
   const int blocks = pipeline_blocks(q, q.count);
   const std::int64_t longest = part_count(q.count, blocks, 0);
   const bool root = link.towards < 0;
@@ -84,8 +84,8 @@ void reduce(const Request& q, const Link& link, Writer& w) {
 Schedule make_chain(const Request& request) {
   Writer writer(request);
   const Link link = link_of(request);
-  if (request.collective == Collective::kBroadcast) broadcast(request, link, writer);
-  if (request.collective == Collective::kReduce) reduce(request, link, writer);
+  if (request.collective == Collective::kBroadcast) chain_broadcast(request, link, writer);
+  if (request.collective == Collective::kReduce) chain_reduce(request, link, writer);
   return std::move(writer).done();
 }
 

@@ -12,7 +12,7 @@
 #include "weft/base/random.h"
 
 namespace weft::schedule {
-namespace {
+namespace gossip_test {
 
 using std::numbers::pi;
 using ::testing::DoubleNear;
@@ -155,5 +155,5 @@ TEST(Gossip, RefusesWhatMakesNoSenseAndParsesItsNames) {
   EXPECT_THAT([] { parse_graph("exponental"); }, ::testing::ThrowsMessage<Error>(HasSubstr("did you mean 'exponential'")));
 }
 
-}  // namespace
+}  // namespace gossip_test
 }  // namespace weft::schedule

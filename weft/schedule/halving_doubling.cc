@@ -60,7 +60,7 @@ int twice(const Core& core, Writer& w, int round) {
   return round;
 }
 
-void all_reduce(const Request& q, Writer& w) {
+void halving_all_reduce(const Request& q, Writer& w) {
   const Fold fold(q.world);
   const Core core{fold, fold.place(q.rank), Buffer::kOutput, even_edges(q.count, fold.core), 0, q.world};
   const int first = fold.surplus > 0 ? 2 : 1;
@@ -77,7 +77,7 @@ void all_reduce(const Request& q, Writer& w) {
   if (fold.host(q.rank)) w.send(q.rank + 1, core.all());
 }
 
-void reduce_scatter(const Request& q, Writer& w) {
+void halving_reduce_scatter(const Request& q, Writer& w) {
   const Fold fold(q.world);
   Core core{fold, fold.place(q.rank), Buffer::kScratch, {}, 0, q.world};
   for (int p = 0; p < fold.core; ++p) core.edges.push_back(fold.rank_at(p) * q.count);
@@ -99,7 +99,7 @@ void reduce_scatter(const Request& q, Writer& w) {
   w.copy(scratch(q.rank * q.count, q.count), output(0, q.count));
 }
 
-void broadcast(const Request& q, Writer& w) {
+void halving_broadcast(const Request& q, Writer& w) {
   const Fold fold(q.world);
   const int from_root = wrap(q.rank - q.root, q.world);
   const Core core{fold, fold.place(from_root), Buffer::kOutput, even_edges(q.count, fold.core), q.root, q.world};
@@ -125,9 +125,9 @@ void broadcast(const Request& q, Writer& w) {
 Schedule make_halving_doubling(const Request& request) {
   Writer writer(request);
   switch (request.collective) {
-    case Collective::kAllReduce: all_reduce(request, writer); break;
-    case Collective::kReduceScatter: reduce_scatter(request, writer); break;
-    default: broadcast(request, writer); break;
+    case Collective::kAllReduce: halving_all_reduce(request, writer); break;
+    case Collective::kReduceScatter: halving_reduce_scatter(request, writer); break;
+    default: halving_broadcast(request, writer); break;
   }
   return std::move(writer).done();
 }

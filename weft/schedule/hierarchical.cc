@@ -116,7 +116,7 @@ void for_carriers(const Block& b, Move&& move) {
   }
 }
 
-void all_reduce(const Block& b, std::int64_t& scratch, Writer& w) {
+void hierarchical_all_reduce(const Block& b, std::int64_t& scratch, Writer& w) {
   const int up = b.inner_levels();
   w.at(0);
   if (up == 0) w.copy(b.at(Buffer::kInput, 0, b.count), b.at(b.work, 0, b.count));
@@ -124,7 +124,7 @@ void all_reduce(const Block& b, std::int64_t& scratch, Writer& w) {
   go_down(b, go_across(b, b.start + up, scratch, w), w);
 }
 
-void broadcast(const Block& b, std::int64_t& scratch, Writer& w) {
+void hierarchical_broadcast(const Block& b, std::int64_t& scratch, Writer& w) {
   const bool inside = b.inner_levels() > 0;
   w.at(0);
   if (b.q.rank == b.q.root) w.copy(b.at(Buffer::kInput, 0, b.count), b.at(b.work, 0, b.count));
@@ -138,7 +138,7 @@ void broadcast(const Block& b, std::int64_t& scratch, Writer& w) {
   go_down(b, go_across(b, b.start + (inside ? 1 : 0), scratch, w), w);
 }
 
-void reduce(const Block& b, std::int64_t& scratch, Writer& w) {
+void hierarchical_reduce(const Block& b, std::int64_t& scratch, Writer& w) {
   const int up = b.inner_levels();
   w.at(0);
   if (up == 0) w.copy(b.at(Buffer::kInput, 0, b.count), b.at(b.work, 0, b.count));
@@ -161,9 +161,9 @@ Schedule whole_array(const Request& q, const Topology& topology) {
   for (int i = 0; i < blocks; ++i) {
     const Range range = part(input(0, q.count), blocks, i);
     const Block block{q, topology, work, range.begin, range.count, i};
-    if (q.collective == Collective::kAllReduce) all_reduce(block, scratch, w);
-    if (q.collective == Collective::kBroadcast) broadcast(block, scratch, w);
-    if (q.collective == Collective::kReduce) reduce(block, scratch, w);
+    if (q.collective == Collective::kAllReduce) hierarchical_all_reduce(block, scratch, w);
+    if (q.collective == Collective::kBroadcast) hierarchical_broadcast(block, scratch, w);
+    if (q.collective == Collective::kReduce) hierarchical_reduce(block, scratch, w);
   }
   w.need_scratch(scratch);
   return std::move(w).done();

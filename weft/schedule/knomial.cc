@@ -58,7 +58,7 @@ struct Node {
 };
 
 // Round 1 is the leaves'.
-void reduce(const Request& q, Writer& w) {
+void knomial_reduce(const Request& q, Writer& w) {
   const Node node(q);
   const Range whole = input(0, q.count);
   const Range sum = node.is_root() ? output(0, q.count) : node.is_leaf() ? whole : scratch(0, q.count);
@@ -74,7 +74,7 @@ void reduce(const Request& q, Writer& w) {
 }
 
 // Round 1 is root's, to its farthest children.
-void broadcast(const Request& q, Writer& w) {
+void knomial_broadcast(const Request& q, Writer& w) {
   const Node node(q);
   const Range all = output(0, q.count);
   if (node.is_root()) {
@@ -99,7 +99,7 @@ void for_root_runs(const Request& q, const Node& node, std::int64_t place, std::
   move(std::int64_t{0}, before_end * q.count, (blocks - before_end) * q.count);
 }
 
-void gather(const Request& q, Writer& w) {
+void knomial_gather(const Request& q, Writer& w) {
   const Node node(q);
   const Range whole = input(0, q.count);
   if (node.is_root()) w.copy(whole, output(q.rank * q.count, q.count));
@@ -120,7 +120,7 @@ void gather(const Request& q, Writer& w) {
   for_root_runs(q, node, node.place, node.size(), [&](auto, auto begin, auto count) { w.send(node.parent(), {held, begin, count}); });
 }
 
-void scatter(const Request& q, Writer& w) {
+void knomial_scatter(const Request& q, Writer& w) {
   const Node node(q);
   const Buffer held = node.is_leaf() ? Buffer::kOutput : Buffer::kScratch;
   if (node.is_root()) w.copy(input(q.rank * q.count, q.count), output(0, q.count));
@@ -140,7 +140,7 @@ void scatter(const Request& q, Writer& w) {
   });
 }
 
-void barrier(const Request& q, Writer& w) {
+void knomial_barrier(const Request& q, Writer& w) {
   const Node node(q);
   node.for_children([&](int level, std::int64_t place, std::int64_t) {
     const int child = node.rank_at(place);
@@ -166,11 +166,11 @@ Request as_binomial(Request q) {
 Schedule make_knomial(const Request& request) {
   Writer writer(request);
   switch (request.collective) {
-    case Collective::kBroadcast: broadcast(request, writer); break;
-    case Collective::kReduce: reduce(request, writer); break;
-    case Collective::kGather: gather(request, writer); break;
-    case Collective::kScatter: scatter(request, writer); break;
-    default: barrier(request, writer); break;
+    case Collective::kBroadcast: knomial_broadcast(request, writer); break;
+    case Collective::kReduce: knomial_reduce(request, writer); break;
+    case Collective::kGather: knomial_gather(request, writer); break;
+    case Collective::kScatter: knomial_scatter(request, writer); break;
+    default: knomial_barrier(request, writer); break;
   }
   return std::move(writer).done();
 }

@@ -6,7 +6,7 @@
 #include <fstream>
 
 namespace weft::schedule {
-namespace {
+namespace machine_test {
 
 // A folder that looks like /sys.
 class FakeSys {
@@ -120,5 +120,5 @@ TEST(FoundTopology, HasTheLevelsThatSaySomething) {
   EXPECT_EQ(topology_of({{"a"}}).world(), 1);
 }
 
-}  // namespace
+}  // namespace machine_test
 }  // namespace weft::schedule

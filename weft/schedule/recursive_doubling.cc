@@ -18,7 +18,7 @@
 namespace weft::schedule::internal {
 namespace {
 
-void all_reduce(const Request& q, Writer& w) {
+void doubling_all_reduce(const Request& q, Writer& w) {
   const Fold fold(q.world);
   const Range all = output(0, q.count);
   const int first = fold.surplus > 0 ? 2 : 1;
@@ -45,7 +45,7 @@ void all_reduce(const Request& q, Writer& w) {
 }
 
 // Rank r holds blocks r, r+1, … of the ring of ranks; a run that passes the last rank is two messages.
-void all_gather(const Request& q, Writer& w) {
+void doubling_all_gather(const Request& q, Writer& w) {
   const auto for_runs = [&](int first, int blocks, auto&& move) {
     const int begin = wrap(first, q.world);
     const int before_end = std::min(blocks, q.world - begin);
@@ -61,7 +61,7 @@ void all_gather(const Request& q, Writer& w) {
   }
 }
 
-void barrier(const Request& q, Writer& w) {
+void doubling_barrier(const Request& q, Writer& w) {
   for (int round = 1, distance = 1; distance < q.world; ++round, distance *= 2) {
     w.at(round);
     w.signal(wrap(q.rank + distance, q.world));
@@ -74,9 +74,9 @@ void barrier(const Request& q, Writer& w) {
 Schedule make_recursive_doubling(const Request& request) {
   Writer writer(request);
   switch (request.collective) {
-    case Collective::kAllReduce: all_reduce(request, writer); break;
-    case Collective::kAllGather: all_gather(request, writer); break;
-    default: barrier(request, writer); break;
+    case Collective::kAllReduce: doubling_all_reduce(request, writer); break;
+    case Collective::kAllGather: doubling_all_gather(request, writer); break;
+    default: doubling_barrier(request, writer); break;
   }
   return std::move(writer).done();
 }

@@ -28,7 +28,7 @@ struct Ring {
   int place;
 };
 
-void all_reduce(const Request& q, Writer& w) {
+void ring_all_reduce(const Request& q, Writer& w) {
   const Ring ring(q);
   const Range all = output(0, q.count);
   const auto chunk = [&](int c) { return part(all, q.world, wrap(c, q.world)); };
@@ -44,7 +44,7 @@ void all_reduce(const Request& q, Writer& w) {
 }
 
 // The sum so far is received into one of two slots, and goes on from there while the next one comes into the other.
-void reduce_scatter(const Request& q, Writer& w) {
+void ring_reduce_scatter(const Request& q, Writer& w) {
   const Ring ring(q);
   const auto block = [&](int at) { return input(ring.rank_at(at) * q.count, q.count); };
   const auto slot = [&](int k) { return k == q.world - 1 ? output(0, q.count) : scratch(((k - 1) % 2) * q.count, q.count); };
@@ -57,7 +57,7 @@ void reduce_scatter(const Request& q, Writer& w) {
   }
 }
 
-void all_gather(const Request& q, Writer& w) {
+void ring_all_gather(const Request& q, Writer& w) {
   const Ring ring(q);
   const auto block = [&](int at) { return output(ring.rank_at(at) * q.count, q.count); };
   w.copy(input(0, q.count), block(ring.place));
@@ -68,7 +68,7 @@ void all_gather(const Request& q, Writer& w) {
   }
 }
 
-void all_to_all(const Request& q, Writer& w) {
+void ring_all_to_all(const Request& q, Writer& w) {
   w.copy(input(q.rank * q.count, q.count), output(q.rank * q.count, q.count));
   for (int k = 1; k < q.world; ++k) {
     const int to = wrap(q.rank + k, q.world);
@@ -84,10 +84,10 @@ void all_to_all(const Request& q, Writer& w) {
 Schedule make_ring(const Request& request) {
   Writer writer(request);
   switch (request.collective) {
-    case Collective::kAllReduce: all_reduce(request, writer); break;
-    case Collective::kReduceScatter: reduce_scatter(request, writer); break;
-    case Collective::kAllGather: all_gather(request, writer); break;
-    default: all_to_all(request, writer); break;
+    case Collective::kAllReduce: ring_all_reduce(request, writer); break;
+    case Collective::kReduceScatter: ring_reduce_scatter(request, writer); break;
+    case Collective::kAllGather: ring_all_gather(request, writer); break;
+    default: ring_all_to_all(request, writer); break;
   }
   return std::move(writer).done();
 }

@@ -16,7 +16,7 @@
 #include "weft/schedule/proof.h"
 
 namespace weft::schedule {
-namespace {
+namespace schedule_test {
 
 using ::testing::HasSubstr;
 
@@ -336,5 +336,5 @@ TEST_F(Proof, FindsInputReadAfterItWasOverwritten) {
   EXPECT_NE(fault(q, claim, /*same_array=*/true), "");
 }
 
-}  // namespace
+}  // namespace schedule_test
 }  // namespace weft::schedule

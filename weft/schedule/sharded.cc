@@ -33,19 +33,19 @@ Range add(const Request& q, Range own, int first, int count, Writer& w) {
 }
 
 // Receives the others' contributions to `own` side by side, then adds them.
-void collect(const Request& q, Range own, Writer& w) {
+void sharded_collect(const Request& q, Range own, Writer& w) {
   w.need_scratch((q.world - 1) * own.count);
   for (int k = 1; k < q.world; ++k) w.recv(wrap(q.rank + k, q.world), place_of(q, own, wrap(q.rank + k, q.world)));
   add(q, own, 0, q.world, w);
 }
 
-void all_reduce(const Request& q, Writer& w) {
+void sharded_all_reduce(const Request& q, Writer& w) {
   const Range all = output(0, q.count);
   const Range own = part(all, q.world, q.rank);
   w.copy(input(0, q.count), all);
   w.at(1);
   for (int k = 1; k < q.world; ++k) w.send(wrap(q.rank - k, q.world), part(all, q.world, wrap(q.rank - k, q.world)));
-  collect(q, own, w);
+  sharded_collect(q, own, w);
   w.at(2);
   for (int k = 1; k < q.world; ++k) {
     w.send(wrap(q.rank + k, q.world), own);
@@ -53,7 +53,7 @@ void all_reduce(const Request& q, Writer& w) {
   }
 }
 
-void reduce_scatter(const Request& q, Writer& w) {
+void sharded_reduce_scatter(const Request& q, Writer& w) {
   const Range own = output(0, q.count);
   w.copy(input(q.rank * q.count, q.count), own);
   w.at(1);
@@ -61,11 +61,11 @@ void reduce_scatter(const Request& q, Writer& w) {
     const int to = wrap(q.rank - k, q.world);
     w.send(to, input(to * q.count, q.count));
   }
-  collect(q, own, w);
+  sharded_collect(q, own, w);
 }
 
 // all_gather sends the one block to everybody, all_to_all everybody's own.
-void exchange(const Request& q, Writer& w) {
+void sharded_exchange(const Request& q, Writer& w) {
   const auto block_for = [&](int peer) { return input(q.collective == Collective::kAllToAll ? peer * q.count : 0, q.count); };
   const auto block_of = [&](int peer) { return output(peer * q.count, q.count); };
   w.copy(block_for(q.rank), block_of(q.rank));
@@ -79,7 +79,7 @@ void exchange(const Request& q, Writer& w) {
 }
 
 // Parts are counted from root, so that root's is the longest.
-void broadcast(const Request& q, Writer& w) {
+void sharded_broadcast(const Request& q, Writer& w) {
   const Range all = output(0, q.count);
   const auto part_of = [&](int rank) { return part(all, q.world, wrap(rank - q.root, q.world)); };
   const bool root = q.rank == q.root;
@@ -96,7 +96,7 @@ void broadcast(const Request& q, Writer& w) {
   }
 }
 
-void gather(const Request& q, Writer& w) {
+void sharded_gather(const Request& q, Writer& w) {
   if (q.rank != q.root) {
     w.at(1);
     w.send(q.root, input(0, q.count));
@@ -110,7 +110,7 @@ void gather(const Request& q, Writer& w) {
   }
 }
 
-void scatter(const Request& q, Writer& w) {
+void sharded_scatter(const Request& q, Writer& w) {
   if (q.rank != q.root) {
     w.at(1);
     w.recv(q.root, output(0, q.count));
@@ -129,12 +129,12 @@ void scatter(const Request& q, Writer& w) {
 Schedule make_sharded(const Request& request) {
   Writer writer(request);
   switch (request.collective) {
-    case Collective::kAllReduce: all_reduce(request, writer); break;
-    case Collective::kReduceScatter: reduce_scatter(request, writer); break;
-    case Collective::kBroadcast: broadcast(request, writer); break;
-    case Collective::kGather: gather(request, writer); break;
-    case Collective::kScatter: scatter(request, writer); break;
-    default: exchange(request, writer); break;
+    case Collective::kAllReduce: sharded_all_reduce(request, writer); break;
+    case Collective::kReduceScatter: sharded_reduce_scatter(request, writer); break;
+    case Collective::kBroadcast: sharded_broadcast(request, writer); break;
+    case Collective::kGather: sharded_gather(request, writer); break;
+    case Collective::kScatter: sharded_scatter(request, writer); break;
+    default: sharded_exchange(request, writer); break;
   }
   return std::move(writer).done();
 }

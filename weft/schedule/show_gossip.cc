@@ -14,7 +14,7 @@ namespace {
 constexpr int kMostDrawn = 64;
 constexpr int kFirst = 8;  // of the ranks of a world that is too large for a list
 
-std::string number(double value, const char* format = "%.4g") {
+std::string format_number(double value, const char* format = "%.4g") {
   char text[32];
   std::snprintf(text, sizeof text, format, value);
   return text;
@@ -33,7 +33,7 @@ std::string summary(const Gossip& gossip) {
   const double rate = mixing_rate(gossip);
   const std::string rounds = std::to_string(rounds_to_thousandth(gossip));
   return std::to_string(gossip.world) + " ranks, " + std::to_string(most) + (most == 1 ? " message" : " messages") +
-         " a rank and round; mixing rate " + number(rate) + ": " +
+         " a rank and round; mixing rate " + format_number(rate) + ": " +
          (rate == 0 ? "all have the average after " + rounds + (rounds == "1" ? " round" : " rounds")
                     : "a thousand times nearer to the average after " + rounds + " rounds");
 }
@@ -48,9 +48,9 @@ std::string line(const Gossip& gossip, int rank, int round) {
   const Mixing m = mixing(gossip, rank, round);
   std::vector<int> heard;
   for (const Neighbour& n : m.hears) heard.push_back(n.rank);
-  std::string text = "rank " + std::to_string(rank) + "  keeps " + number(m.self);
+  std::string text = "rank " + std::to_string(rank) + "  keeps " + format_number(m.self);
   if (heard.empty()) return text + "\n";
-  text += ", hears " + list(heard) + " with " + number(m.hears[0].weight) + (heard.size() > 1 ? " each" : "");
+  text += ", hears " + list(heard) + " with " + format_number(m.hears[0].weight) + (heard.size() > 1 ? " each" : "");
   return text + (heard == m.sends_to ? ", and they hear it\n" : ", sends to " + list(m.sends_to) + "\n");
 }
 
@@ -80,8 +80,8 @@ std::vector<Point> places(const Gossip& gossip) {
 double node_radius(const Gossip& gossip) { return gossip.world > 32 ? 7 : gossip.world > 16 ? 9 : kNode; }
 
 std::string segment(Point a, Point b, const char* kind) {
-  return "<line class=\"" + std::string(kind) + "\" x1=\"" + number(a.x) + "\" y1=\"" + number(a.y) + "\" x2=\"" + number(b.x) +
-         "\" y2=\"" + number(b.y) + "\"/>";
+  return "<line class=\"" + std::string(kind) + "\" x1=\"" + format_number(a.x) + "\" y1=\"" + format_number(a.y) + "\" x2=\"" +
+         format_number(b.x) + "\" y2=\"" + format_number(b.y) + "\"/>";
 }
 
 // From the edge of one node to that of the other; with a head where only `to` hears.
@@ -91,9 +91,9 @@ std::string edge(Point from, Point to, double node, bool both) {
   if (both) return segment(a, b, "edge") + "\n";
   const double head = 0.75 * node, half = 0.36 * head;
   const Point base{b.x - dx * head, b.y - dy * head};
-  return segment(a, base, "edge") + "<polygon class=\"head\" points=\"" + number(b.x) + "," + number(b.y) + " " +
-         number(base.x - dy * half) + "," + number(base.y + dx * half) + " " + number(base.x + dy * half) + "," +
-         number(base.y - dx * half) + "\"/>\n";
+  return segment(a, base, "edge") + "<polygon class=\"head\" points=\"" + format_number(b.x) + "," + format_number(b.y) + " " +
+         format_number(base.x - dy * half) + "," + format_number(base.y + dx * half) + " " + format_number(base.x + dy * half) + "," +
+         format_number(base.y - dx * half) + "\"/>\n";
 }
 
 // The link that leaves a grid on one side and comes in on the other: a dashed end at each.
@@ -124,9 +124,9 @@ std::string panel(const Gossip& gossip, int round) {
   }
   for (int rank = 0; rank < gossip.world; ++rank) {
     const Point p = at[static_cast<std::size_t>(rank)];
-    text += "<circle class=\"node\" cx=\"" + number(p.x) + "\" cy=\"" + number(p.y) + "\" r=\"" + number(node) +
-            "\"/><text class=\"label\" x=\"" + number(p.x) + "\" y=\"" + number(p.y + 0.32 * node) + "\" font-size=\"" +
-            number(0.88 * node) + "\">" + std::to_string(rank) + "</text>\n";
+    text += "<circle class=\"node\" cx=\"" + format_number(p.x) + "\" cy=\"" + format_number(p.y) + "\" r=\"" + format_number(node) +
+            "\"/><text class=\"label\" x=\"" + format_number(p.x) + "\" y=\"" + format_number(p.y + 0.32 * node) + "\" font-size=\"" +
+            format_number(0.88 * node) + "\">" + std::to_string(rank) + "</text>\n";
   }
   return text;
 }
@@ -164,20 +164,22 @@ std::string render_svg(const Gossip& gossip) {
   const double width = std::max({16 + rounds * kPanel + 16, 660.0, 32 + 6.6 * static_cast<double>(words.size())});
   const bool titled = rounds > 1;
   const double height = kTop + kPanel + (titled ? 18 : 0);
-  const std::string size = number(width) + "\" height=\"" + number(height) + "\"";
-  std::string text = "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-labelledby=\"t d\" viewBox=\"0 0 " + number(width) + " " +
-                     number(height) + "\" width=\"" + size + ">\n<title id=\"t\">" + heading(gossip) + "</title>\n<desc id=\"d\">" + words +
-                     ". Ranks are circles, lines lead to those that hear them.</desc>\n" + style() + "<rect class=\"paper\" width=\"" +
-                     size + "/>\n<text class=\"ink\" x=\"16\" y=\"32\" font-size=\"19\" font-weight=\"600\">" + heading(gossip) +
+  const std::string size = format_number(width) + "\" height=\"" + format_number(height) + "\"";
+  std::string text = "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-labelledby=\"t d\" viewBox=\"0 0 " +
+                     format_number(width) + " " + format_number(height) + "\" width=\"" + size + ">\n<title id=\"t\">" + heading(gossip) +
+                     "</title>\n<desc id=\"d\">" + words + ". Ranks are circles, lines lead to those that hear them.</desc>\n" + style() +
+                     "<rect class=\"paper\" width=\"" + size +
+                     "/>\n<text class=\"ink\" x=\"16\" y=\"32\" font-size=\"19\" font-weight=\"600\">" + heading(gossip) +
                      "</text><text class=\"dim\" x=\"16\" y=\"54\">" + words + "</text>\n";
   const double apart = rounds > 1 ? (width - 32 - kPanel) / (rounds - 1) : 0;
   for (int round = 0; round < rounds; ++round) {
     const double x = rounds > 1 ? 16 + round * apart : 0.5 * (width - kPanel);
     if (titled) {
-      text += "<text class=\"dim\" text-anchor=\"middle\" x=\"" + number(x + 0.5 * kPanel) + "\" y=\"" + number(kTop + 4) + "\">round " +
-              std::to_string(round) + "</text>\n";
+      text += "<text class=\"dim\" text-anchor=\"middle\" x=\"" + format_number(x + 0.5 * kPanel) + "\" y=\"" + format_number(kTop + 4) +
+              "\">round " + std::to_string(round) + "</text>\n";
     }
-    text += "<g transform=\"translate(" + number(x) + " " + number(kTop + (titled ? 8 : -8)) + ")\">\n" + panel(gossip, round) + "</g>\n";
+    text += "<g transform=\"translate(" + format_number(x) + " " + format_number(kTop + (titled ? 8 : -8)) + ")\">\n" +
+            panel(gossip, round) + "</g>\n";
   }
   return text + "</svg>\n";
 }

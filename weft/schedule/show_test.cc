@@ -8,7 +8,7 @@
 #include "weft/base/error.h"
 
 namespace weft::schedule {
-namespace {
+namespace show_test {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -135,5 +135,5 @@ TEST(RenderGossip, DrawsAllThatCanBeMadeAndRefusesWhatCannotBeSeen) {
   EXPECT_THROW(render_svg(Gossip{Graph::kRing, 65}), Error);
 }
 
-}  // namespace
+}  // namespace show_test
 }  // namespace weft::schedule

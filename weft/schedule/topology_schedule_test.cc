@@ -10,7 +10,7 @@
 #include "weft/schedule/schedule.h"
 
 namespace weft::schedule {
-namespace {
+namespace topology_schedule_test {
 
 using Shared = std::shared_ptr<const Topology>;
 
@@ -190,5 +190,5 @@ TEST(Chain, EntersAndLeavesEachHostOnceWhereverItsRanksWerePlaced) {
   EXPECT_EQ(alike, (std::vector<Traffic>{{8 * 90, 90}}));
 }
 
-}  // namespace
+}  // namespace topology_schedule_test
 }  // namespace weft::schedule

@@ -8,7 +8,7 @@
 #include "weft/base/error.h"
 
 namespace weft::schedule {
-namespace {
+namespace topology_test {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -118,5 +118,5 @@ TEST(TopologyToml, NamesTheKeyThatIsWrongAndTheNearestOne) {
   EXPECT_THAT(refusal("[rack]\nsizes = [2, 2]\n[host]\nsizes = [1, 2, 1]"), HasSubstr("must nest"));
 }
 
-}  // namespace
+}  // namespace topology_test
 }  // namespace weft::schedule

@@ -39,7 +39,7 @@ struct Line {
   int place = 0;
 };
 
-void all_reduce(const Line& first, const Line& second, Range half, Writer& w) {
+void torus_all_reduce(const Line& first, const Line& second, Range half, Writer& w) {
   const int turn = first.length() - 1;
   for (int k = 1; k <= turn; ++k) {
     w.at(k);
@@ -65,8 +65,8 @@ Schedule make_torus(const Request& q) {
   const Range all = output(0, q.count);
   Writer w(q);
   w.copy(input(0, q.count), all);
-  all_reduce(row, column, part(all, 2, 0), w);
-  all_reduce(column, row, part(all, 2, 1), w);
+  torus_all_reduce(row, column, part(all, 2, 0), w);
+  torus_all_reduce(column, row, part(all, 2, 1), w);
   return std::move(w).done();
 }
 

@@ -15,7 +15,7 @@
 #include "weft/train/trainer.h"
 
 namespace weft::train {
-namespace {
+namespace codec_resume_test {
 
 std::shared_ptr<const data::ImageSet> shapes(data::Part part) {
   return std::make_shared<const data::ImageSet>(data::make_shapes({.train = 96, .test = 16, .seed = 1}, part));
@@ -82,5 +82,5 @@ TEST(CodecResume, HasTheBitsOfTheUninterruptedRunOverStagesShardsAndSplitLayers)
   }
 }
 
-}  // namespace
+}  // namespace codec_resume_test
 }  // namespace weft::train

@@ -9,7 +9,7 @@
 #include "weft/base/file.h"
 
 namespace weft::train {
-namespace {
+namespace recipe_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -131,5 +131,5 @@ TEST(Batches, RefuseWhatThisWorldCannotDo) {
   EXPECT_THAT(bad_config([&] { plan_batches(config, 2, 100); }), HasSubstr("parallel.codec"));
 }
 
-}  // namespace
+}  // namespace recipe_test
 }  // namespace weft::train

@@ -5,7 +5,7 @@
 #include "weft/comm/replicate.h"
 
 namespace weft::train::internal {
-namespace {
+namespace speeds_test {
 
 using namespace std::chrono_literals;
 
@@ -30,5 +30,5 @@ TEST(Speeds, GiveSharesInProportionOnceTheyDifferByATwentieth) {
       20s);
 }
 
-}  // namespace
+}  // namespace speeds_test
 }  // namespace weft::train::internal

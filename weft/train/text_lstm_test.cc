@@ -10,7 +10,7 @@
 #include "weft/train/internal/text_runs.h"
 
 namespace weft::train {
-namespace {
+namespace text_lstm_test {
 
 using internal::Assignments;
 using internal::expect_close;
@@ -177,5 +177,5 @@ TEST(TextLstm, RefusesWhatIsAGptsAndLeavesNoRun) {
   EXPECT_THAT(runs.refused(1, {"model.tied=false"}), HasSubstr("is for model.name = \"lstm\""));
 }
 
-}  // namespace
+}  // namespace text_lstm_test
 }  // namespace weft::train

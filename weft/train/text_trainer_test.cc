@@ -9,7 +9,7 @@
 #include "weft/train/internal/text_runs.h"
 
 namespace weft::train {
-namespace {
+namespace text_trainer_test {
 
 using internal::expect_close;
 using internal::expect_equal;
@@ -259,5 +259,5 @@ TEST(TextTrainer, RefusesWhatItCannotDoAndLeavesNoRun) {
   EXPECT_THAT(runs.refused(2, {"parallel.pp=2", "parallel.micro_batches=16"}), HasSubstr("cannot be 16 micro-batches"));
 }
 
-}  // namespace
+}  // namespace text_trainer_test
 }  // namespace weft::train

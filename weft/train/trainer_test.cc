@@ -23,7 +23,7 @@
 #include "weft/train/recipe.h"
 
 namespace weft::train {
-namespace {
+namespace trainer_test {
 
 std::shared_ptr<const data::ImageSet> shapes(data::Part part) {
   return std::make_shared<const data::ImageSet>(data::make_shapes({.train = 100, .test = 70, .seed = 1}, part));
@@ -295,5 +295,5 @@ TEST(Evaluation, CountsEverySampleOnceAtAnyWorld) {
   }
 }
 
-}  // namespace
+}  // namespace trainer_test
 }  // namespace weft::train

@@ -1,26 +1,19 @@
 // Slurm's host lists, written out.
 #include <algorithm>
-#include <charconv>
 
-#include "weft/base/error.h"
 #include "weft/comm/environment.h"
+#include "weft/comm/internal/discovery.h"
 
 namespace weft::comm {
 namespace {
 
+using internal::bad_discovery;
+using internal::to_number;
+
 constexpr std::size_t kMostHosts = 65536;
 constexpr std::size_t kLongestName = 253;  // of a host, RFC 1035
 
-[[noreturn]] void bad(const std::string& message) { throw Error(Errc::kBadConfig, message, {"rank discovery", -1, -1}); }
-
 std::string shown(const std::string& text) { return '"' + (text.size() > 80 ? text.substr(0, 80) + "…" : text) + '"'; }
-
-std::optional<int> to_number(const std::string& text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
-  return value;
-}
 
 // "08-10": 08, 09, 10.
 struct Range {
@@ -38,17 +31,17 @@ Range to_range(const std::string& range, const std::string& list) {
   const auto dash = range.find('-');
   const std::string low = range.substr(0, dash), high = dash == std::string::npos ? low : range.substr(dash + 1);
   const auto first = to_number(low), last = to_number(high);
-  if (!first || !last || *last < *first) bad("host list " + shown(list) + ": " + shown(range) + " is no range");
+  if (!first || !last || *last < *first) bad_discovery("host list " + shown(list) + ": " + shown(range) + " is no range");
   return {*first, *last, low.size()};
 }
 
 std::vector<Part> to_parts(const std::string& item, const std::string& list) {
-  if (item.empty()) bad("host list " + shown(list) + " has an empty name");
+  if (item.empty()) bad_discovery("host list " + shown(list) + " has an empty name");
   std::vector<Part> parts;
   for (std::size_t at = 0; at < item.size();) {
     const auto open = item.find('[', at), close = item.find(']', at);
     if ((open == std::string::npos) != (close == std::string::npos) || close < open) {
-      bad("host list " + shown(list) + ": brackets do not match");
+      bad_discovery("host list " + shown(list) + ": brackets do not match");
     }
     parts.push_back({item.substr(at, open - at), {}});
     if (open == std::string::npos) break;
@@ -72,12 +65,12 @@ void check_size(const std::vector<Part>& parts, std::size_t hosts, const std::st
     }
     length += part.text.size() + longest;
     if (choices > kMostHosts || (count *= choices) > kMostHosts - hosts) {
-      bad("host list " + shown(list) + " has more than " + std::to_string(kMostHosts) + " hosts");
+      bad_discovery("host list " + shown(list) + " has more than " + std::to_string(kMostHosts) + " hosts");
     }
   }
   if (length > kLongestName) {
-    bad("host list " + shown(list) + " has a name of " + std::to_string(length) + " characters, " + std::to_string(kLongestName) +
-        " at most");
+    bad_discovery("host list " + shown(list) + " has a name of " + std::to_string(length) + " characters, " + std::to_string(kLongestName) +
+                  " at most");
   }
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr auto kLookAgain = std::chrono::milliseconds(5);
 
-std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+std::vector<std::uint8_t> to_bytes(const std::string& text) { return {text.begin(), text.end()}; }
 
 std::string text_of(const std::vector<Arrival>& members) {
   std::ostringstream text;
@@ -60,7 +60,7 @@ c10::intrusive_ptr<c10d::Store> Rendezvous::meeting_place() const { return c10::
 
 void Rendezvous::arrive(const Arrival& mine) {
   const auto ticket = store_->add("count", 1);
-  store_->set("arrived/" + std::to_string(ticket), bytes_of(text_of({mine})));
+  store_->set("arrived/" + std::to_string(ticket), to_bytes(text_of({mine})));
 }
 
 std::vector<Arrival> Rendezvous::arrived() const {
@@ -80,9 +80,9 @@ std::optional<std::vector<Arrival>> Rendezvous::decided() const {
   return has("members") ? std::optional(members_of(text_at("members"))) : std::nullopt;
 }
 
-void Rendezvous::ready(int rank) { store_->set("ready/" + std::to_string(rank), bytes_of("yes")); }
+void Rendezvous::ready(int rank) { store_->set("ready/" + std::to_string(rank), to_bytes("yes")); }
 
-void Rendezvous::report_lost(int rank) { meeting_place()->set(kLostKey, bytes_of(std::to_string(rank))); }
+void Rendezvous::report_lost(int rank) { meeting_place()->set(kLostKey, to_bytes(std::to_string(rank))); }
 
 bool Rendezvous::all_ready(int size, std::chrono::milliseconds wait) const {
   const auto deadline = Deadline::in(wait);
@@ -108,7 +108,7 @@ std::string Rendezvous::text_at(const std::string& key) const {
 }
 
 std::string Rendezvous::put_first(const std::string& key, const std::string& text) {
-  const auto there = store_->compareSet(key, std::vector<std::uint8_t>{}, bytes_of(text));
+  const auto there = store_->compareSet(key, std::vector<std::uint8_t>{}, to_bytes(text));
   return {there.begin(), there.end()};
 }
 

@@ -52,6 +52,11 @@ void require_same_type(const char* operation, const at::Tensor& a, const at::Ten
                                                        ", input is " + c10::toString(b.scalar_type()) + "; they must be of one type");
 }
 
+const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation) {
+  WEFT_REQUIRE(tensors.size() == 1, std::string(operation) + ": expected one tensor a rank, got " + std::to_string(tensors.size()));
+  return tensors[0];
+}
+
 at::Tensor flatten(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> flat;
   for (const auto& tensor : tensors) flat.push_back(tensor.reshape({-1}));

@@ -13,6 +13,9 @@ ReduceOp reduce_op(const c10d::ReduceOp& op);
 
 void require_same_type(const char* operation, const at::Tensor& a, const at::Tensor& b);
 
+// The tensor of a call that takes a list of one. Throws kInvalidArgument for any other number.
+const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation);
+
 // One after the other, contiguous, one-dimensional.
 at::Tensor flatten(const std::vector<at::Tensor>& tensors);
 

@@ -26,11 +26,6 @@ std::uint64_t lane_of(std::uint64_t direction, int peer, int tag) {
 
 net::Channel channel_of(int tag) { return kUserChannel | static_cast<std::uint32_t>(tag); }
 
-const at::Tensor& only(const WeftBackend::Tensors& tensors, const char* operation) {
-  WEFT_REQUIRE(tensors.size() == 1, std::string(operation) + ": expected one tensor a rank, got " + std::to_string(tensors.size()));
-  return tensors[0];
-}
-
 // An operation's place on its caller's time line, whichever thread runs it.
 class Traced {
  public:

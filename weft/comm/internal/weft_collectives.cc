@@ -15,11 +15,6 @@ using Tensors = WeftBackend::Tensors;
 
 constexpr net::Channel kSplitChannel = net::Channel{1} << 60;
 
-const at::Tensor& only(const Tensors& tensors, const char* operation) {
-  WEFT_REQUIRE(tensors.size() == 1, std::string(operation) + ": expected one tensor a rank, got " + std::to_string(tensors.size()));
-  return tensors[0];
-}
-
 void require_list(const char* operation, const Tensors& list, int size) {
   WEFT_REQUIRE(static_cast<int>(list.size()) == size,
                std::string(operation) + ": expected a list of " + std::to_string(size) + " tensors, got " + std::to_string(list.size()));

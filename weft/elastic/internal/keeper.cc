@@ -17,6 +17,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "weft/base/error.h"
+#include "weft/elastic/internal/pipe.h"
 
 namespace weft::elastic::internal {
 namespace {
@@ -73,12 +74,6 @@ ProcessOptions keeper_process(const Keeper::Options& options, int lifeline) {
   return process;
 }
 
-std::array<Fd, 2> make_pipe() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw Error(Errc::kUnavailable, std::string("no pipe for the keeper: ") + std::strerror(errno));
-  return {Fd(ends[0]), Fd(ends[1])};
-}
-
 std::string refusal(const std::string& host, int port, int reason) {
   const std::string where = host + ":" + std::to_string(port);
   if (reason == EADDRINUSE) return where + " is taken; give another --master-port, or none to get a free one";
@@ -110,7 +105,7 @@ Fd listen_for_store(const std::string& host, int port, int* bound) {
   return listener;
 }
 
-Keeper::Keeper(const Options& options) : Keeper(options, make_pipe()) {}
+Keeper::Keeper(const Options& options) : Keeper(options, make_pipe("the keeper")) {}
 
 Keeper::Keeper(const Options& options, std::array<Fd, 2> pipe)
     : lifeline_(std::move(pipe[1])), process_(keeper_process(options, pipe[0].get())) {}

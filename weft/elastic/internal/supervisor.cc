@@ -17,6 +17,7 @@
 #include "weft/base/error.h"
 #include "weft/comm/init.h"
 #include "weft/elastic/error_file.h"
+#include "weft/elastic/internal/pipe.h"
 #include "weft/elastic/internal/report.h"
 
 namespace weft::elastic::internal {
@@ -29,12 +30,6 @@ constexpr std::size_t kSecretBytes = 32;
 }
 
 Time now() { return std::chrono::steady_clock::now(); }
-
-std::array<Fd, 2> make_pipe() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) unavailable("no pipe for a rank's output");
-  return {Fd(ends[0]), Fd(ends[1])};
-}
 
 std::string read_secret(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
@@ -200,7 +195,7 @@ Supervisor::Rank Supervisor::start_rank(int local) {
     process.argv = command_line(options_.program);
   }
   if (goes_past(local)) return {Process(process), LineRelay(), LineRelay()};
-  auto out = make_pipe(), err = make_pipe();
+  auto out = make_pipe("a rank's output"), err = make_pipe("a rank's output");
   process.stdout_fd = out[1].get();
   process.stderr_fd = err[1].get();
   Process started(process);

@@ -36,7 +36,7 @@ Part head_part(const parallel::LayerNorm& norm, const parallel::Linear& head) {
   return {"", holder({{"norm", norm.ptr()}, {"head", head.ptr()}}), [=](const at::Tensor& x) { return head_of(x, norm, head); }};
 }
 
-std::string prefix(std::size_t block) { return "blocks." + std::to_string(block) + "."; }
+std::string mixer_prefix(std::size_t block) { return "blocks." + std::to_string(block) + "."; }
 
 }  // namespace
 
@@ -96,7 +96,7 @@ at::Tensor MixerImpl::forward(const at::Tensor& x) {
 
 std::vector<Part> MixerImpl::parts() const {
   std::vector<Part> parts = {part_of("stem.", stem.ptr())};
-  for (std::size_t i = 0; i < blocks->size(); ++i) parts.push_back(part_of(prefix(i), blocks->ptr<MixerBlockImpl>(i)));
+  for (std::size_t i = 0; i < blocks->size(); ++i) parts.push_back(part_of(mixer_prefix(i), blocks->ptr<MixerBlockImpl>(i)));
   parts.push_back(head_part(norm, head));
   return parts;
 }
@@ -108,7 +108,7 @@ Parts mixer_parts(const MixerOptions& given, const TensorParallel& tp) {
             WEFT_REQUIRE(number >= 0 && number < count, "Mixer: no part " + std::to_string(number));
             if (number == 0) return part_of("stem.", MixerStem(options, tp).ptr());
             if (number == count - 1) return head_part(layer_norm(options, tp), output(options, tp));
-            return part_of(prefix(static_cast<std::size_t>(number - 1)), MixerBlock(options, tp).ptr());
+            return part_of(mixer_prefix(static_cast<std::size_t>(number - 1)), MixerBlock(options, tp).ptr());
           }};
 }
 

@@ -42,7 +42,7 @@ Part head_part(VitPool pool, const LayerNorm& norm, const Linear& classifier) {
           [=](const at::Tensor& x) { return head_of(x, pool, norm, classifier); }};
 }
 
-std::string prefix(std::size_t block) { return "vit.encoder.layer." + std::to_string(block) + "."; }
+std::string vit_prefix(std::size_t block) { return "vit.encoder.layer." + std::to_string(block) + "."; }
 
 VitModelImpl& model_of(const VitImpl& net) { return *net.vit->as<VitModelImpl>(); }
 
@@ -64,7 +64,7 @@ std::vector<Part> VitImpl::parts() const {
   const VitModelImpl& model = model_of(*this);
   std::vector<Part> parts = {part_of("vit.embeddings.", model.embeddings.ptr())};
   const auto& blocks = model.encoder->layer;
-  for (std::size_t i = 0; i < blocks->size(); ++i) parts.push_back(part_of(prefix(i), blocks->ptr<internal::VitBlockImpl>(i)));
+  for (std::size_t i = 0; i < blocks->size(); ++i) parts.push_back(part_of(vit_prefix(i), blocks->ptr<internal::VitBlockImpl>(i)));
   parts.push_back(head_part(options.pool, model.layernorm, classifier));
   return parts;
 }
@@ -76,7 +76,7 @@ Parts vit_parts(const VitOptions& given, const TensorParallel& tp) {
             WEFT_REQUIRE(number >= 0 && number < count, "Vit: no part " + std::to_string(number));
             if (number == 0) return part_of("vit.embeddings.", internal::VitEmbeddings(options, tp).ptr());
             if (number == count - 1) return head_part(options.pool, internal::layer_norm(options, tp), classifier_of(options, tp));
-            return part_of(prefix(static_cast<std::size_t>(number - 1)), internal::VitBlock(options, tp).ptr());
+            return part_of(vit_prefix(static_cast<std::size_t>(number - 1)), internal::VitBlock(options, tp).ptr());
           }};
 }
 

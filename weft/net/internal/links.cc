@@ -19,7 +19,7 @@
 namespace weft::net::internal {
 namespace {
 
-struct Hello {
+struct LinkHello {
   std::uint64_t magic = 0x77656674'6c696e6bULL;
   std::int32_t rank = 0;
   std::uint64_t heap_bytes = 0;
@@ -51,8 +51,8 @@ void set_timeout(int fd, const Deadline& deadline) {
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &value, sizeof value);
 }
 
-bool send_hello(int fd, const Hello& hello, int heap_fd) {
-  iovec data{const_cast<Hello*>(&hello), sizeof hello};
+bool send_hello(int fd, const LinkHello& hello, int heap_fd) {
+  iovec data{const_cast<LinkHello*>(&hello), sizeof hello};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &data;
@@ -67,8 +67,8 @@ bool send_hello(int fd, const Hello& hello, int heap_fd) {
   return sendmsg(fd, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof hello);
 }
 
-// The descriptor that came along, -1 where the message was not a Hello with one.
-int recv_hello(int fd, Hello& hello) {
+// The descriptor that came along, -1 where the message was not a LinkHello with one.
+int recv_hello(int fd, LinkHello& hello) {
   iovec data{&hello, sizeof hello};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
@@ -82,7 +82,7 @@ int recv_hello(int fd, Hello& hello) {
   if (header != nullptr && header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(sizeof(int))) {
     std::memcpy(&heap_fd, CMSG_DATA(header), sizeof(int));
   }
-  if (got == static_cast<ssize_t>(sizeof hello) && hello.magic == Hello{}.magic) return heap_fd;
+  if (got == static_cast<ssize_t>(sizeof hello) && hello.magic == LinkHello{}.magic) return heap_fd;
   if (heap_fd >= 0) close(heap_fd);
   return -1;
 }
@@ -119,7 +119,7 @@ int connect_to(const std::string& name, const Deadline& deadline) {
 }
 
 // Accepts until somebody of the same user says a proper hello; strangers are dropped.
-Link accept_one(int listener, Hello& hello, const LinkOptions& options, const Deadline& deadline) {
+Link accept_one(int listener, LinkHello& hello, const LinkOptions& options, const Deadline& deadline) {
   while (!deadline.passed()) {
     pollfd waiting{listener, POLLIN, 0};
     if (poll(&waiting, 1, std::min(deadline.left_ms(), 50)) <= 0) {
@@ -171,7 +171,7 @@ std::vector<Link> link_all(const LinkListener& listener, const LinkOptions& opti
   for (int peer = 0; peer < options.rank; ++peer) {
     const int fd = connect_to(options.names[static_cast<std::size_t>(peer)], deadline);
     if (fd < 0) fail_link(Errc::kUnavailable, options.rank, peer, system_error("connect"));
-    Hello hello;
+    LinkHello hello;
     const bool sent = send_hello(fd, {.rank = options.rank, .heap_bytes = options.heap_bytes}, options.heap_fd);
     const int heap_fd = sent ? recv_hello(fd, hello) : -1;
     if (heap_fd < 0) {
@@ -181,7 +181,7 @@ std::vector<Link> link_all(const LinkListener& listener, const LinkOptions& opti
     links[static_cast<std::size_t>(peer)] = {fd, attach_once(heap_fd, hello.heap_bytes)};
   }
   for (int left = world - 1 - options.rank; left > 0; --left) {
-    Hello hello;
+    LinkHello hello;
     Link link = accept_one(listener.fd(), hello, options, deadline);
     if (link.fd < 0) {
       int missing = options.rank + 1;

@@ -47,6 +47,9 @@ struct Piece {
 
 inline Label::Bytes label_of(const Send& send) { return send.label == nullptr ? Label::Bytes{} : send.label->bytes; }
 
+// Bytes of early messages that an endpoint within a host keeps of each peer.
+inline constexpr std::size_t kMailboxBytes = std::size_t{64} << 20;
+
 class Mailbox {
  public:
   // At most `room` bytes of each peer wait for a receive: has_room() says when to stop taking more.

@@ -8,7 +8,7 @@ void ShmCall::throw_timeout(int rank) const {
     const int peer = receipt.recv.peer;
     if (!receipt.done) throw Error(Errc::kTimeout, "the receive from rank " + std::to_string(peer) + tail, {name, rank, peer});
   }
-  for (const Outgoing& outgoing : sends) {
+  for (const ShmOutgoing& outgoing : sends) {
     const int peer = outgoing.send.peer;
     if (!outgoing.done) throw Error(Errc::kTimeout, "the send to rank " + std::to_string(peer) + tail, {name, rank, peer});
   }

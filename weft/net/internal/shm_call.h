@@ -8,7 +8,7 @@
 namespace weft::net::internal {
 
 // A send under way. It stays where it is until it is complete or the group has failed.
-struct Outgoing {
+struct ShmOutgoing {
   Send send;
   Channel channel = 0;
   std::uint64_t message = 0;
@@ -28,7 +28,7 @@ struct ShmCall {
   Deadline deadline;
   Channel channel;
   std::span<const Receipt> receipts;
-  std::span<const Outgoing> sends;
+  std::span<const ShmOutgoing> sends;
 
   // kTimeout, naming the first peer that is missed.
   [[noreturn]] void throw_timeout(int rank) const;

@@ -11,7 +11,7 @@
 #include "weft/net/sim/simulation.h"
 
 namespace weft::net::sim {
-namespace {
+namespace seeds_test {
 
 using namespace std::chrono_literals;
 using schedule::Algorithm;
@@ -331,5 +331,5 @@ TEST(SimulatedSeeds, GiveTheSameTraceEachTimeAndAnotherForEachSeed) {
   EXPECT_GT(failed, 5);  // the seeds that went wrong are the ones worth to be run again
 }
 
-}  // namespace
+}  // namespace seeds_test
 }  // namespace weft::net::sim

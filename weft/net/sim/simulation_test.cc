@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace weft::net::sim {
-namespace {
+namespace simulation_test {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
@@ -165,5 +165,5 @@ TEST(SimulatedFaults, ARankThatWaitsForEverIsFoundOut) {
   EXPECT_TRUE(outcomes[0].hung && outcomes[1].hung);
 }
 
-}  // namespace
+}  // namespace simulation_test
 }  // namespace weft::net::sim

@@ -3,7 +3,7 @@
 #include "weft/parallel/compose/internal/parity.h"
 
 namespace weft::parallel {
-namespace {
+namespace compose_codec_test {
 
 using namespace internal;
 using testing::HasSubstr;
@@ -140,5 +140,5 @@ TEST(ComposeCodec, SaysWhatGradientsGoThroughAndWhatTheyCannot) {
   });
 }
 
-}  // namespace
+}  // namespace compose_codec_test
 }  // namespace weft::parallel

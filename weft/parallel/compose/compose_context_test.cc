@@ -3,7 +3,7 @@
 #include "weft/parallel/compose/internal/parity.h"
 
 namespace weft::parallel {
-namespace {
+namespace compose_context_test {
 
 using namespace internal;
 using testing::HasSubstr;
@@ -115,5 +115,5 @@ TEST(ComposeContext, SaysWhereSequencesLieAndThatTheyMust) {
   });
 }
 
-}  // namespace
+}  // namespace compose_context_test
 }  // namespace weft::parallel

@@ -4,7 +4,7 @@
 #include "weft/parallel/compose/internal/parity.h"
 
 namespace weft::parallel {
-namespace {
+namespace compose_experts_context_test {
 
 using namespace internal;
 using testing::HasSubstr;
@@ -145,5 +145,5 @@ TEST(ComposeExpertsContext, SaysOverWhomExpertsAreBalanced) {
   });
 }
 
-}  // namespace
+}  // namespace compose_experts_context_test
 }  // namespace weft::parallel

@@ -3,7 +3,7 @@
 #include "weft/parallel/compose/internal/parity.h"
 
 namespace weft::parallel {
-namespace {
+namespace compose_experts_test {
 
 using namespace internal;
 using testing::HasSubstr;
@@ -118,5 +118,5 @@ TEST(ComposeExperts, SaysWhereExpertsLieAndThatTheyMust) {
   });
 }
 
-}  // namespace
+}  // namespace compose_experts_test
 }  // namespace weft::parallel

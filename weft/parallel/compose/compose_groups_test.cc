@@ -2,7 +2,7 @@
 #include "weft/parallel/compose/internal/parity.h"
 
 namespace weft::parallel {
-namespace {
+namespace compose_groups_test {
 
 using namespace internal;
 using torch::optim::AdamW;
@@ -44,5 +44,5 @@ TEST(ComposeGroups, TrainAsTorchsParameterGroupsDo) {
   }
 }
 
-}  // namespace
+}  // namespace compose_groups_test
 }  // namespace weft::parallel

@@ -4,7 +4,7 @@
 #include "weft/parallel/compose/internal/parity.h"
 
 namespace weft::parallel {
-namespace {
+namespace compose_test {
 
 using namespace internal;
 
@@ -101,5 +101,5 @@ TEST(Compose, SaysWhatAStepTook) {
   });
 }
 
-}  // namespace
+}  // namespace compose_test
 }  // namespace weft::parallel

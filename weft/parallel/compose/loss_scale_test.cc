@@ -5,7 +5,7 @@
 #include "weft/base/error.h"
 
 namespace weft::parallel {
-namespace {
+namespace loss_scale_test {
 
 TEST(LossScale, FollowsTorchsGradScaler) {
   // torch.amp.GradScaler("cpu", init_scale=65536, growth_interval=3) of PyTorch 2.13: finite or not, get_scale(), _get_growth_tracker().
@@ -57,5 +57,5 @@ TEST(LossScale, StaysWithinFloat32AndRefusesWhatIsNoScale) {
   EXPECT_THROW(scale.set(-1, 0), Error);
 }
 
-}  // namespace
+}  // namespace loss_scale_test
 }  // namespace weft::parallel

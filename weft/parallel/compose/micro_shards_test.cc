@@ -6,7 +6,7 @@
 #include "weft/parallel/compose/internal/tiny.h"
 
 namespace weft::parallel {
-namespace {
+namespace micro_shards_test {
 
 using namespace internal;
 using schedule::pipeline::Algorithm;
@@ -236,5 +236,5 @@ TEST(SquaresInAnyOrder, HaveTheSameBitsHoweverTheyAreDivided) {
   }
 }
 
-}  // namespace
+}  // namespace micro_shards_test
 }  // namespace weft::parallel

@@ -6,7 +6,7 @@
 #include "weft/base/error.h"
 
 namespace weft::parallel {
-namespace {
+namespace plan_test {
 
 using schedule::pipeline::Algorithm;
 using testing::HasSubstr;
@@ -91,5 +91,5 @@ TEST(PlanCheck, RefusesCutsThatDoNotRiseThroughTheBlocks) {
   for (const auto& cuts : {std::vector{0, 3}, {3, 3}, {4, 2}, {2, 6}}) EXPECT_THAT(cut(cuts), HasSubstr("cuts rise from 1 to 5"));
 }
 
-}  // namespace
+}  // namespace plan_test
 }  // namespace weft::parallel

@@ -6,7 +6,7 @@
 #include "weft/parallel/compose/internal/tiny.h"
 
 namespace weft::parallel {
-namespace {
+namespace plans_test {
 
 using namespace internal;
 using schedule::pipeline::Algorithm;
@@ -386,5 +386,5 @@ TEST(Plans, ParametersGradientsAndStateTakeTheMemoryOfZerosFormulas) {
   }
 }
 
-}  // namespace
+}  // namespace plans_test
 }  // namespace weft::parallel

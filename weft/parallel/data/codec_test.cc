@@ -8,7 +8,7 @@
 #include "weft/parallel/data/data_parallel.h"
 
 namespace weft::parallel {
-namespace {
+namespace codec_test {
 
 void check(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
@@ -282,5 +282,5 @@ TEST(DataParallelCodec, RefusesAMisspeltCodec) {
   EXPECT_EQ(codes, (std::vector<int>{0, 0}));
 }
 
-}  // namespace
+}  // namespace codec_test
 }  // namespace weft::parallel

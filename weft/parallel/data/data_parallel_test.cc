@@ -8,7 +8,7 @@
 #include "weft/comm/replicate.h"
 
 namespace weft::parallel {
-namespace {
+namespace data_parallel_test {
 
 using namespace std::chrono_literals;
 using comm::replicate;
@@ -354,5 +354,5 @@ TEST(DataParallel, NarrowCodecsStayCloseToFullGradientsOverTcp) {
   EXPECT_EQ(codes, std::vector<int>(2, 0));
 }
 
-}  // namespace
+}  // namespace data_parallel_test
 }  // namespace weft::parallel

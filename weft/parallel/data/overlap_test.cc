@@ -9,7 +9,7 @@
 #include "weft/parallel/data/internal/weight_guard.h"
 
 namespace weft::parallel {
-namespace {
+namespace overlap_test {
 
 void check(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
@@ -209,5 +209,5 @@ TEST(WeightGuard, IsOneObserverHoweverOftenBackwardDisarmsIt) {
   EXPECT_EQ(observers->callbacks_.size(), 1u);
 }
 
-}  // namespace
+}  // namespace overlap_test
 }  // namespace weft::parallel

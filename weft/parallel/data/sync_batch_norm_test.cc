@@ -10,7 +10,7 @@
 #include "weft/comm/replicate.h"
 
 namespace weft::parallel {
-namespace {
+namespace sync_batch_norm_test {
 
 namespace nn = torch::nn;
 using Average = DataParallelOptions::Average;
@@ -331,5 +331,5 @@ TEST(SyncBatchNorm, TrainsInDataParallelAsOneProcessDoesWithUnevenBatches) {
   });
 }
 
-}  // namespace
+}  // namespace sync_batch_norm_test
 }  // namespace weft::parallel

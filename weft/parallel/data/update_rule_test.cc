@@ -8,7 +8,7 @@
 #include "weft/base/testing/refusal.h"
 
 namespace weft::parallel {
-namespace {
+namespace update_rule_test {
 
 constexpr int64_t kCount = 19;
 
@@ -100,5 +100,5 @@ TEST(ParamRules, TakeTheFirstGroupThatHasAParameter) {
   EXPECT_THAT(refused(spec.rule), testing::HasSubstr("at least 0"));
 }
 
-}  // namespace
+}  // namespace update_rule_test
 }  // namespace weft::parallel

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace weft::parallel::internal {
-namespace {
+namespace wire_plan_test {
 
 using testing::ElementsAre;
 
@@ -49,5 +49,5 @@ TEST(CargoOf, TakesTheLatestGradientAndTheEarliestUseOfABucket) {
   EXPECT_DOUBLE_EQ(cargo[1].needed, 0.41);
 }
 
-}  // namespace
+}  // namespace wire_plan_test
 }  // namespace weft::parallel::internal

@@ -10,7 +10,7 @@
 #include "weft/parallel/recompute/recompute.h"
 
 namespace weft::parallel {
-namespace {
+namespace let_go_test {
 
 using testing::HasSubstr;
 
@@ -132,5 +132,5 @@ TEST(LetGo, RefusesAPartOfAnotherTensorAndAnotherShape) {
   EXPECT_THAT(refusal([&] { y.sum().backward(); }), HasSubstr("another shape"));
 }
 
-}  // namespace
+}  // namespace let_go_test
 }  // namespace weft::parallel

@@ -11,7 +11,7 @@
 #include "weft/parallel/tensor/dropout.h"
 
 namespace weft::parallel {
-namespace {
+namespace recompute_test {
 
 namespace nn = torch::nn;
 using testing::HasSubstr;
@@ -260,5 +260,5 @@ TEST(Recompute, TrainsUnderDataParallelismToTheSameWeights) {
   EXPECT_TRUE(torch::equal(weights[0], weights[1]));
 }
 
-}  // namespace
+}  // namespace recompute_test
 }  // namespace weft::parallel

@@ -3,7 +3,7 @@
 #include "weft/parallel/sharded/internal/small_model.h"
 
 namespace weft::parallel {
-namespace {
+namespace sharded_apart_test {
 
 using internal::require;
 using Named = internal::Named;
@@ -94,5 +94,5 @@ TEST(ShardedApart, RefusesMeansAndTheNormOfAPart) {
   });
 }
 
-}  // namespace
+}  // namespace sharded_apart_test
 }  // namespace weft::parallel

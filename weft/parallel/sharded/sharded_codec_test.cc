@@ -6,7 +6,7 @@
 #include "weft/parallel/sharded/internal/small_model.h"
 
 namespace weft::parallel {
-namespace {
+namespace sharded_codec_test {
 
 using internal::Named;
 using internal::require;
@@ -151,5 +151,5 @@ TEST(ShardedCodec, RefusesWhatItCannotSend) {
   });
 }
 
-}  // namespace
+}  // namespace sharded_codec_test
 }  // namespace weft::parallel

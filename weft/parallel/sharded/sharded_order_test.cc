@@ -4,7 +4,7 @@
 #include "weft/parallel/sharded/internal/small_model.h"
 
 namespace weft::parallel {
-namespace {
+namespace sharded_order_test {
 
 using namespace std::chrono_literals;
 using internal::blocks_of;
@@ -236,5 +236,5 @@ TEST(ShardedOrder, AKilledRankIsPeerLostOnTheOthers) {
   }
 }
 
-}  // namespace
+}  // namespace sharded_order_test
 }  // namespace weft::parallel

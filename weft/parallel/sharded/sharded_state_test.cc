@@ -7,7 +7,7 @@
 #include "weft/parallel/sharded/internal/small_model.h"
 
 namespace weft::parallel {
-namespace {
+namespace sharded_state_test {
 
 using namespace std::chrono_literals;
 using internal::blocks_of;
@@ -269,5 +269,5 @@ TEST(ShardedState, LossScalesAreTakenOutByStep) {
       20s);
 }
 
-}  // namespace
+}  // namespace sharded_state_test
 }  // namespace weft::parallel

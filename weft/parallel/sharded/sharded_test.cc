@@ -5,7 +5,7 @@
 #include "weft/parallel/sharded/internal/small_model.h"
 
 namespace weft::parallel {
-namespace {
+namespace sharded_test {
 
 using namespace std::chrono_literals;
 using internal::blocks_of;
@@ -239,5 +239,5 @@ TEST(Sharded, VectorsGoWithoutDecayWhereTheSpecSaysSo) {
       20s);
 }
 
-}  // namespace
+}  // namespace sharded_test
 }  // namespace weft::parallel

@@ -11,7 +11,7 @@ namespace {
 
 // Elements that one rank hands to another in a reduce_scatter, counted through the blocks of all ranks; in an all_gather they go the other
 // way. On its level it is the only message with any of them.
-struct Transfer {
+struct LevelTransfer {
   int level = 0;
   int from = 0;
   int to = 0;
@@ -30,11 +30,11 @@ class Blocks {
       share_out(level);
     }
     std::sort(transfers_.begin(), transfers_.end(),
-              [](const Transfer& a, const Transfer& b) { return a.level != b.level ? a.level > b.level : a.begin < b.begin; });
+              [](const LevelTransfer& a, const LevelTransfer& b) { return a.level != b.level ? a.level > b.level : a.begin < b.begin; });
   }
 
   // Innermost level first; on each, by place in the array, so that both ends of several messages list them in one order.
-  const std::vector<Transfer>& transfers() const { return transfers_; }
+  const std::vector<LevelTransfer>& transfers() const { return transfers_; }
   // What this rank sums for others on the innermost level: parts of the array.
   const std::vector<Range>& carried() const { return carried_; }
 
@@ -122,7 +122,7 @@ class Blocks {
 
   const Request& q_;
   const Topology& t_;
-  std::vector<Transfer> transfers_;
+  std::vector<LevelTransfer> transfers_;
   std::vector<Range> carried_;
 };
 
@@ -134,7 +134,7 @@ Schedule reduce_scatter(const Request& q, const Topology& t) {
   if (levels > 1) w.need_scratch(q.world * q.count);
   w.copy(input(own, q.count), output(0, q.count));
   for (const Range& range : blocks.carried()) w.copy(range, scratch(range.begin, range.count));
-  for (const Transfer& t : blocks.transfers()) {
+  for (const LevelTransfer& t : blocks.transfers()) {
     w.at(levels - t.level);
     if (t.from == q.rank) w.send(t.to, {t.level == levels - 1 ? Buffer::kInput : Buffer::kScratch, t.begin, t.count});
     const bool mine = t.begin >= own && t.begin < own + q.count;
@@ -147,7 +147,7 @@ Schedule all_gather(const Request& q, const Topology& t) {
   const Blocks blocks(q, t);
   Writer w(q);
   w.copy(input(0, q.count), output(q.rank * q.count, q.count));
-  for (const Transfer& t : blocks.transfers()) {
+  for (const LevelTransfer& t : blocks.transfers()) {
     w.at(1 + t.level);
     if (t.to == q.rank) w.send(t.from, output(t.begin, t.count));
     if (t.from == q.rank) w.recv(t.to, output(t.begin, t.count));

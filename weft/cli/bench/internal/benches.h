@@ -23,6 +23,10 @@ int bench_pipeline(const BenchOptions& options, const Signals& signals);
 int bench_stages(const BenchOptions& options, const Signals& signals);
 int bench_startup(const BenchOptions& options, const Signals& signals);
 
+// Rounds of each participant and case: those asked for, else the usual number of the bench.
+inline int rounds_of(const BenchOptions& options, int usual = 9) { return options.rounds > 0 ? options.rounds : usual; }
+// Whether an implementation is weft's, by its name.
+inline bool is_ours(const std::string& impl) { return impl.rfind("weft", 0) == 0; }
 // Whether options.impls asks for it.
 bool wanted(const BenchOptions& options, const std::string& impl);
 // Starts a peer; null, with its name and the reason on stderr, where that fails.

@@ -29,7 +29,6 @@ std::vector<std::int64_t> collective_bytes() {
   return sizes;
 }
 constexpr double kRoundUs = 2000;
-constexpr int kRounds = 15;
 // Ways that come so close to the best are measured again.
 constexpr double kClose = 1.4;
 
@@ -194,7 +193,7 @@ int bench_calibrate(const BenchOptions& options, const Signals& signals) {
     const TempDir folder;
     const plan::Planner planner(table, {Transport::kTcp, world});
     const auto ranks = start_schedule_ranks(Transport::kTcp, world, folder.path(), signals);
-    const int rounds = options.rounds > 0 ? options.rounds : kRounds;
+    const int rounds = rounds_of(options, 15);
     for (const Collective collective : schedule::collectives()) {
       add_curves(table.transports[Transport::kTcp], planner, collective, ranks, rounds);
     }

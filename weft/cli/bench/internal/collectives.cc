@@ -10,19 +10,15 @@
 namespace weft::cli::bench_internal {
 namespace {
 
-constexpr int kRounds = 9;
-
-struct Variant {
+struct CollectiveVariant {
   const char* impl;
   const char* transport;
   Way way;
 };
-constexpr Variant kVariants[] = {{"weft-net", "auto", Way::kNet},
-                                 {"weft", "auto", Way::kGroup},
-                                 {"weft-ordinary", "auto", Way::kOrdinary},
-                                 {"weft-tcp", "tcp", Way::kGroup}};
-
-bool is_ours(const std::string& impl) { return impl.rfind("weft", 0) == 0; }
+constexpr CollectiveVariant kVariants[] = {{"weft-net", "auto", Way::kNet},
+                                           {"weft", "auto", Way::kGroup},
+                                           {"weft-ordinary", "auto", Way::kOrdinary},
+                                           {"weft-tcp", "tcp", Way::kGroup}};
 
 // The sizes of the issue: powers of two below 1 MB, round numbers of bytes above, all multiples of 4 x ranks.
 std::vector<std::size_t> sizes_of(const BenchOptions& options) {
@@ -35,7 +31,7 @@ std::vector<std::size_t> sizes_of(const BenchOptions& options) {
   return sizes;
 }
 
-std::shared_ptr<Participant> start_ranks(const Variant& variant, int ranks, const std::string& folder, const Signals& signals) {
+std::shared_ptr<Participant> start_ranks(const CollectiveVariant& variant, int ranks, const std::string& folder, const Signals& signals) {
   const RankOptions options{
       .impl = variant.impl, .meeting_file = folder + "/" + variant.impl, .transport = variant.transport, .bind_to_cores = true};
   const auto serve = [&](int rank) {
@@ -71,7 +67,7 @@ std::string command_for(const std::string& op, std::size_t bytes, int iterations
 class CollectivesReport {
  public:
   CollectivesReport(const BenchOptions& options, const std::vector<Contender>& contenders)
-      : options_(options), report_(options.json), rounds_(options.rounds > 0 ? options.rounds : kRounds) {
+      : options_(options), report_(options.json), rounds_(rounds_of(options)) {
     for (const auto& contender : contenders) columns_.push_back(contender.impl);
   }
   int rounds() const { return rounds_; }

@@ -17,18 +17,17 @@ namespace {
 
 namespace lists = schedule::pipeline;
 
-constexpr int kRounds = 9;
-constexpr int kCheckedSteps = 4;
-constexpr double kLossTolerance = 1e-4;
+constexpr int kCheckedPipelineSteps = 4;
+constexpr double kPipelineLossTolerance = 1e-4;
 constexpr double kBound = 0.95, kIdle = 0.5;  // targets
 constexpr std::array<const char*, 4> kSchedules = {"gpipe", "1f1b", "zb_h1", "zb_h2"};
 
-struct Case {
+struct BlocksCase {
   const char* name;
   PipelineCase what;
   int steps;
 };
-const Case kCases[] = {{"gpt-384", {"gpt-384"}, 1}, {"gpt-128", {"gpt-128"}, 5}};
+const BlocksCase kCases[] = {{"gpt-384", {"gpt-384"}, 1}, {"gpt-128", {"gpt-128"}, 5}};
 
 // Of one round.
 struct Reached {
@@ -38,9 +37,9 @@ struct Reached {
 class PipelineBench {
  public:
   PipelineBench(const BenchOptions& options, const Signals& signals)
-      : options_(options), signals_(signals), report_(options.json), rounds_(options.rounds > 0 ? options.rounds : kRounds) {}
+      : options_(options), signals_(signals), report_(options.json), rounds_(rounds_of(options)) {}
 
-  bool run(const Case& one) {
+  bool run(const BlocksCase& one) {
     const TempDir folder;
     const int ranks = options_.ranks;
     const RankOptions rank_options{.impl = "weft", .meeting_file = folder / "weft"};
@@ -50,13 +49,13 @@ class PipelineBench {
           return serve_rank(rank, ranks, rank_options, [&](const comm::Group& group) { return make_pipeline(group, one.what); });
         },
         signals_);
-    const auto expected = participant->ask(command("reference", "1f1b", kCheckedSteps), options_.limit).numbers.at("losses");
+    const auto expected = participant->ask(command("reference", "1f1b", kCheckedPipelineSteps), options_.limit).numbers.at("losses");
     auto contenders = contenders_of(participant, one);
     if (contenders.empty()) throw Error(Errc::kBadConfig, "no implementation of that name takes part in pipeline");
     const auto wanted = contenders.size();
     auto all = interleave(contenders, {rounds_, options_.limit});
     std::erase_if(all, [&](const Series& series) {
-      return series.impl.rfind("weft-", 0) == 0 && !losses_near(series, expected, {kLossTolerance, one.name});
+      return series.impl.rfind("weft-", 0) == 0 && !losses_near(series, expected, {kPipelineLossTolerance, one.name});
     });
     print(one, all);
     return all.size() == wanted;
@@ -65,15 +64,15 @@ class PipelineBench {
  private:
   static std::string command(const std::string& task, const std::string& schedule, int steps) {
     return "{\"do\":" + json_quote(task) + ",\"schedule\":" + json_quote(schedule) + ",\"steps\":" + std::to_string(steps) +
-           ",\"warmup\":" + std::to_string(steps == kCheckedSteps ? 0 : 1) + "}";
+           ",\"warmup\":" + std::to_string(steps == kCheckedPipelineSteps ? 0 : 1) + "}";
   }
 
-  std::vector<Contender> contenders_of(const std::shared_ptr<Participant>& participant, const Case& one) const {
+  std::vector<Contender> contenders_of(const std::shared_ptr<Participant>& participant, const BlocksCase& one) const {
     std::vector<Contender> all;
     for (const std::string schedule : kSchedules) {
       if (!wanted(options_, "weft-" + schedule)) continue;
-      all.push_back(
-          {"weft-" + schedule, participant, command("steps", schedule, kCheckedSteps), command("steps", schedule, one.steps), "step_ms"});
+      all.push_back({"weft-" + schedule, participant, command("steps", schedule, kCheckedPipelineSteps),
+                     command("steps", schedule, one.steps), "step_ms"});
       all.push_back({"stage " + schedule, participant, command("stage", schedule, 1), command("stage", schedule, one.steps), "step_ms"});
     }
     for (const char* task : {"frozen", "forward"}) {
@@ -87,12 +86,12 @@ class PipelineBench {
     return found == all.end() ? nullptr : &*found;
   }
 
-  lists::Request request(const std::string& schedule, const Case& one) const {
+  lists::Request request(const std::string& schedule, const BlocksCase& one) const {
     return {.algorithm = lists::parse_algorithm(schedule), .ranks = options_.ranks, .micro_batches = one.what.micro_batches};
   }
 
   // By round; empty where a part is missing.
-  std::vector<Reached> reached(const std::string& schedule, const Case& one, const std::vector<Series>& all) const {
+  std::vector<Reached> reached(const std::string& schedule, const BlocksCase& one, const std::vector<Series>& all) const {
     const auto *steps = find(all, "weft-" + schedule), *stage = find(all, "stage " + schedule);
     const auto *frozen = find(all, "frozen"), *forward = find(all, "forward");
     std::vector<Reached> result;
@@ -117,7 +116,7 @@ class PipelineBench {
     return median(values);
   }
 
-  void print(const Case& one, const std::vector<Series>& all) const {
+  void print(const BlocksCase& one, const std::vector<Series>& all) const {
     report_.text("\n" + std::string(one.name) + "'s blocks, " + std::to_string(options_.ranks) + " stages, " +
                  std::to_string(one.what.micro_batches) + " micro-batches of " + std::to_string(one.what.samples) + ", " +
                  std::to_string(rounds_) + " interleaved rounds");
@@ -141,11 +140,11 @@ class PipelineBench {
     report_.targets("pipeline", params(one), targets, rounds_);
   }
 
-  std::vector<LogField> params(const Case& one) const {
+  std::vector<LogField> params(const BlocksCase& one) const {
     return {{"model", one.name}, {"micro_batches", one.what.micro_batches}, {"samples", one.what.samples}, {"ranks", options_.ranks}};
   }
 
-  void lines(const Case& one, const Series& steps, double bound, double idle) const {
+  void lines(const BlocksCase& one, const Series& steps, double bound, double idle) const {
     std::vector<LogField> all = {{"impl", steps.impl}};
     for (const auto& field : params(one)) all.push_back(field);
     report_.line({"pipeline", all, median(steps.rounds), "ms", rounds_, p95(steps.samples)});

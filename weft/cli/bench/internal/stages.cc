@@ -10,10 +10,9 @@
 namespace weft::cli::bench_internal {
 namespace {
 
-constexpr int kRounds = 9;
 constexpr int kMostStages = 4;
 constexpr double kSlowest = 1.05;  // target
-constexpr const char* kModels[] = {"resnet18", "gpt-384", "gpt-128"};
+constexpr const char* kCutModels[] = {"resnet18", "gpt-384", "gpt-128"};
 
 // What each run of neighbouring parts takes as one stage.
 class Times {
@@ -73,11 +72,11 @@ std::string text_of(const std::vector<int>& cuts) {
 int bench_stages(const BenchOptions& options, const Signals& signals) {
   const Report report(options.json);
   const TempDir folder;
-  const int rounds = options.rounds > 0 ? options.rounds : kRounds;
+  const int rounds = rounds_of(options);
   const RankOptions rank_options{.impl = "weft", .meeting_file = folder / "weft"};
   Participant rank(
       "weft", 1, [&](int) { return serve_rank(0, 1, rank_options, make_stages); }, signals);
-  for (const std::string model : kModels) {
+  for (const std::string model : kCutModels) {
     if (!options.models.empty() && std::find(options.models.begin(), options.models.end(), model) == options.models.end()) continue;
     const std::string head = "\"model\":" + json_quote(model);
     std::vector<std::vector<int>> automatic;  // before the times: nothing is warm for them

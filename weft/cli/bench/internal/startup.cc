@@ -17,8 +17,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kRounds = 5;
-
 struct Start {
   double seconds = 0;
   double rss_mb = 0;  // the mean of the ranks
@@ -135,7 +133,7 @@ void print(const Report& report, const BenchOptions& options, const Results& wef
 int bench_startup(const BenchOptions& options, const Signals& signals) {
   const StartupBench bench(options, signals);
   const Report report(options.json);
-  const int rounds = options.rounds > 0 ? options.rounds : kRounds;
+  const int rounds = rounds_of(options, 5);
   const auto program = find_above("bin/weft"), recipe = find_above("recipes/fashion-mnist/recipe.toml");
   if (!program || !recipe)
     throw Error(Errc::kUnavailable, "no bin/weft or recipes/fashion-mnist above the program or the working directory");

@@ -10,7 +10,6 @@
 namespace weft::cli::bench_internal {
 namespace {
 
-constexpr int kRounds = 9;
 constexpr int kCheckedSteps = 4;
 // The sum over ranks has another order than the reference's, and AdamW divides by gradients' roots.
 constexpr double kLossTolerance = 2e-3;
@@ -107,7 +106,6 @@ const Plan kTensor = {"tensor",
                       {"weft-one"},
                       {{"weft-tensor", "weft-one", 1.75, true}}};
 
-bool is_ours(const std::string& impl) { return impl.rfind("weft", 0) == 0; }
 bool is_deepspeed(const std::string& impl) { return impl.rfind("deepspeed", 0) == 0; }
 bool is_alone(const std::string& impl) { return impl.find("alone") != std::string::npos; }
 
@@ -115,7 +113,7 @@ bool is_alone(const std::string& impl) { return impl.find("alone") != std::strin
 class TrainingBench {
  public:
   TrainingBench(const Plan& plan, const BenchOptions& options, const Signals& signals)
-      : plan_(plan), options_(options), signals_(signals), report_(options.json), rounds_(options.rounds > 0 ? options.rounds : kRounds) {}
+      : plan_(plan), options_(options), signals_(signals), report_(options.json), rounds_(rounds_of(options)) {}
 
   // False where one of weft's variants failed or was wrong.
   bool run(Case one) {

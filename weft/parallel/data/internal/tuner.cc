@@ -10,7 +10,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSteps = 4;
+constexpr int kTunerSteps = 4;
 constexpr std::size_t kMebi = std::size_t{1} << 20;
 constexpr std::size_t kSizes[] = {64 * kMebi, 32 * kMebi, 25 * kMebi, 16 * kMebi, 8 * kMebi, 4 * kMebi, 2 * kMebi, 1 * kMebi};
 // A plan of smaller buckets must expose so much less; what is smaller is noise.
@@ -64,7 +64,7 @@ void Tuner::backward_ended() { backward_ += since(began_); }
 
 bool Tuner::step_ended() {
   ended_ = Clock::now();
-  return ++steps_ >= kSteps;
+  return ++steps_ >= kTunerSteps;
 }
 
 void Tuner::used(int param) {

@@ -7,17 +7,17 @@
 namespace weft::parallel::internal {
 namespace {
 
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
+std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
 // The bucket that leaves next when the link is free from `now` on.
 int next_of(const std::vector<Cargo>& buckets, const std::vector<int>& waiting, double now) {
   double earliest = std::numeric_limits<double>::infinity();
-  for (int bucket : waiting) earliest = std::min(earliest, buckets[at(bucket)].ready);
+  for (int bucket : waiting) earliest = std::min(earliest, buckets[index(bucket)].ready);
   const double start = std::max(now, earliest);
   int best = -1;
   for (int bucket : waiting) {
-    if (buckets[at(bucket)].ready > start) continue;
-    if (best < 0 || buckets[at(bucket)].needed < buckets[at(best)].needed) best = bucket;
+    if (buckets[index(bucket)].ready > start) continue;
+    if (best < 0 || buckets[index(bucket)].needed < buckets[index(best)].needed) best = bucket;
   }
   return best;
 }
@@ -26,9 +26,9 @@ int next_of(const std::vector<Cargo>& buckets, const std::vector<int>& waiting, 
 double stalls(const std::vector<Cargo>& buckets, const std::vector<double>& arrival) {
   std::vector<int> by_need(buckets.size());
   std::iota(by_need.begin(), by_need.end(), 0);
-  std::stable_sort(by_need.begin(), by_need.end(), [&](int a, int b) { return buckets[at(a)].needed < buckets[at(b)].needed; });
+  std::stable_sort(by_need.begin(), by_need.end(), [&](int a, int b) { return buckets[index(a)].needed < buckets[index(b)].needed; });
   double late = 0;
-  for (int bucket : by_need) late = std::max(late, arrival[at(bucket)] - buckets[at(bucket)].needed);
+  for (int bucket : by_need) late = std::max(late, arrival[index(bucket)] - buckets[index(bucket)].needed);
   return late;
 }
 
@@ -40,9 +40,9 @@ std::vector<Cargo> cargo_of(const std::vector<std::vector<int>>& buckets, const 
   for (const auto& bucket : buckets) {
     Cargo one{0, std::numeric_limits<double>::infinity(), link.latency};
     for (int param : bucket) {
-      one.ready = std::max(one.ready, times.ready[at(param)]);
-      if (!times.needed.empty()) one.needed = std::min(one.needed, times.backward + times.needed[at(param)]);
-      one.transfer += static_cast<double>(sizes[at(param)]) * link.element;
+      one.ready = std::max(one.ready, times.ready[index(param)]);
+      if (!times.needed.empty()) one.needed = std::min(one.needed, times.backward + times.needed[index(param)]);
+      one.transfer += static_cast<double>(sizes[index(param)]) * link.element;
     }
     cargo.push_back(one);
   }
@@ -57,8 +57,8 @@ Launches plan_launches(const std::vector<Cargo>& buckets, double backward, bool 
   double now = 0;
   while (!waiting.empty()) {
     const int bucket = next_of(buckets, waiting, now);
-    now = std::max(now, buckets[at(bucket)].ready) + buckets[at(bucket)].transfer;
-    arrival[at(bucket)] = now;
+    now = std::max(now, buckets[index(bucket)].ready) + buckets[index(bucket)].transfer;
+    arrival[index(bucket)] = now;
     launches.order.push_back(bucket);
     waiting.erase(std::find(waiting.begin(), waiting.end(), bucket));
   }

@@ -1,0 +1,37 @@
+# What this machine has: memory, disk. Sourced by setup.sh's callers.
+
+# MiB of memory and swap that this process may use: the machine's, or what its control group allows.
+weft_memory_mib() {
+  local mib limit folder
+  mib=$(awk '/^(MemTotal|SwapTotal)/ { sum += $2 } END { print int(sum / 1024) }' /proc/meminfo)
+  folder=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup 2>/dev/null)
+  while [[ $folder == /sys/fs/cgroup* ]]; do
+    limit=$(cat "$folder/memory.max" 2>/dev/null || true)
+    if [[ $limit =~ ^[0-9]+$ ]] && ((limit / 1048576 < mib)); then mib=$((limit / 1048576)); fi
+    folder=${folder%/*}
+  done
+  echo "$mib"
+}
+
+# One compiler job takes up to 2 GB (the precompiled header of libtorch).
+weft_check_memory() {
+  local mib
+  mib=$(weft_memory_mib)
+  ((mib >= 2600)) ||
+    weft_die "this machine has $(awk "BEGIN { printf \"%.1f\", $mib / 1024 }") GB of memory and swap; compiling weft takes 2.6 GB: add swap, or build on a larger machine"
+}
+
+# weft_check_disk GB WHY
+weft_check_disk() {
+  local kib
+  kib=$(df -Pk . | awk 'NR == 2 { print $4 }')
+  ((kib >= $1 * 1000000)) ||
+    weft_die "$(awk "BEGIN { printf \"%.1f\", $kib / 1e6 }") GB are free in $root; $2: free some space, or clone to a larger disk"
+}
+
+# Compilers at once: 1.5 GB of memory for each.
+weft_jobs() {
+  local jobs=$(($(weft_memory_mib) / 1536))
+  if ((jobs > $(nproc))); then jobs=$(nproc); fi
+  echo "${WEFT_JOBS:-$((jobs < 1 ? 1 : jobs))}"
+}
