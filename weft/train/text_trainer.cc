@@ -151,7 +151,8 @@ void TextTrainer::Impl::make_model() {
                                           .mesh = mesh_,
                                           .weights = resumed ? &resumed->parts.at("model") : nullptr,
                                           .vocabulary = tokenizer_->vocab_size(),
-                                          .batch = batches_.global});
+                                          .batch = batches_.global,
+                                          .codec = resumed ? internal::unpack_codec(*resumed) : internal::NamedTensors{}});
   log_info("training " + recipe_, {{"ranks", mesh_.world().size()},
                                    {"mesh", mesh_.layout().describe()},
                                    {"batch", batches_.global},

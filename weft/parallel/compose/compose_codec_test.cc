@@ -123,6 +123,17 @@ TEST(ComposeCodec, BeginsWithoutTheMemoryOfAnotherMeshOrCodec) {
   }
 }
 
+TEST(ComposeCodec, TellsTheCutsOfItsStateOnTheSameMeshAlone) {
+  Case c = coded(on({{"pp", 2}, {"dp", 2}}), "topk:0.1");
+  c.plan.cuts = {1};
+  const Saved saved = go(c, 0, 1, {});
+  replicate(4, [&](const Group& world) {
+    EXPECT_EQ(ParallelModel::cuts_of_codec_state(Mesh(world, c.axes), saved.codec), std::vector<int>{1});
+    EXPECT_TRUE(ParallelModel::cuts_of_codec_state(Mesh(world, {{"dp", 2}, {"pp", 2}}), saved.codec).empty());
+    EXPECT_TRUE(ParallelModel::cuts_of_codec_state(Mesh(world, c.axes), {}).empty());
+  });
+}
+
 TEST(ComposeCodec, SaysWhatGradientsGoThroughAndWhatTheyCannot) {
   const auto refused = [](Plan plan, std::vector<Axis> axes) {
     const plan::MeshLayout mesh(2, std::move(axes));

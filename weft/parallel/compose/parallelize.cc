@@ -34,6 +34,9 @@ double ParallelModel::loss_scale() const { return composed_->scale(); }
 ParallelModel::NamedTensors ParallelModel::state() { return composed_->state(); }
 void ParallelModel::load_state(const NamedTensors& state) { composed_->load_state(state); }
 ParallelModel::NamedTensors ParallelModel::codec_state() { return composed_->codec_state(); }
+std::vector<int> ParallelModel::cuts_of_codec_state(const Mesh& mesh, const NamedTensors& state) {
+  return internal::saved_cuts(mesh, state);
+}
 bool ParallelModel::load_codec_state(const NamedTensors& state) { return composed_->load_codec_state(state); }
 ParallelModel::NamedTensors ParallelModel::gradients() { return composed_->gradients(); }
 

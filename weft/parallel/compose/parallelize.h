@@ -106,6 +106,9 @@ class ParallelModel {
   // there is none: then the codec begins without memory, by which up to some steps' worth of what it had not sent is lost. Throws
   // Error(kCorrupt).
   bool load_codec_state(const NamedTensors& state);
+  // The stage cuts of the model whose codec_state() this is; empty where the state is of another mesh, or of none. A resumed run
+  // gives them as Plan::cuts, since cuts by measured times may differ from run to run and the state belongs to its cuts.
+  static std::vector<int> cuts_of_codec_state(const Mesh& mesh, const NamedTensors& state);
   // The averaged gradients, by parameter, on rank 0; after step() as clipped. Without those that nobody used.
   NamedTensors gradients();
 

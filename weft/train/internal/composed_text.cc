@@ -34,6 +34,7 @@ parallel::Plan plan_of(const LearnerParts& parts) {
   if (config.get_bool("train.reproducible")) plan.micro_shards = static_cast<int>(config.get_int("train.micro_shards"));
   if (plan.micro_batches == 0) plan.micro_batches = parts.mesh.size("pp") > 1 && plan.micro_shards == 0 ? 4 * parts.mesh.size("pp") : 1;
   for (const std::int64_t cut : config.get_ints("parallel.cuts")) plan.cuts.push_back(static_cast<int>(cut));
+  if (plan.cuts.empty()) plan.cuts = parallel::ParallelModel::cuts_of_codec_state(parts.mesh, parts.codec);
   const int replicas = parts.mesh.size("dp") * parts.mesh.size("fsdp") * parts.mesh.size("ep");
   const int passes = std::max(1, parallel::micro_batches(plan, parts.mesh.layout()));
   const std::int64_t rows = std::max<std::int64_t>(1, parts.batch / replicas / passes);

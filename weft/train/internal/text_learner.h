@@ -68,7 +68,8 @@ struct LearnerParts {
   const Mesh& mesh;
   const checkpoint::TensorMap* weights = nullptr;  // whole, to begin with; null: drawn by the recipe's seed
   std::int64_t vocabulary = 0;
-  std::int64_t batch = 0;  // global
+  std::int64_t batch = 0;   // global
+  NamedTensors codec = {};  // State::codec of the checkpoint that the run resumes from
 };
 // Collective. Throws as check_text_learner().
 std::unique_ptr<TextLearner> make_text_learner(const LearnerParts& parts);

@@ -48,6 +48,9 @@ struct Stage {
   std::vector<at::Tensor> tied_weights() const;
 };
 
+// ParallelModel::cuts_of_codec_state().
+std::vector<int> saved_cuts(const Mesh& mesh, const ParallelModel::NamedTensors& state);
+
 class Composed {
  public:
   Composed(BlockModel model_, Plan plan_, const Mesh& mesh_);

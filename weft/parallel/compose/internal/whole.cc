@@ -182,13 +182,30 @@ std::vector<std::span<float>> Composed::codec_memory() {
   return all;
 }
 
-// What the codec's memory depends on besides its own lengths: who has which part of the model.
-std::vector<std::int64_t> Composed::layout() const {
+namespace {
+
+std::vector<std::int64_t> places(const Mesh& mesh) {
   std::vector<std::int64_t> numbers;
   for (const char* axis : {"dp", "fsdp", "tp", "pp", "cp", "ep"}) {
     numbers.push_back(mesh.size(axis));
     for (int rank = 0; rank < mesh.layout().world(); ++rank) numbers.push_back(mesh.layout().coordinate(rank, axis));
   }
+  return numbers;
+}
+
+}  // namespace
+
+std::vector<int> saved_cuts(const Mesh& mesh, const NamedTensors& state) {
+  const auto progress = state.empty() ? std::nullopt : read_codec_progress(mesh.world(), state);
+  const auto prefix = places(mesh);
+  if (!progress || progress->layout.size() < prefix.size() || !std::equal(prefix.begin(), prefix.end(), progress->layout.begin()))
+    return {};
+  return {progress->layout.begin() + static_cast<std::ptrdiff_t>(prefix.size()), progress->layout.end()};
+}
+
+// What the codec's memory depends on besides its own lengths: who has which part of the model.
+std::vector<std::int64_t> Composed::layout() const {
+  std::vector<std::int64_t> numbers = places(mesh);
   numbers.insert(numbers.end(), cuts.begin(), cuts.end());
   return numbers;
 }
