@@ -1,6 +1,10 @@
 # weft_mpi_plugin(openmpi|mpich): the plug-in libweft_mpi_<name>.so, where that MPI is installed. weft itself links no MPI: the plug-in of the
 # one that started the process is loaded at run time, so that one program serves both. Gives WEFT_MPIRUN_<name> for the tests.
 function(weft_mpi_plugin name)
+  if(CMAKE_CROSSCOMPILING)
+    message(STATUS "MPI: no ${name} for the machine that is compiled for")
+    return()
+  endif()
   find_program(WEFT_MPICXX_${name} NAMES mpicxx.${name} mpicxx DOC "The compiler wrapper of ${name}")
   mark_as_advanced(WEFT_MPICXX_${name})
   if(NOT WEFT_MPICXX_${name})

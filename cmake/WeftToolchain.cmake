@@ -29,14 +29,15 @@ set_property(GLOBAL PROPERTY JOB_POOLS torch_pool=${torch_jobs})
 # mold links a test in a tenth of the time of GNU ld.
 find_program(WEFT_MOLD mold)
 mark_as_advanced(WEFT_MOLD)
-if(WEFT_MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 12.1)
+if(WEFT_MOLD AND NOT CMAKE_CROSSCOMPILING AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 12.1)
   add_link_options(-fuse-ld=mold)
 endif()
 
 add_library(weft_warnings INTERFACE)
 # -Wrestrict misfires on std::string concatenation in g++ 12 (PR 105651).
 target_compile_options(weft_warnings INTERFACE -Wall -Wextra -Wno-missing-field-initializers
-                                               $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> $<$<BOOL:${WEFT_WERROR}>:-Werror>)
+                                               $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> $<$<AND:$<BOOL:${WEFT_UNITY}>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>  # files are included
+                                               $<$<BOOL:${WEFT_WERROR}>:-Werror>)
 find_package(Threads REQUIRED)
 
 if(WEFT_TORCH)
