@@ -1,5 +1,5 @@
-# weft_build PRESET TARGET…: configures build/PRESET when that is new, and runs ninja with its progress on stderr: one changing line on a
-# terminal, a line every 10 s elsewhere. Sourced after setup.sh; the full output is in build/PRESET/build.log.
+# Configures build/PRESET when that is new, and runs ninja with its progress on stderr: one changing line on a terminal, a line every
+# 10 s elsewhere. Sourced after setup.sh; the full output is in build/PRESET/build.log.
 
 # Reads ninja's output; $1 is the log, $2 what is being built.
 weft_progress() {
@@ -40,22 +40,36 @@ weft_explain_build() {
 # The folder of a preset's build: one more for each torch that --torch asks for.
 weft_build_folder() { echo "build/$1${WEFT_TORCH:+-torch-$WEFT_TORCH}"; }
 
-# The command alone is built without tests and benches, which need more packages; whoever has asked for all goes on with them.
+# weft_parts BUILD PRESET TARGET: sets options to what the target needs of tests and benches that the build does not have yet. The command
+# alone takes neither, "tests" no benches, since these need more packages and time. What a build has it keeps.
+weft_parts() {
+  local wanted=(WEFT_TESTS WEFT_BENCHMARKS) part
+  case $3 in weft*) wanted=() ;; tests) wanted=(WEFT_TESTS) ;; esac
+  case $2 in release | dev | ci) ;; *) return 0 ;; esac  # the others choose for themselves
+  for part in WEFT_TESTS WEFT_BENCHMARKS; do
+    if [[ " ${wanted[*]-} " == *" $part "* ]]; then
+      grep -qsx "$part:BOOL=ON" "$1/CMakeCache.txt" || options+=("-D$part:BOOL=ON")
+    elif [[ ! -f $1/CMakeCache.txt ]]; then
+      options+=("-D$part:BOOL=OFF")
+    fi
+  done
+}
+
+# weft_build PRESET TARGET…: "tests" is all without the benches.
 weft_build() {
-  local preset=$1 build options=() parts=''
+  local preset=$1 build options=()
   build=$(weft_build_folder "$preset")
   shift
-  case $preset in  # the others choose for themselves
-    release | dev | ci) parts=$([[ $1 = weft* ]] && echo OFF || echo ON) ;;
-  esac
   mkdir -p "$build"
   exec {weft_lock}>"$build/.lock"
   flock -n "$weft_lock" || { weft_say "another build of $preset is running: waiting for it"; flock "$weft_lock"; }
-  if [[ ! -f $build/build.ninja ]] || { [[ -n ${WEFT_TORCH_ROOT-} ]] && ! grep -qxF "WEFT_TORCH_ROOT:PATH=$WEFT_TORCH_ROOT" "$build/CMakeCache.txt"; } ||
-     { [[ $parts = ON ]] && grep -qx "WEFT_TESTS:BOOL=OFF" "$build/CMakeCache.txt"; }; then
-    [[ -z ${WEFT_TORCH_ROOT-} ]] || options+=("-DWEFT_TORCH_ROOT:PATH=$WEFT_TORCH_ROOT")
-    [[ -z $parts ]] || options+=("-DWEFT_TESTS:BOOL=$parts" "-DWEFT_BENCHMARKS:BOOL=$parts")
-    [[ -z ${WEFT_CUDA-} ]] || options+=("-DWEFT_CUDA:BOOL=$WEFT_CUDA")
+  weft_parts "$build" "$preset" "$1"
+  [[ $1 != tests ]] || set -- all
+  if [[ -n ${WEFT_TORCH_ROOT-} ]] && ! grep -qsxF "WEFT_TORCH_ROOT:PATH=$WEFT_TORCH_ROOT" "$build/CMakeCache.txt"; then
+    options+=("-DWEFT_TORCH_ROOT:PATH=$WEFT_TORCH_ROOT")
+  fi
+  [[ -z ${WEFT_CUDA-} ]] || grep -qsx "WEFT_CUDA:BOOL=$WEFT_CUDA" "$build/CMakeCache.txt" || options+=("-DWEFT_CUDA:BOOL=$WEFT_CUDA")
+  if [[ ! -f $build/build.ninja || ${#options[@]} != 0 ]]; then
     weft_step "configuring $build" "$WEFT_CMAKE" --preset "$preset" -B "$build" "${options[@]}" || exit 1
   fi
   : >"$build/build.log"
