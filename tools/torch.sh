@@ -58,7 +58,8 @@ weft_setup_torch() {
     pythons=()
   fi
   for python in "${pythons[@]}"; do
-    if weft_use_torch "-DPYTHON=$python"; then break; fi
+    # Its path: CMake may be a script that changes PATH.
+    if weft_use_torch "-DPYTHON=$(command -v "$python" || echo none)"; then break; fi
     [[ -z $WEFT_TORCH_PROBLEM ]] || weft_say "not used: $WEFT_TORCH_PROBLEM"
   done
   if [[ -z $WEFT_TORCH_ROOT ]]; then
