@@ -1,14 +1,19 @@
 # What this machine has: memory, disk. Sourced by setup.sh's callers.
 
-# MiB of memory and swap that this process may use: the machine's, or what its control group allows.
+# MiB of memory and swap that this process may use: the machine's, or what its control groups (version 2 or 1) allow.
 weft_memory_mib() {
-  local mib limit folder
+  local mib limit folder of=(/sys/fs/cgroup /sys/fs/cgroup/memory) at name
   mib=$(awk '/^(MemTotal|SwapTotal)/ { sum += $2 } END { print int(sum / 1024) }' /proc/meminfo)
-  folder=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup 2>/dev/null)
-  while [[ $folder == /sys/fs/cgroup* ]]; do
-    limit=$(cat "$folder/memory.max" 2>/dev/null || true)
-    if [[ $limit =~ ^[0-9]+$ ]] && ((limit / 1048576 < mib)); then mib=$((limit / 1048576)); fi
-    folder=${folder%/*}
+  for at in "$(sed -n 's/^0:://p' /proc/self/cgroup 2>/dev/null)" "$(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup 2>/dev/null)"; do
+    folder=${of[0]}$at
+    while [[ $folder == "${of[0]}"* ]]; do
+      for name in memory.max memory.limit_in_bytes; do
+        limit=$(cat "$folder/$name" 2>/dev/null || true)
+        if [[ $limit =~ ^[0-9]+$ ]] && ((limit / 1048576 < mib)); then mib=$((limit / 1048576)); fi
+      done
+      folder=${folder%/*}
+    done
+    of=("${of[@]:1}")
   done
   echo "$mib"
 }
