@@ -178,7 +178,7 @@ weft_setup_python() {
 # With these the tests read back what weft writes.
 weft_setup_tests() {
   weft_setup_python tests 'lib/python3*/site-packages/expecttest' numpy safetensors tensorboard expecttest
-  weft_setup_python_torch
+  [[ -z $WEFT_TORCH_ROOT ]] || weft_setup_python_torch
 }
 
 # Pinned, since another version formats and complains differently.

@@ -21,7 +21,7 @@ std::string hint_for(const CLI::App& app, const std::string& word) {
   return near ? "; did you mean \"" + *near + "\"?" : "; see weft --help";
 }
 
-// What CLI11 found wrong, as one line.
+// Prints CLI11's error as one line and returns the exit code.
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   std::string text = error.what();
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr || dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {

@@ -203,7 +203,7 @@ std::vector<int> saved_cuts(const Mesh& mesh, const NamedTensors& state) {
   return {progress->layout.begin() + static_cast<std::ptrdiff_t>(prefix.size()), progress->layout.end()};
 }
 
-// What the codec's memory depends on besides its own lengths: who has which part of the model.
+// The codec's memory depends on which rank has which part of the model: the places on the mesh, then the stage cuts.
 std::vector<std::int64_t> Composed::layout() const {
   std::vector<std::int64_t> numbers = places(mesh);
   numbers.insert(numbers.end(), cuts.begin(), cuts.end());
