@@ -1,14 +1,14 @@
-# weft_module(NAME [DEPS modules…] [TORCH tensor|nn] [COLD] [BATCH n] [LINK libraries…] [PUBLIC_LINK libraries…] [EXCEPT files…])
+# weft_module(NAME [DEPS modules…] [TEST_DEPS modules…] [TORCH tensor|nn] [COLD] [BATCH n] [LINK libraries…] [PUBLIC_LINK libraries…] [EXCEPT files…])
 #
 # Makes the library weft_NAME (alias weft::NAME) from the *.cc files of the calling folder and of its internal/, the test binary
 # weft_NAME_test from *_test.cc and weft_NAME_bench from *_bench.cc (Google Benchmark). Files ending in _main.cc are left to the
-# caller. EXCEPT leaves files out.
+# caller. EXCEPT leaves files out. TEST_DEPS are modules that only the test binary links.
 #
 # TORCH links libtorch and says which of its headers are precompiled: "tensor" (ATen and c10d) or "nn" (<torch/torch.h>).
 # COLD: no loop of the folder is worth the optimizer's time (not with TORCH: "nn" says the same, "tensor" the opposite).
 # BATCH: number of files that are compiled together (WEFT_UNITY); all of the folder's unless it says otherwise.
 function(weft_module name)
-  cmake_parse_arguments(arg "COLD" "TORCH;BATCH" "DEPS;LINK;PUBLIC_LINK;EXCEPT" ${ARGN})
+  cmake_parse_arguments(arg "COLD" "TORCH;BATCH" "DEPS;TEST_DEPS;LINK;PUBLIC_LINK;EXCEPT" ${ARGN})
   if(NOT arg_BATCH)
     set(arg_BATCH 0)
   endif()
@@ -23,6 +23,7 @@ function(weft_module name)
   list(FILTER benches INCLUDE REGEX "_bench\\.cc$")
   list(FILTER sources EXCLUDE REGEX "_(test|bench|main)\\.cc$")
   list(TRANSFORM arg_DEPS PREPEND weft_)
+  list(TRANSFORM arg_TEST_DEPS PREPEND weft_)
 
   if(sources)
     add_library(weft_${name} STATIC ${sources})
@@ -59,14 +60,14 @@ function(weft_module name)
 
   if(WEFT_TESTS AND tests)
     add_executable(weft_${name}_test ${tests})
-    target_link_libraries(weft_${name}_test PRIVATE weft_${name} weft_warnings ${arg_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
+    target_link_libraries(weft_${name}_test PRIVATE weft_${name} ${arg_TEST_DEPS} weft_warnings ${arg_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
     weft_compile_together(weft_${name}_test 0)
     weft_test_program(weft_${name}_test ${arg_TORCH})
     weft_discover_tests(weft_${name}_test)
   endif()
   if(WEFT_BENCHMARKS AND benches AND benchmark_FOUND)
     add_executable(weft_${name}_bench ${benches})
-    target_link_libraries(weft_${name}_bench PRIVATE weft_${name} weft_warnings ${arg_LINK} benchmark::benchmark benchmark::benchmark_main)
+    target_link_libraries(weft_${name}_bench PRIVATE weft_${name} ${arg_TEST_DEPS} weft_warnings ${arg_LINK} benchmark::benchmark benchmark::benchmark_main)
     if(arg_TORCH)
       weft_precompiled(weft_${name}_bench ${arg_TORCH})
     endif()

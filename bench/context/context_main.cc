@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/comm/fork_ranks.h"
+#include "weft/comm/testing/fork_ranks.h"
 #include "weft/models/gpt.h"
 
 namespace weft::bench {

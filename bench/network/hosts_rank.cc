@@ -6,8 +6,8 @@
 #include "bench/network/rank.h"
 #include "weft/comm/environment.h"
 #include "weft/comm/internal/transport.h"
-#include "weft/net/executor.h"
-#include "weft/net/heap.h"
+#include "weft/net/execute/executor.h"
+#include "weft/net/memory/heap.h"
 
 namespace weft::bench {
 namespace {

@@ -4,8 +4,8 @@
 #include <exception>
 
 #include "bench/network/rank.h"
-#include "weft/net/executor.h"
-#include "weft/net/tcp.h"
+#include "weft/net/execute/executor.h"
+#include "weft/net/tcp/tcp.h"
 
 namespace weft::bench {
 namespace {

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <mutex>
 
-#include "weft/net/heap.h"
+#include "weft/net/memory/heap.h"
 
 namespace weft::python {
 namespace {

@@ -11,7 +11,7 @@
 #include "weft/base/error.h"
 #include "weft/comm/allocator.h"
 #include "weft/comm/backend.h"
-#include "weft/net/heap.h"
+#include "weft/net/memory/heap.h"
 
 namespace py = pybind11;
 

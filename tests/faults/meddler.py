@@ -10,7 +10,7 @@ import socket
 import struct
 import threading
 
-HELLO_BYTES = 120  # weft/net/internal/handshake.h: what the dialing rank says first
+HELLO_BYTES = 120  # weft/net/tcp/internal/handshake.h: what the dialing rank says first
 HELLO_STREAM, HELLO_FROM, HELLO_TO = slice(6, 8), slice(8, 12), slice(12, 16)
 HANDSHAKE = {True: HELLO_BYTES + 32, False: 72 + 4}  # bytes of it from the dialer (True) and to it
 

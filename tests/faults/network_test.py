@@ -8,7 +8,7 @@ import time
 import harness
 import meddler
 
-HEADER = 104  # weft/net/internal/frame.h
+HEADER = 104  # weft/net/tcp/frame.h
 CONTROL = 2  # the last of three streams
 MAGIC = b"WFT1"  # what a frame starts with
 

@@ -1,9 +1,9 @@
 // Frame headers and the payload of an abort, with the checksum as it comes and with one that is right.
-#include "weft/net/internal/frame.h"
+#include "weft/net/tcp/frame.h"
 
 #include "tests/fuzz/fuzz.h"
 #include "weft/base/crc32c.h"
-#include "weft/net/internal/wire.h"
+#include "weft/net/tcp/internal/wire.h"
 
 using weft::Errc;
 using weft::fuzz::accepts;

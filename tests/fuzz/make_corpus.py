@@ -9,7 +9,7 @@ import struct
 import sys
 
 FOLDER = pathlib.Path(sys.argv[1])
-HEADER, VERSION = 104, 2  # weft/net/internal/frame.h, handshake.h
+HEADER, VERSION = 104, 2  # weft/net/tcp/frame.h, handshake.h
 
 
 def crc32c(data):

@@ -5,7 +5,7 @@
 
 #include "tests/fuzz/fuzz.h"
 #include "weft/base/crc32c.h"
-#include "weft/net/internal/framing.h"
+#include "weft/net/tcp/framing.h"
 #include "weft/net/internal/mailbox.h"
 
 using weft::Errc;

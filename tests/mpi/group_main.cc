@@ -9,7 +9,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "weft/comm/init.h"
-#include "weft/comm/internal/exercise.h"
+#include "weft/comm/testing/exercise.h"
 #include "weft/comm/internal/weft_backend.h"
 
 namespace weft::comm {

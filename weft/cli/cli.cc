@@ -100,7 +100,7 @@ void add_train(CLI::App& app, TrainCommand& command, int& result) {
 
 // torchrun's names: -n, and both spellings of each.
 // `beyond`: the words from "--" on, which the parser does not see.
-void add_run(CLI::App& app, elastic::LaunchOptions& options, const std::vector<std::string>& beyond, int& result) {
+void add_run(CLI::App& app, launch::LaunchOptions& options, const std::vector<std::string>& beyond, int& result) {
   auto* sub = add(app, kRun);
   const auto text = [&](const char* names, std::string& value, const char* help) { sub->add_option(names, value, help); };
   text("-n,--nproc-per-node,--nproc_per_node", options.nproc_per_node, "ranks on this node: a number, cpu, gpu or auto");
@@ -264,7 +264,7 @@ int weft_main(int argc, char** argv) {
   app.option_defaults()->always_capture_default();
   int result = 0;
   TrainCommand training;
-  elastic::LaunchOptions launching;
+  launch::LaunchOptions launching;
   ScheduleCommand schedule;
   SimulateCommand simulating;
   MeshCommand mesh;

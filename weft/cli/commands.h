@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/elastic/launcher.h"
+#include "weft/launch/launcher.h"
 
 namespace weft::cli {
 
@@ -25,7 +25,7 @@ struct TrainCommand {
 };
 int train(const TrainCommand& command);
 
-int run(const elastic::LaunchOptions& options);
+int run(const launch::LaunchOptions& options);
 
 struct DoctorCommand {
   bool json = false;

@@ -2,6 +2,6 @@
 
 namespace weft::cli {
 
-int run(const elastic::LaunchOptions& options) { return elastic::launch(options); }
+int run(const launch::LaunchOptions& options) { return launch::launch(options); }
 
 }  // namespace weft::cli

@@ -11,7 +11,7 @@
 #include "weft/base/log.h"
 #include "weft/cli/commands.h"
 #include "weft/comm/init.h"
-#include "weft/elastic/error_file.h"
+#include "weft/launch/error_file.h"
 #include "weft/train/recipe.h"
 #include "weft/train/text_trainer.h"
 #include "weft/train/trainer.h"
@@ -128,10 +128,10 @@ int train(const TrainCommand& command) {
   const int ranks = command.ranks.value_or(1);
   if (ranks == 1) return train_rank(command, config, file, least);
   share_cores(ranks);
-  elastic::LaunchOptions launching;
+  launch::LaunchOptions launching;
   launching.nproc_per_node = std::to_string(ranks);
   launching.rank0_keeps_terminal = true;
-  return elastic::launch_forked(launching, [&](int) { return train_rank(command, config, file, least); });
+  return launch::launch_forked(launching, [&](int) { return train_rank(command, config, file, least); });
 }
 
 }  // namespace weft::cli

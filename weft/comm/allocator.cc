@@ -7,7 +7,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "weft/net/heap.h"
+#include "weft/net/memory/heap.h"
 
 namespace weft::comm {
 namespace {

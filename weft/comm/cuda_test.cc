@@ -6,7 +6,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "weft/comm/fork_ranks.h"
+#include "weft/comm/testing/fork_ranks.h"
 #include "weft/comm/init.h"
 
 namespace weft::comm {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/comm/fork_ranks.h"
+#include "weft/comm/testing/fork_ranks.h"
 #include "weft/comm/replicate.h"
 
 namespace weft::comm {

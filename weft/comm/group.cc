@@ -11,7 +11,7 @@
 #include "weft/comm/internal/lineage.h"
 #include "weft/comm/internal/vector_math.h"
 #include "weft/comm/internal/weft_backend.h"
-#include "weft/net/host.h"
+#include "weft/net/memory/host.h"
 
 namespace weft::comm {
 namespace {

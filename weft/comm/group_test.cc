@@ -13,10 +13,10 @@
 
 #include "weft/base/deadline.h"
 #include "weft/base/testing/refusal.h"
-#include "weft/comm/fork_ranks.h"
-#include "weft/comm/internal/exercise.h"
+#include "weft/comm/testing/fork_ranks.h"
+#include "weft/comm/testing/exercise.h"
 #include "weft/comm/replicate.h"
-#include "weft/net/host.h"
+#include "weft/net/memory/host.h"
 #include "weft/observe/trace.h"
 
 namespace weft::comm {

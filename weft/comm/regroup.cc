@@ -11,8 +11,8 @@
 #include "weft/comm/internal/lineage.h"
 #include "weft/comm/internal/meeting.h"
 #include "weft/comm/internal/rendezvous.h"
-#include "weft/net/heap.h"
-#include "weft/net/host.h"
+#include "weft/net/memory/heap.h"
+#include "weft/net/memory/host.h"
 
 namespace weft::comm {
 namespace {

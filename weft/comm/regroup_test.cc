@@ -18,7 +18,7 @@
 #include "weft/comm/allocator.h"
 #include "weft/comm/init.h"
 #include "weft/comm/internal/rendezvous.h"
-#include "weft/net/host.h"
+#include "weft/net/memory/host.h"
 
 namespace weft::comm {
 namespace {

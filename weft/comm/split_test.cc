@@ -4,8 +4,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "weft/base/deadline.h"
-#include "weft/comm/fork_ranks.h"
-#include "weft/comm/internal/exercise.h"
+#include "weft/comm/testing/fork_ranks.h"
+#include "weft/comm/testing/exercise.h"
 
 namespace weft::comm {
 namespace {

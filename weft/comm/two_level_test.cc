@@ -11,7 +11,7 @@
 
 #include "weft/comm/internal/segments.h"
 #include "weft/comm/internal/split.h"
-#include "weft/net/inproc.h"
+#include "weft/net/inproc/inproc.h"
 
 namespace weft::comm::internal {
 namespace {

@@ -8,9 +8,9 @@
 #include "weft/base/file.h"
 #include "weft/base/log.h"
 #include "weft/checkpoint/checkpoint.h"
-#include "weft/comm/fork_ranks.h"
+#include "weft/comm/testing/fork_ranks.h"
 #include "weft/data/shapes.h"
-#include "weft/train/internal/text_runs.h"
+#include "weft/train/testing/text_runs.h"
 #include "weft/train/recipe.h"
 #include "weft/train/trainer.h"
 

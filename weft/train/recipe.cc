@@ -5,7 +5,7 @@
 
 #include "weft/base/error.h"
 #include "weft/compress/spec.h"
-#include "weft/kernels/learning_rate.h"
+#include "weft/optim/learning_rate.h"
 #include "weft/schedule/pipeline/pipeline.h"
 
 namespace weft::train {
@@ -266,7 +266,7 @@ Batches plan_batches(const Config& config, int world, std::int64_t samples) {
   batches.per_epoch = (samples + batches.global - 1) / batches.global;
   const auto reference = config.get_int("schedule.reference_batch");
   batches.base_rate = config.get_double("optimizer.lr");
-  if (reference > 0) batches.base_rate = kernels::linear_scaling(batches.base_rate, 1, batches.global, reference);
+  if (reference > 0) batches.base_rate = optim::linear_scaling(batches.base_rate, 1, batches.global, reference);
   if (!config.get_bool("train.reproducible")) return batches;
   const auto shards = config.get_int("train.micro_shards");
   if (!is_power_of_two(shards) || shards % world != 0) {

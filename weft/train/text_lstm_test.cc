@@ -4,10 +4,10 @@
 #include <torch/utils.h>
 
 #include "weft/base/testing/refusal.h"
-#include "weft/comm/fork_ranks.h"
+#include "weft/comm/testing/fork_ranks.h"
 #include "weft/train/export.h"
 #include "weft/train/internal/reader.h"
-#include "weft/train/internal/text_runs.h"
+#include "weft/train/testing/text_runs.h"
 
 namespace weft::train {
 namespace text_lstm_test {

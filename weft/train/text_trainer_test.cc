@@ -6,7 +6,7 @@
 
 #include "weft/train/export.h"
 #include "weft/train/internal/text_model.h"
-#include "weft/train/internal/text_runs.h"
+#include "weft/train/testing/text_runs.h"
 
 namespace weft::train {
 namespace text_trainer_test {

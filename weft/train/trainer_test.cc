@@ -18,7 +18,7 @@
 #include "weft/comm/replicate.h"
 #include "weft/data/shapes.h"
 #include "weft/train/evaluate.h"
-#include "weft/train/internal/over_tcp.h"
+#include "weft/train/testing/over_tcp.h"
 #include "weft/train/internal/tracing.h"
 #include "weft/train/recipe.h"
 

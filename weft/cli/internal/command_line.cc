@@ -3,7 +3,7 @@
 #include <iostream>
 
 #include "weft/base/config.h"
-#include "weft/elastic/error_file.h"
+#include "weft/launch/error_file.h"
 
 namespace weft::cli {
 namespace {
@@ -35,7 +35,7 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
 
 int fail(const std::string& text, int code) {
   std::cerr << "weft: " << text << '\n';
-  elastic::write_error_file(text);
+  launch::write_error_file(text);
   return code;
 }
 

@@ -6,7 +6,7 @@
 #include "weft/base/log.h"
 #include "weft/cli/internal/checks.h"
 #include "weft/comm/allocator.h"
-#include "weft/net/heap.h"
+#include "weft/net/memory/heap.h"
 
 namespace weft::cli {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "weft/net/direct.h"
-#include "weft/net/host.h"
+#include "weft/net/memory/direct.h"
+#include "weft/net/memory/host.h"
 
 namespace weft::comm::internal {
 

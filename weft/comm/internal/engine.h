@@ -5,9 +5,9 @@
 #include <string>
 
 #include "weft/comm/internal/plans.h"
-#include "weft/net/direct.h"
+#include "weft/net/memory/direct.h"
 #include "weft/net/endpoint.h"
-#include "weft/net/host.h"
+#include "weft/net/memory/host.h"
 #include "weft/schedule/schedule.h"
 
 namespace weft::comm {

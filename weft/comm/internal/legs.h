@@ -13,7 +13,7 @@
 
 #include "weft/comm/internal/host_map.h"
 #include "weft/net/endpoint.h"
-#include "weft/net/host.h"
+#include "weft/net/memory/host.h"
 
 namespace weft::comm::internal {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "weft/base/error.h"
-#include "weft/net/host.h"
+#include "weft/net/memory/host.h"
 
 namespace c10d {
 class Store;

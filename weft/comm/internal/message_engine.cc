@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "weft/comm/internal/engine.h"
-#include "weft/net/executor.h"
+#include "weft/net/execute/executor.h"
 
 namespace weft::comm::internal {
 namespace {

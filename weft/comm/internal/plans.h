@@ -6,7 +6,7 @@
 #include <string>
 
 #include "weft/comm/backend.h"
-#include "weft/net/host.h"
+#include "weft/net/memory/host.h"
 #include "weft/plan/choice.h"
 #include "weft/schedule/schedule.h"
 

@@ -4,7 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
-#include "weft/net/direct.h"
+#include "weft/net/memory/direct.h"
 
 namespace weft::comm::internal {
 

@@ -17,9 +17,9 @@
 #include "weft/base/log.h"
 #include "weft/comm/internal/over_mpi.h"
 #include "weft/comm/internal/split.h"
-#include "weft/net/inproc.h"
-#include "weft/net/shm.h"
-#include "weft/net/tcp.h"
+#include "weft/net/inproc/inproc.h"
+#include "weft/net/shm/shm.h"
+#include "weft/net/tcp/tcp.h"
 
 namespace weft::comm::internal {
 namespace {

@@ -26,7 +26,7 @@
 #include "weft/comm/internal/engine.h"
 #include "weft/comm/internal/legs.h"
 #include "weft/comm/internal/segments.h"
-#include "weft/net/executor.h"
+#include "weft/net/execute/executor.h"
 
 namespace weft::comm::internal {
 

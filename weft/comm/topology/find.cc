@@ -9,7 +9,7 @@
 #include <cstring>
 #include <sstream>
 
-#include "weft/net/host.h"
+#include "weft/net/memory/host.h"
 #include "weft/schedule/machine.h"
 
 namespace weft::comm::topology {

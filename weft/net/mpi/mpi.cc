@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "weft/kernels/reduce.h"
-#include "weft/net/executor.h"
+#include "weft/net/execute/executor.h"
 #include "weft/net/internal/overlap.h"
 #include "weft/net/mpi/internal/messages.h"
 

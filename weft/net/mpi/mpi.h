@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/net/direct.h"
+#include "weft/net/memory/direct.h"
 #include "weft/net/endpoint.h"
 #include "weft/schedule/schedule.h"
 

@@ -1,5 +1,5 @@
 // The collectives over MPI, in the program of ranks_main.cc.
-#include "weft/net/mpi/internal/ranks.h"
+#include "weft/net/mpi/testing/ranks.h"
 
 namespace weft::net::mpi {
 namespace {

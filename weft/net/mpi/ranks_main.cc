@@ -1,5 +1,5 @@
 // The endpoint contract over MPI. Each test is run by all ranks of an mpirun at once: four of them.
-#include "weft/net/mpi/internal/ranks.h"
+#include "weft/net/mpi/testing/ranks.h"
 
 namespace weft::net::mpi {
 namespace {

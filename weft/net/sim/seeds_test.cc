@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "weft/base/random.h"
-#include "weft/net/executor.h"
+#include "weft/net/execute/executor.h"
 #include "weft/net/sim/simulation.h"
 
 namespace weft::net::sim {

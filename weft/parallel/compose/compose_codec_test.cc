@@ -1,6 +1,6 @@
 // Gradients that go through a codec between the replicas of any plan.
 #include "weft/base/testing/refusal.h"
-#include "weft/parallel/compose/internal/parity.h"
+#include "weft/parallel/compose/testing/parity.h"
 
 namespace weft::parallel {
 namespace compose_codec_test {

@@ -1,6 +1,6 @@
 // Sequences over ranks beside every other axis: the training, the losses and the predictions of one process.
 #include "weft/base/testing/refusal.h"
-#include "weft/parallel/compose/internal/parity.h"
+#include "weft/parallel/compose/testing/parity.h"
 
 namespace weft::parallel {
 namespace compose_context_test {

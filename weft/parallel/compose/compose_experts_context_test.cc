@@ -1,7 +1,7 @@
 // Experts and sequences over ranks together, against one process: to the experts, ranks of cp are replicas with tokens of their own.
 #include <numeric>
 
-#include "weft/parallel/compose/internal/parity.h"
+#include "weft/parallel/compose/testing/parity.h"
 
 namespace weft::parallel {
 namespace compose_experts_context_test {

@@ -1,6 +1,6 @@
 // Experts over ranks beside every other axis, against one process that computes the same micro-batches: what all ranks have of each.
 #include "weft/base/testing/refusal.h"
-#include "weft/parallel/compose/internal/parity.h"
+#include "weft/parallel/compose/testing/parity.h"
 
 namespace weft::parallel {
 namespace compose_experts_test {

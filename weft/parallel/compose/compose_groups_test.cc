@@ -1,5 +1,5 @@
 // Parameter groups: own learning rates and decay by name, as torch's, however the parameters lie.
-#include "weft/parallel/compose/internal/parity.h"
+#include "weft/parallel/compose/testing/parity.h"
 
 namespace weft::parallel {
 namespace compose_groups_test {

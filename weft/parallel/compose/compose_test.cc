@@ -1,7 +1,7 @@
 // Every product of the forms of parallelism trains as one process does.
 #include <chrono>
 
-#include "weft/parallel/compose/internal/parity.h"
+#include "weft/parallel/compose/testing/parity.h"
 
 namespace weft::parallel {
 namespace compose_test {

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "weft/observe/trace.h"
-#include "weft/parallel/compose/internal/tiny.h"
+#include "weft/parallel/compose/testing/tiny.h"
 
 namespace weft::parallel {
 namespace plans_test {

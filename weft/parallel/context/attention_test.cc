@@ -3,7 +3,7 @@
 #include "weft/parallel/context/attention.h"
 
 #include "weft/base/testing/refusal.h"
-#include "weft/parallel/context/internal/parity.h"
+#include "weft/parallel/context/testing/parity.h"
 
 namespace weft::parallel {
 namespace {

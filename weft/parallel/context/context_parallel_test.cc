@@ -5,8 +5,8 @@
 #include <csignal>
 
 #include "weft/base/testing/refusal.h"
-#include "weft/comm/fork_ranks.h"
-#include "weft/parallel/context/internal/parity.h"
+#include "weft/comm/testing/fork_ranks.h"
+#include "weft/parallel/context/testing/parity.h"
 
 namespace weft::parallel {
 namespace {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "weft/comm/fork_ranks.h"
+#include "weft/comm/testing/fork_ranks.h"
 #include "weft/compress/spec.h"
 #include "weft/parallel/codec/codec_exchange.h"
 #include "weft/parallel/data/data_parallel.h"

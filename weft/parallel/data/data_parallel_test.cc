@@ -4,7 +4,7 @@
 #include <torch/torch.h>
 
 #include "weft/comm/allocator.h"
-#include "weft/comm/fork_ranks.h"
+#include "weft/comm/testing/fork_ranks.h"
 #include "weft/comm/replicate.h"
 
 namespace weft::parallel {

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "weft/comm/fork_ranks.h"
+#include "weft/comm/testing/fork_ranks.h"
 #include "weft/parallel/data/data_parallel.h"
 #include "weft/parallel/data/internal/weight_guard.h"
 

@@ -4,9 +4,9 @@
 #include <csignal>
 #include <numeric>
 
-#include "weft/comm/fork_ranks.h"
+#include "weft/comm/testing/fork_ranks.h"
 #include "weft/observe/trace.h"
-#include "weft/parallel/experts/internal/parity.h"
+#include "weft/parallel/experts/testing/parity.h"
 #include "weft/parallel/tensor/linear.h"
 
 namespace weft::parallel {

@@ -4,7 +4,7 @@
 #include <ATen/autocast_mode.h>
 
 #include "weft/base/testing/refusal.h"
-#include "weft/parallel/experts/internal/parity.h"
+#include "weft/parallel/experts/testing/parity.h"
 
 namespace weft::parallel {
 namespace {

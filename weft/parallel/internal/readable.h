@@ -3,7 +3,7 @@
 
 #include <ATen/ATen.h>
 
-#include "weft/net/host.h"
+#include "weft/net/memory/host.h"
 
 namespace weft::parallel::internal {
 

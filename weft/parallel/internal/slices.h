@@ -3,18 +3,15 @@
 
 #include <torch/torch.h>
 
-#include <map>
 #include <string>
-
-#include "weft/parallel/tensor/context.h"
 
 namespace weft::parallel::internal {
 
-// The slices below `root`, itself included, by their full names. own(module) gives those of a module's own parameters, by the parameter's
-// name.
+// The slices below `root`, itself included, by their full names. own(module) gives a map of those of a module's own parameters, by the
+// parameter's name.
 template <class Own>
-std::map<std::string, Slice> slices_below(const torch::nn::Module& root, const Own& own) {
-  std::map<std::string, Slice> all;
+auto slices_below(const torch::nn::Module& root, const Own& own) {
+  decltype(own(root)) all;
   const auto add = [&](const std::string& prefix, const torch::nn::Module& module) {
     for (const auto& [name, slice] : own(module)) all.emplace(prefix + name, slice);
   };

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "weft/comm/fork_ranks.h"
+#include "weft/comm/testing/fork_ranks.h"
 #include "weft/comm/replicate.h"
 
 namespace weft::parallel {

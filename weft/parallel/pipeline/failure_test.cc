@@ -4,8 +4,8 @@
 #include <chrono>
 #include <csignal>
 
-#include "weft/comm/fork_ranks.h"
-#include "weft/parallel/pipeline/internal/parity.h"
+#include "weft/comm/testing/fork_ranks.h"
+#include "weft/parallel/pipeline/testing/parity.h"
 
 namespace weft::parallel {
 namespace {

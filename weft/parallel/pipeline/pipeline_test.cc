@@ -3,9 +3,9 @@
 
 #include <gmock/gmock.h>
 
-#include "weft/comm/fork_ranks.h"
+#include "weft/comm/testing/fork_ranks.h"
 #include "weft/observe/trace.h"
-#include "weft/parallel/pipeline/internal/parity.h"
+#include "weft/parallel/pipeline/testing/parity.h"
 #include "weft/schedule/pipeline/messages.h"
 #include "weft/schedule/pipeline/proof.h"
 

@@ -1,6 +1,6 @@
 // Parameters that replicas do not have alike: gradients by plain torch, on each rank for all of them.
 #include "weft/base/testing/refusal.h"
-#include "weft/parallel/sharded/internal/small_model.h"
+#include "weft/parallel/sharded/testing/small_model.h"
 
 namespace weft::parallel {
 namespace sharded_apart_test {

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "weft/base/testing/refusal.h"
-#include "weft/parallel/sharded/internal/small_model.h"
+#include "weft/parallel/sharded/testing/small_model.h"
 
 namespace weft::parallel {
 namespace sharded_codec_test {

@@ -1,7 +1,7 @@
 // What ranks do differently, and what blocks share: order, left out blocks, tied and frozen parameters, passes without a batch.
 #include <csignal>
 
-#include "weft/parallel/sharded/internal/small_model.h"
+#include "weft/parallel/sharded/testing/small_model.h"
 
 namespace weft::parallel {
 namespace sharded_order_test {

@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "weft/observe/trace.h"
-#include "weft/parallel/sharded/internal/small_model.h"
+#include "weft/parallel/sharded/testing/small_model.h"
 
 namespace weft::parallel {
 namespace sharded_state_test {

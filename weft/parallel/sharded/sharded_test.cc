@@ -2,7 +2,7 @@
 // gradients and the weights to 1e-10 in float64 and 1e-5 in float32, relative and absolute.
 #include "weft/parallel/sharded/sharded.h"
 
-#include "weft/parallel/sharded/internal/small_model.h"
+#include "weft/parallel/sharded/testing/small_model.h"
 
 namespace weft::parallel {
 namespace sharded_test {

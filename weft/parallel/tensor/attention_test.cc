@@ -3,7 +3,7 @@
 #include "weft/parallel/tensor/attention.h"
 
 #include "weft/base/testing/refusal.h"
-#include "weft/parallel/tensor/internal/parity.h"
+#include "weft/parallel/tensor/testing/parity.h"
 #include "weft/parallel/tensor/vocabulary.h"
 
 namespace weft::parallel {

@@ -3,7 +3,7 @@
 #include "weft/parallel/tensor/collectives.h"
 #include "weft/parallel/tensor/conv.h"
 #include "weft/parallel/tensor/dropout.h"
-#include "weft/parallel/tensor/internal/parity.h"
+#include "weft/parallel/tensor/testing/parity.h"
 #include "weft/parallel/tensor/linear.h"
 #include "weft/parallel/tensor/norm.h"
 

@@ -97,11 +97,11 @@ void settle_order(const Config& config, const Group& world) {
   at::set_num_threads(1);
 }
 
-kernels::LearningRate learning_rate(const Config& config, const Batches& batches) {
-  using Shape = kernels::LearningRate::Shape;
+optim::LearningRate learning_rate(const Config& config, const Batches& batches) {
+  using Shape = optim::LearningRate::Shape;
   const auto& name = config.get_string("schedule.name");
   const double period = config.get_double("schedule.period_epochs");
-  kernels::LearningRate rate;
+  optim::LearningRate rate;
   rate.base = batches.base_rate;
   rate.shape = name == "cosine" ? Shape::kCosine : name == "step" ? Shape::kStep : Shape::kConstant;
   rate.period = period > 0 ? period : static_cast<double>(std::max<std::int64_t>(1, config.get_int("train.epochs")));

@@ -5,7 +5,7 @@
 #include "weft/comm/group.h"
 #include "weft/data/augment.h"
 #include "weft/data/image_set.h"
-#include "weft/kernels/learning_rate.h"
+#include "weft/optim/learning_rate.h"
 #include "weft/models/loss.h"
 #include "weft/models/registry.h"
 #include "weft/parallel/data/data_parallel.h"
@@ -25,6 +25,6 @@ parallel::OptimizerSpec optimizer_choice(const Config& config, const torch::nn::
 // Where train.reproducible is set: one thread computes, and sums have one order. Throws kBadConfig for a group that adds in another.
 void settle_order(const Config& config, const Group& world);
 // In epochs.
-kernels::LearningRate learning_rate(const Config& config, const Batches& batches);
+optim::LearningRate learning_rate(const Config& config, const Batches& batches);
 
 }  // namespace weft::train::internal

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "weft/base/log.h"
-#include "weft/kernels/learning_rate.h"
+#include "weft/optim/learning_rate.h"
 #include "weft/observe/run_folder.h"
 #include "weft/train/evaluate.h"
 #include "weft/train/internal/run_state.h"
@@ -57,7 +57,7 @@ class Loop {
   struct Plan {
     std::int64_t samples = 0;  // of an epoch
     Batches batches;
-    kernels::LearningRate rate;
+    optim::LearningRate rate;
   };
 
   Loop(const Config& config, Group world, TrainerOptions options);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "weft/net/internal/failure.h"
-#include "weft/net/internal/framing.h"
+#include "weft/net/tcp/framing.h"
 #include "weft/net/internal/mailbox.h"
 #include "weft/net/sim/internal/scheduler.h"
 #include "weft/net/sim/internal/socket.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "weft/kernels/reduce.h"
-#include "weft/net/host.h"
+#include "weft/net/memory/host.h"
 #include "weft/parallel/data/internal/ledger.h"
 #include "weft/parallel/data/internal/plan.h"
 #include "weft/parallel/data/internal/staging.h"

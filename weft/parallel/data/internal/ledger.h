@@ -9,7 +9,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "weft/net/host.h"
+#include "weft/net/memory/host.h"
 
 namespace weft::parallel::internal {
 

@@ -10,7 +10,7 @@
 
 #include "weft/compress/spec.h"
 #include "weft/kernels/reduce.h"
-#include "weft/net/host.h"
+#include "weft/net/memory/host.h"
 #include "weft/parallel/data/internal/trial.h"
 #include "weft/parallel/data/ready_hook.h"
 #include "weft/parallel/data/update_rule.h"

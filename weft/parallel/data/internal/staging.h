@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "weft/net/host.h"
+#include "weft/net/memory/host.h"
 #include "weft/parallel/data/internal/ledger.h"
 
 namespace weft::parallel::internal {

@@ -7,7 +7,7 @@
 #include <deque>
 #include <map>
 
-#include "weft/net/host.h"
+#include "weft/net/memory/host.h"
 #include "weft/observe/trace.h"
 #include "weft/parallel/internal/readable.h"
 #include "weft/parallel/pipeline/internal/wire.h"

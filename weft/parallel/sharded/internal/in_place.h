@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "weft/net/host.h"
+#include "weft/net/memory/host.h"
 #include "weft/parallel/sharded/internal/unit.h"
 
 namespace weft::parallel::internal {

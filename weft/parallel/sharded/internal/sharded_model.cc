@@ -10,7 +10,7 @@
 #include <numeric>
 #include <unordered_map>
 
-#include "weft/net/host.h"
+#include "weft/net/memory/host.h"
 #include "weft/parallel/data/ready_hook.h"
 
 // How a model is taken apart; what happens then is in running.cc and stepping.cc.

@@ -1,0 +1,119 @@
+#include "bench/suite/internal/peers.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "weft/launch/process.h"
+
+namespace weft::cli::bench_internal {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+bool in_path(const std::string& program) {
+  const char* path = std::getenv("PATH");
+  std::string rest = path != nullptr ? path : "";
+  while (!rest.empty()) {
+    const auto end = rest.find(':');
+    if (::access((rest.substr(0, end) + "/" + program).c_str(), X_OK) == 0) return true;
+    rest = end == std::string::npos ? "" : rest.substr(end + 1);
+  }
+  return false;
+}
+
+bool has(const std::string& module, const std::string& python) {
+  if (python.find('/') == std::string::npos && !in_path(python)) return false;
+  const std::string question = "import importlib.util, sys; sys.exit(importlib.util.find_spec('" + module + "') is None)";
+  launch::ProcessOptions options;
+  options.argv = {python, "-c", question};
+  launch::Process process(options);
+  const auto ended = process.wait(Deadline::in(20s));
+  return ended && ended->ok();
+}
+
+std::optional<std::string> python_with(const std::string& module) {
+  if (const char* named = std::getenv("WEFT_DEEPSPEED_PYTHON"); named != nullptr && module == "deepspeed" && has(module, named))
+    return named;
+  if (const auto own = find_above(".venv/bin/python"); own && has(module, *own)) return own;
+  if (has(module, "python3")) return "python3";
+  return std::nullopt;
+}
+
+// A script of bench/peers run by the Python that has `module`; what is missing goes to `peers`.
+std::vector<std::string> script(Peers& peers, const std::string& impl, const std::string& name, const std::string& module = "torch") {
+  const auto path = find_above("bench/peers/" + name);
+  if (!path) {
+    peers.missing.push_back(impl + ": bench/peers/" + name + " is not above the program nor the working directory");
+    return {};
+  }
+  const auto python = python_with(module);
+  if (!python) peers.missing.push_back(impl + ": no Python here imports " + module);
+  return python ? std::vector<std::string>{*python, *path} : std::vector<std::string>{};
+}
+
+void add_built(Peers& peers, PeerProgram program, const std::string& name) {
+  const auto path = find_above("bench/peers/" + name);
+  if (!path) {
+    peers.missing.push_back(program.impl + ": " + name + " has not been built");
+  } else if (!program.argv.empty() && !in_path(program.argv[0])) {
+    peers.missing.push_back(program.impl + ": there is no " + program.argv[0] + " in PATH");
+  } else {
+    program.argv.push_back(*path);
+    peers.found.push_back(std::move(program));
+  }
+}
+
+}  // namespace
+
+std::optional<std::string> find_above(const std::string& name) {
+  std::error_code ignored;
+  for (fs::path folder : {fs::read_symlink("/proc/self/exe", ignored).parent_path(), fs::current_path(ignored)}) {
+    for (; !folder.empty(); folder = folder.parent_path()) {
+      if (fs::exists(folder / name, ignored)) return (folder / name).string();
+      if (folder == folder.root_path()) break;
+    }
+  }
+  return std::nullopt;
+}
+
+Peers collective_peers(int ranks, bool tcp) {
+  Peers peers;
+  // By environment, because other MPIs don't know Open MPI's flags.
+  std::vector<std::string> mpi = {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_rmaps_base_oversubscribe=1"};
+  if (tcp) mpi.insert(mpi.end(), {"OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,tcp"});
+  const std::string number = std::to_string(ranks);
+  const char* const start = in_path("mpirun.openmpi") ? "mpirun.openmpi" : "mpirun";
+  add_built(peers, {tcp ? "openmpi-tcp" : "openmpi", {start, "-n", number}, mpi}, "weft_peer_mpi");
+  if (!tcp) add_built(peers, {"mpich", {"mpirun.mpich", "-n", number}, {}}, "weft_peer_mpich");
+  auto gloo = script(peers, "gloo", "torch_collectives.py");
+  if (!gloo.empty()) {
+    gloo.insert(gloo.end(), {"--ranks", std::to_string(ranks)});
+    peers.found.push_back({"gloo", gloo, {}});
+  }
+  if (ranks == 2) add_built(peers, {"ideal", {}, {}}, "weft_peer_ideal");
+  return peers;
+}
+
+Peers training_peers(int ranks, bool deepspeed) {
+  Peers peers;
+  auto argv = script(peers, deepspeed ? "deepspeed" : "pytorch", "torch_training.py", deepspeed ? "deepspeed" : "torch");
+  if (argv.empty()) return peers;
+  argv.insert(argv.end(), {"--ranks", std::to_string(ranks)});
+  peers.found.push_back({"pytorch", argv, {"PYTHONWARNINGS=ignore::FutureWarning"}});
+  return peers;
+}
+
+Peers first_step_peers(int ranks) {
+  Peers peers;
+  const auto argv = script(peers, "pytorch-ddp", "torch_first_step.py");
+  if (argv.empty()) return peers;
+  std::vector<std::string> torchrun = {argv[0], "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", std::to_string(ranks)};
+  torchrun.push_back(argv[1]);
+  peers.found.push_back({"pytorch-ddp", torchrun, {"OMP_NUM_THREADS=1"}});  // torchrun would set it too, and say so
+  return peers;
+}
+
+}  // namespace weft::cli::bench_internal

@@ -1,0 +1,115 @@
+#include "weft/launch/internal/keeper.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <c10/util/Logging.h>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <set>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "weft/base/error.h"
+#include "weft/launch/internal/pipe.h"
+
+namespace weft::launch::internal {
+namespace {
+
+// The store is PyTorch's and lets anybody in. It bounds what a request may ask for (8 MiB); the rest is done here.
+void prepare_for_strangers() {
+  // It warns of a malformed request with a stack trace, with which anyone could fill the terminal: errors only.
+  FLAGS_caffe2_log_level = 2;
+  // It keeps idle connections: the system's limit of open files, not the shell's 1024, says how many keep the ranks out.
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
+int keep(const Keeper::Options& options, int lifeline) {
+  prepare_for_strangers();
+  c10::intrusive_ptr<c10d::Store> store;
+  if (options.listener >= 0) {
+    c10d::TCPStoreOptions store_options;
+    store_options.port = static_cast<std::uint16_t>(options.port);
+    store_options.isServer = true;
+    store_options.waitWorkers = false;
+    store_options.masterListenFd = options.listener;
+    store_options.timeout = std::chrono::seconds(30);
+    store = c10::make_intrusive<c10d::TCPStore>(options.host, store_options);
+  }
+  std::set<pid_t> groups;
+  Keeper::Message message{};
+  bool told = false;
+  for (;;) {
+    const ssize_t got = ::read(lifeline, &message, sizeof message);
+    if (got < 0 && errno == EINTR) continue;
+    if (got != sizeof message) break;
+    if (message.group > 0) groups.insert(message.group);
+    if (message.group < 0) groups.erase(-message.group);
+    if (message.lost >= 0 && store && !told) {
+      store->set(options.lost_key, std::to_string(message.lost));
+      told = true;
+    }
+  }
+  for (const pid_t group : groups) ::kill(-group, SIGKILL);
+  std::error_code ignored;
+  if (!options.folder.empty()) std::filesystem::remove_all(options.folder, ignored);
+  return 0;
+}
+
+ProcessOptions keeper_process(const Keeper::Options& options, int lifeline) {
+  ProcessOptions process;
+  process.call = [options, lifeline] { return keep(options, lifeline); };
+  process.inherit = {lifeline};
+  if (options.listener >= 0) process.inherit.push_back(options.listener);
+  process.dies_with_parent = false;
+  return process;
+}
+
+std::string refusal(const std::string& host, int port, int reason) {
+  const std::string where = host + ":" + std::to_string(port);
+  if (reason == EADDRINUSE) return where + " is taken; give another --master-port, or none to get a free one";
+  if (reason == EADDRNOTAVAIL) return where + " is no address of this machine; node 0 has to run on the host that --master-addr names";
+  return where + ": " + std::strerror(reason);
+}
+
+}  // namespace
+
+Fd listen_for_store(const std::string& host, int port, int* bound) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int failed = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (failed != 0) throw Error(Errc::kBadConfig, "--master-addr " + host + ": " + ::gai_strerror(failed));
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  Fd listener(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  // Listening before a rank exists: a rank that is faster than the store waits in the queue, where a refusal would cost it a second.
+  if (::bind(listener.get(), found->ai_addr, found->ai_addrlen) != 0 || ::listen(listener.get(), SOMAXCONN) != 0) {
+    throw Error(Errc::kBadConfig, refusal(host, port, errno));
+  }
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size);
+  *bound = ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
+                                               : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
+  return listener;
+}
+
+Keeper::Keeper(const Options& options) : Keeper(options, make_pipe("the keeper")) {}
+
+Keeper::Keeper(const Options& options, std::array<Fd, 2> pipe)
+    : lifeline_(std::move(pipe[1])), process_(keeper_process(options, pipe[0].get())) {}
+
+void Keeper::tell(Message message) { [[maybe_unused]] const auto sent = ::write(lifeline_.get(), &message, sizeof message); }
+
+}  // namespace weft::launch::internal

@@ -1,0 +1,81 @@
+#include "weft/launch/internal/line_relay.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string_view>
+
+namespace weft::launch::internal {
+
+LineRelay::LineRelay(Fd pipe, Options options) : pipe_(std::move(pipe)), options_(std::move(options)) {
+  ::fcntl(pipe_.get(), F_SETFL, ::fcntl(pipe_.get(), F_GETFL) | O_NONBLOCK);
+}
+
+void LineRelay::pump() {
+  std::string shown;
+  char buffer[16 * 1024];
+  // At most 1 MiB a call: one rank that prints without end does not starve the others.
+  for (int round = 0; pipe_ && round < 64; ++round) {
+    const ssize_t got = ::read(pipe_.get(), buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) break;
+    if (got <= 0) {
+      pipe_.reset();
+      break;
+    }
+    if (options_.log) write_all(options_.log.get(), std::string(buffer, static_cast<std::size_t>(got)));
+    take(buffer, static_cast<std::size_t>(got), shown);
+  }
+  if (options_.console >= 0 && !shown.empty()) write_all(options_.console, shown);
+}
+
+void LineRelay::finish() {
+  pump();
+  pipe_.reset();
+  if (line_.empty()) return;
+  std::string shown;
+  line_done(shown);
+  if (options_.console >= 0) write_all(options_.console, shown);
+}
+
+void LineRelay::take(const char* bytes, std::size_t size, std::string& shown) {
+  for (std::string_view left(bytes, size); !left.empty();) {
+    const auto end = left.find('\n');
+    line_.append(left.substr(0, end));
+    if (end == std::string_view::npos) {
+      if (line_.size() >= kLongestLine) line_done(shown);
+      return;
+    }
+    line_done(shown);
+    left.remove_prefix(end + 1);
+  }
+}
+
+void LineRelay::line_done(std::string& shown) {
+  // A rank of weft's own names itself already.
+  const bool named = !options_.prefix.empty() && line_.starts_with(options_.prefix);
+  if (options_.console >= 0) shown += (named ? "" : options_.prefix) + line_ + '\n';
+  if (options_.keep_tail) {
+    tail_.push_back(line_);
+    if (tail_.size() > kTailLines) tail_.pop_front();
+  }
+  line_.clear();
+}
+
+void write_all(int fd, const std::string& text) {
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t written = ::write(fd, text.data() + done, text.size() - done);
+    if (written >= 0) {
+      done += static_cast<std::size_t>(written);
+    } else if (errno == EAGAIN) {
+      pollfd ready{fd, POLLOUT, 0};
+      ::poll(&ready, 1, -1);
+    } else if (errno != EINTR) {
+      return;
+    }
+  }
+}
+
+}  // namespace weft::launch::internal

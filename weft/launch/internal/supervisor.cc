@@ -1,0 +1,308 @@
+#include "weft/launch/internal/supervisor.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+
+#include "weft/base/error.h"
+#include "weft/comm/init.h"
+#include "weft/launch/error_file.h"
+#include "weft/launch/internal/pipe.h"
+#include "weft/launch/internal/report.h"
+
+namespace weft::launch::internal {
+namespace {
+
+constexpr std::size_t kSecretBytes = 32;
+
+[[noreturn]] void unavailable(const std::string& what) {
+  throw Error(Errc::kUnavailable, what + ": " + std::strerror(errno), {"launch", -1, -1});
+}
+
+Time now() { return std::chrono::steady_clock::now(); }
+
+std::string read_secret(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::string bytes(kSecretBytes, '\0');
+  if (!in.read(bytes.data(), kSecretBytes)) {
+    throw Error(Errc::kBadConfig, "--secret-file " + file + ": expected at least " + std::to_string(kSecretBytes) + " bytes",
+                {"launch", -1, -1});
+  }
+  return bytes;
+}
+
+std::string random_secret() {
+  std::string bytes(kSecretBytes, '\0');
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) unavailable("no random bytes");
+  return bytes;
+}
+
+// In memory and sealed: it has no name, no rank can change it, and neither arguments nor environment show it.
+Fd hold_secret(const std::string& bytes) {
+  Fd memory(::memfd_create("weft-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!memory || ::write(memory.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
+    unavailable("no memory for the secret");
+  ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL);
+  return memory;
+}
+
+// A descriptor with a position of its own, so that each rank can simply read it.
+Fd reopen(const Fd& fd) { return fd ? Fd(::open(("/proc/self/fd/" + std::to_string(fd.get())).c_str(), O_RDONLY | O_CLOEXEC)) : Fd(); }
+
+Fd open_log(const std::filesystem::path& file) {
+  Fd log(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!log) unavailable("cannot write " + file.string());
+  return log;
+}
+
+}  // namespace
+
+Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run)
+    : options_(options), run_(std::move(run)), job_(read_options(options)) {
+  policy_.max_restarts = options.max_restarts;
+  policy_.survivor_grace = options.survivor_grace;
+  policy_.shutdown_timeout = options.shutdown_timeout;
+  if (job_.node_rank == 0) listener_ = listen_for_store(job_.master_addr, job_.master_port, &job_.master_port);
+  if (!options.secret_file.empty()) {
+    secret_ = hold_secret(read_secret(options.secret_file));
+  } else if (job_.nodes == 1) {
+    secret_ = hold_secret(random_secret());
+  } else {
+    note("no --secret-file: the ranks of different nodes cannot tell each other from strangers");
+  }
+  const int threads = threads_per_rank(job_.local_world);
+  if (threads > 0 && std::getenv("OMP_NUM_THREADS") == nullptr) {
+    note("OMP_NUM_THREADS is not set: " + std::to_string(threads) + " for each of " + std::to_string(job_.local_world) + " ranks");
+  }
+  make_folder();
+  sigset_t handled;
+  ::sigemptyset(&handled);
+  for (const int number : job_.signals) ::sigaddset(&handled, number);
+  ::sigprocmask(SIG_BLOCK, &handled, nullptr);
+  signals_ = Fd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+Supervisor::~Supervisor() {
+  ranks_.clear();
+  keeper_.reset();
+  std::error_code ignored;
+  if (!keep_folder_) std::filesystem::remove_all(folder_, ignored);
+  sigset_t handled;
+  ::sigemptyset(&handled);
+  for (const int number : job_.signals) ::sigaddset(&handled, number);
+  // What came in since the last look has been dealt with by ending.
+  const timespec at_once{};
+  while (::sigtimedwait(&handled, nullptr, &at_once) > 0) {
+  }
+  ::sigprocmask(SIG_UNBLOCK, &handled, nullptr);
+}
+
+// <log dir>/<run id>_XXXXXX, as torchrun does; without logs a folder for the error files that goes away at the end.
+void Supervisor::make_folder() {
+  const auto any = [](const std::vector<int>& streams) {
+    return std::any_of(streams.begin(), streams.end(), [](int s) { return s != 0; });
+  };
+  keep_folder_ = !options_.log_dir.empty() || any(job_.redirects) || any(job_.tee);
+  const std::filesystem::path parent =
+      options_.log_dir.empty() ? std::filesystem::temp_directory_path() : std::filesystem::path(options_.log_dir);
+  std::error_code failed;
+  std::filesystem::create_directories(parent, failed);
+  std::string pattern = (parent / ((options_.log_dir.empty() ? "weft_" : "") + job_.run_id + "_XXXXXX")).string();
+  if (::mkdtemp(pattern.data()) == nullptr) {
+    throw Error(Errc::kBadConfig, "cannot make a folder in " + parent.string() + ": " + std::strerror(errno), {"launch", -1, -1});
+  }
+  folder_ = pattern;
+  if (keep_folder_) note("logs in " + folder_.string());
+}
+
+std::filesystem::path Supervisor::folder_of(int local) const {
+  return folder_ / ("attempt_" + std::to_string(situation_.restarts)) / std::to_string(local);
+}
+
+int Supervisor::run() {
+  for (;;) {
+    start_attempt();
+    const bool again = watch() == Act::kRestart;
+    const auto failed = first_failure(situation_);
+    if (failed) write_all(STDERR_FILENO, report());
+    if (!again && situation_.store_lost) {
+      note("the process that holds the store ended unexpectedly; its own message is above");
+      return exit_code(Errc::kInternal);
+    }
+    if (!again) return failed ? situation_.ranks[static_cast<std::size_t>(*failed)]->status.code() : 0;
+    const int restarts = situation_.restarts + 1;
+    note("restarting all ranks (restart " + std::to_string(restarts) + " of " + std::to_string(policy_.max_restarts) + ")");
+    situation_ = Situation{};
+    situation_.restarts = restarts;
+  }
+}
+
+void Supervisor::start_attempt() {
+  ranks_.clear();
+  keeper_.reset();
+  out_of_memory_before_ = out_of_memory_kills();
+  situation_.ranks.assign(static_cast<std::size_t>(job_.local_world), std::nullopt);
+  Keeper::Options keeping;
+  keeping.listener = listener_.get();
+  keeping.host = job_.master_addr;
+  keeping.port = job_.master_port;
+  keeping.lost_key = comm::lost_rank_key(job_.run_id, situation_.restarts);
+  if (!keep_folder_) keeping.folder = folder_;
+  keeper_ = std::make_unique<Keeper>(keeping);
+  for (int local = 0; local < job_.local_world; ++local) {
+    ranks_.push_back(start_rank(local));
+    keeper_->guard(ranks_.back().process.pid());
+  }
+}
+
+bool Supervisor::goes_past(int local) const {
+  const auto at = static_cast<std::size_t>(local);
+  const bool logged = job_.redirects[at] != 0 || job_.tee[at] != 0;
+  const bool alone = job_.local_world == 1 && !options_.prefix.value_or(false);
+  return !logged && job_.shown[at] && (alone || (local == 0 && options_.rank0_keeps_terminal));
+}
+
+Supervisor::Rank Supervisor::start_rank(int local) {
+  std::filesystem::create_directories(folder_of(local));
+  const Fd secret = reopen(secret_), nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  ProcessOptions process;
+  process.environment =
+      rank_environment(options_, job_, local, {situation_.restarts, (folder_of(local) / "error.json").string(), secret.get()});
+  if (secret) process.inherit = {secret.get()};
+  // One reader at most; and never a terminal: a process group in the background would be stopped by reading it.
+  if (job_.rank(local) != 0 || ::isatty(STDIN_FILENO)) process.stdin_fd = nothing.get();
+  const int rank = job_.rank(local);
+  if (run_) {
+    process.call = [this, rank] {
+      try {
+        return run_(rank);
+      } catch (const std::exception& error) {
+        write_error_file(error.what());
+        throw;
+      }
+    };
+  } else {
+    process.argv = command_line(options_.program);
+  }
+  if (goes_past(local)) return {Process(process), LineRelay(), LineRelay()};
+  auto out = make_pipe("a rank's output"), err = make_pipe("a rank's output");
+  process.stdout_fd = out[1].get();
+  process.stderr_fd = err[1].get();
+  Process started(process);
+  return {std::move(started), relay(local, STDOUT_FILENO, std::move(out[0])), relay(local, STDERR_FILENO, std::move(err[0]))};
+}
+
+LineRelay Supervisor::relay(int local, int stream, Fd pipe) {
+  const auto at = static_cast<std::size_t>(local);
+  const bool redirected = (job_.redirects[at] & stream) != 0, teed = (job_.tee[at] & stream) != 0;
+  LineRelay::Options options;
+  if (!redirected && job_.shown[at]) options.console = stream;
+  if (options_.prefix.value_or(job_.local_world > 1)) options.prefix = "[rank " + std::to_string(job_.rank(local)) + "] ";
+  if (redirected || teed) options.log = open_log(folder_of(local) / (stream == STDOUT_FILENO ? "stdout.log" : "stderr.log"));
+  options.keep_tail = stream == STDERR_FILENO;
+  return LineRelay(std::move(pipe), std::move(options));
+}
+
+Act Supervisor::watch() {
+  for (;;) {
+    const Decision decision = decide(situation_, policy_, now());
+    switch (decision.act) {
+      case Act::kWait: wait_for_events(decision.until); break;
+      case Act::kTerminate:
+        situation_.stop_sent = now();
+        send(SIGTERM);
+        break;
+      case Act::kKill:
+        note("killing the ranks that are left: " + decision.reason);
+        if (!situation_.stop_sent) situation_.stop_sent = now();
+        situation_.kill_sent = true;
+        send(SIGKILL);
+        break;
+      case Act::kRestart:
+      case Act::kFinish: return decision.act;
+    }
+  }
+}
+
+void Supervisor::wait_for_events(std::optional<Time> until) {
+  std::vector<pollfd> watched = {{signals_.get(), POLLIN, 0}};
+  if (!situation_.store_lost) watched.push_back({keeper_->pidfd(), POLLIN, 0});
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (situation_.ranks[i]) continue;
+    watched.push_back({ranks_[i].process.pidfd(), POLLIN, 0});
+    for (const LineRelay* stream : {&ranks_[i].out, &ranks_[i].err}) {
+      if (stream->fd() >= 0) watched.push_back({stream->fd(), POLLIN, 0});
+    }
+  }
+  ::poll(watched.data(), watched.size(), until ? Deadline::at(*until).left_ms() : -1);
+  on_signal();
+  for (Rank& rank : ranks_) {
+    rank.out.pump();
+    rank.err.pump();
+  }
+  collect_ends();
+}
+
+void Supervisor::on_signal() {
+  signalfd_siginfo info;
+  while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
+    const int number = static_cast<int>(info.ssi_signo);
+    send(number);
+    if (number == SIGUSR1 || number == SIGUSR2) continue;
+    if (stop_signal_ == 0) stop_signal_ = number;
+    ++situation_.stop_signals;
+    if (!situation_.stop_sent) situation_.stop_sent = now();
+  }
+}
+
+void Supervisor::collect_ends() {
+  const Time seen = now();
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (situation_.ranks[i]) continue;
+    const pid_t group = ranks_[i].process.pid();
+    const auto status = ranks_[i].process.poll();
+    if (!status) continue;
+    keeper_->forget(group);
+    if (!status->ok()) keeper_->tell_lost(job_.rank(static_cast<int>(i)));
+    ranks_[i].out.finish();
+    ranks_[i].err.finish();
+    situation_.ranks[i] = RankEnd{*status, seen};
+  }
+  if (!situation_.store_lost && keeper_->poll()) situation_.store_lost = true;
+}
+
+void Supervisor::send(int signal) {
+  for (Rank& rank : ranks_) {
+    rank.process.signal(signal);
+    // A stopped process acts on nothing but SIGKILL until it goes on.
+    if (signal != SIGKILL) rank.process.signal(SIGCONT);
+  }
+}
+
+void Supervisor::note(const std::string& text) const { write_all(STDERR_FILENO, "weft: " + text + "\n"); }
+
+std::string Supervisor::report() const {
+  const int culprit = *first_failure(situation_);
+  const auto at = static_cast<std::size_t>(culprit);
+  Failure failure;
+  failure.situation = situation_;
+  failure.first_rank = job_.rank(0);
+  failure.stop_signal = stop_signal_;
+  failure.out_of_memory = out_of_memory_kills() > out_of_memory_before_;
+  failure.cause = read_error_file(folder_of(culprit) / "error.json").value_or("");
+  failure.last_lines = ranks_[at].err.tail();
+  if (((job_.redirects[at] | job_.tee[at]) & STDERR_FILENO) != 0) failure.log = (folder_of(culprit) / "stderr.log").string();
+  return failure_report(failure);
+}
+
+}  // namespace weft::launch::internal

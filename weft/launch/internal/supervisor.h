@@ -1,0 +1,62 @@
+// Carries out what decide() says for the ranks of one node: the effects of the launcher.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "weft/launch/internal/keeper.h"
+#include "weft/launch/internal/line_relay.h"
+#include "weft/launch/internal/rank_environment.h"
+#include "weft/launch/supervision.h"
+
+namespace weft::launch::internal {
+
+class Supervisor {
+ public:
+  // `run` empty: ranks execute options.program.
+  Supervisor(const LaunchOptions& options, std::function<int(int rank)> run);
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  // The launcher's exit code.
+  int run();
+
+ private:
+  struct Rank {
+    Process process;
+    LineRelay out, err;
+  };
+
+  void make_folder();
+  void start_attempt();
+  Rank start_rank(int local);
+  LineRelay relay(int local, int stream, Fd pipe);
+  bool goes_past(int local) const;  // writes to the launcher's own descriptors
+  std::filesystem::path folder_of(int local) const;
+
+  Act watch();
+  void wait_for_events(std::optional<Time> until);
+  void on_signal();
+  void collect_ends();
+  void send(int signal);
+  void note(const std::string& text) const;
+  std::string report() const;
+
+  const LaunchOptions& options_;
+  const std::function<int(int)> run_;
+  Job job_;
+  Policy policy_;
+  Fd listener_, secret_, signals_;
+  std::filesystem::path folder_;
+  bool keep_folder_ = false;
+  Situation situation_;
+  int stop_signal_ = 0;
+  long out_of_memory_before_ = 0;
+  std::unique_ptr<Keeper> keeper_;
+  std::vector<Rank> ranks_;  // by local rank; destroyed before the keeper, so that it never guards a group that is gone
+};
+
+}  // namespace weft::launch::internal

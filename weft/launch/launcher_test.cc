@@ -1,0 +1,304 @@
+// The launcher runs in a process of its own (a fork of this one), so that it can be sent signals and its output be read.
+#include "weft/launch/testing/launch_harness.h"
+
+namespace weft::launch {
+namespace {
+
+TEST(LaunchSlow, GivesTheRanksTorchrunsEnvironment) {
+  std::vector<std::string> things;
+  for (const auto& [name, value] : kTorchrun) things.push_back("1=env:" + name);
+  for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"}) {
+    things.push_back(std::string("1=env:") + name);
+  }
+  auto options = child(2, things);
+  options.prefix = false;
+  const auto result = run(options);
+  EXPECT_EQ(result.code, 0) << result.err;
+  for (const auto& [name, value] : kTorchrun) EXPECT_THAT(result.out, HasSubstr(name + "=" + value + "\n"));
+  EXPECT_THAT(result.out, HasSubstr("MASTER_ADDR=127.0.0.1\n"));
+  EXPECT_TRUE(std::regex_search(result.out, std::regex("MASTER_PORT=[1-9][0-9]+\n"))) << result.out;
+  EXPECT_THAT(result.out, HasSubstr("TORCHELASTIC_RUN_ID=none\n"));
+  EXPECT_TRUE(std::regex_search(result.out, std::regex("TORCHELASTIC_ERROR_FILE=/.*/attempt_0/1/error.json\n"))) << result.out;
+}
+
+TEST(LaunchSlow, HoldsTheStoreForRanksThatAreAllClients) {
+  auto options = child(3, {"store"});
+  const auto result = run(options);
+  EXPECT_EQ(result.code, 0) << result.err;
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(result.out, HasSubstr("sum " + std::to_string(rank + 1) + "\n"));
+    for (int other = 0; other < 3; ++other) {
+      EXPECT_THAT(result.out, HasSubstr("[rank " + std::to_string(rank) + "] rank" + std::to_string(other) + " hi\n"));
+    }
+  }
+}
+
+TEST(LaunchSlow, GivesEveryRankTheSameSecretAndTheNextJobAnother) {
+  auto options = child(2, {"secret"});
+  options.prefix = false;
+  const auto first = lines(run(options).out), second = lines(run(options).out);
+  ASSERT_EQ(first.size(), 2u);
+  ASSERT_EQ(second.size(), 2u);
+  EXPECT_THAT(first[0], HasSubstr("secret 32 "));
+  EXPECT_EQ(first[0], first[1]);
+  EXPECT_NE(first[0], second[0]);
+}
+
+TEST(LaunchSlow, NamesTheFirstFailingRankLastAndEndsWithItsCode) {
+  Folder folder;
+  const auto flag = (folder.path / "flag").string();
+  // Rank 0 fails only after rank 1 has: what it does is a consequence.
+  const auto result =
+      run(child(2, {"0=await:" + flag, "0=exit:141", "1=err:cannot open data", "1=cause:no data", "1=touch:" + flag, "1=exit:3"}));
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, EndsWith("weft: rank 0 ended in consequence: exit code 141 (weft: PeerLost)\n"
+                                   "weft: last lines of rank 1 on stderr:\n"
+                                   "    cannot open data\n"
+                                   "weft: rank 1 failed first: exit code 3: no data\n"));
+}
+
+TEST(LaunchSlow, ReportsAKilledRankByItsSignal) {
+  const auto result = run(child(2, {"0=pause", "1=signal:9"}));
+  EXPECT_EQ(result.code, 137);
+  EXPECT_THAT(result.err, HasSubstr("weft: rank 0 ended in consequence: SIGTERM (signal 15)\n"));
+  EXPECT_THAT(lines(result.err).back(), HasSubstr("weft: rank 1 failed first: SIGKILL (signal 9)"));
+}
+
+TEST(LaunchSlow, KillsARankThatIgnoresSigterm) {
+  Folder folder;
+  const auto flag = (folder.path / "flag").string();
+  auto options = child(2, {"0=ignore-term", "0=touch:" + flag, "0=pause", "1=await:" + flag, "1=exit:5"});
+  options.shutdown_timeout = milliseconds(100);
+  const auto result = run(options);
+  EXPECT_EQ(result.code, 5);
+  EXPECT_THAT(result.err, HasSubstr("weft: rank 0 ended in consequence: SIGKILL (signal 9)"));
+}
+
+TEST(LaunchSlow, RestartsTheWholeGroupWithAFreshStoreAndCountsPerJob) {
+  auto options = child(2, {"env:TORCHELASTIC_RESTART_COUNT", "store", "@0=1=exit:1", "@1=0=exit:1", "@1=1=pause", "@0=0=pause"});
+  options.max_restarts = 2;
+  const auto result = run(options);
+  EXPECT_EQ(result.code, 0) << result.err;
+  for (const char* restart : {"0", "1", "2"}) {
+    for (const char* rank : {"0", "1"}) {
+      EXPECT_THAT(result.out, HasSubstr(std::string("[rank ") + rank + "] TORCHELASTIC_RESTART_COUNT=" + restart));
+    }
+  }
+  // A store that had lived through a restart would have counted on.
+  EXPECT_THAT(result.out, Not(HasSubstr("sum 3")));
+  EXPECT_THAT(result.err, HasSubstr("restart 2 of 2"));
+}
+
+TEST(LaunchSlow, GivesUpAfterTheLastRestart) {
+  auto options = child(1, {"out:here", "exit:4"});
+  options.max_restarts = 2;
+  const auto result = run(options);
+  EXPECT_EQ(result.code, 4);
+  EXPECT_EQ(lines(result.out).size(), 3u);
+}
+
+TEST(LaunchSlow, WritesLogsAsTorchrunLaysThemOut) {
+  auto options = child(2, {"out:to stdout", "err:to stderr"});
+  Folder folder;
+  options.log_dir = folder.path.string();
+  options.run_id = "job";
+  options.redirects = "1:3";
+  options.tee = "0:2";
+  const auto result = run(options);
+  EXPECT_EQ(result.code, 0) << result.err;
+  const auto made = std::filesystem::directory_iterator(folder.path)->path();
+  EXPECT_THAT(made.filename().string(), testing::StartsWith("job_"));
+  EXPECT_EQ(read_file(made / "attempt_0/1/stdout.log"), "to stdout\n");
+  EXPECT_EQ(read_file(made / "attempt_0/1/stderr.log"), "to stderr\n");
+  EXPECT_EQ(read_file(made / "attempt_0/0/stderr.log"), "to stderr\n");
+  EXPECT_FALSE(std::filesystem::exists(made / "attempt_0/0/stdout.log"));
+  EXPECT_EQ(result.out, "[rank 0] to stdout\n");
+  EXPECT_THAT(result.err, HasSubstr("[rank 0] to stderr\n"));
+  EXPECT_THAT(result.err, Not(HasSubstr("[rank 1]")));
+}
+
+TEST(LaunchSlow, NamesTheLogOfTheRankThatFailed) {
+  auto options = child(1, {"err:why", "exit:1"});
+  Folder folder;
+  options.log_dir = folder.path.string();
+  options.redirects = "3";
+  const auto result = run(options);
+  EXPECT_THAT(result.err, HasSubstr("    why\nweft: rank 0 failed first: exit code 1 (log: " + folder.path.string()));
+}
+
+TEST(LaunchSlow, ShowsOnlyTheRanksOfTheFilter) {
+  auto options = child(3, {"out:here"});
+  options.local_ranks_filter = "0,2";
+  auto out = lines(run(options).out);
+  std::sort(out.begin(), out.end());
+  EXPECT_THAT(out, testing::ElementsAre("[rank 0] here", "[rank 2] here"));
+}
+
+TEST(LaunchSlow, PassesOnCtrlCAndSaysSo) {
+  Running launcher([](const std::string& folder) {
+    return launch(child(2, {"0=touch:" + folder + "r0", "1=touch:" + folder + "r1", "pause"}));
+  });
+  launcher.await({"r0", "r1"});
+  ::kill(launcher.pid(), SIGINT);
+  const auto result = launcher.end();
+  EXPECT_EQ(result.code, 130);
+  EXPECT_TRUE(std::regex_search(result.err, std::regex("weft: stopped by SIGINT; rank [01] ended first: SIGINT \\(signal 2\\)\n$")))
+      << result.err;
+}
+
+TEST(LaunchSlow, LetsRanksFinishTheirWorkOnSigtermAndThenSucceeds) {
+  Running launcher([](const std::string& folder) {
+    return launch(child(1, {"block-term", "touch:" + folder + "r0", "wait-term", "out:saved"}));
+  });
+  launcher.await({"r0"});
+  ::kill(launcher.pid(), SIGTERM);
+  const auto result = launcher.end();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.out, "saved\n");
+}
+
+TEST(LaunchSlow, KillsAtOnceOnASecondSignal) {
+  Running launcher([](const std::string& folder) { return launch(child(1, {"ignore-term", "touch:" + folder + "r0", "pause"})); });
+  launcher.await({"r0"});
+  ::kill(launcher.pid(), SIGTERM);
+  ::kill(launcher.pid(), SIGHUP);  // another one: two of a kind may be delivered as one
+  const auto result = launcher.end();
+  EXPECT_TRUE(result.code == 128 + SIGKILL || result.code == 128 + SIGHUP) << result.code;
+}
+
+TEST(LaunchSlow, WakesAStoppedRankToTellItToEnd) {
+  const auto result = run(child(2, {"0=signal:" + std::to_string(SIGSTOP), "1=exit:5"}));
+  EXPECT_EQ(result.code, 5);
+  EXPECT_THAT(result.err, HasSubstr("weft: rank 0 ended in consequence: SIGTERM"));
+}
+
+// Killed itself, the launcher can do nothing any more: the kernel ends the ranks, the keeper what they have started.
+TEST(LaunchSlow, LeavesNoProcessAndNoFileBehindWhenItIsKilled) {
+  Running launcher([](const std::string& folder) {
+    return launch(child(2, {"0=pid:" + folder + "r0", "1=pid:" + folder + "r1", "1=grandchild:" + folder + "g1", "pause"}));
+  });
+  launcher.await({"r0", "r1", "g1"});
+  ::kill(launcher.pid(), SIGKILL);
+  EXPECT_EQ(launcher.end().code, 128 + SIGKILL);
+  const auto deadline = Deadline::in(std::chrono::seconds(2));
+  for (const char* name : {"r0", "r1", "g1"}) {
+    std::istringstream file(read_file(launcher.folder.path / name));
+    std::string pid, started;
+    file >> pid >> started;
+    ASSERT_FALSE(started.empty());
+    while (start_time(pid) == started && !deadline.passed()) ::usleep(500);
+    EXPECT_NE(start_time(pid), started) << name << " still runs";
+  }
+  while (!std::filesystem::is_empty(launcher.temporary()) && !deadline.passed()) ::usleep(500);
+  EXPECT_TRUE(std::filesystem::is_empty(launcher.temporary()));
+}
+
+TEST(LaunchSlow, LetsARankSeeThatItsWorldIsNotTheOneAroundIt) {
+  const auto result = run(child(2, {"1=discover"}), {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(
+      result.err,
+      HasSubstr("torchrun or weft run (RANK=1, WORLD_SIZE=2) and Open MPI (OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4) disagree"));
+}
+
+TEST(LaunchSlow, JoinsTwoNodesThatShareASecretFile) {
+  Folder folder;
+  const auto secret = (folder.path / "secret").string();
+  std::ofstream(secret) << std::string(32, 'x');
+  int port = 0;
+  internal::listen_for_store("127.0.0.1", 0, &port).reset();
+  auto options = child(1, {"discover", "store", "secret"});
+  options.nnodes = "2";
+  options.master_addr = "127.0.0.1";
+  options.master_port = port;
+  options.secret_file = secret;
+  auto other = options;
+  other.node_rank = 1;
+  Running first([&](const std::string&) { return launch(options); });
+  const auto second = run(other), result = first.end();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_THAT(result.out, HasSubstr("rank 0 of 2 (local 0 of 1, node 0)"));
+  EXPECT_THAT(second.out, HasSubstr("rank 1 of 2 (local 0 of 1, node 1)"));
+  EXPECT_THAT(second.out, HasSubstr("rank0 hi\nrank1 hi\nsecret 32"));
+  EXPECT_EQ(lines(result.out).back(), lines(second.out).back());
+}
+
+TEST(LaunchSlow, LeavesRankZeroTheTerminalWhenAsked) {
+  auto options = child(2, {"out:here"});
+  options.rank0_keeps_terminal = true;
+  auto out = lines(run(options).out);
+  std::sort(out.begin(), out.end());
+  EXPECT_THAT(out, testing::ElementsAre("[rank 1] here", "here"));
+}
+
+TEST(LaunchSlow, NeverMixesLinesOfTwoRanks) {
+  const std::vector<std::string> things(200, "out:" + std::string(300, 'x'));
+  const auto out = lines(run(child(3, things)).out);
+  EXPECT_EQ(out.size(), 600u);
+  for (const auto& line : out) EXPECT_TRUE(line.size() == 309 && line.rfind("[rank ", 0) == 0) << line;
+}
+
+TEST(Launch, SaysThatThePortIsTaken) {
+  int port = 0;
+  const Fd taken = internal::listen_for_store("127.0.0.1", 0, &port);
+  auto options = child(1, {});
+  options.master_port = port;
+  try {
+    launch(options);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::kBadConfig);
+    EXPECT_EQ(error.message(), "127.0.0.1:" + std::to_string(port) + " is taken; give another --master-port, or none to get a free one");
+  }
+}
+
+TEST(Launch, SaysThatTheProgramIsNotThere) {
+  auto options = child(2, {});
+  options.program = {"./no-such-program"};
+  EXPECT_THROW(launch(options), Error);
+  options.program = {};
+  EXPECT_THROW(launch(options), Error);
+}
+
+TEST(LaunchForked, RunsTheFunctionAsEveryRankWithItsEnvironment) {
+  LaunchOptions options;
+  options.nproc_per_node = "2";
+  Running launcher([&](const std::string&) {
+    return launch_forked(options, [](int rank) {
+      ::dprintf(1, "%d of %s at %s\n", rank, std::getenv("WORLD_SIZE"), std::getenv("LOCAL_RANK"));
+      return 0;
+    });
+  });
+  const auto result = launcher.end();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("[rank 0] 0 of 2 at 0\n"));
+  EXPECT_THAT(result.out, HasSubstr("[rank 1] 1 of 2 at 1\n"));
+}
+
+TEST(LaunchForked, ReportsWhatARankThrows) {
+  LaunchOptions options;
+  options.nproc_per_node = "2";
+  Running launcher([&](const std::string&) {
+    return launch_forked(options, [](int rank) -> int {
+      if (rank == 1) throw Error(Errc::kCorrupt, "the file is torn");
+      return 0;
+    });
+  });
+  const auto result = launcher.end();
+  EXPECT_EQ(result.code, 65);
+  EXPECT_THAT(result.err, EndsWith("weft: rank 1 failed first: exit code 65 (weft: Corrupt): Corrupt: the file is torn\n"));
+}
+
+TEST(LaunchForked, RestartsByForkingAgain) {
+  LaunchOptions options;
+  options.nproc_per_node = "2";
+  options.max_restarts = 1;
+  Running launcher([&](const std::string&) {
+    return launch_forked(options, [](int) { return std::getenv("TORCHELASTIC_RESTART_COUNT") == std::string("0") ? 1 : 0; });
+  });
+  EXPECT_EQ(launcher.end().code, 0);
+}
+
+}  // namespace
+}  // namespace weft::launch

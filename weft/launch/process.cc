@@ -1,0 +1,201 @@
+#include "weft/launch/process.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <map>
+
+#include "weft/base/error.h"
+
+namespace weft::launch {
+namespace {
+
+// Environment of the child: ours with `changes` on top.
+std::vector<std::string> merged_environment(const std::vector<std::string>& changes) {
+  std::map<std::string, std::string> merged;
+  const auto put = [&](const std::string& entry) { merged[entry.substr(0, entry.find('='))] = entry; };
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) put(*entry);
+  for (const auto& entry : changes) put(entry);
+  std::vector<std::string> result;
+  for (auto& [name, entry] : merged) result.push_back(std::move(entry));
+  return result;
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  for (const auto& text : strings) result.push_back(const_cast<char*>(text.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+void keep_on_exec(int fd) { ::fcntl(fd, F_SETFD, ::fcntl(fd, F_GETFD) & ~FD_CLOEXEC); }
+
+// What exec would do: a function that runs in the child gets the descriptors a program would get.
+void close_what_exec_closes() {
+  DIR* folder = ::opendir("/proc/self/fd");
+  if (folder == nullptr) return;
+  std::vector<int> closing;
+  while (const dirent* entry = ::readdir(folder)) {
+    const int fd = std::atoi(entry->d_name);
+    if (entry->d_name[0] != '.' && fd != ::dirfd(folder) && (::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0) closing.push_back(fd);
+  }
+  ::closedir(folder);
+  for (const int fd : closing) ::close(fd);
+}
+
+// In the child, before anything else.
+void settle_in(const ProcessOptions& options, pid_t parent) {
+  ::setpgid(0, 0);
+  if (options.dies_with_parent) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // The parent may have died before the line above; then no signal will come.
+    if (::getppid() != parent) ::_exit(128 + SIGKILL);
+  }
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (options.stdin_fd != 0) ::dup2(options.stdin_fd, 0);
+  if (options.stdout_fd != 1) ::dup2(options.stdout_fd, 1);
+  if (options.stderr_fd != 2) ::dup2(options.stderr_fd, 2);
+}
+
+[[noreturn]] void run_call(const ProcessOptions& options) {
+  for (const int fd : options.inherit) keep_on_exec(fd);
+  close_what_exec_closes();
+  for (const auto& entry : options.environment) {
+    const auto equals = entry.find('=');
+    ::setenv(entry.substr(0, equals).c_str(), entry.substr(equals + 1).c_str(), 1);
+  }
+  int code = exit_code(Errc::kInternal);
+  try {
+    code = options.call();
+  } catch (const Error& error) {
+    std::cerr << error.what() << '\n';
+    code = exit_code(error.code());
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+  }
+  std::cout.flush();
+  std::cerr.flush();
+  std::fflush(nullptr);
+  ::_exit(code);
+}
+
+// Reports errno through the pipe when it comes back at all.
+[[noreturn]] void run_program(const ProcessOptions& options, char* const* argv, char* const* envp, int failure) {
+  ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
+  for (const int fd : options.inherit) keep_on_exec(fd);
+  ::execvpe(argv[0], argv, envp);
+  const int reason = errno;
+  [[maybe_unused]] const auto written = ::write(failure, &reason, sizeof reason);
+  ::_exit(127);
+}
+
+}  // namespace
+
+Fd& Fd::operator=(Fd&& other) noexcept {
+  if (this != &other) {
+    reset();
+    fd_ = other.release();
+  }
+  return *this;
+}
+
+void Fd::reset() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+std::string signal_name(int number) {
+  const char* name = ::sigabbrev_np(number);
+  return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(number);
+}
+
+std::string ExitStatus::describe() const {
+  return signaled ? signal_name(value) + " (signal " + std::to_string(value) + ")" : "exit code " + std::to_string(value);
+}
+
+Process::Process(const ProcessOptions& options) {
+  WEFT_REQUIRE(options.argv.empty() != !options.call, "a process needs a program or a function, and not both");
+  const auto environment = merged_environment(options.environment);
+  const auto envp = pointers(environment), argv = pointers(options.argv);
+  int failure[2];
+  if (::pipe2(failure, O_CLOEXEC) != 0) throw Error(Errc::kUnavailable, std::string("no pipe for a child: ") + std::strerror(errno));
+  const Fd failure_in(failure[0]);
+  Fd failure_out(failure[1]);
+
+  std::fflush(nullptr);  // else both processes would print what is buffered
+  const pid_t parent = ::getpid();
+  pid_ = ::fork();
+  if (pid_ == 0) {
+    settle_in(options, parent);
+    if (options.argv.empty()) run_call(options);
+    run_program(options, argv.data(), envp.data(), failure_out.get());
+  }
+  if (pid_ < 0) throw Error(Errc::kUnavailable, std::string("no new process: ") + std::strerror(errno));
+  ::setpgid(pid_, pid_);  // the child does it too: whoever comes first
+  // By number: glibc 2.36 declares pidfd_open() without extern "C".
+  pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+
+  failure_out.reset();
+  int reason = 0;
+  ssize_t got;
+  do got = ::read(failure_in.get(), &reason, sizeof reason);
+  while (got < 0 && errno == EINTR);
+  if (got == sizeof reason) {
+    ::waitpid(pid_, nullptr, 0);
+    throw Error(Errc::kInvalidArgument, "cannot start \"" + options.argv[0] + "\": " + std::strerror(reason));
+  }
+}
+
+Process::Process(Process&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)), pidfd_(std::move(other.pidfd_)), status_(std::exchange(other.status_, std::nullopt)) {}
+
+Process::~Process() {
+  if (pid_ < 0 || status_) return;
+  signal(SIGKILL);
+  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+std::optional<ExitStatus> Process::poll() {
+  if (status_) return status_;
+  siginfo_t info{};
+  if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return std::nullopt;
+  ::kill(-pid_, SIGKILL);  // before reaping: until then the group's number cannot be given out again
+  ::waitpid(pid_, nullptr, 0);
+  status_ = ExitStatus{info.si_code != CLD_EXITED, info.si_status};
+  return status_;
+}
+
+std::optional<ExitStatus> Process::wait(Deadline deadline) {
+  while (!poll() && !deadline.passed()) {
+    pollfd ended{pidfd_.get(), POLLIN, 0};
+    ::poll(&ended, 1, deadline.left_ms());
+  }
+  return poll();
+}
+
+void Process::signal(int number) {
+  if (!status_) ::kill(-pid_, number);
+}
+
+ExitStatus Process::terminate(std::chrono::milliseconds grace) {
+  signal(SIGTERM);
+  if (const auto ended = wait(Deadline::in(grace))) return *ended;
+  signal(SIGKILL);
+  return *wait(Deadline::in(std::chrono::hours(1)));  // SIGKILL is not refused; only a device stuck in the kernel makes it late
+}
+
+}  // namespace weft::launch

@@ -1,0 +1,137 @@
+#include "weft/launch/supervision.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "weft/launch/internal/report.h"
+
+namespace weft::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+const Time kStart{};
+RankEnd exited(int code, milliseconds at) { return {{false, code}, kStart + at}; }
+RankEnd killed(int signal, milliseconds at) { return {{true, signal}, kStart + at}; }
+
+Situation situation(std::vector<std::optional<RankEnd>> ranks) {
+  Situation result;
+  result.ranks = std::move(ranks);
+  return result;
+}
+
+TEST(Decide, WaitsWithoutALimitWhileAllIsWell) {
+  const auto decision = decide(situation({std::nullopt, exited(0, seconds(1))}), Policy{}, kStart + seconds(999));
+  EXPECT_EQ(decision.act, Act::kWait);
+  EXPECT_FALSE(decision.until);
+}
+
+TEST(Decide, GivesSurvivorsTheGraceAndThenTerminatesThem) {
+  const auto seen = situation({std::nullopt, killed(SIGKILL, seconds(10))});
+  const auto before = decide(seen, Policy{}, kStart + milliseconds(14999));
+  EXPECT_EQ(before.act, Act::kWait);
+  EXPECT_EQ(before.until, kStart + seconds(15));
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(15)).act, Act::kTerminate);
+}
+
+TEST(Decide, KillsWhatIsLeftAtTheShutdownTimeoutAndOnce) {
+  auto seen = situation({std::nullopt, exited(1, seconds(10))});
+  seen.stop_sent = kStart + seconds(15);
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(44)).until, kStart + seconds(45));
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(45)).act, Act::kKill);
+  seen.kill_sent = true;
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(99)).act, Act::kWait);
+}
+
+TEST(Decide, KillsAtOnceOnASecondSignal) {
+  auto seen = situation({std::nullopt});
+  seen.stop_sent = kStart;
+  seen.stop_signals = 1;
+  EXPECT_EQ(decide(seen, Policy{}, kStart).act, Act::kWait);
+  seen.stop_signals = 2;
+  EXPECT_EQ(decide(seen, Policy{}, kStart).act, Act::kKill);
+}
+
+TEST(Decide, TerminatesWhenTheStoreIsGone) {
+  auto seen = situation({std::nullopt});
+  seen.store_lost = true;
+  EXPECT_EQ(decide(seen, Policy{}, kStart).act, Act::kTerminate);
+}
+
+TEST(Decide, RestartsOnlyAfterAllHaveEndedAndOnlySoOften) {
+  Policy policy;
+  policy.max_restarts = 2;
+  auto seen = situation({exited(1, seconds(1)), std::nullopt});
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
+  seen.ranks[1] = exited(141, seconds(2));
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kRestart);
+  seen.restarts = 2;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kFinish);
+}
+
+TEST(Decide, DoesNotRestartWhatSucceededOrWasStopped) {
+  Policy policy;
+  policy.max_restarts = 2;
+  EXPECT_EQ(decide(situation({exited(0, seconds(1))}), policy, kStart).act, Act::kFinish);
+  auto stopped = situation({killed(SIGINT, seconds(1))});
+  stopped.stop_signals = 1;
+  EXPECT_EQ(decide(stopped, policy, kStart).act, Act::kFinish);
+}
+
+TEST(FirstFailure, IsTheEarliest) {
+  EXPECT_EQ(first_failure(situation({exited(1, seconds(2)), exited(3, seconds(1)), exited(0, seconds(0)), std::nullopt})), 1);
+  EXPECT_EQ(first_failure(situation({exited(0, seconds(0)), std::nullopt})), std::nullopt);
+}
+
+TEST(FirstFailure, IsNotARankThatOnlyLostItsPeer) {
+  EXPECT_EQ(first_failure(situation({exited(141, seconds(1)), exited(142, seconds(1)), exited(3, seconds(2))})), 2);
+  EXPECT_EQ(first_failure(situation({exited(142, seconds(2)), exited(141, seconds(1))})), 1);
+}
+
+TEST(FirstFailure, IsNotARankThatWasToldToStop) {
+  auto seen = situation({killed(SIGTERM, seconds(6)), exited(141, seconds(1))});
+  seen.stop_sent = kStart + seconds(6);
+  EXPECT_EQ(first_failure(seen), 1);
+}
+
+TEST(FirstFailure, IsTheKilledOneOfTwoSeenAtOnce) {
+  EXPECT_EQ(first_failure(situation({exited(1, seconds(1)), killed(SIGKILL, seconds(1))})), 1);
+}
+
+TEST(FailureReport, EndsWithTheCulpritItsCauseAndItsLog) {
+  internal::Failure failure;
+  failure.situation = situation({exited(141, seconds(2)), exited(3, seconds(1))});
+  failure.first_rank = 4;
+  failure.cause = "no such file";
+  failure.last_lines = {"one", "two"};
+  failure.log = "logs/1/stderr.log";
+  EXPECT_EQ(internal::failure_report(failure),
+            "weft: rank 4 ended in consequence: exit code 141 (weft: PeerLost)\n"
+            "weft: last lines of rank 5 on stderr:\n"
+            "    one\n"
+            "    two\n"
+            "weft: rank 5 failed first: exit code 3: no such file (log: logs/1/stderr.log)\n");
+}
+
+TEST(FailureReport, ExplainsAKill) {
+  internal::Failure failure;
+  failure.situation = situation({killed(SIGKILL, seconds(1))});
+  EXPECT_EQ(internal::failure_report(failure),
+            "weft: rank 0 failed first: SIGKILL (signal 9): killed from outside; may be out of memory (see dmesg)\n");
+  failure.out_of_memory = true;
+  EXPECT_EQ(internal::failure_report(failure),
+            "weft: rank 0 failed first: SIGKILL (signal 9): the kernel killed it for lack of memory; use a smaller batch, fewer ranks or a "
+            "higher memory limit\n");
+}
+
+TEST(FailureReport, SaysThatItWasStopped) {
+  internal::Failure failure;
+  failure.situation = situation({killed(SIGINT, seconds(1))});
+  failure.situation.stop_sent = kStart;
+  failure.stop_signal = SIGINT;
+  EXPECT_EQ(internal::failure_report(failure), "weft: stopped by SIGINT; rank 0 ended first: SIGINT (signal 2)\n");
+}
+
+}  // namespace
+}  // namespace weft::launch

@@ -1,0 +1,367 @@
+#include "weft/net/memory/direct.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "weft/kernels/reduce.h"
+#include "weft/schedule/schedule.h"
+
+namespace weft::net {
+namespace {
+
+using schedule::Collective;
+
+// Shard r of [0, count): sizes differ by at most one element's cache line, so that no two ranks write into one line.
+std::int64_t shard_begin(std::int64_t count, int rank, int world, std::size_t element) {
+  const auto line = static_cast<std::int64_t>(64 / element);
+  const std::int64_t lines = (count + line - 1) / line;
+  return std::min(count, lines * rank / world * line);
+}
+
+void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+}  // namespace
+
+// A slot is one cache line of header, then kInline bytes of data. Two a rank, used in turn: a rank writes a slot again only after everybody
+// has shown, by coming to the step between, that it has read the slot.
+struct alignas(64) Direct::Slot {
+  std::atomic<std::uint32_t> sequence;
+  Signature signature;
+  Host::Token input, output;
+  std::byte data[kInline];
+};
+
+Direct::Direct(Host& host, std::chrono::nanoseconds timeout) : host_(host) {
+  slots_ = host.share(sizeof(Slot) * 2 * static_cast<std::size_t>(host.world()), timeout);
+}
+
+Direct::~Direct() = default;
+
+Direct::Slot& Direct::slot(int rank) const { return reinterpret_cast<Slot*>(slots_)[2 * static_cast<std::size_t>(rank) + (sequence_ & 1)]; }
+
+std::byte* Direct::staging(int rank, std::int64_t piece) const {
+  return staging_ + (2 * static_cast<std::size_t>(rank) + static_cast<std::size_t>(piece & 1)) * kStaging;
+}
+
+void Direct::arrive() {
+  slot(host_.rank()).sequence.store(sequence_, std::memory_order_release);
+  host_.notify();
+  int peer = 0;
+  const int world = host_.world();
+  host_.wait(
+      [&] {
+        while (peer < world && static_cast<std::int32_t>(slot(peer).sequence.load(std::memory_order_acquire) - sequence_) >= 0) ++peer;
+        return peer == world;
+      },
+      [&] { return peer; }, name_, timeout_);
+}
+
+void Direct::meet() {
+  ++sequence_;
+  arrive();
+}
+
+// The first meeting of an operation: shows what this rank calls and where its data lies; `data` goes along in the slot.
+void Direct::open(const DirectArgs& args, Collective operation, std::int64_t inline_bytes) {
+  name_ = schedule::to_string(operation);
+  timeout_ = args.timeout;
+  host_.check(name_);
+  WEFT_REQUIRE(args.count >= 0, std::string(name_) + ": count is negative");
+  WEFT_REQUIRE(args.root >= 0 && args.root < host_.world(),
+               std::string(name_) + ": root " + std::to_string(args.root) + " is not in the group");
+  ++sequence_;
+  Slot& mine = slot(host_.rank());
+  const Signature s = signature_of(operation, args);
+  mine.signature = s;
+  if (inline_bytes > 0) {
+    copy_bytes(mine.data, static_cast<const std::byte*>(args.input), inline_bytes);
+  } else {
+    mine.input = args.input == nullptr ? Host::kNoToken : host_.token(args.input);
+    mine.output = args.output == nullptr ? Host::kNoToken : host_.token(args.output);
+  }
+  arrive();
+  for (int peer = 0; peer < host_.world(); ++peer) {
+    if (!(slot(peer).signature == s)) mismatch(peer);
+  }
+}
+
+void Direct::mismatch(int peer) {
+  const Error error = mismatch_error(host_.rank(), slot(host_.rank()).signature, peer, slot(peer).signature);
+  host_.fail(error);
+  throw error;
+}
+
+bool Direct::readable(bool inputs, bool outputs) const {
+  for (int peer = 0; peer < host_.world(); ++peer) {
+    if (inputs && slot(peer).input == Host::kNoToken) return false;
+    if (outputs && slot(peer).output == Host::kNoToken) return false;
+  }
+  return true;
+}
+
+// Where the inputs lie: read from the slots once, since the closing meeting turns to the other slot.
+std::vector<const std::byte*> Direct::inputs() const {
+  std::vector<const std::byte*> places;
+  for (int peer = 0; peer < host_.world(); ++peer) places.push_back(host_.at(peer, slot(peer).input));
+  return places;
+}
+
+// Moves [0, length) elements through staging: stage(at, n, mine) fills this rank's piece, take(at, n, piece) uses everybody's.
+template <class Stage, class Take>
+void Direct::pieces(std::int64_t length, std::int64_t per_piece, Stage stage, Take take) {
+  if (staging_ == nullptr) staging_ = host_.share(2 * kStaging * static_cast<std::size_t>(host_.world()), timeout_);
+  std::int64_t piece = 0;
+  for (std::int64_t at = 0; at < length; at += per_piece, ++piece) {
+    const std::int64_t n = std::min(per_piece, length - at);
+    stage(at, n, staging(host_.rank(), piece));
+    meet();
+    take(at, n, piece);
+  }
+}
+
+void Direct::all_reduce(const DirectArgs& args) {
+  const auto size = static_cast<std::int64_t>(size_of(args.dtype));
+  const std::int64_t bytes = args.count * size;
+  if (bytes <= static_cast<std::int64_t>(kInline)) {
+    open(args, Collective::kAllReduce, bytes);
+    reduce_inline(args, 0);
+    return;
+  }
+  open(args, Collective::kAllReduce, 0);
+  if (readable(true, true)) {
+    reduce_shards(args, true);
+  } else {
+    reduce_pieces(args);
+  }
+}
+
+// Every rank reduces everything that lies in the slots, from element `first` on.
+void Direct::reduce_inline(const DirectArgs& args, std::int64_t first) {
+  const void* sources[256];
+  for (int peer = 0; peer < host_.world(); ++peer) sources[peer] = slot(peer).data + first * static_cast<std::int64_t>(size_of(args.dtype));
+  void* out = args.output;
+  if (args.count > 0) kernels::reduce(&out, 1, sources, host_.world(), {args.dtype, args.op, args.count});
+}
+
+// Each rank reduces its shard of all inputs and writes it to every output (or the root's alone). Nobody else touches that shard anywhere.
+void Direct::reduce_shards(const DirectArgs& args, bool to_all) {
+  const int rank = host_.rank(), world = host_.world();
+  const std::size_t size = size_of(args.dtype);
+  const std::int64_t begin = shard_begin(args.count, rank, world, size), end = shard_begin(args.count, rank + 1, world, size);
+  const auto offset = begin * static_cast<std::int64_t>(size);
+  std::vector<const void*> sources;
+  std::vector<void*> destinations;
+  for (int peer = 0; peer < world; ++peer) {
+    sources.push_back(host_.at(peer, slot(peer).input) + offset);
+    if (to_all || peer == args.root) destinations.push_back(host_.at(peer, slot(peer).output) + offset);
+  }
+  if (end > begin) {
+    kernels::reduce(destinations.data(), static_cast<int>(destinations.size()), sources.data(), world, {args.dtype, args.op, end - begin});
+  }
+  meet();
+}
+
+// Each rank stages what is the others' to reduce, reduces its own shard of the piece into its output and its staging, and copies theirs.
+void Direct::reduce_pieces(const DirectArgs& args) {
+  const int rank = host_.rank(), world = host_.world();
+  const std::size_t size = size_of(args.dtype);
+  const auto* in = static_cast<const std::byte*>(args.input);
+  auto* out = static_cast<std::byte*>(args.output);
+  const auto bytes = [&](std::int64_t n) { return n * static_cast<std::int64_t>(size); };
+  const auto each_other_shard = [&](std::int64_t n, auto use) {
+    for (int peer = 0; peer < world; ++peer) {
+      const std::int64_t from = shard_begin(n, peer, world, size), until = shard_begin(n, peer + 1, world, size);
+      if (peer != rank) use(peer, bytes(from), bytes(until - from));
+    }
+  };
+  std::vector<const void*> sources(static_cast<std::size_t>(world));
+  pieces(
+      args.count, static_cast<std::int64_t>(kStaging / size),
+      [&](auto at, auto n, std::byte* mine) {
+        each_other_shard(n, [&](int, auto from, auto length) { copy_bytes(mine + from, in + bytes(at) + from, length); });
+      },
+      [&](auto at, auto n, auto piece) {
+        const std::int64_t begin = shard_begin(n, rank, world, size), end = shard_begin(n, rank + 1, world, size);
+        for (int peer = 0; peer < world; ++peer) {
+          sources[static_cast<std::size_t>(peer)] = (peer == rank ? in + bytes(at) : staging(peer, piece)) + bytes(begin);
+        }
+        void* to[] = {out + bytes(at + begin), staging(rank, piece) + bytes(begin)};
+        if (end > begin) kernels::reduce(to, 2, sources.data(), world, {args.dtype, args.op, end - begin});
+        meet();
+        each_other_shard(
+            n, [&](int peer, auto from, auto length) { copy_bytes(out + bytes(at) + from, staging(peer, piece) + from, length); });
+      });
+}
+
+void Direct::reduce(const DirectArgs& args) {
+  const auto size = static_cast<std::int64_t>(size_of(args.dtype));
+  const bool root = host_.rank() == args.root;
+  if (args.count * size <= static_cast<std::int64_t>(kInline)) {
+    open(args, Collective::kReduce, args.count * size);
+    if (root) reduce_inline(args, 0);
+    return;
+  }
+  open(args, Collective::kReduce, 0);
+  if (readable(true, false) && slot(args.root).output != Host::kNoToken) return reduce_shards(args, false);
+  const auto* in = static_cast<const std::byte*>(args.input);
+  std::vector<const void*> sources(static_cast<std::size_t>(host_.world()));
+  pieces(
+      args.count, static_cast<std::int64_t>(kStaging) / size,
+      [&](auto at, auto n, std::byte* mine) { copy_bytes(mine, in + at * size, n * size); },
+      [&](auto at, auto n, auto piece) {
+        if (!root) return;
+        for (int peer = 0; peer < host_.world(); ++peer) sources[static_cast<std::size_t>(peer)] = staging(peer, piece);
+        void* out = static_cast<std::byte*>(args.output) + at * size;
+        kernels::reduce(&out, 1, sources.data(), host_.world(), {args.dtype, args.op, n});
+      });
+}
+
+void Direct::reduce_scatter(const DirectArgs& args) {
+  const int rank = host_.rank(), world = host_.world();
+  const auto size = static_cast<std::int64_t>(size_of(args.dtype));
+  const std::int64_t count = args.count;
+  if (world * count * size <= static_cast<std::int64_t>(kInline)) {
+    open(args, Collective::kReduceScatter, world * count * size);
+    reduce_inline(args, rank * count);
+    return;
+  }
+  open(args, Collective::kReduceScatter, 0);
+  std::vector<const void*> sources(static_cast<std::size_t>(world));
+  void* out = args.output;
+  if (readable(true, false)) {
+    const auto places = inputs();
+    for (int peer = 0; peer < world; ++peer)
+      sources[static_cast<std::size_t>(peer)] = places[static_cast<std::size_t>(peer)] + rank * count * size;
+    kernels::reduce(&out, 1, sources.data(), world, {args.dtype, args.op, count});
+    return meet();
+  }
+  const auto* in = static_cast<const std::byte*>(args.input);
+  const std::int64_t per_piece = std::max<std::int64_t>(1, static_cast<std::int64_t>(kStaging) / size / world);
+  pieces(
+      count, per_piece,
+      [&](auto at, auto n, std::byte* mine) {
+        for (int block = 0; block < world; ++block) copy_bytes(mine + block * per_piece * size, in + (block * count + at) * size, n * size);
+      },
+      [&](auto at, auto n, auto piece) {
+        for (int peer = 0; peer < world; ++peer) sources[static_cast<std::size_t>(peer)] = staging(peer, piece) + rank * per_piece * size;
+        void* to = static_cast<std::byte*>(args.output) + at * size;
+        kernels::reduce(&to, 1, sources.data(), world, {args.dtype, args.op, n});
+      });
+}
+
+// All-gather, gather, broadcast and scatter move blocks of every rank's (or the root's) input; `wanted(peer)` says where the block of
+// `peer` goes in the own output (-1: nowhere) and `from(peer)` which bytes of its input these are.
+template <class Wanted>
+void Direct::move(const DirectArgs& args, Collective operation, bool from_root, Wanted wanted) {
+  const int rank = host_.rank(), world = host_.world();
+  const auto size = static_cast<std::int64_t>(size_of(args.dtype));
+  const std::int64_t block = args.count * size;
+  const bool scatter = operation == Collective::kScatter;
+  const bool sends = !from_root || rank == args.root;
+  const std::int64_t held = scatter ? block * world : block;  // bytes of a sender's input
+  auto* out = static_cast<std::byte*>(args.output);
+  const auto first = [&](int) { return scatter ? rank * block : std::int64_t{0}; };
+  const auto take = [&](auto source) {
+    for (int peer = 0; peer < world; ++peer) {
+      const std::int64_t to = wanted(peer);
+      if (to >= 0 && (!from_root || peer == args.root)) source(peer, out + to * block);
+    }
+  };
+  if (held <= static_cast<std::int64_t>(kInline)) {
+    open(args, operation, sends ? held : 0);
+    return take([&](int peer, std::byte* to) { copy_bytes(to, slot(peer).data + first(peer), block); });
+  }
+  open(args, operation, 0);
+  if (operation == Collective::kGather && slot(args.root).output != Host::kNoToken) {
+    copy_bytes(host_.at(args.root, slot(args.root).output) + rank * block, static_cast<const std::byte*>(args.input), block);
+    return meet();  // everybody has put its own block into its place
+  }
+  if (operation == Collective::kBroadcast && slot(args.root).input != Host::kNoToken && readable(false, true)) return spread(args);
+  if (from_root ? slot(args.root).input != Host::kNoToken : readable(true, false)) {
+    const auto places = inputs();
+    take([&](int peer, std::byte* to) { copy_bytes(to, places[static_cast<std::size_t>(peer)] + first(peer), block); });
+    return meet();
+  }
+  const auto* in = static_cast<const std::byte*>(args.input);
+  const std::int64_t per_piece = std::max<std::int64_t>(1, static_cast<std::int64_t>(kStaging) / (scatter ? world : 1));
+  pieces(
+      block, per_piece,
+      [&](auto at, auto n, std::byte* mine) {
+        for (int b = 0; sends && b < (scatter ? world : 1); ++b) copy_bytes(mine + b * per_piece, in + b * block + at, n);
+      },
+      [&](auto at, auto n, auto piece) {
+        take([&](int peer, std::byte* to) { copy_bytes(to + at, staging(peer, piece) + (scatter ? rank * per_piece : 0), n); });
+      });
+}
+
+// Each rank writes its shard of root's input into every output, so that root's processor works too. Nobody else touches that shard
+// anywhere.
+void Direct::spread(const DirectArgs& args) {
+  const int rank = host_.rank(), world = host_.world();
+  const std::int64_t bytes = args.count * static_cast<std::int64_t>(size_of(args.dtype));
+  const std::int64_t begin = shard_begin(bytes, rank, world, 1), end = shard_begin(bytes, rank + 1, world, 1);
+  const std::byte* const from = host_.at(args.root, slot(args.root).input);
+  std::vector<std::byte*> outputs;
+  for (int peer = 0; peer < world; ++peer) outputs.push_back(host_.at(peer, slot(peer).output));
+  // By pieces that stay in the cache, so that the input is read from memory once.
+  constexpr auto kPiece = static_cast<std::int64_t>(kStaging);
+  for (std::int64_t at = begin; at < end; at += kPiece) {
+    for (std::byte* to : outputs) copy_bytes(to + at, from + at, std::min(kPiece, end - at));
+  }
+  meet();
+}
+
+void Direct::all_gather(const DirectArgs& args) {
+  move(args, Collective::kAllGather, false, [](int peer) { return peer; });
+}
+
+void Direct::gather(const DirectArgs& args) {
+  move(args, Collective::kGather, false, [&](int peer) { return host_.rank() == args.root ? peer : -1; });
+}
+
+void Direct::broadcast(const DirectArgs& args) {
+  move(args, Collective::kBroadcast, true, [](int) { return 0; });
+}
+
+void Direct::scatter(const DirectArgs& args) {
+  move(args, Collective::kScatter, true, [](int) { return 0; });
+}
+
+void Direct::all_to_all(const DirectArgs& args) {
+  const int rank = host_.rank(), world = host_.world();
+  const std::int64_t block = args.count * static_cast<std::int64_t>(size_of(args.dtype));
+  const auto* in = static_cast<const std::byte*>(args.input);
+  auto* out = static_cast<std::byte*>(args.output);
+  // In place, a rank would overwrite what its peers still read: staging then.
+  DirectArgs shown = args;
+  if (in == out) shown.output = nullptr;
+  open(shown, Collective::kAllToAll, 0);
+  bool in_place = in == out;
+  for (int peer = 0; peer < world; ++peer) in_place = in_place || slot(peer).output == Host::kNoToken;
+  if (readable(true, false) && !in_place) {
+    const auto places = inputs();
+    for (int peer = 0; peer < world; ++peer) copy_bytes(out + peer * block, places[static_cast<std::size_t>(peer)] + rank * block, block);
+    return meet();
+  }
+  const std::int64_t per_piece = std::max<std::int64_t>(1, static_cast<std::int64_t>(kStaging) / world);
+  pieces(
+      block, per_piece,
+      [&](auto at, auto n, std::byte* mine) {
+        for (int b = 0; b < world; ++b) copy_bytes(mine + b * per_piece, in + b * block + at, n);
+      },
+      [&](auto at, auto n, auto piece) {
+        for (int peer = 0; peer < world; ++peer) copy_bytes(out + peer * block + at, staging(peer, piece) + rank * per_piece, n);
+      });
+}
+
+void Direct::barrier(const DirectArgs& args) {
+  DirectArgs none = args;
+  none.count = 0;
+  none.shape = nullptr;
+  open(none, Collective::kBarrier, 0);
+}
+
+}  // namespace weft::net

@@ -1,0 +1,106 @@
+// Collectives in shared memory (the "direct" algorithm of schedule): every rank reads its peers' data in place.
+//
+// Up to kInline bytes an all-reduce is one meeting: each rank writes into its slot, sees the others', reduces all of it. Larger ones are
+// reduced by shards where everybody's memory can be read by its peers (two meetings, no copy: each rank sums its shard of all inputs and
+// writes it into all outputs), and otherwise go through pieces of staging memory that stay in the cache.
+//
+// Each operation carries its signature: ranks that call different operations all throw kInvalidArgument showing both, and the group ends.
+// Results have the same bits on every rank. One operation at a time: the caller serialises. Input and output may be the same array.
+// `timeout` bounds each wait for a peer, not the whole of a large operation.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "weft/base/dtype.h"
+#include "weft/net/memory/host.h"
+#include "weft/schedule/schedule.h"
+
+namespace weft::net {
+
+// What two ranks must agree on. The shape is the caller's, shown in errors; `count` is what moves.
+struct Signature {
+  std::uint8_t operation = 0;  // a schedule::Collective
+  DType dtype = DType::kF32;
+  ReduceOp op = ReduceOp::kSum;
+  std::uint8_t dims = 0;  // of the shape; 255: more than four
+  std::int32_t root = 0;
+  std::int64_t count = 0;  // elements
+  std::int32_t shape[4] = {};
+  bool operator==(const Signature&) const = default;
+  // "all_reduce(sum, float32[3, 4])".
+  std::string text() const;
+};
+
+struct DirectArgs {
+  const void* input = nullptr;
+  void* output = nullptr;
+  // schedule::Request's meaning of count: the smaller side for all-gather, reduce-scatter, gather, scatter; a block for all-to-all.
+  std::int64_t count = 0;
+  DType dtype = DType::kF32;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;
+  std::chrono::nanoseconds timeout = std::chrono::minutes(5);
+  // The caller's shape for messages; none: [count].
+  const std::int64_t* shape = nullptr;
+  int dims = 0;
+};
+
+// What a rank shows of a call; and the error of two ranks that call different ones.
+Signature signature_of(schedule::Collective operation, const DirectArgs& args);
+Error mismatch_error(int rank, const Signature& mine, int peer, const Signature& other);
+
+class Direct {
+ public:
+  // Collective: makes the slots. `host` outlives it.
+  Direct(Host& host, std::chrono::nanoseconds timeout);
+  ~Direct();
+  Direct(const Direct&) = delete;
+  Direct& operator=(const Direct&) = delete;
+
+  void all_reduce(const DirectArgs& args);
+  void reduce_scatter(const DirectArgs& args);
+  void all_gather(const DirectArgs& args);
+  void broadcast(const DirectArgs& args);
+  void reduce(const DirectArgs& args);
+  void gather(const DirectArgs& args);
+  void scatter(const DirectArgs& args);
+  void all_to_all(const DirectArgs& args);
+  void barrier(const DirectArgs& args);
+
+  static constexpr std::size_t kInline = 4096;        // bytes of a slot
+  static constexpr std::size_t kStaging = 256 << 10;  // bytes of a piece
+
+ private:
+  struct Slot;
+
+  Slot& slot(int rank) const;
+  std::byte* staging(int rank, std::int64_t piece) const;
+  void arrive();
+  void meet();
+  void open(const DirectArgs& args, schedule::Collective operation, std::int64_t inline_bytes);
+  [[noreturn]] void mismatch(int peer);
+  bool readable(bool inputs, bool outputs) const;
+  std::vector<const std::byte*> inputs() const;
+
+  template <class Stage, class Take>
+  void pieces(std::int64_t length, std::int64_t per_piece, Stage stage, Take take);
+  template <class Wanted>
+  void move(const DirectArgs& args, schedule::Collective operation, bool from_root, Wanted wanted);
+  void reduce_inline(const DirectArgs& args, std::int64_t first);
+  void reduce_shards(const DirectArgs& args, bool to_all);
+  void reduce_pieces(const DirectArgs& args);
+  void spread(const DirectArgs& args);
+
+  Host& host_;
+  std::byte* slots_ = nullptr;
+  std::byte* staging_ = nullptr;  // made when first needed
+  std::uint32_t sequence_ = 0;    // meetings so far
+  const char* name_ = "direct";   // of the operation under way
+  std::chrono::nanoseconds timeout_{};
+};
+
+}  // namespace weft::net

@@ -1,0 +1,329 @@
+#include "weft/net/memory/heap.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstdlib>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "weft/base/error.h"
+#include "weft/net/memory/internal/region.h"
+
+namespace weft::net {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kSmallMax = 32 << 10;  // up to here blocks are cut from spans and cached by thread
+constexpr std::size_t kSpan = 256 << 10;
+constexpr std::size_t kGrow = 8 << 20;  // the footprint grows in steps of this, on huge pages where there are any
+constexpr int kClasses = 232;
+constexpr std::size_t kThreadCacheBytes = 256 << 10;  // a class
+
+// Class 0..15: 64-byte steps to 1 KiB. Then eight a doubling.
+int class_of(std::size_t bytes) {
+  if (bytes <= 1024) return bytes == 0 ? 0 : static_cast<int>((bytes - 1) / 64);
+  const int log = std::bit_width(bytes - 1) - 1;  // bytes in (2^log, 2^(log+1)]
+  return 16 + (log - 10) * 8 + static_cast<int>((bytes - 1 - (std::size_t{1} << log)) >> (log - 3));
+}
+
+std::size_t bytes_of(int size_class) {
+  if (size_class < 16) return (static_cast<std::size_t>(size_class) + 1) * 64;
+  const int log = (size_class - 16) / 8 + 10, eighth = (size_class - 16) % 8;
+  return (std::size_t{1} << log) + ((static_cast<std::size_t>(eighth) + 1) << (log - 3));
+}
+
+std::size_t page_rounded(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+constexpr int small_classes() { return 16 + 5 * 8; }  // 32 KiB == bytes_of(55)
+
+}  // namespace
+
+class Heap::Impl {
+ public:
+  explicit Impl(std::size_t limit) : region_(Region::create(limit)), page_class_(mapped_bytes(region_.size() / kPage)), id_(next_id()) {}
+  ~Impl() {
+    std::uint64_t mine = id_;
+    live_id().compare_exchange_strong(mine, 0);
+    munmap(page_class_, region_.size() / kPage);
+  }
+
+  void* allocate(std::size_t bytes) noexcept {
+    const int size_class = class_of(bytes);
+    if (size_class >= kClasses || abandoned_.load(std::memory_order_relaxed)) return nullptr;
+    void* block = size_class < small_classes() ? allocate_small(size_class) : allocate_large(size_class);
+    if (block == nullptr) {
+      refused_.fetch_add(1, std::memory_order_relaxed);
+      return nullptr;
+    }
+    allocations_.fetch_add(1, std::memory_order_relaxed);
+    const auto live = live_.fetch_add(bytes_of(size_class), std::memory_order_relaxed) + bytes_of(size_class);
+    if (live > peak_.load(std::memory_order_relaxed)) peak_.store(live, std::memory_order_relaxed);
+    return block;
+  }
+
+  void deallocate(void* pointer) noexcept {
+    if (abandoned_.load(std::memory_order_relaxed)) return;
+    const int size_class = page_class_[offset(pointer) / kPage];
+    live_.fetch_sub(bytes_of(size_class), std::memory_order_relaxed);
+    if (size_class >= small_classes()) {
+      std::lock_guard lock(mutex_);
+      large_[size_class].push_back(pointer);
+      cached_ += page_rounded(bytes_of(size_class));
+      return;
+    }
+    auto& list = cache().lists[size_class];
+    list.push_back(pointer);
+    if (list.size() * bytes_of(size_class) > kThreadCacheBytes) spill(size_class, list);
+  }
+
+  std::uint64_t offset(const void* pointer) const {
+    return static_cast<std::uint64_t>(static_cast<const std::byte*>(pointer) - region_.data());
+  }
+  const Region& region() const { return region_; }
+  void abandon() { abandoned_.store(true); }
+  void renew() {
+    std::lock_guard lock(mutex_);  // the heap does not grow meanwhile
+    region_.renew(top_);
+  }
+
+  HeapStats stats() const {
+    std::lock_guard lock(mutex_);
+    HeapStats s;
+    s.live_bytes = live_.load();
+    s.peak_bytes = peak_.load();
+    s.footprint_bytes = top_;
+    s.limit_bytes = region_.size();
+    s.huge_bytes = huge_;
+    s.allocations = allocations_.load();
+    s.reused = s.allocations - fresh_.load();
+    s.refused = refused_.load();
+    return s;
+  }
+
+ private:
+  struct ThreadCache {
+    std::uint64_t owner = 0;  // the id of the heap whose blocks these are
+    Impl* heap = nullptr;
+    std::vector<void*> lists[small_classes()];
+    ~ThreadCache() {
+      if (owner != 0 && owner == live_id().load()) heap->take_back(*this);
+    }
+  };
+
+  static std::uint8_t* mapped_bytes(std::size_t bytes) {
+    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data == MAP_FAILED) throw Error(Errc::kUnavailable, "no address space for the heap's page table");
+    return static_cast<std::uint8_t*>(data);
+  }
+  static std::uint64_t next_id() {
+    static std::atomic<std::uint64_t> id{0};
+    return live_id() = ++id;
+  }
+  // The heap that thread caches belong to: the newest one. An older heap's blocks simply lie in no thread's cache any more.
+  static std::atomic<std::uint64_t>& live_id() {
+    static std::atomic<std::uint64_t> id{0};
+    return id;
+  }
+
+  ThreadCache& cache() {
+    thread_local ThreadCache cache;
+    if (cache.owner != id_) {
+      if (cache.owner != 0 && cache.owner == live_id().load()) cache.heap->take_back(cache);
+      for (auto& list : cache.lists) list.clear();
+      cache.owner = id_;
+      cache.heap = this;
+    }
+    return cache;
+  }
+
+  void take_back(ThreadCache& cache) {
+    std::lock_guard lock(mutex_);
+    for (int c = 0; c < small_classes(); ++c) {
+      small_[c].insert(small_[c].end(), cache.lists[c].begin(), cache.lists[c].end());
+      cache.lists[c].clear();
+    }
+  }
+
+  // Half of a full thread cache goes to the common list.
+  void spill(int size_class, std::vector<void*>& list) {
+    std::lock_guard lock(mutex_);
+    const std::size_t half = list.size() / 2;
+    small_[size_class].insert(small_[size_class].end(), list.begin(), list.begin() + static_cast<std::ptrdiff_t>(half));
+    list.erase(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(half));
+  }
+
+  void* allocate_small(int size_class) {
+    auto& list = cache().lists[size_class];
+    if (list.empty() && !refill(size_class, list)) return nullptr;
+    void* block = list.back();
+    list.pop_back();
+    return block;
+  }
+
+  bool refill(int size_class, std::vector<void*>& list) {
+    std::lock_guard lock(mutex_);
+    auto& common = small_[size_class];
+    const std::size_t bytes = bytes_of(size_class);
+    if (common.empty()) {
+      fresh_.fetch_add(1, std::memory_order_relaxed);
+      std::byte* span = take_pages(kSpan);
+      if (span == nullptr) return false;
+      std::fill_n(page_class_ + offset(span) / kPage, kSpan / kPage, static_cast<std::uint8_t>(size_class));
+      for (std::size_t at = kSpan / bytes * bytes; at >= bytes; at -= bytes) common.push_back(span + at - bytes);
+    }
+    const std::size_t want = std::clamp<std::size_t>(kThreadCacheBytes / 4 / bytes, 1, 64);
+    for (std::size_t i = 0; i < want && !common.empty(); ++i) {
+      list.push_back(common.back());
+      common.pop_back();
+    }
+    return true;
+  }
+
+  void* allocate_large(int size_class) {
+    std::lock_guard lock(mutex_);
+    const std::size_t bytes = page_rounded(bytes_of(size_class));
+    auto& list = large_[size_class];
+    if (!list.empty()) {
+      void* block = list.back();
+      list.pop_back();
+      cached_ -= bytes;
+      return block;
+    }
+    fresh_.fetch_add(1, std::memory_order_relaxed);
+    // Before growing: if more than half of what is in use lies idle in other classes, merge that and cut it anew.
+    if (cached_ > live_.load(std::memory_order_relaxed) / 2 + kGrow) merge_cached();
+    std::byte* block = take_pages(bytes);
+    if (block == nullptr) {
+      merge_cached();
+      block = take_pages(bytes);
+    }
+    if (block != nullptr) page_class_[offset(block) / kPage] = static_cast<std::uint8_t>(size_class);
+    return block;
+  }
+
+  void merge_cached() {
+    for (int c = small_classes(); c < kClasses; ++c) {
+      for (void* block : large_[c]) give_pages(offset(block), page_rounded(bytes_of(c)));
+      large_[c].clear();
+    }
+    cached_ = 0;
+  }
+
+  // Best fit among the free page ranges, else the region's untouched end. Called with the lock held.
+  std::byte* take_pages(std::size_t bytes) {
+    auto best = free_.end();
+    for (auto it = free_.begin(); it != free_.end(); ++it) {
+      if (it->second >= bytes && (best == free_.end() || it->second < best->second)) best = it;
+    }
+    if (best == free_.end()) {
+      if (!grow(bytes)) return nullptr;
+      return take_pages(bytes);
+    }
+    const auto [at, length] = *best;
+    free_.erase(best);
+    if (length > bytes) free_.emplace(at + bytes, length - bytes);
+    return region_.data() + at;
+  }
+
+  bool grow(std::size_t bytes) {
+    const std::size_t step = (bytes + kGrow - 1) / kGrow * kGrow;
+    const std::size_t room = region_.size() - top_;
+    const std::size_t more = std::min(step, room / kPage * kPage);
+    if (more < bytes) return false;
+    if (top_ % Region::kHugePage == 0 && more % Region::kHugePage == 0 && region_.collapse(top_, more)) huge_ += more;
+    give_pages(top_, more);
+    top_ += more;
+    return true;
+  }
+
+  void give_pages(std::uint64_t at, std::size_t bytes) {
+    auto next = free_.lower_bound(at);
+    if (next != free_.end() && at + bytes == next->first) {
+      bytes += next->second;
+      next = free_.erase(next);
+    }
+    if (next != free_.begin()) {
+      auto before = std::prev(next);
+      if (before->first + before->second == at) {
+        before->second += bytes;
+        return;
+      }
+    }
+    free_.emplace(at, bytes);
+  }
+
+  Region region_;
+  std::uint8_t* page_class_;  // by page: the size class of the block (its first page) or span
+  const std::uint64_t id_;
+  std::atomic<bool> abandoned_{false};
+  std::atomic<std::uint64_t> live_{0}, peak_{0}, allocations_{0}, fresh_{0}, refused_{0};
+
+  mutable std::mutex mutex_;  // guards all below
+  std::size_t top_ = 0;       // the region is untouched from here on
+  std::size_t huge_ = 0;
+  std::size_t cached_ = 0;                     // bytes in large_
+  std::map<std::uint64_t, std::size_t> free_;  // page ranges, offset -> bytes, merged
+  std::vector<void*> small_[small_classes()];
+  std::vector<void*> large_[kClasses];
+};
+
+Heap::Heap(std::size_t limit_bytes) : impl_(std::make_unique<Impl>(limit_bytes)) {}
+Heap::~Heap() = default;
+void* Heap::allocate(std::size_t bytes) noexcept { return impl_->allocate(bytes); }
+void Heap::deallocate(void* pointer) noexcept { impl_->deallocate(pointer); }
+bool Heap::contains(const void* pointer) const noexcept { return impl_->region().contains(pointer); }
+std::uint64_t Heap::offset(const void* pointer) const noexcept { return impl_->offset(pointer); }
+int Heap::fd() const noexcept { return impl_->region().fd(); }
+std::size_t Heap::size() const noexcept { return impl_->region().size(); }
+std::byte* Heap::data() const noexcept { return impl_->region().data(); }
+HeapStats Heap::stats() const { return impl_->stats(); }
+void Heap::abandon() noexcept { impl_->abandon(); }
+void Heap::renew() { impl_->renew(); }
+std::size_t Heap::rounded(std::size_t bytes) noexcept { return bytes_of(class_of(bytes)); }
+
+namespace {
+
+std::string& heap_error() {
+  static auto* text = new std::string;
+  return *text;
+}
+
+std::size_t process_heap_limit() {
+  if (const char* set = std::getenv("WEFT_HEAP_MB")) return static_cast<std::size_t>(std::strtoull(set, nullptr, 10)) << 20;
+  const auto memory = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return memory / 4 * 3;
+}
+
+}  // namespace
+
+Heap* process_heap() {
+  static Heap* const heap = []() -> Heap* {
+    const std::size_t limit = process_heap_limit();
+    if (limit == 0) {
+      heap_error() = "switched off by WEFT_HEAP_MB=0";
+      return nullptr;
+    }
+    try {
+      auto* made = new Heap(limit);
+      static Heap* const kept = made;
+      pthread_atfork(nullptr, nullptr, [] { kept->abandon(); });
+      return made;
+    } catch (const Error& error) {
+      heap_error() = error.message();
+      return nullptr;
+    }
+  }();
+  return heap;
+}
+
+const char* process_heap_error() { return heap_error().c_str(); }
+
+}  // namespace weft::net

@@ -1,0 +1,162 @@
+#include "weft/net/memory/heap.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace weft::net {
+namespace heap_test {
+
+TEST(Heap, RoundsToAtMostAnEighthAboveOneKilobyte) {
+  for (std::size_t bytes = 1; bytes < (std::size_t{1} << 34); bytes += bytes / 7 + 1) {
+    const std::size_t rounded = Heap::rounded(bytes);
+    ASSERT_GE(rounded, bytes);
+    ASSERT_LE(rounded, bytes <= 1024 ? bytes + 63 : bytes + bytes / 8 + 64) << bytes;
+  }
+}
+
+TEST(Heap, HandsOutAlignedDisjointBlocksAndReusesThemWarm) {
+  Heap heap(std::size_t{64} << 20);
+  std::mt19937 random(1);
+  std::vector<std::pair<unsigned char*, std::size_t>> live;
+  for (int i = 0; i < 20'000; ++i) {
+    if (live.size() > 50 || (!live.empty() && random() % 2 == 0)) {
+      const std::size_t at = random() % live.size();
+      for (std::size_t k = 0; k < live[at].second; k += 61) ASSERT_EQ(live[at].first[k], static_cast<unsigned char>(live[at].second));
+      heap.deallocate(live[at].first);
+      live[at] = live.back();
+      live.pop_back();
+    } else {
+      const std::size_t bytes = std::size_t{1} << (random() % 19);
+      auto* block = static_cast<unsigned char*>(heap.allocate(bytes));
+      ASSERT_NE(block, nullptr);
+      ASSERT_EQ(reinterpret_cast<std::uintptr_t>(block) % 64, 0u);
+      ASSERT_TRUE(heap.contains(block) && heap.contains(block + bytes - 1));
+      std::memset(block, static_cast<unsigned char>(bytes), bytes);
+      live.emplace_back(block, bytes);
+    }
+  }
+  const auto stats = heap.stats();
+  EXPECT_GT(stats.reused, stats.allocations / 2);
+}
+
+TEST(Heap, LiesOnHugePagesWhereTheSystemHasThem) {
+  Heap heap(std::size_t{64} << 20);
+  void* block = heap.allocate(1 << 20);
+  const auto stats = heap.stats();
+  EXPECT_EQ(*static_cast<char*>(block), 0);
+  // All of what has been taken, or, on a system without them, nothing.
+  EXPECT_TRUE(stats.huge_bytes == stats.footprint_bytes || stats.huge_bytes == 0) << stats.huge_bytes;
+  RecordProperty("huge_bytes", std::to_string(stats.huge_bytes));
+  heap.deallocate(block);
+}
+
+TEST(Heap, RenewedKeepsWhatIsThereAndLeavesTheOldMemoryToWhoeverMappedIt) {
+  Heap heap(std::size_t{64} << 20);
+  auto* block = static_cast<unsigned char*>(heap.allocate(3 << 20));
+  auto* small = static_cast<unsigned char*>(heap.allocate(100));
+  std::memset(block, 7, 3 << 20);
+  std::memset(small, 8, 100);
+  // What a peer holds: a mapping of the memory as it was handed over.
+  auto* peer = static_cast<unsigned char*>(mmap(nullptr, heap.size(), PROT_READ | PROT_WRITE, MAP_SHARED, heap.fd(), 0));
+  ASSERT_NE(peer, MAP_FAILED);
+  peer[heap.offset(block)] = 9;
+  ASSERT_EQ(block[0], 9);
+
+  heap.renew();
+  EXPECT_EQ(block[0], 9);
+  EXPECT_EQ(block[(3 << 20) - 1], 7);
+  EXPECT_EQ(small[99], 8);
+  std::memset(peer + heap.offset(block), 1, 3 << 20);  // late
+  EXPECT_EQ(block[0], 9);
+  block[1] = 2;
+  EXPECT_EQ(peer[heap.offset(block) + 1], 1);
+  auto* anew = static_cast<unsigned char*>(mmap(nullptr, heap.size(), PROT_READ | PROT_WRITE, MAP_SHARED, heap.fd(), 0));
+  ASSERT_NE(anew, MAP_FAILED);
+  EXPECT_EQ(anew[heap.offset(block) + 1], 2);
+  munmap(peer, heap.size());
+  munmap(anew, heap.size());
+  heap.deallocate(block);
+  void* more = heap.allocate(20 << 20);
+  EXPECT_NE(more, nullptr);
+  heap.deallocate(more);
+  heap.deallocate(small);
+}
+
+TEST(Heap, LosesNoWriteOfAThreadThatWritesWhileItIsRenewed) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "what keeps the writer out is write protection (mprotect), which the thread sanitizer does not take for an order";
+#endif
+  Heap heap(std::size_t{64} << 20);
+  constexpr std::size_t kCount = (16 << 20) / sizeof(std::uint32_t);
+  auto* block = static_cast<std::uint32_t*>(heap.allocate(16 << 20));
+  std::atomic<bool> stop{false};
+  std::uint32_t rounds = 0;
+  std::thread writer([&] {
+    while (!stop.load()) {
+      ++rounds;
+      for (std::size_t i = 0; i < kCount; ++i) block[i] = rounds + static_cast<std::uint32_t>(i);
+    }
+  });
+  for (int i = 0; i < 20; ++i) heap.renew();
+  stop.store(true);
+  writer.join();
+  for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(block[i], rounds + static_cast<std::uint32_t>(i));
+  heap.deallocate(block);
+}
+
+TEST(Heap, RefusesBeyondItsLimitAndServesAgainAfterMergingOtherClasses) {
+  Heap heap(std::size_t{32} << 20);
+  std::vector<void*> blocks;
+  while (void* block = heap.allocate(1 << 20)) blocks.push_back(block);
+  EXPECT_GE(blocks.size(), 28u);
+  EXPECT_EQ(heap.stats().refused, 1u);
+  for (void* block : blocks) heap.deallocate(block);
+  void* whole = heap.allocate(std::size_t{24} << 20);  // only possible once the cached megabytes are merged
+  EXPECT_NE(whole, nullptr);
+  heap.deallocate(whole);
+  EXPECT_LE(heap.stats().footprint_bytes, std::size_t{32} << 20);
+}
+
+TEST(Heap, ThreadsThatFreeEachOthersBlocksLoseNone) {
+  Heap heap(std::size_t{64} << 20);
+  for (int round = 0; round < 50; ++round) {
+    std::vector<void*> blocks(400);
+    std::thread([&] {
+      for (auto& block : blocks) block = heap.allocate(2048);
+    }).join();
+    std::thread([&] {
+      for (auto& block : blocks) heap.deallocate(block);
+    }).join();
+  }
+  EXPECT_EQ(heap.stats().live_bytes, 0u);
+  EXPECT_LT(heap.stats().footprint_bytes, std::size_t{16} << 20);
+}
+
+TEST(Heap, AForkedChildLeavesItsParentsHeapAlone) {
+  Heap* heap = process_heap();
+  ASSERT_NE(heap, nullptr) << process_heap_error();
+  void* block = heap->allocate(4096);
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool none = heap->allocate(4096) == nullptr;
+    heap->deallocate(block);
+    _exit(none ? 0 : 1);
+  }
+  int status = 1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_NE(heap->allocate(4096), block);
+  heap->deallocate(block);
+}
+
+}  // namespace heap_test
+}  // namespace weft::net

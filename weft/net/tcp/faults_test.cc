@@ -1,0 +1,339 @@
+// Bad days of the TCP transport: strangers at the door, damaged streams, dead and silent peers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <random>
+
+#include "weft/net/tcp/internal/handshake.h"
+#include "weft/net/tcp/testing/adversary.h"
+#include "weft/net/testing/trials.h"
+
+namespace weft::net::internal {
+namespace faults_test {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr std::size_t kMemoryBound = std::size_t{16} << 20;
+
+TcpOptions job() {
+  TcpOptions options;
+  options.job = "siege";
+  options.secret = secret_of('K');
+  return options;
+}
+
+// The group does its work in spite of all that came before.
+void expect_works(Group& group) {
+  std::array<std::byte, 5> out{std::byte{1}, std::byte{2}}, in{};
+  group[0]->send(1, 1, out, soon());
+  group[1]->recv(0, 1, in, soon());
+  EXPECT_EQ(in, out);
+}
+
+std::string random_bytes(std::size_t size) {
+  std::mt19937_64 random(11);
+  std::string text(size, ' ');
+  for (char& c : text) c = static_cast<char>(random());
+  return text;
+}
+
+TEST(Strangers, AreTurnedAwayWhateverTheySayAndTheGroupFormsAllTheSame) {
+  Header huge;
+  huge.total = std::uint64_t{1} << 63;
+  huge.offset = huge.total - 1;
+  huge.length = ~std::uint32_t{0};
+  const HeaderBytes claim = encode(huge);
+  const std::string speeches[] = {
+      random_bytes(5000),
+      "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+      std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11) + random_bytes(500),
+      std::string(reinterpret_cast<const char*>(claim.data()), claim.size()) + random_bytes(1000),
+      std::string(8, '\xff') + std::string(8, '\x7f'),
+  };
+  const auto before = resident_bytes();
+  Siege siege(job());
+  for (const std::string& speech : speeches) {
+    Stranger stranger(siege.address());
+    stranger.send(speech);
+    EXPECT_TRUE(stranger.closed_within(2000));
+  }
+  Group group = siege.relieve();
+  expect_works(group);
+  ASSERT_FALSE(siege.refused().empty());
+  EXPECT_THAT(siege.refused().front(), HasSubstr("rank 0 refused a connection from 127.0.0.1: what it sent is not weft's handshake"));
+  EXPECT_LT(resident_bytes(), before + kMemoryBound);
+}
+
+TEST(Strangers, WhoDripTheirBytesAreCutOffWhenTheirTimeIsUp) {
+  TcpOptions options = job();
+  options.handshake_timeout = 60ms;
+  Siege siege(options);
+  Stranger dripping(siege.address());
+  const Hello hello = make_hello({"siege", 1, 2, 3, 0, secret_of('K')}, 0, 0, fresh_nonce());
+  std::size_t sent = 0;
+  const auto begin = Deadline::Clock::now();
+  while (sent < hello.size() && dripping.send(std::span(hello).subspan(sent, 1)) && !dripping.closed_within(5)) ++sent;
+  EXPECT_LT(sent, hello.size());
+  EXPECT_LT(Deadline::Clock::now() - begin, 10s);
+  Group group = siege.relieve();
+  expect_works(group);
+}
+
+void besiege_with_idle(std::size_t count) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur < count + 2048) GTEST_SKIP() << "the limit of descriptors, " << limit.rlim_cur << ", is too low";
+  const auto before = resident_bytes();
+  const auto descriptors = open_descriptors();
+  {
+    Siege siege(job());
+    std::vector<Stranger> idle;
+    idle.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) idle.emplace_back(siege.address());
+    Group group = siege.relieve();
+    expect_works(group);
+    EXPECT_LT(resident_bytes(), before + kMemoryBound);
+  }
+  EXPECT_EQ(open_descriptors(), descriptors);
+}
+
+TEST(Strangers, AThousandIdleConnectionsKeepNobodyOut) { besiege_with_idle(1000); }
+TEST(StrangersSlow, TenThousandIdleConnectionsKeepNobodyOut) { besiege_with_idle(10'000); }
+
+TEST(Impostors, AreToldWhyTheyCannotJoinAndNobodySeesTheSecret) {
+  struct Case {
+    const char* what;
+    void (*change)(TcpOptions&);
+    Errc code;
+    const char* says;
+  };
+  const Case cases[] = {
+      {"secret", [](TcpOptions& o) { o.secret = secret_of('Q'); }, Errc::kBadConfig, "secret"},
+      {"no secret", [](TcpOptions& o) { o.secret.reset(); }, Errc::kBadConfig, "secret"},
+      {"job", [](TcpOptions& o) { o.job = "other"; }, Errc::kBadConfig, "another job"},
+      {"epoch", [](TcpOptions& o) { o.epoch = 9; }, Errc::kUnavailable, "another epoch"},
+      {"streams", [](TcpOptions& o) { o.streams = 4; }, Errc::kBadConfig, "streams"},
+  };
+  for (const Case& c : cases) {
+    Siege siege(job());
+    TcpOptions wrong = job();
+    c.change(wrong);
+    const Error error = error_of([&] { siege.join(wrong, siege.address()); });
+    EXPECT_EQ(error.code(), c.code) << c.what;
+    EXPECT_THAT(error.what(), HasSubstr(c.says));
+    EXPECT_THAT(error.what(), HasSubstr("rank 0"));
+    Group group = siege.relieve();
+    expect_works(group);
+    ASSERT_FALSE(siege.refused().empty()) << c.what;
+    EXPECT_THAT(siege.refused().front(), HasSubstr(c.says));
+    for (const std::string& line : {siege.refused().front(), std::string(error.what())}) {
+      EXPECT_THAT(line, Not(HasSubstr("KKKK")));
+      EXPECT_THAT(line, Not(HasSubstr("QQQQ")));
+      EXPECT_EQ(line.find('\n'), std::string::npos);
+    }
+  }
+}
+
+TEST(Impostors, WhoReplayARecordedHandshakeAreRefused) {
+  const Identity me{"siege", 1, 2, 3, 0, secret_of('K')};
+  const Hello hello = make_hello(me, 0, 0, fresh_nonce());
+  Proof proof;
+  {
+    TcpOptions brief = job();
+    brief.connect_timeout = 1s;
+    Siege recorded(brief);
+    Stranger honest(recorded.address());
+    Reply reply;
+    Done done;
+    ASSERT_TRUE(honest.send(hello) && honest.receive(reply));
+    ASSERT_EQ(check_reply(me, hello, reply), Verdict::kWelcome);
+    proof = make_proof(me, hello, reply);
+    ASSERT_TRUE(honest.send(proof) && honest.receive(done));
+    ASSERT_EQ(check_done(done), Verdict::kWelcome);
+    // The place is taken now: a second rank 1 is refused by name.
+    EXPECT_THAT(error_of([&] { recorded.join(job(), recorded.address()); }).what(), HasSubstr("connected already"));
+    EXPECT_THAT(recorded.abandon().what(), HasSubstr("rank 1"));
+  }
+  Siege siege(job());
+  Stranger replaying(siege.address());
+  Reply reply;
+  Done done;
+  ASSERT_TRUE(replaying.send(hello) && replaying.receive(reply) && replaying.send(proof) && replaying.receive(done));
+  EXPECT_EQ(check_done(done), Verdict::kSecret);
+  Group group = siege.relieve();
+  expect_works(group);
+}
+
+TEST(DamagedStreams, AFlippedBitInPayloadOrHeaderEndsTheGroupAsCorruptNamingTheSender) {
+  for (const int at : {-1, 20}) {
+    Siege siege(job());
+    Proxy proxy(siege.address());
+    Group group = siege.relieve(proxy.address());
+    expect_works(group);
+    proxy.flip(at);
+    run_ranks(2, [&](int rank) {
+      std::vector<std::byte> bytes(1000);
+      if (rank == 1) {
+        group[1]->send(0, 1, bytes, soon());
+        const Error error = error_of([&] { group[1]->recv(0, 1, bytes, soon()); });
+        EXPECT_EQ(error.code(), Errc::kAborted) << error.what();
+        EXPECT_THAT(error.what(), HasSubstr("rank 0 failed"));
+      } else {
+        const Error error = error_of([&] { group[0]->recv(1, 1, bytes, soon()); });
+        EXPECT_EQ(error.code(), Errc::kCorrupt) << error.what();
+        EXPECT_EQ(error.context().peer, 1);
+        EXPECT_THAT(error.what(), HasSubstr("checksum"));
+      }
+    });
+    EXPECT_EQ(proxy.flipped(), 1);
+    group.clear();
+  }
+}
+
+TEST(DamagedStreams, ACutConnectionIsALostPeerOnBothSidesInTime) {
+  for (const int which : {-1, 0, 2}) {  // all, one data stream, the control stream
+    Siege siege(job());
+    Proxy proxy(siege.address());
+    Group group = siege.relieve(proxy.address());
+    expect_works(group);
+    const auto begin = Deadline::Clock::now();
+    proxy.cut(which);
+    run_ranks(2, [&](int rank) {
+      std::array<std::byte, 8> in;
+      const Error error = error_of([&] { group[rank]->recv(1 - rank, 1, in, soon()); });
+      // One of the two may hear first that the other has given it up.
+      const bool named = error.code() == Errc::kPeerLost || std::string(error.what()).find("gave this rank up") != std::string::npos;
+      EXPECT_TRUE(named) << error.what();
+    });
+    EXPECT_LT(Deadline::Clock::now() - begin, 10s);
+    group.clear();
+  }
+}
+
+// Ranks 0 and 1 are threads here, rank 2 is a process of its own, which sends one byte to each and then receives for ever.
+class DeadPeer : public testing::Test {
+ protected:
+  void start(TcpOptions options) {
+    options.world = 3;
+    int pipe[2];
+    ASSERT_EQ(::pipe(pipe), 0);
+    child_ = ::fork();
+    ASSERT_GE(child_, 0);
+    if (child_ == 0) ::_exit(be_rank_two(options, pipe[0]));
+    ::close(pipe[0]);
+    group_.resize(2);
+    AddressBook book(2);
+    run_ranks(2, [&](int rank) {
+      TcpOptions mine = options;
+      mine.rank = rank;
+      const auto exchange = book.exchange(rank);
+      mine.exchange = [&, rank](const std::string& address) {
+        auto all = exchange(address);
+        const std::string line = all[0] + "\n" + all[1] + "\n";
+        const bool told = rank != 0 || ::write(pipe[1], line.data(), line.size()) == static_cast<ssize_t>(line.size());
+        EXPECT_TRUE(told);
+        all.emplace_back();  // nobody below dials rank 2
+        return all;
+      };
+      group_[rank] = connect_tcp(mine);
+      std::byte hello{};
+      group_[rank]->recv(2, 1, {&hello, 1}, soon());
+    });
+    ::close(pipe[1]);
+  }
+
+  static int be_rank_two(TcpOptions options, int from) {
+    options.rank = 2;
+    options.exchange = [&](const std::string& mine) {
+      std::vector<std::string> all(1);
+      for (char c = 0; all.size() < 3 && ::read(from, &c, 1) == 1;) {
+        if (c == '\n') {
+          all.emplace_back();
+        } else {
+          all.back() += c;
+        }
+      }
+      all[2] = mine;
+      return all;
+    };
+    try {
+      const auto endpoint = connect_tcp(options);
+      std::byte byte{};
+      for (const int peer : {0, 1}) endpoint->send(peer, 1, {&byte, 1}, soon());
+      endpoint->recv(0, 99, {&byte, 1}, Deadline::in(60s));
+    } catch (...) {
+      return 1;
+    }
+    return 0;
+  }
+
+  void TearDown() override {
+    if (child_ <= 0) return;
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+  }
+
+  pid_t child_ = -1;
+  Group group_;
+};
+
+TEST_F(DeadPeer, KilledByASignalIsTheCulpritOnEverySurvivorInTime) {
+  start(job());
+  const auto begin = Deadline::Clock::now();
+  ::kill(child_, SIGKILL);
+  run_ranks(2, [&](int rank) {
+    std::byte byte{};
+    // Rank 0 waits for the dead, rank 1 for the living.
+    const Error error = error_of([&] { group_[rank]->recv(rank == 0 ? 2 : 0, 1, {&byte, 1}, soon()); });
+    EXPECT_EQ(error.code(), Errc::kPeerLost) << error.what();
+    EXPECT_EQ(error.context().peer, 2) << error.what();
+    EXPECT_EQ(group_[rank]->failure()->code(), Errc::kPeerLost);
+  });
+  EXPECT_LT(Deadline::Clock::now() - begin, 10s);
+}
+
+TEST_F(DeadPeer, IsNoticedThoughNobodyCalls) {
+  start(job());
+  ::kill(child_, SIGKILL);
+  const Deadline deadline = soon();
+  while (!group_[0]->failure() && !deadline.passed()) std::this_thread::yield();
+  ASSERT_TRUE(group_[0]->failure());
+  EXPECT_EQ(group_[0]->failure()->code(), Errc::kPeerLost);
+  EXPECT_EQ(group_[0]->failure()->context().peer, 2);
+}
+
+TEST_F(DeadPeer, StoppedIsNamedWhenTheDeadlineEndsTheWaitAndTheOthersHearOfIt) {
+  start(job());
+  ::kill(child_, SIGSTOP);
+  const auto begin = Deadline::Clock::now();
+  run_ranks(2, [&](int rank) {
+    std::byte byte{};
+    const Deadline deadline = rank == 0 ? Deadline::in(50ms) : soon();
+    const Error error = error_of([&] { group_[rank]->recv(rank == 0 ? 2 : 0, 1, {&byte, 1}, deadline); });
+    EXPECT_EQ(error.code(), rank == 0 ? Errc::kTimeout : Errc::kAborted) << error.what();
+    EXPECT_THAT(error.what(), HasSubstr("rank 2"));
+  });
+  EXPECT_LT(Deadline::Clock::now() - begin, 10s);
+}
+
+TEST_F(DeadPeer, StoppedForLongerThanThePeerTimeoutIsLost) {
+  TcpOptions options = job();
+  options.peer_timeout = 1s;
+  start(options);
+  ::kill(child_, SIGSTOP);
+  std::byte byte{};
+  const Error error = error_of([&] { group_[0]->recv(2, 1, {&byte, 1}, soon()); });
+  EXPECT_EQ(error.code(), Errc::kPeerLost) << error.what();
+  EXPECT_EQ(error.context().peer, 2);
+  EXPECT_THAT(error.what(), HasSubstr("nothing was heard of it for 1000 ms"));
+}
+
+}  // namespace faults_test
+}  // namespace weft::net::internal

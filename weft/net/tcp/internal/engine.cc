@@ -1,0 +1,377 @@
+#include "weft/net/tcp/internal/engine.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "weft/net/internal/failure.h"
+
+namespace weft::net::internal {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kWakeTag = ~std::uint64_t{0};
+constexpr int kStreamBits = 16;
+// Reads of one stream before the others, and those who work on what was read, get their turn.
+constexpr int kReadsATurn = 2;
+// Messages up to this do not wait behind large ones.
+constexpr std::size_t kSmall = 32 * 1024;
+// Frames of at least this are lent to the kernel: below some 10 KB that costs more than a copy, and most messages that long come in pieces.
+constexpr std::size_t kLeastLent = 64 * 1024;
+// A data stream that closes without a goodbye: the control stream says why within this time, or the peer is lost.
+constexpr auto kGrace = 250ms;
+
+void landed(Outgoing& message) {
+  if (--message.flying == 0 && message.next == message.send.bytes.size()) message.operation->complete(message.id);
+}
+
+Piece piece_of(int peer, const Header& h) { return {peer, h.channel, h.message, h.total, h.offset, h.length, h.label}; }
+
+}  // namespace
+
+Engine::Engine(const EngineOptions& options, Mesh mesh)
+    : options_(options),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      mailbox_(options.rank, static_cast<int>(mesh.size()), options.room),
+      calls_(options.rank, static_cast<int>(mesh.size())),
+      peers_(mesh.size()) {
+  if (!epoll_ || !wake_) throw Error(Errc::kUnavailable, "no descriptors left: " + errno_text(errno));
+  epoll_event event{EPOLLIN, {.u64 = kWakeTag}};
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
+  for (int peer = 0; peer < world(); ++peer) {
+    peers_[peer].heard = peers_[peer].beaten = Clock::now();
+    for (std::size_t i = 0; i < mesh[peer].size(); ++i) {
+      set_options(mesh[peer][i], options.peer_timeout);
+      fit_to_distance(mesh[peer][i]);
+      if (!options.congestion.empty()) set_congestion(mesh[peer][i], options.congestion);
+      Stream stream;
+      stream.connection = std::make_unique<Connection>(std::move(mesh[peer][i]), static_cast<std::uint16_t>(i), options.epoch);
+      if (i + 1 < mesh[peer].size()) stream.connection->allow_loans(options.zero_copy);
+      peers_[peer].streams.push_back(std::move(stream));
+    }
+    for (std::size_t i = 0; i < peers_[peer].streams.size(); ++i) watch(peer, i);
+  }
+}
+
+void Engine::wake() const {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto n = ::write(wake_.get(), &one, sizeof(one));  // full means that a wake-up is under way
+}
+
+void Engine::lost(int peer, const std::string& cause) const {
+  throw Error(Errc::kPeerLost, "rank " + std::to_string(peer) + " is lost: " + cause, {"", options_.rank, peer});
+}
+
+// Asks epoll for what can be handled now. A stream without anything to ask for is taken out, since a hang-up would be reported for ever.
+void Engine::watch(int peer, std::size_t index) {
+  Stream& stream = peers_[peer].streams[index];
+  std::uint32_t events = 0;
+  if (stream.open && !stream.paused) events |= EPOLLIN;
+  if (stream.writable && !stream.connection->out().empty()) events |= EPOLLOUT;
+  if (events == 0 && stream.connection->loans().outstanding()) events = EPOLLERR;  // always reported, where anything is watched
+  if (events == stream.events) return;
+  epoll_event event{events, {.u64 = static_cast<std::uint64_t>(peer) << kStreamBits | index}};
+  const int how = events == 0 ? EPOLL_CTL_DEL : stream.events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+  if (::epoll_ctl(epoll_.get(), how, stream.connection->fd(), &event) != 0) {
+    throw Error(Errc::kUnavailable, "cannot watch a connection: " + errno_text(errno));
+  }
+  stream.events = events;
+}
+
+void Engine::handle(std::uint64_t tag, std::uint32_t events) {
+  if (stopped_) return;
+  if (tag == kWakeTag) {
+    std::uint64_t count;
+    [[maybe_unused]] const auto n = ::read(wake_.get(), &count, sizeof(count));
+    return;
+  }
+  const int peer = static_cast<int>(tag >> kStreamBits);
+  const std::size_t index = tag & ((1u << kStreamBits) - 1);
+  Stream& stream = peers_[peer].streams[index];
+  if ((events & EPOLLERR) != 0 && collect(stream)) {
+    events &= ~EPOLLERR;
+    watch(peer, index);
+  }
+  if ((events & ~EPOLLOUT) != 0 && stream.open && !stream.paused) read(peer, index);
+  if ((events & ~EPOLLIN) != 0) pump_stream(peer, index);
+}
+
+// ---- receiving
+
+void Engine::post(Channel channel, Receipt& receipt) {
+  const int peer = receipt.recv.peer;
+  mailbox_.post(channel, receipt);
+  auto& streams = peers_[peer].streams;
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    if (!streams[i].paused) continue;
+    streams[i].paused = false;
+    read(peer, i);
+  }
+}
+
+void Engine::read(int peer, std::size_t index) {
+  try {
+    read_frames(peer, index);
+  } catch (const Error& error) {
+    if (error.code() != Errc::kCorrupt) throw;
+    throw Error(Errc::kCorrupt, "from rank " + std::to_string(peer) + ": " + error.message(), {"", options_.rank, peer});
+  }
+  watch(peer, index);
+}
+
+void Engine::read_frames(int peer, std::size_t index) {
+  Stream& stream = peers_[peer].streams[index];
+  Connection& connection = *stream.connection;
+  bool drained = false;
+  for (int reads = 0;;) {
+    switch (connection.in().take()) {
+      case FrameReader::Input::kHeader:
+        if (!begin_frame(peer, index)) {
+          stream.paused = true;
+          return;
+        }
+        break;
+      case FrameReader::Input::kFrame: end_frame(peer, index); break;
+      case FrameReader::Input::kNeedBytes: {
+        if (drained || reads++ == kReadsATurn) return;
+        const auto io = connection.fill(drained);
+        if (io == Connection::Io::kClosed) return closed(peer, index);
+        if (io == Connection::Io::kMoved) peers_[peer].heard = Clock::now();
+        break;
+      }
+    }
+  }
+}
+
+// Finds the place of a frame's payload; false when there is no room for it.
+bool Engine::begin_frame(int peer, std::size_t index) {
+  Peer& from = peers_[peer];
+  Connection& connection = *from.streams[index].connection;
+  const Header& header = connection.in().header();
+  if (is_control(from, index) != (header.type != FrameType::kData)) throw Error(Errc::kCorrupt, "a frame on a stream of the wrong kind");
+  if (is_control(from, index)) {
+    from.control_in.resize(header.length);
+    connection.in().place(from.control_in.data());
+    return true;
+  }
+  const Piece piece = piece_of(peer, header);
+  if (!mailbox_.has_room(piece)) return false;
+  connection.in().place(mailbox_.begin(piece));
+  return true;
+}
+
+void Engine::end_frame(int peer, std::size_t index) {
+  const Header& header = peers_[peer].streams[index].connection->in().header();
+  switch (header.type) {
+    case FrameType::kData: mailbox_.end(piece_of(peer, header)); break;
+    case FrameType::kHeartbeat: break;
+    case FrameType::kAbort: on_abort(peer); break;
+    case FrameType::kGoodbye: on_goodbye(peer); break;
+    case FrameType::kCall: calls_.shown(peer, {header.channel, header.message, header.label}); break;
+  }
+}
+
+void Engine::on_abort(int peer) {
+  const Abort abort = decode_abort(peers_[peer].control_in);
+  if (abort.mismatch) throw MismatchError(Error(abort.code, abort.message, {"", options_.rank, peer}));
+  if (abort.code != Errc::kPeerLost) {
+    throw Error(Errc::kAborted, "rank " + std::to_string(peer) + " failed: " + abort.message, {"", options_.rank, peer});
+  }
+  if (abort.peer < 0 || abort.peer >= world()) throw Error(Errc::kCorrupt, "an abort frame that names no rank of the group");
+  if (abort.peer == options_.rank) {
+    throw Error(Errc::kAborted, "rank " + std::to_string(peer) + " gave this rank up: " + abort.message, {"", options_.rank, peer});
+  }
+  throw Error(Errc::kPeerLost, abort.message, {"", options_.rank, abort.peer});
+}
+
+void Engine::on_goodbye(int peer) {
+  Peer& from = peers_[peer];
+  from.goodbye = true;
+  const bool sending = std::any_of(from.streams.begin(), from.streams.end(), [](const Stream& s) { return s.sending != nullptr; });
+  if (sending || !from.small.empty() || !from.large.empty()) lost(peer, "it left the group while a message to it was under way");
+  settle(from);
+}
+
+void Engine::closed(int peer, std::size_t index) {
+  Peer& from = peers_[peer];
+  Stream& stream = from.streams[index];
+  stream.open = stream.writable = false;
+  if (!from.goodbye && is_control(from, index)) lost(peer, stream.connection->cause());
+  if (!from.goodbye) suspect(from, stream.connection->cause());
+  settle(from);
+}
+
+void Engine::suspect(Peer& peer, const std::string& cause) {
+  if (peer.suspected != Clock::time_point{}) return;
+  peer.suspected = Clock::now();
+  peer.cause = cause;
+}
+
+void Engine::settle(Peer& peer) {
+  const auto done = [&](const Stream& stream) { return &stream == &peer.streams.back() || !stream.open; };
+  peer.left = peer.goodbye && std::all_of(peer.streams.begin(), peer.streams.end(), done);
+}
+
+// ---- sending
+
+void Engine::send(Outgoing& message) {
+  Peer& to = peers_[message.send.peer];
+  message.number = to.sent[message.channel]++;
+  if (message.send.peer != options_.rank && to.goodbye) lost(message.send.peer, "it left the group");
+  ++message.operation->pending;
+  if (message.send.peer == options_.rank) return deliver_to_self(message);
+  (message.send.bytes.size() <= kSmall ? to.small : to.large).push_back(&message);
+  pump(message.send.peer);
+}
+
+void Engine::deliver_to_self(Outgoing& message) {
+  const auto bytes = message.send.bytes;
+  const Piece piece{options_.rank, message.channel, message.number, bytes.size(), 0, bytes.size(), label_of(message.send)};
+  std::byte* place = mailbox_.begin(piece);
+  if (!bytes.empty()) std::memcpy(place, bytes.data(), bytes.size());
+  mailbox_.end(piece);
+  message.begun = true;
+  message.next = bytes.size();
+  message.operation->complete(message.id);
+}
+
+void Engine::pump(int peer) {
+  for (std::size_t i = 0; i < peers_[peer].streams.size(); ++i) pump_stream(peer, i);
+}
+
+void Engine::pump_stream(int peer, std::size_t index) {
+  Peer& to = peers_[peer];
+  Stream& stream = to.streams[index];
+  const bool control = is_control(to, index);
+  while (stream.writable && (control || !stopped_)) {
+    if (stream.connection->out().empty() && !(control ? load_control(to) : load_data(to, index))) break;
+    std::size_t frames = 0;
+    const auto io = stream.connection->flush(frames);
+    if (frames > 0) written(to, index);
+    if (io == Connection::Io::kMoved) continue;
+    if (io == Connection::Io::kClosed) {
+      stream.writable = false;  // what it sent before may still say why
+      if (!to.goodbye) suspect(to, stream.connection->cause());
+    }
+    break;
+  }
+  watch(peer, index);
+}
+
+// Small messages go on stream 0, ahead of the large ones; each stream takes the next piece of a large message when it is free.
+bool Engine::load_data(Peer& peer, std::size_t index) {
+  auto& queue = index == 0 && !peer.small.empty() ? peer.small : peer.large;
+  if (queue.empty()) return false;
+  Outgoing& message = *queue.front();
+  const auto bytes = message.send.bytes;
+  Header header;
+  header.channel = message.channel;
+  header.message = message.number;
+  header.total = bytes.size();
+  header.offset = message.next;
+  header.label = label_of(message.send);
+  const std::size_t length = std::min(kMaxPayload, bytes.size() - message.next);
+  Stream& stream = peer.streams[index];
+  stream.connection->out().push(header, bytes.subspan(message.next, length));
+  stream.sending = &message;
+  stream.loans = stream.connection->loans().made();
+  message.begun = true;
+  message.next += length;
+  ++message.flying;
+  if (message.next == bytes.size()) queue.pop_front();
+  if (lends(peer, length, bytes.size() - message.next)) stream.connection->lend(bytes.subspan(message.next - length, length));
+  return true;
+}
+
+// The last frames of what waits are copied, one a stream: with nothing sent after it a loan would wait for a delayed acknowledgement.
+bool Engine::lends(const Peer& peer, std::size_t frame, std::size_t rest) {
+  const std::size_t behind = (rest + kMaxPayload - 1) / kMaxPayload + peer.large.size() - (rest > 0 ? 1 : 0);
+  return frame >= kLeastLent && behind >= peer.streams.size() - 1;
+}
+
+bool Engine::load_control(Peer& peer) {
+  if (peer.control.empty()) return false;
+  const auto& [header, payload] = peer.control.front();
+  peer.streams.back().connection->out().push(header, payload);
+  return true;
+}
+
+void Engine::written(Peer& peer, std::size_t index) {
+  if (is_control(peer, index)) {
+    if (!peer.control.empty()) peer.control.pop_front();
+    return;
+  }
+  Stream& stream = peer.streams[index];
+  Outgoing& message = *std::exchange(stream.sending, nullptr);
+  const Loans& loans = stream.connection->loans();
+  stream.connection->lend({});
+  // Some may be back before the rest of the frame is written: nothing would be said of them again.
+  if (loans.made() == stream.loans || !loans.outstanding()) return landed(message);
+  stream.lent.emplace_back(loans.made(), &message);
+}
+
+// The loans that the kernel has returned; false where it has returned none.
+bool Engine::collect(Stream& stream) {
+  if (!stream.connection->collect()) return false;
+  for (; !stream.lent.empty() && stream.lent.front().first <= stream.connection->loans().ended(); stream.lent.pop_front()) {
+    landed(*stream.lent.front().second);
+  }
+  return true;
+}
+
+void Engine::push_control(int peer, const Header& header, std::vector<std::byte> payload) {
+  Peer& to = peers_[peer];
+  if (to.streams.empty() || to.goodbye) return;
+  to.control.emplace_back(header, std::move(payload));
+  pump_stream(peer, to.streams.size() - 1);
+}
+
+// ---- life and death
+
+void Engine::tick(Clock::time_point now) {
+  const auto interval = std::min<Clock::duration>(options_.peer_timeout / 4, 1s);
+  for (int peer = 0; peer < world(); ++peer) {
+    Peer& other = peers_[peer];
+    if (peer == options_.rank || other.goodbye) continue;
+    if (other.suspected != Clock::time_point{} && now - other.suspected >= kGrace) lost(peer, other.cause);
+    if (now - other.heard > options_.peer_timeout) {
+      lost(peer, "nothing was heard of it for " + std::to_string(options_.peer_timeout.count()) + " ms");
+    }
+    if (now - other.beaten < interval || !other.control.empty()) continue;
+    other.beaten = now;
+    push_control(peer, {.type = FrameType::kHeartbeat});
+  }
+  for (const Calls::Shown& call : calls_.due()) {
+    const Header header{.type = FrameType::kCall, .channel = call.channel, .message = call.number, .label = call.label};
+    for (int peer = 0; peer < world(); ++peer) push_control(peer, header);
+  }
+}
+
+void Engine::stop() {
+  stopped_ = true;
+  for (Peer& peer : peers_) {
+    peer.small.clear();
+    peer.large.clear();
+    for (Stream& stream : peer.streams) end_loans(stream);
+  }
+}
+
+// No loan outlives the group: the caller's memory may be gone when stop() returns.
+void Engine::end_loans(Stream& stream) {
+  stream.sending = nullptr;
+  stream.lent.clear();
+  if (!stream.connection->loans().outstanding()) return;
+  stream.connection->cut();
+  stream.open = stream.writable = false;
+}
+
+void Engine::tell(const Abort& abort) {
+  for (int peer = 0; peer < world(); ++peer) push_control(peer, {.type = FrameType::kAbort}, encode(abort));
+}
+
+}  // namespace weft::net::internal

@@ -1,0 +1,128 @@
+// Moves the frames of one rank between its mailbox and the streams of all peers. Never waits; the owner guards it and says when to go on.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "weft/net/internal/calls.h"
+#include "weft/net/tcp/internal/connection.h"
+#include "weft/net/tcp/internal/formation.h"
+#include "weft/net/internal/mailbox.h"
+
+namespace weft::net::internal {
+
+// A message to be sent. It stays where it is until operation->complete(id), or until stop().
+struct Outgoing {
+  Send send;
+  Channel channel = 0;
+  Operation* operation = nullptr;
+  std::uint32_t id = 0;
+  std::uint64_t number = 0;
+  bool begun = false;      // its first frame is given to a stream
+  std::size_t next = 0;    // bytes given to streams
+  std::size_t flying = 0;  // frames given to streams and not yet written, or lent to the kernel and not yet returned
+  bool complete() const { return begun && next == send.bytes.size() && flying == 0; }
+};
+
+struct EngineOptions {
+  int rank = 0;
+  std::uint32_t epoch = 0;
+  std::size_t room = 0;
+  std::chrono::milliseconds peer_timeout{0};
+  std::string congestion{};  // as TcpOptions
+  ZeroCopy zero_copy = ZeroCopy::kWhereItHelps;
+};
+
+class Engine {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // The last stream of each peer is its control stream.
+  Engine(const EngineOptions& options, Mesh mesh);
+
+  int world() const { return static_cast<int>(peers_.size()); }
+  // For epoll_wait by whoever waits: readable streams, writable ones that have something to send, and wake().
+  int epoll_fd() const { return epoll_.get(); }
+  void wake() const;
+
+  // Begins transfers. All throw what ends the group: kPeerLost, kCorrupt, kInvalidArgument, kAborted (another rank's error).
+  void post(Channel channel, Receipt& receipt);
+  void send(Outgoing& message);
+  // As Endpoint::begin_call.
+  void begin_call(Channel channel, std::uint64_t number, const Label& label) { calls_.begin(channel, number, label); }
+  // Handles what epoll_wait reported.
+  void handle(std::uint64_t tag, std::uint32_t events);
+  // Heartbeats, calls that last, silent peers, streams that closed without a goodbye. Called about ten times a second.
+  void tick(Clock::time_point now);
+
+  int any(Channel channel) { return mailbox_.any(channel); }
+  // Whether it said goodbye, and everything that it sent before is read.
+  bool has_left(int peer) const { return peers_[peer].left; }
+
+  // Nothing of any call is touched after this: no data is sent or received any more.
+  void stop();
+  // Tells the others why this rank's group failed, as far as the sockets take it.
+  void tell(const Abort& abort);
+  // Says goodbye and waits until it is on its way or the deadline has passed.
+  void leave(Deadline deadline);
+
+ private:
+  struct Stream {
+    std::unique_ptr<Connection> connection;
+    Outgoing* sending = nullptr;                           // the message that the frame under way belongs to
+    std::uint64_t loans = 0;                               // the connection's before that frame
+    std::deque<std::pair<std::uint64_t, Outgoing*>> lent;  // frames that are written, by the loans that they wait for
+    std::uint32_t events = 0;                              // what epoll watches
+    bool paused = false;                                   // its next frame has no room
+    bool open = true;                                      // there may be more to read
+    bool writable = true;
+  };
+  struct Peer {
+    std::vector<Stream> streams;
+    std::deque<Outgoing*> small, large;
+    std::deque<std::pair<Header, std::vector<std::byte>>> control;
+    std::unordered_map<Channel, std::uint64_t> sent;
+    std::vector<std::byte> control_in;
+    Clock::time_point heard, beaten;
+    Clock::time_point suspected{};  // when a data stream closed without a goodbye
+    std::string cause;
+    bool goodbye = false;
+    bool left = false;  // goodbye, and every data stream read to its end
+  };
+
+  bool is_control(const Peer& peer, std::size_t stream) const { return stream + 1 == peer.streams.size(); }
+  void deliver_to_self(Outgoing& message);
+  void pump(int peer);
+  void pump_stream(int peer, std::size_t stream);
+  bool load_data(Peer& peer, std::size_t stream);
+  static bool lends(const Peer& peer, std::size_t frame, std::size_t rest);
+  bool load_control(Peer& peer);
+  void written(Peer& peer, std::size_t stream);
+  bool collect(Stream& stream);
+  static void end_loans(Stream& stream);
+  void push_control(int peer, const Header& header, std::vector<std::byte> payload = {});
+  void read(int peer, std::size_t stream);
+  void read_frames(int peer, std::size_t stream);
+  bool begin_frame(int peer, std::size_t stream);
+  void end_frame(int peer, std::size_t stream);
+  void on_abort(int peer);
+  void on_goodbye(int peer);
+  void closed(int peer, std::size_t stream);
+  void suspect(Peer& peer, const std::string& cause);
+  void settle(Peer& peer);
+  void watch(int peer, std::size_t stream);
+  bool all_sent();
+  [[noreturn]] void lost(int peer, const std::string& cause) const;
+
+  const EngineOptions options_;
+  Fd epoll_, wake_;
+  Mailbox mailbox_;
+  Calls calls_;
+  std::vector<Peer> peers_;
+  bool stopped_ = false;
+};
+
+}  // namespace weft::net::internal

@@ -1,0 +1,89 @@
+// Turns listening ports and addresses into authenticated connections between all pairs of ranks, whoever else knocks.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "weft/base/deadline.h"
+#include "weft/net/tcp/internal/handshake.h"
+#include "weft/net/tcp/internal/socket.h"
+
+namespace weft::net::internal {
+
+// [peer][stream]; a rank has none to itself.
+using Mesh = std::vector<std::vector<Fd>>;
+
+struct FormationOptions {
+  Identity me;
+  std::vector<std::string> addresses;  // by rank
+  std::chrono::milliseconds handshake_timeout{5'000};
+  std::function<std::optional<int>()> lost_peer;  // may be empty
+  std::function<void(const std::string&)> on_refused;
+};
+
+// The higher rank dials, the lower accepts. One thread, one poll loop: a slow or hostile connection delays nobody.
+class Formation {
+ public:
+  Formation(const FormationOptions& options, const Fd& listener);
+
+  // Throws kTimeout naming the ranks that are missing, kPeerLost for one that is known to have ended, or what a peer refused us for.
+  Mesh run(Deadline deadline);
+
+ private:
+  enum class State { kConnecting, kHello, kReply, kProof, kDone };  // what is awaited
+  struct Pending {
+    Fd fd;
+    State state;
+    Deadline deadline;
+    std::string where;  // the other side's address
+    int peer = -1;
+    int stream = -1;
+    Hello hello{};
+    Reply reply{};
+    std::array<std::byte, kHelloBytes> buffer{};
+    std::size_t have = 0;
+    std::string failure{};  // of a connection that is over
+  };
+  struct Dial {
+    int peer;
+    int stream;
+    Deadline::Clock::time_point again;
+    bool under_way = false;
+    std::string failure{};  // why the last attempt ended
+  };
+  using Step = bool;  // false: this connection is over, one way or the other
+
+  bool complete() const;
+  void look_for_lost_peer();
+  void start_dials();
+  void accept_all();
+  void expire();
+  void poll_once(Deadline deadline);
+  Step advance(Pending& p);
+  Step advance_accepted(Pending& p);
+  Step advance_dialed(Pending& p);
+  bool receive(Pending& p, std::size_t want, Step& alive);
+  bool write(Pending& p, std::span<const std::byte> bytes);
+  void established(Pending& p);
+  void refuse(const Pending& p, Verdict verdict);
+  void release_dial(const Pending& p);
+  std::string absence_of(int peer) const;
+  [[noreturn]] void refused_by(const Pending& p, Verdict verdict) const;
+  [[noreturn]] void timed_out() const;
+
+  const FormationOptions& options_;
+  Deadline::Clock::time_point look_again_{};
+  const Fd& listener_;
+  Mesh mesh_;
+  std::list<Pending> pending_;  // oldest first
+  std::vector<Dial> dials_;
+  std::size_t limit_;
+  std::size_t refused_ = 0;
+  std::string last_refusal_;
+  Deadline::Clock::time_point next_report_{};
+};
+
+}  // namespace weft::net::internal

@@ -1,0 +1,364 @@
+#include "weft/net/tcp/tcp.h"
+
+#include <sched.h>
+#include <sys/epoll.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "weft/net/tcp/internal/engine.h"
+#include "weft/net/internal/failure.h"
+#include "weft/net/tcp/internal/formation.h"
+
+namespace weft::net {
+namespace {
+
+using namespace std::chrono_literals;
+using internal::Engine;
+using internal::Operation;
+using internal::Outgoing;
+using internal::Receipt;
+
+constexpr auto kTick = 100ms;
+constexpr auto kLinger = 500ms;
+constexpr int kEvents = 64;
+
+// The transfers of one call or flow. They stay where they are while they are under way.
+struct Transfers {
+  Operation operation;
+  std::deque<Receipt> receipts;
+  std::deque<Outgoing> outgoing;
+
+  Receipt& add(const Recv& recv, std::uint32_t id) { return receipts.emplace_back(Receipt{recv, &operation, 0, false, id}); }
+  Outgoing& add(Channel channel, const Send& send, std::uint32_t id) {
+    return outgoing.emplace_back(Outgoing{send, channel, &operation, id});
+  }
+  void forget_complete() {
+    while (!receipts.empty() && receipts.front().done) receipts.pop_front();
+    while (!outgoing.empty() && outgoing.front().complete()) outgoing.pop_front();
+  }
+};
+
+// One of the transfers that a call used before, so that small calls allocate nothing.
+class Lease {
+ public:
+  using Spare = std::vector<std::unique_ptr<Transfers>>;
+  explicit Lease(Spare& spare) : spare_(spare) {
+    if (spare.empty()) spare.push_back(std::make_unique<Transfers>());
+    transfers_ = std::move(spare.back());
+    spare.pop_back();
+  }
+  ~Lease() {
+    transfers_->receipts.clear();
+    transfers_->outgoing.clear();
+    transfers_->operation = {};
+    spare_.push_back(std::move(transfers_));
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  Transfers& operator*() const { return *transfers_; }
+
+ private:
+  Spare& spare_;
+  std::unique_ptr<Transfers> transfers_;
+};
+
+class TcpEndpoint final : public Endpoint {
+ public:
+  TcpEndpoint(const TcpOptions& options, internal::Mesh mesh)
+      : rank_(options.rank),
+        epoch_(options.epoch),
+        spin_(options.spin),
+        engine_({options.rank, options.epoch, options.room, options.peer_timeout, options.congestion, options.zero_copy}, std::move(mesh)),
+        failure_(options.rank),
+        watcher_([this] { watch(); }) {}
+
+  ~TcpEndpoint() override {
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    closing_changed_.notify_all();
+    watcher_.join();
+    const std::lock_guard lock(mutex_);
+    try {
+      engine_.leave(Deadline::in(kLinger));
+    } catch (const std::exception&) {
+      // The peers see a closed connection without a goodbye.
+    }
+  }
+
+  int rank() const override { return rank_; }
+  int world() const override { return engine_.world(); }
+  const char* name() const override { return "tcp"; }
+  std::uint32_t epoch() const override { return epoch_; }
+
+  void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs, Deadline deadline) override {
+    internal::check_peers(world(), sends, recvs);
+    Lock lock(mutex_);
+    failure_.refuse("exchange");
+    const Lease lease(spare_);  // given back under the lock, which is taken before it
+    Transfers& transfers = *lease;
+    guarded([&] {
+      for (const Recv& recv : recvs) engine_.post(channel, transfers.add(recv, 0));
+      for (const Send& send : sends) engine_.send(transfers.add(channel, send, 0));
+    });
+    if (failure_.latched()) failure_.end_pending("exchange");
+    if (polling_) engine_.wake();  // what was done here may be what the polling thread waits for
+    while (transfers.operation.pending > 0) wait_on(lock, channel, transfers, deadline);
+  }
+
+  std::unique_ptr<Flow> flow(Channel channel) override { return std::make_unique<TcpFlow>(*this, channel); }
+
+  bool begin_call(Channel channel, std::uint64_t number, const Label& label) override {
+    const Lock lock(mutex_);
+    failure_.refuse_call("call");
+    guarded([&] { engine_.begin_call(channel, number, label); });
+    failure_.refuse_call("call");
+    return true;
+  }
+
+  int await_any(Channel channel, Deadline deadline) override {
+    Lock lock(mutex_);
+    failure_.refuse("await_any");
+    while (true) {
+      const int peer = engine_.any(channel);
+      if (peer >= 0) return peer;
+      guarded([&] { check_company(); });
+      if (failure_.latched()) failure_.end_pending("await_any");
+      if (deadline.passed()) {
+        throw Error(Errc::kTimeout, "no message on channel " + std::to_string(channel) + " before the deadline", {"await_any", rank_});
+      }
+      progress(lock, deadline);
+    }
+  }
+
+  void fail(const Error& why) noexcept override {
+    const std::lock_guard lock(mutex_);
+    if (failure_.latch(why, true)) wake_all();
+  }
+
+  std::optional<Error> failure() const override {
+    const std::lock_guard lock(mutex_);
+    return failure_.error();
+  }
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  class TcpFlow final : public Flow {
+   public:
+    TcpFlow(TcpEndpoint& endpoint, Channel channel) : endpoint_(endpoint), channel_(channel) { transfers_.operation.collects = true; }
+    ~TcpFlow() override {
+      const Lock lock(endpoint_.mutex_);
+      if (transfers_.operation.pending == 0) return;
+      endpoint_.end_group(Error(Errc::kAborted, "transfers were given up", {"flow", endpoint_.rank_}));
+    }
+    void send(const Send& send, std::uint32_t id) override {
+      begin({&send, 1}, {}, [&](Engine& engine) { engine.send(transfers_.add(channel_, send, id)); });
+    }
+    void recv(const Recv& recv, std::uint32_t id) override {
+      begin({}, {&recv, 1}, [&](Engine& engine) { engine.post(channel_, transfers_.add(recv, id)); });
+    }
+    void wait(std::vector<std::uint32_t>& done, Deadline deadline) override {
+      Lock lock(endpoint_.mutex_);
+      while (transfers_.operation.done.empty() && transfers_.operation.pending > 0) {
+        endpoint_.wait_on(lock, channel_, transfers_, deadline);
+      }
+      hand_over(done);
+    }
+    void poll(std::vector<std::uint32_t>& done) override {
+      const Lock lock(endpoint_.mutex_);
+      if (transfers_.operation.pending > 0 && !endpoint_.polling_) endpoint_.poll_once();
+      if (endpoint_.failure_.latched()) endpoint_.failure_.end_pending("exchange");
+      hand_over(done);
+    }
+
+   private:
+    template <typename F>
+    void begin(std::span<const Send> sends, std::span<const Recv> recvs, const F& body) {
+      internal::check_peers(endpoint_.world(), sends, recvs);
+      const Lock lock(endpoint_.mutex_);
+      if (endpoint_.failure_.latched()) endpoint_.failure_.end_pending("exchange");
+      endpoint_.guarded([&] { body(endpoint_.engine_); });
+      if (endpoint_.failure_.latched()) endpoint_.failure_.end_pending("exchange");
+      if (endpoint_.polling_) endpoint_.engine_.wake();
+    }
+    void hand_over(std::vector<std::uint32_t>& done) {
+      auto& mine = transfers_.operation.done;
+      done.insert(done.end(), mine.begin(), mine.end());
+      mine.clear();
+      transfers_.forget_complete();
+    }
+
+    TcpEndpoint& endpoint_;
+    const Channel channel_;
+    Transfers transfers_;  // guarded by the endpoint's mutex
+  };
+
+  // Runs what may end the group. The lock is held.
+  template <typename F>
+  void guarded(const F& body) {
+    try {
+      body();
+    } catch (const Error& error) {
+      end_group(error);
+    }
+  }
+
+  void end_group(const Error& error) {
+    if (!failure_.latch(error, false)) return;
+    // Errors that came from another rank are known to the others already.
+    const bool lost = error.code() == Errc::kPeerLost;
+    const bool mismatch = dynamic_cast<const internal::MismatchError*>(&error) != nullptr;
+    if (error.code() != Errc::kAborted) {
+      engine_.tell({error.code(), error.context().peer, lost || mismatch ? error.message() : error.what(), mismatch});
+    }
+    wake_all();
+  }
+
+  void wake_all() {
+    engine_.stop();
+    engine_.wake();
+    changed_.notify_all();
+  }
+
+  // One step of waiting for `transfers`; throws when the group has ended, and from then on nothing touches the buffers any more.
+  void wait_on(Lock& lock, Channel channel, const Transfers& transfers, Deadline deadline) {
+    guarded([&] { check_left(transfers); });
+    if (failure_.latched()) failure_.end_pending("exchange");
+    if (deadline.passed()) time_out(channel, transfers);
+    progress(lock, deadline);
+  }
+
+  // One thread polls for all; the others sleep until it has done something, or has gone.
+  void progress(Lock& lock, Deadline deadline) {
+    if (polling_) {
+      changed_.wait_until(lock, deadline.when());
+      return;
+    }
+    polling_ = true;
+    lock.unlock();
+    epoll_event events[kEvents];
+    const int count = poll(events, deadline);
+    lock.lock();
+    polling_ = false;
+    handle(events, count);
+  }
+
+  void handle(const epoll_event* events, int count) {
+    guarded([&] {
+      for (int i = 0; i < count; ++i) engine_.handle(events[i].data.u64, events[i].events);
+    });
+    changed_.notify_all();
+  }
+
+  // What can be moved now. The lock is held, and nobody polls.
+  void poll_once() {
+    epoll_event events[kEvents];
+    handle(events, ::epoll_wait(engine_.epoll_fd(), events, kEvents, 0));
+  }
+
+  // Polls for a while, giving way to others, before it sleeps: an answer on the way is had without a wake-up.
+  int poll(epoll_event* events, Deadline deadline) const {
+    const auto until = Deadline::Clock::now() + spin_;
+    do {
+      const int count = ::epoll_wait(engine_.epoll_fd(), events, kEvents, 0);
+      if (count != 0) return count;
+      ::sched_yield();
+    } while (Deadline::Clock::now() < until && !deadline.passed());
+    return ::epoll_wait(engine_.epoll_fd(), events, kEvents, deadline.left_ms());
+  }
+
+  void watch() {
+    Lock lock(mutex_);
+    while (!closing_changed_.wait_for(lock, kTick, [&] { return closing_; })) {
+      if (failure_.latched()) continue;
+      if (!polling_) poll_once();
+      guarded([&] { engine_.tick(Engine::Clock::now()); });
+    }
+  }
+
+  void check_company() const {
+    for (int peer = 0; peer < world(); ++peer) {
+      if (peer == rank_ ? world() == 1 : !engine_.has_left(peer)) return;
+    }
+    throw Error(Errc::kPeerLost, "every other rank left the group while a message was awaited", {"await_any", rank_, rank_ == 0 ? 1 : 0});
+  }
+
+  void check_left(const Transfers& transfers) const {
+    for (const Receipt& receipt : transfers.receipts) {
+      const int peer = receipt.recv.peer;
+      if (receipt.done || !engine_.has_left(peer)) continue;
+      throw Error(Errc::kPeerLost, "rank " + std::to_string(peer) + " left the group while a message from it was awaited",
+                  {"exchange", rank_, peer});
+    }
+  }
+
+  [[noreturn]] void time_out(Channel channel, const Transfers& transfers) {
+    std::string missing;
+    int culprit = -1;
+    const auto add = [&](const char* what, int peer) {
+      if (culprit < 0) culprit = peer;
+      missing += (missing.empty() ? "" : ", ") + std::string(what) + std::to_string(peer);
+    };
+    for (const Receipt& receipt : transfers.receipts) {
+      if (!receipt.done) add("from rank ", receipt.recv.peer);
+    }
+    for (const Outgoing& message : transfers.outgoing) {
+      if (!message.complete()) add("to rank ", message.send.peer);
+    }
+    const Error error(Errc::kTimeout, "not complete before the deadline on channel " + std::to_string(channel) + ": " + missing,
+                      {"exchange", rank_, culprit});
+    end_group(error);
+    throw error;
+  }
+
+  const int rank_;
+  const std::uint32_t epoch_;
+  const std::chrono::microseconds spin_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_, closing_changed_;
+  Engine engine_;              // guarded by mutex_, but for epoll_fd() and wake()
+  internal::Failure failure_;  // guarded by mutex_
+  Lease::Spare spare_;         // guarded by mutex_
+  bool polling_ = false;       // guarded by mutex_: a thread is in poll()
+  bool closing_ = false;       // guarded by mutex_
+  std::thread watcher_;
+};
+
+void check(const TcpOptions& o) {
+  WEFT_REQUIRE(o.world >= 1 && o.rank >= 0 && o.rank < o.world,
+               "rank " + std::to_string(o.rank) + " is not a rank of a group of " + std::to_string(o.world));
+  WEFT_REQUIRE(o.streams >= 1 && o.streams <= 16, "streams must be 1 to 16, not " + std::to_string(o.streams));
+  WEFT_REQUIRE(o.port >= 0 && o.port < 65536, "port must be 0 to 65535, not " + std::to_string(o.port));
+  WEFT_REQUIRE(o.exchange, "connect_tcp needs an exchange of addresses");
+}
+
+}  // namespace
+
+std::unique_ptr<Endpoint> connect_tcp(const TcpOptions& options) {
+  check(options);
+  const Deadline deadline = Deadline::in(options.connect_timeout);
+  const std::string host = internal::resolve_interface(options.interface);
+  const bool wildcard = internal::is_wildcard(host);
+  WEFT_REQUIRE(!wildcard || options.secret, "to listen on every interface (" + host + ") needs a secret; set one, or give an interface");
+  WEFT_REQUIRE(!wildcard || !options.advertise.empty(),
+               "to listen on every interface (" + host + ") needs `advertise`, the host for peers");
+  internal::Fd listener = internal::listen_on(host, options.port);
+  const std::string mine = internal::join_address(options.advertise.empty() ? host : options.advertise, internal::bound_port(listener));
+  internal::FormationOptions formation{{options.job, options.rank, options.world, options.streams + 1, options.epoch, options.secret},
+                                       options.exchange(mine)};
+  WEFT_REQUIRE(
+      static_cast<int>(formation.addresses.size()) == options.world,
+      "the exchange gave " + std::to_string(formation.addresses.size()) + " addresses for " + std::to_string(options.world) + " ranks");
+  formation.handshake_timeout = options.handshake_timeout;
+  formation.lost_peer = options.lost_peer;
+  formation.on_refused = options.on_refused;
+  return std::make_unique<TcpEndpoint>(options, internal::Formation(formation, listener).run(deadline));
+}
+
+}  // namespace weft::net

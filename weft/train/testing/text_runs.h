@@ -1,0 +1,134 @@
+// For the tests of training on text: small runs on a text that is learned in seconds. It needs GoogleTest and is not installed.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+#include "weft/base/log.h"
+#include "weft/base/testing/refusal.h"
+#include "weft/checkpoint/checkpoint.h"
+#include "weft/comm/replicate.h"
+#include "weft/train/generate.h"
+#include "weft/train/testing/over_tcp.h"
+#include "weft/train/recipe.h"
+#include "weft/train/text_trainer.h"
+
+namespace weft::train::internal {
+
+using Assignments = std::vector<std::string>;
+
+inline Assignments joined(Assignments first, const Assignments& more) {
+  first.insert(first.end(), more.begin(), more.end());
+  return first;
+}
+
+// Run folders by name, of a GPT unless assigned otherwise.
+class TextRuns {
+ public:
+  TextRuns() {
+    set_log_level(LogLevel::kError);
+    // Two words in turn: a model that has learned anything knows what follows.
+    std::string verses;
+    for (int i = 0; i < 400; ++i) verses += i % 2 == 0 ? "warp " : "weft ";
+    write_file_atomic(folder_ / "verses.txt", verses);
+  }
+
+  Config config(const Assignments& assignments) const {
+    Config config(recipe_schema());
+    for (const char* common : {"data.name=text", "model.name=gpt", "model.layers=1", "model.width=16", "model.sequence=16", "train.batch=8",
+                               "train.epochs=2", "optimizer.name=adamw", "optimizer.lr=0.01", "schedule.name=constant"})
+      config.set(common);
+    config.set("data.file=\"" + (folder_ / "verses.txt") + "\"");
+    config.set("run.dir=\"" + folder_.path() + "\"");
+    for (const auto& assignment : assignments) config.set(assignment);
+    return config;
+  }
+
+  // On this rank. A name twice goes on with the run.
+  TrainResult train(const Group& group, const std::string& name, const Assignments& assignments, bool resume) const {
+    TrainerOptions options;
+    options.resume = resume;
+    return TextTrainer(config(joined(assignments, {"run.name=" + name})), group, options).run();
+  }
+  // On so many threads.
+  TrainResult train(int world, const std::string& name, const Assignments& assignments) const {
+    const bool resume = std::filesystem::exists(path(name));
+    TrainResult result;
+    replicate(world, [&](const Group& group) {
+      const auto mine = train(group, name, assignments, resume);
+      if (group.rank() == 0) result = mine;
+    });
+    return result;
+  }
+
+  // The same over TCP, as ranks of several hosts would.
+  TrainResult train_over_tcp(int world, bool ordered_sums, const std::string& name, const Assignments& assignments) const {
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    TrainResult result;
+    replicate(world, [&](const Group& threads) {
+      const Group group = over_tcp(threads, store, ordered_sums);
+      const auto mine = train(group, name, assignments, false);
+      if (group.rank() == 0) result = mine;
+    });
+    return result;
+  }
+
+  // What is said of a recipe that is refused and leaves no run folder.
+  std::string refused(int world, const Assignments& assignments) const {
+    const std::string what = refusal([&] { train(world, "refused", assignments); }, Errc::kBadConfig);
+    EXPECT_FALSE(what != "accepted" && std::filesystem::exists(path("refused"))) << what;
+    return what;
+  }
+
+  checkpoint::TensorMap weights(const std::string& name) const {
+    return checkpoint::load(*checkpoint::latest(path(name) + "/ckpt").folder).parts.at("model");
+  }
+  std::string path(const std::string& name) const { return folder_ / name; }
+
+ private:
+  TempDir folder_;
+};
+
+inline void expect_close(const checkpoint::TensorMap& a, const checkpoint::TensorMap& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, tensor] : a) EXPECT_TRUE(at::allclose(tensor, b.at(name), 1e-3, 1e-4)) << name;
+}
+
+inline void expect_equal(const checkpoint::TensorMap& a, const checkpoint::TensorMap& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
+}
+
+struct Split {
+  const char* name;
+  int world;
+  Assignments assignments;
+};
+
+// Trains the run "one" at one rank and each split by its name: they learn the same. Gives the first one's result.
+inline TrainResult expect_learned_alike(const TextRuns& runs, const Assignments& words, const std::vector<Split>& splits) {
+  const auto one = runs.train(1, "one", words);
+  for (const auto& split : splits) {
+    SCOPED_TRACE(split.name);
+    const auto result = runs.train(split.world, split.name, joined(words, split.assignments));
+    EXPECT_NEAR(result.loss, one.loss, 1e-3);
+    EXPECT_NEAR(result.accuracy, one.accuracy, 0.02);
+    expect_close(runs.weights(split.name), runs.weights("one"));
+  }
+  return one;
+}
+
+inline std::string text_of(const std::string& folder, const GenerateOptions& options, const parallel::TensorParallel& tp = {}) {
+  std::string text;
+  generate(
+      folder, options, [&](std::string_view piece) { text += piece; }, tp);
+  return text;
+}
+
+}  // namespace weft::train::internal
