@@ -127,7 +127,8 @@ function(weft_precompiled target kind)
 endfunction()
 
 # One ctest entry a test suite (not a test: starting a libtorch process for each would cost more than the tests).
-# Suites whose name ends in "Slow" get the label slow, in "Gpu" the label gpu.
+# A suite whose name ends in "Slow" gets the label slow, in "Gpu" the label gpu. One that ends in "Timing" asserts a time: it gets
+# the label timing and runs while no other test does.
 function(weft_discover_tests target)
   get_target_property(sources ${target} SOURCES)
   set(suites)
@@ -149,6 +150,10 @@ function(weft_discover_tests target)
     endif()
     if(suite MATCHES "Gpu$")
       list(APPEND labels gpu)
+    endif()
+    if(suite MATCHES "Timing$")
+      list(APPEND labels timing)
+      set_tests_properties(${module}.${suite} PROPERTIES RUN_SERIAL ON)
     endif()
     set_tests_properties(${module}.${suite} PROPERTIES LABELS "${labels}" TIMEOUT 120)
   endforeach()

@@ -39,6 +39,7 @@ target_compile_options(weft_warnings INTERFACE -Wall -Wextra -Wno-missing-field-
                                                $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> $<$<AND:$<BOOL:${WEFT_UNITY}>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>  # files are included
                                                $<$<BOOL:${WEFT_WERROR}>:-Werror>)
 find_package(Threads REQUIRED)
+find_package(nlohmann_json 3.10 REQUIRED)  # headers alone: an installed weft does not need it
 
 if(WEFT_TORCH)
   include(WeftTorch)

@@ -1,9 +1,8 @@
-// What a driven peer program is told and what it answers: one flat JSON object a line (bench/README.md). No library is used, so
-// that a peer depends on nothing but what it measures.
+// The commands and answers of a driven peer program: one flat JSON object a line (bench/README.md). nlohmann-json is header-only,
+// so that a peer links nothing but the library that it measures.
 #pragma once
 
 #include <cstddef>
-#include <map>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -30,9 +29,6 @@ struct Answer {
   bool verified = false;
   std::vector<double> us;  // one value a sample; empty unless verified
 };
-
-// Fields of a flat JSON object (strings, numbers, true, false), values without their quotes. Throws BadCommand.
-std::map<std::string, std::string> parse_flat_json(const std::string& line);
 
 // std::nullopt for {"quit":true}. An unknown key, operation or dtype is a BadCommand. Without "block", small vectors are timed in
 // blocks of up to 100 calls, so that the barrier before a sample doesn't show in it.

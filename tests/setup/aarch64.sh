@@ -33,7 +33,8 @@ cross=(-G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYS
   "$cmake" --build "$scratch/gtest" --target install >>"$scratch/log" 2>&1 || { tail -n 20 "$scratch/log"; exit 1; }
 
 toml=$(dpkg -L libtomlplusplus-dev | grep '/tomlplusplusConfig.cmake$')
-"$cmake" -S "$source" -B "$scratch/build" "${cross[@]}" "-Dtomlplusplus_DIR=${toml%/*}" -DWEFT_TORCH=OFF -DWEFT_BENCHMARKS=OFF -DWEFT_INSTALL=OFF
+json=$(dpkg -L nlohmann-json3-dev | grep '/nlohmann_jsonConfig.cmake$')
+"$cmake" -S "$source" -B "$scratch/build" "${cross[@]}" "-Dtomlplusplus_DIR=${toml%/*}" "-Dnlohmann_json_DIR=${json%/*}" -DWEFT_TORCH=OFF -DWEFT_BENCHMARKS=OFF -DWEFT_INSTALL=OFF
 "$cmake" --build "$scratch/build" --target all
 # Left out for qemu-user's limits: it knows no SO_ZEROCOPY, and programs that tests start again are not of this machine.
 "${cmake%cmake}ctest" --test-dir "$scratch/build" -j2 -LE 'slow|mpi|setup' --output-on-failure --timeout 600 \

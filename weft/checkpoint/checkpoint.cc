@@ -10,12 +10,13 @@
 #include <charconv>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "weft/base/crc32c.h"
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/base/json/json.h"
 #include "weft/checkpoint/internal/file_writer.h"
-#include "weft/checkpoint/internal/json.h"
 #include "weft/checkpoint/internal/manifest.h"
 #include "weft/checkpoint/internal/write_tensors.h"
 
@@ -59,26 +60,21 @@ std::map<std::int64_t, std::string, std::greater<>> list(const std::string& dir)
 }
 
 std::string render_state(const StringMap& state) {
-  std::string text = "{";
-  for (const auto& [key, value] : state) {
-    text += (text.size() > 1 ? ",\n " : "\n ") + internal::json_quote(key) + ": " + internal::json_quote(value);
+  try {
+    return nlohmann::json(state).dump(1) + "\n";
+  } catch (const nlohmann::json::type_error&) {
+    throw Error(Errc::kInvalidArgument, "a name or value is not UTF-8 and cannot be written");
   }
-  return text + "\n}\n";
 }
 
 StringMap parse_state(const std::string& text, const std::string& file) {
-  internal::JsonReader json(text, file, 0);
+  const nlohmann::json document = parse_json(text, file, {.depth = 1, .unique_keys = true});
+  if (!document.is_object()) throw Error(Errc::kCorrupt, file + ": expected an object");
   StringMap state;
-  json.expect('{');
-  if (!json.take('}')) {
-    do {
-      const std::string key = json.string();
-      json.expect(':');
-      if (!state.emplace(key, json.string()).second) json.fail("\"" + key + "\" occurs twice");
-    } while (json.take(','));
-    json.expect('}');
+  for (const auto& [key, value] : document.items()) {
+    if (!value.is_string()) throw Error(Errc::kCorrupt, file + ": expected a string as " + nlohmann::json(key).dump());
+    state.emplace(key, value.get<std::string>());
   }
-  json.expect_end();
   return state;
 }
 

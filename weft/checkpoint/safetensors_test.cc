@@ -136,7 +136,7 @@ TEST_F(Safetensors, RefuseOverlapsHolesAndOffsetsThatLie) {
   EXPECT_THAT(refused(pair("[0,8]", "[8,0]"), 16), HasSubstr("don't fit"));
   EXPECT_THAT(refused(pair("[0,8]", "[8,16]"), 12), HasSubstr("beyond the end"));
   EXPECT_THAT(refused(pair("[0,8]", "[8,16]"), 20), HasSubstr("belong to no tensor"));
-  EXPECT_THAT(refused(pair("[-8,0]", "[0,8]"), 16), HasSubstr("not negative"));
+  EXPECT_THAT(refused(pair("[-8,0]", "[0,8]"), 16), HasSubstr("from 0 to"));
 }
 
 TEST_F(Safetensors, RefuseHeadersLargerThanTheFile) {
@@ -152,7 +152,7 @@ TEST_F(Safetensors, RefuseDuplicateAndUnknownKeys) {
   EXPECT_THAT(refused(R"({"a":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1), HasSubstr("twice"));
   EXPECT_THAT(refused(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"code":"x"}})", 1), HasSubstr("unknown"));
   EXPECT_THAT(refused(R"({"__metadata__":{"k":"1","k":"2"}})", 0), HasSubstr("twice"));
-  EXPECT_THAT(refused(R"({"__metadata__":{"k":1}})", 0), HasSubstr("expected '\"'"));
+  EXPECT_THAT(refused(R"({"__metadata__":{"k":1}})", 0), HasSubstr("expected a string"));
   EXPECT_THAT(refused(R"({"a":{"dtype":"F4","shape":[1],"data_offsets":[0,1]}})", 1), HasSubstr("unknown dtype"));
   EXPECT_THAT(refused(R"({"a":{"dtype":"U8","shape":[1]}})", 1), HasSubstr("lacks"));
 }

@@ -6,6 +6,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/base/json/json.h"
 #include "weft/models/huggingface.h"
 
 namespace weft::models {
@@ -60,12 +61,7 @@ class Keys {
   std::string where_;
 };
 
-Keys read_keys(const std::string& path) {
-  const std::string text = read_file(path, kMostBytes);
-  json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (object.is_discarded()) throw Error(Errc::kCorrupt, path + ": not JSON");
-  return {std::move(object), path};
-}
+Keys read_keys(const std::string& path) { return {parse_json(read_file(path, kMostBytes), path), path}; }
 
 GptOptions gpt2_options(const Keys& keys) {
   GptOptions o;

@@ -1,101 +1,28 @@
 #include "bench/suite/internal/answer.h"
 
-#include <cctype>
-#include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
+#include "weft/base/json/json.h"
 #include "weft/base/log.h"
 
 namespace weft::cli::bench_internal {
 namespace {
 
-constexpr int kMaxDepth = 8;
-
-class Reader {
- public:
-  explicit Reader(const std::string& text) : text_(text) {}
-
-  Message read() {
-    object("", 0);
-    if (peek() != '\0') fail();
-    return std::move(message_);
+// Adds a value and what it contains under this dotted name.
+void add(const nlohmann::json& value, const std::string& key, Message& message) {
+  if (value.is_object()) {
+    for (const auto& [name, member] : value.items()) add(member, key.empty() ? name : key + "." + name, message);
+  } else if (value.is_array()) {
+    for (const auto& item : value) add(item, key, message);
+  } else if (value.is_string()) {
+    message.texts[key] = value.get<std::string>();
+  } else if (value.is_boolean()) {
+    message.texts[key] = value.get<bool>() ? "true" : "false";
+  } else if (value.is_number()) {
+    message.numbers[key].push_back(value.get<double>());
   }
-
- private:
-  [[noreturn]] void fail() const {
-    throw Error(Errc::kCorrupt, "not an answer, at column " + std::to_string(at_ + 1) + ": " + text_.substr(0, 200));
-  }
-  char peek() {
-    while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
-    return at_ < text_.size() ? text_[at_] : '\0';
-  }
-  bool take(char wanted) {
-    if (peek() != wanted) return false;
-    ++at_;
-    return true;
-  }
-  void expect(char wanted) {
-    if (!take(wanted)) fail();
-  }
-  // Escapes of letters (\n, \uXXXX) only ever stand in messages for people: they become blanks.
-  std::string string() {
-    expect('"');
-    std::string value;
-    for (; at_ < text_.size() && text_[at_] != '"'; ++at_) {
-      if (text_[at_] != '\\') {
-        value += text_[at_];
-      } else if (++at_ < text_.size()) {
-        value += std::isalpha(static_cast<unsigned char>(text_[at_])) ? ' ' : text_[at_];
-      }
-    }
-    expect('"');
-    return value;
-  }
-  void object(const std::string& prefix, int depth) {
-    expect('{');
-    if (take('}')) return;
-    do {
-      const std::string key = string();
-      expect(':');
-      value(prefix.empty() ? key : prefix + "." + key, depth + 1);
-    } while (take(','));
-    expect('}');
-  }
-  void array(const std::string& key, int depth) {
-    expect('[');
-    if (take(']')) return;
-    do value(key, depth + 1);
-    while (take(','));
-    expect(']');
-  }
-  void value(const std::string& key, int depth) {
-    if (depth > kMaxDepth) fail();
-    const char next = peek();
-    if (next == '{') return object(key, depth);
-    if (next == '[') return array(key, depth);
-    if (next == '"') {
-      message_.texts[key] = string();
-    } else if (std::isalpha(static_cast<unsigned char>(next))) {
-      const std::string word = this->word();
-      if (word == "true" || word == "false") message_.texts[key] = word;
-    } else {
-      char* end = nullptr;
-      const double number = std::strtod(text_.c_str() + at_, &end);
-      if (end == text_.c_str() + at_) fail();
-      at_ = static_cast<std::size_t>(end - text_.c_str());
-      message_.numbers[key].push_back(number);
-    }
-  }
-  std::string word() {
-    const std::size_t begin = at_;
-    while (at_ < text_.size() && std::isalpha(static_cast<unsigned char>(text_[at_]))) ++at_;
-    return text_.substr(begin, at_ - begin);
-  }
-
-  const std::string& text_;
-  std::size_t at_ = 0;
-  Message message_;
-};
+}
 
 }  // namespace
 
@@ -109,7 +36,14 @@ std::string Message::text(const std::string& key) const {
   return found == texts.end() ? "" : found->second;
 }
 
-Message parse_message(const std::string& line) { return Reader(line).read(); }
+Message parse_message(const std::string& line) {
+  const std::string name = "not an answer: " + line.substr(0, 200);
+  const nlohmann::json document = parse_json(line, name, {.depth = 8});
+  if (!document.is_object()) throw Error(Errc::kCorrupt, name + ": expected an object");
+  Message message;
+  add(document, "", message);
+  return message;
+}
 
 std::string json_array(const std::vector<double>& values) {
   std::string text = "[";

@@ -107,7 +107,9 @@ Message Participant::listen(std::chrono::milliseconds limit) {
   usable_ = false;
   const auto answer = parse_message(read_line(Deadline::in(limit)));
   usable_ = true;
-  if (const auto error = answer.text("error"); !error.empty()) throw Error(Errc::kInvalidArgument, name_ + ": " + error);
+  if (const auto error = answer.text("error"); !error.empty()) {
+    throw Error(Errc::kInvalidArgument, name_ + ": " + error.substr(0, error.find('\n')));
+  }
   return answer;
 }
 

@@ -2,15 +2,16 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
-#include <set>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "weft/base/error.h"
-#include "weft/checkpoint/internal/json.h"
+#include "weft/base/json/json.h"
 
 namespace weft::checkpoint::internal {
 namespace {
+
+using nlohmann::json;
 
 constexpr std::pair<DType, const char*> kNames[] = {
     {DType::kF64, "F64"}, {DType::kF32, "F32"}, {DType::kF16, "F16"}, {DType::kBF16, "BF16"}, {DType::kI64, "I64"},
@@ -19,60 +20,57 @@ constexpr std::pair<DType, const char*> kNames[] = {
 
 constexpr std::size_t kMaxDims = 64;  // libtorch's own limit
 
-DType read_dtype(JsonReader& json) {
-  const std::string name = json.string();
+[[noreturn]] void fail(const std::string& file, const std::string& what) { throw Error(Errc::kCorrupt, file + ": " + what); }
+
+// A member of a tensor's entry, with what messages need.
+struct Field {
+  const json& value;
+  std::string place;  // "FILE: tensor "NAME": KEY"
+};
+
+DType read_dtype(const Field& field) {
   for (const auto& [dtype, text] : kNames) {
-    if (name == text) return dtype;
+    if (field.value == text) return dtype;
   }
-  json.fail("unknown dtype \"" + name + "\"");
+  fail(field.place, "unknown dtype " + field.value.dump());
 }
 
-std::vector<std::int64_t> read_integers(JsonReader& json, std::size_t most) {
+std::vector<std::int64_t> read_integers(const Field& field, std::size_t most) {
+  if (!field.value.is_array()) fail(field.place, "expected a list");
+  if (field.value.size() > most) fail(field.place, "more than " + std::to_string(most) + " numbers in a list");
   std::vector<std::int64_t> values;
-  json.expect('[');
-  if (json.take(']')) return values;
-  do {
-    if (values.size() == most) json.fail("more than " + std::to_string(most) + " numbers in a list");
-    values.push_back(json.integer());
-  } while (json.take(','));
-  json.expect(']');
+  for (const json& item : field.value) {
+    constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
+    if (!item.is_number_unsigned() || item.get<std::uint64_t>() > kMost) {
+      fail(field.place, "expected a whole number from 0 to 2^63 - 1, got " + item.dump());
+    }
+    values.push_back(item.get<std::int64_t>());
+  }
   return values;
 }
 
-Entry read_entry(JsonReader& json, std::string name) {
-  std::optional<DType> dtype;
-  std::optional<std::vector<std::int64_t>> shape, offsets;
-  json.expect('{');
-  do {
-    const std::string key = json.string();
-    json.expect(':');
-    if (key == "dtype" && !dtype) {
-      dtype = read_dtype(json);
-    } else if (key == "shape" && !shape) {
-      shape = read_integers(json, kMaxDims);
-    } else if (key == "data_offsets" && !offsets) {
-      offsets = read_integers(json, 2);
-    } else {
-      json.fail("tensor \"" + name + "\" has the key \"" + key + "\" twice, or it is unknown");
-    }
-  } while (json.take(','));
-  json.expect('}');
-  if (!dtype || !shape || !offsets || offsets->size() != 2) {
-    json.fail("tensor \"" + name + "\" lacks dtype, shape or two data_offsets");
+Entry read_entry(const std::string& name, const json& value, const std::string& file) {
+  const std::string who = file + ": tensor " + json(name).dump();
+  if (!value.is_object()) fail(who, "expected an object");
+  for (const auto& [key, ignored] : value.items()) {
+    if (key != "dtype" && key != "shape" && key != "data_offsets") fail(who, "unknown key " + json(key).dump());
   }
-  return {std::move(name), *dtype, std::move(*shape), offsets->at(0), offsets->at(1)};
+  const auto field = [&](const char* key) -> Field {
+    if (!value.contains(key)) fail(who, std::string("lacks ") + key);
+    return {value[key], who + ": " + key};
+  };
+  const std::vector<std::int64_t> offsets = read_integers(field("data_offsets"), 2);
+  if (offsets.size() != 2) fail(who, "lacks two data_offsets");
+  return {name, read_dtype(field("dtype")), read_integers(field("shape"), kMaxDims), offsets[0], offsets[1]};
 }
 
-std::map<std::string, std::string> read_metadata(JsonReader& json) {
+std::map<std::string, std::string> read_metadata(const json& value, const std::string& file) {
+  if (!value.is_object()) fail(file, "expected an object as __metadata__");
   std::map<std::string, std::string> metadata;
-  json.expect('{');
-  if (json.take('}')) return metadata;
-  do {
-    std::string key = json.string();
-    json.expect(':');
-    if (!metadata.emplace(key, json.string()).second) json.fail("the metadata has \"" + key + "\" twice");
-  } while (json.take(','));
-  json.expect('}');
+  for (const auto& [key, text] : value.items()) {
+    if (!text.is_string()) fail(file, "expected a string as __metadata__ " + json(key).dump());
+    metadata.emplace(key, text.get<std::string>());
+  }
   return metadata;
 }
 
@@ -80,18 +78,17 @@ void check_layout(std::vector<Entry>& entries, std::int64_t data_bytes, const st
   std::stable_sort(entries.begin(), entries.end(),
                    [](const Entry& a, const Entry& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
   std::int64_t at = 0;
-  const auto fail = [&](const std::string& what) { throw Error(Errc::kCorrupt, file + ": " + what); };
   for (const Entry& entry : entries) {
     const std::string who = "tensor \"" + entry.name + "\" ";
     if (entry.begin != at)
-      fail(who + "starts at " + std::to_string(entry.begin) + ", not where the one before ends, " + std::to_string(at));
+      fail(file, who + "starts at " + std::to_string(entry.begin) + ", not where the one before ends, " + std::to_string(at));
     const std::int64_t bytes = bytes_of(entry.dtype, entry.shape);
-    if (bytes < 0) fail(who + "has a shape beyond 2^63 bytes");
-    if (entry.end < entry.begin || entry.end - entry.begin != bytes) fail(who + "has offsets that don't fit its shape and dtype");
-    if (entry.end > data_bytes) fail(who + "ends beyond the end of the file");
+    if (bytes < 0) fail(file, who + "has a shape beyond 2^63 bytes");
+    if (entry.end < entry.begin || entry.end - entry.begin != bytes) fail(file, who + "has offsets that don't fit its shape and dtype");
+    if (entry.end > data_bytes) fail(file, who + "ends beyond the end of the file");
     at = entry.end;
   }
-  if (at != data_bytes) fail(std::to_string(data_bytes - at) + " bytes at the end belong to no tensor");
+  if (at != data_bytes) fail(file, std::to_string(data_bytes - at) + " bytes at the end belong to no tensor");
 }
 
 }  // namespace
@@ -114,58 +111,41 @@ std::int64_t bytes_of(DType dtype, const std::vector<std::int64_t>& shape) {
 }
 
 Header parse_header(std::string_view text, std::int64_t data_bytes, const std::string& file) {
-  JsonReader json(text, file, kLengthBytes);
-  if (text.empty() || text.front() != '{') json.fail("the header does not start with '{'");
+  if (text.empty() || text.front() != '{') fail(file, "the header does not start with '{'");
+  constexpr int kDepth = 3;  // header, entry, list
+  const json document = parse_json(text, file, {.depth = kDepth, .unique_keys = true});
   Header header;
-  std::set<std::string> seen;
-  json.expect('{');
-  if (!json.take('}')) {
-    do {
-      std::string name = json.string();
-      if (!seen.insert(name).second) json.fail("\"" + name + "\" occurs twice");
-      json.expect(':');
-      if (name == "__metadata__") {
-        header.metadata = read_metadata(json);
-      } else {
-        header.entries.push_back(read_entry(json, std::move(name)));
-      }
-    } while (json.take(','));
-    json.expect('}');
+  for (const auto& [name, value] : document.items()) {
+    if (name == "__metadata__") {
+      header.metadata = read_metadata(value, file);
+    } else {
+      header.entries.push_back(read_entry(name, value, file));
+    }
   }
-  json.expect_end();
   check_layout(header.entries, data_bytes, file);
   return header;
 }
 
 std::string render_header(const Header& header) {
-  std::string json = "{";
-  const auto separate = [&] {
-    if (json.back() != '{') json += ',';
+  std::string text = "{";
+  const auto add = [&](const std::string& name, const std::string& value) {
+    text += (text.size() > 1 ? "," : "") + json(name).dump() + ":" + value;
   };
-  if (!header.metadata.empty()) {
-    json += "\"__metadata__\":{";
-    for (const auto& [key, value] : header.metadata) {
-      separate();
-      json += json_quote(key) + ":" + json_quote(value);
+  try {
+    if (!header.metadata.empty()) add("__metadata__", json(header.metadata).dump());
+    for (const Entry& entry : header.entries) {
+      const auto name = std::find_if(std::begin(kNames), std::end(kNames), [&](const auto& n) { return n.first == entry.dtype; });
+      const nlohmann::ordered_json value = {{"dtype", name->second}, {"shape", entry.shape}, {"data_offsets", {entry.begin, entry.end}}};
+      add(entry.name, value.dump());
     }
-    json += '}';
+  } catch (const json::type_error&) {
+    throw Error(Errc::kInvalidArgument, "a name or value is not UTF-8 and cannot be written");
   }
-  for (const Entry& entry : header.entries) {
-    separate();
-    const auto name = std::find_if(std::begin(kNames), std::end(kNames), [&](const auto& n) { return n.first == entry.dtype; });
-    std::string shape;
-    for (const std::int64_t size : entry.shape) {
-      if (!shape.empty()) shape += ',';
-      shape += std::to_string(size);
-    }
-    json += json_quote(entry.name) + ":{\"dtype\":\"" + name->second + "\",\"shape\":[" + shape + "],\"data_offsets\":[" +
-            std::to_string(entry.begin) + "," + std::to_string(entry.end) + "]}";
-  }
-  json += '}';
-  json.resize((json.size() + 7) / 8 * 8, ' ');
+  text += '}';
+  text.resize((text.size() + 7) / 8 * 8, ' ');
   std::string out(kLengthBytes, '\0');
-  for (int i = 0; i < kLengthBytes; ++i) out[i] = static_cast<char>(json.size() >> (8 * i) & 0xff);
-  return out + json;
+  for (int i = 0; i < kLengthBytes; ++i) out[i] = static_cast<char>(text.size() >> (8 * i) & 0xff);
+  return out + text;
 }
 
 }  // namespace weft::checkpoint::internal

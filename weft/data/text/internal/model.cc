@@ -2,6 +2,7 @@
 
 #include "weft/base/crc32c.h"
 #include "weft/base/error.h"
+#include "weft/base/json/json.h"
 #include "weft/data/text/internal/byte_alphabet.h"
 #include "weft/data/text/internal/components.h"
 #include "weft/data/text/internal/nfc.h"

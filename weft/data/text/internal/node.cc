@@ -73,19 +73,4 @@ void Node::allow(std::initializer_list<std::string_view> keys) const {
   }
 }
 
-json parse_json(std::string_view text, const std::string& name) {
-  constexpr int kMaxDepth = 32;
-  const auto shallow = [&](int depth, json::parse_event_t, json&) {
-    if (depth > kMaxDepth) throw Error(Errc::kCorrupt, name + ": nested deeper than " + std::to_string(kMaxDepth));
-    return true;
-  };
-  try {
-    return json::parse(text, shallow);
-  } catch (const json::exception& error) {
-    std::string what = error.what();
-    std::replace(what.begin(), what.end(), '\n', ' ');
-    throw Error(Errc::kCorrupt, name + ": not JSON: " + what);
-  }
-}
-
 }  // namespace weft::data::text::internal

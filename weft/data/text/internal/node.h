@@ -44,7 +44,4 @@ class Node {
   std::string place_;
 };
 
-// The document. Throws Error(kCorrupt) for what is not JSON or is nested deeper than 32.
-nlohmann::json parse_json(std::string_view text, const std::string& name);
-
 }  // namespace weft::data::text::internal

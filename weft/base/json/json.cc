@@ -1,0 +1,42 @@
+#include "weft/base/json/json.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+#include "weft/base/error.h"
+
+namespace weft {
+
+using nlohmann::json;
+
+json parse_json(std::string_view text, const std::string& name, const JsonLimits& limits) {
+  const auto fail = [&](const std::string& what) { throw Error(Errc::kCorrupt, name + ": " + what); };
+  // The parser takes a zero byte for the end of its input.
+  if (text.find('\0') != std::string_view::npos) fail("not JSON: it contains a zero byte");
+  std::vector<std::set<std::string>> keys;  // of the objects around the current value
+  const auto check = [&](int depth, json::parse_event_t event, json& value) {
+    const bool object = event == json::parse_event_t::object_start;
+    if ((object || event == json::parse_event_t::array_start) && depth >= limits.depth) {
+      fail("nested deeper than " + std::to_string(limits.depth));
+    }
+    if (!limits.unique_keys) return true;
+    if (object) keys.emplace_back();
+    if (event == json::parse_event_t::object_end) keys.pop_back();
+    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
+      fail("the key " + value.dump() + " occurs twice in an object");
+    }
+    return true;
+  };
+  try {
+    return json::parse(text, check);
+  } catch (const json::exception& error) {
+    constexpr std::size_t kLongest = 200;  // The message quotes what was read.
+    const std::string_view what = error.what();
+    const std::size_t begin = what.find("] ");  // "[json.exception.parse_error.101] parse error at …"
+    fail("not JSON: " + std::string(what.substr(begin == std::string_view::npos ? 0 : begin + 2, kLongest)));
+  }
+  return {};
+}
+
+}  // namespace weft
