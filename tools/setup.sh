@@ -3,7 +3,7 @@
 # weft_setup leaves its result in build/setup.env (CMake, libtorch, a Python environment); while that file is newer than this one
 # and still true, a call only reads it. Steps and their times go to stderr, their full output to build/setup.log.
 
-weft_build_packages=(libcli11-dev nlohmann-json3-dev libtomlplusplus-dev zlib1g-dev libpcre2-dev libssl-dev)
+weft_build_packages=(libcli11-dev nlohmann-json3-dev libtomlplusplus-dev zlib1g-dev libpcre2-dev libssl-dev libutf8proc-dev)
 weft_test_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
 
 # Read by the recipes; links faster. And for tests: a plug-in is built for each MPI that is there.
@@ -57,7 +57,7 @@ weft_cmake_is_new() {
 # The Debian packages of the tools that PATH lacks, one a line.
 weft_missing_tools() {
   local tool
-  for tool in g++:g++ ninja:ninja-build ccache:ccache git:git python3:python3; do
+  for tool in g++:g++ ninja:ninja-build ccache:ccache git:git pkg-config:pkg-config python3:python3; do
     command -v "${tool%%:*}" >/dev/null || echo "${tool##*:}"
   done
   weft_cmake_is_new cmake || [[ -x .venv/bin/cmake ]] || dpkg -s cmake >/dev/null 2>&1 || echo cmake

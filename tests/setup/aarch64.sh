@@ -16,7 +16,8 @@ mkdir -p "$scratch"/{lists/partial,cache/archives/partial,debs} "$root"
 apt=(apt-get -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State::Lists="$scratch/lists" -o Dir::State::status="$scratch/status"
      -o Dir::Cache="$scratch/cache" -o APT::Sandbox::User=)
 "${apt[@]}" update >"$scratch/log" 2>&1 || { tail -n 3 "$scratch/log"; echo "skipped: the package archive cannot be reached"; exit 77; }
-(cd "$scratch/debs" && "${apt[@]}" download zlib1g zlib1g-dev libssl3 libssl-dev libpcre2-8-0 libpcre2-dev >>"$scratch/log" 2>&1) ||
+(cd "$scratch/debs" && "${apt[@]}" download zlib1g zlib1g-dev libssl3 libssl-dev libpcre2-8-0 libpcre2-dev \
+    libutf8proc2 libutf8proc-dev >>"$scratch/log" 2>&1) ||
   { tail -n 3 "$scratch/log"; exit 1; }
 for package in "$scratch"/debs/*.deb; do dpkg-deb -x "$package" "$root"; done
 for package in libz libcrypto libssl; do  # absolute links would leave the folder
