@@ -7,8 +7,8 @@
 #include <string>
 
 #include "weft/comm/init.h"
+#include "weft/engine/data_parallel.h"
 #include "weft/models/lstm.h"
-#include "weft/parallel/data/data_parallel.h"
 
 namespace {
 

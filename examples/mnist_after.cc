@@ -5,7 +5,7 @@
 #include <iostream>
 
 #include "weft/comm/init.h"
-#include "weft/parallel/data/data_parallel.h"
+#include "weft/engine/data_parallel.h"
 
 namespace F = torch::nn::functional;
 

@@ -18,7 +18,7 @@ std::string table() {
 
 std::string section(const internal::Form& form) {
   return std::string("\n## ") + form.title + "\n\n" + form.what + "\n\n![Who has what: " + form.title + "](" + picture_of(form) + ")\n\n" +
-         form.when + " Header: [" + form.header + "](../weft/parallel/" + form.header + "). Source: " + form.source + ".\n";
+         form.when + " Header: [" + form.header + "](../weft/" + form.header + "). Source: " + form.source + ".\n";
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 #include "weft/comm/allocator.h"
 
+#include <ATen/ATen.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -51,5 +53,14 @@ bool install_allocator() {
 }
 
 bool allocator_installed() { return heap != nullptr; }
+
+at::Tensor readable(net::Host& host, const at::Tensor& tensor) {
+  const at::Tensor dense = tensor.contiguous();
+  if (host.token(dense.data_ptr()) != net::Host::kNoToken) return dense;
+  std::byte* const block = host.allocate(std::max<std::size_t>(1, dense.nbytes()));
+  at::Tensor copy = at::from_blob(
+      block, dense.sizes(), [&host, block](void*) { host.deallocate(block); }, dense.options());
+  return copy.copy_(dense);
+}
 
 }  // namespace weft::comm

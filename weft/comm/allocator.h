@@ -2,6 +2,10 @@
 // place by the other ranks of the host. Freed blocks stay warm, which by itself makes a training step 1 to 3 % faster than glibc's malloc.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include "weft/net/memory/host.h"
+
 namespace weft::comm {
 
 // Makes the process's shared heap libtorch's CPU allocator; later calls change nothing. Tensors that exist already stay where they are and
@@ -11,5 +15,8 @@ bool install_allocator();
 
 // True after install_allocator() has succeeded.
 bool allocator_installed();
+
+// The tensor itself, contiguous, where the other ranks of `host` can read it, else a copy, which `host` outlives.
+at::Tensor readable(net::Host& host, const at::Tensor& tensor);
 
 }  // namespace weft::comm

@@ -8,8 +8,8 @@
 
 #include "weft/base/testing/refusal.h"
 #include "weft/comm/replicate.h"
+#include "weft/engine/data_parallel.h"
 #include "weft/models/gpt.h"
-#include "weft/parallel/data/data_parallel.h"
 
 namespace weft::models {
 namespace gpt_context_test {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <optional>
 
-#include "weft/parallel/data/sync_batch_norm.h"
+#include "weft/parallel/batch_norm/sync_batch_norm.h"
 #include "weft/train/internal/choices.h"
 #include "weft/train/internal/loop.h"
 #include "weft/train/internal/seeded.h"

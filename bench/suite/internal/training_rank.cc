@@ -9,9 +9,9 @@
 #include <memory>
 
 #include "bench/suite/internal/subject.h"
+#include "weft/engine/data_parallel.h"
+#include "weft/engine/sharded.h"
 #include "weft/net/memory/heap.h"
-#include "weft/parallel/data/data_parallel.h"
-#include "weft/parallel/sharded/sharded.h"
 
 namespace weft::cli::bench_internal {
 namespace {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "weft/models/vision/parts.h"
-#include "weft/parallel/data/sync_batch_norm.h"
+#include "weft/parallel/batch_norm/sync_batch_norm.h"
 
 namespace weft::models {
 

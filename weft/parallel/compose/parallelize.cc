@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "weft/engine/update_rule.h"
 #include "weft/parallel/compose/internal/composed.h"
-#include "weft/parallel/data/update_rule.h"
 #include "weft/parallel/experts/mixture.h"
 
 namespace weft::parallel {

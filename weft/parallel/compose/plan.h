@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "weft/engine/optimizer.h"
 #include "weft/parallel/compose/loss_scale.h"
 #include "weft/parallel/context/context_parallel.h"
-#include "weft/parallel/data/optimizer.h"
 #include "weft/plan/mesh.h"
 #include "weft/schedule/pipeline/pipeline.h"
 

@@ -7,7 +7,7 @@
 
 #include "weft/base/testing/refusal.h"
 #include "weft/comm/replicate.h"
-#include "weft/parallel/data/data_parallel.h"
+#include "weft/engine/data_parallel.h"
 #include "weft/parallel/tensor/dropout.h"
 
 namespace weft::parallel {

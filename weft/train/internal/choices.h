@@ -5,10 +5,10 @@
 #include "weft/comm/group.h"
 #include "weft/data/augment.h"
 #include "weft/data/image_set.h"
-#include "weft/optim/learning_rate.h"
+#include "weft/engine/data_parallel.h"
 #include "weft/models/loss.h"
 #include "weft/models/registry.h"
-#include "weft/parallel/data/data_parallel.h"
+#include "weft/optim/learning_rate.h"
 #include "weft/train/recipe.h"
 
 namespace weft::train::internal {

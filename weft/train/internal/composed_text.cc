@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "weft/base/log.h"
+#include "weft/engine/update_rule.h"
 #include "weft/parallel/compose/parallelize.h"
-#include "weft/parallel/data/update_rule.h"
 #include "weft/train/internal/choices.h"
 #include "weft/train/internal/text.h"
 #include "weft/train/internal/text_learner.h"

@@ -13,7 +13,7 @@
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/comm/group.h"
 #include "weft/data/sampler.h"
-#include "weft/parallel/data/optimizer.h"
+#include "weft/engine/optimizer.h"
 
 namespace torch::nn {
 class Module;

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "weft/data/loader.h"
+#include "weft/engine/data_parallel.h"
 #include "weft/models/loss.h"
 #include "weft/models/registry.h"
 #include "weft/observe/step_timer.h"
-#include "weft/parallel/data/data_parallel.h"
 
 namespace weft::train::internal {
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "weft/engine/squares.h"
 #include "weft/kernels/tree_sum.h"
 #include "weft/parallel/compose/internal/autocast.h"
-#include "weft/parallel/internal/squares.h"
 
 // A step. What is saved is in whole.cc.
 namespace weft::parallel::internal {

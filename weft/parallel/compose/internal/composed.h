@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "weft/engine/sharded.h"
 #include "weft/observe/trace.h"
 #include "weft/parallel/compose/internal/any_order.h"
 #include "weft/parallel/compose/parallelize.h"
 #include "weft/parallel/pipeline/pipeline.h"
-#include "weft/parallel/sharded/sharded.h"
 
 namespace weft::parallel::internal {
 

@@ -6,9 +6,9 @@
 #include <map>
 #include <sstream>
 
-#include "weft/parallel/codec/codec_state.h"
+#include "weft/engine/codec_state.h"
+#include "weft/engine/update_rule.h"
 #include "weft/parallel/compose/internal/composed.h"
-#include "weft/parallel/data/update_rule.h"
 
 namespace weft::parallel::internal {
 

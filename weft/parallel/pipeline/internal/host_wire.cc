@@ -7,9 +7,9 @@
 #include <deque>
 #include <map>
 
+#include "weft/comm/allocator.h"
 #include "weft/net/memory/host.h"
 #include "weft/observe/trace.h"
-#include "weft/parallel/internal/readable.h"
 #include "weft/parallel/pipeline/internal/wire.h"
 
 namespace weft::parallel::internal {
@@ -123,7 +123,7 @@ class HostWire final : public Wire {
     Loan loan{&slot, number, peer, {}};
     for (const at::Tensor& tensor : tensors) {
       if (tensor.numel() == 0) continue;
-      loan.tensors.push_back(readable(host_, tensor.detach().cpu()));
+      loan.tensors.push_back(comm::readable(host_, tensor.detach().cpu()));
       slot.tokens.at(loan.tensors.size() - 1) = host_.token(loan.tensors.back().data_ptr());
     }
     slot.sent.store(number, std::memory_order_release);

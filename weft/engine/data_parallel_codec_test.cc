@@ -1,0 +1,286 @@
+// Codecs at work in data parallelism: over TCP between processes, and over two levels of hosts.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "weft/comm/testing/fork_ranks.h"
+#include "weft/compress/spec.h"
+#include "weft/engine/codec_exchange.h"
+#include "weft/engine/data_parallel.h"
+
+namespace weft::parallel {
+namespace codec_test {
+
+void check(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    first = register_module("first", torch::nn::Linear(20, 64));
+    last = register_module("last", torch::nn::Linear(64, 3));
+    torch::NoGradGuard guard;
+    double phase = 0;
+    for (auto& p : parameters()) p.copy_(((torch::arange(p.numel()) * 0.7 + ++phase).sin() * 0.3).view(p.sizes()));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return last(torch::relu(first(x))); }
+  torch::nn::Linear first{nullptr}, last{nullptr};
+};
+TORCH_MODULE(Net);
+
+using Model = DataParallel<NetImpl>;
+
+DataParallelOptions with(const std::string& codec) {
+  DataParallelOptions options;
+  options.codec = codec;
+  options.first_bucket_bytes = 1024;  // two buckets
+  options.bucket_bytes = 1024;
+  return options;
+}
+
+torch::Tensor inputs(const Group& group, int rank, std::int64_t number) {
+  return ((torch::arange(32 * 20, torch::kFloat) * 0.37 + static_cast<double>(number * group.size() + rank)) * 12.9898)
+      .sin()
+      .view({32, 20});
+}
+
+// The class of a sample is the largest of its first three numbers.
+template <class AnyModel>
+torch::Tensor loss_of(AnyModel& model, const torch::Tensor& x) {
+  return torch::nn::functional::cross_entropy(model.forward(x), std::get<1>(x.slice(1, 0, 3).max(1)));
+}
+
+double step(Model& model, Optimizer& optim, const Group& group, std::int64_t number) {
+  auto loss = loss_of(model, inputs(group, group.rank(), number));
+  loss.backward();
+  optim.step();
+  optim.zero_grad();
+  return loss.item<double>();
+}
+
+Optimizer sgd(const Model& model) { return model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9)); }
+
+template <class AnyModel>
+torch::Tensor flat_weights(const AnyModel& model) {
+  std::vector<torch::Tensor> all;
+  for (const auto& p : model->parameters()) all.push_back(p.detach().flatten());
+  return torch::cat(all);
+}
+
+void expect_same_on_all_ranks(const Group& group, const torch::Tensor& mine, const std::string& what) {
+  torch::Tensor zeros = mine.clone();
+  group.broadcast(zeros, 0);
+  check(torch::equal(mine, zeros), what + ": the ranks' weights differ");
+}
+
+constexpr const char* kCodecs[] = {"none",         "bf16",           "f16",        "int8",       "int4", "sign:64", "topk:0.1",
+                                   "randomk:0.25", "threshold:1e-3", "powersgd:2", "int8,delta", "auto"};
+
+// Learns, and leaves the same bits everywhere.
+void learn(const Group& group, const std::string& codec) {
+  torch::set_num_threads(1);
+  auto model = data_parallel(Net(), group, with(codec));
+  auto optim = sgd(model);
+  torch::Tensor losses = torch::zeros({2}, torch::kDouble);  // of the first and the last steps, over all ranks
+  for (int number = 0; number < 40; ++number) {
+    const double loss = step(model, optim, group, number);
+    if (number < 4) losses[0] += loss;
+    if (number >= 36) losses[1] += loss;
+  }
+  group.all_reduce(losses);
+  expect_same_on_all_ranks(group, flat_weights(model), codec);
+  const double left = losses[1].item<double>() / losses[0].item<double>();
+  check(left < 0.9, codec + " does not learn: " + std::to_string(left) + " of the loss is left");
+}
+
+int learn_with_all(const Group& group) {
+  for (const char* codec : kCodecs) learn(group, codec);
+  return 0;
+}
+
+int learn_with_one_of_each_exchange(const Group& group) {
+  for (const char* codec : {"bf16", "topk:0.1", "threshold:1e-3", "powersgd:2", "auto"}) learn(group, codec);
+  return 0;
+}
+
+TEST(DataParallelCodec, LearnsWithEveryCodecAndLeavesTheSameBitsOnEveryRank) {
+  for (int world : {2, 3}) EXPECT_EQ(comm::fork_ranks(world, "tcp", learn_with_all), std::vector<int>(static_cast<std::size_t>(world), 0));
+}
+
+// A second model that takes over weights and state goes on as the first.
+int go_on_from_state(const Group& group) {
+  torch::set_num_threads(1);
+  for (const char* codec :
+       {"f16,ef=on", "int8", "topk:0.1,warmup=2", "powersgd:2", "int4,delta", "randomk:0.25", "sign:64", "topk:0.1,momentum=before"}) {
+    auto first = data_parallel(Net(), group, with(codec));
+    auto optim = sgd(first);
+    for (int number = 0; number < 5; ++number) step(first, optim, group, number);
+    // Rank 0's goes to all, as through a file.
+    auto state = first.codec_state();
+    check((group.rank() == 0) == !state.empty(), "the state is rank 0's to write");
+    std::vector<std::pair<std::string, torch::Tensor>> all;
+    std::vector<std::string> names{"spec", "step", "layout"};
+    for (int rank = 0; rank < group.size(); ++rank) names.push_back("memory." + std::to_string(rank));
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      auto length = torch::full({2}, group.rank() == 0 ? state[i].second.numel() : 0, torch::kLong);
+      if (group.rank() == 0) {
+        check(state[i].first == names[i], "unknown part " + state[i].first);
+        length[1] = static_cast<int>(state[i].second.scalar_type());
+      }
+      group.broadcast(length, 0);
+      auto tensor = torch::empty({length[0].item<std::int64_t>()}, static_cast<torch::ScalarType>(length[1].item<std::int64_t>()));
+      if (group.rank() == 0) tensor.copy_(state[i].second);
+      group.broadcast(tensor, 0);
+      all.emplace_back(names[i], tensor);
+    }
+
+    Net copy;
+    {
+      torch::NoGradGuard guard;
+      auto from = first->parameters(), to = copy->parameters();
+      for (std::size_t i = 0; i < from.size(); ++i) to[i].copy_(from[i]);
+    }
+    auto second = data_parallel(copy, group, with(codec));
+    auto again = sgd(second);
+    again.load_state(optim.state());
+    second.load_codec_state(all);
+    for (int number = 5; number < 8; ++number) {
+      step(first, optim, group, number);
+      step(second, again, group, number);
+    }
+    check(torch::equal(flat_weights(first), flat_weights(second)), std::string(codec) + ": goes on differently from its state");
+    // Another codec takes nothing over, and works.
+    auto other = data_parallel(Net(), group, with("int8:128"));
+    auto other_optim = sgd(other);
+    other.load_codec_state(all);
+    step(other, other_optim, group, 0);
+  }
+  return 0;
+}
+
+TEST(DataParallelCodec, GoesOnFromACheckpointBitForBit) {
+  EXPECT_EQ(comm::fork_ranks(2, "tcp", go_on_from_state), (std::vector<int>{0, 0}));
+}
+
+const std::vector<std::vector<std::string>> kHosts = {{"a", "a", "b", "b"}, {"a", "b", "a"}};
+
+TEST(DataParallelCodec, WorksOverHostsOfSeveralRanks) {
+  for (const auto& hosts : kHosts) {
+    const auto world = hosts.size();
+    EXPECT_EQ(comm::fork_ranks(static_cast<int>(world), "auto", learn_with_one_of_each_exchange, hosts), std::vector<int>(world, 0));
+    EXPECT_EQ(comm::fork_ranks(static_cast<int>(world), "auto", go_on_from_state, hosts), std::vector<int>(world, 0));
+  }
+}
+
+// One process, the joined batch, torch's optimiser.
+class Alone {
+ public:
+  explicit Alone(const torch::optim::SGDOptions& options) : optim_(net_->parameters(), options) {}
+  void step(const Group& group, std::int64_t number) {
+    std::vector<torch::Tensor> all;
+    for (int rank = 0; rank < group.size(); ++rank) all.push_back(inputs(group, rank, number));
+    optim_.zero_grad();
+    loss_of(*net_, torch::cat(all)).backward();
+    optim_.step();
+  }
+  torch::Tensor weights() const { return flat_weights(net_); }
+
+ private:
+  Net net_;
+  torch::optim::SGD optim_;
+};
+
+// Of rank 0, a weight; on rank 0.
+std::int64_t remembered(Model& model, const Group& group) {
+  for (const auto& [name, tensor] : model.codec_state()) {
+    if (name == "memory.0") return tensor.numel();
+  }
+  check(group.rank() != 0, "rank 0 has no codec state");
+  return 0;
+}
+
+void expect_near(const torch::Tensor& mine, const torch::Tensor& want, const std::string& what) {
+  const double most = (mine - want).abs().max().item<double>();
+  check(most < 1e-5, what + ": differs by " + std::to_string(most));
+}
+
+// In warm-up nothing is rounded, so that weights are those of torch's SGD, whoever has the momentum.
+int be_sgd(const Group& group) {
+  torch::set_num_threads(1);
+  using torch::optim::SGDOptions;
+  const auto plain = SGDOptions(0.05).weight_decay(0.01);
+  for (const auto& [options, taken] : {std::pair{SGDOptions(plain).momentum(0.9), true},
+                                       {SGDOptions(plain).momentum(0.9).nesterov(true), true},
+                                       {SGDOptions(plain).momentum(0.9).dampening(0.5), false},
+                                       {plain, false}}) {
+    for (const std::string codec : {"randomk:0.5,momentum=before,warmup=1000", "sign:64,warmup=1000"}) {
+      Alone alone(options);
+      auto model = data_parallel(Net(), group, with(codec));
+      auto optim = model.optimizer<torch::optim::SGD>(options);
+      for (int number = 0; number < 12; ++number) {
+        alone.step(group, number);
+        step(model, optim, group, number);
+      }
+      expect_near(flat_weights(model), alone.weights(), codec);
+      std::int64_t velocity = remembered(model, group);
+      if (group.split() == nullptr && group.rank() == 0) {
+        velocity -= alone.weights().numel();  // what was not sent
+        check(velocity == (taken ? alone.weights().numel() : 0), codec + ": the wrong one has the momentum");
+      }
+    }
+  }
+  return 0;
+}
+
+TEST(DataParallelCodec, TakesMomentumBeforeTheCodecAsTorchsSgdDoesAfter) {
+  EXPECT_EQ(comm::fork_ranks(2, "tcp", be_sgd), (std::vector<int>{0, 0}));
+  EXPECT_EQ(comm::fork_ranks(4, "auto", be_sgd, {"a", "a", "b", "b"}), std::vector<int>(4, 0));
+}
+
+int go_on_without_a_codec_before(const Group& group) {
+  torch::set_num_threads(1);
+  const auto options = torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(0.01);
+  Alone alone(options);
+  Net net;
+  auto first = data_parallel(net, group, with("none"));
+  auto optim = first.optimizer<torch::optim::SGD>(options);
+  for (int number = 0; number < 5; ++number) {
+    alone.step(group, number);
+    step(first, optim, group, number);
+  }
+  Net copy;
+  {
+    torch::NoGradGuard guard;
+    auto from = net->parameters(), to = copy->parameters();
+    for (std::size_t i = 0; i < from.size(); ++i) to[i].copy_(from[i]);
+  }
+  auto second = data_parallel(copy, group, with("randomk:0.5,momentum=before,warmup=1000"));
+  auto again = second.optimizer<torch::optim::SGD>(options);
+  again.load_state(optim.state());
+  for (int number = 5; number < 12; ++number) {
+    alone.step(group, number);
+    step(second, again, group, number);
+  }
+  expect_near(flat_weights(second), alone.weights(), "a checkpoint without a codec");
+  return 0;
+}
+
+TEST(DataParallelCodec, LosesNoMomentumOfACheckpointWithoutACodec) {
+  EXPECT_EQ(comm::fork_ranks(2, "tcp", go_on_without_a_codec_before), (std::vector<int>{0, 0}));
+}
+
+TEST(DataParallelCodec, RefusesAMisspeltCodec) {
+  const auto codes = comm::fork_ranks(2, "tcp", [](const Group& group) {
+    try {
+      data_parallel(Net(), group, with("powersdg:4"));
+    } catch (const Error& error) {
+      check(error.code() == Errc::kInvalidArgument, "another code");
+      check(std::string(error.what()).find("did you mean \"powersgd\"?") != std::string::npos, error.what());
+      return 0;
+    }
+    return 1;
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0}));
+}
+
+}  // namespace codec_test
+}  // namespace weft::parallel

@@ -1,0 +1,223 @@
+#include "weft/engine/internal/buckets.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <exception>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "weft/base/log.h"
+#include "weft/engine/internal/stopwatch.h"
+
+namespace weft::parallel::internal {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+template <class Visit>
+void Buckets::each_exchange(const Visit& visit) const {
+  for (const auto& flats : flats_) {
+    for (const Flat& flat : flats) {
+      if (flat.exchange) visit(*flat.exchange);
+    }
+  }
+}
+
+Buckets::Buckets(Group group, std::vector<at::Tensor> params, DataParallelBase::Times* times)
+    : group_(std::move(group)), params_(std::move(params)), times_(times) {}
+
+Buckets::~Buckets() {
+  for (std::size_t bucket = 0; bucket < flats_.size(); ++bucket) {
+    for (Flat& flat : flats_[bucket]) {
+      if (!under_way_[bucket]) continue;
+      try {
+        await(flat);
+      } catch (const std::exception& error) {
+        log_debug("a bucket of gradients has not come", {{"why", error.what()}});
+      }
+    }
+  }
+}
+
+void Buckets::reset(const std::vector<std::vector<int>>& buckets) {
+  flats_.clear();
+  under_way_.assign(buckets.size(), false);
+  for (const auto& bucket : buckets) add(bucket);
+}
+
+void Buckets::add(const std::vector<int>& bucket) {
+  std::uint32_t id = flats_.empty() ? 0 : flats_.back().back().id + 1;
+  std::vector<Flat> flats;
+  std::vector<std::int64_t> lengths;
+  for (int param : bucket) {
+    const auto type = params_[at(param)].scalar_type();
+    auto found = std::find_if(flats.begin(), flats.end(), [&](const Flat& flat) { return flat.type == type; });
+    if (found == flats.end()) {
+      found = flats.insert(flats.end(), Flat{type, {}, {}, {}, {}, id++, nullptr, {}});
+      lengths.push_back(0);
+    }
+    auto& length = lengths[static_cast<std::size_t>(found - flats.begin())];
+    found->places.emplace_back(param, length);
+    length += params_[at(param)].numel();
+  }
+  for (std::size_t i = 0; i < flats.size(); ++i) {
+    Flat& flat = flats[i];
+    const auto marks = static_cast<std::int64_t>(flat.places.size());
+    flat.wire = at::zeros({lengths[i] + marks}, flat.type);
+    flat.gradients = flat.wire.narrow(0, 0, lengths[i]);
+    flat.marks = flat.wire.narrow(0, lengths[i], marks);
+  }
+  flats_.push_back(std::move(flats));
+}
+
+void Buckets::use_codec(const compress::Spec& spec, const compress::Momentum& momentum) {
+  several_rounds_ = false;
+  for (auto& flats : flats_) {
+    for (Flat& flat : flats) {
+      flat.exchange.reset();
+      if (spec.kind == compress::Kind::kNone || flat.type != at::kFloat) continue;
+      compress::Unit unit = unit_of(flat);
+      unit.momentum = momentum;
+      flat.exchange = std::make_unique<CodecExchange>(group_, spec, unit);
+      several_rounds_ = several_rounds_ || flat.exchange->several_rounds();
+    }
+  }
+}
+
+bool Buckets::collects_by_collectives() const {
+  bool any = false;
+  each_exchange([&](const CodecExchange&) { any = true; });
+  return any && (several_rounds_ || group_.split() != nullptr);
+}
+
+void Buckets::launch(int bucket, std::int64_t step, double weight) {
+  const at::NoGradGuard guard;
+  const Stopwatch watch(times_->work, "update", "pack gradients");
+  under_way_[at(bucket)] = true;
+  advanced_ = false;
+  for (Flat& flat : flats_[at(bucket)]) {
+    fill(flat, weight);
+    if (flat.exchange) flat.exchange->start(flat.gradients, step);
+    flat.work = group_.all_reduce_async(flat.exchange ? flat.marks : flat.wire, ReduceOp::kSum);
+  }
+}
+
+void Buckets::fill(Flat& flat, double weight) const {
+  for (std::size_t place = 0; place < flat.places.size(); ++place) {
+    const auto& [param, first] = flat.places[place];
+    at::Tensor slot = flat.gradients.narrow(0, first, params_[at(param)].numel());
+    const at::Tensor& grad = params_[at(param)].grad();
+    flat.marks.select(0, static_cast<std::int64_t>(place)).fill_(grad.defined() ? 1 : 0);
+    if (!grad.defined()) {
+      slot.zero_();
+      continue;
+    }
+    const at::Tensor dense = (grad.is_sparse() ? grad.to_dense() : grad).reshape({-1});
+    // Scaled before the sum, so that it cannot overflow 16-bit floats where the average would not.
+    if (weight == 1.0) {
+      slot.copy_(dense);
+    } else if (dense.scalar_type() == flat.type) {
+      at::mul_out(slot, dense, at::scalar_tensor(weight, dense.options()));
+    } else {
+      slot.copy_(dense.mul(weight));
+    }
+  }
+}
+
+void Buckets::collect(int bucket) {
+  if (!under_way_[at(bucket)]) return;
+  if (several_rounds_ && !advanced_) advance_all();
+  for (Flat& flat : flats_[at(bucket)]) {
+    await(flat);
+    if (!flat.exchange) continue;
+    while (advance(*flat.exchange)) {
+    }
+    flat.exchange->finish();
+  }
+  under_way_[at(bucket)] = false;
+}
+
+// Of codecs with several rounds those of all buckets go on at once.
+void Buckets::advance_all() {
+  for (bool more = true; more;) {
+    more = false;
+    each_exchange([&](CodecExchange& exchange) { more = advance(exchange) || more; });
+  }
+  advanced_ = true;
+}
+
+bool Buckets::advance(CodecExchange& exchange) {
+  {
+    const Stopwatch watch(times_->wait, "wait", "peers");
+    exchange.await();
+  }
+  const Stopwatch watch(times_->work, "update", "decode gradients");
+  return exchange.advance();
+}
+
+void Buckets::await(Flat& flat) {
+  const Stopwatch watch(times_->wait, "wait", "peers");
+  if (flat.exchange) flat.exchange->await();
+  if (flat.work) std::exchange(flat.work, {})->wait();
+}
+
+void Buckets::each_sum(int bucket, const std::function<void(int, const at::Tensor&)>& visit) const {
+  for (const Flat& flat : flats_[at(bucket)]) {
+    const at::Tensor marks = flat.marks.to(at::kFloat);
+    const float* mark = marks.const_data_ptr<float>();
+    for (const auto& [param, first] : flat.places) {
+      const at::Tensor& like = params_[at(param)];
+      if (*mark++ > 0) visit(param, flat.gradients.narrow(0, first, like.numel()).view(like.sizes()));
+    }
+  }
+}
+
+compress::Unit Buckets::unit_of(const Flat& flat) const {
+  compress::Unit unit{.count = flat.gradients.numel(), .matrices = {}, .id = flat.id};
+  for (const auto& [param, first] : flat.places) {
+    if (params_[at(param)].numel() > 0) unit.matrices.push_back(matrix_at(first, params_[at(param)]));
+  }
+  return unit;
+}
+
+std::vector<std::span<float>> Buckets::memory() {
+  std::vector<std::span<float>> all;
+  each_exchange([&](CodecExchange& exchange) {
+    for (const auto& part : exchange.state()) all.push_back(part);
+  });
+  return all;
+}
+
+std::int64_t Buckets::numbers() const {
+  std::int64_t sum = 0;
+  for (const auto& flats : flats_) {
+    for (const Flat& flat : flats) sum += flat.type == at::kFloat ? flat.gradients.numel() : 0;
+  }
+  return sum;
+}
+
+std::vector<compress::Unit> Buckets::units() const {
+  std::vector<compress::Unit> units;
+  for (const auto& flats : flats_) {
+    for (const Flat& flat : flats) {
+      if (flat.type == at::kFloat) units.push_back(CodecExchange::unit_for(group_, unit_of(flat)));
+    }
+  }
+  return units;
+}
+
+double Buckets::share_sent() const {
+  at::Tensor bytes = at::zeros({2}, at::kDouble);
+  auto* const sums = bytes.data_ptr<double>();
+  each_exchange([&](const CodecExchange& exchange) {
+    const auto [sent, plain] = exchange.bytes_sent();
+    sums[0] += static_cast<double>(sent);
+    sums[1] += static_cast<double>(plain);
+  });
+  group_.all_reduce(bytes);
+  return sums[1] > 0 ? sums[0] / sums[1] : 1.0;
+}
+
+}  // namespace weft::parallel::internal

@@ -1,0 +1,239 @@
+#include "weft/engine/internal/gradients.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <limits>
+
+#include "weft/engine/internal/index.h"
+
+namespace weft::parallel::internal {
+namespace {
+
+std::int64_t bytes_of(const at::Tensor& tensor) { return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0; }
+
+}  // namespace
+
+Gradients::Gradients(Subject subject)
+    : subject_(std::move(subject)),
+      replica_sums_({subject_.params, subject_.units, subject_.options, subject_.group.rank()}),
+      unit_of_(subject_.params.size(), -1),
+      place_of_(subject_.params.size(), 0),
+      wires_(subject_.units.size()),
+      kept_(subject_.params.size(), 0),
+      mine_(subject_.params.size(), false),
+      used_(subject_.params.size(), false) {
+  for (std::size_t unit = 0; unit < subject_.units.size(); ++unit) {
+    const Unit& u = subject_.units[unit];
+    for (std::size_t place = 0; place < u.params.size(); ++place) {
+      unit_of_[index(u.params[place])] = static_cast<int>(unit);
+      place_of_[index(u.params[place])] = static_cast<int>(place);
+    }
+    missing_.push_back(static_cast<int>(u.params.size()));
+  }
+  next_ = static_cast<int>(subject_.units.size()) - 1;
+  const auto& options = subject_.options;
+  if (net::Host* const host = subject_.group.host(); host != nullptr && options.form != "gathered" && !options.reduce) {
+    in_place_ = std::make_unique<InPlace>(*host, subject_.params, subject_.units, subject_.group.timeout());
+    held_.resize(subject_.units.size(), 0);
+  }
+  // A guess for the first backward, which only a narrow range of numbers needs.
+  reference_ = subject_.options.reduce == at::kHalf || subject_.options.compute == at::kHalf ? 128 : 1;
+}
+
+at::Tensor& Gradients::wire_of(int unit) {
+  at::Tensor& wire = wires_[index(unit)];
+  if (wire.defined()) return wire;
+  const Unit& u = subject_.units[index(unit)];
+  wire = at::empty({u.elements}, at::TensorOptions(subject_.options.reduce.value_or(u.type)));
+  subject_.meter.add(subject_.meter.gradients, bytes_of(wire));
+  return wire;
+}
+
+void Gradients::take(int param) {
+  const at::NoGradGuard guard;
+  at::Tensor& grad = subject_.params[index(param)].tensor.mutable_grad();
+  mine_[index(param)] = true;
+  if (in_place_) {
+    in_place_->put(param, grad);
+    held_[index(unit_of_[index(param)])] += bytes_of(grad);
+    subject_.meter.add(subject_.meter.gradients, bytes_of(grad) - std::exchange(kept_[index(param)], 0));
+    grad.reset();
+    return;
+  }
+  const Unit& unit = subject_.units[index(unit_of_[index(param)])];
+  const at::Tensor dense = (grad.is_sparse() ? grad.to_dense() : grad).reshape(-1);
+  at::Tensor part = wire_of(unit_of_[index(param)]).narrow(0, unit.offsets[index(place_of_[index(param)])], dense.numel());
+  const double weight = this->weight();
+  if (weight != 1 && dense.scalar_type() == part.scalar_type()) {
+    at::mul_out(part, dense, at::scalar_tensor(weight, at::kDouble));  // one pass
+  } else {
+    part.copy_(dense);
+    if (weight != 1) part.mul_(weight);
+  }
+  grad.reset();
+  subject_.meter.add(subject_.meter.gradients, -std::exchange(kept_[index(param)], 0));
+}
+
+int Gradients::ready(int param, bool travels) {
+  const int unit = unit_of_[index(param)];
+  if (travels) {
+    take(param);
+  } else if (kept_[index(param)] == 0) {
+    kept_[index(param)] = bytes_of(subject_.params[index(param)].tensor.grad());
+    subject_.meter.add(subject_.meter.gradients, kept_[index(param)]);
+  }
+  const bool complete = --missing_[index(unit)] == 0;
+  if (complete && travels) passed(std::numeric_limits<int>::max());
+  return complete ? unit : -1;
+}
+
+void Gradients::passed(int block) {
+  for (; next_ >= 0; --next_) {
+    const Unit& unit = subject_.units[index(next_)];
+    if (!unit.trainable) continue;
+    if (missing_[index(next_)] > 0 && unit.blocks[0] <= block) return;
+    for (const int param : unit.params) {
+      if (subject_.params[index(param)].tensor.grad().defined()) take(param);
+    }
+    launch(next_);
+  }
+}
+
+// Of this rank's gradients in the sum.
+double Gradients::weight() const {
+  switch (subject_.options.average) {
+    case ShardedOptions::Average::kByRanks:
+      return 1.0 / (subject_.group.size() * (subject_.options.replicas ? subject_.options.replicas->size() : 1));
+    case ShardedOptions::Average::kBySamples: return subject_.samples / reference_;
+    default: return 1;
+  }
+}
+
+// What was not taken, and the padding behind each parameter.
+void Gradients::zero_rest(int unit) {
+  const Unit& u = subject_.units[index(unit)];
+  at::Tensor& wire = wire_of(unit);
+  for (std::size_t place = 0; place < u.params.size(); ++place) {
+    const auto param = index(u.params[place]);
+    const std::int64_t begin = u.offsets[place] + (mine_[param] ? subject_.params[param].tensor.numel() : 0);
+    const std::int64_t end = place + 1 < u.params.size() ? u.offsets[place + 1] : u.elements;
+    if (end > begin) wire.narrow(0, begin, end - begin).zero_();
+  }
+}
+
+// One unit travels at a time, while the next is filled: peers that are behind bound how far this rank goes ahead, not the memory it takes.
+void Gradients::land_earlier() {
+  for (std::size_t i = 0; i < in_flight_.size(); ++i) {
+    Flight& flight = in_flight_[i];
+    const bool has_come = flight.work ? flight.work->isCompleted() : flight.is_held && in_place_->is_published(flight.unit);
+    if (may_wait_ || has_come) land(flight);
+    // What the unit before this one leaves behind peers may read until they have come here too.
+    if (flight.is_held && (may_wait_ ? i + 1 < in_flight_.size() : flight.shard.defined() && in_place_->is_reduced(flight.unit)))
+      release(flight);
+  }
+  if (may_wait_) pass_on();
+}
+
+// What has come to its shard goes on to the replicas, in the order in which it left.
+void Gradients::pass_on() {
+  for (; passed_on_ < in_flight_.size(); ++passed_on_) {
+    const Flight& flight = in_flight_[passed_on_];
+    if (flight.work || !flight.shard.defined()) return;
+    replica_sums_.start(flight.unit, flight.shard);
+  }
+}
+
+void Gradients::launch(int unit) {
+  const Unit& u = subject_.units[index(unit)];
+  land_earlier();
+  if (in_place_) {
+    in_place_->publish(unit, weight());
+    in_flight_.push_back({unit, {}, {}, nullptr, true});
+    if (may_wait_ && subject_.options.prefetch == 0) release(in_flight_.back());
+    return;
+  }
+  zero_rest(unit);
+  at::Tensor wire = std::exchange(wire_of(unit), {});
+  at::Tensor shard = at::empty({u.shard}, wire.options());
+  subject_.meter.add(subject_.meter.gradients, bytes_of(shard));
+  in_flight_.push_back({unit, wire, shard, subject_.group.reduce_scatter_async(shard, wire)});
+  if (may_wait_ && subject_.options.prefetch == 0) land(in_flight_.back());
+}
+
+void Gradients::land(Flight& flight) {
+  if (in_place_ && !flight.shard.defined()) {
+    const Unit& u = subject_.units[index(flight.unit)];
+    flight.shard = at::empty({u.shard}, at::TensorOptions(u.type));
+    subject_.meter.add(subject_.meter.gradients, bytes_of(flight.shard));
+    in_place_->reduce(flight.unit, flight.shard);
+  }
+  if (!flight.work) return;
+  flight.work->wait();
+  subject_.meter.add(subject_.meter.gradients, -bytes_of(flight.wire));
+  flight.wire.reset();
+  flight.work.reset();
+}
+
+void Gradients::release(Flight& flight) {
+  land(flight);
+  if (!std::exchange(flight.is_held, false)) return;
+  in_place_->release(flight.unit);
+  subject_.meter.add(subject_.meter.gradients, -std::exchange(held_[index(flight.unit)], 0));
+}
+
+void Gradients::finish(bool travels) {
+  for (std::size_t unit = 0; unit < missing_.size(); ++unit) missing_[unit] = static_cast<int>(subject_.units[unit].params.size());
+  if (!travels) return;
+  passed(-1);
+  next_ = static_cast<int>(subject_.units.size()) - 1;
+  report_ = at::zeros({static_cast<std::int64_t>(subject_.params.size()) + 1}, at::kDouble);
+  auto* numbers = report_.data_ptr<double>();
+  numbers[0] = subject_.samples;
+  for (std::size_t param = 0; param < mine_.size(); ++param) numbers[param + 1] = mine_[param] ? 1 : 0;
+  report_work_ = subject_.group.all_reduce_async(report_);
+  std::fill(mine_.begin(), mine_.end(), false);
+}
+
+void Gradients::settle() {
+  if (!report_.defined()) return;
+  for (Flight& flight : in_flight_) land(flight);
+  pass_on();
+  for (Flight& flight : in_flight_) release(flight);
+  report_work_->wait();
+  if (const auto& replicas = subject_.options.replicas) replicas->all_reduce(report_);
+  replica_sums_.finish();
+  const double* numbers = report_.const_data_ptr<double>();
+  const bool by_samples = subject_.options.average == ShardedOptions::Average::kBySamples;
+  if (by_samples && !(numbers[0] > 0)) {
+    throw Error(Errc::kInvalidArgument,
+                "sharded: no rank has counted samples: call run(0, …), set_samples() before backward(), or average by ranks");
+  }
+  for (std::size_t param = 0; param < used_.size(); ++param) used_[param] = used_[param] || numbers[param + 1] > 0;
+  for (Flight& flight : in_flight_) {
+    Unit& unit = subject_.units[index(flight.unit)];
+    at::Tensor sum = flight.shard.to(unit.master_type);
+    if (by_samples && numbers[0] != reference_) sum.mul_(reference_ / numbers[0]);
+    subject_.meter.add(subject_.meter.gradients, -bytes_of(flight.shard) + (unit.gradient.defined() ? 0 : bytes_of(sum)));
+    unit.gradient = unit.gradient.defined() ? unit.gradient.add_(sum) : sum;
+  }
+  in_flight_.clear();
+  passed_on_ = 0;
+  if (numbers[0] > 0) reference_ = std::exp2(std::round(std::log2(numbers[0])));
+  report_.reset();
+}
+
+void Gradients::clear() {
+  settle();
+  for (Unit& unit : subject_.units) {
+    subject_.meter.add(subject_.meter.gradients, -bytes_of(unit.gradient));
+    unit.gradient.reset();
+  }
+  std::fill(used_.begin(), used_.end(), false);
+  for (std::size_t param = 0; param < kept_.size(); ++param) {
+    subject_.params[param].tensor.mutable_grad().reset();
+    subject_.meter.add(subject_.meter.gradients, -std::exchange(kept_[param], 0));
+  }
+}
+
+}  // namespace weft::parallel::internal

@@ -1,0 +1,43 @@
+#include "weft/engine/internal/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "weft/base/error.h"
+
+namespace weft::parallel::internal {
+namespace {
+
+[[noreturn]] void fail(const std::filesystem::path& folder, const char* what, int error) {
+  throw Error(Errc::kUnavailable,
+              "offload to " + folder.string() + ": cannot " + what + ": " + std::strerror(error) + "; give a folder with room",
+              {"offload"});
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const std::filesystem::path& folder, std::size_t bytes) : bytes_(bytes) {
+  std::string name = (folder / "weft-optimiser-XXXXXX").string();
+  const int file = mkstemp(name.data());
+  if (file < 0) fail(folder, "make a file", errno);
+  unlink(name.c_str());
+  // All of it now: a disk that fills up later would end the process at a write to memory.
+  if (const int error = posix_fallocate(file, 0, static_cast<off_t>(bytes)); error != 0) {
+    close(file);
+    fail(folder, "reserve space in it", error);
+  }
+  void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  const int error = errno;
+  close(file);
+  if (data == MAP_FAILED) fail(folder, "map the file", error);
+  data_ = static_cast<std::byte*>(data);
+}
+
+MappedFile::~MappedFile() { munmap(data_, bytes_); }
+
+}  // namespace weft::parallel::internal

@@ -1,0 +1,335 @@
+// A step over messages:
+//
+//   backward   each full bucket leaves, in an order on which all ranks have agreed
+//   step()     the rest leaves; bucket after bucket is waited for and updated while the next ones travel
+//   forward    or else (overlap_forward) waits for and updates a bucket when it first uses a weight of it
+//
+// The order is that of backward at first. When some steps have been timed, front layers pass others where the link is behind (wire_plan.h).
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <numeric>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "weft/base/log.h"
+#include "weft/engine/internal/buckets.h"
+#include "weft/engine/internal/buffer_broadcast.h"
+#include "weft/engine/internal/codec_trial.h"
+#include "weft/engine/internal/plan.h"
+#include "weft/engine/internal/stopwatch.h"
+#include "weft/engine/internal/sync.h"
+#include "weft/engine/internal/tuner.h"
+#include "weft/engine/internal/weight_guard.h"
+#include "weft/kernels/reduce.h"
+
+namespace weft::parallel::internal {
+namespace {
+
+constexpr std::size_t kDefaultBucket = std::size_t{25} << 20;
+
+class MessageSync final : public Sync {
+ public:
+  explicit MessageSync(Subject subject)
+      : subject_(std::move(subject)),
+        codec_(compress::parse(subject_.options.codec)),
+        buckets_(subject_.group, subject_.params, &times_),
+        buffers_(subject_.buffers),
+        fill_{subject_.options.bucket_bytes > 0 ? subject_.options.bucket_bytes : kDefaultBucket, subject_.options.first_bucket_bytes},
+        ready_(subject_.params.size(), false),
+        used_(subject_.params.size(), false) {
+    if (codec_.kind == compress::Kind::kAuto) {
+      trial_.emplace(subject_.group);
+      codec_ = {};
+    }
+    if (subject_.options.overlap_forward && subject_.updater != nullptr && subject_.max_grad_norm <= 0) {
+      guard_ = std::make_unique<WeightGuard>(subject_.params, [this](int param) { on_use(param); });
+    }
+    if (subject_.group.size() > 1 && (guard_ || tunes_size())) {
+      tuner_ = std::make_unique<Tuner>(subject_.group, subject_.params.size(), guard_ != nullptr);
+    }
+    for (const auto& param : subject_.params) sizes_.push_back(param.numel());
+    for (int param = params() - 1; param >= 0; --param) order_.push_back(param);
+    replan();
+  }
+
+  void ready(int param) override {
+    begin();
+    ready_[at(param)] = true;
+    if (!replanned_) ready_order_.push_back(param);
+    if (timing_) tuner_->gradient(param);
+    --unready_[at(plan_.bucket_of[at(param)])];
+    // Buckets leave in one order on all ranks, whatever the order in which they fill.
+    while (next_ < buckets() && unready_[at(launches_[at(next_)])] == 0) buckets_.launch(launches_[at(next_++)], step_, factor());
+  }
+
+  void finish() override {
+    begin();
+    if (timing_) tuner_->backward_ended();
+    while (next_ < buckets()) buckets_.launch(launches_[at(next_++)], step_, factor());
+    {
+      const Stopwatch watch(times_.wait, "wait", "peers");
+      buffers_.finish(subject_.group);
+    }
+    pending_ = true;
+    if (!defers()) settle();
+    end();
+  }
+
+  void settle() override {
+    if (guard_) guard_->disarm();
+    if (failed_) std::rethrow_exception(failed_);
+    if (!pending_) return;
+    if (subject_.max_grad_norm > 0) measure_norm();
+    while (settled_ < launches_.size()) settle_next();
+    pending_ = false;
+  }
+  bool pending() const override { return pending_; }
+
+  const std::vector<bool>& used() const override { return used_; }
+  double norm() const override { return norm_; }
+
+  std::string describe() const override {
+    return "gradients averaged by messages over " + std::to_string(subject_.group.size()) + " ranks, " + std::to_string(params()) +
+           " parameters in " + std::to_string(buckets()) + " buckets" +
+           (subject_.options.codec == "none" ? "" : ", compressed by " + subject_.options.codec);
+  }
+
+  NamedTensors codec_state() override {
+    if (!replanned_ || subject_.options.codec == "none" || (trial_ && !trial_->done())) return {};
+    settle();
+    return gather_codec_state(subject_.group, {codec_, step_, {order_.begin(), order_.end()}}, buckets_.memory());
+  }
+
+  void load_codec_state(const NamedTensors& state) override {
+    if (subject_.options.codec == "none") return;
+    const bool restored = !state.empty() && restore(state);
+    if (restored || trial_ || subject_.group.rank() != 0) return;
+    log_warn("the codec begins without memory: the checkpoint has none of " + compress::to_string(codec_) +
+             " for this model, these buckets and " + std::to_string(subject_.group.size()) + " ranks");
+  }
+
+ private:
+  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
+  int params() const { return static_cast<int>(subject_.params.size()); }
+  int buckets() const { return static_cast<int>(launches_.size()); }
+
+  // Sizes follow from times, so they are tuned only where no bit of the result follows from the sizes: sums of two terms.
+  bool tunes_size() const {
+    const comm::HostSplit* const split = subject_.group.split();
+    const std::size_t terms = split != nullptr ? split->hosts.size() : at(subject_.group.size());
+    return subject_.options.bucket_bytes == 0 && subject_.options.codec == "none" && terms == 2;
+  }
+  bool defers() const { return guard_ && !tuner_ && !buckets_.collects_by_collectives(); }
+
+  // What has been waited and worked is everybody's to see from here on.
+  void book() {
+    subject_.times->wait += times_.wait;
+    subject_.times->work += times_.work;
+    exposed_ += times_.wait;
+    times_ = {};
+  }
+
+  void begin() {
+    if (begun_) return;
+    settle();
+    begun_ = true;
+    next_ = 0;
+    settled_ = 0;
+    weighted_ = false;
+    std::fill(used_.begin(), used_.end(), false);
+    timing_ = tuner_ && replanned_;
+    if (timing_) tuner_->step_began();
+    for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) unready_[bucket] = static_cast<int>(plan_.buckets[bucket].size());
+    if (subject_.options.average == DataParallelOptions::Average::kBySamples) {
+      own_samples_ = at::full({1}, *subject_.samples, at::kDouble);
+      samples_ = at::empty({subject_.group.size()}, at::kDouble);
+      samples_work_ = subject_.group.all_gather_async(samples_, own_samples_);
+    }
+    buffers_.start(subject_.group);
+  }
+
+  void end() {
+    std::fill(ready_.begin(), ready_.end(), false);
+    *subject_.samples = 0;
+    begun_ = false;
+    ++step_;
+    book();
+    const double exposed = std::exchange(exposed_, 0);
+    if (!replanned_) {
+      replanned_ = true;
+      order_ = agree_on_order(subject_.group, std::move(ready_order_), params());
+      replan();
+    } else if (tuner_) {
+      if (timing_ && tuner_->step_ended()) tune_buckets();
+    } else if (trial_ && !trial_->done()) {
+      try_codec(exposed);
+    }
+    if (guard_ && (pending_ || timing_)) guard_->arm();
+  }
+
+  void try_codec(double exposed) {
+    const auto spec = trial_->step_ended(exposed, buckets_.numbers(), buckets_.units());
+    if (!spec) return;
+    settle();
+    codec_ = *spec;
+    use_codec();
+  }
+
+  void use_codec() {
+    const bool before = codec_.momentum_before && subject_.updater != nullptr && subject_.max_grad_norm <= 0;
+    const auto momentum = before ? subject_.updater->hand_over_momentum() : compress::Momentum{};
+    if (codec_.momentum_before && momentum.factor == 0 && subject_.group.rank() == 0) {
+      log_info(
+          "codec " + compress::to_string(codec_) +
+          ": momentum, if there is any, is taken after it: SGD alone hands it over, by optimizer(), without dampening, max_grad_norm or "
+          "groups with rules of their own");
+    }
+    buckets_.use_codec(codec_, momentum);
+  }
+
+  void replan() {
+    plan_ = plan_buckets(sizes_, order_, fill_);
+    unready_.assign(plan_.buckets.size(), 0);
+    launches_.resize(plan_.buckets.size());
+    std::iota(launches_.begin(), launches_.end(), 0);
+    buckets_.reset(plan_.buckets);
+    // The first step is not compressed: what codecs remember belongs to buckets, and these are planned anew after it.
+    if (replanned_) use_codec();
+  }
+
+  void tune_buckets() {
+    LinkCost link = measure_link(subject_.group, buckets_.numbers());
+    link.element *= buckets_.share_sent();
+    StepTimes times = tuner_->agreed();
+    if (!guard_ || buckets_.collects_by_collectives()) times.needed.clear();
+    Tuned tuned = tune(sizes_, order_, times, link, {fill_, !tunes_size()});
+    tuner_.reset();
+    timing_ = false;
+    if (tuned.fill.bucket != fill_.bucket) {
+      fill_ = tuned.fill;
+      replan();
+    }
+    launches_ = std::move(tuned.launches.order);
+    if (subject_.group.rank() == 0) log_info("gradients travel in " + tuned.why);
+  }
+
+  // Of this model's parameters.
+  bool is_order(std::vector<std::int64_t> numbers) const {
+    std::sort(numbers.begin(), numbers.end());
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      if (numbers[i] != static_cast<std::int64_t>(i)) return false;
+    }
+    return numbers.size() == subject_.params.size();
+  }
+
+  // The codec of the checkpoint is that of the options or, for "auto", the one that was chosen then.
+  bool restore(const NamedTensors& state) {
+    const auto progress = read_codec_progress(subject_.group, state);
+    if (!progress || !is_order(progress->layout) || (!trial_ && !(progress->spec == codec_))) return false;
+    codec_ = progress->spec;
+    step_ = progress->step;
+    trial_.reset();
+    replanned_ = true;
+    order_.assign(progress->layout.begin(), progress->layout.end());
+    replan();
+    return restore_codec_memory(subject_.group, state, buckets_.memory());
+  }
+
+  double factor() {
+    if (weighted_) return factor_;
+    weighted_ = true;
+    std::vector<double> samples(at(subject_.group.size()), 1.0);
+    if (samples_work_) {
+      const Stopwatch watch(times_.wait, "wait", "peers");
+      samples_work_->wait();
+      const auto* values = samples_.const_data_ptr<double>();
+      samples.assign(values, values + samples_.numel());
+      samples_work_.reset();
+    }
+    const Weighting weighting = weigh(subject_.options.average, samples);
+    factor_ = weighting.weights.empty() ? weighting.scale : weighting.weights[at(subject_.group.rank())];
+    return factor_;
+  }
+
+  // An operation is about to use a parameter.
+  void on_use(int param) {
+    if (tuner_ && timing_) tuner_->used(param);
+    if (!pending_ || failed_) return;
+    try {
+      const int bucket = plan_.bucket_of[at(param)];
+      const auto place = std::find(launches_.begin(), launches_.end(), bucket) - launches_.begin();
+      while (settled_ <= static_cast<std::size_t>(place)) settle_next();
+    } catch (...) {
+      failed_ = std::current_exception();  // thrown by the next backward, step or settle
+    }
+    book();
+  }
+
+  void settle_next() {
+    const at::NoGradGuard guard;
+    const int bucket = launches_[settled_];
+    buckets_.collect(bucket);
+    ++settled_;
+    const Stopwatch watch(times_.work, "update", "update weights");
+    const double clip = subject_.max_grad_norm > 0 ? std::min(1.0, subject_.max_grad_norm / (norm_ + 1e-6)) : 1.0;
+    buckets_.each_sum(bucket, [&](int param, const at::Tensor& sum) {
+      used_[at(param)] = true;
+      apply(param, clip < 1.0 ? sum.mul(clip) : sum);
+    });
+  }
+
+  void measure_norm() {
+    for (int bucket : launches_) buckets_.collect(bucket);
+    double squares = 0;
+    for (int bucket = 0; bucket < buckets(); ++bucket) {
+      buckets_.each_sum(bucket,
+                        [&](int, const at::Tensor& sum) { squares += kernels::sum_of_squares(sum.const_data_ptr<float>(), sum.numel()); });
+    }
+    norm_ = std::sqrt(squares);
+  }
+
+  void apply(int param, const at::Tensor& gradient) {
+    if (subject_.updater != nullptr) return subject_.updater->update(param, 0, gradient.numel(), gradient.const_data_ptr<float>());
+    at::Tensor& grad = subject_.params[at(param)].mutable_grad();
+    if (!grad.defined() || grad.is_sparse()) {
+      grad = gradient.clone();
+    } else {
+      grad.copy_(gradient);
+    }
+  }
+
+  Subject subject_;
+  compress::Spec codec_;             // in use now
+  std::optional<CodecTrial> trial_;  // with "auto"
+  std::unique_ptr<WeightGuard> guard_;
+  std::unique_ptr<Tuner> tuner_;   // until it has tuned
+  DataParallelBase::Times times_;  // since book()
+  Buckets buckets_;
+  BufferBroadcast buffers_;
+  Fill fill_;
+  Plan plan_;
+  std::vector<std::int64_t> sizes_;  // of the parameters
+  std::vector<int> order_;           // of parameters in the plan
+  std::vector<int> launches_;        // buckets in the order in which they leave, and are waited for
+  Group::Work samples_work_;
+  at::Tensor own_samples_, samples_;
+  std::vector<bool> ready_, used_;
+  std::vector<int> unready_;  // by bucket: parameters that are still to come
+  std::vector<int> ready_order_;
+  int next_ = 0;             // of launches_: to leave next
+  std::size_t settled_ = 0;  // of launches_: come and updated
+  bool begun_ = false, weighted_ = false, replanned_ = false, timing_ = false;
+  bool pending_ = false;  // buckets of the step that finish() ended are still to come
+  std::exception_ptr failed_;
+  std::int64_t step_ = 0;
+  double factor_ = 1, norm_ = 0;
+  double exposed_ = 0;  // seconds waited since the last step's end
+};
+
+}  // namespace
+
+std::unique_ptr<Sync> make_message_sync(Subject subject) { return std::make_unique<MessageSync>(std::move(subject)); }
+
+}  // namespace weft::parallel::internal

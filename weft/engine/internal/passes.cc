@@ -1,0 +1,183 @@
+#include "weft/engine/internal/passes.h"
+
+#include <ATen/ATen.h>
+
+#include <limits>
+
+namespace weft::parallel::internal {
+
+Passes::Passes(Group group, std::vector<Unit>& units, int prefetch, Meter& meter)
+    : group_(std::move(group)), units_(units), prefetch_(prefetch), meter_(meter), places_(units.size()) {
+  int blocks = 0;
+  for (const Unit& unit : units_) blocks = std::max(blocks, unit.blocks.back() + 1);
+  by_block_.resize(static_cast<std::size_t>(blocks));
+  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
+    for (const int block : units_[static_cast<std::size_t>(unit)].blocks) by_block_[static_cast<std::size_t>(block)].push_back(unit);
+  }
+  for (int block = 0; block < blocks; ++block) {
+    for (const int unit : units_of(block)) entries_.push_back({block, unit});
+  }
+}
+
+Passes::Entry& Passes::at(std::size_t position) {
+  return entries_[direction_ == Direction::kForward ? position : entries_.size() - 1 - position];
+}
+const Passes::Entry& Passes::at(std::size_t position) const { return const_cast<Passes*>(this)->at(position); }
+
+// The first position after the entries of a block and of `ahead` more.
+std::size_t Passes::end_of(int block, int ahead) const {
+  std::size_t position = 0;
+  while (at(position).block != block) ++position;
+  int last = block;
+  for (; position < entries_.size(); ++position) {
+    if (at(position).block == last) continue;
+    if (ahead-- == 0) break;
+    last = at(position).block;
+  }
+  return position;
+}
+
+bool Passes::can_go_on(int block, Direction direction) const {
+  if (!under_way_ || direction != direction_) return false;
+  for (std::size_t position = 0; position < issued_; ++position) {
+    if (at(position).block == block && !at(position).reserved) return false;
+  }
+  return true;
+}
+
+void Passes::enter(int block, Direction direction) {
+  if (units_of(block).empty()) return;
+  if (!can_go_on(block, direction)) {
+    begin(direction);
+    if (direction == Direction::kForward && at::GradMode::is_enabled()) ++forwards_;
+  }
+  if (direction == Direction::kForward) ascending_ = ascending_ && block >= std::exchange(last_, block);
+  for (const std::size_t end = end_of(block, prefetch_); issued_ < end;) issue();
+  for (Entry& entry : entries_) {
+    if (entry.block == block) entry.reserved = false;
+  }
+  pass(mine_in_order_ ? block : std::numeric_limits<int>::max());
+  for (const int unit : units_of(block)) await(unit);
+}
+
+void Passes::pass(int block) {
+  if (direction_ != Direction::kBackward) return;
+  check_peers();
+  if (passing_) passing_(block);
+}
+
+void Passes::begin(Direction direction) {
+  end();
+  direction_ = direction;
+  under_way_ = true;
+  issued_ = 0;
+  ++passes_;
+  last_ = -1;
+  const bool backward = direction == Direction::kBackward;
+  if (backward) {
+    mine_in_order_ = std::exchange(ascending_, true) && std::exchange(forwards_, 0) == 1;
+  }
+  heads_.part = at::tensor({passes_ * 4 + (backward ? 2 : 0) + (mine_in_order_ ? 1 : 0)}, at::kLong);
+  heads_.whole = at::empty({group_.size()}, at::kLong);
+  heads_.work = group_.all_gather_async(heads_.whole, heads_.part);
+}
+
+// What nobody here wants any more is waited for one by one, so that it takes the memory of one.
+void Passes::end() {
+  if (!under_way_) return;
+  while (issued_ < entries_.size()) {
+    issue();
+    Entry& entry = at(issued_ - 1);
+    entry.reserved = false;
+    pass(entry.block);
+    let_go(entry.unit);
+    drain();
+  }
+  pass(-1);
+  for (Entry& entry : entries_) {
+    if (std::exchange(entry.reserved, false)) let_go(entry.unit);
+  }
+  check_peers();
+  under_way_ = false;
+}
+
+void Passes::finish(Direction direction, bool whole) {
+  if (entries_.empty()) return;
+  if (whole) {
+    begin(direction);
+    if (direction == Direction::kForward) ++forwards_;
+  }
+  if (under_way_ && direction_ == direction) end();
+}
+
+void Passes::issue() {
+  Entry& entry = at(issued_++);
+  entry.reserved = true;
+  Place& place = places_[static_cast<std::size_t>(entry.unit)];
+  Gather gather = this->gather(units_[static_cast<std::size_t>(entry.unit)]);
+  if (place.holds++ == 0) {
+    place.gather = std::move(gather);
+  } else {
+    spares_.push_back(std::move(gather));
+  }
+}
+
+Passes::Gather Passes::gather(const Unit& unit) {
+  Gather gather;
+  gather.part = unit.master.to(unit.type);
+  gather.whole = at::empty({unit.elements}, gather.part.options());
+  meter_.add(meter_.parameters, unit.bytes());
+  gather.work = group_.all_gather_async(gather.whole, gather.part);
+  return gather;
+}
+
+void Passes::await(int unit) {
+  check_peers();
+  Place& place = places_[static_cast<std::size_t>(unit)];
+  if (!place.gather.work) return;
+  place.gather.work->wait();
+  place.buffer = std::move(place.gather.whole);
+  place.gather = {};
+  put_below(units_[static_cast<std::size_t>(unit)], place.buffer);
+}
+
+void Passes::check_peers() {
+  if (!heads_.work) return;
+  heads_.work->wait();
+  const auto* heads = heads_.whole.const_data_ptr<std::int64_t>();
+  in_order_ = true;
+  for (int peer = 0; peer < group_.size(); ++peer) {
+    const auto name = [](std::int64_t head) { return std::to_string(head / 4) + (head % 4 >= 2 ? " (backward)" : " (forward)"); };
+    const std::int64_t mine = heads[group_.rank()];
+    in_order_ = in_order_ && heads[peer] % 2 != 0;
+    if (heads[peer] / 2 == mine / 2) continue;
+    throw Error(Errc::kInvalidArgument,
+                "sharded: rank " + std::to_string(peer) + " has begun pass " + name(heads[peer]) + ", this one pass " + name(mine) +
+                    ": all ranks make the same forward and backward passes; skip_batch() makes them without a batch",
+                {"sharded", group_.rank(), peer});
+  }
+  heads_ = {};
+}
+
+void Passes::let_go(int unit) {
+  Place& place = places_[static_cast<std::size_t>(unit)];
+  WEFT_CHECK(place.holds > 0, "a unit is let go that nobody holds");
+  if (--place.holds > 0) return;
+  if (place.gather.work) {
+    spares_.push_back(std::exchange(place.gather, {}));
+    return;
+  }
+  put_below(units_[static_cast<std::size_t>(unit)], {});
+  place.buffer.reset();
+  meter_.add(meter_.parameters, -units_[static_cast<std::size_t>(unit)].bytes());
+}
+
+void Passes::drain() {
+  while (!spares_.empty()) {
+    spares_.back().work->wait();
+    meter_.add(meter_.parameters, -static_cast<std::int64_t>(spares_.back().whole.nbytes()));
+    spares_.pop_back();
+  }
+}
+
+}  // namespace weft::parallel::internal

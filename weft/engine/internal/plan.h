@@ -1,0 +1,37 @@
+// How a module's parameters are cut: into buckets in the order in which their gradients become ready, and buckets into chunks of work.
+//
+// Pure: every rank computes the same plan from the same sizes and order.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace weft::parallel::internal {
+
+// Elements [begin, end) of a parameter.
+struct Stretch {
+  int param = 0;
+  std::int64_t begin = 0, end = 0;
+};
+
+struct Chunk {
+  int bucket = 0;
+  std::vector<Stretch> pieces;
+};
+
+struct Plan {
+  std::vector<std::vector<int>> buckets;  // parameters, in the order of `order`
+  std::vector<int> bucket_of;             // by parameter
+  std::vector<Chunk> chunks;              // in the order of buckets
+};
+
+struct PlanOptions {
+  std::int64_t bucket_elements = 0;        // a bucket is full at this many
+  std::int64_t first_bucket_elements = 0;  // the first one
+  std::int64_t chunk_elements = 0;         // 0: no chunks
+};
+
+// `sizes`: elements of each parameter; `order`: parameters as their gradients become ready. A parameter is never split over buckets.
+Plan make_plan(const std::vector<std::int64_t>& sizes, const std::vector<int>& order, const PlanOptions& options);
+
+}  // namespace weft::parallel::internal

@@ -1,0 +1,165 @@
+// Forward and backward of a sharded model.
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "weft/engine/internal/sharded_model.h"
+
+namespace weft::parallel {
+
+using Direction = internal::Passes::Direction;
+
+ShardedModel::Tensors ShardedModel::run(std::size_t block, const Tensors& given) {
+  WEFT_REQUIRE(block < blocks_.size() && blocks_[block].forward,
+               "sharded: there is no block " + std::to_string(block) + " with a forward function");
+  return guarded([&] {
+    const bool learns = at::GradMode::is_enabled();
+    stepped_ = stepped_ && !learns;
+    if (learns && block == 0 && !given.empty()) samples_ += static_cast<double>(given[0].dim() > 0 ? given[0].size(0) : 1);
+    Tensors inputs = given;
+    for (at::Tensor& input : inputs) {
+      if (options_.compute && input.is_floating_point()) input = input.to(*options_.compute);
+    }
+    const auto& forward = blocks_[block].forward;
+    if (!passes_) return forward(inputs);
+    const auto run = std::make_shared<Run>();
+    run->block = static_cast<int>(block);
+    if (learns) {
+      forward_pending_ = true;
+      hook_inputs(run, inputs);
+    }
+    passes_->enter(run->block, Direction::kForward);
+    Tensors outputs = forward(inputs);
+    for (const int unit : passes_->units_of(run->block)) passes_->let_go(unit);
+    if (learns) hook_outputs(run, outputs);
+    return outputs;
+  });
+}
+
+at::Tensor ShardedModel::forward(const at::Tensor& input) {
+  Tensors values{input};
+  for (std::size_t block = 0; block < blocks_.size(); ++block) values = run(block, values);
+  WEFT_REQUIRE(values.size() == 1, "sharded: forward() is for a last block of one output; use run()");
+  return values[0];
+}
+
+// Before the forward, which may change its inputs in place. The gradient of an input that is no leaf is complete after everything in the
+// block that leads to it, and what else is in the block was made later than the input, which the engine runs first. A leaf's has no such
+// order.
+void ShardedModel::hook_inputs(const RunPtr& run, const Tensors& inputs) {
+  for (const at::Tensor& input : inputs) {
+    if (!input.requires_grad() || input.is_leaf()) continue;
+    ++run->inputs;
+    input.register_hook([weak = weak_from_this(), run](const at::Tensor&) {
+      if (auto model = weak.lock()) model->input_done(run);
+    });
+  }
+}
+
+void ShardedModel::hook_outputs(const RunPtr& run, const Tensors& outputs) {
+  for (const at::Tensor& output : outputs) {
+    if (!output.requires_grad() || output.is_leaf()) continue;
+    output.register_hook([weak = weak_from_this(), run](const at::Tensor&) {
+      if (auto model = weak.lock()) model->open(run);
+    });
+  }
+}
+
+void ShardedModel::begin_backward() {
+  if (in_backward_) return;
+  in_backward_ = true;
+  stepped_ = false;
+  if (travels()) reducer_->settle();
+  left_ = false;
+  torch::autograd::Engine::get_default_engine().queue_callback([self = shared_from_this()] { self->end_backward(); });
+}
+
+void ShardedModel::open(const RunPtr& run) {
+  if (!run->held.empty()) return;
+  guarded([&] {
+    begin_backward();
+    passes_->enter(run->block, Direction::kBackward);
+    const auto& units = passes_->units_of(run->block);
+    run->held.insert(units.begin(), units.end());
+    run->inputs_left = run->inputs;
+    open_.push_back(run);
+  });
+}
+
+void ShardedModel::input_done(const RunPtr& run) {
+  if (run->held.empty() || --run->inputs_left > 0) return;
+  for (const int unit : std::exchange(run->held, {})) passes_->let_go(unit);
+  open_.remove(run);
+}
+
+void ShardedModel::close_unit(int unit) {
+  for (auto run = open_.begin(); run != open_.end();) {
+    if ((*run)->held.erase(unit) > 0) passes_->let_go(unit);
+    run = (*run)->held.empty() ? open_.erase(run) : std::next(run);
+  }
+}
+
+void ShardedModel::on_ready(int param) {
+  guarded([&] {
+    begin_backward();
+    const int complete = reducer_->ready(param, travels());
+    if (complete >= 0 && passes_) close_unit(complete);
+  });
+}
+
+void ShardedModel::end_backward() {
+  guarded([&] {
+    in_backward_ = false;
+    for (const RunPtr& run : std::exchange(open_, {})) {
+      for (const int unit : std::exchange(run->held, {})) passes_->let_go(unit);
+    }
+    if (passes_) passes_->finish(Direction::kBackward);
+    forward_pending_ = false;
+    reducer_->finish(travels());
+    if (!travels()) return;
+    left_ = true;
+    samples_ = 0;
+  });
+}
+
+void ShardedModel::empty_passes() {
+  if (passes_) {
+    if (!forward_pending_) passes_->finish(Direction::kForward, true);
+    passes_->finish(Direction::kBackward, true);
+  }
+  forward_pending_ = false;
+}
+
+void ShardedModel::skip_batch() {
+  guarded([&] {
+    stepped_ = false;
+    if (travels()) reducer_->settle();
+    empty_passes();
+    if (!travels()) return;
+    reducer_->finish(true);
+    left_ = true;
+    samples_ = 0;
+  });
+}
+
+void ShardedModel::hold() {
+  if (!passes_ || !kept_.empty()) return;
+  guarded([&] {
+    for (int block = static_cast<int>(blocks_.size()) - 1; block >= 0; --block) {
+      passes_->enter(block, Direction::kBackward);
+      const auto& units = passes_->units_of(block);
+      kept_.insert(kept_.end(), units.begin(), units.end());
+    }
+    passes_->finish(Direction::kBackward);
+  });
+}
+
+void ShardedModel::let_go() {
+  for (const int unit : std::exchange(kept_, {})) passes_->let_go(unit);
+}
+
+void ShardedModel::end_pass() {
+  if (passes_) guarded([&] { passes_->finish(Direction::kForward); });
+}
+
+}  // namespace weft::parallel

@@ -1,0 +1,34 @@
+#include "weft/engine/internal/sync.h"
+
+#include <ATen/ATen.h>
+
+namespace weft::parallel::internal {
+
+Weighting weigh(DataParallelOptions::Average average, const std::vector<double>& samples) {
+  if (average == DataParallelOptions::Average::kSum) return {};
+  const double ranks = static_cast<double>(samples.size());
+  double total = 0;
+  bool same = true;
+  for (double n : samples) {
+    total += n;
+    same = same && n == samples[0];
+  }
+  if (average == DataParallelOptions::Average::kByRanks || same || total == 0) return {{}, 1.0 / ranks};
+  Weighting weighting;
+  for (double n : samples) weighting.weights.push_back(n / total);
+  return weighting;
+}
+
+std::vector<int> agree_on_order(const Group& group, std::vector<int> ready, int params) {
+  std::vector<bool> seen(static_cast<std::size_t>(params), false);
+  for (int param : ready) seen[static_cast<std::size_t>(param)] = true;
+  for (int param = params - 1; param >= 0; --param) {
+    if (!seen[static_cast<std::size_t>(param)]) ready.push_back(param);
+  }
+  at::Tensor order = at::tensor(std::vector<int64_t>(ready.begin(), ready.end()), at::kLong);
+  group.broadcast(order, 0);
+  const auto* values = order.const_data_ptr<int64_t>();
+  return {values, values + order.numel()};
+}
+
+}  // namespace weft::parallel::internal

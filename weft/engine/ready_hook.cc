@@ -1,0 +1,33 @@
+#include "weft/engine/ready_hook.h"
+
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <memory>
+#include <utility>
+
+namespace weft::parallel {
+namespace {
+
+class ReadyHook final : public torch::autograd::PostAccumulateGradHook {
+ public:
+  ReadyHook(std::function<void()> tell, std::unique_ptr<PostAccumulateGradHook> before)
+      : tell_(std::move(tell)), before_(std::move(before)) {}
+  void operator()(const torch::autograd::Variable& tensor) override {
+    if (before_) (*before_)(tensor);
+    tell_();
+  }
+
+ private:
+  std::function<void()> tell_;
+  std::unique_ptr<PostAccumulateGradHook> before_;  // the user's own
+};
+
+}  // namespace
+
+void add_ready_hook(const at::Tensor& parameter, std::function<void()> tell) {
+  auto& slot = torch::autograd::impl::post_acc_grad_hooks(parameter);
+  torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<ReadyHook>(std::move(tell), std::move(slot)));
+}
+
+}  // namespace weft::parallel

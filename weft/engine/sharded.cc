@@ -1,0 +1,87 @@
+#include "weft/engine/sharded.h"
+
+#include <torch/nn/module.h>
+
+#include <exception>
+#include <set>
+
+#include "weft/engine/internal/sharded_model.h"
+#include "weft/engine/update_rule.h"
+
+namespace weft::parallel {
+namespace {
+
+std::vector<Sharded::Block> as_one_block(std::shared_ptr<torch::nn::Module> module, const ShardedOptions& options) {
+  WEFT_REQUIRE(options.stage < 3, "sharded: stage 3 needs blocks, since a module does not tell when its parts run; give a list of blocks");
+  return {{"", std::move(module), nullptr}};
+}
+
+std::function<bool(const std::string&)> among(std::set<std::string> names) {
+  return [names = std::move(names)](const std::string& name) { return names.count(name) > 0; };
+}
+
+void add_vectors(const torch::nn::Module& module, const std::string& prefix, std::set<std::string>& names) {
+  for (const auto& item : module.named_parameters(true)) {
+    if (item.value().dim() <= 1) names.insert(prefix + item.key());
+  }
+}
+
+}  // namespace
+
+Sharded::Sharded(std::vector<Block> blocks, Group group, OptimizerSpec optimizer, ShardedOptions options)
+    : model_(std::make_shared<ShardedModel>(
+          ShardedModel::Subject{std::move(blocks), std::move(group), std::move(optimizer), std::move(options)})) {
+  model_->start();
+}
+
+Sharded::Sharded(std::shared_ptr<torch::nn::Module> module, Group group, OptimizerSpec optimizer, ShardedOptions options)
+    : Sharded(as_one_block(std::move(module), options), std::move(group), std::move(optimizer), options) {}
+
+// A rank that goes by an exception would keep its peers waiting.
+Sharded::~Sharded() {
+  if (model_ && std::uncaught_exceptions() > 0) model_->abandon();
+}
+
+Sharded::Sharded(Sharded&&) noexcept = default;
+
+at::Tensor Sharded::forward(const at::Tensor& input) { return model_->forward(input); }
+Sharded::Tensors Sharded::run(std::size_t block, const Tensors& inputs) { return model_->run(block, inputs); }
+void Sharded::set_samples(double samples) { model_->set_samples(samples); }
+void Sharded::skip_batch() { model_->skip_batch(); }
+void Sharded::end_pass() { model_->end_pass(); }
+Sharded::NoSync::NoSync(ShardedModel& model) : model_(model) { model_.pause(); }
+Sharded::NoSync::~NoSync() { model_.resume(); }
+Sharded::NoSync Sharded::no_sync() { return NoSync(*model_); }
+void Sharded::send_gradients() { model_->send_gradients(); }
+void Sharded::hold() { model_->hold(); }
+void Sharded::let_go() { model_->let_go(); }
+void Sharded::step(double scale) { model_->step(scale); }
+void Sharded::zero_grad() { model_->zero_grad(); }
+double Sharded::grad_norm() { return model_->grad_norm(); }
+void Sharded::await_gradients() { model_->await_gradients(); }
+void Sharded::each_gradient(const std::function<void(const std::string&, const at::Tensor&)>& take) { model_->each_gradient(take); }
+double Sharded::lr() const { return lr_of(model_->updates().spec().rule); }
+void Sharded::set_lr(double lr) { parallel::set_lr(model_->updates().spec().rule, lr); }
+std::int64_t Sharded::steps() const { return model_->steps(); }
+Sharded::NamedTensors Sharded::gradients() { return model_->gradients(); }
+Sharded::NamedTensors Sharded::state() { return model_->state(); }
+void Sharded::load_state(const NamedTensors& state) { model_->load_state(state); }
+std::vector<std::span<float>> Sharded::codec_memory() { return model_->replica_sums().memory(); }
+std::int64_t Sharded::codec_steps() const { return model_->replica_sums().steps(); }
+void Sharded::set_codec_steps(std::int64_t steps) { model_->replica_sums().steps() = steps; }
+Sharded::Memory Sharded::memory() { return model_->memory(); }
+std::string Sharded::describe() const { return model_->describe(); }
+
+std::function<bool(const std::string&)> vectors_of(const std::vector<Sharded::Block>& blocks) {
+  std::set<std::string> names;
+  for (const auto& block : blocks) add_vectors(*block.module, block.name.empty() ? "" : block.name + ".", names);
+  return among(std::move(names));
+}
+
+std::function<bool(const std::string&)> vectors_of(const torch::nn::Module& module) {
+  std::set<std::string> names;
+  add_vectors(module, "", names);
+  return among(std::move(names));
+}
+
+}  // namespace weft::parallel

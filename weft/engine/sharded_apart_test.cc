@@ -1,0 +1,98 @@
+// Parameters that replicas do not have alike: gradients by plain torch, on each rank for all of them.
+#include "weft/base/testing/refusal.h"
+#include "weft/engine/testing/small_model.h"
+
+namespace weft::parallel {
+namespace sharded_apart_test {
+
+using internal::require;
+using Named = internal::Named;
+using namespace std::chrono_literals;
+
+constexpr const char* kApart = "b1.";
+bool is_apart(const std::string& name) { return name.rfind(kApart, 0) == 0; }
+
+// Those with which pair of ranks, 0 or 1, has its own second block.
+std::vector<internal::Part> parts_of(int pair) {
+  auto parts = internal::make_parts({});
+  const torch::NoGradGuard guard;
+  for (auto& p : parts[1]->parameters()) p.mul_(1.0 + pair);
+  return parts;
+}
+
+at::Tensor share_of_loss(const at::Tensor& y) { return internal::loss_of(y) * (static_cast<double>(y.size(0)) / internal::kBatch); }
+at::Tensor samples_of(int rank) { return internal::part_of(internal::batch_of(0, at::kDouble), rank, 4); }
+
+// What the ranks of `pair` have of the gradients: their own second block's, everybody's of the rest.
+Named right_gradients(int pair) {
+  Named sums;
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto parts = parts_of(rank / 2);
+    at::Tensor h = samples_of(rank);
+    for (auto part : parts) h = part->forward(h);
+    share_of_loss(h).backward();
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      for (const auto& item : parts[i]->named_parameters()) {
+        const std::string name = internal::part_name(i) + "." + item.key();
+        if (is_apart(name) && rank / 2 != pair) continue;
+        at::Tensor& sum = sums[name];
+        sum = sum.defined() ? sum + item.value().grad() : item.value().grad();
+      }
+    }
+  }
+  return sums;
+}
+
+// Ranks 0 and 1 share one model's shards, 2 and 3 the other's; 0 and 2 have the same shard of all but the second block, as 1 and 3.
+ShardedOptions options_of(const Group& world, int stage, const std::string& form) {
+  const int r = world.rank();
+  ShardedOptions options{.stage = stage, .form = form};
+  options.average = ShardedOptions::Average::kSum;
+  options.replicas = world.subgroup({r % 2, r % 2 + 2}, "replicas");
+  options.apart = ShardedOptions::Apart{is_apart, std::nullopt};
+  return options;
+}
+
+TEST(ShardedApart, JoinsEachGradientOverThoseThatHaveTheParameter) {
+  for (const auto& [stage, form] : {std::pair{1, "gathered"}, {2, "gathered"}, {3, "gathered"}, {3, "shared"}}) {
+    comm::replicate(
+        4,
+        [stage = stage, form = form](const Group& world) {
+          const int pair = world.rank() / 2;
+          const Group group = world.subgroup({2 * pair, 2 * pair + 1}, "shards");
+          Sharded model(internal::blocks_of(parts_of(pair)), group, optimizer_spec(torch::optim::SGDOptions(1.0), {}),
+                        options_of(world, stage, form));
+          require(model.describe().find("4 of the parameters apart") != std::string::npos, model.describe());
+          const auto before = model.state();
+          share_of_loss(model.forward(samples_of(world.rank()))).backward();
+          const auto gradients = model.gradients();
+          model.step();
+          const auto state = model.state();
+          if (group.rank() > 0) return;
+          const Named right = right_gradients(pair);
+          internal::expect_close(Named(gradients.begin(), gradients.end()), right, 1e-12, model.describe() + ", gradients");
+          Named weights = internal::weights_in(before, right);
+          for (auto& [name, weight] : weights) weight = weight - right.at(name);
+          internal::expect_close(internal::weights_in(state, right), weights, 1e-12, model.describe() + ", weights");
+        },
+        20s);
+  }
+}
+
+TEST(ShardedApart, RefusesMeansAndTheNormOfAPart) {
+  comm::replicate(1, [](const Group& world) {
+    const auto refused = [&](double norm, ShardedOptions::Average average) {
+      ShardedOptions options;
+      options.average = average;
+      options.apart = ShardedOptions::Apart{is_apart, std::nullopt};
+      const auto spec = optimizer_spec(torch::optim::SGDOptions(1.0), {.max_grad_norm = norm});
+      return refusal([&] { Sharded(internal::blocks_of(parts_of(0)), world, spec, options); });
+    };
+    require(refused(0, ShardedOptions::Average::kBySamples).find("average = kSum") != std::string::npos, "means were taken");
+    require(refused(1, ShardedOptions::Average::kSum).find("max_grad_norm = 0") != std::string::npos, "a norm was taken");
+    require(refused(0, ShardedOptions::Average::kSum) == "accepted", "a sum was refused");
+  });
+}
+
+}  // namespace sharded_apart_test
+}  // namespace weft::parallel

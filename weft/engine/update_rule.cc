@@ -1,0 +1,158 @@
+#include "weft/engine/update_rule.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "weft/base/error.h"
+
+namespace weft::parallel {
+namespace {
+
+template <class... Fs>
+struct Overloaded : Fs... {
+  using Fs::operator()...;
+};
+template <class... Fs>
+Overloaded(Fs...) -> Overloaded<Fs...>;
+
+double regularised(double gradient, double weight, const kernels::Regulariser& r) {
+  return gradient + r.l2 * weight + r.l1 * static_cast<double>((weight > 0) - (weight < 0));
+}
+
+void step_in_double(const kernels::Sgd& o, const FlatStep<double>& at) {
+  for (std::int64_t i = 0; i < at.count; ++i) {
+    double g = regularised(at.gradient[i], at.weight[i], o.regulariser);
+    if (o.momentum != 0) {
+      double& m = at.state[0][i];
+      m = at.step == 1 ? g : o.momentum * m + (1 - o.dampening) * g;
+      g = o.nesterov ? g + o.momentum * m : m;
+    }
+    at.weight[i] -= o.lr * g;
+  }
+}
+
+void step_in_double(const kernels::RmsProp& o, const FlatStep<double>& at) {
+  const bool moves = o.momentum > 0;
+  for (std::int64_t i = 0; i < at.count; ++i) {
+    const double g = regularised(at.gradient[i], at.weight[i], o.regulariser);
+    double& square = at.state[0][i];
+    square = o.alpha * square + (1 - o.alpha) * g * g;
+    double variance = square;
+    if (o.centered) {
+      double& mean = at.state[moves ? 2 : 1][i];
+      mean += (1 - o.alpha) * (g - mean);
+      variance -= mean * mean;
+    }
+    double change = g / (std::sqrt(variance) + o.eps);
+    if (moves) change = at.state[1][i] = o.momentum * at.state[1][i] + change;
+    at.weight[i] -= o.lr * change;
+  }
+}
+
+void step_in_double(const kernels::Adagrad& o, const FlatStep<double>& at) {
+  const double lr = o.lr / (1 + static_cast<double>(at.step - 1) * o.lr_decay);
+  for (std::int64_t i = 0; i < at.count; ++i) {
+    const double g = regularised(at.gradient[i], at.weight[i], o.regulariser);
+    at.state[0][i] += g * g;
+    at.weight[i] -= lr * g / (std::sqrt(at.state[0][i]) + o.eps);
+  }
+}
+
+void step_in_double(const kernels::Adam& o, const FlatStep<double>& at) {
+  const double step = static_cast<double>(at.step);
+  const double lr = o.lr / (1 - std::pow(o.beta1, step)), root = std::sqrt(1 - std::pow(o.beta2, step));
+  for (std::int64_t i = 0; i < at.count; ++i) {
+    const double g = regularised(at.gradient[i], at.weight[i], o.regulariser);
+    double& mean = at.state[0][i];
+    double& square = at.state[1][i];
+    mean += (1 - o.beta1) * (g - mean);
+    square = o.beta2 * square + (1 - o.beta2) * g * g;
+    double variance = square;
+    if (o.amsgrad) variance = at.state[2][i] = std::max(at.state[2][i], square);
+    at.weight[i] -= o.lr * o.decoupled_decay * at.weight[i];
+    at.weight[i] -= lr * mean / (std::sqrt(variance) / root + o.eps);
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> state_names(const UpdateRule& rule) {
+  return std::visit(Overloaded{[](const kernels::Sgd& o) {
+                                 return o.momentum != 0 ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>{};
+                               },
+                               [](const kernels::RmsProp& o) {
+                                 std::vector<std::string> names{"square_avg"};
+                                 if (o.momentum > 0) names.push_back("momentum_buffer");
+                                 if (o.centered) names.push_back("grad_avg");
+                                 return names;
+                               },
+                               [](const kernels::Adagrad&) { return std::vector<std::string>{"sum"}; },
+                               [](const kernels::Adam& o) {
+                                 std::vector<std::string> names{"exp_avg", "exp_avg_sq"};
+                                 if (o.amsgrad) names.push_back("max_exp_avg_sq");
+                                 return names;
+                               }},
+                    rule);
+}
+
+UpdateRule with_decay(const UpdateRule& rule, double scale) {
+  return std::visit(
+      [scale](auto copy) -> UpdateRule {
+        copy.regulariser.l1 *= scale;
+        copy.regulariser.l2 *= scale;
+        if constexpr (std::is_same_v<decltype(copy), kernels::Adam>) copy.decoupled_decay *= scale;
+        return copy;
+      },
+      rule);
+}
+
+ParamRules::ParamRules(const OptimizerSpec& spec, const std::vector<std::string>& names) {
+  for (const auto& name : names) {
+    Own own;
+    const auto group =
+        std::find_if(spec.groups.begin(), spec.groups.end(), [&](const ParamGroup& one) { return one.which && one.which(name); });
+    if (group != spec.groups.end()) {
+      const auto good = [](double number) { return std::isfinite(number) && number >= 0; };
+      WEFT_REQUIRE(good(group->lr_scale) && good(group->decay_scale), "optimizer: a parameter group's scales are finite and at least 0");
+      const bool alike = !group->rule || (group->rule->index() == spec.rule.index() && state_names(*group->rule) == state_names(spec.rule));
+      WEFT_REQUIRE(alike, "optimizer: a parameter group's rule is of the optimiser's kind and keeps the same state (momentum, amsgrad, …)");
+      own = {group->lr_scale, group->decay_scale, group->rule};
+    }
+    if (spec.no_decay && spec.no_decay(name)) own.decay = 0;
+    own_.push_back(std::move(own));
+  }
+}
+
+UpdateRule ParamRules::of(std::size_t param, const UpdateRule& rule) const {
+  const Own& its = own_[param];
+  UpdateRule own = its.rule.value_or(rule);
+  if (its.decay != 1) own = with_decay(own, its.decay);
+  if (its.rule || its.lr != 1) set_lr(own, its.lr * lr_of(rule));
+  return own;
+}
+
+double lr_of(const UpdateRule& rule) {
+  return std::visit([](const auto& r) { return r.lr; }, rule);
+}
+
+void set_lr(UpdateRule& rule, double lr) {
+  std::visit([lr](auto& r) { r.lr = lr; }, rule);
+}
+
+void update_flat(const UpdateRule& rule, const FlatStep<float>& at) {
+  const auto& s = at.state;
+  std::visit(Overloaded{[&](const kernels::Sgd& o) { kernels::sgd(at.weight, at.gradient, s[0], at.count, at.step, o); },
+                        [&](const kernels::RmsProp& o) {
+                          float* const mean = o.centered ? s[o.momentum > 0 ? 2 : 1] : nullptr;
+                          kernels::rmsprop(at.weight, at.gradient, s[0], o.momentum > 0 ? s[1] : nullptr, mean, at.count, o);
+                        },
+                        [&](const kernels::Adagrad& o) { kernels::adagrad(at.weight, at.gradient, s[0], at.count, at.step, o); },
+                        [&](const kernels::Adam& o) { kernels::adam(at.weight, at.gradient, s[0], s[1], s[2], at.count, at.step, o); }},
+             rule);
+}
+
+void update_flat(const UpdateRule& rule, const FlatStep<double>& at) {
+  std::visit([&](const auto& o) { step_in_double(o, at); }, rule);
+}
+
+}  // namespace weft::parallel

@@ -1,0 +1,104 @@
+// Rules over flat memory against torch::optim: float64 within 1e-12, float32 within 1e-6 (relative and absolute), over 8 steps.
+#include "weft/engine/update_rule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "weft/base/testing/refusal.h"
+
+namespace weft::parallel {
+namespace update_rule_test {
+
+constexpr int64_t kCount = 19;
+
+at::Tensor wave(double phase, at::ScalarType type) { return (torch::arange(kCount, at::kDouble) * 0.7 + phase).sin().to(type); }
+
+template <class Number, class TorchOptimizer, class Options>
+void compare(const Options& options, const std::string& what) {
+  const auto type = std::is_same_v<Number, double> ? at::kDouble : at::kFloat;
+  const OptimizerSpec spec = optimizer_spec(options, {});
+  at::Tensor expected = wave(0.3, type).requires_grad_(), actual = wave(0.3, type);
+  TorchOptimizer optim(std::vector<at::Tensor>{expected}, options);
+  std::vector<at::Tensor> state;
+  for (std::size_t i = 0; i < state_names(spec.rule).size(); ++i) state.push_back(at::full({kCount}, spec.initial_accumulator, type));
+  for (int step = 1; step <= 8; ++step) {
+    const at::Tensor gradient = wave(step, type);
+    expected.mutable_grad() = gradient.clone();
+    optim.step();
+    FlatStep<Number> at{.weight = actual.data_ptr<Number>(), .gradient = gradient.const_data_ptr<Number>(), .count = kCount, .step = step};
+    for (std::size_t i = 0; i < state.size(); ++i) at.state[i] = state[i].data_ptr<Number>();
+    update_flat(spec.rule, at);
+  }
+  const double most = type == at::kDouble ? 1e-12 : 1e-6;
+  EXPECT_TRUE(at::allclose(actual, expected.detach(), most, most))
+      << what << ": differs by " << (actual - expected.detach()).abs().max().item<double>();
+}
+
+template <class TorchOptimizer, class Options>
+void compare_both(const Options& options, const std::string& what) {
+  compare<double, TorchOptimizer>(options, what + " in float64");
+  compare<float, TorchOptimizer>(options, what + " in float32");
+}
+
+TEST(UpdateRule, StepsAsTorchsOptimisersDo) {
+  compare_both<torch::optim::SGD>(torch::optim::SGDOptions(0.1).weight_decay(0.1), "SGD");
+  compare_both<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9).dampening(0.2), "momentum");
+  compare_both<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9).nesterov(true), "Nesterov");
+  compare_both<torch::optim::RMSprop>(torch::optim::RMSpropOptions(1e-2), "RMSprop");
+  compare_both<torch::optim::RMSprop>(torch::optim::RMSpropOptions(1e-2).centered(true), "centred RMSprop");
+  compare_both<torch::optim::RMSprop>(torch::optim::RMSpropOptions(1e-2).momentum(0.9).centered(true), "RMSprop with both");
+  compare_both<torch::optim::Adagrad>(torch::optim::AdagradOptions(1e-2).lr_decay(0.1).initial_accumulator_value(0.1), "Adagrad");
+  compare_both<torch::optim::Adam>(torch::optim::AdamOptions(1e-2).weight_decay(0.1), "Adam");
+  compare_both<torch::optim::Adam>(torch::optim::AdamOptions(1e-2).amsgrad(true), "AMSGrad");
+  compare_both<torch::optim::AdamW>(torch::optim::AdamWOptions(1e-2).weight_decay(0.1), "AdamW");
+}
+
+TEST(UpdateRule, WithNoDecayIsTheSameRuleWithDecayNone) {
+  const auto decayed = optimizer_spec(torch::optim::AdamWOptions(1e-2).weight_decay(0.5), {.l1 = 0.5});
+  const auto plain = optimizer_spec(torch::optim::AdamWOptions(1e-2).weight_decay(0), {});
+  const auto run = [](const UpdateRule& rule) {
+    double weight = 2, gradient = 0.5, mean = 0, square = 0;
+    update_flat(rule, FlatStep<double>{.weight = &weight, .gradient = &gradient, .state = {&mean, &square}, .count = 1});
+    return weight;
+  };
+  EXPECT_EQ(run(with_decay(decayed.rule, 0)), run(plain.rule));
+  EXPECT_NE(run(decayed.rule), run(plain.rule));
+}
+
+// By hand: torch's own groups are held against in data_parallel_test and plans_test.
+TEST(ParamRules, TakeTheFirstGroupThatHasAParameter) {
+  OptimizerSpec spec = optimizer_spec(torch::optim::AdamWOptions(0.5).weight_decay(0.25), {.l1 = 2});
+  const auto is = [](const char* name) { return [name](const std::string& asked) { return asked == name; }; };
+  spec.groups = {{is("a"), 2, 4}, {is("b"), 0.5}, {is("a"), 8}};
+  spec.no_decay = is("b");
+  const ParamRules rules(spec, {"a", "b", "c"});
+  const auto adam = [&](std::size_t param) { return std::get<kernels::Adam>(rules.of(param, spec.rule)); };
+  EXPECT_EQ(adam(0).lr, 1.0);
+  EXPECT_EQ(adam(0).decoupled_decay, 1.0);
+  EXPECT_EQ(adam(0).regulariser.l1, 8.0);
+  EXPECT_EQ(adam(1).lr, 0.25);
+  EXPECT_EQ(adam(1).decoupled_decay, 0.0);
+  EXPECT_EQ(adam(2).lr, 0.5);
+  EXPECT_EQ(adam(2).decoupled_decay, 0.25);
+  spec.groups[0].rule = optimizer_spec(torch::optim::AdamWOptions(9).betas({0.5, 0.75}).weight_decay(0.125), {}).rule;
+  const ParamRules with_own(spec, {"a", "c"});
+  UpdateRule later = spec.rule;
+  set_lr(later, 0.25);
+  const auto own = std::get<kernels::Adam>(with_own.of(0, later));
+  EXPECT_EQ(own.lr, 0.5) << "twice that of the others now, whatever its own";
+  EXPECT_EQ(own.beta1, 0.5);
+  EXPECT_EQ(own.decoupled_decay, 0.5) << "four times its own";
+  EXPECT_EQ(std::get<kernels::Adam>(with_own.of(1, later)).beta1, 0.9);
+  const auto refused = [&](const UpdateRule& rule) {
+    spec.groups[0].rule = rule;
+    return refusal([&] { ParamRules(spec, {"a"}); });
+  };
+  EXPECT_THAT(refused(kernels::Sgd{}), testing::HasSubstr("of the optimiser's kind"));
+  EXPECT_THAT(refused(optimizer_spec(torch::optim::AdamWOptions(1).amsgrad(true), {}).rule), testing::HasSubstr("the same state"));
+  spec.groups[0].lr_scale = -1;
+  EXPECT_THAT(refused(spec.rule), testing::HasSubstr("at least 0"));
+}
+
+}  // namespace update_rule_test
+}  // namespace weft::parallel
