@@ -28,7 +28,7 @@ int main() {
   // Asked for this rank's blocks alone. A block's first weights must not depend on who makes it.
   const auto make = [&](int i) {
     torch::manual_seed(static_cast<uint64_t>(i));
-    return weft::models::pipeline_block(parts.make(i));
+    return weft::models::block(parts.make(i));
   };
   weft::parallel::PipelineOptions options{.micro_batches = 4};
   options.loss = [](const Tensors& y, const Tensors& t) { return torch::cross_entropy_loss(y[0], t[0]); };

@@ -11,9 +11,9 @@
 namespace weft::parallel {
 namespace {
 
-std::vector<Sharded::Block> as_one_block(std::shared_ptr<torch::nn::Module> module, const ShardedOptions& options) {
+std::vector<Block> as_one_block(std::shared_ptr<torch::nn::Module> module, const ShardedOptions& options) {
   WEFT_REQUIRE(options.stage < 3, "sharded: stage 3 needs blocks, since a module does not tell when its parts run; give a list of blocks");
-  return {{"", std::move(module), nullptr}};
+  return {{.module = std::move(module)}};
 }
 
 std::function<bool(const std::string&)> among(std::set<std::string> names) {
@@ -45,7 +45,7 @@ Sharded::~Sharded() {
 Sharded::Sharded(Sharded&&) noexcept = default;
 
 at::Tensor Sharded::forward(const at::Tensor& input) { return model_->forward(input); }
-Sharded::Tensors Sharded::run(std::size_t block, const Tensors& inputs) { return model_->run(block, inputs); }
+Tensors Sharded::run(std::size_t block, const Tensors& inputs) { return model_->run(block, inputs); }
 void Sharded::set_samples(double samples) { model_->set_samples(samples); }
 void Sharded::skip_batch() { model_->skip_batch(); }
 void Sharded::end_pass() { model_->end_pass(); }
@@ -72,7 +72,7 @@ void Sharded::set_codec_steps(std::int64_t steps) { model_->replica_sums().steps
 Sharded::Memory Sharded::memory() { return model_->memory(); }
 std::string Sharded::describe() const { return model_->describe(); }
 
-std::function<bool(const std::string&)> vectors_of(const std::vector<Sharded::Block>& blocks) {
+std::function<bool(const std::string&)> vectors_of(const std::vector<Block>& blocks) {
   std::set<std::string> names;
   for (const auto& block : blocks) add_vectors(*block.module, block.name.empty() ? "" : block.name + ".", names);
   return among(std::move(names));

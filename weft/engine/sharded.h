@@ -38,12 +38,9 @@
 #include <vector>
 
 #include "weft/comm/group.h"
+#include "weft/engine/block.h"
 #include "weft/engine/data_parallel.h"
 #include "weft/engine/optimizer.h"
-
-namespace torch::nn {
-class Module;
-}
 
 namespace weft::parallel {
 
@@ -89,13 +86,7 @@ class ShardedModel;
 // One thread at a time, and backward() on the same thread. Each call but describe(), memory(), lr and steps is collective.
 class Sharded {
  public:
-  using Tensors = std::vector<at::Tensor>;
   using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
-  struct Block {
-    std::string name;
-    std::shared_ptr<torch::nn::Module> module;
-    std::function<Tensors(const Tensors&)> forward;
-  };
 
   // Collective: everybody gets rank 0's parameters, each keeps its part. All parameters exist whole on each rank until then. From now on
   // those of stage 3 have their values only while their block runs; parameters that are the same tensor in several blocks stay tied.
@@ -180,14 +171,7 @@ class Sharded {
 };
 
 // Parameters of one or no dimension, biases and norms mostly: for OptimizerSpec::no_decay.
-std::function<bool(const std::string&)> vectors_of(const std::vector<Sharded::Block>& blocks);
+std::function<bool(const std::string&)> vectors_of(const std::vector<Block>& blocks);
 std::function<bool(const std::string&)> vectors_of(const torch::nn::Module& module);
-
-// A block of one input and one output, from a module holder.
-template <class Holder>
-Sharded::Block block(std::string name, Holder module) {
-  return {std::move(name), module.ptr(),
-          [module](const Sharded::Tensors& inputs) mutable { return Sharded::Tensors{module->forward(inputs.at(0))}; }};
-}
 
 }  // namespace weft::parallel

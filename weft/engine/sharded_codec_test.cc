@@ -10,7 +10,6 @@ namespace sharded_codec_test {
 
 using internal::Named;
 using internal::require;
-using Tensors = Sharded::Tensors;
 using namespace std::chrono_literals;
 
 const internal::ModelOptions kSingle{.type = at::kFloat};

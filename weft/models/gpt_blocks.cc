@@ -8,8 +8,8 @@
 namespace weft::models {
 namespace {
 
+using parallel::Block;
 using parallel::Contexts;
-using parallel::ModelBlock;
 using parallel::Tensors;
 
 constexpr const char* kTied = "embedding.tokens.weight";
@@ -18,7 +18,7 @@ constexpr const char* kTied = "embedding.tokens.weight";
 bool has_auxiliary(const Tensors& x) { return x.size() > 1 && x.back().dim() == 1; }
 
 // The first tensor goes on; documents pass by.
-ModelBlock block_of(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<GptPart> part) {
+Block block_of(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<GptPart> part) {
   return {.module = std::move(module), .forward = [part = std::move(part)](Tensors x) {
             x[0] = part->forward(x[0], x.size() > 1 && x[1].dim() > 1 ? x[1] : at::Tensor());
             if (const at::Tensor& more = part->auxiliary(); more.defined() && has_auxiliary(x)) {
@@ -30,9 +30,9 @@ ModelBlock block_of(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<G
           }};
 }
 
-ModelBlock make_embedding(const GptOptions& options, const Contexts& with) {
+Block make_embedding(const GptOptions& options, const Contexts& with) {
   const auto part = std::make_shared<GptEmbedding>(options, with.tp, with.cp);
-  ModelBlock block = block_of(part, part);
+  Block block = block_of(part, part);
   if (options.tied) block.tied[kTied] = part->tokens->weight;
   return block;
 }
@@ -47,7 +47,7 @@ struct TiedHead : torch::nn::Module {
   std::shared_ptr<GptHead> head;
 };
 
-ModelBlock make_head(const GptOptions& options, const Contexts& with) {
+Block make_head(const GptOptions& options, const Contexts& with) {
   if (!options.tied) {
     const auto part = std::make_shared<GptHead>(options, parallel::Embedding(nullptr), with.tp);
     return block_of(part, part);
@@ -58,7 +58,7 @@ ModelBlock make_head(const GptOptions& options, const Contexts& with) {
   const parallel::Embedding tokens =
       here ? std::dynamic_pointer_cast<GptEmbedding>(found->second)->tokens : parallel::Embedding(table, with.tp);
   const auto tied = std::make_shared<TiedHead>(options, tokens, with.tp);
-  ModelBlock block = block_of(tied, tied->head);
+  Block block = block_of(tied, tied->head);
   block.tied[kTied] = tokens->weight;
   return block;
 }

@@ -113,7 +113,7 @@ parallel::BlockModel doubled(const GptOptions& options) {
   parallel::BlockModel model = gpt_blocks(options);
   for (auto& block : model.blocks) {
     block.make = [make = block.make](const parallel::Contexts& with) {
-      parallel::ModelBlock made = make(with);
+      parallel::Block made = make(with);
       made.module->to(at::kDouble);
       return made;
     };

@@ -16,8 +16,8 @@ namespace weft::models {
 namespace {
 
 namespace nn = torch::nn;
+using parallel::Block;
 using parallel::Contexts;
-using parallel::ModelBlock;
 using parallel::Tensors;
 
 constexpr double kInitial = 0.1;
@@ -44,8 +44,8 @@ at::Tensor drawn(at::IntArrayRef sizes, double bound, const parallel::TensorPara
   return at::empty(sizes).uniform_(-bound, bound, tp.generator());
 }
 
-struct Block : nn::Module {
-  Block(const LstmOptions& o, const Contexts& with)
+struct LstmPart : nn::Module {
+  LstmPart(const LstmOptions& o, const Contexts& with)
       : options(o), dropout(register_module("dropout", parallel::Dropout(parallel::DropoutOptions{.p = o.dropout}, with.tp))) {}
   virtual at::Tensor forward(const at::Tensor& x) = 0;
 
@@ -53,9 +53,9 @@ struct Block : nn::Module {
   parallel::Dropout dropout;
 };
 
-struct EncoderBlock : Block {
+struct EncoderBlock : LstmPart {
   EncoderBlock(const LstmOptions& o, const Contexts& with)
-      : Block(o, with), weight(register_parameter("weight", drawn({o.vocabulary, o.width}, kInitial, with.tp))) {}
+      : LstmPart(o, with), weight(register_parameter("weight", drawn({o.vocabulary, o.width}, kInitial, with.tp))) {}
   at::Tensor forward(const at::Tensor& tokens) override {
     WEFT_REQUIRE(tokens.dim() == 2, "lstm_blocks: tokens are [batch, sequence]");
     return dropout->forward(torch::embedding(weight, tokens));
@@ -63,8 +63,8 @@ struct EncoderBlock : Block {
   at::Tensor weight;
 };
 
-struct LayerBlock : Block {
-  LayerBlock(const LstmOptions& o, std::int64_t number, const Contexts& with) : Block(o, with) {
+struct LayerBlock : LstmPart {
+  LayerBlock(const LstmOptions& o, std::int64_t number, const Contexts& with) : LstmPart(o, with) {
     const std::int64_t in = number == 0 ? o.width : o.hidden, gates = 4 * o.hidden;
     const double bound = 1 / std::sqrt(static_cast<double>(o.hidden));
     const std::string of = "_l" + std::to_string(number);
@@ -81,8 +81,8 @@ struct LayerBlock : Block {
 };
 
 // Tied it has the encoder's weight where that is here, else one of its own that is like it.
-struct DecoderBlock : Block {
-  DecoderBlock(const LstmOptions& o, const Contexts& with) : Block(o, with) {
+struct DecoderBlock : LstmPart {
+  DecoderBlock(const LstmOptions& o, const Contexts& with) : LstmPart(o, with) {
     const auto found = with.before.find("encoder");
     if (o.tied && found != with.before.end()) {
       encoder = std::dynamic_pointer_cast<EncoderBlock>(found->second);
@@ -99,21 +99,21 @@ struct DecoderBlock : Block {
   at::Tensor own, bias;
 };
 
-ModelBlock block_of(std::shared_ptr<Block> block, const char* prefix = "") {
-  return {.module = block, .forward = [block](const Tensors& x) { return Tensors{block->forward(x[0])}; }, .prefix = prefix};
+Block block_of(std::shared_ptr<LstmPart> part) {
+  return {.module = part, .forward = [part](const Tensors& x) { return Tensors{part->forward(x[0])}; }};
 }
 
-ModelBlock make_encoder(const LstmOptions& options, const Contexts& with) {
-  const auto block = std::make_shared<EncoderBlock>(options, with);
-  ModelBlock made = block_of(block);
-  if (options.tied) made.tied["encoder.weight"] = block->weight;
+Block make_encoder(const LstmOptions& options, const Contexts& with) {
+  const auto part = std::make_shared<EncoderBlock>(options, with);
+  Block made = block_of(part);
+  if (options.tied) made.tied["encoder.weight"] = part->weight;
   return made;
 }
 
-ModelBlock make_decoder(const LstmOptions& options, const Contexts& with) {
-  const auto block = std::make_shared<DecoderBlock>(options, with);
-  ModelBlock made = block_of(block);
-  if (options.tied) made.tied["encoder.weight"] = block->weight();
+Block make_decoder(const LstmOptions& options, const Contexts& with) {
+  const auto part = std::make_shared<DecoderBlock>(options, with);
+  Block made = block_of(part);
+  if (options.tied) made.tied["encoder.weight"] = part->weight();
   return made;
 }
 
@@ -125,7 +125,9 @@ parallel::BlockModel lstm_blocks(LstmOptions options) {
   model.blocks.push_back({"encoder", [options](const Contexts& with) { return make_encoder(options, with); }});
   for (std::int64_t i = 0; i < options.layers; ++i) {
     model.blocks.push_back({"rnn." + std::to_string(i), [options, i](const Contexts& with) {
-                              return block_of(std::make_shared<LayerBlock>(options, i, with), "rnn");
+                              Block made = block_of(std::make_shared<LayerBlock>(options, i, with));
+                              made.prefix = "rnn";
+                              return made;
                             }});
   }
   model.blocks.push_back({"decoder", [options](const Contexts& with) { return make_decoder(options, with); }});

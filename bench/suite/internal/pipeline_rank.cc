@@ -6,9 +6,9 @@
 #include <map>
 #include <memory>
 
-#include "weft/base/error.h"
 #include "bench/suite/internal/rounds.h"
 #include "bench/suite/internal/subject.h"
+#include "weft/base/error.h"
 #include "weft/parallel/pipeline/pipeline.h"
 
 namespace weft::cli::bench_internal {
@@ -16,8 +16,8 @@ namespace {
 
 namespace lists = schedule::pipeline;
 using Clock = std::chrono::steady_clock;
+using parallel::Block;
 using parallel::Pipeline;
-using parallel::PipelineBlock;
 using parallel::Tensors;
 
 double ms_since(Clock::time_point begin) { return std::chrono::duration<double, std::milli>(Clock::now() - begin).count(); }
@@ -76,7 +76,7 @@ class PipelineJob {
     if (model.step) return model;
     const bool whole = task == "steps";
     const int ranks = group_.size(), count = whole ? layers_ : layers_ / ranks, first = whole ? 0 : group_.rank() * count;
-    const auto make = [this, first](int i) { return parallel::pipeline_block(make_block(options_, first + i)); };
+    const auto make = [this, first](int i) { return parallel::block(make_block(options_, first + i)); };
     parallel::PipelineOptions options{.algorithm = lists::parse_algorithm(schedule), .micro_batches = what_.micro_batches};
     options.loss = loss_of;
     const auto pipeline = std::make_shared<Pipeline>(whole ? group_ : group_of_one(), count, make, options);
@@ -143,7 +143,7 @@ class StagesJob {
     const Subject subject = make_subject(model);
     const auto make = [&](int i) {
       const Part& part = subject.parts[static_cast<std::size_t>(i)];
-      return PipelineBlock{part.module, [forward = part.forward](const Tensors& x) { return Tensors{forward(x[0])}; }, {}};
+      return Block{.module = part.module, .forward = [forward = part.forward](const Tensors& x) { return Tensors{forward(x[0])}; }};
     };
     // All stages on this rank: the same cuts as over as many ranks.
     parallel::PipelineOptions options{.algorithm = lists::Algorithm::kInterleaved, .virtual_stages = stages};

@@ -93,10 +93,11 @@ Trainer with_torch_optimizer(const Subject& subject, const comm::Group& group, c
 
 Trainer sharded(const Subject& subject, const comm::Group& group, const TrainingWay& way, const std::string& optimizer) {
   using parallel::Sharded;
-  std::vector<Sharded::Block> blocks;
+  using parallel::Tensors;
+  std::vector<parallel::Block> blocks;
   for (const Part& part : subject.parts) {
-    const auto forward = [forward = part.forward](const Sharded::Tensors& inputs) { return Sharded::Tensors{forward(inputs.at(0))}; };
-    blocks.push_back({std::to_string(blocks.size()), part.module, forward});
+    const auto forward = [forward = part.forward](const Tensors& inputs) { return Tensors{forward(inputs.at(0))}; };
+    blocks.push_back({.name = std::to_string(blocks.size()), .module = part.module, .forward = forward});
   }
   parallel::ShardedOptions options;
   options.stage = way.stage;

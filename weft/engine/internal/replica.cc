@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "weft/compress/spec.h"
+#include "weft/engine/internal/ready_hook.h"
 #include "weft/engine/internal/trial.h"
-#include "weft/engine/ready_hook.h"
 #include "weft/engine/update_rule.h"
 #include "weft/kernels/reduce.h"
 #include "weft/net/memory/host.h"

@@ -9,7 +9,7 @@ namespace weft::parallel {
 
 using Direction = internal::Passes::Direction;
 
-ShardedModel::Tensors ShardedModel::run(std::size_t block, const Tensors& given) {
+Tensors ShardedModel::run(std::size_t block, const Tensors& given) {
   WEFT_REQUIRE(block < blocks_.size() && blocks_[block].forward,
                "sharded: there is no block " + std::to_string(block) + " with a forward function");
   return guarded([&] {

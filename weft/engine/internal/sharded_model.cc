@@ -10,7 +10,7 @@
 #include <numeric>
 #include <unordered_map>
 
-#include "weft/engine/ready_hook.h"
+#include "weft/engine/internal/ready_hook.h"
 #include "weft/net/memory/host.h"
 
 // How a model is taken apart; what happens then is in running.cc and stepping.cc.
@@ -91,11 +91,11 @@ void ShardedModel::check_options(const OptimizerSpec& optimizer) const {
 void ShardedModel::collect_params() {
   std::unordered_map<const c10::TensorImpl*, std::size_t> known;
   for (int block = 0; block < static_cast<int>(blocks_.size()); ++block) {
-    const auto& [name, module, forward] = blocks_[static_cast<std::size_t>(block)];
-    for (const auto& item : module->named_parameters(true)) {
+    const Block& from = blocks_[static_cast<std::size_t>(block)];
+    for (const auto& item : from.module->named_parameters(true)) {
       const auto [found, is_new] = known.try_emplace(item.value().unsafeGetTensorImpl(), params_.size());
       if (is_new) {
-        const std::string full = (name.empty() ? "" : name + ".") + item.key();
+        const std::string full = (from.name.empty() ? "" : from.name + ".") + item.key();
         const bool apart = options_.apart && options_.apart->which(full), uncoded = options_.uncoded && options_.uncoded(full);
         params_.push_back({full, item.value(), {}, apart, uncoded});
       }

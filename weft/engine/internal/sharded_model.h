@@ -21,11 +21,10 @@ namespace weft::parallel {
 
 class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
  public:
-  using Tensors = Sharded::Tensors;
   using NamedTensors = Sharded::NamedTensors;
 
   struct Subject {
-    std::vector<Sharded::Block> blocks;
+    std::vector<Block> blocks;
     Group group;
     OptimizerSpec optimizer;
     ShardedOptions options;
@@ -105,7 +104,7 @@ class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
 
   bool travels() const { return options_.stage >= 2 && paused_ == 0; }
 
-  std::vector<Sharded::Block> blocks_;
+  std::vector<Block> blocks_;
   ShardedOptions options_;
   Group group_;      // the caller's
   Group weights_;    // for gathers alone

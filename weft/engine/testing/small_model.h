@@ -72,8 +72,8 @@ inline std::string part_name(std::size_t i) {
   return name;
 }
 
-inline std::vector<Sharded::Block> blocks_of(const std::vector<Part>& parts) {
-  std::vector<Sharded::Block> blocks;
+inline std::vector<Block> blocks_of(const std::vector<Part>& parts) {
+  std::vector<Block> blocks;
   for (std::size_t i = 0; i < parts.size(); ++i) blocks.push_back(block(part_name(i), parts[i]));
   return blocks;
 }
@@ -149,7 +149,7 @@ inline double joined(const Group& world, const at::Tensor& loss, int64_t samples
 // One step of a rank; gives the joined loss.
 inline double train(Sharded& model, const Group& world, int step, const ModelOptions& how, const Path& path = {}) {
   const at::Tensor x = part_of(batch_of(step, how.type), world.rank(), world.size());
-  Sharded::Tensors h{x};
+  Tensors h{x};
   if (path.empty()) h = {model.forward(x)};
   for (const std::size_t i : path) h = model.run(i, h);
   const at::Tensor loss = loss_of(h[0]);

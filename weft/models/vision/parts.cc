@@ -8,12 +8,12 @@ std::shared_ptr<torch::nn::Module> holder(const Children& children) {
   return parent;
 }
 
-parallel::PipelineBlock pipeline_block(const Part& part) {
+parallel::Block block(const Part& part) {
   const auto forward = [part](parallel::Tensors x) {
     x[0] = part.forward(x[0]);
     return x;
   };
-  return {part.module, forward, {}};
+  return {.module = part.module, .forward = forward};
 }
 
 }  // namespace weft::models

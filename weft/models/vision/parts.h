@@ -1,7 +1,7 @@
 // Nets as lists of parts in order, each a module from tensor to tensor, for what takes nets apart: pipelines, sharding, recomputation.
 //
 //   const Parts parts = mixer_parts(options);
-//   Pipeline model(mesh["pp"], parts.count, [&](int i) { torch::manual_seed(i); return pipeline_block(parts.make(i)); }, …);
+//   Pipeline model(mesh["pp"], parts.count, [&](int i) { torch::manual_seed(i); return block(parts.make(i)); }, …);
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -39,6 +39,6 @@ Part part_of(std::string prefix, std::shared_ptr<ModuleT> module) {
 using Children = std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>>;
 std::shared_ptr<torch::nn::Module> holder(const Children& children);
 
-parallel::PipelineBlock pipeline_block(const Part& part);
+parallel::Block block(const Part& part);
 
 }  // namespace weft::models

@@ -279,7 +279,7 @@ TEST(Vision, AMixerInAPipelineEqualsOneProcess) {
       const Part part = parts.make(i);
       copy_into(part, values);
       prefixes[i] = part.prefix;
-      return pipeline_block(part);
+      return block(part);
     };
     const auto cross_entropy = [](const parallel::Tensors& y, const parallel::Tensors& t) { return torch::cross_entropy_loss(y[0], t[0]); };
     parallel::Pipeline model(group, parts.count, make, {.micro_batches = 2, .loss = cross_entropy});

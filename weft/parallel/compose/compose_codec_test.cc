@@ -79,7 +79,7 @@ TEST(ComposeCodec, KeepsWhatRanksHaveAlikeAlike) {
       BlockModel model = tiny_model(kSingle);
       for (auto& block : model.blocks) {
         block.make = [&mine, make = block.make](const Contexts& with) {
-          const ModelBlock made = make(with);
+          const Block made = make(with);
           mine.push_back(made.module);
           return made;
         };

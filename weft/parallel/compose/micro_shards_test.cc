@@ -130,15 +130,14 @@ BlockModel with_gaps() {
   BlockModel model;
   model.blocks.push_back({"first", [](const Contexts&) {
                             const auto module = std::make_shared<Gaps>(at::IntArrayRef{48, 64}, 0.2);
-                            return ModelBlock{.module = module, .forward = [module](const Tensors& x) {
-                                                return Tensors{torch::linear(x[0], module->weight).transpose(1, 2)};
-                                              }};
+                            return Block{.module = module, .forward = [module](const Tensors& x) {
+                                           return Tensors{torch::linear(x[0], module->weight).transpose(1, 2)};
+                                         }};
                           }});
   model.blocks.push_back({"second", [](const Contexts&) {
                             const auto module = std::make_shared<Gaps>(at::IntArrayRef{32}, 0.7);
-                            return ModelBlock{.module = module, .forward = [module](const Tensors& x) {
-                                                return Tensors{(x[0] * module->weight).tanh().sum(-1)};
-                                              }};
+                            return Block{.module = module,
+                                         .forward = [module](const Tensors& x) { return Tensors{(x[0] * module->weight).tanh().sum(-1)}; }};
                           }});
   model.loss = [](const Tensors& y, const Tensors& t, const Contexts&) { return (y[0] - t[0]).square().mean(); };
   return model;

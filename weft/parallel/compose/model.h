@@ -1,7 +1,7 @@
 // A model as a list of blocks that knows nothing of parallelism but the contexts it is handed: what parallelize() takes.
 //
 //   BlockModel model;
-//   model.blocks.push_back({"embedding", [](const Contexts& with) { return model_block(Embedding(table, with.tp)); }});
+//   model.blocks.push_back({"embedding", [](const Contexts& with) { return block(Embedding(table, with.tp)); }});
 //   for (int i = 0; i < 12; ++i) model.blocks.push_back({"blocks." + std::to_string(i), [](const Contexts& with) { … }});
 //   model.loss = [](const Tensors& y, const Tensors& t, const Contexts& with) { return cross_entropy(y[0], t[0], {}, with.tp); };
 //   model.splits = {{"heads", 12}, {"hidden", 3072}};
@@ -17,17 +17,12 @@
 #include <utility>
 #include <vector>
 
+#include "weft/engine/block.h"
 #include "weft/parallel/context/context_parallel.h"
 #include "weft/parallel/experts/context.h"
 #include "weft/parallel/tensor/context.h"
 
-namespace torch::nn {
-class Module;
-}
-
 namespace weft::parallel {
-
-using Tensors = std::vector<at::Tensor>;
 
 // What a block is handed. A new form of parallelism inside layers gets a member here, which is plain in a group of one.
 struct Contexts {
@@ -45,22 +40,15 @@ struct Contexts {
   bool selective = false;
 };
 
-// A block as it was made.
-struct ModelBlock {
-  std::shared_ptr<torch::nn::Module> module;       // all parameters that forward uses; never null
-  std::function<Tensors(const Tensors&)> forward;  // from all that the block before gives to all that the next one takes
-  // Parameters that blocks of other stages may have too, by the name that the first of them has in the whole model: "embedding.weight".
-  std::map<std::string, at::Tensor> tied = {};
-  // What its parameters' names begin with in the whole model, where that is not the block's name.
-  std::string prefix = {};
+// One entry of a model: how a block is made.
+struct BlockSpec {
+  std::string name;  // distinct; Block::name
+  // Called once for each block of this rank's (and once more where stages are cut by measured times).
+  std::function<Block(const Contexts&)> make;
 };
 
 struct BlockModel {
-  struct Block {
-    std::string name;  // of its parameters too: "<name>.weight"
-    std::function<ModelBlock(const Contexts&)> make;
-  };
-  std::vector<Block> blocks;
+  std::vector<BlockSpec> blocks;
   // The mean over the samples of the first target, along its first dimension: a number, the same on all ranks of `contexts.tp` and of
   // `contexts.cp`, with what experts add (MixtureOfExperts::auxiliary, which goes from block to block as one tensor [1] more; over cp its
   // mean by the positions that each rank has).
@@ -78,14 +66,5 @@ struct BlockModel {
   std::function<Tensors(const Tensors& outputs, const Contexts& contexts)> join = nullptr;
   bool selective = false;  // blocks heed Contexts::selective; else a plan that asks for it is refused
 };
-
-// A module of one input and one output, from its holder; what else comes passes by.
-template <class Holder>
-ModelBlock model_block(Holder module) {
-  return {.module = module.ptr(), .forward = [module](Tensors x) mutable {
-            x[0] = module->forward(x[0]);
-            return x;
-          }};
-}
 
 }  // namespace weft::parallel

@@ -20,10 +20,10 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 // Block `bad` does something else from its third forward on.
-std::function<PipelineBlock(int)> blocks_with(int bad, const std::function<void()>& what) {
+std::function<Block(int)> blocks_with(int bad, const std::function<void()>& what) {
   return [bad, what](int i) {
     const Link link(i);
-    PipelineBlock block = pipeline_block(link);
+    Block block = parallel::block(link);
     if (i == bad) {
       block.forward = [link, what, count = 0](const Tensors& x) mutable {
         if (++count == 3) what();
@@ -34,7 +34,7 @@ std::function<PipelineBlock(int)> blocks_with(int bad, const std::function<void(
   };
 }
 
-void train(const Group& group, const std::function<PipelineBlock(int)>& make) {
+void train(const Group& group, const std::function<Block(int)>& make) {
   Pipeline model(group, 6, make, {.algorithm = Algorithm::kOneForwardOneBackward, .micro_batches = 4, .loss = mse});
   for (int step = 0; step < 3; ++step) model.train_step({wave({8, kFeatures}, step)}, {wave({8, kFeatures}, step + 1)});
 }
@@ -105,7 +105,7 @@ std::string refusal(const PipelineOptions& options, int num_blocks, std::int64_t
   replicate(1, [&](const Group& group) {
     try {
       Pipeline model(
-          group, num_blocks, [](int i) { return pipeline_block(Link(i)); }, options);
+          group, num_blocks, [](int i) { return block(Link(i)); }, options);
       model.train_step({wave({samples, kFeatures}, 0)}, {wave({samples, kFeatures}, 1)});
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::kInvalidArgument);
@@ -134,7 +134,7 @@ TEST(PipelineFailure, TiedParametersOfDifferentShapesAreRefusedOnAllRanks) {
   replicate(2, [](const Group& group) {
     try {
       const auto make = [](int i) {
-        PipelineBlock block = pipeline_block(Link(i));
+        Block block = parallel::block(Link(i));
         block.tied["weight"] = torch::ones({2, i + 1});
         return block;
       };

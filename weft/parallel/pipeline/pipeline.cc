@@ -71,7 +71,7 @@ std::vector<double> shares_of(const std::vector<Tensors>& targets) {
 // The blocks' modules in evaluation mode, while this lives; then each as it was.
 class EvaluationMode {
  public:
-  explicit EvaluationMode(const std::map<int, PipelineBlock>& blocks) {
+  explicit EvaluationMode(const std::map<int, Block>& blocks) {
     for (const auto& [number, block] : blocks) {
       if (!block.module) continue;
       for (const auto& module : block.module->modules()) before_.emplace_back(module, module->is_training());
@@ -101,7 +101,7 @@ struct Pipeline::State {
 
   bool has(int stage) const { return lists::rank_of(request, stage) == group.rank(); }
   bool has_last() const { return has(lists::num_stages(request) - 1); }
-  void make_blocks(int num_blocks, const std::function<PipelineBlock(int)>& make);
+  void make_blocks(int num_blocks, const std::function<Block(int)>& make);
   // Runs `fn`; what it throws ends the group, so that nobody waits for this rank.
   template <class Fn>
   auto guarded(const Fn& fn) const -> decltype(fn());
@@ -115,12 +115,12 @@ struct Pipeline::State {
   std::unique_ptr<internal::Wire> wire;
   std::vector<lists::Step> training, forwards;
   std::vector<int> cuts;
-  std::map<int, PipelineBlock> blocks;  // by number
+  std::map<int, Block> blocks;  // by number
   std::map<int, internal::Fn> stages;
   std::optional<internal::Tied> tied;
 };
 
-void Pipeline::State::make_blocks(int num_blocks, const std::function<PipelineBlock(int)>& make) {
+void Pipeline::State::make_blocks(int num_blocks, const std::function<Block(int)>& make) {
   std::map<int, std::map<std::string, at::Tensor>> shared;
   for (int stage = 0; stage < lists::num_stages(request); ++stage) {
     if (!has(stage)) continue;
@@ -128,7 +128,7 @@ void Pipeline::State::make_blocks(int num_blocks, const std::function<PipelineBl
     const int begin = stage == 0 ? 0 : cuts[at - 1], end = at < cuts.size() ? cuts[at] : num_blocks;
     std::vector<std::function<Tensors(const Tensors&)>> fns;
     for (int i = begin; i < end; ++i) {
-      const PipelineBlock& block = blocks.emplace(i, make(i)).first->second;
+      const Block& block = blocks.emplace(i, make(i)).first->second;
       WEFT_REQUIRE(block.forward, "pipeline: block " + std::to_string(i) + " has no forward");
       fns.push_back(block.forward);
       if (!block.tied.empty()) shared[i] = block.tied;
@@ -179,7 +179,7 @@ double Pipeline::State::step(internal::Batch batch) {
   return loss.item<double>();
 }
 
-Pipeline::Pipeline(Group group, int num_blocks, const std::function<PipelineBlock(int)>& make, PipelineOptions options)
+Pipeline::Pipeline(Group group, int num_blocks, const std::function<Block(int)>& make, PipelineOptions options)
     : state_(std::make_unique<State>(std::move(group), std::move(options))) {
   state_->guarded([&] {
     state_->cuts = internal::cuts_of(state_->group, num_blocks, lists::num_stages(state_->request), make, state_->options);

@@ -1,6 +1,6 @@
 // Pipeline parallelism: a model cut into stages, each on a rank, through which micro-batches flow.
 //
-//   Pipeline model(mesh["pp"], 12, [](int i) { return pipeline_block(Block(i)); },
+//   Pipeline model(mesh["pp"], 12, [](int i) { return block(Block(i)); },
 //                  {.algorithm = Algorithm::kOneForwardOneBackward, .micro_batches = 8,
 //                   .loss = [](const Tensors& y, const Tensors& t) { return mse_loss(y[0], t[0]); }});
 //   torch::optim::AdamW optim(model.parameters(), 1e-3);          // of the rank's own
@@ -27,38 +27,10 @@
 #include <vector>
 
 #include "weft/comm/group.h"
+#include "weft/engine/block.h"
 #include "weft/schedule/pipeline/pipeline.h"
 
-namespace torch::nn {
-class Module;
-}
-
 namespace weft::parallel {
-
-using Tensors = std::vector<at::Tensor>;
-
-// A part of the model that is not cut.
-struct PipelineBlock {
-  std::shared_ptr<torch::nn::Module> module;       // its parameters, and whether it trains; null: it has none
-  std::function<Tensors(const Tensors&)> forward;  // from all tensors that the block before gives to all that the next one takes
-  std::map<std::string, at::Tensor> tied;          // parameters that other blocks have too, by a name that they share
-};
-
-// A module whose forward takes one tensor: it becomes the first of those that go on, further ones (skip connections) pass by. Takes a
-// module holder or a shared_ptr.
-template <class ModuleT>
-PipelineBlock pipeline_block(std::shared_ptr<ModuleT> module) {
-  return {module,
-          [module](Tensors x) {
-            x[0] = module->forward(x[0]);
-            return x;
-          },
-          {}};
-}
-template <class Holder>
-auto pipeline_block(Holder holder) -> decltype(pipeline_block(holder.ptr())) {
-  return pipeline_block(holder.ptr());
-}
 
 struct PipelineOptions {
   schedule::pipeline::Algorithm algorithm = schedule::pipeline::Algorithm::kOneForwardOneBackward;
@@ -81,7 +53,7 @@ struct PipelineOptions {
 // The cuts whose slowest stage is as fast as can be (plan/stages.h), by what every block takes on this rank for the forward and backward of
 // `sample`, one micro-batch. `make` is asked for each block in turn, and none is kept. Where blocks communicate, all their ranks call it.
 // Other ranks may measure other times: one's cuts count. Throws what the blocks throw, and Error(kInvalidArgument) for too few blocks.
-std::vector<int> measured_cuts(int num_blocks, int stages, const std::function<PipelineBlock(int)>& make, const Tensors& sample);
+std::vector<int> measured_cuts(int num_blocks, int stages, const std::function<Block(int)>& make, const Tensors& sample);
 
 // One thread at a time. Collective: all ranks of the group make it, and call each method that says so, in the same order.
 class Pipeline {
@@ -90,7 +62,7 @@ class Pipeline {
   // them. Initial values must not depend on who asks: seed by the block's number. Tied parameters get the values of the first block that
   // has them. Collective. Throws Error(kInvalidArgument) for cuts that are none, what schedule::pipeline::make() throws, and what Group's
   // operations throw.
-  Pipeline(Group group, int num_blocks, const std::function<PipelineBlock(int)>& make, PipelineOptions options);
+  Pipeline(Group group, int num_blocks, const std::function<Block(int)>& make, PipelineOptions options);
   ~Pipeline();
   Pipeline(Pipeline&&) noexcept;
 

@@ -61,7 +61,7 @@ PipelineOptions options_of(Algorithm algorithm, int micro_batches) {
 
 Trained train(const Group& group, const PipelineOptions& options) {
   Pipeline model(
-      group, kBlocks, [](int i) { return pipeline_block(Link(i)); }, options);
+      group, kBlocks, [](int i) { return block(Link(i)); }, options);
   Optimizer optim(model.parameters(), kRate);
   Trained result;
   for (int step = 0; step < kSteps; ++step) {
@@ -139,7 +139,7 @@ TEST(Pipeline, EqualsOneProcessOnProcessesOverSharedMemoryAndTcp) {
 // What all ranks send in a step: messages and bytes.
 at::Tensor sent_in_a_step(const Group& group, Algorithm algorithm, int micro_batches) {
   Pipeline model(
-      group, kBlocks, [](int i) { return pipeline_block(Link(i)); }, options_of(algorithm, micro_batches));
+      group, kBlocks, [](int i) { return block(Link(i)); }, options_of(algorithm, micro_batches));
   observe::Trace trace;
   const observe::Trace::Use use(&trace, "rank");
   trace.record(true);
@@ -214,7 +214,7 @@ TEST(Pipeline, HoldsAsManyActivationsAtOnceAsItsSchedule) {
     const lists::Schedule schedule = lists::make(request);
     replicate(kRanks, [&](const Group& group) {
       int alive = 0, most = 0;
-      const auto make = [&](int) { return pipeline_block(std::make_shared<CountingImpl>(&alive, &most)); };
+      const auto make = [&](int) { return block(std::make_shared<CountingImpl>(&alive, &most)); };
       Pipeline model(group, kRanks * each, make, options_of(algorithm, kMicro));
       model.train_step({input_of(0)}, {target_of(0)});
       EXPECT_EQ(alive, 0);
@@ -229,15 +229,13 @@ TEST(Pipeline, TakesMicroBatchesOfDifferentShapesWithTensorsThatPassByStages) {
   const auto masked = [](const Tensors& y, const Tensors& t) {
     return ((y[0] - t[0]) * y[1].to(at::kDouble)).square().mean() + y[2].mean();
   };
-  const auto make = [](int i) -> PipelineBlock {
+  const auto make = [](int i) -> Block {
     const Link link(i);
-    return {link.ptr(),
-            [link, i](const Tensors& x) {
+    return {.module = link.ptr(), .forward = [link, i](const Tensors& x) {
               Tensors y{Link(link)(x[0]), x[1]};
               y.push_back(i == 0 ? x[0].mean(1).tanh() * y[0].mean(1) : x[2]);  // made by the first block for the loss
               return y;
-            },
-            {}};
+            }};
   };
   std::vector<Tensors> inputs, targets;
   for (const int length : {4, 1, 7}) {
@@ -248,11 +246,11 @@ TEST(Pipeline, TakesMicroBatchesOfDifferentShapesWithTensorsThatPassByStages) {
   }
   std::map<std::string, at::Tensor> expected;
   double expected_loss = 0;
-  std::vector<PipelineBlock> blocks;
+  std::vector<Block> blocks;
   for (int i = 0; i < 4; ++i) blocks.push_back(make(i));
   for (std::size_t b = 0; b < inputs.size(); ++b) {
     Tensors x = inputs[b];
-    for (const PipelineBlock& block : blocks) x = block.forward(x);
+    for (const Block& block : blocks) x = block.forward(x);
     const at::Tensor loss = masked(x, targets[b]) * (static_cast<double>(b + 1) / 6);
     loss.backward();
     expected_loss += loss.item<double>();
@@ -271,9 +269,9 @@ TEST(Pipeline, TakesMicroBatchesOfDifferentShapesWithTensorsThatPassByStages) {
 }
 
 // The first and the last block have one weight; clipped by the norm in which it counts once.
-PipelineBlock tied_block(int i) {
+Block tied_block(int i) {
   const Link link(i == 3 ? 0 : i);
-  PipelineBlock block = pipeline_block(link);
+  Block block = parallel::block(link);
   if (i == 0 || i == 3) block.tied["weight"] = link->layer->weight;
   return block;
 }
@@ -330,7 +328,7 @@ TEST(Pipeline, EvaluatesAndPredictsWithoutGradientsAndInEvaluationMode) {
   const double loss = torch::mse_loss(y, target_of(0)).item<double>();
   const auto make = [](int i) {
     const Link link(i);
-    PipelineBlock block = pipeline_block(link);
+    Block block = parallel::block(link);
     block.forward = [link](const Tensors& x) { return Tensors{torch::dropout(Link(link)(x[0]), 0.5, link->is_training())}; };
     return block;
   };
@@ -358,7 +356,7 @@ TEST(Pipeline, CutsByTheTimeOfItsBlocksWhichOnlyTheirRanksMake) {
       const std::lock_guard lock(mutex);
       made[group.rank()].push_back(i);
       const Link link(i);
-      PipelineBlock block = pipeline_block(link);
+      Block block = parallel::block(link);
       if (i == 4) {
         block.forward = [link](const Tensors& x) {
           Link layer(link);

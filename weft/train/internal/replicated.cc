@@ -116,10 +116,10 @@ void draw_weights(torch::nn::Module& model, const parallel::BlockModel& blocks, 
   int number = 0;
   for (const auto& block : blocks.blocks) {
     contexts.tp = parallel::TensorParallel(tp.group(), parallel::block_seed(seed, number++));
-    const parallel::ModelBlock drawn = block.make(contexts);
+    const parallel::Block drawn = block.make(contexts);
     contexts.before[block.name] = drawn.module;
     for (const auto& item : drawn.module->named_parameters()) {
-      const std::string name = (drawn.prefix.empty() ? block.name : drawn.prefix) + "." + item.key();
+      const std::string name = drawn.prefix.value_or(block.name) + "." + item.key();
       if (const at::Tensor* mine = parameters.find(name)) mine->copy_(item.value());
     }
   }

@@ -37,7 +37,7 @@ Plan as_it_runs(Plan plan, const Mesh& mesh) {
 
 std::vector<at::Tensor> Stage::tied_weights() const {
   std::vector<at::Tensor> all;
-  for (const ModelBlock& block : blocks) {
+  for (const Block& block : blocks) {
     for (const auto& [name, tensor] : block.tied) all.push_back(tensor);
   }
   return all;

@@ -35,7 +35,7 @@ struct Parameter {
 struct Stage {
   int number = 0;
   int first = 0;  // block
-  std::vector<ModelBlock> blocks;
+  std::vector<Block> blocks;
   std::vector<std::string> names;
   std::vector<TensorParallel> tp;  // by block
   std::vector<Parameter> parameters;

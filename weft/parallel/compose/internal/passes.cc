@@ -42,8 +42,8 @@ std::vector<int> measured(const Composed& c, int stages) {
   if (c.mesh.coordinate("pp") == 0) {  // with all ranks of tp; as if each had whole sequences and all experts
     const auto make = [&](int number) {
       const Contexts contexts{.tp = context_of(c, number), .cp = {}, .ep = {}};
-      const ModelBlock block = c.model.blocks[static_cast<std::size_t>(number)].make(contexts);
-      return PipelineBlock{block.module, block.forward, {}};
+      const Block block = c.model.blocks[static_cast<std::size_t>(number)].make(contexts);
+      return Block{.module = block.module, .forward = block.forward};
     };
     cuts = measured_cuts(static_cast<int>(c.model.blocks.size()), stages, make, c.plan.sample);
   }
@@ -100,12 +100,12 @@ std::string place_experts(Composed& c) {
 void list_parameters(Stage& stage) {
   std::set<const c10::TensorImpl*> known;
   for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
-    const ModelBlock& block = stage.blocks[i];
+    const Block& block = stage.blocks[i];
     const auto slices = parallel::slices(*block.module), experts = expert_slices(*block.module);
     for (const auto& item : block.module->named_parameters()) {
       if (!known.insert(item.value().unsafeGetTensorImpl()).second) continue;
       Parameter p{.own = stage.names[i] + "." + item.key(), .slice = {}, .expert = {}, .sizes = item.value().sizes().vec()};
-      p.whole = block.prefix.empty() ? p.own : block.prefix + "." + item.key();
+      p.whole = !block.prefix ? p.own : block.prefix->empty() ? item.key() : *block.prefix + "." + item.key();
       p.trained = item.value().requires_grad();
       for (const auto& [name, tensor] : block.tied) {
         if (!tensor.is_same(item.value())) continue;
@@ -140,7 +140,7 @@ std::string split_layers(Composed& c) {
       const int number = stage.first + static_cast<int>(i);
       contexts.tp = context_of(c, number);
       stage.tp.push_back(contexts.tp);
-      ModelBlock block = c.model.blocks[static_cast<std::size_t>(number)].make(contexts);
+      Block block = c.model.blocks[static_cast<std::size_t>(number)].make(contexts);
       WEFT_REQUIRE(block.module && block.forward, "block " + stage.names[i] + " has no module or no forward");
       // With micro-shards each of tied blocks has a weight of its own, wherever they are, so that gradients are summed alike.
       if (c.plan.micro_shards == 0) contexts.before[stage.names[i]] = block.module;
@@ -158,7 +158,7 @@ std::string set_precision(Composed& c) {
   if (c.plan.precision == Precision::kAsItIs) return "";
   c.precision = c.plan.precision;
   for (Stage& stage : c.stages) {
-    for (ModelBlock& block : stage.blocks) {
+    for (Block& block : stage.blocks) {
       block.forward = [precision = c.plan.precision, forward = std::move(block.forward)](const Tensors& x) {
         const Autocast autocast(precision);
         return forward(x);
@@ -205,11 +205,11 @@ Tensors packed(Tensors tensors) {
 }
 
 std::string connect_stages(Composed& c) {
-  std::map<int, PipelineBlock> blocks;
+  std::map<int, Block> blocks;
   for (Stage& stage : c.stages) {
     std::set<const c10::TensorImpl*> listed;
     for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
-      PipelineBlock block{stage.blocks[i].module, nullptr, {}};
+      Block block{.module = stage.blocks[i].module};
       block.forward = [&stage, i, alike = c.plan.micro_shards > 0](const Tensors& x) {
         const Tensors y = stage.sharded ? stage.sharded->run(i, x) : stage.blocks[i].forward(x);
         return alike ? packed(y) : y;
@@ -272,7 +272,7 @@ std::function<bool(const std::string&)> uncoded(const Composed& c, const Stage& 
 std::vector<at::Tensor> trained(const Stage& stage) {
   std::vector<at::Tensor> all;
   std::set<const c10::TensorImpl*> known;
-  for (const ModelBlock& block : stage.blocks) {
+  for (const Block& block : stage.blocks) {
     for (const at::Tensor& parameter : block.module->parameters()) {
       if (parameter.requires_grad() && known.insert(parameter.unsafeGetTensorImpl()).second) all.push_back(parameter);
     }
@@ -298,9 +298,9 @@ std::string shard_parameters(Composed& c) {
         return (!c.plan.decay_vectors && p.sizes.size() <= 1) || (asked && asked(p.whole));
       };
     }
-    std::vector<Sharded::Block> blocks;
+    std::vector<Block> blocks;
     for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
-      blocks.push_back({stage.names[i], stage.blocks[i].module, stage.blocks[i].forward});
+      blocks.push_back({.name = stage.names[i], .module = stage.blocks[i].module, .forward = stage.blocks[i].forward});
     }
     c.sharding.apart = experts_apart(c, stage);
     c.sharding.uncoded = uncoded(c, stage);

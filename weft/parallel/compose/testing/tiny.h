@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "weft/comm/testing/fork_ranks.h"
 #include "weft/comm/replicate.h"
+#include "weft/comm/testing/fork_ranks.h"
 #include "weft/parallel/compose/parallelize.h"
 #include "weft/parallel/experts/mixture.h"
 #include "weft/parallel/tensor/attention.h"
@@ -117,7 +117,7 @@ inline BlockModel tiny_model(const Tiny& how) {
   model.blocks.push_back({"words", [how](const Contexts& with) {
                             Words words(how, with);
                             words->to(how.type);
-                            ModelBlock block = model_block(words);
+                            Block block = parallel::block(words);
                             if (how.tied) block.tied["words.tokens.weight"] = words->tokens->weight;
                             return block;
                           }});
@@ -125,13 +125,13 @@ inline BlockModel tiny_model(const Tiny& how) {
     model.blocks.push_back({"body." + std::to_string(i), [how](const Contexts& with) {
                               Body body(how, with);
                               body->to(how.type);
-                              return ModelBlock{.module = body.ptr(), .forward = [body](const Tensors& x) mutable { return body(x); }};
+                              return Block{.module = body.ptr(), .forward = [body](const Tensors& x) mutable { return body(x); }};
                             }});
   }
   model.blocks.push_back({"head", [how](const Contexts& with) {
                             Head head(how, with);
                             head->to(how.type);
-                            ModelBlock block = model_block(head);
+                            Block block = parallel::block(head);
                             if (how.tied && head->named_children().contains("tokens"))
                               block.tied["words.tokens.weight"] = head->tokens->weight;
                             return block;
@@ -181,7 +181,7 @@ Trained by_torch(const Tiny& how, const Options& options, const Batches& batches
                  const std::function<void(TorchOptimizer&, const Named&)>& group = nullptr) {
   const BlockModel model = tiny_model(how);
   Contexts with;
-  std::vector<ModelBlock> blocks;
+  std::vector<Block> blocks;
   Trained trained;
   std::vector<at::Tensor> all;
   for (std::size_t i = 0; i < model.blocks.size(); ++i) {
@@ -203,7 +203,7 @@ Trained by_torch(const Tiny& how, const Options& options, const Batches& batches
       Tensors x{batches.rows(tokens_of(step, 0, how.length), i)};
       const double share = static_cast<double>(x[0].size(0)) / kSamples;
       if (share == 0) continue;
-      for (const ModelBlock& block : blocks) x = block.forward(x);
+      for (const Block& block : blocks) x = block.forward(x);
       const at::Tensor loss = model.loss(x, {batches.rows(tokens_of(step, 1, how.length), i)}, with) * share;
       loss.backward();
       trained.losses.back() += loss.item<double>();

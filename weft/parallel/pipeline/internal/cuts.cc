@@ -17,13 +17,13 @@ namespace {
 constexpr int kRuns = 3;
 
 // One block at a time, so that rank 0 holds no more than it will. The generator is left as it was.
-std::vector<plan::Block> time_blocks(int num_blocks, const std::function<PipelineBlock(int)>& make, const Tensors& sample) {
+std::vector<plan::Block> time_blocks(int num_blocks, const std::function<Block(int)>& make, const Tensors& sample) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const at::Tensor state = generator.get_state();
   std::vector<plan::Block> times;
   Tensors x = sample;
   for (int i = 0; i < num_blocks; ++i) {
-    const PipelineBlock block = make(i);
+    const Block block = make(i);
     double best = std::numeric_limits<double>::infinity();
     Tensors y;
     for (int run = 0; run < kRuns + 1; ++run) {  // the first warms up
@@ -57,7 +57,7 @@ void check(const std::vector<int>& cuts, int num_blocks, int stages) {
 
 }  // namespace
 
-std::vector<int> cuts_of(const Group& group, int num_blocks, int stages, const std::function<PipelineBlock(int)>& make,
+std::vector<int> cuts_of(const Group& group, int num_blocks, int stages, const std::function<Block(int)>& make,
                          const PipelineOptions& options) {
   WEFT_REQUIRE(stages <= num_blocks, "pipeline: " + std::to_string(stages) + " stages of " + std::to_string(num_blocks) +
                                          " blocks; every stage takes one at least");
@@ -79,7 +79,7 @@ std::vector<int> cuts_of(const Group& group, int num_blocks, int stages, const s
 
 }  // namespace internal
 
-std::vector<int> measured_cuts(int num_blocks, int stages, const std::function<PipelineBlock(int)>& make, const Tensors& sample) {
+std::vector<int> measured_cuts(int num_blocks, int stages, const std::function<Block(int)>& make, const Tensors& sample) {
   return plan::cut_stages(internal::time_blocks(num_blocks, make, sample), {.stages = stages}).cuts;
 }
 

@@ -1,4 +1,4 @@
-#include "weft/engine/ready_hook.h"
+#include "weft/engine/internal/ready_hook.h"
 
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
