@@ -90,6 +90,11 @@ def safetensors():
     save("safetensors", "two", struct.pack("<H", 32) + json.dumps(header, ensure_ascii=False).replace("\\\\", "\\").encode())
     save("safetensors", "scalar", struct.pack("<H", 8) + b'{"x":{"dtype":"F64","shape":[],"data_offsets":[0,8]}}')
     save("safetensors", "empty", struct.pack("<H", 0) + b"{}")
+    save("safetensors", "manifest2", b"\0\0weft-checkpoint 2\nchunk 1048576\nfile 1048577 model.safetensors 0f3a55c1 00000001\nfile 178 state.json 93b1e7aa\n")
+    index = {"metadata": {"total_size": 32}, "shapes": {"a": [2, 3], "b": [2]}, "weight_map": {
+        "a[0:1,0:3]": "model-00001-of-00002.safetensors", "a[1:2,0:3]": "model-00002-of-00002.safetensors", "b": "model-00001-of-00002.safetensors"}}
+    save("safetensors", "index", b"\0\0" + json.dumps(index).encode())
+    save("safetensors", "slice", b"\0\0blocks.0.weight[128:256,0:64]")
     save("safetensors", "manifest", b"\0\0weft-checkpoint 1\ncrc32c 0f3a55c1 44701234 model.safetensors\ncrc32c 93b1e7aa 178 state.json\n")
 
 

@@ -1,9 +1,10 @@
-// Headers of safetensors files, and the manifest beside them.
+// Headers of safetensors files, and the manifest and indices beside them.
 #include <cstring>
 
 #include "tests/fuzz/fuzz.h"
 #include "weft/base/crc32c.h"
 #include "weft/checkpoint/internal/header.h"
+#include "weft/checkpoint/internal/index.h"
 #include "weft/checkpoint/internal/manifest.h"
 
 using weft::Errc;
@@ -33,8 +34,34 @@ void parse_as_header(std::string_view text, std::int64_t data_bytes) {
 void parse_as_manifest(const std::string& text) {
   accepts({Errc::kCorrupt}, [&] {
     const Manifest manifest = parse_manifest(text, "fuzz");
-    for (const auto& [name, sum] : manifest) check(is_plain_name(name) && sum.bytes >= 0, "a manifest names plain files");
+    for (const auto& [name, sums] : manifest.files) {
+      check(is_plain_name(name) && sums.bytes >= 0, "a manifest names plain files");
+      check(static_cast<std::int64_t>(sums.chunks.size()) == chunks_of(sums.bytes, manifest.chunk_bytes), "a checksum for each chunk");
+    }
     check(parse_manifest(render_manifest(manifest), "fuzz") == manifest, "a manifest reads back as the same");
+  });
+}
+
+void parse_as_index(std::string_view text) {
+  accepts({Errc::kCorrupt}, [&] {
+    const Index index = parse_index(text, "fuzz");
+    for (const auto& [key, file] : index.files) {
+      check(is_plain_name(file), "an index names plain files");
+      const SliceName slice = parse_slice_name(key, "fuzz");
+      const auto& shape = index.shapes.at(slice.tensor);
+      check(slice.offset.empty() || slice.offset.size() == shape.size(), "a slice has its tensor's dimensions");
+      for (std::size_t d = 0; d < slice.offset.size(); ++d)
+        check(slice.offset[d] + slice.sizes[d] <= shape[d], "a slice lies in its tensor");
+    }
+    check(parse_index(render_index(index), "fuzz") == index, "an index reads back as the same");
+  });
+}
+
+void parse_as_slice_name(const std::string& text) {
+  accepts({Errc::kCorrupt}, [&] {
+    const SliceName slice = parse_slice_name(text, "fuzz");
+    for (const std::int64_t size : slice.sizes) check(size >= 0, "a rectangle has no negative size");
+    if (!slice.offset.empty()) check(parse_slice_name(render_slice_name(slice), "fuzz") == slice, "a slice's name reads back as the same");
   });
 }
 
@@ -49,4 +76,6 @@ void weft::fuzz::one_input(const std::uint8_t* data, std::size_t size) {
   char end[16];
   std::snprintf(end, sizeof end, "end %08x\n", weft::crc32c(text.data(), text.size()));
   parse_as_manifest(text + end);
+  parse_as_index(text);
+  parse_as_slice_name(text);
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -31,17 +32,50 @@ Errc code_of(int error_number) {
   }
 }
 
-std::string parent_of(const std::string& path) {
-  const std::string parent = std::filesystem::path(path).parent_path().string();
-  return parent.empty() ? "." : parent;
+std::atomic<FileFault> file_fault{nullptr};
+
+void ask_fault(FileCall call, const std::string& path, const char* what) {
+  const FileFault fault = file_fault.load(std::memory_order_acquire);
+  if (fault == nullptr) return;
+  if (const int error_number = fault(call, path); error_number != 0) fail_io(what, path, error_number);
+}
+
+}  // namespace
+
+FileFault set_file_fault(FileFault fault) { return file_fault.exchange(fault, std::memory_order_acq_rel); }
+
+UniqueFd create_file(const std::string& path) {
+  ask_fault(FileCall::kCreate, path, "cannot create");
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!fd) fail_io("cannot create", path);
+  return fd;
+}
+
+void flush_file(int fd, const std::string& path) {
+  ask_fault(FileCall::kFlush, path, "cannot flush");
+  if (::fsync(fd) != 0) fail_io("cannot flush", path);
 }
 
 void flush_directory(const std::string& path) {
+  ask_fault(FileCall::kFlush, path, "cannot flush the folder");
   const UniqueFd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory || ::fsync(directory.get()) != 0) fail_io("cannot flush the folder", path);
 }
 
-}  // namespace
+void make_directory(const std::string& path) {
+  ask_fault(FileCall::kMakeFolder, path, "cannot make the folder");
+  if (::mkdir(path.c_str(), 0755) != 0) fail_io("cannot make the folder", path);
+}
+
+void rename_path(const std::string& from, const std::string& to) {
+  ask_fault(FileCall::kRename, to, "cannot rename to");
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_io("cannot rename to", to);
+}
+
+std::string parent_of(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
 
 void UniqueFd::reset(int fd) {
   const int old = std::exchange(fd_, fd);
@@ -56,6 +90,7 @@ void fail_io(const std::string& what, const std::string& path, int error_number)
 }
 
 void write_all(int fd, std::string_view bytes, const std::string& path) {
+  ask_fault(FileCall::kWrite, path, "cannot write");
   while (!bytes.empty()) {
     const ssize_t wrote = ::write(fd, bytes.data(), bytes.size());
     if (wrote < 0 && errno == EINTR) continue;
@@ -91,9 +126,10 @@ void write_file_atomic(const std::string& path, std::string_view bytes) {
   if (!file) fail_io("cannot create a file beside", path);
   try {
     write_all(file.get(), bytes, temporary);
-    if (::fchmod(file.get(), 0644) != 0 || ::fsync(file.get()) != 0) fail_io("cannot flush", temporary);
+    if (::fchmod(file.get(), 0644) != 0) fail_io("cannot set the mode of", temporary);
+    flush_file(file.get(), temporary);
     if (::close(file.release()) != 0) fail_io("cannot close", temporary);
-    if (::rename(temporary.c_str(), path.c_str()) != 0) fail_io("cannot replace", path);
+    rename_path(temporary, path);
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;
@@ -102,6 +138,7 @@ void write_file_atomic(const std::string& path, std::string_view bytes) {
 }
 
 void make_directories(const std::string& path) {
+  ask_fault(FileCall::kMakeFolder, path, "cannot make the folder");
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) fail_io("cannot make the folder", path, error.value());

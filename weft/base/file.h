@@ -34,11 +34,36 @@ class UniqueFd {
   int fd_ = -1;
 };
 
+// A call that changes files. Tests make one of them fail, or end the process there (set_file_fault).
+enum class FileCall { kCreate, kWrite, kFlush, kRename, kMakeFolder };
+// Gives the error number that the call fails with, 0: the call is made. Called by any thread.
+using FileFault = int (*)(FileCall call, const std::string& path);
+// For tests: every later call asks `fault` first. Null: none is asked. Returns the one before.
+FileFault set_file_fault(FileFault fault);
+
 // Throws Error "<what> <path>: <reason of the error number>".
 [[noreturn]] void fail_io(const std::string& what, const std::string& path, int error_number = errno);
 
 // Writes all bytes to a descriptor, over short writes and signals; `path` is for the message.
 void write_all(int fd, std::string_view bytes, const std::string& path);
+
+// Makes a new file for writing. One that exists is an error.
+UniqueFd create_file(const std::string& path);
+
+// Returns when the file's bytes are on the disk.
+void flush_file(int fd, const std::string& path);
+
+// Makes the names in a folder survive a power cut.
+void flush_directory(const std::string& path);
+
+// Makes one folder. One that exists is an error.
+void make_directory(const std::string& path);
+
+// Renames a file or a folder, at one instant. A file called `to` is replaced; a folder called `to` must be empty.
+void rename_path(const std::string& from, const std::string& to);
+
+// The folder that a path is in; "." for a bare name.
+std::string parent_of(const std::string& path);
 
 // The whole file. Throws kCorrupt when it holds more than max_bytes, without reading further.
 std::string read_file(const std::string& path, std::size_t max_bytes);

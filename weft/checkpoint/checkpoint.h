@@ -1,9 +1,9 @@
-// A training run's state on disk, complete or absent.
+// A training run's state on disk, complete or absent, as one process has it. Ranks that each have a part: sharded.h.
 //
 //   ckpt/step-00000938/model.safetensors      the parts, by name
 //                     /optimizer.safetensors
 //                     /state.json              epoch, position, seed, …: strings by name
-//                     /manifest                size and CRC-32C of each, written last
+//                     /manifest                sizes, and a CRC-32C of each MiB; written last
 //
 // Written aside as ckpt/.tmp-step-…, each file and the folder flushed, renamed, ckpt/ flushed. After a crash or a power cut at any instant
 // there is the folder with all of it or none. One writer a `dir` at a time (rank 0); any number of readers.
@@ -33,8 +33,11 @@ struct SaveOptions {
 // Throws as save_safetensors does; then all older checkpoints are as they were and nothing is left behind.
 std::string save(const std::string& dir, const Checkpoint& checkpoint, SaveOptions options = {});
 
-// Verifies every size and checksum, then reads. Throws Error(kCorrupt) naming the file at fault.
+// Reads all of it, whole, whatever ranks wrote it. Every size and checksum is verified. Throws Error(kCorrupt) naming the file at fault.
 Checkpoint load(const std::string& folder);
+
+// Reads every byte: sizes, checksums, headers and indices. Throws Error(kCorrupt) naming the file at fault.
+void verify(const std::string& folder);
 
 struct Latest {
   std::optional<std::string> folder;  // of the newest complete checkpoint; none where there is none

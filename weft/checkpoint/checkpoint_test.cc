@@ -10,8 +10,11 @@
 #include <fstream>
 #include <set>
 
+#include "weft/base/crc32c.h"
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/checkpoint/internal/manifest.h"
+#include "weft/checkpoint/testing/folders.h"
 
 namespace weft::checkpoint {
 namespace {
@@ -36,20 +39,6 @@ void expect_equal(const Checkpoint& got, const Checkpoint& want) {
   }
 }
 
-std::set<std::string> names_in(const std::string& dir) {
-  std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator(dir)) names.insert(entry.path().filename().string());
-  return names;
-}
-
-void flip(const std::string& path, std::streamoff at) {
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  file.seekg(at);
-  const int old = file.get();
-  file.seekp(at);
-  file.put(static_cast<char>(old ^ 1));
-}
-
 std::string load_failure(const std::string& folder) {
   try {
     load(folder);
@@ -69,6 +58,25 @@ TEST(Checkpoint, ComesBackAsItWasSaved) {
   expect_equal(load(folder), sample(42));
   expect_equal(load(folder + "/"), sample(42));
   EXPECT_EQ(latest(dir / "ckpt").folder, folder);
+}
+
+// As weft 0.1 wrote them: one file a part, one checksum a file.
+TEST(Checkpoint, LoadsTheFirstVersionOfItsManifest) {
+  const TempDir dir;
+  const std::string folder = save(dir.path(), sample(42, 1'000'000)), path = folder + "/manifest";
+  internal::Manifest manifest = internal::parse_manifest(read_file(path, 1 << 20), path);
+  manifest.chunk_bytes = 0;
+  for (auto& [name, sums] : manifest.files) {
+    const std::string bytes = read_file(folder + "/" + name, std::size_t{16} << 20);
+    sums.chunks = {crc32c(bytes.data(), bytes.size())};
+  }
+  write_file_atomic(path, internal::render_manifest(manifest));
+  EXPECT_THAT(read_file(path, 1 << 20), HasSubstr("weft-checkpoint 1\ncrc32c "));
+  expect_equal(load(folder), sample(42, 1'000'000));
+  EXPECT_EQ(latest(dir.path()).folder, folder);
+  flip(folder + "/model.safetensors", 3'000'000);
+  EXPECT_THAT(load_failure(folder), HasSubstr("model.safetensors: its checksum"));
+  EXPECT_FALSE(latest(dir.path()).folder);
 }
 
 TEST(Checkpoint, KeepsTheNewestFewAndRemovesWhatACrashLeft) {

@@ -1,55 +1,31 @@
 #include "weft/checkpoint/safetensors.h"
 
 #include <ATen/ops/empty.h>
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstdio>
 #include <utility>
 #include <vector>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
-#include "weft/checkpoint/internal/header.h"
-#include "weft/checkpoint/internal/write_tensors.h"
+#include "weft/checkpoint/internal/dtypes.h"
+#include "weft/checkpoint/internal/file_writer.h"
+#include "weft/checkpoint/internal/input_file.h"
 
 namespace weft::checkpoint {
 namespace {
 
 using internal::Entry;
 using internal::Header;
-using internal::kLengthBytes;
-
-static_assert(std::endian::native == std::endian::little, "the format is little-endian");
-
-constexpr std::pair<at::ScalarType, DType> kTypes[] = {
-    {at::kDouble, DType::kF64}, {at::kFloat, DType::kF32}, {at::kHalf, DType::kF16},  {at::kBFloat16, DType::kBF16},
-    {at::kLong, DType::kI64},   {at::kInt, DType::kI32},   {at::kShort, DType::kI16}, {at::kChar, DType::kI8},
-    {at::kByte, DType::kU8},    {at::kBool, DType::kBool},
-};
-
-DType dtype_of(const std::string& name, const at::Tensor& tensor) {
-  WEFT_REQUIRE(tensor.defined() && tensor.layout() == at::kStrided, "save_safetensors: \"" + name + "\" is undefined or not dense");
-  for (const auto& [torch_type, dtype] : kTypes) {
-    if (tensor.scalar_type() == torch_type) return dtype;
-  }
-  throw Error(Errc::kInvalidArgument, "save_safetensors: \"" + name + "\" has dtype " + c10::toString(tensor.scalar_type()) +
-                                          ", which is not among those that are written");
-}
-
-at::ScalarType torch_type_of(DType dtype) {
-  return std::find_if(std::begin(kTypes), std::end(kTypes), [&](const auto& pair) { return pair.second == dtype; })->first;
-}
 
 // Widest dtype first, so that each tensor starts at a multiple of its element; then by name.
 Header plan(const TensorFile& file) {
   Header header{{}, file.metadata};
   for (const auto& [name, tensor] : file.tensors) {
     WEFT_REQUIRE(name != "__metadata__", "save_safetensors: no tensor can be called __metadata__");
-    header.entries.push_back({name, dtype_of(name, tensor), tensor.sizes().vec()});
+    header.entries.push_back({name, internal::dtype_of(name, tensor), tensor.sizes().vec()});
   }
   std::stable_sort(header.entries.begin(), header.entries.end(),
                    [](const Entry& a, const Entry& b) { return size_of(a.dtype) > size_of(b.dtype); });
@@ -61,55 +37,7 @@ Header plan(const TensorFile& file) {
   return header;
 }
 
-// A file opened once; what was true of its size then must stay true.
-class InputFile {
- public:
-  explicit InputFile(const std::string& path) : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (!fd_) fail_io("cannot open", path_);
-    struct stat status {};
-    if (::fstat(fd_.get(), &status) != 0) fail_io("cannot read", path_);
-    if (!S_ISREG(status.st_mode)) fail("is not a regular file");
-    bytes_ = status.st_size;
-  }
-
-  std::int64_t bytes() const { return bytes_; }
-
-  void read(void* out, std::int64_t bytes, std::int64_t offset) const {
-    auto* to = static_cast<char*>(out);
-    while (bytes > 0) {
-      const ssize_t got = ::pread(fd_.get(), to, static_cast<std::size_t>(bytes), offset);
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) fail_io("cannot read", path_);
-      if (got == 0) fail("offset " + std::to_string(offset) + ": the file shrank while it was read");
-      to += got;
-      bytes -= got;
-      offset += got;
-    }
-  }
-
-  [[noreturn]] void fail(const std::string& what) const { throw Error(Errc::kCorrupt, path_ + ": " + what); }
-
- private:
-  std::string path_;
-  UniqueFd fd_;
-  std::int64_t bytes_ = 0;
-};
-
-std::int64_t read_header_bytes(const InputFile& in) {
-  if (in.bytes() < kLengthBytes) in.fail("truncated: " + std::to_string(in.bytes()) + " bytes are no safetensors file");
-  std::uint64_t length = 0;
-  in.read(&length, kLengthBytes, 0);
-  if (length > static_cast<std::uint64_t>(internal::kMaxHeaderBytes) || length > static_cast<std::uint64_t>(in.bytes() - kLengthBytes)) {
-    in.fail("offset 0: announces a header of " + std::to_string(length) + " bytes in a file of " + std::to_string(in.bytes()));
-  }
-  return static_cast<std::int64_t>(length);
-}
-
-}  // namespace
-
-namespace internal {
-
-void write_tensors(FileWriter& out, const TensorFile& file) {
+void write_tensors(internal::FileWriter& out, const TensorFile& file) {
   const Header header = plan(file);
   out.write(render_header(header));
   for (const Entry& entry : header.entries) {
@@ -118,42 +46,33 @@ void write_tensors(FileWriter& out, const TensorFile& file) {
   }
 }
 
-}  // namespace internal
+}  // namespace
 
 void save_safetensors(const std::string& path, const TensorFile& file) {
   const std::string aside = path + ".tmp." + std::to_string(::getpid());
   ::unlink(aside.c_str());  // of a process that had our number and died
   try {
     internal::FileWriter out(aside);
-    internal::write_tensors(out, file);
+    write_tensors(out, file);
     out.finish();
-    if (::rename(aside.c_str(), path.c_str()) != 0) fail_io("cannot replace", path);
+    rename_path(aside, path);
   } catch (...) {
     ::unlink(aside.c_str());
     throw;
   }
-  internal::flush_directory(internal::parent_of(path));
+  flush_directory(parent_of(path));
 }
 
 struct TensorReader::State {
-  explicit State(const std::string& path) : in(path) {
-    const std::int64_t header_bytes = read_header_bytes(in);
-    std::string text(static_cast<std::size_t>(header_bytes), '\0');
-    in.read(text.data(), header_bytes, kLengthBytes);
-    data_begin = kLengthBytes + header_bytes;
-    Header header = internal::parse_header(text, in.bytes() - data_begin, path);
-    metadata = std::move(header.metadata);
-    for (Entry& entry : header.entries) {
+  explicit State(const std::string& path) : map(std::make_unique<internal::InputFile>(path), path) {
+    for (const Entry& entry : map.header.entries) {
       sizes.emplace(entry.name, entry.shape);
-      std::string name = entry.name;
-      entries.emplace(std::move(name), std::move(entry));
+      entries.emplace(entry.name, &entry);
     }
   }
 
-  InputFile in;
-  std::int64_t data_begin = 0;
-  StringMap metadata;
-  std::map<std::string, Entry> entries;
+  const internal::TensorFileMap map;
+  std::map<std::string, const Entry*> entries;
   std::map<std::string, std::vector<std::int64_t>> sizes;
 };
 
@@ -161,7 +80,7 @@ TensorReader::TensorReader(const std::string& path) : state_(std::make_unique<co
 TensorReader::TensorReader(TensorReader&&) noexcept = default;
 TensorReader::~TensorReader() = default;
 
-const StringMap& TensorReader::metadata() const { return state_->metadata; }
+const StringMap& TensorReader::metadata() const { return state_->map.header.metadata; }
 const std::map<std::string, std::vector<std::int64_t>>& TensorReader::sizes() const { return state_->sizes; }
 
 at::Tensor TensorReader::read(const std::string& name) const {
@@ -171,10 +90,10 @@ at::Tensor TensorReader::read(const std::string& name) const {
 }
 
 at::Tensor TensorReader::read(const std::string& name, std::int64_t dim, std::int64_t begin, std::int64_t count) const {
-  const InputFile& in = state_->in;
+  const internal::InputFile& in = *state_->map.in;
   const auto found = state_->entries.find(name);
   WEFT_REQUIRE(found != state_->entries.end(), "TensorReader: the file has no tensor \"" + name + "\"");
-  const Entry& entry = found->second;
+  const Entry& entry = *found->second;
   std::vector<std::int64_t> shape = entry.shape;
   const bool scalar = shape.empty();
   if (scalar) shape = {1};  // whole is its only part
@@ -188,9 +107,9 @@ at::Tensor TensorReader::read(const std::string& name, std::int64_t dim, std::in
   const std::int64_t row_bytes = shape[static_cast<std::size_t>(dim)] * entry_bytes, part_bytes = count * entry_bytes;
 
   shape[static_cast<std::size_t>(dim)] = count;
-  at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(torch_type_of(entry.dtype)));
+  at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(internal::torch_type_of(entry.dtype)));
   auto* const data = static_cast<unsigned char*>(tensor.data_ptr());
-  const std::int64_t first = state_->data_begin + entry.begin + begin * entry_bytes;
+  const std::int64_t first = state_->map.data_begin + entry.begin + begin * entry_bytes;
   if (part_bytes == row_bytes) {
     in.read(data, rows * part_bytes, first);
   } else {

@@ -3,37 +3,41 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <filesystem>
+#include <algorithm>
 #include <utility>
 
 #include "weft/base/crc32c.h"
 
 namespace weft::checkpoint::internal {
+namespace {
 
-FileWriter::FileWriter(std::string path)
-    : path_(std::move(path)), fd_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)) {
-  if (!fd_) fail_io("cannot create", path_);
-}
+constexpr std::int64_t kFlushBytes = std::int64_t{16} << 20;
+
+}  // namespace
+
+FileWriter::FileWriter(std::string path) : path_(std::move(path)), fd_(create_file(path_)) {}
 
 void FileWriter::write(std::string_view bytes) {
-  write_all(fd_.get(), bytes, path_);
-  crc_ = crc32c(bytes.data(), bytes.size(), crc_);
-  bytes_ += static_cast<std::int64_t>(bytes.size());
+  while (!bytes.empty()) {
+    const std::int64_t left = kChunkBytes - sums_.bytes % kChunkBytes;
+    const std::string_view part = bytes.substr(0, static_cast<std::size_t>(left));
+    crc_ = crc32c(part.data(), part.size(), crc_);
+    write_all(fd_.get(), part, path_);
+    bytes.remove_prefix(part.size());
+    sums_.bytes += static_cast<std::int64_t>(part.size());
+    if (sums_.bytes % kChunkBytes == 0) sums_.chunks.push_back(std::exchange(crc_, 0));
+  }
+  if (sums_.bytes - started_at_ < kFlushBytes) return;
+  // A hint: where the file system has no such call, finish() flushes all.
+  ::sync_file_range(fd_.get(), started_at_, sums_.bytes - started_at_, SYNC_FILE_RANGE_WRITE);
+  started_at_ = sums_.bytes;
 }
 
-void FileWriter::finish() {
-  if (::fsync(fd_.get()) != 0) fail_io("cannot flush", path_);
+FileSums FileWriter::finish() {
+  if (sums_.bytes % kChunkBytes != 0) sums_.chunks.push_back(crc_);
+  flush_file(fd_.get(), path_);
   if (::close(fd_.release()) != 0) fail_io("cannot close", path_);
-}
-
-void flush_directory(const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd || ::fsync(fd.get()) != 0) fail_io("cannot flush the folder", path);
-}
-
-std::string parent_of(const std::string& path) {
-  const std::string parent = std::filesystem::path(path).parent_path().string();
-  return parent.empty() ? "." : parent;
+  return std::move(sums_);
 }
 
 }  // namespace weft::checkpoint::internal

@@ -1,4 +1,4 @@
-// A new file being written, with the checksum and size of what was written, not of what the disk made of it.
+// A new file being written, with the checksums and size of what was written, not of what the disk made of it.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "weft/base/file.h"
+#include "weft/checkpoint/internal/manifest.h"
 
 namespace weft::checkpoint::internal {
 
@@ -14,25 +15,17 @@ class FileWriter {
   // Makes the file; one that exists is an error.
   explicit FileWriter(std::string path);
 
+  // The disk begins to take the bytes as they come, so that finish() waits for the last ones only.
   void write(std::string_view bytes);
   // Flushes to the disk and closes.
-  void finish();
-
-  const std::string& path() const { return path_; }
-  std::uint32_t crc() const { return crc_; }
-  std::int64_t bytes() const { return bytes_; }
+  FileSums finish();
 
  private:
   std::string path_;
   UniqueFd fd_;
-  std::uint32_t crc_ = 0;
-  std::int64_t bytes_ = 0;
+  FileSums sums_;
+  std::uint32_t crc_ = 0;        // of the chunk that is not full yet
+  std::int64_t started_at_ = 0;  // bytes that the disk was told to take
 };
-
-// Makes the names in a folder survive a power cut.
-void flush_directory(const std::string& path);
-
-// The folder a path is in; "." for a bare name.
-std::string parent_of(const std::string& path);
 
 }  // namespace weft::checkpoint::internal

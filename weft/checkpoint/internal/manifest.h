@@ -1,28 +1,42 @@
-// The last file written into a checkpoint: what the others must be.
+// The last file written into a checkpoint: the size of each file and a checksum of each of its chunks.
 //
-//   weft-checkpoint 1
-//   crc32c 0f3a55c1 44701234 model.safetensors
-//   crc32c 93b1e7aa 178 state.json
-//   end 5d1c02ef                                   checksum of all that is above
+//   weft-checkpoint 2
+//   chunk 1048576                                             bytes of a chunk
+//   file 2097200 model-00001-of-00002.safetensors 0f3a55c1 93b1e7aa 00a1b2c3
+//   file 178 state.json 5d1c02ef
+//   end 5d1c02ef                                              checksum of all that is above
+//
+// Version 1 has one checksum a file: "crc32c 0f3a55c1 44701234 model.safetensors".
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace weft::checkpoint::internal {
 
-struct FileSum {
-  std::uint32_t crc = 0;
+// Of files that are written; the most of files that are read.
+constexpr std::int64_t kChunkBytes = std::int64_t{1} << 20;
+
+struct FileSums {
   std::int64_t bytes = 0;
-  bool operator==(const FileSum&) const = default;
+  std::vector<std::uint32_t> chunks;  // CRC-32C of each chunk, the last one shorter
+  bool operator==(const FileSums&) const = default;
 };
 
-using Manifest = std::map<std::string, FileSum>;  // by name
+struct Manifest {
+  std::int64_t chunk_bytes = kChunkBytes;  // 0, in version 1: a file is one chunk
+  std::map<std::string, FileSums> files;   // by name
+  bool operator==(const Manifest&) const = default;
+};
 
 // A name without folders, of letters, digits, '.', '_' and '-', not starting with '.': such a path cannot leave its folder.
 bool is_plain_name(std::string_view name);
+
+// Chunks of a file of so many bytes.
+std::int64_t chunks_of(std::int64_t bytes, std::int64_t chunk_bytes);
 
 std::string render_manifest(const Manifest& manifest);
 // Throws Error(kCorrupt) naming the file.

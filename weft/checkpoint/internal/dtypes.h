@@ -1,0 +1,35 @@
+// Element types of files and of tensors.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "weft/base/dtype.h"
+#include "weft/base/error.h"
+
+namespace weft::checkpoint::internal {
+
+constexpr std::pair<at::ScalarType, DType> kDTypes[] = {
+    {at::kDouble, DType::kF64}, {at::kFloat, DType::kF32}, {at::kHalf, DType::kF16},  {at::kBFloat16, DType::kBF16},
+    {at::kLong, DType::kI64},   {at::kInt, DType::kI32},   {at::kShort, DType::kI16}, {at::kChar, DType::kI8},
+    {at::kByte, DType::kU8},    {at::kBool, DType::kBool},
+};
+
+// Throws Error(kInvalidArgument) naming the tensor where it cannot be written.
+inline DType dtype_of(const std::string& name, const at::Tensor& tensor) {
+  WEFT_REQUIRE(tensor.defined() && tensor.layout() == at::kStrided, "checkpoint: \"" + name + "\" is undefined or not dense");
+  for (const auto& [torch_type, dtype] : kDTypes) {
+    if (tensor.scalar_type() == torch_type) return dtype;
+  }
+  throw Error(Errc::kInvalidArgument, "checkpoint: \"" + name + "\" has dtype " + c10::toString(tensor.scalar_type()) +
+                                          ", which is not among those that are written");
+}
+
+inline at::ScalarType torch_type_of(DType dtype) {
+  return std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](const auto& pair) { return pair.second == dtype; })->first;
+}
+
+}  // namespace weft::checkpoint::internal

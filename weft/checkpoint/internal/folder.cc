@@ -1,0 +1,148 @@
+#include "weft/checkpoint/internal/folder.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/error.h"
+#include "weft/base/json/json.h"
+
+namespace weft::checkpoint::internal {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "step-", kAside = ".tmp-";
+
+}  // namespace
+
+std::string folder_name(std::int64_t step) {
+  std::string digits = std::to_string(step);
+  if (digits.size() < 8) digits.insert(0, 8 - digits.size(), '0');
+  return std::string(kPrefix) + digits;
+}
+
+std::string aside_name(const std::string& dir, std::int64_t step) { return dir + "/" + std::string(kAside) + folder_name(step); }
+
+std::optional<std::int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  name.remove_prefix(kPrefix.size());
+  std::int64_t step = -1;
+  const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), step);
+  if (code != std::errc() || end != name.data() + name.size() || step < 0) return std::nullopt;
+  return step;
+}
+
+std::int64_t step_of_folder(const std::string& folder) {
+  const auto step = step_of(fs::path(folder + "/").parent_path().filename().string());
+  WEFT_REQUIRE(step.has_value(), "checkpoint: " + folder + " is not called step-NNNNNNNN");
+  return *step;
+}
+
+std::map<std::int64_t, std::string, std::greater<>> list_folders(const std::string& dir) {
+  std::map<std::int64_t, std::string, std::greater<>> found;
+  std::error_code error;
+  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+    if (const auto step = step_of(it->path().filename().string())) found.emplace(*step, it->path().string());
+  }
+  if (error && error != std::errc::no_such_file_or_directory) fail_io("cannot list", dir, error.value());
+  return found;
+}
+
+void put_in_place(const std::string& aside, const std::string& target) {
+  std::error_code ignored;
+  if (!fs::exists(target, ignored)) return rename_path(aside, target);
+  if (::renameat2(AT_FDCWD, aside.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return;
+  if (errno != EINVAL && errno != ENOSYS) fail_io("cannot replace", target);
+  // Elsewhere there is a moment at which this step, and only this, has no checkpoint.
+  rename_path(target, aside + "-old");
+  rename_path(aside, target);
+}
+
+void remove_aside(const std::string& dir) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(dir, ignored)) {
+    if (entry.path().filename().string().starts_with(kAside)) fs::remove_all(entry.path(), ignored);
+  }
+}
+
+void remove_old(const std::string& dir, std::int64_t saved, int keep) {
+  int kept = 0;
+  for (const auto& [step, folder] : list_folders(dir)) {
+    if (step == saved || ++kept <= keep - 1) continue;
+    // Renamed first, so that what is half removed is never taken for a damaged checkpoint.
+    const std::string aside = aside_name(dir, step);
+    std::error_code ignored;
+    fs::rename(folder, aside, ignored);
+    fs::remove_all(aside, ignored);
+  }
+}
+
+std::string render_state(const std::map<std::string, std::string>& state) {
+  try {
+    return nlohmann::json(state).dump(1) + "\n";
+  } catch (const nlohmann::json::type_error&) {
+    throw Error(Errc::kInvalidArgument, "checkpoint: a name or value of the state is not UTF-8 and cannot be written");
+  }
+}
+
+std::map<std::string, std::string> parse_state(const std::string& text, const std::string& file) {
+  const nlohmann::json document = parse_json(text, file, {.depth = 1, .unique_keys = true});
+  if (!document.is_object()) throw Error(Errc::kCorrupt, file + ": expected an object");
+  std::map<std::string, std::string> state;
+  for (const auto& [key, value] : document.items()) {
+    if (!value.is_string()) throw Error(Errc::kCorrupt, file + ": expected a string as " + nlohmann::json(key).dump());
+    state.emplace(key, value.get<std::string>());
+  }
+  return state;
+}
+
+Manifest read_manifest(const std::string& folder) {
+  const std::string path = folder + "/" + kManifestName;
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) throw Error(Errc::kCorrupt, path + ": missing, so the checkpoint is not complete");
+  Manifest manifest = parse_manifest(read_file(path, kMostTextBytes), path);
+  if (!manifest.files.contains(kStateName)) throw Error(Errc::kCorrupt, path + ": lists no " + kStateName);
+  for (const auto& [name, sums] : manifest.files) {
+    const std::string file = folder + "/" + name;
+    const auto bytes = fs::file_size(file, ignored);
+    if (bytes == static_cast<std::uintmax_t>(-1)) throw Error(Errc::kCorrupt, file + ": listed in the manifest, but it can't be opened");
+    if (bytes != static_cast<std::uintmax_t>(sums.bytes)) {
+      throw Error(Errc::kCorrupt, file + ": has " + std::to_string(bytes) + " bytes, not " + std::to_string(sums.bytes));
+    }
+  }
+  return manifest;
+}
+
+std::unique_ptr<InputFile> open_file(const std::string& folder, const Manifest& manifest, const std::string& name) {
+  const auto found = manifest.files.find(name);
+  if (found == manifest.files.end()) throw Error(Errc::kCorrupt, folder + "/" + kManifestName + ": lists no " + name);
+  return std::make_unique<InputFile>(folder + "/" + name, found->second, manifest.chunk_bytes);
+}
+
+std::string read_text(const std::string& folder, const Manifest& manifest, const std::string& name) {
+  const auto file = open_file(folder, manifest, name);
+  const std::size_t most = name == kStateName ? kMostStateBytes : kMostTextBytes;
+  if (file->bytes() > static_cast<std::int64_t>(most)) file->fail("is larger than the " + std::to_string(most) + " bytes that it may have");
+  std::string text(static_cast<std::size_t>(file->bytes()), '\0');
+  file->read(text.data(), file->bytes(), 0);
+  return text;
+}
+
+void verify_share(const std::string& folder, const Manifest& manifest, int rank, int ranks) {
+  std::int64_t all = 0, before = 0;
+  for (const auto& [name, sums] : manifest.files) all += static_cast<std::int64_t>(sums.chunks.size());
+  const std::int64_t first = all * rank / ranks, last = all * (rank + 1) / ranks;
+  for (const auto& [name, sums] : manifest.files) {
+    const auto count = static_cast<std::int64_t>(sums.chunks.size());
+    const std::int64_t begin = std::clamp<std::int64_t>(first - before, 0, count), end = std::clamp<std::int64_t>(last - before, 0, count);
+    if (begin < end) open_file(folder, manifest, name)->verify(begin, end);
+    before += count;
+  }
+}
+
+}  // namespace weft::checkpoint::internal

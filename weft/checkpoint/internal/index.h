@@ -1,0 +1,44 @@
+// The index of a part that lies in several files: which file has which tensor or slice. Hugging Face's layout, and the shapes of whole
+// tensors.
+//
+//   {"metadata": {"total_size": 65792},
+//    "shapes": {"head.bias": [64], "blocks.0.weight": [256, 64]},
+//    "weight_map": {"head.bias": "model-00001-of-00002.safetensors",
+//                   "blocks.0.weight[0:128,0:64]": "model-00001-of-00002.safetensors",
+//                   "blocks.0.weight[128:256,0:64]": "model-00002-of-00002.safetensors"}}
+//
+// A slice is called by its tensor's name and its rectangle, as Python writes it: [begin:end, ...].
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft::checkpoint::internal {
+
+struct Index {
+  std::int64_t total_bytes = 0;                             // of all tensors
+  std::map<std::string, std::vector<std::int64_t>> shapes;  // of whole tensors, by name
+  std::map<std::string, std::string> files;                 // of each tensor or slice, by its name in that file
+  bool operator==(const Index&) const = default;
+};
+
+std::string render_index(const Index& index);
+// Throws Error(kCorrupt) naming the file: text that is not this layout, names of files that leave the folder, tensors
+// without a shape, slices that reach beyond it.
+Index parse_index(std::string_view text, const std::string& file);
+
+// A rectangle of a tensor.
+struct SliceName {
+  std::string tensor;
+  std::vector<std::int64_t> offset, sizes;
+  bool operator==(const SliceName&) const = default;
+};
+// "blocks.0.weight[128:256,0:64]".
+std::string render_slice_name(const SliceName& slice);
+// A name without a rectangle gives empty offset and sizes. Throws Error(kCorrupt) with `where` for a rectangle that cannot be.
+SliceName parse_slice_name(const std::string& name, const std::string& where);
+
+}  // namespace weft::checkpoint::internal

@@ -1,0 +1,306 @@
+#include "weft/checkpoint/reader.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "weft/base/error.h"
+#include "weft/checkpoint/internal/dtypes.h"
+#include "weft/checkpoint/internal/folder.h"
+#include "weft/checkpoint/internal/index.h"
+
+namespace weft::checkpoint {
+namespace {
+
+using internal::Entry;
+using internal::TensorFileMap;
+using Sizes = std::vector<std::int64_t>;
+
+std::int64_t volume(const Sizes& sizes) {
+  std::int64_t all = 1;
+  for (const std::int64_t size : sizes) all *= size;
+  return all;
+}
+
+// A rectangle that is stored in one file.
+struct Piece {
+  std::string file, key;  // where, and its name there
+  Sizes offset, sizes;
+};
+
+// A rectangle, [offset, offset + sizes).
+struct Box {
+  Sizes offset, sizes;
+};
+
+std::optional<Box> intersection(const Box& a, const Box& b) {
+  Box both = a;
+  for (std::size_t d = 0; d < a.offset.size(); ++d) {
+    both.offset[d] = std::max(a.offset[d], b.offset[d]);
+    both.sizes[d] = std::min(a.offset[d] + a.sizes[d], b.offset[d] + b.sizes[d]) - both.offset[d];
+    if (both.sizes[d] <= 0) return std::nullopt;
+  }
+  return both;
+}
+
+Sizes minus(Sizes a, const Sizes& b) {
+  for (std::size_t d = 0; d < a.size(); ++d) a[d] -= b[d];
+  return a;
+}
+
+// Entries `box` of a stored tensor, into the memory of its sizes at `out`, run by run.
+class BoxReader {
+ public:
+  BoxReader(const TensorFileMap& file, const Entry& entry) : file_(file), entry_(entry) {}
+
+  void read(const Box& box, std::byte* out) const {
+    std::size_t whole = box.sizes.size();  // from here on dimensions are whole, so that one run covers them
+    while (whole > 0 && box.sizes[whole - 1] == entry_.shape[whole - 1]) --whole;
+    const std::size_t runs = whole == 0 ? 0 : whole - 1;
+    Sizes index(runs, 0);
+    std::int64_t run_bytes = static_cast<std::int64_t>(size_of(entry_.dtype));
+    for (std::size_t d = runs; d < box.sizes.size(); ++d) run_bytes *= box.sizes[d];
+    if (run_bytes == 0) return;
+    for (;;) {
+      std::int64_t at = 0;
+      for (std::size_t d = 0; d < box.offset.size(); ++d) at = at * entry_.shape[d] + box.offset[d] + (d < runs ? index[d] : 0);
+      file_.in->read(out, run_bytes, file_.data_begin + entry_.begin + at * static_cast<std::int64_t>(size_of(entry_.dtype)));
+      check_booleans(out, run_bytes);
+      out += run_bytes;
+      std::size_t d = runs;
+      while (d > 0 && ++index[d - 1] == box.sizes[d - 1]) index[--d] = 0;
+      if (d == 0) return;
+    }
+  }
+
+ private:
+  void check_booleans(const std::byte* data, std::int64_t bytes) const {
+    if (entry_.dtype != DType::kBool) return;
+    if (std::any_of(data, data + bytes, [](std::byte value) { return value > std::byte{1}; })) {
+      file_.in->fail("tensor \"" + entry_.name + "\" has a boolean that is neither 0 nor 1");
+    }
+  }
+
+  const TensorFileMap& file_;
+  const Entry& entry_;
+};
+
+at::Tensor part_of(const at::Tensor& tensor, const Box& box) {
+  at::Tensor part = tensor;
+  for (std::size_t d = 0; d < box.offset.size(); ++d) part = part.narrow(static_cast<std::int64_t>(d), box.offset[d], box.sizes[d]);
+  return part;
+}
+
+}  // namespace
+
+struct Reader::State {
+  struct OpenFile {
+    std::unique_ptr<const TensorFileMap> map;
+    std::map<std::string, const Entry*> entries;
+  };
+  struct Part {
+    Shapes shapes;
+    std::map<std::string, std::vector<Piece>> stored;
+  };
+
+  std::string folder;  // empty: `file` in pieces is a path
+  std::optional<internal::Manifest> manifest;
+  std::int64_t step = 0;
+  StringMap strings;
+  std::map<std::string, Part> parts;
+  mutable std::mutex mutex;
+  mutable std::map<std::string, OpenFile> open;  // by name, under the mutex; entries never move
+
+  const OpenFile& file(const std::string& name) const {
+    const std::scoped_lock lock(mutex);
+    const auto found = open.find(name);
+    if (found != open.end()) return found->second;
+    OpenFile file;
+    const std::string path = manifest ? folder + "/" + name : name;
+    auto in = manifest ? internal::open_file(folder, *manifest, name) : std::make_unique<internal::InputFile>(path);
+    file.map = std::make_unique<const TensorFileMap>(std::move(in), path);
+    for (const Entry& entry : file.map->header.entries) file.entries.emplace(entry.name, &entry);
+    return open.emplace(name, std::move(file)).first->second;
+  }
+
+  // Of a piece, which is as large as the index says.
+  const Entry& entry(const Piece& piece) const {
+    const OpenFile& in = file(piece.file);
+    const auto found = in.entries.find(piece.key);
+    if (found == in.entries.end() || found->second->shape != piece.sizes) {
+      in.map->in->fail("has no tensor \"" + piece.key + "\" of the index's shape");
+    }
+    return *found->second;
+  }
+
+  const Part& part(const std::string& name) const {
+    const auto found = parts.find(name);
+    WEFT_REQUIRE(found != parts.end(), "checkpoint " + folder + ": there is no part \"" + name + "\"");
+    return found->second;
+  }
+
+  const std::vector<Piece>& pieces(const std::string& part_name, const std::string& name) const {
+    const Part& in = part(part_name);
+    const auto found = in.stored.find(name);
+    WEFT_REQUIRE(found != in.stored.end(), "checkpoint " + folder + ": the part \"" + part_name + "\" has no tensor \"" + name + "\"");
+    return found->second;
+  }
+
+  [[noreturn]] void fail(const std::string& what) const { throw Error(Errc::kCorrupt, folder + ": " + what); }
+
+  void add_file(Part& to, const std::string& name) {
+    for (const auto& [key, entry] : file(name).entries) {
+      WEFT_REQUIRE(!to.shapes.contains(key), "checkpoint: \"" + key + "\" is in two files, of them " + name);
+      to.shapes.emplace(key, entry->shape);
+      to.stored[key].push_back({name, key, Sizes(entry->shape.size(), 0), entry->shape});
+    }
+  }
+
+  void add_index(Part& to, const std::string& name) {
+    const internal::Index index = internal::parse_index(internal::read_text(folder, *manifest, name), folder + "/" + name);
+    for (const auto& [key, in] : index.files) {
+      internal::SliceName slice = internal::parse_slice_name(key, name);
+      if (slice.offset.empty()) {
+        slice.sizes = index.shapes.at(key);
+        slice.offset.assign(slice.sizes.size(), 0);
+      }
+      to.stored[slice.tensor].push_back({in, key, std::move(slice.offset), std::move(slice.sizes)});
+    }
+    for (const auto& [tensor, shape] : index.shapes) {
+      const auto found = to.stored.find(tensor);
+      if (internal::bytes_of(DType::kU8, shape) < 0) fail("\"" + tensor + "\" has a shape beyond 2^63 entries");
+      std::int64_t left = volume(shape);
+      for (const Piece& piece : found == to.stored.end() ? std::vector<Piece>() : found->second) {
+        if (volume(piece.sizes) > left) fail("the slices of \"" + tensor + "\" overlap");
+        left -= volume(piece.sizes);
+      }
+      if (left != 0) fail("the slices of \"" + tensor + "\" do not make up the whole");
+      to.shapes.emplace(tensor, shape);
+    }
+  }
+
+  // Every entry of the slice from one piece.
+  void fill(const std::string& part_name, const Slice& slice) const {
+    const Box wanted{slice.offset, slice.tensor.sizes().vec()};
+    if (slice.tensor.numel() == 0) return;
+    std::vector<Box> filled;
+    std::int64_t left = slice.tensor.numel();
+    for (const Piece& piece : pieces(part_name, slice.name)) {
+      const auto both = intersection(wanted, {piece.offset, piece.sizes});
+      if (!both) continue;
+      for (const Box& other : filled) {
+        if (intersection(*both, other)) fail("slices of \"" + slice.name + "\" overlap");
+      }
+      filled.push_back(*both);
+      left -= volume(both->sizes);
+      read(piece, {minus(both->offset, piece.offset), both->sizes},
+           part_of(slice.tensor, {minus(both->offset, slice.offset), both->sizes}));
+    }
+    if (left != 0) fail("the slices of \"" + slice.name + "\" leave a hole");
+  }
+
+  void read(const Piece& piece, const Box& box, const at::Tensor& into) const {
+    const Entry& from = entry(piece);
+    const BoxReader reader(*file(piece.file).map, from);
+    const at::ScalarType type = internal::torch_type_of(from.dtype);
+    if (into.is_contiguous() && into.scalar_type() == type && into.is_cpu()) {
+      reader.read(box, static_cast<std::byte*>(into.data_ptr()));
+      return;
+    }
+    const at::Tensor read = at::empty(box.sizes, at::TensorOptions().dtype(type));
+    reader.read(box, static_cast<std::byte*>(read.data_ptr()));
+    at::Tensor(into).copy_(read);
+  }
+};
+
+Reader::Reader(std::unique_ptr<const State> state) : state_(std::move(state)) {}
+Reader::Reader(Reader&&) noexcept = default;
+Reader::~Reader() = default;
+
+Reader::Reader(const std::string& folder) {
+  auto state = std::make_unique<State>();
+  state->folder = folder;
+  state->step = internal::step_of_folder(folder);
+  state->manifest = internal::read_manifest(folder);
+  // Without chunks a checksum is of a whole file.
+  if (state->manifest->chunk_bytes == 0) internal::verify_share(folder, *state->manifest, 0, 1);
+  state->strings =
+      internal::parse_state(internal::read_text(folder, *state->manifest, internal::kStateName), folder + "/" + internal::kStateName);
+  for (const auto& [name, sums] : state->manifest->files) {
+    if (name.ends_with(internal::kIndexSuffix)) {
+      state->add_index(state->parts[name.substr(0, name.size() - internal::kIndexSuffix.size())], name);
+    }
+  }
+  std::set<std::string> indexed;
+  for (const auto& [name, part] : state->parts) {
+    for (const auto& [tensor, pieces] : part.stored) {
+      for (const Piece& piece : pieces) indexed.insert(piece.file);
+    }
+  }
+  for (const auto& [name, sums] : state->manifest->files) {
+    if (name.ends_with(internal::kTensorSuffix) && !indexed.contains(name)) {
+      state->add_file(state->parts[name.substr(0, name.size() - internal::kTensorSuffix.size())], name);
+    }
+  }
+  state_ = std::move(state);
+}
+
+Reader Reader::of_files(const std::vector<std::string>& paths) {
+  auto state = std::make_unique<State>();
+  for (const std::string& path : paths) state->add_file(state->parts["model"], path);
+  return Reader(std::move(state));
+}
+
+std::int64_t Reader::step() const { return state_->step; }
+const StringMap& Reader::state() const { return state_->strings; }
+
+std::vector<std::string> Reader::parts() const {
+  std::vector<std::string> names;
+  for (const auto& [name, part] : state_->parts) names.push_back(name);
+  return names;
+}
+
+const Reader::Shapes& Reader::shapes(const std::string& part) const { return state_->part(part).shapes; }
+
+at::ScalarType Reader::dtype(const std::string& part, const std::string& name) const {
+  return internal::torch_type_of(state_->entry(state_->pieces(part, name).front()).dtype);
+}
+
+void Reader::check(const std::string& part, const Slices& slices) const {
+  const Shapes& shapes = this->shapes(part);
+  for (const Slice& slice : slices) {
+    const auto found = shapes.find(slice.name);
+    WEFT_REQUIRE(found != shapes.end(), "the checkpoint has no tensor \"" + slice.name + "\"; is it of another model or optimizer?");
+    WEFT_REQUIRE(found->second == slice.shape, "the checkpoint's \"" + slice.name + "\" has another shape than the model's");
+  }
+}
+
+void Reader::fill(const std::string& part, const Slices& slices) const {
+  check(part, slices);
+  const at::NoGradGuard no_grad;
+  std::vector<const Slice*> ordered;  // as files have them, so that a chunk is read once
+  for (const Slice& slice : slices) ordered.push_back(&slice);
+  std::sort(ordered.begin(), ordered.end(),
+            [](const Slice* a, const Slice* b) { return std::tie(a->name, a->offset) < std::tie(b->name, b->offset); });
+  for (const Slice* slice : ordered) state_->fill(part, *slice);
+}
+
+at::Tensor Reader::read(const std::string& part, const std::string& name) const {
+  const auto found = shapes(part).find(name);
+  WEFT_REQUIRE(found != shapes(part).end(), "checkpoint: the part \"" + part + "\" has no tensor \"" + name + "\"");
+  at::Tensor whole = at::empty(found->second, at::TensorOptions().dtype(dtype(part, name)));
+  state_->fill(part, whole_slice(name, whole));
+  return whole;
+}
+
+std::vector<Reader::Place> Reader::places(const std::string& part, const std::string& name) const {
+  std::vector<Place> places;
+  for (const Piece& piece : state_->pieces(part, name)) places.push_back({piece.file, piece.offset, piece.sizes});
+  return places;
+}
+
+}  // namespace weft::checkpoint

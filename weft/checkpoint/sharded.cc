@@ -1,0 +1,240 @@
+#include "weft/checkpoint/sharded.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <numeric>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "weft/base/log.h"
+#include "weft/checkpoint/internal/folder.h"
+#include "weft/checkpoint/internal/save_job.h"
+#include "weft/checkpoint/internal/staging.h"
+
+namespace weft::checkpoint {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Group of_its_own(const Group& group) {
+  std::vector<int> ranks(static_cast<std::size_t>(group.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return group.subgroup(ranks, "checkpoint");
+}
+
+std::int64_t bytes_of(const internal::SaveJob& job) {
+  std::int64_t bytes = 0;
+  for (const auto& file : job.files) bytes += file.bytes;
+  return bytes;
+}
+
+// Why a folder is damaged; empty: this rank found nothing.
+std::string damage_of(const std::string& folder, int rank, int ranks) {
+  try {
+    internal::verify_share(folder, internal::read_manifest(folder), rank, ranks);
+  } catch (const Error& error) {
+    if (error.code() != Errc::kCorrupt) throw;
+    return error.message();
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string save(const std::string& dir, const Shards& shards, const Group& group, SaveOptions options) {
+  return internal::run_save(internal::plan_save(dir, shards, options, group.rank(), group.size()), internal::ranks_of(group));
+}
+
+class AsyncSaver::Impl {
+ public:
+  Impl(const Group& group, std::int64_t staging_bytes)
+      : group_(of_its_own(group)), ranks_(internal::ranks_of(group_)), staging_bytes_(staging_bytes), thread_([this] { work(); }) {}
+
+  ~Impl() {
+    // A rank that goes by an exception does not wait for its peers.
+    if (std::uncaught_exceptions() > 0) group_.abort();
+    {
+      const std::scoped_lock lock(mutex_);
+      ending_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  void reserve(const Shards& shards) {
+    wait_until_idle();
+    const auto bytes = internal::staged_bytes(internal::plan_save("", shards, {}, ranks_.rank, ranks_.size), staging_bytes_);
+    begin([this, bytes] {
+      try {
+        staging_.reserve(bytes);
+      } catch (const Error& error) {  // save() will say so on all ranks
+        log_debug(error.message());
+      }
+    });
+  }
+
+  std::optional<Result> save(const std::string& dir, const Shards& shards, SaveOptions options) {
+    const auto start = Clock::now();
+    auto before = wait();
+    auto job = std::make_shared<internal::SaveJob>(internal::plan_save(dir, shards, options, ranks_.rank, ranks_.size));
+    try {
+      staging_.copy(*job, staging_bytes_);
+    } catch (const Error& error) {
+      job->refused = error;
+    }
+    bool all_copied = true;
+    for (const auto& file : job->files) all_copied = all_copied && !file.image.empty();
+    released_ = all_copied;
+    job->released = [this] { release(); };
+    {
+      const std::scoped_lock lock(mutex_);
+      stall_ = {};
+    }
+    begin([this, job, start] { write(*job, start); });
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return released_; });
+    stall_ = Clock::now() - start;
+    if (result_) result_->stall = stall_;
+    return before;
+  }
+
+  std::optional<Result> poll() {
+    const std::scoped_lock lock(mutex_);
+    return std::exchange(result_, std::nullopt);
+  }
+
+  std::optional<Result> wait() {
+    wait_until_idle();
+    return poll();
+  }
+
+ private:
+  void begin(std::function<void()> task) {
+    {
+      const std::scoped_lock lock(mutex_);
+      task_ = std::move(task);
+    }
+    changed_.notify_all();
+  }
+
+  void wait_until_idle() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !task_; });
+  }
+
+  void release() {
+    {
+      const std::scoped_lock lock(mutex_);
+      released_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  void write(const internal::SaveJob& job, Clock::time_point start) {
+    Result result{.step = job.step, .folder = {}, .error = {}, .bytes = bytes_of(job)};
+    try {
+      result.folder = internal::run_save(job, ranks_);
+    } catch (const Error& error) {
+      result.error = error;
+    } catch (const std::exception& error) {
+      const std::string what = error.what();
+      result.error = Error(Errc::kInternal,
+                           "the checkpoint of step " + std::to_string(job.step) + " is not saved: " + what.substr(0, what.find('\n')));
+    }
+    result.whole = Clock::now() - start;
+    const std::scoped_lock lock(mutex_);
+    result.stall = stall_;
+    result_ = std::move(result);
+    released_ = true;
+  }
+
+  // The thread's entry.
+  void work() {
+    for (;;) {
+      std::function<void()> task;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return task_ || ending_; });
+        if (!task_) return;
+        task = task_;
+      }
+      task();
+      {
+        const std::scoped_lock lock(mutex_);
+        task_ = nullptr;
+      }
+      changed_.notify_all();
+    }
+  }
+
+  const Group group_;
+  const internal::Ranks ranks_;
+  const std::int64_t staging_bytes_;
+  internal::Staging staging_;  // the caller's between tasks, else the thread's
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::function<void()> task_;  // that runs or waits; under the mutex, as all below
+  std::optional<Result> result_;
+  std::chrono::nanoseconds stall_{0};
+  bool released_ = true, ending_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+AsyncSaver::AsyncSaver(const Group& group, std::int64_t staging_bytes) : impl_(std::make_unique<Impl>(group, staging_bytes)) {}
+AsyncSaver::~AsyncSaver() = default;
+void AsyncSaver::reserve(const Shards& shards) { impl_->reserve(shards); }
+std::optional<AsyncSaver::Result> AsyncSaver::save(const std::string& dir, const Shards& shards, SaveOptions options) {
+  return impl_->save(dir, shards, options);
+}
+std::optional<AsyncSaver::Result> AsyncSaver::poll() { return impl_->poll(); }
+std::optional<AsyncSaver::Result> AsyncSaver::wait() { return impl_->wait(); }
+
+Latest latest(const std::string& dir, const Group& group) {
+  const internal::Ranks ranks = internal::ranks_of(group);
+  std::string names;
+  const auto told = [&](const auto& mine) {  // an error that is not damage ends the search on all ranks
+    std::string text;
+    try {
+      text = "=" + mine();
+    } catch (const Error& error) {
+      text = "!" + std::to_string(static_cast<int>(error.code())) + " " + error.message();
+    }
+    auto all = ranks.exchange(text);
+    for (std::string& one : all) {
+      if (one.front() == '=') {
+        one.erase(0, 1);
+        continue;
+      }
+      std::istringstream words(one.substr(1));
+      int code = 0;
+      words >> code;
+      std::string why;
+      std::getline(words.ignore(1), why);
+      throw Error(static_cast<Errc>(code), why, {"checkpoint", ranks.rank});
+    }
+    return all;
+  };
+  const auto listed = told([&] {
+    for (const auto& [step, folder] : ranks.rank == 0 ? internal::list_folders(dir) : decltype(internal::list_folders(dir)){}) {
+      names += folder + '\n';
+    }
+    return names;
+  });
+  Latest result;
+  std::istringstream folders(listed.front());
+  for (std::string folder; std::getline(folders, folder);) {
+    const auto damages = told([&] { return damage_of(folder, ranks.rank, ranks.size); });
+    const auto damage = std::find_if(damages.begin(), damages.end(), [](const std::string& text) { return !text.empty(); });
+    if (damage == damages.end()) {
+      result.folder = folder;
+      return result;
+    }
+    result.damaged.push_back(*damage);
+  }
+  return result;
+}
+
+}  // namespace weft::checkpoint

@@ -1,0 +1,26 @@
+// For tests: what is in a folder, and damage. Not installed.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+
+namespace weft::checkpoint {
+
+inline std::set<std::string> names_in(const std::string& dir) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(dir)) names.insert(entry.path().filename().string());
+  return names;
+}
+
+// Changes one bit.
+inline void flip(const std::string& path, std::streamoff at) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(at);
+  const int old = file.get();
+  file.seekp(at);
+  file.put(static_cast<char>(old ^ 1));
+}
+
+}  // namespace weft::checkpoint
