@@ -2,24 +2,31 @@
 
 import os
 import signal
+import time
 
 import data_test
 import harness
 
 
-class Death(harness.FaultTest):
-    def dies(self, job, rank, within=2):
-        """Kills a rank; the survivors name it and are gone in time."""
+class DeathTiming(harness.FaultTest):
+    def dies(self, job, rank):
+        """Kills a rank; the survivors name it. The seconds until they are gone."""
         pids = job.ranks()
+        start = time.monotonic()
         os.kill(pids.pop(rank), signal.SIGKILL)
-        harness.wait_until(lambda: not any(map(alive, pids)), within, lambda: f"survivors of rank {rank} still run:\n{job.err()}")
-        self.ends(job, 137, ["PeerLost{%d}" % rank], within=1, last=f"weft: rank {rank} failed first: SIGKILL (signal 9)")
+        harness.wait_until(lambda: not any(map(alive, pids)), 20, lambda: f"survivors of rank {rank} still run:\n{job.err()}")
+        seconds = time.monotonic() - start
+        self.ends(job, 137, ["PeerLost{%d}" % rank], last=f"weft: rank {rank} failed first: SIGKILL (signal 9)")
+        return seconds
 
     def mid_step(self, ranks, rank, *settings):
-        job = self.train(ranks, *settings)
-        job.wait_for_ranks(ranks)
-        job.wait_for_steps(3)
-        self.dies(job, rank)
+        def attempt():
+            job = self.train(ranks, *settings)
+            job.wait_for_ranks(ranks)
+            job.wait_for_steps(3)
+            return self.dies(job, rank)
+
+        self.takes_less_than(2, attempt)
 
     def test_mid_step_in_shared_memory(self):
         self.mid_step(2, 1, "comm.transport=shm")
@@ -43,16 +50,24 @@ class Death(harness.FaultTest):
         # One step on 64 images, then an evaluation of many.
         data_test.write_images(self.folder / "data", "train", 64)
         data_test.write_images(self.folder / "data", "t10k", 10000)
-        job = self.train(2, "model.name=cnn", "data.name=fashion-mnist", f"data.dir={self.folder}/data", "train.epochs=1")
-        job.wait_for_steps(1)
-        # Rank 0 evaluates its half before it waits for anybody, and finds the loss then.
-        self.dies(job, 1, within=5)
-        self.assertEqual(job.steps(), 1)  # no record of an evaluation: it was never done
+
+        def attempt():
+            job = self.train(2, "model.name=cnn", "data.name=fashion-mnist", f"data.dir={self.folder}/data", "train.epochs=1")
+            job.wait_for_steps(1)
+            # Rank 0 evaluates its half before it waits for anybody, and finds the loss then.
+            seconds = self.dies(job, 1)
+            self.assertEqual(job.steps(), 1)  # no record of an evaluation: it was never done
+            return seconds
+
+        self.takes_less_than(5, attempt)
 
     def at_start(self, rank, *settings):
-        job = self.train(2, *settings)
-        job.wait_for_ranks(2)
-        self.dies(job, rank)
+        def attempt():
+            job = self.train(2, *settings)
+            job.wait_for_ranks(2)
+            return self.dies(job, rank)
+
+        self.takes_less_than(2, attempt)
 
     def test_at_start(self):
         self.at_start(1)

@@ -216,6 +216,14 @@ class FaultTest(unittest.TestCase):
         self.nothing_left(job)
         return result
 
+    def takes_less_than(self, bound, attempt):
+        """attempt() makes a run and gives seconds: the best of three is less than the bound."""
+        taken = []
+        while len(taken) < 3 and min(taken, default=bound) >= bound:
+            shutil.rmtree(self.folder / "runs", ignore_errors=True)
+            taken.append(attempt())
+        self.assertLess(min(taken), bound, f"seconds of each run: {taken}")
+
     def nothing_left(self, job, within=2):
         wait_until(lambda: not job.processes(), within, lambda: f"processes left: {[describe(pid) for pid, _ in job.processes()]}")
         self.assertEqual(job.sockets.keys() & listening_sockets().keys(), set(), "listening ports left")
