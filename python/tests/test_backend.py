@@ -205,9 +205,9 @@ def aborted(rank, world):
 
 
 def unmatched(rank, world):
-    """A receive that nobody answers doesn't hold the end of the group up."""
+    """A receive that nobody answers. The time at which the rank begins to end."""
     dist.irecv(torch.empty(1), (rank + 1) % world)
-    return True
+    return time.monotonic()
 
 
 class Backend(unittest.TestCase):
@@ -244,9 +244,8 @@ class Backend(unittest.TestCase):
         self.assertEqual(ranks.run(aborted), ["Aborted", "Aborted"])
 
     def test_ends_with_a_receive_that_nobody_answers(self):
-        started = time.time()
-        self.assertEqual(ranks.run(unmatched), [True, True])
-        self.assertLess(time.time() - started, 20)
+        seconds = [time.monotonic() - min(ranks.run(unmatched)) for _ in range(3)]
+        self.assertLess(min(seconds), 2, f"the best of {seconds}")
 
 
 class Imports(unittest.TestCase):

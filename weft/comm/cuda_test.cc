@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "weft/comm/testing/fork_ranks.h"
+#include "weft/base/file.h"
 #include "weft/comm/init.h"
+#include "weft/comm/testing/fork_ranks.h"
 
 namespace weft::comm {
 namespace {
@@ -25,12 +27,43 @@ TEST(Nccl, SaysWhyItIsNotThere) {
   }
 }
 
-TEST(NcclGpu, ReducesOnOneDevice) {
+constexpr int kTooFewDevices = 77;
+
+// Collectives of ranks with a device each. Results start as something else: a call that does nothing is seen.
+int run_nccl(const Group& world, const std::string& meeting) {
+  if (static_cast<int>(at::getNumGPUs()) < world.size()) return kTooFewDevices;
+  const Group group =
+      form_group(c10::make_intrusive<c10d::FileStore>(meeting, world.size()), world.rank(), world.size(), {.transport = "nccl"});
+  if (group.backend().getBackendName() != "nccl") return 1;
+  const auto options = at::device(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(group.rank())));
+  const at::Tensor mine = at::arange(1000, options.dtype(at::kFloat)) + group.rank();
+  std::vector<at::Tensor> of_ranks;
+  for (int rank = 0; rank < group.size(); ++rank) of_ranks.push_back(at::arange(1000, at::kFloat) + rank);
+  const at::Tensor joined = at::cat(of_ranks);
+
+  at::Tensor all = at::full_like(at::cat(std::vector<at::Tensor>(of_ranks.size(), mine)), -1);
+  group.all_gather(all, mine);
+  if (!at::equal(all.cpu(), joined)) return 2;
+  at::Tensor part = at::full_like(mine, -1);
+  group.reduce_scatter(part, all);
+  if (!at::equal(part.cpu(), of_ranks[static_cast<std::size_t>(group.rank())] * group.size())) return 3;
+  at::Tensor sum = mine.clone();
+  group.all_reduce(sum);
+  return at::equal(sum.cpu(), at::stack(of_ranks).sum(0)) ? 0 : 4;
+}
+
+TEST(NcclGpu, GathersAndScattersOnOneDevice) {
   if (!at::hasCUDA()) GTEST_SKIP() << kNoDevice;
-  const Group group = form_group(c10::make_intrusive<c10d::HashStore>(), 0, 1, {.transport = "nccl"});
-  at::Tensor t = at::ones({1000}, at::kCUDA);
-  group.all_reduce(t);
-  EXPECT_TRUE(at::equal(t.cpu(), at::ones({1000})));
+  const TempDir folder;
+  EXPECT_EQ(fork_ranks(1, "tcp", [&](const Group& world) { return run_nccl(world, folder / "meeting"); }), std::vector<int>(1, 0));
+}
+
+TEST(NcclGpu, GathersScattersAndSumsOverTwoDevices) {
+  if (!at::hasCUDA()) GTEST_SKIP() << kNoDevice;
+  const TempDir folder;
+  const auto codes = fork_ranks(2, "tcp", [&](const Group& world) { return run_nccl(world, folder / "meeting"); });
+  if (codes == std::vector<int>(2, kTooFewDevices)) GTEST_SKIP() << "one CUDA device";
+  EXPECT_EQ(codes, std::vector<int>(2, 0));
 }
 
 // Forked ranks touch CUDA first after the fork, as it demands; rank 0 is the one with a device where there is only one.
