@@ -4,21 +4,24 @@
 
 namespace weft::parallel {
 
-DataParallelBase::DataParallelBase(std::shared_ptr<torch::nn::Module> module, Group group, DataParallelOptions options)
-    : replica_(std::make_shared<Replica>(std::move(module), std::move(group), std::move(options))) {
+NoSync::NoSync(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) { engine_->pause(); }
+NoSync::~NoSync() { engine_->resume(); }
+
+DataParallelBase::DataParallelBase(std::shared_ptr<torch::nn::Module> module, Group group, DataParallelOptions options) {
+  Engine::Subject subject{.blocks = {{.module = std::move(module)}}, .group = std::move(group), .options = {}};
+  subject.options.stage = 0;
+  subject.options.average = options.average;
+  subject.options.data_parallel = std::move(options);
+  replica_ = std::make_shared<Replica>(std::move(subject));
   replica_->start();
 }
 
 const Group& DataParallelBase::group() const { return replica_->group(); }
-DataParallelBase::NoSync::NoSync(Replica& replica) : replica_(replica) { replica_.pause(); }
-DataParallelBase::NoSync::~NoSync() { replica_.resume(); }
-DataParallelBase::NoSync DataParallelBase::no_sync() { return NoSync(*replica_); }
+NoSync DataParallelBase::no_sync() { return NoSync(replica_); }
 void DataParallelBase::set_samples(double samples) { replica_->set_samples(samples); }
 DataParallelBase::Times DataParallelBase::take_times() { return replica_->take_times(); }
-std::vector<std::pair<std::string, at::Tensor>> DataParallelBase::codec_state() { return replica_->sync().codec_state(); }
-void DataParallelBase::load_codec_state(const std::vector<std::pair<std::string, at::Tensor>>& state) {
-  replica_->sync().load_codec_state(state);
-}
+NamedTensors DataParallelBase::codec_state() { return replica_->codec_state(); }
+void DataParallelBase::load_codec_state(const NamedTensors& state) { replica_->load_codec_state(state); }
 void DataParallelBase::wait_for_weights() { replica_->settle(); }
 std::string DataParallelBase::describe() const { return replica_->describe(); }
 

@@ -64,24 +64,27 @@ struct DataParallelOptions {
   bool overlap_forward = false;
 };
 
-// What data parallelism knows of one rank's module. Shared by the handle, the hooks on the parameters and the optimiser.
+// What the engine knows of one rank's model. Shared by the handles, the hooks on the parameters and the optimizer.
+class Engine;
 class Replica;
+
+// While it lives, gradients stay on their ranks and add up; they are combined with the first backward() after it, or by step().
+class NoSync {
+ public:
+  explicit NoSync(std::shared_ptr<Engine> engine);
+  ~NoSync();
+  NoSync(const NoSync&) = delete;
+  NoSync& operator=(const NoSync&) = delete;
+
+ private:
+  const std::shared_ptr<Engine> engine_;
+};
 
 // The part of DataParallel that does not depend on the module's type.
 class DataParallelBase {
  public:
   const Group& group() const;
-  // While the guard lives, backward() only accumulates: nothing is published or averaged.
-  class NoSync {
-   public:
-    explicit NoSync(Replica& replica);
-    ~NoSync();
-    NoSync(const NoSync&) = delete;
-    NoSync& operator=(const NoSync&) = delete;
-
-   private:
-    Replica& replica_;
-  };
+  using NoSync = parallel::NoSync;
   [[nodiscard]] NoSync no_sync();
   // Says how many samples the next backward stands for, where forward() cannot see it. 0: this rank has no batch (call no backward).
   void set_samples(double samples);

@@ -8,15 +8,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
-#include "weft/kernels/update.h"
+#include "weft/optim/update_rule.h"
 
 namespace torch::optim {
 struct SGDOptions;
@@ -30,31 +27,18 @@ namespace weft::parallel {
 
 class Replica;
 
-using UpdateRule = std::variant<kernels::Sgd, kernels::RmsProp, kernels::Adagrad, kernels::Adam>;
+using optim::lr_of;
+using optim::OptimizerSpec;
+using optim::ParamGroup;
+using optim::ParamRules;
+using optim::set_lr;
+using optim::state_names;
+using optim::UpdateRule;
 
 // What torch's options do not have.
 struct OptimizerExtras {
   double l1 = 0.0;             // adds l1 * sign(weight) to the gradient
   double max_grad_norm = 0.0;  // > 0: the gradient is scaled so that its global 2-norm is at most this (waits for all gradients)
-};
-
-// Parameters that are updated otherwise than the rest, by their qualified names: torch's parameter groups.
-struct ParamGroup {
-  std::function<bool(const std::string& name)> which;
-  double lr_scale = 1;     // times the rule's learning rate, whatever set_lr() makes of that; 0: they stay as they are
-  double decay_scale = 1;  // times its weight decay and L1
-  // What takes the rule's place, for other hyper-parameters (betas, momentum, decay …); optimizer_spec(…).rule makes one. It is of the same
-  // kind and keeps the same state. Its learning rate does not count: lr_scale of the others' does.
-  std::optional<UpdateRule> rule = std::nullopt;
-};
-
-struct OptimizerSpec {
-  UpdateRule rule = kernels::Sgd{};
-  double initial_accumulator = 0.0;  // Adagrad's
-  double max_grad_norm = 0.0;
-  // Parameters (by their qualified name) that go without weight decay and L1: biases and normalisation, usually. Empty: none do.
-  std::function<bool(const std::string& name)> no_decay;
-  std::vector<ParamGroup> groups;  // the first that has a parameter counts for it
 };
 
 OptimizerSpec optimizer_spec(const torch::optim::SGDOptions& options, const OptimizerExtras& extras);

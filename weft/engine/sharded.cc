@@ -5,8 +5,7 @@
 #include <exception>
 #include <set>
 
-#include "weft/engine/internal/sharded_model.h"
-#include "weft/engine/update_rule.h"
+#include "weft/engine/internal/engine.h"
 
 namespace weft::parallel {
 namespace {
@@ -29,10 +28,7 @@ void add_vectors(const torch::nn::Module& module, const std::string& prefix, std
 }  // namespace
 
 Sharded::Sharded(std::vector<Block> blocks, Group group, OptimizerSpec optimizer, ShardedOptions options)
-    : model_(std::make_shared<ShardedModel>(
-          ShardedModel::Subject{std::move(blocks), std::move(group), std::move(optimizer), std::move(options)})) {
-  model_->start();
-}
+    : model_(make_engine({std::move(blocks), std::move(group), std::move(options)}, std::move(optimizer))) {}
 
 Sharded::Sharded(std::shared_ptr<torch::nn::Module> module, Group group, OptimizerSpec optimizer, ShardedOptions options)
     : Sharded(as_one_block(std::move(module), options), std::move(group), std::move(optimizer), options) {}
@@ -49,9 +45,7 @@ Tensors Sharded::run(std::size_t block, const Tensors& inputs) { return model_->
 void Sharded::set_samples(double samples) { model_->set_samples(samples); }
 void Sharded::skip_batch() { model_->skip_batch(); }
 void Sharded::end_pass() { model_->end_pass(); }
-Sharded::NoSync::NoSync(ShardedModel& model) : model_(model) { model_.pause(); }
-Sharded::NoSync::~NoSync() { model_.resume(); }
-Sharded::NoSync Sharded::no_sync() { return NoSync(*model_); }
+NoSync Sharded::no_sync() { return NoSync(model_); }
 void Sharded::send_gradients() { model_->send_gradients(); }
 void Sharded::hold() { model_->hold(); }
 void Sharded::let_go() { model_->let_go(); }
@@ -61,14 +55,18 @@ double Sharded::grad_norm() { return model_->grad_norm(); }
 void Sharded::await_gradients() { model_->await_gradients(); }
 void Sharded::each_gradient(const std::function<void(const std::string&, const at::Tensor&)>& take) { model_->each_gradient(take); }
 double Sharded::lr() const { return lr_of(model_->updates().spec().rule); }
-void Sharded::set_lr(double lr) { parallel::set_lr(model_->updates().spec().rule, lr); }
+void Sharded::set_lr(double lr) { optim::set_lr(model_->updates().spec().rule, lr); }
 std::int64_t Sharded::steps() const { return model_->steps(); }
 Sharded::NamedTensors Sharded::gradients() { return model_->gradients(); }
 Sharded::NamedTensors Sharded::state() { return model_->state(); }
 void Sharded::load_state(const NamedTensors& state) { model_->load_state(state); }
-std::vector<std::span<float>> Sharded::codec_memory() { return model_->replica_sums().memory(); }
-std::int64_t Sharded::codec_steps() const { return model_->replica_sums().steps(); }
-void Sharded::set_codec_steps(std::int64_t steps) { model_->replica_sums().steps() = steps; }
+void Sharded::wait_for_weights() { model_->settle(); }
+DataParallelBase::Times Sharded::take_times() { return model_->take_times(); }
+Sharded::NamedTensors Sharded::codec_state() { return model_->codec_state(); }
+bool Sharded::load_codec_state(const NamedTensors& state) { return model_->load_codec_state(state); }
+std::vector<std::span<float>> Sharded::codec_memory() { return model_->codec_memory(); }
+std::int64_t Sharded::codec_steps() const { return model_->codec_steps(); }
+void Sharded::set_codec_steps(std::int64_t steps) { model_->set_codec_steps(steps); }
 Sharded::Memory Sharded::memory() { return model_->memory(); }
 std::string Sharded::describe() const { return model_->describe(); }
 

@@ -47,6 +47,9 @@ namespace weft::parallel {
 struct ShardedOptions {
   using Average = DataParallelOptions::Average;
   int stage = 3;
+  // Stage 0: how weights, gradients and buffers are kept. `average` above all below counts, not that of these; the other options of this
+  // struct are for stages 1 to 3.
+  DataParallelOptions data_parallel = {};
   // "shared", "gathered"; "auto": shared where all ranks of the group read each other's memory.
   std::string form = "auto";
   // Hybrid sharding: the ranks that have the same shard as this one in other groups; gradients are averaged over them too. All groups are
@@ -81,7 +84,7 @@ struct ShardedOptions {
   std::filesystem::path offload;
 };
 
-class ShardedModel;
+class Engine;
 
 // One thread at a time, and backward() on the same thread. Each call but describe(), memory(), lr and steps is collective.
 class Sharded {
@@ -107,16 +110,7 @@ class Sharded {
   // Takes part in the rest of a forward pass in which this rank has left out blocks and which no backward() follows. Peers wait for it.
   void end_pass();
   // While it lives, gradients stay whole on their ranks and add up; they leave with the first backward() after it.
-  class NoSync {
-   public:
-    explicit NoSync(ShardedModel& model);
-    ~NoSync();
-    NoSync(const NoSync&) = delete;
-    NoSync& operator=(const NoSync&) = delete;
-
-   private:
-    ShardedModel& model_;
-  };
+  using NoSync = parallel::NoSync;
   [[nodiscard]] NoSync no_sync();
   // Gradients that no_sync() has kept leave now, and no pass is made: for those whose backwards of a batch are many (pipelines).
   void send_gradients();
@@ -135,8 +129,14 @@ class Sharded {
   double grad_norm();
   // Until gradients under way have come, if step() has not been called since. For those who take times: what needs them waits by itself.
   void await_gradients();
-  // What this rank's shards have of the averaged gradients, flat, by parameter. Waits for gradients under way, and makes no other call.
+  // What this rank's shards have of the averaged gradients, flat, by parameter; at stage 0, before step(), equal parts of all. Waits for
+  // gradients under way, and makes no other call.
   void each_gradient(const std::function<void(const std::string& name, const at::Tensor& piece)>& take);
+
+  // Stage 0 with overlap_forward: until the weights are those of the last step().
+  void wait_for_weights();
+  // Not collective. The seconds that stage 0 has spent since the last call on: reducing and updating; waiting for peers.
+  DataParallelBase::Times take_times();
 
   double lr() const;
   void set_lr(double lr);
@@ -151,8 +151,11 @@ class Sharded {
   // shapes that do not fit: kInvalidArgument on all ranks, nothing changed.
   void load_state(const NamedTensors& state);
 
-  // What the codec remembers on this rank, in place, and exchanges that it has done: for a checkpoint. Each rank's is its own; what other
-  // ranks, form or stage have left does not fit. Not collective.
+  // Stage 0: DataParallelBase's. False: nothing was taken over.
+  NamedTensors codec_state();
+  bool load_codec_state(const NamedTensors& state);
+  // Stages 1 to 3: what the codec remembers on this rank, in place, and exchanges that it has done: for a checkpoint. Each rank's is its
+  // own; what other ranks, form or stage have left does not fit. Not collective.
   std::vector<std::span<float>> codec_memory();
   std::int64_t codec_steps() const;
   void set_codec_steps(std::int64_t steps);
@@ -167,7 +170,7 @@ class Sharded {
   std::string describe() const;
 
  private:
-  std::shared_ptr<ShardedModel> model_;
+  std::shared_ptr<Engine> model_;
 };
 
 // Parameters of one or no dimension, biases and norms mostly: for OptimizerSpec::no_decay.

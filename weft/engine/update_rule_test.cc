@@ -1,14 +1,19 @@
 // Rules over flat memory against torch::optim: float64 within 1e-12, float32 within 1e-6 (relative and absolute), over 8 steps.
-#include "weft/engine/update_rule.h"
+#include "weft/optim/update_rule.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "weft/base/testing/refusal.h"
+#include "weft/engine/optimizer.h"
 
 namespace weft::parallel {
 namespace update_rule_test {
+
+using optim::FlatStep;
+using optim::update_flat;
+using optim::with_decay;
 
 constexpr int64_t kCount = 19;
 

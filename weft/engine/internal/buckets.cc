@@ -7,14 +7,10 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "weft/base/log.h"
+#include "weft/engine/internal/index.h"
 #include "weft/engine/internal/stopwatch.h"
 
 namespace weft::parallel::internal {
-namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
-}  // namespace
 
 template <class Visit>
 void Buckets::each_exchange(const Visit& visit) const {
@@ -52,7 +48,7 @@ void Buckets::add(const std::vector<int>& bucket) {
   std::vector<Flat> flats;
   std::vector<std::int64_t> lengths;
   for (int param : bucket) {
-    const auto type = params_[at(param)].scalar_type();
+    const auto type = params_[index(param)].scalar_type();
     auto found = std::find_if(flats.begin(), flats.end(), [&](const Flat& flat) { return flat.type == type; });
     if (found == flats.end()) {
       found = flats.insert(flats.end(), Flat{type, {}, {}, {}, {}, id++, nullptr, {}});
@@ -60,7 +56,7 @@ void Buckets::add(const std::vector<int>& bucket) {
     }
     auto& length = lengths[static_cast<std::size_t>(found - flats.begin())];
     found->places.emplace_back(param, length);
-    length += params_[at(param)].numel();
+    length += params_[index(param)].numel();
   }
   for (std::size_t i = 0; i < flats.size(); ++i) {
     Flat& flat = flats[i];
@@ -95,9 +91,9 @@ bool Buckets::collects_by_collectives() const {
 void Buckets::launch(int bucket, std::int64_t step, double weight) {
   const at::NoGradGuard guard;
   const Stopwatch watch(times_->work, "update", "pack gradients");
-  under_way_[at(bucket)] = true;
+  under_way_[index(bucket)] = true;
   advanced_ = false;
-  for (Flat& flat : flats_[at(bucket)]) {
+  for (Flat& flat : flats_[index(bucket)]) {
     fill(flat, weight);
     if (flat.exchange) flat.exchange->start(flat.gradients, step);
     flat.work = group_.all_reduce_async(flat.exchange ? flat.marks : flat.wire, ReduceOp::kSum);
@@ -107,8 +103,8 @@ void Buckets::launch(int bucket, std::int64_t step, double weight) {
 void Buckets::fill(Flat& flat, double weight) const {
   for (std::size_t place = 0; place < flat.places.size(); ++place) {
     const auto& [param, first] = flat.places[place];
-    at::Tensor slot = flat.gradients.narrow(0, first, params_[at(param)].numel());
-    const at::Tensor& grad = params_[at(param)].grad();
+    at::Tensor slot = flat.gradients.narrow(0, first, params_[index(param)].numel());
+    const at::Tensor& grad = params_[index(param)].grad();
     flat.marks.select(0, static_cast<std::int64_t>(place)).fill_(grad.defined() ? 1 : 0);
     if (!grad.defined()) {
       slot.zero_();
@@ -127,16 +123,16 @@ void Buckets::fill(Flat& flat, double weight) const {
 }
 
 void Buckets::collect(int bucket) {
-  if (!under_way_[at(bucket)]) return;
+  if (!under_way_[index(bucket)]) return;
   if (several_rounds_ && !advanced_) advance_all();
-  for (Flat& flat : flats_[at(bucket)]) {
+  for (Flat& flat : flats_[index(bucket)]) {
     await(flat);
     if (!flat.exchange) continue;
     while (advance(*flat.exchange)) {
     }
     flat.exchange->finish();
   }
-  under_way_[at(bucket)] = false;
+  under_way_[index(bucket)] = false;
 }
 
 // Of codecs with several rounds those of all buckets go on at once.
@@ -164,11 +160,11 @@ void Buckets::await(Flat& flat) {
 }
 
 void Buckets::each_sum(int bucket, const std::function<void(int, const at::Tensor&)>& visit) const {
-  for (const Flat& flat : flats_[at(bucket)]) {
+  for (const Flat& flat : flats_[index(bucket)]) {
     const at::Tensor marks = flat.marks.to(at::kFloat);
     const float* mark = marks.const_data_ptr<float>();
     for (const auto& [param, first] : flat.places) {
-      const at::Tensor& like = params_[at(param)];
+      const at::Tensor& like = params_[index(param)];
       if (*mark++ > 0) visit(param, flat.gradients.narrow(0, first, like.numel()).view(like.sizes()));
     }
   }
@@ -177,7 +173,7 @@ void Buckets::each_sum(int bucket, const std::function<void(int, const at::Tenso
 compress::Unit Buckets::unit_of(const Flat& flat) const {
   compress::Unit unit{.count = flat.gradients.numel(), .matrices = {}, .id = flat.id};
   for (const auto& [param, first] : flat.places) {
-    if (params_[at(param)].numel() > 0) unit.matrices.push_back(matrix_at(first, params_[at(param)]));
+    if (params_[index(param)].numel() > 0) unit.matrices.push_back(matrix_at(first, params_[index(param)]));
   }
   return unit;
 }

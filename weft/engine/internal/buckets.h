@@ -12,7 +12,7 @@
 
 #include "weft/comm/group.h"
 #include "weft/engine/codec_exchange.h"
-#include "weft/engine/internal/sync.h"
+#include "weft/engine/data_parallel.h"
 
 namespace weft::parallel::internal {
 

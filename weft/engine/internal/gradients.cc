@@ -148,7 +148,8 @@ void Gradients::launch(int unit) {
   const Unit& u = subject_.units[index(unit)];
   land_earlier();
   if (in_place_) {
-    in_place_->publish(unit, weight());
+    if (!std::exchange(began_, true)) in_place_->begin(weight());
+    in_place_->publish(unit);
     in_flight_.push_back({unit, {}, {}, nullptr, true});
     if (may_wait_ && subject_.options.prefetch == 0) release(in_flight_.back());
     return;
@@ -187,6 +188,7 @@ void Gradients::finish(bool travels) {
   if (!travels) return;
   passed(-1);
   next_ = static_cast<int>(subject_.units.size()) - 1;
+  began_ = false;
   report_ = at::zeros({static_cast<std::int64_t>(subject_.params.size()) + 1}, at::kDouble);
   auto* numbers = report_.data_ptr<double>();
   numbers[0] = subject_.samples;

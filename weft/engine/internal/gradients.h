@@ -69,6 +69,7 @@ class Gradients {
   std::vector<int> unit_of_, place_of_;  // by parameter
   std::vector<int> missing_;             // by unit: parameters that this backward has not reached
   std::unique_ptr<InPlace> in_place_;    // null: by wires
+  bool began_ = false;                   // in place: a round, of which units have been published
   std::vector<std::int64_t> held_;       // by unit, in place: bytes
   std::vector<at::Tensor> wires_;        // by unit: being filled
   int next_ = 0;                         // the unit to leave next; -1: none

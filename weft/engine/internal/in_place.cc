@@ -3,95 +3,116 @@
 #include <ATen/ATen.h>
 
 #include "weft/comm/allocator.h"
-#include "weft/kernels/reduce.h"
 
 namespace weft::parallel::internal {
-namespace {
 
-DType reduced_as(at::ScalarType type) {
+DType dtype_of(at::ScalarType type) {
   switch (type) {
+    case at::kFloat: return DType::kF32;
     case at::kDouble: return DType::kF64;
     case at::kHalf: return DType::kF16;
     case at::kBFloat16: return DType::kBF16;
-    default: return DType::kF32;
+    default:
+      throw Error(Errc::kInvalidArgument, std::string("parameters of type ") + c10::toString(type) + " cannot be trained in parallel");
   }
 }
 
-}  // namespace
+Sources::Sources(const Ledger& ledger, const Stretch& at, DType dtype, const double* by_rank) {
+  for (int peer = 0; peer < ledger.host().world(); ++peer) {
+    const Ledger::Token token = ledger.token(peer, at.param);
+    if (!has_gradient(token)) continue;
+    if (first < 0) first = peer;
+    data[count] = ledger.host().at(peer, token) + static_cast<std::size_t>(at.begin) * size_of(dtype);
+    if (by_rank != nullptr) weights[count] = by_rank[peer];
+    ++count;
+  }
+  args = {.dtype = dtype, .count = at.end - at.begin, .weights = by_rank != nullptr ? weights : nullptr};
+}
+
+ShownGradients::ShownGradients(Ledger& ledger, std::vector<at::Tensor> params)
+    : ledger_(ledger), params_(std::move(params)), copies_(params_.size()) {}
+
+void ShownGradients::show(int param) {
+  const at::Tensor& grad = params_[index(param)].grad();
+  if (grad.is_sparse()) return show_copy(param, grad.to_dense(), 0);
+  const bool plain = grad.is_contiguous() && grad.scalar_type() == params_[index(param)].scalar_type();
+  const Ledger::Token token = plain ? ledger_.host().token(grad.data_ptr()) : net::Host::kNoToken;
+  if (token == net::Host::kNoToken) return show_copy(param, grad, 0);
+  ledger_.put(param, token);
+}
+
+void ShownGradients::show_zeros(int param) { show_copy(param, at::zeros_like(params_[index(param)]), Sources::kUnused); }
+
+void ShownGradients::show_copy(int param, const at::Tensor& gradient, Ledger::Token mark) {
+  const at::NoGradGuard guard;
+  at::Tensor& copy = copies_[index(param)];
+  copy = comm::readable(ledger_.host(), gradient.detach().to(params_[index(param)].scalar_type()));
+  ledger_.put(param, ledger_.host().token(copy.data_ptr()) | mark);
+}
+
+const at::Tensor& ShownGradients::of(int param) const {
+  const at::Tensor& copy = copies_[index(param)];
+  return copy.defined() ? copy : params_[index(param)].grad();
+}
+
+void ShownGradients::end(bool results, const std::vector<bool>& used) {
+  const at::NoGradGuard guard;
+  for (std::size_t param = 0; param < params_.size(); ++param) {
+    const at::Tensor copy = std::exchange(copies_[param], {});
+    if (!copy.defined() || !results || !used[param]) continue;
+    at::Tensor& grad = params_[param].mutable_grad();
+    if (!grad.defined() || grad.is_sparse()) {
+      grad = copy;
+    } else {
+      grad.copy_(copy);
+    }
+  }
+}
 
 InPlace::InPlace(net::Host& host, const std::vector<Param>& params, const std::vector<Unit>& units, std::chrono::nanoseconds timeout)
-    : host_(host), params_(params), units_(units), timeout_(timeout), round_(units.size(), 0), held_(params.size()) {
-  const auto share = [&]<class T>(T*& array, std::size_t count) {
-    array = reinterpret_cast<T*>(host_.share(count * index(host_.world()) * sizeof(T), timeout_));
-  };
-  share(tokens_, params.size());
-  share(weights_, units.size());
-  share(published_, units.size());
-  share(reduced_, units.size());
-}
+    : params_(params),
+      units_(units),
+      ledger_(host, {.params = static_cast<int>(params.size()), .units = static_cast<int>(units.size())}, timeout),
+      held_(params.size()) {}
 
 void InPlace::put(int param, const at::Tensor& gradient) {
-  held_[index(param)] = comm::readable(host_, gradient.is_sparse() ? gradient.to_dense() : gradient);
+  held_[index(param)] = comm::readable(ledger_.host(), gradient.is_sparse() ? gradient.to_dense() : gradient);
 }
 
-void InPlace::publish(int unit, double weight) {
+void InPlace::publish(int unit) {
   for (const int param : units_[index(unit)].params) {
     const at::Tensor& gradient = held_[index(param)];
-    tokens(host_.rank())[param] = gradient.defined() ? host_.token(gradient.data_ptr()) : net::Host::kNoToken;
+    ledger_.put(param, gradient.defined() ? ledger_.host().token(gradient.data_ptr()) : net::Host::kNoToken);
   }
-  weights(host_.rank())[unit] = weight;
-  published(host_.rank())[unit].store(++round_[index(unit)], std::memory_order_release);
-  host_.notify();
-}
-
-int InPlace::waits_for(const Stamp* of_rank_0, int unit) const {
-  for (int rank = 0; rank < host_.world(); ++rank) {
-    if (of_rank_0[index(rank) * units_.size() + index(unit)].load(std::memory_order_acquire) != round_[index(unit)]) return rank;
-  }
-  return -1;
-}
-
-void InPlace::await(const Stamp* of_rank_0, int unit) {
-  int rank = -1;
-  host_.wait([&] { return (rank = waits_for(of_rank_0, unit)) < 0; }, [&] { return rank; }, "sharded", timeout_);
+  ledger_.publish(unit);
 }
 
 void InPlace::reduce(int unit, at::Tensor& shard) {
-  host_.check("sharded");
-  await(published(0), unit);
+  ledger_.host().check("step");
+  ledger_.await_published(unit);
+  std::vector<double> weights;
+  for (int rank = 0; rank < ledger_.host().world(); ++rank) weights.push_back(ledger_.weight(rank));
   const Unit& u = units_[index(unit)];
-  const auto element = static_cast<std::int64_t>(c10::elementSize(u.type));
-  auto* const to = static_cast<std::byte*>(shard.data_ptr());
   std::int64_t filled = 0;
   const auto zero_up_to = [&](std::int64_t end) {
     if (end > filled) shard.narrow(0, filled, end - filled).zero_();
   };
   for (std::size_t place = 0; place < u.params.size(); ++place) {
     const int param = u.params[place];
-    const Piece piece = piece_of(u, place, params_[index(param)].tensor.numel(), host_.rank());
+    const Piece piece = piece_of(u, place, params_[index(param)].tensor.numel(), ledger_.host().rank());
     if (piece.end <= piece.begin) continue;
-    std::vector<const void*> sources;
-    std::vector<double> weights;
-    for (int rank = 0; rank < host_.world(); ++rank) {
-      const Token token = tokens(rank)[param];
-      if (token == net::Host::kNoToken) continue;
-      sources.push_back(host_.at(rank, token) + piece.begin * element);
-      weights.push_back(this->weights(rank)[unit]);
-    }
-    if (sources.empty()) continue;
+    const Sources sources(ledger_, {param, piece.begin, piece.end}, dtype_of(u.type), weights.data());
+    if (sources.count == 0) continue;
     zero_up_to(piece.at);
-    void* sum = to + piece.at * element;
     filled = piece.at + piece.end - piece.begin;
-    kernels::reduce(&sum, 1, sources.data(), static_cast<int>(sources.size()),
-                    {.dtype = reduced_as(u.type), .count = piece.end - piece.begin, .weights = weights.data()});
+    sources.reduce(static_cast<std::byte*>(shard.data_ptr()) + static_cast<std::size_t>(piece.at) * shard.element_size());
   }
   zero_up_to(u.shard);
-  reduced(host_.rank())[unit].store(round_[index(unit)], std::memory_order_release);
-  host_.notify();
+  ledger_.read(unit);
 }
 
 void InPlace::release(int unit) {
-  await(reduced(0), unit);
+  ledger_.await_read(unit);
   for (const int param : units_[index(unit)].params) held_[index(param)].reset();
 }
 

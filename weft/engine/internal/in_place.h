@@ -1,61 +1,90 @@
-// Gradients that ranks of one host reduce where autograd left them: each rank reads its shard of everybody's, nothing is copied or sent.
-//
-//   put() …, publish()      this rank's gradients of a unit may be read
-//   reduce()                waits until all ranks have published the unit, and sums what belongs to this rank's shard
-//   release()               waits until all ranks have done so, and drops this rank's gradients
+// Gradients of the ranks of one host, read where autograd left them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <atomic>
-#include <chrono>
-#include <cstdint>
 #include <vector>
 
+#include "weft/engine/internal/ledger.h"
+#include "weft/engine/internal/plan.h"
 #include "weft/engine/internal/unit.h"
-#include "weft/net/memory/host.h"
+#include "weft/kernels/reduce.h"
 
 namespace weft::parallel::internal {
 
+// Throws Error(kInvalidArgument) for types that are not floating.
+DType dtype_of(at::ScalarType type);
+
+// The gradients of all ranks that have one, from element `begin` of a stretch on, and how to add them.
+struct Sources {
+  // A gradient that exists only so that peers find one: zeros of a rank that did not use the parameter.
+  static constexpr Ledger::Token kUnused = Ledger::Token{1} << 63;
+  static bool has_gradient(Ledger::Token token) { return token != net::Host::kNoToken && (token & kUnused) == 0; }
+
+  // `weights`: by rank; null: all the same.
+  Sources(const Ledger& ledger, const Stretch& at, DType dtype, const double* weights);
+  Sources(const Sources&) = delete;
+  Sources& operator=(const Sources&) = delete;
+  // Writes the sum to each of the destinations.
+  void reduce(void* const* destinations, int count) const { kernels::reduce(destinations, count, data, this->count, args); }
+  void reduce(void* destination) const { reduce(&destination, 1); }
+
+  const void* data[256];
+  double weights[256];
+  int count = 0;
+  int first = -1;  // the first rank that has one
+  kernels::ReduceArgs args;
+};
+
+// This rank's gradients in the ledger: where autograd left them if peers can read them there, else copies.
+class ShownGradients {
+ public:
+  // `ledger` outlives it.
+  ShownGradients(Ledger& ledger, std::vector<at::Tensor> params);
+  void show(int param);
+  // Of a parameter that this rank did not use.
+  void show_zeros(int param);
+  // What peers see of a parameter, or its grad().
+  const at::Tensor& of(int param) const;
+  // The step is over. With `results`, what peers saw holds them, and goes to grad() of the used parameters.
+  void end(bool results, const std::vector<bool>& used);
+
+ private:
+  void show_copy(int param, const at::Tensor& gradient, Ledger::Token mark);
+
+  Ledger& ledger_;
+  const std::vector<at::Tensor> params_;
+  std::vector<at::Tensor> copies_;  // by parameter: of this step
+};
+
+// ZeRO on one host: each rank reads its shard of everybody's gradients, nothing is copied or sent.
+//
+//   put() …, publish()      this rank's gradients of a unit may be read
+//   reduce()                waits until all ranks have published the unit, and sums what belongs to this rank's shard
+//   release()               waits until all ranks have done so, and drops this rank's gradients
 class InPlace {
  public:
   // Collective. All outlive it.
   InPlace(net::Host& host, const std::vector<Param>& params, const std::vector<Unit>& units, std::chrono::nanoseconds timeout);
 
+  // A round of all units begins. `weight`: of this rank's gradients in the sums.
+  void begin(double weight) { ledger_.begin(weight); }
   // Keeps the gradient, or a copy of one that peers cannot read, until release().
   void put(int param, const at::Tensor& gradient);
-  // Parameters that were not put have no gradient here. `weight`: of this rank's in the sum.
-  void publish(int unit, double weight);
+  // Parameters that were not put have no gradient here.
+  void publish(int unit);
   // By all ranks: reduce(), release() would not wait.
-  bool is_published(int unit) const { return waits_for(published(0), unit) < 0; }
-  bool is_reduced(int unit) const { return waits_for(reduced(0), unit) < 0; }
+  bool is_published(int unit) const { return ledger_.published(unit); }
+  bool is_reduced(int unit) const { return ledger_.is_read(unit); }
   // Writes the whole shard; what nobody has a gradient of, and padding, is zero. Throws what Host::wait() throws.
   void reduce(int unit, at::Tensor& shard);
   void release(int unit);
 
  private:
-  using Stamp = std::atomic<std::uint32_t>;
-  using Token = net::Host::Token;
-
-  // In shared memory, by rank and unit or parameter.
-  Token* tokens(int rank) const { return tokens_ + index(rank) * params_.size(); }
-  double* weights(int rank) const { return weights_ + index(rank) * units_.size(); }
-  Stamp* published(int rank) const { return published_ + index(rank) * units_.size(); }
-  Stamp* reduced(int rank) const { return reduced_ + index(rank) * units_.size(); }
-  static std::size_t index(int i) { return static_cast<std::size_t>(i); }
-  // The first rank whose stamp of the unit is not this round's; -1: none.
-  int waits_for(const Stamp* of_rank_0, int unit) const;
-  void await(const Stamp* of_rank_0, int unit);
-
-  net::Host& host_;
   const std::vector<Param>& params_;
   const std::vector<Unit>& units_;
-  const std::chrono::nanoseconds timeout_;
-  std::vector<std::uint32_t> round_;  // by unit: how often it was published
-  std::vector<at::Tensor> held_;      // by parameter
-  Token* tokens_ = nullptr;
-  double* weights_ = nullptr;
-  Stamp *published_ = nullptr, *reduced_ = nullptr;
+  Ledger ledger_;
+  std::vector<at::Tensor> held_;  // by parameter
 };
 
 }  // namespace weft::parallel::internal

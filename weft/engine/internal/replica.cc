@@ -1,266 +1,312 @@
 #include "weft/engine/internal/replica.h"
 
+#include <ATen/ATen.h>
 #include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
 
 #include <cmath>
 #include <cstring>
 
 #include "weft/compress/spec.h"
-#include "weft/engine/internal/ready_hook.h"
-#include "weft/engine/internal/trial.h"
-#include "weft/engine/update_rule.h"
-#include "weft/kernels/reduce.h"
+#include "weft/engine/internal/weights_trial.h"
 #include "weft/net/memory/host.h"
 
 namespace weft::parallel {
-namespace {
 
-// "fc1.weight Float[128, 784]; …", what all ranks must agree on.
-std::string list_of(const std::vector<std::string>& names, const std::vector<at::Tensor>& tensors) {
-  std::string list;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    list += names[i] + " " + c10::toString(tensors[i].scalar_type()) + "[";
-    for (int64_t d = 0; d < tensors[i].dim(); ++d) list += (d > 0 ? ", " : "") + std::to_string(tensors[i].size(d));
-    list += "]; ";
+using internal::index;
+
+Replica::Replica(Subject what) : Engine(std::move(what)) {
+  const std::string& weights = options_.data_parallel.weights;
+  WEFT_REQUIRE(weights == "auto" || weights == "shared" || weights == "private",
+               "data_parallel: unknown weights '" + weights + "'; there are auto, shared, private");
+  compress::parse(options_.data_parallel.codec);  // complains
+  WEFT_REQUIRE(!options_.replicas && !options_.apart && !options_.compute && !options_.reduce && options_.offload.empty(),
+               "sharded: replicas, apart, compute, reduce and offload are for stages 1 to 3");
+  for (std::size_t i = 0; i < trained_; ++i) trained_params_.push_back(params_[i].tensor);
+  for (const auto& block : blocks_) {
+    for (const at::Tensor& buffer : block.module->buffers(true)) buffers_.push_back(buffer);
   }
-  return list;
-}
-
-std::string first_difference(const std::string& mine, const std::string& other) {
-  std::size_t at = 0;
-  while (at < mine.size() && at < other.size() && mine[at] == other[at]) ++at;
-  const std::size_t begin = at == 0 ? 0 : mine.rfind("; ", at) == std::string::npos ? 0 : mine.rfind("; ", at) + 2;
-  const auto entry = [&](const std::string& list) {
-    return begin >= list.size() ? std::string("nothing") : "'" + list.substr(begin, list.find("; ", begin) - begin) + "'";
-  };
-  return entry(mine) + ", and " + entry(other);
-}
-
-at::Tensor bytes_tensor(const std::string& text) {
-  at::Tensor tensor = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
-  std::memcpy(tensor.data_ptr(), text.data(), text.size());
-  return tensor;
-}
-
-}  // namespace
-
-Replica::Replica(std::shared_ptr<torch::nn::Module> module, Group group, DataParallelOptions options)
-    : module_(std::move(module)), group_(std::move(group)), options_(std::move(options)) {
-  const auto one_of = [](const std::string& value, std::initializer_list<const char*> known, const char* what) {
-    std::string all;
-    for (const char* name : known) {
-      if (value == name) return;
-      all += (all.empty() ? "" : ", ") + std::string(name);
-    }
-    throw Error(Errc::kInvalidArgument, std::string("data_parallel: unknown ") + what + " '" + value + "'; there are " + all);
-  };
-  one_of(options_.weights, {"auto", "shared", "private"}, "weights");
-  compress::parse(options_.codec);  // complains
-  for (const auto& item : module_->named_parameters(true)) {
-    if (item.value().requires_grad()) {
-      params_.push_back(item.value());
-      names_.push_back(item.key());
-    } else {
-      frozen_.push_back(item.value());
-    }
-  }
-  buffers_ = module_->buffers(true);
-  WEFT_REQUIRE(!params_.empty(), "data_parallel: the module has no parameter that requires a gradient");
-  ready_.assign(params_.size(), false);
-}
-
-Replica::~Replica() = default;
-
-void Replica::start() {
+  ready_.assign(trained_, false);
   if (group_.size() > 1) {
     check_same();
-    broadcast_all();
-  }
-  sync_ = group_.host() != nullptr ? internal::make_host_sync(subject(nullptr, 0)) : internal::make_message_sync(subject(nullptr, 0));
-  for (std::size_t i = 0; i < params_.size(); ++i) {
-    add_ready_hook(params_[i], [weak = weak_from_this(), param = static_cast<int>(i)] {
-      if (auto replica = weak.lock()) replica->on_ready(param);
-    });
-  }
-}
-
-internal::Subject Replica::subject(internal::Updater* updater, double max_grad_norm) {
-  return {.group = group_,
-          .params = params_,
-          .buffers = options_.sync_buffers && group_.size() > 1 ? buffers_ : std::vector<at::Tensor>{},
-          .options = options_,
-          .updater = updater,
-          .max_grad_norm = max_grad_norm,
-          .samples = &samples_,
-          .times = &times_};
-}
-
-// Each rank shows a hash of its list; where one differs from rank 0's, both lists are sent and the first difference is named.
-void Replica::check_same() const {
-  const std::string mine = list_of(names_, params_);
-  at::Tensor hash = at::tensor({static_cast<int64_t>(std::hash<std::string>{}(mine) >> 1), static_cast<int64_t>(mine.size())}, at::kLong);
-  at::Tensor all = at::empty({group_.size(), 2}, at::kLong);
-  group_.all_gather(all, hash);
-  for (int peer = 1; peer < group_.size(); ++peer) {
-    if (at::equal(all[peer], all[0])) continue;
-    std::string others[2];
-    for (int i = 0; i < 2; ++i) {
-      const int root = i == 0 ? 0 : peer;
-      at::Tensor text = group_.rank() == root ? bytes_tensor(mine) : at::empty({all[root][1].item<int64_t>()}, at::kByte);
-      group_.broadcast(text, root);
-      others[i].assign(static_cast<const char*>(text.data_ptr()), static_cast<std::size_t>(text.numel()));
-    }
-    throw Error(Errc::kInvalidArgument,
-                "data_parallel: the ranks' modules differ: rank 0 has " + first_difference(others[0], others[1]) + " on rank " +
-                    std::to_string(peer),
-                {"data_parallel", group_.rank(), peer});
-  }
-}
-
-void Replica::broadcast_all() {
-  at::NoGradGuard guard;
-  for (auto* list : {&params_, &frozen_, &buffers_}) {
-    for (at::Tensor& tensor : *list) {
+    const at::NoGradGuard guard;
+    const auto broadcast = [&](const at::Tensor& tensor) {
       at::Tensor data = tensor.detach();
       group_.broadcast(data, 0);
-    }
+    };
+    for (const auto& param : params_) broadcast(param.tensor);
+    for (const auto& buffer : buffers_) broadcast(buffer);
   }
+  transport_ = group_.host() != nullptr ? make_in_place_transport(subject(nullptr)) : make_message_transport(subject(nullptr));
+}
+
+internal::Subject Replica::subject(internal::Updates* updates) {
+  internal::Subject subject{.group = group_,
+                            .params = trained_params_,
+                            .buffers = {},
+                            .options = options_.data_parallel,
+                            .updates = updates,
+                            .private_weights = private_weights_,
+                            .samples = &samples_,
+                            .times = &times_};
+  subject.options.average = options_.average;
+  if (options_.data_parallel.sync_buffers && group_.size() > 1) subject.buffers = buffers_;
+  if (updates != nullptr && updates->spec().max_grad_norm > 0) {  // which waits for all gradients
+    subject.options.update_in_backward = subject.options.overlap_forward = false;
+  }
+  return subject;
 }
 
 void Replica::use_optimizer(OptimizerSpec spec) {
-  WEFT_REQUIRE(updater_ == nullptr, "optimizer(): the module has an optimizer already");
-  bool plain = true;
-  for (const auto& param : params_) plain = plain && param.scalar_type() == at::kFloat && param.is_contiguous();
-  WEFT_REQUIRE(
-      plain,
-      "optimizer(): parameters must be contiguous float32; give others a torch::optim optimiser, data_parallel averages their gradients");
-  WEFT_REQUIRE(options_.weights != "shared" || group_.host() != nullptr,
+  WEFT_REQUIRE(updates_ == nullptr, "optimizer(): the module has an optimizer already");
+  std::vector<at::ScalarType> types;
+  std::vector<std::byte*> weights;
+  for (const auto& param : trained_params_) {
+    types.push_back(param.scalar_type());
+    WEFT_REQUIRE((types.back() == at::kFloat || types.back() == at::kDouble) && param.is_contiguous(),
+                 "optimizer(): parameters must be contiguous float32 or float64; give others a torch::optim optimizer, data_parallel "
+                 "averages their gradients");
+    offsets_.push_back(bytes_);
+    bytes_ += (static_cast<std::int64_t>(param.nbytes()) + 63) / 64 * 64;
+    weights.push_back(static_cast<std::byte*>(param.data_ptr()));
+  }
+  WEFT_REQUIRE(options_.data_parallel.weights != "shared" || group_.host() != nullptr,
                "weights = \"shared\" needs all ranks on one host that can share memory; use \"auto\" or \"private\"");
-  const auto layout = internal::layout_of(params_);
-  std::vector<float*> weights, state;
-  for (auto& param : params_) weights.push_back(param.data_ptr<float>());
-  const bool can_share = group_.host() != nullptr && group_.size() > 1 && options_.weights != "private";
-  if (can_share) choose_weights(spec, layout, weights);
-  const std::size_t arrays = state_names(spec.rule).size();
-  for (std::size_t i = 0; i < arrays; ++i) {
+  std::vector<std::string> trained = names();
+  trained.resize(trained_);
+  const float first_value = static_cast<float>(spec.initial_accumulator);
+  updates_ = std::make_unique<internal::Updates>(std::move(spec), std::move(trained), types);
+  if (group_.host() != nullptr && group_.size() > 1) {
+    private_weights_ = options_.data_parallel.weights == "private";
+    if (!private_weights_) share_weights(weights);
+  }
+  std::vector<internal::Updates::Place> places(trained_);
+  for (std::size_t array = 0; array < updates_->arrays().size(); ++array) {
+    std::byte* block = nullptr;
     if (shared_weights_) {
-      state.push_back(
-          reinterpret_cast<float*>(group_.host()->share(static_cast<std::size_t>(layout.elements) * sizeof(float), group_.timeout())));
+      block = group_.host()->share(static_cast<std::size_t>(bytes_), group_.timeout());
     } else {
-      private_state_.push_back(at::zeros({layout.elements}));
-      state.push_back(private_state_.back().data_ptr<float>());
+      own_state_.push_back(at::zeros({bytes_}, at::kByte));
+      block = static_cast<std::byte*>(own_state_.back().data_ptr());
     }
+    for (std::size_t i = 0; i < trained_; ++i) places[i].state[array] = block + offsets_[i];
   }
-  if (spec.initial_accumulator != 0 && (group_.rank() == 0 || !shared_weights_)) {
-    std::fill_n(state[0], layout.elements, static_cast<float>(spec.initial_accumulator));
+  for (std::size_t i = 0; i < trained_; ++i) {
+    places[i].weight = weights[i];
+    updates_->put(static_cast<int>(i), places[i]);
+    if (first_value != 0 && writes()) state_of(static_cast<int>(i), 0).fill_(first_value);
   }
-  const double max_grad_norm = spec.max_grad_norm;
-  updater_ = std::make_unique<internal::RuleUpdater>(std::move(spec), layout, std::move(weights), std::move(state), names_);
-  auto what = subject(updater_.get(), max_grad_norm);
-  what.whole = whole_;
   if (group_.host() == nullptr) {
-    sync_ = internal::make_message_sync(what);
-  } else if (shared_weights_ || whole_ || group_.size() == 1) {
-    sync_ = internal::make_host_sync(what);
+    transport_ = make_message_transport(subject(updates_.get()));
+  } else {
+    transport_ = make_in_place_transport(subject(updates_.get()));
   }
   if (group_.size() > 1) group_.barrier();
 }
 
 // A block that all ranks of the host see gets rank 0's values. Unless private weights prove faster, the parameters move there.
-void Replica::choose_weights(const OptimizerSpec& spec, const internal::Layout& layout, std::vector<float*>& weights) {
-  at::NoGradGuard guard;
-  auto* block = reinterpret_cast<float*>(group_.host()->share(static_cast<std::size_t>(layout.elements) * sizeof(float), group_.timeout()));
-  std::vector<float*> shared;
-  for (std::size_t i = 0; i < params_.size(); ++i) {
-    shared.push_back(block + layout.offsets[i]);
-    if (group_.rank() == 0) std::memcpy(shared.back(), weights[i], static_cast<std::size_t>(params_[i].numel()) * sizeof(float));
+void Replica::share_weights(std::vector<std::byte*>& weights) {
+  const at::NoGradGuard guard;
+  std::byte* const block = group_.host()->share(static_cast<std::size_t>(bytes_), group_.timeout());
+  std::vector<std::byte*> shared;
+  for (std::size_t i = 0; i < trained_; ++i) {
+    shared.push_back(block + offsets_[i]);
+    if (group_.rank() == 0) std::memcpy(shared.back(), weights[i], trained_params_[i].nbytes());
   }
   group_.barrier();
-  whole_ = options_.weights == "auto" && spec.max_grad_norm <= 0 && layout.elements <= internal::kTrialMost &&
-           internal::whole_is_faster(subject(nullptr, 0), layout, shared, weights);
-  if (whole_) return;
+  private_weights_ = options_.data_parallel.weights == "auto" && updates_->spec().max_grad_norm <= 0 &&
+                     bytes_ <= internal::kTrialMostBytes && internal::private_is_faster(subject(nullptr), shared, weights);
+  if (private_weights_) return;
   shared_weights_ = true;
   weights = shared;
-  for (std::size_t i = 0; i < params_.size(); ++i) {
+  for (std::size_t i = 0; i < trained_; ++i) {
     // The block lives as long as a tensor of it: the deleter holds the group.
-    params_[i].set_data(at::from_blob(
-        shared[i], params_[i].sizes(), [group = group_](void*) {}, params_[i].options().requires_grad(false)));
+    at::Tensor& param = trained_params_[i];
+    param.set_data(at::from_blob(
+        shared[i], param.sizes(), [group = group_](void*) {}, param.options().requires_grad(false)));
   }
   group_.barrier();
 }
 
-internal::RuleUpdater& Replica::updater() {
-  WEFT_CHECK(updater_ != nullptr, "the replica has no optimizer");
-  return *updater_;
+at::Tensor Replica::state_of(int param, std::size_t array) const {
+  return updates_->state(param, array, params_[index(param)].tensor.sizes());
 }
 
 void Replica::settle() {
-  if (!updater_ || !updater_->held()) return;
-  sync_->settle();
-  updater_->stepped(sync_->used());
+  if (!updates_ || !updates_->held()) return;
+  transport_->settle();
+  updates_->stepped(transport_->used());
 }
 
 void Replica::on_ready(int param) {
   if (paused_ > 0) return;
-  if (ready_[static_cast<std::size_t>(param)]) {
+  if (ready_[index(param)] || reduced_) {
     const Error error(Errc::kInvalidArgument,
-                      "a second backward() has reached '" + names_[static_cast<std::size_t>(param)] +
+                      "a second backward() has reached '" + params_[index(param)].name +
                           "' before step(): peers may have read its gradient; wrap all but the last backward in no_sync()",
                       {"backward", group_.rank()});
     group_.abort(error);
     throw error;
   }
-  ready_[static_cast<std::size_t>(param)] = true;
-  if (!any_ready_) {
-    any_ready_ = true;
+  ready_[index(param)] = true;
+  stepped_ = false;
+  guarded([&] {
+    if (!any_ready_) {
+      any_ready_ = true;
+      settle();
+      // Without an optimizer of ours the end of backward() is the end of the step.
+      const auto end = [self = std::static_pointer_cast<Replica>(shared_from_this())] { self->guarded([&] { self->finish(1); }); };
+      if (!updates_) torch::autograd::Engine::get_default_engine().queue_callback(end);
+    }
+    transport_->ready(param);
+  });
+}
+
+void Replica::await_gradients() {
+  if (reduced_ || stepped_) return;
+  guarded([&] {
     settle();
-    // Without an optimiser of ours the end of backward() is the end of the step.
-    if (!updater_) torch::autograd::Engine::get_default_engine().queue_callback([self = shared_from_this()] { self->finish(); });
-  }
-  sync_->ready(param);
+    transport_->reduce();
+    reduced_ = true;
+  });
 }
 
-void Replica::finish() {
-  settle();
-  sync_->finish();
+void Replica::each_gradient(const std::function<void(const std::string&, const at::Tensor&)>& take) {
+  await_gradients();
+  WEFT_REQUIRE(reduced_, "sharded: at stage 0 gradients are read before step()");
+  transport_->each_sum([&](int param, const at::Tensor& sum) {
+    const std::int64_t count = sum.numel(), begin = count * group_.rank() / group_.size();
+    const std::int64_t end = count * (group_.rank() + 1) / group_.size();
+    if (end > begin) take(params_[index(param)].name, sum.reshape({-1}).narrow(0, begin, end - begin));
+  });
+}
+
+double Replica::grad_norm() {
+  await_gradients();
+  if (reduced_) norm_ = transport_->norm();
+  return norm_;
+}
+
+void Replica::forget() {
   std::fill(ready_.begin(), ready_.end(), false);
-  any_ready_ = false;
+  any_ready_ = reduced_ = false;
 }
 
-void Replica::step() {
-  finish();
-  // Weights kept private although the ranks share memory: the gradients have been averaged in place, each rank updates all of its own.
-  if (!shared_weights_ && !whole_ && group_.host() != nullptr && group_.size() > 1) update_alone();
-  if (sync_->pending()) {
-    updater_->hold();
-  } else {
-    updater_->stepped(sync_->used());
-  }
-  ++steps_;
+void Replica::finish(double scale) {
+  settle();
+  // Where every rank updates all weights, sums of many ranks are made once and not by each of them.
+  const auto& how = options_.data_parallel;
+  if (private_weights_ && how.weights == "private" && group_.size() > 2 && !how.update_in_backward && !reduced_) transport_->reduce();
+  transport_->finish(scale);
+  forget();
 }
 
-void Replica::update_alone() {
-  at::NoGradGuard guard;
-  const double most = updater_->spec().max_grad_norm;
-  double squares = 0;
-  for (const auto& param : params_) {
-    if (most > 0 && param.grad().defined()) squares += kernels::sum_of_squares(param.grad().const_data_ptr<float>(), param.numel());
-  }
-  norm_ = std::sqrt(squares);
-  const double factor = most > 0 ? std::min(1.0, most / (norm_ + 1e-6)) : 1.0;
-  for (std::size_t param = 0; param < params_.size(); ++param) {
-    at::Tensor& grad = params_[param].mutable_grad();
-    if (!grad.defined()) continue;
-    if (factor < 1.0) kernels::scale(grad.data_ptr<float>(), grad.numel(), static_cast<float>(factor));
-    updater_->update(static_cast<int>(param), 0, grad.numel(), grad.const_data_ptr<float>());
-  }
+void Replica::step(double scale) {
+  guarded([&] {
+    stepped_ = false;
+    if (const double most = updates().spec().max_grad_norm; most > 0) {
+      const double norm = grad_norm() * std::abs(scale);
+      scale *= std::min(1.0, most / (norm + 1e-6));
+    }
+    finish(scale);
+    if (transport_->pending()) {
+      updates_->hold();
+    } else {
+      updates_->stepped(transport_->used());
+    }
+    ++steps_;
+    stepped_ = true;
+  });
 }
 
 void Replica::zero_grad() {
-  for (auto& param : params_) param.mutable_grad().reset();
+  if (reduced_) guarded([&] { transport_->drop(); });
+  if (reduced_) forget();
+  for (auto& param : trained_params_) param.mutable_grad().reset();
+  stepped_ = false;
 }
+
+Replica::NamedTensors Replica::gradients() {
+  const at::NoGradGuard guard;
+  return guarded([&] {
+    await_gradients();
+    settle();
+    NamedTensors all;
+    for (int param = 0; param < static_cast<int>(trained_); ++param) {
+      if (!transport_->used()[index(param)]) continue;
+      at::Tensor sum = transport_->sum_of(param);
+      if (group_.rank() == 0) all.emplace_back(params_[index(param)].name, sum);
+    }
+    return all;
+  });
+}
+
+void Replica::each_state(const std::function<void(const std::string&, at::Tensor)>& visit) {
+  for (std::size_t i = 0; i < trained_; ++i) {
+    for (std::size_t array = 0; array < updates().arrays().size(); ++array) {
+      visit(params_[i].name + "." + updates_->arrays()[array], state_of(static_cast<int>(i), array));
+    }
+  }
+}
+
+void Replica::each_whole(const Visit& visit) {
+  if (group_.rank() != 0) return;  // the others wait for it in the next step
+  for (const auto& param : params_) visit(param.name, param.tensor.detach());
+  each_state(visit);
+}
+
+void Replica::take_over(const std::map<std::string, at::Tensor>& given) {
+  const auto put = [&](const std::string& name, at::Tensor into) {
+    at::Tensor value = group_.rank() == 0 ? given.at(name).to(into.scalar_type()).contiguous() : at::empty_like(into);
+    group_.broadcast(value, 0);
+    if (writes()) into.copy_(value);
+  };
+  for (const auto& param : params_) put(param.name, param.tensor.detach());
+  each_state(put);
+  if (group_.size() > 1) group_.barrier();
+}
+
+Replica::NamedTensors Replica::optimizer_state() {
+  settle();
+  NamedTensors all;
+  each_state([&](const std::string& name, const at::Tensor& state) { all.emplace_back(name, state.clone()); });
+  add_steps(all);
+  return all;
+}
+
+void Replica::load_optimizer_state(const NamedTensors& given) {
+  const at::NoGradGuard guard;
+  const std::map<std::string, at::Tensor> by_name(given.begin(), given.end());
+  const NamedTensors expected = optimizer_state();
+  for (const auto& [name, like] : expected) {
+    const auto found = by_name.find(name);
+    WEFT_REQUIRE(found != by_name.end(), "optimizer state has no '" + name + "'");
+    WEFT_REQUIRE(found->second.sizes() == like.sizes() && found->second.scalar_type() == like.scalar_type(),
+                 "optimizer state '" + name + "' has another shape or type than the parameter needs");
+  }
+  WEFT_REQUIRE(by_name.size() == expected.size(), "optimizer state holds entries that this optimizer does not have");
+  each_state([&](const std::string& name, at::Tensor state) {
+    if (writes()) state.copy_(by_name.at(name));
+  });
+  take_steps(by_name);
+  if (group_.size() > 1) group_.barrier();
+}
+
+Replica::NamedTensors Replica::codec_state() {
+  settle();
+  return transport_->codec_state();
+}
+
+Sharded::Memory Replica::memory() {
+  Sharded::Memory now;
+  const int sharers = shared_weights_ ? group_.size() : 1;
+  for (const auto& param : params_) now.parameters += static_cast<std::int64_t>(param.tensor.nbytes()) / sharers;
+  for (const auto& param : trained_params_) now.gradients += static_cast<std::int64_t>(param.nbytes());
+  now.state = updates_ ? bytes_ * static_cast<std::int64_t>(updates_->arrays().size()) / sharers : 0;
+  now.peak = now.parameters + now.gradients + now.state;
+  return now;
+}
+
+std::string Replica::describe() const { return transport_->describe() + (shared_weights_ ? ", optimizer state once a host" : ""); }
 
 }  // namespace weft::parallel

@@ -1,77 +1,73 @@
-// One rank's module under data parallelism: its parameters, the hooks on them, and what happens when a step ends.
+// Stage 0: every rank computes with all weights, and gradients are combined over the ranks by a transport.
 //
-//   backward() -> hook of each parameter -> Sync::ready      (nothing inside no_sync())
-//   without an optimizer(): the end of backward() -> Sync::finish: grad() holds the average
-//   with an optimizer():    Optimizer::step()     -> Sync::finish: the weights are updated
+//   backward() -> hook of each parameter -> Transport::ready      (nothing inside no_sync())
+//   without an optimizer: the end of backward() -> Transport::finish: grad() holds the average
+//   with an optimizer:    step()                -> Transport::finish: the weights are updated
+//
+// Weights and optimizer state lie once a host, in memory that its ranks share, where they can; else whole on each rank.
 #pragma once
 
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "weft/engine/data_parallel.h"
-#include "weft/engine/internal/sync.h"
-#include "weft/engine/internal/updater.h"
+#include "weft/engine/internal/engine.h"
+#include "weft/engine/internal/transport.h"
 
 namespace weft::parallel {
 
-class Replica : public std::enable_shared_from_this<Replica> {
+class Replica final : public Engine {
  public:
-  Replica(std::shared_ptr<torch::nn::Module> module, Group group, DataParallelOptions options);
-  ~Replica();
-
-  // After construction, since hooks hold a weak pointer to it: checks the ranks against each other, broadcasts, installs the hooks.
-  void start();
+  // Collective: checks the ranks against each other, gives everybody rank 0's values.
+  explicit Replica(Subject subject);
+  // Collective, once. Without it grad() gets the averages.
   void use_optimizer(OptimizerSpec spec);
 
-  const Group& group() const { return group_; }
-  std::string describe() const { return sync_->describe() + (shared_weights_ ? ", optimiser state once a host" : ""); }
-  void add_samples(double samples) { samples_ += samples; }
-  void set_samples(double samples) { samples_ = samples; }
-  void pause() { ++paused_; }
-  void resume() { --paused_; }
-  DataParallelBase::Times take_times() { return std::exchange(times_, {}); }
+  void skip_batch() override { stepped_ = false; }
+  void send_gradients() override {}
+  void await_gradients() override;
+  void each_gradient(const std::function<void(const std::string&, const at::Tensor&)>& take) override;
+  double grad_norm() override;
+  void step(double scale) override;
+  void zero_grad() override;
+  void settle() override;
+  NamedTensors gradients() override;
+  NamedTensors codec_state() override;
+  bool load_codec_state(const NamedTensors& state) override { return transport_->load_codec_state(state); }
+  Sharded::Memory memory() override;
+  std::string describe() const override;
 
-  void step();
-  void zero_grad();
-  internal::RuleUpdater& updater();
-  std::int64_t steps() const { return steps_; }
-  void set_steps(std::int64_t steps) { steps_ = steps; }
-  // Waits until the weights are those of the last step.
-  void settle();
-  internal::Sync& sync() { return *sync_; }
-  double norm() const { return norm_ > 0 ? norm_ : sync_->norm(); }
-  const std::vector<std::string>& names() const { return names_; }
-  const std::vector<at::Tensor>& params() const { return params_; }
-  // True where this rank writes for its host: one does, where weights are shared.
-  bool writes() const { return !shared_weights_ || group_.rank() == 0; }
+  // Before clipping, of the last step that had to know it.
+  double norm() const { return norm_; }
+  // Optimizer::state(), load_state().
+  NamedTensors optimizer_state();
+  void load_optimizer_state(const NamedTensors& state);
 
  private:
-  void on_ready(int param);
-  void finish();
-  void update_alone();
-  void check_same() const;
-  void broadcast_all();
-  void choose_weights(const OptimizerSpec& spec, const internal::Layout& layout, std::vector<float*>& weights);
-  internal::Subject subject(internal::Updater* updater, double max_grad_norm);
+  // This rank's state of a parameter, or its host's, in place.
+  at::Tensor state_of(int param, std::size_t array) const;
+  // True where this rank writes for its host: one does, where weights are shared.
+  bool writes() const { return !shared_weights_ || group_.rank() == 0; }
+  // "<name>.<array>" of all that are trained.
+  void each_state(const std::function<void(const std::string& name, at::Tensor state)>& visit);
+  void on_ready(int param) override;
+  void each_whole(const Visit& visit) override;
+  void take_over(const std::map<std::string, at::Tensor>& state) override;
+  void finish(double scale);
+  void forget();
+  void share_weights(std::vector<std::byte*>& weights);
+  internal::Subject subject(internal::Updates* updates);
 
-  std::shared_ptr<torch::nn::Module> module_;
-  Group group_;
-  DataParallelOptions options_;
-  std::vector<at::Tensor> params_, buffers_, frozen_;
-  std::vector<std::string> names_;
-  std::unique_ptr<internal::RuleUpdater> updater_;
-  std::vector<at::Tensor> private_state_;
-  std::unique_ptr<internal::Sync> sync_;
+  std::vector<at::Tensor> trained_params_, buffers_;
+  std::vector<std::int64_t> offsets_;  // of parameters in flat memory, in bytes
+  std::int64_t bytes_ = 0;
+  std::vector<at::Tensor> own_state_;
+  std::unique_ptr<internal::Transport> transport_;
   std::vector<bool> ready_;  // since the last finish
   bool any_ready_ = false;
+  bool reduced_ = false;  // and the sums of this step are known
   bool shared_weights_ = false;
-  bool whole_ = false;  // private weights, each rank reduces and updates all of them
-  int paused_ = 0;
-  double samples_ = 0;
-  std::int64_t steps_ = 0;
-  double norm_ = 0;  // where the ranks update private weights
-  DataParallelBase::Times times_;
+  bool private_weights_ = false;  // although ranks share memory
+  double norm_ = 0;
 };
 
 }  // namespace weft::parallel

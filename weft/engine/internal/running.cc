@@ -10,37 +10,21 @@ namespace weft::parallel {
 using Direction = internal::Passes::Direction;
 
 Tensors ShardedModel::run(std::size_t block, const Tensors& given) {
-  WEFT_REQUIRE(block < blocks_.size() && blocks_[block].forward,
-               "sharded: there is no block " + std::to_string(block) + " with a forward function");
   return guarded([&] {
+    if (!passes_) return Engine::run(block, given);
     const bool learns = at::GradMode::is_enabled();
-    stepped_ = stepped_ && !learns;
-    if (learns && block == 0 && !given.empty()) samples_ += static_cast<double>(given[0].dim() > 0 ? given[0].size(0) : 1);
-    Tensors inputs = given;
-    for (at::Tensor& input : inputs) {
-      if (options_.compute && input.is_floating_point()) input = input.to(*options_.compute);
-    }
-    const auto& forward = blocks_[block].forward;
-    if (!passes_) return forward(inputs);
     const auto run = std::make_shared<Run>();
     run->block = static_cast<int>(block);
     if (learns) {
       forward_pending_ = true;
-      hook_inputs(run, inputs);
+      hook_inputs(run, given);
     }
     passes_->enter(run->block, Direction::kForward);
-    Tensors outputs = forward(inputs);
+    Tensors outputs = Engine::run(block, given);
     for (const int unit : passes_->units_of(run->block)) passes_->let_go(unit);
     if (learns) hook_outputs(run, outputs);
     return outputs;
   });
-}
-
-at::Tensor ShardedModel::forward(const at::Tensor& input) {
-  Tensors values{input};
-  for (std::size_t block = 0; block < blocks_.size(); ++block) values = run(block, values);
-  WEFT_REQUIRE(values.size() == 1, "sharded: forward() is for a last block of one output; use run()");
-  return values[0];
 }
 
 // Before the forward, which may change its inputs in place. The gradient of an input that is no leaf is complete after everything in the
@@ -50,8 +34,8 @@ void ShardedModel::hook_inputs(const RunPtr& run, const Tensors& inputs) {
   for (const at::Tensor& input : inputs) {
     if (!input.requires_grad() || input.is_leaf()) continue;
     ++run->inputs;
-    input.register_hook([weak = weak_from_this(), run](const at::Tensor&) {
-      if (auto model = weak.lock()) model->input_done(run);
+    input.register_hook([weak = std::weak_ptr(self()), run](const at::Tensor&) {
+      if (const auto model = weak.lock()) model->input_done(run);
     });
   }
 }
@@ -59,8 +43,8 @@ void ShardedModel::hook_inputs(const RunPtr& run, const Tensors& inputs) {
 void ShardedModel::hook_outputs(const RunPtr& run, const Tensors& outputs) {
   for (const at::Tensor& output : outputs) {
     if (!output.requires_grad() || output.is_leaf()) continue;
-    output.register_hook([weak = weak_from_this(), run](const at::Tensor&) {
-      if (auto model = weak.lock()) model->open(run);
+    output.register_hook([weak = std::weak_ptr(self()), run](const at::Tensor&) {
+      if (const auto model = weak.lock()) model->open(run);
     });
   }
 }
@@ -71,7 +55,7 @@ void ShardedModel::begin_backward() {
   stepped_ = false;
   if (travels()) reducer_->settle();
   left_ = false;
-  torch::autograd::Engine::get_default_engine().queue_callback([self = shared_from_this()] { self->end_backward(); });
+  torch::autograd::Engine::get_default_engine().queue_callback([self = self()] { self->end_backward(); });
 }
 
 void ShardedModel::open(const RunPtr& run) {

@@ -22,7 +22,7 @@ namespace weft::parallel::internal {
 struct Param {
   std::string name;  // in the first block that has it
   at::Tensor tensor;
-  std::vector<int> blocks;
+  std::vector<int> blocks = {};
   bool apart = false;    // ShardedOptions::apart
   bool uncoded = false;  // ShardedOptions::uncoded
 };
@@ -46,8 +46,9 @@ struct Unit {
   bool trainable = true, apart = false, uncoded = false;
 
   at::Tensor flat;
-  at::Tensor master;    // may be a part of `flat`
-  at::Tensor gradient;  // undefined: none
+  at::Tensor master;              // may be a part of `flat`
+  at::Tensor gradient;            // undefined: none
+  std::vector<at::Tensor> state;  // of the optimizer, as the shard lies
 
   std::int64_t bytes() const { return elements * static_cast<std::int64_t>(c10::elementSize(type)); }
 };

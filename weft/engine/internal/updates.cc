@@ -2,73 +2,70 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 namespace weft::parallel::internal {
-namespace {
 
-// Arrays begin at multiples of so many bytes.
-constexpr std::int64_t kArrayLine = 64;
+Updates::Updates(OptimizerSpec spec, std::vector<std::string> names, const std::vector<at::ScalarType>& types)
+    : spec_(std::move(spec)),
+      rules_(spec_, names),
+      arrays_(state_names(spec_.rule)),
+      types_(types),
+      places_(names.size()),
+      steps_(names.size(), 0) {}
 
-std::int64_t array_bytes(const Unit& unit) {
-  return (unit.shard * static_cast<std::int64_t>(c10::elementSize(unit.master_type)) + kArrayLine - 1) / kArrayLine * kArrayLine;
+void Updates::update(int param, std::int64_t begin, std::int64_t end, const void* gradient) const {
+  const UpdateRule rule = rules_.of(index(param), held_ ? *held_ : spec_.rule);
+  if (types_[index(param)] == at::kDouble) return update_as<double>(rule, param, begin, end, gradient);
+  update_as<float>(rule, param, begin, end, gradient);
 }
-
-std::vector<std::string> names_of(const std::vector<Param>& params) {
-  std::vector<std::string> names;
-  for (const Param& param : params) names.push_back(param.name);
-  return names;
-}
-
-struct Due {
-  Piece piece;
-  std::int64_t step;
-};
 
 template <class Number>
-void update(const UpdateRule& rule, Unit& unit, const std::vector<at::Tensor>& state, const Due& at) {
-  FlatStep<Number> step{.weight = unit.master.data_ptr<Number>() + at.piece.at,
-                        .gradient = unit.gradient.const_data_ptr<Number>() + at.piece.at,
-                        .count = at.piece.end - at.piece.begin,
-                        .step = at.step};
-  for (std::size_t array = 0; array < state.size(); ++array) step.state[array] = state[array].data_ptr<Number>() + at.piece.at;
-  update_flat(rule, step);
+void Updates::update_as(const UpdateRule& rule, int param, std::int64_t begin, std::int64_t end, const void* gradient) const {
+  const Place& place = places_[index(param)];
+  const auto at = [&](std::byte* base) { return reinterpret_cast<Number*>(base) + (begin - place.first); };
+  optim::FlatStep<Number> step{
+      .weight = at(place.weight), .gradient = static_cast<const Number*>(gradient), .count = end - begin, .step = steps_[index(param)] + 1};
+  for (std::size_t array = 0; array < arrays_.size(); ++array) step.state[array] = at(place.state[array]);
+  if constexpr (std::is_same_v<Number, float>) {
+    if (velocity_comes_) return update_with_velocity(rule, step);
+  }
+  optim::update_flat(rule, step);
 }
 
-}  // namespace
+compress::Momentum Updates::hand_over_momentum() {
+  const auto* const sgd = std::get_if<kernels::Sgd>(&spec_.rule);
+  const bool alike = std::none_of(spec_.groups.begin(), spec_.groups.end(), [](const ParamGroup& group) { return group.rule.has_value(); });
+  if (sgd == nullptr || sgd->momentum == 0 || sgd->dampening != 0 || !alike) return {};
+  velocity_comes_ = true;
+  return {sgd->momentum, sgd->nesterov};
+}
 
-Updates::Updates(OptimizerSpec spec, const std::vector<Param>& params, const std::vector<Unit>& units, const ShardedOptions& options)
-    : spec_(std::move(spec)), rules_(spec_, names_of(params)), steps_(params.size(), 0), state_(units.size()) {
-  for (const Param& param : params) sizes_.push_back(param.tensor.numel());
-  const std::size_t arrays = state_names(spec_.rule).size();
-  for (const Unit& unit : units) bytes_ += unit.trainable ? array_bytes(unit) * static_cast<std::int64_t>(arrays) : 0;
-  if (!options.offload.empty() && bytes_ > 0) file_ = std::make_unique<MappedFile>(options.offload, static_cast<std::size_t>(bytes_));
-  std::byte* next = file_ ? file_->data() : nullptr;
-  for (std::size_t i = 0; i < units.size(); ++i) {
-    for (std::size_t array = 0; units[i].trainable && array < arrays; ++array) {
-      const auto type = at::TensorOptions(units[i].master_type);
-      state_[i].push_back(file_ ? at::from_blob(next, {units[i].shard}, type) : at::empty({units[i].shard}, type));
-      state_[i].back().fill_(spec_.initial_accumulator);
-      if (file_) next += array_bytes(units[i]);
-    }
+// SGD's velocity is a sum over gradients, so it may be kept in two places: that of gradients comes in them; that of weight decay, and what
+// was left when it was handed over, goes on here, as if gradients were zero.
+void Updates::update_with_velocity(const UpdateRule& rule, const optim::FlatStep<float>& at) const {
+  static constexpr std::array<float, 4096> kZeros{};
+  kernels::Sgd rest = std::get<kernels::Sgd>(rule);
+  rest.momentum = 0;
+  rest.nesterov = false;
+  rest.regulariser = {};
+  for (std::int64_t done = 0; done < at.count; done += static_cast<std::int64_t>(kZeros.size())) {
+    optim::FlatStep<float> part{.weight = at.weight + done, .gradient = kZeros.data(), .state = {at.state[0] + done}, .step = at.step};
+    part.count = std::min(at.count - done, static_cast<std::int64_t>(kZeros.size()));
+    optim::update_flat(rule, part);
+    part.gradient = at.gradient + done;
+    part.state = {};
+    optim::update_flat(rest, part);
   }
 }
 
-void Updates::step(std::vector<Unit>& units, int rank, const std::vector<bool>& used) {
-  for (std::size_t i = 0; i < units.size(); ++i) {
-    Unit& unit = units[i];
-    if (!unit.trainable || !unit.gradient.defined()) continue;
-    for (std::size_t place = 0; place < unit.params.size(); ++place) {
-      const auto param = static_cast<std::size_t>(unit.params[place]);
-      if (!used[param]) continue;
-      const Due at{piece_of(unit, place, sizes_[param], rank), ++steps_[param]};
-      if (at.piece.end <= at.piece.begin) continue;
-      const UpdateRule rule = rules_.of(param, spec_.rule);
-      if (unit.master_type == at::kDouble) {
-        update<double>(rule, unit, state_[i], at);
-      } else {
-        update<float>(rule, unit, state_[i], at);
-      }
-    }
-  }
+void Updates::stepped(const std::vector<bool>& used) {
+  held_.reset();
+  for (std::size_t param = 0; param < steps_.size(); ++param) steps_[param] += used[param] ? 1 : 0;
+}
+
+at::Tensor Updates::state(int param, std::size_t array, at::IntArrayRef sizes) const {
+  return at::from_blob(places_[index(param)].state[array], sizes, at::TensorOptions(types_[index(param)]));
 }
 
 }  // namespace weft::parallel::internal

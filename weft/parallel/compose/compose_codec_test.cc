@@ -136,10 +136,11 @@ TEST(ComposeCodec, TellsTheCutsOfItsStateOnTheSameMeshAlone) {
 
 TEST(ComposeCodec, SaysWhatGradientsGoThroughAndWhatTheyCannot) {
   const auto refused = [](Plan plan, std::vector<Axis> axes) {
-    const plan::MeshLayout mesh(2, std::move(axes));
+    const plan::MeshLayout mesh(axes[0].size * (axes.size() > 1 ? axes[1].size : 1), axes);
     return refusal([&] { check_plan(plan, {.blocks = 4}, mesh); }, Errc::kBadConfig);
   };
-  EXPECT_THAT(refused({.codec = "auto"}, {{"dp", 2}}), HasSubstr("name a codec"));
+  EXPECT_THAT(refused({.codec = "auto"}, {{"dp", 2}, {"pp", 2}}), HasSubstr("name a codec"));
+  EXPECT_EQ(refused({.codec = "auto"}, {{"dp", 2}}), "accepted");
   EXPECT_THAT(refused({.codec = "in8"}, {{"dp", 2}}), HasSubstr("int8"));
   EXPECT_THAT(refused({.codec = "int8", .precision = Precision::kF16}, {{"dp", 2}}), HasSubstr("take bf16, or no codec"));
   EXPECT_THAT(refused({.codec = "int8"}, {{"fsdp", 2}}), HasSubstr("give dp the slow links"));

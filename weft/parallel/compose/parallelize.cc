@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "weft/engine/update_rule.h"
+#include "weft/optim/update_rule.h"
 #include "weft/parallel/compose/internal/composed.h"
 #include "weft/parallel/experts/mixture.h"
 
@@ -17,6 +17,7 @@ double ParallelModel::evaluate(const Tensors& inputs, const Tensors& targets) { 
 Tensors ParallelModel::predict(const Tensors& inputs) { return composed_->predict(inputs); }
 bool ParallelModel::step() { return composed_->step(); }
 void ParallelModel::zero_grad() { composed_->zero_grad(); }
+void ParallelModel::wait_for_weights() { composed_->wait_for_weights(); }
 double ParallelModel::grad_norm() { return composed_->grad_norm(); }
 int ParallelModel::replica() const { return composed_->replica(); }
 int ParallelModel::replicas() const { return composed_->replicas().size(); }

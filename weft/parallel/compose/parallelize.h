@@ -75,6 +75,9 @@ class ParallelModel {
   // is not finite: nothing was updated.
   bool step();
   void zero_grad();
+  // Not collective. Until the weights are those of the last step(), with Plan::data_parallel.overlap_forward: for who reads them by
+  // data_ptr() or in another thread. Blocks, evaluate(), predict() and state() wait by themselves.
+  void wait_for_weights();
   // The loss without gradients, of modules in evaluation mode; otherwise as train_step().
   double evaluate(const Tensors& inputs, const Tensors& targets);
   // The last block's outputs for this replica's samples, on its last stage's ranks; empty elsewhere. Over cp whole, by BlockModel::join.

@@ -27,6 +27,7 @@ struct Sizes {
   int cp() const { return of[4]; }
   int ep() const { return of[5]; }
   int replicas() const { return dp() * fsdp() * ep(); }
+  bool replicas_alone() const { return fsdp() * pp() * tp() * ep() == 1; }
 };
 
 std::string named(const char* axis, int size) { return std::string(axis) + "=" + std::to_string(size); }
@@ -162,7 +163,8 @@ void check_codec(const Plan& plan, const Sizes& sizes) {
     }
   }();
   if (spec.kind == compress::Kind::kNone) return;
-  require(spec.kind != compress::Kind::kAuto, "plan: codec = \"auto\" measures replicas of a whole model; name a codec");
+  require(spec.kind != compress::Kind::kAuto || sizes.replicas_alone(),
+          "plan: codec = \"auto\" measures replicas of a whole model; name a codec");
   require(!scales_loss(plan), "plan: a codec's memory would outlive the loss's scale that it was made with; take bf16, or no codec");
   require(sizes.fsdp() == 1 || sizes.dp() * sizes.cp() * sizes.ep() > 1,
           "plan: codec " + plan.codec +

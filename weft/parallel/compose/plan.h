@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/engine/optimizer.h"
+#include "weft/engine/data_parallel.h"
 #include "weft/parallel/compose/loss_scale.h"
 #include "weft/parallel/context/context_parallel.h"
 #include "weft/plan/mesh.h"
@@ -45,7 +45,8 @@ struct Plan {
   // Over fsdp: 1 optimiser state, 2 and gradients, 3 and parameters; how ranks hold them (ShardedOptions::form).
   int zero_stage = 3;
   std::string form = "auto";
-  // What replicas (over dp, cp and ep) send each other of gradients goes through: compress/spec.h; not "auto", nor with a scaled loss.
+  // What replicas (over dp, cp and ep) send each other of gradients goes through: compress/spec.h; not with a scaled loss. "auto": only
+  // over dp and cp alone. Where replicas hold whole models on several hosts it is data parallelism's (DataParallelOptions::codec).
   std::string codec = "none";
   ContextMethod context = ContextMethod::kRing;  // over cp: how attention sees the whole sequence
   int accumulate = 1;                            // calls of train_step() before each step(): each counts for its part
@@ -53,7 +54,12 @@ struct Plan {
   Precision precision = Precision::kAsItIs;
   // With kF16 always, else where given.
   std::optional<LossScaleOptions> loss_scale = std::nullopt;
-  std::int64_t batch = 0;            // samples of a step over all replicas; 0: not known, and not checked
+  std::int64_t batch = 0;  // samples of a step over all replicas; 0: not known, and not checked
+  // Without fsdp and ep every replica has all weights of its stages: how these, gradients and buffers are kept. `average` and `codec` are
+  // the plan's. float32 and float64 parameters.
+  DataParallelOptions data_parallel = {};
+  // train_step() gives the mean loss over this replica's samples alone, and makes no collective for it.
+  bool own_loss = false;
   std::vector<std::string> without;  // passes that are left out (parallelize.h); one that the mesh needs is refused
 };
 

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "weft/base/log.h"
-#include "weft/engine/update_rule.h"
+#include "weft/optim/update_rule.h"
 #include "weft/parallel/compose/parallelize.h"
 #include "weft/train/internal/choices.h"
 #include "weft/train/internal/text.h"

@@ -150,7 +150,7 @@ void Composed::before(const schedule::pipeline::Action& action) {
   const bool makes_gradients = action.work == Work::kBackward || action.work == Work::kBackwardWeight;
   if (!makes_gradients || action.micro_batch + 1 != plan.micro_batches) return;
   for (Stage& stage : stages) {
-    if (stage.number != action.stage || stage.tied || stage.tree || !stage.sharded || sharding.stage == 1) continue;
+    if (stage.number != action.stage || stage.tied || stage.tree || !stage.sharded || sharding.stage == 1 || !is_last_batch()) continue;
     stage.sharded->set_samples(samples_);
     stage.kept.reset();
   }
@@ -158,7 +158,7 @@ void Composed::before(const schedule::pipeline::Action& action) {
 
 void Composed::after(const schedule::pipeline::Action& action) {
   span_.reset();
-  (action.work == Work::kForward ? times.forward : times.backward) += seconds_since(began_);
+  (action.work == Work::kForward ? times.forward : times.backward) += seconds_since(began_) - take_waits();
   if (action.work != Work::kBackward && action.work != Work::kBackwardWeight) return;
   for (Stage& stage : stages) {
     if (stage.number != action.stage || !stage.tree || !stage.tree->take(action.micro_batch)) continue;
@@ -192,6 +192,8 @@ double Composed::run(const Tensors& inputs, const Tensors& targets, bool trainin
 }
 
 double Composed::train(const Tensors& inputs, const Tensors& targets) {
+  WEFT_REQUIRE(!replicates() || kept_batches_ < plan.accumulate,
+               "train_step: step() after each " + std::to_string(plan.accumulate) + " of them; the plan's `accumulate` says how many");
   const bool by_shards = plan.micro_shards > 0, sums = sharding.average == ShardedOptions::Average::kSum;
   // Where gradients are summed, losses count by samples beforehand; ranks of cp have cp times their share of a gradient
   // (ContextParallel::mean).
@@ -211,16 +213,29 @@ double Composed::train(const Tensors& inputs, const Tensors& targets) {
     count_tied_once();
     for (Stage& stage : stages) {
       if (stage.sharded) stage.sharded->let_go();
-      if (!stage.kept) continue;
+      if (!stage.kept || !is_last_batch()) continue;
       stage.kept.reset();
       stage.sharded->set_samples(samples_);
       stage.sharded->send_gradients();
     }
     ++batches_;
-    const double mean = by_shards ? mean_of_micro_shards(all) : mean_over_replicas(loss);
+    ++kept_batches_;
+    const double mean = plan.own_loss ? (samples_ > 0 ? loss : 0) : by_shards ? mean_of_micro_shards(all) : mean_over_replicas(loss);
     times.communication += seconds_since(begin) - (times.forward + times.backward - computed);
     return mean;
   });
+}
+
+double Composed::take_waits() {
+  double waits = 0;
+  for (Stage& stage : stages) waits += stage.sharded ? stage.sharded->take_times().wait : 0;
+  return waits;
+}
+
+void Composed::wait_for_weights() {
+  for (Stage& stage : stages) {
+    if (stage.sharded) stage.sharded->wait_for_weights();
+  }
 }
 
 double Composed::mean_over_replicas(double loss) {
@@ -243,14 +258,15 @@ Tensors Composed::predict(const Tensors& inputs) {
   });
 }
 
-// One number over the world, so that all have the same bits of it: this rank's shards of one replica.
+// One number over the world, so that all have the same bits of it: this rank's shards of one replica, or its part of what all replicas
+// have.
 double Composed::norm_of_gradients() {
   std::vector<at::Tensor> pieces;
   for (Stage& stage : stages) {
     if (!stage.sharded) continue;
     stage.sharded->each_gradient([&](const std::string& own, const at::Tensor& piece) {
       const Parameter* const p = stage.find(own);
-      const bool counted = is_first_copy() && !p->copy && (p->slice || tp.rank() == 0) && (p->expert || is_first_of_ep());
+      const bool counted = (replicates() || is_first_copy()) && !p->copy && (p->slice || tp.rank() == 0) && (p->expert || is_first_of_ep());
       if (counted) pieces.push_back(piece);
     });
   }
@@ -278,7 +294,11 @@ void Composed::await_gradients() {
 
 bool Composed::step() {
   return guarded([&] {
-    await_gradients();
+    for (Stage& stage : stages) {
+      if (!std::exchange(stage.kept, nullptr)) continue;
+      stage.sharded->set_samples(samples_);  // fewer batches than the plan accumulates
+    }
+    if (!replicates()) await_gradients();
     double factor = 1 / scale();
     norm_ = -1;
     if (max_norm > 0 || scaler) {
@@ -295,14 +315,16 @@ bool Composed::step() {
     for (Stage& stage : stages) {
       if (stage.sharded) stage.sharded->step(factor);
     }
+    times.communication += take_waits();
     stepped_ = true;
-    batches_ = 0;
+    batches_ = kept_batches_ = 0;
     ++steps;
     return true;
   });
 }
 
 void Composed::zero_grad() {
+  kept_batches_ = 0;
   for (Stage& stage : stages) {
     if (stage.sharded) stage.sharded->zero_grad();
   }

@@ -81,6 +81,9 @@ class Composed {
   const Group& copies() const { return mesh.along({"dp", "cp", "ep"}); }
   const Group& copies_of_experts() const { return mesh.along({"dp", "cp"}); }
   double scale() const { return scaler ? scaler->scale() : 1; }
+  // Replicas of whole stages (the engine's stage 0): gradients are combined once a step.
+  bool replicates() const { return sharding.stage == 0; }
+  void wait_for_weights();
 
   // What passes make, in their order.
   const BlockModel model;
@@ -119,6 +122,9 @@ class Composed {
   double train(const Tensors& inputs, const Tensors& targets);
   double mean_over_replicas(double loss);
   double mean_of_micro_shards(double all);
+  // Gradients of what runs now are the last before step().
+  bool is_last_batch() const { return !replicates() || kept_batches_ + 1 == plan.accumulate; }
+  double take_waits();
   void await_gradients();
   template <class Fn>
   auto guarded(const Fn& fn) -> decltype(fn());
@@ -139,6 +145,7 @@ class Composed {
 
   double samples_ = 0;          // of the batch that is run
   std::int64_t batches_ = 0;    // since the last step
+  int kept_batches_ = 0;        // whose gradients wait for the step
   std::vector<double> losses_;  // by micro-shard, summed over its samples; zero for other replicas' and on other ranks
   std::vector<Part> shards_;
   std::chrono::steady_clock::time_point began_;  // the action that runs

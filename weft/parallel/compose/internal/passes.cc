@@ -8,9 +8,9 @@
 #include <sstream>
 
 #include "weft/base/config.h"
-#include "weft/compress/spec.h"
 #include "weft/parallel/compose/internal/autocast.h"
 #include "weft/parallel/compose/internal/composed.h"
+#include "weft/parallel/compose/internal/passes.h"
 #include "weft/parallel/recompute/recompute.h"
 
 namespace weft::parallel {
@@ -25,10 +25,6 @@ std::uint64_t mixed(std::uint64_t x) {  // splitmix64
   x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
   return x ^ (x >> 31);
 }
-
-std::string count(std::size_t number, const char* what) { return std::to_string(number) + " " + what + (number == 1 ? "" : "s"); }
-
-std::string axis(const Mesh& mesh, const char* name) { return std::string(name) + "=" + std::to_string(mesh.size(name)); }
 
 TensorParallel context_of(const Composed& c, int block) {
   TensorParallel tp(c.mesh["tp"], block_seed(c.plan.seed, block));
@@ -124,10 +120,6 @@ void list_parameters(Stage& stage) {
       stage.parameters.push_back(std::move(p));
     }
   }
-}
-
-bool left_out(const Composed& c, const std::string& name) {
-  return std::find(c.plan.without.begin(), c.plan.without.end(), name) != c.plan.without.end();
 }
 
 std::string split_layers(Composed& c) {
@@ -230,85 +222,6 @@ std::string connect_stages(Composed& c) {
       c.mesh["pp"], all, [&](int i) { return blocks.at(i); }, std::move(options));
   if (c.request.ranks == 1) return "";
   return "activations and gradients go from stage to stage over " + axis(c.mesh, "pp");
-}
-
-std::string replicate(Composed& c) {
-  if (c.copies().size() == 1) return "";
-  c.sharding.replicas = c.copies();
-  std::string over;
-  for (const char* name : {"dp", "cp", "ep"}) {
-    if (c.mesh.size(name) > 1) over += (over.empty() ? "" : " x ") + axis(c.mesh, name);
-  }
-  c.sharding.codec = c.plan.codec;
-  const bool coded = c.plan.codec != "none";
-  if (coded || c.mesh.size("ep") > 1) c.sharding.average = ShardedOptions::Average::kSum;
-  const auto* const sgd = std::get_if<kernels::Sgd>(&c.plan.optimizer.rule);
-  const bool before = coded && compress::parse(c.plan.codec).momentum_before && sgd != nullptr && sgd->momentum > 0;
-  const std::string through = coded ? ", through " + c.plan.codec + (before ? ", with momentum after it" : "") : "";
-  if (c.mesh.size("ep") == 1) return "gradients are averaged over " + over + ", once a step" + through;
-  const std::string apart = over.substr(0, over.rfind("ep=")), experts = apart.substr(0, apart.rfind(" x "));
-  return "gradients are summed over " + over + ", once a step; experts' " + (experts.empty() ? "stay" : "over " + experts + " alone") +
-         through;
-}
-
-// Which of a stage's parameters copies of all else do not have alike.
-std::optional<ShardedOptions::Apart> experts_apart(const Composed& c, const Stage& stage) {
-  if (c.mesh.size("ep") == 1) return std::nullopt;
-  ShardedOptions::Apart apart{[&stage](const std::string& own) { return stage.find(own)->expert.has_value(); }, std::nullopt};
-  if (c.copies_of_experts().size() > 1) apart.replicas = c.copies_of_experts();
-  return apart;
-}
-
-// Which of a stage's parameters other ranks of tp or another stage have alike, beside others in their codes.
-std::function<bool(const std::string&)> uncoded(const Composed& c, const Stage& stage) {
-  if (c.sharding.codec == "none") return nullptr;
-  return [whole = c.tp.size() == 1, &stage](const std::string& own) {
-    const Parameter& p = *stage.find(own);
-    return (!whole && !p.slice) || (stage.tied && p.tied);
-  };
-}
-
-// Each once.
-std::vector<at::Tensor> trained(const Stage& stage) {
-  std::vector<at::Tensor> all;
-  std::set<const c10::TensorImpl*> known;
-  for (const Block& block : stage.blocks) {
-    for (const at::Tensor& parameter : block.module->parameters()) {
-      if (parameter.requires_grad() && known.insert(parameter.unsafeGetTensorImpl()).second) all.push_back(parameter);
-    }
-  }
-  return all;
-}
-
-std::string shard_parameters(Composed& c) {
-  if (c.plan.micro_shards > 0) c.sharding.average = ShardedOptions::Average::kSum;
-  c.sharding.stage = c.mesh.size("fsdp") > 1 ? c.plan.zero_stage : 2;  // gradients leave during the last backward
-  c.sharding.form = c.plan.form;
-  std::string text;
-  for (Stage& stage : c.stages) {
-    if (stage.parameters.empty()) continue;
-    OptimizerSpec spec = c.plan.optimizer;
-    spec.max_grad_norm = 0;  // over the whole model: "clip"
-    for (ParamGroup& group : spec.groups) {
-      group.which = [&stage, asked = std::move(group.which)](const std::string& own) { return asked && asked(stage.find(own)->whole); };
-    }
-    if (spec.no_decay || !c.plan.decay_vectors) {
-      spec.no_decay = [&c, &stage, asked = spec.no_decay](const std::string& own) {
-        const Parameter& p = *stage.find(own);
-        return (!c.plan.decay_vectors && p.sizes.size() <= 1) || (asked && asked(p.whole));
-      };
-    }
-    std::vector<Block> blocks;
-    for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
-      blocks.push_back({.name = stage.names[i], .module = stage.blocks[i].module, .forward = stage.blocks[i].forward});
-    }
-    c.sharding.apart = experts_apart(c, stage);
-    c.sharding.uncoded = uncoded(c, stage);
-    if (c.plan.micro_shards > 0) stage.tree = std::make_unique<GradientTree>(trained(stage), c.plan.micro_batches);
-    stage.sharded = std::make_unique<Sharded>(std::move(blocks), c.mesh["fsdp"], std::move(spec), c.sharding);
-    text += (text.empty() ? "" : "; ") + stage.sharded->describe();
-  }
-  return text;
 }
 
 std::string clip(Composed& c) {

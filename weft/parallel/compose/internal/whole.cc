@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "weft/engine/codec_state.h"
-#include "weft/engine/update_rule.h"
+#include "weft/optim/update_rule.h"
 #include "weft/parallel/compose/internal/composed.h"
 
 namespace weft::parallel::internal {
@@ -212,6 +212,7 @@ std::vector<std::int64_t> Composed::layout() const {
 
 NamedTensors Composed::codec_state() {
   if (sharding.codec == "none") return {};
+  if (replicates()) return guarded([&] { return stages[0].sharded->codec_state(); });
   const auto coded = std::find_if(stages.begin(), stages.end(), [](const Stage& stage) { return stage.sharded != nullptr; });
   const std::int64_t done = coded == stages.end() ? 0 : coded->sharded->codec_steps();
   return guarded([&] { return gather_codec_state(mesh.world(), {compress::parse(sharding.codec), done, layout()}, codec_memory()); });
@@ -219,6 +220,7 @@ NamedTensors Composed::codec_state() {
 
 bool Composed::load_codec_state(const NamedTensors& state) {
   if (sharding.codec == "none") return true;
+  if (replicates()) return guarded([&] { return stages[0].sharded->load_codec_state(state); });
   const auto progress = state.empty() ? std::nullopt : read_codec_progress(mesh.world(), state);
   const bool fits = progress && progress->spec == compress::parse(sharding.codec) && progress->layout == layout();
   if (!fits || !guarded([&] { return restore_codec_memory(mesh.world(), state, codec_memory()); })) return false;

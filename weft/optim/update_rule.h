@@ -1,17 +1,41 @@
-// One step of an optimiser's rule over flat memory, whichever rule it is: for those who keep weights and state where they like.
+// Update rules of optimizers: SGD, RMSprop, Adagrad, Adam and AdamW, which parameters follow which, and one step of any of them over flat
+// memory, wherever weights and state lie.
 //
 // float32 goes through the kernels (weft/kernels/update.h); float64 follows the same equations, torch's, in plain loops.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
-#include "weft/engine/optimizer.h"
+#include "weft/kernels/update.h"
 
-namespace weft::parallel {
+namespace weft::optim {
+
+using UpdateRule = std::variant<kernels::Sgd, kernels::RmsProp, kernels::Adagrad, kernels::Adam>;
+
+// Parameters that are updated otherwise than the rest, by their qualified names: torch's parameter groups.
+struct ParamGroup {
+  std::function<bool(const std::string& name)> which;
+  double lr_scale = 1;     // times the rule's learning rate, whatever set_lr() makes of that; 0: they stay as they are
+  double decay_scale = 1;  // times its weight decay and L1
+  // What takes the rule's place, for other hyper-parameters (betas, momentum, decay …); optimizer_spec(…).rule makes one. It is of the same
+  // kind and keeps the same state. Its learning rate does not count: lr_scale of the others' does.
+  std::optional<UpdateRule> rule = std::nullopt;
+};
+
+struct OptimizerSpec {
+  UpdateRule rule = kernels::Sgd{};
+  double initial_accumulator = 0.0;  // Adagrad's
+  double max_grad_norm = 0.0;
+  // Parameters (by their qualified name) that go without weight decay and L1: biases and normalisation, usually. Empty: none do.
+  std::function<bool(const std::string& name)> no_decay;
+  std::vector<ParamGroup> groups;  // the first that has a parameter counts for it
+};
 
 // "momentum_buffer", "exp_avg", …: what torch calls the arrays that this rule with these options keeps, in their order.
 std::vector<std::string> state_names(const UpdateRule& rule);
@@ -50,4 +74,4 @@ struct FlatStep {
 void update_flat(const UpdateRule& rule, const FlatStep<float>& at);
 void update_flat(const UpdateRule& rule, const FlatStep<double>& at);
 
-}  // namespace weft::parallel
+}  // namespace weft::optim

@@ -18,20 +18,20 @@
 #include "weft/engine/internal/buffer_broadcast.h"
 #include "weft/engine/internal/codec_trial.h"
 #include "weft/engine/internal/plan.h"
+#include "weft/engine/squares.h"
 #include "weft/engine/internal/stopwatch.h"
-#include "weft/engine/internal/sync.h"
+#include "weft/engine/internal/transport.h"
 #include "weft/engine/internal/tuner.h"
 #include "weft/engine/internal/weight_guard.h"
-#include "weft/kernels/reduce.h"
 
 namespace weft::parallel::internal {
 namespace {
 
 constexpr std::size_t kDefaultBucket = std::size_t{25} << 20;
 
-class MessageSync final : public Sync {
+class MessageTransport final : public Transport {
  public:
-  explicit MessageSync(Subject subject)
+  explicit MessageTransport(Subject subject)
       : subject_(std::move(subject)),
         codec_(compress::parse(subject_.options.codec)),
         buckets_(subject_.group, subject_.params, &times_),
@@ -43,7 +43,7 @@ class MessageSync final : public Sync {
       trial_.emplace(subject_.group);
       codec_ = {};
     }
-    if (subject_.options.overlap_forward && subject_.updater != nullptr && subject_.max_grad_norm <= 0) {
+    if (subject_.options.overlap_forward && subject_.updates != nullptr) {
       guard_ = std::make_unique<WeightGuard>(subject_.params, [this](int param) { on_use(param); });
     }
     if (subject_.group.size() > 1 && (guard_ || tunes_size())) {
@@ -56,18 +56,24 @@ class MessageSync final : public Sync {
 
   void ready(int param) override {
     begin();
-    ready_[at(param)] = true;
+    ready_[index(param)] = true;
     if (!replanned_) ready_order_.push_back(param);
     if (timing_) tuner_->gradient(param);
-    --unready_[at(plan_.bucket_of[at(param)])];
+    --unready_[index(plan_.bucket_of[index(param)])];
     // Buckets leave in one order on all ranks, whatever the order in which they fill.
-    while (next_ < buckets() && unready_[at(launches_[at(next_)])] == 0) buckets_.launch(launches_[at(next_++)], step_, factor());
+    while (next_ < buckets() && unready_[index(launches_[index(next_)])] == 0) buckets_.launch(launches_[index(next_++)], step_, factor());
   }
 
-  void finish() override {
-    begin();
-    if (timing_) tuner_->backward_ended();
-    while (next_ < buckets()) buckets_.launch(launches_[at(next_++)], step_, factor());
+  void reduce() override {
+    launch_rest();
+    for (int bucket : launches_) buckets_.collect(bucket);
+    each_sum([&](int param, const at::Tensor&) { used_[index(param)] = true; });
+    book();
+  }
+
+  void finish(double scale) override {
+    launch_rest();
+    scale_ = scale;
     {
       const Stopwatch watch(times_.wait, "wait", "peers");
       buffers_.finish(subject_.group);
@@ -77,18 +83,42 @@ class MessageSync final : public Sync {
     end();
   }
 
+  void drop() override {
+    if (!begun_) return;
+    buffers_.finish(subject_.group);
+    settled_ = launches_.size();
+    end();
+  }
+
   void settle() override {
     if (guard_) guard_->disarm();
     if (failed_) std::rethrow_exception(failed_);
     if (!pending_) return;
-    if (subject_.max_grad_norm > 0) measure_norm();
     while (settled_ < launches_.size()) settle_next();
     pending_ = false;
   }
   bool pending() const override { return pending_; }
 
   const std::vector<bool>& used() const override { return used_; }
-  double norm() const override { return norm_; }
+
+  void each_sum(const std::function<void(int, const at::Tensor&)>& visit) override {
+    for (int bucket = 0; bucket < buckets(); ++bucket) buckets_.each_sum(bucket, visit);
+  }
+
+  double norm() override {
+    double squares = 0;
+    each_sum([&](int, const at::Tensor& sum) { squares += squares_of(sum.reshape({-1})); });
+    return std::sqrt(squares);
+  }
+
+  at::Tensor sum_of(int param) override {
+    settle();
+    at::Tensor found;
+    buckets_.each_sum(plan_.bucket_of[index(param)], [&](int other, const at::Tensor& sum) {
+      if (other == param) found = begun_ ? sum.clone() : sum.mul(scale_);
+    });
+    return found;
+  }
 
   std::string describe() const override {
     return "gradients averaged by messages over " + std::to_string(subject_.group.size()) + " ranks, " + std::to_string(params()) +
@@ -102,23 +132,23 @@ class MessageSync final : public Sync {
     return gather_codec_state(subject_.group, {codec_, step_, {order_.begin(), order_.end()}}, buckets_.memory());
   }
 
-  void load_codec_state(const NamedTensors& state) override {
-    if (subject_.options.codec == "none") return;
-    const bool restored = !state.empty() && restore(state);
-    if (restored || trial_ || subject_.group.rank() != 0) return;
-    log_warn("the codec begins without memory: the checkpoint has none of " + compress::to_string(codec_) +
-             " for this model, these buckets and " + std::to_string(subject_.group.size()) + " ranks");
+  bool load_codec_state(const NamedTensors& state) override {
+    if (subject_.options.codec == "none" || (!state.empty() && restore(state)) || trial_) return true;
+    if (subject_.group.rank() == 0) {
+      log_warn("the codec begins without memory: the checkpoint has none of " + compress::to_string(codec_) +
+               " for this model, these buckets and " + std::to_string(subject_.group.size()) + " ranks");
+    }
+    return false;
   }
 
  private:
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   int params() const { return static_cast<int>(subject_.params.size()); }
   int buckets() const { return static_cast<int>(launches_.size()); }
 
   // Sizes follow from times, so they are tuned only where no bit of the result follows from the sizes: sums of two terms.
   bool tunes_size() const {
     const comm::HostSplit* const split = subject_.group.split();
-    const std::size_t terms = split != nullptr ? split->hosts.size() : at(subject_.group.size());
+    const std::size_t terms = split != nullptr ? split->hosts.size() : index(subject_.group.size());
     return subject_.options.bucket_bytes == 0 && subject_.options.codec == "none" && terms == 2;
   }
   bool defers() const { return guard_ && !tuner_ && !buckets_.collects_by_collectives(); }
@@ -137,7 +167,7 @@ class MessageSync final : public Sync {
     begun_ = true;
     next_ = 0;
     settled_ = 0;
-    weighted_ = false;
+    weighted_ = backward_ended_ = false;
     std::fill(used_.begin(), used_.end(), false);
     timing_ = tuner_ && replanned_;
     if (timing_) tuner_->step_began();
@@ -148,6 +178,13 @@ class MessageSync final : public Sync {
       samples_work_ = subject_.group.all_gather_async(samples_, own_samples_);
     }
     buffers_.start(subject_.group);
+  }
+
+  // All that backward() has not sent leaves.
+  void launch_rest() {
+    begin();
+    if (timing_ && !std::exchange(backward_ended_, true)) tuner_->backward_ended();
+    while (next_ < buckets()) buckets_.launch(launches_[index(next_++)], step_, factor());
   }
 
   void end() {
@@ -178,8 +215,8 @@ class MessageSync final : public Sync {
   }
 
   void use_codec() {
-    const bool before = codec_.momentum_before && subject_.updater != nullptr && subject_.max_grad_norm <= 0;
-    const auto momentum = before ? subject_.updater->hand_over_momentum() : compress::Momentum{};
+    const bool before = codec_.momentum_before && subject_.updates != nullptr && subject_.updates->spec().max_grad_norm <= 0;
+    const auto momentum = before ? subject_.updates->hand_over_momentum() : compress::Momentum{};
     if (codec_.momentum_before && momentum.factor == 0 && subject_.group.rank() == 0) {
       log_info(
           "codec " + compress::to_string(codec_) +
@@ -240,7 +277,7 @@ class MessageSync final : public Sync {
   double factor() {
     if (weighted_) return factor_;
     weighted_ = true;
-    std::vector<double> samples(at(subject_.group.size()), 1.0);
+    std::vector<double> samples(index(subject_.group.size()), 1.0);
     if (samples_work_) {
       const Stopwatch watch(times_.wait, "wait", "peers");
       samples_work_->wait();
@@ -249,7 +286,7 @@ class MessageSync final : public Sync {
       samples_work_.reset();
     }
     const Weighting weighting = weigh(subject_.options.average, samples);
-    factor_ = weighting.weights.empty() ? weighting.scale : weighting.weights[at(subject_.group.rank())];
+    factor_ = weighting.weights.empty() ? weighting.scale : weighting.weights[index(subject_.group.rank())];
     return factor_;
   }
 
@@ -258,7 +295,7 @@ class MessageSync final : public Sync {
     if (tuner_ && timing_) tuner_->used(param);
     if (!pending_ || failed_) return;
     try {
-      const int bucket = plan_.bucket_of[at(param)];
+      const int bucket = plan_.bucket_of[index(param)];
       const auto place = std::find(launches_.begin(), launches_.end(), bucket) - launches_.begin();
       while (settled_ <= static_cast<std::size_t>(place)) settle_next();
     } catch (...) {
@@ -273,26 +310,15 @@ class MessageSync final : public Sync {
     buckets_.collect(bucket);
     ++settled_;
     const Stopwatch watch(times_.work, "update", "update weights");
-    const double clip = subject_.max_grad_norm > 0 ? std::min(1.0, subject_.max_grad_norm / (norm_ + 1e-6)) : 1.0;
     buckets_.each_sum(bucket, [&](int param, const at::Tensor& sum) {
-      used_[at(param)] = true;
-      apply(param, clip < 1.0 ? sum.mul(clip) : sum);
+      used_[index(param)] = true;
+      apply(param, scale_ != 1.0 ? sum.mul(scale_) : sum);
     });
   }
 
-  void measure_norm() {
-    for (int bucket : launches_) buckets_.collect(bucket);
-    double squares = 0;
-    for (int bucket = 0; bucket < buckets(); ++bucket) {
-      buckets_.each_sum(bucket,
-                        [&](int, const at::Tensor& sum) { squares += kernels::sum_of_squares(sum.const_data_ptr<float>(), sum.numel()); });
-    }
-    norm_ = std::sqrt(squares);
-  }
-
   void apply(int param, const at::Tensor& gradient) {
-    if (subject_.updater != nullptr) return subject_.updater->update(param, 0, gradient.numel(), gradient.const_data_ptr<float>());
-    at::Tensor& grad = subject_.params[at(param)].mutable_grad();
+    if (subject_.updates != nullptr) return subject_.updates->update(param, 0, gradient.numel(), gradient.const_data_ptr());
+    at::Tensor& grad = subject_.params[index(param)].mutable_grad();
     if (!grad.defined() || grad.is_sparse()) {
       grad = gradient.clone();
     } else {
@@ -320,16 +346,16 @@ class MessageSync final : public Sync {
   std::vector<int> ready_order_;
   int next_ = 0;             // of launches_: to leave next
   std::size_t settled_ = 0;  // of launches_: come and updated
-  bool begun_ = false, weighted_ = false, replanned_ = false, timing_ = false;
+  bool begun_ = false, backward_ended_ = false, weighted_ = false, replanned_ = false, timing_ = false;
   bool pending_ = false;  // buckets of the step that finish() ended are still to come
   std::exception_ptr failed_;
   std::int64_t step_ = 0;
-  double factor_ = 1, norm_ = 0;
+  double factor_ = 1, scale_ = 1;
   double exposed_ = 0;  // seconds waited since the last step's end
 };
 
 }  // namespace
 
-std::unique_ptr<Sync> make_message_sync(Subject subject) { return std::make_unique<MessageSync>(std::move(subject)); }
+std::unique_ptr<Transport> make_message_transport(Subject subject) { return std::make_unique<MessageTransport>(std::move(subject)); }
 
 }  // namespace weft::parallel::internal

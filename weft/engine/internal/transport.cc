@@ -1,4 +1,4 @@
-#include "weft/engine/internal/sync.h"
+#include "weft/engine/internal/transport.h"
 
 #include <ATen/ATen.h>
 

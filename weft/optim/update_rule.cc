@@ -1,11 +1,11 @@
-#include "weft/engine/update_rule.h"
+#include "weft/optim/update_rule.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "weft/base/error.h"
 
-namespace weft::parallel {
+namespace weft::optim {
 namespace {
 
 template <class... Fs>
@@ -155,4 +155,4 @@ void update_flat(const UpdateRule& rule, const FlatStep<double>& at) {
   std::visit([&](const auto& o) { step_in_double(o, at); }, rule);
 }
 
-}  // namespace weft::parallel
+}  // namespace weft::optim

@@ -7,15 +7,14 @@
 
 #include <vector>
 
-#include "weft/engine/internal/sync.h"
-#include "weft/engine/internal/updater.h"
+#include "weft/engine/internal/transport.h"
 
 namespace weft::parallel::internal {
 
 // Collective; the same answer on every rank. Weights are left as they are; gradients are dropped.
-bool whole_is_faster(const Subject& subject, const Layout& layout, const std::vector<float*>& shared, const std::vector<float*>& own);
+bool private_is_faster(const Subject& subject, const std::vector<std::byte*>& shared, const std::vector<std::byte*>& own);
 
-// Models of more elements always share: the work saved outweighs any line transfer.
-constexpr std::int64_t kTrialMost = 1 << 20;
+// Larger models always share: the work saved outweighs any line transfer.
+constexpr std::int64_t kTrialMostBytes = 4 << 20;
 
 }  // namespace weft::parallel::internal

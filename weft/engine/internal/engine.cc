@@ -1,0 +1,234 @@
+#include "weft/engine/internal/engine.h"
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <unordered_map>
+
+#include "weft/engine/internal/ready_hook.h"
+#include "weft/engine/internal/replica.h"
+#include "weft/engine/internal/sharded_model.h"
+
+namespace weft::parallel {
+namespace {
+
+// "fc1.weight Float[128, 784]; …", what all ranks must agree on.
+std::string list_of(const std::vector<internal::Param>& params) {
+  std::string list;
+  for (const auto& param : params) {
+    list += param.name + " " + c10::toString(param.tensor.scalar_type()) + "[";
+    for (std::int64_t d = 0; d < param.tensor.dim(); ++d) list += (d > 0 ? ", " : "") + std::to_string(param.tensor.size(d));
+    list += std::string("]") + (param.tensor.requires_grad() ? "" : " frozen") + "; ";
+  }
+  return list;
+}
+
+std::string first_difference(const std::string& mine, const std::string& other) {
+  std::size_t at = 0;
+  while (at < mine.size() && at < other.size() && mine[at] == other[at]) ++at;
+  const std::size_t begin = at == 0 ? 0 : mine.rfind("; ", at) == std::string::npos ? 0 : mine.rfind("; ", at) + 2;
+  const auto entry = [&](const std::string& list) {
+    return begin >= list.size() ? std::string("nothing") : "'" + list.substr(begin, list.find("; ", begin) - begin) + "'";
+  };
+  return entry(mine) + ", and " + entry(other);
+}
+
+at::Tensor bytes_tensor(const std::string& text) {
+  at::Tensor tensor = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
+  std::memcpy(tensor.data_ptr(), text.data(), text.size());
+  return tensor;
+}
+
+std::string text_from(const Group& group, int root, const std::string& mine, std::int64_t length) {
+  at::Tensor text = group.rank() == root ? bytes_tensor(mine) : at::empty({length}, at::kByte);
+  group.broadcast(text, root);
+  return {static_cast<const char*>(text.const_data_ptr()), static_cast<std::size_t>(text.numel())};
+}
+
+}  // namespace
+
+Engine::Engine(Subject subject)
+    : blocks_(std::move(subject.blocks)), options_(std::move(subject.options)), group_(std::move(subject.group)) {
+  std::unordered_map<const c10::TensorImpl*, std::size_t> known;
+  for (int block = 0; block < static_cast<int>(blocks_.size()); ++block) {
+    const auto& [name, module] = std::tie(blocks_[internal::index(block)].name, blocks_[internal::index(block)].module);
+    for (const auto& item : module->named_parameters(true)) {
+      const auto [found, is_new] = known.try_emplace(item.value().unsafeGetTensorImpl(), params_.size());
+      if (is_new) params_.push_back({(name.empty() ? "" : name + ".") + item.key(), item.value(), {}});
+      auto& users = params_[found->second].blocks;
+      if (users.empty() || users.back() != block) users.push_back(block);
+    }
+  }
+  const auto trains = [](const internal::Param& param) { return param.tensor.requires_grad(); };
+  trained_ = static_cast<std::size_t>(std::stable_partition(params_.begin(), params_.end(), trains) - params_.begin());
+  WEFT_REQUIRE(trained_ > 0, "data_parallel, sharded: no parameter requires a gradient");
+  std::vector<std::string> all = names();
+  std::sort(all.begin(), all.end());
+  const auto twice = std::adjacent_find(all.begin(), all.end());
+  WEFT_REQUIRE(twice == all.end(), "sharded: two parameters are called '" + *twice + "'; give blocks different names");
+}
+
+// Each rank shows a hash of its list; where one differs from rank 0's, both lists are sent and the first difference is named.
+void Engine::check_same() const {
+  if (group_.size() == 1) return;
+  const std::string mine = list_of(params_);
+  at::Tensor hash =
+      at::tensor({static_cast<std::int64_t>(std::hash<std::string>{}(mine) >> 1), static_cast<std::int64_t>(mine.size())}, at::kLong);
+  at::Tensor all = at::empty({group_.size(), 2}, at::kLong);
+  group_.all_gather(all, hash);
+  for (int peer = 1; peer < group_.size(); ++peer) {
+    if (at::equal(all[peer], all[0])) continue;
+    const std::string first = text_from(group_, 0, mine, all[0][1].item<std::int64_t>());
+    const std::string other = text_from(group_, peer, mine, all[peer][1].item<std::int64_t>());
+    throw Error(Errc::kInvalidArgument,
+                "the ranks' modules differ: rank 0 has " + first_difference(first, other) + " on rank " + std::to_string(peer),
+                {"data_parallel", group_.rank(), peer});
+  }
+}
+
+void Engine::start() {
+  for (std::size_t i = 0; i < trained_; ++i) {
+    add_ready_hook(params_[i].tensor, [weak = weak_from_this(), param = static_cast<int>(i)] {
+      if (auto engine = weak.lock()) engine->on_ready(param);
+    });
+  }
+}
+
+void Engine::abandon() noexcept {
+  try {
+    group_.abort(Error(Errc::kAborted, "rank " + std::to_string(group_.rank()) + " has left its model in the midst of a step"));
+  } catch (const std::exception&) {  // an abort that fails leaves peers to their deadlines
+  }
+}
+
+Tensors Engine::run(std::size_t block, const Tensors& given) {
+  WEFT_REQUIRE(block < blocks_.size() && blocks_[block].forward,
+               "sharded: there is no block " + std::to_string(block) + " with a forward function");
+  const bool learns = at::GradMode::is_enabled();
+  stepped_ = stepped_ && !learns;
+  if (learns && block == 0 && !given.empty()) add_samples(static_cast<double>(given[0].dim() > 0 ? given[0].size(0) : 1));
+  if (!options_.compute) return blocks_[block].forward(given);
+  Tensors inputs = given;
+  for (at::Tensor& input : inputs) {
+    if (input.is_floating_point()) input = input.to(*options_.compute);
+  }
+  return blocks_[block].forward(inputs);
+}
+
+at::Tensor Engine::forward(const at::Tensor& input) {
+  Tensors values{input};
+  for (std::size_t block = 0; block < blocks_.size(); ++block) values = run(block, values);
+  WEFT_REQUIRE(values.size() == 1, "sharded: forward() is for a last block of one output; use run()");
+  return values[0];
+}
+
+internal::Updates& Engine::updates() {
+  WEFT_CHECK(updates_ != nullptr, "the model has no optimizer");
+  return *updates_;
+}
+
+std::vector<std::string> Engine::names() const {
+  std::vector<std::string> all;
+  for (const auto& param : params_) all.push_back(param.name);
+  return all;
+}
+
+Engine::NamedTensors Engine::state() {
+  const at::NoGradGuard guard;
+  return guarded([&] {
+    settle();
+    NamedTensors all;
+    each_whole([&](const std::string& name, const at::Tensor& whole) { all.emplace_back(name, whole.clone()); });
+    if (group_.rank() != 0) return NamedTensors{};
+    add_steps(all);
+    return all;
+  });
+}
+
+void Engine::add_steps(NamedTensors& state) const {
+  for (std::size_t i = 0; i < trained_; ++i) {
+    state.emplace_back(params_[i].name + ".step", at::scalar_tensor(updates_->steps(static_cast<int>(i)), at::kLong));
+  }
+  state.emplace_back("steps", at::scalar_tensor(steps_, at::kLong));
+}
+
+void Engine::take_steps(const std::map<std::string, at::Tensor>& state) {
+  for (std::size_t i = 0; i < trained_; ++i)
+    updates_->steps(static_cast<int>(i)) = state.at(params_[i].name + ".step").item<std::int64_t>();
+  steps_ = state.at("steps").item<std::int64_t>();
+}
+
+// Empty where everything fits.
+std::string Engine::mismatch(const NamedTensors& given) const {
+  const std::map<std::string, at::Tensor> by_name(given.begin(), given.end());
+  std::map<std::string, std::vector<std::int64_t>> expected{{"steps", {}}};
+  for (std::size_t i = 0; i < params_.size(); ++i) {
+    const auto sizes = params_[i].tensor.sizes().vec();
+    expected[params_[i].name] = sizes;
+    if (i >= trained_) continue;
+    for (const auto& array : updates_->arrays()) expected[params_[i].name + "." + array] = sizes;
+    expected[params_[i].name + ".step"];
+  }
+  for (const auto& [name, sizes] : expected) {
+    const auto found = by_name.find(name);
+    if (found == by_name.end()) return "the state has no '" + name + "'";
+    if (found->second.sizes().vec() != sizes) return "'" + name + "' of the state has another shape than the model's";
+  }
+  for (const auto& [name, tensor] : by_name) {
+    if (expected.count(name) == 0) return "the state has '" + name + "', which this model and optimiser do not have";
+  }
+  return "";
+}
+
+// Throws on all ranks where rank 0 has a reason.
+void Engine::refuse(const std::string& why) const {
+  at::Tensor length = at::scalar_tensor(static_cast<std::int64_t>(why.size()), at::kLong);
+  group_.broadcast(length);
+  if (length.item<std::int64_t>() == 0) return;
+  throw Error(Errc::kInvalidArgument, "load_state: " + text_from(group_, 0, why, length.item<std::int64_t>()),
+              {"load_state", group_.rank()});
+}
+
+void Engine::load_state(const NamedTensors& given) {
+  const at::NoGradGuard guard;
+  refuse(group_.rank() == 0 ? mismatch(given) : "");
+  guarded([&] {
+    settle();
+    std::map<std::string, at::Tensor> by_name(given.begin(), given.end());
+    take_over(by_name);
+    at::Tensor steps = at::zeros({static_cast<std::int64_t>(trained_) + 1}, at::kLong);
+    const auto each_step = [&](const auto& visit) {
+      for (std::size_t i = 0; i <= trained_; ++i)
+        visit(i < trained_ ? params_[i].name + ".step" : "steps", steps[static_cast<std::int64_t>(i)]);
+    };
+    if (group_.rank() == 0) each_step([&](const std::string& name, at::Tensor step) { step.copy_(by_name.at(name)); });
+    group_.broadcast(steps);
+    each_step([&](const std::string& name, const at::Tensor& step) { by_name[name] = step; });
+    take_steps(by_name);
+  });
+}
+
+Group of_its_own(const Group& group, const char* name) {
+  std::vector<int> ranks(internal::index(group.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return group.subgroup(ranks, name);
+}
+
+std::shared_ptr<Engine> make_engine(Engine::Subject subject, OptimizerSpec optimizer) {
+  subject.group = of_its_own(subject.group, "gradients");
+  std::shared_ptr<Engine> engine;
+  if (subject.options.stage == 0) {
+    const auto replica = std::make_shared<Replica>(std::move(subject));
+    replica->use_optimizer(std::move(optimizer));
+    engine = replica;
+  } else {
+    engine = std::make_shared<ShardedModel>(std::move(subject), std::move(optimizer));
+  }
+  engine->start();
+  return engine;
+}
+
+}  // namespace weft::parallel

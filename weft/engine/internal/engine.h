@@ -1,0 +1,129 @@
+// One rank's model under the engine, wherever its weights, gradients and optimizer state live: the parameters, the hooks that tell of their
+// gradients, samples and steps, and what is saved of it. A placement says the rest:
+//
+//   Replica        stage 0: gradients of all ranks are combined; weights and state lie whole on each rank, or once a host   (replica.h)
+//   ShardedModel   stages 1 to 3: each rank has a part of the state, of the gradients, of the parameters              (sharded_model.h)
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "weft/engine/internal/unit.h"
+#include "weft/engine/internal/updates.h"
+#include "weft/engine/sharded.h"
+
+namespace weft::parallel {
+
+class Engine : public std::enable_shared_from_this<Engine> {
+ public:
+  using NamedTensors = Sharded::NamedTensors;
+
+  struct Subject {
+    std::vector<Block> blocks;
+    Group group;
+    ShardedOptions options;
+  };
+
+  virtual ~Engine() = default;
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+  // After construction, since hooks hold a weak pointer to it.
+  void start();
+  // Nothing waits for this rank any more.
+  virtual void abandon() noexcept;
+
+  const Group& group() const { return group_; }
+  virtual Tensors run(std::size_t block, const Tensors& inputs);
+  at::Tensor forward(const at::Tensor& input);
+  void add_samples(double samples) { samples_ += samples; }
+  void set_samples(double samples) { samples_ = samples; }
+  void pause() { ++paused_; }
+  void resume() { --paused_; }
+  virtual void skip_batch() = 0;
+  virtual void end_pass() {}
+  virtual void hold() {}
+  virtual void let_go() {}
+
+  virtual void send_gradients() = 0;
+  virtual void await_gradients() = 0;
+  virtual void each_gradient(const std::function<void(const std::string&, const at::Tensor&)>& take) = 0;
+  virtual double grad_norm() = 0;
+  virtual void step(double scale) = 0;
+  virtual void zero_grad() = 0;
+  // Until weights are those of the last step.
+  virtual void settle() {}
+
+  internal::Updates& updates();
+  std::int64_t steps() const { return steps_; }
+  DataParallelBase::Times take_times() { return std::exchange(times_, {}); }
+
+  virtual NamedTensors gradients() = 0;
+  NamedTensors state();
+  void load_state(const NamedTensors& state);
+  virtual std::vector<std::span<float>> codec_memory() { return {}; }
+  virtual std::int64_t codec_steps() const { return 0; }
+  virtual void set_codec_steps(std::int64_t) {}
+  virtual NamedTensors codec_state() { return {}; }
+  virtual bool load_codec_state(const NamedTensors& state) { return state.empty(); }
+  virtual Sharded::Memory memory() = 0;
+  virtual std::string describe() const = 0;
+
+ protected:
+  using Visit = std::function<void(const std::string& name, const at::Tensor& whole)>;
+
+  // Lists the parameters, those that are trained first. Throws Error(kInvalidArgument) where none is, or two have one name.
+  explicit Engine(Subject subject);
+  // Collective: throws Error(kInvalidArgument), naming the first parameter that is another one on some rank.
+  void check_same() const;
+  // Of the trained ones.
+  virtual void on_ready(int param) = 0;
+  // Collective: rank 0 visits all weights ("<name>") and all state ("<name>.<array>").
+  virtual void each_whole(const Visit& visit) = 0;
+  // Collective: rank 0's become everybody's.
+  virtual void take_over(const std::map<std::string, at::Tensor>& state) = 0;
+  // Aborts the group, so that no peer waits, and gives the error on.
+  template <class Body>
+  auto guarded(const Body& body) -> decltype(body());
+
+  std::vector<std::string> names() const;
+  // "<name>.step" of all that are trained, "steps".
+  void add_steps(NamedTensors& state) const;
+  void take_steps(const std::map<std::string, at::Tensor>& state);
+
+  std::vector<Block> blocks_;
+  ShardedOptions options_;
+  const Group group_;
+  std::vector<internal::Param> params_;
+  std::size_t trained_ = 0;  // of params_
+  std::unique_ptr<internal::Updates> updates_;
+  double samples_ = 0;
+  int paused_ = 0;
+  std::int64_t steps_ = 0;
+  bool stepped_ = false;  // and nothing has been run since
+  DataParallelBase::Times times_;
+
+ private:
+  std::string mismatch(const NamedTensors& state) const;
+  void refuse(const std::string& why) const;
+};
+
+template <class Body>
+auto Engine::guarded(const Body& body) -> decltype(body()) {
+  try {
+    return body();
+  } catch (...) {
+    abandon();
+    throw;
+  }
+}
+
+// Collective: a group of the same ranks, whose operations have an order of their own.
+Group of_its_own(const Group& group, const char* name);
+
+// The engine of the subject's stage, in groups of its own. Collective.
+std::shared_ptr<Engine> make_engine(Engine::Subject subject, OptimizerSpec optimizer);
+
+}  // namespace weft::parallel

@@ -1,0 +1,386 @@
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "weft/comm/allocator.h"
+#include "weft/engine/internal/in_place.h"
+#include "weft/engine/internal/plan.h"
+#include "weft/engine/internal/stopwatch.h"
+#include "weft/engine/internal/transport.h"
+#include "weft/engine/squares.h"
+
+namespace weft::parallel::internal {
+namespace {
+
+using Token = Ledger::Token;
+
+// Parameters become visible to peers in units of about 64 KiB, and are worked on in chunks of 128 KiB: a chunk's gradients, weight and
+// state fit a processor's own cache, and one claim costs nothing against it.
+constexpr std::int64_t kUnitElements = 16 << 10;
+constexpr std::int64_t kChunkElements = 32 << 10;
+// What is reduced before it is used for the update: stays in the first-level cache.
+constexpr std::int64_t kBlockBytes = 16 << 10;
+
+class InPlaceTransport final : public Transport {
+ public:
+  explicit InPlaceTransport(Subject subject)
+      : subject_(std::move(subject)),
+        host_(*subject_.group.host()),
+        rank_(host_.rank()),
+        world_(host_.world()),
+        ready_(subject_.params.size(), false),
+        used_(subject_.params.size(), false),
+        firsts_(subject_.params.size(), -1) {
+    for (const auto& param : subject_.params) {
+      sizes_.push_back(param.numel());
+      dtypes_.push_back(dtype_of(param.scalar_type()));
+    }
+    std::vector<int> order;
+    for (int param = params() - 1; param >= 0; --param) order.push_back(param);
+    replan(order);
+    std::int64_t chunks = params();
+    for (const auto size : sizes_) chunks += size / (kChunkElements / 2) + 1;
+    const Ledger::Sizes sizes{
+        .params = params() + static_cast<int>(subject_.buffers.size()), .units = params() + 1, .chunks = static_cast<int>(chunks)};
+    ledger_ = std::make_unique<Ledger>(host_, sizes, subject_.group.timeout());
+    shown_ = std::make_unique<ShownGradients>(*ledger_, subject_.params);
+  }
+
+  void ready(int param) override {
+    begin();
+    ready_[index(param)] = true;
+    if (!replanned_) ready_order_.push_back(param);
+    shown_->show(param);
+    const int unit = plan_.bucket_of[index(param)];
+    if (--unready_[index(unit)] > 0) return;
+    ledger_->publish(unit);
+    if (subject_.updates == nullptr || subject_.options.update_in_backward) work(0, false);
+  }
+
+  void reduce() override {
+    WEFT_REQUIRE(!subject_.options.update_in_backward,
+                 "data_parallel: update_in_backward leaves no sums whose norm could be asked, or bounded");
+    combine_all(true);
+  }
+
+  void finish(double scale) override {
+    begin();
+    scale_ = scale;
+    if (!reduced_) {
+      combine_all(false);
+    } else {
+      drain(1);
+      meet(1);
+    }
+    end(false);
+  }
+
+  void drop() override {
+    if (!reduced_) return;
+    meet_alone(1);  // nobody reads this rank's gradients any more
+    end(true);
+  }
+
+  const std::vector<bool>& used() const override { return used_; }
+
+  void each_sum(const std::function<void(int, const at::Tensor&)>& visit) override {
+    for (int param = 0; param < params(); ++param) {
+      if (!used_[index(param)]) continue;
+      const int first = firsts_[index(param)];
+      std::byte* const sum = host_.at(first, ledger_->token(first, param));
+      visit(param, at::from_blob(sum, subject_.params[index(param)].sizes(), subject_.params[index(param)].options().requires_grad(false)));
+    }
+  }
+
+  double norm() override {
+    double squares = 0;
+    for (std::size_t chunk = 0; chunk < plan_.chunks.size(); ++chunk) squares += ledger_->chunk_squares()[chunk];
+    return std::sqrt(squares);
+  }
+
+  // Sums that were not written anywhere are made again, by messages.
+  at::Tensor sum_of(int param) override {
+    const at::Tensor& grad = shown_->of(param);
+    const int first = firsts_[index(param)];
+    const double weight = first >= 0 ? (first == rank_ ? 1.0 : 0.0) : weighting_.of(rank_);
+    at::Tensor sum = grad.defined() && weight != 0 ? grad.mul(reduced_ ? weight : weight * scale_)
+                                                   : at::zeros_like(subject_.params[index(param)]).detach();
+    subject_.group.all_reduce(sum);
+    return sum;
+  }
+
+  std::string describe() const override {
+    const char* how = subject_.updates == nullptr ? "gradients averaged in shared memory"
+                      : subject_.private_weights  ? "gradients reduced in shared memory, private weights,"
+                                                  : "weights shared";
+    return std::string(how) + " by " + std::to_string(world_) + " ranks of this host, " + std::to_string(params()) + " parameters in " +
+           std::to_string(plan_.buckets.size()) + " buckets";
+  }
+
+ private:
+  int params() const { return static_cast<int>(sizes_.size()); }
+
+  void begin() {
+    if (begun_) return;
+    begun_ = true;
+    host_.check("step");
+    ledger_->begin(*subject_.samples);
+    weighted_ = false;
+    scale_ = 1;
+    std::fill(firsts_.begin(), firsts_.end(), -1);
+    for (std::size_t unit = 0; unit < plan_.buckets.size(); ++unit) unready_[unit] = static_cast<int>(plan_.buckets[unit].size());
+  }
+
+  // Phase 0: sums, and what is done with them: `keep`s them where the first gradient was, or updates weights, or averages all gradients.
+  void combine_all(bool keep) {
+    begin();
+    reduced_ = keep;
+    publish_rest();
+    drain(0);
+    take_buffers();
+    for (int param = 0; param < params(); ++param) {
+      const int first = first_of(param);
+      used_[index(param)] = first >= 0;
+      if (keep) firsts_[index(param)] = first;
+    }
+    meet(0);
+  }
+
+  void end(bool dropped) {
+    shown_->end(!dropped && (subject_.updates == nullptr || reduced_), used_);
+    std::fill(ready_.begin(), ready_.end(), false);
+    *subject_.samples = 0;
+    begun_ = reduced_ = false;
+    if (!replanned_) {
+      replanned_ = true;
+      replan(agree_on_order(subject_.group, std::move(ready_order_), params()));
+    }
+  }
+
+  void replan(const std::vector<int>& order) {
+    plan_ = make_plan(sizes_, order,
+                      {.bucket_elements = kUnitElements, .first_bucket_elements = kUnitElements, .chunk_elements = kChunkElements});
+    unready_.assign(plan_.buckets.size(), 0);
+    own_done_.assign(plan_.chunks.size(), 0);
+    first_chunk_.assign(plan_.buckets.size() + 1, 0);
+    for (const auto& chunk : plan_.chunks) ++first_chunk_[index(chunk.bucket) + 1];
+    for (std::size_t unit = 0; unit < plan_.buckets.size(); ++unit) first_chunk_[unit + 1] += first_chunk_[unit];
+  }
+
+  // Units that backward() did not fill: of parameters that were not used, or whose gradients were accumulated before.
+  void publish_rest() {
+    for (int unit = 0; unit < static_cast<int>(plan_.buckets.size()); ++unit) {
+      if (unready_[index(unit)] == 0) continue;
+      for (int param : plan_.buckets[index(unit)]) {
+        if (!ready_[index(param)]) show_unready(param);
+      }
+      unready_[index(unit)] = 0;
+      ledger_->publish(unit);
+    }
+    if (rank_ == 0) show_buffers();
+    ledger_->publish(params());
+  }
+
+  void show_unready(int param) {
+    if (subject_.params[index(param)].grad().defined()) return shown_->show(param);
+    if (subject_.updates != nullptr) return ledger_->put(param, net::Host::kNoToken);
+    shown_->show_zeros(param);
+  }
+
+  // The first rank that has a gradient; -1: none.
+  int first_of(int param) const {
+    for (int peer = 0; peer < world_; ++peer) {
+      if (Sources::has_gradient(ledger_->token(peer, param))) return peer;
+    }
+    return -1;
+  }
+
+  // Chunks of a unit are dealt in runs to the ranks; a unit of one chunk to the next rank each time.
+  int owner(int chunk) const {
+    const int unit = plan_.chunks[index(chunk)].bucket;
+    const int first = first_chunk_[index(unit)], count = first_chunk_[index(unit) + 1] - first;
+    return count == 1 ? unit % world_ : (chunk - first) * world_ / count;
+  }
+
+  // Weights of its own each rank updates whole; sums that are kept are made once.
+  bool each_does_all(int phase) const { return subject_.private_weights && (phase == 1 || !reduced_); }
+
+  bool take(int chunk, int phase, bool all) {
+    if (!each_does_all(phase)) return (all || owner(chunk) == rank_) && ledger_->claim(chunk, phase);
+    return std::exchange(own_done_[index(chunk)], ledger_->step()) != ledger_->step();
+  }
+  bool taken(int chunk, int phase) const {
+    return each_does_all(phase) ? own_done_[index(chunk)] == ledger_->step() : ledger_->claimed(chunk, phase);
+  }
+
+  // Does what can be done now: this rank's own chunks, or with `all` also those that their owners have not begun. Never waits.
+  void work(int phase, bool all) {
+    const Stopwatch watch(subject_.times->work, "update", "reduce and update");
+    std::int64_t done = 0;
+    for (int unit = 0; unit < static_cast<int>(plan_.buckets.size()); ++unit) {
+      if (phase == 0 && !ledger_->published(unit)) continue;
+      for (int chunk = first_chunk_[index(unit)]; chunk < first_chunk_[index(unit) + 1]; ++chunk) {
+        if (!take(chunk, phase, all)) continue;
+        if (phase == 0) {
+          combine(chunk);
+        } else {
+          update_from_sums(chunk);
+        }
+        ++done;
+      }
+    }
+    ledger_->complete(done);
+  }
+
+  // Works until every chunk has been claimed by somebody, waiting for units that are still to come.
+  void drain(int phase) {
+    for (;;) {
+      work(phase, false);
+      work(phase, true);
+      int open = first_open(phase, 0);
+      if (open < 0) return;
+      const Stopwatch watch(subject_.times->wait, "wait", "peers");
+      host_.wait(
+          [&] {
+            open = first_open(phase, open);
+            for (int unit = open; unit >= 0; unit = first_open(phase, unit + 1)) {
+              if (ledger_->published(unit)) return true;
+            }
+            return open < 0;
+          },
+          [&] { return open < 0 ? -1 : ledger_->missing(open); }, "step", ledger_->timeout());
+      if (open < 0) return;
+    }
+  }
+
+  // The first unit from `unit` on with a chunk that nobody has claimed; -1 where there is none.
+  int first_open(int phase, int unit) const {
+    for (int u = unit; u < static_cast<int>(plan_.buckets.size()); ++u) {
+      for (int chunk = first_chunk_[index(u)]; chunk < first_chunk_[index(u) + 1]; ++chunk) {
+        if (!taken(chunk, phase)) return u;
+      }
+    }
+    return -1;
+  }
+
+  // Rank 0: writes the places of its buffers into the ledger, behind the parameters.
+  void show_buffers() {
+    buffer_copies_.clear();
+    for (std::size_t i = 0; i < subject_.buffers.size(); ++i) {
+      buffer_copies_.push_back(comm::readable(host_, subject_.buffers[i].detach()));
+      ledger_->put(params() + static_cast<int>(i), host_.token(buffer_copies_.back().data_ptr()));
+    }
+  }
+
+  // Rank 0's buffers become this rank's; the meeting that follows keeps rank 0 from changing them meanwhile.
+  void take_buffers() {
+    if (subject_.buffers.empty() || rank_ == 0) return;
+    {
+      const Stopwatch watch(subject_.times->wait, "wait", "peers");
+      host_.wait([&] { return ledger_->missing(params()) != 0; }, [] { return 0; }, "step", ledger_->timeout());
+    }
+    const at::NoGradGuard guard;
+    for (std::size_t i = 0; i < subject_.buffers.size(); ++i) {
+      at::Tensor& buffer = subject_.buffers[i];
+      buffer.copy_(at::from_blob(host_.at(0, ledger_->token(0, params() + static_cast<int>(i))), buffer.sizes(), buffer.options()));
+    }
+  }
+
+  void meet(int phase) {
+    const Stopwatch watch(subject_.times->wait, "wait", "peers");
+    ledger_->meet(static_cast<std::int64_t>(plan_.chunks.size()) * (each_does_all(phase) ? world_ : 1), phase);
+  }
+  void meet_alone(int phase) {
+    const Stopwatch watch(subject_.times->wait, "wait", "peers");
+    ledger_->meet(0, phase);
+  }
+
+  void combine(int chunk) {
+    if (!weighted_) {
+      std::vector<double> samples;
+      for (int peer = 0; peer < world_; ++peer) samples.push_back(ledger_->weight(peer));
+      weighting_ = weigh(subject_.options.average, samples);
+      weighted_ = true;
+    }
+    double squares = 0;
+    for (const Stretch& at : plan_.chunks[index(chunk)].pieces) {
+      Sources sources(*ledger_, at, dtypes_[index(at.param)], weighting_.weights.empty() ? nullptr : weighting_.weights.data());
+      if (sources.count == 0) continue;
+      sources.args.scale = weighting_.scale;
+      if (subject_.updates == nullptr) {
+        average(at, sources);
+      } else if (reduced_) {
+        // The sum goes over the first gradient; nobody else reads this piece of it.
+        void* const sum = const_cast<void*>(sources.data[0]);
+        sources.reduce(sum);
+        squares += squares_of(sum, sources.args.count, sources.args.dtype);
+      } else {
+        sources.args.scale *= scale_;
+        update(at, sources);
+      }
+    }
+    if (reduced_) ledger_->chunk_squares()[chunk] = squares;
+  }
+
+  // Every rank's gradient becomes the average; that of a rank that did not use the parameter, too.
+  void average(const Stretch& at, const Sources& sources) {
+    void* destinations[256];
+    for (int peer = 0; peer < world_; ++peer) {
+      const Token token = ledger_->token(peer, at.param) & ~Sources::kUnused;
+      destinations[peer] = host_.at(peer, token) + static_cast<std::size_t>(at.begin) * size_of(sources.args.dtype);
+    }
+    sources.reduce(destinations, world_);
+  }
+
+  // Sum and update, block by block, so that the summed gradient never leaves the cache.
+  void update(const Stretch& at, Sources& sources) {
+    alignas(64) std::byte block[kBlockBytes];
+    const auto element = static_cast<std::int64_t>(size_of(sources.args.dtype)), most = kBlockBytes / element;
+    const bool as_it_is = sources.count == 1 && sources.args.scale == 1.0 && sources.args.weights == nullptr;
+    for (std::int64_t begin = at.begin; begin < at.end; begin += most) {
+      const std::int64_t end = std::min(at.end, begin + most);
+      sources.args.count = end - begin;
+      if (!as_it_is) sources.reduce(block);
+      subject_.updates->update(at.param, begin, end, as_it_is ? sources.data[0] : block);
+      for (int i = 0; i < sources.count; ++i) sources.data[i] = static_cast<const std::byte*>(sources.data[i]) + (end - begin) * element;
+    }
+  }
+
+  void update_from_sums(int chunk) {
+    for (const Stretch& at : plan_.chunks[index(chunk)].pieces) {
+      Sources sources(*ledger_, at, dtypes_[index(at.param)], nullptr);
+      if (sources.count == 0) continue;
+      sources.count = 1;
+      sources.args.scale = scale_;
+      update(at, sources);
+    }
+  }
+
+  Subject subject_;
+  net::Host& host_;
+  const int rank_, world_;
+  std::vector<std::int64_t> sizes_;
+  std::vector<DType> dtypes_;
+  Plan plan_;
+  std::vector<int> first_chunk_;         // by unit, and one past the end
+  std::vector<std::uint32_t> own_done_;  // by chunk, where each rank does all: the step in which this one did
+  std::unique_ptr<Ledger> ledger_;
+  std::unique_ptr<ShownGradients> shown_;
+
+  std::vector<bool> ready_, used_;
+  std::vector<int> unready_;               // by unit: parameters that are still to come
+  std::vector<at::Tensor> buffer_copies_;  // what peers read, on rank 0
+  std::vector<int> ready_order_;
+  std::vector<int> firsts_;  // by parameter: the rank in whose gradient the sum lies; -1: it was not kept
+  Weighting weighting_;
+  double scale_ = 1;
+  bool begun_ = false, weighted_ = false, replanned_ = false;
+  bool reduced_ = false;  // the sums of this step are made, or being made, and kept
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_in_place_transport(Subject subject) { return std::make_unique<InPlaceTransport>(std::move(subject)); }
+
+}  // namespace weft::parallel::internal

@@ -1,0 +1,58 @@
+#include "weft/engine/internal/weights_trial.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "weft/engine/internal/in_place.h"
+#include "weft/engine/squares.h"
+
+namespace weft::parallel::internal {
+namespace {
+
+constexpr int kSteps = 16;
+
+// The median seconds of a step.
+double time_of(Subject subject, const std::vector<std::byte*>& weights, bool own) {
+  std::vector<at::ScalarType> types;
+  for (const auto& param : subject.params) types.push_back(param.scalar_type());
+  Updates updates({.rule = kernels::Sgd{.lr = 0.0}}, std::vector<std::string>(weights.size(), ""), types);
+  for (std::size_t i = 0; i < weights.size(); ++i) updates.put(static_cast<int>(i), {.weight = weights[i]});
+  subject.updates = &updates;
+  subject.private_weights = own;
+  subject.options.update_in_backward = false;
+  subject.buffers.clear();
+  double samples = 0;
+  DataParallelBase::Times times;
+  subject.samples = &samples;
+  subject.times = &times;
+  const auto transport = make_in_place_transport(subject);
+  std::vector<double> seconds;
+  volatile double seen = 0;
+  for (int step = 0; step < kSteps; ++step) {
+    for (auto& param : subject.params) param.mutable_grad() = at::zeros_like(param);
+    subject.group.barrier();
+    const auto start = std::chrono::steady_clock::now();
+    for (std::size_t param = subject.params.size(); param-- > 0;) transport->ready(static_cast<int>(param));
+    transport->finish(1);
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      seen = seen + squares_of(weights[i], subject.params[i].numel(), dtype_of(types[i]));
+    }
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  for (auto& param : subject.params) param.mutable_grad().reset();
+  std::nth_element(seconds.begin(), seconds.begin() + kSteps / 2, seconds.end());
+  return seconds[kSteps / 2];
+}
+
+}  // namespace
+
+bool private_is_faster(const Subject& subject, const std::vector<std::byte*>& shared, const std::vector<std::byte*>& own) {
+  const at::NoGradGuard guard;
+  at::Tensor seconds = at::tensor({time_of(subject, shared, false), time_of(subject, own, true)}, at::kDouble);
+  subject.group.all_reduce(seconds, ReduceOp::kMax);
+  return seconds[1].item<double>() < seconds[0].item<double>();
+}
+
+}  // namespace weft::parallel::internal

@@ -1,0 +1,143 @@
+// The passes that say where each stage's weights, gradients and optimizer state live, and over whom gradients are combined.
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <set>
+
+#include "weft/compress/spec.h"
+#include "weft/parallel/compose/internal/passes.h"
+
+namespace weft::parallel::internal {
+
+std::string count(std::size_t number, const char* what) { return std::to_string(number) + " " + what + (number == 1 ? "" : "s"); }
+
+std::string axis(const Mesh& mesh, const char* name) { return std::string(name) + "=" + std::to_string(mesh.size(name)); }
+
+bool left_out(const Composed& c, const std::string& name) {
+  return std::find(c.plan.without.begin(), c.plan.without.end(), name) != c.plan.without.end();
+}
+
+namespace {
+
+// Every rank of fsdp and ep has all parameters of its stages, of types that are updated as they are. Codecs on one host, and of models that
+// are divided further, take shards.
+bool keeps_stages_whole(const Composed& c) {
+  if (c.mesh.size("fsdp") > 1 || c.mesh.size("ep") > 1) return false;
+  if (c.plan.micro_shards > 0 && c.plan.accumulate > 1) return false;  // whose batches are summed over ranks one by one
+  const bool divided = c.mesh.size("tp") > 1 || c.mesh.size("pp") > 1;
+  if (c.plan.codec != "none" && c.plan.codec != "auto" && (divided || c.copies().host() != nullptr)) return false;
+  for (const Stage& stage : c.stages) {
+    for (const Block& block : stage.blocks) {
+      for (const at::Tensor& parameter : block.module->parameters()) {
+        const bool plain = (parameter.scalar_type() == at::kFloat || parameter.scalar_type() == at::kDouble) && parameter.is_contiguous();
+        if (parameter.requires_grad() && !plain) return false;
+      }
+    }
+  }
+  return true;
+}
+
+// 2: gradients leave during the last backward.
+int engine_stage(const Composed& c) { return keeps_stages_whole(c) ? 0 : c.mesh.size("fsdp") > 1 ? c.plan.zero_stage : 2; }
+
+// Which of a stage's parameters copies of all else do not have alike.
+std::optional<ShardedOptions::Apart> experts_apart(const Composed& c, const Stage& stage) {
+  if (c.mesh.size("ep") == 1) return std::nullopt;
+  ShardedOptions::Apart apart{[&stage](const std::string& own) { return stage.find(own)->expert.has_value(); }, std::nullopt};
+  if (c.copies_of_experts().size() > 1) apart.replicas = c.copies_of_experts();
+  return apart;
+}
+
+// Which of a stage's parameters other ranks of tp or another stage have alike, beside others in their codes.
+std::function<bool(const std::string&)> uncoded(const Composed& c, const Stage& stage) {
+  if (c.sharding.codec == "none") return nullptr;
+  return [whole = c.tp.size() == 1, &stage](const std::string& own) {
+    const Parameter& p = *stage.find(own);
+    return (!whole && !p.slice) || (stage.tied && p.tied);
+  };
+}
+
+// Each once.
+std::vector<at::Tensor> trained(const Stage& stage) {
+  std::vector<at::Tensor> all;
+  std::set<const c10::TensorImpl*> known;
+  for (const Block& block : stage.blocks) {
+    for (const at::Tensor& parameter : block.module->parameters()) {
+      if (parameter.requires_grad() && known.insert(parameter.unsafeGetTensorImpl()).second) all.push_back(parameter);
+    }
+  }
+  return all;
+}
+
+// Where the norm of all gradients is asked for, no weight is updated before it is known.
+DataParallelOptions data_parallel_of(const Composed& c) {
+  DataParallelOptions options = c.plan.data_parallel;
+  options.codec = c.plan.codec;
+  const bool clips = c.plan.optimizer.max_grad_norm > 0 && !left_out(c, "clip");
+  if (!clips && !c.scaler) return options;
+  options.update_in_backward = options.overlap_forward = false;
+  compress::Spec spec = compress::parse(options.codec);
+  spec.momentum_before = false;
+  options.codec = compress::to_string(spec);
+  return options;
+}
+
+}  // namespace
+
+std::string replicate(Composed& c) {
+  c.sharding.stage = engine_stage(c);
+  if (c.copies().size() == 1) return "";
+  if (!c.replicates()) c.sharding.replicas = c.copies();
+  std::string over;
+  for (const char* name : {"dp", "cp", "ep"}) {
+    if (c.mesh.size(name) > 1) over += (over.empty() ? "" : " x ") + axis(c.mesh, name);
+  }
+  c.sharding.codec = c.plan.codec;
+  const bool coded = c.plan.codec != "none" && !c.replicates();
+  if (coded || c.mesh.size("ep") > 1) c.sharding.average = ShardedOptions::Average::kSum;
+  const auto* const sgd = std::get_if<kernels::Sgd>(&c.plan.optimizer.rule);
+  const bool before = coded && compress::parse(c.plan.codec).momentum_before && sgd != nullptr && sgd->momentum > 0;
+  const std::string through = c.plan.codec != "none" ? ", through " + c.plan.codec + (before ? ", with momentum after it" : "") : "";
+  if (c.mesh.size("ep") == 1) return "gradients are averaged over " + over + ", once a step" + through;
+  const std::string apart = over.substr(0, over.rfind("ep=")), experts = apart.substr(0, apart.rfind(" x "));
+  return "gradients are summed over " + over + ", once a step; experts' " + (experts.empty() ? "stay" : "over " + experts + " alone") +
+         through;
+}
+
+std::string shard_parameters(Composed& c) {
+  c.sharding.stage = engine_stage(c);
+  // Over several batches the samples of each count, which are known in it alone.
+  const bool over_batches = c.replicates() && c.plan.accumulate > 1 && c.copies().size() > 1;
+  if (c.plan.micro_shards > 0 || over_batches) c.sharding.average = ShardedOptions::Average::kSum;
+  c.sharding.form = c.plan.form;
+  if (c.replicates()) c.sharding.data_parallel = data_parallel_of(c);
+  std::string text;
+  for (Stage& stage : c.stages) {
+    if (stage.parameters.empty()) continue;
+    OptimizerSpec spec = c.plan.optimizer;
+    spec.max_grad_norm = 0;  // over the whole model: "clip"
+    for (ParamGroup& group : spec.groups) {
+      group.which = [&stage, asked = std::move(group.which)](const std::string& own) { return asked && asked(stage.find(own)->whole); };
+    }
+    if (spec.no_decay || !c.plan.decay_vectors) {
+      spec.no_decay = [&c, &stage, asked = spec.no_decay](const std::string& own) {
+        const Parameter& p = *stage.find(own);
+        return (!c.plan.decay_vectors && p.sizes.size() <= 1) || (asked && asked(p.whole));
+      };
+    }
+    std::vector<Block> blocks;
+    for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
+      blocks.push_back({.name = stage.names[i], .module = stage.blocks[i].module, .forward = stage.blocks[i].forward});
+    }
+    c.sharding.apart = experts_apart(c, stage);
+    c.sharding.uncoded = uncoded(c, stage);
+    if (c.plan.micro_shards > 0) stage.tree = std::make_unique<GradientTree>(trained(stage), c.plan.micro_batches);
+    const Group& group = c.replicates() ? c.copies() : c.mesh["fsdp"];
+    stage.sharded = std::make_unique<Sharded>(std::move(blocks), group, std::move(spec), c.sharding);
+    text += (text.empty() ? "" : "; ") + stage.sharded->describe();
+  }
+  return text;
+}
+
+}  // namespace weft::parallel::internal
