@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "weft/parallel/compose/internal/any_order.h"
-#include "weft/parallel/compose/testing/tiny.h"
+#include "weft/parallel/compose/testing/by_torch.h"
 
 namespace weft::parallel {
 namespace micro_shards_test {

@@ -1,7 +1,7 @@
 // Tests' helpers: a case of axes and a plan, trained and held against one process.
 #pragma once
 
-#include "weft/parallel/compose/testing/tiny.h"
+#include "weft/parallel/compose/testing/by_torch.h"
 
 namespace weft::parallel::internal {
 

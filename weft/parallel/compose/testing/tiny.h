@@ -1,4 +1,4 @@
-// Tests' helpers: a small language model as blocks, trained by torch in one process and by ranks under a plan.
+// Tests' helpers: a small language model as blocks, trained by ranks under a plan (by_torch.h: by torch::nn in one process).
 #pragma once
 
 #include <gmock/gmock.h>
@@ -24,6 +24,7 @@ namespace weft::parallel::internal {
 constexpr std::int64_t kWords = 12, kLength = 3, kSamples = 11;
 constexpr int kSteps = 5;
 constexpr std::uint64_t kSeed = 7;
+constexpr double kBalance = 0.1, kZ = 0.02;  // factors of the experts' losses
 
 struct Tiny {
   at::ScalarType type = at::kDouble;
@@ -55,7 +56,7 @@ struct BodyImpl : torch::nn::Module {
     if (how.attends)
       attention = register_module("attention", Attention(AttentionOptions{.width = how.width, .heads = 2, .bias = false}, tp, with.cp));
     if (how.experts > 0) {
-      MixtureOptions mixture{.hidden = 2 * how.width, .balance = 0.1, .z = 0.02};
+      MixtureOptions mixture{.hidden = 2 * how.width, .balance = kBalance, .z = kZ};
       mixture.router = {.width = how.width, .experts = how.experts, .top_k = 2, .capacity_factor = how.capacity};
       experts = register_module("experts", MixtureOfExperts(mixture, with.ep, tp, with.cp));
     } else {
@@ -174,49 +175,6 @@ struct Trained {
   std::vector<double> losses, norms;
   Named gradients, weights;
 };
-
-// By torch alone, in one process, on the joined batch. `group` puts the parameters, by name, into groups of the optimiser.
-template <class TorchOptimizer, class Options>
-Trained by_torch(const Tiny& how, const Options& options, const Batches& batches = {},
-                 const std::function<void(TorchOptimizer&, const Named&)>& group = nullptr) {
-  const BlockModel model = tiny_model(how);
-  Contexts with;
-  std::vector<Block> blocks;
-  Trained trained;
-  std::vector<at::Tensor> all;
-  for (std::size_t i = 0; i < model.blocks.size(); ++i) {
-    torch::manual_seed(block_seed(kSeed, static_cast<int>(i)));
-    blocks.push_back(model.blocks[i].make(with));
-    with.before[model.blocks[i].name] = blocks.back().module;
-    for (const auto& item : blocks.back().module->named_parameters()) {
-      if (how.tied && item.value().is_same(all.empty() ? at::Tensor() : all[0])) continue;  // the head's
-      trained.weights[model.blocks[i].name + "." + item.key()] = item.value();
-      all.push_back(item.value());
-    }
-  }
-  TorchOptimizer optim(all, options);
-  if (group) group(optim, trained.weights);
-  for (int step = 0; step < kSteps; ++step) {
-    optim.zero_grad();
-    trained.losses.push_back(0);
-    for (int i = 0; i < batches.micro_batches; ++i) {
-      Tensors x{batches.rows(tokens_of(step, 0, how.length), i)};
-      const double share = static_cast<double>(x[0].size(0)) / kSamples;
-      if (share == 0) continue;
-      for (const Block& block : blocks) x = block.forward(x);
-      const at::Tensor loss = model.loss(x, {batches.rows(tokens_of(step, 1, how.length), i)}, with) * share;
-      loss.backward();
-      trained.losses.back() += loss.item<double>();
-    }
-    trained.norms.push_back(torch::nn::utils::clip_grad_norm_(all, how.clip > 0 ? how.clip : 1e30));
-    optim.step();
-  }
-  for (auto& [name, weight] : trained.weights) {
-    trained.gradients[name] = weight.grad().clone();
-    weight = weight.detach().clone();
-  }
-  return trained;
-}
 
 // One step of a rank; gives the loss.
 inline double train(ParallelModel& model, int step, std::int64_t length = kLength) {
