@@ -3,7 +3,6 @@ include(CMakePackageConfigHelpers)
 
 # weft::weft is everything a program links; the modules can be named one by one as well.
 get_property(modules GLOBAL PROPERTY WEFT_MODULES)
-list(REMOVE_ITEM modules weft_cli weft_bench_suite)
 add_library(weft_umbrella INTERFACE)
 add_library(weft::weft ALIAS weft_umbrella)
 set_target_properties(weft_umbrella PROPERTIES EXPORT_NAME weft)

@@ -1,4 +1,4 @@
-# weft_module(NAME [DEPS modules…] [TEST_DEPS modules…] [TORCH tensor|nn] [COLD] [BATCH n] [LINK libraries…] [PUBLIC_LINK libraries…] [EXCEPT files…])
+# weft_module(NAME [DEPS modules…] [TEST_DEPS modules…] [TORCH tensor|nn] [COLD] [INTERNAL] [BATCH n] [LINK libraries…] [PUBLIC_LINK libraries…] [EXCEPT files…])
 #
 # Makes the library weft_NAME (alias weft::NAME) from the *.cc files of the calling folder and of its internal/, the test binary
 # weft_NAME_test from *_test.cc and weft_NAME_bench from *_bench.cc (Google Benchmark). Files ending in _main.cc are left to the
@@ -6,9 +6,10 @@
 #
 # TORCH links libtorch and says which of its headers are precompiled: "tensor" (ATen and c10d) or "nn" (<torch/torch.h>).
 # COLD: no loop of the folder is worth the optimizer's time (not with TORCH: "nn" says the same, "tensor" the opposite).
+# INTERNAL: part of the commands, not of the library: not in weft::weft, not installed.
 # BATCH: number of files that are compiled together (WEFT_UNITY); all of the folder's unless it says otherwise.
 function(weft_module name)
-  cmake_parse_arguments(arg "COLD" "TORCH;BATCH" "DEPS;TEST_DEPS;LINK;PUBLIC_LINK;EXCEPT" ${ARGN})
+  cmake_parse_arguments(arg "COLD;INTERNAL" "TORCH;BATCH" "DEPS;TEST_DEPS;LINK;PUBLIC_LINK;EXCEPT" ${ARGN})
   if(NOT arg_BATCH)
     set(arg_BATCH 0)
   endif()
@@ -48,10 +49,14 @@ function(weft_module name)
   if(arg_TORCH)
     target_link_libraries(weft_${name} ${scope} weft::torch)
     weft_precompiled(weft_${name} ${arg_TORCH})
-    set_property(GLOBAL APPEND PROPERTY WEFT_TORCH_MODULES ${name})
+    if(NOT arg_INTERNAL)
+      set_property(GLOBAL APPEND PROPERTY WEFT_TORCH_MODULES ${name})
+    endif()
   endif()
-  set_property(GLOBAL APPEND PROPERTY WEFT_MODULES weft_${name})
-  if(WEFT_INSTALL)
+  if(NOT arg_INTERNAL)
+    set_property(GLOBAL APPEND PROPERTY WEFT_MODULES weft_${name})
+  endif()
+  if(WEFT_INSTALL AND NOT arg_INTERNAL)
     file(GLOB headers CONFIGURE_DEPENDS *.h)
     file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
     install(FILES ${headers} DESTINATION include/${folder} COMPONENT devel)

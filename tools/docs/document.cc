@@ -9,9 +9,9 @@
 #include "tools/docs/internal/words.h"
 #include "weft/schedule/gossip.h"
 #include "weft/schedule/schedule.h"
-#include "weft/schedule/show.h"
+#include "weft/schedule/pictures/pictures.h"
 
-namespace weft::plan::document {
+namespace weft::docs {
 namespace {
 
 using internal::SharedTopology;
@@ -222,4 +222,4 @@ std::vector<File> algorithms() {
   return files;
 }
 
-}  // namespace weft::plan::document
+}  // namespace weft::docs

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace weft::plan::document {
+namespace weft::docs {
 
 // A file below docs/.
 struct File {
@@ -22,4 +22,4 @@ std::vector<File> pipelines();
 // The forms': who holds and computes what.
 std::vector<File> forms();
 
-}  // namespace weft::plan::document
+}  // namespace weft::docs

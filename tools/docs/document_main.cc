@@ -12,9 +12,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    auto files = weft::plan::document::algorithms();
-    for (auto& file : weft::plan::document::pipelines()) files.push_back(std::move(file));
-    for (auto& file : weft::plan::document::forms()) files.push_back(std::move(file));
+    auto files = weft::docs::algorithms();
+    for (auto& file : weft::docs::pipelines()) files.push_back(std::move(file));
+    for (auto& file : weft::docs::forms()) files.push_back(std::move(file));
     for (const auto& file : files) {
       const std::filesystem::path path = std::filesystem::path(argv[1]) / file.path;
       std::filesystem::create_directories(path.parent_path());

@@ -11,7 +11,7 @@
 #include "tools/docs/internal/words.h"
 #include "weft/schedule/pipeline/pipeline.h"
 
-namespace weft::plan::document {
+namespace weft::docs {
 namespace {
 
 void expect_committed(const std::vector<File>& files) {
@@ -40,8 +40,8 @@ TEST(FormsDocument, IsCommittedAsTheCodeWritesItToday) { expect_committed(forms(
 TEST(FormsDocument, LeavesNothingOut) {
   for (const internal::Form& form : internal::forms()) {
     int world = 1;
-    for (const Axis& axis : form.mesh) world *= axis.size;
-    const MeshLayout mesh(world, form.mesh);
+    for (const plan::Axis& axis : form.mesh) world *= axis.size;
+    const plan::MeshLayout mesh(world, form.mesh);
     const auto first = internal::grids_of(form, mesh, 0);
     for (std::size_t g = 0; g < first.size(); ++g) {
       std::vector<int> kept(first[g].cells.size());
@@ -82,4 +82,4 @@ TEST(AlgorithmsDocument, HasEveryGossipGraphOnce) {
 }
 
 }  // namespace
-}  // namespace weft::plan::document
+}  // namespace weft::docs

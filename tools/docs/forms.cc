@@ -3,7 +3,7 @@
 #include "tools/docs/internal/form_picture.h"
 #include "tools/docs/internal/form_words.h"
 
-namespace weft::plan::document {
+namespace weft::docs {
 namespace {
 
 std::string picture_of(const internal::Form& form) { return std::string("pictures/parallel-") + form.name + ".svg"; }
@@ -34,4 +34,4 @@ std::vector<File> forms() {
   return files;
 }
 
-}  // namespace weft::plan::document
+}  // namespace weft::docs

@@ -7,9 +7,9 @@
 #include "weft/schedule/pipeline/messages.h"
 #include "weft/schedule/pipeline/play.h"
 #include "weft/schedule/pipeline/proof.h"
-#include "weft/schedule/pipeline/show.h"
+#include "weft/schedule/pipeline/pictures/pictures.h"
 
-namespace weft::plan::document {
+namespace weft::docs {
 namespace {
 
 using namespace schedule::pipeline;
@@ -125,4 +125,4 @@ std::vector<File> pipelines() {
   return files;
 }
 
-}  // namespace weft::plan::document
+}  // namespace weft::docs

@@ -8,6 +8,7 @@
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/schedule_request.h"
 #include "weft/plan/mesh.h"
+#include "weft/plan/pictures/mesh_picture.h"
 
 namespace weft::cli {
 namespace {

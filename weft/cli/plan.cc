@@ -9,7 +9,7 @@
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/schedule_request.h"
 #include "weft/plan/simulate.h"
-#include "weft/schedule/show.h"
+#include "weft/schedule/pictures/pictures.h"
 
 namespace weft::cli {
 namespace {

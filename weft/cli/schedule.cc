@@ -10,7 +10,7 @@
 #include "weft/cli/internal/schedule_pipeline.h"
 #include "weft/cli/internal/schedule_request.h"
 #include "weft/schedule/gossip.h"
-#include "weft/schedule/show.h"
+#include "weft/schedule/pictures/pictures.h"
 
 namespace weft::cli {
 namespace {

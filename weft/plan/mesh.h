@@ -51,10 +51,4 @@ class MeshLayout {
 // "dp=2,tp=2". Throws Error(kBadConfig).
 std::vector<Axis> parse_axes(std::string_view text);
 
-// Who is where: ranks with their places, and whether each axis stays inside a host. `hosts`: how many ranks each host has, in rank order;
-// empty: one host. Throws Error(kBadConfig) where these are not the mesh's.
-std::string show(const MeshLayout& mesh, const std::vector<int>& hosts = {});
-// The same as a picture: a frame a host, a box a rank, coloured by pipeline stage.
-std::string show_svg(const MeshLayout& mesh, const std::vector<int>& hosts = {});
-
 }  // namespace weft::plan

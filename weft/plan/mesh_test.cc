@@ -72,19 +72,5 @@ TEST(MeshLayout, RefusesWhatDoesNotFitWithTheNearestThatDoes) {
   EXPECT_THAT(refused(4, "dp=99999999999"), HasSubstr("no axis with a size"));
 }
 
-TEST(MeshLayout, ShowsWhoIsWhereAndWhatLeavesAHost) {
-  const MeshLayout mesh(4, parse_axes("dp=2,tp=2"));
-  const std::string text = show(mesh, {2, 2});
-  EXPECT_THAT(text,
-              HasSubstr("4 ranks: dp 2 x tp 2\n\nrank  host  dp    tp\n0     0     0     0\n1     0     0     1\n2     1     1     0\n"));
-  EXPECT_THAT(text, HasSubstr("dp    {0,2} {1,3}"));
-  EXPECT_THAT(text, HasSubstr("same weights, other samples; travels between hosts"));
-  EXPECT_THAT(text, HasSubstr("same samples; travels inside a host"));
-  EXPECT_THROW(show(mesh, {2, 3}), Error);
-  const std::string svg = show_svg(mesh, {2, 2});
-  EXPECT_THAT(svg, HasSubstr(">rank 3</text>"));
-  EXPECT_THAT(svg, HasSubstr(">dp 1 tp 1</text>"));
-}
-
 }  // namespace mesh_test
 }  // namespace weft::plan

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-namespace weft::plan::document::internal {
+namespace weft::docs::internal {
 namespace {
 
 constexpr double kCell = 13, kGap = 18, kPadding = 14, kCardHeight = 122, kTop = 52;
@@ -47,9 +47,9 @@ std::string draw(const Grid& grid, double x, double y) {
   return text + text_at(x, y + grid.rows * kCell + 14, "dim small", grid.title);
 }
 
-std::string place_of(const MeshLayout& mesh, int rank) {
+std::string place_of(const plan::MeshLayout& mesh, int rank) {
   std::string text;
-  for (const Axis& axis : mesh.axes()) text += "  " + axis.name + " " + std::to_string(mesh.coordinate(rank, axis.name));
+  for (const plan::Axis& axis : mesh.axes()) text += "  " + axis.name + " " + std::to_string(mesh.coordinate(rank, axis.name));
   return text;
 }
 
@@ -63,8 +63,8 @@ double width_of(const std::vector<Grid>& grids) {
 
 std::string form_svg(const Form& form) {
   int world = 1;
-  for (const Axis& axis : form.mesh) world *= axis.size;
-  const MeshLayout mesh(world, form.mesh);
+  for (const plan::Axis& axis : form.mesh) world *= axis.size;
+  const plan::MeshLayout mesh(world, form.mesh);
   const double card = width_of(grids_of(form, mesh, 0)), width = 16 + kCardsARow * (card + 14) + 2;
   std::string body;
   for (int rank = 0; rank < world; ++rank) {
@@ -90,4 +90,4 @@ std::string form_svg(const Form& form) {
   return text + kStyle + "<rect class=\"paper\" width=\"" + size + "/>\n" + text_at(16, 34, "ink title", form.title) + body + "</svg>\n";
 }
 
-}  // namespace weft::plan::document::internal
+}  // namespace weft::docs::internal

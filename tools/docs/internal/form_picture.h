@@ -5,9 +5,9 @@
 
 #include "tools/docs/internal/form_words.h"
 
-namespace weft::plan::document::internal {
+namespace weft::docs::internal {
 
 // A self-contained SVG, for light and dark backgrounds.
 std::string form_svg(const Form& form);
 
-}  // namespace weft::plan::document::internal
+}  // namespace weft::docs::internal

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace weft::plan::document::internal {
+namespace weft::docs::internal {
 namespace {
 
 constexpr int kSide = 4;     // samples, positions, layers, features
@@ -138,7 +138,7 @@ const Form kAll[] = {
 int share_of(int index, int parts) { return index * parts / kSide; }
 
 // One matrix of a layer's parameters, as `stage` of ZeRO and the layers' split leave it.
-Cell cell(const Form& form, const MeshLayout& mesh, int rank, int layer, int column, int sharded_from) {
+Cell cell(const Form& form, const plan::MeshLayout& mesh, int rank, int layer, int column, int sharded_from) {
   if (share_of(layer, mesh.size("pp")) != mesh.coordinate(rank, "pp")) return Cell::kNone;
   if (column >= kSide) {
     return (column - kSide) * mesh.size("ep") / kExperts == mesh.coordinate(rank, "ep") ? Cell::kKept : Cell::kNone;
@@ -180,7 +180,7 @@ const char* const kAfterwardsForms =
 
 std::span<const Form> forms() { return kAll; }
 
-std::vector<Grid> grids_of(const Form& form, const MeshLayout& mesh, int rank) {
+std::vector<Grid> grids_of(const Form& form, const plan::MeshLayout& mesh, int rank) {
   Grid batch{"batch", kSide, kSide, {}};
   const int replicas = mesh.size("dp") * mesh.size("fsdp") * mesh.size("ep");
   const int replica =
@@ -207,4 +207,4 @@ std::vector<Grid> grids_of(const Form& form, const MeshLayout& mesh, int rank) {
   return grids;
 }
 
-}  // namespace weft::plan::document::internal
+}  // namespace weft::docs::internal

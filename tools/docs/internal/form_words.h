@@ -7,7 +7,7 @@
 
 #include "weft/plan/mesh.h"
 
-namespace weft::plan::document::internal {
+namespace weft::docs::internal {
 
 extern const char* const kForms;            // docs/parallelism.md up to the table
 extern const char* const kAfterwardsForms;  // the end of the page
@@ -15,7 +15,7 @@ extern const char* const kAfterwardsForms;  // the end of the page
 struct Form {
   const char* name;  // "zero-2"; its picture is pictures/parallel-NAME.svg
   const char* title;
-  std::vector<Axis> mesh;
+  std::vector<plan::Axis> mesh;
   int zero;  // over fsdp: the ZeRO stage
   const char* what;
   const char* source;
@@ -36,6 +36,6 @@ struct Grid {
 };
 
 // Of the rank: its share of the batch (samples by positions), then of weights, gradients and optimiser state (layers by features).
-std::vector<Grid> grids_of(const Form& form, const MeshLayout& mesh, int rank);
+std::vector<Grid> grids_of(const Form& form, const plan::MeshLayout& mesh, int rank);
 
-}  // namespace weft::plan::document::internal
+}  // namespace weft::docs::internal

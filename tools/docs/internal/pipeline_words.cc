@@ -5,7 +5,7 @@
 
 #include "weft/base/error.h"
 
-namespace weft::plan::document::internal {
+namespace weft::docs::internal {
 namespace {
 
 using schedule::pipeline::Algorithm;
@@ -111,4 +111,4 @@ const PipelineWords& words_of(Algorithm algorithm) {
   return *found;
 }
 
-}  // namespace weft::plan::document::internal
+}  // namespace weft::docs::internal

@@ -3,7 +3,7 @@
 
 #include "weft/schedule/pipeline/pipeline.h"
 
-namespace weft::plan::document::internal {
+namespace weft::docs::internal {
 
 extern const char* const kPipelines;     // of the page, up to the table of all
 extern const char* const kSlowMessages;  // before the table with uneven costs
@@ -23,4 +23,4 @@ struct PipelineWords {
 // Throws Error(kInternal) for an algorithm without words.
 const PipelineWords& words_of(schedule::pipeline::Algorithm algorithm);
 
-}  // namespace weft::plan::document::internal
+}  // namespace weft::docs::internal

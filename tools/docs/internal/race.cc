@@ -8,7 +8,7 @@
 #include "weft/plan/choice.h"
 #include "weft/plan/simulate.h"
 
-namespace weft::plan::document::internal {
+namespace weft::docs::internal {
 namespace {
 
 using schedule::Algorithm;
@@ -42,8 +42,8 @@ std::vector<Entrant> entrants(Collective collective, const schedule::Topology& t
 
 // Ranks that are all alike talk over TCP; the links of a topology are those that it names.
 double seconds_of(const Request& q) {
-  if (q.topology->num_levels() > 1) return simulate(q, kElement).seconds;
-  return predict(q, kElement, default_table(), Transport::kTcp);
+  if (q.topology->num_levels() > 1) return plan::simulate(q, kElement).seconds;
+  return plan::predict(q, kElement, plan::default_table(), plan::Transport::kTcp);
 }
 
 }  // namespace
@@ -83,4 +83,4 @@ std::string byte_size(std::int64_t bytes) {
   return std::to_string(bytes) + " " + units[unit];
 }
 
-}  // namespace weft::plan::document::internal
+}  // namespace weft::docs::internal

@@ -7,7 +7,7 @@
 
 #include "weft/schedule/schedule.h"
 
-namespace weft::plan::document::internal {
+namespace weft::docs::internal {
 
 using SharedTopology = std::shared_ptr<const schedule::Topology>;
 
@@ -24,4 +24,4 @@ Winner winner(schedule::Collective collective, const SharedTopology& topology, s
 std::string duration(double seconds);       // "130 µs"
 std::string byte_size(std::int64_t bytes);  // "64 KiB", of powers of two
 
-}  // namespace weft::plan::document::internal
+}  // namespace weft::docs::internal

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <set>
 
-namespace weft::plan::document::internal {
+namespace weft::docs::internal {
 namespace {
 
 using schedule::Algorithm;
@@ -117,4 +117,4 @@ std::string winners_svg(schedule::Collective collective, const std::vector<Panel
   return text + drawing.text + marks + "</svg>\n";
 }
 
-}  // namespace weft::plan::document::internal
+}  // namespace weft::docs::internal

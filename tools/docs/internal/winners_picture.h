@@ -6,7 +6,7 @@
 
 #include "tools/docs/internal/race.h"
 
-namespace weft::plan::document::internal {
+namespace weft::docs::internal {
 
 // One map: a row for each world.
 struct Panel {
@@ -21,4 +21,4 @@ struct Panel {
 // Panels of one collective below each other, with one legend. A self-contained SVG, for light and dark backgrounds.
 std::string winners_svg(schedule::Collective collective, const std::vector<Panel>& panels);
 
-}  // namespace weft::plan::document::internal
+}  // namespace weft::docs::internal

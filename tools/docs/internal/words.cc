@@ -5,7 +5,7 @@
 
 #include "weft/base/error.h"
 
-namespace weft::plan::document::internal {
+namespace weft::docs::internal {
 namespace {
 
 using schedule::Algorithm;
@@ -181,4 +181,4 @@ const Words& words_of(Algorithm algorithm) {
 
 std::span<const GossipWords> gossip_words() { return kGossipWords; }
 
-}  // namespace weft::plan::document::internal
+}  // namespace weft::docs::internal

@@ -6,7 +6,7 @@
 #include "weft/schedule/gossip.h"
 #include "weft/schedule/schedule.h"
 
-namespace weft::plan::document::internal {
+namespace weft::docs::internal {
 
 extern const char* const kIntroduction;  // of the page, up to the maps
 extern const char* const kTable;         // before the table of winners
@@ -38,4 +38,4 @@ struct GossipWords {
 
 std::span<const GossipWords> gossip_words();
 
-}  // namespace weft::plan::document::internal
+}  // namespace weft::docs::internal

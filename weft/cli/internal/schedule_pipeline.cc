@@ -8,7 +8,7 @@
 #include "weft/base/log.h"
 #include "weft/schedule/pipeline/messages.h"
 #include "weft/schedule/pipeline/play.h"
-#include "weft/schedule/pipeline/show.h"
+#include "weft/schedule/pipeline/pictures/pictures.h"
 
 namespace weft::cli::internal {
 namespace {

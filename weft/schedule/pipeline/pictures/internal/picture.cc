@@ -1,4 +1,4 @@
-#include "weft/schedule/pipeline/internal/picture.h"
+#include "weft/schedule/pipeline/pictures/internal/picture.h"
 
 #include <cstdio>
 
@@ -6,7 +6,7 @@
 #include "weft/schedule/pipeline/internal/needs.h"
 #include "weft/schedule/pipeline/messages.h"
 #include "weft/schedule/pipeline/proof.h"
-#include "weft/schedule/pipeline/show.h"
+#include "weft/schedule/pipeline/pictures/pictures.h"
 
 namespace weft::schedule::pipeline {
 namespace internal {

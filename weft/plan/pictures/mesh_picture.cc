@@ -1,9 +1,10 @@
+#include "weft/plan/pictures/mesh_picture.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
 
 #include "weft/base/error.h"
-#include "weft/plan/mesh.h"
 
 namespace weft::plan {
 namespace {

@@ -5,8 +5,8 @@
 #include <set>
 #include <vector>
 
-#include "weft/schedule/internal/picture.h"
-#include "weft/schedule/show.h"
+#include "weft/schedule/pictures/internal/picture.h"
+#include "weft/schedule/pictures/pictures.h"
 
 namespace weft::schedule {
 namespace {

@@ -1,4 +1,4 @@
-#include "weft/schedule/show.h"
+#include "weft/schedule/pictures/pictures.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

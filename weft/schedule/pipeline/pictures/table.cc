@@ -1,9 +1,9 @@
-#include "weft/schedule/pipeline/show.h"
+#include "weft/schedule/pipeline/pictures/pictures.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "weft/schedule/pipeline/internal/picture.h"
+#include "weft/schedule/pipeline/pictures/internal/picture.h"
 
 namespace weft::schedule::pipeline {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "weft/base/error.h"
 #include "weft/schedule/internal/near_square.h"
-#include "weft/schedule/show.h"
+#include "weft/schedule/pictures/pictures.h"
 
 namespace weft::schedule {
 namespace {

@@ -1,4 +1,4 @@
-#include "weft/schedule/pipeline/show.h"
+#include "weft/schedule/pipeline/pictures/pictures.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,8 +2,8 @@
 #include <cstdio>
 #include <set>
 
-#include "weft/schedule/pipeline/internal/picture.h"
-#include "weft/schedule/pipeline/show.h"
+#include "weft/schedule/pipeline/pictures/internal/picture.h"
+#include "weft/schedule/pipeline/pictures/pictures.h"
 
 namespace weft::schedule::pipeline {
 namespace {

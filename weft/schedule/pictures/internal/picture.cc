@@ -1,4 +1,4 @@
-#include "weft/schedule/internal/picture.h"
+#include "weft/schedule/pictures/internal/picture.h"
 
 #include <algorithm>
 #include <numeric>
@@ -8,7 +8,7 @@
 #include "weft/base/error.h"
 #include "weft/schedule/internal/symbolic.h"
 #include "weft/schedule/internal/writer.h"
-#include "weft/schedule/show.h"
+#include "weft/schedule/pictures/pictures.h"
 
 namespace weft::schedule::internal {
 namespace {

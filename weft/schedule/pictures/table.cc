@@ -1,9 +1,9 @@
-#include "weft/schedule/show.h"
+#include "weft/schedule/pictures/pictures.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "weft/schedule/internal/picture.h"
+#include "weft/schedule/pictures/internal/picture.h"
 
 namespace weft::schedule {
 namespace {
