@@ -6,7 +6,7 @@ import threading
 import time
 
 import harness
-import meddler
+import fault_proxy
 
 HEADER = 104  # weft/net/tcp/frame.h
 CONTROL = 2  # the last of three streams
@@ -35,7 +35,7 @@ class Once:
 class Network(harness.FaultTest):
     def setUp(self):
         super().setUp()
-        self.between = meddler.Meddler()
+        self.between = fault_proxy.FaultProxy()
         self.addCleanup(self.between.close)
         self.now = Once()
 

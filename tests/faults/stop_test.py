@@ -76,7 +76,7 @@ class Stop(harness.FaultTest):
 
     def test_a_killed_launcher_of_programs_takes_all_with_it(self):
         job = self.weft("run", "-n", 2, "sh", "-c", "sleep 600 & wait")
-        job.wait_for(lambda: len(job.processes()) == 6, "launcher, keeper, two shells and what they started")
+        job.wait_for(lambda: len(job.processes()) == 6, "launcher, store process, two shells and what they started")
         os.kill(job.process.pid, signal.SIGKILL)
         self.ends(job, 137, within=1)
 

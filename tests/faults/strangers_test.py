@@ -54,16 +54,16 @@ class Strangers(harness.FaultTest):
         answer = json.loads(self.ends(job, 0, within=within).out)
         return {name: answer[name] for name in ("ranks", "epochs", "accuracy", "loss")}
 
-    def besieged(self, attack, **how):
+    def attacked(self, attack, **how):
         """What a job ends with whose ports are attacked, from before its ranks have met on."""
-        job = self.start("besieged", **how)
+        job = self.start("attacked", **how)
         attacked = attack(job)
         self.assertIsNone(job.process.poll(), f"the job was over before the attack was; it said:\n{job.err()}")
         self.assertTrue(attacked)
         return self.result_of(job)
 
     def bears(self, attack, **how):
-        self.assertEqual(self.besieged(attack, **how), self.result_of(self.start("alone")))
+        self.assertEqual(self.attacked(attack, **how), self.result_of(self.start("alone")))
 
     def ports(self, job, seconds):
         """Every port the job listens on, again and again."""

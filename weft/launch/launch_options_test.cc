@@ -40,12 +40,12 @@ TEST(CommandLine, RunsPythonFilesByPython) {
 }
 
 // 0100007F is 127.0.0.1, state 0A is LISTEN.
-TEST(Keeper, ListensOnTheLoopbackAlone) {
-  internal::Keeper::Options options;
+TEST(StoreProcess, ListensOnTheLoopbackAlone) {
+  internal::StoreProcess::Options options;
   const Fd listener = internal::listen_for_store("127.0.0.1", 0, &options.port);
   options.listener = listener.get();
   options.host = "127.0.0.1";
-  const internal::Keeper keeper(options);
+  const internal::StoreProcess store_process(options);
   char port[8];
   std::snprintf(port, sizeof port, ":%04X", static_cast<unsigned>(options.port));
   std::vector<std::string> listening;

@@ -1,6 +1,6 @@
 // Starts the ranks of one node, watches them and tells what went wrong: `weft run`, and `weft train -n N`.
 //
-//   launcher ──┬── keeper: holds the c10d::TCPStore; kills what is left should the launcher itself be killed
+//   launcher ──┬── store process: holds the c10d::TCPStore; kills what is left should the launcher itself be killed
 //              ├── rank 0   ┐ each in a process group of its own, dying with the launcher,
 //              └── rank 1 … ┘ stdout and stderr through pipes, passed on line by line
 //

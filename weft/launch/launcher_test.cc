@@ -172,7 +172,7 @@ TEST(LaunchSlow, WakesAStoppedRankToTellItToEnd) {
   EXPECT_THAT(result.err, HasSubstr("weft: rank 0 ended in consequence: SIGTERM"));
 }
 
-// Killed itself, the launcher can do nothing any more: the kernel ends the ranks, the keeper what they have started.
+// Killed itself, the launcher can do nothing any more: the kernel ends the ranks, the store process what they have started.
 TEST(LaunchSlow, LeavesNoProcessAndNoFileBehindWhenItIsKilled) {
   Running launcher([](const std::string& folder) {
     return launch(child(2, {"0=pid:" + folder + "r0", "1=pid:" + folder + "r1", "1=grandchild:" + folder + "g1", "pause"}));

@@ -75,7 +75,7 @@ class StartupBench {
   }
 
  private:
-  // The ranks are the largest processes: the launcher and its keeper have made no tensor.
+  // The ranks are the largest processes: the launcher and its store process have made no tensor.
   double rank_mean(long pid) const {
     std::vector<double> found;
     add_resident(pid, found);

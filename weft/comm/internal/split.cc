@@ -14,22 +14,22 @@ constexpr net::Channel kAcross = net::Channel{1} << 40;
 // The ranks of one host, within a group over several.
 class LocalEngine final : public Engine {
  public:
-  LocalEngine(std::shared_ptr<Legs> legs, std::chrono::nanoseconds timeout)
-      : legs_(std::move(legs)), rings_(make_rings(legs_->host(), legs_->endpoint()->epoch(), timeout)), direct_(legs_->host(), timeout) {}
+  LocalEngine(std::shared_ptr<LinkedTransports> transports, std::chrono::nanoseconds timeout)
+      : transports_(std::move(transports)), rings_(make_rings(transports_->host(), transports_->endpoint()->epoch(), timeout)), direct_(transports_->host(), timeout) {}
 
   void run(schedule::Collective collective, const net::DirectArgs& args) override {
-    legs_->guard(schedule::to_string(collective), [&] { run_direct(direct_, collective, args); });
+    transports_->guard(schedule::to_string(collective), [&] { run_direct(direct_, collective, args); });
   }
   net::Endpoint& endpoint() override { return *rings_; }
-  net::Host* host() override { return &legs_->host(); }
+  net::Host* host() override { return &transports_->host(); }
   std::string describe() const override { return "shared memory"; }
   void fail(const Error& why) noexcept override {
     rings_->fail(why);
-    legs_->fail(why);
+    transports_->fail(why);
   }
 
  private:
-  const std::shared_ptr<Legs> legs_;
+  const std::shared_ptr<LinkedTransports> transports_;
   const std::unique_ptr<net::Endpoint> rings_;
   net::Direct direct_;
 };
@@ -37,53 +37,53 @@ class LocalEngine final : public Engine {
 // One rank of each host.
 class AcrossEngine final : public Engine {
  public:
-  AcrossEngine(std::shared_ptr<Legs> legs, const std::vector<int>& ranks, const Plans& plans)
-      : legs_(std::move(legs)), messages_(make_message_engine(make_view(legs_->endpoint(), ranks, kAcross), plans)) {}
+  AcrossEngine(std::shared_ptr<LinkedTransports> transports, const std::vector<int>& ranks, const Plans& plans)
+      : transports_(std::move(transports)), messages_(make_message_engine(make_view(transports_->endpoint(), ranks, kAcross), plans)) {}
 
   void run(schedule::Collective collective, const net::DirectArgs& args) override {
-    legs_->guard(schedule::to_string(collective), [&] { messages_->run(collective, args); });
+    transports_->guard(schedule::to_string(collective), [&] { messages_->run(collective, args); });
   }
   net::Endpoint& endpoint() override { return messages_->endpoint(); }
   net::Host* host() override { return nullptr; }
-  std::string describe() const override { return legs_->endpoint()->name(); }
+  std::string describe() const override { return transports_->endpoint()->name(); }
   bool has_ordered_sums() const override { return messages_->has_ordered_sums(); }
-  void fail(const Error& why) noexcept override { legs_->fail(why); }
+  void fail(const Error& why) noexcept override { transports_->fail(why); }
 
  private:
-  const std::shared_ptr<Legs> legs_;
+  const std::shared_ptr<LinkedTransports> transports_;
   const std::unique_ptr<Engine> messages_;
 };
 
 // All ranks.
 class SplitEngine final : public Engine {
  public:
-  SplitEngine(std::shared_ptr<Legs> legs, std::unique_ptr<HostSplit> split, std::chrono::nanoseconds timeout, const Plans& plans)
-      : legs_(std::move(legs)),
+  SplitEngine(std::shared_ptr<LinkedTransports> transports, std::unique_ptr<HostSplit> split, std::chrono::nanoseconds timeout, const Plans& plans)
+      : transports_(std::move(transports)),
         split_(std::move(split)),
-        flat_(make_message_engine(make_view(legs_->endpoint(), everybody(), 0), plans)),
-        levels_(*legs_, *flat_, timeout, plans) {}
+        flat_(make_message_engine(make_view(transports_->endpoint(), everybody(), 0), plans)),
+        levels_(*transports_, *flat_, timeout, plans) {}
 
   void run(schedule::Collective collective, const net::DirectArgs& args) override {
-    legs_->guard(schedule::to_string(collective), [&] { levels_.run(collective, args); });
+    transports_->guard(schedule::to_string(collective), [&] { levels_.run(collective, args); });
   }
-  net::Endpoint& endpoint() override { return *legs_->endpoint(); }
+  net::Endpoint& endpoint() override { return *transports_->endpoint(); }
   net::Host* host() override { return nullptr; }
   std::string describe() const override {
-    return "shared memory on each of " + std::to_string(legs_->map().num_hosts()) + " hosts, " + legs_->endpoint()->name() +
+    return "shared memory on each of " + std::to_string(transports_->map().num_hosts()) + " hosts, " + transports_->endpoint()->name() +
            " between them";
   }
-  void fail(const Error& why) noexcept override { legs_->fail(why); }
+  void fail(const Error& why) noexcept override { transports_->fail(why); }
   bool has_ordered_sums() const override { return flat_->has_ordered_sums(); }
   const HostSplit* split() override { return split_.get(); }
 
  private:
   std::vector<int> everybody() const {
-    std::vector<int> ranks(static_cast<std::size_t>(legs_->map().world));
+    std::vector<int> ranks(static_cast<std::size_t>(transports_->map().world));
     for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i);
     return ranks;
   }
 
-  const std::shared_ptr<Legs> legs_;
+  const std::shared_ptr<LinkedTransports> transports_;
   const std::unique_ptr<HostSplit> split_;
   const std::unique_ptr<Engine> flat_;
   TwoLevel levels_;
@@ -93,14 +93,14 @@ Group group_of(std::unique_ptr<Engine> engine, int rank, int size, std::chrono::
   return Group(c10::make_intrusive<WeftBackend>(std::move(engine), rank, size, timeout), name);
 }
 
-std::unique_ptr<HostSplit> make_split(const std::shared_ptr<Legs>& legs, std::chrono::milliseconds timeout, const Plans& plans) {
-  const HostMap& map = legs->map();
-  auto local = group_of(std::make_unique<LocalEngine>(legs, timeout), map.local, map.local_world(), timeout, "local");
+std::unique_ptr<HostSplit> make_split(const std::shared_ptr<LinkedTransports>& transports, std::chrono::milliseconds timeout, const Plans& plans) {
+  const HostMap& map = transports->map();
+  auto local = group_of(std::make_unique<LocalEngine>(transports, timeout), map.local, map.local_world(), timeout, "local");
   std::optional<Group> across;
   if (map.local < map.smallest()) {
     std::vector<int> ranks;
     for (const auto& host : map.hosts) ranks.push_back(host[static_cast<std::size_t>(map.local)]);
-    across = group_of(std::make_unique<AcrossEngine>(legs, ranks, plans), map.host, map.num_hosts(), timeout, "across");
+    across = group_of(std::make_unique<AcrossEngine>(transports, ranks, plans), map.host, map.num_hosts(), timeout, "across");
   }
   return std::make_unique<HostSplit>(HostSplit{std::move(local), std::move(across), map.smallest(), map.host, map.hosts});
 }
@@ -109,9 +109,9 @@ std::unique_ptr<HostSplit> make_split(const std::shared_ptr<Legs>& legs, std::ch
 
 std::unique_ptr<Engine> make_split_engine(std::shared_ptr<net::Host> host, std::shared_ptr<net::Endpoint> endpoint, const HostMap& map,
                                           const SplitOptions& options) {
-  auto legs = std::make_shared<Legs>(std::move(host), std::move(endpoint), map);
-  auto split = make_split(legs, options.timeout, options.plans);
-  return std::make_unique<SplitEngine>(std::move(legs), std::move(split), options.timeout, options.plans);
+  auto transports = std::make_shared<LinkedTransports>(std::move(host), std::move(endpoint), map);
+  auto split = make_split(transports, options.timeout, options.plans);
+  return std::make_unique<SplitEngine>(std::move(transports), std::move(split), options.timeout, options.plans);
 }
 
 }  // namespace weft::comm::internal

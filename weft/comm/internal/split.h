@@ -2,7 +2,7 @@
 #pragma once
 
 #include "weft/comm/internal/engine.h"
-#include "weft/comm/internal/legs.h"
+#include "weft/comm/internal/linked_transports.h"
 
 namespace weft::comm::internal {
 

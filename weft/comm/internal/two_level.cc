@@ -50,15 +50,15 @@ class TwoLevel::Shared {
   bool lacking_ = false;
 };
 
-TwoLevel::TwoLevel(Legs& legs, Engine& flat, std::chrono::nanoseconds timeout, const Plans& plans)
-    : legs_(legs),
+TwoLevel::TwoLevel(LinkedTransports& transports, Engine& flat, std::chrono::nanoseconds timeout, const Plans& plans)
+    : transports_(transports),
       flat_(flat),
-      map_(legs.map()),
-      endpoint_(*legs.endpoint()),
+      map_(transports.map()),
+      endpoint_(*transports.endpoint()),
       chooser_(plans, plan::Transport::kTcp, map_.num_hosts()),
       out_of_order_(plans.ordered_sums && !map_.is_balanced()),
-      board_(legs.host(), timeout) {
-  lanes_[1].number = 1;
+      calls_(transports.host(), timeout) {
+  queues_[1].number = 1;
   headers_.resize(map_.hosts.size());
   data_.resize(map_.hosts.size());
 }
@@ -85,7 +85,7 @@ void TwoLevel::run(Collective collective, const net::DirectArgs& args) {
   call.root_host = map_.host_of(call.args.root);
   const std::int64_t all = call.bytes(call.args.count);
   const bool flat = out_of_order_ && is_ordered(collective);
-  if (collective == Collective::kAllReduce && !flat && all <= static_cast<std::int64_t>(Board::kInline)) {
+  if (collective == Collective::kAllReduce && !flat && all <= static_cast<std::int64_t>(CallExchange::kInline)) {
     agree(call, {net::signature_of(collective, call.args)}, all);
     return all_reduce_small(call);
   }
@@ -99,16 +99,16 @@ void TwoLevel::run(Collective collective, const net::DirectArgs& args) {
     call.args.input = aside.data();
   }
   const bool one_array = in_place && aside.empty();
-  Shared out(legs_.host(), call.args.output, call.bytes(extent.output), true);
-  Shared in(legs_.host(), one_array ? nullptr : const_cast<void*>(call.args.input), call.bytes(extent.input), false);
+  Shared out(transports_.host(), call.args.output, call.bytes(extent.output), true);
+  Shared in(transports_.host(), one_array ? nullptr : const_cast<void*>(call.args.input), call.bytes(extent.input), false);
   if (one_array) out.fill();
   in.fill();
-  const Board::Note note{net::signature_of(collective, call.args), one_array ? out.token() : in.token(), out.token(),
+  const CallExchange::Note note{net::signature_of(collective, call.args), one_array ? out.token() : in.token(), out.token(),
                          flat || in.lacking() || out.lacking() ? 1u : 0u};
   if (!agree(call, note, 0)) return flat_.run(collective, args);
   if (call.args.count == 0) return;  // to have agreed is to have met
   move(call);
-  board_.meet(call.name, call.args.timeout);
+  calls_.meet(call.name, call.args.timeout);
   out.finish();
 }
 
@@ -126,9 +126,9 @@ void TwoLevel::move(const Call& call) {
   }
 }
 
-void TwoLevel::in_chunks(std::int64_t count, std::int64_t per_chunk, const std::function<void(std::int64_t, std::int64_t, Lane&)>& work) {
+void TwoLevel::in_chunks(std::int64_t count, std::int64_t per_chunk, const std::function<void(std::int64_t, std::int64_t, Queue&)>& work) {
   const auto every_second = [&](int first) {
-    for (std::int64_t at = first * per_chunk; at < count; at += 2 * per_chunk) work(at, std::min(per_chunk, count - at), lanes_[first]);
+    for (std::int64_t at = first * per_chunk; at < count; at += 2 * per_chunk) work(at, std::min(per_chunk, count - at), queues_[first]);
   };
   if (count <= per_chunk) return every_second(0);
   std::exception_ptr other;

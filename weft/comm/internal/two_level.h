@@ -22,9 +22,9 @@
 #include <span>
 #include <vector>
 
-#include "weft/comm/internal/board.h"
+#include "weft/comm/internal/call_exchange.h"
 #include "weft/comm/internal/engine.h"
-#include "weft/comm/internal/legs.h"
+#include "weft/comm/internal/linked_transports.h"
 #include "weft/comm/internal/segments.h"
 #include "weft/net/execute/executor.h"
 
@@ -32,16 +32,16 @@ namespace weft::comm::internal {
 
 class TwoLevel {
  public:
-  // Collective. `flat` runs the calls that cannot be run otherwise; it outlives this, as do the legs.
-  TwoLevel(Legs& legs, Engine& flat, std::chrono::nanoseconds timeout, const Plans& plans);
+  // Collective. `flat` runs the calls that cannot be run otherwise; it outlives this, as do the transports.
+  TwoLevel(LinkedTransports& transports, Engine& flat, std::chrono::nanoseconds timeout, const Plans& plans);
   ~TwoLevel();
 
-  // Within legs.guard(). One call at a time.
+  // Within transports.guard(). One call at a time.
   void run(schedule::Collective collective, const net::DirectArgs& args);
 
  private:
   // What one of the two threads works with.
-  struct Lane {
+  struct Queue {
     int number = 0;
     net::Executor executor;
     std::map<std::vector<int>, std::unique_ptr<net::Endpoint>> views;
@@ -63,7 +63,7 @@ class TwoLevel {
 
   void check(const Call& call) const;
   // The first meeting: everybody shows what it calls, on the host and across. False: some rank wants the call to be run flat.
-  bool agree(const Call& call, const Board::Note& note, std::int64_t inline_bytes);
+  bool agree(const Call& call, const CallExchange::Note& note, std::int64_t inline_bytes);
   Header header_of_host() const;
   void exchange_headers(const Call& call, const Header& mine, std::int64_t inline_bytes);
   void mismatch(const Header& header);
@@ -73,18 +73,18 @@ class TwoLevel {
   void all_reduce_small(const Call& call);
   // All-reduce, broadcast and reduce: each of the own segments, one after the other.
   void by_segments(const Call& call);
-  void all_reduce_segment(const Call& call, Lane& lane, const Segment& segment);
-  void broadcast_segment(const Call& call, Lane& lane, const Segment& segment);
-  void reduce_segment(const Call& call, Lane& lane, const Segment& segment);
-  void across(const Call& call, Lane& lane, const Segment& segment, const std::byte* input, std::byte* output);
-  void all_gather(const Call& call, Lane& lane, std::int64_t at, std::int64_t count);
-  void reduce_scatter(const Call& call, Lane& lane, std::int64_t at, std::int64_t count);
+  void all_reduce_segment(const Call& call, Queue& queue, const Segment& segment);
+  void broadcast_segment(const Call& call, Queue& queue, const Segment& segment);
+  void reduce_segment(const Call& call, Queue& queue, const Segment& segment);
+  void across(const Call& call, Queue& queue, const Segment& segment, const std::byte* input, std::byte* output);
+  void all_gather(const Call& call, Queue& queue, std::int64_t at, std::int64_t count);
+  void reduce_scatter(const Call& call, Queue& queue, std::int64_t at, std::int64_t count);
   void all_to_all(const Call& call);
   void gather(const Call& call);
   void scatter(const Call& call);
 
-  // work(at, count, lane) for all chunks of [0, count), by two threads where there are several.
-  void in_chunks(std::int64_t count, std::int64_t per_chunk, const std::function<void(std::int64_t, std::int64_t, Lane&)>& work);
+  // work(at, count, queue) for all chunks of [0, count), by two threads where there are several.
+  void in_chunks(std::int64_t count, std::int64_t per_chunk, const std::function<void(std::int64_t, std::int64_t, Queue&)>& work);
   void by_blocks(const Call& call);
 
   // The rank on `host` that exchanges blocks with this one; and the ranks there that this one serves.
@@ -95,14 +95,14 @@ class TwoLevel {
   const std::byte* input(int local) const { return inputs_[static_cast<std::size_t>(local)]; }
   std::byte* output(int local) const { return outputs_[static_cast<std::size_t>(local)]; }
 
-  Legs& legs_;
+  LinkedTransports& transports_;
   Engine& flat_;
   const HostMap& map_;
   net::Endpoint& endpoint_;
   const Chooser chooser_;    // of schedules between one rank of each host
   const bool out_of_order_;  // sums over the host and then across would not have the order that was asked for
-  Board board_;
-  Lane lanes_[2];
+  CallExchange calls_;
+  Queue queues_[2];
   std::vector<Header> headers_;               // by host, of the call under way
   std::vector<std::vector<std::byte>> data_;  // the same: what came with them
   std::vector<const std::byte*> inputs_;      // of the host's ranks, as seen from here; null where there is none

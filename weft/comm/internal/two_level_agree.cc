@@ -9,13 +9,13 @@ constexpr net::Channel kHeaders = net::Channel{1} << 57;
 
 }  // namespace
 
-bool TwoLevel::agree(const Call& call, const Board::Note& note, std::int64_t inline_bytes) {
-  net::Host& host = legs_.host();
-  board_.show(note, call.args.input, static_cast<std::size_t>(inline_bytes), call.name, call.args.timeout);
+bool TwoLevel::agree(const Call& call, const CallExchange::Note& note, std::int64_t inline_bytes) {
+  net::Host& host = transports_.host();
+  calls_.show(note, call.args.input, static_cast<std::size_t>(inline_bytes), call.name, call.args.timeout);
   inputs_.clear();
   outputs_.clear();
   for (int peer = 0; peer < host.world(); ++peer) {
-    const auto& shown = board_.note(peer);
+    const auto& shown = calls_.note(peer);
     inputs_.push_back(shown.input == net::Host::kNoToken ? nullptr : host.at(peer, shown.input));
     outputs_.push_back(shown.output == net::Host::kNoToken ? nullptr : host.at(peer, shown.output));
   }
@@ -28,10 +28,10 @@ bool TwoLevel::agree(const Call& call, const Board::Note& note, std::int64_t inl
 
 TwoLevel::Header TwoLevel::header_of_host() const {
   Header header;
-  header.first = board_.note(0).signature;
+  header.first = calls_.note(0).signature;
   header.first_rank = map_.members()[0];
   for (int peer = 0; peer < map_.local_world(); ++peer) {
-    const auto& note = board_.note(peer);
+    const auto& note = calls_.note(peer);
     header.flat |= note.flat;
     if (header.other_rank >= 0 || note.signature == header.first) continue;
     header.other = note.signature;
@@ -46,7 +46,7 @@ void TwoLevel::exchange_headers(const Call& call, const Header& mine, std::int64
   data_[here].resize(static_cast<std::size_t>(inline_bytes));
   if (inline_bytes > 0) {
     std::vector<const void*> sources;
-    for (int peer = 0; peer < map_.local_world(); ++peer) sources.push_back(board_.data(peer));
+    for (int peer = 0; peer < map_.local_world(); ++peer) sources.push_back(calls_.data(peer));
     void* sum = data_[here].data();
     kernels::reduce(&sum, 1, sources.data(), map_.local_world(), {call.args.dtype, within(call.args.op), call.args.count});
   }
@@ -79,7 +79,7 @@ void TwoLevel::mismatch(const Header& header) {
     error = net::mismatch_error(mine.first_rank, mine.first, header.first_rank, header.first);
   }
   if (!error) return;
-  legs_.conclude(*error);
+  transports_.conclude(*error);
   throw *error;
 }
 

@@ -24,17 +24,17 @@ std::span<std::byte> bytes_at(std::byte* place, std::int64_t bytes) { return {pl
 
 void TwoLevel::by_blocks(const Call& call) {
   const std::int64_t per_chunk = std::max<std::int64_t>(1, kChunkBytes / call.element / map_.world);
-  in_chunks(call.args.count, per_chunk, [&](std::int64_t at, std::int64_t count, Lane& lane) {
+  in_chunks(call.args.count, per_chunk, [&](std::int64_t at, std::int64_t count, Queue& queue) {
     if (call.collective == Collective::kAllGather) {
-      all_gather(call, lane, at, count);
+      all_gather(call, queue, at, count);
     } else {
-      reduce_scatter(call, lane, at, count);
+      reduce_scatter(call, queue, at, count);
     }
   });
 }
 
 // A rank's block goes to one rank of each other host, which hands it on in memory.
-void TwoLevel::all_gather(const Call& call, Lane& lane, std::int64_t at, std::int64_t count) {
+void TwoLevel::all_gather(const Call& call, Queue& queue, std::int64_t at, std::int64_t count) {
   const std::int64_t bytes = call.bytes(count);
   const auto place = [&](int rank) { return call.bytes(rank * call.args.count + at); };
   const std::byte* const own = input(map_.local) + call.bytes(at);
@@ -46,14 +46,14 @@ void TwoLevel::all_gather(const Call& call, Lane& lane, std::int64_t at, std::in
     for (const int rank : served(host)) recvs.push_back({rank, bytes_at(output(map_.local) + place(rank), bytes)});
   }
   for (int peer = 0; peer < map_.local_world(); ++peer) copy_bytes(output(peer) + place(map_.rank), own, bytes);
-  endpoint_.exchange(kBlocks + static_cast<net::Channel>(lane.number), sends, recvs, call.deadline());
+  endpoint_.exchange(kBlocks + static_cast<net::Channel>(queue.number), sends, recvs, call.deadline());
   for (const net::Recv& recv : recvs) {
     for (int peer = 0; peer < map_.local_world(); ++peer) copy_bytes(output(peer) + place(recv.peer), recv.bytes.data(), bytes);
   }
 }
 
 // A rank's host sums its block up for it, by the one of them that serves it; hosts' sums are added in the order of hosts.
-void TwoLevel::reduce_scatter(const Call& call, Lane& lane, std::int64_t at, std::int64_t count) {
+void TwoLevel::reduce_scatter(const Call& call, Queue& queue, std::int64_t at, std::int64_t count) {
   const std::int64_t bytes = call.bytes(count);
   const int hosts = map_.num_hosts();
   std::vector<net::Send> sends;
@@ -64,8 +64,8 @@ void TwoLevel::reduce_scatter(const Call& call, Lane& lane, std::int64_t at, std
     if (host != map_.host) targets.insert(targets.end(), mine.begin(), mine.end());
   }
   const auto needed = static_cast<std::size_t>(bytes) * (targets.size() + static_cast<std::size_t>(hosts));
-  lane.scratch.resize(std::max(lane.scratch.size(), needed));
-  std::byte* next = lane.scratch.data();
+  queue.scratch.resize(std::max(queue.scratch.size(), needed));
+  std::byte* next = queue.scratch.data();
   std::vector<const void*> sources(static_cast<std::size_t>(map_.local_world())), sums(static_cast<std::size_t>(hosts));
   for (const int target : targets) {
     for (int peer = 0; peer < map_.local_world(); ++peer)
@@ -77,14 +77,14 @@ void TwoLevel::reduce_scatter(const Call& call, Lane& lane, std::int64_t at, std
   }
   for (int host = 0; host < hosts; ++host) {
     if (host == map_.host) {
-      sums[static_cast<std::size_t>(host)] = lane.scratch.data();
+      sums[static_cast<std::size_t>(host)] = queue.scratch.data();
       continue;
     }
     recvs.push_back({partner(host), bytes_at(next, bytes)});
     sums[static_cast<std::size_t>(host)] = next;
     next += bytes;
   }
-  endpoint_.exchange(kBlocks + static_cast<net::Channel>(lane.number), sends, recvs, call.deadline());
+  endpoint_.exchange(kBlocks + static_cast<net::Channel>(queue.number), sends, recvs, call.deadline());
   void* out = output(map_.local) + call.bytes(at);
   const double scale = call.args.op == ReduceOp::kAvg ? 1.0 / map_.world : 1.0;
   kernels::reduce(&out, 1, sums.data(), hosts, {call.args.dtype, within(call.args.op), count, scale});

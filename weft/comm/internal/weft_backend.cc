@@ -11,15 +11,15 @@
 #include "weft/comm/internal/tensor_data.h"
 #include "weft/observe/trace.h"
 
-// Lanes, messages, barriers and the group's life; the collectives are in weft_collectives.cc.
+// TaskQueues, messages, barriers and the group's life; the collectives are in weft_collectives.cc.
 namespace weft::comm::internal {
 namespace {
 
-constexpr std::uint64_t kCollectiveLane = 0;
-constexpr std::uint64_t kSendLane = std::uint64_t{1} << 60, kRecvLane = std::uint64_t{2} << 60, kAnyLane = std::uint64_t{3} << 60;
+constexpr std::uint64_t kCollectiveQueue = 0;
+constexpr std::uint64_t kSendQueue = std::uint64_t{1} << 60, kRecvQueue = std::uint64_t{2} << 60, kAnyQueue = std::uint64_t{3} << 60;
 constexpr net::Channel kUserChannel = net::Channel{1} << 61;
 
-std::uint64_t lane_of(std::uint64_t direction, int peer, int tag) {
+std::uint64_t queue_of(std::uint64_t direction, int peer, int tag) {
   return direction | (static_cast<std::uint64_t>(static_cast<std::uint32_t>(peer)) << 32 & ((std::uint64_t{1} << 60) - 1)) |
          static_cast<std::uint32_t>(tag);
 }
@@ -64,15 +64,15 @@ WeftBackend::WeftBackend(std::unique_ptr<Engine> engine, int rank, int size, std
       timeout_(timeout),
       origin_(std::move(origin)),
       process_(getpid()),
-      lanes_(std::make_unique<Lanes>()) {}
+      queues_(std::make_unique<TaskQueues>()) {}
 
 WeftBackend::~WeftBackend() {
   if (getpid() != process_) {  // a forked child has neither the threads nor a seat in the group
-    static_cast<void>(lanes_.release());
+    static_cast<void>(queues_.release());
     static_cast<void>(engine_.release());
     return;
   }
-  lanes_->run(kCollectiveLane, []() -> Lanes::After { return nullptr; });
+  queues_->run(kCollectiveQueue, []() -> TaskQueues::After { return nullptr; });
   if (messages_ > 0) engine_->endpoint().fail(Error(Errc::kAborted, "the group has ended"));
 }
 
@@ -88,12 +88,12 @@ WeftBackend::BackendPtr WeftBackend::split(const StorePtr& store, const std::vec
   return made;
 }
 
-WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t lane, const Shown& shown, bool async, std::function<int()> body) {
+WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t queue, const Shown& shown, bool async, std::function<int()> body) {
   WEFT_REQUIRE(getpid() == process_,
                "this process was forked from a rank of a weft group and is not in the group; make groups after a fork");
   auto work = c10::make_intrusive<WeftWork>(rank_, shown);
   const Traced traced(shown);
-  const auto run = [this, work, traced, body = std::move(body)]() -> Lanes::After {
+  const auto run = [this, work, traced, body = std::move(body)]() -> TaskQueues::After {
     const at::NoGradGuard no_grad;
     int source = -1;
     std::exception_ptr why;
@@ -106,10 +106,10 @@ WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t lane, const Shown& shown,
     return work->end(why, source);
   };
   if (async) {
-    lanes_->post(lane, run);
+    queues_->post(queue, run);
     return work;
   }
-  lanes_->run(lane, run);
+  queues_->run(queue, run);
   if (const auto why = work->exception()) std::rethrow_exception(why);
   return work;
 }
@@ -130,15 +130,15 @@ std::exception_ptr WeftBackend::caused_by(std::exception_ptr why) {
 
 WeftBackend::WorkPtr WeftBackend::collective(const Shown& shown, const How& how, std::function<void()> body) {
   sequence_.fetch_add(1, std::memory_order_relaxed);
-  return submit(kCollectiveLane, shown, how.async, [body = std::move(body)] {
+  return submit(kCollectiveQueue, shown, how.async, [body = std::move(body)] {
     body();
     return -1;
   });
 }
 
-WeftBackend::WorkPtr WeftBackend::message(std::uint64_t lane, const Shown& shown, std::function<int(Deadline deadline)> body) {
+WeftBackend::WorkPtr WeftBackend::message(std::uint64_t queue, const Shown& shown, std::function<int(Deadline deadline)> body) {
   messages_.fetch_add(1);
-  return submit(lane, shown, true, [this, body = std::move(body), timeout = timeout()] {
+  return submit(queue, shown, true, [this, body = std::move(body), timeout = timeout()] {
     struct Count {
       std::atomic<int>& messages;
       ~Count() { messages.fetch_sub(1); }
@@ -151,7 +151,7 @@ WeftBackend::WorkPtr WeftBackend::send(Tensors& tensors, int peer, int tag) {
   const at::Tensor tensor = only(tensors, "send");
   WEFT_REQUIRE(peer >= 0 && peer < size_, "send: rank " + std::to_string(peer) + " is not in the group of " + std::to_string(size_));
   const Shown shown{c10d::OpType::SEND, "weft:send", tensors, tensors};
-  return message(lane_of(kSendLane, peer, tag), shown, [this, tensor, peer, tag](Deadline deadline) {
+  return message(queue_of(kSendQueue, peer, tag), shown, [this, tensor, peer, tag](Deadline deadline) {
     const Dense data(tensor, Dense::kIn);
     engine_->endpoint().send(peer, channel_of(tag), bytes_of(data), deadline);
     return -1;
@@ -162,7 +162,7 @@ WeftBackend::WorkPtr WeftBackend::recv(Tensors& tensors, int peer, int tag) {
   const at::Tensor tensor = only(tensors, "recv");
   WEFT_REQUIRE(peer >= 0 && peer < size_, "recv: rank " + std::to_string(peer) + " is not in the group of " + std::to_string(size_));
   const Shown shown{c10d::OpType::RECV, "weft:recv", tensors, tensors};
-  return message(lane_of(kRecvLane, peer, tag), shown, [this, tensor, peer, tag](Deadline deadline) {
+  return message(queue_of(kRecvQueue, peer, tag), shown, [this, tensor, peer, tag](Deadline deadline) {
     const Dense data(tensor, Dense::kOut);
     engine_->endpoint().recv(peer, channel_of(tag), bytes_of(data), deadline);
     data.write_back();
@@ -173,7 +173,7 @@ WeftBackend::WorkPtr WeftBackend::recv(Tensors& tensors, int peer, int tag) {
 WeftBackend::WorkPtr WeftBackend::recvAnysource(Tensors& tensors, int tag) {
   const at::Tensor tensor = only(tensors, "recv");
   const Shown shown{c10d::OpType::RECVANYSOURCE, "weft:recvAnySource", tensors, tensors};
-  return message(lane_of(kAnyLane, 0, tag), shown, [this, tensor, tag](Deadline deadline) {
+  return message(queue_of(kAnyQueue, 0, tag), shown, [this, tensor, tag](Deadline deadline) {
     const int peer = engine_->endpoint().await_any(channel_of(tag), deadline);
     const Dense data(tensor, Dense::kOut);
     engine_->endpoint().recv(peer, channel_of(tag), bytes_of(data), deadline);

@@ -6,7 +6,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "weft/comm/internal/engine.h"
-#include "weft/comm/internal/lanes.h"
+#include "weft/comm/internal/task_queues.h"
 #include "weft/comm/internal/work.h"
 
 namespace weft::comm::internal {
@@ -90,12 +90,12 @@ class WeftBackend final : public c10d::Backend {
     return {options.timeout.count() > 0 ? options.timeout : timeout(), options.asyncOp};
   }
   // Runs `body` (on the calling thread when it is synchronous and nothing is pending) and gives its Work.
-  WorkPtr submit(std::uint64_t lane, const Shown& shown, bool async, std::function<int()> body);
+  WorkPtr submit(std::uint64_t queue, const Shown& shown, bool async, std::function<int()> body);
   // An operation that was aborted because another one of this rank's had timed out has that error too: whoever waits for several hears the
   // cause, whichever comes first.
   std::exception_ptr caused_by(std::exception_ptr why);
   WorkPtr collective(const Shown& shown, const How& how, std::function<void()> body);
-  WorkPtr message(std::uint64_t lane, const Shown& shown, std::function<int(Deadline deadline)> body);
+  WorkPtr message(std::uint64_t queue, const Shown& shown, std::function<int(Deadline deadline)> body);
   WorkPtr allgather_lists(Shown shown, const TensorLists& outputs, const Tensors& inputs, const How& how);
   void run(schedule::Collective collective, const at::Tensor& shown, net::DirectArgs args);
 
@@ -116,7 +116,7 @@ class WeftBackend final : public c10d::Backend {
   std::atomic<int> messages_{0};    // sends and receives under way
   std::mutex timed_out_mutex_;      // guards timed_out_
   std::optional<Error> timed_out_;  // the first timeout of an operation of this rank
-  std::unique_ptr<Lanes> lanes_;    // last: ends before the engine
+  std::unique_ptr<TaskQueues> queues_;    // last: ends before the engine
 };
 
 }  // namespace weft::comm::internal

@@ -5,7 +5,7 @@
 #include "weft/comm/internal/tensor_data.h"
 #include "weft/comm/internal/weft_backend.h"
 
-// The collectives of WeftBackend: checks and profiling titles on the caller's thread, the bodies wherever their lane runs.
+// The collectives of WeftBackend: checks and profiling titles on the caller's thread, the bodies wherever their queue runs.
 namespace weft::comm::internal {
 namespace {
 

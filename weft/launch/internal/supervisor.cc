@@ -94,7 +94,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
 
 Supervisor::~Supervisor() {
   ranks_.clear();
-  keeper_.reset();
+  store_process_.reset();
   std::error_code ignored;
   if (!keep_folder_) std::filesystem::remove_all(folder_, ignored);
   sigset_t handled;
@@ -149,19 +149,19 @@ int Supervisor::run() {
 
 void Supervisor::start_attempt() {
   ranks_.clear();
-  keeper_.reset();
+  store_process_.reset();
   out_of_memory_before_ = out_of_memory_kills();
   situation_.ranks.assign(static_cast<std::size_t>(job_.local_world), std::nullopt);
-  Keeper::Options keeping;
+  StoreProcess::Options keeping;
   keeping.listener = listener_.get();
   keeping.host = job_.master_addr;
   keeping.port = job_.master_port;
   keeping.lost_key = comm::lost_rank_key(job_.run_id, situation_.restarts);
   if (!keep_folder_) keeping.folder = folder_;
-  keeper_ = std::make_unique<Keeper>(keeping);
+  store_process_ = std::make_unique<StoreProcess>(keeping);
   for (int local = 0; local < job_.local_world; ++local) {
     ranks_.push_back(start_rank(local));
-    keeper_->guard(ranks_.back().process.pid());
+    store_process_->guard(ranks_.back().process.pid());
   }
 }
 
@@ -236,7 +236,7 @@ Act Supervisor::watch() {
 
 void Supervisor::wait_for_events(std::optional<Time> until) {
   std::vector<pollfd> watched = {{signals_.get(), POLLIN, 0}};
-  if (!situation_.store_lost) watched.push_back({keeper_->pidfd(), POLLIN, 0});
+  if (!situation_.store_lost) watched.push_back({store_process_->pidfd(), POLLIN, 0});
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (situation_.ranks[i]) continue;
     watched.push_back({ranks_[i].process.pidfd(), POLLIN, 0});
@@ -272,13 +272,13 @@ void Supervisor::collect_ends() {
     const pid_t group = ranks_[i].process.pid();
     const auto status = ranks_[i].process.poll();
     if (!status) continue;
-    keeper_->forget(group);
-    if (!status->ok()) keeper_->tell_lost(job_.rank(static_cast<int>(i)));
+    store_process_->forget(group);
+    if (!status->ok()) store_process_->tell_lost(job_.rank(static_cast<int>(i)));
     ranks_[i].out.finish();
     ranks_[i].err.finish();
     situation_.ranks[i] = RankEnd{*status, seen};
   }
-  if (!situation_.store_lost && keeper_->poll()) situation_.store_lost = true;
+  if (!situation_.store_lost && store_process_->poll()) situation_.store_lost = true;
 }
 
 void Supervisor::send(int signal) {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "weft/launch/internal/keeper.h"
+#include "weft/launch/internal/store_process.h"
 #include "weft/launch/internal/line_relay.h"
 #include "weft/launch/internal/rank_environment.h"
 #include "weft/launch/supervision.h"
@@ -55,8 +55,8 @@ class Supervisor {
   Situation situation_;
   int stop_signal_ = 0;
   long out_of_memory_before_ = 0;
-  std::unique_ptr<Keeper> keeper_;
-  std::vector<Rank> ranks_;  // by local rank; destroyed before the keeper, so that it never guards a group that is gone
+  std::unique_ptr<StoreProcess> store_process_;
+  std::vector<Rank> ranks_;  // by local rank; destroyed before the store process, so that it never guards a group that is gone
 };
 
 }  // namespace weft::launch::internal

@@ -17,7 +17,7 @@
 #include <sstream>
 
 #include "weft/base/error.h"
-#include "weft/launch/internal/keeper.h"
+#include "weft/launch/internal/store_process.h"
 #include "weft/launch/internal/rank_environment.h"
 #include "weft/launch/launcher.h"
 #include "weft/launch/process.h"

@@ -14,36 +14,36 @@ void Calls::compare(const Label& mine, int peer, const Label::Bytes& theirs) con
 }
 
 void Calls::begin(Channel channel, std::uint64_t number, const Label& label) {
-  Lane& lane = lanes_[channel];
-  WEFT_CHECK(number == lane.begun, "the calls of a channel are not counted one by one");
-  lane.labels[number % kKept] = label;
-  lane.begun = number + 1;
-  lane.turns = 0;
-  for (std::size_t peer = 0; peer < lane.early.size(); ++peer) {
-    const auto early = lane.early[peer];
+  ChannelQueue& queue = queues_[channel];
+  WEFT_CHECK(number == queue.begun, "the calls of a channel are not counted one by one");
+  queue.labels[number % kKept] = label;
+  queue.begun = number + 1;
+  queue.turns = 0;
+  for (std::size_t peer = 0; peer < queue.early.size(); ++peer) {
+    const auto early = queue.early[peer];
     if (!early || early->number > number) continue;
-    lane.early[peer].reset();
+    queue.early[peer].reset();
     if (early->number == number) compare(label, static_cast<int>(peer), early->label);
   }
 }
 
 void Calls::shown(int peer, const Shown& call) {
-  Lane& lane = lanes_[call.channel];
-  if (call.number >= lane.begun) {
-    lane.early.resize(static_cast<std::size_t>(world_));
-    lane.early[static_cast<std::size_t>(peer)] = call;
-  } else if (lane.begun - call.number <= kKept) {
-    compare(lane.labels[call.number % kKept], peer, call.label);
+  ChannelQueue& queue = queues_[call.channel];
+  if (call.number >= queue.begun) {
+    queue.early.resize(static_cast<std::size_t>(world_));
+    queue.early[static_cast<std::size_t>(peer)] = call;
+  } else if (queue.begun - call.number <= kKept) {
+    compare(queue.labels[call.number % kKept], peer, call.label);
   }
 }
 
 std::vector<Calls::Shown> Calls::due() {
   std::vector<Shown> calls;
-  for (auto& [channel, lane] : lanes_) {
-    if (lane.begun == 0 || lane.turns > kTurns) continue;
-    if (++lane.turns <= kTurns) continue;
-    const std::uint64_t number = lane.begun - 1;
-    calls.push_back({channel, number, lane.labels[number % kKept].bytes});
+  for (auto& [channel, queue] : queues_) {
+    if (queue.begun == 0 || queue.turns > kTurns) continue;
+    if (++queue.turns <= kTurns) continue;
+    const std::uint64_t number = queue.begun - 1;
+    calls.push_back({channel, number, queue.labels[number % kKept].bytes});
   }
   return calls;
 }

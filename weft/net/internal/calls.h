@@ -35,7 +35,7 @@ class Calls {
   static constexpr std::size_t kKept = 64;
 
  private:
-  struct Lane {
+  struct ChannelQueue {
     std::array<Label, kKept> labels;  // of call n at n % kKept
     std::uint64_t begun = 0;          // calls so far
     int turns = 0;                    // of due() since the last one began
@@ -44,7 +44,7 @@ class Calls {
   void compare(const Label& mine, int peer, const Label::Bytes& theirs) const;
 
   int rank_, world_;
-  std::unordered_map<Channel, Lane> lanes_;
+  std::unordered_map<Channel, ChannelQueue> queues_;
 };
 
 }  // namespace weft::net::internal

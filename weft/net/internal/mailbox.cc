@@ -33,28 +33,28 @@ void Mailbox::absorb(Message& message, int peer, std::map<std::uint64_t, Part>::
   message.parts.erase(part);
 }
 
-void Mailbox::finish(Lane& lane, std::map<std::uint64_t, Message>::iterator message) {
+void Mailbox::finish(ChannelQueue& queue, std::map<std::uint64_t, Message>::iterator message) {
   Message& m = message->second;
   if (m.receipt == nullptr) return;
   m.receipt->received = m.received;
   if (m.received < m.total || !m.begun || !m.parts.empty()) return;  // an empty message's one piece may have begun and not ended
   m.receipt->done = true;
   m.receipt->operation->complete(m.receipt->id);
-  lane.open.erase(message);
+  queue.open.erase(message);
 }
 
 bool Mailbox::take_whole(const Piece& piece, std::size_t bytes) {
-  Lane& lane = lane_of(piece.peer, piece.channel);
+  ChannelQueue& queue = queue_of(piece.peer, piece.channel);
   const bool whole = piece.offset == 0 && piece.length == piece.total;
-  if (!whole || piece.total != bytes || piece.message != lane.posted || !lane.open.empty()) return false;
-  ++lane.posted;
+  if (!whole || piece.total != bytes || piece.message != queue.posted || !queue.open.empty()) return false;
+  ++queue.posted;
   return true;
 }
 
 void Mailbox::post(Channel channel, Receipt& receipt) {
   const int peer = receipt.recv.peer;
-  Lane& lane = lane_of(peer, channel);
-  const auto at = lane.open.try_emplace(lane.posted++).first;
+  ChannelQueue& queue = queue_of(peer, channel);
+  const auto at = queue.open.try_emplace(queue.posted++).first;
   Message& message = at->second;
   message.receipt = &receipt;
   ++receipt.operation->pending;
@@ -65,25 +65,25 @@ void Mailbox::post(Channel channel, Receipt& receipt) {
     if (part->second.complete) absorb(message, peer, part);
     part = next;
   }
-  finish(lane, at);
+  finish(queue, at);
 }
 
 bool Mailbox::has_room(const Piece& piece) const {
   if (waiting_[piece.peer] < room_) return true;
-  const auto& lanes = lanes_[piece.peer].all;
-  const auto lane = lanes.find(piece.channel);
-  return lane != lanes.end() && piece.message < lane->second.posted;
+  const auto& queues = queues_[piece.peer].all;
+  const auto queue = queues.find(piece.channel);
+  return queue != queues.end() && piece.message < queue->second.posted;
 }
 
 std::byte* Mailbox::begin(const Piece& piece) {
-  Lane& lane = lane_of(piece.peer, piece.channel);
-  const auto at = lane.open.try_emplace(piece.message).first;
+  ChannelQueue& queue = queue_of(piece.peer, piece.channel);
+  const auto at = queue.open.try_emplace(piece.message).first;
   Message& message = at->second;
   const auto disagree = [&] {
     throw Error(Errc::kCorrupt, "the pieces of a message from rank " + std::to_string(piece.peer) + " disagree", {"", rank_, piece.peer});
   };
   if (!message.begun) {
-    if (message.receipt == nullptr && piece.message < lane.posted) disagree();  // a message that was complete long ago
+    if (message.receipt == nullptr && piece.message < queue.posted) disagree();  // a message that was complete long ago
     message.begun = true;
     message.total = piece.total;
     message.label = piece.label;
@@ -100,14 +100,14 @@ std::byte* Mailbox::begin(const Piece& piece) {
 }
 
 Operation* Mailbox::target(const Piece& piece) {
-  const Message& message = lane_of(piece.peer, piece.channel).open.at(piece.message);
+  const Message& message = queue_of(piece.peer, piece.channel).open.at(piece.message);
   return message.receipt == nullptr || message.parts.contains(piece.offset) ? nullptr : message.receipt->operation;
 }
 
 void Mailbox::end(const Piece& piece) {
-  Lane& lane = lane_of(piece.peer, piece.channel);
-  const auto at = lane.open.find(piece.message);
-  WEFT_CHECK(at != lane.open.end(), "a piece ends that did not begin");
+  ChannelQueue& queue = queue_of(piece.peer, piece.channel);
+  const auto at = queue.open.find(piece.message);
+  WEFT_CHECK(at != queue.open.end(), "a piece ends that did not begin");
   Message& message = at->second;
   message.received += piece.length;
   const auto part = message.parts.find(piece.offset);
@@ -115,17 +115,17 @@ void Mailbox::end(const Piece& piece) {
     part->second.complete = true;
     if (message.receipt != nullptr) absorb(message, piece.peer, part);
   }
-  finish(lane, at);
+  finish(queue, at);
 }
 
 int Mailbox::any(Channel channel) {
-  const int world = static_cast<int>(lanes_.size());
+  const int world = static_cast<int>(queues_.size());
   for (int i = 0; i < world; ++i) {
     const int peer = (turn_ + i) % world;
-    const auto lane = lanes_[peer].all.find(channel);
-    if (lane == lanes_[peer].all.end()) continue;
-    const auto message = lane->second.open.find(lane->second.posted);
-    if (message == lane->second.open.end() || !message->second.begun) continue;
+    const auto queue = queues_[peer].all.find(channel);
+    if (queue == queues_[peer].all.end()) continue;
+    const auto message = queue->second.open.find(queue->second.posted);
+    if (message == queue->second.open.end() || !message->second.begun) continue;
     turn_ = (peer + 1) % world;
     return peer;
   }

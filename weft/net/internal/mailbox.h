@@ -53,13 +53,13 @@ inline constexpr std::size_t kMailboxBytes = std::size_t{64} << 20;
 class Mailbox {
  public:
   // At most `room` bytes of each peer wait for a receive: has_room() says when to stop taking more.
-  Mailbox(int rank, int world, std::size_t room) : rank_(rank), room_(room), lanes_(world), waiting_(world) {}
+  Mailbox(int rank, int world, std::size_t room) : rank_(rank), room_(room), queues_(world), waiting_(world) {}
 
   // True where a message that is whole and has not been seen yet is what a receive of `bytes` bytes from its peer and channel would get if
   // it were posted now: it then counts as posted and complete, and the caller copies it.
   bool take_whole(const Piece& piece, std::size_t bytes);
   // Whether nothing of (peer, channel) has arrived or is posted that is not complete.
-  bool is_clear(int peer, Channel channel) { return lane_of(peer, channel).open.empty(); }
+  bool is_clear(int peer, Channel channel) { return queue_of(peer, channel).open.empty(); }
 
   // Gives the next message of (receipt.recv.peer, channel) to `receipt`. Throws MismatchError when its label is another,
   // Error(kInvalidArgument) when its length is.
@@ -93,33 +93,33 @@ class Mailbox {
     Label::Bytes label{};
     std::map<std::uint64_t, Part> parts;  // by offset
   };
-  struct Lane {
+  struct ChannelQueue {
     std::uint64_t posted = 0;  // receives so far: the number of the message that the next one gets
     std::map<std::uint64_t, Message> open;
   };
 
-  // Lanes stay where they are. The one that was asked for last is remembered: most talk is on one channel for a while.
-  struct Lanes {
-    std::unordered_map<Channel, Lane> all;
+  // PeerQueues stay where they are. The one that was asked for last is remembered: most talk is on one channel for a while.
+  struct PeerQueues {
+    std::unordered_map<Channel, ChannelQueue> all;
     Channel last = 0;
-    Lane* lane = nullptr;  // of `last`
+    ChannelQueue* queue = nullptr;  // of `last`
   };
-  Lane& lane_of(int peer, Channel channel) {
-    Lanes& lanes = lanes_[peer];
-    if (lanes.lane == nullptr || lanes.last != channel) {
-      lanes.lane = &lanes.all[channel];
-      lanes.last = channel;
+  ChannelQueue& queue_of(int peer, Channel channel) {
+    PeerQueues& queues = queues_[peer];
+    if (queues.queue == nullptr || queues.last != channel) {
+      queues.queue = &queues.all[channel];
+      queues.last = channel;
     }
-    return *lanes.lane;
+    return *queues.queue;
   }
 
   void check_match(const Message& message, int peer, Channel channel) const;
   void absorb(Message& message, int peer, std::map<std::uint64_t, Part>::iterator part);
-  void finish(Lane& lane, std::map<std::uint64_t, Message>::iterator message);
+  void finish(ChannelQueue& queue, std::map<std::uint64_t, Message>::iterator message);
 
   int rank_;
   std::size_t room_;
-  std::vector<Lanes> lanes_;          // by peer
+  std::vector<PeerQueues> queues_;          // by peer
   std::vector<std::size_t> waiting_;  // by peer: memory that parts hold
   int turn_ = 0;
 };

@@ -23,7 +23,7 @@ constexpr std::size_t kMemoryBound = std::size_t{16} << 20;
 
 TcpOptions job() {
   TcpOptions options;
-  options.job = "siege";
+  options.job = "attacked";
   options.secret = secret_of('K');
   return options;
 }
@@ -57,16 +57,16 @@ TEST(Strangers, AreTurnedAwayWhateverTheySayAndTheGroupFormsAllTheSame) {
       std::string(8, '\xff') + std::string(8, '\x7f'),
   };
   const auto before = resident_bytes();
-  Siege siege(job());
+  AttackedGroup attacked(job());
   for (const std::string& speech : speeches) {
-    Stranger stranger(siege.address());
+    Stranger stranger(attacked.address());
     stranger.send(speech);
     EXPECT_TRUE(stranger.closed_within(2000));
   }
-  Group group = siege.relieve();
+  Group group = attacked.complete();
   expect_works(group);
-  ASSERT_FALSE(siege.refused().empty());
-  EXPECT_THAT(siege.refused().front(), HasSubstr("rank 0 refused a connection from 127.0.0.1: what it sent is not weft's handshake"));
+  ASSERT_FALSE(attacked.refused().empty());
+  EXPECT_THAT(attacked.refused().front(), HasSubstr("rank 0 refused a connection from 127.0.0.1: what it sent is not weft's handshake"));
   EXPECT_LT(resident_bytes(), before + kMemoryBound);
 }
 
@@ -74,20 +74,20 @@ TEST(StrangersTiming, WhoDripTheirBytesAreCutOffWhenTheirTimeIsUp) {
   TcpOptions options = job();
   options.handshake_timeout = 60ms;
   expect_within(2s, [&](SlowestRank& slowest) {
-    Siege siege(options);
-    Stranger dripping(siege.address());
-    const Hello hello = make_hello({"siege", 1, 2, 3, 0, secret_of('K')}, 0, 0, fresh_nonce());
+    AttackedGroup attacked(options);
+    Stranger dripping(attacked.address());
+    const Hello hello = make_hello({"attacked", 1, 2, 3, 0, secret_of('K')}, 0, 0, fresh_nonce());
     std::size_t sent = 0;
     const auto begin = Deadline::Clock::now();
     while (sent < hello.size() && dripping.send(std::span(hello).subspan(sent, 1)) && !dripping.closed_within(5)) ++sent;
     EXPECT_LT(sent, hello.size());
     slowest.report_since(begin);
-    Group group = siege.relieve();
+    Group group = attacked.complete();
     expect_works(group);
   });
 }
 
-void besiege_with_idle(std::size_t count) {
+void attack_with_idle(std::size_t count) {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
@@ -96,19 +96,19 @@ void besiege_with_idle(std::size_t count) {
   const auto before = resident_bytes();
   const auto descriptors = open_descriptors();
   {
-    Siege siege(job());
+    AttackedGroup attacked(job());
     std::vector<Stranger> idle;
     idle.reserve(count);
-    for (std::size_t i = 0; i < count; ++i) idle.emplace_back(siege.address());
-    Group group = siege.relieve();
+    for (std::size_t i = 0; i < count; ++i) idle.emplace_back(attacked.address());
+    Group group = attacked.complete();
     expect_works(group);
     EXPECT_LT(resident_bytes(), before + kMemoryBound);
   }
   EXPECT_EQ(open_descriptors(), descriptors);
 }
 
-TEST(Strangers, AThousandIdleConnectionsKeepNobodyOut) { besiege_with_idle(1000); }
-TEST(StrangersSlow, TenThousandIdleConnectionsKeepNobodyOut) { besiege_with_idle(10'000); }
+TEST(Strangers, AThousandIdleConnectionsKeepNobodyOut) { attack_with_idle(1000); }
+TEST(StrangersSlow, TenThousandIdleConnectionsKeepNobodyOut) { attack_with_idle(10'000); }
 
 TEST(Impostors, AreToldWhyTheyCannotJoinAndNobodySeesTheSecret) {
   struct Case {
@@ -125,18 +125,18 @@ TEST(Impostors, AreToldWhyTheyCannotJoinAndNobodySeesTheSecret) {
       {"streams", [](TcpOptions& o) { o.streams = 4; }, Errc::kBadConfig, "streams"},
   };
   for (const Case& c : cases) {
-    Siege siege(job());
+    AttackedGroup attacked(job());
     TcpOptions wrong = job();
     c.change(wrong);
-    const Error error = error_of([&] { siege.join(wrong, siege.address()); });
+    const Error error = error_of([&] { attacked.join(wrong, attacked.address()); });
     EXPECT_EQ(error.code(), c.code) << c.what;
     EXPECT_THAT(error.what(), HasSubstr(c.says));
     EXPECT_THAT(error.what(), HasSubstr("rank 0"));
-    Group group = siege.relieve();
+    Group group = attacked.complete();
     expect_works(group);
-    ASSERT_FALSE(siege.refused().empty()) << c.what;
-    EXPECT_THAT(siege.refused().front(), HasSubstr(c.says));
-    for (const std::string& line : {siege.refused().front(), std::string(error.what())}) {
+    ASSERT_FALSE(attacked.refused().empty()) << c.what;
+    EXPECT_THAT(attacked.refused().front(), HasSubstr(c.says));
+    for (const std::string& line : {attacked.refused().front(), std::string(error.what())}) {
       EXPECT_THAT(line, Not(HasSubstr("KKKK")));
       EXPECT_THAT(line, Not(HasSubstr("QQQQ")));
       EXPECT_EQ(line.find('\n'), std::string::npos);
@@ -145,13 +145,13 @@ TEST(Impostors, AreToldWhyTheyCannotJoinAndNobodySeesTheSecret) {
 }
 
 TEST(Impostors, WhoReplayARecordedHandshakeAreRefused) {
-  const Identity me{"siege", 1, 2, 3, 0, secret_of('K')};
+  const Identity me{"attacked", 1, 2, 3, 0, secret_of('K')};
   const Hello hello = make_hello(me, 0, 0, fresh_nonce());
   Proof proof;
   {
     TcpOptions brief = job();
     brief.connect_timeout = 1s;
-    Siege recorded(brief);
+    AttackedGroup recorded(brief);
     Stranger honest(recorded.address());
     Reply reply;
     Done done;
@@ -164,21 +164,21 @@ TEST(Impostors, WhoReplayARecordedHandshakeAreRefused) {
     EXPECT_THAT(error_of([&] { recorded.join(job(), recorded.address()); }).what(), HasSubstr("connected already"));
     EXPECT_THAT(recorded.abandon().what(), HasSubstr("rank 1"));
   }
-  Siege siege(job());
-  Stranger replaying(siege.address());
+  AttackedGroup attacked(job());
+  Stranger replaying(attacked.address());
   Reply reply;
   Done done;
   ASSERT_TRUE(replaying.send(hello) && replaying.receive(reply) && replaying.send(proof) && replaying.receive(done));
   EXPECT_EQ(check_done(done), Verdict::kSecret);
-  Group group = siege.relieve();
+  Group group = attacked.complete();
   expect_works(group);
 }
 
 TEST(DamagedStreams, AFlippedBitInPayloadOrHeaderEndsTheGroupAsCorruptNamingTheSender) {
   for (const int at : {-1, 20}) {
-    Siege siege(job());
-    Proxy proxy(siege.address());
-    Group group = siege.relieve(proxy.address());
+    AttackedGroup attacked(job());
+    Proxy proxy(attacked.address());
+    Group group = attacked.complete(proxy.address());
     expect_works(group);
     proxy.flip(at);
     run_ranks(2, [&](int rank) {
@@ -203,9 +203,9 @@ TEST(DamagedStreams, AFlippedBitInPayloadOrHeaderEndsTheGroupAsCorruptNamingTheS
 TEST(DamagedStreamsTiming, ACutConnectionIsALostPeerOnBothSidesWithinTwoSeconds) {
   for (const int which : {-1, 0, 2}) {  // all, one data stream, the control stream
     expect_within(2s, [&](SlowestRank& slowest) {
-      Siege siege(job());
-      Proxy proxy(siege.address());
-      Group group = siege.relieve(proxy.address());
+      AttackedGroup attacked(job());
+      Proxy proxy(attacked.address());
+      Group group = attacked.complete(proxy.address());
       expect_works(group);
       const auto begin = Deadline::Clock::now();
       proxy.cut(which);

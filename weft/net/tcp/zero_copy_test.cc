@@ -23,52 +23,52 @@ namespace zero_copy_test {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 
-TEST(Loans, AreReturnedInAnyOrderAndPastTheEndOfTheNumbers) {
+TEST(ZeroCopySends, AreReturnedInAnyOrderAndPastTheEndOfTheNumbers) {
   const std::uint64_t first = (std::uint64_t{1} << 32) - 2;
-  Loans loans(ZeroCopy::kAlways, first);
-  for (int i = 0; i < 6; ++i) loans.lent();  // numbers 2^32-2, 2^32-1, 0, 1, 2, 3
-  loans.returned(1, 2, false);
-  EXPECT_EQ(loans.ended(), first);
-  loans.returned(0xfffffffe, 0xfffffffe, false);
-  EXPECT_EQ(loans.ended(), first + 1);
-  loans.returned(0xffffffff, 0, false);
-  EXPECT_EQ(loans.ended(), first + 5);
-  EXPECT_TRUE(loans.outstanding());
-  loans.returned(3, 3, false);
-  EXPECT_FALSE(loans.outstanding());
-  EXPECT_EQ(loans.made(), first + 6);
-  EXPECT_EQ(error_of([&] { loans.returned(4, 4, false); }).code(), Errc::kInternal);
+  ZeroCopySends sends(ZeroCopy::kAlways, first);
+  for (int i = 0; i < 6; ++i) sends.count_sent();  // numbers 2^32-2, 2^32-1, 0, 1, 2, 3
+  sends.count_completed(1, 2, false);
+  EXPECT_EQ(sends.completed(), first);
+  sends.count_completed(0xfffffffe, 0xfffffffe, false);
+  EXPECT_EQ(sends.completed(), first + 1);
+  sends.count_completed(0xffffffff, 0, false);
+  EXPECT_EQ(sends.completed(), first + 5);
+  EXPECT_TRUE(sends.outstanding());
+  sends.count_completed(3, 3, false);
+  EXPECT_FALSE(sends.outstanding());
+  EXPECT_EQ(sends.sent(), first + 6);
+  EXPECT_EQ(error_of([&] { sends.count_completed(4, 4, false); }).code(), Errc::kInternal);
 }
 
-TEST(Loans, StopWhereTheKernelCopiesUnlessTheyAreForced) {
+TEST(ZeroCopySends, StopWhereTheKernelCopiesUnlessTheyAreForced) {
   for (const auto mode : {ZeroCopy::kWhereItHelps, ZeroCopy::kAlways}) {
-    Loans loans(mode);
-    loans.lent();
-    loans.lent();
-    loans.returned(0, 0, false);
-    EXPECT_TRUE(loans.on());
-    loans.returned(1, 1, true);
-    EXPECT_EQ(loans.on(), mode == ZeroCopy::kAlways);
+    ZeroCopySends sends(mode);
+    sends.count_sent();
+    sends.count_sent();
+    sends.count_completed(0, 0, false);
+    EXPECT_TRUE(sends.on());
+    sends.count_completed(1, 1, true);
+    EXPECT_EQ(sends.on(), mode == ZeroCopy::kAlways);
   }
-  EXPECT_FALSE(Loans(ZeroCopy::kNever).on());
+  EXPECT_FALSE(ZeroCopySends(ZeroCopy::kNever).on());
 }
 
-TEST(Loans, StopAfterRefusalsInARowAndNotAfterSomeNowAndThen) {
-  Loans loans(ZeroCopy::kWhereItHelps);
-  for (int i = 0; i < 10 * Loans::kRefusals; ++i) {
-    loans.refused();
-    if (i % 2 == 0) loans.lent();
+TEST(ZeroCopySends, StopAfterRefusalsInARowAndNotAfterSomeNowAndThen) {
+  ZeroCopySends sends(ZeroCopy::kWhereItHelps);
+  for (int i = 0; i < 10 * ZeroCopySends::kRefusals; ++i) {
+    sends.refused();
+    if (i % 2 == 0) sends.count_sent();
   }
-  EXPECT_TRUE(loans.on());
-  for (int i = 0; i < Loans::kRefusals; ++i) loans.refused();
-  EXPECT_FALSE(loans.on());
+  EXPECT_TRUE(sends.on());
+  for (int i = 0; i < ZeroCopySends::kRefusals; ++i) sends.refused();
+  EXPECT_FALSE(sends.on());
 }
 
 // One stream between two connections; where it is narrow, the receiver's kernel holds some 10 KB.
 struct Wire {
   explicit Wire(ZeroCopy mode, bool narrow = false)
       : listener(listen_on("127.0.0.1", 0)), out(dial(listener, narrow), 1, 0), in(take(listener), 1, 0) {
-    out.allow_loans(mode);
+    out.allow_zero_copy(mode);
   }
 
   static Fd dial(const Fd& listener, bool narrow) {
@@ -92,13 +92,13 @@ struct Wire {
   // Gives the frame to the socket, as far as it takes it.
   void begin(std::span<const std::byte> payload) {
     out.out().push({.total = payload.size()}, payload);
-    out.lend(payload);
+    out.mark_zero_copy(payload);
     flush();
   }
   void flush() {
     std::size_t frames = 0;
     ASSERT_NE(out.flush(frames), Connection::Io::kClosed) << out.cause();
-    if (frames > 0) out.lend({});
+    if (frames > 0) out.mark_zero_copy({});
   }
   // Sends the rest of the frame, and gives what has come of it.
   std::vector<std::byte> receive() {
@@ -121,7 +121,7 @@ struct Wire {
     }
   }
   void collect_all() {
-    for (; out.loans().outstanding(); out.collect()) wait_for(out.fd(), 0);  // errors are reported unasked
+    for (; out.zero_copy_sends().outstanding(); out.collect()) wait_for(out.fd(), 0);  // errors are reported unasked
   }
 
   Fd listener;
@@ -133,12 +133,12 @@ TEST(LentPayload, IsTheKernelsUntilThePeerHasAcknowledgedIt) {
   const auto payload = pattern(kMaxPayload, 3);
   wire.begin(payload);
   wire.out.collect();
-  EXPECT_GT(wire.out.loans().made(), 0u);
-  EXPECT_TRUE(wire.out.loans().outstanding());
+  EXPECT_GT(wire.out.zero_copy_sends().sent(), 0u);
+  EXPECT_TRUE(wire.out.zero_copy_sends().outstanding());
   EXPECT_TRUE(wire.receive() == payload);
   wire.collect_all();
   EXPECT_TRUE(wire.out.out().empty());
-  EXPECT_TRUE(wire.out.loans().on());
+  EXPECT_TRUE(wire.out.zero_copy_sends().on());
 }
 
 TEST(LentPayload, IsLentNoMoreOnceTheKernelHasCopiedOne) {
@@ -147,20 +147,20 @@ TEST(LentPayload, IsLentNoMoreOnceTheKernelHasCopiedOne) {
   wire.begin(payload);
   EXPECT_TRUE(wire.receive() == payload);
   wire.collect_all();
-  EXPECT_FALSE(wire.out.loans().on());
-  const auto loans = wire.out.loans().made();
-  EXPECT_GT(loans, 0u);
+  EXPECT_FALSE(wire.out.zero_copy_sends().on());
+  const auto sends = wire.out.zero_copy_sends().sent();
+  EXPECT_GT(sends, 0u);
   const auto next = pattern(kMaxPayload, 5);
   wire.begin(next);
   EXPECT_TRUE(wire.receive() == next);
-  EXPECT_EQ(wire.out.loans().made(), loans);
+  EXPECT_EQ(wire.out.zero_copy_sends().sent(), sends);
 }
 
 TEST(LentPayload, IsTheCallersAgainWhenTheConnectionIsCut) {
   Wire wire(ZeroCopy::kAlways, true);
   auto payload = pattern(kMaxPayload, 6);
   wire.begin(payload);
-  ASSERT_TRUE(wire.out.loans().outstanding());
+  ASSERT_TRUE(wire.out.zero_copy_sends().outstanding());
   wire.out.cut();
   wire.collect_all();
   std::fill(payload.begin(), payload.end(), std::byte{0xee});
@@ -177,7 +177,7 @@ TEST(LentPayload, IsTheCallersAgainWhenTheConnectionIsCut) {
   for (std::size_t i = 0; i < got.size(); ++i) ASSERT_TRUE(got[i] == sent[i] || got[i] == std::byte{}) << i;
 }
 
-// Runs `body` in a network of its own, where the kernel takes so many bytes for what it has to say of loans; false where it cannot be had.
+// Runs `body` in a network of its own, where the kernel takes so many bytes for what it has to say of sends; false where it cannot be had.
 bool with_optmem(int bytes, const std::function<void()>& body) {
   bool had = false;
   std::exception_ptr error;
@@ -209,7 +209,7 @@ TEST(LentPayload, GoesByACopyWhereTheKernelRefusesIt) {
     const auto payload = pattern(kMaxPayload, 7);
     wire.begin(payload);
     EXPECT_TRUE(wire.receive() == payload);
-    made = wire.out.loans().made();
+    made = wire.out.zero_copy_sends().sent();
     wire.collect_all();
   };
   const auto none_at_all = [&] {
@@ -262,7 +262,7 @@ TEST(ZeroCopySends, CarryMessagesOfAllSizesOverAnyNumberOfStreams) {
   exchange_all_sizes({.zero_copy = ZeroCopy::kNever});
 }
 
-// A frame begins as a loan, the kernel says that it copied, and the rest goes by a copy: nothing more is said of the loan when it is
+// A frame begins as a zero-copy send, the kernel says that it copied, and the rest goes by a copy: nothing more is said of the zero-copy send when it is
 // written.
 TEST(ZeroCopySends, ThatAreSwitchedOffInTheMidstOfAFrameAreComplete) {
   const std::size_t bytes = 12'500'000;

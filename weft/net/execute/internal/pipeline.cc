@@ -11,7 +11,7 @@ using schedule::Action;
 constexpr std::size_t kLeast = std::size_t{64} << 10, kMost = std::size_t{256} << 10;
 // A message has about this many pieces where the bounds allow it, and never more than kMostPieces.
 constexpr std::size_t kPieces = 16, kMostPieces = 256;
-// Staging memory of all lanes together, but two pieces a lane at least.
+// Staging memory of all queues together, but two pieces a queue at least.
 constexpr std::size_t kStaging = std::size_t{2} << 20;
 
 bool is_local(Action action) { return action == Action::kCopy || action == Action::kReduce; }
@@ -36,7 +36,7 @@ std::size_t piece_bytes(std::size_t message) {
 void Pipeline::run(std::span<const BoundStep> steps, Flow& flow, const PipelineOptions& options, Deadline deadline) {
   cut(steps);
   connect(steps);
-  make_lanes();
+  make_queues();
   for (int task = 0; task < static_cast<int>(tasks_.size()); ++task) {
     if (tasks_[task].waits == 0 && is_local(tasks_[task].step->action)) ready_.push_back(task);
   }
@@ -110,31 +110,31 @@ void Pipeline::add_edge(int from, int to) {
   ++tasks_[to].waits;
 }
 
-Pipeline::Lane& Pipeline::lane_of(int peer) {
-  if (static_cast<std::size_t>(peer) >= lane_index_.size()) lane_index_.resize(static_cast<std::size_t>(peer) + 1, -1);
-  int& index = lane_index_[static_cast<std::size_t>(peer)];
+Pipeline::PeerQueue& Pipeline::queue_of(int peer) {
+  if (static_cast<std::size_t>(peer) >= queue_index_.size()) queue_index_.resize(static_cast<std::size_t>(peer) + 1, -1);
+  int& index = queue_index_[static_cast<std::size_t>(peer)];
   if (index < 0) {
-    index = static_cast<int>(lanes_.size());
-    lanes_.push_back({.peer = peer});
+    index = static_cast<int>(queues_.size());
+    queues_.push_back({.peer = peer});
   }
-  return lanes_[static_cast<std::size_t>(index)];
+  return queues_[static_cast<std::size_t>(index)];
 }
 
-void Pipeline::make_lanes() {
-  lanes_.clear();
-  lane_index_.clear();
+void Pipeline::make_queues() {
+  queues_.clear();
+  queue_index_.clear();
   std::size_t piece = 0;
   for (int task = 0; task < static_cast<int>(tasks_.size()); ++task) {
     const BoundStep& step = *tasks_[task].step;
     if (is_local(step.action)) continue;
-    Lane& lane = lane_of(step.peer);
-    (step.action == Action::kSend ? lane.sends : lane.recvs).push_back(task);
+    PeerQueue& queue = queue_of(step.peer);
+    (step.action == Action::kSend ? queue.sends : queue.recvs).push_back(task);
     if (step.action == Action::kRecvReduce) piece = std::max(piece, tasks_[task].bytes);
   }
-  for (Lane& lane : lanes_) {
+  for (PeerQueue& queue : queues_) {
     const auto by_order = [&](int a, int b) { return tasks_[a].step->order < tasks_[b].step->order; };
-    std::stable_sort(lane.sends.begin(), lane.sends.end(), by_order);
-    std::stable_sort(lane.recvs.begin(), lane.recvs.end(), by_order);
+    std::stable_sort(queue.sends.begin(), queue.sends.end(), by_order);
+    std::stable_sort(queue.recvs.begin(), queue.recvs.end(), by_order);
   }
   make_slots(piece);
 }
@@ -142,37 +142,37 @@ void Pipeline::make_lanes() {
 void Pipeline::make_slots(std::size_t piece) {
   slot_of_.assign(tasks_.size(), nullptr);
   if (piece == 0) return;
-  const std::size_t slots = std::max<std::size_t>(2, kStaging / (piece * lanes_.size()));
-  const std::size_t needed = slots * lanes_.size() * piece;
+  const std::size_t slots = std::max<std::size_t>(2, kStaging / (piece * queues_.size()));
+  const std::size_t needed = slots * queues_.size() * piece;
   if (needed > staging_bytes_) {
     staging_.reset();
     staging_ = std::make_unique_for_overwrite<std::byte[]>(needed);
     staging_bytes_ = needed;
   }
   std::byte* at = staging_.get();
-  for (Lane& lane : lanes_) {
-    for (std::size_t slot = 0; slot < slots; ++slot, at += piece) lane.slots.push_back(at);
+  for (PeerQueue& queue : queues_) {
+    for (std::size_t slot = 0; slot < slots; ++slot, at += piece) queue.slots.push_back(at);
   }
 }
 
 void Pipeline::begin_transfers(Flow& flow, const PipelineOptions& options) {
-  for (Lane& lane : lanes_) {
-    for (; lane.next_recv < lane.recvs.size(); ++lane.next_recv) {
-      const int index = lane.recvs[lane.next_recv];
+  for (PeerQueue& queue : queues_) {
+    for (; queue.next_recv < queue.recvs.size(); ++queue.next_recv) {
+      const int index = queue.recvs[queue.next_recv];
       const Task& task = tasks_[index];
       const bool staged = task.step->action == Action::kRecvReduce;
-      if (staged ? lane.slots.empty() : task.waits > 0) break;
-      std::byte* place = staged ? lane.slots.back() : task.step->to + task.at;
+      if (staged ? queue.slots.empty() : task.waits > 0) break;
+      std::byte* place = staged ? queue.slots.back() : task.step->to + task.at;
       if (staged) {
-        lane.slots.pop_back();
+        queue.slots.pop_back();
         slot_of_[index] = place;
       }
-      flow.recv({lane.peer, {place, task.bytes}, options.label}, static_cast<std::uint32_t>(index));
+      flow.recv({queue.peer, {place, task.bytes}, options.label}, static_cast<std::uint32_t>(index));
     }
-    for (; lane.next_send < lane.sends.size() && tasks_[lane.sends[lane.next_send]].waits == 0; ++lane.next_send) {
-      const int index = lane.sends[lane.next_send];
+    for (; queue.next_send < queue.sends.size() && tasks_[queue.sends[queue.next_send]].waits == 0; ++queue.next_send) {
+      const int index = queue.sends[queue.next_send];
       const Task& task = tasks_[index];
-      flow.send({lane.peer, {task.step->from + task.at, task.bytes}, options.label}, static_cast<std::uint32_t>(index));
+      flow.send({queue.peer, {task.step->from + task.at, task.bytes}, options.label}, static_cast<std::uint32_t>(index));
     }
   }
 }
@@ -199,7 +199,7 @@ void Pipeline::work(int index, const PipelineOptions& options) {
   } else {
     options.combine(options.context, to, from, task.bytes, step.flipped);
   }
-  if (staged) lane_of(step.peer).slots.push_back(slot_of_[index]);
+  if (staged) queue_of(step.peer).slots.push_back(slot_of_[index]);
   release(index);
 }
 

@@ -56,7 +56,7 @@ class Pipeline {
     int to;
     int next;
   };
-  struct Lane {  // messages from and to a peer, in order
+  struct PeerQueue {  // messages from and to a peer, in order
     int peer = -1;
     std::vector<int> sends, recvs;
     std::size_t next_send = 0, next_recv = 0;
@@ -67,9 +67,9 @@ class Pipeline {
   void connect(std::span<const BoundStep> steps);
   void connect_pieces(int earlier, int later, std::size_t begin, std::size_t end, std::size_t shift);
   void add_edge(int from, int to);
-  void make_lanes();
+  void make_queues();
   void make_slots(std::size_t piece);
-  Lane& lane_of(int peer);
+  PeerQueue& queue_of(int peer);
   void begin_transfers(Flow& flow, const PipelineOptions& options);
   void completed(std::span<const std::uint32_t> ids);
   void work(int task, const PipelineOptions& options);
@@ -78,8 +78,8 @@ class Pipeline {
   std::vector<Task> tasks_;
   std::vector<int> first_;  // task of each step
   std::vector<Edge> edges_;
-  std::vector<Lane> lanes_;
-  std::vector<int> lane_index_;  // by peer
+  std::vector<PeerQueue> queues_;
+  std::vector<int> queue_index_;  // by peer
   std::vector<int> ready_;       // local work that can be done now, in order from next_ready_
   std::size_t next_ready_ = 0;
   std::size_t unfinished_ = 0;

@@ -44,12 +44,12 @@ inline void run_threads(int world, const std::function<void(Host&)>& fn) {
 class ForkExchange {
  public:
   explicit ForkExchange(int world) : world_(world) {
-    void* memory = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    board_ = new (memory) Board;
+    void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    shared_ = new (memory) Shared;
   }
   Exchange of(int rank) {
     return [this, rank, round = 0](const std::string& mine) mutable {
-      auto& cells = board_->cells[round++];
+      auto& cells = shared_->cells[round++];
       std::strncpy(cells[rank].text, mine.c_str(), sizeof cells[rank].text - 1);
       cells[rank].there.store(1);
       std::vector<std::string> all;
@@ -66,11 +66,11 @@ class ForkExchange {
     std::atomic<int> there{0};
     char text[200] = {};
   };
-  struct Board {
+  struct Shared {
     Cell cells[16][64];
   };
   int world_;
-  Board* board_;
+  Shared* shared_;
 };
 
 // Forks `world` processes that run fn and exit with its result (an uncaught exception: 99, told on stderr). Gives their wait statuses.

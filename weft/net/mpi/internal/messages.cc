@@ -43,7 +43,7 @@ Messages::Messages(Runtime& runtime, Comm comm, int rank, int world)
       comm_(comm),
       failure_(rank),
       incoming_(sizeof(Header) + kShort),
-      lanes_(static_cast<std::size_t>(world)),
+      queues_(static_cast<std::size_t>(world)),
       gone_(static_cast<std::size_t>(world)),
       next_tag_(static_cast<std::size_t>(world)) {}
 
@@ -75,13 +75,13 @@ void Messages::begin(Operation& operation, Channel channel, std::span<const Send
   operation.begun = true;
   operation.unmatched = operation.receives.size();
   for (Expected& expected : operation.receives) {
-    Lane& lane = lanes_[static_cast<std::size_t>(expected.recv.peer)][channel];
-    if (lane.arrived.empty()) {
-      lane.expected.push_back(&expected);
+    ChannelQueue& queue = queues_[static_cast<std::size_t>(expected.recv.peer)][channel];
+    if (queue.arrived.empty()) {
+      queue.expected.push_back(&expected);
       continue;
     }
-    const Arrived first = std::move(lane.arrived.front());
-    lane.arrived.pop_front();
+    const Arrived first = std::move(queue.arrived.front());
+    queue.arrived.pop_front();
     take(expected, first.header, first.bytes.data(), channel);
   }
   for (const Send& send : sends) {
@@ -165,7 +165,7 @@ void Messages::abandon(Operation& operation, Channel channel, const Error& error
   try {
     for (const Expected& expected : operation.receives) {
       if (!expected.matched)
-        lanes_[static_cast<std::size_t>(expected.recv.peer)][channel].expected.remove(const_cast<Expected*>(&expected));
+        queues_[static_cast<std::size_t>(expected.recv.peer)][channel].expected.remove(const_cast<Expected*>(&expected));
     }
     latch_and_tell(error);
     for (Request& request : operation.receiving) runtime_.table().cancel(&request);
@@ -185,9 +185,9 @@ int Messages::await_any(Channel channel, Deadline deadline) {
     progress();
     for (int i = 1; i <= world_ && found < 0; ++i) {
       const int peer = (turn_ + i) % world_;
-      const auto& lanes = lanes_[static_cast<std::size_t>(peer)];
-      const auto lane = lanes.find(channel);
-      if (lane != lanes.end() && !lane->second.arrived.empty()) found = turn_ = peer;
+      const auto& queues = queues_[static_cast<std::size_t>(peer)];
+      const auto queue = queues.find(channel);
+      if (queue != queues.end() && !queue->second.arrived.empty()) found = turn_ = peer;
     }
     if (found < 0 && deadline.passed()) {
       throw Error(Errc::kTimeout, "no message on channel " + std::to_string(channel) + " before the deadline", {"await_any", rank_});
@@ -307,12 +307,12 @@ void Messages::arrive(int peer, std::size_t bytes) {
     const std::string text(reinterpret_cast<const char*>(rest), length);
     failure_.latch(Error(static_cast<Errc>(header.code), text, {"", rank_, header.culprit}), false);
   } else {
-    Lane& lane = lanes_[from][header.channel];
-    if (lane.expected.empty()) {
-      lane.arrived.push_back({header, {rest, rest + length}});
+    ChannelQueue& queue = queues_[from][header.channel];
+    if (queue.expected.empty()) {
+      queue.arrived.push_back({header, {rest, rest + length}});
     } else {
-      Expected& expected = *lane.expected.front();
-      lane.expected.pop_front();
+      Expected& expected = *queue.expected.front();
+      queue.expected.pop_front();
       take(expected, header, rest, header.channel);
     }
   }

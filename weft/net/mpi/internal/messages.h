@@ -66,7 +66,7 @@ class Messages final : public Background {
   };
   struct Operation;
   struct Expected;
-  struct Lane {
+  struct ChannelQueue {
     std::list<Arrived> arrived;
     std::list<Expected*> expected;
   };
@@ -93,7 +93,7 @@ class Messages final : public Background {
   Request incoming_request_{};
   bool listening_ = false, left_ = false;
   std::list<Outgoing> outgoing_;
-  std::vector<std::unordered_map<Channel, Lane>> lanes_;  // by peer
+  std::vector<std::unordered_map<Channel, ChannelQueue>> queues_;  // by peer
   std::vector<std::optional<std::uint64_t>> gone_;        // by peer: has said goodbye, after so many collectives
   int gone_count_ = 0;
   std::uint64_t collectives_ = 0;       // ended so far

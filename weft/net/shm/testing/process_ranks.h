@@ -26,18 +26,18 @@ class ShmProcesses {
     const std::size_t bytes = shm_region_bytes(world);
     const int memory = memfd_create("weft-test", MFD_CLOEXEC);
     if (ftruncate(memory, static_cast<off_t>(bytes)) != 0) throw Error(Errc::kUnavailable, "no memory for the test");
-    board_ = static_cast<std::atomic<int>*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    process_ids_ = static_cast<std::atomic<int>*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     for (int rank = 0; rank < world; ++rank) {
       const pid_t child = fork();
       if (child == 0) _exit(run(rank, world, memory, bytes, fn));
       children_.push_back(child);
-      board_[rank].store(child);
+      process_ids_[rank].store(child);
     }
     close(memory);
   }
   ~ShmProcesses() {
     wait();
-    munmap(board_, 4096);
+    munmap(process_ids_, 4096);
   }
   ShmProcesses(const ShmProcesses&) = delete;
   ShmProcesses& operator=(const ShmProcesses&) = delete;
@@ -59,8 +59,8 @@ class ShmProcesses {
       auto* data = static_cast<std::byte*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0));
       std::vector<int> processes;  // readable once the process has ended
       for (int peer = 0; peer < world; ++peer) {
-        while (board_[peer].load() == 0) sched_yield();
-        processes.push_back(static_cast<int>(syscall(SYS_pidfd_open, board_[peer].load(), 0)));
+        while (process_ids_[peer].load() == 0) sched_yield();
+        processes.push_back(static_cast<int>(syscall(SYS_pidfd_open, process_ids_[peer].load(), 0)));
       }
       const auto lost_peer = [&]() -> std::optional<int> {
         for (int peer = 0; peer < world; ++peer) {
@@ -77,7 +77,7 @@ class ShmProcesses {
     }
   }
 
-  std::atomic<int>* board_ = nullptr;  // process ids by rank
+  std::atomic<int>* process_ids_ = nullptr;  // process ids by rank
   std::vector<pid_t> children_;
   std::vector<int> codes_;
 };

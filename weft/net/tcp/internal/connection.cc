@@ -15,23 +15,23 @@ namespace weft::net::internal {
 
 Connection::Connection(Fd fd, std::uint16_t stream, std::uint32_t epoch) : fd_(std::move(fd)), out_(stream, epoch), in_(stream, epoch) {}
 
-void Connection::allow_loans(ZeroCopy mode) {
+void Connection::allow_zero_copy(ZeroCopy mode) {
   const int on = 1;
   const bool can = mode != ZeroCopy::kNever && ::setsockopt(fd_.get(), SOL_SOCKET, SO_ZEROCOPY, &on, sizeof(on)) == 0;
   if (!can && mode == ZeroCopy::kAlways)
     throw Error(Errc::kUnavailable, "this kernel sends no memory without copying: " + errno_text(errno));
-  if (can) loans_ = Loans(mode);
+  if (can) zero_copy_ = ZeroCopySends(mode);
 }
 
-bool Connection::lends(std::span<const std::byte> part) const {
+bool Connection::is_zero_copy(std::span<const std::byte> part) const {
   const std::less<> before;
-  return loans_.on() && !before(part.data(), lendable_.data()) && before(part.data(), lendable_.data() + lendable_.size());
+  return zero_copy_.on() && !before(part.data(), zero_copy_payload_.data()) && before(part.data(), zero_copy_payload_.data() + zero_copy_payload_.size());
 }
 
-// How the next call sends, and how many parts: what is lent goes in a call of its own, after the header before it.
+// How the next call sends, and how many parts: a zero-copy payload goes in a call of its own, after the header before it.
 int Connection::take_turn(std::span<const std::span<const std::byte>> parts, std::size_t& count) const {
   for (std::size_t i = 0; i < count; ++i) {
-    if (!lends(parts[i])) continue;
+    if (!is_zero_copy(parts[i])) continue;
     count = std::max<std::size_t>(i, 1);
     return i == 0 ? MSG_ZEROCOPY : MSG_MORE;
   }
@@ -40,7 +40,7 @@ int Connection::take_turn(std::span<const std::span<const std::byte>> parts, std
 
 bool Connection::collect() {
   bool any = false;
-  while (loans_.outstanding()) {
+  while (zero_copy_.outstanding()) {
     alignas(cmsghdr) std::array<char, 256> control;
     msghdr message{};
     message.msg_control = control.data();
@@ -55,7 +55,7 @@ bool Connection::collect() {
       sock_extended_err said;
       std::memcpy(&said, CMSG_DATA(header), sizeof(said));
       if (said.ee_origin != SO_EE_ORIGIN_ZEROCOPY) continue;
-      loans_.returned(said.ee_info, said.ee_data, (said.ee_code & SO_EE_CODE_ZEROCOPY_COPIED) != 0);
+      zero_copy_.count_completed(said.ee_info, said.ee_data, (said.ee_code & SO_EE_CODE_ZEROCOPY_COPIED) != 0);
       any = true;
     }
   }
@@ -84,13 +84,13 @@ Connection::Io Connection::flush(std::size_t& frames) {
     message.msg_iovlen = count;
     const auto n = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | how);
     if (n >= 0) {
-      if (how == MSG_ZEROCOPY) loans_.lent();
+      if (how == MSG_ZEROCOPY) zero_copy_.count_sent();
       frames += out_.advance(static_cast<std::size_t>(n));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return Io::kBlocked;
     } else if (errno == ENOBUFS && how == MSG_ZEROCOPY) {
-      loans_.refused();
-      lendable_ = {};
+      zero_copy_.refused();
+      zero_copy_payload_ = {};
     } else if (errno != EINTR) {
       return closed(errno);
     }

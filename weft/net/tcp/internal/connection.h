@@ -1,14 +1,14 @@
 // One established stream between two ranks: FrameWriter and FrameReader over a non-blocking socket. The owner guards it.
 //
 // Payloads go straight between the socket and the caller's memory: sendmsg gathers headers and payloads, readv scatters the rest of a
-// payload into its place and what follows (the next headers, small frames) into the reader's staging buffer. A payload may be lent to the
-// kernel (loans.h): it then stays as it is until the loan is returned, which epoll reports as EPOLLERR.
+// payload into its place and what follows (the next headers, small frames) into the reader's staging buffer. A payload may be sent
+// without a copy (zero_copy_sends.h): it stays unchanged until the kernel has completed the send, which epoll reports as EPOLLERR.
 #pragma once
 
 #include <string>
 
 #include "weft/net/tcp/framing.h"
-#include "weft/net/tcp/internal/loans.h"
+#include "weft/net/tcp/internal/zero_copy_sends.h"
 #include "weft/net/tcp/internal/socket.h"
 
 namespace weft::net::internal {
@@ -21,15 +21,15 @@ class Connection {
 
   int fd() const { return fd_.get(); }
 
-  // Allows loans. Where the kernel has none: Error(kUnavailable) under kAlways, else nothing is ever lent.
-  void allow_loans(ZeroCopy mode);
-  const Loans& loans() const { return loans_; }
-  // The payload of the one frame that out() has may be lent, as a whole or what is left of it. loans().made() grows by that in flush(); the
-  // bytes are the caller's again when loans().ended() has come so far.
-  void lend(std::span<const std::byte> payload) { lendable_ = payload; }
-  // Reads what the kernel says of loans; false where it said nothing.
+  // Allows zero-copy sends. Where the kernel has none: Error(kUnavailable) under kAlways, plain sends otherwise.
+  void allow_zero_copy(ZeroCopy mode);
+  const ZeroCopySends& zero_copy_sends() const { return zero_copy_; }
+  // The payload of the one frame that out() has may be sent without a copy, as a whole or what is left of it. zero_copy_sends().sent() grows by that in flush(); the
+  // bytes are the caller's again when zero_copy_sends().completed() has come so far.
+  void mark_zero_copy(std::span<const std::byte> payload) { zero_copy_payload_ = payload; }
+  // Reads what the kernel says of sends; false where it said nothing.
   bool collect();
-  // Ends the connection with a reset: what was lent and has not left this host is dropped.
+  // Ends the connection with a reset: what was sent without a copy and has not left this host is dropped.
   void cut();
 
   FrameWriter& out() { return out_; }
@@ -46,13 +46,13 @@ class Connection {
  private:
   Io closed(int error);
   int take_turn(std::span<const std::span<const std::byte>> parts, std::size_t& count) const;
-  bool lends(std::span<const std::byte> part) const;
+  bool is_zero_copy(std::span<const std::byte> part) const;
 
   Fd fd_;
   FrameWriter out_;
   FrameReader in_;
-  Loans loans_;
-  std::span<const std::byte> lendable_;
+  ZeroCopySends zero_copy_;
+  std::span<const std::byte> zero_copy_payload_;
   std::string cause_;
 };
 

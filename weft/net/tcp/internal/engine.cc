@@ -20,7 +20,7 @@ constexpr int kStreamBits = 16;
 constexpr int kReadsATurn = 2;
 // Messages up to this do not wait behind large ones.
 constexpr std::size_t kSmall = 32 * 1024;
-// Frames of at least this are lent to the kernel: below some 10 KB that costs more than a copy, and most messages that long come in pieces.
+// Frames of at least this size are sent without a copy: below some 10 KB that costs more than a copy, and most messages that long come in pieces.
 constexpr std::size_t kLeastLent = 64 * 1024;
 // A data stream that closes without a goodbye: the control stream says why within this time, or the peer is lost.
 constexpr auto kGrace = 250ms;
@@ -51,7 +51,7 @@ Engine::Engine(const EngineOptions& options, Mesh mesh)
       if (!options.congestion.empty()) set_congestion(mesh[peer][i], options.congestion);
       Stream stream;
       stream.connection = std::make_unique<Connection>(std::move(mesh[peer][i]), static_cast<std::uint16_t>(i), options.epoch);
-      if (i + 1 < mesh[peer].size()) stream.connection->allow_loans(options.zero_copy);
+      if (i + 1 < mesh[peer].size()) stream.connection->allow_zero_copy(options.zero_copy);
       peers_[peer].streams.push_back(std::move(stream));
     }
     for (std::size_t i = 0; i < peers_[peer].streams.size(); ++i) watch(peer, i);
@@ -73,7 +73,7 @@ void Engine::watch(int peer, std::size_t index) {
   std::uint32_t events = 0;
   if (stream.open && !stream.paused) events |= EPOLLIN;
   if (stream.writable && !stream.connection->out().empty()) events |= EPOLLOUT;
-  if (events == 0 && stream.connection->loans().outstanding()) events = EPOLLERR;  // always reported, where anything is watched
+  if (events == 0 && stream.connection->zero_copy_sends().outstanding()) events = EPOLLERR;  // always reported, where anything is watched
   if (events == stream.events) return;
   epoll_event event{events, {.u64 = static_cast<std::uint64_t>(peer) << kStreamBits | index}};
   const int how = events == 0 ? EPOLL_CTL_DEL : stream.events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
@@ -279,17 +279,17 @@ bool Engine::load_data(Peer& peer, std::size_t index) {
   Stream& stream = peer.streams[index];
   stream.connection->out().push(header, bytes.subspan(message.next, length));
   stream.sending = &message;
-  stream.loans = stream.connection->loans().made();
+  stream.sends_before = stream.connection->zero_copy_sends().sent();
   message.begun = true;
   message.next += length;
   ++message.flying;
   if (message.next == bytes.size()) queue.pop_front();
-  if (lends(peer, length, bytes.size() - message.next)) stream.connection->lend(bytes.subspan(message.next - length, length));
+  if (is_zero_copy(peer, length, bytes.size() - message.next)) stream.connection->mark_zero_copy(bytes.subspan(message.next - length, length));
   return true;
 }
 
-// The last frames of what waits are copied, one a stream: with nothing sent after it a loan would wait for a delayed acknowledgement.
-bool Engine::lends(const Peer& peer, std::size_t frame, std::size_t rest) {
+// The last frames of what waits are copied, one a stream: with nothing sent after it a zero-copy send would wait for a delayed acknowledgement.
+bool Engine::is_zero_copy(const Peer& peer, std::size_t frame, std::size_t rest) {
   const std::size_t behind = (rest + kMaxPayload - 1) / kMaxPayload + peer.large.size() - (rest > 0 ? 1 : 0);
   return frame >= kLeastLent && behind >= peer.streams.size() - 1;
 }
@@ -308,18 +308,18 @@ void Engine::written(Peer& peer, std::size_t index) {
   }
   Stream& stream = peer.streams[index];
   Outgoing& message = *std::exchange(stream.sending, nullptr);
-  const Loans& loans = stream.connection->loans();
-  stream.connection->lend({});
+  const ZeroCopySends& sends = stream.connection->zero_copy_sends();
+  stream.connection->mark_zero_copy({});
   // Some may be back before the rest of the frame is written: nothing would be said of them again.
-  if (loans.made() == stream.loans || !loans.outstanding()) return landed(message);
-  stream.lent.emplace_back(loans.made(), &message);
+  if (sends.sent() == stream.sends_before || !sends.outstanding()) return landed(message);
+  stream.unacknowledged.emplace_back(sends.sent(), &message);
 }
 
-// The loans that the kernel has returned; false where it has returned none.
+// The sends that the kernel has returned; false where it has returned none.
 bool Engine::collect(Stream& stream) {
   if (!stream.connection->collect()) return false;
-  for (; !stream.lent.empty() && stream.lent.front().first <= stream.connection->loans().ended(); stream.lent.pop_front()) {
-    landed(*stream.lent.front().second);
+  for (; !stream.unacknowledged.empty() && stream.unacknowledged.front().first <= stream.connection->zero_copy_sends().completed(); stream.unacknowledged.pop_front()) {
+    landed(*stream.unacknowledged.front().second);
   }
   return true;
 }
@@ -357,15 +357,15 @@ void Engine::stop() {
   for (Peer& peer : peers_) {
     peer.small.clear();
     peer.large.clear();
-    for (Stream& stream : peer.streams) end_loans(stream);
+    for (Stream& stream : peer.streams) end_zero_copy(stream);
   }
 }
 
-// No loan outlives the group: the caller's memory may be gone when stop() returns.
-void Engine::end_loans(Stream& stream) {
+// No zero-copy send outlives the group: the caller's memory may be gone when stop() returns.
+void Engine::end_zero_copy(Stream& stream) {
   stream.sending = nullptr;
-  stream.lent.clear();
-  if (!stream.connection->loans().outstanding()) return;
+  stream.unacknowledged.clear();
+  if (!stream.connection->zero_copy_sends().outstanding()) return;
   stream.connection->cut();
   stream.open = stream.writable = false;
 }

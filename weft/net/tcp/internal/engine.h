@@ -23,7 +23,7 @@ struct Outgoing {
   std::uint64_t number = 0;
   bool begun = false;      // its first frame is given to a stream
   std::size_t next = 0;    // bytes given to streams
-  std::size_t flying = 0;  // frames given to streams and not yet written, or lent to the kernel and not yet returned
+  std::size_t flying = 0;  // frames given to streams and not yet written, or sent without a copy and not yet complete
   bool complete() const { return begun && next == send.bytes.size() && flying == 0; }
 };
 
@@ -73,8 +73,8 @@ class Engine {
   struct Stream {
     std::unique_ptr<Connection> connection;
     Outgoing* sending = nullptr;                           // the message that the frame under way belongs to
-    std::uint64_t loans = 0;                               // the connection's before that frame
-    std::deque<std::pair<std::uint64_t, Outgoing*>> lent;  // frames that are written, by the loans that they wait for
+    std::uint64_t sends_before = 0;                               // the connection's before that frame
+    std::deque<std::pair<std::uint64_t, Outgoing*>> unacknowledged;  // frames that are written, by the sends that they wait for
     std::uint32_t events = 0;                              // what epoll watches
     bool paused = false;                                   // its next frame has no room
     bool open = true;                                      // there may be more to read
@@ -98,11 +98,11 @@ class Engine {
   void pump(int peer);
   void pump_stream(int peer, std::size_t stream);
   bool load_data(Peer& peer, std::size_t stream);
-  static bool lends(const Peer& peer, std::size_t frame, std::size_t rest);
+  static bool is_zero_copy(const Peer& peer, std::size_t frame, std::size_t rest);
   bool load_control(Peer& peer);
   void written(Peer& peer, std::size_t stream);
   bool collect(Stream& stream);
-  static void end_loans(Stream& stream);
+  static void end_zero_copy(Stream& stream);
   void push_control(int peer, const Header& header, std::vector<std::byte> payload = {});
   void read(int peer, std::size_t stream);
   void read_frames(int peer, std::size_t stream);

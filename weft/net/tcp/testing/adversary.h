@@ -72,9 +72,9 @@ class Stranger {
 };
 
 // Rank 0 of two, in a thread of its own, waiting for rank 1.
-class Siege {
+class AttackedGroup {
  public:
-  explicit Siege(TcpOptions options) : options_(std::move(options)) {
+  explicit AttackedGroup(TcpOptions options) : options_(std::move(options)) {
     options_.rank = 0;
     options_.world = 2;
     auto published = published_.get_future();
@@ -98,7 +98,7 @@ class Siege {
     return connect_tcp(options);
   }
   // The true rank 1 comes: both endpoints.
-  Group relieve(const std::string& by = "") {
+  Group complete(const std::string& by = "") {
     Group group(2);
     group[1] = join(options_, by.empty() ? address_ : by);
     group[0] = endpoint_.get();
@@ -113,7 +113,7 @@ class Siege {
     }
     return Error(Errc::kInternal, "no error was thrown");
   }
-  // After relieve().
+  // After complete().
   const std::vector<std::string>& refused() const { return refused_; }
 
  private:

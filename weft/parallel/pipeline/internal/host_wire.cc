@@ -61,12 +61,12 @@ class HostWire final : public Wire {
   }
 
   void progress() override {
-    while (!lent_.empty() && lent_.front().is_taken()) lent_.pop_front();
+    while (!unread_.empty() && unread_.front().is_taken()) unread_.pop_front();
   }
 
   void finish() override {
-    for (const Loan& loan : lent_) await([&] { return loan.is_taken(); }, loan.peer);
-    lent_.clear();
+    for (const Unread& unread : unread_) await([&] { return unread.is_taken(); }, unread.peer);
+    unread_.clear();
   }
 
  private:
@@ -79,7 +79,7 @@ class HostWire final : public Wire {
     Tensors like;
   };
   // What a peer has not copied yet.
-  struct Loan {
+  struct Unread {
     const Slot* slot;
     std::uint64_t number;
     int peer;
@@ -120,15 +120,15 @@ class HostWire final : public Wire {
     Slot& slot = this->slot(host_.rank(), peer, kind, number);
     if (number > capacity_) await([&] { return slot.taken.load(std::memory_order_acquire) == number - capacity_; }, peer);
     slot.header = header_of(tensors);
-    Loan loan{&slot, number, peer, {}};
+    Unread unread{&slot, number, peer, {}};
     for (const at::Tensor& tensor : tensors) {
       if (tensor.numel() == 0) continue;
-      loan.tensors.push_back(comm::readable(host_, tensor.detach().cpu()));
-      slot.tokens.at(loan.tensors.size() - 1) = host_.token(loan.tensors.back().data_ptr());
+      unread.tensors.push_back(comm::readable(host_, tensor.detach().cpu()));
+      slot.tokens.at(unread.tensors.size() - 1) = host_.token(unread.tensors.back().data_ptr());
     }
     slot.sent.store(number, std::memory_order_release);
     host_.notify();
-    lent_.push_back(std::move(loan));
+    unread_.push_back(std::move(unread));
   }
 
   static std::int64_t bytes_of(Kind kind, const Tensors& tensors) {
@@ -147,7 +147,7 @@ class HostWire final : public Wire {
   const std::uint64_t capacity_;
   Slot* slots_ = nullptr;                                          // by sender, neighbour, kind, number
   std::map<std::pair<int, Kind>, std::uint64_t> sent_, expected_;  // so far, by peer
-  std::deque<Loan> lent_;
+  std::deque<Unread> unread_;
 };
 
 }  // namespace

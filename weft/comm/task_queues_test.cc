@@ -1,4 +1,4 @@
-#include "weft/comm/internal/lanes.h"
+#include "weft/comm/internal/task_queues.h"
 
 #include <gtest/gtest.h>
 
@@ -10,17 +10,17 @@
 namespace weft::comm::internal {
 namespace {
 
-TEST(Lanes, RunTheTasksOfALaneInOrder) {
+TEST(TaskQueues, RunTheTasksOfAQueueInOrder) {
   std::vector<int> order;
   {
-    Lanes lanes;
+    TaskQueues queues;
     for (int i = 0; i < 100; ++i) {
-      lanes.post(7, [&order, i]() -> Lanes::After {
+      queues.post(7, [&order, i]() -> TaskQueues::After {
         order.push_back(i);
         return nullptr;
       });
     }
-    lanes.run(7, [&order]() -> Lanes::After {
+    queues.run(7, [&order]() -> TaskQueues::After {
       order.push_back(100);
       return nullptr;
     });
@@ -29,14 +29,14 @@ TEST(Lanes, RunTheTasksOfALaneInOrder) {
   for (int i = 0; i <= 100; ++i) EXPECT_EQ(order.at(static_cast<std::size_t>(i)), i);
 }
 
-TEST(Lanes, MayEndInACallbackOfTheirOwnWhichRunsWhatIsLeft) {
-  auto lanes = std::make_shared<Lanes>();
+TEST(TaskQueues, MayEndInACallbackOfTheirOwnWhichRunsWhatIsLeft) {
+  auto queues = std::make_shared<TaskQueues>();
   std::promise<void> owner_gone, ended;
   std::atomic<int> left = 0;
-  lanes->post(1, [&, held = lanes]() mutable -> Lanes::After {
+  queues->post(1, [&, held = queues]() mutable -> TaskQueues::After {
     owner_gone.get_future().wait();
     for (int i = 0; i < 3; ++i) {
-      held->post(1, [&left]() -> Lanes::After {
+      held->post(1, [&left]() -> TaskQueues::After {
         ++left;
         return nullptr;
       });
@@ -47,7 +47,7 @@ TEST(Lanes, MayEndInACallbackOfTheirOwnWhichRunsWhatIsLeft) {
       ended.set_value();
     };
   });
-  lanes.reset();
+  queues.reset();
   owner_gone.set_value();
   EXPECT_EQ(ended.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
 }

@@ -1,4 +1,4 @@
-#include "weft/launch/internal/keeper.h"
+#include "weft/launch/internal/store_process.h"
 
 #include <fcntl.h>
 #include <netdb.h>
@@ -33,7 +33,7 @@ void prepare_for_strangers() {
   ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
-int keep(const Keeper::Options& options, int lifeline) {
+int keep(const StoreProcess::Options& options, int lifeline) {
   prepare_for_strangers();
   c10::intrusive_ptr<c10d::Store> store;
   if (options.listener >= 0) {
@@ -46,7 +46,7 @@ int keep(const Keeper::Options& options, int lifeline) {
     store = c10::make_intrusive<c10d::TCPStore>(options.host, store_options);
   }
   std::set<pid_t> groups;
-  Keeper::Message message{};
+  StoreProcess::Message message{};
   bool told = false;
   for (;;) {
     const ssize_t got = ::read(lifeline, &message, sizeof message);
@@ -65,7 +65,7 @@ int keep(const Keeper::Options& options, int lifeline) {
   return 0;
 }
 
-ProcessOptions keeper_process(const Keeper::Options& options, int lifeline) {
+ProcessOptions store_process_options(const StoreProcess::Options& options, int lifeline) {
   ProcessOptions process;
   process.call = [options, lifeline] { return keep(options, lifeline); };
   process.inherit = {lifeline};
@@ -105,11 +105,11 @@ Fd listen_for_store(const std::string& host, int port, int* bound) {
   return listener;
 }
 
-Keeper::Keeper(const Options& options) : Keeper(options, make_pipe("the keeper")) {}
+StoreProcess::StoreProcess(const Options& options) : StoreProcess(options, make_pipe("the store process")) {}
 
-Keeper::Keeper(const Options& options, std::array<Fd, 2> pipe)
-    : lifeline_(std::move(pipe[1])), process_(keeper_process(options, pipe[0].get())) {}
+StoreProcess::StoreProcess(const Options& options, std::array<Fd, 2> pipe)
+    : lifeline_(std::move(pipe[1])), process_(store_process_options(options, pipe[0].get())) {}
 
-void Keeper::tell(Message message) { [[maybe_unused]] const auto sent = ::write(lifeline_.get(), &message, sizeof message); }
+void StoreProcess::tell(Message message) { [[maybe_unused]] const auto sent = ::write(lifeline_.get(), &message, sizeof message); }
 
 }  // namespace weft::launch::internal

@@ -11,7 +11,7 @@
 namespace weft::comm::internal {
 
 // One thread a rank at a time. `host` outlives it.
-class Board {
+class CallExchange {
  public:
   // What a rank shows of a call: where its peers find its data, and as much of it as `data` holds.
   struct Note {
@@ -22,7 +22,7 @@ class Board {
   static constexpr std::size_t kInline = 4096;
 
   // Collective.
-  Board(net::Host& host, std::chrono::nanoseconds timeout);
+  CallExchange(net::Host& host, std::chrono::nanoseconds timeout);
 
   // Collective: shows a note and returns when all ranks of the host have shown theirs. They can be read until this rank's next meeting.
   void show(const Note& note, const void* data, std::size_t bytes, const char* operation, std::chrono::nanoseconds timeout);

@@ -1,4 +1,4 @@
-#include "weft/comm/internal/legs.h"
+#include "weft/comm/internal/linked_transports.h"
 
 namespace weft::comm::internal {
 namespace {
@@ -7,17 +7,17 @@ using namespace std::chrono_literals;
 
 constexpr auto kPeriod = 50ms;
 constexpr net::Channel kTell = net::Channel{1} << 58;
-// A failure that is put on the host by Legs names ranks of the group; those that the host finds itself name ranks of the host.
+// A failure that is put on the host by LinkedTransports names ranks of the group; those that the host finds itself name ranks of the host.
 constexpr int kOfGroup = 1 << 20;
 
 bool telling(Errc code) { return code == Errc::kPeerLost || code == Errc::kTimeout || code == Errc::kInvalidArgument; }
 
 }  // namespace
 
-Legs::Legs(std::shared_ptr<net::Host> host, std::shared_ptr<net::Endpoint> endpoint, HostMap map)
+LinkedTransports::LinkedTransports(std::shared_ptr<net::Host> host, std::shared_ptr<net::Endpoint> endpoint, HostMap map)
     : host_(std::move(host)), endpoint_(std::move(endpoint)), map_(std::move(map)), watcher_([this] { watch(); }) {}
 
-Legs::~Legs() {
+LinkedTransports::~LinkedTransports() {
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
@@ -26,7 +26,7 @@ Legs::~Legs() {
   watcher_.join();
 }
 
-void Legs::refuse(const char* operation) {
+void LinkedTransports::refuse(const char* operation) {
   const std::lock_guard lock(mutex_);
   if (!first_) return;
   const bool lost = first_->code() == Errc::kPeerLost;
@@ -34,31 +34,31 @@ void Legs::refuse(const char* operation) {
               {operation, map_.rank, first_->context().peer});
 }
 
-void Legs::end(const char* operation, const Error& error) {
+void LinkedTransports::end(const char* operation, const Error& error) {
   settle();
   const std::lock_guard lock(mutex_);
   if (!first_) throw error;  // a mistake in the call itself
   throw Error(telling(first_->code()) ? first_->code() : Errc::kAborted, first_->message(), {operation, map_.rank, first_->context().peer});
 }
 
-void Legs::fail(const Error& why) noexcept {
+void LinkedTransports::fail(const Error& why) noexcept {
   const std::lock_guard lock(mutex_);
   if (!first_) first_ = why;
   fail_host(why);
   endpoint_->fail(why);
 }
 
-void Legs::conclude(const Error& why) noexcept {
+void LinkedTransports::conclude(const Error& why) noexcept {
   const std::lock_guard lock(mutex_);
   if (!first_) first_ = why;
   endpoint_->fail(why);
 }
 
-void Legs::fail_host(const Error& why) noexcept {
+void LinkedTransports::fail_host(const Error& why) noexcept {
   host_->fail(Error(why.code(), why.message(), {why.context().operation, why.context().rank, kOfGroup + why.context().peer}));
 }
 
-std::optional<Error> Legs::host_failure() const {
+std::optional<Error> LinkedTransports::host_failure() const {
   const auto failure = host_->failure();
   if (!failure) return std::nullopt;
   const int peer = failure->context().peer;
@@ -69,7 +69,7 @@ std::optional<Error> Legs::host_failure() const {
   return Error(failure->code(), "on the host of ranks " + ranks + " (counted from 0 there): " + failure->message(), {"", map_.rank, lost});
 }
 
-void Legs::settle() {
+void LinkedTransports::settle() {
   const std::lock_guard lock(mutex_);
   if (first_) return;
   if (const auto failure = host_failure()) {
@@ -89,7 +89,7 @@ void Legs::settle() {
   }
 }
 
-void Legs::watch() {
+void LinkedTransports::watch() {
   std::unique_lock lock(mutex_);
   while (!closing_changed_.wait_for(lock, kPeriod, [this] { return closing_; }) && !first_) {
     lock.unlock();

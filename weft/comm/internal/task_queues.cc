@@ -1,4 +1,4 @@
-#include "weft/comm/internal/lanes.h"
+#include "weft/comm/internal/task_queues.h"
 
 #include <condition_variable>
 #include <deque>
@@ -10,36 +10,36 @@
 
 namespace weft::comm::internal {
 
-struct Lanes::State : std::enable_shared_from_this<State> {
+struct TaskQueues::State : std::enable_shared_from_this<State> {
   struct Queue {
     std::deque<Task> tasks;
-    bool busy = false;  // a thread or a caller is running a task of this lane
+    bool busy = false;  // a thread or a caller is running a task of this queue
   };
 
   void end();
-  void post(std::uint64_t lane, Task task);
-  void run(std::uint64_t lane, const Task& task);
-  // Until there is nothing to do and the lanes end.
+  void post(std::uint64_t id, Task task);
+  void run(std::uint64_t id, const Task& task);
+  // Until there is nothing to do and the queues end.
   void work();
-  // With the lock held: the lane has tasks and nobody runs them.
-  void make_ready(std::uint64_t lane);
+  // With the lock held: the queue has tasks and nobody runs them.
+  void make_ready(std::uint64_t id);
   void call_worker();
 
   std::mutex mutex_;  // guards all below
   std::condition_variable wake_, done_;
   std::map<std::uint64_t, Queue> queues_;
-  std::deque<std::uint64_t> ready_;  // lanes with tasks and nobody to run them
+  std::deque<std::uint64_t> ready_;  // queues with tasks and nobody to run them
   std::vector<std::thread> threads_;
   int idle_ = 0;
   bool stopping_ = false;
 };
 
-Lanes::Lanes() : state_(std::make_shared<State>()) {}
-Lanes::~Lanes() { state_->end(); }
-void Lanes::post(std::uint64_t lane, Task task) { state_->post(lane, std::move(task)); }
-void Lanes::run(std::uint64_t lane, const Task& task) { state_->run(lane, task); }
+TaskQueues::TaskQueues() : state_(std::make_shared<State>()) {}
+TaskQueues::~TaskQueues() { state_->end(); }
+void TaskQueues::post(std::uint64_t id, Task task) { state_->post(id, std::move(task)); }
+void TaskQueues::run(std::uint64_t id, const Task& task) { state_->run(id, task); }
 
-void Lanes::State::end() {
+void TaskQueues::State::end() {
   std::unique_lock lock(mutex_);
   stopping_ = true;
   wake_.notify_all();
@@ -47,7 +47,7 @@ void Lanes::State::end() {
   lock.unlock();
   for (auto& thread : threads) {
     if (thread.get_id() != std::this_thread::get_id()) continue;
-    work();  // what is left, while whoever owns the lanes is still there
+    work();  // what is left, while whoever owns the queues is still there
     thread.detach();
   }
   for (auto& thread : threads) {
@@ -55,7 +55,7 @@ void Lanes::State::end() {
   }
 }
 
-void Lanes::State::call_worker() {
+void TaskQueues::State::call_worker() {
   if (idle_ < static_cast<int>(ready_.size())) {
     threads_.emplace_back([state = shared_from_this()] { state->work(); });
   } else {
@@ -63,35 +63,35 @@ void Lanes::State::call_worker() {
   }
 }
 
-void Lanes::State::make_ready(std::uint64_t lane) {
-  ready_.push_back(lane);
+void TaskQueues::State::make_ready(std::uint64_t id) {
+  ready_.push_back(id);
   call_worker();
 }
 
-void Lanes::State::post(std::uint64_t lane, Task task) {
+void TaskQueues::State::post(std::uint64_t id, Task task) {
   std::lock_guard lock(mutex_);
-  Queue& queue = queues_[lane];
+  Queue& queue = queues_[id];
   queue.tasks.push_back(std::move(task));
-  if (!queue.busy && queue.tasks.size() == 1) make_ready(lane);  // else whoever runs the lane takes it, or it is in ready_ already
+  if (!queue.busy && queue.tasks.size() == 1) make_ready(id);  // else whoever runs the queue takes it, or it is in ready_ already
 }
 
-void Lanes::State::run(std::uint64_t lane, const Task& task) {
+void TaskQueues::State::run(std::uint64_t id, const Task& task) {
   std::unique_lock lock(mutex_);
-  Queue& queue = queues_[lane];
+  Queue& queue = queues_[id];
   if (!queue.busy && queue.tasks.empty()) {
     queue.busy = true;
     lock.unlock();
     const After after = task();
     lock.lock();
     queue.busy = false;
-    if (!queue.tasks.empty()) make_ready(lane);  // came in the meantime, from another thread
+    if (!queue.tasks.empty()) make_ready(id);  // came in the meantime, from another thread
     lock.unlock();
     if (after) after();
     return;
   }
   lock.unlock();
   bool finished = false;
-  post(lane, [&]() -> After {
+  post(id, [&]() -> After {
     After after = task();
     std::lock_guard inner(mutex_);
     finished = true;
@@ -102,7 +102,7 @@ void Lanes::State::run(std::uint64_t lane, const Task& task) {
   done_.wait(lock, [&] { return finished; });
 }
 
-void Lanes::State::work() {
+void TaskQueues::State::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
     if (ready_.empty()) {
@@ -112,9 +112,9 @@ void Lanes::State::work() {
       --idle_;
       continue;
     }
-    const std::uint64_t lane = ready_.front();
+    const std::uint64_t id = ready_.front();
     ready_.pop_front();
-    Queue& queue = queues_[lane];
+    Queue& queue = queues_[id];
     if (queue.busy || queue.tasks.empty()) continue;
     queue.busy = true;
     Task task = std::move(queue.tasks.front());
@@ -124,7 +124,7 @@ void Lanes::State::work() {
     task = nullptr;
     lock.lock();
     queue.busy = false;
-    if (!queue.tasks.empty()) ready_.push_back(lane);
+    if (!queue.tasks.empty()) ready_.push_back(id);
     if (!after) continue;
     if (!ready_.empty()) call_worker();
     lock.unlock();

@@ -2,7 +2,7 @@
 
 The ranks are started with MASTER_ADDR and MASTER_PORT of MeddlingStore, which speaks as much of the language of PyTorch's TCPStore as the
 ranks do. Every "127.0.0.1:port" that a rank publishes is replaced by the port of a Relay to it. What a relay does to the bytes is up to
-Meddler.tamper, which a test sets.
+FaultProxy.tamper, which a test sets.
 """
 
 import re
@@ -122,7 +122,7 @@ class Link:
                 pass
 
 
-class Meddler:
+class FaultProxy:
     """The store and the proxies of one job. tamper(link, outward, data) -> data to pass on in the same direction; it may do anything else."""
 
     def __init__(self):

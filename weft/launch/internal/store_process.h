@@ -15,7 +15,7 @@ namespace weft::launch::internal {
 // is not here. *bound is the port.
 Fd listen_for_store(const std::string& host, int port, int* bound);
 
-class Keeper {
+class StoreProcess {
  public:
   struct Options {
     int listener = -1;  // none: another node holds the store
@@ -24,11 +24,11 @@ class Keeper {
     std::string lost_key;          // of the store: see tell_lost()
     std::filesystem::path folder;  // removed should the launcher be killed; empty: none
   };
-  explicit Keeper(const Options& options);
+  explicit StoreProcess(const Options& options);
 
   int pidfd() const { return process_.pidfd(); }
   std::optional<ExitStatus> poll() { return process_.poll(); }
-  // From now on the keeper kills this process group when the launcher ends without another word; forget() takes that back.
+  // From now on the store process kills this process group when the launcher ends without another word; forget() takes that back.
   void guard(pid_t group) { tell({group, -1}); }
   void forget(pid_t group) { tell({-group, -1}); }
   // Leaves the number of a rank that has failed in the store, for ranks that wait for it there. The first one stays.
@@ -41,10 +41,10 @@ class Keeper {
   };
 
  private:
-  Keeper(const Options& options, std::array<Fd, 2> pipe);
+  StoreProcess(const Options& options, std::array<Fd, 2> pipe);
   void tell(Message message);
 
-  Fd lifeline_;  // its closing is what the keeper waits for
+  Fd lifeline_;  // its closing is what the store process waits for
   Process process_;
 };
 

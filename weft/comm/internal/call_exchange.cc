@@ -1,4 +1,4 @@
-#include "weft/comm/internal/board.h"
+#include "weft/comm/internal/call_exchange.h"
 
 #include <atomic>
 #include <cstring>
@@ -6,21 +6,21 @@
 namespace weft::comm::internal {
 
 // Two a rank, used in turn: a rank writes one again only after all have come to the meeting between, and so have read it.
-struct alignas(64) Board::Slot {
+struct alignas(64) CallExchange::Slot {
   std::atomic<std::uint32_t> sequence;
   Note note;
   alignas(64) std::byte data[kInline];
 };
 
-Board::Board(net::Host& host, std::chrono::nanoseconds timeout)
+CallExchange::CallExchange(net::Host& host, std::chrono::nanoseconds timeout)
     : host_(host), slots_(host.share(sizeof(Slot) * 2 * static_cast<std::size_t>(host.world()), timeout)) {}
 
-Board::Slot& Board::slot(int rank) const { return reinterpret_cast<Slot*>(slots_)[2 * static_cast<std::size_t>(rank) + (sequence_ & 1)]; }
+CallExchange::Slot& CallExchange::slot(int rank) const { return reinterpret_cast<Slot*>(slots_)[2 * static_cast<std::size_t>(rank) + (sequence_ & 1)]; }
 
-const Board::Note& Board::note(int peer) const { return slot(peer).note; }
-const std::byte* Board::data(int peer) const { return slot(peer).data; }
+const CallExchange::Note& CallExchange::note(int peer) const { return slot(peer).note; }
+const std::byte* CallExchange::data(int peer) const { return slot(peer).data; }
 
-void Board::show(const Note& note, const void* data, std::size_t bytes, const char* operation, std::chrono::nanoseconds timeout) {
+void CallExchange::show(const Note& note, const void* data, std::size_t bytes, const char* operation, std::chrono::nanoseconds timeout) {
   host_.check(operation);
   ++sequence_;
   Slot& mine = slot(host_.rank());
@@ -30,7 +30,7 @@ void Board::show(const Note& note, const void* data, std::size_t bytes, const ch
   meet(operation, timeout);
 }
 
-void Board::meet(const char* operation, std::chrono::nanoseconds timeout) {
+void CallExchange::meet(const char* operation, std::chrono::nanoseconds timeout) {
   ++sequence_;
   slot(host_.rank()).sequence.store(sequence_, std::memory_order_release);
   host_.notify();
