@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "weft/compress/internal/test_ranks.h"
+#include "weft/compress/testing/ranks.h"
 
 namespace weft::compress {
 namespace {
@@ -130,7 +130,8 @@ TEST(Momentum, OfRandomNumbersCountsAtOnce) {
     const auto sum = internal::sum_of(values);
     ranks.step(values);
     for (std::size_t i = 0; i < 100; ++i) ASSERT_NEAR(values[0][i], sum[i] / (1 - 0.75), 1e-5) << i;
-    for (float velocity : ranks[1].state().back()) ASSERT_EQ(velocity, 0.0f);
+    const auto state = ranks[1].state();
+    for (float velocity : state.back()) ASSERT_EQ(velocity, 0.0f);
   }
 }
 

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "weft/base/error.h"
-#include "weft/compress/internal/test_ranks.h"
+#include "weft/compress/testing/ranks.h"
 
 namespace weft::compress {
 namespace {

@@ -3,8 +3,8 @@
 #include <bit>
 
 #include "weft/base/error.h"
-#include "weft/kernels/internal/half_reference.h"
 #include "weft/kernels/reduce.h"
+#include "weft/kernels/testing/half_reference.h"
 
 namespace weft::kernels {
 namespace cast_test {

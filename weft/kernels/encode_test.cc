@@ -8,7 +8,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/random.h"
-#include "weft/kernels/internal/half_reference.h"
+#include "weft/kernels/testing/half_reference.h"
 
 namespace weft::kernels {
 namespace encode_test {

@@ -30,8 +30,13 @@ std::vector<Floats> make_arrays(int number, std::int64_t count) {
 }
 
 // What a loop written by hand compiles to with -O3 for the processor's baseline.
+#ifdef __clang__
+__attribute__((noinline)) void plain_loop(float* a, float* b, std::int64_t count) {
+#pragma clang loop vectorize(assume_safety)
+#else
 __attribute__((optimize("O3"), noinline)) void plain_loop(float* a, float* b, std::int64_t count) {
 #pragma GCC ivdep
+#endif
   for (std::int64_t i = 0; i < count; ++i) a[i] = b[i] = a[i] + b[i];
 }
 

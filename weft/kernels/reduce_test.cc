@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "weft/base/error.h"
-#include "weft/kernels/internal/half_reference.h"
+#include "weft/kernels/testing/half_reference.h"
 
 namespace weft::kernels {
 namespace reduce_test {

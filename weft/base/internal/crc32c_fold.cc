@@ -6,7 +6,9 @@
 #include "weft/base/error.h"
 #include "weft/base/internal/crc32c_paths.h"
 #ifdef __x86_64__
+#ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12's own headers, for any use of these intrinsics
+#endif
 #include <immintrin.h>
 #endif
 

@@ -227,7 +227,12 @@ class ShmEndpoint final : public Endpoint {
     try {
       bool moved = false;
       for (int peer = 0; peer < world(); ++peer) {
-        moved |= peer == rank() ? deliver_to_self() : push(peer) | pull(peer);
+        if (peer == rank()) {
+          moved |= deliver_to_self();
+        } else {
+          moved |= push(peer);
+          moved |= pull(peer);
+        }
       }
       if (moved) region_.wake(rank());
       return moved;
