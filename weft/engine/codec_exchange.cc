@@ -3,7 +3,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <exception>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "weft/base/log.h"
 
 namespace weft::parallel {
 namespace {
@@ -73,8 +76,10 @@ compress::Unit CodecExchange::unit_for(const Group& group, const compress::Unit&
   return unit;
 }
 
+CodecExchange::CodecExchange(Group group) : group_(std::move(group)) {}
+
 CodecExchange::CodecExchange(Group group, const compress::Spec& spec, const compress::Unit& whole)
-    : group_(std::move(group)), across_(group_) {
+    : group_(std::move(group)), across_(group_), has_codec_(true) {
   if (const comm::HostSplit* const split = group_.split()) across_ = split->across;
   if (!across_) return;
   const compress::Unit unit = unit_for(group_, whole);
@@ -84,8 +89,20 @@ CodecExchange::CodecExchange(Group group, const compress::Spec& spec, const comp
   several_rounds_ = exchange == "sharded" || exchange == "low rank";
 }
 
+CodecExchange::~CodecExchange() {
+  try {
+    await();
+  } catch (const std::exception& error) {
+    log_debug("a sum of gradients has not come", {{"why", error.what()}});
+  }
+}
+
 void CodecExchange::start(const at::Tensor& flat, std::int64_t step) {
   at::Tensor mine = flat;
+  if (!has_codec_) {
+    work_ = group_.all_reduce_async(mine, ReduceOp::kSum);
+    return;
+  }
   if (const comm::HostSplit* const split = group_.split()) {
     parts_.clear();
     for (int carrier = 0; carrier < split->carriers; ++carrier) {
@@ -107,7 +124,7 @@ void CodecExchange::await() {
 bool CodecExchange::advance() {
   if (!work_) return false;
   await();
-  launch(reducer_->next());
+  launch(reducer_ ? reducer_->next() : std::nullopt);
   return static_cast<bool>(work_);
 }
 

@@ -1,5 +1,6 @@
-// Sums one flat float32 buffer over a group through a codec, without waiting. Over several hosts of several ranks (Group::split) the ranks
-// of a host first add up theirs as they are, each carries its part across encoded, and hands it round: only slow links see codes.
+// Sums one flat buffer over a group without waiting: as it is or, float32, through a codec. With a codec, over several hosts of several
+// ranks (Group::split) the ranks of a host first add up theirs as they are, each carries its part across encoded, and hands it round: only
+// slow links see codes.
 //
 //   start ──> [local reduce] ──> encode, first round under way ──> advance … ──> finish ──> [local broadcast]
 //
@@ -26,13 +27,20 @@ compress::Unit part_of(const compress::Unit& whole, std::int64_t first, std::int
 
 class CodecExchange {
  public:
+  // Without a codec.
+  explicit CodecExchange(Group group);
   // `whole` names the buffers' length, matrices and number; its rank and world are not looked at. `spec` is not auto.
   CodecExchange(Group group, const compress::Spec& spec, const compress::Unit& whole);
+
+  // What is under way writes into memory that may end with it: waits for it.
+  ~CodecExchange();
+  CodecExchange(const CodecExchange&) = delete;
+  CodecExchange& operator=(const CodecExchange&) = delete;
 
   // What a rank carries of such a buffer, and among how many; nothing, in a world of one, where it carries nothing.
   static compress::Unit unit_for(const Group& group, const compress::Unit& whole);
 
-  // `flat`, float32 and contiguous, holds this rank's values; it is in use until finish() returns.
+  // `flat`, contiguous, holds this rank's values; it is in use until finish() returns.
   void start(const at::Tensor& flat, std::int64_t step);
   // Waits for the round under way.
   void await();
@@ -47,6 +55,7 @@ class CodecExchange {
   std::pair<std::int64_t, std::int64_t> bytes_sent() const;
   // advance() starts rounds after the first.
   bool several_rounds() const { return several_rounds_; }
+  bool has_codec() const { return has_codec_; }
 
  private:
   void launch(const std::optional<compress::Round>& round);
@@ -57,7 +66,7 @@ class CodecExchange {
   std::unique_ptr<compress::Reducer> reducer_;  // null where this rank carries nothing
   Group::Work work_;
   std::int64_t plain_bytes_ = 0;
-  bool several_rounds_ = false;
+  bool has_codec_ = false, several_rounds_ = false;
 };
 
 }  // namespace weft::parallel

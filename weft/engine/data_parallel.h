@@ -9,8 +9,8 @@
 //     optim.zero_grad();
 //   }
 //
-// With optimizer(), on one host, weights and optimiser state exist once, in shared memory: each rank reads the others' gradients where
-// autograd left them, updates a share of the weights, and everybody sees it (optimizer.h). With any torch::optim optimiser instead,
+// With optimizer(), on one host, weights and optimizer state exist once, in shared memory: each rank reads the others' gradients where
+// autograd left them, updates a share of the weights, and everybody sees it (optimizer.h). With any torch::optim optimizer instead,
 // backward() ends with the averaged gradient in every rank's grad(). Across hosts, gradients travel in buckets while backward goes on.
 //
 // Every rank calls forward, backward and step the same number of times. Before step(), one backward() outside no_sync(): a second one is an
@@ -39,7 +39,7 @@ struct DataParallelOptions {
   // How gradients are combined over ranks: weighted by the samples that forward() counted, one rank one vote, or plainly summed.
   enum class Average { kBySamples, kByRanks, kSum };
   Average average = Average::kBySamples;
-  // With optimizer(), all ranks on one host and float32 parameters: "shared": weights exist once, each rank updates a share. "auto": the
+  // With optimizer() and all ranks on one host: "shared": weights exist once, each rank updates a share. "auto": the
   // same, unless the model is small (up to a million parameters) and steps timed at the start show that private weights, updated whole by
   // every rank, are faster on these processors. "private": gradients are averaged first, then each rank updates its own.
   std::string weights = "auto";
@@ -131,7 +131,7 @@ class DataParallel : public DataParallelBase {
     return module_->forward(std::forward<First>(first), std::forward<Rest>(rest)...);
   }
 
-  // An optimiser for the module's parameters: torch::optim::SGD, RMSprop, Adagrad, Adam or AdamW, by its options. Collective; call it once.
+  // An optimizer for the module's parameters: torch::optim::SGD, RMSprop, Adagrad, Adam or AdamW, by its options. Collective; call it once.
   template <class TorchOptimizer, class TorchOptions>
   Optimizer optimizer(const TorchOptions& options, const OptimizerExtras& extras = {}) const {
     return make_optimizer(optimizer_spec(options, extras));

@@ -1,8 +1,8 @@
-// Optimisers fused over flat memory, sharded over the ranks of a host: SGD, RMSprop, Adagrad, Adam and AdamW with torch::optim's options.
+// Optimizers fused over flat memory, sharded over the ranks of a host: SGD, RMSprop, Adagrad, Adam and AdamW with torch::optim's options.
 //
 // The arithmetic is torch's (weft/kernels/update.h states the tolerance). step() reduces gradients and updates weights in one pass: each
 // rank does the pieces that are its own, then any that peers have not begun, so that a late rank finds less to do. The result does not
-// depend on who did what. float32 parameters.
+// depend on who did what. float32 and float64 parameters.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -59,7 +59,7 @@ class Optimizer {
 
   double lr() const;
   void set_lr(double lr);
-  // Optimiser steps done.
+  // Optimizer steps done.
   std::int64_t steps() const;
   // The global gradient norm of the last step before clipping; 0 without max_grad_norm.
   double grad_norm() const;

@@ -8,15 +8,20 @@
 //   }
 //
 //   stage   each of W ranks has 1/W of        whole on each rank                 elements sent a rank and step, of Psi parameters (padded)
-//     1     optimiser state, masters          parameters, gradients              2 Psi (W-1)/W: reduce-scatter, all-gather of weights
-//     2     … and gradients                   parameters                         the same
-//     3     … and parameters                  the blocks that compute, for then  3 Psi (W-1)/W: all-gather twice, reduce-scatter
+//     0     nothing (data parallelism)        all; weights and state once a host 2 Psi (W-1)/W, all-reduced; on one host it reads Psi
+//     (W-1)/W 1     optimizer state, masters          parameters, gradients              2 Psi (W-1)/W: reduce-scatter, all-gather of
+//     weights 2     … and gradients                   parameters                         the same 3     … and parameters the blocks that
+//     compute, for then  3 Psi (W-1)/W: all-gather twice, reduce-scatter
 //
-// That is the "gathered" form. In the "shared" form, for ranks that read each other's memory, parameters exist once on the host and each
-// rank updates its share of them, so that nothing is gathered at any stage; gradients are summed where autograd left them (by a
-// reduce-scatter, Psi (W-1)/W, where options.reduce gives them another type), of which a rank keeps those of one block more than it
-// computes with until its peers have come as far. Besides these travel: 8 (parameters + 1) bytes all-reduced a backward (samples, which
-// parameters were used), 8 a step for clipping, 8 gathered a pass.
+// Stage 0 is data_parallel() with the interface of this class (ShardedOptions::data_parallel). The rest is about stages 1 to 3.
+//
+// Forms. The table shows the "gathered" form. The "shared" form is for ranks that read each other's memory: parameters exist once on the
+// host, each rank updates its share of them, and nothing is gathered at any stage. Gradients are summed where autograd left them, or by a
+// reduce-scatter (Psi (W-1)/W) where options.reduce gives them another type. A rank holds the gradients of at most one extra block until
+// its peers reach the same block.
+//
+// Control traffic: each backward also all-reduces 8 (parameters + 1) bytes (samples, which parameters were used). Clipping adds 8 bytes a
+// step, and each pass of gathers 8.
 //
 // Order. Gathers and reduce-scatters have a group each. Forward passes gather all blocks in ascending order, backward passes in descending
 // order, in which gradients leave too, whatever a rank runs. A rank that leaves blocks out or runs them in another order takes part in what
@@ -79,7 +84,7 @@ struct ShardedOptions {
   int prefetch = 1;
   // Modules without blocks: parameters travel in units of about this many bytes.
   std::size_t unit_bytes = std::size_t{25} << 20;
-  // A folder: optimiser state lives in a file there, mapped, which has no name as soon as it is open, so that no end of the process leaves
+  // A folder: optimizer state lives in a file there, mapped, which has no name as soon as it is open, so that no end of the process leaves
   // it behind. Empty: in memory.
   std::filesystem::path offload;
 };
@@ -120,8 +125,9 @@ class Sharded {
   void let_go();
 
   // Updates this rank's part from the gradients, each times `scale` (one over the loss's scale), clipped by the spec's max_grad_norm, and
-  // returns when everybody may use the weights. Several backward() before it add up, as in torch. A rank that made no backward pass makes
-  // one here. Parameters that no rank used are not updated. Throws what Group's operations throw; weights are then a mixture of two steps.
+  // returns when everybody may use the weights. Several backward() before it add up, as in torch; at stage 0 all but the last are made in
+  // no_sync(). A rank that made no backward pass makes one here. Parameters that no rank used are not updated. Throws what Group's
+  // operations throw; weights are then a mixture of two steps.
   void step(double scale = 1);
   // Drops all gradients.
   void zero_grad();

@@ -51,10 +51,12 @@ TEST(ShardedState, GoesOnUnderAnyOtherNumberOfRanksStageAndForm) {
   replicate(
       3, [&](Group group) { train_steps(group, options_of(2, "shared"), 2, 3); }, 20s);
   replicate(
-      4, [&](Group group) { train_steps(group, options_of(1, "gathered"), 3, 4); }, 20s);
+      4, [&](Group group) { train_steps(group, options_of(0, "auto"), 3, 4); }, 20s);
   replicate(
-      1, [&](Group group) { train_steps(group, options_of(3, "auto"), 4, internal::kSteps); }, 20s);
-  internal::expect_close(internal::weights_in(saved, expected.weights), expected.weights, 1e-10, "weights after four groups");
+      4, [&](Group group) { train_steps(group, options_of(1, "gathered"), 4, internal::kSteps); }, 20s);
+  replicate(
+      1, [&](Group group) { train_steps(group, options_of(3, "auto"), internal::kSteps, internal::kSteps); }, 20s);
+  internal::expect_close(internal::weights_in(saved, expected.weights), expected.weights, 1e-10, "weights after five groups");
 }
 
 TEST(ShardedState, ThatDoesNotFitIsRefusedOnAllRanks) {

@@ -99,7 +99,7 @@ TEST(ParamRules, TakeTheFirstGroupThatHasAParameter) {
     spec.groups[0].rule = rule;
     return refusal([&] { ParamRules(spec, {"a"}); });
   };
-  EXPECT_THAT(refused(kernels::Sgd{}), testing::HasSubstr("of the optimiser's kind"));
+  EXPECT_THAT(refused(kernels::Sgd{}), testing::HasSubstr("of the optimizer's kind"));
   EXPECT_THAT(refused(optimizer_spec(torch::optim::AdamWOptions(1).amsgrad(true), {}).rule), testing::HasSubstr("the same state"));
   spec.groups[0].lr_scale = -1;
   EXPECT_THAT(refused(spec.rule), testing::HasSubstr("at least 0"));

@@ -115,7 +115,7 @@ ParamRules::ParamRules(const OptimizerSpec& spec, const std::vector<std::string>
       const auto good = [](double number) { return std::isfinite(number) && number >= 0; };
       WEFT_REQUIRE(good(group->lr_scale) && good(group->decay_scale), "optimizer: a parameter group's scales are finite and at least 0");
       const bool alike = !group->rule || (group->rule->index() == spec.rule.index() && state_names(*group->rule) == state_names(spec.rule));
-      WEFT_REQUIRE(alike, "optimizer: a parameter group's rule is of the optimiser's kind and keeps the same state (momentum, amsgrad, …)");
+      WEFT_REQUIRE(alike, "optimizer: a parameter group's rule is of the optimizer's kind and keeps the same state (momentum, amsgrad, …)");
       own = {group->lr_scale, group->decay_scale, group->rule};
     }
     if (spec.no_decay && spec.no_decay(name)) own.decay = 0;

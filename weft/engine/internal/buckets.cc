@@ -3,12 +3,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <exception>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "weft/base/log.h"
-#include "weft/engine/internal/index.h"
 #include "weft/engine/internal/stopwatch.h"
+#include "weft/engine/internal/unit.h"
 
 namespace weft::parallel::internal {
 
@@ -16,26 +13,13 @@ template <class Visit>
 void Buckets::each_exchange(const Visit& visit) const {
   for (const auto& flats : flats_) {
     for (const Flat& flat : flats) {
-      if (flat.exchange) visit(*flat.exchange);
+      visit(*flat.exchange);
     }
   }
 }
 
 Buckets::Buckets(Group group, std::vector<at::Tensor> params, DataParallelBase::Times* times)
     : group_(std::move(group)), params_(std::move(params)), times_(times) {}
-
-Buckets::~Buckets() {
-  for (std::size_t bucket = 0; bucket < flats_.size(); ++bucket) {
-    for (Flat& flat : flats_[bucket]) {
-      if (!under_way_[bucket]) continue;
-      try {
-        await(flat);
-      } catch (const std::exception& error) {
-        log_debug("a bucket of gradients has not come", {{"why", error.what()}});
-      }
-    }
-  }
-}
 
 void Buckets::reset(const std::vector<std::vector<int>>& buckets) {
   flats_.clear();
@@ -51,7 +35,7 @@ void Buckets::add(const std::vector<int>& bucket) {
     const auto type = params_[index(param)].scalar_type();
     auto found = std::find_if(flats.begin(), flats.end(), [&](const Flat& flat) { return flat.type == type; });
     if (found == flats.end()) {
-      found = flats.insert(flats.end(), Flat{type, {}, {}, {}, {}, id++, nullptr, {}});
+      found = flats.insert(flats.end(), Flat{type, {}, {}, {}, {}, id++, nullptr, nullptr});
       lengths.push_back(0);
     }
     auto& length = lengths[static_cast<std::size_t>(found - flats.begin())];
@@ -64,6 +48,7 @@ void Buckets::add(const std::vector<int>& bucket) {
     flat.wire = at::zeros({lengths[i] + marks}, flat.type);
     flat.gradients = flat.wire.narrow(0, 0, lengths[i]);
     flat.marks = flat.wire.narrow(0, lengths[i], marks);
+    flat.exchange = std::make_unique<CodecExchange>(group_);
   }
   flats_.push_back(std::move(flats));
 }
@@ -72,11 +57,13 @@ void Buckets::use_codec(const compress::Spec& spec, const compress::Momentum& mo
   several_rounds_ = false;
   for (auto& flats : flats_) {
     for (Flat& flat : flats) {
-      flat.exchange.reset();
+      flat.exchange = std::make_unique<CodecExchange>(group_);
+      flat.marks_exchange.reset();
       if (spec.kind == compress::Kind::kNone || flat.type != at::kFloat) continue;
       compress::Unit unit = unit_of(flat);
       unit.momentum = momentum;
       flat.exchange = std::make_unique<CodecExchange>(group_, spec, unit);
+      flat.marks_exchange = std::make_unique<CodecExchange>(group_);
       several_rounds_ = several_rounds_ || flat.exchange->several_rounds();
     }
   }
@@ -84,7 +71,7 @@ void Buckets::use_codec(const compress::Spec& spec, const compress::Momentum& mo
 
 bool Buckets::collects_by_collectives() const {
   bool any = false;
-  each_exchange([&](const CodecExchange&) { any = true; });
+  each_exchange([&](const CodecExchange& exchange) { any = any || exchange.has_codec(); });
   return any && (several_rounds_ || group_.split() != nullptr);
 }
 
@@ -95,8 +82,8 @@ void Buckets::launch(int bucket, std::int64_t step, double weight) {
   advanced_ = false;
   for (Flat& flat : flats_[index(bucket)]) {
     fill(flat, weight);
-    if (flat.exchange) flat.exchange->start(flat.gradients, step);
-    flat.work = group_.all_reduce_async(flat.exchange ? flat.marks : flat.wire, ReduceOp::kSum);
+    flat.exchange->start(flat.exchange->has_codec() ? flat.gradients : flat.wire, step);
+    if (flat.marks_exchange) flat.marks_exchange->start(flat.marks, step);
   }
 }
 
@@ -110,15 +97,7 @@ void Buckets::fill(Flat& flat, double weight) const {
       slot.zero_();
       continue;
     }
-    const at::Tensor dense = (grad.is_sparse() ? grad.to_dense() : grad).reshape({-1});
-    // Scaled before the sum, so that it cannot overflow 16-bit floats where the average would not.
-    if (weight == 1.0) {
-      slot.copy_(dense);
-    } else if (dense.scalar_type() == flat.type) {
-      at::mul_out(slot, dense, at::scalar_tensor(weight, dense.options()));
-    } else {
-      slot.copy_(dense.mul(weight));
-    }
+    put_scaled(slot, grad, weight);
   }
 }
 
@@ -126,11 +105,10 @@ void Buckets::collect(int bucket) {
   if (!under_way_[index(bucket)]) return;
   if (several_rounds_ && !advanced_) advance_all();
   for (Flat& flat : flats_[index(bucket)]) {
-    await(flat);
-    if (!flat.exchange) continue;
     while (advance(*flat.exchange)) {
     }
     flat.exchange->finish();
+    if (flat.marks_exchange) advance(*flat.marks_exchange);
   }
   under_way_[index(bucket)] = false;
 }
@@ -139,7 +117,7 @@ void Buckets::collect(int bucket) {
 void Buckets::advance_all() {
   for (bool more = true; more;) {
     more = false;
-    each_exchange([&](CodecExchange& exchange) { more = advance(exchange) || more; });
+    each_exchange([&](CodecExchange& exchange) { more = (exchange.has_codec() && advance(exchange)) || more; });
   }
   advanced_ = true;
 }
@@ -148,15 +126,10 @@ bool Buckets::advance(CodecExchange& exchange) {
   {
     const Stopwatch watch(times_->wait, "wait", "peers");
     exchange.await();
+    if (!exchange.has_codec()) return exchange.advance();
   }
   const Stopwatch watch(times_->work, "update", "decode gradients");
   return exchange.advance();
-}
-
-void Buckets::await(Flat& flat) {
-  const Stopwatch watch(times_->wait, "wait", "peers");
-  if (flat.exchange) flat.exchange->await();
-  if (flat.work) std::exchange(flat.work, {})->wait();
 }
 
 void Buckets::each_sum(int bucket, const std::function<void(int, const at::Tensor&)>& visit) const {

@@ -20,11 +20,6 @@ class Buckets {
  public:
   // Waiting and coding are counted in `times`.
   Buckets(Group group, std::vector<at::Tensor> params, DataParallelBase::Times* times);
-  // What is under way writes into memory that ends here: waits for it.
-  ~Buckets();
-  Buckets(const Buckets&) = delete;
-  Buckets& operator=(const Buckets&) = delete;
-
   // Nothing is under way: the parameters of each bucket from now on.
   void reset(const std::vector<std::vector<int>>& buckets);
   // Nothing is under way: forgets what a codec remembered. `momentum` is taken by the codec, if the spec says so.
@@ -54,14 +49,13 @@ class Buckets {
     at::Tensor gradients, marks;                       // the parts of `wire`
     std::vector<std::pair<int, std::int64_t>> places;  // parameter, first element
     std::uint32_t id;                                  // among all flat tensors
-    std::unique_ptr<CodecExchange> exchange;           // null: summed as it is
-    Group::Work work;                                  // under way: the sum of `wire`, of `marks` alone beside an exchange
+    std::unique_ptr<CodecExchange> exchange;           // of `wire` as it is, or of `gradients` through a codec,
+    std::unique_ptr<CodecExchange> marks_exchange;     // and of `marks`
   };
 
   void add(const std::vector<int>& bucket);
   void fill(Flat& flat, double weight) const;
   compress::Unit unit_of(const Flat& flat) const;
-  void await(Flat& flat);
   bool advance(CodecExchange& exchange);
   void advance_all();
   template <class Visit>

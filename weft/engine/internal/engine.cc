@@ -178,7 +178,7 @@ std::string Engine::mismatch(const NamedTensors& given) const {
     if (found->second.sizes().vec() != sizes) return "'" + name + "' of the state has another shape than the model's";
   }
   for (const auto& [name, tensor] : by_name) {
-    if (expected.count(name) == 0) return "the state has '" + name + "', which this model and optimiser do not have";
+    if (expected.count(name) == 0) return "the state has '" + name + "', which this model and optimizer do not have";
   }
   return "";
 }

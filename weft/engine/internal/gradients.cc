@@ -62,15 +62,8 @@ void Gradients::take(int param) {
     return;
   }
   const Unit& unit = subject_.units[index(unit_of_[index(param)])];
-  const at::Tensor dense = (grad.is_sparse() ? grad.to_dense() : grad).reshape(-1);
-  at::Tensor part = wire_of(unit_of_[index(param)]).narrow(0, unit.offsets[index(place_of_[index(param)])], dense.numel());
-  const double weight = this->weight();
-  if (weight != 1 && dense.scalar_type() == part.scalar_type()) {
-    at::mul_out(part, dense, at::scalar_tensor(weight, at::kDouble));  // one pass
-  } else {
-    part.copy_(dense);
-    if (weight != 1) part.mul_(weight);
-  }
+  at::Tensor part = wire_of(unit_of_[index(param)]).narrow(0, unit.offsets[index(place_of_[index(param)])], grad.numel());
+  put_scaled(part, grad, weight());
   grad.reset();
   subject_.meter.add(subject_.meter.gradients, -std::exchange(kept_[index(param)], 0));
 }

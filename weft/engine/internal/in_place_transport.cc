@@ -138,6 +138,7 @@ class InPlaceTransport final : public Transport {
     reduced_ = keep;
     publish_rest();
     drain(0);
+    weigh_ranks();  // a rank whose chunks others have taken has not yet
     take_buffers();
     for (int param = 0; param < params(); ++param) {
       const int first = first_of(param);
@@ -296,13 +297,16 @@ class InPlaceTransport final : public Transport {
     ledger_->meet(0, phase);
   }
 
+  // Once all ranks have published something.
+  void weigh_ranks() {
+    if (std::exchange(weighted_, true)) return;
+    std::vector<double> samples;
+    for (int peer = 0; peer < world_; ++peer) samples.push_back(ledger_->weight(peer));
+    weighting_ = weigh(subject_.options.average, samples);
+  }
+
   void combine(int chunk) {
-    if (!weighted_) {
-      std::vector<double> samples;
-      for (int peer = 0; peer < world_; ++peer) samples.push_back(ledger_->weight(peer));
-      weighting_ = weigh(subject_.options.average, samples);
-      weighted_ = true;
-    }
+    weigh_ranks();
     double squares = 0;
     for (const Stretch& at : plan_.chunks[index(chunk)].pieces) {
       Sources sources(*ledger_, at, dtypes_[index(at.param)], weighting_.weights.empty() ? nullptr : weighting_.weights.data());

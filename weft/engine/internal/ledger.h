@@ -44,9 +44,9 @@ class Ledger {
   bool is_read(int unit) const { return behind(kRead, unit) < 0; }
   void await_read(int unit) const { await(kRead, unit); }
 
-  // True for exactly one caller a step and phase (0 or 1).
+  // True for exactly one caller a step and phase (0 or 1). Who sees a chunk claimed sees what the claimer saw published.
   bool claim(int chunk, int phase);
-  bool claimed(int chunk, int phase) const { return chunks_[chunk].load(std::memory_order_relaxed) >= stamp_of(phase); }
+  bool claimed(int chunk, int phase) const { return chunks_[chunk].load(std::memory_order_acquire) >= stamp_of(phase); }
   // Tells that this rank has completed `count` chunks of the phase that it had claimed.
   void complete(std::int64_t count);
   // Returns when the ranks have completed `chunks` chunks in this phase, and all have called it.

@@ -22,7 +22,7 @@ namespace {
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& folder, std::size_t bytes) : bytes_(bytes) {
-  std::string name = (folder / "weft-optimiser-XXXXXX").string();
+  std::string name = (folder / "weft-optimizer-XXXXXX").string();
   const int file = mkstemp(name.data());
   if (file < 0) fail(folder, "make a file", errno);
   unlink(name.c_str());

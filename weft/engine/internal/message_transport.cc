@@ -18,11 +18,11 @@
 #include "weft/engine/internal/buffer_broadcast.h"
 #include "weft/engine/internal/codec_trial.h"
 #include "weft/engine/internal/plan.h"
-#include "weft/engine/squares.h"
 #include "weft/engine/internal/stopwatch.h"
 #include "weft/engine/internal/transport.h"
 #include "weft/engine/internal/tuner.h"
 #include "weft/engine/internal/weight_guard.h"
+#include "weft/engine/squares.h"
 
 namespace weft::parallel::internal {
 namespace {

@@ -1,7 +1,5 @@
 #include "weft/engine/internal/replica_sums.h"
 
-#include <torch/csrc/distributed/c10d/Work.hpp>
-
 namespace weft::parallel::internal {
 namespace {
 
@@ -27,11 +25,14 @@ compress::Spec spec_of(const ShardedOptions& options) {
 
 ReplicaSums::ReplicaSums(Subject subject) : subject_(subject), exchanges_(subject.units.size()) {
   const compress::Spec spec = spec_of(subject.options);
-  if (spec.kind == compress::Kind::kNone) return;
   for (std::size_t i = 0; i < subject.units.size(); ++i) {
     const Unit& unit = subject.units[i];
     const auto& replicas = replicas_of(unit, subject.options);
-    if (!replicas || !unit.trainable || unit.uncoded) continue;
+    if (!replicas || !unit.trainable) continue;
+    if (spec.kind == compress::Kind::kNone || unit.uncoded) {
+      exchanges_[i] = std::make_unique<CodecExchange>(*replicas);
+      continue;
+    }
     const at::ScalarType type = subject.options.reduce.value_or(unit.type);
     WEFT_REQUIRE(type == at::kFloat,
                  std::string("sharded: a codec takes float32 gradients, not ") + c10::toString(type) + "; set codec = \"none\"");
@@ -40,37 +41,21 @@ ReplicaSums::ReplicaSums(Subject subject) : subject_(subject), exchanges_(subjec
   }
 }
 
-ReplicaSums::~ReplicaSums() {
-  for (CodecExchange* exchange : coding_) {
-    try {
-      exchange->await();
-    } catch (const std::exception&) {  // it has ended, which is all that counts here
-    }
-  }
-}
-
-void ReplicaSums::start(int unit, at::Tensor shard) {
-  const auto i = static_cast<std::size_t>(unit);
-  const auto& replicas = replicas_of(subject_.units[i], subject_.options);
-  if (!replicas) return;
-  if (exchanges_[i]) {
-    exchanges_[i]->start(shard, steps_);
-    coding_.push_back(exchanges_[i].get());
-  } else {
-    works_.push_back(replicas->all_reduce_async(shard));
-  }
+void ReplicaSums::start(int unit, const at::Tensor& shard) {
+  CodecExchange* const exchange = exchanges_[static_cast<std::size_t>(unit)].get();
+  if (exchange == nullptr) return;
+  exchange->start(shard, steps_);
+  under_way_.push_back(exchange);
 }
 
 void ReplicaSums::finish() {
-  if (works_.empty() && coding_.empty()) return;
-  for (const auto& work : works_) work->wait();
+  if (under_way_.empty()) return;
   for (bool more = true; more;) {
     more = false;
-    for (CodecExchange* exchange : coding_) more = exchange->advance() || more;
+    for (CodecExchange* exchange : under_way_) more = exchange->advance() || more;
   }
-  for (CodecExchange* exchange : coding_) exchange->finish();
-  works_.clear();
-  coding_.clear();
+  for (CodecExchange* exchange : under_way_) exchange->finish();
+  under_way_.clear();
   ++steps_;
 }
 

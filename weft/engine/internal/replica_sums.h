@@ -29,13 +29,8 @@ class ReplicaSums {
   };
   // Throws Error(kInvalidArgument) for a codec that gradients cannot go through.
   explicit ReplicaSums(Subject subject);
-  // What is under way writes into memory that ends here: waits for it.
-  ~ReplicaSums();
-  ReplicaSums(const ReplicaSums&) = delete;
-  ReplicaSums& operator=(const ReplicaSums&) = delete;
-
   // `shard` holds this rank's values, and is in use until finish() returns.
-  void start(int unit, at::Tensor shard);
+  void start(int unit, const at::Tensor& shard);
   // All that was started holds its sum.
   void finish();
 
@@ -46,9 +41,8 @@ class ReplicaSums {
 
  private:
   const Subject subject_;
-  std::vector<std::unique_ptr<CodecExchange>> exchanges_;  // by unit; null: summed as it is
-  std::vector<Group::Work> works_;                         // under way, without a codec
-  std::vector<CodecExchange*> coding_;                     // under way, in their order
+  std::vector<std::unique_ptr<CodecExchange>> exchanges_;  // by unit; null: it has no replicas
+  std::vector<CodecExchange*> under_way_;                  // in their order
   std::int64_t steps_ = 0;
 };
 

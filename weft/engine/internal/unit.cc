@@ -62,6 +62,17 @@ Piece piece_of(const Unit& unit, std::size_t place, std::int64_t count, int rank
   return {begin - offset, end - offset, begin - first};
 }
 
+void put_scaled(at::Tensor& part, const at::Tensor& gradient, double weight) {
+  const at::Tensor dense = (gradient.is_sparse() ? gradient.to_dense() : gradient).reshape(-1);
+  if (weight == 1) {
+    part.copy_(dense);
+  } else if (dense.scalar_type() == part.scalar_type()) {
+    at::mul_out(part, dense, at::scalar_tensor(weight, at::kDouble));  // one pass
+  } else {
+    part.copy_(dense).mul_(weight);
+  }
+}
+
 void put_below(Unit& unit, const at::Tensor& buffer) {
   c10::StorageImpl* const storage = unit.flat.storage().unsafeGetStorageImpl();
   void* const data = buffer.defined() ? buffer.data_ptr() : nullptr;

@@ -1,7 +1,7 @@
 // What is gathered, reduced and updated together: parameters of one type that the same blocks use, flat, padded to the ranks.
 //
 //   flat    | weight | bias …| pad |     whole, in the type computed with; the modules' parameters are views of it
-//   shard   |rank 0 |rank 1 |rank 2|     each rank's master, gradient and optimiser state
+//   shard   |rank 0 |rank 1 |rank 2|     each rank's master, gradient and optimizer state
 //
 // A unit that is not gathered keeps its tensors, without memory below: views that autograd saved see the memory that comes back.
 #pragma once
@@ -68,6 +68,10 @@ struct Piece {
   std::int64_t begin = 0, end = 0, at = 0;
 };
 Piece piece_of(const Unit& unit, std::size_t place, std::int64_t count, int rank);
+
+// Writes a gradient, sparse or not, times `weight` into its flat part of a unit. Scaled before any sum, so that this cannot overflow 16-bit
+// floats where the average would not.
+void put_scaled(at::Tensor& part, const at::Tensor& gradient, double weight);
 
 // Memory below `unit.flat`: that of `buffer`, which the caller keeps, or none.
 void put_below(Unit& unit, const at::Tensor& buffer);

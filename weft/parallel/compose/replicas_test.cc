@@ -1,0 +1,145 @@
+// Plain replicas under parallelize(): what data_parallel() offers.
+#include "weft/base/testing/refusal.h"
+#include "weft/parallel/compose/testing/parity.h"
+
+namespace weft::parallel {
+namespace replicas_test {
+
+using namespace internal;
+using testing::HasSubstr;
+
+void require(bool good, const std::string& what) {
+  if (!good) throw std::runtime_error(what);
+}
+
+Plan trained_with(DataParallelOptions options, Plan plan = {}) {
+  plan.data_parallel = std::move(options);
+  return trained_by(on({}, std::move(plan)));
+}
+
+// All weights and state after some steps, on rank 0.
+Named weights_after(const Group& world, const Plan& plan) {
+  const Tiny how{.type = at::kFloat};
+  ParallelModel model = parallelize(tiny_model(how), plan, Mesh(world, {{"dp", world.size()}}));
+  for (int step = 0; step < 9; ++step) {
+    model.set_lr(0.01 / (1 + step));  // of the step to come, not of the one that is still on its way
+    train(model, step);
+    model.step();
+  }
+  model.wait_for_weights();
+  return named(model.state());
+}
+
+// Messages between processes, tuned and put off, through codecs too.
+TEST(Replicas, LetGradientsTravelIntoTheNextForwardWithTheSameBits) {
+  const auto codes = comm::fork_ranks(2, "tcp", [](const Group& world) {
+    torch::set_num_threads(1);
+    for (const char* codec : {"none", "bf16", "topk:0.1"}) {
+      DataParallelOptions options{.bucket_bytes = 3000, .first_bucket_bytes = 3000};
+      const Named waited = weights_after(world, trained_with(options, {.codec = codec}));
+      options.overlap_forward = true;
+      const Named overlapped = weights_after(world, trained_with(options, {.codec = codec}));
+      require(waited.size() == overlapped.size() && waited.empty() == (world.rank() > 0), "no state");
+      for (const auto& [name, tensor] : waited) require(at::equal(tensor, overlapped.at(name)), codec + (": " + name));
+    }
+    return 0;
+  });
+  EXPECT_EQ(codes, std::vector<int>(2, 0));
+}
+
+TEST(Replicas, HaveTheSameWeightsHoweverThoseAreKept) {
+  replicate(3, [](const Group& world) {
+    const Named shared = weights_after(world, trained_with({.weights = "shared"}));
+    for (const DataParallelOptions& options :
+         {DataParallelOptions{.weights = "private"}, {.weights = "auto"}, {.update_in_backward = true}}) {
+      const Named other = weights_after(world, trained_with(options));
+      expect_same_bits(shared, other, options.weights);
+    }
+  });
+  replicate(2, [](const Group& world) {
+    const ParallelModel model = parallelize(tiny_model({}), trained_with({.weights = "shared"}), Mesh(world, {{"dp", 2}}));
+    EXPECT_THAT(model.describe(), HasSubstr("weights shared by 2 ranks of this host"));
+  });
+}
+
+TEST(Replicas, GiveTheirOwnLossWhereTheyAreAsked) {
+  const auto expected = by_torch<torch::optim::AdamW>({}, adam());
+  replicate(3, [&](const Group& world) {
+    ParallelModel model = parallelize(tiny_model({}), trained_with({}, {.own_loss = true}), Mesh(world, {{"dp", 3}}));
+    const auto rows = share_of(tokens_of(0, 0), model.replica(), 3).size(0);
+    at::Tensor sum = at::full({1}, train(model, 0) * static_cast<double>(rows), at::kDouble);
+    model.step();
+    world.all_reduce(sum);
+    EXPECT_NEAR(sum.item<double>() / kSamples, expected.losses[0], 1e-12);
+  });
+}
+
+// Over uneven shares that differ from batch to batch.
+TEST(Replicas, WeighSamplesOfAccumulatedBatchesInTheirOwnBatch) {
+  const auto train_once = [](const Group& world, std::vector<Axis> axes) {
+    const Mesh mesh(world, std::move(axes));
+    ParallelModel model = parallelize(tiny_model({}), trained_with({}, {.accumulate = 2}), mesh);
+    model.zero_grad();
+    for (int batch = 0; batch < 2; ++batch) {
+      const auto rows = [&](int shift) {
+        return share_of(tokens_of(batch, shift).slice(0, 0, batch == 0 ? 11 : 4), model.replica(), model.replicas());
+      };
+      model.train_step({rows(0)}, {rows(1)});
+    }
+    model.step();
+    return named(model.state());
+  };
+  Named alone, together;
+  replicate(1, [&](const Group& world) { alone = train_once(world, {}); });
+  replicate(3, [&](const Group& world) {
+    const Named state = train_once(world, {{"dp", 3}});
+    if (world.rank() == 0) together = state;
+  });
+  expect_close(together, alone, 1e-10, "two uneven batches");
+}
+
+TEST(Replicas, RefuseMoreBatchesThanThePlanAccumulates) {
+  replicate(2, [](const Group& world) {
+    ParallelModel model = parallelize(tiny_model({}), trained_with({}), Mesh(world, {{"dp", 2}}));
+    train(model, 0);
+    const auto again = [&] {
+      model.train_step({share_of(tokens_of(0, 0), model.replica(), 2)}, {share_of(tokens_of(0, 1), model.replica(), 2)});
+    };
+    EXPECT_THAT(refusal(again, Errc::kInvalidArgument), HasSubstr("accumulate"));
+    model.step();
+  });
+}
+
+// Running statistics.
+TEST(Replicas, HaveRankZerosBuffersAfterEachStep) {
+  BlockModel net;
+  net.blocks.push_back({"norm", [](const Contexts&) {
+                          const auto module = std::make_shared<torch::nn::BatchNorm1dImpl>(4);
+                          return Block{.module = module, .forward = [module](const Tensors& x) { return Tensors{module->forward(x[0])}; }};
+                        }});
+  net.loss = [](const Tensors& y, const Tensors& t, const Contexts&) { return (y[0] - t[0]).square().mean(); };
+  for (const bool syncs : {true, false}) {
+    std::vector<std::shared_ptr<torch::nn::Module>> made(2);
+    replicate(2, [&](const Group& world) {
+      BlockModel mine = net;
+      mine.blocks[0].make = [&, make = net.blocks[0].make](const Contexts& with) {
+        const Block block = make(with);
+        made[static_cast<std::size_t>(world.rank())] = block.module;
+        return block;
+      };
+      ParallelModel model = parallelize(mine, trained_with({.sync_buffers = syncs}), Mesh(world, {{"dp", 2}}));
+      const at::Tensor x = torch::arange(24, torch::kFloat).view({6, 4}) * (world.rank() + 1);
+      model.train_step({x}, {x});
+      model.step();
+      world.barrier();
+      const at::Tensor mean = made[static_cast<std::size_t>(world.rank())]->named_buffers()["running_mean"].clone();
+      at::Tensor zeros = mean.clone();
+      world.broadcast(zeros, 0);
+      EXPECT_EQ(at::equal(mean, zeros), syncs || world.rank() == 0);
+      EXPECT_GT(zeros.abs().max().item<double>(), 0);
+    });
+  }
+}
+
+}  // namespace replicas_test
+}  // namespace weft::parallel
