@@ -1,12 +1,48 @@
-# What `cmake --install` lays down beside each module's library and headers (WeftModule): the umbrella target, the package files and the command.
+# What `cmake --install` installs beside the libraries of the modules (WeftModule): the public headers, the target weft::weft,
+# the package files and the command.
 include(CMakePackageConfigHelpers)
 
-# weft::weft is everything a program links; the modules can be named one by one as well.
-get_property(modules GLOBAL PROPERTY WEFT_MODULES)
-add_library(weft_umbrella INTERFACE)
-add_library(weft::weft ALIAS weft_umbrella)
-set_target_properties(weft_umbrella PROPERTIES EXPORT_NAME weft)
-target_link_libraries(weft_umbrella INTERFACE ${modules})
+# The public headers: weft/weft.h, weft/layers.h, weft/models.h and all that these include. Every other header is internal and not installed.
+set(weft_public_headers
+  weft/weft.h weft/layers.h weft/models.h  # include these
+  # errors, configuration, element types
+  weft/base/config.h weft/base/dtype.h weft/base/error.h
+  # ranks, groups, collectives
+  weft/comm/backend.h weft/comm/environment.h weft/comm/group.h weft/comm/init.h
+  weft/comm/replicate.h weft/parallel/mesh/mesh.h weft/plan/mesh.h
+  # data parallelism and ZeRO, their update rules and codecs
+  weft/compress/spec.h weft/engine/block.h weft/engine/data_parallel.h weft/engine/optimizer.h
+  weft/engine/sharded.h weft/kernels/update.h weft/optim/update_rule.h
+  # every parallelism at once
+  weft/parallel/compose/loss_scale.h weft/parallel/compose/model.h
+  weft/parallel/compose/parallelize.h weft/parallel/compose/plan.h
+  weft/parallel/pipeline/pipeline.h weft/parallel/recompute/recompute.h
+  weft/schedule/pipeline/pipeline.h
+  # layers over ranks
+  weft/parallel/batch_norm/sync_batch_norm.h weft/parallel/context/context_parallel.h
+  weft/parallel/context/layout.h weft/parallel/experts/context.h weft/parallel/experts/dispatch.h
+  weft/parallel/experts/mixture.h weft/parallel/experts/router.h weft/parallel/tensor/attention.h
+  weft/parallel/tensor/collectives.h weft/parallel/tensor/context.h weft/parallel/tensor/conv.h
+  weft/parallel/tensor/dropout.h weft/parallel/tensor/linear.h weft/parallel/tensor/norm.h
+  weft/parallel/tensor/vocabulary.h
+  # reference models
+  weft/models/gpt.h weft/models/gpt_blocks.h weft/models/huggingface.h weft/models/lstm.h
+  weft/models/vision/mixer.h weft/models/vision/parts.h weft/models/vision/resnet.h
+  weft/models/vision/vit.h
+  # training runs, checkpoints
+  weft/checkpoint/checkpoint.h weft/checkpoint/safetensors.h weft/observe/progress.h
+  weft/train/trainer.h
+  # collectives as data: usable without libtorch, as weft::schedule
+  weft/schedule/schedule.h weft/schedule/topology.h
+)
+if(NOT WEFT_TORCH)
+  set(weft_public_headers weft/schedule/schedule.h weft/schedule/topology.h)
+endif()
+foreach(header IN LISTS weft_public_headers)
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION include/${folder} COMPONENT devel)
+endforeach()
+
 install(TARGETS weft_umbrella EXPORT weftTargets)
 
 set(package_dir lib/cmake/weft)

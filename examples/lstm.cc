@@ -6,9 +6,8 @@
 #include <iostream>
 #include <string>
 
-#include "weft/comm/init.h"
-#include "weft/engine/data_parallel.h"
-#include "weft/models/lstm.h"
+#include "weft/models.h"
+#include "weft/weft.h"
 
 namespace {
 
@@ -33,7 +32,7 @@ int main() {
   const int64_t mine = rows / world.size();
   const auto inputs = in_rows(0).narrow(0, world.rank() * mine, mine), targets = in_rows(1).narrow(0, world.rank() * mine, mine);
 
-  auto model = weft::parallel::data_parallel(
+  auto model = weft::data_parallel(
       weft::models::Lstm(weft::models::LstmOptions{.vocabulary = 27, .width = 48, .hidden = 48, .layers = 2, .tied = true}), world);
   auto optimizer = model.optimizer<torch::optim::Adam>(torch::optim::AdamOptions(1e-2));
   double loss = 0;

@@ -4,8 +4,7 @@
 
 #include <iostream>
 
-#include "weft/comm/init.h"
-#include "weft/engine/data_parallel.h"
+#include "weft/weft.h"
 
 namespace F = torch::nn::functional;
 
@@ -36,7 +35,7 @@ int main() {
   torch::manual_seed(1);
   const int64_t count = 2048, batch = 64;
   const Images train(count);
-  auto model = weft::parallel::data_parallel(Net(), weft::init());
+  auto model = weft::data_parallel(Net(), weft::init());
   auto optimizer = model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.01).momentum(0.9));
   for (int epoch = 0; epoch < 3; ++epoch) {
     for (int64_t at = batch * model.group().rank(); at < count; at += batch * model.group().size()) {

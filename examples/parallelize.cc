@@ -5,12 +5,8 @@
 
 #include <iostream>
 
-#include "weft/base/error.h"
-#include "weft/comm/init.h"
-#include "weft/models/gpt_blocks.h"
-#include "weft/parallel/compose/parallelize.h"
-
-namespace parallel = weft::parallel;
+#include "weft/models.h"
+#include "weft/weft.h"
 
 // Rows that count by one, two or three from anywhere, modulo 31: int64 [rows, length + 1], the same on all ranks.
 torch::Tensor rows_of(int64_t rows, int64_t length) {
@@ -22,10 +18,10 @@ int train(const weft::Group& world, const std::string& axes) {
   const weft::Mesh mesh(world, weft::plan::parse_axes(axes));
   weft::models::GptOptions options{.vocabulary = 31, .layers = 4, .width = 32, .heads = 4, .sequence_length = 16};
 
-  parallel::Plan plan;
-  plan.optimizer = parallel::optimizer_spec(torch::optim::AdamWOptions(3e-3), {.max_grad_norm = 1.0});
+  weft::Plan plan;
+  plan.optimizer = weft::optimizer_spec(torch::optim::AdamWOptions(3e-3), {.max_grad_norm = 1.0});
   plan.micro_batches = 2;
-  auto model = parallel::parallelize(weft::models::gpt_blocks(options), plan, mesh);
+  auto model = weft::parallelize(weft::models::gpt_blocks(options), plan, mesh);
   if (world.rank() == 0) std::cout << model.describe() << '\n';
 
   torch::manual_seed(1);

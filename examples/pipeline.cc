@@ -4,8 +4,8 @@
 
 #include <iostream>
 
-#include "weft/comm/init.h"
-#include "weft/models/vision/mixer.h"
+#include "weft/models.h"
+#include "weft/weft.h"
 
 using weft::parallel::Tensors;
 
@@ -32,7 +32,7 @@ int main() {
   };
   weft::parallel::PipelineOptions options{.micro_batches = 4};
   options.loss = [](const Tensors& y, const Tensors& t) { return torch::cross_entropy_loss(y[0], t[0]); };
-  weft::parallel::Pipeline model(world, parts.count, make, options);
+  weft::Pipeline model(world, parts.count, make, options);
   torch::optim::AdamW optimizer(model.parameters(), torch::optim::AdamWOptions(1e-3));
   std::cout << "rank " << world.rank() << " has " << model.parameters().size() << " of the parameters\n";
 

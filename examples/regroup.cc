@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 
-#include "weft/comm/init.h"
+#include "weft/weft.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "weft/comm/replicate.h"
+#include "weft/weft.h"
 
 namespace {
 

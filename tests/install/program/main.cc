@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "weft/comm/init.h"
+#include "weft/weft.h"
 
 int main() {
   const weft::Group world = weft::init();

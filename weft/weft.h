@@ -1,0 +1,47 @@
+// All of weft for a program, in namespace weft. Adds about a second to a file that includes <torch/torch.h>.
+// Layers whose weights are split over ranks are in weft/layers.h, which includes parts of torch/nn.
+//
+//   init, run with a Group      weft::init(), weft::replicate(), weft::Group, weft::Mesh
+//   data parallelism            weft::data_parallel(module, group)
+//   ZeRO                        weft::Sharded
+//   every form of parallelism   weft::parallelize(blocks, plan, mesh)
+//   training runs               weft::Trainer
+//   files                       weft::checkpoint
+//   compressed gradients        weft::CodecSpec, by name in the options: "powersgd:4"
+//   errors                      weft::Error, weft::Errc
+#pragma once
+
+#include "weft/base/error.h"
+#include "weft/checkpoint/checkpoint.h"
+#include "weft/comm/group.h"
+#include "weft/comm/init.h"
+#include "weft/comm/replicate.h"
+#include "weft/compress/spec.h"
+#include "weft/engine/data_parallel.h"
+#include "weft/engine/sharded.h"
+#include "weft/parallel/compose/parallelize.h"
+#include "weft/parallel/mesh/mesh.h"
+#include "weft/parallel/pipeline/pipeline.h"
+#include "weft/parallel/recompute/recompute.h"
+#include "weft/train/trainer.h"
+
+namespace weft {
+
+using parallel::BlockModel;
+using parallel::data_parallel;
+using parallel::DataParallel;
+using parallel::DataParallelOptions;
+using parallel::optimizer_spec;
+using parallel::OptimizerSpec;
+using parallel::parallelize;
+using parallel::ParallelModel;
+using parallel::Pipeline;
+using parallel::Plan;
+using parallel::recompute;
+using parallel::Sharded;
+using parallel::ShardedOptions;
+using train::Trainer;
+using train::TrainerOptions;
+using train::TrainResult;
+
+}  // namespace weft
