@@ -98,7 +98,7 @@ CodecExchange::~CodecExchange() {
 }
 
 void CodecExchange::start(const at::Tensor& flat, std::int64_t step) {
-  at::Tensor mine = flat;
+  at::Tensor mine = flat_ = flat;
   if (!has_codec_) {
     work_ = group_.all_reduce_async(mine, ReduceOp::kSum);
     return;
@@ -129,6 +129,7 @@ bool CodecExchange::advance() {
 }
 
 void CodecExchange::finish() {
+  flat_.reset();
   for (std::size_t carrier = 0; carrier < parts_.size(); ++carrier) {
     group_.split()->local.broadcast(parts_[carrier], static_cast<int>(carrier));
   }

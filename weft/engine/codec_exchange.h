@@ -40,7 +40,7 @@ class CodecExchange {
   // What a rank carries of such a buffer, and among how many; nothing, in a world of one, where it carries nothing.
   static compress::Unit unit_for(const Group& group, const compress::Unit& whole);
 
-  // `flat`, contiguous, holds this rank's values; it is in use until finish() returns.
+  // `flat`, contiguous, holds this rank's values; it is in use, and held, until finish() returns.
   void start(const at::Tensor& flat, std::int64_t step);
   // Waits for the round under way.
   void await();
@@ -64,6 +64,7 @@ class CodecExchange {
   std::optional<Group> across_;                 // whom the codes go to
   std::vector<at::Tensor> parts_;               // of the buffer under way, by carrier, where hosts have several ranks
   std::unique_ptr<compress::Reducer> reducer_;  // null where this rank carries nothing
+  at::Tensor flat_;                             // under way
   Group::Work work_;
   std::int64_t plain_bytes_ = 0;
   bool has_codec_ = false, several_rounds_ = false;

@@ -84,6 +84,9 @@ struct ShardedOptions {
   int prefetch = 1;
   // Modules without blocks: parameters travel in units of about this many bytes.
   std::size_t unit_bytes = std::size_t{25} << 20;
+  // Rank 0's buffers (running statistics) are everybody's after each step, over replicas too; one broadcast of all of a type. Stage 0 has
+  // data_parallel.sync_buffers.
+  bool sync_buffers = false;
   // A folder: optimizer state lives in a file there, mapped, which has no name as soon as it is open, so that no end of the process leaves
   // it behind. Empty: in memory.
   std::filesystem::path offload;

@@ -12,6 +12,10 @@ namespace weft::parallel::internal {
 class BufferBroadcast {
  public:
   explicit BufferBroadcast(std::vector<at::Tensor> buffers);
+  void broadcast(const Group& group) {
+    start(group);
+    finish(group);
+  }
   void start(const Group& group);
   // Waits; then the buffers are rank 0's.
   void finish(const Group& group);

@@ -136,6 +136,14 @@ std::vector<std::string> Engine::names() const {
   return all;
 }
 
+Tensors Engine::buffers() const {
+  Tensors all;
+  for (const auto& block : blocks_) {
+    for (const at::Tensor& buffer : block.module->buffers(true)) all.push_back(buffer);
+  }
+  return all;
+}
+
 Engine::NamedTensors Engine::state() {
   const at::NoGradGuard guard;
   return guarded([&] {

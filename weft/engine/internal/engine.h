@@ -89,6 +89,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   auto guarded(const Body& body) -> decltype(body());
 
   std::vector<std::string> names() const;
+  // Of all blocks.
+  Tensors buffers() const;
   // "<name>.step" of all that are trained, "steps".
   void add_steps(NamedTensors& state) const;
   void take_steps(const std::map<std::string, at::Tensor>& state);

@@ -16,7 +16,6 @@ std::int64_t bytes_of(const at::Tensor& tensor) { return tensor.defined() ? stat
 
 Gradients::Gradients(Subject subject)
     : subject_(std::move(subject)),
-      replica_sums_({subject_.params, subject_.units, subject_.options, subject_.group.rank()}),
       unit_of_(subject_.params.size(), -1),
       place_of_(subject_.params.size(), 0),
       wires_(subject_.units.size()),
@@ -128,13 +127,27 @@ void Gradients::land_earlier() {
   if (may_wait_) pass_on();
 }
 
-// What has come to its shard goes on to the replicas, in the order in which it left.
+// What has come to its shard goes on to the replicas, while backward goes on, in the order in which it left.
 void Gradients::pass_on() {
   for (; passed_on_ < in_flight_.size(); ++passed_on_) {
     const Flight& flight = in_flight_[passed_on_];
     if (flight.work || !flight.shard.defined()) return;
-    replica_sums_.start(flight.unit, flight.shard);
+    if (const auto& exchange = subject_.units[index(flight.unit)].exchange) exchange->start(flight.shard, codec_steps_);
   }
+}
+
+void Gradients::sum_over_replicas() {
+  std::vector<CodecExchange*> under_way;
+  for (const Flight& flight : in_flight_) {
+    if (const auto& exchange = subject_.units[index(flight.unit)].exchange) under_way.push_back(exchange.get());
+  }
+  if (under_way.empty()) return;
+  for (bool more = true; more;) {
+    more = false;
+    for (CodecExchange* exchange : under_way) more = exchange->advance() || more;
+  }
+  for (CodecExchange* exchange : under_way) exchange->finish();
+  ++codec_steps_;
 }
 
 void Gradients::launch(int unit) {
@@ -197,7 +210,7 @@ void Gradients::settle() {
   for (Flight& flight : in_flight_) release(flight);
   report_work_->wait();
   if (const auto& replicas = subject_.options.replicas) replicas->all_reduce(report_);
-  replica_sums_.finish();
+  sum_over_replicas();
   const double* numbers = report_.const_data_ptr<double>();
   const bool by_samples = subject_.options.average == ShardedOptions::Average::kBySamples;
   if (by_samples && !(numbers[0] > 0)) {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "weft/engine/internal/in_place.h"
-#include "weft/engine/internal/replica_sums.h"
 #include "weft/engine/internal/unit.h"
 #include "weft/engine/sharded.h"
 
@@ -44,7 +43,8 @@ class Gradients {
   // By parameter: some rank has had a gradient since clear(). After settle().
   const std::vector<bool>& used() const { return used_; }
   bool under_way() const { return !in_flight_.empty() || report_.defined(); }
-  ReplicaSums& replica_sums() { return replica_sums_; }
+  // Sums over replicas so far; a codec's steps.
+  std::int64_t& codec_steps() { return codec_steps_; }
 
  private:
   struct Flight {
@@ -63,9 +63,10 @@ class Gradients {
   void release(Flight& flight);
   void land_earlier();
   void pass_on();
+  void sum_over_replicas();
 
   const Subject subject_;
-  ReplicaSums replica_sums_;
+  std::int64_t codec_steps_ = 0;
   std::vector<int> unit_of_, place_of_;  // by parameter
   std::vector<int> missing_;             // by unit: parameters that this backward has not reached
   std::unique_ptr<InPlace> in_place_;    // null: by wires

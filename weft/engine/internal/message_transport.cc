@@ -72,6 +72,7 @@ class MessageTransport final : public Transport {
   }
 
   void finish(double scale) override {
+    WEFT_REQUIRE(scale == 1 || !momentum_travels_, "step: gradients that come with their momentum, by the codec, have no scale");
     launch_rest();
     scale_ = scale;
     {
@@ -223,6 +224,7 @@ class MessageTransport final : public Transport {
           ": momentum, if there is any, is taken after it: SGD alone hands it over, by optimizer(), without dampening, max_grad_norm or "
           "groups with rules of their own");
     }
+    momentum_travels_ = momentum.factor != 0;
     buckets_.use_codec(codec_, momentum);
   }
 
@@ -347,7 +349,8 @@ class MessageTransport final : public Transport {
   int next_ = 0;             // of launches_: to leave next
   std::size_t settled_ = 0;  // of launches_: come and updated
   bool begun_ = false, backward_ended_ = false, weighted_ = false, replanned_ = false, timing_ = false;
-  bool pending_ = false;  // buckets of the step that finish() ended are still to come
+  bool momentum_travels_ = false;  // taken by the codec
+  bool pending_ = false;           // buckets of the step that finish() ended are still to come
   std::exception_ptr failed_;
   std::int64_t step_ = 0;
   double factor_ = 1, scale_ = 1;

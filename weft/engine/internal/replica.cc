@@ -23,9 +23,7 @@ Replica::Replica(Subject what) : Engine(std::move(what)) {
   WEFT_REQUIRE(!options_.replicas && !options_.apart && !options_.compute && !options_.reduce && options_.offload.empty(),
                "sharded: replicas, apart, compute, reduce and offload are for stages 1 to 3");
   for (std::size_t i = 0; i < trained_; ++i) trained_params_.push_back(params_[i].tensor);
-  for (const auto& block : blocks_) {
-    for (const at::Tensor& buffer : block.module->buffers(true)) buffers_.push_back(buffer);
-  }
+  buffers_ = buffers();
   ready_.assign(trained_, false);
   if (group_.size() > 1) {
     check_same();
@@ -202,6 +200,7 @@ void Replica::finish(double scale) {
 }
 
 void Replica::step(double scale) {
+  WEFT_REQUIRE(scale == 1 || !options_.data_parallel.update_in_backward, "step: update_in_backward has updated weights without a scale");
   guarded([&] {
     stepped_ = false;
     if (const double most = updates().spec().max_grad_norm; most > 0) {
@@ -280,9 +279,8 @@ void Replica::load_optimizer_state(const NamedTensors& given) {
   const NamedTensors expected = optimizer_state();
   for (const auto& [name, like] : expected) {
     const auto found = by_name.find(name);
-    WEFT_REQUIRE(found != by_name.end(), "optimizer state has no '" + name + "'");
-    WEFT_REQUIRE(found->second.sizes() == like.sizes() && found->second.scalar_type() == like.scalar_type(),
-                 "optimizer state '" + name + "' has another shape or type than the parameter needs");
+    WEFT_REQUIRE(found != by_name.end() && found->second.sizes() == like.sizes(),
+                 "optimizer state has no '" + name + "' of the parameter's shape");
   }
   WEFT_REQUIRE(by_name.size() == expected.size(), "optimizer state holds entries that this optimizer does not have");
   each_state([&](const std::string& name, at::Tensor state) {

@@ -23,7 +23,10 @@ bool share_memory(const Group& group, const std::string& form) {
 }  // namespace
 
 ShardedModel::ShardedModel(Subject subject, OptimizerSpec optimizer)
-    : Engine(std::move(subject)), weights_(of_its_own(group_, "weights")), shared_(share_memory(group_, options_.form)) {
+    : Engine(std::move(subject)),
+      weights_(of_its_own(group_, "weights")),
+      shared_(share_memory(group_, options_.form)),
+      buffers_(options_.sync_buffers ? buffers() : Tensors{}) {
   check_options(optimizer);
   check_same();
   for (auto& param : params_) {
@@ -38,6 +41,7 @@ ShardedModel::ShardedModel(Subject subject, OptimizerSpec optimizer)
       params_,
       {.ranks = group_.size(), .compute = options_.compute, .most_bytes = bounded ? static_cast<std::int64_t>(options_.unit_bytes) : 0});
   for (auto& unit : units_) place(unit);
+  join_replicas();
   if (options_.stage == 3 && !shared_) passes_ = std::make_unique<internal::Passes>(weights_, units_, options_.prefetch, meter_);
   std::vector<at::ScalarType> types;
   for (const auto& param : params_) types.push_back(param.tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
@@ -78,7 +82,7 @@ at::Tensor ShardedModel::values_of(const internal::Unit& unit) {
     const at::Tensor param = params_[static_cast<std::size_t>(unit.params[place])].tensor.detach();
     whole.narrow(0, unit.offsets[place], param.numel()).copy_(param.reshape(-1));
   }
-  if (const auto& replicas = internal::replicas_of(unit, options_)) replicas->broadcast(whole);
+  if (const auto& replicas = replicas_of(unit)) replicas->broadcast(whole);
   group_.broadcast(whole);
   return whole;
 }
@@ -150,6 +154,46 @@ void ShardedModel::place_state() {
     }
   }
   meter_.add(meter_.state, bytes);
+}
+
+// With whom a unit's shards are summed; null: nobody.
+const std::optional<Group>& ShardedModel::replicas_of(const internal::Unit& unit) const {
+  return unit.apart ? options_.apart->replicas : options_.replicas;
+}
+
+void ShardedModel::join_replicas() {
+  const compress::Spec spec = compress::parse(options_.codec);
+  const bool codes = spec.kind != compress::Kind::kNone;
+  WEFT_REQUIRE(spec.kind != compress::Kind::kAuto, "sharded: codec = \"auto\" is for DataParallel; name a codec");
+  WEFT_REQUIRE(!codes || options_.average != ShardedOptions::Average::kBySamples,
+               "sharded: what a codec remembers must keep its measure from step to step: average by ranks, or sum");
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    internal::Unit& unit = units_[i];
+    const auto& replicas = replicas_of(unit);
+    if (!replicas || !unit.trainable) continue;
+    if (!codes || unit.uncoded) {
+      unit.exchange = std::make_shared<CodecExchange>(*replicas);
+      continue;
+    }
+    const at::ScalarType type = options_.reduce.value_or(unit.type);
+    WEFT_REQUIRE(type == at::kFloat,
+                 std::string("sharded: a codec takes float32 gradients, not ") + c10::toString(type) + "; set codec = \"none\"");
+    compress::Unit whole{.count = unit.elements, .matrices = {}, .id = static_cast<std::uint32_t>(i)};
+    for (std::size_t place = 0; place < unit.params.size(); ++place) {
+      const at::Tensor& like = params_[internal::index(unit.params[place])].tensor;
+      if (like.numel() > 0) whole.matrices.push_back(matrix_at(unit.offsets[place], like));
+    }
+    unit.exchange = std::make_shared<CodecExchange>(*replicas, spec, part_of(whole, group_.rank() * unit.shard, unit.shard));
+  }
+}
+
+std::vector<std::span<float>> ShardedModel::codec_memory() {
+  std::vector<std::span<float>> all;
+  for (const auto& unit : units_) {
+    if (!unit.exchange) continue;
+    for (const auto& part : unit.exchange->state()) all.push_back(part);
+  }
+  return all;
 }
 
 void ShardedModel::abandon() noexcept {

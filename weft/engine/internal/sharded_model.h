@@ -11,6 +11,7 @@
 #include <memory>
 #include <set>
 
+#include "weft/engine/internal/buffer_broadcast.h"
 #include "weft/engine/internal/engine.h"
 #include "weft/engine/internal/gradients.h"
 #include "weft/engine/internal/mapped_file.h"
@@ -37,9 +38,9 @@ class ShardedModel final : public Engine {
   void step(double scale) override;
   void zero_grad() override;
   NamedTensors gradients() override;
-  std::vector<std::span<float>> codec_memory() override { return reducer_->replica_sums().memory(); }
-  std::int64_t codec_steps() const override { return reducer_->replica_sums().steps(); }
-  void set_codec_steps(std::int64_t steps) override { reducer_->replica_sums().steps() = steps; }
+  std::vector<std::span<float>> codec_memory() override;
+  std::int64_t codec_steps() const override { return reducer_->codec_steps(); }
+  void set_codec_steps(std::int64_t steps) override { reducer_->codec_steps() = steps; }
   Sharded::Memory memory() override;
   std::string describe() const override;
 
@@ -55,6 +56,9 @@ class ShardedModel final : public Engine {
   void check_options(const OptimizerSpec& optimizer) const;
   void place(internal::Unit& unit);
   void place_state();
+  void join_replicas();
+  const std::optional<Group>& replicas_of(const internal::Unit& unit) const;
+  void sync_buffers();
   at::Tensor values_of(const internal::Unit& unit);
   void view_into(internal::Unit& unit);
   std::shared_ptr<ShardedModel> self() { return std::static_pointer_cast<ShardedModel>(shared_from_this()); }
@@ -84,6 +88,7 @@ class ShardedModel final : public Engine {
   bool shared_;
   internal::Meter meter_;
   std::vector<internal::Unit> units_;
+  internal::BufferBroadcast buffers_;
   std::unique_ptr<internal::MappedFile> state_file_;  // null: state is in memory. Outlives what lies in it
   std::unique_ptr<internal::Passes> passes_;          // null where nothing is gathered for a block
   std::unique_ptr<internal::Gradients> reducer_;

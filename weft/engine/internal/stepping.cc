@@ -86,6 +86,7 @@ void ShardedModel::step(double scale) {
     if (shared_) group_.barrier();
     update();
     publish(false);
+    sync_buffers();
     ++steps_;
     left_ = false;
     stepped_ = true;
@@ -105,6 +106,12 @@ void ShardedModel::update() {
     }
   }
   updates_->stepped(used);
+}
+
+// First over the ranks that have rank 0's shards, which then tell the others of their groups.
+void ShardedModel::sync_buffers() {
+  if (options_.replicas) buffers_.broadcast(*options_.replicas);
+  if (group_.size() > 1) buffers_.broadcast(group_);
 }
 
 // Masters become the weights that everybody computes with. At stage 3 the next gather does that.

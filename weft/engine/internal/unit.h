@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "weft/comm/group.h"
+#include "weft/engine/codec_exchange.h"
 
 namespace weft::parallel::internal {
 
@@ -46,9 +47,10 @@ struct Unit {
   bool trainable = true, apart = false, uncoded = false;
 
   at::Tensor flat;
-  at::Tensor master;              // may be a part of `flat`
-  at::Tensor gradient;            // undefined: none
-  std::vector<at::Tensor> state;  // of the optimizer, as the shard lies
+  at::Tensor master;                        // may be a part of `flat`
+  at::Tensor gradient;                      // undefined: none
+  std::shared_ptr<CodecExchange> exchange;  // sums shards over the replicas that have the same one; null: there are none
+  std::vector<at::Tensor> state;            // of the optimizer, as the shard lies
 
   std::int64_t bytes() const { return elements * static_cast<std::int64_t>(c10::elementSize(type)); }
 };

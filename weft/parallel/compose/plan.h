@@ -56,7 +56,7 @@ struct Plan {
   std::optional<LossScaleOptions> loss_scale = std::nullopt;
   std::int64_t batch = 0;  // samples of a step over all replicas; 0: not known, and not checked
   // Without fsdp and ep every replica has all weights of its stages: how these, gradients and buffers are kept. `average` and `codec` are
-  // the plan's. float32 and float64 parameters.
+  // the plan's; sync_buffers counts for every plan. float32 and float64 parameters.
   DataParallelOptions data_parallel = {};
   // train_step() gives the mean loss over this replica's samples alone, and makes no collective for it.
   bool own_loss = false;

@@ -118,26 +118,30 @@ TEST(Replicas, HaveRankZerosBuffersAfterEachStep) {
                           return Block{.module = module, .forward = [module](const Tensors& x) { return Tensors{module->forward(x[0])}; }};
                         }});
   net.loss = [](const Tensors& y, const Tensors& t, const Contexts&) { return (y[0] - t[0]).square().mean(); };
+  const std::vector<std::vector<Axis>> meshes{{{"dp", 2}}, {{"fsdp", 2}}, {{"dp", 2}, {"fsdp", 2}}};
   for (const bool syncs : {true, false}) {
-    std::vector<std::shared_ptr<torch::nn::Module>> made(2);
-    replicate(2, [&](const Group& world) {
-      BlockModel mine = net;
-      mine.blocks[0].make = [&, make = net.blocks[0].make](const Contexts& with) {
-        const Block block = make(with);
-        made[static_cast<std::size_t>(world.rank())] = block.module;
-        return block;
-      };
-      ParallelModel model = parallelize(mine, trained_with({.sync_buffers = syncs}), Mesh(world, {{"dp", 2}}));
-      const at::Tensor x = torch::arange(24, torch::kFloat).view({6, 4}) * (world.rank() + 1);
-      model.train_step({x}, {x});
-      model.step();
-      world.barrier();
-      const at::Tensor mean = made[static_cast<std::size_t>(world.rank())]->named_buffers()["running_mean"].clone();
-      at::Tensor zeros = mean.clone();
-      world.broadcast(zeros, 0);
-      EXPECT_EQ(at::equal(mean, zeros), syncs || world.rank() == 0);
-      EXPECT_GT(zeros.abs().max().item<double>(), 0);
-    });
+    for (const auto& axes : meshes) {
+      const int world_size = axes.size() == 1 ? 2 : 4;
+      replicate(world_size, [&](const Group& world) {
+        std::shared_ptr<torch::nn::Module> made;
+        BlockModel mine = net;
+        mine.blocks[0].make = [&made, make = net.blocks[0].make](const Contexts& with) {
+          const Block block = make(with);
+          made = block.module;
+          return block;
+        };
+        ParallelModel model = parallelize(mine, trained_with({.sync_buffers = syncs}), Mesh(world, axes));
+        const at::Tensor x = torch::arange(24, torch::kFloat).view({6, 4}) * (world.rank() + 1);
+        model.train_step({x}, {x});
+        model.step();
+        world.barrier();
+        const at::Tensor mean = made->named_buffers()["running_mean"].clone();
+        at::Tensor zeros = mean.clone();
+        world.broadcast(zeros, 0);
+        EXPECT_EQ(at::equal(mean, zeros), syncs || world.rank() == 0) << axes[0].name;
+        EXPECT_GT(zeros.abs().max().item<double>(), 0);
+      });
+    }
   }
 }
 
