@@ -61,6 +61,13 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual([], self.breaches({"weft/base/internal/a.h": '#include "weft/base/internal/x.h"\n'}))
         self.assert_breach({"weft/base/a.h": '#include "weft/base/internal/x.h"\n'}, "weft/base/a.h:1: weft/base/internal/x.h is not installed")
 
+    def test_installed_header_that_includes_one_which_is_not(self):
+        install = {"cmake/WeftInstall.cmake": "set(headers weft/base/a.h weft/base/b.h)\n", "weft/base/a.h": '#include "weft/base/b.h"\n'}
+        self.assertEqual([], self.breaches(install | {"weft/base/b.h": "\n"}))
+        self.assert_breach(install | {"weft/base/b.h": '\n#include "weft/base/c.h"\n', "weft/base/c.h": "\n"},
+                           "weft/base/b.h:2: weft/base/c.h is not installed")
+        self.assert_breach(install, "cmake/WeftInstall.cmake: there is no weft/base/b.h")
+
     def test_unknown_folder(self):
         self.assert_breach({"weft/utils/a.h": "\n"}, "weft/utils/a.h: weft/utils is not in")
 
