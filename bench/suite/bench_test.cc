@@ -2,14 +2,18 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 
+#include "bench/suite/internal/participant.h"
+#include "bench/suite/internal/peers.h"
+#include "bench/suite/internal/rounds.h"
 #include "weft/base/error.h"
 #include "weft/base/file.h"
-#include "bench/suite/internal/participant.h"
-#include "bench/suite/internal/rounds.h"
 #include "weft/plan/calibration.h"
 #include "weft/plan/choice.h"
 
@@ -187,6 +191,20 @@ TEST(BenchSlow, PipelinesHaveTheLossesOfOneProcessAndAutomaticCutsAreMeasured) {
   }
   EXPECT_THAT(lines_of({.what = "stages", .rounds = 1, .models = {"gpt-128"}, .json = true}),
               HasSubstr("\"measured\":\"4 stages, slowest / of the best cuts\""));
+}
+
+TEST(BenchPeers, AreFoundAboveTheProgramAndNeverInTheCurrentFolder) {
+  const auto program = std::filesystem::read_symlink("/proc/self/exe");
+  EXPECT_EQ(find_above(program.filename().string()), program.string());
+  EXPECT_EQ(find_above(program.parent_path().filename().string()), program.parent_path().string());
+  const auto before = std::filesystem::current_path();
+  const auto planted = std::filesystem::temp_directory_path() / ("weft_planted_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(planted / "bench/peers");
+  std::ofstream(planted / "bench/peers/planted.py") << "raise SystemExit(1)\n";
+  std::filesystem::current_path(planted);
+  EXPECT_EQ(find_above("bench/peers/planted.py"), std::nullopt);
+  std::filesystem::current_path(before);
+  std::filesystem::remove_all(planted);
 }
 
 TEST(BenchSlow, TrainingOfEveryVariantHasTheLossesOfOneProcess) {

@@ -46,7 +46,7 @@ std::optional<std::string> python_with(const std::string& module) {
 std::vector<std::string> script(Peers& peers, const std::string& impl, const std::string& name, const std::string& module = "torch") {
   const auto path = find_above("bench/peers/" + name);
   if (!path) {
-    peers.missing.push_back(impl + ": bench/peers/" + name + " is not above the program nor the working directory");
+    peers.missing.push_back(impl + ": bench/peers/" + name + " is not in a folder above the program");
     return {};
   }
   const auto python = python_with(module);
@@ -70,11 +70,9 @@ void add_built(Peers& peers, PeerProgram program, const std::string& name) {
 
 std::optional<std::string> find_above(const std::string& name) {
   std::error_code ignored;
-  for (fs::path folder : {fs::read_symlink("/proc/self/exe", ignored).parent_path(), fs::current_path(ignored)}) {
-    for (; !folder.empty(); folder = folder.parent_path()) {
-      if (fs::exists(folder / name, ignored)) return (folder / name).string();
-      if (folder == folder.root_path()) break;
-    }
+  for (fs::path folder = fs::read_symlink("/proc/self/exe", ignored).parent_path(); folder.has_relative_path();
+       folder = folder.parent_path()) {
+    if (fs::exists(folder / name, ignored)) return (folder / name).string();
   }
   return std::nullopt;
 }

@@ -28,7 +28,8 @@ Peers training_peers(int ranks, bool deepspeed);
 // torchrun on torch_first_step.py.
 Peers first_step_peers(int ranks);
 
-// The path of `name` under the folder of the running program, the working directory, or one above either.
+// The path of `name` in the folder of the running program or in the nearest folder above it. The current folder does not
+// count: whoever can write there could have weft-bench run his programs.
 std::optional<std::string> find_above(const std::string& name);
 
 }  // namespace weft::cli::bench_internal
