@@ -75,7 +75,7 @@ OptimizerSpec optimizer_spec(const torch::optim::AdamWOptions& o, const Optimize
 
 Optimizer::Optimizer(std::shared_ptr<Replica> replica) : replica_(std::move(replica)) {}
 void Optimizer::step() { replica_->step(1); }
-void Optimizer::zero_grad() { replica_->zero_grad(); }
+void Optimizer::zero_grad() { replica_->drop_own_gradients(); }
 double Optimizer::lr() const { return lr_of(replica_->updates().spec().rule); }
 void Optimizer::set_lr(double lr) { optim::set_lr(replica_->updates().spec().rule, lr); }
 std::int64_t Optimizer::steps() const { return replica_->steps(); }

@@ -18,11 +18,6 @@ constexpr int kSettle = 2, kTimed = 6;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
-
 // As if all ranks had sent what this one does.
 void pretend(const Round& round, int world) {
   if (round.send == nullptr) return;
@@ -92,8 +87,8 @@ std::optional<compress::Spec> CodecTrial::step_ended(double exposed, std::int64_
 
 std::optional<compress::Spec> CodecTrial::choose(std::int64_t numbers, const std::vector<compress::Unit>& buffers) {
   compress::StepCost cost;
-  cost.step = without_s_ = agreed_median(steps_s_);
-  cost.exposed = std::min(cost.step, agreed_median(exposed_s_));
+  cost.step = without_s_ = slowest_median(group_, steps_s_);
+  cost.exposed = std::min(cost.step, slowest_median(group_, exposed_s_));
   const LinkCost link = measure_link(group_, numbers);
   cost.latency = link.latency;
   cost.transfer = link.element * static_cast<double>(numbers) + static_cast<double>(buffers.size()) * link.latency;
@@ -126,14 +121,8 @@ std::vector<compress::Candidate> CodecTrial::measure_candidates(const std::vecto
 std::optional<compress::Spec> CodecTrial::confirm() {
   stage_ = Stage::kDone;
   const auto tried = choice_.spec;
-  choice_ = compress::confirm(choice_, without_s_, agreed_median(steps_s_));
+  choice_ = compress::confirm(choice_, without_s_, slowest_median(group_, steps_s_));
   return choice_.spec == tried ? std::nullopt : std::optional(choice_.spec);
-}
-
-double CodecTrial::agreed_median(std::vector<double> seconds) const {
-  at::Tensor value = at::full({1}, median(std::move(seconds)), at::kDouble);
-  group_.all_reduce(value, ReduceOp::kMax);
-  return value.item<double>();
 }
 
 void CodecTrial::say() const {

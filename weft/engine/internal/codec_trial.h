@@ -31,7 +31,6 @@ class CodecTrial {
   std::optional<compress::Spec> choose(std::int64_t numbers, const std::vector<compress::Unit>& buffers);
   std::vector<compress::Candidate> measure_candidates(const std::vector<compress::Unit>& buffers) const;
   std::optional<compress::Spec> confirm();
-  double agreed_median(std::vector<double> seconds) const;
   void say() const;
 
   const Group group_;

@@ -37,7 +37,6 @@ class MessageTransport final : public Transport {
         buckets_(subject_.group, subject_.params, &times_),
         buffers_(subject_.buffers),
         fill_{subject_.options.bucket_bytes > 0 ? subject_.options.bucket_bytes : kDefaultBucket, subject_.options.first_bucket_bytes},
-        ready_(subject_.params.size(), false),
         used_(subject_.params.size(), false) {
     if (codec_.kind == compress::Kind::kAuto) {
       trial_.emplace(subject_.group);
@@ -56,7 +55,6 @@ class MessageTransport final : public Transport {
 
   void ready(int param) override {
     begin();
-    ready_[index(param)] = true;
     if (!replanned_) ready_order_.push_back(param);
     if (timing_) tuner_->gradient(param);
     --unready_[index(plan_.bucket_of[index(param)])];
@@ -189,7 +187,6 @@ class MessageTransport final : public Transport {
   }
 
   void end() {
-    std::fill(ready_.begin(), ready_.end(), false);
     *subject_.samples = 0;
     begun_ = false;
     ++step_;
@@ -343,7 +340,7 @@ class MessageTransport final : public Transport {
   std::vector<int> launches_;        // buckets in the order in which they leave, and are waited for
   Group::Work samples_work_;
   at::Tensor own_samples_, samples_;
-  std::vector<bool> ready_, used_;
+  std::vector<bool> used_;
   std::vector<int> unready_;  // by bucket: parameters that are still to come
   std::vector<int> ready_order_;
   int next_ = 0;             // of launches_: to leave next

@@ -146,7 +146,7 @@ void Replica::on_ready(int param) {
     group_.abort(error);
     throw error;
   }
-  ready_[index(param)] = true;
+  ready_[index(param)] = passed_ = true;
   stepped_ = false;
   guarded([&] {
     if (!any_ready_) {
@@ -187,7 +187,7 @@ double Replica::grad_norm() {
 
 void Replica::forget() {
   std::fill(ready_.begin(), ready_.end(), false);
-  any_ready_ = reduced_ = false;
+  any_ready_ = passed_ = reduced_ = false;
 }
 
 void Replica::finish(double scale) {
@@ -218,10 +218,17 @@ void Replica::step(double scale) {
   });
 }
 
-void Replica::zero_grad() {
-  if (reduced_) guarded([&] { transport_->drop(); });
-  if (reduced_) forget();
+void Replica::drop_own_gradients() {
   for (auto& param : trained_params_) param.mutable_grad().reset();
+}
+
+// Peers read this rank's gradients until all have dropped them.
+void Replica::zero_grad() {
+  WEFT_REQUIRE(!passed_ || !options_.data_parallel.update_in_backward, "zero_grad: update_in_backward has changed weights; step() first");
+  if (passed_) await_gradients();
+  if (reduced_) guarded([&] { transport_->drop(); });
+  forget();
+  drop_own_gradients();
   stepped_ = false;
 }
 

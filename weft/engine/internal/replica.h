@@ -22,7 +22,10 @@ class Replica final : public Engine {
   // Collective, once. Without it grad() gets the averages.
   void use_optimizer(OptimizerSpec spec);
 
-  void skip_batch() override { stepped_ = false; }
+  void skip_batch() override {
+    stepped_ = false;
+    passed_ = true;
+  }
   void send_gradients() override {}
   void await_gradients() override;
   void each_gradient(const std::function<void(const std::string&, const at::Tensor&)>& take) override;
@@ -30,6 +33,8 @@ class Replica final : public Engine {
   void step(double scale) override;
   void zero_grad() override;
   void settle() override;
+  // Not collective: for who steps next.
+  void drop_own_gradients();
   NamedTensors gradients() override;
   NamedTensors codec_state() override;
   bool load_codec_state(const NamedTensors& state) override { return transport_->load_codec_state(state); }
@@ -64,6 +69,7 @@ class Replica final : public Engine {
   std::unique_ptr<internal::Transport> transport_;
   std::vector<bool> ready_;  // since the last finish
   bool any_ready_ = false;
+  bool passed_ = false;   // the ranks have made a backward pass since the last step
   bool reduced_ = false;  // and the sums of this step are known
   bool shared_weights_ = false;
   bool private_weights_ = false;  // although ranks share memory

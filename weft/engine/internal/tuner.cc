@@ -25,10 +25,7 @@ double median_all_reduce(const Group& group, std::int64_t count, int times) {
     group.all_reduce(probe);
     seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
   }
-  std::nth_element(seconds.begin(), seconds.begin() + times / 2, seconds.end());
-  at::Tensor slowest = at::full({1}, seconds[static_cast<std::size_t>(times / 2)], at::kDouble);
-  group.all_reduce(slowest, ReduceOp::kMax);
-  return slowest.item<double>();
+  return slowest_median(group, std::move(seconds));
 }
 
 std::string ms(double seconds) {
@@ -44,6 +41,14 @@ std::string mib(const Fill& fill) {
 }
 
 }  // namespace
+
+double slowest_median(const Group& group, std::vector<double> seconds) {
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  at::Tensor slowest = at::full({1}, *middle, at::kDouble);
+  group.all_reduce(slowest, ReduceOp::kMax);
+  return slowest.item<double>();
+}
 
 LinkCost measure_link(const Group& group, std::int64_t most) {
   const std::int64_t long_one = std::clamp<std::int64_t>(most, 1024, std::int64_t{1} << 20);

@@ -15,6 +15,9 @@ namespace weft::parallel::internal {
 // Collective: an all-reduce of no size, and what a float32 more costs in one of up to `most` numbers. The slowest rank's medians.
 LinkCost measure_link(const Group& group, std::int64_t most);
 
+// Collective: the median of some seconds, on the slowest rank.
+double slowest_median(const Group& group, std::vector<double> seconds);
+
 class Tuner {
  public:
   Tuner(Group group, std::size_t params, bool forward);

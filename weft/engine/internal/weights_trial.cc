@@ -2,10 +2,10 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <chrono>
 
 #include "weft/engine/internal/in_place.h"
+#include "weft/engine/internal/tuner.h"
 #include "weft/engine/squares.h"
 
 namespace weft::parallel::internal {
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kSteps = 16;
 
-// The median seconds of a step.
+// The median seconds of a step, of the slowest rank.
 double time_of(Subject subject, const std::vector<std::byte*>& weights, bool own) {
   std::vector<at::ScalarType> types;
   for (const auto& param : subject.params) types.push_back(param.scalar_type());
@@ -42,17 +42,15 @@ double time_of(Subject subject, const std::vector<std::byte*>& weights, bool own
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   for (auto& param : subject.params) param.mutable_grad().reset();
-  std::nth_element(seconds.begin(), seconds.begin() + kSteps / 2, seconds.end());
-  return seconds[kSteps / 2];
+  return slowest_median(subject.group, std::move(seconds));
 }
 
 }  // namespace
 
 bool private_is_faster(const Subject& subject, const std::vector<std::byte*>& shared, const std::vector<std::byte*>& own) {
   const at::NoGradGuard guard;
-  at::Tensor seconds = at::tensor({time_of(subject, shared, false), time_of(subject, own, true)}, at::kDouble);
-  subject.group.all_reduce(seconds, ReduceOp::kMax);
-  return seconds[1].item<double>() < seconds[0].item<double>();
+  const double together = time_of(subject, shared, false);
+  return time_of(subject, own, true) < together;
 }
 
 }  // namespace weft::parallel::internal

@@ -98,6 +98,25 @@ TEST(Replicas, WeighSamplesOfAccumulatedBatchesInTheirOwnBatch) {
   expect_close(together, alone, 1e-10, "two uneven batches");
 }
 
+TEST(Replicas, DropABatchWithoutAStep) {
+  for (const char* weights : {"shared", "private"}) {
+    Named without, with;
+    const auto run = [&](bool dropped, Named& left) {
+      replicate(3, [&](const Group& world) {
+        ParallelModel model = parallelize(tiny_model({}), trained_with({.weights = weights}), Mesh(world, {{"dp", 3}}));
+        if (dropped) train(model, 3);
+        train(model, 0);  // begins with zero_grad()
+        model.step();
+        const Named state = named(model.state());
+        if (world.rank() == 0) left = state;
+      });
+    };
+    run(false, without);
+    run(true, with);
+    expect_same_bits(without, with, weights);
+  }
+}
+
 TEST(Replicas, RefuseMoreBatchesThanThePlanAccumulates) {
   replicate(2, [](const Group& world) {
     ParallelModel model = parallelize(tiny_model({}), trained_with({}), Mesh(world, {{"dp", 2}}));
