@@ -70,7 +70,7 @@ TEST(Compose, ClipsTheNormOfTheWholeModel) {
   how.clip = free.norms[0] / 3;
   const auto expected = by_torch<torch::optim::AdamW>(how, adam());
   EXPECT_NE(expected.losses[2], free.losses[2]);
-  for (const Case& c : {on({{"tp", 2}}), on({{"pp", 2}, {"dp", 2}}, by(Algorithm::kZeroBubbleV, 2)),
+  for (const Case& c : {on({{"tp", 2}}), on({{"dp", 2}}), on({{"pp", 2}, {"dp", 2}}, by(Algorithm::kZeroBubbleV, 2)),
                         on({{"pp", 2}, {"fsdp", 2}, {"tp", 2}}, by(Algorithm::kOneForwardOneBackward, 2))}) {
     steps_of(c, how, expected, 1e-10);
   }

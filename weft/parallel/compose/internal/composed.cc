@@ -261,6 +261,9 @@ Tensors Composed::predict(const Tensors& inputs) {
 // One number over the world, so that all have the same bits of it: this rank's shards of one replica, or its part of what all replicas
 // have.
 double Composed::norm_of_gradients() {
+  // Replicas of a whole model have it from the sums, without another pass over them.
+  const bool alone = replicates() && copies().size() == mesh.world().size() && plan.micro_shards == 0;
+  if (alone && stages[0].sharded) return stages[0].sharded->grad_norm() / scale();
   std::vector<at::Tensor> pieces;
   for (Stage& stage : stages) {
     if (!stage.sharded) continue;
