@@ -107,15 +107,17 @@ void Engine::abandon() noexcept {
 Tensors Engine::run(std::size_t block, const Tensors& given) {
   WEFT_REQUIRE(block < blocks_.size() && blocks_[block].forward,
                "sharded: there is no block " + std::to_string(block) + " with a forward function");
-  const bool learns = at::GradMode::is_enabled();
-  stepped_ = stepped_ && !learns;
-  if (learns && block == 0 && !given.empty()) add_samples(static_cast<double>(given[0].dim() > 0 ? given[0].size(0) : 1));
-  if (!options_.compute) return blocks_[block].forward(given);
-  Tensors inputs = given;
-  for (at::Tensor& input : inputs) {
-    if (input.is_floating_point()) input = input.to(*options_.compute);
-  }
-  return blocks_[block].forward(inputs);
+  return guarded([&] {
+    const bool learns = at::GradMode::is_enabled();
+    stepped_ = stepped_ && !learns;
+    if (learns && block == 0 && !given.empty()) add_samples(static_cast<double>(given[0].dim() > 0 ? given[0].size(0) : 1));
+    if (!options_.compute) return blocks_[block].forward(given);
+    Tensors inputs = given;
+    for (at::Tensor& input : inputs) {
+      if (input.is_floating_point()) input = input.to(*options_.compute);
+    }
+    return blocks_[block].forward(inputs);
+  });
 }
 
 at::Tensor Engine::forward(const at::Tensor& input) {

@@ -1,4 +1,6 @@
 // Plain replicas under parallelize(): what data_parallel() offers.
+#include <future>
+
 #include "weft/base/testing/refusal.h"
 #include "weft/parallel/compose/testing/parity.h"
 
@@ -127,6 +129,40 @@ TEST(Replicas, RefuseMoreBatchesThanThePlanAccumulates) {
     EXPECT_THAT(refusal(again, Errc::kInvalidArgument), HasSubstr("accumulate"));
     model.step();
   });
+}
+
+// A peer that waits for its gradients is told at once, long before the deadline of its group.
+TEST(Replicas, EndTogetherWhereABlockThrowsOnOne) {
+  std::promise<void> told;
+  const auto all_told = told.get_future().share();
+  replicate(
+      2,
+      [&](const Group& world) {
+        BlockModel net;
+        net.blocks.push_back({"only", [&](const Contexts&) {
+                                const auto module = std::make_shared<torch::nn::LinearImpl>(4, 4);
+                                const auto forward = [module, fails = world.rank() == 1](const Tensors& x) {
+                                  if (fails) throw std::runtime_error("as asked");
+                                  return Tensors{module->forward(x[0])};
+                                };
+                                return Block{.module = module, .forward = forward};
+                              }});
+        net.loss = [](const Tensors& y, const Tensors& t, const Contexts&) { return (y[0] - t[0]).square().mean(); };
+        ParallelModel model = parallelize(net, trained_with({}, {.own_loss = true}), Mesh(world, {{"dp", 2}}));
+        const at::Tensor x = torch::ones({2, 4});
+        if (world.rank() == 1) {
+          EXPECT_THROW(model.train_step({x}, {x}), std::runtime_error);
+          EXPECT_EQ(all_told.wait_for(std::chrono::seconds(20)), std::future_status::ready);  // with a model that still lives
+          return;
+        }
+        const auto step = [&] {
+          model.train_step({x}, {x});
+          model.step();
+        };
+        EXPECT_THROW(step(), Error);
+        told.set_value();
+      },
+      std::chrono::minutes(1));
 }
 
 // Running statistics.
