@@ -30,8 +30,8 @@ set(weft_public_headers
   weft/models/vision/mixer.h weft/models/vision/parts.h weft/models/vision/resnet.h
   weft/models/vision/vit.h
   # training runs, checkpoints
-  weft/checkpoint/checkpoint.h weft/checkpoint/safetensors.h weft/observe/progress.h
-  weft/train/trainer.h
+  weft/checkpoint/checkpoint.h weft/checkpoint/reader.h weft/checkpoint/safetensors.h
+  weft/checkpoint/sharded.h weft/checkpoint/slice.h weft/observe/progress.h weft/train/trainer.h
   # collectives as data: usable without libtorch, as weft::schedule
   weft/schedule/schedule.h weft/schedule/topology.h
 )

@@ -13,6 +13,8 @@
 
 #include "weft/base/error.h"
 #include "weft/checkpoint/checkpoint.h"
+#include "weft/checkpoint/reader.h"
+#include "weft/checkpoint/sharded.h"
 #include "weft/comm/group.h"
 #include "weft/comm/init.h"
 #include "weft/comm/replicate.h"

@@ -89,7 +89,7 @@ class BoxReader {
   const Entry& entry_;
 };
 
-at::Tensor part_of(const at::Tensor& tensor, const Box& box) {
+at::Tensor view_of(const at::Tensor& tensor, const Box& box) {
   at::Tensor part = tensor;
   for (std::size_t d = 0; d < box.offset.size(); ++d) part = part.narrow(static_cast<std::int64_t>(d), box.offset[d], box.sizes[d]);
   return part;
@@ -183,13 +183,37 @@ struct Reader::State {
     }
   }
 
+  // The first part that has a tensor of this name; null: none.
+  const Part* part_of(const std::string& name) const {
+    for (const auto& [part_name, part] : parts) {
+      if (part.shapes.contains(name)) return &part;
+    }
+    return nullptr;
+  }
+
+  static void check(const Slice& slice, const Shapes& shapes) {
+    const auto found = shapes.find(slice.name);
+    WEFT_REQUIRE(found != shapes.end(), "the checkpoint has no tensor \"" + slice.name + "\"; is it of another model or optimizer?");
+    WEFT_REQUIRE(found->second == slice.shape, "the checkpoint's \"" + slice.name + "\" has another shape than the model's");
+  }
+
+  template <class PartOf>
+  void fill_all(const Slices& slices, const PartOf& part_of) const {
+    const at::NoGradGuard no_grad;
+    std::vector<const Slice*> ordered;  // as files have them, so that a chunk is read once
+    for (const Slice& slice : slices) ordered.push_back(&slice);
+    std::sort(ordered.begin(), ordered.end(),
+              [](const Slice* a, const Slice* b) { return std::tie(a->name, a->offset) < std::tie(b->name, b->offset); });
+    for (const Slice* slice : ordered) fill(*part_of(*slice), *slice);
+  }
+
   // Every entry of the slice from one piece.
-  void fill(const std::string& part_name, const Slice& slice) const {
+  void fill(const Part& part, const Slice& slice) const {
     const Box wanted{slice.offset, slice.tensor.sizes().vec()};
     if (slice.tensor.numel() == 0) return;
     std::vector<Box> filled;
     std::int64_t left = slice.tensor.numel();
-    for (const Piece& piece : pieces(part_name, slice.name)) {
+    for (const Piece& piece : part.stored.at(slice.name)) {
       const auto both = intersection(wanted, {piece.offset, piece.sizes});
       if (!both) continue;
       for (const Box& other : filled) {
@@ -198,7 +222,7 @@ struct Reader::State {
       filled.push_back(*both);
       left -= volume(both->sizes);
       read(piece, {minus(both->offset, piece.offset), both->sizes},
-           part_of(slice.tensor, {minus(both->offset, slice.offset), both->sizes}));
+           view_of(slice.tensor, {minus(both->offset, slice.offset), both->sizes}));
     }
     if (left != 0) fail("the slices of \"" + slice.name + "\" leave a hole");
   }
@@ -270,30 +294,31 @@ at::ScalarType Reader::dtype(const std::string& part, const std::string& name) c
   return internal::torch_type_of(state_->entry(state_->pieces(part, name).front()).dtype);
 }
 
-void Reader::check(const std::string& part, const Slices& slices) const {
-  const Shapes& shapes = this->shapes(part);
+bool Reader::has(const std::string& name) const { return state_->part_of(name) != nullptr; }
+
+void Reader::check(const Slices& slices) const {
   for (const Slice& slice : slices) {
-    const auto found = shapes.find(slice.name);
-    WEFT_REQUIRE(found != shapes.end(), "the checkpoint has no tensor \"" + slice.name + "\"; is it of another model or optimizer?");
-    WEFT_REQUIRE(found->second == slice.shape, "the checkpoint's \"" + slice.name + "\" has another shape than the model's");
+    const State::Part* const part = state_->part_of(slice.name);
+    State::check(slice, part != nullptr ? part->shapes : Shapes());
   }
 }
 
+void Reader::fill(const Slices& slices) const {
+  check(slices);
+  state_->fill_all(slices, [this](const Slice& slice) { return state_->part_of(slice.name); });
+}
+
 void Reader::fill(const std::string& part, const Slices& slices) const {
-  check(part, slices);
-  const at::NoGradGuard no_grad;
-  std::vector<const Slice*> ordered;  // as files have them, so that a chunk is read once
-  for (const Slice& slice : slices) ordered.push_back(&slice);
-  std::sort(ordered.begin(), ordered.end(),
-            [](const Slice* a, const Slice* b) { return std::tie(a->name, a->offset) < std::tie(b->name, b->offset); });
-  for (const Slice* slice : ordered) state_->fill(part, *slice);
+  const State::Part& from = state_->part(part);
+  for (const Slice& slice : slices) State::check(slice, from.shapes);
+  state_->fill_all(slices, [&](const Slice&) { return &from; });
 }
 
 at::Tensor Reader::read(const std::string& part, const std::string& name) const {
   const auto found = shapes(part).find(name);
   WEFT_REQUIRE(found != shapes(part).end(), "checkpoint: the part \"" + part + "\" has no tensor \"" + name + "\"");
   at::Tensor whole = at::empty(found->second, at::TensorOptions().dtype(dtype(part, name)));
-  state_->fill(part, whole_slice(name, whole));
+  state_->fill(state_->part(part), whole_slice(name, whole));
   return whole;
 }
 

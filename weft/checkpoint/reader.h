@@ -14,16 +14,18 @@
 
 namespace weft::checkpoint {
 
-// Opens what it reads, and reads with pread the bytes that are asked for, in whole chunks of the checksums. Trusts nothing in the files.
-// Any thread, several at once. All calls throw Error(kCorrupt) naming the file for one that is damaged.
-class Reader {
+// Opens what it reads, and reads with pread the bytes that are asked for, in whole chunks of the
+// checksums. Trusts nothing in the files. Any thread, several at once. All calls throw
+// Error(kCorrupt) naming the file for one that is damaged.
+class Reader : public SliceSource {
  public:
   // A checkpoint's folder, sharded or of an older weft, whose checksums are verified as it is read.
   explicit Reader(const std::string& folder);
-  // Safetensors files, as the one part "model": Hugging Face's sharded ones, say. Throws Error(kInvalidArgument) for a name in two files.
+  // Safetensors files, as the one part "model": Hugging Face's sharded ones, say. Throws
+  // Error(kInvalidArgument) for a name in two files.
   static Reader of_files(const std::vector<std::string>& paths);
   Reader(Reader&&) noexcept;
-  ~Reader();
+  ~Reader() override;
 
   std::int64_t step() const;  // 0 for files
   const StringMap& state() const;
@@ -34,9 +36,12 @@ class Reader {
   const Shapes& shapes(const std::string& part) const;
   at::ScalarType dtype(const std::string& part, const std::string& name) const;
 
-  // Throws Error(kInvalidArgument) naming the first slice whose tensor is missing or has another shape.
-  void check(const std::string& part, const Slices& slices) const;
-  // Gives each slice's tensor its values, converted to its dtype. check() first: nothing has changed if it throws.
+  // By the tensors' names, whatever part they are in; that of the first part where several have one
+  // of this name.
+  bool has(const std::string& name) const override;
+  void check(const Slices& slices) const override;
+  void fill(const Slices& slices) const override;
+  // Of one part.
   void fill(const std::string& part, const Slices& slices) const;
   // A whole tensor.
   at::Tensor read(const std::string& part, const std::string& name) const;

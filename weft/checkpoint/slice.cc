@@ -16,7 +16,8 @@ class Cutter {
  public:
   Cutter(const Rectangle& rectangle, const at::Tensor& flat, Slices& into) : rectangle_(rectangle), flat_(flat), into_(into) {}
 
-  // Entries [begin, end) of the part of the rectangle whose first dimensions are fixed to one index: `offset`, `sizes` up to `dim`.
+  // Entries [begin, end) of the part of the rectangle whose first dimensions are fixed to one
+  // index: `offset`, `sizes` up to `dim`.
   void cut(std::size_t dim, Sizes offset, Sizes sizes, std::int64_t begin, std::int64_t end) {
     if (begin >= end) return;
     if (dim == rectangle_.sizes.size()) return add(offset, sizes);

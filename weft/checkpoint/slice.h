@@ -9,8 +9,8 @@
 
 namespace weft::checkpoint {
 
-// Entries [offset[d], offset[d] + tensor.size(d)) along each dimension d of a tensor. A tensor may be a view of the model's memory: saving
-// reads it, loading writes it.
+// Entries [offset[d], offset[d] + tensor.size(d)) along each dimension d of a tensor. A tensor may
+// be a view of the model's memory: saving reads it, loading writes it.
 struct Slice {
   std::string name;                  // of the whole tensor
   std::vector<std::int64_t> shape;   // of the whole tensor
@@ -28,12 +28,27 @@ struct Rectangle {
   std::string name;
   std::vector<std::int64_t> shape, offset, sizes;
 };
-// `flat` [n] has the rectangle's entries [begin, begin + n) in row-major order. Gives them as slices that are views of `flat`: at most two
-// for each dimension. Entries beyond `shape` are padding, and left out. Throws Error(kInvalidArgument) for what is not in the rectangle.
+// `flat` [n] has the rectangle's entries [begin, begin + n) in row-major order. Gives them as
+// slices that are views of `flat`: at most two for each dimension. Entries beyond `shape` are
+// padding, and left out. Throws Error(kInvalidArgument) for what is not in the rectangle.
 Slices slices_of_range(const Rectangle& rectangle, std::int64_t begin, const at::Tensor& flat);
 
-// Ranks that have the same slices deal them out, so that each writes some: this one's, of rank `copy` of `copies`. The largest go first,
-// each to the rank with the fewest bytes. Every one of these ranks gives the same list, in any order.
+// Where slices get their values from: a checkpoint's Reader, or weights that lie otherwise.
+class SliceSource {
+ public:
+  virtual ~SliceSource() = default;
+  virtual bool has(const std::string& name) const = 0;
+  // Throws Error(kInvalidArgument) naming the first slice whose tensor is missing or has another
+  // shape.
+  virtual void check(const Slices& slices) const = 0;
+  // Gives each slice's tensor its values, converted to its dtype. check() first: nothing has
+  // changed if that throws.
+  virtual void fill(const Slices& slices) const = 0;
+};
+
+// Ranks that have the same slices deal them out, so that each writes some: this one's, of rank
+// `copy` of `copies`. The largest go first, each to the rank with the fewest bytes. Every one of
+// these ranks gives the same list, in any order.
 Slices deal(Slices same, int copy, int copies);
 
 }  // namespace weft::checkpoint

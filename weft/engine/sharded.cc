@@ -6,6 +6,7 @@
 #include <set>
 
 #include "weft/engine/internal/engine.h"
+#include "weft/engine/parameter_cuts.h"
 
 namespace weft::parallel {
 namespace {
@@ -32,6 +33,16 @@ Sharded::Sharded(std::vector<Block> blocks, Group group, OptimizerSpec optimizer
 
 Sharded::Sharded(std::shared_ptr<torch::nn::Module> module, Group group, OptimizerSpec optimizer, ShardedOptions options)
     : Sharded(as_one_block(std::move(module), options), std::move(group), std::move(optimizer), options) {}
+
+Sharded Sharded::make(const std::vector<std::function<Block()>>& blocks, Group group, OptimizerSpec optimizer, ShardedOptions options) {
+  options.cuts = std::make_shared<ParameterCuts>(group);
+  std::vector<Block> made;
+  for (const auto& make_block : blocks) {
+    made.push_back(make_block());
+    if (options.stage > 0) options.cuts->cut(*made.back().module);
+  }
+  return {std::move(made), std::move(group), std::move(optimizer), std::move(options)};
+}
 
 // A rank that goes by an exception would keep its peers waiting.
 Sharded::~Sharded() {
@@ -60,6 +71,9 @@ std::int64_t Sharded::steps() const { return model_->steps(); }
 Sharded::NamedTensors Sharded::gradients() { return model_->gradients(); }
 Sharded::NamedTensors Sharded::state() { return model_->state(); }
 void Sharded::load_state(const NamedTensors& state) { model_->load_state(state); }
+checkpoint::Slices Sharded::shards(const Placing& placing) { return model_->shards(placing); }
+void Sharded::load_shards(const checkpoint::SliceSource& source, const Placing& placing) { model_->load_shards(source, placing, false); }
+void Sharded::load_weights(const checkpoint::SliceSource& source, const Placing& placing) { model_->load_shards(source, placing, true); }
 void Sharded::wait_for_weights() { model_->settle(); }
 DataParallelBase::Times Sharded::take_times() { return model_->take_times(); }
 Sharded::NamedTensors Sharded::codec_state() { return model_->codec_state(); }

@@ -42,12 +42,15 @@
 #include <utility>
 #include <vector>
 
+#include "weft/checkpoint/slice.h"
 #include "weft/comm/group.h"
 #include "weft/engine/block.h"
 #include "weft/engine/data_parallel.h"
 #include "weft/engine/optimizer.h"
 
 namespace weft::parallel {
+
+class ParameterCuts;
 
 struct ShardedOptions {
   using Average = DataParallelOptions::Average;
@@ -90,6 +93,8 @@ struct ShardedOptions {
   // A folder: optimizer state lives in a file there, mapped, which has no name as soon as it is open, so that no end of the process leaves
   // it behind. Empty: in memory.
   std::filesystem::path offload;
+  // Parameters that were cut over the same ranks as soon as they were made (parameter_cuts.h). Sharded takes their values from it.
+  std::shared_ptr<ParameterCuts> cuts;
 };
 
 class Engine;
@@ -99,10 +104,13 @@ class Sharded {
  public:
   using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-  // Collective: everybody gets rank 0's parameters, each keeps its part. All parameters exist whole on each rank until then. From now on
-  // those of stage 3 have their values only while their block runs; parameters that are the same tensor in several blocks stay tied.
-  // kInvalidArgument: parameters that differ between ranks, no trainable one, types other than floating, an option that does not fit.
+  // Collective: everybody gets rank 0's parameters, each keeps its part. All parameters exist whole on each rank until then (see make()).
+  // From now on those of stage 3 have their values only while their block runs; parameters that are the same tensor in several blocks stay
+  // tied. kInvalidArgument: parameters that differ between ranks, no trainable one, types other than floating, an option that does not fit.
   Sharded(std::vector<Block> blocks, Group group, OptimizerSpec optimizer, ShardedOptions options = {});
+  // The same, whose blocks are made one after the other and, at stages 1 to 3, cut at once: no rank ever holds more than one block and its
+  // parts. A block that is tied to an earlier one takes the earlier one's parameter, without reading it.
+  static Sharded make(const std::vector<std::function<Block()>>& blocks, Group group, OptimizerSpec optimizer, ShardedOptions options = {});
   // Any module, stages 1 and 2: call the module itself, and set_samples() (or another Average) before backward().
   Sharded(std::shared_ptr<torch::nn::Module> module, Group group, OptimizerSpec optimizer, ShardedOptions options = {});
   ~Sharded();
@@ -159,6 +167,18 @@ class Sharded {
   // What rank 0 of the group gives counts; the others may give nothing (with replicas, rank 0 of each group gives the same). Names or
   // shapes that do not fit: kInvalidArgument on all ranks, nothing changed.
   void load_state(const NamedTensors& state);
+
+  // Where a parameter lies in the whole model, if it is itself a part (tensor parallelism). An empty name: it is left out.
+  using Placing = std::function<checkpoint::Rectangle(const std::string& parameter)>;
+  // This rank's part of state(), by the same names: views of the model's memory, valid until the next step() or load. At stages 1 to 3 no
+  // rank holds more than its part; at stage 0 ranks deal out what all of them have. Not collective. All ranks' slices together are the
+  // whole state, once.
+  checkpoint::Slices shards(const Placing& placing = nullptr);
+  // Takes what any number of ranks, form or stage has given as shards() or state(). Each rank reads its own part only. A slice that is
+  // missing or of another shape: kInvalidArgument on all ranks, nothing changed. Errors of reading leave a mixture of values.
+  void load_shards(const checkpoint::SliceSource& source, const Placing& placing = nullptr);
+  // The parameters alone; the optimizer's state stays.
+  void load_weights(const checkpoint::SliceSource& source, const Placing& placing = nullptr);
 
   // Stage 0: DataParallelBase's. False: nothing was taken over.
   NamedTensors codec_state();

@@ -26,24 +26,28 @@ std::string folder_name(std::int64_t step);
 std::string aside_name(const std::string& dir, std::int64_t step);
 // Of a folder's name; nullopt for another name.
 std::optional<std::int64_t> step_of(std::string_view name);
-// Of a folder's path, with or without a slash at the end. Throws Error(kInvalidArgument) for another name.
+// Of a folder's path, with or without a slash at the end. Throws Error(kInvalidArgument) for
+// another name.
 std::int64_t step_of_folder(const std::string& folder);
 
 // Paths of checkpoints, complete or damaged, newest first. A `dir` that does not exist holds none.
 std::map<std::int64_t, std::string, std::greater<>> list_folders(const std::string& dir);
 
-// Puts `aside` in the place of `target`, which may exist: exchanged at one instant where the file system can.
+// Puts `aside` in the place of `target`, which may exist: exchanged at one instant where the file
+// system can.
 void put_in_place(const std::string& aside, const std::string& target);
 // Removes what crashes and put_in_place() have left. Errors are passed over.
 void remove_aside(const std::string& dir);
-// Removes all but the newest `keep`, of which `saved` counts as one whatever its step. Errors are passed over.
+// Removes all but the newest `keep`, of which `saved` counts as one whatever its step. Errors are
+// passed over.
 void remove_old(const std::string& dir, std::int64_t saved, int keep);
 
 // A flat JSON object of strings.
 std::string render_state(const std::map<std::string, std::string>& state);
 std::map<std::string, std::string> parse_state(const std::string& text, const std::string& file);
 
-// The manifest, and that all of its files are there, in their size. Throws Error(kCorrupt) naming the file.
+// The manifest, and that all of its files are there, in their size. Throws Error(kCorrupt) naming
+// the file.
 Manifest read_manifest(const std::string& folder);
 // A file of the manifest. Throws Error(kCorrupt) where the manifest has no such file.
 std::unique_ptr<InputFile> open_file(const std::string& folder, const Manifest& manifest, const std::string& name);

@@ -1,5 +1,5 @@
-// The index of a part that lies in several files: which file has which tensor or slice. Hugging Face's layout, and the shapes of whole
-// tensors.
+// The index of a part that lies in several files: which file has which tensor or slice. Hugging
+// Face's layout, and the shapes of whole tensors.
 //
 //   {"metadata": {"total_size": 65792},
 //    "shapes": {"head.bias": [64], "blocks.0.weight": [256, 64]},
@@ -26,8 +26,8 @@ struct Index {
 };
 
 std::string render_index(const Index& index);
-// Throws Error(kCorrupt) naming the file: text that is not this layout, names of files that leave the folder, tensors
-// without a shape, slices that reach beyond it.
+// Throws Error(kCorrupt) naming the file: text that is not this layout, names of files that leave
+// the folder, tensors without a shape, slices that reach beyond it.
 Index parse_index(std::string_view text, const std::string& file);
 
 // A rectangle of a tensor.
@@ -38,7 +38,8 @@ struct SliceName {
 };
 // "blocks.0.weight[128:256,0:64]".
 std::string render_slice_name(const SliceName& slice);
-// A name without a rectangle gives empty offset and sizes. Throws Error(kCorrupt) with `where` for a rectangle that cannot be.
+// A name without a rectangle gives empty offset and sizes. Throws Error(kCorrupt) with `where` for
+// a rectangle that cannot be.
 SliceName parse_slice_name(const std::string& name, const std::string& where);
 
 }  // namespace weft::checkpoint::internal

@@ -1,4 +1,5 @@
-// Reading a safetensors file or a checkpoint's text that nobody vouches for, with its checksums where there are some.
+// Reading a safetensors file or a checkpoint's text that nobody vouches for, with its checksums
+// where there are some.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +18,13 @@ namespace weft::checkpoint::internal {
 class InputFile {
  public:
   explicit InputFile(const std::string& path);
-  // The same, whose every chunk that is read must have its checksum. Throws Error(kCorrupt) where the size is another one.
+  // The same, whose every chunk that is read must have its checksum. Throws Error(kCorrupt) where
+  // the size is another one.
   InputFile(const std::string& path, FileSums sums, std::int64_t chunk_bytes);
 
   std::int64_t bytes() const { return bytes_; }
-  // With pread, never mapped: a file that shrinks is an error, not a signal. Throws Error(kCorrupt) naming file and offset.
+  // With pread, never mapped: a file that shrinks is an error, not a signal. Throws Error(kCorrupt)
+  // naming file and offset.
   void read(void* out, std::int64_t bytes, std::int64_t offset) const;
   // Chunks [begin, end) have their checksums.
   void verify(std::int64_t begin, std::int64_t end) const;

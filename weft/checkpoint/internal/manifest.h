@@ -1,4 +1,5 @@
-// The last file written into a checkpoint: the size of each file and a checksum of each of its chunks.
+// The last file written into a checkpoint: the size of each file and a checksum of each of its
+// chunks.
 //
 //   weft-checkpoint 2
 //   chunk 1048576                                             bytes of a chunk
@@ -32,7 +33,8 @@ struct Manifest {
   bool operator==(const Manifest&) const = default;
 };
 
-// A name without folders, of letters, digits, '.', '_' and '-', not starting with '.': such a path cannot leave its folder.
+// A name without folders, of letters, digits, '.', '_' and '-', not starting with '.': such a path
+// cannot leave its folder.
 bool is_plain_name(std::string_view name);
 
 // Chunks of a file of so many bytes.

@@ -83,7 +83,8 @@ struct Status {
   }
 };
 
-// The rounds in which all ranks tell how they stand. A round in which one has failed is the last one: it throws on all of them.
+// The rounds in which all ranks tell how they stand. A round in which one has failed is the last
+// one: it throws on all of them.
 class Rounds {
  public:
   Rounds(const Ranks& ranks, std::int64_t step) : ranks_(ranks), step_(step) {}

@@ -16,9 +16,11 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  // At least so many bytes, of pages that exist. Throws Error(kUnavailable) where there is no memory for them.
+  // At least so many bytes, of pages that exist. Throws Error(kUnavailable) where there is no
+  // memory for them.
   void reserve(std::int64_t bytes);
-  // Copies the bytes of the job's files, as many files as fit into `most`, and sets their images. By libtorch's threads.
+  // Copies the bytes of the job's files, as many files as fit into `most`, and sets their images.
+  // By libtorch's threads.
   void copy(SaveJob& job, std::int64_t most);
 
  private:

@@ -63,6 +63,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual NamedTensors gradients() = 0;
   NamedTensors state();
   void load_state(const NamedTensors& state);
+  checkpoint::Slices shards(const Sharded::Placing& placing);
+  void load_shards(const checkpoint::SliceSource& source, const Sharded::Placing& placing, bool weights_only);
   virtual std::vector<std::span<float>> codec_memory() { return {}; }
   virtual std::int64_t codec_steps() const { return 0; }
   virtual void set_codec_steps(std::int64_t) {}
@@ -84,6 +86,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual void each_whole(const Visit& visit) = 0;
   // Collective: rank 0's become everybody's.
   virtual void take_over(const std::map<std::string, at::Tensor>& state) = 0;
+  // This rank's weights and state in place: what it saves, or what it fills for itself or for its host. Not collective.
+  enum class Wanted { kToSave, kToLoad, kWeights };
+  virtual checkpoint::Slices slices(const Sharded::Placing& placing, Wanted wanted) = 0;
+  // Collective, before and after the slices are filled.
+  virtual void begin_load() {}
+  virtual void end_load() = 0;
   // Aborts the group, so that no peer waits, and gives the error on.
   template <class Body>
   auto guarded(const Body& body) -> decltype(body());
@@ -109,6 +117,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
  private:
   std::string mismatch(const NamedTensors& state) const;
+  void on_all_ranks(const std::function<void()>& body);
   void refuse(const std::string& why) const;
 };
 

@@ -57,6 +57,8 @@ class Replica final : public Engine {
   void on_ready(int param) override;
   void each_whole(const Visit& visit) override;
   void take_over(const std::map<std::string, at::Tensor>& state) override;
+  checkpoint::Slices slices(const Sharded::Placing& placing, Wanted wanted) override;
+  void end_load() override;
   void finish(double scale);
   void forget();
   void share_weights(std::vector<std::byte*>& weights);

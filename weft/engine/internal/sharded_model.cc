@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "weft/engine/parameter_cuts.h"
 #include "weft/net/memory/host.h"
 
 // How a model is taken apart; what happens then is in running.cc and stepping.cc.
@@ -80,7 +81,13 @@ at::Tensor ShardedModel::values_of(const internal::Unit& unit) {
   at::Tensor whole = at::zeros({unit.elements}, at::TensorOptions(unit.master_type));
   for (std::size_t place = 0; place < unit.params.size(); ++place) {
     const at::Tensor param = params_[static_cast<std::size_t>(unit.params[place])].tensor.detach();
-    whole.narrow(0, unit.offsets[place], param.numel()).copy_(param.reshape(-1));
+    at::Tensor into = whole.narrow(0, unit.offsets[place], param.numel());
+    const at::Tensor& given = params_[static_cast<std::size_t>(unit.params[place])].tensor;
+    if (options_.cuts && options_.cuts->has(given)) {
+      options_.cuts->take(given, into);
+    } else {
+      into.copy_(param.reshape(-1));
+    }
   }
   if (const auto& replicas = replicas_of(unit)) replicas->broadcast(whole);
   group_.broadcast(whole);

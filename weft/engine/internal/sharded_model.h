@@ -80,6 +80,9 @@ class ShardedModel final : public Engine {
 
   void each_whole(const Visit& visit) override;
   void take_over(const std::map<std::string, at::Tensor>& state) override;
+  checkpoint::Slices slices(const Sharded::Placing& placing, Wanted wanted) override;
+  void begin_load() override;
+  void end_load() override;
   void visit_parts(const internal::Unit& unit, const at::Tensor& shard, const std::string& suffix, const Visit& visit) const;
 
   bool travels() const { return options_.stage >= 2 && paused_ == 0; }

@@ -39,6 +39,9 @@ std::vector<int> ParallelModel::cuts_of_codec_state(const Mesh& mesh, const Name
   return internal::saved_cuts(mesh, state);
 }
 bool ParallelModel::load_codec_state(const NamedTensors& state) { return composed_->load_codec_state(state); }
+checkpoint::Slices ParallelModel::shards() { return composed_->shards(); }
+void ParallelModel::load_shards(const checkpoint::SliceSource& source) { composed_->load_shards(source); }
+void ParallelModel::load_weights(const checkpoint::SliceSource& source) { composed_->load_weights(source); }
 ParallelModel::NamedTensors ParallelModel::gradients() { return composed_->gradients(); }
 
 ParallelModel::Memory ParallelModel::memory() {

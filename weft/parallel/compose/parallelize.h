@@ -102,6 +102,14 @@ class ParallelModel {
   // Under any plan, by names. Every rank gives the whole (of a mapped file, which costs no memory) and takes what is its own. Names that
   // are missing, or of another shape: kInvalidArgument on all ranks, nothing changed. A loss scale is taken where this plan has one.
   void load_state(const NamedTensors& state);
+  // This rank's part of state(), by the same names: views of the model's memory, valid until the next step() or load. Ranks that have the
+  // same deal it out, so that all ranks' slices together are the whole, once. No rank ever holds the whole. Not collective.
+  checkpoint::Slices shards();
+  // Under any plan: each rank reads its own part only of what any ranks have given as shards() or state(). Throws as load_state(); errors
+  // of reading leave a mixture of values.
+  void load_shards(const checkpoint::SliceSource& source);
+  // The parameters alone: another model's weights, to begin with.
+  void load_weights(const checkpoint::SliceSource& source);
   // What the plan's codec remembers of gradients that were not sent, for a checkpoint: on the world's rank 0, of all ranks (their
   // gradients' size, or twice); the others get nothing. Empty without a codec.
   NamedTensors codec_state();

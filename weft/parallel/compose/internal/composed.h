@@ -65,6 +65,9 @@ class Composed {
   ParallelModel::NamedTensors gradients();
   ParallelModel::NamedTensors codec_state();
   bool load_codec_state(const ParallelModel::NamedTensors& state);
+  checkpoint::Slices shards();
+  void load_shards(const checkpoint::SliceSource& source);
+  void load_weights(const checkpoint::SliceSource& source);
 
   // Of Pipeline's options.
   at::Tensor loss_of(const Tensors& outputs, const Tensors& targets);
@@ -134,6 +137,10 @@ class Composed {
   double norm_of_gradients();
   std::vector<std::span<float>> codec_memory();
   std::vector<std::int64_t> layout() const;
+  checkpoint::Rectangle place_of(const Parameter& parameter) const;
+  Sharded::Placing placing_of(const Stage& stage) const;
+  checkpoint::Slices scaler_slices();
+  void check_on_all_ranks(const checkpoint::SliceSource& source, bool weights_only);
   // Of the ranks that have the same parameters, those whose parts make up the whole model.
   bool is_first_copy() const { return mesh.coordinate("dp") == 0 && mesh.coordinate("cp") == 0; }
   bool is_first_of_ep() const { return mesh.coordinate("ep") == 0; }

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "weft/base/config.h"
+#include "weft/engine/parameter_cuts.h"
 #include "weft/parallel/compose/internal/autocast.h"
 #include "weft/parallel/compose/internal/composed.h"
 #include "weft/parallel/compose/internal/passes.h"
@@ -122,8 +123,17 @@ void list_parameters(Stage& stage) {
   }
 }
 
+// Parameters that other stages have too: the pipeline reads them before they are sharded, so that they stay whole until then.
+std::function<bool(const at::Tensor&)> shared_with_stages(const Stage& stage, const Block& block) {
+  if (!stage.tied) return nullptr;
+  return [&block](const at::Tensor& parameter) {
+    return std::any_of(block.tied.begin(), block.tied.end(), [&](const auto& tied) { return tied.second.is_same(parameter); });
+  };
+}
+
 std::string split_layers(Composed& c) {
   c.tp = TensorParallel(c.mesh["tp"], c.plan.seed);
+  if (c.mesh.size("fsdp") > 1) c.sharding.cuts = std::make_shared<ParameterCuts>(c.mesh["fsdp"]);
   std::size_t slices = 0, all = 0;
   for (Stage& stage : c.stages) {
     Contexts contexts{.tp = {}, .cp = c.cp, .ep = c.ep};
@@ -137,6 +147,7 @@ std::string split_layers(Composed& c) {
       // With micro-shards each of tied blocks has a weight of its own, wherever they are, so that gradients are summed alike.
       if (c.plan.micro_shards == 0) contexts.before[stage.names[i]] = block.module;
       stage.tied = stage.tied || (!block.tied.empty() && (lists::num_stages(c.request) > 1 || c.plan.micro_shards > 0));
+      if (c.sharding.cuts) c.sharding.cuts->cut(*block.module, shared_with_stages(stage, block));
       stage.blocks.push_back(std::move(block));
     }
     list_parameters(stage);

@@ -1,0 +1,137 @@
+// A model's state as slices, in place: for checkpoints that no rank ever holds whole.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <map>
+
+#include "weft/engine/internal/replica.h"
+#include "weft/engine/internal/sharded_model.h"
+
+namespace weft::parallel {
+namespace {
+
+checkpoint::Rectangle rectangle_of(const internal::Param& param, const Sharded::Placing& placing) {
+  if (placing) return placing(param.name);
+  const auto sizes = param.tensor.sizes().vec();
+  return {param.name, sizes, std::vector<std::int64_t>(sizes.size(), 0), sizes};
+}
+
+// Entries of a parameter from `begin` on, or of its state. Padding gives none.
+void add_range(const checkpoint::Rectangle& place, const std::string& suffix, std::int64_t begin, const at::Tensor& flat,
+               checkpoint::Slices& into) {
+  checkpoint::Rectangle named = place;
+  named.name += suffix;
+  for (auto& slice : checkpoint::slices_of_range(named, begin, flat)) into.push_back(std::move(slice));
+}
+
+}  // namespace
+
+checkpoint::Slices ShardedModel::slices(const Sharded::Placing& placing, Wanted wanted) {
+  checkpoint::Slices all;
+  for (const internal::Unit& unit : units_) {
+    for (std::size_t place = 0; place < unit.params.size(); ++place) {
+      const internal::Param& param = params_[internal::index(unit.params[place])];
+      const internal::Piece piece = internal::piece_of(unit, place, param.tensor.numel(), group_.rank());
+      const checkpoint::Rectangle rectangle = rectangle_of(param, placing);
+      if (piece.end <= piece.begin || rectangle.name.empty()) continue;
+      const auto mine = [&](const at::Tensor& shard) { return shard.narrow(0, piece.at, piece.end - piece.begin); };
+      add_range(rectangle, "", piece.begin, mine(unit.master), all);
+      for (std::size_t array = 0; wanted != Wanted::kWeights && array < unit.state.size(); ++array) {
+        add_range(rectangle, "." + updates_->arrays()[array], piece.begin, mine(unit.state[array]), all);
+      }
+    }
+  }
+  return all;
+}
+
+// What ranks have alike is dealt out. Each fills all that it has for itself.
+checkpoint::Slices Replica::slices(const Sharded::Placing& placing, Wanted wanted) {
+  checkpoint::Slices together, own;
+  for (std::size_t i = 0; i < params_.size(); ++i) {
+    const checkpoint::Rectangle rectangle = rectangle_of(params_[i], placing);
+    if (rectangle.name.empty()) continue;
+    checkpoint::Slices& into = wanted == Wanted::kToSave || (shared_weights_ && i < trained_) ? together : own;
+    const auto add = [&](const at::Tensor& whole, const std::string& suffix) {
+      checkpoint::Slice slice{rectangle.name + suffix, rectangle.shape, rectangle.offset, whole.detach()};
+      for (std::size_t d = 0; d < slice.shape.size(); ++d) {  // without padding
+        const std::int64_t there = std::clamp<std::int64_t>(slice.shape[d] - slice.offset[d], 0, rectangle.sizes[d]);
+        slice.tensor = slice.tensor.narrow(static_cast<std::int64_t>(d), 0, there);
+      }
+      if (slice.tensor.numel() > 0) into.push_back(std::move(slice));
+    };
+    add(params_[i].tensor, "");
+    for (std::size_t array = 0; wanted != Wanted::kWeights && i < trained_ && array < updates_->arrays().size(); ++array) {
+      add(state_of(static_cast<int>(i), array), "." + updates_->arrays()[array]);
+    }
+  }
+  for (auto& slice : checkpoint::deal(std::move(together), group_.rank(), group_.size())) own.push_back(std::move(slice));
+  return own;
+}
+
+checkpoint::Slices Engine::shards(const Sharded::Placing& placing) {
+  const at::NoGradGuard guard;
+  settle();
+  checkpoint::Slices all = slices(placing, Wanted::kToSave);
+  for (std::size_t i = 0; i < trained_; ++i) {
+    const std::string name = rectangle_of(params_[i], placing).name;
+    if (name.empty() || static_cast<int>(i) % group_.size() != group_.rank()) continue;
+    all.push_back(checkpoint::whole_slice(name + ".step", at::scalar_tensor(updates_->steps(static_cast<int>(i)), at::kLong)));
+  }
+  if (group_.rank() == 0) all.push_back(checkpoint::whole_slice("steps", at::scalar_tensor(steps_, at::kLong)));
+  return all;
+}
+
+void Engine::load_shards(const checkpoint::SliceSource& source, const Sharded::Placing& placing, bool weights_only) {
+  const at::NoGradGuard guard;
+  settle();
+  checkpoint::Slices wanted = slices(placing, weights_only ? Wanted::kWeights : Wanted::kToLoad);
+  std::map<int, at::Tensor> steps;
+  const at::Tensor done = at::scalar_tensor(steps_, at::kLong);
+  for (std::size_t i = 0; !weights_only && i < trained_; ++i) {
+    const std::string name = rectangle_of(params_[i], placing).name;
+    if (name.empty()) continue;
+    at::Tensor& step = steps[static_cast<int>(i)] = at::scalar_tensor(0, at::kLong);
+    wanted.push_back(checkpoint::whole_slice(name + ".step", step));
+  }
+  if (!weights_only) wanted.push_back(checkpoint::whole_slice("steps", done));
+  on_all_ranks([&] { source.check(wanted); });
+  guarded([&] { begin_load(); });
+  on_all_ranks([&] { source.fill(wanted); });
+  guarded([&] {
+    for (const auto& [param, step] : steps) updates_->steps(param) = step.item<std::int64_t>();
+    steps_ = done.item<std::int64_t>();
+    end_load();
+  });
+}
+
+// What one rank throws ends the call on all of them, and the group goes on.
+void Engine::on_all_ranks(const std::function<void()>& body) {
+  std::exception_ptr mine;
+  try {
+    body();
+  } catch (const Error&) {
+    mine = std::current_exception();
+  }
+  at::Tensor bad = at::scalar_tensor(mine ? 1 : 0, at::kLong);
+  guarded([&] { group_.all_reduce(bad, ReduceOp::kMax); });
+  if (mine) std::rethrow_exception(mine);
+  if (bad.item<std::int64_t>() > 0) {
+    throw Error(Errc::kInvalidArgument, "load_shards: another rank cannot load its slices; its error says why",
+                {"load_shards", group_.rank()});
+  }
+}
+
+void ShardedModel::begin_load() {
+  end_pass();
+  if (passes_) passes_->drain();
+  if (shared_) group_.barrier();
+}
+
+void ShardedModel::end_load() { publish(true); }
+
+void Replica::end_load() {
+  if (group_.size() > 1) group_.barrier();
+}
+
+}  // namespace weft::parallel

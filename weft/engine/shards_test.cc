@@ -1,0 +1,139 @@
+// Sharded models whose state no rank ever holds whole: made block by block, saved and loaded as slices.
+#include "weft/base/file.h"
+#include "weft/base/testing/refusal.h"
+#include "weft/checkpoint/reader.h"
+#include "weft/checkpoint/sharded.h"
+#include "weft/engine/testing/small_model.h"
+
+namespace weft::parallel {
+namespace shards_test {
+
+using namespace std::chrono_literals;
+using internal::blocks_of;
+using internal::by_torch;
+using internal::make_parts;
+using internal::ModelOptions;
+using internal::require;
+
+const auto kOptions = torch::optim::AdamWOptions(1e-2).weight_decay(0.1);
+
+ShardedOptions options_of(int stage, const std::string& form) {
+  ShardedOptions options;
+  options.stage = stage;
+  options.form = form;
+  options.unit_bytes = 700;
+  return options;
+}
+
+// Each block is made when it is asked for; the others may have been cut by then.
+Sharded make_by_block(const ModelOptions& how, const Group& group, const ShardedOptions& options) {
+  std::vector<std::function<Block()>> makers;
+  const auto parts = std::make_shared<std::vector<internal::Part>>(make_parts(how));
+  for (std::size_t i = 0; i < parts->size(); ++i) {
+    makers.emplace_back([parts, i] { return blocks_of(*parts)[i]; });
+  }
+  return Sharded::make(makers, group, optimizer_spec(kOptions, {}), options);
+}
+
+void save(Sharded& model, const std::string& dir, const Group& group) {
+  checkpoint::save(dir, {.step = model.steps(), .parts = {{"model", model.shards()}}, .state = {}}, group);
+}
+
+TEST(ShardsOfSharded, GoOnUnderAnyOtherNumberOfRanksStageAndForm) {
+  const TempDir dir;
+  const ModelOptions how{.tie = true, .freeze = true};
+  const auto expected = by_torch<torch::optim::AdamW>(how, kOptions);
+  Sharded::NamedTensors last;
+  const auto train_steps = [&](int ranks, int stage, const char* form, int from, int to) {
+    replicate(
+        ranks,
+        [&](Group group) {
+          auto model = make_by_block(how, group, options_of(stage, form));
+          if (from > 0) model.load_shards(checkpoint::Reader(*checkpoint::latest(dir.path(), group).folder));
+          require(model.steps() == from, "the number of steps was not taken over");
+          for (int step = from; step < to; ++step) {
+            internal::train(model, group, step, how);
+            model.zero_grad();
+          }
+          save(model, dir.path(), group);
+          auto state = model.state();
+          if (group.rank() == 0) last = std::move(state);
+        },
+        20s);
+  };
+  train_steps(2, 3, "gathered", 0, 2);
+  train_steps(3, 2, "shared", 2, 3);
+  train_steps(4, 1, "gathered", 3, 4);
+  train_steps(1, 3, "auto", 4, internal::kSteps);
+  internal::expect_close(internal::weights_in(last, expected.weights), expected.weights, 1e-10, "weights after four groups");
+  // The last one's files have what state() has, whole.
+  const auto whole = checkpoint::load(*checkpoint::latest(dir.path()).folder).parts.at("model");
+  EXPECT_EQ(whole.size(), last.size());
+  for (const auto& [name, tensor] : last) EXPECT_TRUE(at::equal(whole.at(name), tensor)) << name;
+}
+
+TEST(ShardsOfSharded, AreTogetherTheStateOnceWhateverTheStageAndForm) {
+  for (const int stage : {1, 2, 3}) {
+    for (const char* form : {"shared", "gathered"}) {
+      replicate(
+          3,
+          [&](Group group) {
+            auto model = make_by_block({.tie = true}, group, options_of(stage, form));
+            internal::train(model, group, 0, {.tie = true});
+            std::int64_t bytes = 0;
+            for (const auto& slice : model.shards()) bytes += static_cast<std::int64_t>(slice.tensor.nbytes());
+            std::int64_t whole = 0;
+            for (const auto& [name, tensor] : model.state()) whole += static_cast<std::int64_t>(tensor.nbytes());
+            at::Tensor sums = at::tensor({bytes, whole}, at::kLong);
+            group.all_reduce(sums);
+            require(sums[0].item<std::int64_t>() == sums[1].item<std::int64_t>(), "the slices are not the state once");
+            require(bytes * 2 < sums[1].item<std::int64_t>(), "a rank has more than its share");
+          },
+          20s);
+    }
+  }
+}
+
+TEST(ShardsOfSharded, MadeBlockByBlockAreRankZerosAndTheSameBits) {
+  replicate(
+      2,
+      [&](Group group) {
+        const ModelOptions how{.tie = true};
+        auto parts = std::make_shared<std::vector<internal::Part>>(make_parts(how));
+        std::vector<std::function<Block()>> makers;
+        for (std::size_t i = 0; i < parts->size(); ++i) {
+          makers.emplace_back([parts, i, rank = group.rank()] {
+            const torch::NoGradGuard guard;
+            if (rank > 0) (*parts)[i]->fc->bias.fill_(7);  // rank 0's values count
+            return blocks_of(*parts)[i];
+          });
+        }
+        auto model = Sharded::make(makers, group, optimizer_spec(kOptions, {}), options_of(3, "gathered"));
+        Sharded plain(blocks_of(make_parts(how)), group, optimizer_spec(kOptions, {}), options_of(3, "gathered"));
+        const auto made = model.state(), expected = plain.state();
+        require(made.size() == expected.size(), "another number of tensors");
+        for (std::size_t i = 0; i < made.size(); ++i) require(at::equal(made[i].second, expected[i].second), made[i].first + " differs");
+      },
+      20s);
+}
+
+TEST(ShardsOfSharded, OfAnotherModelAreRefusedOnAllRanksAndNothingChanges) {
+  const TempDir dir;
+  replicate(
+      2,
+      [&](Group group) {
+        auto other = make_by_block({.width = 12}, group, options_of(3, "gathered"));
+        save(other, dir.path(), group);
+        auto model = make_by_block({}, group, options_of(3, "gathered"));
+        const auto before = model.state();
+        const checkpoint::Reader reader(dir / "step-00000000");
+        expect_refused([&] { model.load_shards(reader); }, Errc::kInvalidArgument, "another shape");
+        const auto after = model.state();
+        for (std::size_t i = 0; i < before.size(); ++i) require(at::equal(before[i].second, after[i].second), before[i].first + " changed");
+        other.load_weights(reader);
+      },
+      20s);
+}
+
+}  // namespace shards_test
+}  // namespace weft::parallel

@@ -1,0 +1,132 @@
+// One logical model as slices: each rank gives and takes its own part.
+#include <ATen/ATen.h>
+
+#include <map>
+
+#include "weft/optim/update_rule.h"
+#include "weft/parallel/compose/internal/composed.h"
+
+namespace weft::parallel::internal {
+// Without the slices over tp and ep the parameter is where it begins.
+checkpoint::Rectangle Composed::place_of(const Parameter& p) const {
+  checkpoint::Rectangle place{p.whole, p.sizes, std::vector<std::int64_t>(p.sizes.size(), 0), p.sizes};
+  const auto cut = [&](const Slice& slice, const TensorParallel& over) {
+    const auto dim = static_cast<std::size_t>(slice.dim);
+    place.sizes[dim] = slice.part(over.size());
+    place.offset[dim] = over.rank() * place.sizes[dim];
+  };
+  if (p.slice) cut(*p.slice, tp);
+  if (p.expert) cut(*p.expert, along_ep());
+  return place;
+}
+
+checkpoint::Slices Composed::scaler_slices() {
+  checkpoint::Slices slices;
+  if (!scaler) return slices;
+  slices.push_back(checkpoint::whole_slice("loss_scale", at::scalar_tensor(scaler->scale(), at::kDouble)));
+  slices.push_back(checkpoint::whole_slice("loss_scale.good_steps", at::scalar_tensor(scaler->good_steps(), at::kLong)));
+  return slices;
+}
+
+Sharded::Placing Composed::placing_of(const Stage& stage) const {
+  return [this, &stage](const std::string& own) { return place_of(*stage.find(own)); };
+}
+
+// Before anything is changed: what one rank misses all refuse.
+void Composed::check_on_all_ranks(const checkpoint::SliceSource& source, bool weights_only) {
+  std::string why;
+  try {
+    checkpoint::Slices wanted;
+    const auto want = [&](const std::string& name, const std::vector<std::int64_t>& shape) { wanted.push_back({name, shape, {}, {}}); };
+    for (const Stage& stage : stages) {
+      for (const Parameter& p : stage.parameters) {
+        want(p.whole, p.sizes);
+        if (weights_only || !p.trained) continue;
+        for (const std::string& array : state_names(plan.optimizer.rule)) want(p.whole + "." + array, p.sizes);
+        want(p.whole + ".step", {});
+      }
+    }
+    if (!weights_only) want("steps", {});
+    source.check(wanted);
+  } catch (const Error& error) {
+    why = error.message();
+  }
+  at::Tensor bad = at::scalar_tensor(why.empty() ? 0 : 1, at::kLong);
+  guarded([&] { mesh.world().all_reduce(bad, ReduceOp::kMax); });
+  if (bad.item<std::int64_t>() == 0) return;
+  throw Error(Errc::kInvalidArgument,
+              "load_shards: " + (why.empty() ? "the state does not fit another rank's blocks; its error says how" : why),
+              {"load_shards", mesh.world().rank()});
+}
+
+// Ranks of dp and cp have all alike; those of tp what is no slice, those of ep what is no expert.
+checkpoint::Slices Composed::shards() {
+  std::map<std::pair<bool, bool>, checkpoint::Slices> by_copies;  // over tp, over ep
+  for (Stage& stage : stages) {
+    if (!stage.sharded) continue;
+    std::map<std::string, std::pair<bool, bool>> divided;
+    const auto placing = [&](const std::string& own) {
+      const Parameter& p = *stage.find(own);
+      if (p.copy) return checkpoint::Rectangle{};
+      divided[p.whole] = {p.slice && tp.size() > 1, p.expert && mesh.size("ep") > 1};
+      return place_of(p);
+    };
+    for (checkpoint::Slice& slice : stage.sharded->shards(placing)) {
+      if (slice.name == "steps") continue;
+      // The optimizer's arrays lie as their parameter does; a count of steps is alike on all ranks.
+      std::string parameter = slice.name;
+      while (!divided.contains(parameter) && parameter.find('.') != std::string::npos) parameter.resize(parameter.rfind('.'));
+      const bool count = slice.name == parameter + ".step" && slice.shape.empty();
+      by_copies[count ? std::pair(false, false) : divided.at(parameter)].push_back(std::move(slice));
+    }
+  }
+  checkpoint::Slices mine;
+  for (auto& [over, slices] : by_copies) {
+    const auto& [over_tp, over_ep] = over;
+    int copy = 0, copies = 1;
+    const auto alike = [&](const char* axis) {
+      copy = copy * mesh.size(axis) + mesh.coordinate(axis);
+      copies *= mesh.size(axis);
+    };
+    if (!replicates()) {  // else the engine has dealt them out
+      alike("dp");
+      alike("cp");
+    }
+    if (!over_tp) alike("tp");
+    if (!over_ep) alike("ep");
+    for (auto& slice : checkpoint::deal(std::move(slices), copy, copies)) mine.push_back(std::move(slice));
+  }
+  if (mesh.world().rank() == 0) {
+    mine.push_back(checkpoint::whole_slice("steps", at::scalar_tensor(steps, at::kLong)));
+    for (auto& slice : scaler_slices()) mine.push_back(std::move(slice));
+  }
+  return mine;
+}
+
+void Composed::load_shards(const checkpoint::SliceSource& source) {
+  const at::Tensor done = at::scalar_tensor(0, at::kLong);
+  check_on_all_ranks(source, false);
+  guarded([&] {
+    for (Stage& stage : stages) {
+      if (stage.sharded) stage.sharded->load_shards(source, placing_of(stage));
+    }
+    source.fill({checkpoint::whole_slice("steps", done)});
+    if (scaler && source.has("loss_scale")) {
+      const checkpoint::Slices saved = scaler_slices();
+      source.fill(saved);
+      scaler->set(saved[0].tensor.item<double>(), saved[1].tensor.item<std::int64_t>());
+    }
+  });
+  steps = done.item<std::int64_t>();
+}
+
+void Composed::load_weights(const checkpoint::SliceSource& source) {
+  check_on_all_ranks(source, true);
+  guarded([&] {
+    for (Stage& stage : stages) {
+      if (stage.sharded) stage.sharded->load_weights(source, placing_of(stage));
+    }
+  });
+}
+
+}  // namespace weft::parallel::internal
