@@ -137,12 +137,6 @@ std::optional<LogLevel> parse_log_level(std::string_view name) {
   return std::nullopt;
 }
 
-LogLevel log_level() {
-  State& s = state();
-  std::lock_guard lock(s.mutex);
-  return s.level;
-}
-
 void set_log_level(LogLevel level) {
   State& s = state();
   std::lock_guard lock(s.mutex);

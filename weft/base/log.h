@@ -22,7 +22,6 @@ enum class LogLevel { kDebug, kInfo, kWarn, kError, kOff };
 std::optional<LogLevel> parse_log_level(std::string_view name);
 
 // The level starts as WEFT_LOG_LEVEL, else TORCH_CPP_LOG_LEVEL, else info; an unknown value of either is warned about once.
-LogLevel log_level();
 void set_log_level(LogLevel level);
 
 // Text as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD.

@@ -79,6 +79,4 @@ double sum_of_squares(const float* values, std::int64_t count) { return internal
 
 void scale(float* destination, std::int64_t count, float factor) { internal::level().scale(destination, count, factor); }
 
-const char* isa() { return internal::level().name; }
-
 }  // namespace weft::kernels

@@ -37,7 +37,4 @@ double sum_of_squares(const float* values, std::int64_t count);
 // destination[i] *= factor.
 void scale(float* destination, std::int64_t count, float factor);
 
-// "avx512", "avx2" or "generic": what this processor runs. WEFT_ISA=generic|avx2 in the environment lowers it (tests).
-const char* isa();
-
 }  // namespace weft::kernels

@@ -172,12 +172,6 @@ std::span<const Transport> transports() { return kTransports; }
 
 const char* to_string(Transport transport) { return kTransportNames[static_cast<std::size_t>(transport)]; }
 
-Transport parse_transport(std::string_view name) {
-  const auto found = std::find(kTransportNames.begin(), kTransportNames.end(), name);
-  WEFT_REQUIRE(found != kTransportNames.end(), "unknown transport '" + std::string(name) + "'; there are direct, shm, tcp and mpi");
-  return kTransports[static_cast<std::size_t>(found - kTransportNames.begin())];
-}
-
 Curve::Curve(std::vector<Knot> knots) : knots_(std::move(knots)) {
   for (std::size_t i = 0; i < knots_.size(); ++i) {
     const auto& [bytes, seconds] = knots_[i];

@@ -23,8 +23,6 @@ enum class Transport : std::uint8_t {
 };
 std::span<const Transport> transports();
 const char* to_string(Transport transport);
-// Parses what to_string gives ("direct", "shm", "tcp", "mpi"); throws Error(kInvalidArgument) naming what there is.
-Transport parse_transport(std::string_view name);
 
 // Seconds for so many bytes: straight lines between knots, level below the first, beyond the last as steep as before it. One knot is a
 // constant; none is zero everywhere. Real curves bend where caches end and protocols change, a line between two knots is alpha + beta n.
