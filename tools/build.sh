@@ -37,8 +37,8 @@ weft_explain_build() {
   weft_die "the build failed; full output: $root/$1"
 }
 
-# The folder of a preset's build: one more for each torch that --torch asks for.
-weft_build_folder() { echo "build/$1${WEFT_TORCH:+-torch-$WEFT_TORCH}"; }
+# The folder of a preset's build: one more for each torch that --torch asks for. "ci" is "release" with warnings as errors.
+weft_build_folder() { echo "build/${1/#ci/release}${WEFT_TORCH:+-torch-$WEFT_TORCH}"; }
 
 # weft_parts BUILD PRESET TARGET: sets options to what the target needs of tests and benches that the build does not have yet. The command
 # alone takes neither, "tests" no benches, since these need more packages and time. What a build has it keeps.
@@ -65,6 +65,7 @@ weft_build() {
   flock -n "$weft_lock" || { weft_say "another build of $preset is running: waiting for it"; flock "$weft_lock"; }
   weft_parts "$build" "$preset" "$1"
   [[ $1 != tests ]] || set -- all
+  [[ $preset != ci ]] || grep -qsx "WEFT_WERROR:BOOL=ON" "$build/CMakeCache.txt" || options+=(-DWEFT_WERROR:BOOL=ON)
   if [[ -n ${WEFT_TORCH_ROOT-} ]] && ! grep -qsxF "WEFT_TORCH_ROOT:PATH=$WEFT_TORCH_ROOT" "$build/CMakeCache.txt"; then
     options+=("-DWEFT_TORCH_ROOT:PATH=$WEFT_TORCH_ROOT")
   fi

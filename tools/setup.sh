@@ -181,5 +181,12 @@ weft_setup_tests() {
   [[ -z $WEFT_TORCH_ROOT ]] || weft_setup_python_torch
 }
 
+# The compiler of the presets "clang" and "clang-torch", which has to find no warning either.
+weft_setup_clang() {
+  command -v clang++-16 >/dev/null && return
+  weft_rights || weft_die "clang++-16 is missing; this line installs it: sudo apt-get install -y clang-16"
+  weft_install clang-16 || weft_die "the presets clang and clang-torch need clang++-16"
+}
+
 # Pinned, since another version formats and complains differently.
 weft_setup_lint() { weft_setup_python lint bin/clang-tidy clang-format==14.0.6 clang-tidy==20.1.0; }

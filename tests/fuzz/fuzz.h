@@ -62,14 +62,14 @@ class Bytes {
   T number() {
     T value{};
     const std::string_view bytes = take(sizeof(T));
-    std::memcpy(&value, bytes.data(), bytes.size());
+    bytes.copy(reinterpret_cast<char*>(&value), bytes.size());
     return value;
   }
   template <typename Array>
   Array array() {
     Array value{};
     const std::string_view bytes = take(value.size());
-    std::memcpy(value.data(), bytes.data(), bytes.size());
+    bytes.copy(reinterpret_cast<char*>(value.data()), bytes.size());
     return value;
   }
 

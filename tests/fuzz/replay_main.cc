@@ -63,7 +63,8 @@ class Mutator {
         break;
       case 2: {
         const std::uint64_t edge = kEdges[below(std::size(kEdges))];
-        std::memcpy(input.data() + at, &edge, std::min<std::size_t>(input.size() - at, std::size_t{1} << below(4)));
+        const std::size_t size = std::min<std::size_t>(input.size() - at, std::size_t{1} << below(4));
+        if (size > 0) std::memcpy(input.data() + at, &edge, size);
         break;
       }
       case 3: input.erase(begin, begin + static_cast<std::ptrdiff_t>(length)); break;

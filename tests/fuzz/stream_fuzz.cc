@@ -5,8 +5,8 @@
 
 #include "tests/fuzz/fuzz.h"
 #include "weft/base/crc32c.h"
-#include "weft/net/tcp/framing.h"
 #include "weft/net/internal/mailbox.h"
+#include "weft/net/tcp/framing.h"
 
 using weft::Errc;
 using weft::fuzz::accepts;

@@ -32,7 +32,7 @@ TEST(Reducer, EndsWithTheSameBitsOnEveryRank) {
         for (std::uint64_t step = 0; step < 3; ++step) {
           auto values = gradients(world, count, step);
           ranks.step(values);
-          for (int rank = 1; rank < world; ++rank) {
+          for (int rank = 1; rank < world && count > 0; ++rank) {
             ASSERT_EQ(std::memcmp(values[static_cast<std::size_t>(rank)].data(), values[0].data(), static_cast<std::size_t>(count) * 4), 0)
                 << spec << ", world " << world << ", count " << count;
           }

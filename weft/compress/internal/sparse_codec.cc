@@ -51,7 +51,7 @@ class SparseCodec : public Codec {
     const auto count = static_cast<std::uint32_t>(places.size());
     std::byte* out = append(wire, 4 + 8 * static_cast<std::int64_t>(count));
     std::memcpy(out, &count, 4);
-    std::memcpy(out + 4, places.data(), 4 * places.size());
+    if (count > 0) std::memcpy(out + 4, places.data(), 4 * places.size());
     out += 4 + 4 * places.size();
     for (std::size_t i = 0; i < places.size(); ++i) std::memcpy(out + 4 * i, &values[places[i]], 4);
     if (residual == nullptr) return;

@@ -84,7 +84,7 @@ std::int64_t TokenFile::token(std::int64_t at) const {
 void TokenFile::read(std::int64_t begin, std::span<std::int64_t> out) const {
   const auto count = static_cast<std::int64_t>(out.size());
   WEFT_REQUIRE(begin >= 0 && begin <= count_ && count <= count_ - begin,
-               path_ + ": tokens " + std::to_string(begin) + " to " + std::to_string(begin + count) + " of " + std::to_string(count_));
+               path_ + ": " + std::to_string(count) + " tokens from " + std::to_string(begin) + " on, of " + std::to_string(count_));
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t value = token(begin + i);
     if (value >= info_.vocab_size) {
