@@ -77,6 +77,14 @@ constexpr About kTokenizer{"tokenizer", "Learn a vocabulary of byte pairs; turn 
   weft tokenizer encode tokenizer.json --file book.txt --json
   weft tokenizer decode tokenizer.json 1130 318 285)"};
 
+constexpr About kCheckpoint{"checkpoint", "List, show, verify and convert the checkpoints of runs.", R"(Examples:
+  weft checkpoint ls licenses-1
+  weft checkpoint show runs/licenses-1/ckpt/step-00000938 --part model
+  weft checkpoint verify licenses-1
+  weft checkpoint convert licenses-1 model.safetensors
+  weft checkpoint convert licenses-1 for-the-hub --max-shard-size 2GB
+  weft checkpoint convert old/ckpt/step-00000100 new/ckpt --checkpoint)"};
+
 CLI::App* add(CLI::App& app, const About& about) {
   auto* sub = app.add_subcommand(about.name, about.line);
   sub->footer(about.examples);
@@ -215,6 +223,29 @@ void add_tokenizer(CLI::App& app, TokenizerCommand& command, int& result) {
   decode->callback([&] { result = tokenizer_decode(command); });
 }
 
+void add_checkpoint(CLI::App& app, CheckpointCommand& command, int& result) {
+  auto* sub = add(app, kCheckpoint);
+  sub->require_subcommand(1);
+  const auto verb = [&](const char* name, const char* help, int (*call)(const CheckpointCommand&)) {
+    auto* one = sub->add_subcommand(name, help);
+    const char* which = "a checkpoint's folder, a run's folder, or the name of a run in runs/; of a run the newest complete checkpoint";
+    one->add_option("checkpoint", command.checkpoint, which)->required();
+    one->callback([&command, &result, call] { result = call(command); });
+    return one;
+  };
+  verb("ls", "list the checkpoints of a run; exit with 1 where one is damaged", checkpoint_list);
+  auto* show = verb("show", "print the state, and each tensor's type, shape and slices", checkpoint_show);
+  show->add_option("--part", command.part, "only this part: model, optimizer");
+  show->add_flag("--json", command.json, "one JSON object a tensor");
+  verb("verify", "read every byte and compare its checksum", checkpoint_verify);
+  auto* convert = verb("convert", "write whole tensors for other programs, or the newest form of a checkpoint", checkpoint_convert);
+  convert->add_option("output", command.output, "a file NAME.safetensors, or a folder as Hugging Face's hub has it")->required();
+  convert->add_option("--part", command.part, "model or optimizer; default: model");
+  convert->add_option("--max-shard-size", command.max_shard_bytes, "most bytes of a file in the folder, such as 2GB; 0: one file")
+      ->transform(CLI::AsSizeValue(true));
+  convert->add_flag("--checkpoint", command.as_checkpoint, "copy the checkpoint into this folder of checkpoints, in the newest form");
+}
+
 void add_mesh(CLI::App& plan, MeshCommand& command, int& result) {
   auto* show = plan.add_subcommand("show", "a mesh of ranks: who is where, and which axes leave a host");
   show->add_option("axes", command.axes, "dp, fsdp, tp, cp, ep and pp with their sizes, neighbours last; 0: what is left")->required();
@@ -271,6 +302,7 @@ int weft_main(int argc, char** argv) {
   GenerateCommand generating;
   ExportCommand exporting;
   TokenizerCommand tokenizing;
+  CheckpointCommand checkpointing;
   DoctorCommand doctoring;
   add_train(app, training, result);
   std::vector<std::string> beyond;
@@ -285,6 +317,7 @@ int weft_main(int argc, char** argv) {
   add_generate(app, generating, result);
   add_export(app, exporting, result);
   add_tokenizer(app, tokenizing, result);
+  add_checkpoint(app, checkpointing, result);
   add(app, kBench);
   add_doctor(app, doctoring, result);
   return parse_and_run(app, argc, argv, result);

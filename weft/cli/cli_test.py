@@ -29,7 +29,7 @@ def weft(*arguments, cwd=ROOT, env=None, input=""):
 
 class Words(unittest.TestCase):
     def test_help_of_every_command_has_examples(self):
-        for words in ([], ["train"], ["run"], ["schedule"], ["plan"], ["generate"], ["export"], ["tokenizer"], ["doctor"], ["bench"]):
+        for words in ([], ["train"], ["run"], ["schedule"], ["plan"], ["generate"], ["export"], ["tokenizer"], ["checkpoint"], ["doctor"], ["bench"]):
             shown = weft(*words, "--help")
             self.assertEqual(shown.returncode, 0, words)
             self.assertIn("weft " + " ".join(words), shown.stdout)
@@ -237,6 +237,16 @@ class Words(unittest.TestCase):
         self.fails(["id 257 at position 1"], "tokenizer", "decode", "bytes", "65", "257")
         self.fails(["did you mean \"decode\""], "tokenizer", "decod")
 
+    def test_what_is_no_checkpoint_is_one_line(self):
+        self.fails(["/nowhere is no folder"], "checkpoint", "ls", "/nowhere")
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(weft("checkpoint", "ls", folder).stdout, f"{folder}: no checkpoint\n")
+            self.fails(["has no complete checkpoint"], "checkpoint", "verify", folder)
+            step = pathlib.Path(folder) / "step-00000001"
+            step.mkdir()
+            self.fails(["manifest: missing"], "checkpoint", "show", str(step), code=65)
+            self.assertEqual(weft("checkpoint", "ls", folder).returncode, 1)
+
     def test_what_is_no_model_is_one_line(self):
         self.fails(["runs/nowhere holds no model", "config.json"], "generate", "nowhere")
         self.fails(["is no run folder"], "export", "nowhere", f"{tempfile.gettempdir()}/weft-none")
@@ -296,6 +306,13 @@ class Training(unittest.TestCase):
         self.assertEqual((said.returncode, said.stdout), (0, f"{out}: config.json, model.safetensors, tokenizer.json\n"), said.stderr)
         draw = ["--prompt", "warp weft warp", "--tokens", "24", "--temperature", "0.6", "--top-p", "0.9", "--seed", "4"]
         written = weft("generate", run, *draw).stdout
+        self.assertIn("every checksum is right", weft("checkpoint", "verify", run).stdout)
+        plain = self.run_of("plain.safetensors")
+        self.assertEqual(weft("checkpoint", "convert", run, str(plain)).stdout, f"{plain}\n")
+        shown = [json.loads(line) for line in weft("checkpoint", "show", run, "--part", "model", "--json").stdout.splitlines()]
+        length = int.from_bytes(plain.read_bytes()[:8], "little")
+        header = json.loads(plain.read_bytes()[8:8 + length])
+        self.assertEqual({one["name"]: one["shape"] for one in shown}, {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"})
         self.assertTrue(written.startswith("warp weft warp weft"), written)
         self.assertEqual(weft("generate", out, *draw).stdout, written)
         split = weft("run", "-n", "2", "--no-prefix", WEFT, "generate", out, *draw)

@@ -107,6 +107,19 @@ int tokenizer_train(const TokenizerCommand& command);
 int tokenizer_encode(const TokenizerCommand& command);
 int tokenizer_decode(const TokenizerCommand& command);
 
+struct CheckpointCommand {
+  std::string checkpoint;                         // a checkpoint's folder, a run's folder, or its name in runs/
+  std::string part;                               // empty: all of them to show, "model" to convert
+  std::string output;                             // a file NAME.safetensors, or a folder
+  std::uint64_t max_shard_bytes = 5'000'000'000;  // of a file in the folder; 0: no limit
+  bool as_checkpoint = false;                     // the output is a folder of checkpoints
+  bool json = false;
+};
+int checkpoint_list(const CheckpointCommand& command);
+int checkpoint_show(const CheckpointCommand& command);
+int checkpoint_verify(const CheckpointCommand& command);
+int checkpoint_convert(const CheckpointCommand& command);
+
 struct MeshCommand {
   std::string axes;          // "dp=2,tp=2"
   std::optional<int> ranks;  // none: those of the hosts, else the product of the sizes

@@ -6,11 +6,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "weft/checkpoint/safetensors.h"
+#include "weft/checkpoint/slice.h"
 #include "weft/models/gpt.h"
 
 namespace weft::models {
@@ -45,6 +47,10 @@ std::vector<std::string> huggingface_files(const std::string& folder);
 void set_huggingface(GptImpl& model, const checkpoint::TensorMap& tensors);
 // The same, from safetensors files (a model may be cut into several). Each rank reads its slices and its experts only.
 void load_huggingface(GptImpl& model, const std::vector<std::string>& paths);
+
+// The same, for a model that is divided over ranks (ParallelModel::load_weights): slices by the names of one process's GPT. Each rank reads
+// what its slices need. Throws as load_huggingface() for files that are no weights of such a model.
+std::unique_ptr<checkpoint::SliceSource> huggingface_source(const GptOptions& options, const std::vector<std::string>& paths);
 
 // The model's weights, whole, under those names, on every rank; some may share the model's memory. Collective. For
 // checkpoint::save_safetensors() on one of them.

@@ -1,0 +1,147 @@
+#include "weft/checkpoint/convert.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "weft/base/error.h"
+#include "weft/checkpoint/internal/dtypes.h"
+#include "weft/checkpoint/internal/file_writer.h"
+#include "weft/checkpoint/internal/folder.h"
+
+namespace weft::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using internal::Entry;
+using internal::FileWriter;
+using internal::Header;
+
+// Tensors of a part that go into one file, widest dtype first, so that each starts at a multiple of
+// its element.
+Header header_of(const Reader& reader, const std::string& part, const std::vector<std::string>& names) {
+  Header header{{}, {{"format", "pt"}}};  // transformers asks for it
+  for (const std::string& name : names) {
+    DType dtype = DType::kF32;
+    for (const auto& [torch_type, ours] : internal::kDTypes) dtype = torch_type == reader.dtype(part, name) ? ours : dtype;
+    header.entries.push_back({name, dtype, reader.shapes(part).at(name)});
+  }
+  std::stable_sort(header.entries.begin(), header.entries.end(),
+                   [](const Entry& a, const Entry& b) { return size_of(a.dtype) > size_of(b.dtype); });
+  std::int64_t at = 0;
+  for (Entry& entry : header.entries) {
+    entry.begin = at;
+    entry.end = at += internal::bytes_of(entry.dtype, entry.shape);
+  }
+  return header;
+}
+
+void write_file(const Reader& reader, const std::string& part, const std::vector<std::string>& names, const std::string& path) {
+  const std::string aside = path + ".tmp." + std::to_string(::getpid());
+  ::unlink(aside.c_str());  // of a process that had our number and died
+  try {
+    FileWriter out(aside);
+    const Header header = header_of(reader, part, names);
+    out.write(internal::render_header(header));
+    for (const Entry& entry : header.entries) {
+      const at::Tensor tensor = reader.read(part, entry.name);
+      out.write({static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()});
+    }
+    out.finish();
+    rename_path(aside, path);
+  } catch (...) {
+    ::unlink(aside.c_str());
+    throw;
+  }
+  flush_directory(parent_of(path));
+}
+
+std::vector<std::string> names_of(const Reader& reader, const std::string& part) {
+  std::vector<std::string> names;
+  for (const auto& [name, shape] : reader.shapes(part)) names.push_back(name);
+  return names;
+}
+
+std::int64_t bytes_of(const Reader& reader, const std::string& part, const std::string& name) {
+  std::int64_t bytes = static_cast<std::int64_t>(c10::elementSize(reader.dtype(part, name)));
+  for (const std::int64_t size : reader.shapes(part).at(name)) bytes *= size;
+  return bytes;
+}
+
+}  // namespace
+
+void write_plain(const Reader& reader, const std::string& part, const std::string& path) {
+  write_file(reader, part, names_of(reader, part), path);
+}
+
+std::vector<std::string> write_hub(const Reader& reader, const std::string& part, const std::string& folder, std::int64_t most_bytes) {
+  std::vector<std::vector<std::string>> files(1);
+  std::int64_t total = 0, bytes = 0;
+  for (const std::string& name : names_of(reader, part)) {
+    const std::int64_t more = bytes_of(reader, part, name);
+    if (most_bytes > 0 && bytes > 0 && bytes + more > most_bytes) {
+      files.emplace_back();
+      bytes = 0;
+    }
+    files.back().push_back(name);
+    bytes += more;
+    total += more;
+  }
+  make_directories(folder);
+  std::vector<std::string> written;
+  nlohmann::ordered_json weight_map = nlohmann::ordered_json::object();
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    char place[48] = "";
+    if (files.size() > 1) std::snprintf(place, sizeof place, "-%05zu-of-%05zu", i + 1, files.size());
+    const std::string name = part + place + std::string(internal::kTensorSuffix);
+    write_file(reader, part, files[i], folder + "/" + name);
+    for (const std::string& tensor : files[i]) weight_map[tensor] = name;
+    written.push_back(name);
+  }
+  if (files.size() == 1) return written;
+  const std::string index = part + std::string(internal::kIndexSuffix);
+  const nlohmann::ordered_json document = {{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}};
+  write_file_atomic(folder + "/" + index, document.dump(2) + "\n");
+  written.push_back(index);
+  return written;
+}
+
+std::string copy_checkpoint(const std::string& folder, const std::string& dir) {
+  const std::int64_t step = internal::step_of_folder(folder);
+  const std::string target = dir + "/" + internal::folder_name(step), aside = internal::aside_name(dir, step);
+  WEFT_REQUIRE(!fs::exists(target), "checkpoint: " + target + " exists already");
+  const internal::Manifest from = internal::read_manifest(folder);
+  internal::verify_share(folder, from, 0, 1);
+  make_directories(dir);
+  internal::Manifest manifest;
+  try {
+    make_directory(aside);
+    for (const auto& [name, sums] : from.files) {
+      const auto in = internal::open_file(folder, from, name);
+      FileWriter out(aside + "/" + name);
+      std::string part(static_cast<std::size_t>(internal::kChunkBytes), '\0');
+      for (std::int64_t at = 0; at < in->bytes(); at += internal::kChunkBytes) {
+        const std::int64_t count = std::min(internal::kChunkBytes, in->bytes() - at);
+        in->read(part.data(), count, at);
+        out.write({part.data(), static_cast<std::size_t>(count)});
+      }
+      manifest.files[name] = out.finish();
+    }
+    FileWriter out(aside + "/" + internal::kManifestName);
+    out.write(internal::render_manifest(manifest));
+    out.finish();
+    flush_directory(aside);
+    rename_path(aside, target);
+    flush_directory(dir);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(aside, ignored);
+    throw;
+  }
+  return target;
+}
+
+}  // namespace weft::checkpoint

@@ -1,0 +1,152 @@
+// `weft checkpoint`: lists, shows, verifies and converts the checkpoints of runs.
+#include "weft/checkpoint/checkpoint.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/error.h"
+#include "weft/checkpoint/convert.h"
+#include "weft/checkpoint/reader.h"
+#include "weft/cli/commands.h"
+
+namespace weft::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using checkpoint::Reader;
+
+bool is_folder(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+// The folder that holds checkpoints: a run's, its name in runs/, or such a folder itself.
+std::string folder_of(const std::string& name) {
+  for (const std::string& run : {name, "runs/" + name}) {
+    if (is_folder(run + "/ckpt")) return run + "/ckpt";
+  }
+  WEFT_REQUIRE(is_folder(name), name + " is no folder, and no run of this name is in runs/");
+  return name;
+}
+
+// A checkpoint: its folder, or the newest complete one of a run.
+std::string checkpoint_of(const std::string& name) {
+  const fs::path path = fs::path(name + "/").parent_path();
+  if (is_folder(name) && path.filename().string().starts_with("step-")) return path.string();
+  const auto found = checkpoint::latest(folder_of(name));
+  for (const std::string& line : found.damaged) std::cerr << "passing over a damaged checkpoint: " << line << '\n';
+  WEFT_REQUIRE(found.folder, name + " has no complete checkpoint");
+  return *found.folder;
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text = "[";
+  for (std::size_t d = 0; d < shape.size(); ++d) text += (d > 0 ? ", " : "") + std::to_string(shape[d]);
+  return text + "]";
+}
+
+std::int64_t bytes_in(const std::string& folder) {
+  std::int64_t bytes = 0;
+  for (const auto& entry : fs::directory_iterator(folder)) bytes += static_cast<std::int64_t>(entry.file_size());
+  return bytes;
+}
+
+std::string mib(std::int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
+  return text;
+}
+
+std::int64_t slices_of(const Reader& reader, const std::string& part) {
+  std::int64_t count = 0;
+  for (const auto& [name, shape] : reader.shapes(part)) count += static_cast<std::int64_t>(reader.places(part, name).size());
+  return count;
+}
+
+}  // namespace
+
+int checkpoint_list(const CheckpointCommand& command) {
+  const std::string dir = folder_of(command.checkpoint);
+  int damaged = 0;
+  std::vector<std::string> folders;
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    if (entry.path().filename().string().starts_with("step-")) folders.push_back(entry.path().string());
+  }
+  std::sort(folders.begin(), folders.end());
+  for (const std::string& folder : folders) {
+    std::string line;
+    try {
+      const Reader reader(folder);
+      for (const std::string& part : reader.parts()) {
+        line += ", " + part + ": " + std::to_string(reader.shapes(part).size()) + " tensors in " + std::to_string(slices_of(reader, part)) +
+                " slices";
+      }
+      line = mib(bytes_in(folder)) + line;
+    } catch (const Error& error) {
+      if (error.code() != Errc::kCorrupt && error.code() != Errc::kInvalidArgument) throw;
+      line = "damaged: " + error.message();
+      ++damaged;
+    }
+    std::cout << fs::path(folder).filename().string() << "  " << line << '\n';
+  }
+  if (folders.empty()) std::cout << dir << ": no checkpoint\n";
+  return damaged == 0 ? 0 : 1;
+}
+
+int checkpoint_show(const CheckpointCommand& command) {
+  const std::string folder = checkpoint_of(command.checkpoint);
+  const Reader reader(folder);
+  if (!command.json) {
+    std::cout << folder << ": step " << reader.step() << '\n';
+    for (const auto& [key, value] : reader.state()) std::cout << "  " << key << " = " << value << '\n';
+  }
+  for (const std::string& part : reader.parts()) {
+    if (!command.part.empty() && part != command.part) continue;
+    if (!command.json) std::cout << part << ":\n";
+    for (const auto& [name, shape] : reader.shapes(part)) {
+      const auto places = reader.places(part, name);
+      const std::string dtype = c10::toString(reader.dtype(part, name));
+      if (command.json) {
+        nlohmann::ordered_json slices = nlohmann::ordered_json::array();
+        for (const auto& place : places) slices.push_back({{"file", place.file}, {"offset", place.offset}, {"sizes", place.sizes}});
+        std::cout << nlohmann::ordered_json{{"part", part}, {"name", name}, {"dtype", dtype}, {"shape", shape}, {"slices", slices}}.dump()
+                  << '\n';
+      } else {
+        std::cout << "  " << name << ' ' << dtype << ' ' << shape_text(shape);
+        if (places.size() > 1) std::cout << " in " << places.size() << " slices";
+        std::cout << '\n';
+      }
+    }
+  }
+  return 0;
+}
+
+int checkpoint_verify(const CheckpointCommand& command) {
+  const std::string folder = checkpoint_of(command.checkpoint);
+  checkpoint::verify(folder);
+  std::cout << folder << ": " << mib(bytes_in(folder)) << ", every checksum is right\n";
+  return 0;
+}
+
+int checkpoint_convert(const CheckpointCommand& command) {
+  const std::string folder = checkpoint_of(command.checkpoint);
+  if (command.as_checkpoint) {
+    std::cout << checkpoint::copy_checkpoint(folder, command.output) << '\n';
+    return 0;
+  }
+  const Reader reader(folder);
+  const std::string part = command.part.empty() ? "model" : command.part;
+  if (fs::path(command.output).extension() == ".safetensors") {
+    checkpoint::write_plain(reader, part, command.output);
+    std::cout << command.output << '\n';
+    return 0;
+  }
+  const auto most = static_cast<std::int64_t>(command.max_shard_bytes);
+  for (const std::string& name : checkpoint::write_hub(reader, part, command.output, most))
+    std::cout << command.output << '/' << name << '\n';
+  return 0;
+}
+
+}  // namespace weft::cli
