@@ -128,6 +128,8 @@ function(weft_precompiled target kind)
   set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch_pool)
 endfunction()
 
+set(WEFT_TEST_TIMEOUT 120 CACHE STRING "Seconds after which a test suite is ended")
+
 # One ctest entry a test suite (not a test: starting a libtorch process for each would cost more than the tests).
 # A suite whose name ends in "Slow" gets the label slow, in "Gpu" the label gpu. One that ends in "Timing" asserts a time: it gets
 # the label timing and runs while no other test does.
@@ -157,6 +159,6 @@ function(weft_discover_tests target)
       list(APPEND labels timing)
       set_tests_properties(${module}.${suite} PROPERTIES RUN_SERIAL ON)
     endif()
-    set_tests_properties(${module}.${suite} PROPERTIES LABELS "${labels}" TIMEOUT 120)
+    set_tests_properties(${module}.${suite} PROPERTIES LABELS "${labels}" TIMEOUT ${WEFT_TEST_TIMEOUT})
   endforeach()
 endfunction()
