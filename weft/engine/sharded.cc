@@ -74,6 +74,7 @@ void Sharded::load_state(const NamedTensors& state) { model_->load_state(state);
 checkpoint::Slices Sharded::shards(const Placing& placing) { return model_->shards(placing); }
 void Sharded::load_shards(const checkpoint::SliceSource& source, const Placing& placing) { model_->load_shards(source, placing, false); }
 void Sharded::load_weights(const checkpoint::SliceSource& source, const Placing& placing) { model_->load_shards(source, placing, true); }
+void Sharded::abandon() noexcept { model_->abandon(); }
 void Sharded::wait_for_weights() { model_->settle(); }
 DataParallelBase::Times Sharded::take_times() { return model_->take_times(); }
 Sharded::NamedTensors Sharded::codec_state() { return model_->codec_state(); }

@@ -150,6 +150,9 @@ class Sharded {
   // gradients under way, and makes no other call.
   void each_gradient(const std::function<void(const std::string& name, const at::Tensor& piece)>& take);
 
+  // Not collective: ends the waits of the model's peers with kAborted, for who has failed beside it (in a loss, say) and makes no more
+  // calls.
+  void abandon() noexcept;
   // Stage 0 with overlap_forward: until the weights are those of the last step().
   void wait_for_weights();
   // Not collective. The seconds that stage 0 has spent since the last call on: reducing and updating; waiting for peers.

@@ -132,37 +132,44 @@ TEST(Replicas, RefuseMoreBatchesThanThePlanAccumulates) {
 }
 
 // A peer that waits for its gradients is told at once, long before the deadline of its group.
-TEST(Replicas, EndTogetherWhereABlockThrowsOnOne) {
-  std::promise<void> told;
-  const auto all_told = told.get_future().share();
-  replicate(
-      2,
-      [&](const Group& world) {
-        BlockModel net;
-        net.blocks.push_back({"only", [&](const Contexts&) {
-                                const auto module = std::make_shared<torch::nn::LinearImpl>(4, 4);
-                                const auto forward = [module, fails = world.rank() == 1](const Tensors& x) {
-                                  if (fails) throw std::runtime_error("as asked");
-                                  return Tensors{module->forward(x[0])};
-                                };
-                                return Block{.module = module, .forward = forward};
-                              }});
-        net.loss = [](const Tensors& y, const Tensors& t, const Contexts&) { return (y[0] - t[0]).square().mean(); };
-        ParallelModel model = parallelize(net, trained_with({}, {.own_loss = true}), Mesh(world, {{"dp", 2}}));
-        const at::Tensor x = torch::ones({2, 4});
-        if (world.rank() == 1) {
-          EXPECT_THROW(model.train_step({x}, {x}), std::runtime_error);
-          EXPECT_EQ(all_told.wait_for(std::chrono::seconds(20)), std::future_status::ready);  // with a model that still lives
-          return;
-        }
-        const auto step = [&] {
-          model.train_step({x}, {x});
-          model.step();
-        };
-        EXPECT_THROW(step(), Error);
-        told.set_value();
-      },
-      std::chrono::minutes(1));
+TEST(Replicas, EndTogetherWhereABlockOrALossThrowsOnOne) {
+  for (const bool in_loss : {false, true}) {
+    std::promise<void> told;
+    const auto all_told = told.get_future().share();
+    const auto run = [&](const Group& world) {
+      const bool fails = world.rank() == 1;
+      const auto fail = [fails](bool here) {
+        if (fails && here) throw std::runtime_error("as asked");
+      };
+      BlockModel net;
+      net.blocks.push_back({"only", [&](const Contexts&) {
+                              const auto module = std::make_shared<torch::nn::LinearImpl>(4, 4);
+                              const auto forward = [module, fail, in_loss](const Tensors& x) {
+                                fail(!in_loss);
+                                return Tensors{module->forward(x[0])};
+                              };
+                              return Block{.module = module, .forward = forward};
+                            }});
+      net.loss = [fail, in_loss](const Tensors& y, const Tensors& t, const Contexts&) {
+        fail(in_loss);
+        return (y[0] - t[0]).square().mean();
+      };
+      ParallelModel model = parallelize(net, trained_with({}, {.own_loss = true}), Mesh(world, {{"dp", 2}}));
+      const at::Tensor x = torch::ones({2, 4});
+      if (fails) {
+        EXPECT_THROW(model.train_step({x}, {x}), std::runtime_error);
+        EXPECT_EQ(all_told.wait_for(std::chrono::seconds(20)), std::future_status::ready);  // with a model that still lives
+        return;
+      }
+      const auto step = [&] {
+        model.train_step({x}, {x});
+        model.step();
+      };
+      EXPECT_THROW(step(), Error);
+      told.set_value();
+    };
+    replicate(2, run, std::chrono::minutes(1));
+  }
 }
 
 // Running statistics.

@@ -53,6 +53,9 @@ void Composed::abort(const Error& error) const {
   replicas().abort(error);
   sharers().abort(error);
   mesh.world().abort(error);
+  for (const Stage& stage : stages) {
+    if (stage.sharded) stage.sharded->abandon();
+  }
 }
 
 // Of all replicas.
