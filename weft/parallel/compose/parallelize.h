@@ -37,6 +37,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/checkpoint/slice.h"
 #include "weft/parallel/compose/model.h"
 #include "weft/parallel/compose/plan.h"
 #include "weft/parallel/experts/dispatch.h"
