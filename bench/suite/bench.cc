@@ -5,9 +5,9 @@
 #include <span>
 #include <string_view>
 
+#include "bench/suite/internal/benches.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
-#include "bench/suite/internal/benches.h"
 
 namespace weft::cli {
 namespace bench_internal {

@@ -9,8 +9,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "weft/comm/init.h"
-#include "weft/comm/testing/exercise.h"
 #include "weft/comm/internal/weft_backend.h"
+#include "weft/comm/testing/exercise.h"
 
 namespace weft::comm {
 namespace {

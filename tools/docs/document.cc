@@ -8,8 +8,8 @@
 #include "tools/docs/internal/winners_picture.h"
 #include "tools/docs/internal/words.h"
 #include "weft/schedule/gossip.h"
-#include "weft/schedule/schedule.h"
 #include "weft/schedule/pictures/pictures.h"
+#include "weft/schedule/schedule.h"
 
 namespace weft::docs {
 namespace {

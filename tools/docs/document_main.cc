@@ -2,9 +2,9 @@
 #include <filesystem>
 #include <iostream>
 
+#include "tools/docs/document.h"
 #include "weft/base/error.h"
 #include "weft/base/file.h"
-#include "tools/docs/document.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) {

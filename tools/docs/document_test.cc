@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "weft/base/file.h"
 #include "tools/docs/internal/form_words.h"
 #include "tools/docs/internal/words.h"
+#include "weft/base/file.h"
 #include "weft/schedule/pipeline/pipeline.h"
 
 namespace weft::docs {

@@ -5,9 +5,9 @@
 #include "tools/docs/document.h"
 #include "tools/docs/internal/pipeline_words.h"
 #include "weft/schedule/pipeline/messages.h"
+#include "weft/schedule/pipeline/pictures/pictures.h"
 #include "weft/schedule/pipeline/play.h"
 #include "weft/schedule/pipeline/proof.h"
-#include "weft/schedule/pipeline/pictures/pictures.h"
 
 namespace weft::docs {
 namespace {

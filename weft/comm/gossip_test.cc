@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "weft/comm/testing/fork_ranks.h"
 #include "weft/comm/replicate.h"
+#include "weft/comm/testing/fork_ranks.h"
 
 namespace weft::comm {
 namespace {

@@ -16,8 +16,8 @@
 #include "weft/comm/internal/engine.h"
 #include "weft/comm/internal/first_cause.h"
 #include "weft/comm/internal/weft_backend.h"
-#include "weft/net/memory/host.h"
 #include "weft/net/inproc/inproc.h"
+#include "weft/net/memory/host.h"
 
 namespace weft::comm {
 

@@ -10,8 +10,8 @@
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/comm/testing/fork_ranks.h"
 #include "weft/data/shapes.h"
-#include "weft/train/testing/text_runs.h"
 #include "weft/train/recipe.h"
+#include "weft/train/testing/text_runs.h"
 #include "weft/train/trainer.h"
 
 namespace weft::train {

@@ -18,9 +18,9 @@
 #include "weft/comm/replicate.h"
 #include "weft/data/shapes.h"
 #include "weft/train/evaluate.h"
-#include "weft/train/testing/over_tcp.h"
 #include "weft/train/internal/tracing.h"
 #include "weft/train/recipe.h"
+#include "weft/train/testing/over_tcp.h"
 
 namespace weft::train {
 namespace trainer_test {

@@ -1,9 +1,9 @@
 // The benches, each run whole in the harness process: see bench.h for options and the exit code.
 #pragma once
 
-#include "weft/cli/bench.h"
 #include "bench/suite/internal/participant.h"
 #include "bench/suite/internal/peers.h"
+#include "weft/cli/bench.h"
 
 namespace weft::cli::bench_internal {
 

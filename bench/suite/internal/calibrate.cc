@@ -3,13 +3,13 @@
 #include <cmath>
 #include <ctime>
 
-#include "weft/base/error.h"
-#include "weft/base/file.h"
-#include "weft/base/log.h"
 #include "bench/suite/internal/benches.h"
 #include "bench/suite/internal/report.h"
 #include "bench/suite/internal/routes.h"
 #include "bench/suite/internal/schedule_rank.h"
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+#include "weft/base/log.h"
 #include "weft/plan/calibration.h"
 
 namespace weft::cli::bench_internal {

@@ -1,11 +1,11 @@
 // `weft bench collectives` and `p2p`: sizes by implementations, as times and as ratios.
 #include <algorithm>
 
-#include "weft/base/error.h"
 #include "bench/suite/internal/benches.h"
 #include "bench/suite/internal/collective_rank.h"
 #include "bench/suite/internal/report.h"
 #include "bench/suite/internal/rounds.h"
+#include "weft/base/error.h"
 
 namespace weft::cli::bench_internal {
 namespace {

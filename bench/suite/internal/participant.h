@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "weft/base/file.h"
 #include "bench/suite/internal/answer.h"
+#include "weft/base/file.h"
 #include "weft/launch/process.h"
 
 namespace weft::cli::bench_internal {

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <array>
 
-#include "weft/base/error.h"
 #include "bench/suite/internal/benches.h"
 #include "bench/suite/internal/pipeline_rank.h"
 #include "bench/suite/internal/report.h"
 #include "bench/suite/internal/rounds.h"
+#include "weft/base/error.h"
 #include "weft/schedule/pipeline/play.h"
 
 namespace weft::cli::bench_internal {

@@ -7,8 +7,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 
-#include "weft/base/log.h"
 #include "bench/suite/internal/ranks.h"
+#include "weft/base/log.h"
 #include "weft/comm/allocator.h"
 #include "weft/comm/backend.h"
 #include "weft/net/memory/host.h"

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "weft/base/log.h"
 #include "bench/suite/internal/rounds.h"
+#include "weft/base/log.h"
 
 namespace weft::cli::bench_internal {
 

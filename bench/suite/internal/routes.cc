@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bench/suite/internal/report.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
-#include "bench/suite/internal/report.h"
 
 namespace weft::cli::bench_internal {
 namespace {

@@ -7,14 +7,14 @@
 #include <iostream>
 #include <thread>
 
+#include "bench/suite/internal/answer.h"
+#include "bench/suite/internal/ranks.h"
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
-#include "bench/suite/internal/answer.h"
-#include "bench/suite/internal/ranks.h"
 #include "weft/kernels/reduce.h"
-#include "weft/net/memory/direct.h"
 #include "weft/net/execute/executor.h"
+#include "weft/net/memory/direct.h"
 #include "weft/net/shm/shm.h"
 #include "weft/net/tcp/tcp.h"
 

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <limits>
 
-#include "weft/base/error.h"
 #include "bench/suite/internal/benches.h"
 #include "bench/suite/internal/pipeline_rank.h"
 #include "bench/suite/internal/report.h"
+#include "weft/base/error.h"
 
 namespace weft::cli::bench_internal {
 namespace {

@@ -6,11 +6,11 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "weft/base/error.h"
-#include "weft/base/file.h"
 #include "bench/suite/internal/benches.h"
 #include "bench/suite/internal/report.h"
 #include "bench/suite/internal/rounds.h"
+#include "weft/base/error.h"
+#include "weft/base/file.h"
 
 namespace weft::cli::bench_internal {
 namespace {

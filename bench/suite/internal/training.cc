@@ -1,11 +1,11 @@
 // `weft bench training`, `sharded` and `tensor`: the time of a step, and the memory that it needs, beside compute alone and the peers.
 #include <algorithm>
 
-#include "weft/base/error.h"
 #include "bench/suite/internal/benches.h"
 #include "bench/suite/internal/report.h"
 #include "bench/suite/internal/rounds.h"
 #include "bench/suite/internal/training_rank.h"
+#include "weft/base/error.h"
 
 namespace weft::cli::bench_internal {
 namespace {

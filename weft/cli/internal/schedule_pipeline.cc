@@ -7,8 +7,8 @@
 #include "weft/base/file.h"
 #include "weft/base/log.h"
 #include "weft/schedule/pipeline/messages.h"
-#include "weft/schedule/pipeline/play.h"
 #include "weft/schedule/pipeline/pictures/pictures.h"
+#include "weft/schedule/pipeline/play.h"
 
 namespace weft::cli::internal {
 namespace {

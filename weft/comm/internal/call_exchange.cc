@@ -15,7 +15,9 @@ struct alignas(64) CallExchange::Slot {
 CallExchange::CallExchange(net::Host& host, std::chrono::nanoseconds timeout)
     : host_(host), slots_(host.share(sizeof(Slot) * 2 * static_cast<std::size_t>(host.world()), timeout)) {}
 
-CallExchange::Slot& CallExchange::slot(int rank) const { return reinterpret_cast<Slot*>(slots_)[2 * static_cast<std::size_t>(rank) + (sequence_ & 1)]; }
+CallExchange::Slot& CallExchange::slot(int rank) const {
+  return reinterpret_cast<Slot*>(slots_)[2 * static_cast<std::size_t>(rank) + (sequence_ & 1)];
+}
 
 const CallExchange::Note& CallExchange::note(int peer) const { return slot(peer).note; }
 const std::byte* CallExchange::data(int peer) const { return slot(peer).data; }

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "weft/comm/internal/plans.h"
-#include "weft/net/memory/direct.h"
 #include "weft/net/endpoint.h"
+#include "weft/net/memory/direct.h"
 #include "weft/net/memory/host.h"
 #include "weft/schedule/schedule.h"
 

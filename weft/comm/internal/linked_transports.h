@@ -1,7 +1,9 @@
 // The two transports of a group over several hosts, the shared memory of this host and the messages to all ranks, and their one fate.
 //
-//   host: ranks numbered within this host ──┐            A failure of either transport ends the other. The first one is what all ranks of the
-//                                           ├─ LinkedTransports      group are told, in the group's own numbering; calls that come later throw
+//   host: ranks numbered within this host ──┐            A failure of either transport ends the other. The first one is what all ranks of
+//   the
+//                                           ├─ LinkedTransports      group are told, in the group's own numbering; calls that come later
+//                                           throw
 //   endpoint: ranks of the whole group ─────┘            kAborted and cite it.
 #pragma once
 

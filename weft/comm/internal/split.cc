@@ -15,7 +15,9 @@ constexpr net::Channel kAcross = net::Channel{1} << 40;
 class LocalEngine final : public Engine {
  public:
   LocalEngine(std::shared_ptr<LinkedTransports> transports, std::chrono::nanoseconds timeout)
-      : transports_(std::move(transports)), rings_(make_rings(transports_->host(), transports_->endpoint()->epoch(), timeout)), direct_(transports_->host(), timeout) {}
+      : transports_(std::move(transports)),
+        rings_(make_rings(transports_->host(), transports_->endpoint()->epoch(), timeout)),
+        direct_(transports_->host(), timeout) {}
 
   void run(schedule::Collective collective, const net::DirectArgs& args) override {
     transports_->guard(schedule::to_string(collective), [&] { run_direct(direct_, collective, args); });
@@ -57,7 +59,8 @@ class AcrossEngine final : public Engine {
 // All ranks.
 class SplitEngine final : public Engine {
  public:
-  SplitEngine(std::shared_ptr<LinkedTransports> transports, std::unique_ptr<HostSplit> split, std::chrono::nanoseconds timeout, const Plans& plans)
+  SplitEngine(std::shared_ptr<LinkedTransports> transports, std::unique_ptr<HostSplit> split, std::chrono::nanoseconds timeout,
+              const Plans& plans)
       : transports_(std::move(transports)),
         split_(std::move(split)),
         flat_(make_message_engine(make_view(transports_->endpoint(), everybody(), 0), plans)),
@@ -93,7 +96,8 @@ Group group_of(std::unique_ptr<Engine> engine, int rank, int size, std::chrono::
   return Group(c10::make_intrusive<WeftBackend>(std::move(engine), rank, size, timeout), name);
 }
 
-std::unique_ptr<HostSplit> make_split(const std::shared_ptr<LinkedTransports>& transports, std::chrono::milliseconds timeout, const Plans& plans) {
+std::unique_ptr<HostSplit> make_split(const std::shared_ptr<LinkedTransports>& transports, std::chrono::milliseconds timeout,
+                                      const Plans& plans) {
   const HostMap& map = transports->map();
   auto local = group_of(std::make_unique<LocalEngine>(transports, timeout), map.local, map.local_world(), timeout, "local");
   std::optional<Group> across;

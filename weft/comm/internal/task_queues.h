@@ -16,8 +16,8 @@ class TaskQueues {
   using Task = std::function<After()>;
 
   TaskQueues();
-  // Waits for the tasks under way; call the engine's fail() first where they might not end by themselves. Any thread, one of the queues' own
-  // included.
+  // Waits for the tasks under way; call the engine's fail() first where they might not end by themselves. Any thread, one of the queues'
+  // own included.
   ~TaskQueues();
   TaskQueues(const TaskQueues&) = delete;
   TaskQueues& operator=(const TaskQueues&) = delete;

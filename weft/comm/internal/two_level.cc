@@ -104,7 +104,7 @@ void TwoLevel::run(Collective collective, const net::DirectArgs& args) {
   if (one_array) out.fill();
   in.fill();
   const CallExchange::Note note{net::signature_of(collective, call.args), one_array ? out.token() : in.token(), out.token(),
-                         flat || in.lacking() || out.lacking() ? 1u : 0u};
+                                flat || in.lacking() || out.lacking() ? 1u : 0u};
   if (!agree(call, note, 0)) return flat_.run(collective, args);
   if (call.args.count == 0) return;  // to have agreed is to have met
   move(call);

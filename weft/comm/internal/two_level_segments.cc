@@ -48,7 +48,7 @@ void TwoLevel::across(const Call& call, Queue& queue, const Segment& segment, co
   const schedule::Request asked{
       .collective = call.collective, .rank = map_.host, .world = map_.num_hosts(), .root = call.root_host, .count = count};
   queue.executor.run(schedule::make(chooser_.decide(asked, static_cast<std::size_t>(call.element))), *view,
-                    {.input = input, .output = output, .dtype = call.args.dtype, .op = within(call.args.op), .deadline = call.deadline()});
+                     {.input = input, .output = output, .dtype = call.args.dtype, .op = within(call.args.op), .deadline = call.deadline()});
 }
 
 void TwoLevel::all_reduce_segment(const Call& call, Queue& queue, const Segment& segment) {

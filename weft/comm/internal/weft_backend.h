@@ -113,10 +113,10 @@ class WeftBackend final : public c10d::Backend {
   const int process_;  // a child forked from it cannot use the group
   std::uint64_t monitored_ = 0;
   std::atomic<std::uint64_t> sequence_{0};
-  std::atomic<int> messages_{0};    // sends and receives under way
-  std::mutex timed_out_mutex_;      // guards timed_out_
-  std::optional<Error> timed_out_;  // the first timeout of an operation of this rank
-  std::unique_ptr<TaskQueues> queues_;    // last: ends before the engine
+  std::atomic<int> messages_{0};        // sends and receives under way
+  std::mutex timed_out_mutex_;          // guards timed_out_
+  std::optional<Error> timed_out_;      // the first timeout of an operation of this rank
+  std::unique_ptr<TaskQueues> queues_;  // last: ends before the engine
 };
 
 }  // namespace weft::comm::internal

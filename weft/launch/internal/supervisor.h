@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "weft/launch/internal/store_process.h"
 #include "weft/launch/internal/line_relay.h"
 #include "weft/launch/internal/rank_environment.h"
+#include "weft/launch/internal/store_process.h"
 #include "weft/launch/supervision.h"
 
 namespace weft::launch::internal {

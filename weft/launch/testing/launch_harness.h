@@ -17,8 +17,8 @@
 #include <sstream>
 
 #include "weft/base/error.h"
-#include "weft/launch/internal/store_process.h"
 #include "weft/launch/internal/rank_environment.h"
+#include "weft/launch/internal/store_process.h"
 #include "weft/launch/launcher.h"
 #include "weft/launch/process.h"
 

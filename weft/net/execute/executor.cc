@@ -6,8 +6,8 @@
 
 #include "weft/base/error.h"
 #include "weft/kernels/reduce.h"
-#include "weft/net/internal/overlap.h"
 #include "weft/net/execute/internal/pipeline.h"
+#include "weft/net/internal/overlap.h"
 
 namespace weft::net {
 namespace {

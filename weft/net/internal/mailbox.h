@@ -119,7 +119,7 @@ class Mailbox {
 
   int rank_;
   std::size_t room_;
-  std::vector<PeerQueues> queues_;          // by peer
+  std::vector<PeerQueues> queues_;    // by peer
   std::vector<std::size_t> waiting_;  // by peer: memory that parts hold
   int turn_ = 0;
 };

@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "weft/net/memory/direct.h"
 #include "weft/net/endpoint.h"
+#include "weft/net/memory/direct.h"
 #include "weft/schedule/schedule.h"
 
 namespace weft::net::mpi {

@@ -8,8 +8,8 @@
 #include <mutex>
 #include <thread>
 
-#include "weft/net/tcp/internal/engine.h"
 #include "weft/net/internal/failure.h"
+#include "weft/net/tcp/internal/engine.h"
 #include "weft/net/tcp/internal/formation.h"
 
 namespace weft::net {

@@ -262,8 +262,8 @@ TEST(ZeroCopySends, CarryMessagesOfAllSizesOverAnyNumberOfStreams) {
   exchange_all_sizes({.zero_copy = ZeroCopy::kNever});
 }
 
-// A frame begins as a zero-copy send, the kernel says that it copied, and the rest goes by a copy: nothing more is said of the zero-copy send when it is
-// written.
+// A frame begins as a zero-copy send, the kernel says that it copied, and the rest goes by a copy: nothing more is said of the zero-copy
+// send when it is written.
 TEST(ZeroCopySends, ThatAreSwitchedOffInTheMidstOfAFrameAreComplete) {
   const std::size_t bytes = 12'500'000;
   for (int i = 0; i < 3; ++i) {

@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "weft/comm/testing/fork_ranks.h"
 #include "weft/comm/replicate.h"
+#include "weft/comm/testing/fork_ranks.h"
 
 namespace weft::parallel {
 namespace {

@@ -3,9 +3,9 @@
 #include "weft/parallel/tensor/collectives.h"
 #include "weft/parallel/tensor/conv.h"
 #include "weft/parallel/tensor/dropout.h"
-#include "weft/parallel/tensor/testing/parity.h"
 #include "weft/parallel/tensor/linear.h"
 #include "weft/parallel/tensor/norm.h"
+#include "weft/parallel/tensor/testing/parity.h"
 
 namespace weft::parallel {
 namespace {

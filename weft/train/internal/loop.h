@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "weft/base/log.h"
-#include "weft/optim/learning_rate.h"
 #include "weft/observe/run_folder.h"
+#include "weft/optim/learning_rate.h"
 #include "weft/train/evaluate.h"
 #include "weft/train/internal/run_state.h"
 #include "weft/train/internal/step_log.h"

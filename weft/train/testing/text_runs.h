@@ -15,8 +15,8 @@
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/comm/replicate.h"
 #include "weft/train/generate.h"
-#include "weft/train/testing/over_tcp.h"
 #include "weft/train/recipe.h"
+#include "weft/train/testing/over_tcp.h"
 #include "weft/train/text_trainer.h"
 
 namespace weft::train::internal {

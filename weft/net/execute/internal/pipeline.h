@@ -80,7 +80,7 @@ class Pipeline {
   std::vector<Edge> edges_;
   std::vector<PeerQueue> queues_;
   std::vector<int> queue_index_;  // by peer
-  std::vector<int> ready_;       // local work that can be done now, in order from next_ready_
+  std::vector<int> ready_;        // local work that can be done now, in order from next_ready_
   std::size_t next_ready_ = 0;
   std::size_t unfinished_ = 0;
   std::vector<std::byte*> slot_of_;  // by task: where it receives what it combines

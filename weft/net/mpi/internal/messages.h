@@ -94,7 +94,7 @@ class Messages final : public Background {
   bool listening_ = false, left_ = false;
   std::list<Outgoing> outgoing_;
   std::vector<std::unordered_map<Channel, ChannelQueue>> queues_;  // by peer
-  std::vector<std::optional<std::uint64_t>> gone_;        // by peer: has said goodbye, after so many collectives
+  std::vector<std::optional<std::uint64_t>> gone_;                 // by peer: has said goodbye, after so many collectives
   int gone_count_ = 0;
   std::uint64_t collectives_ = 0;       // ended so far
   std::vector<std::int32_t> next_tag_;  // by peer

@@ -15,8 +15,8 @@
 #include <thread>
 
 #include "weft/kernels/reduce.h"
-#include "weft/net/testing/trials.h"
 #include "weft/net/mpi/mpi.h"
+#include "weft/net/testing/trials.h"
 
 namespace weft::net::mpi {
 

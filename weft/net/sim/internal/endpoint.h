@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "weft/net/internal/failure.h"
-#include "weft/net/tcp/framing.h"
 #include "weft/net/internal/mailbox.h"
 #include "weft/net/sim/internal/scheduler.h"
 #include "weft/net/sim/internal/socket.h"
+#include "weft/net/tcp/framing.h"
 
 namespace weft::net::sim::internal {
 

@@ -25,7 +25,8 @@ void Connection::allow_zero_copy(ZeroCopy mode) {
 
 bool Connection::is_zero_copy(std::span<const std::byte> part) const {
   const std::less<> before;
-  return zero_copy_.on() && !before(part.data(), zero_copy_payload_.data()) && before(part.data(), zero_copy_payload_.data() + zero_copy_payload_.size());
+  return zero_copy_.on() && !before(part.data(), zero_copy_payload_.data()) &&
+         before(part.data(), zero_copy_payload_.data() + zero_copy_payload_.size());
 }
 
 // How the next call sends, and how many parts: a zero-copy payload goes in a call of its own, after the header before it.

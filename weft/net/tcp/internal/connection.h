@@ -8,8 +8,8 @@
 #include <string>
 
 #include "weft/net/tcp/framing.h"
-#include "weft/net/tcp/internal/zero_copy_sends.h"
 #include "weft/net/tcp/internal/socket.h"
+#include "weft/net/tcp/internal/zero_copy_sends.h"
 
 namespace weft::net::internal {
 
@@ -24,8 +24,8 @@ class Connection {
   // Allows zero-copy sends. Where the kernel has none: Error(kUnavailable) under kAlways, plain sends otherwise.
   void allow_zero_copy(ZeroCopy mode);
   const ZeroCopySends& zero_copy_sends() const { return zero_copy_; }
-  // The payload of the one frame that out() has may be sent without a copy, as a whole or what is left of it. zero_copy_sends().sent() grows by that in flush(); the
-  // bytes are the caller's again when zero_copy_sends().completed() has come so far.
+  // The payload of the one frame that out() has may be sent without a copy, as a whole or what is left of it. zero_copy_sends().sent()
+  // grows by that in flush(); the bytes are the caller's again when zero_copy_sends().completed() has come so far.
   void mark_zero_copy(std::span<const std::byte> payload) { zero_copy_payload_ = payload; }
   // Reads what the kernel says of sends; false where it said nothing.
   bool collect();

@@ -20,7 +20,8 @@ constexpr int kStreamBits = 16;
 constexpr int kReadsATurn = 2;
 // Messages up to this do not wait behind large ones.
 constexpr std::size_t kSmall = 32 * 1024;
-// Frames of at least this size are sent without a copy: below some 10 KB that costs more than a copy, and most messages that long come in pieces.
+// Frames of at least this size are sent without a copy: below some 10 KB that costs more than a copy, and most messages that long come in
+// pieces.
 constexpr std::size_t kLeastLent = 64 * 1024;
 // A data stream that closes without a goodbye: the control stream says why within this time, or the peer is lost.
 constexpr auto kGrace = 250ms;
@@ -284,11 +285,13 @@ bool Engine::load_data(Peer& peer, std::size_t index) {
   message.next += length;
   ++message.flying;
   if (message.next == bytes.size()) queue.pop_front();
-  if (is_zero_copy(peer, length, bytes.size() - message.next)) stream.connection->mark_zero_copy(bytes.subspan(message.next - length, length));
+  if (is_zero_copy(peer, length, bytes.size() - message.next))
+    stream.connection->mark_zero_copy(bytes.subspan(message.next - length, length));
   return true;
 }
 
-// The last frames of what waits are copied, one a stream: with nothing sent after it a zero-copy send would wait for a delayed acknowledgement.
+// The last frames of what waits are copied, one a stream: with nothing sent after it a zero-copy send would wait for a delayed
+// acknowledgement.
 bool Engine::is_zero_copy(const Peer& peer, std::size_t frame, std::size_t rest) {
   const std::size_t behind = (rest + kMaxPayload - 1) / kMaxPayload + peer.large.size() - (rest > 0 ? 1 : 0);
   return frame >= kLeastLent && behind >= peer.streams.size() - 1;
@@ -318,7 +321,8 @@ void Engine::written(Peer& peer, std::size_t index) {
 // The sends that the kernel has returned; false where it has returned none.
 bool Engine::collect(Stream& stream) {
   if (!stream.connection->collect()) return false;
-  for (; !stream.unacknowledged.empty() && stream.unacknowledged.front().first <= stream.connection->zero_copy_sends().completed(); stream.unacknowledged.pop_front()) {
+  for (; !stream.unacknowledged.empty() && stream.unacknowledged.front().first <= stream.connection->zero_copy_sends().completed();
+       stream.unacknowledged.pop_front()) {
     landed(*stream.unacknowledged.front().second);
   }
   return true;

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "weft/net/internal/calls.h"
+#include "weft/net/internal/mailbox.h"
 #include "weft/net/tcp/internal/connection.h"
 #include "weft/net/tcp/internal/formation.h"
-#include "weft/net/internal/mailbox.h"
 
 namespace weft::net::internal {
 
@@ -72,12 +72,12 @@ class Engine {
  private:
   struct Stream {
     std::unique_ptr<Connection> connection;
-    Outgoing* sending = nullptr;                           // the message that the frame under way belongs to
-    std::uint64_t sends_before = 0;                               // the connection's before that frame
+    Outgoing* sending = nullptr;                                     // the message that the frame under way belongs to
+    std::uint64_t sends_before = 0;                                  // the connection's before that frame
     std::deque<std::pair<std::uint64_t, Outgoing*>> unacknowledged;  // frames that are written, by the sends that they wait for
-    std::uint32_t events = 0;                              // what epoll watches
-    bool paused = false;                                   // its next frame has no room
-    bool open = true;                                      // there may be more to read
+    std::uint32_t events = 0;                                        // what epoll watches
+    bool paused = false;                                             // its next frame has no room
+    bool open = true;                                                // there may be more to read
     bool writable = true;
   };
   struct Peer {

@@ -19,7 +19,9 @@ void ZeroCopySends::count_completed(std::uint32_t first, std::uint32_t last, boo
   WEFT_CHECK(end <= sent_, "the kernel returns a send that was not made");
   if (copied && mode_ == ZeroCopy::kWhereItHelps) on_ = false;
   ahead_.emplace_back(begin, end);
-  const auto next = [&] { return std::find_if(ahead_.begin(), ahead_.end(), [&](const auto& range) { return range.first == completed_; }); };
+  const auto next = [&] {
+    return std::find_if(ahead_.begin(), ahead_.end(), [&](const auto& range) { return range.first == completed_; });
+  };
   for (auto range = next(); range != ahead_.end(); range = next()) {
     completed_ = range->second;
     ahead_.erase(range);

@@ -12,8 +12,8 @@
 #include <future>
 
 #include "weft/net/tcp/frame.h"
-#include "weft/net/testing/ranks.h"
 #include "weft/net/tcp/internal/socket.h"
+#include "weft/net/testing/ranks.h"
 
 namespace weft::net::internal {
 

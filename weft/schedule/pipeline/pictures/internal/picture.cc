@@ -5,8 +5,8 @@
 #include "weft/base/error.h"
 #include "weft/schedule/pipeline/internal/needs.h"
 #include "weft/schedule/pipeline/messages.h"
-#include "weft/schedule/pipeline/proof.h"
 #include "weft/schedule/pipeline/pictures/pictures.h"
+#include "weft/schedule/pipeline/proof.h"
 
 namespace weft::schedule::pipeline {
 namespace internal {
