@@ -23,7 +23,7 @@ bool is_folder(const std::string& path) {
 }
 
 // The folder that holds checkpoints: a run's, its name in runs/, or such a folder itself.
-std::string folder_of(const std::string& name) {
+std::string checkpoint_folder(const std::string& name) {
   for (const std::string& run : {name, "runs/" + name}) {
     if (is_folder(run + "/ckpt")) return run + "/ckpt";
   }
@@ -35,7 +35,7 @@ std::string folder_of(const std::string& name) {
 std::string checkpoint_of(const std::string& name) {
   const fs::path path = fs::path(name + "/").parent_path();
   if (is_folder(name) && path.filename().string().starts_with("step-")) return path.string();
-  const auto found = checkpoint::latest(folder_of(name));
+  const auto found = checkpoint::latest(checkpoint_folder(name));
   for (const std::string& line : found.damaged) std::cerr << "passing over a damaged checkpoint: " << line << '\n';
   WEFT_REQUIRE(found.folder, name + " has no complete checkpoint");
   return *found.folder;
@@ -68,7 +68,7 @@ std::int64_t slices_of(const Reader& reader, const std::string& part) {
 }  // namespace
 
 int checkpoint_list(const CheckpointCommand& command) {
-  const std::string dir = folder_of(command.checkpoint);
+  const std::string dir = checkpoint_folder(command.checkpoint);
   int damaged = 0;
   std::vector<std::string> folders;
   for (const auto& entry : fs::directory_iterator(dir)) {
