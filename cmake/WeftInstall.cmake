@@ -14,7 +14,7 @@ set(weft_public_headers
   weft/compress/spec.h weft/engine/block.h weft/engine/data_parallel.h weft/engine/optimizer.h
   weft/engine/sharded.h weft/kernels/update.h weft/optim/update_rule.h
   # every parallelism at once
-  weft/parallel/compose/loss_scale.h weft/parallel/compose/model.h
+  weft/parallel/compose/loss_scale.h weft/parallel/compose/model.h weft/parallel/compose/modules.h
   weft/parallel/compose/parallelize.h weft/parallel/compose/plan.h
   weft/parallel/pipeline/pipeline.h weft/parallel/recompute/recompute.h
   weft/schedule/pipeline/pipeline.h
@@ -27,11 +27,13 @@ set(weft_public_headers
   weft/parallel/tensor/vocabulary.h
   # reference models
   weft/models/gpt.h weft/models/gpt_blocks.h weft/models/huggingface.h weft/models/lstm.h
-  weft/models/vision/mixer.h weft/models/vision/parts.h weft/models/vision/resnet.h
+  weft/models/vision/mixer.h weft/models/vision/resnet.h
   weft/models/vision/vit.h
   # training runs, checkpoints
   weft/checkpoint/checkpoint.h weft/checkpoint/reader.h weft/checkpoint/safetensors.h
   weft/checkpoint/sharded.h weft/checkpoint/slice.h weft/observe/progress.h weft/train/trainer.h
+  weft/train/options.h weft/train/task.h weft/train/dataset.h
+  weft/data/source.h weft/data/sampler.h weft/optim/learning_rate.h
   # collectives as data: usable without libtorch, as weft::schedule
   weft/schedule/schedule.h weft/schedule/topology.h
 )

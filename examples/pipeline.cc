@@ -22,17 +22,17 @@ int main() {
   const int64_t count = 1024, batch = 64;
   const Images train(count);
   const auto world = weft::init();
-  const auto parts =
-      weft::models::mixer_parts({.image_size = 28, .patch = 7, .in_channels = 1, .num_classes = 10, .layers = 8, .width = 64});
+  const auto mixer =
+      weft::models::mixer_blocks({.image_size = 28, .patch = 7, .in_channels = 1, .num_classes = 10, .layers = 8, .width = 64});
 
   // Asked for this rank's blocks alone. A block's first weights must not depend on who makes it.
   const auto make = [&](int i) {
     torch::manual_seed(static_cast<uint64_t>(i));
-    return weft::models::block(parts.make(i));
+    return mixer.blocks[static_cast<size_t>(i)].make({});
   };
   weft::parallel::PipelineOptions options{.micro_batches = 4};
   options.loss = [](const Tensors& y, const Tensors& t) { return torch::cross_entropy_loss(y[0], t[0]); };
-  weft::Pipeline model(world, parts.count, make, options);
+  weft::Pipeline model(world, static_cast<int>(mixer.blocks.size()), make, options);
   torch::optim::AdamW optimizer(model.parameters(), torch::optim::AdamWOptions(1e-3));
   std::cout << "rank " << world.rank() << " has " << model.parameters().size() << " of the parameters\n";
 

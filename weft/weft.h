@@ -5,7 +5,7 @@
 //   data parallelism            weft::data_parallel(module, group)
 //   ZeRO                        weft::Sharded
 //   every form of parallelism   weft::parallelize(blocks, plan, mesh)
-//   training runs               weft::Trainer
+//   training runs               weft::Trainer, of a recipe or of a weft::Task: a model and data of one's own
 //   files                       weft::checkpoint
 //   compressed gradients        weft::CodecSpec, by name in the options: "powersgd:4"
 //   errors                      weft::Error, weft::Errc
@@ -21,15 +21,19 @@
 #include "weft/compress/spec.h"
 #include "weft/engine/data_parallel.h"
 #include "weft/engine/sharded.h"
+#include "weft/parallel/compose/modules.h"
 #include "weft/parallel/compose/parallelize.h"
 #include "weft/parallel/mesh/mesh.h"
 #include "weft/parallel/pipeline/pipeline.h"
 #include "weft/parallel/recompute/recompute.h"
+#include "weft/train/dataset.h"
 #include "weft/train/trainer.h"
 
 namespace weft {
 
+using parallel::Block;
 using parallel::BlockModel;
+using parallel::blocks_of;
 using parallel::data_parallel;
 using parallel::DataParallel;
 using parallel::DataParallelOptions;
@@ -42,6 +46,7 @@ using parallel::Plan;
 using parallel::recompute;
 using parallel::Sharded;
 using parallel::ShardedOptions;
+using train::Task;
 using train::Trainer;
 using train::TrainerOptions;
 using train::TrainResult;

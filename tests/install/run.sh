@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run.sh CONSUMER BUILD CMAKE OPTION…: installs BUILD, moves the result, and builds and runs CONSUMER against it, also under each MPI whose
-# plug-in was installed.
+# plug-in was installed. CONSUMER "new" is the project that the installed `weft new` makes.
 set -euo pipefail
 consumer=$1 build=$2 cmake=$3
 shift 3
@@ -17,6 +17,22 @@ fail() { echo "$*" >&2; exit 1; }
 ! grep -rnF -e "$build" -e "$(cd "$source/../.." && pwd)/weft" -e "$scratch/first" "$prefix/lib/cmake" || fail "the package names the build's own folders"
 ! grep -rnE 'weft_(warnings|pch)' "$prefix/lib/cmake" || fail "the package exports the build's warnings or precompiled header"
 
+if [[ $consumer == new ]]; then
+  "$cmake" --install "$build" --component runtime --prefix "$prefix" >"$scratch/log" || { cat "$scratch/log"; exit 1; }
+  cd "$scratch"
+  "$prefix/bin/weft" new rings
+  "$cmake" -S rings -B rings/build -G Ninja "$@"  # finds weft by itself
+  "$cmake" --build rings/build
+  "${cmake%cmake}ctest" --test-dir rings/build --output-on-failure
+  export OMP_NUM_THREADS=1
+  for axes in dp fsdp pp; do
+    "$prefix/bin/weft" run -n 2 rings/build/rings rings/train.toml "parallel.$axes=2" "run.name=$axes" || fail "over $axes"
+    [[ -s runs/$axes/metrics.jsonl && -n $(ls "runs/$axes/ckpt") ]] || fail "no run folder of $axes"
+  done
+  ! "$prefix/bin/weft" new rings 2>"$scratch/again" || fail "weft new wrote over a folder"
+  grep -q "exists already" "$scratch/again" || fail "weft new: $(cat "$scratch/again")"
+  exit 0
+fi
 "$cmake" -S "$source/$consumer" -B "$scratch/consumer" -G Ninja -DCMAKE_BUILD_TYPE=Release "-DCMAKE_PREFIX_PATH=$prefix" "$@"
 "$cmake" --build "$scratch/consumer"
 "$scratch/consumer/consumer"

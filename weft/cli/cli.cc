@@ -35,6 +35,9 @@ constexpr About kRun{"run", "Start the ranks of a program on this node, watch th
   weft run -n 2 --log-dir logs --tee 3 ./program
   weft run --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 -n 8 --secret-file job.secret ./program)"};
 
+constexpr About kNew{"new", "Make a project that trains a model of its own: CMakeLists.txt, main.cc, train.toml, a test.", R"(Examples:
+  weft new rings && cd rings && cmake -B build && cmake --build build && ./build/rings train.toml)"};
+
 constexpr About kSchedule{"schedule", "Show collective algorithms and pipeline schedules as data.", R"(Examples:
   weft schedule list
   weft schedule show ring --ranks 8
@@ -135,6 +138,12 @@ void add_run(CLI::App& app, launch::LaunchOptions& options, const std::vector<st
     options.program.insert(options.program.end(), beyond.begin() + (options.program.empty() && !beyond.empty() ? 1 : 0), beyond.end());
     result = run(options);
   });
+}
+
+void add_new(CLI::App& app, NewCommand& command, int& result) {
+  auto* sub = add(app, kNew);
+  sub->add_option("folder", command.folder, "to make; its name becomes the program's")->required();
+  sub->callback([&] { result = new_project(command); });
 }
 
 void add_choice(CLI::App& sub, ScheduleChoice& choice) {
@@ -296,6 +305,7 @@ int weft_main(int argc, char** argv) {
   int result = 0;
   TrainCommand training;
   launch::LaunchOptions launching;
+  NewCommand creating;
   ScheduleCommand schedule;
   SimulateCommand simulating;
   MeshCommand mesh;
@@ -312,6 +322,7 @@ int weft_main(int argc, char** argv) {
     argc = seen;
   }
   add_run(app, launching, beyond, result);
+  add_new(app, creating, result);
   add_schedule(app, schedule, result);
   add_plan(app, simulating, mesh, result);
   add_generate(app, generating, result);

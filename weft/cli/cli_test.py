@@ -28,8 +28,18 @@ def weft(*arguments, cwd=ROOT, env=None, input=""):
 
 
 class Words(unittest.TestCase):
+    def test_new_makes_a_project_once_and_refuses_what_is_no_name(self):
+        with tempfile.TemporaryDirectory() as folder:
+            made = weft("new", f"{folder}/rings")
+            self.assertEqual(made.returncode, 0, made.stderr)
+            self.assertEqual(sorted(file.name for file in pathlib.Path(folder, "rings").iterdir()), ["CMakeLists.txt", "README.md", "main.cc", "train.toml"])
+            for file in pathlib.Path(folder, "rings").iterdir():
+                self.assertNotIn("@NAME@", file.read_text())
+            self.fails(["exists already"], "new", f"{folder}/rings")
+            self.fails(["no name for a program"], "new", f"{folder}/2 rings")
+
     def test_help_of_every_command_has_examples(self):
-        for words in ([], ["train"], ["run"], ["schedule"], ["plan"], ["generate"], ["export"], ["tokenizer"], ["checkpoint"], ["doctor"], ["bench"]):
+        for words in ([], ["train"], ["new"], ["run"], ["schedule"], ["plan"], ["generate"], ["export"], ["tokenizer"], ["checkpoint"], ["doctor"], ["bench"]):
             shown = weft(*words, "--help")
             self.assertEqual(shown.returncode, 0, words)
             self.assertIn("weft " + " ".join(words), shown.stdout)

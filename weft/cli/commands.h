@@ -27,6 +27,11 @@ int train(const TrainCommand& command);
 
 int run(const launch::LaunchOptions& options);
 
+struct NewCommand {
+  std::string folder;  // to make; its last part is the program's name
+};
+int new_project(const NewCommand& command);
+
 struct DoctorCommand {
   bool json = false;
   bool topology = false;  // of the job that it is a rank of, instead of this machine's checks

@@ -13,7 +13,6 @@
 #include "weft/comm/init.h"
 #include "weft/launch/error_file.h"
 #include "weft/train/recipe.h"
-#include "weft/train/text_trainer.h"
 #include "weft/train/trainer.h"
 
 namespace weft::cli {
@@ -57,14 +56,6 @@ bool as_expected(double least, const train::TrainResult& result) {
   return good;
 }
 
-// The result, and the run's folder.
-template <class Trainer>
-std::pair<train::TrainResult, std::string> trained(const Config& config, const Group& world, const train::TrainerOptions& options) {
-  Trainer trainer(config, world, options);
-  auto result = trainer.run();
-  return {std::move(result), trainer.run_folder()};
-}
-
 // One rank, from joining the others to its exit code; `least` is the accuracy to be checked.
 int train_rank(const TrainCommand& command, const Config& config, const std::string& file, double least) {
   if (const char* threads = std::getenv("OMP_NUM_THREADS")) at::set_num_threads(std::max(1, std::atoi(threads)));
@@ -81,11 +72,11 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
   options.trace = command.trace;
   options.progress = observe::parse_progress_mode(command.progress);
   options.should_stop = [] { return stop_signal != 0; };
-  const auto [result, folder] =
-      train::is_text(config) ? trained<train::TextTrainer>(config, world, options) : trained<train::Trainer>(config, world, options);
+  train::Trainer trainer(config, world, options);
+  const auto result = trainer.run();
   if (result.stopped) {
     if (world.rank() == 0)
-      log_warn("stopped by a signal; go on with --resume --name " + std::filesystem::path(folder).filename().string(),
+      log_warn("stopped by a signal; go on with --resume --name " + std::filesystem::path(trainer.run_folder()).filename().string(),
                {{"step", result.steps}});
     return 128 + (stop_signal != 0 ? stop_signal : SIGTERM);
   }

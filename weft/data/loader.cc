@@ -43,11 +43,16 @@ struct Item {
 
 Source image_source(std::shared_ptr<const ImageSet> set, Augment augment) {
   WEFT_REQUIRE(set != nullptr, "image_source: no data set");
-  const std::array<std::int64_t, 3> shape{set->channels, set->height, set->width};
-  return {shape, [set = std::move(set), augment = std::move(augment)](const Share& share, float* images, std::int64_t* targets) {
-            augment.apply(*set, share.indices, share.epoch, images);
-            for (const std::int64_t index : share.indices) *targets++ = set->labels[static_cast<std::size_t>(index)];
-          }};
+  const std::int64_t size = set->size();
+  const auto make = [set = std::move(set), augment = std::move(augment), pool = std::make_shared<Pool>()](const Share& share) {
+    const auto count = static_cast<std::int64_t>(share.indices.size());
+    Batch batch{{pool->take({count, set->channels, set->height, set->width}, at::kFloat)}, {pool->take({count}, at::kLong)}, {}};
+    augment.apply(*set, share.indices, share.epoch, batch.inputs[0].data_ptr<float>());
+    auto* targets = batch.targets[0].data_ptr<std::int64_t>();
+    for (const std::int64_t index : share.indices) *targets++ = set->labels[static_cast<std::size_t>(index)];
+    return batch;
+  };
+  return {size, make};
 }
 
 class Loader::Worker {
@@ -55,7 +60,7 @@ class Loader::Worker {
   Worker(Source source, Sampler sampler, int prefetch)
       : source_(std::move(source)), sampler_(std::move(sampler)), prefetch_(prefetch), state_(sampler_.state()) {
     WEFT_REQUIRE(prefetch >= 0, "Loader: prefetch is 0 or more, got " + std::to_string(prefetch));
-    WEFT_REQUIRE(source_.fill != nullptr, "Loader: the source has no fill");
+    WEFT_REQUIRE(source_.make != nullptr, "Loader: the source makes no batches");
   }
   ~Worker() { stop(); }
 
@@ -92,10 +97,8 @@ class Loader::Worker {
   Item make() {
     std::optional<Share> share = sampler_.next();
     if (!share) return {std::nullopt, sampler_.state()};
-    const auto size = static_cast<std::int64_t>(share->indices.size());
-    const auto [channels, height, width] = source_.shape;
-    Batch batch{pool_.take({size, channels, height, width}, at::kFloat), pool_.take({size}, at::kLong), std::move(*share)};
-    source_.fill(batch.share, batch.images.data_ptr<float>(), batch.targets.data_ptr<std::int64_t>());
+    Batch batch = source_.make(*share);
+    batch.share = std::move(*share);
     return {std::move(batch), sampler_.state()};
   }
 
@@ -155,7 +158,6 @@ class Loader::Worker {
   // Of the thread that makes batches (the caller's own when prefetch_ is 0).
   Source source_;
   Sampler sampler_;
-  Pool pool_;
 
   const int prefetch_;
   SamplerState state_;  // of the caller

@@ -1,13 +1,12 @@
 // Batches, made ahead by a thread.
 //
-//   Sampler ──share──> fill (images, targets) ──> queue, at most `prefetch` ──> next()
+//   Sampler ──share──> Source::make ──> queue, at most `prefetch` ──> next()
 //
 // One pass over an epoch:  while (auto batch = loader.next(deadline)) { … }
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,22 +17,11 @@
 #include "weft/data/augment.h"
 #include "weft/data/image_set.h"
 #include "weft/data/sampler.h"
+#include "weft/data/source.h"
 
 namespace weft::data {
 
-struct Batch {
-  at::Tensor images;   // float32 [n, channels, height, width]; n may be 0 (see Share)
-  at::Tensor targets;  // int64 [n]
-  Share share;         // which samples these are, and how many the ranks have together
-};
-
-// Where the samples come from.
-struct Source {
-  std::array<std::int64_t, 3> shape;  // channels, height, width
-  // Writes the samples of the share: float32 [n, shape…] and int64 [n]. Called by one thread at a time; may throw.
-  std::function<void(const Share& share, float* images, std::int64_t* targets)> fill;
-};
-
+// Images as float32 [n, channels, height, width], their labels as int64 [n]. Memory of batches that nobody holds any more is used again.
 Source image_source(std::shared_ptr<const ImageSet> set, Augment augment);
 
 // The calls of one object come from one thread. Destruction stops and joins the thread; it waits for the sample being filled.
@@ -45,8 +33,7 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // The next batch; nullopt at the end of the epoch, from where the next call starts the next epoch. The tensors are the caller's; their
-  // memory is used again once the last reference to it is dropped.
+  // The next batch; nullopt at the end of the epoch, from where the next call starts the next epoch. The tensors are the caller's.
   // Throws Error(kTimeout) when the deadline passes first (call again: nothing is lost), and what the source threw, from then on always.
   std::optional<Batch> next(Deadline deadline);
 

@@ -32,8 +32,8 @@ TEST(Loader, GivesTheSameBatchesWithAndWithoutPrefetch) {
     for (std::int64_t b = 0; b < ahead.batches(); ++b) {
       const auto x = ahead.next(soon()), y = now.next(soon());
       ASSERT_TRUE(x && y);
-      EXPECT_TRUE(at::equal(x->images, y->images));
-      EXPECT_TRUE(at::equal(x->targets, y->targets));
+      EXPECT_TRUE(at::equal(x->inputs[0], y->inputs[0]));
+      EXPECT_TRUE(at::equal(x->targets[0], y->targets[0]));
       EXPECT_EQ(x->share.indices, y->share.indices);
       EXPECT_EQ(x->share.epoch, epoch);
       EXPECT_EQ(ahead.state(), now.state());
@@ -49,12 +49,12 @@ TEST(Loader, GivesImagesAndTargetsOfTheSamplesItNames) {
   const auto batch = loader.next(soon());
   ASSERT_TRUE(batch);
   const auto n = static_cast<std::int64_t>(batch->share.indices.size());
-  EXPECT_EQ(batch->images.sizes(), (std::vector<std::int64_t>{n, 1, 28, 28}));
-  EXPECT_EQ(batch->images.scalar_type(), at::kFloat);
+  EXPECT_EQ(batch->inputs[0].sizes(), (std::vector<std::int64_t>{n, 1, 28, 28}));
+  EXPECT_EQ(batch->inputs[0].scalar_type(), at::kFloat);
   for (std::int64_t i = 0; i < n; ++i) {
     const auto index = batch->share.indices[i];
-    EXPECT_EQ(batch->targets.data_ptr<std::int64_t>()[i], shapes()->labels[index]);
-    EXPECT_NEAR(batch->images.data_ptr<float>()[i * 784 + 400], shapes()->pixels[index * 784 + 400] / 255.f, 1e-6);
+    EXPECT_EQ(batch->targets[0].data_ptr<std::int64_t>()[i], shapes()->labels[index]);
+    EXPECT_NEAR(batch->inputs[0].data_ptr<float>()[i * 784 + 400], shapes()->pixels[index * 784 + 400] / 255.f, 1e-6);
   }
 }
 
@@ -71,7 +71,7 @@ TEST(Loader, GoesOnExactlyWhereItWasWhateverWasPrefetched) {
     const auto got = second.next(soon());
     ASSERT_TRUE(got);
     EXPECT_EQ(got->share.indices, want->share.indices);
-    EXPECT_TRUE(at::equal(got->images, want->images));
+    EXPECT_TRUE(at::equal(got->inputs[0], want->inputs[0]));
   }
   EXPECT_FALSE(second.next(soon()));
 }
@@ -87,7 +87,7 @@ TEST(Loader, SplitsTheBatchesToComeByWeightsAndLosesNoSample) {
     for (std::size_t rank = 0; rank < 2; ++rank) {
       const auto batch = loaders[rank]->next(soon());
       ASSERT_TRUE(batch);
-      if (b >= 2 && b < 6) EXPECT_EQ(batch->images.size(0), rank == 0 ? 12 : 4);
+      if (b >= 2 && b < 6) EXPECT_EQ(batch->inputs[0].size(0), rank == 0 ? 12 : 4);
       for (const auto index : batch->share.indices) ++seen[static_cast<std::size_t>(index)];
     }
   }
@@ -101,10 +101,11 @@ TEST(Loader, SplitsTheBatchesToComeByWeightsAndLosesNoSample) {
 TEST(Loader, HandsTheSourcesExceptionToTheConsumerAfterTheBatchesBeforeIt) {
   for (const int prefetch : {0, 2}) {
     int calls = 0;
-    const auto fill = [&](const Share&, float*, std::int64_t*) {
+    const auto make = [&](const Share&) {
       if (++calls == 3) throw std::runtime_error("disk on fire");
+      return Batch{};
     };
-    Loader loader({{1, 2, 2}, fill}, sampler(), prefetch);
+    Loader loader({100, make}, sampler(), prefetch);
     EXPECT_TRUE(loader.next(soon()));
     EXPECT_TRUE(loader.next(soon()));
     for (int again = 0; again < 2; ++again) {
@@ -123,8 +124,11 @@ TEST(Loader, HandsTheSourcesExceptionToTheConsumerAfterTheBatchesBeforeIt) {
 
 TEST(Loader, KeepsTheDeadlineAndLosesNothing) {
   std::latch go(1);
-  const auto fill = [&](const Share&, float*, std::int64_t*) { go.wait(); };
-  Loader loader({{1, 2, 2}, fill}, sampler(), 1);
+  const auto make = [&](const Share&) {
+    go.wait();
+    return Batch{};
+  };
+  Loader loader({100, make}, sampler(), 1);
   try {
     loader.next(Deadline::in(5ms));
     FAIL();
@@ -146,23 +150,23 @@ TEST(Loader, StopsWithBatchesLeftAndBeforeItBegan) {
 TEST(Loader, UsesMemoryAgainOnlyWhenNobodyHoldsIt) {
   Loader loader(plain(), sampler(), 0);
   auto batch = loader.next(soon());
-  const void* memory = batch->images.data_ptr();
-  const at::Tensor view = batch->images.select(0, 3);
+  const void* memory = batch->inputs[0].data_ptr();
+  const at::Tensor view = batch->inputs[0].select(0, 3);
   const at::Tensor copy = view.clone();
   batch.reset();
   batch = loader.next(soon());
-  EXPECT_NE(batch->images.data_ptr(), memory) << "a view still looks at it";
+  EXPECT_NE(batch->inputs[0].data_ptr(), memory) << "a view still looks at it";
   EXPECT_TRUE(at::equal(view, copy));
-  memory = batch->images.data_ptr();
+  memory = batch->inputs[0].data_ptr();
   batch.reset();
-  EXPECT_EQ(loader.next(soon())->images.data_ptr(), memory);
+  EXPECT_EQ(loader.next(soon())->inputs[0].data_ptr(), memory);
 }
 
 TEST(Loader, GivesAnEmptyBatchToARankWithoutSamples) {
   Loader loader(plain(), Sampler({.size = 100, .batch = 2, .rank = 0, .world = 4}), 1);
   const auto batch = loader.next(soon());
   ASSERT_TRUE(batch);
-  EXPECT_EQ(batch->images.size(0), 0);
+  EXPECT_EQ(batch->inputs[0].size(0), 0);
   EXPECT_EQ(batch->share.global_size, 2);
 }
 

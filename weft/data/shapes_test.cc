@@ -58,14 +58,14 @@ TEST(ShapesSlow, AreLearntBeyondNinetyPercentByASmallConvolutionalNet) {
   for (int epoch = 0; epoch < 4; ++epoch) {
     while (const auto batch = train->next(deadline)) {
       optimizer.zero_grad();
-      nn::functional::cross_entropy(net->forward(batch->images), batch->targets).backward();
+      nn::functional::cross_entropy(net->forward(batch->inputs[0]), batch->targets[0]).backward();
       optimizer.step();
     }
   }
   const torch::NoGradGuard no_grad;
   std::int64_t right = 0;
   while (const auto batch = test->next(deadline)) {
-    right += net->forward(batch->images).argmax(1).eq(batch->targets).sum().item<std::int64_t>();
+    right += net->forward(batch->inputs[0]).argmax(1).eq(batch->targets[0]).sum().item<std::int64_t>();
   }
   EXPECT_GT(right, 900) << "of 1000";
 }

@@ -6,8 +6,24 @@ namespace weft::models {
 
 CnnImpl::CnnImpl(CnnOptions given) : options(given) { reset(); }
 
+namespace {
+
+torch::nn::Conv2d conv3x3(std::int64_t in, std::int64_t out) { return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, 3).padding(1)); }
+
+template <class Layer, class Forward>
+parallel::Block layer_block(const Layer& layer, const Forward& forward) {
+  const auto of_first = [layer, forward](parallel::Tensors x) {
+    x.at(0) = forward(*layer.ptr(), x.at(0));
+    return x;
+  };
+  return {.module = layer.ptr(), .forward = of_first};
+}
+
+at::Tensor convolved(torch::nn::Conv2dImpl& conv, const at::Tensor& x) { return torch::max_pool2d(torch::relu(conv.forward(x)), 2); }
+
+}  // namespace
+
 void CnnImpl::reset() {
-  const auto conv3x3 = [](std::int64_t in, std::int64_t out) { return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, 3).padding(1)); };
   const std::int64_t side = options.image_size / 4;
   conv1 = register_module("conv1", conv3x3(options.in_channels, 32));
   conv2 = register_module("conv2", conv3x3(32, 64));
@@ -19,6 +35,22 @@ at::Tensor CnnImpl::forward(const at::Tensor& x) {
   at::Tensor y = torch::max_pool2d(torch::relu(conv1->forward(x)), 2);
   y = torch::max_pool2d(torch::relu(conv2->forward(y)), 2);
   return fc2->forward(torch::relu(fc1->forward(y.flatten(1))));
+}
+
+parallel::BlockModel cnn_blocks(const CnnOptions& options) {
+  using parallel::Contexts;
+  using torch::nn::Linear;
+  using torch::nn::LinearImpl;
+  const std::int64_t side = options.image_size / 4;
+  parallel::BlockModel model;
+  model.blocks.push_back({"conv1", [options](const Contexts&) { return layer_block(conv3x3(options.in_channels, 32), convolved); }});
+  model.blocks.push_back({"conv2", [](const Contexts&) { return layer_block(conv3x3(32, 64), convolved); }});
+  model.blocks.push_back({"fc1", [side](const Contexts&) {
+                            const auto forward = [](LinearImpl& fc, const at::Tensor& x) { return torch::relu(fc.forward(x.flatten(1))); };
+                            return layer_block(Linear(64 * side * side, 128), forward);
+                          }});
+  model.blocks.push_back({"fc2", [options](const Contexts&) { return parallel::block(Linear(128, options.num_classes)); }});
+  return model;
 }
 
 }  // namespace weft::models

@@ -10,6 +10,8 @@
 
 #include <cstdint>
 
+#include "weft/parallel/compose/model.h"
+
 namespace weft::models {
 
 struct CnnOptions {
@@ -30,5 +32,8 @@ struct CnnImpl : torch::nn::Cloneable<CnnImpl> {
   torch::nn::Linear fc1{nullptr}, fc2{nullptr};
 };
 TORCH_MODULE(Cnn);
+
+// The same net as blocks, a layer each, for parallelize(): without a loss.
+parallel::BlockModel cnn_blocks(const CnnOptions& options);
 
 }  // namespace weft::models

@@ -26,4 +26,25 @@ at::Tensor MlpImpl::forward(const at::Tensor& x) {
   return y;
 }
 
+parallel::BlockModel mlp_blocks(const MlpOptions& options) {
+  parallel::BlockModel model;
+  std::vector<std::int64_t> widths = options.hidden;
+  widths.push_back(options.num_classes);
+  std::int64_t in = options.inputs;
+  for (std::size_t i = 0; i < widths.size(); ++i) {
+    const bool last = i + 1 == widths.size();
+    model.blocks.push_back({"fc" + std::to_string(i + 1), [in, out = widths[i], last](const parallel::Contexts&) {
+                              const torch::nn::Linear layer(in, out);
+                              const auto forward = [layer, last](parallel::Tensors x) {
+                                const at::Tensor y = layer.ptr()->forward(x.at(0).flatten(1));
+                                x[0] = last ? y : torch::relu(y);
+                                return x;
+                              };
+                              return parallel::Block{.module = layer.ptr(), .forward = forward};
+                            }});
+    in = widths[i];
+  }
+  return model;
+}
+
 }  // namespace weft::models

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "weft/parallel/compose/model.h"
+
 namespace weft::models {
 
 struct MlpOptions {
@@ -27,5 +29,8 @@ struct MlpImpl : torch::nn::Cloneable<MlpImpl> {
   std::vector<torch::nn::Linear> layers;
 };
 TORCH_MODULE(Mlp);
+
+// The same net as blocks, a layer each, for parallelize(): without a loss.
+parallel::BlockModel mlp_blocks(const MlpOptions& options);
 
 }  // namespace weft::models

@@ -150,18 +150,41 @@ TEST(ModelsSlow, DeeperResNetsCloneIntoNetsOfTheirOwn) {
   for (const char* name : {"resnet34", "resnet50"}) expect_clone(name);
 }
 
-TEST(Models, ArePartsInOrderWhereTheyCanBeTakenApart) {
-  EXPECT_EQ(make_parts({.name = "resnet18"}).count, 10);
-  EXPECT_EQ(make_parts({.name = "resnet34"}).count, 18);
-  EXPECT_EQ(make_parts({.name = "resnet50"}).count, 18);
-  EXPECT_EQ(make_parts({.name = "resnet101"}).count, 35);
-  EXPECT_EQ(make_parts({.name = "resnet152"}).count, 52);
-  EXPECT_EQ(make_parts({.name = "vit", .layers = 3}).count, 5);
-  EXPECT_EQ(make_parts({.name = "mixer", .layers = 30}).count, 32);
-  at::Tensor x = torch::zeros({2, 3, 32, 32});
-  const Parts parts = make_parts({.name = "mixer", .in_channels = 3, .image_size = 32, .num_classes = 7, .layers = 2, .width = 8});
-  for (int i = 0; i < parts.count; ++i) x = parts.make(i).forward(x);
-  EXPECT_EQ(x.sizes(), (std::vector<std::int64_t>{2, 7}));
+TEST(Models, AreBlocksInOrder) {
+  const auto count = [](const ModelOptions& options) { return image_blocks(options).blocks.size(); };
+  EXPECT_EQ(count({.name = "mlp"}), 3u);
+  EXPECT_EQ(count({.name = "cnn"}), 4u);
+  EXPECT_EQ(count({.name = "resnet18"}), 10u);
+  EXPECT_EQ(count({.name = "resnet34"}), 18u);
+  EXPECT_EQ(count({.name = "resnet50"}), 18u);
+  EXPECT_EQ(count({.name = "resnet101"}), 35u);
+  EXPECT_EQ(count({.name = "resnet152"}), 52u);
+  EXPECT_EQ(count({.name = "vit", .layers = 3}), 5u);
+  EXPECT_EQ(count({.name = "mixer", .layers = 30}), 32u);
+}
+
+// Blocks that are given the whole net's values, by its names, compute what it computes.
+TEST(Models, ComputeTheSameAsBlocks) {
+  const torch::NoGradGuard no_grad;
+  for (const char* name : {"mlp", "cnn", "resnet18", "vit", "mixer"}) {
+    const ModelOptions options{.name = name, .in_channels = 3, .image_size = 16, .num_classes = 7, .layers = 2, .width = 8};
+    const Model whole = make_model(options);
+    const auto values = whole.module->named_parameters();
+    parallel::Tensors x{wave({2, 3, 16, 16}, 1).to(torch::kFloat)};
+    const at::Tensor want = whole.forward(x[0]);
+    std::size_t named = 0;
+    for (const parallel::BlockSpec& spec : image_blocks(options).blocks) {
+      const parallel::Block block = spec.make({});
+      const std::string prefix = block.prefix.value_or(spec.name);
+      for (const auto& item : block.module->named_parameters()) {
+        item.value().copy_(values[prefix.empty() ? item.key() : prefix + "." + item.key()]);
+        ++named;
+      }
+      x = block.forward(x);
+    }
+    EXPECT_EQ(named, values.size()) << name;
+    EXPECT_TRUE(torch::equal(x[0], want)) << name;
+  }
 }
 
 TEST(Models, TakeOtherChannelsSizesClassesAndWidths) {
@@ -172,9 +195,9 @@ TEST(Models, TakeOtherChannelsSizesClassesAndWidths) {
 }
 
 TEST(Models, NameTheNearestWhenTheNameIsUnknown) {
-  const auto refusal = [](const ModelOptions& options, bool parts = false) -> std::string {
+  const auto refusal = [](const ModelOptions& options) -> std::string {
     try {
-      parts ? void(make_parts(options)) : void(make_model(options));
+      make_model(options);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::kBadConfig);
       return error.what();
@@ -193,7 +216,6 @@ TEST(Models, NameTheNearestWhenTheNameIsUnknown) {
   EXPECT_THAT(refusal({.name = "vit", .width = 100, .heads = 3}), HasSubstr("model.heads: 3 do not divide a width of 100"));
   EXPECT_THAT(refusal({.name = "vit", .pool = "max"}), HasSubstr("model.pool"));
   EXPECT_THAT(refusal({.name = "vit", .dropout = 1}), HasSubstr("model.dropout"));
-  EXPECT_THAT(refusal({.name = "cnn"}, true), HasSubstr("is not taken apart; these are: resnet18"));
 }
 
 void expect_loss(const LossOptions& options, double value, const std::vector<double>& gradient) {

@@ -18,13 +18,11 @@ Model wrap(Holder model) {
   return {model.ptr(), [model](const at::Tensor& x) mutable { return model->forward(x); }};
 }
 
-Model make_mlp(const ModelOptions& o) {
-  return wrap(Mlp(MlpOptions{o.in_channels * o.image_size * o.image_size, o.hidden, o.num_classes}));
-}
+MlpOptions mlp_options(const ModelOptions& o) { return {o.in_channels * o.image_size * o.image_size, o.hidden, o.num_classes}; }
 
-Model make_cnn(const ModelOptions& o) {
+CnnOptions cnn_options(const ModelOptions& o) {
   if (o.image_size < 4) throw Error(Errc::kBadConfig, "model.image_size: cnn needs images of 4x4 or more");
-  return wrap(Cnn(CnnOptions{o.in_channels, o.image_size, o.num_classes}));
+  return {o.in_channels, o.image_size, o.num_classes};
 }
 
 template <std::int64_t depth>
@@ -70,19 +68,23 @@ MixerOptions mixer_options(const ModelOptions& o) {
 struct Maker {
   ModelEntry entry;
   Model (*make)(const ModelOptions&);
-  Parts (*parts)(const ModelOptions&);  // null: it is not taken apart
+  parallel::BlockModel (*blocks)(const ModelOptions&);
 };
 
 template <std::int64_t depth>
 constexpr Maker resnet(const char* name, const char* summary) {
   return {{name, summary},
           [](const ModelOptions& o) { return wrap(ResNet(resnet_options<depth>(o))); },
-          [](const ModelOptions& o) { return resnet_parts(resnet_options<depth>(o)); }};
+          [](const ModelOptions& o) { return resnet_blocks(resnet_options<depth>(o)); }};
 }
 
 constexpr Maker kMakers[] = {
-    {{"mlp", "multilayer perceptron, 784-256-128-10 unless set"}, make_mlp, nullptr},
-    {{"cnn", "two 3x3 convolutions (32, 64), each with max-pooling, and two linear layers"}, make_cnn, nullptr},
+    {{"mlp", "multilayer perceptron, 784-256-128-10 unless set"},
+     [](const ModelOptions& o) { return wrap(Mlp(mlp_options(o))); },
+     [](const ModelOptions& o) { return mlp_blocks(mlp_options(o)); }},
+    {{"cnn", "two 3x3 convolutions (32, 64), each with max-pooling, and two linear layers"},
+     [](const ModelOptions& o) { return wrap(Cnn(cnn_options(o))); },
+     [](const ModelOptions& o) { return cnn_blocks(cnn_options(o)); }},
     resnet<18>("resnet18", "ResNet-18 with the 7x7 or the 3x3 stem"),
     resnet<34>("resnet34", "ResNet-34, as resnet18"),
     resnet<50>("resnet50", "ResNet-50, of bottleneck blocks"),
@@ -90,10 +92,10 @@ constexpr Maker kMakers[] = {
     resnet<152>("resnet152", "ResNet-152, of bottleneck blocks"),
     {{"vit", "Vision Transformer; patch, layers, width and heads can be set"},
      [](const ModelOptions& o) { return wrap(Vit(vit_options(o))); },
-     [](const ModelOptions& o) { return vit_parts(vit_options(o)); }},
+     [](const ModelOptions& o) { return vit_blocks(vit_options(o)); }},
     {{"mixer", "MLP-Mixer; patch, layers and width can be set"},
      [](const ModelOptions& o) { return wrap(Mixer(mixer_options(o))); },
-     [](const ModelOptions& o) { return mixer_parts(mixer_options(o)); }},
+     [](const ModelOptions& o) { return mixer_blocks(mixer_options(o)); }},
 };
 
 std::string joined(const std::vector<std::string>& names) {
@@ -121,15 +123,7 @@ const Maker& maker_of(const ModelOptions& options) {
 
 Model make_model(const ModelOptions& options) { return maker_of(options).make(options); }
 
-Parts make_parts(const ModelOptions& options) {
-  const Maker& maker = maker_of(options);
-  if (maker.parts != nullptr) return maker.parts(options);
-  std::vector<std::string> names;
-  for (const Maker& other : kMakers) {
-    if (other.parts != nullptr) names.emplace_back(other.entry.name);
-  }
-  throw Error(Errc::kBadConfig, "model.name: \"" + options.name + "\" is not taken apart; these are: " + joined(names));
-}
+parallel::BlockModel image_blocks(const ModelOptions& options) { return maker_of(options).blocks(options); }
 
 std::vector<ModelEntry> list_models() {
   std::vector<ModelEntry> entries;

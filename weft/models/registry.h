@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/models/vision/parts.h"
+#include "weft/parallel/compose/model.h"
 
 namespace weft::models {
 
@@ -37,8 +37,9 @@ struct Model {
 // nearest, and for sizes that make no model.
 Model make_model(const ModelOptions& options);
 
-// The same net part by part (resnets, vit, mixer). Throws as make_model(), and Error(kBadConfig) for a model that is not taken apart.
-Parts make_parts(const ModelOptions& options);
+// The same net as blocks, for parallelize(): without a loss, and with initial values of their own. Makes nothing yet. Throws as
+// make_model().
+parallel::BlockModel image_blocks(const ModelOptions& options);
 
 // The names, each with a line on what it is.
 struct ModelEntry {

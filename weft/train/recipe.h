@@ -1,7 +1,6 @@
 // Recipes: a folder with recipe.toml (what to train and how), expected.toml (what must come out) and README.md.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -26,15 +25,7 @@ void check_recipe(const Config& config);
 // check_recipe().
 Config load_recipe(const std::string& recipe, const std::vector<std::string>& assignments = {});
 
-// What the keys mean for a world of so many ranks.
-struct Batches {
-  std::int64_t global = 0;     // samples of one optimiser step, over all ranks
-  std::int64_t per_epoch = 0;  // optimiser steps of an epoch
-  double base_rate = 0;        // learning rate after linear scaling
-};
-
-// train.batch is the global batch, divided over the ranks, so that a recipe takes the same steps at any world; train.batch_per_rank, where
-// set, makes it grow with the world. Throws Error(kBadConfig) for keys that contradict each other or this world.
-Batches plan_batches(const Config& config, int world, std::int64_t samples);
+// Whether its data is a text.
+bool is_text(const Config& config);
 
 }  // namespace weft::train

@@ -7,6 +7,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/train/options.h"
 
 namespace weft::train {
 namespace recipe_test {
@@ -73,7 +74,7 @@ TEST(Recipe, TakesAssignmentsAndRefusesUnknownKeysTypesAndRanges) {
 TEST(Batches, KeepTheGlobalBatchAtAnyWorld) {
   const Config config(recipe_schema());
   for (const int world : {1, 2, 3, 4}) {
-    const auto batches = plan_batches(config, world, 60'000);
+    const auto batches = plan_batches(options_of(config), world, 60'000);
     EXPECT_EQ(batches.global, 128);
     EXPECT_EQ(batches.per_epoch, 469);
     EXPECT_EQ(batches.base_rate, 0.1);
@@ -84,7 +85,7 @@ TEST(Batches, GrowWithTheWorldWhereTheRankIsGivenAndScaleTheRate) {
   Config config(recipe_schema());
   config.set("train.batch_per_rank=64");
   config.set("schedule.reference_batch=64");
-  const auto batches = plan_batches(config, 4, 60'000);
+  const auto batches = plan_batches(options_of(config), 4, 60'000);
   EXPECT_EQ(batches.global, 256);
   EXPECT_EQ(batches.per_epoch, 235);
   EXPECT_DOUBLE_EQ(batches.base_rate, 0.4);
@@ -96,39 +97,68 @@ TEST(Recipe, RefusesAMisspeltCodecAndSaysWhereItStands) {
   EXPECT_EQ(load_recipe("shapes", {"parallel.codec=\"topk:0.01,warmup=10\""}).get_string("parallel.codec"), "topk:0.01,warmup=10");
 }
 
-TEST(Recipe, RefusesWhatItsModelHasNoUseForUnlessItGoesByItsDefault) {
+TEST(Recipe, RefusesKeysThatItsModelDataOrOptimizerHasNoUseForUnlessTheyGoByTheirDefaults) {
   const InFolderOfRecipes here;
   const auto with = [](const std::string& model, const std::string& key) {
-    return [=] { load_recipe("shapes", {model == "cnn" ? "data.name=shapes" : "data.name=text", "model.name=" + model, key}); };
+    return [=] {
+      load_recipe("shapes", {model == "gpt" || model == "lstm" ? "data.name=text" : "data.name=shapes", "model.name=" + model, key});
+    };
   };
-  EXPECT_THAT(bad_config(with("cnn", "parallel.tp=2")), AllOf(HasSubstr("parallel.tp (--set)"), HasSubstr("leave it at 1")));
-  EXPECT_THAT(bad_config(with("cnn", "parallel.dp=2")), HasSubstr("a model of images is replicated"));
-  EXPECT_THAT(bad_config(with("cnn", "train.precision=f16")), HasSubstr("use \"bf16\" or \"f32\""));
-  EXPECT_THAT(bad_config(with("lstm", "model.kv_heads=2")), HasSubstr("an LSTM's layers are not divided, and have no attention"));
-  EXPECT_THAT(bad_config(with("cnn", "parallel.cuts=[1]")), HasSubstr("leave it at []"));
-  EXPECT_THAT(bad_config(with("gpt", "model.tied=false")), HasSubstr("as model.family says"));
+  EXPECT_THAT(
+      bad_config(with("cnn", "parallel.tp=2")),
+      AllOf(HasSubstr("parallel.tp (--set) is for model.name = \"gpt\" or \"vit\" or \"mixer\", not \"cnn\""), HasSubstr("leave it at 1")));
+  EXPECT_THAT(bad_config(with("vit", "parallel.cp=2")), HasSubstr("is for model.name = \"gpt\", not \"vit\""));
+  EXPECT_THAT(bad_config(with("lstm", "model.kv_heads=2")), HasSubstr("is for model.name = \"gpt\", not \"lstm\""));
+  EXPECT_THAT(bad_config(with("lstm", "train.precision=f16")), HasSubstr("no LSTM in float16"));
+  EXPECT_THAT(bad_config(with("cnn", "train.recompute=selective")), HasSubstr("use \"full\" or \"none\""));
+  EXPECT_THAT(bad_config(with("gpt", "model.tied=false")), HasSubstr("is for model.name = \"lstm\""));
+  EXPECT_THAT(bad_config(with("gpt", "train.label_smoothing=0.1")), HasSubstr("is for data.name = \"fashion-mnist\" or \"shapes\""));
+  EXPECT_THAT(bad_config(with("cnn", "optimizer.alpha=0.5")), HasSubstr("is for optimizer.name = \"rmsprop\", not \"sgd\""));
   EXPECT_THAT(bad_config([] { load_recipe("shapes", {"model.name=lstm"}); }), HasSubstr("go together"));
-  for (const char* key : {"model.heads=4", "parallel.dp=2", "train.precision=bf16", "model.tied=false"}) with("lstm", key)();
+  for (const char* key : {"model.heads=4", "parallel.dp=2", "train.precision=bf16", "model.tied=false", "train.balance=speed"})
+    with("lstm", key)();
+  for (const char* key : {"parallel.fsdp=2", "parallel.pp=2", "parallel.cuts=[1]", "train.recompute=full", "train.precision=f16"})
+    with("resnet18", key)();
+}
+
+TEST(Options, OfAProgramAreWrittenAsTheConfigurationThatGivesThem) {
+  Config config(recipe_schema());
+  for (const char* assignment :
+       {"train.epochs=7", "train.batch=24", "optimizer.name=adamw", "optimizer.weight_decay=0.1", "optimizer.lr=0.003",
+        "schedule.name=step", "parallel.pp=2", "parallel.micro_batches=3", "train.precision=bf16", "train.reproducible=true",
+        "parallel.weights=private", "train.recompute=full", "run.name=mine"})
+    config.set(assignment);
+  const Options options = options_of(config);
+  EXPECT_EQ(options.mesh, "pp=2,dp=0");
+  EXPECT_EQ(options.plan.micro_shards, 4);
+  EXPECT_EQ(options.plan.form, "gathered");
+  const Config written = config_of(options);
+  for (const auto& row : written.describe()) {
+    const auto rows = config.describe();
+    const auto same = std::find_if(rows.begin(), rows.end(), [&](const auto& one) { return one.key == row.key; });
+    ASSERT_NE(same, rows.end()) << row.key;
+    EXPECT_EQ(row.value, same->value) << row.key;
+  }
 }
 
 TEST(Batches, RefuseWhatThisWorldCannotDo) {
   Config config(recipe_schema());
   config.set("train.batch=3");
-  EXPECT_THAT(bad_config([&] { plan_batches(config, 4, 100); }), AllOf(HasSubstr("train.batch = 3"), HasSubstr("4 ranks")));
+  EXPECT_THAT(bad_config([&] { plan_batches(options_of(config), 4, 100); }), AllOf(HasSubstr("train.batch = 3"), HasSubstr("4 ranks")));
   config.set("train.batch=8");
   config.set("train.reproducible=true");
-  EXPECT_THAT(bad_config([&] { plan_batches(config, 3, 100); }), HasSubstr("multiple of the 3 ranks"));
+  EXPECT_THAT(bad_config([&] { plan_batches(options_of(config), 3, 100); }), HasSubstr("multiple of the 3 ranks"));
   config.set("train.micro_shards=6");
-  EXPECT_THAT(bad_config([&] { plan_batches(config, 2, 100); }), HasSubstr("power of two"));
+  EXPECT_THAT(bad_config([&] { plan_batches(options_of(config), 2, 100); }), HasSubstr("power of two"));
   config.set("train.micro_shards=4");
   config.set("model.sync_batch_norm=true");
-  EXPECT_THAT(bad_config([&] { plan_batches(config, 2, 100); }), HasSubstr("model.sync_batch_norm"));
+  EXPECT_THAT(bad_config([&] { plan_batches(options_of(config), 2, 100); }), HasSubstr("model.sync_batch_norm"));
   config.set("model.sync_batch_norm=false");
   config.set("train.balance=speed");
-  EXPECT_THAT(bad_config([&] { plan_batches(config, 2, 100); }), HasSubstr("train.balance"));
+  EXPECT_THAT(bad_config([&] { plan_batches(options_of(config), 2, 100); }), HasSubstr("train.balance"));
   config.set("train.balance=even");
   config.set("parallel.codec=bf16");
-  EXPECT_THAT(bad_config([&] { plan_batches(config, 2, 100); }), HasSubstr("parallel.codec"));
+  EXPECT_THAT(bad_config([&] { plan_batches(options_of(config), 2, 100); }), HasSubstr("parallel.codec"));
 }
 
 }  // namespace recipe_test

@@ -13,7 +13,7 @@ TEST(Speeds, GiveSharesInProportionOnceTheyDifferByATwentieth) {
   comm::replicate(
       3,
       [](const Group& world) {
-        Speeds speeds(world);
+        Speeds speeds(Mesh(world, {{"dp", 0}}));
         speeds.add(100, 1.0);
         EXPECT_FALSE(speeds.rebalance()) << "all alike";
         std::vector<double> last;

@@ -1,4 +1,4 @@
-#include "weft/train/text_trainer.h"
+#include "weft/train/trainer.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

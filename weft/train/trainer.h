@@ -1,33 +1,41 @@
-// Trains what a recipe says, on the ranks of a group.
+// One trainer for every task: a recipe's, or a model and data of one's own, under any plan.
 //
-//   Sampler ─ Loader ──> forward ─ loss ─ backward ──> Optimizer ──> metrics, every log_every steps
-//                                                                └─> evaluation and checkpoint, every epoch
+//   data ─ Loader ──> ParallelModel: forward, loss, backward, update ──> metrics, every log_every steps
+//                                                                    └─> evaluation and checkpoint, every epoch
+//
+//   weft::train::Task task(weft::parallel::blocks_of(Net()), loss);         // task.h; examples/own_model.cc
+//   task.train = weft::train::dataset(…);
+//   weft::train::Trainer(task, {.epochs = 5, .mesh = "dp=0"}, weft::init()).run();
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "weft/base/config.h"
 #include "weft/comm/group.h"
 #include "weft/observe/progress.h"
+#include "weft/train/options.h"
+#include "weft/train/task.h"
 
-namespace torch::nn {
-class Module;
-}
 namespace weft::data {
 struct ImageSet;
+}
+namespace weft::parallel {
+class ParallelModel;
 }
 
 namespace weft::train {
 
+// What a run of a recipe has beside the recipe.
 struct TrainerOptions {
   std::string recipe = "run";  // for the name of the run folder
   bool resume = false;         // go on in run.name, or in the newest run of this recipe
-  std::string trace;           // "steps=10:15": their time line goes to trace.json in the run folder
+  std::string trace;           // as Options
   observe::ProgressMode progress = observe::ProgressMode::kNone;
-  // Asked on every rank at the steps of train.log_every: true on any of them ends training on all, after a checkpoint.
   std::function<bool()> should_stop;
   // The images, where they are loaded already; else the trainer loads what the recipe names.
   std::shared_ptr<const data::ImageSet> train_images, test_images;
@@ -37,8 +45,9 @@ struct TrainResult {
   int ranks = 1;
   std::int64_t epochs = 0;  // complete ones, over all runs of a resumed training
   std::int64_t steps = 0;
-  double accuracy = 0;       // of the last evaluation, on all test images
-  double loss = 0;           // on them too
+  double loss = 0;  // of the last evaluation, as are the metrics
+  std::vector<std::pair<std::string, double>> metrics;
+  double accuracy = 0;       // the metric of that name, if there is one
   double samples_per_s = 0;  // over all ranks, in training alone
   double seconds = 0;        // of this run, with evaluation and checkpoints
   bool stopped = false;      // should_stop ended it
@@ -49,17 +58,20 @@ std::string to_json(const TrainResult& result);
 
 class Trainer {
  public:
-  // Collective over `world`. Loads data, makes the model (the same on all ranks), the run folder on rank 0, and resumes where asked. Throws
-  // Error(kBadConfig) for what the recipe got wrong, and what Group's operations throw.
-  Trainer(const Config& config, Group world, TrainerOptions options);
+  // Collective over `world`. Makes the run folder on rank 0 and the model on all ranks, and resumes where asked. Each rank gives the same
+  // task. Throws Error(kBadConfig) for options and plans that cannot be, before there is a run folder; Error(kInvalidArgument) for a task
+  // without data, blocks or loss; and what Group's operations throw.
+  Trainer(Task task, const Options& options, Group world);
+  // What a recipe says. Loads its data.
+  Trainer(const Config& config, Group world, const TrainerOptions& options);
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  // Trains to the end. Collective. Call it once.
+  // Trains to the end. Collective. Call it once. Throws what blocks, loss, metrics and data throw; the other ranks then get kAborted.
   TrainResult run();
 
-  torch::nn::Module& module() const;
+  parallel::ParallelModel& model() const;
   // Of this run; empty on ranks other than 0.
   std::string run_folder() const;
 

@@ -1,112 +1,28 @@
 #include "weft/train/trainer.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <torch/nn/module.h>
 
 #include <atomic>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 
-#include "weft/base/file.h"
-#include "weft/base/log.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/checkpoint.h"
-#include "weft/comm/replicate.h"
-#include "weft/data/shapes.h"
-#include "weft/train/evaluate.h"
 #include "weft/train/internal/tracing.h"
-#include "weft/train/recipe.h"
-#include "weft/train/testing/over_tcp.h"
+#include "weft/train/testing/image_runs.h"
 
 namespace weft::train {
 namespace trainer_test {
 
-std::shared_ptr<const data::ImageSet> shapes(data::Part part) {
-  return std::make_shared<const data::ImageSet>(data::make_shapes({.train = 100, .test = 70, .seed = 1}, part));
-}
-
-// What a run leaves.
-struct Outcome {
-  TrainResult result;
-  std::map<std::string, at::Tensor> tensors;  // parameters and buffers
-  std::vector<std::string> losses;            // of each step, as text that is exact
-};
-
-// The value after "loss": of every training record.
-std::vector<std::string> losses_of(const std::string& file) {
-  std::vector<std::string> losses;
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) {
-    const auto at = line.find("\"loss\":");
-    if (at != std::string::npos) losses.push_back(line.substr(at, line.find(',', at) - at));
-  }
-  return losses;
-}
-
-class Runs {
- public:
-  Runs() { set_log_level(LogLevel::kError); }
-
-  // Trains on so many threads as the assignments say; a name twice goes on with the run.
-  Outcome train(int world, const std::string& name, std::vector<std::string> assignments, std::function<bool()> should_stop = nullptr,
-                const std::string& trace = "") {
-    Config config(recipe_schema());
-    for (const char* common : {"train.batch=16", "train.epochs=2", "train.log_every=3", "train.eval_batch=20", "data.prefetch=0"})
-      config.set(common);
-    for (const auto& assignment : assignments) config.set(assignment);
-    config.set("run.dir=\"" + folder_.path() + "\"");
-    config.set("run.name=" + name);
-    const bool resume = std::filesystem::exists(folder_ / name);
-    Outcome outcome;
-    const auto store = c10::make_intrusive<c10d::HashStore>();
-    replicate(world, [&](Group group) {
-      if (tcp) group = internal::over_tcp(group, store, *tcp == Sums::kOrdered);
-      TrainerOptions options;
-      options.resume = resume;
-      options.trace = trace;
-      options.train_images = train_;
-      options.test_images = test_;
-      if (group.rank() == group.size() - 1) options.should_stop = should_stop;
-      Trainer trainer(config, group, options);
-      const auto result = trainer.run();
-      if (group.rank() != 0) return;
-      outcome.result = result;
-      for (const auto& one : trainer.module().named_parameters()) outcome.tensors[one.key()] = one.value().detach().clone();
-      for (const auto& one : trainer.module().named_buffers()) outcome.tensors[one.key()] = one.value().clone();
-    });
-    outcome.losses = losses_of(folder_ / (name + "/metrics.jsonl"));
-    return outcome;
-  }
-
-  std::string path(const std::string& name) const { return folder_ / name; }
-
-  enum class Sums { kOrdered, kAsTheyCome };
-  std::optional<Sums> tcp;  // ranks speak TCP, as those of several hosts
-
- private:
-  TempDir folder_;
-  std::shared_ptr<const data::ImageSet> train_ = shapes(data::Part::kTrain), test_ = shapes(data::Part::kTest);
-};
-
-void expect_same_bits(const Outcome& a, const Outcome& b) {
-  EXPECT_EQ(a.losses, b.losses);
-  ASSERT_FALSE(a.losses.empty());
-  EXPECT_EQ(a.result.accuracy, b.result.accuracy);
-  EXPECT_EQ(a.result.loss, b.result.loss);
-  ASSERT_EQ(a.tensors.size(), b.tensors.size());
-  for (const auto& [name, tensor] : a.tensors) EXPECT_TRUE(at::equal(tensor, b.tensors.at(name))) << name;
-}
+using internal::expect_same_bits;
+using internal::losses_of;
+using internal::Outcome;
+using internal::with;
+using Runs = internal::ImageRuns;
 
 const std::vector<std::string> kReproducible = {"train.reproducible=true", "train.epochs=1", "data.crop_padding=2", "data.flip=true"};
-
-std::vector<std::string> with(std::vector<std::string> base, const std::vector<std::string>& more) {
-  base.insert(base.end(), more.begin(), more.end());
-  return base;
-}
 
 TEST(Reproducible, CnnHasTheSameBitsAtOneTwoAndFourRanks) {
   Runs runs;
@@ -220,7 +136,8 @@ TEST(Trainer, WritesTheTimeLineOfTheStepsAskedForOfAllRanksOnOneClock) {
     EXPECT_LT(event["ts"].get<double>(), 60e6);
   }
   for (const int rank : {0, 1}) {
-    for (const char* name : {"step", "data", "forward", "backward", "optimizer"}) EXPECT_EQ((spans[{rank, name}]), 3) << name;
+    for (const char* name : {"step", "data", "forward of micro-batch 0 in stage 0", "backward of micro-batch 0 in stage 0", "optimizer"})
+      EXPECT_EQ((spans[{rank, name}]), 3) << name;
     EXPECT_GE((spans[{rank, "peers"}]), 3);
   }
   runs.train(1, "short", with(words, {"train.max_steps=4"}), {}, "steps=3:9");
@@ -278,20 +195,16 @@ TEST(Evaluation, WithinAnEpochComesEverySoManyStepsAndChangesNothing) {
 }
 
 TEST(Evaluation, CountsEverySampleOnceAtAnyWorld) {
-  const auto model = models::make_model({.name = "mlp"});
-  const auto set = shapes(data::Part::kTest);
-  std::vector<Evaluation> seen;
-  for (const int world : {1, 2, 3, 5}) {
-    replicate(world, [&](Group group) {
-      at::set_num_threads(1);
-      const auto result = evaluate(model, group, {set, data::Augment(), 20, {}});
-      if (group.rank() == 0) seen.push_back(result);
-    });
-  }
-  for (const auto& one : seen) {
-    EXPECT_EQ(one.samples, 70);
-    EXPECT_EQ(one.accuracy, seen[0].accuracy);
-    EXPECT_EQ(one.loss, seen[0].loss);
+  Runs runs;
+  std::vector<Outcome> seen;
+  for (const int world : {1, 2, 3, 5})
+    seen.push_back(runs.train(world, "run" + std::to_string(world), {"model.name=mlp", "train.epochs=0", "train.reproducible=false"}));
+  for (const Outcome& one : seen) {
+    EXPECT_GT(one.result.accuracy, 0);
+    EXPECT_EQ(one.result.accuracy, seen[0].result.accuracy);
+    EXPECT_EQ(one.result.loss, seen[0].result.loss);
+    const double right = one.result.accuracy * 70;
+    EXPECT_NEAR(right, std::round(right), 1e-9) << "of 70 images";
   }
 }
 

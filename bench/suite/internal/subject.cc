@@ -30,7 +30,9 @@ Subject make_gpt(const std::string& model, const parallel::TensorParallel& tp) {
 
 std::vector<Part> parts_of(const models::ResNetImpl& net) {
   std::vector<Part> parts;
-  for (const models::Part& part : net.parts()) parts.push_back({part.module, part.forward});
+  for (const parallel::Block& part : net.parts()) {
+    parts.push_back({part.module, [forward = part.forward](const at::Tensor& x) { return forward({x})[0]; }});
+  }
   return parts;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "weft/base/error.h"
+#include "weft/models/vision/internal/holder.h"
 #include "weft/models/vision/internal/patches.h"
 
 namespace weft::models {
@@ -32,11 +33,12 @@ parallel::Linear output(const MixerOptions& o, const TensorParallel& tp) {
 
 at::Tensor head_of(const at::Tensor& x, parallel::LayerNorm norm, parallel::Linear head) { return head->forward(norm->forward(x).mean(1)); }
 
-Part head_part(const parallel::LayerNorm& norm, const parallel::Linear& head) {
-  return {"", holder({{"norm", norm.ptr()}, {"head", head.ptr()}}), [=](const at::Tensor& x) { return head_of(x, norm, head); }};
+parallel::Block head_block(const parallel::LayerNorm& norm, const parallel::Linear& head) {
+  return internal::block_of("head", {{"norm", norm.ptr()}, {"head", head.ptr()}},
+                            [=](const at::Tensor& x) { return head_of(x, norm, head); });
 }
 
-std::string mixer_prefix(std::size_t block) { return "blocks." + std::to_string(block) + "."; }
+std::string mixer_name(std::size_t block) { return "blocks." + std::to_string(block); }
 
 }  // namespace
 
@@ -94,22 +96,25 @@ at::Tensor MixerImpl::forward(const at::Tensor& x) {
   return head_of(y, norm, head);
 }
 
-std::vector<Part> MixerImpl::parts() const {
-  std::vector<Part> parts = {part_of("stem.", stem.ptr())};
-  for (std::size_t i = 0; i < blocks->size(); ++i) parts.push_back(part_of(mixer_prefix(i), blocks->ptr<MixerBlockImpl>(i)));
-  parts.push_back(head_part(norm, head));
+std::vector<parallel::Block> MixerImpl::parts() const {
+  std::vector<parallel::Block> parts = {parallel::block("stem", stem)};
+  for (std::size_t i = 0; i < blocks->size(); ++i) parts.push_back(parallel::block(mixer_name(i), blocks->ptr<MixerBlockImpl>(i)));
+  parts.push_back(head_block(norm, head));
   return parts;
 }
 
-Parts mixer_parts(const MixerOptions& given, const TensorParallel& tp) {
+parallel::BlockModel mixer_blocks(const MixerOptions& given) {
+  using parallel::Contexts;
   const MixerOptions options = complete(given);
-  const int count = static_cast<int>(options.layers) + 2;
-  return {count, [options, tp, count](int number) {
-            WEFT_REQUIRE(number >= 0 && number < count, "Mixer: no part " + std::to_string(number));
-            if (number == 0) return part_of("stem.", MixerStem(options, tp).ptr());
-            if (number == count - 1) return head_part(layer_norm(options, tp), output(options, tp));
-            return part_of(mixer_prefix(static_cast<std::size_t>(number - 1)), MixerBlock(options, tp).ptr());
-          }};
+  parallel::BlockModel model;
+  model.blocks.push_back({"stem", [options](const Contexts& with) { return parallel::block(MixerStem(options, with.tp)); }});
+  for (std::size_t i = 0; i < static_cast<std::size_t>(options.layers); ++i) {
+    model.blocks.push_back({mixer_name(i), [options](const Contexts& with) { return parallel::block(MixerBlock(options, with.tp)); }});
+  }
+  model.blocks.push_back(
+      {"head", [options](const Contexts& with) { return head_block(layer_norm(options, with.tp), output(options, with.tp)); }});
+  model.splits = {{"units over patches", options.token_hidden}, {"units over channels", options.channel_hidden}};
+  return model;
 }
 
 }  // namespace weft::models

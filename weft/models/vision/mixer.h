@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "weft/models/vision/parts.h"
+#include "weft/parallel/compose/model.h"
 #include "weft/parallel/tensor/conv.h"
 #include "weft/parallel/tensor/linear.h"
 #include "weft/parallel/tensor/norm.h"
@@ -81,7 +81,7 @@ struct MixerImpl : torch::nn::Cloneable<MixerImpl> {
   // [n, in_channels, image_size, image_size], the same on all ranks -> logits [n, num_classes], the same too. Collective, backward too.
   at::Tensor forward(const at::Tensor& x);
   // Stem, blocks in order, head: of this net's own modules.
-  std::vector<Part> parts() const;
+  std::vector<parallel::Block> parts() const;
 
   MixerOptions options;
   parallel::TensorParallel tp;
@@ -92,7 +92,7 @@ struct MixerImpl : torch::nn::Cloneable<MixerImpl> {
 };
 TORCH_MODULE(Mixer);
 
-// The same net, part by part.
-Parts mixer_parts(const MixerOptions& options, const parallel::TensorParallel& tp = {});
+// The same net as blocks, for parallelize(): without a loss. Units of MLPs are split over tp. Throws as MixerImpl.
+parallel::BlockModel mixer_blocks(const MixerOptions& options);
 
 }  // namespace weft::models

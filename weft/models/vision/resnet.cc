@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <iterator>
-#include <numeric>
 
 #include "weft/base/error.h"
+#include "weft/models/vision/internal/holder.h"
 
 namespace weft::models {
 namespace {
@@ -69,15 +69,21 @@ at::Tensor stem_of(const at::Tensor& x, Stem stem, nn::Conv2d conv1, parallel::S
 
 at::Tensor head_of(const at::Tensor& x, nn::Linear fc) { return fc->forward(torch::adaptive_avg_pool2d(x, {1, 1}).flatten(1)); }
 
-Part stem_part(Stem stem, const nn::Conv2d& conv1, const parallel::SyncBatchNorm& bn1) {
-  return {"", holder({{"conv1", conv1.ptr()}, {"bn1", bn1.ptr()}}), [=](const at::Tensor& x) { return stem_of(x, stem, conv1, bn1); }};
+parallel::Block stem_block(Stem stem, const nn::Conv2d& conv1, const parallel::SyncBatchNorm& bn1) {
+  return internal::block_of("stem", {{"conv1", conv1.ptr()}, {"bn1", bn1.ptr()}},
+                            [=](const at::Tensor& x) { return stem_of(x, stem, conv1, bn1); });
 }
 
-Part head_part(const nn::Linear& fc) {
-  return {"", holder({{"fc", fc.ptr()}}), [=](const at::Tensor& x) { return head_of(x, fc); }};
+parallel::Block head_block(const nn::Linear& fc) {
+  return internal::block_of("head", {{"fc", fc.ptr()}}, [=](const at::Tensor& x) { return head_of(x, fc); });
 }
 
-std::string prefix(int layer, int i) { return "layer" + std::to_string(layer + 1) + "." + std::to_string(i) + "."; }
+parallel::Block with_initial_values(parallel::Block block) {
+  initialise(*block.module);
+  return block;
+}
+
+std::string name_of(int layer, int i) { return "layer" + std::to_string(layer + 1) + "." + std::to_string(i); }
 
 }  // namespace
 
@@ -129,33 +135,33 @@ at::Tensor ResNetImpl::forward(const at::Tensor& x) {
   return head_of(y, fc);
 }
 
-std::vector<Part> ResNetImpl::parts() const {
-  std::vector<Part> parts = {stem_part(options.stem, conv1, bn1)};
+std::vector<parallel::Block> ResNetImpl::parts() const {
+  std::vector<parallel::Block> parts = {stem_block(options.stem, conv1, bn1)};
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
     for (std::size_t i = 0; i < layers[layer]->size(); ++i) {
-      parts.push_back(part_of(prefix(static_cast<int>(layer), static_cast<int>(i)), layers[layer]->ptr<ResNetBlockImpl>(i)));
+      parts.push_back(parallel::block(name_of(static_cast<int>(layer), static_cast<int>(i)), layers[layer]->ptr<ResNetBlockImpl>(i)));
     }
   }
-  parts.push_back(head_part(fc));
+  parts.push_back(head_block(fc));
   return parts;
 }
 
-Parts resnet_parts(const ResNetOptions& options) {
+parallel::BlockModel resnet_blocks(const ResNetOptions& options) {
+  using parallel::Contexts;
   const Depth& depth = depth_of(options);
-  const int count = 2 + std::accumulate(depth.blocks.begin(), depth.blocks.end(), 0);
-  const auto make = [options, &depth, count](int number) {
-    if (number == 0) return stem_part(options.stem, stem_conv(options), parallel::SyncBatchNorm(64));
-    if (number == count - 1) return head_part(last(depth, options));
-    int layer = 0, i = number - 1;
-    for (; i >= depth.blocks[static_cast<std::size_t>(layer)]; ++layer) i -= depth.blocks[static_cast<std::size_t>(layer)];
-    return part_of(prefix(layer, i), block_of(depth, layer, i).ptr());
-  };
-  return {count, [make, count](int number) {
-            WEFT_REQUIRE(number >= 0 && number < count, "ResNet: no part " + std::to_string(number));
-            Part part = make(number);
-            initialise(*part.module);
-            return part;
-          }};
+  parallel::BlockModel model;
+  model.blocks.push_back({"stem", [options](const Contexts&) {
+                            return with_initial_values(stem_block(options.stem, stem_conv(options), parallel::SyncBatchNorm(64)));
+                          }});
+  for (int layer = 0; layer < 4; ++layer) {
+    for (int i = 0; i < depth.blocks[static_cast<std::size_t>(layer)]; ++i) {
+      model.blocks.push_back({name_of(layer, i), [&depth, layer, i](const Contexts&) {
+                                return with_initial_values(parallel::block(block_of(depth, layer, i)));
+                              }});
+    }
+  }
+  model.blocks.push_back({"head", [options, &depth](const Contexts&) { return head_block(last(depth, options)); }});
+  return model;
 }
 
 }  // namespace weft::models

@@ -15,8 +15,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "weft/models/vision/parts.h"
 #include "weft/parallel/batch_norm/sync_batch_norm.h"
+#include "weft/parallel/compose/model.h"
 
 namespace weft::models {
 
@@ -65,7 +65,7 @@ struct ResNetImpl : torch::nn::Cloneable<ResNetImpl> {
   // [n, in_channels, height, width] -> logits [n, num_classes]. Any height and width.
   at::Tensor forward(const at::Tensor& x);
   // Stem, blocks in order, head: of this net's own modules.
-  std::vector<Part> parts() const;
+  std::vector<parallel::Block> parts() const;
 
   ResNetOptions options;
   torch::nn::Conv2d conv1{nullptr};
@@ -75,7 +75,7 @@ struct ResNetImpl : torch::nn::Cloneable<ResNetImpl> {
 };
 TORCH_MODULE(ResNet);
 
-// The same net, part by part.
-Parts resnet_parts(const ResNetOptions& options);
+// The same net as blocks, for parallelize(): without a loss. Throws as ResNetImpl.
+parallel::BlockModel resnet_blocks(const ResNetOptions& options);
 
 }  // namespace weft::models

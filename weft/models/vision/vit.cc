@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "weft/base/error.h"
+#include "weft/models/vision/internal/holder.h"
 #include "weft/models/vision/internal/patches.h"
 #include "weft/models/vision/internal/vit_modules.h"
 
@@ -37,12 +38,14 @@ at::Tensor head_of(const at::Tensor& x, VitPool pool, LayerNorm norm, Linear cla
   return classifier->forward(pool == VitPool::kToken ? y.select(1, 0) : y.mean(1));
 }
 
-Part head_part(VitPool pool, const LayerNorm& norm, const Linear& classifier) {
-  return {"", holder({{"vit", holder({{"layernorm", norm.ptr()}})}, {"classifier", classifier.ptr()}}),
-          [=](const at::Tensor& x) { return head_of(x, pool, norm, classifier); }};
+parallel::Block head_block(VitPool pool, const LayerNorm& norm, const Linear& classifier) {
+  const auto inner = std::make_shared<torch::nn::Module>("Holder");
+  inner->register_module("layernorm", norm);
+  return internal::block_of("head", {{"vit", inner}, {"classifier", classifier.ptr()}},
+                            [=](const at::Tensor& x) { return head_of(x, pool, norm, classifier); });
 }
 
-std::string vit_prefix(std::size_t block) { return "vit.encoder.layer." + std::to_string(block) + "."; }
+std::string vit_name(std::size_t block) { return "vit.encoder.layer." + std::to_string(block); }
 
 VitModelImpl& model_of(const VitImpl& net) { return *net.vit->as<VitModelImpl>(); }
 
@@ -60,24 +63,30 @@ at::Tensor VitImpl::forward(const at::Tensor& x) {
   return head_of(model.forward(x), options.pool, model.layernorm, classifier);
 }
 
-std::vector<Part> VitImpl::parts() const {
+std::vector<parallel::Block> VitImpl::parts() const {
   const VitModelImpl& model = model_of(*this);
-  std::vector<Part> parts = {part_of("vit.embeddings.", model.embeddings.ptr())};
+  std::vector<parallel::Block> parts = {parallel::block("vit.embeddings", model.embeddings)};
   const auto& blocks = model.encoder->layer;
-  for (std::size_t i = 0; i < blocks->size(); ++i) parts.push_back(part_of(vit_prefix(i), blocks->ptr<internal::VitBlockImpl>(i)));
-  parts.push_back(head_part(options.pool, model.layernorm, classifier));
+  for (std::size_t i = 0; i < blocks->size(); ++i) parts.push_back(parallel::block(vit_name(i), blocks->ptr<internal::VitBlockImpl>(i)));
+  parts.push_back(head_block(options.pool, model.layernorm, classifier));
   return parts;
 }
 
-Parts vit_parts(const VitOptions& given, const TensorParallel& tp) {
-  const VitOptions options = complete(given, tp);
-  const int count = static_cast<int>(options.layers) + 2;
-  return {count, [options, tp, count](int number) {
-            WEFT_REQUIRE(number >= 0 && number < count, "Vit: no part " + std::to_string(number));
-            if (number == 0) return part_of("vit.embeddings.", internal::VitEmbeddings(options, tp).ptr());
-            if (number == count - 1) return head_part(options.pool, internal::layer_norm(options, tp), classifier_of(options, tp));
-            return part_of(vit_prefix(static_cast<std::size_t>(number - 1)), internal::VitBlock(options, tp).ptr());
-          }};
+parallel::BlockModel vit_blocks(const VitOptions& given) {
+  using parallel::Contexts;
+  const VitOptions options = complete(given, {});
+  parallel::BlockModel model;
+  model.blocks.push_back(
+      {"vit.embeddings", [options](const Contexts& with) { return parallel::block(internal::VitEmbeddings(options, with.tp)); }});
+  for (std::size_t i = 0; i < static_cast<std::size_t>(options.layers); ++i) {
+    model.blocks.push_back(
+        {vit_name(i), [options](const Contexts& with) { return parallel::block(internal::VitBlock(options, with.tp)); }});
+  }
+  model.blocks.push_back({"head", [options](const Contexts& with) {
+                            return head_block(options.pool, internal::layer_norm(options, with.tp), classifier_of(options, with.tp));
+                          }});
+  model.splits = {{"heads", options.heads}, {"hidden", options.hidden}};
+  return model;
 }
 
 }  // namespace weft::models

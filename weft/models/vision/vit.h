@@ -15,7 +15,7 @@
 #include <memory>
 #include <vector>
 
-#include "weft/models/vision/parts.h"
+#include "weft/parallel/compose/model.h"
 #include "weft/parallel/tensor/linear.h"
 
 namespace weft::models {
@@ -50,7 +50,7 @@ struct VitImpl : torch::nn::Cloneable<VitImpl> {
   // [n, in_channels, image_size, image_size], the same on all ranks -> logits [n, num_classes], the same too. Collective, backward too.
   at::Tensor forward(const at::Tensor& x);
   // Embeddings, blocks in order, head: of this net's own modules.
-  std::vector<Part> parts() const;
+  std::vector<parallel::Block> parts() const;
 
   VitOptions options;
   parallel::TensorParallel tp;
@@ -59,7 +59,7 @@ struct VitImpl : torch::nn::Cloneable<VitImpl> {
 };
 TORCH_MODULE(Vit);
 
-// The same net, part by part.
-Parts vit_parts(const VitOptions& options, const parallel::TensorParallel& tp = {});
+// The same net as blocks, for parallelize(): without a loss. Heads and units of MLPs are split over tp. Throws as VitImpl.
+parallel::BlockModel vit_blocks(const VitOptions& options);
 
 }  // namespace weft::models

@@ -188,7 +188,8 @@ TEST(MicroShards, WhatCannotHaveTheSameBitsIsRefused) {
   EXPECT_EQ(refused({{"dp", 2}}, {.micro_batches = 4, .micro_shards = 8}), "accepted");
   EXPECT_EQ(refused({{"dp", 3}}, {.micro_shards = 8}),
             "plan: micro_shards = 8 cannot be divided over 3 replicas; nearest that works: dp=1,pp=3");
-  EXPECT_THAT(refused({{"tp", 2}}, {.micro_shards = 8}), HasSubstr("divided sum in another order; nearest that works: dp=2,tp=1"));
+  EXPECT_THAT(refused({{"tp", 2}}, {.micro_shards = 8}, {.blocks = 5, .splits = {{"hidden", 8}}}),
+              HasSubstr("divided sum in another order; nearest that works: dp=2,tp=1"));
   EXPECT_THAT(refused({}, {.micro_shards = 6}), HasSubstr("must be a power of two"));
   EXPECT_THAT(refused({{"dp", 2}}, {.micro_batches = 2, .micro_shards = 8}), HasSubstr("leave out micro_batches = 2"));
   EXPECT_THAT(refused({}, {.micro_shards = 8}, {.blocks = 5, .experts = 4}), HasSubstr("experts are balanced"));

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -47,12 +48,41 @@ struct BlockSpec {
   std::function<Block(const Contexts&)> make;
 };
 
+// A function of the last block's outputs and of targets, such as a loss. Takes lambdas of (Tensor output, Tensor target), which get the
+// first of each; of (Tensors outputs, Tensors targets); and of these and Contexts.
+class OutputFunction {
+ public:
+  OutputFunction() = default;
+  template <class Fn, class = std::enable_if_t<!std::is_same_v<std::decay_t<Fn>, OutputFunction>>>
+  OutputFunction(Fn fn) {  // NOLINT(google-explicit-constructor): lambdas stand for it
+    if constexpr (std::is_invocable_v<Fn&, const at::Tensor&, const at::Tensor&>) {
+      call_ = [fn = std::move(fn)](const Tensors& outputs, const Tensors& targets, const Contexts&) mutable {
+        return at::Tensor(fn(outputs.at(0), targets.at(0)));
+      };
+    } else if constexpr (std::is_invocable_v<Fn&, const Tensors&, const Tensors&>) {
+      call_ = [fn = std::move(fn)](const Tensors& outputs, const Tensors& targets, const Contexts&) mutable {
+        return at::Tensor(fn(outputs, targets));
+      };
+    } else {
+      call_ = std::move(fn);
+    }
+  }
+
+  at::Tensor operator()(const Tensors& outputs, const Tensors& targets, const Contexts& contexts) const {
+    return call_(outputs, targets, contexts);
+  }
+  explicit operator bool() const { return call_ != nullptr; }
+
+ private:
+  std::function<at::Tensor(const Tensors&, const Tensors&, const Contexts&)> call_;
+};
+
 struct BlockModel {
   std::vector<BlockSpec> blocks;
   // The mean over the samples of the first target, along its first dimension: a number, the same on all ranks of `contexts.tp` and of
   // `contexts.cp`, with what experts add (MixtureOfExperts::auxiliary, which goes from block to block as one tensor [1] more; over cp its
   // mean by the positions that each rank has).
-  std::function<at::Tensor(const Tensors& outputs, const Tensors& targets, const Contexts& contexts)> loss;
+  OutputFunction loss = {};
   // What tensor parallelism divides: {"heads", 12}. Checked before anything is made.
   std::vector<std::pair<std::string, std::int64_t>> splits = {};
   // What context parallelism takes: heads of attention, and of its keys and values. 0: blocks and loss do not use Contexts::cp, and plans

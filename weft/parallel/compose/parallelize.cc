@@ -13,6 +13,9 @@ ParallelModel::~ParallelModel() = default;
 ParallelModel::ParallelModel(ParallelModel&&) noexcept = default;
 
 double ParallelModel::train_step(const Tensors& inputs, const Tensors& targets) { return composed_->run(inputs, targets, true); }
+std::vector<double> ParallelModel::forward_backward(const Tensors& inputs, const Tensors& targets) {
+  return composed_->forward_backward(inputs, targets);
+}
 double ParallelModel::evaluate(const Tensors& inputs, const Tensors& targets) { return composed_->run(inputs, targets, false); }
 Tensors ParallelModel::predict(const Tensors& inputs) { return composed_->predict(inputs); }
 bool ParallelModel::step() { return composed_->step(); }

@@ -9,8 +9,8 @@
 //
 // It is a list of named passes (passes()), each of which does one thing to the blocks and says in a line what it did (describe()):
 //
-//   cut stages ► split sequence ► place experts ► split layers ► precision ► recompute ► scale loss ► connect stages ► replicate ► shard
-//   parameters ► clip
+//   cut stages ► split sequence ► place experts ► split layers ► join batch norms ► precision ► recompute ► scale loss ► connect stages ►
+//   replicate ► shard parameters ► clip
 //
 // A replica is what ranks of dp, fsdp and ep have of the batch: samples of their own. Ranks of tp, pp and cp share a replica's.
 //
@@ -72,6 +72,10 @@ class ParallelModel {
   // fewer than micro-batches, or none, computes what is missing on zeros that count nothing. Throws what the blocks, the loss and Group's
   // operations throw. Where the model has experts nothing is made up, since experts would count it: blocks compute on nothing.
   double train_step(const Tensors& inputs, const Tensors& targets);
+  // The same without an exchange of the loss, for those who look at it every few steps. Gives this rank's part of the loss summed over the
+  // samples of all replicas: one number; with Plan::micro_shards one for each of these, zeros for those of others. The sum over all ranks
+  // is the batch's.
+  std::vector<double> forward_backward(const Tensors& inputs, const Tensors& targets);
   // Updates the weights from the averaged gradients, clipped over the whole model. False: with loss scaling, on all ranks, where a gradient
   // is not finite: nothing was updated.
   bool step();
@@ -97,7 +101,8 @@ class ParallelModel {
   std::int64_t steps() const;
   double loss_scale() const;
 
-  // What one process's model would have, on the world's rank 0; the others get nothing. Parameters "<block>.<name>", "<parameter>.exp_avg"
+  // What one process's model would have, on the world's rank 0; the others get nothing. Parameters and buffers "<block>.<name>" (or by
+  // Block::prefix), "<parameter>.exp_avg"
   // and the like, "<parameter>.step", "steps", and with loss scaling "loss_scale" and "loss_scale.good_steps". Rank 0 holds it whole.
   NamedTensors state();
   // Under any plan, by names. Every rank gives the whole (of a mapped file, which costs no memory) and takes what is its own. Names that
@@ -136,7 +141,7 @@ class ParallelModel {
   // Not collective. Seconds since the last call. What travels inside blocks (tp, cp, ep) is theirs; communication is what train_step() and
   // step() waited for other stages, for gradients after the last backward, and for numbers of all ranks.
   struct Times {
-    double forward = 0, backward = 0, communication = 0;
+    double forward = 0, backward = 0, communication = 0, update = 0;
   };
   Times take_times();
   // "<pass>: <what it did>", a line each.

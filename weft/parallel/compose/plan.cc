@@ -7,6 +7,7 @@
 
 #include "weft/base/error.h"
 #include "weft/compress/spec.h"
+#include "weft/parallel/compose/model.h"
 
 namespace weft::parallel {
 namespace {
@@ -38,6 +39,8 @@ struct Question {
   const ModelShape& model;
 
   std::string of_splits(const Sizes& sizes) const {
+    if (sizes.tp() > 1 && model.splits.empty())
+      return named("tp", sizes.tp()) + " divides layers, of which this model has none that divide";
     for (const auto& [what, size] : model.splits) {
       if (size % sizes.tp() != 0) return what + " = " + std::to_string(size) + " cannot be split over " + named("tp", sizes.tp());
     }
@@ -65,6 +68,7 @@ struct Question {
   std::string of_stages(const Sizes& sizes) const {
     const int each = virtual_stages(plan), stages = sizes.pp() * each;
     if (stages <= model.blocks) return "";
+    if (model.blocks == 1) return named("pp", sizes.pp()) + " needs a model given as a list of blocks, and this one is whole";
     return std::to_string(stages) + " stages (" + named("pp", sizes.pp()) + ", " + std::to_string(each) + " of each rank) of " +
            std::to_string(model.blocks) + " blocks; every stage takes one at least";
   }
@@ -179,12 +183,17 @@ void check_micro_shards(const Plan& plan, const Sizes& sizes, const ModelShape& 
   require(plan.micro_batches == 1 || plan.micro_batches * replicas == shards,
           what + " says how many micro-batches there are; leave out micro_batches = " + std::to_string(plan.micro_batches));
   require(model.experts == 0, what + " gives the same bits over dp, fsdp and pp; experts are balanced over what ranks have at a time");
+  require(!plan.sync_batch_norm, what + " and batch norms over what the replicas have at a time; take one of them");
   require(plan.codec == "none", what + " and a codec, which rounds gradients differently at each number of ranks; take one of them");
 }
 
 }  // namespace
 
 OptimizerSpec plain_sgd() { return {}; }
+
+ModelShape shape_of(const BlockModel& model) {
+  return {static_cast<int>(model.blocks.size()), model.splits, model.heads, model.kv_heads, model.experts};
+}
 
 int micro_batches(const Plan& plan, const plan::MeshLayout& mesh) {
   return plan.micro_shards > 0 ? plan.micro_shards / (mesh.size("dp") * mesh.size("fsdp")) : plan.micro_batches;

@@ -58,8 +58,9 @@ struct Plan {
   // Without fsdp and ep every replica has all weights of its stages: how these, gradients and buffers are kept. `average` and `codec` are
   // the plan's; sync_buffers counts for every plan. float32 and float64 parameters.
   DataParallelOptions data_parallel = {};
-  // train_step() gives the mean loss over this replica's samples alone, and makes no collective for it.
-  bool own_loss = false;
+  // Batch norms (SyncBatchNorm, and BatchNorm in a Sequential) take statistics over all replicas' batches. Otherwise each replica takes
+  // its own, and the running ones are the first replica's.
+  bool sync_batch_norm = false;
   std::vector<std::string> without;  // passes that are left out (parallelize.h); one that the mesh needs is refused
 };
 
@@ -69,6 +70,9 @@ struct ModelShape {
   std::vector<std::pair<std::string, std::int64_t>> splits = {};
   std::int64_t heads = 0, kv_heads = 0, experts = 0;  // BlockModel's
 };
+
+struct BlockModel;
+ModelShape shape_of(const BlockModel& model);
 
 // Axes: dp, fsdp, tp, pp, cp and ep. Throws Error(kBadConfig), one line with the nearest plan for as many ranks that can work, where this
 // one cannot: tensor parallelism, heads or experts that do not divide, sequences of a model that does not cut them, more

@@ -67,9 +67,9 @@ TEST(Replicas, HaveTheSameWeightsHoweverThoseAreKept) {
 TEST(Replicas, GiveTheirOwnLossWhereTheyAreAsked) {
   const auto expected = by_torch<torch::optim::AdamW>({}, adam());
   replicate(3, [&](const Group& world) {
-    ParallelModel model = parallelize(tiny_model({}), trained_with({}, {.own_loss = true}), Mesh(world, {{"dp", 3}}));
-    const auto rows = share_of(tokens_of(0, 0), model.replica(), 3).size(0);
-    at::Tensor sum = at::full({1}, train(model, 0) * static_cast<double>(rows), at::kDouble);
+    ParallelModel model = parallelize(tiny_model({}), trained_with({}), Mesh(world, {{"dp", 3}}));
+    const auto share = [&](int shift) { return share_of(tokens_of(0, shift), model.replica(), 3); };
+    at::Tensor sum = at::full({1}, model.forward_backward({share(0)}, {share(1)}).at(0), at::kDouble);
     model.step();
     world.all_reduce(sum);
     EXPECT_NEAR(sum.item<double>() / kSamples, expected.losses[0], 1e-12);
@@ -154,15 +154,15 @@ TEST(Replicas, EndTogetherWhereABlockOrALossThrowsOnOne) {
         fail(in_loss);
         return (y[0] - t[0]).square().mean();
       };
-      ParallelModel model = parallelize(net, trained_with({}, {.own_loss = true}), Mesh(world, {{"dp", 2}}));
+      ParallelModel model = parallelize(net, trained_with({}), Mesh(world, {{"dp", 2}}));
       const at::Tensor x = torch::ones({2, 4});
       if (fails) {
-        EXPECT_THROW(model.train_step({x}, {x}), std::runtime_error);
+        EXPECT_THROW(model.forward_backward({x}, {x}), std::runtime_error);
         EXPECT_EQ(all_told.wait_for(std::chrono::seconds(20)), std::future_status::ready);  // with a model that still lives
         return;
       }
       const auto step = [&] {
-        model.train_step({x}, {x});
+        model.forward_backward({x}, {x});
         model.step();
       };
       EXPECT_THROW(step(), Error);

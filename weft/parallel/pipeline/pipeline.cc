@@ -223,18 +223,24 @@ double Pipeline::evaluate(const std::vector<Tensors>& inputs, const std::vector<
 
 Tensors Pipeline::predict(const Tensors& inputs) {
   State& s = *state_;
+  const auto parts = s.guarded([&] { return s.has(0) ? split(inputs, s.options.micro_batches, "inputs") : std::vector<Tensors>(); });
+  const auto pieces = predict(parts);
+  Tensors whole;
+  for (std::size_t i = 0; !pieces.empty() && i < pieces[0].size(); ++i) {
+    Tensors parts_of_one;
+    for (const Tensors& piece : pieces) parts_of_one.push_back(piece[i]);
+    whole.push_back(at::cat(parts_of_one, 0));
+  }
+  return whole;
+}
+
+std::vector<Tensors> Pipeline::predict(const std::vector<Tensors>& inputs) {
+  State& s = *state_;
   return s.guarded([&] {
     const EvaluationMode mode(s.blocks);
-    const int parts = s.options.micro_batches;
-    internal::Batch batch{.inputs = s.has(0) ? split(inputs, parts, "inputs") : std::vector<Tensors>(), .training = false};
-    const auto pieces = s.run(s.forwards, batch).outputs;
-    Tensors whole;
-    for (std::size_t i = 0; s.has_last() && i < pieces[0].size(); ++i) {
-      Tensors parts_of_one;
-      for (const Tensors& piece : pieces) parts_of_one.push_back(piece[i]);
-      whole.push_back(at::cat(parts_of_one, 0));
-    }
-    return whole;
+    const internal::Batch batch{.inputs = s.has(0) ? inputs : std::vector<Tensors>(), .training = false};
+    const auto outputs = s.run(s.forwards, batch).outputs;
+    return s.has_last() ? outputs : std::vector<Tensors>();
   });
 }
 

@@ -82,6 +82,8 @@ class Pipeline {
   double evaluate(const std::vector<Tensors>& inputs, const std::vector<Tensors>& targets);
   // The last block's tensors for the whole batch, on the last stage's rank; empty elsewhere. Collective; throws as train_step().
   Tensors predict(const Tensors& inputs);
+  // The same for micro-batches made by the caller, of any shapes: what each gives.
+  std::vector<Tensors> predict(const std::vector<Tensors>& inputs);
 
   // Scales the gradients of all ranks so that their joint norm is at most max_norm, and gives the norm that it was: tied parameters count
   // once. As torch's clip_grad_norm_ on the whole model. Collective (an all-reduce of 8 bytes).

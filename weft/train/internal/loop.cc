@@ -1,5 +1,6 @@
 #include "weft/train/internal/loop.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "weft/base/error.h"
@@ -18,19 +19,18 @@ double rounded(double value) { return std::round(value * 1e4) / 1e4; }
 
 }  // namespace
 
-Loop::Loop(const Config& config, Group world, TrainerOptions options)
-    : config_(config),
+Loop::Loop(Options options, const Config& config, Group world)
+    : options_(std::move(options)),
+      config_(config),
       world_(std::move(world)),
-      options_(std::move(options)),
       started_(Clock::now()),
-      tracing_(world_, options_.trace.empty() ? TraceSteps{} : parse_trace(options_.trace)),
-      max_steps_(config.get_int("train.max_steps")) {}
+      tracing_(world_, options_.trace.empty() ? TraceSteps{} : parse_trace(options_.trace)) {}
 
 void Loop::open() {
   progress_.emplace(observe::Progress::Options{.mode = options_.progress, .rank = world_.rank()});
   if (world_.rank() == 0) {
-    observe::RunFolderOptions run{config_.get_string("run.dir"), config_.get_string("run.name"), options_.recipe, options_.resume};
-    if (run.resume && run.name.empty()) run.name = newest_run(run.parent, options_.recipe);
+    observe::RunFolderOptions run{options_.dir, options_.name, options_.program, options_.resume};
+    if (run.resume && run.name.empty()) run.name = newest_run(run.parent, options_.program);
     folder_ = std::make_unique<observe::RunFolder>(run, config_);
     tracing_.write_to(folder_->path() + "/trace.json");
   }
@@ -39,15 +39,20 @@ void Loop::open() {
   if (!resumed_) log_warn("the run has no checkpoint yet: starting from the beginning");
 }
 
-void Loop::start(Task& task, const Plan& plan) {
-  task_ = &task;
-  plan_ = plan;
+void Loop::start(Learner& learner, EpochFields fields) {
+  learner_ = &learner;
+  fields_ = std::move(fields);
+  const Batches& batches = learner.batches();
+  rate_ = options_.schedule;
+  rate_.base = batches.base_rate;
+  if (rate_.period <= 0) rate_.period = static_cast<double>(std::max<std::int64_t>(1, options_.epochs));
   if (resumed_) {
-    const Progressed progressed = unpack_progress(*resumed_, seed(), plan_.batches.global);
-    task.restore(*resumed_, progressed.sampler);
+    const Progressed progressed = resumed_->progress(options_.plan.seed, batches.global);
+    resumed_->restore(learner.model(), world_);
+    learner.set_position(progressed.sampler);
     step_ = saved_step_ = progressed.step;
     epoch_ = progressed.sampler.epoch;
-    in_epoch_ = (progressed.sampler.position + plan_.batches.global - 1) / plan_.batches.global;
+    in_epoch_ = (progressed.sampler.position + batches.global - 1) / batches.global;
     epoch_loss_ = progressed.epoch_loss;
     resumed_.reset();
     log_info("resuming", {{"step", step_}, {"epoch", epoch_}});
@@ -58,11 +63,10 @@ void Loop::start(Task& task, const Plan& plan) {
 
 TrainResult Loop::run() {
   const observe::Trace::Use here(tracing_.trace(), "main");
-  const auto epochs = config_.get_int("train.epochs");
-  while (epoch_ < epochs && !at_end()) run_epoch();
+  while (epoch_ < options_.epochs && !at_end()) run_epoch();
   if (!stop_ && evaluated_step_ != step_) evaluate();
-  if (saved_step_ != step_ && config_.get_int("train.checkpoint_every") > 0) save();
-  task_->settle();
+  if (saved_step_ != step_ && options_.checkpoint_every > 0) save();
+  learner_->model().wait_for_weights();
   tracing_.finish();
   if (metrics_) metrics_->flush();
   world_.barrier();  // nobody leaves before all have what they need
@@ -70,8 +74,9 @@ TrainResult Loop::run() {
   result.ranks = world_.size();
   result.epochs = epoch_;
   result.steps = step_;
-  result.accuracy = evaluation_.accuracy;
   result.loss = evaluation_.loss;
+  result.metrics = evaluation_.metrics;
+  result.accuracy = evaluation_.metric("accuracy");
   result.samples_per_s = training_s_ > 0 ? trained_samples_ / training_s_ : 0;
   result.seconds = seconds_since(started_);
   result.stopped = stop_;
@@ -79,7 +84,7 @@ TrainResult Loop::run() {
 }
 
 void Loop::run_epoch() {
-  const std::int64_t steps = plan_.batches.per_epoch, every = config_.get_int("train.log_every");
+  const std::int64_t steps = learner_->batches().per_epoch, every = options_.log_every;
   progress_->start("epoch " + std::to_string(epoch_ + 1), steps, in_epoch_);
   const auto start = Clock::now();
   while (in_epoch_ < steps && !at_end()) {
@@ -99,8 +104,8 @@ void Loop::step() {
   const auto start = Clock::now();
   const observe::TraceScope whole("step", "step");
   timer_.reset();
-  const double lr = plan_.rate.at(static_cast<double>(step_) / static_cast<double>(plan_.batches.per_epoch));
-  Task::Step done = task_->step(lr, timer_);
+  const double lr = rate_.at(static_cast<double>(step_) / static_cast<double>(learner_->batches().per_epoch));
+  Learner::Step done = learner_->step(lr, timer_);
   StepLog::Step record{step_ + 1, epoch_, lr, done.samples, seconds_since(start), {}, std::move(done.losses)};
   for (std::size_t phase = 0; phase < observe::kPhases; ++phase) record.ms[phase] = timer_.ms(static_cast<Phase>(phase));
   log_->add(std::move(record));
@@ -115,26 +120,25 @@ void Loop::look() {
   epoch_loss_ = seen.sum;
   last_loss_ = seen.loss;
   stop_ = seen.stop;
-  task_->looked();
+  learner_->looked();
 }
 
 void Loop::end_of_epoch() {
-  task_->end_epoch();
-  const double loss = epoch_loss_ / static_cast<double>(plan_.samples);
+  learner_->end_epoch();
+  const double loss = epoch_loss_ / static_cast<double>(learner_->samples());
   ++epoch_;
   in_epoch_ = 0;
   epoch_loss_ = 0;
-  const bool last = epoch_ == config_.get_int("train.epochs");
-  const auto due = [&](const char* key) {
-    const auto every = config_.get_int(key);
-    return every > 0 && (last || epoch_ % every == 0);
-  };
-  if (due("train.eval_every") || last) evaluate();
-  if (due("train.checkpoint_every")) save();
-  std::vector<LogField> fields{{"epoch", epoch_}, {"train_loss", rounded(loss)}, {"test_loss", rounded(evaluation_.loss)}};
-  fields.emplace_back("accuracy", rounded(evaluation_.accuracy));
-  for (LogField& field : task_->epoch_fields(evaluation_, trained_samples_ / training_s_)) fields.push_back(std::move(field));
-  const observe::Values more = task_->epoch_values();
+  const bool last = epoch_ == options_.epochs;
+  const auto due = [&](std::int64_t every) { return every > 0 && (last || epoch_ % every == 0); };
+  if (due(options_.eval_every) || last) evaluate();
+  if (due(options_.checkpoint_every)) save();
+  std::vector<LogField> fields{{"epoch", epoch_}, {"train_loss", rounded(loss)}};
+  if (evaluation_.samples > 0) fields.emplace_back("test_loss", rounded(evaluation_.loss));
+  for (const auto& [name, value] : evaluation_.metrics) fields.emplace_back(name, rounded(value));
+  for (LogField& field : fields_(evaluation_, trained_samples_ / training_s_)) fields.push_back(std::move(field));
+  observe::Values more;
+  if (const auto experts = learner_->expert_use()) more = {{"expert_load_max", experts->load_max}, {"expert_dropped", experts->dropped}};
   if (metrics_ && !more.empty()) metrics_->add("train", step_, epoch_, more);
   for (const auto& [name, value] : more) fields.emplace_back(name, rounded(value));
   log_info("epoch done", fields);
@@ -142,7 +146,7 @@ void Loop::end_of_epoch() {
 
 // Its time is no part of the training's.
 void Loop::evaluate_within() {
-  const auto every = config_.get_int("train.eval_steps");
+  const auto every = options_.eval_steps;
   if (every == 0 || step_ % every != 0) return;
   const auto start = Clock::now();
   evaluate();
@@ -150,20 +154,20 @@ void Loop::evaluate_within() {
 }
 
 void Loop::evaluate() {
-  task_->settle();
-  evaluation_ = task_->evaluate();
+  learner_->model().wait_for_weights();
+  evaluation_ = learner_->evaluate();
   evaluated_step_ = step_;
-  if (metrics_) metrics_->add("test", step_, epoch_, {{"accuracy", evaluation_.accuracy}, {"test_loss", evaluation_.loss}});
+  if (!metrics_ || evaluation_.samples == 0) return;
+  observe::Values values(evaluation_.metrics.begin(), evaluation_.metrics.end());
+  values.emplace_back("test_loss", evaluation_.loss);
+  metrics_->add("test", step_, epoch_, values);
 }
 
 // Rank 0 writes; the others meet it at the next step.
 void Loop::save() {
   saved_step_ = step_;
-  task_->settle();
-  const auto packed = task_->pack({step_, task_->position(), epoch_loss_, seed(), plan_.batches.global});
-  if (!folder_) return;
-  const auto saved = checkpoint::save(folder_->checkpoint_path(), packed, {static_cast<int>(config_.get_int("train.keep"))});
-  log_debug("checkpoint", {{"folder", saved}});
+  internal::save({world_, folder_ ? folder_->checkpoint_path() : "", static_cast<int>(options_.keep)}, learner_->model(),
+                 {step_, learner_->position(), epoch_loss_, options_.plan.seed, learner_->batches().global});
 }
 
 }  // namespace weft::train::internal

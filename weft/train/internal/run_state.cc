@@ -1,9 +1,10 @@
 #include "weft/train/internal/run_state.h"
 
-#include <torch/nn/module.h>
+#include <ATen/ATen.h>
 
 #include <charconv>
 #include <cstring>
+#include <set>
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
@@ -42,12 +43,13 @@ void require_same(const std::string& what, std::int64_t then, std::int64_t now) 
                                 std::to_string(now) + " now");
 }
 
-// Parameters and buffers by qualified name.
-checkpoint::TensorMap tensors_of(const torch::nn::Module& module) {
-  checkpoint::TensorMap tensors;
-  for (const auto& parameter : module.named_parameters()) tensors[parameter.key()] = parameter.value().detach();
-  for (const auto& buffer : module.named_buffers()) tensors[buffer.key()] = buffer.value();
-  return tensors;
+// Which part of a checkpoint has this tensor of ParallelModel::state(). A parameter's name is that of no other tensor with something behind
+// it: state of the optimizer is called "<parameter>.<array>".
+const char* part_of(const std::string& name, const std::set<std::string>& names) {
+  if (name == "loss_scale" || name == "loss_scale.good_steps") return "scaling";
+  if (name == "steps") return "optimizer";
+  const auto dot = name.rfind('.');
+  return dot != std::string::npos && names.count(name.substr(0, dot)) > 0 ? "optimizer" : "model";
 }
 
 const checkpoint::TensorMap& part(const checkpoint::Checkpoint& checkpoint, const std::string& name) {
@@ -60,34 +62,32 @@ const checkpoint::TensorMap& part(const checkpoint::Checkpoint& checkpoint, cons
 
 }  // namespace
 
-checkpoint::Checkpoint pack(const torch::nn::Module& module, const parallel::Optimizer& optimizer, const Progressed& progressed) {
-  return pack(tensors_of(module), optimizer.state(), progressed);
-}
-
-checkpoint::Checkpoint pack(checkpoint::TensorMap model, const NamedTensors& optimizer, const Progressed& progressed) {
+void save(const Shelf& shelf, parallel::ParallelModel& model, const Progressed& progressed) {
+  const NamedTensors state = model.state(), codec = model.codec_state();
+  if (shelf.world.rank() != 0) return;
   checkpoint::Checkpoint checkpoint;
   checkpoint.step = progressed.step;
-  checkpoint.parts["model"] = std::move(model);
-  checkpoint.parts["optimizer"] = {optimizer.begin(), optimizer.end()};
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : state) names.insert(name);
+  for (const auto& [name, tensor] : state) checkpoint.parts[part_of(name, names)][name] = tensor;
+  if (!codec.empty()) checkpoint.parts["codec"] = {codec.begin(), codec.end()};
   checkpoint.state = {{"step", std::to_string(progressed.step)},
                       {"epoch", std::to_string(progressed.sampler.epoch)},
                       {"position", std::to_string(progressed.sampler.position)},
                       {"epoch_loss", to_text(progressed.epoch_loss)},
                       {"seed", std::to_string(progressed.seed)},
                       {"batch", std::to_string(progressed.batch)}};
-  return checkpoint;
+  const auto saved = checkpoint::save(shelf.folder, checkpoint, {shelf.keep});
+  log_debug("checkpoint", {{"folder", saved}});
 }
 
-void pack_codec(const NamedTensors& state, checkpoint::Checkpoint& checkpoint) {
-  if (!state.empty()) checkpoint.parts["codec"] = {state.begin(), state.end()};
+NamedTensors Saved::codec() const {
+  const auto found = checkpoint_.parts.find("codec");
+  return found == checkpoint_.parts.end() ? NamedTensors{} : NamedTensors{found->second.begin(), found->second.end()};
 }
 
-NamedTensors unpack_codec(const checkpoint::Checkpoint& checkpoint) {
-  const auto found = checkpoint.parts.find("codec");
-  return found == checkpoint.parts.end() ? NamedTensors{} : NamedTensors{found->second.begin(), found->second.end()};
-}
-
-Progressed unpack_progress(const checkpoint::Checkpoint& checkpoint, std::uint64_t seed, std::int64_t batch) {
+Progressed Saved::progress(std::uint64_t seed, std::int64_t batch) const {
+  const checkpoint::Checkpoint& checkpoint = checkpoint_;
   Progressed progressed;
   progressed.step = number<std::int64_t>(checkpoint, "step");
   progressed.sampler = {number<std::int64_t>(checkpoint, "epoch"), number<std::int64_t>(checkpoint, "position")};
@@ -99,22 +99,23 @@ Progressed unpack_progress(const checkpoint::Checkpoint& checkpoint, std::uint64
   return progressed;
 }
 
-void unpack_module(const checkpoint::Checkpoint& checkpoint, torch::nn::Module& module) {
-  const auto& saved = part(checkpoint, "model");
-  const auto tensors = tensors_of(module);
-  for (const auto& [name, tensor] : tensors) {
-    const auto found = saved.find(name);
-    WEFT_REQUIRE(found != saved.end(), "cannot resume: the checkpoint has no tensor \"" + name + "\"; is it of another model?");
-    WEFT_REQUIRE(found->second.sizes() == tensor.sizes(), "cannot resume: the checkpoint's \"" + name + "\" has another shape");
+void Saved::restore(parallel::ParallelModel& model, const Group& world) const {
+  NamedTensors all;
+  for (const char* name : {"model", "optimizer"}) {
+    const auto& of = part(checkpoint_, name);
+    all.insert(all.end(), of.begin(), of.end());
   }
-  WEFT_REQUIRE(saved.size() == tensors.size(), "cannot resume: the checkpoint holds tensors that the model lacks");
-  const at::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : tensors) at::Tensor(tensor).copy_(saved.at(name));
-}
-
-void unpack_optimizer(const checkpoint::Checkpoint& checkpoint, parallel::Optimizer& optimizer) {
-  const auto& saved = part(checkpoint, "optimizer");
-  optimizer.load_state({saved.begin(), saved.end()});
+  if (const auto scaling = checkpoint_.parts.find("scaling"); scaling != checkpoint_.parts.end())
+    all.insert(all.end(), scaling->second.begin(), scaling->second.end());
+  try {
+    model.load_state(all);
+  } catch (const Error& error) {
+    if (error.code() != Errc::kInvalidArgument) throw;
+    throw Error(Errc::kInvalidArgument, "cannot resume, since the checkpoint is of another model or optimizer: " + error.message());
+  }
+  if (!model.load_codec_state(codec()) && world.rank() == 0) {
+    log_warn("the codec begins without memory: the checkpoint has none of this codec on this mesh");
+  }
 }
 
 std::string broadcast_text(const Group& world, const std::string& text) {
@@ -127,7 +128,7 @@ std::string broadcast_text(const Group& world, const std::string& text) {
   return std::string(static_cast<const char*>(bytes.data_ptr()), static_cast<std::size_t>(bytes.numel()));
 }
 
-std::optional<checkpoint::Checkpoint> load_latest(const Group& world, const std::string& folder) {
+std::optional<Saved> load_latest(const Group& world, const std::string& folder) {
   std::string found;
   if (world.rank() == 0) {
     const auto latest = checkpoint::latest(folder);
@@ -136,7 +137,7 @@ std::optional<checkpoint::Checkpoint> load_latest(const Group& world, const std:
   }
   found = broadcast_text(world, found);
   if (found.empty()) return std::nullopt;
-  return checkpoint::load(found);
+  return Saved(checkpoint::load(found));
 }
 
 }  // namespace weft::train::internal

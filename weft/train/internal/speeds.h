@@ -1,27 +1,28 @@
-// train.balance = "speed": what each rank computes in a second, and the shares of the batches that follow from it (data/balance.h).
+// Shares of a batch by speed: what each replica computes in a second, and the shares that follow from it (data/balance.h).
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <vector>
 
-#include "weft/comm/group.h"
 #include "weft/data/balance.h"
+#include "weft/parallel/mesh/mesh.h"
 
 namespace weft::train::internal {
 
 class Speeds {
  public:
-  explicit Speeds(Group world) : world_(std::move(world)), balance_(world_.size()), given_(balance_.weights()) {}
+  explicit Speeds(const Mesh& mesh);
 
   // What this rank did since the last rebalance(); seconds: of forward and backward, without waiting.
   void add(std::int64_t samples, double seconds);
-  // Collective. Weights of the ranks' shares, the same on all of them, where they are by a twentieth of an even share or more from those
-  // given last (at first: even ones).
+  // Collective. Weights of the replicas' shares, the same on all ranks, where they are by a twentieth of an even share or more from those
+  // given last (at first: even ones). A replica is as fast as its slowest rank.
   std::optional<std::vector<double>> rebalance();
 
  private:
   const Group world_;
+  std::vector<std::size_t> replica_of_;  // by rank
   data::Balance balance_;
   std::vector<double> given_;
   std::int64_t samples_ = 0;

@@ -8,7 +8,6 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
-#include "weft/data/text/batches.h"
 #include "weft/data/text/train_bpe.h"
 #include "weft/models/gpt_blocks.h"
 #include "weft/parallel/tensor/vocabulary.h"
@@ -18,14 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 namespace text = data::text;
-
-// Of the parameter whose state is called so ("blocks.0.mlp.up_proj.weight.exp_avg"), if its whole is cut.
-const parallel::Slice* slice_of_state(const std::map<std::string, parallel::Slice>& slices, const std::string& name) {
-  const auto found = slices.find(name.substr(0, name.rfind('.')));
-  return found == slices.end() ? nullptr : &found->second;
-}
-
-bool is_cut(const at::Tensor& tensor) { return tensor.dim() > 0; }  // steps are not
 
 }  // namespace
 
@@ -113,17 +104,6 @@ std::string end_token(const text::Tokenizer& tokenizer) {
   return "";
 }
 
-checkpoint::TensorMap whole_tensors(const torch::nn::Module& model, const parallel::TensorParallel& tp) {
-  const auto slices = parallel::slices(model);
-  checkpoint::TensorMap whole;
-  for (const auto& parameter : model.named_parameters()) {
-    const auto slice = slices.find(parameter.key());
-    const at::Tensor value = parameter.value().detach();
-    whole[parameter.key()] = slice == slices.end() ? value : parallel::whole_of(value, slice->second, tp);
-  }
-  return whole;
-}
-
 void set_whole_tensors(torch::nn::Module& model, const parallel::TensorParallel& tp, const checkpoint::TensorMap& whole) {
   const auto slices = parallel::slices(model);
   std::vector<std::pair<at::Tensor, at::Tensor>> found;
@@ -137,26 +117,6 @@ void set_whole_tensors(torch::nn::Module& model, const parallel::TensorParallel&
   }
   const at::NoGradGuard no_grad;
   for (auto& [parameter, value] : found) parameter.copy_(value);
-}
-
-NamedTensors whole_state(const torch::nn::Module& model, const parallel::TensorParallel& tp, const NamedTensors& state) {
-  const auto slices = parallel::slices(model);
-  NamedTensors whole;
-  for (const auto& [name, tensor] : state) {
-    const auto* slice = slice_of_state(slices, name);
-    whole.emplace_back(name, slice != nullptr && is_cut(tensor) ? parallel::whole_of(tensor, *slice, tp) : tensor);
-  }
-  return whole;
-}
-
-NamedTensors part_of_state(const torch::nn::Module& model, const parallel::TensorParallel& tp, const checkpoint::TensorMap& whole) {
-  const auto slices = parallel::slices(model);
-  NamedTensors state;
-  for (const auto& [name, tensor] : whole) {
-    const auto* slice = slice_of_state(slices, name);
-    state.emplace_back(name, slice != nullptr && is_cut(tensor) ? parallel::slice_of(tensor, *slice, tp) : tensor);
-  }
-  return state;
 }
 
 at::Tensor likeliest(const at::Tensor& logits, std::int64_t vocabulary, const parallel::TensorParallel& tp) {
@@ -178,14 +138,6 @@ at::Tensor likeliest(const at::Tensor& logits, std::int64_t vocabulary, const pa
   tp.group().all_gather(all, mine);
   const at::Tensor winner = std::get<1>(all.select(1, 0).max(0));
   return all.select(1, 1).gather(0, winner.unsqueeze(0)).squeeze(0).to(at::kLong);
-}
-
-at::Tensor score_of(const at::Tensor& logits, const at::Tensor& targets, std::int64_t vocabulary, const parallel::TensorParallel& tp) {
-  const parallel::CrossEntropyOptions summed{.vocabulary = vocabulary, .reduction = parallel::LossReduction::kSum};
-  const at::Tensor loss = parallel::cross_entropy(logits, targets, summed, tp), counted = targets.ne(text::kNoTarget);
-  const at::Tensor right = likeliest(logits, vocabulary, tp).eq(targets).logical_and(counted);
-  const at::Tensor sums = at::stack({loss.to(at::kDouble), right.sum().to(at::kDouble), counted.sum().to(at::kDouble)});
-  return tp.rank() == 0 ? sums : at::zeros_like(sums);
 }
 
 }  // namespace weft::train::internal

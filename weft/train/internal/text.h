@@ -11,7 +11,6 @@
 #include "weft/models/gpt.h"
 #include "weft/models/lstm.h"
 #include "weft/parallel/compose/model.h"
-#include "weft/train/internal/run_state.h"
 
 namespace weft::train::internal {
 
@@ -33,20 +32,11 @@ std::unique_ptr<data::text::Tokenizer> make_tokenizer(const std::string& json);
 // What ends a document: the token <|endoftext|>, else </s>, else none.
 std::string end_token(const data::text::Tokenizer& tokenizer);
 
-// The model's parameters by name, whole. Collective over tp, whose ranks share its layers.
-checkpoint::TensorMap whole_tensors(const torch::nn::Module& model, const parallel::TensorParallel& tp);
-// Each rank keeps its part. Throws Error(kInvalidArgument) naming the first tensor that is missing or has another shape.
+// Gives the model its parameters from whole ones, by name; each rank of tp keeps its part. Throws Error(kInvalidArgument) naming the first
+// tensor that is missing or has another shape.
 void set_whole_tensors(torch::nn::Module& model, const parallel::TensorParallel& tp, const checkpoint::TensorMap& whole);
-// The same for an optimiser's state: what is shaped like a parameter is split like it. Collective over tp.
-NamedTensors whole_state(const torch::nn::Module& model, const parallel::TensorParallel& tp, const NamedTensors& state);
-NamedTensors part_of_state(const torch::nn::Module& model, const parallel::TensorParallel& tp, const checkpoint::TensorMap& whole);
-
 // The likeliest token at each position of this rank's logits: int64, logits' shape without the last. Collective over tp, the same on all of
 // its ranks.
 at::Tensor likeliest(const at::Tensor& logits, std::int64_t vocabulary, const parallel::TensorParallel& tp);
-
-// TextLearner::score() of these logits, [rows, length, columns] of at least a row: on tp's first rank, and zeros on the others. Collective
-// over tp.
-at::Tensor score_of(const at::Tensor& logits, const at::Tensor& targets, std::int64_t vocabulary, const parallel::TensorParallel& tp);
 
 }  // namespace weft::train::internal

@@ -9,7 +9,6 @@
 #include "weft/models/huggingface.h"
 #include "weft/train/internal/text.h"
 #include "weft/train/recipe.h"
-#include "weft/train/text_trainer.h"
 
 namespace weft::train::internal {
 namespace {

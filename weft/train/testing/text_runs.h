@@ -17,7 +17,7 @@
 #include "weft/train/generate.h"
 #include "weft/train/recipe.h"
 #include "weft/train/testing/over_tcp.h"
-#include "weft/train/text_trainer.h"
+#include "weft/train/trainer.h"
 
 namespace weft::train::internal {
 
@@ -54,7 +54,7 @@ class TextRuns {
   TrainResult train(const Group& group, const std::string& name, const Assignments& assignments, bool resume) const {
     TrainerOptions options;
     options.resume = resume;
-    return TextTrainer(config(joined(assignments, {"run.name=" + name})), group, options).run();
+    return Trainer(config(joined(assignments, {"run.name=" + name})), group, options).run();
   }
   // On so many threads.
   TrainResult train(int world, const std::string& name, const Assignments& assignments) const {

@@ -1,13 +1,13 @@
 #include "weft/parallel/compose/internal/composed.h"
 
 #include <ATen/ATen.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "weft/engine/squares.h"
 #include "weft/kernels/tree_sum.h"
-#include "weft/parallel/compose/internal/autocast.h"
 
 // A step. What is saved is in whole.cc.
 namespace weft::parallel::internal {
@@ -17,6 +17,10 @@ using schedule::pipeline::Work;
 const Parameter* Stage::find(const std::string& own) const {
   const auto found = std::find_if(parameters.begin(), parameters.end(), [&](const Parameter& p) { return p.own == own; });
   return found == parameters.end() ? nullptr : &*found;
+}
+
+void Stage::train(bool on) const {
+  for (const Block& block : blocks) block.module->train(on);
 }
 
 namespace {
@@ -66,79 +70,6 @@ double Composed::samples_of_batch() {
   return all.item<double>();
 }
 
-// A pipeline weighs micro-batches by the rows that it is told of, one at least, and the loss of each counts `factor` times its part of the
-// true rows.
-std::vector<Composed::Part> Composed::even_parts(std::int64_t rows, double factor) const {
-  const std::int64_t count = plan.micro_batches;
-  const auto told = static_cast<double>(std::max(rows, count));
-  std::vector<Part> parts;
-  for (std::int64_t i = 0, begin = 0; i < count; ++i) {
-    Part part{.begin = begin, .rows = rows / count + (i < rows % count ? 1 : 0), .told = 0, .weight = 0};
-    begin += part.rows;
-    part.told = std::max<std::int64_t>(1, part.rows);
-    if (part.rows > 0)
-      part.weight = factor * (static_cast<double>(part.rows) / static_cast<double>(rows) / (static_cast<double>(part.told) / told));
-    parts.push_back(part);
-  }
-  return parts;
-}
-
-// Cuts that depend on the batch of `all` samples alone: part i of n begins at sample floor(all · i / n).
-std::vector<Composed::Part> Composed::micro_shards(double all, double factor) const {
-  const std::int64_t first = static_cast<std::int64_t>(replica()) * plan.micro_batches;
-  const auto begin = [&](std::int64_t i) { return static_cast<std::int64_t>(all) * i / plan.micro_shards; };
-  const std::int64_t mine = begin(first + plan.micro_batches) - begin(first);
-  WEFT_REQUIRE(static_cast<std::int64_t>(samples_) == mine,
-               "train_step: with micro_shards replica " + std::to_string(replica()) + " of " + std::to_string(replicas().size()) +
-                   " gives samples floor(n r / replicas) to floor(n (r + 1) / replicas) of all n, here " + std::to_string(mine) + ", not " +
-                   std::to_string(static_cast<std::int64_t>(samples_)));
-  std::vector<Part> parts;
-  for (std::int64_t i = first; i < first + plan.micro_batches; ++i) {
-    const std::int64_t rows = begin(i + 1) - begin(i);
-    parts.push_back({begin(i) - begin(first), rows, 1, factor * (static_cast<double>(rows) / all) * plan.micro_batches});
-  }
-  return parts;
-}
-
-// Before the targets stands a tensor of as many rows as the pipeline is told, behind them the weight. Micro-batches of no row get one of
-// zeros, which counts nothing, but for experts, which would count it. Micro-shards are copies, which lie alike wherever they are computed.
-Composed::Cut Composed::cut(const Tensors& inputs, const Tensors& targets, const std::vector<Part>& parts) const {
-  const std::int64_t rows = inputs[0].size(0);
-  Cut cut{std::vector<Tensors>(parts.size()), std::vector<Tensors>(parts.size())};
-  const auto deal = [&](const Tensors& from, std::vector<Tensors>& to, const char* what) {
-    for (const at::Tensor& whole : from) {
-      WEFT_REQUIRE(whole.dim() > 0 && whole.size(0) == rows,
-                   std::string("train_step: all ") + what + " have one entry a sample along the first dimension, as the first input");
-      std::vector<std::int64_t> one = whole.sizes().vec();
-      one[0] = 1;
-      for (std::size_t i = 0; i < parts.size(); ++i) {
-        const bool made_up = parts[i].rows == 0 && model.experts == 0;
-        const at::Tensor piece = made_up ? at::zeros(one, whole.options()) : whole.narrow(0, parts[i].begin, parts[i].rows);
-        to[i].push_back(plan.micro_shards > 0 ? piece.clone() : piece);
-      }
-    }
-  };
-  deal(inputs, cut.inputs, "inputs");
-  if (!pipeline->has_last_stage()) return cut;
-  WEFT_REQUIRE(!targets.empty(), "train_step: this rank reads the targets, and there are none");
-  for (std::size_t i = 0; i < parts.size(); ++i) cut.targets[i].push_back(at::zeros({1}).expand({parts[i].told}));
-  deal(targets, cut.targets, "targets");
-  for (std::size_t i = 0; i < parts.size(); ++i) cut.targets[i].push_back(at::scalar_tensor(parts[i].weight, at::kDouble));
-  return cut;
-}
-
-at::Tensor Composed::loss_of(const Tensors& outputs, const Tensors& targets) {
-  const Autocast autocast(precision);
-  const double weight = targets.back().item<double>();
-  const at::Tensor loss = model.loss(outputs, Tensors(targets.begin() + 1, targets.end() - 1), contexts());
-  if (!losses_.empty() && at::GradMode::is_enabled()) {
-    const auto part = static_cast<std::size_t>(micro_batch_);
-    const std::int64_t rows = shards_[part].rows;
-    losses_[static_cast<std::size_t>(replica()) * shards_.size() + part] = rows == 0 ? 0 : loss.item<double>() * static_cast<double>(rows);
-  }
-  return weight == 1 ? loss : loss * weight;
-}
-
 // Gradients leave in the last backward of a stage, where nothing stands against it.
 void Composed::before(const schedule::pipeline::Action& action) {
   began_ = Clock::now();
@@ -148,7 +79,11 @@ void Composed::before(const schedule::pipeline::Action& action) {
     if (stage.sharded) stage.sharded->let_go();
     // Some of libtorch's operations (layer_norm) read the weight for the weight's own gradient too.
     if (stage.sharded && stage.number == action.stage && action.work == Work::kBackwardWeight) stage.sharded->hold();
-    if (stage.number == action.stage && action.work == Work::kForward) seed_dropout(stage);
+    if (stage.number != action.stage || action.work != Work::kForward) continue;
+    seed_dropout(stage);
+    if (stage.statistics.empty()) continue;
+    if (plan.micro_shards > 0) stage.statistics.restore();
+    if (is_made_up(action.micro_batch)) stage.train(false);  // statistics do not count it
   }
   const bool makes_gradients = action.work == Work::kBackward || action.work == Work::kBackwardWeight;
   if (!makes_gradients || action.micro_batch + 1 != plan.micro_batches) return;
@@ -161,7 +96,16 @@ void Composed::before(const schedule::pipeline::Action& action) {
 
 void Composed::after(const schedule::pipeline::Action& action) {
   span_.reset();
-  (action.work == Work::kForward ? times.forward : times.backward) += seconds_since(began_) - take_waits();
+  const auto spent = take_engine_times();
+  (action.work == Work::kForward ? times.forward : times.backward) += seconds_since(began_) - spent.wait - spent.work;
+  times.communication += spent.wait;
+  times.update += spent.work;
+  for (Stage& stage : stages) {
+    if (stage.number != action.stage || action.work != Work::kForward || stage.statistics.empty()) continue;
+    const bool made_up = is_made_up(action.micro_batch);
+    if (made_up) stage.train(true);
+    if (plan.micro_shards > 0) stage.statistics.take(action.micro_batch, !made_up);
+  }
   if (action.work != Work::kBackward && action.work != Work::kBackwardWeight) return;
   for (Stage& stage : stages) {
     if (stage.number != action.stage || !stage.tree || !stage.tree->take(action.micro_batch)) continue;
@@ -170,6 +114,10 @@ void Composed::after(const schedule::pipeline::Action& action) {
       if (tied.grad().defined() && replicas().size() > 1) replicas().all_reduce(tied.mutable_grad());
     }
   }
+}
+
+bool Composed::is_made_up(int micro_batch) const {
+  return shards_[static_cast<std::size_t>(micro_batch)].rows == 0 && model.experts == 0 && !plan.sync_batch_norm;
 }
 
 // With micro-shards all replicas have the whole sum, which counts once.
@@ -188,29 +136,50 @@ void Composed::seed_dropout(const Stage& stage) const {
 
 double Composed::run(const Tensors& inputs, const Tensors& targets, bool training) {
   WEFT_REQUIRE(!inputs.empty() && inputs[0].dim() > 0, "train_step: every rank gives the inputs of its replica");
+  if (training) {
+    const double loss = train(inputs, targets);
+    return guarded([&] {
+      const auto begin = Clock::now();
+      const double mean = plan.micro_shards > 0 ? mean_of_micro_shards(all_samples_) : mean_over_replicas(loss);
+      times.communication += seconds_since(begin);
+      return mean;
+    });
+  }
   samples_ = static_cast<double>(inputs[0].size(0));
-  if (training) return train(inputs, targets);
   const Cut parts = cut(inputs, targets, even_parts(inputs[0].size(0), 1));
   return guarded([&] { return mean_over_replicas(pipeline->evaluate(parts.inputs, parts.targets)); });
+}
+
+// Ranks of tp, cp and pp all have the replica's loss.
+std::vector<double> Composed::forward_backward(const Tensors& inputs, const Tensors& targets) {
+  WEFT_REQUIRE(!inputs.empty() && inputs[0].dim() > 0, "forward_backward: every rank gives the inputs of its replica");
+  const double loss = train(inputs, targets);
+  if (plan.micro_shards > 0) return losses_;
+  const bool counts = mesh.coordinate("tp") == 0 && mesh.coordinate("cp") == 0 && mesh.coordinate("pp") == 0;
+  return {counts && samples_ > 0 ? loss * samples_ : 0};
 }
 
 double Composed::train(const Tensors& inputs, const Tensors& targets) {
   WEFT_REQUIRE(!replicates() || kept_batches_ < plan.accumulate,
                "train_step: step() after each " + std::to_string(plan.accumulate) + " of them; the plan's `accumulate` says how many");
+  samples_ = static_cast<double>(inputs[0].size(0));
   const bool by_shards = plan.micro_shards > 0, sums = sharding.average == ShardedOptions::Average::kSum;
   // Where gradients are summed, losses count by samples beforehand; ranks of cp have cp times their share of a gradient
   // (ContextParallel::mean).
-  const double all = sums ? samples_of_batch() : 0, share = sums && !by_shards ? samples_ / all / mesh.size("cp") : 1;
+  all_samples_ = sums ? samples_of_batch() : 0;
+  const double share = sums && !by_shards ? samples_ / all_samples_ / mesh.size("cp") : 1;
   const double factor = share * scale() / plan.accumulate;
-  shards_ = by_shards ? micro_shards(all, factor) : even_parts(inputs[0].size(0), factor);
+  shards_ = by_shards ? micro_shards(all_samples_, factor) : even_parts(inputs[0].size(0), factor);
   losses_.assign(static_cast<std::size_t>(plan.micro_shards), 0);
   const Cut parts = cut(inputs, targets, shards_);
   return guarded([&] {
     const auto begin = Clock::now();
-    const double computed = times.forward + times.backward;
+    const auto counted = [this] { return times.forward + times.backward + times.communication + times.update; };
+    const double before = counted();
     stepped_ = false;
     for (Stage& stage : stages) {
       if (stage.sharded) stage.kept.reset(new Sharded::NoSync(stage.sharded->no_sync()));
+      if (by_shards) stage.statistics.begin(plan.micro_batches);
     }
     const double loss = pipeline->train_step(parts.inputs, parts.targets) / factor;
     count_tied_once();
@@ -223,16 +192,28 @@ double Composed::train(const Tensors& inputs, const Tensors& targets) {
     }
     ++batches_;
     ++kept_batches_;
-    const double mean = plan.own_loss ? (samples_ > 0 ? loss : 0) : by_shards ? mean_of_micro_shards(all) : mean_over_replicas(loss);
-    times.communication += seconds_since(begin) - (times.forward + times.backward - computed);
-    return mean;
+    finish_statistics();
+    take_engine_times();  // what it waited since the last backward is in the rest
+    times.communication += seconds_since(begin) - (counted() - before);
+    return loss;
   });
 }
 
-double Composed::take_waits() {
-  double waits = 0;
-  for (Stage& stage : stages) waits += stage.sharded ? stage.sharded->take_times().wait : 0;
-  return waits;
+// Without micro-shards the engine gives all the first replica's.
+void Composed::finish_statistics() {
+  if (plan.micro_shards == 0) return;
+  for (Stage& stage : stages) stage.statistics.finish(replicas(), std::min<double>(plan.micro_shards, all_samples_));
+}
+
+DataParallelBase::Times Composed::take_engine_times() {
+  DataParallelBase::Times all;
+  for (Stage& stage : stages) {
+    if (!stage.sharded) continue;
+    const auto mine = stage.sharded->take_times();
+    all.work += mine.work;
+    all.wait += mine.wait;
+  }
+  return all;
 }
 
 void Composed::wait_for_weights() {
@@ -254,9 +235,20 @@ double Composed::mean_of_micro_shards(double all) {
   return kernels::tree_sum(sums.const_data_ptr<double>(), losses_.size()) / all;
 }
 
+// In one piece, so that the bits do not depend on how many micro-batches a replica has. The others are single samples.
+Tensors Composed::predict_at_once(const Tensors& inputs) {
+  std::vector<Tensors> parts(static_cast<std::size_t>(plan.micro_batches));
+  for (const at::Tensor& input : inputs) {
+    WEFT_REQUIRE(input.dim() > 0 && input.size(0) > 0, "predict: all inputs have one entry a sample, and one sample at least");
+    for (std::size_t i = 0; i < parts.size(); ++i) parts[i].push_back(i == 0 ? input.clone() : input.narrow(0, 0, 1));
+  }
+  const auto outputs = pipeline->predict(parts);
+  return outputs.empty() ? Tensors{} : outputs[0];
+}
+
 Tensors Composed::predict(const Tensors& inputs) {
   return guarded([&] {
-    const Tensors outputs = pipeline->predict(inputs);
+    const Tensors outputs = plan.micro_shards > 0 ? predict_at_once(inputs) : pipeline->predict(inputs);
     return outputs.empty() || !model.join ? outputs : model.join(outputs, contexts());
   });
 }
@@ -318,10 +310,14 @@ bool Composed::step() {
       norm_ = norm;
       if (max_norm > 0) factor *= std::min(1.0, max_norm / (norm + 1e-6));  // torch's own guard against a norm of zero
     }
+    times.communication += take_engine_times().wait;
+    const auto begin = Clock::now();
     for (Stage& stage : stages) {
       if (stage.sharded) stage.sharded->step(factor);
     }
-    times.communication += take_waits();
+    const double waited = take_engine_times().wait;
+    times.communication += waited;
+    times.update += seconds_since(begin) - waited;
     stepped_ = true;
     batches_ = kept_batches_ = 0;
     ++steps;

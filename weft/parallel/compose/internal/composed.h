@@ -14,6 +14,7 @@
 #include "weft/engine/sharded.h"
 #include "weft/observe/trace.h"
 #include "weft/parallel/compose/internal/any_order.h"
+#include "weft/parallel/compose/internal/statistics.h"
 #include "weft/parallel/compose/parallelize.h"
 #include "weft/parallel/pipeline/pipeline.h"
 
@@ -39,12 +40,14 @@ struct Stage {
   std::vector<std::string> names;
   std::vector<TensorParallel> tp;  // by block
   std::vector<Parameter> parameters;
+  Statistics statistics;
   bool tied = false;                 // with other stages
   std::unique_ptr<Sharded> sharded;  // null: no parameters
   std::unique_ptr<Sharded::NoSync> kept;
   std::unique_ptr<GradientTree> tree;  // of its gradients; null: autograd adds them up
 
   const Parameter* find(const std::string& own) const;
+  void train(bool on) const;
   std::vector<at::Tensor> tied_weights() const;
 };
 
@@ -56,6 +59,7 @@ class Composed {
   Composed(BlockModel model_, Plan plan_, const Mesh& mesh_);
 
   double run(const Tensors& inputs, const Tensors& targets, bool training);
+  std::vector<double> forward_backward(const Tensors& inputs, const Tensors& targets);
   Tensors predict(const Tensors& inputs);
   bool step();
   void zero_grad();
@@ -83,6 +87,8 @@ class Composed {
   // Those that have the same of the weights, of experts'.
   const Group& copies() const { return mesh.along({"dp", "cp", "ep"}); }
   const Group& copies_of_experts() const { return mesh.along({"dp", "cp"}); }
+  // Those that have the same blocks and slices.
+  const Group& same_blocks() const { return mesh.along({"dp", "fsdp", "cp", "ep"}); }
   double scale() const { return scaler ? scaler->scale() : 1; }
   // Replicas of whole stages (the engine's stage 0): gradients are combined once a step.
   bool replicates() const { return sharding.stage == 0; }
@@ -122,12 +128,17 @@ class Composed {
   std::vector<Part> even_parts(std::int64_t rows, double factor) const;
   std::vector<Part> micro_shards(double all, double factor) const;
   Cut cut(const Tensors& inputs, const Tensors& targets, const std::vector<Part>& parts) const;
+  // Gives the mean loss over this replica's samples; by micro-shards see losses_.
   double train(const Tensors& inputs, const Tensors& targets);
+  Tensors predict_at_once(const Tensors& inputs);
+  // Of rows that were made up.
+  bool is_made_up(int micro_batch) const;
+  void finish_statistics();
   double mean_over_replicas(double loss);
   double mean_of_micro_shards(double all);
   // Gradients of what runs now are the last before step().
   bool is_last_batch() const { return !replicates() || kept_batches_ + 1 == plan.accumulate; }
-  double take_waits();
+  DataParallelBase::Times take_engine_times();
   void await_gradients();
   template <class Fn>
   auto guarded(const Fn& fn) -> decltype(fn());
@@ -148,9 +159,10 @@ class Composed {
   void load(Stage& stage, const std::map<std::string, at::Tensor>& state);
   std::string mismatch(const std::map<std::string, at::Tensor>& state) const;
   // One rank's named tensors of each stage, to rank 0 of the world: `of` gives a stage's, by own names, on the shards' rank 0.
-  ParallelModel::NamedTensors whole(const std::function<Sharded::NamedTensors(Stage&)>& of);
+  ParallelModel::NamedTensors whole(const std::function<Sharded::NamedTensors(Stage&)>& of, bool with_buffers = false);
 
   double samples_ = 0;          // of the batch that is run
+  double all_samples_ = 0;      // of all replicas, where they were asked
   std::int64_t batches_ = 0;    // since the last step
   int kept_batches_ = 0;        // whose gradients wait for the step
   std::vector<double> losses_;  // by micro-shard, summed over its samples; zero for other replicas' and on other ranks
@@ -173,6 +185,22 @@ auto Composed::guarded(const Fn& fn) -> decltype(fn()) {
   } catch (const std::exception& error) {
     abort(Error(Errc::kAborted, "rank " + std::to_string(mesh.world().rank()) + " ended with: " + error.what()));
     throw;
+  }
+}
+
+// "Float[16, 2], Long[16]".
+std::string shapes_of(const Tensors& tensors);
+
+// What libtorch says of `what`'s inputs, such as shapes that do not fit, as one line.
+template <class Fn>
+auto in_one_line(const std::string& what, const Tensors& inputs, const Fn& fn) -> decltype(fn()) {
+  try {
+    return fn();
+  } catch (const c10::DistBackendError&) {
+    throw;
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    throw Error(Errc::kInvalidArgument, what + " of " + shapes_of(inputs) + ": " + text.substr(0, text.find('\n')));
   }
 }
 

@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include "weft/base/config.h"
-#include "weft/engine/parameter_cuts.h"
 #include "weft/parallel/compose/internal/autocast.h"
 #include "weft/parallel/compose/internal/composed.h"
 #include "weft/parallel/compose/internal/passes.h"
@@ -19,64 +18,6 @@ namespace internal {
 namespace {
 
 namespace lists = schedule::pipeline;
-
-std::uint64_t mixed(std::uint64_t x) {  // splitmix64
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
-TensorParallel context_of(const Composed& c, int block) {
-  TensorParallel tp(c.mesh["tp"], block_seed(c.plan.seed, block));
-  tp.seed_dropout(mixed(block_seed(c.plan.seed, block)));
-  return tp;
-}
-
-// By the times of world rank 0, for all.
-std::vector<int> measured(const Composed& c, int stages) {
-  std::vector<int> cuts(static_cast<std::size_t>(stages - 1));
-  if (c.mesh.coordinate("pp") == 0) {  // with all ranks of tp; as if each had whole sequences and all experts
-    const auto make = [&](int number) {
-      const Contexts contexts{.tp = context_of(c, number), .cp = {}, .ep = {}};
-      const Block block = c.model.blocks[static_cast<std::size_t>(number)].make(contexts);
-      return Block{.module = block.module, .forward = block.forward};
-    };
-    cuts = measured_cuts(static_cast<int>(c.model.blocks.size()), stages, make, c.plan.sample);
-  }
-  at::Tensor told = at::tensor(at::ArrayRef<int>(cuts), at::kInt);
-  c.mesh.world().broadcast(told);
-  const int* const first = told.const_data_ptr<int>();
-  return {first, first + cuts.size()};
-}
-
-std::string cut_stages(Composed& c) {
-  const int blocks = static_cast<int>(c.model.blocks.size());
-  c.request = {.algorithm = c.plan.schedule,
-               .ranks = c.mesh.size("pp"),
-               .micro_batches = c.plan.micro_batches,
-               .virtual_stages = virtual_stages(c.plan)};
-  const int stages = lists::num_stages(c.request);
-  c.cuts = c.plan.cuts;
-  const bool given = !c.cuts.empty(), measures = !given && !c.plan.sample.empty() && stages > 1;
-  if (measures) c.cuts = measured(c, stages);
-  for (int stage = 1; !given && !measures && stage < stages; ++stage) c.cuts.push_back(stage * blocks / stages);
-  std::string mine;
-  for (int stage = 0; stage < stages; ++stage) {
-    if (lists::rank_of(c.request, stage) != c.mesh.coordinate("pp")) continue;
-    const auto at = static_cast<std::size_t>(stage);
-    const int begin = stage == 0 ? 0 : c.cuts[at - 1], end = at < c.cuts.size() ? c.cuts[at] : blocks;
-    Stage& s = c.stages.emplace_back();
-    s.number = stage;
-    s.first = begin;
-    for (int i = begin; i < end; ++i) s.names.push_back(c.model.blocks[static_cast<std::size_t>(i)].name);
-    mine += (mine.empty() ? "" : ", ") + s.names.front() + (end - begin > 1 ? " to " + s.names.back() : "");
-  }
-  return count(static_cast<std::size_t>(blocks), "block") + " in " + count(static_cast<std::size_t>(stages), "stage") + " over " +
-         axis(c.mesh, "pp") + " by " + lists::to_string(c.plan.schedule) + ", " + (measures ? "cut by measured times, " : "") +
-         (c.plan.micro_batches == 1 ? "one micro-batch" : std::to_string(c.plan.micro_batches) + " micro-batches") +
-         (c.plan.micro_shards > 0 ? " of all " + std::to_string(c.plan.micro_shards) : "") + "; this rank has " + mine;
-}
 
 std::string split_sequence(Composed& c) {
   if (c.mesh.size("cp") == 1) return "";
@@ -92,69 +33,6 @@ std::string place_experts(Composed& c) {
   return count(static_cast<std::size_t>(c.model.experts), "expert") + " over " + axis(c.mesh, "ep") + ", balanced over " +
          count(static_cast<std::size_t>(c.sharers().size()), "rank") + "; this rank has " + std::to_string(first) + " to " +
          std::to_string(first + each - 1);
-}
-
-void list_parameters(Stage& stage) {
-  std::set<const c10::TensorImpl*> known;
-  for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
-    const Block& block = stage.blocks[i];
-    const auto slices = parallel::slices(*block.module), experts = expert_slices(*block.module);
-    for (const auto& item : block.module->named_parameters()) {
-      if (!known.insert(item.value().unsafeGetTensorImpl()).second) continue;
-      Parameter p{.own = stage.names[i] + "." + item.key(), .slice = {}, .expert = {}, .sizes = item.value().sizes().vec()};
-      p.whole = !block.prefix ? p.own : block.prefix->empty() ? item.key() : *block.prefix + "." + item.key();
-      p.trained = item.value().requires_grad();
-      for (const auto& [name, tensor] : block.tied) {
-        if (!tensor.is_same(item.value())) continue;
-        p.copy = p.whole != name;
-        p.whole = name;
-        p.tied = true;
-      }
-      if (const auto found = slices.find(item.key()); found != slices.end()) {
-        p.slice = found->second;
-        p.sizes[static_cast<std::size_t>(p.slice->dim)] = p.slice->whole;
-      }
-      if (const auto found = experts.find(item.key()); found != experts.end()) {
-        p.expert = found->second;
-        p.sizes[static_cast<std::size_t>(p.expert->dim)] = p.expert->whole;
-      }
-      stage.parameters.push_back(std::move(p));
-    }
-  }
-}
-
-// Parameters that other stages have too: the pipeline reads them before they are sharded, so that they stay whole until then.
-std::function<bool(const at::Tensor&)> shared_with_stages(const Stage& stage, const Block& block) {
-  if (!stage.tied) return nullptr;
-  return [&block](const at::Tensor& parameter) {
-    return std::any_of(block.tied.begin(), block.tied.end(), [&](const auto& tied) { return tied.second.is_same(parameter); });
-  };
-}
-
-std::string split_layers(Composed& c) {
-  c.tp = TensorParallel(c.mesh["tp"], c.plan.seed);
-  if (c.mesh.size("fsdp") > 1) c.sharding.cuts = std::make_shared<ParameterCuts>(c.mesh["fsdp"]);
-  std::size_t slices = 0, all = 0;
-  for (Stage& stage : c.stages) {
-    Contexts contexts{.tp = {}, .cp = c.cp, .ep = c.ep};
-    contexts.selective = c.plan.recompute == Recompute::kSelective && !left_out(c, "recompute");
-    for (std::size_t i = 0; i < stage.names.size(); ++i) {
-      const int number = stage.first + static_cast<int>(i);
-      contexts.tp = context_of(c, number);
-      stage.tp.push_back(contexts.tp);
-      Block block = c.model.blocks[static_cast<std::size_t>(number)].make(contexts);
-      WEFT_REQUIRE(block.module && block.forward, "block " + stage.names[i] + " has no module or no forward");
-      // With micro-shards each of tied blocks has a weight of its own, wherever they are, so that gradients are summed alike.
-      if (c.plan.micro_shards == 0) contexts.before[stage.names[i]] = block.module;
-      stage.tied = stage.tied || (!block.tied.empty() && (lists::num_stages(c.request) > 1 || c.plan.micro_shards > 0));
-      if (c.sharding.cuts) c.sharding.cuts->cut(*block.module, shared_with_stages(stage, block));
-      stage.blocks.push_back(std::move(block));
-    }
-    list_parameters(stage);
-    all += stage.parameters.size();
-    for (const Parameter& p : stage.parameters) slices += p.slice && c.tp.size() > 1 ? 1 : 0;
-  }
-  return std::to_string(slices) + " of " + count(all, "parameter") + " are slices over " + axis(c.mesh, "tp");
 }
 
 std::string set_precision(Composed& c) {
@@ -183,9 +61,10 @@ std::string recompute_blocks(Composed& c) {
     for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
       if (static_cast<std::size_t>(stage.first) + i + 1 == c.model.blocks.size()) continue;
       ++again;
-      const KeepState draws = keep_draws(stage.tp[i]);
-      stage.blocks[i].forward = [draws, forward = std::move(stage.blocks[i].forward)](const Tensors& x) {
-        return recompute_all(forward, x, {.random = false, .keep = {draws}});
+      std::vector<KeepState> keep{keep_draws(stage.tp[i])};
+      if (!stage.blocks[i].module->buffers().empty()) keep.push_back(keep_buffers(stage.blocks[i]));
+      stage.blocks[i].forward = [keep, forward = std::move(stage.blocks[i].forward)](const Tensors& x) {
+        return recompute_all(forward, x, {.keep = keep});
       };
     }
   }
@@ -214,7 +93,8 @@ std::string connect_stages(Composed& c) {
     for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
       Block block{.module = stage.blocks[i].module};
       block.forward = [&stage, i, alike = c.plan.micro_shards > 0](const Tensors& x) {
-        const Tensors y = stage.sharded ? stage.sharded->run(i, x) : stage.blocks[i].forward(x);
+        const Tensors y = in_one_line("block " + stage.names[i], x,
+                                      [&] { return stage.sharded ? stage.sharded->run(i, x) : stage.blocks[i].forward(x); });
         return alike ? packed(y) : y;
       };
       for (const auto& [name, tensor] : stage.blocks[i].tied) {
@@ -260,6 +140,7 @@ constexpr std::array kPasses = {
     Pass{{"split sequence", "each rank has a part of every sequence's positions"}, on_cp, split_sequence},
     Pass{{"place experts", "each rank has some of the experts"}, on_ep, place_experts},
     Pass{{"split layers", "makes these blocks, each with its part of every split layer"}, always, split_layers},
+    Pass{{"join batch norms", "they take statistics over all replicas"}, never, join_batch_norms},
     Pass{{"precision", "blocks and loss compute in a narrower type"}, never, set_precision},
     Pass{{"recompute", "blocks keep their inputs alone, or what is dear, and compute again in backward"}, never, recompute_blocks},
     Pass{{"scale loss", "so that float16's gradients do not vanish"}, never, scale_loss},
@@ -292,8 +173,7 @@ void check_left_out(const Composed& c) {
 }  // namespace
 
 void compose(Composed& c) {
-  const BlockModel& m = c.model;
-  check_plan(c.plan, {static_cast<int>(m.blocks.size()), m.splits, m.heads, m.kv_heads, m.experts}, c.mesh.layout());
+  check_plan(c.plan, shape_of(c.model), c.mesh.layout());
   check_left_out(c);
   if (c.plan.micro_shards > 0 && !c.mesh.world().has_ordered_sums()) {
     throw Error(Errc::kBadConfig,
@@ -306,6 +186,7 @@ void compose(Composed& c) {
   c.sharers();
   c.copies();
   c.copies_of_experts();
+  c.same_blocks();
   for (const Pass& pass : kPasses) {
     c.done.emplace_back(pass.info.name, left_out(c, pass.info.name) ? "left out" : pass.run(c));
   }
@@ -314,9 +195,5 @@ void compose(Composed& c) {
 }  // namespace internal
 
 std::span<const PassInfo> passes() { return internal::kInfos; }
-
-std::uint64_t block_seed(std::uint64_t seed, int block) {
-  return internal::mixed(internal::mixed(seed) + static_cast<std::uint64_t>(block));
-}
 
 }  // namespace weft::parallel

@@ -13,6 +13,14 @@ std::string axis(const Mesh& mesh, const char* name);
 // Plan::without names the pass.
 bool left_out(const Composed& composed, const std::string& pass);
 
+// Over replicas, instead of averaging them.
+bool sums_gradients(const Composed& composed);
+
+// Those that make the stages (making.cc).
+std::string cut_stages(Composed& composed);
+std::string split_layers(Composed& composed);
+std::string join_batch_norms(Composed& composed);
+
 std::string replicate(Composed& composed);
 std::string shard_parameters(Composed& composed);
 

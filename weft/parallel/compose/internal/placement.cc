@@ -74,6 +74,7 @@ std::vector<at::Tensor> trained(const Stage& stage) {
 DataParallelOptions data_parallel_of(const Composed& c) {
   DataParallelOptions options = c.plan.data_parallel;
   options.codec = c.plan.codec;
+  options.sync_buffers = options.sync_buffers && c.plan.micro_shards == 0;
   const bool clips = c.plan.optimizer.max_grad_norm > 0 && !left_out(c, "clip");
   if (!clips && !c.scaler) return options;
   options.update_in_backward = options.overlap_forward = false;
@@ -84,6 +85,12 @@ DataParallelOptions data_parallel_of(const Composed& c) {
 }
 
 }  // namespace
+
+bool sums_gradients(const Composed& c) {
+  const bool whole = keeps_stages_whole(c), copies = c.copies().size() > 1;
+  const bool coded = c.plan.codec != "none" && !whole, over_batches = whole && c.plan.accumulate > 1;
+  return c.plan.micro_shards > 0 || c.mesh.size("ep") > 1 || (copies && (coded || over_batches));
+}
 
 std::string replicate(Composed& c) {
   c.sharding.stage = engine_stage(c);
@@ -111,10 +118,11 @@ std::string shard_parameters(Composed& c) {
   const bool over_batches = c.replicates() && c.plan.accumulate > 1 && c.copies().size() > 1;
   if (c.plan.micro_shards > 0 || over_batches) c.sharding.average = ShardedOptions::Average::kSum;
   c.sharding.form = c.plan.form;
-  c.sharding.sync_buffers = c.plan.data_parallel.sync_buffers;
+  c.sharding.sync_buffers = c.plan.data_parallel.sync_buffers && c.plan.micro_shards == 0;  // else Statistics
   if (c.replicates()) c.sharding.data_parallel = data_parallel_of(c);
   std::string text;
   for (Stage& stage : c.stages) {
+    stage.statistics.take_first(c.same_blocks());
     if (stage.parameters.empty()) continue;
     OptimizerSpec spec = c.plan.optimizer;
     spec.max_grad_norm = 0;  // over the whole model: "clip"

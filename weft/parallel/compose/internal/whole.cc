@@ -69,10 +69,13 @@ bool has_parameters_shape(const std::string& suffix) { return suffix != ".step";
 
 }  // namespace
 
-NamedTensors Composed::whole(const std::function<Sharded::NamedTensors(Stage&)>& of) {
+NamedTensors Composed::whole(const std::function<Sharded::NamedTensors(Stage&)>& of, bool with_buffers) {
   const at::NoGradGuard no_grad;
   NamedTensors mine;
   for (Stage& stage : stages) {
+    if (with_buffers && replica() == 0 && is_first_copy() && tp.rank() == 0) {
+      for (const Statistics::Named& buffer : stage.statistics.buffers()) mine.emplace_back(buffer.name, buffer.tensor.clone());
+    }
     if (!stage.sharded) continue;
     const auto shards = of(stage);
     if (!is_first_copy() || mesh.coordinate("fsdp") != 0) continue;
@@ -100,7 +103,7 @@ NamedTensors Composed::whole(const std::function<Sharded::NamedTensors(Stage&)>&
 
 NamedTensors Composed::state() {
   return guarded([&] {
-    NamedTensors all = whole([](Stage& stage) { return stage.sharded->state(); });
+    NamedTensors all = whole([](Stage& stage) { return stage.sharded->state(); }, true);
     if (mesh.world().rank() != 0) return NamedTensors{};
     all.emplace_back("steps", at::scalar_tensor(steps, at::kLong));
     if (scaler) {
@@ -133,6 +136,11 @@ std::string Composed::mismatch(const std::map<std::string, at::Tensor>& state) c
         if (!fits) return "'" + p.whole + suffix + "' of the state has another shape than the model's";
       }
     }
+    for (const Statistics::Named& buffer : stage.statistics.buffers()) {
+      const auto found = state.find(buffer.name);
+      if (found == state.end()) return "the state has no '" + buffer.name + "'";
+      if (found->second.sizes() != buffer.tensor.sizes()) return "'" + buffer.name + "' of the state has another shape than the model's";
+    }
   }
   return "";
 }
@@ -164,6 +172,7 @@ void Composed::load_state(const NamedTensors& given) {
   guarded([&] {
     for (Stage& stage : stages) {
       if (stage.sharded) load(stage, state);
+      for (const Statistics::Named& buffer : stage.statistics.buffers()) buffer.tensor.variable_data().copy_(state.at(buffer.name));
     }
   });
   steps = state.at("steps").item<std::int64_t>();

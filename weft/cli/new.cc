@@ -1,0 +1,164 @@
+// `weft new`: a project that trains a model of its own.
+#include <cctype>
+#include <filesystem>
+#include <iostream>
+#include <string>
+
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+#include "weft/cli/commands.h"
+
+namespace weft::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kLists = R"(cmake_minimum_required(VERSION 3.25)
+project(@NAME@ LANGUAGES CXX)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+@WHERE@find_package(weft CONFIG REQUIRED)
+add_executable(@NAME@ main.cc)
+target_link_libraries(@NAME@ PRIVATE weft::weft)
+
+enable_testing()
+add_test(NAME learns COMMAND @NAME@ ${CMAKE_SOURCE_DIR}/train.toml run.dir=${CMAKE_BINARY_DIR}/runs)
+)";
+
+constexpr const char* kProgram = R"(// Trains a net. The words after the file change its keys:
+//   @NAME@ train.toml train.epochs=10
+//   weft run -n 2 @NAME@ train.toml parallel.fsdp=2
+//   @NAME@ train.toml --resume
+#include <torch/torch.h>
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+@HEADER@
+
+namespace nn = torch::nn;
+
+// Your data: here points of two classes, inside and outside of a ring. Any dataset of torch::data will do, such as datasets::MNIST.
+struct Points : torch::data::Dataset<Points> {
+  Points(int64_t count, uint64_t seed) {
+    torch::manual_seed(seed);
+    points = torch::rand({count, 2}) * 2 - 1;
+    const torch::Tensor radius = points.square().sum(1);
+    labels = radius.gt(0.2).logical_and(radius.lt(0.8)).to(torch::kLong);
+  }
+  torch::data::Example<> get(size_t i) override { return {points[static_cast<int64_t>(i)], labels[static_cast<int64_t>(i)]}; }
+  std::optional<size_t> size() const override { return points.size(0); }
+  torch::Tensor points, labels;
+};
+
+int main(int argc, char** argv) {
+  try {
+    std::vector<std::string> words(argv + 1, argv + argc);
+    const bool resume = !words.empty() && words.back() == "--resume";
+    if (resume) words.pop_back();
+    const std::string file = words.empty() ? "train.toml" : words[0];
+    if (!words.empty()) words.erase(words.begin());
+    auto options = weft::train::load_options(file, words);
+    options.program = "@NAME@";
+    options.resume = resume;
+    options.progress = weft::observe::ProgressMode::kAuto;
+
+    const auto world = weft::init();  // alone, or a rank of `weft run`, torchrun, mpirun or srun
+
+    // Your model. The entries of a Sequential can be stages of a pipeline (parallel.pp); any other module is one block.
+    torch::manual_seed(options.plan.seed);
+    nn::Sequential net(nn::Linear(2, 64), nn::ReLU(), nn::Linear(64, 64), nn::ReLU(), nn::Linear(64, 2));
+
+    // Your loss: the mean over the samples. Metrics are means, too.
+    weft::Task task(weft::blocks_of(net), [](const torch::Tensor& output, const torch::Tensor& target) {
+      return nn::functional::cross_entropy(output, target);
+    });
+    task.metrics.push_back({"accuracy", [](const torch::Tensor& output, const torch::Tensor& target) {
+                              return output.argmax(1).eq(target).to(torch::kDouble).mean();
+                            }});
+    task.train = weft::train::dataset(Points(4096, 1));
+    task.test = weft::train::dataset(Points(1024, 2));
+
+    const auto result = weft::Trainer(task, options, world).run();
+    if (world.rank() == 0) std::cout << weft::train::to_json(result) << std::endl;
+    return result.accuracy > 0.9 ? 0 : 1;
+  } catch (const weft::Error& error) {
+    std::cerr << "@NAME@: " << error.what() << '\n';
+    return weft::exit_code(error.code());
+  }
+}
+)";
+
+constexpr const char* kToml = R"(# How @NAME@ trains. Unknown keys are refused; `weft train shapes --dry-run` prints them.
+[train]
+epochs = 10
+batch = 64
+
+[optimizer]
+name = "adamw"
+lr = 0.01
+
+[schedule]
+name = "cosine"
+warmup_epochs = 0.5
+)";
+
+constexpr const char* kPage = R"(# @NAME@
+
+```
+cmake -B build && cmake --build build        # libtorch is found in Torch_DIR, or in this Python's torch
+./build/@NAME@ train.toml                    # a run folder in runs/: metrics, checkpoints, log
+weft run -n 2 ./build/@NAME@ train.toml      # two ranks; parallel.fsdp=2 or parallel.pp=2 behind it divides the model
+./build/@NAME@ train.toml --resume           # goes on with the newest run
+ctest --test-dir build
+```
+)";
+
+std::string filled(std::string text, const std::string& name, const std::string& where) {
+  const std::string header = "#include <weft/weft.h>";
+  for (const auto& [mark, value] : {std::pair<std::string, std::string>{"@NAME@", name}, {"@WHERE@", where}, {"@HEADER@", header}}) {
+    for (auto at = text.find(mark); at != std::string::npos; at = text.find(mark, at + value.size())) text.replace(at, mark.size(), value);
+  }
+  return text;
+}
+
+// Where the installed weft is that this command belongs to; empty: none, or it is found without being told.
+std::string place_of_package() {
+  std::error_code ignored;
+  const fs::path prefix = fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path();
+  if (!fs::exists(prefix / "lib/cmake/weft/weftConfig.cmake", ignored) || prefix == "/usr" || prefix == "/usr/local") return "";
+  return "list(APPEND CMAKE_PREFIX_PATH \"" + prefix.string() + "\")\n";
+}
+
+void check_name(const std::string& name) {
+  bool good = !name.empty() && std::isalpha(static_cast<unsigned char>(name[0])) != 0;
+  for (const char c : name) good = good && (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-');
+  if (!good || name == "test" || name == "all") {
+    throw Error(Errc::kInvalidArgument, "weft new: \"" + name + "\" is no name for a program: letters, digits, _ and -, a letter first");
+  }
+}
+
+}  // namespace
+
+int new_project(const NewCommand& command) {
+  const fs::path folder(command.folder);
+  const std::string name = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+  check_name(name);
+  std::error_code ignored;
+  if (fs::exists(folder, ignored)) throw Error(Errc::kInvalidArgument, "weft new: " + folder.string() + " exists already");
+  const std::string where = place_of_package();
+  make_directories(folder.string());
+  constexpr std::pair<const char*, const char*> kFiles[] = {
+      {"CMakeLists.txt", kLists}, {"main.cc", kProgram}, {"train.toml", kToml}, {"README.md", kPage}};
+  for (const auto& [file, text] : kFiles) {
+    write_file_atomic((folder / file).string(), filled(text, name, where));
+  }
+  std::cout << folder.string() << ": CMakeLists.txt, main.cc, train.toml, README.md\n"
+            << "  cd " << folder.string() << " && cmake -B build && cmake --build build && ./build/" << name << " train.toml\n";
+  return 0;
+}
+
+}  // namespace weft::cli

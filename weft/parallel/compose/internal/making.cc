@@ -1,0 +1,237 @@
+// The passes that make a rank's stages: which blocks, and their layers.
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+
+#include "weft/engine/parameter_cuts.h"
+#include "weft/parallel/batch_norm/sync_batch_norm.h"
+#include "weft/parallel/compose/internal/passes.h"
+
+namespace weft::parallel {
+namespace internal {
+
+namespace lists = schedule::pipeline;
+
+namespace {
+
+std::uint64_t mixed(std::uint64_t x) {  // splitmix64
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+// make(), while libtorch's default generator, from which its own layers draw, gives the numbers of `seed`. One thread after the other,
+// since ranks may be threads; the generator is left as it was.
+Block seeded(std::uint64_t seed, const std::function<Block()>& make) {
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const at::Tensor before = generator.get_state();
+  generator.set_current_seed(seed);
+  Block block = make();
+  generator.set_state(before);
+  return block;
+}
+
+Block make_block(const Composed& c, int number, const Contexts& contexts) {
+  const BlockSpec& spec = c.model.blocks[static_cast<std::size_t>(number)];
+  Block block = seeded(block_seed(c.plan.seed, number), [&] { return spec.make(contexts); });
+  WEFT_REQUIRE(block.module && block.forward, "block " + spec.name + " has no module or no forward");
+  block.name = spec.name;
+  return block;
+}
+
+TensorParallel context_of(const Composed& c, int block) {
+  TensorParallel tp(c.mesh["tp"], block_seed(c.plan.seed, block));
+  tp.seed_dropout(mixed(block_seed(c.plan.seed, block)));
+  return tp;
+}
+
+// Leaves blocks as they were before they have been timed, since a model may make the same block each time it is asked.
+class Measured {
+ public:
+  Measured() = default;
+  ~Measured() { restore(); }
+  Measured(const Measured&) = delete;
+  Measured& operator=(const Measured&) = delete;
+
+  Block next(Block block) {
+    restore();
+    module_ = block.module;
+    set_back_ = keep_buffers(block)();
+    return block;
+  }
+
+ private:
+  void restore() {
+    if (!module_) return;
+    for (const at::Tensor& parameter : module_->parameters()) parameter.mutable_grad() = at::Tensor();
+    set_back_();
+    module_.reset();
+  }
+
+  std::shared_ptr<torch::nn::Module> module_;
+  std::function<void()> set_back_;
+};
+
+// By the times of world rank 0, for all.
+std::vector<int> measured(const Composed& c, int stages) {
+  std::vector<int> cuts(static_cast<std::size_t>(stages - 1));
+  if (c.mesh.coordinate("pp") == 0) {  // with all ranks of tp; as if each had whole sequences and all experts
+    Measured measured;
+    const auto make = [&](int number) {
+      const Contexts contexts{.tp = context_of(c, number), .cp = {}, .ep = {}};
+      return measured.next(make_block(c, number, contexts));
+    };
+    cuts = measured_cuts(static_cast<int>(c.model.blocks.size()), stages, make, c.plan.sample);
+  }
+  at::Tensor told = at::tensor(at::ArrayRef<int>(cuts), at::kInt);
+  c.mesh.world().broadcast(told);
+  const int* const first = told.const_data_ptr<int>();
+  return {first, first + cuts.size()};
+}
+
+}  // namespace
+
+std::string cut_stages(Composed& c) {
+  const int blocks = static_cast<int>(c.model.blocks.size());
+  c.request = {.algorithm = c.plan.schedule,
+               .ranks = c.mesh.size("pp"),
+               .micro_batches = c.plan.micro_batches,
+               .virtual_stages = virtual_stages(c.plan)};
+  const int stages = lists::num_stages(c.request);
+  c.cuts = c.plan.cuts;
+  const bool given = !c.cuts.empty(), measures = !given && !c.plan.sample.empty() && stages > 1;
+  if (measures) c.cuts = measured(c, stages);
+  for (int stage = 1; !given && !measures && stage < stages; ++stage) c.cuts.push_back(stage * blocks / stages);
+  std::string mine;
+  for (int stage = 0; stage < stages; ++stage) {
+    if (lists::rank_of(c.request, stage) != c.mesh.coordinate("pp")) continue;
+    const auto at = static_cast<std::size_t>(stage);
+    const int begin = stage == 0 ? 0 : c.cuts[at - 1], end = at < c.cuts.size() ? c.cuts[at] : blocks;
+    Stage& s = c.stages.emplace_back();
+    s.number = stage;
+    s.first = begin;
+    for (int i = begin; i < end; ++i) s.names.push_back(c.model.blocks[static_cast<std::size_t>(i)].name);
+    mine += (mine.empty() ? "" : ", ") + s.names.front() + (end - begin > 1 ? " to " + s.names.back() : "");
+  }
+  return count(static_cast<std::size_t>(blocks), "block") + " in " + count(static_cast<std::size_t>(stages), "stage") + " over " +
+         axis(c.mesh, "pp") + " by " + lists::to_string(c.plan.schedule) + ", " + (measures ? "cut by measured times, " : "") +
+         (c.plan.micro_batches == 1 ? "one micro-batch" : std::to_string(c.plan.micro_batches) + " micro-batches") +
+         (c.plan.micro_shards > 0 ? " of all " + std::to_string(c.plan.micro_shards) : "") + "; this rank has " + mine;
+}
+
+namespace {
+
+// Behind its block's prefix.
+std::string whole_name(const Block& block, const std::string& name) {
+  const std::string& prefix = block.prefix ? *block.prefix : block.name;
+  return prefix.empty() ? name : prefix + "." + name;
+}
+
+void list_parameters(Stage& stage) {
+  std::set<const c10::TensorImpl*> known;
+  for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
+    const Block& block = stage.blocks[i];
+    const auto slices = parallel::slices(*block.module), experts = expert_slices(*block.module);
+    for (const auto& item : block.module->named_parameters()) {
+      if (!known.insert(item.value().unsafeGetTensorImpl()).second) continue;
+      Parameter p{.own = stage.names[i] + "." + item.key(), .slice = {}, .expert = {}, .sizes = item.value().sizes().vec()};
+      p.whole = whole_name(block, item.key());
+      p.trained = item.value().requires_grad();
+      for (const auto& [name, tensor] : block.tied) {
+        if (!tensor.is_same(item.value())) continue;
+        p.copy = p.whole != name;
+        p.whole = name;
+        p.tied = true;
+      }
+      if (const auto found = slices.find(item.key()); found != slices.end()) {
+        p.slice = found->second;
+        p.sizes[static_cast<std::size_t>(p.slice->dim)] = p.slice->whole;
+      }
+      if (const auto found = experts.find(item.key()); found != experts.end()) {
+        p.expert = found->second;
+        p.sizes[static_cast<std::size_t>(p.expert->dim)] = p.expert->whole;
+      }
+      stage.parameters.push_back(std::move(p));
+    }
+  }
+}
+
+void list_buffers(Stage& stage) {
+  std::vector<Statistics::Named> buffers;
+  std::set<const c10::TensorImpl*> known;
+  for (const Block& block : stage.blocks) {
+    for (const auto& item : block.module->named_buffers()) {
+      if (known.insert(item.value().unsafeGetTensorImpl()).second) buffers.push_back({whole_name(block, item.key()), item.value()});
+    }
+  }
+  stage.statistics = Statistics(std::move(buffers));
+}
+
+// Parameters that other stages have too: the pipeline reads them before they are sharded, so that they stay whole until then.
+std::function<bool(const at::Tensor&)> shared_with_stages(const Stage& stage, const Block& block) {
+  if (!stage.tied) return nullptr;
+  return [&block](const at::Tensor& parameter) {
+    return std::any_of(block.tied.begin(), block.tied.end(), [&](const auto& tied) { return tied.second.is_same(parameter); });
+  };
+}
+
+}  // namespace
+
+std::string split_layers(Composed& c) {
+  c.tp = TensorParallel(c.mesh["tp"], c.plan.seed);
+  if (c.mesh.size("fsdp") > 1) c.sharding.cuts = std::make_shared<ParameterCuts>(c.mesh["fsdp"]);
+  std::size_t slices = 0, all = 0;
+  std::set<std::string> names;
+  for (Stage& stage : c.stages) {
+    Contexts contexts{.tp = {}, .cp = c.cp, .ep = c.ep};
+    contexts.selective = c.plan.recompute == Recompute::kSelective && !left_out(c, "recompute");
+    for (std::size_t i = 0; i < stage.names.size(); ++i) {
+      const int number = stage.first + static_cast<int>(i);
+      contexts.tp = context_of(c, number);
+      stage.tp.push_back(contexts.tp);
+      Block block = make_block(c, number, contexts);
+      // With micro-shards each of tied blocks has a weight of its own, wherever they are, so that gradients are summed alike.
+      if (c.plan.micro_shards == 0) contexts.before[stage.names[i]] = block.module;
+      stage.tied = stage.tied || (!block.tied.empty() && (lists::num_stages(c.request) > 1 || c.plan.micro_shards > 0));
+      if (c.sharding.cuts) c.sharding.cuts->cut(*block.module, shared_with_stages(stage, block));
+      stage.blocks.push_back(std::move(block));
+    }
+    list_parameters(stage);
+    list_buffers(stage);
+    for (const Parameter& p : stage.parameters) {
+      WEFT_REQUIRE(names.insert(p.whole).second || p.tied, "two blocks have a parameter '" + p.whole + "': give them other names");
+    }
+    all += stage.parameters.size();
+    for (const Parameter& p : stage.parameters) slices += p.slice && c.tp.size() > 1 ? 1 : 0;
+  }
+  return std::to_string(slices) + " of " + count(all, "parameter") + " are slices over " + axis(c.mesh, "tp");
+}
+
+std::string join_batch_norms(Composed& c) {
+  if (!c.plan.sync_batch_norm) return "";
+  const auto average = sums_gradients(c) ? ShardedOptions::Average::kSum : ShardedOptions::Average::kBySamples;
+  at::Tensor layers = at::zeros({1}, at::kLong);
+  for (Stage& stage : c.stages) {
+    for (const Block& block : stage.blocks) layers += convert_sync_batch_norm(block.module, c.replicas(), average);
+  }
+  at::Tensor all = layers.clone();
+  c.mesh.world().all_reduce(all, ReduceOp::kMax);
+  if (all.item<std::int64_t>() == 0) throw Error(Errc::kBadConfig, "plan: sync_batch_norm: the model has no batch norm");
+  return count(static_cast<std::size_t>(layers.item<std::int64_t>()), "batch norm") + " over " +
+         count(static_cast<std::size_t>(c.replicas().size()), "replica");
+}
+
+}  // namespace internal
+
+std::uint64_t block_seed(std::uint64_t seed, int block) {
+  return internal::mixed(internal::mixed(seed) + static_cast<std::uint64_t>(block));
+}
+
+}  // namespace weft::parallel

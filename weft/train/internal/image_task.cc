@@ -1,0 +1,89 @@
+// Images, and the models that classify them.
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "weft/data/image_set.h"
+#include "weft/models/loss.h"
+#include "weft/models/registry.h"
+#include "weft/train/internal/recipe_task.h"
+
+namespace weft::train::internal {
+namespace {
+
+data::SetOptions set_options(const Config& config) {
+  return {config.get_string("data.name"), config.get_string("data.dir"), static_cast<std::uint64_t>(config.get_int("data.seed"))};
+}
+
+// With crop and flip for training, without for evaluation; normalized by the training images' mean and deviation.
+data::AugmentOptions augment_options(const Config& config, const data::ImageSet& train) {
+  const auto stats = data::channel_stats(train);
+  data::AugmentOptions options;
+  options.crop_padding = static_cast<int>(config.get_int("data.crop_padding"));
+  options.flip = config.get_bool("data.flip");
+  options.mean = stats.mean;
+  options.std = stats.std;
+  options.seed = static_cast<std::uint64_t>(config.get_int("train.seed"));
+  return options;
+}
+
+models::ModelOptions model_options(const Config& config, const data::ImageSet& train) {
+  models::ModelOptions options;
+  options.name = config.get_string("model.name");
+  options.in_channels = train.channels;
+  options.image_size = train.height;
+  options.num_classes = train.num_classes;
+  options.hidden = config.get_ints("model.hidden");
+  options.stem = config.get_string("model.stem");
+  options.patch = config.get_int("model.patch");
+  options.layers = config.get_int("model.layers");
+  options.width = config.get_int("model.width");
+  options.heads = config.get_int("model.heads");
+  options.pool = config.get_string("model.pool");
+  options.dropout = config.get_double("model.dropout");
+  return options;
+}
+
+class ImageTask final : public RecipeTask {
+ public:
+  ImageTask(const Config& config, const TrainerOptions& options)
+      : config_(config), train_(options.train_images), test_(options.test_images) {
+    if (!train_) train_ = std::make_shared<const data::ImageSet>(data::load_images(set_options(config_), data::Part::kTrain));
+    if (!test_) test_ = std::make_shared<const data::ImageSet>(data::load_images(set_options(config_), data::Part::kTest));
+    model_ = models::image_blocks(model_options(config_, *train_));
+  }
+
+  parallel::BlockModel outline() const override { return model_; }
+
+  Task make(const std::string&) override {
+    const models::LossOptions loss{models::parse_loss(config_.get_string("train.loss")), config_.get_double("train.label_smoothing")};
+    Task task(model_, [loss](const at::Tensor& output, const at::Tensor& target) { return models::loss(output, target, loss); });
+    auto augment = augment_options(config_, *train_);
+    task.train = data::image_source(train_, data::Augment(augment));
+    augment.crop_padding = 0;
+    augment.flip = false;
+    task.test = data::image_source(test_, data::Augment(augment));
+    task.metrics.push_back(
+        {"accuracy", [](const at::Tensor& output, const at::Tensor& target) {
+           return at::stack({output.argmax(1).eq(target).sum().to(at::kDouble), at::scalar_tensor(target.size(0), at::kDouble)});
+         }});
+    return task;
+  }
+
+  std::vector<LogField> epoch_fields(const Evaluation&, double samples_per_s) const override {
+    return {{"samples_per_s", std::round(samples_per_s)}};
+  }
+
+ private:
+  const Config config_;
+  std::shared_ptr<const data::ImageSet> train_, test_;
+  parallel::BlockModel model_;
+};
+
+}  // namespace
+
+std::unique_ptr<RecipeTask> image_task(const Config& config, const TrainerOptions& options) {
+  return std::make_unique<ImageTask>(config, options);
+}
+
+}  // namespace weft::train::internal

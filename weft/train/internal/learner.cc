@@ -1,0 +1,245 @@
+#include "weft/train/internal/learner.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+
+#include "weft/base/error.h"
+#include "weft/base/random.h"
+
+namespace weft::train {
+namespace internal {
+namespace {
+
+using observe::Phase;
+
+constexpr std::uint32_t kDraws = 0x64726177;  // a stream of random numbers: "draw"
+
+// The plan as this batch and mesh complete it.
+parallel::Plan complete(const Options& options, const Mesh& mesh, std::int64_t batch) {
+  parallel::Plan plan = options.plan;
+  if (plan.micro_batches == 0) plan.micro_batches = mesh.size("pp") > 1 && plan.micro_shards == 0 ? 4 * mesh.size("pp") : 1;
+  plan.batch = batch;
+  return plan;
+}
+
+// Those that share a batch, each with samples of its own.
+int replicas(const Mesh& mesh) { return mesh.size("dp") * mesh.size("fsdp") * mesh.size("ep"); }
+
+// The inputs of one micro-batch, for measured stage cuts: the first samples of the data.
+std::vector<at::Tensor> sample_of(const data::Source& source, const parallel::Plan& plan, const Mesh& mesh) {
+  const int passes = std::max(1, parallel::micro_batches(plan, mesh.layout()));
+  data::Share share;
+  share.indices.resize(static_cast<std::size_t>(std::clamp<std::int64_t>(plan.batch / replicas(mesh) / passes, 1, source.size)));
+  std::iota(share.indices.begin(), share.indices.end(), 0);
+  share.global_size = static_cast<std::int64_t>(share.indices.size());
+  return source.make(share).inputs;
+}
+
+parallel::Plan plan_for(const Task& task, const Options& options, const Mesh& mesh, std::int64_t batch, const NamedTensors& codec) {
+  parallel::Plan plan = complete(options, mesh, batch);
+  if (plan.cuts.empty()) plan.cuts = parallel::ParallelModel::cuts_of_codec_state(mesh, codec);
+  if (plan.cuts.empty() && plan.sample.empty() && mesh.size("pp") > 1) plan.sample = sample_of(task.train, plan, mesh);
+  return plan;
+}
+
+// The source, with each batch that it makes on the time line.
+data::Source traced(const data::Source& source, observe::Trace* trace) {
+  if (trace == nullptr) return source;
+  return {source.size, [make = source.make, trace](const data::Share& share) {
+            const observe::Trace::Use here(trace, "batches");
+            const observe::TraceScope scope("data", "make batch");
+            return make(share);
+          }};
+}
+
+// float64 [2]: the sum, and of how many.
+at::Tensor sum_and_count(const at::Tensor& value, std::int64_t samples, const std::string& name) {
+  WEFT_REQUIRE(value.defined() && (value.numel() == 1 || value.numel() == 2),
+               "the metric " + name + " gives no number: return the mean over the samples, or the sum and the count");
+  const at::Tensor numbers = value.detach().to(at::kDouble).reshape({-1});
+  if (numbers.numel() == 2) return numbers;
+  return at::stack({numbers[0] * static_cast<double>(samples), at::scalar_tensor(static_cast<double>(samples), at::kDouble)});
+}
+
+std::vector<Metric> with_loss(const Task& task) {
+  std::vector<Metric> all = task.metrics;
+  const bool has = std::any_of(all.begin(), all.end(), [](const Metric& metric) { return metric.name == "loss"; });
+  if (!has) all.insert(all.begin(), Metric{"loss", task.model.loss});
+  return all;
+}
+
+}  // namespace
+
+void check_learner(const parallel::BlockModel& model, const Options& options, const Mesh& mesh, std::int64_t samples) {
+  const std::int64_t batch = options.batch_per_rank > 0 ? options.batch_per_rank * replicas(mesh) : options.batch;
+  parallel::check_plan(complete(options, mesh, batch), parallel::shape_of(model), mesh.layout());
+  plan_batches(options, replicas(mesh), samples);
+  if (options.plan.micro_shards > 0 && !mesh.world().has_ordered_sums()) {
+    throw Error(Errc::kBadConfig,
+                "train.reproducible adds gradients in one order, and this group in another that its transport chose; make the group with "
+                "InitOptions::ordered_sums, as weft train does");
+  }
+}
+
+Learner::Learner(Task task, const Options& options, const Mesh& mesh, const NamedTensors& codec, observe::Trace* trace)
+    : task_(std::move(task)),
+      options_(options),
+      mesh_(mesh),
+      batches_(plan_batches(options, replicas(mesh), task_.train.size)),
+      trace_(trace),
+      plan_(plan_for(task_, options, mesh, batches_.global, codec)),
+      model_(parallel::parallelize(task_.model, plan_, mesh)),
+      loader_(make_loader(task_.train, {.batch = batches_.global, .seed = plan_.seed}, options.prefetch)) {
+  if (plan_.micro_shards > 0) at::set_num_threads(1);  // so that sums have one order
+  if (options.balance_by_speed && replicas(mesh) > 1) speeds_.emplace(mesh);
+}
+
+data::Loader Learner::make_loader(const data::Source& source, const data::SamplerOptions& sampling, int prefetch) const {
+  data::SamplerOptions mine = sampling;
+  mine.size = source.size;
+  mine.rank = model_.replica();
+  mine.world = model_.replicas();
+  return data::Loader(traced(source, trace_), data::Sampler(mine), prefetch);
+}
+
+// What layers of libtorch draw (dropout) is a function of seed, step, replica and stage too, so that a resumed run draws what the
+// uninterrupted one does.
+void Learner::seed_generator() const {
+  const auto place = static_cast<std::uint64_t>((model_.replica() * mesh_.size("pp") + mesh_.coordinate("pp")) * mesh_.size("cp") +
+                                                mesh_.coordinate("cp"));
+  Random numbers(plan_.seed, kDraws, (static_cast<std::uint64_t>(model_.steps()) << 24) + place);
+  at::manual_seed(numbers.next_u64());
+}
+
+Learner::Step Learner::step(double lr, observe::StepTimer& timer) {
+  std::optional<data::Batch> batch;
+  {
+    const auto scope = timer.time(Phase::kData);
+    batch = loader_.next(Deadline::in(mesh_.world().timeout()));
+  }
+  WEFT_CHECK(batch.has_value(), "the data ended before the epoch");
+  model_.set_lr(lr);
+  seed_generator();
+  std::vector<double> losses = model_.forward_backward(batch->inputs, batch->targets);
+  {
+    const observe::TraceScope scope("phase", "optimizer");
+    model_.step();
+    model_.zero_grad();
+  }
+  count_times(timer);
+  if (speeds_) {
+    speeds_->add(static_cast<std::int64_t>(batch->share.indices.size()), (timer.ms(Phase::kForward) + timer.ms(Phase::kBackward)) / 1e3);
+  }
+  return {static_cast<double>(batch->share.global_size), std::move(losses)};
+}
+
+void Learner::count_times(observe::StepTimer& timer) {
+  const auto add = [&](Phase phase, double seconds) { timer.add(phase, std::chrono::nanoseconds(std::llround(seconds * 1e9))); };
+  const parallel::ParallelModel::Times times = model_.take_times();
+  add(Phase::kForward, times.forward);
+  add(Phase::kBackward, times.backward);
+  add(Phase::kCommunication, times.communication);
+  add(Phase::kOptimizer, times.update);
+}
+
+void Learner::looked() {
+  if (!speeds_) return;
+  const auto weights = speeds_->rebalance();
+  if (!weights) return;
+  loader_.set_weights(*weights);
+  std::string shares;
+  for (const double weight : *weights)
+    shares.append(shares.empty() ? "" : " ").append(std::to_string(std::lround(100 * weight))).append("%");
+  log_debug("shares of the batches to come, by speed", {{"shares", shares}});
+}
+
+void Learner::end_epoch() { WEFT_CHECK(!loader_.next(Deadline::in(mesh_.world().timeout())), "the epoch has more batches than steps"); }
+
+// float64 [metrics, 2] of the samples of a block, on the ranks that have their outputs first; zeros on the others. Every replica makes
+// every pass: where it has too few samples it repeats one, which does not count.
+at::Tensor Learner::measure(const data::Batch& batch, bool mine) {
+  const std::vector<Metric> metrics = with_loss(task_);
+  const std::int64_t rows = mine ? batch.inputs[0].size(0) : 0;
+  const std::int64_t passes = plan_.micro_shards > 0 ? 1 : plan_.micro_batches, missing = std::max<std::int64_t>(0, passes - rows);
+  parallel::Tensors inputs;
+  for (const at::Tensor& input : batch.inputs) {
+    std::vector<at::Tensor> parts(static_cast<std::size_t>(missing), input.narrow(0, 0, 1));
+    parts.insert(parts.begin(), input.narrow(0, 0, rows));
+    inputs.push_back(missing == 0 ? parts[0] : at::cat(parts));
+  }
+  parallel::Tensors outputs = model_.predict(inputs);
+  at::Tensor sums = at::zeros({static_cast<std::int64_t>(metrics.size()), 2}, at::kDouble);
+  if (outputs.empty() || rows == 0 || mesh_.coordinate("cp") > 0) return sums;
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& output : outputs) {
+    if (output.dim() > 0 && output.size(0) == rows + missing) output = output.narrow(0, 0, rows);
+    if (output.scalar_type() == at::kHalf || output.scalar_type() == at::kBFloat16) output = output.to(at::kFloat);
+  }
+  parallel::Contexts contexts;
+  contexts.tp = parallel::TensorParallel(mesh_["tp"], 0);
+  for (std::size_t i = 0; i < metrics.size(); ++i)
+    sums[static_cast<std::int64_t>(i)] = sum_and_count(metrics[i].of(outputs, batch.targets, contexts), rows, metrics[i].name);
+  return mesh_.coordinate("tp") == 0 ? sums : at::zeros_like(sums);
+}
+
+Evaluation Learner::evaluate() {
+  Evaluation result;
+  result.samples = task_.test.size;
+  if (result.samples == 0) return result;
+  const std::vector<Metric> metrics = with_loss(task_);
+  const int world = replicas(mesh_);
+  const std::int64_t parts = plan_.micro_shards > 0 ? plan_.micro_shards : world;
+  const std::int64_t block = options_.eval_batch > 0 ? options_.eval_batch : std::max<std::int64_t>(1, batches_.global / parts);
+  const std::int64_t blocks = (result.samples + block - 1) / block;
+  data::Loader loader = make_loader(task_.test, {.batch = block, .order = data::Order::kSequential}, options_.prefetch > 0 ? 1 : 0);
+  at::Tensor all = at::zeros({blocks, static_cast<std::int64_t>(metrics.size()), 2}, at::kDouble);
+  std::optional<data::Batch> last;  // stands for blocks that this replica does not have
+  for (std::int64_t round = 0; round * world < blocks; ++round) {
+    const std::int64_t number = round * world + model_.replica();
+    if (number < blocks) last = loader.next(Deadline::in(mesh_.world().timeout()));
+    if (!last) last = task_.test.make(data::Share{.indices = {0}, .global_size = 1});
+    const at::Tensor sums = measure(*last, number < blocks);
+    if (number < blocks) all[number] = sums;
+  }
+  mesh_.world().all_reduce(all);
+  at::Tensor sums = at::zeros({static_cast<std::int64_t>(metrics.size()), 2}, at::kDouble);
+  for (std::int64_t i = 0; i < blocks; ++i) sums += all[i];
+  for (std::size_t i = 0; i < metrics.size(); ++i) {
+    const auto at = static_cast<std::int64_t>(i);
+    const double count = sums[at][1].item<double>(), mean = count > 0 ? sums[at][0].item<double>() / count : 0;
+    if (metrics[i].name == "loss") {
+      result.loss = mean;
+    } else {
+      result.metrics.emplace_back(metrics[i].name, mean);
+    }
+  }
+  return result;
+}
+
+// Each rank of pp has layers of its own, whose loads are over all ranks that share the batch.
+std::optional<Learner::ExpertUse> Learner::expert_use() {
+  if (task_.model.experts == 0) return std::nullopt;
+  at::Tensor most = at::ones({1}, at::kDouble), choices = at::zeros({2}, at::kDouble);  // dropped, all
+  for (const auto& [layer, load] : model_.take_expert_loads()) {
+    most.clamp_min_(load.imbalance());
+    choices[0] += std::accumulate(load.dropped.begin(), load.dropped.end(), 0.0);
+    choices[1] += std::accumulate(load.wanted.begin(), load.wanted.end(), 0.0);
+  }
+  mesh_["pp"].all_reduce(most, ReduceOp::kMax);
+  mesh_["pp"].all_reduce(choices);
+  return ExpertUse{most.item<double>(), choices[0].item<double>() / std::max(1.0, choices[1].item<double>())};
+}
+
+}  // namespace internal
+
+double Evaluation::metric(const std::string& name) const {
+  const auto found = std::find_if(metrics.begin(), metrics.end(), [&](const auto& one) { return one.first == name; });
+  return found == metrics.end() ? 0 : found->second;
+}
+
+}  // namespace weft::train

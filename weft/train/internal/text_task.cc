@@ -1,0 +1,137 @@
+// Texts, and the models that continue them.
+//
+//   data.file ─ tokenizer ─> tokens.bin (rank 0, in the run folder) ─ windows ─> batches of rows
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+#include "weft/data/text/tokenize_file.h"
+#include "weft/data/text/windows.h"
+#include "weft/parallel/tensor/vocabulary.h"
+#include "weft/train/internal/recipe_task.h"
+#include "weft/train/internal/text.h"
+
+namespace weft::train::internal {
+namespace {
+
+namespace text = data::text;
+using parallel::Contexts;
+using parallel::Tensors;
+
+constexpr std::int64_t kAnyVocabulary = 1;
+
+// Whole documents at the end of the text; where these are too few, or there is but one, the end of the last one.
+text::TokenSplit held_out(const text::TokenFile& file, double part, std::int64_t length) {
+  const auto whole = text::split_tokens(file, part);
+  if (whole.validation.size() > length) return whole;
+  const auto cut = std::min(static_cast<std::int64_t>(static_cast<double>(file.size()) * (1 - part)), file.size() - length - 1);
+  WEFT_REQUIRE(cut > 0,
+               "the text has " + std::to_string(file.size()) + " tokens, too few to hold out a window of " + std::to_string(length));
+  return {{0, cut}, {cut, file.size()}};
+}
+
+// Rows of tokens and of those that follow them: int64 [rows, length].
+data::Source rows_of(std::shared_ptr<const text::Rows> rows) {
+  const std::int64_t size = rows->size();
+  return {size, [rows = std::move(rows)](const data::Share& share) {
+            const auto count = static_cast<std::int64_t>(share.indices.size()), length = rows->length();
+            const auto row_length = static_cast<std::size_t>(length);
+            data::Batch batch{{at::empty({count, length}, at::kLong)}, {at::empty({count, length}, at::kLong)}, {}};
+            std::vector<std::int64_t> positions(row_length), documents(row_length);
+            for (std::int64_t i = 0; i < count; ++i) {
+              rows->read(share.indices[static_cast<std::size_t>(i)], share.epoch,
+                         {{batch.inputs[0].data_ptr<std::int64_t>() + i * length, row_length},
+                          {batch.targets[0].data_ptr<std::int64_t>() + i * length, row_length},
+                          positions,
+                          documents});
+            }
+            return batch;
+          }};
+}
+
+at::Tensor sum_of(const at::Tensor& sum, const at::Tensor& counted) {
+  return at::stack({sum.to(at::kDouble), counted.sum().to(at::kDouble)});
+}
+
+// Means over tokens, in nats and as a share.
+std::vector<Metric> metrics_of(std::int64_t vocabulary) {
+  const auto loss = [vocabulary](const Tensors& outputs, const Tensors& targets, const Contexts& with) {
+    const parallel::CrossEntropyOptions summed{.vocabulary = vocabulary, .reduction = parallel::LossReduction::kSum};
+    return sum_of(parallel::cross_entropy(outputs[0], targets[0], summed, with.tp), targets[0].ne(text::kNoTarget));
+  };
+  const auto accuracy = [vocabulary](const Tensors& outputs, const Tensors& targets, const Contexts& with) {
+    const at::Tensor counted = targets[0].ne(text::kNoTarget);
+    return sum_of(likeliest(outputs[0], vocabulary, with.tp).eq(targets[0]).logical_and(counted).sum(), counted);
+  };
+  return {{"loss", loss}, {"accuracy", accuracy}};
+}
+
+class TextTask final : public RecipeTask {
+ public:
+  TextTask(const Config& config, const Group& world, bool resume) : config_(config), world_(world), resume_(resume) {
+    model_ = text_blocks(config_, kAnyVocabulary);
+    if (world_.rank() != 0) return;
+    files_ = text_files(config_);
+    if (!resume_) json_ = tokenizer_text(config_, files_);
+  }
+
+  parallel::BlockModel outline() const override { return model_; }
+  Task make(const std::string& folder) override;
+
+  std::vector<LogField> about() const override { return {{"vocabulary", vocabulary_}}; }
+  std::vector<LogField> epoch_fields(const Evaluation& evaluation, double samples_per_s) const override {
+    return {{"perplexity", std::round(std::exp(evaluation.loss) * 100) / 100},
+            {"tokens_per_s", std::round(samples_per_s * static_cast<double>(config_.get_int("model.sequence")))}};
+  }
+
+ private:
+  // On rank 0: gives the file of the tokens.
+  std::string write_tokens(const std::string& folder);
+
+  const Config config_;
+  const Group world_;
+  const bool resume_;
+  parallel::BlockModel model_;
+  std::vector<std::string> files_;  // of the text, and the tokenizer.json that the recipe means: rank 0's
+  std::string json_;
+  std::int64_t vocabulary_ = 0;
+};
+
+std::string TextTask::write_tokens(const std::string& folder) {
+  const std::string tokens = std::filesystem::absolute(folder + "/tokens.bin").string(), kept = folder + "/tokenizer.json";
+  if (resume_ && std::filesystem::exists(kept)) json_ = read_file(kept, std::size_t{128} << 20);
+  if (!json_.empty()) write_file_atomic(kept, json_);
+  const auto tokenizer = make_tokenizer(json_);
+  const auto report = text::tokenize_files(files_, tokens, *tokenizer, {.end_token = end_token(*tokenizer)});
+  log_info("text", {{"files", report.documents}, {"bytes", report.bytes}, {"tokens", report.tokens}});
+  return tokens;
+}
+
+// Rank 0 reads the text; the others map its tokens.
+Task TextTask::make(const std::string& folder) {
+  const std::string tokens = folder.empty() ? "" : write_tokens(folder);
+  vocabulary_ = make_tokenizer(broadcast_text(world_, json_))->vocab_size();
+  const auto file = text::TokenFile::open(broadcast_text(world_, tokens));
+  const auto length = config_.get_int("model.sequence");
+  const auto split = held_out(file, config_.get_double("data.validation"), length);
+  const auto seed = static_cast<std::uint64_t>(config_.get_int("train.seed"));
+  const text::WindowOptions shifted{.length = length, .range = split.train, .start = text::WindowOptions::Start::kShifted, .seed = seed};
+  Task task;
+  task.model = text_blocks(config_, vocabulary_);
+  task.metrics = metrics_of(vocabulary_);
+  task.train = rows_of(std::make_shared<const text::Windows>(file, shifted));
+  task.test = rows_of(std::make_shared<const text::Windows>(file, text::WindowOptions{.length = length, .range = split.validation}));
+  return task;
+}
+
+}  // namespace
+
+std::unique_ptr<RecipeTask> text_task(const Config& config, const Group& world, bool resume) {
+  return std::make_unique<TextTask>(config, world, resume);
+}
+
+}  // namespace weft::train::internal

@@ -1,0 +1,245 @@
+#include "weft/train/options.h"
+
+#include <algorithm>
+
+#include "weft/base/error.h"
+#include "weft/base/log.h"
+#include "weft/optim/update_rule.h"
+
+namespace weft::train {
+namespace {
+
+using parallel::Precision;
+using parallel::Recompute;
+using Shape = optim::LearningRate::Shape;
+
+parallel::OptimizerSpec optimizer_of(const Config& config) {
+  const auto& name = config.get_string("optimizer.name");
+  const double lr = config.get_double("optimizer.lr"), momentum = config.get_double("optimizer.momentum");
+  const double eps = config.get_double("optimizer.eps"), decay = config.get_double("optimizer.weight_decay");
+  const auto& betas = config.get_doubles("optimizer.betas");
+  if (betas.size() != 2) throw Error(Errc::kBadConfig, "optimizer.betas (" + config.origin("optimizer.betas") + ") needs two numbers");
+  const kernels::Regulariser coupled{config.get_double("optimizer.l1"), decay};
+  parallel::OptimizerSpec spec;
+  if (name == "sgd") spec.rule = kernels::Sgd{lr, momentum, 0.0, config.get_bool("optimizer.nesterov"), coupled};
+  if (name == "rmsprop") spec.rule = kernels::RmsProp{lr, config.get_double("optimizer.alpha"), eps, momentum, false, coupled};
+  if (name == "adagrad") spec.rule = kernels::Adagrad{lr, 0.0, eps, coupled};
+  if (name == "adam") spec.rule = kernels::Adam{lr, betas[0], betas[1], eps, 0.0, false, coupled};
+  if (name == "adamw") spec.rule = kernels::Adam{lr, betas[0], betas[1], eps, decay, false, {coupled.l1, 0.0}};
+  spec.max_grad_norm = config.get_double("optimizer.max_grad_norm");
+  return spec;
+}
+
+// [parallel]'s sizes, what talks most last.
+std::string mesh_of(const Config& config) {
+  std::string axes;
+  for (const std::string name : {"pp", "dp", "fsdp", "ep", "cp", "tp"}) {
+    const auto size = config.get_int("parallel." + name);
+    if (size != 1 || name == "dp") axes += (axes.empty() ? "" : ",") + name + "=" + std::to_string(size);
+  }
+  return axes;
+}
+
+parallel::Plan plan_of(const Config& config) {
+  parallel::Plan plan;
+  plan.optimizer = optimizer_of(config);
+  plan.decay_vectors = config.get_bool("optimizer.decay_vectors");
+  plan.seed = static_cast<std::uint64_t>(config.get_int("train.seed"));
+  plan.schedule = schedule::pipeline::parse_algorithm(config.get_string("parallel.schedule"));
+  plan.micro_batches = static_cast<int>(config.get_int("parallel.micro_batches"));
+  if (config.get_bool("train.reproducible")) plan.micro_shards = static_cast<int>(config.get_int("train.micro_shards"));
+  for (const std::int64_t cut : config.get_ints("parallel.cuts")) plan.cuts.push_back(static_cast<int>(cut));
+  plan.codec = config.get_string("parallel.codec");
+  plan.data_parallel.bucket_bytes = static_cast<std::size_t>(config.get_double("parallel.bucket_mb") * (1 << 20));
+  plan.data_parallel.overlap_forward = config.get_bool("parallel.overlap_forward");
+  plan.context = config.get_string("parallel.context") == "ring" ? parallel::ContextMethod::kRing : parallel::ContextMethod::kHeads;
+  plan.zero_stage = static_cast<int>(config.get_int("parallel.zero_stage"));
+  const auto& weights = config.get_string("parallel.weights");
+  plan.form = weights == "private" ? "gathered" : weights;
+  plan.data_parallel.weights = weights;
+  const auto& recompute = config.get_string("train.recompute");
+  plan.recompute = recompute == "none" ? Recompute::kNone : recompute == "full" ? Recompute::kFull : Recompute::kSelective;
+  const auto& precision = config.get_string("train.precision");
+  plan.precision = precision == "bf16" ? Precision::kBf16 : precision == "f16" ? Precision::kF16 : Precision::kAsItIs;
+  plan.sync_batch_norm = config.get_bool("model.sync_batch_norm");
+  return plan;
+}
+
+optim::LearningRate schedule_of(const Config& config) {
+  const auto& name = config.get_string("schedule.name");
+  optim::LearningRate rate;
+  rate.shape = name == "cosine" ? Shape::kCosine : name == "step" ? Shape::kStep : Shape::kConstant;
+  rate.period = config.get_double("schedule.period_epochs");
+  rate.gamma = config.get_double("schedule.gamma");
+  rate.minimum = config.get_double("schedule.minimum");
+  rate.warmup = config.get_double("schedule.warmup_epochs");
+  return rate;
+}
+
+// Assignments of values.
+class Writer {
+ public:
+  explicit Writer(Config& config) : config_(config) {}
+  void set(const std::string& key, const std::string& value) { config_.set(key + "=\"" + value + "\"", "the program"); }
+  void set(const std::string& key, const char* value) { set(key, std::string(value)); }
+  void set(const std::string& key, bool value) { config_.set(key + (value ? "=true" : "=false"), "the program"); }
+  void set(const std::string& key, std::int64_t value) { config_.set(key + "=" + std::to_string(value), "the program"); }
+  void set(const std::string& key, int value) { set(key, static_cast<std::int64_t>(value)); }
+  void set(const std::string& key, double value) { config_.set(key + "=" + json_number(value), "the program"); }
+  void set(const std::string& key, const std::vector<std::string>& numbers) {
+    std::string list;
+    for (const auto& number : numbers) list += (list.empty() ? "" : ", ") + number;
+    config_.set(key + "=[" + list + "]", "the program");
+  }
+
+ private:
+  Config& config_;
+};
+
+void write_optimizer(const parallel::OptimizerSpec& spec, Writer& to) {
+  to.set("optimizer.lr", optim::lr_of(spec.rule));
+  to.set("optimizer.max_grad_norm", spec.max_grad_norm);
+  const auto regular = [&](const kernels::Regulariser& with) {
+    to.set("optimizer.l1", with.l1);
+    to.set("optimizer.weight_decay", with.l2);
+  };
+  if (const auto* sgd = std::get_if<kernels::Sgd>(&spec.rule)) {
+    to.set("optimizer.name", "sgd");
+    to.set("optimizer.momentum", sgd->momentum);
+    to.set("optimizer.nesterov", sgd->nesterov);
+    regular(sgd->regulariser);
+  } else if (const auto* rms = std::get_if<kernels::RmsProp>(&spec.rule)) {
+    to.set("optimizer.name", "rmsprop");
+    to.set("optimizer.alpha", rms->alpha);
+    to.set("optimizer.momentum", rms->momentum);
+    to.set("optimizer.eps", rms->eps);
+    regular(rms->regulariser);
+  } else if (const auto* adagrad = std::get_if<kernels::Adagrad>(&spec.rule)) {
+    to.set("optimizer.name", "adagrad");
+    to.set("optimizer.eps", adagrad->eps);
+    regular(adagrad->regulariser);
+  } else if (const auto* adam = std::get_if<kernels::Adam>(&spec.rule)) {
+    const bool decoupled = adam->decoupled_decay != 0;
+    regular(adam->regulariser);
+    to.set("optimizer.name", decoupled ? "adamw" : "adam");
+    to.set("optimizer.eps", adam->eps);
+    to.set("optimizer.betas", {json_number(adam->beta1), json_number(adam->beta2)});
+    if (decoupled) to.set("optimizer.weight_decay", adam->decoupled_decay);
+  }
+}
+
+void write_plan(const parallel::Plan& plan, Writer& to) {
+  to.set("optimizer.decay_vectors", plan.decay_vectors);
+  to.set("train.seed", static_cast<std::int64_t>(plan.seed));
+  to.set("train.reproducible", plan.micro_shards > 0);
+  if (plan.micro_shards > 0) to.set("train.micro_shards", plan.micro_shards);
+  to.set("train.recompute", plan.recompute == Recompute::kNone ? "none" : plan.recompute == Recompute::kFull ? "full" : "selective");
+  to.set("train.precision", plan.precision == Precision::kBf16 ? "bf16" : plan.precision == Precision::kF16 ? "f16" : "f32");
+  to.set("model.sync_batch_norm", plan.sync_batch_norm);
+  to.set("parallel.schedule", schedule::pipeline::to_string(plan.schedule));
+  to.set("parallel.micro_batches", plan.micro_batches);
+  std::vector<std::string> cuts;
+  for (const int cut : plan.cuts) cuts.push_back(std::to_string(cut));
+  to.set("parallel.cuts", cuts);
+  to.set("parallel.zero_stage", plan.zero_stage);
+  to.set("parallel.weights", plan.form == "gathered" ? "private" : plan.form);
+  to.set("parallel.codec", plan.codec);
+  to.set("parallel.bucket_mb", static_cast<double>(plan.data_parallel.bucket_bytes) / (1 << 20));
+  to.set("parallel.overlap_forward", plan.data_parallel.overlap_forward);
+  to.set("parallel.context", plan.context == parallel::ContextMethod::kRing ? "ring" : "heads");
+}
+
+bool is_power_of_two(std::int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
+
+}  // namespace
+
+Options options_of(const Config& config) {
+  Options options;
+  options.epochs = config.get_int("train.epochs");
+  options.max_steps = config.get_int("train.max_steps");
+  options.batch = config.get_int("train.batch");
+  options.batch_per_rank = config.get_int("train.batch_per_rank");
+  options.balance_by_speed = config.get_string("train.balance") == "speed";
+  options.prefetch = static_cast<int>(config.get_int("data.prefetch"));
+  options.mesh = mesh_of(config);
+  options.plan = plan_of(config);
+  options.schedule = schedule_of(config);
+  options.reference_batch = config.get_int("schedule.reference_batch");
+  options.eval_every = config.get_int("train.eval_every");
+  options.eval_steps = config.get_int("train.eval_steps");
+  options.eval_batch = config.get_int("train.eval_batch");
+  options.checkpoint_every = config.get_int("train.checkpoint_every");
+  options.keep = config.get_int("train.keep");
+  options.log_every = config.get_int("train.log_every");
+  options.dir = config.get_string("run.dir");
+  options.name = config.get_string("run.name");
+  return options;
+}
+
+Options load_options(const std::string& file, const std::vector<std::string>& assignments) {
+  Config config = Config::load(file, options_schema());
+  for (const auto& assignment : assignments) config.set(assignment);
+  return options_of(config);
+}
+
+Config config_of(const Options& options) {
+  Config config(options_schema());
+  Writer to(config);
+  to.set("train.epochs", options.epochs);
+  to.set("train.max_steps", options.max_steps);
+  to.set("train.batch", options.batch);
+  to.set("train.batch_per_rank", options.batch_per_rank);
+  to.set("train.balance", options.balance_by_speed ? "speed" : "even");
+  to.set("data.prefetch", options.prefetch);
+  to.set("train.eval_every", options.eval_every);
+  to.set("train.eval_steps", options.eval_steps);
+  to.set("train.eval_batch", options.eval_batch);
+  to.set("train.checkpoint_every", options.checkpoint_every);
+  to.set("train.keep", options.keep);
+  to.set("train.log_every", options.log_every);
+  for (const auto& [name, size] : plan::parse_axes(options.mesh)) to.set("parallel." + name, size);
+  write_optimizer(options.plan.optimizer, to);
+  write_plan(options.plan, to);
+  const auto shape = options.schedule.shape;
+  to.set("schedule.name", shape == Shape::kCosine ? "cosine" : shape == Shape::kStep ? "step" : "constant");
+  to.set("schedule.period_epochs", options.schedule.period);
+  to.set("schedule.gamma", options.schedule.gamma);
+  to.set("schedule.minimum", options.schedule.minimum);
+  to.set("schedule.warmup_epochs", options.schedule.warmup);
+  to.set("schedule.reference_batch", options.reference_batch);
+  to.set("run.dir", options.dir);
+  to.set("run.name", options.name);
+  return config;
+}
+
+Batches plan_batches(const Options& options, int replicas, std::int64_t samples) {
+  Batches batches;
+  batches.global = options.batch_per_rank > 0 ? options.batch_per_rank * replicas : options.batch;
+  if (batches.global < replicas) {
+    throw Error(Errc::kBadConfig, "train.batch = " + std::to_string(batches.global) + " cannot be divided over " +
+                                      std::to_string(replicas) + " ranks; give at least one sample to each");
+  }
+  batches.per_epoch = (samples + batches.global - 1) / batches.global;
+  batches.base_rate = optim::lr_of(options.plan.optimizer.rule);
+  if (options.reference_batch > 0) batches.base_rate = optim::linear_scaling(batches.base_rate, 1, batches.global, options.reference_batch);
+  const auto shards = options.plan.micro_shards;
+  if (shards == 0) return batches;
+  if (!is_power_of_two(shards) || shards % replicas != 0) {
+    throw Error(Errc::kBadConfig, "train.micro_shards = " + std::to_string(shards) + " must be a power of two and a multiple of the " +
+                                      std::to_string(replicas) + " ranks that share the batch, where train.reproducible is set");
+  }
+  const auto refuse = [](const std::string& why) { throw Error(Errc::kBadConfig, why + " where train.reproducible is set"); };
+  if (options.balance_by_speed) {
+    refuse("train.balance = \"speed\" splits batches by times, which no two runs have alike; leave it \"even\"");
+  }
+  if (options.plan.sync_batch_norm) {
+    refuse(
+        "model.sync_batch_norm takes statistics over what the ranks have at a time, which differs at each number of ranks; leave it false");
+  }
+  if (options.plan.codec != "none") {
+    refuse("parallel.codec rounds gradients differently at each number of ranks; leave it at \"none\"");
+  }
+  return batches;
+}
+
+}  // namespace weft::train
