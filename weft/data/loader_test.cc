@@ -87,7 +87,9 @@ TEST(Loader, SplitsTheBatchesToComeByWeightsAndLosesNoSample) {
     for (std::size_t rank = 0; rank < 2; ++rank) {
       const auto batch = loaders[rank]->next(soon());
       ASSERT_TRUE(batch);
-      if (b >= 2 && b < 6) EXPECT_EQ(batch->inputs[0].size(0), rank == 0 ? 12 : 4);
+      if (b >= 2 && b < 6) {
+        EXPECT_EQ(batch->inputs[0].size(0), rank == 0 ? 12 : 4);
+      }
       for (const auto index : batch->share.indices) ++seen[static_cast<std::size_t>(index)];
     }
   }
