@@ -333,7 +333,8 @@ class Training(unittest.TestCase):
 
     def test_reproducible_gives_the_same_bits_at_one_two_and_four_processes(self):
         for ranks in ("1", "2", "4"):
-            result = self.train("at" + ranks, "-n", ranks, "--set", "train.reproducible=true", "--set", "model.name=cnn")
+            result = self.train("at" + ranks, "-n", ranks, "--set", "train.reproducible=true",
+                                "--set", "model.name=cnn", "--set", "model.hidden=[256,128]")
             self.assertEqual(result.returncode, 0, result.stderr)
         for ranks in ("2", "4"):
             self.assertEqual(self.losses("at1"), self.losses("at" + ranks))
