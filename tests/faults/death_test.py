@@ -52,7 +52,7 @@ class DeathTiming(harness.FaultTest):
         data_test.write_images(self.folder / "data", "t10k", 10000)
 
         def attempt():
-            job = self.train(2, "model.name=cnn", "data.name=fashion-mnist", f"data.dir={self.folder}/data", "train.epochs=1")
+            job = self.train(2, "model.name=cnn", "model.hidden=[256,128]", "data.name=fashion-mnist", f"data.dir={self.folder}/data", "train.epochs=1")
             job.wait_for_steps(1)
             # Rank 0 evaluates its half before it waits for anybody, and finds the loss then.
             seconds = self.dies(job, 1)

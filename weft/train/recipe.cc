@@ -5,6 +5,7 @@
 
 #include "weft/base/error.h"
 #include "weft/compress/spec.h"
+#include "weft/models/registry.h"
 
 namespace weft::train {
 namespace {
@@ -106,7 +107,14 @@ std::string any_of(const std::vector<std::string>& names) {
   return text;
 }
 
-// What goes by its default is not asked for.
+// An unknown model is refused where the model is made, with the names that there are.
+bool is_known_model(const std::string& name) {
+  const auto images = models::list_models();
+  return name == "gpt" || name == "lstm" ||
+         std::any_of(images.begin(), images.end(), [&](const models::ModelEntry& entry) { return entry.name == name; });
+}
+
+// Keys that have their defaults fit everything.
 void refuse_misfits(const Config& config) {
   const auto rows = config.describe(), defaults = Config(config.schema()).describe();
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -115,6 +123,7 @@ void refuse_misfits(const Config& config) {
     if (use == uses().end()) continue;
     const std::string& chosen = config.get_string(use->chosen_by);
     if (std::find(use->of.begin(), use->of.end(), chosen) != use->of.end()) continue;
+    if (use->chosen_by == std::string("model.name") && !is_known_model(chosen)) continue;
     throw Error(Errc::kBadConfig, rows[i].key + " (" + rows[i].origin + ") is for " + use->chosen_by + " = " + any_of(use->of) +
                                       ", not \"" + chosen + "\": leave it at " + defaults[i].value);
   }
