@@ -1,7 +1,5 @@
 #include "weft/checkpoint/convert.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -20,55 +18,31 @@ using internal::Entry;
 using internal::FileWriter;
 using internal::Header;
 
-// Tensors of a part that go into one file, widest dtype first, so that each starts at a multiple of
-// its element.
+// Tensors of a part that go into one file.
 Header header_of(const Reader& reader, const std::string& part, const std::vector<std::string>& names) {
   Header header{{}, {{"format", "pt"}}};  // transformers asks for it
   for (const std::string& name : names) {
-    DType dtype = DType::kF32;
-    for (const auto& [torch_type, ours] : internal::kDTypes) dtype = torch_type == reader.dtype(part, name) ? ours : dtype;
-    header.entries.push_back({name, dtype, reader.shapes(part).at(name)});
+    header.entries.push_back({name, internal::dtype_of(name, reader.dtype(part, name)), reader.shapes(part).at(name)});
   }
-  std::stable_sort(header.entries.begin(), header.entries.end(),
-                   [](const Entry& a, const Entry& b) { return size_of(a.dtype) > size_of(b.dtype); });
-  std::int64_t at = 0;
-  for (Entry& entry : header.entries) {
-    entry.begin = at;
-    entry.end = at += internal::bytes_of(entry.dtype, entry.shape);
-  }
+  internal::lay_out(header.entries);
   return header;
 }
 
 void write_file(const Reader& reader, const std::string& part, const std::vector<std::string>& names, const std::string& path) {
-  const std::string aside = path + ".tmp." + std::to_string(::getpid());
-  ::unlink(aside.c_str());  // of a process that had our number and died
-  try {
-    FileWriter out(aside);
+  internal::replace_file(path, [&](FileWriter& out) {
     const Header header = header_of(reader, part, names);
     out.write(internal::render_header(header));
     for (const Entry& entry : header.entries) {
       const at::Tensor tensor = reader.read(part, entry.name);
       out.write({static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()});
     }
-    out.finish();
-    rename_path(aside, path);
-  } catch (...) {
-    ::unlink(aside.c_str());
-    throw;
-  }
-  flush_directory(parent_of(path));
+  });
 }
 
 std::vector<std::string> names_of(const Reader& reader, const std::string& part) {
   std::vector<std::string> names;
   for (const auto& [name, shape] : reader.shapes(part)) names.push_back(name);
   return names;
-}
-
-std::int64_t bytes_of(const Reader& reader, const std::string& part, const std::string& name) {
-  std::int64_t bytes = static_cast<std::int64_t>(c10::elementSize(reader.dtype(part, name)));
-  for (const std::int64_t size : reader.shapes(part).at(name)) bytes *= size;
-  return bytes;
 }
 
 }  // namespace
@@ -81,7 +55,7 @@ std::vector<std::string> write_hub(const Reader& reader, const std::string& part
   std::vector<std::vector<std::string>> files(1);
   std::int64_t total = 0, bytes = 0;
   for (const std::string& name : names_of(reader, part)) {
-    const std::int64_t more = bytes_of(reader, part, name);
+    const std::int64_t more = internal::bytes_of(internal::dtype_of(name, reader.dtype(part, name)), reader.shapes(part).at(name));
     if (most_bytes > 0 && bytes > 0 && bytes + more > most_bytes) {
       files.emplace_back();
       bytes = 0;
@@ -94,9 +68,7 @@ std::vector<std::string> write_hub(const Reader& reader, const std::string& part
   std::vector<std::string> written;
   nlohmann::ordered_json weight_map = nlohmann::ordered_json::object();
   for (std::size_t i = 0; i < files.size(); ++i) {
-    char place[48] = "";
-    if (files.size() > 1) std::snprintf(place, sizeof place, "-%05zu-of-%05zu", i + 1, files.size());
-    const std::string name = part + place + std::string(internal::kTensorSuffix);
+    const std::string name = internal::tensor_file_name(part, i, files.size());
     write_file(reader, part, files[i], folder + "/" + name);
     for (const std::string& tensor : files[i]) weight_map[tensor] = name;
     written.push_back(name);
@@ -130,9 +102,7 @@ std::string copy_checkpoint(const std::string& folder, const std::string& dir) {
       }
       manifest.files[name] = out.finish();
     }
-    FileWriter out(aside + "/" + internal::kManifestName);
-    out.write(internal::render_manifest(manifest));
-    out.finish();
+    internal::write_text(aside + "/" + internal::kManifestName, internal::render_manifest(manifest));
     flush_directory(aside);
     rename_path(aside, target);
     flush_directory(dir);

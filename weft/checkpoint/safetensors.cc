@@ -1,15 +1,12 @@
 #include "weft/checkpoint/safetensors.h"
 
 #include <ATen/ops/empty.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 #include <vector>
 
 #include "weft/base/error.h"
-#include "weft/base/file.h"
 #include "weft/checkpoint/internal/dtypes.h"
 #include "weft/checkpoint/internal/file_writer.h"
 #include "weft/checkpoint/internal/input_file.h"
@@ -20,47 +17,27 @@ namespace {
 using internal::Entry;
 using internal::Header;
 
-// Widest dtype first, so that each tensor starts at a multiple of its element; then by name.
-Header plan(const TensorFile& file) {
+Header header_of(const TensorFile& file) {
   Header header{{}, file.metadata};
   for (const auto& [name, tensor] : file.tensors) {
     WEFT_REQUIRE(name != "__metadata__", "save_safetensors: no tensor can be called __metadata__");
     header.entries.push_back({name, internal::dtype_of(name, tensor), tensor.sizes().vec()});
   }
-  std::stable_sort(header.entries.begin(), header.entries.end(),
-                   [](const Entry& a, const Entry& b) { return size_of(a.dtype) > size_of(b.dtype); });
-  std::int64_t at = 0;
-  for (Entry& entry : header.entries) {
-    entry.begin = at;
-    entry.end = at += internal::bytes_of(entry.dtype, entry.shape);
-  }
+  internal::lay_out(header.entries);
   return header;
-}
-
-void write_tensors(internal::FileWriter& out, const TensorFile& file) {
-  const Header header = plan(file);
-  out.write(render_header(header));
-  for (const Entry& entry : header.entries) {
-    const at::Tensor flat = file.tensors.at(entry.name).detach().cpu().contiguous();
-    out.write({static_cast<const char*>(flat.const_data_ptr()), static_cast<std::size_t>(entry.end - entry.begin)});
-  }
 }
 
 }  // namespace
 
 void save_safetensors(const std::string& path, const TensorFile& file) {
-  const std::string aside = path + ".tmp." + std::to_string(::getpid());
-  ::unlink(aside.c_str());  // of a process that had our number and died
-  try {
-    internal::FileWriter out(aside);
-    write_tensors(out, file);
-    out.finish();
-    rename_path(aside, path);
-  } catch (...) {
-    ::unlink(aside.c_str());
-    throw;
-  }
-  flush_directory(parent_of(path));
+  internal::replace_file(path, [&](internal::FileWriter& out) {
+    const Header header = header_of(file);
+    out.write(render_header(header));
+    for (const Entry& entry : header.entries) {
+      const at::Tensor flat = file.tensors.at(entry.name).detach().cpu().contiguous();
+      out.write({static_cast<const char*>(flat.const_data_ptr()), static_cast<std::size_t>(entry.end - entry.begin)});
+    }
+  });
 }
 
 struct TensorReader::State {

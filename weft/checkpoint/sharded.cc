@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
-#include <numeric>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -18,12 +17,6 @@ namespace weft::checkpoint {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-Group of_its_own(const Group& group) {
-  std::vector<int> ranks(static_cast<std::size_t>(group.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return group.subgroup(ranks, "checkpoint");
-}
 
 std::int64_t bytes_of(const internal::SaveJob& job) {
   std::int64_t bytes = 0;
@@ -51,7 +44,10 @@ std::string save(const std::string& dir, const Shards& shards, const Group& grou
 class AsyncSaver::Impl {
  public:
   Impl(const Group& group, std::int64_t staging_bytes)
-      : group_(of_its_own(group)), ranks_(internal::ranks_of(group_)), staging_bytes_(staging_bytes), thread_([this] { work(); }) {}
+      : group_(group.duplicate("checkpoint")),
+        ranks_(internal::ranks_of(group_)),
+        staging_bytes_(staging_bytes),
+        thread_([this] { work(); }) {}
 
   ~Impl() {
     // A rank that goes by an exception does not wait for its peers.
@@ -200,7 +196,7 @@ Latest latest(const std::string& dir, const Group& group) {
     try {
       text = "=" + mine();
     } catch (const Error& error) {
-      text = "!" + std::to_string(static_cast<int>(error.code())) + " " + error.message();
+      text = "!" + internal::error_text(error);
     }
     auto all = ranks.exchange(text);
     for (std::string& one : all) {
@@ -208,12 +204,8 @@ Latest latest(const std::string& dir, const Group& group) {
         one.erase(0, 1);
         continue;
       }
-      std::istringstream words(one.substr(1));
-      int code = 0;
-      words >> code;
-      std::string why;
-      std::getline(words.ignore(1), why);
-      throw Error(static_cast<Errc>(code), why, {"checkpoint", ranks.rank});
+      const auto [code, why] = internal::read_error_text(one.substr(1));
+      throw Error(code, why, {"checkpoint", ranks.rank});
     }
     return all;
   };

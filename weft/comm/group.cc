@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <set>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -92,6 +93,12 @@ Group Group::subgroup(const std::vector<int>& ranks, const std::string& name) co
   auto store = state_->weft != nullptr ? state_->weft->store() : state_->lineage->store;
   if (store) store = c10::make_intrusive<c10d::PrefixStore>(state_->place_of(ranks, name), store);
   return Group(state_->backend->split(store, ranks, state_->backend->getBackendOptions()), name);
+}
+
+Group Group::duplicate(const std::string& name) const {
+  std::vector<int> ranks(static_cast<std::size_t>(size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return subgroup(ranks, name);
 }
 
 void Group::abort(const Error& why) const {

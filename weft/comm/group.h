@@ -103,6 +103,8 @@ class Group {
   // alone, which give the same list; a call of another list or name at the same time is another group. Throws kInvalidArgument where this
   // rank is not among them or one is named twice, kUnavailable where the backend cannot be split, and as make_backend() does.
   Group subgroup(const std::vector<int>& ranks, const std::string& name) const;
+  // A group of the same ranks with its own order of calls (MPI_Comm_dup). Collective. Throws as subgroup().
+  Group duplicate(const std::string& name) const;
 
   // Ends all pending and later calls of this rank with kAborted, at once and without communicating; ranks of the same host see it. Any
   // thread.

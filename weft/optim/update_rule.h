@@ -4,6 +4,7 @@
 // float32 goes through the kernels (weft/kernels/update.h); float64 follows the same equations, torch's, in plain loops.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -36,6 +37,10 @@ struct OptimizerSpec {
   std::function<bool(const std::string& name)> no_decay;
   std::vector<ParamGroup> groups;  // the first that has a parameter counts for it
 };
+
+// What gradients of this norm are multiplied by, so that it is at most `most`: torch's clip_grad_norm_, with its guard against a norm of
+// zero.
+inline double clip_factor(double norm, double most) { return std::min(1.0, most / (norm + 1e-6)); }
 
 // "momentum_buffer", "exp_avg", …: what torch calls the arrays that this rule with these options keeps, in their order.
 std::vector<std::string> state_names(const UpdateRule& rule);

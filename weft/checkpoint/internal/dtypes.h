@@ -18,14 +18,19 @@ constexpr std::pair<at::ScalarType, DType> kDTypes[] = {
     {at::kByte, DType::kU8},    {at::kBool, DType::kBool},
 };
 
-// Throws Error(kInvalidArgument) naming the tensor where it cannot be written.
+// Throws Error(kInvalidArgument) naming the tensor where its type cannot be written.
+inline DType dtype_of(const std::string& name, at::ScalarType type) {
+  for (const auto& [torch_type, dtype] : kDTypes) {
+    if (type == torch_type) return dtype;
+  }
+  throw Error(Errc::kInvalidArgument,
+              "checkpoint: \"" + name + "\" has dtype " + c10::toString(type) + ", which is not among those that are written");
+}
+
+// The same for a tensor, which must be dense.
 inline DType dtype_of(const std::string& name, const at::Tensor& tensor) {
   WEFT_REQUIRE(tensor.defined() && tensor.layout() == at::kStrided, "checkpoint: \"" + name + "\" is undefined or not dense");
-  for (const auto& [torch_type, dtype] : kDTypes) {
-    if (tensor.scalar_type() == torch_type) return dtype;
-  }
-  throw Error(Errc::kInvalidArgument, "checkpoint: \"" + name + "\" has dtype " + c10::toString(tensor.scalar_type()) +
-                                          ", which is not among those that are written");
+  return dtype_of(name, tensor.scalar_type());
 }
 
 inline at::ScalarType torch_type_of(DType dtype) {

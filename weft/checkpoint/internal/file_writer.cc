@@ -40,4 +40,25 @@ FileSums FileWriter::finish() {
   return std::move(sums_);
 }
 
+FileSums write_text(const std::string& path, std::string_view text) {
+  FileWriter out(path);
+  out.write(text);
+  return out.finish();
+}
+
+void replace_file(const std::string& path, const std::function<void(FileWriter&)>& body) {
+  const std::string aside = path + ".tmp." + std::to_string(::getpid());
+  ::unlink(aside.c_str());  // of a process that had our number and died
+  try {
+    FileWriter out(aside);
+    body(out);
+    out.finish();
+    rename_path(aside, path);
+  } catch (...) {
+    ::unlink(aside.c_str());
+    throw;
+  }
+  flush_directory(parent_of(path));
+}
+
 }  // namespace weft::checkpoint::internal

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -27,5 +28,11 @@ class FileWriter {
   std::uint32_t crc_ = 0;        // of the chunk that is not full yet
   std::int64_t started_at_ = 0;  // bytes that the disk was told to take
 };
+
+// A new file with this text.
+FileSums write_text(const std::string& path, std::string_view text);
+
+// Makes or replaces the file at one instant: `body` writes it aside, then it takes its place. What `body` throws leaves nothing behind.
+void replace_file(const std::string& path, const std::function<void(FileWriter&)>& body);
 
 }  // namespace weft::checkpoint::internal

@@ -26,6 +26,12 @@ std::string folder_name(std::int64_t step) {
   return std::string(kPrefix) + digits;
 }
 
+std::string tensor_file_name(const std::string& part, std::size_t file, std::size_t files) {
+  char place[48] = "";
+  if (files > 1) std::snprintf(place, sizeof place, "-%05zu-of-%05zu", file + 1, files);
+  return part + place + std::string(kTensorSuffix);
+}
+
 std::string aside_name(const std::string& dir, std::int64_t step) { return dir + "/" + std::string(kAside) + folder_name(step); }
 
 std::optional<std::int64_t> step_of(std::string_view name) {

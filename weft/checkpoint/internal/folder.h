@@ -22,6 +22,8 @@ constexpr std::size_t kMostTextBytes = std::size_t{256} << 20;  // of a manifest
 
 // "step-00000938".
 std::string folder_name(std::int64_t step);
+// "model.safetensors", or "model-00001-of-00004.safetensors" for file 0 of several.
+std::string tensor_file_name(const std::string& part, std::size_t file, std::size_t files);
 // The path of a folder that is not complete yet.
 std::string aside_name(const std::string& dir, std::int64_t step);
 // Of a folder's name; nullopt for another name.

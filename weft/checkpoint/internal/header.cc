@@ -126,6 +126,19 @@ Header parse_header(std::string_view text, std::int64_t data_bytes, const std::s
   return header;
 }
 
+std::int64_t lay_out(std::vector<Entry>& entries) {
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    const std::size_t one = size_of(a.dtype), other = size_of(b.dtype);
+    return one != other ? one > other : a.name < b.name;
+  });
+  std::int64_t at = 0;
+  for (Entry& entry : entries) {
+    entry.begin = at;
+    entry.end = at += bytes_of(entry.dtype, entry.shape);
+  }
+  return at;
+}
+
 std::string render_header(const Header& header) {
   std::string text = "{";
   const auto add = [&](const std::string& name, const std::string& value) {

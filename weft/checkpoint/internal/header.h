@@ -34,6 +34,10 @@ std::int64_t bytes_of(DType dtype, const std::vector<std::int64_t>& shape);
 // offsets contiguous from 0 to data_bytes without hole or overlap. Throws Error(kCorrupt) naming file, offset and tensor.
 Header parse_header(std::string_view json, std::int64_t data_bytes, const std::string& file);
 
+// Puts entries in the order of a file and gives each its place: widest dtype first, so that each tensor starts at a multiple of its
+// element; then by name. Gives the bytes of all.
+std::int64_t lay_out(std::vector<Entry>& entries);
+
 // The length word and the JSON text, padded with blanks to a multiple of 8.
 std::string render_header(const Header& header);
 

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/base/error.h"
@@ -25,6 +26,10 @@ struct Ranks {
   std::function<std::vector<std::string>(const std::string& mine)> collect;
 };
 Ranks ranks_of(const Group& group);
+
+// An error in a line that another rank reads.
+std::string error_text(const Error& error);
+std::pair<Errc, std::string> read_error_text(const std::string& text);
 
 // A file that this rank writes: its bytes are the header's, then the tensors'.
 struct PlannedFile {

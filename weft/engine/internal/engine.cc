@@ -4,10 +4,9 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
-#include <cstring>
-#include <numeric>
 #include <unordered_map>
 
+#include "weft/comm/texts.h"
 #include "weft/engine/internal/ready_hook.h"
 #include "weft/engine/internal/replica.h"
 #include "weft/engine/internal/sharded_model.h"
@@ -34,18 +33,6 @@ std::string first_difference(const std::string& mine, const std::string& other) 
     return begin >= list.size() ? std::string("nothing") : "'" + list.substr(begin, list.find("; ", begin) - begin) + "'";
   };
   return entry(mine) + ", and " + entry(other);
-}
-
-at::Tensor bytes_tensor(const std::string& text) {
-  at::Tensor tensor = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
-  std::memcpy(tensor.data_ptr(), text.data(), text.size());
-  return tensor;
-}
-
-std::string text_from(const Group& group, int root, const std::string& mine, std::int64_t length) {
-  at::Tensor text = group.rank() == root ? bytes_tensor(mine) : at::empty({length}, at::kByte);
-  group.broadcast(text, root);
-  return {static_cast<const char*>(text.const_data_ptr()), static_cast<std::size_t>(text.numel())};
 }
 
 }  // namespace
@@ -81,8 +68,7 @@ void Engine::check_same() const {
   group_.all_gather(all, hash);
   for (int peer = 1; peer < group_.size(); ++peer) {
     if (at::equal(all[peer], all[0])) continue;
-    const std::string first = text_from(group_, 0, mine, all[0][1].item<std::int64_t>());
-    const std::string other = text_from(group_, peer, mine, all[peer][1].item<std::int64_t>());
+    const std::string first = comm::broadcast_text(group_, mine), other = comm::broadcast_text(group_, mine, peer);
     throw Error(Errc::kInvalidArgument,
                 "the ranks' modules differ: rank 0 has " + first_difference(first, other) + " on rank " + std::to_string(peer),
                 {"data_parallel", group_.rank(), peer});
@@ -195,11 +181,8 @@ std::string Engine::mismatch(const NamedTensors& given) const {
 
 // Throws on all ranks where rank 0 has a reason.
 void Engine::refuse(const std::string& why) const {
-  at::Tensor length = at::scalar_tensor(static_cast<std::int64_t>(why.size()), at::kLong);
-  group_.broadcast(length);
-  if (length.item<std::int64_t>() == 0) return;
-  throw Error(Errc::kInvalidArgument, "load_state: " + text_from(group_, 0, why, length.item<std::int64_t>()),
-              {"load_state", group_.rank()});
+  const std::string first = comm::broadcast_text(group_, why);
+  if (!first.empty()) throw Error(Errc::kInvalidArgument, "load_state: " + first, {"load_state", group_.rank()});
 }
 
 void Engine::load_state(const NamedTensors& given) {
@@ -221,14 +204,8 @@ void Engine::load_state(const NamedTensors& given) {
   });
 }
 
-Group of_its_own(const Group& group, const char* name) {
-  std::vector<int> ranks(internal::index(group.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return group.subgroup(ranks, name);
-}
-
 std::shared_ptr<Engine> make_engine(Engine::Subject subject, OptimizerSpec optimizer) {
-  subject.group = of_its_own(subject.group, "gradients");
+  subject.group = subject.group.duplicate("gradients");
   std::shared_ptr<Engine> engine;
   if (subject.options.stage == 0) {
     const auto replica = std::make_shared<Replica>(std::move(subject));

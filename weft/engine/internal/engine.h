@@ -131,9 +131,6 @@ auto Engine::guarded(const Body& body) -> decltype(body()) {
   }
 }
 
-// Collective: a group of the same ranks, whose operations have an order of their own.
-Group of_its_own(const Group& group, const char* name);
-
 // The engine of the subject's stage, in groups of its own. Collective.
 std::shared_ptr<Engine> make_engine(Engine::Subject subject, OptimizerSpec optimizer);
 

@@ -35,7 +35,12 @@ Replica::Replica(Subject what) : Engine(std::move(what)) {
     for (const auto& param : params_) broadcast(param.tensor);
     for (const auto& buffer : buffers_) broadcast(buffer);
   }
-  transport_ = group_.host() != nullptr ? make_in_place_transport(subject(nullptr)) : make_message_transport(subject(nullptr));
+  make_transport();
+}
+
+void Replica::make_transport() {
+  internal::Subject what = subject(updates_.get());
+  transport_ = group_.host() != nullptr ? make_in_place_transport(std::move(what)) : make_message_transport(std::move(what));
 }
 
 internal::Subject Replica::subject(internal::Updates* updates) {
@@ -94,11 +99,7 @@ void Replica::use_optimizer(OptimizerSpec spec) {
     updates_->put(static_cast<int>(i), places[i]);
     if (first_value != 0 && writes()) state_of(static_cast<int>(i), 0).fill_(first_value);
   }
-  if (group_.host() == nullptr) {
-    transport_ = make_message_transport(subject(updates_.get()));
-  } else {
-    transport_ = make_in_place_transport(subject(updates_.get()));
-  }
+  make_transport();
   if (group_.size() > 1) group_.barrier();
 }
 
@@ -205,7 +206,7 @@ void Replica::step(double scale) {
     stepped_ = false;
     if (const double most = updates().spec().max_grad_norm; most > 0) {
       const double norm = grad_norm() * std::abs(scale);
-      scale *= std::min(1.0, most / (norm + 1e-6));
+      scale *= optim::clip_factor(norm, most);
     }
     finish(scale);
     if (transport_->pending()) {

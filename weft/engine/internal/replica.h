@@ -61,6 +61,8 @@ class Replica final : public Engine {
   void end_load() override;
   void finish(double scale);
   void forget();
+  // As the group and the optimizer want it.
+  void make_transport();
   void share_weights(std::vector<std::byte*>& weights);
   internal::Subject subject(internal::Updates* updates);
 

@@ -25,7 +25,7 @@ bool share_memory(const Group& group, const std::string& form) {
 
 ShardedModel::ShardedModel(Subject subject, OptimizerSpec optimizer)
     : Engine(std::move(subject)),
-      weights_(of_its_own(group_, "weights")),
+      weights_(group_.duplicate("weights")),
       shared_(share_memory(group_, options_.form)),
       buffers_(options_.sync_buffers ? buffers() : Tensors{}) {
   check_options(optimizer);
@@ -35,7 +35,7 @@ ShardedModel::ShardedModel(Subject subject, OptimizerSpec optimizer)
     param.uncoded = options_.uncoded && options_.uncoded(param.name);
   }
   for (auto* replicas : {&options_.replicas, options_.apart ? &options_.apart->replicas : nullptr}) {
-    if (replicas != nullptr && *replicas) *replicas = of_its_own(**replicas, "replicas");
+    if (replicas != nullptr && *replicas) *replicas = (*replicas)->duplicate("replicas");
   }
   const bool bounded = options_.stage < 3;
   units_ = internal::make_units(

@@ -77,7 +77,7 @@ void ShardedModel::step(double scale) {
     const double most = updates_->spec().max_grad_norm;
     if (most > 0) {
       const double norm = norm_of_shards() * std::abs(scale);
-      scale *= std::min(1.0, most / (norm + 1e-6));
+      scale *= optim::clip_factor(norm, most);
     }
     for (auto& unit : units_) {
       if (scale != 1 && unit.gradient.defined()) unit.gradient.mul_(scale);
@@ -170,9 +170,7 @@ void ShardedModel::each_whole(const Visit& visit) {
 }
 
 void ShardedModel::take_over(const std::map<std::string, at::Tensor>& given) {
-  end_pass();
-  if (passes_) passes_->drain();
-  if (shared_) group_.barrier();
+  begin_load();
   const bool root = group_.rank() == 0;
   const auto put = [&](const internal::Unit& unit, const std::string& suffix, at::Tensor into) {
     std::vector<at::Tensor> parts;
@@ -192,7 +190,7 @@ void ShardedModel::take_over(const std::map<std::string, at::Tensor>& given) {
     put(unit, "", unit.master);
     for (std::size_t array = 0; array < unit.state.size(); ++array) put(unit, "." + updates_->arrays()[array], unit.state[array]);
   }
-  publish(true);
+  end_load();
 }
 
 Sharded::Memory ShardedModel::memory() {

@@ -3,11 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <charconv>
-#include <cstring>
 #include <set>
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/comm/texts.h"
 
 namespace weft::train::internal {
 namespace {
@@ -118,16 +118,6 @@ void Saved::restore(parallel::ParallelModel& model, const Group& world) const {
   }
 }
 
-std::string broadcast_text(const Group& world, const std::string& text) {
-  auto size = at::full({1}, static_cast<std::int64_t>(text.size()), at::kLong);
-  world.broadcast(size);
-  auto bytes = at::empty({size.item<std::int64_t>()}, at::kByte);
-  if (bytes.numel() == 0) return "";
-  if (world.rank() == 0) std::memcpy(bytes.data_ptr(), text.data(), text.size());
-  world.broadcast(bytes);
-  return std::string(static_cast<const char*>(bytes.data_ptr()), static_cast<std::size_t>(bytes.numel()));
-}
-
 std::optional<Saved> load_latest(const Group& world, const std::string& folder) {
   std::string found;
   if (world.rank() == 0) {
@@ -135,7 +125,7 @@ std::optional<Saved> load_latest(const Group& world, const std::string& folder) 
     for (const auto& line : latest.damaged) log_warn("passing over a damaged checkpoint: " + line);
     found = latest.folder.value_or("");
   }
-  found = broadcast_text(world, found);
+  found = comm::broadcast_text(world, found);
   if (found.empty()) return std::nullopt;
   return Saved(checkpoint::load(found));
 }

@@ -59,7 +59,4 @@ class Saved {
 // is none. Damaged ones are passed over with a warning. Collective.
 std::optional<Saved> load_latest(const Group& world, const std::string& folder);
 
-// Rank 0's text becomes everybody's. Collective.
-std::string broadcast_text(const Group& world, const std::string& text);
-
 }  // namespace weft::train::internal

@@ -9,6 +9,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/comm/texts.h"
 #include "weft/data/text/tokenize_file.h"
 #include "weft/data/text/windows.h"
 #include "weft/parallel/tensor/vocabulary.h"
@@ -114,8 +115,8 @@ std::string TextTask::write_tokens(const std::string& folder) {
 // Rank 0 reads the text; the others map its tokens.
 Task TextTask::make(const std::string& folder) {
   const std::string tokens = folder.empty() ? "" : write_tokens(folder);
-  vocabulary_ = make_tokenizer(broadcast_text(world_, json_))->vocab_size();
-  const auto file = text::TokenFile::open(broadcast_text(world_, tokens));
+  vocabulary_ = make_tokenizer(comm::broadcast_text(world_, json_))->vocab_size();
+  const auto file = text::TokenFile::open(comm::broadcast_text(world_, tokens));
   const auto length = config_.get_int("model.sequence");
   const auto split = held_out(file, config_.get_double("data.validation"), length);
   const auto seed = static_cast<std::uint64_t>(config_.get_int("train.seed"));

@@ -6,33 +6,16 @@
 
 #include <array>
 #include <cstdio>
-#include <cstring>
 
 #include "weft/base/file.h"
 #include "weft/base/log.h"
+#include "weft/comm/texts.h"
 
 namespace weft::train::internal {
 namespace {
 
 constexpr int kExchanges = 20;
 constexpr int kClockTag = 0x636c6f;
-
-// Every rank's text, on rank 0 alone.
-std::vector<std::string> gather_texts(const Group& world, const std::string& mine) {
-  at::Tensor length = at::empty({1}, at::kLong), lengths = at::empty({world.size()}, at::kLong);
-  length.data_ptr<std::int64_t>()[0] = static_cast<std::int64_t>(mine.size());
-  world.all_gather(lengths, length);
-  const std::int64_t longest = lengths.max().item<std::int64_t>();
-  at::Tensor text = at::zeros({longest}, at::kByte);
-  std::memcpy(text.data_ptr(), mine.data(), mine.size());
-  const auto all = world.gather(text);
-  std::vector<std::string> texts;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    texts.emplace_back(static_cast<const char*>(all[rank].const_data_ptr()),
-                       static_cast<std::size_t>(lengths.const_data_ptr<std::int64_t>()[rank]));
-  }
-  return texts;
-}
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -103,7 +86,7 @@ void Tracing::write() {
   origin.data_ptr<std::int64_t>()[0] = first + target.offset;
   world_.all_reduce(origin, ReduceOp::kMin);
   target.origin = origin.item<std::int64_t>();
-  const auto texts = gather_texts(world_, observe::trace_events(recorded, target));
+  const auto texts = comm::gather_texts(world_, observe::trace_events(recorded, target));
   if (world_.rank() != 0) return;
   write_file_atomic(file_, observe::chrome_trace(texts));
   std::int64_t steps = 0;

@@ -308,7 +308,7 @@ bool Composed::step() {
         return false;
       }
       norm_ = norm;
-      if (max_norm > 0) factor *= std::min(1.0, max_norm / (norm + 1e-6));  // torch's own guard against a norm of zero
+      if (max_norm > 0) factor *= optim::clip_factor(norm, max_norm);
     }
     times.communication += take_engine_times().wait;
     const auto begin = Clock::now();

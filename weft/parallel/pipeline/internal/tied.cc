@@ -4,24 +4,10 @@
 
 #include <algorithm>
 
+#include "weft/comm/texts.h"
+
 namespace weft::parallel::internal {
 namespace {
-
-// Every rank's text, on all ranks.
-std::vector<std::string> all_texts(const Group& group, const std::string& mine) {
-  at::Tensor size = at::tensor({static_cast<std::int64_t>(mine.size())}, at::kLong);
-  group.all_reduce(size, ReduceOp::kMax);
-  const std::int64_t longest = std::max<std::int64_t>(1, size.item<std::int64_t>());
-  at::Tensor padded = at::zeros({longest}, at::kByte), all = at::empty({longest * group.size()}, at::kByte);
-  std::copy(mine.begin(), mine.end(), padded.mutable_data_ptr<std::uint8_t>());
-  group.all_gather(all, padded);
-  std::vector<std::string> texts;
-  for (int rank = 0; rank < group.size(); ++rank) {
-    const auto* const begin = reinterpret_cast<const char*>(all.const_data_ptr<std::uint8_t>()) + rank * longest;
-    texts.emplace_back(begin, std::find(begin, begin + longest, '\0'));
-  }
-  return texts;
-}
 
 struct Holder {
   int block, rank;
@@ -64,7 +50,7 @@ Tied::Tied(const Group& group, const std::map<int, std::map<std::string, at::Ten
     }
   }
   const at::NoGradGuard no_grad;
-  for (const auto& [name, holders] : holders_of(all_texts(group, mine))) {
+  for (const auto& [name, holders] : holders_of(comm::all_gather_texts(group, mine))) {
     One one{.name = name};
     for (const auto& [block, parameters] : blocks) {
       if (const auto found = parameters.find(name); found != parameters.end()) one.mine.push_back(found->second);

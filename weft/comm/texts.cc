@@ -1,0 +1,63 @@
+#include "weft/comm/texts.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace weft::comm {
+namespace {
+
+// `length` bytes that begin with the text.
+at::Tensor padded(const std::string& text, std::int64_t length) {
+  at::Tensor bytes = at::zeros({length}, at::kByte);
+  if (!text.empty()) std::memcpy(bytes.data_ptr(), text.data(), text.size());
+  return bytes;
+}
+
+std::string text_of(const at::Tensor& bytes, std::int64_t length) {
+  return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<std::size_t>(length)};
+}
+
+std::vector<std::int64_t> all_lengths(const Group& group, const std::string& mine) {
+  const at::Tensor length = at::full({1}, static_cast<std::int64_t>(mine.size()), at::kLong);
+  at::Tensor all = at::empty({group.size()}, at::kLong);
+  group.all_gather(all, length);
+  return {all.const_data_ptr<std::int64_t>(), all.const_data_ptr<std::int64_t>() + group.size()};
+}
+
+// No message is empty.
+std::int64_t longest(const std::vector<std::int64_t>& lengths) {
+  return std::max<std::int64_t>(1, *std::max_element(lengths.begin(), lengths.end()));
+}
+
+}  // namespace
+
+std::string broadcast_text(const Group& group, const std::string& text, int root) {
+  at::Tensor length = at::full({1}, static_cast<std::int64_t>(text.size()), at::kLong);
+  group.broadcast(length, root);
+  const auto bytes = length.item<std::int64_t>();
+  if (bytes == 0) return "";
+  at::Tensor all = group.rank() == root ? padded(text, bytes) : at::empty({bytes}, at::kByte);
+  group.broadcast(all, root);
+  return text_of(all, bytes);
+}
+
+std::vector<std::string> all_gather_texts(const Group& group, const std::string& mine) {
+  const auto lengths = all_lengths(group, mine);
+  const at::Tensor text = padded(mine, longest(lengths));
+  at::Tensor all = at::empty({group.size(), text.numel()}, at::kByte);
+  group.all_gather(all, text.unsqueeze(0));
+  std::vector<std::string> texts;
+  for (int rank = 0; rank < group.size(); ++rank) texts.push_back(text_of(all[rank], lengths[static_cast<std::size_t>(rank)]));
+  return texts;
+}
+
+std::vector<std::string> gather_texts(const Group& group, const std::string& mine) {
+  const auto lengths = all_lengths(group, mine);
+  std::vector<std::string> texts;
+  for (const at::Tensor& bytes : group.gather(padded(mine, longest(lengths)))) texts.push_back(text_of(bytes, lengths[texts.size()]));
+  return texts;
+}
+
+}  // namespace weft::comm

@@ -1,0 +1,18 @@
+// Collectives of texts: names, reports, errors. All ranks of the group call them; texts may differ in length.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "weft/comm/group.h"
+
+namespace weft::comm {
+
+// The root's text, on every rank. Other ranks' texts are not read.
+std::string broadcast_text(const Group& group, const std::string& text, int root = 0);
+// Every rank's text, by rank, on every rank. Each rank receives size() times the longest.
+std::vector<std::string> all_gather_texts(const Group& group, const std::string& mine);
+// The same on rank 0; the others get nothing.
+std::vector<std::string> gather_texts(const Group& group, const std::string& mine);
+
+}  // namespace weft::comm
