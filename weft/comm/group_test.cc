@@ -16,6 +16,7 @@
 #include "weft/base/testing/refusal.h"
 #include "weft/comm/replicate.h"
 #include "weft/comm/testing/exercise.h"
+#include "weft/comm/testing/failures.h"
 #include "weft/comm/testing/fork_ranks.h"
 #include "weft/net/memory/host.h"
 #include "weft/observe/trace.h"
@@ -49,20 +50,7 @@ TEST(Group, TensorsMadeAfterTheAllocatorCanBeReadByPeers) {
 TEST(GroupTiming, AMismatchIsAnErrorOnEveryRankWithinASecondShowingBoth) {
   for (const char* transport : {"shm", "tcp"}) {
     expect_within(1s, [&](SlowestRank& slowest) {
-      const auto codes = fork_ranks(3, transport, [&](const Group& group) {
-        at::Tensor t = group.rank() == 1 ? at::ones({4, 2}, at::kDouble) : at::ones({4, 2});
-        const auto start = Deadline::Clock::now();
-        try {
-          group.all_reduce(t);
-        } catch (const Error& error) {
-          slowest.report_since(start);
-          const std::string what = error.what();
-          const bool both = what.find("float32[4, 2]") != std::string::npos && what.find("float64[4, 2]") != std::string::npos;
-          if (!both) std::fprintf(stderr, "%s\n", what.c_str());
-          return both ? 0 : 1;
-        }
-        return 2;
-      });
+      const auto codes = fork_ranks(3, transport, [&](const Group& group) { return see_mismatch(group, 1, slowest); });
       EXPECT_EQ(codes, std::vector<int>(3, 0)) << transport;
     });
   }

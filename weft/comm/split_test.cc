@@ -6,6 +6,7 @@
 #include "weft/base/deadline.h"
 #include "weft/base/testing/in_time.h"
 #include "weft/comm/testing/exercise.h"
+#include "weft/comm/testing/failures.h"
 #include "weft/comm/testing/fork_ranks.h"
 
 namespace weft::comm {
@@ -161,22 +162,6 @@ TEST(Split, IsNotThereOnOneHostNorWithOneRankAHostNorOverTcp) {
   EXPECT_EQ(fork_ranks(2, "auto", none), std::vector<int>(2, 0));
   EXPECT_EQ(fork_ranks(2, "auto", none, {"a", "b"}), std::vector<int>(2, 0));
   EXPECT_EQ(fork_ranks(3, "tcp", none, {"a", "a", "b"}), std::vector<int>(3, 0));
-}
-
-int see_mismatch(const Group& group, int odd, SlowestRank& slowest) {
-  at::Tensor t = group.rank() == odd ? at::ones({4, 2}, at::kDouble) : at::ones({4, 2});
-  const auto start = Deadline::Clock::now();
-  try {
-    group.all_reduce(t);
-  } catch (const Error& error) {
-    slowest.report_since(start);
-    const std::string what = error.what();
-    const bool both = what.find("float32[4, 2]") != std::string::npos && what.find("float64[4, 2]") != std::string::npos;
-    const bool good = both && error.code() == Errc::kInvalidArgument;
-    if (!good) std::fprintf(stderr, "%s\n", what.c_str());
-    return good ? 0 : 1;
-  }
-  return 2;
 }
 
 TEST(SplitTiming, AMismatchIsAnErrorOnEveryRankWithinASecondShowingBoth) {

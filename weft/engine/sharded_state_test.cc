@@ -14,18 +14,10 @@ using internal::blocks_of;
 using internal::by_torch;
 using internal::make_parts;
 using internal::ModelOptions;
+using internal::options_of;
 using internal::require;
 
 const auto kOptions = torch::optim::AdamWOptions(1e-2).weight_decay(0.1);
-
-ShardedOptions options_of(int stage, const std::string& form, int prefetch = 1) {
-  ShardedOptions options;
-  options.stage = stage;
-  options.form = form;
-  options.prefetch = prefetch;
-  options.unit_bytes = 700;
-  return options;
-}
 
 Sharded make(const ModelOptions& how, const Group& group, const ShardedOptions& options) {
   return {blocks_of(make_parts(how)), group, optimizer_spec(kOptions, {}), options};

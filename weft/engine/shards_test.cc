@@ -13,17 +13,10 @@ using internal::blocks_of;
 using internal::by_torch;
 using internal::make_parts;
 using internal::ModelOptions;
+using internal::options_of;
 using internal::require;
 
 const auto kOptions = torch::optim::AdamWOptions(1e-2).weight_decay(0.1);
-
-ShardedOptions options_of(int stage, const std::string& form) {
-  ShardedOptions options;
-  options.stage = stage;
-  options.form = form;
-  options.unit_bytes = 700;
-  return options;
-}
 
 // Each block is made when it is asked for; the others may have been cut by then.
 Sharded make_by_block(const ModelOptions& how, const Group& group, const ShardedOptions& options) {

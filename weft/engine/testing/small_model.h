@@ -146,6 +146,16 @@ inline double joined(const Group& world, const at::Tensor& loss, int64_t samples
   return sum.item<double>();
 }
 
+// Units so small that the model has several.
+inline ShardedOptions options_of(int stage, const std::string& form, int prefetch = 1) {
+  ShardedOptions options;
+  options.stage = stage;
+  options.form = form;
+  options.prefetch = prefetch;
+  options.unit_bytes = 700;
+  return options;
+}
+
 // One step of a rank; gives the joined loss.
 inline double train(Sharded& model, const Group& world, int step, const ModelOptions& how, const Path& path = {}) {
   const at::Tensor x = part_of(batch_of(step, how.type), world.rank(), world.size());

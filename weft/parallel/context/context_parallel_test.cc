@@ -6,6 +6,7 @@
 
 #include "weft/base/testing/in_time.h"
 #include "weft/base/testing/refusal.h"
+#include "weft/comm/testing/failures.h"
 #include "weft/comm/testing/fork_ranks.h"
 #include "weft/parallel/context/testing/parity.h"
 
@@ -102,16 +103,8 @@ void kill_one(ContextMethod method, const char* transport, int victim, SlowestRa
   const int ranks = method == ContextMethod::kRing ? 3 : 2;
   const auto codes = comm::fork_ranks(ranks, transport, [&](const Group& group) {
     torch::set_num_threads(1);
-    const auto start = Clock::now();
-    try {
-      attend(ContextParallel(group, method), victim, [] { raise(SIGKILL); });
-    } catch (const Error& error) {
-      slowest.report_since(start);
-      const bool good = error.code() == Errc::kPeerLost;
-      if (!good) std::fprintf(stderr, "rank %d: %s\n", group.rank(), error.what());
-      return good ? 0 : 1;
-    }
-    return 2;
+    return comm::ends_with(Errc::kPeerLost, group, slowest,
+                           [&] { attend(ContextParallel(group, method), victim, [] { raise(SIGKILL); }); });
   });
   std::vector<int> expected(static_cast<std::size_t>(ranks), 0);
   expected[static_cast<std::size_t>(victim)] = -SIGKILL;

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "weft/base/testing/in_time.h"
+#include "weft/comm/testing/failures.h"
 #include "weft/comm/testing/fork_ranks.h"
 #include "weft/observe/trace.h"
 #include "weft/parallel/experts/testing/parity.h"
@@ -295,18 +296,11 @@ TEST(ExpertsFailureTiming, AKilledRankIsPeerLostOnTheSurvivorsWithinFiveSeconds)
     expect_within(5s, [&](SlowestRank& slowest) {
       const auto codes = comm::fork_ranks(4, transport, [&](const Group& group) {
         torch::set_num_threads(1);
-        const auto start = Clock::now();
-        try {
+        return comm::ends_with(Errc::kPeerLost, group, slowest, [&] {
           train_until(group, [&] {
             if (group.rank() == 2) raise(SIGKILL);
           });
-        } catch (const Error& error) {
-          slowest.report_since(start);
-          const bool good = error.code() == Errc::kPeerLost;
-          if (!good) std::fprintf(stderr, "rank %d: %s\n", group.rank(), error.what());
-          return good ? 0 : 1;
-        }
-        return 2;
+        });
       });
       EXPECT_EQ(codes, (std::vector<int>{0, 0, -SIGKILL, 0})) << transport;
     });

@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "weft/base/testing/in_time.h"
+#include "weft/comm/testing/failures.h"
 #include "weft/comm/testing/fork_ranks.h"
 #include "weft/parallel/pipeline/testing/parity.h"
 
@@ -46,16 +47,7 @@ TEST(PipelineFailureTiming, AKilledRankIsPeerLostOnTheSurvivorsWithinFiveSeconds
       expect_within(5s, [&](SlowestRank& slowest) {
         const auto codes = comm::fork_ranks(3, transport, [&](const Group& group) {
           torch::set_num_threads(1);
-          const auto start = Clock::now();
-          try {
-            train(group, blocks_with(2 * victim, [] { raise(SIGKILL); }));
-          } catch (const Error& error) {
-            slowest.report_since(start);
-            const bool good = error.code() == Errc::kPeerLost;
-            if (!good) std::fprintf(stderr, "rank %d: %s\n", group.rank(), error.what());
-            return good ? 0 : 1;
-          }
-          return 2;
+          return comm::ends_with(Errc::kPeerLost, group, slowest, [&] { train(group, blocks_with(2 * victim, [] { raise(SIGKILL); })); });
         });
         std::vector<int> expected(3, 0);
         expected[static_cast<std::size_t>(victim)] = -SIGKILL;

@@ -90,6 +90,7 @@ Learner::Learner(Task task, const Options& options, const Mesh& mesh, const Name
     : task_(std::move(task)),
       options_(options),
       mesh_(mesh),
+      metrics_(with_loss(task_)),
       batches_(plan_batches(options, replicas(mesh), task_.train.size)),
       trace_(trace),
       plan_(plan_for(task_, options, mesh, batches_.global, codec)),
@@ -147,7 +148,7 @@ void Learner::count_times(observe::StepTimer& timer) {
   add(Phase::kOptimizer, times.update);
 }
 
-void Learner::looked() {
+void Learner::rebalance() {
   if (!speeds_) return;
   const auto weights = speeds_->rebalance();
   if (!weights) return;
@@ -163,7 +164,6 @@ void Learner::end_epoch() { WEFT_CHECK(!loader_.next(Deadline::in(mesh_.world().
 // float64 [metrics, 2] of the samples of a block, on the ranks that have their outputs first; zeros on the others. Every replica makes
 // every pass: where it has too few samples it repeats one, which does not count.
 at::Tensor Learner::measure(const data::Batch& batch, bool mine) {
-  const std::vector<Metric> metrics = with_loss(task_);
   const std::int64_t rows = mine ? batch.inputs[0].size(0) : 0;
   const std::int64_t passes = plan_.micro_shards > 0 ? 1 : plan_.micro_batches, missing = std::max<std::int64_t>(0, passes - rows);
   parallel::Tensors inputs;
@@ -173,7 +173,7 @@ at::Tensor Learner::measure(const data::Batch& batch, bool mine) {
     inputs.push_back(missing == 0 ? parts[0] : at::cat(parts));
   }
   parallel::Tensors outputs = model_.predict(inputs);
-  at::Tensor sums = at::zeros({static_cast<std::int64_t>(metrics.size()), 2}, at::kDouble);
+  at::Tensor sums = at::zeros({static_cast<std::int64_t>(metrics_.size()), 2}, at::kDouble);
   if (outputs.empty() || rows == 0 || mesh_.coordinate("cp") > 0) return sums;
   const at::NoGradGuard no_grad;
   for (at::Tensor& output : outputs) {
@@ -182,8 +182,8 @@ at::Tensor Learner::measure(const data::Batch& batch, bool mine) {
   }
   parallel::Contexts contexts;
   contexts.tp = parallel::TensorParallel(mesh_["tp"], 0);
-  for (std::size_t i = 0; i < metrics.size(); ++i)
-    sums[static_cast<std::int64_t>(i)] = sum_and_count(metrics[i].of(outputs, batch.targets, contexts), rows, metrics[i].name);
+  for (std::size_t i = 0; i < metrics_.size(); ++i)
+    sums[static_cast<std::int64_t>(i)] = sum_and_count(metrics_[i].of(outputs, batch.targets, contexts), rows, metrics_[i].name);
   return mesh_.coordinate("tp") == 0 ? sums : at::zeros_like(sums);
 }
 
@@ -191,13 +191,12 @@ Evaluation Learner::evaluate() {
   Evaluation result;
   result.samples = task_.test.size;
   if (result.samples == 0) return result;
-  const std::vector<Metric> metrics = with_loss(task_);
   const int world = replicas(mesh_);
   const std::int64_t parts = plan_.micro_shards > 0 ? plan_.micro_shards : world;
   const std::int64_t block = options_.eval_batch > 0 ? options_.eval_batch : std::max<std::int64_t>(1, batches_.global / parts);
   const std::int64_t blocks = (result.samples + block - 1) / block;
   data::Loader loader = make_loader(task_.test, {.batch = block, .order = data::Order::kSequential}, options_.prefetch > 0 ? 1 : 0);
-  at::Tensor all = at::zeros({blocks, static_cast<std::int64_t>(metrics.size()), 2}, at::kDouble);
+  at::Tensor all = at::zeros({blocks, static_cast<std::int64_t>(metrics_.size()), 2}, at::kDouble);
   std::optional<data::Batch> last;  // stands for blocks that this replica does not have
   for (std::int64_t round = 0; round * world < blocks; ++round) {
     const std::int64_t number = round * world + model_.replica();
@@ -207,15 +206,15 @@ Evaluation Learner::evaluate() {
     if (number < blocks) all[number] = sums;
   }
   mesh_.world().all_reduce(all);
-  at::Tensor sums = at::zeros({static_cast<std::int64_t>(metrics.size()), 2}, at::kDouble);
+  at::Tensor sums = at::zeros({static_cast<std::int64_t>(metrics_.size()), 2}, at::kDouble);
   for (std::int64_t i = 0; i < blocks; ++i) sums += all[i];
-  for (std::size_t i = 0; i < metrics.size(); ++i) {
+  for (std::size_t i = 0; i < metrics_.size(); ++i) {
     const auto at = static_cast<std::int64_t>(i);
     const double count = sums[at][1].item<double>(), mean = count > 0 ? sums[at][0].item<double>() / count : 0;
-    if (metrics[i].name == "loss") {
+    if (metrics_[i].name == "loss") {
       result.loss = mean;
     } else {
-      result.metrics.emplace_back(metrics[i].name, mean);
+      result.metrics.emplace_back(metrics_[i].name, mean);
     }
   }
   return result;

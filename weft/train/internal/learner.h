@@ -52,8 +52,9 @@ class Learner {
   std::int64_t samples() const { return task_.train.size; }  // of an epoch
   // The next batch and one step of the optimizer.
   Step step(double lr, observe::StepTimer& timer);
-  // After losses have been reduced: nothing is under way but gradients.
-  void looked();
+  // Shares of the batches to come, by the ranks' speed. Between a reduction of losses and the next step, when nothing is under way
+  // but gradients.
+  void rebalance();
   // Throws where the epoch's batches are not used up.
   void end_epoch();
   // In blocks of the same samples whatever the number of ranks, added in their order.
@@ -73,6 +74,7 @@ class Learner {
   const Task task_;
   const Options options_;
   const Mesh mesh_;
+  const std::vector<Metric> metrics_;  // the loss among them
   const Batches batches_;
   observe::Trace* const trace_;
   parallel::Plan plan_;

@@ -120,7 +120,7 @@ void Loop::look() {
   epoch_loss_ = seen.sum;
   last_loss_ = seen.loss;
   stop_ = seen.stop;
-  learner_->looked();
+  learner_->rebalance();
 }
 
 void Loop::end_of_epoch() {

@@ -1,0 +1,44 @@
+// What a rank of a test does that waits for a failure: it gives 0 where it saw the right one, else prints what it saw.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdio>
+#include <string>
+
+#include "weft/base/error.h"
+#include "weft/base/testing/in_time.h"
+#include "weft/comm/group.h"
+
+namespace weft::comm {
+
+// 0 where `body` throws an Error of this code, 1 for another code, 2 where it throws none. Reports the time until then.
+template <class Body>
+int ends_with(Errc code, const Group& group, SlowestRank& slowest, const Body& body) {
+  const auto start = Deadline::Clock::now();
+  try {
+    body();
+  } catch (const Error& error) {
+    slowest.report_since(start);
+    const bool good = error.code() == code;
+    if (!good) std::fprintf(stderr, "rank %d: %s\n", group.rank(), error.what());
+    return good ? 0 : 1;
+  }
+  return 2;
+}
+
+// The ranks all-reduce float32 tensors, rank `odd` a float64 one. 0 where the error shows both.
+inline int see_mismatch(const Group& group, int odd, SlowestRank& slowest) {
+  at::Tensor t = group.rank() == odd ? at::ones({4, 2}, at::kDouble) : at::ones({4, 2});
+  return ends_with(Errc::kInvalidArgument, group, slowest, [&] {
+    try {
+      group.all_reduce(t);
+    } catch (const Error& error) {
+      const std::string what = error.what();
+      const bool both = what.find("float32[4, 2]") != std::string::npos && what.find("float64[4, 2]") != std::string::npos;
+      throw both ? error : Error(Errc::kInternal, "does not show both: " + what);
+    }
+  });
+}
+
+}  // namespace weft::comm
