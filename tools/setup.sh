@@ -35,7 +35,10 @@ weft_step() {
 weft_explain() {
   local log
   log=$(tail -n +"$1" build/setup.log)
-  if grep -qE 'resolve|resolution|unreachable|Failed to (fetch|establish)|Could not connect|timed out|No matching distribution' <<<"$log"; then
+  if grep -q '(constraint)' <<<"$log"; then
+    local asked='s/^ *The user requested ([^(].*)/\1/p' constraint='s/^ *The user requested \(constraint\) //p'
+    weft_say "pip's configuration allows only $(sed -nE "$constraint" <<<"$log" | head -n 1), and weft needs $(sed -nE "$asked" <<<"$log" | head -n 1): lift that constraint (pip config debug names its file), or set Torch_DIR"
+  elif grep -qE 'resolve|Temporary failure in name resolution|unreachable|Failed to (fetch|establish)|Could not connect|timed out|No matching distribution' <<<"$log"; then
     weft_say "the package archive cannot be reached: connect this machine to the network (or set its proxy), then repeat the command"
   elif grep -q 'No space left' <<<"$log"; then
     weft_say "the disk is full: free some space in $root and ${TMPDIR:-/tmp}, then repeat the command"

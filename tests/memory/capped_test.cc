@@ -129,7 +129,7 @@ int rank_main(int rank, const std::string& folder, bool resumes) {
     net.zero_grad();
     loss = net.train_step({x}, {x.flip(1)});
     net.step();
-    if (step + 1 == kSavedAfter) checkpoint::save(folder + "/ckpt", {.step = step + 1, .parts = {{"model", net.shards()}}}, group);
+    if (step + 1 == kSavedAfter) checkpoint::save(folder + "/ckpt", {.step = step + 1, .parts = net.shards()}, group);
   }
   if (rank == 0) std::ofstream(folder + (resumes ? "/second.loss" : "/first.loss")) << std::hexfloat << loss;
   return 0;

@@ -243,6 +243,7 @@ struct Reader::State {
 
 Reader::Reader(std::unique_ptr<const State> state) : state_(std::move(state)) {}
 Reader::Reader(Reader&&) noexcept = default;
+Reader& Reader::operator=(Reader&&) noexcept = default;
 Reader::~Reader() = default;
 
 Reader::Reader(const std::string& folder) {

@@ -25,6 +25,7 @@ class Reader : public SliceSource {
   // Error(kInvalidArgument) for a name in two files.
   static Reader of_files(const std::vector<std::string>& paths);
   Reader(Reader&&) noexcept;
+  Reader& operator=(Reader&&) noexcept;
   ~Reader() override;
 
   std::int64_t step() const;  // 0 for files

@@ -31,7 +31,7 @@ struct Shards {
   std::int64_t step = 0;
   // "model", "optimizer", …: letters, digits, '_' and '-'. All ranks' slices of a tensor make up
   // the whole of it, without overlap. No tensor's name ends with ']'.
-  std::map<std::string, Slices> parts;
+  Parts parts;
   StringMap state;  // rank 0's counts
 };
 

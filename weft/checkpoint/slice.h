@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct Slice {
   bool is_whole() const { return tensor.sizes() == at::IntArrayRef(shape); }
 };
 using Slices = std::vector<Slice>;
+using Parts = std::map<std::string, Slices>;  // "model", "optimizer", …
 
 Slice whole_slice(std::string name, at::Tensor tensor);
 

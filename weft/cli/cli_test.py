@@ -287,8 +287,13 @@ class Training(unittest.TestCase):
         return [(record["step"], record["loss"]) for record in records if "loss" in record]
 
     def weights(self, name):
-        newest = sorted((self.run_of(name) / "ckpt").iterdir())[-1]
-        return (newest / "model.safetensors").read_bytes()
+        """The bytes of a run's whole tensors, whatever ranks wrote them."""
+        whole = self.run_of(name + ".safetensors")
+        result = weft("checkpoint", "convert", str(self.run_of(name)), str(whole))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        content = whole.read_bytes()
+        whole.unlink()
+        return content
 
     def test_json_ends_stdout_and_two_processes_are_two_ranks(self):
         result = self.train("run", "-n", "2", "--json")

@@ -20,8 +20,8 @@ const Group& DataParallelBase::group() const { return replica_->group(); }
 NoSync DataParallelBase::no_sync() { return NoSync(replica_); }
 void DataParallelBase::set_samples(double samples) { replica_->set_samples(samples); }
 DataParallelBase::Times DataParallelBase::take_times() { return replica_->take_times(); }
-NamedTensors DataParallelBase::codec_state() { return replica_->codec_state(); }
-void DataParallelBase::load_codec_state(const NamedTensors& state) { replica_->load_codec_state(state); }
+checkpoint::Slices DataParallelBase::codec_slices() { return replica_->codec_slices(); }
+void DataParallelBase::load_codec(const checkpoint::Reader& saved) { replica_->load_codec(saved); }
 void DataParallelBase::wait_for_weights() { replica_->settle(); }
 std::string DataParallelBase::describe() const { return replica_->describe(); }
 

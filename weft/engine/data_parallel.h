@@ -26,11 +26,16 @@
 #include <type_traits>
 #include <utility>
 
+#include "weft/checkpoint/slice.h"
 #include "weft/comm/group.h"
 #include "weft/engine/optimizer.h"
 
 namespace torch::nn {
 class Module;
+}
+
+namespace weft::checkpoint {
+class Reader;
 }
 
 namespace weft::parallel {
@@ -95,11 +100,11 @@ class DataParallelBase {
     double work = 0, wait = 0;
   };
   Times take_times();
-  // What the codec remembers of gradients that were not sent, for a checkpoint. Collective, after step(). Rank 0 gets it, of all ranks
-  // (their gradients' size, or twice); the others get nothing. Empty where there is no codec.
-  std::vector<std::pair<std::string, at::Tensor>> codec_state();
-  // Collective; every rank gives what rank 0 got. What another codec, model or number of ranks has left is not taken over, with a warning.
-  void load_codec_state(const std::vector<std::pair<std::string, at::Tensor>>& state);
+  // This rank's part of what the codec remembers of gradients that were not sent, after step(): the part "codec" of a checkpoint. Views,
+  // of the gradients' size or twice, valid until the next step. Empty where there is no codec. Not collective.
+  checkpoint::Slices codec_slices();
+  // Collective. The memory of another codec, model or number of ranks is not loaded, with a warning.
+  void load_codec(const checkpoint::Reader& saved);
   // One line on how gradients travel: "weights shared by 2 ranks of this host, 62 parameters in 18 buckets".
   std::string describe() const;
 

@@ -77,8 +77,8 @@ void Sharded::load_weights(const checkpoint::SliceSource& source, const Placing&
 void Sharded::abandon() noexcept { model_->abandon(); }
 void Sharded::wait_for_weights() { model_->settle(); }
 DataParallelBase::Times Sharded::take_times() { return model_->take_times(); }
-Sharded::NamedTensors Sharded::codec_state() { return model_->codec_state(); }
-bool Sharded::load_codec_state(const NamedTensors& state) { return model_->load_codec_state(state); }
+checkpoint::Slices Sharded::codec_slices() { return model_->codec_slices(); }
+bool Sharded::load_codec(const checkpoint::Reader& saved) { return model_->load_codec(saved); }
 std::vector<std::span<float>> Sharded::codec_memory() { return model_->codec_memory(); }
 std::int64_t Sharded::codec_steps() const { return model_->codec_steps(); }
 void Sharded::set_codec_steps(std::int64_t steps) { model_->set_codec_steps(steps); }

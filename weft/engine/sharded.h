@@ -48,6 +48,10 @@
 #include "weft/engine/data_parallel.h"
 #include "weft/engine/optimizer.h"
 
+namespace weft::checkpoint {
+class Reader;
+}
+
 namespace weft::parallel {
 
 class ParameterCuts;
@@ -183,9 +187,9 @@ class Sharded {
   // The parameters alone; the optimizer's state stays.
   void load_weights(const checkpoint::SliceSource& source, const Placing& placing = nullptr);
 
-  // Stage 0: DataParallelBase's. False: nothing was taken over.
-  NamedTensors codec_state();
-  bool load_codec_state(const NamedTensors& state);
+  // Stage 0: as DataParallelBase's. False: nothing was loaded.
+  checkpoint::Slices codec_slices();
+  bool load_codec(const checkpoint::Reader& saved);
   // Stages 1 to 3: what the codec remembers on this rank, in place, and exchanges that it has done: for a checkpoint. Each rank's is its
   // own; what other ranks, form or stage have left does not fit. Not collective.
   std::vector<std::span<float>> codec_memory();

@@ -11,14 +11,14 @@ namespace weft::observe {
 
 struct RunFolderOptions {
   std::string parent = "runs";
-  std::string name;     // empty: default_run_name(recipe, now)
+  std::string name;     // empty: the first default_run_name(recipe, now, 1, 2, …) that is not there yet
   std::string recipe;   // for the default name
   bool resume = false;  // go on in a folder that holds a run
 };
 
-// "2026-01-31-235959-fashion-mnist": the local time, sortable, and the recipe, or "run" without one. Whatever in the recipe is no letter,
-// digit, dot, - or _ becomes -.
-std::string default_run_name(const std::string& recipe, std::chrono::system_clock::time_point now);
+// "2026-01-31-235959-fashion-mnist": the local time, sortable, and the recipe, or "run" without one. Any other character of the recipe than
+// letters, digits, dots, - and _ becomes -. `nth` above 1: "2026-01-31-235959-2-fashion-mnist".
+std::string default_run_name(const std::string& recipe, std::chrono::system_clock::time_point now, int nth = 1);
 
 class RunFolder {
  public:

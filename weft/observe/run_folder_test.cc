@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <set>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
@@ -54,6 +55,14 @@ TEST(RunFolder, RefusesAFolderThatHoldsARunUnlessResuming) {
   EXPECT_EQ(error_of({.parent = parent.path(), .name = "b", .resume = true}), "there is no run to resume in " + (parent / "b"));
   make_directories(parent / "empty");
   EXPECT_EQ(error_of({.parent = parent.path(), .name = "empty"}), "no error");
+}
+
+TEST(RunFolder, GivesEachRunOfOneSecondAFolderOfItsOwn) {
+  const TempDir parent;
+  std::set<std::string> paths;
+  for (int run = 0; run < 5; ++run) paths.insert(RunFolder({.parent = parent / "runs", .recipe = "mnist"}, config()).path());
+  EXPECT_EQ(paths.size(), 5u);
+  for (const auto& path : paths) EXPECT_THAT(path, MatchesRegex(".*/[0-9-]+-mnist"));
 }
 
 TEST(RunFolder, RefusesNamesThatLeaveTheParent) {

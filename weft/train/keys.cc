@@ -73,6 +73,7 @@ Schema train_keys() {
       {"train.eval_batch", whole(0), "Samples of a block of the evaluation; 0: a replica's share of a batch.", at_least(0)},
       {"train.checkpoint_every", whole(1), "Epochs between checkpoints; 0: none.", at_least(0)},
       {"train.keep", whole(3), "Checkpoints kept; 0: all.", at_least(0)},
+      {"train.checkpoint_async", true, "Write checkpoints in the background; costs a copy of each rank's state in memory."},
       {"train.log_every", whole(10), "Steps between reductions of the loss over ranks and looks at signals.", at_least(1)}};
 }
 

@@ -170,6 +170,7 @@ Options options_of(const Config& config) {
   options.eval_batch = config.get_int("train.eval_batch");
   options.checkpoint_every = config.get_int("train.checkpoint_every");
   options.keep = config.get_int("train.keep");
+  options.checkpoint_async = config.get_bool("train.checkpoint_async");
   options.log_every = config.get_int("train.log_every");
   options.dir = config.get_string("run.dir");
   options.name = config.get_string("run.name");
@@ -196,6 +197,7 @@ Config config_of(const Options& options) {
   to.set("train.eval_batch", options.eval_batch);
   to.set("train.checkpoint_every", options.checkpoint_every);
   to.set("train.keep", options.keep);
+  to.set("train.checkpoint_async", options.checkpoint_async);
   to.set("train.log_every", options.log_every);
   for (const auto& [name, size] : plan::parse_axes(options.mesh)) to.set("parallel." + name, size);
   write_optimizer(options.plan.optimizer, to);

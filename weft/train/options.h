@@ -35,6 +35,7 @@ struct Options {
   std::int64_t eval_batch = 0;        // samples of a block of the evaluation; 0: a replica's share of a batch
   std::int64_t checkpoint_every = 1;  // epochs between checkpoints; 0: none
   std::int64_t keep = 3;              // checkpoints kept; 0: all
+  bool checkpoint_async = true;       // write checkpoints in the background, from a copy of each rank's state
   std::int64_t log_every = 10;        // steps between reductions of the loss over ranks, and looks at should_stop
 
   // The run folder <dir>/<name>; without a name it is called by the time and the program.

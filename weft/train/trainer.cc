@@ -81,7 +81,7 @@ class Trainer::Impl {
 
 void Trainer::Impl::start(Task task, std::vector<LogField> about, internal::EpochFields fields) {
   const auto& resumed = loop_.resumed();
-  learner_.emplace(std::move(task), options_, mesh_, resumed ? resumed->codec() : internal::NamedTensors{}, loop_.trace());
+  learner_.emplace(std::move(task), options_, mesh_, resumed ? &*resumed : nullptr, loop_.trace());
   std::vector<LogField> line{{"ranks", mesh_.world().size()},
                              {"mesh", mesh_.layout().describe()},
                              {"batch", learner_->batches().global},

@@ -18,6 +18,7 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
+#include "weft/base/memory.h"
 #include "weft/cli/internal/checks.h"
 #include "weft/net/mpi/mpi.h"
 
@@ -35,14 +36,6 @@ std::string first_line_of(const std::string& command) {
   ::pclose(pipe);
   while (!line.empty() && line.back() == '\n') line.pop_back();
   return line;
-}
-
-// A number in a file of the kernel's; none for "max" and for a file that is not there.
-std::optional<std::uint64_t> number_in(const std::string& path) {
-  std::ifstream in(path);
-  std::uint64_t value = 0;
-  if (in >> value) return value;
-  return std::nullopt;
 }
 
 Finding toolchain() {
@@ -72,23 +65,10 @@ Finding cores() {
 }
 
 Finding memory() {
-  std::ifstream in("/proc/meminfo");
-  std::uint64_t total = 0, available = 0;
-  for (std::string line; std::getline(in, line);) {
-    std::istringstream words(line);
-    std::string name;
-    std::uint64_t kib = 0;
-    words >> name >> kib;
-    if (name == "MemTotal:") total = kib << 10;
-    if (name == "MemAvailable:") available = kib << 10;
-  }
-  std::string found = format_bytes(available) + " of " + format_bytes(total) + " available";
-  if (const auto limit = number_in("/sys/fs/cgroup/memory.max")) {
-    const auto used = number_in("/sys/fs/cgroup/memory.current").value_or(0);
-    found += ", cgroup limit " + format_bytes(*limit);
-    available = std::min(available, *limit > used ? *limit - used : 0);
-  }
-  const bool low = available < (std::uint64_t{1} << 30);
+  const MachineMemory memory = machine_memory();
+  std::string found = format_bytes(memory.available) + " of " + format_bytes(memory.total) + " available";
+  if (memory.limit) found += ", cgroup limit " + format_bytes(*memory.limit);
+  const bool low = memory.available < (std::uint64_t{1} << 30);
   return {"memory", low ? Grade::kWarn : Grade::kOk, found, low ? "free some: a rank of the CNN takes about 250 MiB" : ""};
 }
 

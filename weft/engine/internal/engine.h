@@ -68,8 +68,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual std::vector<std::span<float>> codec_memory() { return {}; }
   virtual std::int64_t codec_steps() const { return 0; }
   virtual void set_codec_steps(std::int64_t) {}
-  virtual NamedTensors codec_state() { return {}; }
-  virtual bool load_codec_state(const NamedTensors& state) { return state.empty(); }
+  virtual checkpoint::Slices codec_slices() { return {}; }
+  virtual bool load_codec(const checkpoint::Reader&) { return false; }
   virtual Sharded::Memory memory() = 0;
   virtual std::string describe() const = 0;
 

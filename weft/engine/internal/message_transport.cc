@@ -125,14 +125,14 @@ class MessageTransport final : public Transport {
            (subject_.options.codec == "none" ? "" : ", compressed by " + subject_.options.codec);
   }
 
-  NamedTensors codec_state() override {
+  checkpoint::Slices codec_slices() override {
     if (!replanned_ || subject_.options.codec == "none" || (trial_ && !trial_->done())) return {};
     settle();
-    return gather_codec_state(subject_.group, {codec_, step_, {order_.begin(), order_.end()}}, buckets_.memory());
+    return parallel::codec_slices(subject_.group, {codec_, step_, {order_.begin(), order_.end()}}, buckets_.memory());
   }
 
-  bool load_codec_state(const NamedTensors& state) override {
-    if (subject_.options.codec == "none" || (!state.empty() && restore(state)) || trial_) return true;
+  bool load_codec(const checkpoint::Reader& saved) override {
+    if (subject_.options.codec == "none" || restore(saved) || trial_) return true;
     if (subject_.group.rank() == 0) {
       log_warn("the codec begins without memory: the checkpoint has none of " + compress::to_string(codec_) +
                " for this model, these buckets and " + std::to_string(subject_.group.size()) + " ranks");
@@ -261,8 +261,8 @@ class MessageTransport final : public Transport {
   }
 
   // The codec of the checkpoint is that of the options or, for "auto", the one that was chosen then.
-  bool restore(const NamedTensors& state) {
-    const auto progress = read_codec_progress(subject_.group, state);
+  bool restore(const checkpoint::Reader& saved) {
+    const auto progress = read_codec_progress(subject_.group, saved);
     if (!progress || !is_order(progress->layout) || (!trial_ && !(progress->spec == codec_))) return false;
     codec_ = progress->spec;
     step_ = progress->step;
@@ -270,7 +270,7 @@ class MessageTransport final : public Transport {
     replanned_ = true;
     order_.assign(progress->layout.begin(), progress->layout.end());
     replan();
-    return restore_codec_memory(subject_.group, state, buckets_.memory());
+    return restore_codec_memory(subject_.group, saved, buckets_.memory());
   }
 
   double factor() {

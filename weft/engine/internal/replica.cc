@@ -298,9 +298,9 @@ void Replica::load_optimizer_state(const NamedTensors& given) {
   if (group_.size() > 1) group_.barrier();
 }
 
-Replica::NamedTensors Replica::codec_state() {
+checkpoint::Slices Replica::codec_slices() {
   settle();
-  return transport_->codec_state();
+  return transport_->codec_slices();
 }
 
 Sharded::Memory Replica::memory() {

@@ -36,8 +36,8 @@ class Replica final : public Engine {
   // Not collective: for who steps next.
   void drop_own_gradients();
   NamedTensors gradients() override;
-  NamedTensors codec_state() override;
-  bool load_codec_state(const NamedTensors& state) override { return transport_->load_codec_state(state); }
+  checkpoint::Slices codec_slices() override;
+  bool load_codec(const checkpoint::Reader& saved) override { return transport_->load_codec(saved); }
   Sharded::Memory memory() override;
   std::string describe() const override;
 

@@ -42,9 +42,9 @@ class Transport {
   // Collective, until gradients are dropped: the sum of a parameter that was used, as weights were updated by it.
   virtual at::Tensor sum_of(int param) = 0;
   virtual std::string describe() const = 0;
-  // What a codec remembers (codec_state.h); between steps, collective. False: the codec begins without memory.
-  virtual NamedTensors codec_state() { return {}; }
-  virtual bool load_codec_state(const NamedTensors& state) { return (void)state, true; }
+  // What a codec remembers (codec_state.h), between steps. Loading is collective; false: the codec begins without memory.
+  virtual checkpoint::Slices codec_slices() { return {}; }
+  virtual bool load_codec(const checkpoint::Reader&) { return true; }
 };
 
 // What a transport works on.

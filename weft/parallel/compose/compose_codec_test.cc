@@ -1,5 +1,8 @@
 // Gradients that go through a codec between the replicas of any plan.
+#include "weft/base/file.h"
 #include "weft/base/testing/refusal.h"
+#include "weft/checkpoint/reader.h"
+#include "weft/checkpoint/sharded.h"
 #include "weft/parallel/compose/testing/parity.h"
 
 namespace weft::parallel {
@@ -46,27 +49,24 @@ TEST(ComposeCodec, StaysNearOneProcessWhereLittleIsLost) {
   }
 }
 
-struct Saved {
-  ParallelModel::NamedTensors state, codec;
-};
-
-Saved go(const Case& c, int first, int last, const Saved& from) {
-  Saved left;
+// Steps [first, last), from the newest checkpoint in `dir`, and saves another one.
+void go(const Case& c, int first, int last, const std::string& dir) {
   replicate(c.world(), [&](const Group& world) {
     ParallelModel model = parallelize(tiny_model(kSingle), trained_by(c), Mesh(world, c.axes));
     if (first > 0) {
-      model.load_state(from.state);
-      EXPECT_TRUE(model.load_codec_state(from.codec)) << c.name();
+      const checkpoint::Reader saved(*checkpoint::latest(dir, world).folder);
+      model.load_shards(saved);
+      EXPECT_TRUE(model.load_codec(saved)) << c.name();
     }
     for (int step = first; step < last; ++step) {
       train(model, step);
       model.step();
     }
-    const auto state = model.state(), codec = model.codec_state();
-    if (world.rank() == 0) left = {state, codec};
+    checkpoint::save(dir, {.step = last, .parts = model.shards(), .state = {}}, world);
   });
-  return left;
 }
+
+std::string folder_of(const TempDir& dir, int step) { return dir / ("step-0000000" + std::to_string(step)); }
 
 // Those that ranks of tp have alike, or two stages, go as they are: codes beside other neighbours would drive them apart.
 TEST(ComposeCodec, KeepsWhatRanksHaveAlikeAlike) {
@@ -103,22 +103,29 @@ TEST(ComposeCodec, KeepsWhatRanksHaveAlikeAlike) {
 TEST(ComposeCodec, GoesOnFromACheckpointWithTheSameBits) {
   for (const Case& product : products()) {
     const Case c = coded(product, product.world() == 3 ? "int4:8,warmup=1" : "topk:0.1");
-    const Saved whole = go(c, 0, 5, {}), then = go(c, 2, 5, go(c, 0, 2, {}));
-    expect_same_bits(named(whole.state), named(then.state), c.name());
-    expect_same_bits(named(whole.codec), named(then.codec), c.name() + ", what the codec remembers");
-    EXPECT_FALSE(whole.codec.empty()) << c.name();
+    const TempDir whole, cut;
+    go(c, 0, 5, whole.path());
+    go(c, 0, 2, cut.path());
+    go(c, 2, 5, cut.path());
+    const auto expected = checkpoint::load(folder_of(whole, 5)).parts, resumed = checkpoint::load(folder_of(cut, 5)).parts;
+    for (const char* part : {"model", "optimizer", "codec"}) {
+      ASSERT_TRUE(expected.contains(part) && !expected.at(part).empty()) << c.name() << ", " << part;
+      expect_same_bits(expected.at(part), resumed.at(part), c.name() + ", " + part);
+    }
   }
 }
 
 TEST(ComposeCodec, BeginsWithoutTheMemoryOfAnotherMeshOrCodec) {
   const Case c = coded(on({{"pp", 2}, {"dp", 2}}), "topk:0.1");
-  const Saved saved = go(c, 0, 1, {});
+  const TempDir with, without;
+  go(c, 0, 1, with.path());
+  go(on(c.axes), 0, 1, without.path());
   for (const Case& other : {coded(c, "topk:0.2"), coded(on({{"dp", 2}, {"pp", 2}}), "topk:0.1"), coded(on({{"dp", 4}}), "topk:0.1"),
                             coded(on({{"dp", 2}}), "topk:0.1")}) {
     replicate(other.world(), [&](const Group& world) {
       ParallelModel model = parallelize(tiny_model(kSingle), trained_by(other), Mesh(world, other.axes));
-      EXPECT_FALSE(model.load_codec_state(saved.codec)) << other.name();
-      EXPECT_FALSE(model.load_codec_state({})) << other.name();
+      EXPECT_FALSE(model.load_codec(checkpoint::Reader(folder_of(with, 1)))) << other.name();
+      EXPECT_FALSE(model.load_codec(checkpoint::Reader(folder_of(without, 1)))) << other.name();
     });
   }
 }
@@ -126,11 +133,14 @@ TEST(ComposeCodec, BeginsWithoutTheMemoryOfAnotherMeshOrCodec) {
 TEST(ComposeCodec, TellsTheCutsOfItsStateOnTheSameMeshAlone) {
   Case c = coded(on({{"pp", 2}, {"dp", 2}}), "topk:0.1");
   c.plan.cuts = {1};
-  const Saved saved = go(c, 0, 1, {});
+  const TempDir with, without;
+  go(c, 0, 1, with.path());
+  go(on(c.axes), 0, 1, without.path());
   replicate(4, [&](const Group& world) {
-    EXPECT_EQ(ParallelModel::cuts_of_codec_state(Mesh(world, c.axes), saved.codec), std::vector<int>{1});
-    EXPECT_TRUE(ParallelModel::cuts_of_codec_state(Mesh(world, {{"dp", 2}, {"pp", 2}}), saved.codec).empty());
-    EXPECT_TRUE(ParallelModel::cuts_of_codec_state(Mesh(world, c.axes), {}).empty());
+    const checkpoint::Reader saved(folder_of(with, 1));
+    EXPECT_EQ(ParallelModel::cuts_of(Mesh(world, c.axes), saved), std::vector<int>{1});
+    EXPECT_TRUE(ParallelModel::cuts_of(Mesh(world, {{"dp", 2}, {"pp", 2}}), saved).empty());
+    EXPECT_TRUE(ParallelModel::cuts_of(Mesh(world, c.axes), checkpoint::Reader(folder_of(without, 1))).empty());
   });
 }
 

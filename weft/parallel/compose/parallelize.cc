@@ -37,12 +37,9 @@ std::int64_t ParallelModel::steps() const { return composed_->steps; }
 double ParallelModel::loss_scale() const { return composed_->scale(); }
 ParallelModel::NamedTensors ParallelModel::state() { return composed_->state(); }
 void ParallelModel::load_state(const NamedTensors& state) { composed_->load_state(state); }
-ParallelModel::NamedTensors ParallelModel::codec_state() { return composed_->codec_state(); }
-std::vector<int> ParallelModel::cuts_of_codec_state(const Mesh& mesh, const NamedTensors& state) {
-  return internal::saved_cuts(mesh, state);
-}
-bool ParallelModel::load_codec_state(const NamedTensors& state) { return composed_->load_codec_state(state); }
-checkpoint::Slices ParallelModel::shards() { return composed_->shards(); }
+std::vector<int> ParallelModel::cuts_of(const Mesh& mesh, const checkpoint::Reader& saved) { return internal::saved_cuts(mesh, saved); }
+bool ParallelModel::load_codec(const checkpoint::Reader& saved) { return composed_->load_codec(saved); }
+checkpoint::Parts ParallelModel::shards() { return composed_->shards(); }
 void ParallelModel::load_shards(const checkpoint::SliceSource& source) { composed_->load_shards(source); }
 void ParallelModel::load_weights(const checkpoint::SliceSource& source) { composed_->load_weights(source); }
 ParallelModel::NamedTensors ParallelModel::gradients() { return composed_->gradients(); }

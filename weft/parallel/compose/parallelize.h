@@ -37,6 +37,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/checkpoint/reader.h"
 #include "weft/checkpoint/slice.h"
 #include "weft/parallel/compose/model.h"
 #include "weft/parallel/compose/plan.h"
@@ -108,24 +109,22 @@ class ParallelModel {
   // Under any plan, by names. Every rank gives the whole (of a mapped file, which costs no memory) and takes what is its own. Names that
   // are missing, or of another shape: kInvalidArgument on all ranks, nothing changed. A loss scale is taken where this plan has one.
   void load_state(const NamedTensors& state);
-  // This rank's part of state(), by the same names: views of the model's memory, valid until the next step() or load. Ranks that have the
-  // same deal it out, so that all ranks' slices together are the whole, once. No rank ever holds the whole. Not collective.
-  checkpoint::Slices shards();
+  // This rank's slices of state(), by the same names, and of what the plan's codec remembers: the parts "model", "optimizer", "scaling"
+  // and "codec" of a checkpoint. Views of the model's memory, valid until the next step() or load. Ranks that hold the same values divide
+  // them, so that all ranks' slices together are the whole, once. No rank holds the whole. Not collective.
+  checkpoint::Parts shards();
   // Under any plan: each rank reads its own part only of what any ranks have given as shards() or state(). Throws as load_state(); errors
   // of reading leave a mixture of values.
   void load_shards(const checkpoint::SliceSource& source);
   // The parameters alone: another model's weights, to begin with.
   void load_weights(const checkpoint::SliceSource& source);
-  // What the plan's codec remembers of gradients that were not sent, for a checkpoint: on the world's rank 0, of all ranks (their
-  // gradients' size, or twice); the others get nothing. Empty without a codec.
-  NamedTensors codec_state();
-  // Every rank gives what rank 0 got. False, on all ranks, and nothing is taken over, where another codec, mesh or cut has left it, or
-  // there is none: then the codec begins without memory, by which up to some steps' worth of what it had not sent is lost. Throws
-  // Error(kCorrupt).
-  bool load_codec_state(const NamedTensors& state);
-  // The stage cuts of the model whose codec_state() this is; empty where the state is of another mesh, or of none. A resumed run
-  // gives them as Plan::cuts, since cuts by measured times may differ from run to run and the state belongs to its cuts.
-  static std::vector<int> cuts_of_codec_state(const Mesh& mesh, const NamedTensors& state);
+  // What the plan's codec remembers of gradients that were not sent. False, on all ranks, and nothing is loaded, where the checkpoint has
+  // that of another codec, mesh or cut, or none: then the codec begins without memory, and what it had not sent is lost, up to some
+  // steps' worth. Throws Error(kCorrupt).
+  bool load_codec(const checkpoint::Reader& saved);
+  // The stage cuts of the model whose codec memory this checkpoint has; empty where that is of another mesh, or there is none. A resumed
+  // run gives them as Plan::cuts, since cuts by measured times may differ from run to run, and the memory belongs to its cuts.
+  static std::vector<int> cuts_of(const Mesh& mesh, const checkpoint::Reader& saved);
   // The averaged gradients, by parameter, on rank 0; after step() as clipped. Without those that nobody used.
   NamedTensors gradients();
 

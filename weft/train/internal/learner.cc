@@ -40,9 +40,9 @@ std::vector<at::Tensor> sample_of(const data::Source& source, const parallel::Pl
   return source.make(share).inputs;
 }
 
-parallel::Plan plan_for(const Task& task, const Options& options, const Mesh& mesh, std::int64_t batch, const NamedTensors& codec) {
+parallel::Plan plan_for(const Task& task, const Options& options, const Mesh& mesh, std::int64_t batch, const Saved* resumed) {
   parallel::Plan plan = complete(options, mesh, batch);
-  if (plan.cuts.empty()) plan.cuts = parallel::ParallelModel::cuts_of_codec_state(mesh, codec);
+  if (plan.cuts.empty() && resumed != nullptr) plan.cuts = parallel::ParallelModel::cuts_of(mesh, resumed->reader());
   if (plan.cuts.empty() && plan.sample.empty() && mesh.size("pp") > 1) plan.sample = sample_of(task.train, plan, mesh);
   return plan;
 }
@@ -86,14 +86,14 @@ void check_learner(const parallel::BlockModel& model, const Options& options, co
   }
 }
 
-Learner::Learner(Task task, const Options& options, const Mesh& mesh, const NamedTensors& codec, observe::Trace* trace)
+Learner::Learner(Task task, const Options& options, const Mesh& mesh, const Saved* resumed, observe::Trace* trace)
     : task_(std::move(task)),
       options_(options),
       mesh_(mesh),
       metrics_(with_loss(task_)),
       batches_(plan_batches(options, replicas(mesh), task_.train.size)),
       trace_(trace),
-      plan_(plan_for(task_, options, mesh, batches_.global, codec)),
+      plan_(plan_for(task_, options, mesh, batches_.global, resumed)),
       model_(parallel::parallelize(task_.model, plan_, mesh)),
       loader_(make_loader(task_.train, {.batch = batches_.global, .seed = plan_.seed}, options.prefetch)) {
   if (plan_.micro_shards > 0) at::set_num_threads(1);  // so that sums have one order

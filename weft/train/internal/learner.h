@@ -46,7 +46,7 @@ class Learner {
   };
 
   // `codec`: what the codec of the run that goes on remembers. `trace`, where batches are made on the time line: outlives it, may be null.
-  Learner(Task task, const Options& options, const Mesh& mesh, const NamedTensors& codec, observe::Trace* trace);
+  Learner(Task task, const Options& options, const Mesh& mesh, const Saved* resumed, observe::Trace* trace);
 
   const Batches& batches() const { return batches_; }
   std::int64_t samples() const { return task_.train.size; }  // of an epoch

@@ -59,6 +59,9 @@ void Loop::start(Learner& learner, EpochFields fields) {
   }
   if (folder_) metrics_ = std::make_unique<observe::Metrics>(folder_->path(), step_ + 1);
   log_.emplace(world_, metrics_.get());
+  if (options_.checkpoint_every == 0) return;
+  saver_.emplace(world_, learner.model(),
+                 RunSaver::Options{folder_ ? folder_->checkpoint_path() : "", static_cast<int>(options_.keep), options_.checkpoint_async});
 }
 
 TrainResult Loop::run() {
@@ -67,6 +70,7 @@ TrainResult Loop::run() {
   if (!stop_ && evaluated_step_ != step_) evaluate();
   if (saved_step_ != step_ && options_.checkpoint_every > 0) save();
   learner_->model().wait_for_weights();
+  if (saver_) saver_->finish();
   tracing_.finish();
   if (metrics_) metrics_->flush();
   world_.barrier();  // nobody leaves before all have what they need
@@ -120,6 +124,7 @@ void Loop::look() {
   epoch_loss_ = seen.sum;
   last_loss_ = seen.loss;
   stop_ = seen.stop;
+  if (saver_) saver_->look();
   learner_->rebalance();
 }
 
@@ -163,11 +168,9 @@ void Loop::evaluate() {
   metrics_->add("test", step_, epoch_, values);
 }
 
-// Rank 0 writes; the others meet it at the next step.
 void Loop::save() {
   saved_step_ = step_;
-  internal::save({world_, folder_ ? folder_->checkpoint_path() : "", static_cast<int>(options_.keep)}, learner_->model(),
-                 {step_, learner_->position(), epoch_loss_, options_.plan.seed, learner_->batches().global});
+  saver_->save({step_, learner_->position(), epoch_loss_, options_.plan.seed, learner_->batches().global});
 }
 
 }  // namespace weft::train::internal

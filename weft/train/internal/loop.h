@@ -66,6 +66,7 @@ class Loop {
   std::unique_ptr<observe::Metrics> metrics_;
   std::optional<Saved> resumed_;  // until the learner is restored
   std::optional<StepLog> log_;
+  std::optional<RunSaver> saver_;
   std::optional<observe::Progress> progress_;
   observe::StepTimer timer_;
 

@@ -2,11 +2,15 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <charconv>
-#include <set>
+#include <fstream>
+#include <map>
+#include <sstream>
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/base/memory.h"
 #include "weft/comm/texts.h"
 
 namespace weft::train::internal {
@@ -20,10 +24,10 @@ std::string to_text(double value) {
 }
 
 template <class T>
-T number(const checkpoint::Checkpoint& checkpoint, const std::string& name) {
-  const auto found = checkpoint.state.find(name);
+T number(const checkpoint::Reader& saved, const std::string& name) {
+  const auto found = saved.state().find(name);
   T value{};
-  bool good = found != checkpoint.state.end();
+  bool good = found != saved.state().end();
   if (good) {
     const char *begin = found->second.data(), *end = begin + found->second.size();
     std::from_chars_result result{};
@@ -34,7 +38,7 @@ T number(const checkpoint::Checkpoint& checkpoint, const std::string& name) {
     }
     good = result.ec == std::errc() && result.ptr == end;
   }
-  if (!good) throw Error(Errc::kCorrupt, "the checkpoint of step " + std::to_string(checkpoint.step) + " has no number \"" + name + "\"");
+  if (!good) throw Error(Errc::kCorrupt, "the checkpoint of step " + std::to_string(saved.step()) + " has no number \"" + name + "\"");
   return value;
 }
 
@@ -43,91 +47,128 @@ void require_same(const std::string& what, std::int64_t then, std::int64_t now) 
                                 std::to_string(now) + " now");
 }
 
-// Which part of a checkpoint has this tensor of ParallelModel::state(). A parameter's name is that of no other tensor with something behind
-// it: state of the optimizer is called "<parameter>.<array>".
-const char* part_of(const std::string& name, const std::set<std::string>& names) {
-  if (name == "loss_scale" || name == "loss_scale.good_steps") return "scaling";
-  if (name == "steps") return "optimizer";
-  const auto dot = name.rfind('.');
-  return dot != std::string::npos && names.count(name.substr(0, dot)) > 0 ? "optimizer" : "model";
+std::int64_t bytes_of(const checkpoint::Parts& parts) {
+  std::int64_t bytes = 0;
+  for (const auto& [part, slices] : parts) {
+    for (const auto& slice : slices) bytes += static_cast<std::int64_t>(slice.tensor.nbytes());
+  }
+  return bytes;
 }
 
-const checkpoint::TensorMap& part(const checkpoint::Checkpoint& checkpoint, const std::string& name) {
-  const auto found = checkpoint.parts.find(name);
-  if (found == checkpoint.parts.end()) {
-    throw Error(Errc::kCorrupt, "the checkpoint of step " + std::to_string(checkpoint.step) + " has no part \"" + name + "\"");
+std::string boot_id() {
+  std::string id;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
+  return id.empty() ? "?" : id;
+}
+
+// A machine whose ranks' copies would take more than half of its available memory, in words; empty where there is none. Collective.
+std::string too_small(const Group& world, std::int64_t copy_bytes) {
+  struct Host {
+    std::uint64_t copies = 0, available = UINT64_MAX;
+  };
+  std::map<std::string, Host> hosts;
+  const std::string mine = boot_id() + " " + std::to_string(copy_bytes) + " " + std::to_string(machine_memory().available);
+  for (const std::string& text : comm::all_gather_texts(world, mine)) {
+    std::istringstream words(text);
+    std::string id;
+    std::uint64_t copy = 0, available = 0;
+    words >> id >> copy >> available;
+    Host& host = hosts[id];
+    host.copies += copy;
+    host.available = std::min(host.available, available);
   }
-  return found->second;
+  for (const auto& [id, host] : hosts) {
+    if (host.copies <= host.available / 2) continue;
+    return "its ranks' copies of the state take " + std::to_string(host.copies >> 20) + " MiB, and " +
+           std::to_string(host.available >> 20) + " MiB are available";
+  }
+  return "";
+}
+
+// 0: nothing is copied, so that saves are not asynchronous.
+std::int64_t staging_bytes(const Group& world, bool async, std::int64_t copy_bytes) {
+  if (!async) return 0;
+  const std::string why = too_small(world, copy_bytes);
+  if (why.empty()) return INT64_MAX;
+  if (world.rank() == 0) {
+    log_warn("training will wait while checkpoints are written, since a machine has little memory: " + why +
+             "; train.checkpoint_async = false does the same without this warning");
+  }
+  return 0;
 }
 
 }  // namespace
 
-void save(const Shelf& shelf, parallel::ParallelModel& model, const Progressed& progressed) {
-  const NamedTensors state = model.state(), codec = model.codec_state();
-  if (shelf.world.rank() != 0) return;
-  checkpoint::Checkpoint checkpoint;
-  checkpoint.step = progressed.step;
-  std::set<std::string> names;
-  for (const auto& [name, tensor] : state) names.insert(name);
-  for (const auto& [name, tensor] : state) checkpoint.parts[part_of(name, names)][name] = tensor;
-  if (!codec.empty()) checkpoint.parts["codec"] = {codec.begin(), codec.end()};
-  checkpoint.state = {{"step", std::to_string(progressed.step)},
-                      {"epoch", std::to_string(progressed.sampler.epoch)},
-                      {"position", std::to_string(progressed.sampler.position)},
-                      {"epoch_loss", to_text(progressed.epoch_loss)},
-                      {"seed", std::to_string(progressed.seed)},
-                      {"batch", std::to_string(progressed.batch)}};
-  const auto saved = checkpoint::save(shelf.folder, checkpoint, {shelf.keep});
-  log_debug("checkpoint", {{"folder", saved}});
+RunSaver::RunSaver(const Group& world, parallel::ParallelModel& model, Options options)
+    : world_(world),
+      model_(model),
+      options_{comm::broadcast_text(world, options.folder), options.keep, options.async},
+      saver_(world, staging_bytes(world, options.async, bytes_of(model.shards()))) {
+  saver_.reserve({.parts = model.shards()});
 }
 
-NamedTensors Saved::codec() const {
-  const auto found = checkpoint_.parts.find("codec");
-  return found == checkpoint_.parts.end() ? NamedTensors{} : NamedTensors{found->second.begin(), found->second.end()};
+void RunSaver::save(const Progressed& progressed) {
+  checkpoint::Shards shards;
+  shards.step = progressed.step;
+  shards.parts = model_.shards();
+  shards.state = {{"step", std::to_string(progressed.step)},
+                  {"epoch", std::to_string(progressed.sampler.epoch)},
+                  {"position", std::to_string(progressed.sampler.position)},
+                  {"epoch_loss", to_text(progressed.epoch_loss)},
+                  {"seed", std::to_string(progressed.seed)},
+                  {"batch", std::to_string(progressed.batch)}};
+  report(saver_.save(options_.folder, shards, {options_.keep}));
+}
+
+void RunSaver::look() { report(saver_.poll()); }
+
+void RunSaver::finish() {
+  const auto result = saver_.wait();
+  if (result && result->error) throw *result->error;
+  report(result);
+}
+
+void RunSaver::report(const std::optional<checkpoint::AsyncSaver::Result>& result) const {
+  if (!result || world_.rank() != 0) return;
+  if (result->error) {
+    log_error(result->error->message() + "; training goes on, and older checkpoints are untouched");
+    return;
+  }
+  const auto ms = [](std::chrono::nanoseconds time) { return std::chrono::duration<double, std::milli>(time).count(); };
+  log_debug("checkpoint", {{"folder", result->folder}, {"stall_ms", ms(result->stall)}, {"whole_ms", ms(result->whole)}});
 }
 
 Progressed Saved::progress(std::uint64_t seed, std::int64_t batch) const {
-  const checkpoint::Checkpoint& checkpoint = checkpoint_;
   Progressed progressed;
-  progressed.step = number<std::int64_t>(checkpoint, "step");
-  progressed.sampler = {number<std::int64_t>(checkpoint, "epoch"), number<std::int64_t>(checkpoint, "position")};
-  progressed.epoch_loss = number<double>(checkpoint, "epoch_loss");
-  progressed.seed = number<std::uint64_t>(checkpoint, "seed");
-  progressed.batch = number<std::int64_t>(checkpoint, "batch");
+  progressed.step = number<std::int64_t>(reader_, "step");
+  progressed.sampler = {number<std::int64_t>(reader_, "epoch"), number<std::int64_t>(reader_, "position")};
+  progressed.epoch_loss = number<double>(reader_, "epoch_loss");
+  progressed.seed = number<std::uint64_t>(reader_, "seed");
+  progressed.batch = number<std::int64_t>(reader_, "batch");
   require_same("train.seed", static_cast<std::int64_t>(progressed.seed), static_cast<std::int64_t>(seed));
   require_same("the global batch", progressed.batch, batch);
   return progressed;
 }
 
 void Saved::restore(parallel::ParallelModel& model, const Group& world) const {
-  NamedTensors all;
-  for (const char* name : {"model", "optimizer"}) {
-    const auto& of = part(checkpoint_, name);
-    all.insert(all.end(), of.begin(), of.end());
-  }
-  if (const auto scaling = checkpoint_.parts.find("scaling"); scaling != checkpoint_.parts.end())
-    all.insert(all.end(), scaling->second.begin(), scaling->second.end());
   try {
-    model.load_state(all);
+    model.load_shards(reader_);
   } catch (const Error& error) {
     if (error.code() != Errc::kInvalidArgument) throw;
     throw Error(Errc::kInvalidArgument, "cannot resume, since the checkpoint is of another model or optimizer: " + error.message());
   }
-  if (!model.load_codec_state(codec()) && world.rank() == 0) {
+  if (!model.load_codec(reader_) && world.rank() == 0) {
     log_warn("the codec begins without memory: the checkpoint has none of this codec on this mesh");
   }
 }
 
 std::optional<Saved> load_latest(const Group& world, const std::string& folder) {
-  std::string found;
+  const auto latest = checkpoint::latest(comm::broadcast_text(world, folder), world);
   if (world.rank() == 0) {
-    const auto latest = checkpoint::latest(folder);
     for (const auto& line : latest.damaged) log_warn("passing over a damaged checkpoint: " + line);
-    found = latest.folder.value_or("");
   }
-  found = comm::broadcast_text(world, found);
-  if (found.empty()) return std::nullopt;
-  return Saved(checkpoint::load(found));
+  if (!latest.folder) return std::nullopt;
+  return Saved(checkpoint::Reader(*latest.folder));
 }
 
 }  // namespace weft::train::internal

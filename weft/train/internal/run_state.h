@@ -1,7 +1,7 @@
-// What a checkpoint of a training run holds, to and from the objects of the run: the one place that knows how a run is saved.
+// How a training run is saved and resumed. A checkpoint holds
 //
 //   parts  model (parameters and buffers), optimizer, scaling (of the loss), codec (where gradients are compressed)
-//   state  step, epoch, position, the running sum of the epoch's loss, seed, global batch
+//   state  step, epoch, position, running sum of the epoch's loss, seed, global batch
 //
 // Random numbers need no state: each is a function of seed, epoch, sample, step and place.
 #pragma once
@@ -10,9 +10,9 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "weft/checkpoint/checkpoint.h"
+#include "weft/checkpoint/reader.h"
+#include "weft/checkpoint/sharded.h"
 #include "weft/comm/group.h"
 #include "weft/data/sampler.h"
 #include "weft/parallel/compose/parallelize.h"
@@ -27,36 +27,51 @@ struct Progressed {
   std::int64_t batch = 0;  // global
 };
 
-using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+// Saves a run's checkpoints, each rank its own slices, in the background where that is asked for and memory allows it.
+class RunSaver {
+ public:
+  struct Options {
+    std::string folder;  // rank 0's counts
+    int keep = 3;        // 0: all
+    bool async = true;
+  };
+  // Collective. Makes the memory for the copies that asynchronous saves need.
+  RunSaver(const Group& world, parallel::ParallelModel& model, Options options);
 
-// Where a run's checkpoints are.
-struct Shelf {
-  Group world;
-  std::string folder;  // rank 0's
-  int keep = 3;        // 0: all
+  // Starts to save the model and its optimizer as they are between two steps. Collective. Waits for the save before. One that failed
+  // is logged as an error on rank 0; training can go on.
+  void save(const Progressed& progressed);
+  // Logs a save that has failed meanwhile. Not collective.
+  void look();
+  // Waits for the last save. Collective. Throws its error on all ranks.
+  void finish();
+
+ private:
+  void report(const std::optional<checkpoint::AsyncSaver::Result>& result) const;
+
+  const Group world_;
+  parallel::ParallelModel& model_;
+  const Options options_;
+  checkpoint::AsyncSaver saver_;
 };
 
-// The model and its optimizer as they are between two steps. Collective.
-void save(const Shelf& shelf, parallel::ParallelModel& model, const Progressed& progressed);
-
-// A checkpoint that a run goes on from.
+// A checkpoint that a run resumes from.
 class Saved {
  public:
-  explicit Saved(checkpoint::Checkpoint checkpoint) : checkpoint_(std::move(checkpoint)) {}
+  explicit Saved(checkpoint::Reader reader) : reader_(std::move(reader)) {}
 
-  // What the codec remembers; empty without one.
-  NamedTensors codec() const;
+  const checkpoint::Reader& reader() const { return reader_; }
   // Throws Error(kCorrupt) where a number is missing, Error(kInvalidArgument) where the run had another seed or global batch.
   Progressed progress(std::uint64_t seed, std::int64_t batch) const;
   // Collective. Throws Error(kInvalidArgument) naming the first tensor that is missing or has another shape.
   void restore(parallel::ParallelModel& model, const Group& world) const;
 
  private:
-  checkpoint::Checkpoint checkpoint_;
+  checkpoint::Reader reader_;
 };
 
-// The newest whole checkpoint in the folder that rank 0 names, for every rank (so several hosts need a shared folder); nullopt when there
-// is none. Damaged ones are passed over with a warning. Collective.
+// The newest complete checkpoint in the folder that rank 0 names, for every rank (so several hosts need a shared folder); nullopt when
+// there is none. Damaged ones are passed over with a warning. Collective.
 std::optional<Saved> load_latest(const Group& world, const std::string& folder);
 
 }  // namespace weft::train::internal

@@ -104,19 +104,29 @@ std::string end_token(const text::Tokenizer& tokenizer) {
   return "";
 }
 
-void set_whole_tensors(torch::nn::Module& model, const parallel::TensorParallel& tp, const checkpoint::TensorMap& whole) {
-  const auto slices = parallel::slices(model);
-  std::vector<std::pair<at::Tensor, at::Tensor>> found;
-  for (const auto& parameter : model.named_parameters()) {
-    const auto saved = whole.find(parameter.key());
-    WEFT_REQUIRE(saved != whole.end(), "the checkpoint has no tensor \"" + parameter.key() + "\"; is it of another model?");
-    const auto slice = slices.find(parameter.key());
-    at::Tensor mine = slice == slices.end() ? saved->second : parallel::slice_of(saved->second, slice->second, tp);
-    WEFT_REQUIRE(mine.sizes() == parameter.value().sizes(), "the checkpoint's \"" + parameter.key() + "\" has another shape");
-    found.emplace_back(parameter.value(), std::move(mine));
-  }
+void load_parameters(torch::nn::Module& model, const parallel::TensorParallel& tp, const checkpoint::Reader& saved) {
   const at::NoGradGuard no_grad;
-  for (auto& [parameter, value] : found) parameter.copy_(value);
+  const auto divided = parallel::slices(model);
+  checkpoint::Slices mine;
+  for (const auto& parameter : model.named_parameters()) {
+    checkpoint::Slice slice = checkpoint::whole_slice(parameter.key(), parameter.value().detach());
+    if (const auto found = divided.find(parameter.key()); found != divided.end()) {
+      const parallel::Slice& over = found->second;
+      const auto dim = static_cast<std::size_t>(over.dim);
+      const std::int64_t part = over.part(tp.size()), begin = std::min(over.whole, tp.rank() * part);
+      slice.shape[dim] = over.whole;
+      slice.offset[dim] = begin;
+      slice.tensor.zero_();  // what lies beyond the whole
+      slice.tensor = slice.tensor.narrow(over.dim, 0, std::min(part, over.whole - begin));
+    }
+    mine.push_back(std::move(slice));
+  }
+  try {
+    saved.fill("model", mine);
+  } catch (const Error& error) {
+    if (error.code() != Errc::kInvalidArgument) throw;
+    throw Error(Errc::kInvalidArgument, error.message() + "; is the checkpoint of another model?");
+  }
 }
 
 at::Tensor likeliest(const at::Tensor& logits, std::int64_t vocabulary, const parallel::TensorParallel& tp) {

@@ -1,4 +1,4 @@
-// What training on text and generating it share: the model and tokenizer that a configuration means, and whole tensors of split ones.
+// What training on text and generating it share: model and tokenizer of a configuration, and parameters from a checkpoint.
 #pragma once
 
 #include <memory>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "weft/base/config.h"
-#include "weft/checkpoint/safetensors.h"
+#include "weft/checkpoint/reader.h"
 #include "weft/data/text/tokenizer.h"
 #include "weft/models/gpt.h"
 #include "weft/models/lstm.h"
@@ -32,9 +32,9 @@ std::unique_ptr<data::text::Tokenizer> make_tokenizer(const std::string& json);
 // What ends a document: the token <|endoftext|>, else </s>, else none.
 std::string end_token(const data::text::Tokenizer& tokenizer);
 
-// Gives the model its parameters from whole ones, by name; each rank of tp keeps its part. Throws Error(kInvalidArgument) naming the first
-// tensor that is missing or has another shape.
-void set_whole_tensors(torch::nn::Module& model, const parallel::TensorParallel& tp, const checkpoint::TensorMap& whole);
+// Reads the model's parameters from a checkpoint's part "model"; each rank of tp reads its slices alone. Throws Error(kInvalidArgument)
+// naming the first tensor that is missing or has another shape.
+void load_parameters(torch::nn::Module& model, const parallel::TensorParallel& tp, const checkpoint::Reader& saved);
 // The likeliest token at each position of this rank's logits: int64, logits' shape without the last. Collective over tp, the same on all of
 // its ranks.
 at::Tensor likeliest(const at::Tensor& logits, std::int64_t vocabulary, const parallel::TensorParallel& tp);

@@ -6,6 +6,7 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/checkpoint/checkpoint.h"
+#include "weft/checkpoint/reader.h"
 #include "weft/models/huggingface.h"
 #include "weft/train/internal/text.h"
 #include "weft/train/recipe.h"
@@ -75,16 +76,16 @@ TextModel load_run(const std::string& folder, const parallel::TensorParallel& tp
   const std::string kept = folder + "/tokenizer.json";
   if (fs::exists(kept)) source.json = read_file(kept, kMostBytes);
   source.tokenizer = make_tokenizer(source.json);
-  const auto weights = checkpoint::load(*latest.folder).parts.at("model");
+  const checkpoint::Reader saved(*latest.folder);
   if (const std::int64_t vocabulary = source.tokenizer->vocab_size(); config.get_string("model.name") == "lstm") {
     WEFT_REQUIRE(tp.size() == 1, folder + " is a run of an LSTM, whose layers are not split over ranks: start one process");
     models::Lstm lstm(lstm_options(config, vocabulary));
-    set_whole_tensors(*lstm, {}, weights);
+    load_parameters(*lstm, {}, saved);
     lstm->eval();
     source.reader = make_reader(lstm);
   } else {
     models::Gpt gpt(gpt_options(config, vocabulary), tp);
-    set_whole_tensors(*gpt, tp, weights);
+    load_parameters(*gpt, tp, saved);
     take_gpt(source, gpt);
   }
   // What follows an end token is the start of a document.

@@ -51,8 +51,8 @@ struct Stage {
   std::vector<at::Tensor> tied_weights() const;
 };
 
-// ParallelModel::cuts_of_codec_state().
-std::vector<int> saved_cuts(const Mesh& mesh, const ParallelModel::NamedTensors& state);
+// ParallelModel::cuts_of().
+std::vector<int> saved_cuts(const Mesh& mesh, const checkpoint::Reader& saved);
 
 class Composed {
  public:
@@ -67,9 +67,8 @@ class Composed {
   ParallelModel::NamedTensors state();
   void load_state(const ParallelModel::NamedTensors& state);
   ParallelModel::NamedTensors gradients();
-  ParallelModel::NamedTensors codec_state();
-  bool load_codec_state(const ParallelModel::NamedTensors& state);
-  checkpoint::Slices shards();
+  bool load_codec(const checkpoint::Reader& saved);
+  checkpoint::Parts shards();
   void load_shards(const checkpoint::SliceSource& source);
   void load_weights(const checkpoint::SliceSource& source);
 
@@ -151,6 +150,8 @@ class Composed {
   checkpoint::Rectangle place_of(const Parameter& parameter) const;
   Sharded::Placing placing_of(const Stage& stage) const;
   checkpoint::Slices scaler_slices();
+  checkpoint::Slices codec_slices();
+  checkpoint::Slices buffer_slices();
   void check_on_all_ranks(const checkpoint::SliceSource& source, bool weights_only);
   // Of the ranks that have the same parameters, those whose parts make up the whole model.
   bool is_first_copy() const { return mesh.coordinate("dp") == 0 && mesh.coordinate("cp") == 0; }

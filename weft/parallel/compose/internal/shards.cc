@@ -7,6 +7,13 @@
 #include "weft/parallel/compose/internal/composed.h"
 
 namespace weft::parallel::internal {
+namespace {
+
+// Parts of a checkpoint.
+constexpr const char *kModel = "model", *kOptimizer = "optimizer";
+
+}  // namespace
+
 // Without the slices over tp and ep the parameter is where it begins.
 checkpoint::Rectangle Composed::place_of(const Parameter& p) const {
   checkpoint::Rectangle place{p.whole, p.sizes, std::vector<std::int64_t>(p.sizes.size(), 0), p.sizes};
@@ -48,6 +55,7 @@ void Composed::check_on_all_ranks(const checkpoint::SliceSource& source, bool we
     }
     if (!weights_only) want("steps", {});
     source.check(wanted);
+    if (!weights_only) source.check(buffer_slices());
   } catch (const Error& error) {
     why = error.message();
   }
@@ -59,9 +67,29 @@ void Composed::check_on_all_ranks(const checkpoint::SliceSource& source, bool we
               {"load_shards", mesh.world().rank()});
 }
 
+// The first replica's: a broadcast, or Statistics, has made them the same on all.
+checkpoint::Slices Composed::buffer_slices() {
+  checkpoint::Slices slices;
+  for (const Stage& stage : stages) {
+    for (const Statistics::Named& buffer : stage.statistics.buffers()) {
+      slices.push_back(checkpoint::whole_slice(buffer.name, buffer.tensor.variable_data()));
+    }
+  }
+  return slices;
+}
+
 // Ranks of dp and cp have all alike; those of tp what is no slice, those of ep what is no expert.
-checkpoint::Slices Composed::shards() {
-  std::map<std::pair<bool, bool>, checkpoint::Slices> by_copies;  // over tp, over ep
+checkpoint::Parts Composed::shards() {
+  checkpoint::Parts parts;
+  const auto put = [&](const std::string& part, checkpoint::Slices slices) {
+    for (checkpoint::Slice& slice : slices) parts[part].push_back(std::move(slice));
+  };
+  struct Like {  // what these slices have in common
+    std::string part;
+    bool over_tp, over_ep;
+    auto operator<=>(const Like&) const = default;
+  };
+  std::map<Like, checkpoint::Slices> by_copies;
   for (Stage& stage : stages) {
     if (!stage.sharded) continue;
     std::map<std::string, std::pair<bool, bool>> divided;
@@ -77,12 +105,11 @@ checkpoint::Slices Composed::shards() {
       std::string parameter = slice.name;
       while (!divided.contains(parameter) && parameter.find('.') != std::string::npos) parameter.resize(parameter.rfind('.'));
       const bool count = slice.name == parameter + ".step" && slice.shape.empty();
-      by_copies[count ? std::pair(false, false) : divided.at(parameter)].push_back(std::move(slice));
+      const auto [over_tp, over_ep] = count ? std::pair(false, false) : divided.at(parameter);
+      by_copies[{std::string(slice.name == parameter ? kModel : kOptimizer), over_tp, over_ep}].push_back(std::move(slice));
     }
   }
-  checkpoint::Slices mine;
-  for (auto& [over, slices] : by_copies) {
-    const auto& [over_tp, over_ep] = over;
+  for (auto& [like, slices] : by_copies) {
     int copy = 0, copies = 1;
     const auto alike = [&](const char* axis) {
       copy = copy * mesh.size(axis) + mesh.coordinate(axis);
@@ -92,15 +119,17 @@ checkpoint::Slices Composed::shards() {
       alike("dp");
       alike("cp");
     }
-    if (!over_tp) alike("tp");
-    if (!over_ep) alike("ep");
-    for (auto& slice : checkpoint::deal(std::move(slices), copy, copies)) mine.push_back(std::move(slice));
+    if (!like.over_tp) alike("tp");
+    if (!like.over_ep) alike("ep");
+    put(like.part, checkpoint::deal(std::move(slices), copy, copies));
   }
+  if (replica() == 0 && is_first_copy() && tp.rank() == 0) put(kModel, buffer_slices());
   if (mesh.world().rank() == 0) {
-    mine.push_back(checkpoint::whole_slice("steps", at::scalar_tensor(steps, at::kLong)));
-    for (auto& slice : scaler_slices()) mine.push_back(std::move(slice));
+    put(kOptimizer, {checkpoint::whole_slice("steps", at::scalar_tensor(steps, at::kLong))});
+    put("scaling", scaler_slices());
   }
-  return mine;
+  put("codec", codec_slices());
+  return parts;
 }
 
 void Composed::load_shards(const checkpoint::SliceSource& source) {
@@ -110,6 +139,7 @@ void Composed::load_shards(const checkpoint::SliceSource& source) {
     for (Stage& stage : stages) {
       if (stage.sharded) stage.sharded->load_shards(source, placing_of(stage));
     }
+    source.fill(buffer_slices());
     source.fill({checkpoint::whole_slice("steps", done)});
     if (scaler && source.has("loss_scale")) {
       const checkpoint::Slices saved = scaler_slices();

@@ -204,8 +204,8 @@ std::vector<std::int64_t> places(const Mesh& mesh) {
 
 }  // namespace
 
-std::vector<int> saved_cuts(const Mesh& mesh, const NamedTensors& state) {
-  const auto progress = state.empty() ? std::nullopt : read_codec_progress(mesh.world(), state);
+std::vector<int> saved_cuts(const Mesh& mesh, const checkpoint::Reader& saved) {
+  const auto progress = read_codec_progress(mesh.world(), saved);
   const auto prefix = places(mesh);
   if (!progress || progress->layout.size() < prefix.size() || !std::equal(prefix.begin(), prefix.end(), progress->layout.begin()))
     return {};
@@ -219,20 +219,20 @@ std::vector<std::int64_t> Composed::layout() const {
   return numbers;
 }
 
-NamedTensors Composed::codec_state() {
+checkpoint::Slices Composed::codec_slices() {
   if (sharding.codec == "none") return {};
-  if (replicates()) return guarded([&] { return stages[0].sharded->codec_state(); });
+  if (replicates()) return stages[0].sharded->codec_slices();
   const auto coded = std::find_if(stages.begin(), stages.end(), [](const Stage& stage) { return stage.sharded != nullptr; });
   const std::int64_t done = coded == stages.end() ? 0 : coded->sharded->codec_steps();
-  return guarded([&] { return gather_codec_state(mesh.world(), {compress::parse(sharding.codec), done, layout()}, codec_memory()); });
+  return parallel::codec_slices(mesh.world(), {compress::parse(sharding.codec), done, layout()}, codec_memory());
 }
 
-bool Composed::load_codec_state(const NamedTensors& state) {
+bool Composed::load_codec(const checkpoint::Reader& saved) {
   if (sharding.codec == "none") return true;
-  if (replicates()) return guarded([&] { return stages[0].sharded->load_codec_state(state); });
-  const auto progress = state.empty() ? std::nullopt : read_codec_progress(mesh.world(), state);
+  if (replicates()) return guarded([&] { return stages[0].sharded->load_codec(saved); });
+  const auto progress = read_codec_progress(mesh.world(), saved);
   const bool fits = progress && progress->spec == compress::parse(sharding.codec) && progress->layout == layout();
-  if (!fits || !guarded([&] { return restore_codec_memory(mesh.world(), state, codec_memory()); })) return false;
+  if (!fits || !guarded([&] { return restore_codec_memory(mesh.world(), saved, codec_memory()); })) return false;
   for (Stage& stage : stages) {
     if (stage.sharded) stage.sharded->set_codec_steps(progress->step);
   }

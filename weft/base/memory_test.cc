@@ -1,0 +1,73 @@
+#include "weft/base/memory.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "weft/base/file.h"
+
+namespace weft {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A machine of 1 GiB, 512 MiB of it available.
+class Machine {
+ public:
+  explicit Machine(const std::string& groups) {
+    write("proc/meminfo", "MemTotal: 1048576 kB\nMemFree: 1 kB\nMemAvailable: 524288 kB\n");
+    write("proc/self/cgroup", groups);
+  }
+  void write(const std::string& file, const std::string& text) const {
+    const fs::path path = folder_ / file;
+    fs::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+  }
+  MachineMemory read() const { return machine_memory(folder_.path() + "/"); }
+
+ private:
+  TempDir folder_;
+};
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+TEST(MachineMemory, IsTheMachinesWithoutALimit) {
+  const Machine machine("0::/\n");
+  machine.write("sys/fs/cgroup/memory.max", "max\n");
+  const auto memory = machine.read();
+  EXPECT_EQ(memory.total, 1024 * kMiB);
+  EXPECT_EQ(memory.available, 512 * kMiB);
+  EXPECT_FALSE(memory.limit);
+}
+
+TEST(MachineMemory, IsWhatTheTightestGroupAboveLeaves) {
+  const Machine machine("0::/pod/rank\n");
+  machine.write("sys/fs/cgroup/pod/memory.max", "209715200\n");
+  machine.write("sys/fs/cgroup/pod/memory.current", "104857600\n");
+  machine.write("sys/fs/cgroup/pod/memory.stat", "anon 1\ninactive_file 52428800\n");
+  machine.write("sys/fs/cgroup/pod/rank/memory.max", "max\n");
+  const auto memory = machine.read();
+  EXPECT_EQ(memory.limit, 200 * kMiB);
+  EXPECT_EQ(memory.available, 150 * kMiB);
+}
+
+TEST(MachineMemory, KnowsGroupsOfTheFirstVersion) {
+  const Machine machine("5:cpu,cpuacct:/a\n4:memory:/a\n0::/a\n");
+  machine.write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "104857600\n");
+  machine.write("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "209715200\n");
+  const auto memory = machine.read();
+  EXPECT_EQ(memory.limit, 100 * kMiB);
+  EXPECT_EQ(memory.available, 0u);
+}
+
+TEST(MachineMemory, OfThisMachineIsThere) {
+  const auto memory = machine_memory();
+  EXPECT_GT(memory.available, 0u);
+  EXPECT_LE(memory.available, memory.total);
+  EXPECT_EQ(machine_memory("/nowhere/").total, 0u);
+}
+
+}  // namespace
+}  // namespace weft
