@@ -14,11 +14,10 @@
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 
 #include "weft/base/file.h"
-#include "weft/checkpoint/reader.h"
-#include "weft/checkpoint/sharded.h"
 #include "weft/comm/allocator.h"
 #include "weft/comm/backend.h"
-#include "weft/parallel/compose/parallelize.h"
+#include "weft/train/dataset.h"
+#include "weft/train/trainer.h"
 
 namespace weft {
 namespace {
@@ -26,7 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 using parallel::Tensors;
 
-constexpr int kRanks = 4, kSteps = 4, kSavedAfter = 2;
+constexpr int kRanks = 4, kEpochs = 2;
+constexpr std::int64_t kBatch = 8, kStepsPerEpoch = 2;
 constexpr std::int64_t kWidth = 1024, kBlocks = 128;
 constexpr std::int64_t kParameters = kBlocks * kWidth * kWidth;
 constexpr std::int64_t kState = kParameters * 2 * 4;  // parameters and momentum, float32: 1 GiB
@@ -108,29 +108,41 @@ parallel::BlockModel model() {
   return model;
 }
 
-// A rank of the first run, which saves in the midst, or of the second, which goes on. Writes the loss of the last step.
+at::Tensor inputs(const std::vector<std::int64_t>& indices) {
+  const at::Tensor row = at::tensor(indices, at::kLong).unsqueeze(1) * kWidth + torch::arange(kWidth).unsqueeze(0);
+  return (row.remainder(97) / 97. + row.remainder(13)).sin().to(torch::kFloat);
+}
+
+train::Task task() {
+  train::Task task;
+  task.model = model();
+  task.train = task.test = train::samples(kBatch * kStepsPerEpoch, [](const std::vector<std::int64_t>& indices) {
+    const at::Tensor x = inputs(indices);
+    return std::pair(x, x.flip(1));
+  });
+  return task;
+}
+
+// A rank of the first run, or of the second, which resumes it under another plan. Writes the loss at the end.
 int rank_main(int rank, const std::string& folder, bool resumes) {
   at::set_num_threads(1);
   comm::install_allocator();  // as init() does
   const auto store = c10::make_intrusive<c10d::FileStore>(folder + (resumes ? "/second" : "/first"), kRanks);
   const Group group(comm::make_backend(store, rank, kRanks, {.transport = "shm"}), "capped");
-  // Other shards, and stages: each rank reads what it needs.
-  const Mesh mesh = resumes ? Mesh(group, {{"pp", 2}, {"fsdp", 2}}) : Mesh(group, {{"fsdp", kRanks}});
-  parallel::Plan plan;
-  plan.optimizer = parallel::optimizer_spec(torch::optim::SGDOptions(0.05).momentum(0.9), {});
-  plan.seed = 5;
-  plan.form = "gathered";  // as ranks of several hosts have it
-  auto net = parallel::parallelize(model(), plan, mesh);
-  if (resumes) net.load_shards(checkpoint::Reader(folder + "/ckpt/step-00000002"));
-  double loss = 0;
-  for (int step = static_cast<int>(net.steps()); step < kSteps; ++step) {
-    const at::Tensor all = (torch::arange(8 * kWidth).remainder(97) / 97. + step).sin().view({8, kWidth}).to(torch::kFloat);
-    const at::Tensor x = all.chunk(net.replicas())[static_cast<std::size_t>(net.replica())];
-    net.zero_grad();
-    loss = net.train_step({x}, {x.flip(1)});
-    net.step();
-    if (step + 1 == kSavedAfter) checkpoint::save(folder + "/ckpt", {.step = step + 1, .parts = net.shards()}, group);
-  }
+  train::Options options;
+  options.epochs = kEpochs;
+  options.batch = kBatch;
+  options.prefetch = 0;
+  options.dir = folder;
+  options.name = "run";
+  options.resume = resumes;
+  options.mesh = resumes ? "pp=2,fsdp=2" : "fsdp=4";  // other shards, and stages: each rank reads what it needs
+  options.plan.optimizer = parallel::optimizer_spec(torch::optim::SGDOptions(0.05).momentum(0.9), {});
+  options.plan.seed = 5;
+  options.plan.micro_batches = 1;
+  options.plan.form = "gathered";  // as ranks of several hosts have it
+  options.plan.cuts = resumes ? std::vector<int>{kBlocks / 2} : std::vector<int>{};
+  const double loss = train::Trainer(task(), options, group).run().loss;
   if (rank == 0) std::ofstream(folder + (resumes ? "/second.loss" : "/first.loss")) << std::hexfloat << loss;
   return 0;
 }
@@ -175,6 +187,7 @@ TEST(MemoryCapped, FourRanksOfHalfTheStateEachTrainSaveAndResume) {
   const std::string program = fs::read_symlink("/proc/self/exe").string();
   const auto first = run_capped(program, folder.path(), false);
   ASSERT_FALSE(::testing::Test::HasFailure());
+  fs::remove_all(folder / "run/ckpt/step-00000004");
   const auto second = run_capped(program, folder.path(), true);
   ASSERT_FALSE(::testing::Test::HasFailure());
   std::cout << "state " << (kState >> 20) << " MiB, limit of each rank " << (kLimit >> 20)

@@ -14,22 +14,25 @@ namespace {
 // Which of the ranks is known to have ended; empty: what the launcher left in the store says.
 using Lost = std::function<std::optional<int>()>;
 
-c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here, const BackendOptions& options, const Lost& lost) {
+c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here, const BackendOptions& options, const Lost& lost,
+                                             const std::shared_ptr<WeftBackend::Family>& family) {
   const int size = static_cast<int>(here.ranks.size());
   const auto forming = internal::meet_at(here.store, here.me, size, options.to_connect(), lost);
-  const auto make = [options, known = forming.lost_peer](const WeftBackend::Part& part) {
+  const auto make = [options, family, known = forming.lost_peer](const WeftBackend::Part& part) {
     BackendOptions as = options;
     as.timeout = part.timeout;
-    return over_store(part, as, [known, ranks = part.ranks] { return internal::place_among(ranks, known()); });
+    return over_store(
+        part, as, [known, ranks = part.ranks] { return internal::place_among(ranks, known()); }, family);
   };
   return c10::make_intrusive<WeftBackend>(internal::make_engine(forming, options), here.me, size, options.timeout,
-                                          WeftBackend::Origin{here.store, make});
+                                          WeftBackend::Origin{here.store, make, family});
 }
 
 }  // namespace
 
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const BackendOptions& options) {
-  return over_store({std::move(store), internal::all_ranks(size), rank, options.timeout}, options, {});
+  return over_store({std::move(store), internal::all_ranks(size), rank, options.timeout}, options, {},
+                    std::make_shared<WeftBackend::Family>());
 }
 
 c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<net::Host> host, std::unique_ptr<net::Endpoint> endpoint,

@@ -121,16 +121,17 @@ std::optional<internal::Forming> through_mpi(const Identity& identity, const Bac
 }
 
 // `ranks`: of the launcher's world, by rank.
-c10::intrusive_ptr<c10d::Backend> over_mpi(const internal::Forming& forming, const std::vector<int>& ranks, const BackendOptions& options) {
-  const auto make = [ranks, options](const internal::WeftBackend::Part& part) {
+c10::intrusive_ptr<c10d::Backend> over_mpi(const internal::Forming& forming, const std::vector<int>& ranks, const BackendOptions& options,
+                                           const std::shared_ptr<internal::WeftBackend::Family>& family) {
+  const auto make = [ranks, options, family](const internal::WeftBackend::Part& part) {
     BackendOptions as = options;
     as.timeout = part.timeout;
     std::vector<int> theirs;
     for (const int rank : part.ranks) theirs.push_back(ranks[static_cast<std::size_t>(rank)]);
-    return over_mpi(internal::meet_over_mpi(theirs, part.me, as), theirs, as);
+    return over_mpi(internal::meet_over_mpi(theirs, part.me, as), theirs, as, family);
   };
   return c10::make_intrusive<internal::WeftBackend>(internal::make_engine(forming, options), forming.rank, forming.size, options.timeout,
-                                                    internal::WeftBackend::Origin{nullptr, make});
+                                                    internal::WeftBackend::Origin{nullptr, make, family});
 }
 
 // None where the ranks meet at a store.
@@ -141,7 +142,7 @@ std::optional<Group> join_through_mpi(const Identity& identity, const BackendOpt
   options.store_host = "";
   internal::Lineage lineage;
   lineage.through_mpi = true;
-  return Group(over_mpi(*forming, internal::all_ranks(identity.world), options), "world",
+  return Group(over_mpi(*forming, internal::all_ranks(identity.world), options, std::make_shared<internal::WeftBackend::Family>()), "world",
                std::make_shared<const internal::Lineage>(std::move(lineage)));
 }
 

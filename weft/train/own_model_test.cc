@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <atomic>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 
 #include "weft/base/file.h"
@@ -180,6 +182,39 @@ TEST_F(OwnModel, GoesOnFromItsCheckpointAsIfItHadNotStopped) {
     EXPECT_EQ(resumed.result.steps, 12);
     for (const auto& [name, tensor] : whole.state) EXPECT_TRUE(at::equal(tensor, resumed.state.at(name))) << name;
     EXPECT_EQ(resumed.result.accuracy, whole.result.accuracy);
+  }
+}
+
+TEST_F(OwnModel, HasCheckpointsOfEachRanksOwnSlices) {
+  for (const bool async : {true, false}) {
+    auto with = options(async ? "async" : "waiting", "fsdp=2");
+    with.checkpoint_async = async;
+    train(2, with);
+    const std::string newest = *checkpoint::latest(folder_ / (with.name + "/ckpt")).folder;
+    for (const char* file :
+         {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "optimizer-00002-of-00002.safetensors"})
+      EXPECT_TRUE(std::filesystem::exists(newest + "/" + file)) << newest << " " << file;
+  }
+}
+
+// A file lies where the checkpoints' folder was.
+TEST_F(OwnModel, TrainsToTheEndAndFailsThenWhereTheLastCheckpointCannotBeWritten) {
+  for (const bool async : {true, false}) {
+    auto with = options(async ? "async" : "waiting", "dp=2");
+    with.log_every = 1;
+    with.checkpoint_async = async;
+    const std::string folder = folder_ / (with.name + "/ckpt");
+    std::atomic<int> looks = 0;  // of both ranks
+    with.should_stop = [&] {
+      if (looks++ > 0) return false;
+      std::filesystem::remove(folder);
+      write_file_atomic(folder, "in the way");
+      return false;
+    };
+    const std::string why = refusal([&] { train(2, with); });
+    EXPECT_THAT(why, HasSubstr("the checkpoint of step 12 is not saved: rank 0: "));
+    EXPECT_THAT(why, HasSubstr(folder));
+    EXPECT_EQ(looks, 2 * 12);
   }
 }
 

@@ -73,6 +73,8 @@ WeftBackend::~WeftBackend() {
     return;
   }
   queues_->run(kCollectiveQueue, []() -> TaskQueues::After { return nullptr; });
+  const auto failed = origin_.family ? origin_.family->failed() : std::nullopt;
+  if (failed) engine_->fail(Error(Errc::kAborted, failed->message()));
   if (messages_ > 0) engine_->endpoint().fail(Error(Errc::kAborted, "the group has ended"));
 }
 
@@ -118,6 +120,8 @@ std::exception_ptr WeftBackend::caused_by(std::exception_ptr why) {
   try {
     std::rethrow_exception(why);
   } catch (const Error& error) {
+    const bool fatal = error.code() == Errc::kTimeout || error.code() == Errc::kCorrupt || error.code() == Errc::kInternal;
+    if (fatal && origin_.family) origin_.family->note(error);
     const std::lock_guard lock(timed_out_mutex_);
     if (error.code() == Errc::kTimeout && !timed_out_) timed_out_ = error;
     if (error.code() != Errc::kAborted || !timed_out_) return why;

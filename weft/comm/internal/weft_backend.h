@@ -26,14 +26,33 @@ class WeftBackend final : public c10d::Backend {
     int me;
     std::chrono::milliseconds timeout;
   };
+  // The groups of this process that were split off one another.
+  class Family {
+   public:
+    // The first error counts. Any thread.
+    void note(const Error& error) {
+      const std::lock_guard lock(mutex_);
+      if (!failed_) failed_ = error;
+    }
+    std::optional<Error> failed() const {
+      const std::lock_guard lock(mutex_);
+      return failed_;
+    }
+
+   private:
+    mutable std::mutex mutex_;
+    std::optional<Error> failed_;
+  };
   // Where the ranks meet besides the engine: for monitored barriers and for groups split off.
   struct Origin {
     StorePtr store;  // null for ranks that met through MPI
     std::function<BackendPtr(const Part& part)> make;
+    std::shared_ptr<Family> family;  // null: no group was split off
   };
 
   WeftBackend(std::unique_ptr<Engine> engine, int rank, int size, std::chrono::milliseconds timeout, Origin origin = {});
-  // Waits for the collectives posted; messages that no peer has matched are given up.
+  // Waits for the collectives posted; messages that no peer has matched are given up. Where a group of the family has timed out or met
+  // damage, the peers of this one get that error: this rank leaves because of it.
   ~WeftBackend() override;
 
   const std::string getBackendName() const override { return "weft"; }

@@ -1,0 +1,75 @@
+// Checkpoints of a run that fail and succeed again.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+
+#include "weft/base/file.h"
+#include "weft/base/testing/refusal.h"
+#include "weft/comm/replicate.h"
+#include "weft/parallel/compose/modules.h"
+#include "weft/train/internal/run_state.h"
+
+namespace weft::train::internal {
+namespace {
+
+namespace fs = std::filesystem;
+
+parallel::ParallelModel model_over(const Group& group) {
+  parallel::BlockModel model = parallel::blocks_of(torch::nn::Sequential(torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(4)));
+  model.loss = [](const parallel::Tensors& y, const parallel::Tensors&, const parallel::Contexts&) { return y[0].mean(); };
+  return parallel::parallelize(model, {}, Mesh(group, {{"fsdp", 0}}));
+}
+
+Progressed at_step(std::int64_t step) { return {.step = step, .sampler = {0, step}, .epoch_loss = 0.5, .seed = 3, .batch = 8}; }
+
+void put_in_the_way(const Group& group, const std::string& folder) {
+  if (group.rank() == 0) {
+    fs::rename(folder, folder + ".aside");
+    write_file_atomic(folder, "in the way");
+  }
+  group.barrier();
+}
+
+void take_away(const Group& group, const std::string& folder) {
+  if (group.rank() == 0) {
+    fs::remove(folder);
+    fs::rename(folder + ".aside", folder);
+  }
+  group.barrier();
+}
+
+TEST(RunSaver, LeavesOlderCheckpointsAloneAndSavesAgainAfterAFailure) {
+  for (const bool async : {true, false}) {
+    const TempDir dir;
+    const std::string folder = dir / "ckpt";
+    replicate(2, [&](const Group& group) {
+      auto model = model_over(group);
+      RunSaver saver(group, model, {.folder = group.rank() == 0 ? folder : "", .keep = 0, .async = async});
+      saver.save(at_step(1));
+      saver.finish();
+      put_in_the_way(group, folder);
+      saver.save(at_step(2));
+      saver.save(at_step(3));  // logs that step 2 has failed
+      expect_refused([&] { saver.finish(); }, Errc::kInvalidArgument, "the checkpoint of step 3 is not saved: rank 0: ");
+      take_away(group, folder);
+      saver.save(at_step(4));
+      saver.finish();
+      saver.finish();  // nothing is left to wait for
+
+      const auto saved = load_latest(group, folder);
+      ASSERT_TRUE(saved);
+      const Progressed progressed = saved->progress(3, 8);
+      EXPECT_EQ(progressed.step, 4);
+      EXPECT_EQ(progressed.sampler.position, 4);
+      EXPECT_EQ(progressed.epoch_loss, 0.5);
+      saved->restore(model, group);
+    });
+    EXPECT_TRUE(fs::exists(folder + "/step-00000001"));
+    EXPECT_FALSE(fs::exists(folder + "/step-00000002"));
+  }
+}
+
+}  // namespace
+}  // namespace weft::train::internal
