@@ -15,7 +15,7 @@ namespace {
 using Lost = std::function<std::optional<int>()>;
 
 c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here, const BackendOptions& options, const Lost& lost,
-                                             const std::shared_ptr<WeftBackend::Family>& family) {
+                                             const std::shared_ptr<internal::Family>& family) {
   const int size = static_cast<int>(here.ranks.size());
   const auto forming = internal::meet_at(here.store, here.me, size, options.to_connect(), lost);
   const auto make = [options, family, known = forming.lost_peer](const WeftBackend::Part& part) {
@@ -32,7 +32,7 @@ c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here, cons
 
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const BackendOptions& options) {
   return over_store({std::move(store), internal::all_ranks(size), rank, options.timeout}, options, {},
-                    std::make_shared<WeftBackend::Family>());
+                    std::make_shared<internal::Family>());
 }
 
 c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<net::Host> host, std::unique_ptr<net::Endpoint> endpoint,

@@ -122,7 +122,7 @@ std::optional<internal::Forming> through_mpi(const Identity& identity, const Bac
 
 // `ranks`: of the launcher's world, by rank.
 c10::intrusive_ptr<c10d::Backend> over_mpi(const internal::Forming& forming, const std::vector<int>& ranks, const BackendOptions& options,
-                                           const std::shared_ptr<internal::WeftBackend::Family>& family) {
+                                           const std::shared_ptr<internal::Family>& family) {
   const auto make = [ranks, options, family](const internal::WeftBackend::Part& part) {
     BackendOptions as = options;
     as.timeout = part.timeout;
@@ -142,7 +142,7 @@ std::optional<Group> join_through_mpi(const Identity& identity, const BackendOpt
   options.store_host = "";
   internal::Lineage lineage;
   lineage.through_mpi = true;
-  return Group(over_mpi(*forming, internal::all_ranks(identity.world), options, std::make_shared<internal::WeftBackend::Family>()), "world",
+  return Group(over_mpi(*forming, internal::all_ranks(identity.world), options, std::make_shared<internal::Family>()), "world",
                std::make_shared<const internal::Lineage>(std::move(lineage)));
 }
 

@@ -64,17 +64,19 @@ WeftBackend::WeftBackend(std::unique_ptr<Engine> engine, int rank, int size, std
       timeout_(timeout),
       origin_(std::move(origin)),
       process_(getpid()),
-      queues_(std::make_unique<TaskQueues>()) {}
+      queues_(std::make_unique<TaskQueues>()) {
+  if (origin_.family) member_ = std::make_unique<Family::Member>(origin_.family, engine_->endpoint());
+}
 
 WeftBackend::~WeftBackend() {
   if (getpid() != process_) {  // a forked child has neither the threads nor a seat in the group
     static_cast<void>(queues_.release());
+    static_cast<void>(member_.release());
     static_cast<void>(engine_.release());
     return;
   }
   queues_->run(kCollectiveQueue, []() -> TaskQueues::After { return nullptr; });
-  const auto failed = origin_.family ? origin_.family->failed() : std::nullopt;
-  if (failed) engine_->fail(Error(Errc::kAborted, failed->message()));
+  if (const auto cause = family_cause()) engine_->fail(*cause);
   if (messages_ > 0) engine_->endpoint().fail(Error(Errc::kAborted, "the group has ended"));
 }
 
@@ -120,8 +122,8 @@ std::exception_ptr WeftBackend::caused_by(std::exception_ptr why) {
   try {
     std::rethrow_exception(why);
   } catch (const Error& error) {
-    const bool fatal = error.code() == Errc::kTimeout || error.code() == Errc::kCorrupt || error.code() == Errc::kInternal;
-    if (fatal && origin_.family) origin_.family->note(error);
+    const bool consequence = error.code() == Errc::kAborted || error.code() == Errc::kPeerLost;
+    if (const auto cause = consequence ? family_cause() : std::nullopt) return std::make_exception_ptr(*cause);
     const std::lock_guard lock(timed_out_mutex_);
     if (error.code() == Errc::kTimeout && !timed_out_) timed_out_ = error;
     if (error.code() != Errc::kAborted || !timed_out_) return why;

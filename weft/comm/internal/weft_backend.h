@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "weft/comm/internal/engine.h"
+#include "weft/comm/internal/family.h"
 #include "weft/comm/internal/task_queues.h"
 #include "weft/comm/internal/work.h"
 
@@ -26,23 +27,6 @@ class WeftBackend final : public c10d::Backend {
     int me;
     std::chrono::milliseconds timeout;
   };
-  // The groups of this process that were split off one another.
-  class Family {
-   public:
-    // The first error counts. Any thread.
-    void note(const Error& error) {
-      const std::lock_guard lock(mutex_);
-      if (!failed_) failed_ = error;
-    }
-    std::optional<Error> failed() const {
-      const std::lock_guard lock(mutex_);
-      return failed_;
-    }
-
-   private:
-    mutable std::mutex mutex_;
-    std::optional<Error> failed_;
-  };
   // Where the ranks meet besides the engine: for monitored barriers and for groups split off.
   struct Origin {
     StorePtr store;  // null for ranks that met through MPI
@@ -51,8 +35,8 @@ class WeftBackend final : public c10d::Backend {
   };
 
   WeftBackend(std::unique_ptr<Engine> engine, int rank, int size, std::chrono::milliseconds timeout, Origin origin = {});
-  // Waits for the collectives posted; messages that no peer has matched are given up. Where a group of the family has timed out or met
-  // damage, the peers of this one get that error: this rank leaves because of it.
+  // Waits for the collectives posted; messages that no peer has matched are given up. Where a group of the family has met damage,
+  // the peers of this one get that error: this rank leaves because of it.
   ~WeftBackend() override;
 
   const std::string getBackendName() const override { return "weft"; }
@@ -110,9 +94,10 @@ class WeftBackend final : public c10d::Backend {
   }
   // Runs `body` (on the calling thread when it is synchronous and nothing is pending) and gives its Work.
   WorkPtr submit(std::uint64_t queue, const Shown& shown, bool async, std::function<int()> body);
-  // An operation that was aborted because another one of this rank's had timed out has that error too: whoever waits for several hears the
-  // cause, whichever comes first.
+  // The error to report of an operation that was aborted or lost its peer: the timeout of another operation of this rank, or the damage
+  // that a group of the family has met. Whoever waits for several operations hears the cause, whichever ends first.
   std::exception_ptr caused_by(std::exception_ptr why);
+  std::optional<Error> family_cause() const { return member_ ? member_->cause() : std::nullopt; }
   WorkPtr collective(const Shown& shown, const How& how, std::function<void()> body);
   WorkPtr message(std::uint64_t queue, const Shown& shown, std::function<int(Deadline deadline)> body);
   WorkPtr allgather_lists(Shown shown, const TensorLists& outputs, const Tensors& inputs, const How& how);
@@ -127,6 +112,7 @@ class WeftBackend final : public c10d::Backend {
   void all_to_all_uneven(const Tensors& outputs, const Tensors& inputs, std::chrono::milliseconds timeout);
 
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Family::Member> member_;  // null without a family
   std::atomic<std::chrono::milliseconds> timeout_;
   const Origin origin_;
   const int process_;  // a child forked from it cannot use the group

@@ -84,6 +84,7 @@ class TcpEndpoint final : public Endpoint {
     watcher_.join();
     const std::lock_guard lock(mutex_);
     try {
+      if (failed_) engine_.tell({Errc::kAborted, -1, failed_->what(), false});
       engine_.leave(Deadline::in(kLinger));
     } catch (const std::exception&) {
       // The peers see a closed connection without a goodbye.
@@ -137,7 +138,9 @@ class TcpEndpoint final : public Endpoint {
 
   void fail(const Error& why) noexcept override {
     const std::lock_guard lock(mutex_);
-    if (failure_.latch(why, true)) wake_all();
+    if (!failure_.latch(why, true)) return;
+    if (why.code() == Errc::kCorrupt || why.code() == Errc::kInternal) failed_ = why;
+    wake_all();
   }
 
   std::optional<Error> failure() const override {
@@ -322,11 +325,12 @@ class TcpEndpoint final : public Endpoint {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_, closing_changed_;
-  Engine engine_;              // guarded by mutex_, but for epoll_fd() and wake()
-  internal::Failure failure_;  // guarded by mutex_
-  Lease::Spare spare_;         // guarded by mutex_
-  bool polling_ = false;       // guarded by mutex_: a thread is in poll()
-  bool closing_ = false;       // guarded by mutex_
+  Engine engine_;                // guarded by mutex_, but for epoll_fd() and wake()
+  internal::Failure failure_;    // guarded by mutex_, as is failed_
+  std::optional<Error> failed_;  // what fail() was told; the peers get it from the destructor
+  Lease::Spare spare_;           // guarded by mutex_
+  bool polling_ = false;         // guarded by mutex_: a thread is in poll()
+  bool closing_ = false;         // guarded by mutex_
   std::thread watcher_;
 };
 

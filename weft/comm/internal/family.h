@@ -1,0 +1,57 @@
+// The groups of a process that were split off one another: where one has failed, the others know why.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "weft/base/error.h"
+#include "weft/net/endpoint.h"
+
+namespace weft::comm::internal {
+
+class Family {
+ public:
+  // A group of the family, while it exists.
+  class Member {
+   public:
+    // The endpoint outlives it.
+    Member(std::shared_ptr<Family> family, net::Endpoint& endpoint) : family_(std::move(family)), endpoint_(endpoint) {
+      const std::lock_guard lock(family_->mutex_);
+      family_->members_.push_back(&endpoint_);
+    }
+    ~Member() {
+      const std::lock_guard lock(family_->mutex_);
+      family_->note(endpoint_.failure());
+      std::erase(family_->members_, &endpoint_);
+    }
+    Member(const Member&) = delete;
+    Member& operator=(const Member&) = delete;
+
+    // The first damage or internal error that a group of the family has met on this rank. Other errors are known to the peers, or follow
+    // from another one.
+    std::optional<Error> cause() const {
+      const std::lock_guard lock(family_->mutex_);
+      for (const net::Endpoint* member : family_->members_) family_->note(member->failure());
+      return family_->cause_;
+    }
+
+   private:
+    const std::shared_ptr<Family> family_;
+    net::Endpoint& endpoint_;
+  };
+
+ private:
+  void note(const std::optional<Error>& error) {
+    if (cause_ || !error) return;
+    if (error->code() == Errc::kCorrupt || error->code() == Errc::kInternal) cause_ = error;
+  }
+
+  std::mutex mutex_;
+  std::vector<net::Endpoint*> members_;  // guarded by mutex_
+  std::optional<Error> cause_;           // guarded by mutex_
+};
+
+}  // namespace weft::comm::internal
