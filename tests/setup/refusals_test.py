@@ -73,6 +73,12 @@ class Refusals(unittest.TestCase):
         (self.folder / "build.log").write_text("[1/9] Building\nx.s: fatal error: No space left on device\n")
         self.assert_refused("weft_explain_build build.log", "disk is full")
 
+    def test_a_constraint_of_pip(self):
+        said = "ERROR: Cannot install\\n    The user requested torch==2.15.0\\n    The user requested (constraint) torch<=2.14.1\\n"
+        code, lines = self.run_bash(f"failing() {{ printf '{said}' >&2; false; }}; weft_step 'installing libtorch' failing || exit 1")
+        self.assertEqual(code, 1)
+        self.assertIn("allows only torch<=2.14.1, and weft needs torch==2.15.0", lines[-1])
+
     def test_no_network(self):
         refusal = "echo 'ERROR: Could not connect to the index' >&2; false"
         script = f"failing() {{ {refusal}; }}; weft_step 'installing libtorch' failing || exit 1"

@@ -85,8 +85,10 @@ class TextTask final : public RecipeTask {
 
   std::vector<LogField> about() const override { return {{"vocabulary", vocabulary_}}; }
   std::vector<LogField> epoch_fields(const Evaluation& evaluation, double samples_per_s) const override {
-    return {{"perplexity", std::round(std::exp(evaluation.loss) * 100) / 100},
-            {"tokens_per_s", std::round(samples_per_s * static_cast<double>(config_.get_int("model.sequence")))}};
+    std::vector<LogField> fields;
+    if (evaluation.samples > 0) fields.emplace_back("perplexity", std::round(std::exp(evaluation.loss) * 100) / 100);
+    fields.emplace_back("tokens_per_s", std::round(samples_per_s * static_cast<double>(config_.get_int("model.sequence"))));
+    return fields;
   }
 
  private:
