@@ -18,9 +18,9 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
-#include "weft/base/memory.h"
 #include "weft/cli/internal/checks.h"
 #include "weft/net/mpi/mpi.h"
+#include "weft/observe/memory.h"
 
 namespace weft::cli {
 namespace {
@@ -65,7 +65,7 @@ Finding cores() {
 }
 
 Finding memory() {
-  const MachineMemory memory = machine_memory();
+  const observe::MachineMemory memory = observe::machine_memory();
   std::string found = format_bytes(memory.available) + " of " + format_bytes(memory.total) + " available";
   if (memory.limit) found += ", cgroup limit " + format_bytes(*memory.limit);
   const bool low = memory.available < (std::uint64_t{1} << 30);

@@ -10,8 +10,8 @@
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
-#include "weft/base/memory.h"
 #include "weft/comm/texts.h"
+#include "weft/observe/memory.h"
 
 namespace weft::train::internal {
 namespace {
@@ -67,7 +67,7 @@ std::string too_small(const Group& world, std::int64_t copy_bytes) {
     std::uint64_t copies = 0, available = UINT64_MAX;
   };
   std::map<std::string, Host> hosts;
-  const std::string mine = boot_id() + " " + std::to_string(copy_bytes) + " " + std::to_string(machine_memory().available);
+  const std::string mine = boot_id() + " " + std::to_string(copy_bytes) + " " + std::to_string(observe::machine_memory().available);
   for (const std::string& text : comm::all_gather_texts(world, mine)) {
     std::istringstream words(text);
     std::string id;

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace weft {
+namespace weft::observe {
 
 struct MachineMemory {
   std::uint64_t total = 0;             // bytes
@@ -16,4 +16,4 @@ struct MachineMemory {
 // Reads below `root`: proc/meminfo, proc/self/cgroup and sys/fs/cgroup. What cannot be read counts as 0, or as no limit.
 MachineMemory machine_memory(const std::string& root = "/");
 
-}  // namespace weft
+}  // namespace weft::observe

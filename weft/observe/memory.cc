@@ -1,10 +1,10 @@
-#include "weft/base/memory.h"
+#include "weft/observe/memory.h"
 
 #include <algorithm>
 #include <fstream>
 #include <sstream>
 
-namespace weft {
+namespace weft::observe {
 namespace {
 
 std::optional<std::uint64_t> number_in(const std::string& path) {
@@ -68,4 +68,4 @@ MachineMemory machine_memory(const std::string& root) {
   return memory;
 }
 
-}  // namespace weft
+}  // namespace weft::observe

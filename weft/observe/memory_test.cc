@@ -1,4 +1,4 @@
-#include "weft/base/memory.h"
+#include "weft/observe/memory.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 
 #include "weft/base/file.h"
 
-namespace weft {
+namespace weft::observe {
 namespace {
 
 namespace fs = std::filesystem;
@@ -70,4 +70,4 @@ TEST(MachineMemory, OfThisMachineIsThere) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::observe
