@@ -1,4 +1,4 @@
-// A net and a data set of one's own under weft's trainer: a run folder with metrics and checkpoints, evaluation, progress, any mesh.
+// Trains your own model on your own data set, with a run folder, metrics, checkpoints and evaluation, over any mesh.
 //   own_model                              alone
 //   weft run -n 2 own_model                data parallel
 //   weft run -n 2 own_model fsdp=2         sharded; pp=2 takes its layers as stages of a pipeline

@@ -1,7 +1,9 @@
-// What codecs remember, to and from a checkpoint: its part "codec".
+// Saves and loads the memory of codecs (gradients not sent yet) as the part "codec" of a checkpoint.
 //
-//   spec, step, layout   codec in use, steps done, what else the memory depends on; written by rank 0
-//   memory.<rank>        memory of that rank, buffer after buffer; written by that rank, in place
+//   spec            codec in use; written by rank 0, as the next two are
+//   step            steps done
+//   layout          order of parameters in the buffers, sizes of the mesh
+//   memory.<rank>   memory of that rank, buffer after buffer; each rank writes its own
 #pragma once
 
 #include <optional>
@@ -24,7 +26,7 @@ struct CodecProgress {
 // This rank's slices: views of the memory. Not collective.
 checkpoint::Slices codec_slices(const Group& group, const CodecProgress& progress, const std::vector<std::span<float>>& memory);
 
-// nullopt where the checkpoint has no such part, or that of another number of ranks. Throws Error(kCorrupt) where the part is damaged.
+// nullopt where the checkpoint has no such part, or where another number of ranks wrote it. Throws Error(kCorrupt) where it is damaged.
 std::optional<CodecProgress> read_codec_progress(const Group& group, const checkpoint::Reader& saved);
 // Overwrites the memory, after read_codec_progress(). Collective. False, and nothing is changed on any rank, where some rank's memory has
 // another length.

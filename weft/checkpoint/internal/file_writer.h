@@ -32,7 +32,7 @@ class FileWriter {
 // A new file with this text.
 FileSums write_text(const std::string& path, std::string_view text);
 
-// Makes or replaces the file at one instant: `body` writes it aside, then it takes its place. What `body` throws leaves nothing behind.
+// Makes or replaces the file at one instant: `body` writes it aside, then it takes its place. If `body` throws, nothing is left behind.
 void replace_file(const std::string& path, const std::function<void(FileWriter&)>& body);
 
 }  // namespace weft::checkpoint::internal

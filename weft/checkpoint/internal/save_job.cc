@@ -115,7 +115,7 @@ FileSums write_file(const std::string& path, const PlannedFile& file, const Beat
   return out.finish();
 }
 
-// What rank 0 must know of a file.
+// Tells rank 0 about a file that this rank has written.
 json report_of(const PlannedFile& file, const FileSums& sums) {
   json slices = json::array();
   for (std::size_t i = 0; i < file.slices.size(); ++i) {

@@ -94,8 +94,8 @@ class WeftBackend final : public c10d::Backend {
   }
   // Runs `body` (on the calling thread when it is synchronous and nothing is pending) and gives its Work.
   WorkPtr submit(std::uint64_t queue, const Shown& shown, bool async, std::function<int()> body);
-  // The error to report of an operation that was aborted or lost its peer: the timeout of another operation of this rank, or the damage
-  // that a group of the family has met. Whoever waits for several operations hears the cause, whichever ends first.
+  // The error to report in place of `why`. An operation that was aborted or lost its peer gets the damage that a group of the family has
+  // met, if any. An aborted one gets the timeout of another operation of this rank. So the cause is told, whichever operation ends first.
   std::exception_ptr caused_by(std::exception_ptr why);
   std::optional<Error> family_cause() const { return member_ ? member_->cause() : std::nullopt; }
   WorkPtr collective(const Shown& shown, const How& how, std::function<void()> body);

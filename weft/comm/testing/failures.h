@@ -1,4 +1,4 @@
-// What a rank of a test does that waits for a failure: it gives 0 where it saw the right one, else prints what it saw.
+// For ranks of a test that expect a failure. They return 0 where it was the right one, and print it otherwise.
 #pragma once
 
 #include <ATen/ATen.h>

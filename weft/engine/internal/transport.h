@@ -42,7 +42,7 @@ class Transport {
   // Collective, until gradients are dropped: the sum of a parameter that was used, as weights were updated by it.
   virtual at::Tensor sum_of(int param) = 0;
   virtual std::string describe() const = 0;
-  // What a codec remembers (codec_state.h), between steps. Loading is collective; false: the codec begins without memory.
+  // Saves and loads the codec's memory (codec_state.h), between steps. Loading is collective; false: the codec begins without memory.
   virtual checkpoint::Slices codec_slices() { return {}; }
   virtual bool load_codec(const checkpoint::Reader&) { return true; }
 };

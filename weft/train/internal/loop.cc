@@ -124,7 +124,7 @@ void Loop::look() {
   epoch_loss_ = seen.sum;
   last_loss_ = seen.loss;
   stop_ = seen.stop;
-  if (saver_) saver_->look();
+  if (saver_) saver_->poll();
   learner_->rebalance();
 }
 

@@ -99,12 +99,16 @@ std::int64_t staging_bytes(const Group& world, bool async, std::int64_t copy_byt
 
 }  // namespace
 
-RunSaver::RunSaver(const Group& world, parallel::ParallelModel& model, Options options)
+RunSaver::RunSaver(const Group& world, parallel::ParallelModel& model, const Options& options)
+    : RunSaver(world, model, options, {.parts = model.shards(), .state = {}}) {}
+
+RunSaver::RunSaver(const Group& world, parallel::ParallelModel& model, const Options& options, const checkpoint::Shards& now)
     : world_(world),
       model_(model),
-      options_{comm::broadcast_text(world, options.folder), options.keep, options.async},
-      saver_(world, staging_bytes(world, options.async, bytes_of(model.shards()))) {
-  saver_.reserve({.parts = model.shards()});
+      folder_(comm::broadcast_text(world, options.folder)),
+      keep_(options.keep),
+      saver_(world, staging_bytes(world, options.async, bytes_of(now.parts))) {
+  saver_.reserve(now);
 }
 
 void RunSaver::save(const Progressed& progressed) {
@@ -117,10 +121,10 @@ void RunSaver::save(const Progressed& progressed) {
                   {"epoch_loss", to_text(progressed.epoch_loss)},
                   {"seed", std::to_string(progressed.seed)},
                   {"batch", std::to_string(progressed.batch)}};
-  report(saver_.save(options_.folder, shards, {options_.keep}));
+  report(saver_.save(folder_, shards, {keep_}));
 }
 
-void RunSaver::look() { report(saver_.poll()); }
+void RunSaver::poll() { report(saver_.poll()); }
 
 void RunSaver::finish() {
   const auto result = saver_.wait();

@@ -36,22 +36,24 @@ class RunSaver {
     bool async = true;
   };
   // Collective. Makes the memory for the copies that asynchronous saves need.
-  RunSaver(const Group& world, parallel::ParallelModel& model, Options options);
+  RunSaver(const Group& world, parallel::ParallelModel& model, const Options& options);
 
   // Starts to save the model and its optimizer as they are between two steps. Collective. Waits for the save before. One that failed
   // is logged as an error on rank 0; training can go on.
   void save(const Progressed& progressed);
-  // Logs a save that has failed meanwhile. Not collective.
-  void look();
+  // Logs a save that has ended meanwhile. Not collective.
+  void poll();
   // Waits for the last save. Collective. Throws its error on all ranks.
   void finish();
 
  private:
+  RunSaver(const Group& world, parallel::ParallelModel& model, const Options& options, const checkpoint::Shards& now);
   void report(const std::optional<checkpoint::AsyncSaver::Result>& result) const;
 
   const Group world_;
   parallel::ParallelModel& model_;
-  const Options options_;
+  const std::string folder_;
+  const int keep_;
   checkpoint::AsyncSaver saver_;
 };
 
