@@ -80,6 +80,11 @@ class Stop(harness.FaultTest):
         os.kill(job.process.pid, signal.SIGKILL)
         self.ends(job, 137, within=1)
 
+    def test_a_program_that_kills_its_launcher_at_once_leaves_nothing(self):
+        for _ in range(5):
+            job = self.weft("run", "-n", 2, "sh", "-c", "sleep 600 & kill -KILL $PPID; wait")
+            self.ends(job, 137, within=1)
+
 
 if __name__ == "__main__":
     harness.main()

@@ -62,6 +62,7 @@ void settle_in(const ProcessOptions& options, pid_t parent) {
     // The parent may have died before the line above; then no signal will come.
     if (::getppid() != parent) ::_exit(128 + SIGKILL);
   }
+  if (options.before) options.before();
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -59,6 +59,8 @@ struct ProcessOptions {
   std::vector<int> inherit;
   int stdin_fd = 0, stdout_fd = 1, stderr_fd = 2;
   bool dies_with_parent = true;
+  // Runs in the child before its program or function does, when its process group exists. Descriptors of the parent are still open.
+  std::function<void()> before;
 };
 
 class Process {

@@ -48,6 +48,18 @@ TEST(Process, TellsExitCodesFromSignals) {
   EXPECT_EQ(killed->describe(), "SIGKILL (signal 9)");
 }
 
+TEST(Process, PreparesBeforeItsProgramInAGroupOfItsOwn) {
+  Pipe pipe;
+  auto options = shell("echo program");
+  options.stdout_fd = pipe.out.get();
+  options.before = [out = pipe.out.get()] {
+    const std::string line = ::getpgrp() == ::getpid() ? "own group\n" : "another group\n";
+    if (::write(out, line.data(), line.size()) < 0) ::_exit(1);
+  };
+  Process process(options);
+  EXPECT_EQ(pipe.read_all(), "own group\nprogram\n");
+}
+
 TEST(Process, SaysWhichProgramCannotBeStartedAndWhy) {
   ProcessOptions options;
   options.argv = {"./no-such-program"};

@@ -28,7 +28,8 @@ class StoreProcess {
 
   int pidfd() const { return process_.pidfd(); }
   std::optional<ExitStatus> poll() { return process_.poll(); }
-  // From now on the store process kills this process group when the launcher ends without another word; forget() takes that back.
+  // The store process kills the guarded process groups when the launcher ends without another word. A rank calls guard() itself, before its
+  // program starts: a launcher that is killed just then would leave what the program has started. forget() takes a group out again.
   void guard(pid_t group) { tell({group, -1}); }
   void forget(pid_t group) { tell({-group, -1}); }
   // Leaves the number of a rank that has failed in the store, for ranks that wait for it there. The first one stays.

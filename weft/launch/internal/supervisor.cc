@@ -159,10 +159,7 @@ void Supervisor::start_attempt() {
   keeping.lost_key = comm::lost_rank_key(job_.run_id, situation_.restarts);
   if (!keep_folder_) keeping.folder = folder_;
   store_process_ = std::make_unique<StoreProcess>(keeping);
-  for (int local = 0; local < job_.local_world; ++local) {
-    ranks_.push_back(start_rank(local));
-    store_process_->guard(ranks_.back().process.pid());
-  }
+  for (int local = 0; local < job_.local_world; ++local) ranks_.push_back(start_rank(local));
 }
 
 bool Supervisor::goes_past(int local) const {
@@ -194,6 +191,7 @@ Supervisor::Rank Supervisor::start_rank(int local) {
   } else {
     process.argv = command_line(options_.program);
   }
+  process.before = [this] { store_process_->guard(::getpid()); };
   if (goes_past(local)) return {Process(process), LineRelay(), LineRelay()};
   auto out = make_pipe("a rank's output"), err = make_pipe("a rank's output");
   process.stdout_fd = out[1].get();
