@@ -2,48 +2,28 @@
 # the package files and the command.
 include(CMakePackageConfigHelpers)
 
-# The public headers: weft/weft.h, weft/layers.h, weft/models.h and all that these include. Every other header is internal and not installed.
-set(weft_public_headers
-  weft/weft.h weft/layers.h weft/models.h  # include these
-  # errors, configuration, element types
-  weft/base/config.h weft/base/dtype.h weft/base/error.h
-  # ranks, groups, collectives
-  weft/comm/backend.h weft/comm/environment.h weft/comm/group.h weft/comm/init.h
-  weft/comm/replicate.h weft/parallel/mesh/mesh.h weft/plan/mesh.h
-  # data parallelism and ZeRO, their update rules and codecs
-  weft/compress/spec.h weft/engine/block.h weft/engine/data_parallel.h weft/engine/optimizer.h
-  weft/engine/sharded.h weft/kernels/update.h weft/optim/update_rule.h
-  # every parallelism at once
-  weft/parallel/compose/loss_scale.h weft/parallel/compose/model.h weft/parallel/compose/modules.h
-  weft/parallel/compose/parallelize.h weft/parallel/compose/plan.h
-  weft/parallel/pipeline/pipeline.h weft/parallel/recompute/recompute.h
-  weft/schedule/pipeline/pipeline.h
-  # layers over ranks
-  weft/parallel/batch_norm/sync_batch_norm.h weft/parallel/context/context_parallel.h
-  weft/parallel/context/layout.h weft/parallel/experts/context.h weft/parallel/experts/dispatch.h
-  weft/parallel/experts/mixture.h weft/parallel/experts/router.h weft/parallel/tensor/attention.h
-  weft/parallel/tensor/collectives.h weft/parallel/tensor/context.h weft/parallel/tensor/conv.h
-  weft/parallel/tensor/dropout.h weft/parallel/tensor/linear.h weft/parallel/tensor/norm.h
-  weft/parallel/tensor/vocabulary.h
-  # reference models
-  weft/models/gpt.h weft/models/gpt_blocks.h weft/models/huggingface.h weft/models/lstm.h
-  weft/models/vision/mixer.h weft/models/vision/resnet.h
-  weft/models/vision/vit.h
-  # training runs, checkpoints
-  weft/checkpoint/checkpoint.h weft/checkpoint/reader.h weft/checkpoint/safetensors.h
-  weft/checkpoint/sharded.h weft/checkpoint/slice.h weft/observe/progress.h weft/train/trainer.h
-  weft/train/options.h weft/train/task.h weft/train/dataset.h
-  weft/data/source.h weft/data/sampler.h weft/optim/learning_rate.h
-  # collectives as data: usable without libtorch, as weft::schedule
-  weft/schedule/schedule.h weft/schedule/topology.h
-)
+# The public headers, made of the tree's: cmake/public_headers.txt says of which.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+set(list ${CMAKE_CURRENT_LIST_DIR}/public_headers.txt)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${list})
+file(READ ${list} text)
+string(REGEX REPLACE "(^|\n)(#|//)[^\n]*" "" text "${text}")
+string(REGEX MATCHALL "weft/[a-z0-9_]+/[a-z0-9_/]+[.]h" tree_headers "${text}")
+list(TRANSFORM tree_headers PREPEND ${PROJECT_SOURCE_DIR}/)
+set(named "")
 if(NOT WEFT_TORCH)
-  set(weft_public_headers weft/schedule/schedule.h weft/schedule/topology.h)
+  set(named weft/schedule.h)
 endif()
-foreach(header IN LISTS weft_public_headers)
-  get_filename_component(folder ${header} DIRECTORY)
-  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION include/${folder} COMPONENT devel)
-endforeach()
+set(script ${PROJECT_SOURCE_DIR}/tools/make_public_headers)
+add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/include/made
+                   COMMAND ${Python3_EXECUTABLE} ${script} ${PROJECT_SOURCE_DIR} ${CMAKE_BINARY_DIR}/include ${named}
+                   COMMAND ${CMAKE_COMMAND} -E touch ${CMAKE_BINARY_DIR}/include/made
+                   DEPENDS ${script} ${list} ${tree_headers} COMMENT "Public headers" VERBATIM)
+add_custom_target(weft_public_headers ALL DEPENDS ${CMAKE_BINARY_DIR}/include/made)
+if(TARGET weft)
+  add_dependencies(weft weft_public_headers)  # an install after bin/weft has built the command alone
+endif()
+install(DIRECTORY ${CMAKE_BINARY_DIR}/include/weft DESTINATION include COMPONENT devel FILES_MATCHING PATTERN "*.h")
 
 install(TARGETS weft_umbrella EXPORT weftTargets)
 

@@ -61,12 +61,34 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual([], self.breaches({"weft/base/internal/a.h": '#include "weft/base/internal/x.h"\n'}))
         self.assert_breach({"weft/base/a.h": '#include "weft/base/internal/x.h"\n'}, "weft/base/a.h:1: weft/base/internal/x.h is not installed")
 
-    def test_installed_header_that_includes_one_which_is_not(self):
-        install = {"cmake/WeftInstall.cmake": "set(headers weft/base/a.h weft/base/b.h)\n", "weft/base/a.h": '#include "weft/base/b.h"\n'}
-        self.assertEqual([], self.breaches(install | {"weft/base/b.h": "\n"}))
-        self.assert_breach(install | {"weft/base/b.h": '\n#include "weft/base/c.h"\n', "weft/base/c.h": "\n"},
-                           "weft/base/b.h:2: weft/base/c.h is not installed")
-        self.assert_breach(install, "cmake/WeftInstall.cmake: there is no weft/base/b.h")
+    def test_public_headers_that_cannot_be_made(self):
+        tree = {"cmake/public_headers.txt": "weft/x.h weft/base/a.h\nweft/y.h weft/base/b.h\n",
+                "weft/base/a.h": '#pragma once\n#include "weft/base/b.h"\n', "weft/base/b.h": "#pragma once\n"}
+        self.assertEqual([], self.breaches(tree))
+        self.assert_breach(tree | {"weft/base/b.h": '#pragma once\n#include "weft/base/c.h"\n', "weft/base/c.h": "#pragma once\n"},
+                           "make_public_headers: weft/base/b.h includes weft/base/c.h, which is in no public header")
+        self.assert_breach(tree | {"weft/base/b.h": '#pragma once\n#include "weft/base/a.h"\n'}, "make_public_headers: a circle: weft/x.h -> weft/y.h -> weft/x.h")
+        self.assert_breach(tree | {"cmake/public_headers.txt": "weft/x.h weft/base/a.h\n          weft/base/b.h\n"},
+                           "make_public_headers: weft/base/a.h includes weft/base/b.h, which comes after it in weft/x.h")
+        self.assert_breach(tree | {"cmake/public_headers.txt": "weft/x.h weft/base/c.h\n"}, "make_public_headers: cmake/public_headers.txt: there is no weft/base/c.h")
+
+    def test_public_header_is_its_headers_of_the_tree(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            files = {"cmake/public_headers.txt": "# a topic\n// Two things.\nweft/x.h weft/base/a.h\n  weft/base/b.h\nweft/y.h weft/base/c.h\n",
+                     "weft/base/a.h": "// One: c.h.\n#pragma once\n\n#include <string>\n\nnamespace weft {\nstruct A;\n}  // namespace weft\n",
+                     "weft/base/b.h": '#pragma once\n\n#include <map>\n\n#include "weft/base/a.h"\n#include "weft/base/c.h"\n\n'
+                                      "namespace weft {\nstruct B;\n}  // namespace weft\n",
+                     "weft/base/c.h": "// Three.\n#pragma once\n\nstruct C;\n"}
+            for name, text in files.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text)
+            script = pathlib.Path(__file__).resolve().parent / "make_public_headers"
+            subprocess.run([sys.executable, script, root, root / "out"], check=True)
+            self.assertEqual((root / "out/weft/x.h").read_text(),
+                             '// Two things.\n#pragma once\n\n#include <map>\n#include <string>\n\n#include "weft/y.h"\n\n// One: weft/y.h.\n\n'
+                             "namespace weft {\nstruct A;\nstruct B;\n}  // namespace weft\n")
+            self.assertEqual((root / "out/weft/y.h").read_text(), "// Three.\n#pragma once\n\nstruct C;\n")
 
     def test_unknown_folder(self):
         self.assert_breach({"weft/utils/a.h": "\n"}, "weft/utils/a.h: weft/utils is not in")

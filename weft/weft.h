@@ -5,7 +5,7 @@
 //   data parallelism            weft::data_parallel(module, group)
 //   ZeRO                        weft::Sharded
 //   every form of parallelism   weft::parallelize(blocks, plan, mesh)
-//   training runs               weft::Trainer, of a recipe or of a weft::Task: a model and data of one's own
+//   training runs               weft::Trainer of a weft::Task: any model, any data
 //   files                       weft::checkpoint
 //   compressed gradients        weft::CodecSpec, by name in the options: "powersgd:4"
 //   errors                      weft::Error, weft::Errc
@@ -31,6 +31,7 @@
 
 namespace weft {
 
+using comm::Transport;
 using parallel::Block;
 using parallel::BlockModel;
 using parallel::blocks_of;
@@ -46,6 +47,7 @@ using parallel::Plan;
 using parallel::recompute;
 using parallel::Sharded;
 using parallel::ShardedOptions;
+using parallel::Weights;
 using train::Task;
 using train::Trainer;
 using train::TrainerOptions;

@@ -62,6 +62,6 @@ void measure(const Group& group, std::int64_t bytes) {
 
 int main() {
   weft::bench::start_mpi();
-  const weft::Group group = weft::init({.transport = "mpi"});
+  const weft::Group group = weft::init({.transport = weft::comm::Transport::kMpi});
   for (const std::int64_t bytes : {1'024, 16'384, 262'144, 1'048'576, 4'194'304, 26'214'400}) weft::bench::measure(group, bytes);
 }

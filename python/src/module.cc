@@ -85,7 +85,9 @@ PYBIND11_MODULE(_C, m) {
 
   py::class_<BackendOptions>(m, "BackendOptions")
       .def(py::init<>())
-      .def_readwrite("transport", &BackendOptions::transport)
+      .def_property(
+          "transport", [](const BackendOptions& options) { return std::string(weft::comm::to_string(options.transport)); },
+          [](BackendOptions& options, const std::string& name) { options.transport = weft::comm::parse_transport(name); })
       .def_readwrite("interface", &BackendOptions::interface)
       .def_readwrite("store_host", &BackendOptions::store_host)
       .def_property(

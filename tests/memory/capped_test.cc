@@ -128,7 +128,7 @@ int rank_main(int rank, const std::string& folder, bool resumes) {
   at::set_num_threads(1);
   comm::install_allocator();  // as init() does
   const auto store = c10::make_intrusive<c10d::FileStore>(folder + (resumes ? "/second" : "/first"), kRanks);
-  const Group group(comm::make_backend(store, rank, kRanks, {.transport = "shm"}), "capped");
+  const Group group(comm::make_backend(store, rank, kRanks, {.transport = comm::Transport::kShm}), "capped");
   train::Options options;
   options.epochs = kEpochs;
   options.batch = kBatch;
@@ -140,7 +140,7 @@ int rank_main(int rank, const std::string& folder, bool resumes) {
   options.plan.optimizer = parallel::optimizer_spec(torch::optim::SGDOptions(0.05).momentum(0.9), {});
   options.plan.seed = 5;
   options.plan.micro_batches = 1;
-  options.plan.form = "gathered";  // as ranks of several hosts have it
+  options.plan.weights = parallel::Weights::kPrivate;  // as ranks of several hosts have it
   options.plan.cuts = resumes ? std::vector<int>{kBlocks / 2} : std::vector<int>{};
   const double loss = train::Trainer(task(), options, group).run().loss;
   if (rank == 0) std::ofstream(folder + (resumes ? "/second.loss" : "/first.loss")) << std::hexfloat << loss;

@@ -33,9 +33,10 @@ Error error_of(const std::function<void()>& body) {
 
 class MpiGroup : public testing::Test {
  protected:
-  MpiGroup() : group_(init({.transport = set("WEFT_TEST_TRANSPORT", "auto"), .timeout = std::chrono::seconds(30)})) {}
+  MpiGroup()
+      : group_(init({.transport = comm::parse_transport(set("WEFT_TEST_TRANSPORT", "auto")), .timeout = std::chrono::seconds(30)})) {}
   // Waits for all ranks without a word over the group.
-  static void meet() { init({.transport = "mpi", .timeout = std::chrono::seconds(30)}); }
+  static void meet() { init({.transport = comm::Transport::kMpi, .timeout = std::chrono::seconds(30)}); }
 
   const Group group_;
 };

@@ -12,6 +12,7 @@
 #include "weft/cli/commands.h"
 #include "weft/comm/init.h"
 #include "weft/launch/error_file.h"
+#include "weft/observe/progress.h"
 #include "weft/train/recipe.h"
 #include "weft/train/trainer.h"
 
@@ -60,7 +61,7 @@ bool as_expected(double least, const train::TrainResult& result) {
 int train_rank(const TrainCommand& command, const Config& config, const std::string& file, double least) {
   if (const char* threads = std::getenv("OMP_NUM_THREADS")) at::set_num_threads(std::max(1, std::atoi(threads)));
   comm::InitOptions joining;
-  joining.transport = config.get_string("comm.transport");
+  joining.transport = comm::parse_transport(config.get_string("comm.transport"));
   joining.ordered_sums = config.get_bool("train.reproducible");
   joining.interface = config.get_string("comm.interface");
   joining.timeout = std::chrono::milliseconds(std::llround(config.get_double("comm.timeout_s") * 1e3));

@@ -1,7 +1,9 @@
 #include "weft/comm/backend.h"
 
+#include <array>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "weft/base/error.h"
 #include "weft/comm/internal/transport.h"
 #include "weft/comm/internal/weft_backend.h"
 
@@ -10,6 +12,8 @@ namespace weft::comm {
 using internal::WeftBackend;
 
 namespace {
+
+constexpr std::array kTransports = {"auto", "shm", "tcp", "mpi", "nccl"};
 
 // Which of the ranks is known to have ended; empty: what the launcher left in the store says.
 using Lost = std::function<std::optional<int>()>;
@@ -29,6 +33,15 @@ c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here, cons
 }
 
 }  // namespace
+
+const char* to_string(Transport transport) { return kTransports.at(static_cast<std::size_t>(transport)); }
+
+Transport parse_transport(const std::string& name) {
+  for (std::size_t i = 0; i < kTransports.size(); ++i) {
+    if (name == kTransports[i]) return static_cast<Transport>(i);
+  }
+  throw Error(Errc::kBadConfig, "unknown transport '" + name + "'; there are auto, shm, tcp, mpi and nccl");
+}
 
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const BackendOptions& options) {
   return over_store({std::move(store), internal::all_ranks(size), rank, options.timeout}, options, {},

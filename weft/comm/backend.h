@@ -23,11 +23,22 @@ class Endpoint;
 
 namespace weft::comm {
 
+// How ranks reach each other.
+enum class Transport {
+  kAuto,  // shared memory within each host whose ranks can map it, TCP between hosts. In init(): MPI where an mpirun brought the ranks
+          // together
+  kShm,   // shared memory, or an error
+  kTcp,
+  kMpi,   // the MPI's own collectives, among ranks that one mpirun started (docs/mpi.md)
+  kNccl,  // c10d's own NCCL backend, for CUDA tensors alone. By init() and form_group() only
+};
+// "auto", "shm", "tcp", "mpi", "nccl".
+const char* to_string(Transport transport);
+// Parses what to_string() gives. Throws Error(kBadConfig) naming them.
+Transport parse_transport(const std::string& name);
+
 struct BackendOptions {
-  // "auto": shared memory within each host whose ranks can map it, tcp between hosts (init(): mpi where an mpirun brought the ranks
-  // together). "shm", "tcp" and "mpi" insist; mpi runs the MPI's own collectives, among ranks that one mpirun started (docs/mpi.md). "nccl"
-  // (init() and form_group() only): c10d's own NCCL backend, for CUDA tensors alone.
-  std::string transport = "auto";
+  Transport transport = Transport::kAuto;
   // Over messages: a name of schedule::Algorithm ("ring") is taken for every collective that it can do; "auto" picks by measured costs
   // (weft bench calibrate); "": what WEFT_ALGORITHM says, else auto. Ranks that read each other's memory do not look at it.
   std::string algorithm;

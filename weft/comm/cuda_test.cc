@@ -19,7 +19,7 @@ const char* const kNoDevice = "no CUDA device: libtorch was built without CUDA, 
 TEST(Nccl, SaysWhyItIsNotThere) {
   if (at::hasCUDA()) GTEST_SKIP() << "a CUDA device is there";
   try {
-    form_group(c10::make_intrusive<c10d::HashStore>(), 0, 2, {.transport = "nccl"});
+    form_group(c10::make_intrusive<c10d::HashStore>(), 0, 2, {.transport = Transport::kNccl});
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::kUnavailable);
@@ -33,7 +33,7 @@ constexpr int kTooFewDevices = 77;
 int run_nccl(const Group& world, const std::string& meeting) {
   if (static_cast<int>(at::getNumGPUs()) < world.size()) return kTooFewDevices;
   const Group group =
-      form_group(c10::make_intrusive<c10d::FileStore>(meeting, world.size()), world.rank(), world.size(), {.transport = "nccl"});
+      form_group(c10::make_intrusive<c10d::FileStore>(meeting, world.size()), world.rank(), world.size(), {.transport = Transport::kNccl});
   if (group.backend().getBackendName() != "nccl") return 1;
   const auto options = at::device(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(group.rank())));
   const at::Tensor mine = at::arange(1000, options.dtype(at::kFloat)) + group.rank();

@@ -102,7 +102,7 @@ c10::intrusive_ptr<c10d::Store> store_of(const Identity& identity, bool hosts_it
 
 // None where the ranks meet at a store.
 std::optional<internal::Forming> through_mpi(const Identity& identity, const BackendOptions& backend) {
-  const bool asked = identity.mpi && backend.transport == "mpi";
+  const bool asked = identity.mpi && backend.transport == Transport::kMpi;
   if (!asked && !identity.meets_through_mpi) return std::nullopt;
   try {
     return internal::meet_over_mpi(identity, backend);
@@ -164,7 +164,9 @@ Group init(const Identity& identity, const InitOptions& options) {
   log_debug(identity.banner());
   BackendOptions backend;
   backend.transport = options.transport;
-  if (const char* set = std::getenv("WEFT_TRANSPORT"); set != nullptr && backend.transport == "auto") backend.transport = set;
+  if (const char* set = std::getenv("WEFT_TRANSPORT"); set != nullptr && backend.transport == Transport::kAuto) {
+    backend.transport = parse_transport(set);
+  }
   backend.interface = options.interface;
   if (const char* set = std::getenv("WEFT_INTERFACE"); set != nullptr && backend.interface.empty()) backend.interface = set;
   backend.ordered_sums = options.ordered_sums;

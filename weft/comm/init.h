@@ -22,10 +22,10 @@
 namespace weft::comm {
 
 struct InitOptions {
-  IdentityOptions identity;        // wins over the environment
-  std::string transport = "auto";  // as BackendOptions, or "nccl"; WEFT_TRANSPORT in the environment where this is "auto"
-  std::string interface;           // as BackendOptions; WEFT_INTERFACE in the environment where this is empty
-  bool ordered_sums = false;       // as BackendOptions
+  IdentityOptions identity;                // wins over the environment
+  Transport transport = Transport::kAuto;  // WEFT_TRANSPORT in the environment where this is kAuto
+  std::string interface;                   // as BackendOptions; WEFT_INTERFACE in the environment where this is empty
+  bool ordered_sums = false;               // as BackendOptions
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   bool shared_allocator = true;  // tensors come from memory that the host's ranks can read
   // True: the job runs already, and this process joins when its ranks regroup() (join_group() below). `rank` says nothing then.

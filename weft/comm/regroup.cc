@@ -25,10 +25,10 @@ using internal::Rendezvous;
 constexpr auto kLookAgain = std::chrono::milliseconds(5);
 
 c10::intrusive_ptr<c10d::Backend> make_any(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const BackendOptions& options) {
-  if (options.transport == "nccl" && options.ordered_sums)
+  if (options.transport == Transport::kNccl && options.ordered_sums)
     throw Error(Errc::kBadConfig, "transport nccl adds in an order of its own; use auto where sums are to be ordered", {"init", rank});
-  return options.transport == "nccl" ? internal::make_nccl(std::move(store), rank, size, options)
-                                     : make_backend(std::move(store), rank, size, options);
+  return options.transport == Transport::kNccl ? internal::make_nccl(std::move(store), rank, size, options)
+                                               : make_backend(std::move(store), rank, size, options);
 }
 
 // The ranks that share memory with this one, and where they meet there.

@@ -108,7 +108,7 @@ void die_when_all_are_here(const Me& me, int victim, const std::vector<int>& ran
   raise(SIGKILL);
 }
 
-BackendOptions quick(const std::string& transport) { return {.transport = transport, .timeout = 1500ms}; }
+BackendOptions quick(const std::string& transport) { return {.transport = parse_transport(transport), .timeout = 1500ms}; }
 const RegroupOptions kQuick{.wait = 1500ms};
 
 // A small and a large all-reduce.
@@ -197,7 +197,7 @@ int replaced(const Me& me, const std::string& transport) {
   identity.master_port = me.port;
   identity.store_is_hosted_elsewhere = true;
   InitOptions options;
-  options.transport = transport;
+  options.transport = parse_transport(transport);
   options.timeout = 20s;
   options.newcomer = me.id == 3;
   Group group = init(identity, options);
@@ -227,7 +227,7 @@ TEST(Regroup, ANewcomerTakesTheKilledOnesPlaceAndGetsTheState) {
 TEST(Regroup, OutlivesTwoFailuresInSuccessionAlsoOfRankZero) {
   for (const char* transport : {"auto", "tcp"}) {
     Processes processes(4, [&](const Me& me) {
-      Group group = form_group(me.store, me.id, 4, {.transport = transport, .timeout = 20s});
+      Group group = form_group(me.store, me.id, 4, {.transport = parse_transport(transport), .timeout = 20s});
       for (const int victim : {3, 0}) {
         expect_works(group);
         die_when_all_are_here(me, victim, victim == 3 ? std::vector{0, 1, 2} : std::vector{1, 2});
@@ -245,7 +245,7 @@ TEST(Regroup, OutlivesTwoFailuresInSuccessionAlsoOfRankZero) {
 TEST(Regroup, FormsUnderTheNextEpochWhereAMemberDiesWhileTheGroupForms) {
   for (const char* transport : {"auto", "tcp"}) {
     Processes processes(3, [&](const Me& me) {
-      const Group group = form_group(me.store, me.id, 3, {.transport = transport, .timeout = 20s});
+      const Group group = form_group(me.store, me.id, 3, {.transport = parse_transport(transport), .timeout = 20s});
       if (me.id == 2) {  // says that it comes, and does not
         internal::Rendezvous(me.store, 1).arrive({"2", 2});
         internal::Rendezvous at(me.store, 1);
@@ -262,7 +262,7 @@ TEST(Regroup, FormsUnderTheNextEpochWhereAMemberDiesWhileTheGroupForms) {
 }
 
 int regroup_with_pending_work(const Me& me, const char* transport, SlowestRank& slowest) {
-  Group group = form_group(me.store, me.id, 2, {.transport = transport, .timeout = 60s});
+  Group group = form_group(me.store, me.id, 2, {.transport = parse_transport(transport), .timeout = 60s});
   expect_works(group);
   at::Tensor t = at::ones({300'000}), received = at::ones({10});
   std::vector<at::Tensor> tensors{received};

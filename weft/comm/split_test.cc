@@ -122,7 +122,7 @@ int adds_in_order(const Group& group) {
 TEST(OrderedSums, HaveTheBitsOfOneHostWhereverTheRanksAre) {
   const auto code = [](int world, const std::string& transport, const Hosts& hosts) {
     const auto codes = fork_ranks(
-        world, BackendOptions{.transport = transport, .ordered_sums = true, .timeout = 20s},
+        world, BackendOptions{.transport = parse_transport(transport), .ordered_sums = true, .timeout = 20s},
         [](const Group& group) {
           const int whole = adds_in_order(group);
           const bool among = group.rank() >= 1 && group.rank() <= 3;

@@ -12,6 +12,8 @@
 #include <optional>
 #include <vector>
 
+#include "weft/data/source.h"
+
 namespace weft::data {
 
 struct Range {
@@ -45,14 +47,6 @@ struct SamplerState {
   std::int64_t epoch = 0;
   std::int64_t position = 0;  // samples of this epoch already handed out, over all ranks
   bool operator==(const SamplerState&) const = default;
-};
-
-// One rank's part of one global batch.
-struct Share {
-  std::vector<std::int64_t> indices;  // may be empty in a training batch smaller than the world
-  std::int64_t epoch = 0;
-  std::int64_t first = 0;        // where the share starts in the epoch's order
-  std::int64_t global_size = 0;  // samples of the batch over all ranks (kSequential: of this block)
 };
 
 // Not thread-safe. O(size) memory and time once an epoch for the permutation.

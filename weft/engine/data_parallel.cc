@@ -1,8 +1,26 @@
 #include "weft/engine/data_parallel.h"
 
+#include <array>
+#include <string>
+
+#include "weft/base/error.h"
 #include "weft/engine/internal/replica.h"
 
 namespace weft::parallel {
+namespace {
+
+constexpr std::array kNames = {"auto", "shared", "private"};
+
+}  // namespace
+
+const char* to_string(Weights weights) { return kNames.at(static_cast<std::size_t>(weights)); }
+
+Weights parse_weights(const std::string& name) {
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (name == kNames[i]) return static_cast<Weights>(i);
+  }
+  throw Error(Errc::kInvalidArgument, "unknown weights '" + name + "'; there are auto, shared, private");
+}
 
 NoSync::NoSync(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) { engine_->pause(); }
 NoSync::~NoSync() { engine_->resume(); }
@@ -11,6 +29,7 @@ DataParallelBase::DataParallelBase(std::shared_ptr<torch::nn::Module> module, Gr
   Engine::Subject subject{.blocks = {{.module = std::move(module)}}, .group = std::move(group), .options = {}};
   subject.options.stage = 0;
   subject.options.average = options.average;
+  subject.options.weights = options.weights;
   subject.options.data_parallel = std::move(options);
   replica_ = std::make_shared<Replica>(std::move(subject));
   replica_->start();

@@ -40,14 +40,25 @@ class Reader;
 
 namespace weft::parallel {
 
+// Where weights and optimizer state are.
+enum class Weights {
+  kAuto,
+  kShared,   // once a host: ranks that read each other's memory, each of which updates a share
+  kPrivate,  // in each rank's own memory: whole, or at ZeRO-3 its part, gathered block by block
+};
+// "auto", "shared", "private".
+const char* to_string(Weights weights);
+// Parses what to_string() gives. Throws Error(kInvalidArgument) naming the three.
+Weights parse_weights(const std::string& name);
+
 struct DataParallelOptions {
   // How gradients are combined over ranks: weighted by the samples that forward() counted, one rank one vote, or plainly summed.
   enum class Average { kBySamples, kByRanks, kSum };
   Average average = Average::kBySamples;
-  // With optimizer() and all ranks on one host: "shared": weights exist once, each rank updates a share. "auto": the
-  // same, unless the model is small (up to a million parameters) and steps timed at the start show that private weights, updated whole by
-  // every rank, are faster on these processors. "private": gradients are averaged first, then each rank updates its own.
-  std::string weights = "auto";
+  // With optimizer() and all ranks on one host. kAuto: shared, unless the model is small (up to a million parameters) and steps timed at
+  // the start show that private weights, updated whole by every rank, are faster on these processors. kPrivate: gradients are averaged
+  // first, then each rank updates its own.
+  Weights weights = Weights::kAuto;
   // What float32 gradients are compressed with on their way to other hosts: "none", "bf16", "int8:64", "topk:0.01", "powersgd:4", "auto", …
   // (weft/compress/spec.h). Between ranks of one host gradients are summed as they are: memory that peers read in place is never
   // converted. The first step, in which the buckets are planned, is not compressed either.

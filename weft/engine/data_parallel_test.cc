@@ -100,13 +100,13 @@ std::vector<torch::Tensor> by_weft(const Group& group, const Options& options, c
 template <class TorchOptimizer, class Options>
 void compare(const Group& group, const Options& options, const std::string& what, double clip = 0) {
   const auto expected = by_torch<TorchOptimizer>(options, clip);
-  for (const char* weights : {"shared", "private", "auto"}) {
-    if (group.host() == nullptr && std::string(weights) == "shared") continue;
+  for (const Weights weights : {Weights::kShared, Weights::kPrivate, Weights::kAuto}) {
+    if (group.host() == nullptr && weights == Weights::kShared) continue;
     for (bool early : {false, true}) {
       DataParallelOptions how;
       how.weights = weights;
       how.update_in_backward = early;
-      expect_close(by_weft<TorchOptimizer>(group, options, how, clip), expected, 2e-5, what + " with weights " + weights);
+      expect_close(by_weft<TorchOptimizer>(group, options, how, clip), expected, 2e-5, what + " with weights " + to_string(weights));
     }
   }
 }
@@ -122,7 +122,7 @@ void compare_groups(const Group& group) {
   torch::optim::SGD of_biases(biases, torch::optim::SGDOptions(theirs).lr(0.15));
   OptimizerSpec spec = optimizer_spec(options, {});
   spec.groups = {{[](const std::string& name) { return name.ends_with("bias"); }, 3, 1, optimizer_spec(theirs, {}).rule}};
-  for (const char* weights : {"auto", "private"}) {
+  for (const Weights weights : {Weights::kAuto, Weights::kPrivate}) {
     auto model = data_parallel(Net(), group, {.weights = weights});
     auto optim = model.optimizer(spec);
     for (int step = 0; step < kSteps; ++step) {
@@ -131,14 +131,14 @@ void compare_groups(const Group& group) {
       loss_of(model.forward(mine.x), mine.y).backward();
       optim.step();
       optim.zero_grad();
-      if (std::string(weights) != "auto") continue;
+      if (weights != Weights::kAuto) continue;
       plain->zero_grad();
       loss_of(plain->forward(all.x), all.y).backward();
       by_hand.step();
       of_biases.step();
     }
     group.barrier();
-    expect_close(weights_of(*model), weights_of(*plain), 2e-5, std::string("groups with weights ") + weights);
+    expect_close(weights_of(*model), weights_of(*plain), 2e-5, std::string("groups with weights ") + to_string(weights));
   }
 }
 

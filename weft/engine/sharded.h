@@ -7,18 +7,20 @@
 //     model.zero_grad();
 //   }
 //
-//   stage   each of W ranks has 1/W of        whole on each rank                 elements sent a rank and step, of Psi parameters (padded)
-//     0     nothing (data parallelism)        all; weights and state once a host 2 Psi (W-1)/W, all-reduced; on one host it reads Psi
-//     (W-1)/W 1     optimizer state, masters          parameters, gradients              2 Psi (W-1)/W: reduce-scatter, all-gather of
-//     weights 2     … and gradients                   parameters                         the same 3     … and parameters the blocks that
-//     compute, for then  3 Psi (W-1)/W: all-gather twice, reduce-scatter
+// With W ranks and Psi parameters (padded), a rank has and sends in a step:
 //
-// Stage 0 is data_parallel() with the interface of this class (ShardedOptions::data_parallel). The rest is about stages 1 to 3.
+//   stage   a part of                    all of                      elements sent
+//     0     nothing (data parallelism)   everything                  2 Psi (W-1)/W: all-reduce
+//     1     optimizer state, masters     parameters, gradients       2 Psi (W-1)/W: reduce-scatter, all-gather
+//     2     and gradients                parameters                  2 Psi (W-1)/W: the same
+//     3     and parameters               the blocks that compute     3 Psi (W-1)/W: all-gather twice, reduce-scatter
 //
-// Forms. The table shows the "gathered" form. The "shared" form is for ranks that read each other's memory: parameters exist once on the
-// host, each rank updates its share of them, and nothing is gathered at any stage. Gradients are summed where autograd left them, or by a
-// reduce-scatter (Psi (W-1)/W) where options.reduce gives them another type. A rank holds the gradients of at most one extra block until
-// its peers reach the same block.
+// Stage 0 is data_parallel() with the interface of this class. The rest is about stages 1 to 3.
+//
+// Weights. The table is that of Weights::kPrivate. Shared weights are for ranks that read each other's memory. Parameters
+// exist once on the host, each rank updates its share of them, and nothing is gathered at any stage. Gradients are summed
+// where autograd left them. Where options.reduce gives them another type, a reduce-scatter sums them (Psi (W-1)/W). A rank
+// holds the gradients of at most one extra block until its peers reach the same block.
 //
 // Control traffic: each backward also all-reduces 8 (parameters + 1) bytes (samples, which parameters were used). Clipping adds 8 bytes a
 // step, and each pass of gathers 8.
@@ -59,11 +61,11 @@ class ParameterCuts;
 struct ShardedOptions {
   using Average = DataParallelOptions::Average;
   int stage = 3;
-  // Stage 0: how weights, gradients and buffers are kept. `average` above all below counts, not that of these; the other options of this
-  // struct are for stages 1 to 3.
+  // Stage 0: how gradients and buffers are combined. `weights` and `average` of this struct count, not those of these options. The rest of
+  // this struct is for stages 1 to 3.
   DataParallelOptions data_parallel = {};
-  // "shared", "gathered"; "auto": shared where all ranks of the group read each other's memory.
-  std::string form = "auto";
+  // kAuto at stages 1 to 3: shared where all ranks of the group read each other's memory.
+  Weights weights = Weights::kAuto;
   // Hybrid sharding: the ranks that have the same shard as this one in other groups; gradients are averaged over them too. All groups are
   // of one size, and group rank r is in the replicas' group of the other groups' ranks r (a mesh's "fsdp" and "dp").
   std::optional<Group> replicas;
@@ -202,7 +204,7 @@ class Sharded {
     std::int64_t peak = 0;  // of their sum, since the last call
   };
   Memory memory();
-  // "ZeRO-3, gathered: 12 parameters of 3 blocks in 4 units over 2 ranks".
+  // "ZeRO-3, private: 12 parameters of 3 blocks in 4 units over 2 ranks".
   std::string describe() const;
 
  private:

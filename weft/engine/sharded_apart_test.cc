@@ -44,9 +44,9 @@ Named right_gradients(int pair) {
 }
 
 // Ranks 0 and 1 share one model's shards, 2 and 3 the other's; 0 and 2 have the same shard of all but the second block, as 1 and 3.
-ShardedOptions options_of(const Group& world, int stage, const std::string& form) {
+ShardedOptions options_of(const Group& world, int stage, Weights weights) {
   const int r = world.rank();
-  ShardedOptions options{.stage = stage, .form = form};
+  ShardedOptions options{.stage = stage, .weights = weights};
   options.average = ShardedOptions::Average::kSum;
   options.replicas = world.subgroup({r % 2, r % 2 + 2}, "replicas");
   options.apart = ShardedOptions::Apart{is_apart, std::nullopt};
@@ -54,14 +54,15 @@ ShardedOptions options_of(const Group& world, int stage, const std::string& form
 }
 
 TEST(ShardedApart, JoinsEachGradientOverThoseThatHaveTheParameter) {
-  for (const auto& [stage, form] : {std::pair{1, "gathered"}, {2, "gathered"}, {3, "gathered"}, {3, "shared"}}) {
+  for (const auto& [stage, weights] :
+       {std::pair{1, Weights::kPrivate}, {2, Weights::kPrivate}, {3, Weights::kPrivate}, {3, Weights::kShared}}) {
     comm::replicate(
         4,
-        [stage = stage, form = form](const Group& world) {
+        [stage = stage, weights = weights](const Group& world) {
           const int pair = world.rank() / 2;
           const Group group = world.subgroup({2 * pair, 2 * pair + 1}, "shards");
           Sharded model(internal::blocks_of(parts_of(pair)), group, optimizer_spec(torch::optim::SGDOptions(1.0), {}),
-                        options_of(world, stage, form));
+                        options_of(world, stage, weights));
           require(model.describe().find("4 of the parameters apart") != std::string::npos, model.describe());
           const auto before = model.state();
           share_of_loss(model.forward(samples_of(world.rank()))).backward();

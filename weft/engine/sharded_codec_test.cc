@@ -16,14 +16,14 @@ const internal::ModelOptions kSingle{.type = at::kFloat};
 
 struct Way {
   int stage;
-  const char* form;
+  Weights weights;
 };
-constexpr std::array<Way, 4> kWays = {{{1, "gathered"}, {2, "gathered"}, {3, "gathered"}, {3, "shared"}}};
+constexpr std::array<Way, 4> kWays = {{{1, Weights::kPrivate}, {2, Weights::kPrivate}, {3, Weights::kPrivate}, {3, Weights::kShared}}};
 
 // Ranks 0 and 1 share the parameters, 2 and 3 too; 0 and 2 have the same shard, as 1 and 3.
 Sharded model_of(const Group& world, const Way& way, const std::string& codec) {
   const int r = world.rank();
-  ShardedOptions options{.stage = way.stage, .form = way.form};
+  ShardedOptions options{.stage = way.stage, .weights = way.weights};
   options.average = ShardedOptions::Average::kSum;
   options.replicas = world.subgroup({r % 2, r % 2 + 2}, "replicas");
   options.codec = codec;
@@ -61,7 +61,7 @@ TEST(ShardedCodec, LearnsAlikeOnAllReplicasAndNearlyAsWithout) {
         4,
         [&](const Group& world) {
           for (const Case& c : {Case{"none", 1e-5}, {"bf16", 0.01}, {"int8:64", 0.02}, {"int4:8", 0.2}, {"powersgd:10", 1e-4}}) {
-            const std::string what = std::string(c.codec) + " at stage " + std::to_string(way.stage) + ", " + way.form;
+            const std::string what = std::string(c.codec) + " at stage " + std::to_string(way.stage) + ", " + to_string(way.weights);
             Sharded model = model_of(world, way, c.codec);
             for (int step = 0; step + 1 < internal::kSteps; ++step) train(model, world, step);
             const auto before = model.state();
@@ -86,7 +86,7 @@ TEST(ShardedCodec, LearnsAlikeOnAllReplicasAndNearlyAsWithout) {
 // What the codec did not send stays on the rank, and comes later: in the end all of it.
 TEST(ShardedCodec, KeepsWhatItDidNotSend) {
   comm::replicate(4, [](const Group& world) {
-    Sharded all = model_of(world, {2, "gathered"}, "none"), some = model_of(world, {2, "gathered"}, "randomk:0.25");
+    Sharded all = model_of(world, {2, Weights::kPrivate}, "none"), some = model_of(world, {2, Weights::kPrivate}, "randomk:0.25");
     Named sum, sent;
     const at::Tensor x = internal::part_of(internal::batch_of(0, at::kFloat), world.rank(), 4);
     for (int step = 0; step < 24; ++step) {

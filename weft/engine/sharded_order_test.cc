@@ -17,30 +17,30 @@ using internal::require;
 
 const auto kOptions = torch::optim::AdamWOptions(1e-2).weight_decay(0.1);
 
-Sharded make(const ModelOptions& how, const Group& group, int stage, const std::string& form, int prefetch = 1) {
+Sharded make(const ModelOptions& how, const Group& group, int stage, Weights weights, int prefetch = 1) {
   ShardedOptions options;
   options.stage = stage;
-  options.form = form;
+  options.weights = weights;
   options.prefetch = prefetch;
   options.unit_bytes = 700;
   return {blocks_of(make_parts(how)), group, optimizer_spec(kOptions, {}), options};
 }
 
-void each_case(const Group& group, const std::function<void(int stage, const std::string& form, int prefetch)>& fn) {
+void each_case(const Group& group, const std::function<void(int stage, Weights weights, int prefetch)>& fn) {
   for (const int stage : {1, 2, 3}) {
-    for (const char* form : {"shared", "gathered"}) {
-      if (group.host() == nullptr && std::string(form) == "shared") continue;
-      fn(stage, form, 1);
+    for (Weights weights : {Weights::kShared, Weights::kPrivate}) {
+      if (group.host() == nullptr && weights == Weights::kShared) continue;
+      fn(stage, weights, 1);
     }
   }
-  fn(3, "gathered", 0);
-  fn(3, "gathered", 3);
+  fn(3, Weights::kPrivate, 0);
+  fn(3, Weights::kPrivate, 3);
 }
 
 void expect_paths(const Group& group, const ModelOptions& how, const std::vector<Path>& paths) {
   const auto expected = by_torch<torch::optim::AdamW>(how, kOptions, paths);
-  each_case(group, [&](int stage, const std::string& form, int prefetch) {
-    auto model = make(how, group, stage, form, prefetch);
+  each_case(group, [&](int stage, Weights weights, int prefetch) {
+    auto model = make(how, group, stage, weights, prefetch);
     compare(model, group, expected, how, paths[static_cast<std::size_t>(group.rank())]);
   });
 }
@@ -92,7 +92,7 @@ TEST(ShardedOrder, TiedParametersAreShardedOnceAndTheirGradientsSummed) {
       [](Group group) {
         const ModelOptions how{.tie = true};
         expect_paths(group, how, {{}, {}, {}});
-        auto model = make(how, group, 3, "gathered");
+        auto model = make(how, group, 3, Weights::kPrivate);
         require(model.describe().find("16 parameters of 4 blocks in 5 units") != std::string::npos, model.describe());
       },
       20s);
@@ -112,8 +112,8 @@ TEST(ShardedOrder, BackwardPassesInsideNoSyncAddUp) {
       2,
       [](Group group) {
         const auto expected = by_torch<torch::optim::AdamW>({}, kOptions);
-        each_case(group, [&](int stage, const std::string& form, int prefetch) {
-          auto model = make({}, group, stage, form, prefetch);
+        each_case(group, [&](int stage, Weights weights, int prefetch) {
+          auto model = make({}, group, stage, weights, prefetch);
           for (int step = 0; step < internal::kSteps; ++step) {
             model.zero_grad();
             const at::Tensor mine = internal::part_of(internal::batch_of(step, at::kDouble), group.rank(), group.size());
@@ -140,9 +140,9 @@ TEST(ShardedOrder, ARankWithoutABatchTakesPartByStepAlone) {
   replicate(
       3,
       [](Group group) {
-        each_case(group, [&](int stage, const std::string& form, int prefetch) {
-          auto model = make({}, group, stage, form, prefetch);
-          auto alone = make({}, group.subgroup({group.rank()}, "alone"), 1, "gathered");
+        each_case(group, [&](int stage, Weights weights, int prefetch) {
+          auto model = make({}, group, stage, weights, prefetch);
+          auto alone = make({}, group.subgroup({group.rank()}, "alone"), 1, Weights::kPrivate);
           for (int step = 0; step < 2; ++step) {
             const at::Tensor x = internal::batch_of(step, at::kDouble);
             if (group.rank() == 1) internal::loss_of(model.forward(x)).backward();
@@ -165,7 +165,7 @@ TEST(ShardedOrder, EvaluationMayLeaveOutBlocksAndEndItsPass) {
       2,
       [](Group group) {
         const auto expected = by_torch<torch::optim::AdamW>({}, kOptions);
-        auto model = make({}, group, 3, "gathered");
+        auto model = make({}, group, 3, Weights::kPrivate);
         for (int step = 0; step < internal::kSteps; ++step) {
           model.zero_grad();
           internal::train(model, group, step, {});
@@ -187,7 +187,7 @@ TEST(ShardedOrder, RanksThatMakeOtherPassesAreToldSo) {
     replicate(
         2,
         [](Group group) {
-          auto model = make({}, group, 3, "gathered");
+          auto model = make({}, group, 3, Weights::kPrivate);
           at::Tensor y = model.forward(internal::batch_of(0, at::kDouble));
           if (group.rank() == 0) y = model.forward(internal::batch_of(0, at::kDouble));
           internal::loss_of(y).backward();
@@ -204,7 +204,7 @@ TEST(ShardedOrder, RanksThatMakeOtherPassesAreToldSo) {
 TEST(ShardedOrder, ModelsThatDifferAreNamed) {
   try {
     replicate(
-        2, [](Group group) { make({.width = 10 + group.rank()}, group, 2, "auto"); }, 20s);
+        2, [](Group group) { make({.width = 10 + group.rank()}, group, 2, Weights::kAuto); }, 20s);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::kInvalidArgument) << error.what();
@@ -215,7 +215,7 @@ TEST(ShardedOrder, AKilledRankIsPeerLostOnTheOthers) {
   for (const char* transport : {"shm", "tcp"}) {
     for (const int stage : {2, 3}) {
       const auto codes = comm::fork_ranks(3, transport, [&](const Group& group) {
-        auto model = make({}, group, stage, "gathered");
+        auto model = make({}, group, stage, Weights::kPrivate);
         try {
           for (int step = 0; step < 100; ++step) {
             const at::Tensor y = model.forward(internal::batch_of(step, at::kDouble));

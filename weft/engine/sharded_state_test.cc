@@ -39,15 +39,15 @@ TEST(ShardedState, GoesOnUnderAnyOtherNumberOfRanksStageAndForm) {
     if (group.rank() == 0) saved = std::move(state);
   };
   replicate(
-      2, [&](Group group) { train_steps(group, options_of(3, "gathered"), 0, 2); }, 20s);
+      2, [&](Group group) { train_steps(group, options_of(3, Weights::kPrivate), 0, 2); }, 20s);
   replicate(
-      3, [&](Group group) { train_steps(group, options_of(2, "shared"), 2, 3); }, 20s);
+      3, [&](Group group) { train_steps(group, options_of(2, Weights::kShared), 2, 3); }, 20s);
   replicate(
-      4, [&](Group group) { train_steps(group, options_of(0, "auto"), 3, 4); }, 20s);
+      4, [&](Group group) { train_steps(group, options_of(0, Weights::kAuto), 3, 4); }, 20s);
   replicate(
-      4, [&](Group group) { train_steps(group, options_of(1, "gathered"), 4, internal::kSteps); }, 20s);
+      4, [&](Group group) { train_steps(group, options_of(1, Weights::kPrivate), 4, internal::kSteps); }, 20s);
   replicate(
-      1, [&](Group group) { train_steps(group, options_of(3, "auto"), internal::kSteps, internal::kSteps); }, 20s);
+      1, [&](Group group) { train_steps(group, options_of(3, Weights::kAuto), internal::kSteps, internal::kSteps); }, 20s);
   internal::expect_close(internal::weights_in(saved, expected.weights), expected.weights, 1e-10, "weights after five groups");
 }
 
@@ -55,7 +55,7 @@ TEST(ShardedState, ThatDoesNotFitIsRefusedOnAllRanks) {
   replicate(
       2,
       [](Group group) {
-        auto model = make({}, group, options_of(3, "auto"));
+        auto model = make({}, group, options_of(3, Weights::kAuto));
         auto state = model.state();
         const auto expect = [&](const Sharded::NamedTensors& given, const std::string& word) {
           try {
@@ -112,10 +112,10 @@ TEST(ShardedState, SendsTheBytesThatTheHeaderSays) {
         [&](Group group) {
           const std::int64_t psi = padded(make_parts({}), world), slice = psi / world * 8;
           const auto params = static_cast<std::int64_t>(16);
-          const std::map<std::string, int> times{{"1gathered", 2}, {"2gathered", 2}, {"3gathered", 3},
-                                                 {"1shared", 0},   {"2shared", 0},   {"3shared", 0}};
+          const std::map<std::string, int> times{{"1private", 2}, {"2private", 2}, {"3private", 3},
+                                                 {"1shared", 0},  {"2shared", 0},  {"3shared", 0}};
           for (const auto& [name, psis] : times) {
-            auto options = options_of(name[0] - '0', name.substr(1));
+            auto options = options_of(name[0] - '0', parse_weights(name.substr(1)));
             options.unit_bytes = std::size_t{25} << 20;  // the units are the blocks, as at stage 3
             auto model = make({}, group, options);
             internal::train(model, group, 0, {});  // in the first backward ranks agree on their samples
@@ -124,7 +124,7 @@ TEST(ShardedState, SendsTheBytesThatTheHeaderSays) {
             internal::loss_of(model.forward(internal::batch_of(0, at::kDouble))).backward();
             model.step();
             auto bytes = counted.take();
-            const std::int64_t passes = name == "3gathered" ? 2 : 0;
+            const std::int64_t passes = name == "3private" ? 2 : 0;
             const std::int64_t sent = (bytes["all_gather"] - 8 * passes) * (world - 1) + bytes["reduce_scatter"] / world * (world - 1);
             require(sent == psis * slice * (world - 1),
                     name + ": " + std::to_string(sent) + " bytes, not " + std::to_string(psis * slice * (world - 1)));
@@ -142,8 +142,8 @@ TEST(ShardedState, TakesTheMemoryOfZerosFormulas) {
       4,
       [&](Group group) {
         const std::int64_t world = group.size(), psi = padded(make_parts(how), 4), block = (64 * 64 + 3 * 64) * 4;
-        const auto run = [&](int stage, const std::string& form) {
-          auto options = options_of(stage, form, 0);
+        const auto run = [&](int stage, Weights weights) {
+          auto options = options_of(stage, weights, 0);
           options.unit_bytes = static_cast<std::size_t>(block) + 100;
           auto model = make(how, group, options);
           model.memory();
@@ -157,7 +157,7 @@ TEST(ShardedState, TakesTheMemoryOfZerosFormulas) {
         };
         const std::int64_t slack = 64 * 9 * 16;  // padding of nine units' arrays
         for (const int stage : {1, 2, 3}) {
-          const auto [held, rest] = run(stage, "gathered");
+          const auto [held, rest] = run(stage, Weights::kPrivate);
           const std::string what = "stage " + std::to_string(stage);
           require(std::abs(held.state - 8 * psi / world) <= slack, what + ": state " + std::to_string(held.state));
           require(std::abs(held.gradients - 4 * psi / world) <= slack, what + ": gradients " + std::to_string(held.gradients));
@@ -168,7 +168,7 @@ TEST(ShardedState, TakesTheMemoryOfZerosFormulas) {
           require(held.peak <= limit + slack, what + ": peak " + std::to_string(held.peak) + ", at most " + std::to_string(limit));
           require(stage != 3 || held.peak <= whole / world + whole / 9 + slack, "more than 1/W and the largest block");
         }
-        const auto [held, rest] = run(3, "shared");
+        const auto [held, rest] = run(3, Weights::kShared);
         require(std::abs(rest.parameters - 4 * psi / world) <= slack, "a rank's share of shared parameters");
         require(held.peak <= 16 * psi / world + block + slack, "shared: peak " + std::to_string(held.peak));
       },
@@ -180,7 +180,7 @@ TEST(ShardedState, ParametersOfBlocksThatDoNotComputeHaveNoMemory) {
       2,
       [](Group group) {
         const auto parts = make_parts({});
-        Sharded model(blocks_of(parts), group, optimizer_spec(kOptions, {}), options_of(3, "gathered", 0));
+        Sharded model(blocks_of(parts), group, optimizer_spec(kOptions, {}), options_of(3, Weights::kPrivate, 0));
         const auto bytes = [&](std::size_t part) { return parts[part]->fc->weight.storage().nbytes(); };
         const auto all = [&] { return bytes(0) + bytes(1) + bytes(2) + bytes(3); };
         require(all() == 0, "parameters have memory before the first forward");
@@ -217,7 +217,7 @@ TEST(ShardedState, LivesInAFileThatLeavesNothingBehind) {
       [&](Group group) {
         const auto expected = by_torch<torch::optim::AdamW>({}, kOptions);
         {
-          auto options = options_of(3, "gathered");
+          auto options = options_of(3, Weights::kPrivate);
           options.offload = folder;
           auto model = make({}, group, options);
           require(mapped().find(folder.string()) != std::string::npos, "the state is not in a file of the folder");
@@ -228,7 +228,7 @@ TEST(ShardedState, LivesInAFileThatLeavesNothingBehind) {
         group.barrier();
         require(mapped().find(folder.string()) == std::string::npos, "the file is still mapped");
         try {
-          auto options = options_of(3, "gathered");
+          auto options = options_of(3, Weights::kPrivate);
           options.offload = folder / "missing";
           make({}, group, options);
           require(false, "a folder that is not there was taken");
@@ -244,7 +244,7 @@ TEST(ShardedState, LossScalesAreTakenOutByStep) {
   replicate(
       2,
       [](Group group) {
-        auto scaled = make({}, group, options_of(3, "gathered")), plain = make({}, group, options_of(3, "gathered"));
+        auto scaled = make({}, group, options_of(3, Weights::kPrivate)), plain = make({}, group, options_of(3, Weights::kPrivate));
         const at::Tensor x = internal::part_of(internal::batch_of(0, at::kDouble), group.rank(), group.size());
         (internal::loss_of(scaled.forward(x)) * 1024).backward();
         internal::loss_of(plain.forward(x)).backward();

@@ -16,15 +16,15 @@ using internal::require;
 
 struct Case {
   int stage;
-  std::string form;
+  Weights weights;
 };
-const std::vector<Case> kCases{{0, "shared"}, {0, "gathered"}, {1, "shared"},   {2, "shared"},
-                               {3, "shared"}, {1, "gathered"}, {2, "gathered"}, {3, "gathered"}};
+const std::vector<Case> kCases{{0, Weights::kShared}, {0, Weights::kPrivate}, {1, Weights::kShared},  {2, Weights::kShared},
+                               {3, Weights::kShared}, {1, Weights::kPrivate}, {2, Weights::kPrivate}, {3, Weights::kPrivate}};
 
 std::vector<Case> cases_of(const Group& group) {
   std::vector<Case> cases;
   for (const Case& c : kCases) {
-    if (c.form == "gathered" || group.host() != nullptr) cases.push_back(c);
+    if (c.weights == Weights::kPrivate || group.host() != nullptr) cases.push_back(c);
   }
   return cases;
 }
@@ -32,9 +32,8 @@ std::vector<Case> cases_of(const Group& group) {
 ShardedOptions options_of(const Case& c) {
   ShardedOptions options;
   options.stage = c.stage;
-  options.form = c.form;
-  options.data_parallel.weights = c.form == "shared" ? "shared" : "private";  // stage 0
-  options.unit_bytes = options.data_parallel.bucket_bytes = 700;              // several units of these small modules
+  options.weights = c.weights;
+  options.unit_bytes = options.data_parallel.bucket_bytes = 700;  // several units of these small modules
   return options;
 }
 
@@ -82,8 +81,9 @@ TEST(Sharded, TrainsAsOneProcessDoesAsProcessesInSharedMemoryAndOverTcp) {
     const auto codes = comm::fork_ranks(3, transport, [&](const Group& group) {
       compare_all<torch::optim::AdamW>(group, {}, torch::optim::AdamWOptions(1e-2));
       Sharded model(blocks_of(make_parts({})), group, optimizer_spec(torch::optim::SGDOptions(0.1), {}));
-      const std::string form = group.host() != nullptr ? "shared" : "gathered";
-      require(model.describe() == "ZeRO-3, " + form + ": 16 parameters of 4 blocks in 4 units over 3 ranks", model.describe());
+      const Weights weights = group.host() != nullptr ? Weights::kShared : Weights::kPrivate;
+      require(model.describe() == std::string("ZeRO-3, ") + to_string(weights) + ": 16 parameters of 4 blocks in 4 units over 3 ranks",
+              model.describe());
       return 0;
     });
     EXPECT_EQ(codes, std::vector<int>(3, 0)) << transport;

@@ -37,11 +37,11 @@ TEST(ShardsOfSharded, GoOnUnderAnyOtherNumberOfRanksStageAndForm) {
   const ModelOptions how{.tie = true, .freeze = true};
   const auto expected = by_torch<torch::optim::AdamW>(how, kOptions);
   Sharded::NamedTensors last;
-  const auto train_steps = [&](int ranks, int stage, const char* form, int from, int to) {
+  const auto train_steps = [&](int ranks, int stage, Weights weights, int from, int to) {
     replicate(
         ranks,
         [&](Group group) {
-          auto model = make_by_block(how, group, options_of(stage, form));
+          auto model = make_by_block(how, group, options_of(stage, weights));
           if (from > 0) model.load_shards(checkpoint::Reader(*checkpoint::latest(dir.path(), group).folder));
           require(model.steps() == from, "the number of steps was not taken over");
           for (int step = from; step < to; ++step) {
@@ -54,10 +54,10 @@ TEST(ShardsOfSharded, GoOnUnderAnyOtherNumberOfRanksStageAndForm) {
         },
         20s);
   };
-  train_steps(2, 3, "gathered", 0, 2);
-  train_steps(3, 2, "shared", 2, 3);
-  train_steps(4, 1, "gathered", 3, 4);
-  train_steps(1, 3, "auto", 4, internal::kSteps);
+  train_steps(2, 3, Weights::kPrivate, 0, 2);
+  train_steps(3, 2, Weights::kShared, 2, 3);
+  train_steps(4, 1, Weights::kPrivate, 3, 4);
+  train_steps(1, 3, Weights::kAuto, 4, internal::kSteps);
   internal::expect_close(internal::weights_in(last, expected.weights), expected.weights, 1e-10, "weights after four groups");
   // The last one's files have what state() has, whole.
   const auto whole = checkpoint::load(*checkpoint::latest(dir.path()).folder).parts.at("model");
@@ -67,11 +67,11 @@ TEST(ShardsOfSharded, GoOnUnderAnyOtherNumberOfRanksStageAndForm) {
 
 TEST(ShardsOfSharded, AreTogetherTheStateOnceWhateverTheStageAndForm) {
   for (const int stage : {1, 2, 3}) {
-    for (const char* form : {"shared", "gathered"}) {
+    for (Weights weights : {Weights::kShared, Weights::kPrivate}) {
       replicate(
           3,
           [&](Group group) {
-            auto model = make_by_block({.tie = true}, group, options_of(stage, form));
+            auto model = make_by_block({.tie = true}, group, options_of(stage, weights));
             internal::train(model, group, 0, {.tie = true});
             std::int64_t bytes = 0;
             for (const auto& slice : model.shards()) bytes += static_cast<std::int64_t>(slice.tensor.nbytes());
@@ -101,8 +101,8 @@ TEST(ShardsOfSharded, MadeBlockByBlockAreRankZerosAndTheSameBits) {
             return blocks_of(*parts)[i];
           });
         }
-        auto model = Sharded::make(makers, group, optimizer_spec(kOptions, {}), options_of(3, "gathered"));
-        Sharded plain(blocks_of(make_parts(how)), group, optimizer_spec(kOptions, {}), options_of(3, "gathered"));
+        auto model = Sharded::make(makers, group, optimizer_spec(kOptions, {}), options_of(3, Weights::kPrivate));
+        Sharded plain(blocks_of(make_parts(how)), group, optimizer_spec(kOptions, {}), options_of(3, Weights::kPrivate));
         const auto made = model.state(), expected = plain.state();
         require(made.size() == expected.size(), "another number of tensors");
         for (std::size_t i = 0; i < made.size(); ++i) require(at::equal(made[i].second, expected[i].second), made[i].first + " differs");
@@ -115,9 +115,9 @@ TEST(ShardsOfSharded, OfAnotherModelAreRefusedOnAllRanksAndNothingChanges) {
   replicate(
       2,
       [&](Group group) {
-        auto other = make_by_block({.width = 12}, group, options_of(3, "gathered"));
+        auto other = make_by_block({.width = 12}, group, options_of(3, Weights::kPrivate));
         save(other, dir.path(), group);
-        auto model = make_by_block({}, group, options_of(3, "gathered"));
+        auto model = make_by_block({}, group, options_of(3, Weights::kPrivate));
         const auto before = model.state();
         const checkpoint::Reader reader(dir / "step-00000000");
         expect_refused([&] { model.load_shards(reader); }, Errc::kInvalidArgument, "another shape");

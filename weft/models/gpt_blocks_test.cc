@@ -95,7 +95,7 @@ TEST(GptBlocks, TrainAsTheGptOverEveryAxis) {
     const std::vector<std::pair<std::vector<Axis>, Plan>> plans = {
         {{}, {}},
         {{{"pp", 2}, {"tp", 2}}, {.micro_batches = 2, .recompute = parallel::Recompute::kFull}},
-        {{{"pp", 2}, {"fsdp", 2}, {"tp", 2}}, {.micro_batches = 2, .form = "gathered"}}};
+        {{{"pp", 2}, {"fsdp", 2}, {"tp", 2}}, {.micro_batches = 2, .weights = parallel::Weights::kPrivate}}};
     for (const auto& [axes, plan] : plans) {
       const Outcome run = train(axes, plan, tied);
       const std::string what = std::to_string(axes.size()) + " axes";
@@ -218,7 +218,7 @@ TEST(GptBlocks, DropWithSequencesOverRanksWhatOneProcessDrops) {
 TEST(GptBlocks, RecomputeSelectivelyToTheSameBits) {
   const std::vector<std::pair<std::vector<Axis>, Plan>> plans = {
       {{{"pp", 2}, {"tp", 2}}, {.schedule = schedule::pipeline::Algorithm::kZeroBubbleH1, .micro_batches = 2}},
-      {{{"fsdp", 2}}, {.zero_stage = 3, .form = "gathered"}}};
+      {{{"fsdp", 2}}, {.zero_stage = 3, .weights = parallel::Weights::kPrivate}}};
   for (const bool tied : {true, false}) {
     for (const auto& [axes, plan] : plans) {
       Plan selective = plan;

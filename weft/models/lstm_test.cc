@@ -183,7 +183,7 @@ TEST(Lstm, IsItsBlocksOverEveryPlan) {
     };
     compose(1, {}, {});
     compose(2, {{"pp", 2}}, {.micro_batches = 2});
-    compose(2, {{"fsdp", 2}}, {.form = "gathered"});
+    compose(2, {{"fsdp", 2}}, {.weights = parallel::Weights::kPrivate});
     compose(4, {{"pp", 2}, {"dp", 2}}, {.micro_batches = 2, .recompute = parallel::Recompute::kFull});
   }
 }

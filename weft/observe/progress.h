@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-namespace weft::observe {
+#include "weft/observe/progress_mode.h"
 
-enum class ProgressMode { kAuto, kBar, kLines, kJson, kNone };
+namespace weft::observe {
 
 // "auto", "bar", "lines", "json", "none"; else throws kInvalidArgument naming them.
 ProgressMode parse_progress_mode(std::string_view name);

@@ -54,9 +54,7 @@ parallel::Plan plan_of(const Config& config) {
   plan.data_parallel.overlap_forward = config.get_bool("parallel.overlap_forward");
   plan.context = config.get_string("parallel.context") == "ring" ? parallel::ContextMethod::kRing : parallel::ContextMethod::kHeads;
   plan.zero_stage = static_cast<int>(config.get_int("parallel.zero_stage"));
-  const auto& weights = config.get_string("parallel.weights");
-  plan.form = weights == "private" ? "gathered" : weights;
-  plan.data_parallel.weights = weights;
+  plan.weights = parallel::parse_weights(config.get_string("parallel.weights"));
   const auto& recompute = config.get_string("train.recompute");
   plan.recompute = recompute == "none" ? Recompute::kNone : recompute == "full" ? Recompute::kFull : Recompute::kSelective;
   const auto& precision = config.get_string("train.precision");
@@ -142,7 +140,7 @@ void write_plan(const parallel::Plan& plan, Writer& to) {
   for (const int cut : plan.cuts) cuts.push_back(std::to_string(cut));
   to.set("parallel.cuts", cuts);
   to.set("parallel.zero_stage", plan.zero_stage);
-  to.set("parallel.weights", plan.form == "gathered" ? "private" : plan.form);
+  to.set("parallel.weights", parallel::to_string(plan.weights));
   to.set("parallel.codec", plan.codec);
   to.set("parallel.bucket_mb", static_cast<double>(plan.data_parallel.bucket_bytes) / (1 << 20));
   to.set("parallel.overlap_forward", plan.data_parallel.overlap_forward);

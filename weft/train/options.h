@@ -6,10 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "weft/base/config.h"
-#include "weft/observe/progress.h"
+#include "weft/observe/progress_mode.h"
 #include "weft/optim/learning_rate.h"
 #include "weft/parallel/compose/plan.h"
+
+namespace weft {
+class Config;
+class Schema;
+}  // namespace weft
 
 namespace weft::train {
 

@@ -15,12 +15,14 @@
 #include <utility>
 #include <vector>
 
-#include "weft/base/config.h"
 #include "weft/comm/group.h"
-#include "weft/observe/progress.h"
+#include "weft/observe/progress_mode.h"
 #include "weft/train/options.h"
 #include "weft/train/task.h"
 
+namespace weft {
+class Config;
+}
 namespace weft::data {
 struct ImageSet;
 }

@@ -27,7 +27,7 @@ comm::Group join(int rank, int ranks, const RankOptions& options) {
   at::set_num_threads(1);
   if (options.shared_allocator) comm::install_allocator();
   const auto store = c10::make_intrusive<c10d::FileStore>(options.meeting_file, ranks);
-  auto backend = comm::make_backend(store, rank, ranks, {.transport = options.transport, .timeout = 60s});
+  auto backend = comm::make_backend(store, rank, ranks, {.transport = comm::parse_transport(options.transport), .timeout = 60s});
   if (options.bind_to_cores) bind_to_core(rank, ranks);  // not before: a backend that saw one core would yield instead of spinning
   return {std::move(backend), options.impl};
 }

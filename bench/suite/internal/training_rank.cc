@@ -101,7 +101,7 @@ Trainer sharded(const Subject& subject, const comm::Group& group, const Training
   }
   parallel::ShardedOptions options;
   options.stage = way.stage;
-  options.form = way.form;
+  options.weights = way.weights;
   const auto model = std::make_shared<Sharded>(blocks, group, weft_optimizer(optimizer), options);
   return {[model] { model->zero_grad(); }, [model](const at::Tensor& x) { return model->forward(x); }, [model] { model->step(); },
           [model] { return model->memory(); }};

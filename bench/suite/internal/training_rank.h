@@ -4,6 +4,7 @@
 #include <string>
 
 #include "bench/suite/internal/rank.h"
+#include "weft/engine/data_parallel.h"
 
 namespace weft::cli::bench_internal {
 
@@ -19,13 +20,13 @@ enum class Variant {
 
 struct TrainingWay {
   Variant variant = Variant::kShared;
-  int stage = 0;              // kSharded: 1, 2, 3
-  const char* form = "auto";  // kSharded: "shared", "gathered"
+  int stage = 0;                                         // kSharded: 1, 2, 3
+  parallel::Weights weights = parallel::Weights::kAuto;  // kSharded
 
   // All ranks hold all weights, which can be compared.
   bool has_copies() const {
     return variant == Variant::kShared || variant == Variant::kPrivate ||
-           (variant == Variant::kSharded && (stage < 3 || std::string(form) != "gathered"));
+           (variant == Variant::kSharded && (stage < 3 || weights != parallel::Weights::kPrivate));
   }
 };
 

@@ -1,7 +1,7 @@
 // A ring all-reduce over four ranks takes 2 * (4 - 1) rounds (Patarasuk and Yuan, 2009).
 #include <cstdio>
 
-#include "weft/schedule/schedule.h"
+#include "weft/schedule.h"
 
 int main() {
   using namespace weft::schedule;

@@ -56,7 +56,7 @@ struct Places {
 Places where_they_are(const BackendOptions& options, const net::Exchange& exchange, int rank) {
   const std::string mine = options.secret.empty() ? "without a secret" : "with the job's secret";
   const char* const part = std::getenv("WEFT_HOST_ID");
-  const bool apart = options.transport == "tcp" || options.transport == "mpi";
+  const bool apart = options.transport == Transport::kTcp || options.transport == Transport::kMpi;
   const std::string host = apart ? "rank " + std::to_string(rank) : part != nullptr ? part : "";
   const auto all = exchange(mine + "/" + net::host_id() + "/" + host);
   Places places;
@@ -141,7 +141,7 @@ std::unique_ptr<net::Host> over_host(const HostMap& map, const BackendOptions& o
   const auto all = forming.exchange(failed);
   const auto bad = std::find_if(all.begin(), all.end(), [](const auto& why) { return !why.empty(); });
   if (bad == all.end()) return host;
-  if (options.transport == "shm") throw Error(Errc::kUnavailable, "transport shm: " + *bad, {"init", map.rank});
+  if (options.transport == Transport::kShm) throw Error(Errc::kUnavailable, "transport shm: " + *bad, {"init", map.rank});
   if (map.rank == 0) log_warn("shared memory cannot be used (" + *bad + "): ranks of a host send messages instead, which is slower");
   return nullptr;
 }
@@ -162,14 +162,13 @@ std::unique_ptr<net::Endpoint> make_rings(net::Host& host, std::uint32_t epoch, 
 }
 
 std::unique_ptr<Engine> make_engine(const Forming& forming, const BackendOptions& options) {
-  constexpr std::array kTransports = {"auto", "shm", "tcp", "mpi"};
-  if (std::find(kTransports.begin(), kTransports.end(), options.transport) == kTransports.end())
-    throw Error(Errc::kBadConfig, "unknown transport '" + options.transport + "'; there are auto, shm, tcp and mpi");
+  if (options.transport == Transport::kNccl)
+    throw Error(Errc::kBadConfig, "transport nccl: init() and form_group() make such a group, not make_backend()");
   if (forming.size == 1)
     return make_direct_engine(std::move(net::make_thread_hosts(1)[0]), std::move(net::make_inproc(1)[0]), options.timeout);
   const Places places = where_they_are(options, forming.exchange, forming.rank);
   const HostMap map = HostMap::of(places.hosts, forming.rank);
-  if (options.transport == "shm" && map.num_hosts() > 1)
+  if (options.transport == Transport::kShm && map.num_hosts() > 1)
     throw Error(Errc::kUnavailable, "transport shm: the ranks are on different hosts; use auto or tcp");
   std::unique_ptr<net::Host> host;
   if (map.num_hosts() == 1 || map.two_levels()) host = over_host(map, options, forming);
@@ -179,7 +178,7 @@ std::unique_ptr<Engine> make_engine(const Forming& forming, const BackendOptions
   }
   const bool one_machine = places.one(places.machines);
   std::unique_ptr<net::Endpoint> endpoint;
-  if (options.transport == "mpi" || (options.transport == "auto" && forming.over_mpi)) {
+  if (options.transport == Transport::kMpi || (options.transport == Transport::kAuto && forming.over_mpi)) {
     auto over_mpi = connect_mpi(forming, options);
     if (!host) return make_mpi_engine(std::move(over_mpi), options.ordered_sums);
     endpoint = std::move(over_mpi);

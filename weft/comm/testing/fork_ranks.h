@@ -95,7 +95,8 @@ inline std::vector<int> fork_ranks(int world, const BackendOptions& options, con
 // With waits of 20 s.
 inline std::vector<int> fork_ranks(int world, const std::string& transport, const std::function<int(const Group&)>& fn,
                                    const std::vector<std::string>& hosts = {}, std::chrono::seconds patience = std::chrono::minutes(10)) {
-  return fork_ranks(world, BackendOptions{.transport = transport, .timeout = std::chrono::seconds(20)}, fn, hosts, patience);
+  return fork_ranks(world, BackendOptions{.transport = parse_transport(transport), .timeout = std::chrono::seconds(20)}, fn, hosts,
+                    patience);
 }
 
 }  // namespace weft::comm

@@ -32,7 +32,7 @@ Gradients::Gradients(Subject subject)
   }
   next_ = static_cast<int>(subject_.units.size()) - 1;
   const auto& options = subject_.options;
-  if (net::Host* const host = subject_.group.host(); host != nullptr && options.form != "gathered" && !options.reduce) {
+  if (net::Host* const host = subject_.group.host(); host != nullptr && options.weights != Weights::kPrivate && !options.reduce) {
     in_place_ = std::make_unique<InPlace>(*host, subject_.params, subject_.units, subject_.group.timeout());
     held_.resize(subject_.units.size(), 0);
   }

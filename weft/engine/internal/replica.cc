@@ -16,9 +16,6 @@ namespace weft::parallel {
 using internal::index;
 
 Replica::Replica(Subject what) : Engine(std::move(what)) {
-  const std::string& weights = options_.data_parallel.weights;
-  WEFT_REQUIRE(weights == "auto" || weights == "shared" || weights == "private",
-               "data_parallel: unknown weights '" + weights + "'; there are auto, shared, private");
   compress::parse(options_.data_parallel.codec);  // complains
   WEFT_REQUIRE(!options_.replicas && !options_.apart && !options_.compute && !options_.reduce && options_.offload.empty(),
                "sharded: replicas, apart, compute, reduce and offload are for stages 1 to 3");
@@ -73,14 +70,14 @@ void Replica::use_optimizer(OptimizerSpec spec) {
     bytes_ += (static_cast<std::int64_t>(param.nbytes()) + 63) / 64 * 64;
     weights.push_back(static_cast<std::byte*>(param.data_ptr()));
   }
-  WEFT_REQUIRE(options_.data_parallel.weights != "shared" || group_.host() != nullptr,
-               "weights = \"shared\" needs all ranks on one host that can share memory; use \"auto\" or \"private\"");
+  WEFT_REQUIRE(options_.weights != Weights::kShared || group_.host() != nullptr,
+               "shared weights need all ranks on one host that can share memory; use auto or private");
   std::vector<std::string> trained = names();
   trained.resize(trained_);
   const float first_value = static_cast<float>(spec.initial_accumulator);
   updates_ = std::make_unique<internal::Updates>(std::move(spec), std::move(trained), types);
   if (group_.host() != nullptr && group_.size() > 1) {
-    private_weights_ = options_.data_parallel.weights == "private";
+    private_weights_ = options_.weights == Weights::kPrivate;
     if (!private_weights_) share_weights(weights);
   }
   std::vector<internal::Updates::Place> places(trained_);
@@ -113,8 +110,8 @@ void Replica::share_weights(std::vector<std::byte*>& weights) {
     if (group_.rank() == 0) std::memcpy(shared.back(), weights[i], trained_params_[i].nbytes());
   }
   group_.barrier();
-  private_weights_ = options_.data_parallel.weights == "auto" && updates_->spec().max_grad_norm <= 0 &&
-                     bytes_ <= internal::kTrialMostBytes && internal::private_is_faster(subject(nullptr), shared, weights);
+  private_weights_ = options_.weights == Weights::kAuto && updates_->spec().max_grad_norm <= 0 && bytes_ <= internal::kTrialMostBytes &&
+                     internal::private_is_faster(subject(nullptr), shared, weights);
   if (private_weights_) return;
   shared_weights_ = true;
   weights = shared;
@@ -195,7 +192,8 @@ void Replica::finish(double scale) {
   settle();
   // Where every rank updates all weights, sums of many ranks are made once and not by each of them.
   const auto& how = options_.data_parallel;
-  if (private_weights_ && how.weights == "private" && group_.size() > 2 && !how.update_in_backward && !reduced_) transport_->reduce();
+  if (private_weights_ && options_.weights == Weights::kPrivate && group_.size() > 2 && !how.update_in_backward && !reduced_)
+    transport_->reduce();
   transport_->finish(scale);
   forget();
 }

@@ -12,13 +12,11 @@
 namespace weft::parallel {
 namespace {
 
-bool share_memory(const Group& group, const std::string& form) {
-  WEFT_REQUIRE(form == "auto" || form == "shared" || form == "gathered",
-               "sharded: unknown form '" + form + "'; there are auto, shared, gathered");
+bool share_memory(const Group& group, Weights weights) {
   if (group.size() == 1) return false;
-  WEFT_REQUIRE(form != "shared" || group.host() != nullptr,
-               "sharded: form = \"shared\" needs ranks that read each other's memory; take \"auto\" or \"gathered\"");
-  return form != "gathered" && group.host() != nullptr;
+  WEFT_REQUIRE(weights != Weights::kShared || group.host() != nullptr,
+               "sharded: shared weights need ranks that read each other's memory; use auto or private");
+  return weights != Weights::kPrivate && group.host() != nullptr;
 }
 
 }  // namespace
@@ -26,7 +24,7 @@ bool share_memory(const Group& group, const std::string& form) {
 ShardedModel::ShardedModel(Subject subject, OptimizerSpec optimizer)
     : Engine(std::move(subject)),
       weights_(group_.duplicate("weights")),
-      shared_(share_memory(group_, options_.form)),
+      shared_(share_memory(group_, options_.weights)),
       buffers_(options_.sync_buffers ? buffers() : Tensors{}) {
   check_options(optimizer);
   check_same();
@@ -215,7 +213,7 @@ void ShardedModel::abandon() noexcept {
 }
 
 std::string ShardedModel::describe() const {
-  std::string text = "ZeRO-" + std::to_string(options_.stage) + (shared_ ? ", shared: " : ", gathered: ") + std::to_string(params_.size()) +
+  std::string text = "ZeRO-" + std::to_string(options_.stage) + (shared_ ? ", shared: " : ", private: ") + std::to_string(params_.size()) +
                      " parameters of " + std::to_string(blocks_.size()) + (blocks_.size() == 1 ? " block in " : " blocks in ") +
                      std::to_string(units_.size()) + (units_.size() == 1 ? " unit over " : " units over ") + std::to_string(group_.size()) +
                      (group_.size() == 1 ? " rank" : " ranks");

@@ -147,10 +147,10 @@ inline double joined(const Group& world, const at::Tensor& loss, int64_t samples
 }
 
 // Units so small that the model has several.
-inline ShardedOptions options_of(int stage, const std::string& form, int prefetch = 1) {
+inline ShardedOptions options_of(int stage, Weights weights, int prefetch = 1) {
   ShardedOptions options;
   options.stage = stage;
-  options.form = form;
+  options.weights = weights;
   options.prefetch = prefetch;
   options.unit_bytes = 700;
   return options;

@@ -19,7 +19,7 @@ Case coded(Case c, const std::string& codec) {
 }
 
 std::vector<Case> products() {
-  const auto gathered = by(Algorithm::kOneForwardOneBackward, 2, 3, "gathered");
+  const auto gathered = by(Algorithm::kOneForwardOneBackward, 2, 3, Weights::kPrivate);
   return {on({{"dp", 3}}), on({{"dp", 2}, {"fsdp", 2}}), on({{"dp", 2}, {"fsdp", 2}}, gathered),
           on({{"pp", 2}, {"dp", 2}}, by(Algorithm::kZeroBubbleH1, 3)),
           on({{"dp", 2}, {"tp", 2}}, by(Algorithm::kOneForwardOneBackward, 2))};

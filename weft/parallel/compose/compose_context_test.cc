@@ -24,8 +24,8 @@ TEST(ComposeContext, TrainsAsOneProcessBesideShardsOfEveryStage) {
   const Tiny how = attending();
   const auto expected = by_torch<torch::optim::AdamW>(how, adam());
   const std::vector<Axis> axes = {{"fsdp", 2}, {"cp", 2}};
-  for (const Case& c : {on(axes, {.zero_stage = 1}), on(axes, {.zero_stage = 2, .form = "gathered"}), on(axes, {.form = "gathered"}),
-                        on(axes, {.recompute = Recompute::kFull})}) {
+  for (const Case& c : {on(axes, {.zero_stage = 1}), on(axes, {.zero_stage = 2, .weights = Weights::kPrivate}),
+                        on(axes, {.weights = Weights::kPrivate}), on(axes, {.recompute = Recompute::kFull})}) {
     steps_of(c, how, expected, 1e-10);
   }
 }
@@ -36,7 +36,7 @@ TEST(ComposeContext, TrainsAsOneProcessBesideStages) {
   for (const Case& c :
        {on({{"pp", 2}, {"cp", 2}}, by(Algorithm::kOneForwardOneBackward, 3)), on({{"pp", 2}, {"cp", 2}}, by(Algorithm::kZeroBubbleV, 3)),
         on({{"pp", 2}, {"cp", 2}, {"tp", 2}}, by(Algorithm::kZeroBubbleH1, 2)),
-        on({{"pp", 2}, {"fsdp", 2}, {"cp", 2}}, by(Algorithm::kOneForwardOneBackward, 2, 3, "gathered"))}) {
+        on({{"pp", 2}, {"fsdp", 2}, {"cp", 2}}, by(Algorithm::kOneForwardOneBackward, 2, 3, Weights::kPrivate))}) {
     steps_of(c, how, expected, 1e-10);
   }
 }
@@ -93,7 +93,7 @@ TEST(ComposeContext, PredictsAllPositionsOnEachRankAndEvaluatesTheirMean) {
 TEST(ComposeContext, ACheckpointOfOneGoesOnUnderAnother) {
   const Tiny how = attending();
   ParallelModel::NamedTensors saved;
-  go_on(on({{"fsdp", 2}, {"cp", 2}}, {.form = "gathered"}), how, {0, 2}, saved);
+  go_on(on({{"fsdp", 2}, {"cp", 2}}, {.weights = Weights::kPrivate}), how, {0, 2}, saved);
   go_on(on({{"pp", 2}}, {.micro_batches = 2}), how, {2, 3}, saved);
   go_on(on({{"pp", 2}, {"cp", 2}, {"tp", 2}}, {.micro_batches = 2}), how, {3, kSteps}, saved);
   expect_close(named(saved), by_torch<torch::optim::AdamW>(how, adam()).weights, 1e-10, "three plans");

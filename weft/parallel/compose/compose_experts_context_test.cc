@@ -18,7 +18,7 @@ void compare(const Case& c, const Tiny& how, double most) {
 
 TEST(ComposeExpertsContext, TrainsAsOneProcessWithAllExpertsOnEachRank) {
   for (const Case& c : {on({{"cp", 2}}), on({{"cp", 3}}, {.micro_batches = 2}), on({{"dp", 2}, {"cp", 2}}), on({{"cp", 2}, {"tp", 2}}),
-                        on({{"fsdp", 2}, {"cp", 2}}, {.form = "gathered"})}) {
+                        on({{"fsdp", 2}, {"cp", 2}}, {.weights = Weights::kPrivate})}) {
     compare(c, mixed(), 1e-10);
   }
 }
@@ -34,7 +34,7 @@ TEST(ComposeExpertsContext, TrainsAsOneProcessBesideEveryAxis) {
 
 TEST(ComposeExpertsContext, TrainsAsOneProcessBesideShardsAndStages) {
   const std::vector<Axis> shards = {{"fsdp", 2}, {"ep", 2}, {"cp", 2}}, stages = {{"pp", 2}, {"ep", 2}, {"cp", 2}};
-  for (const Case& c : {on(shards, {.zero_stage = 1}), on(shards, {.micro_batches = 2, .form = "gathered"}), on(shards),
+  for (const Case& c : {on(shards, {.zero_stage = 1}), on(shards, {.micro_batches = 2, .weights = Weights::kPrivate}), on(shards),
                         on(stages, by(Algorithm::kOneForwardOneBackward, 3)), on(stages, by(Algorithm::kZeroBubbleV, 3))}) {
     compare(c, mixed(), 1e-10);
   }

@@ -23,8 +23,8 @@ TEST(ComposeExperts, TrainsAsOneProcessBesideEveryAxis) {
 
 TEST(ComposeExperts, TrainsAsOneProcessBesideShardsOfEveryStage) {
   const std::vector<Axis> axes = {{"fsdp", 2}, {"ep", 2}};
-  for (const Case& c : {on(axes, {.zero_stage = 1}), on(axes, {.zero_stage = 2, .form = "gathered"}),
-                        on(axes, {.micro_batches = 2, .form = "gathered"}), on(axes)}) {
+  for (const Case& c : {on(axes, {.zero_stage = 1}), on(axes, {.zero_stage = 2, .weights = Weights::kPrivate}),
+                        on(axes, {.micro_batches = 2, .weights = Weights::kPrivate}), on(axes)}) {
     compare(c, with_experts(), 1e-10);
   }
 }
@@ -34,7 +34,7 @@ TEST(ComposeExperts, TrainsAsOneProcessBesideStages) {
        {on({{"pp", 2}, {"ep", 2}}, by(Algorithm::kOneForwardOneBackward, 3)), on({{"pp", 2}, {"ep", 2}}, by(Algorithm::kZeroBubbleV, 3)),
         on({{"pp", 2}, {"dp", 2}, {"ep", 2}}, by(Algorithm::kZeroBubbleH1, 2)),
         on({{"pp", 2}, {"ep", 2}, {"tp", 2}}, by(Algorithm::kOneForwardOneBackward, 2)),
-        on({{"pp", 2}, {"fsdp", 2}, {"ep", 2}}, by(Algorithm::kOneForwardOneBackward, 2, 3, "gathered"))}) {
+        on({{"pp", 2}, {"fsdp", 2}, {"ep", 2}}, by(Algorithm::kOneForwardOneBackward, 2, 3, Weights::kPrivate))}) {
     compare(c, with_experts(), 1e-10);
   }
 }
@@ -66,7 +66,7 @@ TEST(ComposeExperts, ACheckpointHasWholeExpertsAndGoesOnUnderAnotherPlan) {
   go_on(on({{"ep", 4}}), how, {0, 2}, saved);
   EXPECT_EQ(named(saved).at("body.1.experts.up_proj.exp_avg").sizes(), (std::vector<std::int64_t>{4, 16, 8}));
   go_on(on({{"pp", 2}, {"tp", 2}}), how, {2, 3}, saved);
-  go_on(on({{"fsdp", 2}, {"ep", 2}, {"tp", 2}}, {.form = "gathered"}), how, {3, 4}, saved);
+  go_on(on({{"fsdp", 2}, {"ep", 2}, {"tp", 2}}, {.weights = Weights::kPrivate}), how, {3, 4}, saved);
   go_on(on({{"dp", 2}}), how, {4, kSteps}, saved);
   expect_close(named(saved), by_torch<torch::optim::AdamW>(how, adam()).weights, 1e-10, "four plans");
 }

@@ -27,7 +27,7 @@ TEST(ComposeGroups, TrainAsTorchsParameterGroupsDo) {
   const Tiny how;
   const auto expected = by_torch<AdamW>(how, adam(), {}, by_hand), alike = by_torch<AdamW>(how, adam());
   EXPECT_GT((expected.weights.at("words.tokens.weight") - alike.weights.at("words.tokens.weight")).abs().max().item<double>(), 1e-3);
-  for (const Case& c : {on({{"dp", 1}}), on({{"dp", 2}, {"tp", 2}}), on({{"fsdp", 2}}, {.form = "gathered"}), on({{"fsdp", 2}}),
+  for (const Case& c : {on({{"dp", 1}}), on({{"dp", 2}, {"tp", 2}}), on({{"fsdp", 2}}, {.weights = Weights::kPrivate}), on({{"fsdp", 2}}),
                         on({{"pp", 2}, {"dp", 2}}, by(Algorithm::kOneForwardOneBackward, 2))}) {
     replicate(c.world(), [&](const Group& world) {
       Plan plan = trained_by(c);

@@ -51,7 +51,7 @@ void expect_goes_on(const std::vector<Case>& cases, const Tiny& how) {
 
 TEST(ComposeShards, OfOnePlanGoOnUnderAnother) {
   expect_goes_on({on({{"pp", 2}, {"dp", 2}}, {.schedule = Algorithm::kInterleaved, .micro_batches = 2}),
-                  on({{"fsdp", 2}, {"tp", 2}}, {.form = "gathered"}), on({{"pp", 3}}, {.micro_batches = 3}), on({{"dp", 3}}),
+                  on({{"fsdp", 2}, {"tp", 2}}, {.weights = Weights::kPrivate}), on({{"pp", 3}}, {.micro_batches = 3}), on({{"dp", 3}}),
                   on({{"dp", 2}, {"fsdp", 2}}, {.zero_stage = 1}), on({{"pp", 2}, {"fsdp", 2}, {"tp", 2}}, {.micro_batches = 2})},
                  {});
 }
@@ -86,7 +86,7 @@ TEST(ComposeShards, TakeWeightsAloneAndRefuseAnotherModelOnAllRanks) {
 
 // At ZeRO-3 under pp and tp, what a rank saves is its share of the state.
 TEST(ComposeShards, AreAsManyBytesOnEachRank) {
-  const Case c = on({{"dp", 2}, {"fsdp", 2}, {"tp", 2}}, {.form = "gathered"});
+  const Case c = on({{"dp", 2}, {"fsdp", 2}, {"tp", 2}}, {.weights = Weights::kPrivate});
   replicate(c.world(), [&](const Group& group) {
     ParallelModel model = parallelize(tiny_model({.width = 32}), trained_by(c), Mesh(group, c.axes));
     double bytes = 0;

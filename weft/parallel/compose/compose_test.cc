@@ -13,9 +13,9 @@ const std::vector<Case>& products() {
       on({}),
       on({{"dp", 3}}),
       on({{"fsdp", 2}}, {.zero_stage = 1}),
-      on({{"fsdp", 3}}, {.zero_stage = 2, .form = "gathered"}),
+      on({{"fsdp", 3}}, {.zero_stage = 2, .weights = Weights::kPrivate}),
       on({{"fsdp", 2}}),
-      on({{"fsdp", 2}}, {.micro_batches = 2, .form = "gathered"}),
+      on({{"fsdp", 2}}, {.micro_batches = 2, .weights = Weights::kPrivate}),
       on({{"tp", 2}}, {.micro_batches = 2}),
       on({{"pp", 2}}, by(Algorithm::kGPipe, 4)),
       on({{"pp", 3}}, by(Algorithm::kOneForwardOneBackward, 4)),
@@ -26,20 +26,20 @@ const std::vector<Case>& products() {
       on({{"pp", 2}}, by(Algorithm::kAutomatic, 4)),
       on({{"dp", 2}, {"tp", 2}}),
       on({{"dp", 2}, {"fsdp", 2}}),
-      on({{"dp", 2}, {"fsdp", 2}}, {.zero_stage = 2, .form = "gathered"}),
+      on({{"dp", 2}, {"fsdp", 2}}, {.zero_stage = 2, .weights = Weights::kPrivate}),
       on({{"fsdp", 2}, {"tp", 2}}),
       on({{"pp", 2}, {"tp", 2}}, by(Algorithm::kZeroBubbleV, 3)),
       on({{"pp", 2}, {"dp", 2}}, by(Algorithm::kOneForwardOneBackward, 3)),
       on({{"pp", 2}, {"dp", 2}}, by(Algorithm::kInterleaved, 8)),  // more micro-batches than a replica has samples
       on({{"pp", 2}, {"fsdp", 2}}, by(Algorithm::kOneForwardOneBackward, 3, 1)),
-      on({{"pp", 2}, {"fsdp", 2}}, by(Algorithm::kInterleaved, 3, 2, "gathered")),
-      on({{"pp", 2}, {"fsdp", 2}}, by(Algorithm::kOneForwardOneBackward, 3, 3, "gathered")),
-      on({{"pp", 2}, {"fsdp", 2}}, by(Algorithm::kZeroBubbleV, 3, 3, "gathered")),
+      on({{"pp", 2}, {"fsdp", 2}}, by(Algorithm::kInterleaved, 3, 2, Weights::kPrivate)),
+      on({{"pp", 2}, {"fsdp", 2}}, by(Algorithm::kOneForwardOneBackward, 3, 3, Weights::kPrivate)),
+      on({{"pp", 2}, {"fsdp", 2}}, by(Algorithm::kZeroBubbleV, 3, 3, Weights::kPrivate)),
       on({{"pp", 2}, {"fsdp", 2}}, by(Algorithm::kZeroBubbleH1, 3)),
-      on({{"pp", 2}, {"fsdp", 2}}, by(Algorithm::kZeroBubbleH2, 3, 3, "gathered")),
-      on({{"pp", 2}, {"fsdp", 2}}, by(Algorithm::kZeroBubbleV, 3, 2, "gathered")),
+      on({{"pp", 2}, {"fsdp", 2}}, by(Algorithm::kZeroBubbleH2, 3, 3, Weights::kPrivate)),
+      on({{"pp", 2}, {"fsdp", 2}}, by(Algorithm::kZeroBubbleV, 3, 2, Weights::kPrivate)),
       on({{"pp", 2}, {"dp", 2}, {"tp", 2}}, by(Algorithm::kOneForwardOneBackward, 2)),
-      on({{"pp", 2}, {"fsdp", 2}, {"tp", 2}}, by(Algorithm::kInterleaved, 2, 3, "gathered")),
+      on({{"pp", 2}, {"fsdp", 2}, {"tp", 2}}, by(Algorithm::kInterleaved, 2, 3, Weights::kPrivate)),
   };
   return all;
 }
@@ -80,7 +80,7 @@ TEST(Compose, TrainsInFloat32WithinItsRounding) {
   const Tiny how{.type = at::kFloat};
   const auto expected = by_torch<torch::optim::AdamW>(how, adam());
   for (const Case& c :
-       {on({{"dp", 2}}), on({{"pp", 2}, {"fsdp", 2}, {"tp", 2}}, by(Algorithm::kOneForwardOneBackward, 2, 3, "gathered"))}) {
+       {on({{"dp", 2}}), on({{"pp", 2}, {"fsdp", 2}, {"tp", 2}}, by(Algorithm::kOneForwardOneBackward, 2, 3, Weights::kPrivate))}) {
     steps_of(c, how, expected, 1e-5);
   }
 }

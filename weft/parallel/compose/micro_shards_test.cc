@@ -17,7 +17,7 @@ struct Case {
   Plan plan = {};
 
   std::string name() const {
-    std::string text = "ZeRO-" + std::to_string(plan.zero_stage) + ", " + plan.form;
+    std::string text = "ZeRO-" + std::to_string(plan.zero_stage) + ", " + to_string(plan.weights);
     for (const Axis& axis : axes) text += ", " + axis.name + "=" + std::to_string(axis.size);
     return text;
   }
@@ -73,15 +73,15 @@ const std::vector<Case>& cases() {
       {{{"dp", 4}}},
       {{{"dp", 8}}},
       {{{"fsdp", 2}}, {.zero_stage = 1}},
-      {{{"fsdp", 4}}, {.zero_stage = 2, .form = "gathered"}},
-      {{{"fsdp", 4}}, {.form = "shared"}},
-      {{{"fsdp", 2}}, {.form = "gathered", .recompute = Recompute::kFull}},
+      {{{"fsdp", 4}}, {.zero_stage = 2, .weights = Weights::kPrivate}},
+      {{{"fsdp", 4}}, {.weights = Weights::kShared}},
+      {{{"fsdp", 2}}, {.weights = Weights::kPrivate, .recompute = Recompute::kFull}},
       {{{"dp", 2}, {"fsdp", 2}}},
       {{{"pp", 2}}},
       {{{"pp", 3}}, {.schedule = Algorithm::kZeroBubbleH1, .recompute = Recompute::kFull}},
       {{{"pp", 2}}, {.schedule = Algorithm::kInterleaved}},
       {{{"pp", 2}, {"dp", 2}}, {.schedule = Algorithm::kGPipe}},
-      {{{"pp", 2}, {"fsdp", 2}}, {.schedule = Algorithm::kZeroBubbleV, .form = "gathered"}},
+      {{{"pp", 2}, {"fsdp", 2}}, {.schedule = Algorithm::kZeroBubbleV, .weights = Weights::kPrivate}},
   };
   return all;
 }
@@ -167,7 +167,7 @@ TEST(MicroShards, TheBitsOfOneProcessWhereBlocksGiveStridedTensors) {
 TEST(MicroShards, ARunGoesOnUnderAnotherPlan) {
   const Tiny how{.type = at::kFloat, .dropout = 0.2};
   const Outcome whole = outcome({}, how);
-  const Case first{{{"pp", 2}, {"dp", 2}}}, then{{{"fsdp", 4}}, {.form = "gathered"}};
+  const Case first{{{"pp", 2}, {"dp", 2}}}, then{{{"fsdp", 4}}, {.weights = Weights::kPrivate}};
   const Outcome part = outcome(first, how, 0, 2);
   expect_same_bits(outcome(then, how, 2, kSteps, part.state).state, whole.state, "resumed");
 }

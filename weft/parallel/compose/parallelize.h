@@ -41,7 +41,7 @@
 #include "weft/checkpoint/slice.h"
 #include "weft/parallel/compose/model.h"
 #include "weft/parallel/compose/plan.h"
-#include "weft/parallel/experts/dispatch.h"
+#include "weft/parallel/experts/context.h"
 #include "weft/parallel/mesh/mesh.h"
 
 namespace weft::parallel {

@@ -42,9 +42,9 @@ struct Plan {
   // that the slowest stage is as fast as can be (plan/stages.h); without a sample, equally many blocks.
   std::vector<int> cuts = {};
   std::vector<at::Tensor> sample = {};
-  // Over fsdp: 1 optimiser state, 2 and gradients, 3 and parameters; how ranks hold them (ShardedOptions::form).
+  // Over fsdp: 1 optimiser state, 2 and gradients, 3 and parameters.
   int zero_stage = 3;
-  std::string form = "auto";
+  Weights weights = Weights::kAuto;
   // What replicas (over dp, cp and ep) send each other of gradients goes through: compress/spec.h; not with a scaled loss. "auto": only
   // over dp and cp alone. Where replicas hold whole models on several hosts it is data parallelism's (DataParallelOptions::codec).
   std::string codec = "none";
@@ -55,8 +55,8 @@ struct Plan {
   // With kF16 always, else where given.
   std::optional<LossScaleOptions> loss_scale = std::nullopt;
   std::int64_t batch = 0;  // samples of a step over all replicas; 0: not known, and not checked
-  // Without fsdp and ep every replica has all weights of its stages: how these, gradients and buffers are kept. `average` and `codec` are
-  // the plan's; sync_buffers counts for every plan. float32 and float64 parameters.
+  // Without fsdp and ep every replica has all weights of its stages: how these, gradients and buffers are kept. `weights`, `average` and
+  // `codec` are the plan's; sync_buffers counts for every plan. float32 and float64 parameters.
   DataParallelOptions data_parallel = {};
   // Batch norms (SyncBatchNorm, and BatchNorm in a Sequential) take statistics over all replicas' batches. Otherwise each replica takes
   // its own, and the running ones are the first replica's.

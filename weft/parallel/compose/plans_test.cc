@@ -52,7 +52,7 @@ TEST(Plans, ACheckpointOfOneGoesOnUnderAnother) {
   const auto whole = steps_under({}, {}, how);
   const std::vector<std::pair<std::vector<Axis>, Plan>> plans = {
       {{{"pp", 2}, {"dp", 2}}, {.schedule = Algorithm::kInterleaved, .micro_batches = 2}},
-      {{{"fsdp", 2}, {"tp", 2}}, {.form = "gathered"}},
+      {{{"fsdp", 2}, {"tp", 2}}, {.weights = Weights::kPrivate}},
       {{{"pp", 3}}, {.micro_batches = 3}},
       {{}, {}},
       {{{"dp", 2}, {"fsdp", 2}}, {.zero_stage = 1}},
@@ -113,8 +113,9 @@ TEST(Plans, SchedulesCutsShardsAndRecomputationGiveTheSameBits) {
   }
   // Shards: whatever the stage and the form, and with stages over ranks too.
   const auto sharded = steps_under({{"fsdp", 2}}, {.micro_batches = 3, .zero_stage = 1}, how);
-  for (const Plan& plan : {Plan{.micro_batches = 3, .zero_stage = 2, .form = "gathered"}, Plan{.micro_batches = 3, .form = "gathered"},
-                           Plan{.micro_batches = 3, .form = "shared", .recompute = Recompute::kFull}}) {
+  for (const Plan& plan :
+       {Plan{.micro_batches = 3, .zero_stage = 2, .weights = Weights::kPrivate}, Plan{.micro_batches = 3, .weights = Weights::kPrivate},
+        Plan{.micro_batches = 3, .weights = Weights::kShared, .recompute = Recompute::kFull}}) {
     expect_same_bits(steps_under({{"fsdp", 2}}, plan, how).state, sharded.state, "ZeRO-" + std::to_string(plan.zero_stage));
     expect_same_bits(steps_under({{"pp", 2}, {"fsdp", 2}}, plan, how).state, sharded.state,
                      "2 stages, ZeRO-" + std::to_string(plan.zero_stage));
@@ -130,11 +131,11 @@ TEST(Plans, DropoutIsTheSameHoweverLayersAreSplit) {
 }
 
 TEST(Plans, AccumulatedCallsAreOneBatch) {
-  const auto whole = steps_under({{"fsdp", 2}}, {.form = "gathered"}, {}, 0, 1);
+  const auto whole = steps_under({{"fsdp", 2}}, {.weights = Weights::kPrivate}, {}, 0, 1);
   for (const auto& axes : {std::vector<Axis>{{"fsdp", 2}}, std::vector<Axis>{{"pp", 2}, {"dp", 2}}}) {
     replicate(axes.size() == 1 ? 2 : 4, [&](const Group& group) {
       const Mesh mesh(group, axes);
-      ParallelModel model = parallelize(tiny_model({}), with({.form = "gathered", .accumulate = 2}), mesh);
+      ParallelModel model = parallelize(tiny_model({}), with({.weights = Weights::kPrivate, .accumulate = 2}), mesh);
       model.zero_grad();
       for (int again = 0; again < 2; ++again) {  // the same batch twice: the mean is the batch's
         const int replica = mesh.coordinate(axes.back().name);
@@ -331,7 +332,7 @@ TEST(Plans, AStepHandsOverTheBytesOfTheHeaders) {
   constexpr int kMicroBatches = 2;
   replicate(4, [&](const Group& group) {
     const Mesh mesh(group, {{"pp", 2}, {"fsdp", 2}});
-    ParallelModel model = parallelize(tiny_model(how), with({.micro_batches = kMicroBatches, .form = "gathered"}), mesh);
+    ParallelModel model = parallelize(tiny_model(how), with({.micro_batches = kMicroBatches, .weights = Weights::kPrivate}), mesh);
     train(model, 0);
     model.step();
     Counted counted;
@@ -365,7 +366,7 @@ TEST(Plans, ParametersGradientsAndStateTakeTheMemoryOfZerosFormulas) {
   for (const int stage : {1, 2, 3}) {
     replicate(4, [&](const Group& group) {
       const Mesh mesh(group, {{"pp", 2}, {"fsdp", 2}});
-      const Plan plan{.micro_batches = 2, .zero_stage = stage, .form = "gathered"};
+      const Plan plan{.micro_batches = 2, .zero_stage = stage, .weights = Weights::kPrivate};
       ParallelModel model = parallelize(tiny_model(how), with(plan), mesh);
       train(model, 0);
       model.step();

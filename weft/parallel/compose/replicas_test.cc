@@ -51,15 +51,14 @@ TEST(Replicas, LetGradientsTravelIntoTheNextForwardWithTheSameBits) {
 
 TEST(Replicas, HaveTheSameWeightsHoweverThoseAreKept) {
   replicate(3, [](const Group& world) {
-    const Named shared = weights_after(world, trained_with({.weights = "shared"}));
-    for (const DataParallelOptions& options :
-         {DataParallelOptions{.weights = "private"}, {.weights = "auto"}, {.update_in_backward = true}}) {
-      const Named other = weights_after(world, trained_with(options));
-      expect_same_bits(shared, other, options.weights);
+    const Named shared = weights_after(world, trained_with({}, {.weights = Weights::kShared}));
+    for (const Weights weights : {Weights::kPrivate, Weights::kAuto}) {
+      expect_same_bits(shared, weights_after(world, trained_with({}, {.weights = weights})), to_string(weights));
     }
+    expect_same_bits(shared, weights_after(world, trained_with({.update_in_backward = true})), "updated in backward");
   });
   replicate(2, [](const Group& world) {
-    const ParallelModel model = parallelize(tiny_model({}), trained_with({.weights = "shared"}), Mesh(world, {{"dp", 2}}));
+    const ParallelModel model = parallelize(tiny_model({}), trained_with({}, {.weights = Weights::kShared}), Mesh(world, {{"dp", 2}}));
     EXPECT_THAT(model.describe(), HasSubstr("weights shared by 2 ranks of this host"));
   });
 }
@@ -101,11 +100,11 @@ TEST(Replicas, WeighSamplesOfAccumulatedBatchesInTheirOwnBatch) {
 }
 
 TEST(Replicas, DropABatchWithoutAStep) {
-  for (const char* weights : {"shared", "private"}) {
+  for (const Weights weights : {Weights::kShared, Weights::kPrivate}) {
     Named without, with;
     const auto run = [&](bool dropped, Named& left) {
       replicate(3, [&](const Group& world) {
-        ParallelModel model = parallelize(tiny_model({}), trained_with({.weights = weights}), Mesh(world, {{"dp", 3}}));
+        ParallelModel model = parallelize(tiny_model({}), trained_with({}, {.weights = weights}), Mesh(world, {{"dp", 3}}));
         if (dropped) train(model, 3);
         train(model, 0);  // begins with zero_grad()
         model.step();
@@ -115,7 +114,7 @@ TEST(Replicas, DropABatchWithoutAStep) {
     };
     run(false, without);
     run(true, with);
-    expect_same_bits(without, with, weights);
+    expect_same_bits(without, with, to_string(weights));
   }
 }
 

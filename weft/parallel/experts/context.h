@@ -1,10 +1,12 @@
-// Over which ranks experts are divided, and how gradients of a model with experts are joined.
+// Over which ranks experts are divided, what each of them gets, and how gradients of a model with
+// experts are joined.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "weft/comm/group.h"
 #include "weft/parallel/tensor/context.h"
@@ -43,6 +45,17 @@ class ExpertParallel {
 // first dimension, whose size over all ranks is the number of experts. All others are on every rank.
 std::map<std::string, Slice> expert_slices(const torch::nn::Module& root);
 
+// What each expert got of one forward pass.
+struct ExpertLoad {
+  std::vector<std::int64_t> wanted;   // choices by expert
+  std::vector<std::int64_t> dropped;  // of those, over the capacity
+  std::int64_t tokens = 0;
+
+  void add(const ExpertLoad& more);  // of the same experts, or of none yet
+  double dropped_share() const;      // of all choices; 0 where there are none
+  double imbalance() const;          // the most wanted expert's choices over the mean; 1 where there are none
+};
+
 // How gradients are joined. With L_r the mean loss over rank r's n_r tokens, and N tokens on all dp x ep ranks, rank r runs backward of
 // L_r · n_r / N. Then the gradient of the whole batch's mean loss is
 //
@@ -58,7 +71,7 @@ std::map<std::string, Slice> expert_slices(const torch::nn::Module& root);
 // all-reduce over each of the two groups for each type of numbers, of all gradients of that kind.
 void sum_gradients(const torch::nn::Module& root, const Group& batch, const Group& replicas);
 
-// clip_grad_norm() of context.h of parallel/tensor, where experts are divided as well: every parameter of the whole model counts once.
+// clip_grad_norm() of tensor parallelism, where experts are divided as well: every parameter of the whole model counts once.
 // Collective over both groups (one all-reduce of four numbers over each), after gradients are joined.
 double clip_grad_norm(const torch::nn::Module& root, double max_norm, const ExpertParallel& ep, const TensorParallel& tp);
 

@@ -32,17 +32,6 @@ namespace weft::parallel {
 at::Tensor exchange_rows(const at::Tensor& x, const std::vector<std::int64_t>& send, const std::vector<std::int64_t>& receive,
                          const ExpertParallel& ep);
 
-// What each expert got of one forward pass.
-struct ExpertLoad {
-  std::vector<std::int64_t> wanted;   // choices by expert
-  std::vector<std::int64_t> dropped;  // of those, over the capacity
-  std::int64_t tokens = 0;
-
-  void add(const ExpertLoad& more);  // of the same experts, or of none yet
-  double dropped_share() const;      // of all choices; 0 where there are none
-  double imbalance() const;          // the most wanted expert's choices over the mean; 1 where there are none
-};
-
 // The way of one batch's tokens.
 class Dispatch {
  public:

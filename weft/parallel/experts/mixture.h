@@ -3,7 +3,7 @@
 // layer (x + mixture(x)) passes it on.
 //
 //   x ─┬─ router ─────────────────────── weights ─┐
-//      └─ send ─ experts of this rank ─ combine ──┴─ y            send and combine: dispatch.h, with the bytes that they move
+//      └─ send ─ experts of this rank ─ combine ──┴─ y            send and combine: all-to-alls
 //
 // With tensor parallelism around it each expert's MLP is split as well (hidden / ranks of tp): one all-reduce of y forward, and backward
 // one of x and one of the weights [tokens, top_k], over tp. The ranks of one tp group see the same x and send the same rows, each in the ep
@@ -20,7 +20,6 @@
 #include <utility>
 
 #include "weft/parallel/experts/context.h"
-#include "weft/parallel/experts/dispatch.h"
 #include "weft/parallel/experts/router.h"
 
 namespace weft::parallel {

@@ -4,6 +4,7 @@
 #include <ATen/autocast_mode.h>
 
 #include "weft/base/testing/refusal.h"
+#include "weft/parallel/experts/dispatch.h"
 #include "weft/parallel/experts/testing/parity.h"
 
 namespace weft::parallel {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "weft/base/log.h"
+#include "weft/observe/progress.h"
 #include "weft/observe/run_folder.h"
 #include "weft/optim/learning_rate.h"
 #include "weft/train/internal/learner.h"

@@ -117,7 +117,7 @@ std::string shard_parameters(Composed& c) {
   // Over several batches the samples of each count, which are known in it alone.
   const bool over_batches = c.replicates() && c.plan.accumulate > 1 && c.copies().size() > 1;
   if (c.plan.micro_shards > 0 || over_batches) c.sharding.average = ShardedOptions::Average::kSum;
-  c.sharding.form = c.plan.form;
+  c.sharding.weights = c.plan.weights;
   c.sharding.sync_buffers = c.plan.data_parallel.sync_buffers && c.plan.micro_shards == 0;  // else Statistics
   if (c.replicates()) c.sharding.data_parallel = data_parallel_of(c);
   std::string text;

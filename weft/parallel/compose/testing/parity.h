@@ -27,7 +27,7 @@ struct Case {
   Batches batches() const { return {plan.micro_batches, size("dp") * size("fsdp") * size("ep")}; }
   std::string name() const {
     return plan::MeshLayout(world(), axes).describe() + " by " + schedule::pipeline::to_string(plan.schedule) + ", ZeRO-" +
-           std::to_string(plan.zero_stage) + " " + plan.form;
+           std::to_string(plan.zero_stage) + " " + to_string(plan.weights);
   }
 };
 
@@ -79,8 +79,8 @@ inline void go_on(const Case& c, const Tiny& how, std::pair<int, int> steps, Par
   saved = left;
 }
 
-inline Plan by(Algorithm schedule, int micro_batches, int zero_stage = 3, const char* form = "auto") {
-  return {.schedule = schedule, .micro_batches = micro_batches, .zero_stage = zero_stage, .form = form};
+inline Plan by(Algorithm schedule, int micro_batches, int zero_stage = 3, Weights weights = Weights::kAuto) {
+  return {.schedule = schedule, .micro_batches = micro_batches, .zero_stage = zero_stage, .weights = weights};
 }
 
 }  // namespace weft::parallel::internal
