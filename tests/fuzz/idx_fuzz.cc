@@ -1,5 +1,5 @@
 // IDX files, plain and gzip.
-#include "weft/data/idx.h"
+#include "weft/data/internal/idx.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "weft/data/idx.h"
+#include "weft/data/internal/idx.h"
 
 #include <zlib.h>
 

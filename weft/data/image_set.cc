@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "weft/base/error.h"
-#include "weft/data/idx.h"
+#include "weft/data/internal/idx.h"
 #include "weft/data/shapes.h"
 
 namespace weft::data {

@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-#include "weft/data/source.h"
+#include "weft/data/share.h"
 
 namespace weft::data {
 

@@ -7,15 +7,9 @@
 #include <functional>
 #include <vector>
 
-namespace weft::data {
+#include "weft/data/share.h"
 
-// One rank's part of one global batch.
-struct Share {
-  std::vector<std::int64_t> indices;  // may be empty in a training batch smaller than the world
-  std::int64_t epoch = 0;
-  std::int64_t first = 0;        // where the share starts in the epoch's order
-  std::int64_t global_size = 0;  // samples of the batch over all ranks (kSequential: of this block)
-};
+namespace weft::data {
 
 // What a model reads, and what it should give. The first dimension of each tensor counts the samples of the share; it may be 0 (see Share).
 struct Batch {
