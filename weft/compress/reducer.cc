@@ -18,6 +18,9 @@ std::int64_t shard_length(std::int64_t count, int world) {
 
 namespace {
 
+enum class Exchange { kPlain, kSum, kGather, kSharded };
+
+// The one that sends the fewest bytes; all ranks come to the same answer.
 Exchange choose(const Codec& codec, std::int64_t count, int world, std::int64_t shard_bytes) {
   if (world <= 1 || count == 0) return Exchange::kPlain;
   const std::int64_t plain = internal::all_reduce_bytes(4 * count, world);
@@ -30,10 +33,6 @@ Exchange choose(const Codec& codec, std::int64_t count, int world, std::int64_t 
 }
 
 }  // namespace
-
-Exchange choose_exchange(const Codec& codec, std::int64_t count, int world) {
-  return choose(codec, count, world, codec.bytes(shard_length(count, world)));
-}
 
 std::unique_ptr<Reducer> make_reducer(const Spec& spec, const Unit& unit) {
   WEFT_REQUIRE(spec.kind != Kind::kAuto, "make_reducer: \"auto\" has to be decided first; see choose.h");

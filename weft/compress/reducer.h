@@ -93,9 +93,6 @@ class Reducer {
 // `spec` may be everything but auto.
 std::unique_ptr<Reducer> make_reducer(const Spec& spec, const Unit& unit);
 
-enum class Exchange { kPlain, kSum, kGather, kSharded };
-// The one that sends the fewest bytes; all ranks come to the same answer.
-Exchange choose_exchange(const Codec& codec, std::int64_t count, int world);
 // Numbers of a rank's shard: the last ranks' may be shorter or empty.
 std::int64_t shard_length(std::int64_t count, int world);
 

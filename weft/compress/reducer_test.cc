@@ -230,23 +230,23 @@ TEST(Reducer, SendsTheBytesThatItSays) {
 
 TEST(Reducer, ChoosesTheExchangeThatSendsLeast) {
   const auto exchange = [](const char* spec, std::int64_t count, int world) {
-    return choose_exchange(*make_codec(parse(spec)), count, world);
+    Unit unit = unit_of(count);
+    unit.world = world;
+    return std::string(make_reducer(parse(spec), unit)->exchange());
   };
-  EXPECT_EQ(exchange("bf16", 1 << 20, 8), Exchange::kSum);
-  EXPECT_EQ(exchange("randomk", 1 << 20, 8), Exchange::kSum);
-  EXPECT_EQ(exchange("int8", 1 << 20, 2), Exchange::kGather);
-  EXPECT_EQ(exchange("int8", 1 << 20, 4), Exchange::kSharded);
-  EXPECT_EQ(exchange("int8", 1 << 20, 64), Exchange::kSharded);
-  EXPECT_EQ(exchange("topk:0.01", 1 << 20, 4), Exchange::kSharded);
-  EXPECT_EQ(exchange("topk:0.5", 1 << 20, 2), Exchange::kPlain);  // half of the numbers with their places: as many bytes
-  EXPECT_EQ(exchange("int8", 10, 4), Exchange::kGather);          // shards would be rounded up
-  EXPECT_EQ(exchange("threshold:0.1", 1 << 20, 2), Exchange::kGather);
-  EXPECT_EQ(exchange("int8", 1 << 20, 1), Exchange::kPlain);
-  Unit unit = unit_of(3000);
-  unit.world = 2;
-  EXPECT_STREQ(make_reducer(parse("powersgd:2"), unit)->exchange(), "low rank");
-  EXPECT_STREQ(make_reducer(parse("powersgd:64"), unit)->exchange(), "plain");
-  EXPECT_THROW(make_reducer(parse("auto"), unit), Error);
+  EXPECT_EQ(exchange("bf16", 1 << 20, 8), "sum");
+  EXPECT_EQ(exchange("randomk", 1 << 20, 8), "sum");
+  EXPECT_EQ(exchange("int8", 1 << 20, 2), "gather");
+  EXPECT_EQ(exchange("int8", 1 << 20, 4), "sharded");
+  EXPECT_EQ(exchange("int8", 1 << 20, 64), "sharded");
+  EXPECT_EQ(exchange("topk:0.01", 1 << 20, 4), "sharded");
+  EXPECT_EQ(exchange("topk:0.5", 1 << 20, 2), "plain");  // half of the numbers with their places: as many bytes
+  EXPECT_EQ(exchange("int8", 10, 4), "gather");          // shards would be rounded up
+  EXPECT_EQ(exchange("threshold:0.1", 1 << 20, 2), "gather");
+  EXPECT_EQ(exchange("int8", 1 << 20, 1), "plain");
+  EXPECT_EQ(exchange("powersgd:2", 3000, 2), "low rank");
+  EXPECT_EQ(exchange("powersgd:64", 3000, 2), "plain");
+  EXPECT_THROW(exchange("auto", 3000, 2), Error);
 }
 
 // A matrix of cosines: orthonormal columns, so that the singular values are those given.

@@ -18,9 +18,10 @@
 namespace weft::data::text {
 namespace {
 
-void check_info(const TokenFileInfo& info, std::int64_t most, const std::string& path) {
-  WEFT_REQUIRE(info.vocab_size >= 1 && info.vocab_size <= most,
-               path + ": a vocabulary of " + std::to_string(info.vocab_size) + " is not from 1 to " + std::to_string(most));
+void check_info(const TokenFileInfo& info, const std::string& path) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  WEFT_REQUIRE(info.vocab_size >= 1 && info.vocab_size <= kMost,
+               path + ": a vocabulary of " + std::to_string(info.vocab_size) + " is not from 1 to " + std::to_string(kMost));
   WEFT_REQUIRE(!info.end_token || (*info.end_token >= 0 && *info.end_token < info.vocab_size),
                path + ": end token " + std::to_string(info.end_token.value_or(-1)) + " is not in the vocabulary of " +
                    std::to_string(info.vocab_size));
@@ -64,17 +65,6 @@ TokenFile TokenFile::open(const std::string& path) {
   return file;
 }
 
-TokenFile TokenFile::open_raw_u16(const std::string& path, TokenFileInfo info) {
-  check_info(info, 65536, path);
-  TokenFile file(path, std::make_shared<const Mapping>(path));
-  const std::int64_t bytes = file.mapping_->size;
-  if (bytes == 0 || bytes % 2 != 0) throw Error(Errc::kCorrupt, path + ": " + std::to_string(bytes) + " bytes are no array of u16 tokens");
-  file.tokens_ = file.mapping_->bytes;
-  file.count_ = bytes / 2;
-  file.info_ = info;
-  return file;
-}
-
 std::int64_t TokenFile::token(std::int64_t at) const {
   std::uint32_t value = 0;
   std::memcpy(&value, tokens_ + at * width_, static_cast<std::size_t>(width_));
@@ -108,7 +98,7 @@ void TokenFile::verify() const {
     const auto size = static_cast<std::size_t>(std::min(count_ - at, static_cast<std::int64_t>(some.size())));
     read(at, std::span(some).first(size));
   }
-  if (sum_ && crc32c(tokens_, static_cast<std::size_t>(count_ * width_)) != *sum_) {
+  if (crc32c(tokens_, static_cast<std::size_t>(count_ * width_)) != sum_) {
     throw Error(Errc::kCorrupt, path_ + ": the checksum of its tokens is wrong: the file is damaged");
   }
 }
@@ -130,7 +120,7 @@ TokenSplit split_tokens(const TokenFile& file, double validation) {
 }
 
 TokenWriter::TokenWriter(std::string path, TokenFileInfo info) : path_(std::move(path)), temporary_(path_ + ".tmp.XXXXXX"), info_(info) {
-  check_info(info_, std::numeric_limits<std::int32_t>::max(), path_);
+  check_info(info_, path_);
   file_.reset(::mkostemp(temporary_.data(), O_CLOEXEC));
   if (!file_) fail_io("cannot create a file beside", path_);
   buffer_.assign(internal::kTokenHeaderBytes, '\0');

@@ -57,9 +57,6 @@ class TokenFile {
   // Opens what TokenWriter wrote. Throws Error(kInvalidArgument) if it can't be opened, Error(kCorrupt) naming the file for another magic
   // or version, a header that is damaged or impossible, or a length that is not what the header says.
   static TokenFile open(const std::string& path);
-  // A headerless array of little-endian u16, as nanoGPT writes it. Throws Error(kInvalidArgument) for a vocabulary outside 1 to 65536 or an
-  // end token outside it, Error(kCorrupt) for an empty file or an odd length.
-  static TokenFile open_raw_u16(const std::string& path, TokenFileInfo info);
 
   std::int64_t size() const { return count_; }
   const TokenFileInfo& info() const { return info_; }
@@ -85,7 +82,7 @@ class TokenFile {
   const unsigned char* tokens_ = nullptr;
   std::int64_t count_ = 0;
   std::int64_t width_ = 2;  // bytes a token
-  std::optional<std::uint32_t> sum_;
+  std::uint32_t sum_ = 0;
   TokenFileInfo info_;
 };
 

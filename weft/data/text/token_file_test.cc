@@ -145,17 +145,6 @@ TEST_F(TokenFiles, AreReadOnlyWithinTheirBounds) {
   }
 }
 
-TEST_F(TokenFiles, CanBePlainArraysAsNanoGptWritesThem) {
-  put(path_, std::string("\x01\x00\x50\xc3", 4));  // 1, 50000
-  EXPECT_EQ(all_of(TokenFile::open_raw_u16(path_, {50257, 0, 50256})), (std::vector<std::int64_t>{1, 50000}));
-  const TokenFile small = TokenFile::open_raw_u16(path_, {50000});
-  expect_refused([&] { small.verify(); }, Errc::kCorrupt, "token 1 is 50000");
-  expect_refused([&] { TokenFile::open(path_); }, Errc::kCorrupt, "not a token file");
-  expect_refused([&] { TokenFile::open_raw_u16(path_, {70000}); }, Errc::kInvalidArgument, "is not from 1 to 65536");
-  put(path_, "abc");
-  expect_refused([&] { TokenFile::open_raw_u16(path_, {256}); }, Errc::kCorrupt, "3 bytes are no array");
-}
-
 TEST_F(TokenFiles, AreSplitBehindADocumentsEnd) {
   const TokenFile file = TokenFile::open(write(10, {1, 2, 9, 3, 4, 5, 9, 6, 9, 7}, 9));
   const TokenSplit split = split_tokens(file, 0.5);
