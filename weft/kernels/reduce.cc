@@ -75,6 +75,10 @@ void cast(void* destination, DType to, const void* source, DType from, std::int6
   internal::level().cast(destination, to, source, from, count);
 }
 
+void stream_copy(void* destination, const void* source, std::int64_t bytes) {
+  if (bytes > 0) internal::level().stream_copy(destination, source, bytes);
+}
+
 double sum_of_squares(const float* values, std::int64_t count) { return internal::level().sum_of_squares(values, count); }
 
 void scale(float* destination, std::int64_t count, float factor) { internal::level().scale(destination, count, factor); }

@@ -31,6 +31,10 @@ void reduce(void* const* destinations, int num_destinations, const void* const* 
 // Converts between any two of float32, float16 and bfloat16 (round to nearest even; NaN stays NaN). Same type: a copy.
 void cast(void* destination, DType to, const void* source, DType from, std::int64_t count);
 
+// Copies memory that is apart from `source`, with stores that go around the caches: for much memory that is not read again soon.
+// About twice as fast as memcpy(), which does so only from a size on that virtual machines can put at hundreds of megabytes.
+void stream_copy(void* destination, const void* source, std::int64_t bytes);
+
 // Sum of squares of a float32 array in float64, in an order fixed by count alone.
 double sum_of_squares(const float* values, std::int64_t count);
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -273,6 +274,26 @@ TEST(Reduce, RefusesWhatATypeDoesNotHave) {
   EXPECT_EQ(code({.dtype = DType::kI32, .count = 1, .scale = 2.0}), Errc::kInvalidArgument);
   EXPECT_EQ(code({.op = ReduceOp::kMax, .count = 1, .weights = &weight}), Errc::kInvalidArgument);
   EXPECT_EQ(code({.count = -1}), Errc::kInvalidArgument);
+}
+
+TEST(StreamCopy, CopiesAnyBytesToAnyAddressAndNoOthers) {
+  std::vector<unsigned char> source(700), expected(700), to(700);
+  for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<unsigned char>(i * 7 + 1);
+  for (const auto* level : levels()) {
+    for (const std::size_t bytes : {0, 1, 63, 64, 65, 127, 128, 500}) {
+      for (const std::size_t offset : {0, 1, 33, 64}) {
+        std::fill(to.begin(), to.end(), 0xee);
+        expected = to;
+        std::copy_n(source.begin() + 5, bytes, expected.begin() + static_cast<std::ptrdiff_t>(offset));
+        level->stream_copy(to.data() + offset, source.data() + 5, static_cast<std::int64_t>(bytes));
+        ASSERT_EQ(to, expected) << level->name << ": " << bytes << " bytes to " << offset;
+      }
+    }
+  }
+  to = source;
+  stream_copy(nullptr, nullptr, 0);
+  stream_copy(to.data(), source.data() + 1, 600);
+  EXPECT_TRUE(std::equal(to.begin(), to.begin() + 600, source.begin() + 1));
 }
 
 TEST(SumOfSquares, IsTheSameAtEveryLevelAndNextToTheExactSum) {

@@ -9,12 +9,13 @@
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/kernels/reduce.h"
 
 namespace weft::checkpoint::internal {
 namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr std::size_t kBlock = std::size_t{8} << 20;  // what a thread copies at once: more than a cache, so that memcpy goes past it
+constexpr std::size_t kBlock = std::size_t{8} << 20;  // what a thread copies at once
 
 // Files begin at multiples of a cache line.
 std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -83,7 +84,7 @@ void Staging::copy(SaveJob& job, std::int64_t most) {
   at::parallel_for(0, static_cast<std::int64_t>(runs.size()), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const Run& run = runs[static_cast<std::size_t>(i)];
-      std::memcpy(run.to, run.from, run.bytes);
+      kernels::stream_copy(run.to, run.from, static_cast<std::int64_t>(run.bytes));
     }
   });
 }

@@ -14,6 +14,7 @@ namespace avx512 {
 const Level kAvx512 = {"avx512",
                        avx512::reduce,
                        avx512::cast,
+                       avx512::stream_copy,
                        avx512::sum_of_squares,
                        avx512::scale,
                        avx512::sgd,

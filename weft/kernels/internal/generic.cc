@@ -15,6 +15,7 @@ namespace generic {
 const Level kGeneric = {"generic",
                         generic::reduce,
                         generic::cast,
+                        generic::stream_copy,
                         generic::sum_of_squares,
                         generic::scale,
                         generic::sgd,

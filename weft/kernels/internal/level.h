@@ -36,6 +36,7 @@ struct Level {
   const char* name;
   void (*reduce)(const ReduceJob&);
   void (*cast)(void* destination, DType to, const void* source, DType from, std::int64_t count);
+  void (*stream_copy)(void* destination, const void* source, std::int64_t bytes);
   double (*sum_of_squares)(const float* values, std::int64_t count);
   void (*scale)(float* destination, std::int64_t count, float factor);
   void (*sgd)(float* weight, const float* gradient, float* momentum, std::int64_t count, std::int64_t step, const Sgd&);

@@ -19,8 +19,12 @@ std::int64_t shard_begin(std::int64_t count, int rank, int world, std::size_t el
   return std::min(count, lines * rank / world * line);
 }
 
+constexpr std::int64_t kStreamBytes = std::int64_t{8} << 20;  // from here on a copy goes around the caches
+
 void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
-  if (to != from && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  if (to == from || bytes <= 0) return;
+  if (bytes >= kStreamBytes) return kernels::stream_copy(to, from, bytes);
+  std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
 }  // namespace
