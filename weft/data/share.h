@@ -1,4 +1,4 @@
-// What a sampler hands a rank and a source makes a batch of.
+// The samples of one rank in one batch: a Sampler chooses them, a Source loads them.
 #pragma once
 
 #include <cstdint>

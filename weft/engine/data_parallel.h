@@ -55,9 +55,8 @@ struct DataParallelOptions {
   // How gradients are combined over ranks: weighted by the samples that forward() counted, one rank one vote, or plainly summed.
   enum class Average { kBySamples, kByRanks, kSum };
   Average average = Average::kBySamples;
-  // With optimizer() and all ranks on one host. kAuto: shared, unless the model is small (up to a million parameters) and steps timed at
-  // the start show that private weights, updated whole by every rank, are faster on these processors. kPrivate: gradients are averaged
-  // first, then each rank updates its own.
+  // Used with optimizer() where all ranks are on one host. kAuto shares the weights of models above a million parameters. For smaller
+  // ones it times steps at the start and takes the faster way. kPrivate averages the gradients; then each rank updates all its weights.
   Weights weights = Weights::kAuto;
   // What float32 gradients are compressed with on their way to other hosts: "none", "bf16", "int8:64", "topk:0.01", "powersgd:4", "auto", …
   // (weft/compress/spec.h). Between ranks of one host gradients are summed as they are: memory that peers read in place is never

@@ -45,7 +45,7 @@ class ExpertParallel {
 // first dimension, whose size over all ranks is the number of experts. All others are on every rank.
 std::map<std::string, Slice> expert_slices(const torch::nn::Module& root);
 
-// What each expert got of one forward pass.
+// The tokens that each expert received in one forward pass.
 struct ExpertLoad {
   std::vector<std::int64_t> wanted;   // choices by expert
   std::vector<std::int64_t> dropped;  // of those, over the capacity
