@@ -16,6 +16,7 @@ namespace weft::net::internal {
 namespace faults_test {
 
 using namespace std::chrono_literals;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -197,6 +198,20 @@ TEST(DamagedStreams, AFlippedBitInPayloadOrHeaderEndsTheGroupAsCorruptNamingTheS
     });
     EXPECT_EQ(proxy.flipped(), 1);
     group.clear();
+  }
+}
+
+TEST(DamagedStreams, APeerHearsTheDamageThatBecameKnownAfterTheGroupHadFailed) {
+  for (const bool failed_before : {false, true}) {
+    AttackedGroup attacked(job());
+    Group group = attacked.complete();
+    if (failed_before) group[1]->fail(Error(Errc::kAborted, "left in the midst of a step"));
+    group[1]->fail(Error(Errc::kCorrupt, "frame 5 where frame 7 was due"));
+    group[1].reset();
+    std::array<std::byte, 8> in;
+    const Error error = error_of([&] { group[0]->recv(1, 1, in, soon()); });
+    EXPECT_EQ(error.code(), Errc::kAborted) << error.what();
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 1 failed"), HasSubstr("frame 5 where frame 7 was due")));
   }
 }
 

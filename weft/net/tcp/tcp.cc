@@ -138,9 +138,9 @@ class TcpEndpoint final : public Endpoint {
 
   void fail(const Error& why) noexcept override {
     const std::lock_guard lock(mutex_);
-    if (!failure_.latch(why, true)) return;
-    if (why.code() == Errc::kCorrupt || why.code() == Errc::kInternal) failed_ = why;
-    wake_all();
+    // The cause of the end may become known after the end: that is what the peers are told.
+    if (!failed_ && (why.code() == Errc::kCorrupt || why.code() == Errc::kInternal)) failed_ = why;
+    if (failure_.latch(why, true)) wake_all();
   }
 
   std::optional<Error> failure() const override {
