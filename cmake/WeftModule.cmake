@@ -1,17 +1,21 @@
-# weft_module(NAME [DEPS modules…] [TEST_DEPS modules…] [TORCH tensor|nn] [COLD] [INTERNAL] [BATCH n] [LINK libraries…] [PUBLIC_LINK libraries…] [EXCEPT files…])
+# weft_module(NAME [DEPS modules…] [TEST_DEPS modules…] [TORCH tensor|nn] [TEST_TORCH nn] [COLD] [INTERNAL] [BATCH n] [LINK libraries…] [PUBLIC_LINK libraries…] [EXCEPT files…])
 #
 # Makes the library weft_NAME (alias weft::NAME) from the *.cc files of the calling folder and of its internal/, the test binary
 # weft_NAME_test from *_test.cc and weft_NAME_bench from *_bench.cc (Google Benchmark). Files ending in _main.cc are left to the
 # caller. EXCEPT leaves files out. TEST_DEPS are modules that only the test binary links.
 #
 # TORCH links libtorch and says which of its headers are precompiled: "tensor" (ATen and c10d) or "nn" (<torch/torch.h>).
+# TEST_TORCH: the same for the tests and benches, where they need more than the folder.
 # COLD: no loop of the folder is worth the optimizer's time (not with TORCH: "nn" says the same, "tensor" the opposite).
 # INTERNAL: part of the commands, not of the library: not in weft::weft, not installed.
 # BATCH: number of files that are compiled together (WEFT_UNITY); all of the folder's unless it says otherwise.
 function(weft_module name)
-  cmake_parse_arguments(arg "COLD;INTERNAL" "TORCH;BATCH" "DEPS;TEST_DEPS;LINK;PUBLIC_LINK;EXCEPT" ${ARGN})
+  cmake_parse_arguments(arg "COLD;INTERNAL" "TORCH;TEST_TORCH;BATCH" "DEPS;TEST_DEPS;LINK;PUBLIC_LINK;EXCEPT" ${ARGN})
   if(NOT arg_BATCH)
     set(arg_BATCH 0)
+  endif()
+  if(NOT arg_TEST_TORCH)
+    set(arg_TEST_TORCH ${arg_TORCH})
   endif()
   file(GLOB sources CONFIGURE_DEPENDS *.cc internal/*.cc)
   if(arg_EXCEPT)
@@ -64,14 +68,14 @@ function(weft_module name)
     add_executable(weft_${name}_test ${tests})
     target_link_libraries(weft_${name}_test PRIVATE weft_${name} ${arg_TEST_DEPS} weft_warnings ${arg_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
     weft_compile_together(weft_${name}_test 0)
-    weft_test_program(weft_${name}_test ${arg_TORCH})
+    weft_test_program(weft_${name}_test ${arg_TEST_TORCH})
     weft_discover_tests(weft_${name}_test)
   endif()
   if(WEFT_BENCHMARKS AND benches AND benchmark_FOUND)
     add_executable(weft_${name}_bench ${benches})
     target_link_libraries(weft_${name}_bench PRIVATE weft_${name} ${arg_TEST_DEPS} weft_warnings ${arg_LINK} benchmark::benchmark benchmark::benchmark_main)
-    if(arg_TORCH)
-      weft_precompiled(weft_${name}_bench ${arg_TORCH})
+    if(arg_TEST_TORCH)
+      weft_precompiled(weft_${name}_bench ${arg_TEST_TORCH})
     endif()
   endif()
 endfunction()

@@ -156,18 +156,6 @@ void set_rank(int rank, int world) {
   s.process = {rank, world};
 }
 
-int log_rank() {
-  if (thread_speaker.world > 0) return thread_speaker.rank;
-  std::lock_guard lock(state().mutex);
-  return state().process.rank;
-}
-
-int log_world() {
-  if (thread_speaker.world > 0) return thread_speaker.world;
-  std::lock_guard lock(state().mutex);
-  return state().process.world;
-}
-
 ThreadRank::ThreadRank(int rank, int world) : rank_(thread_speaker.rank), world_(thread_speaker.world) { thread_speaker = {rank, world}; }
 ThreadRank::~ThreadRank() { thread_speaker = {rank_, world_}; }
 

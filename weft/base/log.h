@@ -55,8 +55,6 @@ inline void log_error(std::string_view message, const std::vector<LogField>& fie
 
 // Who is speaking: rank 0 of 1 until set. For the whole process.
 void set_rank(int rank, int world);
-int log_rank();
-int log_world();
 
 // The same for the calling thread, while it lives: ranks may be threads. Scopes nest.
 class ThreadRank {

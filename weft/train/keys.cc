@@ -45,6 +45,7 @@ Schema data_keys() {
       {"data.file", "", "File of the text, or a folder of files."},
       {"data.tokenizer", "bytes", "Tokens of the text: bytes, bpe:4096 (learned from the text), or a tokenizer.json."},
       {"data.validation", 0.1, "Part at the text's end that is held out.", between(0.001, 0.9)},
+      {"data.pack_documents", false, "Pack whole documents into rows; no token sees another document (gpt). false: windows of the stream."},
       {"data.dir", "", "Folder of fashion-mnist's four IDX files; empty: where Debian's dataset-fashion-mnist puts them."},
       {"data.seed", whole(1), "Seed of the generated data set (shapes).", at_least(0)},
       {"data.crop_padding", whole(0), "Pixels of padding before a random crop of images; 0: no crop.", between(0, 127)},

@@ -79,6 +79,7 @@ const std::vector<Use>& uses() {
       {"data.file", "data.name", {"text"}},
       {"data.tokenizer", "data.name", {"text"}},
       {"data.validation", "data.name", {"text"}},
+      {"data.pack_documents", "model.name", {"gpt"}},
       {"data.dir", "data.name", {"fashion-mnist"}},
       {"data.seed", "data.name", {"shapes"}},
       {"data.crop_padding", "data.name", images},

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "weft/data/text/train_bpe.h"
 #include "weft/train/export.h"
 #include "weft/train/internal/text_model.h"
 #include "weft/train/testing/text_runs.h"
@@ -11,6 +12,7 @@
 namespace weft::train {
 namespace text_trainer_test {
 
+using internal::Assignments;
 using internal::expect_close;
 using internal::expect_equal;
 using internal::expect_learned_alike;
@@ -46,6 +48,32 @@ TEST(TextTrainer, LearnsTheSameWithExpertsOverRanks) {
                         {"cp", 2, {"parallel.cp=2"}},
                         {"cp_ep", 4, {"parallel.cp=2", "parallel.ep=2"}}});
   text_of(runs.path("ep"), {.tokens = 3, .seed = 1});
+}
+
+TEST(TextTrainer, LearnsTheSameOfPackedDocumentsHoweverTheyAreSplit) {
+  const TextRuns runs;
+  const Assignments words = {"data.file=\"" + runs.documents() + "\"",
+                             "data.tokenizer=bpe:300",
+                             "data.pack_documents=true",
+                             "model.layers=2",
+                             "optimizer.name=sgd",
+                             "optimizer.lr=0.1"};
+  expect_learned_alike(
+      runs, words,
+      {{"tp2", 2, {"parallel.tp=2"}}, {"pp2", 2, {"parallel.pp=2", "parallel.micro_batches=1"}}, {"cp2", 2, {"parallel.cp=2"}}});
+  const auto apart = runs.train(1, "again", words);
+  auto stream = words;
+  stream.emplace_back("data.pack_documents=false");
+  EXPECT_NE(runs.train(1, "stream", stream).loss, apart.loss);
+}
+
+TEST(TextTrainer, RefusesToPackDocumentsThatHaveNoEnd) {
+  const TextRuns runs;
+  const std::string folder = runs.documents(), endless = runs.path("endless.json");
+  write_file_atomic(endless, data::text::train_bpe({folder + "/9.txt"}, {.vocab_size = 257, .specials = {}}));
+  EXPECT_THAT(runs.refused(1, {"data.pack_documents=true", "data.tokenizer=\"" + endless + "\""}),
+              HasSubstr("needs a tokenizer with an end token"));
+  EXPECT_THAT(runs.refused(1, {"data.pack_documents=true", "model.name=lstm", "data.tokenizer=bpe:300"}), HasSubstr("data.pack_documents"));
 }
 
 // The last value of a key in a run's metrics.jsonl.

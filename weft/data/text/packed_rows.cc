@@ -17,7 +17,7 @@ PackedRows::PackedRows(TokenFile file, PackOptions options) : file_(std::move(fi
   WEFT_REQUIRE(range.begin >= 0 && range.begin <= range.end && range.end <= file_.size(),
                file_.path() + ": tokens " + std::to_string(range.begin) + " to " + std::to_string(range.end) + " of " +
                    std::to_string(file_.size()));
-  WEFT_REQUIRE(file_.info().end_token.has_value(), file_.path() + " names no end token, so that it has no documents to pack; take Windows");
+  WEFT_REQUIRE(file_.info().end_token.has_value(), file_.path() + " names no end token, so that it has no documents to pack");
   const std::vector<Piece> pieces = cut();
   WEFT_REQUIRE(!pieces.empty(), file_.path() + ": no document has two tokens, so that there is nothing to predict");
   pack(pieces);

@@ -11,7 +11,7 @@
 
 #include <vector>
 
-#include "weft/data/text/batches.h"
+#include "weft/data/text/rows.h"
 #include "weft/data/text/token_file.h"
 
 namespace weft::data::text {

@@ -6,7 +6,7 @@
 //   row 2    8 . . . -> 9               the last row is padded
 #pragma once
 
-#include "weft/data/text/batches.h"
+#include "weft/data/text/rows.h"
 #include "weft/data/text/token_file.h"
 
 namespace weft::data::text {

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "weft/base/testing/in_time.h"
-#include "weft/net/shm/shm.h"
+#include "weft/net/shm/testing/shm_threads.h"
 #include "weft/net/testing/fault_injector.h"
 #include "weft/net/testing/ranks.h"
 #include "weft/net/testing/trials.h"

@@ -363,15 +363,4 @@ std::unique_ptr<Endpoint> make_shm(ShmOptions options) {
   return std::make_unique<ShmEndpoint>(std::move(options));
 }
 
-std::vector<std::unique_ptr<Endpoint>> make_shm_threads(int world, std::uint32_t epoch, std::size_t ring_bytes) {
-  const std::size_t bytes = shm_region_bytes(world, ring_bytes);
-  const std::shared_ptr<std::byte[]> memory(new std::byte[bytes]());
-  const std::span<std::byte> region(memory.get(), bytes);
-  std::vector<std::unique_ptr<Endpoint>> endpoints;
-  for (int rank = 0; rank < world; ++rank) {
-    endpoints.push_back(make_shm({rank, world, epoch, region, memory, {}, ring_bytes}));
-  }
-  return endpoints;
-}
-
 }  // namespace weft::net

@@ -43,7 +43,4 @@ std::size_t shm_region_bytes(int world, std::size_t ring_bytes = 0);
 // kAborted. A sender waits while 64 MiB of its messages wait at the peer for a receive; messages behind those wait too, whatever channel.
 std::unique_ptr<Endpoint> make_shm(ShmOptions options);
 
-// All ranks in this process, for threads: the same code over ordinary memory.
-std::vector<std::unique_ptr<Endpoint>> make_shm_threads(int world, std::uint32_t epoch = 0, std::size_t ring_bytes = 0);
-
 }  // namespace weft::net

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "weft/net/shm/testing/shm_threads.h"
 #include "weft/net/testing/ranks.h"
 
 namespace weft::net {

@@ -1,6 +1,6 @@
 #include "weft/parallel/context/attention.h"
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <cmath>
 #include <string>

@@ -1,6 +1,8 @@
 #include "weft/parallel/context/context_parallel.h"
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/module.h>
 
 #include <string>
 #include <utility>

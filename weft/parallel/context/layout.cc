@@ -1,6 +1,6 @@
 #include "weft/parallel/context/layout.h"
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <string>
@@ -19,9 +19,9 @@ at::Tensor SequenceLayout::part(const at::Tensor& tensor, std::int64_t dim, int 
                                               std::to_string(dim) + " has " + std::to_string(tensor.size(dim)));
   if (ranks == 1) return tensor;
   const Chunk a = low(rank), b = high(rank);
-  return torch::cat({tensor.narrow(dim, a.begin, a.size), tensor.narrow(dim, b.begin, b.size)}, dim);
+  return at::cat({tensor.narrow(dim, a.begin, a.size), tensor.narrow(dim, b.begin, b.size)}, dim);
 }
 
-at::Tensor SequenceLayout::positions(int rank) const { return part(torch::arange(whole, torch::kLong), 0, rank); }
+at::Tensor SequenceLayout::positions(int rank) const { return part(at::arange(whole, at::kLong), 0, rank); }
 
 }  // namespace weft::parallel

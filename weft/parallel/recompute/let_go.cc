@@ -1,6 +1,6 @@
 #include "weft/parallel/recompute/let_go.h"
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <memory>
 #include <optional>

@@ -3,10 +3,12 @@
 // the one node that stands for the function in the outer graph: their gradients go where autograd would have put them.
 #include "weft/parallel/recompute/recompute.h"
 
+#include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/SequenceNumber.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
-#include <torch/torch.h>
 
 #include <algorithm>
 #include <mutex>

@@ -10,6 +10,7 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/comm/texts.h"
+#include "weft/data/text/packed_rows.h"
 #include "weft/data/text/tokenize_file.h"
 #include "weft/data/text/windows.h"
 #include "weft/parallel/tensor/vocabulary.h"
@@ -35,22 +36,20 @@ text::TokenSplit held_out(const text::TokenFile& file, double part, std::int64_t
   return {{0, cut}, {cut, file.size()}};
 }
 
-// Rows of tokens and of those that follow them: int64 [rows, length].
-data::Source rows_of(std::shared_ptr<const text::Rows> rows) {
+// Rows of tokens and of those that follow them: int64 [rows, length]; where documents are kept apart, their numbers are a second input.
+data::Source rows_of(std::shared_ptr<const text::Rows> rows, bool apart) {
   const std::int64_t size = rows->size();
-  return {size, [rows = std::move(rows)](const data::Share& share) {
+  return {size, [rows = std::move(rows), apart](const data::Share& share) {
             const auto count = static_cast<std::int64_t>(share.indices.size()), length = rows->length();
-            const auto row_length = static_cast<std::size_t>(length);
-            data::Batch batch{{at::empty({count, length}, at::kLong)}, {at::empty({count, length}, at::kLong)}, {}};
-            std::vector<std::int64_t> positions(row_length), documents(row_length);
+            at::Tensor inputs = at::empty({count, length}, at::kLong), targets = at::empty_like(inputs), documents = at::empty_like(inputs);
+            std::vector<std::int64_t> positions(static_cast<std::size_t>(length));
             for (std::int64_t i = 0; i < count; ++i) {
-              rows->read(share.indices[static_cast<std::size_t>(i)], share.epoch,
-                         {{batch.inputs[0].data_ptr<std::int64_t>() + i * length, row_length},
-                          {batch.targets[0].data_ptr<std::int64_t>() + i * length, row_length},
-                          positions,
-                          documents});
+              const auto row = [&](const at::Tensor& all) {
+                return std::span(all.data_ptr<std::int64_t>() + i * length, static_cast<std::size_t>(length));
+              };
+              rows->read(share.indices[static_cast<std::size_t>(i)], share.epoch, {row(inputs), row(targets), positions, row(documents)});
             }
-            return batch;
+            return data::Batch{apart ? Tensors{inputs, documents} : Tensors{inputs}, {targets}, {}};
           }};
 }
 
@@ -77,7 +76,11 @@ class TextTask final : public RecipeTask {
     model_ = text_blocks(config_, kAnyVocabulary);
     if (world_.rank() != 0) return;
     files_ = text_files(config_);
-    if (!resume_) json_ = tokenizer_text(config_, files_);
+    if (resume_) return;
+    json_ = tokenizer_text(config_, files_);
+    if (!config_.get_bool("data.pack_documents") || !end_token(*make_tokenizer(json_)).empty()) return;
+    throw Error(Errc::kBadConfig, "data.pack_documents needs a tokenizer with an end token, <|endoftext|> or </s>; data.tokenizer = \"" +
+                                      config_.get_string("data.tokenizer") + "\" has none");
   }
 
   parallel::BlockModel outline() const override { return model_; }
@@ -94,6 +97,7 @@ class TextTask final : public RecipeTask {
  private:
   // On rank 0: gives the file of the tokens.
   std::string write_tokens(const std::string& folder);
+  std::shared_ptr<const text::Rows> packed(const text::TokenFile& file, const data::Range& range, const char* what) const;
 
   const Config config_;
   const Group world_;
@@ -114,20 +118,34 @@ std::string TextTask::write_tokens(const std::string& folder) {
   return tokens;
 }
 
+std::shared_ptr<const text::Rows> TextTask::packed(const text::TokenFile& file, const data::Range& range, const char* what) const {
+  const auto length = config_.get_int("model.sequence");
+  auto rows = std::make_shared<const text::PackedRows>(file, text::PackOptions{.length = length, .range = range});
+  const text::PackStats& stats = rows->stats();
+  if (world_.rank() == 0) log_info(what, {{"documents", stats.documents}, {"rows", stats.rows}, {"padding", stats.waste(length)}});
+  return rows;
+}
+
 // Rank 0 reads the text; the others map its tokens.
 Task TextTask::make(const std::string& folder) {
   const std::string tokens = folder.empty() ? "" : write_tokens(folder);
-  vocabulary_ = make_tokenizer(comm::broadcast_text(world_, json_))->vocab_size();
+  const auto tokenizer = make_tokenizer(comm::broadcast_text(world_, json_));
+  vocabulary_ = tokenizer->vocab_size();
   const auto file = text::TokenFile::open(comm::broadcast_text(world_, tokens));
   const auto length = config_.get_int("model.sequence");
   const auto split = held_out(file, config_.get_double("data.validation"), length);
-  const auto seed = static_cast<std::uint64_t>(config_.get_int("train.seed"));
-  const text::WindowOptions shifted{.length = length, .range = split.train, .start = text::WindowOptions::Start::kShifted, .seed = seed};
   Task task;
   task.model = text_blocks(config_, vocabulary_);
   task.metrics = metrics_of(vocabulary_);
-  task.train = rows_of(std::make_shared<const text::Windows>(file, shifted));
-  task.test = rows_of(std::make_shared<const text::Windows>(file, text::WindowOptions{.length = length, .range = split.validation}));
+  if (config_.get_bool("data.pack_documents")) {
+    task.train = rows_of(packed(file, split.train, "packed for training"), true);
+    task.test = rows_of(packed(file, split.validation, "packed for validation"), true);
+    return task;
+  }
+  const auto seed = static_cast<std::uint64_t>(config_.get_int("train.seed"));
+  const text::WindowOptions shifted{.length = length, .range = split.train, .start = text::WindowOptions::Start::kShifted, .seed = seed};
+  task.train = rows_of(std::make_shared<const text::Windows>(file, shifted), false);
+  task.test = rows_of(std::make_shared<const text::Windows>(file, text::WindowOptions{.length = length, .range = split.validation}), false);
   return task;
 }
 

@@ -86,6 +86,18 @@ class TextRuns {
     return what;
   }
 
+  // A folder of documents of 2 to 40 words, for data.file.
+  std::string documents() const {
+    const std::string folder = path("documents");
+    std::filesystem::create_directories(folder);
+    for (int document = 0; document < 40; ++document) {
+      std::string words;
+      for (int word = 0; word <= document; ++word) words += word % 2 == 0 ? "warp " : "weft ";
+      write_file_atomic(folder + "/" + std::to_string(document) + ".txt", words);
+    }
+    return folder;
+  }
+
   checkpoint::TensorMap weights(const std::string& name) const {
     return checkpoint::load(*checkpoint::latest(path(name) + "/ckpt").folder).parts.at("model");
   }

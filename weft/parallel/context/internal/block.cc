@@ -1,6 +1,7 @@
 #include "weft/parallel/context/internal/block.h"
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <functional>
@@ -26,7 +27,7 @@ struct Strip {
 bool by_one_kernel(const Block& block) { return !block.q_documents.defined() && block.dropped.how.p == 0; }
 
 at::Tensor seen(const Block& block, const Strip& strip) {
-  at::Tensor sees = torch::ones({1, strip.count, strip.keys}, torch::kBool);
+  at::Tensor sees = at::ones({1, strip.count, strip.keys}, at::kBool);
   if (block.causal) sees = sees.tril(strip.begin);
   if (!block.q_documents.defined()) return sees;
   const at::Tensor rows = block.q_documents.narrow(1, strip.begin, strip.count), keys = block.k_documents.narrow(1, 0, strip.keys);
@@ -70,7 +71,7 @@ struct Operands {
       : q(block.q.narrow(2, s.begin, s.count).to(sum_type(block.q))),
         k(for_queries(block.k, q.size(1), s.keys)),
         v(for_queries(block.v, q.size(1), s.keys)),
-        scores(torch::matmul(q, k.transpose(-2, -1)).mul_(block.scale)) {
+        scores(at::matmul(q, k.transpose(-2, -1)).mul_(block.scale)) {
     if (s.sees.defined()) scores.masked_fill_(s.sees.logical_not().unsqueeze(1), -kInfinity);
   }
   // exp(scores - lse); 0 where nothing is seen.
@@ -116,7 +117,7 @@ at::Tensor factors(const Block& block, const Strip& s) {
 std::pair<at::Tensor, at::Tensor> attend_dropping(const Block& block, const Strip& strip) {
   const Operands of(block, strip);
   const at::Tensor lse = of.scores.logsumexp(-1);
-  return {torch::matmul(of.weights(lse).mul_(factors(block, strip)), of.v).to(block.q.scalar_type()), lse};
+  return {at::matmul(of.weights(lse).mul_(factors(block, strip)), of.v).to(block.q.scalar_type()), lse};
 }
 
 // With weights p, factors f and dp = f (dout v^T):  dv = (f p)^T dout,  ds = p (dp - sum of dout out),  of which the sum is what p dp sums
@@ -126,10 +127,10 @@ void add_dropping_gradients(const Block& block, const Strip& s, const Joined& jo
   const auto rows = [&](const at::Tensor& x) { return x.narrow(2, s.begin, s.count); };
   const at::Tensor dout = rows(joined.dout).to(of.q.scalar_type()), f = factors(block, s), p = of.weights(rows(joined.lse));
   const at::Tensor sum = (dout * rows(joined.out)).sum(-1, /*keepdim=*/true);
-  const at::Tensor dv = torch::matmul((p * f).transpose(-2, -1), dout);
-  const at::Tensor ds = torch::matmul(dout, of.v.transpose(-2, -1)).mul_(f).sub_(sum).mul_(p).mul_(block.scale);
-  rows(to.dq).add_(torch::matmul(ds, of.k));
-  to.dk.narrow(2, 0, s.keys).add_(for_keys(torch::matmul(ds.transpose(-2, -1), of.q), block.k.size(1)));
+  const at::Tensor dv = at::matmul((p * f).transpose(-2, -1), dout);
+  const at::Tensor ds = at::matmul(dout, of.v.transpose(-2, -1)).mul_(f).sub_(sum).mul_(p).mul_(block.scale);
+  rows(to.dq).add_(at::matmul(ds, of.k));
+  to.dk.narrow(2, 0, s.keys).add_(for_keys(at::matmul(ds.transpose(-2, -1), of.q), block.k.size(1)));
   to.dv.narrow(2, 0, s.keys).add_(for_keys(dv, block.v.size(1)));
 }
 
@@ -179,8 +180,8 @@ void add_gradients(const Block& block, const Joined& joined, const Gradients& to
 void join(at::Tensor& out, at::Tensor& lse, const std::pair<at::Tensor, at::Tensor>& block) {
   const at::Tensor& further = block.second;
   // exp(further) / (exp(lse) + exp(further)); 0 where the block has nothing to see.
-  out.lerp_(block.first.to(out.scalar_type()), torch::sigmoid(further - lse).unsqueeze(-1));
-  lse.copy_(torch::logaddexp(lse, further));
+  out.lerp_(block.first.to(out.scalar_type()), at::sigmoid(further - lse).unsqueeze(-1));
+  lse.copy_(at::logaddexp(lse, further));
 }
 
 }  // namespace weft::parallel::internal

@@ -1,6 +1,7 @@
 #include "weft/parallel/context/internal/heads.h"
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <string>
@@ -87,7 +88,7 @@ at::Tensor order(std::int64_t heads, std::int64_t kv_heads, int ranks) {
     for (std::int64_t i = 0; i < kv_mine; ++i) all.push_back(heads + first + i);
     for (std::int64_t i = 0; i < kv_mine; ++i) all.push_back(heads + kv_heads + first + i);
   }
-  return torch::tensor(all, torch::kLong);
+  return at::tensor(all, at::kLong);
 }
 
 }  // namespace
@@ -97,7 +98,7 @@ at::Tensor heads_attention(const at::Tensor& q, const at::Tensor& k, const at::T
   const std::int64_t heads = q.size(1), kv_heads = k.size(1);
   require_heads(heads, kv_heads, cp.size());
   const auto terms = c10::make_intrusive<Terms>(layout, cp);
-  const at::Tensor given = torch::cat({q, k, v}, 1).index_select(1, order(heads, kv_heads, cp.size()));
+  const at::Tensor given = at::cat({q, k, v}, 1).index_select(1, order(heads, kv_heads, cp.size()));
   const at::Tensor mine = Exchange<to_heads, to_positions>::apply(given, terms);
   const std::int64_t n = heads / cp.size(), kv = (mine.size(1) - n) / 2;
   ContextAttentionOptions here = options;

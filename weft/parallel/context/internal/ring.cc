@@ -1,6 +1,7 @@
 #include "weft/parallel/context/internal/ring.h"
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <utility>
 #include <vector>

@@ -1,7 +1,7 @@
 #include "weft/parallel/pipeline/internal/cuts.h"
 
+#include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
-#include <torch/torch.h>
 
 #include <algorithm>
 #include <chrono>

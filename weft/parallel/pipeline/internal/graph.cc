@@ -1,7 +1,8 @@
 #include "weft/parallel/pipeline/internal/graph.h"
 
+#include <ATen/ATen.h>
 #include <torch/csrc/autograd/engine.h>
-#include <torch/torch.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <unordered_map>
 #include <unordered_set>

@@ -33,7 +33,7 @@ class StageGraph {
 
  private:
   struct Roots {
-    torch::autograd::edge_list edges;
+    std::vector<torch::autograd::Edge> edges;
     Tensors gradients;
     void add(const torch::autograd::Edge& edge, const at::Tensor& gradient) {
       edges.push_back(edge);
@@ -42,11 +42,11 @@ class StageGraph {
   };
   Roots roots_of(const Tensors& gradients) const;
   Tensors with_zeros(Tensors gradients) const;  // where an input has no influence
-  Tensors run(const Roots& roots, bool keep, bool accumulate, const torch::autograd::edge_list& captured) const;
+  Tensors run(const Roots& roots, bool keep, bool accumulate, const std::vector<torch::autograd::Edge>& captured) const;
 
   Tensors inputs_, outputs_;
-  torch::autograd::edge_list ends_;  // where the outputs' gradients go in; without a function: needs none
-  Roots later_;                      // of backward_weight()
+  std::vector<torch::autograd::Edge> ends_;  // where the outputs' gradients go in; without a function: needs none
+  Roots later_;                              // of backward_weight()
 };
 
 }  // namespace weft::parallel::internal

@@ -1,4 +1,4 @@
-#include "weft/data/text/batches.h"
+#include "weft/data/text/rows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,9 +6,13 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <memory>
+#include <optional>
+#include <vector>
 
 #include "weft/base/error.h"
 #include "weft/base/random.h"
+#include "weft/data/sampler.h"
 #include "weft/data/text/packed_rows.h"
 #include "weft/data/text/windows.h"
 
@@ -19,6 +23,40 @@ using ::testing::HasSubstr;
 using Pairs = std::map<std::pair<std::int64_t, std::int64_t>, int>;  // (input, target) -> how often
 
 constexpr TokenId kEnd = 0;
+
+struct TokenBatch {
+  std::int64_t rows = 0, length = 0;
+  std::vector<std::int64_t> inputs, targets, positions, documents;
+};
+
+// A rank's batches of rows, in the order of a Sampler.
+class Batches {
+ public:
+  Batches(std::shared_ptr<const Rows> rows, SamplerOptions options) : rows_(std::move(rows)), sampler_(of_size(options, rows_->size())) {}
+
+  std::optional<TokenBatch> next() {
+    const auto share = sampler_.next();
+    if (!share) return std::nullopt;
+    const auto length = static_cast<std::size_t>(rows_->length());
+    TokenBatch batch{static_cast<std::int64_t>(share->indices.size()), rows_->length(), {}, {}, {}, {}};
+    for (auto* values : {&batch.inputs, &batch.targets, &batch.positions, &batch.documents}) values->resize(share->indices.size() * length);
+    for (std::size_t i = 0; i < share->indices.size(); ++i) {
+      const auto row = [&](std::vector<std::int64_t>& values) { return std::span(values).subspan(i * length, length); };
+      rows_->read(share->indices[i], share->epoch, {row(batch.inputs), row(batch.targets), row(batch.positions), row(batch.documents)});
+    }
+    return batch;
+  }
+  void set_state(SamplerState state) { sampler_.set_state(state); }
+
+ private:
+  static SamplerOptions of_size(SamplerOptions options, std::int64_t size) {
+    options.size = size;
+    return options;
+  }
+
+  std::shared_ptr<const Rows> rows_;
+  Sampler sampler_;
+};
 
 class TokenRows : public ::testing::Test {
  protected:
