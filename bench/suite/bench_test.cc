@@ -174,10 +174,10 @@ std::string lines_of(const BenchOptions& options) {
 
 TEST(BenchSlow, ShardedAndTensorParallelTrainingHasTheLossesOfOneProcess) {
   BenchOptions options{.what = "sharded", .rounds = 1, .models = {"gpt-128"}, .batch = 1, .json = true};
-  options.impls = {"weft", "weft-zero1", "weft-zero2", "weft-zero3", "weft-zero1-gathered", "weft-zero2-gathered", "weft-zero3-gathered"};
+  options.impls = {"weft", "weft-zero1", "weft-zero2", "weft-zero3", "weft-zero1-private", "weft-zero2-private", "weft-zero3-private"};
   const std::string lines = lines_of(options);
   for (const auto& impl : options.impls) EXPECT_THAT(lines, HasSubstr("{\"impl\":\"" + impl + "\",\"model\":\"gpt-128\",\"optimizer\""));
-  EXPECT_THAT(lines, HasSubstr("\"measured\":\"weft-zero3-gathered, peak of a rank / whole\""));
+  EXPECT_THAT(lines, HasSubstr("\"measured\":\"weft-zero3-private, peak of a rank / whole\""));
   options.what = "tensor";
   options.impls = {"weft-tensor", "weft-one"};
   EXPECT_THAT(lines_of(options), HasSubstr("\"measured\":\"weft-one / weft-tensor\""));
@@ -209,7 +209,7 @@ TEST(BenchPeers, AreFoundAboveTheProgramAndNeverInTheCurrentFolder) {
 
 TEST(BenchSlow, TrainingOfEveryVariantHasTheLossesOfOneProcess) {
   BenchOptions options{.what = "training", .rounds = 1, .models = {"mlp", "resnet18-adamw"}, .batch = 4, .json = true};
-  options.impls = {"weft", "weft-private", "weft-alone", "weft-alone-plain"};
+  options.impls = {"weft", "weft-parallelize", "weft-private", "weft-alone", "weft-alone-plain"};
   testing::internal::CaptureStdout();
   const int code = bench(options);
   const std::string lines = testing::internal::GetCapturedStdout();

@@ -12,6 +12,7 @@
 #include "weft/engine/data_parallel.h"
 #include "weft/engine/sharded.h"
 #include "weft/net/memory/heap.h"
+#include "weft/parallel/compose/parallelize.h"
 
 namespace weft::cli::bench_internal {
 namespace {
@@ -63,56 +64,85 @@ std::vector<double> values(const at::Tensor& tensor) {
   return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
 }
 
-// What a step does with a model, whichever form of parallelism that is.
+// A step of a model, whichever form of parallelism that has: gives this rank's loss.
 struct Trainer {
-  std::function<void()> zero_grad;
-  std::function<at::Tensor(const at::Tensor&)> forward;
-  std::function<void()> step;
+  std::function<at::Tensor(const Batch&)> step;
   std::function<parallel::Sharded::Memory()> count = nullptr;  // of those that count
 };
 
-Trainer replicated(const Subject& subject, const comm::Group& group, const std::string& optimizer) {
-  const auto model = std::make_shared<parallel::DataParallel<torch::nn::Module>>(parallel::data_parallel(subject.module, group));
-  const auto optim = std::make_shared<parallel::Optimizer>(model->optimizer(weft_optimizer(optimizer)));
-  const auto forward = [model, forward = subject.forward](const at::Tensor& x) {
-    model->set_samples(static_cast<double>(x.size(0)));
-    return forward(x);
-  };
-  return {[optim] { optim->zero_grad(); }, forward, [optim] { optim->step(); }};
+// Of a model and an optimizer as shared pointers, in the order that libtorch's users know.
+template <typename Model, typename Optimizer, typename Forward>
+Trainer in_four_lines(const Subject& subject, const Model& model, const Optimizer& optimizer, const Forward& forward) {
+  return {[model, optimizer, forward, loss_of = subject.loss](const Batch& batch) {
+    optimizer->zero_grad();
+    const at::Tensor loss = loss_of(forward(batch.inputs), batch.labels);
+    loss.backward();
+    optimizer->step();
+    return loss.detach();
+  }};
 }
 
-Trainer with_torch_optimizer(const Subject& subject, const comm::Group& group, const std::string& optimizer) {
+template <typename Make>
+Trainer replicated(const Subject& subject, const comm::Group& group, const Make& make_optimizer) {
   const auto model = std::make_shared<parallel::DataParallel<torch::nn::Module>>(parallel::data_parallel(subject.module, group));
-  const std::shared_ptr<torch::optim::Optimizer> optim = torch_optimizer(optimizer, subject);
-  const auto forward = [model, forward = subject.forward](const at::Tensor& x) {
+  return in_four_lines(subject, model, make_optimizer(*model), [model, forward = subject.forward](const at::Tensor& x) {
     model->set_samples(static_cast<double>(x.size(0)));
     return forward(x);
-  };
-  return {[optim] { optim->zero_grad(); }, forward, [optim] { optim->step(); }};
+  });
+}
+
+Trainer with_our_optimizer(const Subject& subject, const comm::Group& group, const std::string& name) {
+  return replicated(subject, group,
+                    [&](auto& model) { return std::make_shared<parallel::Optimizer>(model.optimizer(weft_optimizer(name))); });
+}
+
+Trainer with_torch_optimizer(const Subject& subject, const comm::Group& group, const std::string& name) {
+  return replicated(subject, group, [&](auto&) { return std::shared_ptr<torch::optim::Optimizer>(torch_optimizer(name, subject)); });
+}
+
+std::vector<parallel::Block> blocks_of(const Subject& subject) {
+  std::vector<parallel::Block> blocks;
+  const std::vector<Part> whole{{subject.module, subject.forward}};
+  for (const Part& part : subject.parts.empty() ? whole : subject.parts) {
+    const auto forward = [forward = part.forward](const parallel::Tensors& inputs) { return parallel::Tensors{forward(inputs.at(0))}; };
+    blocks.push_back({.name = std::to_string(blocks.size()), .module = part.module, .forward = forward});
+  }
+  return blocks;
 }
 
 Trainer sharded(const Subject& subject, const comm::Group& group, const TrainingWay& way, const std::string& optimizer) {
-  using parallel::Sharded;
-  using parallel::Tensors;
-  std::vector<parallel::Block> blocks;
-  for (const Part& part : subject.parts) {
-    const auto forward = [forward = part.forward](const Tensors& inputs) { return Tensors{forward(inputs.at(0))}; };
-    blocks.push_back({.name = std::to_string(blocks.size()), .module = part.module, .forward = forward});
-  }
   parallel::ShardedOptions options;
   options.stage = way.stage;
   options.weights = way.weights;
-  const auto model = std::make_shared<Sharded>(blocks, group, weft_optimizer(optimizer), options);
-  return {[model] { model->zero_grad(); }, [model](const at::Tensor& x) { return model->forward(x); }, [model] { model->step(); },
-          [model] { return model->memory(); }};
+  const auto model = std::make_shared<parallel::Sharded>(blocks_of(subject), group, weft_optimizer(optimizer), options);
+  Trainer trainer = in_four_lines(subject, model, model, [model](const at::Tensor& x) { return model->forward(x); });
+  trainer.count = [model] { return model->memory(); };
+  return trainer;
+}
+
+Trainer parallelized(const Subject& subject, const comm::Group& group, const std::string& optimizer) {
+  parallel::BlockModel blocks;
+  for (const parallel::Block& block : blocks_of(subject)) {
+    blocks.blocks.push_back({block.name, [block](const parallel::Contexts&) { return block; }});
+  }
+  blocks.loss = subject.loss;
+  const auto model = std::make_shared<parallel::ParallelModel>(
+      parallel::parallelize(blocks, {.optimizer = weft_optimizer(optimizer)}, parallel::Mesh(group, {{"dp", 0}})));
+  return {[model](const Batch& batch) {
+    model->zero_grad();
+    const double sum = model->forward_backward({batch.inputs}, {batch.labels}).at(0);
+    model->step();
+    return at::scalar_tensor(sum / static_cast<double>(batch.inputs.size(0)), at::kFloat);
+  }};
 }
 
 Trainer make_trainer(const Subject& subject, const comm::Group& group, const TrainingWay& way, const std::string& optimizer) {
   switch (way.variant) {
-    case Variant::kShared: return replicated(subject, group, optimizer);
+    case Variant::kShared: return with_our_optimizer(subject, group, optimizer);
     case Variant::kPrivate: return with_torch_optimizer(subject, group, optimizer);
     case Variant::kSharded: return sharded(subject, group, way, optimizer);
-    default: return replicated(subject, group_of_one(), optimizer);
+    case Variant::kParallelize: return parallelized(subject, group, optimizer);
+    default: return with_our_optimizer(subject, group_of_one(), optimizer);
   }
 }
 
@@ -162,12 +192,9 @@ class Job {
   }
 
   at::Tensor step() {
-    trainer_.zero_grad();
-    const at::Tensor loss = subject_.loss(trainer_.forward(batch_.inputs), batch_.labels);
-    loss.backward();
-    trainer_.step();
+    const at::Tensor loss = trainer_.step(batch_);
     if (way_.variant == Variant::kAlone) meet(group_);  // ranks that reduce wait for each other in every step, so these must too
-    return loss.detach();
+    return loss;
   }
 
   // The same on all ranks.

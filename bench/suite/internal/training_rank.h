@@ -9,13 +9,14 @@
 namespace weft::cli::bench_internal {
 
 enum class Variant {
-  kShared,     // data_parallel and its own optimiser
-  kPrivate,    // data_parallel and a torch::optim optimiser
-  kAlone,      // the first without communication: each rank a whole optimiser step of its own, and a meeting at the end of a step
-  kSharded,    // parallel::Sharded
-  kTensor,     // a GPT's layers split over the ranks, which train on everybody's batches together
-  kWhole,      // one rank that trains on everybody's batches, with the first's optimiser
-  kReference,  // plain libtorch in one process on everybody's batches: what the others' losses are compared with
+  kShared,       // data_parallel and its own optimiser
+  kPrivate,      // data_parallel and a torch::optim optimiser
+  kAlone,        // the first without communication: each rank a whole optimiser step of its own, and a meeting at the end of a step
+  kSharded,      // parallel::Sharded
+  kParallelize,  // parallelize() over dp
+  kTensor,       // a GPT's layers split over the ranks, which train on everybody's batches together
+  kWhole,        // one rank that trains on everybody's batches, with the first's optimiser
+  kReference,    // plain libtorch in one process on everybody's batches: what the others' losses are compared with
 };
 
 struct TrainingWay {
@@ -25,7 +26,7 @@ struct TrainingWay {
 
   // All ranks hold all weights, which can be compared.
   bool has_copies() const {
-    return variant == Variant::kShared || variant == Variant::kPrivate ||
+    return variant == Variant::kShared || variant == Variant::kPrivate || variant == Variant::kParallelize ||
            (variant == Variant::kSharded && (stage < 3 || weights != parallel::Weights::kPrivate));
   }
 };
