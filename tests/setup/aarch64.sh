@@ -39,6 +39,6 @@ json=$(dpkg -L nlohmann-json3-dev | grep '/nlohmann_jsonConfig.cmake$')
 "$cmake" --build "$scratch/build" --target all
 # Left out for qemu-user's limits: it knows no SO_ZEROCOPY, and programs that tests start again are not of this machine.
 "${cmake%cmake}ctest" --test-dir "$scratch/build" -j2 -LE 'slow|mpi|setup' --output-on-failure --timeout 600 \
-  -E '^(base.LogEnvironment|observe.EventFileReadBack|tools.check_layers|net.(EndpointContract|LentPayload|ZeroCopySends))$'
-LD_LIBRARY_PATH='' qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH="$libraries" "$scratch/build/weft/net/weft_net_test" \
+  -E '^(base.LogEnvironment|observe.EventFileReadBack|tools.check_layers|net_inproc.EndpointContract|net_tcp.(LentPayload|ZeroCopySends|ZeroCopySendsTiming))$'
+LD_LIBRARY_PATH='' qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH="$libraries" "$scratch/build/weft/net/inproc/weft_net_inproc_test" \
   --gtest_filter='*EndpointContract*:-LendingTcp/*' --gtest_brief=1
