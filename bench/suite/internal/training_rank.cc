@@ -64,15 +64,15 @@ std::vector<double> values(const at::Tensor& tensor) {
   return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
 }
 
-// A step of a model, whichever form of parallelism that has: gives this rank's loss.
+// One training step: takes this rank's batch, gives its loss.
 struct Trainer {
   std::function<at::Tensor(const Batch&)> step;
   std::function<parallel::Sharded::Memory()> count = nullptr;  // of those that count
 };
 
-// Of a model and an optimizer as shared pointers, in the order that libtorch's users know.
+// The usual step: zero_grad, forward, backward, step. `model` and `optimizer` are shared pointers, which the step keeps.
 template <typename Model, typename Optimizer, typename Forward>
-Trainer in_four_lines(const Subject& subject, const Model& model, const Optimizer& optimizer, const Forward& forward) {
+Trainer usual_step(const Subject& subject, const Model& model, const Optimizer& optimizer, const Forward& forward) {
   return {[model, optimizer, forward, loss_of = subject.loss](const Batch& batch) {
     optimizer->zero_grad();
     const at::Tensor loss = loss_of(forward(batch.inputs), batch.labels);
@@ -85,7 +85,7 @@ Trainer in_four_lines(const Subject& subject, const Model& model, const Optimize
 template <typename Make>
 Trainer replicated(const Subject& subject, const comm::Group& group, const Make& make_optimizer) {
   const auto model = std::make_shared<parallel::DataParallel<torch::nn::Module>>(parallel::data_parallel(subject.module, group));
-  return in_four_lines(subject, model, make_optimizer(*model), [model, forward = subject.forward](const at::Tensor& x) {
+  return usual_step(subject, model, make_optimizer(*model), [model, forward = subject.forward](const at::Tensor& x) {
     model->set_samples(static_cast<double>(x.size(0)));
     return forward(x);
   });
@@ -115,7 +115,7 @@ Trainer sharded(const Subject& subject, const comm::Group& group, const Training
   options.stage = way.stage;
   options.weights = way.weights;
   const auto model = std::make_shared<parallel::Sharded>(blocks_of(subject), group, weft_optimizer(optimizer), options);
-  Trainer trainer = in_four_lines(subject, model, model, [model](const at::Tensor& x) { return model->forward(x); });
+  Trainer trainer = usual_step(subject, model, model, [model](const at::Tensor& x) { return model->forward(x); });
   trainer.count = [model] { return model->memory(); };
   return trainer;
 }

@@ -9,13 +9,13 @@
 namespace weft::cli::bench_internal {
 
 enum class Variant {
-  kShared,       // data_parallel and its own optimiser
-  kPrivate,      // data_parallel and a torch::optim optimiser
-  kAlone,        // the first without communication: each rank a whole optimiser step of its own, and a meeting at the end of a step
+  kShared,       // data_parallel and its own optimizer
+  kPrivate,      // data_parallel and a torch::optim optimizer
+  kAlone,        // the first without communication: each rank a whole optimizer step of its own, and a meeting at the end of a step
   kSharded,      // parallel::Sharded
   kParallelize,  // parallelize() over dp
   kTensor,       // a GPT's layers split over the ranks, which train on everybody's batches together
-  kWhole,        // one rank that trains on everybody's batches, with the first's optimiser
+  kWhole,        // one rank that trains on everybody's batches, with the first's optimizer
   kReference,    // plain libtorch in one process on everybody's batches: what the others' losses are compared with
 };
 
@@ -42,7 +42,7 @@ struct TrainingCase {
 //   "step_ms":[…]   rank 0's clock, of the steps after the warm-up
 //   "losses":[…]    of all steps, the mean over the ranks (kAlone: rank 0's)
 //   "equal":true    has_copies(): the ranks hold the same weights, bit for bit
-//   "state_mb"      weights, gradients and optimiser state of all ranks: what the shared heaps hold more than before the job
+//   "state_mb"      weights, gradients and optimizer state of all ranks: what the shared heaps hold more than before the job
 //   "grown_mb"      memory of all ranks, shared pages counted once (Pss), more than before the job
 //   "rss_mb":[…]    resident memory of each rank
 //   "cpu_ms"        user and system time of all ranks for a step after the warm-up

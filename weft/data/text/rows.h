@@ -1,4 +1,5 @@
-// Rows of tokens, which a model is trained on. Row i of an epoch is a pure function of both: data/sampler.h says which rank reads which.
+// Rows of tokens, which a model is trained on. A row is a pure function of its number and the epoch. data/sampler.h says which rank
+// reads which row.
 //
 //   TokenFile ── Windows or PackedRows ──> row: inputs, targets, positions, documents
 #pragma once

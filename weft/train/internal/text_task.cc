@@ -36,7 +36,7 @@ text::TokenSplit held_out(const text::TokenFile& file, double part, std::int64_t
   return {{0, cut}, {cut, file.size()}};
 }
 
-// Rows of tokens and of those that follow them: int64 [rows, length]; where documents are kept apart, their numbers are a second input.
+// Inputs and targets are int64 [rows, length]. `apart`: each position's document number is a second input.
 data::Source rows_of(std::shared_ptr<const text::Rows> rows, bool apart) {
   const std::int64_t size = rows->size();
   return {size, [rows = std::move(rows), apart](const data::Share& share) {

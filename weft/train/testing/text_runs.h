@@ -86,7 +86,7 @@ class TextRuns {
     return what;
   }
 
-  // A folder of documents of 2 to 40 words, for data.file.
+  // A folder of 40 documents of 1 to 40 words, for data.file.
   std::string documents() const {
     const std::string folder = path("documents");
     std::filesystem::create_directories(folder);
