@@ -37,6 +37,12 @@ class Family {
       for (const net::Endpoint* member : family_->members_) family_->note(member->failure());
       return family_->cause_;
     }
+    // What to tell the peers of a group that this rank gives up: that, or else the first timeout.
+    std::optional<Error> why_given_up() const {
+      if (auto first = cause()) return first;
+      const std::lock_guard lock(family_->mutex_);
+      return family_->timeout_;
+    }
 
    private:
     const std::shared_ptr<Family> family_;
@@ -45,13 +51,15 @@ class Family {
 
  private:
   void note(const std::optional<Error>& error) {
-    if (cause_ || !error) return;
-    if (error->code() == Errc::kCorrupt || error->code() == Errc::kInternal) cause_ = error;
+    if (!error) return;
+    if (!cause_ && (error->code() == Errc::kCorrupt || error->code() == Errc::kInternal)) cause_ = error;
+    if (!timeout_ && error->code() == Errc::kTimeout) timeout_ = error;
   }
 
   std::mutex mutex_;
   std::vector<net::Endpoint*> members_;  // guarded by mutex_
   std::optional<Error> cause_;           // guarded by mutex_
+  std::optional<Error> timeout_;         // guarded by mutex_
 };
 
 }  // namespace weft::comm::internal

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
 #include <optional>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -76,7 +77,8 @@ WeftBackend::~WeftBackend() {
     return;
   }
   queues_->run(kCollectiveQueue, []() -> TaskQueues::After { return nullptr; });
-  if (const auto cause = family_cause()) engine_->fail(*cause);
+  const bool given_up = std::uncaught_exceptions() > 0 || engine_->endpoint().failure();
+  if (const auto cause = member_ && given_up ? member_->why_given_up() : family_cause()) engine_->fail(*cause);
   if (messages_ > 0) engine_->endpoint().fail(Error(Errc::kAborted, "the group has ended"));
 }
 

@@ -36,7 +36,7 @@ class WeftBackend final : public c10d::Backend {
 
   WeftBackend(std::unique_ptr<Engine> engine, int rank, int size, std::chrono::milliseconds timeout, Origin origin = {});
   // Waits for the collectives posted; messages that no peer has matched are given up. Where a group of the family has met damage,
-  // the peers of this one get that error: this rank leaves because of it.
+  // the peers of this one get that error: this rank leaves because of it. Of a timeout they hear where this group is given up too.
   ~WeftBackend() override;
 
   const std::string getBackendName() const override { return "weft"; }

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include <random>
+#include <utility>
 
 #include "weft/base/testing/in_time.h"
 #include "weft/net/tcp/internal/handshake.h"
@@ -201,12 +202,13 @@ TEST(DamagedStreams, AFlippedBitInPayloadOrHeaderEndsTheGroupAsCorruptNamingTheS
   }
 }
 
-TEST(DamagedStreams, APeerHearsTheDamageThatBecameKnownAfterTheGroupHadFailed) {
-  for (const bool failed_before : {false, true}) {
+TEST(DamagedStreams, APeerHearsTheCauseThatBecameKnownAfterTheGroupHadFailed) {
+  for (const auto& [code, failed_before] : {std::pair(Errc::kCorrupt, false), std::pair(Errc::kCorrupt, true),
+                                            std::pair(Errc::kTimeout, false), std::pair(Errc::kTimeout, true)}) {
     AttackedGroup attacked(job());
     Group group = attacked.complete();
     if (failed_before) group[1]->fail(Error(Errc::kAborted, "left in the midst of a step"));
-    group[1]->fail(Error(Errc::kCorrupt, "frame 5 where frame 7 was due"));
+    group[1]->fail(Error(code, "frame 5 where frame 7 was due"));
     group[1].reset();
     std::array<std::byte, 8> in;
     const Error error = error_of([&] { group[0]->recv(1, 1, in, soon()); });

@@ -139,7 +139,7 @@ class TcpEndpoint final : public Endpoint {
   void fail(const Error& why) noexcept override {
     const std::lock_guard lock(mutex_);
     // The cause may become known only after the group has failed. Peers are told the cause.
-    if (!failed_ && (why.code() == Errc::kCorrupt || why.code() == Errc::kInternal)) failed_ = why;
+    if (!failed_ && (why.code() == Errc::kCorrupt || why.code() == Errc::kInternal || why.code() == Errc::kTimeout)) failed_ = why;
     if (failure_.latch(why, true)) wake_all();
   }
 

@@ -52,7 +52,7 @@ struct TcpOptions {
 //
 // The thread that waits makes the progress itself; a background thread of 10 wake-ups a second keeps heartbeats and notices deaths.
 // A peer that dies is kPeerLost on every rank, with the same culprit; any error in exchange() ends the group on every rank.
-// The destructor says goodbye and waits at most half a second for it to be on its way. After fail() with kCorrupt or kInternal it
+// The destructor says goodbye and waits at most half a second for it to be on its way. After fail() with kCorrupt, kInternal or kTimeout it
 // tells the peers that error, also where the group had failed before: they get kAborted naming this rank.
 std::unique_ptr<Endpoint> connect_tcp(const TcpOptions& options);
 
