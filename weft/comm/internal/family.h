@@ -37,7 +37,7 @@ class Family {
       for (const net::Endpoint* member : family_->members_) family_->note(member->failure());
       return family_->cause_;
     }
-    // What to tell the peers of a group that this rank gives up: that, or else the first timeout.
+    // The error that the peers of a group hear when this rank gives the group up: the cause, else the first timeout.
     std::optional<Error> why_given_up() const {
       if (auto first = cause()) return first;
       const std::lock_guard lock(family_->mutex_);

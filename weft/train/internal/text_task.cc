@@ -129,8 +129,7 @@ std::shared_ptr<const text::Rows> TextTask::packed(const text::TokenFile& file, 
 // Rank 0 reads the text; the others map its tokens.
 Task TextTask::make(const std::string& folder) {
   const std::string tokens = folder.empty() ? "" : write_tokens(folder);
-  const auto tokenizer = make_tokenizer(comm::broadcast_text(world_, json_));
-  vocabulary_ = tokenizer->vocab_size();
+  vocabulary_ = make_tokenizer(comm::broadcast_text(world_, json_))->vocab_size();
   const auto file = text::TokenFile::open(comm::broadcast_text(world_, tokens));
   const auto length = config_.get_int("model.sequence");
   const auto split = held_out(file, config_.get_double("data.validation"), length);
