@@ -19,7 +19,7 @@ def train(args, codec, seed):
     with tempfile.TemporaryDirectory() as runs:
         command = [args.weft, "train", args.recipe, "-n", str(args.ranks), "--json", "--set", "comm.transport=tcp", "--set",
                    f'parallel.codec="{codec}"', "--set", f"train.epochs={args.epochs}", "--set", f"train.seed={seed}", "--set",
-                   f'run.dir="{runs}"', "--set", "train.checkpoint_every=0", "--set", "train.eval_every=0"]
+                   f'run.dir="{runs}"', "--set", "train.checkpoint_every=0", "--set", "train.checkpoint_minutes=0", "--set", "train.eval_every=0"]
         result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode != 0:
         sys.exit(f"{codec}: {result.stderr.strip().splitlines()[-1]}")

@@ -67,7 +67,7 @@ def start(commands, timeout):
 def settings(args, impl, runs):
     """The words of `weft train` that a timed run has; "none+wait": without overlap_forward."""
     codec, overlap = impl.removesuffix("+wait"), not impl.endswith("+wait")
-    words = [f"train.batch={2 * args.batch}", f"train.max_steps={args.skip + args.steps}", "train.checkpoint_every=0", "train.eval_every=0",
+    words = [f"train.batch={2 * args.batch}", f"train.max_steps={args.skip + args.steps}", "train.checkpoint_every=0", "train.checkpoint_minutes=0", "train.eval_every=0",
              "train.log_every=100", f'parallel.codec="{codec}"', f"parallel.overlap_forward={str(overlap).lower()}", f'run.dir="{runs}"',
              "run.name=run"]
     return [part for word in words for part in ("--set", word)]

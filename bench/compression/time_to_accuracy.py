@@ -27,7 +27,7 @@ def evaluations(path):
 def train(args, codec):
     with tempfile.TemporaryDirectory() as runs:
         words = ["comm.transport=tcp", f'parallel.codec="{codec}"', f"train.seed={args.seed}", f"train.eval_steps={args.eval_steps}",
-                 "train.checkpoint_every=0", f'run.dir="{runs}"', "run.name=run", *SETTINGS]
+                 "train.checkpoint_every=0", "train.checkpoint_minutes=0", f'run.dir="{runs}"', "run.name=run", *SETTINGS]
         command = [args.weft, "train", args.recipe, "-n", "2", "--json", *(part for word in words for part in ("--set", word))]
         result = subprocess.run(command, capture_output=True, text=True)
         if result.returncode != 0:

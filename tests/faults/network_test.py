@@ -85,7 +85,7 @@ class Network(harness.FaultTest):
 
     def test_slow_and_torn_bytes_change_nothing_but_the_time(self):
         # 24 steps are 7,000 pieces. Each is a turn of the proxy's on a processor, so that a busy machine makes much of many.
-        settings = ("train.max_steps=24", "data.flip=true", "train.checkpoint_every=0")
+        settings = ("train.max_steps=24", "data.flip=true", "train.checkpoint_every=0", "train.checkpoint_minutes=0")
         alone = self.result_of(self.start(*settings))
         for rank in range(2):
             (self.folder / str(rank)).rename(self.folder / f"alone-{rank}")

@@ -43,7 +43,7 @@ def connected(sockets):
 
 
 class Strangers(harness.FaultTest):
-    SETTINGS = ("comm.transport=tcp", "train.epochs=24", "data.flip=true", "train.checkpoint_every=0")
+    SETTINGS = ("comm.transport=tcp", "train.epochs=24", "data.flip=true", "train.checkpoint_every=0", "train.checkpoint_minutes=0")
 
     def start(self, name, **how):
         (self.folder / "recipe.toml").write_text(harness.RECIPE.replace('"run"', f'"{name}"'))

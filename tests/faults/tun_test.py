@@ -7,7 +7,7 @@ import tun_relay
 
 
 class Tun(harness.FaultTest):
-    SETTINGS = ("data.flip=true", "train.checkpoint_every=0")
+    SETTINGS = ("data.flip=true", "train.checkpoint_every=0", "train.checkpoint_minutes=0")
 
     def setUp(self):
         super().setUp()

@@ -72,7 +72,9 @@ Schema train_keys() {
       {"train.eval_every", whole(1), "Epochs between evaluations; 0: only at the end.", at_least(0)},
       {"train.eval_steps", whole(0), "Steps between evaluations within an epoch; 0: none.", at_least(0)},
       {"train.eval_batch", whole(0), "Samples of a block of the evaluation; 0: a replica's share of a batch.", at_least(0)},
-      {"train.checkpoint_every", whole(1), "Epochs between checkpoints; 0: none.", at_least(0)},
+      {"train.checkpoint_every", whole(1), "Epochs between checkpoints; 0: none by epochs.", at_least(0)},
+      {"train.checkpoint_steps", whole(0), "Steps between checkpoints; 0: none by steps.", at_least(0)},
+      {"train.checkpoint_minutes", 10.0, "Minutes between checkpoints, checked every train.log_every steps; 0: none by time.", at_least(0)},
       {"train.keep", whole(3), "Checkpoints kept; 0: all.", at_least(0)},
       {"train.checkpoint_async", true, "Write checkpoints in the background; costs a copy of each rank's state in memory."},
       {"train.log_every", whole(10), "Steps between reductions of the loss over ranks and looks at signals.", at_least(1)}};

@@ -151,6 +151,10 @@ bool is_power_of_two(std::int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
 
 }  // namespace
 
+bool saves_checkpoints(const Options& options) {
+  return options.checkpoint_every > 0 || options.checkpoint_steps > 0 || options.checkpoint_minutes > 0;
+}
+
 Options options_of(const Config& config) {
   Options options;
   options.epochs = config.get_int("train.epochs");
@@ -167,6 +171,8 @@ Options options_of(const Config& config) {
   options.eval_steps = config.get_int("train.eval_steps");
   options.eval_batch = config.get_int("train.eval_batch");
   options.checkpoint_every = config.get_int("train.checkpoint_every");
+  options.checkpoint_steps = config.get_int("train.checkpoint_steps");
+  options.checkpoint_minutes = config.get_double("train.checkpoint_minutes");
   options.keep = config.get_int("train.keep");
   options.checkpoint_async = config.get_bool("train.checkpoint_async");
   options.log_every = config.get_int("train.log_every");
@@ -194,6 +200,8 @@ Config config_of(const Options& options) {
   to.set("train.eval_steps", options.eval_steps);
   to.set("train.eval_batch", options.eval_batch);
   to.set("train.checkpoint_every", options.checkpoint_every);
+  to.set("train.checkpoint_steps", options.checkpoint_steps);
+  to.set("train.checkpoint_minutes", options.checkpoint_minutes);
   to.set("train.keep", options.keep);
   to.set("train.checkpoint_async", options.checkpoint_async);
   to.set("train.log_every", options.log_every);

@@ -34,10 +34,13 @@ struct Options {
   optim::LearningRate schedule = {.period = 0};
   std::int64_t reference_batch = 0;  // the learning rate is meant for this batch and scaled linearly; 0: as it is
 
-  std::int64_t eval_every = 1;        // epochs between evaluations; 0: only at the end
-  std::int64_t eval_steps = 0;        // steps between evaluations within an epoch; 0: none
-  std::int64_t eval_batch = 0;        // samples of a block of the evaluation; 0: a replica's share of a batch
-  std::int64_t checkpoint_every = 1;  // epochs between checkpoints; 0: none
+  std::int64_t eval_every = 1;  // epochs between evaluations; 0: only at the end
+  std::int64_t eval_steps = 0;  // steps between evaluations within an epoch; 0: none
+  std::int64_t eval_batch = 0;  // samples of a block of the evaluation; 0: a replica's share of a batch
+  // A checkpoint is saved when any of the three is due, and at the end of training. All three 0: no checkpoints.
+  std::int64_t checkpoint_every = 1;  // epochs between checkpoints; 0: none by epochs
+  std::int64_t checkpoint_steps = 0;  // steps between checkpoints; 0: none by steps
+  double checkpoint_minutes = 10;     // minutes since the last checkpoint, checked every log_every steps; 0: none by time
   std::int64_t keep = 3;              // checkpoints kept; 0: all
   bool checkpoint_async = true;       // write checkpoints in the background, from a copy of each rank's state
   std::int64_t log_every = 10;        // steps between reductions of the loss over ranks, and looks at should_stop
@@ -50,6 +53,9 @@ struct Options {
   // Asked on every rank at the steps of log_every: true on any of them ends training on all, after a checkpoint.
   std::function<bool()> should_stop = nullptr;
 };
+
+// True when these options ever save a checkpoint.
+bool saves_checkpoints(const Options& options);
 
 // The keys [train], [optimizer], [schedule], [parallel] and [run] of a recipe.
 Schema options_schema();

@@ -50,7 +50,7 @@ TEST(Reproducible, HasTheSameBitsOverTcp) {
 TEST(Reproducible, BatchNormHasTheSameBitsAtOneTwoAndFourRanks) {
   Runs runs;
   const auto words = with(kReproducible, {"model.name=resnet18", "model.stem=7x7", "train.max_steps=2", "train.checkpoint_every=0",
-                                          "optimizer.name=adamw", "optimizer.lr=0.001"});
+                                          "train.checkpoint_minutes=0", "optimizer.name=adamw", "optimizer.lr=0.001"});
   const auto one = runs.train(1, "one", words);
   ASSERT_TRUE(one.tensors.count("bn1.running_mean"));
   EXPECT_GT(one.tensors.at("bn1.running_mean").abs().max().item<double>(), 0);
@@ -113,6 +113,38 @@ TEST(Trainer, StopsOnAllRanksWithACheckpointWhenOneIsToldTo) {
   EXPECT_EQ(checkpoint::load(*latest.folder).step, 3);
   expect_same_bits(runs.train(2, "whole", with(kReproducible, {"model.name=mlp"})),
                    runs.train(2, "run", with(kReproducible, {"model.name=mlp"})));
+}
+
+std::vector<std::string> checkpoints_of(const std::string& run) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(run + "/ckpt")) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TEST(Trainer, SavesByStepsAndByTimeAndResumesFromBothWithTheSameBits) {
+  Runs runs;
+  const auto words = with(kReproducible, {"model.name=mlp", "train.epochs=2", "train.keep=0"});  // 7 steps an epoch
+  const auto whole = runs.train(2, "whole", words);
+  EXPECT_THAT(checkpoints_of(runs.path("whole")), testing::ElementsAre("step-00000007", "step-00000014"));
+  runs.train(2, "steps", with(words, {"train.checkpoint_every=0", "train.checkpoint_steps=5", "train.log_every=3"}));
+  EXPECT_THAT(checkpoints_of(runs.path("steps")), testing::ElementsAre("step-00000005", "step-00000010", "step-00000014"));
+  const auto minutes = with(words, {"train.checkpoint_every=0", "train.checkpoint_minutes=1e-9", "train.log_every=3"});
+  runs.train(2, "minutes", minutes);  // every third step and at the end of an epoch
+  EXPECT_THAT(checkpoints_of(runs.path("minutes")),
+              testing::ElementsAre("step-00000003", "step-00000006", "step-00000007", "step-00000009", "step-00000012", "step-00000014"));
+  for (const std::string run : {"steps", "minutes"}) {
+    for (const auto& name : checkpoints_of(runs.path(run))) {
+      if (name > "step-00000006") std::filesystem::remove_all(runs.path(run) + "/ckpt/" + name);
+    }
+    expect_same_bits(whole, runs.train(1, run, words));
+  }
+}
+
+TEST(Trainer, SavesNothingWhereNeitherEpochsNorStepsNorTimeAskForIt) {
+  Runs runs;
+  runs.train(1, "run", {"model.name=mlp", "train.checkpoint_every=0", "train.checkpoint_minutes=0"});
+  EXPECT_FALSE(checkpoint::latest(runs.path("run") + "/ckpt").folder.has_value());
 }
 
 TEST(Trainer, RefusesToResumeWithAnotherBatchOrModel) {

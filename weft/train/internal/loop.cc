@@ -59,7 +59,8 @@ void Loop::start(Learner& learner, EpochFields fields) {
   }
   if (folder_) metrics_ = std::make_unique<observe::Metrics>(folder_->path(), step_ + 1);
   log_.emplace(world_, metrics_.get());
-  if (options_.checkpoint_every == 0) return;
+  saved_at_ = Clock::now();
+  if (!saves_checkpoints(options_)) return;
   saver_.emplace(world_, learner.model(),
                  RunSaver::Options{folder_ ? folder_->checkpoint_path() : "", static_cast<int>(options_.keep), options_.checkpoint_async});
 }
@@ -68,7 +69,7 @@ TrainResult Loop::run() {
   const observe::Trace::Use here(tracing_.trace(), "main");
   while (epoch_ < options_.epochs && !at_end()) run_epoch();
   if (!stop_ && evaluated_step_ != step_) evaluate();
-  if (saved_step_ != step_ && options_.checkpoint_every > 0) save();
+  if (saved_step_ != step_ && saver_) save();
   learner_->model().wait_for_weights();
   if (saver_) saver_->finish();
   tracing_.finish();
@@ -95,9 +96,11 @@ void Loop::run_epoch() {
     tracing_.before(step_ + 1);
     step();
     tracing_.after(step_);
-    if (step_ % every == 0 || in_epoch_ == steps || at_end()) look();
+    if (step_ % every == 0 || in_epoch_ == steps || at_end() || steps_due()) look();
     progress_->update(in_epoch_, {{"loss", last_loss_}});
-    if (in_epoch_ < steps && !at_end()) evaluate_within();
+    if (in_epoch_ == steps || at_end()) continue;
+    evaluate_within();
+    if (steps_due() || save_due_) save();
   }
   training_s_ += seconds_since(start);
   progress_->finish();
@@ -120,10 +123,11 @@ void Loop::step() {
 
 // Takes the losses of the last steps together over the ranks, and agrees on stopping.
 void Loop::look() {
-  const auto seen = log_->reduce(epoch_loss_, options_.should_stop && options_.should_stop());
+  const auto seen = log_->reduce(epoch_loss_, {options_.should_stop && options_.should_stop(), world_.rank() == 0 && minutes_due()});
   epoch_loss_ = seen.sum;
   last_loss_ = seen.loss;
   stop_ = seen.stop;
+  save_due_ = seen.save;
   if (saver_) saver_->poll();
   learner_->rebalance();
 }
@@ -137,7 +141,7 @@ void Loop::end_of_epoch() {
   const bool last = epoch_ == options_.epochs;
   const auto due = [&](std::int64_t every) { return every > 0 && (last || epoch_ % every == 0); };
   if (due(options_.eval_every) || last) evaluate();
-  if (due(options_.checkpoint_every)) save();
+  if (saver_ && (due(options_.checkpoint_every) || steps_due() || save_due_)) save();
   std::vector<LogField> fields{{"epoch", epoch_}, {"train_loss", rounded(loss)}};
   if (evaluation_.samples > 0) fields.emplace_back("test_loss", rounded(evaluation_.loss));
   for (const auto& [name, value] : evaluation_.metrics) fields.emplace_back(name, rounded(value));
@@ -168,8 +172,12 @@ void Loop::evaluate() {
   metrics_->add("test", step_, epoch_, values);
 }
 
+bool Loop::minutes_due() const { return options_.checkpoint_minutes > 0 && seconds_since(saved_at_) >= 60 * options_.checkpoint_minutes; }
+
 void Loop::save() {
   saved_step_ = step_;
+  saved_at_ = Clock::now();
+  save_due_ = false;
   saver_->save({step_, learner_->position(), epoch_loss_, options_.plan.seed, learner_->batches().global});
 }
 

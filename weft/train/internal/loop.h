@@ -52,6 +52,8 @@ class Loop {
   void evaluate_within();
   void evaluate();
   void save();
+  bool steps_due() const { return options_.checkpoint_steps > 0 && step_ % options_.checkpoint_steps == 0; }
+  bool minutes_due() const;
   bool at_end() const { return stop_ || (options_.max_steps > 0 && step_ >= options_.max_steps); }
 
   const Options options_;
@@ -76,6 +78,8 @@ class Loop {
   double epoch_loss_ = 0, last_loss_ = 0;
   double training_s_ = 0, trained_samples_ = 0;  // of this run
   bool stop_ = false;
+  Clock::time_point saved_at_ = Clock::now();
+  bool save_due_ = false;  // by time
   Evaluation evaluation_;
 };
 

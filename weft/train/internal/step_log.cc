@@ -6,16 +6,19 @@
 
 namespace weft::train::internal {
 
-StepLog::Seen StepLog::reduce(double sum, bool stop) {
+StepLog::Seen StepLog::reduce(double sum, Wishes wishes) {
   const std::size_t slots = steps_.empty() ? 0 : steps_[0].losses.size();
-  auto shared = at::zeros({static_cast<std::int64_t>(steps_.size() * slots + 1)}, at::kDouble);
+  auto shared = at::zeros({static_cast<std::int64_t>(steps_.size() * slots + 2)}, at::kDouble);
   double* const values = shared.data_ptr<double>();
   for (std::size_t i = 0; i < steps_.size(); ++i) std::copy(steps_[i].losses.begin(), steps_[i].losses.end(), values + i * slots);
-  values[steps_.size() * slots] = stop;
+  double* const wanted = values + steps_.size() * slots;
+  wanted[0] = wishes.stop;
+  wanted[1] = wishes.save;
   if (world_.size() > 1) world_.all_reduce(shared);
   Seen seen;
   seen.sum = sum;
-  seen.stop = values[steps_.size() * slots] > 0;
+  seen.stop = wanted[0] > 0;
+  seen.save = wanted[1] > 0;
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const double total = kernels::tree_sum(values + i * slots, slots);
     seen.sum += total;

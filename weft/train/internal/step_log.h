@@ -28,14 +28,20 @@ class StepLog {
     double loss = 0;  // mean over the samples of the last step
     double sum = 0;   // `sum` as given, plus the loss of every step, one after the other
     bool stop = false;
+    bool save = false;
+  };
+  // What a rank asks for.
+  struct Wishes {
+    bool stop = false;
+    bool save = false;
   };
 
   // `metrics` may be null: nothing is written.
   StepLog(Group world, observe::Metrics* metrics) : world_(std::move(world)), metrics_(metrics) {}
 
   void add(Step step) { steps_.push_back(std::move(step)); }
-  // Collective: reduces and writes what was added; `stop` is true on all ranks when it is on any.
-  Seen reduce(double sum, bool stop);
+  // Collective: reduces and writes what was added. A wish of any rank comes true on all.
+  Seen reduce(double sum, Wishes wishes);
 
  private:
   void write(const Step& step, double loss) const;

@@ -71,7 +71,8 @@ TextModel load_run(const std::string& folder, const parallel::TensorParallel& tp
   const Config config = Config::load(folder + "/config.toml", recipe_schema());
   WEFT_REQUIRE(is_text(config), folder + " is no run of a text recipe (its data.name is \"" + config.get_string("data.name") + "\")");
   const auto latest = checkpoint::latest(folder + "/ckpt");
-  WEFT_REQUIRE(latest.folder, folder + " has no checkpoint yet; train with train.checkpoint_every above 0");
+  WEFT_REQUIRE(latest.folder,
+               folder + " has no checkpoint yet; train with train.checkpoint_every, checkpoint_steps or checkpoint_minutes above 0");
   TextModel source;
   const std::string kept = folder + "/tokenizer.json";
   if (fs::exists(kept)) source.json = read_file(kept, kMostBytes);
