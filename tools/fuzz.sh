@@ -1,4 +1,4 @@
-# weft_fuzz [TARGET…]: runs the fuzz targets of tests/fuzz under libFuzzer, $1 inputs each, with address and undefined behaviour sanitizers.
+# weft_fuzz [TARGET…]: runs the fuzz targets of tests/fuzz under libFuzzer, $1 inputs each, with address and undefined behavior sanitizers.
 # Sourced after setup.sh and build.sh. What they find lies in build/fuzz/found; the corpora grow in build/fuzz/corpus.
 
 weft_setup_fuzz() {

@@ -1,5 +1,7 @@
-// Layers whose weights or work are split over ranks: tensor, sequence, expert and context parallelism, batch norm over ranks.
-// In a group of one they are plain layers with libtorch's parameter names. Includes parts of torch/nn.
+// Layers whose weights or work are split over ranks: tensor, sequence, expert and context
+// parallelism, and batch norm over ranks.
+// In a group of one rank they are plain layers with libtorch's parameter names.
+// Includes parts of torch/nn.
 #pragma once
 
 #include "weft/parallel/batch_norm/sync_batch_norm.h"

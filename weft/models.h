@@ -1,4 +1,5 @@
-// Reference models: GPT and Llama with Hugging Face's weights, LSTM, ResNet, Vision Transformer, MLP-Mixer.
+// Reference models: GPT and Llama with Hugging Face weights, LSTM, ResNet, Vision Transformer,
+// MLP-Mixer.
 // Includes parts of torch/nn.
 #pragma once
 

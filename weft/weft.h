@@ -1,4 +1,5 @@
-// All of weft for a program, in namespace weft. Adds about a second to a file that includes <torch/torch.h>.
+// The single header of weft: distributed training for libtorch programs, in namespace weft.
+// It adds about one second to the compile time of a file that includes <torch/torch.h>.
 // Layers whose weights are split over ranks are in weft/layers.h, which includes parts of torch/nn.
 //
 //   init, run with a Group      weft::init(), weft::replicate(), weft::Group, weft::Mesh

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Training steps of PyTorch, driven over stdin (bench/README.md): over Gloo with its defaults DistributedDataParallel ("ddp"),
 fully_shard ("fsdp2"), DeepSpeed's ZeRO ("zero1", "zero3"), and the same program without communication, where each rank takes its own
-optimiser step and meets the others in a barrier ("alone"). In "reference" every rank trains on the batches of all.
+optimizer step and meets the others in a barrier ("alone"). In "reference" every rank trains on the batches of all.
 
     torch_training.py --ranks 2
 """
@@ -59,7 +59,7 @@ def fully_shard(module):
 
 
 class DeepSpeed:
-    """An engine and its optimiser under the names that PyTorch's have."""
+    """An engine and its optimizer under the names that PyTorch's have."""
 
     def __init__(self, module, optimizer, stage, batch):
         import deepspeed
@@ -81,7 +81,7 @@ class DeepSpeed:
 
 
 class Job:
-    """A model, its optimiser and its batch: what stays between two commands for the same case."""
+    """A model, its optimizer and its batch: what stays between two commands for the same case."""
 
     def __init__(self, model, optimizer, mode, batch):
         gc.collect()

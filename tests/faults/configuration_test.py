@@ -23,7 +23,7 @@ class Configuration(harness.FaultTest):
 
     def test_an_unknown_model_names_those_that_there_are(self):
         # The ranks find it, as they make the model.
-        says = 'failed first: exit code 2: BadConfig: model.name: unknown model "cn"; did you mean "cnn"? There are mlp, cnn, resnet18'
+        says = ' failed: exit code 2: BadConfig: model.name: unknown model "cn"; did you mean "cnn"? There are mlp, cnn, resnet18'
         self.ends(self.train(2, "model.name=cn"), 2, within=5, last=says)
 
     def test_an_unknown_data_set_names_those_that_there_are(self):

@@ -28,8 +28,8 @@ class Data(harness.FaultTest):
     def corrupt(self, content, says):
         self.images.write_bytes(content)
         job = self.train(2, "data.name=fashion-mnist", f"data.dir={self.data}", "train.epochs=1")
-        result = self.ends(job, 65, last=f"failed first: exit code 65 (weft: Corrupt): Corrupt: {self.images}: offset ")
-        self.assertRegex(result.last_line, rf"^weft: rank [01] failed first.*{says}")
+        result = self.ends(job, 65, last=f": exit code 65 (weft: Corrupt): Corrupt: {self.images}: offset ")
+        self.assertRegex(result.last_line, rf"^weft: ranks 0 and 1 failed: .*{says}")
 
     def test_sound_files_train(self):
         self.ends(self.train(2, "data.name=fashion-mnist", f"data.dir={self.data}", "train.epochs=1"), 0)

@@ -86,7 +86,7 @@ class Standstill(harness.FaultTest):
         job.wait_for_steps(3)
         os.kill(job.ranks()[1], signal.SIGSTOP)
         # 1 s until rank 0 gives up, 5 s in which others may say why they end, then SIGTERM.
-        result = self.ends(job, 140, within=10, last="weft: rank 0 failed first: exit code 140 (weft: Timeout): Timeout: ")
+        result = self.ends(job, 200, within=10, last="weft: rank 0 failed first: exit code 200 (weft: Timeout): Timeout: ")
         self.assertRegex(result.last_line, r"rank 1\b")
 
     def test_a_stopped_rank_in_shared_memory(self):

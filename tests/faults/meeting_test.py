@@ -41,7 +41,7 @@ class Meeting(harness.FaultTest):
         alone = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         with holder:
             job = self.weft("train", self.folder, "--set", "comm.timeout_s=2", env=alone)
-            self.ends(job, 143, [f"cannot host the store at 127.0.0.1:{port}", "MASTER_PORT"])
+            self.ends(job, 203, [f"cannot host the store at 127.0.0.1:{port}", "MASTER_PORT"])
 
     def test_a_rank_with_another_secret(self):
         (self.folder / "other").write_bytes(os.urandom(32))

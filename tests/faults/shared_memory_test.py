@@ -35,7 +35,7 @@ class NoSharedHeap(harness.FaultTest):
 
     def test_a_job_that_insists_on_it_ends(self):
         job = self.train(2, "comm.transport=shm", env={"WEFT_HEAP_MB": "0"})
-        self.ends(job, 143, ["Unavailable"], within=10, last="WEFT_HEAP_MB=0")
+        self.ends(job, 203, ["Unavailable"], within=10, last="WEFT_HEAP_MB=0")
 
 
 if __name__ == "__main__":

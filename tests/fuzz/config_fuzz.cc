@@ -16,7 +16,7 @@ Schema schema() {
           {"train.lr", 0.1, "learning rate", {.min = 0}},
           {"train.decay", std::vector<double>{0.5, 0.1}, "factors", {.min = 0, .max = 1}},
           {"train.at", std::vector<std::int64_t>{1, 2}, "steps", {.min = 0}},
-          {"optim.name", std::string("sgd"), "optimiser", {.choices = {"sgd", "adamw"}}},
+          {"optim.name", std::string("sgd"), "optimizer", {.choices = {"sgd", "adamw"}}},
           {"run.tags", std::vector<std::string>{"a"}, "names"},
           {"run.name", std::string("run"), "any text"},
           {"run.quiet", false, "says less"}};

@@ -20,7 +20,7 @@ void weft::fuzz::one_input(const std::uint8_t* data, std::size_t size) {
   const std::string_view json(reinterpret_cast<const char*>(data), size);
   if (!accepts({Errc::kCorrupt, Errc::kBadConfig}, [&] { tokenizer = parse_tokenizer(json, "fuzz"); })) return;
   for (const std::string_view text : kTexts) {
-    for (const Specials specials : {Specials::kRecognise, Specials::kAsText}) {
+    for (const Specials specials : {Specials::kRecognize, Specials::kAsText}) {
       accepts({Errc::kInvalidArgument, Errc::kBadConfig}, [&] {
         const auto ids = tokenizer->encode(text, specials);
         for (const TokenId id : ids) check(id >= 0 && id < tokenizer->vocab_size(), "ids are below the size of the vocabulary");

@@ -20,6 +20,7 @@ fail() { echo "$*" >&2; exit 1; }
 if [[ $consumer == new ]]; then
   "$cmake" --install "$build" --component runtime --prefix "$prefix" >"$scratch/log" || { cat "$scratch/log"; exit 1; }
   cd "$scratch"
+  "$prefix/bin/weft" train shapes --dry-run >"$scratch/log" || fail "no installed recipe by its name"
   "$prefix/bin/weft" new rings
   "$cmake" -S rings -B rings/build -G Ninja "$@"  # finds weft by itself
   "$cmake" --build rings/build

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# cuda.sh SOURCE CMAKE: the GPU build: it compiles, links and starts, and its tests labelled gpu pass or are skipped without a device.
+# cuda.sh SOURCE CMAKE: the GPU build: it compiles, links and starts, and its tests labeled gpu pass or are skipped without a device.
 # It takes the CUDA build of torch of WEFT_CUDA_TORCH (a Python environment with all CUDA packages), else python3's.
 set -euo pipefail
 source=$1 cmake=$2

@@ -157,7 +157,7 @@ std::string one_line(std::string_view text) {
   return line;
 }
 
-// toml++ 3.3 takes some characters above ASCII for unreachable where it looks for blanks (U+00A1 to U+0499 among them): its behaviour is
+// toml++ 3.3 takes some characters above ASCII for unreachable where it looks for blanks (U+00A1 to U+0499 among them): its behavior is
 // undefined for a file that says "café" where no string is due.
 void refuse_unquoted(std::string_view text, const std::string& source) {
   const auto at = internal::find_unquoted(text);

@@ -2,7 +2,7 @@
 // line and the nearest known key.
 //
 //   const Schema schema{{"train.batch", 64, "samples a rank and step", {.min = 1}},
-//                       {"optim.name", "sgd", "optimiser", {.choices = {"sgd", "adamw"}}}};
+//                       {"optim.name", "sgd", "optimizer", {.choices = {"sgd", "adamw"}}}};
 //   Config config = Config::load("recipes/fashion-mnist/recipe.toml", schema);
 //   config.set("train.batch=128");                      // --set
 //   auto batch = config.get_int("train.batch");         // 128; config.origin("train.batch") is "--set"
@@ -112,7 +112,7 @@ class Config {
   std::map<std::string, Entry, std::less<>> entries_;
 };
 
-// The candidate with the fewest edits (insert, delete, replace, swap neighbours) from `name`, ignoring case; none when even that is more
+// The candidate with the fewest edits (insert, delete, replace, swap neighbors) from `name`, ignoring case; none when even that is more
 // than a third of its letters away. For "did you mean" of keys, commands and options.
 std::optional<std::string> nearest(std::string_view name, const std::vector<std::string>& candidates);
 

@@ -21,7 +21,7 @@ Schema small_schema() {
       {"train.batch", 64, "samples a rank and step", {.min = 1, .max = 4096}},
       {"train.resume", false, "go on from the last checkpoint"},
       {"optim.lr", 0.1, "learning rate", {.min = 0}},
-      {"optim.name", "sgd", "optimiser", {.choices = {"sgd", "adamw"}}},
+      {"optim.name", "sgd", "optimizer", {.choices = {"sgd", "adamw"}}},
       {"model.widths", std::vector<std::int64_t>{256, 128}, "hidden layers", {.min = 1}},
       {"optim.betas", std::vector<double>{0.9, 0.999}, "decay of the moments"},
       {"data.augment", std::vector<std::string>{}, "changes to images", {.choices = {"crop", "flip"}}},
@@ -291,7 +291,7 @@ TEST(Config, TextAboveAsciiBehindAMistakeIsLeftAlone) {
 
 TEST(Nearest, FindsSlipsAndNothingElse) {
   EXPECT_EQ(nearest("trian", {"train", "run", "bench"}),
-            "train");  // two neighbours swapped are one edit
+            "train");  // two neighbors swapped are one edit
   EXPECT_EQ(nearest("TRAIN", {"train"}), "train");
   EXPECT_EQ(nearest("bnch", {"train", "run", "bench"}), "bench");
   EXPECT_EQ(nearest("serve", {"train", "run", "bench"}), std::nullopt);

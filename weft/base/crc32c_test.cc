@@ -15,7 +15,7 @@ std::uint32_t crc_of(const std::string& text) { return crc32c(text.data(), text.
 
 TEST(Crc32c, GivesTheKnownAnswers) {
   EXPECT_EQ(crc_of("123456789"),
-            0xE3069283u);  // the check value of the CRC catalogues
+            0xE3069283u);  // the check value of the CRC catalogs
   EXPECT_EQ(crc_of(""), 0u);
   // RFC 3720, appendix B.4.
   EXPECT_EQ(crc_of(std::string(32, '\0')), 0x8A9136AAu);

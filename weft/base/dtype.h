@@ -1,4 +1,4 @@
-// Element types and reductions, for the folders that see no torch.
+// Element types and reductions, for code that does not use libtorch.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,8 @@ namespace weft {
 
 enum class DType : std::uint8_t { kF64, kF32, kF16, kBF16, kI64, kI32, kI16, kI8, kU8, kBool };
 
-// kAvg is the sum divided by the number of contributions (floating types only). Bit operations: integer types and kBool.
+// kAvg is the sum divided by the number of contributions, for floating types only. Bit operations
+// are for integer types and kBool.
 enum class ReduceOp : std::uint8_t { kSum, kAvg, kProduct, kMin, kMax, kBitAnd, kBitOr, kBitXor };
 
 constexpr std::size_t size_of(DType type) {

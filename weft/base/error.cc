@@ -1,5 +1,9 @@
 #include "weft/base/error.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
 namespace weft {
 namespace {
 
@@ -48,12 +52,22 @@ int exit_code(Errc code) noexcept {
     case Errc::kBadConfig: return 2;
     case Errc::kCorrupt: return 65;
     case Errc::kInternal: return 70;
-    case Errc::kTimeout: return 140;
-    case Errc::kPeerLost: return 141;
-    case Errc::kAborted: return 142;
-    case Errc::kUnavailable: return 143;
+    case Errc::kTimeout: return 200;
+    case Errc::kPeerLost: return 201;
+    case Errc::kAborted: return 202;
+    case Errc::kUnavailable: return 203;
   }
   return 70;
+}
+
+std::string describe(const std::exception& error) {
+  std::string text = error.what();
+  const char* debug = std::getenv("WEFT_DEBUG");
+  if (debug != nullptr && std::string_view(debug) == "1") return text;
+  text = text.substr(0, text.find("\nException raised from "));
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return one_line(text);
 }
 
 Error::Error(Errc code, const std::string& message) : Error(code, message, Context{}) {}

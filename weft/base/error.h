@@ -1,6 +1,7 @@
-// The one exception type of weft, and the two checks that throw it.
+// weft::Error, the one exception type of weft, and the two checks that throw it.
 //
-// A code says what the caller can do next; the message says what happened, where, and what to do, in one line.
+// The code says what the caller can do next. The message says in one line what happened, where, and
+// what to do.
 #pragma once
 
 #include <stdexcept>
@@ -9,26 +10,32 @@
 namespace weft {
 
 enum class Errc {
-  kInvalidArgument,  // fix the call
-  kBadConfig,        // fix the file
-  kTimeout,          // re-form the group
-  kPeerLost,         // re-form the group
-  kAborted,          // another operation failed first
-  kUnavailable,      // try again
-  kCorrupt,          // use an older one
-  kInternal,         // report a bug
+  kInvalidArgument,  // Fix the call.
+  kBadConfig,        // Fix the file.
+  kTimeout,          // Form the group again.
+  kPeerLost,         // Form the group again.
+  kAborted,          // Another operation failed first.
+  kUnavailable,      // Try again.
+  kCorrupt,          // Use an older one.
+  kInternal,         // Report a bug.
 };
 
-// The code's name as written in the enum, without the k: "PeerLost".
+// Name of the code as in the enum, without the k: "PeerLost".
 const char* to_string(Errc code) noexcept;
 
-// The exit code of a process that ends by this error: 2 for the caller's and the file's mistakes, 65 for corrupt data, 70 for ours,
-// and 128 or more where a retry may help (schedulers treat those as retryable).
+// Exit code of a process that ends by this error (docs/exit-codes.md): 2 for mistakes of the caller
+// or in a file, 65 for corrupt data, 70 for bugs of weft. 200 to 203 where a retry may help:
+// schedulers retry codes above 127, and 129 to 192 mean that a signal ended the process.
 int exit_code(Errc code) noexcept;
+
+// Returns the text of any library's exception as one line, without the stack frames of libtorch's
+// errors. With WEFT_DEBUG=1 in the environment, returns the full text.
+std::string describe(const std::exception& error);
 
 class Error : public std::runtime_error {
  public:
-  // Where it happened: the operation ("all_reduce"), the rank that saw it, the peer at fault; -1 where there is none.
+  // Place of the error: the operation ("all_reduce"), the rank that saw it, the peer at fault. -1:
+  // none.
   struct Context {
     std::string operation;
     int rank = -1;
@@ -40,7 +47,7 @@ class Error : public std::runtime_error {
 
   Errc code() const noexcept { return code_; }
   const Context& context() const noexcept { return context_; }
-  // The message without code and context, as given.
+  // Message as it was given, without code and context.
   const std::string& message() const noexcept { return message_; }
 
  private:
@@ -56,9 +63,10 @@ namespace detail {
 
 }  // namespace weft
 
-// The caller's mistake: throws Error(kInvalidArgument). The message is evaluated only on failure.
+// For mistakes of the caller: throws Error(kInvalidArgument). The message is evaluated only on
+// failure.
 #define WEFT_REQUIRE(condition, message) \
   (static_cast<bool>(condition) ? void(0) : ::weft::detail::fail_require(#condition, __FILE__, __LINE__, (message)))
-// Our mistake: throws Error(kInternal).
+// For bugs of weft: throws Error(kInternal).
 #define WEFT_CHECK(condition, message) \
   (static_cast<bool>(condition) ? void(0) : ::weft::detail::fail_check(#condition, __FILE__, __LINE__, (message)))

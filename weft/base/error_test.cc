@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
+#include <cstdlib>
+#include <set>
+
 namespace weft {
 namespace {
 
@@ -34,9 +38,24 @@ TEST(Error, RequireThrowsInvalidArgumentAndCheckThrowsInternal) {
   }
 }
 
-TEST(Error, ExitCodesAreAtLeast128ExactlyWhereARetryMayHelp) {
-  for (Errc code : {Errc::kTimeout, Errc::kPeerLost, Errc::kAborted, Errc::kUnavailable}) EXPECT_GE(exit_code(code), 128);
+TEST(Error, ExitCodesLieAboveThoseOfSignalsWhereARetryMayHelpAndBelow128Elsewhere) {
+  std::set<int> codes;
+  for (Errc code : {Errc::kTimeout, Errc::kPeerLost, Errc::kAborted, Errc::kUnavailable}) {
+    EXPECT_GT(exit_code(code), 128 + SIGRTMAX);
+    EXPECT_LE(exit_code(code), 255);
+    codes.insert(exit_code(code));
+  }
+  EXPECT_EQ(codes.size(), 4u);
   for (Errc code : {Errc::kInvalidArgument, Errc::kBadConfig, Errc::kCorrupt, Errc::kInternal}) EXPECT_LT(exit_code(code), 128);
+}
+
+TEST(Describe, LeavesOutStackFramesUnlessTheyAreAskedFor) {
+  const std::runtime_error error(
+      "mat1 and mat2 cannot be multiplied\n(2x3 and 4x5)\nException raised from meta at Blas.cpp:1\nframe #0: f\n");
+  EXPECT_EQ(describe(error), "mat1 and mat2 cannot be multiplied (2x3 and 4x5)");
+  ::setenv("WEFT_DEBUG", "1", 1);
+  EXPECT_EQ(describe(error), error.what());
+  ::unsetenv("WEFT_DEBUG");
 }
 
 }  // namespace

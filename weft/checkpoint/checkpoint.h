@@ -1,12 +1,14 @@
-// A training run's state on disk, complete or absent, as one process has it. Ranks that each have a part: sharded.h.
+// Checkpoints: the state of a training run on disk, complete or absent, as one process has it.
+// save() with Shards, and AsyncSaver, are for state that is divided over ranks (sharded.h).
 //
-//   ckpt/step-00000938/model.safetensors      the parts, by name
+//   ckpt/step-00000938/model.safetensors      one file for each part
 //                     /optimizer.safetensors
-//                     /state.json              epoch, position, seed, …: strings by name
-//                     /manifest                sizes, and a CRC-32C of each MiB; written last
+//                     /state.json             epoch, position, seed, …: strings by name
+//                     /manifest               sizes, and a CRC-32C of each MiB; written last
 //
-// Written aside as ckpt/.tmp-step-…, each file and the folder flushed, renamed, ckpt/ flushed. After a crash or a power cut at any instant
-// there is the folder with all of it or none. One writer a `dir` at a time (rank 0); any number of readers.
+// The folder is written aside as ckpt/.tmp-step-…, each file and the folder are flushed, the folder
+// is renamed, and ckpt/ is flushed. After a crash or a power cut at any instant, the whole folder
+// is there or none of it. One writer at a time uses a `dir` (rank 0); any number of readers may.
 #pragma once
 
 #include <cstdint>
@@ -20,31 +22,39 @@
 namespace weft::checkpoint {
 
 struct Checkpoint {
-  std::int64_t step = 0;                   // names the folder
-  std::map<std::string, TensorMap> parts;  // "model", "optimizer", …: letters, digits, '_' and '-'
+  std::int64_t step = 0;  // Number in the folder's name.
+  // Parts "model", "optimizer", …: names of letters, digits, '_' and '-'.
+  std::map<std::string, TensorMap> parts;
   StringMap state;
 };
 
 struct SaveOptions {
-  int keep = 3;  // the newest so many stay, older ones are removed after the new one is safe; 0 keeps all
+  // Number of newest checkpoints to keep. Older ones are removed once the new one is safe. 0: all.
+  int keep = 3;
 };
 
-// Returns the folder. One of the same step is replaced, also at one instant. Needs no memory beyond one tensor that isn't contiguous.
-// Throws as save_safetensors does; then all older checkpoints are as they were and nothing is left behind.
+// Saves a checkpoint and returns its folder. Replaces a checkpoint of the same step, also at one
+// instant. Needs no memory beyond one tensor that is not contiguous. Throws as save_safetensors()
+// does; then all older checkpoints are unchanged and nothing is left behind.
 std::string save(const std::string& dir, const Checkpoint& checkpoint, SaveOptions options = {});
 
-// Reads all of it, whole, whatever ranks wrote it. Every size and checksum is verified. Throws Error(kCorrupt) naming the file at fault.
+// Reads a whole checkpoint, written by any number of ranks. Verifies every size and checksum.
+// Throws Error(kCorrupt), naming the file at fault.
 Checkpoint load(const std::string& folder);
 
-// Reads every byte: sizes, checksums, headers and indices. Throws Error(kCorrupt) naming the file at fault.
+// Reads every byte and verifies sizes, checksums, headers and indices. Throws Error(kCorrupt),
+// naming the file at fault.
 void verify(const std::string& folder);
 
 struct Latest {
-  std::optional<std::string> folder;  // of the newest complete checkpoint; none where there is none
-  std::vector<std::string> damaged;   // one line for each newer one that was passed over: what is wrong with it
+  // Folder of the newest complete checkpoint; empty if there is none.
+  std::optional<std::string> folder;
+  // One line for each newer checkpoint that was passed over, with the reason.
+  std::vector<std::string> damaged;
 };
 
-// Verifies from the newest down, until one is whole. A `dir` that doesn't exist holds none.
+// Verifies checkpoints from the newest down, until one is whole. A `dir` that does not exist holds
+// none.
 Latest latest(const std::string& dir);
 
 }  // namespace weft::checkpoint

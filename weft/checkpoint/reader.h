@@ -1,4 +1,4 @@
-// Reads any rectangle of any tensor of a checkpoint, whatever ranks wrote it.
+// Reader: reads any rectangle of any tensor of a checkpoint, written by any number of ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,40 +14,39 @@
 
 namespace weft::checkpoint {
 
-// Opens what it reads, and reads with pread the bytes that are asked for, in whole chunks of the
-// checksums. Trusts nothing in the files. Any thread, several at once. All calls throw
-// Error(kCorrupt) naming the file for one that is damaged.
+// Opens the files that it needs. It reads the requested bytes with pread, in whole chunks of the
+// checksums. It trusts nothing in the files. Any thread may call it, several at once. All calls
+// throw Error(kCorrupt), naming the file, for a damaged one.
 class Reader : public SliceSource {
  public:
-  // A checkpoint's folder, sharded or of an older weft, whose checksums are verified as it is read.
+  // Opens a checkpoint's folder, sharded or of an older weft. Verifies its checksums as it reads.
   explicit Reader(const std::string& folder);
-  // Safetensors files, as the one part "model": Hugging Face's sharded ones, say. Throws
+  // Opens safetensors files as one part "model", such as Hugging Face's sharded files. Throws
   // Error(kInvalidArgument) for a name in two files.
   static Reader of_files(const std::vector<std::string>& paths);
   Reader(Reader&&) noexcept;
   Reader& operator=(Reader&&) noexcept;
   ~Reader() override;
 
-  std::int64_t step() const;  // 0 for files
+  std::int64_t step() const;  // Step of a checkpoint; 0 for files.
   const StringMap& state() const;
   std::vector<std::string> parts() const;
 
   using Shapes = std::map<std::string, std::vector<std::int64_t>>;
-  // The tensors of a part. Throws Error(kInvalidArgument) for a part that is not there.
+  // Shapes of a part's tensors. Throws Error(kInvalidArgument) for a part that is not there.
   const Shapes& shapes(const std::string& part) const;
   at::ScalarType dtype(const std::string& part, const std::string& name) const;
 
-  // By the tensors' names, whatever part they are in; that of the first part where several have one
-  // of this name.
+  // These three find tensors by name in any part; the first part wins if several have the name.
   bool has(const std::string& name) const override;
   void check(const Slices& slices) const override;
   void fill(const Slices& slices) const override;
-  // Of one part.
+  // Fills slices from one part.
   void fill(const std::string& part, const Slices& slices) const;
-  // A whole tensor.
+  // Reads a whole tensor.
   at::Tensor read(const std::string& part, const std::string& name) const;
 
-  // Where the tensor is: of each of its slices the file's name and the rectangle.
+  // File and rectangle of each stored slice of a tensor.
   struct Place {
     std::string file;
     std::vector<std::int64_t> offset, sizes;

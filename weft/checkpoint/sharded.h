@@ -1,15 +1,17 @@
 // Saves a state that is divided over ranks: every rank writes its own slices, while training goes
 // on.
 //
-//   ckpt/step-00000938/model-00001-of-00004.safetensors      rank 0's slices of the part "model"
-//                     /model-00002-of-00004.safetensors      rank 1's, and so on
-//                     /model.safetensors.index.json          which file has which tensor or slice (docs/checkpoints.md)
-//                     /state.json                            strings by name
-//                     /manifest                              sizes, and a CRC-32C of each MiB; written last
+//   ckpt/step-00000938/model-00001-of-00004.safetensors   rank 0's slices of the part "model"
+//                     /model-00002-of-00004.safetensors   rank 1's, and so on
+//                     /model.safetensors.index.json       file of each tensor or slice
+//                     /state.json                         strings by name
+//                     /manifest                           sizes, and a CRC-32C of each MiB;
+//                                                         written last
 //
-// A checkpoint is complete or absent at every instant: written aside as ckpt/.tmp-step-…, each file
-// and the folder flushed, then renamed. All ranks write into one folder, so several hosts need a
-// shared file system. One writer a `dir` at a time; any number of readers.
+// docs/checkpoints.md describes the format. A checkpoint is complete or absent at every instant: it
+// is written aside as ckpt/.tmp-step-…, each file and the folder are flushed, then the folder is
+// renamed. All ranks write into one folder, so several hosts need a shared file system. One writer
+// at a time uses a `dir`; any number of readers may.
 #pragma once
 
 #include <chrono>
@@ -29,48 +31,52 @@ namespace weft::checkpoint {
 // One rank's part of a state.
 struct Shards {
   std::int64_t step = 0;
-  // "model", "optimizer", …: letters, digits, '_' and '-'. All ranks' slices of a tensor make up
-  // the whole of it, without overlap. No tensor's name ends with ']'.
+  // Parts "model", "optimizer", …: names of letters, digits, '_' and '-'. All ranks' slices of a
+  // tensor make up the whole tensor, without overlap. No tensor's name ends with ']'.
   Parts parts;
-  StringMap state;  // rank 0's counts
+  StringMap state;  // Strings by name; rank 0's are saved.
 };
 
-// Collective over `group`; all ranks give the same `dir`, step and options. Returns the folder when
-// it is complete. Takes no memory beyond one tensor that isn't contiguous. Where any rank fails, or
-// the slices do not make up whole tensors, all ranks throw the error of the first one that failed;
-// older checkpoints are then as they were and nothing is left behind.
+// Saves all ranks' slices and returns the folder when it is complete. Collective over `group`; all
+// ranks pass the same `dir`, step and options. Takes no memory beyond one tensor that is not
+// contiguous. If a rank fails, or the slices do not make up whole tensors, all ranks throw the
+// error of the first rank that failed. Older checkpoints are then unchanged and nothing is left
+// behind.
 std::string save(const std::string& dir, const Shards& shards, const Group& group, SaveOptions options = {});
 
-// Saves in a thread of its own. The thread calls collectives of a group that it has for itself.
+// Saves in a thread of its own. The thread calls collectives of a group that only it uses.
 class AsyncSaver {
  public:
   struct Result {
     std::int64_t step = 0;
-    std::string folder;                 // empty: it failed
-    std::optional<Error> error;         // the same on all ranks
-    std::int64_t bytes = 0;             // of this rank
-    std::chrono::nanoseconds stall{0};  // that save() took on this rank
-    std::chrono::nanoseconds whole{0};  // from the start of save() until the checkpoint was complete
+    std::string folder;          // Folder of the checkpoint. Empty: the save failed.
+    std::optional<Error> error;  // Error of the save, the same on all ranks.
+    std::int64_t bytes = 0;      // Bytes that this rank wrote.
+    // Time that save() took on this rank.
+    std::chrono::nanoseconds stall{0};
+    // Time from the start of save() until the checkpoint was complete.
+    std::chrono::nanoseconds whole{0};
   };
 
-  // Collective. Slices of up to `staging_bytes` are copied and written later, the others before
-  // save() returns: 0 writes all at once. Memory for copies is kept from one save to the next.
+  // Slices of up to `staging_bytes` are copied and written later; the others are written before
+  // save() returns. 0: all are written before save() returns. The memory for copies is kept from
+  // one save to the next. Collective.
   explicit AsyncSaver(const Group& group, std::int64_t staging_bytes = INT64_MAX);
-  // Waits for what is being written.
+  // Waits for the save that is under way.
   ~AsyncSaver();
   AsyncSaver(const AsyncSaver&) = delete;
   AsyncSaver& operator=(const AsyncSaver&) = delete;
 
-  // Makes the memory for copies of this state in the background, so that the first save() is as
-  // fast as the later ones. Not collective.
+  // Allocates the memory for copies of this state in the background, so that the first save() is as
+  // fast as later ones. Not collective.
   void reserve(const Shards& shards);
-  // Collective. Returns when the slices may change again. Waits for the save before, whose result
-  // it gives. Throws Error(kInvalidArgument) for parts that cannot be written; errors of the disk
-  // come with the result.
+  // Starts a save. Returns when the slices may change again. Waits for the previous save and
+  // returns its result. Throws Error(kInvalidArgument) for parts that cannot be written; disk
+  // errors come with the result. Collective.
   std::optional<Result> save(const std::string& dir, const Shards& shards, SaveOptions options = {});
-  // The result of a save that has ended, once. Not collective.
+  // Returns the result of a save that has ended, once. Not collective.
   std::optional<Result> poll();
-  // Collective. The same, after waiting for it.
+  // As poll(), after waiting for the save. Collective.
   std::optional<Result> wait();
 
  private:
@@ -78,8 +84,8 @@ class AsyncSaver {
   std::unique_ptr<Impl> impl_;
 };
 
-// The newest complete checkpoint. Collective: each rank verifies its share of the bytes, and all
-// get the same answer.
+// Returns the newest complete checkpoint. Each rank verifies its share of the bytes, and all ranks
+// get the same answer. Collective.
 Latest latest(const std::string& dir, const Group& group);
 
 }  // namespace weft::checkpoint

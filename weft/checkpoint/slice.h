@@ -1,4 +1,4 @@
-// A rank's part of tensors that are divided over ranks: rectangles, as they lie in memory.
+// Slice: a rank's rectangular part of a tensor that is divided over ranks, as it lies in memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,32 +10,34 @@
 
 namespace weft::checkpoint {
 
-// Entries [offset[d], offset[d] + tensor.size(d)) along each dimension d of a tensor. A tensor may
-// be a view of the model's memory: saving reads it, loading writes it.
+// Holds the entries [offset[d], offset[d] + tensor.size(d)) along each dimension d of a whole
+// tensor. `tensor` may be a view of the model's memory: saving reads it, loading writes it.
 struct Slice {
-  std::string name;                  // of the whole tensor
-  std::vector<std::int64_t> shape;   // of the whole tensor
-  std::vector<std::int64_t> offset;  // as many as `shape`
-  at::Tensor tensor;                 // of the rectangle's sizes
+  std::string name;                  // Name of the whole tensor.
+  std::vector<std::int64_t> shape;   // Shape of the whole tensor.
+  std::vector<std::int64_t> offset;  // Begin of the slice in each dimension.
+  at::Tensor tensor;                 // Values, with the sizes of the slice.
 
   bool is_whole() const { return tensor.sizes() == at::IntArrayRef(shape); }
 };
 using Slices = std::vector<Slice>;
 using Parts = std::map<std::string, Slices>;  // "model", "optimizer", …
 
+// Makes the slice of a tensor that is not divided.
 Slice whole_slice(std::string name, at::Tensor tensor);
 
-// A rectangle, [offset, offset + sizes) of a tensor of this shape.
+// The rectangle [offset, offset + sizes) of a tensor of this shape.
 struct Rectangle {
   std::string name;
   std::vector<std::int64_t> shape, offset, sizes;
 };
-// `flat` [n] has the rectangle's entries [begin, begin + n) in row-major order. Gives them as
-// slices that are views of `flat`: at most two for each dimension. Entries beyond `shape` are
-// padding, and left out. Throws Error(kInvalidArgument) for what is not in the rectangle.
+// Returns slices for a range of a rectangle's entries. `flat` [n] has the entries [begin, begin +
+// n) in row-major order. The slices are views of `flat`, at most two for each dimension. Entries
+// beyond `shape` are padding and left out. Throws Error(kInvalidArgument) for entries that are not
+// in the rectangle.
 Slices slices_of_range(const Rectangle& rectangle, std::int64_t begin, const at::Tensor& flat);
 
-// Where slices get their values from: a checkpoint's Reader, or weights that lie otherwise.
+// Source of the values of slices: a checkpoint's Reader, or weights in another form.
 class SliceSource {
  public:
   virtual ~SliceSource() = default;
@@ -43,14 +45,14 @@ class SliceSource {
   // Throws Error(kInvalidArgument) naming the first slice whose tensor is missing or has another
   // shape.
   virtual void check(const Slices& slices) const = 0;
-  // Gives each slice's tensor its values, converted to its dtype. check() first: nothing has
-  // changed if that throws.
+  // Fills each slice's tensor with its values, converted to its dtype. Calls check() first; if that
+  // throws, nothing has changed.
   virtual void fill(const Slices& slices) const = 0;
 };
 
-// Ranks that have the same slices deal them out, so that each writes some: this one's, of rank
-// `copy` of `copies`. The largest go first, each to the rank with the fewest bytes. Every one of
-// these ranks gives the same list, in any order.
+// Divides slices that several ranks have alike, so that each rank writes some of them. Returns
+// those of rank `copy` of `copies`. The largest slices go first, each to the rank with the fewest
+// bytes. All these ranks pass the same list, in any order.
 Slices deal(Slices same, int copy, int copies);
 
 }  // namespace weft::checkpoint

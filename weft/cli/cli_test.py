@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,11 +40,50 @@ class Words(unittest.TestCase):
             self.fails(["no name for a program"], "new", f"{folder}/2 rings")
 
     def test_help_of_every_command_has_examples(self):
-        for words in ([], ["train"], ["new"], ["run"], ["schedule"], ["plan"], ["generate"], ["export"], ["tokenizer"], ["checkpoint"], ["doctor"], ["bench"]):
+        for words in ([], ["train"], ["new"], ["run"], ["runs"], ["report"], ["completion"], ["man"], ["schedule"], ["plan"], ["generate"], ["export"], ["tokenizer"], ["checkpoint"], ["doctor"], ["bench"]):
             shown = weft(*words, "--help")
             self.assertEqual(shown.returncode, 0, words)
             self.assertIn("weft " + " ".join(words), shown.stdout)
             self.assertNotIn("\x1b", shown.stdout)
+
+    def test_completion_offers_the_commands_and_options_of_each_place(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder) / "weft.bash"
+            script.write_text(weft("completion", "bash").stdout)
+
+            def offered(*words):
+                line = " ".join(f"'{word}'" for word in ("weft", *words))
+                shown = subprocess.run(["bash", "-c", f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words)}; _weft; printf '%s\n' \"${{COMPREPLY[@]}}\""],
+                                       capture_output=True, text=True, check=True)
+                return shown.stdout.split()
+
+            self.assertIn("train", offered(""))
+            self.assertEqual(offered("tra"), ["train"])
+            self.assertEqual(offered("train", "shapes", "--res"), ["--resume"])
+            self.assertIn("list", offered("schedule", ""))
+            self.assertIn("--micro-batches", offered("schedule", "show", "1f1b", "--mi"))
+            self.assertIn("-a train", weft("completion", "fish").stdout)
+            self.assertTrue(weft("completion", "zsh").stdout.startswith("#compdef weft\n"))
+            self.fails(["bash, zsh or fish"], "completion", "tcsh")
+
+    def test_the_manual_page_has_every_command(self):
+        page = weft("man").stdout
+        for text in (".TH WEFT 1", ".SS weft train", ".SS weft schedule show", "\\-\\-resume"):
+            self.assertIn(text, page)
+
+    def test_help_of_a_bench_shows_the_options_of_that_bench(self):
+        training, collectives = (weft("bench", what, "--help").stdout for what in ("training", "collectives"))
+        self.assertIn("--batch", training)
+        self.assertNotIn("--ops", training)
+        self.assertIn("--ops", collectives)
+        self.assertIn("weft bench collectives", collectives)
+
+    def test_what_cannot_be_is_refused_with_its_flag_or_key_before_anything_starts(self):
+        for words, flag in ((["train", "shapes", "-n", "257"], "--ranks"), (["train", "shapes", "-n", "abc"], "--ranks"),
+                            (["run", "-n", "257", "true"], "--nproc-per-node"), (["run", "-n", "abc", "true"], "--nproc-per-node"),
+                            (["run", "--bogus", "true"], "--bogus"),
+                            (["train", "licenses", "--set", "data.tokenizer=foo"], "data.tokenizer")):
+            self.fails([flag], *words)
 
     def test_version(self):
         self.assertRegex(weft("--version").stdout, r"^weft \d+\.\d+\.\d+\n$")
@@ -353,6 +393,97 @@ class Training(unittest.TestCase):
         self.assertEqual(resumed.returncode, 0, resumed.stderr)
         self.assertEqual(self.losses("whole"), self.losses("cut"))
         self.assertEqual(self.weights("whole"), self.weights("cut"))
+
+    def refused(self, result, code, *texts):
+        self.assertEqual(result.returncode, code, result.stderr)
+        for text in texts:
+            self.assertIn(text, result.stderr.strip().splitlines()[-1])
+
+    def test_resume_goes_on_with_the_configuration_of_the_run_and_tells_what_changes(self):
+        self.assertEqual(self.train("run", "--set", "optimizer.lr=0.0123", "--set", "train.max_steps=3").returncode, 0)
+        resumed = self.train("run", "--resume")
+        self.assertEqual(resumed.returncode, 0, resumed.stderr)
+        self.assertIn('train.max_steps="6, was 3"', resumed.stderr)
+        self.assertNotIn("optimizer.lr", resumed.stderr)
+        config = tomllib.loads((self.run_of("run") / "config.toml").read_text())
+        self.assertEqual(config["optimizer"]["lr"], 0.0123)
+        self.assertEqual(config["run"]["recipe"], "shapes")
+        again = self.train("run", "--resume")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertIn("nothing is left to train", again.stderr)
+
+    def test_resume_refuses_another_recipe_model_or_run(self):
+        self.assertEqual(self.train("run").returncode, 0)
+        before = (self.run_of("run") / "config.toml").read_text()
+        self.refused(self.train("run", "--resume", "--set", "model.hidden=[16]"), 2, "model.hidden = [16]", "the run has [32]")
+        mine = pathlib.Path(self.folder.name) / "mine"
+        mine.mkdir()
+        (mine / "recipe.toml").write_text((ROOT / "recipes/shapes/recipe.toml").read_text())
+        command = [WEFT, "train", str(mine), "--resume", "--name", "run", "--set", f"run.dir={self.folder.name}"]
+        other = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=100)
+        self.refused(other, 2, 'it is a run of the recipe "shapes", not of "mine"')
+        self.refused(self.train("none", "--resume"), 2, "there is no run to resume in")
+        self.assertEqual((self.run_of("run") / "config.toml").read_text(), before)
+
+    def test_resume_auto_starts_a_run_or_goes_on_with_it(self):
+        first = self.train("run", "--resume=auto", "--set", "train.max_steps=3")
+        self.assertEqual(first.returncode, 0, first.stderr)
+        self.assertNotIn("resuming", first.stderr)
+        second = self.train("run", "--resume=auto")
+        self.assertEqual(second.returncode, 0, second.stderr)
+        self.assertIn("resuming step=3", second.stderr)
+        self.refused(self.train("run", "--resume=perhaps"), 2, "--resume", "auto")
+
+    def test_resume_from_damaged_checkpoints_alone_is_an_error(self):
+        self.assertEqual(self.train("run").returncode, 0)
+        for file in (self.run_of("run") / "ckpt").glob("step-*/*.safetensors"):
+            file.write_bytes(file.read_bytes()[:-1])
+        self.refused(self.train("run", "--resume"), 65, "all checkpoints of the run are damaged")
+
+    def test_a_start_that_fails_leaves_no_run_folder(self):
+        failed = self.train("run", "-n", "2", "--set", "parallel.pp=2", "--set", "parallel.cuts=[50]")
+        self.assertEqual(failed.returncode, 2, failed.stderr)
+        self.assertFalse(self.run_of("run").exists())
+
+    def test_a_loss_that_is_not_a_number_ends_the_run_and_keeps_good_checkpoints(self):
+        words = ["--set", "train.max_steps=40", "--set", "train.checkpoint_steps=2", "--set", "train.log_every=1", "--set", "train.keep=1"]
+        self.assertEqual(self.train("run", *words, "--set", "train.max_steps=6").returncode, 0)
+        spoilt = self.train("run", *words, "--resume", "--set", "optimizer.lr=1e30", "--set", "schedule.name=constant")
+        self.refused(spoilt, 2, "the loss is NaN or infinite since step", "3 steps in a row", "on rank 0")
+        saved = sorted(path.name for path in (self.run_of("run") / "ckpt").iterdir())
+        self.assertIn("step-00000006", saved)
+
+    def test_a_run_folder_that_is_deleted_while_training_is_an_error(self):
+        command = [WEFT, "train", "recipes/shapes", "--set", f"run.dir={self.folder.name}", "--name", "run", "--set", "model.name=mlp",
+                   "--set", "train.epochs=500", "--set", "train.eval_every=0", "--set", "train.checkpoint_every=0", "--progress", "none"]
+        with subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+            for line in process.stderr:
+                if "epoch done" in line:
+                    break
+            shutil.rmtree(self.run_of("run"))
+            for line in process.stderr:
+                if "was deleted or moved" in line:
+                    break
+            process.terminate()
+            rest = process.stderr.read()
+        self.assertEqual(process.returncode, 203, rest)
+        self.assertIn("was deleted or moved while the run trained", rest)
+
+    def test_two_jobs_do_not_share_a_run_folder(self):
+        command = [WEFT, "train", "recipes/shapes", "--set", f"run.dir={self.folder.name}", "--name", "run", "--set", "model.name=mlp",
+                   "--set", "train.epochs=500", "--set", "train.eval_every=0", "--progress", "none"]
+        with subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+            for line in process.stderr:
+                if "epoch done" in line:
+                    break
+            self.refused(self.train("run"), 203, "is in use by process")
+            resumed = subprocess.run([*command, "--resume"], cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=100)
+            self.refused(resumed, 203, "is in use by process")
+            running = [json.loads(line) for line in weft("runs", self.folder.name, "--json").stdout.splitlines()]
+            self.assertEqual([(run["name"], run["running"]) for run in running], [("run", True)])
+            process.terminate()
+            process.stderr.read()
+        self.assertIn("ended", weft("runs", self.folder.name).stdout)
 
     def test_a_run_is_not_overwritten(self):
         self.assertEqual(self.train("run").returncode, 0)

@@ -17,8 +17,8 @@ struct TrainCommand {
   std::vector<std::string> assignments;  // a.b=c
   std::string name;                      // of the run; empty: date and recipe
   std::string progress = "auto";
-  std::string trace;  // steps=FIRST:LAST
-  bool resume = false;
+  std::string trace;   // steps=FIRST:LAST
+  std::string resume;  // "", "true", or "auto": where there is something to resume
   bool dry_run = false;
   bool json = false;
   bool check = false;  // against the recipe's expected.toml
@@ -26,6 +26,18 @@ struct TrainCommand {
 int train(const TrainCommand& command);
 
 int run(const launch::LaunchOptions& options);
+
+struct RunsCommand {
+  std::string folder = "runs";  // of run folders
+  bool json = false;
+};
+int list_runs(const RunsCommand& command);
+
+struct ReportCommand {
+  std::vector<std::string> runs;  // folders, or names in runs/
+  std::string output;             // empty: report.html in the folder of a single run, else here
+};
+int report(const ReportCommand& command);
 
 struct NewCommand {
   std::string folder;  // to make; its last part is the program's name
@@ -105,7 +117,7 @@ struct TokenizerCommand {
   std::string tokenizer;              // "bytes", a tokenizer.json, or the folder of one
   std::string text;
   std::vector<std::string> ids;  // of decode; empty: from stdin
-  bool recognise = false;        // "<|endoftext|>" in the text is the token
+  bool recognize = false;        // "<|endoftext|>" in the text is the token
   bool json = false;
 };
 int tokenizer_train(const TokenizerCommand& command);

@@ -8,6 +8,7 @@
 #include "weft/base/log.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/schedule_request.h"
+#include "weft/cli/internal/table.h"
 #include "weft/plan/simulate.h"
 #include "weft/schedule/pictures/pictures.h"
 
@@ -81,19 +82,6 @@ void print_json(const Answer& a) {
             << ", \"waiting\": " << json_number(s.critical.waiting) << ", \"reduction\": " << json_number(s.critical.reduction)
             << "}, \"levels\": [" << levels << "], \"by_symmetry\": " << (s.by_symmetry ? "true" : "false")
             << ", \"simulated_in\": " << json_number(a.took) << "}\n";
-}
-
-// Rows of words in columns that fit them; the first to the left, the others to the right.
-void print_table(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<std::size_t> widths(rows[0].size());
-  for (const auto& row : rows) {
-    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
-  }
-  for (const auto& row : rows) {
-    std::string line = row[0] + std::string(widths[0] - row[0].size(), ' ');
-    for (std::size_t c = 1; c < row.size(); ++c) line += std::string(2 + widths[c] - row[c].size(), ' ') + row[c];
-    std::cout << line << '\n';
-  }
 }
 
 // "between hosts 62.4 GB, 50 MB out of the busiest": bytes, and what leaves the busiest host or rank.

@@ -67,9 +67,9 @@ void print_json(const schedule::Gossip& gossip) {
     for (int rank = 0; rank < gossip.world; ++rank) {
       const auto mixing = schedule::mixing(gossip, rank, round);
       std::string hears, sends;
-      for (const auto& neighbour : mixing.hears) {
-        hears += (hears.empty() ? "" : ", ") + std::string("{\"rank\": ") + std::to_string(neighbour.rank) +
-                 ", \"weight\": " + json_number(neighbour.weight) + "}";
+      for (const auto& neighbor : mixing.hears) {
+        hears += (hears.empty() ? "" : ", ") + std::string("{\"rank\": ") + std::to_string(neighbor.rank) +
+                 ", \"weight\": " + json_number(neighbor.weight) + "}";
       }
       for (const int peer : mixing.sends_to) sends += (sends.empty() ? "" : ", ") + std::to_string(peer);
       std::cout << "{\"round\": " << round << ", \"rank\": " << rank << ", \"self\": " << json_number(mixing.self) << ", \"hears\": ["
@@ -142,7 +142,7 @@ int schedule_list(bool json) {
   } else {
     std::string names;
     for (const auto graph : schedule::graphs()) names += (names.empty() ? "" : ", ") + std::string(to_string(graph));
-    std::cout << "gossip" << std::string(16, ' ') << "averaging with neighbours; --graph " << names << '\n';
+    std::cout << "gossip" << std::string(16, ' ') << "averaging with neighbors; --graph " << names << '\n';
   }
   return 0;
 }

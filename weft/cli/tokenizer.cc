@@ -77,7 +77,7 @@ int tokenizer_encode(const TokenizerCommand& command) {
   const auto tokenizer = open_tokenizer(command.tokenizer);
   const bool given = !command.text.empty(), file = !command.files.empty();
   const std::string content = given ? command.text : file ? read_file(command.files.front(), kMostBytes) : standard_input();
-  const auto ids = tokenizer->encode(content, command.recognise ? text::Specials::kRecognise : text::Specials::kAsText);
+  const auto ids = tokenizer->encode(content, command.recognize ? text::Specials::kRecognize : text::Specials::kAsText);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (command.json) {
       std::cout << "{\"id\": " << ids[i] << ", \"text\": " << json_quote(tokenizer->decode({ids[i]})) << "}\n";

@@ -58,7 +58,7 @@ bool as_expected(double least, const train::TrainResult& result) {
 }
 
 // One rank, from joining the others to its exit code; `least` is the accuracy to be checked.
-int train_rank(const TrainCommand& command, const Config& config, const std::string& file, double least) {
+int train_rank(const TrainCommand& command, const Config& config, const std::string& file, bool resume, double least) {
   if (const char* threads = std::getenv("OMP_NUM_THREADS")) at::set_num_threads(std::max(1, std::atoi(threads)));
   comm::InitOptions joining;
   joining.transport = comm::parse_transport(config.get_string("comm.transport"));
@@ -69,7 +69,7 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
   watch_signals();  // from here on; a signal while joining ends the process as usual
   train::TrainerOptions options;
   options.recipe = train::recipe_name(file);
-  options.resume = command.resume;
+  options.resume = resume;
   options.trace = command.trace;
   options.progress = observe::parse_progress_mode(command.progress);
   options.should_stop = [] { return stop_signal != 0; };
@@ -86,7 +86,8 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
                     {"loss", std::round(result.loss * 1e4) / 1e4},
                     {"epochs", result.epochs},
                     {"samples_per_s", std::round(result.samples_per_s)},
-                    {"seconds", std::round(result.seconds * 10) / 10}});
+                    {"seconds", std::round(result.seconds * 10) / 10},
+                    {"run", trainer.run_folder()}});
   if (command.json) std::cout << to_json(result) << std::endl;
   return command.check && !as_expected(least, result) ? 1 : 0;
 }
@@ -97,12 +98,26 @@ void share_cores(int ranks) {
   ::setenv("OMP_NUM_THREADS", std::to_string(std::max(1, cores / ranks)).c_str(), 0);
 }
 
+Config configuration_of_new_run(const TrainCommand& command, const std::string& file) {
+  Config config = train::load_recipe(file, command.assignments);
+  if (!command.name.empty()) config.set("run.name=\"" + command.name + "\"", "--name");
+  if (command.resume == "true") {
+    const std::string& name = config.get_string("run.name");
+    const std::string& dir = config.get_string("run.dir");
+    throw Error(Errc::kInvalidArgument, name.empty() ? "there is no run of " + train::recipe_name(file) + " to resume in " + dir +
+                                                           "; give its name with --name, or start one without --resume"
+                                                     : "there is no run to resume in " + dir + "/" + name);
+  }
+  config.set("run.recipe=\"" + train::recipe_name(file) + "\"", "weft train");
+  return config;
+}
+
 }  // namespace
 
 int train(const TrainCommand& command) {
   const auto file = train::find_recipe(command.recipe);
-  auto config = train::load_recipe(file, command.assignments);
-  if (!command.name.empty()) config.set("run.name=\"" + command.name + "\"", "--name");
+  const auto resumed = command.resume.empty() ? std::nullopt : train::load_recipe_of_run(file, command.assignments, command.name);
+  const auto config = resumed ? *resumed : configuration_of_new_run(command, file);
   observe::parse_progress_mode(command.progress);
   const double least = command.check ? least_accuracy(file) : 0;  // before there is something to lose
   if (command.dry_run) {
@@ -115,15 +130,15 @@ int train(const TrainCommand& command) {
       throw Error(Errc::kBadConfig, "-n " + std::to_string(*command.ranks) + " disagrees with " + identity.source + ", which started " +
                                         std::to_string(identity.world) + " ranks; leave out -n");
     }
-    return train_rank(command, config, file, least);
+    return train_rank(command, config, file, resumed.has_value(), least);
   }
   const int ranks = command.ranks.value_or(1);
-  if (ranks == 1) return train_rank(command, config, file, least);
+  if (ranks == 1) return train_rank(command, config, file, resumed.has_value(), least);
   share_cores(ranks);
   launch::LaunchOptions launching;
   launching.nproc_per_node = std::to_string(ranks);
   launching.rank0_keeps_terminal = true;
-  return launch::launch_forked(launching, [&](int) { return train_rank(command, config, file, least); });
+  return launch::launch_forked(launching, [&](int) { return train_rank(command, config, file, resumed.has_value(), least); });
 }
 
 }  // namespace weft::cli

@@ -1,7 +1,7 @@
-// The `weft` backend of c10d: what torch.distributed and Group speak to.
+// The `weft` backend of c10d, which torch.distributed and Group call to communicate.
 //
-// Ranks of one host read each other's memory in place (net/direct.h); others speak TCP (net/tcp.h) by the schedules of weft/schedule, or
-// MPI (net/mpi/mpi.h).
+// Ranks of one host read each other's memory in place (net/memory/direct.h). Other ranks use TCP
+// (net/tcp/tcp.h) with the schedules of weft/schedule, or MPI (net/mpi/mpi.h).
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -23,50 +23,62 @@ class Endpoint;
 
 namespace weft::comm {
 
-// How ranks reach each other.
+// Transport between ranks.
 enum class Transport {
-  kAuto,  // shared memory within each host whose ranks can map it, TCP between hosts. In init(): MPI where an mpirun brought the ranks
-          // together
-  kShm,   // shared memory, or an error
+  // Shared memory within each host whose ranks can map it, TCP between hosts. init() uses MPI if an
+  // mpirun brought the ranks together.
+  kAuto,
+  kShm,  // Shared memory, or an error.
   kTcp,
-  kMpi,   // the MPI's own collectives, among ranks that one mpirun started (docs/mpi.md)
-  kNccl,  // c10d's own NCCL backend, for CUDA tensors alone. By init() and form_group() only
+  // MPI's own collectives, among ranks that one mpirun started (docs/mpi.md).
+  kMpi,
+  // c10d's own NCCL backend, for CUDA tensors alone. Only for init() and form_group().
+  kNccl,
 };
 // "auto", "shm", "tcp", "mpi", "nccl".
 const char* to_string(Transport transport);
-// Parses what to_string() gives. Throws Error(kBadConfig) naming them.
+// Parses what to_string() returns. Throws Error(kBadConfig), naming the valid names.
 Transport parse_transport(const std::string& name);
 
 struct BackendOptions {
   Transport transport = Transport::kAuto;
-  // Over messages: a name of schedule::Algorithm ("ring") is taken for every collective that it can do; "auto" picks by measured costs
-  // (weft bench calibrate); "": what WEFT_ALGORITHM says, else auto. Ranks that read each other's memory do not look at it.
+  // Algorithm of collectives over messages. A name of schedule::Algorithm ("ring"): used for every
+  // collective that it supports. "auto": chosen by measured costs (weft bench calibrate). "":
+  // WEFT_ALGORITHM, or else auto. Ranks that read each other's memory ignore it.
   std::string algorithm;
-  // Sums of all_reduce and reduce_scatter are added along the balanced binary tree over the ranks wherever these are, as ranks that read
-  // each other's memory do: the same bits over every transport (float32, float64; shorter floats are rounded where their ranks meet).
-  // Between hosts slower: such sums take Algorithm::kSharded, and more bytes where a host's ranks are not 2^k that follow each other.
+  // Add sums of all_reduce and reduce_scatter along the balanced binary tree over the ranks on
+  // every transport, as ranks that read each other's memory do. Every transport then gives the same
+  // bits for float32 and float64; shorter floats are rounded where their ranks meet. Slower between
+  // hosts: such sums use Algorithm::kSharded. They also need more bytes if a host's ranks are not
+  // 2^k consecutive ones.
   bool ordered_sums = false;
-  // What TCP listens on and tells its peers: an address, a network of which this host has one (10.0.0.0/8) or an interface's name; empty:
-  // 127.0.0.1 on one host, else the address that leads to the store's host.
+  // Address on which TCP listens and that it tells its peers: an address, a network in which this
+  // host has one address (10.0.0.0/8), or the name of an interface. Empty: 127.0.0.1 on one host,
+  // otherwise the address that leads to the store's host.
   std::string interface;
   std::string store_host = "127.0.0.1";
-  std::string secret;  // 32 bytes; empty: rank 0 makes one and the store hands it out (keeps strangers out, not readers of the store)
-  std::chrono::milliseconds timeout = std::chrono::minutes(5);  // of each wait for a peer
-  std::chrono::milliseconds connect_timeout{0};                 // for the group to form; 0: as `timeout`
+  // Secret of the job, 32 bytes. Empty: rank 0 makes one and the store distributes it. That keeps
+  // strangers out, but not readers of the store.
+  std::string secret;
+  // Limit of each wait for a peer.
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);
+  // Time for the group to form. 0: as `timeout`.
+  std::chrono::milliseconds connect_timeout{0};
   std::uint32_t epoch = 0;
   std::chrono::milliseconds to_connect() const { return connect_timeout.count() > 0 ? connect_timeout : timeout; }
 };
 
-// Collective over the `size` ranks that share `store`. Throws kBadConfig (unknown transport or algorithm, ranks that name different
-// algorithms), kUnavailable (shm or mpi asked for and not to be had), kTimeout, kPeerLost.
+// Makes the backend of the `size` ranks that share `store`. Collective. Throws kBadConfig for an
+// unknown transport or algorithm, and for ranks that name different algorithms. Throws kUnavailable
+// if shm or mpi was asked for and is not available. Throws kTimeout, kPeerLost.
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                                                const BackendOptions& options = {});
 
-// A backend over a host and an endpoint that exist already (threads of one process).
+// Makes a backend over a host and an endpoint that exist already (threads of one process).
 c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<net::Host> host, std::unique_ptr<net::Endpoint> endpoint,
                                                std::chrono::milliseconds timeout);
 
-// The host that a weft backend's ranks share; null for another backend or transport.
+// The host that the ranks of a weft backend share. Null for another backend or transport.
 net::Host* host_of(c10d::Backend& backend);
 
 }  // namespace weft::comm

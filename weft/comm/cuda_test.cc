@@ -1,4 +1,4 @@
-// Groups with CUDA devices. What needs one is labelled gpu and skipped, saying so, where there is none.
+// Groups with CUDA devices. What needs one is labeled gpu and skipped, saying so, where there is none.
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <gtest/gtest.h>

@@ -276,7 +276,7 @@ void check(const Claim& claim) {
 
 // The meeting point: flag, MASTER_*, the source's own; on one host the loopback and a port made from the job's id.
 void place_store(const Environment& env, const IdentityOptions& options, const Claim& claim, Identity& me) {
-  const bool one_host = claim.nodes == 1 || claim.local_world == claim.world;
+  const bool one_host = claim.world == 1 || claim.nodes == 1 || claim.local_world == claim.world;
   const auto addr = options.master_addr ? options.master_addr : env.has("MASTER_ADDR") ? env.get("MASTER_ADDR") : claim.master_addr;
   const bool knows_port = claim.run_id || claim.master_port || options.master_port || env.has("MASTER_PORT");
   me.mpi = claim.mpi;

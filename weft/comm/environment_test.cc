@@ -69,6 +69,13 @@ TEST(Discover, IsAWorldOfOneWhenNothingSaysOtherwise) {
   EXPECT_EQ(me.banner(), "rank 0 of 1 (local 0 of 1, node 0), from alone");
 }
 
+TEST(Discover, NeedsNoMeetingPointForAWorldOfOne) {
+  const auto me = discover({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  EXPECT_EQ(me.world, 1);
+  EXPECT_EQ(me.master_addr, "127.0.0.1");
+  EXPECT_EQ(me.master_port, 0);
+}
+
 TEST(Discover, ReadsTorchrunAndLeavesTheStoreToTheAgent) {
   const auto me = discover(kTorchrun);
   EXPECT_EQ(me.rank, 3);

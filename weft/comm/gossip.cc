@@ -37,9 +37,9 @@ void gossip(const Group& group, at::TensorList tensors, std::int64_t round, cons
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     std::vector<at::Tensor> mine{tensors[t].detach().contiguous()};
     for (const int peer : mixing.sends_to) works.push_back(group.backend().send(mine, peer, options.tag));
-    for (const auto& neighbour : mixing.hears) {
+    for (const auto& neighbor : mixing.hears) {
       std::vector<at::Tensor> one{at::empty_like(mine[0])};
-      works.push_back(group.backend().recv(one, neighbour.rank, options.tag));
+      works.push_back(group.backend().recv(one, neighbor.rank, options.tag));
       heard[t].push_back(one[0]);
     }
   }

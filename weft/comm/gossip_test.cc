@@ -16,8 +16,8 @@ namespace {
 using namespace std::chrono_literals;
 using schedule::Graph;
 
-// By hand: a third of itself and of both neighbours.
-TEST(Gossip, OnARingIsTheMeanOfARankAndItsNeighbours) {
+// By hand: a third of itself and of both neighbors.
+TEST(Gossip, OnARingIsTheMeanOfARankAndItsNeighbors) {
   replicate(4, [](const Group& group) {
     at::Tensor x = at::full({3}, 9.0 * group.rank(), at::kDouble);
     gossip(group, x, 0, {.graph = Graph::kRing});

@@ -5,11 +5,13 @@
 #include <mutex>
 #include <numeric>
 #include <set>
+#include <span>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/lineage.h"
+#include "weft/comm/internal/tensor_data.h"
 #include "weft/comm/internal/vector_math.h"
 #include "weft/comm/internal/weft_backend.h"
 #include "weft/net/memory/host.h"
@@ -47,6 +49,18 @@ struct Group::State {
     for (const int rank : ranks) place += "," + std::to_string(rank);
     const std::lock_guard lock(mutex);
     return place + "/" + std::to_string(parts[place]++);
+  }
+
+  // The fast path of collectives in place: no Work, no c10d options. False: the call has to take the other one.
+  bool run_now(schedule::Collective collective, const at::Tensor& tensor, net::DirectArgs args) const {
+    const auto type = weft != nullptr ? internal::plain_type(tensor) : std::nullopt;
+    if (!type) return false;
+    args.input = args.output = tensor.data_ptr();
+    args.count = tensor.numel();
+    args.dtype = *type;
+    args.shape = tensor.sizes().data();
+    args.dims = static_cast<int>(tensor.dim());
+    return weft->run_now(collective, args);
   }
 
   // Backends other than ours may go on after the call returns, so a synchronous call waits.
@@ -116,6 +130,8 @@ const std::vector<int>& Group::former_ranks() const { return state_->lineage->fo
 
 namespace {
 
+std::span<std::byte> bytes_of(const at::Tensor& tensor) { return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()}; }
+
 template <class Options>
 Options options_of(bool async) {
   Options options;
@@ -126,6 +142,7 @@ Options options_of(bool async) {
 }  // namespace
 
 void Group::all_reduce(at::Tensor& tensor, ReduceOp op) const {
+  if (state_->run_now(schedule::Collective::kAllReduce, tensor, {.op = op})) return;
   auto options = options_of<c10d::AllreduceOptions>(false);
   options.reduceOp = to_c10d(op);
   std::vector<at::Tensor> tensors{tensor};
@@ -140,6 +157,7 @@ Group::Work Group::all_reduce_async(at::Tensor& tensor, ReduceOp op) const {
 }
 
 void Group::broadcast(at::Tensor& tensor, int root) const {
+  if (state_->run_now(schedule::Collective::kBroadcast, tensor, {.root = root})) return;
   auto options = options_of<c10d::BroadcastOptions>(false);
   options.rootRank = root;
   std::vector<at::Tensor> tensors{tensor};
@@ -214,11 +232,13 @@ void Group::scatter(at::Tensor& tensor, const std::vector<at::Tensor>& blocks, i
 }
 
 void Group::send(const at::Tensor& tensor, int peer, int tag) const {
+  if (state_->weft != nullptr && internal::plain_type(tensor) && state_->weft->send_now(bytes_of(tensor), peer, tag)) return;
   std::vector<at::Tensor> tensors{tensor};
   wait(state_->backend->send(tensors, peer, tag), "send");
 }
 
 void Group::recv(at::Tensor& tensor, int peer, int tag) const {
+  if (state_->weft != nullptr && internal::plain_type(tensor) && state_->weft->recv_now(bytes_of(tensor), peer, tag)) return;
   std::vector<at::Tensor> tensors{tensor};
   wait(state_->backend->recv(tensors, peer, tag), "recv");
 }
@@ -239,6 +259,9 @@ void Group::wait(const Work& work, const char* operation) const {
   work->wait();
 }
 
-void Group::barrier() const { state_->finish(state_->backend->barrier(options_of<c10d::BarrierOptions>(false))); }
+void Group::barrier() const {
+  if (state_->weft != nullptr && state_->weft->run_now(schedule::Collective::kBarrier, {})) return;
+  state_->finish(state_->backend->barrier(options_of<c10d::BarrierOptions>(false)));
+}
 
 }  // namespace weft::comm

@@ -1,9 +1,18 @@
-// A set of ranks and their collectives: a cheap value, copied and passed around. There is no global world.
+// Group: a set of ranks and the collectives among them. It is a cheap value to copy and pass
+// around.
+// There is no global world.
 //
-// Calls are synchronous unless named _async; collectives of a group are called by all its ranks in the same order with the same shapes and
-// types, else all ranks get kInvalidArgument showing both signatures. A lost rank ends every pending call of the others with kPeerLost, a
-// passed deadline with kTimeout; later calls throw the same, else kAborted. Tensors are dense; those that are not contiguous, or on a CUDA
-// device, go through a copy. One thread at a time calls collectives; send and recv may be called from any thread.
+// How to call it
+// - Calls block unless their name ends with _async.
+// - All ranks of a group call its collectives in the same order, with the same shapes and types.
+//   Otherwise all ranks get kInvalidArgument, with both signatures in the message.
+// - One thread at a time calls collectives. Any thread may call send and recv.
+// - Tensors are dense. A tensor that is not contiguous or is on a CUDA device goes through a copy.
+//
+// Failures
+// - A lost rank ends every pending call of the other ranks with kPeerLost.
+// - A passed deadline ends pending calls with kTimeout.
+// - Later calls throw the same code or kAborted.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,92 +45,113 @@ namespace internal {
 struct Lineage;
 }
 
-// With whom a group goes on.
+// Options of Group::regroup(): which ranks form the next group, and how long to wait for them.
 struct RegroupOptions {
-  // So many ranks, newcomers among them, end the wait early, and no more are taken; 0: any number, and no newcomer is waited for.
+  // Number of ranks (survivors plus newcomers) that ends the wait early, once every member that is
+  // not known to be dead has come. Further newcomers are left out. 0: no limit, and no wait for
+  // newcomers.
   int size = 0;
-  int at_least = 1;  // fewer are an error; more than half of the ranks, where a majority is wanted
-  // For those that have not come and are not known to be dead; and again for all members to connect. Longer than a step takes: a rank that
-  // is busy learns of the failure at its next operation.
+  // Minimum number of ranks; fewer are an error. Set it above half of the ranks to require a
+  // majority.
+  int at_least = 1;
+  // Time to wait for members that are not known to be dead. All members then get the same time to
+  // connect. Set it longer than a training step: a busy rank learns of the failure at its next
+  // operation.
   std::chrono::milliseconds wait = std::chrono::seconds(10);
-  std::chrono::milliseconds timeout = std::chrono::minutes(2);  // of the whole, where members are lost while the group forms
+  // Limit of the whole call. A member that is lost while the group forms starts another attempt.
+  std::chrono::milliseconds timeout = std::chrono::minutes(2);
 };
 
 class Group {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;
 
-  // A group over any c10d backend (weft's own, NCCL, a fake one).
+  // Wraps any c10d backend: weft's own, NCCL, a fake one.
   Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name);
-  // One that can be formed again (init.h).
+  // As above, for a group that regroup() can form again. Used by the functions of init.h.
   Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name, std::shared_ptr<const internal::Lineage> lineage);
 
   int rank() const;
   int size() const;
   const std::string& name() const;
 
-  // Every rank ends with op over all ranks' tensors, the same bits everywhere. In place. kAvg is the mean.
+  // Reduces the tensors of all ranks with `op`. Every rank ends with the same bits. In place. kAvg
+  // is the mean.
   void all_reduce(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
   Work all_reduce_async(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
-  // Every rank ends with root's tensor. In place.
+  // Copies root's tensor to every rank. In place.
   void broadcast(at::Tensor& tensor, int root = 0) const;
   Work broadcast_async(at::Tensor& tensor, int root = 0) const;
-  // output: [size() * n, …] from input [n, …] of each rank, in rank order. Output is written whole.
+  // Concatenates every rank's input [n, …] into output [size() * n, …], in rank order. All of
+  // output is written.
   void all_gather(at::Tensor& output, const at::Tensor& input) const;
   Work all_gather_async(at::Tensor& output, const at::Tensor& input) const;
-  // output: [n, …], this rank's block of the reduction of input [size() * n, …].
+  // Reduces input [size() * n, …] over all ranks. output [n, …] is this rank's block of the result.
   void reduce_scatter(at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::kSum) const;
   Work reduce_scatter_async(at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::kSum) const;
-  // output: [size() * n, …]; block r of rank q's output is block q of rank r's input.
+  // input and output: [size() * n, …]. Block r of rank q's output is block q of rank r's input.
   void all_to_all(at::Tensor& output, const at::Tensor& input) const;
-  // The root ends with the reduction; other ranks' tensors are left as they were.
+  // Leaves the reduction in the root's tensor. The other ranks' tensors do not change.
   void reduce(at::Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::kSum) const;
-  // The root gets every rank's tensor, in rank order; other ranks get an empty vector.
+  // Returns every rank's tensor on the root, in rank order, and an empty vector on other ranks.
   std::vector<at::Tensor> gather(const at::Tensor& tensor, int root = 0) const;
-  // Rank r's tensor becomes blocks[r] of the root, which gives size() tensors of one shape; other ranks give none.
+  // Copies the root's blocks[r] to rank r's tensor. The root passes size() tensors of one shape;
+  // other ranks pass none.
   void scatter(at::Tensor& tensor, const std::vector<at::Tensor>& blocks, int root = 0) const;
-  // Messages between two ranks match by tag, in order; shapes must agree in bytes.
+  // Point-to-point messages. Messages between two ranks match by tag, in order. Both tensors must
+  // have the same number of bytes.
   void send(const at::Tensor& tensor, int peer, int tag = 0) const;
   void recv(at::Tensor& tensor, int peer, int tag = 0) const;
   void barrier() const;
-  // Until `work`, a message that this group's backend began, has ended; throws what it ended with. Its own wait() does not see that a
-  // rank has aborted the group where ranks are threads; this one does. `operation` stands in the error. Null: returns at once.
+  // Waits for `work`, a message that this group's backend started. Throws the error that the
+  // message ended with. Use it in place of work->wait(): where ranks are threads, that does not
+  // notice that a rank aborted the group. `operation` is the name in the error message. Null:
+  // returns at once.
   void wait(const Work& work, const char* operation) const;
 
   c10d::Backend& backend() const;
-  // Where all ranks share one host's memory: what they read each other's with. Null otherwise.
+  // Access to the other ranks' memory where all ranks share the memory of one host. Null otherwise.
   net::Host* host() const;
-  // The two levels of a group whose ranks are on several hosts. Null where all are on one host, or each on its own, or for a backend that
-  // is not weft's.
+  // The two levels of a group whose ranks are on several hosts. Null where all ranks are on one
+  // host, where each rank has a host of its own, and for a backend that is not weft's.
   const HostSplit* split() const;
-  // Whether all_reduce and reduce_scatter add along the balanced binary tree over the ranks, ((0+1)+(2+3))+…, and so give the bits that
-  // ranks of one host give: always within a host and for two ranks; else where it was asked for (BackendOptions::ordered_sums).
+  // True if all_reduce and reduce_scatter add along the balanced binary tree over the ranks,
+  // ((0+1)+(2+3))+…. The bits are then those of ranks on one host. True within one host and for two
+  // ranks; otherwise only where BackendOptions::ordered_sums asked for it.
   bool has_ordered_sums() const;
-  // How long a call waits for a peer.
+  // Longest time that a call waits for a peer.
   std::chrono::nanoseconds timeout() const;
-  // A group of its own, with its own order of calls, of ranks[0], ranks[1] … of this one, numbered in that order. Collective over these
-  // alone, which give the same list; a call of another list or name at the same time is another group. Throws kInvalidArgument where this
-  // rank is not among them or one is named twice, kUnavailable where the backend cannot be split, and as make_backend() does.
+  // Makes a group of ranks[0], ranks[1] … of this group, numbered in that order, with its own order
+  // of calls. Collective over these ranks alone; all of them pass the same list. A call with
+  // another list or name at the same time makes another group. Throws kInvalidArgument if this rank
+  // is not in the list or a rank is in it twice. Throws kUnavailable if the backend cannot be
+  // split. Also throws as make_backend() does.
   Group subgroup(const std::vector<int>& ranks, const std::string& name) const;
-  // A group of the same ranks with its own order of calls (MPI_Comm_dup). Collective. Throws as subgroup().
+  // Makes a group of the same ranks with its own order of calls (MPI_Comm_dup). Collective. Throws
+  // as subgroup().
   Group duplicate(const std::string& name) const;
 
-  // Ends all pending and later calls of this rank with kAborted, at once and without communicating; ranks of the same host see it. Any
-  // thread.
+  // Ends all pending and later calls of this rank with kAborted. Returns at once and does not
+  // communicate; ranks of the same host notice it. Any thread may call it.
   void abort(const Error& why) const;
   void abort() const;
 
-  // The group of those that are left, and of newcomers (init.h), under the next epoch. This group is aborted; its ranks that can go on
-  // all call this, with equal options, and no longer use it or groups made from it. Survivors keep their order, newcomers follow them.
-  // Where a rank of this host is left behind alive, other threads of this process must not be inside system calls that write tensors.
-  // Throws kAborted where the others have gone on without this rank (join_group() comes in again), kTimeout where fewer than
-  // `at_least` came or no group could be formed in time, kPeerLost where the store is gone, kInvalidArgument for a group that was not made
-  // by init() or form_group(), kBadConfig for one whose ranks met through MPI (docs/mpi.md); either stays as it was.
+  // Forms the group of the surviving ranks and of newcomers (init.h), under the next epoch. All
+  // surviving ranks call it, with equal options. It aborts this group; do not use this group, or
+  // groups made from it, afterwards. Survivors keep their order and newcomers follow them.
+  // A rank of this host may be left behind alive. Then no other thread of this process may be
+  // inside a system call that writes to a tensor.
+  // Throws:
+  // - kAborted: the others went on without this rank; join_group() lets it in again.
+  // - kTimeout: fewer than `at_least` ranks came, or no group could be formed in time.
+  // - kPeerLost: the store is gone.
+  // - kInvalidArgument: the group was not made by init() or form_group(). It stays as it was.
+  // - kBadConfig: the ranks met through MPI (docs/mpi.md). The group stays as it was.
   Group regroup(const RegroupOptions& options) const;
   Group regroup() const { return regroup(RegroupOptions{}); }
-  // Which incarnation this is; grows with every regroup().
+  // Number of this incarnation of the group; it grows with every regroup().
   std::uint32_t epoch() const;
-  // By rank: its rank in the group before, -1 for a newcomer. Empty for a first group.
+  // Former rank of each rank in the previous group, -1 for a newcomer. Empty for a first group.
   const std::vector<int>& former_ranks() const;
 
  private:
@@ -129,22 +159,34 @@ class Group {
   std::shared_ptr<State> state_;
 };
 
-// A group over several hosts, taken apart. For an all-reduce, as Group::all_reduce does it: cut an array in `carriers` parts; reduce part i
-// in `local` to its rank i; all-reduce it in `across`, over the wire and once for the whole host; broadcast it in `local` from rank i.
+// The two levels of a group over several hosts: groups within a host, and groups across hosts.
+//
+// An all-reduce over both levels, as Group::all_reduce does it:
+// 1. Cut the array into `carriers` parts.
+// 2. Reduce part i in `local` to its rank i.
+// 3. All-reduce part i in `across`. It crosses the wire once for the whole host.
+// 4. Broadcast part i in `local` from rank i.
 //
 //     host 0      host 1
 //   ┌ rank 0 ──── rank 2 ┐      local:  {0, 1, 3} and {2, 4}
 //   │ rank 1 ──── rank 4 │      across: {0, 2} and {1, 4}, none for rank 3
 //   └ rank 3             ┘      carriers: 2
 //
-// Both are groups of their own with their own order of calls, so that they can be used beside each other and beside the whole. Errors name
-// ranks of the whole group, and one group's failure is the failure of all three.
+// Both are groups with their own order of calls. They can be used beside each other and beside the
+// whole group. Errors name ranks of the whole group. A failure of one of the three groups is a
+// failure of all three.
 struct HostSplit {
-  Group local;                  // the ranks of this host, in the whole group's order; they share memory
-  std::optional<Group> across;  // those of each host that have my place in `local`, by host; none where my place is not below `carriers`
-  int carriers = 1;             // ranks of the smallest host
-  int host = 0;                 // mine, a place in `hosts`
-  std::vector<std::vector<int>> hosts;  // each host's ranks, ascending
+  // Ranks of this host, in the whole group's order; they share memory.
+  Group local;
+  // Ranks with this rank's place in `local`, one of each host, ordered by host. None where the
+  // place is not below `carriers`.
+  std::optional<Group> across;
+  // Number of ranks on the smallest host.
+  int carriers = 1;
+  // Index of this rank's host in `hosts`.
+  int host = 0;
+  // Ranks of each host, ascending.
+  std::vector<std::vector<int>> hosts;
 };
 
 }  // namespace weft::comm

@@ -138,6 +138,30 @@ TEST(Group, MakesGroupsOfSomeOfItsRanksAndOfTheirsAsThreadsAndProcesses) {
   for (const char* transport : {"shm", "tcp"}) EXPECT_EQ(fork_ranks(4, transport, exercise_parts), std::vector<int>(4, 0)) << transport;
 }
 
+TEST(Group, SynchronousCallsComeAfterThoseThatWerePosted) {
+  replicate(2, [](const Group& group) {
+    for (int round = 0; round < 50; ++round) {
+      at::Tensor value = at::full({3}, group.rank() + 1.0);
+      const auto posted = group.all_reduce_async(value);  // 1 + 2
+      group.all_reduce(value, ReduceOp::kProduct);        // 3 * 3, not 1 * 2 before
+      posted->wait();
+      ASSERT_EQ(value[0].item<double>(), 9.0) << round;
+      at::Tensor first = at::full({1}, 1.0), second = at::full({1}, 2.0), into = at::empty({1}), then = at::empty({1});
+      if (group.rank() == 0) {
+        std::vector<at::Tensor> tensors{first};
+        const auto sent = group.backend().send(tensors, 1, 5);
+        group.send(second, 1, 5);
+        group.wait(sent, "send");
+      } else {
+        group.recv(into, 0, 5);
+        group.recv(then, 0, 5);
+        ASSERT_EQ(into[0].item<double>(), 1.0);
+        ASSERT_EQ(then[0].item<double>(), 2.0);
+      }
+    }
+  });
+}
+
 TEST(Group, MakesNoGroupWithoutThisRankOrWithOneTwice) {
   replicate(2, [](const Group& group) {
     for (const auto& ranks : std::vector<std::vector<int>>{{}, {1 - group.rank()}, {0, 1, 1}, {0, 1, 2}, {-1, 0, 1}}) {

@@ -32,15 +32,15 @@ c10::intrusive_ptr<c10d::Backend> make_any(c10::intrusive_ptr<c10d::Store> store
 }
 
 // The ranks that share memory with this one, and where they meet there.
-struct Neighbours {
+struct Neighbors {
   net::Host* host = nullptr;
   std::vector<int> ranks;  // of the group, by rank of the host
 };
 
-Neighbours neighbours_of(const Group& group) {
+Neighbors neighbors_of(const Group& group) {
   if (const HostSplit* split = group.split(); split != nullptr)
     return {split->local.host(), split->hosts[static_cast<std::size_t>(split->host)]};
-  Neighbours all{group.host(), {}};
+  Neighbors all{group.host(), {}};
   for (int rank = 0; all.host != nullptr && rank < group.size(); ++rank) all.ranks.push_back(rank);
   return all;
 }
@@ -141,11 +141,11 @@ class Passage {
 };
 
 // Where a rank of this host goes on living outside the group, it may be stopped in the midst of writing into this rank's tensors.
-void leave_behind(const Neighbours& neighbours, const Lineage& lineage, const std::vector<Arrival>& members) {
-  if (neighbours.host == nullptr || net::process_heap() == nullptr) return;
-  for (std::size_t local = 0; local < neighbours.ranks.size(); ++local) {
-    const int rank = neighbours.ranks[local];
-    if (place_of(members, lineage.names[static_cast<std::size_t>(rank)]) >= 0 || neighbours.host->has_ended(static_cast<int>(local)))
+void leave_behind(const Neighbors& neighbors, const Lineage& lineage, const std::vector<Arrival>& members) {
+  if (neighbors.host == nullptr || net::process_heap() == nullptr) return;
+  for (std::size_t local = 0; local < neighbors.ranks.size(); ++local) {
+    const int rank = neighbors.ranks[local];
+    if (place_of(members, lineage.names[static_cast<std::size_t>(rank)]) >= 0 || neighbors.host->has_ended(static_cast<int>(local)))
       continue;
     log_warn("rank " + std::to_string(rank) + " is left behind alive: this rank's memory moves out of its reach");
     net::process_heap()->renew();
@@ -171,17 +171,17 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
   try {
     const auto deadline = Deadline::in(options.timeout);
     const int lost = end_all(group);
-    const Neighbours neighbours = neighbours_of(group);
+    const Neighbors neighbors = neighbors_of(group);
     Awaited awaited{{lineage.names.begin(), lineage.names.end()}, options.size, options.at_least};
     if (lost >= 0) awaited.names.erase(lineage.names[static_cast<std::size_t>(lost)]);
-    for (std::size_t local = 0; local < neighbours.ranks.size(); ++local) {
-      if (neighbours.host->has_ended(static_cast<int>(local)))
-        awaited.names.erase(lineage.names[static_cast<std::size_t>(neighbours.ranks[local])]);
+    for (std::size_t local = 0; local < neighbors.ranks.size(); ++local) {
+      if (neighbors.host->has_ended(static_cast<int>(local)))
+        awaited.names.erase(lineage.names[static_cast<std::size_t>(neighbors.ranks[local])]);
     }
     Passage passage(lineage, {lineage.names[static_cast<std::size_t>(group.rank())], group.rank()}, awaited);
     for (std::uint32_t epoch = lineage.options.epoch + 1; !deadline.passed(); ++epoch) {
       const auto members = passage.agree(epoch, options.wait);
-      if (epoch == lineage.options.epoch + 1) leave_behind(neighbours, lineage, members);
+      if (epoch == lineage.options.epoch + 1) leave_behind(neighbors, lineage, members);
       if (auto formed = passage.form(epoch, members, options.wait)) return *formed;
     }
   } catch (const Error&) {

@@ -1,4 +1,5 @@
-// Replicas as threads of one process: a function written for one device runs on many, and sums, gathers or broadcasts across them.
+// weft::replicate() runs the ranks of a group as threads of one process. A function written for one
+// device runs on many replicas, which all-reduce, gather or broadcast among them.
 #pragma once
 
 #include <chrono>
@@ -8,8 +9,9 @@
 
 namespace weft::comm {
 
-// Runs fn(group) on `replicas` threads that form one group, each with processors / replicas intra-op threads, and returns when all are
-// done. The first exception ends the others' collectives (kAborted); it, not what follows from it, is thrown on.
+// Runs fn(group) on `replicas` threads that form one group, and returns when all are done. Each has
+// processors / replicas intra-op threads. The first exception ends the collectives of the others
+// (kAborted) and is the one that is thrown on.
 void replicate(int replicas, const std::function<void(Group)>& fn, std::chrono::milliseconds timeout = std::chrono::minutes(5));
 
 }  // namespace weft::comm

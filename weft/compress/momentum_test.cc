@@ -152,7 +152,7 @@ TEST(Momentum, ShowsNanAndForgetsIt) {
   }
 }
 
-TEST(Momentum, IsLeftToTheOptimiserByOtherCodecs) {
+TEST(Momentum, IsLeftToTheOptimizerByOtherCodecs) {
   for (const char* codec : {"int8", "topk:0.1", "sign,momentum=after", "sign,ef=off", "none"}) {
     Unit unit = unit_of(3000);
     Ranks plain(codec, unit, 2);

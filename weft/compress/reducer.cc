@@ -122,7 +122,7 @@ void StagedReducer::begin(float* values, std::int64_t step) {
   if (!velocity_.empty()) take_momentum();
 }
 
-// In warm-up too, so that the optimiser never has to take it over. What enters at once after it takes along what velocities still owe,
+// In warm-up too, so that the optimizer never has to take it over. What enters at once after it takes along what velocities still owe,
 // m / (1 - m) of them, with Nesterov m^2 / (1 - m), and ends them.
 void StagedReducer::take_momentum() {
   const double m = unit_.momentum.factor;

@@ -1,4 +1,4 @@
-// From bytes to a float batch in one pass: crop, flip, normalise. No tensor operation a sample.
+// From bytes to a float batch in one pass: crop, flip, normalize. No tensor operation a sample.
 #pragma once
 
 #include <cstdint>

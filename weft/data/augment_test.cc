@@ -30,7 +30,7 @@ float expected(const ImageSet& set, std::int64_t index, std::int64_t c, std::int
   return (pixel / 255 - mean) / std;
 }
 
-TEST(Augment, PadsCropsMirrorsAndNormalises) {
+TEST(Augment, PadsCropsMirrorsAndNormalizes) {
   const ImageSet set = tiny(40, 3);
   const std::vector<float> mean = {0.1f, 0.2f, 0.3f}, std = {0.5f, 0.25f, 1.5f};
   const Augment augment({.crop_padding = 6, .flip = true, .mean = mean, .std = std, .seed = 4});

@@ -151,7 +151,7 @@ TEST_F(Idx, RefusesImagesAndLabelsThatDoNotFit) {
 }
 
 // Values of the published files: https://github.com/zalandoresearch/fashion-mnist (6,000 and 1,000 images a class; the mean and standard
-// deviation that PyTorch users normalise with, 0.2860 and 0.3530).
+// deviation that PyTorch users normalize with, 0.2860 and 0.3530).
 TEST_F(Idx, LoadsFashionMnistAsPublished) {
   if (!std::filesystem::exists("/usr/share/datasets/fashion-mnist")) GTEST_SKIP() << "dataset-fashion-mnist is not installed";
   for (const Part part : {Part::kTrain, Part::kTest}) {

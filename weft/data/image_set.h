@@ -1,4 +1,4 @@
-// Labelled images in memory: bytes until a batch is made of them, so that 60,000 Fashion-MNIST images take 47 MB, not 188.
+// Labeled images in memory: bytes until a batch is made of them, so that 60,000 Fashion-MNIST images take 47 MB, not 188.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct SetOptions {
 // Error(kCorrupt) for a file that is not what its name says.
 ImageSet load_images(const SetOptions& options, Part part);
 
-// Mean and standard deviation of each channel's pixels, in [0, 1]: what normalisation wants.
+// Mean and standard deviation of each channel's pixels, in [0, 1]: what normalization wants.
 struct ChannelStats {
   std::vector<float> mean;
   std::vector<float> std;

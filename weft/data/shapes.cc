@@ -15,7 +15,7 @@ constexpr std::int64_t kSide = 28;
 constexpr std::int64_t kClasses = 10;
 constexpr double kStroke = 1.2;  // half the width of a line, in pixels
 
-// Distance to the border of a centred square with half side r; negative inside.
+// Distance to the border of a centered square with half side r; negative inside.
 double square(double x, double y, double r) { return std::max(std::abs(x), std::abs(y)) - r; }
 
 double triangle(double x, double y, double r) { return std::max(y - 0.6 * r, 0.866 * std::abs(x) - 0.5 * y - 0.5 * r); }

@@ -8,10 +8,13 @@ namespace weft::data {
 
 // One rank's part of one global batch.
 struct Share {
-  std::vector<std::int64_t> indices;  // may be empty in a training batch smaller than the world
+  // Numbers of the samples. May be empty in a training batch smaller than the world.
+  std::vector<std::int64_t> indices;
   std::int64_t epoch = 0;
-  std::int64_t first = 0;        // where the share starts in the epoch's order
-  std::int64_t global_size = 0;  // samples of the batch over all ranks (kSequential: of this block)
+  // Position of the share's first sample in the epoch's order.
+  std::int64_t first = 0;
+  // Samples of the batch over all ranks (kSequential: of this block).
+  std::int64_t global_size = 0;
 };
 
 }  // namespace weft::data

@@ -1,4 +1,4 @@
-// Batches of a data set, by the numbers of their samples.
+// Source: makes batches of a data set from the numbers of their samples.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,16 +11,18 @@
 
 namespace weft::data {
 
-// What a model reads, and what it should give. The first dimension of each tensor counts the samples of the share; it may be 0 (see Share).
+// The inputs of a model and its targets. The first dimension of each tensor counts the samples of
+// the share; it may be 0 (see Share).
 struct Batch {
   std::vector<at::Tensor> inputs, targets;
-  Share share;  // which samples these are, and how many the ranks have together
+  Share share;  // Numbers of these samples, and the size of the batch over all ranks.
 };
 
-// Where the samples come from.
+// A data set, as a function that makes batches of it.
 struct Source {
-  std::int64_t size = 0;  // samples of an epoch
-  // Makes the samples of the share, in its order: the inputs and targets of a batch. Called by one thread at a time; may throw.
+  std::int64_t size = 0;  // Samples of an epoch.
+  // Makes the inputs and targets of the share's samples, in its order. One thread at a time calls
+  // it; it may throw.
   std::function<Batch(const Share& share)> make = nullptr;
 };
 

@@ -1,4 +1,5 @@
-// Data parallelism for any torch::nn::Module: each rank computes on its share of the batch, gradients are averaged, weights stay the same.
+// Data parallelism for any torch::nn::Module: each rank computes on its share of the batch,
+// gradients are averaged, and weights stay the same on all ranks.
 //
 //   auto world = weft::init();
 //   auto model = weft::parallel::data_parallel(Net(), world);
@@ -9,13 +10,20 @@
 //     optim.zero_grad();
 //   }
 //
-// With optimizer(), on one host, weights and optimizer state exist once, in shared memory: each rank reads the others' gradients where
-// autograd left them, updates a share of the weights, and everybody sees it (optimizer.h). With any torch::optim optimizer instead,
-// backward() ends with the averaged gradient in every rank's grad(). Across hosts, gradients travel in buckets while backward goes on.
+// With optimizer(), on one host: weights and optimizer state exist once, in shared memory. Each
+// rank reads the others' gradients where autograd left them and updates a share of the weights. All
+// ranks see the result (optimizer.h).
+// With a torch::optim optimizer: backward() ends with the averaged gradient in every rank's grad().
+// Across hosts: gradients travel in buckets while backward goes on.
 //
-// Every rank calls forward, backward and step the same number of times. Before step(), one backward() outside no_sync(): a second one is an
-// error, since peers may have read the first one's gradients. Parameters that a rank does not use count as zero there; those that no rank
-// used keep no gradient. Batches may differ in size: gradients are weighted by samples (a mean loss over the local batch is assumed).
+// Rules
+// - Every rank calls forward, backward and step the same number of times.
+// - Call backward() once outside no_sync() before each step(). A second one is an error, since
+//   peers may have read the first one's gradients.
+// - A parameter that a rank does not use counts as zero on that rank. A parameter that no rank used
+//   has no gradient.
+// - Batches may differ in size. Gradients are weighted by samples, which assumes a loss that is a
+//   mean over the local batch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -40,11 +48,14 @@ class Reader;
 
 namespace weft::parallel {
 
-// Where weights and optimizer state are.
+// Placement of weights and optimizer state.
 enum class Weights {
   kAuto,
-  kShared,   // once a host: ranks that read each other's memory, each of which updates a share
-  kPrivate,  // in each rank's own memory: whole, or at ZeRO-3 its part, gathered block by block
+  // One copy per host, for ranks that read each other's memory. Each rank updates a share of it.
+  kShared,
+  // Each rank's own memory. It holds all weights or, at ZeRO-3, the rank's part, gathered block by
+  // block.
+  kPrivate,
 };
 // "auto", "shared", "private".
 const char* to_string(Weights weights);
@@ -52,38 +63,49 @@ const char* to_string(Weights weights);
 Weights parse_weights(const std::string& name);
 
 struct DataParallelOptions {
-  // How gradients are combined over ranks: weighted by the samples that forward() counted, one rank one vote, or plainly summed.
+  // Combination of gradients over ranks: kBySamples weights them by the samples that forward()
+  // counted, kByRanks weights all ranks alike, kSum adds them.
   enum class Average { kBySamples, kByRanks, kSum };
   Average average = Average::kBySamples;
-  // Used with optimizer() where all ranks are on one host. kAuto shares the weights of models above a million parameters. For smaller
-  // ones it times steps at the start and takes the faster way. kPrivate averages the gradients; then each rank updates all its weights.
+  // Placement of weights, with optimizer() and all ranks on one host. kAuto shares the weights of
+  // models above a million parameters. For smaller models it times steps at the start and takes the
+  // faster way. kPrivate averages the gradients; then each rank updates all its weights.
   Weights weights = Weights::kAuto;
-  // What float32 gradients are compressed with on their way to other hosts: "none", "bf16", "int8:64", "topk:0.01", "powersgd:4", "auto", …
-  // (weft/compress/spec.h). Between ranks of one host gradients are summed as they are: memory that peers read in place is never
-  // converted. The first step, in which the buckets are planned, is not compressed either.
-  // Replicas of split layers take parallelize()'s: parameters that ranks of tensor parallelism have alike would be rounded apart here.
+  // Codec that compresses float32 gradients on their way to other hosts: "none", "bf16", "int8:64",
+  // "topk:0.01", "powersgd:4", "auto", … (weft/compress/spec.h). Gradients between ranks of one
+  // host are never compressed: memory that peers read in place is not converted. The first step is
+  // not compressed either, since it plans the buckets.
+  // For replicas of tensor-parallel layers use the codec of parallelize(). This one would round
+  // copies of a parameter on ranks of tensor parallelism to different values.
   std::string codec = "none";
-  // Rank 0's buffers (running statistics) are everybody's after each step.
+  // Copy rank 0's buffers (running statistics) to all ranks after each step.
   bool sync_buffers = true;
-  // Messages: gradients travel in buckets of this size, the first one smaller so that the first transfer starts early. 0: 25 MiB, tuned by
-  // the cost measured in the first steps where no bit of the result depends on it (sums over two ranks or hosts, without a codec).
+  // Bucket size, where gradients travel as messages. The first bucket is smaller so that the first
+  // transfer starts early. 0: 25 MiB. weft then tunes it by the cost measured in the first steps,
+  // where no bit of the result depends on it: sums over two ranks or hosts, without a codec.
   std::size_t bucket_bytes = 0;
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
-  // Shared weights: also update during backward(), as gradients become ready on all ranks, instead of in step() alone. Weights then change
-  // before step(), so a step can no longer be skipped.
+  // Shared weights only: update weights also during backward(), as gradients become ready on all
+  // ranks, not only in step(). Weights then change before step(), so a step can no longer be
+  // skipped.
   bool update_in_backward = false;
-  // Messages, with optimizer() and without max_grad_norm: step() returns while gradients still travel, front layers' first. Weights are
-  // updated before the first operation of this thread on them, so that the transfer overlaps the next forward. The result has the same
-  // bits. Whoever reads weights otherwise (data_ptr(), another thread) calls wait_for_weights() first. Codecs of several rounds (powersgd;
-  // more than two ranks) and codecs over hosts of several ranks are waited for in step() all the same.
+  // Gradients as messages, with optimizer() and without max_grad_norm: step() returns while
+  // gradients still travel, those of the front layers first. Each weight is updated before this
+  // thread's first operation on it, so the transfer overlaps the next forward. The result has the
+  // same bits. Call wait_for_weights() before you read weights in another way (data_ptr(), another
+  // thread).
+  // step() still waits for codecs over hosts of several ranks and for codecs of several rounds:
+  // powersgd, and int8, int4, sign, topk and threshold over more than two ranks.
   bool overlap_forward = false;
 };
 
-// What the engine knows of one rank's model. Shared by the handles, the hooks on the parameters and the optimizer.
+// State of one rank's model in the engine. The handles, the parameters' hooks and the optimizer
+// share it.
 class Engine;
 class Replica;
 
-// While it lives, gradients stay on their ranks and add up; they are combined with the first backward() after it, or by step().
+// Gradient accumulation: while it lives, gradients stay on their ranks and add up. The first
+// backward() after it, or step(), combines them.
 class NoSync {
  public:
   explicit NoSync(std::shared_ptr<Engine> engine);
@@ -101,21 +123,27 @@ class DataParallelBase {
   const Group& group() const;
   using NoSync = parallel::NoSync;
   [[nodiscard]] NoSync no_sync();
-  // Says how many samples the next backward stands for, where forward() cannot see it. 0: this rank has no batch (call no backward).
+  // Sets the number of samples of the next backward, where forward() cannot see it. 0: this rank
+  // has no batch and calls no backward.
   void set_samples(double samples);
-  // Until the weights are those of the last step(), with overlap_forward. Throws what went wrong meanwhile.
+  // With overlap_forward: waits until the weights are those of the last step(). Throws any error of
+  // that step.
   void wait_for_weights();
-  // The seconds that this rank has spent since the last call on: reducing and updating; waiting for peers.
+  // Seconds that this rank has spent since the last call: `work` to reduce and update, `wait` for
+  // peers.
   struct Times {
     double work = 0, wait = 0;
   };
   Times take_times();
-  // This rank's part of what the codec remembers of gradients that were not sent, after step(): the part "codec" of a checkpoint. Views,
-  // of the gradients' size or twice, valid until the next step. Empty where there is no codec. Not collective.
+  // This rank's part of the codec's memory, the gradients that were not sent, after step(): the
+  // part "codec" of a checkpoint. The slices are views of once or twice the gradients' size, valid
+  // until the next step. Empty without a codec. Not collective.
   checkpoint::Slices codec_slices();
-  // Collective. The memory of another codec, model or number of ranks is not loaded, with a warning.
+  // Loads the codec's memory. It warns and loads nothing if the memory is of another codec, model
+  // or number of ranks. Collective.
   void load_codec(const checkpoint::Reader& saved);
-  // One line on how gradients travel: "weights shared by 2 ranks of this host, 62 parameters in 18 buckets".
+  // One line on how gradients travel: "weights shared by 2 ranks of this host, 62 parameters in 18
+  // buckets".
   std::string describe() const;
 
  protected:
@@ -128,7 +156,8 @@ class DataParallelBase {
   std::shared_ptr<Replica> replica_;
 };
 
-// A module whose gradients are averaged over `group`. Behaves like the module's own holder: model->anything.
+// A module whose gradients are averaged over `group`. It behaves like the module's own holder:
+// model->anything.
 template <class ModuleT>
 class DataParallel : public DataParallelBase {
  public:
@@ -139,14 +168,15 @@ class DataParallel : public DataParallelBase {
   ModuleT& operator*() const { return *module_; }
   const std::shared_ptr<ModuleT>& module() const { return module_; }
 
-  // The module's forward; counts the first argument's first dimension as samples.
+  // Calls the module's forward. Counts the first dimension of the first argument as samples.
   template <class First, class... Rest>
   auto forward(First&& first, Rest&&... rest) const {
     count_samples(first);
     return module_->forward(std::forward<First>(first), std::forward<Rest>(rest)...);
   }
 
-  // An optimizer for the module's parameters: torch::optim::SGD, RMSprop, Adagrad, Adam or AdamW, by its options. Collective; call it once.
+  // Makes the optimizer of the module's parameters from the options of torch::optim::SGD, RMSprop,
+  // Adagrad, Adam or AdamW. Collective; call it once.
   template <class TorchOptimizer, class TorchOptions>
   Optimizer optimizer(const TorchOptions& options, const OptimizerExtras& extras = {}) const {
     return make_optimizer(optimizer_spec(options, extras));
@@ -157,8 +187,9 @@ class DataParallel : public DataParallelBase {
   std::shared_ptr<ModuleT> module_;
 };
 
-// Makes `module` data parallel: checks that all ranks hold the same parameters (kInvalidArgument naming the first that differs) and gives
-// everybody rank 0's values. Collective. Takes a module holder (TORCH_MODULE's Net) or a shared_ptr.
+// Makes `module` data parallel: checks that all ranks have the same parameters and copies rank 0's
+// values to all ranks. Throws kInvalidArgument, naming the first parameter that differs.
+// Collective. Takes a module holder (TORCH_MODULE's Net) or a shared_ptr.
 template <class ModuleT>
 DataParallel<ModuleT> data_parallel(std::shared_ptr<ModuleT> module, Group group, DataParallelOptions options = {}) {
   return DataParallel<ModuleT>(std::move(module), std::move(group), std::move(options));

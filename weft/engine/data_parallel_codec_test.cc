@@ -162,7 +162,7 @@ TEST(DataParallelCodec, WorksOverHostsOfSeveralRanks) {
   }
 }
 
-// One process, the joined batch, torch's optimiser.
+// One process, the joined batch, torch's optimizer.
 class Alone {
  public:
   explicit Alone(const torch::optim::SGDOptions& options) : optim_(net_->parameters(), options) {}

@@ -152,7 +152,7 @@ void compare_all(const Group& group) {
   compare<torch::optim::Adagrad>(group, torch::optim::AdagradOptions(1e-2).lr_decay(0.01).initial_accumulator_value(0.1), "Adagrad");
 }
 
-TEST(DataParallel, TrainsAsOneProcessDoesWithEveryOptimiserAsThreads) {
+TEST(DataParallel, TrainsAsOneProcessDoesWithEveryOptimizerAsThreads) {
   for (int world : {1, 2, 3}) replicate(world, compare_all, 20s);
 }
 
@@ -166,7 +166,7 @@ TEST(DataParallel, TrainsAsOneProcessDoesAsProcessesInSharedMemoryAndOverTcp) {
   }
 }
 
-// With a torch::optim optimiser: backward() leaves the average in grad().
+// With a torch::optim optimizer: backward() leaves the average in grad().
 void average_with_torch(const Group& group) {
   auto model = data_parallel(Net(), group);
   torch::optim::SGD optim(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
@@ -179,7 +179,7 @@ void average_with_torch(const Group& group) {
   expect_close(weights_of(*model), by_torch<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9)), 2e-5, "torch's SGD");
 }
 
-TEST(DataParallel, AveragesGradientsForTorchsOwnOptimisers) {
+TEST(DataParallel, AveragesGradientsForTorchsOwnOptimizers) {
   replicate(3, average_with_torch, 20s);
   const auto codes = comm::fork_ranks(2, "tcp", [](const Group& group) {
     average_with_torch(group);

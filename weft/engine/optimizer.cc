@@ -12,7 +12,7 @@
 namespace weft::parallel {
 namespace {
 
-kernels::Regulariser regulariser(double weight_decay, const OptimizerExtras& extras) { return {.l1 = extras.l1, .l2 = weight_decay}; }
+kernels::Regularizer regularizer(double weight_decay, const OptimizerExtras& extras) { return {.l1 = extras.l1, .l2 = weight_decay}; }
 
 OptimizerSpec spec_of(UpdateRule rule, const OptimizerExtras& extras) {
   OptimizerSpec spec;
@@ -28,7 +28,7 @@ OptimizerSpec optimizer_spec(const torch::optim::SGDOptions& o, const OptimizerE
                               .momentum = o.momentum(),
                               .dampening = o.dampening(),
                               .nesterov = o.nesterov(),
-                              .regulariser = regulariser(o.weight_decay(), extras)},
+                              .regularizer = regularizer(o.weight_decay(), extras)},
                  extras);
 }
 
@@ -38,13 +38,13 @@ OptimizerSpec optimizer_spec(const torch::optim::RMSpropOptions& o, const Optimi
                                   .eps = o.eps(),
                                   .momentum = o.momentum(),
                                   .centered = o.centered(),
-                                  .regulariser = regulariser(o.weight_decay(), extras)},
+                                  .regularizer = regularizer(o.weight_decay(), extras)},
                  extras);
 }
 
 OptimizerSpec optimizer_spec(const torch::optim::AdagradOptions& o, const OptimizerExtras& extras) {
   OptimizerSpec spec = spec_of(
-      kernels::Adagrad{.lr = o.lr(), .lr_decay = o.lr_decay(), .eps = o.eps(), .regulariser = regulariser(o.weight_decay(), extras)},
+      kernels::Adagrad{.lr = o.lr(), .lr_decay = o.lr_decay(), .eps = o.eps(), .regularizer = regularizer(o.weight_decay(), extras)},
       extras);
   spec.initial_accumulator = o.initial_accumulator_value();
   return spec;
@@ -57,7 +57,7 @@ OptimizerSpec optimizer_spec(const torch::optim::AdamOptions& o, const Optimizer
                                .beta2 = beta2,
                                .eps = o.eps(),
                                .amsgrad = o.amsgrad(),
-                               .regulariser = regulariser(o.weight_decay(), extras)},
+                               .regularizer = regularizer(o.weight_decay(), extras)},
                  extras);
 }
 
@@ -69,7 +69,7 @@ OptimizerSpec optimizer_spec(const torch::optim::AdamWOptions& o, const Optimize
                                .eps = o.eps(),
                                .decoupled_decay = o.weight_decay(),
                                .amsgrad = o.amsgrad(),
-                               .regulariser = regulariser(0, extras)},
+                               .regularizer = regularizer(0, extras)},
                  extras);
 }
 

@@ -1,8 +1,10 @@
-// Optimizers fused over flat memory, sharded over the ranks of a host: SGD, RMSprop, Adagrad, Adam and AdamW with torch::optim's options.
+// Fused optimizers over flat memory, sharded over the ranks of a host: SGD, RMSprop, Adagrad, Adam
+// and AdamW with the options of torch::optim.
 //
-// The arithmetic is torch's (weft/kernels/update.h states the tolerance). step() reduces gradients and updates weights in one pass: each
-// rank does the pieces that are its own, then any that peers have not begun, so that a late rank finds less to do. The result does not
-// depend on who did what. float32 and float64 parameters.
+// The arithmetic is torch's (weft/kernels/update.h states the tolerance). Parameters are float32 or
+// float64. step() reduces gradients and updates weights in one pass. Each rank first does its own
+// pieces, then any pieces that peers have not begun, so a late rank finds less to do. The result
+// does not depend on which rank did which piece.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,10 +37,13 @@ using optim::set_lr;
 using optim::state_names;
 using optim::UpdateRule;
 
-// What torch's options do not have.
+// Options that torch::optim does not have.
 struct OptimizerExtras {
-  double l1 = 0.0;             // adds l1 * sign(weight) to the gradient
-  double max_grad_norm = 0.0;  // > 0: the gradient is scaled so that its global 2-norm is at most this (waits for all gradients)
+  // L1 penalty: adds l1 * sign(weight) to the gradient.
+  double l1 = 0.0;
+  // > 0: largest global 2-norm of the gradient; a gradient above it is scaled down to it. Clipping
+  // waits for all gradients.
+  double max_grad_norm = 0.0;
 };
 
 OptimizerSpec optimizer_spec(const torch::optim::SGDOptions& options, const OptimizerExtras& extras);
@@ -51,23 +56,27 @@ class Optimizer {
  public:
   explicit Optimizer(std::shared_ptr<Replica> replica);
 
-  // Averages the gradients over the ranks and updates the weights; returns when every rank may read the new ones. Collective: every rank
-  // calls it for every step, a rank without a batch too. Throws what Group's operations throw; weights are then a mixture of two steps.
+  // Averages the gradients over the ranks and updates the weights. Returns when every rank may read
+  // the new ones. Collective: every rank calls it for every step, also a rank without a batch.
+  // Throws as Group's operations do; the weights are then a mixture of two steps.
   void step();
-  // Drops all gradients of this rank, so that the next backward makes new ones where peers can read them.
+  // Drops all gradients of this rank, so that the next backward makes new ones where peers can read
+  // them.
   void zero_grad();
 
   double lr() const;
   void set_lr(double lr);
-  // Optimizer steps done.
+  // Number of optimizer steps done.
   std::int64_t steps() const;
-  // The global gradient norm of the last step before clipping; 0 without max_grad_norm.
+  // Global gradient norm of the last step before clipping; 0 without max_grad_norm.
   double grad_norm() const;
 
-  // Named state for a checkpoint: "<parameter>.momentum" and the like, shaped as the parameter, and "<parameter>.step" (int64). Copies.
-  // Every rank may call it after step(); all get the same.
+  // Named state for a checkpoint, as copies: "<parameter>.momentum_buffer" and the like, in the
+  // parameter's shape, and "<parameter>.step" (int64). Every rank may call it after step(); all
+  // ranks get the same.
   std::vector<std::pair<std::string, at::Tensor>> state() const;
-  // Collective. Names or shapes that do not fit: Error(kInvalidArgument) naming the first, state unchanged.
+  // Loads what state() returned. Collective. Throws Error(kInvalidArgument), naming the first name
+  // or shape that does not fit; the state is then unchanged.
   void load_state(const std::vector<std::pair<std::string, at::Tensor>>& state);
 
  private:

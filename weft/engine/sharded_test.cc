@@ -1,4 +1,4 @@
-// Sharded training over 2, 3 and 4 ranks against one process with torch's optimisers on the joined batch, over 5 steps: losses, the last
+// Sharded training over 2, 3 and 4 ranks against one process with torch's optimizers on the joined batch, over 5 steps: losses, the last
 // gradients and the weights to 1e-10 in float64 and 1e-5 in float32, relative and absolute.
 #include "weft/engine/sharded.h"
 
@@ -58,7 +58,7 @@ TEST(Sharded, TrainsAsOneProcessDoesAtEveryStageAsThreads) {
   }
 }
 
-TEST(Sharded, TrainsWithEveryOptimiserInSinglePrecision) {
+TEST(Sharded, TrainsWithEveryOptimizerInSinglePrecision) {
   replicate(
       3,
       [](Group group) {

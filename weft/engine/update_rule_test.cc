@@ -46,12 +46,12 @@ void compare_both(const Options& options, const std::string& what) {
   compare<float, TorchOptimizer>(options, what + " in float32");
 }
 
-TEST(UpdateRule, StepsAsTorchsOptimisersDo) {
+TEST(UpdateRule, StepsAsTorchsOptimizersDo) {
   compare_both<torch::optim::SGD>(torch::optim::SGDOptions(0.1).weight_decay(0.1), "SGD");
   compare_both<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9).dampening(0.2), "momentum");
   compare_both<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9).nesterov(true), "Nesterov");
   compare_both<torch::optim::RMSprop>(torch::optim::RMSpropOptions(1e-2), "RMSprop");
-  compare_both<torch::optim::RMSprop>(torch::optim::RMSpropOptions(1e-2).centered(true), "centred RMSprop");
+  compare_both<torch::optim::RMSprop>(torch::optim::RMSpropOptions(1e-2).centered(true), "centered RMSprop");
   compare_both<torch::optim::RMSprop>(torch::optim::RMSpropOptions(1e-2).momentum(0.9).centered(true), "RMSprop with both");
   compare_both<torch::optim::Adagrad>(torch::optim::AdagradOptions(1e-2).lr_decay(0.1).initial_accumulator_value(0.1), "Adagrad");
   compare_both<torch::optim::Adam>(torch::optim::AdamOptions(1e-2).weight_decay(0.1), "Adam");
@@ -81,7 +81,7 @@ TEST(ParamRules, TakeTheFirstGroupThatHasAParameter) {
   const auto adam = [&](std::size_t param) { return std::get<kernels::Adam>(rules.of(param, spec.rule)); };
   EXPECT_EQ(adam(0).lr, 1.0);
   EXPECT_EQ(adam(0).decoupled_decay, 1.0);
-  EXPECT_EQ(adam(0).regulariser.l1, 8.0);
+  EXPECT_EQ(adam(0).regularizer.l1, 8.0);
   EXPECT_EQ(adam(1).lr, 0.25);
   EXPECT_EQ(adam(1).decoupled_decay, 0.0);
   EXPECT_EQ(adam(2).lr, 0.5);

@@ -1,4 +1,4 @@
-// Reductions and conversions over flat memory, vectorised, chosen for the processor at run time.
+// Reductions and conversions over flat memory, vectorized, chosen for the processor at run time.
 //
 // Results do not depend on the instruction set: no contraction, the same order everywhere, so that hosts of different makes agree bit for
 // bit. Pure functions: any thread may call them at any time. No alignment is needed; 64-byte aligned memory is fastest.

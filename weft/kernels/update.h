@@ -1,7 +1,9 @@
-// Fused optimiser steps over flat float32 memory: one pass reads gradient, weight and state, and writes weight and state.
+// Fused optimizer steps over flat float32 memory: one pass reads gradient, weight and state, and
+// writes weight and state.
 //
-// The arithmetic is that of torch::optim of the same name, element by element, with scalars computed in double and applied in float32;
-// agreement with PyTorch is 1e-6 relative over 100 steps (update_test.cc states it). Vectorised, chosen at run time, no contraction:
+// The arithmetic is that of torch::optim, element by element, with scalars computed in double and
+// applied in float32. It agrees with PyTorch to 1e-6 relative over 100 steps (stated in
+// update_test.cc). It is vectorized for the processor at run time, without contraction, and gives
 // the same bits on every processor. Pure functions over disjoint memory: any thread may call them.
 #pragma once
 
@@ -9,8 +11,9 @@
 
 namespace weft::kernels {
 
-// gradient += l2 * weight + l1 * sign(weight) before anything else (AdamW's decoupled decay is its own field).
-struct Regulariser {
+// L1 and L2 penalties: gradient += l2 * weight + l1 * sign(weight), before anything else. AdamW's
+// decoupled decay is a field of its own.
+struct Regularizer {
   double l1 = 0.0;
   double l2 = 0.0;
 };
@@ -20,9 +23,10 @@ struct Sgd {
   double momentum = 0.0;
   double dampening = 0.0;
   bool nesterov = false;
-  Regulariser regulariser;
+  Regularizer regularizer;
 };
-// momentum: count elements of state, unused (may be null) when momentum == 0. step counts from 1; at step 1 the state is set, not read.
+// momentum: `count` elements of state; unused (may be null) if options.momentum == 0. step counts
+// from 1; at step 1 the state is set, not read.
 void sgd(float* weight, const float* gradient, float* momentum, std::int64_t count, std::int64_t step, const Sgd& options);
 
 struct RmsProp {
@@ -31,9 +35,10 @@ struct RmsProp {
   double eps = 1e-8;
   double momentum = 0.0;
   bool centered = false;
-  Regulariser regulariser;
+  Regularizer regularizer;
 };
-// momentum is unused when momentum == 0, gradient_average unless centered. State starts as zeros.
+// momentum is unused if options.momentum == 0, gradient_average unless options.centered. State
+// starts as zeros.
 void rmsprop(float* weight, const float* gradient, float* square_average, float* momentum, float* gradient_average, std::int64_t count,
              const RmsProp& options);
 
@@ -41,7 +46,7 @@ struct Adagrad {
   double lr = 1e-2;
   double lr_decay = 0.0;
   double eps = 1e-10;
-  Regulariser regulariser;
+  Regularizer regularizer;
 };
 // sum starts as the initial accumulator value. step counts from 1.
 void adagrad(float* weight, const float* gradient, float* sum, std::int64_t count, std::int64_t step, const Adagrad& options);
@@ -51,11 +56,12 @@ struct Adam {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  double decoupled_decay = 0.0;  // AdamW's weight_decay; Adam's goes to regulariser.l2
+  // AdamW's weight_decay. Adam's goes to regularizer.l2.
+  double decoupled_decay = 0.0;
   bool amsgrad = false;
-  Regulariser regulariser;
+  Regularizer regularizer;
 };
-// mean, variance (and max_variance with amsgrad) start as zeros. step counts from 1.
+// mean and variance (and max_variance with amsgrad) start as zeros. step counts from 1.
 void adam(float* weight, const float* gradient, float* mean, float* variance, float* max_variance, std::int64_t count, std::int64_t step,
           const Adam& options);
 

@@ -1,4 +1,4 @@
-"""Writes update_reference.inc: weights after 5 and 100 steps of PyTorch's optimisers (CPU, float32, one tensor at a time).
+"""Writes update_reference.inc: weights after 5 and 100 steps of PyTorch's optimizers (CPU, float32, one tensor at a time).
 
 Run with a Python that has torch: python update_reference.py > update_reference.inc
 Initial weights and gradients are formulas on the index and the step, all exact in float32; update_test.cc has the same ones.
@@ -19,12 +19,12 @@ def gradients(step):
 
 def run(name, make, l1=0.0):
     weight = torch.tensor(initial_weights(), dtype=torch.float32, requires_grad=True)
-    optimiser = make([weight], foreach=False)
+    optimizer = make([weight], foreach=False)
     for step in range(1, 101):
         weight.grad = torch.tensor(gradients(step), dtype=torch.float32)
         if l1:
             weight.grad += l1 * weight.detach().sign()
-        optimiser.step()
+        optimizer.step()
         if step in (5, 100):
             values = weight.detach().tolist()
             assert min(abs(v) for v in values) > 0.02, f"{name}: too near zero for a relative tolerance"

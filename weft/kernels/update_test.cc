@@ -91,8 +91,8 @@ TEST(SgdUpdate, AgreesWithPyTorchOverAHundredSteps) {
   expect_torch("sgd", sgd_step({.lr = 0.01}));
   expect_torch("sgd momentum", sgd_step({.lr = 0.01, .momentum = 0.9}));
   expect_torch("sgd dampening", sgd_step({.lr = 0.01, .momentum = 0.9, .dampening = 0.5}));
-  expect_torch("sgd nesterov decay", sgd_step({.lr = 0.01, .momentum = 0.9, .nesterov = true, .regulariser = {.l2 = 0.01}}));
-  expect_torch("sgd l1 l2", sgd_step({.lr = 0.01, .regulariser = {.l1 = 0.02, .l2 = 0.01}}));
+  expect_torch("sgd nesterov decay", sgd_step({.lr = 0.01, .momentum = 0.9, .nesterov = true, .regularizer = {.l2 = 0.01}}));
+  expect_torch("sgd l1 l2", sgd_step({.lr = 0.01, .regularizer = {.l1 = 0.02, .l2 = 0.01}}));
 }
 
 TEST(SgdUpdate, SetsTheMomentumAtTheFirstStepWithoutReadingIt) {
@@ -105,21 +105,21 @@ TEST(SgdUpdate, SetsTheMomentumAtTheFirstStepWithoutReadingIt) {
 TEST(RmsPropUpdate, AgreesWithPyTorchOverAHundredSteps) {
   expect_torch("rmsprop", rmsprop_step({.lr = 0.001}));
   expect_torch("rmsprop momentum", rmsprop_step({.lr = 0.001, .alpha = 0.95, .eps = 1e-6, .momentum = 0.5}));
-  expect_torch("rmsprop centered decay", rmsprop_step({.lr = 0.001, .centered = true, .regulariser = {.l2 = 0.01}}));
+  expect_torch("rmsprop centered decay", rmsprop_step({.lr = 0.001, .centered = true, .regularizer = {.l2 = 0.01}}));
   expect_torch("rmsprop centered momentum", rmsprop_step({.lr = 0.001, .momentum = 0.5, .centered = true}));
 }
 
 TEST(AdagradUpdate, AgreesWithPyTorchOverAHundredSteps) {
   expect_torch("adagrad", adagrad_step({.lr = 0.01}));
-  expect_torch("adagrad lr_decay decay", adagrad_step({.lr = 0.01, .lr_decay = 0.01, .regulariser = {.l2 = 0.01}}), 0.1f);
+  expect_torch("adagrad lr_decay decay", adagrad_step({.lr = 0.01, .lr_decay = 0.01, .regularizer = {.l2 = 0.01}}), 0.1f);
 }
 
 TEST(AdamUpdate, AgreesWithPyTorchOverAHundredSteps) {
   expect_torch("adam", adam_step({.lr = 0.001}));
   expect_torch("adam decay amsgrad",
-               adam_step({.lr = 0.002, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-6, .amsgrad = true, .regulariser = {.l2 = 0.01}}));
+               adam_step({.lr = 0.002, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-6, .amsgrad = true, .regularizer = {.l2 = 0.01}}));
   expect_torch("adamw", adam_step({.lr = 0.001, .decoupled_decay = 0.1}));
-  expect_torch("adamw amsgrad l1", adam_step({.lr = 0.001, .decoupled_decay = 0.05, .amsgrad = true, .regulariser = {.l1 = 0.02}}));
+  expect_torch("adamw amsgrad l1", adam_step({.lr = 0.001, .decoupled_decay = 0.05, .amsgrad = true, .regularizer = {.l1 = 0.02}}));
 }
 
 using LevelStep = std::function<void(const internal::Level&, Model&, std::int64_t)>;
@@ -149,21 +149,21 @@ void expect_same_bits(const LevelStep& step) {
 }
 
 TEST(Update, GivesTheSameBitsAtEveryLevelCountAndAlignment) {
-  for (const Regulariser& regulariser : {Regulariser{}, Regulariser{.l1 = 0.02, .l2 = 0.01}}) {
+  for (const Regularizer& regularizer : {Regularizer{}, Regularizer{.l1 = 0.02, .l2 = 0.01}}) {
     for (const bool flag : {false, true}) {
       expect_same_bits([&](const auto& level, Model& m, std::int64_t t) {
-        level.sgd(m.weight(), m.gradient(), m.state(0), m.count, t, {.momentum = 0.9, .nesterov = flag, .regulariser = regulariser});
+        level.sgd(m.weight(), m.gradient(), m.state(0), m.count, t, {.momentum = 0.9, .nesterov = flag, .regularizer = regularizer});
       });
       expect_same_bits([&](const auto& level, Model& m, std::int64_t) {
         level.rmsprop(m.weight(), m.gradient(), {m.state(0), m.state(1), m.state(2)}, m.count,
-                      {.momentum = flag ? 0.5 : 0.0, .centered = flag, .regulariser = regulariser});
+                      {.momentum = flag ? 0.5 : 0.0, .centered = flag, .regularizer = regularizer});
       });
       expect_same_bits([&](const auto& level, Model& m, std::int64_t t) {
-        level.adagrad(m.weight(), m.gradient(), m.state(0), m.count, t, {.lr_decay = flag ? 0.1 : 0.0, .regulariser = regulariser});
+        level.adagrad(m.weight(), m.gradient(), m.state(0), m.count, t, {.lr_decay = flag ? 0.1 : 0.0, .regularizer = regularizer});
       });
       expect_same_bits([&](const auto& level, Model& m, std::int64_t t) {
         level.adam(m.weight(), m.gradient(), {m.state(0), m.state(1), m.state(2)}, m.count, t,
-                   {.decoupled_decay = flag ? 0.1 : 0.0, .amsgrad = flag, .regulariser = regulariser});
+                   {.decoupled_decay = flag ? 0.1 : 0.0, .amsgrad = flag, .regularizer = regularizer});
       });
     }
   }

@@ -9,14 +9,17 @@ namespace weft::launch {
 
 using nlohmann::json;
 
-void write_error_file(const std::string& message) noexcept {
-  const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
-  if (path == nullptr || *path == '\0') return;
+bool write_error_file(const std::string& message) noexcept {
+  const char *path = std::getenv("TORCHELASTIC_ERROR_FILE"), *reports = std::getenv("WEFT_LAUNCHER_REPORTS");
+  if (path == nullptr || *path == '\0') return false;
   try {
     const json extra = {{"py_callstack", ""}, {"timestamp", std::to_string(std::time(nullptr))}};
     const json content = {{"message", {{"message", message}, {"extraInfo", extra}}}};
-    std::ofstream(path) << content.dump(-1, ' ', false, json::error_handler_t::replace) << '\n';
+    std::ofstream file(path);
+    file << content.dump(-1, ' ', false, json::error_handler_t::replace) << '\n' << std::flush;
+    return file && reports != nullptr && *reports == '1';
   } catch (const std::exception&) {
+    return false;
   }
 }
 

@@ -85,7 +85,7 @@ void settle_in(const ProcessOptions& options, pid_t parent) {
     std::cerr << error.what() << '\n';
     code = exit_code(error.code());
   } catch (const std::exception& error) {
-    std::cerr << error.what() << '\n';
+    std::cerr << describe(error) << '\n';
   }
   std::cout.flush();
   std::cerr.flush();

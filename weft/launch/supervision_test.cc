@@ -64,7 +64,7 @@ TEST(Decide, RestartsOnlyAfterAllHaveEndedAndOnlySoOften) {
   policy.max_restarts = 2;
   auto seen = situation({exited(1, seconds(1)), std::nullopt});
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
-  seen.ranks[1] = exited(141, seconds(2));
+  seen.ranks[1] = exited(201, seconds(2));
   EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kRestart);
   seen.restarts = 2;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kFinish);
@@ -85,12 +85,12 @@ TEST(FirstFailure, IsTheEarliest) {
 }
 
 TEST(FirstFailure, IsNotARankThatOnlyLostItsPeer) {
-  EXPECT_EQ(first_failure(situation({exited(141, seconds(1)), exited(142, seconds(1)), exited(3, seconds(2))})), 2);
-  EXPECT_EQ(first_failure(situation({exited(142, seconds(2)), exited(141, seconds(1))})), 1);
+  EXPECT_EQ(first_failure(situation({exited(201, seconds(1)), exited(202, seconds(1)), exited(3, seconds(2))})), 2);
+  EXPECT_EQ(first_failure(situation({exited(202, seconds(2)), exited(201, seconds(1))})), 1);
 }
 
 TEST(FirstFailure, IsNotARankThatWasToldToStop) {
-  auto seen = situation({killed(SIGTERM, seconds(6)), exited(141, seconds(1))});
+  auto seen = situation({killed(SIGTERM, seconds(6)), exited(201, seconds(1))});
   seen.stop_sent = kStart + seconds(6);
   EXPECT_EQ(first_failure(seen), 1);
 }
@@ -101,17 +101,36 @@ TEST(FirstFailure, IsTheKilledOneOfTwoSeenAtOnce) {
 
 TEST(FailureReport, EndsWithTheCulpritItsCauseAndItsLog) {
   internal::Failure failure;
-  failure.situation = situation({exited(141, seconds(2)), exited(3, seconds(1))});
+  failure.situation = situation({exited(201, seconds(2)), exited(3, seconds(1))});
   failure.first_rank = 4;
-  failure.cause = "no such file";
+  failure.causes = {"", "no such file"};
   failure.last_lines = {"one", "two"};
   failure.log = "logs/1/stderr.log";
   EXPECT_EQ(internal::failure_report(failure),
-            "weft: rank 4 ended in consequence: exit code 141 (weft: PeerLost)\n"
+            "weft: rank 4 ended in consequence: exit code 201 (weft: PeerLost)\n"
             "weft: last lines of rank 5 on stderr:\n"
             "    one\n"
             "    two\n"
             "weft: rank 5 failed first: exit code 3: no such file (log: logs/1/stderr.log)\n");
+}
+
+TEST(FailureReport, TellsOneMistakeOfSeveralRanksOnce) {
+  internal::Failure failure;
+  failure.situation = situation({exited(2, seconds(1)), exited(2, seconds(2)), exited(202, seconds(2)), exited(202, seconds(3)),
+                                 exited(2, seconds(3)), exited(2, seconds(4))});
+  const auto aborted = [](int rank) { return "Aborted: all_reduce, rank " + std::to_string(rank) + ": rank 0 has left"; };
+  failure.causes = {"no data on rank 0", "no data on rank 1", aborted(2), aborted(3), "another mistake", "no data on rank 5"};
+  EXPECT_EQ(internal::failure_report(failure),
+            "weft: rank 4 failed later: exit code 2: another mistake\n"
+            "weft: ranks 2 and 3 ended in consequence: exit code 202 (weft: Aborted): Aborted: all_reduce, rank 2: rank 0 has left\n"
+            "weft: ranks 0, 1 and 5 failed: exit code 2: no data on rank 0\n");
+}
+
+TEST(FailureReport, CountsManyRanksFromTo) {
+  internal::Failure failure;
+  failure.situation.ranks.assign(16, exited(2, seconds(1)));
+  failure.causes.assign(16, "no data");
+  EXPECT_EQ(internal::failure_report(failure), "weft: ranks 0 to 15 failed: exit code 2: no data\n");
 }
 
 TEST(FailureReport, ExplainsAKill) {

@@ -20,7 +20,7 @@ struct CnnOptions {
   std::int64_t num_classes = 10;
 };
 
-// Parameters conv1, conv2, fc1, fc2 with libtorch's initialisation; 421,642 with the defaults.
+// Parameters conv1, conv2, fc1, fc2 with libtorch's initialization; 421,642 with the defaults.
 struct CnnImpl : torch::nn::Cloneable<CnnImpl> {
   explicit CnnImpl(CnnOptions options = {});
   void reset() override;

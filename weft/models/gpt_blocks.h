@@ -1,7 +1,8 @@
-// A GPT as the list of blocks that parallel/compose takes: "embedding", "blocks.0" …, "head", with GptImpl's names of parameters.
+// gpt_blocks() makes a GPT as the list of blocks that parallel/compose takes: "embedding",
+// "blocks.0" …, "head", with GptImpl's parameter names.
 //
 //   auto model = parallel::parallelize(gpt_blocks(options), plan, mesh);
-//   model.train_step({tokens}, {targets});              // int64 [batch, sequence], or {tokens, documents}
+//   model.train_step({tokens}, {targets});   // int64 [batch, sequence], or {tokens, documents}
 #pragma once
 
 #include "weft/models/gpt.h"
@@ -9,10 +10,11 @@
 
 namespace weft::models {
 
-// Blocks take tokens and, where they are given, documents, which go on from stage to stage, as what experts add to the loss does; the head
-// gives this rank's logits, the loss is GptImpl::loss(). Whole sequences go in, also over cp, where predict() gives the logits of all
-// positions. A tied head on another stage than the embedding has a copy of its weight. Makes nothing yet. Throws Error(kInvalidArgument)
-// for sizes that make no model.
+// Blocks take tokens and, if given, documents, which go from stage to stage, as does the auxiliary
+// loss of experts. The head returns this rank's logits; the loss is GptImpl::loss(). Inputs are
+// whole sequences, also over cp, where predict() returns the logits of all positions. A tied head
+// on another stage than the embedding has a copy of its weight. This call makes no block yet.
+// Throws Error(kInvalidArgument) for invalid sizes.
 parallel::BlockModel gpt_blocks(GptOptions options);
 
 }  // namespace weft::models

@@ -97,7 +97,7 @@ void expect_same(const Trained& got, const Trained& want, at::ScalarType type, c
   compare(got.weights, want.weights);
 }
 
-// Ranks of one tp group are neighbours.
+// Ranks of one tp group are neighbors.
 void compare(const Case& c, int context, int tensor = 1) {
   const Trained one = alone(c);
   EXPECT_NE(one.losses.front(), one.losses.back());

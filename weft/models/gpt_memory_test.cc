@@ -73,7 +73,7 @@ std::int64_t kept_by(GptBlock& block, const at::Tensor& x, const TensorParallel&
   return meter.live();
 }
 
-// Ranks of one tp group are neighbours.
+// Ranks of one tp group are neighbors.
 void compare(Case c) {
   c.options.selective = c.kept == Kept::kSelective;
   if (c.options.hidden == 0) c.options.hidden = 4 * c.options.width;

@@ -1,14 +1,16 @@
-// A language model of LSTM layers (Zaremba, Sutskever, Vinyals: Recurrent Neural Network Regularization, 2014), with the parameter names
-// and initialisation of PyTorch's word_language_model.
+// Lstm: a language model of LSTM layers (Zaremba, Sutskever, Vinyals: Recurrent Neural Network
+// Regularization, 2014), with the parameter names and initialization of PyTorch's
+// word_language_model.
 //
 //   tokens ─ encoder ─ dropout ─ LSTM layers, dropout between them ─ dropout ─ decoder ─ logits
 //
-//   LstmState state;                                          // zeros
-//   for (auto& batch : stretches_of_the_text) {               // truncated backpropagation through time
-//     cross_entropy(model->forward(batch.tokens, &state).flatten(0, 1), batch.targets.flatten()).backward();
+//   LstmState state;                              // zeros
+//   for (auto& batch : stretches_of_the_text) {   // truncated backpropagation through time
+//     const auto logits = model->forward(batch.tokens, &state);
+//     cross_entropy(logits.flatten(0, 1), batch.targets.flatten()).backward();
 //
-//   auto model = parallel::parallelize(lstm_blocks(options), plan, mesh);     // over dp, fsdp and pp
-//   model.train_step({tokens}, {targets});                                   // each row from a state of zeros
+//   auto model = parallel::parallelize(lstm_blocks(options), plan, mesh);   // over dp, fsdp and pp
+//   model.train_step({tokens}, {targets});   // each row starts from a state of zeros
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,19 +31,21 @@ namespace weft::models {
 
 struct LstmOptions {
   std::int64_t vocabulary = 10000;
-  std::int64_t width = 200;   // of the embedding
-  std::int64_t hidden = 200;  // units of a layer
+  std::int64_t width = 200;   // Width of the embedding.
+  std::int64_t hidden = 200;  // Units of a layer.
   std::int64_t layers = 2;
-  double dropout = 0;  // on all but the recurrent connections
-  bool tied = false;   // the decoder's weight is the encoder's; width and hidden are equal then (Press, Wolf 2017; Inan et al. 2017)
+  double dropout = 0;  // Dropout on all but the recurrent connections.
+  // The decoder uses the encoder's weight; width and hidden must be equal (Press, Wolf 2017; Inan
+  // et al. 2017).
+  bool tied = false;
 };
 
-// What a layer hands from token to token: [layers, batch, hidden] each, undefined for zeros.
+// State of the layers between two tokens: [layers, batch, hidden] each. Undefined: zeros.
 struct LstmState {
   at::Tensor hidden, cell;
 };
 
-// Parameters weight [vocabulary, hidden], where it is not tied, and bias [vocabulary].
+// Parameters: weight [vocabulary, hidden], unless tied, and bias [vocabulary].
 struct LstmDecoderImpl : torch::nn::Cloneable<LstmDecoderImpl> {
   explicit LstmDecoderImpl(LstmOptions given);
   void reset() override;
@@ -51,15 +55,17 @@ struct LstmDecoderImpl : torch::nn::Cloneable<LstmDecoderImpl> {
 };
 TORCH_MODULE(LstmDecoder);
 
-// Children "encoder", "rnn" (weight_ih_l0, …) and "decoder". Weights of encoder and decoder are uniform in [-0.1, 0.1], the decoder's bias
-// 0, the rest libtorch's own. Zaremba's medium net (650 units, not tied) has 19,780,400 parameters, the large one (1500) 66,034,000.
+// Children: "encoder", "rnn" (weight_ih_l0, …) and "decoder". Weights of encoder and decoder are
+// uniform in [-0.1, 0.1], the decoder's bias is 0, and the rest is libtorch's own. Zaremba's medium
+// net (650 units, not tied) has 19,780,400 parameters, the large one (1500) has 66,034,000.
 struct LstmImpl : torch::nn::Cloneable<LstmImpl> {
-  // `draws_`: whose seed_dropout() decides what is dropped (parallel/tensor/context.h). Throws Error(kInvalidArgument) for sizes that make
-  // no net.
+  // `draws_.seed_dropout()` sets the seed of dropout (parallel/tensor/context.h). Throws
+  // Error(kInvalidArgument) for invalid sizes.
   explicit LstmImpl(LstmOptions given, parallel::TensorParallel draws_ = {});
   void reset() override;
-  // int64 [batch, sequence] -> logits [batch, sequence, vocabulary]. Goes on from `state` where there is one, and leaves there what it ends
-  // with, without gradient. Throws Error(kInvalidArgument) for tokens or a state of another shape.
+  // int64 [batch, sequence] -> logits [batch, sequence, vocabulary]. Starts from `state`, if given,
+  // and stores the final state there, without gradient. Throws Error(kInvalidArgument) for tokens
+  // or a state of another shape.
   at::Tensor forward(const at::Tensor& tokens, LstmState* state = nullptr);
 
   LstmOptions options;
@@ -71,10 +77,12 @@ struct LstmImpl : torch::nn::Cloneable<LstmImpl> {
 };
 TORCH_MODULE(Lstm);
 
-// An LSTM as the list of blocks that parallel/compose takes: "encoder", "rnn.0" …, "decoder", with LstmImpl's names of parameters and its
-// initial values in distribution. int64 [batch, sequence] in, logits out, the mean over all tokens as loss; every row begins with a state
-// of zeros. A tied decoder on another stage than the encoder has a copy of its weight. Layers are whole on every rank of tp. float32,
-// float64, bfloat16. Makes nothing yet. Throws Error(kInvalidArgument) for sizes that make no net.
+// Makes an LSTM as the list of blocks that parallel/compose takes: "encoder", "rnn.0" …, "decoder",
+// with LstmImpl's parameter names and, in distribution, its initial values. Input: int64 [batch,
+// sequence]; output: logits; loss: the mean over all tokens. Every row starts with a state of
+// zeros. A tied decoder on another stage than the encoder has a copy of its weight. Layers are
+// whole on every rank of tp. float32, float64, bfloat16. This call makes no block yet. Throws
+// Error(kInvalidArgument) for invalid sizes.
 parallel::BlockModel lstm_blocks(LstmOptions options);
 
 }  // namespace weft::models

@@ -18,7 +18,7 @@ struct MlpOptions {
   std::int64_t num_classes = 10;
 };
 
-// Parameters fc1.weight, fc1.bias, fc2.… with libtorch's initialisation; 235,146 with the defaults.
+// Parameters fc1.weight, fc1.bias, fc2.… with libtorch's initialization; 235,146 with the defaults.
 struct MlpImpl : torch::nn::Cloneable<MlpImpl> {
   explicit MlpImpl(MlpOptions options = {});
   void reset() override;

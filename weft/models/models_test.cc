@@ -109,7 +109,7 @@ TEST(ModelsSlow, ResNet18WithThe3x3StemComputesAndDifferentiatesAsInPyTorch) {
 }
 
 // Names from torchvision's resnet18().state_dict(), the count from its documentation (11,689,512 for 3 channels and 1000 classes).
-TEST(ModelsSlow, ResNet18HasTorchvisionsNamesSizesAndInitialisation) {
+TEST(ModelsSlow, ResNet18HasTorchvisionsNamesSizesAndInitialization) {
   torch::manual_seed(3);
   ResNet net;
   std::int64_t count = 0;

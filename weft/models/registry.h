@@ -33,7 +33,7 @@ struct Model {
   std::function<at::Tensor(const at::Tensor&)> forward;
 };
 
-// Makes the named model, initialised from libtorch's default generator. Throws Error(kBadConfig) for an unknown name or stem, naming the
+// Makes the named model, initialized from libtorch's default generator. Throws Error(kBadConfig) for an unknown name or stem, naming the
 // nearest, and for sizes that make no model.
 Model make_model(const ModelOptions& options);
 

@@ -68,4 +68,6 @@ MachineMemory machine_memory(const std::string& root) {
   return memory;
 }
 
+std::uint64_t process_memory(const std::string& root) { return field(root + "proc/self/status", "VmRSS:") << 10; }
+
 }  // namespace weft::observe

@@ -16,4 +16,7 @@ struct MachineMemory {
 // Reads below `root`: proc/meminfo, proc/self/cgroup and sys/fs/cgroup. What cannot be read counts as 0, or as no limit.
 MachineMemory machine_memory(const std::string& root = "/");
 
+// Bytes of memory that this process holds, shared memory included. 0 where it cannot be read.
+std::uint64_t process_memory(const std::string& root = "/");
+
 }  // namespace weft::observe

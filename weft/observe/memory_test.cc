@@ -1,7 +1,9 @@
 #include "weft/observe/memory.h"
 
 #include <gtest/gtest.h>
+
 #include <unistd.h>
+#include <vector>
 
 #include <filesystem>
 #include <fstream>
@@ -67,6 +69,14 @@ TEST(MachineMemory, OfThisMachineIsThere) {
   EXPECT_GT(memory.available, 0u);
   EXPECT_LE(memory.available, memory.total);
   EXPECT_EQ(machine_memory("/nowhere/").total, 0u);
+}
+
+TEST(ProcessMemory, GrowsWithWhatIsTouched) {
+  const std::uint64_t before = process_memory();
+  EXPECT_GT(before, 0u);
+  const std::vector<char> touched(32 * kMiB, 1);
+  EXPECT_GE(process_memory(), before + 24 * kMiB) << touched[kMiB];
+  EXPECT_EQ(process_memory("/nowhere/"), 0u);
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ struct ProgressView {
   std::vector<std::pair<std::string, double>> values;
 };
 
-// The bar without colour, at most `columns` wide; on narrow terminals values go first, then the rate, the bar and the clock.
+// The bar without color, at most `columns` wide; on narrow terminals values go first, then the rate, the bar and the clock.
 std::string render_bar(const ProgressView& view, int columns, bool unicode);
 // "epoch 1: 45/100 (45%) 00:12<00:15 3.6it/s loss=0.32".
 std::string render_line(const ProgressView& view);

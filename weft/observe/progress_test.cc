@@ -172,7 +172,7 @@ TEST(Progress, ABarThatGetsShorterLeavesNothingOfTheLongerOne) {
                                                "[00:02, 1it/s, l=1]       "));
 }
 
-TEST(Progress, ObeysColumnsColourAndDumbTerminals) {
+TEST(Progress, ObeysColumnsColorAndDumbTerminals) {
   Pty pty;
   {
     const Environment environment(plain_environment());
@@ -196,7 +196,7 @@ TEST(Progress, ObeysColumnsColourAndDumbTerminals) {
   EXPECT_TRUE(terminal_traits(Sink().fd()).color);
 }
 
-TEST(Progress, ColoursTheBarOnlyWhereThatIsWanted) {
+TEST(Progress, ColorsTheBarOnlyWhereThatIsWanted) {
   const Environment environment(plain_environment());
   Pty pty;
   Progress progress({.fd = pty.terminal()});

@@ -1,6 +1,13 @@
 #include "weft/observe/run_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <ctime>
 #include <filesystem>
 #include <system_error>
@@ -12,13 +19,22 @@
 namespace weft::observe {
 namespace {
 
-// Whether the folder is there with something in it.
+constexpr const char* kLock = ".lock";
+
+// True when the folder is there with something in it beside a lock.
 bool holds_something(const std::string& path) {
   std::error_code error;
   const std::filesystem::directory_iterator entries(path, error);
   if (error == std::errc::no_such_file_or_directory) return false;
   if (error) fail_io("cannot use the run folder", path, error.value());
-  return entries != std::filesystem::directory_iterator();
+  return std::any_of(begin(entries), end(entries), [](const auto& entry) { return entry.path().filename() != kLock; });
+}
+
+// "process 123 on host", for the message of whoever comes second.
+std::string owner() {
+  char host[256] = "?";
+  ::gethostname(host, sizeof host - 1);
+  return "process " + std::to_string(::getpid()) + " on " + host;
 }
 
 // A new folder named by the time: runs that begin in one second get a number behind it.
@@ -53,14 +69,53 @@ RunFolder::RunFolder(const RunFolderOptions& options, const Config& config) {
   WEFT_REQUIRE(name.find('/') == std::string::npos && name.find('\0') == std::string::npos && name != "." && name != "..",
                "the run's name '" + name + "' must be a single folder name");
   path_ = name.empty() && !options.resume ? claim_folder(options.parent, options.recipe) : options.parent + "/" + name;
-  const bool holds_run = holds_something(path_);
-  WEFT_REQUIRE(options.resume || !holds_run, "the run folder " + path_ + " is not empty; choose another name, or resume");
-  WEFT_REQUIRE(!options.resume || holds_run, "there is no run to resume in " + path_);
-  make_directories(checkpoint_path());
-  write_file_atomic(config_path(), config.to_toml());
-  attach_log_file(log_path());
+  WEFT_REQUIRE(!options.resume || holds_something(path_), "there is no run to resume in " + path_);
+  lock(options.resume);
+  made_ = !options.resume;
+  try {
+    make_directories(checkpoint_path());
+    write_file_atomic(config_path(), config.to_toml());
+    attach_log_file(log_path());
+  } catch (...) {
+    std::error_code ignored;
+    if (made_) std::filesystem::remove_all(path_, ignored);
+    throw;
+  }
 }
 
-RunFolder::~RunFolder() { detach_log_file(); }
+// Checks under the lock that a new run has the folder for itself: two jobs of one name may start at the same moment.
+void RunFolder::lock(bool resume) {
+  const auto refuse_used = [&] {
+    WEFT_REQUIRE(resume || !holds_something(path_), "the run folder " + path_ + " is not empty; choose another name, or resume");
+  };
+  const std::string file = path_ + "/" + kLock;
+  if (!std::filesystem::exists(file)) refuse_used();
+  make_directories(path_);
+  lock_ = UniqueFd(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!lock_) fail_io("cannot make the run folder's lock", file, errno);
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) {
+      throw Error(Errc::kUnavailable,
+                  "the run folder " + path_ + " is in use by " + read_file(file, 1000) + "; choose another name, or end that run");
+    }
+    log_warn("cannot lock the run folder " + path_ + " on this file system: a second run in it would not be noticed");
+  }
+  refuse_used();
+  const std::string text = owner();
+  if (::ftruncate(lock_.get(), 0) == 0) write_all(lock_.get(), text, file);
+}
+
+bool RunFolder::is_gone() const {
+  struct stat held {
+  }, there{};
+  if (::fstat(lock_.get(), &held) != 0) return false;
+  return ::stat((path_ + "/" + kLock).c_str(), &there) != 0 || there.st_ino != held.st_ino || there.st_dev != held.st_dev;
+}
+
+RunFolder::~RunFolder() {
+  detach_log_file();
+  std::error_code ignored;
+  if (made_ && !kept_) std::filesystem::remove_all(path_, ignored);
+}
 
 }  // namespace weft::observe

@@ -1,11 +1,15 @@
-// The folder of a run: runs/<name>/{config.toml, log.jsonl, metrics.jsonl, events.out.tfevents.*, ckpt/}. Rank 0 alone makes one; the other
-// ranks write nothing there except through their checkpoints.
+// The folder of a run: runs/<name>/{config.toml, log.jsonl, metrics.jsonl, events.out.tfevents.*, ckpt/, .lock}. Rank 0 alone makes one;
+// the other ranks write nothing there except through their checkpoints. One process at a time uses a run folder: it holds a lock on .lock.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "weft/base/config.h"
+#include "weft/base/file.h"
 
 namespace weft::observe {
 
@@ -20,14 +24,30 @@ struct RunFolderOptions {
 // letters, digits, dots, - and _ becomes -. `nth` above 1: "2026-01-31-235959-2-fashion-mnist".
 std::string default_run_name(const std::string& recipe, std::chrono::system_clock::time_point now, int nth = 1);
 
+// What a run folder says of its run. Numbers that are not there yet are none.
+struct RunInfo {
+  std::string name;
+  bool running = false;  // a process holds the folder's lock
+  std::optional<std::int64_t> step, epoch;
+  std::optional<double> loss, test_loss, accuracy;
+  std::optional<std::int64_t> checkpoint;         // step of the newest one
+  std::chrono::system_clock::time_point changed;  // of the metrics, else of the configuration
+};
+
+// The runs in `parent`, the last to change first. Folders without a config.toml are no runs. Throws Error where `parent` cannot be read.
+std::vector<RunInfo> list_runs(const std::string& parent);
+
 class RunFolder {
  public:
-  // Makes the folder and ckpt/, writes config.toml and attaches log.jsonl to the log. Throws kInvalidArgument for a name that would leave
-  // `parent`, for a folder that is not empty unless resuming, and for one that is not there when resuming; and what the file system says,
-  // with its path.
+  // Makes the folder and ckpt/, locks it, writes config.toml and attaches log.jsonl to the log. Throws kInvalidArgument for a name that
+  // would leave `parent`, for a folder that is not empty unless resuming, and for one that is not there when resuming; kUnavailable for one
+  // that another process uses; and what the file system says, with its path.
   RunFolder(const RunFolderOptions& options, const Config& config);
-  // Detaches the log.
+  // Detaches the log. Without keep() a folder that the constructor made is removed: a start that failed leaves nothing behind.
   ~RunFolder();
+  void keep() { kept_ = true; }
+  // True when the folder was deleted or moved since.
+  bool is_gone() const;
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
@@ -37,7 +57,11 @@ class RunFolder {
   std::string checkpoint_path() const { return path_ + "/ckpt"; }
 
  private:
+  void lock(bool resume);
+
   std::string path_;
+  UniqueFd lock_;
+  bool made_ = false, kept_ = false;
 };
 
 }  // namespace weft::observe

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <set>
@@ -31,7 +32,8 @@ std::string error_of(const RunFolderOptions& options) {
 TEST(RunFolder, HoldsConfigurationLogAndAPlaceForCheckpoints) {
   const TempDir parent;
   {
-    const RunFolder folder({.parent = parent / "runs", .name = "a"}, config());
+    RunFolder folder({.parent = parent / "runs", .name = "a"}, config());
+    folder.keep();
     EXPECT_EQ(folder.path(), parent / "runs/a");
     EXPECT_EQ(read_file(folder.config_path(), 1000), "[train]\nbatch = 64\n");
     EXPECT_TRUE(std::filesystem::is_directory(folder.checkpoint_path()));
@@ -48,7 +50,7 @@ TEST(RunFolder, HoldsConfigurationLogAndAPlaceForCheckpoints) {
 
 TEST(RunFolder, RefusesAFolderThatHoldsARunUnlessResuming) {
   const TempDir parent;
-  { const RunFolder folder({.parent = parent.path(), .name = "a"}, config()); }
+  RunFolder({.parent = parent.path(), .name = "a"}, config()).keep();
   EXPECT_EQ(error_of({.parent = parent.path(), .name = "a"}),
             "the run folder " + (parent / "a") + " is not empty; choose another name, or resume");
   EXPECT_EQ(error_of({.parent = parent.path(), .name = "a", .resume = true}), "no error");
@@ -60,9 +62,82 @@ TEST(RunFolder, RefusesAFolderThatHoldsARunUnlessResuming) {
 TEST(RunFolder, GivesEachRunOfOneSecondAFolderOfItsOwn) {
   const TempDir parent;
   std::set<std::string> paths;
-  for (int run = 0; run < 5; ++run) paths.insert(RunFolder({.parent = parent / "runs", .recipe = "mnist"}, config()).path());
+  for (int run = 0; run < 5; ++run) {
+    RunFolder folder({.parent = parent / "runs", .recipe = "mnist"}, config());
+    folder.keep();
+    paths.insert(folder.path());
+  }
   EXPECT_EQ(paths.size(), 5u);
   for (const auto& path : paths) EXPECT_THAT(path, MatchesRegex(".*/[0-9-]+-mnist"));
+}
+
+TEST(RunFolder, IsRemovedWhereTheStartFailed) {
+  const TempDir parent;
+  { const RunFolder folder({.parent = parent.path(), .name = "a"}, config()); }
+  EXPECT_FALSE(std::filesystem::exists(parent / "a"));
+  RunFolder({.parent = parent.path(), .name = "a"}, config()).keep();
+  { const RunFolder resumed({.parent = parent.path(), .name = "a", .resume = true}, config()); }
+  EXPECT_TRUE(std::filesystem::exists(parent / "a/config.toml")) << "what a run had before stays";
+}
+
+TEST(RunFolder, IsForOneProcessAtATime) {
+  const TempDir parent;
+  {
+    RunFolder folder({.parent = parent.path(), .name = "a"}, config());
+    folder.keep();
+    for (const bool resume : {false, true}) {
+      try {
+        const RunFolder second({.parent = parent.path(), .name = "a", .resume = resume}, config());
+        ADD_FAILURE() << "two runs have one folder";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::kUnavailable);
+        EXPECT_THAT(error.message(), HasSubstr("is in use by process " + std::to_string(getpid()) + " on "));
+      }
+    }
+    EXPECT_TRUE(list_runs(parent.path()).at(0).running);
+  }
+  EXPECT_EQ(error_of({.parent = parent.path(), .name = "a", .resume = true}), "no error");
+  EXPECT_FALSE(list_runs(parent.path()).at(0).running);
+}
+
+TEST(RunFolder, KnowsWhenItWasDeletedOrMoved) {
+  const TempDir parent;
+  const RunFolder folder({.parent = parent.path(), .name = "a"}, config());
+  EXPECT_FALSE(folder.is_gone());
+  std::filesystem::rename(parent / "a", parent / "b");
+  EXPECT_TRUE(folder.is_gone());
+  std::filesystem::remove_all(parent / "b");
+  EXPECT_TRUE(folder.is_gone());
+}
+
+TEST(ListRuns, SaysWhatTheFoldersHold) {
+  const TempDir parent;
+  RunFolder({.parent = parent.path(), .name = "new"}, config()).keep();
+  {
+    RunFolder folder({.parent = parent.path(), .name = "old"}, config());
+    folder.keep();
+    write_file_atomic(parent / "old/metrics.jsonl",
+                      "{\"step\":7,\"epoch\":0,\"loss\":0.5}\n{\"step\":7,\"epoch\":0,\"accuracy\":0.9,\"test_loss\":0.4}\n"
+                      "{\"step\":8,\"epoch\":1,\"loss\":null}\n{\"step\":9,\"ep");
+    for (const char* name : {"step-00000003", "step-00000007", ".tmp-step-00000009", "step-x"}) {
+      make_directories(parent / ("old/ckpt/" + std::string(name)));
+    }
+  }
+  make_directories(parent / "no-run");
+  const auto an_hour_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+  std::filesystem::last_write_time(parent / "old/metrics.jsonl", an_hour_ago);
+  const auto runs = list_runs(parent.path());
+  ASSERT_EQ(runs.size(), 2u);
+  EXPECT_EQ(runs[0].name, "new");
+  EXPECT_FALSE(runs[0].step || runs[0].loss || runs[0].checkpoint);
+  EXPECT_EQ(runs[1].name, "old");
+  EXPECT_EQ(runs[1].step, 8);
+  EXPECT_EQ(runs[1].epoch, 1);
+  EXPECT_EQ(runs[1].loss, 0.5);
+  EXPECT_EQ(runs[1].accuracy, 0.9);
+  EXPECT_EQ(runs[1].test_loss, 0.4);
+  EXPECT_EQ(runs[1].checkpoint, 7);
+  EXPECT_THROW(list_runs(parent / "nowhere"), Error);
 }
 
 TEST(RunFolder, RefusesNamesThatLeaveTheParent) {
@@ -73,7 +148,7 @@ TEST(RunFolder, RefusesNamesThatLeaveTheParent) {
 }
 
 TEST(RunFolder, SaysWhereItCannotWrite) {
-  EXPECT_THAT(error_of({.parent = "/proc", .name = "weft"}), HasSubstr("cannot make the folder /proc/weft/ckpt: "));
+  EXPECT_THAT(error_of({.parent = "/proc", .name = "weft"}), HasSubstr("cannot make the folder /proc/weft: "));
   const TempDir parent;
   write_file_atomic(parent / "file", "");
   EXPECT_THAT(error_of({.parent = parent.path(), .name = "file"}), HasSubstr("file: Not a directory"));

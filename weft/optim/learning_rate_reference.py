@@ -10,12 +10,12 @@ TIMES = (0, 1, 4, 5, 9, 10, 19, 20, 29, 30)
 
 
 def run(name, make):
-    optimiser = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
-    scheduler = make(optimiser)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    scheduler = make(optimizer)
     for time in range(31):
         if time in TIMES:
-            print(f'    {{"{name}", {time}, {optimiser.param_groups[0]["lr"]!r}}},')
-        optimiser.step()
+            print(f'    {{"{name}", {time}, {optimizer.param_groups[0]["lr"]!r}}},')
+        optimizer.step()
         scheduler.step()
 
 

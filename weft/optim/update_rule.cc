@@ -15,13 +15,13 @@ struct Overloaded : Fs... {
 template <class... Fs>
 Overloaded(Fs...) -> Overloaded<Fs...>;
 
-double regularised(double gradient, double weight, const kernels::Regulariser& r) {
+double regularized(double gradient, double weight, const kernels::Regularizer& r) {
   return gradient + r.l2 * weight + r.l1 * static_cast<double>((weight > 0) - (weight < 0));
 }
 
 void step_in_double(const kernels::Sgd& o, const FlatStep<double>& at) {
   for (std::int64_t i = 0; i < at.count; ++i) {
-    double g = regularised(at.gradient[i], at.weight[i], o.regulariser);
+    double g = regularized(at.gradient[i], at.weight[i], o.regularizer);
     if (o.momentum != 0) {
       double& m = at.state[0][i];
       m = at.step == 1 ? g : o.momentum * m + (1 - o.dampening) * g;
@@ -34,7 +34,7 @@ void step_in_double(const kernels::Sgd& o, const FlatStep<double>& at) {
 void step_in_double(const kernels::RmsProp& o, const FlatStep<double>& at) {
   const bool moves = o.momentum > 0;
   for (std::int64_t i = 0; i < at.count; ++i) {
-    const double g = regularised(at.gradient[i], at.weight[i], o.regulariser);
+    const double g = regularized(at.gradient[i], at.weight[i], o.regularizer);
     double& square = at.state[0][i];
     square = o.alpha * square + (1 - o.alpha) * g * g;
     double variance = square;
@@ -52,7 +52,7 @@ void step_in_double(const kernels::RmsProp& o, const FlatStep<double>& at) {
 void step_in_double(const kernels::Adagrad& o, const FlatStep<double>& at) {
   const double lr = o.lr / (1 + static_cast<double>(at.step - 1) * o.lr_decay);
   for (std::int64_t i = 0; i < at.count; ++i) {
-    const double g = regularised(at.gradient[i], at.weight[i], o.regulariser);
+    const double g = regularized(at.gradient[i], at.weight[i], o.regularizer);
     at.state[0][i] += g * g;
     at.weight[i] -= lr * g / (std::sqrt(at.state[0][i]) + o.eps);
   }
@@ -62,7 +62,7 @@ void step_in_double(const kernels::Adam& o, const FlatStep<double>& at) {
   const double step = static_cast<double>(at.step);
   const double lr = o.lr / (1 - std::pow(o.beta1, step)), root = std::sqrt(1 - std::pow(o.beta2, step));
   for (std::int64_t i = 0; i < at.count; ++i) {
-    const double g = regularised(at.gradient[i], at.weight[i], o.regulariser);
+    const double g = regularized(at.gradient[i], at.weight[i], o.regularizer);
     double& mean = at.state[0][i];
     double& square = at.state[1][i];
     mean += (1 - o.beta1) * (g - mean);
@@ -98,8 +98,8 @@ std::vector<std::string> state_names(const UpdateRule& rule) {
 UpdateRule with_decay(const UpdateRule& rule, double scale) {
   return std::visit(
       [scale](auto copy) -> UpdateRule {
-        copy.regulariser.l1 *= scale;
-        copy.regulariser.l2 *= scale;
+        copy.regularizer.l1 *= scale;
+        copy.regularizer.l2 *= scale;
         if constexpr (std::is_same_v<decltype(copy), kernels::Adam>) copy.decoupled_decay *= scale;
         return copy;
       },

@@ -69,8 +69,8 @@ double correction(const schedule::Request& request, std::size_t element, const T
   there.world = nearest->world;
   there.topology = nullptr;  // that of another world
   there.root = 0;
-  const double modelled = model(there, element, cost);
-  return modelled > 0 ? nearest->seconds.at(static_cast<double>(payload(there, element))) / modelled : 1;
+  const double modeled = model(there, element, cost);
+  return modeled > 0 ? nearest->seconds.at(static_cast<double>(payload(there, element))) / modeled : 1;
 }
 
 }  // namespace

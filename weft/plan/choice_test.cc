@@ -95,10 +95,10 @@ TEST(Predict, InAnotherWorldTheModelIsCorrectedByWhatItIsWrongByInTheNearest) {
   CostTable table;
   table.transports[Transport::kTcp] = paper_network();
   const schedule::Request near{.collective = Collective::kAllReduce, .algorithm = Algorithm::kRing, .world = 4, .count = 1000};
-  const double modelled = model(near, 4, paper_network());
+  const double modeled = model(near, 4, paper_network());
   table.transports[Transport::kTcp].measured = {
       {Collective::kAllReduce, Algorithm::kRing, 2, Curve({{0, 1}})},
-      {Collective::kAllReduce, Algorithm::kRing, 4, Curve({{4000, 3 * modelled}})},
+      {Collective::kAllReduce, Algorithm::kRing, 4, Curve({{4000, 3 * modeled}})},
   };
   schedule::Request far = near;
   far.world = 16;

@@ -1,12 +1,13 @@
-// Ranks on named axes: who splits what with whom. weft/parallel/mesh makes groups of it.
+// MeshLayout: the ranks on named axes, as numbers. weft/parallel/mesh makes groups of them.
 //
 //   MeshLayout(8, {{"pp", 2}, {"dp", 2}, {"tp", 2}})        host 0            host 1
 //                                                     dp 0: 0 ─tp─ 1     pp 1: 4 ─tp─ 5
 //   rank = (pp * 2 + dp) * 2 + tp                           │dp    │           │      │
-//   the last axis joins neighbours                    dp 1: 2 ─tp─ 3           6 ─tp─ 7
+//   the last axis joins neighbors                     dp 1: 2 ─tp─ 3           6 ─tp─ 7
 //
-// Axes: dp data parallel (replicas), fsdp sharded data parallel, tp tensor, cp context (sequence), ep expert, pp pipeline. In any order;
-// what talks most belongs last, so that its ranks share a host.
+// Axes: dp data parallel (replicas), fsdp sharded data parallel, tp tensor, cp context (sequence),
+// ep expert, pp pipeline. They may come in any order. Put the axis that communicates most last, so
+// that its ranks share a host.
 #pragma once
 
 #include <string>
@@ -23,21 +24,24 @@ struct Axis {
 
 class MeshLayout {
  public:
-  // The sizes' product is `world`; one size may be 0: what is left. Throws Error(kBadConfig) for a name that is no axis or comes twice, and
-  // for sizes that do not make `world`, with the nearest that do.
+  // The product of the sizes is `world`. One size may be 0 and takes all ranks that are left.
+  // Throws Error(kBadConfig) for an unknown or repeated axis, and for sizes that do not make
+  // `world`, with the nearest sizes that do.
   MeshLayout(int world, std::vector<Axis> axes);
 
   int world() const { return world_; }
   const std::vector<Axis>& axes() const { return axes_; }
-  // An axis of the field that this mesh lacks has size 1. Throws Error(kInvalidArgument) for another name.
+  // Size of an axis; 1 for an axis of the field that this mesh lacks. Throws
+  // Error(kInvalidArgument) for another name.
   int size(std::string_view axis) const;
-  // Where `rank` is along an axis, from 0.
+  // Place of `rank` along an axis, from 0.
   int coordinate(int rank, std::string_view axis) const;
-  // The ranks that differ from `rank` along `along` alone, `rank` among them, ascending by coordinates in the mesh's order of axes.
+  // Ranks that differ from `rank` along the axes `along` alone, `rank` included. Ascending by
+  // coordinates in the mesh's order of axes.
   std::vector<int> members(int rank, const std::vector<std::string>& along) const;
-  // All groups along an axis, each as members() gives it.
+  // All groups along an axis, each as members() returns it.
   std::vector<std::vector<int>> groups(const std::string& axis) const;
-  // "pp 2 x dp 2 x tp 2".
+  // One line: "pp 2 x dp 2 x tp 2".
   std::string describe() const;
 
  private:
@@ -48,7 +52,7 @@ class MeshLayout {
   std::vector<Axis> axes_;
 };
 
-// "dp=2,tp=2". Throws Error(kBadConfig).
+// Parses "dp=2,tp=2". Throws Error(kBadConfig).
 std::vector<Axis> parse_axes(std::string_view text);
 
 }  // namespace weft::plan

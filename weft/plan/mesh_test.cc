@@ -22,7 +22,7 @@ std::string refused(int world, const std::string& axes) {
   return "accepted";
 }
 
-TEST(MeshLayout, PutsTheLastAxisOnNeighboursAsPyTorchsDeviceMeshDoes) {
+TEST(MeshLayout, PutsTheLastAxisOnNeighborsAsPyTorchsDeviceMeshDoes) {
   const MeshLayout mesh(8, {{"pp", 2}, {"dp", 2}, {"tp", 2}});
   EXPECT_EQ(mesh.coordinate(6, "pp"), 1);
   EXPECT_EQ(mesh.coordinate(6, "dp"), 1);

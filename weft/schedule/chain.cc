@@ -15,7 +15,7 @@
 namespace weft::schedule::internal {
 namespace {
 
-// Where a rank stands: `hops` from root; the neighbours towards it and away from it, -1 at the ends.
+// Where a rank stands: `hops` from root; the neighbors towards it and away from it, -1 at the ends.
 struct Link {
   int hops = 0;
   int towards = -1;

@@ -35,7 +35,7 @@ Mixing equal_weights(int rank, std::vector<int> heard, std::vector<int> hearers)
   return mixing;
 }
 
-std::vector<int> grid_neighbours(int world, int rank) {
+std::vector<int> grid_neighbors(int world, int rank) {
   const auto [rows, columns, wraps] = internal::near_square(world);
   const int row = rank / columns, column = rank % columns;
   std::vector<int> result;
@@ -98,7 +98,7 @@ class Rounds {
       Vector y(x.size());
       for (std::size_t i = 0; i < x.size(); ++i) {
         y[i] = round[i].self * x[i];
-        for (const Neighbour& n : round[i].hears) y[i] += n.weight * x[static_cast<std::size_t>(n.rank)];
+        for (const Neighbor& n : round[i].hears) y[i] += n.weight * x[static_cast<std::size_t>(n.rank)];
       }
       x = std::move(y);
     }
@@ -109,7 +109,7 @@ class Rounds {
       Vector y(x.size());
       for (std::size_t i = 0; i < x.size(); ++i) {
         y[i] += (*round)[i].self * x[i];
-        for (const Neighbour& n : (*round)[i].hears) y[static_cast<std::size_t>(n.rank)] += n.weight * x[i];
+        for (const Neighbor& n : (*round)[i].hears) y[static_cast<std::size_t>(n.rank)] += n.weight * x[i];
       }
       x = std::move(y);
     }
@@ -154,7 +154,7 @@ Mixing mixing(const Gossip& gossip, int rank, std::int64_t round) {
   const auto both_ways = [&](const std::vector<int>& peers) { return equal_weights(rank, peers, peers); };
   switch (gossip.graph) {
     case Graph::kRing: return both_ways({wrap(rank - 1, world), wrap(rank + 1, world)});
-    case Graph::kGrid: return both_ways(grid_neighbours(world, rank));
+    case Graph::kGrid: return both_ways(grid_neighbors(world, rank));
     case Graph::kExponential: return exponential(gossip, rank, 0, distances);
     case Graph::kOnePeerExponential: {
       const int distance = static_cast<int>(round % distances);

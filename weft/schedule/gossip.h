@@ -1,4 +1,4 @@
-// Gossip: averaging with neighbours in place of all ranks. A round costs each rank a message or a few, no matter how many ranks there are,
+// Gossip: averaging with neighbors in place of all ranks. A round costs each rank a message or a few, no matter how many ranks there are,
 // and brings the ranks' values nearer to their average by a factor that depends on who talks to whom.
 //
 // In round t rank i takes self x_i + the sum of weight_j x_j over those it hears. The weights of a rank add up to one, and so do those that
@@ -14,8 +14,8 @@
 namespace weft::schedule {
 
 enum class Graph : std::uint8_t {
-  kRing,                // both neighbours
-  kGrid,                // all neighbours in a grid nearest to a square that wraps round
+  kRing,                // both neighbors
+  kGrid,                // all neighbors in a grid nearest to a square that wraps round
   kExponential,         // hears the ranks 1, 2, 4, 8 … places on: Assran and others: Stochastic Gradient Push, 2019
   kOnePeerExponential,  // one of these in turn, in round t the one 2^(t mod log2 W) places on: Ying and others 2021
   kRandomMatching,      // pairs drawn anew in every round: Boyd, Ghosh, Prabhakar, Shah: Randomized gossip algorithms, 2006
@@ -27,20 +27,20 @@ struct Gossip {
   std::uint64_t seed = 0;  // kRandomMatching: the same on all ranks
 };
 
-struct Neighbour {
+struct Neighbor {
   int rank = 0;
   double weight = 0;
-  bool operator==(const Neighbour&) const = default;
+  bool operator==(const Neighbor&) const = default;
 };
 
 // What one rank does in one round: keeps `self` of its own, adds what it hears, and sends its value to those who hear it.
 struct Mixing {
   double self = 1;
-  std::vector<Neighbour> hears;
+  std::vector<Neighbor> hears;
   std::vector<int> sends_to;
 };
 
-// O(neighbours); kRandomMatching O(world). Throws Error(kInvalidArgument) for a world below 1, a rank outside of it, a negative round.
+// O(neighbors); kRandomMatching O(world). Throws Error(kInvalidArgument) for a world below 1, a rank outside of it, a negative round.
 Mixing mixing(const Gossip& gossip, int rank, std::int64_t round);
 
 // The factor by which a round, in the long run, brings the ranks' values nearer to their average, in the root of the summed squares, at

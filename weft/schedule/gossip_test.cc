@@ -26,7 +26,7 @@ std::vector<double> next(const Gossip& gossip, std::int64_t round, const std::ve
     const Mixing m = mixing(gossip, rank, round);
     double& sum = y[static_cast<std::size_t>(rank)];
     sum = m.self * x[static_cast<std::size_t>(rank)];
-    for (const Neighbour& n : m.hears) sum += n.weight * x[static_cast<std::size_t>(n.rank)];
+    for (const Neighbor& n : m.hears) sum += n.weight * x[static_cast<std::size_t>(n.rank)];
   }
   return y;
 }
@@ -55,7 +55,7 @@ TEST(Gossip, IsDoublyStochasticAndEverySendHasAHearer) {
           const Mixing m = mixing(gossip, rank, round);
           double taken = m.self;
           given[static_cast<std::size_t>(rank)] += m.self;
-          for (const Neighbour& n : m.hears) {
+          for (const Neighbor& n : m.hears) {
             taken += n.weight;
             given[static_cast<std::size_t>(n.rank)] += n.weight;
             const Mixing theirs = mixing(gossip, n.rank, round);
@@ -139,7 +139,7 @@ TEST(RandomMatching, IsTheSameForAllWhoKnowTheSeedAndAnotherInEveryRound) {
         ++resting;
         continue;
       }
-      EXPECT_EQ(mixing(gossip, m.hears[0].rank, round).hears, (std::vector<Neighbour>{{rank, 0.5}}));
+      EXPECT_EQ(mixing(gossip, m.hears[0].rank, round).hears, (std::vector<Neighbor>{{rank, 0.5}}));
       if (mixing(gossip, rank, round + 1).hears != m.hears) ++changes;
     }
     EXPECT_EQ(resting, 1);

@@ -1,4 +1,4 @@
-// torch::data's datasets as a task's data.
+// weft::train::dataset() makes the data of a Task from a torch::data dataset.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,9 +13,10 @@
 
 namespace weft::train {
 
-// Any dataset of torch::data with random access and a size (MNIST, a class of your own with get(), either with .map(…)), stacked or not.
-// Samples are read by one thread at a time, in weft's own order, which repeats in a resumed run.
-// Throws Error(kInvalidArgument) for an empty one, and for one that does not know its size.
+// Takes any dataset of torch::data with random access and a size, stacked or not: MNIST, your own
+// class with get(), either with .map(…). One thread at a time reads samples, in weft's own order,
+// which repeats in a resumed run.
+// Throws Error(kInvalidArgument) for an empty dataset, and for one that does not know its size.
 template <class Dataset>
 data::Source dataset(Dataset given) {
   const auto set = std::make_shared<Dataset>(std::move(given));

@@ -19,7 +19,7 @@ parallel::OptimizerSpec optimizer_of(const Config& config) {
   const double eps = config.get_double("optimizer.eps"), decay = config.get_double("optimizer.weight_decay");
   const auto& betas = config.get_doubles("optimizer.betas");
   if (betas.size() != 2) throw Error(Errc::kBadConfig, "optimizer.betas (" + config.origin("optimizer.betas") + ") needs two numbers");
-  const kernels::Regulariser coupled{config.get_double("optimizer.l1"), decay};
+  const kernels::Regularizer coupled{config.get_double("optimizer.l1"), decay};
   parallel::OptimizerSpec spec;
   if (name == "sgd") spec.rule = kernels::Sgd{lr, momentum, 0.0, config.get_bool("optimizer.nesterov"), coupled};
   if (name == "rmsprop") spec.rule = kernels::RmsProp{lr, config.get_double("optimizer.alpha"), eps, momentum, false, coupled};
@@ -97,7 +97,7 @@ class Writer {
 void write_optimizer(const parallel::OptimizerSpec& spec, Writer& to) {
   to.set("optimizer.lr", optim::lr_of(spec.rule));
   to.set("optimizer.max_grad_norm", spec.max_grad_norm);
-  const auto regular = [&](const kernels::Regulariser& with) {
+  const auto regular = [&](const kernels::Regularizer& with) {
     to.set("optimizer.l1", with.l1);
     to.set("optimizer.weight_decay", with.l2);
   };
@@ -105,20 +105,20 @@ void write_optimizer(const parallel::OptimizerSpec& spec, Writer& to) {
     to.set("optimizer.name", "sgd");
     to.set("optimizer.momentum", sgd->momentum);
     to.set("optimizer.nesterov", sgd->nesterov);
-    regular(sgd->regulariser);
+    regular(sgd->regularizer);
   } else if (const auto* rms = std::get_if<kernels::RmsProp>(&spec.rule)) {
     to.set("optimizer.name", "rmsprop");
     to.set("optimizer.alpha", rms->alpha);
     to.set("optimizer.momentum", rms->momentum);
     to.set("optimizer.eps", rms->eps);
-    regular(rms->regulariser);
+    regular(rms->regularizer);
   } else if (const auto* adagrad = std::get_if<kernels::Adagrad>(&spec.rule)) {
     to.set("optimizer.name", "adagrad");
     to.set("optimizer.eps", adagrad->eps);
-    regular(adagrad->regulariser);
+    regular(adagrad->regularizer);
   } else if (const auto* adam = std::get_if<kernels::Adam>(&spec.rule)) {
     const bool decoupled = adam->decoupled_decay != 0;
-    regular(adam->regulariser);
+    regular(adam->regularizer);
     to.set("optimizer.name", decoupled ? "adamw" : "adam");
     to.set("optimizer.eps", adam->eps);
     to.set("optimizer.betas", {json_number(adam->beta1), json_number(adam->beta2)});
@@ -175,6 +175,7 @@ Options options_of(const Config& config) {
   options.checkpoint_minutes = config.get_double("train.checkpoint_minutes");
   options.keep = config.get_int("train.keep");
   options.checkpoint_async = config.get_bool("train.checkpoint_async");
+  options.max_not_finite = config.get_int("train.max_not_finite");
   options.log_every = config.get_int("train.log_every");
   options.dir = config.get_string("run.dir");
   options.name = config.get_string("run.name");
@@ -204,6 +205,7 @@ Config config_of(const Options& options) {
   to.set("train.checkpoint_minutes", options.checkpoint_minutes);
   to.set("train.keep", options.keep);
   to.set("train.checkpoint_async", options.checkpoint_async);
+  to.set("train.max_not_finite", options.max_not_finite);
   to.set("train.log_every", options.log_every);
   for (const auto& [name, size] : plan::parse_axes(options.mesh)) to.set("parallel." + name, size);
   write_optimizer(options.plan.optimizer, to);

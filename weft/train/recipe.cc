@@ -6,13 +6,15 @@
 #include "weft/base/error.h"
 #include "weft/compress/spec.h"
 #include "weft/models/registry.h"
+#include "weft/train/internal/newest_run.h"
 
 namespace weft::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Where recipes are looked for: here, and in the folders above (so that it works from build/ too).
+// Recipes are looked for in recipes/ here and in the folders above (so that names work from build/ too), then among those installed with
+// this program.
 std::vector<fs::path> recipe_folders() {
   std::vector<fs::path> folders;
   std::error_code ignored;
@@ -20,6 +22,8 @@ std::vector<fs::path> recipe_folders() {
     if (fs::is_directory(at / "recipes", ignored)) folders.push_back(at / "recipes");
     if (at == at.root_path()) break;
   }
+  const fs::path installed = fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path() / "share/weft/recipes";
+  if (fs::is_directory(installed, ignored)) folders.push_back(installed);
   return folders;
 }
 
@@ -139,6 +143,31 @@ void refuse_misfits(const Config& config) {
   }
 }
 
+// A run says which recipe it is of; one of an older weft shows it by its model and data alone.
+void refuse_other_recipe(const Config& run, const Config& asked, const std::string& recipe, const std::string& path) {
+  const std::string& of = run.get_string("run.recipe");
+  if (!of.empty() && of != recipe) {
+    throw Error(Errc::kBadConfig, "cannot resume " + path + ": it is a run of the recipe \"" + of + "\", not of \"" + recipe + "\"");
+  }
+  for (const char* key : {"model.name", "data.name"}) {
+    if (!of.empty() || run.get_string(key) == asked.get_string(key)) continue;
+    throw Error(Errc::kBadConfig, "cannot resume " + path + " as \"" + recipe + "\": its " + key + " is \"" + run.get_string(key) +
+                                      "\", the recipe's is \"" + asked.get_string(key) + "\"");
+  }
+}
+
+// Files may have moved, and how data is read ahead is free.
+void refuse_other_model(const Config& run, const Config& now, const std::string& path) {
+  const auto rows = now.describe(), before = run.describe();
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::string& key = rows[i].key;
+    const bool fixed = key.rfind("model.", 0) == 0 || key.rfind("data.", 0) == 0;
+    if (!fixed || rows[i].value == before[i].value || key == "data.dir" || key == "data.file" || key == "data.prefetch") continue;
+    throw Error(Errc::kBadConfig, "cannot resume " + path + " with " + key + " = " + rows[i].value + " (" + rows[i].origin +
+                                      "): the run has " + before[i].value + ", and keeps its model and data; start a new run");
+  }
+}
+
 }  // namespace
 
 std::string find_recipe(const std::string& recipe) {
@@ -175,6 +204,26 @@ void check_recipe(const Config& config) {
   } catch (const Error& error) {
     throw Error(Errc::kBadConfig, "parallel.codec (" + config.origin("parallel.codec") + "): " + error.message());
   }
+}
+
+std::optional<Config> load_recipe_of_run(const std::string& recipe, const std::vector<std::string>& assignments, const std::string& name) {
+  const std::string file = find_recipe(recipe);
+  Config asked = Config::load(file, recipe_schema());
+  for (const auto& assignment : assignments) asked.set(assignment);
+  const std::string& dir = asked.get_string("run.dir");
+  std::string run = !name.empty() ? name : asked.get_string("run.name");
+  if (run.empty()) run = internal::newest_run(dir, recipe_name(file)).value_or("");
+  const std::string path = dir + "/" + run + "/config.toml";
+  if (run.empty() || !fs::exists(path)) return std::nullopt;
+  const Config before = Config::load(path, recipe_schema());
+  refuse_other_recipe(before, asked, recipe_name(file), dir + "/" + run);
+  Config config = before;
+  for (const auto& assignment : assignments) config.set(assignment);
+  refuse_other_model(before, config, dir + "/" + run);
+  config.set("run.dir=\"" + dir + "\"", "--resume");
+  config.set("run.name=\"" + run + "\"", "--resume");
+  check_recipe(config);
+  return config;
 }
 
 bool is_text(const Config& config) { return config.get_string("data.name") == "text"; }

@@ -1,8 +1,10 @@
-// What is trained: a model, its data, and what it is measured by.
+// Task: all that a Trainer needs to train: a model, its loss, its data and its metrics.
 //
 //   Task task(Net(), [](const Tensor& y, const Tensor& t) { return F::cross_entropy(y, t); });
 //   task.train = dataset(torch::data::datasets::MNIST("data"));
-//   task.metrics.push_back({"accuracy", [](const Tensor& y, const Tensor& t) { return y.argmax(1).eq(t).to(torch::kDouble).mean(); }});
+//   task.metrics.push_back({"accuracy", [](const Tensor& y, const Tensor& t) {
+//     return y.argmax(1).eq(t).to(torch::kDouble).mean();
+//   }});
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,28 +20,32 @@
 
 namespace weft::train {
 
-// A number of an evaluation.
+// A number that an evaluation reports.
 struct Metric {
   std::string name;
-  // Of some samples, one at least: its mean over them; or two numbers, the sum and the count of what it is a mean of (words right, words).
-  // Evaluated without gradients, on the ranks that have the outputs. A metric "loss" takes the place of the model's loss.
+  // Value for some samples, at least one: the mean over them, or two numbers, a sum and a count,
+  // whose quotient is the metric (words right, words). Computed without gradients, on the ranks
+  // that have the outputs. A metric named "loss" replaces the model's loss.
   parallel::OutputFunction of;
 };
 
 struct Task {
   Task() = default;
-  // A module (blocks_of(), compose/modules.h) or a list of blocks, and its loss: the mean over the samples.
+  // Takes a module (blocks_of(), compose/modules.h) or a list of blocks, and its loss: the mean
+  // over the samples.
   Task(parallel::BlockModel model_, parallel::OutputFunction loss) : model(std::move(model_)) { model.loss = std::move(loss); }
 
   parallel::BlockModel model;
-  data::Source train, test;  // a test of size 0: nothing is evaluated
+  data::Source train, test;  // Data sets. A test set of size 0 is not evaluated.
   std::vector<Metric> metrics = {};
 };
 
-// Samples in memory: sample i is x[i], with the target y[i]. Throws Error(kInvalidArgument) where they have not equally many, or none.
+// Data in memory: sample i is x[i], with target y[i]. Throws Error(kInvalidArgument) if x and y
+// differ in samples or have none.
 data::Source samples(const at::Tensor& x, const at::Tensor& y);
-// Batches that a function makes: `make` gets the numbers of some samples below `size`, one at least, and gives {input, target} of these, in
-// their order. It may be called by another thread, one call at a time.
+// Data that a function makes. `make` gets the numbers of some samples below `size`, at least one,
+// and returns {input, target} of these samples, in their order. Another thread may call it, one
+// call at a time.
 data::Source samples(std::int64_t size, std::function<std::pair<at::Tensor, at::Tensor>(const std::vector<std::int64_t>& indices)> make);
 
 }  // namespace weft::train

@@ -61,8 +61,10 @@ class Trainer::Impl {
     internal::check_learner(recipe_->outline(), options_, mesh_, 1);
     loop_.open();
     Task task = recipe_->make(loop_.run_folder());
-    start(std::move(task), recipe_->about(),
-          [this](const Evaluation& evaluation, double samples_per_s) { return recipe_->epoch_fields(evaluation, samples_per_s); });
+    start(
+        std::move(task), recipe_->about(),
+        [this](const Evaluation& evaluation, double samples_per_s) { return recipe_->epoch_fields(evaluation, samples_per_s); },
+        recipe_->throughput());
   }
 
   TrainResult run() { return loop_.run(); }
@@ -70,7 +72,7 @@ class Trainer::Impl {
   std::string run_folder() const { return loop_.run_folder(); }
 
  private:
-  void start(Task task, std::vector<LogField> about, internal::EpochFields fields);
+  void start(Task task, std::vector<LogField> about, internal::EpochFields fields, internal::Throughput throughput = {});
 
   const Options options_;
   const Mesh mesh_;
@@ -79,7 +81,7 @@ class Trainer::Impl {
   std::optional<internal::Learner> learner_;
 };
 
-void Trainer::Impl::start(Task task, std::vector<LogField> about, internal::EpochFields fields) {
+void Trainer::Impl::start(Task task, std::vector<LogField> about, internal::EpochFields fields, internal::Throughput throughput) {
   const auto& resumed = loop_.resumed();
   learner_.emplace(std::move(task), options_, mesh_, resumed ? &*resumed : nullptr, loop_.trace());
   std::vector<LogField> line{{"ranks", mesh_.world().size()},
@@ -87,6 +89,7 @@ void Trainer::Impl::start(Task task, std::vector<LogField> about, internal::Epoc
                              {"batch", learner_->batches().global},
                              {"steps_per_epoch", learner_->batches().per_epoch},
                              {"threads", at::get_num_threads()}};
+  line.emplace_back("parameters", learner_->model().num_parameters());
   line.insert(line.end(), about.begin(), about.end());
   line.emplace_back("run", run_folder());
   log_info("training " + options_.program, line);
@@ -94,7 +97,7 @@ void Trainer::Impl::start(Task task, std::vector<LogField> about, internal::Epoc
   for (std::string pass; std::getline(passes, pass);) {
     if (pass.find(": nothing to do") == std::string::npos) log_info(pass);
   }
-  loop_.start(*learner_, std::move(fields));
+  loop_.start(*learner_, std::move(fields), throughput);
 }
 
 std::string to_json(const TrainResult& result) {

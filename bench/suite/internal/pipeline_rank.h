@@ -24,7 +24,7 @@ CarryOut make_pipeline(const comm::Group& group, const PipelineCase& what);
 
 // One rank. Carries out
 //   {"do":"cuts","model","stages"}    "cuts": where Pipeline cuts the model by itself (pipeline.h)
-//   {"do":"times","model","rounds"}   "count": its parts; "ms": of all runs of neighbouring parts [i, j), by i and then j, as one stage:
+//   {"do":"times","model","rounds"}   "count": its parts; "ms": of all runs of neighboring parts [i, j), by i and then j, as one stage:
 //                                     forward and backward, the median over rounds
 CarryOut make_stages(const comm::Group& group);
 

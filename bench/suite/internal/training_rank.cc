@@ -146,7 +146,7 @@ Trainer make_trainer(const Subject& subject, const comm::Group& group, const Tra
   }
 }
 
-// Weights, gradients and optimiser state.
+// Weights, gradients and optimizer state.
 double megabytes(const torch::nn::Module& module, const std::string& optimizer) {
   double elements = 0;
   for (const auto& parameter : module.parameters()) elements += static_cast<double>(parameter.numel());
@@ -240,7 +240,7 @@ class Job {
   Trainer trainer_;
 };
 
-// Each batch has a forward of its own, since batch normalisation looks at a rank's samples only; the loss is the mean.
+// Each batch has a forward of its own, since batch normalization looks at a rank's samples only; the loss is the mean.
 std::string reference(const TrainingCase& what, const Message& command) {
   const Subject subject = make_subject(what.model);
   const auto optimizer = torch_optimizer(what.optimizer, subject);

@@ -86,7 +86,7 @@ std::string form_svg(const Form& form) {
   std::string text = "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-labelledby=\"t d\" viewBox=\"0 0 " + view +
                      "\" width=\"" + size + ">\n<title id=\"t\">" + form.title +
                      "</title>\n<desc id=\"d\">For each rank its part of the batch, of weights, "
-                     "gradients and optimiser state.</desc>\n";
+                     "gradients and optimizer state.</desc>\n";
   return text + kStyle + "<rect class=\"paper\" width=\"" + size + "/>\n" + text_at(16, 34, "ink title", form.title) + body + "</svg>\n";
 }
 

@@ -25,11 +25,11 @@ const Form kAll[] = {
      "ZeRO-1",
      {{"fsdp", 4}},
      1,
-     "Data parallel, with optimiser state (and masters) for a share of the weights on each rank.",
+     "Data parallel, with optimizer state (and masters) for a share of the weights on each rank.",
      "Rajbhandari, Rasley, Ruwase, He: ZeRO: Memory optimizations toward training trillion parameter models, 2020",
      "Ψ weights, Ψ gradients, 1/W of the state",
      "2 Ψ (W-1)/W: gradients to who updates, weights back",
-     "It costs nothing beyond data parallel: for optimisers with much state.",
+     "It costs nothing beyond data parallel: for optimizers with much state.",
      "engine/sharded.h"},
     {"zero-2",
      "ZeRO-2",
@@ -117,7 +117,7 @@ const Form kAll[] = {
      "Data x tensor",
      {{"dp", 2}, {"tp", 2}},
      0,
-     "Two replicas of a model that lies over two ranks: the last axis joins neighbours, who share a host.",
+     "Two replicas of a model that lies over two ranks: the last axis joins neighbors, who share a host.",
      "as its parts",
      "Ψ/T weights, gradients, state",
      "as tensor parallel over tp, for the replica's samples; 2 (Ψ/T) (D-1)/D over dp",
@@ -166,7 +166,7 @@ const char* const kForms =
     "any product of dp, fsdp, tp, pp, cp (sequences) and ep (experts) from the sizes of a mesh.\n\n"
     "In the pictures each rank is a card with four squares: its part of the batch (samples downwards, positions to the right), and its "
     "parts\n"
-    "of weights, gradients and optimiser state (layers downwards, features to the right). Full colour: kept. Light: fetched for as long as "
+    "of weights, gradients and optimizer state (layers downwards, features to the right). Full color: kept. Light: fetched for as long as "
     "it\n"
     "is used.\n";
 

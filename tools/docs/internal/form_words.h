@@ -19,7 +19,7 @@ struct Form {
   int zero;  // over fsdp: the ZeRO stage
   const char* what;
   const char* source;
-  const char* holds;    // of weights, gradients, optimiser state and activations, by rank
+  const char* holds;    // of weights, gradients, optimizer state and activations, by rank
   const char* travels;  // elements that a rank sends in a step
   const char* when;     // to take it
   const char* header;   // below weft/parallel
@@ -35,7 +35,7 @@ struct Grid {
   std::vector<Cell> cells;  // row by row
 };
 
-// Of the rank: its share of the batch (samples by positions), then of weights, gradients and optimiser state (layers by features).
+// Of the rank: its share of the batch (samples by positions), then of weights, gradients and optimizer state (layers by features).
 std::vector<Grid> grids_of(const Form& form, const plan::MeshLayout& mesh, int rank);
 
 }  // namespace weft::docs::internal

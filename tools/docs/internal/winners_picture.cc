@@ -29,8 +29,8 @@ std::string rect(const std::string& classes, double x, double y, double width, d
          number(height) + "\" rx=\"3\"/>";
 }
 
-// Evenly round the circle in steps that keep the neighbours of the enum apart; an algorithm has one colour in all maps.
-std::string colour(Algorithm algorithm, bool dark) {
+// Evenly round the circle in steps that keep the neighbors of the enum apart; an algorithm has one color in all maps.
+std::string color(Algorithm algorithm, bool dark) {
   const int hue = (212 + 131 * static_cast<int>(algorithm)) % 360;
   return "hsl(" + std::to_string(hue) + ", " + (dark ? "42%, 34%" : "62%, 82%") + ")";
 }
@@ -41,7 +41,7 @@ std::string style(const std::set<Algorithm>& used) {
   const auto ground = [&](bool dark) {
     const char *paper = dark ? "#12161c" : "#ffffff", *ink = dark ? "#e8ecf1" : "#1c2128", *dim = dark ? "#97a3b2" : "#667080";
     std::string text = std::string(".paper{fill:") + paper + "}.ink{fill:" + ink + "}.dim{fill:" + dim + "}";
-    for (const Algorithm algorithm : used) text += "." + class_of(algorithm) + "{fill:" + colour(algorithm, dark) + "}";
+    for (const Algorithm algorithm : used) text += "." + class_of(algorithm) + "{fill:" + color(algorithm, dark) + "}";
     return text;
   };
   return "<style>text{font-family:system-ui,'Segoe UI',Helvetica,Arial,sans-serif;font-size:12px}.middle{text-anchor:middle}"
@@ -109,11 +109,11 @@ std::string winners_svg(schedule::Collective collective, const std::vector<Panel
   const std::string size = number(kWidth) + "\" height=\"" + number(height) + "\"";
   std::string text = "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-labelledby=\"t d\" viewBox=\"0 0 " + number(kWidth) +
                      " " + number(height) + "\" width=\"" + size + ">\n<title id=\"t\">" + title +
-                     "</title>\n<desc id=\"d\">Maps of the algorithm that ends first: sizes to the right, worlds downwards, a colour for "
+                     "</title>\n<desc id=\"d\">Maps of the algorithm that ends first: sizes to the right, worlds downwards, a color for "
                      "each algorithm, the time written in.</desc>\n";
   text += style(drawing.used) + "<rect class=\"paper\" width=\"" + size + "/>\n";
   text += "<text class=\"ink\" x=\"16\" y=\"32\" style=\"font-size:19px\" font-weight=\"600\">" + title + "</text>";
-  text += text_at(16, 54, "dim", "Colour: the algorithm that ends first. Number: when it ends. Columns: bytes of the array.") + "\n";
+  text += text_at(16, 54, "dim", "Color: the algorithm that ends first. Number: when it ends. Columns: bytes of the array.") + "\n";
   return text + drawing.text + marks + "</svg>\n";
 }
 

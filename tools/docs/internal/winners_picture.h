@@ -1,4 +1,4 @@
-// A map of winners: sizes to the right, worlds downwards, a colour for each algorithm.
+// A map of winners: sizes to the right, worlds downwards, a color for each algorithm.
 #pragma once
 
 #include <string>

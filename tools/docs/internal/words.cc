@@ -112,7 +112,7 @@ constexpr Words kWords[] = {
 
 constexpr GossipWords kGossipWords[] = {
     {Graph::kRing,
-     "Both neighbours. Matrices of this kind are circulant, so that the rate is known: it comes near to 1 with the square of "
+     "Both neighbors. Matrices of this kind are circulant, so that the rate is known: it comes near to 1 with the square of "
      "the world.",
      "2", "1/3 + 2/3 cos(2π/W), where W ≥ 3"},
     {Graph::kGrid, "Up, down, left and right in the grid that is nearest to a square and wraps round (dashed ends). R rows, C ≥ R columns.",
@@ -167,7 +167,7 @@ const char* const kTable =
 const char* const kGossip = R"(
 ## Gossip
 
-Averaging with neighbours in place of all ranks (`weft/schedule/gossip.h`, called by `weft/comm/gossip.h`): a round costs each rank a message
+Averaging with neighbors in place of all ranks (`weft/schedule/gossip.h`, called by `weft/comm/gossip.h`): a round costs each rank a message
 or a few, however many ranks there are. The mixing rate is the factor by which a round brings the ranks' values nearer to their average in
 the long run. The columns are that rate, and the rounds after which values are a thousand times nearer, or equal.
 

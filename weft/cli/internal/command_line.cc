@@ -6,9 +6,7 @@
 #include "weft/launch/error_file.h"
 
 namespace weft::cli {
-namespace {
 
-// The nearest subcommand or option to a word that nothing knows.
 std::string hint_for(const CLI::App& app, const std::string& word) {
   const CLI::App* at = &app;
   while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
@@ -20,6 +18,8 @@ std::string hint_for(const CLI::App& app, const std::string& word) {
   const auto near = nearest(word, known);
   return near ? "; did you mean \"" + *near + "\"?" : "; see weft --help";
 }
+
+namespace {
 
 // Prints CLI11's error as one line and returns the exit code.
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
@@ -34,8 +34,7 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 int fail(const std::string& text, int code) {
-  std::cerr << "weft: " << text << '\n';
-  launch::write_error_file(text);
+  if (!launch::write_error_file(text)) std::cerr << "weft: " << text << '\n';
   return code;
 }
 
@@ -55,7 +54,7 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const int& result) {
   } catch (const Error& error) {
     return fail(error);
   } catch (const std::exception& error) {
-    return fail(error.what(), exit_code(Errc::kInternal));
+    return fail(describe(error), exit_code(Errc::kInternal));
   }
   return result;
 }

@@ -63,6 +63,13 @@ at::Tensor flatten(const std::vector<at::Tensor>& tensors) {
   return at::cat(flat);
 }
 
+std::optional<DType> plain_type(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.is_cpu() || !tensor.is_contiguous()) return std::nullopt;
+  const Element element = element_of(tensor.scalar_type());
+  if (!element.reducible || element.per_element != 1) return std::nullopt;
+  return element.dtype;
+}
+
 Dense::Dense(const at::Tensor& tensor, Use use) : tensor_(tensor), use_(use) {
   WEFT_REQUIRE(
       tensor.defined() && tensor.layout() == at::kStrided && (tensor.is_cpu() || tensor.is_cuda()),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <optional>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include "weft/net/memory/direct.h"
@@ -18,6 +19,9 @@ const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* opera
 
 // One after the other, contiguous, one-dimensional.
 at::Tensor flatten(const std::vector<at::Tensor>& tensors);
+
+// The element type of a tensor whose own memory is one contiguous run of real numbers on the CPU; none for any other.
+std::optional<DType> plain_type(const at::Tensor& tensor);
 
 // A tensor's memory as one contiguous run: its own, or a copy where it is not contiguous or on a CUDA device (staging.h). Complex tensors
 // count as pairs of reals; types that cannot be reduced (float8 and the like) can still be moved, as bytes. Throws kInvalidArgument for

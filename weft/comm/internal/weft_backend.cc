@@ -1,11 +1,13 @@
 #include "weft/comm/internal/weft_backend.h"
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <exception>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -55,6 +57,18 @@ class Traced {
   std::int64_t bytes_ = 0;
 };
 
+// Counts a message down at its end.
+class CountedUntilHere {
+ public:
+  explicit CountedUntilHere(std::atomic<int>& messages) : messages_(messages) {}
+  CountedUntilHere(const CountedUntilHere&) = delete;
+  CountedUntilHere& operator=(const CountedUntilHere&) = delete;
+  ~CountedUntilHere() { messages_.fetch_sub(1); }
+
+ private:
+  std::atomic<int>& messages_;
+};
+
 std::span<std::byte> bytes_of(const Dense& data) { return {static_cast<std::byte*>(data.data()), data.bytes()}; }
 
 }  // namespace
@@ -65,6 +79,7 @@ WeftBackend::WeftBackend(std::unique_ptr<Engine> engine, int rank, int size, std
       timeout_(timeout),
       origin_(std::move(origin)),
       process_(getpid()),
+      between_threads_(engine_->endpoint().name() == std::string_view("inproc")),
       queues_(std::make_unique<TaskQueues>()) {
   if (origin_.family) member_ = std::make_unique<Family::Member>(origin_.family, engine_->endpoint());
 }
@@ -144,13 +159,53 @@ WeftBackend::WorkPtr WeftBackend::collective(const Shown& shown, const How& how,
   });
 }
 
+bool WeftBackend::is_quiet() const {
+  const observe::Trace* const trace = observe::Trace::current();
+  return (trace == nullptr || !trace->recording()) && !at::hasGlobalCallbacks() && !at::hasThreadLocalCallbacks() && getpid() == process_;
+}
+
+template <class Body>
+void WeftBackend::run_here(std::uint64_t queue, const Body& body) {
+  std::exception_ptr why;
+  queues_->run(queue, [&]() -> TaskQueues::After {
+    try {
+      body();
+    } catch (...) {
+      why = caused_by(std::current_exception());
+    }
+    return nullptr;
+  });
+  if (why) std::rethrow_exception(why);
+}
+
+bool WeftBackend::run_now(schedule::Collective collective, net::DirectArgs args) {
+  if (!is_quiet()) return false;
+  sequence_.fetch_add(1, std::memory_order_relaxed);
+  args.timeout = timeout();
+  run_here(kCollectiveQueue, [&] { engine_->run(collective, args); });
+  return true;
+}
+
+bool WeftBackend::send_now(std::span<std::byte> bytes, int peer, int tag) {
+  if (peer < 0 || peer >= size_ || between_threads_ || !is_quiet()) return false;
+  messages_.fetch_add(1);
+  const CountedUntilHere under_way(messages_);
+  run_here(queue_of(kSendQueue, peer, tag), [&] { engine_->endpoint().send(peer, channel_of(tag), bytes, Deadline::in(timeout())); });
+  return true;
+}
+
+bool WeftBackend::recv_now(std::span<std::byte> bytes, int peer, int tag) {
+  if (peer < 0 || peer >= size_ || between_threads_ || !is_quiet()) return false;
+  messages_.fetch_add(1);
+  const CountedUntilHere under_way(messages_);
+  run_here(queue_of(kRecvQueue, peer, tag), [&] { engine_->endpoint().recv(peer, channel_of(tag), bytes, Deadline::in(timeout())); });
+  return true;
+}
+
 WeftBackend::WorkPtr WeftBackend::message(std::uint64_t queue, const Shown& shown, std::function<int(Deadline deadline)> body) {
   messages_.fetch_add(1);
   return submit(queue, shown, true, [this, body = std::move(body), timeout = timeout()] {
-    struct Count {
-      std::atomic<int>& messages;
-      ~Count() { messages.fetch_sub(1); }
-    } const under_way{messages_};
+    const CountedUntilHere under_way(messages_);
     return body(Deadline::in(timeout));
   });
 }

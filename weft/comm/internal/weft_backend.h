@@ -3,6 +3,7 @@
 
 #include <mutex>
 #include <optional>
+#include <span>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "weft/comm/internal/engine.h"
@@ -79,6 +80,12 @@ class WeftBackend final : public c10d::Backend {
   // Rank 0 names the ranks that do not come (the first, or all of them). Goes through the store and leaves the group usable.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
+  // The fast path of Group's synchronous calls: on flat memory, in the caller's thread and without a Work. False, and nothing is done,
+  // while a trace or a profiler records, and for messages between threads, which hear of an abort by Group::wait() alone.
+  bool run_now(schedule::Collective collective, net::DirectArgs args);
+  bool send_now(std::span<std::byte> bytes, int peer, int tag);
+  bool recv_now(std::span<std::byte> bytes, int peer, int tag);
+
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
 
@@ -98,6 +105,11 @@ class WeftBackend final : public c10d::Backend {
   // met, if any. An aborted one gets the timeout of another operation of this rank. So the cause is told, whichever operation ends first.
   std::exception_ptr caused_by(std::exception_ptr why);
   std::optional<Error> family_cause() const { return member_ ? member_->cause() : std::nullopt; }
+  // Nobody records what runs on this thread, and this process is a rank of the group.
+  bool is_quiet() const;
+  // Runs `body` in the caller's thread after what was posted to the queue before. Throws what it throws.
+  template <class Body>
+  void run_here(std::uint64_t queue, const Body& body);
   WorkPtr collective(const Shown& shown, const How& how, std::function<void()> body);
   WorkPtr message(std::uint64_t queue, const Shown& shown, std::function<int(Deadline deadline)> body);
   WorkPtr allgather_lists(Shown shown, const TensorLists& outputs, const Tensors& inputs, const How& how);
@@ -116,6 +128,7 @@ class WeftBackend final : public c10d::Backend {
   std::atomic<std::chrono::milliseconds> timeout_;
   const Origin origin_;
   const int process_;  // a child forked from it cannot use the group
+  const bool between_threads_;
   std::uint64_t monitored_ = 0;
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<int> messages_{0};        // sends and receives under way

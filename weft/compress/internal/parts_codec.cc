@@ -1,5 +1,5 @@
 // A codec that is applied to each tensor of a buffer by itself, so that no scale serves two of them: a tensor's numbers are of one order,
-// those of its neighbour may be a hundred times larger. Small tensors (biases, norms, first and last layers) travel as they are: few bytes,
+// those of its neighbor may be a hundred times larger. Small tensors (biases, norms, first and last layers) travel as they are: few bytes,
 // and the numbers on which a net depends most (so do Vogels et al. 2019 with vectors).
 #include <cstring>
 

@@ -31,7 +31,7 @@ class ByteTokenizer : public Tokenizer {
     const auto put = [&](std::size_t end) {
       for (; done < end; ++done) ids.push_back(static_cast<unsigned char>(text[done]));
     };
-    while (specials == Specials::kRecognise) {
+    while (specials == Specials::kRecognize) {
       const auto match = tokens_.next(text, done, specials);
       if (!match) break;
       put(match->begin);

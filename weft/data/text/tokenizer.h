@@ -1,6 +1,6 @@
 // Text as token ids and back: bytes as they are, or byte-pair encoding (Sennrich et al. 2016) as read from Hugging Face's tokenizer.json.
 //
-//   text ─ added tokens ─ normaliser ─ pre-tokenizer ─ merges ─> ids        the components of tokenizer.json, in this order
+//   text ─ added tokens ─ normalizer ─ pre-tokenizer ─ merges ─> ids        the components of tokenizer.json, in this order
 //   ids ─ bytes of each ─ decoder ─> text
 #pragma once
 
@@ -17,7 +17,7 @@ using TokenId = std::int32_t;
 
 // What "<|endoftext|>" in a text means: the token of that name, or these 13 characters. Text from outside should not be able to end a
 // document, so that training data is read as kAsText.
-enum class Specials { kRecognise, kAsText };
+enum class Specials { kRecognize, kAsText };
 
 // encode() of one object is for one thread at a time (it keeps words that it has seen); everything else is const and for any.
 class Tokenizer {
@@ -38,7 +38,7 @@ class Tokenizer {
   virtual std::int64_t vocab_size() const = 0;
   // The id of an added token by its text ("</s>"), else of a token of the vocabulary as tokenizer.json writes it.
   virtual std::optional<TokenId> id_of(std::string_view token) const = 0;
-  // decode(encode(x)) is x for all bytes. Not so where a space is put in front of the text, spaces become U+2581, text is normalised, or
+  // decode(encode(x)) is x for all bytes. Not so where a space is put in front of the text, spaces become U+2581, text is normalized, or
   // what the vocabulary lacks becomes unk_token.
   virtual bool round_trips() const = 0;
   // Tells tokenizers apart: the CRC32C of tokenizer.json. Token files keep it.

@@ -42,10 +42,10 @@ TEST_P(TokenizerReference, GivesTheIdsThatHuggingFaceGives) {
   ASSERT_GT(cases_.size(), 40u);
   for (const json& row : cases_) {
     const auto text = row[0].get<std::string>();
-    EXPECT_EQ(tokenizer_->encode(text, Specials::kRecognise), row[1].get<std::vector<TokenId>>()) << row[0];
+    EXPECT_EQ(tokenizer_->encode(text, Specials::kRecognize), row[1].get<std::vector<TokenId>>()) << row[0];
     EXPECT_EQ(tokenizer_->encode(text, Specials::kAsText), row[2].get<std::vector<TokenId>>()) << row[0];
     // Again, now that the words are known.
-    EXPECT_EQ(tokenizer_->encode(text, Specials::kRecognise), row[1].get<std::vector<TokenId>>()) << row[0];
+    EXPECT_EQ(tokenizer_->encode(text, Specials::kRecognize), row[1].get<std::vector<TokenId>>()) << row[0];
   }
 }
 
@@ -75,7 +75,7 @@ TEST(Tokenizer, GivesBackWhateverBytesItWasGiven) {
     EXPECT_TRUE(tokenizer->round_trips());
     for (std::uint64_t seed = 0; seed < 40; ++seed) {
       const std::string text = bytes_of_all_kinds(seed, 1 + seed * 7);
-      EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, Specials::kRecognise)), text);
+      EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, Specials::kRecognize)), text);
       EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, Specials::kAsText)), text);
     }
   }
@@ -195,8 +195,8 @@ TEST(ByteTokenizer, IsAlsoATokenizerJson) {
   EXPECT_TRUE(read->round_trips());
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const std::string text = bytes_of_all_kinds(seed, 200) + "<ss>";
-    const auto ids = bytes->encode(text, Specials::kRecognise);
-    EXPECT_EQ(read->encode(text, Specials::kRecognise), ids);
+    const auto ids = bytes->encode(text, Specials::kRecognize);
+    EXPECT_EQ(read->encode(text, Specials::kRecognize), ids);
     EXPECT_EQ(read->decode(ids), text);
   }
 }
@@ -205,11 +205,11 @@ TEST(ByteTokenizer, GivesBytesAndSpecialTokens) {
   const auto tokenizer = byte_tokenizer({"<s>", "<ss>"});
   EXPECT_EQ(tokenizer->vocab_size(), 258);
   EXPECT_EQ(tokenizer->encode("a<s>\xff", Specials::kAsText), (std::vector<TokenId>{'a', '<', 's', '>', 255}));
-  EXPECT_EQ(tokenizer->encode("a<s>\xff<ss><", Specials::kRecognise), (std::vector<TokenId>{'a', 256, 255, 257, '<'}));
+  EXPECT_EQ(tokenizer->encode("a<s>\xff<ss><", Specials::kRecognize), (std::vector<TokenId>{'a', 256, 255, 257, '<'}));
   EXPECT_EQ(tokenizer->id_of("<ss>"), 257);
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const std::string text = bytes_of_all_kinds(seed, 64);
-    EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, Specials::kRecognise)), text);
+    EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, Specials::kRecognize)), text);
   }
   EXPECT_NE(tokenizer->fingerprint(), byte_tokenizer()->fingerprint());
   expect_refused([] { byte_tokenizer({"<s>", "<s>"}); }, Errc::kInvalidArgument, "<s> occurs twice");

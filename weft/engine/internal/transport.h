@@ -51,7 +51,7 @@ class Transport {
 struct Subject {
   Group group;
   std::vector<at::Tensor> params;   // that require gradients
-  std::vector<at::Tensor> buffers;  // empty where they are not synchronised
+  std::vector<at::Tensor> buffers;  // empty where they are not synchronized
   DataParallelOptions options;
   Updates* updates = nullptr;  // null: grad() gets the average
   // Shared memory with an updater: every rank updates weights of its own from the sums, instead of a share of common ones.

@@ -39,7 +39,7 @@ Unit unit_for(const Param& param, const UnitOptions& options) {
 std::vector<Unit> make_units(const std::vector<Param>& params, const UnitOptions& options) {
   std::vector<Unit> units;
   for (std::size_t i = 0; i < params.size(); ++i) {
-    // Where size is bounded, units are runs of neighbours, so that they are complete early in backward.
+    // Where size is bounded, units are runs of neighbors, so that they are complete early in backward.
     auto from = units.begin();
     if (options.most_bytes > 0 && !units.empty()) from = units.end() - std::min<std::ptrdiff_t>(4, units.end() - units.begin());
     auto found = std::find_if(from, units.end(), [&](const Unit& unit) { return fits(unit, params[i], options); });

@@ -48,7 +48,7 @@ void Updates::update_with_velocity(const UpdateRule& rule, const optim::FlatStep
   kernels::Sgd rest = std::get<kernels::Sgd>(rule);
   rest.momentum = 0;
   rest.nesterov = false;
-  rest.regulariser = {};
+  rest.regularizer = {};
   for (std::int64_t done = 0; done < at.count; done += static_cast<std::int64_t>(kZeros.size())) {
     optim::FlatStep<float> part{.weight = at.weight + done, .gradient = kZeros.data(), .state = {at.state[0] + done}, .step = at.step};
     part.count = std::min(at.count - done, static_cast<std::int64_t>(kZeros.size()));

@@ -15,6 +15,8 @@
 namespace weft::launch::internal {
 namespace {
 
+constexpr int kMostRanks = 256;  // as many as can share a host's memory
+
 [[noreturn]] void bad(const std::string& option, const std::string& value, const std::string& what) {
   throw Error(Errc::kBadConfig, "--" + option + " " + value + ": " + what, {"launch", -1, -1});
 }
@@ -126,6 +128,7 @@ int count_processes(const std::string& text) {
 Job read_options(const LaunchOptions& options) {
   Job job;
   job.local_world = count_processes(options.nproc_per_node);
+  if (job.local_world > kMostRanks) bad("nproc-per-node", options.nproc_per_node, "at most " + std::to_string(kMostRanks) + " on a node");
   job.nodes = options.standalone ? 1 : node_count(options.nnodes);
   job.node_rank = options.standalone ? 0 : options.node_rank;
   if (job.node_rank < 0 || job.node_rank >= job.nodes) {
@@ -176,6 +179,7 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
   if (threads > 0 && std::getenv("OMP_NUM_THREADS") == nullptr) result.push_back("OMP_NUM_THREADS=" + text(threads));
   // Never another job's: a launcher started by a rank of ours has a secret of its own, or none.
   result.push_back("WEFT_SECRET_FD=" + (attempt.secret_fd < 0 ? "" : text(attempt.secret_fd)));
+  result.push_back(std::string("WEFT_LAUNCHER_REPORTS=") + (attempt.reports ? "1" : "0"));
   return result;
 }
 

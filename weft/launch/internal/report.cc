@@ -2,7 +2,11 @@
 
 #include <signal.h>
 
+#include <algorithm>
+#include <cctype>
 #include <fstream>
+#include <map>
+#include <utility>
 
 #include "weft/base/error.h"
 
@@ -29,30 +33,76 @@ std::string hint(const ExitStatus& status, bool out_of_memory) {
   }
 }
 
-std::string name(const Failure& failure, int local) { return "rank " + std::to_string(failure.first_rank + local); }
+// "rank 4", "ranks 4 and 5", "ranks 4, 5 and 6", "ranks 4 to 19".
+std::string name(const Failure& failure, const std::vector<int>& locals) {
+  const auto number = [&](int local) { return std::to_string(failure.first_rank + local); };
+  if (locals.size() == 1) return "rank " + number(locals[0]);
+  if (locals.size() > 3 && locals.back() - locals.front() + 1 == static_cast<int>(locals.size())) {
+    return "ranks " + number(locals.front()) + " to " + number(locals.back());
+  }
+  std::string text = "ranks " + number(locals[0]);
+  for (std::size_t i = 1; i < locals.size(); ++i) text += (i + 1 == locals.size() ? " and " : ", ") + number(locals[i]);
+  return text;
+}
+
+std::string cause_of(const Failure& failure, int local) {
+  return failure.causes.empty() ? "" : failure.causes[static_cast<std::size_t>(local)];
+}
+
+// How a rank ended and why, with its own number left out, so that the same mistake reads the same on all ranks.
+std::string likeness(const Failure& failure, int local) {
+  std::string cause = cause_of(failure, local);
+  const std::string own = "rank " + std::to_string(failure.first_rank + local);
+  for (auto at = cause.find(own); at != std::string::npos; at = cause.find(own, at + 1)) {
+    const auto end = at + own.size();
+    if (end < cause.size() && std::isdigit(static_cast<unsigned char>(cause[end])) != 0) continue;
+    cause.replace(at, own.size(), "rank");
+  }
+  return failure.situation.ranks[static_cast<std::size_t>(local)]->status.describe() + "\n" + cause;
+}
+
+std::string with_cause(const std::string& cause) { return cause.empty() ? "" : ": " + cause; }
+
+// Ranks that failed beside the culprit, those that ended alike together.
+std::string others(const Failure& failure, const std::vector<int>& told) {
+  std::map<std::pair<bool, std::string>, std::vector<int>> groups;
+  for (int local = 0; local < static_cast<int>(failure.situation.ranks.size()); ++local) {
+    const auto& end = failure.situation.ranks[static_cast<std::size_t>(local)];
+    if (!end || end->status.ok() || std::find(told.begin(), told.end(), local) != told.end()) continue;
+    groups[{is_consequence(*end, failure.situation), likeness(failure, local)}].push_back(local);
+  }
+  std::string text;
+  for (const auto& [how, locals] : groups) {
+    const auto& status = failure.situation.ranks[static_cast<std::size_t>(locals[0])]->status;
+    text += "weft: " + name(failure, locals) + (how.first ? " ended in consequence: " : " failed later: ") + status.describe() +
+            hint(status, false) + with_cause(cause_of(failure, locals[0])) + "\n";
+  }
+  return text;
+}
 
 }  // namespace
 
 std::string failure_report(const Failure& failure) {
   const auto culprit = first_failure(failure.situation);
   if (!culprit) return "";
-  std::string text;
+  std::vector<int> alike;
   for (int local = 0; local < static_cast<int>(failure.situation.ranks.size()); ++local) {
-    const auto& end = failure.situation.ranks[static_cast<std::size_t>(local)];
-    if (local == *culprit || !end || end->status.ok()) continue;
-    text += "weft: " + name(failure, local) + (is_consequence(*end, failure.situation) ? " ended in consequence: " : " failed later: ") +
-            end->status.describe() + hint(end->status, false) + "\n";
+    const bool failed =
+        failure.situation.ranks[static_cast<std::size_t>(local)] && !failure.situation.ranks[static_cast<std::size_t>(local)]->status.ok();
+    const bool same = failed && !cause_of(failure, local).empty() && likeness(failure, local) == likeness(failure, *culprit);
+    if (local == *culprit || same) alike.push_back(local);
   }
+  std::string text = others(failure, alike);
   const auto& end = *failure.situation.ranks[static_cast<std::size_t>(*culprit)];
   if (!failure.last_lines.empty()) {
-    text += "weft: last lines of " + name(failure, *culprit) + " on stderr:\n";
+    text += "weft: last lines of " + name(failure, {*culprit}) + " on stderr:\n";
     for (const auto& line : failure.last_lines) text += "    " + line + "\n";
   }
   const bool stopped = failure.stop_signal != 0 && is_consequence(end, failure.situation);
-  text += "weft: " + (stopped ? "stopped by " + signal_name(failure.stop_signal) + "; " + name(failure, *culprit) + " ended first: "
-                              : name(failure, *culprit) + " failed first: ");
+  text += "weft: " + (stopped ? "stopped by " + signal_name(failure.stop_signal) + "; " + name(failure, {*culprit}) + " ended first: "
+                              : name(failure, alike) + (alike.size() > 1 ? " failed: " : " failed first: "));
   text += end.status.describe() + (stopped ? "" : hint(end.status, failure.out_of_memory));
-  if (!failure.cause.empty()) text += ": " + failure.cause;
+  text += with_cause(cause_of(failure, *culprit));
   if (!failure.log.empty()) text += " (log: " + failure.log + ")";
   return text + "\n";
 }

@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <string>
+#include <vector>
 
 #include "weft/launch/supervision.h"
 
@@ -13,12 +14,13 @@ struct Failure {
   int first_rank = 0;   // global rank of local rank 0
   int stop_signal = 0;  // that the launcher was sent; 0: none
   bool out_of_memory = false;
-  std::string cause;                   // from the culprit's error file
+  std::vector<std::string> causes;     // by local rank, from their error files; empty: none has one
   std::deque<std::string> last_lines;  // of the culprit's stderr
   std::string log;                     // of the culprit; empty: none
 };
 
-// Lines, each ended: consequences, the culprit's last lines, and last the culprit with its cause. Empty when no rank failed.
+// Lines, each ended: consequences, the culprit's last lines, and last the culprit with its cause. Ranks that ended alike, with the same
+// cause, share a line. Empty when no rank failed.
 std::string failure_report(const Failure& failure);
 
 // Kills by the kernel for lack of memory so far: in this cgroup (v2), else on this machine.

@@ -162,6 +162,14 @@ void Supervisor::start_attempt() {
   for (int local = 0; local < job_.local_world; ++local) ranks_.push_back(start_rank(local));
 }
 
+std::filesystem::path Supervisor::error_file_of(int local) const { return folder_of(local) / "error.json"; }
+
+// The rank's stderr goes to a file, which then has its error too.
+bool Supervisor::logs_errors(int local) const {
+  const auto at = static_cast<std::size_t>(local);
+  return ((job_.redirects[at] | job_.tee[at]) & STDERR_FILENO) != 0;
+}
+
 bool Supervisor::goes_past(int local) const {
   const auto at = static_cast<std::size_t>(local);
   const bool logged = job_.redirects[at] != 0 || job_.tee[at] != 0;
@@ -174,7 +182,7 @@ Supervisor::Rank Supervisor::start_rank(int local) {
   const Fd secret = reopen(secret_), nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   ProcessOptions process;
   process.environment =
-      rank_environment(options_, job_, local, {situation_.restarts, (folder_of(local) / "error.json").string(), secret.get()});
+      rank_environment(options_, job_, local, {situation_.restarts, error_file_of(local).string(), secret.get(), !logs_errors(local)});
   if (secret) process.inherit = {secret.get()};
   // One reader at most; and never a terminal: a process group in the background would be stopped by reading it.
   if (job_.rank(local) != 0 || ::isatty(STDIN_FILENO)) process.stdin_fd = nothing.get();
@@ -183,9 +191,12 @@ Supervisor::Rank Supervisor::start_rank(int local) {
     process.call = [this, rank] {
       try {
         return run_(rank);
+      } catch (const Error& error) {
+        if (!write_error_file(error.what())) throw;
+        return exit_code(error.code());
       } catch (const std::exception& error) {
-        write_error_file(error.what());
-        throw;
+        if (!write_error_file(describe(error))) throw;
+        return exit_code(Errc::kInternal);
       }
     };
   } else {
@@ -297,9 +308,11 @@ std::string Supervisor::report() const {
   failure.first_rank = job_.rank(0);
   failure.stop_signal = stop_signal_;
   failure.out_of_memory = out_of_memory_kills() > out_of_memory_before_;
-  failure.cause = read_error_file(folder_of(culprit) / "error.json").value_or("");
-  failure.last_lines = ranks_[at].err.tail();
-  if (((job_.redirects[at] | job_.tee[at]) & STDERR_FILENO) != 0) failure.log = (folder_of(culprit) / "stderr.log").string();
+  for (int local = 0; local < job_.local_world; ++local) failure.causes.push_back(read_error_file(error_file_of(local)).value_or(""));
+  // With a cause, lines that were shown already say nothing more.
+  const bool was_shown = job_.shown[at] && (job_.redirects[at] & STDERR_FILENO) == 0;
+  if (!was_shown || failure.causes[at].empty()) failure.last_lines = ranks_[at].err.tail();
+  if (logs_errors(culprit)) failure.log = (folder_of(culprit) / "stderr.log").string();
   return failure_report(failure);
 }
 

@@ -36,6 +36,8 @@ class Supervisor {
   LineRelay relay(int local, int stream, Fd pipe);
   bool goes_past(int local) const;  // writes to the launcher's own descriptors
   std::filesystem::path folder_of(int local) const;
+  std::filesystem::path error_file_of(int local) const;
+  bool logs_errors(int local) const;
 
   Act watch();
   void wait_for_events(std::optional<Time> until);

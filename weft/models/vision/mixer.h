@@ -1,11 +1,15 @@
-// MLP-Mixer (Tolstikhin et al., "MLP-Mixer: An all-MLP Architecture for Vision", 2021), with timm's parameter names and epsilon. Many equal
-// blocks, each small: the plainest net for a pipeline. Written with the layers of parallel/tensor: the units of every MLP are split over a
-// group's ranks, or plain in a group of one.
+// Mixer: MLP-Mixer (Tolstikhin et al., "MLP-Mixer: An all-MLP Architecture for Vision", 2021), with
+// timm's parameter names and epsilon.
+//
+// It has many equal, small blocks, which makes it the simplest net for a pipeline. The layers are
+// those of parallel/tensor: the units of every MLP are split over a group's ranks, or plain in a
+// group of one.
 //
 //   patches ─ projection ─ block 0 ─ … ─ block n-1 ─ norm ─ mean over the patches ─ head
 //   block:  x + mlp_tokens(norm1(x)^T)^T, then x + mlp_channels(norm2(x));   mlp: fc2(gelu(fc1(x)))
 //
-// A step hands over, over several ranks, two all-reduces of [n, patches, width] a block forward and two backward.
+// Traffic of a step over several ranks: for each block, two all-reduces of [n, patches, width] in
+// forward and two in backward.
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -22,15 +26,17 @@
 
 namespace weft::models {
 
-// Mixer-B/16 for ImageNet unless set.
+// Options of an MLP-Mixer. The defaults are Mixer-B/16 for ImageNet.
 struct MixerOptions {
-  std::int64_t image_size = 224;  // height and width, a multiple of patch
+  std::int64_t image_size = 224;  // Height and width of an image, a multiple of patch.
   std::int64_t patch = 16;
   std::int64_t in_channels = 3;
   std::int64_t num_classes = 1000;
   std::int64_t layers = 12, width = 768;
-  std::int64_t token_hidden = 0;    // of the MLPs over patches; 0: width / 2, as in all of the paper's nets
-  std::int64_t channel_hidden = 0;  // of those over channels; 0: 4 · width
+  // Units of the MLPs over patches. 0: width / 2, as in all of the paper's nets.
+  std::int64_t token_hidden = 0;
+  // Units of the MLPs over channels. 0: 4 · width.
+  std::int64_t channel_hidden = 0;
 
   std::int64_t patches() const { return (image_size / patch) * (image_size / patch); }
 };
@@ -60,7 +66,7 @@ struct MixerBlockImpl : torch::nn::Cloneable<MixerBlockImpl> {
 };
 TORCH_MODULE(MixerBlock);
 
-// The projection of patches: child "proj".
+// Projection of patches. Child: "proj".
 struct MixerStemImpl : torch::nn::Cloneable<MixerStemImpl> {
   MixerStemImpl(MixerOptions given, parallel::TensorParallel tp_);
   void reset() override;
@@ -73,14 +79,17 @@ struct MixerStemImpl : torch::nn::Cloneable<MixerStemImpl> {
 };
 TORCH_MODULE(MixerStem);
 
-// libtorch's own initialisation. Mixer-S/16 (8 layers of width 512) has 18,528,264 parameters, Mixer-B/16 59,880,472.
+// Initialization is libtorch's own. Mixer-S/16 (8 layers of width 512) has 18,528,264 parameters,
+// Mixer-B/16 has 59,880,472.
 struct MixerImpl : torch::nn::Cloneable<MixerImpl> {
-  // Throws Error(kInvalidArgument) for sizes that make no net or whose units do not divide by the ranks.
+  // Throws Error(kInvalidArgument) for invalid sizes, and for units that do not divide by the
+  // ranks.
   explicit MixerImpl(MixerOptions given = {}, parallel::TensorParallel tp_ = {});
   void reset() override;
-  // [n, in_channels, image_size, image_size], the same on all ranks -> logits [n, num_classes], the same too. Collective, backward too.
+  // [n, in_channels, image_size, image_size], the same on all ranks -> logits [n, num_classes], the
+  // same on all ranks. Collective, also in backward.
   at::Tensor forward(const at::Tensor& x);
-  // Stem, blocks in order, head: of this net's own modules.
+  // Stem, blocks in order, head, as blocks that use this net's own modules.
   std::vector<parallel::Block> parts() const;
 
   MixerOptions options;
@@ -92,7 +101,8 @@ struct MixerImpl : torch::nn::Cloneable<MixerImpl> {
 };
 TORCH_MODULE(Mixer);
 
-// The same net as blocks, for parallelize(): without a loss. Units of MLPs are split over tp. Throws as MixerImpl.
+// The same net as blocks for parallelize(), without a loss. Units of MLPs are split over tp. Throws
+// as MixerImpl.
 parallel::BlockModel mixer_blocks(const MixerOptions& options);
 
 }  // namespace weft::models

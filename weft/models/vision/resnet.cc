@@ -36,7 +36,7 @@ nn::Conv2d conv(std::int64_t in, std::int64_t out, Kernel kernel) {
   return nn::Conv2d(nn::Conv2dOptions(in, out, kernel.size).stride(kernel.stride).padding(kernel.padding).bias(false));
 }
 
-void initialise(const nn::Module& net) {
+void initialize(const nn::Module& net) {
   for (const auto& module : net.modules()) {
     if (auto* convolution = module->as<nn::Conv2d>()) nn::init::kaiming_normal_(convolution->weight, 0, torch::kFanOut, torch::kReLU);
   }
@@ -79,7 +79,7 @@ parallel::Block head_block(const nn::Linear& fc) {
 }
 
 parallel::Block with_initial_values(parallel::Block block) {
-  initialise(*block.module);
+  initialize(*block.module);
   return block;
 }
 
@@ -126,7 +126,7 @@ void ResNetImpl::reset() {
     layers[at] = register_module("layer" + std::to_string(layer + 1), blocks);
   }
   fc = register_module("fc", last(depth, options));
-  for (const auto& child : children()) initialise(*child);
+  for (const auto& child : children()) initialize(*child);
 }
 
 at::Tensor ResNetImpl::forward(const at::Tensor& x) {

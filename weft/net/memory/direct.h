@@ -5,7 +5,7 @@
 // writes it into all outputs), and otherwise go through pieces of staging memory that stay in the cache.
 //
 // Each operation carries its signature: ranks that call different operations all throw kInvalidArgument showing both, and the group ends.
-// Results have the same bits on every rank. One operation at a time: the caller serialises. Input and output may be the same array.
+// Results have the same bits on every rank. One operation at a time: the caller serializes. Input and output may be the same array.
 // `timeout` bounds each wait for a peer, not the whole of a large operation.
 #pragma once
 

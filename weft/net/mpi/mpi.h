@@ -1,8 +1,8 @@
 // Ranks that an MPI launcher started: point-to-point messages and native collectives over Open MPI or MPICH, whichever started the process.
 //
 // MPI is loaded at run time: a plug-in for each MPI (libweft_mpi_openmpi.so, libweft_mpi_mpich.so) is looked for in $WEFT_PLUGIN_DIR, in
-// lib/weft of every folder above the program, and where the dynamic linker looks. Nothing of MPI is linked into weft. MPI is initialised
-// once, on a thread of its own, and finalised when the process exits, unless the program has initialised it before.
+// lib/weft of every folder above the program, and where the dynamic linker looks. Nothing of MPI is linked into weft. MPI is initialized
+// once, on a thread of its own, and finalised when the process exits, unless the program has initialized it before.
 //
 // With MPI_THREAD_MULTIPLE the thread that waits makes the progress; otherwise (or with WEFT_MPI_THREADS=funneled) MPI's own thread makes
 // all calls. No wait lacks a deadline, but MPI cannot drop a transfer that it has begun: where one is still under way when its call fails,

@@ -120,7 +120,7 @@ nn::BatchNormOptions options_of(const nn::Module& batch_norm) {
   return batch_norm.as<nn::BatchNorm3d>()->options;
 }
 
-// The normalisation layers of a module.
+// The normalization layers of a module.
 struct Found {
   std::vector<std::shared_ptr<SyncBatchNormImpl>> synchronous;
   std::vector<nn::SequentialImpl*> sequentials;  // that hold batch norms

@@ -1,8 +1,11 @@
-// Batch normalisation (Ioffe, Szegedy 2015) whose mean and variance are those of all ranks' batches together, weighted by their sizes.
+// Synchronized batch normalization (Ioffe, Szegedy 2015): mean and variance are those of all ranks'
+// batches together, weighted by their sizes.
 //
-// A forward in training mode gathers 2 channels + 1 doubles of each rank, a backward sums 2 channels doubles; both happen where the layer
-// stands in the graph, so every rank runs the same layers in the same order, a rank without samples too (an input with first dimension 0,
-// forward and backward). Evaluation mode does not communicate. Alone or in a group of one it is torch::nn::BatchNorm.
+// A forward in training mode gathers 2 channels + 1 doubles from each rank; a backward all-reduces
+// 2 channels doubles. Both happen where the layer stands in the graph. So every rank runs the same
+// layers in the same order, also a rank without samples: forward and backward of an input with
+// first dimension 0. Evaluation mode does not communicate. Without a group, or in a group of one,
+// it is torch::nn::BatchNorm.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,43 +22,50 @@
 
 namespace weft::parallel {
 
-// Replaces BatchNorm1d, 2d and 3d: input [n, channels], [n, channels, length] up to five dimensions, of any n; the same options, parameter
-// and buffer names, so that weights can be exchanged. float32 and float64; float16 and bfloat16 are computed in float32.
+// Replaces BatchNorm1d, 2d and 3d. Input: [n, channels], [n, channels, length] and so on, up to
+// five dimensions, of any n. Options and the names of parameters and buffers are the same, so
+// weights can be exchanged. float32 and float64; float16 and bfloat16 are computed in float32.
 //
-// What backward() gives. A rank's input reaches every rank's loss through the common statistics, so the gradients of the losses are
-// combined here already, and that must be done in the way in which gradients are averaged later:
-//   kBySamples (DataParallel's default; each loss is a mean over the local batch): gradients such that their average weighted by n is the
-//     gradient of the mean over the joined batch, exactly, for uneven batches too.
-//   kByRanks, kSum: the gradients of the sum of all ranks' losses, as in PyTorch's SyncBatchNorm.
-// Gradients of weight and bias are this rank's share; DataParallel averages them as all others.
+// Gradients. A rank's input reaches every rank's loss through the common statistics, so backward()
+// already combines the gradients of all losses. It must do so in the way in which gradients are
+// averaged later:
+// - kBySamples (DataParallel's default; each loss is a mean over the local batch): the average of
+//   the gradients weighted by n is exactly the gradient of the mean over the joined batch. This
+//   also holds for uneven batches.
+// - kByRanks, kSum: the gradients are those of the sum of all ranks' losses, as in PyTorch's
+//   SyncBatchNorm.
+// Gradients of weight and bias are this rank's share; DataParallel averages them like all others.
 class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
  public:
   using Average = DataParallelOptions::Average;
 
-  // Without a group until join().
+  // Has no group until join().
   explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& options_);
   SyncBatchNormImpl(const torch::nn::BatchNormOptions& options_, Group group, Average average = Average::kBySamples);
 
-  // From now on statistics are taken over `group`.
+  // Takes statistics over `group` from now on.
   void join(Group group, Average average = Average::kBySamples);
 
-  // Collective in training mode. Throws Error(kInvalidArgument) for an input of other shape, and on all ranks where all batches together
-  // have fewer than two values a channel; what Group's operations throw. Backward of backward is refused (kInvalidArgument).
+  // Normalizes `input`. Collective in training mode. Throws Error(kInvalidArgument) for an input of
+  // another shape, and on all ranks if all batches together have fewer than two values per channel.
+  // Throws as Group's operations do. Backward of backward is not supported (kInvalidArgument).
   at::Tensor forward(const at::Tensor& input);
 
   void reset() override;
   void pretty_print(std::ostream& stream) const override;
 
   torch::nn::BatchNormOptions options;
-  at::Tensor weight, bias;                                    // undefined unless affine
-  at::Tensor running_mean, running_var, num_batches_tracked;  // undefined unless track_running_stats
+  at::Tensor weight, bias;  // Undefined unless affine.
+  // Undefined unless track_running_stats.
+  at::Tensor running_mean, running_var, num_batches_tracked;
 
  private:
   friend int convert_sync_batch_norm(const std::shared_ptr<torch::nn::Module>&, const Group&, Average);
 
-  // A layer with the very parameters of a torch::nn::BatchNorm: an optimiser that holds them goes on.
+  // A layer with the parameter tensors of a torch::nn::BatchNorm, so an optimizer that holds them
+  // stays valid.
   static std::shared_ptr<SyncBatchNormImpl> in_place_of(const torch::nn::BatchNormOptions& options, const torch::nn::Module& batch_norm);
-  // How much of the batch statistics goes into the running ones; counts the batch.
+  // Weight of the batch statistics in the running ones. Counts the batch.
   double next_momentum();
   at::Tensor forward_alone(const at::Tensor& input, bool batch_statistics);
 
@@ -64,13 +74,15 @@ class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
 };
 TORCH_MODULE(SyncBatchNorm);
 
-// Makes the batch norms below `root` synchronous: SyncBatchNorm layers join `group`, BatchNorm1d, 2d and 3d in a torch::nn::Sequential are
-// replaced, keeping parameters, statistics and mode. Gives the number of layers. Not collective; call it before data_parallel().
+// Makes the batch norms below `root` synchronous and returns the number of layers. SyncBatchNorm
+// layers join `group`. BatchNorm1d, 2d and 3d in a torch::nn::Sequential are replaced and keep
+// parameters, statistics and mode. Not collective; call it before data_parallel().
 //
-// A BatchNorm that is a typed member (`torch::nn::BatchNorm2d bn1`) cannot be replaced from outside: C++ has no way to reach the member,
-// and its forward is not virtual. Where there is one the call throws Error(kInvalidArgument) naming all of them, and changes nothing:
-// declare such members as SyncBatchNorm, which without a group is the same layer. (A copy of a Sequential's holder that is kept elsewhere
-// goes on as the old layer.)
+// A BatchNorm that is a typed member (`torch::nn::BatchNorm2d bn1`) cannot be replaced from
+// outside: C++ cannot reach the member, and its forward is not virtual. If there is one, the call
+// throws Error(kInvalidArgument), naming all of them, and changes nothing. Declare such members as
+// SyncBatchNorm, which without a group is the same layer. (A copy of a Sequential's holder that is
+// kept elsewhere goes on with the old layer.)
 int convert_sync_batch_norm(const std::shared_ptr<torch::nn::Module>& root, const Group& group,
                             DataParallelOptions::Average average = DataParallelOptions::Average::kBySamples);
 

@@ -68,7 +68,7 @@ void go(const Case& c, int first, int last, const std::string& dir) {
 
 std::string folder_of(const TempDir& dir, int step) { return dir / ("step-0000000" + std::to_string(step)); }
 
-// Those that ranks of tp have alike, or two stages, go as they are: codes beside other neighbours would drive them apart.
+// Those that ranks of tp have alike, or two stages, go as they are: codes beside other neighbors would drive them apart.
 TEST(ComposeCodec, KeepsWhatRanksHaveAlikeAlike) {
   for (const auto& axes : {std::vector<Axis>{{"dp", 2}, {"tp", 2}}, {{"dp", 2}, {"pp", 2}}}) {
     replicate(4, [&](const Group& world) {

@@ -1,4 +1,4 @@
-// Plan::micro_shards: the same bits of losses, norms, weights and optimiser state whatever the replicas, shards and stages.
+// Plan::micro_shards: the same bits of losses, norms, weights and optimizer state whatever the replicas, shards and stages.
 #include <cmath>
 #include <limits>
 

@@ -1,9 +1,15 @@
-// A model as a list of blocks that knows nothing of parallelism but the contexts it is handed: what parallelize() takes.
+// BlockModel: a model as a list of blocks, the input of parallelize(). Blocks know nothing of
+// parallelism except the contexts that they get.
 //
 //   BlockModel model;
-//   model.blocks.push_back({"embedding", [](const Contexts& with) { return block(Embedding(table, with.tp)); }});
-//   for (int i = 0; i < 12; ++i) model.blocks.push_back({"blocks." + std::to_string(i), [](const Contexts& with) { … }});
-//   model.loss = [](const Tensors& y, const Tensors& t, const Contexts& with) { return cross_entropy(y[0], t[0], {}, with.tp); };
+//   model.blocks.push_back({"embedding", [](const Contexts& with) {
+//     return block(Embedding(table, with.tp));
+//   }});
+//   for (int i = 0; i < 12; ++i)
+//     model.blocks.push_back({"blocks." + std::to_string(i), [](const Contexts& with) { … }});
+//   model.loss = [](const Tensors& y, const Tensors& t, const Contexts& with) {
+//     return cross_entropy(y[0], t[0], {}, with.tp);
+//   };
 //   model.splits = {{"heads", 12}, {"hidden", 3072}};
 #pragma once
 
@@ -25,31 +31,38 @@
 
 namespace weft::parallel {
 
-// What a block is handed. A new form of parallelism inside layers gets a member here, which is plain in a group of one.
+// Ranks that share the work of a block, for each form of parallelism inside layers. Each member is
+// plain in a group of one. A new form of parallelism inside layers gets a member here.
 struct Contexts {
-  // Of this block alone: its initial values follow from the plan's seed and the block's number, its dropout from those of the step, the
-  // replica and the micro-batch too, whoever has which block.
+  // Tensor parallelism and random numbers of this block alone. Initial values follow from the
+  // plan's seed and the block's number. Dropout follows from these and from the step, the replica
+  // and the micro-batch. Neither depends on which rank has the block.
   TensorParallel tp;
-  // Inputs and targets are whole sequences, the same on all ranks of cp: the first block and the loss take their part of them
-  // (ContextParallel::part, mean). All ranks of cp draw the same numbers for dropout.
+  // Context parallelism. Inputs and targets are whole sequences, the same on all ranks of cp. The
+  // first block and the loss take their part of them (ContextParallel::part, mean). All ranks of cp
+  // draw the same numbers for dropout.
   ContextParallel cp = {};
-  // Experts are divided over it, and balanced over all ranks that share the batch: those of cp, with their parts of its sequences, too.
+  // Expert parallelism. Experts are divided over its ranks. They are balanced over all ranks that
+  // share the batch, also over ranks of cp, which have parts of its sequences.
   ExpertParallel ep = {};
-  // Blocks of the same stage that were made before this one, by name: whose modules may be children here too, so that a weight is one.
+  // Blocks of the same stage that were made before this one, by name. Their modules may be children
+  // of this block too, so that both share one weight.
   std::map<std::string, std::shared_ptr<torch::nn::Module>> before = {};
-  // Recompute::kSelective: blocks compute again by themselves, in backward, what is large and cheap.
+  // True with Recompute::kSelective: blocks recompute large, cheap activations in backward by
+  // themselves.
   bool selective = false;
 };
 
-// One entry of a model: how a block is made.
+// One entry of a model: a name, and a function that makes the block.
 struct BlockSpec {
-  std::string name;  // distinct; Block::name
-  // Called once for each block of this rank's (and once more where stages are cut by measured times).
+  std::string name;  // Distinct name (Block::name).
+  // Called once for each block of this rank, and once more if stages are cut by measured times.
   std::function<Block(const Contexts&)> make;
 };
 
-// A function of the last block's outputs and of targets, such as a loss. Takes lambdas of (Tensor output, Tensor target), which get the
-// first of each; of (Tensors outputs, Tensors targets); and of these and Contexts.
+// A function of the last block's outputs and of targets, such as a loss. It accepts lambdas of
+// (Tensor output, Tensor target), which get the first of each; of (Tensors outputs, Tensors
+// targets); and of these two and Contexts.
 class OutputFunction {
  public:
   OutputFunction() = default;
@@ -79,22 +92,25 @@ class OutputFunction {
 
 struct BlockModel {
   std::vector<BlockSpec> blocks;
-  // The mean over the samples of the first target, along its first dimension: a number, the same on all ranks of `contexts.tp` and of
-  // `contexts.cp`, with what experts add (MixtureOfExperts::auxiliary, which goes from block to block as one tensor [1] more; over cp its
-  // mean by the positions that each rank has).
+  // Loss: the mean over the samples of the first target, along its first dimension. It is one
+  // number, the same on all ranks of `contexts.tp` and `contexts.cp`. It includes the auxiliary
+  // loss of experts (MixtureOfExperts::auxiliary), which goes from block to block as one more
+  // tensor [1]. Over cp it includes the mean of that loss, weighted by each rank's positions.
   OutputFunction loss = {};
-  // What tensor parallelism divides: {"heads", 12}. Checked before anything is made.
+  // Sizes that tensor parallelism divides: {"heads", 12}. Checked before any block is made.
   std::vector<std::pair<std::string, std::int64_t>> splits = {};
-  // What context parallelism takes: heads of attention, and of its keys and values. 0: blocks and loss do not use Contexts::cp, and plans
-  // with it are refused.
+  // Attention heads, and heads of keys and values, for context parallelism. 0: blocks and loss do
+  // not use Contexts::cp, and plans with cp are rejected.
   std::int64_t heads = 0, kv_heads = 0;
-  // Of each layer of experts; 0: there are none. Such blocks, and the loss, take a first dimension of 0 as well (the loss is then 0, with a
-  // graph to the outputs): a rank has no row that others' experts would count.
+  // Number of experts in each layer of experts. 0: no such layers. Blocks with experts, and the
+  // loss, must also accept a first dimension of 0, since made-up rows would count for other ranks'
+  // experts. The loss is then 0, with a graph to the outputs.
   std::int64_t experts = 0;
-  // What predict() gives, where sequences lie over cp: the whole of what the last block gives on each rank. Collective over cp. Without it
-  // each rank gets its part.
+  // Joins the results of predict() where sequences are divided over cp: returns the whole of the
+  // last block's outputs on each rank. Collective over cp. Without it each rank gets its part.
   std::function<Tensors(const Tensors& outputs, const Contexts& contexts)> join = nullptr;
-  bool selective = false;  // blocks heed Contexts::selective; else a plan that asks for it is refused
+  // True: blocks obey Contexts::selective. False: a plan with selective recomputation is rejected.
+  bool selective = false;
 };
 
 }  // namespace weft::parallel

@@ -1,4 +1,5 @@
-// Models of one's own for parallelize() and Trainer: any torch::nn::Module, a torch::nn::Sequential, a list of blocks.
+// blocks_of() turns your own model into the BlockModel that parallelize() and Trainer take: any
+// torch::nn::Module, a torch::nn::Sequential, or a list of blocks.
 #pragma once
 
 #include <memory>
@@ -14,15 +15,18 @@ class Sequential;
 
 namespace weft::parallel {
 
-// Blocks that exist already. Each rank makes them all and keeps its own; ranks get the first replica's initial values. Their names begin
-// those of their parameters in checkpoints; blocks without one are called by their numbers.
-// What a list makes possible, beside data parallelism: pipeline stages (pp), ZeRO-3 that gathers a block at a time, recomputation.
+// Takes blocks that exist already. Each rank makes all of them and keeps its own. Ranks get the
+// first replica's initial values. A block's name is the prefix of its parameters' names in
+// checkpoints; a block without a name is called by its number.
+// Besides data parallelism, a list of blocks allows pipeline stages (pp), ZeRO-3 that gathers one
+// block at a time, and recomputation.
 BlockModel blocks_of(std::vector<Block> blocks);
 
-// The entries of a Sequential, a block each; names as in the Sequential.
+// Makes one block of each entry of a Sequential. The names are those in the Sequential.
 BlockModel blocks_of(const torch::nn::Sequential& sequential);
 
-// A whole module as one block, with its own names: dp and fsdp. Its forward takes one tensor and gives one; for others give a Block.
+// Makes one block of a whole module, with the module's own names, for dp and fsdp. The module's
+// forward takes one tensor and returns one; for other modules pass a Block.
 template <class ModuleT>
 BlockModel blocks_of(std::shared_ptr<ModuleT> module) {
   Block whole = block("model", std::move(module));

@@ -1,5 +1,8 @@
 #include "weft/parallel/compose/parallelize.h"
 
+#include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
+
 #include <utility>
 
 #include "weft/optim/update_rule.h"
@@ -43,6 +46,18 @@ checkpoint::Parts ParallelModel::shards() { return composed_->shards(); }
 void ParallelModel::load_shards(const checkpoint::SliceSource& source) { composed_->load_shards(source); }
 void ParallelModel::load_weights(const checkpoint::SliceSource& source) { composed_->load_weights(source); }
 ParallelModel::NamedTensors ParallelModel::gradients() { return composed_->gradients(); }
+
+std::int64_t ParallelModel::num_parameters() {
+  std::int64_t mine = 0;
+  for (const auto& stage : composed_->stages) {
+    for (const auto& parameter : stage.parameters) {
+      if (!parameter.copy) mine += c10::multiply_integers(parameter.sizes);
+    }
+  }
+  at::Tensor sum = at::full({1}, mine, at::kLong);
+  composed_->mesh["pp"].all_reduce(sum);
+  return sum.item<std::int64_t>();
+}
 
 ParallelModel::Memory ParallelModel::memory() {
   Memory all;

@@ -1,4 +1,4 @@
-// What parallelize() is asked for beside the mesh's sizes, and whether it can be done at all.
+// Plan: the options of parallelize() besides the mesh sizes, and a check that a plan can work.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,71 +17,91 @@
 
 namespace weft::parallel {
 
-// kFull: every block but the last, whose backward follows at once, keeps its inputs alone (parallel/recompute). kSelective: blocks keep
-// what is dear to compute, and compute again what is large and cheap: attention's scores, norms, activations. BlockModel::selective.
+// Activation checkpointing. kFull: each block keeps only its inputs (parallel/recompute), except
+// the last one, whose backward follows at once. kSelective: blocks keep expensive activations and
+// recompute large, cheap ones: attention scores, norms, activation functions
+// (BlockModel::selective).
 enum class Recompute { kNone, kFull, kSelective };
-enum class Precision { kAsItIs, kBf16, kF16 };  // what blocks and loss compute in, by autocast; parameters stay as they are
+// Type in which blocks and loss compute, by autocast. Parameters keep their types.
+enum class Precision { kAsItIs, kBf16, kF16 };
 
-// torch::optim::SGD without momentum or decay.
+// torch::optim::SGD without momentum or weight decay.
 OptimizerSpec plain_sgd();
 
 struct Plan {
-  OptimizerSpec optimizer = plain_sgd();  // its max_grad_norm counts for the whole model
-  bool decay_vectors = true;              // false: parameters of one dimension or none go without weight decay and L1
-  std::uint64_t seed = 0;                 // of initial values and dropout
-  // Over pp: how a step's micro-batches go through the stages. With one stage they follow each other, and their gradients add up.
+  // Optimizer. Its max_grad_norm applies to the whole model.
+  OptimizerSpec optimizer = plain_sgd();
+  // false: parameters with one dimension or none get no weight decay and no L1 penalty.
+  bool decay_vectors = true;
+  std::uint64_t seed = 0;  // Seed of initial values and dropout.
+  // Schedule of a step's micro-batches through the stages of pp. With one stage the micro-batches
+  // run one after the other, and their gradients add up.
   schedule::pipeline::Algorithm schedule = schedule::pipeline::Algorithm::kOneForwardOneBackward;
   int micro_batches = 1;
-  // Above 0: the same bits however many replicas, shards and stages there are. A batch is cut into so many parts, a power of two and a
-  // multiple of the replicas, of which each replica takes its own one by one (micro_batches follows), and all sums are taken along one tree
-  // over them or by integers. For dp, fsdp and pp, on hosts of one kind with one thread each, by a group that has_ordered_sums(); gradients
-  // leave after backward.
+  // Above 0: the same bits for any number of replicas, shards and stages. A batch is cut into this
+  // many parts, a power of two and a multiple of the replicas. Each replica runs its own parts one
+  // by one, which sets micro_batches. All sums run along one tree over the parts, or use integers.
+  // Supported for dp, fsdp and pp, on hosts of one kind with one thread per rank, in a group that
+  // has_ordered_sums(). Gradients leave after backward.
   int micro_shards = 0;
-  int virtual_stages = 0;  // of each rank; 0: as few as the schedule takes
-  // The first block of each stage but the first. Empty: by the time that each block takes on `sample`, the inputs of one micro-batch, so
-  // that the slowest stage is as fast as can be (plan/stages.h); without a sample, equally many blocks.
+  int virtual_stages = 0;  // Stages of each rank. 0: as few as the schedule allows.
+  // First block of each stage except the first stage. Empty: chosen by the time that each block
+  // takes on `sample`, so that the slowest stage is as fast as possible (plan/stages.h). Without a
+  // sample, each stage gets the same number of blocks.
   std::vector<int> cuts = {};
+  // Inputs of one micro-batch, by which `cuts` are chosen.
   std::vector<at::Tensor> sample = {};
-  // Over fsdp: 1 optimiser state, 2 and gradients, 3 and parameters.
+  // ZeRO stage over fsdp. 1 shards optimizer state, 2 also gradients, 3 also parameters.
   int zero_stage = 3;
   Weights weights = Weights::kAuto;
-  // What replicas (over dp, cp and ep) send each other of gradients goes through: compress/spec.h; not with a scaled loss. "auto": only
-  // over dp and cp alone. Where replicas hold whole models on several hosts it is data parallelism's (DataParallelOptions::codec).
+  // Codec for the gradients that replicas (over dp, cp and ep) send each other: compress/spec.h.
+  // Not supported with a scaled loss. "auto" needs replicas over dp and cp alone. Where replicas
+  // hold whole models on several hosts, it is the codec of data parallelism
+  // (DataParallelOptions::codec).
   std::string codec = "none";
-  ContextMethod context = ContextMethod::kRing;  // over cp: how attention sees the whole sequence
-  int accumulate = 1;                            // calls of train_step() before each step(): each counts for its part
+  // Method of attention over cp.
+  ContextMethod context = ContextMethod::kRing;
+  // Gradient accumulation: number of train_step() calls before each step(). Each counts for its
+  // part.
+  int accumulate = 1;
   Recompute recompute = Recompute::kNone;
   Precision precision = Precision::kAsItIs;
-  // With kF16 always, else where given.
+  // Loss scaling. Always on with kF16, otherwise on where options are given.
   std::optional<LossScaleOptions> loss_scale = std::nullopt;
-  std::int64_t batch = 0;  // samples of a step over all replicas; 0: not known, and not checked
-  // Without fsdp and ep every replica has all weights of its stages: how these, gradients and buffers are kept. `weights`, `average` and
-  // `codec` are the plan's; sync_buffers counts for every plan. float32 and float64 parameters.
+  std::int64_t batch = 0;  // Samples of a step over all replicas. 0: not known, and not checked.
+  // Options for weights, gradients and buffers where every replica has all weights of its stages:
+  // without fsdp and ep. The plan sets `weights`, `average` and `codec`. sync_buffers applies to
+  // every plan. Parameters are float32 or float64.
   DataParallelOptions data_parallel = {};
-  // Batch norms (SyncBatchNorm, and BatchNorm in a Sequential) take statistics over all replicas' batches. Otherwise each replica takes
-  // its own, and the running ones are the first replica's.
+  // Batch norms (SyncBatchNorm, and BatchNorm in a Sequential) take statistics over the batches of
+  // all replicas. Otherwise each replica takes its own, and the running statistics are the first
+  // replica's.
   bool sync_batch_norm = false;
-  std::vector<std::string> without;  // passes that are left out (parallelize.h); one that the mesh needs is refused
+  // Names of passes to leave out (parallelize.h). A pass that the mesh needs is rejected.
+  std::vector<std::string> without;
 };
 
-// Of the model, what a plan is held against.
+// Properties of a model against which a plan is checked.
 struct ModelShape {
   int blocks = 1;
   std::vector<std::pair<std::string, std::int64_t>> splits = {};
-  std::int64_t heads = 0, kv_heads = 0, experts = 0;  // BlockModel's
+  std::int64_t heads = 0, kv_heads = 0, experts = 0;  // Same as in BlockModel.
 };
 
 struct BlockModel;
 ModelShape shape_of(const BlockModel& model);
 
-// Axes: dp, fsdp, tp, pp, cp and ep. Throws Error(kBadConfig), one line with the nearest plan for as many ranks that can work, where this
-// one cannot: tensor parallelism, heads or experts that do not divide, sequences of a model that does not cut them, more
-// stages than blocks, fewer samples than micro-batches of all replicas, numbers out of range, cuts that do not rise
-// through the blocks, a codec that cannot be or that nothing would go through. Pure.
+// Checks a plan over the axes dp, fsdp, tp, pp, cp and ep. Throws Error(kBadConfig) if it cannot
+// work: one line, with the nearest plan for as many ranks that can.
+// Reasons: tensor parallelism, heads or experts that do not divide; context parallelism for a model
+// that does not take parts of sequences; more stages than blocks; fewer samples than micro-batches
+// of all replicas; numbers out of range; cuts that do not rise through the blocks; a codec that
+// does not exist or has nothing to compress. Pure function.
+// does not exist or has nothing to compress. Pure function.
 void check_plan(const Plan& plan, const ModelShape& model, const plan::MeshLayout& mesh);
 
 bool scales_loss(const Plan& plan);
-// Of each replica in a step.
+// Micro-batches of each replica in a step.
 int micro_batches(const Plan& plan, const plan::MeshLayout& mesh);
 // Stages of each rank of the pipeline.
 int virtual_stages(const Plan& plan);

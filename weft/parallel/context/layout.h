@@ -1,12 +1,15 @@
-// How a sequence lies over the ranks of a group: cut in 2 · ranks chunks, of which rank r has r and 2 · ranks - 1 - r. A causal position
-// costs as many products as there are positions before it, so an early chunk and a late one make all ranks' work alike (Grattafiori et
-// al., "The Llama 3 Herd of Models", 2024, 3.3.2; the same in Megatron-LM).
+// SequenceLayout: the positions of a sequence that each rank of a group has. A sequence is cut into
+// 2 · ranks chunks; rank r has chunks r and 2 · ranks - 1 - r.
 //
-//   3 ranks:   chunk   0  1  2  3  4  5        rank 0: chunks 0 and 5, rank 1: 1 and 4, rank 2: 2 and 3
-//              rank    0  1  2  2  1  0
+// A causal position costs as many products as there are positions before it. So an early chunk and
+// a late one make the work of all ranks alike (Grattafiori et al., "The Llama 3 Herd of Models",
+// 2024, 3.3.2; the same in Megatron-LM).
 //
-// Nothing is padded: where a length does not divide, the first chunks have one position more; ranks differ by one position at most, and
-// chunks of short sequences may be empty.
+//   3 ranks:   chunk   0  1  2  3  4  5      chunks of rank 0: 0 and 5, rank 1: 1 and 4,
+//              rank    0  1  2  2  1  0      rank 2: 2 and 3
+//
+// Nothing is padded. Where a length does not divide, the first chunks have one position more. Ranks
+// differ by one position at most. Chunks of short sequences may be empty.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,16 +28,17 @@ struct SequenceLayout {
   int ranks = 1;
 
   Chunk chunk(int index) const;
-  // A rank's two, in the order in which it has them.
+  // The two chunks of a rank, in the order in which it has them.
   Chunk low(int rank) const { return chunk(rank); }
   Chunk high(int rank) const { return chunk(2 * ranks - 1 - rank); }
   std::int64_t length(int rank) const { return low(rank).size + high(rank).size; }
   std::int64_t longest() const { return (whole + ranks - 1) / ranks; }
 
-  // A rank's entries along `dim`, which has `whole`: a copy where there are several ranks, else the tensor itself. Gradients go through.
-  // Throws Error(kInvalidArgument) for another size.
+  // A rank's entries of `tensor` along `dim`, which has size `whole`. A copy if there are several
+  // ranks, otherwise the tensor itself. Gradients pass through. Throws Error(kInvalidArgument) for
+  // another size.
   at::Tensor part(const at::Tensor& tensor, std::int64_t dim, int rank) const;
-  // Where a rank's entries lie in the whole: int64 [length].
+  // Positions of a rank's entries in the whole: int64 [length].
   at::Tensor positions(int rank) const;
 };
 

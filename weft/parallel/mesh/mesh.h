@@ -1,7 +1,7 @@
-// The world's ranks on named axes, and the groups along them.
+// Mesh: the world's ranks on named axes, and the groups along these axes.
 //
-//   const Mesh mesh(world, {{"dp", 0}, {"tp", 2}});   // tp: neighbours; dp: what is left
-//   mesh["tp"].all_reduce(t);                         // with the ranks that differ from this one along tp alone
+//   const Mesh mesh(world, {{"dp", 0}, {"tp", 2}});   // tp: neighbors; dp: all that is left
+//   mesh["tp"].all_reduce(t);                         // over the ranks that differ along tp alone
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace weft::parallel {
 
 using plan::Axis;
 
-// A cheap value. One thread at a time.
+// A cheap value to copy. One thread at a time uses it.
 class Mesh {
  public:
   // Does not communicate. Throws as plan::MeshLayout does.
@@ -24,13 +24,15 @@ class Mesh {
 
   const plan::MeshLayout& layout() const;
   const Group& world() const;
-  // 1 for an axis of the field that the mesh lacks, or what Group has: this rank's place along an axis.
+  // Size of an axis, 1 for an axis of the field that the mesh lacks; and this rank's place along
+  // it.
   int size(std::string_view axis) const { return layout().size(axis); }
   int coordinate(std::string_view axis) const;
 
-  // The group along one axis, or along several together ({"dp", "fsdp"}: all that have the same weights). Made when it is first asked for:
-  // collective over its ranks then, which ask for their groups in one order; the same group later. A group of one along an axis of size 1.
-  // Throws as Group::subgroup does.
+  // The group along one axis, or along several axes together ({"dp", "fsdp"}: all ranks with the
+  // same weights). The first call makes the group and is collective over its ranks, which ask for
+  // their groups in one order. Later calls return the same group. An axis of size 1 has a group of
+  // one. Throws as Group::subgroup does.
   const Group& operator[](const std::string& axis) const { return along({axis}); }
   const Group& along(const std::vector<std::string>& axes) const;
 

@@ -1,13 +1,17 @@
-// Causal self-attention whose heads are split over ranks (Shoeybi et al. 2019, 3), with grouped queries (Ainslie et al., "GQA: Training
-// Generalized Multi-Query Transformer Models from Multi-Head Checkpoints", 2023) and rotary positions (Su et al., "RoFormer", 2021, 3.2.2).
+// Attention: causal self-attention whose heads are split over ranks (Shoeybi et al. 2019, 3), with
+// grouped queries (Ainslie et al., "GQA: Training Generalized Multi-Query Transformer Models from
+// Multi-Head Checkpoints", 2023) and rotary positions (Su et al., "RoFormer", 2021, 3.2.2).
 //
-//   x ─┬─ enter_split ── q, k, v of my heads ── softmax(q k^T / sqrt(d), causal) v ── o_proj (row) ── leave_split ── + bias
+//   x ── enter_split ── q, k, v of this rank's heads ── softmax(q k^T / sqrt(d), causal) v
+//     ── o_proj (row) ── leave_split ── + bias
 //
-// One enter and one leave serve the four projections: a step hands over the activation's bytes once forward and once backward (an
-// all-reduce each), or in parts of the sequence, as Linear does.
+// Traffic: one enter_split and one leave_split serve the four projections. A step passes the
+// activation's bytes once in forward and once in backward (an all-reduce each), or in parts of the
+// sequence, as Linear does.
 //
-// Over ranks of a ContextParallel each has its part of the positions, all of them the weights; only the softmax looks at other ranks
-// (parallel/context/attention.h, which says what travels), and an all-gather of 8 bytes says how long the whole is, where documents don't.
+// Over ranks of a ContextParallel, each rank has its part of the positions, and all ranks have the
+// weights. Only the softmax reads other ranks' data (parallel/context/attention.h has its traffic).
+// Without documents, an all-gather of 8 bytes tells the length of the whole sequence.
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -20,51 +24,62 @@
 
 namespace weft::parallel {
 
-// Rotary positions stretched for longer texts, as Llama 3.1 has it: rates that turn less than `low` times within `original` positions are
-// divided by `factor`, those that turn more than `high` times stay, between them the share goes linearly.
+// Rotary positions stretched for longer texts, as in Llama 3.1. Rates that turn less than `low`
+// times within `original` positions are divided by `factor`. Rates that turn more than `high` times
+// stay. Between the two, the share changes linearly.
 struct RopeScaling {
-  double factor = 1;  // 1: none
+  double factor = 1;  // Divisor of the slow rates. 1: no scaling.
   double low = 1, high = 4;
   double original = 8192;
 };
 
 struct AttentionOptions {
   std::int64_t width = 1, heads = 1;
-  std::int64_t kv_heads = 0;    // keys and values: heads / kv_heads queries share one. 0: as many as heads
-  std::int64_t head_width = 0;  // 0: width / heads
+  // Heads of keys and values; heads / kv_heads queries share one. 0: as many as heads.
+  std::int64_t kv_heads = 0;
+  std::int64_t head_width = 0;  // Width of a head. 0: width / heads.
   bool bias = true;
-  double dropout = 0;  // of the attention weights
-  // With dropout: scores, weights and masks, [batch, heads, sequence, sequence] each, are computed again in backward in place of kept, as
-  // selective recomputation does (Korthikanti et al. 2022, 5). Without dropout libtorch's kernel does so anyway.
+  double dropout = 0;  // Dropout of the attention weights.
+  // With dropout: recompute scores, weights and masks, [batch, heads, sequence, sequence] each, in
+  // backward instead of keeping them (selective recomputation, Korthikanti et al. 2022, 5). Without
+  // dropout libtorch's kernel always recomputes them.
   bool recompute = false;
-  double rope_theta = 0;  // above 0: rotary positions with this base; the halves of a head rotate, as in Hugging Face's Llama
+  // Above 0: rotary positions with this base. The halves of a head rotate, as in Hugging Face's
+  // Llama.
+  double rope_theta = 0;
   RopeScaling rope_scaling;
-  Sequence sequence = Sequence::kWhole;  // of input and output
-  int chunks = 1;                        // of o_proj: LinearOptions::chunks
-  double normal = 0, normal_out = 0;     // initial values of q, k, v and of o_proj: LinearOptions::normal
+  Sequence sequence = Sequence::kWhole;  // Layout of input and output.
+  int chunks = 1;                        // Pieces of o_proj, as in LinearOptions::chunks.
+  // Initial values of q, k, v and of o_proj, as in LinearOptions::normal.
+  double normal = 0, normal_out = 0;
 };
 
-// The keys (rotated) and values of the positions so far: what extend() does not compute again. A rank has those that its queries use.
+// Keys (rotated) and values of the positions so far, which extend() does not compute again. A rank
+// has those that its queries use.
 struct AttentionCache {
   at::Tensor keys, values;  // [batch, heads, room for more, head_width]
-  std::int64_t length = 0;  // positions
+  std::int64_t length = 0;  // Number of positions.
 };
 
-// Linear layers q_proj, k_proj, v_proj (column) and o_proj (row). Where kv_heads do not divide by the ranks, k_proj and v_proj are whole on
-// every rank, which computes those heads that its queries use; backward all-reduces their gradients.
+// Linear layers q_proj, k_proj, v_proj (column) and o_proj (row). If kv_heads do not divide by the
+// ranks, k_proj and v_proj are whole on every rank. Each rank then computes the heads that its
+// queries use, and backward all-reduces their gradients.
 class AttentionImpl : public torch::nn::Cloneable<AttentionImpl> {
  public:
-  // Throws Error(kInvalidArgument) where heads do not divide by the ranks (naming the nearest) or by kv_heads, or a rotating head's width
-  // is odd.
+  // Throws Error(kInvalidArgument) if heads do not divide by kv_heads or the ranks (naming the
+  // nearest), or if the width of a rotating head is odd.
   AttentionImpl(AttentionOptions options_, TensorParallel tp, ContextParallel cp = {});
   void reset() override;
-  // [batch, sequence, width] -> the same. A position sees those up to itself, of its own document only where `documents` says which one
-  // each belongs to (int64 [batch, whole sequence], the same on all ranks; numbers need not be in order). With `cp`, x and the result have
-  // this rank's part of the positions (ContextParallel::part), documents are of the whole all the same. Collective, backward too.
+  // x: [batch, sequence, width]. Returns the same shape. A position sees all positions up to
+  // itself. With `documents`, int64 [batch, whole sequence], it sees only those of its own
+  // document; all ranks pass the same, and numbers need not be in order. With `cp`, x and the
+  // result have this rank's part of the positions (ContextParallel::part), while documents are
+  // those of the whole. Collective, also in backward.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& documents = {});
-  // forward() of the positions that follow those in the cache, which then has them too: what forward() of all of them gives for these, but
-  // for rounding. Without gradient; collective. Throws Error(kInvalidArgument) for another batch than the cache's, a split sequence, and
-  // dropout in training.
+  // forward() for the positions that follow those in the cache, without gradient. Adds them to the
+  // cache. The result is that of forward() over all positions, except for rounding. Collective.
+  // Throws Error(kInvalidArgument) for another batch size than the cache's, a split sequence, a
+  // sequence over ranks of `cp`, and dropout in training.
   at::Tensor extend(const at::Tensor& x, AttentionCache& cache);
 
   AttentionOptions options;
@@ -81,10 +96,11 @@ class AttentionImpl : public torch::nn::Cloneable<AttentionImpl> {
 
   TensorParallel tp_;
   ContextParallel cp_;
-  bool kv_whole_ = false;                     // k_proj and v_proj are not split
-  std::int64_t heads_ = 0;                    // queries of this rank
-  std::int64_t kv_first_ = 0, kv_count_ = 0;  // keys and values that they use
-  at::Tensor cos_, sin_;                      // [positions so far, head_width / 2]
+  bool kv_whole_ = false;   // k_proj and v_proj are not split.
+  std::int64_t heads_ = 0;  // Queries of this rank.
+  // Keys and values that these queries use.
+  std::int64_t kv_first_ = 0, kv_count_ = 0;
+  at::Tensor cos_, sin_;  // [positions so far, head_width / 2]
 };
 TORCH_MODULE(Attention);
 

@@ -1,5 +1,6 @@
-// Norms over the features, which stand between split layers: their parameters are whole on every rank. Where the activations are split
-// along the sequence, backward all-reduces the parameters' gradients (2 features, or 1); else nothing is communicated.
+// LayerNorm and RMSNorm between split layers. Their parameters are whole on every rank. Where
+// activations are split along the sequence, backward all-reduces the parameters' gradients: 2 ·
+// features numbers, or features without a bias. Otherwise nothing is communicated.
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -15,27 +16,29 @@ namespace weft::parallel {
 struct NormOptions {
   std::int64_t features = 1;
   double eps = 1e-5;
-  bool bias = true;  // LayerNorm's
+  bool bias = true;  // Bias of LayerNorm. RMSNorm has none.
   Sequence sequence = Sequence::kWhole;
 };
 
-// (x - mean) / sqrt(var + eps) · weight + bias over the last dimension, as torch::nn::LayerNorm (Ba, Kiros, Hinton 2016).
+// (x - mean) / sqrt(var + eps) · weight + bias over the last dimension, as torch::nn::LayerNorm
+// (Ba, Kiros, Hinton 2016).
 class LayerNormImpl : public torch::nn::Cloneable<LayerNormImpl> {
  public:
   LayerNormImpl(NormOptions options_, TensorParallel tp);
   void reset() override;
-  // Any shape [..., features]. Backward is collective where the sequence is split.
+  // x: any shape [..., features]. Backward is collective where the sequence is split.
   at::Tensor forward(const at::Tensor& x);
 
   NormOptions options;
-  at::Tensor weight, bias;  // [features]; bias undefined where there is none
+  at::Tensor weight, bias;  // [features]. bias: undefined without bias.
 
  private:
   TensorParallel tp_;
 };
 TORCH_MODULE(LayerNorm);
 
-// x / sqrt(mean of x² + eps) · weight (Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019), as torch's nn.RMSNorm.
+// x / sqrt(mean of x² + eps) · weight (Zhang, Sennrich, "Root Mean Square Layer Normalization",
+// 2019), as torch's nn.RMSNorm.
 class RMSNormImpl : public torch::nn::Cloneable<RMSNormImpl> {
  public:
   RMSNormImpl(NormOptions options_, TensorParallel tp);

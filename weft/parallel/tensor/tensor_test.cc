@@ -255,7 +255,7 @@ TEST(TensorLayers, ConvolveWithChannelsSplitAsWithAll) {
   }
 }
 
-TEST(TensorLayers, NormaliseByTheRootMeanSquareWithTheSequenceSplit) {
+TEST(TensorLayers, NormalizeByTheRootMeanSquareWithTheSequenceSplit) {
   const at::Tensor x = wave({2, 4, 6}, 0.2), factors = wave({2, 4, 6}, 1.4), weight = wave({6}, 2).requires_grad_();
   (torch::rms_norm(x, {6}, weight, 1e-6) * factors).sum().backward();
   on_ranks(2, [&](const TensorParallel& tp) {

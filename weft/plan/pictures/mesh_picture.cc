@@ -109,7 +109,7 @@ std::string show(const MeshLayout& mesh, const std::vector<int>& hosts) {
 std::string show_svg(const MeshLayout& mesh, const std::vector<int>& hosts) {
   if (mesh.world() > 512) throw Error(Errc::kBadConfig, "a picture of more than 512 ranks cannot be read; show fewer");
   const auto host = hosts_of(mesh, hosts);
-  // Colours that remain different for those who see red and green alike (Okabe and Ito, lightened).
+  // Colors that remain different for those who see red and green alike (Okabe and Ito, lightened).
   constexpr const char* kFills[] = {"#cfe8f7", "#fbe3b5", "#c8ebdd", "#f6d2c2", "#eedcec", "#fbf6c3", "#cfdcec", "#e6e6e6"};
   const int columns = std::clamp(mesh.axes().empty() ? 1 : mesh.axes().back().size, 1, 8);
   double y = 64, width = std::max(460.0, 60 + 124.0 * columns);
@@ -137,9 +137,9 @@ std::string show_svg(const MeshLayout& mesh, const std::vector<int>& hosts) {
          " font-family=\"sans-serif\" font-size=\"13\" text-anchor=\"middle\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n" +
          "<text text-anchor=\"start\" x=\"16.0\" y=\"26.0\" font-size=\"16\">" + std::to_string(mesh.world()) +
          " ranks: " + mesh.describe() +
-         "</text>\n<text text-anchor=\"start\" x=\"16.0\" y=\"46.0\" font-size=\"12\" fill=\"#444\">colours: pipeline stages; ranks of a "
+         "</text>\n<text text-anchor=\"start\" x=\"16.0\" y=\"46.0\" font-size=\"12\" fill=\"#444\">colors: pipeline stages; ranks of a "
          "row "
-         "are neighbours along the last axis</text>\n" +
+         "are neighbors along the last axis</text>\n" +
          body + "</svg>\n";
 }
 

@@ -21,7 +21,7 @@ struct Run {
   std::uint64_t order = 0;
   Ranks from;
 };
-// Sorted, without overlap, neighbours that continue each other joined.
+// Sorted, without overlap, neighbors that continue each other joined.
 using Runs = std::vector<Run>;
 
 // The runs of a rank's untouched input.

@@ -1,4 +1,4 @@
-// Worlds that are not a power of two: the surplus ranks fold into a neighbour, a core of 2^k ranks does the work, and the surplus gets the
+// Worlds that are not a power of two: the surplus ranks fold into a neighbor, a core of 2^k ranks does the work, and the surplus gets the
 // result at the end (Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005, section 4.5).
 #pragma once
 

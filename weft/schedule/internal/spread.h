@@ -3,7 +3,7 @@
 // A group's array is spread over its ranks so that everybody carries about as much: the ranks of an innermost group take a part each; where
 // a group consists of groups, the ranks that carry the same elements in each of them, the counterparts, share these out among each other.
 // Groups of unequal size cut the array at different places: counterparts are found for every stretch between two cuts, and each rank still
-// carries as much of its own group's array as its neighbours.
+// carries as much of its own group's array as its neighbors.
 #pragma once
 
 #include <cstdint>

@@ -47,7 +47,7 @@ std::string list(const std::vector<int>& ranks) {
 std::string line(const Gossip& gossip, int rank, int round) {
   const Mixing m = mixing(gossip, rank, round);
   std::vector<int> heard;
-  for (const Neighbour& n : m.hears) heard.push_back(n.rank);
+  for (const Neighbor& n : m.hears) heard.push_back(n.rank);
   std::string text = "rank " + std::to_string(rank) + "  keeps " + format_number(m.self);
   if (heard.empty()) return text + "\n";
   text += ", hears " + list(heard) + " with " + format_number(m.hears[0].weight) + (heard.size() > 1 ? " each" : "");
@@ -113,7 +113,7 @@ std::string panel(const Gossip& gossip, int round) {
   std::string text;
   for (int rank = 0; rank < gossip.world; ++rank) {
     const Mixing m = mixing(gossip, rank, round);
-    for (const Neighbour& n : m.hears) {
+    for (const Neighbor& n : m.hears) {
       const bool both = std::find(m.sends_to.begin(), m.sends_to.end(), n.rank) != m.sends_to.end();
       if (both && n.rank > rank) continue;  // drawn by the other one
       const Point from = at[static_cast<std::size_t>(n.rank)], to = at[static_cast<std::size_t>(rank)];

@@ -96,7 +96,7 @@ TEST(RenderSvg, RejectsWorldsThatAreTooLargeToSee) {
               ::testing::ThrowsMessage<Error>(HasSubstr("more than can be shown")));
 }
 
-// Lian and others 2017: a third of itself and of both neighbours.
+// Lian and others 2017: a third of itself and of both neighbors.
 TEST(RenderGossip, SaysWhoHearsWhomAndHowFastThatMixes) {
   EXPECT_EQ(render_text(Gossip{Graph::kRing, 4}),
             "Gossip, ring graph\n"

@@ -84,8 +84,8 @@ struct Layout {
   double bottom, width, height;
 };
 
-// A colour for each part, darker on light ground; the eye sees yellow and green lighter than they are.
-std::string colour(int part, int parts, bool dark) {
+// A color for each part, darker on light ground; the eye sees yellow and green lighter than they are.
+std::string color(int part, int parts, bool dark) {
   const double hue = std::fmod(212 + 360.0 * part / parts, 360);
   const bool bright = hue > 45 && hue < 195;
   const int lightness = dark ? (bright ? 58 : 70) : (bright ? 32 : 45);
@@ -95,7 +95,7 @@ std::string colour(int part, int parts, bool dark) {
 std::string part_rules(const std::set<int>& used, int parts, bool dark) {
   std::string text;
   for (const int part : used) {
-    const std::string c = colour(part, parts, dark);
+    const std::string c = color(part, parts, dark);
     text += ".p" + std::to_string(part) + "{stroke:" + c + "}.p" + std::to_string(part) + " .f{fill:" + c + "}";
   }
   return text;

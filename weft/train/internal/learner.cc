@@ -127,16 +127,17 @@ Learner::Step Learner::step(double lr, observe::StepTimer& timer) {
   model_.set_lr(lr);
   seed_generator();
   std::vector<double> losses = model_.forward_backward(batch->inputs, batch->targets);
+  std::optional<double> grad_norm;
   {
     const observe::TraceScope scope("phase", "optimizer");
-    model_.step();
+    if (model_.step() && plan_.optimizer.max_grad_norm > 0) grad_norm = model_.grad_norm();
     model_.zero_grad();
   }
   count_times(timer);
   if (speeds_) {
     speeds_->add(static_cast<std::int64_t>(batch->share.indices.size()), (timer.ms(Phase::kForward) + timer.ms(Phase::kBackward)) / 1e3);
   }
-  return {static_cast<double>(batch->share.global_size), std::move(losses)};
+  return {static_cast<double>(batch->share.global_size), std::move(losses), grad_norm};
 }
 
 void Learner::count_times(observe::StepTimer& timer) {

@@ -36,8 +36,9 @@ void check_learner(const parallel::BlockModel& model, const Options& options, co
 class Learner {
  public:
   struct Step {
-    double samples = 0;          // over all ranks
-    std::vector<double> losses;  // summed over samples, this rank's part; one, or one a micro-shard
+    double samples = 0;               // over all ranks
+    std::vector<double> losses;       // summed over samples, this rank's part; one, or one a micro-shard
+    std::optional<double> grad_norm;  // before clipping; none where gradients are not clipped, or the step was skipped
   };
   // Of experts' choices in training since the last call, alike on all ranks.
   struct ExpertUse {

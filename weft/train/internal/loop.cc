@@ -2,8 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <utility>
+
+#include <torch/version.h>
 
 #include "weft/base/error.h"
+#include "weft/base/file.h"
+#include "weft/observe/memory.h"
+#include "weft/observe/report/environment.h"
+#include "weft/observe/report/report.h"
 #include "weft/train/internal/newest_run.h"
 
 namespace weft::train::internal {
@@ -13,6 +21,18 @@ using observe::Phase;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The keys whose values differ from those that the run had: "0.1, was 0.2".
+std::vector<LogField> changes_of(const std::string& file, const Config& now) {
+  std::vector<LogField> changes;
+  if (!std::filesystem::exists(file)) return changes;
+  const auto rows = now.describe(), before = Config::load(file, now.schema()).describe();
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].value == before[i].value || rows[i].key.rfind("run.", 0) == 0) continue;
+    changes.emplace_back(rows[i].key, rows[i].value + ", was " + before[i].value);
+  }
+  return changes;
 }
 
 double rounded(double value) { return std::round(value * 1e4) / 1e4; }
@@ -30,8 +50,17 @@ void Loop::open() {
   progress_.emplace(observe::Progress::Options{.mode = options_.progress, .rank = world_.rank()});
   if (world_.rank() == 0) {
     observe::RunFolderOptions run{options_.dir, options_.name, options_.program, options_.resume};
-    if (run.resume && run.name.empty()) run.name = newest_run(run.parent, options_.program);
+    if (run.resume && run.name.empty()) {
+      const auto newest = newest_run(run.parent, options_.program);
+      WEFT_REQUIRE(newest.has_value(), "there is no run of " + options_.program + " to resume in " + run.parent + "; give the run's name");
+      run.name = *newest;
+    }
+    const auto changes = run.resume ? changes_of(run.parent + "/" + run.name + "/config.toml", config_) : std::vector<LogField>{};
     folder_ = std::make_unique<observe::RunFolder>(run, config_);
+    if (!changes.empty()) log_info("this run goes on with other values than it had", changes);
+    const auto weft = std::string(WEFT_VERSION), torch = std::string(TORCH_VERSION);
+    write_file_atomic(folder_->path() + "/environment.json",
+                      observe::environment_json({{"ranks", std::to_string(world_.size())}, {"weft", weft}, {"libtorch", torch}}));
     tracing_.write_to(folder_->path() + "/trace.json");
   }
   if (!options_.resume) return;
@@ -39,8 +68,9 @@ void Loop::open() {
   if (!resumed_) log_warn("the run has no checkpoint yet: starting from the beginning");
 }
 
-void Loop::start(Learner& learner, EpochFields fields) {
+void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   learner_ = &learner;
+  throughput_ = throughput;
   fields_ = std::move(fields);
   const Batches& batches = learner.batches();
   rate_ = options_.schedule;
@@ -56,13 +86,19 @@ void Loop::start(Learner& learner, EpochFields fields) {
     epoch_loss_ = progressed.epoch_loss;
     resumed_.reset();
     log_info("resuming", {{"step", step_}, {"epoch", epoch_}});
+    if (epoch_ >= options_.epochs || at_end()) {
+      log_info("nothing is left to train: raise train.epochs or train.max_steps to go on",
+               {{"epochs", options_.epochs}, {"max_steps", options_.max_steps}});
+    }
   }
+  if (folder_) folder_->keep();
   if (folder_) metrics_ = std::make_unique<observe::Metrics>(folder_->path(), step_ + 1);
   log_.emplace(world_, metrics_.get());
   saved_at_ = Clock::now();
   if (!saves_checkpoints(options_)) return;
-  saver_.emplace(world_, learner.model(),
-                 RunSaver::Options{folder_ ? folder_->checkpoint_path() : "", static_cast<int>(options_.keep), options_.checkpoint_async});
+  // The newest checkpoint may hold weights that the loss has not been seen of: the one before stays too.
+  const int keep = options_.keep == 1 ? 2 : static_cast<int>(options_.keep);
+  saver_.emplace(world_, learner.model(), RunSaver::Options{folder_ ? folder_->checkpoint_path() : "", keep, options_.checkpoint_async});
 }
 
 TrainResult Loop::run() {
@@ -75,6 +111,11 @@ TrainResult Loop::run() {
   tracing_.finish();
   if (metrics_) metrics_->flush();
   world_.barrier();  // nobody leaves before all have what they need
+  if (folder_ && folder_->is_gone()) {
+    throw Error(Errc::kUnavailable,
+                "the run folder " + folder_->path() + " was deleted or moved while the run trained: its metrics and log are lost");
+  }
+  if (folder_) write_report();
   TrainResult result;
   result.ranks = world_.size();
   result.epochs = epoch_;
@@ -91,13 +132,13 @@ TrainResult Loop::run() {
 void Loop::run_epoch() {
   const std::int64_t steps = learner_->batches().per_epoch, every = options_.log_every;
   progress_->start("epoch " + std::to_string(epoch_ + 1), steps, in_epoch_);
-  const auto start = Clock::now();
+  const auto start = window_began_ = Clock::now();
   while (in_epoch_ < steps && !at_end()) {
     tracing_.before(step_ + 1);
     step();
     tracing_.after(step_);
     if (step_ % every == 0 || in_epoch_ == steps || at_end() || steps_due()) look();
-    progress_->update(in_epoch_, {{"loss", last_loss_}});
+    progress_->update(in_epoch_, shown_);
     if (in_epoch_ == steps || at_end()) continue;
     evaluate_within();
     if (steps_due() || save_due_) save();
@@ -113,10 +154,12 @@ void Loop::step() {
   timer_.reset();
   const double lr = rate_.at(static_cast<double>(step_) / static_cast<double>(learner_->batches().per_epoch));
   Learner::Step done = learner_->step(lr, timer_);
-  StepLog::Step record{step_ + 1, epoch_, lr, done.samples, seconds_since(start), {}, std::move(done.losses)};
+  StepLog::Step record{step_ + 1, epoch_, lr, done.samples, seconds_since(start), {}, std::move(done.losses), done.grad_norm};
   for (std::size_t phase = 0; phase < observe::kPhases; ++phase) record.ms[phase] = timer_.ms(static_cast<Phase>(phase));
   log_->add(std::move(record));
   trained_samples_ += done.samples;
+  window_samples_ += done.samples;
+  grad_norm_ = done.grad_norm;
   ++step_;
   ++in_epoch_;
 }
@@ -125,11 +168,40 @@ void Loop::step() {
 void Loop::look() {
   const auto seen = log_->reduce(epoch_loss_, {options_.should_stop && options_.should_stop(), world_.rank() == 0 && minutes_due()});
   epoch_loss_ = seen.sum;
-  last_loss_ = seen.loss;
+  show(seen);
   stop_ = seen.stop;
   save_due_ = seen.save;
+  if (folder_ && !folder_gone_ && folder_->is_gone()) {
+    folder_gone_ = true;
+    log_error("the run folder " + folder_->path() + " was deleted or moved: its metrics and log are lost; training goes on");
+  }
+  watch_loss(seen.not_finite);
   if (saver_) saver_->poll();
   learner_->rebalance();
+}
+
+void Loop::show(const StepLog::Seen& seen) {
+  const auto now = Clock::now();
+  const double seconds = std::chrono::duration<double>(now - window_began_).count();
+  shown_ = {{"loss", seen.loss}};
+  if (grad_norm_) shown_.emplace_back("grad_norm", *grad_norm_);
+  if (seconds > 0) shown_.emplace_back(throughput_.name, std::round(window_samples_ * throughput_.per_sample / seconds));
+  shown_.emplace_back("memory_gb", std::round(static_cast<double>(observe::process_memory()) / 1e7) / 100);
+  window_began_ = now;
+  window_samples_ = 0;
+}
+
+// Says when the loss stops being a number, and ends the run when it stays so. Meanwhile nothing is saved: good checkpoints stay.
+void Loop::watch_loss(const StepLog::Seen::NotFinite& now) {
+  const bool was_finite = std::exchange(loss_is_finite_, now.steps == 0);
+  if (loss_is_finite_) return;
+  const std::string where = "the loss is NaN or infinite since step " + std::to_string(now.first_step) +
+                            (now.rank < 0 ? "" : ", first on rank " + std::to_string(now.rank));
+  if (was_finite) log_error(where + "; no checkpoint is saved until it is finite again");
+  if (options_.max_not_finite == 0 || now.steps < options_.max_not_finite) return;
+  throw Error(Errc::kBadConfig, where + ", " + std::to_string(now.steps) +
+                                    " steps in a row: the run ends; lower the learning rate, clip gradients (optimizer.max_grad_norm), or "
+                                    "raise train.max_not_finite, and resume from the last checkpoint");
 }
 
 void Loop::end_of_epoch() {
@@ -160,6 +232,7 @@ void Loop::evaluate_within() {
   const auto start = Clock::now();
   evaluate();
   training_s_ -= seconds_since(start);
+  window_began_ += Clock::now() - start;
 }
 
 void Loop::evaluate() {
@@ -172,9 +245,18 @@ void Loop::evaluate() {
   metrics_->add("test", step_, epoch_, values);
 }
 
+void Loop::write_report() const {
+  try {
+    observe::write_report({folder_->path()}, folder_->path() + "/report.html");
+  } catch (const std::exception& error) {
+    log_warn("there is no report of the run: " + describe(error));
+  }
+}
+
 bool Loop::minutes_due() const { return options_.checkpoint_minutes > 0 && seconds_since(saved_at_) >= 60 * options_.checkpoint_minutes; }
 
 void Loop::save() {
+  if (!loss_is_finite_) return;
   saved_step_ = step_;
   saved_at_ = Clock::now();
   save_due_ = false;

@@ -26,6 +26,12 @@ namespace weft::train::internal {
 // What the line at an epoch's end says besides losses and metrics.
 using EpochFields = std::function<std::vector<LogField>(const Evaluation& evaluation, double samples_per_s)>;
 
+// The unit of speed on the progress line.
+struct Throughput {
+  const char* name = "samples/s";
+  double per_sample = 1;
+};
+
 class Loop {
  public:
   // `config`: for the run folder.
@@ -35,7 +41,7 @@ class Loop {
   void open();
   const std::optional<Saved>& resumed() const { return resumed_; }
   // Collective. Goes on where the checkpoint ended. The learner outlives the loop's calls.
-  void start(Learner& learner, EpochFields fields);
+  void start(Learner& learner, EpochFields fields, Throughput throughput = {});
   // Collective. To the end, or until should_stop.
   TrainResult run();
 
@@ -48,10 +54,13 @@ class Loop {
   void run_epoch();
   void step();
   void look();
+  void show(const StepLog::Seen& seen);
+  void watch_loss(const StepLog::Seen::NotFinite& now);
   void end_of_epoch();
   void evaluate_within();
   void evaluate();
   void save();
+  void write_report() const;
   bool steps_due() const { return options_.checkpoint_steps > 0 && step_ % options_.checkpoint_steps == 0; }
   bool minutes_due() const;
   bool at_end() const { return stop_ || (options_.max_steps > 0 && step_ >= options_.max_steps); }
@@ -75,9 +84,15 @@ class Loop {
 
   std::int64_t step_ = 0, epoch_ = 0, in_epoch_ = 0;
   std::int64_t saved_step_ = -1, evaluated_step_ = -1;
-  double epoch_loss_ = 0, last_loss_ = 0;
+  double epoch_loss_ = 0;
   double training_s_ = 0, trained_samples_ = 0;  // of this run
-  bool stop_ = false;
+  Throughput throughput_;
+  Clock::time_point window_began_;  // since the last look, without evaluations and saves
+  double window_samples_ = 0;
+  std::optional<double> grad_norm_;  // of the last step
+  observe::Progress::Values shown_;  // beside the progress
+  bool stop_ = false, folder_gone_ = false;
+  bool loss_is_finite_ = true;  // of the last step that was looked at
   Clock::time_point saved_at_ = Clock::now();
   bool save_due_ = false;  // by time
   Evaluation evaluation_;

@@ -9,6 +9,7 @@
 #include "weft/base/log.h"
 #include "weft/comm/group.h"
 #include "weft/train/internal/learner.h"
+#include "weft/train/internal/loop.h"
 #include "weft/train/task.h"
 #include "weft/train/trainer.h"
 
@@ -23,6 +24,7 @@ class RecipeTask {
   virtual Task make(const std::string& folder) = 0;
   // What the run's first line and the lines at the ends of epochs say of it.
   virtual std::vector<LogField> about() const { return {}; }
+  virtual Throughput throughput() const { return {}; }
   virtual std::vector<LogField> epoch_fields(const Evaluation& evaluation, double samples_per_s) const = 0;
 };
 

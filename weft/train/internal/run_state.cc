@@ -171,6 +171,10 @@ std::optional<Saved> load_latest(const Group& world, const std::string& folder) 
   if (world.rank() == 0) {
     for (const auto& line : latest.damaged) log_warn("passing over a damaged checkpoint: " + line);
   }
+  if (!latest.folder && !latest.damaged.empty()) {
+    throw Error(Errc::kCorrupt, "cannot resume: all checkpoints of the run are damaged (" + std::to_string(latest.damaged.size()) +
+                                    "); the newest: " + latest.damaged.front() + "; start a new run, or put back a copy of a checkpoint");
+  }
   if (!latest.folder) return std::nullopt;
   return Saved(checkpoint::Reader(*latest.folder));
 }

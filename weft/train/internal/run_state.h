@@ -73,7 +73,7 @@ class Saved {
 };
 
 // The newest complete checkpoint in the folder that rank 0 names, for every rank (so several hosts need a shared folder); nullopt when
-// there is none. Damaged ones are passed over with a warning. Collective.
+// there is none. Damaged ones are passed over with a warning; throws Error(kCorrupt) where all are. Collective.
 std::optional<Saved> load_latest(const Group& world, const std::string& folder);
 
 }  // namespace weft::train::internal

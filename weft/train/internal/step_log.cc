@@ -1,8 +1,12 @@
 #include "weft/train/internal/step_log.h"
 
-#include <ATen/ops/zeros.h>
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
 
 #include "weft/kernels/tree_sum.h"
+#include "weft/observe/memory.h"
 
 namespace weft::train::internal {
 
@@ -21,16 +25,36 @@ StepLog::Seen StepLog::reduce(double sum, Wishes wishes) {
   seen.save = wanted[1] > 0;
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const double total = kernels::tree_sum(values + i * slots, slots);
+    if (std::isfinite(total)) {
+      not_finite_ = {};
+    } else if (++not_finite_.steps == 1) {
+      not_finite_.first_step = steps_[i].step;
+      not_finite_.rank = first_rank_not_finite(steps_[i]);
+    }
     seen.sum += total;
     seen.loss = total / steps_[i].samples;
     if (metrics_ != nullptr) write(steps_[i], seen.loss);
   }
   steps_.clear();
+  seen.not_finite = not_finite_;
   return seen;
+}
+
+// Collective: the sum is the same on all ranks, so that all come here. -1: the parts are finite, and their sum is not.
+int StepLog::first_rank_not_finite(const Step& step) const {
+  const bool good = std::all_of(step.losses.begin(), step.losses.end(), [](double loss) { return std::isfinite(loss); });
+  at::Tensor flags = at::zeros({world_.size()}, at::kDouble);
+  flags[world_.rank()] = good ? 0 : 1;
+  if (world_.size() > 1) world_.all_reduce(flags);
+  const double* const bad = flags.const_data_ptr<double>();
+  const double* const first = std::find(bad, bad + world_.size(), 1.0);
+  return first == bad + world_.size() ? -1 : static_cast<int>(first - bad);
 }
 
 void StepLog::write(const Step& step, double loss) const {
   observe::Values values{{"loss", loss}, {"lr", step.rate}, {"samples_per_s", step.samples / step.seconds}};
+  if (&step == &steps_.back()) values.emplace_back("memory_gb", static_cast<double>(observe::process_memory()) / 1e9);
+  if (step.grad_norm) values.emplace_back("grad_norm", *step.grad_norm);
   for (std::size_t phase = 0; phase < observe::kPhases; ++phase) {
     values.emplace_back(std::string(observe::to_string(static_cast<observe::Phase>(phase))) + "_ms", step.ms[phase]);
   }

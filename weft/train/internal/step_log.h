@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "weft/comm/group.h"
@@ -23,12 +24,19 @@ class StepLog {
     double seconds = 0;                       // this rank's, as are the phases
     std::array<double, observe::kPhases> ms;  // by phase
     std::vector<double> losses;               // summed over samples; one, or one a micro-shard
+    std::optional<double> grad_norm = {};     // before clipping
   };
   struct Seen {
     double loss = 0;  // mean over the samples of the last step
     double sum = 0;   // `sum` as given, plus the loss of every step, one after the other
     bool stop = false;
     bool save = false;
+    // The last steps had no finite loss: how many in a row, the first of them, and the first rank whose part was not finite then.
+    struct NotFinite {
+      int steps = 0;
+      std::int64_t first_step = 0;
+      int rank = -1;
+    } not_finite;
   };
   // What a rank asks for.
   struct Wishes {
@@ -45,10 +53,12 @@ class StepLog {
 
  private:
   void write(const Step& step, double loss) const;
+  int first_rank_not_finite(const Step& step) const;
 
   Group world_;
   observe::Metrics* metrics_;
   std::vector<Step> steps_;
+  Seen::NotFinite not_finite_;
 };
 
 }  // namespace weft::train::internal

@@ -83,7 +83,11 @@ std::vector<std::string> text_files(const Config& config) {
 std::string tokenizer_text(const Config& config, const std::vector<std::string>& files) {
   const std::string& name = config.get_string("data.tokenizer");
   if (name == "bytes") return "";
-  if (name.rfind("bpe:", 0) != 0) return read_file(name, std::size_t{128} << 20);
+  if (name.rfind("bpe:", 0) != 0) {
+    if (std::filesystem::is_regular_file(name)) return read_file(name, std::size_t{128} << 20);
+    throw Error(Errc::kBadConfig, "data.tokenizer (" + config.origin("data.tokenizer") + ") = \"" + name +
+                                      "\": there is no such file; use bytes, bpe:N, or the path of a tokenizer.json");
+  }
   std::int64_t size = 0;
   const char *begin = name.data() + 4, *end = name.data() + name.size();
   const auto [stopped, error] = std::from_chars(begin, end, size);

@@ -87,6 +87,7 @@ class TextTask final : public RecipeTask {
   Task make(const std::string& folder) override;
 
   std::vector<LogField> about() const override { return {{"vocabulary", vocabulary_}}; }
+  Throughput throughput() const override { return {"tokens/s", static_cast<double>(config_.get_int("model.sequence"))}; }
   std::vector<LogField> epoch_fields(const Evaluation& evaluation, double samples_per_s) const override {
     std::vector<LogField> fields;
     if (evaluation.samples > 0) fields.emplace_back("perplexity", std::round(std::exp(evaluation.loss) * 100) / 100);

@@ -41,12 +41,12 @@ void BpeTokenizer::encode(std::string_view text, std::vector<TokenId>& ids, Spec
 }
 
 void BpeTokenizer::encode_raw(std::string_view text, bool at_start, std::vector<TokenId>& ids, Specials specials) {
-  if (model_->normalisers.empty()) {
+  if (model_->normalizers.empty()) {
     encode_words(text, at_start, ids);
     return;
   }
-  const std::string clean = normalised(model_->normalisers, text);
-  cut(model_->normalised_tokens, clean, ids, specials,
+  const std::string clean = normalized(model_->normalizers, text);
+  cut(model_->normalized_tokens, clean, ids, specials,
       [&](std::string_view part, bool first) { encode_words(part, at_start && first, ids); });
 }
 
@@ -133,7 +133,7 @@ bool BpeTokenizer::round_trips() const {
     return stage.kind == SplitStage::Kind::kPrefix || stage.kind == SplitStage::Kind::kMetaspace;
   });
   const bool all_bytes = std::all_of(model_->bytes.begin(), model_->bytes.end(), [](TokenId id) { return id >= 0; });
-  return model_->byte_level && model_->normalisers.empty() && !prefixed && all_bytes;
+  return model_->byte_level && model_->normalizers.empty() && !prefixed && all_bytes;
 }
 
 }  // namespace weft::data::text::internal

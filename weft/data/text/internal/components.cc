@@ -46,8 +46,8 @@ std::string parse_pattern(const Node& pattern, std::optional<Regex>* regex) {
 
 SplitStage parse_split(const Node& node) {
   node.allow({"type", "pattern", "behavior", "invert"});
-  const std::string behaviour = node.at("behavior").text();
-  if (behaviour != "Isolated") node.refuse("behavior " + shown(behaviour) + " is not known here; Isolated is");
+  const std::string behavior = node.at("behavior").text();
+  if (behavior != "Isolated") node.refuse("behavior " + shown(behavior) + " is not known here; Isolated is");
   node.boolean_or("invert", false);  // of no meaning to Isolated, which keeps what matches and what does not
   SplitStage stage;
   stage.text = parse_pattern(node.at("pattern"), &stage.regex);
@@ -105,19 +105,19 @@ void parse_strip(const Node& node, Decoding& out) {
 
 }  // namespace
 
-std::vector<Normaliser> parse_normaliser(const Node& root) {
-  std::vector<Normaliser> steps;
+std::vector<Normalizer> parse_normalizer(const Node& root) {
+  std::vector<Normalizer> steps;
   for (const Node& node : parts_of(root, "normalizer", "normalizers")) {
     const std::string& type = node.at("type").text();
     if (type == "NFC") {
       node.allow({"type"});
-      steps.push_back({Normaliser::Kind::kNfc, {}, {}});
+      steps.push_back({Normalizer::Kind::kNfc, {}, {}});
     } else if (type == "Prepend") {
       node.allow({"type", "prepend"});
-      steps.push_back({Normaliser::Kind::kPrepend, {}, node.at("prepend").text()});
+      steps.push_back({Normalizer::Kind::kPrepend, {}, node.at("prepend").text()});
     } else if (type == "Replace") {
       node.allow({"type", "pattern", "content"});
-      steps.push_back({Normaliser::Kind::kReplace, parse_pattern(node.at("pattern"), nullptr), node.at("content").text()});
+      steps.push_back({Normalizer::Kind::kReplace, parse_pattern(node.at("pattern"), nullptr), node.at("content").text()});
     } else {
       unknown(node);
     }

@@ -14,7 +14,7 @@ struct PreTokenizer {
 };
 
 // Each takes the whole document and throws Error(kBadConfig) naming a component that it does not understand.
-std::vector<Normaliser> parse_normaliser(const Node& root);
+std::vector<Normalizer> parse_normalizer(const Node& root);
 PreTokenizer parse_pre_tokenizer(const Node& root);
 Decoding parse_decoder(const Node& root);
 

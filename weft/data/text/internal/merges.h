@@ -1,5 +1,5 @@
 // Byte-pair encoding proper (Sennrich, Haddow, Birch, "Neural machine translation of rare words with subword units", 2016): of all
-// neighbours that have a merge, the pair learned first is joined, the leftmost of equals, until none is left. O(n log n) in the length.
+// neighbors that have a merge, the pair learned first is joined, the leftmost of equals, until none is left. O(n log n) in the length.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ class Merger {
 
  private:
   struct Symbol {
-    TokenId id;  // -1: has been joined to its left neighbour
+    TokenId id;  // -1: has been joined to its left neighbor
     std::int32_t before;
     std::int32_t after;
   };

@@ -126,10 +126,10 @@ void parse_added(const Node& node, const TokenizerLimits& limits, Model& out) {
   if (!out.added.emplace(content, id).second) node.corrupt(shown(content) + " occurs twice");
   out.texts.set(id, out.decoding.space.empty() ? content : replaced(content, out.decoding.space, " "));
   const bool special = node.boolean_or("special", false);
-  if (out.normalisers.empty() || !node.boolean_or("normalized", true)) {
+  if (out.normalizers.empty() || !node.boolean_or("normalized", true)) {
     out.raw_tokens.add(content, id, special);
-  } else if (const std::string text = normalised(out.normalisers, content); !text.empty()) {
-    out.normalised_tokens.add(text, id, special);
+  } else if (const std::string text = normalized(out.normalizers, content); !text.empty()) {
+    out.normalized_tokens.add(text, id, special);
   }
 }
 
@@ -148,15 +148,15 @@ std::optional<std::string_view> TextOfId::find(TokenId id) const {
   return std::string_view(all_).substr(span.begin, span.length);
 }
 
-std::string normalised(const std::vector<Normaliser>& steps, std::string_view text) {
+std::string normalized(const std::vector<Normalizer>& steps, std::string_view text) {
   std::string out(text);
-  for (const Normaliser& step : steps) {
+  for (const Normalizer& step : steps) {
     switch (step.kind) {
-      case Normaliser::Kind::kNfc: out = nfc(out); break;
-      case Normaliser::Kind::kPrepend:
+      case Normalizer::Kind::kNfc: out = nfc(out); break;
+      case Normalizer::Kind::kPrepend:
         if (!out.empty()) out.insert(0, step.text);
         break;
-      case Normaliser::Kind::kReplace: out = replaced(out, step.old, step.text); break;
+      case Normalizer::Kind::kReplace: out = replaced(out, step.old, step.text); break;
     }
   }
   return out;
@@ -170,7 +170,7 @@ Model parse_model(std::string_view json, const std::string& name, const Tokenize
   Model out;
   out.name = name;
   out.fingerprint = crc32c(json.data(), json.size());
-  out.normalisers = parse_normaliser(root);
+  out.normalizers = parse_normalizer(root);
   PreTokenizer pre_tokenizer = parse_pre_tokenizer(root);
   out.stages = std::move(pre_tokenizer.stages);
   out.byte_level = pre_tokenizer.byte_level;

@@ -42,13 +42,13 @@ class TextOfId {
   std::vector<Span> spans_;
 };
 
-struct Normaliser {
+struct Normalizer {
   enum class Kind { kNfc, kPrepend, kReplace };
   Kind kind = Kind::kNfc;
   std::string old;   // of kReplace
   std::string text;  // what is prepended, or comes instead
 };
-std::string normalised(const std::vector<Normaliser>& steps, std::string_view text);
+std::string normalized(const std::vector<Normalizer>& steps, std::string_view text);
 
 struct Decoding {
   bool byte_level = false;
@@ -72,9 +72,9 @@ struct Model {
   bool byte_fallback = false;
   bool fuse_unknown = false;
 
-  AddedTokens raw_tokens;         // found before the text is normalised
-  AddedTokens normalised_tokens;  // found after
-  std::vector<Normaliser> normalisers;
+  AddedTokens raw_tokens;         // found before the text is normalized
+  AddedTokens normalized_tokens;  // found after
+  std::vector<Normalizer> normalizers;
   std::vector<SplitStage> stages;
   Decoding decoding;
 };

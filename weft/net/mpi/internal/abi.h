@@ -16,7 +16,7 @@ struct Request {
 };
 struct Arrival {
   std::int32_t source;
-  std::int32_t cancelled;
+  std::int32_t canceled;
   std::uint64_t bytes;
 };
 
@@ -41,7 +41,7 @@ constexpr std::uint32_t kAbi = 1;
 struct Table {
   std::uint32_t abi;
   const char* name;  // "openmpi" or "mpich"
-  // Initialises MPI unless the program has; level is what it gives.
+  // Initializes MPI unless the program has; level is what it gives.
   int (*initialize)(std::int32_t wanted, std::int32_t* level, std::int32_t* was_initialized);
   int (*finalize)();
   int (*world)(std::int32_t* rank, std::int32_t* size);

@@ -85,7 +85,7 @@ void Runtime::initialize() {
   if (!ours_ && level < kSerialized) {
     throw Error(
         Errc::kUnavailable,
-        "transport mpi: the program has initialised MPI for one thread only; let it call MPI_Init_thread with MPI_THREAD_MULTIPLE, or "
+        "transport mpi: the program has initialized MPI for one thread only; let it call MPI_Init_thread with MPI_THREAD_MULTIPLE, or "
         "leave MPI to weft",
         {"mpi", -1, -1});
   }
@@ -184,7 +184,7 @@ void Runtime::take_leave(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-// MPI's thread. It initialises and finalises; in between it looks after what is idle and, where no other thread may, makes all calls.
+// MPI's thread. It initializes and finalises; in between it looks after what is idle and, where no other thread may, makes all calls.
 void Runtime::work() {
   std::unique_lock lock(mutex_);
   try {

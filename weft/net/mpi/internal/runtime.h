@@ -1,4 +1,4 @@
-// The MPI of this process: loaded and initialised once, called by any thread or, where it cannot stand that, by one thread of its own.
+// The MPI of this process: loaded and initialized once, called by any thread or, where it cannot stand that, by one thread of its own.
 #pragma once
 
 #include <atomic>
@@ -72,7 +72,7 @@ class Runtime {
 
   const Table* table_ = nullptr;
   int rank_ = 0, size_ = 1;
-  bool multiple_ = false, ours_ = true;  // ours: initialised, and to be finalised, by weft
+  bool multiple_ = false, ours_ = true;  // ours: initialized, and to be finalised, by weft
   std::atomic<bool> stopped_{false};
 
   mutable std::mutex mutex_;  // guards all below

@@ -198,14 +198,14 @@ int start(Comm comm, const Call* call, Request* request) {
 int test(Request* request, std::int32_t* done, Arrival* arrival) {
   auto theirs = unwrap<MPI_Request>(*request);
   MPI_Status status;
-  int complete = 0, cancelled = 0, count = 0;
+  int complete = 0, canceled = 0, count = 0;
   const int code = MPI_Test(&theirs, &complete, &status);
   *request = wrap<Request>(theirs);
   *done = complete;
   if (code != MPI_SUCCESS || complete == 0 || arrival == nullptr) return code;
-  MPI_Test_cancelled(&status, &cancelled);
-  if (cancelled == 0) MPI_Get_count(&status, MPI_BYTE, &count);
-  *arrival = {status.MPI_SOURCE, cancelled, static_cast<std::uint64_t>(count)};
+  MPI_Test_cancelled(&status, &canceled);
+  if (canceled == 0) MPI_Get_count(&status, MPI_BYTE, &count);
+  *arrival = {status.MPI_SOURCE, canceled, static_cast<std::uint64_t>(count)};
   return code;
 }
 

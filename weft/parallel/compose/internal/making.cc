@@ -120,6 +120,7 @@ std::string cut_stages(Composed& c) {
     for (int i = begin; i < end; ++i) s.names.push_back(c.model.blocks[static_cast<std::size_t>(i)].name);
     mine += (mine.empty() ? "" : ", ") + s.names.front() + (end - begin > 1 ? " to " + s.names.back() : "");
   }
+  if (stages == 1 && c.plan.micro_batches == 1 && c.plan.micro_shards == 0) return "";
   return count(static_cast<std::size_t>(blocks), "block") + " in " + count(static_cast<std::size_t>(stages), "stage") + " over " +
          axis(c.mesh, "pp") + " by " + lists::to_string(c.plan.schedule) + ", " + (measures ? "cut by measured times, " : "") +
          (c.plan.micro_batches == 1 ? "one micro-batch" : std::to_string(c.plan.micro_batches) + " micro-batches") +
@@ -211,6 +212,7 @@ std::string split_layers(Composed& c) {
     all += stage.parameters.size();
     for (const Parameter& p : stage.parameters) slices += p.slice && c.tp.size() > 1 ? 1 : 0;
   }
+  if (c.mesh.size("tp") == 1) return "";
   return std::to_string(slices) + " of " + count(all, "parameter") + " are slices over " + axis(c.mesh, "tp");
 }
 

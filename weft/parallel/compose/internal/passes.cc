@@ -53,7 +53,7 @@ std::string recompute_blocks(Composed& c) {
   if (c.plan.recompute == Recompute::kNone) return "";
   if (c.plan.recompute == Recompute::kSelective) {
     if (!c.model.selective) throw Error(Errc::kBadConfig, "plan: this model's blocks know no selective recomputation; take full");
-    return "blocks compute again in backward what is large and cheap";
+    return "blocks recompute large and cheap activations in backward";
   }
   std::size_t again = 0, all = 0;
   for (Stage& stage : c.stages) {
@@ -142,11 +142,13 @@ constexpr std::array kPasses = {
     Pass{{"split layers", "makes these blocks, each with its part of every split layer"}, always, split_layers},
     Pass{{"join batch norms", "they take statistics over all replicas"}, never, join_batch_norms},
     Pass{{"precision", "blocks and loss compute in a narrower type"}, never, set_precision},
-    Pass{{"recompute", "blocks keep their inputs alone, or what is dear, and compute again in backward"}, never, recompute_blocks},
+    Pass{{"recompute", "blocks keep only their inputs, or their expensive activations, and recompute the rest in backward"},
+         never,
+         recompute_blocks},
     Pass{{"scale loss", "so that float16's gradients do not vanish"}, never, scale_loss},
     Pass{{"connect stages", "micro-batches go through the stages by a schedule"}, always, connect_stages},
     Pass{{"replicate", "gradients are averaged over replicas"}, on_copies, replicate},
-    Pass{{"shard parameters", "over ranks, with the optimiser that updates them"}, always, shard_parameters},
+    Pass{{"shard parameters", "over ranks, with the optimizer that updates them"}, always, shard_parameters},
     Pass{{"clip", "the norm of the whole model's gradients is bounded"}, never, clip},
 };
 

@@ -78,7 +78,7 @@ struct Operands {
   at::Tensor weights(const at::Tensor& lse) const { return (scores - lse.masked_fill(lse.eq(-kInfinity), 0).unsqueeze(-1)).exp_(); }
 };
 
-// Keys that are neighbours in the whole: entries [begin, begin + count) of the block's, from `position` on.
+// Keys that are neighbors in the whole: entries [begin, begin + count) of the block's, from `position` on.
 struct Run {
   std::int64_t begin = 0, count = 0, position = 0;
 };

@@ -98,7 +98,7 @@ Block block_of(const Ring& ring, int step, const at::Tensor& q, const std::pair<
   return block;
 }
 
-// The last dimension's entries must be neighbours, and gradients may be expanded.
+// The last dimension's entries must be neighbors, and gradients may be expanded.
 at::Tensor dense(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
 
 std::pair<at::Tensor, at::Tensor> forward(const Ring& ring, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {

@@ -1,4 +1,4 @@
-// Borders between ranks of one host: a queue of slots for each neighbour and kind, in shared memory. A slot says where the tensors lie in
+// Borders between ranks of one host: a queue of slots for each neighbor and kind, in shared memory. A slot says where the tensors lie in
 // the sender's memory; the receiver copies them and stamps the slot, and the sender lets go of them.
 #include <ATen/ATen.h>
 
@@ -90,7 +90,7 @@ class HostWire final : public Wire {
 
   Slot& slot(int from, int to, Kind kind, std::uint64_t number) const {
     const int world = host_.world(), onward = (from + 1) % world, back = (from + world - 1) % world;
-    WEFT_CHECK(to == onward || to == back, "stages of ranks that are no neighbours");
+    WEFT_CHECK(to == onward || to == back, "stages of ranks that are no neighbors");
     const auto queue = static_cast<std::size_t>(from) * 4 + (to == onward ? 0 : 2) + static_cast<std::size_t>(kind);
     return slots_[queue * capacity_ + (number - 1) % capacity_];
   }
@@ -145,7 +145,7 @@ class HostWire final : public Wire {
   net::Host& host_;
   const std::chrono::nanoseconds timeout_;
   const std::uint64_t capacity_;
-  Slot* slots_ = nullptr;                                          // by sender, neighbour, kind, number
+  Slot* slots_ = nullptr;                                          // by sender, neighbor, kind, number
   std::map<std::pair<int, Kind>, std::uint64_t> sent_, expected_;  // so far, by peer
   std::deque<Unread> unread_;
 };

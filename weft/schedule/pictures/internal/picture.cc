@@ -40,7 +40,7 @@ std::int64_t telling_count(const Request& q) {
   return q.algorithm == Algorithm::kHierarchical && q.topology ? divisible_count(*q.topology) : q.world;
 }
 
-// The parts are what lies between two neighbouring places where a block, or some message, begins or ends.
+// The parts are what lies between two neighboring places where a block, or some message, begins or ends.
 class Parts {
  public:
   Parts(const std::vector<Transfer>& transfers, const Request& q) : by_rank_(is_gather(q.collective)) {

@@ -14,7 +14,7 @@ namespace weft::schedule::pipeline {
 // a rank has several: "F3.1". What does not fit 120 characters goes on in a further table below.
 std::string render_text(const Request& request);
 
-// A self-contained SVG, for light and dark backgrounds. Colours are ones that colour-blind people tell apart (Okabe and Ito), and each kind
+// A self-contained SVG, for light and dark backgrounds. Colors are ones that color-blind people tell apart (Okabe and Ito), and each kind
 // has its letter; a rank's later stages are darker.
 std::string render_svg(const Request& request);
 

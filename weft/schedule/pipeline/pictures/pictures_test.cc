@@ -56,7 +56,7 @@ TEST(PipelineSvg, DrawsEveryActionOnceAndCarriesItsDescription) {
   EXPECT_THAT(svg, HasSubstr("prefers-color-scheme:dark"));
 }
 
-TEST(PipelineSvg, HasAColourForEachStageOfARank) {
+TEST(PipelineSvg, HasAColorForEachStageOfARank) {
   const std::string svg = render_svg({Algorithm::kInterleaved, 2, 4, 3});
   for (const char* rule : {".bF0{", ".bF1{", ".bF2{", ".bB0{", ".bB2{"}) EXPECT_EQ(occurrences(svg, rule), 1) << rule;
   EXPECT_THAT(svg, HasSubstr(">B5</text>"));

@@ -47,12 +47,12 @@ struct Layout {
   double unit, row, chart, width, height;
 };
 
-// Okabe and Ito's colours: blue, vermilion, orange and bluish green, lighter or darker with the rank's stage. The label on them is black,
+// Okabe and Ito's colors: blue, vermilion, orange and bluish green, lighter or darker with the rank's stage. The label on them is black,
 // on dark blue white, which has more contrast there.
-struct Colour {
+struct Color {
   int hue, saturation, lightness;
 };
-Colour colour_of(Work work) {
+Color color_of(Work work) {
   switch (work) {
     case Work::kForward: return {202, 100, 35};         // blue
     case Work::kBackward: return {26, 100, 42};         // vermilion
@@ -68,9 +68,9 @@ std::string class_of(const Request& q, const Action& action) {
 }
 
 std::string rule(const Request& q, const Action& action) {
-  const Colour c = colour_of(action.work);
+  const Color c = color_of(action.work);
   const std::string name = class_of(q, action);
-  // The first stage is the lightest of several, the last the colour itself.
+  // The first stage is the lightest of several, the last the color itself.
   const int local = std::stoi(name.substr(1));
   const int lighter = (q.virtual_stages - 1 - local) * std::min(18, 36 / std::max(1, q.virtual_stages - 1));
   const int lightness = c.lightness + lighter;

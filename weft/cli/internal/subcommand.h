@@ -1,0 +1,27 @@
+// How the subcommands of `weft` are added to its command line.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "weft/cli/commands.h"
+
+namespace weft::cli {
+
+// A subcommand's line in the list of all, and the examples below its own help.
+struct About {
+  const char* name;
+  const char* line;
+  const char* examples;
+};
+
+inline CLI::App* add(CLI::App& app, const About& about) {
+  auto* sub = app.add_subcommand(about.name, about.line);
+  sub->footer(about.examples);
+  return sub;
+}
+
+// schedule and plan.
+void add_schedule(CLI::App& app, ScheduleCommand& command, int& result);
+void add_plan(CLI::App& app, SimulateCommand& command, MeshCommand& mesh, int& result);
+
+}  // namespace weft::cli

@@ -1,0 +1,24 @@
+// `weft report`: an HTML page of runs.
+#include "weft/observe/report/report.h"
+
+#include <filesystem>
+#include <iostream>
+
+#include "weft/cli/commands.h"
+
+namespace weft::cli {
+
+int report(const ReportCommand& command) {
+  std::vector<std::string> folders;
+  for (const std::string& run : command.runs) {
+    const bool named = !std::filesystem::exists(run) && std::filesystem::exists("runs/" + run);
+    folders.push_back(named ? "runs/" + run : run);
+  }
+  const std::string alone = folders.size() == 1 ? folders[0] + "/report.html" : "report.html";
+  const std::string file = command.output.empty() ? alone : command.output;
+  observe::write_report(folders, file);
+  std::cout << file << '\n';
+  return 0;
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,78 @@
+// `weft runs`: the runs of a folder, the last to change first.
+#include <ctime>
+#include <iostream>
+#include <vector>
+
+#include "weft/base/log.h"
+#include "weft/cli/commands.h"
+#include "weft/cli/internal/table.h"
+#include "weft/observe/run_folder.h"
+
+namespace weft::cli {
+namespace {
+
+using Row = std::vector<std::string>;
+
+std::string local_time(std::chrono::system_clock::time_point when) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(when);
+  std::tm parts{};
+  localtime_r(&seconds, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
+  return text;
+}
+
+std::string number(const std::optional<double>& value) {
+  if (!value) return "-";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g", *value);
+  return text;
+}
+
+std::string number(const std::optional<std::int64_t>& value) { return value ? std::to_string(*value) : "-"; }
+
+Row row_of(const observe::RunInfo& run) {
+  return {run.name,
+          run.running ? "running" : "ended",
+          number(run.epoch),
+          number(run.step),
+          number(run.loss),
+          number(run.test_loss),
+          number(run.accuracy),
+          number(run.checkpoint),
+          local_time(run.changed)};
+}
+
+void print_json(const observe::RunInfo& run) {
+  std::cout << "{\"name\": " << json_quote(run.name) << ", \"running\": " << (run.running ? "true" : "false");
+  const auto put = [](const char* name, const auto& value) {
+    if (value) std::cout << ", \"" << name << "\": " << json_number(static_cast<double>(*value));
+  };
+  put("epoch", run.epoch);
+  put("step", run.step);
+  put("loss", run.loss);
+  put("test_loss", run.test_loss);
+  put("accuracy", run.accuracy);
+  put("checkpoint", run.checkpoint);
+  std::cout << ", \"changed\": " << std::chrono::system_clock::to_time_t(run.changed) << "}\n";
+}
+
+}  // namespace
+
+int list_runs(const RunsCommand& command) {
+  const auto runs = observe::list_runs(command.folder);
+  if (command.json) {
+    for (const auto& run : runs) print_json(run);
+    return 0;
+  }
+  if (runs.empty()) {
+    std::cerr << "there is no run in " << command.folder << '\n';
+    return 0;
+  }
+  std::vector<Row> rows{{"RUN", "STATE", "EPOCH", "STEP", "LOSS", "TEST LOSS", "ACCURACY", "CHECKPOINT", "CHANGED"}};
+  for (const auto& run : runs) rows.push_back(row_of(run));
+  print_table(rows);
+  return 0;
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,48 @@
+#include "weft/observe/report/environment.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "weft/base/log.h"
+#include "weft/observe/memory.h"
+
+namespace weft::observe {
+namespace {
+
+std::string processor() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.rfind("model name", 0) == 0) return line.substr(std::min(line.size(), line.find(':') + 2));
+  }
+  return "unknown";
+}
+
+std::string local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  localtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
+  return text;
+}
+
+}  // namespace
+
+std::string environment_json(const std::vector<std::pair<std::string, std::string>>& more) {
+  char host[256] = "unknown";
+  ::gethostname(host, sizeof host - 1);
+  nlohmann::ordered_json all = {{"started", local_time()},
+                                {"host", host},
+                                {"processor", processor()},
+                                {"cores", std::to_string(std::thread::hardware_concurrency())},
+                                {"memory", format_bytes(machine_memory().total)}};
+  for (const auto& [name, value] : more) all[name] = value;
+  return all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace weft::observe

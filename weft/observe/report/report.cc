@@ -1,0 +1,127 @@
+#include "weft/observe/report/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+
+namespace weft::observe {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::size_t kPoints = 1000;
+
+const char* const kPage =
+#include "weft/observe/report/internal/page.inc"
+    ;
+
+struct Point {
+  double step, value;
+};
+
+// The values of each name, in the order of the file. A value that is not finite is null in the file, and left out.
+std::map<std::string, std::vector<Point>> read_metrics(const fs::path& file) {
+  std::map<std::string, std::vector<Point>> series;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    const json record = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!record.is_object() || !record.contains("step") || !record["step"].is_number()) continue;
+    const double step = record["step"];
+    for (const auto& [name, value] : record.items()) {
+      if (name != "step" && name != "epoch" && value.is_number()) series[name].push_back({step, value});
+    }
+  }
+  return series;
+}
+
+// Means of equal parts; a short series stays as it is.
+json averaged(const std::vector<Point>& points) {
+  json result = json::array();
+  const std::size_t parts = std::min(points.size(), kPoints);
+  for (std::size_t part = 0; part < parts; ++part) {
+    const std::size_t begin = part * points.size() / parts, end = (part + 1) * points.size() / parts;
+    double steps = 0, values = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      steps += points[i].step;
+      values += points[i].value;
+    }
+    const auto count = static_cast<double>(end - begin);
+    result.push_back({steps / count, values / count});
+  }
+  return result;
+}
+
+double median(std::vector<Point> points) {
+  const auto middle = points.begin() + static_cast<std::ptrdiff_t>(points.size() / 2);
+  std::nth_element(points.begin(), middle, points.end(), [](const Point& a, const Point& b) { return a.value < b.value; });
+  return middle->value;
+}
+
+// The lines "key = value" of a config.toml, with the table's name before each key.
+json read_config(const fs::path& file) {
+  json config = json::object();
+  std::ifstream in(file);
+  std::string table;
+  for (std::string line; std::getline(in, line);) {
+    const auto equals = line.find(" = ");
+    if (line.size() > 2 && line.front() == '[' && line.back() == ']') table = line.substr(1, line.size() - 2) + ".";
+    if (equals != std::string::npos) config[table + line.substr(0, equals)] = line.substr(equals + 3);
+  }
+  return config;
+}
+
+json read_environment(const fs::path& file) {
+  std::ifstream in(file);
+  const json environment = in ? json::parse(in, nullptr, /*allow_exceptions=*/false) : json::object();
+  return environment.is_object() ? environment : json::object();
+}
+
+json read_run(const fs::path& folder) {
+  WEFT_REQUIRE(fs::is_regular_file(folder / "config.toml"), folder.string() + " is no run folder: it has no config.toml");
+  json run = {{"name", fs::weakly_canonical(folder).filename().string()},
+              {"config", read_config(folder / "config.toml")},
+              {"environment", read_environment(folder / "environment.json")},
+              {"series", json::object()},
+              {"median", json::object()},
+              {"last", json::object()}};
+  for (const auto& [name, points] : read_metrics(folder / "metrics.jsonl")) {
+    run["series"][name] = averaged(points);
+    run["median"][name] = median(points);
+    run["last"][name] = points.back().value;
+    run["steps"] = std::max(run.value("steps", 0.0), points.back().step);
+  }
+  return run;
+}
+
+// As the content of a script element: no text in it can end the element.
+std::string embedded(const json& data) {
+  std::string text = data.dump(-1, ' ', false, json::error_handler_t::replace), safe;
+  for (const char c : text) safe += c == '<' ? std::string("\\u003c") : std::string(1, c);
+  return safe;
+}
+
+}  // namespace
+
+std::string report_html(const std::vector<std::string>& run_folders) {
+  WEFT_REQUIRE(!run_folders.empty(), "a report needs at least one run folder");
+  json runs = json::array();
+  for (const auto& folder : run_folders) runs.push_back(read_run(folder));
+  const std::string mark = "@DATA@", page = kPage;
+  const auto at = page.find(mark);
+  return page.substr(0, at) + embedded({{"runs", runs}}) + page.substr(at + mark.size());
+}
+
+void write_report(const std::vector<std::string>& run_folders, const std::string& file) {
+  write_file_atomic(file, report_html(run_folders));
+}
+
+}  // namespace weft::observe

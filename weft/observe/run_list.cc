@@ -1,0 +1,97 @@
+// list_runs() of run_folder.h.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/error.h"
+#include "weft/base/file.h"
+#include "weft/observe/run_folder.h"
+
+namespace weft::observe {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::streamoff kTail = 256 << 10;  // bytes of metrics.jsonl that are read: more than an evaluation is apart from the end
+
+bool is_locked(const fs::path& folder) {
+  const UniqueFd lock(::open((folder / ".lock").c_str(), O_RDONLY | O_CLOEXEC));
+  if (!lock) return false;
+  if (::flock(lock.get(), LOCK_SH | LOCK_NB) == 0) return false;
+  return errno == EWOULDBLOCK;
+}
+
+template <class T>
+void take(std::optional<T>& value, const nlohmann::json& record, const char* name) {
+  const auto found = record.find(name);
+  if (found != record.end() && found->is_number()) value = found->get<T>();
+}
+
+// The last number of each name: losses of training and results of evaluations have lines of their own.
+void read_metrics(const fs::path& file, RunInfo& info) {
+  std::ifstream in(file, std::ios::binary | std::ios::ate);
+  if (!in) return;
+  const std::streamoff size = in.tellg();
+  in.seekg(std::max<std::streamoff>(0, size - kTail));
+  for (std::string line; std::getline(in, line);) {
+    const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!record.is_object()) continue;  // the first one may be cut
+    take(info.step, record, "step");
+    take(info.epoch, record, "epoch");
+    take(info.loss, record, "loss");
+    take(info.test_loss, record, "test_loss");
+    take(info.accuracy, record, "accuracy");
+  }
+}
+
+std::optional<std::int64_t> newest_checkpoint(const fs::path& folder) {
+  std::optional<std::int64_t> newest;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename();
+    std::int64_t step = 0;
+    if (name.rfind("step-", 0) != 0) continue;
+    const auto end = std::from_chars(name.data() + 5, name.data() + name.size(), step);
+    if (end.ec == std::errc() && end.ptr == name.data() + name.size()) newest = std::max(newest.value_or(step), step);
+  }
+  return newest;
+}
+
+std::chrono::system_clock::time_point changed_at(const fs::path& folder) {
+  struct stat status {};
+  for (const char* name : {"metrics.jsonl", "config.toml"}) {
+    if (::stat((folder / name).c_str(), &status) == 0) break;
+  }
+  return std::chrono::system_clock::from_time_t(status.st_mtime);
+}
+
+}  // namespace
+
+std::vector<RunInfo> list_runs(const std::string& parent) {
+  std::error_code error;
+  const fs::directory_iterator entries(parent, error);
+  if (error) fail_io("cannot list the runs in", parent, error.value());
+  std::vector<RunInfo> runs;
+  for (const auto& entry : entries) {
+    std::error_code ignored;
+    if (!fs::is_regular_file(entry.path() / "config.toml", ignored)) continue;
+    RunInfo info;
+    info.name = entry.path().filename();
+    info.running = is_locked(entry.path());
+    read_metrics(entry.path() / "metrics.jsonl", info);
+    info.checkpoint = newest_checkpoint(entry.path() / "ckpt");
+    info.changed = changed_at(entry.path());
+    runs.push_back(std::move(info));
+  }
+  std::sort(runs.begin(), runs.end(),
+            [](const RunInfo& a, const RunInfo& b) { return a.changed != b.changed ? a.changed > b.changed : a.name > b.name; });
+  return runs;
+}
+
+}  // namespace weft::observe
