@@ -57,6 +57,7 @@ def main():
     parser.add_argument("settings", nargs="*")
     args = parser.parse_intermixed_args()
 
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=pathlib.Path(__file__).parent, stdout=subprocess.PIPE, text=True).stdout
     with tempfile.TemporaryDirectory() as runs:
         warm = statistics.median(train(args, f"{runs}/first", 20)[0])
         seconds, saves = train(args, runs, max(20, round(60 * args.run_minutes / warm)))
@@ -73,7 +74,6 @@ def main():
         print(f"step {step:6}: training stopped {stall:7.1f} ms, written after {whole:8.1f} ms, steps meanwhile {1e3 * slower:+8.1f} ms")
     print(f"overhead {100 * overhead:.2f} % of the run")
     if args.json:
-        commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=pathlib.Path(__file__).parent, stdout=subprocess.PIPE, text=True).stdout
         line = {"bench": "checkpoint_overhead", "params": {"ranks": args.n, "minutes": args.minutes, "recipe": pathlib.Path(args.recipe).name,
                                                            "settings": args.settings},
                 "value": overhead, "unit": "of the run", "steps": len(seconds), "median_ms": 1e3 * median,
