@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <map>
 #include <string>
 #include <vector>
@@ -171,7 +172,7 @@ int run(const Group& group, const Arguments& arguments) {
 }  // namespace
 }  // namespace weft::bench
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   weft::bench::Arguments arguments{{"sequence", 2048}, {"layers", 4}, {"width", 512}, {"heads", 8},
                                    {"kv_heads", 8},    {"ranks", 2},  {"rounds", 7},  {"heads_method", 0}};
   std::string transport = "shm";
@@ -190,4 +191,7 @@ int main(int argc, char** argv) {
   const auto codes = weft::comm::fork_ranks(static_cast<int>(arguments.at("ranks")), transport,
                                             [&](const weft::Group& group) { return weft::bench::run(group, arguments); });
   return *std::max_element(codes.begin(), codes.end(), [](int a, int b) { return std::abs(a) < std::abs(b); }) == 0 ? 0 : 1;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "weft_bench_context: %s\n", error.what());
+  return 70;
 }

@@ -1,5 +1,7 @@
 // The program weft-bench, which `weft bench` starts: a subcommand for each bench.
 #include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
 
 #include "weft/cli/bench.h"
 #include "weft/cli/internal/command_line.h"
@@ -65,7 +67,7 @@ void add_options(CLI::App& sub, Kind kind, BenchOptions& options) {
 }  // namespace
 }  // namespace weft::cli
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   using namespace weft::cli;
   CLI::App app("Measure weft and its peers in one run.", "weft bench");
   app.option_defaults()->always_capture_default();
@@ -82,4 +84,7 @@ int main(int argc, char** argv) {
   }
   app.footer(kExamples);
   return parse_and_run(app, argc, argv, result);
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "weft bench: %s\n", error.what());
+  return 70;
 }

@@ -30,6 +30,11 @@ constexpr About kRuns{"runs", "List the runs of a folder: state, step, losses, n
   weft runs
   weft runs experiments --json)"};
 
+constexpr About kTop{"top", "Watch a run: step, loss, throughput, parts of a step, memory, slowest rank. Ctrl-C ends the view.",
+                     R"(Examples:
+  weft top licenses-1
+  weft top runs/licenses-1 --once)"};
+
 constexpr About kReport{"report", "Write an HTML report of a run, or of several runs for comparison. It opens offline.", R"(Examples:
   weft report licenses-1                     writes runs/licenses-1/report.html
   weft report runs/* -o comparison.html)"};
@@ -155,6 +160,13 @@ void add_runs(CLI::App& app, RunsCommand& command, int& result) {
   sub->callback([&] { result = list_runs(command); });
 }
 
+void add_top(CLI::App& app, TopCommand& command, int& result) {
+  auto* sub = add(app, kTop);
+  sub->add_option("run", command.run, "Run folder, or name of a run in runs/")->required();
+  sub->add_flag("--once", command.once, "Print the view once, and stop");
+  sub->callback([&] { result = top(command); });
+}
+
 void add_report(CLI::App& app, ReportCommand& command, int& result) {
   auto* sub = add(app, kReport);
   sub->add_option("runs", command.runs, "Run folders, or names of runs in runs/")->required();
@@ -276,6 +288,7 @@ int weft_main(int argc, char** argv) {
   TrainCommand training;
   launch::LaunchOptions launching;
   RunsCommand listing;
+  TopCommand watching;
   ReportCommand reporting;
   NewCommand creating;
   ScheduleCommand schedule;
@@ -295,6 +308,7 @@ int weft_main(int argc, char** argv) {
   }
   add_run(app, launching, beyond, result);
   add_runs(app, listing, result);
+  add_top(app, watching, result);
   add_report(app, reporting, result);
   add_new(app, creating, result);
   add_schedule(app, schedule, result);

@@ -40,7 +40,7 @@ class Words(unittest.TestCase):
             self.fails(["no name for a program"], "new", f"{folder}/2 rings")
 
     def test_help_of_every_command_has_examples(self):
-        for words in ([], ["train"], ["new"], ["run"], ["runs"], ["report"], ["completion"], ["man"], ["schedule"], ["plan"], ["generate"], ["export"], ["tokenizer"], ["checkpoint"], ["doctor"], ["bench"]):
+        for words in ([], ["train"], ["new"], ["run"], ["runs"], ["report"], ["top"], ["completion"], ["man"], ["schedule"], ["plan"], ["generate"], ["export"], ["tokenizer"], ["checkpoint"], ["doctor"], ["bench"]):
             shown = weft(*words, "--help")
             self.assertEqual(shown.returncode, 0, words)
             self.assertIn("weft " + " ".join(words), shown.stdout)
@@ -411,6 +411,19 @@ class Training(unittest.TestCase):
         again = self.train("run", "--resume")
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertIn("nothing is left to train", again.stderr)
+
+    def test_top_and_report_show_a_run(self):
+        self.assertEqual(self.train("run", "-n", "2", "--set", "optimizer.max_grad_norm=1").returncode, 0)
+        shown = weft("top", str(self.run_of("run")), "--once")
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        for text in ("run, ended", "step          6 (epoch 0)", "loss", "grad_norm", "samples/s", "forward", "memory", "slowest rank", "checkpoint    step 6"):
+            self.assertIn(text, shown.stdout)
+        self.assertEqual(weft("top", self.folder.name).returncode, 2)
+        page = (self.run_of("run") / "report.html").read_text()
+        self.assertIn('"slowest_rank"', page)
+        made = weft("report", str(self.run_of("run")), "-o", f"{self.folder.name}/all.html")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertTrue((pathlib.Path(self.folder.name) / "all.html").exists())
 
     def test_resume_refuses_another_recipe_model_or_run(self):
         self.assertEqual(self.train("run").returncode, 0)

@@ -33,6 +33,12 @@ struct RunsCommand {
 };
 int list_runs(const RunsCommand& command);
 
+struct TopCommand {
+  std::string run;    // folder, or name in runs/
+  bool once = false;  // print the view once
+};
+int top(const TopCommand& command);
+
 struct ReportCommand {
   std::vector<std::string> runs;  // folders, or names in runs/
   std::string output;             // empty: report.html in the folder of a single run, else here

@@ -6,7 +6,7 @@
 #include "weft/base/log.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/table.h"
-#include "weft/observe/run_folder.h"
+#include "weft/observe/report/run_list.h"
 
 namespace weft::cli {
 namespace {

@@ -72,9 +72,9 @@ TEST(ShardedApart, JoinsEachGradientOverThoseThatHaveTheParameter) {
           if (group.rank() > 0) return;
           const Named right = right_gradients(pair);
           internal::expect_close(Named(gradients.begin(), gradients.end()), right, 1e-12, model.describe() + ", gradients");
-          Named weights = internal::weights_in(before, right);
-          for (auto& [name, weight] : weights) weight = weight - right.at(name);
-          internal::expect_close(internal::weights_in(state, right), weights, 1e-12, model.describe() + ", weights");
+          Named updated = internal::weights_in(before, right);
+          for (auto& [name, weight] : updated) weight = weight - right.at(name);
+          internal::expect_close(internal::weights_in(state, right), updated, 1e-12, model.describe() + ", weights");
         },
         20s);
   }

@@ -3,10 +3,7 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "weft/base/config.h"
 #include "weft/base/file.h"
@@ -23,19 +20,6 @@ struct RunFolderOptions {
 // "2026-01-31-235959-fashion-mnist": the local time, sortable, and the recipe, or "run" without one. Any other character of the recipe than
 // letters, digits, dots, - and _ becomes -. `nth` above 1: "2026-01-31-235959-2-fashion-mnist".
 std::string default_run_name(const std::string& recipe, std::chrono::system_clock::time_point now, int nth = 1);
-
-// What a run folder says of its run. Numbers that are not there yet are none.
-struct RunInfo {
-  std::string name;
-  bool running = false;  // a process holds the folder's lock
-  std::optional<std::int64_t> step, epoch;
-  std::optional<double> loss, test_loss, accuracy;
-  std::optional<std::int64_t> checkpoint;         // step of the newest one
-  std::chrono::system_clock::time_point changed;  // of the metrics, else of the configuration
-};
-
-// The runs in `parent`, the last to change first. Folders without a config.toml are no runs. Throws Error where `parent` cannot be read.
-std::vector<RunInfo> list_runs(const std::string& parent);
 
 class RunFolder {
  public:

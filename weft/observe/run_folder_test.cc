@@ -94,10 +94,8 @@ TEST(RunFolder, IsForOneProcessAtATime) {
         EXPECT_THAT(error.message(), HasSubstr("is in use by process " + std::to_string(getpid()) + " on "));
       }
     }
-    EXPECT_TRUE(list_runs(parent.path()).at(0).running);
   }
   EXPECT_EQ(error_of({.parent = parent.path(), .name = "a", .resume = true}), "no error");
-  EXPECT_FALSE(list_runs(parent.path()).at(0).running);
 }
 
 TEST(RunFolder, KnowsWhenItWasDeletedOrMoved) {
@@ -108,36 +106,6 @@ TEST(RunFolder, KnowsWhenItWasDeletedOrMoved) {
   EXPECT_TRUE(folder.is_gone());
   std::filesystem::remove_all(parent / "b");
   EXPECT_TRUE(folder.is_gone());
-}
-
-TEST(ListRuns, SaysWhatTheFoldersHold) {
-  const TempDir parent;
-  RunFolder({.parent = parent.path(), .name = "new"}, config()).keep();
-  {
-    RunFolder folder({.parent = parent.path(), .name = "old"}, config());
-    folder.keep();
-    write_file_atomic(parent / "old/metrics.jsonl",
-                      "{\"step\":7,\"epoch\":0,\"loss\":0.5}\n{\"step\":7,\"epoch\":0,\"accuracy\":0.9,\"test_loss\":0.4}\n"
-                      "{\"step\":8,\"epoch\":1,\"loss\":null}\n{\"step\":9,\"ep");
-    for (const char* name : {"step-00000003", "step-00000007", ".tmp-step-00000009", "step-x"}) {
-      make_directories(parent / ("old/ckpt/" + std::string(name)));
-    }
-  }
-  make_directories(parent / "no-run");
-  const auto an_hour_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
-  std::filesystem::last_write_time(parent / "old/metrics.jsonl", an_hour_ago);
-  const auto runs = list_runs(parent.path());
-  ASSERT_EQ(runs.size(), 2u);
-  EXPECT_EQ(runs[0].name, "new");
-  EXPECT_FALSE(runs[0].step || runs[0].loss || runs[0].checkpoint);
-  EXPECT_EQ(runs[1].name, "old");
-  EXPECT_EQ(runs[1].step, 8);
-  EXPECT_EQ(runs[1].epoch, 1);
-  EXPECT_EQ(runs[1].loss, 0.5);
-  EXPECT_EQ(runs[1].accuracy, 0.9);
-  EXPECT_EQ(runs[1].test_loss, 0.4);
-  EXPECT_EQ(runs[1].checkpoint, 7);
-  EXPECT_THROW(list_runs(parent / "nowhere"), Error);
 }
 
 TEST(RunFolder, RefusesNamesThatLeaveTheParent) {

@@ -4,19 +4,19 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/observe/report/metrics_file.h"
 
 namespace weft::observe {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 
 constexpr std::size_t kPoints = 1000;
 
@@ -24,24 +24,7 @@ const char* const kPage =
 #include "weft/observe/report/internal/page.inc"
     ;
 
-struct Point {
-  double step, value;
-};
-
-// The values of each name, in the order of the file. A value that is not finite is null in the file, and left out.
-std::map<std::string, std::vector<Point>> read_metrics(const fs::path& file) {
-  std::map<std::string, std::vector<Point>> series;
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) {
-    const json record = json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!record.is_object() || !record.contains("step") || !record["step"].is_number()) continue;
-    const double step = record["step"];
-    for (const auto& [name, value] : record.items()) {
-      if (name != "step" && name != "epoch" && value.is_number()) series[name].push_back({step, value});
-    }
-  }
-  return series;
-}
+using Point = MetricsPoint;
 
 // Means of equal parts; a short series stays as it is.
 json averaged(const std::vector<Point>& points) {
@@ -94,6 +77,7 @@ json read_run(const fs::path& folder) {
               {"median", json::object()},
               {"last", json::object()}};
   for (const auto& [name, points] : read_metrics(folder / "metrics.jsonl")) {
+    if (name == "epoch") continue;
     run["series"][name] = averaged(points);
     run["median"][name] = median(points);
     run["last"][name] = points.back().value;

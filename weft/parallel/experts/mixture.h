@@ -71,6 +71,7 @@ class MixtureOfExpertsImpl : public torch::nn::Cloneable<MixtureOfExpertsImpl>, 
   const at::Tensor& auxiliary() const { return auxiliary_; }
   // Load of the last forward: over the batch's ranks while training, over ep's ranks in evaluation.
   const ExpertLoad& load() const { return load_; }
+  using torch::nn::Module::load;  // parameters from an archive of libtorch
   // Load summed over all forwards while training since the last call, also over those of
   // recomputation.
   ExpertLoad take_sum() { return std::exchange(sum_, {}); }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "weft/comm/group.h"
@@ -52,7 +53,9 @@ class StepLog {
   Seen reduce(double sum, Wishes wishes);
 
  private:
-  void write(const Step& step, double loss) const;
+  double mean_compute_ms() const;  // of this rank's forward and backward since the last reduce()
+  observe::Values group_values(std::span<const double> compute_ms) const;
+  void write(const Step& step, double loss, const observe::Values& more) const;
   int first_rank_not_finite(const Step& step) const;
 
   Group world_;

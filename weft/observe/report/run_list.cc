@@ -1,4 +1,5 @@
-// list_runs() of run_folder.h.
+#include "weft/observe/report/run_list.h"
+
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -6,19 +7,17 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
-#include "weft/observe/run_folder.h"
+#include "weft/observe/report/metrics_file.h"
 
 namespace weft::observe {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::streamoff kTail = 256 << 10;  // bytes of metrics.jsonl that are read: more than an evaluation is apart from the end
+constexpr std::int64_t kTail = 256 << 10;  // bytes of metrics.jsonl that are read: more than an evaluation is apart from the end
 
 bool is_locked(const fs::path& folder) {
   const UniqueFd lock(::open((folder / ".lock").c_str(), O_RDONLY | O_CLOEXEC));
@@ -27,27 +26,26 @@ bool is_locked(const fs::path& folder) {
   return errno == EWOULDBLOCK;
 }
 
-template <class T>
-void take(std::optional<T>& value, const nlohmann::json& record, const char* name) {
-  const auto found = record.find(name);
-  if (found != record.end() && found->is_number()) value = found->get<T>();
-}
-
 // The last number of each name: losses of training and results of evaluations have lines of their own.
-void read_metrics(const fs::path& file, RunInfo& info) {
-  std::ifstream in(file, std::ios::binary | std::ios::ate);
-  if (!in) return;
-  const std::streamoff size = in.tellg();
-  in.seekg(std::max<std::streamoff>(0, size - kTail));
-  for (std::string line; std::getline(in, line);) {
-    const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!record.is_object()) continue;  // the first one may be cut
-    take(info.step, record, "step");
-    take(info.epoch, record, "epoch");
-    take(info.loss, record, "loss");
-    take(info.test_loss, record, "test_loss");
-    take(info.accuracy, record, "accuracy");
+void read_last(const fs::path& file, RunInfo& info) {
+  const MetricsSeries series = read_metrics(file.string(), kTail);
+  const auto last = [&](const char* name) -> std::optional<MetricsPoint> {
+    const auto found = series.find(name);
+    if (found == series.end()) return std::nullopt;
+    return found->second.back();
+  };
+  const auto value = [&](const char* name) -> std::optional<double> {
+    const auto point = last(name);
+    if (!point) return std::nullopt;
+    return point->value;
+  };
+  if (const auto epoch = last("epoch")) {
+    info.step = static_cast<std::int64_t>(epoch->step);
+    info.epoch = static_cast<std::int64_t>(epoch->value);
   }
+  info.loss = value("loss");
+  info.test_loss = value("test_loss");
+  info.accuracy = value("accuracy");
 }
 
 std::optional<std::int64_t> newest_checkpoint(const fs::path& folder) {
@@ -84,7 +82,7 @@ std::vector<RunInfo> list_runs(const std::string& parent) {
     RunInfo info;
     info.name = entry.path().filename();
     info.running = is_locked(entry.path());
-    read_metrics(entry.path() / "metrics.jsonl", info);
+    read_last(entry.path() / "metrics.jsonl", info);
     info.checkpoint = newest_checkpoint(entry.path() / "ckpt");
     info.changed = changed_at(entry.path());
     runs.push_back(std::move(info));

@@ -1,0 +1,132 @@
+// `weft top`: a live view of a run, from the files in its folder.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <thread>
+
+#include "weft/base/error.h"
+#include "weft/cli/commands.h"
+#include "weft/observe/report/metrics_file.h"
+#include "weft/observe/report/run_list.h"
+
+namespace weft::cli {
+namespace {
+
+using observe::MetricsPoint;
+using observe::MetricsSeries;
+
+constexpr std::int64_t kTail = 1 << 20;  // bytes of metrics.jsonl that are read each time
+constexpr std::size_t kWindow = 50;      // steps that times are medians of
+constexpr std::array kParts = {"data", "forward", "backward", "communication", "optimizer"};
+
+volatile std::sig_atomic_t interrupted = 0;
+
+std::string format(const char* pattern, double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, pattern, value);
+  return text;
+}
+
+// The last points of a series; empty where there is none.
+std::vector<MetricsPoint> tail_of(const MetricsSeries& series, const std::string& name, std::size_t count) {
+  const auto found = series.find(name);
+  if (found == series.end()) return {};
+  const auto& points = found->second;
+  return {points.end() - static_cast<std::ptrdiff_t>(std::min(count, points.size())), points.end()};
+}
+
+double median_of(const MetricsSeries& series, const std::string& name) {
+  auto points = tail_of(series, name, kWindow);
+  if (points.empty()) return 0;
+  const auto middle = points.begin() + static_cast<std::ptrdiff_t>(points.size() / 2);
+  std::nth_element(points.begin(), middle, points.end(), [](const auto& a, const auto& b) { return a.value < b.value; });
+  return middle->value;
+}
+
+// "▇▆▄▃▂▁", as wide as `columns`.
+std::string curve_of(const std::vector<MetricsPoint>& points, std::size_t columns) {
+  constexpr std::array<const char*, 8> kBlocks{"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  if (points.empty()) return "";
+  const auto [low, high] =
+      std::minmax_element(points.begin(), points.end(), [](const auto& a, const auto& b) { return a.value < b.value; });
+  const double span = high->value - low->value;
+  const std::size_t parts = std::min(columns, points.size());
+  std::string curve;
+  for (std::size_t part = 0; part < parts; ++part) {
+    const double value = points[part * points.size() / parts].value;
+    curve += kBlocks[span > 0 ? static_cast<std::size_t>((value - low->value) / span * 7.999) : 0];
+  }
+  return curve;
+}
+
+std::string parts_of_step(const MetricsSeries& series) {
+  double sum = 0;
+  for (const char* part : kParts) sum += median_of(series, std::string(part) + "_ms");
+  if (sum <= 0) return "";
+  std::string text = format("%.4g ms:", sum);
+  for (const char* part : kParts) {
+    const double ms = median_of(series, std::string(part) + "_ms");
+    text += " " + std::string(part) + format(" %.0f %%", 100 * ms / sum);
+  }
+  return text;
+}
+
+std::string view(const observe::RunInfo& run, const MetricsSeries& series) {
+  std::string text = run.name + (run.running ? ", running" : ", ended") + "\n";
+  const auto line = [&](const char* name, const std::string& value) {
+    if (!value.empty()) text += std::string(name) + std::string(14 - std::string_view(name).size(), ' ') + value + "\n";
+  };
+  line("step", run.step ? std::to_string(*run.step) + " (epoch " + std::to_string(*run.epoch) + ")" : "none yet");
+  const auto loss = tail_of(series, "loss", 600);
+  if (run.loss) line("loss", format("%.4g  ", *run.loss) + curve_of(loss, 50));
+  for (const auto& [name, points] : series) {
+    const bool is_result = name == "test_loss" || name == "accuracy" || name == "perplexity" || name == "grad_norm";
+    if (is_result) line(name.c_str(), format("%.4g", points.back().value));
+  }
+  if (const double speed = median_of(series, "samples_per_s"); speed > 0) line("samples/s", format("%.0f", speed));
+  line("step time", parts_of_step(series));
+  if (const auto memory = tail_of(series, "memory_gb", 1); !memory.empty()) line("memory", format("%.2f GB (rank 0)", memory[0].value));
+  const auto slowest = tail_of(series, "slowest_rank", 1), ratio = tail_of(series, "slowest_over_median", 1);
+  if (!slowest.empty() && !ratio.empty()) {
+    line("slowest rank", format("%.0f", slowest[0].value) + format(", %.2f times the median rank's time to compute", ratio[0].value));
+  }
+  line("checkpoint", run.checkpoint ? "step " + std::to_string(*run.checkpoint) : "none yet");
+  return text;
+}
+
+observe::RunInfo run_at(const std::filesystem::path& folder) {
+  const auto parent = folder.has_parent_path() ? folder.parent_path() : std::filesystem::path(".");
+  for (const auto& run : observe::list_runs(parent.string())) {
+    if (run.name == folder.filename()) return run;
+  }
+  throw Error(Errc::kInvalidArgument, folder.string() + " is no run folder: it has no config.toml");
+}
+
+}  // namespace
+
+int top(const TopCommand& command) {
+  namespace fs = std::filesystem;
+  fs::path folder = fs::path(command.run + "/").parent_path();
+  if (!fs::exists(folder) && fs::exists("runs" / folder)) folder = "runs" / folder;
+  const bool live = !command.once && ::isatty(STDOUT_FILENO) == 1;
+  struct sigaction action {};
+  action.sa_handler = [](int) { interrupted = 1; };
+  if (live) ::sigaction(SIGINT, &action, nullptr);
+  for (int lines = 0;;) {
+    const observe::RunInfo run = run_at(folder);
+    const std::string text = view(run, observe::read_metrics((folder / "metrics.jsonl").string(), kTail));
+    if (lines > 0) std::cout << "\x1b[" << lines << "A\x1b[J";  // over the view before
+    std::cout << text << std::flush;
+    lines = static_cast<int>(std::count(text.begin(), text.end(), '\n'));
+    if (!live || !run.running || interrupted != 0) return 0;
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
+}
+
+}  // namespace weft::cli
