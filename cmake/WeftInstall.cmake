@@ -38,7 +38,8 @@ install(FILES ${CMAKE_BINARY_DIR}/weftConfig.cmake ${CMAKE_BINARY_DIR}/weftConfi
 install(EXPORT weftTargets NAMESPACE weft:: DESTINATION ${package_dir} COMPONENT devel)
 
 if(TARGET weft)
-  set_target_properties(weft weft_bench PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)  # libtorch stays where it is
+  # libtorch stays where it is. CMake's own way, INSTALL_RPATH_USE_LINK_PATH, leaves out folders of the source tree, as .venv is one.
+  set_target_properties(weft weft_bench PROPERTIES INSTALL_RPATH "${WEFT_TORCH_ROOT}/lib" INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS weft weft_bench RUNTIME DESTINATION bin COMPONENT runtime)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes DESTINATION share/weft COMPONENT runtime OPTIONAL)
 endif()

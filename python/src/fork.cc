@@ -50,7 +50,8 @@ void in_child() {
     std::memcpy(copy, place, used);
     if (mremap(copy, used, used, MREMAP_MAYMOVE | MREMAP_FIXED, place) == MAP_FAILED) _exit(70);
   }
-  if (heap.size() > used) mmap(place + used, heap.size() - used, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  constexpr int kNoMemory = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+  if (heap.size() > used && mmap(place + used, heap.size() - used, PROT_NONE, kNoMemory, -1, 0) == MAP_FAILED) _exit(70);
   for (const int end : fork_state.copied) {
     if (end >= 0) close(end);
   }

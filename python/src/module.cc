@@ -68,7 +68,7 @@ PYBIND11_MODULE(_C, m) {
   using Backend = c10::intrusive_ptr<c10d::Backend>;
   py::module_::import("torch.distributed");  // registers the types that we take and give
 
-  py::register_exception_translator([](std::exception_ptr thrown) {
+  py::register_exception_translator([](std::exception_ptr thrown) {  // NOLINT(performance-unnecessary-value-param): pybind11's type
     try {
       if (thrown) std::rethrow_exception(thrown);
     } catch (const weft::Error& error) {

@@ -185,7 +185,7 @@ std::optional<Claim> read_kubeflow(const Environment& env) {
   const auto each = env.get("PET_NPROC_PER_NODE").value_or("1");
   if (each != "1") {
     bad_discovery("PET_NPROC_PER_NODE=" + each +
-                  ": this node is to hold several ranks; start the program by `weft run` or torchrun, which read PET_*");
+                  ": this node is to hold several ranks; set nprocPerNode to 1, or start the program by torchrun, which reads PET_*");
   }
   if (nodes->find(':') != std::string::npos || !env.has("PET_NODE_RANK")) {
     bad_discovery("PET_NNODES=" + *nodes +

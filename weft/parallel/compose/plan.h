@@ -97,7 +97,6 @@ ModelShape shape_of(const BlockModel& model);
 // that does not take parts of sequences; more stages than blocks; fewer samples than micro-batches
 // of all replicas; numbers out of range; cuts that do not rise through the blocks; a codec that
 // does not exist or has nothing to compress. Pure function.
-// does not exist or has nothing to compress. Pure function.
 void check_plan(const Plan& plan, const ModelShape& model, const plan::MeshLayout& mesh);
 
 bool scales_loss(const Plan& plan);
