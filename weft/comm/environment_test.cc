@@ -243,7 +243,7 @@ TEST(Discover, ReadsKubeflowsNodes) {
   EXPECT_EQ(me.world, 2);
   EXPECT_TRUE(me.node_level);
   EXPECT_EQ(me.master_addr, "j-node-0-0.j");
-  EXPECT_THAT(complaint(with(pet, {{"PET_NPROC_PER_NODE", "4"}})), HasSubstr("weft run"));
+  EXPECT_THAT(complaint(with(pet, {{"PET_NPROC_PER_NODE", "4"}})), HasSubstr("set nprocPerNode to 1"));
   EXPECT_THAT(complaint(with(pet, {{"PET_NNODES", "1:2"}})), HasSubstr("rendezvous"));
 }
 

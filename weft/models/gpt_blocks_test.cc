@@ -235,7 +235,9 @@ TEST(GptBlocks, SayThatTheyRecomputeAndOthersAreRefused) {
   comm::replicate(1, [](const Group& group) {
     const Plan plan{.recompute = parallel::Recompute::kSelective};
     parallel::BlockModel model = gpt_blocks(tiny(true));
-    EXPECT_NE(parallel::parallelize(model, plan, Mesh(group, {})).describe().find("recompute: blocks compute again in backward"),
+    EXPECT_NE(parallel::parallelize(model, plan, Mesh(group, {}))
+                  .describe()
+                  .find("recompute: blocks recompute large and cheap activations in backward"),
               std::string::npos);
     model.selective = false;
     EXPECT_THROW(parallel::parallelize(model, plan, Mesh(group, {})), Error);
