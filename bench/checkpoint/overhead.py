@@ -61,7 +61,7 @@ def main():
     with tempfile.TemporaryDirectory() as runs:
         warm = statistics.median(train(args, f"{runs}/first", 20)[0])
         seconds, saves = train(args, runs, max(20, round(60 * args.run_minutes / warm)))
-    # The last save is that of the run's end, for which nothing waits but the end itself.
+    # The save at the end of the run delays no step, so it does not count.
     saves = [save for save in saves if save[0] < len(seconds)]
     if not saves:
         sys.exit("the run ended before its first checkpoint: give more --run-minutes")

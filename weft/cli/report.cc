@@ -1,19 +1,16 @@
 // `weft report`: an HTML page of runs.
 #include "weft/observe/report/report.h"
 
-#include <filesystem>
 #include <iostream>
 
 #include "weft/cli/commands.h"
+#include "weft/cli/internal/run_name.h"
 
 namespace weft::cli {
 
 int report(const ReportCommand& command) {
   std::vector<std::string> folders;
-  for (const std::string& run : command.runs) {
-    const bool named = !std::filesystem::exists(run) && std::filesystem::exists("runs/" + run);
-    folders.push_back(named ? "runs/" + run : run);
-  }
+  for (const std::string& run : command.runs) folders.push_back(run_folder_of(run));
   const std::string alone = folders.size() == 1 ? folders[0] + "/report.html" : "report.html";
   const std::string file = command.output.empty() ? alone : command.output;
   observe::write_report(folders, file);

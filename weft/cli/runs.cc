@@ -1,26 +1,19 @@
 // `weft runs`: the runs of a folder, the last to change first.
-#include <ctime>
+#include <chrono>
+#include <cstdio>
 #include <iostream>
 #include <vector>
 
 #include "weft/base/log.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/table.h"
+#include "weft/observe/report/environment.h"
 #include "weft/observe/report/run_list.h"
 
 namespace weft::cli {
 namespace {
 
 using Row = std::vector<std::string>;
-
-std::string local_time(std::chrono::system_clock::time_point when) {
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(when);
-  std::tm parts{};
-  localtime_r(&seconds, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
-  return text;
-}
 
 std::string number(const std::optional<double>& value) {
   if (!value) return "-";
@@ -40,7 +33,7 @@ Row row_of(const observe::RunInfo& run) {
           number(run.test_loss),
           number(run.accuracy),
           number(run.checkpoint),
-          local_time(run.changed)};
+          observe::local_time(run.changed)};
 }
 
 void print_json(const observe::RunInfo& run) {

@@ -6,12 +6,11 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
 #include <iostream>
 #include <thread>
 
-#include "weft/base/error.h"
 #include "weft/cli/commands.h"
+#include "weft/cli/internal/run_name.h"
 #include "weft/observe/report/metrics_file.h"
 #include "weft/observe/report/run_list.h"
 
@@ -42,11 +41,8 @@ std::vector<MetricsPoint> tail_of(const MetricsSeries& series, const std::string
 }
 
 double median_of(const MetricsSeries& series, const std::string& name) {
-  auto points = tail_of(series, name, kWindow);
-  if (points.empty()) return 0;
-  const auto middle = points.begin() + static_cast<std::ptrdiff_t>(points.size() / 2);
-  std::nth_element(points.begin(), middle, points.end(), [](const auto& a, const auto& b) { return a.value < b.value; });
-  return middle->value;
+  const auto points = tail_of(series, name, kWindow);
+  return points.empty() ? 0 : observe::median(points);
 }
 
 // "▇▆▄▃▂▁", as wide as `columns`.
@@ -100,27 +96,17 @@ std::string view(const observe::RunInfo& run, const MetricsSeries& series) {
   return text;
 }
 
-observe::RunInfo run_at(const std::filesystem::path& folder) {
-  const auto parent = folder.has_parent_path() ? folder.parent_path() : std::filesystem::path(".");
-  for (const auto& run : observe::list_runs(parent.string())) {
-    if (run.name == folder.filename()) return run;
-  }
-  throw Error(Errc::kInvalidArgument, folder.string() + " is no run folder: it has no config.toml");
-}
-
 }  // namespace
 
 int top(const TopCommand& command) {
-  namespace fs = std::filesystem;
-  fs::path folder = fs::path(command.run + "/").parent_path();
-  if (!fs::exists(folder) && fs::exists("runs" / folder)) folder = "runs" / folder;
+  const std::string folder = run_folder_of(command.run);
   const bool live = !command.once && ::isatty(STDOUT_FILENO) == 1;
   struct sigaction action {};
   action.sa_handler = [](int) { interrupted = 1; };
   if (live) ::sigaction(SIGINT, &action, nullptr);
   for (int lines = 0;;) {
-    const observe::RunInfo run = run_at(folder);
-    const std::string text = view(run, observe::read_metrics((folder / "metrics.jsonl").string(), kTail));
+    const observe::RunInfo run = observe::read_run(folder);
+    const std::string text = view(run, observe::read_metrics(folder + "/metrics.jsonl", kTail));
     if (lines > 0) std::cout << "\x1b[" << lines << "A\x1b[J";  // over the view before
     std::cout << text << std::flush;
     lines = static_cast<int>(std::count(text.begin(), text.end(), '\n'));

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <thread>
 
 #include "bench/suite/internal/peers.h"
+#include "weft/observe/report/environment.h"
 
 namespace weft::cli::bench_internal {
 namespace {
@@ -19,14 +19,6 @@ std::string format(const char* pattern, double value) {
   char text[64];
   std::snprintf(text, sizeof text, pattern, value);
   return text;
-}
-
-std::string cpu_name() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    if (line.rfind("model name", 0) == 0) return line.substr(std::min(line.size(), line.find(':') + 2));
-  }
-  return "unknown";
 }
 
 // Of the sources that the program lies in.
@@ -45,7 +37,7 @@ std::string commit() {
 }  // namespace
 
 Report::Report(bool json) : json_(json) {
-  tail_ = ",\"commit\":" + json_quote(commit()) + ",\"host\":{\"cpu\":" + json_quote(cpu_name()) +
+  tail_ = ",\"commit\":" + json_quote(commit()) + ",\"host\":{\"cpu\":" + json_quote(observe::processor_name()) +
           ",\"cores\":" + std::to_string(std::thread::hardware_concurrency()) + "}}";
 }
 

@@ -14,7 +14,7 @@ constexpr int kMostStages = 4;
 constexpr double kSlowest = 1.05;  // target
 constexpr const char* kCutModels[] = {"resnet18", "gpt-384", "gpt-128"};
 
-// What each run of neighboring parts takes as one stage.
+// The time that each run of neighboring parts takes as one stage.
 class Times {
  public:
   Times(int parts, std::vector<double> ms) : parts_(parts), ms_(std::move(ms)) {}

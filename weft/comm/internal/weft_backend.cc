@@ -186,20 +186,21 @@ bool WeftBackend::run_now(schedule::Collective collective, net::DirectArgs args)
   return true;
 }
 
-bool WeftBackend::send_now(std::span<std::byte> bytes, int peer, int tag) {
+template <class Transfer>
+bool WeftBackend::message_now(std::uint64_t direction, int peer, int tag, const Transfer& transfer) {
   if (peer < 0 || peer >= size_ || between_threads_ || !is_quiet()) return false;
   messages_.fetch_add(1);
   const CountedUntilHere under_way(messages_);
-  run_here(queue_of(kSendQueue, peer, tag), [&] { engine_->endpoint().send(peer, channel_of(tag), bytes, Deadline::in(timeout())); });
+  run_here(queue_of(direction, peer, tag), [&] { transfer(engine_->endpoint(), channel_of(tag), Deadline::in(timeout())); });
   return true;
 }
 
+bool WeftBackend::send_now(std::span<std::byte> bytes, int peer, int tag) {
+  return message_now(kSendQueue, peer, tag, [&](auto& endpoint, auto channel, Deadline end) { endpoint.send(peer, channel, bytes, end); });
+}
+
 bool WeftBackend::recv_now(std::span<std::byte> bytes, int peer, int tag) {
-  if (peer < 0 || peer >= size_ || between_threads_ || !is_quiet()) return false;
-  messages_.fetch_add(1);
-  const CountedUntilHere under_way(messages_);
-  run_here(queue_of(kRecvQueue, peer, tag), [&] { engine_->endpoint().recv(peer, channel_of(tag), bytes, Deadline::in(timeout())); });
-  return true;
+  return message_now(kRecvQueue, peer, tag, [&](auto& endpoint, auto channel, Deadline end) { endpoint.recv(peer, channel, bytes, end); });
 }
 
 WeftBackend::WorkPtr WeftBackend::message(std::uint64_t queue, const Shown& shown, std::function<int(Deadline deadline)> body) {

@@ -110,6 +110,9 @@ class WeftBackend final : public c10d::Backend {
   // Runs `body` in the caller's thread after what was posted to the queue before. Throws what it throws.
   template <class Body>
   void run_here(std::uint64_t queue, const Body& body);
+  // A synchronous message on the fast path: transfer(endpoint, channel, deadline).
+  template <class Transfer>
+  bool message_now(std::uint64_t direction, int peer, int tag, const Transfer& transfer);
   WorkPtr collective(const Shown& shown, const How& how, std::function<void()> body);
   WorkPtr message(std::uint64_t queue, const Shown& shown, std::function<int(Deadline deadline)> body);
   WorkPtr allgather_lists(Shown shown, const TensorLists& outputs, const Tensors& inputs, const How& how);

@@ -45,6 +45,12 @@ std::string name(const Failure& failure, const std::vector<int>& locals) {
   return text;
 }
 
+// How a rank ended, if it failed; null otherwise.
+const RankEnd* failed_end(const Failure& failure, int local) {
+  const auto& end = failure.situation.ranks[static_cast<std::size_t>(local)];
+  return end && !end->status.ok() ? &*end : nullptr;
+}
+
 std::string cause_of(const Failure& failure, int local) {
   return failure.causes.empty() ? "" : failure.causes[static_cast<std::size_t>(local)];
 }
@@ -58,7 +64,7 @@ std::string likeness(const Failure& failure, int local) {
     if (end < cause.size() && std::isdigit(static_cast<unsigned char>(cause[end])) != 0) continue;
     cause.replace(at, own.size(), "rank");
   }
-  return failure.situation.ranks[static_cast<std::size_t>(local)]->status.describe() + "\n" + cause;
+  return failed_end(failure, local)->status.describe() + "\n" + cause;
 }
 
 std::string with_cause(const std::string& cause) { return cause.empty() ? "" : ": " + cause; }
@@ -67,13 +73,13 @@ std::string with_cause(const std::string& cause) { return cause.empty() ? "" : "
 std::string others(const Failure& failure, const std::vector<int>& told) {
   std::map<std::pair<bool, std::string>, std::vector<int>> groups;
   for (int local = 0; local < static_cast<int>(failure.situation.ranks.size()); ++local) {
-    const auto& end = failure.situation.ranks[static_cast<std::size_t>(local)];
-    if (!end || end->status.ok() || std::find(told.begin(), told.end(), local) != told.end()) continue;
+    const RankEnd* const end = failed_end(failure, local);
+    if (end == nullptr || std::find(told.begin(), told.end(), local) != told.end()) continue;
     groups[{is_consequence(*end, failure.situation), likeness(failure, local)}].push_back(local);
   }
   std::string text;
   for (const auto& [how, locals] : groups) {
-    const auto& status = failure.situation.ranks[static_cast<std::size_t>(locals[0])]->status;
+    const ExitStatus& status = failed_end(failure, locals[0])->status;
     text += "weft: " + name(failure, locals) + (how.first ? " ended in consequence: " : " failed later: ") + status.describe() +
             hint(status, false) + with_cause(cause_of(failure, locals[0])) + "\n";
   }
@@ -87,13 +93,12 @@ std::string failure_report(const Failure& failure) {
   if (!culprit) return "";
   std::vector<int> alike;
   for (int local = 0; local < static_cast<int>(failure.situation.ranks.size()); ++local) {
-    const bool failed =
-        failure.situation.ranks[static_cast<std::size_t>(local)] && !failure.situation.ranks[static_cast<std::size_t>(local)]->status.ok();
-    const bool same = failed && !cause_of(failure, local).empty() && likeness(failure, local) == likeness(failure, *culprit);
+    const bool has_cause = failed_end(failure, local) != nullptr && !cause_of(failure, local).empty();
+    const bool same = has_cause && likeness(failure, local) == likeness(failure, *culprit);
     if (local == *culprit || same) alike.push_back(local);
   }
   std::string text = others(failure, alike);
-  const auto& end = *failure.situation.ranks[static_cast<std::size_t>(*culprit)];
+  const RankEnd& end = *failed_end(failure, *culprit);
   if (!failure.last_lines.empty()) {
     text += "weft: last lines of " + name(failure, {*culprit}) + " on stderr:\n";
     for (const auto& line : failure.last_lines) text += "    " + line + "\n";

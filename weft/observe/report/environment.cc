@@ -12,9 +12,7 @@
 #include "weft/observe/memory.h"
 
 namespace weft::observe {
-namespace {
-
-std::string processor() {
+std::string processor_name() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {
     if (line.rfind("model name", 0) == 0) return line.substr(std::min(line.size(), line.find(':') + 2));
@@ -22,23 +20,21 @@ std::string processor() {
   return "unknown";
 }
 
-std::string local_time() {
-  const std::time_t now = std::time(nullptr);
+std::string local_time(std::chrono::system_clock::time_point when) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(when);
   std::tm parts{};
-  localtime_r(&now, &parts);
+  localtime_r(&seconds, &parts);
   char text[32];
   std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
   return text;
 }
 
-}  // namespace
-
 std::string environment_json(const std::vector<std::pair<std::string, std::string>>& more) {
   char host[256] = "unknown";
   ::gethostname(host, sizeof host - 1);
-  nlohmann::ordered_json all = {{"started", local_time()},
+  nlohmann::ordered_json all = {{"started", local_time(std::chrono::system_clock::now())},
                                 {"host", host},
-                                {"processor", processor()},
+                                {"processor", processor_name()},
                                 {"cores", std::to_string(std::thread::hardware_concurrency())},
                                 {"memory", format_bytes(machine_memory().total)}};
   for (const auto& [name, value] : more) all[name] = value;

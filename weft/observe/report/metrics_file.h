@@ -17,4 +17,7 @@ using MetricsSeries = std::map<std::string, std::vector<MetricsPoint>>;
 // `max_bytes`. Leaves out what is not a number and lines that are cut or damaged. Empty where there is no file.
 MetricsSeries read_metrics(const std::string& file, std::int64_t max_bytes = std::int64_t{1} << 40);
 
+// The median of the values, of at least one point.
+double median(std::vector<MetricsPoint> points);
+
 }  // namespace weft::observe

@@ -43,12 +43,6 @@ json averaged(const std::vector<Point>& points) {
   return result;
 }
 
-double median(std::vector<Point> points) {
-  const auto middle = points.begin() + static_cast<std::ptrdiff_t>(points.size() / 2);
-  std::nth_element(points.begin(), middle, points.end(), [](const Point& a, const Point& b) { return a.value < b.value; });
-  return middle->value;
-}
-
 // The lines "key = value" of a config.toml, with the table's name before each key.
 json read_config(const fs::path& file) {
   json config = json::object();
@@ -68,7 +62,7 @@ json read_environment(const fs::path& file) {
   return environment.is_object() ? environment : json::object();
 }
 
-json read_run(const fs::path& folder) {
+json data_of(const fs::path& folder) {
   WEFT_REQUIRE(fs::is_regular_file(folder / "config.toml"), folder.string() + " is no run folder: it has no config.toml");
   json run = {{"name", fs::weakly_canonical(folder).filename().string()},
               {"config", read_config(folder / "config.toml")},
@@ -98,7 +92,7 @@ std::string embedded(const json& data) {
 std::string report_html(const std::vector<std::string>& run_folders) {
   WEFT_REQUIRE(!run_folders.empty(), "a report needs at least one run folder");
   json runs = json::array();
-  for (const auto& folder : run_folders) runs.push_back(read_run(folder));
+  for (const auto& folder : run_folders) runs.push_back(data_of(folder));
   const std::string mark = "@DATA@", page = kPage;
   const auto at = page.find(mark);
   return page.substr(0, at) + embedded({{"runs", runs}}) + page.substr(at + mark.size());

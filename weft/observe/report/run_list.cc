@@ -19,6 +19,11 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kTail = 256 << 10;  // bytes of metrics.jsonl that are read: more than an evaluation is apart from the end
 
+bool is_run(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::is_regular_file(folder / "config.toml", ignored);
+}
+
 bool is_locked(const fs::path& folder) {
   const UniqueFd lock(::open((folder / ".lock").c_str(), O_RDONLY | O_CLOEXEC));
   if (!lock) return false;
@@ -71,21 +76,25 @@ std::chrono::system_clock::time_point changed_at(const fs::path& folder) {
 
 }  // namespace
 
+RunInfo read_run(const std::string& path) {
+  const fs::path folder = path;
+  WEFT_REQUIRE(is_run(folder), path + " is no run folder: it has no config.toml");
+  RunInfo info;
+  info.name = folder.filename();
+  info.running = is_locked(folder);
+  read_last(folder / "metrics.jsonl", info);
+  info.checkpoint = newest_checkpoint(folder / "ckpt");
+  info.changed = changed_at(folder);
+  return info;
+}
+
 std::vector<RunInfo> list_runs(const std::string& parent) {
   std::error_code error;
   const fs::directory_iterator entries(parent, error);
   if (error) fail_io("cannot list the runs in", parent, error.value());
   std::vector<RunInfo> runs;
   for (const auto& entry : entries) {
-    std::error_code ignored;
-    if (!fs::is_regular_file(entry.path() / "config.toml", ignored)) continue;
-    RunInfo info;
-    info.name = entry.path().filename();
-    info.running = is_locked(entry.path());
-    read_last(entry.path() / "metrics.jsonl", info);
-    info.checkpoint = newest_checkpoint(entry.path() / "ckpt");
-    info.changed = changed_at(entry.path());
-    runs.push_back(std::move(info));
+    if (is_run(entry.path())) runs.push_back(read_run(entry.path().string()));
   }
   std::sort(runs.begin(), runs.end(),
             [](const RunInfo& a, const RunInfo& b) { return a.changed != b.changed ? a.changed > b.changed : a.name > b.name; });

@@ -9,7 +9,6 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
-#include "weft/observe/memory.h"
 #include "weft/observe/report/environment.h"
 #include "weft/observe/report/report.h"
 #include "weft/train/internal/newest_run.h"
@@ -186,7 +185,7 @@ void Loop::show(const StepLog::Seen& seen) {
   shown_ = {{"loss", seen.loss}};
   if (grad_norm_) shown_.emplace_back("grad_norm", *grad_norm_);
   if (seconds > 0) shown_.emplace_back(throughput_.name, std::round(window_samples_ * throughput_.per_sample / seconds));
-  shown_.emplace_back("memory_gb", std::round(static_cast<double>(observe::process_memory()) / 1e7) / 100);
+  shown_.emplace_back("memory_gb", std::round(seen.memory_gb * 100) / 100);
   window_began_ = now;
   window_samples_ = 0;
 }

@@ -26,6 +26,7 @@ StepLog::Seen StepLog::reduce(double sum, Wishes wishes) {
   if (world_.size() > 1) world_.all_reduce(shared);
   Seen seen;
   seen.sum = sum;
+  seen.memory_gb = static_cast<double>(observe::process_memory()) / 1e9;
   seen.stop = wanted[0] > 0;
   seen.save = wanted[1] > 0;
   for (std::size_t i = 0; i < steps_.size(); ++i) {
@@ -40,7 +41,7 @@ StepLog::Seen StepLog::reduce(double sum, Wishes wishes) {
     seen.loss = total / steps_[i].samples;
     if (metrics_ == nullptr) continue;
     const bool is_last = i + 1 == steps_.size();
-    write(steps_[i], seen.loss, is_last ? group_values({compute, ranks}) : observe::Values{});
+    write(steps_[i], seen.loss, is_last ? group_values(seen.memory_gb, {compute, ranks}) : observe::Values{});
   }
   steps_.clear();
   seen.not_finite = not_finite_;
@@ -66,8 +67,8 @@ double StepLog::mean_compute_ms() const {
 }
 
 // The slowest rank, and its time to compute over the median rank's.
-observe::Values StepLog::group_values(std::span<const double> compute_ms) const {
-  observe::Values values{{"memory_gb", static_cast<double>(observe::process_memory()) / 1e9}};
+observe::Values StepLog::group_values(double memory_gb, std::span<const double> compute_ms) const {
+  observe::Values values{{"memory_gb", memory_gb}};
   std::vector<double> sorted(compute_ms.begin(), compute_ms.end());
   std::sort(sorted.begin(), sorted.end());
   const double median = sorted[(sorted.size() - 1) / 2];

@@ -32,6 +32,7 @@ class StepLog {
     double sum = 0;   // `sum` as given, plus the loss of every step, one after the other
     bool stop = false;
     bool save = false;
+    double memory_gb = 0;  // of this rank's process
     // The last steps had no finite loss: how many in a row, the first of them, and the first rank whose part was not finite then.
     struct NotFinite {
       int steps = 0;
@@ -54,7 +55,7 @@ class StepLog {
 
  private:
   double mean_compute_ms() const;  // of this rank's forward and backward since the last reduce()
-  observe::Values group_values(std::span<const double> compute_ms) const;
+  observe::Values group_values(double memory_gb, std::span<const double> compute_ms) const;
   void write(const Step& step, double loss, const observe::Values& more) const;
   int first_rank_not_finite(const Step& step) const;
 
