@@ -1,5 +1,6 @@
-// A libtorch program of the kind that everybody has: a small convolutional net and a loop over batches. mnist_before.cc is one process;
-// mnist_after.cc trains on any number of them (weft run -n 2 mnist_after). diff shows what that takes.
+// A libtorch program of the kind that everybody has: a small convolutional net and a loop over
+// batches. mnist_before.cc is one process; mnist_after.cc trains on any number of them (weft run -n
+// 2 mnist_after). diff shows what that takes.
 #include <torch/torch.h>
 
 #include <iostream>
@@ -26,7 +27,8 @@ TORCH_MODULE(Net);
 // Images of 28x28 in ten classes: a pattern for each class, under noise.
 struct Images {
   explicit Images(int64_t count) : labels(torch::arange(count) % 10) {
-    pixels = torch::randn({10, 1, 28, 28}).index_select(0, labels) + torch::randn({count, 1, 28, 28});
+    pixels =
+        torch::randn({10, 1, 28, 28}).index_select(0, labels) + torch::randn({count, 1, 28, 28});
   }
   torch::Tensor labels, pixels;
 };
@@ -38,9 +40,11 @@ int main() {
   auto model = weft::data_parallel(Net(), weft::init());
   auto optimizer = model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.01).momentum(0.9));
   for (int epoch = 0; epoch < 3; ++epoch) {
-    for (int64_t at = batch * model.group().rank(); at < count; at += batch * model.group().size()) {
+    for (int64_t at = batch * model.group().rank(); at < count;
+         at += batch * model.group().size()) {
       optimizer.zero_grad();
-      auto loss = F::cross_entropy(model->forward(train.pixels.narrow(0, at, batch)), train.labels.narrow(0, at, batch));
+      auto loss = F::cross_entropy(model->forward(train.pixels.narrow(0, at, batch)),
+                                   train.labels.narrow(0, at, batch));
       loss.backward();
       optimizer.step();
     }

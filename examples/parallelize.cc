@@ -8,7 +8,8 @@
 #include "weft/models.h"
 #include "weft/weft.h"
 
-// Rows that count by one, two or three from anywhere, modulo 31: int64 [rows, length + 1], the same on all ranks.
+// Rows that count by one, two or three from anywhere, modulo 31: int64 [rows, length + 1], the same
+// on all ranks.
 torch::Tensor rows_of(int64_t rows, int64_t length) {
   const auto start = torch::randint(31, {rows, 1}), stride = torch::randint(1, 4, {rows, 1});
   return (start + stride * torch::arange(length + 1)).remainder(31);
@@ -16,7 +17,8 @@ torch::Tensor rows_of(int64_t rows, int64_t length) {
 
 int train(const weft::Group& world, const std::string& axes) {
   const weft::Mesh mesh(world, weft::plan::parse_axes(axes));
-  weft::models::GptOptions options{.vocabulary = 31, .layers = 4, .width = 32, .heads = 4, .sequence_length = 16};
+  weft::models::GptOptions options{
+      .vocabulary = 31, .layers = 4, .width = 32, .heads = 4, .sequence_length = 16};
 
   weft::Plan plan;
   plan.optimizer = weft::optimizer_spec(torch::optim::AdamWOptions(3e-3), {.max_grad_norm = 1.0});
@@ -27,13 +29,18 @@ int train(const weft::Group& world, const std::string& axes) {
   torch::manual_seed(1);
   double loss = 0;
   for (int step = 1; step <= 200; ++step) {
-    const auto share = rows_of(32, 16).chunk(model.replicas())[static_cast<std::size_t>(model.replica())];
-    loss = model.train_step({share.narrow(1, 0, 16)}, {share.narrow(1, 1, 16)});  // the mean over all replicas
+    const auto share =
+        rows_of(32, 16).chunk(model.replicas())[static_cast<std::size_t>(model.replica())];
+    loss = model.train_step({share.narrow(1, 0, 16)},
+                            {share.narrow(1, 1, 16)});  // the mean over all replicas
     model.step();
     model.zero_grad();
-    if (step % 100 == 0 && world.rank() == 0) std::cout << "step " << step << ": loss " << loss << '\n';
+    if (step % 100 == 0 && world.rank() == 0)
+      std::cout << "step " << step << ": loss " << loss << '\n';
   }
-  return loss < 0.5 ? 0 : 1;  // the first token says nothing about the second: 1.1 / 16 nats are the least
+  return loss < 0.5
+             ? 0
+             : 1;  // the first token says nothing about the second: 1.1 / 16 nats are the least
 }
 
 int main(int argc, char** argv) {

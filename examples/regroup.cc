@@ -1,6 +1,8 @@
-// Training that outlives a rank: three processes train, one is killed, the others form the group again and go on from what rank 0 holds.
+// Training that outlives a rank: three processes train, one is killed, the others form the group
+// again and go on from what rank 0 holds.
 //
-// The store must outlive the ranks: here it is a file, in a job it is the launcher's (weft::init() finds it, and its group regroups too).
+// The store must outlive the ranks: here it is a file, in a job it is the launcher's (weft::init()
+// finds it, and its group regroups too).
 #include <ATen/ATen.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,9 +31,11 @@ int train(int rank, const char* path) {
     } catch (const weft::Error& error) {
       std::printf("rank %d: %s\n", rank, error.what());
       group = group.regroup();
-      // One may have done the last step and the other not: rank 0, which is always a survivor, says what counts.
+      // One may have done the last step and the other not: rank 0, which is always a survivor, says
+      // what counts.
       group.broadcast(state, 0);
-      std::printf("rank %d is rank %d of %d now and goes on at step %d\n", rank, group.rank(), group.size(), state[4].item<int>());
+      std::printf("rank %d is rank %d of %d now and goes on at step %d\n", rank, group.rank(),
+                  group.size(), state[4].item<int>());
     }
   }
   return at::equal(state, at::full({5}, static_cast<float>(kSteps))) ? 0 : 1;

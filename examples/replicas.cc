@@ -1,5 +1,5 @@
-// The simple replica model: a function written for one device runs on several, here threads of this process, and sums, gathers and
-// broadcasts across them. Usage: replicas [number of replicas]
+// The simple replica model: a function written for one device runs on several, here threads of this
+// process, and sums, gathers and broadcasts across them. Usage: replicas [number of replicas]
 #include <torch/torch.h>
 
 #include <cstdlib>
@@ -9,7 +9,8 @@
 
 namespace {
 
-// Power iteration for the largest eigenvalue of A'A, where each replica holds some rows of A and none sees the whole matrix.
+// Power iteration for the largest eigenvalue of A'A, where each replica holds some rows of A and
+// none sees the whole matrix.
 double largest_eigenvalue(const weft::Group& group, const torch::Tensor& rows) {
   auto vector = torch::randn({rows.size(1)}, torch::kDouble);
   group.broadcast(vector);  // one start for all
@@ -37,7 +38,8 @@ int main(int argc, char** argv) {
     // What each replica found, in replica order, on replica 0.
     const auto found = group.gather(torch::full({1}, value, torch::kDouble));
     if (group.rank() != 0) return;
-    right = torch::allclose(torch::cat(found), torch::full({group.size()}, expected, torch::kDouble), 1e-6);
+    right = torch::allclose(torch::cat(found),
+                            torch::full({group.size()}, expected, torch::kDouble), 1e-6);
     std::cout << group.size() << " replicas: " << value << ", expected " << expected << '\n';
   });
   return right ? 0 : 1;

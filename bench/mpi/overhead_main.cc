@@ -1,5 +1,6 @@
-// All-reduce through a Group over transport mpi, and MPI_Allreduce of the same library, in turns in one process. One JSON line a size: the
-// medians of the slowest rank's time a call, and what the Group adds.
+// All-reduce through a Group over transport mpi, and MPI_Allreduce of the same library, in turns in
+// one process. One JSON line a size: the medians of the slowest rank's time a call, and what the
+// Group adds.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -18,7 +19,9 @@ double us_a_call(int calls, const Call& call) {
   plain_barrier();
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < calls; ++i) call();
-  return slowest(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / calls);
+  return slowest(
+      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() /
+      calls);
 }
 
 double median(std::vector<double> values) {
@@ -28,8 +31,10 @@ double median(std::vector<double> values) {
 
 // Both sums of known tensors are right.
 bool verify(const Group& group, std::int64_t count) {
-  at::Tensor ours = at::arange(count, at::kFloat).remainder(97) + group.rank(), theirs = ours.clone();
-  const at::Tensor expected = at::arange(count, at::kFloat).remainder(97) * group.size() + group.size() * (group.size() - 1) / 2.0;
+  at::Tensor ours = at::arange(count, at::kFloat).remainder(97) + group.rank(),
+             theirs = ours.clone();
+  const at::Tensor expected = at::arange(count, at::kFloat).remainder(97) * group.size() +
+                              group.size() * (group.size() - 1) / 2.0;
   group.all_reduce(ours);
   plain_all_reduce(theirs.data_ptr<float>(), static_cast<int>(count));
   return at::equal(ours, expected) && at::equal(theirs, expected);
@@ -39,10 +44,12 @@ void measure(const Group& group, std::int64_t bytes) {
   const std::int64_t count = bytes / 4;
   const bool verified = verify(group, count);
   at::Tensor tensor = at::zeros({count});
-  const int calls = static_cast<int>(std::clamp<std::int64_t>((8 << 20) / bytes, 2, 500)), rounds = bytes > (1 << 22) ? 15 : 41;
+  const int calls = static_cast<int>(std::clamp<std::int64_t>((8 << 20) / bytes, 2, 500)),
+            rounds = bytes > (1 << 22) ? 15 : 41;
   std::vector<double> ours, theirs;
   for (int round = -3; round < rounds; ++round) {
-    const double plain = us_a_call(calls, [&] { plain_all_reduce(tensor.data_ptr<float>(), static_cast<int>(count)); });
+    const double plain = us_a_call(
+        calls, [&] { plain_all_reduce(tensor.data_ptr<float>(), static_cast<int>(count)); });
     const double weft = us_a_call(calls, [&] { group.all_reduce(tensor); });
     if (round < 0) continue;  // warming up
     theirs.push_back(plain);
@@ -50,10 +57,13 @@ void measure(const Group& group, std::int64_t bytes) {
   }
   if (group.rank() != 0) return;
   std::printf(
-      "{\"bench\": \"mpi_overhead\", \"params\": {\"bytes\": %ld, \"ranks\": %d}, \"weft\": %.2f, \"plain\": %.2f, "
-      "\"value\": %.2f, \"unit\": \"us added a call\", \"ratio\": %.3f, \"runs\": %d, \"verified\": %s}\n",
-      static_cast<long>(bytes), group.size(), median(ours), median(theirs), median(ours) - median(theirs), median(ours) / median(theirs),
-      rounds, verified ? "true" : "false");
+      "{\"bench\": \"mpi_overhead\", \"params\": {\"bytes\": %ld, \"ranks\": %d}, \"weft\": %.2f, "
+      "\"plain\": %.2f, "
+      "\"value\": %.2f, \"unit\": \"us added a call\", \"ratio\": %.3f, \"runs\": %d, "
+      "\"verified\": %s}\n",
+      static_cast<long>(bytes), group.size(), median(ours), median(theirs),
+      median(ours) - median(theirs), median(ours) / median(theirs), rounds,
+      verified ? "true" : "false");
   std::fflush(stdout);
 }
 
@@ -63,5 +73,6 @@ void measure(const Group& group, std::int64_t bytes) {
 int main() {
   weft::bench::start_mpi();
   const weft::Group group = weft::init({.transport = weft::comm::Transport::kMpi});
-  for (const std::int64_t bytes : {1'024, 16'384, 262'144, 1'048'576, 4'194'304, 26'214'400}) weft::bench::measure(group, bytes);
+  for (const std::int64_t bytes : {1'024, 16'384, 262'144, 1'048'576, 4'194'304, 26'214'400})
+    weft::bench::measure(group, bytes);
 }

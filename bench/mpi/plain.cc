@@ -12,7 +12,9 @@ void start_mpi() {
   std::atexit([] { MPI_Finalize(); });
 }
 
-void plain_all_reduce(float* data, int count) { MPI_Allreduce(MPI_IN_PLACE, data, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }
+void plain_all_reduce(float* data, int count) {
+  MPI_Allreduce(MPI_IN_PLACE, data, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
 
 void plain_barrier() { MPI_Barrier(MPI_COMM_WORLD); }
 

@@ -1,5 +1,7 @@
-// One rank of a group over two hosts, over all of weft/comm: by two levels, or flat over the same connections (rank.h says what it does).
-//   RANK=… WORLD_SIZE=… MASTER_ADDR=… MASTER_PORT=… weft_network_hosts two-levels|flat-ring|flat-sharded [INTERFACE]
+// One rank of a group over two hosts, over all of weft/comm: by two levels, or flat over the same
+// connections (rank.h says what it does).
+//   RANK=… WORLD_SIZE=… MASTER_ADDR=… MASTER_PORT=… weft_network_hosts
+//   two-levels|flat-ring|flat-sharded [INTERFACE]
 #include <exception>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -14,14 +16,16 @@ namespace {
 
 constexpr net::Channel kFlat = 77;
 
-std::unique_ptr<comm::internal::Engine> join(const comm::Identity& me, const std::string& interface) {
+std::unique_ptr<comm::internal::Engine> join(const comm::Identity& me,
+                                             const std::string& interface) {
   c10d::TCPStoreOptions where;
   where.port = me.master_port;
   where.isServer = me.rank == 0;
   where.waitWorkers = false;
   const auto store = c10::make_intrusive<c10d::TCPStore>(me.master_addr, where);
-  return comm::internal::make_engine(comm::internal::meet_at(store, me.rank, me.world, std::chrono::minutes(1)),
-                                     {.interface = interface, .store_host = me.master_addr});
+  return comm::internal::make_engine(
+      comm::internal::meet_at(store, me.rank, me.world, std::chrono::minutes(1)),
+      {.interface = interface, .store_host = me.master_addr});
 }
 
 void run(const std::string& way, const std::string& interface) {
@@ -29,17 +33,20 @@ void run(const std::string& way, const std::string& interface) {
   const auto engine = join(me, interface);
   net::Executor executor;
   const auto two_levels = [&](float* data, std::size_t count) {
-    engine->run(schedule::Collective::kAllReduce, {.input = data, .output = data, .count = static_cast<std::int64_t>(count)});
+    engine->run(schedule::Collective::kAllReduce,
+                {.input = data, .output = data, .count = static_cast<std::int64_t>(count)});
   };
   const auto flat = [&](float* data, std::size_t count) {
-    const auto algorithm = way == "flat-ring" ? schedule::Algorithm::kRing : schedule::Algorithm::kSharded;
+    const auto algorithm =
+        way == "flat-ring" ? schedule::Algorithm::kRing : schedule::Algorithm::kSharded;
     const schedule::Request request{.collective = schedule::Collective::kAllReduce,
                                     .algorithm = algorithm,
                                     .rank = me.rank,
                                     .world = me.world,
                                     .count = static_cast<std::int64_t>(count)};
     const auto deadline = Deadline::in(std::chrono::minutes(1));
-    executor.run(schedule::make(request), engine->endpoint(), {.input = data, .output = data, .channel = kFlat, .deadline = deadline});
+    executor.run(schedule::make(request), engine->endpoint(),
+                 {.input = data, .output = data, .channel = kFlat, .deadline = deadline});
   };
   Library library{.rank = me.rank, .world = me.world};
   if (way == "two-levels") {
@@ -49,7 +56,9 @@ void run(const std::string& way, const std::string& interface) {
   }
   library.barrier = [&] { engine->run(schedule::Collective::kBarrier, {}); };
   // Where the ranks of a host read each other, as tensors are.
-  library.allocate = [](std::size_t bytes) { return static_cast<float*>(net::process_heap()->allocate(bytes)); };
+  library.allocate = [](std::size_t bytes) {
+    return static_cast<float*>(net::process_heap()->allocate(bytes));
+  };
   serve(library);
 }
 

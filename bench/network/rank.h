@@ -1,8 +1,10 @@
-// What every rank of this benchmark does, whatever library moves the bytes: reads a command a line from stdin or the file that
-// WEFT_NETWORK_COMMANDS names (rank 0 of an mpirun alone has a stdin), carries it out with the others, answers one line to stdout or
-// to the file WEFT_NETWORK_ANSWERS names.
+// What every rank of this benchmark does, whatever library moves the bytes: reads a command a line
+// from stdin or the file that WEFT_NETWORK_COMMANDS names (rank 0 of an mpirun alone has a stdin),
+// carries it out with the others, answers one line to stdout or to the file WEFT_NETWORK_ANSWERS
+// names.
 //
-//   all_reduce BYTES SAMPLES WARMUP BLOCK   ->   "ok us us us …", the mean of the block's calls, one a sample; or "wrong INDEX"
+//   all_reduce BYTES SAMPLES WARMUP BLOCK   ->   "ok us us us …", the mean of the block's calls,
+//                                                one a sample; or "wrong INDEX"
 //   quit
 //
 // The sums are verified on every rank before anything is timed; a sample begins after a barrier.
@@ -35,7 +37,8 @@ struct Library {
 class Vector {
  public:
   std::span<float> of(std::size_t count, const Library& library) {
-    if (library.allocate && count != data_.size()) data_ = {library.allocate(count * sizeof(float)), count};
+    if (library.allocate && count != data_.size())
+      data_ = {library.allocate(count * sizeof(float)), count};
     if (!library.allocate && count != data_.size()) {
       ordinary_ = std::vector<float>(count);
       data_ = ordinary_;
@@ -78,7 +81,9 @@ inline std::string carry_out(const Library& library, Vector& vector, std::istrea
 inline void serve(const Library& library) {
   std::ifstream file;
   std::ofstream out;
-  const auto path = [&](const char* name) { return std::string(name) + "." + std::to_string(library.rank); };
+  const auto path = [&](const char* name) {
+    return std::string(name) + "." + std::to_string(library.rank);
+  };
   if (const char* commands = std::getenv("WEFT_NETWORK_COMMANDS")) file.open(path(commands));
   if (const char* answers = std::getenv("WEFT_NETWORK_ANSWERS")) out.open(path(answers));
   std::istream& in = file.is_open() ? file : std::cin;
@@ -88,7 +93,9 @@ inline void serve(const Library& library) {
     std::istringstream words(line);
     std::string operation;
     words >> operation;
-    to << (operation == "all_reduce" ? carry_out(library, data, words) : "no such command: " + operation) << std::endl;
+    to << (operation == "all_reduce" ? carry_out(library, data, words)
+                                     : "no such command: " + operation)
+       << std::endl;
   }
 }
 

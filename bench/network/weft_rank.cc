@@ -1,6 +1,8 @@
-// One rank of weft's side: the TCP endpoint and the executor, without torch (rank.h says what it does).
+// One rank of weft's side: the TCP endpoint and the executor, without torch (rank.h says what it
+// does).
 //   weft_network_rank RANK HOST:PORT HOST:PORT …        the addresses of all ranks, mine among them
-// WEFT_NETWORK_CONGESTION and WEFT_NETWORK_ZERO_COPY=never|always change what the endpoint does for itself.
+// WEFT_NETWORK_CONGESTION and WEFT_NETWORK_ZERO_COPY=never|always change what the endpoint does for
+// itself.
 #include <exception>
 
 #include "bench/network/rank.h"
@@ -22,9 +24,11 @@ std::unique_ptr<net::Endpoint> connect(int rank, const std::vector<std::string>&
   const auto colon = mine.rfind(':');
   options.interface = mine.substr(0, colon);
   options.port = std::stoi(mine.substr(colon + 1));
-  if (const char* congestion = std::getenv("WEFT_NETWORK_CONGESTION")) options.congestion = congestion;
+  if (const char* congestion = std::getenv("WEFT_NETWORK_CONGESTION"))
+    options.congestion = congestion;
   if (const char* set = std::getenv("WEFT_NETWORK_ZERO_COPY")) {
-    options.zero_copy = std::string(set) == "never" ? net::ZeroCopy::kNever : net::ZeroCopy::kAlways;
+    options.zero_copy =
+        std::string(set) == "never" ? net::ZeroCopy::kNever : net::ZeroCopy::kAlways;
   }
   options.exchange = [&](const std::string&) { return addresses; };
   return net::connect_tcp(options);
@@ -33,19 +37,25 @@ std::unique_ptr<net::Endpoint> connect(int rank, const std::vector<std::string>&
 void run(int rank, const std::vector<std::string>& addresses) {
   const auto endpoint = connect(rank, addresses);
   net::Executor executor;
-  const auto collective = [&](schedule::Collective what, float* data, std::size_t count, net::Channel channel) {
+  const auto collective = [&](schedule::Collective what, float* data, std::size_t count,
+                              net::Channel channel) {
     const bool small = count * sizeof(float) <= kSmall;
     const schedule::Request request{.collective = what,
-                                    .algorithm = small ? schedule::Algorithm::kRecursiveDoubling : schedule::Algorithm::kSharded,
+                                    .algorithm = small ? schedule::Algorithm::kRecursiveDoubling
+                                                       : schedule::Algorithm::kSharded,
                                     .rank = endpoint->rank(),
                                     .world = endpoint->world(),
                                     .count = static_cast<std::int64_t>(count)};
     const auto deadline = Deadline::in(std::chrono::seconds(60));
-    executor.run(schedule::make(request), *endpoint, {.input = data, .output = data, .channel = channel, .deadline = deadline});
+    executor.run(schedule::make(request), *endpoint,
+                 {.input = data, .output = data, .channel = channel, .deadline = deadline});
   };
   serve({.rank = rank,
          .world = endpoint->world(),
-         .all_reduce = [&](float* data, std::size_t count) { collective(schedule::Collective::kAllReduce, data, count, kSums); },
+         .all_reduce =
+             [&](float* data, std::size_t count) {
+               collective(schedule::Collective::kAllReduce, data, count, kSums);
+             },
          .barrier = [&] { collective(schedule::Collective::kBarrier, nullptr, 0, kBarriers); }});
 }
 

@@ -14,15 +14,18 @@ using nlohmann::ordered_json;
 
 std::size_t to_number(const std::string& key, const json& value, std::size_t limit) {
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() > limit) {
-    throw BadCommand(key + " must be a whole number up to " + std::to_string(limit) + ", got " + value.dump());
+    throw BadCommand(key + " must be a whole number up to " + std::to_string(limit) + ", got " +
+                     value.dump());
   }
   return value.get<std::size_t>();
 }
 
 void check_op(const std::string& op) {
-  constexpr std::array<std::string_view, 8> kOps = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
-                                                    "reduce",     "all_to_all", "barrier",        "ping_pong"};
-  if (std::find(kOps.begin(), kOps.end(), op) == kOps.end()) throw BadCommand("unknown op '" + op + "'");
+  constexpr std::array<std::string_view, 8> kOps = {"all_reduce", "all_gather", "reduce_scatter",
+                                                    "broadcast",  "reduce",     "all_to_all",
+                                                    "barrier",    "ping_pong"};
+  if (std::find(kOps.begin(), kOps.end(), op) == kOps.end())
+    throw BadCommand("unknown op '" + op + "'");
 }
 
 double median(std::vector<double> values) {
@@ -34,7 +37,9 @@ double median(std::vector<double> values) {
 // With three digits after the point.
 double rounded(double value) { return std::round(value * 1000) / 1000; }
 
-std::string one_line(const ordered_json& object) { return object.dump(-1, ' ', false, json::error_handler_t::replace); }
+std::string one_line(const ordered_json& object) {
+  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+}
 
 }  // namespace
 
@@ -64,14 +69,17 @@ std::optional<Command> parse_command(const std::string& line) {
   check_op(command.op);
   if (command.iterations < 1) throw BadCommand("iterations must be at least 1");
   constexpr std::size_t kBlockBytes = 1 << 20;
-  if (block == 0) block = std::clamp<std::size_t>(kBlockBytes / std::max<std::size_t>(command.bytes, 1), 1, 100);
+  if (block == 0)
+    block = std::clamp<std::size_t>(kBlockBytes / std::max<std::size_t>(command.bytes, 1), 1, 100);
   command.block = static_cast<int>(block);
   return command;
 }
 
 std::string to_json(const Command& command, const Answer& answer) {
-  ordered_json line = {{"impl", answer.impl},   {"op", command.op},       {"bytes", command.bytes},     {"dtype", "f32"},
-                       {"ranks", answer.ranks}, {"block", command.block}, {"verified", answer.verified}};
+  ordered_json line = {{"impl", answer.impl},        {"op", command.op},
+                       {"bytes", command.bytes},     {"dtype", "f32"},
+                       {"ranks", answer.ranks},      {"block", command.block},
+                       {"verified", answer.verified}};
   if (answer.us.empty()) {
     line["error"] = "the operation left a wrong result";
     return one_line(line);
@@ -82,6 +90,8 @@ std::string to_json(const Command& command, const Answer& answer) {
   return one_line(line);
 }
 
-std::string error_to_json(const std::string& impl, const std::string& message) { return one_line({{"impl", impl}, {"error", message}}); }
+std::string error_to_json(const std::string& impl, const std::string& message) {
+  return one_line({{"impl", impl}, {"error", message}});
+}
 
 }  // namespace weft::bench

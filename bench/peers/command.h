@@ -1,5 +1,5 @@
-// The commands and answers of a driven peer program: one flat JSON object a line (bench/README.md). nlohmann-json is header-only,
-// so that a peer links nothing but the library that it measures.
+// The commands and answers of a driven peer program: one flat JSON object a line (bench/README.md).
+// nlohmann-json is header-only, so that a peer links nothing but the library that it measures.
 #pragma once
 
 #include <cstddef>
@@ -10,17 +10,21 @@
 
 namespace weft::bench {
 
-// The command can't be carried out; every rank finds the same reason by itself, so none is left waiting in a collective.
+// The command can't be carried out; every rank finds the same reason by itself, so none is left
+// waiting in a collective.
 struct BadCommand : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 struct Command {
-  std::string op;         // all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, barrier, ping_pong
-  std::size_t bytes = 0;  // the whole vector: what all_gather leaves, what reduce_scatter starts from
-  int iterations = 10;    // timed samples
-  int warmup = 2;         // samples before them that are thrown away
-  int block = 1;          // calls in a sample; a sample is the mean of its calls
+  std::string
+      // all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, barrier, ping_pong
+      op;
+  std::size_t bytes =
+      0;                // the whole vector: what all_gather leaves, what reduce_scatter starts from
+  int iterations = 10;  // timed samples
+  int warmup = 2;       // samples before them that are thrown away
+  int block = 1;        // calls in a sample; a sample is the mean of its calls
 };
 
 struct Answer {
@@ -30,21 +34,25 @@ struct Answer {
   std::vector<double> us;  // one value a sample; empty unless verified
 };
 
-// std::nullopt for {"quit":true}. An unknown key, operation or dtype is a BadCommand. Without "block", small vectors are timed in
-// blocks of up to 100 calls, so that the barrier before a sample doesn't show in it.
+// std::nullopt for {"quit":true}. An unknown key, operation or dtype is a BadCommand. Without
+// "block", small vectors are timed in blocks of up to 100 calls, so that the barrier before a
+// sample doesn't show in it.
 std::optional<Command> parse_command(const std::string& line);
 
 // One JSON line without its end.
 std::string to_json(const Command& command, const Answer& answer);
 std::string error_to_json(const std::string& impl, const std::string& message);
 
-// Rank `rank` starts with this at element `index`. Never zero (some processors drop stores of zeros over zeros), and sums over
-// fewer than 10,000 ranks are exact in f32.
-inline float element(int rank, std::size_t index) { return static_cast<float>(1 + index % 509 + static_cast<std::size_t>(rank)); }
+// Rank `rank` starts with this at element `index`. Never zero (some processors drop stores of zeros
+// over zeros), and sums over fewer than 10,000 ranks are exact in f32.
+inline float element(int rank, std::size_t index) {
+  return static_cast<float>(1 + index % 509 + static_cast<std::size_t>(rank));
+}
 
 // The sum of element(r, index) over ranks 0 … ranks-1.
 inline float element_sum(int ranks, std::size_t index) {
-  return static_cast<float>(ranks) * element(0, index) + static_cast<float>(ranks * (ranks - 1) / 2);
+  return static_cast<float>(ranks) * element(0, index) +
+         static_cast<float>(ranks * (ranks - 1) / 2);
 }
 
 }  // namespace weft::bench

@@ -1,5 +1,6 @@
-// The least time of a collective on two vectors that two cores can both reach: each of two threads does half of the work, from one vector
-// straight into the other. Nothing is communicated; two ranks on one host can't be faster than this.
+// The least time of a collective on two vectors that two cores can both reach: each of two threads
+// does half of the work, from one vector straight into the other. Nothing is communicated; two
+// ranks on one host can't be faster than this.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -35,7 +36,8 @@ class Buffer {
   std::size_t bytes_;
 };
 
-// Both threads must be running for the time to mean anything, so this spins; with one core it yields.
+// Both threads must be running for the time to mean anything, so this spins; with one core it
+// yields.
 class Meeting {
  public:
   void arrive() {
@@ -67,7 +69,8 @@ void add(float* __restrict to, const float* __restrict from, std::size_t count) 
   for (std::size_t i = 0; i < count; ++i) to[i] += from[i];
 }
 
-// What the thread of half `half` does with that half of both vectors, the first of which is rank 0's.
+// What the thread of half `half` does with that half of both vectors, the first of which is rank
+// 0's.
 struct Operation {
   const char* name;
   void (*work)(float* a, float* b, std::size_t count, int half);
@@ -75,14 +78,23 @@ struct Operation {
 };
 
 constexpr std::array kOperations = {
-    Operation{"all_reduce", [](float* a, float* b, std::size_t count, int) { sum_into_both(a, b, count); },
+    Operation{"all_reduce",
+              [](float* a, float* b, std::size_t count, int) { sum_into_both(a, b, count); },
               [](int, std::size_t i, int) { return element_sum(2, i); }},
-    Operation{"reduce_scatter", [](float* a, float* b, std::size_t count, int half) { half == 0 ? add(a, b, count) : add(b, a, count); },
-              [](int rank, std::size_t i, int half) { return rank == half ? element_sum(2, i) : element(rank, i); }},
+    Operation{"reduce_scatter",
+              [](float* a, float* b, std::size_t count, int half) {
+                half == 0 ? add(a, b, count) : add(b, a, count);
+              },
+              [](int rank, std::size_t i, int half) {
+                return rank == half ? element_sum(2, i) : element(rank, i);
+              }},
     Operation{"all_gather",  // thread 0 fetches rank 1's half for rank 0, and the other way round
-              [](float* a, float* b, std::size_t count, int half) { half == 0 ? std::copy_n(a, count, b) : std::copy_n(b, count, a); },
+              [](float* a, float* b, std::size_t count, int half) {
+                half == 0 ? std::copy_n(a, count, b) : std::copy_n(b, count, a);
+              },
               [](int, std::size_t i, int half) { return element(half, i); }},
-    Operation{"broadcast", [](float* a, float* b, std::size_t count, int) { std::copy_n(a, count, b); },
+    Operation{"broadcast",
+              [](float* a, float* b, std::size_t count, int) { std::copy_n(a, count, b); },
               [](int, std::size_t i, int) { return element(0, i); }},
 };
 
@@ -110,7 +122,8 @@ std::vector<double> work(Case& c, int half) {
       c.carry_out(half);
       c.meeting.arrive();
     }
-    const std::chrono::duration<double, std::micro> taken = std::chrono::steady_clock::now() - start;
+    const std::chrono::duration<double, std::micro> taken =
+        std::chrono::steady_clock::now() - start;
     if (sample >= 0) us.push_back(taken.count() / c.command.block);
   }
   return us;
@@ -128,7 +141,8 @@ bool verify(Case& c) {
   for (const int half : {0, 1}) c.carry_out(half);
   for (std::size_t i = 0; i < c.count; ++i) {
     const int half = i < c.count / 2 ? 0 : 1;
-    if (c.a[i] != c.operation.result(0, i, half) || c.b[i] != c.operation.result(1, i, half)) return false;
+    if (c.a[i] != c.operation.result(0, i, half) || c.b[i] != c.operation.result(1, i, half))
+      return false;
   }
   fill(c);
   return true;
@@ -137,14 +151,16 @@ bool verify(Case& c) {
 const Operation& find(const std::string& name) {
   const auto* const found = std::ranges::find(kOperations, name, &Operation::name);
   if (found == kOperations.end()) {
-    throw BadCommand("the ideal loop knows all_reduce, reduce_scatter, all_gather and broadcast, not " + name);
+    throw BadCommand(
+        "the ideal loop knows all_reduce, reduce_scatter, all_gather and broadcast, not " + name);
   }
   return *found;
 }
 
 std::string carry_out(const Command& command) {
   const Operation& operation = find(command.op);
-  if (command.bytes == 0 || command.bytes % sizeof(float) != 0) throw BadCommand("bytes must be a positive multiple of 4");
+  if (command.bytes == 0 || command.bytes % sizeof(float) != 0)
+    throw BadCommand("bytes must be a positive multiple of 4");
   const Buffer a(command.bytes), b(command.bytes);
   Case c{command, operation, a.floats(), b.floats(), command.bytes / sizeof(float), {}};
   Answer answer{kImpl, 2, verify(c), {}};

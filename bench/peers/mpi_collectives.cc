@@ -25,17 +25,22 @@ constexpr const char* kImpl = "mpich";
 constexpr const char* kImpl = "mpi";
 #endif
 
-// Hands rank 0's commands to the ranks of this host. MPI's own waiting spins, and would take a core from the participant whose turn
-// it is; here the others sleep in recv on a Unix datagram socket, whose address the kernel picks.
+// Hands rank 0's commands to the ranks of this host. MPI's own waiting spins, and would take a core
+// from the participant whose turn it is; here the others sleep in recv on a Unix datagram socket,
+// whose address the kernel picks.
 class Wakeup {
  public:
-  Wakeup(int rank, int size) : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)), rank_(rank), addresses_(size) {
+  Wakeup(int rank, int size)
+      : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)), rank_(rank), addresses_(size) {
     Address mine{};
     mine.path.sun_family = AF_UNIX;
     mine.length = sizeof mine.path;
     const auto raw = reinterpret_cast<sockaddr*>(&mine.path);
-    if (socket_ < 0 || ::bind(socket_, raw, sizeof(sa_family_t)) != 0 || ::getsockname(socket_, raw, &mine.length) != 0) fail("socket");
-    MPI_Gather(&mine, sizeof mine, MPI_BYTE, addresses_.data(), sizeof mine, MPI_BYTE, 0, MPI_COMM_WORLD);
+    if (socket_ < 0 || ::bind(socket_, raw, sizeof(sa_family_t)) != 0 ||
+        ::getsockname(socket_, raw, &mine.length) != 0)
+      fail("socket");
+    MPI_Gather(&mine, sizeof mine, MPI_BYTE, addresses_.data(), sizeof mine, MPI_BYTE, 0,
+               MPI_COMM_WORLD);
   }
   ~Wakeup() { ::close(socket_); }
   Wakeup(const Wakeup&) = delete;
@@ -70,7 +75,9 @@ class Wakeup {
     return {text, static_cast<std::size_t>(got)};
   }
   void send(const std::string& line, const Address& to) {
-    if (::sendto(socket_, line.data(), line.size(), 0, reinterpret_cast<const sockaddr*>(&to.path), to.length) < 0) fail("send");
+    if (::sendto(socket_, line.data(), line.size(), 0, reinterpret_cast<const sockaddr*>(&to.path),
+                 to.length) < 0)
+      fail("send");
   }
 
   int socket_;
@@ -94,7 +101,8 @@ class Collective {
       if (sample >= 0) mine.push_back(us);
     }
     answer.us.resize(mine.size());  // The slowest rank's time counts.
-    MPI_Reduce(mine.data(), answer.us.data(), static_cast<int>(mine.size()), MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    MPI_Reduce(mine.data(), answer.us.data(), static_cast<int>(mine.size()), MPI_DOUBLE, MPI_MAX, 0,
+               MPI_COMM_WORLD);
     return answer;
   }
 
@@ -104,7 +112,8 @@ class Collective {
   };
 
   std::unique_ptr<float, Free> allocate() const {
-    std::unique_ptr<float, Free> memory(static_cast<float*>(std::aligned_alloc(4096, (bytes_ + 4095) / 4096 * 4096)));
+    std::unique_ptr<float, Free> memory(
+        static_cast<float*>(std::aligned_alloc(4096, (bytes_ + 4095) / 4096 * 4096)));
     if (!memory) throw std::bad_alloc();
     return memory;
   }
@@ -129,15 +138,19 @@ class Collective {
 
   void fill() {
     for (std::size_t i = 0; i < count_; ++i) {
-      const bool theirs = (op_ == "all_gather" && i / share() != static_cast<std::size_t>(rank_)) || (from_rank_0() && rank_ != 0);
+      const bool theirs = (op_ == "all_gather" && i / share() != static_cast<std::size_t>(rank_)) ||
+                          (from_rank_0() && rank_ != 0);
       data_.get()[i] = theirs ? -1.0F : element(rank_, i);
     }
   }
 
   float expected(std::size_t i) const {
     if (op_ == "all_reduce" || op_ == "reduce") return element_sum(size_, i);
-    if (op_ == "all_to_all") return element(static_cast<int>(i / share()), i % share() + share() * static_cast<std::size_t>(rank_));
-    if (op_ == "reduce_scatter") return element_sum(size_, i + share() * static_cast<std::size_t>(rank_));
+    if (op_ == "all_to_all")
+      return element(static_cast<int>(i / share()),
+                     i % share() + share() * static_cast<std::size_t>(rank_));
+    if (op_ == "reduce_scatter")
+      return element_sum(size_, i + share() * static_cast<std::size_t>(rank_));
     if (op_ == "all_gather") return element(static_cast<int>(i / share()), i);
     return element(0, i);
   }
@@ -149,7 +162,9 @@ class Collective {
     int right = 1;
     const bool bystander = (op_ == "ping_pong" && rank_ > 1) || (op_ == "reduce" && rank_ > 0);
     const float* result = op_ == "all_to_all" ? other_.get() : data_.get();
-    const std::size_t checked = bystander || op_ == "barrier" ? 0 : op_ == "reduce_scatter" ? share() : count_;
+    const std::size_t checked = bystander || op_ == "barrier" ? 0
+                                : op_ == "reduce_scatter"     ? share()
+                                                              : count_;
     for (std::size_t i = 0; i < checked; ++i) right &= result[i] == expected(i);
     MPI_Allreduce(MPI_IN_PLACE, &right, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD);
     return right != 0;
@@ -174,7 +189,8 @@ class Collective {
     else if (op_ == "reduce_scatter")
       MPI_Reduce_scatter_block(MPI_IN_PLACE, data, part, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     else if (op_ == "reduce")
-      MPI_Reduce(rank_ == 0 ? MPI_IN_PLACE : data, data, count, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
+      MPI_Reduce(rank_ == 0 ? MPI_IN_PLACE : data, data, count, MPI_FLOAT, MPI_SUM, 0,
+                 MPI_COMM_WORLD);
     else if (op_ == "all_to_all")
       MPI_Alltoall(data, part, MPI_FLOAT, other_.get(), part, MPI_FLOAT, MPI_COMM_WORLD);
     else if (op_ == "broadcast")

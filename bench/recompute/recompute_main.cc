@@ -1,6 +1,6 @@
-// Forward and backward of a GPT's blocks that keep all, that recompute selectively, and that keep their input alone, in turns, on one
-// thread. JSON lines: a step's time as a multiple of that of keeping all; bytes kept for backward and at most, and what plan/activations.h
-// says.
+// Forward and backward of a GPT's blocks that keep all, that recompute selectively, and that keep
+// their input alone, in turns, on one thread. JSON lines: a step's time as a multiple of that of
+// keeping all; bytes kept for backward and at most, and what plan/activations.h says.
 //
 //   weft_bench_recompute [batch=4] [sequence=512] [layers=4] [width=512] [heads=8] [dropout=0] [gated=0] [rounds=7]      dropout: per cent
 #include <torch/torch.h>
@@ -33,13 +33,15 @@ struct Blocks {
     options.selective = kept == Kept::kSelective;
     torch::manual_seed(1);
     tp.seed_dropout(1);
-    for (std::int64_t i = 0; i < options.layers; ++i) blocks.push_back(std::make_shared<models::GptBlock>(options, tp));
+    for (std::int64_t i = 0; i < options.layers; ++i)
+      blocks.push_back(std::make_shared<models::GptBlock>(options, tp));
   }
   at::Tensor forward(at::Tensor x) const {
     const parallel::KeepState draws = parallel::keep_draws(tp);
     for (const auto& block : blocks) {
       const auto fn = [block](const at::Tensor& in) { return block->forward(in); };
-      x = kept == Kept::kInput ? parallel::recompute_with({.random = false, .keep = {draws}}, fn, x) : fn(x);
+      x = kept == Kept::kInput ? parallel::recompute_with({.random = false, .keep = {draws}}, fn, x)
+                               : fn(x);
     }
     return x;
   }
@@ -73,7 +75,10 @@ double median(std::vector<double> values) {
 }
 
 models::GptOptions options_of(const Arguments& a) {
-  models::GptOptions o{.layers = a.at("layers"), .width = a.at("width"), .heads = a.at("heads"), .sequence_length = a.at("sequence")};
+  models::GptOptions o{.layers = a.at("layers"),
+                       .width = a.at("width"),
+                       .heads = a.at("heads"),
+                       .sequence_length = a.at("sequence")};
   if (a.at("gated") != 0) o = models::like_llama(o);
   o.hidden = 4 * o.width;
   o.kv_heads = o.heads;
@@ -88,27 +93,33 @@ std::int64_t formula(const Arguments& a, Kept kept) {
                                .heads = a.at("heads"),
                                .gated = a.at("gated") != 0,
                                .rms = a.at("gated") != 0};
-  return a.at("layers") * plan::activation_bytes(layer, {.dropout = a.at("dropout") > 0, .kept = kept});
+  return a.at("layers") *
+         plan::activation_bytes(layer, {.dropout = a.at("dropout") > 0, .kept = kept});
 }
 
-void print(const Arguments& arguments, std::size_t way, const Step& last, const std::vector<std::vector<double>>& times) {
+void print(const Arguments& arguments, std::size_t way, const Step& last,
+           const std::vector<std::vector<double>>& times) {
   std::string params;
-  for (const auto& [name, number] : arguments) params += "\"" + name + "\": " + std::to_string(number) + ", ";
+  for (const auto& [name, number] : arguments)
+    params += "\"" + name + "\": " + std::to_string(number) + ", ";
   std::vector<double> ratios;
   for (std::size_t i = 0; i < times[way].size(); ++i) ratios.push_back(times[way][i] / times[0][i]);
   std::printf(
-      "{\"bench\": \"recompute\", \"params\": {%s\"recompute\": \"%s\"}, \"value\": %.4f, \"unit\": \"of a step's time without\", \"ms\": "
+      "{\"bench\": \"recompute\", \"params\": {%s\"recompute\": \"%s\"}, \"value\": %.4f, "
+      "\"unit\": \"of a step's time without\", \"ms\": "
       "%.1f, "
       "\"held_bytes\": %lld, \"formula_bytes\": %lld, \"peak_bytes\": %lld, \"runs\": %zu}\n",
-      params.c_str(), kNames[way], median(ratios), median(times[way]), static_cast<long long>(last.held),
-      static_cast<long long>(formula(arguments, kWays[way])), static_cast<long long>(last.peak), ratios.size());
+      params.c_str(), kNames[way], median(ratios), median(times[way]),
+      static_cast<long long>(last.held), static_cast<long long>(formula(arguments, kWays[way])),
+      static_cast<long long>(last.peak), ratios.size());
 }
 
 int run(const Arguments& arguments) {
   at::set_num_threads(1);
   std::vector<Blocks> models;
   for (const Kept kept : kWays) models.emplace_back(options_of(arguments), kept);
-  const at::Tensor x = torch::randn({arguments.at("batch"), arguments.at("sequence"), arguments.at("width")});
+  const at::Tensor x =
+      torch::randn({arguments.at("batch"), arguments.at("sequence"), arguments.at("width")});
   std::vector<std::vector<double>> times(kWays.size());
   std::vector<Step> last(kWays.size());
   for (std::int64_t round = -1; round < arguments.at("rounds"); ++round) {
@@ -119,7 +130,8 @@ int run(const Arguments& arguments) {
   }
   for (std::size_t way = 0; way < kWays.size(); ++way) {
     if (!torch::equal(last[way].gradient, last[0].gradient)) {
-      std::fprintf(stderr, "weft_bench_recompute: %s gives another gradient than none\n", kNames[way]);
+      std::fprintf(stderr, "weft_bench_recompute: %s gives another gradient than none\n",
+                   kNames[way]);
       return 1;
     }
     print(arguments, way, last[way], times);
@@ -136,8 +148,12 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i], name = argument.substr(0, argument.find('='));
     const std::string value = name.size() < argument.size() ? argument.substr(name.size() + 1) : "";
-    if (arguments.count(name) == 0 || value.empty() || value.find_first_not_of("0123456789") != std::string::npos) {
-      std::fprintf(stderr, "weft_bench_recompute: %s: give name=number of those that recompute_main.cc lists\n", argv[i]);
+    if (arguments.count(name) == 0 || value.empty() ||
+        value.find_first_not_of("0123456789") != std::string::npos) {
+      std::fprintf(
+          stderr,
+          "weft_bench_recompute: %s: give name=number of those that recompute_main.cc lists\n",
+          argv[i]);
       return 2;
     }
     arguments[name] = std::stoll(value);

@@ -13,7 +13,8 @@ namespace weft::cli {
 namespace bench_internal {
 
 bool wanted(const BenchOptions& options, const std::string& impl) {
-  return options.impls.empty() || std::find(options.impls.begin(), options.impls.end(), impl) != options.impls.end();
+  return options.impls.empty() ||
+         std::find(options.impls.begin(), options.impls.end(), impl) != options.impls.end();
 }
 
 std::shared_ptr<Participant> start_peer(const PeerProgram& program, const Signals& signals) {
@@ -27,23 +28,29 @@ std::shared_ptr<Participant> start_peer(const PeerProgram& program, const Signal
 
 namespace {
 
-void check_names(const char* what, const std::vector<std::string>& names, std::span<const std::string_view> known) {
+void check_names(const char* what, const std::vector<std::string>& names,
+                 std::span<const std::string_view> known) {
   for (const auto& name : names) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     std::string all;
     for (const auto& one : known) all += (all.empty() ? "" : ", ") + std::string(one);
-    throw Error(Errc::kBadConfig, std::string("unknown ") + what + " '" + name + "'; there are " + all);
+    throw Error(Errc::kBadConfig,
+                std::string("unknown ") + what + " '" + name + "'; there are " + all);
   }
 }
 
-constexpr std::array<std::string_view, 10> kBenches = {"collectives", "p2p",      "training", "parallel", "sharded",
-                                                       "tensor",      "pipeline", "stages",   "startup",  "calibrate"};
-constexpr std::array<std::string_view, 8> kOps = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
-                                                  "reduce",     "all_to_all", "barrier",        "ping_pong"};
+constexpr std::array<std::string_view, 10> kBenches = {
+    "collectives", "p2p",      "training", "parallel", "sharded",
+    "tensor",      "pipeline", "stages",   "startup",  "calibrate"};
+constexpr std::array<std::string_view, 8> kOps = {"all_reduce", "all_gather", "reduce_scatter",
+                                                  "broadcast",  "reduce",     "all_to_all",
+                                                  "barrier",    "ping_pong"};
 // Those that schedules do.
-constexpr std::array<std::string_view, 9> kPlanned = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",
-                                                      "gather",     "scatter",    "all_to_all",     "barrier"};
-constexpr std::array<std::string_view, 6> kModels = {"mlp", "cnn", "resnet18", "resnet18-adamw", "gpt-384", "gpt-128"};
+constexpr std::array<std::string_view, 9> kPlanned = {"all_reduce", "all_gather", "reduce_scatter",
+                                                      "broadcast",  "reduce",     "gather",
+                                                      "scatter",    "all_to_all", "barrier"};
+constexpr std::array<std::string_view, 6> kModels = {
+    "mlp", "cnn", "resnet18", "resnet18-adamw", "gpt-384", "gpt-128"};
 constexpr std::array<std::string_view, 2> kTransports = {"auto", "tcp"};
 constexpr std::string_view kImpls[] = {"weft-net",
                                        "weft",
@@ -86,11 +93,14 @@ void check(const BenchOptions& options) {
   check_names("model", options.models, kModels);
   check_names("transport", {options.transport}, kTransports);
   check_names("implementation", options.impls, kImpls);
-  if (options.ranks < 1 || options.ranks > 64) throw Error(Errc::kBadConfig, "ranks must be 1 to 64, got " + std::to_string(options.ranks));
+  if (options.ranks < 1 || options.ranks > 64)
+    throw Error(Errc::kBadConfig, "ranks must be 1 to 64, got " + std::to_string(options.ranks));
   for (const int world : options.worlds) {
-    if (world < 2 || world > 64) throw Error(Errc::kBadConfig, "worlds must be 2 to 64 ranks, got " + std::to_string(world));
+    if (world < 2 || world > 64)
+      throw Error(Errc::kBadConfig, "worlds must be 2 to 64 ranks, got " + std::to_string(world));
   }
-  if (options.rounds < 0 || options.batch < 0) throw Error(Errc::kBadConfig, "rounds and batch can't be negative");
+  if (options.rounds < 0 || options.batch < 0)
+    throw Error(Errc::kBadConfig, "rounds and batch can't be negative");
 }
 
 // One of the forms, or all.
@@ -100,9 +110,10 @@ int bench_parallel(const BenchOptions& options, const Signals& signals) {
     int (*run)(const BenchOptions&, const Signals&);
   };
   int result = 0;
-  for (const Form& form :
-       {Form{"sharded", bench_sharded}, Form{"tensor", bench_tensor}, Form{"pipeline", bench_pipeline}, Form{"stages", bench_stages}}) {
-    if (options.what == "parallel" || options.what == form.name) result = std::max(result, form.run(options, signals));
+  for (const Form& form : {Form{"sharded", bench_sharded}, Form{"tensor", bench_tensor},
+                           Form{"pipeline", bench_pipeline}, Form{"stages", bench_stages}}) {
+    if (options.what == "parallel" || options.what == form.name)
+      result = std::max(result, form.run(options, signals));
   }
   return result;
 }

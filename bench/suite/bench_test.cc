@@ -37,12 +37,13 @@ Errc code_of(const std::function<void()>& call) {
 // A peer that answers every command by what the shell prints; "$command" is the command.
 std::shared_ptr<Participant> shell_peer(const std::string& body, const Signals& signals) {
   const std::string script = "while read -r command; do " + body + "; done";
-  return std::make_shared<Participant>("peer", std::vector<std::string>{"sh", "-c", script}, std::vector<std::string>{}, signals);
+  return std::make_shared<Participant>("peer", std::vector<std::string>{"sh", "-c", script},
+                                       std::vector<std::string>{}, signals);
 }
 
 TEST(BenchMessage, IsReadFlatWithNestedObjectsAsDottedNames) {
-  const auto message =
-      parse_message(R"({"impl":"a \"b\"","us":[1.5,2e3,-3],"state_mb":{"weights":4},"verified":true,"none":null,"empty":[]})");
+  const auto message = parse_message(
+      R"({"impl":"a \"b\"","us":[1.5,2e3,-3],"state_mb":{"weights":4},"verified":true,"none":null,"empty":[]})");
   EXPECT_EQ(message.text("impl"), "a \"b\"");
   EXPECT_THAT(message.numbers.at("us"), ElementsAre(1.5, 2000, -3));
   EXPECT_EQ(message.number("state_mb.weights"), 4);
@@ -51,7 +52,8 @@ TEST(BenchMessage, IsReadFlatWithNestedObjectsAsDottedNames) {
 }
 
 TEST(BenchMessage, RefusesWhatIsNoAnswer) {
-  for (const char* line : {"", "hello", "{\"a\":}", "{\"a\":1", "{\"a\":1} 2", "[1]", "{\"a\":[1,]}", "{\"a\":\"b"}) {
+  for (const char* line :
+       {"", "hello", "{\"a\":}", "{\"a\":1", "{\"a\":1} 2", "[1]", "{\"a\":[1,]}", "{\"a\":\"b"}) {
     EXPECT_EQ(code_of([&] { parse_message(line); }), Errc::kCorrupt) << line;
   }
 }
@@ -73,11 +75,12 @@ TEST(BenchRounds, TheSpeedupIsTheMedianOfRatiosWithinARound) {
 
 TEST(BenchRounds, AskEveryoneEveryRoundAndLeaveOutWhoeverFails) {
   const Signals signals;
-  std::vector<Contender> contenders = {{"good", shell_peer("echo '{\"us\":[1,2,3]}'", signals), "check", "go", "us"},
-                                       {"refuses", shell_peer("echo '{\"error\":\"no such op\"}'", signals), "check", "go", "us"},
-                                       {"dies", shell_peer("exit 3", signals), "check", "go", "us"},
-                                       {"silent", shell_peer("sleep 60", signals), "check", "go", "us"},
-                                       {"babbles", shell_peer("echo no json", signals), "check", "go", "us"}};
+  std::vector<Contender> contenders = {
+      {"good", shell_peer("echo '{\"us\":[1,2,3]}'", signals), "check", "go", "us"},
+      {"refuses", shell_peer("echo '{\"error\":\"no such op\"}'", signals), "check", "go", "us"},
+      {"dies", shell_peer("exit 3", signals), "check", "go", "us"},
+      {"silent", shell_peer("sleep 60", signals), "check", "go", "us"},
+      {"babbles", shell_peer("echo no json", signals), "check", "go", "us"}};
   const auto all = interleave(contenders, {.rounds = 3, .limit = 500ms});
   ASSERT_EQ(all.size(), 1U);
   EXPECT_EQ(all[0].impl, "good");
@@ -114,44 +117,59 @@ class BenchChoice : public testing::Test {
 };
 
 TEST_F(BenchChoice, ExplainNamesTheChoiceAndPricesAllOthers) {
-  plan::CostTable table{.machine = plan::machine_identity(), .date = "2026-11-21", .transports = {}};
+  plan::CostTable table{
+      .machine = plan::machine_identity(), .date = "2026-11-21", .transports = {}};
   table.transports[plan::Transport::kTcp] = plan::default_table().of(plan::Transport::kTcp);
   table.transports[plan::Transport::kTcp].measured = {
       {schedule::Collective::kAllReduce, schedule::Algorithm::kRing, 4, plan::Curve({{0, 7e-6}})}};
   plan::save_table(table);
-  const std::string text = output_of({.what = "collectives", .ranks = 4, .ops = {"all_reduce"}, .sizes = {1 << 20}, .explain = true});
+  const std::string text = output_of({.what = "collectives",
+                                      .ranks = 4,
+                                      .ops = {"all_reduce"},
+                                      .sizes = {1 << 20},
+                                      .explain = true});
   EXPECT_THAT(text, HasSubstr("2026-11-21"));
   EXPECT_THAT(text, HasSubstr("all_reduce, 1 MiB, 4 ranks: ring"));
   EXPECT_THAT(text, testing::ContainsRegex("ring +7.00 us +1.00x +measured"));
-  for (const char* other : {"halving_doubling", "recursive_doubling", "sharded", "double_binary_tree in 64 KiB"}) {
-    EXPECT_THAT(text, testing::ContainsRegex(std::string(other) + " +[0-9.]+ us +[0-9.]+x +by the model"));
+  for (const char* other :
+       {"halving_doubling", "recursive_doubling", "sharded", "double_binary_tree in 64 KiB"}) {
+    EXPECT_THAT(
+        text, testing::ContainsRegex(std::string(other) + " +[0-9.]+ us +[0-9.]+x +by the model"));
   }
 }
 
 class BenchChoiceSlow : public BenchChoice {};
 
 TEST_F(BenchChoiceSlow, CalibrationLeavesATableOfTodayThatPlansAndVerifies) {
-  EXPECT_THAT(output_of({.what = "calibrate", .rounds = 3, .worlds = {2}, .json = true}), HasSubstr("\"runs\":3"));
+  EXPECT_THAT(output_of({.what = "calibrate", .rounds = 3, .worlds = {2}, .json = true}),
+              HasSubstr("\"runs\":3"));
   const plan::CostTable table = plan::load_table();
   EXPECT_EQ(table.machine, plan::machine_identity());
   EXPECT_EQ(table.date.size(), 10U);
-  for (const auto transport : {plan::Transport::kDirect, plan::Transport::kShm, plan::Transport::kTcp}) {
+  for (const auto transport :
+       {plan::Transport::kDirect, plan::Transport::kShm, plan::Transport::kTcp}) {
     ASSERT_TRUE(table.transports.contains(transport));
     EXPECT_GT(table.of(transport).message.at(25e6), table.of(transport).message.at(8));
     EXPECT_GT(table.of(transport).reduce.at(25e6), 0);
   }
   for (const auto collective : schedule::collectives()) {
     const std::int64_t count = collective == schedule::Collective::kBarrier ? 0 : 100;
-    EXPECT_TRUE(plan::Planner(table, {plan::Transport::kTcp, 2}).choose({collective, count, 4}).measured);
+    EXPECT_TRUE(
+        plan::Planner(table, {plan::Transport::kTcp, 2}).choose({collective, count, 4}).measured);
   }
-  const std::string text =
-      output_of({.what = "collectives", .rounds = 1, .ops = {"all_reduce", "barrier"}, .sizes = {1000}, .verify = true, .worlds = {2}});
+  const std::string text = output_of({.what = "collectives",
+                                      .rounds = 1,
+                                      .ops = {"all_reduce", "barrier"},
+                                      .sizes = {1000},
+                                      .verify = true,
+                                      .worlds = {2}});
   EXPECT_THAT(text, HasSubstr("of 2 points"));
 }
 
 TEST(BenchSlow, CollectivesOfEveryVariantAreRightAndTimed) {
   BenchOptions options{.what = "collectives", .rounds = 1, .json = true};
-  options.ops = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "barrier", "ping_pong"};
+  options.ops = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                 "reduce",     "all_to_all", "barrier",        "ping_pong"};
   options.sizes = {64, 100'000};
   options.impls = {"weft-net", "weft", "weft-ordinary", "weft-tcp"};
   testing::internal::CaptureStdout();
@@ -159,7 +177,8 @@ TEST(BenchSlow, CollectivesOfEveryVariantAreRightAndTimed) {
   const std::string lines = testing::internal::GetCapturedStdout();
   EXPECT_EQ(code, 0);
   for (const auto& op : options.ops) {
-    for (const auto& impl : options.impls) EXPECT_THAT(lines, HasSubstr("{\"impl\":\"" + impl + "\",\"op\":\"" + op + "\""));
+    for (const auto& impl : options.impls)
+      EXPECT_THAT(lines, HasSubstr("{\"impl\":\"" + impl + "\",\"op\":\"" + op + "\""));
   }
 }
 
@@ -173,10 +192,18 @@ std::string lines_of(const BenchOptions& options) {
 }
 
 TEST(BenchSlow, ShardedAndTensorParallelTrainingHasTheLossesOfOneProcess) {
-  BenchOptions options{.what = "sharded", .rounds = 1, .models = {"gpt-128"}, .batch = 1, .json = true};
-  options.impls = {"weft", "weft-zero1", "weft-zero2", "weft-zero3", "weft-zero1-private", "weft-zero2-private", "weft-zero3-private"};
+  BenchOptions options{
+      .what = "sharded", .rounds = 1, .models = {"gpt-128"}, .batch = 1, .json = true};
+  options.impls = {"weft",
+                   "weft-zero1",
+                   "weft-zero2",
+                   "weft-zero3",
+                   "weft-zero1-private",
+                   "weft-zero2-private",
+                   "weft-zero3-private"};
   const std::string lines = lines_of(options);
-  for (const auto& impl : options.impls) EXPECT_THAT(lines, HasSubstr("{\"impl\":\"" + impl + "\",\"model\":\"gpt-128\",\"optimizer\""));
+  for (const auto& impl : options.impls)
+    EXPECT_THAT(lines, HasSubstr("{\"impl\":\"" + impl + "\",\"model\":\"gpt-128\",\"optimizer\""));
   EXPECT_THAT(lines, HasSubstr("\"measured\":\"weft-zero3-private, peak of a rank / whole\""));
   options.what = "tensor";
   options.impls = {"weft-tensor", "weft-one"};
@@ -187,7 +214,8 @@ TEST(BenchSlow, PipelinesHaveTheLossesOfOneProcessAndAutomaticCutsAreMeasured) {
   const BenchOptions options{.what = "pipeline", .rounds = 1, .models = {"gpt-128"}, .json = true};
   const std::string lines = lines_of(options);
   for (const char* schedule : {"gpipe", "1f1b", "zb_h1", "zb_h2"}) {
-    EXPECT_THAT(lines, HasSubstr("\"measured\":\"weft-" + std::string(schedule) + ", bound / step\""));
+    EXPECT_THAT(lines,
+                HasSubstr("\"measured\":\"weft-" + std::string(schedule) + ", bound / step\""));
   }
   EXPECT_THAT(lines_of({.what = "stages", .rounds = 1, .models = {"gpt-128"}, .json = true}),
               HasSubstr("\"measured\":\"4 stages, slowest / of the best cuts\""));
@@ -198,7 +226,8 @@ TEST(BenchPeers, AreFoundAboveTheProgramAndNeverInTheCurrentFolder) {
   EXPECT_EQ(find_above(program.filename().string()), program.string());
   EXPECT_EQ(find_above(program.parent_path().filename().string()), program.parent_path().string());
   const auto before = std::filesystem::current_path();
-  const auto planted = std::filesystem::temp_directory_path() / ("weft_planted_" + std::to_string(::getpid()));
+  const auto planted =
+      std::filesystem::temp_directory_path() / ("weft_planted_" + std::to_string(::getpid()));
   std::filesystem::create_directories(planted / "bench/peers");
   std::ofstream(planted / "bench/peers/planted.py") << "raise SystemExit(1)\n";
   std::filesystem::current_path(planted);
@@ -208,13 +237,18 @@ TEST(BenchPeers, AreFoundAboveTheProgramAndNeverInTheCurrentFolder) {
 }
 
 TEST(BenchSlow, TrainingOfEveryVariantHasTheLossesOfOneProcess) {
-  BenchOptions options{.what = "training", .rounds = 1, .models = {"mlp", "resnet18-adamw"}, .batch = 4, .json = true};
+  BenchOptions options{.what = "training",
+                       .rounds = 1,
+                       .models = {"mlp", "resnet18-adamw"},
+                       .batch = 4,
+                       .json = true};
   options.impls = {"weft", "weft-parallelize", "weft-private", "weft-alone", "weft-alone-plain"};
   testing::internal::CaptureStdout();
   const int code = bench(options);
   const std::string lines = testing::internal::GetCapturedStdout();
   EXPECT_EQ(code, 0);
-  for (const auto& impl : options.impls) EXPECT_THAT(lines, HasSubstr("{\"impl\":\"" + impl + "\",\"model\":\"resnet18\""));
+  for (const auto& impl : options.impls)
+    EXPECT_THAT(lines, HasSubstr("{\"impl\":\"" + impl + "\",\"model\":\"resnet18\""));
 }
 
 }  // namespace

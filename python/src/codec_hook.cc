@@ -10,14 +10,16 @@ namespace weft::python {
 namespace {
 
 at::ScalarType scalar_type(DType type) {
-  constexpr at::ScalarType kTypes[] = {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong,
-                                       at::kInt,    at::kShort, at::kChar, at::kByte,     at::kBool};
+  constexpr at::ScalarType kTypes[] = {at::kDouble, at::kFloat, at::kHalf,  at::kBFloat16,
+                                       at::kLong,   at::kInt,   at::kShort, at::kChar,
+                                       at::kByte,   at::kBool};
   return kTypes[static_cast<int>(type)];
 }
 
 compress::Spec parse(const std::string& text) {
   const auto spec = compress::parse(text);
-  WEFT_REQUIRE(spec.kind != compress::Kind::kAuto, "a communication hook takes one codec; auto is weft's own trainer's");
+  WEFT_REQUIRE(spec.kind != compress::Kind::kAuto,
+               "a communication hook takes one codec; auto is weft's own trainer's");
   return spec;
 }
 
@@ -43,8 +45,10 @@ CodecHook::~CodecHook() {
 }
 
 c10::intrusive_ptr<c10d::Work> CodecHook::average(Bucket bucket) {
-  WEFT_REQUIRE(bucket.values.scalar_type() == at::kFloat && bucket.values.is_contiguous() && bucket.values.device().is_cpu(),
-               "codecs take float32 gradients on the CPU; this bucket is " + bucket.values.toString());
+  WEFT_REQUIRE(
+      bucket.values.scalar_type() == at::kFloat && bucket.values.is_contiguous() &&
+          bucket.values.device().is_cpu(),
+      "codecs take float32 gradients on the CPU; this bucket is " + bucket.values.toString());
   auto done = c10::make_intrusive<c10::ivalue::Future>(c10::TensorType::get());
   {
     std::lock_guard lock(mutex_);
@@ -75,7 +79,8 @@ void CodecHook::work() {
 
 void CodecHook::reduce(const Bucket& bucket) {
   Unit& unit = units_[bucket.index];
-  if (unit.step == 0 || unit.count != bucket.values.numel()) {  // the first time, or DDP has regrouped its buckets
+  if (unit.step == 0 ||
+      unit.count != bucket.values.numel()) {  // the first time, or DDP has regrouped its buckets
     sum(bucket.values, c10d::ReduceOp::SUM);
     unit = {nullptr, bucket.values.numel(), unit.step + 1};
   } else {
@@ -103,10 +108,14 @@ CodecHook::Unit CodecHook::make_unit(const Bucket& bucket, const Unit& before) {
   const auto memory = unit.reducer->state();
   bool fits = saved.count == unit.count && saved.memory.size() == memory.size();
   for (std::size_t i = 0; fits && i < memory.size(); ++i)
-    fits = saved.memory[i].numel() == static_cast<std::int64_t>(memory[i].size()) && saved.memory[i].scalar_type() == at::kFloat;
-  WEFT_REQUIRE(fits, "the codec's state that was loaded is of other buckets (another model, bucket_cap_mb or number of ranks)");
+    fits = saved.memory[i].numel() == static_cast<std::int64_t>(memory[i].size()) &&
+           saved.memory[i].scalar_type() == at::kFloat;
+  WEFT_REQUIRE(fits,
+               "the codec's state that was loaded is of other buckets (another model, "
+               "bucket_cap_mb or number of ranks)");
   for (std::size_t i = 0; i < memory.size(); ++i)
-    std::memcpy(memory[i].data(), saved.memory[i].contiguous().const_data_ptr<float>(), memory[i].size_bytes());
+    std::memcpy(memory[i].data(), saved.memory[i].contiguous().const_data_ptr<float>(),
+                memory[i].size_bytes());
   unit.step = saved.step;
   return unit;
 }
@@ -123,10 +132,12 @@ void CodecHook::exchange(const compress::Round& round) {
   const auto options = at::TensorOptions().dtype(scalar_type(round.dtype));
   const bool reduces = round.how == How::kSum || round.how == How::kMax;
   const std::int64_t world = backend_->getSize();
-  at::Tensor data = at::from_blob(round.data, {reduces ? round.count : world * round.count}, options);
+  at::Tensor data =
+      at::from_blob(round.data, {reduces ? round.count : world * round.count}, options);
   if (reduces) return sum(data, round.how == How::kSum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX);
   const bool gathers = round.how == How::kAllGather;
-  at::Tensor send = at::from_blob(const_cast<void*>(round.send), {gathers ? round.count : world * round.count}, options);
+  at::Tensor send = at::from_blob(const_cast<void*>(round.send),
+                                  {gathers ? round.count : world * round.count}, options);
   std::vector<std::int64_t> even;
   if (gathers) {
     backend_->_allgather_base(data, send, synchronous<c10d::AllgatherOptions>());
@@ -141,7 +152,9 @@ CodecHook::State CodecHook::state() const {
     if (unit.reducer == nullptr) continue;
     Saved& saved = state[index] = {unit.step, unit.count, {}};
     for (const auto& memory : unit.reducer->state())
-      saved.memory.push_back(at::from_blob(memory.data(), {static_cast<std::int64_t>(memory.size())}, at::kFloat).clone());
+      saved.memory.push_back(
+          at::from_blob(memory.data(), {static_cast<std::int64_t>(memory.size())}, at::kFloat)
+              .clone());
   }
   return state;
 }

@@ -1,4 +1,5 @@
-// DistributedDataParallel's gradients through weft's codecs (weft/compress): the C++ side of a communication hook.
+// DistributedDataParallel's gradients through weft's codecs (weft/compress): the C++ side of a
+// communication hook.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,13 +22,15 @@ struct Bucket {
   std::vector<at::Tensor> gradients;  // views into `values`, one a parameter
 };
 
-// A thread of its own encodes, exchanges and decodes the buckets in their order, so that backward goes on. `backend` is used by this hook
-// only: its collectives come in this thread's order.
+// A thread of its own encodes, exchanges and decodes the buckets in their order, so that backward
+// goes on. `backend` is used by this hook only: its collectives come in this thread's order.
 //
-// A bucket's first average is exact: DDP regroups its buckets after the first step, and what a codec remembers belongs to a bucket.
+// A bucket's first average is exact: DDP regroups its buckets after the first step, and what a
+// codec remembers belongs to a bucket.
 class CodecHook {
  public:
-  // What a bucket's codec remembers of this rank's gradients: enough to go on as if nothing had been in between.
+  // What a bucket's codec remembers of this rank's gradients: enough to go on as if nothing had
+  // been in between.
   struct Saved {
     std::int64_t step = 0;  // averages so far
     std::int64_t count = 0;
@@ -44,11 +47,12 @@ class CodecHook {
 
   // The spec in full.
   std::string spec() const { return compress::to_string(spec_); }
-  // Its future is completed with the averaged values, or with the error. Throws kInvalidArgument where they are not of float32.
+  // Its future is completed with the averaged values, or with the error. Throws kInvalidArgument
+  // where they are not of float32.
   c10::intrusive_ptr<c10d::Work> average(Bucket bucket);
 
-  // By bucket. What was loaded is taken up at each bucket's second average, which throws kInvalidArgument where it does not fit. Not while
-  // a step is under way.
+  // By bucket. What was loaded is taken up at each bucket's second average, which throws
+  // kInvalidArgument where it does not fit. Not while a step is under way.
   State state() const;
   void load(State state);
 
@@ -75,7 +79,8 @@ class CodecHook {
   std::deque<Task> tasks_;
   bool stopping_ = false;
 
-  std::map<int, Unit> units_;  // these two: the thread's while a step is under way, else the caller's
+  std::map<int, Unit>
+      units_;  // these two: the thread's while a step is under way, else the caller's
   State loaded_;
   std::thread thread_;
 };

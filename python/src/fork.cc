@@ -39,19 +39,23 @@ void in_parent() {
   fork_state.mutex.unlock();
 }
 
-// What is not copied can no longer be reached: a child that cannot have its memory must not run on its parent's.
+// What is not copied can no longer be reached: a child that cannot have its memory must not run on
+// its parent's.
 void in_child() {
   net::Heap& heap = *net::process_heap();
   const std::size_t used = fork_state.used;
   std::byte* const place = heap.data();
   if (used > 0) {
-    void* const copy = mmap(nullptr, used, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* const copy = mmap(nullptr, used, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (copy == MAP_FAILED) _exit(70);
     std::memcpy(copy, place, used);
     if (mremap(copy, used, used, MREMAP_MAYMOVE | MREMAP_FIXED, place) == MAP_FAILED) _exit(70);
   }
   constexpr int kNoMemory = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-  if (heap.size() > used && mmap(place + used, heap.size() - used, PROT_NONE, kNoMemory, -1, 0) == MAP_FAILED) _exit(70);
+  if (heap.size() > used &&
+      mmap(place + used, heap.size() - used, PROT_NONE, kNoMemory, -1, 0) == MAP_FAILED)
+    _exit(70);
   for (const int end : fork_state.copied) {
     if (end >= 0) close(end);
   }

@@ -20,7 +20,8 @@ namespace {
 
 // weft_torch.Error, with what a program can act on as attributes.
 void raise(const Error& error) {
-  static const py::handle type = py::object(py::module_::import("weft_torch").attr("Error")).release();
+  static const py::handle type =
+      py::object(py::module_::import("weft_torch").attr("Error")).release();
   std::string text = error.what();
   if (error.code() == Errc::kTimeout) text = "Timed out waiting: " + text;
   py::object raised = type("[weft] " + text);
@@ -68,26 +69,36 @@ PYBIND11_MODULE(_C, m) {
   using Backend = c10::intrusive_ptr<c10d::Backend>;
   py::module_::import("torch.distributed");  // registers the types that we take and give
 
-  py::register_exception_translator([](std::exception_ptr thrown) {  // NOLINT(performance-unnecessary-value-param): pybind11's type
-    try {
-      if (thrown) std::rethrow_exception(thrown);
-    } catch (const weft::Error& error) {
-      weft::python::raise(error);
-    }
-  });
+  py::register_exception_translator(
+      [](std::exception_ptr
+             thrown) {  // NOLINT(performance-unnecessary-value-param): pybind11's type
+        try {
+          if (thrown) std::rethrow_exception(thrown);
+        } catch (const weft::Error& error) {
+          weft::python::raise(error);
+        }
+      });
 
   m.def("share_memory", &weft::python::share_memory,
-        "Makes torch's CPU memory from now on memory that the ranks of this host read in place. False: the system gives none.");
-  m.def("heap_stats", &weft::python::heap_stats, "The shared memory of this process: bytes live, at peak, taken from the system, allowed.");
+        "Makes torch's CPU memory from now on memory that the ranks of this host read in place. "
+        "False: the system gives none.");
+  m.def("heap_stats", &weft::python::heap_stats,
+        "The shared memory of this process: bytes live, at peak, taken from the system, allowed.");
   m.def("is_shared", [](const at::Tensor& tensor) {
-    return weft::comm::allocator_installed() && weft::net::process_heap()->contains(tensor.data_ptr());
+    return weft::comm::allocator_installed() &&
+           weft::net::process_heap()->contains(tensor.data_ptr());
   });
 
   py::class_<BackendOptions>(m, "BackendOptions")
       .def(py::init<>())
       .def_property(
-          "transport", [](const BackendOptions& options) { return std::string(weft::comm::to_string(options.transport)); },
-          [](BackendOptions& options, const std::string& name) { options.transport = weft::comm::parse_transport(name); })
+          "transport",
+          [](const BackendOptions& options) {
+            return std::string(weft::comm::to_string(options.transport));
+          },
+          [](BackendOptions& options, const std::string& name) {
+            options.transport = weft::comm::parse_transport(name);
+          })
       .def_readwrite("interface", &BackendOptions::interface)
       .def_readwrite("store_host", &BackendOptions::store_host)
       .def_property(
@@ -97,7 +108,8 @@ PYBIND11_MODULE(_C, m) {
       .def_readwrite("epoch", &BackendOptions::epoch);
   m.def(
       "make_backend",
-      [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const BackendOptions& options) -> Backend {
+      [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+         const BackendOptions& options) -> Backend {
         return weft::comm::make_backend(store, rank, size, options);
       },
       py::call_guard<py::gil_scoped_release>());
@@ -116,7 +128,8 @@ PYBIND11_MODULE(_C, m) {
       .def_property_readonly("spec", &CodecHook::spec)
       .def(
           "average",
-          [](CodecHook& hook, int index, const at::Tensor& values, const std::vector<at::Tensor>& gradients) {
+          [](CodecHook& hook, int index, const at::Tensor& values,
+             const std::vector<at::Tensor>& gradients) {
             return hook.average({index, values, gradients});
           },
           Released())

@@ -29,9 +29,11 @@ void weft::fuzz::one_input(const std::uint8_t* data, std::size_t size) {
   accepts({Errc::kBadConfig}, [&] {
     const Config config = Config::parse(text, "fuzz.toml", schema());
     const Config again = Config::parse(config.to_toml(), "fuzz.toml", schema());
-    check(again.to_toml() == config.to_toml(), "what a configuration prints reads back as the same");
+    check(again.to_toml() == config.to_toml(),
+          "what a configuration prints reads back as the same");
   });
   Config config(schema());
   const std::string before = config.to_toml();
-  if (!accepts({Errc::kBadConfig}, [&] { config.set(text); })) check(config.to_toml() == before, "a bad assignment changes nothing");
+  if (!accepts({Errc::kBadConfig}, [&] { config.set(text); }))
+    check(config.to_toml() == before, "a bad assignment changes nothing");
 }

@@ -1,4 +1,5 @@
-// Tables of what communication costs, as calibration leaves them in files and rank 0 sends them to the others; codecs' descriptions.
+// Tables of what communication costs, as calibration leaves them in files and rank 0 sends them to
+// the others; codecs' descriptions.
 #include <cmath>
 #include <cstdio>
 
@@ -34,6 +35,7 @@ void weft::fuzz::one_input(const std::uint8_t* data, std::size_t size) {
   parse_as_table(text + end);
   accepts({Errc::kInvalidArgument}, [&] {
     const weft::compress::Spec spec = weft::compress::parse(text);
-    check(weft::compress::parse(weft::compress::to_string(spec)) == spec, "a codec's description reads back as the same");
+    check(weft::compress::parse(weft::compress::to_string(spec)) == spec,
+          "a codec's description reads back as the same");
   });
 }

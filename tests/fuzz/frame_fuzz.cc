@@ -1,4 +1,5 @@
-// Frame headers and the payload of an abort, with the checksum as it comes and with one that is right.
+// Frame headers and the payload of an abort, with the checksum as it comes and with one that is
+// right.
 #include "weft/net/tcp/frame.h"
 
 #include "tests/fuzz/fuzz.h"
@@ -15,9 +16,11 @@ namespace {
 void decode_header(const HeaderBytes& bytes) {
   accepts({Errc::kCorrupt}, [&] {
     const Header h = decode(bytes);
-    check(h.length <= (h.type == FrameType::kData ? kMaxPayload : kMaxControl), "a frame's length is within its cap");
+    check(h.length <= (h.type == FrameType::kData ? kMaxPayload : kMaxControl),
+          "a frame's length is within its cap");
     if (h.type == FrameType::kData) {
-      check(h.total <= kMaxMessage && h.offset <= h.total && h.length <= h.total - h.offset, "a frame lies within its message");
+      check(h.total <= kMaxMessage && h.offset <= h.total && h.length <= h.total - h.offset,
+            "a frame lies within its message");
     }
     check(decode(encode(h)) == h, "a header that was accepted keeps every field through the wire");
   });
@@ -28,7 +31,8 @@ void decode_abort_payload(std::string_view text) {
     const Abort abort = decode_abort(std::as_bytes(std::span(text)));
     check(abort.message.find('\n') == std::string::npos, "an abort's message is one line");
     const Abort again = decode_abort(encode(abort));
-    check(again.code == abort.code && again.peer == abort.peer && again.message == abort.message && again.mismatch == abort.mismatch,
+    check(again.code == abort.code && again.peer == abort.peer && again.message == abort.message &&
+              again.mismatch == abort.mismatch,
           "an abort keeps its meaning");
   });
 }

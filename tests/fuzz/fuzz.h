@@ -1,8 +1,9 @@
-// What every fuzz target uses. A target is one function over bytes, one_input(); libFuzzer calls it (`./dev fuzz`), or replay_main.cc where
-// there is no clang.
+// What every fuzz target uses. A target is one function over bytes, one_input(); libFuzzer calls it
+// (`./dev fuzz`), or replay_main.cc where there is no clang.
 //
-// It throws nothing. It calls check() for what must hold whatever the bytes are; a violation, an error of another kind than the
-// parser promises, more than 64 MiB on the heap (run.cc) or a sanitizer's finding ends the process with the input saved.
+// It throws nothing. It calls check() for what must hold whatever the bytes are; a violation, an
+// error of another kind than the parser promises, more than 64 MiB on the heap (run.cc) or a
+// sanitizer's finding ends the process with the input saved.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +30,8 @@ inline void check(bool holds, const char* what) {
   std::abort();
 }
 
-// Runs the parser; true when it accepted. It may refuse by an Error of these codes, in one line, and by nothing else.
+// Runs the parser; true when it accepted. It may refuse by an Error of these codes, in one line,
+// and by nothing else.
 template <typename Body>
 bool accepts(std::initializer_list<Errc> codes, const Body& body) {
   try {
@@ -40,7 +42,8 @@ bool accepts(std::initializer_list<Errc> codes, const Body& body) {
     for (const Errc code : codes) known = known || error.code() == code;
     if (!known) std::fprintf(stderr, "fuzz: %s\n", error.what());
     check(known, "a parser refuses with the errors that its header names");
-    check(std::string_view(error.what()).find('\n') == std::string_view::npos, "an error is one line");
+    check(std::string_view(error.what()).find('\n') == std::string_view::npos,
+          "an error is one line");
   }
   return false;
 }
@@ -48,7 +51,8 @@ bool accepts(std::initializer_list<Errc> codes, const Body& body) {
 // Takes an input apart. Where it ends there are zeros.
 class Bytes {
  public:
-  Bytes(const std::uint8_t* data, std::size_t size) : rest_(reinterpret_cast<const char*>(data), size) {}
+  Bytes(const std::uint8_t* data, std::size_t size)
+      : rest_(reinterpret_cast<const char*>(data), size) {}
 
   bool empty() const { return rest_.empty(); }
   std::string_view rest() const { return rest_; }

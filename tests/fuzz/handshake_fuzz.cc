@@ -27,17 +27,23 @@ void weft::fuzz::one_input(const std::uint8_t* data, std::size_t size) {
   const Hello hello = bytes.array<Hello>();
   const HelloCheck seen = check_hello(acceptor, hello);
   if (seen.verdict == Verdict::kWelcome) {
-    check(seen.from > acceptor.rank && seen.from < acceptor.world, "a welcome names a rank that may dial");
-    check(seen.stream >= 0 && seen.stream < acceptor.streams, "a welcome names a stream of the group");
-    check(has_hello_magic(std::span(hello).first<kMagicBytes>()), "a welcome begins with the magic number");
+    check(seen.from > acceptor.rank && seen.from < acceptor.world,
+          "a welcome names a rank that may dial");
+    check(seen.stream >= 0 && seen.stream < acceptor.streams,
+          "a welcome names a stream of the group");
+    check(has_hello_magic(std::span(hello).first<kMagicBytes>()),
+          "a welcome begins with the magic number");
   }
   const Proof proof = bytes.array<Proof>();
-  check(!check_proof(acceptor, hello, make_reply(acceptor, hello, Verdict::kWelcome, Nonce{}), proof), "nobody proves a secret by chance");
+  check(
+      !check_proof(acceptor, hello, make_reply(acceptor, hello, Verdict::kWelcome, Nonce{}), proof),
+      "nobody proves a secret by chance");
 
   // To the dialer.
   const Reply reply = bytes.array<Reply>();
   const Verdict verdict = check_reply(dialer, said, reply);
-  check(verdict != Verdict::kWelcome || reply == answered, "only the holder of the secret says welcome");
+  check(verdict != Verdict::kWelcome || reply == answered,
+        "only the holder of the secret says welcome");
   check(explain(verdict) != nullptr, "every verdict can be explained");
   explain(check_done(bytes.array<Done>()));
 }

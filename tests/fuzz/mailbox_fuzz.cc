@@ -1,4 +1,5 @@
-// Pieces of messages as a peer that holds the secret may send them, mixed with receives: whatever it claims, what is delivered is whole.
+// Pieces of messages as a peer that holds the secret may send them, mixed with receives: whatever
+// it claims, what is delivered is whole.
 #include "weft/net/internal/mailbox.h"
 
 #include <deque>
@@ -45,8 +46,10 @@ void weft::fuzz::one_input(const std::uint8_t* data, std::size_t size) {
         continue;
       }
       // As a frame header may say it after decode().
-      const std::uint64_t message = bytes.number<std::uint8_t>() % 4, offset = bytes.number<std::uint8_t>();
-      const std::uint64_t total = offset + length + ((what & 4) != 0 ? bytes.number<std::uint8_t>() : 0);
+      const std::uint64_t message = bytes.number<std::uint8_t>() % 4,
+                          offset = bytes.number<std::uint8_t>();
+      const std::uint64_t total =
+          offset + length + ((what & 4) != 0 ? bytes.number<std::uint8_t>() : 0);
       const Piece piece{1, channel, message, total, offset, length};
       if ((length == 0 && total != 0) || !mailbox.has_room(piece)) continue;
       std::byte* const place = mailbox.begin(piece);

@@ -1,6 +1,8 @@
-// Runs a fuzz target without libFuzzer: over every file of its corpus, then over random changes of them. For continuous integration.
+// Runs a fuzz target without libFuzzer: over every file of its corpus, then over random changes of
+// them. For continuous integration.
 //
-//   fuzz_config_replay CORPUS [RUNS [SEED]]     one file instead of a folder: that input alone, as it is
+//   fuzz_config_replay CORPUS [RUNS [SEED]]     one file instead of a folder: that input alone, as
+//                                               it is
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,7 +35,8 @@ void run(const Input& input) {
   ::alarm(0);
 }
 
-// libFuzzer's simplest changes: a bit, a byte, a number at the edge of its range, a piece left out, doubled, or of another input.
+// libFuzzer's simplest changes: a bit, a byte, a number at the edge of its range, a piece left out,
+// doubled, or of another input.
 class Mutator {
  public:
   Mutator(const std::vector<Input>& corpus, std::uint64_t seed) : corpus_(corpus), random_(seed) {}
@@ -49,8 +52,17 @@ class Mutator {
   std::size_t below(std::size_t bound) { return bound == 0 ? 0 : random_() % bound; }
 
   void change(Input& input) {
-    static constexpr std::uint64_t kEdges[] = {
-        0, 1, 0x7f, 0x80, 0xff, 0x7fff, 0xffff, 0x7fffffff, 0xffffffff, ~std::uint64_t{0} >> 1, ~std::uint64_t{0}};
+    static constexpr std::uint64_t kEdges[] = {0,
+                                               1,
+                                               0x7f,
+                                               0x80,
+                                               0xff,
+                                               0x7fff,
+                                               0xffff,
+                                               0x7fffffff,
+                                               0xffffffff,
+                                               ~std::uint64_t{0} >> 1,
+                                               ~std::uint64_t{0}};
     const std::size_t at = below(input.size() + 1);
     const std::size_t length = std::min(1 + below(16), input.size() - at);
     const auto begin = input.begin() + static_cast<std::ptrdiff_t>(at);
@@ -63,21 +75,24 @@ class Mutator {
         break;
       case 2: {
         const std::uint64_t edge = kEdges[below(std::size(kEdges))];
-        const std::size_t size = std::min<std::size_t>(input.size() - at, std::size_t{1} << below(4));
+        const std::size_t size =
+            std::min<std::size_t>(input.size() - at, std::size_t{1} << below(4));
         if (size > 0) std::memcpy(input.data() + at, &edge, size);
         break;
       }
       case 3: input.erase(begin, begin + static_cast<std::ptrdiff_t>(length)); break;
       case 4: {
         const Input piece(begin, begin + static_cast<std::ptrdiff_t>(length));
-        input.insert(input.begin() + static_cast<std::ptrdiff_t>(below(input.size() + 1)), piece.begin(), piece.end());
+        input.insert(input.begin() + static_cast<std::ptrdiff_t>(below(input.size() + 1)),
+                     piece.begin(), piece.end());
         break;
       }
       default: {
         const Input& other = corpus_[below(corpus_.size())];
         const std::size_t from = below(other.size());
         const std::size_t count = std::min(1 + below(64), other.size() - from);
-        input.insert(begin, other.begin() + static_cast<std::ptrdiff_t>(from), other.begin() + static_cast<std::ptrdiff_t>(from + count));
+        input.insert(begin, other.begin() + static_cast<std::ptrdiff_t>(from),
+                     other.begin() + static_cast<std::ptrdiff_t>(from + count));
       }
     }
   }
@@ -88,7 +103,8 @@ class Mutator {
 
 void save(const Input& input) {
   std::ofstream("fuzz-last-input", std::ios::binary)
-      .write(reinterpret_cast<const char*>(input.data()), static_cast<std::streamsize>(input.size()));
+      .write(reinterpret_cast<const char*>(input.data()),
+             static_cast<std::streamsize>(input.size()));
 }
 
 }  // namespace
@@ -103,7 +119,8 @@ int main(int count, char** arguments) {
   std::vector<Input> corpus;
   if (std::filesystem::is_directory(corpus_path)) {
     std::vector<std::filesystem::path> files;
-    for (const auto& entry : std::filesystem::directory_iterator(corpus_path)) files.push_back(entry.path());
+    for (const auto& entry : std::filesystem::directory_iterator(corpus_path))
+      files.push_back(entry.path());
     std::sort(files.begin(), files.end());
     for (const auto& file : files) corpus.push_back(read(file));
   } else {
@@ -113,9 +130,11 @@ int main(int count, char** arguments) {
   Mutator mutator(corpus, count > 3 ? std::strtoull(arguments[3], nullptr, 10) : 1);
   for (std::uint64_t i = 0; i < runs; ++i) {
     const Input input = mutator.next();
-    if (std::getenv("WEFT_FUZZ_SAVE") != nullptr) save(input);  // the last one is the one that ended it
+    if (std::getenv("WEFT_FUZZ_SAVE") != nullptr)
+      save(input);  // the last one is the one that ended it
     run(input);
   }
-  std::printf("%zu inputs and %llu changes of them\n", corpus.size(), static_cast<unsigned long long>(runs));
+  std::printf("%zu inputs and %llu changes of them\n", corpus.size(),
+              static_cast<unsigned long long>(runs));
   return corpus.empty() ? 1 : 0;
 }

@@ -19,7 +19,8 @@ void parse_as_header(std::string_view text, std::int64_t data_bytes) {
     const Header header = parse_header(text, data_bytes, "fuzz");
     std::int64_t at = 0;
     for (const Entry& entry : header.entries) {
-      check(entry.begin == at && entry.end - entry.begin == bytes_of(entry.dtype, entry.shape), "tensors lie one after the other");
+      check(entry.begin == at && entry.end - entry.begin == bytes_of(entry.dtype, entry.shape),
+            "tensors lie one after the other");
       at = entry.end;
     }
     check(at == data_bytes, "tensors fill the file");
@@ -36,9 +37,12 @@ void parse_as_manifest(const std::string& text) {
     const Manifest manifest = parse_manifest(text, "fuzz");
     for (const auto& [name, sums] : manifest.files) {
       check(is_plain_name(name) && sums.bytes >= 0, "a manifest names plain files");
-      check(static_cast<std::int64_t>(sums.chunks.size()) == chunks_of(sums.bytes, manifest.chunk_bytes), "a checksum for each chunk");
+      check(static_cast<std::int64_t>(sums.chunks.size()) ==
+                chunks_of(sums.bytes, manifest.chunk_bytes),
+            "a checksum for each chunk");
     }
-    check(parse_manifest(render_manifest(manifest), "fuzz") == manifest, "a manifest reads back as the same");
+    check(parse_manifest(render_manifest(manifest), "fuzz") == manifest,
+          "a manifest reads back as the same");
   });
 }
 
@@ -49,7 +53,8 @@ void parse_as_index(std::string_view text) {
       check(is_plain_name(file), "an index names plain files");
       const SliceName slice = parse_slice_name(key, "fuzz");
       const auto& shape = index.shapes.at(slice.tensor);
-      check(slice.offset.empty() || slice.offset.size() == shape.size(), "a slice has its tensor's dimensions");
+      check(slice.offset.empty() || slice.offset.size() == shape.size(),
+            "a slice has its tensor's dimensions");
       for (std::size_t d = 0; d < slice.offset.size(); ++d)
         check(slice.offset[d] + slice.sizes[d] <= shape[d], "a slice lies in its tensor");
     }
@@ -60,8 +65,11 @@ void parse_as_index(std::string_view text) {
 void parse_as_slice_name(const std::string& text) {
   accepts({Errc::kCorrupt}, [&] {
     const SliceName slice = parse_slice_name(text, "fuzz");
-    for (const std::int64_t size : slice.sizes) check(size >= 0, "a rectangle has no negative size");
-    if (!slice.offset.empty()) check(parse_slice_name(render_slice_name(slice), "fuzz") == slice, "a slice's name reads back as the same");
+    for (const std::int64_t size : slice.sizes)
+      check(size >= 0, "a rectangle has no negative size");
+    if (!slice.offset.empty())
+      check(parse_slice_name(render_slice_name(slice), "fuzz") == slice,
+            "a slice's name reads back as the same");
   });
 }
 

@@ -1,5 +1,6 @@
-// A whole stream of frames as a peer may send it: raw, or frames with right checksums and wrong contents; in pieces of any size. What gets
-// through the reader goes to the mailbox, as in the endpoint.
+// A whole stream of frames as a peer may send it: raw, or frames with right checksums and wrong
+// contents; in pieces of any size. What gets through the reader goes to the mailbox, as in the
+// endpoint.
 #include <algorithm>
 #include <vector>
 
@@ -18,7 +19,8 @@ namespace {
 constexpr std::uint32_t kEpoch = 3;
 constexpr std::size_t kRoom = 1 << 20;
 
-// Frames whose fields the input chooses, near what is allowed; every checksum is right unless it says otherwise.
+// Frames whose fields the input chooses, near what is allowed; every checksum is right unless it
+// says otherwise.
 std::vector<std::byte> frames_of(weft::fuzz::Bytes bytes) {
   std::vector<std::byte> stream;
   std::uint64_t sequence = 0;
@@ -33,8 +35,10 @@ std::vector<std::byte> frames_of(weft::fuzz::Bytes bytes) {
     header.channel = bytes.number<std::uint8_t>() & 3;
     header.message = bytes.number<std::uint8_t>() & 3;
     header.offset = bytes.number<std::uint8_t>();
-    header.total = header.offset + payload.size() + ((what & 64) != 0 ? bytes.number<std::uint32_t>() : 0);
-    header.length = static_cast<std::uint32_t>((what & 128) != 0 ? bytes.number<std::uint32_t>() : payload.size());
+    header.total =
+        header.offset + payload.size() + ((what & 64) != 0 ? bytes.number<std::uint32_t>() : 0);
+    header.length = static_cast<std::uint32_t>((what & 128) != 0 ? bytes.number<std::uint32_t>()
+                                                                 : payload.size());
     header.payload_crc = weft::crc32c(payload.data(), payload.size());
     const HeaderBytes head = encode(header);
     stream.insert(stream.end(), head.begin(), head.end());
@@ -44,7 +48,8 @@ std::vector<std::byte> frames_of(weft::fuzz::Bytes bytes) {
   return stream;
 }
 
-// Hands the next bytes over, as a socket would: no more than there is space for, and no more than `most`.
+// Hands the next bytes over, as a socket would: no more than there is space for, and no more than
+// `most`.
 std::size_t feed(FrameReader& reader, std::span<const std::byte> rest, std::size_t most) {
   std::size_t moved = 0;
   for (const auto& part : reader.space()) {
@@ -71,7 +76,8 @@ void read_all(std::span<const std::byte> stream, std::size_t most) {
         stream = stream.subspan(feed(reader, stream, most));
         break;
       case FrameReader::Input::kHeader:
-        check(h.epoch == kEpoch && h.stream == 0, "only frames of this stream and epoch come through");
+        check(h.epoch == kEpoch && h.stream == 0,
+              "only frames of this stream and epoch come through");
         piece = {1, h.channel, h.message, h.total, h.offset, h.length};
         if (h.type == FrameType::kData) {
           if (!mailbox.has_room(piece)) return;
@@ -84,7 +90,8 @@ void read_all(std::span<const std::byte> stream, std::size_t most) {
       case FrameReader::Input::kFrame:
         if (h.type == FrameType::kData) mailbox.end(piece);
         if (h.type == FrameType::kAbort) decode_abort(control);
-        check(mailbox.waiting_bytes(1) <= kRoom + kMaxPayload + 1024, "what nobody waits for is bounded");
+        check(mailbox.waiting_bytes(1) <= kRoom + kMaxPayload + 1024,
+              "what nobody waits for is bounded");
         break;
     }
   }
@@ -97,6 +104,7 @@ void weft::fuzz::one_input(const std::uint8_t* data, std::size_t size) {
   const auto mode = bytes.number<std::uint8_t>();
   const std::size_t most = 1 + bytes.number<std::uint8_t>() * 5;
   const auto raw = std::as_bytes(std::span(bytes.rest()));
-  const std::vector<std::byte> stream = mode % 4 == 0 ? std::vector<std::byte>(raw.begin(), raw.end()) : frames_of(bytes);
+  const std::vector<std::byte> stream =
+      mode % 4 == 0 ? std::vector<std::byte>(raw.begin(), raw.end()) : frames_of(bytes);
   accepts({Errc::kCorrupt, Errc::kInvalidArgument}, [&] { read_all(stream, most); });
 }

@@ -18,16 +18,22 @@ namespace {
 
 void open_file(const std::string& bytes) {
   const int file = ::memfd_create("fuzz", 0);
-  check(file >= 0 && ::write(file, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()), "the input can be written to a file");
+  check(
+      file >= 0 && ::write(file, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()),
+      "the input can be written to a file");
   accepts({Errc::kCorrupt}, [&] {
     const TokenFile tokens = TokenFile::open("/proc/self/fd/" + std::to_string(file));
-    check(tokens.size() >= 0 && static_cast<std::size_t>(tokens.size()) <= bytes.size(), "no more tokens than bytes");
-    const internal::TokenHeader header = internal::parse_token_header(bytes, static_cast<std::int64_t>(bytes.size()), "fuzz");
-    check(internal::render_token_header(header) == bytes.substr(0, internal::kTokenHeaderBytes), "a header is written as it was read");
+    check(tokens.size() >= 0 && static_cast<std::size_t>(tokens.size()) <= bytes.size(),
+          "no more tokens than bytes");
+    const internal::TokenHeader header =
+        internal::parse_token_header(bytes, static_cast<std::int64_t>(bytes.size()), "fuzz");
+    check(internal::render_token_header(header) == bytes.substr(0, internal::kTokenHeaderBytes),
+          "a header is written as it was read");
     check(tokens.find_end(0, tokens.size()) <= tokens.size(), "a document ends in the file");
     std::vector<std::int64_t> all(static_cast<std::size_t>(tokens.size()));
     tokens.read(0, all);
-    for (const std::int64_t token : all) check(token >= 0 && token < tokens.info().vocab_size, "tokens are in the vocabulary");
+    for (const std::int64_t token : all)
+      check(token >= 0 && token < tokens.info().vocab_size, "tokens are in the vocabulary");
     tokens.verify();
   });
   ::close(file);

@@ -53,10 +53,13 @@ class MemoryGroup {
     std::ifstream groups("/proc/self/cgroup");
     std::string v1, v2;
     for (std::string line; std::getline(groups, line);) {
-      if (line.find(":memory:") != std::string::npos) v1 = "/sys/fs/cgroup/memory" + line.substr(line.find(":memory:") + 8);
+      if (line.find(":memory:") != std::string::npos)
+        v1 = "/sys/fs/cgroup/memory" + line.substr(line.find(":memory:") + 8);
       if (line.starts_with("0::")) v2 = "/sys/fs/cgroup" + line.substr(3);
     }
-    const std::string below = "/weft-capped-" + std::to_string(::getpid()) + "-" + std::to_string(rank), limit = std::to_string(kLimit);
+    const std::string below =
+                          "/weft-capped-" + std::to_string(::getpid()) + "-" + std::to_string(rank),
+                      limit = std::to_string(kLimit);
     std::error_code failed;
     if (!v1.empty() && fs::create_directory(path_ = v1 + below, failed)) {
       peak_ = path_ + "/memory.max_usage_in_bytes";
@@ -76,7 +79,9 @@ class MemoryGroup {
   MemoryGroup& operator=(const MemoryGroup&) = delete;
 
   bool good() const { return good_; }
-  bool take(pid_t process) const { return write_line(path_ + "/cgroup.procs", std::to_string(process)); }
+  bool take(pid_t process) const {
+    return write_line(path_ + "/cgroup.procs", std::to_string(process));
+  }
   std::int64_t peak() const {
     const std::string bytes = one_line(peak_);
     return bytes.empty() ? 0 : std::stoll(bytes);
@@ -88,7 +93,10 @@ class MemoryGroup {
 };
 
 struct Layer : torch::nn::Module {
-  Layer() { fc = register_module("fc", torch::nn::Linear(torch::nn::LinearOptions(kWidth, kWidth).bias(false))); }
+  Layer() {
+    fc = register_module("fc",
+                         torch::nn::Linear(torch::nn::LinearOptions(kWidth, kWidth).bias(false)));
+  }
   at::Tensor forward(const at::Tensor& x) { return x + 0.1 * torch::tanh(fc(x)); }
   torch::nn::Linear fc{nullptr};
 };
@@ -100,35 +108,43 @@ parallel::BlockModel model() {
                               const at::Generator generator = contexts.tp.generator();
                               auto layer = std::make_shared<Layer>();
                               const torch::NoGradGuard guard;
-                              for (auto& parameter : layer->parameters()) parameter.uniform_(-0.03, 0.03, generator);
+                              for (auto& parameter : layer->parameters())
+                                parameter.uniform_(-0.03, 0.03, generator);
                               return parallel::block(layer);
                             }});
   }
-  model.loss = [](const Tensors& y, const Tensors& target, const parallel::Contexts&) { return (y[0] - target[0]).square().mean(); };
+  model.loss = [](const Tensors& y, const Tensors& target, const parallel::Contexts&) {
+    return (y[0] - target[0]).square().mean();
+  };
   return model;
 }
 
 at::Tensor inputs(const std::vector<std::int64_t>& indices) {
-  const at::Tensor row = at::tensor(indices, at::kLong).unsqueeze(1) * kWidth + torch::arange(kWidth).unsqueeze(0);
+  const at::Tensor row =
+      at::tensor(indices, at::kLong).unsqueeze(1) * kWidth + torch::arange(kWidth).unsqueeze(0);
   return (row.remainder(97) / 97. + row.remainder(13)).sin().to(torch::kFloat);
 }
 
 train::Task task() {
   train::Task task;
   task.model = model();
-  task.train = task.test = train::samples(kBatch * kStepsPerEpoch, [](const std::vector<std::int64_t>& indices) {
-    const at::Tensor x = inputs(indices);
-    return std::pair(x, x.flip(1));
-  });
+  task.train = task.test =
+      train::samples(kBatch * kStepsPerEpoch, [](const std::vector<std::int64_t>& indices) {
+        const at::Tensor x = inputs(indices);
+        return std::pair(x, x.flip(1));
+      });
   return task;
 }
 
-// A rank of the first run, or of the second, which resumes it under another plan. Writes the loss at the end.
+// A rank of the first run, or of the second, which resumes it under another plan. Writes the loss
+// at the end.
 int rank_main(int rank, const std::string& folder, bool resumes) {
   at::set_num_threads(1);
   comm::install_allocator();  // as init() does
-  const auto store = c10::make_intrusive<c10d::FileStore>(folder + (resumes ? "/second" : "/first"), kRanks);
-  const Group group(comm::make_backend(store, rank, kRanks, {.transport = comm::Transport::kShm}), "capped");
+  const auto store =
+      c10::make_intrusive<c10d::FileStore>(folder + (resumes ? "/second" : "/first"), kRanks);
+  const Group group(comm::make_backend(store, rank, kRanks, {.transport = comm::Transport::kShm}),
+                    "capped");
   train::Options options;
   options.epochs = kEpochs;
   options.batch = kBatch;
@@ -136,19 +152,23 @@ int rank_main(int rank, const std::string& folder, bool resumes) {
   options.dir = folder;
   options.name = "run";
   options.resume = resumes;
-  options.mesh = resumes ? "pp=2,fsdp=2" : "fsdp=4";  // other shards, and stages: each rank reads what it needs
-  options.plan.optimizer = parallel::optimizer_spec(torch::optim::SGDOptions(0.05).momentum(0.9), {});
+  options.mesh = resumes ? "pp=2,fsdp=2"
+                         : "fsdp=4";  // other shards, and stages: each rank reads what it needs
+  options.plan.optimizer =
+      parallel::optimizer_spec(torch::optim::SGDOptions(0.05).momentum(0.9), {});
   options.plan.seed = 5;
   options.plan.micro_batches = 1;
   options.plan.weights = parallel::Weights::kPrivate;  // as ranks of several hosts have it
   options.plan.cuts = resumes ? std::vector<int>{kBlocks / 2} : std::vector<int>{};
   const double loss = train::Trainer(task(), options, group).run().loss;
-  if (rank == 0) std::ofstream(folder + (resumes ? "/second.loss" : "/first.loss")) << std::hexfloat << loss;
+  if (rank == 0)
+    std::ofstream(folder + (resumes ? "/second.loss" : "/first.loss")) << std::hexfloat << loss;
   return 0;
 }
 
 // Runs the ranks as processes of their own. Gives their peaks.
-std::vector<std::int64_t> run_capped(const std::string& program, const std::string& folder, bool resumes) {
+std::vector<std::int64_t> run_capped(const std::string& program, const std::string& folder,
+                                     bool resumes) {
   std::vector<std::unique_ptr<MemoryGroup>> groups;
   std::vector<pid_t> children;
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -157,7 +177,8 @@ std::vector<std::int64_t> run_capped(const std::string& program, const std::stri
     const pid_t child = ::fork();
     if (child == 0) {
       if (!groups.back()->take(::getpid())) ::_exit(97);
-      ::execl(program.c_str(), program.c_str(), "--rank", number.c_str(), folder.c_str(), how.c_str(), nullptr);
+      ::execl(program.c_str(), program.c_str(), "--rank", number.c_str(), folder.c_str(),
+              how.c_str(), nullptr);
       ::_exit(98);
     }
     EXPECT_GT(child, 0);
@@ -166,7 +187,8 @@ std::vector<std::int64_t> run_capped(const std::string& program, const std::stri
   std::vector<std::int64_t> peaks;
   for (int rank = 0; rank < kRanks; ++rank) {
     int status = 0;
-    EXPECT_EQ(::waitpid(children[static_cast<std::size_t>(rank)], &status, 0), children[static_cast<std::size_t>(rank)]);
+    EXPECT_EQ(::waitpid(children[static_cast<std::size_t>(rank)], &status, 0),
+              children[static_cast<std::size_t>(rank)]);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
         << "rank " << rank << (WIFSIGNALED(status) ? " was killed by signal " : " ended with ")
         << (WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
@@ -191,8 +213,10 @@ TEST(MemoryCapped, FourRanksOfHalfTheStateEachTrainSaveAndResume) {
   const auto second = run_capped(program, folder.path(), true);
   ASSERT_FALSE(::testing::Test::HasFailure());
   std::cout << "state " << (kState >> 20) << " MiB, limit of each rank " << (kLimit >> 20)
-            << " MiB; peaks, with the page cache:" << text(first) << "; resumed:" << text(second) << "\n";
-  const double loss = std::stod(one_line(folder / "first.loss")), resumed = std::stod(one_line(folder / "second.loss"));
+            << " MiB; peaks, with the page cache:" << text(first) << "; resumed:" << text(second)
+            << "\n";
+  const double loss = std::stod(one_line(folder / "first.loss")),
+               resumed = std::stod(one_line(folder / "second.loss"));
   EXPECT_GT(loss, 0);
   EXPECT_NEAR(resumed, loss, 1e-5 * loss);
 }

@@ -1,6 +1,8 @@
-// Groups over MPI, as weft::init() makes them. Each test is run by all ranks of an mpirun at once: four of them.
+// Groups over MPI, as weft::init() makes them. Each test is run by all ranks of an mpirun at once:
+// four of them.
 //
-// WEFT_TEST_TRANSPORT is what init() is asked for, WEFT_TEST_CARRIED what it has to say that it took.
+// WEFT_TEST_TRANSPORT is what init() is asked for, WEFT_TEST_CARRIED what it has to say that it
+// took.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,9 +36,12 @@ Error error_of(const std::function<void()>& body) {
 class MpiGroup : public testing::Test {
  protected:
   MpiGroup()
-      : group_(init({.transport = comm::parse_transport(set("WEFT_TEST_TRANSPORT", "auto")), .timeout = std::chrono::seconds(30)})) {}
+      : group_(init({.transport = comm::parse_transport(set("WEFT_TEST_TRANSPORT", "auto")),
+                     .timeout = std::chrono::seconds(30)})) {}
   // Waits for all ranks without a word over the group.
-  static void meet() { init({.transport = comm::Transport::kMpi, .timeout = std::chrono::seconds(30)}); }
+  static void meet() {
+    init({.transport = comm::Transport::kMpi, .timeout = std::chrono::seconds(30)});
+  }
 
   const Group group_;
 };

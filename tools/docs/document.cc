@@ -24,7 +24,9 @@ using schedule::Grid;
 using schedule::Request;
 using schedule::Topology;
 
-SharedTopology share(Topology topology) { return std::make_shared<const Topology>(std::move(topology)); }
+SharedTopology share(Topology topology) {
+  return std::make_shared<const Topology>(std::move(topology));
+}
 
 bool is_mapped(Collective c) { return c == Collective::kAllReduce || c == Collective::kBroadcast; }
 
@@ -32,20 +34,31 @@ std::string with_dashes(std::string name) {
   std::replace(name.begin(), name.end(), '_', '-');
   return name;
 }
-std::string picture_of(Algorithm algorithm) { return "pictures/schedule-" + with_dashes(to_string(algorithm)) + ".svg"; }
-std::string picture_of(Graph graph) { return "pictures/gossip-" + with_dashes(to_string(graph)) + ".svg"; }
-std::string map_of(Collective collective) { return "pictures/fastest-" + with_dashes(to_string(collective)) + ".svg"; }
-std::string image(const std::string& text, const std::string& path) { return "![" + text + "](" + path + ")\n"; }
+std::string picture_of(Algorithm algorithm) {
+  return "pictures/schedule-" + with_dashes(to_string(algorithm)) + ".svg";
+}
+std::string picture_of(Graph graph) {
+  return "pictures/gossip-" + with_dashes(to_string(graph)) + ".svg";
+}
+std::string map_of(Collective collective) {
+  return "pictures/fastest-" + with_dashes(to_string(collective)) + ".svg";
+}
+std::string image(const std::string& text, const std::string& path) {
+  return "![" + text + "](" + path + ")\n";
+}
 
 // --- Which one ends first ---
 
 std::string fastest_svg(Collective collective) {
   internal::Panel flat{"One rank a host, 10 Gbit/s Ethernet between them", {}};
-  for (int world = 2; world <= 128; world *= 2) flat.rows.push_back({std::to_string(world) + " ranks", share(Topology::flat(world))});
-  internal::Panel hosts{"Hosts of 8 ranks that share memory, and one 10 Gbit/s network card each", {}};
+  for (int world = 2; world <= 128; world *= 2)
+    flat.rows.push_back({std::to_string(world) + " ranks", share(Topology::flat(world))});
+  internal::Panel hosts{"Hosts of 8 ranks that share memory, and one 10 Gbit/s network card each",
+                        {}};
   for (int count = 1; count <= 16; count *= 2) {
     const std::string name = std::to_string(count) + " x 8 ranks";
-    hosts.rows.push_back({name, share(Topology::hosts(std::vector<int>(static_cast<std::size_t>(count), 8)))});
+    hosts.rows.push_back(
+        {name, share(Topology::hosts(std::vector<int>(static_cast<std::size_t>(count), 8)))});
   }
   return internal::winners_svg(collective, {flat, hosts});
 }
@@ -79,7 +92,8 @@ void run_race(Collective collective, const System& system, Race& race) {
   }
   race.table += "\n";
   for (const auto& [algorithm, names] : sizes) {
-    race.won[algorithm] += std::string("- ") + to_string(collective) + " over " + system.name + ": " + names + "\n";
+    race.won[algorithm] +=
+        std::string("- ") + to_string(collective) + " over " + system.name + ": " + names + "\n";
   }
 }
 
@@ -101,14 +115,19 @@ Race race() {
 
 // The world's hosts in the examples of the hierarchical algorithm.
 SharedTopology hosts_of(int world) {
-  return share(Topology::hosts(world == 8 ? std::vector{4, 4} : world == 13 ? std::vector{4, 4, 5} : std::vector<int>(8, 8)));
+  return share(Topology::hosts(world == 8    ? std::vector{4, 4}
+                               : world == 13 ? std::vector{4, 4, 5}
+                                             : std::vector<int>(8, 8)));
 }
 
 std::string costs(const internal::Words& words) {
-  std::string text = std::string("| collective | rounds | ") + (words.algorithm == Algorithm::kDirect ? "read" : "sent") +
-                     " by the busiest rank | W = 8 | W = 13 | W = 64 |\n| --- | --- | --- | --- | --- | --- |\n";
+  std::string text =
+      std::string("| collective | rounds | ") +
+      (words.algorithm == Algorithm::kDirect ? "read" : "sent") +
+      " by the busiest rank | W = 8 | W = 13 | W = 64 |\n| --- | --- | --- | --- | --- | --- |\n";
   for (const internal::Formula& formula : words.formulas) {
-    text += std::string("| ") + to_string(formula.collective) + " | " + formula.rounds + " | " + formula.sent + " |";
+    text += std::string("| ") + to_string(formula.collective) + " | " + formula.rounds + " | " +
+            formula.sent + " |";
     for (const int world : {8, 13, 64}) {
       Request q{.collective = formula.collective, .algorithm = words.algorithm, .world = world};
       q.count = formula.collective == Collective::kBarrier ? 0 : 840;
@@ -121,7 +140,8 @@ std::string costs(const internal::Words& words) {
   return text;
 }
 
-// Over four hosts of eight: what leaves the busiest host, in arrays of 3200 elements or blocks of 100.
+// Over four hosts of eight: what leaves the busiest host, in arrays of 3200 elements or blocks of
+// 100.
 std::string crossing(Algorithm algorithm) {
   if (algorithm == Algorithm::kDirect) return "";
   const SharedTopology topology = share(Topology::hosts({8, 8, 8, 8}));
@@ -131,10 +151,12 @@ std::string crossing(Algorithm algorithm) {
     Request q{.collective = collective, .algorithm = algorithm, .world = 32, .topology = topology};
     q.count = is_mapped(collective) || collective == Collective::kReduce ? 3200 : 100;
     const auto levels = traffic(q);
-    rows += std::string("| ") + to_string(collective) + " | " + std::to_string(levels[0].total) + " | " +
-            std::to_string(levels[0].busiest) + " | " + std::to_string(levels[1].total) + " |\n";
+    rows += std::string("| ") + to_string(collective) + " | " + std::to_string(levels[0].total) +
+            " | " + std::to_string(levels[0].busiest) + " | " + std::to_string(levels[1].total) +
+            " |\n";
   }
-  return "Over 4 hosts of 8 ranks, 3200 elements in all:\n\n| collective | between hosts | out of the busiest host | inside hosts |\n"
+  return "Over 4 hosts of 8 ranks, 3200 elements in all:\n\n| collective | between hosts | out of "
+         "the busiest host | inside hosts |\n"
          "| --- | --- | --- | --- |\n" +
          rows + "\n";
 }
@@ -157,12 +179,17 @@ Request pictured(Algorithm algorithm) {
 
 std::string section(Algorithm algorithm, const Race& results) {
   const internal::Words& words = internal::words_of(algorithm);
-  std::string text = std::string("\n## ") + to_string(algorithm) + "\n\n" + words.what + "\n\nSource: " + words.source + ".\n\n";
-  text += image(std::string("Space-time picture of ") + to_string(algorithm), picture_of(algorithm)) + "\n" + costs(words) + "\n";
+  std::string text = std::string("\n## ") + to_string(algorithm) + "\n\n" + words.what +
+                     "\n\nSource: " + words.source + ".\n\n";
+  text +=
+      image(std::string("Space-time picture of ") + to_string(algorithm), picture_of(algorithm)) +
+      "\n" + costs(words) + "\n";
   text += crossing(algorithm);
-  if (algorithm == Algorithm::kDirect) return text + "Ranks that share memory take it in place of all the others.\n";
+  if (algorithm == Algorithm::kDirect)
+    return text + "Ranks that share memory take it in place of all the others.\n";
   const auto won = results.won.find(algorithm);
-  if (won == results.won.end()) return text + "Nowhere the fastest in the table above. " + words.otherwise + "\n";
+  if (won == results.won.end())
+    return text + "Nowhere the fastest in the table above. " + words.otherwise + "\n";
   return text + "The fastest in the table above for\n\n" + won->second;
 }
 
@@ -176,12 +203,15 @@ std::string decimal(double value) {
 
 std::string gossip_table() {
   std::string text =
-      "| graph | messages a round | mixing rate | W = 8 | W = 16 | W = 64 | W = 256 |\n| --- | --- | --- | --- | --- | --- | --- |\n";
+      "| graph | messages a round | mixing rate | W = 8 | W = 16 | W = 64 | W = 256 |\n| --- | --- "
+      "| --- | --- | --- | --- | --- |\n";
   for (const internal::GossipWords& words : internal::gossip_words()) {
-    text += std::string("| ") + to_string(words.graph) + " | " + words.messages + " | " + words.rate + " |";
+    text += std::string("| ") + to_string(words.graph) + " | " + words.messages + " | " +
+            words.rate + " |";
     for (const int world : {8, 16, 64, 256}) {
       const Gossip gossip{words.graph, world};
-      text += " " + decimal(mixing_rate(gossip)) + ", " + std::to_string(rounds_to_thousandth(gossip)) + " |";
+      text += " " + decimal(mixing_rate(gossip)) + ", " +
+              std::to_string(rounds_to_thousandth(gossip)) + " |";
     }
     text += "\n";
   }
@@ -191,8 +221,9 @@ std::string gossip_table() {
 std::string gossip_section() {
   std::string text = std::string(internal::kGossip) + gossip_table();
   for (const internal::GossipWords& words : internal::gossip_words()) {
-    text += std::string("\n### ") + to_string(words.graph) + "\n\n" + words.what + "\n\n" +
-            image(std::string("Who hears whom: ") + to_string(words.graph), picture_of(words.graph));
+    text +=
+        std::string("\n### ") + to_string(words.graph) + "\n\n" + words.what + "\n\n" +
+        image(std::string("Who hears whom: ") + to_string(words.graph), picture_of(words.graph));
   }
   return text;
 }
@@ -201,7 +232,8 @@ std::string page() {
   const Race results = race();
   std::string text = internal::kIntroduction;
   for (const Collective collective : {Collective::kAllReduce, Collective::kBroadcast}) {
-    text += image(std::string("Maps of the fastest ") + to_string(collective), map_of(collective)) + "\n";
+    text += image(std::string("Maps of the fastest ") + to_string(collective), map_of(collective)) +
+            "\n";
   }
   text += internal::kTable + results.table;
   for (const Algorithm algorithm : schedule::algorithms()) text += section(algorithm, results);
@@ -215,7 +247,8 @@ std::vector<File> algorithms() {
   for (const Collective collective : {Collective::kAllReduce, Collective::kBroadcast}) {
     files.push_back({map_of(collective), fastest_svg(collective)});
   }
-  for (const Algorithm algorithm : schedule::algorithms()) files.push_back({picture_of(algorithm), render_svg(pictured(algorithm))});
+  for (const Algorithm algorithm : schedule::algorithms())
+    files.push_back({picture_of(algorithm), render_svg(pictured(algorithm))});
   for (const Graph graph : schedule::graphs()) {
     files.push_back({picture_of(graph), render_svg(Gossip{graph, graph == Graph::kGrid ? 16 : 8})});
   }

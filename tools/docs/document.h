@@ -1,5 +1,6 @@
-// The pages on all collective algorithms, on pipeline schedules and on the forms of parallelism, docs/algorithms.md, docs/pipelines.md and
-// docs/parallelism.md, with their pictures, made from the schedules and meshes themselves.
+// The pages on all collective algorithms, on pipeline schedules and on the forms of parallelism,
+// docs/algorithms.md, docs/pipelines.md and docs/parallelism.md, with their pictures, made from the
+// schedules and meshes themselves.
 #pragma once
 
 #include <string>
@@ -13,7 +14,8 @@ struct File {
   std::string text;
 };
 
-// The collectives' page and pictures; the same on every machine. Takes some seconds: it simulates every algorithm at several sizes.
+// The collectives' page and pictures; the same on every machine. Takes some seconds: it simulates
+// every algorithm at several sizes.
 std::vector<File> algorithms();
 
 // The pipelines'.

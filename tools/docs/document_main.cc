@@ -1,4 +1,5 @@
-// weft_algorithms_doc DOCS: writes docs/algorithms.md, docs/pipelines.md, docs/parallelism.md and their pictures into the folder DOCS.
+// weft_algorithms_doc DOCS: writes docs/algorithms.md, docs/pipelines.md, docs/parallelism.md and
+// their pictures into the folder DOCS.
 #include <filesystem>
 #include <iostream>
 

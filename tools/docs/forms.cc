@@ -6,7 +6,9 @@
 namespace weft::docs {
 namespace {
 
-std::string picture_of(const internal::Form& form) { return std::string("pictures/parallel-") + form.name + ".svg"; }
+std::string picture_of(const internal::Form& form) {
+  return std::string("pictures/parallel-") + form.name + ".svg";
+}
 
 std::string table() {
   std::string text = "\n| form | a rank holds | and sends in a step |\n| --- | --- | --- |\n";
@@ -17,8 +19,10 @@ std::string table() {
 }
 
 std::string section(const internal::Form& form) {
-  return std::string("\n## ") + form.title + "\n\n" + form.what + "\n\n![Who has what: " + form.title + "](" + picture_of(form) + ")\n\n" +
-         form.when + " Header: [" + form.header + "](../weft/" + form.header + "). Source: " + form.source + ".\n";
+  return std::string("\n## ") + form.title + "\n\n" + form.what +
+         "\n\n![Who has what: " + form.title + "](" + picture_of(form) + ")\n\n" + form.when +
+         " Header: [" + form.header + "](../weft/" + form.header + "). Source: " + form.source +
+         ".\n";
 }
 
 }  // namespace

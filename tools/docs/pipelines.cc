@@ -30,32 +30,39 @@ struct Case {
   int ranks, micro_batches;
 };
 
-// What is shown with several stages a rank: those that must have them, and GPipe's breadth-first form.
+// What is shown with several stages a rank: those that must have them, and GPipe's breadth-first
+// form.
 std::vector<Request> shown(const Case& c, const Costs& costs) {
   std::vector<Request> requests;
   for (const Algorithm algorithm : schedule::pipeline::algorithms()) {
     if (algorithm == Algorithm::kForwardOnly) continue;
-    const bool several = algorithm == Algorithm::kInterleaved || algorithm == Algorithm::kZeroBubbleV;
+    const bool several =
+        algorithm == Algorithm::kInterleaved || algorithm == Algorithm::kZeroBubbleV;
     for (const int v : {1, 2, 4}) {
-      if (several ? v == 1 || (v == 4 && algorithm == Algorithm::kZeroBubbleV) : v > (algorithm == Algorithm::kGPipe ? 2 : 1)) continue;
+      if (several ? v == 1 || (v == 4 && algorithm == Algorithm::kZeroBubbleV)
+                  : v > (algorithm == Algorithm::kGPipe ? 2 : 1))
+        continue;
       const double d = v;  // a rank's work is the same whatever it is divided into
       requests.push_back({algorithm,
                           c.ranks,
                           c.micro_batches,
                           v,
-                          {costs.forward / d, costs.backward_input / d, costs.backward_weight / d, costs.message}});
+                          {costs.forward / d, costs.backward_input / d, costs.backward_weight / d,
+                           costs.message}});
     }
   }
   return requests;
 }
 
 std::string name_of(const Request& q) {
-  return std::string(to_string(q.algorithm)) + (q.virtual_stages > 1 ? ", v = " + std::to_string(q.virtual_stages) : "");
+  return std::string(to_string(q.algorithm)) +
+         (q.virtual_stages > 1 ? ", v = " + std::to_string(q.virtual_stages) : "");
 }
 
 double most_held_share(const Schedule& schedule) {
   int most = 0;
-  for (int rank = 0; rank < schedule.request.ranks; ++rank) most = std::max(most, count_held(schedule, rank));
+  for (int rank = 0; rank < schedule.request.ranks; ++rank)
+    most = std::max(most, count_held(schedule, rank));
   return static_cast<double>(most) / schedule.request.virtual_stages;
 }
 
@@ -63,7 +70,8 @@ double most_held_share(const Schedule& schedule) {
 std::string side_by_side(const std::vector<Case>& cases, const Costs& costs) {
   std::string text = "| schedule |", rule = "| --- |";
   for (const Case& c : cases) {
-    text += " p = " + std::to_string(c.ranks) + ", m = " + std::to_string(c.micro_batches) + ": idle | bubble | held | messages |";
+    text += " p = " + std::to_string(c.ranks) + ", m = " + std::to_string(c.micro_batches) +
+            ": idle | bubble | held | messages |";
     rule += " --- | --- | --- | --- |";
   }
   text += "\n" + rule + "\n";
@@ -74,8 +82,9 @@ std::string side_by_side(const std::vector<Case>& cases, const Costs& costs) {
     for (const auto& column : columns) {
       const Schedule schedule = make(column[row]);
       const Timing timing = play(schedule, column[row].costs);
-      text += " " + decimal(100 * timing.idle_share, "%.1f") + " % | " + decimal(timing.bubble, "%.3g") + " | " +
-              decimal(most_held_share(schedule)) + " | " + std::to_string(traffic(schedule).total) + " |";
+      text += " " + decimal(100 * timing.idle_share, "%.1f") + " % | " +
+              decimal(timing.bubble, "%.3g") + " | " + decimal(most_held_share(schedule)) + " | " +
+              std::to_string(traffic(schedule).total) + " |";
     }
     text += "\n";
   }
@@ -84,7 +93,8 @@ std::string side_by_side(const std::vector<Case>& cases, const Costs& costs) {
 
 std::string by_memory() {
   const Costs costs{1, 1.4, 0.6, 0.2};
-  std::string head = "| held at most |", rule = "| --- |", bubbles = "| bubble |", idle = "| idle |";
+  std::string head = "| held at most |", rule = "| --- |", bubbles = "| bubble |",
+              idle = "| idle |";
   for (const int memory : {1, 2, 3, 4, 5, 6, 7, 8, 10, 12}) {
     const Timing timing = play(make({Algorithm::kAutomatic, 4, 12, 1, costs, memory}), costs);
     head += " " + std::to_string(memory) + " |";
@@ -97,7 +107,8 @@ std::string by_memory() {
 
 Request pictured(Algorithm algorithm) {
   Request q{algorithm, 4, 8};
-  if (algorithm == Algorithm::kInterleaved || algorithm == Algorithm::kZeroBubbleV) q.virtual_stages = 2;
+  if (algorithm == Algorithm::kInterleaved || algorithm == Algorithm::kZeroBubbleV)
+    q.virtual_stages = 2;
   if (algorithm == Algorithm::kAutomatic) q.costs = {1, 1.4, 0.6, 0.2};
   return q;
 }
@@ -105,9 +116,10 @@ Request pictured(Algorithm algorithm) {
 std::string section(Algorithm algorithm) {
   const internal::PipelineWords& words = internal::words_of(algorithm);
   const std::string name = to_string(algorithm);
-  return "\n## " + name + "\n\n" + words.what + "\n\nSource: " + words.source + ".\n\n![Time line of " + name + "](" +
-         picture_of(algorithm) + ")\n\n| idle or bubble | held by rank r | messages |\n| --- | --- | --- |\n| " + words.idle + " | " +
-         words.held + " | " + words.messages + " |\n\n" + words.when + "\n";
+  return "\n## " + name + "\n\n" + words.what + "\n\nSource: " + words.source +
+         ".\n\n![Time line of " + name + "](" + picture_of(algorithm) +
+         ")\n\n| idle or bubble | held by rank r | messages |\n| --- | --- | --- |\n| " +
+         words.idle + " | " + words.held + " | " + words.messages + " |\n\n" + words.when + "\n";
 }
 
 }  // namespace

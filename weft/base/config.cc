@@ -1,7 +1,8 @@
 #include "weft/base/config.h"
 
 #define TOML_HEADER_ONLY 1
-// toml++ 3.3 asserts what it goes on to check and report: a malformed key would end a debug build instead of being an error.
+// toml++ 3.3 asserts what it goes on to check and report: a malformed key would end a debug build
+// instead of being an error.
 #define TOML_ASSERT(condition) static_assert(true)
 #include <toml++/toml.h>
 
@@ -24,20 +25,26 @@ using internal::expectation;
 using internal::fits;
 using internal::to_toml;
 
-constexpr std::size_t kMaxFileBytes = 64 << 10;  // also bounds how deep tables nest, which toml++ frees by recursion
+constexpr std::size_t kMaxFileBytes =
+    64 << 10;  // also bounds how deep tables nest, which toml++ frees by recursion
 constexpr int kMaxDepth = 16;
 constexpr const char* kBareKey = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
 
-[[noreturn]] void fail(const std::string& where, const std::string& message) { throw Error(Errc::kBadConfig, where + ": " + message); }
+[[noreturn]] void fail(const std::string& where, const std::string& message) {
+  throw Error(Errc::kBadConfig, where + ": " + message);
+}
 
 std::string last_part(std::string_view key) { return std::string(key.substr(key.rfind('.') + 1)); }
 
-[[noreturn]] void fail_unknown(const std::string& where, const std::string& key, const Schema& schema) {
+[[noreturn]] void fail_unknown(const std::string& where, const std::string& key,
+                               const Schema& schema) {
   std::vector<std::string> names;
   for (const Key& known : schema.keys()) names.push_back(known.name);
   auto near = nearest(key, names);
   if (!near) {  // the right name in the wrong table is the other common slip
-    const auto same = std::find_if(names.begin(), names.end(), [&](const auto& name) { return last_part(name) == last_part(key); });
+    const auto same = std::find_if(names.begin(), names.end(), [&](const auto& name) {
+      return last_part(name) == last_part(key);
+    });
     if (same != names.end()) near = *same;
   }
   fail(where, "unknown key " + key + (near ? "; did you mean " + *near + "?" : ""));
@@ -56,7 +63,8 @@ std::optional<T> scalar_of(const toml::node& node) {
 std::optional<ConfigValue> value_of(const toml::node& node, const ConfigValue& like) {
   return std::visit(
       [&]<class T>(const T&) -> std::optional<ConfigValue> {
-        if constexpr (std::is_same_v<T, bool> || std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) {
+        if constexpr (std::is_same_v<T, bool> || std::is_arithmetic_v<T> ||
+                      std::is_same_v<T, std::string>) {
           if (auto value = scalar_of<T>(node)) return ConfigValue(std::move(*value));
           return std::nullopt;
         } else {
@@ -74,8 +82,8 @@ std::optional<ConfigValue> value_of(const toml::node& node, const ConfigValue& l
       like);
 }
 
-// As toml++ writes a value. It weighs arrays to break their lines, which in 3.3 is undefined for a number between 0 and 0.1: they are
-// written here.
+// As toml++ writes a value. It weighs arrays to break their lines, which in 3.3 is undefined for a
+// number between 0 and 0.1: they are written here.
 void write(std::ostream& text, const toml::node& node) {
   const char* between = " ";
   if (const toml::array* array = node.as_array(); array != nullptr) {
@@ -85,13 +93,17 @@ void write(std::ostream& text, const toml::node& node) {
   } else if (const toml::table* table = node.as_table(); table != nullptr) {
     text << '{';
     for (const auto& [key, value] : *table) {
-      const bool bare = !key.str().empty() && key.str().find_first_not_of(kBareKey) == std::string_view::npos;
-      text << std::exchange(between, ", ") << (bare ? std::string(key.str()) : to_toml(ConfigValue(std::string(key.str())))) << " = ";
+      const bool bare =
+          !key.str().empty() && key.str().find_first_not_of(kBareKey) == std::string_view::npos;
+      text << std::exchange(between, ", ")
+           << (bare ? std::string(key.str()) : to_toml(ConfigValue(std::string(key.str()))))
+           << " = ";
       write(text, value);
     }
     text << (table->empty() ? "}" : " }");
   } else {
-    node.visit([&](const auto& value) { text << toml::toml_formatter(value, toml::format_flags::none); });
+    node.visit(
+        [&](const auto& value) { text << toml::toml_formatter(value, toml::format_flags::none); });
   }
 }
 
@@ -109,7 +121,8 @@ std::string shown(const toml::node& node) {
 
 ConfigValue checked_value(const toml::node& node, const Key& key, const std::string& where) {
   auto value = value_of(node, key.fallback);
-  if (!value || !fits(*value, key.limits)) fail(where, key.name + " = " + shown(node) + ", but " + expectation(key) + " is expected");
+  if (!value || !fits(*value, key.limits))
+    fail(where, key.name + " = " + shown(node) + ", but " + expectation(key) + " is expected");
   return std::move(*value);
 }
 
@@ -127,23 +140,27 @@ struct Collector {
 
   void collect(const toml::table& table, const std::string& prefix, int depth) {
     for (const auto& [name, node] : table) {
-      const bool bare = !name.str().empty() && name.str().find_first_not_of(kBareKey) == std::string_view::npos;
+      const bool bare =
+          !name.str().empty() && name.str().find_first_not_of(kBareKey) == std::string_view::npos;
       // A quoted key with dots inside is not the dotted key that it looks like.
-      const std::string path = prefix + (bare ? std::string(name.str()) : to_toml(ConfigValue(std::string(name.str()))));
+      const std::string path =
+          prefix + (bare ? std::string(name.str()) : to_toml(ConfigValue(std::string(name.str()))));
       take(node, path, source + ":" + std::to_string(name.source().begin.line), depth);
     }
   }
 
   void take(const toml::node& node, const std::string& path, const std::string& where, int depth) {
     const auto& keys = schema.keys();
-    const bool holds_keys = std::any_of(keys.begin(), keys.end(), [&](const Key& key) { return key.name.starts_with(path + "."); });
+    const bool holds_keys = std::any_of(
+        keys.begin(), keys.end(), [&](const Key& key) { return key.name.starts_with(path + "."); });
     const toml::table* table = node.as_table();
     if (const Key* key = schema.find(path)) {
       found.push_back({key, &node, where});
     } else if (table != nullptr && (holds_keys || !table->empty()) && depth < kMaxDepth) {
       collect(*table, path + ".", depth + 1);
     } else if (holds_keys) {
-      fail(where, path + " is a table of keys: write " + path + ".key = value, or the key below [" + path + "]");
+      fail(where, path + " is a table of keys: write " + path + ".key = value, or the key below [" +
+                      path + "]");
     } else {
       fail_unknown(where, path, schema);
     }
@@ -157,19 +174,22 @@ std::string one_line(std::string_view text) {
   return line;
 }
 
-// toml++ 3.3 takes some characters above ASCII for unreachable where it looks for blanks (U+00A1 to U+0499 among them): its behavior is
-// undefined for a file that says "café" where no string is due.
+// toml++ 3.3 takes some characters above ASCII for unreachable where it looks for blanks (U+00A1 to
+// U+0499 among them): its behavior is undefined for a file that says "café" where no string is due.
 void refuse_unquoted(std::string_view text, const std::string& source) {
   const auto at = internal::find_unquoted(text);
   if (!at) return;
   const std::string character(text.substr(*at, internal::utf8_length(text, *at)));
-  const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(*at), '\n');
+  const auto line =
+      1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(*at), '\n');
   fail(source + ":" + std::to_string(line),
-       (character.empty() ? "a byte that is not UTF-8" : "'" + character + "'") + " outside of quotes: put the text in \"quotes\"");
+       (character.empty() ? "a byte that is not UTF-8" : "'" + character + "'") +
+           " outside of quotes: put the text in \"quotes\"");
 }
 
-// As toml::parse(). The first mistake is looked for in a text without bytes above ASCII: toml++ 3.3 goes on behind it, whatever is quoted
-// there, to show what it could not read, and takes some of those characters for unreachable, as above.
+// As toml::parse(). The first mistake is looked for in a text without bytes above ASCII: toml++ 3.3
+// goes on behind it, whatever is quoted there, to show what it could not read, and takes some of
+// those characters for unreachable, as above.
 toml::table parse_text(std::string_view text, const std::string& source) {
   std::string plain(text);
   const auto mark = text.starts_with("\xEF\xBB\xBF") ? 3 : 0;
@@ -179,7 +199,8 @@ toml::table parse_text(std::string_view text, const std::string& source) {
   return plain == text ? table : toml::parse(text, source);
 }
 
-// The right side of an override as a node held in `holder`; null when it is not exactly one TOML value.
+// The right side of an override as a node held in `holder`; null when it is not exactly one TOML
+// value.
 const toml::node* parse_override(const std::string& text, toml::table& holder) {
   if (internal::find_unquoted(text)) return nullptr;
   try {
@@ -198,15 +219,18 @@ Schema::Schema(std::initializer_list<Key> keys) {
 
 Schema& Schema::add(Key key) {
   const std::string& name = key.name;
-  const bool dots = name.empty() || name.front() == '.' || name.back() == '.' || name.find("..") != std::string::npos;
+  const bool dots = name.empty() || name.front() == '.' || name.back() == '.' ||
+                    name.find("..") != std::string::npos;
   WEFT_REQUIRE(!dots && name.find_first_not_of(std::string(kBareKey) + ".") == std::string::npos,
                "malformed configuration key '" + name + "'");
   for (const Key& other : keys_) {
     WEFT_REQUIRE(other.name != name, "configuration key " + name + " is declared twice");
-    WEFT_REQUIRE(!other.name.starts_with(name + ".") && !name.starts_with(other.name + "."),
-                 "configuration keys " + name + " and " + other.name + ": a key cannot be a table as well");
+    WEFT_REQUIRE(
+        !other.name.starts_with(name + ".") && !name.starts_with(other.name + "."),
+        "configuration keys " + name + " and " + other.name + ": a key cannot be a table as well");
   }
-  WEFT_REQUIRE(fits(key.fallback, key.limits), "the default of configuration key " + name + " is not " + expectation(key));
+  WEFT_REQUIRE(fits(key.fallback, key.limits),
+               "the default of configuration key " + name + " is not " + expectation(key));
   keys_.push_back(std::move(key));
   return *this;
 }
@@ -217,7 +241,8 @@ Schema& Schema::add(const Schema& other) {
 }
 
 const Key* Schema::find(std::string_view name) const {
-  const auto at = std::find_if(keys_.begin(), keys_.end(), [&](const Key& key) { return key.name == name; });
+  const auto at =
+      std::find_if(keys_.begin(), keys_.end(), [&](const Key& key) { return key.name == name; });
   return at == keys_.end() ? nullptr : &*at;
 }
 
@@ -225,7 +250,9 @@ Config::Config(Schema schema) : schema_(std::move(schema)) {
   for (const Key& key : schema_.keys()) entries_[key.name] = {key.fallback, "default"};
 }
 
-Config Config::load(const std::string& path, Schema schema) { return parse(read_file(path, kMaxFileBytes), path, std::move(schema)); }
+Config Config::load(const std::string& path, Schema schema) {
+  return parse(read_file(path, kMaxFileBytes), path, std::move(schema));
+}
 
 Config Config::parse(std::string_view text, const std::string& source, Schema schema) {
   Config config(std::move(schema));
@@ -239,7 +266,8 @@ Config Config::parse(std::string_view text, const std::string& source, Schema sc
   }
   Collector collector{config.schema_, source};
   collector.collect(table, "", 0);
-  for (const Found& one : collector.found) config.entries_[one.key->name] = {checked_value(*one.node, *one.key, one.where), one.where};
+  for (const Found& one : collector.found)
+    config.entries_[one.key->name] = {checked_value(*one.node, *one.key, one.where), one.where};
   return config;
 }
 
@@ -282,9 +310,15 @@ bool Config::get_bool(std::string_view key) const { return get<bool>(key); }
 std::int64_t Config::get_int(std::string_view key) const { return get<std::int64_t>(key); }
 double Config::get_double(std::string_view key) const { return get<double>(key); }
 const std::string& Config::get_string(std::string_view key) const { return get<std::string>(key); }
-const std::vector<std::int64_t>& Config::get_ints(std::string_view key) const { return get<std::vector<std::int64_t>>(key); }
-const std::vector<double>& Config::get_doubles(std::string_view key) const { return get<std::vector<double>>(key); }
-const std::vector<std::string>& Config::get_strings(std::string_view key) const { return get<std::vector<std::string>>(key); }
+const std::vector<std::int64_t>& Config::get_ints(std::string_view key) const {
+  return get<std::vector<std::int64_t>>(key);
+}
+const std::vector<double>& Config::get_doubles(std::string_view key) const {
+  return get<std::vector<double>>(key);
+}
+const std::vector<std::string>& Config::get_strings(std::string_view key) const {
+  return get<std::vector<std::string>>(key);
+}
 const std::string& Config::origin(std::string_view key) const { return entry(key).origin; }
 
 std::vector<Config::Row> Config::describe() const {
@@ -302,10 +336,12 @@ std::string Config::to_toml() const {
   for (const Key& key : schema_.keys()) {
     const std::size_t dot = key.name.rfind('.');
     const std::string table = dot == std::string::npos ? "" : key.name.substr(0, dot);
-    sections[table] += last_part(key.name) + " = " + internal::to_toml(entry(key.name).value) + "\n";
+    sections[table] +=
+        last_part(key.name) + " = " + internal::to_toml(entry(key.name).value) + "\n";
   }
   std::string out;
-  for (const auto& [table, lines] : sections) out += (out.empty() ? "" : "\n") + (table.empty() ? "" : "[" + table + "]\n") + lines;
+  for (const auto& [table, lines] : sections)
+    out += (out.empty() ? "" : "\n") + (table.empty() ? "" : "[" + table + "]\n") + lines;
   return out;
 }
 

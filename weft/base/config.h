@@ -1,14 +1,16 @@
-// Strict configuration in TOML: every key is known beforehand, with its type, default and help; anything else is an error that names file,
-// line and the nearest known key.
+// Strict configuration in TOML: every key is known beforehand, with its type, default and help;
+// anything else is an error that names file, line and the nearest known key.
 //
 //   const Schema schema{{"train.batch", 64, "samples a rank and step", {.min = 1}},
 //                       {"optim.name", "sgd", "optimizer", {.choices = {"sgd", "adamw"}}}};
 //   Config config = Config::load("recipes/fashion-mnist/recipe.toml", schema);
 //   config.set("train.batch=128");                      // --set
-//   auto batch = config.get_int("train.batch");         // 128; config.origin("train.batch") is "--set"
+//   auto batch = config.get_int("train.batch");         // 128; config.origin("train.batch") is
+//                                                       // "--set"
 //
-// All errors of a file or an override are Error(kBadConfig); asking for a key or a type that the schema lacks is kInvalidArgument. A Config
-// is a value: copies are independent; const calls may run in several threads.
+// All errors of a file or an override are Error(kBadConfig); asking for a key or a type that the
+// schema lacks is kInvalidArgument. A Config is a value: copies are independent; const calls may
+// run in several threads.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +24,11 @@
 
 namespace weft {
 
-using ConfigValue =
-    std::variant<bool, std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>, std::vector<std::string>>;
+using ConfigValue = std::variant<bool, std::int64_t, double, std::string, std::vector<std::int64_t>,
+                                 std::vector<double>, std::vector<std::string>>;
 
-// What a value must keep to beyond its type. Bounds are inclusive and, like choices, hold for each element of a list.
+// What a value must keep to beyond its type. Bounds are inclusive and, like choices, hold for each
+// element of a list.
 struct Limits {
   std::optional<double> min;
   std::optional<double> max;
@@ -45,7 +48,8 @@ class Schema {
   Schema() = default;
   Schema(std::initializer_list<Key> keys);
 
-  // Throws kInvalidArgument for a name that is malformed, known already, or a table of another key, and for a default outside its limits.
+  // Throws kInvalidArgument for a name that is malformed, known already, or a table of another key,
+  // and for a default outside its limits.
   Schema& add(Key key);
   // Every key of another schema, so that each part of a program may bring its own.
   Schema& add(const Schema& other);
@@ -71,13 +75,15 @@ class Config {
 
   // All defaults.
   explicit Config(Schema schema);
-  // The defaults, replaced by what the file says (at most 64 KiB). A file that cannot be read throws what read_file() does.
+  // The defaults, replaced by what the file says (at most 64 KiB). A file that cannot be read
+  // throws what read_file() does.
   static Config load(const std::string& path, Schema schema);
   // The same for text; `source` stands for the path in messages and origins.
   static Config parse(std::string_view toml, const std::string& source, Schema schema);
 
-  // Applies "train.batch=128". The right side is a TOML value; for a string key anything that is not one is taken as it stands. `origin`
-  // says where it came from, such as the option's name. On error nothing is changed.
+  // Applies "train.batch=128". The right side is a TOML value; for a string key anything that is
+  // not one is taken as it stands. `origin` says where it came from, such as the option's name. On
+  // error nothing is changed.
   void set(std::string_view assignment, const std::string& origin = "--set");
 
   bool get_bool(std::string_view key) const;
@@ -112,8 +118,10 @@ class Config {
   std::map<std::string, Entry, std::less<>> entries_;
 };
 
-// The candidate with the fewest edits (insert, delete, replace, swap neighbors) from `name`, ignoring case; none when even that is more
-// than a third of its letters away. For "did you mean" of keys, commands and options.
-std::optional<std::string> nearest(std::string_view name, const std::vector<std::string>& candidates);
+// The candidate with the fewest edits (insert, delete, replace, swap neighbors) from `name`,
+// ignoring case; none when even that is more than a third of its letters away. For "did you mean"
+// of keys, commands and options.
+std::optional<std::string> nearest(std::string_view name,
+                                   const std::vector<std::string>& candidates);
 
 }  // namespace weft

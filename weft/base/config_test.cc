@@ -24,7 +24,10 @@ Schema small_schema() {
       {"optim.name", "sgd", "optimizer", {.choices = {"sgd", "adamw"}}},
       {"model.widths", std::vector<std::int64_t>{256, 128}, "hidden layers", {.min = 1}},
       {"optim.betas", std::vector<double>{0.9, 0.999}, "decay of the moments"},
-      {"data.augment", std::vector<std::string>{}, "changes to images", {.choices = {"crop", "flip"}}},
+      {"data.augment",
+       std::vector<std::string>{},
+       "changes to images",
+       {.choices = {"crop", "flip"}}},
   };
 }
 
@@ -71,13 +74,17 @@ TEST(Config, FileReplacesDefaultsAndEveryValueKnowsItsOrigin) {
 }
 
 TEST(Config, AnUnknownKeyNamesItsLineAndTheNearestKnownKey) {
-  EXPECT_EQ(file_error("\n[train]\nbacth = 3"), "r.toml:3: unknown key train.bacth; did you mean train.batch?");
-  EXPECT_EQ(file_error("[trian]\nbatch = 3"), "r.toml:2: unknown key trian.batch; did you mean train.batch?");
+  EXPECT_EQ(file_error("\n[train]\nbacth = 3"),
+            "r.toml:3: unknown key train.bacth; did you mean train.batch?");
+  EXPECT_EQ(file_error("[trian]\nbatch = 3"),
+            "r.toml:2: unknown key trian.batch; did you mean train.batch?");
   EXPECT_EQ(file_error("lr = 3"), "r.toml:1: unknown key lr; did you mean optim.lr?");
   EXPECT_EQ(file_error("zebra = 3"), "r.toml:1: unknown key zebra");
   EXPECT_EQ(file_error("[zebra]"), "r.toml:1: unknown key zebra");
-  EXPECT_EQ(file_error("\"train.batch\" = 3"), "r.toml:1: unknown key \"train.batch\"; did you mean train.batch?");
-  EXPECT_EQ(set_error("train.bach=3"), "--set train.bach=3: unknown key train.bach; did you mean train.batch?");
+  EXPECT_EQ(file_error("\"train.batch\" = 3"),
+            "r.toml:1: unknown key \"train.batch\"; did you mean train.batch?");
+  EXPECT_EQ(set_error("train.bach=3"),
+            "--set train.bach=3: unknown key train.bach; did you mean train.batch?");
 }
 
 TEST(Config, AWrongTypeRangeOrChoiceSaysWhatIsExpected) {
@@ -93,10 +100,14 @@ TEST(Config, AWrongTypeRangeOrChoiceSaysWhatIsExpected) {
   EXPECT_EQ(file_error("train.batch = {a = 1}"),
             "r.toml:1: train.batch = { a = 1 }, but a whole number from 1 to "
             "4096 is expected");
-  EXPECT_EQ(file_error("train.resume = 1"), "r.toml:1: train.resume = 1, but true or false is expected");
-  EXPECT_EQ(file_error("optim.lr = -0.5"), "r.toml:1: optim.lr = -0.5, but a number of at least 0 is expected");
-  EXPECT_EQ(file_error("optim.lr = nan"), "r.toml:1: optim.lr = nan, but a number of at least 0 is expected");
-  EXPECT_EQ(file_error("optim.name = \"adam\""), "r.toml:1: optim.name = \"adam\", but one of sgd, adamw is expected");
+  EXPECT_EQ(file_error("train.resume = 1"),
+            "r.toml:1: train.resume = 1, but true or false is expected");
+  EXPECT_EQ(file_error("optim.lr = -0.5"),
+            "r.toml:1: optim.lr = -0.5, but a number of at least 0 is expected");
+  EXPECT_EQ(file_error("optim.lr = nan"),
+            "r.toml:1: optim.lr = nan, but a number of at least 0 is expected");
+  EXPECT_EQ(file_error("optim.name = \"adam\""),
+            "r.toml:1: optim.name = \"adam\", but one of sgd, adamw is expected");
   EXPECT_EQ(file_error("model.widths = [3, 0]"),
             "r.toml:1: model.widths = [ 3, 0 ], but a list of whole numbers of "
             "at least 1 is expected");
@@ -150,9 +161,12 @@ TEST(Config, OverridesAreTomlValuesOrBareStringsForStringKeys) {
 
 TEST(Config, ABadOverrideIsAnErrorThatLeavesTheValueAsItWas) {
   EXPECT_EQ(set_error("train.batch"), "--set train.batch: expected key=value");
-  EXPECT_EQ(set_error("train.batch=many"), "--set train.batch=many: a whole number from 1 to 4096 is expected");
-  EXPECT_EQ(set_error("train.batch="), "--set train.batch=: a whole number from 1 to 4096 is expected");
-  EXPECT_EQ(set_error("train.batch=1\nname=2"), "--set train.batch=1 name=2: a whole number from 1 to 4096 is expected");
+  EXPECT_EQ(set_error("train.batch=many"),
+            "--set train.batch=many: a whole number from 1 to 4096 is expected");
+  EXPECT_EQ(set_error("train.batch="),
+            "--set train.batch=: a whole number from 1 to 4096 is expected");
+  EXPECT_EQ(set_error("train.batch=1\nname=2"),
+            "--set train.batch=1 name=2: a whole number from 1 to 4096 is expected");
   EXPECT_THAT(set_error("optim.name=adam"), HasSubstr("one of sgd, adamw is expected"));
   EXPECT_THAT(set_error("name=\xFF"), HasSubstr("not UTF-8"));
   EXPECT_THAT(set_error("=3"), HasSubstr("unknown key"));
@@ -184,14 +198,18 @@ TEST(Config, WritesTomlThatReadsBackTheSame) {
 
 TEST(Config, AskingForWhatTheSchemaLacksIsTheCallersMistake) {
   const Config config(small_schema());
-  EXPECT_EQ(error_of(Errc::kInvalidArgument, [&] { config.get_int("train.bacth"); }), "there is no configuration key train.bacth");
-  EXPECT_EQ(error_of(Errc::kInvalidArgument, [&] { config.get_int("optim.lr"); }), "configuration key optim.lr is of another type");
+  EXPECT_EQ(error_of(Errc::kInvalidArgument, [&] { config.get_int("train.bacth"); }),
+            "there is no configuration key train.bacth");
+  EXPECT_EQ(error_of(Errc::kInvalidArgument, [&] { config.get_int("optim.lr"); }),
+            "configuration key optim.lr is of another type");
   EXPECT_EQ(error_of(Errc::kInvalidArgument, [] { Config::load("/nonexistent.toml", Schema{}); }),
             "cannot open /nonexistent.toml: No such file or directory");
 }
 
 TEST(Config, ASchemaRefusesKeysThatCollideAndDefaultsOutsideTheirLimits) {
-  const auto refusal = [](Key key) { return error_of(Errc::kInvalidArgument, [&] { small_schema().add(std::move(key)); }); };
+  const auto refusal = [](Key key) {
+    return error_of(Errc::kInvalidArgument, [&] { small_schema().add(std::move(key)); });
+  };
   EXPECT_THAT(refusal({"name", 1, ""}), HasSubstr("declared twice"));
   EXPECT_THAT(refusal({"train", 1, ""}), HasSubstr("a key cannot be a table"));
   EXPECT_THAT(refusal({"train.batch.size", 1, ""}), HasSubstr("a key cannot be a table"));
@@ -204,7 +222,9 @@ TEST(Config, ASchemaRefusesKeysThatCollideAndDefaultsOutsideTheirLimits) {
 // Some characters overwritten, taken out or put in.
 std::string damaged(std::string text, Random& random) {
   const std::string pieces[] = {
-      "[", "]", "\"", "'''", "=", ".", "\n", "\xFF", "{a=", "}", "1e999", "nan", "#", "9223372036854775808", "1979-05-27"};
+      "[",         "]",   "\"", "'''",   "=",   ".", "\n",
+      "\xFF",      "{a=", "}",  "1e999", "nan", "#", "9223372036854775808",
+      "1979-05-27"};
   for (std::uint64_t edits = 1 + random.below(3); edits > 0; --edits) {
     const std::size_t at = random.below(text.size());
     switch (random.below(4)) {
@@ -234,25 +254,31 @@ TEST(Config, RandomDamageGivesOnlyTypedErrors) {
       EXPECT_EQ(error.code(), Errc::kBadConfig) << text;
       EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
     }
-    set_error("model.widths=" + text);  // expects the code and a single line, where there is an error
+    set_error("model.widths=" +
+              text);  // expects the code and a single line, where there is an error
   }
   EXPECT_GT(accepted, 10);  // the damage must not be so coarse that only errors are tried
   EXPECT_LT(accepted, 1900);
 }
 
 TEST(Config, TextAboveAsciiBelongsInQuotes) {
-  const Schema schema{{"train.batch", std::int64_t{64}, "samples"}, {"run.name", std::string("run"), "any text"}};
+  const Schema schema{{"train.batch", std::int64_t{64}, "samples"},
+                      {"run.name", std::string("run"), "any text"}};
   // Found by fuzzing; toml++ 3.3 does not survive the first three.
-  for (const char* text : {"[train]\nbatch = \xc3\x9az3", "[train]\nbatch = \xcd\xa1", "[train]\n\xe2\xb1\x9e = 1",
-                           "[run]\nname = \"\"\"a\"\"\"\"\"\xc3\x9a", "[run]\nname = 'a\\'\xc3\x9a", "[run]\n\xff"}) {
+  for (const char* text :
+       {"[train]\nbatch = \xc3\x9az3", "[train]\nbatch = \xcd\xa1", "[train]\n\xe2\xb1\x9e = 1",
+        "[run]\nname = \"\"\"a\"\"\"\"\"\xc3\x9a", "[run]\nname = 'a\\'\xc3\x9a", "[run]\n\xff"}) {
     try {
       Config::parse(text, "x.toml", schema);
       ADD_FAILURE() << text;
     } catch (const Error& error) {
-      EXPECT_THAT(error.message(), testing::MatchesRegex("x.toml:2: .* outside of quotes: put the text in \"quotes\""));
+      EXPECT_THAT(
+          error.message(),
+          testing::MatchesRegex("x.toml:2: .* outside of quotes: put the text in \"quotes\""));
     }
   }
-  const char* quoted = "\xef\xbb\xbf# caf\xc3\xa9 \"\n[run]\nname = \"\"\"\\\"\"\"\xc3\x9a\"\"\"\"\" # \xc3\x9a";
+  const char* quoted =
+      "\xef\xbb\xbf# caf\xc3\xa9 \"\n[run]\nname = \"\"\"\\\"\"\"\xc3\x9a\"\"\"\"\" # \xc3\x9a";
   EXPECT_EQ(Config::parse(quoted, "x.toml", schema).get_string("run.name"), "\"\"\"\xc3\x9a\"\"");
   Config config(schema);
   config.set("run.name=caf\xc3\xa9");
@@ -267,11 +293,13 @@ TEST(Config, ShowsAListThatIsOutOfBoundsAsItIsWritten) {
     config.set("train.decay=[0.0625, 10.5, [], {\"a b\" = [0.01]}]");
     ADD_FAILURE();
   } catch (const Error& error) {
-    EXPECT_THAT(error.message(), HasSubstr("train.decay = [ 0.0625, 10.5, [], { \"a b\" = [ 0.01 ] } ], but"));
+    EXPECT_THAT(error.message(),
+                HasSubstr("train.decay = [ 0.0625, 10.5, [], { \"a b\" = [ 0.01 ] } ], but"));
   }
 }
 
-// Found by fuzzing: toml++ 3.3 looks for the end of what it cannot read, and is undefined where it meets "\u045E" on its way.
+// Found by fuzzing: toml++ 3.3 looks for the end of what it cannot read, and is undefined where it
+// meets "\u045E" on its way.
 TEST(Config, TextAboveAsciiBehindAMistakeIsLeftAlone) {
   const Schema schema{{"run.tags", std::vector<std::string>{"a"}, "names"}};
   for (const char* text : {"[run]\ntags = [+a'F\"\xd1\x9e\"\"", "[run]\ntags = 1a'\xd1\x9e'"}) {

@@ -26,16 +26,19 @@ constexpr auto kTable = [] {
 }();
 
 #ifdef __x86_64__
-// The instruction takes three cycles but starts one each cycle, so three streams run at once, each over kStream bytes.
+// The instruction takes three cycles but starts one each cycle, so three streams run at once, each
+// over kStream bytes.
 constexpr std::size_t kStream = 1024;
 
-// What kStream zero bytes do to a state, which is linear in its bits: one table for each of its bytes.
+// What kStream zero bytes do to a state, which is linear in its bits: one table for each of its
+// bytes.
 const auto& zeros_table() {
   static const auto kZeros = [] {
     std::array<std::array<std::uint32_t, 256>, 4> tables{};
     const std::array<unsigned char, kStream> zeros{};
     for (std::uint32_t part = 0; part < 4; ++part) {
-      for (std::uint32_t byte = 0; byte < 256; ++byte) tables[part][byte] = crc32c_table(zeros.data(), kStream, byte << (8 * part));
+      for (std::uint32_t byte = 0; byte < 256; ++byte)
+        tables[part][byte] = crc32c_table(zeros.data(), kStream, byte << (8 * part));
     }
     return tables;
   }();
@@ -44,7 +47,8 @@ const auto& zeros_table() {
 
 std::uint64_t after_zeros(std::uint64_t state) {
   const auto& t = zeros_table();
-  return t[0][state & 255] ^ t[1][state >> 8 & 255] ^ t[2][state >> 16 & 255] ^ t[3][state >> 24 & 255];
+  return t[0][state & 255] ^ t[1][state >> 8 & 255] ^ t[2][state >> 16 & 255] ^
+         t[3][state >> 24 & 255];
 }
 
 std::uint64_t load(const unsigned char* data) {
@@ -64,7 +68,9 @@ std::uint32_t crc32c_table(const unsigned char* data, std::size_t bytes, std::ui
 #ifdef __x86_64__
 bool crc32c_has_instruction() { return __builtin_cpu_supports("sse4.2"); }
 
-__attribute__((target("sse4.2"))) std::uint32_t crc32c_instruction(const unsigned char* data, std::size_t bytes, std::uint32_t state) {
+__attribute__((target("sse4.2"))) std::uint32_t crc32c_instruction(const unsigned char* data,
+                                                                   std::size_t bytes,
+                                                                   std::uint32_t state) {
   std::uint64_t first = state;
   for (; bytes >= 3 * kStream; data += 3 * kStream, bytes -= 3 * kStream) {
     std::uint64_t second = 0, third = 0;

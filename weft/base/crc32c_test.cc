@@ -36,7 +36,8 @@ TEST(Crc32c, TheInstructionAgreesWithTheTableAtEveryLengthAndAlignment) {
   for (const std::size_t length : lengths) {
     for (std::size_t start = 0; start < 9; ++start) {
       const std::uint32_t state = random.next_u32();
-      EXPECT_EQ(internal::crc32c_instruction(&bytes[start], length, state), internal::crc32c_table(&bytes[start], length, state))
+      EXPECT_EQ(internal::crc32c_instruction(&bytes[start], length, state),
+                internal::crc32c_table(&bytes[start], length, state))
           << length << " bytes from " << start;
     }
   }
@@ -50,9 +51,12 @@ TEST(Crc32c, FoldingAgreesWithTheTableAtEveryLengthAndAlignment) {
   for (std::size_t length = 0; length < 1100; ++length) {
     const std::size_t start = length % 67;
     const std::uint32_t state = random.next_u32();
-    EXPECT_EQ(internal::crc32c_fold(&bytes[start], length, state), internal::crc32c_table(&bytes[start], length, state)) << length;
+    EXPECT_EQ(internal::crc32c_fold(&bytes[start], length, state),
+              internal::crc32c_table(&bytes[start], length, state))
+        << length;
   }
-  EXPECT_EQ(internal::crc32c_fold(bytes.data(), 4999, 1), internal::crc32c_table(bytes.data(), 4999, 1));
+  EXPECT_EQ(internal::crc32c_fold(bytes.data(), 4999, 1),
+            internal::crc32c_table(bytes.data(), 4999, 1));
 }
 
 TEST(Crc32c, ContinuesFromThePartBefore) {

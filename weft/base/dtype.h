@@ -28,10 +28,13 @@ constexpr std::size_t size_of(DType type) {
   return 0;
 }
 
-constexpr bool is_floating(DType type) { return type == DType::kF64 || type == DType::kF32 || type == DType::kF16 || type == DType::kBF16; }
+constexpr bool is_floating(DType type) {
+  return type == DType::kF64 || type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
+}
 
 constexpr const char* to_string(DType type) {
-  constexpr const char* kNames[] = {"float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"};
+  constexpr const char* kNames[] = {"float64", "float32", "float16", "bfloat16", "int64",
+                                    "int32",   "int16",   "int8",    "uint8",    "bool"};
   return kNames[static_cast<int>(type)];
 }
 

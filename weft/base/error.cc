@@ -10,13 +10,16 @@ namespace {
 std::string render(Errc code, const std::string& message, const Error::Context& context) {
   std::string where;
   if (!context.operation.empty()) where += context.operation;
-  if (context.rank >= 0) where += (where.empty() ? "rank " : ", rank ") + std::to_string(context.rank);
+  if (context.rank >= 0)
+    where += (where.empty() ? "rank " : ", rank ") + std::to_string(context.rank);
   std::string head = to_string(code);
-  if (code == Errc::kPeerLost && context.peer >= 0) head += "{" + std::to_string(context.peer) + "}";
+  if (code == Errc::kPeerLost && context.peer >= 0)
+    head += "{" + std::to_string(context.peer) + "}";
   return head + ": " + (where.empty() ? "" : where + ": ") + message;
 }
 
-// Messages quote what files, peers and the environment said: none of it may break the line or reach the terminal as a command.
+// Messages quote what files, peers and the environment said: none of it may break the line or reach
+// the terminal as a command.
 std::string one_line(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
@@ -81,12 +84,14 @@ Error::Error(Errc code, const std::string& message, Context context)
 namespace detail {
 
 void fail_require(const char* condition, const char*, int, const std::string& message) {
-  throw Error(Errc::kInvalidArgument, message.empty() ? std::string("expected ") + condition : message);
+  throw Error(Errc::kInvalidArgument,
+              message.empty() ? std::string("expected ") + condition : message);
 }
 
 void fail_check(const char* condition, const char* file, int line, const std::string& message) {
-  throw Error(Errc::kInternal,
-              message + " (" + condition + " does not hold at " + short_path(file) + ":" + std::to_string(line) + "); please report this");
+  throw Error(Errc::kInternal, message + " (" + condition + " does not hold at " +
+                                   short_path(file) + ":" + std::to_string(line) +
+                                   "); please report this");
 }
 
 }  // namespace detail

@@ -57,8 +57,10 @@ class Error : public std::runtime_error {
 };
 
 namespace detail {
-[[noreturn]] void fail_require(const char* condition, const char* file, int line, const std::string& message);
-[[noreturn]] void fail_check(const char* condition, const char* file, int line, const std::string& message);
+[[noreturn]] void fail_require(const char* condition, const char* file, int line,
+                               const std::string& message);
+[[noreturn]] void fail_check(const char* condition, const char* file, int line,
+                             const std::string& message);
 }  // namespace detail
 
 }  // namespace weft
@@ -66,7 +68,11 @@ namespace detail {
 // For mistakes of the caller: throws Error(kInvalidArgument). The message is evaluated only on
 // failure.
 #define WEFT_REQUIRE(condition, message) \
-  (static_cast<bool>(condition) ? void(0) : ::weft::detail::fail_require(#condition, __FILE__, __LINE__, (message)))
+  (static_cast<bool>(condition)          \
+       ? void(0)                         \
+       : ::weft::detail::fail_require(#condition, __FILE__, __LINE__, (message)))
 // For bugs of weft: throws Error(kInternal).
 #define WEFT_CHECK(condition, message) \
-  (static_cast<bool>(condition) ? void(0) : ::weft::detail::fail_check(#condition, __FILE__, __LINE__, (message)))
+  (static_cast<bool>(condition)        \
+       ? void(0)                       \
+       : ::weft::detail::fail_check(#condition, __FILE__, __LINE__, (message)))

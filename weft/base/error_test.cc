@@ -46,12 +46,14 @@ TEST(Error, ExitCodesLieAboveThoseOfSignalsWhereARetryMayHelpAndBelow128Elsewher
     codes.insert(exit_code(code));
   }
   EXPECT_EQ(codes.size(), 4u);
-  for (Errc code : {Errc::kInvalidArgument, Errc::kBadConfig, Errc::kCorrupt, Errc::kInternal}) EXPECT_LT(exit_code(code), 128);
+  for (Errc code : {Errc::kInvalidArgument, Errc::kBadConfig, Errc::kCorrupt, Errc::kInternal})
+    EXPECT_LT(exit_code(code), 128);
 }
 
 TEST(Describe, LeavesOutStackFramesUnlessTheyAreAskedFor) {
   const std::runtime_error error(
-      "mat1 and mat2 cannot be multiplied\n(2x3 and 4x5)\nException raised from meta at Blas.cpp:1\nframe #0: f\n");
+      "mat1 and mat2 cannot be multiplied\n(2x3 and 4x5)\nException raised from meta at "
+      "Blas.cpp:1\nframe #0: f\n");
   EXPECT_EQ(describe(error), "mat1 and mat2 cannot be multiplied (2x3 and 4x5)");
   ::setenv("WEFT_DEBUG", "1", 1);
   EXPECT_EQ(describe(error), error.what());

@@ -37,12 +37,15 @@ std::atomic<FileFault> file_fault{nullptr};
 void ask_fault(FileCall call, const std::string& path, const char* what) {
   const FileFault fault = file_fault.load(std::memory_order_acquire);
   if (fault == nullptr) return;
-  if (const int error_number = fault(call, path); error_number != 0) fail_io(what, path, error_number);
+  if (const int error_number = fault(call, path); error_number != 0)
+    fail_io(what, path, error_number);
 }
 
 }  // namespace
 
-FileFault set_file_fault(FileFault fault) { return file_fault.exchange(fault, std::memory_order_acq_rel); }
+FileFault set_file_fault(FileFault fault) {
+  return file_fault.exchange(fault, std::memory_order_acq_rel);
+}
 
 UniqueFd create_file(const std::string& path) {
   ask_fault(FileCall::kCreate, path, "cannot create");
@@ -114,7 +117,8 @@ std::string read_file(const std::string& path, std::size_t max_bytes) {
     if (got < 0) fail_io("cannot read", path);
     if (got == 0) return bytes;
     if (bytes.size() + static_cast<std::size_t>(got) > max_bytes) {
-      throw Error(Errc::kCorrupt, path + " is larger than the " + std::to_string(max_bytes) + " bytes that are allowed here");
+      throw Error(Errc::kCorrupt, path + " is larger than the " + std::to_string(max_bytes) +
+                                      " bytes that are allowed here");
     }
     bytes.append(chunk, static_cast<std::size_t>(got));
   }

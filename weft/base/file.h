@@ -1,6 +1,6 @@
-// Files, so that each is either complete or absent, and an owner for file descriptors. What fails throws Error naming the path and the
-// system's reason: kInvalidArgument where the path is wrong or not permitted, kUnavailable where the machine has run out of something or
-// failed.
+// Files, so that each is either complete or absent, and an owner for file descriptors. What fails
+// throws Error naming the path and the system's reason: kInvalidArgument where the path is wrong or
+// not permitted, kUnavailable where the machine has run out of something or failed.
 #pragma once
 
 #include <cerrno>
@@ -34,7 +34,8 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// A call that changes files. Tests make one of them fail, or end the process there (set_file_fault).
+// A call that changes files. Tests make one of them fail, or end the process there
+// (set_file_fault).
 enum class FileCall { kCreate, kWrite, kFlush, kRename, kMakeFolder };
 // Gives the error number that the call fails with, 0: the call is made. Called by any thread.
 using FileFault = int (*)(FileCall call, const std::string& path);
@@ -42,7 +43,8 @@ using FileFault = int (*)(FileCall call, const std::string& path);
 FileFault set_file_fault(FileFault fault);
 
 // Throws Error "<what> <path>: <reason of the error number>".
-[[noreturn]] void fail_io(const std::string& what, const std::string& path, int error_number = errno);
+[[noreturn]] void fail_io(const std::string& what, const std::string& path,
+                          int error_number = errno);
 
 // Writes all bytes to a descriptor, over short writes and signals; `path` is for the message.
 void write_all(int fd, std::string_view bytes, const std::string& path);
@@ -59,7 +61,8 @@ void flush_directory(const std::string& path);
 // Makes one folder. One that exists is an error.
 void make_directory(const std::string& path);
 
-// Renames a file or a folder, at one instant. A file called `to` is replaced; a folder called `to` must be empty.
+// Renames a file or a folder, at one instant. A file called `to` is replaced; a folder called `to`
+// must be empty.
 void rename_path(const std::string& from, const std::string& to);
 
 // The folder that a path is in; "." for a bare name.
@@ -68,8 +71,9 @@ std::string parent_of(const std::string& path);
 // The whole file. Throws kCorrupt when it holds more than max_bytes, without reading further.
 std::string read_file(const std::string& path, std::size_t max_bytes);
 
-// Replaces `path` by these bytes so that a reader, or the next start after a crash, finds the old file or the new one and never a part:
-// written aside in the same folder, flushed, renamed, the folder flushed. On failure the old file stays and nothing is left behind.
+// Replaces `path` by these bytes so that a reader, or the next start after a crash, finds the old
+// file or the new one and never a part: written aside in the same folder, flushed, renamed, the
+// folder flushed. On failure the old file stays and nothing is left behind.
 void write_file_atomic(const std::string& path, std::string_view bytes);
 
 // Makes the folder and those above it; one that exists is fine.

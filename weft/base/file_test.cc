@@ -42,15 +42,18 @@ TEST(File, AtomicWriteReplacesTheWholeFileAndLeavesNothingBeside) {
 TEST(File, AFailedAtomicWriteKeepsTheOldContentAndNoTemporary) {
   const TempDir folder;
   std::filesystem::create_directory(folder / "taken");
-  expect_error(Errc::kInvalidArgument, "taken: Is a directory", [&] { write_file_atomic(folder / "taken", "x"); });
+  expect_error(Errc::kInvalidArgument, "taken: Is a directory",
+               [&] { write_file_atomic(folder / "taken", "x"); });
   EXPECT_EQ(entries(folder.path()), 1u);
-  expect_error(Errc::kInvalidArgument, "none/x: No such file", [&] { write_file_atomic(folder / "none/x", "x"); });
+  expect_error(Errc::kInvalidArgument, "none/x: No such file",
+               [&] { write_file_atomic(folder / "none/x", "x"); });
 }
 
 TEST(File, AFullDiskIsUnavailable) {
   const UniqueFd full(::open("/dev/full", O_WRONLY));
   ASSERT_TRUE(full);
-  expect_error(Errc::kUnavailable, "/dev/full: No space left", [&] { write_all(full.get(), "x", "/dev/full"); });
+  expect_error(Errc::kUnavailable, "/dev/full: No space left",
+               [&] { write_all(full.get(), "x", "/dev/full"); });
 }
 
 TEST(File, ReadingStopsAtTheCapAndNamesThePathOfWhatIsMissing) {
@@ -59,7 +62,8 @@ TEST(File, ReadingStopsAtTheCapAndNamesThePathOfWhatIsMissing) {
   EXPECT_EQ(read_file(folder / "a", 5), "12345");
   expect_error(Errc::kCorrupt, "larger than the 4 bytes", [&] { read_file(folder / "a", 4); });
   expect_error(Errc::kCorrupt, "/dev/zero", [] { read_file("/dev/zero", 1000); });
-  expect_error(Errc::kInvalidArgument, "missing: No such file", [&] { read_file(folder / "missing", 4); });
+  expect_error(Errc::kInvalidArgument, "missing: No such file",
+               [&] { read_file(folder / "missing", 4); });
   expect_error(Errc::kInvalidArgument, "Is a directory", [&] { read_file(folder.path(), 4); });
 }
 
@@ -69,7 +73,8 @@ TEST(File, MakesFoldersAndSaysWhatStandsInTheWay) {
   make_directories(folder / "a/b/c");
   EXPECT_TRUE(std::filesystem::is_directory(folder / "a/b/c"));
   write_file_atomic(folder / "file", "");
-  expect_error(Errc::kInvalidArgument, "file/x: Not a directory", [&] { make_directories(folder / "file/x"); });
+  expect_error(Errc::kInvalidArgument, "file/x: Not a directory",
+               [&] { make_directories(folder / "file/x"); });
 }
 
 TEST(File, DescriptorsCloseOnceAndMove) {

@@ -45,7 +45,8 @@ struct State {
         level = *parsed;
         return;
       }
-      complaint = std::string(name) + "=" + value + " is not a log level; use debug, info, warn, error or off";
+      complaint = std::string(name) + "=" + value +
+                  " is not a log level; use debug, info, warn, error or off";
     }
   }
 };
@@ -81,10 +82,12 @@ std::string printable(std::string_view text) {
   return out;
 }
 
-std::string human_line(LogLevel level, Speaker who, std::string_view message, const std::vector<LogField>& fields) {
+std::string human_line(LogLevel level, Speaker who, std::string_view message,
+                       const std::vector<LogField>& fields) {
   std::string line;
   if (who.world > 1) line += "[rank " + std::to_string(who.rank) + "] ";
-  if (level != LogLevel::kInfo) line += std::string(level == LogLevel::kWarn ? "warning" : name_of(level)) + ": ";
+  if (level != LogLevel::kInfo)
+    line += std::string(level == LogLevel::kWarn ? "warning" : name_of(level)) + ": ";
   line += printable(message);
   for (const LogField& field : fields) line += " " + field.name + "=" + printable(field.json);
   return line + "\n";
@@ -103,10 +106,13 @@ std::string utc_now() {
   return text;
 }
 
-std::string json_line(LogLevel level, Speaker who, std::string_view message, const std::vector<LogField>& fields) {
-  std::string line = "{\"ts\":\"" + utc_now() + "\",\"level\":\"" + name_of(level) + "\",\"rank\":" + std::to_string(who.rank);
+std::string json_line(LogLevel level, Speaker who, std::string_view message,
+                      const std::vector<LogField>& fields) {
+  std::string line = "{\"ts\":\"" + utc_now() + "\",\"level\":\"" + name_of(level) +
+                     "\",\"rank\":" + std::to_string(who.rank);
   line += ",\"message\":" + json_quote(message) + ",\"fields\":{";
-  for (std::size_t i = 0; i < fields.size(); ++i) line += (i ? "," : "") + json_quote(fields[i].name) + ":" + fields[i].json;
+  for (std::size_t i = 0; i < fields.size(); ++i)
+    line += (i ? "," : "") + json_quote(fields[i].name) + ":" + fields[i].json;
   return line + "}}\n";
 }
 
@@ -115,7 +121,9 @@ void emit(State& s, LogLevel level, std::string_view message, const std::vector<
   const Speaker who = thread_speaker.world > 0 ? thread_speaker : s.process;
   if (who.rank == 0 || level >= LogLevel::kWarn || s.level == LogLevel::kDebug) {
     std::string line = human_line(level, who, message, fields);
-    if (!s.status.empty()) line = "\r" + std::string(static_cast<std::size_t>(s.status_columns), ' ') + "\r" + line + s.status;
+    if (!s.status.empty())
+      line = "\r" + std::string(static_cast<std::size_t>(s.status_columns), ' ') + "\r" + line +
+             s.status;
     write_line(STDERR_FILENO, line);
   }
   if (s.file) write_line(s.file.get(), json_line(level, who, message, fields));
@@ -125,11 +133,13 @@ void emit(State& s, LogLevel level, std::string_view message, const std::vector<
 
 std::optional<LogLevel> parse_log_level(std::string_view name) {
   std::string lower(name);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   constexpr std::pair<const char*, LogLevel> kNames[] = {
-      {"debug", LogLevel::kDebug},  {"info", LogLevel::kInfo}, {"0", LogLevel::kInfo},  {"warn", LogLevel::kWarn},
-      {"warning", LogLevel::kWarn}, {"1", LogLevel::kWarn},    {"2", LogLevel::kError}, {"error", LogLevel::kError},
-      {"fatal", LogLevel::kError},  {"3", LogLevel::kError},   {"off", LogLevel::kOff},
+      {"debug", LogLevel::kDebug}, {"info", LogLevel::kInfo},    {"0", LogLevel::kInfo},
+      {"warn", LogLevel::kWarn},   {"warning", LogLevel::kWarn}, {"1", LogLevel::kWarn},
+      {"2", LogLevel::kError},     {"error", LogLevel::kError},  {"fatal", LogLevel::kError},
+      {"3", LogLevel::kError},     {"off", LogLevel::kOff},
   };
   for (const auto& [known, level] : kNames) {
     if (lower == known) return level;
@@ -146,7 +156,8 @@ void set_log_level(LogLevel level) {
 void log(LogLevel level, std::string_view message, const std::vector<LogField>& fields) {
   State& s = state();
   std::lock_guard lock(s.mutex);
-  if (const std::string complaint = std::exchange(s.complaint, {}); !complaint.empty()) emit(s, LogLevel::kWarn, complaint, {});
+  if (const std::string complaint = std::exchange(s.complaint, {}); !complaint.empty())
+    emit(s, LogLevel::kWarn, complaint, {});
   if (level >= s.level && level != LogLevel::kOff) emit(s, level, message, fields);
 }
 
@@ -156,7 +167,10 @@ void set_rank(int rank, int world) {
   s.process = {rank, world};
 }
 
-ThreadRank::ThreadRank(int rank, int world) : rank_(thread_speaker.rank), world_(thread_speaker.world) { thread_speaker = {rank, world}; }
+ThreadRank::ThreadRank(int rank, int world)
+    : rank_(thread_speaker.rank), world_(thread_speaker.world) {
+  thread_speaker = {rank, world};
+}
 ThreadRank::~ThreadRank() { thread_speaker = {rank_, world_}; }
 
 void attach_log_file(const std::string& path) {
@@ -214,7 +228,8 @@ std::string format_bytes(std::uint64_t bytes) {
   constexpr std::array kUnits{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   double value = static_cast<double>(bytes) / 1024;
   std::size_t unit = 0;
-  for (; value >= 1023.95 && unit + 1 < kUnits.size(); ++unit) value /= 1024;  // 1023.95 would be printed as 1024.0
+  for (; value >= 1023.95 && unit + 1 < kUnits.size(); ++unit)
+    value /= 1024;  // 1023.95 would be printed as 1024.0
   char text[32];
   std::snprintf(text, sizeof text, "%.1f %s", value, kUnits[unit]);
   return text;
@@ -227,7 +242,8 @@ std::string format_clock(double seconds) {
   if (whole < 3600) {
     std::snprintf(text, sizeof text, "%02lld:%02lld", whole / 60, whole % 60);
   } else {
-    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
+    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
+                  whole % 60);
   }
   return text;
 }

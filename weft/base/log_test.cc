@@ -137,11 +137,13 @@ TEST(Log, LinesOfSeveralThreadsDoNotMix) {
   detach_log_file();
   std::istringstream lines(out);
   int count = 0;
-  for (std::string line; std::getline(lines, line); ++count) EXPECT_THAT(line, MatchesRegex("\\[rank [0-3]\\] warning: a+ i=[0-9]+"));
+  for (std::string line; std::getline(lines, line); ++count)
+    EXPECT_THAT(line, MatchesRegex("\\[rank [0-3]\\] warning: a+ i=[0-9]+"));
   EXPECT_EQ(count, 800);
   std::ifstream file(folder / "log.jsonl");
   count = 0;
-  for (std::string line; std::getline(file, line); ++count) EXPECT_TRUE(line.starts_with("{\"ts\"") && line.ends_with("}}")) << line;
+  for (std::string line; std::getline(file, line); ++count)
+    EXPECT_TRUE(line.starts_with("{\"ts\"") && line.ends_with("}}")) << line;
   EXPECT_EQ(count, 800);
 }
 
@@ -165,7 +167,8 @@ TEST(Log, UnderstandsItsOwnNamesAndTorchs) {
   EXPECT_EQ(parse_log_level(""), std::nullopt);
 }
 
-// The environment is read once a process, so a fresh one is needed: gtest's death tests re-run the binary.
+// The environment is read once a process, so a fresh one is needed: gtest's death tests re-run the
+// binary.
 void log_all_and_leave() {
   log_debug("a");
   log_info("b");
@@ -189,7 +192,8 @@ TEST(LogEnvironment, OwnVariableWinsOverTorchsAndAnUnknownValueIsSaidOnce) {
 
 TEST(Text, QuotesJsonWithEscapesAndReplacesWhatIsNotUtf8) {
   EXPECT_EQ(json_quote("a\"b\\c\n\t\x01"), "\"a\\\"b\\\\c\\n\\u0009\\u0001\"");
-  EXPECT_EQ(json_quote("h\xC3\xA9 \xE2\x96\x88 \xF0\x9F\x98\x80"), "\"h\xC3\xA9 \xE2\x96\x88 \xF0\x9F\x98\x80\"");
+  EXPECT_EQ(json_quote("h\xC3\xA9 \xE2\x96\x88 \xF0\x9F\x98\x80"),
+            "\"h\xC3\xA9 \xE2\x96\x88 \xF0\x9F\x98\x80\"");
   EXPECT_EQ(json_quote("\xFF"), "\"\xEF\xBF\xBD\"");
   EXPECT_EQ(json_quote("\xC3"), "\"\xEF\xBF\xBD\"");  // cut short
   EXPECT_EQ(json_quote("\xC0\xAF"),
@@ -201,7 +205,8 @@ TEST(Text, QuotesJsonWithEscapesAndReplacesWhatIsNotUtf8) {
 }
 
 TEST(Text, WritesNumbersThatReadBackExactlyAndNullForTheOthers) {
-  for (const double value : {0.1, 1.0 / 3, 1e300, -2.5, 5e-324}) EXPECT_EQ(std::strtod(json_number(value).c_str(), nullptr), value);
+  for (const double value : {0.1, 1.0 / 3, 1e300, -2.5, 5e-324})
+    EXPECT_EQ(std::strtod(json_number(value).c_str(), nullptr), value);
   EXPECT_EQ(json_number(3), "3");
   EXPECT_EQ(json_number(std::nan("")), "null");
   EXPECT_EQ(json_number(-std::numeric_limits<double>::infinity()), "null");

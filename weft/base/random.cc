@@ -16,13 +16,16 @@ __extension__ using Wide = unsigned __int128;
 
 }  // namespace
 
-std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
+                                        std::array<std::uint32_t, 2> key) {
   constexpr int kRounds = 10;
   for (int round = 0; round < kRounds; ++round) {
     const std::uint64_t even = std::uint64_t{0xD2511F53} * counter[0];
     const std::uint64_t odd = std::uint64_t{0xCD9E8D57} * counter[2];
-    counter = {static_cast<std::uint32_t>(odd >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(odd),
-               static_cast<std::uint32_t>(even >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(even)};
+    counter = {static_cast<std::uint32_t>(odd >> 32) ^ counter[1] ^ key[0],
+               static_cast<std::uint32_t>(odd),
+               static_cast<std::uint32_t>(even >> 32) ^ counter[3] ^ key[1],
+               static_cast<std::uint32_t>(even)};
     key[0] += 0x9E3779B9;  // the golden ratio
     key[1] += 0xBB67AE85;  // sqrt(3) - 1
   }
@@ -31,7 +34,8 @@ std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, st
 
 Random::Random(std::uint64_t seed, std::uint32_t stream, std::uint64_t index)
     : key_{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)},
-      counter_{0, stream, static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32)} {}
+      counter_{0, stream, static_cast<std::uint32_t>(index),
+               static_cast<std::uint32_t>(index >> 32)} {}
 
 std::uint32_t Random::next_u32() {
   if (left_ == 0) {
@@ -55,7 +59,8 @@ std::uint64_t Random::below(std::uint64_t bound) {
   WEFT_REQUIRE(bound > 0, "Random::below needs a bound of at least 1");
   Wide product = Wide{next_u64()} * bound;
   if (static_cast<std::uint64_t>(product) < bound) {
-    // The first 2^64 mod bound remainders would make some results likelier by one in 2^64 / bound: they are drawn again.
+    // The first 2^64 mod bound remainders would make some results likelier by one in 2^64 / bound:
+    // they are drawn again.
     const std::uint64_t threshold = -bound % bound;
     while (static_cast<std::uint64_t>(product) < threshold) product = Wide{next_u64()} * bound;
   }
@@ -67,12 +72,15 @@ std::vector<std::int64_t> permutation(std::int64_t count, std::uint64_t seed, st
   std::vector<std::int64_t> order(static_cast<std::size_t>(count));
   std::iota(order.begin(), order.end(), std::int64_t{0});
   Random random(seed, kPermutationStream, epoch);
-  for (std::size_t left = order.size(); left > 1; --left) std::swap(order[left - 1], order[random.below(left)]);
+  for (std::size_t left = order.size(); left > 1; --left)
+    std::swap(order[left - 1], order[random.below(left)]);
   return order;
 }
 
-void dropout_factors(std::span<float> to, std::uint64_t first, double p, const DropoutAddress& address) {
-  const std::array<std::uint32_t, 2> key{static_cast<std::uint32_t>(address.seed), static_cast<std::uint32_t>(address.seed >> 32)};
+void dropout_factors(std::span<float> to, std::uint64_t first, double p,
+                     const DropoutAddress& address) {
+  const std::array<std::uint32_t, 2> key{static_cast<std::uint32_t>(address.seed),
+                                         static_cast<std::uint32_t>(address.seed >> 32)};
   const auto threshold = static_cast<std::uint32_t>(p * 0x1p32);
   const auto kept = static_cast<float>(1 / (1 - p));
   std::size_t done = 0;
@@ -80,9 +88,12 @@ void dropout_factors(std::span<float> to, std::uint64_t first, double p, const D
     const std::uint64_t at = first + done, block = at / 4;
     // A counter has 32 bits for the block; the mask's number leaves room for the rest.
     const std::uint64_t draw = address.draw ^ (block >> 32 << 32);
-    const auto words = philox4x32(
-        {static_cast<std::uint32_t>(block), kDropoutStream, static_cast<std::uint32_t>(draw), static_cast<std::uint32_t>(draw >> 32)}, key);
-    for (std::size_t word = at % 4; word < 4 && done < to.size(); ++word, ++done) to[done] = words[word] >= threshold ? kept : 0.0F;
+    const auto words =
+        philox4x32({static_cast<std::uint32_t>(block), kDropoutStream,
+                    static_cast<std::uint32_t>(draw), static_cast<std::uint32_t>(draw >> 32)},
+                   key);
+    for (std::size_t word = at % 4; word < 4 && done < to.size(); ++word, ++done)
+      to[done] = words[word] >= threshold ? kept : 0.0F;
   }
 }
 

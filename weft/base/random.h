@@ -1,6 +1,8 @@
-// Random numbers by address: Philox 4x32-10, a counter-based generator (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1,
-// 2, 3", SC 2011). A value depends on (seed, stream, index) and on nothing that was drawn elsewhere, so that any rank can draw what belongs
-// to any sample, after a resume as before. The results are part of what weft promises to repeat: they never change.
+// Random numbers by address: Philox 4x32-10, a counter-based generator (Salmon, Moraes, Dror, Shaw,
+// "Parallel random numbers: as easy as 1, 2, 3", SC 2011). A value depends on (seed, stream, index)
+// and on nothing that was drawn elsewhere, so that any rank can draw what belongs to any sample,
+// after a resume as before. The results are part of what weft promises to repeat: they never
+// change.
 #pragma once
 
 #include <array>
@@ -10,11 +12,13 @@
 
 namespace weft {
 
-// One block of the generator: four words for a counter and a key (words as in the paper's reference vectors).
-std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
+// One block of the generator: four words for a counter and a key (words as in the paper's reference
+// vectors).
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
+                                        std::array<std::uint32_t, 2> key);
 
-// The sequence at (seed, stream, index), from its start: 2^34 words, shared with no other address. A few bytes, cheap to make for every
-// sample. Not for several threads at once.
+// The sequence at (seed, stream, index), from its start: 2^34 words, shared with no other address.
+// A few bytes, cheap to make for every sample. Not for several threads at once.
 class Random {
  public:
   explicit Random(std::uint64_t seed, std::uint32_t stream = 0, std::uint64_t index = 0);
@@ -24,7 +28,8 @@ class Random {
   // In [0, 1): a multiple of 2^-53, of 2^-24.
   double uniform();
   float uniform_float();
-  // In [0, bound), each equally likely (Lemire, "Fast random integer generation in an interval", 2019). bound >= 1.
+  // In [0, bound), each equally likely (Lemire, "Fast random integer generation in an interval",
+  // 2019). bound >= 1.
   std::uint64_t below(std::uint64_t bound);
 
  private:
@@ -34,15 +39,19 @@ class Random {
   int left_ = 0;
 };
 
-// The numbers 0 … count-1 in an order that (seed, epoch) decides, each of the count! orders equally likely (Fisher-Yates). O(count).
+// The numbers 0 … count-1 in an order that (seed, epoch) decides, each of the count! orders equally
+// likely (Fisher-Yates). O(count).
 std::vector<std::int64_t> permutation(std::int64_t count, std::uint64_t seed, std::uint64_t epoch);
 
-// Which mask of dropout. `draw` counts masks and stays below 2^32; stream "drop" (0x64726f70) of philox, from which nothing else draws.
+// Which mask of dropout. `draw` counts masks and stays below 2^32; stream "drop" (0x64726f70) of
+// philox, from which nothing else draws.
 struct DropoutAddress {
   std::uint64_t seed = 0, draw = 0;
 };
-// The factors of a tensor's elements number first, first + 1, …: 0 with probability p in [0, 1), else 1 / (1 - p), each decided by address
-// and number alone, so that a part of a tensor has its part of the whole's mask.
-void dropout_factors(std::span<float> to, std::uint64_t first, double p, const DropoutAddress& address);
+// The factors of a tensor's elements number first, first + 1, …: 0 with probability p in [0, 1),
+// else 1 / (1 - p), each decided by address and number alone, so that a part of a tensor has its
+// part of the whole's mask.
+void dropout_factors(std::span<float> to, std::uint64_t first, double p,
+                     const DropoutAddress& address);
 
 }  // namespace weft

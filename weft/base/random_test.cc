@@ -16,21 +16,27 @@ namespace {
 using Counter = std::array<std::uint32_t, 4>;
 using PhiloxKey = std::array<std::uint32_t, 2>;
 
-// The vectors of philox4x32 with 10 rounds in kat_vectors of Random123 1.14, the reference implementation of the paper's authors.
+// The vectors of philox4x32 with 10 rounds in kat_vectors of Random123 1.14, the reference
+// implementation of the paper's authors.
 TEST(Philox, GivesTheKnownAnswersOfRandom123) {
-  EXPECT_EQ(philox4x32(Counter{}, PhiloxKey{}), (Counter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
-  EXPECT_EQ(philox4x32(Counter{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, PhiloxKey{0xffffffff, 0xffffffff}),
+  EXPECT_EQ(philox4x32(Counter{}, PhiloxKey{}),
+            (Counter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox4x32(Counter{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+                       PhiloxKey{0xffffffff, 0xffffffff}),
             (Counter{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
-  EXPECT_EQ(philox4x32(Counter{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, PhiloxKey{0xa4093822, 0x299f31d0}),
+  EXPECT_EQ(philox4x32(Counter{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+                       PhiloxKey{0xa4093822, 0x299f31d0}),
             (Counter{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
 TEST(Random, StartsWithTheBlockOfItsAddress) {
   Random zero(0);
-  for (const std::uint32_t word : {0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u}) EXPECT_EQ(zero.next_u32(), word);
+  for (const std::uint32_t word : {0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u})
+    EXPECT_EQ(zero.next_u32(), word);
   Random random(0x299f31d0a4093822, 7, 0x0370734413198a2e);
   for (const std::uint32_t block : {0u, 1u}) {
-    for (const std::uint32_t word : philox4x32({block, 7, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}))
+    for (const std::uint32_t word :
+         philox4x32({block, 7, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}))
       EXPECT_EQ(random.next_u32(), word);
   }
 }
@@ -39,7 +45,8 @@ TEST(Random, EveryPartOfTheAddressMatters) {
   std::set<std::uint64_t> seen;
   for (const std::uint64_t seed : {0ull, 1ull, 1ull << 32}) {
     for (const std::uint32_t stream : {0u, 1u}) {
-      for (const std::uint64_t index : {0ull, 1ull, 1ull << 32}) seen.insert(Random(seed, stream, index).next_u64());
+      for (const std::uint64_t index : {0ull, 1ull, 1ull << 32})
+        seen.insert(Random(seed, stream, index).next_u64());
     }
   }
   EXPECT_EQ(seen.size(), 18u);
@@ -63,7 +70,8 @@ TEST(Random, UniformNumbersFillTheUnitIntervalEvenlyAndNeverReachOne) {
 
 TEST(Random, BoundedNumbersAreUnbiasedAlsoWhereAModuloWouldNotBe) {
   Random random(5);
-  // With this bound a plain multiplication or modulo would make one half of the range twice as likely as the other.
+  // With this bound a plain multiplication or modulo would make one half of the range twice as
+  // likely as the other.
   const std::uint64_t bound = (3ull << 62);
   int counts[3] = {};
   constexpr int kCount = 30000;
@@ -92,9 +100,11 @@ TEST(Permutation, HoldsEveryNumberOnceAndRepeatsForItsSeedAndEpoch) {
 TEST(Permutation, EveryOrderIsEquallyLikely) {
   std::map<std::vector<std::int64_t>, int> counts;
   constexpr int kCount = 24000;
-  for (int epoch = 0; epoch < kCount; ++epoch) ++counts[permutation(4, 9, static_cast<std::uint64_t>(epoch))];
+  for (int epoch = 0; epoch < kCount; ++epoch)
+    ++counts[permutation(4, 9, static_cast<std::uint64_t>(epoch))];
   ASSERT_EQ(counts.size(), 24u);
-  for (const auto& [order, count] : counts) EXPECT_NEAR(count, kCount / 24, 5 * std::sqrt(kCount / 24.0));
+  for (const auto& [order, count] : counts)
+    EXPECT_NEAR(count, kCount / 24, 5 * std::sqrt(kCount / 24.0));
 }
 
 TEST(DropoutFactors, AreDecidedByAddressAndNumberAlone) {
@@ -103,13 +113,16 @@ TEST(DropoutFactors, AreDecidedByAddressAndNumberAlone) {
   std::vector<float> whole(1000);
   dropout_factors(whole, 0, 0.25, address);
   for (std::uint32_t i = 0; i < whole.size(); ++i) {
-    const std::uint32_t word = philox4x32({i / 4, 0x64726f70, 5, 0}, {0x299f31d0, 0xa4093822})[i % 4];
+    const std::uint32_t word =
+        philox4x32({i / 4, 0x64726f70, 5, 0}, {0x299f31d0, 0xa4093822})[i % 4];
     EXPECT_EQ(whole[i], word < 0x40000000 ? 0 : kept) << i;
   }
   for (const std::uint64_t first : {0, 1, 6, 7, 991}) {
     std::vector<float> part(9);
     dropout_factors(part, first, 0.25, address);
-    EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + static_cast<std::ptrdiff_t>(first))) << first;
+    EXPECT_TRUE(
+        std::equal(part.begin(), part.end(), whole.begin() + static_cast<std::ptrdiff_t>(first)))
+        << first;
   }
 }
 
@@ -122,7 +135,8 @@ TEST(DropoutFactors, DifferForOtherMasksSeedsAndNumbersFarAway) {
   std::set<std::vector<float>> all;
   for (const std::uint64_t seed : {1, 2}) {
     for (const std::uint64_t draw : {0, 1}) {
-      for (const int power : {0, 34, 35, 36}) all.insert(of(power == 0 ? 0 : std::uint64_t{1} << power, {seed, draw}));
+      for (const int power : {0, 34, 35, 36})
+        all.insert(of(power == 0 ? 0 : std::uint64_t{1} << power, {seed, draw}));
     }
   }
   EXPECT_EQ(all.size(), 16U);

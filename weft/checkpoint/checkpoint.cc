@@ -24,7 +24,8 @@ Checkpoint load(const std::string& folder) {
   Checkpoint checkpoint{.step = reader.step(), .parts = {}, .state = reader.state()};
   for (const std::string& part : reader.parts()) {
     TensorMap& tensors = checkpoint.parts[part];
-    for (const auto& [name, shape] : reader.shapes(part)) tensors.emplace(name, reader.read(part, name));
+    for (const auto& [name, shape] : reader.shapes(part))
+      tensors.emplace(name, reader.read(part, name));
   }
   return checkpoint;
 }

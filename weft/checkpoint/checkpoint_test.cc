@@ -35,7 +35,8 @@ void expect_equal(const Checkpoint& got, const Checkpoint& want) {
   EXPECT_EQ(got.state, want.state);
   ASSERT_EQ(got.parts.size(), want.parts.size());
   for (const auto& [part, tensors] : want.parts) {
-    for (const auto& [name, tensor] : tensors) EXPECT_TRUE(torch::equal(got.parts.at(part).at(name), tensor)) << part << " " << name;
+    for (const auto& [name, tensor] : tensors)
+      EXPECT_TRUE(torch::equal(got.parts.at(part).at(name), tensor)) << part << " " << name;
   }
 }
 
@@ -54,7 +55,8 @@ TEST(Checkpoint, ComesBackAsItWasSaved) {
   const TempDir dir;
   const std::string folder = save(dir / "ckpt", sample(42));
   EXPECT_EQ(folder, dir / "ckpt/step-00000042");
-  EXPECT_THAT(names_in(folder), ElementsAre("manifest", "model.safetensors", "optimizer.safetensors", "state.json"));
+  EXPECT_THAT(names_in(folder),
+              ElementsAre("manifest", "model.safetensors", "optimizer.safetensors", "state.json"));
   expect_equal(load(folder), sample(42));
   expect_equal(load(folder + "/"), sample(42));
   EXPECT_EQ(latest(dir / "ckpt").folder, folder);
@@ -86,7 +88,8 @@ TEST(Checkpoint, KeepsTheNewestFewAndRemovesWhatACrashLeft) {
   fs::create_directory(dir / ".tmp-step-00000009");
   fs::create_directory(dir / "notes");
   save(dir.path(), sample(4), {.keep = 0});
-  EXPECT_THAT(names_in(dir.path()), ElementsAre("notes", "step-00000002", "step-00000003", "step-00000004"));
+  EXPECT_THAT(names_in(dir.path()),
+              ElementsAre("notes", "step-00000002", "step-00000003", "step-00000004"));
   // Going on from an older one: what was just saved stays, although others have higher numbers.
   save(dir.path(), sample(1), {.keep = 1});
   EXPECT_THAT(names_in(dir.path()), ElementsAre("notes", "step-00000001"));
@@ -146,7 +149,8 @@ TEST(Checkpoint, PassesOverDamagedOnesAndSaysWhy) {
   fs::create_directory(dir / ".tmp-step-00000004");
   const Latest found = latest(dir.path());
   EXPECT_EQ(found.folder, dir / "step-00000001");
-  EXPECT_THAT(found.damaged, ElementsAre(HasSubstr("step-00000003/manifest: missing"), HasSubstr("step-00000002/optimizer.safetensors")));
+  EXPECT_THAT(found.damaged, ElementsAre(HasSubstr("step-00000003/manifest: missing"),
+                                         HasSubstr("step-00000002/optimizer.safetensors")));
   EXPECT_FALSE(latest(dir / "nowhere").folder);
 }
 

@@ -19,16 +19,19 @@ using internal::FileWriter;
 using internal::Header;
 
 // Tensors of a part that go into one file.
-Header header_of(const Reader& reader, const std::string& part, const std::vector<std::string>& names) {
+Header header_of(const Reader& reader, const std::string& part,
+                 const std::vector<std::string>& names) {
   Header header{{}, {{"format", "pt"}}};  // transformers asks for it
   for (const std::string& name : names) {
-    header.entries.push_back({name, internal::dtype_of(name, reader.dtype(part, name)), reader.shapes(part).at(name)});
+    header.entries.push_back(
+        {name, internal::dtype_of(name, reader.dtype(part, name)), reader.shapes(part).at(name)});
   }
   internal::lay_out(header.entries);
   return header;
 }
 
-void write_file(const Reader& reader, const std::string& part, const std::vector<std::string>& names, const std::string& path) {
+void write_file(const Reader& reader, const std::string& part,
+                const std::vector<std::string>& names, const std::string& path) {
   internal::replace_file(path, [&](FileWriter& out) {
     const Header header = header_of(reader, part, names);
     out.write(internal::render_header(header));
@@ -51,11 +54,13 @@ void write_plain(const Reader& reader, const std::string& part, const std::strin
   write_file(reader, part, names_of(reader, part), path);
 }
 
-std::vector<std::string> write_hub(const Reader& reader, const std::string& part, const std::string& folder, std::int64_t most_bytes) {
+std::vector<std::string> write_hub(const Reader& reader, const std::string& part,
+                                   const std::string& folder, std::int64_t most_bytes) {
   std::vector<std::vector<std::string>> files(1);
   std::int64_t total = 0, bytes = 0;
   for (const std::string& name : names_of(reader, part)) {
-    const std::int64_t more = internal::bytes_of(internal::dtype_of(name, reader.dtype(part, name)), reader.shapes(part).at(name));
+    const std::int64_t more = internal::bytes_of(internal::dtype_of(name, reader.dtype(part, name)),
+                                                 reader.shapes(part).at(name));
     if (most_bytes > 0 && bytes > 0 && bytes + more > most_bytes) {
       files.emplace_back();
       bytes = 0;
@@ -75,7 +80,8 @@ std::vector<std::string> write_hub(const Reader& reader, const std::string& part
   }
   if (files.size() == 1) return written;
   const std::string index = part + std::string(internal::kIndexSuffix);
-  const nlohmann::ordered_json document = {{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}};
+  const nlohmann::ordered_json document = {{"metadata", {{"total_size", total}}},
+                                           {"weight_map", weight_map}};
   write_file_atomic(folder + "/" + index, document.dump(2) + "\n");
   written.push_back(index);
   return written;
@@ -83,7 +89,8 @@ std::vector<std::string> write_hub(const Reader& reader, const std::string& part
 
 std::string copy_checkpoint(const std::string& folder, const std::string& dir) {
   const std::int64_t step = internal::step_of_folder(folder);
-  const std::string target = dir + "/" + internal::folder_name(step), aside = internal::aside_name(dir, step);
+  const std::string target = dir + "/" + internal::folder_name(step),
+                    aside = internal::aside_name(dir, step);
   WEFT_REQUIRE(!fs::exists(target), "checkpoint: " + target + " exists already");
   const internal::Manifest from = internal::read_manifest(folder);
   internal::verify_share(folder, from, 0, 1);
@@ -102,7 +109,8 @@ std::string copy_checkpoint(const std::string& folder, const std::string& dir) {
       }
       manifest.files[name] = out.finish();
     }
-    internal::write_text(aside + "/" + internal::kManifestName, internal::render_manifest(manifest));
+    internal::write_text(aside + "/" + internal::kManifestName,
+                         internal::render_manifest(manifest));
     flush_directory(aside);
     rename_path(aside, target);
     flush_directory(dir);

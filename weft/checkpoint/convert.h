@@ -18,7 +18,8 @@ void write_plain(const Reader& reader, const std::string& part, const std::strin
 // has more than `most_bytes`, PART-00001-of-00003.safetensors and so on with
 // PART.safetensors.index.json. A file has more only where one tensor has. 0: no limit. Files of
 // these names are replaced. Gives the files' names.
-std::vector<std::string> write_hub(const Reader& reader, const std::string& part, const std::string& folder, std::int64_t most_bytes);
+std::vector<std::string> write_hub(const Reader& reader, const std::string& part,
+                                   const std::string& folder, std::int64_t most_bytes);
 
 // Copies a checkpoint of this or an older weft to `dir`/step-…, with the newest form of manifest.
 // Gives the folder. Throws Error(kInvalidArgument) where there is one, Error(kCorrupt) for one that

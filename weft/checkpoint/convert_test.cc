@@ -18,7 +18,9 @@ namespace weft::checkpoint {
 namespace {
 
 std::string sharded(const std::string& dir, const std::vector<Named>& tensors) {
-  replicate(3, [&](const Group& group) { save(dir, shards_of(1, tensors, flat_shards, group.rank(), 3), group); });
+  replicate(3, [&](const Group& group) {
+    save(dir, shards_of(1, tensors, flat_shards, group.rank(), 3), group);
+  });
   return dir + "/step-00000001";
 }
 
@@ -29,7 +31,8 @@ TEST(Convert, WritesTheWholeTensorsOfAPartAsOnePlainFile) {
   const auto file = load_safetensors(dir / "model.safetensors");
   EXPECT_EQ(file.metadata.at("format"), "pt");
   ASSERT_EQ(file.tensors.size(), tensors.size());
-  for (const Named& one : tensors) EXPECT_TRUE(at::equal(file.tensors.at(one.name), one.tensor)) << one.name;
+  for (const Named& one : tensors)
+    EXPECT_TRUE(at::equal(file.tensors.at(one.name), one.tensor)) << one.name;
 }
 
 TEST(Convert, WritesFilesOfAtMostTheAskedBytesAndAnIndexAsTheHubHasThem) {
@@ -38,16 +41,19 @@ TEST(Convert, WritesFilesOfAtMostTheAskedBytesAndAnIndexAsTheHubHasThem) {
   const Reader reader(sharded(dir.path(), tensors));
   const auto names = write_hub(reader, "model", dir / "hub", 500);
   EXPECT_EQ(names.back(), "model.safetensors.index.json");
-  const auto index = nlohmann::json::parse(read_file(dir / "hub/model.safetensors.index.json", 1 << 20));
+  const auto index =
+      nlohmann::json::parse(read_file(dir / "hub/model.safetensors.index.json", 1 << 20));
   EXPECT_EQ(index["weight_map"].size(), tensors.size());
   std::vector<std::string> paths;
   for (std::size_t i = 0; i + 1 < names.size(); ++i) paths.push_back(dir / ("hub/" + names[i]));
   const Reader back = Reader::of_files(paths);
   for (const Named& one : tensors) {
     EXPECT_TRUE(at::equal(back.read("model", one.name), one.tensor)) << one.name;
-    EXPECT_EQ(back.places("model", one.name)[0].file, dir / ("hub/" + index["weight_map"][one.name].get<std::string>()));
+    EXPECT_EQ(back.places("model", one.name)[0].file,
+              dir / ("hub/" + index["weight_map"][one.name].get<std::string>()));
   }
-  EXPECT_THAT(write_hub(reader, "model", dir / "one", 0), ::testing::ElementsAre("model.safetensors"));
+  EXPECT_THAT(write_hub(reader, "model", dir / "one", 0),
+              ::testing::ElementsAre("model.safetensors"));
 }
 
 TEST(Convert, CopiesAnOldCheckpointInTheNewestForm) {
@@ -61,11 +67,15 @@ TEST(Convert, CopiesAnOldCheckpointInTheNewestForm) {
   write_file_atomic(path, internal::render_manifest(manifest));
   const std::string copy = copy_checkpoint(folder, dir / "new");
   EXPECT_EQ(copy, dir / "new/step-00000007");
-  EXPECT_EQ(internal::parse_manifest(read_file(copy + "/manifest", 1 << 20), "manifest").chunk_bytes, internal::kChunkBytes);
+  EXPECT_EQ(
+      internal::parse_manifest(read_file(copy + "/manifest", 1 << 20), "manifest").chunk_bytes,
+      internal::kChunkBytes);
   const Checkpoint whole = load(copy);
   EXPECT_EQ(whole.state, old.state);
-  for (const Named& one : tensors) EXPECT_TRUE(at::equal(whole.parts.at("model").at(one.name), one.tensor)) << one.name;
-  expect_refused([&] { copy_checkpoint(folder, dir / "new"); }, Errc::kInvalidArgument, "exists already");
+  for (const Named& one : tensors)
+    EXPECT_TRUE(at::equal(whole.parts.at("model").at(one.name), one.tensor)) << one.name;
+  expect_refused([&] { copy_checkpoint(folder, dir / "new"); }, Errc::kInvalidArgument,
+                 "exists already");
   flip(folder + "/model.safetensors", 900);
   expect_refused([&] { copy_checkpoint(folder, dir / "newer"); }, Errc::kCorrupt, "its checksum");
   EXPECT_FALSE(std::filesystem::exists(dir / "newer/step-00000007"));

@@ -1,4 +1,5 @@
-// A process that is killed at any of its file calls leaves the checkpoint before, or the new one, whole.
+// A process that is killed at any of its file calls leaves the checkpoint before, or the new one,
+// whole.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,7 +31,8 @@ std::int64_t newest_step(const std::string& dir) {
   EXPECT_TRUE(found.damaged.empty()) << found.damaged.front();
   EXPECT_TRUE(found.folder);
   const Checkpoint whole = load(found.folder.value());
-  for (const Named& one : some_tensors(whole.step)) EXPECT_TRUE(at::equal(whole.parts.at("model").at(one.name), one.tensor)) << one.name;
+  for (const Named& one : some_tensors(whole.step))
+    EXPECT_TRUE(at::equal(whole.parts.at("model").at(one.name), one.tensor)) << one.name;
   EXPECT_EQ(whole.state.at("epoch"), std::to_string(whole.step));
   return whole.step;
 }

@@ -58,7 +58,8 @@ class BoxReader {
   BoxReader(const TensorFileMap& file, const Entry& entry) : file_(file), entry_(entry) {}
 
   void read(const Box& box, std::byte* out) const {
-    std::size_t whole = box.sizes.size();  // from here on dimensions are whole, so that one run covers them
+    std::size_t whole =
+        box.sizes.size();  // from here on dimensions are whole, so that one run covers them
     while (whole > 0 && box.sizes[whole - 1] == entry_.shape[whole - 1]) --whole;
     const std::size_t runs = whole == 0 ? 0 : whole - 1;
     Sizes index(runs, 0);
@@ -67,8 +68,11 @@ class BoxReader {
     if (run_bytes == 0) return;
     for (;;) {
       std::int64_t at = 0;
-      for (std::size_t d = 0; d < box.offset.size(); ++d) at = at * entry_.shape[d] + box.offset[d] + (d < runs ? index[d] : 0);
-      file_.in->read(out, run_bytes, file_.data_begin + entry_.begin + at * static_cast<std::int64_t>(size_of(entry_.dtype)));
+      for (std::size_t d = 0; d < box.offset.size(); ++d)
+        at = at * entry_.shape[d] + box.offset[d] + (d < runs ? index[d] : 0);
+      file_.in->read(
+          out, run_bytes,
+          file_.data_begin + entry_.begin + at * static_cast<std::int64_t>(size_of(entry_.dtype)));
       check_booleans(out, run_bytes);
       out += run_bytes;
       std::size_t d = runs;
@@ -91,7 +95,8 @@ class BoxReader {
 
 at::Tensor view_of(const at::Tensor& tensor, const Box& box) {
   at::Tensor part = tensor;
-  for (std::size_t d = 0; d < box.offset.size(); ++d) part = part.narrow(static_cast<std::int64_t>(d), box.offset[d], box.sizes[d]);
+  for (std::size_t d = 0; d < box.offset.size(); ++d)
+    part = part.narrow(static_cast<std::int64_t>(d), box.offset[d], box.sizes[d]);
   return part;
 }
 
@@ -121,7 +126,8 @@ struct Reader::State {
     if (found != open.end()) return found->second;
     OpenFile file;
     const std::string path = manifest ? folder + "/" + name : name;
-    auto in = manifest ? internal::open_file(folder, *manifest, name) : std::make_unique<internal::InputFile>(path);
+    auto in = manifest ? internal::open_file(folder, *manifest, name)
+                       : std::make_unique<internal::InputFile>(path);
     file.map = std::make_unique<const TensorFileMap>(std::move(in), path);
     for (const Entry& entry : file.map->header.entries) file.entries.emplace(entry.name, &entry);
     return open.emplace(name, std::move(file)).first->second;
@@ -139,29 +145,35 @@ struct Reader::State {
 
   const Part& part(const std::string& name) const {
     const auto found = parts.find(name);
-    WEFT_REQUIRE(found != parts.end(), "checkpoint " + folder + ": there is no part \"" + name + "\"");
+    WEFT_REQUIRE(found != parts.end(),
+                 "checkpoint " + folder + ": there is no part \"" + name + "\"");
     return found->second;
   }
 
   const std::vector<Piece>& pieces(const std::string& part_name, const std::string& name) const {
     const Part& in = part(part_name);
     const auto found = in.stored.find(name);
-    WEFT_REQUIRE(found != in.stored.end(), "checkpoint " + folder + ": the part \"" + part_name + "\" has no tensor \"" + name + "\"");
+    WEFT_REQUIRE(found != in.stored.end(), "checkpoint " + folder + ": the part \"" + part_name +
+                                               "\" has no tensor \"" + name + "\"");
     return found->second;
   }
 
-  [[noreturn]] void fail(const std::string& what) const { throw Error(Errc::kCorrupt, folder + ": " + what); }
+  [[noreturn]] void fail(const std::string& what) const {
+    throw Error(Errc::kCorrupt, folder + ": " + what);
+  }
 
   void add_file(Part& to, const std::string& name) {
     for (const auto& [key, entry] : file(name).entries) {
-      WEFT_REQUIRE(!to.shapes.contains(key), "checkpoint: \"" + key + "\" is in two files, of them " + name);
+      WEFT_REQUIRE(!to.shapes.contains(key),
+                   "checkpoint: \"" + key + "\" is in two files, of them " + name);
       to.shapes.emplace(key, entry->shape);
       to.stored[key].push_back({name, key, Sizes(entry->shape.size(), 0), entry->shape});
     }
   }
 
   void add_index(Part& to, const std::string& name) {
-    const internal::Index index = internal::parse_index(internal::read_text(folder, *manifest, name), folder + "/" + name);
+    const internal::Index index =
+        internal::parse_index(internal::read_text(folder, *manifest, name), folder + "/" + name);
     for (const auto& [key, in] : index.files) {
       internal::SliceName slice = internal::parse_slice_name(key, name);
       if (slice.offset.empty()) {
@@ -172,7 +184,8 @@ struct Reader::State {
     }
     for (const auto& [tensor, shape] : index.shapes) {
       const auto found = to.stored.find(tensor);
-      if (internal::bytes_of(DType::kU8, shape) < 0) fail("\"" + tensor + "\" has a shape beyond 2^63 entries");
+      if (internal::bytes_of(DType::kU8, shape) < 0)
+        fail("\"" + tensor + "\" has a shape beyond 2^63 entries");
       std::int64_t left = volume(shape);
       for (const Piece& piece : found == to.stored.end() ? std::vector<Piece>() : found->second) {
         if (volume(piece.sizes) > left) fail("the slices of \"" + tensor + "\" overlap");
@@ -193,8 +206,10 @@ struct Reader::State {
 
   static void check(const Slice& slice, const Shapes& shapes) {
     const auto found = shapes.find(slice.name);
-    WEFT_REQUIRE(found != shapes.end(), "the checkpoint has no tensor \"" + slice.name + "\"; is it of another model or optimizer?");
-    WEFT_REQUIRE(found->second == slice.shape, "the checkpoint's \"" + slice.name + "\" has another shape than the model's");
+    WEFT_REQUIRE(found != shapes.end(), "the checkpoint has no tensor \"" + slice.name +
+                                            "\"; is it of another model or optimizer?");
+    WEFT_REQUIRE(found->second == slice.shape,
+                 "the checkpoint's \"" + slice.name + "\" has another shape than the model's");
   }
 
   template <class PartOf>
@@ -202,8 +217,9 @@ struct Reader::State {
     const at::NoGradGuard no_grad;
     std::vector<const Slice*> ordered;  // as files have them, so that a chunk is read once
     for (const Slice& slice : slices) ordered.push_back(&slice);
-    std::sort(ordered.begin(), ordered.end(),
-              [](const Slice* a, const Slice* b) { return std::tie(a->name, a->offset) < std::tie(b->name, b->offset); });
+    std::sort(ordered.begin(), ordered.end(), [](const Slice* a, const Slice* b) {
+      return std::tie(a->name, a->offset) < std::tie(b->name, b->offset);
+    });
     for (const Slice* slice : ordered) fill(*part_of(*slice), *slice);
   }
 
@@ -254,10 +270,12 @@ Reader::Reader(const std::string& folder) {
   // Without chunks a checksum is of a whole file.
   if (state->manifest->chunk_bytes == 0) internal::verify_share(folder, *state->manifest, 0, 1);
   state->strings =
-      internal::parse_state(internal::read_text(folder, *state->manifest, internal::kStateName), folder + "/" + internal::kStateName);
+      internal::parse_state(internal::read_text(folder, *state->manifest, internal::kStateName),
+                            folder + "/" + internal::kStateName);
   for (const auto& [name, sums] : state->manifest->files) {
     if (name.ends_with(internal::kIndexSuffix)) {
-      state->add_index(state->parts[name.substr(0, name.size() - internal::kIndexSuffix.size())], name);
+      state->add_index(state->parts[name.substr(0, name.size() - internal::kIndexSuffix.size())],
+                       name);
     }
   }
   std::set<std::string> indexed;
@@ -268,7 +286,8 @@ Reader::Reader(const std::string& folder) {
   }
   for (const auto& [name, sums] : state->manifest->files) {
     if (name.ends_with(internal::kTensorSuffix) && !indexed.contains(name)) {
-      state->add_file(state->parts[name.substr(0, name.size() - internal::kTensorSuffix.size())], name);
+      state->add_file(state->parts[name.substr(0, name.size() - internal::kTensorSuffix.size())],
+                      name);
     }
   }
   state_ = std::move(state);
@@ -289,7 +308,9 @@ std::vector<std::string> Reader::parts() const {
   return names;
 }
 
-const Reader::Shapes& Reader::shapes(const std::string& part) const { return state_->part(part).shapes; }
+const Reader::Shapes& Reader::shapes(const std::string& part) const {
+  return state_->part(part).shapes;
+}
 
 at::ScalarType Reader::dtype(const std::string& part, const std::string& name) const {
   return internal::torch_type_of(state_->entry(state_->pieces(part, name).front()).dtype);
@@ -317,7 +338,8 @@ void Reader::fill(const std::string& part, const Slices& slices) const {
 
 at::Tensor Reader::read(const std::string& part, const std::string& name) const {
   const auto found = shapes(part).find(name);
-  WEFT_REQUIRE(found != shapes(part).end(), "checkpoint: the part \"" + part + "\" has no tensor \"" + name + "\"");
+  WEFT_REQUIRE(found != shapes(part).end(),
+               "checkpoint: the part \"" + part + "\" has no tensor \"" + name + "\"");
   at::Tensor whole = at::empty(found->second, at::TensorOptions().dtype(dtype(part, name)));
   state_->fill(state_->part(part), whole_slice(name, whole));
   return whole;
@@ -325,7 +347,8 @@ at::Tensor Reader::read(const std::string& part, const std::string& name) const 
 
 std::vector<Reader::Place> Reader::places(const std::string& part, const std::string& name) const {
   std::vector<Place> places;
-  for (const Piece& piece : state_->pieces(part, name)) places.push_back({piece.file, piece.offset, piece.sizes});
+  for (const Piece& piece : state_->pieces(part, name))
+    places.push_back({piece.file, piece.offset, piece.sizes});
   return places;
 }
 

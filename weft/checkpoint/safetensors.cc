@@ -35,7 +35,8 @@ void save_safetensors(const std::string& path, const TensorFile& file) {
     out.write(render_header(header));
     for (const Entry& entry : header.entries) {
       const at::Tensor flat = file.tensors.at(entry.name).detach().cpu().contiguous();
-      out.write({static_cast<const char*>(flat.const_data_ptr()), static_cast<std::size_t>(entry.end - entry.begin)});
+      out.write({static_cast<const char*>(flat.const_data_ptr()),
+                 static_cast<std::size_t>(entry.end - entry.begin)});
     }
   });
 }
@@ -58,7 +59,9 @@ TensorReader::TensorReader(TensorReader&&) noexcept = default;
 TensorReader::~TensorReader() = default;
 
 const StringMap& TensorReader::metadata() const { return state_->map.header.metadata; }
-const std::map<std::string, std::vector<std::int64_t>>& TensorReader::sizes() const { return state_->sizes; }
+const std::map<std::string, std::vector<std::int64_t>>& TensorReader::sizes() const {
+  return state_->sizes;
+}
 
 at::Tensor TensorReader::read(const std::string& name) const {
   const auto found = state_->sizes.find(name);
@@ -66,34 +69,43 @@ at::Tensor TensorReader::read(const std::string& name) const {
   return read(name, 0, 0, found == state_->sizes.end() || scalar ? 1 : found->second[0]);
 }
 
-at::Tensor TensorReader::read(const std::string& name, std::int64_t dim, std::int64_t begin, std::int64_t count) const {
+at::Tensor TensorReader::read(const std::string& name, std::int64_t dim, std::int64_t begin,
+                              std::int64_t count) const {
   const internal::InputFile& in = *state_->map.in;
   const auto found = state_->entries.find(name);
-  WEFT_REQUIRE(found != state_->entries.end(), "TensorReader: the file has no tensor \"" + name + "\"");
+  WEFT_REQUIRE(found != state_->entries.end(),
+               "TensorReader: the file has no tensor \"" + name + "\"");
   const Entry& entry = *found->second;
   std::vector<std::int64_t> shape = entry.shape;
   const bool scalar = shape.empty();
   if (scalar) shape = {1};  // whole is its only part
-  const bool there = dim >= 0 && dim < static_cast<std::int64_t>(shape.size()) && begin >= 0 && count >= 0 &&
-                     count <= shape[static_cast<std::size_t>(dim)] && begin <= shape[static_cast<std::size_t>(dim)] - count;
-  WEFT_REQUIRE(there, "TensorReader: \"" + name + "\" has no entries [" + std::to_string(begin) + ", " + std::to_string(begin) + " + " +
-                          std::to_string(count) + ") along dimension " + std::to_string(dim));
+  const bool there = dim >= 0 && dim < static_cast<std::int64_t>(shape.size()) && begin >= 0 &&
+                     count >= 0 && count <= shape[static_cast<std::size_t>(dim)] &&
+                     begin <= shape[static_cast<std::size_t>(dim)] - count;
+  WEFT_REQUIRE(there, "TensorReader: \"" + name + "\" has no entries [" + std::to_string(begin) +
+                          ", " + std::to_string(begin) + " + " + std::to_string(count) +
+                          ") along dimension " + std::to_string(dim));
   std::int64_t rows = 1, entry_bytes = static_cast<std::int64_t>(size_of(entry.dtype));
   for (std::int64_t d = 0; d < dim; ++d) rows *= shape[static_cast<std::size_t>(d)];
-  for (std::size_t d = static_cast<std::size_t>(dim) + 1; d < shape.size(); ++d) entry_bytes *= shape[d];
-  const std::int64_t row_bytes = shape[static_cast<std::size_t>(dim)] * entry_bytes, part_bytes = count * entry_bytes;
+  for (std::size_t d = static_cast<std::size_t>(dim) + 1; d < shape.size(); ++d)
+    entry_bytes *= shape[d];
+  const std::int64_t row_bytes = shape[static_cast<std::size_t>(dim)] * entry_bytes,
+                     part_bytes = count * entry_bytes;
 
   shape[static_cast<std::size_t>(dim)] = count;
-  at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(internal::torch_type_of(entry.dtype)));
+  at::Tensor tensor =
+      at::empty(shape, at::TensorOptions().dtype(internal::torch_type_of(entry.dtype)));
   auto* const data = static_cast<unsigned char*>(tensor.data_ptr());
   const std::int64_t first = state_->map.data_begin + entry.begin + begin * entry_bytes;
   if (part_bytes == row_bytes) {
     in.read(data, rows * part_bytes, first);
   } else {
-    for (std::int64_t row = 0; row < rows; ++row) in.read(data + row * part_bytes, part_bytes, first + row * row_bytes);
+    for (std::int64_t row = 0; row < rows; ++row)
+      in.read(data + row * part_bytes, part_bytes, first + row * row_bytes);
   }
   const bool odd =
-      entry.dtype == DType::kBool && std::any_of(data, data + rows * part_bytes, [](unsigned char value) { return value > 1; });
+      entry.dtype == DType::kBool &&
+      std::any_of(data, data + rows * part_bytes, [](unsigned char value) { return value > 1; });
   if (odd) in.fail("tensor \"" + entry.name + "\" has a boolean that is neither 0 nor 1");
   return scalar ? tensor.view(at::IntArrayRef{}) : tensor;
 }

@@ -57,7 +57,8 @@ class TensorReader {
   at::Tensor read(const std::string& name) const;
   // Reads entries [begin, begin + count) along `dim`, in one read for each index of the dimensions
   // before it. Throws Error(kInvalidArgument) for entries that are not there.
-  at::Tensor read(const std::string& name, std::int64_t dim, std::int64_t begin, std::int64_t count) const;
+  at::Tensor read(const std::string& name, std::int64_t dim, std::int64_t begin,
+                  std::int64_t count) const;
 
  private:
   struct State;

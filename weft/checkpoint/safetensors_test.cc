@@ -36,10 +36,12 @@ std::string with_length(const std::string& json) { return with_length(json, json
 TensorFile every_kind() {
   TensorFile file;
   const std::pair<const char*, at::ScalarType> kinds[] = {
-      {"f64", at::kDouble}, {"f32", at::kFloat}, {"f16", at::kHalf}, {"bf16", at::kBFloat16}, {"i64", at::kLong},
-      {"i32", at::kInt},    {"i16", at::kShort}, {"i8", at::kChar},  {"u8", at::kByte},       {"bool", at::kBool}};
+      {"f64", at::kDouble}, {"f32", at::kFloat}, {"f16", at::kHalf},  {"bf16", at::kBFloat16},
+      {"i64", at::kLong},   {"i32", at::kInt},   {"i16", at::kShort}, {"i8", at::kChar},
+      {"u8", at::kByte},    {"bool", at::kBool}};
   for (const auto& [name, type] : kinds) {
-    file.tensors[name] = (type == at::kBool ? torch::arange(6) % 2 : torch::arange(6) * 3).to(type).reshape({2, 3});
+    file.tensors[name] =
+        (type == at::kBool ? torch::arange(6) % 2 : torch::arange(6) * 3).to(type).reshape({2, 3});
   }
   file.tensors["scalar"] = torch::tensor(2.5f);
   file.tensors["empty"] = torch::empty({0, 4});
@@ -105,7 +107,9 @@ TEST_F(Safetensors, AlignTheHeaderAndEveryTensor) {
 }
 
 TEST_F(Safetensors, RefuseWhatTheFormatCannotHold) {
-  const auto save = [&](const std::string& name, const at::Tensor& tensor) { save_safetensors(dir_ / "a", {{{name, tensor}}, {}}); };
+  const auto save = [&](const std::string& name, const at::Tensor& tensor) {
+    save_safetensors(dir_ / "a", {{{name, tensor}}, {}});
+  };
   EXPECT_THROW(save("c", torch::zeros({2}, torch::kComplexFloat)), Error);
   EXPECT_THROW(save("none", at::Tensor()), Error);
   EXPECT_THROW(save("__metadata__", torch::zeros({2})), Error);
@@ -126,9 +130,11 @@ TEST_F(Safetensors, AreRefusedWhenCutAnywhere) {
 // Each attack on its own; the message says that it was refused for what it is.
 TEST_F(Safetensors, RefuseOverlapsHolesAndOffsetsThatLie) {
   const auto pair = [](const std::string& a, const std::string& b) {
-    return R"({"a":{"dtype":"F32","shape":[2],"data_offsets":)" + a + R"(},"b":{"dtype":"F32","shape":[2],"data_offsets":)" + b + "}}";
+    return R"({"a":{"dtype":"F32","shape":[2],"data_offsets":)" + a +
+           R"(},"b":{"dtype":"F32","shape":[2],"data_offsets":)" + b + "}}";
   };
-  load_safetensors(write(dir_ / "good", with_length(pair("[0,8]", "[8,16]")) + std::string(16, '\0')));
+  load_safetensors(
+      write(dir_ / "good", with_length(pair("[0,8]", "[8,16]")) + std::string(16, '\0')));
   EXPECT_THAT(refused(pair("[0,8]", "[4,12]"), 12), HasSubstr("starts at 4"));
   EXPECT_THAT(refused(pair("[0,8]", "[0,8]"), 8), HasSubstr("starts at 0"));
   EXPECT_THAT(refused(pair("[0,8]", "[12,20]"), 20), HasSubstr("starts at 12"));
@@ -140,36 +146,46 @@ TEST_F(Safetensors, RefuseOverlapsHolesAndOffsetsThatLie) {
 }
 
 TEST_F(Safetensors, RefuseHeadersLargerThanTheFile) {
-  for (const std::uint64_t length : {std::uint64_t{3}, std::uint64_t{100'000'001}, std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
-    EXPECT_THAT(refusal(write(dir_ / "huge", with_length("{}", length))), HasSubstr("announces a header"));
+  for (const std::uint64_t length :
+       {std::uint64_t{3}, std::uint64_t{100'000'001}, std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
+    EXPECT_THAT(refusal(write(dir_ / "huge", with_length("{}", length))),
+                HasSubstr("announces a header"));
   }
 }
 
 TEST_F(Safetensors, RefuseDuplicateAndUnknownKeys) {
   const std::string one = R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]})";
   EXPECT_THAT(refused("{" + one + "," + one + "}", 1), HasSubstr("twice"));
-  EXPECT_THAT(refused(R"({"\u0061":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)" + one + "}", 1), HasSubstr("twice"));
-  EXPECT_THAT(refused(R"({"a":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1), HasSubstr("twice"));
-  EXPECT_THAT(refused(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"code":"x"}})", 1), HasSubstr("unknown"));
+  EXPECT_THAT(
+      refused(R"({"\u0061":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)" + one + "}", 1),
+      HasSubstr("twice"));
+  EXPECT_THAT(refused(R"({"a":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1),
+              HasSubstr("twice"));
+  EXPECT_THAT(refused(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"code":"x"}})", 1),
+              HasSubstr("unknown"));
   EXPECT_THAT(refused(R"({"__metadata__":{"k":"1","k":"2"}})", 0), HasSubstr("twice"));
   EXPECT_THAT(refused(R"({"__metadata__":{"k":1}})", 0), HasSubstr("expected a string"));
-  EXPECT_THAT(refused(R"({"a":{"dtype":"F4","shape":[1],"data_offsets":[0,1]}})", 1), HasSubstr("unknown dtype"));
+  EXPECT_THAT(refused(R"({"a":{"dtype":"F4","shape":[1],"data_offsets":[0,1]}})", 1),
+              HasSubstr("unknown dtype"));
   EXPECT_THAT(refused(R"({"a":{"dtype":"U8","shape":[1]}})", 1), HasSubstr("lacks"));
 }
 
 TEST_F(Safetensors, RefuseTextThatIsNotUtf8OrNotJson) {
   for (const char* bad : {"\xff", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82"}) {
-    EXPECT_THAT(refused(std::string(R"({"__metadata__":{"k":")") + bad + "\"}}", 0), HasSubstr("UTF-8"));
+    EXPECT_THAT(refused(std::string(R"({"__metadata__":{"k":")") + bad + "\"}}", 0),
+                HasSubstr("UTF-8"));
   }
-  for (const char* bad :
-       {"", "[]", " {}", "{", "{}x", "{\"", "{\"a\"", "{\"a\":", R"({"__metadata__":{"k":"\ud800"}})", R"({"__metadata__":{"k":"\q"}})"}) {
+  for (const char* bad : {"", "[]", " {}", "{", "{}x", "{\"", "{\"a\"", "{\"a\":",
+                          R"({"__metadata__":{"k":"\ud800"}})", R"({"__metadata__":{"k":"\q"}})"}) {
     refused(bad, 0);
   }
   EXPECT_TRUE(load_safetensors(write(dir_ / "good", with_length("{}   "))).tensors.empty());
 }
 
 TEST_F(Safetensors, RefuseShapesThatOverflow) {
-  const auto shaped = [](const std::string& shape) { return R"({"a":{"dtype":"F32","shape":)" + shape + R"(,"data_offsets":[0,0]}})"; };
+  const auto shaped = [](const std::string& shape) {
+    return R"({"a":{"dtype":"F32","shape":)" + shape + R"(,"data_offsets":[0,0]}})";
+  };
   EXPECT_THAT(refused(shaped("[4294967296,4294967296]"), 0), HasSubstr("2^63"));
   EXPECT_THAT(refused(shaped("[4611686018427387904]"), 0), HasSubstr("2^63"));
   EXPECT_THAT(refused(shaped("[0,4294967296,4294967296]"), 0), HasSubstr("2^63"));
@@ -181,8 +197,11 @@ TEST_F(Safetensors, RefuseShapesThatOverflow) {
 }
 
 TEST_F(Safetensors, RefuseBooleansThatAreNeitherTrueNorFalse) {
-  EXPECT_THAT(refusal(write(dir_ / "bool", with_length(R"({"a":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})") + "\x01\x02")),
-              HasSubstr("neither 0 nor 1"));
+  EXPECT_THAT(
+      refusal(write(
+          dir_ / "bool",
+          with_length(R"({"a":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})") + "\x01\x02")),
+      HasSubstr("neither 0 nor 1"));
 }
 
 TEST(SafetensorsSlow, SurviveTenThousandFlippedBits) {
@@ -195,7 +214,8 @@ TEST(SafetensorsSlow, SurviveTenThousandFlippedBits) {
   int refused = 0;
   for (int trial = 0; trial < 10'000; ++trial) {
     std::string bad = good;
-    for (unsigned flips = 1 + random() % 3; flips > 0; --flips) bad[random() % bad.size()] ^= static_cast<char>(1 << random() % 8);
+    for (unsigned flips = 1 + random() % 3; flips > 0; --flips)
+      bad[random() % bad.size()] ^= static_cast<char>(1 << random() % 8);
     file.seekp(0);
     file << bad << std::flush;
     try {
@@ -228,7 +248,8 @@ TEST(TensorReader, ReadsTensorsAndPartsOfThemOfEveryKind) {
     for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
       for (std::int64_t begin = 0; begin <= tensor.size(dim); ++begin) {
         for (std::int64_t count = 0; count <= tensor.size(dim) - begin; ++count) {
-          EXPECT_TRUE(torch::equal(reader.read(name, dim, begin, count), tensor.narrow(dim, begin, count)))
+          EXPECT_TRUE(
+              torch::equal(reader.read(name, dim, begin, count), tensor.narrow(dim, begin, count)))
               << name << " " << dim << " " << begin;
         }
       }
@@ -240,7 +261,8 @@ TEST(TensorReader, RefusesWhatTheFileDoesNotHave) {
   const TempDir dir;
   save_safetensors(dir / "file", every_kind());
   const TensorReader reader(dir / "file");
-  const auto refusal_of = [&](const std::string& name, std::int64_t dim, std::int64_t begin, std::int64_t count) -> std::string {
+  const auto refusal_of = [&](const std::string& name, std::int64_t dim, std::int64_t begin,
+                              std::int64_t count) -> std::string {
     try {
       reader.read(name, dim, begin, count);
     } catch (const Error& error) {
@@ -257,7 +279,8 @@ TEST(TensorReader, RefusesWhatTheFileDoesNotHave) {
                                           {1, 3, 1},
                                           {1, 1, -1},
                                           {1, std::numeric_limits<std::int64_t>::max(), 1}}) {
-    EXPECT_THAT(refusal_of("f32", dim, begin, count), HasSubstr("has no entries")) << dim << " " << begin << " " << count;
+    EXPECT_THAT(refusal_of("f32", dim, begin, count), HasSubstr("has no entries"))
+        << dim << " " << begin << " " << count;
   }
 }
 
@@ -267,10 +290,11 @@ TEST(SafetensorsPeerSlow, ExchangeFilesWithThePythonPackage) {
   const auto venv = here.parent_path().parent_path() / ".venv/bin/python";
   const std::string python = std::filesystem::exists(venv) ? venv.string() : "python3";
   save_safetensors(dir / "ours", every_kind());
-  const std::string command =
-      "'" + python + "' '" + (here / "safetensors_peer.py").string() + "' '" + (dir / "ours") + "' '" + (dir / "theirs") + "'";
+  const std::string command = "'" + python + "' '" + (here / "safetensors_peer.py").string() +
+                              "' '" + (dir / "ours") + "' '" + (dir / "theirs") + "'";
   const int status = std::system(command.c_str());
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "the Python package safetensors or torch is not installed";
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+    GTEST_SKIP() << "the Python package safetensors or torch is not installed";
   ASSERT_EQ(status, 0);
   expect_equal(load_safetensors(dir / "theirs"), every_kind());
 }

@@ -37,8 +37,10 @@ std::string damage_of(const std::string& folder, int rank, int ranks) {
 
 }  // namespace
 
-std::string save(const std::string& dir, const Shards& shards, const Group& group, SaveOptions options) {
-  return internal::run_save(internal::plan_save(dir, shards, options, group.rank(), group.size()), internal::ranks_of(group));
+std::string save(const std::string& dir, const Shards& shards, const Group& group,
+                 SaveOptions options) {
+  return internal::run_save(internal::plan_save(dir, shards, options, group.rank(), group.size()),
+                            internal::ranks_of(group));
 }
 
 class AsyncSaver::Impl {
@@ -62,7 +64,8 @@ class AsyncSaver::Impl {
 
   void reserve(const Shards& shards) {
     wait_until_idle();
-    const auto bytes = internal::staged_bytes(internal::plan_save("", shards, {}, ranks_.rank, ranks_.size), staging_bytes_);
+    const auto bytes = internal::staged_bytes(
+        internal::plan_save("", shards, {}, ranks_.rank, ranks_.size), staging_bytes_);
     begin([this, bytes] {
       try {
         staging_.reserve(bytes);
@@ -75,7 +78,8 @@ class AsyncSaver::Impl {
   std::optional<Result> save(const std::string& dir, const Shards& shards, SaveOptions options) {
     const auto start = Clock::now();
     auto before = wait();
-    auto job = std::make_shared<internal::SaveJob>(internal::plan_save(dir, shards, options, ranks_.rank, ranks_.size));
+    auto job = std::make_shared<internal::SaveJob>(
+        internal::plan_save(dir, shards, options, ranks_.rank, ranks_.size));
     try {
       staging_.copy(*job, staging_bytes_);
     } catch (const Error& error) {
@@ -137,8 +141,9 @@ class AsyncSaver::Impl {
       result.error = error;
     } catch (const std::exception& error) {
       const std::string what = error.what();
-      result.error = Error(Errc::kInternal,
-                           "the checkpoint of step " + std::to_string(job.step) + " is not saved: " + what.substr(0, what.find('\n')));
+      result.error =
+          Error(Errc::kInternal, "the checkpoint of step " + std::to_string(job.step) +
+                                     " is not saved: " + what.substr(0, what.find('\n')));
     }
     result.whole = Clock::now() - start;
     const std::scoped_lock lock(mutex_);
@@ -179,10 +184,12 @@ class AsyncSaver::Impl {
   std::thread thread_;  // last: it uses the others
 };
 
-AsyncSaver::AsyncSaver(const Group& group, std::int64_t staging_bytes) : impl_(std::make_unique<Impl>(group, staging_bytes)) {}
+AsyncSaver::AsyncSaver(const Group& group, std::int64_t staging_bytes)
+    : impl_(std::make_unique<Impl>(group, staging_bytes)) {}
 AsyncSaver::~AsyncSaver() = default;
 void AsyncSaver::reserve(const Shards& shards) { impl_->reserve(shards); }
-std::optional<AsyncSaver::Result> AsyncSaver::save(const std::string& dir, const Shards& shards, SaveOptions options) {
+std::optional<AsyncSaver::Result> AsyncSaver::save(const std::string& dir, const Shards& shards,
+                                                   SaveOptions options) {
   return impl_->save(dir, shards, options);
 }
 std::optional<AsyncSaver::Result> AsyncSaver::poll() { return impl_->poll(); }
@@ -191,26 +198,28 @@ std::optional<AsyncSaver::Result> AsyncSaver::wait() { return impl_->wait(); }
 Latest latest(const std::string& dir, const Group& group) {
   const internal::Ranks ranks = internal::ranks_of(group);
   std::string names;
-  const auto told = [&](const auto& mine) {  // an error that is not damage ends the search on all ranks
-    std::string text;
-    try {
-      text = "=" + mine();
-    } catch (const Error& error) {
-      text = "!" + internal::error_text(error);
-    }
-    auto all = ranks.exchange(text);
-    for (std::string& one : all) {
-      if (one.front() == '=') {
-        one.erase(0, 1);
-        continue;
-      }
-      const auto [code, why] = internal::read_error_text(one.substr(1));
-      throw Error(code, why, {"checkpoint", ranks.rank});
-    }
-    return all;
-  };
+  const auto told =
+      [&](const auto& mine) {  // an error that is not damage ends the search on all ranks
+        std::string text;
+        try {
+          text = "=" + mine();
+        } catch (const Error& error) {
+          text = "!" + internal::error_text(error);
+        }
+        auto all = ranks.exchange(text);
+        for (std::string& one : all) {
+          if (one.front() == '=') {
+            one.erase(0, 1);
+            continue;
+          }
+          const auto [code, why] = internal::read_error_text(one.substr(1));
+          throw Error(code, why, {"checkpoint", ranks.rank});
+        }
+        return all;
+      };
   const auto listed = told([&] {
-    for (const auto& [step, folder] : ranks.rank == 0 ? internal::list_folders(dir) : decltype(internal::list_folders(dir)){}) {
+    for (const auto& [step, folder] :
+         ranks.rank == 0 ? internal::list_folders(dir) : decltype(internal::list_folders(dir)){}) {
       names += folder + '\n';
     }
     return names;
@@ -219,7 +228,8 @@ Latest latest(const std::string& dir, const Group& group) {
   std::istringstream folders(listed.front());
   for (std::string folder; std::getline(folders, folder);) {
     const auto damages = told([&] { return damage_of(folder, ranks.rank, ranks.size); });
-    const auto damage = std::find_if(damages.begin(), damages.end(), [](const std::string& text) { return !text.empty(); });
+    const auto damage = std::find_if(damages.begin(), damages.end(),
+                                     [](const std::string& text) { return !text.empty(); });
     if (damage == damages.end()) {
       result.folder = folder;
       return result;

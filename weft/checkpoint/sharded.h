@@ -42,7 +42,8 @@ struct Shards {
 // contiguous. If a rank fails, or the slices do not make up whole tensors, all ranks throw the
 // error of the first rank that failed. Older checkpoints are then unchanged and nothing is left
 // behind.
-std::string save(const std::string& dir, const Shards& shards, const Group& group, SaveOptions options = {});
+std::string save(const std::string& dir, const Shards& shards, const Group& group,
+                 SaveOptions options = {});
 
 // Saves in a thread of its own. The thread calls collectives of a group that only it uses.
 class AsyncSaver {
@@ -73,7 +74,8 @@ class AsyncSaver {
   // Starts a save. Returns when the slices may change again. Waits for the previous save and
   // returns its result. Throws Error(kInvalidArgument) for parts that cannot be written; disk
   // errors come with the result. Collective.
-  std::optional<Result> save(const std::string& dir, const Shards& shards, SaveOptions options = {});
+  std::optional<Result> save(const std::string& dir, const Shards& shards,
+                             SaveOptions options = {});
   // Returns the result of a save that has ended, once. Not collective.
   std::optional<Result> poll();
   // As poll(), after waiting for the save. Collective.

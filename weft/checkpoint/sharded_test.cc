@@ -28,7 +28,8 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::string save_over(int ranks, const std::string& dir, std::int64_t step, const std::vector<Named>& tensors, Shard shard) {
+std::string save_over(int ranks, const std::string& dir, std::int64_t step,
+                      const std::vector<Named>& tensors, Shard shard) {
   std::string folder;
   replicate(ranks, [&](const Group& group) {
     const auto saved = save(dir, shards_of(step, tensors, shard, group.rank(), ranks), group);
@@ -40,23 +41,27 @@ std::string save_over(int ranks, const std::string& dir, std::int64_t step, cons
 void expect_whole(const std::string& folder, const std::vector<Named>& tensors) {
   const Checkpoint whole = load(folder);
   ASSERT_EQ(whole.parts.at("model").size(), tensors.size());
-  for (const Named& one : tensors) EXPECT_TRUE(at::equal(whole.parts.at("model").at(one.name), one.tensor)) << one.name;
+  for (const Named& one : tensors)
+    EXPECT_TRUE(at::equal(whole.parts.at("model").at(one.name), one.tensor)) << one.name;
 }
 
 // Each rank of `ranks` reads its own slices, of any memory layout and of the checkpoint's dtypes.
-void expect_slices(const std::string& folder, const std::vector<Named>& tensors, Shard shard, int ranks) {
+void expect_slices(const std::string& folder, const std::vector<Named>& tensors, Shard shard,
+                   int ranks) {
   const Reader reader(folder);
   for (int rank = 0; rank < ranks; ++rank) {
     std::vector<Named> empty;
     for (const Named& one : tensors) empty.push_back({one.name, at::zeros_like(one.tensor)});
     const Slices wanted = shard(tensors, rank, ranks), mine = shard(empty, rank, ranks);
     reader.fill("model", mine);
-    for (std::size_t i = 0; i < mine.size(); ++i) EXPECT_TRUE(at::equal(mine[i].tensor, wanted[i].tensor)) << mine[i].name;
+    for (std::size_t i = 0; i < mine.size(); ++i)
+      EXPECT_TRUE(at::equal(mine[i].tensor, wanted[i].tensor)) << mine[i].name;
   }
 }
 
 TEST(SlicesOfRange, CoverTheRangeOnceWhateverTheShape) {
-  for (const std::vector<std::int64_t>& sizes : {std::vector<std::int64_t>{}, {1}, {9}, {4, 5}, {3, 1, 4}, {2, 3, 2, 3}}) {
+  for (const std::vector<std::int64_t>& sizes :
+       {std::vector<std::int64_t>{}, {1}, {9}, {4, 5}, {3, 1, 4}, {2, 3, 2, 3}}) {
     const std::int64_t all = c10::multiply_integers(sizes);
     for (std::int64_t begin = 0; begin <= all; ++begin) {
       for (std::int64_t end = begin; end <= all; ++end) {
@@ -67,7 +72,8 @@ TEST(SlicesOfRange, CoverTheRangeOnceWhateverTheShape) {
           EXPECT_TRUE(slice.tensor.is_contiguous());
           at::Tensor to = got;
           for (std::size_t d = 0; d < sizes.size(); ++d) {
-            to = to.narrow(static_cast<std::int64_t>(d), slice.offset[d], slice.tensor.size(static_cast<std::int64_t>(d)));
+            to = to.narrow(static_cast<std::int64_t>(d), slice.offset[d],
+                           slice.tensor.size(static_cast<std::int64_t>(d)));
           }
           EXPECT_TRUE(to.eq(-1).all().item<bool>());
           to.copy_(slice.tensor);
@@ -90,7 +96,8 @@ TEST(SlicesOfRange, LeaveOutPadding) {
 
 TEST(Deal, GivesEachSliceToOneRankAndAboutAsManyBytesToEach) {
   Slices all;
-  for (int i = 0; i < 50; ++i) all.push_back(whole_slice("t" + std::to_string(i), at::zeros({1 + i * 7 % 20})));
+  for (int i = 0; i < 50; ++i)
+    all.push_back(whole_slice("t" + std::to_string(i), at::zeros({1 + i * 7 % 20})));
   std::multiset<std::string> names;
   std::vector<std::size_t> bytes(4, 0);
   for (int rank = 0; rank < 4; ++rank) {
@@ -101,7 +108,9 @@ TEST(Deal, GivesEachSliceToOneRankAndAboutAsManyBytesToEach) {
   }
   EXPECT_EQ(names.size(), 50U);
   EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), 50U);
-  EXPECT_LT(*std::max_element(bytes.begin(), bytes.end()) - *std::min_element(bytes.begin(), bytes.end()), 20 * sizeof(float));
+  EXPECT_LT(
+      *std::max_element(bytes.begin(), bytes.end()) - *std::min_element(bytes.begin(), bytes.end()),
+      20 * sizeof(float));
 }
 
 TEST(ShardedCheckpoint, LoadsUnderAnyOtherDivision) {
@@ -134,18 +143,23 @@ TEST(ShardedCheckpoint, IndexHasHuggingFacesLayoutAndFilesOpenAsSafetensors) {
   const TempDir dir;
   const auto tensors = some_tensors(7);
   const std::string folder = save_over(2, dir.path(), 9, tensors, flat_shards);
-  EXPECT_THAT(names_in(folder), ElementsAre("manifest", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+  EXPECT_THAT(names_in(folder), ElementsAre("manifest", "model-00001-of-00002.safetensors",
+                                            "model-00002-of-00002.safetensors",
                                             "model.safetensors.index.json", "state.json"));
-  const auto index = internal::parse_index(read_file(folder + "/model.safetensors.index.json", 1 << 20), "index");
+  const auto index =
+      internal::parse_index(read_file(folder + "/model.safetensors.index.json", 1 << 20), "index");
   EXPECT_EQ(index.files.at("steps"), "model-00001-of-00002.safetensors");
   EXPECT_EQ(index.files.at("embedding.weight[0:18,0:6]"), "model-00001-of-00002.safetensors");
   EXPECT_EQ(index.files.at("embedding.weight[19:37,0:6]"), "model-00002-of-00002.safetensors");
   EXPECT_THAT(index.shapes.at("embedding.weight"), ElementsAre(37, 6));
   const auto file = load_safetensors(folder + "/model-00002-of-00002.safetensors");
-  EXPECT_TRUE(at::equal(file.tensors.at("embedding.weight[19:37,0:6]"), tensors[0].tensor.narrow(0, 19, 18)));
-  // Whole tensors that are dealt out have their own names, so that any reader of the layout loads them.
+  EXPECT_TRUE(at::equal(file.tensors.at("embedding.weight[19:37,0:6]"),
+                        tensors[0].tensor.narrow(0, 19, 18)));
+  // Whole tensors that are dealt out have their own names, so that any reader of the layout loads
+  // them.
   const std::string dealt = save_over(2, dir.path(), 10, tensors, whole_shards);
-  const auto whole = internal::parse_index(read_file(dealt + "/model.safetensors.index.json", 1 << 20), "index");
+  const auto whole =
+      internal::parse_index(read_file(dealt + "/model.safetensors.index.json", 1 << 20), "index");
   EXPECT_EQ(whole.files.size(), tensors.size());
   for (const Named& one : tensors) EXPECT_TRUE(whole.files.contains(one.name)) << one.name;
 }
@@ -160,7 +174,8 @@ std::int64_t bytes_read() {
 
 TEST(ShardedCheckpoint, ReadsOnlyWhatARankNeeds) {
   const TempDir dir;
-  const std::vector<Named> tensors{{"w", at::arange(std::int64_t{4} << 20, at::kFloat).view({4096, 1024})}};
+  const std::vector<Named> tensors{
+      {"w", at::arange(std::int64_t{4} << 20, at::kFloat).view({4096, 1024})}};
   const std::string folder = save_over(2, dir.path(), 1, tensors, flat_shards);
   const at::Tensor rows = at::zeros({512, 1024});
   const std::int64_t before = bytes_read();
@@ -173,10 +188,13 @@ TEST(ShardedCheckpoint, ReadsOnlyWhatARankNeeds) {
 TEST(ShardedCheckpoint, NoticesDamageInTheBytesThatItReads) {
   const TempDir dir;
   const auto tensors = some_tensors(1, 200'000);  // 4.8 MB
-  const std::string folder = save_over(2, dir.path(), 1, tensors, flat_shards), file = folder + "/model-00001-of-00002.safetensors";
+  const std::string folder = save_over(2, dir.path(), 1, tensors, flat_shards),
+                    file = folder + "/model-00001-of-00002.safetensors";
   flip(file, 2'000'000);
-  expect_refused([&] { load(folder); }, Errc::kCorrupt, "model-00001-of-00002.safetensors: its checksum at offset 1048576");
-  expect_refused([&] { verify(folder); }, Errc::kCorrupt, "model-00001-of-00002.safetensors: its checksum at offset 1048576");
+  expect_refused([&] { load(folder); }, Errc::kCorrupt,
+                 "model-00001-of-00002.safetensors: its checksum at offset 1048576");
+  expect_refused([&] { verify(folder); }, Errc::kCorrupt,
+                 "model-00001-of-00002.safetensors: its checksum at offset 1048576");
   const at::Tensor row = at::zeros({1, 6});
   Reader(folder).fill("model", {{"embedding.weight", {200'000, 6}, {199'999, 0}, row}});
   EXPECT_TRUE(at::equal(row, tensors[0].tensor.narrow(0, 199'999, 1)));
@@ -195,26 +213,31 @@ TEST(ShardedCheckpoint, SaysWhatDoesNotFitBeforeItChangesAnything) {
         reader.fill("model", {whole_slice("blocks.0.bias", bias), whole_slice("head", other)});
       },
       Errc::kInvalidArgument, "has no tensor \"head\"");
-  expect_refused([&] { reader.fill("model", {whole_slice("blocks.0.bias", other)}); }, Errc::kInvalidArgument, "another shape");
-  expect_refused([&] { reader.fill("optimizer", {}); }, Errc::kInvalidArgument, "no part \"optimizer\"");
+  expect_refused([&] { reader.fill("model", {whole_slice("blocks.0.bias", other)}); },
+                 Errc::kInvalidArgument, "another shape");
+  expect_refused([&] { reader.fill("optimizer", {}); }, Errc::kInvalidArgument,
+                 "no part \"optimizer\"");
   EXPECT_EQ(bias.abs().sum().item<float>(), 0);
 }
 
 TEST(ShardedCheckpoint, NewestCompleteOneIsFoundByAllRanksTogether) {
   const TempDir dir;
-  for (const std::int64_t step : {1, 2, 3}) save_over(2, dir.path(), step, some_tensors(step, 200'000), flat_shards);
+  for (const std::int64_t step : {1, 2, 3})
+    save_over(2, dir.path(), step, some_tensors(step, 200'000), flat_shards);
   flip(dir / "step-00000003/model-00002-of-00002.safetensors", 2'000'000);
   fs::remove(dir / "step-00000002/manifest");
   replicate(3, [&](const Group& group) {
     const Latest found = latest(dir.path(), group);
     EXPECT_EQ(found.folder, dir / "step-00000001");
-    EXPECT_THAT(found.damaged, ElementsAre(HasSubstr("step-00000003/model-00002"), HasSubstr("step-00000002/manifest: missing")));
+    EXPECT_THAT(found.damaged, ElementsAre(HasSubstr("step-00000003/model-00002"),
+                                           HasSubstr("step-00000002/manifest: missing")));
     EXPECT_FALSE(latest(dir / "nowhere", group).folder);
   });
 }
 
 // What all of three ranks say of a save that fails.
-std::string refused_by_all(const std::string& dir, const std::function<Shards(int rank)>& shards, Errc code) {
+std::string refused_by_all(const std::string& dir, const std::function<Shards(int rank)>& shards,
+                           Errc code) {
   std::mutex mutex;
   std::vector<std::string> said;
   replicate(3, [&](const Group& group) {
@@ -272,22 +295,28 @@ TEST(ShardedCheckpoint, FailsOnAllRanksWhenOneCannotWriteAndLeavesOlderOnesAlone
     const char* file;
     int error_number;
     const char* reason;
-  } faults[] = {{FileCall::kWrite, "model-00002-of-00003.safetensors", ENOSPC, "rank 1: cannot write"},
-                {FileCall::kCreate, "model-00003-of-00003.safetensors", EROFS, "rank 2: cannot create"},
-                {FileCall::kFlush, "model-00001-of-00003.safetensors", EIO, "rank 0: cannot flush"},
-                {FileCall::kWrite, "manifest", ENOSPC, "rank 0: cannot write"},
-                {FileCall::kFlush, ".tmp-step-00000002", EIO, "rank 0: cannot flush the folder"},
-                {FileCall::kMakeFolder, ".tmp-step-00000002", ENOENT, "rank 0: cannot make the folder"},
-                {FileCall::kRename, "step-00000002", ESTALE, "rank 0: cannot rename to"}};
+  } faults[] = {
+      {FileCall::kWrite, "model-00002-of-00003.safetensors", ENOSPC, "rank 1: cannot write"},
+      {FileCall::kCreate, "model-00003-of-00003.safetensors", EROFS, "rank 2: cannot create"},
+      {FileCall::kFlush, "model-00001-of-00003.safetensors", EIO, "rank 0: cannot flush"},
+      {FileCall::kWrite, "manifest", ENOSPC, "rank 0: cannot write"},
+      {FileCall::kFlush, ".tmp-step-00000002", EIO, "rank 0: cannot flush the folder"},
+      {FileCall::kMakeFolder, ".tmp-step-00000002", ENOENT, "rank 0: cannot make the folder"},
+      {FileCall::kRename, "step-00000002", ESTALE, "rank 0: cannot rename to"}};
   for (const auto& fault : faults) {
     SCOPED_TRACE(fault.reason);
     const FileFaults faulty([&](FileCall call, const std::string& path) {
-      return call == fault.call && path.ends_with(std::string("/") + fault.file) ? fault.error_number : 0;
+      return call == fault.call && path.ends_with(std::string("/") + fault.file)
+                 ? fault.error_number
+                 : 0;
     });
-    const Errc code = fault.error_number == EROFS || fault.error_number == ENOENT ? Errc::kInvalidArgument : Errc::kUnavailable;
+    const Errc code = fault.error_number == EROFS || fault.error_number == ENOENT
+                          ? Errc::kInvalidArgument
+                          : Errc::kUnavailable;
     const std::string said = refused_by_all(
         dir.path(), [&](int rank) { return shards_of(2, others, flat_shards, rank, 3); }, code);
-    EXPECT_THAT(said, HasSubstr(std::string("the checkpoint of step 2 is not saved: ") + fault.reason));
+    EXPECT_THAT(said,
+                HasSubstr(std::string("the checkpoint of step 2 is not saved: ") + fault.reason));
     EXPECT_THAT(names_in(dir.path()), ElementsAre("step-00000001"));
   }
   expect_whole(folder, tensors);
@@ -327,7 +356,8 @@ TEST(AsyncSaver, WritesBeforeItReturnsWhereItMayNotCopy) {
     AsyncSaver saver(group, 0);
     saver.save(dir.path(), shards_of(5, mine, flat_shards, group.rank(), 2));
     for (const Named& one : mine) one.tensor.zero_();
-    EXPECT_FALSE(saver.save(dir.path(), shards_of(6, some_tensors(6), flat_shards, group.rank(), 2))->error);
+    EXPECT_FALSE(
+        saver.save(dir.path(), shards_of(6, some_tensors(6), flat_shards, group.rank(), 2))->error);
   });
   expect_whole(dir / "step-00000005", some_tensors(1));
   expect_whole(dir / "step-00000006", some_tensors(6));
@@ -337,7 +367,9 @@ TEST(AsyncSaver, TellsAllRanksOfAFailureAndSavesAgain) {
   const TempDir dir;
   std::atomic<bool> full{true};
   const FileFaults faults([&](FileCall call, const std::string& path) {
-    return full && call == FileCall::kWrite && path.ends_with("/model-00002-of-00002.safetensors") ? ENOSPC : 0;
+    return full && call == FileCall::kWrite && path.ends_with("/model-00002-of-00002.safetensors")
+               ? ENOSPC
+               : 0;
   });
   replicate(2, [&](const Group& group) {
     const auto mine = some_tensors(1);

@@ -14,7 +14,8 @@ using Sizes = std::vector<std::int64_t>;
 // Cuts a range of a rectangle's entries into rectangles, each of which is one run in memory.
 class Cutter {
  public:
-  Cutter(const Rectangle& rectangle, const at::Tensor& flat, Slices& into) : rectangle_(rectangle), flat_(flat), into_(into) {}
+  Cutter(const Rectangle& rectangle, const at::Tensor& flat, Slices& into)
+      : rectangle_(rectangle), flat_(flat), into_(into) {}
 
   // Entries [begin, end) of the part of the rectangle whose first dimensions are fixed to one
   // index: `offset`, `sizes` up to `dim`.
@@ -45,7 +46,8 @@ class Cutter {
   }
 
  private:
-  void cut_row(std::size_t dim, Sizes offset, Sizes sizes, std::int64_t row, std::pair<std::int64_t, std::int64_t> range) {
+  void cut_row(std::size_t dim, Sizes offset, Sizes sizes, std::int64_t row,
+               std::pair<std::int64_t, std::int64_t> range) {
     offset.push_back(row);
     sizes.push_back(1);
     cut(dim + 1, std::move(offset), std::move(sizes), range.first, range.second);
@@ -54,7 +56,8 @@ class Cutter {
   void add(const Sizes& offset, const Sizes& sizes) {
     std::int64_t count = 1;
     for (const std::int64_t size : sizes) count *= size;
-    Slice slice{rectangle_.name, rectangle_.shape, rectangle_.offset, flat_.narrow(0, taken_, count).view(sizes)};
+    Slice slice{rectangle_.name, rectangle_.shape, rectangle_.offset,
+                flat_.narrow(0, taken_, count).view(sizes)};
     taken_ += count;
     for (std::size_t d = 0; d < sizes.size(); ++d) {
       slice.offset[d] += offset[d];
@@ -81,7 +84,8 @@ Slice whole_slice(std::string name, at::Tensor tensor) {
 Slices slices_of_range(const Rectangle& rectangle, std::int64_t begin, const at::Tensor& flat) {
   std::int64_t all = 1;
   for (const std::int64_t size : rectangle.sizes) all *= size;
-  WEFT_REQUIRE(flat.dim() == 1 && begin >= 0 && flat.numel() <= all - begin && rectangle.offset.size() == rectangle.sizes.size() &&
+  WEFT_REQUIRE(flat.dim() == 1 && begin >= 0 && flat.numel() <= all - begin &&
+                   rectangle.offset.size() == rectangle.sizes.size() &&
                    rectangle.shape.size() == rectangle.sizes.size(),
                "slices_of_range: \"" + rectangle.name + "\" has no such entries");
   Slices slices;

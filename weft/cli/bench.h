@@ -9,26 +9,36 @@
 namespace weft::cli {
 
 struct BenchOptions {
-  std::string what;  // "collectives", "p2p", "training", "parallel" (or one of its "sharded", "tensor", "pipeline", "stages"), "startup",
-                     // "calibrate"
+  std::string
+      what;  // "collectives", "p2p", "training", "parallel" (or one of its "sharded", "tensor", "pipeline", "stages"), "startup",
+             // "calibrate"
   int ranks = 2;
-  int rounds = 0;                   // of each participant and case; 0: the bench's own
-  std::string transport = "auto";   // collectives: "tcp" measures weft over TCP in place of shared memory
-  std::vector<std::string> ops;     // collectives: all_reduce, all_gather, … (bench.cc has them all); empty: all_reduce
-  std::vector<std::size_t> sizes;   // collectives: bytes of the whole vector; empty: 1 KB to 256 MB
-  std::vector<std::string> models;  // training: mlp, cnn, resnet18, resnet18-adamw; parallel: gpt-384, gpt-128; empty: all
-  std::vector<std::string> impls;   // only these of weft's variants and the peers; empty: all
-  int batch = 0;                    // training: samples a rank; 0: the model's own
-  std::chrono::seconds limit{120};  // for one answer of a participant; one that is later is named and left out
-  bool explain = false;             // collectives: print what the planner predicts over TCP, and run nothing
-  bool verify = false;              // collectives: measure every algorithm over TCP, and say how good the planner's choices are
-  std::vector<int> worlds;          // calibrate, explain and verify: numbers of ranks; empty: 2 and 4 (explain: ranks)
-  bool json = false;                // JSON lines on stdout, the tables on stderr
+  int rounds = 0;  // of each participant and case; 0: the bench's own
+  std::string transport =
+      "auto";  // collectives: "tcp" measures weft over TCP in place of shared memory
+  std::vector<std::string>
+      ops;  // collectives: all_reduce, all_gather, … (bench.cc has them all); empty: all_reduce
+  std::vector<std::size_t> sizes;  // collectives: bytes of the whole vector; empty: 1 KB to 256 MB
+  std::vector<std::string>
+      // training: mlp, cnn, resnet18, resnet18-adamw; parallel: gpt-384, gpt-128; empty: all
+      models;
+  std::vector<std::string> impls;  // only these of weft's variants and the peers; empty: all
+  int batch = 0;                   // training: samples a rank; 0: the model's own
+  std::chrono::seconds limit{
+      120};              // for one answer of a participant; one that is later is named and left out
+  bool explain = false;  // collectives: print what the planner predicts over TCP, and run nothing
+  bool verify =
+      // collectives: measure every algorithm over TCP, and say how good the planner's choices are
+      false;
+  std::vector<int>
+      worlds;  // calibrate, explain and verify: numbers of ranks; empty: 2 and 4 (explain: ranks)
+  bool json = false;  // JSON lines on stdout, the tables on stderr
 };
 
-// Runs a bench and returns the exit code: 0; 1 where weft itself gave a wrong result or none; 128 + n after signal n, with every process
-// that it started ended. Peers that are not there, or fail, are named on stderr and left out. Throws Error(kBadConfig) for unknown names.
-// Call it in a process without other threads: it forks.
+// Runs a bench and returns the exit code: 0; 1 where weft itself gave a wrong result or none; 128 +
+// n after signal n, with every process that it started ended. Peers that are not there, or fail,
+// are named on stderr and left out. Throws Error(kBadConfig) for unknown names. Call it in a
+// process without other threads: it forks.
 int bench(const BenchOptions& options);
 
 }  // namespace weft::cli

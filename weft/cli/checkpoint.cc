@@ -36,20 +36,23 @@ std::string checkpoint_of(const std::string& name) {
   const fs::path path = fs::path(name + "/").parent_path();
   if (is_folder(name) && path.filename().string().starts_with("step-")) return path.string();
   const auto found = checkpoint::latest(checkpoint_folder(name));
-  for (const std::string& line : found.damaged) std::cerr << "passing over a damaged checkpoint: " << line << '\n';
+  for (const std::string& line : found.damaged)
+    std::cerr << "passing over a damaged checkpoint: " << line << '\n';
   WEFT_REQUIRE(found.folder, name + " has no complete checkpoint");
   return *found.folder;
 }
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::string text = "[";
-  for (std::size_t d = 0; d < shape.size(); ++d) text += (d > 0 ? ", " : "") + std::to_string(shape[d]);
+  for (std::size_t d = 0; d < shape.size(); ++d)
+    text += (d > 0 ? ", " : "") + std::to_string(shape[d]);
   return text + "]";
 }
 
 std::int64_t bytes_in(const std::string& folder) {
   std::int64_t bytes = 0;
-  for (const auto& entry : fs::directory_iterator(folder)) bytes += static_cast<std::int64_t>(entry.file_size());
+  for (const auto& entry : fs::directory_iterator(folder))
+    bytes += static_cast<std::int64_t>(entry.file_size());
   return bytes;
 }
 
@@ -61,7 +64,8 @@ std::string mib(std::int64_t bytes) {
 
 std::int64_t slices_of(const Reader& reader, const std::string& part) {
   std::int64_t count = 0;
-  for (const auto& [name, shape] : reader.shapes(part)) count += static_cast<std::int64_t>(reader.places(part, name).size());
+  for (const auto& [name, shape] : reader.shapes(part))
+    count += static_cast<std::int64_t>(reader.places(part, name).size());
   return count;
 }
 
@@ -72,7 +76,8 @@ int checkpoint_list(const CheckpointCommand& command) {
   int damaged = 0;
   std::vector<std::string> folders;
   for (const auto& entry : fs::directory_iterator(dir)) {
-    if (entry.path().filename().string().starts_with("step-")) folders.push_back(entry.path().string());
+    if (entry.path().filename().string().starts_with("step-"))
+      folders.push_back(entry.path().string());
   }
   std::sort(folders.begin(), folders.end());
   for (const std::string& folder : folders) {
@@ -80,8 +85,8 @@ int checkpoint_list(const CheckpointCommand& command) {
     try {
       const Reader reader(folder);
       for (const std::string& part : reader.parts()) {
-        line += ", " + part + ": " + std::to_string(reader.shapes(part).size()) + " tensors in " + std::to_string(slices_of(reader, part)) +
-                " slices";
+        line += ", " + part + ": " + std::to_string(reader.shapes(part).size()) + " tensors in " +
+                std::to_string(slices_of(reader, part)) + " slices";
       }
       line = mib(bytes_in(folder)) + line;
     } catch (const Error& error) {
@@ -100,7 +105,8 @@ int checkpoint_show(const CheckpointCommand& command) {
   const Reader reader(folder);
   if (!command.json) {
     std::cout << folder << ": step " << reader.step() << '\n';
-    for (const auto& [key, value] : reader.state()) std::cout << "  " << key << " = " << value << '\n';
+    for (const auto& [key, value] : reader.state())
+      std::cout << "  " << key << " = " << value << '\n';
   }
   for (const std::string& part : reader.parts()) {
     if (!command.part.empty() && part != command.part) continue;
@@ -110,8 +116,15 @@ int checkpoint_show(const CheckpointCommand& command) {
       const std::string dtype = c10::toString(reader.dtype(part, name));
       if (command.json) {
         nlohmann::ordered_json slices = nlohmann::ordered_json::array();
-        for (const auto& place : places) slices.push_back({{"file", place.file}, {"offset", place.offset}, {"sizes", place.sizes}});
-        std::cout << nlohmann::ordered_json{{"part", part}, {"name", name}, {"dtype", dtype}, {"shape", shape}, {"slices", slices}}.dump()
+        for (const auto& place : places)
+          slices.push_back(
+              {{"file", place.file}, {"offset", place.offset}, {"sizes", place.sizes}});
+        std::cout << nlohmann::ordered_json{{"part", part},
+                                            {"name", name},
+                                            {"dtype", dtype},
+                                            {"shape", shape},
+                                            {"slices", slices}}
+                         .dump()
                   << '\n';
       } else {
         std::cout << "  " << name << ' ' << dtype << ' ' << shape_text(shape);

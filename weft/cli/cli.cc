@@ -18,7 +18,9 @@
 namespace weft::cli {
 namespace {
 
-constexpr About kTrain{"train", "Train a recipe: a folder with recipe.toml, or the name of one in recipes/.", R"(Examples:
+constexpr About kTrain{"train",
+                       "Train a recipe: a folder with recipe.toml, or the name of one in recipes/.",
+                       R"(Examples:
   weft train recipes/fashion-mnist -n 2
   weft train fashion-mnist --set train.epochs=1 --set optimizer.lr=0.05
   weft train shapes --dry-run                print every key, its value and its origin
@@ -26,20 +28,26 @@ constexpr About kTrain{"train", "Train a recipe: a folder with recipe.toml, or t
   weft run -n 2 --max-restarts 3 weft train fashion-mnist --name a --resume=auto
   mpirun -np 2 weft train fashion-mnist      ranks started by another launcher)"};
 
-constexpr About kRuns{"runs", "List the runs of a folder: state, step, losses, newest checkpoint.", R"(Examples:
+constexpr About kRuns{"runs", "List the runs of a folder: state, step, losses, newest checkpoint.",
+                      R"(Examples:
   weft runs
   weft runs experiments --json)"};
 
-constexpr About kTop{"top", "Watch a run: step, loss, throughput, parts of a step, memory, slowest rank. Ctrl-C ends the view.",
+constexpr About kTop{"top",
+                     "Watch a run: step, loss, throughput, parts of a step, memory, slowest rank. "
+                     "Ctrl-C ends the view.",
                      R"(Examples:
   weft top licenses-1
   weft top runs/licenses-1 --once)"};
 
-constexpr About kReport{"report", "Write an HTML report of a run, or of several runs for comparison. It opens offline.", R"(Examples:
+constexpr About kReport{
+    "report", "Write an HTML report of a run, or of several runs for comparison. It opens offline.",
+    R"(Examples:
   weft report licenses-1                     writes runs/licenses-1/report.html
   weft report runs/* -o comparison.html)"};
 
-constexpr About kCompletion{"completion", "Print a completion script for bash, zsh or fish.", R"(Examples:
+constexpr About kCompletion{"completion", "Print a completion script for bash, zsh or fish.",
+                            R"(Examples:
   source <(weft completion bash)
   weft completion zsh > ~/.zfunc/_weft
   weft completion fish > ~/.config/fish/completions/weft.fish)"};
@@ -48,44 +56,56 @@ constexpr About kMan{"man", "Print the manual page of all commands, in roff.", R
   weft man | man -l -)"};
 
 constexpr About kRun{"run",
-                     "Start the ranks of a program on this node, watch them, and name the first one that fails. The flags are torchrun's.",
+                     "Start the ranks of a program on this node, watch them, and name the first "
+                     "one that fails. The flags are torchrun's.",
                      R"(Examples:
   weft run -n 2 ./program --its-flags
   weft run -n 2 --log-dir logs --tee 3 ./program
   weft run --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 -n 8 --secret-file job.secret ./program)"};
 
-constexpr About kNew{"new", "Create a project that trains a model of your own: CMakeLists.txt, main.cc, train.toml and a test.",
+constexpr About kNew{"new",
+                     "Create a project that trains a model of your own: CMakeLists.txt, main.cc, "
+                     "train.toml and a test.",
                      R"(Examples:
   weft new rings && cd rings && cmake -B build && cmake --build build && ./build/rings train.toml)"};
 
 // Its options and help are those of the program weft-bench (bench/bench_main.cc).
-constexpr About kBench{"bench", "Measure weft and its peers in one run; weft bench --help shows more.", ""};
+constexpr About kBench{"bench",
+                       "Measure weft and its peers in one run; weft bench --help shows more.", ""};
 
-constexpr About kDoctor{"doctor", "Check this machine for problems in training: OK, WARN or FAIL, each with a fix. Exits with 1 on FAIL.",
+constexpr About kDoctor{"doctor",
+                        "Check this machine for problems in training: OK, WARN or FAIL, each with "
+                        "a fix. Exits with 1 on FAIL.",
                         R"(Examples:
   weft doctor
   weft doctor --json
   weft run -n 4 --no-prefix weft doctor --topology > cluster.toml)"};
 
 constexpr About kGenerate{"generate",
-                          "Generate text with a model trained by a text recipe, or with a GPT-2 or Llama in Hugging Face's format.",
+                          "Generate text with a model trained by a text recipe, or with a GPT-2 or "
+                          "Llama in Hugging Face's format.",
                           R"(Examples:
   weft generate runs/2026-01-31-120000-licenses --prompt "This program is"
   weft generate licenses-1 --tokens 100 --temperature 0
   weft generate folder/with/config.json --prompt "Once upon a time" --top-p 0.9 --stop "The end"
   weft run -n 2 --no-prefix weft generate licenses-1     the layers split over two ranks)"};
 
-constexpr About kExport{"export", "Write the model of a text run as a folder that Hugging Face's transformers loads.", R"(Examples:
+constexpr About kExport{
+    "export", "Write the model of a text run as a folder that Hugging Face's transformers loads.",
+    R"(Examples:
   weft export runs/2026-01-31-120000-licenses models/licenses
   weft export licenses-1 models/licenses && weft generate models/licenses)"};
 
-constexpr About kTokenizer{"tokenizer", "Train a byte-pair tokenizer; encode text into tokens and decode them.", R"(Examples:
+constexpr About kTokenizer{"tokenizer",
+                           "Train a byte-pair tokenizer; encode text into tokens and decode them.",
+                           R"(Examples:
   weft tokenizer train /usr/share/common-licenses/* --vocab 1024 -o tokenizer.json
   weft tokenizer encode tokenizer.json "This program is free"
   weft tokenizer encode tokenizer.json --file book.txt --json
   weft tokenizer decode tokenizer.json 1130 318 285)"};
 
-constexpr About kCheckpoint{"checkpoint", "List, show, verify and convert the checkpoints of runs.", R"(Examples:
+constexpr About kCheckpoint{"checkpoint", "List, show, verify and convert the checkpoints of runs.",
+                            R"(Examples:
   weft checkpoint ls licenses-1
   weft checkpoint show runs/licenses-1/ckpt/step-00000938 --part model
   weft checkpoint verify licenses-1
@@ -95,60 +115,86 @@ constexpr About kCheckpoint{"checkpoint", "List, show, verify and convert the ch
 
 void add_train(CLI::App& app, TrainCommand& command, int& result) {
   auto* sub = add(app, kTrain);
-  sub->add_option("recipe", command.recipe, "Folder with a recipe.toml, the file itself, or the name of a recipe")->required();
+  sub->add_option("recipe", command.recipe,
+                  "Folder with a recipe.toml, the file itself, or the name of a recipe")
+      ->required();
   sub->add_option("-n,--ranks", command.ranks,
-                  "Ranks (processes) to start on this machine. Under a launcher it must equal the launcher's number")
+                  "Ranks (processes) to start on this machine. Under a launcher it must equal the "
+                  "launcher's number")
       ->check(CLI::Range(1, 256));
-  sub->add_option("--set", command.assignments, "Set a key of the recipe: key=value. May be repeated")->allow_extra_args(false);
+  sub->add_option("--set", command.assignments,
+                  "Set a key of the recipe: key=value. May be repeated")
+      ->allow_extra_args(false);
   sub->add_option("--name", command.name, "Name of the run folder (default: date and recipe)");
   sub->add_option("--trace", command.trace,
-                  "Record a timeline of steps of all ranks, such as steps=10:15, for chrome://tracing (trace.json in the run folder)");
+                  "Record a timeline of steps of all ranks, such as steps=10:15, for "
+                  "chrome://tracing (trace.json in the run folder)");
   sub->add_flag("--resume{true}", command.resume,
-                "Continue the run --name, or the newest run of the recipe, from its last checkpoint and with its configuration. "
+                "Continue the run --name, or the newest run of the recipe, from its last "
+                "checkpoint and with its configuration. "
                 "--resume=auto: start a new run if there is none to continue")
       ->check(CLI::IsMember({"true", "auto"}));
-  sub->add_flag("--dry-run", command.dry_run, "Print every key with its value and origin, and stop");
+  sub->add_flag("--dry-run", command.dry_run,
+                "Print every key with its value and origin, and stop");
   sub->add_flag("--json", command.json, "Print the result as one JSON object on stdout");
-  sub->add_flag("--check", command.check, "Compare the result with the recipe's expected.toml; exit with 1 if it is worse");
-  sub->add_option("--progress", command.progress, "How progress is shown: auto, bar, lines, json or none");
+  sub->add_flag("--check", command.check,
+                "Compare the result with the recipe's expected.toml; exit with 1 if it is worse");
+  sub->add_option("--progress", command.progress,
+                  "How progress is shown: auto, bar, lines, json or none");
   sub->callback([&] { result = train(command); });
 }
 
 // torchrun's names: -n, and both spellings of each.
 // `beyond`: the words from "--" on, which the parser does not see.
-void add_run(CLI::App& app, launch::LaunchOptions& options, const std::vector<std::string>& beyond, int& result) {
+void add_run(CLI::App& app, launch::LaunchOptions& options, const std::vector<std::string>& beyond,
+             int& result) {
   auto* sub = add(app, kRun);
-  const auto text = [&](const char* names, std::string& value, const char* help) { sub->add_option(names, value, help); };
-  text("-n,--nproc-per-node,--nproc_per_node", options.nproc_per_node, "Ranks on this node: a number, cpu, gpu or auto");
+  const auto text = [&](const char* names, std::string& value, const char* help) {
+    sub->add_option(names, value, help);
+  };
+  text("-n,--nproc-per-node,--nproc_per_node", options.nproc_per_node,
+       "Ranks on this node: a number, cpu, gpu or auto");
   text("--nnodes", options.nnodes, "Number of nodes of the job");
   sub->add_option("--node-rank,--node_rank", options.node_rank, "Number of this node, from 0");
   text("--master-addr,--master_addr", options.master_addr, "Host name or address of node 0");
   sub->add_option("--master-port,--master_port", options.master_port,
                   "Port of the rendezvous store. 0: a free port on one node, 29500 on several");
-  sub->add_flag("--standalone", options.standalone, "Run on one node, with a free port, whatever the other flags say");
+  sub->add_flag("--standalone", options.standalone,
+                "Run on one node, with a free port, whatever the other flags say");
   text("--rdzv-id,--rdzv_id", options.run_id, "Name of the job");
   text("--role", options.role, "Role name passed to the ranks (ROLE_NAME)");
   text("--secret-file,--secret_file", options.secret_file,
-       "File of at least 32 random bytes, the same on every node: ranks prove to each other that they know it");
-  sub->add_option("--max-restarts,--max_restarts", options.max_restarts, "Times that all ranks are restarted after a failure");
+       "File of at least 32 random bytes, the same on every node: ranks prove to each other that "
+       "they know it");
+  sub->add_option("--max-restarts,--max_restarts", options.max_restarts,
+                  "Times that all ranks are restarted after a failure");
   text("--log-dir,--log_dir", options.log_dir, "Folder for files with the ranks' output");
   text("-r,--redirects", options.redirects,
-       "Streams written to files only: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, such as 0:1,1:3");
-  text("-t,--tee", options.tee, "Streams written to files and shown here; values as for --redirects");
-  text("--local-ranks-filter,--local_ranks_filter", options.local_ranks_filter, "Show the output of these local ranks only, such as 0,2");
+       "Streams written to files only: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, such "
+       "as 0:1,1:3");
+  text("-t,--tee", options.tee,
+       "Streams written to files and shown here; values as for --redirects");
+  text("--local-ranks-filter,--local_ranks_filter", options.local_ranks_filter,
+       "Show the output of these local ranks only, such as 0,2");
   sub->add_flag("--prefix,!--no-prefix", options.prefix,
-                "Print \"[rank N] \" before each line of a rank, or do not (default: do if there are several ranks)");
-  text("--signals-to-handle,--signals_to_handle", options.signals_to_handle, "Signals that the launcher passes on to the ranks");
-  sub->footer(std::string("The first word that is not a flag is the program; all words after it are the program's arguments.\n\n") +
+                "Print \"[rank N] \" before each line of a rank, or do not (default: do if there "
+                "are several ranks)");
+  text("--signals-to-handle,--signals_to_handle", options.signals_to_handle,
+       "Signals that the launcher passes on to the ranks");
+  sub->footer(std::string("The first word that is not a flag is the program; all words after it "
+                          "are the program's arguments.\n\n") +
               kRun.examples);
   sub->prefix_command();  // what follows the first word that is no flag is the program's
   sub->callback([&options, &beyond, &result, sub] {
     options.program = sub->remaining();
     if (!options.program.empty() && options.program[0].rfind('-', 0) == 0) {
-      throw Error(Errc::kInvalidArgument, "unknown option \"" + options.program[0] + "\"" + hint_for(*sub, options.program[0]));
+      throw Error(Errc::kInvalidArgument, "unknown option \"" + options.program[0] + "\"" +
+                                              hint_for(*sub, options.program[0]));
     }
     // A "--" before the program only says where it begins; a later one is the program's own.
-    options.program.insert(options.program.end(), beyond.begin() + (options.program.empty() && !beyond.empty() ? 1 : 0), beyond.end());
+    options.program.insert(options.program.end(),
+                           beyond.begin() + (options.program.empty() && !beyond.empty() ? 1 : 0),
+                           beyond.end());
     result = run(options);
   });
 }
@@ -170,28 +216,39 @@ void add_top(CLI::App& app, TopCommand& command, int& result) {
 void add_report(CLI::App& app, ReportCommand& command, int& result) {
   auto* sub = add(app, kReport);
   sub->add_option("runs", command.runs, "Run folders, or names of runs in runs/")->required();
-  sub->add_option("-o,--output", command.output, "File to write (default: report.html, in the run folder if there is one run)");
+  sub->add_option("-o,--output", command.output,
+                  "File to write (default: report.html, in the run folder if there is one run)");
   sub->callback([&] { result = report(command); });
 }
 
 void add_new(CLI::App& app, NewCommand& command, int& result) {
   auto* sub = add(app, kNew);
-  sub->add_option("folder", command.folder, "Folder to create; its name becomes the program's name")->required();
+  sub->add_option("folder", command.folder, "Folder to create; its name becomes the program's name")
+      ->required();
   sub->callback([&] { result = new_project(command); });
 }
 
 void add_generate(CLI::App& app, GenerateCommand& command, int& result) {
   auto* sub = add(app, kGenerate);
   sub->add_option("run", command.run,
-                  "Run folder, name of a run in runs/, or a folder with config.json, model.safetensors and tokenizer.json")
+                  "Run folder, name of a run in runs/, or a folder with config.json, "
+                  "model.safetensors and tokenizer.json")
       ->required();
-  sub->add_option("--prompt", command.prompt, "Text to continue (default: the start of a document)");
-  sub->add_option("--tokens", command.tokens, "Most tokens to generate")->check(CLI::Range(0, 1'000'000));
-  sub->add_option("--temperature", command.temperature, "Sampling temperature. 0: always the most likely token")
+  sub->add_option("--prompt", command.prompt,
+                  "Text to continue (default: the start of a document)");
+  sub->add_option("--tokens", command.tokens, "Most tokens to generate")
+      ->check(CLI::Range(0, 1'000'000));
+  sub->add_option("--temperature", command.temperature,
+                  "Sampling temperature. 0: always the most likely token")
       ->check(CLI::Range(0.0, 100.0));
-  sub->add_option("--top-k", command.top_k, "Sample from this many most likely tokens only. 0: from all")->check(CLI::Range(0, 10'000'000));
-  sub->add_option("--top-p", command.top_p, "Sample from the most likely tokens that together have this probability. 1: from all");
-  sub->add_option("--stop", command.stop, "Stop before this text. May be repeated")->allow_extra_args(false);
+  sub->add_option("--top-k", command.top_k,
+                  "Sample from this many most likely tokens only. 0: from all")
+      ->check(CLI::Range(0, 10'000'000));
+  sub->add_option(
+      "--top-p", command.top_p,
+      "Sample from the most likely tokens that together have this probability. 1: from all");
+  sub->add_option("--stop", command.stop, "Stop before this text. May be repeated")
+      ->allow_extra_args(false);
   sub->add_option("--seed", command.seed, "Seed of the sampling");
   sub->callback([&] { result = generate(command); });
 }
@@ -206,18 +263,28 @@ void add_export(CLI::App& app, ExportCommand& command, int& result) {
 void add_tokenizer(CLI::App& app, TokenizerCommand& command, int& result) {
   auto* sub = add(app, kTokenizer);
   sub->require_subcommand(1);
-  auto* train = sub->add_subcommand("train", "Train a byte-pair tokenizer, as GPT-2's, from text files");
+  auto* train =
+      sub->add_subcommand("train", "Train a byte-pair tokenizer, as GPT-2's, from text files");
   train->add_option("files", command.files, "Text files")->required();
-  train->add_option("--vocab", command.vocabulary, "Size of the vocabulary: special tokens, 256 bytes and pairs")
+  train
+      ->add_option("--vocab", command.vocabulary,
+                   "Size of the vocabulary: special tokens, 256 bytes and pairs")
       ->check(CLI::Range(257, 1 << 21));
-  train->add_option("--min-count", command.min_count, "Least number of occurrences of a pair that becomes a token")
+  train
+      ->add_option("--min-count", command.min_count,
+                   "Least number of occurrences of a pair that becomes a token")
       ->check(CLI::Range(1, 1 << 30));
-  train->add_option("--special", command.specials, "Special token, which no text encodes to (default: <|endoftext|>). May be repeated")
+  train
+      ->add_option(
+          "--special", command.specials,
+          "Special token, which no text encodes to (default: <|endoftext|>). May be repeated")
       ->allow_extra_args(false);
-  train->add_option("-o,--output", command.output, "File to write, in the format of Hugging Face's tokenizer.json");
+  train->add_option("-o,--output", command.output,
+                    "File to write, in the format of Hugging Face's tokenizer.json");
   train->callback([&] { result = tokenizer_train(command); });
   const char* which = "bytes, a tokenizer.json, or the folder of one";
-  auto* encode = sub->add_subcommand("encode", "Print the token ids of a text; with --json each token with its text");
+  auto* encode = sub->add_subcommand(
+      "encode", "Print the token ids of a text; with --json each token with its text");
   encode->add_option("tokenizer", command.tokenizer, which)->required();
   encode->add_option("text", command.text, "Text to encode (default: --file, else stdin)");
   encode->add_option("--file", command.files, "File with the text to encode")->expected(1);
@@ -235,28 +302,40 @@ void add_checkpoint(CLI::App& app, CheckpointCommand& command, int& result) {
   sub->require_subcommand(1);
   const auto verb = [&](const char* name, const char* help, int (*call)(const CheckpointCommand&)) {
     auto* one = sub->add_subcommand(name, help);
-    const char* which = "Folder of a checkpoint, folder of a run, or name of a run in runs/; of a run, its newest complete checkpoint";
+    const char* which =
+        "Folder of a checkpoint, folder of a run, or name of a run in runs/; of a run, its newest "
+        "complete checkpoint";
     one->add_option("checkpoint", command.checkpoint, which)->required();
     one->callback([&command, &result, call] { result = call(command); });
     return one;
   };
   verb("ls", "List the checkpoints of a run; exit with 1 if one is damaged", checkpoint_list);
-  auto* show = verb("show", "Print the training state and each tensor's type, shape and slices", checkpoint_show);
+  auto* show = verb("show", "Print the training state and each tensor's type, shape and slices",
+                    checkpoint_show);
   show->add_option("--part", command.part, "Part to show: model or optimizer");
   show->add_flag("--json", command.json, "Print one JSON object for each tensor");
   verb("verify", "Read every byte and compare the checksums", checkpoint_verify);
-  auto* convert = verb("convert", "Write whole tensors for other programs, or a checkpoint in the newest format", checkpoint_convert);
-  convert->add_option("output", command.output, "File NAME.safetensors, or a folder in the layout of Hugging Face's hub")->required();
+  auto* convert = verb(
+      "convert", "Write whole tensors for other programs, or a checkpoint in the newest format",
+      checkpoint_convert);
+  convert
+      ->add_option("output", command.output,
+                   "File NAME.safetensors, or a folder in the layout of Hugging Face's hub")
+      ->required();
   convert->add_option("--part", command.part, "Part to write: model or optimizer (default: model)");
-  convert->add_option("--max-shard-size", command.max_shard_bytes, "Most bytes of a file in the folder, such as 2GB. 0: one file")
+  convert
+      ->add_option("--max-shard-size", command.max_shard_bytes,
+                   "Most bytes of a file in the folder, such as 2GB. 0: one file")
       ->transform(CLI::AsSizeValue(true));
-  convert->add_flag("--checkpoint", command.as_checkpoint, "Copy the checkpoint into this folder of checkpoints, in the newest format");
+  convert->add_flag("--checkpoint", command.as_checkpoint,
+                    "Copy the checkpoint into this folder of checkpoints, in the newest format");
 }
 
 void add_doctor(CLI::App& app, DoctorCommand& command, int& result) {
   auto* sub = add(app, kDoctor);
   sub->add_flag("--json", command.json, "Print JSON lines on stdout");
-  sub->add_flag("--topology", command.topology, "Print the hosts of this job's ranks and the measured links between them, as TOML");
+  sub->add_flag("--topology", command.topology,
+                "Print the hosts of this job's ranks and the measured links between them, as TOML");
   sub->callback([&] { result = doctor(command); });
 }
 
@@ -268,11 +347,14 @@ void add_help(CLI::App& app, std::string& shell) {
   add(app, kMan)->callback([&] { std::cout << manual_page(app, WEFT_VERSION); });
 }
 
-// Becomes the program weft-bench, which lies beside this one. It is a program of its own since few who train also measure.
+// Becomes the program weft-bench, which lies beside this one. It is a program of its own since few
+// who train also measure.
 int run_bench(char** arguments) {
-  const std::string path = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "weft-bench";
+  const std::string path =
+      std::filesystem::read_symlink("/proc/self/exe").parent_path() / "weft-bench";
   ::execv(path.c_str(), arguments);
-  return fail(Error(Errc::kUnavailable, "weft bench: " + path + ": " + std::strerror(errno) + "; ./dev build makes it"));
+  return fail(Error(Errc::kUnavailable, "weft bench: " + path + ": " + std::strerror(errno) +
+                                            "; ./dev build makes it"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The subcommands of `weft`: what each was asked, and the function that does it. Each returns the exit code; what it throws main() turns
-// into one line on stderr and the error's exit code.
+// The subcommands of `weft`: what each was asked, and the function that does it. Each returns the
+// exit code; what it throws main() turns into one line on stderr and the error's exit code.
 #pragma once
 
 #include <cstdint>
@@ -74,8 +74,9 @@ struct PipelineChoice {
   std::optional<int> stages;          // ranks in a row; none: 4
   std::optional<int> micro_batches;   // none: 8
   std::optional<int> virtual_stages;  // of each rank; none: as few as the schedule can do
-  std::vector<double> costs;          // forward, backward of the input, of the weights, and maybe a message; empty: 1,1,1,0
-  std::optional<int> memory;          // of the automatic one
+  std::vector<double>
+      costs;  // forward, backward of the input, of the weights, and maybe a message; empty: 1,1,1,0
+  std::optional<int> memory;  // of the automatic one
 };
 
 struct ScheduleCommand {
@@ -131,9 +132,9 @@ int tokenizer_encode(const TokenizerCommand& command);
 int tokenizer_decode(const TokenizerCommand& command);
 
 struct CheckpointCommand {
-  std::string checkpoint;                         // a checkpoint's folder, a run's folder, or its name in runs/
-  std::string part;                               // empty: all of them to show, "model" to convert
-  std::string output;                             // a file NAME.safetensors, or a folder
+  std::string checkpoint;  // a checkpoint's folder, a run's folder, or its name in runs/
+  std::string part;        // empty: all of them to show, "model" to convert
+  std::string output;      // a file NAME.safetensors, or a folder
   std::uint64_t max_shard_bytes = 5'000'000'000;  // of a file in the folder; 0: no limit
   bool as_checkpoint = false;                     // the output is a folder of checkpoints
   bool json = false;

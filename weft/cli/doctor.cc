@@ -19,12 +19,15 @@ const char* name_of(Finding::Grade grade) {
 
 void print(const Finding& finding, bool json) {
   if (json) {
-    std::cout << "{\"check\": " << json_quote(finding.check) << ", \"grade\": " << json_quote(name_of(finding.grade))
-              << ", \"found\": " << json_quote(finding.found) << ", \"fix\": " << json_quote(finding.fix) << "}\n";
+    std::cout << "{\"check\": " << json_quote(finding.check)
+              << ", \"grade\": " << json_quote(name_of(finding.grade))
+              << ", \"found\": " << json_quote(finding.found)
+              << ", \"fix\": " << json_quote(finding.fix) << "}\n";
     return;
   }
   const std::string grade = name_of(finding.grade);
-  std::cout << grade << std::string(6 - grade.size(), ' ') << finding.check << ": " << finding.found;
+  std::cout << grade << std::string(6 - grade.size(), ' ') << finding.check << ": "
+            << finding.found;
   if (!finding.fix.empty()) std::cout << "; " << finding.fix;
   std::cout << '\n';
 }

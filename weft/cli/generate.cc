@@ -20,11 +20,18 @@ std::string run_folder(const std::string& run) {
 }  // namespace
 
 int generate(const GenerateCommand& command) {
-  train::GenerateOptions options{command.prompt, command.tokens, command.temperature, command.top_k, command.top_p, command.seed, {}};
+  train::GenerateOptions options{command.prompt,
+                                 command.tokens,
+                                 command.temperature,
+                                 command.top_k,
+                                 command.top_p,
+                                 command.seed,
+                                 {}};
   options.stop = command.stop;
   // Under a launcher the layers are split over its ranks, and the first one prints.
   parallel::TensorParallel tp;
-  if (comm::discover(comm::Environment::process()).source != "alone") tp = parallel::TensorParallel(comm::init(), 1);
+  if (comm::discover(comm::Environment::process()).source != "alone")
+    tp = parallel::TensorParallel(comm::init(), 1);
   bool started = false;
   const auto print = [&](std::string_view piece) {
     if (tp.rank() == 0) std::cout << (started ? "" : command.prompt) << piece << std::flush;

@@ -16,7 +16,8 @@ namespace {
 int product(const std::vector<plan::Axis>& axes) {
   long long ranks = 1;
   for (const auto& axis : axes) {
-    WEFT_REQUIRE(axis.size > 0, axis.name + "=" + std::to_string(axis.size) + ": say how many ranks there are by --ranks or --hosts");
+    WEFT_REQUIRE(axis.size > 0, axis.name + "=" + std::to_string(axis.size) +
+                                    ": say how many ranks there are by --ranks or --hosts");
     ranks *= axis.size;
     WEFT_REQUIRE(ranks <= 1'000'000, "a mesh of more than a million ranks cannot be shown");
   }
@@ -28,7 +29,8 @@ void print_json(const plan::MeshLayout& mesh, const std::vector<int>& hosts) {
   for (std::size_t host = 0; host < hosts.size(); ++host) {
     for (int local = 0; local < hosts[host]; ++local, ++rank) {
       std::cout << "{\"rank\": " << rank << ", \"host\": " << host;
-      for (const auto& axis : mesh.axes()) std::cout << ", " << json_quote(axis.name) << ": " << mesh.coordinate(rank, axis.name);
+      for (const auto& axis : mesh.axes())
+        std::cout << ", " << json_quote(axis.name) << ": " << mesh.coordinate(rank, axis.name);
       std::cout << "}\n";
     }
   }
@@ -43,7 +45,8 @@ int plan_show(const MeshCommand& command) {
   const int there = std::accumulate(hosts.begin(), hosts.end(), 0);
   if (hosts.empty()) hosts = {command.ranks ? *command.ranks : product(axes)};
   WEFT_REQUIRE(!command.ranks || there == 0 || there == *command.ranks,
-               "--ranks " + std::to_string(command.ranks.value_or(0)) + " and --hosts, which have " + std::to_string(there) + ", disagree");
+               "--ranks " + std::to_string(command.ranks.value_or(0)) +
+                   " and --hosts, which have " + std::to_string(there) + ", disagree");
   WEFT_REQUIRE(hosts[0] >= 1, "--ranks must be 1 or more");
   const plan::MeshLayout mesh(there > 0 ? there : hosts[0], axes);
   if (!command.svg.empty()) {

@@ -92,7 +92,8 @@ int main(int argc, char** argv) {
 }
 )";
 
-constexpr const char* kToml = R"(# How @NAME@ trains. Unknown keys are refused; `weft train shapes --dry-run` prints them.
+constexpr const char* kToml =
+    R"(# How @NAME@ trains. Unknown keys are refused; `weft train shapes --dry-run` prints them.
 [train]
 epochs = 10
 batch = 64
@@ -119,25 +120,35 @@ ctest --test-dir build
 
 std::string filled(std::string text, const std::string& name, const std::string& where) {
   const std::string header = "#include <weft/weft.h>";
-  for (const auto& [mark, value] : {std::pair<std::string, std::string>{"@NAME@", name}, {"@WHERE@", where}, {"@HEADER@", header}}) {
-    for (auto at = text.find(mark); at != std::string::npos; at = text.find(mark, at + value.size())) text.replace(at, mark.size(), value);
+  for (const auto& [mark, value] : {std::pair<std::string, std::string>{"@NAME@", name},
+                                    {"@WHERE@", where},
+                                    {"@HEADER@", header}}) {
+    for (auto at = text.find(mark); at != std::string::npos;
+         at = text.find(mark, at + value.size()))
+      text.replace(at, mark.size(), value);
   }
   return text;
 }
 
-// Where the installed weft is that this command belongs to; empty: none, or it is found without being told.
+// Where the installed weft is that this command belongs to; empty: none, or it is found without
+// being told.
 std::string place_of_package() {
   std::error_code ignored;
   const fs::path prefix = fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path();
-  if (!fs::exists(prefix / "lib/cmake/weft/weftConfig.cmake", ignored) || prefix == "/usr" || prefix == "/usr/local") return "";
+  if (!fs::exists(prefix / "lib/cmake/weft/weftConfig.cmake", ignored) || prefix == "/usr" ||
+      prefix == "/usr/local")
+    return "";
   return "list(APPEND CMAKE_PREFIX_PATH \"" + prefix.string() + "\")\n";
 }
 
 void check_name(const std::string& name) {
   bool good = !name.empty() && std::isalpha(static_cast<unsigned char>(name[0])) != 0;
-  for (const char c : name) good = good && (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-');
+  for (const char c : name)
+    good = good && (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-');
   if (!good || name == "test" || name == "all") {
-    throw Error(Errc::kInvalidArgument, "weft new: \"" + name + "\" is no name for a program: letters, digits, _ and -, a letter first");
+    throw Error(Errc::kInvalidArgument,
+                "weft new: \"" + name +
+                    "\" is no name for a program: letters, digits, _ and -, a letter first");
   }
 }
 
@@ -145,19 +156,24 @@ void check_name(const std::string& name) {
 
 int new_project(const NewCommand& command) {
   const fs::path folder(command.folder);
-  const std::string name = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+  const std::string name =
+      (folder.has_filename() ? folder : folder.parent_path()).filename().string();
   check_name(name);
   std::error_code ignored;
-  if (fs::exists(folder, ignored)) throw Error(Errc::kInvalidArgument, "weft new: " + folder.string() + " exists already");
+  if (fs::exists(folder, ignored))
+    throw Error(Errc::kInvalidArgument, "weft new: " + folder.string() + " exists already");
   const std::string where = place_of_package();
   make_directories(folder.string());
-  constexpr std::pair<const char*, const char*> kFiles[] = {
-      {"CMakeLists.txt", kLists}, {"main.cc", kProgram}, {"train.toml", kToml}, {"README.md", kPage}};
+  constexpr std::pair<const char*, const char*> kFiles[] = {{"CMakeLists.txt", kLists},
+                                                            {"main.cc", kProgram},
+                                                            {"train.toml", kToml},
+                                                            {"README.md", kPage}};
   for (const auto& [file, text] : kFiles) {
     write_file_atomic((folder / file).string(), filled(text, name, where));
   }
   std::cout << folder.string() << ": CMakeLists.txt, main.cc, train.toml, README.md\n"
-            << "  cd " << folder.string() << " && cmake -B build && cmake --build build && ./build/" << name << " train.toml\n";
+            << "  cd " << folder.string() << " && cmake -B build && cmake --build build && ./build/"
+            << name << " train.toml\n";
   return 0;
 }
 

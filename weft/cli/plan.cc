@@ -1,4 +1,5 @@
-// `weft plan simulate`: what collectives would take on a topology, at any scale, without running them.
+// `weft plan simulate`: what collectives would take on a topology, at any scale, without running
+// them.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -31,7 +32,8 @@ std::string scaled(double value, const char* const* units, int count, double ste
 }
 std::string duration(double seconds) {
   constexpr const char* kUnits[] = {"us", "ms", "s"};
-  return seconds >= 0.9995 ? scaled(seconds, kUnits + 2, 1, 1) : scaled(seconds * 1e6, kUnits, 3, 1e3);
+  return seconds >= 0.9995 ? scaled(seconds, kUnits + 2, 1, 1)
+                           : scaled(seconds * 1e6, kUnits, 3, 1e3);
 }
 std::string byte_size(double bytes) {
   constexpr const char* kUnits[] = {"B", "KB", "MB", "GB", "TB", "PB"};
@@ -44,10 +46,14 @@ bool has_blocks(schedule::Collective c) {
 }
 
 Answer answer(const SimulateCommand& command, const std::string& name, std::uint64_t bytes) {
-  Answer result{.request = internal::request_of(command.choice, schedule::parse_algorithm(name)), .bytes = bytes, .simulation = {}};
+  Answer result{.request = internal::request_of(command.choice, schedule::parse_algorithm(name)),
+                .bytes = bytes,
+                .simulation = {}};
   schedule::Request& q = result.request;
-  WEFT_REQUIRE(q.algorithm != schedule::Algorithm::kDirect, "direct sends no messages that could be simulated; name another algorithm");
-  WEFT_REQUIRE(q.collective == schedule::Collective::kBarrier || bytes >= internal::kElementBytes, "--size: one f32 element is 4 bytes");
+  WEFT_REQUIRE(q.algorithm != schedule::Algorithm::kDirect,
+               "direct sends no messages that could be simulated; name another algorithm");
+  WEFT_REQUIRE(q.collective == schedule::Collective::kBarrier || bytes >= internal::kElementBytes,
+               "--size: one f32 element is 4 bytes");
   const std::int64_t blocks = has_blocks(q.collective) ? q.world : 1;
   q.count = static_cast<std::int64_t>(bytes) / internal::kElementBytes / blocks;
   if (q.collective == schedule::Collective::kBarrier) q.count = 0;
@@ -57,7 +63,9 @@ Answer answer(const SimulateCommand& command, const std::string& name, std::uint
   return result;
 }
 
-schedule::Topology topology_of(const schedule::Request& q) { return q.topology ? *q.topology : schedule::Topology::flat(q.world); }
+schedule::Topology topology_of(const schedule::Request& q) {
+  return q.topology ? *q.topology : schedule::Topology::flat(q.world);
+}
 
 // "all ranks" where there is one level.
 std::string link_of(const schedule::Topology& topology, int level) {
@@ -70,36 +78,49 @@ void print_json(const Answer& a) {
   std::string levels;
   for (int l = 0; l < topology.num_levels(); ++l) {
     const plan::LevelTraffic& traffic = s.levels[static_cast<std::size_t>(l)];
-    levels += (levels.empty() ? "" : ", ") + std::string("{\"link\": ") + json_quote(link_of(topology, l)) +
-              ", \"messages\": " + std::to_string(traffic.messages) + ", \"bytes\": " + json_number(traffic.bytes) +
+    levels += (levels.empty() ? "" : ", ") + std::string("{\"link\": ") +
+              json_quote(link_of(topology, l)) +
+              ", \"messages\": " + std::to_string(traffic.messages) +
+              ", \"bytes\": " + json_number(traffic.bytes) +
               ", \"busiest_bytes\": " + json_number(traffic.busiest_port) + "}";
   }
   std::cout << "{\"algorithm\": " << json_quote(to_string(a.request.algorithm))
-            << ", \"collective\": " << json_quote(to_string(a.request.collective)) << ", \"ranks\": " << a.request.world
-            << ", \"topology\": " << json_quote(topology.describe()) << ", \"bytes\": " << a.bytes << ", \"count\": " << s.count
-            << ", \"seconds\": " << json_number(s.seconds) << ", \"rounds\": " << s.rounds
-            << ", \"critical\": {\"latency\": " << json_number(s.critical.latency) << ", \"wire\": " << json_number(s.critical.wire)
-            << ", \"waiting\": " << json_number(s.critical.waiting) << ", \"reduction\": " << json_number(s.critical.reduction)
-            << "}, \"levels\": [" << levels << "], \"by_symmetry\": " << (s.by_symmetry ? "true" : "false")
+            << ", \"collective\": " << json_quote(to_string(a.request.collective))
+            << ", \"ranks\": " << a.request.world
+            << ", \"topology\": " << json_quote(topology.describe()) << ", \"bytes\": " << a.bytes
+            << ", \"count\": " << s.count << ", \"seconds\": " << json_number(s.seconds)
+            << ", \"rounds\": " << s.rounds
+            << ", \"critical\": {\"latency\": " << json_number(s.critical.latency)
+            << ", \"wire\": " << json_number(s.critical.wire)
+            << ", \"waiting\": " << json_number(s.critical.waiting)
+            << ", \"reduction\": " << json_number(s.critical.reduction) << "}, \"levels\": ["
+            << levels << "], \"by_symmetry\": " << (s.by_symmetry ? "true" : "false")
             << ", \"simulated_in\": " << json_number(a.took) << "}\n";
 }
 
-// "between hosts 62.4 GB, 50 MB out of the busiest": bytes, and what leaves the busiest host or rank.
+// "between hosts 62.4 GB, 50 MB out of the busiest": bytes, and what leaves the busiest host or
+// rank.
 void print_answers(const std::vector<Answer>& answers, std::uint64_t bytes) {
   const schedule::Topology topology = topology_of(answers[0].request);
-  std::cout << '\n' << to_string(answers[0].request.collective) << " of " << byte_size(static_cast<double>(bytes)) << '\n';
-  std::vector<std::vector<std::string>> rows = {{"algorithm", "time", "rounds", "latency", "wire", "waiting", "adding"}};
+  std::cout << '\n'
+            << to_string(answers[0].request.collective) << " of "
+            << byte_size(static_cast<double>(bytes)) << '\n';
+  std::vector<std::vector<std::string>> rows = {
+      {"algorithm", "time", "rounds", "latency", "wire", "waiting", "adding"}};
   for (int l = 0; l < topology.num_levels(); ++l) {
     rows[0].push_back(link_of(topology, l));
-    rows[0].emplace_back(l + 1 == topology.num_levels() ? "busiest rank" : "busiest " + std::string(noun(topology.level(l + 1).scope)));
+    rows[0].emplace_back(l + 1 == topology.num_levels()
+                             ? "busiest rank"
+                             : "busiest " + std::string(noun(topology.level(l + 1).scope)));
   }
   rows[0].emplace_back("simulated in");
   for (const Answer& a : answers) {
     if (a.bytes != bytes) continue;
     const plan::Simulation& s = a.simulation;
-    auto& row = rows.emplace_back(std::vector<std::string>{to_string(a.request.algorithm), duration(s.seconds), std::to_string(s.rounds),
-                                                           duration(s.critical.latency), duration(s.critical.wire),
-                                                           duration(s.critical.waiting), duration(s.critical.reduction)});
+    auto& row = rows.emplace_back(std::vector<std::string>{
+        to_string(a.request.algorithm), duration(s.seconds), std::to_string(s.rounds),
+        duration(s.critical.latency), duration(s.critical.wire), duration(s.critical.waiting),
+        duration(s.critical.reduction)});
     for (const auto& traffic : s.levels) {
       row.push_back(byte_size(traffic.bytes));
       row.push_back(byte_size(traffic.busiest_port));
@@ -127,9 +148,11 @@ int plan_simulate(const SimulateCommand& command) {
   if (topology.num_levels() > 1 || topology.grid()) std::cout << " (" << topology.describe() << ')';
   for (int l = 0; l < topology.num_levels(); ++l) {
     const schedule::Link& link = topology.level(l).link;
-    std::cout << "; " << link_of(topology, l) << ' ' << duration(link.latency) << ", " << byte_size(link.bandwidth) << "/s";
+    std::cout << "; " << link_of(topology, l) << ' ' << duration(link.latency) << ", "
+              << byte_size(link.bandwidth) << "/s";
   }
-  std::cout << ". Latency, wire, waiting (for a port) and adding are those of the longest chain of messages.\n";
+  std::cout << ". Latency, wire, waiting (for a port) and adding are those of the longest chain of "
+               "messages.\n";
   for (const std::uint64_t bytes : command.sizes) print_answers(answers, bytes);
   std::cout << "\nsimulated in " << duration(took) << '\n';
   return 0;

@@ -22,7 +22,9 @@ std::string number(const std::optional<double>& value) {
   return text;
 }
 
-std::string number(const std::optional<std::int64_t>& value) { return value ? std::to_string(*value) : "-"; }
+std::string number(const std::optional<std::int64_t>& value) {
+  return value ? std::to_string(*value) : "-";
+}
 
 Row row_of(const observe::RunInfo& run) {
   return {run.name,
@@ -37,7 +39,8 @@ Row row_of(const observe::RunInfo& run) {
 }
 
 void print_json(const observe::RunInfo& run) {
-  std::cout << "{\"name\": " << json_quote(run.name) << ", \"running\": " << (run.running ? "true" : "false");
+  std::cout << "{\"name\": " << json_quote(run.name)
+            << ", \"running\": " << (run.running ? "true" : "false");
   const auto put = [](const char* name, const auto& value) {
     if (value) std::cout << ", \"" << name << "\": " << json_number(static_cast<double>(*value));
   };
@@ -62,7 +65,8 @@ int list_runs(const RunsCommand& command) {
     std::cerr << "there is no run in " << command.folder << '\n';
     return 0;
   }
-  std::vector<Row> rows{{"RUN", "STATE", "EPOCH", "STEP", "LOSS", "TEST LOSS", "ACCURACY", "CHECKPOINT", "CHANGED"}};
+  std::vector<Row> rows{
+      {"RUN", "STATE", "EPOCH", "STEP", "LOSS", "TEST LOSS", "ACCURACY", "CHECKPOINT", "CHANGED"}};
   for (const auto& run : runs) rows.push_back(row_of(run));
   print_table(rows);
   return 0;

@@ -31,7 +31,9 @@ const char* name_of(schedule::Action action) {
 }
 
 const char* name_of(schedule::Buffer buffer) {
-  return buffer == schedule::Buffer::kInput ? "input" : buffer == schedule::Buffer::kOutput ? "output" : "scratch";
+  return buffer == schedule::Buffer::kInput    ? "input"
+         : buffer == schedule::Buffer::kOutput ? "output"
+                                               : "scratch";
 }
 
 void print_json(const schedule::Request& request) {
@@ -39,9 +41,11 @@ void print_json(const schedule::Request& request) {
     auto own = request;
     own.rank = rank;
     for (const auto& step : schedule::make(own).steps) {
-      std::cout << "{\"rank\": " << rank << ", \"round\": " << step.round << ", \"action\": " << json_quote(name_of(step.action))
-                << ", \"peer\": " << step.peer << ", \"from\": " << json_quote(name_of(step.from)) << ", \"src\": " << step.src
-                << ", \"to\": " << json_quote(name_of(step.to)) << ", \"dst\": " << step.dst << ", \"count\": " << step.count << "}\n";
+      std::cout << "{\"rank\": " << rank << ", \"round\": " << step.round
+                << ", \"action\": " << json_quote(name_of(step.action))
+                << ", \"peer\": " << step.peer << ", \"from\": " << json_quote(name_of(step.from))
+                << ", \"src\": " << step.src << ", \"to\": " << json_quote(name_of(step.to))
+                << ", \"dst\": " << step.dst << ", \"count\": " << step.count << "}\n";
     }
   }
 }
@@ -54,26 +58,33 @@ schedule::Algorithm parse_shown(const std::string& name) {
   for (const auto algorithm : schedule::algorithms()) all.emplace_back(to_string(algorithm));
   const auto near = nearest(name, all);
   const bool other = near && std::find(others.begin(), others.end(), *near) != others.end();
-  WEFT_REQUIRE(!other, "no algorithm is called '" + name + "'; did you mean '" + near.value_or("") + "'?");
+  WEFT_REQUIRE(!other,
+               "no algorithm is called '" + name + "'; did you mean '" + near.value_or("") + "'?");
   return schedule::parse_algorithm(name);
 }
 
-// A line for the graph, then one for what each rank does in each round until rounds come again (of random matchings, three).
+// A line for the graph, then one for what each rank does in each round until rounds come again (of
+// random matchings, three).
 void print_json(const schedule::Gossip& gossip) {
-  std::cout << "{\"graph\": " << json_quote(to_string(gossip.graph)) << ", \"ranks\": " << gossip.world
-            << ", \"mixing_rate\": " << json_number(mixing_rate(gossip)) << ", \"spectral_gap\": " << json_number(spectral_gap(gossip))
+  std::cout << "{\"graph\": " << json_quote(to_string(gossip.graph))
+            << ", \"ranks\": " << gossip.world
+            << ", \"mixing_rate\": " << json_number(mixing_rate(gossip))
+            << ", \"spectral_gap\": " << json_number(spectral_gap(gossip))
             << ", \"rounds_to_thousandth\": " << rounds_to_thousandth(gossip) << "}\n";
   for (int round = 0; round < distinct_rounds(gossip); ++round) {
     for (int rank = 0; rank < gossip.world; ++rank) {
       const auto mixing = schedule::mixing(gossip, rank, round);
       std::string hears, sends;
       for (const auto& neighbor : mixing.hears) {
-        hears += (hears.empty() ? "" : ", ") + std::string("{\"rank\": ") + std::to_string(neighbor.rank) +
-                 ", \"weight\": " + json_number(neighbor.weight) + "}";
+        hears += (hears.empty() ? "" : ", ") + std::string("{\"rank\": ") +
+                 std::to_string(neighbor.rank) + ", \"weight\": " + json_number(neighbor.weight) +
+                 "}";
       }
-      for (const int peer : mixing.sends_to) sends += (sends.empty() ? "" : ", ") + std::to_string(peer);
-      std::cout << "{\"round\": " << round << ", \"rank\": " << rank << ", \"self\": " << json_number(mixing.self) << ", \"hears\": ["
-                << hears << "], \"sends_to\": [" << sends << "]}\n";
+      for (const int peer : mixing.sends_to)
+        sends += (sends.empty() ? "" : ", ") + std::to_string(peer);
+      std::cout << "{\"round\": " << round << ", \"rank\": " << rank
+                << ", \"self\": " << json_number(mixing.self) << ", \"hears\": [" << hears
+                << "], \"sends_to\": [" << sends << "]}\n";
     }
   }
 }
@@ -81,14 +92,18 @@ void print_json(const schedule::Gossip& gossip) {
 int show_gossip(const ScheduleCommand& command) {
   constexpr int kMostRanks = 4096;  // the mixing rate takes a second
   const ScheduleChoice& choice = command.choice;
-  const bool placed = !choice.hosts.empty() || !choice.grid.empty() || !choice.topology.empty() || !choice.across.empty();
-  WEFT_REQUIRE(
-      !placed && choice.chunk_bytes == 0 && !choice.radix && command.count == 0 && choice.collective == ScheduleChoice().collective,
-      "gossip has --ranks, --graph and --seed, and nothing else of a collective");
-  schedule::Gossip gossip{.graph = schedule::parse_graph(command.graph.value_or("exponential")), .world = choice.ranks.value_or(8)};
-  WEFT_REQUIRE(gossip.world <= kMostRanks,
-               "gossip of " + std::to_string(gossip.world) + " ranks; " + std::to_string(kMostRanks) + " can be shown");
-  WEFT_REQUIRE(!command.seed || gossip.graph == schedule::Graph::kRandomMatching, "--seed is for --graph random_matching");
+  const bool placed = !choice.hosts.empty() || !choice.grid.empty() || !choice.topology.empty() ||
+                      !choice.across.empty();
+  WEFT_REQUIRE(!placed && choice.chunk_bytes == 0 && !choice.radix && command.count == 0 &&
+                   choice.collective == ScheduleChoice().collective,
+               "gossip has --ranks, --graph and --seed, and nothing else of a collective");
+  schedule::Gossip gossip{.graph = schedule::parse_graph(command.graph.value_or("exponential")),
+                          .world = choice.ranks.value_or(8)};
+  WEFT_REQUIRE(gossip.world <= kMostRanks, "gossip of " + std::to_string(gossip.world) +
+                                               " ranks; " + std::to_string(kMostRanks) +
+                                               " can be shown");
+  WEFT_REQUIRE(!command.seed || gossip.graph == schedule::Graph::kRandomMatching,
+               "--seed is for --graph random_matching");
   gossip.seed = command.seed.value_or(0);
   if (!command.svg.empty()) internal::write_picture(command.svg, schedule::render_svg(gossip));
   if (command.json) {
@@ -105,15 +120,19 @@ int schedule_show(const ScheduleCommand& command) {
   if (internal::is_pipeline(command.algorithm)) return internal::show_pipeline(command);
   const bool is_gossip = command.algorithm == "gossip";
   const auto algorithm = is_gossip ? schedule::Algorithm::kRing : parse_shown(command.algorithm);
-  WEFT_REQUIRE(!internal::asks_for_pipeline(command),
-               "--stages, --micro-batches, --virtual, --costs and --memory are for pipelines, which " + command.algorithm + " is not");
+  WEFT_REQUIRE(
+      !internal::asks_for_pipeline(command),
+      "--stages, --micro-batches, --virtual, --costs and --memory are for pipelines, which " +
+          command.algorithm + " is not");
   if (is_gossip) return show_gossip(command);
-  WEFT_REQUIRE(!command.graph && !command.seed, "--graph and --seed are gossip's; " + command.algorithm + " has none");
+  WEFT_REQUIRE(!command.graph && !command.seed,
+               "--graph and --seed are gossip's; " + command.algorithm + " has none");
   schedule::Request request = internal::request_of(command.choice, algorithm);
   request.count = command.count;
   if (!command.svg.empty()) internal::write_picture(command.svg, schedule::render_svg(request));
   if (command.json) {
-    if (request.count == 0 && request.collective != schedule::Collective::kBarrier) request.count = request.world;
+    if (request.count == 0 && request.collective != schedule::Collective::kBarrier)
+      request.count = request.world;
     print_json(request);
   } else if (command.svg.empty()) {
     std::cout << schedule::render_text(request);
@@ -127,13 +146,16 @@ int schedule_list(bool json) {
     for (const auto collective : schedule::collectives()) {
       if (!schedule::supports(algorithm, collective)) continue;
       const std::string name = schedule::to_string(collective);
-      names += json ? (names.empty() ? "" : ", ") + json_quote(name) : (names.empty() ? "" : " ") + name;
+      names +=
+          json ? (names.empty() ? "" : ", ") + json_quote(name) : (names.empty() ? "" : " ") + name;
     }
     const std::string name = schedule::to_string(algorithm);
     if (json) {
-      std::cout << "{\"algorithm\": " << json_quote(name) << ", \"collectives\": [" << names << "]}\n";
+      std::cout << "{\"algorithm\": " << json_quote(name) << ", \"collectives\": [" << names
+                << "]}\n";
     } else {
-      std::cout << name << std::string(22 - std::min<std::size_t>(21, name.size()), ' ') << names << '\n';
+      std::cout << name << std::string(22 - std::min<std::size_t>(21, name.size()), ' ') << names
+                << '\n';
     }
   }
   internal::list_pipelines(json);
@@ -141,8 +163,10 @@ int schedule_list(bool json) {
     std::cout << "{\"algorithm\": \"gossip\", \"collectives\": []}\n";
   } else {
     std::string names;
-    for (const auto graph : schedule::graphs()) names += (names.empty() ? "" : ", ") + std::string(to_string(graph));
-    std::cout << "gossip" << std::string(16, ' ') << "averaging with neighbors; --graph " << names << '\n';
+    for (const auto graph : schedule::graphs())
+      names += (names.empty() ? "" : ", ") + std::string(to_string(graph));
+    std::cout << "gossip" << std::string(16, ' ') << "averaging with neighbors; --graph " << names
+              << '\n';
   }
   return 0;
 }

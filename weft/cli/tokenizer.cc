@@ -25,18 +25,23 @@ std::unique_ptr<text::Tokenizer> open_tokenizer(const std::string& name) {
   if (name == "bytes") return text::byte_tokenizer();
   std::error_code ignored;
   if (!fs::is_directory(name, ignored)) return text::load_tokenizer(name);
-  WEFT_REQUIRE(fs::exists(name + "/tokenizer.json", ignored), name +
-                                                                  " has no tokenizer.json; a run with data.tokenizer = \"bytes\" has none: "
-                                                                  "say bytes instead of a file");
+  WEFT_REQUIRE(fs::exists(name + "/tokenizer.json", ignored),
+               name +
+                   " has no tokenizer.json; a run with data.tokenizer = \"bytes\" has none: "
+                   "say bytes instead of a file");
   return text::load_tokenizer(name + "/tokenizer.json");
 }
 
-std::string standard_input() { return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()}; }
+std::string standard_input() {
+  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+}
 
 // The numbers of words that may hold several, apart by blanks or commas.
 std::vector<text::TokenId> ids_of(const std::string& words) {
   std::vector<text::TokenId> ids;
-  const auto blank = [](char c) { return c == ' ' || c == ',' || c == '\n' || c == '\t' || c == '\r'; };
+  const auto blank = [](char c) {
+    return c == ' ' || c == ',' || c == '\n' || c == '\t' || c == '\r';
+  };
   for (const char *at = words.data(), *end = at + words.size(); at != end;) {
     if (blank(*at)) {
       ++at;
@@ -45,7 +50,9 @@ std::vector<text::TokenId> ids_of(const std::string& words) {
     text::TokenId id = 0;
     const auto [stopped, error] = std::from_chars(at, end, id);
     const bool whole = error == std::errc() && (stopped == end || blank(*stopped));
-    WEFT_REQUIRE(whole, "weft tokenizer decode: \"" + std::string(at, std::find_if(at, end, blank)) + "\" is no token's number");
+    WEFT_REQUIRE(whole, "weft tokenizer decode: \"" +
+                            std::string(at, std::find_if(at, end, blank)) +
+                            "\" is no token's number");
     ids.push_back(id);
     at = stopped;
   }
@@ -68,19 +75,25 @@ int tokenizer_train(const TokenizerCommand& command) {
     bytes += static_cast<std::int64_t>(content.size());
     tokens += static_cast<std::int64_t>(tokenizer->encode(content).size());
   }
-  std::cout << command.output << ": " << tokenizer->vocab_size() << " tokens; the files' " << bytes << " bytes are " << tokens << '\n';
+  std::cout << command.output << ": " << tokenizer->vocab_size() << " tokens; the files' " << bytes
+            << " bytes are " << tokens << '\n';
   return 0;
 }
 
 int tokenizer_encode(const TokenizerCommand& command) {
-  WEFT_REQUIRE(command.text.empty() || command.files.empty(), "weft tokenizer encode: give a text or --file, not both");
+  WEFT_REQUIRE(command.text.empty() || command.files.empty(),
+               "weft tokenizer encode: give a text or --file, not both");
   const auto tokenizer = open_tokenizer(command.tokenizer);
   const bool given = !command.text.empty(), file = !command.files.empty();
-  const std::string content = given ? command.text : file ? read_file(command.files.front(), kMostBytes) : standard_input();
-  const auto ids = tokenizer->encode(content, command.recognize ? text::Specials::kRecognize : text::Specials::kAsText);
+  const std::string content = given  ? command.text
+                              : file ? read_file(command.files.front(), kMostBytes)
+                                     : standard_input();
+  const auto ids = tokenizer->encode(
+      content, command.recognize ? text::Specials::kRecognize : text::Specials::kAsText);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (command.json) {
-      std::cout << "{\"id\": " << ids[i] << ", \"text\": " << json_quote(tokenizer->decode({ids[i]})) << "}\n";
+      std::cout << "{\"id\": " << ids[i]
+                << ", \"text\": " << json_quote(tokenizer->decode({ids[i]})) << "}\n";
     } else {
       std::cout << (i == 0 ? "" : " ") << ids[i];
     }

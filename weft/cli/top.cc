@@ -33,7 +33,8 @@ std::string format(const char* pattern, double value) {
 }
 
 // The last points of a series; empty where there is none.
-std::vector<MetricsPoint> tail_of(const MetricsSeries& series, const std::string& name, std::size_t count) {
+std::vector<MetricsPoint> tail_of(const MetricsSeries& series, const std::string& name,
+                                  std::size_t count) {
   const auto found = series.find(name);
   if (found == series.end()) return {};
   const auto& points = found->second;
@@ -49,8 +50,8 @@ double median_of(const MetricsSeries& series, const std::string& name) {
 std::string curve_of(const std::vector<MetricsPoint>& points, std::size_t columns) {
   constexpr std::array<const char*, 8> kBlocks{"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   if (points.empty()) return "";
-  const auto [low, high] =
-      std::minmax_element(points.begin(), points.end(), [](const auto& a, const auto& b) { return a.value < b.value; });
+  const auto [low, high] = std::minmax_element(
+      points.begin(), points.end(), [](const auto& a, const auto& b) { return a.value < b.value; });
   const double span = high->value - low->value;
   const std::size_t parts = std::min(columns, points.size());
   std::string curve;
@@ -76,21 +77,30 @@ std::string parts_of_step(const MetricsSeries& series) {
 std::string view(const observe::RunInfo& run, const MetricsSeries& series) {
   std::string text = run.name + (run.running ? ", running" : ", ended") + "\n";
   const auto line = [&](const char* name, const std::string& value) {
-    if (!value.empty()) text += std::string(name) + std::string(14 - std::string_view(name).size(), ' ') + value + "\n";
+    if (!value.empty())
+      text +=
+          std::string(name) + std::string(14 - std::string_view(name).size(), ' ') + value + "\n";
   };
-  line("step", run.step ? std::to_string(*run.step) + " (epoch " + std::to_string(*run.epoch) + ")" : "none yet");
+  line("step", run.step ? std::to_string(*run.step) + " (epoch " + std::to_string(*run.epoch) + ")"
+                        : "none yet");
   const auto loss = tail_of(series, "loss", 600);
   if (run.loss) line("loss", format("%.4g  ", *run.loss) + curve_of(loss, 50));
   for (const auto& [name, points] : series) {
-    const bool is_result = name == "test_loss" || name == "accuracy" || name == "perplexity" || name == "grad_norm";
+    const bool is_result =
+        name == "test_loss" || name == "accuracy" || name == "perplexity" || name == "grad_norm";
     if (is_result) line(name.c_str(), format("%.4g", points.back().value));
   }
-  if (const double speed = median_of(series, "samples_per_s"); speed > 0) line("samples/s", format("%.0f", speed));
+  if (const double speed = median_of(series, "samples_per_s"); speed > 0)
+    line("samples/s", format("%.0f", speed));
   line("step time", parts_of_step(series));
-  if (const auto memory = tail_of(series, "memory_gb", 1); !memory.empty()) line("memory", format("%.2f GB (rank 0)", memory[0].value));
-  const auto slowest = tail_of(series, "slowest_rank", 1), ratio = tail_of(series, "slowest_over_median", 1);
+  if (const auto memory = tail_of(series, "memory_gb", 1); !memory.empty())
+    line("memory", format("%.2f GB (rank 0)", memory[0].value));
+  const auto slowest = tail_of(series, "slowest_rank", 1),
+             ratio = tail_of(series, "slowest_over_median", 1);
   if (!slowest.empty() && !ratio.empty()) {
-    line("slowest rank", format("%.0f", slowest[0].value) + format(", %.2f times the median rank's time to compute", ratio[0].value));
+    line("slowest rank",
+         format("%.0f", slowest[0].value) +
+             format(", %.2f times the median rank's time to compute", ratio[0].value));
   }
   line("checkpoint", run.checkpoint ? "step " + std::to_string(*run.checkpoint) : "none yet");
   return text;

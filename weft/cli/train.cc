@@ -31,22 +31,27 @@ void watch_signals() {
 
 void print_configuration(const Config& config) {
   std::size_t width = 0;
-  for (const auto& row : config.describe()) width = std::max(width, row.key.size() + row.value.size());
+  for (const auto& row : config.describe())
+    width = std::max(width, row.key.size() + row.value.size());
   for (const auto& row : config.describe()) {
-    std::cout << row.key << " = " << row.value << std::string(width - row.key.size() - row.value.size() + 2, ' ') << "# " << row.origin
-              << '\n';
+    std::cout << row.key << " = " << row.value
+              << std::string(width - row.key.size() - row.value.size() + 2, ' ') << "# "
+              << row.origin << '\n';
   }
 }
 
-// What a recipe promises: expected.toml beside recipe.toml. Throws Error(kBadConfig) where it promises nothing.
+// What a recipe promises: expected.toml beside recipe.toml. Throws Error(kBadConfig) where it
+// promises nothing.
 double least_accuracy(const std::string& recipe_file) {
   const auto file = std::filesystem::path(recipe_file).parent_path() / "expected.toml";
-  if (!std::filesystem::exists(file)) throw Error(Errc::kBadConfig, "--check: there is no " + file.string());
+  if (!std::filesystem::exists(file))
+    throw Error(Errc::kBadConfig, "--check: there is no " + file.string());
   const Schema schema{{"accuracy", 0.0, "on what is held out", {.min = 0, .max = 1}},
                       {"tolerance", 0.0, "how far below it may lie", {.min = 0, .max = 1}},
                       {"minutes", 0.0, "about how long it takes on two cores", {.min = 0}}};
   const auto expected = Config::load(file.string(), schema);
-  if (expected.get_double("accuracy") <= 0) throw Error(Errc::kBadConfig, "--check: " + file.string() + " names no accuracy above 0");
+  if (expected.get_double("accuracy") <= 0)
+    throw Error(Errc::kBadConfig, "--check: " + file.string() + " names no accuracy above 0");
   return expected.get_double("accuracy") - expected.get_double("tolerance");
 }
 
@@ -58,13 +63,16 @@ bool as_expected(double least, const train::TrainResult& result) {
 }
 
 // One rank, from joining the others to its exit code; `least` is the accuracy to be checked.
-int train_rank(const TrainCommand& command, const Config& config, const std::string& file, bool resume, double least) {
-  if (const char* threads = std::getenv("OMP_NUM_THREADS")) at::set_num_threads(std::max(1, std::atoi(threads)));
+int train_rank(const TrainCommand& command, const Config& config, const std::string& file,
+               bool resume, double least) {
+  if (const char* threads = std::getenv("OMP_NUM_THREADS"))
+    at::set_num_threads(std::max(1, std::atoi(threads)));
   comm::InitOptions joining;
   joining.transport = comm::parse_transport(config.get_string("comm.transport"));
   joining.ordered_sums = config.get_bool("train.reproducible");
   joining.interface = config.get_string("comm.interface");
-  joining.timeout = std::chrono::milliseconds(std::llround(config.get_double("comm.timeout_s") * 1e3));
+  joining.timeout =
+      std::chrono::milliseconds(std::llround(config.get_double("comm.timeout_s") * 1e3));
   const auto world = comm::init(joining);
   watch_signals();  // from here on; a signal while joining ends the process as usual
   train::TrainerOptions options;
@@ -77,7 +85,8 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
   const auto result = trainer.run();
   if (result.stopped) {
     if (world.rank() == 0)
-      log_warn("stopped by a signal; go on with --resume --name " + std::filesystem::path(trainer.run_folder()).filename().string(),
+      log_warn("stopped by a signal; go on with --resume --name " +
+                   std::filesystem::path(trainer.run_folder()).filename().string(),
                {{"step", result.steps}});
     return 128 + (stop_signal != 0 ? stop_signal : SIGTERM);
   }
@@ -92,7 +101,8 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
   return command.check && !as_expected(least, result) ? 1 : 0;
 }
 
-// The cores shared out over the ranks, said before the fork, so that each rank finds it in its environment.
+// The cores shared out over the ranks, said before the fork, so that each rank finds it in its
+// environment.
 void share_cores(int ranks) {
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   ::setenv("OMP_NUM_THREADS", std::to_string(std::max(1, cores / ranks)).c_str(), 0);
@@ -104,9 +114,11 @@ Config configuration_of_new_run(const TrainCommand& command, const std::string& 
   if (command.resume == "true") {
     const std::string& name = config.get_string("run.name");
     const std::string& dir = config.get_string("run.dir");
-    throw Error(Errc::kInvalidArgument, name.empty() ? "there is no run of " + train::recipe_name(file) + " to resume in " + dir +
-                                                           "; give its name with --name, or start one without --resume"
-                                                     : "there is no run to resume in " + dir + "/" + name);
+    throw Error(Errc::kInvalidArgument,
+                name.empty()
+                    ? "there is no run of " + train::recipe_name(file) + " to resume in " + dir +
+                          "; give its name with --name, or start one without --resume"
+                    : "there is no run to resume in " + dir + "/" + name);
   }
   config.set("run.recipe=\"" + train::recipe_name(file) + "\"", "weft train");
   return config;
@@ -116,10 +128,13 @@ Config configuration_of_new_run(const TrainCommand& command, const std::string& 
 
 int train(const TrainCommand& command) {
   const auto file = train::find_recipe(command.recipe);
-  const auto resumed = command.resume.empty() ? std::nullopt : train::load_recipe_of_run(file, command.assignments, command.name);
+  const auto resumed = command.resume.empty()
+                           ? std::nullopt
+                           : train::load_recipe_of_run(file, command.assignments, command.name);
   const auto config = resumed ? *resumed : configuration_of_new_run(command, file);
   observe::parse_progress_mode(command.progress);
-  const double least = command.check ? least_accuracy(file) : 0;  // before there is something to lose
+  const double least =
+      command.check ? least_accuracy(file) : 0;  // before there is something to lose
   if (command.dry_run) {
     print_configuration(config);
     return 0;
@@ -127,7 +142,8 @@ int train(const TrainCommand& command) {
   const auto identity = comm::discover(comm::Environment::process());
   if (identity.source != "alone") {
     if (command.ranks && *command.ranks != identity.world) {
-      throw Error(Errc::kBadConfig, "-n " + std::to_string(*command.ranks) + " disagrees with " + identity.source + ", which started " +
+      throw Error(Errc::kBadConfig, "-n " + std::to_string(*command.ranks) + " disagrees with " +
+                                        identity.source + ", which started " +
                                         std::to_string(identity.world) + " ranks; leave out -n");
     }
     return train_rank(command, config, file, resumed.has_value(), least);
@@ -138,7 +154,9 @@ int train(const TrainCommand& command) {
   launch::LaunchOptions launching;
   launching.nproc_per_node = std::to_string(ranks);
   launching.rank0_keeps_terminal = true;
-  return launch::launch_forked(launching, [&](int) { return train_rank(command, config, file, resumed.has_value(), least); });
+  return launch::launch_forked(launching, [&](int) {
+    return train_rank(command, config, file, resumed.has_value(), least);
+  });
 }
 
 }  // namespace weft::cli

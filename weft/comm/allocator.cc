@@ -34,7 +34,9 @@ class SharedAllocator final : public c10::Allocator {
     return {block, block, &release, cpu};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
-  void copy_data(void* to, const void* from, std::size_t bytes) const final { std::memcpy(to, from, bytes); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const final {
+    std::memcpy(to, from, bytes);
+  }
 
  private:
   static void release_nothing(void*) {}

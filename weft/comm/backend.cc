@@ -18,7 +18,8 @@ constexpr std::array kTransports = {"auto", "shm", "tcp", "mpi", "nccl"};
 // Which of the ranks is known to have ended; empty: what the launcher left in the store says.
 using Lost = std::function<std::optional<int>()>;
 
-c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here, const BackendOptions& options, const Lost& lost,
+c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here,
+                                             const BackendOptions& options, const Lost& lost,
                                              const std::shared_ptr<internal::Family>& family) {
   const int size = static_cast<int>(here.ranks.size());
   const auto forming = internal::meet_at(here.store, here.me, size, options.to_connect(), lost);
@@ -26,32 +27,41 @@ c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here, cons
     BackendOptions as = options;
     as.timeout = part.timeout;
     return over_store(
-        part, as, [known, ranks = part.ranks] { return internal::place_among(ranks, known()); }, family);
+        part, as, [known, ranks = part.ranks] { return internal::place_among(ranks, known()); },
+        family);
   };
-  return c10::make_intrusive<WeftBackend>(internal::make_engine(forming, options), here.me, size, options.timeout,
+  return c10::make_intrusive<WeftBackend>(internal::make_engine(forming, options), here.me, size,
+                                          options.timeout,
                                           WeftBackend::Origin{here.store, make, family});
 }
 
 }  // namespace
 
-const char* to_string(Transport transport) { return kTransports.at(static_cast<std::size_t>(transport)); }
+const char* to_string(Transport transport) {
+  return kTransports.at(static_cast<std::size_t>(transport));
+}
 
 Transport parse_transport(const std::string& name) {
   for (std::size_t i = 0; i < kTransports.size(); ++i) {
     if (name == kTransports[i]) return static_cast<Transport>(i);
   }
-  throw Error(Errc::kBadConfig, "unknown transport '" + name + "'; there are auto, shm, tcp, mpi and nccl");
+  throw Error(Errc::kBadConfig,
+              "unknown transport '" + name + "'; there are auto, shm, tcp, mpi and nccl");
 }
 
-c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const BackendOptions& options) {
-  return over_store({std::move(store), internal::all_ranks(size), rank, options.timeout}, options, {},
-                    std::make_shared<internal::Family>());
+c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> store, int rank,
+                                               int size, const BackendOptions& options) {
+  return over_store({std::move(store), internal::all_ranks(size), rank, options.timeout}, options,
+                    {}, std::make_shared<internal::Family>());
 }
 
-c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<net::Host> host, std::unique_ptr<net::Endpoint> endpoint,
+c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<net::Host> host,
+                                               std::unique_ptr<net::Endpoint> endpoint,
                                                std::chrono::milliseconds timeout) {
   const int rank = host->rank(), size = host->world();
-  return c10::make_intrusive<WeftBackend>(internal::make_direct_engine(std::move(host), std::move(endpoint), timeout), rank, size, timeout);
+  return c10::make_intrusive<WeftBackend>(
+      internal::make_direct_engine(std::move(host), std::move(endpoint), timeout), rank, size,
+      timeout);
 }
 
 net::Host* host_of(c10d::Backend& backend) {

@@ -65,17 +65,20 @@ struct BackendOptions {
   // Time for the group to form. 0: as `timeout`.
   std::chrono::milliseconds connect_timeout{0};
   std::uint32_t epoch = 0;
-  std::chrono::milliseconds to_connect() const { return connect_timeout.count() > 0 ? connect_timeout : timeout; }
+  std::chrono::milliseconds to_connect() const {
+    return connect_timeout.count() > 0 ? connect_timeout : timeout;
+  }
 };
 
 // Makes the backend of the `size` ranks that share `store`. Collective. Throws kBadConfig for an
 // unknown transport or algorithm, and for ranks that name different algorithms. Throws kUnavailable
 // if shm or mpi was asked for and is not available. Throws kTimeout, kPeerLost.
-c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                                               const BackendOptions& options = {});
+c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> store, int rank,
+                                               int size, const BackendOptions& options = {});
 
 // Makes a backend over a host and an endpoint that exist already (threads of one process).
-c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<net::Host> host, std::unique_ptr<net::Endpoint> endpoint,
+c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<net::Host> host,
+                                               std::unique_ptr<net::Endpoint> endpoint,
                                                std::chrono::milliseconds timeout);
 
 // The host that the ranks of a weft backend share. Null for another backend or transport.

@@ -1,4 +1,5 @@
-// Groups with CUDA devices. What needs one is labeled gpu and skipped, saying so, where there is none.
+// Groups with CUDA devices. What needs one is labeled gpu and skipped, saying so, where there is
+// none.
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <gtest/gtest.h>
@@ -14,7 +15,8 @@
 namespace weft::comm {
 namespace {
 
-const char* const kNoDevice = "no CUDA device: libtorch was built without CUDA, or the machine has none";
+const char* const kNoDevice =
+    "no CUDA device: libtorch was built without CUDA, or the machine has none";
 
 TEST(Nccl, SaysWhyItIsNotThere) {
   if (at::hasCUDA()) GTEST_SKIP() << "a CUDA device is there";
@@ -29,16 +31,19 @@ TEST(Nccl, SaysWhyItIsNotThere) {
 
 constexpr int kTooFewDevices = 77;
 
-// Collectives of ranks with a device each. Results start as something else: a call that does nothing is seen.
+// Collectives of ranks with a device each. Results start as something else: a call that does
+// nothing is seen.
 int run_nccl(const Group& world, const std::string& meeting) {
   if (static_cast<int>(at::getNumGPUs()) < world.size()) return kTooFewDevices;
-  const Group group =
-      form_group(c10::make_intrusive<c10d::FileStore>(meeting, world.size()), world.rank(), world.size(), {.transport = Transport::kNccl});
+  const Group group = form_group(c10::make_intrusive<c10d::FileStore>(meeting, world.size()),
+                                 world.rank(), world.size(), {.transport = Transport::kNccl});
   if (group.backend().getBackendName() != "nccl") return 1;
-  const auto options = at::device(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(group.rank())));
+  const auto options =
+      at::device(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(group.rank())));
   const at::Tensor mine = at::arange(1000, options.dtype(at::kFloat)) + group.rank();
   std::vector<at::Tensor> of_ranks;
-  for (int rank = 0; rank < group.size(); ++rank) of_ranks.push_back(at::arange(1000, at::kFloat) + rank);
+  for (int rank = 0; rank < group.size(); ++rank)
+    of_ranks.push_back(at::arange(1000, at::kFloat) + rank);
   const at::Tensor joined = at::cat(of_ranks);
 
   at::Tensor all = at::full_like(at::cat(std::vector<at::Tensor>(of_ranks.size(), mine)), -1);
@@ -46,7 +51,8 @@ int run_nccl(const Group& world, const std::string& meeting) {
   if (!at::equal(all.cpu(), joined)) return 2;
   at::Tensor part = at::full_like(mine, -1);
   group.reduce_scatter(part, all);
-  if (!at::equal(part.cpu(), of_ranks[static_cast<std::size_t>(group.rank())] * group.size())) return 3;
+  if (!at::equal(part.cpu(), of_ranks[static_cast<std::size_t>(group.rank())] * group.size()))
+    return 3;
   at::Tensor sum = mine.clone();
   group.all_reduce(sum);
   return at::equal(sum.cpu(), at::stack(of_ranks).sum(0)) ? 0 : 4;
@@ -55,18 +61,22 @@ int run_nccl(const Group& world, const std::string& meeting) {
 TEST(NcclGpu, GathersAndScattersOnOneDevice) {
   if (!at::hasCUDA()) GTEST_SKIP() << kNoDevice;
   const TempDir folder;
-  EXPECT_EQ(fork_ranks(1, "tcp", [&](const Group& world) { return run_nccl(world, folder / "meeting"); }), std::vector<int>(1, 0));
+  EXPECT_EQ(
+      fork_ranks(1, "tcp", [&](const Group& world) { return run_nccl(world, folder / "meeting"); }),
+      std::vector<int>(1, 0));
 }
 
 TEST(NcclGpu, GathersScattersAndSumsOverTwoDevices) {
   if (!at::hasCUDA()) GTEST_SKIP() << kNoDevice;
   const TempDir folder;
-  const auto codes = fork_ranks(2, "tcp", [&](const Group& world) { return run_nccl(world, folder / "meeting"); });
+  const auto codes =
+      fork_ranks(2, "tcp", [&](const Group& world) { return run_nccl(world, folder / "meeting"); });
   if (codes == std::vector<int>(2, kTooFewDevices)) GTEST_SKIP() << "one CUDA device";
   EXPECT_EQ(codes, std::vector<int>(2, 0));
 }
 
-// Forked ranks touch CUDA first after the fork, as it demands; rank 0 is the one with a device where there is only one.
+// Forked ranks touch CUDA first after the fork, as it demands; rank 0 is the one with a device
+// where there is only one.
 TEST(MixedGpu, CpuAndGpuRanksReduceTogetherOverTheWeftBackend) {
   if (!at::hasCUDA()) GTEST_SKIP() << kNoDevice;
   for (const bool both : {false, true}) {

@@ -18,7 +18,8 @@ namespace weft::comm {
 // A read-only view of environment variables. An empty value counts as unset.
 class Environment {
  public:
-  explicit Environment(std::map<std::string, std::string> variables) : variables_(std::move(variables)) {}
+  explicit Environment(std::map<std::string, std::string> variables)
+      : variables_(std::move(variables)) {}
   // Copy of this process's environment. Do not call it while another thread calls setenv().
   static Environment process();
 

@@ -12,7 +12,9 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Map = std::map<std::string, std::string>;
 
-Identity discover(const Map& variables, const IdentityOptions& options = {}) { return comm::discover(Environment(variables), options); }
+Identity discover(const Map& variables, const IdentityOptions& options = {}) {
+  return comm::discover(Environment(variables), options);
+}
 
 // The message of the kBadConfig that it has to throw.
 std::string complaint(const Map& variables, const IdentityOptions& options = {}) {
@@ -31,7 +33,8 @@ Map with(Map base, const Map& more) {
   return base;
 }
 
-// As printed by `torchrun --no-python --nproc-per-node 2 --nnodes 2 env` of torch 2.13 on the second node.
+// As printed by `torchrun --no-python --nproc-per-node 2 --nnodes 2 env` of torch 2.13 on the
+// second node.
 const Map kTorchrun = {{"RANK", "3"},
                        {"WORLD_SIZE", "4"},
                        {"LOCAL_RANK", "1"},
@@ -45,8 +48,9 @@ const Map kTorchrun = {{"RANK", "3"},
                        {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
 
 // As printed by `mpirun -np 2 env` of Open MPI 4.1.
-const Map kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "1"},       {"OMPI_COMM_WORLD_SIZE", "2"},      {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
-                      {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"OMPI_COMM_WORLD_NODE_RANK", "1"}, {"PMIX_NAMESPACE", "2158034945"}};
+const Map kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "1"},       {"OMPI_COMM_WORLD_SIZE", "2"},
+                      {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                      {"OMPI_COMM_WORLD_NODE_RANK", "1"},  {"PMIX_NAMESPACE", "2158034945"}};
 
 // srun -N 3 --ntasks 7, as documented in srun(1), "output environment variables".
 const Map kSlurm = {{"SLURM_JOB_ID", "123456"},
@@ -90,11 +94,13 @@ TEST(Discover, ReadsTorchrunAndLeavesTheStoreToTheAgent) {
   EXPECT_TRUE(me.store_is_hosted_elsewhere);
   EXPECT_FALSE(me.node_level);
   EXPECT_EQ(me.banner(),
-            "rank 3 of 4 (local 1 of 2, node 1), store at 10.0.0.7:29400 (the launcher's), from torchrun or weft run, run job7, restart 2");
+            "rank 3 of 4 (local 1 of 2, node 1), store at 10.0.0.7:29400 (the launcher's), from "
+            "torchrun or weft run, run job7, restart 2");
 }
 
 TEST(Discover, LetsRankZeroHostTheStoreWhenTorchrunsAgentDoesNot) {
-  EXPECT_FALSE(discover(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}})).store_is_hosted_elsewhere);
+  EXPECT_FALSE(discover(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}}))
+                   .store_is_hosted_elsewhere);
 }
 
 TEST(Discover, WantsTheMeetingPointThatATorchrunAlwaysSets) {
@@ -114,7 +120,8 @@ TEST(Discover, ReadsOpenMpiAndMeetsOnTheLoopbackOfTheOneHost) {
 }
 
 TEST(Discover, GivesTheRanksOfOneMpirunOnePortAndAnotherMpirunAnother) {
-  const auto peer = discover(with(kOpenMpi, {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}}));
+  const auto peer = discover(
+      with(kOpenMpi, {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}}));
   const auto stranger = discover(with(kOpenMpi, {{"PMIX_NAMESPACE", "2158034946"}}));
   EXPECT_EQ(discover(kOpenMpi).master_port, peer.master_port);
   EXPECT_NE(discover(kOpenMpi).master_port, stranger.master_port);
@@ -133,24 +140,34 @@ TEST(Discover, LeavesTheMeetingToMpiWhenMpirunSpansHostsAndNobodyNamesTheFirst) 
 }
 
 TEST(Discover, LeavesTheMeetingToMpiOnOneHostWhereTheLauncherTellsNoJobFromAnother) {
-  const Map hydra = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
+  const Map hydra = {
+      {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
   EXPECT_TRUE(discover(hydra).meets_through_mpi);
-  EXPECT_EQ(discover(hydra).master_addr, "127.0.0.1");  // what is left to a weft that was built without MPI
+  EXPECT_EQ(discover(hydra).master_addr,
+            "127.0.0.1");  // what is left to a weft that was built without MPI
   EXPECT_FALSE(discover(with(hydra, {{"MASTER_PORT", "1234"}})).meets_through_mpi);
   EXPECT_FALSE(discover(kOpenMpi).meets_through_mpi);
-  EXPECT_FALSE(
-      discover(with(hydra, {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "1"}})).meets_through_mpi);
+  EXPECT_FALSE(discover(with(hydra, {{"PMI_RANK", "0"},
+                                     {"PMI_SIZE", "1"},
+                                     {"MPI_LOCALRANKID", "0"},
+                                     {"MPI_LOCALNRANKS", "1"}}))
+                   .meets_through_mpi);
 }
 
 TEST(Discover, AsksForAMasterAddressWhenALauncherWithoutMpiSpansHosts) {
-  const Map spread = {
-      {"MV2_COMM_WORLD_RANK", "1"}, {"MV2_COMM_WORLD_SIZE", "4"}, {"MV2_COMM_WORLD_LOCAL_RANK", "1"}, {"MV2_COMM_WORLD_LOCAL_SIZE", "2"}};
+  const Map spread = {{"MV2_COMM_WORLD_RANK", "1"},
+                      {"MV2_COMM_WORLD_SIZE", "4"},
+                      {"MV2_COMM_WORLD_LOCAL_RANK", "1"},
+                      {"MV2_COMM_WORLD_LOCAL_SIZE", "2"}};
   EXPECT_THAT(complaint(spread), HasSubstr("-x MASTER_ADDR"));
 }
 
 TEST(Discover, ReadsHydra) {
-  const auto me =
-      discover({{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}, {"MASTER_ADDR", "h"}});
+  const auto me = discover({{"PMI_RANK", "2"},
+                            {"PMI_SIZE", "4"},
+                            {"MPI_LOCALRANKID", "0"},
+                            {"MPI_LOCALNRANKS", "2"},
+                            {"MASTER_ADDR", "h"}});
   EXPECT_EQ(me.rank, 2);
   EXPECT_EQ(me.local_rank, 0);
   EXPECT_EQ(me.local_world, 2);
@@ -159,8 +176,10 @@ TEST(Discover, ReadsHydra) {
 }
 
 TEST(Discover, ReadsMvapich) {
-  const auto me = discover(
-      {{"MV2_COMM_WORLD_RANK", "1"}, {"MV2_COMM_WORLD_SIZE", "2"}, {"MV2_COMM_WORLD_LOCAL_RANK", "1"}, {"MV2_COMM_WORLD_LOCAL_SIZE", "2"}});
+  const auto me = discover({{"MV2_COMM_WORLD_RANK", "1"},
+                            {"MV2_COMM_WORLD_SIZE", "2"},
+                            {"MV2_COMM_WORLD_LOCAL_RANK", "1"},
+                            {"MV2_COMM_WORLD_LOCAL_SIZE", "2"}});
   EXPECT_EQ(me.rank, 1);
   EXPECT_EQ(me.master_addr, "127.0.0.1");
   EXPECT_EQ(me.source, "MVAPICH");
@@ -181,7 +200,10 @@ TEST(Discover, ReadsSrunAndMeetsAtTheFirstHostOnAPortOfTheJob) {
 }
 
 TEST(Discover, CountsTheTasksOfTheLastAndSmallerSlurmNode) {
-  EXPECT_EQ(discover(with(kSlurm, {{"SLURM_PROCID", "6"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "2"}})).local_world, 1);
+  EXPECT_EQ(
+      discover(with(kSlurm, {{"SLURM_PROCID", "6"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "2"}}))
+          .local_world,
+      1);
 }
 
 TEST(Discover, IsAloneInTheShellOfSbatchWhichIsNoTask) {
@@ -216,7 +238,8 @@ TEST(Discover, AcceptsHorovodsNames) {
 }
 
 TEST(Discover, ReadsAnIndexedJobAsOneRankAPod) {
-  const auto me = discover({{"JOB_COMPLETION_INDEX", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "job-0.svc"}});
+  const auto me =
+      discover({{"JOB_COMPLETION_INDEX", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "job-0.svc"}});
   EXPECT_EQ(me.rank, 2);
   EXPECT_EQ(me.world, 3);
   EXPECT_EQ(me.node_rank, 2);
@@ -227,8 +250,9 @@ TEST(Discover, ReadsAnIndexedJobAsOneRankAPod) {
 
 TEST(Discover, SaysWhatAnIndexedJobLeavesOut) {
   EXPECT_THAT(complaint({{"JOB_COMPLETION_INDEX", "0"}}), HasSubstr("WORLD_SIZE"));
-  EXPECT_THAT(complaint({{"JOB_COMPLETION_INDEX", "1"}, {"WORLD_SIZE", "3"}, {"HOSTNAME", "fit-1"}}),
-              HasSubstr("MASTER_ADDR is not set; set it to fit-0.<"));
+  EXPECT_THAT(
+      complaint({{"JOB_COMPLETION_INDEX", "1"}, {"WORLD_SIZE", "3"}, {"HOSTNAME", "fit-1"}}),
+      HasSubstr("MASTER_ADDR is not set; set it to fit-0.<"));
   EXPECT_EQ(discover({{"JOB_COMPLETION_INDEX", "0"}, {"WORLD_SIZE", "1"}}).source, "alone");
 }
 
@@ -243,12 +267,16 @@ TEST(Discover, ReadsKubeflowsNodes) {
   EXPECT_EQ(me.world, 2);
   EXPECT_TRUE(me.node_level);
   EXPECT_EQ(me.master_addr, "j-node-0-0.j");
-  EXPECT_THAT(complaint(with(pet, {{"PET_NPROC_PER_NODE", "4"}})), HasSubstr("set nprocPerNode to 1"));
+  EXPECT_THAT(complaint(with(pet, {{"PET_NPROC_PER_NODE", "4"}})),
+              HasSubstr("set nprocPerNode to 1"));
   EXPECT_THAT(complaint(with(pet, {{"PET_NNODES", "1:2"}})), HasSubstr("rendezvous"));
 }
 
 TEST(Discover, TakesRankAndWorldSizeWithoutLocalRankForNodes) {
-  const auto me = discover({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "fit-master-0"}, {"MASTER_PORT", "23456"}});
+  const auto me = discover({{"RANK", "1"},
+                            {"WORLD_SIZE", "2"},
+                            {"MASTER_ADDR", "fit-master-0"},
+                            {"MASTER_PORT", "23456"}});
   EXPECT_TRUE(me.node_level);
   EXPECT_EQ(me.node_rank, 1);
   EXPECT_EQ(me.local_rank, 0);
@@ -257,7 +285,11 @@ TEST(Discover, TakesRankAndWorldSizeWithoutLocalRankForNodes) {
 }
 
 TEST(Discover, ReadsRankWorldSizeAndMasterSetByHand) {
-  const auto me = discover({{"RANK", "3"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}});
+  const auto me = discover({{"RANK", "3"},
+                            {"WORLD_SIZE", "4"},
+                            {"LOCAL_RANK", "1"},
+                            {"LOCAL_WORLD_SIZE", "2"},
+                            {"MASTER_ADDR", "h"}});
   EXPECT_FALSE(me.node_level);
   EXPECT_EQ(me.node_rank, 1);
   EXPECT_EQ(me.local_rank, 1);
@@ -286,17 +318,31 @@ TEST(Discover, NamesBothSourcesAndBothValuesWhenTheyDisagree) {
 }
 
 TEST(Discover, RefusesATorchrunInsideALargerMpirun) {
-  EXPECT_THAT(complaint(with(kTorchrun, {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "8"}})), HasSubstr("disagree"));
+  EXPECT_THAT(
+      complaint(with(kTorchrun, {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "8"}})),
+      HasSubstr("disagree"));
 }
 
 TEST(Discover, AllowsATorchrunANodeUnderMpirunOrSrun) {
-  EXPECT_EQ(discover(with(kTorchrun, {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}})).rank, 3);
-  EXPECT_EQ(discover(with(kTorchrun, {{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}})).rank, 3);
-  EXPECT_EQ(discover(with(kTorchrun, {{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}})).rank, 3);
+  EXPECT_EQ(
+      discover(with(kTorchrun, {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}))
+          .rank,
+      3);
+  EXPECT_EQ(discover(with(kTorchrun,
+                          {{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}}))
+                .rank,
+            3);
+  EXPECT_EQ(discover(with(kTorchrun,
+                          {{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}))
+                .rank,
+            3);
 }
 
 TEST(Discover, AllowsMpirunsDaemonsInASlurmStep) {
-  EXPECT_EQ(discover(with(kOpenMpi, {{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "3"}})).rank, 1);
+  EXPECT_EQ(discover(with(kOpenMpi,
+                          {{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "3"}}))
+                .rank,
+            1);
 }
 
 TEST(Discover, FillsInFromALaterSourceThatAgrees) {
@@ -316,7 +362,8 @@ TEST(Discover, RefusesNumbersThatAreNoneAndRanksThatDoNotFit) {
   EXPECT_THAT(complaint(with(kTorchrun, {{"RANK", "three"}})), HasSubstr("RANK=three"));
   EXPECT_THAT(complaint(with(kTorchrun, {{"RANK", "-1"}})), HasSubstr("RANK=-1"));
   EXPECT_THAT(complaint(with(kTorchrun, {{"RANK", "4"}})), HasSubstr("from 0 to 3"));
-  EXPECT_THAT(complaint(with(kTorchrun, {{"WORLD_SIZE", "0"}, {"RANK", "0"}})), HasSubstr("at least one"));
+  EXPECT_THAT(complaint(with(kTorchrun, {{"WORLD_SIZE", "0"}, {"RANK", "0"}})),
+              HasSubstr("at least one"));
   EXPECT_THAT(complaint(with(kTorchrun, {{"LOCAL_RANK", "2"}})), HasSubstr("local rank 2 of 2"));
   EXPECT_THAT(complaint(with(kTorchrun, {{"MASTER_PORT", "65536"}})), HasSubstr("65535"));
 }
@@ -342,7 +389,8 @@ TEST(ExpandHosts, WritesOutRangesListsPaddingAndTails) {
 }
 
 TEST(ExpandHosts, RefusesWhatIsMalformedOrTooLong) {
-  for (const char* list : {"", "a,,b", "n[1-", "n]1[", "n[2-1]", "n[x]", "n[]", "n[1,]", "n[[1]]", "n[1]]", "n[1]m[2", "n[0-2000000000]"}) {
+  for (const char* list : {"", "a,,b", "n[1-", "n]1[", "n[2-1]", "n[x]", "n[]", "n[1,]", "n[[1]]",
+                           "n[1]]", "n[1]m[2", "n[0-2000000000]"}) {
     EXPECT_THROW(expand_hosts(list), Error) << list;
   }
   std::string brackets;  // of 10^300 names
@@ -352,7 +400,8 @@ TEST(ExpandHosts, RefusesWhatIsMalformedOrTooLong) {
   EXPECT_THROW(expand_hosts("[0-255]n[0-255],m"), Error);
   EXPECT_EQ(expand_hosts(std::string(253, 'n')).size(), 1U);
   EXPECT_THROW(expand_hosts(std::string(254, 'n')), Error);
-  EXPECT_THROW(expand_hosts(std::string(250, 'n') + "[1-65536]"), Error);  // which would take 64 MiB and more
+  EXPECT_THROW(expand_hosts(std::string(250, 'n') + "[1-65536]"),
+               Error);  // which would take 64 MiB and more
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 // Averaging with neighbors in place of all ranks: decentralised SGD over any group.
 //
-//   for (std::int64_t round = 0;; ++round) {                 // Lian and others: Can decentralized algorithms outperform …, 2017
+//   for (std::int64_t round = 0;; ++round) {                 // Lian and others: Can decentralized
+//                                                            // algorithms outperform …, 2017
 //     train_one_step(model);                                 // with this rank's own gradients
-//     comm::gossip(group, model->parameters(), round, {.graph = schedule::Graph::kOnePeerExponential});
+//     comm::gossip(group, model->parameters(), round, {.graph =
+//     schedule::Graph::kOnePeerExponential});
 //   }
 //
 // What a round sends and how fast it brings ranks together: schedule/gossip.h, docs/algorithms.md.
@@ -23,13 +25,17 @@ struct GossipOptions {
   int tag = 1 << 30;       // of its messages; user messages of another tag may be under way
 };
 
-// One round: each tensor becomes the weighted mean of itself and those of the ranks that this one hears (schedule::mixing), in place; the
-// average over all ranks stays what it is, to rounding. All ranks call it with the same options, round, shapes and types; they need not
-// come at the same time: a rank waits for its neighbors of the round only. Order of additions is that of the ranks, f16 and bf16 add in
-// f32. Not part of autograd. Holds a copy of each tensor for every neighbor that is heard.
+// One round: each tensor becomes the weighted mean of itself and those of the ranks that this one
+// hears (schedule::mixing), in place; the average over all ranks stays what it is, to rounding. All
+// ranks call it with the same options, round, shapes and types; they need not come at the same
+// time: a rank waits for its neighbors of the round only. Order of additions is that of the ranks,
+// f16 and bf16 add in f32. Not part of autograd. Holds a copy of each tensor for every neighbor
+// that is heard.
 //
-// Throws Error(kInvalidArgument) for what is not a dense floating tensor, a negative round, and on the rank that hears a tensor of another
-// length; else what Group::recv throws (kTimeout, kPeerLost, kAborted): tensors are unchanged then.
-void gossip(const Group& group, at::TensorList tensors, std::int64_t round, const GossipOptions& options = {});
+// Throws Error(kInvalidArgument) for what is not a dense floating tensor, a negative round, and on
+// the rank that hears a tensor of another length; else what Group::recv throws (kTimeout,
+// kPeerLost, kAborted): tensors are unchanged then.
+void gossip(const Group& group, at::TensorList tensors, std::int64_t round,
+            const GossipOptions& options = {});
 
 }  // namespace weft::comm

@@ -21,8 +21,10 @@ TEST(Gossip, OnARingIsTheMeanOfARankAndItsNeighbors) {
   replicate(4, [](const Group& group) {
     at::Tensor x = at::full({3}, 9.0 * group.rank(), at::kDouble);
     gossip(group, x, 0, {.graph = Graph::kRing});
-    const double expected[] = {(0 + 9 + 27) / 3.0, (0 + 9 + 18) / 3.0, (9 + 18 + 27) / 3.0, (18 + 27 + 0) / 3.0};
-    EXPECT_TRUE(at::allclose(x, at::full({3}, expected[group.rank()], at::kDouble))) << group.rank() << ": " << x;
+    const double expected[] = {(0 + 9 + 27) / 3.0, (0 + 9 + 18) / 3.0, (9 + 18 + 27) / 3.0,
+                               (18 + 27 + 0) / 3.0};
+    EXPECT_TRUE(at::allclose(x, at::full({3}, expected[group.rank()], at::kDouble)))
+        << group.rank() << ": " << x;
   });
 }
 
@@ -31,13 +33,15 @@ TEST(Gossip, OfOnePeerAverageExactlyAfterTheLogarithmOfAPowerOfTwo) {
   for (const int world : {2, 4, 8}) {
     replicate(world, [world](const Group& group) {
       at::Tensor x = at::arange(5, at::kFloat) + 8 * group.rank();
-      for (int round = 0; (1 << round) < world; ++round) gossip(group, x, round, {.graph = Graph::kOnePeerExponential});
+      for (int round = 0; (1 << round) < world; ++round)
+        gossip(group, x, round, {.graph = Graph::kOnePeerExponential});
       EXPECT_TRUE(at::equal(x, at::arange(5, at::kFloat) + 4 * (world - 1))) << world << ": " << x;
     });
   }
 }
 
-// The distance of all ranks' values from their average, in the root of the summed squares, and that average.
+// The distance of all ranks' values from their average, in the root of the summed squares, and that
+// average.
 std::pair<double, double> distance_and_mean(const Group& group, const at::Tensor& x) {
   at::Tensor all = at::empty({group.size() * x.numel()}, x.options());
   group.all_gather(all, x);
@@ -49,7 +53,8 @@ bool shrinks_as_promised(const Group& group, Graph graph) {
   at::Tensor x = at::sin(at::arange(16, at::kDouble) * (1 + group.rank()));
   const auto [start, mean] = distance_and_mean(group, x);
   constexpr int kRounds = 12;
-  for (int round = 0; round < kRounds; ++round) gossip(group, x, round, {.graph = graph, .seed = 5});
+  for (int round = 0; round < kRounds; ++round)
+    gossip(group, x, round, {.graph = graph, .seed = 5});
   const auto [end, mean_after] = distance_and_mean(group, x);
   if (std::abs(mean - mean_after) > 1e-12) return false;
   if (graph == Graph::kRandomMatching) return end < start;  // its rate is that of the expectation

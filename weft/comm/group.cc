@@ -51,8 +51,10 @@ struct Group::State {
     return place + "/" + std::to_string(parts[place]++);
   }
 
-  // The fast path of collectives in place: no Work, no c10d options. False: the call has to take the other one.
-  bool run_now(schedule::Collective collective, const at::Tensor& tensor, net::DirectArgs args) const {
+  // The fast path of collectives in place: no Work, no c10d options. False: the call has to take
+  // the other one.
+  bool run_now(schedule::Collective collective, const at::Tensor& tensor,
+               net::DirectArgs args) const {
     const auto type = weft != nullptr ? internal::plain_type(tensor) : std::nullopt;
     if (!type) return false;
     args.input = args.output = tensor.data_ptr();
@@ -69,14 +71,18 @@ struct Group::State {
   }
 };
 
-Group::Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name) : state_(std::make_shared<State>()) {
-  internal::settle_vector_math();  // replicas and libtorch's pool of threads begin to compute once there is a group
+Group::Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name)
+    : state_(std::make_shared<State>()) {
+  internal::
+      // replicas and libtorch's pool of threads begin to compute once there is a group
+      settle_vector_math();
   state_->backend = std::move(backend);
   state_->name = std::move(name);
   state_->weft = dynamic_cast<internal::WeftBackend*>(state_->backend.get());
 }
 
-Group::Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name, std::shared_ptr<const internal::Lineage> lineage)
+Group::Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name,
+             std::shared_ptr<const internal::Lineage> lineage)
     : Group(std::move(backend), std::move(name)) {
   state_->lineage = std::move(lineage);
 }
@@ -86,22 +92,32 @@ int Group::size() const { return state_->backend->getSize(); }
 const std::string& Group::name() const { return state_->name; }
 c10d::Backend& Group::backend() const { return *state_->backend; }
 net::Host* Group::host() const { return state_->weft != nullptr ? state_->weft->host() : nullptr; }
-const HostSplit* Group::split() const { return state_->weft != nullptr ? state_->weft->split() : nullptr; }
-bool Group::has_ordered_sums() const { return state_->weft != nullptr ? state_->weft->has_ordered_sums() : size() <= 2; }
+const HostSplit* Group::split() const {
+  return state_->weft != nullptr ? state_->weft->split() : nullptr;
+}
+bool Group::has_ordered_sums() const {
+  return state_->weft != nullptr ? state_->weft->has_ordered_sums() : size() <= 2;
+}
 std::chrono::nanoseconds Group::timeout() const {
-  return state_->weft != nullptr ? std::chrono::nanoseconds(state_->weft->timeout()) : std::chrono::nanoseconds(std::chrono::minutes(5));
+  return state_->weft != nullptr ? std::chrono::nanoseconds(state_->weft->timeout())
+                                 : std::chrono::nanoseconds(std::chrono::minutes(5));
 }
 
 Group Group::subgroup(const std::vector<int>& ranks, const std::string& name) const {
   const std::set<int> distinct(ranks.begin(), ranks.end());
-  WEFT_REQUIRE(distinct.size() == ranks.size() && !ranks.empty() && *distinct.begin() >= 0 && *distinct.rbegin() < size(),
-               "group " + name + ": its ranks must be different ones of this group of " + std::to_string(size()));
+  WEFT_REQUIRE(distinct.size() == ranks.size() && !ranks.empty() && *distinct.begin() >= 0 &&
+                   *distinct.rbegin() < size(),
+               "group " + name + ": its ranks must be different ones of this group of " +
+                   std::to_string(size()));
   WEFT_REQUIRE(distinct.count(rank()) == 1,
-               "group " + name + ": rank " + std::to_string(rank()) + " is not one of its ranks; only those call subgroup()");
-  const std::chrono::milliseconds patience = std::chrono::duration_cast<std::chrono::milliseconds>(timeout());
+               "group " + name + ": rank " + std::to_string(rank()) +
+                   " is not one of its ranks; only those call subgroup()");
+  const std::chrono::milliseconds patience =
+      std::chrono::duration_cast<std::chrono::milliseconds>(timeout());
   if (ranks.size() == 1) return Group(make_backend(nullptr, 0, 1, {.timeout = patience}), name);
   if (!state_->backend->supportsSplitting()) {
-    throw Error(Errc::kUnavailable, "the backend " + state_->backend->getBackendName() + " cannot be split into groups",
+    throw Error(Errc::kUnavailable,
+                "the backend " + state_->backend->getBackendName() + " cannot be split into groups",
                 {"subgroup", rank()});
   }
   auto store = state_->weft != nullptr ? state_->weft->store() : state_->lineage->store;
@@ -123,14 +139,20 @@ void Group::abort(const Error& why) const {
   }
 }
 
-void Group::abort() const { abort(Error(Errc::kAborted, "rank " + std::to_string(rank()) + " aborted the group")); }
-Group Group::regroup(const RegroupOptions& options) const { return internal::regroup(*this, *state_->lineage, options); }
+void Group::abort() const {
+  abort(Error(Errc::kAborted, "rank " + std::to_string(rank()) + " aborted the group"));
+}
+Group Group::regroup(const RegroupOptions& options) const {
+  return internal::regroup(*this, *state_->lineage, options);
+}
 std::uint32_t Group::epoch() const { return state_->lineage->options.epoch; }
 const std::vector<int>& Group::former_ranks() const { return state_->lineage->former; }
 
 namespace {
 
-std::span<std::byte> bytes_of(const at::Tensor& tensor) { return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()}; }
+std::span<std::byte> bytes_of(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
 
 template <class Options>
 Options options_of(bool async) {
@@ -173,7 +195,8 @@ Group::Work Group::broadcast_async(at::Tensor& tensor, int root) const {
 
 void Group::all_gather(at::Tensor& output, const at::Tensor& input) const {
   at::Tensor in = input;
-  state_->finish(state_->backend->_allgather_base(output, in, options_of<c10d::AllgatherOptions>(false)));
+  state_->finish(
+      state_->backend->_allgather_base(output, in, options_of<c10d::AllgatherOptions>(false)));
 }
 
 Group::Work Group::all_gather_async(at::Tensor& output, const at::Tensor& input) const {
@@ -188,7 +211,8 @@ void Group::reduce_scatter(at::Tensor& output, const at::Tensor& input, ReduceOp
   state_->finish(state_->backend->_reduce_scatter_base(output, in, options));
 }
 
-Group::Work Group::reduce_scatter_async(at::Tensor& output, const at::Tensor& input, ReduceOp op) const {
+Group::Work Group::reduce_scatter_async(at::Tensor& output, const at::Tensor& input,
+                                        ReduceOp op) const {
   auto options = options_of<c10d::ReduceScatterOptions>(true);
   options.reduceOp = to_c10d(op);
   at::Tensor in = input;
@@ -198,7 +222,8 @@ Group::Work Group::reduce_scatter_async(at::Tensor& output, const at::Tensor& in
 void Group::all_to_all(at::Tensor& output, const at::Tensor& input) const {
   at::Tensor in = input;
   std::vector<int64_t> even;
-  state_->finish(state_->backend->alltoall_base(output, in, even, even, options_of<c10d::AllToAllOptions>(false)));
+  state_->finish(state_->backend->alltoall_base(output, in, even, even,
+                                                options_of<c10d::AllToAllOptions>(false)));
 }
 
 void Group::reduce(at::Tensor& tensor, int root, ReduceOp op) const {
@@ -215,7 +240,8 @@ std::vector<at::Tensor> Group::gather(const at::Tensor& tensor, int root) const 
   std::vector<std::vector<at::Tensor>> outputs;
   if (rank() == root) {
     outputs.emplace_back();
-    for (int peer = 0; peer < size(); ++peer) outputs[0].push_back(at::empty_like(tensor, at::MemoryFormat::Contiguous));
+    for (int peer = 0; peer < size(); ++peer)
+      outputs[0].push_back(at::empty_like(tensor, at::MemoryFormat::Contiguous));
   }
   std::vector<at::Tensor> inputs{tensor};
   state_->finish(state_->backend->gather(outputs, inputs, options));
@@ -232,18 +258,23 @@ void Group::scatter(at::Tensor& tensor, const std::vector<at::Tensor>& blocks, i
 }
 
 void Group::send(const at::Tensor& tensor, int peer, int tag) const {
-  if (state_->weft != nullptr && internal::plain_type(tensor) && state_->weft->send_now(bytes_of(tensor), peer, tag)) return;
+  if (state_->weft != nullptr && internal::plain_type(tensor) &&
+      state_->weft->send_now(bytes_of(tensor), peer, tag))
+    return;
   std::vector<at::Tensor> tensors{tensor};
   wait(state_->backend->send(tensors, peer, tag), "send");
 }
 
 void Group::recv(at::Tensor& tensor, int peer, int tag) const {
-  if (state_->weft != nullptr && internal::plain_type(tensor) && state_->weft->recv_now(bytes_of(tensor), peer, tag)) return;
+  if (state_->weft != nullptr && internal::plain_type(tensor) &&
+      state_->weft->recv_now(bytes_of(tensor), peer, tag))
+    return;
   std::vector<at::Tensor> tensors{tensor};
   wait(state_->backend->recv(tensors, peer, tag), "recv");
 }
 
-// Endpoints of threads hear of a peer's end only through their own messages, so the host is asked too.
+// Endpoints of threads hear of a peer's end only through their own messages, so the host is asked
+// too.
 void Group::wait(const Work& work, const char* operation) const {
   if (!work) return;
   constexpr std::chrono::milliseconds kPatience(50);

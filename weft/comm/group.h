@@ -69,7 +69,8 @@ class Group {
   // Wraps any c10d backend: weft's own, NCCL, a fake one.
   Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name);
   // As above, for a group that regroup() can form again. Used by the functions of init.h.
-  Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name, std::shared_ptr<const internal::Lineage> lineage);
+  Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name,
+        std::shared_ptr<const internal::Lineage> lineage);
 
   int rank() const;
   int size() const;
@@ -87,8 +88,10 @@ class Group {
   void all_gather(at::Tensor& output, const at::Tensor& input) const;
   Work all_gather_async(at::Tensor& output, const at::Tensor& input) const;
   // Reduces input [size() * n, …] over all ranks. output [n, …] is this rank's block of the result.
-  void reduce_scatter(at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::kSum) const;
-  Work reduce_scatter_async(at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::kSum) const;
+  void reduce_scatter(at::Tensor& output, const at::Tensor& input,
+                      ReduceOp op = ReduceOp::kSum) const;
+  Work reduce_scatter_async(at::Tensor& output, const at::Tensor& input,
+                            ReduceOp op = ReduceOp::kSum) const;
   // input and output: [size() * n, …]. Block r of rank q's output is block q of rank r's input.
   void all_to_all(at::Tensor& output, const at::Tensor& input) const;
   // Leaves the reduction in the root's tensor. The other ranks' tensors do not change.

@@ -42,22 +42,25 @@ TEST(Group, DoesEveryCollectiveAsProcessesInSharedMemoryAndOverTcp) {
 }
 
 TEST(Group, TensorsMadeAfterTheAllocatorCanBeReadByPeers) {
-  const auto codes = fork_ranks(
-      2, "shm", [](const Group& group) { return group.host()->token(at::empty({100}).data_ptr()) != net::Host::kNoToken ? 0 : 1; });
+  const auto codes = fork_ranks(2, "shm", [](const Group& group) {
+    return group.host()->token(at::empty({100}).data_ptr()) != net::Host::kNoToken ? 0 : 1;
+  });
   EXPECT_EQ(codes, std::vector<int>(2, 0));
 }
 
 TEST(GroupTiming, AMismatchIsAnErrorOnEveryRankWithinASecondShowingBoth) {
   for (const char* transport : {"shm", "tcp"}) {
     expect_within(1s, [&](SlowestRank& slowest) {
-      const auto codes = fork_ranks(3, transport, [&](const Group& group) { return see_mismatch(group, 1, slowest); });
+      const auto codes = fork_ranks(
+          3, transport, [&](const Group& group) { return see_mismatch(group, 1, slowest); });
       EXPECT_EQ(codes, std::vector<int>(3, 0)) << transport;
     });
   }
 }
 
-// Two operations wait for a rank that does not come: both end with the timeout, also the one that was waiting behind the other.
-// Rank 0 then writes a byte to `done`; until it can be read the other stays, so that it is not lost as well.
+// Two operations wait for a rank that does not come: both end with the timeout, also the one that
+// was waiting behind the other. Rank 0 then writes a byte to `done`; until it can be read the other
+// stays, so that it is not lost as well.
 int times_out(const Group& group, const std::array<int, 2>& done) {
   if (group.rank() == 1) {
     pollfd end{done[0], POLLIN, 0};
@@ -110,13 +113,15 @@ TEST(GroupTiming, AKilledRankIsPeerLostOnTheSurvivorsWithinTwoSecondsWhateverThe
           }
           return 2;
         });
-        EXPECT_EQ(codes, (std::vector<int>{0, 0, -SIGKILL})) << transport << (receiving ? " recv" : " all_reduce");
+        EXPECT_EQ(codes, (std::vector<int>{0, 0, -SIGKILL}))
+            << transport << (receiving ? " recv" : " all_reduce");
       });
     }
   }
 }
 
-// All of a group's collectives in groups of some of its ranks, which overlap, and in groups of those.
+// All of a group's collectives in groups of some of its ranks, which overlap, and in groups of
+// those.
 int exercise_parts(const Group& group) {
   const int rank = group.rank();
   const Group pair = group.subgroup(rank < 2 ? std::vector{1, 0} : std::vector{2, 3}, "pair");
@@ -125,7 +130,8 @@ int exercise_parts(const Group& group) {
   exercise(stripe);
   if (pair.rank() != (rank < 2 ? 1 - rank : rank - 2) || stripe.rank() != rank / 2) return 1;
   if (rank == 2) return 0;
-  const Group three = group.subgroup({0, 1, 3}, "pair");  // a name that is used already, other ranks
+  const Group three =
+      group.subgroup({0, 1, 3}, "pair");  // a name that is used already, other ranks
   exercise(three);
   if (three.rank() < 2) exercise(three.subgroup({0, 1}, "of a part"));
   exercise(group.subgroup({rank}, "alone"));
@@ -135,7 +141,8 @@ int exercise_parts(const Group& group) {
 TEST(Group, MakesGroupsOfSomeOfItsRanksAndOfTheirsAsThreadsAndProcesses) {
   replicate(
       4, [](const Group& group) { EXPECT_EQ(exercise_parts(group), 0); }, 20s);
-  for (const char* transport : {"shm", "tcp"}) EXPECT_EQ(fork_ranks(4, transport, exercise_parts), std::vector<int>(4, 0)) << transport;
+  for (const char* transport : {"shm", "tcp"})
+    EXPECT_EQ(fork_ranks(4, transport, exercise_parts), std::vector<int>(4, 0)) << transport;
 }
 
 TEST(Group, SynchronousCallsComeAfterThoseThatWerePosted) {
@@ -146,7 +153,8 @@ TEST(Group, SynchronousCallsComeAfterThoseThatWerePosted) {
       group.all_reduce(value, ReduceOp::kProduct);        // 3 * 3, not 1 * 2 before
       posted->wait();
       ASSERT_EQ(value[0].item<double>(), 9.0) << round;
-      at::Tensor first = at::full({1}, 1.0), second = at::full({1}, 2.0), into = at::empty({1}), then = at::empty({1});
+      at::Tensor first = at::full({1}, 1.0), second = at::full({1}, 2.0), into = at::empty({1}),
+                 then = at::empty({1});
       if (group.rank() == 0) {
         std::vector<at::Tensor> tensors{first};
         const auto sent = group.backend().send(tensors, 1, 5);
@@ -164,7 +172,8 @@ TEST(Group, SynchronousCallsComeAfterThoseThatWerePosted) {
 
 TEST(Group, MakesNoGroupWithoutThisRankOrWithOneTwice) {
   replicate(2, [](const Group& group) {
-    for (const auto& ranks : std::vector<std::vector<int>>{{}, {1 - group.rank()}, {0, 1, 1}, {0, 1, 2}, {-1, 0, 1}}) {
+    for (const auto& ranks :
+         std::vector<std::vector<int>>{{}, {1 - group.rank()}, {0, 1, 1}, {0, 1, 2}, {-1, 0, 1}}) {
       EXPECT_THROW(group.subgroup(ranks, "wrong"), Error);
     }
   });
@@ -229,8 +238,9 @@ TEST(ForkRanks, KillsThoseThatDoNotEndAndSaysWhyItForksNone) {
       {}, 1s);
   EXPECT_EQ(codes, (std::vector<int>{3, -SIGKILL}));
   setenv("TMPDIR", "/proc/self", 1);
-  EXPECT_THAT(refusal([] { fork_ranks(2, "tcp", [](const Group&) { return 0; }); }, Errc::kUnavailable),
-              testing::HasSubstr("no file for ranks"));
+  EXPECT_THAT(
+      refusal([] { fork_ranks(2, "tcp", [](const Group&) { return 0; }); }, Errc::kUnavailable),
+      testing::HasSubstr("no file for ranks"));
   unsetenv("TMPDIR");
 }
 
@@ -252,7 +262,8 @@ TEST(Group, ShowsItsCallsOnTheTimeLineOfTheirCallerWhicheverThreadDoesThem) {
         EXPECT_EQ(recorded.spans[1].category, "comm");
         EXPECT_EQ(recorded.spans[1].name, "weft:all_reduce");
         EXPECT_EQ(recorded.spans[1].bytes, 100);
-        EXPECT_EQ(recorded.threads.at(static_cast<std::size_t>(recorded.spans[1].thread)), "communication");
+        EXPECT_EQ(recorded.threads.at(static_cast<std::size_t>(recorded.spans[1].thread)),
+                  "communication");
       },
       20s);
 }

@@ -27,38 +27,46 @@
 namespace weft::comm {
 namespace {
 
-// The launcher hands the secret over as an open descriptor: never in the environment or the command line. It is read by pread(), so that
-// several groups of one process can read it.
+// The launcher hands the secret over as an open descriptor: never in the environment or the command
+// line. It is read by pread(), so that several groups of one process can read it.
 std::string job_secret() {
   const char* fd = std::getenv("WEFT_SECRET_FD");
   if (fd == nullptr) return "";
   std::string secret(32, '\0');
   if (pread(std::atoi(fd), secret.data(), secret.size(), 0) != 32) {
-    throw Error(Errc::kBadConfig, "WEFT_SECRET_FD does not name an open file of 32 bytes; the launcher sets it, do not set it by hand");
+    throw Error(Errc::kBadConfig,
+                "WEFT_SECRET_FD does not name an open file of 32 bytes; the launcher sets it, do "
+                "not set it by hand");
   }
   return secret;
 }
 
 // A restarted job meets under keys of its own: nothing of an older incarnation is read.
-std::string store_prefix(const std::string& run_id, int restart_count) { return "weft/" + run_id + "/" + std::to_string(restart_count); }
+std::string store_prefix(const std::string& run_id, int restart_count) {
+  return "weft/" + run_id + "/" + std::to_string(restart_count);
+}
 
 bool is_loopback(const sockaddr& address) {
-  if (address.sa_family == AF_INET6) return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+  if (address.sa_family == AF_INET6)
+    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
   return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 == 127;
 }
 
-// A listening socket for the store, on the address that MASTER_ADDR names: left to itself the store listens on every interface, and it lets
-// anybody in. -1 leaves it to itself: where other hosts are to reach a name that is loopback here (Debian's 127.0.1.1).
+// A listening socket for the store, on the address that MASTER_ADDR names: left to itself the store
+// listens on every interface, and it lets anybody in. -1 leaves it to itself: where other hosts are
+// to reach a name that is loopback here (Debian's 127.0.1.1).
 int listen_for_store(const Identity& identity) {
   addrinfo hints{}, *raw = nullptr;
   hints.ai_socktype = SOCK_STREAM;
-  const int failed = ::getaddrinfo(identity.master_addr.c_str(), std::to_string(identity.master_port).c_str(), &hints, &raw);
+  const int failed = ::getaddrinfo(identity.master_addr.c_str(),
+                                   std::to_string(identity.master_port).c_str(), &hints, &raw);
   if (failed != 0) throw std::runtime_error(::gai_strerror(failed));
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> found(raw, &::freeaddrinfo);
   if (is_loopback(*found->ai_addr) && identity.world > identity.local_world) {
-    log_warn("MASTER_ADDR " + identity.master_addr +
-             " is loopback on this host, and other hosts are to reach it: the store listens on every " +
-             "interface; set MASTER_ADDR to an address of this host");
+    log_warn(
+        "MASTER_ADDR " + identity.master_addr +
+        " is loopback on this host, and other hosts are to reach it: the store listens on every " +
+        "interface; set MASTER_ADDR to an address of this host");
     return -1;
   }
   const int fd = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -70,7 +78,8 @@ int listen_for_store(const Identity& identity) {
   throw std::runtime_error(reason);
 }
 
-c10::intrusive_ptr<c10d::Store> store_of(const Identity& identity, bool hosts_it, std::chrono::milliseconds timeout) {
+c10::intrusive_ptr<c10d::Store> store_of(const Identity& identity, bool hosts_it,
+                                         std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = identity.master_port;
   options.isServer = hosts_it;
@@ -88,7 +97,8 @@ c10::intrusive_ptr<c10d::Store> store_of(const Identity& identity, bool hosts_it
     if (options.isServer) {
       throw Error(Errc::kUnavailable,
                   "rank 0 cannot host the store at " + place +
-                      " (is the port taken, or the address another host's?); set MASTER_PORT to a free one, MASTER_ADDR to an address of "
+                      " (is the port taken, or the address another host's?); set MASTER_PORT to a "
+                      "free one, MASTER_ADDR to an address of "
                       "rank 0's host: " +
                       what.substr(0, what.find('\n')),
                   {"init", identity.rank});
@@ -101,7 +111,8 @@ c10::intrusive_ptr<c10d::Store> store_of(const Identity& identity, bool hosts_it
 }
 
 // None where the ranks meet at a store.
-std::optional<internal::Forming> through_mpi(const Identity& identity, const BackendOptions& backend) {
+std::optional<internal::Forming> through_mpi(const Identity& identity,
+                                             const BackendOptions& backend) {
   const bool asked = identity.mpi && backend.transport == Transport::kMpi;
   if (!asked && !identity.meets_through_mpi) return std::nullopt;
   try {
@@ -110,18 +121,23 @@ std::optional<internal::Forming> through_mpi(const Identity& identity, const Bac
     if (asked || error.code() != Errc::kUnavailable) throw;
     if (identity.master_addr.empty()) {
       throw Error(Errc::kBadConfig,
-                  "there are several hosts, nothing says where rank 0 is, and MPI cannot: " + error.message() +
+                  "there are several hosts, nothing says where rank 0 is, and MPI cannot: " +
+                      error.message() +
                       "; or set MASTER_ADDR to rank 0's host (mpirun: -x MASTER_ADDR=HOST)",
                   {"init", identity.rank});
     }
-    log_info("the ranks meet without MPI, by a port that only one job of this host can have (MASTER_PORT names another)",
-             {{"port", identity.master_port}, {"reason", error.message()}});
+    log_info(
+        "the ranks meet without MPI, by a port that only one job of this host can have "
+        "(MASTER_PORT names another)",
+        {{"port", identity.master_port}, {"reason", error.message()}});
     return std::nullopt;
   }
 }
 
 // `ranks`: of the launcher's world, by rank.
-c10::intrusive_ptr<c10d::Backend> over_mpi(const internal::Forming& forming, const std::vector<int>& ranks, const BackendOptions& options,
+c10::intrusive_ptr<c10d::Backend> over_mpi(const internal::Forming& forming,
+                                           const std::vector<int>& ranks,
+                                           const BackendOptions& options,
                                            const std::shared_ptr<internal::Family>& family) {
   const auto make = [ranks, options, family](const internal::WeftBackend::Part& part) {
     BackendOptions as = options;
@@ -130,8 +146,9 @@ c10::intrusive_ptr<c10d::Backend> over_mpi(const internal::Forming& forming, con
     for (const int rank : part.ranks) theirs.push_back(ranks[static_cast<std::size_t>(rank)]);
     return over_mpi(internal::meet_over_mpi(theirs, part.me, as), theirs, as, family);
   };
-  return c10::make_intrusive<internal::WeftBackend>(internal::make_engine(forming, options), forming.rank, forming.size, options.timeout,
-                                                    internal::WeftBackend::Origin{nullptr, make, family});
+  return c10::make_intrusive<internal::WeftBackend>(
+      internal::make_engine(forming, options), forming.rank, forming.size, options.timeout,
+      internal::WeftBackend::Origin{nullptr, make, family});
 }
 
 // None where the ranks meet at a store.
@@ -142,17 +159,21 @@ std::optional<Group> join_through_mpi(const Identity& identity, const BackendOpt
   options.store_host = "";
   internal::Lineage lineage;
   lineage.through_mpi = true;
-  return Group(over_mpi(*forming, internal::all_ranks(identity.world), options, std::make_shared<internal::Family>()), "world",
-               std::make_shared<const internal::Lineage>(std::move(lineage)));
+  return Group(over_mpi(*forming, internal::all_ranks(identity.world), options,
+                        std::make_shared<internal::Family>()),
+               "world", std::make_shared<const internal::Lineage>(std::move(lineage)));
 }
 
 }  // namespace
 
 std::string lost_rank_key(const std::string& run_id, int restart_count) {
-  return store_prefix(run_id, restart_count) + "/" + internal::kLostKey;  // as PrefixStore joins them
+  return store_prefix(run_id, restart_count) + "/" +
+         internal::kLostKey;  // as PrefixStore joins them
 }
 
-Group init(const InitOptions& options) { return init(discover(Environment::process(), options.identity), options); }
+Group init(const InitOptions& options) {
+  return init(discover(Environment::process(), options.identity), options);
+}
 
 Group init(const Identity& identity, const InitOptions& options) {
   set_rank(identity.rank, identity.world);
@@ -164,31 +185,37 @@ Group init(const Identity& identity, const InitOptions& options) {
   log_debug(identity.banner());
   BackendOptions backend;
   backend.transport = options.transport;
-  if (const char* set = std::getenv("WEFT_TRANSPORT"); set != nullptr && backend.transport == Transport::kAuto) {
+  if (const char* set = std::getenv("WEFT_TRANSPORT");
+      set != nullptr && backend.transport == Transport::kAuto) {
     backend.transport = parse_transport(set);
   }
   backend.interface = options.interface;
-  if (const char* set = std::getenv("WEFT_INTERFACE"); set != nullptr && backend.interface.empty()) backend.interface = set;
+  if (const char* set = std::getenv("WEFT_INTERFACE"); set != nullptr && backend.interface.empty())
+    backend.interface = set;
   backend.ordered_sums = options.ordered_sums;
   backend.store_host = identity.master_addr;
   backend.timeout = options.timeout;
   // Each restart of the job has epochs of its own, whatever was regrouped before it.
   backend.epoch = static_cast<std::uint32_t>(identity.restart_count) << 16;
-  if (identity.world == 1 && !options.newcomer) return Group(make_backend(nullptr, 0, 1, backend), "world");
+  if (identity.world == 1 && !options.newcomer)
+    return Group(make_backend(nullptr, 0, 1, backend), "world");
   backend.secret = job_secret();
   auto group = [&]() -> Group {
     if (!options.newcomer) {
       if (auto joined = join_through_mpi(identity, backend)) return *joined;
     }
-    const bool hosts_store = identity.rank == 0 && !identity.store_is_hosted_elsewhere && !options.newcomer;
+    const bool hosts_store =
+        identity.rank == 0 && !identity.store_is_hosted_elsewhere && !options.newcomer;
     const auto store = store_of(identity, hosts_store, options.timeout);
-    const auto prefixed = c10::make_intrusive<c10d::PrefixStore>(store_prefix(identity.run_id, identity.restart_count), store);
+    const auto prefixed = c10::make_intrusive<c10d::PrefixStore>(
+        store_prefix(identity.run_id, identity.restart_count), store);
     if (options.newcomer) return join_group(prefixed, backend, options.timeout);
     return form_group(prefixed, identity.rank, identity.world, backend);
   }();
   const auto* const weft = dynamic_cast<const internal::WeftBackend*>(&group.backend());
   if (identity.mpi && weft != nullptr)
-    log_info("ranks of " + identity.source, {{"ranks", identity.world}, {"transport", weft->describe()}});
+    log_info("ranks of " + identity.source,
+             {{"ranks", identity.world}, {"transport", weft->describe()}});
   return group;
 }
 

@@ -57,7 +57,8 @@ Group init(const Identity& identity, const InitOptions& options);
 
 // Makes the first group of the `size` ranks that share `store`, under options.epoch. Collective.
 // Throws as make_backend() does.
-Group form_group(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const BackendOptions& options = {});
+Group form_group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                 const BackendOptions& options = {});
 
 // Waits until a group that form_group() made over `store` with the same options forms again, and
 // becomes a rank of it. The group's ranks must call regroup() to admit newcomers; this call does

@@ -20,13 +20,15 @@ using testing::HasSubstr;
 
 constexpr std::size_t kFloat = 4;
 
-// What all ranks say when rank r wants wanted[r]: rank 0's words with its table, as agree_on_plans() itself says them.
+// What all ranks say when rank r wants wanted[r]: rank 0's words with its table, as
+// agree_on_plans() itself says them.
 std::vector<std::string> said(const std::vector<std::string>& wanted) {
   std::vector<std::string> all;
   for (int rank = 0; rank < static_cast<int>(wanted.size()); ++rank) {
     const auto listen = [&](const std::string& mine) {
       all.push_back(mine);
-      return std::vector<std::string>(wanted.size(), rank == 0 ? mine : mine + plan::default_table().text());
+      return std::vector<std::string>(wanted.size(),
+                                      rank == 0 ? mine : mine + plan::default_table().text());
     };
     agree_on_plans({.algorithm = wanted[static_cast<std::size_t>(rank)]}, true, listen, rank);
   }
@@ -36,22 +38,29 @@ std::vector<std::string> said(const std::vector<std::string>& wanted) {
 Plans plans_of(int rank, const std::vector<std::string>& wanted) {
   const auto all = said(wanted);
   return agree_on_plans(
-      {.algorithm = wanted[static_cast<std::size_t>(rank)]}, true, [&](const std::string&) { return all; }, rank);
+      {.algorithm = wanted[static_cast<std::size_t>(rank)]}, true,
+      [&](const std::string&) { return all; }, rank);
 }
 
 // A table in which `algorithm` is all-reduce's best by far in a world of four.
 plan::CostTable table_for(Algorithm algorithm) {
-  plan::CostTable table{.machine = plan::machine_identity(), .date = "2026-11-21", .transports = {}};
+  plan::CostTable table{
+      .machine = plan::machine_identity(), .date = "2026-11-21", .transports = {}};
   table.transports[plan::Transport::kTcp] = plan::default_table().of(plan::Transport::kTcp);
-  table.transports[plan::Transport::kTcp].measured = {{Collective::kAllReduce, algorithm, 4, plan::Curve({{0, 1e-9}})}};
+  table.transports[plan::Transport::kTcp].measured = {
+      {Collective::kAllReduce, algorithm, 4, plan::Curve({{0, 1e-9}})}};
   return table;
 }
 
 class PlansOfAGroup : public testing::Test {
  protected:
-  void SetUp() override { ::setenv("WEFT_CALIBRATION", (folder_.path() + "/costs.txt").c_str(), 1); }
+  void SetUp() override {
+    ::setenv("WEFT_CALIBRATION", (folder_.path() + "/costs.txt").c_str(), 1);
+  }
   void TearDown() override { ::unsetenv("WEFT_CALIBRATION"); }
-  static schedule::Request all_reduce(std::int64_t count) { return {.collective = Collective::kAllReduce, .world = 4, .count = count}; }
+  static schedule::Request all_reduce(std::int64_t count) {
+    return {.collective = Collective::kAllReduce, .world = 4, .count = count};
+  }
   TempDir folder_;
 };
 
@@ -62,7 +71,8 @@ TEST_F(PlansOfAGroup, EveryRankChoosesByTheTableOfRankZero) {
       const Plans plans = plans_of(rank, {"", "auto", "", ""});
       const Chooser chooser(plans, plan::Transport::kTcp, 4);
       for (const std::int64_t count : {1, 1000, 10'000'000}) {
-        EXPECT_EQ(chooser.decide(all_reduce(count), kFloat).algorithm, algorithm) << "rank " << rank << ", " << count;
+        EXPECT_EQ(chooser.decide(all_reduce(count), kFloat).algorithm, algorithm)
+            << "rank " << rank << ", " << count;
       }
     }
   }
@@ -71,8 +81,11 @@ TEST_F(PlansOfAGroup, EveryRankChoosesByTheTableOfRankZero) {
 TEST_F(PlansOfAGroup, TheAlgorithmThatTheUserNamesWinsForWhatItCanDo) {
   save_table(table_for(Algorithm::kRecursiveDoubling));
   const Chooser chooser(plans_of(1, {"chain", "chain"}), plan::Transport::kTcp, 4);
-  EXPECT_EQ(chooser.decide({.collective = Collective::kBroadcast, .world = 4, .count = 10}, kFloat).algorithm, Algorithm::kChain);
-  EXPECT_EQ(chooser.decide(all_reduce(10), kFloat).algorithm, Algorithm::kRecursiveDoubling) << "a chain does no all-reduce";
+  EXPECT_EQ(chooser.decide({.collective = Collective::kBroadcast, .world = 4, .count = 10}, kFloat)
+                .algorithm,
+            Algorithm::kChain);
+  EXPECT_EQ(chooser.decide(all_reduce(10), kFloat).algorithm, Algorithm::kRecursiveDoubling)
+      << "a chain does no all-reduce";
 }
 
 TEST_F(PlansOfAGroup, RanksThatNameDifferentAlgorithmsAllThrow) {
@@ -81,7 +94,8 @@ TEST_F(PlansOfAGroup, RanksThatNameDifferentAlgorithmsAllThrow) {
   for (const int rank : {0, 1}) {
     try {
       agree_on_plans(
-          {.algorithm = rank == 0 ? "ring" : "auto"}, true, [&](const std::string&) { return words; }, rank);
+          {.algorithm = rank == 0 ? "ring" : "auto"}, true,
+          [&](const std::string&) { return words; }, rank);
       FAIL() << "rank " << rank << " agreed";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::kBadConfig);
@@ -96,12 +110,14 @@ TEST_F(PlansOfAGroup, OrderedSumsWinOverTheAlgorithmAndAreWantedByAllRanksOrNone
       options, true, [](const std::string& mine) { return std::vector<std::string>(4, mine); }, 0);
   const Chooser chooser(plans, plan::Transport::kTcp, 4);
   const auto chosen = [&](Collective collective) {
-    return chooser.decide({.collective = collective, .world = 4, .count = 1'000'000}, kFloat).algorithm;
+    return chooser.decide({.collective = collective, .world = 4, .count = 1'000'000}, kFloat)
+        .algorithm;
   };
   EXPECT_EQ(chosen(Collective::kAllReduce), Algorithm::kSharded);
   EXPECT_EQ(chosen(Collective::kReduceScatter), Algorithm::kSharded);
   EXPECT_EQ(chosen(Collective::kAllGather), Algorithm::kRing);
-  const std::vector<std::string> words = {"auto\n" + plan::default_table().text(), "auto with ordered sums\n"};
+  const std::vector<std::string> words = {"auto\n" + plan::default_table().text(),
+                                          "auto with ordered sums\n"};
   EXPECT_THAT(refusal(
                   [&] {
                     agree_on_plans(
@@ -112,7 +128,9 @@ TEST_F(PlansOfAGroup, OrderedSumsWinOverTheAlgorithmAndAreWantedByAllRanksOrNone
 }
 
 TEST_F(PlansOfAGroup, ANameThatIsNoneIsRefusedWithTheNearest) {
-  const auto nobody = [](const std::string&) -> std::vector<std::string> { throw std::logic_error("asked the others"); };
+  const auto nobody = [](const std::string&) -> std::vector<std::string> {
+    throw std::logic_error("asked the others");
+  };
   for (const auto& [name, hint] : {std::pair{"rign", "ring"}, std::pair{"direct", "messages"}}) {
     try {
       agree_on_plans({.algorithm = name}, true, nobody, 0);
@@ -130,7 +148,8 @@ TEST(Plans, OnSeveralMachinesTheBuiltInCostsHoldUnlessAFileIsNamed) {
   save_table(table_for(Algorithm::kRing));
   const auto table_of = [](bool one_machine) {
     return *agree_on_plans(
-                {}, one_machine, [](const std::string& mine) { return std::vector<std::string>{mine}; }, 0)
+                {}, one_machine,
+                [](const std::string& mine) { return std::vector<std::string>{mine}; }, 0)
                 .table;
   };
   EXPECT_EQ(table_of(true), table_for(Algorithm::kRing));

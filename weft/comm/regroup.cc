@@ -24,11 +24,15 @@ using internal::Rendezvous;
 
 constexpr auto kLookAgain = std::chrono::milliseconds(5);
 
-c10::intrusive_ptr<c10d::Backend> make_any(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const BackendOptions& options) {
+c10::intrusive_ptr<c10d::Backend> make_any(c10::intrusive_ptr<c10d::Store> store, int rank,
+                                           int size, const BackendOptions& options) {
   if (options.transport == Transport::kNccl && options.ordered_sums)
-    throw Error(Errc::kBadConfig, "transport nccl adds in an order of its own; use auto where sums are to be ordered", {"init", rank});
-  return options.transport == Transport::kNccl ? internal::make_nccl(std::move(store), rank, size, options)
-                                               : make_backend(std::move(store), rank, size, options);
+    throw Error(Errc::kBadConfig,
+                "transport nccl adds in an order of its own; use auto where sums are to be ordered",
+                {"init", rank});
+  return options.transport == Transport::kNccl
+             ? internal::make_nccl(std::move(store), rank, size, options)
+             : make_backend(std::move(store), rank, size, options);
 }
 
 // The ranks that share memory with this one, and where they meet there.
@@ -45,8 +49,8 @@ Neighbors neighbors_of(const Group& group) {
   return all;
 }
 
-// Ends what is pending and waits until it has ended, so that this rank touches nobody's tensors any more. Gives the rank that is known to
-// be lost, or -1.
+// Ends what is pending and waits until it has ended, so that this rank touches nobody's tensors any
+// more. Gives the rank that is known to be lost, or -1.
 int end_all(const Group& group) {
   group.abort();
   int lost = -1;
@@ -68,14 +72,16 @@ int end_all(const Group& group) {
 }
 
 int place_of(const std::vector<Arrival>& members, const std::string& name) {
-  const auto found = std::find_if(members.begin(), members.end(), [&](const Arrival& who) { return who.name == name; });
+  const auto found = std::find_if(members.begin(), members.end(),
+                                  [&](const Arrival& who) { return who.name == name; });
   return found == members.end() ? -1 : static_cast<int>(found - members.begin());
 }
 
 // A process on its way from one group to the next.
 class Passage {
  public:
-  Passage(const Lineage& lineage, Arrival me, Awaited awaited) : lineage_(lineage), me_(std::move(me)), awaited_(std::move(awaited)) {}
+  Passage(const Lineage& lineage, Arrival me, Awaited awaited)
+      : lineage_(lineage), me_(std::move(me)), awaited_(std::move(awaited)) {}
 
   // The members of the next epoch; throws kAborted where they have gone on without this rank.
   std::vector<Arrival> agree(std::uint32_t epoch, std::chrono::milliseconds wait) {
@@ -95,8 +101,10 @@ class Passage {
     }
   }
 
-  // The group of these members, or nullopt where it could not be formed; the next attempt does not wait for a member that is to blame.
-  std::optional<Group> form(std::uint32_t epoch, const std::vector<Arrival>& members, std::chrono::milliseconds wait) {
+  // The group of these members, or nullopt where it could not be formed; the next attempt does not
+  // wait for a member that is to blame.
+  std::optional<Group> form(std::uint32_t epoch, const std::vector<Arrival>& members,
+                            std::chrono::milliseconds wait) {
     const int rank = place_of(members, me_.name), size = static_cast<int>(members.size());
     Rendezvous at(lineage_.store, epoch);
     auto next = std::make_shared<Lineage>(lineage_);
@@ -113,10 +121,12 @@ class Passage {
     try {
       backend = make_any(at.meeting_place(), rank, size, next->options);
       at.ready(rank);
-      if (at.settle(at.all_ready(size, wait))) return Group(std::move(backend), "world", std::move(next));
+      if (at.settle(at.all_ready(size, wait)))
+        return Group(std::move(backend), "world", std::move(next));
     } catch (const Error& error) {
       if (error.code() == Errc::kBadConfig || error.code() == Errc::kInvalidArgument) throw;
-      log_warn("epoch " + std::to_string(epoch) + " of the group could not be formed: " + error.message());
+      log_warn("epoch " + std::to_string(epoch) +
+               " of the group could not be formed: " + error.message());
       const int lost = error.context().peer;
       if (lost >= 0 && lost < size && lost != rank) {
         at.report_lost(lost);
@@ -130,8 +140,9 @@ class Passage {
  private:
   [[noreturn]] void left_out(std::uint32_t epoch, const std::vector<Arrival>& members) const {
     throw Error(Errc::kAborted,
-                "the group went on without this rank, which did not come in time: epoch " + std::to_string(epoch) + " has " +
-                    std::to_string(members.size()) + " ranks; end this process, or come in anew by join_group()",
+                "the group went on without this rank, which did not come in time: epoch " +
+                    std::to_string(epoch) + " has " + std::to_string(members.size()) +
+                    " ranks; end this process, or come in anew by join_group()",
                 {"regroup", me_.was});
   }
 
@@ -140,14 +151,18 @@ class Passage {
   Awaited awaited_;
 };
 
-// Where a rank of this host goes on living outside the group, it may be stopped in the midst of writing into this rank's tensors.
-void leave_behind(const Neighbors& neighbors, const Lineage& lineage, const std::vector<Arrival>& members) {
+// Where a rank of this host goes on living outside the group, it may be stopped in the midst of
+// writing into this rank's tensors.
+void leave_behind(const Neighbors& neighbors, const Lineage& lineage,
+                  const std::vector<Arrival>& members) {
   if (neighbors.host == nullptr || net::process_heap() == nullptr) return;
   for (std::size_t local = 0; local < neighbors.ranks.size(); ++local) {
     const int rank = neighbors.ranks[local];
-    if (place_of(members, lineage.names[static_cast<std::size_t>(rank)]) >= 0 || neighbors.host->has_ended(static_cast<int>(local)))
+    if (place_of(members, lineage.names[static_cast<std::size_t>(rank)]) >= 0 ||
+        neighbors.host->has_ended(static_cast<int>(local)))
       continue;
-    log_warn("rank " + std::to_string(rank) + " is left behind alive: this rank's memory moves out of its reach");
+    log_warn("rank " + std::to_string(rank) +
+             " is left behind alive: this rank's memory moves out of its reach");
     net::process_heap()->renew();
     return;
   }
@@ -161,11 +176,14 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
   if (lineage.through_mpi) {
     throw Error(
         Errc::kBadConfig,
-        "a group whose ranks met through MPI cannot be formed again: MPI's world neither shrinks nor grows, and has no place where its "
+        "a group whose ranks met through MPI cannot be formed again: MPI's world neither shrinks "
+        "nor grows, and has no place where its "
         "survivors could meet; start the ranks by weft run, or set MASTER_ADDR to rank 0's host",
         {"regroup", group.rank()});
   }
-  WEFT_REQUIRE(lineage.store, "this group cannot be formed again: make it by weft::init() with more than one rank, or by form_group()");
+  WEFT_REQUIRE(lineage.store,
+               "this group cannot be formed again: make it by weft::init() with more than one "
+               "rank, or by form_group()");
   WEFT_REQUIRE(options.at_least >= 1 && (options.size == 0 || options.size >= options.at_least),
                "regroup: at_least must be 1 or more, and size 0 or not below it");
   try {
@@ -178,7 +196,8 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
       if (neighbors.host->has_ended(static_cast<int>(local)))
         awaited.names.erase(lineage.names[static_cast<std::size_t>(neighbors.ranks[local])]);
     }
-    Passage passage(lineage, {lineage.names[static_cast<std::size_t>(group.rank())], group.rank()}, awaited);
+    Passage passage(lineage, {lineage.names[static_cast<std::size_t>(group.rank())], group.rank()},
+                    awaited);
     for (std::uint32_t epoch = lineage.options.epoch + 1; !deadline.passed(); ++epoch) {
       const auto members = passage.agree(epoch, options.wait);
       if (epoch == lineage.options.epoch + 1) leave_behind(neighbors, lineage, members);
@@ -189,25 +208,29 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
   } catch (const std::exception& error) {
     throw internal::store_gone(error, {"regroup", group.rank()});
   }
-  throw Error(Errc::kTimeout,
-              "no group could be formed within " + std::to_string(options.timeout.count()) +
-                  " ms; give it longer (RegroupOptions::timeout), or start anew from the last checkpoint",
-              {"regroup", group.rank()});
+  throw Error(
+      Errc::kTimeout,
+      "no group could be formed within " + std::to_string(options.timeout.count()) +
+          " ms; give it longer (RegroupOptions::timeout), or start anew from the last checkpoint",
+      {"regroup", group.rank()});
 }
 
 }  // namespace internal
 
-Group form_group(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const BackendOptions& options) {
+Group form_group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                 const BackendOptions& options) {
   auto lineage = std::make_shared<Lineage>(Lineage{store, options, {}, {}});
   for (int peer = 0; peer < size; ++peer) lineage->names.push_back(std::to_string(peer));
   return Group(make_any(std::move(store), rank, size, options), "world", std::move(lineage));
 }
 
-Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& options, std::chrono::milliseconds wait) {
+Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& options,
+                 std::chrono::milliseconds wait) {
   const auto deadline = Deadline::in(wait);
   // A name that sorts by the order of coming.
   std::string number = std::to_string(store->add("regroup/newcomers", 1));
-  const Arrival me{"new" + std::string(8 - std::min<std::size_t>(8, number.size()), '0') + number, -1};
+  const Arrival me{"new" + std::string(8 - std::min<std::size_t>(8, number.size()), '0') + number,
+                   -1};
   Passage passage({store, options, {}, {}}, me, {});
   std::uint32_t epoch = options.epoch + 1;
   bool arrived = false;
@@ -222,12 +245,15 @@ Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& op
     }
     if (place_of(*members, me.name) >= 0) {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline.left());
-      if (auto formed = passage.form(epoch, *members, std::max(left, std::chrono::milliseconds(1)))) return *formed;
+      if (auto formed = passage.form(epoch, *members, std::max(left, std::chrono::milliseconds(1))))
+        return *formed;
     }
     ++epoch;
     arrived = false;
   }
-  throw Error(Errc::kTimeout, "no group took this process in within " + std::to_string(wait.count()) + " ms; do its ranks call regroup()?",
+  throw Error(Errc::kTimeout,
+              "no group took this process in within " + std::to_string(wait.count()) +
+                  " ms; do its ranks call regroup()?",
               {"join"});
 }
 

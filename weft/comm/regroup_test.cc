@@ -1,4 +1,5 @@
-// Groups that outlive their ranks: processes of this machine are stopped, killed and added; the store is the test's own.
+// Groups that outlive their ranks: processes of this machine are stopped, killed and added; the
+// store is the test's own.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -37,13 +38,16 @@ struct Me {
 // Forked processes around a store that the test's process hosts, as a launcher does.
 class Processes {
  public:
-  Processes(int count, const std::function<int(const Me&)>& body, const std::vector<std::string>& hosts = {}) {
+  Processes(int count, const std::function<int(const Me&)>& body,
+            const std::vector<std::string>& hosts = {}) {
     const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t length = sizeof address;
-    if (bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(listener, 64) != 0) throw std::runtime_error("listen");
+    if (bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+        listen(listener, 64) != 0)
+      throw std::runtime_error("listen");
     getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
     port_ = ntohs(address.sin_port);
     for (int id = 0; id < count; ++id) {
@@ -96,19 +100,25 @@ class Processes {
   c10::intrusive_ptr<c10d::TCPStore> store_;
 };
 
-void say(c10d::Store& store, const std::string& key) { store.set(key, std::vector<std::uint8_t>{1}); }
+void say(c10d::Store& store, const std::string& key) {
+  store.set(key, std::vector<std::uint8_t>{1});
+}
 void await(c10d::Store& store, const std::string& key) { store.wait({key}, 30s); }
 
 // Kills the victim when all of `ranks` have come here: what it has sent may be lost with it.
 void die_when_all_are_here(const Me& me, int victim, const std::vector<int>& ranks) {
-  const auto key = [&](int id) { return "victim" + std::to_string(victim) + "/" + std::to_string(id); };
+  const auto key = [&](int id) {
+    return "victim" + std::to_string(victim) + "/" + std::to_string(id);
+  };
   say(*me.store, key(me.id));
   if (me.id != victim) return;
   for (const int id : ranks) await(*me.store, key(id));
   raise(SIGKILL);
 }
 
-BackendOptions quick(const std::string& transport) { return {.transport = parse_transport(transport), .timeout = 1500ms}; }
+BackendOptions quick(const std::string& transport) {
+  return {.transport = parse_transport(transport), .timeout = 1500ms};
+}
 const RegroupOptions kQuick{.wait = 1500ms};
 
 // A small and a large all-reduce.
@@ -135,12 +145,16 @@ std::pair<Errc, std::string> error_of(const std::function<void()>& body) {
   throw std::runtime_error("no error came");
 }
 
-// Where the others' `tensor` lies, as a rank of their host that is in the midst of a collective knows it.
+// Where the others' `tensor` lies, as a rank of their host that is in the midst of a collective
+// knows it.
 std::vector<net::Host::Token> tokens_of(const Group& group, const at::Tensor& tensor) {
   at::Tensor all = at::empty({group.size()}, at::kLong);
-  group.all_gather(all, at::full({1}, static_cast<std::int64_t>(group.host()->token(tensor.data_ptr())), at::kLong));
+  group.all_gather(
+      all,
+      at::full({1}, static_cast<std::int64_t>(group.host()->token(tensor.data_ptr())), at::kLong));
   std::vector<net::Host::Token> tokens;
-  for (int rank = 0; rank < group.size(); ++rank) tokens.push_back(static_cast<net::Host::Token>(all[rank].item<std::int64_t>()));
+  for (int rank = 0; rank < group.size(); ++rank)
+    tokens.push_back(static_cast<net::Host::Token>(all[rank].item<std::int64_t>()));
   return tokens;
 }
 
@@ -156,11 +170,14 @@ int stopped_and_continued(const Me& me, const std::string& transport) {
     raise(SIGSTOP);
     // What was under way when it was stopped: a write into the others' tensors.
     for (const int peer : {0, 2}) {
-      if (!tokens.empty()) std::memset(group.host()->at(peer, tokens[static_cast<std::size_t>(peer)]), 77, 300'000 * sizeof(float));
+      if (!tokens.empty())
+        std::memset(group.host()->at(peer, tokens[static_cast<std::size_t>(peer)]), 77,
+                    300'000 * sizeof(float));
     }
     error_of([&] { expect_works(group); });
     const auto [code, what] = error_of([&] { group.regroup(kQuick); });
-    expect(code == Errc::kAborted && what.find("went on without this rank") != std::string::npos, what.c_str());
+    expect(code == Errc::kAborted && what.find("went on without this rank") != std::string::npos,
+           what.c_str());
     say(*me.store, "late");
     return 0;
   }
@@ -173,7 +190,8 @@ int stopped_and_continued(const Me& me, const std::string& transport) {
   say(*me.store, "regrouped/" + std::to_string(next.rank()));
   await(*me.store, "late");
   expect_works(next);
-  expect(at::equal(kept, at::full({300'000}, 5.0F)), "the late rank wrote into a tensor of the new group");
+  expect(at::equal(kept, at::full({300'000}, 5.0F)),
+         "the late rank wrote into a tensor of the new group");
   return 0;
 }
 
@@ -185,7 +203,9 @@ void stop_and_continue(const std::string& transport, const std::vector<std::stri
   EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0, 0}));
 }
 
-TEST(Regroup, LeavesAStoppedRankBehindWhoseLateWritesReachNobodyAndWhoIsToldSo) { stop_and_continue("auto", {}); }
+TEST(Regroup, LeavesAStoppedRankBehindWhoseLateWritesReachNobodyAndWhoIsToldSo) {
+  stop_and_continue("auto", {});
+}
 TEST(Regroup, LeavesAStoppedRankBehindOverTcp) { stop_and_continue("tcp", {}); }
 TEST(Regroup, LeavesAStoppedRankBehindOnTwoHosts) { stop_and_continue("auto", {"a", "a", "b"}); }
 
@@ -209,7 +229,8 @@ int replaced(const Me& me, const std::string& transport) {
     group = group.regroup({.size = 3});
   }
   expect(group.size() == 3 && group.former_ranks() == std::vector<int>{0, 2, -1}, "the new group");
-  expect(group.rank() == std::vector<int>{0, -1, 1, 2}[static_cast<std::size_t>(me.id)], "the new rank");
+  expect(group.rank() == std::vector<int>{0, -1, 1, 2}[static_cast<std::size_t>(me.id)],
+         "the new rank");
   at::Tensor state = me.id == 3 ? at::zeros({1000}) : at::full({1000}, 42.0F);
   group.broadcast(state, 0);
   expect(at::equal(state, at::full({1000}, 42.0F)), "the state handed on");
@@ -227,14 +248,16 @@ TEST(Regroup, ANewcomerTakesTheKilledOnesPlaceAndGetsTheState) {
 TEST(Regroup, OutlivesTwoFailuresInSuccessionAlsoOfRankZero) {
   for (const char* transport : {"auto", "tcp"}) {
     Processes processes(4, [&](const Me& me) {
-      Group group = form_group(me.store, me.id, 4, {.transport = parse_transport(transport), .timeout = 20s});
+      Group group =
+          form_group(me.store, me.id, 4, {.transport = parse_transport(transport), .timeout = 20s});
       for (const int victim : {3, 0}) {
         expect_works(group);
         die_when_all_are_here(me, victim, victim == 3 ? std::vector{0, 1, 2} : std::vector{1, 2});
         expect(error_of([&] { expect_works(group); }).first == Errc::kPeerLost, "the loss");
         group = group.regroup();
       }
-      expect(group.size() == 2 && group.rank() == me.id - 1 && group.epoch() == 2, "the last group");
+      expect(group.size() == 2 && group.rank() == me.id - 1 && group.epoch() == 2,
+             "the last group");
       expect_works(group);
       return 0;
     });
@@ -245,7 +268,8 @@ TEST(Regroup, OutlivesTwoFailuresInSuccessionAlsoOfRankZero) {
 TEST(Regroup, FormsUnderTheNextEpochWhereAMemberDiesWhileTheGroupForms) {
   for (const char* transport : {"auto", "tcp"}) {
     Processes processes(3, [&](const Me& me) {
-      const Group group = form_group(me.store, me.id, 3, {.transport = parse_transport(transport), .timeout = 20s});
+      const Group group =
+          form_group(me.store, me.id, 3, {.transport = parse_transport(transport), .timeout = 20s});
       if (me.id == 2) {  // says that it comes, and does not
         internal::Rendezvous(me.store, 1).arrive({"2", 2});
         internal::Rendezvous at(me.store, 1);
@@ -262,15 +286,19 @@ TEST(Regroup, FormsUnderTheNextEpochWhereAMemberDiesWhileTheGroupForms) {
 }
 
 int regroup_with_pending_work(const Me& me, const char* transport, SlowestRank& slowest) {
-  Group group = form_group(me.store, me.id, 2, {.transport = parse_transport(transport), .timeout = 60s});
+  Group group =
+      form_group(me.store, me.id, 2, {.transport = parse_transport(transport), .timeout = 60s});
   expect_works(group);
   at::Tensor t = at::ones({300'000}), received = at::ones({10});
   std::vector<at::Tensor> tensors{received};
   std::vector<Group::Work> works;
-  if (me.id == 0) works = {group.all_reduce_async(t), group.all_reduce_async(t), group.backend().recv(tensors, 1, 7)};
+  if (me.id == 0)
+    works = {group.all_reduce_async(t), group.all_reduce_async(t),
+             group.backend().recv(tensors, 1, 7)};
   const auto start = Deadline::Clock::now();
   const Group next = group.regroup();
-  for (const auto& work : works) expect(error_of([&] { work->wait(); }).first == Errc::kAborted, "the pending work's error");
+  for (const auto& work : works)
+    expect(error_of([&] { work->wait(); }).first == Errc::kAborted, "the pending work's error");
   slowest.report_since(start);
   expect(next.size() == 2 && next.rank() == me.id, "the new group");
   expect_works(next);
@@ -281,19 +309,22 @@ int regroup_with_pending_work(const Me& me, const char* transport, SlowestRank& 
 TEST(RegroupTiming, EndsPendingWorkWithAbortedWithinFiveSeconds) {
   for (const char* transport : {"auto", "tcp"}) {
     expect_within(5s, [&](SlowestRank& slowest) {
-      Processes processes(2, [&](const Me& me) { return regroup_with_pending_work(me, transport, slowest); });
+      Processes processes(
+          2, [&](const Me& me) { return regroup_with_pending_work(me, transport, slowest); });
       EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0})) << transport;
     });
   }
 }
 
 TEST(Regroup, SaysWhatIsMissing) {
-  EXPECT_EQ(error_of([] { Group(make_backend(nullptr, 0, 1), "alone").regroup(); }).first, Errc::kInvalidArgument);
+  EXPECT_EQ(error_of([] { Group(make_backend(nullptr, 0, 1), "alone").regroup(); }).first,
+            Errc::kInvalidArgument);
   Processes processes(2, [&](const Me& me) {
     const Group group = form_group(me.store, me.id, 2, quick("auto"));
     die_when_all_are_here(me, 1, {0});
     const auto [code, what] = error_of([&] { group.regroup({.at_least = 2, .wait = 200ms}); });
-    expect(code == Errc::kTimeout && what.find("only 1 of at least 2 ranks") != std::string::npos, what.c_str());
+    expect(code == Errc::kTimeout && what.find("only 1 of at least 2 ranks") != std::string::npos,
+           what.c_str());
     const auto none = error_of([&] { join_group(me.store, quick("auto"), 50ms); });
     expect(none.first == Errc::kTimeout, none.second.c_str());
     return 0;
@@ -307,8 +338,10 @@ using internal::Arrival;
 TEST(Agree, WaitsForSurvivorsAndForTheSizeAndPutsNewcomersLast) {
   const std::vector<Arrival> some{{"new2", -1}, {"3", 3}, {"new1", -1}, {"0", 0}};
   EXPECT_FALSE(agree(some, {{"0", "2", "3"}, 0, 1}, false));
-  EXPECT_EQ(agree(some, {{"0", "2", "3"}, 0, 1}, true), (std::vector<Arrival>{{"0", 0}, {"3", 3}, {"new1", -1}, {"new2", -1}}));
-  EXPECT_EQ(agree(some, {{"0", "3"}, 3, 1}, false), (std::vector<Arrival>{{"0", 0}, {"3", 3}, {"new1", -1}}));
+  EXPECT_EQ(agree(some, {{"0", "2", "3"}, 0, 1}, true),
+            (std::vector<Arrival>{{"0", 0}, {"3", 3}, {"new1", -1}, {"new2", -1}}));
+  EXPECT_EQ(agree(some, {{"0", "3"}, 3, 1}, false),
+            (std::vector<Arrival>{{"0", 0}, {"3", 3}, {"new1", -1}}));
   EXPECT_FALSE(agree(some, {{"0", "3"}, 5, 1}, false));
   EXPECT_THROW(agree(some, {{"0", "3"}, 5, 5}, true), Error);
 }

@@ -32,7 +32,8 @@ class Parts : public std::enable_shared_from_this<Parts> {
     const int size = static_cast<int>(part.ranks.size());
     Seats* seats = nullptr;
     if (part.me == 0) {
-      auto made = std::make_unique<Seats>(Seats{net::make_thread_hosts(size), net::make_inproc(size)});
+      auto made =
+          std::make_unique<Seats>(Seats{net::make_thread_hosts(size), net::make_inproc(size)});
       seats = made.get();
       const std::lock_guard lock(mutex_);
       all_.push_back(std::move(made));
@@ -44,13 +45,16 @@ class Parts : public std::enable_shared_from_this<Parts> {
       seats = all_.at(std::stoul(place)).get();
     }
     const auto at = static_cast<std::size_t>(part.me);
-    auto engine = internal::make_direct_engine(std::move(seats->hosts[at]), std::move(seats->endpoints[at]), part.timeout);
-    auto backend = c10::make_intrusive<WeftBackend>(std::move(engine), part.me, size, part.timeout, origin(part.store));
+    auto engine = internal::make_direct_engine(std::move(seats->hosts[at]),
+                                               std::move(seats->endpoints[at]), part.timeout);
+    auto backend = c10::make_intrusive<WeftBackend>(std::move(engine), part.me, size, part.timeout,
+                                                    origin(part.store));
     enlist(backend);
     return backend;
   }
 
-  // A group of one replica that ends where another replica fails: it may wait for a message that no longer comes.
+  // A group of one replica that ends where another replica fails: it may wait for a message that no
+  // longer comes.
   void enlist(const c10::intrusive_ptr<WeftBackend>& backend) {
     const std::lock_guard lock(mutex_);
     if (failed_) backend->abort_with(*why_);
@@ -58,7 +62,9 @@ class Parts : public std::enable_shared_from_this<Parts> {
   }
 
   WeftBackend::Origin origin(c10::intrusive_ptr<c10d::Store> store) {
-    return {std::move(store), [parts = shared_from_this()](const WeftBackend::Part& part) { return parts->make(part); }};
+    return {std::move(store), [parts = shared_from_this()](const WeftBackend::Part& part) {
+              return parts->make(part);
+            }};
   }
 
   // Nobody waits for a group any more, nor in one. The first call wins.
@@ -86,7 +92,9 @@ class Parts : public std::enable_shared_from_this<Parts> {
     const auto deadline = Deadline::in(part.timeout);
     while (!part.store->check({"seats"})) {
       if (failed_) throw Error(Errc::kAborted, "a replica has failed", {"subgroup", part.me});
-      if (deadline.passed()) throw Error(Errc::kTimeout, "replica 0 of the group does not come", {"subgroup", part.me, 0});
+      if (deadline.passed())
+        throw Error(Errc::kTimeout, "replica 0 of the group does not come",
+                    {"subgroup", part.me, 0});
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
     const auto place = part.store->get("seats");
@@ -102,12 +110,14 @@ class Parts : public std::enable_shared_from_this<Parts> {
 
 }  // namespace
 
-void replicate(int replicas, const std::function<void(Group)>& fn, std::chrono::milliseconds timeout) {
+void replicate(int replicas, const std::function<void(Group)>& fn,
+               std::chrono::milliseconds timeout) {
   WEFT_REQUIRE(replicas >= 1, "replicate: at least one replica is needed");
   auto hosts = net::make_thread_hosts(replicas);
   auto endpoints = net::make_inproc(replicas);
   const int processors = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  // Groups are kept until all are done, so that a replica that ends early is not lost to the others.
+  // Groups are kept until all are done, so that a replica that ends early is not lost to the
+  // others.
   std::vector<std::optional<Group>> groups(static_cast<std::size_t>(replicas));
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto parts = std::make_shared<Parts>();
@@ -119,8 +129,10 @@ void replicate(int replicas, const std::function<void(Group)>& fn, std::chrono::
     at::set_num_threads(std::max(1, processors / replicas));
     net::Host* const host = hosts[at].get();
     try {
-      auto engine = internal::make_direct_engine(std::move(hosts[at]), std::move(endpoints[at]), timeout);
-      const auto backend = c10::make_intrusive<WeftBackend>(std::move(engine), rank, replicas, timeout, parts->origin(store));
+      auto engine =
+          internal::make_direct_engine(std::move(hosts[at]), std::move(endpoints[at]), timeout);
+      const auto backend = c10::make_intrusive<WeftBackend>(std::move(engine), rank, replicas,
+                                                            timeout, parts->origin(store));
       parts->enlist(backend);
       groups[at].emplace(backend, "replicas");
       fn(*groups[at]);
@@ -129,7 +141,8 @@ void replicate(int replicas, const std::function<void(Group)>& fn, std::chrono::
         std::lock_guard lock(mutex);
         failure.note();
       }
-      const Error why(Errc::kAborted, "replica " + std::to_string(rank) + " ended with: " + error.what());
+      const Error why(Errc::kAborted,
+                      "replica " + std::to_string(rank) + " ended with: " + error.what());
       parts->fail(why);
       if (!groups[at]) host->fail(why);
     }

@@ -12,7 +12,8 @@ namespace weft::comm {
 // Runs fn(group) on `replicas` threads that form one group, and returns when all are done. Each has
 // processors / replicas intra-op threads. The first exception ends the collectives of the others
 // (kAborted) and is the one that is thrown on.
-void replicate(int replicas, const std::function<void(Group)>& fn, std::chrono::milliseconds timeout = std::chrono::minutes(5));
+void replicate(int replicas, const std::function<void(Group)>& fn,
+               std::chrono::milliseconds timeout = std::chrono::minutes(5));
 
 }  // namespace weft::comm
 

@@ -15,7 +15,8 @@ namespace {
 using namespace std::chrono_literals;
 using Hosts = std::vector<std::string>;
 
-const std::vector<Hosts> kLayouts = {{"a", "a", "b", "b"}, {"a", "a", "a", "b"}, {"a", "b", "a", "b", "b"}};
+const std::vector<Hosts> kLayouts = {
+    {"a", "a", "b", "b"}, {"a", "a", "a", "b"}, {"a", "b", "a", "b", "b"}};
 
 // As HostSplit says that it goes.
 void all_reduce_by_hand(const HostSplit& split, at::Tensor& tensor) {
@@ -41,15 +42,20 @@ TEST(Split, GivesTheGroupsOfBothLevelsAndTheyAddUp) {
         world, "auto",
         [&](const Group& group) {
           const HostSplit* split = group.split();
-          if (split == nullptr || group.host() != nullptr || split->local.host() == nullptr) return 1;
-          if (split->hosts[static_cast<std::size_t>(split->host)][static_cast<std::size_t>(split->local.rank())] != group.rank()) return 2;
+          if (split == nullptr || group.host() != nullptr || split->local.host() == nullptr)
+            return 1;
+          if (split->hosts[static_cast<std::size_t>(split->host)]
+                          [static_cast<std::size_t>(split->local.rank())] != group.rank())
+            return 2;
           for (int peer = 0; peer < world; ++peer) {
-            const bool here = hosts[static_cast<std::size_t>(peer)] == hosts[static_cast<std::size_t>(group.rank())];
+            const bool here = hosts[static_cast<std::size_t>(peer)] ==
+                              hosts[static_cast<std::size_t>(group.rank())];
             const auto& mine = split->hosts[static_cast<std::size_t>(split->host)];
             if (here != (std::find(mine.begin(), mine.end(), peer) != mine.end())) return 3;
           }
           if (split->across.has_value() != (split->local.rank() < split->carriers)) return 4;
-          if (split->across && (split->across->size() != 2 || split->across->rank() != split->host)) return 5;
+          if (split->across && (split->across->size() != 2 || split->across->rank() != split->host))
+            return 5;
           at::Tensor t = internal::of_rank(group.rank(), {1001});
           all_reduce_by_hand(*split, t);
           return at::equal(t, internal::sum_over(world, {1001})) ? 0 : 6;
@@ -122,14 +128,19 @@ int adds_in_order(const Group& group) {
 TEST(OrderedSums, HaveTheBitsOfOneHostWhereverTheRanksAre) {
   const auto code = [](int world, const std::string& transport, const Hosts& hosts) {
     const auto codes = fork_ranks(
-        world, BackendOptions{.transport = parse_transport(transport), .ordered_sums = true, .timeout = 20s},
+        world,
+        BackendOptions{
+            .transport = parse_transport(transport), .ordered_sums = true, .timeout = 20s},
         [](const Group& group) {
           const int whole = adds_in_order(group);
           const bool among = group.rank() >= 1 && group.rank() <= 3;
-          return whole != 0 || !among ? whole : 10 * adds_in_order(group.subgroup({1, 2, 3}, "most"));
+          return whole != 0 || !among ? whole
+                                      : 10 * adds_in_order(group.subgroup({1, 2, 3}, "most"));
         },
         hosts);
-    return codes == std::vector<int>(static_cast<std::size_t>(world), 0) ? 0 : *std::max_element(codes.begin(), codes.end());
+    return codes == std::vector<int>(static_cast<std::size_t>(world), 0)
+               ? 0
+               : *std::max_element(codes.begin(), codes.end());
   };
   EXPECT_EQ(code(4, "auto", {}), 0);
   EXPECT_EQ(code(4, "tcp", {}), 0);
@@ -167,7 +178,9 @@ TEST(Split, IsNotThereOnOneHostNorWithOneRankAHostNorOverTcp) {
 TEST(SplitTiming, AMismatchIsAnErrorOnEveryRankWithinASecondShowingBoth) {
   for (int odd : {0, 3}) {
     expect_within(1s, [&](SlowestRank& slowest) {
-      const auto codes = fork_ranks(4, "auto", [&](const Group& group) { return see_mismatch(group, odd, slowest); }, {"a", "a", "b", "b"});
+      const auto codes = fork_ranks(
+          4, "auto", [&](const Group& group) { return see_mismatch(group, odd, slowest); },
+          {"a", "a", "b", "b"});
       EXPECT_EQ(codes, std::vector<int>(4, 0)) << "rank " << odd << " differs";
     });
   }
@@ -182,7 +195,8 @@ int survive(const Group& group, Waits waits, SlowestRank& slowest) {
   at::Tensor t = at::ones({100'000});
   const HostSplit& split = *group.split();
   try {
-    // Rank 0 never comes to its host's all-reduce: rank 1 waits for it and hears of another host's rank.
+    // Rank 0 never comes to its host's all-reduce: rank 1 waits for it and hears of another host's
+    // rank.
     if (waits == Waits::kLocal && group.rank() == 1) {
       split.local.all_reduce(t);
     } else if (waits == Waits::kReceive) {
@@ -196,7 +210,9 @@ int survive(const Group& group, Waits waits, SlowestRank& slowest) {
   } catch (const Error& error) {
     slowest.report_since(start);
     const bool good = error.code() == Errc::kPeerLost && error.context().peer == 3;
-    if (!good) std::fprintf(stderr, "rank %d: %s, peer %d\n", group.rank(), error.what(), error.context().peer);
+    if (!good)
+      std::fprintf(stderr, "rank %d: %s, peer %d\n", group.rank(), error.what(),
+                   error.context().peer);
     try {
       group.all_reduce(t);
     } catch (const Error& late) {
@@ -209,7 +225,9 @@ int survive(const Group& group, Waits waits, SlowestRank& slowest) {
 TEST(SplitTiming, AKilledRankIsPeerLostOnAllSurvivorsWithinTwoSecondsWhateverTheyWaitIn) {
   for (Waits waits : {Waits::kWhole, Waits::kAcross, Waits::kLocal, Waits::kReceive}) {
     expect_within(2s, [&](SlowestRank& slowest) {
-      const auto codes = fork_ranks(4, "auto", [&](const Group& group) { return survive(group, waits, slowest); }, {"a", "a", "b", "b"});
+      const auto codes =
+          fork_ranks(4, "auto", [&](const Group& group) { return survive(group, waits, slowest); },
+                     {"a", "a", "b", "b"});
       EXPECT_EQ(codes, (std::vector<int>{0, 0, 0, -SIGKILL})) << static_cast<int>(waits);
     });
   }

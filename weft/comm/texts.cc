@@ -49,14 +49,16 @@ std::vector<std::string> all_gather_texts(const Group& group, const std::string&
   at::Tensor all = at::empty({group.size(), text.numel()}, at::kByte);
   group.all_gather(all, text.unsqueeze(0));
   std::vector<std::string> texts;
-  for (int rank = 0; rank < group.size(); ++rank) texts.push_back(text_of(all[rank], lengths[static_cast<std::size_t>(rank)]));
+  for (int rank = 0; rank < group.size(); ++rank)
+    texts.push_back(text_of(all[rank], lengths[static_cast<std::size_t>(rank)]));
   return texts;
 }
 
 std::vector<std::string> gather_texts(const Group& group, const std::string& mine) {
   const auto lengths = all_lengths(group, mine);
   std::vector<std::string> texts;
-  for (const at::Tensor& bytes : group.gather(padded(mine, longest(lengths)))) texts.push_back(text_of(bytes, lengths[texts.size()]));
+  for (const at::Tensor& bytes : group.gather(padded(mine, longest(lengths))))
+    texts.push_back(text_of(bytes, lengths[texts.size()]));
   return texts;
 }
 

@@ -1,4 +1,5 @@
-// Collectives of texts: names, reports, errors. All ranks of the group call them; texts may differ in length.
+// Collectives of texts: names, reports, errors. All ranks of the group call them; texts may differ
+// in length.
 #pragma once
 
 #include <string>

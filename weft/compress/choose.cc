@@ -12,7 +12,8 @@ std::string ms(double seconds) {
   return text;
 }
 
-// Backward hides as much of the transfer as it did before; coding is done by the processor that computes.
+// Backward hides as much of the transfer as it did before; coding is done by the processor that
+// computes.
 double predict(const StepCost& cost, const Candidate& candidate) {
   const double hidden = std::max(0.0, cost.transfer - cost.exposed);
   const double transfer = cost.transfer * candidate.bytes + candidate.more_rounds * cost.latency;
@@ -33,22 +34,26 @@ Choice choose(const StepCost& cost, const std::vector<Candidate>& candidates) {
     best.predicted = predicted;
     chosen = &candidate;
   }
-  const std::string measured =
-      "a step takes " + ms(cost.step) + ", of which " + ms(cost.exposed) + " wait for gradients (" + ms(cost.transfer) + " on the link)";
+  const std::string measured = "a step takes " + ms(cost.step) + ", of which " + ms(cost.exposed) +
+                               " wait for gradients (" + ms(cost.transfer) + " on the link)";
   if (chosen == nullptr) {
     best.why = measured + "; compressed it would take " + ms(nearest) + " at best: not worth it";
   } else {
-    best.why = measured + "; with " + to_string(best.spec) + " it should take " + ms(best.predicted) + " (" + ms(chosen->code) +
-               " of coding, " + std::to_string(static_cast<int>(chosen->bytes * 100 + 0.5)) + " % of the bytes)";
+    best.why = measured + "; with " + to_string(best.spec) + " it should take " +
+               ms(best.predicted) + " (" + ms(chosen->code) + " of coding, " +
+               std::to_string(static_cast<int>(chosen->bytes * 100 + 0.5)) + " % of the bytes)";
   }
   return best;
 }
 
-std::vector<Spec> standard_candidates() { return {parse("bf16"), parse("int8:64"), parse("int4:64"), parse("powersgd:4")}; }
+std::vector<Spec> standard_candidates() {
+  return {parse("bf16"), parse("int8:64"), parse("int4:64"), parse("powersgd:4")};
+}
 
 Choice confirm(const Choice& tried, double seconds_without, double seconds_with) {
   Choice choice = tried;
-  const std::string times = "tried: " + ms(seconds_with) + " a step instead of " + ms(seconds_without);
+  const std::string times =
+      "tried: " + ms(seconds_with) + " a step instead of " + ms(seconds_without);
   if (seconds_with < seconds_without) {
     choice.why = times;
     return choice;

@@ -1,5 +1,6 @@
-// codec = "auto": what compression would cost and gain here, from measurements; then, from a trial, whether it did. Pure: ranks that give
-// the same numbers get the same answer, so these have to be agreed on first.
+// codec = "auto": what compression would cost and gain here, from measurements; then, from a trial,
+// whether it did. Pure: ranks that give the same numbers get the same answer, so these have to be
+// agreed on first.
 #pragma once
 
 #include <string>
@@ -11,10 +12,11 @@ namespace weft::compress {
 
 // A training step without compression, in seconds.
 struct StepCost {
-  double step = 0;      // all of it
-  double exposed = 0;   // of it, waiting for gradients of peers
-  double transfer = 0;  // all gradients' way over the link by themselves, hidden behind backward or not
-  double latency = 0;   // of one more collective of no size
+  double step = 0;     // all of it
+  double exposed = 0;  // of it, waiting for gradients of peers
+  double transfer =
+      0;  // all gradients' way over the link by themselves, hidden behind backward or not
+  double latency = 0;  // of one more collective of no size
 };
 
 struct Candidate {
@@ -30,8 +32,8 @@ struct Choice {
   std::string why;       // one line
 };
 
-// Candidates that lose least come first: a later one must promise at least 10 % less time than the best before it, and the first at least
-// 5 % less than none.
+// Candidates that lose least come first: a later one must promise at least 10 % less time than the
+// best before it, and the first at least 5 % less than none.
 Choice choose(const StepCost& cost, const std::vector<Candidate>& candidates);
 
 // In the order that choose() wants: bf16, int8, int4, powersgd.

@@ -9,18 +9,22 @@ namespace {
 using testing::HasSubstr;
 
 std::vector<Candidate> candidates() {
-  return {{parse("bf16"), 0.002, 0.5, 0}, {parse("int8:64"), 0.010, 0.266, 0}, {parse("powersgd:4"), 0.030, 0.01, 10}};
+  return {{parse("bf16"), 0.002, 0.5, 0},
+          {parse("int8:64"), 0.010, 0.266, 0},
+          {parse("powersgd:4"), 0.030, 0.01, 10}};
 }
 
 TEST(ChooseCodec, TakesNoneOnAFastLink) {
-  const auto choice = choose({.step = 0.100, .exposed = 0.004, .transfer = 0.030, .latency = 50e-6}, candidates());
+  const auto choice =
+      choose({.step = 0.100, .exposed = 0.004, .transfer = 0.030, .latency = 50e-6}, candidates());
   EXPECT_EQ(choice.spec, Spec{});
   EXPECT_EQ(choice.predicted, 0.100);
   EXPECT_THAT(choice.why, HasSubstr("not worth it"));
 }
 
 TEST(ChooseCodec, TakesTheFastestOnASlowLink) {
-  const auto choice = choose({.step = 0.500, .exposed = 0.400, .transfer = 0.400, .latency = 100e-6}, candidates());
+  const auto choice =
+      choose({.step = 0.500, .exposed = 0.400, .transfer = 0.400, .latency = 100e-6}, candidates());
   EXPECT_EQ(choice.spec, parse("powersgd:4"));
   EXPECT_NEAR(choice.predicted, 0.100 + 0.400 * 0.01 + 0.001 + 0.030, 1e-9);
   EXPECT_THAT(choice.why, HasSubstr("powersgd:4"));
@@ -28,18 +32,22 @@ TEST(ChooseCodec, TakesTheFastestOnASlowLink) {
 
 TEST(ChooseCodec, PrefersTheOneThatLosesLessWhereTimesAreClose) {
   // bf16: 0.100 + 0.020 + 0.002; int8: 0.100 + 0.01064 + 0.010, 1 % less.
-  EXPECT_EQ(choose({.step = 0.140, .exposed = 0.040, .transfer = 0.040, .latency = 0}, candidates()).spec, parse("bf16"));
+  EXPECT_EQ(
+      choose({.step = 0.140, .exposed = 0.040, .transfer = 0.040, .latency = 0}, candidates()).spec,
+      parse("bf16"));
 }
 
 TEST(ChooseCodec, CountsWhatBackwardHides) {
   // 80 of 100 ms are hidden: less to send gains at most the 20 ms that are exposed.
-  const auto choice = choose({.step = 0.120, .exposed = 0.020, .transfer = 0.100, .latency = 0}, candidates());
+  const auto choice =
+      choose({.step = 0.120, .exposed = 0.020, .transfer = 0.100, .latency = 0}, candidates());
   EXPECT_EQ(choice.spec, parse("bf16"));
   EXPECT_NEAR(choice.predicted, 0.102, 1e-9);
 }
 
 TEST(ChooseCodec, GoesBackToNoneWhereTheTrialIsNoFaster) {
-  const auto tried = choose({.step = 0.500, .exposed = 0.400, .transfer = 0.400, .latency = 0}, candidates());
+  const auto tried =
+      choose({.step = 0.500, .exposed = 0.400, .transfer = 0.400, .latency = 0}, candidates());
   EXPECT_EQ(confirm(tried, 0.5, 0.2).spec, tried.spec);
   EXPECT_EQ(confirm(tried, 0.5, 0.5).spec, Spec{});
   EXPECT_THAT(confirm(tried, 0.5, 0.6).why, HasSubstr("not used"));

@@ -20,15 +20,17 @@ std::unique_ptr<Codec> make_codec(const Spec& spec) {
     case Kind::kThreshold: return internal::make_threshold(static_cast<float>(spec.amount));
     default: break;
   }
-  throw Error(Errc::kInvalidArgument, "make_codec: \"" + to_string(spec) + "\" does not encode single numbers; use make_reducer");
+  throw Error(Errc::kInvalidArgument, "make_codec: \"" + to_string(spec) +
+                                          "\" does not encode single numbers; use make_reducer");
 }
 
 namespace internal {
 
 void need(std::span<const std::byte> wire, std::int64_t bytes) {
   if (static_cast<std::int64_t>(wire.size()) >= bytes) return;
-  throw Error(Errc::kCorrupt, "a peer's encoded gradient has " + std::to_string(wire.size()) + " bytes instead of " +
-                                  std::to_string(bytes) + "; do all ranks run the same codec?");
+  throw Error(Errc::kCorrupt, "a peer's encoded gradient has " + std::to_string(wire.size()) +
+                                  " bytes instead of " + std::to_string(bytes) +
+                                  "; do all ranks run the same codec?");
 }
 
 }  // namespace internal

@@ -44,8 +44,16 @@ Trip trip(const Codec& codec, const Floats& values, const Draw& draw = {}) {
   return result;
 }
 
-constexpr const char* kAll[] = {
-    "bf16", "f16", "int8", "int4", "sign", "topk:0.03", "randomk:0.03", "threshold:0.05", "int8,stochastic", "int4:8,stochastic"};
+constexpr const char* kAll[] = {"bf16",
+                                "f16",
+                                "int8",
+                                "int4",
+                                "sign",
+                                "topk:0.03",
+                                "randomk:0.03",
+                                "threshold:0.05",
+                                "int8,stochastic",
+                                "int4:8,stochastic"};
 
 TEST(Codec, LeavesInTheResidualWhatItDidNotSend) {
   for (const char* spec : kAll) {
@@ -54,11 +62,16 @@ TEST(Codec, LeavesInTheResidualWhatItDidNotSend) {
       const auto values = gradient(count, count);
       const auto result = trip(*codec, values);
       if (codec->fixed()) {
-        EXPECT_EQ(static_cast<std::int64_t>(result.wire.size()), codec->bytes(static_cast<std::int64_t>(count))) << spec << " " << count;
+        EXPECT_EQ(static_cast<std::int64_t>(result.wire.size()),
+                  codec->bytes(static_cast<std::int64_t>(count)))
+            << spec << " " << count;
       } else {
-        EXPECT_LE(static_cast<std::int64_t>(result.wire.size()), codec->bytes(static_cast<std::int64_t>(count))) << spec << " " << count;
+        EXPECT_LE(static_cast<std::int64_t>(result.wire.size()),
+                  codec->bytes(static_cast<std::int64_t>(count)))
+            << spec << " " << count;
       }
-      for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(result.residual[i], values[i] - result.decoded[i]) << spec << " " << i;
+      for (std::size_t i = 0; i < count; ++i)
+        ASSERT_EQ(result.residual[i], values[i] - result.decoded[i]) << spec << " " << i;
       auto in_place = values;
       std::vector<std::byte> wire;
       codec->encode(in_place, {}, wire, in_place.data());
@@ -74,16 +87,19 @@ TEST(Codec, AddsToWhatIsThere) {
     const auto result = trip(*codec, gradient(100, 1));
     Floats twice = result.decoded;
     codec->add(result.wire, {}, twice);
-    for (std::size_t i = 0; i < twice.size(); ++i) ASSERT_EQ(twice[i], 2 * result.decoded[i]) << spec;
+    for (std::size_t i = 0; i < twice.size(); ++i)
+      ASSERT_EQ(twice[i], 2 * result.decoded[i]) << spec;
   }
 }
 
 TEST(Codec, SixteenBitFloatsRoundToNearest) {
   const auto values = gradient(5000, 2);
-  const auto bf16 = trip(*make_codec(parse("bf16")), values), f16 = trip(*make_codec(parse("f16")), values);
+  const auto bf16 = trip(*make_codec(parse("bf16")), values),
+             f16 = trip(*make_codec(parse("f16")), values);
   for (std::size_t i = 0; i < values.size(); ++i) {
     ASSERT_LE(std::fabs(bf16.residual[i]), std::ldexp(std::fabs(values[i]), -8));
-    ASSERT_LE(std::fabs(f16.residual[i]), std::max(std::ldexp(std::fabs(values[i]), -11), 0x1p-25f));  // subnormal there below 2^-14
+    ASSERT_LE(std::fabs(f16.residual[i]), std::max(std::ldexp(std::fabs(values[i]), -11),
+                                                   0x1p-25f));  // subnormal there below 2^-14
   }
 }
 
@@ -95,7 +111,8 @@ TEST(Codec, BlocksStayWithinHalfAQuantum) {
       const std::size_t end = std::min(values.size(), first + 64);
       float largest = 0;
       for (std::size_t i = first; i < end; ++i) largest = std::max(largest, std::fabs(values[i]));
-      for (std::size_t i = first; i < end; ++i) ASSERT_LE(std::fabs(result.residual[i]), 0.5001f * largest / most) << spec;
+      for (std::size_t i = first; i < end; ++i)
+        ASSERT_LE(std::fabs(result.residual[i]), 0.5001f * largest / most) << spec;
     }
   }
 }
@@ -103,7 +120,8 @@ TEST(Codec, BlocksStayWithinHalfAQuantum) {
 // Alistarh et al. 2017, lemma 3.1: unbiased.
 TEST(Codec, StochasticRoundingIsUnbiased) {
   const auto values = gradient(64, 4);
-  for (const auto& [spec, most] : {std::pair{"int8:64,stochastic", 127.0f}, {"int4:64,stochastic", 7.0f}}) {
+  for (const auto& [spec, most] :
+       {std::pair{"int8:64,stochastic", 127.0f}, {"int4:64,stochastic", 7.0f}}) {
     const auto codec = make_codec(parse(spec));
     constexpr int kDraws = 3000;
     Floats sum(values.size());
@@ -112,13 +130,16 @@ TEST(Codec, StochasticRoundingIsUnbiased) {
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += decoded[i];
     }
     const float largest =
-        std::fabs(*std::max_element(values.begin(), values.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); }));
+        std::fabs(*std::max_element(values.begin(), values.end(),
+                                    [](float a, float b) { return std::fabs(a) < std::fabs(b); }));
     for (std::size_t i = 0; i < sum.size(); ++i)
-      EXPECT_NEAR(sum[i] / kDraws, values[i], 5 * 0.5f * largest / most / std::sqrt(kDraws)) << spec;
+      EXPECT_NEAR(sum[i] / kDraws, values[i], 5 * 0.5f * largest / most / std::sqrt(kDraws))
+          << spec;
   }
 }
 
-// Karimireddy et al. 2019: scaled signs of a block keep exactly ||x||_1^2 / (n ||x||_2^2) of its square norm.
+// Karimireddy et al. 2019: scaled signs of a block keep exactly ||x||_1^2 / (n ||x||_2^2) of its
+// square norm.
 TEST(Codec, SignsKeepTheirShareOfTheNorm) {
   const auto values = gradient(1024, 5);
   const auto result = trip(*make_codec(parse("sign:1024")), values);
@@ -126,7 +147,8 @@ TEST(Codec, SignsKeepTheirShareOfTheNorm) {
   for (float value : values) magnitudes += std::fabs(static_cast<double>(value));
   const double kept = magnitudes * magnitudes / (1024 * squares(values));
   EXPECT_NEAR(squares(result.residual) / squares(values), 1 - kept, 1e-5);
-  for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(std::signbit(result.decoded[i]), std::signbit(values[i]));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    ASSERT_EQ(std::signbit(result.decoded[i]), std::signbit(values[i]));
 }
 
 // Stich et al. 2018, lemma A.1: ||x - C(x)||^2 <= (1 - k / n) ||x||^2.
@@ -134,7 +156,8 @@ TEST(Codec, TopKSendsTheLargestExactly) {
   for (const double share : {0.001, 0.01, 0.1, 0.5}) {
     for (const std::size_t count : {1u, 100u, 5000u}) {
       auto values = gradient(count, count + 6);
-      for (std::size_t i = 0; i < count / 3; ++i) values[i] = values[count / 3];  // ties, also at the border
+      for (std::size_t i = 0; i < count / 3; ++i)
+        values[i] = values[count / 3];  // ties, also at the border
       const auto result = trip(*make_codec({.kind = Kind::kTopK, .amount = share}), values);
       const auto k = static_cast<std::size_t>(std::ceil(share * static_cast<double>(count)));
       Floats sorted;
@@ -147,7 +170,9 @@ TEST(Codec, TopKSendsTheLargestExactly) {
       std::sort(sent.begin(), sent.end(), std::greater<>());
       sorted.resize(k);
       ASSERT_EQ(sent, sorted) << share << " of " << count;
-      EXPECT_LE(squares(result.residual), (1 - static_cast<double>(k) / static_cast<double>(count)) * squares(values) + 1e-12);
+      EXPECT_LE(
+          squares(result.residual),
+          (1 - static_cast<double>(k) / static_cast<double>(count)) * squares(values) + 1e-12);
     }
   }
 }
@@ -161,13 +186,16 @@ TEST(Codec, ThresholdSendsWhatIsNotBelowButNeverMoreThanHalf) {
     sent += result.decoded[i] != 0 ? 1 : 0;
   }
   EXPECT_EQ(result.wire.size(), 4 + 8 * sent);
-  EXPECT_EQ(trip(*make_codec(parse("threshold:1e-20")), values).wire.size(), 4 + 8 * values.size() / 2);
+  EXPECT_EQ(trip(*make_codec(parse("threshold:1e-20")), values).wire.size(),
+            4 + 8 * values.size() / 2);
 }
 
-// Stich et al. 2018, lemma A.1, in expectation with k / n = 1 / 20; scaled, the expectation is the gradient.
+// Stich et al. 2018, lemma A.1, in expectation with k / n = 1 / 20; scaled, the expectation is the
+// gradient.
 TEST(Codec, RandomKKeepsItsShareInExpectation) {
   const auto values = gradient(410, 8);  // the last run is half a run
-  const auto plain = make_codec(parse("randomk:0.05,ef=on")), scaled = make_codec(parse("randomk:0.05,ef=off"));
+  const auto plain = make_codec(parse("randomk:0.05,ef=on")),
+             scaled = make_codec(parse("randomk:0.05,ef=off"));
   constexpr int kDraws = 20000;
   std::vector<double> sum(values.size(), 0);
   double error = 0;
@@ -195,10 +223,14 @@ TEST(Codec, RandomKDrawsAlikeOnAllRanksAndAnewEachStep) {
 TEST(Codec, ShowsInfinityAndNanAndForgetsThem) {
   for (const char* spec : kAll) {
     const auto codec = make_codec(parse(std::string(spec) + ",ef=on"));
-    for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    for (const float bad :
+         {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
       const auto result = trip(*codec, Floats(2000, bad));
-      EXPECT_TRUE(std::any_of(result.decoded.begin(), result.decoded.end(), [](float value) { return !std::isfinite(value); })) << spec;
-      if (spec == std::string("bf16") || spec == std::string("f16") || codec->sums() == std::nullopt) {
+      EXPECT_TRUE(std::any_of(result.decoded.begin(), result.decoded.end(), [](float value) {
+        return !std::isfinite(value);
+      })) << spec;
+      if (spec == std::string("bf16") || spec == std::string("f16") ||
+          codec->sums() == std::nullopt) {
         const auto one = [&] {
           Floats values(2000, 0.0f);
           values[1000] = bad;
@@ -227,7 +259,8 @@ TEST(Codec, RefusesAWireThatCannotBe) {
 }
 
 TEST(Codec, IsNotMadeOfWhatDoesNotEncodeSingleNumbers) {
-  for (const char* spec : {"none", "powersgd", "auto"}) EXPECT_THROW(make_codec(parse(spec)), Error) << spec;
+  for (const char* spec : {"none", "powersgd", "auto"})
+    EXPECT_THROW(make_codec(parse(spec)), Error) << spec;
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ using internal::Floats, internal::gradients, internal::Ranks, internal::unit_of;
 // Velocities as torch::optim::SGD computes them, in double: u = m u + g.
 class Velocities {
  public:
-  Velocities(int world, std::size_t count) : u_(static_cast<std::size_t>(world), std::vector<double>(count, 0)) {}
+  Velocities(int world, std::size_t count)
+      : u_(static_cast<std::size_t>(world), std::vector<double>(count, 0)) {}
   // The sum over ranks of what SGD would step by.
   std::vector<double> step(const std::vector<Floats>& gradients, const Momentum& momentum) {
     std::vector<double> sum(u_[0].size(), 0);
@@ -35,7 +36,8 @@ class Velocities {
 
 TEST(Momentum, InWarmUpIsThatOfSgdOnTheSum) {
   for (const bool nesterov : {false, true}) {
-    for (const char* codec : {"sign:64", "randomk:0.1,momentum=before", "topk:0.5,momentum=before", "powersgd:2,momentum=before"}) {
+    for (const char* codec : {"sign:64", "randomk:0.1,momentum=before", "topk:0.5,momentum=before",
+                              "powersgd:2,momentum=before"}) {
       Unit unit = unit_of(3000);
       unit.momentum = {0.9, nesterov};
       Ranks ranks(std::string(codec) + ",warmup=5", unit, 3);
@@ -44,7 +46,8 @@ TEST(Momentum, InWarmUpIsThatOfSgdOnTheSum) {
         auto values = gradients(3, 3000, step);
         const auto want = sgd.step(values, unit.momentum);
         ranks.step(values);
-        for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(values[0][i], want[i], 2e-6) << codec << " step " << step;
+        for (std::size_t i = 0; i < want.size(); ++i)
+          ASSERT_NEAR(values[0][i], want[i], 2e-6) << codec << " step " << step;
       }
     }
   }
@@ -62,13 +65,15 @@ TEST(Momentum, OfADenseCodecLosesNothing) {
       auto values = gradients(2, 3000, step);
       const auto sum = sgd.step(values, unit.momentum);
       ranks.step(values);
-      for (std::size_t i = 0; i < in.size(); ++i) in[i] += sum[i], out[i] += static_cast<double>(values[0][i]);
+      for (std::size_t i = 0; i < in.size(); ++i)
+        in[i] += sum[i], out[i] += static_cast<double>(values[0][i]);
     }
     for (int rank = 0; rank < 2; ++rank) {
       const auto unsent = ranks[rank].state()[0];
       for (std::size_t i = 0; i < in.size(); ++i) out[i] += static_cast<double>(unsent[i]);
     }
-    for (std::size_t i = 0; i < in.size(); ++i) ASSERT_NEAR(out[i], in[i], 1e-4) << codec << " number " << i;
+    for (std::size_t i = 0; i < in.size(); ++i)
+      ASSERT_NEAR(out[i], in[i], 1e-4) << codec << " number " << i;
   }
 }
 
@@ -87,7 +92,8 @@ TEST(Momentum, EndsForNumbersThatWereSent) {
       const auto state = ranks[0].state();
       const auto unsent = state.front(), velocity = state.back();
       for (std::size_t i = 0; i < 5000; ++i) {
-        ASSERT_EQ(velocity[i] == 0, unsent[i] == 0) << codec << ", world " << world << ", number " << i;
+        ASSERT_EQ(velocity[i] == 0, unsent[i] == 0)
+            << codec << ", world " << world << ", number " << i;
         ended += velocity[i] == 0 ? 1 : 0;
       }
       EXPECT_NEAR(ended, 500, 8) << codec << ", world " << world;
@@ -95,7 +101,8 @@ TEST(Momentum, EndsForNumbersThatWereSent) {
   }
 }
 
-// Whatever way it enters, a gradient weighs 1 / (1 - m) in the end: what came out, what is unsent and what velocities still owe.
+// Whatever way it enters, a gradient weighs 1 / (1 - m) in the end: what came out, what is unsent
+// and what velocities still owe.
 TEST(Momentum, OfRandomNumbersLosesNoWeight) {
   for (const char* codec : {"randomk:0.1", "randomk:0.5", "randomk:0.1,warmup=4"}) {
     for (const bool nesterov : {false, true}) {
@@ -107,15 +114,18 @@ TEST(Momentum, OfRandomNumbersLosesNoWeight) {
         auto values = gradients(2, 5000, step);
         const auto sum = internal::sum_of(values);
         ranks.step(values);
-        for (std::size_t i = 0; i < in.size(); ++i) in[i] += sum[i] / (1 - 0.9), out[i] += static_cast<double>(values[0][i]);
+        for (std::size_t i = 0; i < in.size(); ++i)
+          in[i] += sum[i] / (1 - 0.9), out[i] += static_cast<double>(values[0][i]);
       }
       const double owed = (nesterov ? 0.81 : 0.9) / (1 - 0.9);
       for (int rank = 0; rank < 2; ++rank) {
         const auto state = ranks[rank].state();
         const auto unsent = state.front(), velocity = state.back();
-        for (std::size_t i = 0; i < in.size(); ++i) out[i] += static_cast<double>(unsent[i]) + owed * static_cast<double>(velocity[i]);
+        for (std::size_t i = 0; i < in.size(); ++i)
+          out[i] += static_cast<double>(unsent[i]) + owed * static_cast<double>(velocity[i]);
       }
-      for (std::size_t i = 0; i < in.size(); ++i) ASSERT_NEAR(out[i], in[i], 2e-4) << codec << " number " << i;
+      for (std::size_t i = 0; i < in.size(); ++i)
+        ASSERT_NEAR(out[i], in[i], 2e-4) << codec << " number " << i;
     }
   }
 }

@@ -24,7 +24,9 @@ enum class Exchange { kPlain, kSum, kGather, kSharded };
 Exchange choose(const Codec& codec, std::int64_t count, int world, std::int64_t shard_bytes) {
   if (world <= 1 || count == 0) return Exchange::kPlain;
   const std::int64_t plain = internal::all_reduce_bytes(4 * count, world);
-  if (codec.sums()) return internal::all_reduce_bytes(codec.bytes(count), world) < plain ? Exchange::kSum : Exchange::kPlain;
+  if (codec.sums())
+    return internal::all_reduce_bytes(codec.bytes(count), world) < plain ? Exchange::kSum
+                                                                         : Exchange::kPlain;
   const std::int64_t gather = (world - 1) * codec.bytes(count);
   const std::int64_t sharded = 2 * (world - 1) * shard_bytes;
   // What a threshold lets through is not known beforehand: its bound is that of no compression.
@@ -35,7 +37,8 @@ Exchange choose(const Codec& codec, std::int64_t count, int world, std::int64_t 
 }  // namespace
 
 std::unique_ptr<Reducer> make_reducer(const Spec& spec, const Unit& unit) {
-  WEFT_REQUIRE(spec.kind != Kind::kAuto, "make_reducer: \"auto\" has to be decided first; see choose.h");
+  WEFT_REQUIRE(spec.kind != Kind::kAuto,
+               "make_reducer: \"auto\" has to be decided first; see choose.h");
   WEFT_REQUIRE(unit.count >= 0 && unit.world >= 1 && unit.rank >= 0 && unit.rank < unit.world,
                "make_reducer: the rank must be one of the world's and the count not negative");
   if (spec.kind == Kind::kNone || unit.world == 1) return internal::make_plain(spec, unit);
@@ -56,7 +59,8 @@ std::unique_ptr<Reducer> make_reducer(const Spec& spec, const Unit& unit) {
 namespace internal {
 namespace {
 
-// How many numbers each tensor has in the range, one behind the other. What no matrix names counts as a tensor.
+// How many numbers each tensor has in the range, one behind the other. What no matrix names counts
+// as a tensor.
 std::vector<std::int64_t> tensors_of(const Unit& unit, const Range& range) {
   std::vector<std::int64_t> counts;
   std::int64_t at = range.first;
@@ -73,7 +77,8 @@ std::vector<std::int64_t> tensors_of(const Unit& unit, const Range& range) {
   return counts;
 }
 
-// The size up to which tensors travel as they are: as many of the smallest as add a quarter to the bytes, at most.
+// The size up to which tensors travel as they are: as many of the smallest as add a quarter to the
+// bytes, at most.
 std::int64_t small_size(const Codec& codec, const Unit& unit) {
   auto tensors = tensors_of(unit, {0, unit.count});
   std::sort(tensors.begin(), tensors.end());
@@ -89,12 +94,14 @@ std::int64_t small_size(const Codec& codec, const Unit& unit) {
 }  // namespace
 
 Range shard_of(const Unit& unit, int rank) {
-  const std::int64_t length = shard_length(unit.count, unit.world), first = std::min(unit.count, rank * length);
+  const std::int64_t length = shard_length(unit.count, unit.world),
+                     first = std::min(unit.count, rank * length);
   return {first, std::min(unit.count - first, length)};
 }
 
 std::unique_ptr<Codec> make_codec(const Spec& spec, const Unit& unit, const Range& range) {
-  if (spec.kind == Kind::kRandomK) return make_random_k(spec.amount, spec.memory == Memory::kNone, tensors_of(unit, range));
+  if (spec.kind == Kind::kRandomK)
+    return make_random_k(spec.amount, spec.memory == Memory::kNone, tensors_of(unit, range));
   auto codec = compress::make_codec(spec);
   if (spec.kind != Kind::kSign) return codec;
   const std::int64_t small = small_size(*codec, unit);
@@ -113,7 +120,10 @@ std::int64_t shard_bytes(const Spec& spec, const Unit& unit) {
 StagedReducer::StagedReducer(const Spec& spec, const Unit& unit)
     : spec_(spec),
       unit_(unit),
-      velocity_(spec.momentum_before && unit.momentum.factor != 0 ? static_cast<std::size_t>(unit.count) : 0, 0.0f) {}
+      velocity_(spec.momentum_before && unit.momentum.factor != 0
+                    ? static_cast<std::size_t>(unit.count)
+                    : 0,
+                0.0f) {}
 
 void StagedReducer::begin(float* values, std::int64_t step) {
   values_ = values;
@@ -122,8 +132,9 @@ void StagedReducer::begin(float* values, std::int64_t step) {
   if (!velocity_.empty()) take_momentum();
 }
 
-// In warm-up too, so that the optimizer never has to take it over. What enters at once after it takes along what velocities still owe,
-// m / (1 - m) of them, with Nesterov m^2 / (1 - m), and ends them.
+// In warm-up too, so that the optimizer never has to take it over. What enters at once after it
+// takes along what velocities still owe, m / (1 - m) of them, with Nesterov m^2 / (1 - m), and ends
+// them.
 void StagedReducer::take_momentum() {
   const double m = unit_.momentum.factor;
   const auto factor = static_cast<float>(m), all = static_cast<float>(1 / (1 - m));
@@ -142,7 +153,8 @@ void StagedReducer::take_momentum() {
 }
 
 void StagedReducer::end_momentum(std::span<const float> residual) {
-  for (std::size_t i = 0; i < velocity_.size(); ++i) velocity_[i] = residual[i] == 0.0f ? 0.0f : velocity_[i];
+  for (std::size_t i = 0; i < velocity_.size(); ++i)
+    velocity_[i] = residual[i] == 0.0f ? 0.0f : velocity_[i];
 }
 
 std::vector<std::span<float>> StagedReducer::state() {
@@ -158,9 +170,12 @@ std::optional<Round> StagedReducer::next() {
   return Round{Round::How::kSum, DType::kF32, unit_.count, values_, nullptr};
 }
 
-Draw StagedReducer::draw(std::uint32_t part) const { return {spec_.seed, step_, unit_.id << 12 | (part & 0xfffu), unit_.rank}; }
+Draw StagedReducer::draw(std::uint32_t part) const {
+  return {spec_.seed, step_, unit_.id << 12 | (part & 0xfffu), unit_.rank};
+}
 
-void Unsent::encode(const Codec& codec, std::int64_t first, std::span<float> values, const Draw& draw, std::vector<std::byte>& wire) {
+void Unsent::encode(const Codec& codec, std::int64_t first, std::span<float> values,
+                    const Draw& draw, std::vector<std::byte>& wire) {
   if (kind_ == Memory::kNone) return codec.encode(values, draw, wire, nullptr);
   const auto memory = part(first, values.size());
   if (kind_ == Memory::kFeedback) {
@@ -178,7 +193,9 @@ namespace {
 class PlainReducer final : public StagedReducer {
  public:
   using StagedReducer::StagedReducer;
-  std::int64_t bytes_sent() const override { return all_reduce_bytes(4 * unit_.count, unit_.world); }
+  std::int64_t bytes_sent() const override {
+    return all_reduce_bytes(4 * unit_.count, unit_.world);
+  }
   const char* exchange() const override { return "plain"; }
 
  private:
@@ -191,7 +208,9 @@ class PlainReducer final : public StagedReducer {
 
 }  // namespace
 
-std::unique_ptr<Reducer> make_plain(const Spec& spec, const Unit& unit) { return std::make_unique<PlainReducer>(spec, unit); }
+std::unique_ptr<Reducer> make_plain(const Spec& spec, const Unit& unit) {
+  return std::make_unique<PlainReducer>(spec, unit);
+}
 
 }  // namespace internal
 }  // namespace weft::compress

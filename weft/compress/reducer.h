@@ -1,10 +1,12 @@
-// Sums one flat buffer over ranks through a codec, step after step, with its memory. Talks to nobody: it says what is to be exchanged next.
+// Sums one flat buffer over ranks through a codec, step after step, with its memory. Talks to
+// nobody: it says what is to be exchanged next.
 //
 //   reducer->begin(values, step);
 //   while (auto round = reducer->next()) { run the collective that round describes, on all ranks }
 //   // values: the sum, the same bits on every rank
 //
-// How the bytes travel is chosen by their number (n numbers, world W, B(n) bytes encoded; sent by each rank):
+// How the bytes travel is chosen by their number (n numbers, world W, B(n) bytes encoded; sent by
+// each rank):
 //
 //   plain     all-reduce of float32                                           2 (W-1)/W 4n        warm-up, and where nothing is gained
 //   sum       all-reduce of encodings            linear codecs                2 (W-1)/W B(n)
@@ -14,22 +16,28 @@
 //   low rank  all-reduce twice                   powersgd                     2 (W-1)/W 4 (rows + columns) rank
 //
 // Memory (spec.h), with x the gradient and C the codec:
-//   feedback  send C(x + e);  e = x + e - C(x + e)        Seide et al. 2014, Stich et al. 2018, Karimireddy et al. 2019.
-//             Over any number of steps the sums that came out are the sums that went in less the last e.
+//   feedback  send C(x + e);  e = x + e - C(x + e)        Seide et al. 2014, Stich et al. 2018,
+//                                                         Karimireddy et al. 2019.
+//             Over any number of steps the sums that came out are the sums that went in less the
+//             last e.
 //   delta     send C(x - h);  h += C(x - h); result = sum of all h     EF21, Richtárik et al. 2021; Mishchenko et al. 2019 (DIANA)
 //
-// Momentum before the codec (Lin et al. 2018, "momentum correction" and "momentum factor masking"; of block signs Zheng et al. 2019): the
-// gradient g enters as the velocity u = m u + g, which ends (u = 0) where topk or threshold has sent a number. All else being linear,
-// summing velocities is what SGD with momentum does with the summed gradients.
+// Momentum before the codec (Lin et al. 2018, "momentum correction" and "momentum factor masking";
+// of block signs Zheng et al. 2019): the gradient g enters as the velocity u = m u + g, which ends
+// (u = 0) where topk or threshold has sent a number. All else being linear, summing velocities is
+// what SGD with momentum does with the summed gradients.
 //
-// With randomk g / (1 - m) enters: in the end SGD gives each gradient that weight, but spreads it over 1 / (1 - m) steps. Here gradients
-// wait for their turn, and count at once when it comes: with a velocity too they would come late twice, and a loop with delay is stable
-// only up to a rate that falls with the delay. Ended velocities would take most of the weight away.
+// With randomk g / (1 - m) enters: in the end SGD gives each gradient that weight, but spreads it
+// over 1 / (1 - m) steps. Here gradients wait for their turn, and count at once when it comes: with
+// a velocity too they would come late twice, and a loop with delay is stable only up to a rate that
+// falls with the delay. Ended velocities would take most of the weight away.
 //
-// Where a buffer's matrices lie counts for randomk, which sends small tensors more often (internal/random_k.cc), and sign, whose blocks end
-// with their tensor and which sends the smallest tensors as they are (internal/parts_codec.cc).
+// Where a buffer's matrices lie counts for randomk, which sends small tensors more often
+// (internal/random_k.cc), and sign, whose blocks end with their tensor and which sends the smallest
+// tensors as they are (internal/parts_codec.cc).
 //
-// Memory of a Reducer: 4 bytes a number for feedback, 8 for delta, 4 for momentum, and the encodings. Not for several threads at once.
+// Memory of a Reducer: 4 bytes a number for feedback, 8 for delta, 4 for momentum, and the
+// encodings. Not for several threads at once.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +58,8 @@ struct Round {
   enum class How { kSum, kMax, kAllGather, kAllToAll };
   How how = How::kSum;
   DType dtype = DType::kU8;
-  std::int64_t count = 0;      // elements: of `data` for kSum and kMax; of one rank's block for the others
+  std::int64_t count =
+      0;  // elements: of `data` for kSum and kMax; of one rank's block for the others
   void* data = nullptr;        // kSum, kMax: in place. The others: world blocks, which are received
   const void* send = nullptr;  // kAllGather: one block; kAllToAll: world blocks
 };
@@ -69,7 +78,10 @@ struct Momentum {
 // What a reducer works on; the same on all ranks but for `rank`.
 struct Unit {
   std::int64_t count = 0;
-  std::vector<Matrix> matrices;  // by rising place; for powersgd, which sends what they leave out as it is, for sign and randomk
+  std::vector<Matrix>
+      // by rising place; for powersgd, which sends what they leave out as it is, for sign and
+      // randomk
+      matrices;
   int rank = 0, world = 1;
   std::uint32_t id = 0;  // of this buffer among the others
   Momentum momentum;     // taken here where the spec says before
@@ -82,7 +94,8 @@ class Reducer {
   virtual void begin(float* values, std::int64_t step) = 0;
   virtual std::optional<Round> next() = 0;
 
-  // What has to be kept for the next step, in place: written into a checkpoint and overwritten from it. Each rank's is its own.
+  // What has to be kept for the next step, in place: written into a checkpoint and overwritten from
+  // it. Each rank's is its own.
   virtual std::vector<std::span<float>> state() = 0;
   // Bytes that a rank sends in a compressed step, as counted above; at most, for threshold.
   virtual std::int64_t bytes_sent() const = 0;

@@ -14,12 +14,15 @@ namespace {
 
 using internal::Floats, internal::gradients, internal::Ranks, internal::sum_of, internal::unit_of;
 
-constexpr const char* kCodecs[] = {"bf16", "f16", "int8", "int4", "sign", "topk:0.05", "randomk:0.05", "threshold:0.02", "powersgd:2"};
+constexpr const char* kCodecs[] = {"bf16",      "f16",       "int8",         "int4",
+                                   "sign",      "topk:0.05", "randomk:0.05", "threshold:0.02",
+                                   "powersgd:2"};
 
 std::vector<std::string> specs() {
   std::vector<std::string> all{"none", "int8,stochastic", "int4,stochastic"};
   for (const char* codec : kCodecs) {
-    for (const char* memory : {",ef=on", ",ef=off", ",delta"}) all.push_back(std::string(codec) + memory);
+    for (const char* memory : {",ef=on", ",ef=off", ",delta"})
+      all.push_back(std::string(codec) + memory);
   }
   return all;
 }
@@ -33,7 +36,9 @@ TEST(Reducer, EndsWithTheSameBitsOnEveryRank) {
           auto values = gradients(world, count, step);
           ranks.step(values);
           for (int rank = 1; rank < world && count > 0; ++rank) {
-            ASSERT_EQ(std::memcmp(values[static_cast<std::size_t>(rank)].data(), values[0].data(), static_cast<std::size_t>(count) * 4), 0)
+            ASSERT_EQ(std::memcmp(values[static_cast<std::size_t>(rank)].data(), values[0].data(),
+                                  static_cast<std::size_t>(count) * 4),
+                      0)
                 << spec << ", world " << world << ", count " << count;
           }
         }
@@ -51,14 +56,16 @@ TEST(Reducer, SumsExactlyInAWorldOfOneAndInWarmUp) {
         auto values = gradients(world, 3000, step);
         const auto want = sum_of(values);
         ranks.step(values);
-        for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(values[0][i], want[i], 1e-6) << spec << " " << world;
+        for (std::size_t i = 0; i < want.size(); ++i)
+          ASSERT_NEAR(values[0][i], want[i], 1e-6) << spec << " " << world;
       }
     }
   }
 }
 
-// Error feedback loses nothing: what has come out in T steps is what has gone in, less what is remembered (Karimireddy et al. 2019, proof
-// of theorem II: x_t - e_t follows the uncompressed sums).
+// Error feedback loses nothing: what has come out in T steps is what has gone in, less what is
+// remembered (Karimireddy et al. 2019, proof of theorem II: x_t - e_t follows the uncompressed
+// sums).
 TEST(Reducer, FeedbackMakesTheSumsTelescope) {
   for (const char* codec : kCodecs) {
     for (const int world : {2, 4}) {
@@ -69,7 +76,8 @@ TEST(Reducer, FeedbackMakesTheSumsTelescope) {
         auto values = gradients(world, 5000, step);
         const auto sum = sum_of(values);
         ranks.step(values);
-        for (std::size_t i = 0; i < in.size(); ++i) in[i] += sum[i], out[i] += static_cast<double>(values[0][i]);
+        for (std::size_t i = 0; i < in.size(); ++i)
+          in[i] += sum[i], out[i] += static_cast<double>(values[0][i]);
       }
       for (int rank = 0; rank < world; ++rank) {
         const auto state = ranks[rank].state();
@@ -79,11 +87,15 @@ TEST(Reducer, FeedbackMakesTheSumsTelescope) {
         if (std::string(ranks[rank].exchange()) != "sharded") continue;
         const auto first = static_cast<std::size_t>(rank * shard_length(5000, world));
         if (state.size() < 2) continue;  // the last ranks' shards are empty
-        for (std::size_t i = 0; i < state[1].size(); ++i) out[first + i] += static_cast<double>(state[1][i]);
+        for (std::size_t i = 0; i < state[1].size(); ++i)
+          out[first + i] += static_cast<double>(state[1][i]);
       }
       // The sum of 16-bit floats is rounded again on its way; that error is nobody's and small.
-      const double tolerance = codec == std::string("bf16") ? 12 * 0x1p-9 : codec == std::string("f16") ? 12 * 0x1p-12 : 1e-4;
-      for (std::size_t i = 0; i < in.size(); ++i) ASSERT_NEAR(out[i], in[i], tolerance) << codec << ", world " << world << ", number " << i;
+      const double tolerance = codec == std::string("bf16")  ? 12 * 0x1p-9
+                               : codec == std::string("f16") ? 12 * 0x1p-12
+                                                             : 1e-4;
+      for (std::size_t i = 0; i < in.size(); ++i)
+        ASSERT_NEAR(out[i], in[i], tolerance) << codec << ", world " << world << ", number " << i;
     }
   }
 }
@@ -98,13 +110,15 @@ TEST(Reducer, FeedbackKeepsTheResidualBounded) {
       if (step != 199 && step != 399) continue;
       double& norm = step == 199 ? early : late;
       const auto state = ranks[0].state();
-      for (float e : state[std::string(codec).starts_with("powersgd") ? 1 : 0]) norm += static_cast<double>(e) * static_cast<double>(e);
+      for (float e : state[std::string(codec).starts_with("powersgd") ? 1 : 0])
+        norm += static_cast<double>(e) * static_cast<double>(e);
     }
     EXPECT_LT(late, 2 * early + 1e-6) << codec;
   }
 }
 
-// One of 10 numbers of one tensor a step, so that none waits longer than 10 steps and what is unsent is what came in since.
+// One of 10 numbers of one tensor a step, so that none waits longer than 10 steps and what is
+// unsent is what came in since.
 TEST(Reducer, SendsEachRandomNumberOnceInAnyTenSteps) {
   Ranks ranks("randomk:0.1,momentum=after", {.count = 4003}, 2);
   std::vector<int> last(4003, -1), times(4003, 0);
@@ -113,7 +127,8 @@ TEST(Reducer, SendsEachRandomNumberOnceInAnyTenSteps) {
     ranks.step(values);
     for (std::size_t i = 0; i < last.size(); ++i) {
       if (values[0][i] == 0) continue;
-      ASSERT_EQ(values[0][i], 2.0f * static_cast<float>(step - last[i])) << "number " << i << " has waited since step " << last[i];
+      ASSERT_EQ(values[0][i], 2.0f * static_cast<float>(step - last[i]))
+          << "number " << i << " has waited since step " << last[i];
       ASSERT_TRUE(last[i] < 0 || step - last[i] == 10) << i;
       last[i] = step;
       ++times[i];
@@ -122,10 +137,14 @@ TEST(Reducer, SendsEachRandomNumberOnceInAnyTenSteps) {
   for (int sent : times) EXPECT_EQ(sent, 3);
 }
 
-// As Wangni et al. 2018 would have it of gradients whose tensors have one norm: the share falls with the square root of the size, and is
-// all of it where that comes out above one; the bytes are those of the share of all numbers.
+// As Wangni et al. 2018 would have it of gradients whose tensors have one norm: the share falls
+// with the square root of the size, and is all of it where that comes out above one; the bytes are
+// those of the share of all numbers.
 TEST(Reducer, SendsSmallTensorsMoreOftenThanLargeOnes) {
-  const Unit unit{.count = 421642, .matrices = {{0, 10, 128}, {1280, 128, 3136}, {402688, 64, 288}, {421120, 32, 9}, {421408, 234, 1}}};
+  const Unit unit{
+      .count = 421642,
+      .matrices = {
+          {0, 10, 128}, {1280, 128, 3136}, {402688, 64, 288}, {421120, 32, 9}, {421408, 234, 1}}};
   Ranks ranks("randomk:0.1,momentum=after", unit, 2);
   EXPECT_LE(ranks[0].bytes_sent(), 4 * 42165);
   EXPECT_GE(ranks[0].bytes_sent(), 4 * 37000);
@@ -143,13 +162,15 @@ TEST(Reducer, SendsSmallTensorsMoreOftenThanLargeOnes) {
   }
   const auto share = [&](std::size_t tensor) {
     const auto& matrix = unit.matrices[tensor];
-    return static_cast<double>(sent[tensor]) / static_cast<double>(kSteps * matrix.rows * matrix.columns);
+    return static_cast<double>(sent[tensor]) /
+           static_cast<double>(kSteps * matrix.rows * matrix.columns);
   };
   for (const std::size_t small : {0u, 3u, 4u}) EXPECT_EQ(share(small), 1) << small;
   EXPECT_NEAR(share(2) / share(1), std::sqrt(401408.0 / 18432), 0.8);
 }
 
-// Small tensors travel as they are, for at most a quarter of the bytes, and no block holds numbers of two tensors.
+// Small tensors travel as they are, for at most a quarter of the bytes, and no block holds numbers
+// of two tensors.
 TEST(Reducer, SendsSignsTensorByTensor) {
   const Unit unit{.count = 43064, .matrices = {{0, 64, 1}, {64, 30, 100}, {3064, 40, 1000}}};
   for (const int world : {2, 3}) {
@@ -162,13 +183,16 @@ TEST(Reducer, SendsSignsTensorByTensor) {
     const auto want = sum_of(values);
     ranks.step(values);
     for (std::size_t i = 0; i < want.size(); ++i)
-      ASSERT_NEAR(values[0][i], want[i], 1e-5 * std::fabs(want[i])) << "world " << world << ", " << i;
+      ASSERT_NEAR(values[0][i], want[i], 1e-5 * std::fabs(want[i]))
+          << "world " << world << ", " << i;
   }
 }
 
-// EF21 (Richtárik, Sokolov, Fatkhullin 2021, lemma 1 with a constant gradient): ||x - h||^2 shrinks by (1 - k / n) a step.
+// EF21 (Richtárik, Sokolov, Fatkhullin 2021, lemma 1 with a constant gradient): ||x - h||^2 shrinks
+// by (1 - k / n) a step.
 TEST(Reducer, DeltaReachesAConstantGradientGeometrically) {
-  for (const auto& [spec, alpha] : {std::pair{"topk:0.05,delta", 0.05}, {"int4,delta", 0.9}, {"int8,delta", 0.99}}) {
+  for (const auto& [spec, alpha] :
+       {std::pair{"topk:0.05,delta", 0.05}, {"int4,delta", 0.9}, {"int8,delta", 0.99}}) {
     for (const int world : {2, 4}) {
       Ranks ranks(spec, unit_of(3000), world);
       const auto constant = gradients(world, 3000, 1);
@@ -185,9 +209,11 @@ TEST(Reducer, DeltaReachesAConstantGradientGeometrically) {
         auto values = constant;
         ranks.step(values);
         error = 0;
-        for (std::size_t i = 0; i < want.size(); ++i) error += std::pow(static_cast<double>(values[0][i]) - want[i], 2);
+        for (std::size_t i = 0; i < want.size(); ++i)
+          error += std::pow(static_cast<double>(values[0][i]) - want[i], 2);
       }
-      EXPECT_LE(std::sqrt(error), std::max(std::pow(1 - alpha, 30.0) * whole, 1e-4)) << spec << " " << world;
+      EXPECT_LE(std::sqrt(error), std::max(std::pow(1 - alpha, 30.0) * whole, 1e-4))
+          << spec << " " << world;
     }
   }
 }
@@ -222,7 +248,9 @@ TEST(Reducer, SendsTheBytesThatItSays) {
       if (spec.starts_with("threshold")) {
         EXPECT_LE(ranks.sent(), ranks[0].bytes_sent()) << spec << " " << world;
       } else {
-        EXPECT_NEAR(static_cast<double>(ranks.sent()), static_cast<double>(ranks[0].bytes_sent()), 2) << spec << " " << world;
+        EXPECT_NEAR(static_cast<double>(ranks.sent()), static_cast<double>(ranks[0].bytes_sent()),
+                    2)
+            << spec << " " << world;
       }
     }
   }
@@ -240,8 +268,9 @@ TEST(Reducer, ChoosesTheExchangeThatSendsLeast) {
   EXPECT_EQ(exchange("int8", 1 << 20, 4), "sharded");
   EXPECT_EQ(exchange("int8", 1 << 20, 64), "sharded");
   EXPECT_EQ(exchange("topk:0.01", 1 << 20, 4), "sharded");
-  EXPECT_EQ(exchange("topk:0.5", 1 << 20, 2), "plain");  // half of the numbers with their places: as many bytes
-  EXPECT_EQ(exchange("int8", 10, 4), "gather");          // shards would be rounded up
+  EXPECT_EQ(exchange("topk:0.5", 1 << 20, 2),
+            "plain");  // half of the numbers with their places: as many bytes
+  EXPECT_EQ(exchange("int8", 10, 4), "gather");  // shards would be rounded up
   EXPECT_EQ(exchange("threshold:0.1", 1 << 20, 2), "gather");
   EXPECT_EQ(exchange("int8", 1 << 20, 1), "plain");
   EXPECT_EQ(exchange("powersgd:2", 3000, 2), "low rank");
@@ -250,16 +279,19 @@ TEST(Reducer, ChoosesTheExchangeThatSendsLeast) {
 }
 
 // A matrix of cosines: orthonormal columns, so that the singular values are those given.
-Floats with_singular_values(std::int64_t rows, std::int64_t columns, const std::vector<double>& sigma) {
+Floats with_singular_values(std::int64_t rows, std::int64_t columns,
+                            const std::vector<double>& sigma) {
   const auto cosine = [](std::int64_t i, std::size_t k, std::int64_t n) {
     return std::sqrt((k == 0 ? 1.0 : 2.0) / static_cast<double>(n)) *
-           std::cos(M_PI * (static_cast<double>(i) + 0.5) * static_cast<double>(k) / static_cast<double>(n));
+           std::cos(M_PI * (static_cast<double>(i) + 0.5) * static_cast<double>(k) /
+                    static_cast<double>(n));
   };
   Floats matrix;
   for (std::int64_t i = 0; i < rows; ++i) {
     for (std::int64_t j = 0; j < columns; ++j) {
       double sum = 0;
-      for (std::size_t k = 0; k < sigma.size(); ++k) sum += sigma[k] * cosine(i, k, rows) * cosine(j, k, columns);
+      for (std::size_t k = 0; k < sigma.size(); ++k)
+        sum += sigma[k] * cosine(i, k, rows) * cosine(j, k, columns);
       matrix.push_back(static_cast<float>(sum));
     }
   }
@@ -268,7 +300,8 @@ Floats with_singular_values(std::int64_t rows, std::int64_t columns, const std::
 
 double distance(const Floats& a, const Floats& b) {
   double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) sum += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+  for (std::size_t i = 0; i < a.size(); ++i)
+    sum += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
   return std::sqrt(sum);
 }
 
@@ -283,7 +316,8 @@ TEST(PowerSgd, FindsAMatrixOfItsRankInOneStep) {
   EXPECT_LT(distance(values[0], want), 1e-4);
 }
 
-// Vogels et al. 2019, section 4.2 (and Eckart & Young): warm starts lead to the best approximation of that rank.
+// Vogels et al. 2019, section 4.2 (and Eckart & Young): warm starts lead to the best approximation
+// of that rank.
 TEST(PowerSgd, ReachesTheBestApproximationFromAWarmStart) {
   const auto matrix = with_singular_values(40, 30, {4, 2, 1, 0.5, 0.25});
   Ranks ranks("powersgd:2,ef=off", {.count = 1200, .matrices = {{0, 40, 30}}}, 2);

@@ -37,7 +37,9 @@ constexpr Row kRows[] = {
 
 const Row& row_of(Kind kind) { return kRows[static_cast<int>(kind)]; }
 
-bool usual_momentum(const Spec& spec) { return row_of(spec.kind).momentum_before && spec.memory == Memory::kFeedback; }
+bool usual_momentum(const Spec& spec) {
+  return row_of(spec.kind).momentum_before && spec.memory == Memory::kFeedback;
+}
 
 [[noreturn]] void fail(const std::string& text, const std::string& why) {
   throw Error(Errc::kInvalidArgument, "codec \"" + text + "\": " + why);
@@ -57,7 +59,8 @@ template <class T>
 std::optional<T> number(const std::string& text) {
   T value{};
   const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || result.ec != std::errc() || result.ptr != text.data() + text.size()) return std::nullopt;
+  if (text.empty() || result.ec != std::errc() || result.ptr != text.data() + text.size())
+    return std::nullopt;
   return value;
 }
 
@@ -75,34 +78,41 @@ const Row& find_row(const std::string& text, const std::string& name) {
     all += (all.empty() ? "" : ", ") + names.back();
   }
   const auto near = nearest(name, names);
-  fail(text, "there is no codec \"" + name + "\"" + (near ? "; did you mean \"" + *near + "\"?" : "; there are " + all));
+  fail(text, "there is no codec \"" + name + "\"" +
+                 (near ? "; did you mean \"" + *near + "\"?" : "; there are " + all));
 }
 
 double parse_amount(const std::string& text, const Row& row, const std::string& amount) {
   if (row.amount == nullptr) fail(text, std::string(row.name) + " takes no number");
   const auto value = number<double>(amount);
   const bool good =
-      value && *value >= row.min && *value <= row.max && (!row.whole || *value == static_cast<double>(static_cast<std::int64_t>(*value)));
+      value && *value >= row.min && *value <= row.max &&
+      (!row.whole || *value == static_cast<double>(static_cast<std::int64_t>(*value)));
   if (!good) {
-    fail(text, "\"" + amount + "\" is not the " + row.amount + ": a " + (row.whole ? "whole " : "") + "number from " + short_text(row.min) +
-                   " to " + short_text(row.max));
+    fail(text, "\"" + amount + "\" is not the " + row.amount + ": a " +
+                   (row.whole ? "whole " : "") + "number from " + short_text(row.min) + " to " +
+                   short_text(row.max));
   }
   const bool blocks = row.kind == Kind::kInt8 || row.kind == Kind::kInt4 || row.kind == Kind::kSign;
-  if (blocks && static_cast<std::int64_t>(*value) % 8 != 0) fail(text, "the numbers of a block must be a multiple of 8");
+  if (blocks && static_cast<std::int64_t>(*value) % 8 != 0)
+    fail(text, "the numbers of a block must be a multiple of 8");
   return *value;
 }
 
 void parse_option(const std::string& text, const std::string& option, Spec& spec) {
   const std::size_t equals = option.find('=');
-  const std::string key = option.substr(0, equals), value = equals == std::string::npos ? "" : option.substr(equals + 1);
+  const std::string key = option.substr(0, equals),
+                    value = equals == std::string::npos ? "" : option.substr(equals + 1);
   const bool bare = equals == std::string::npos;
   if (key == "ef" && (value == "on" || value == "off")) {
-    if (spec.memory == Memory::kDelta) fail(text, "\"delta\" takes the place of error feedback; leave \"ef\" out");
+    if (spec.memory == Memory::kDelta)
+      fail(text, "\"delta\" takes the place of error feedback; leave \"ef\" out");
     spec.memory = value == "on" ? Memory::kFeedback : Memory::kNone;
   } else if (key == "delta" && bare) {
     spec.memory = Memory::kDelta;
   } else if (key == "stochastic" && bare) {
-    if (spec.kind != Kind::kInt8 && spec.kind != Kind::kInt4) fail(text, "only int8 and int4 can be stochastic");
+    if (spec.kind != Kind::kInt8 && spec.kind != Kind::kInt4)
+      fail(text, "only int8 and int4 can be stochastic");
     spec.stochastic = true;
   } else if (key == "momentum" && (value == "before" || value == "after")) {
     spec.momentum_before = value == "before";
@@ -111,9 +121,9 @@ void parse_option(const std::string& text, const std::string& option, Spec& spec
   } else if (key == "seed" && number<std::uint64_t>(value)) {
     spec.seed = *number<std::uint64_t>(value);
   } else {
-    fail(text,
-         "\"" + option +
-             "\" is no option; there are ef=on, ef=off, delta, momentum=before, momentum=after, stochastic, warmup=<steps>, seed=<number>");
+    fail(text, "\"" + option +
+                   "\" is no option; there are ef=on, ef=off, delta, momentum=before, "
+                   "momentum=after, stochastic, warmup=<steps>, seed=<number>");
   }
 }
 
@@ -125,10 +135,13 @@ Spec parse(const std::string& text) {
   const Row& row = find_row(text, parts[0].substr(0, colon));
   Spec spec;
   spec.kind = row.kind;
-  spec.amount = colon == std::string::npos ? row.standard : parse_amount(text, row, parts[0].substr(colon + 1));
+  spec.amount = colon == std::string::npos ? row.standard
+                                           : parse_amount(text, row, parts[0].substr(colon + 1));
   if (row.amount != nullptr && spec.amount == 0)
-    fail(text, std::string(row.name) + " needs the " + row.amount + ", as in \"" + row.name + ":0.001\"");
-  if (parts.size() > 1 && (row.kind == Kind::kNone || row.kind == Kind::kAuto)) fail(text, std::string(row.name) + " takes no options");
+    fail(text,
+         std::string(row.name) + " needs the " + row.amount + ", as in \"" + row.name + ":0.001\"");
+  if (parts.size() > 1 && (row.kind == Kind::kNone || row.kind == Kind::kAuto))
+    fail(text, std::string(row.name) + " takes no options");
   spec.memory = row.feedback ? Memory::kFeedback : Memory::kNone;
   bool said_memory = false, said_momentum = false;
   for (std::size_t i = 1; i < parts.size(); ++i) {
@@ -140,7 +153,8 @@ Spec parse(const std::string& text) {
   }
   if (spec.stochastic && !said_memory) spec.memory = Memory::kNone;
   if (!said_momentum) spec.momentum_before = usual_momentum(spec);
-  if (spec.momentum_before && spec.memory != Memory::kFeedback) fail(text, "\"momentum=before\" needs error feedback; add \"ef=on\"");
+  if (spec.momentum_before && spec.memory != Memory::kFeedback)
+    fail(text, "\"momentum=before\" needs error feedback; add \"ef=on\"");
   return spec;
 }
 
@@ -150,8 +164,11 @@ std::string to_string(const Spec& spec) {
   if (spec.kind == Kind::kNone || spec.kind == Kind::kAuto) return text;
   if (row.amount != nullptr) text += ":" + short_text(spec.amount);
   if (spec.stochastic) text += ",stochastic";
-  text += spec.memory == Memory::kDelta ? ",delta" : spec.memory == Memory::kFeedback ? ",ef=on" : ",ef=off";
-  if (spec.momentum_before != usual_momentum(spec)) text += spec.momentum_before ? ",momentum=before" : ",momentum=after";
+  text += spec.memory == Memory::kDelta      ? ",delta"
+          : spec.memory == Memory::kFeedback ? ",ef=on"
+                                             : ",ef=off";
+  if (spec.momentum_before != usual_momentum(spec))
+    text += spec.momentum_before ? ",momentum=before" : ",momentum=after";
   if (spec.warmup != 0) text += ",warmup=" + std::to_string(spec.warmup);
   if (spec.seed != 1) text += ",seed=" + std::to_string(spec.seed);
   return text;

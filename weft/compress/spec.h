@@ -35,7 +35,19 @@
 
 namespace weft::compress {
 
-enum class Kind { kNone, kBf16, kF16, kInt8, kInt4, kSign, kTopK, kRandomK, kThreshold, kPowerSgd, kAuto };
+enum class Kind {
+  kNone,
+  kBf16,
+  kF16,
+  kInt8,
+  kInt4,
+  kSign,
+  kTopK,
+  kRandomK,
+  kThreshold,
+  kPowerSgd,
+  kAuto
+};
 
 // Memory of the gradients that a rank could not send.
 enum class Memory { kNone, kFeedback, kDelta };

@@ -22,35 +22,47 @@ std::string complaint(const std::string& text) {
 
 TEST(CodecSpec, ReadsAmountsAndOptions) {
   EXPECT_EQ(parse("none"), Spec{});
-  EXPECT_EQ(parse("int8:128"), (Spec{.kind = Kind::kInt8, .amount = 128, .memory = Memory::kFeedback}));
-  EXPECT_EQ(parse("topk:0.05,warmup=20"), (Spec{.kind = Kind::kTopK, .amount = 0.05, .memory = Memory::kFeedback, .warmup = 20}));
-  EXPECT_EQ(parse("powersgd"), (Spec{.kind = Kind::kPowerSgd, .amount = 4, .memory = Memory::kFeedback}));
-  EXPECT_EQ(parse("int4,delta"), (Spec{.kind = Kind::kInt4, .amount = 64, .memory = Memory::kDelta}));
-  EXPECT_EQ(parse("topk,momentum=before"),
-            (Spec{.kind = Kind::kTopK, .amount = 0.01, .memory = Memory::kFeedback, .momentum_before = true}));
-  EXPECT_EQ(parse("randomk:0.1,ef=off,seed=7"), (Spec{.kind = Kind::kRandomK, .amount = 0.1, .seed = 7}));
+  EXPECT_EQ(parse("int8:128"),
+            (Spec{.kind = Kind::kInt8, .amount = 128, .memory = Memory::kFeedback}));
+  EXPECT_EQ(parse("topk:0.05,warmup=20"),
+            (Spec{.kind = Kind::kTopK, .amount = 0.05, .memory = Memory::kFeedback, .warmup = 20}));
+  EXPECT_EQ(parse("powersgd"),
+            (Spec{.kind = Kind::kPowerSgd, .amount = 4, .memory = Memory::kFeedback}));
+  EXPECT_EQ(parse("int4,delta"),
+            (Spec{.kind = Kind::kInt4, .amount = 64, .memory = Memory::kDelta}));
+  EXPECT_EQ(parse("topk,momentum=before"), (Spec{.kind = Kind::kTopK,
+                                                 .amount = 0.01,
+                                                 .memory = Memory::kFeedback,
+                                                 .momentum_before = true}));
+  EXPECT_EQ(parse("randomk:0.1,ef=off,seed=7"),
+            (Spec{.kind = Kind::kRandomK, .amount = 0.1, .seed = 7}));
 }
 
 TEST(CodecSpec, HasErrorFeedbackWhereCodesAreBiased) {
-  for (const char* biased : {"int8", "int4", "sign", "topk", "randomk", "threshold:1", "powersgd"}) {
+  for (const char* biased :
+       {"int8", "int4", "sign", "topk", "randomk", "threshold:1", "powersgd"}) {
     EXPECT_EQ(parse(biased).memory, Memory::kFeedback) << biased;
   }
-  for (const char* plain : {"none", "bf16", "f16", "int8,stochastic"}) EXPECT_EQ(parse(plain).memory, Memory::kNone) << plain;
+  for (const char* plain : {"none", "bf16", "f16", "int8,stochastic"})
+    EXPECT_EQ(parse(plain).memory, Memory::kNone) << plain;
   EXPECT_EQ(parse("int8,ef=on,stochastic").memory, Memory::kFeedback);
 }
 
 TEST(CodecSpec, TakesMomentumBeforeSignsAndRandomNumbersAndWhereItIsTold) {
-  for (const char* before : {"sign", "sign,ef=on", "randomk", "topk,momentum=before"}) EXPECT_TRUE(parse(before).momentum_before) << before;
-  for (const char* after : {"none", "bf16", "int8", "topk", "powersgd", "sign,ef=off", "sign,delta", "sign,momentum=after",
-                            "randomk,ef=off", "randomk,momentum=after"})
+  for (const char* before : {"sign", "sign,ef=on", "randomk", "topk,momentum=before"})
+    EXPECT_TRUE(parse(before).momentum_before) << before;
+  for (const char* after : {"none", "bf16", "int8", "topk", "powersgd", "sign,ef=off", "sign,delta",
+                            "sign,momentum=after", "randomk,ef=off", "randomk,momentum=after"})
     EXPECT_FALSE(parse(after).momentum_before) << after;
 }
 
 TEST(CodecSpec, IsWrittenAsItIsRead) {
-  for (const char* text : {"none", "auto", "bf16", "f16,ef=on", "int8:64,stochastic", "int4:32,delta,warmup=3", "sign", "topk:0.001,ef=off",
-                           "randomk:0.25", "threshold:0.5,seed=9", "powersgd:2,warmup=100", "sign,momentum=after", "topk,momentum=before",
-                           "randomk,ef=off", "randomk,momentum=after"}) {
-    EXPECT_EQ(parse(to_string(parse(text))), parse(text)) << text << " -> " << to_string(parse(text));
+  for (const char* text : {"none", "auto", "bf16", "f16,ef=on", "int8:64,stochastic",
+                           "int4:32,delta,warmup=3", "sign", "topk:0.001,ef=off", "randomk:0.25",
+                           "threshold:0.5,seed=9", "powersgd:2,warmup=100", "sign,momentum=after",
+                           "topk,momentum=before", "randomk,ef=off", "randomk,momentum=after"}) {
+    EXPECT_EQ(parse(to_string(parse(text))), parse(text))
+        << text << " -> " << to_string(parse(text));
   }
 }
 

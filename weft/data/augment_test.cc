@@ -12,14 +12,16 @@ namespace {
 
 ImageSet tiny(std::int64_t size, std::int64_t channels) {
   ImageSet set{.channels = channels, .height = 4, .width = 5, .num_classes = 10};
-  for (std::int64_t i = 0; i < size * set.image_bytes(); ++i) set.pixels.push_back(static_cast<std::uint8_t>(i * 37 % 256));
+  for (std::int64_t i = 0; i < size * set.image_bytes(); ++i)
+    set.pixels.push_back(static_cast<std::uint8_t>(i * 37 % 256));
   set.labels.assign(size, 0);
   return set;
 }
 
-// The definition: pad with black, crop at (padding + dy, padding + dx), mirror, then (pixel / 255 - mean) / std.
-float expected(const ImageSet& set, std::int64_t index, std::int64_t c, std::int64_t y, std::int64_t x, Augment::Draw draw, float mean,
-               float std) {
+// The definition: pad with black, crop at (padding + dy, padding + dx), mirror, then (pixel / 255 -
+// mean) / std.
+float expected(const ImageSet& set, std::int64_t index, std::int64_t c, std::int64_t y,
+               std::int64_t x, Augment::Draw draw, float mean, float std) {
   if (draw.flip) x = set.width - 1 - x;
   y += draw.dy;
   x += draw.dx;
@@ -43,7 +45,8 @@ TEST(Augment, PadsCropsMirrorsAndNormalizes) {
     const auto draw = augment.draw(3, index);
     for (int c = 0; c < 3; ++c)
       for (int y = 0; y < 4; ++y)
-        for (int x = 0; x < 5; ++x) ASSERT_NEAR(*at++, expected(set, index, c, y, x, draw, mean[c], std[c]), 2e-6);
+        for (int x = 0; x < 5; ++x)
+          ASSERT_NEAR(*at++, expected(set, index, c, y, x, draw, mean[c], std[c]), 2e-6);
   }
 }
 
@@ -75,7 +78,9 @@ TEST(Augment, RefusesWhatMakesNoSense) {
   EXPECT_THROW(Augment({.mean = {0.f, 1.f}, .std = {1.f}}), Error);
   std::vector<float> out(60);
   EXPECT_THROW(Augment().apply(tiny(2, 1), std::vector<std::int64_t>{2}, 0, out.data()), Error);
-  EXPECT_THROW(Augment({.mean = {0.f, 0.f}, .std = {1.f, 1.f}}).apply(tiny(2, 3), std::vector<std::int64_t>{0}, 0, out.data()), Error);
+  EXPECT_THROW(Augment({.mean = {0.f, 0.f}, .std = {1.f, 1.f}})
+                   .apply(tiny(2, 3), std::vector<std::int64_t>{0}, 0, out.data()),
+               Error);
 }
 
 }  // namespace

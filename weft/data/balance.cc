@@ -10,18 +10,24 @@ namespace weft::data {
 
 Balance::Balance(int world, BalanceOptions options) : options_(options) {
   WEFT_REQUIRE(world >= 1, "Balance: a world has at least one rank, got " + std::to_string(world));
-  WEFT_REQUIRE(options.smoothing > 0 && options.smoothing <= 1, "Balance: smoothing must be in (0, 1]");
-  WEFT_REQUIRE(options.smallest_share >= 0 && options.smallest_share <= 1, "Balance: smallest_share must be in [0, 1]");
+  WEFT_REQUIRE(options.smoothing > 0 && options.smoothing <= 1,
+               "Balance: smoothing must be in (0, 1]");
+  WEFT_REQUIRE(options.smallest_share >= 0 && options.smallest_share <= 1,
+               "Balance: smallest_share must be in [0, 1]");
   speeds_.resize(static_cast<std::size_t>(world));
 }
 
-void Balance::measure(const std::vector<std::int64_t>& samples, const std::vector<double>& seconds) {
-  WEFT_REQUIRE(samples.size() == speeds_.size() && seconds.size() == speeds_.size(),
-               "Balance: expected a measurement of each of " + std::to_string(speeds_.size()) + " ranks");
+void Balance::measure(const std::vector<std::int64_t>& samples,
+                      const std::vector<double>& seconds) {
+  WEFT_REQUIRE(
+      samples.size() == speeds_.size() && seconds.size() == speeds_.size(),
+      "Balance: expected a measurement of each of " + std::to_string(speeds_.size()) + " ranks");
   for (std::size_t rank = 0; rank < speeds_.size(); ++rank) {
     if (samples[rank] <= 0 || !(seconds[rank] > 0)) continue;
     const double measured = static_cast<double>(samples[rank]) / seconds[rank];
-    speeds_[rank] = speeds_[rank] == 0 ? measured : speeds_[rank] + options_.smoothing * (measured - speeds_[rank]);
+    speeds_[rank] = speeds_[rank] == 0
+                        ? measured
+                        : speeds_[rank] + options_.smoothing * (measured - speeds_[rank]);
   }
 }
 
@@ -30,7 +36,8 @@ std::vector<double> Balance::weights() const {
   std::vector<double> weights(speeds_.size(), even);
   if (std::find(speeds_.begin(), speeds_.end(), 0.0) != speeds_.end()) return weights;
   const double all = std::accumulate(speeds_.begin(), speeds_.end(), 0.0);
-  for (std::size_t rank = 0; rank < speeds_.size(); ++rank) weights[rank] = std::max(speeds_[rank] / all, even * options_.smallest_share);
+  for (std::size_t rank = 0; rank < speeds_.size(); ++rank)
+    weights[rank] = std::max(speeds_[rank] / all, even * options_.smallest_share);
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   for (double& weight : weights) weight /= sum;
   return weights;

@@ -12,14 +12,17 @@ namespace {
 
 std::vector<std::int64_t> shares_of(std::int64_t count, const std::vector<double>& weights) {
   std::vector<std::int64_t> shares;
-  for (int rank = 0; rank < static_cast<int>(weights.size()); ++rank) shares.push_back(share_of(count, rank, weights).size());
+  for (int rank = 0; rank < static_cast<int>(weights.size()); ++rank)
+    shares.push_back(share_of(count, rank, weights).size());
   return shares;
 }
 
 // The seconds of a step of ranks that take so many seconds a sample.
-std::vector<double> seconds_of(const std::vector<std::int64_t>& shares, const std::vector<double>& per_sample) {
+std::vector<double> seconds_of(const std::vector<std::int64_t>& shares,
+                               const std::vector<double>& per_sample) {
   std::vector<double> seconds;
-  for (std::size_t rank = 0; rank < shares.size(); ++rank) seconds.push_back(static_cast<double>(shares[rank]) * per_sample[rank]);
+  for (std::size_t rank = 0; rank < shares.size(); ++rank)
+    seconds.push_back(static_cast<double>(shares[rank]) * per_sample[rank]);
   return seconds;
 }
 
@@ -31,14 +34,16 @@ TEST(WeightedShares, AreWithinOneOfTheWeightsAndCoverAll) {
       const Range range = share_of(count, rank, weights);
       EXPECT_EQ(range.begin, at);
       at = range.end;
-      EXPECT_NEAR(static_cast<double>(range.size()), static_cast<double>(count) * weights[static_cast<std::size_t>(rank)] / 8.5, 1.0);
+      EXPECT_NEAR(static_cast<double>(range.size()),
+                  static_cast<double>(count) * weights[static_cast<std::size_t>(rank)] / 8.5, 1.0);
     }
     EXPECT_EQ(at, count);
   }
 }
 
 TEST(Balance, MakesRanksOfUnequalSpeedEndTogether) {
-  const std::vector<double> per_sample{1e-3, 3e-3, 6e-3};  // a GPU beside two CPUs: shares of 2/3, 2/9, 1/9
+  const std::vector<double> per_sample{1e-3, 3e-3,
+                                       6e-3};  // a GPU beside two CPUs: shares of 2/3, 2/9, 1/9
   Balance balance(3);
   EXPECT_EQ(shares_of(900, balance.weights()), (std::vector<std::int64_t>{300, 300, 300}));
   const double even = 300 * per_sample[2];
@@ -80,7 +85,8 @@ TEST(Balance, NeverStarvesARankSoThatItsRecoveryIsSeen) {
 TEST(WeightedSampler, TakesEverySampleOnceWhileWeightsChange) {
   std::vector<Sampler> samplers;
   for (int rank = 0; rank < 3; ++rank)
-    samplers.emplace_back(SamplerOptions{.size = 100, .batch = 16, .seed = 3, .order = Order::kShuffled, .rank = rank, .world = 3});
+    samplers.emplace_back(SamplerOptions{
+        .size = 100, .batch = 16, .seed = 3, .order = Order::kShuffled, .rank = rank, .world = 3});
   Sampler whole({.size = 100, .batch = 16, .seed = 3});
   std::vector<double> weights{1, 1, 1};
   while (const auto all = whole.next()) {

@@ -23,7 +23,8 @@ constexpr int kMaxDims = 4;
 // Bytes of a plain or gzip file, in order.
 class IdxFile {
  public:
-  explicit IdxFile(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "rb"), &std::fclose) {
+  explicit IdxFile(const std::string& path)
+      : path_(path), file_(std::fopen(path.c_str(), "rb"), &std::fclose) {
     if (!file_) throw Error(Errc::kBadConfig, path + ": " + std::strerror(errno));
     std::error_code failed;
     file_bytes_ = static_cast<std::int64_t>(std::filesystem::file_size(path, failed));
@@ -47,12 +48,14 @@ class IdxFile {
 
   void read(std::uint8_t* out, std::int64_t bytes) {
     const std::int64_t got = read_some(out, bytes);
-    if (got < bytes) fail(consumed_, "truncated: " + std::to_string(bytes - got) + " bytes are missing");
+    if (got < bytes)
+      fail(consumed_, "truncated: " + std::to_string(bytes - got) + " bytes are missing");
   }
 
   void expect_end() {
     std::uint8_t extra;
-    if (read_some(&extra, 1) != 0) fail(consumed_, "goes on after the data that its header announces");
+    if (read_some(&extra, 1) != 0)
+      fail(consumed_, "goes on after the data that its header announces");
     if (gzip_ && !ended_) fail(consumed_, "truncated: gzip's checksum is missing");
     if (zip_.avail_in > 0 || refill()) fail(consumed_, "goes on after the end of the gzip stream");
   }
@@ -67,7 +70,8 @@ class IdxFile {
   bool refill() {
     zip_.next_in = in_.data();
     zip_.avail_in = static_cast<uInt>(std::fread(in_.data(), 1, in_.size(), file_.get()));
-    if (zip_.avail_in == 0 && std::ferror(file_.get())) throw Error(Errc::kUnavailable, path_ + ": " + std::strerror(errno));
+    if (zip_.avail_in == 0 && std::ferror(file_.get()))
+      throw Error(Errc::kUnavailable, path_ + ": " + std::strerror(errno));
     return zip_.avail_in > 0;
   }
 
@@ -123,9 +127,11 @@ std::string find_file(const std::string& dir, const std::string& name) {
   for (const std::string& path : {dir + "/" + name + ".gz", dir + "/" + name}) {
     if (std::filesystem::exists(path)) return path;
   }
-  throw Error(Errc::kBadConfig, "data.dir: no " + name + ".gz in " + dir +
-                                    "; install it (apt-get install dataset-fashion-mnist), or --set data.dir=FOLDER, or "
-                                    "--set data.name=shapes, which needs no files");
+  throw Error(
+      Errc::kBadConfig,
+      "data.dir: no " + name + ".gz in " + dir +
+          "; install it (apt-get install dataset-fashion-mnist), or --set data.dir=FOLDER, or "
+          "--set data.name=shapes, which needs no files");
 }
 
 }  // namespace
@@ -135,7 +141,8 @@ IdxArray read_idx(const std::string& path, IdxLimits limits) {
   const std::int64_t magic = read_u32(source);
   const std::int64_t type = magic >> 8, dims = magic & 0xff;
   if (type != 0x08 || dims < 1 || dims > kMaxDims) {
-    source.fail(0, "IDX magic " + std::to_string(magic) + " is not that of 1 to 4 dimensions of bytes (2049 to 2052)");
+    source.fail(0, "IDX magic " + std::to_string(magic) +
+                       " is not that of 1 to 4 dimensions of bytes (2049 to 2052)");
   }
   IdxArray array;
   std::int64_t total = 1;
@@ -143,13 +150,15 @@ IdxArray read_idx(const std::string& path, IdxLimits limits) {
     const std::int64_t size = read_u32(source);
     // total <= max_bytes and size < 2^32, so the product is tested without overflow.
     if (size > 0 && total > limits.max_bytes / size) {
-      source.fail(source.offset() - 4, "announces more than the limit of " + std::to_string(limits.max_bytes) + " bytes");
+      source.fail(source.offset() - 4, "announces more than the limit of " +
+                                           std::to_string(limits.max_bytes) + " bytes");
     }
     total *= size;
     array.shape.push_back(size);
   }
   if (total > source.max_content()) {
-    source.fail(source.offset(), "announces " + std::to_string(total) + " bytes, more than a file of this length can hold");
+    source.fail(source.offset(), "announces " + std::to_string(total) +
+                                     " bytes, more than a file of this length can hold");
   }
   array.values.resize(static_cast<std::size_t>(total));
   source.read(array.values.data(), total);
@@ -164,17 +173,20 @@ ImageSet load_fashion_mnist(const std::string& dir, Part part) {
   const std::string label_file = find_file(folder, stem + "-labels-idx1-ubyte");
   IdxArray images = read_idx(image_file);
   IdxArray labels = read_idx(label_file);
-  if (images.shape.size() != 3) throw Error(Errc::kCorrupt, image_file + ": offset 3: expected 3 dimensions (magic 2051)");
-  if (labels.shape.size() != 1) throw Error(Errc::kCorrupt, label_file + ": offset 3: expected 1 dimension (magic 2049)");
+  if (images.shape.size() != 3)
+    throw Error(Errc::kCorrupt, image_file + ": offset 3: expected 3 dimensions (magic 2051)");
+  if (labels.shape.size() != 1)
+    throw Error(Errc::kCorrupt, label_file + ": offset 3: expected 1 dimension (magic 2049)");
   if (images.shape[0] != labels.shape[0] || images.shape[0] == 0) {
-    throw Error(Errc::kCorrupt, label_file + ": " + std::to_string(labels.shape[0]) + " labels for " + std::to_string(images.shape[0]) +
+    throw Error(Errc::kCorrupt, label_file + ": " + std::to_string(labels.shape[0]) +
+                                    " labels for " + std::to_string(images.shape[0]) +
                                     " images in " + image_file);
   }
   constexpr std::int64_t kClasses = 10;
   for (std::size_t i = 0; i < labels.values.size(); ++i) {
     if (labels.values[i] >= kClasses) {
-      throw Error(Errc::kCorrupt,
-                  label_file + ": offset " + std::to_string(8 + i) + ": label " + std::to_string(labels.values[i]) + " of 0 to 9");
+      throw Error(Errc::kCorrupt, label_file + ": offset " + std::to_string(8 + i) + ": label " +
+                                      std::to_string(labels.values[i]) + " of 0 to 9");
     }
   }
   return {.channels = 1,

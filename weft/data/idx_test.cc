@@ -67,7 +67,8 @@ std::string refusal(const std::string& path, IdxLimits limits = {}) {
 TEST_F(Idx, ReadsPlainAndGzipAlike) {
   std::string values(2 * 3 * 4, '\0');
   std::iota(values.begin(), values.end(), char(100));
-  for (const auto& path : {write("a", idx({2, 3, 4}, values)), write("a.gz", gzip(idx({2, 3, 4}, values)))}) {
+  for (const auto& path :
+       {write("a", idx({2, 3, 4}, values)), write("a.gz", gzip(idx({2, 3, 4}, values)))}) {
     const IdxArray array = read_idx(path);
     EXPECT_EQ(array.shape, (std::vector<std::int64_t>{2, 3, 4}));
     EXPECT_EQ(std::string(array.values.begin(), array.values.end()), values);
@@ -78,27 +79,34 @@ TEST_F(Idx, RefusesEveryTruncation) {
   const std::string plain = idx({5, 4}, std::string(20, 'x'));
   const std::string zipped = gzip(plain);
   for (std::size_t cut = 0; cut < plain.size(); ++cut) refusal(write("cut", plain.substr(0, cut)));
-  for (std::size_t cut = 0; cut < zipped.size(); ++cut) refusal(write("cut.gz", zipped.substr(0, cut)));
+  for (std::size_t cut = 0; cut < zipped.size(); ++cut)
+    refusal(write("cut.gz", zipped.substr(0, cut)));
 }
 
 TEST_F(Idx, RefusesWhatFollowsTheEnd) {
   const std::string plain = idx({4}, "abcd");
   EXPECT_THAT(refusal(write("long", plain + "e")), HasSubstr("goes on after"));
   EXPECT_THAT(refusal(write("long.gz", gzip(plain + "e"))), HasSubstr("goes on after the data"));
-  EXPECT_THAT(refusal(write("tail.gz", gzip(plain) + "garbage")), HasSubstr("goes on after the end of the gzip"));
+  EXPECT_THAT(refusal(write("tail.gz", gzip(plain) + "garbage")),
+              HasSubstr("goes on after the end of the gzip"));
 }
 
 TEST_F(Idx, RefusesAWrongMagic) {
   EXPECT_THAT(refusal(write("floats", be32(0x0d01) + be32(1) + "abcd")), HasSubstr("magic"));
   EXPECT_THAT(refusal(write("flat", be32(0x0800) + "a")), HasSubstr("magic"));
-  EXPECT_THAT(refusal(write("page", "<html><body>404</body></html>")), HasSubstr("neither gzip nor IDX"));
-  EXPECT_THAT(refusal(write("page.gz", "<html><body>404</body></html>")), HasSubstr("not a gzip file"));
+  EXPECT_THAT(refusal(write("page", "<html><body>404</body></html>")),
+              HasSubstr("neither gzip nor IDX"));
+  EXPECT_THAT(refusal(write("page.gz", "<html><body>404</body></html>")),
+              HasSubstr("not a gzip file"));
 }
 
 TEST_F(Idx, RefusesSizesThatNoSuchFileCanHoldBeforeAllocating) {
-  EXPECT_THAT(refusal(write("claim.gz", gzip(idx({1000, 1000}, "abc")))), HasSubstr("more than a file of this length can hold"));
-  EXPECT_THAT(refusal(write("claim", idx({1000, 1000}, "abc"))), HasSubstr("more than a file of this length can hold"));
-  EXPECT_THAT(refusal(write("huge", idx({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, "abc"))), HasSubstr("limit"));
+  EXPECT_THAT(refusal(write("claim.gz", gzip(idx({1000, 1000}, "abc")))),
+              HasSubstr("more than a file of this length can hold"));
+  EXPECT_THAT(refusal(write("claim", idx({1000, 1000}, "abc"))),
+              HasSubstr("more than a file of this length can hold"));
+  EXPECT_THAT(refusal(write("huge", idx({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, "abc"))),
+              HasSubstr("limit"));
 }
 
 TEST_F(Idx, RefusesABombBeyondTheLimit) {
@@ -106,7 +114,8 @@ TEST_F(Idx, RefusesABombBeyondTheLimit) {
   ASSERT_LT(bomb.size(), 8192u);
   EXPECT_THAT(refusal(write("bomb.gz", bomb), {.max_bytes = 1 << 20}), HasSubstr("limit"));
   // The header is modest, the stream is not: no more than announced is inflated.
-  EXPECT_THAT(refusal(write("more.gz", gzip(idx({16}, std::string(1 << 22, '\0'))))), HasSubstr("goes on after the data"));
+  EXPECT_THAT(refusal(write("more.gz", gzip(idx({16}, std::string(1 << 22, '\0'))))),
+              HasSubstr("goes on after the data"));
 }
 
 TEST_F(Idx, NoticesEveryFlippedBitOfAGzipFileThatChangesItsContent) {
@@ -121,7 +130,8 @@ TEST_F(Idx, NoticesEveryFlippedBitOfAGzipFileThatChangesItsContent) {
     const std::string path = write("bad.gz", bad);
     try {
       const IdxArray array = read_idx(path);
-      EXPECT_EQ(std::string(array.values.begin(), array.values.end()), values) << "bit " << bit;  // gzip's name or time field
+      EXPECT_EQ(std::string(array.values.begin(), array.values.end()), values)
+          << "bit " << bit;  // gzip's name or time field
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::kCorrupt);
     }
@@ -134,7 +144,8 @@ TEST_F(Idx, SaysWhatToInstallWhenTheFolderIsMissing) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::kBadConfig);
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("dataset-fashion-mnist"), HasSubstr("data.dir="), HasSubstr("data.name=shapes")));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("dataset-fashion-mnist"), HasSubstr("data.dir="),
+                                    HasSubstr("data.name=shapes")));
   }
 }
 
@@ -150,16 +161,19 @@ TEST_F(Idx, RefusesImagesAndLabelsThatDoNotFit) {
   EXPECT_THROW(load(idx({2, 1}, std::string(2, '\x01'))), Error);
 }
 
-// Values of the published files: https://github.com/zalandoresearch/fashion-mnist (6,000 and 1,000 images a class; the mean and standard
-// deviation that PyTorch users normalize with, 0.2860 and 0.3530).
+// Values of the published files: https://github.com/zalandoresearch/fashion-mnist (6,000 and 1,000
+// images a class; the mean and standard deviation that PyTorch users normalize with, 0.2860 and
+// 0.3530).
 TEST_F(Idx, LoadsFashionMnistAsPublished) {
-  if (!std::filesystem::exists("/usr/share/datasets/fashion-mnist")) GTEST_SKIP() << "dataset-fashion-mnist is not installed";
+  if (!std::filesystem::exists("/usr/share/datasets/fashion-mnist"))
+    GTEST_SKIP() << "dataset-fashion-mnist is not installed";
   for (const Part part : {Part::kTrain, Part::kTest}) {
     const ImageSet set = load_fashion_mnist("", part);
     const std::int64_t each = part == Part::kTrain ? 6000 : 1000;
     ASSERT_EQ(set.size(), 10 * each);
     EXPECT_EQ(set.image_bytes(), 28 * 28);
-    for (int label = 0; label < 10; ++label) EXPECT_EQ(std::count(set.labels.begin(), set.labels.end(), label), each);
+    for (int label = 0; label < 10; ++label)
+      EXPECT_EQ(std::count(set.labels.begin(), set.labels.end(), label), each);
     if (part == Part::kTrain) {
       const ChannelStats stats = channel_stats(set);
       EXPECT_NEAR(stats.mean.at(0), 0.2860, 1e-4);

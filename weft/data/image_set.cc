@@ -12,7 +12,8 @@ namespace weft::data {
 ImageSet load_images(const SetOptions& options, Part part) {
   if (options.name == "fashion-mnist") return load_fashion_mnist(options.dir, part);
   if (options.name == "shapes") return make_shapes({.seed = options.seed}, part);
-  throw Error(Errc::kBadConfig, "data.name: unknown data set \"" + options.name + "\"; there are fashion-mnist and shapes");
+  throw Error(Errc::kBadConfig, "data.name: unknown data set \"" + options.name +
+                                    "\"; there are fashion-mnist and shapes");
 }
 
 ChannelStats channel_stats(const ImageSet& set) {

@@ -1,4 +1,5 @@
-// Labeled images in memory: bytes until a batch is made of them, so that 60,000 Fashion-MNIST images take 47 MB, not 188.
+// Labeled images in memory: bytes until a batch is made of them, so that 60,000 Fashion-MNIST
+// images take 47 MB, not 188.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +24,12 @@ enum class Part { kTrain, kTest };
 
 struct SetOptions {
   std::string name = "fashion-mnist";  // or "shapes"
-  std::string dir;                     // of fashion-mnist; empty: where Debian's dataset-fashion-mnist puts it
-  std::uint64_t seed = 1;              // of shapes
+  std::string dir;         // of fashion-mnist; empty: where Debian's dataset-fashion-mnist puts it
+  std::uint64_t seed = 1;  // of shapes
 };
 
-// One part of the named data set. Throws Error(kBadConfig) for an unknown name or a missing folder (saying what to install or set),
-// Error(kCorrupt) for a file that is not what its name says.
+// One part of the named data set. Throws Error(kBadConfig) for an unknown name or a missing folder
+// (saying what to install or set), Error(kCorrupt) for a file that is not what its name says.
 ImageSet load_images(const SetOptions& options, Part part);
 
 // Mean and standard deviation of each channel's pixels, in [0, 1]: what normalization wants.

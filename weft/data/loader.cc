@@ -15,13 +15,15 @@
 namespace weft::data {
 namespace {
 
-// Memory that is handed out and taken again when nobody else holds a tensor over it. What is handed out is a new tensor each time, so that
-// nothing a consumer does to its tensor (a gradient flag, a resize) comes back.
+// Memory that is handed out and taken again when nobody else holds a tensor over it. What is handed
+// out is a new tensor each time, so that nothing a consumer does to its tensor (a gradient flag, a
+// resize) comes back.
 class Pool {
  public:
   at::Tensor take(std::vector<std::int64_t> shape, at::ScalarType type) {
     for (const at::Tensor& mine : tensors_) {
-      if (mine.storage().use_count() == 1 && mine.scalar_type() == type && mine.sizes() == shape) return mine.detach();
+      if (mine.storage().use_count() == 1 && mine.scalar_type() == type && mine.sizes() == shape)
+        return mine.detach();
     }
     // The pool stays small: a consumer that keeps its batches keeps them to itself.
     if (tensors_.size() == kMost) tensors_.erase(tensors_.begin());
@@ -44,12 +46,16 @@ struct Item {
 Source image_source(std::shared_ptr<const ImageSet> set, Augment augment) {
   WEFT_REQUIRE(set != nullptr, "image_source: no data set");
   const std::int64_t size = set->size();
-  const auto make = [set = std::move(set), augment = std::move(augment), pool = std::make_shared<Pool>()](const Share& share) {
+  const auto make = [set = std::move(set), augment = std::move(augment),
+                     pool = std::make_shared<Pool>()](const Share& share) {
     const auto count = static_cast<std::int64_t>(share.indices.size());
-    Batch batch{{pool->take({count, set->channels, set->height, set->width}, at::kFloat)}, {pool->take({count}, at::kLong)}, {}};
+    Batch batch{{pool->take({count, set->channels, set->height, set->width}, at::kFloat)},
+                {pool->take({count}, at::kLong)},
+                {}};
     augment.apply(*set, share.indices, share.epoch, batch.inputs[0].data_ptr<float>());
     auto* targets = batch.targets[0].data_ptr<std::int64_t>();
-    for (const std::int64_t index : share.indices) *targets++ = set->labels[static_cast<std::size_t>(index)];
+    for (const std::int64_t index : share.indices)
+      *targets++ = set->labels[static_cast<std::size_t>(index)];
     return batch;
   };
   return {size, make};
@@ -58,7 +64,10 @@ Source image_source(std::shared_ptr<const ImageSet> set, Augment augment) {
 class Loader::Worker {
  public:
   Worker(Source source, Sampler sampler, int prefetch)
-      : source_(std::move(source)), sampler_(std::move(sampler)), prefetch_(prefetch), state_(sampler_.state()) {
+      : source_(std::move(source)),
+        sampler_(std::move(sampler)),
+        prefetch_(prefetch),
+        state_(sampler_.state()) {
     WEFT_REQUIRE(prefetch >= 0, "Loader: prefetch is 0 or more, got " + std::to_string(prefetch));
     WEFT_REQUIRE(source_.make != nullptr, "Loader: the source makes no batches");
   }
@@ -116,7 +125,9 @@ class Loader::Worker {
     if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
     std::unique_lock lock(mutex_);
     if (!changed_.wait_until(lock, deadline.when(), [this] { return !queue_.empty() || error_; })) {
-      throw Error(Errc::kTimeout, "the next batch is not ready; is the data's disk slow, or prefetch too small?", {.operation = "load"});
+      throw Error(Errc::kTimeout,
+                  "the next batch is not ready; is the data's disk slow, or prefetch too small?",
+                  {.operation = "load"});
     }
     // Batches made before the error come first.
     if (queue_.empty()) std::rethrow_exception(error_);
@@ -131,7 +142,9 @@ class Loader::Worker {
       for (;;) {
         {
           std::unique_lock lock(mutex_);
-          changed_.wait(lock, [this] { return stopping_ || queue_.size() < static_cast<std::size_t>(prefetch_); });
+          changed_.wait(lock, [this] {
+            return stopping_ || queue_.size() < static_cast<std::size_t>(prefetch_);
+          });
           if (stopping_) return;
         }
         Item item = make();

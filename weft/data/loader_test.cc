@@ -19,12 +19,17 @@ using namespace std::chrono_literals;
 Deadline soon() { return Deadline::in(20s); }
 
 std::shared_ptr<const ImageSet> shapes() {
-  static const auto set = std::make_shared<const ImageSet>(make_shapes({.train = 100}, Part::kTrain));
+  static const auto set =
+      std::make_shared<const ImageSet>(make_shapes({.train = 100}, Part::kTrain));
   return set;
 }
 
-Source plain() { return image_source(shapes(), Augment({.crop_padding = 2, .flip = true, .seed = 1})); }
-Sampler sampler(int rank = 0, int world = 1) { return Sampler({.size = 100, .batch = 16, .seed = 5, .rank = rank, .world = world}); }
+Source plain() {
+  return image_source(shapes(), Augment({.crop_padding = 2, .flip = true, .seed = 1}));
+}
+Sampler sampler(int rank = 0, int world = 1) {
+  return Sampler({.size = 100, .batch = 16, .seed = 5, .rank = rank, .world = world});
+}
 
 TEST(Loader, GivesTheSameBatchesWithAndWithoutPrefetch) {
   Loader ahead(plain(), sampler(), 3), now(plain(), sampler(), 0);
@@ -54,7 +59,8 @@ TEST(Loader, GivesImagesAndTargetsOfTheSamplesItNames) {
   for (std::int64_t i = 0; i < n; ++i) {
     const auto index = batch->share.indices[i];
     EXPECT_EQ(batch->targets[0].data_ptr<std::int64_t>()[i], shapes()->labels[index]);
-    EXPECT_NEAR(batch->inputs[0].data_ptr<float>()[i * 784 + 400], shapes()->pixels[index * 784 + 400] / 255.f, 1e-6);
+    EXPECT_NEAR(batch->inputs[0].data_ptr<float>()[i * 784 + 400],
+                shapes()->pixels[index * 784 + 400] / 255.f, 1e-6);
   }
 }
 
@@ -78,7 +84,8 @@ TEST(Loader, GoesOnExactlyWhereItWasWhateverWasPrefetched) {
 
 TEST(Loader, SplitsTheBatchesToComeByWeightsAndLosesNoSample) {
   std::vector<std::unique_ptr<Loader>> loaders;
-  for (int rank = 0; rank < 2; ++rank) loaders.push_back(std::make_unique<Loader>(plain(), sampler(rank, 2), 3));
+  for (int rank = 0; rank < 2; ++rank)
+    loaders.push_back(std::make_unique<Loader>(plain(), sampler(rank, 2), 3));
   std::vector<int> seen(100, 0);
   for (std::int64_t b = 0; b < loaders[0]->batches(); ++b) {
     if (b == 2) {

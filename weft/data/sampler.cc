@@ -21,30 +21,38 @@ Range share_of(std::int64_t count, int rank, const std::vector<double>& weights)
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   const auto cut = [&](int r) {
     const double before = std::accumulate(weights.begin(), weights.begin() + r, 0.0);
-    return r == static_cast<int>(weights.size()) ? count : std::llround(static_cast<double>(count) * (before / sum));
+    return r == static_cast<int>(weights.size())
+               ? count
+               : std::llround(static_cast<double>(count) * (before / sum));
   };
   return {cut(rank), cut(rank + 1)};
 }
 
 Sampler::Sampler(SamplerOptions options) : options_(options) {
   WEFT_REQUIRE(options_.size > 0, "Sampler: the data set is empty");
-  WEFT_REQUIRE(options_.batch > 0, "Sampler: a batch has at least one sample, got " + std::to_string(options_.batch));
+  WEFT_REQUIRE(options_.batch > 0,
+               "Sampler: a batch has at least one sample, got " + std::to_string(options_.batch));
   WEFT_REQUIRE(options_.world > 0 && options_.rank >= 0 && options_.rank < options_.world,
-               "Sampler: rank " + std::to_string(options_.rank) + " is not in a world of " + std::to_string(options_.world));
+               "Sampler: rank " + std::to_string(options_.rank) + " is not in a world of " +
+                   std::to_string(options_.world));
 }
 
 void Sampler::set_state(SamplerState state) {
   WEFT_REQUIRE(state.epoch >= 0 && state.position >= 0 && state.position <= options_.size,
-               "Sampler: epoch " + std::to_string(state.epoch) + ", position " + std::to_string(state.position) +
-                   " is outside a data set of " + std::to_string(options_.size) + "; was the checkpoint made with other data?");
+               "Sampler: epoch " + std::to_string(state.epoch) + ", position " +
+                   std::to_string(state.position) + " is outside a data set of " +
+                   std::to_string(options_.size) + "; was the checkpoint made with other data?");
   state_ = state;
 }
 
 void Sampler::set_weights(std::vector<double> weights) {
-  WEFT_REQUIRE(options_.order == Order::kShuffled, "Sampler: blocks of a sequential order are not split, so weights say nothing");
+  WEFT_REQUIRE(options_.order == Order::kShuffled,
+               "Sampler: blocks of a sequential order are not split, so weights say nothing");
   WEFT_REQUIRE(weights.empty() || static_cast<int>(weights.size()) == options_.world,
-               "Sampler: " + std::to_string(weights.size()) + " weights for a world of " + std::to_string(options_.world));
-  const bool good = std::all_of(weights.begin(), weights.end(), [](double weight) { return std::isfinite(weight) && weight >= 0; });
+               "Sampler: " + std::to_string(weights.size()) + " weights for a world of " +
+                   std::to_string(options_.world));
+  const bool good = std::all_of(weights.begin(), weights.end(),
+                                [](double weight) { return std::isfinite(weight) && weight >= 0; });
   WEFT_REQUIRE(weights.empty() || (good && *std::max_element(weights.begin(), weights.end()) > 0),
                "Sampler: weights must be finite, none negative, at least one positive");
   weights_ = std::move(weights);
@@ -56,7 +64,9 @@ std::int64_t Sampler::batches() const {
   return (all - options_.rank + options_.world - 1) / options_.world;
 }
 
-std::optional<Share> Sampler::next() { return options_.order == Order::kShuffled ? next_shuffled() : next_block(); }
+std::optional<Share> Sampler::next() {
+  return options_.order == Order::kShuffled ? next_shuffled() : next_block();
+}
 
 std::optional<Share> Sampler::next_shuffled() {
   if (state_.position == options_.size) {
@@ -68,21 +78,25 @@ std::optional<Share> Sampler::next_shuffled() {
     order_epoch_ = state_.epoch;
   }
   const std::int64_t size = std::min(options_.batch, options_.size - state_.position);
-  const Range range = weights_.empty() ? share_of(size, options_.rank, options_.world) : share_of(size, options_.rank, weights_);
+  const Range range = weights_.empty() ? share_of(size, options_.rank, options_.world)
+                                       : share_of(size, options_.rank, weights_);
   const auto begin = order_.begin() + state_.position;
-  Share share{{begin + range.begin, begin + range.end}, state_.epoch, state_.position + range.begin, size};
+  Share share{
+      {begin + range.begin, begin + range.end}, state_.epoch, state_.position + range.begin, size};
   state_.position += size;
   return share;
 }
 
 std::optional<Share> Sampler::next_block() {
-  const std::int64_t begin = std::min(state_.position + options_.rank * options_.batch, options_.size);
+  const std::int64_t begin =
+      std::min(state_.position + options_.rank * options_.batch, options_.size);
   const std::int64_t end = std::min(begin + options_.batch, options_.size);
   if (begin == end) {
     end_epoch();
     return std::nullopt;
   }
-  Share share{std::vector<std::int64_t>(static_cast<std::size_t>(end - begin)), state_.epoch, begin, end - begin};
+  Share share{std::vector<std::int64_t>(static_cast<std::size_t>(end - begin)), state_.epoch, begin,
+              end - begin};
   std::iota(share.indices.begin(), share.indices.end(), begin);
   state_.position = std::min(state_.position + options_.world * options_.batch, options_.size);
   return share;

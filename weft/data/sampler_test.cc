@@ -41,7 +41,8 @@ TEST(Sampler, GivesEverySampleOnceAnEpochInTheSameGlobalBatchesWhateverTheWorld)
       std::iota(want.begin(), want.end(), 0);
       EXPECT_EQ(all, want);
       for (int world = 2; world <= 9; ++world) {
-        EXPECT_EQ(epoch_of({.size = size, .batch = batch, .seed = 3, .world = world}), alone) << size << " " << batch << " " << world;
+        EXPECT_EQ(epoch_of({.size = size, .batch = batch, .seed = 3, .world = world}), alone)
+            << size << " " << batch << " " << world;
       }
     }
   }
@@ -82,7 +83,9 @@ TEST(Sampler, GivesARankNothingWhenABatchIsSmallerThanTheWorld) {
 }
 
 TEST(Sampler, ShufflesEachEpochAnewAndRepeatsWithTheSeed) {
-  const auto epoch = [](std::uint64_t seed, std::int64_t e) { return epoch_of({.size = 100, .batch = 10, .seed = seed}, {e, 0}); };
+  const auto epoch = [](std::uint64_t seed, std::int64_t e) {
+    return epoch_of({.size = 100, .batch = 10, .seed = seed}, {e, 0});
+  };
   EXPECT_EQ(epoch(5, 2), epoch(5, 2));
   EXPECT_NE(epoch(5, 2), epoch(5, 3));
   EXPECT_NE(epoch(5, 2), epoch(6, 2));
@@ -90,7 +93,8 @@ TEST(Sampler, ShufflesEachEpochAnewAndRepeatsWithTheSeed) {
 
 TEST(Sampler, GoesOnAtAPositionWithAnotherWorldAndBatch) {
   const auto order = permutation(50, 9, 4);
-  const auto rest = epoch_of({.size = 50, .batch = 8, .seed = 9, .world = 3}, {.epoch = 4, .position = 21});
+  const auto rest =
+      epoch_of({.size = 50, .batch = 8, .seed = 9, .world = 3}, {.epoch = 4, .position = 21});
   std::vector<std::int64_t> all;
   for (const auto& b : rest) all.insert(all.end(), b.begin(), b.end());
   EXPECT_EQ(all, std::vector<std::int64_t>(order.begin() + 21, order.end()));
@@ -103,7 +107,8 @@ TEST(Sampler, DealsEvaluationInTheSameBlocksWhateverTheWorld) {
       std::set<std::pair<std::int64_t, std::size_t>> blocks;
       std::size_t samples = 0;
       for (int rank = 0; rank < world; ++rank) {
-        Sampler sampler({.size = size, .batch = 8, .order = Order::kSequential, .rank = rank, .world = world});
+        Sampler sampler(
+            {.size = size, .batch = 8, .order = Order::kSequential, .rank = rank, .world = world});
         std::int64_t mine = 0;
         while (auto share = sampler.next()) {
           ++mine;

@@ -18,7 +18,9 @@ constexpr double kStroke = 1.2;  // half the width of a line, in pixels
 // Distance to the border of a centered square with half side r; negative inside.
 double square(double x, double y, double r) { return std::max(std::abs(x), std::abs(y)) - r; }
 
-double triangle(double x, double y, double r) { return std::max(y - 0.6 * r, 0.866 * std::abs(x) - 0.5 * y - 0.5 * r); }
+double triangle(double x, double y, double r) {
+  return std::max(y - 0.6 * r, 0.866 * std::abs(x) - 0.5 * y - 0.5 * r);
+}
 
 // Signed distance in pixels, negative inside, to the shape of a class with "radius" r.
 double distance(std::int64_t label, double x, double y, double r) {
@@ -39,7 +41,9 @@ double distance(std::int64_t label, double x, double y, double r) {
 }
 
 void draw_shape(std::int64_t label, Random& random, std::uint8_t* out) {
-  const auto between = [&](double low, double high) { return low + (high - low) * random.uniform(); };
+  const auto between = [&](double low, double high) {
+    return low + (high - low) * random.uniform();
+  };
   const double r = between(5, 10);
   const double cx = kSide / 2.0 + between(-4, 4), cy = kSide / 2.0 + between(-4, 4);
   const double angle = between(-0.3, 0.3), cosine = std::cos(angle), sine = std::sin(angle);
@@ -48,10 +52,13 @@ void draw_shape(std::int64_t label, Random& random, std::uint8_t* out) {
   for (std::int64_t row = 0; row < kSide; ++row) {
     for (std::int64_t column = 0; column < kSide; ++column) {
       const double dx = column + 0.5 - cx, dy = row + 0.5 - cy;
-      const double inside = std::clamp(0.5 - distance(label, cosine * dx + sine * dy, cosine * dy - sine * dx, r), 0.0, 1.0);
+      const double inside = std::clamp(
+          0.5 - distance(label, cosine * dx + sine * dy, cosine * dy - sine * dx, r), 0.0, 1.0);
       // The sum of four bytes is close to a normal variable: mean 510, standard deviation 148.
       const std::uint32_t bits = random.next_u32();
-      const double noise = static_cast<double>((bits & 255) + (bits >> 8 & 255) + (bits >> 16 & 255) + (bits >> 24)) - 510;
+      const double noise = static_cast<double>((bits & 255) + (bits >> 8 & 255) +
+                                               (bits >> 16 & 255) + (bits >> 24)) -
+                           510;
       const double value = base + slope_x * dx + slope_y * dy + contrast * inside + 0.2 * noise;
       *out++ = static_cast<std::uint8_t>(std::clamp(value, 0.0, 255.0));
     }
@@ -67,7 +74,8 @@ ImageSet make_shapes(ShapesOptions options, Part part) {
   set.labels.resize(static_cast<std::size_t>(size));
   set.pixels.resize(static_cast<std::size_t>(size * set.image_bytes()));
   for (std::int64_t i = 0; i < size; ++i) {
-    Random random(options.seed, part == Part::kTrain ? kTrainStream : kTestStream, static_cast<std::uint64_t>(i));
+    Random random(options.seed, part == Part::kTrain ? kTrainStream : kTestStream,
+                  static_cast<std::uint64_t>(i));
     set.labels[i] = static_cast<std::uint8_t>(i % kClasses);
     draw_shape(i % kClasses, random, set.pixels.data() + i * set.image_bytes());
   }

@@ -18,20 +18,24 @@ TEST(Shapes, RepeatWithTheSeedAndShareNothingBetweenTheParts) {
   EXPECT_EQ(train.pixels, make_shapes({.train = 50, .seed = 2}, Part::kTrain).pixels);
   EXPECT_NE(train.pixels, make_shapes({.train = 50, .seed = 3}, Part::kTrain).pixels);
   EXPECT_NE(train.pixels, make_shapes({.test = 50, .seed = 2}, Part::kTest).pixels);
-  for (int label = 0; label < 10; ++label) EXPECT_EQ(std::count(train.labels.begin(), train.labels.end(), label), 5);
+  for (int label = 0; label < 10; ++label)
+    EXPECT_EQ(std::count(train.labels.begin(), train.labels.end(), label), 5);
 }
 
 TEST(Shapes, AreNotSolvedByTheNearestClassMean) {
-  const ImageSet train = make_shapes({.train = 2000, .test = 500}, Part::kTrain), test = make_shapes({.test = 500}, Part::kTest);
+  const ImageSet train = make_shapes({.train = 2000, .test = 500}, Part::kTrain),
+                 test = make_shapes({.test = 500}, Part::kTest);
   std::vector<double> means(10 * 784);
   for (std::int64_t i = 0; i < train.size(); ++i)
-    for (int k = 0; k < 784; ++k) means[train.labels[i] * 784 + k] += train.pixels[i * 784 + k] / 200.0;
+    for (int k = 0; k < 784; ++k)
+      means[train.labels[i] * 784 + k] += train.pixels[i * 784 + k] / 200.0;
   int right = 0;
   for (std::int64_t i = 0; i < test.size(); ++i) {
     std::pair<double, int> best{1e300, -1};
     for (int label = 0; label < 10; ++label) {
       double d = 0;
-      for (int k = 0; k < 784; ++k) d += std::pow(test.pixels[i * 784 + k] - means[label * 784 + k], 2);
+      for (int k = 0; k < 784; ++k)
+        d += std::pow(test.pixels[i * 784 + k] - means[label * 784 + k], 2);
       best = std::min(best, {d, label});
     }
     right += best.second == test.labels[i];
@@ -44,17 +48,20 @@ TEST(ShapesSlow, AreLearntBeyondNinetyPercentByASmallConvolutionalNet) {
   namespace nn = torch::nn;
   torch::manual_seed(1);
   torch::set_num_threads(1);  // so small a net only waits for the others
-  nn::Sequential net(nn::Conv2d(nn::Conv2dOptions(1, 8, 3).padding(1)), nn::ReLU(), nn::MaxPool2d(2),
-                     nn::Conv2d(nn::Conv2dOptions(8, 16, 3).padding(1)), nn::ReLU(), nn::MaxPool2d(2), nn::Flatten(),
-                     nn::Linear(16 * 49, 64), nn::ReLU(), nn::Linear(64, 10));
+  nn::Sequential net(nn::Conv2d(nn::Conv2dOptions(1, 8, 3).padding(1)), nn::ReLU(),
+                     nn::MaxPool2d(2), nn::Conv2d(nn::Conv2dOptions(8, 16, 3).padding(1)),
+                     nn::ReLU(), nn::MaxPool2d(2), nn::Flatten(), nn::Linear(16 * 49, 64),
+                     nn::ReLU(), nn::Linear(64, 10));
   torch::optim::Adam optimizer(net->parameters(), 2e-3);
   const auto load = [](Part part, Order order) {
-    const auto set = std::make_shared<const ImageSet>(make_shapes({.train = 5000, .test = 1000}, part));
+    const auto set =
+        std::make_shared<const ImageSet>(make_shapes({.train = 5000, .test = 1000}, part));
     return std::make_unique<Loader>(image_source(set, Augment({.mean = {0.3f}, .std = {0.2f}})),
                                     Sampler({.size = set->size(), .batch = 50, .order = order}), 0);
   };
   const auto deadline = Deadline::in(std::chrono::seconds(100));
-  const auto train = load(Part::kTrain, Order::kShuffled), test = load(Part::kTest, Order::kSequential);
+  const auto train = load(Part::kTrain, Order::kShuffled),
+             test = load(Part::kTest, Order::kSequential);
   for (int epoch = 0; epoch < 4; ++epoch) {
     while (const auto batch = train->next(deadline)) {
       optimizer.zero_grad();
@@ -65,7 +72,8 @@ TEST(ShapesSlow, AreLearntBeyondNinetyPercentByASmallConvolutionalNet) {
   const torch::NoGradGuard no_grad;
   std::int64_t right = 0;
   while (const auto batch = test->next(deadline)) {
-    right += net->forward(batch->inputs[0]).argmax(1).eq(batch->targets[0]).sum().item<std::int64_t>();
+    right +=
+        net->forward(batch->inputs[0]).argmax(1).eq(batch->targets[0]).sum().item<std::int64_t>();
   }
   EXPECT_GT(right, 900) << "of 1000";
 }

@@ -28,10 +28,13 @@ Group::Work run(const Group& group, const Round& round) {
   const at::ScalarType type = scalar_type(round.dtype);
   const bool in_place = round.how == Round::How::kSum || round.how == Round::How::kMax;
   at::Tensor data = at::from_blob(round.data, {round.count * (in_place ? 1 : group.size())}, type);
-  if (in_place) return group.all_reduce_async(data, round.how == Round::How::kSum ? ReduceOp::kSum : ReduceOp::kMax);
+  if (in_place)
+    return group.all_reduce_async(data,
+                                  round.how == Round::How::kSum ? ReduceOp::kSum : ReduceOp::kMax);
   const bool gather = round.how == Round::How::kAllGather;
   // from_blob has no form for memory that is only read.
-  at::Tensor send = at::from_blob(const_cast<void*>(round.send), {round.count * (gather ? 1 : group.size())}, type);
+  at::Tensor send = at::from_blob(const_cast<void*>(round.send),
+                                  {round.count * (gather ? 1 : group.size())}, type);
   if (gather) return group.all_gather_async(data, send);
   std::vector<std::int64_t> even;
   return group.backend().alltoall_base(data, send, even, even, c10d::AllToAllOptions());
@@ -42,7 +45,8 @@ struct Range {
 };
 // The share of a buffer that the rank at place `carrier` of each host carries.
 Range share(std::int64_t count, std::int64_t carrier, std::int64_t carriers) {
-  const std::int64_t length = (count + carriers - 1) / carriers, first = std::min(count, carrier * length);
+  const std::int64_t length = (count + carriers - 1) / carriers,
+                     first = std::min(count, carrier * length);
   return {first, std::min(count - first, length)};
 }
 
@@ -57,10 +61,12 @@ compress::Unit part_of(const compress::Unit& whole, std::int64_t first, std::int
   compress::Unit part{.count = count, .matrices = {}, .id = whole.id, .momentum = whole.momentum};
   const std::int64_t range_end = first + count;
   for (const auto& matrix : whole.matrices) {
-    const std::int64_t begin = std::max<std::int64_t>(0, (first - matrix.first + matrix.columns - 1) / matrix.columns);
+    const std::int64_t begin =
+        std::max<std::int64_t>(0, (first - matrix.first + matrix.columns - 1) / matrix.columns);
     const std::int64_t end = std::min(matrix.rows, (range_end - matrix.first) / matrix.columns);
     if (range_end <= matrix.first || end <= begin) continue;
-    part.matrices.push_back({matrix.first + begin * matrix.columns - first, end - begin, matrix.columns});
+    part.matrices.push_back(
+        {matrix.first + begin * matrix.columns - first, end - begin, matrix.columns});
   }
   return part;
 }
@@ -69,7 +75,8 @@ compress::Unit CodecExchange::unit_for(const Group& group, const compress::Unit&
   const comm::HostSplit* const split = group.split();
   if (split != nullptr && !split->across) return {.count = 0, .matrices = {}, .id = whole.id};
   const Group& across = split != nullptr ? *split->across : group;
-  const Range mine = split != nullptr ? share(whole.count, split->local.rank(), split->carriers) : Range{0, whole.count};
+  const Range mine = split != nullptr ? share(whole.count, split->local.rank(), split->carriers)
+                                      : Range{0, whole.count};
   compress::Unit unit = part_of(whole, mine.first, mine.count);
   unit.rank = across.rank();
   unit.world = across.size();
@@ -135,10 +142,16 @@ void CodecExchange::finish() {
   }
 }
 
-std::vector<std::span<float>> CodecExchange::state() { return reducer_ ? reducer_->state() : std::vector<std::span<float>>{}; }
+std::vector<std::span<float>> CodecExchange::state() {
+  return reducer_ ? reducer_->state() : std::vector<std::span<float>>{};
+}
 
-std::pair<std::int64_t, std::int64_t> CodecExchange::bytes_sent() const { return {reducer_ ? reducer_->bytes_sent() : 0, plain_bytes_}; }
+std::pair<std::int64_t, std::int64_t> CodecExchange::bytes_sent() const {
+  return {reducer_ ? reducer_->bytes_sent() : 0, plain_bytes_};
+}
 
-void CodecExchange::launch(const std::optional<Round>& round) { work_ = round ? run(*across_, *round) : Group::Work{}; }
+void CodecExchange::launch(const std::optional<Round>& round) {
+  work_ = round ? run(*across_, *round) : Group::Work{};
+}
 
 }  // namespace weft::parallel

@@ -1,10 +1,12 @@
-// Sums one flat buffer over a group without waiting: as it is or, float32, through a codec. With a codec, over several hosts of several
-// ranks (Group::split) the ranks of a host first add up theirs as they are, each carries its part across encoded, and hands it round: only
-// slow links see codes.
+// Sums one flat buffer over a group without waiting: as it is or, float32, through a codec. With a
+// codec, over several hosts of several ranks (Group::split) the ranks of a host first add up theirs
+// as they are, each carries its part across encoded, and hands it round: only slow links see codes.
 //
-//   start ──> [local reduce] ──> encode, first round under way ──> advance … ──> finish ──> [local broadcast]
+//   start ──> [local reduce] ──> encode, first round under way ──> advance … ──> finish ──> [local
+//   broadcast]
 //
-// All ranks call start of all buffers in one order, then advance of all as often as any says true, then finish of all.
+// All ranks call start of all buffers in one order, then advance of all as often as any says true,
+// then finish of all.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,16 +22,19 @@
 
 namespace weft::parallel {
 
-// Where a tensor like `like` lies from element `first` on: its first dimension are the rows, a vector has one column.
+// Where a tensor like `like` lies from element `first` on: its first dimension are the rows, a
+// vector has one column.
 compress::Matrix matrix_at(std::int64_t first, const at::Tensor& like);
-// Elements [first, first + count) of a buffer, with the rows of its matrices that lie there as a whole.
+// Elements [first, first + count) of a buffer, with the rows of its matrices that lie there as a
+// whole.
 compress::Unit part_of(const compress::Unit& whole, std::int64_t first, std::int64_t count);
 
 class CodecExchange {
  public:
   // Without a codec.
   explicit CodecExchange(Group group);
-  // `whole` names the buffers' length, matrices and number; its rank and world are not looked at. `spec` is not auto.
+  // `whole` names the buffers' length, matrices and number; its rank and world are not looked at.
+  // `spec` is not auto.
   CodecExchange(Group group, const compress::Spec& spec, const compress::Unit& whole);
 
   // What is under way writes into memory that may end with it: waits for it.
@@ -37,7 +42,8 @@ class CodecExchange {
   CodecExchange(const CodecExchange&) = delete;
   CodecExchange& operator=(const CodecExchange&) = delete;
 
-  // What a rank carries of such a buffer, and among how many; nothing, in a world of one, where it carries nothing.
+  // What a rank carries of such a buffer, and among how many; nothing, in a world of one, where it
+  // carries nothing.
   static compress::Unit unit_for(const Group& group, const compress::Unit& whole);
 
   // `flat`, contiguous, holds this rank's values; it is in use, and held, until finish() returns.
@@ -61,8 +67,9 @@ class CodecExchange {
   void launch(const std::optional<compress::Round>& round);
 
   const Group group_;
-  std::optional<Group> across_;                 // whom the codes go to
-  std::vector<at::Tensor> parts_;               // of the buffer under way, by carrier, where hosts have several ranks
+  std::optional<Group> across_;  // whom the codes go to
+  std::vector<at::Tensor>
+      parts_;  // of the buffer under way, by carrier, where hosts have several ranks
   std::unique_ptr<compress::Reducer> reducer_;  // null where this rank carries nothing
   at::Tensor flat_;                             // under way
   Group::Work work_;

@@ -13,7 +13,8 @@ constexpr const char* kPart = "codec";
 
 std::string memory_name(int rank) { return "memory." + std::to_string(rank); }
 
-at::Tensor vector_of(const checkpoint::Reader& saved, const std::string& name, at::ScalarType type) {
+at::Tensor vector_of(const checkpoint::Reader& saved, const std::string& name,
+                     at::ScalarType type) {
   const auto& shapes = saved.shapes(kPart);
   const auto shape = shapes.find(name);
   if (shape == shapes.end() || shape->second.size() != 1 || saved.dtype(kPart, name) != type) {
@@ -29,7 +30,8 @@ checkpoint::Slices slices_of(int rank, const std::vector<std::span<float>>& memo
   checkpoint::Slices slices;
   for (const auto& part : memory) {
     const auto count = static_cast<std::int64_t>(part.size());
-    if (count > 0) slices.push_back({memory_name(rank), {length}, {at}, at::from_blob(part.data(), {count})});
+    if (count > 0)
+      slices.push_back({memory_name(rank), {length}, {at}, at::from_blob(part.data(), {count})});
     at += count;
   }
   if (slices.empty()) slices.push_back(checkpoint::whole_slice(memory_name(rank), at::empty({0})));
@@ -38,7 +40,8 @@ checkpoint::Slices slices_of(int rank, const std::vector<std::span<float>>& memo
 
 }  // namespace
 
-checkpoint::Slices codec_slices(const Group& group, const CodecProgress& progress, const std::vector<std::span<float>>& memory) {
+checkpoint::Slices codec_slices(const Group& group, const CodecProgress& progress,
+                                const std::vector<std::span<float>>& memory) {
   checkpoint::Slices slices = slices_of(group.rank(), memory);
   if (group.rank() != 0) return slices;
   const std::string text = compress::to_string(progress.spec);
@@ -50,24 +53,30 @@ checkpoint::Slices codec_slices(const Group& group, const CodecProgress& progres
   return slices;
 }
 
-std::optional<CodecProgress> read_codec_progress(const Group& group, const checkpoint::Reader& saved) {
+std::optional<CodecProgress> read_codec_progress(const Group& group,
+                                                 const checkpoint::Reader& saved) {
   const auto parts = saved.parts();
   if (std::find(parts.begin(), parts.end(), kPart) == parts.end()) return std::nullopt;
   const auto& shapes = saved.shapes(kPart);
   if (!shapes.contains("layout")) return std::nullopt;  // of an earlier version
-  if (!shapes.contains(memory_name(group.size() - 1)) || shapes.contains(memory_name(group.size()))) return std::nullopt;
-  const at::Tensor text = vector_of(saved, "spec", at::kByte), step = vector_of(saved, "step", at::kLong);
+  if (!shapes.contains(memory_name(group.size() - 1)) || shapes.contains(memory_name(group.size())))
+    return std::nullopt;
+  const at::Tensor text = vector_of(saved, "spec", at::kByte),
+                   step = vector_of(saved, "step", at::kLong);
   const at::Tensor layout = vector_of(saved, "layout", at::kLong);
-  if (step.numel() != 1) throw Error(Errc::kCorrupt, "the codec's state in the checkpoint has no proper 'step'");
+  if (step.numel() != 1)
+    throw Error(Errc::kCorrupt, "the codec's state in the checkpoint has no proper 'step'");
   CodecProgress progress;
-  progress.spec = compress::parse({static_cast<const char*>(text.const_data_ptr()), static_cast<std::size_t>(text.numel())});
+  progress.spec = compress::parse(
+      {static_cast<const char*>(text.const_data_ptr()), static_cast<std::size_t>(text.numel())});
   progress.step = step.item<std::int64_t>();
   const auto* const numbers = layout.const_data_ptr<std::int64_t>();
   progress.layout.assign(numbers, numbers + layout.numel());
   return progress;
 }
 
-bool restore_codec_memory(const Group& group, const checkpoint::Reader& saved, const std::vector<std::span<float>>& memory) {
+bool restore_codec_memory(const Group& group, const checkpoint::Reader& saved,
+                          const std::vector<std::span<float>>& memory) {
   const checkpoint::Slices slices = slices_of(group.rank(), memory);
   const auto& shape = saved.shapes(kPart).at(slices[0].name);
   at::Tensor fits = at::full({1}, shape == slices[0].shape ? 1 : 0, at::kLong);

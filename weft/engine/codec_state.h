@@ -1,4 +1,5 @@
-// Saves and loads the memory of codecs (gradients not sent yet) as the part "codec" of a checkpoint.
+// Saves and loads the memory of codecs (gradients not sent yet) as the part "codec" of a
+// checkpoint.
 //
 //   spec            codec in use; written by rank 0, as the next two are
 //   step            steps done
@@ -24,12 +25,16 @@ struct CodecProgress {
 };
 
 // This rank's slices: views of the memory. Not collective.
-checkpoint::Slices codec_slices(const Group& group, const CodecProgress& progress, const std::vector<std::span<float>>& memory);
+checkpoint::Slices codec_slices(const Group& group, const CodecProgress& progress,
+                                const std::vector<std::span<float>>& memory);
 
-// nullopt where the checkpoint has no such part, or where another number of ranks wrote it. Throws Error(kCorrupt) where it is damaged.
-std::optional<CodecProgress> read_codec_progress(const Group& group, const checkpoint::Reader& saved);
-// Overwrites the memory, after read_codec_progress(). Collective. False, and nothing is changed on any rank, where some rank's memory has
-// another length.
-bool restore_codec_memory(const Group& group, const checkpoint::Reader& saved, const std::vector<std::span<float>>& memory);
+// nullopt where the checkpoint has no such part, or where another number of ranks wrote it. Throws
+// Error(kCorrupt) where it is damaged.
+std::optional<CodecProgress> read_codec_progress(const Group& group,
+                                                 const checkpoint::Reader& saved);
+// Overwrites the memory, after read_codec_progress(). Collective. False, and nothing is changed on
+// any rank, where some rank's memory has another length.
+bool restore_codec_memory(const Group& group, const checkpoint::Reader& saved,
+                          const std::vector<std::span<float>>& memory);
 
 }  // namespace weft::parallel

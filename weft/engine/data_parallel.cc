@@ -19,14 +19,17 @@ Weights parse_weights(const std::string& name) {
   for (std::size_t i = 0; i < kNames.size(); ++i) {
     if (name == kNames[i]) return static_cast<Weights>(i);
   }
-  throw Error(Errc::kInvalidArgument, "unknown weights '" + name + "'; there are auto, shared, private");
+  throw Error(Errc::kInvalidArgument,
+              "unknown weights '" + name + "'; there are auto, shared, private");
 }
 
 NoSync::NoSync(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) { engine_->pause(); }
 NoSync::~NoSync() { engine_->resume(); }
 
-DataParallelBase::DataParallelBase(std::shared_ptr<torch::nn::Module> module, Group group, DataParallelOptions options) {
-  Engine::Subject subject{.blocks = {{.module = std::move(module)}}, .group = std::move(group), .options = {}};
+DataParallelBase::DataParallelBase(std::shared_ptr<torch::nn::Module> module, Group group,
+                                   DataParallelOptions options) {
+  Engine::Subject subject{
+      .blocks = {{.module = std::move(module)}}, .group = std::move(group), .options = {}};
   subject.options.stage = 0;
   subject.options.average = options.average;
   subject.options.weights = options.weights;
@@ -45,7 +48,8 @@ void DataParallelBase::wait_for_weights() { replica_->settle(); }
 std::string DataParallelBase::describe() const { return replica_->describe(); }
 
 void DataParallelBase::count_samples(const at::Tensor& first) const {
-  if (at::GradMode::is_enabled() && first.dim() > 0) replica_->add_samples(static_cast<double>(first.size(0)));
+  if (at::GradMode::is_enabled() && first.dim() > 0)
+    replica_->add_samples(static_cast<double>(first.size(0)));
 }
 
 Optimizer DataParallelBase::make_optimizer(OptimizerSpec spec) const {

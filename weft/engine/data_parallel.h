@@ -147,7 +147,8 @@ class DataParallelBase {
   std::string describe() const;
 
  protected:
-  DataParallelBase(std::shared_ptr<torch::nn::Module> module, Group group, DataParallelOptions options);
+  DataParallelBase(std::shared_ptr<torch::nn::Module> module, Group group,
+                   DataParallelOptions options);
   void count_samples(const at::Tensor& first) const;
   template <class T>
   void count_samples(const T&) const {}
@@ -162,7 +163,8 @@ template <class ModuleT>
 class DataParallel : public DataParallelBase {
  public:
   DataParallel(std::shared_ptr<ModuleT> module, Group group, DataParallelOptions options)
-      : DataParallelBase(module, std::move(group), std::move(options)), module_(std::move(module)) {}
+      : DataParallelBase(module, std::move(group), std::move(options)),
+        module_(std::move(module)) {}
 
   ModuleT* operator->() const { return module_.get(); }
   ModuleT& operator*() const { return *module_; }
@@ -191,12 +193,15 @@ class DataParallel : public DataParallelBase {
 // values to all ranks. Throws kInvalidArgument, naming the first parameter that differs.
 // Collective. Takes a module holder (TORCH_MODULE's Net) or a shared_ptr.
 template <class ModuleT>
-DataParallel<ModuleT> data_parallel(std::shared_ptr<ModuleT> module, Group group, DataParallelOptions options = {}) {
+DataParallel<ModuleT> data_parallel(std::shared_ptr<ModuleT> module, Group group,
+                                    DataParallelOptions options = {}) {
   return DataParallel<ModuleT>(std::move(module), std::move(group), std::move(options));
 }
 template <class Holder>
-auto data_parallel(Holder holder, Group group, DataParallelOptions options = {}) -> DataParallel<typename Holder::ContainedType> {
-  return DataParallel<typename Holder::ContainedType>(holder.ptr(), std::move(group), std::move(options));
+auto data_parallel(Holder holder, Group group, DataParallelOptions options = {})
+    -> DataParallel<typename Holder::ContainedType> {
+  return DataParallel<typename Holder::ContainedType>(holder.ptr(), std::move(group),
+                                                      std::move(options));
 }
 
 }  // namespace weft::parallel

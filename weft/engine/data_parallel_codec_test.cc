@@ -24,7 +24,8 @@ struct NetImpl : torch::nn::Module {
     last = register_module("last", torch::nn::Linear(64, 3));
     torch::NoGradGuard guard;
     double phase = 0;
-    for (auto& p : parameters()) p.copy_(((torch::arange(p.numel()) * 0.7 + ++phase).sin() * 0.3).view(p.sizes()));
+    for (auto& p : parameters())
+      p.copy_(((torch::arange(p.numel()) * 0.7 + ++phase).sin() * 0.3).view(p.sizes()));
   }
   torch::Tensor forward(const torch::Tensor& x) { return last(torch::relu(first(x))); }
   torch::nn::Linear first{nullptr}, last{nullptr};
@@ -42,7 +43,9 @@ DataParallelOptions with(const std::string& codec) {
 }
 
 torch::Tensor inputs(const Group& group, int rank, std::int64_t number) {
-  return ((torch::arange(32 * 20, torch::kFloat) * 0.37 + static_cast<double>(number * group.size() + rank)) * 12.9898)
+  return ((torch::arange(32 * 20, torch::kFloat) * 0.37 +
+           static_cast<double>(number * group.size() + rank)) *
+          12.9898)
       .sin()
       .view({32, 20});
 }
@@ -50,7 +53,8 @@ torch::Tensor inputs(const Group& group, int rank, std::int64_t number) {
 // The class of a sample is the largest of its first three numbers.
 template <class AnyModel>
 torch::Tensor loss_of(AnyModel& model, const torch::Tensor& x) {
-  return torch::nn::functional::cross_entropy(model.forward(x), std::get<1>(x.slice(1, 0, 3).max(1)));
+  return torch::nn::functional::cross_entropy(model.forward(x),
+                                              std::get<1>(x.slice(1, 0, 3).max(1)));
 }
 
 double step(Model& model, Optimizer& optim, const Group& group, std::int64_t number) {
@@ -61,7 +65,9 @@ double step(Model& model, Optimizer& optim, const Group& group, std::int64_t num
   return loss.item<double>();
 }
 
-Optimizer sgd(const Model& model) { return model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9)); }
+Optimizer sgd(const Model& model) {
+  return model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9));
+}
 
 template <class AnyModel>
 torch::Tensor flat_weights(const AnyModel& model) {
@@ -70,21 +76,24 @@ torch::Tensor flat_weights(const AnyModel& model) {
   return torch::cat(all);
 }
 
-void expect_same_on_all_ranks(const Group& group, const torch::Tensor& mine, const std::string& what) {
+void expect_same_on_all_ranks(const Group& group, const torch::Tensor& mine,
+                              const std::string& what) {
   torch::Tensor zeros = mine.clone();
   group.broadcast(zeros, 0);
   check(torch::equal(mine, zeros), what + ": the ranks' weights differ");
 }
 
-constexpr const char* kCodecs[] = {"none",         "bf16",           "f16",        "int8",       "int4", "sign:64", "topk:0.1",
-                                   "randomk:0.25", "threshold:1e-3", "powersgd:2", "int8,delta", "auto"};
+constexpr const char* kCodecs[] = {"none",           "bf16",       "f16",        "int8",
+                                   "int4",           "sign:64",    "topk:0.1",   "randomk:0.25",
+                                   "threshold:1e-3", "powersgd:2", "int8,delta", "auto"};
 
 // Learns, and leaves the same bits everywhere.
 void learn(const Group& group, const std::string& codec) {
   torch::set_num_threads(1);
   auto model = data_parallel(Net(), group, with(codec));
   auto optim = sgd(model);
-  torch::Tensor losses = torch::zeros({2}, torch::kDouble);  // of the first and the last steps, over all ranks
+  torch::Tensor losses =
+      torch::zeros({2}, torch::kDouble);  // of the first and the last steps, over all ranks
   for (int number = 0; number < 40; ++number) {
     const double loss = step(model, optim, group, number);
     if (number < 4) losses[0] += loss;
@@ -102,25 +111,29 @@ int learn_with_all(const Group& group) {
 }
 
 int learn_with_one_of_each_exchange(const Group& group) {
-  for (const char* codec : {"bf16", "topk:0.1", "threshold:1e-3", "powersgd:2", "auto"}) learn(group, codec);
+  for (const char* codec : {"bf16", "topk:0.1", "threshold:1e-3", "powersgd:2", "auto"})
+    learn(group, codec);
   return 0;
 }
 
 TEST(DataParallelCodec, LearnsWithEveryCodecAndLeavesTheSameBitsOnEveryRank) {
-  for (int world : {2, 3}) EXPECT_EQ(comm::fork_ranks(world, "tcp", learn_with_all), std::vector<int>(static_cast<std::size_t>(world), 0));
+  for (int world : {2, 3})
+    EXPECT_EQ(comm::fork_ranks(world, "tcp", learn_with_all),
+              std::vector<int>(static_cast<std::size_t>(world), 0));
 }
 
 // A second model that takes over weights and state goes on as the first.
 int go_on_from_state(const Group& group) {
   torch::set_num_threads(1);
-  for (const char* codec :
-       {"f16,ef=on", "int8", "topk:0.1,warmup=2", "powersgd:2", "int4,delta", "randomk:0.25", "sign:64", "topk:0.1,momentum=before"}) {
+  for (const char* codec : {"f16,ef=on", "int8", "topk:0.1,warmup=2", "powersgd:2", "int4,delta",
+                            "randomk:0.25", "sign:64", "topk:0.1,momentum=before"}) {
     auto first = data_parallel(Net(), group, with(codec));
     auto optim = sgd(first);
     for (int number = 0; number < 5; ++number) step(first, optim, group, number);
     const TempDir mine;
     const std::string dir = comm::broadcast_text(group, mine.path());
-    checkpoint::save(dir, {.step = 1, .parts = {{"codec", first.codec_slices()}}, .state = {}}, group);
+    checkpoint::save(dir, {.step = 1, .parts = {{"codec", first.codec_slices()}}, .state = {}},
+                     group);
     const checkpoint::Reader saved(dir + "/step-00000001");
 
     Net copy;
@@ -137,7 +150,8 @@ int go_on_from_state(const Group& group) {
       step(first, optim, group, number);
       step(second, again, group, number);
     }
-    check(torch::equal(flat_weights(first), flat_weights(second)), std::string(codec) + ": goes on differently from its state");
+    check(torch::equal(flat_weights(first), flat_weights(second)),
+          std::string(codec) + ": goes on differently from its state");
     // Another codec takes nothing over, and works.
     auto other = data_parallel(Net(), group, with("int8:128"));
     auto other_optim = sgd(other);
@@ -157,8 +171,11 @@ const std::vector<std::vector<std::string>> kHosts = {{"a", "a", "b", "b"}, {"a"
 TEST(DataParallelCodec, WorksOverHostsOfSeveralRanks) {
   for (const auto& hosts : kHosts) {
     const auto world = hosts.size();
-    EXPECT_EQ(comm::fork_ranks(static_cast<int>(world), "auto", learn_with_one_of_each_exchange, hosts), std::vector<int>(world, 0));
-    EXPECT_EQ(comm::fork_ranks(static_cast<int>(world), "auto", go_on_from_state, hosts), std::vector<int>(world, 0));
+    EXPECT_EQ(
+        comm::fork_ranks(static_cast<int>(world), "auto", learn_with_one_of_each_exchange, hosts),
+        std::vector<int>(world, 0));
+    EXPECT_EQ(comm::fork_ranks(static_cast<int>(world), "auto", go_on_from_state, hosts),
+              std::vector<int>(world, 0));
   }
 }
 
@@ -195,7 +212,8 @@ void expect_near(const torch::Tensor& mine, const torch::Tensor& want, const std
   check(most < 1e-5, what + ": differs by " + std::to_string(most));
 }
 
-// In warm-up nothing is rounded, so that weights are those of torch's SGD, whoever has the momentum.
+// In warm-up nothing is rounded, so that weights are those of torch's SGD, whoever has the
+// momentum.
 int be_sgd(const Group& group) {
   torch::set_num_threads(1);
   using torch::optim::SGDOptions;
@@ -204,7 +222,8 @@ int be_sgd(const Group& group) {
                                        {SGDOptions(plain).momentum(0.9).nesterov(true), true},
                                        {SGDOptions(plain).momentum(0.9).dampening(0.5), false},
                                        {plain, false}}) {
-    for (const std::string codec : {"randomk:0.5,momentum=before,warmup=1000", "sign:64,warmup=1000"}) {
+    for (const std::string codec :
+         {"randomk:0.5,momentum=before,warmup=1000", "sign:64,warmup=1000"}) {
       Alone alone(options);
       auto model = data_parallel(Net(), group, with(codec));
       auto optim = model.optimizer<torch::optim::SGD>(options);
@@ -216,7 +235,8 @@ int be_sgd(const Group& group) {
       std::int64_t velocity = remembered(model, group);
       if (group.split() == nullptr && group.rank() == 0) {
         velocity -= alone.weights().numel();  // what was not sent
-        check(velocity == (taken ? alone.weights().numel() : 0), codec + ": the wrong one has the momentum");
+        check(velocity == (taken ? alone.weights().numel() : 0),
+              codec + ": the wrong one has the momentum");
       }
     }
   }
@@ -266,7 +286,8 @@ TEST(DataParallelCodec, RefusesAMisspeltCodec) {
       data_parallel(Net(), group, with("powersdg:4"));
     } catch (const Error& error) {
       check(error.code() == Errc::kInvalidArgument, "another code");
-      check(std::string(error.what()).find("did you mean \"powersgd\"?") != std::string::npos, error.what());
+      check(std::string(error.what()).find("did you mean \"powersgd\"?") != std::string::npos,
+            error.what());
       return 0;
     }
     return 1;

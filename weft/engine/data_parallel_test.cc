@@ -13,7 +13,8 @@ namespace data_parallel_test {
 using namespace std::chrono_literals;
 using comm::replicate;
 
-// A small net with everything that has to be right: weights, biases, a buffer, and a layer that a rank may leave out.
+// A small net with everything that has to be right: weights, biases, a buffer, and a layer that a
+// rank may leave out.
 struct NetImpl : torch::nn::Module {
   NetImpl() {
     first = register_module("first", torch::nn::Linear(6, 40));
@@ -23,7 +24,8 @@ struct NetImpl : torch::nn::Module {
     // By a formula: the generator is shared by the threads that are ranks here.
     torch::NoGradGuard guard;
     double phase = 0;
-    for (auto& p : parameters()) p.copy_(((torch::arange(p.numel()) * 0.7 + ++phase).sin() * 0.3).view(p.sizes()));
+    for (auto& p : parameters())
+      p.copy_(((torch::arange(p.numel()) * 0.7 + ++phase).sin() * 0.3).view(p.sizes()));
   }
   torch::Tensor forward(const torch::Tensor& x, bool with_extra = true) {
     auto h = torch::relu(first(x));
@@ -41,11 +43,16 @@ struct Data {
   torch::Tensor x, y;
 };
 Data batch(int64_t step, int64_t n) {
-  auto x = (torch::arange(n * 6, torch::kFloat) * 0.37 + static_cast<double>(step)).sin().view({n, 6});
+  auto x =
+      (torch::arange(n * 6, torch::kFloat) * 0.37 + static_cast<double>(step)).sin().view({n, 6});
   return {x, (torch::arange(n) + step).remainder(3)};
 }
-Data part(const Data& all, int64_t begin, int64_t end) { return {all.x.slice(0, begin, end), all.y.slice(0, begin, end)}; }
-torch::Tensor loss_of(const torch::Tensor& out, const torch::Tensor& y) { return torch::nn::functional::cross_entropy(out, y); }
+Data part(const Data& all, int64_t begin, int64_t end) {
+  return {all.x.slice(0, begin, end), all.y.slice(0, begin, end)};
+}
+torch::Tensor loss_of(const torch::Tensor& out, const torch::Tensor& y) {
+  return torch::nn::functional::cross_entropy(out, y);
+}
 
 std::vector<torch::Tensor> weights_of(const torch::nn::Module& module) {
   std::vector<torch::Tensor> all;
@@ -53,7 +60,8 @@ std::vector<torch::Tensor> weights_of(const torch::nn::Module& module) {
   return all;
 }
 
-void expect_close(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b, double tolerance, const std::string& what) {
+void expect_close(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b,
+                  double tolerance, const std::string& what) {
   if (a.size() != b.size()) throw std::runtime_error(what + ": another number of tensors");
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (!torch::allclose(a[i], b[i], tolerance, tolerance)) {
@@ -84,11 +92,13 @@ int64_t begin_of(int rank, int world) { return kBatch * rank / world; }
 
 // The same steps, each rank on its part of the batch: parts are uneven.
 template <class TorchOptimizer, class Options>
-std::vector<torch::Tensor> by_weft(const Group& group, const Options& options, const DataParallelOptions& how, double clip = 0) {
+std::vector<torch::Tensor> by_weft(const Group& group, const Options& options,
+                                   const DataParallelOptions& how, double clip = 0) {
   auto model = data_parallel(Net(), group, how);
   auto optim = model.template optimizer<TorchOptimizer>(options, {.max_grad_norm = clip});
   for (int step = 0; step < kSteps; ++step) {
-    const Data mine = part(batch(step, kBatch), begin_of(group.rank(), group.size()), begin_of(group.rank() + 1, group.size()));
+    const Data mine = part(batch(step, kBatch), begin_of(group.rank(), group.size()),
+                           begin_of(group.rank() + 1, group.size()));
     loss_of(model.forward(mine.x), mine.y).backward();
     optim.step();
     optim.zero_grad();
@@ -106,7 +116,8 @@ void compare(const Group& group, const Options& options, const std::string& what
       DataParallelOptions how;
       how.weights = weights;
       how.update_in_backward = early;
-      expect_close(by_weft<TorchOptimizer>(group, options, how, clip), expected, 2e-5, what + " with weights " + to_string(weights));
+      expect_close(by_weft<TorchOptimizer>(group, options, how, clip), expected, 2e-5,
+                   what + " with weights " + to_string(weights));
     }
   }
 }
@@ -116,18 +127,21 @@ void compare_groups(const Group& group) {
   const auto options = torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(0.1);
   Net plain;
   std::vector<torch::Tensor> biases, rest;
-  for (const auto& item : plain->named_parameters()) (item.key().ends_with("bias") ? biases : rest).push_back(item.value());
+  for (const auto& item : plain->named_parameters())
+    (item.key().ends_with("bias") ? biases : rest).push_back(item.value());
   torch::optim::SGD by_hand(rest, options);
   const auto theirs = torch::optim::SGDOptions(options).momentum(0.5).weight_decay(0);
   torch::optim::SGD of_biases(biases, torch::optim::SGDOptions(theirs).lr(0.15));
   OptimizerSpec spec = optimizer_spec(options, {});
-  spec.groups = {{[](const std::string& name) { return name.ends_with("bias"); }, 3, 1, optimizer_spec(theirs, {}).rule}};
+  spec.groups = {{[](const std::string& name) { return name.ends_with("bias"); }, 3, 1,
+                  optimizer_spec(theirs, {}).rule}};
   for (const Weights weights : {Weights::kAuto, Weights::kPrivate}) {
     auto model = data_parallel(Net(), group, {.weights = weights});
     auto optim = model.optimizer(spec);
     for (int step = 0; step < kSteps; ++step) {
       const Data all = batch(step, kBatch);
-      const Data mine = part(all, begin_of(group.rank(), group.size()), begin_of(group.rank() + 1, group.size()));
+      const Data mine =
+          part(all, begin_of(group.rank(), group.size()), begin_of(group.rank() + 1, group.size()));
       loss_of(model.forward(mine.x), mine.y).backward();
       optim.step();
       optim.zero_grad();
@@ -138,18 +152,24 @@ void compare_groups(const Group& group) {
       of_biases.step();
     }
     group.barrier();
-    expect_close(weights_of(*model), weights_of(*plain), 2e-5, std::string("groups with weights ") + to_string(weights));
+    expect_close(weights_of(*model), weights_of(*plain), 2e-5,
+                 std::string("groups with weights ") + to_string(weights));
   }
 }
 
 void compare_all(const Group& group) {
   compare_groups(group);
-  compare<torch::optim::SGD>(group, torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(1e-3), "SGD");
-  compare<torch::optim::SGD>(group, torch::optim::SGDOptions(0.1).momentum(0.9).nesterov(true), "Nesterov", 0.05);
+  compare<torch::optim::SGD>(group, torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(1e-3),
+                             "SGD");
+  compare<torch::optim::SGD>(group, torch::optim::SGDOptions(0.1).momentum(0.9).nesterov(true),
+                             "Nesterov", 0.05);
   compare<torch::optim::AdamW>(group, torch::optim::AdamWOptions(1e-2).weight_decay(0.1), "AdamW");
   compare<torch::optim::Adam>(group, torch::optim::AdamOptions(1e-2).amsgrad(true), "Adam", 0.05);
-  compare<torch::optim::RMSprop>(group, torch::optim::RMSpropOptions(1e-3).momentum(0.9).centered(true), "RMSprop");
-  compare<torch::optim::Adagrad>(group, torch::optim::AdagradOptions(1e-2).lr_decay(0.01).initial_accumulator_value(0.1), "Adagrad");
+  compare<torch::optim::RMSprop>(
+      group, torch::optim::RMSpropOptions(1e-3).momentum(0.9).centered(true), "RMSprop");
+  compare<torch::optim::Adagrad>(
+      group, torch::optim::AdagradOptions(1e-2).lr_decay(0.01).initial_accumulator_value(0.1),
+      "Adagrad");
 }
 
 TEST(DataParallel, TrainsAsOneProcessDoesWithEveryOptimizerAsThreads) {
@@ -171,12 +191,15 @@ void average_with_torch(const Group& group) {
   auto model = data_parallel(Net(), group);
   torch::optim::SGD optim(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   for (int step = 0; step < kSteps; ++step) {
-    const Data mine = part(batch(step, kBatch), begin_of(group.rank(), group.size()), begin_of(group.rank() + 1, group.size()));
+    const Data mine = part(batch(step, kBatch), begin_of(group.rank(), group.size()),
+                           begin_of(group.rank() + 1, group.size()));
     optim.zero_grad();
     loss_of(model.forward(mine.x), mine.y).backward();
     optim.step();
   }
-  expect_close(weights_of(*model), by_torch<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9)), 2e-5, "torch's SGD");
+  expect_close(weights_of(*model),
+               by_torch<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9)), 2e-5,
+               "torch's SGD");
 }
 
 TEST(DataParallel, AveragesGradientsForTorchsOwnOptimizers) {
@@ -236,7 +259,8 @@ void leave_out(const Group& group) {
     // In the first step nobody uses the layer, then rank 0 alone does.
     loss_of(model.forward(data.x, step > 0 && group.rank() == 0), data.y).backward();
     if (model->extra->weight.grad().defined() != (step > 0))
-      throw std::runtime_error("the unused layer's gradient is wrong at step " + std::to_string(step));
+      throw std::runtime_error("the unused layer's gradient is wrong at step " +
+                               std::to_string(step));
     optim.step();
   }
   torch::Tensor weight = model->extra->weight.detach().clone();
@@ -279,7 +303,8 @@ TEST(DataParallel, BuffersAreRankZerosAfterEachStep) {
           auto model = data_parallel(Net(), group);
           model->use_norm = true;
           std::optional<Optimizer> optim;
-          if (!torch_optimizer) optim = model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1));
+          if (!torch_optimizer)
+            optim = model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1));
           const Data data = batch(group.rank(), 6);
           loss_of(model.forward(data.x), data.y).backward();
           if (optim) optim->step();
@@ -335,8 +360,10 @@ TEST(DataParallel, ModulesThatDifferAreNamed) {
         2, [](Group group) { data_parallel(torch::nn::Linear(4, 2 + group.rank()), group); }, 20s);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("weight Float[2, 4]"), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what()).find("weight Float[3, 4]"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("weight Float[2, 4]"), std::string::npos)
+        << error.what();
+    EXPECT_NE(std::string(error.what()).find("weight Float[3, 4]"), std::string::npos)
+        << error.what();
   }
 }
 

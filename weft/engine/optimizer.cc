@@ -12,7 +12,9 @@
 namespace weft::parallel {
 namespace {
 
-kernels::Regularizer regularizer(double weight_decay, const OptimizerExtras& extras) { return {.l1 = extras.l1, .l2 = weight_decay}; }
+kernels::Regularizer regularizer(double weight_decay, const OptimizerExtras& extras) {
+  return {.l1 = extras.l1, .l2 = weight_decay};
+}
 
 OptimizerSpec spec_of(UpdateRule rule, const OptimizerExtras& extras) {
   OptimizerSpec spec;
@@ -43,9 +45,12 @@ OptimizerSpec optimizer_spec(const torch::optim::RMSpropOptions& o, const Optimi
 }
 
 OptimizerSpec optimizer_spec(const torch::optim::AdagradOptions& o, const OptimizerExtras& extras) {
-  OptimizerSpec spec = spec_of(
-      kernels::Adagrad{.lr = o.lr(), .lr_decay = o.lr_decay(), .eps = o.eps(), .regularizer = regularizer(o.weight_decay(), extras)},
-      extras);
+  OptimizerSpec spec =
+      spec_of(kernels::Adagrad{.lr = o.lr(),
+                               .lr_decay = o.lr_decay(),
+                               .eps = o.eps(),
+                               .regularizer = regularizer(o.weight_decay(), extras)},
+              extras);
   spec.initial_accumulator = o.initial_accumulator_value();
   return spec;
 }
@@ -80,7 +85,11 @@ double Optimizer::lr() const { return lr_of(replica_->updates().spec().rule); }
 void Optimizer::set_lr(double lr) { optim::set_lr(replica_->updates().spec().rule, lr); }
 std::int64_t Optimizer::steps() const { return replica_->steps(); }
 double Optimizer::grad_norm() const { return replica_->norm(); }
-std::vector<std::pair<std::string, at::Tensor>> Optimizer::state() const { return replica_->optimizer_state(); }
-void Optimizer::load_state(const std::vector<std::pair<std::string, at::Tensor>>& state) { replica_->load_optimizer_state(state); }
+std::vector<std::pair<std::string, at::Tensor>> Optimizer::state() const {
+  return replica_->optimizer_state();
+}
+void Optimizer::load_state(const std::vector<std::pair<std::string, at::Tensor>>& state) {
+  replica_->load_optimizer_state(state);
+}
 
 }  // namespace weft::parallel

@@ -46,11 +46,16 @@ struct OptimizerExtras {
   double max_grad_norm = 0.0;
 };
 
-OptimizerSpec optimizer_spec(const torch::optim::SGDOptions& options, const OptimizerExtras& extras);
-OptimizerSpec optimizer_spec(const torch::optim::RMSpropOptions& options, const OptimizerExtras& extras);
-OptimizerSpec optimizer_spec(const torch::optim::AdagradOptions& options, const OptimizerExtras& extras);
-OptimizerSpec optimizer_spec(const torch::optim::AdamOptions& options, const OptimizerExtras& extras);
-OptimizerSpec optimizer_spec(const torch::optim::AdamWOptions& options, const OptimizerExtras& extras);
+OptimizerSpec optimizer_spec(const torch::optim::SGDOptions& options,
+                             const OptimizerExtras& extras);
+OptimizerSpec optimizer_spec(const torch::optim::RMSpropOptions& options,
+                             const OptimizerExtras& extras);
+OptimizerSpec optimizer_spec(const torch::optim::AdagradOptions& options,
+                             const OptimizerExtras& extras);
+OptimizerSpec optimizer_spec(const torch::optim::AdamOptions& options,
+                             const OptimizerExtras& extras);
+OptimizerSpec optimizer_spec(const torch::optim::AdamWOptions& options,
+                             const OptimizerExtras& extras);
 
 class Optimizer {
  public:

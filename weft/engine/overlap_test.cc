@@ -1,4 +1,5 @@
-// Gradients that travel while the next forward begins, and buckets tuned meanwhile: the bits of waiting for them.
+// Gradients that travel while the next forward begins, and buckets tuned meanwhile: the bits of
+// waiting for them.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -17,12 +18,14 @@ void check(bool condition, const std::string& what) {
 
 struct NetImpl : torch::nn::Module {
   NetImpl() {
-    for (int i = 0; i < 4; ++i) layers.push_back(register_module("layer" + std::to_string(i), torch::nn::Linear(24, 24)));
+    for (int i = 0; i < 4; ++i)
+      layers.push_back(register_module("layer" + std::to_string(i), torch::nn::Linear(24, 24)));
     norm = register_module("norm", torch::nn::BatchNorm1d(24));
     unused = register_module("unused", torch::nn::Linear(3, 3));
     torch::NoGradGuard guard;
     double phase = 0;
-    for (auto& p : parameters()) p.copy_(((torch::arange(p.numel()) * 0.7 + ++phase).sin() * 0.3).view(p.sizes()));
+    for (auto& p : parameters())
+      p.copy_(((torch::arange(p.numel()) * 0.7 + ++phase).sin() * 0.3).view(p.sizes()));
   }
   torch::Tensor forward(torch::Tensor x) {
     for (auto& layer : layers) x = torch::relu(layer(x)) + x;
@@ -44,7 +47,9 @@ DataParallelOptions small_buckets(bool overlap) {
 }
 
 void backward(Model& model, const Group& group, int number) {
-  const auto x = (torch::arange(8 * 24, torch::kFloat) * 0.37 + static_cast<double>(number * group.size() + group.rank())).sin();
+  const auto x = (torch::arange(8 * 24, torch::kFloat) * 0.37 +
+                  static_cast<double>(number * group.size() + group.rank()))
+                     .sin();
   const auto y = (torch::arange(8) + number).remainder(24);
   torch::nn::functional::cross_entropy(model.forward(x.view({8, 24})), y).backward();
 }
@@ -54,16 +59,19 @@ struct Outcome {
 };
 Outcome train(const Group& group, const DataParallelOptions& options, int steps) {
   auto model = data_parallel(Net(), group, options);
-  auto optim = model.optimizer<torch::optim::AdamW>(torch::optim::AdamWOptions(1e-2).weight_decay(0.1));
+  auto optim =
+      model.optimizer<torch::optim::AdamW>(torch::optim::AdamWOptions(1e-2).weight_decay(0.1));
   for (int number = 0; number < steps; ++number) {
-    optim.set_lr(0.01 / (1 + number));  // of the step to come, not of the one that is still on its way
+    optim.set_lr(0.01 /
+                 (1 + number));  // of the step to come, not of the one that is still on its way
     backward(model, group, number);
     optim.step();
     optim.zero_grad();
   }
   Outcome outcome;
   std::vector<torch::Tensor> state, weights;
-  for (const auto& [name, tensor] : optim.state()) state.push_back(tensor.flatten().to(torch::kDouble));
+  for (const auto& [name, tensor] : optim.state())
+    state.push_back(tensor.flatten().to(torch::kDouble));
   for (const auto& tensor : model->parameters()) weights.push_back(tensor.detach().flatten());
   for (const auto& tensor : model->buffers()) weights.push_back(tensor.flatten().to(torch::kFloat));
   return {torch::cat(weights), torch::cat(state)};
@@ -85,12 +93,14 @@ int compare_with_waiting(const Group& group) {
 
 TEST(OverlapForward, LeavesTheBitsOfWaitingInStep) {
   for (int world : {2, 3}) {
-    EXPECT_EQ(comm::fork_ranks(world, "tcp", compare_with_waiting), std::vector<int>(static_cast<std::size_t>(world), 0));
+    EXPECT_EQ(comm::fork_ranks(world, "tcp", compare_with_waiting),
+              std::vector<int>(static_cast<std::size_t>(world), 0));
   }
 }
 
 TEST(OverlapForward, LeavesTheBitsOfWaitingOverHostsOfSeveralRanks) {
-  EXPECT_EQ(comm::fork_ranks(3, "auto", compare_with_waiting, {"a", "b", "a"}), (std::vector<int>{0, 0, 0}));
+  EXPECT_EQ(comm::fork_ranks(3, "auto", compare_with_waiting, {"a", "b", "a"}),
+            (std::vector<int>{0, 0, 0}));
 }
 
 // Between two ranks a sum has two terms: no bit of it depends on the bucket that it travels in.
@@ -125,7 +135,8 @@ int read_weights_after_step(const Group& group) {
   const torch::Tensor front = model->layers[0]->weight, last = model->layers[3]->weight;
   const torch::Tensor front_before = front.detach().clone(), last_before = last.detach().clone();
   const auto same = [](const torch::Tensor& a, const torch::Tensor& b) {
-    return std::memcmp(a.const_data_ptr(), b.const_data_ptr(), static_cast<std::size_t>(a.numel()) * sizeof(float)) == 0;
+    return std::memcmp(a.const_data_ptr(), b.const_data_ptr(),
+                       static_cast<std::size_t>(a.numel()) * sizeof(float)) == 0;
   };
   backward(model, group, kUntilTuned);
   optim.step();
@@ -141,7 +152,8 @@ TEST(OverlapForward, UpdatesAWeightBeforeTheFirstOperationOnIt) {
   EXPECT_EQ(comm::fork_ranks(2, "tcp", read_weights_after_step), (std::vector<int>{0, 0}));
 }
 
-// Rank 1 ends with its last gradients on their way; rank 0 learns it from its next call that can throw.
+// Rank 1 ends with its last gradients on their way; rank 0 learns it from its next call that can
+// throw.
 int lose_a_peer(const Group& group) {
   torch::set_num_threads(1);
   auto model = data_parallel(Net(), group, small_buckets(true));
@@ -159,7 +171,9 @@ int lose_a_peer(const Group& group) {
   return 1;
 }
 
-TEST(OverlapForward, ThrowsWhereAPeerIsLost) { EXPECT_EQ(comm::fork_ranks(2, "tcp", lose_a_peer), (std::vector<int>{0, 0})); }
+TEST(OverlapForward, ThrowsWhereAPeerIsLost) {
+  EXPECT_EQ(comm::fork_ranks(2, "tcp", lose_a_peer), (std::vector<int>{0, 0}));
+}
 
 TEST(WeightGuard, SeesEveryWayInWhichOperationsTakeTensors) {
   const std::vector<torch::Tensor> params{torch::ones({2, 2}, torch::requires_grad()),

@@ -20,14 +20,17 @@ void let_memory_go(const at::Tensor& parameter) {
 
 ParameterCuts::ParameterCuts(Group group) : group_(std::move(group)) {}
 
-void ParameterCuts::cut(torch::nn::Module& module, const std::function<bool(const at::Tensor& parameter)>& keep) {
+void ParameterCuts::cut(torch::nn::Module& module,
+                        const std::function<bool(const at::Tensor& parameter)>& keep) {
   const at::NoGradGuard no_grad;
   for (const at::Tensor& parameter : module.parameters(true)) {
     if (has(parameter) || (keep && keep(parameter))) continue;
-    WEFT_REQUIRE(parameter.layout() == at::kStrided && parameter.device().is_cpu(), "sharded: a parameter is not a dense CPU tensor");
+    WEFT_REQUIRE(parameter.layout() == at::kStrided && parameter.device().is_cpu(),
+                 "sharded: a parameter is not a dense CPU tensor");
     at::Tensor flat = parameter.detach().reshape({-1});
     group_.broadcast(flat);
-    const std::int64_t part = (flat.numel() + group_.size() - 1) / group_.size(), begin = std::min(flat.numel(), part * group_.rank());
+    const std::int64_t part = (flat.numel() + group_.size() - 1) / group_.size(),
+                       begin = std::min(flat.numel(), part * group_.rank());
     const std::int64_t count = std::min(part, flat.numel() - begin);
     at::Tensor mine = at::zeros({part}, flat.options());
     mine.narrow(0, 0, count).copy_(flat.narrow(0, begin, count));
@@ -37,7 +40,9 @@ void ParameterCuts::cut(torch::nn::Module& module, const std::function<bool(cons
   }
 }
 
-bool ParameterCuts::has(const at::Tensor& parameter) const { return parts_.contains(parameter.unsafeGetTensorImpl()); }
+bool ParameterCuts::has(const at::Tensor& parameter) const {
+  return parts_.contains(parameter.unsafeGetTensorImpl());
+}
 
 void ParameterCuts::take(const at::Tensor& parameter, at::Tensor into) {
   const at::NoGradGuard no_grad;

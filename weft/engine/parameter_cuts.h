@@ -25,7 +25,8 @@ class ParameterCuts {
   // Everybody gets rank 0's values and keeps its part of them; the parameters' memory goes. They
   // keep their sizes, and must not be read until Sharded has them. Parameters that are cut already
   // (tied ones), and those of which `keep` is true, are passed over. Sends each parameter once.
-  void cut(torch::nn::Module& module, const std::function<bool(const at::Tensor& parameter)>& keep = nullptr);
+  void cut(torch::nn::Module& module,
+           const std::function<bool(const at::Tensor& parameter)>& keep = nullptr);
 
   bool has(const at::Tensor& parameter) const;
   // Gathers the whole of a parameter that was cut into `into` [numel], and forgets it.

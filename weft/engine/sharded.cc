@@ -11,8 +11,11 @@
 namespace weft::parallel {
 namespace {
 
-std::vector<Block> as_one_block(std::shared_ptr<torch::nn::Module> module, const ShardedOptions& options) {
-  WEFT_REQUIRE(options.stage < 3, "sharded: stage 3 needs blocks, since a module does not tell when its parts run; give a list of blocks");
+std::vector<Block> as_one_block(std::shared_ptr<torch::nn::Module> module,
+                                const ShardedOptions& options) {
+  WEFT_REQUIRE(options.stage < 3,
+               "sharded: stage 3 needs blocks, since a module does not tell when its parts run; "
+               "give a list of blocks");
   return {{.module = std::move(module)}};
 }
 
@@ -20,7 +23,8 @@ std::function<bool(const std::string&)> among(std::set<std::string> names) {
   return [names = std::move(names)](const std::string& name) { return names.count(name) > 0; };
 }
 
-void add_vectors(const torch::nn::Module& module, const std::string& prefix, std::set<std::string>& names) {
+void add_vectors(const torch::nn::Module& module, const std::string& prefix,
+                 std::set<std::string>& names) {
   for (const auto& item : module.named_parameters(true)) {
     if (item.value().dim() <= 1) names.insert(prefix + item.key());
   }
@@ -28,13 +32,18 @@ void add_vectors(const torch::nn::Module& module, const std::string& prefix, std
 
 }  // namespace
 
-Sharded::Sharded(std::vector<Block> blocks, Group group, OptimizerSpec optimizer, ShardedOptions options)
-    : model_(make_engine({std::move(blocks), std::move(group), std::move(options)}, std::move(optimizer))) {}
+Sharded::Sharded(std::vector<Block> blocks, Group group, OptimizerSpec optimizer,
+                 ShardedOptions options)
+    : model_(make_engine({std::move(blocks), std::move(group), std::move(options)},
+                         std::move(optimizer))) {}
 
-Sharded::Sharded(std::shared_ptr<torch::nn::Module> module, Group group, OptimizerSpec optimizer, ShardedOptions options)
-    : Sharded(as_one_block(std::move(module), options), std::move(group), std::move(optimizer), options) {}
+Sharded::Sharded(std::shared_ptr<torch::nn::Module> module, Group group, OptimizerSpec optimizer,
+                 ShardedOptions options)
+    : Sharded(as_one_block(std::move(module), options), std::move(group), std::move(optimizer),
+              options) {}
 
-Sharded Sharded::make(const std::vector<std::function<Block()>>& blocks, Group group, OptimizerSpec optimizer, ShardedOptions options) {
+Sharded Sharded::make(const std::vector<std::function<Block()>>& blocks, Group group,
+                      OptimizerSpec optimizer, ShardedOptions options) {
   options.cuts = std::make_shared<ParameterCuts>(group);
   std::vector<Block> made;
   for (const auto& make_block : blocks) {
@@ -52,7 +61,9 @@ Sharded::~Sharded() {
 Sharded::Sharded(Sharded&&) noexcept = default;
 
 at::Tensor Sharded::forward(const at::Tensor& input) { return model_->forward(input); }
-Tensors Sharded::run(std::size_t block, const Tensors& inputs) { return model_->run(block, inputs); }
+Tensors Sharded::run(std::size_t block, const Tensors& inputs) {
+  return model_->run(block, inputs);
+}
 void Sharded::set_samples(double samples) { model_->set_samples(samples); }
 void Sharded::skip_batch() { model_->skip_batch(); }
 void Sharded::end_pass() { model_->end_pass(); }
@@ -64,7 +75,10 @@ void Sharded::step(double scale) { model_->step(scale); }
 void Sharded::zero_grad() { model_->zero_grad(); }
 double Sharded::grad_norm() { return model_->grad_norm(); }
 void Sharded::await_gradients() { model_->await_gradients(); }
-void Sharded::each_gradient(const std::function<void(const std::string&, const at::Tensor&)>& take) { model_->each_gradient(take); }
+void Sharded::each_gradient(
+    const std::function<void(const std::string&, const at::Tensor&)>& take) {
+  model_->each_gradient(take);
+}
 double Sharded::lr() const { return lr_of(model_->updates().spec().rule); }
 void Sharded::set_lr(double lr) { optim::set_lr(model_->updates().spec().rule, lr); }
 std::int64_t Sharded::steps() const { return model_->steps(); }
@@ -72,8 +86,12 @@ Sharded::NamedTensors Sharded::gradients() { return model_->gradients(); }
 Sharded::NamedTensors Sharded::state() { return model_->state(); }
 void Sharded::load_state(const NamedTensors& state) { model_->load_state(state); }
 checkpoint::Slices Sharded::shards(const Placing& placing) { return model_->shards(placing); }
-void Sharded::load_shards(const checkpoint::SliceSource& source, const Placing& placing) { model_->load_shards(source, placing, false); }
-void Sharded::load_weights(const checkpoint::SliceSource& source, const Placing& placing) { model_->load_shards(source, placing, true); }
+void Sharded::load_shards(const checkpoint::SliceSource& source, const Placing& placing) {
+  model_->load_shards(source, placing, false);
+}
+void Sharded::load_weights(const checkpoint::SliceSource& source, const Placing& placing) {
+  model_->load_shards(source, placing, true);
+}
 void Sharded::abandon() noexcept { model_->abandon(); }
 void Sharded::wait_for_weights() { model_->settle(); }
 DataParallelBase::Times Sharded::take_times() { return model_->take_times(); }
@@ -87,7 +105,8 @@ std::string Sharded::describe() const { return model_->describe(); }
 
 std::function<bool(const std::string&)> vectors_of(const std::vector<Block>& blocks) {
   std::set<std::string> names;
-  for (const auto& block : blocks) add_vectors(*block.module, block.name.empty() ? "" : block.name + ".", names);
+  for (const auto& block : blocks)
+    add_vectors(*block.module, block.name.empty() ? "" : block.name + ".", names);
   return among(std::move(names));
 }
 

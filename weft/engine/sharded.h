@@ -129,14 +129,17 @@ class Sharded {
   // block runs. Parameters that are one tensor in several blocks stay tied. Throws kInvalidArgument
   // for parameters that differ between ranks, no trainable one, types other than floating, an
   // option that does not fit.
-  Sharded(std::vector<Block> blocks, Group group, OptimizerSpec optimizer, ShardedOptions options = {});
+  Sharded(std::vector<Block> blocks, Group group, OptimizerSpec optimizer,
+          ShardedOptions options = {});
   // As above, but makes the blocks one after the other and, at stages 1 to 3, cuts each at once. No
   // rank ever holds more than one whole block and its parts. A block tied to an earlier one takes
   // the earlier block's parameter without reading it.
-  static Sharded make(const std::vector<std::function<Block()>>& blocks, Group group, OptimizerSpec optimizer, ShardedOptions options = {});
+  static Sharded make(const std::vector<std::function<Block()>>& blocks, Group group,
+                      OptimizerSpec optimizer, ShardedOptions options = {});
   // Takes any module, at stages 1 and 2. Call the module itself, and set_samples() (or use another
   // Average) before backward().
-  Sharded(std::shared_ptr<torch::nn::Module> module, Group group, OptimizerSpec optimizer, ShardedOptions options = {});
+  Sharded(std::shared_ptr<torch::nn::Module> module, Group group, OptimizerSpec optimizer,
+          ShardedOptions options = {});
   ~Sharded();
   Sharded(Sharded&&) noexcept;
 
@@ -178,7 +181,8 @@ class Sharded {
   void await_gradients();
   // Passes this rank's shard of the averaged gradients to `take`, flat, by parameter; at stage 0,
   // before step(), equal parts of all. Waits for gradients under way and makes no other call.
-  void each_gradient(const std::function<void(const std::string& name, const at::Tensor& piece)>& take);
+  void each_gradient(
+      const std::function<void(const std::string& name, const at::Tensor& piece)>& take);
 
   // Ends the waits of the model's peers with kAborted. For a rank that failed elsewhere (in a loss,
   // say) and makes no more calls. Not collective.

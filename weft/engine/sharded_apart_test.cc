@@ -1,4 +1,5 @@
-// Parameters that replicas do not have alike: gradients by plain torch, on each rank for all of them.
+// Parameters that replicas do not have alike: gradients by plain torch, on each rank for all of
+// them.
 #include "weft/base/testing/refusal.h"
 #include "weft/engine/testing/small_model.h"
 
@@ -20,10 +21,15 @@ std::vector<internal::Part> parts_of(int pair) {
   return parts;
 }
 
-at::Tensor share_of_loss(const at::Tensor& y) { return internal::loss_of(y) * (static_cast<double>(y.size(0)) / internal::kBatch); }
-at::Tensor samples_of(int rank) { return internal::part_of(internal::batch_of(0, at::kDouble), rank, 4); }
+at::Tensor share_of_loss(const at::Tensor& y) {
+  return internal::loss_of(y) * (static_cast<double>(y.size(0)) / internal::kBatch);
+}
+at::Tensor samples_of(int rank) {
+  return internal::part_of(internal::batch_of(0, at::kDouble), rank, 4);
+}
 
-// What the ranks of `pair` have of the gradients: their own second block's, everybody's of the rest.
+// What the ranks of `pair` have of the gradients: their own second block's, everybody's of the
+// rest.
 Named right_gradients(int pair) {
   Named sums;
   for (int rank = 0; rank < 4; ++rank) {
@@ -43,7 +49,8 @@ Named right_gradients(int pair) {
   return sums;
 }
 
-// Ranks 0 and 1 share one model's shards, 2 and 3 the other's; 0 and 2 have the same shard of all but the second block, as 1 and 3.
+// Ranks 0 and 1 share one model's shards, 2 and 3 the other's; 0 and 2 have the same shard of all
+// but the second block, as 1 and 3.
 ShardedOptions options_of(const Group& world, int stage, Weights weights) {
   const int r = world.rank();
   ShardedOptions options{.stage = stage, .weights = weights};
@@ -54,16 +61,20 @@ ShardedOptions options_of(const Group& world, int stage, Weights weights) {
 }
 
 TEST(ShardedApart, JoinsEachGradientOverThoseThatHaveTheParameter) {
-  for (const auto& [stage, weights] :
-       {std::pair{1, Weights::kPrivate}, {2, Weights::kPrivate}, {3, Weights::kPrivate}, {3, Weights::kShared}}) {
+  for (const auto& [stage, weights] : {std::pair{1, Weights::kPrivate},
+                                       {2, Weights::kPrivate},
+                                       {3, Weights::kPrivate},
+                                       {3, Weights::kShared}}) {
     comm::replicate(
         4,
         [stage = stage, weights = weights](const Group& world) {
           const int pair = world.rank() / 2;
           const Group group = world.subgroup({2 * pair, 2 * pair + 1}, "shards");
-          Sharded model(internal::blocks_of(parts_of(pair)), group, optimizer_spec(torch::optim::SGDOptions(1.0), {}),
+          Sharded model(internal::blocks_of(parts_of(pair)), group,
+                        optimizer_spec(torch::optim::SGDOptions(1.0), {}),
                         options_of(world, stage, weights));
-          require(model.describe().find("4 of the parameters apart") != std::string::npos, model.describe());
+          require(model.describe().find("4 of the parameters apart") != std::string::npos,
+                  model.describe());
           const auto before = model.state();
           share_of_loss(model.forward(samples_of(world.rank()))).backward();
           const auto gradients = model.gradients();
@@ -71,10 +82,12 @@ TEST(ShardedApart, JoinsEachGradientOverThoseThatHaveTheParameter) {
           const auto state = model.state();
           if (group.rank() > 0) return;
           const Named right = right_gradients(pair);
-          internal::expect_close(Named(gradients.begin(), gradients.end()), right, 1e-12, model.describe() + ", gradients");
+          internal::expect_close(Named(gradients.begin(), gradients.end()), right, 1e-12,
+                                 model.describe() + ", gradients");
           Named updated = internal::weights_in(before, right);
           for (auto& [name, weight] : updated) weight = weight - right.at(name);
-          internal::expect_close(internal::weights_in(state, right), updated, 1e-12, model.describe() + ", weights");
+          internal::expect_close(internal::weights_in(state, right), updated, 1e-12,
+                                 model.describe() + ", weights");
         },
         20s);
   }
@@ -89,8 +102,12 @@ TEST(ShardedApart, RefusesMeansAndTheNormOfAPart) {
       const auto spec = optimizer_spec(torch::optim::SGDOptions(1.0), {.max_grad_norm = norm});
       return refusal([&] { Sharded(internal::blocks_of(parts_of(0)), world, spec, options); });
     };
-    require(refused(0, ShardedOptions::Average::kBySamples).find("average = kSum") != std::string::npos, "means were taken");
-    require(refused(1, ShardedOptions::Average::kSum).find("max_grad_norm = 0") != std::string::npos, "a norm was taken");
+    require(
+        refused(0, ShardedOptions::Average::kBySamples).find("average = kSum") != std::string::npos,
+        "means were taken");
+    require(
+        refused(1, ShardedOptions::Average::kSum).find("max_grad_norm = 0") != std::string::npos,
+        "a norm was taken");
     require(refused(0, ShardedOptions::Average::kSum) == "accepted", "a sum was refused");
   });
 }

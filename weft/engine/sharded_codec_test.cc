@@ -1,4 +1,5 @@
-// Gradients that go through a codec between replicas, and as they are inside the group that shares the parameters.
+// Gradients that go through a codec between replicas, and as they are inside the group that shares
+// the parameters.
 #include <algorithm>
 #include <array>
 
@@ -18,7 +19,10 @@ struct Way {
   int stage;
   Weights weights;
 };
-constexpr std::array<Way, 4> kWays = {{{1, Weights::kPrivate}, {2, Weights::kPrivate}, {3, Weights::kPrivate}, {3, Weights::kShared}}};
+constexpr std::array<Way, 4> kWays = {{{1, Weights::kPrivate},
+                                       {2, Weights::kPrivate},
+                                       {3, Weights::kPrivate},
+                                       {3, Weights::kShared}}};
 
 // Ranks 0 and 1 share the parameters, 2 and 3 too; 0 and 2 have the same shard, as 1 and 3.
 Sharded model_of(const Group& world, const Way& way, const std::string& codec) {
@@ -28,13 +32,16 @@ Sharded model_of(const Group& world, const Way& way, const std::string& codec) {
   options.replicas = world.subgroup({r % 2, r % 2 + 2}, "replicas");
   options.codec = codec;
   const Group mine = world.subgroup({r / 2 * 2, r / 2 * 2 + 1}, "sharding");
-  return {internal::blocks_of(make_parts(kSingle)), mine, optimizer_spec(torch::optim::AdamWOptions(1e-2), {}), options};
+  return {internal::blocks_of(make_parts(kSingle)), mine,
+          optimizer_spec(torch::optim::AdamWOptions(1e-2), {}), options};
 }
 
 void train(Sharded& model, const Group& world, int step) {
-  const at::Tensor x = internal::part_of(internal::batch_of(step, at::kFloat), world.rank(), world.size());
+  const at::Tensor x =
+      internal::part_of(internal::batch_of(step, at::kFloat), world.rank(), world.size());
   model.zero_grad();
-  (internal::loss_of(model.forward(x)) * (static_cast<double>(x.size(0)) / internal::kBatch)).backward();
+  (internal::loss_of(model.forward(x)) * (static_cast<double>(x.size(0)) / internal::kBatch))
+      .backward();
   model.step();
 }
 
@@ -50,8 +57,10 @@ void expect_same_on_replicas(const Group& world, const Named& state, const std::
 }
 
 TEST(ShardedCodec, LearnsAlikeOnAllReplicasAndNearlyAsWithout) {
-  const auto right = internal::by_torch<torch::optim::AdamW>(kSingle, torch::optim::AdamWOptions(1e-2));
-  // Of a gradient's 2-norm, in one step: nothing is lost, halves of the last bit of 8 and of 7, what 4 bits lose of blocks of 8.
+  const auto right =
+      internal::by_torch<torch::optim::AdamW>(kSingle, torch::optim::AdamWOptions(1e-2));
+  // Of a gradient's 2-norm, in one step: nothing is lost, halves of the last bit of 8 and of 7,
+  // what 4 bits lose of blocks of 8.
   struct Case {
     const char* codec;
     double most;
@@ -60,22 +69,29 @@ TEST(ShardedCodec, LearnsAlikeOnAllReplicasAndNearlyAsWithout) {
     comm::replicate(
         4,
         [&](const Group& world) {
-          for (const Case& c : {Case{"none", 1e-5}, {"bf16", 0.01}, {"int8:64", 0.02}, {"int4:8", 0.2}, {"powersgd:10", 1e-4}}) {
-            const std::string what = std::string(c.codec) + " at stage " + std::to_string(way.stage) + ", " + to_string(way.weights);
+          for (const Case& c : {Case{"none", 1e-5},
+                                {"bf16", 0.01},
+                                {"int8:64", 0.02},
+                                {"int4:8", 0.2},
+                                {"powersgd:10", 1e-4}}) {
+            const std::string what = std::string(c.codec) + " at stage " +
+                                     std::to_string(way.stage) + ", " + to_string(way.weights);
             Sharded model = model_of(world, way, c.codec);
             for (int step = 0; step + 1 < internal::kSteps; ++step) train(model, world, step);
             const auto before = model.state();
             train(model, world, internal::kSteps - 1);
             const auto state = model.state(), gradients = model.gradients();
             expect_same_on_replicas(world, Named(state.begin(), state.end()), what);
-            require(model.codec_steps() == internal::kSteps, what + ": it has not counted its steps");
+            require(model.codec_steps() == internal::kSteps,
+                    what + ": it has not counted its steps");
             if (world.rank() > 0) continue;
             for (const auto& [name, tensor] : gradients) {
               // Weights have gone other ways before: by what the codec has lost until then.
               const double lost = (tensor - right.gradients.at(name)).norm().item<double>(),
                            norm = right.gradients.at(name).norm().item<double>();
-              require(lost <= 3 * c.most * std::max(norm, 0.01),
-                      what + ": " + name + " has lost " + std::to_string(lost) + " of " + std::to_string(norm));
+              require(lost <= 3 * c.most * std::max(norm, 0.01), what + ": " + name + " has lost " +
+                                                                     std::to_string(lost) + " of " +
+                                                                     std::to_string(norm));
             }
           }
         },
@@ -86,13 +102,15 @@ TEST(ShardedCodec, LearnsAlikeOnAllReplicasAndNearlyAsWithout) {
 // What the codec did not send stays on the rank, and comes later: in the end all of it.
 TEST(ShardedCodec, KeepsWhatItDidNotSend) {
   comm::replicate(4, [](const Group& world) {
-    Sharded all = model_of(world, {2, Weights::kPrivate}, "none"), some = model_of(world, {2, Weights::kPrivate}, "randomk:0.25");
+    Sharded all = model_of(world, {2, Weights::kPrivate}, "none"),
+            some = model_of(world, {2, Weights::kPrivate}, "randomk:0.25");
     Named sum, sent;
     const at::Tensor x = internal::part_of(internal::batch_of(0, at::kFloat), world.rank(), 4);
     for (int step = 0; step < 24; ++step) {
       for (Sharded* model : {&all, &some}) {  // no step(): the gradient is the same in each round
         model->zero_grad();
-        (internal::loss_of(model->forward(x)) * (static_cast<double>(x.size(0)) / internal::kBatch)).backward();
+        (internal::loss_of(model->forward(x)) * (static_cast<double>(x.size(0)) / internal::kBatch))
+            .backward();
         for (const auto& [name, tensor] : model->gradients()) {
           at::Tensor& into = (model == &all ? sum : sent)[name];
           into = into.defined() ? into + tensor : tensor.clone();
@@ -100,9 +118,11 @@ TEST(ShardedCodec, KeepsWhatItDidNotSend) {
       }
     }
     for (const auto& [name, tensor] : sum) {
-      // A number waits for 4 rounds on average; of 24 rounds' gradients at most those of some 8 are still on their way.
+      // A number waits for 4 rounds on average; of 24 rounds' gradients at most those of some 8 are
+      // still on their way.
       const at::Tensor missing = (tensor - sent.at(name)).abs();
-      require(missing.le(tensor.abs() * (9.0 / 24) + 1e-6).all().item<bool>(), name + " never came");
+      require(missing.le(tensor.abs() * (9.0 / 24) + 1e-6).all().item<bool>(),
+              name + " never came");
       require(world.rank() > 0 || missing.max().item<double>() > 0, name + " was not compressed");
     }
   });
@@ -112,18 +132,21 @@ TEST(ShardedCodec, GoesOnFromItsMemoryWithTheSameBits) {
   for (const Way& way : {kWays[1], kWays[3]}) {
     for (const std::string codec : {"topk:0.1", "powersgd:2,warmup=2", "int4:8,delta"}) {
       comm::replicate(4, [&](const Group& world) {
-        Sharded whole = model_of(world, way, codec), first = model_of(world, way, codec), then = model_of(world, way, codec);
+        Sharded whole = model_of(world, way, codec), first = model_of(world, way, codec),
+                then = model_of(world, way, codec);
         for (int step = 0; step < 6; ++step) train(whole, world, step);
         for (int step = 0; step < 3; ++step) train(first, world, step);
         then.load_state(first.state());
         const auto from = first.codec_memory(), to = then.codec_memory();
         require(!to.empty() && from.size() == to.size(), codec + " remembers nothing");
-        for (std::size_t i = 0; i < to.size(); ++i) std::copy(from[i].begin(), from[i].end(), to[i].begin());
+        for (std::size_t i = 0; i < to.size(); ++i)
+          std::copy(from[i].begin(), from[i].end(), to[i].begin());
         then.set_codec_steps(first.codec_steps());
         for (int step = 3; step < 6; ++step) train(then, world, step);
         const auto expected = whole.state(), state = then.state();
         for (std::size_t i = 0; i < expected.size(); ++i) {
-          require(at::equal(expected[i].second, state[i].second), codec + ": " + expected[i].first + " has other bits");
+          require(at::equal(expected[i].second, state[i].second),
+                  codec + ": " + expected[i].first + " has other bits");
         }
       });
     }
@@ -137,15 +160,20 @@ TEST(ShardedCodec, RefusesWhatItCannotSend) {
       options.codec = codec;
       options.replicas = world;
       const auto spec = optimizer_spec(torch::optim::SGDOptions(1.0), {});
-      return refusal([&] { Sharded(internal::blocks_of(make_parts(kSingle)), alone, spec, options); });
+      return refusal(
+          [&] { Sharded(internal::blocks_of(make_parts(kSingle)), alone, spec, options); });
     };
     const ShardedOptions sum{.average = ShardedOptions::Average::kSum};
     ShardedOptions narrow = sum;
     narrow.reduce = at::kBFloat16;
     require(refused("auto", sum).find("name a codec") != std::string::npos, "auto was taken");
-    require(refused("int8", {}).find("average by ranks, or sum") != std::string::npos, "an average by samples was taken");
-    require(refused("int8", narrow).find("a codec takes float32 gradients, not BFloat16") != std::string::npos, refused("int8", narrow));
-    require(refused("in8", sum).find("int8") != std::string::npos, "a codec that there is not was taken");
+    require(refused("int8", {}).find("average by ranks, or sum") != std::string::npos,
+            "an average by samples was taken");
+    require(refused("int8", narrow).find("a codec takes float32 gradients, not BFloat16") !=
+                std::string::npos,
+            refused("int8", narrow));
+    require(refused("in8", sum).find("int8") != std::string::npos,
+            "a codec that there is not was taken");
     require(refused("int8", sum) == "accepted", refused("int8", sum));
   });
 }

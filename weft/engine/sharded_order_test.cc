@@ -1,4 +1,5 @@
-// What ranks do differently, and what blocks share: order, left out blocks, tied and frozen parameters, passes without a batch.
+// What ranks do differently, and what blocks share: order, left out blocks, tied and frozen
+// parameters, passes without a batch.
 #include <csignal>
 
 #include "weft/engine/testing/small_model.h"
@@ -17,7 +18,8 @@ using internal::require;
 
 const auto kOptions = torch::optim::AdamWOptions(1e-2).weight_decay(0.1);
 
-Sharded make(const ModelOptions& how, const Group& group, int stage, Weights weights, int prefetch = 1) {
+Sharded make(const ModelOptions& how, const Group& group, int stage, Weights weights,
+             int prefetch = 1) {
   ShardedOptions options;
   options.stage = stage;
   options.weights = weights;
@@ -26,7 +28,8 @@ Sharded make(const ModelOptions& how, const Group& group, int stage, Weights wei
   return {blocks_of(make_parts(how)), group, optimizer_spec(kOptions, {}), options};
 }
 
-void each_case(const Group& group, const std::function<void(int stage, Weights weights, int prefetch)>& fn) {
+void each_case(const Group& group,
+               const std::function<void(int stage, Weights weights, int prefetch)>& fn) {
   for (const int stage : {1, 2, 3}) {
     for (Weights weights : {Weights::kShared, Weights::kPrivate}) {
       if (group.host() == nullptr && weights == Weights::kShared) continue;
@@ -93,7 +96,8 @@ TEST(ShardedOrder, TiedParametersAreShardedOnceAndTheirGradientsSummed) {
         const ModelOptions how{.tie = true};
         expect_paths(group, how, {{}, {}, {}});
         auto model = make(how, group, 3, Weights::kPrivate);
-        require(model.describe().find("16 parameters of 4 blocks in 5 units") != std::string::npos, model.describe());
+        require(model.describe().find("16 parameters of 4 blocks in 5 units") != std::string::npos,
+                model.describe());
       },
       20s);
 }
@@ -116,7 +120,8 @@ TEST(ShardedOrder, BackwardPassesInsideNoSyncAddUp) {
           auto model = make({}, group, stage, weights, prefetch);
           for (int step = 0; step < internal::kSteps; ++step) {
             model.zero_grad();
-            const at::Tensor mine = internal::part_of(internal::batch_of(step, at::kDouble), group.rank(), group.size());
+            const at::Tensor mine = internal::part_of(internal::batch_of(step, at::kDouble),
+                                                      group.rank(), group.size());
             const int64_t half = mine.size(0) / 2;
             const double share = static_cast<double>(half) / static_cast<double>(mine.size(0));
             {
@@ -129,8 +134,10 @@ TEST(ShardedOrder, BackwardPassesInsideNoSyncAddUp) {
           const auto gradients = model.gradients();
           const auto state = model.state();
           if (state.empty()) return;
-          internal::expect_close({gradients.begin(), gradients.end()}, expected.gradients, 1e-10, model.describe());
-          internal::expect_close(internal::weights_in(state, expected.weights), expected.weights, 1e-10, model.describe());
+          internal::expect_close({gradients.begin(), gradients.end()}, expected.gradients, 1e-10,
+                                 model.describe());
+          internal::expect_close(internal::weights_in(state, expected.weights), expected.weights,
+                                 1e-10, model.describe());
         });
       },
       20s);
@@ -154,7 +161,9 @@ TEST(ShardedOrder, ARankWithoutABatchTakesPartByStepAlone) {
             alone.zero_grad();
           }
           const auto state = model.state(), expected = alone.state();
-          if (group.rank() == 0) internal::expect_close({state.begin(), state.end()}, {expected.begin(), expected.end()}, 1e-10, "state");
+          if (group.rank() == 0)
+            internal::expect_close({state.begin(), state.end()}, {expected.begin(), expected.end()},
+                                   1e-10, "state");
         });
       },
       20s);
@@ -177,7 +186,9 @@ TEST(ShardedOrder, EvaluationMayLeaveOutBlocksAndEndItsPass) {
           group.barrier();
         }
         const auto state = model.state();
-        if (group.rank() == 0) internal::expect_close(internal::weights_in(state, expected.weights), expected.weights, 1e-10, "weights");
+        if (group.rank() == 0)
+          internal::expect_close(internal::weights_in(state, expected.weights), expected.weights,
+                                 1e-10, "weights");
       },
       20s);
 }
@@ -197,7 +208,9 @@ TEST(ShardedOrder, RanksThatMakeOtherPassesAreToldSo) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::kInvalidArgument) << error.what();
-    EXPECT_NE(std::string(error.what()).find("all ranks make the same forward and backward passes"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("all ranks make the same forward and backward passes"),
+              std::string::npos)
+        << error.what();
   }
 }
 

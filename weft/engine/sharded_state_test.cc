@@ -1,4 +1,5 @@
-// What is kept and what travels: checkpoints between numbers of ranks, bytes of memory and on the wire against ZeRO's formulas, offload.
+// What is kept and what travels: checkpoints between numbers of ranks, bytes of memory and on the
+// wire against ZeRO's formulas, offload.
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -27,7 +28,8 @@ TEST(ShardedState, GoesOnUnderAnyOtherNumberOfRanksStageAndForm) {
   const ModelOptions how{.tie = true, .freeze = true};
   const auto expected = by_torch<torch::optim::AdamW>(how, kOptions);
   Sharded::NamedTensors saved;
-  const auto train_steps = [&](const Group& group, const ShardedOptions& options, int from, int to) {
+  const auto train_steps = [&](const Group& group, const ShardedOptions& options, int from,
+                               int to) {
     auto model = make(how, group, options);
     if (from > 0) model.load_state(group.rank() == 0 ? saved : Sharded::NamedTensors{});
     require(model.steps() == from, "the number of steps was not taken over");
@@ -45,10 +47,19 @@ TEST(ShardedState, GoesOnUnderAnyOtherNumberOfRanksStageAndForm) {
   replicate(
       4, [&](Group group) { train_steps(group, options_of(0, Weights::kAuto), 3, 4); }, 20s);
   replicate(
-      4, [&](Group group) { train_steps(group, options_of(1, Weights::kPrivate), 4, internal::kSteps); }, 20s);
+      4,
+      [&](Group group) {
+        train_steps(group, options_of(1, Weights::kPrivate), 4, internal::kSteps);
+      },
+      20s);
   replicate(
-      1, [&](Group group) { train_steps(group, options_of(3, Weights::kAuto), internal::kSteps, internal::kSteps); }, 20s);
-  internal::expect_close(internal::weights_in(saved, expected.weights), expected.weights, 1e-10, "weights after five groups");
+      1,
+      [&](Group group) {
+        train_steps(group, options_of(3, Weights::kAuto), internal::kSteps, internal::kSteps);
+      },
+      20s);
+  internal::expect_close(internal::weights_in(saved, expected.weights), expected.weights, 1e-10,
+                         "weights after five groups");
 }
 
 TEST(ShardedState, ThatDoesNotFitIsRefusedOnAllRanks) {
@@ -62,7 +73,9 @@ TEST(ShardedState, ThatDoesNotFitIsRefusedOnAllRanks) {
             model.load_state(given);
             require(false, "a state that lacks something was taken");
           } catch (const Error& error) {
-            require(error.code() == Errc::kInvalidArgument && std::string(error.what()).find(word) != std::string::npos, error.what());
+            require(error.code() == Errc::kInvalidArgument &&
+                        std::string(error.what()).find(word) != std::string::npos,
+                    error.what());
           }
         };
         auto less = state;
@@ -104,7 +117,8 @@ std::int64_t padded(const std::vector<internal::Part>& parts, int world) {
   return all;
 }
 
-// A rank sends its share to all others in an all-gather, and all but its own share of a reduce-scatter.
+// A rank sends its share to all others in an all-gather, and all but its own share of a
+// reduce-scatter.
 TEST(ShardedState, SendsTheBytesThatTheHeaderSays) {
   for (const int world : {2, 4}) {
     replicate(
@@ -118,30 +132,36 @@ TEST(ShardedState, SendsTheBytesThatTheHeaderSays) {
             auto options = options_of(name[0] - '0', parse_weights(name.substr(1)));
             options.unit_bytes = std::size_t{25} << 20;  // the units are the blocks, as at stage 3
             auto model = make({}, group, options);
-            internal::train(model, group, 0, {});  // in the first backward ranks agree on their samples
+            internal::train(model, group, 0,
+                            {});  // in the first backward ranks agree on their samples
             model.zero_grad();
             Counted counted;
             internal::loss_of(model.forward(internal::batch_of(0, at::kDouble))).backward();
             model.step();
             auto bytes = counted.take();
             const std::int64_t passes = name == "3private" ? 2 : 0;
-            const std::int64_t sent = (bytes["all_gather"] - 8 * passes) * (world - 1) + bytes["reduce_scatter"] / world * (world - 1);
+            const std::int64_t sent = (bytes["all_gather"] - 8 * passes) * (world - 1) +
+                                      bytes["reduce_scatter"] / world * (world - 1);
             require(sent == psis * slice * (world - 1),
-                    name + ": " + std::to_string(sent) + " bytes, not " + std::to_string(psis * slice * (world - 1)));
-            require(bytes["all_reduce"] == 8 * (params + 1), name + ": all-reduced " + std::to_string(bytes["all_reduce"]));
+                    name + ": " + std::to_string(sent) + " bytes, not " +
+                        std::to_string(psis * slice * (world - 1)));
+            require(bytes["all_reduce"] == 8 * (params + 1),
+                    name + ": all-reduced " + std::to_string(bytes["all_reduce"]));
           }
         },
         20s);
   }
 }
 
-// Equal blocks of Psi parameters in all: 4 bytes each for parameter and gradient, 8 for Adam's moments.
+// Equal blocks of Psi parameters in all: 4 bytes each for parameter and gradient, 8 for Adam's
+// moments.
 TEST(ShardedState, TakesTheMemoryOfZerosFormulas) {
   const ModelOptions how{.type = at::kFloat, .width = 64, .bodies = 8};
   replicate(
       4,
       [&](Group group) {
-        const std::int64_t world = group.size(), psi = padded(make_parts(how), 4), block = (64 * 64 + 3 * 64) * 4;
+        const std::int64_t world = group.size(), psi = padded(make_parts(how), 4),
+                           block = (64 * 64 + 3 * 64) * 4;
         const auto run = [&](int stage, Weights weights) {
           auto options = options_of(stage, weights, 0);
           options.unit_bytes = static_cast<std::size_t>(block) + 100;
@@ -159,18 +179,28 @@ TEST(ShardedState, TakesTheMemoryOfZerosFormulas) {
         for (const int stage : {1, 2, 3}) {
           const auto [held, rest] = run(stage, Weights::kPrivate);
           const std::string what = "stage " + std::to_string(stage);
-          require(std::abs(held.state - 8 * psi / world) <= slack, what + ": state " + std::to_string(held.state));
-          require(std::abs(held.gradients - 4 * psi / world) <= slack, what + ": gradients " + std::to_string(held.gradients));
-          require(std::abs(rest.parameters - (stage == 3 ? 4 * psi / world : 4 * psi)) <= slack, what + ": parameters");
+          require(std::abs(held.state - 8 * psi / world) <= slack,
+                  what + ": state " + std::to_string(held.state));
+          require(std::abs(held.gradients - 4 * psi / world) <= slack,
+                  what + ": gradients " + std::to_string(held.gradients));
+          require(std::abs(rest.parameters - (stage == 3 ? 4 * psi / world : 4 * psi)) <= slack,
+                  what + ": parameters");
           // All of them at once, while it computes.
-          const std::int64_t whole = 16 * psi, limit3 = whole / world + 2 * block, limit2 = 4 * psi + 12 * psi / world + block;
-          const std::int64_t limit = stage == 3 ? limit3 : stage == 2 ? limit2 : 8 * psi + 12 * psi / world + block;
-          require(held.peak <= limit + slack, what + ": peak " + std::to_string(held.peak) + ", at most " + std::to_string(limit));
-          require(stage != 3 || held.peak <= whole / world + whole / 9 + slack, "more than 1/W and the largest block");
+          const std::int64_t whole = 16 * psi, limit3 = whole / world + 2 * block,
+                             limit2 = 4 * psi + 12 * psi / world + block;
+          const std::int64_t limit = stage == 3   ? limit3
+                                     : stage == 2 ? limit2
+                                                  : 8 * psi + 12 * psi / world + block;
+          require(held.peak <= limit + slack, what + ": peak " + std::to_string(held.peak) +
+                                                  ", at most " + std::to_string(limit));
+          require(stage != 3 || held.peak <= whole / world + whole / 9 + slack,
+                  "more than 1/W and the largest block");
         }
         const auto [held, rest] = run(3, Weights::kShared);
-        require(std::abs(rest.parameters - 4 * psi / world) <= slack, "a rank's share of shared parameters");
-        require(held.peak <= 16 * psi / world + block + slack, "shared: peak " + std::to_string(held.peak));
+        require(std::abs(rest.parameters - 4 * psi / world) <= slack,
+                "a rank's share of shared parameters");
+        require(held.peak <= 16 * psi / world + block + slack,
+                "shared: peak " + std::to_string(held.peak));
       },
       20s);
 }
@@ -180,8 +210,11 @@ TEST(ShardedState, ParametersOfBlocksThatDoNotComputeHaveNoMemory) {
       2,
       [](Group group) {
         const auto parts = make_parts({});
-        Sharded model(blocks_of(parts), group, optimizer_spec(kOptions, {}), options_of(3, Weights::kPrivate, 0));
-        const auto bytes = [&](std::size_t part) { return parts[part]->fc->weight.storage().nbytes(); };
+        Sharded model(blocks_of(parts), group, optimizer_spec(kOptions, {}),
+                      options_of(3, Weights::kPrivate, 0));
+        const auto bytes = [&](std::size_t part) {
+          return parts[part]->fc->weight.storage().nbytes();
+        };
         const auto all = [&] { return bytes(0) + bytes(1) + bytes(2) + bytes(3); };
         require(all() == 0, "parameters have memory before the first forward");
         std::vector<std::size_t> seen;
@@ -194,9 +227,11 @@ TEST(ShardedState, ParametersOfBlocksThatDoNotComputeHaveNoMemory) {
           for (std::size_t part = 0; part < 4; ++part) seen.push_back(bytes(part));
         });
         internal::loss_of(model.run(3, model.run(2, model.run(1, {h})))[0]).backward();
-        require(seen.size() == 4 && seen[2] == 0 && seen[3] == 0, "later blocks keep their memory in backward");
+        require(seen.size() == 4 && seen[2] == 0 && seen[3] == 0,
+                "later blocks keep their memory in backward");
         require(all() == 0, "parameters have memory after backward");
-        for (const auto& part : parts) require(!part->fc->weight.grad().defined(), "a gradient stayed whole");
+        for (const auto& part : parts)
+          require(!part->fc->weight.grad().defined(), "a gradient stayed whole");
         model.step();
       },
       20s);
@@ -210,7 +245,8 @@ std::string mapped() {
 }
 
 TEST(ShardedState, LivesInAFileThatLeavesNothingBehind) {
-  const auto folder = std::filesystem::temp_directory_path() / ("weft-offload-test-" + std::to_string(getpid()));
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("weft-offload-test-" + std::to_string(getpid()));
   std::filesystem::create_directory(folder);
   replicate(
       2,
@@ -220,7 +256,8 @@ TEST(ShardedState, LivesInAFileThatLeavesNothingBehind) {
           auto options = options_of(3, Weights::kPrivate);
           options.offload = folder;
           auto model = make({}, group, options);
-          require(mapped().find(folder.string()) != std::string::npos, "the state is not in a file of the folder");
+          require(mapped().find(folder.string()) != std::string::npos,
+                  "the state is not in a file of the folder");
           internal::compare(model, group, expected, {});
           require(std::filesystem::is_empty(folder), "the file has a name");
           group.barrier();
@@ -233,7 +270,9 @@ TEST(ShardedState, LivesInAFileThatLeavesNothingBehind) {
           make({}, group, options);
           require(false, "a folder that is not there was taken");
         } catch (const Error& error) {
-          require(error.code() == Errc::kUnavailable && std::string(error.what()).find("missing") != std::string::npos, error.what());
+          require(error.code() == Errc::kUnavailable &&
+                      std::string(error.what()).find("missing") != std::string::npos,
+                  error.what());
         }
       },
       20s);
@@ -244,18 +283,24 @@ TEST(ShardedState, LossScalesAreTakenOutByStep) {
   replicate(
       2,
       [](Group group) {
-        auto scaled = make({}, group, options_of(3, Weights::kPrivate)), plain = make({}, group, options_of(3, Weights::kPrivate));
-        const at::Tensor x = internal::part_of(internal::batch_of(0, at::kDouble), group.rank(), group.size());
+        auto scaled = make({}, group, options_of(3, Weights::kPrivate)),
+             plain = make({}, group, options_of(3, Weights::kPrivate));
+        const at::Tensor x =
+            internal::part_of(internal::batch_of(0, at::kDouble), group.rank(), group.size());
         (internal::loss_of(scaled.forward(x)) * 1024).backward();
         internal::loss_of(plain.forward(x)).backward();
         const double norm = scaled.grad_norm(), expected = plain.grad_norm();
-        require(std::abs(norm - 1024 * expected) <= 1e-9 * norm, "the norm is not that of the scaled gradient");
+        require(std::abs(norm - 1024 * expected) <= 1e-9 * norm,
+                "the norm is not that of the scaled gradient");
         scaled.step(1.0 / 1024);
         plain.step();
         const auto a = scaled.state(), b = plain.state();
-        if (group.rank() == 0) internal::expect_close({a.begin(), a.end()}, {b.begin(), b.end()}, 1e-12, "state");
+        if (group.rank() == 0)
+          internal::expect_close({a.begin(), a.end()}, {b.begin(), b.end()}, 1e-12, "state");
         scaled.zero_grad();
-        (internal::loss_of(scaled.forward(x)) * (group.rank() == 1 ? std::numeric_limits<double>::infinity() : 1)).backward();
+        (internal::loss_of(scaled.forward(x)) *
+         (group.rank() == 1 ? std::numeric_limits<double>::infinity() : 1))
+            .backward();
         require(!std::isfinite(scaled.grad_norm()), "an overflow on one rank is not seen");
         scaled.zero_grad();
         require(scaled.steps() == 1, "a step was counted");

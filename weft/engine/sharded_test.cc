@@ -1,5 +1,6 @@
-// Sharded training over 2, 3 and 4 ranks against one process with torch's optimizers on the joined batch, over 5 steps: losses, the last
-// gradients and the weights to 1e-10 in float64 and 1e-5 in float32, relative and absolute.
+// Sharded training over 2, 3 and 4 ranks against one process with torch's optimizers on the joined
+// batch, over 5 steps: losses, the last gradients and the weights to 1e-10 in float64 and 1e-5 in
+// float32, relative and absolute.
 #include "weft/engine/sharded.h"
 
 #include "weft/engine/testing/small_model.h"
@@ -18,8 +19,9 @@ struct Case {
   int stage;
   Weights weights;
 };
-const std::vector<Case> kCases{{0, Weights::kShared}, {0, Weights::kPrivate}, {1, Weights::kShared},  {2, Weights::kShared},
-                               {3, Weights::kShared}, {1, Weights::kPrivate}, {2, Weights::kPrivate}, {3, Weights::kPrivate}};
+const std::vector<Case> kCases{
+    {0, Weights::kShared}, {0, Weights::kPrivate}, {1, Weights::kShared},  {2, Weights::kShared},
+    {3, Weights::kShared}, {1, Weights::kPrivate}, {2, Weights::kPrivate}, {3, Weights::kPrivate}};
 
 std::vector<Case> cases_of(const Group& group) {
   std::vector<Case> cases;
@@ -33,20 +35,25 @@ ShardedOptions options_of(const Case& c) {
   ShardedOptions options;
   options.stage = c.stage;
   options.weights = c.weights;
-  options.unit_bytes = options.data_parallel.bucket_bytes = 700;  // several units of these small modules
+  options.unit_bytes = options.data_parallel.bucket_bytes =
+      700;  // several units of these small modules
   return options;
 }
 
 template <class TorchOptimizer, class Options>
-void compare_all(const Group& group, const ModelOptions& how, const Options& options, double clip = 0) {
+void compare_all(const Group& group, const ModelOptions& how, const Options& options,
+                 double clip = 0) {
   auto expected = internal::by_torch<TorchOptimizer>(how, options, {{}}, clip);
   if (clip > 0) {  // step() leaves the gradients clipped
     double squares = 0;
-    for (const auto& [name, gradient] : expected.gradients) squares += gradient.square().sum().template item<double>();
-    for (auto& [name, gradient] : expected.gradients) gradient.mul_(std::min(1.0, clip / (std::sqrt(squares) + 1e-6)));
+    for (const auto& [name, gradient] : expected.gradients)
+      squares += gradient.square().sum().template item<double>();
+    for (auto& [name, gradient] : expected.gradients)
+      gradient.mul_(std::min(1.0, clip / (std::sqrt(squares) + 1e-6)));
   }
   for (const Case& c : cases_of(group)) {
-    Sharded model(blocks_of(make_parts(how)), group, optimizer_spec(options, {.max_grad_norm = clip}), options_of(c));
+    Sharded model(blocks_of(make_parts(how)), group,
+                  optimizer_spec(options, {.max_grad_norm = clip}), options_of(c));
     compare(model, group, expected, how);
   }
 }
@@ -54,7 +61,12 @@ void compare_all(const Group& group, const ModelOptions& how, const Options& opt
 TEST(Sharded, TrainsAsOneProcessDoesAtEveryStageAsThreads) {
   for (const int world : {2, 3, 4}) {
     replicate(
-        world, [](Group group) { compare_all<torch::optim::AdamW>(group, {}, torch::optim::AdamWOptions(1e-2).weight_decay(0.1)); }, 20s);
+        world,
+        [](Group group) {
+          compare_all<torch::optim::AdamW>(group, {},
+                                           torch::optim::AdamWOptions(1e-2).weight_decay(0.1));
+        },
+        20s);
   }
 }
 
@@ -63,9 +75,14 @@ TEST(Sharded, TrainsWithEveryOptimizerInSinglePrecision) {
       3,
       [](Group group) {
         const ModelOptions how{.type = at::kFloat};
-        compare_all<torch::optim::SGD>(group, how, torch::optim::SGDOptions(0.01).momentum(0.9).nesterov(true).weight_decay(1e-3));
-        compare_all<torch::optim::Adagrad>(group, how, torch::optim::AdagradOptions(1e-2).lr_decay(0.1).initial_accumulator_value(0.1));
-        compare_all<torch::optim::RMSprop>(group, how, torch::optim::RMSpropOptions(1e-3).momentum(0.9).centered(true));
+        compare_all<torch::optim::SGD>(
+            group, how,
+            torch::optim::SGDOptions(0.01).momentum(0.9).nesterov(true).weight_decay(1e-3));
+        compare_all<torch::optim::Adagrad>(
+            group, how,
+            torch::optim::AdagradOptions(1e-2).lr_decay(0.1).initial_accumulator_value(0.1));
+        compare_all<torch::optim::RMSprop>(
+            group, how, torch::optim::RMSpropOptions(1e-3).momentum(0.9).centered(true));
         compare_all<torch::optim::Adam>(group, how, torch::optim::AdamOptions(1e-2).amsgrad(true));
       },
       20s);
@@ -73,16 +90,23 @@ TEST(Sharded, TrainsWithEveryOptimizerInSinglePrecision) {
 
 TEST(Sharded, ClipsByTheNormOfAllShards) {
   replicate(
-      3, [](Group group) { compare_all<torch::optim::SGD>(group, {}, torch::optim::SGDOptions(0.1).momentum(0.9), 0.05); }, 20s);
+      3,
+      [](Group group) {
+        compare_all<torch::optim::SGD>(group, {}, torch::optim::SGDOptions(0.1).momentum(0.9),
+                                       0.05);
+      },
+      20s);
 }
 
 TEST(Sharded, TrainsAsOneProcessDoesAsProcessesInSharedMemoryAndOverTcp) {
   for (const char* transport : {"shm", "tcp"}) {
     const auto codes = comm::fork_ranks(3, transport, [&](const Group& group) {
       compare_all<torch::optim::AdamW>(group, {}, torch::optim::AdamWOptions(1e-2));
-      Sharded model(blocks_of(make_parts({})), group, optimizer_spec(torch::optim::SGDOptions(0.1), {}));
+      Sharded model(blocks_of(make_parts({})), group,
+                    optimizer_spec(torch::optim::SGDOptions(0.1), {}));
       const Weights weights = group.host() != nullptr ? Weights::kShared : Weights::kPrivate;
-      require(model.describe() == std::string("ZeRO-3, ") + to_string(weights) + ": 16 parameters of 4 blocks in 4 units over 3 ranks",
+      require(model.describe() == std::string("ZeRO-3, ") + to_string(weights) +
+                                      ": 16 parameters of 4 blocks in 4 units over 3 ranks",
               model.describe());
       return 0;
     });
@@ -97,7 +121,8 @@ TEST(Sharded, ReplicasOfShardsAverageTheirGradients) {
         const auto options = torch::optim::AdamWOptions(1e-2);
         const auto expected = internal::by_torch<torch::optim::AdamW>({}, options);
         const int mine = world.rank() / 2, place = world.rank() % 2;
-        const Group shards = world.subgroup({2 * mine, 2 * mine + 1}, "shards"), replicas = world.subgroup({place, place + 2}, "replicas");
+        const Group shards = world.subgroup({2 * mine, 2 * mine + 1}, "shards"),
+                    replicas = world.subgroup({place, place + 2}, "replicas");
         for (const Case& c : kCases) {
           auto how = options_of(c);
           if (c.stage == 0) continue;
@@ -107,13 +132,16 @@ TEST(Sharded, ReplicasOfShardsAverageTheirGradients) {
           for (int step = 0; step < internal::kSteps; ++step) {
             model.zero_grad();
             const double loss = internal::train(model, world, step, {});
-            require(std::abs(loss - expected.losses[static_cast<std::size_t>(step)]) < 1e-10, model.describe() + ": the loss differs");
+            require(std::abs(loss - expected.losses[static_cast<std::size_t>(step)]) < 1e-10,
+                    model.describe() + ": the loss differs");
           }
           const auto gradients = model.gradients();
           const auto state = model.state();
           if (state.empty()) continue;
-          internal::expect_close({gradients.begin(), gradients.end()}, expected.gradients, 1e-10, "gradients");
-          internal::expect_close(internal::weights_in(state, expected.weights), expected.weights, 1e-10, "weights");
+          internal::expect_close({gradients.begin(), gradients.end()}, expected.gradients, 1e-10,
+                                 "gradients");
+          internal::expect_close(internal::weights_in(state, expected.weights), expected.weights,
+                                 1e-10, "weights");
         }
       },
       20s);
@@ -122,7 +150,8 @@ TEST(Sharded, ReplicasOfShardsAverageTheirGradients) {
 struct NetImpl : torch::nn::Module {
   NetImpl() {
     parts = make_parts({});
-    for (std::size_t i = 0; i < parts.size(); ++i) register_module(internal::part_name(i), parts[i]);
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      register_module(internal::part_name(i), parts[i]);
   }
   std::vector<internal::Part> parts;
 };
@@ -138,7 +167,8 @@ TEST(Sharded, TakesAnyModuleBelowStageThree) {
           const auto net = std::make_shared<NetImpl>();
           Sharded model(net, group, optimizer_spec(options, {}), options_of(c));
           for (int step = 0; step < internal::kSteps; ++step) {
-            at::Tensor h = internal::part_of(internal::batch_of(step, at::kDouble), group.rank(), group.size());
+            at::Tensor h = internal::part_of(internal::batch_of(step, at::kDouble), group.rank(),
+                                             group.size());
             model.zero_grad();
             model.set_samples(static_cast<double>(h.size(0)));
             for (auto& part : net->parts) h = part(h);
@@ -147,10 +177,12 @@ TEST(Sharded, TakesAnyModuleBelowStageThree) {
           }
           const auto state = model.state();
           if (!state.empty()) {
-            internal::expect_close(internal::weights_in(state, expected.weights), expected.weights, 1e-10, model.describe());
+            internal::expect_close(internal::weights_in(state, expected.weights), expected.weights,
+                                   1e-10, model.describe());
           }
           for (const auto& item : net->named_parameters()) {
-            internal::expect_close({{"it", item.value().detach()}}, {{"it", expected.weights.at(item.key())}}, 1e-10, item.key());
+            internal::expect_close({{"it", item.value().detach()}},
+                                   {{"it", expected.weights.at(item.key())}}, 1e-10, item.key());
           }
           group.barrier();
         }
@@ -172,7 +204,8 @@ internal::Named by_hand_in_bfloat16(double lr) {
     at::Tensor h = internal::batch_of(step, at::kBFloat16);
     const at::NoGradGuard guard;
     for (std::size_t i = 0; i < masters.size(); ++i) {
-      for (const auto& item : rounded[i]->named_parameters()) item.value().copy_(masters[i]->named_parameters()[item.key()]);
+      for (const auto& item : rounded[i]->named_parameters())
+        item.value().copy_(masters[i]->named_parameters()[item.key()]);
       rounded[i]->to(at::kBFloat16);
     }
     {
@@ -188,12 +221,14 @@ internal::Named by_hand_in_bfloat16(double lr) {
   }
   internal::Named weights;
   for (std::size_t i = 0; i < masters.size(); ++i) {
-    for (const auto& item : masters[i]->named_parameters()) weights[internal::part_name(i) + "." + item.key()] = item.value().detach();
+    for (const auto& item : masters[i]->named_parameters())
+      weights[internal::part_name(i) + "." + item.key()] = item.value().detach();
   }
   return weights;
 }
 
-// Gradients of parts of the batch are rounded apart from those of the whole: 2^-8 of a gradient, times the learning rate, in each step.
+// Gradients of parts of the batch are rounded apart from those of the whole: 2^-8 of a gradient,
+// times the learning rate, in each step.
 TEST(Sharded, ComputesInBfloat16WithSinglePrecisionMasters) {
   const auto expected = by_hand_in_bfloat16(0.01);
   replicate(
@@ -205,16 +240,20 @@ TEST(Sharded, ComputesInBfloat16WithSinglePrecisionMasters) {
             auto options = options_of(c);
             options.compute = at::kBFloat16;
             if (wide) options.reduce = at::kFloat;
-            Sharded model(blocks_of(make_parts({.type = at::kFloat})), group, optimizer_spec(torch::optim::SGDOptions(0.01), {}), options);
+            Sharded model(blocks_of(make_parts({.type = at::kFloat})), group,
+                          optimizer_spec(torch::optim::SGDOptions(0.01), {}), options);
             for (int step = 0; step < internal::kSteps; ++step) {
-              const at::Tensor y = model.forward(internal::part_of(internal::batch_of(step, at::kFloat), group.rank(), group.size()));
+              const at::Tensor y = model.forward(internal::part_of(
+                  internal::batch_of(step, at::kFloat), group.rank(), group.size()));
               require(y.scalar_type() == at::kBFloat16, "not computed in bfloat16");
               internal::loss_of(y.to(at::kFloat)).backward();
               model.step();
               model.zero_grad();
             }
             const auto state = model.state();
-            if (group.rank() == 0) internal::expect_close(internal::weights_in(state, expected), expected, 5e-3, model.describe());
+            if (group.rank() == 0)
+              internal::expect_close(internal::weights_in(state, expected), expected, 5e-3,
+                                     model.describe());
           }
         }
       },
@@ -237,7 +276,8 @@ TEST(Sharded, VectorsGoWithoutDecayWhereTheSpecSaysSo) {
         for (std::size_t i = 0; i < after.size(); ++i) {
           if (after[i].second.dim() == 0) continue;
           const double factor = after[i].second.dim() == 1 ? 1 : 0.95;
-          require(at::allclose(after[i].second, before[i].second * factor, 1e-12, 1e-12), after[i].first);
+          require(at::allclose(after[i].second, before[i].second * factor, 1e-12, 1e-12),
+                  after[i].first);
         }
       },
       20s);

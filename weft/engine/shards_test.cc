@@ -1,4 +1,5 @@
-// Sharded models whose state no rank ever holds whole: made block by block, saved and loaded as slices.
+// Sharded models whose state no rank ever holds whole: made block by block, saved and loaded as
+// slices.
 #include "weft/base/file.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/reader.h"
@@ -29,7 +30,8 @@ Sharded make_by_block(const ModelOptions& how, const Group& group, const Sharded
 }
 
 void save(Sharded& model, const std::string& dir, const Group& group) {
-  checkpoint::save(dir, {.step = model.steps(), .parts = {{"model", model.shards()}}, .state = {}}, group);
+  checkpoint::save(dir, {.step = model.steps(), .parts = {{"model", model.shards()}}, .state = {}},
+                   group);
 }
 
 TEST(ShardsOfSharded, GoOnUnderAnyOtherNumberOfRanksStageAndForm) {
@@ -42,7 +44,8 @@ TEST(ShardsOfSharded, GoOnUnderAnyOtherNumberOfRanksStageAndForm) {
         ranks,
         [&](Group group) {
           auto model = make_by_block(how, group, options_of(stage, weights));
-          if (from > 0) model.load_shards(checkpoint::Reader(*checkpoint::latest(dir.path(), group).folder));
+          if (from > 0)
+            model.load_shards(checkpoint::Reader(*checkpoint::latest(dir.path(), group).folder));
           require(model.steps() == from, "the number of steps was not taken over");
           for (int step = from; step < to; ++step) {
             internal::train(model, group, step, how);
@@ -58,7 +61,8 @@ TEST(ShardsOfSharded, GoOnUnderAnyOtherNumberOfRanksStageAndForm) {
   train_steps(3, 2, Weights::kShared, 2, 3);
   train_steps(4, 1, Weights::kPrivate, 3, 4);
   train_steps(1, 3, Weights::kAuto, 4, internal::kSteps);
-  internal::expect_close(internal::weights_in(last, expected.weights), expected.weights, 1e-10, "weights after four groups");
+  internal::expect_close(internal::weights_in(last, expected.weights), expected.weights, 1e-10,
+                         "weights after four groups");
   // The last one's files have what state() has, whole.
   const auto whole = checkpoint::load(*checkpoint::latest(dir.path()).folder).parts.at("model");
   EXPECT_EQ(whole.size(), last.size());
@@ -74,12 +78,15 @@ TEST(ShardsOfSharded, AreTogetherTheStateOnceWhateverTheStageAndForm) {
             auto model = make_by_block({.tie = true}, group, options_of(stage, weights));
             internal::train(model, group, 0, {.tie = true});
             std::int64_t bytes = 0;
-            for (const auto& slice : model.shards()) bytes += static_cast<std::int64_t>(slice.tensor.nbytes());
+            for (const auto& slice : model.shards())
+              bytes += static_cast<std::int64_t>(slice.tensor.nbytes());
             std::int64_t whole = 0;
-            for (const auto& [name, tensor] : model.state()) whole += static_cast<std::int64_t>(tensor.nbytes());
+            for (const auto& [name, tensor] : model.state())
+              whole += static_cast<std::int64_t>(tensor.nbytes());
             at::Tensor sums = at::tensor({bytes, whole}, at::kLong);
             group.all_reduce(sums);
-            require(sums[0].item<std::int64_t>() == sums[1].item<std::int64_t>(), "the slices are not the state once");
+            require(sums[0].item<std::int64_t>() == sums[1].item<std::int64_t>(),
+                    "the slices are not the state once");
             require(bytes * 2 < sums[1].item<std::int64_t>(), "a rank has more than its share");
           },
           20s);
@@ -101,11 +108,14 @@ TEST(ShardsOfSharded, MadeBlockByBlockAreRankZerosAndTheSameBits) {
             return blocks_of(*parts)[i];
           });
         }
-        auto model = Sharded::make(makers, group, optimizer_spec(kOptions, {}), options_of(3, Weights::kPrivate));
-        Sharded plain(blocks_of(make_parts(how)), group, optimizer_spec(kOptions, {}), options_of(3, Weights::kPrivate));
+        auto model = Sharded::make(makers, group, optimizer_spec(kOptions, {}),
+                                   options_of(3, Weights::kPrivate));
+        Sharded plain(blocks_of(make_parts(how)), group, optimizer_spec(kOptions, {}),
+                      options_of(3, Weights::kPrivate));
         const auto made = model.state(), expected = plain.state();
         require(made.size() == expected.size(), "another number of tensors");
-        for (std::size_t i = 0; i < made.size(); ++i) require(at::equal(made[i].second, expected[i].second), made[i].first + " differs");
+        for (std::size_t i = 0; i < made.size(); ++i)
+          require(at::equal(made[i].second, expected[i].second), made[i].first + " differs");
       },
       20s);
 }
@@ -122,7 +132,8 @@ TEST(ShardsOfSharded, OfAnotherModelAreRefusedOnAllRanksAndNothingChanges) {
         const checkpoint::Reader reader(dir / "step-00000000");
         expect_refused([&] { model.load_shards(reader); }, Errc::kInvalidArgument, "another shape");
         const auto after = model.state();
-        for (std::size_t i = 0; i < before.size(); ++i) require(at::equal(before[i].second, after[i].second), before[i].first + " changed");
+        for (std::size_t i = 0; i < before.size(); ++i)
+          require(at::equal(before[i].second, after[i].second), before[i].first + " changed");
         other.load_weights(reader);
       },
       20s);

@@ -1,4 +1,5 @@
-// Rules over flat memory against torch::optim: float64 within 1e-12, float32 within 1e-6 (relative and absolute), over 8 steps.
+// Rules over flat memory against torch::optim: float64 within 1e-12, float32 within 1e-6 (relative
+// and absolute), over 8 steps.
 #include "weft/optim/update_rule.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +18,9 @@ using optim::with_decay;
 
 constexpr int64_t kCount = 19;
 
-at::Tensor wave(double phase, at::ScalarType type) { return (torch::arange(kCount, at::kDouble) * 0.7 + phase).sin().to(type); }
+at::Tensor wave(double phase, at::ScalarType type) {
+  return (torch::arange(kCount, at::kDouble) * 0.7 + phase).sin().to(type);
+}
 
 template <class Number, class TorchOptimizer, class Options>
 void compare(const Options& options, const std::string& what) {
@@ -26,12 +29,16 @@ void compare(const Options& options, const std::string& what) {
   at::Tensor expected = wave(0.3, type).requires_grad_(), actual = wave(0.3, type);
   TorchOptimizer optim(std::vector<at::Tensor>{expected}, options);
   std::vector<at::Tensor> state;
-  for (std::size_t i = 0; i < state_names(spec.rule).size(); ++i) state.push_back(at::full({kCount}, spec.initial_accumulator, type));
+  for (std::size_t i = 0; i < state_names(spec.rule).size(); ++i)
+    state.push_back(at::full({kCount}, spec.initial_accumulator, type));
   for (int step = 1; step <= 8; ++step) {
     const at::Tensor gradient = wave(step, type);
     expected.mutable_grad() = gradient.clone();
     optim.step();
-    FlatStep<Number> at{.weight = actual.data_ptr<Number>(), .gradient = gradient.const_data_ptr<Number>(), .count = kCount, .step = step};
+    FlatStep<Number> at{.weight = actual.data_ptr<Number>(),
+                        .gradient = gradient.const_data_ptr<Number>(),
+                        .count = kCount,
+                        .step = step};
     for (std::size_t i = 0; i < state.size(); ++i) at.state[i] = state[i].data_ptr<Number>();
     update_flat(spec.rule, at);
   }
@@ -48,23 +55,31 @@ void compare_both(const Options& options, const std::string& what) {
 
 TEST(UpdateRule, StepsAsTorchsOptimizersDo) {
   compare_both<torch::optim::SGD>(torch::optim::SGDOptions(0.1).weight_decay(0.1), "SGD");
-  compare_both<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9).dampening(0.2), "momentum");
-  compare_both<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9).nesterov(true), "Nesterov");
+  compare_both<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9).dampening(0.2),
+                                  "momentum");
+  compare_both<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9).nesterov(true),
+                                  "Nesterov");
   compare_both<torch::optim::RMSprop>(torch::optim::RMSpropOptions(1e-2), "RMSprop");
-  compare_both<torch::optim::RMSprop>(torch::optim::RMSpropOptions(1e-2).centered(true), "centered RMSprop");
-  compare_both<torch::optim::RMSprop>(torch::optim::RMSpropOptions(1e-2).momentum(0.9).centered(true), "RMSprop with both");
-  compare_both<torch::optim::Adagrad>(torch::optim::AdagradOptions(1e-2).lr_decay(0.1).initial_accumulator_value(0.1), "Adagrad");
+  compare_both<torch::optim::RMSprop>(torch::optim::RMSpropOptions(1e-2).centered(true),
+                                      "centered RMSprop");
+  compare_both<torch::optim::RMSprop>(
+      torch::optim::RMSpropOptions(1e-2).momentum(0.9).centered(true), "RMSprop with both");
+  compare_both<torch::optim::Adagrad>(
+      torch::optim::AdagradOptions(1e-2).lr_decay(0.1).initial_accumulator_value(0.1), "Adagrad");
   compare_both<torch::optim::Adam>(torch::optim::AdamOptions(1e-2).weight_decay(0.1), "Adam");
   compare_both<torch::optim::Adam>(torch::optim::AdamOptions(1e-2).amsgrad(true), "AMSGrad");
   compare_both<torch::optim::AdamW>(torch::optim::AdamWOptions(1e-2).weight_decay(0.1), "AdamW");
 }
 
 TEST(UpdateRule, WithNoDecayIsTheSameRuleWithDecayNone) {
-  const auto decayed = optimizer_spec(torch::optim::AdamWOptions(1e-2).weight_decay(0.5), {.l1 = 0.5});
+  const auto decayed =
+      optimizer_spec(torch::optim::AdamWOptions(1e-2).weight_decay(0.5), {.l1 = 0.5});
   const auto plain = optimizer_spec(torch::optim::AdamWOptions(1e-2).weight_decay(0), {});
   const auto run = [](const UpdateRule& rule) {
     double weight = 2, gradient = 0.5, mean = 0, square = 0;
-    update_flat(rule, FlatStep<double>{.weight = &weight, .gradient = &gradient, .state = {&mean, &square}, .count = 1});
+    update_flat(
+        rule, FlatStep<double>{
+                  .weight = &weight, .gradient = &gradient, .state = {&mean, &square}, .count = 1});
     return weight;
   };
   EXPECT_EQ(run(with_decay(decayed.rule, 0)), run(plain.rule));
@@ -73,12 +88,17 @@ TEST(UpdateRule, WithNoDecayIsTheSameRuleWithDecayNone) {
 
 // By hand: torch's own groups are held against in data_parallel_test and plans_test.
 TEST(ParamRules, TakeTheFirstGroupThatHasAParameter) {
-  OptimizerSpec spec = optimizer_spec(torch::optim::AdamWOptions(0.5).weight_decay(0.25), {.l1 = 2});
-  const auto is = [](const char* name) { return [name](const std::string& asked) { return asked == name; }; };
+  OptimizerSpec spec =
+      optimizer_spec(torch::optim::AdamWOptions(0.5).weight_decay(0.25), {.l1 = 2});
+  const auto is = [](const char* name) {
+    return [name](const std::string& asked) { return asked == name; };
+  };
   spec.groups = {{is("a"), 2, 4}, {is("b"), 0.5}, {is("a"), 8}};
   spec.no_decay = is("b");
   const ParamRules rules(spec, {"a", "b", "c"});
-  const auto adam = [&](std::size_t param) { return std::get<kernels::Adam>(rules.of(param, spec.rule)); };
+  const auto adam = [&](std::size_t param) {
+    return std::get<kernels::Adam>(rules.of(param, spec.rule));
+  };
   EXPECT_EQ(adam(0).lr, 1.0);
   EXPECT_EQ(adam(0).decoupled_decay, 1.0);
   EXPECT_EQ(adam(0).regularizer.l1, 8.0);
@@ -86,7 +106,8 @@ TEST(ParamRules, TakeTheFirstGroupThatHasAParameter) {
   EXPECT_EQ(adam(1).decoupled_decay, 0.0);
   EXPECT_EQ(adam(2).lr, 0.5);
   EXPECT_EQ(adam(2).decoupled_decay, 0.25);
-  spec.groups[0].rule = optimizer_spec(torch::optim::AdamWOptions(9).betas({0.5, 0.75}).weight_decay(0.125), {}).rule;
+  spec.groups[0].rule =
+      optimizer_spec(torch::optim::AdamWOptions(9).betas({0.5, 0.75}).weight_decay(0.125), {}).rule;
   const ParamRules with_own(spec, {"a", "c"});
   UpdateRule later = spec.rule;
   set_lr(later, 0.25);
@@ -100,7 +121,8 @@ TEST(ParamRules, TakeTheFirstGroupThatHasAParameter) {
     return refusal([&] { ParamRules(spec, {"a"}); });
   };
   EXPECT_THAT(refused(kernels::Sgd{}), testing::HasSubstr("of the optimizer's kind"));
-  EXPECT_THAT(refused(optimizer_spec(torch::optim::AdamWOptions(1).amsgrad(true), {}).rule), testing::HasSubstr("the same state"));
+  EXPECT_THAT(refused(optimizer_spec(torch::optim::AdamWOptions(1).amsgrad(true), {}).rule),
+              testing::HasSubstr("the same state"));
   spec.groups[0].lr_scale = -1;
   EXPECT_THAT(refused(spec.rule), testing::HasSubstr("at least 0"));
 }

@@ -8,7 +8,8 @@ namespace wire_plan_test {
 
 using testing::ElementsAre;
 
-// Four layers, a bucket each: the last layer's gradient comes first, forward needs the first layer's first. Numbers by hand.
+// Four layers, a bucket each: the last layer's gradient comes first, forward needs the first
+// layer's first. Numbers by hand.
 std::vector<Cargo> four_layers(double transfer) {
   //        ready, needed
   return {{1, 4 + 3, transfer}, {2, 4 + 2, transfer}, {3, 4 + 1, transfer}, {4, 4 + 0, transfer}};
@@ -21,10 +22,12 @@ TEST(PlanLaunches, KeepsTheOrderOfBackwardWhereTheLinkKeepsUp) {
 }
 
 TEST(PlanLaunches, LetsFrontLayersPassWhereTheLinkIsBehind) {
-  // 0 leaves at 1 and is there at 4; then 3, which is needed at once (7, three late), 2 (10; needed at 8 by then) and 1.
+  // 0 leaves at 1 and is there at 4; then 3, which is needed at once (7, three late), 2 (10; needed
+  // at 8 by then) and 1.
   const auto launches = plan_launches(four_layers(3), 4, true);
   EXPECT_THAT(launches.order, ElementsAre(0, 3, 2, 1));
-  // Arrivals 4, 7, 10, 13 against needs 7, 4, 5, 6: the worst is 7 late. In the order of backward the first layer alone would be 9 late.
+  // Arrivals 4, 7, 10, 13 against needs 7, 4, 5, 6: the worst is 7 late. In the order of backward
+  // the first layer alone would be 9 late.
   EXPECT_DOUBLE_EQ(launches.exposed, 7);
 }
 

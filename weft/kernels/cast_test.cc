@@ -42,14 +42,19 @@ TEST(Cast, RoundsToNearestEvenAtAndBesideEveryMidpoint) {
       const double below = decode(static_cast<std::uint16_t>(bits), exponent_bits(type));
       const double above = decode(static_cast<std::uint16_t>(bits + 1), exponent_bits(type));
       const auto middle = static_cast<float>((below + above) / 2);
-      for (const float value : {middle, std::nextafter(middle, 0.0f), std::nextafter(middle, 1e38f), -middle}) values.push_back(value);
+      for (const float value :
+           {middle, std::nextafter(middle, 0.0f), std::nextafter(middle, 1e38f), -middle})
+        values.push_back(value);
     }
-    for (const float value : {65519.0f, 65520.0f, 1e30f, 3.4e38f, -65520.0f, 0.0f, -0.0f}) values.push_back(value);
+    for (const float value : {65519.0f, 65520.0f, 1e30f, 3.4e38f, -65520.0f, 0.0f, -0.0f})
+      values.push_back(value);
     std::vector<std::uint16_t> want(values.size());
-    for (std::size_t i = 0; i < values.size(); ++i) want[i] = encode(static_cast<double>(values[i]), exponent_bits(type));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      want[i] = encode(static_cast<double>(values[i]), exponent_bits(type));
     for (const auto* level : levels()) {
       std::vector<std::uint16_t> got(values.size());
-      level->cast(got.data(), type, values.data(), DType::kF32, static_cast<std::int64_t>(values.size()));
+      level->cast(got.data(), type, values.data(), DType::kF32,
+                  static_cast<std::int64_t>(values.size()));
       for (std::size_t i = 0; i < values.size(); ++i)
         ASSERT_EQ(got[i], want[i]) << level->name << " " << to_string(type) << " " << values[i];
     }

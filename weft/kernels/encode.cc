@@ -10,15 +10,18 @@ namespace {
 
 void check(std::int64_t count, std::int64_t block, int bits) {
   WEFT_REQUIRE(count >= 0 && block >= 8 && block % 8 == 0,
-               "quantize: blocks hold a multiple of 8 numbers, not " + std::to_string(block) + "; counts are not negative");
-  WEFT_REQUIRE(bits == 8 || bits == 4 || bits == 1, "quantize: codes have 8, 4 or 1 bits, not " + std::to_string(bits));
+               "quantize: blocks hold a multiple of 8 numbers, not " + std::to_string(block) +
+                   "; counts are not negative");
+  WEFT_REQUIRE(bits == 8 || bits == 4 || bits == 1,
+               "quantize: codes have 8, 4 or 1 bits, not " + std::to_string(bits));
 }
 
 }  // namespace
 
 void quantize(const QuantizeArgs& args) {
   check(args.count, args.block, args.bits);
-  WEFT_REQUIRE(!(args.stochastic && args.bits == 1), "quantize: signs are not rounded at random; use 8 or 4 bits");
+  WEFT_REQUIRE(!(args.stochastic && args.bits == 1),
+               "quantize: signs are not rounded at random; use 8 or 4 bits");
   internal::level().quantize(args);
 }
 
@@ -35,6 +38,8 @@ void multiply_left(const LowRankArgs& args, const float* matrix, const float* le
   internal::level().multiply_left(args, matrix, left, right);
 }
 
-void add_low_rank(const LowRankArgs& args, const LowRank& product, float* matrix) { internal::level().add_low_rank(args, product, matrix); }
+void add_low_rank(const LowRankArgs& args, const LowRank& product, float* matrix) {
+  internal::level().add_low_rank(args, product, matrix);
+}
 
 }  // namespace weft::kernels

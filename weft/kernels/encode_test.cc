@@ -20,7 +20,8 @@ constexpr std::int64_t kCounts[] = {0, 1, 2, 7, 8, 9, 63, 64, 65, 129, 1000, 409
 std::vector<float> noise(std::int64_t count, std::uint64_t seed) {
   Random random(seed);
   std::vector<float> values;
-  for (std::int64_t i = 0; i < count; ++i) values.push_back((random.uniform_float() - 0.5f) * std::exp2(6 * random.uniform_float()));
+  for (std::int64_t i = 0; i < count; ++i)
+    values.push_back((random.uniform_float() - 0.5f) * std::exp2(6 * random.uniform_float()));
   return values;
 }
 
@@ -30,15 +31,18 @@ struct Encoded {
   bool operator==(const Encoded&) const = default;
 };
 
-Encoded encode(const internal::Level& level, const std::vector<float>& values, std::int64_t block, int bits, std::uint32_t key = 0) {
+Encoded encode(const internal::Level& level, const std::vector<float>& values, std::int64_t block,
+               int bits, std::uint32_t key = 0) {
   const auto count = static_cast<std::int64_t>(values.size());
   Encoded result;
   result.scales.resize(static_cast<std::size_t>(scales_of(count, block)));
   result.codes.resize(static_cast<std::size_t>(codes_of(count, block, bits)));
   result.residual.resize(values.size());
   result.decoded.resize(values.size());
-  level.quantize({values.data(), count, block, bits, result.scales.data(), result.codes.data(), result.residual.data(), key != 0, key});
-  level.dequantize_add({result.scales.data(), result.codes.data(), count, block, bits}, result.decoded.data());
+  level.quantize({values.data(), count, block, bits, result.scales.data(), result.codes.data(),
+                  result.residual.data(), key != 0, key});
+  level.dequantize_add({result.scales.data(), result.codes.data(), count, block, bits},
+                       result.decoded.data());
   return result;
 }
 
@@ -53,7 +57,8 @@ TEST(Quantize, StaysWithinHalfAQuantumOfEveryNumber) {
         for (std::size_t j = i / 64 * 64; j < std::min(values.size(), i / 64 * 64 + 64); ++j)
           largest = std::max(largest, std::fabs(values[j]));
         ASSERT_FLOAT_EQ(result.scales[i / 64], largest / most);
-        ASSERT_LE(std::fabs(values[i] - result.decoded[i]), 0.5001f * largest / most) << bits << " bits, number " << i << " of " << count;
+        ASSERT_LE(std::fabs(values[i] - result.decoded[i]), 0.5001f * largest / most)
+            << bits << " bits, number " << i << " of " << count;
         ASSERT_EQ(result.residual[i], values[i] - result.decoded[i]);
       }
     }
@@ -68,7 +73,9 @@ TEST(Quantize, SendsSignsWithTheMeanMagnitudeOfTheBlock) {
       double sum = 0;
       const std::size_t first = i / 64 * 64, end = std::min(values.size(), first + 64);
       for (std::size_t j = first; j < end; ++j) sum += std::fabs(static_cast<double>(values[j]));
-      ASSERT_NEAR(result.decoded[i], std::copysign(sum / static_cast<double>(end - first), values[i]), 1e-5) << i << " of " << count;
+      ASSERT_NEAR(result.decoded[i],
+                  std::copysign(sum / static_cast<double>(end - first), values[i]), 1e-5)
+          << i << " of " << count;
       ASSERT_EQ(result.residual[i], values[i] - result.decoded[i]);
     }
   }
@@ -81,7 +88,9 @@ TEST(Quantize, GivesTheSameBitsAtEveryInstructionSet) {
       for (const std::int64_t count : kCounts) {
         const auto values = noise(count, 3);
         const auto first = encode(internal::kGeneric, values, 64, bits, key);
-        for (const auto* level : levels()) EXPECT_TRUE(encode(*level, values, 64, bits, key) == first) << level->name << " " << count;
+        for (const auto* level : levels())
+          EXPECT_TRUE(encode(*level, values, 64, bits, key) == first)
+              << level->name << " " << count;
       }
     }
   }
@@ -91,12 +100,14 @@ TEST(Quantize, MayLeaveTheResidualWhereTheValuesWere) {
   for (const int bits : {8, 4, 1}) {
     auto values = noise(1000, 4);
     auto result = encode(internal::level(), values, 64, bits);
-    quantize({values.data(), 1000, 64, bits, result.scales.data(), result.codes.data(), values.data()});
+    quantize(
+        {values.data(), 1000, 64, bits, result.scales.data(), result.codes.data(), values.data()});
     EXPECT_EQ(values, result.residual);
   }
 }
 
-// QSGD (Alistarh et al. 2017), lemma 3.1: the expectation of a number rounded at random is the number.
+// QSGD (Alistarh et al. 2017), lemma 3.1: the expectation of a number rounded at random is the
+// number.
 TEST(Quantize, RoundsAtRandomWithoutBias) {
   for (const int bits : {8, 4}) {
     const auto values = noise(64, 5);
@@ -113,13 +124,15 @@ TEST(Quantize, RoundsAtRandomWithoutBias) {
     }
     // A draw's standard deviation is at most half a quantum; five of the mean's.
     const double bound = 5 * 0.5 * static_cast<double>(quantum) / std::sqrt(kDraws);
-    for (std::size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(sums[i] / kDraws, values[i], bound) << bits << " bits, number " << i;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      EXPECT_NEAR(sums[i] / kDraws, values[i], bound) << bits << " bits, number " << i;
   }
 }
 
 TEST(Quantize, ShowsInfinityAndNanAndSurvivesZerosAndTinyNumbers) {
   for (const int bits : {8, 4, 1}) {
-    for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    for (const float bad :
+         {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
       std::vector<float> values(128, 1.0f);
       values[70] = bad;
       const auto result = encode(internal::level(), values, 64, bits);
@@ -152,19 +165,23 @@ TEST(LowRank, MultipliesAsTheDefinitionSaysAndAlikeAtEveryInstructionSet) {
     for (std::size_t k = 0; k < 3; ++k) {
       for (std::size_t i = 0; i < 7; ++i) {
         double want = 0;
-        for (std::size_t j = 0; j < 37; ++j) want += static_cast<double>(matrix[i * 37 + j]) * static_cast<double>(right[k * 37 + j]);
+        for (std::size_t j = 0; j < 37; ++j)
+          want += static_cast<double>(matrix[i * 37 + j]) * static_cast<double>(right[k * 37 + j]);
         EXPECT_NEAR(l[k * 7 + i], want, 2e-3);
       }
       for (std::size_t j = 0; j < 37; ++j) {
         double want = 0;
-        for (std::size_t i = 0; i < 7; ++i) want += static_cast<double>(matrix[i * 37 + j]) * static_cast<double>(left[k * 7 + i]);
+        for (std::size_t i = 0; i < 7; ++i)
+          want += static_cast<double>(matrix[i * 37 + j]) * static_cast<double>(left[k * 7 + i]);
         EXPECT_NEAR(r[k * 37 + j], want, 2e-3);
       }
     }
     for (std::size_t i = 0; i < 7; ++i) {
       for (std::size_t j = 0; j < 37; ++j) {
         double want = matrix[i * 37 + j];
-        for (std::size_t k = 0; k < 3; ++k) want -= 2.0 * static_cast<double>(left[k * 7 + i]) * static_cast<double>(right[k * 37 + j]);
+        for (std::size_t k = 0; k < 3; ++k)
+          want -=
+              2.0 * static_cast<double>(left[k * 7 + i]) * static_cast<double>(right[k * 37 + j]);
         EXPECT_NEAR(sum[i * 37 + j], want, 2e-3);
       }
     }

@@ -10,21 +10,26 @@ namespace weft::kernels {
 
 namespace {
 
-// From this many bytes a destination on, writing around the caches pays (reduce_bench: the lines of a destination are then neither read
-// before they are written nor do they push out what is still to be read).
+// From this many bytes a destination on, writing around the caches pays (reduce_bench: the lines of
+// a destination are then neither read before they are written nor do they push out what is still to
+// be read).
 constexpr std::size_t kStreamBytes = std::size_t{4} << 20;
 
 void check(int num_destinations, int num_sources, const ReduceArgs& args) {
-  WEFT_REQUIRE(num_destinations >= 1 && num_sources >= 1, "reduce: needs at least one source and one destination");
-  WEFT_REQUIRE(args.count >= 0, "reduce: count is " + std::to_string(args.count) + "; give the number of elements");
-  const bool bits = args.op == ReduceOp::kBitAnd || args.op == ReduceOp::kBitOr || args.op == ReduceOp::kBitXor;
+  WEFT_REQUIRE(num_destinations >= 1 && num_sources >= 1,
+               "reduce: needs at least one source and one destination");
+  WEFT_REQUIRE(args.count >= 0,
+               "reduce: count is " + std::to_string(args.count) + "; give the number of elements");
+  const bool bits =
+      args.op == ReduceOp::kBitAnd || args.op == ReduceOp::kBitOr || args.op == ReduceOp::kBitXor;
   const bool floating = is_floating(args.dtype);
   WEFT_REQUIRE(!(bits && floating) && !(args.op == ReduceOp::kAvg && !floating),
-               std::string("reduce: ") + to_string(args.dtype) + " has no " + to_string(args.op) + "; use another op or convert first");
+               std::string("reduce: ") + to_string(args.dtype) + " has no " + to_string(args.op) +
+                   "; use another op or convert first");
   const bool weighted = args.scale != 1.0 || args.weights != nullptr;
-  WEFT_REQUIRE(
-      !weighted || (floating && args.op == ReduceOp::kSum),
-      std::string("reduce: weights and scale are for sums of floating types, not ") + to_string(args.op) + " of " + to_string(args.dtype));
+  WEFT_REQUIRE(!weighted || (floating && args.op == ReduceOp::kSum),
+               std::string("reduce: weights and scale are for sums of floating types, not ") +
+                   to_string(args.op) + " of " + to_string(args.dtype));
 }
 
 // Of truth values, as torch has it: a sum is "or", a product is "and".
@@ -39,7 +44,8 @@ ReduceOp bool_op(ReduceOp op) {
 }
 
 bool may_stream(const internal::ReduceJob& job) {
-  if (static_cast<std::size_t>(job.args->count) * size_of(job.args->dtype) < kStreamBytes) return false;
+  if (static_cast<std::size_t>(job.args->count) * size_of(job.args->dtype) < kStreamBytes)
+    return false;
   for (int d = 0; d < job.num_destinations; ++d) {
     for (int s = 0; s < job.num_sources; ++s) {
       if (job.destinations[d] == job.sources[s]) return false;
@@ -48,11 +54,14 @@ bool may_stream(const internal::ReduceJob& job) {
   return true;
 }
 
-bool is_cast_type(DType type) { return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16; }
+bool is_cast_type(DType type) {
+  return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
+}
 
 }  // namespace
 
-void reduce(void* const* destinations, int num_destinations, const void* const* sources, int num_sources, const ReduceArgs& args) {
+void reduce(void* const* destinations, int num_destinations, const void* const* sources,
+            int num_sources, const ReduceArgs& args) {
   check(num_destinations, num_sources, args);
   ReduceArgs known = args;
   if (args.dtype == DType::kBool) {
@@ -66,7 +75,8 @@ void reduce(void* const* destinations, int num_destinations, const void* const* 
 
 void cast(void* destination, DType to, const void* source, DType from, std::int64_t count) {
   WEFT_REQUIRE(is_cast_type(to) && is_cast_type(from),
-               std::string("cast: from ") + to_string(from) + " to " + to_string(to) + "; only float32, float16 and bfloat16 convert");
+               std::string("cast: from ") + to_string(from) + " to " + to_string(to) +
+                   "; only float32, float16 and bfloat16 convert");
   if (count <= 0) return;
   if (to == from) {
     std::memcpy(destination, source, static_cast<std::size_t>(count) * size_of(to));
@@ -79,8 +89,12 @@ void stream_copy(void* destination, const void* source, std::int64_t bytes) {
   if (bytes > 0) internal::level().stream_copy(destination, source, bytes);
 }
 
-double sum_of_squares(const float* values, std::int64_t count) { return internal::level().sum_of_squares(values, count); }
+double sum_of_squares(const float* values, std::int64_t count) {
+  return internal::level().sum_of_squares(values, count);
+}
 
-void scale(float* destination, std::int64_t count, float factor) { internal::level().scale(destination, count, factor); }
+void scale(float* destination, std::int64_t count, float factor) {
+  internal::level().scale(destination, count, factor);
+}
 
 }  // namespace weft::kernels

@@ -1,6 +1,8 @@
-// The reductions of an all-reduce within a host, beside the plain loop that a compiler makes of them.
+// The reductions of an all-reduce within a host, beside the plain loop that a compiler makes of
+// them.
 //
-// The second argument of each is 1 where the destinations are the sources (the arena's case), 0 where they are apart.
+// The second argument of each is 1 where the destinations are the sources (the arena's case), 0
+// where they are apart.
 #include "weft/kernels/reduce.h"
 
 #include <benchmark/benchmark.h>
@@ -24,7 +26,8 @@ std::vector<Floats> make_arrays(int number, std::int64_t count) {
   std::vector<Floats> arrays;
   for (int a = 0; a < number; ++a) {
     arrays.emplace_back(new (std::align_val_t(4096)) float[static_cast<std::size_t>(count)]);
-    for (std::int64_t i = 0; i < count; ++i) arrays.back()[static_cast<std::size_t>(i)] = 0.0f;  // Zeros stay zeros, in place too.
+    for (std::int64_t i = 0; i < count; ++i)
+      arrays.back()[static_cast<std::size_t>(i)] = 0.0f;  // Zeros stay zeros, in place too.
   }
   return arrays;
 }
@@ -40,7 +43,9 @@ __attribute__((optimize("O3"), noinline)) void plain_loop(float* a, float* b, st
   for (std::int64_t i = 0; i < count; ++i) a[i] = b[i] = a[i] + b[i];
 }
 
-void report(benchmark::State& state, std::int64_t bytes_moved) { state.SetBytesProcessed(state.iterations() * bytes_moved); }
+void report(benchmark::State& state, std::int64_t bytes_moved) {
+  state.SetBytesProcessed(state.iterations() * bytes_moved);
+}
 
 void PlainLoop(benchmark::State& state) {
   const std::int64_t count = state.range(0) / 4;
@@ -52,15 +57,19 @@ void PlainLoop(benchmark::State& state) {
   report(state, 4 * state.range(0));
 }
 
-void run_reduce(benchmark::State& state, int num_sources, int num_destinations, const ReduceArgs& base) {
+void run_reduce(benchmark::State& state, int num_sources, int num_destinations,
+                const ReduceArgs& base) {
   ReduceArgs args = base;
   const bool in_place = state.range(1) != 0;
   args.count = state.range(0) / static_cast<std::int64_t>(size_of(args.dtype));
-  const auto arrays = make_arrays(num_sources + (in_place ? 0 : num_destinations), state.range(0) / 4);
+  const auto arrays =
+      make_arrays(num_sources + (in_place ? 0 : num_destinations), state.range(0) / 4);
   std::vector<const void*> sources;
   std::vector<void*> destinations;
-  for (int s = 0; s < num_sources; ++s) sources.push_back(arrays[static_cast<std::size_t>(s)].get());
-  for (int d = 0; d < num_destinations; ++d) destinations.push_back(arrays[static_cast<std::size_t>(in_place ? d : num_sources + d)].get());
+  for (int s = 0; s < num_sources; ++s)
+    sources.push_back(arrays[static_cast<std::size_t>(s)].get());
+  for (int d = 0; d < num_destinations; ++d)
+    destinations.push_back(arrays[static_cast<std::size_t>(in_place ? d : num_sources + d)].get());
   for (auto _ : state) {
     weft::kernels::reduce(destinations.data(), num_destinations, sources.data(), num_sources, args);
     benchmark::ClobberMemory();
@@ -75,12 +84,17 @@ void TwoToTwoWeighted(benchmark::State& state) {
   run_reduce(state, 2, 2, {.weights = weights});
 }
 void FourToFour(benchmark::State& state) { run_reduce(state, 4, 4, {}); }
-void TwoToTwoBrain(benchmark::State& state) { run_reduce(state, 2, 2, {.dtype = weft::DType::kBF16}); }
-void TwoToTwoHalf(benchmark::State& state) { run_reduce(state, 2, 2, {.dtype = weft::DType::kF16}); }
+void TwoToTwoBrain(benchmark::State& state) {
+  run_reduce(state, 2, 2, {.dtype = weft::DType::kBF16});
+}
+void TwoToTwoHalf(benchmark::State& state) {
+  run_reduce(state, 2, 2, {.dtype = weft::DType::kF16});
+}
 
 void SumOfSquares(benchmark::State& state) {
   const auto arrays = make_arrays(1, state.range(0) / 4);
-  for (auto _ : state) benchmark::DoNotOptimize(weft::kernels::sum_of_squares(arrays[0].get(), state.range(0) / 4));
+  for (auto _ : state)
+    benchmark::DoNotOptimize(weft::kernels::sum_of_squares(arrays[0].get(), state.range(0) / 4));
   report(state, state.range(0));
 }
 

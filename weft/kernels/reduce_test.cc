@@ -23,8 +23,9 @@ using internal::levels;
 constexpr std::int64_t kCounts[] = {0, 1, 7, 15, 16, 17, 33, 1000, 5003};
 constexpr DType kTypes[] = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kI64,
                             DType::kI32, DType::kI16, DType::kI8,  DType::kU8,   DType::kBool};
-constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg,    ReduceOp::kProduct, ReduceOp::kMin,
-                             ReduceOp::kMax, ReduceOp::kBitAnd, ReduceOp::kBitOr,   ReduceOp::kBitXor};
+constexpr ReduceOp kOps[] = {ReduceOp::kSum,   ReduceOp::kAvg,   ReduceOp::kProduct,
+                             ReduceOp::kMin,   ReduceOp::kMax,   ReduceOp::kBitAnd,
+                             ReduceOp::kBitOr, ReduceOp::kBitXor};
 
 double get(const std::byte* data, DType type, std::int64_t i) {
   const auto as = [&]<class T>(T value) {
@@ -45,7 +46,9 @@ double get(const std::byte* data, DType type, std::int64_t i) {
 }
 
 void put(std::byte* data, DType type, std::int64_t i, double value) {
-  const auto as = [&](auto typed) { std::memcpy(data + i * static_cast<std::int64_t>(sizeof(typed)), &typed, sizeof(typed)); };
+  const auto as = [&](auto typed) {
+    std::memcpy(data + i * static_cast<std::int64_t>(sizeof(typed)), &typed, sizeof(typed));
+  };
   switch (type) {
     case DType::kF64: return as(value);
     case DType::kF32: return as(static_cast<float>(value));
@@ -59,9 +62,11 @@ void put(std::byte* data, DType type, std::int64_t i, double value) {
   }
 }
 
-// Small dyadic numbers: every sum of a few and every product of up to five is exact in float32, so that the reference has one answer.
+// Small dyadic numbers: every sum of a few and every product of up to five is exact in float32, so
+// that the reference has one answer.
 double sample(DType type, int source, std::int64_t i) {
-  const auto mixed = static_cast<std::int64_t>((static_cast<std::uint64_t>(i) * 7919 + static_cast<std::uint64_t>(source) * 104729) % 31);
+  const auto mixed = static_cast<std::int64_t>(
+      (static_cast<std::uint64_t>(i) * 7919 + static_cast<std::uint64_t>(source) * 104729) % 31);
   if (type == DType::kBool) return static_cast<double>(mixed % 2);
   if (type == DType::kU8) return static_cast<double>(mixed);
   return is_floating(type) ? static_cast<double>(mixed - 15) / 8 : static_cast<double>(mixed - 15);
@@ -94,7 +99,9 @@ struct Arrays {
       : storage(static_cast<std::size_t>(number), std::vector<std::byte>(bytes + shift)) {
     for (auto& one : storage) pointers.push_back(one.data() + shift);
   }
-  std::byte* operator[](int i) const { return static_cast<std::byte*>(pointers[static_cast<std::size_t>(i)]); }
+  std::byte* operator[](int i) const {
+    return static_cast<std::byte*>(pointers[static_cast<std::size_t>(i)]);
+  }
   std::vector<std::vector<std::byte>> storage;
   std::vector<void*> pointers;
 };
@@ -110,17 +117,21 @@ Arrays make_sources(DType type, int number, std::int64_t count, std::size_t shif
 void expect_reduction(DType type, ReduceOp op, int num_sources, std::int64_t count) {
   const auto sources = make_sources(type, num_sources, count, 3);
   Arrays results(2, static_cast<std::size_t>(count) * size_of(type), 1);
-  reduce(results.pointers.data(), 2, sources.pointers.data(), num_sources, {.dtype = type, .op = op, .count = count});
+  reduce(results.pointers.data(), 2, sources.pointers.data(), num_sources,
+         {.dtype = type, .op = op, .count = count});
   std::vector<std::byte> expected(8);
   for (std::int64_t i = 0; i < count; ++i) {
     double want = get(sources[0], type, i);
     for (int s = 1; s < num_sources; ++s) want = combine(type, op, want, get(sources[s], type, i));
     if (op == ReduceOp::kAvg)
-      want = type == DType::kF64 ? want / num_sources : static_cast<double>(static_cast<float>(want) / static_cast<float>(num_sources));
+      want = type == DType::kF64
+                 ? want / num_sources
+                 : static_cast<double>(static_cast<float>(want) / static_cast<float>(num_sources));
     put(expected.data(), type, 0, want);
     for (int d = 0; d < 2; ++d) {
       ASSERT_EQ(get(results[d], type, i), get(expected.data(), type, 0))
-          << to_string(type) << " " << to_string(op) << " of " << num_sources << ", element " << i << " of " << count;
+          << to_string(type) << " " << to_string(op) << " of " << num_sources << ", element " << i
+          << " of " << count;
     }
   }
 }
@@ -131,7 +142,8 @@ TEST(Reduce, EqualsTheScalarReferenceForEveryTypeAndOperation) {
       if (!has(type, op)) continue;
       for (const std::int64_t count : kCounts) {
         if (count == 5003) continue;
-        for (const int n : {1, 2, 3, 4, 5}) ASSERT_NO_FATAL_FAILURE(expect_reduction(type, op, n, count));
+        for (const int n : {1, 2, 3, 4, 5})
+          ASSERT_NO_FATAL_FAILURE(expect_reduction(type, op, n, count));
       }
       ASSERT_NO_FATAL_FAILURE(expect_reduction(type, op, 3, 5003));
     }
@@ -144,13 +156,17 @@ TEST(Reduce, GivesTheSameBitsAtEveryLevel) {
       if (!has(type, op) || type == DType::kBool) continue;
       const std::int64_t count = 1237;
       Arrays sources(5, static_cast<std::size_t>(count) * size_of(type), 2);
-      std::uint64_t random = 88172645463325252u;  // Any bits, NaN and infinity among them (of one payload: which of two NaN survives is
-      for (int s = 0; s < 5; ++s) {               // the compiler's choice).
+      std::uint64_t random =
+          // Any bits, NaN and infinity among them (of one payload: which of two NaN survives is
+          88172645463325252u;
+      for (int s = 0; s < 5; ++s) {  // the compiler's choice).
         for (std::int64_t i = 0; i < count; ++i) {
           random = random * 6364136223846793005u + 1442695040888963407u;
           std::uint64_t bits = random ^ (random >> 29);
-          std::memcpy(sources[s] + i * static_cast<std::int64_t>(size_of(type)), &bits, size_of(type));
-          if (is_floating(type) && std::isnan(get(sources[s], type, i))) put(sources[s], type, i, 1.5);
+          std::memcpy(sources[s] + i * static_cast<std::int64_t>(size_of(type)), &bits,
+                      size_of(type));
+          if (is_floating(type) && std::isnan(get(sources[s], type, i)))
+            put(sources[s], type, i, 1.5);
         }
       }
       for (const int n : {2, 4, 5}) {
@@ -158,8 +174,10 @@ TEST(Reduce, GivesTheSameBitsAtEveryLevel) {
         for (const auto* level : levels()) {
           results.emplace_back(2, static_cast<std::size_t>(count) * size_of(type), 0);
           const ReduceArgs args{.dtype = type, .op = op, .count = count};
-          level->reduce({results.back().pointers.data(), 2, sources.pointers.data(), n, &args, n == 5});
-          ASSERT_EQ(results.back().storage, results.front().storage) << level->name << " " << to_string(type) << " " << to_string(op);
+          level->reduce(
+              {results.back().pointers.data(), 2, sources.pointers.data(), n, &args, n == 5});
+          ASSERT_EQ(results.back().storage, results.front().storage)
+              << level->name << " " << to_string(type) << " " << to_string(op);
         }
       }
     }
@@ -209,13 +227,15 @@ TEST(Reduce, WeighsEachSourceAndScalesTheSum) {
     for (const int n : {1, 2, 3, 4}) {
       const auto sources = make_sources(type, n, 37, 0);
       Arrays result(1, 37 * size_of(type), 0);
-      reduce(result.pointers.data(), 1, sources.pointers.data(), n, {.dtype = type, .count = 37, .scale = 0.25, .weights = weights});
+      reduce(result.pointers.data(), 1, sources.pointers.data(), n,
+             {.dtype = type, .count = 37, .scale = 0.25, .weights = weights});
       std::vector<std::byte> expected(8);
       for (std::int64_t i = 0; i < 37; ++i) {
         double want = 0;
         for (int s = 0; s < n; ++s) want += weights[s] * get(sources[s], type, i);
         put(expected.data(), type, 0, want * 0.25);
-        ASSERT_EQ(get(result[0], type, i), get(expected.data(), type, 0)) << to_string(type) << " of " << n;
+        ASSERT_EQ(get(result[0], type, i), get(expected.data(), type, 0))
+            << to_string(type) << " of " << n;
       }
     }
   }
@@ -253,7 +273,9 @@ TEST(Reduce, WritesLargeArraysAroundTheCachesWithoutHarmingTheirEnds) {
   Arrays result(1, static_cast<std::size_t>(count) * 4 + 4, 12);
   std::memset(result[0] + count * 4, 0x5a, 4);
   reduce(result.pointers.data(), 1, sources.pointers.data(), 2, {.count = count});
-  for (std::int64_t i = 0; i < count; ++i) ASSERT_EQ(get(result[0], DType::kF32, i), sample(DType::kF32, 0, i) + sample(DType::kF32, 1, i));
+  for (std::int64_t i = 0; i < count; ++i)
+    ASSERT_EQ(get(result[0], DType::kF32, i),
+              sample(DType::kF32, 0, i) + sample(DType::kF32, 1, i));
   EXPECT_EQ(static_cast<int>(result[0][count * 4]), 0x5a);
 }
 
@@ -270,7 +292,8 @@ TEST(Reduce, RefusesWhatATypeDoesNotHave) {
   };
   const double weight = 2.0;
   EXPECT_EQ(code({.dtype = DType::kI32, .op = ReduceOp::kAvg, .count = 1}), Errc::kInvalidArgument);
-  EXPECT_EQ(code({.dtype = DType::kF32, .op = ReduceOp::kBitXor, .count = 1}), Errc::kInvalidArgument);
+  EXPECT_EQ(code({.dtype = DType::kF32, .op = ReduceOp::kBitXor, .count = 1}),
+            Errc::kInvalidArgument);
   EXPECT_EQ(code({.dtype = DType::kI32, .count = 1, .scale = 2.0}), Errc::kInvalidArgument);
   EXPECT_EQ(code({.op = ReduceOp::kMax, .count = 1, .weights = &weight}), Errc::kInvalidArgument);
   EXPECT_EQ(code({.count = -1}), Errc::kInvalidArgument);
@@ -284,7 +307,8 @@ TEST(StreamCopy, CopiesAnyBytesToAnyAddressAndNoOthers) {
       for (const std::size_t offset : {0, 1, 33, 64}) {
         std::fill(to.begin(), to.end(), 0xee);
         expected = to;
-        std::copy_n(source.begin() + 5, bytes, expected.begin() + static_cast<std::ptrdiff_t>(offset));
+        std::copy_n(source.begin() + 5, bytes,
+                    expected.begin() + static_cast<std::ptrdiff_t>(offset));
         level->stream_copy(to.data() + offset, source.data() + 5, static_cast<std::int64_t>(bytes));
         ASSERT_EQ(to, expected) << level->name << ": " << bytes << " bytes to " << offset;
       }
@@ -307,7 +331,8 @@ TEST(SumOfSquares, IsTheSameAtEveryLevelAndNextToTheExactSum) {
     }
     const double first = internal::kGeneric.sum_of_squares(values.data() + 1, count);
     EXPECT_NEAR(first, want, 1e-12 * want);
-    for (const auto* level : levels()) EXPECT_EQ(level->sum_of_squares(values.data() + 1, count), first) << level->name;
+    for (const auto* level : levels())
+      EXPECT_EQ(level->sum_of_squares(values.data() + 1, count), first) << level->name;
   }
 }
 

@@ -27,7 +27,8 @@ struct Sgd {
 };
 // momentum: `count` elements of state; unused (may be null) if options.momentum == 0. step counts
 // from 1; at step 1 the state is set, not read.
-void sgd(float* weight, const float* gradient, float* momentum, std::int64_t count, std::int64_t step, const Sgd& options);
+void sgd(float* weight, const float* gradient, float* momentum, std::int64_t count,
+         std::int64_t step, const Sgd& options);
 
 struct RmsProp {
   double lr = 1e-2;
@@ -39,8 +40,8 @@ struct RmsProp {
 };
 // momentum is unused if options.momentum == 0, gradient_average unless options.centered. State
 // starts as zeros.
-void rmsprop(float* weight, const float* gradient, float* square_average, float* momentum, float* gradient_average, std::int64_t count,
-             const RmsProp& options);
+void rmsprop(float* weight, const float* gradient, float* square_average, float* momentum,
+             float* gradient_average, std::int64_t count, const RmsProp& options);
 
 struct Adagrad {
   double lr = 1e-2;
@@ -49,7 +50,8 @@ struct Adagrad {
   Regularizer regularizer;
 };
 // sum starts as the initial accumulator value. step counts from 1.
-void adagrad(float* weight, const float* gradient, float* sum, std::int64_t count, std::int64_t step, const Adagrad& options);
+void adagrad(float* weight, const float* gradient, float* sum, std::int64_t count,
+             std::int64_t step, const Adagrad& options);
 
 struct Adam {
   double lr = 1e-3;
@@ -62,7 +64,7 @@ struct Adam {
   Regularizer regularizer;
 };
 // mean and variance (and max_variance with amsgrad) start as zeros. step counts from 1.
-void adam(float* weight, const float* gradient, float* mean, float* variance, float* max_variance, std::int64_t count, std::int64_t step,
-          const Adam& options);
+void adam(float* weight, const float* gradient, float* mean, float* variance, float* max_variance,
+          std::int64_t count, std::int64_t step, const Adam& options);
 
 }  // namespace weft::kernels

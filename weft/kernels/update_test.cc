@@ -23,13 +23,19 @@ constexpr Reference kReferences[] = {
 };
 
 // The formulas of update_reference.py.
-float initial_weight(std::int64_t i) { return (0.5f + 0.25f * static_cast<float>(i)) * (i % 2 ? -1.0f : 1.0f); }
-float gradient_at(std::int64_t i, std::int64_t step) { return static_cast<float>((i * 7 + step * 5) % 11 - 5) / 8.0f; }
+float initial_weight(std::int64_t i) {
+  return (0.5f + 0.25f * static_cast<float>(i)) * (i % 2 ? -1.0f : 1.0f);
+}
+float gradient_at(std::int64_t i, std::int64_t step) {
+  return static_cast<float>((i * 7 + step * 5) % 11 - 5) / 8.0f;
+}
 
 // Weights and up to three arrays of state, `shift` floats past the start of their memory.
 struct Model {
-  Model(std::int64_t number, std::int64_t shift, float initial_state) : count(number), offset(shift) {
-    for (auto* array : {&weights, &gradients}) array->resize(static_cast<std::size_t>(count + shift));
+  Model(std::int64_t number, std::int64_t shift, float initial_state)
+      : count(number), offset(shift) {
+    for (auto* array : {&weights, &gradients})
+      array->resize(static_cast<std::size_t>(count + shift));
     for (auto& one : states) one.assign(static_cast<std::size_t>(count + shift), initial_state);
     for (std::int64_t i = 0; i < count; ++i) weight()[i] = initial_weight(i % 97);
   }
@@ -59,7 +65,8 @@ void expect_torch(const std::string& name, const Step& step, float initial_state
       if (reference.name != name || reference.step != t) continue;
       ++compared;
       for (int i = 0; i < 8; ++i) {
-        EXPECT_NEAR(static_cast<double>(model.weight()[i]), reference.weights[i], 1e-6 * std::fabs(reference.weights[i]))
+        EXPECT_NEAR(static_cast<double>(model.weight()[i]), reference.weights[i],
+                    1e-6 * std::fabs(reference.weights[i]))
             << name << ", step " << t << ", weight " << i;
       }
     }
@@ -74,16 +81,19 @@ Step sgd_step(const Sgd& options) {
 }
 Step rmsprop_step(const RmsProp& options) {
   return [options](Model& m, std::int64_t) {
-    rmsprop(m.weight(), m.gradient(), m.state(0), options.momentum > 0 ? m.state(1) : nullptr, options.centered ? m.state(2) : nullptr,
-            m.count, options);
+    rmsprop(m.weight(), m.gradient(), m.state(0), options.momentum > 0 ? m.state(1) : nullptr,
+            options.centered ? m.state(2) : nullptr, m.count, options);
   };
 }
 Step adagrad_step(const Adagrad& options) {
-  return [options](Model& m, std::int64_t t) { adagrad(m.weight(), m.gradient(), m.state(0), m.count, t, options); };
+  return [options](Model& m, std::int64_t t) {
+    adagrad(m.weight(), m.gradient(), m.state(0), m.count, t, options);
+  };
 }
 Step adam_step(const Adam& options) {
   return [options](Model& m, std::int64_t t) {
-    adam(m.weight(), m.gradient(), m.state(0), m.state(1), options.amsgrad ? m.state(2) : nullptr, m.count, t, options);
+    adam(m.weight(), m.gradient(), m.state(0), m.state(1), options.amsgrad ? m.state(2) : nullptr,
+         m.count, t, options);
   };
 }
 
@@ -91,7 +101,9 @@ TEST(SgdUpdate, AgreesWithPyTorchOverAHundredSteps) {
   expect_torch("sgd", sgd_step({.lr = 0.01}));
   expect_torch("sgd momentum", sgd_step({.lr = 0.01, .momentum = 0.9}));
   expect_torch("sgd dampening", sgd_step({.lr = 0.01, .momentum = 0.9, .dampening = 0.5}));
-  expect_torch("sgd nesterov decay", sgd_step({.lr = 0.01, .momentum = 0.9, .nesterov = true, .regularizer = {.l2 = 0.01}}));
+  expect_torch(
+      "sgd nesterov decay",
+      sgd_step({.lr = 0.01, .momentum = 0.9, .nesterov = true, .regularizer = {.l2 = 0.01}}));
   expect_torch("sgd l1 l2", sgd_step({.lr = 0.01, .regularizer = {.l1 = 0.02, .l2 = 0.01}}));
 }
 
@@ -104,22 +116,33 @@ TEST(SgdUpdate, SetsTheMomentumAtTheFirstStepWithoutReadingIt) {
 
 TEST(RmsPropUpdate, AgreesWithPyTorchOverAHundredSteps) {
   expect_torch("rmsprop", rmsprop_step({.lr = 0.001}));
-  expect_torch("rmsprop momentum", rmsprop_step({.lr = 0.001, .alpha = 0.95, .eps = 1e-6, .momentum = 0.5}));
-  expect_torch("rmsprop centered decay", rmsprop_step({.lr = 0.001, .centered = true, .regularizer = {.l2 = 0.01}}));
-  expect_torch("rmsprop centered momentum", rmsprop_step({.lr = 0.001, .momentum = 0.5, .centered = true}));
+  expect_torch("rmsprop momentum",
+               rmsprop_step({.lr = 0.001, .alpha = 0.95, .eps = 1e-6, .momentum = 0.5}));
+  expect_torch("rmsprop centered decay",
+               rmsprop_step({.lr = 0.001, .centered = true, .regularizer = {.l2 = 0.01}}));
+  expect_torch("rmsprop centered momentum",
+               rmsprop_step({.lr = 0.001, .momentum = 0.5, .centered = true}));
 }
 
 TEST(AdagradUpdate, AgreesWithPyTorchOverAHundredSteps) {
   expect_torch("adagrad", adagrad_step({.lr = 0.01}));
-  expect_torch("adagrad lr_decay decay", adagrad_step({.lr = 0.01, .lr_decay = 0.01, .regularizer = {.l2 = 0.01}}), 0.1f);
+  expect_torch("adagrad lr_decay decay",
+               adagrad_step({.lr = 0.01, .lr_decay = 0.01, .regularizer = {.l2 = 0.01}}), 0.1f);
 }
 
 TEST(AdamUpdate, AgreesWithPyTorchOverAHundredSteps) {
   expect_torch("adam", adam_step({.lr = 0.001}));
-  expect_torch("adam decay amsgrad",
-               adam_step({.lr = 0.002, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-6, .amsgrad = true, .regularizer = {.l2 = 0.01}}));
+  expect_torch("adam decay amsgrad", adam_step({.lr = 0.002,
+                                                .beta1 = 0.8,
+                                                .beta2 = 0.99,
+                                                .eps = 1e-6,
+                                                .amsgrad = true,
+                                                .regularizer = {.l2 = 0.01}}));
   expect_torch("adamw", adam_step({.lr = 0.001, .decoupled_decay = 0.1}));
-  expect_torch("adamw amsgrad l1", adam_step({.lr = 0.001, .decoupled_decay = 0.05, .amsgrad = true, .regularizer = {.l1 = 0.02}}));
+  expect_torch(
+      "adamw amsgrad l1",
+      adam_step(
+          {.lr = 0.001, .decoupled_decay = 0.05, .amsgrad = true, .regularizer = {.l1 = 0.02}}));
 }
 
 using LevelStep = std::function<void(const internal::Level&, Model&, std::int64_t)>;
@@ -140,8 +163,10 @@ void expect_same_bits(const LevelStep& step) {
         step(level, model, t);
       }
       for (std::int64_t i = 0; i < count; ++i) {
-        ASSERT_EQ(model.weight()[i], first.weight()[i]) << level.name << ", " << i << " of " << count;
-        for (int s = 0; s < 3; ++s) ASSERT_EQ(model.state(s)[i], first.state(s)[i]) << level.name << ", state " << s;
+        ASSERT_EQ(model.weight()[i], first.weight()[i])
+            << level.name << ", " << i << " of " << count;
+        for (int s = 0; s < 3; ++s)
+          ASSERT_EQ(model.state(s)[i], first.state(s)[i]) << level.name << ", state " << s;
       }
       EXPECT_EQ(model.weights[0], 0.0f) << "wrote before the array";
     }
@@ -152,18 +177,21 @@ TEST(Update, GivesTheSameBitsAtEveryLevelCountAndAlignment) {
   for (const Regularizer& regularizer : {Regularizer{}, Regularizer{.l1 = 0.02, .l2 = 0.01}}) {
     for (const bool flag : {false, true}) {
       expect_same_bits([&](const auto& level, Model& m, std::int64_t t) {
-        level.sgd(m.weight(), m.gradient(), m.state(0), m.count, t, {.momentum = 0.9, .nesterov = flag, .regularizer = regularizer});
+        level.sgd(m.weight(), m.gradient(), m.state(0), m.count, t,
+                  {.momentum = 0.9, .nesterov = flag, .regularizer = regularizer});
       });
       expect_same_bits([&](const auto& level, Model& m, std::int64_t) {
         level.rmsprop(m.weight(), m.gradient(), {m.state(0), m.state(1), m.state(2)}, m.count,
                       {.momentum = flag ? 0.5 : 0.0, .centered = flag, .regularizer = regularizer});
       });
       expect_same_bits([&](const auto& level, Model& m, std::int64_t t) {
-        level.adagrad(m.weight(), m.gradient(), m.state(0), m.count, t, {.lr_decay = flag ? 0.1 : 0.0, .regularizer = regularizer});
+        level.adagrad(m.weight(), m.gradient(), m.state(0), m.count, t,
+                      {.lr_decay = flag ? 0.1 : 0.0, .regularizer = regularizer});
       });
       expect_same_bits([&](const auto& level, Model& m, std::int64_t t) {
-        level.adam(m.weight(), m.gradient(), {m.state(0), m.state(1), m.state(2)}, m.count, t,
-                   {.decoupled_decay = flag ? 0.1 : 0.0, .amsgrad = flag, .regularizer = regularizer});
+        level.adam(
+            m.weight(), m.gradient(), {m.state(0), m.state(1), m.state(2)}, m.count, t,
+            {.decoupled_decay = flag ? 0.1 : 0.0, .amsgrad = flag, .regularizer = regularizer});
       });
     }
   }

@@ -1,8 +1,11 @@
 // A program for the launcher's tests to start. Each argument is one thing to do, in order:
 //   out:TEXT err:TEXT    print a line           exit:N signal:N      end
-//   env:NAME             print NAME=value        pid:FILE             make it, with "pid start-time" in it
-//   grandchild:FILE      start a process in this process group that waits for ever, and make the file as pid does
-//   ignore-term          from now on             pause                wait for ever (a signal ends it)
+//   env:NAME             print NAME=value        pid:FILE             make it, with "pid
+//                                                                     start-time" in it
+//   grandchild:FILE      start a process in this process group that waits for ever, and make the
+//                        file as pid does
+//   ignore-term          from now on             pause                wait for ever (a signal ends
+//                                                                     it)
 //   block-term           keep SIGTERM for later  wait-term            wait for it, then go on
 //   await:FILE           wait until FILE is there (inotify)            touch:FILE           make it
 //   store                set and get a key of the store at MASTER_ADDR:MASTER_PORT, as a client
@@ -100,7 +103,9 @@ void use_store() {
   print(1, "sum " + std::to_string(store->add("ranks", 1)));
   const int world = std::stoi(variable("WORLD_SIZE"));
   store->set("rank" + variable("RANK"), std::vector<std::uint8_t>{'h', 'i'});
-  for (int rank = 0; rank < world; ++rank) print(1, "rank" + std::to_string(rank) + " " + store->get_to_str("rank" + std::to_string(rank)));
+  for (int rank = 0; rank < world; ++rank)
+    print(1,
+          "rank" + std::to_string(rank) + " " + store->get_to_str("rank" + std::to_string(rank)));
 }
 
 void show_secret() {
@@ -108,7 +113,8 @@ void show_secret() {
   char bytes[64];
   const ssize_t size = fd.empty() ? -1 : ::read(std::stoi(fd), bytes, sizeof bytes);
   const std::string_view secret(bytes, size < 0 ? 0 : static_cast<std::size_t>(size));
-  print(1, "secret " + std::to_string(size) + " " + std::to_string(std::hash<std::string_view>()(secret)));
+  print(1, "secret " + std::to_string(size) + " " +
+               std::to_string(std::hash<std::string_view>()(secret)));
 }
 
 void discover() {

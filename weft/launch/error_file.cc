@@ -10,7 +10,8 @@ namespace weft::launch {
 using nlohmann::json;
 
 bool write_error_file(const std::string& message) noexcept {
-  const char *path = std::getenv("TORCHELASTIC_ERROR_FILE"), *reports = std::getenv("WEFT_LAUNCHER_REPORTS");
+  const char *path = std::getenv("TORCHELASTIC_ERROR_FILE"),
+             *reports = std::getenv("WEFT_LAUNCHER_REPORTS");
   if (path == nullptr || *path == '\0') return false;
   try {
     const json extra = {{"py_callstack", ""}, {"timestamp", std::to_string(std::time(nullptr))}};

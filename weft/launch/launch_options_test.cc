@@ -24,7 +24,8 @@ TEST(ReadOptions, NamesTheOptionAndTheValueThatAreWrong) {
   EXPECT_THAT(complaint(&LaunchOptions::redirects, "4"), HasSubstr("--redirects 4"));
   EXPECT_THAT(complaint(&LaunchOptions::tee, "1:1"), HasSubstr("no local rank 1"));
   EXPECT_THAT(complaint(&LaunchOptions::local_ranks_filter, "3"), HasSubstr("no local rank 3"));
-  EXPECT_THAT(complaint(&LaunchOptions::signals_to_handle, "SIGTERM,SIGKILL"), HasSubstr("SIGKILL"));
+  EXPECT_THAT(complaint(&LaunchOptions::signals_to_handle, "SIGTERM,SIGKILL"),
+              HasSubstr("SIGKILL"));
   EXPECT_EQ(complaint(&LaunchOptions::nnodes, "1:1"), "");
 }
 
@@ -35,7 +36,8 @@ TEST(ReadOptions, CountsProcessesAsTorchrunDoes) {
 }
 
 TEST(CommandLine, RunsPythonFilesByPython) {
-  EXPECT_THAT(internal::command_line({"train.py", "--lr", "1"}), testing::ElementsAre("python3", "train.py", "--lr", "1"));
+  EXPECT_THAT(internal::command_line({"train.py", "--lr", "1"}),
+              testing::ElementsAre("python3", "train.py", "--lr", "1"));
   EXPECT_THAT(internal::command_line({"./train"}), testing::ElementsAre("./train"));
 }
 
@@ -54,7 +56,8 @@ TEST(StoreProcess, ListensOnTheLoopbackAlone) {
       std::istringstream fields(line);
       std::string slot, local, remote, state;
       fields >> slot >> local >> remote >> state;
-      if (state == "0A" && local.size() > 5 && local.substr(local.size() - 5) == port) listening.push_back(local);
+      if (state == "0A" && local.size() > 5 && local.substr(local.size() - 5) == port)
+        listening.push_back(local);
     }
   }
   EXPECT_THAT(listening, testing::ElementsAre(std::string("0100007F") + port));

@@ -10,8 +10,11 @@ namespace {
 
 // A fork copies one thread; locks that others held would stay locked in the copy.
 void require_one_thread() {
-  const auto threads = std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
-  WEFT_REQUIRE(threads == 1, "ranks are started by fork: launch before any thread is started (there are " + std::to_string(threads) + ")");
+  const auto threads = std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                                     std::filesystem::directory_iterator());
+  WEFT_REQUIRE(threads == 1,
+               "ranks are started by fork: launch before any thread is started (there are " +
+                   std::to_string(threads) + ")");
 }
 
 }  // namespace

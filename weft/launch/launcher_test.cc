@@ -1,4 +1,5 @@
-// The launcher runs in a process of its own (a fork of this one), so that it can be sent signals and its output be read.
+// The launcher runs in a process of its own (a fork of this one), so that it can be sent signals
+// and its output be read.
 #include "weft/launch/testing/launch_harness.h"
 
 namespace weft::launch {
@@ -7,18 +8,22 @@ namespace {
 TEST(LaunchSlow, GivesTheRanksTorchrunsEnvironment) {
   std::vector<std::string> things;
   for (const auto& [name, value] : kTorchrun) things.push_back("1=env:" + name);
-  for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"}) {
+  for (const char* name :
+       {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"}) {
     things.push_back(std::string("1=env:") + name);
   }
   auto options = child(2, things);
   options.prefix = false;
   const auto result = run(options);
   EXPECT_EQ(result.code, 0) << result.err;
-  for (const auto& [name, value] : kTorchrun) EXPECT_THAT(result.out, HasSubstr(name + "=" + value + "\n"));
+  for (const auto& [name, value] : kTorchrun)
+    EXPECT_THAT(result.out, HasSubstr(name + "=" + value + "\n"));
   EXPECT_THAT(result.out, HasSubstr("MASTER_ADDR=127.0.0.1\n"));
   EXPECT_TRUE(std::regex_search(result.out, std::regex("MASTER_PORT=[1-9][0-9]+\n"))) << result.out;
   EXPECT_THAT(result.out, HasSubstr("TORCHELASTIC_RUN_ID=none\n"));
-  EXPECT_TRUE(std::regex_search(result.out, std::regex("TORCHELASTIC_ERROR_FILE=/.*/attempt_0/1/error.json\n"))) << result.out;
+  EXPECT_TRUE(std::regex_search(result.out,
+                                std::regex("TORCHELASTIC_ERROR_FILE=/.*/attempt_0/1/error.json\n")))
+      << result.out;
 }
 
 TEST(LaunchSlow, HoldsTheStoreForRanksThatAreAllClients) {
@@ -28,7 +33,8 @@ TEST(LaunchSlow, HoldsTheStoreForRanksThatAreAllClients) {
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_THAT(result.out, HasSubstr("sum " + std::to_string(rank + 1) + "\n"));
     for (int other = 0; other < 3; ++other) {
-      EXPECT_THAT(result.out, HasSubstr("[rank " + std::to_string(rank) + "] rank" + std::to_string(other) + " hi\n"));
+      EXPECT_THAT(result.out, HasSubstr("[rank " + std::to_string(rank) + "] rank" +
+                                        std::to_string(other) + " hi\n"));
     }
   }
 }
@@ -48,12 +54,13 @@ TEST(LaunchSlow, NamesTheFirstFailingRankLastAndEndsWithItsCode) {
   Folder folder;
   const auto flag = (folder.path / "flag").string();
   // Rank 0 fails only after rank 1 has: what it does is a consequence.
-  const auto result =
-      run(child(2, {"0=await:" + flag, "0=exit:201", "1=err:cannot open data", "1=cause:no data", "1=touch:" + flag, "1=exit:3"}));
+  const auto result = run(child(2, {"0=await:" + flag, "0=exit:201", "1=err:cannot open data",
+                                    "1=cause:no data", "1=touch:" + flag, "1=exit:3"}));
   EXPECT_EQ(result.code, 3);
-  EXPECT_THAT(result.err, EndsWith("[rank 1] cannot open data\n"
-                                   "weft: rank 0 ended in consequence: exit code 201 (weft: PeerLost)\n"
-                                   "weft: rank 1 failed first: exit code 3: no data\n"));
+  EXPECT_THAT(result.err,
+              EndsWith("[rank 1] cannot open data\n"
+                       "weft: rank 0 ended in consequence: exit code 201 (weft: PeerLost)\n"
+                       "weft: rank 1 failed first: exit code 3: no data\n"));
 }
 
 TEST(LaunchSlow, ReportsAKilledRankByItsSignal) {
@@ -66,7 +73,8 @@ TEST(LaunchSlow, ReportsAKilledRankByItsSignal) {
 TEST(LaunchSlow, KillsARankThatIgnoresSigterm) {
   Folder folder;
   const auto flag = (folder.path / "flag").string();
-  auto options = child(2, {"0=ignore-term", "0=touch:" + flag, "0=pause", "1=await:" + flag, "1=exit:5"});
+  auto options =
+      child(2, {"0=ignore-term", "0=touch:" + flag, "0=pause", "1=await:" + flag, "1=exit:5"});
   options.shutdown_timeout = milliseconds(100);
   const auto result = run(options);
   EXPECT_EQ(result.code, 5);
@@ -74,13 +82,15 @@ TEST(LaunchSlow, KillsARankThatIgnoresSigterm) {
 }
 
 TEST(LaunchSlow, RestartsTheWholeGroupWithAFreshStoreAndCountsPerJob) {
-  auto options = child(2, {"env:TORCHELASTIC_RESTART_COUNT", "store", "@0=1=exit:1", "@1=0=exit:1", "@1=1=pause", "@0=0=pause"});
+  auto options = child(2, {"env:TORCHELASTIC_RESTART_COUNT", "store", "@0=1=exit:1", "@1=0=exit:1",
+                           "@1=1=pause", "@0=0=pause"});
   options.max_restarts = 2;
   const auto result = run(options);
   EXPECT_EQ(result.code, 0) << result.err;
   for (const char* restart : {"0", "1", "2"}) {
     for (const char* rank : {"0", "1"}) {
-      EXPECT_THAT(result.out, HasSubstr(std::string("[rank ") + rank + "] TORCHELASTIC_RESTART_COUNT=" + restart));
+      EXPECT_THAT(result.out, HasSubstr(std::string("[rank ") + rank +
+                                        "] TORCHELASTIC_RESTART_COUNT=" + restart));
     }
   }
   // A store that had lived through a restart would have counted on.
@@ -122,7 +132,8 @@ TEST(LaunchSlow, NamesTheLogOfTheRankThatFailed) {
   options.log_dir = folder.path.string();
   options.redirects = "3";
   const auto result = run(options);
-  EXPECT_THAT(result.err, HasSubstr("    why\nweft: rank 0 failed first: exit code 1 (log: " + folder.path.string()));
+  EXPECT_THAT(result.err, HasSubstr("    why\nweft: rank 0 failed first: exit code 1 (log: " +
+                                    folder.path.string()));
 }
 
 TEST(LaunchSlow, ShowsOnlyTheRanksOfTheFilter) {
@@ -141,7 +152,9 @@ TEST(LaunchSlow, PassesOnCtrlCAndSaysSo) {
   ::kill(launcher.pid(), SIGINT);
   const auto result = launcher.end();
   EXPECT_EQ(result.code, 130);
-  EXPECT_TRUE(std::regex_search(result.err, std::regex("weft: stopped by SIGINT; rank [01] ended first: SIGINT \\(signal 2\\)\n$")))
+  EXPECT_TRUE(std::regex_search(
+      result.err,
+      std::regex("weft: stopped by SIGINT; rank [01] ended first: SIGINT \\(signal 2\\)\n$")))
       << result.err;
 }
 
@@ -157,7 +170,9 @@ TEST(LaunchSlow, LetsRanksFinishTheirWorkOnSigtermAndThenSucceeds) {
 }
 
 TEST(LaunchSlow, KillsAtOnceOnASecondSignal) {
-  Running launcher([](const std::string& folder) { return launch(child(1, {"ignore-term", "touch:" + folder + "r0", "pause"})); });
+  Running launcher([](const std::string& folder) {
+    return launch(child(1, {"ignore-term", "touch:" + folder + "r0", "pause"}));
+  });
   launcher.await({"r0"});
   ::kill(launcher.pid(), SIGTERM);
   ::kill(launcher.pid(), SIGHUP);  // another one: two of a kind may be delivered as one
@@ -171,10 +186,12 @@ TEST(LaunchSlow, WakesAStoppedRankToTellItToEnd) {
   EXPECT_THAT(result.err, HasSubstr("weft: rank 0 ended in consequence: SIGTERM"));
 }
 
-// Killed itself, the launcher can do nothing any more: the kernel ends the ranks, the store process what they have started.
+// Killed itself, the launcher can do nothing any more: the kernel ends the ranks, the store process
+// what they have started.
 TEST(LaunchSlow, LeavesNoProcessAndNoFileBehindWhenItIsKilled) {
   Running launcher([](const std::string& folder) {
-    return launch(child(2, {"0=pid:" + folder + "r0", "1=pid:" + folder + "r1", "1=grandchild:" + folder + "g1", "pause"}));
+    return launch(child(2, {"0=pid:" + folder + "r0", "1=pid:" + folder + "r1",
+                            "1=grandchild:" + folder + "g1", "pause"}));
   });
   launcher.await({"r0", "r1", "g1"});
   ::kill(launcher.pid(), SIGKILL);
@@ -193,11 +210,11 @@ TEST(LaunchSlow, LeavesNoProcessAndNoFileBehindWhenItIsKilled) {
 }
 
 TEST(LaunchSlow, LetsARankSeeThatItsWorldIsNotTheOneAroundIt) {
-  const auto result = run(child(2, {"1=discover"}), {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4"});
+  const auto result =
+      run(child(2, {"1=discover"}), {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4"});
   EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(
-      result.err,
-      HasSubstr("torchrun or weft run (RANK=1, WORLD_SIZE=2) and Open MPI (OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4) disagree"));
+  EXPECT_THAT(result.err, HasSubstr("torchrun or weft run (RANK=1, WORLD_SIZE=2) and Open MPI "
+                                    "(OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4) disagree"));
 }
 
 TEST(LaunchSlow, JoinsTwoNodesThatShareASecretFile) {
@@ -235,7 +252,8 @@ TEST(LaunchSlow, NeverMixesLinesOfTwoRanks) {
   const std::vector<std::string> things(200, "out:" + std::string(300, 'x'));
   const auto out = lines(run(child(3, things)).out);
   EXPECT_EQ(out.size(), 600u);
-  for (const auto& line : out) EXPECT_TRUE(line.size() == 309 && line.rfind("[rank ", 0) == 0) << line;
+  for (const auto& line : out)
+    EXPECT_TRUE(line.size() == 309 && line.rfind("[rank ", 0) == 0) << line;
 }
 
 TEST(Launch, SaysThatThePortIsTaken) {
@@ -248,7 +266,9 @@ TEST(Launch, SaysThatThePortIsTaken) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::kBadConfig);
-    EXPECT_EQ(error.message(), "127.0.0.1:" + std::to_string(port) + " is taken; give another --master-port, or none to get a free one");
+    EXPECT_EQ(error.message(),
+              "127.0.0.1:" + std::to_string(port) +
+                  " is taken; give another --master-port, or none to get a free one");
   }
 }
 
@@ -286,7 +306,10 @@ TEST(LaunchForked, ReportsWhatARankThrows) {
   });
   const auto result = launcher.end();
   EXPECT_EQ(result.code, 65);
-  EXPECT_THAT(result.err, EndsWith("weft: rank 1 failed first: exit code 65 (weft: Corrupt): Corrupt: the file is torn\n"));
+  EXPECT_THAT(
+      result.err,
+      EndsWith(
+          "weft: rank 1 failed first: exit code 65 (weft: Corrupt): Corrupt: the file is torn\n"));
 }
 
 TEST(LaunchForked, RestartsByForkingAgain) {
@@ -294,7 +317,9 @@ TEST(LaunchForked, RestartsByForkingAgain) {
   options.nproc_per_node = "2";
   options.max_restarts = 1;
   Running launcher([&](const std::string&) {
-    return launch_forked(options, [](int) { return std::getenv("TORCHELASTIC_RESTART_COUNT") == std::string("0") ? 1 : 0; });
+    return launch_forked(options, [](int) {
+      return std::getenv("TORCHELASTIC_RESTART_COUNT") == std::string("0") ? 1 : 0;
+    });
   });
   EXPECT_EQ(launcher.end().code, 0);
 }

@@ -24,7 +24,9 @@ namespace {
 // Environment of the child: ours with `changes` on top.
 std::vector<std::string> merged_environment(const std::vector<std::string>& changes) {
   std::map<std::string, std::string> merged;
-  const auto put = [&](const std::string& entry) { merged[entry.substr(0, entry.find('='))] = entry; };
+  const auto put = [&](const std::string& entry) {
+    merged[entry.substr(0, entry.find('='))] = entry;
+  };
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) put(*entry);
   for (const auto& entry : changes) put(entry);
   std::vector<std::string> result;
@@ -48,7 +50,9 @@ void close_what_exec_closes() {
   std::vector<int> closing;
   while (const dirent* entry = ::readdir(folder)) {
     const int fd = std::atoi(entry->d_name);
-    if (entry->d_name[0] != '.' && fd != ::dirfd(folder) && (::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0) closing.push_back(fd);
+    if (entry->d_name[0] != '.' && fd != ::dirfd(folder) &&
+        (::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0)
+      closing.push_back(fd);
   }
   ::closedir(folder);
   for (const int fd : closing) ::close(fd);
@@ -94,7 +98,8 @@ void settle_in(const ProcessOptions& options, pid_t parent) {
 }
 
 // Reports errno through the pipe when it comes back at all.
-[[noreturn]] void run_program(const ProcessOptions& options, char* const* argv, char* const* envp, int failure) {
+[[noreturn]] void run_program(const ProcessOptions& options, char* const* argv, char* const* envp,
+                              int failure) {
   ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
   for (const int fd : options.inherit) keep_on_exec(fd);
   ::execvpe(argv[0], argv, envp);
@@ -124,15 +129,18 @@ std::string signal_name(int number) {
 }
 
 std::string ExitStatus::describe() const {
-  return signaled ? signal_name(value) + " (signal " + std::to_string(value) + ")" : "exit code " + std::to_string(value);
+  return signaled ? signal_name(value) + " (signal " + std::to_string(value) + ")"
+                  : "exit code " + std::to_string(value);
 }
 
 Process::Process(const ProcessOptions& options) {
-  WEFT_REQUIRE(options.argv.empty() != !options.call, "a process needs a program or a function, and not both");
+  WEFT_REQUIRE(options.argv.empty() != !options.call,
+               "a process needs a program or a function, and not both");
   const auto environment = merged_environment(options.environment);
   const auto envp = pointers(environment), argv = pointers(options.argv);
   int failure[2];
-  if (::pipe2(failure, O_CLOEXEC) != 0) throw Error(Errc::kUnavailable, std::string("no pipe for a child: ") + std::strerror(errno));
+  if (::pipe2(failure, O_CLOEXEC) != 0)
+    throw Error(Errc::kUnavailable, std::string("no pipe for a child: ") + std::strerror(errno));
   const Fd failure_in(failure[0]);
   Fd failure_out(failure[1]);
 
@@ -144,7 +152,8 @@ Process::Process(const ProcessOptions& options) {
     if (options.argv.empty()) run_call(options);
     run_program(options, argv.data(), envp.data(), failure_out.get());
   }
-  if (pid_ < 0) throw Error(Errc::kUnavailable, std::string("no new process: ") + std::strerror(errno));
+  if (pid_ < 0)
+    throw Error(Errc::kUnavailable, std::string("no new process: ") + std::strerror(errno));
   ::setpgid(pid_, pid_);  // the child does it too: whoever comes first
   // By number: glibc 2.36 declares pidfd_open() without extern "C".
   pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
@@ -156,12 +165,15 @@ Process::Process(const ProcessOptions& options) {
   while (got < 0 && errno == EINTR);
   if (got == sizeof reason) {
     ::waitpid(pid_, nullptr, 0);
-    throw Error(Errc::kInvalidArgument, "cannot start \"" + options.argv[0] + "\": " + std::strerror(reason));
+    throw Error(Errc::kInvalidArgument,
+                "cannot start \"" + options.argv[0] + "\": " + std::strerror(reason));
   }
 }
 
 Process::Process(Process&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)), pidfd_(std::move(other.pidfd_)), status_(std::exchange(other.status_, std::nullopt)) {}
+    : pid_(std::exchange(other.pid_, -1)),
+      pidfd_(std::move(other.pidfd_)),
+      status_(std::exchange(other.status_, std::nullopt)) {}
 
 Process::~Process() {
   if (pid_ < 0 || status_) return;
@@ -173,8 +185,11 @@ Process::~Process() {
 std::optional<ExitStatus> Process::poll() {
   if (status_) return status_;
   siginfo_t info{};
-  if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return std::nullopt;
-  ::kill(-pid_, SIGKILL);  // before reaping: until then the group's number cannot be given out again
+  if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      info.si_pid == 0)
+    return std::nullopt;
+  ::kill(-pid_,
+         SIGKILL);  // before reaping: until then the group's number cannot be given out again
   ::waitpid(pid_, nullptr, 0);
   status_ = ExitStatus{info.si_code != CLD_EXITED, info.si_status};
   return status_;
@@ -196,7 +211,8 @@ ExitStatus Process::terminate(std::chrono::milliseconds grace) {
   signal(SIGTERM);
   if (const auto ended = wait(Deadline::in(grace))) return *ended;
   signal(SIGKILL);
-  return *wait(Deadline::in(std::chrono::hours(1)));  // SIGKILL is not refused; only a device stuck in the kernel makes it late
+  return *wait(Deadline::in(std::chrono::hours(
+      1)));  // SIGKILL is not refused; only a device stuck in the kernel makes it late
 }
 
 }  // namespace weft::launch

@@ -1,7 +1,9 @@
-// One child process: started in a process group of its own, watched through a pidfd, never left behind.
+// One child process: started in a process group of its own, watched through a pidfd, never left
+// behind.
 //
-// The child dies with the thread that started it (PR_SET_PDEATHSIG), so start it from the thread that lives on. When a child ends, what
-// is left of its process group is killed too. Not thread-safe. Throws Error(kUnavailable) when the system refuses a process.
+// The child dies with the thread that started it (PR_SET_PDEATHSIG), so start it from the thread
+// that lives on. When a child ends, what is left of its process group is killed too. Not
+// thread-safe. Throws Error(kUnavailable) when the system refuses a process.
 #pragma once
 
 #include <sys/types.h>
@@ -49,23 +51,27 @@ struct ExitStatus {
 std::string signal_name(int number);
 
 struct ProcessOptions {
-  // A program (looked up in PATH) and its arguments; or, where empty, a function that runs in a copy of this process: its result is the
-  // exit code, no destructor of a static and no atexit handler runs. Neither may be started while this process has other threads.
+  // A program (looked up in PATH) and its arguments; or, where empty, a function that runs in a
+  // copy of this process: its result is the exit code, no destructor of a static and no atexit
+  // handler runs. Neither may be started while this process has other threads.
   std::vector<std::string> argv;
   std::function<int()> call;
   // NAME=value, on top of this process's environment.
   std::vector<std::string> environment;
-  // Descriptors to keep, under the same numbers. A program gets no others; a function also keeps those that are not close-on-exec.
+  // Descriptors to keep, under the same numbers. A program gets no others; a function also keeps
+  // those that are not close-on-exec.
   std::vector<int> inherit;
   int stdin_fd = 0, stdout_fd = 1, stderr_fd = 2;
   bool dies_with_parent = true;
-  // Runs in the child before its program or function does, when its process group exists. Descriptors of the parent are still open.
+  // Runs in the child before its program or function does, when its process group exists.
+  // Descriptors of the parent are still open.
   std::function<void()> before;
 };
 
 class Process {
  public:
-  // Returns when the program runs; throws Error(kInvalidArgument), naming it and the reason, when it cannot be executed.
+  // Returns when the program runs; throws Error(kInvalidArgument), naming it and the reason, when
+  // it cannot be executed.
   explicit Process(const ProcessOptions& options);
   Process(Process&& other) noexcept;
   Process& operator=(Process&&) = delete;

@@ -25,7 +25,8 @@ struct Pipe {
     out.reset();
     std::string text;
     char buffer[4096];
-    for (ssize_t got; (got = ::read(in.get(), buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<std::size_t>(got));
+    for (ssize_t got; (got = ::read(in.get(), buffer, sizeof buffer)) > 0;)
+      text.append(buffer, static_cast<std::size_t>(got));
     return text;
   }
   Fd in, out;
@@ -114,7 +115,9 @@ TEST(Process, GivesAFunctionWhatExecWouldLeave) {
   const int closed = pipe.in.get(), kept = pipe.out.get();
   ProcessOptions options;
   options.inherit = {kept};
-  options.call = [=] { return (::fcntl(closed, F_GETFD) >= 0 ? 1 : 0) + (::fcntl(kept, F_GETFD) < 0 ? 2 : 0); };
+  options.call = [=] {
+    return (::fcntl(closed, F_GETFD) >= 0 ? 1 : 0) + (::fcntl(kept, F_GETFD) < 0 ? 2 : 0);
+  };
   EXPECT_EQ(Process(options).wait(soon())->code(), 0);
 }
 

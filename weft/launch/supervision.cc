@@ -9,21 +9,27 @@ namespace weft::launch {
 
 Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
   const auto failed = first_failure(now_seen);
-  const bool all_ended = std::all_of(now_seen.ranks.begin(), now_seen.ranks.end(), [](const auto& end) { return end.has_value(); });
+  const bool all_ended = std::all_of(now_seen.ranks.begin(), now_seen.ranks.end(),
+                                     [](const auto& end) { return end.has_value(); });
   if (all_ended) {
-    const bool again = failed && now_seen.stop_signals == 0 && !now_seen.store_lost && now_seen.restarts < policy.max_restarts;
+    const bool again = failed && now_seen.stop_signals == 0 && !now_seen.store_lost &&
+                       now_seen.restarts < policy.max_restarts;
     return {again ? Act::kRestart : Act::kFinish};
   }
   if (now_seen.kill_sent) return {};
   if (now_seen.stop_signals >= 2) return {Act::kKill, {}, "a second signal"};
   if (now_seen.stop_sent) {
     const auto limit = *now_seen.stop_sent + policy.shutdown_timeout;
-    return now < limit ? Decision{Act::kWait, limit} : Decision{Act::kKill, {}, "still running at the end of the shutdown timeout"};
+    return now < limit
+               ? Decision{Act::kWait, limit}
+               : Decision{Act::kKill, {}, "still running at the end of the shutdown timeout"};
   }
   if (now_seen.store_lost) return {Act::kTerminate, {}, "the store's process has ended"};
   if (failed) {
-    const auto limit = now_seen.ranks[static_cast<std::size_t>(*failed)]->when + policy.survivor_grace;
-    return now < limit ? Decision{Act::kWait, limit} : Decision{Act::kTerminate, {}, "another rank has failed"};
+    const auto limit =
+        now_seen.ranks[static_cast<std::size_t>(*failed)]->when + policy.survivor_grace;
+    return now < limit ? Decision{Act::kWait, limit}
+                       : Decision{Act::kTerminate, {}, "another rank has failed"};
   }
   return {};
 }

@@ -1,4 +1,5 @@
-// What a launcher has to do next, and who failed first: pure functions of what has been seen so far. The launcher carries it out.
+// What a launcher has to do next, and who failed first: pure functions of what has been seen so
+// far. The launcher carries it out.
 #pragma once
 
 #include <chrono>
@@ -29,7 +30,8 @@ struct Situation {
 
 struct Policy {
   int max_restarts = 0;
-  // From a rank's failure to SIGTERM for the others, in which they notice it and say so themselves (2 s at most).
+  // From a rank's failure to SIGTERM for the others, in which they notice it and say so themselves
+  // (2 s at most).
   std::chrono::milliseconds survivor_grace = std::chrono::seconds(5);
   // From SIGTERM, or the signal passed on, to SIGKILL.
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);
@@ -45,11 +47,12 @@ struct Decision {
 
 Decision decide(const Situation& situation, const Policy& policy, Time now);
 
-// A rank that ended by weft's own PeerLost or Aborted, or after it was told to stop: another one is to blame.
+// A rank that ended by weft's own PeerLost or Aborted, or after it was told to stop: another one is
+// to blame.
 bool is_consequence(const RankEnd& end, const Situation& situation);
 
-// The local rank to blame: the earliest failure that is no consequence, else the earliest; of several seen at once a killed one. nullopt:
-// none failed.
+// The local rank to blame: the earliest failure that is no consequence, else the earliest; of
+// several seen at once a killed one. nullopt: none failed.
 std::optional<int> first_failure(const Situation& situation);
 
 }  // namespace weft::launch

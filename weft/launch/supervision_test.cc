@@ -22,7 +22,8 @@ Situation situation(std::vector<std::optional<RankEnd>> ranks) {
 }
 
 TEST(Decide, WaitsWithoutALimitWhileAllIsWell) {
-  const auto decision = decide(situation({std::nullopt, exited(0, seconds(1))}), Policy{}, kStart + seconds(999));
+  const auto decision =
+      decide(situation({std::nullopt, exited(0, seconds(1))}), Policy{}, kStart + seconds(999));
   EXPECT_EQ(decision.act, Act::kWait);
   EXPECT_FALSE(decision.until);
 }
@@ -80,12 +81,16 @@ TEST(Decide, DoesNotRestartWhatSucceededOrWasStopped) {
 }
 
 TEST(FirstFailure, IsTheEarliest) {
-  EXPECT_EQ(first_failure(situation({exited(1, seconds(2)), exited(3, seconds(1)), exited(0, seconds(0)), std::nullopt})), 1);
+  EXPECT_EQ(first_failure(situation({exited(1, seconds(2)), exited(3, seconds(1)),
+                                     exited(0, seconds(0)), std::nullopt})),
+            1);
   EXPECT_EQ(first_failure(situation({exited(0, seconds(0)), std::nullopt})), std::nullopt);
 }
 
 TEST(FirstFailure, IsNotARankThatOnlyLostItsPeer) {
-  EXPECT_EQ(first_failure(situation({exited(201, seconds(1)), exited(202, seconds(1)), exited(3, seconds(2))})), 2);
+  EXPECT_EQ(first_failure(situation(
+                {exited(201, seconds(1)), exited(202, seconds(1)), exited(3, seconds(2))})),
+            2);
   EXPECT_EQ(first_failure(situation({exited(202, seconds(2)), exited(201, seconds(1))})), 1);
 }
 
@@ -116,13 +121,18 @@ TEST(FailureReport, EndsWithTheCulpritItsCauseAndItsLog) {
 
 TEST(FailureReport, TellsOneMistakeOfSeveralRanksOnce) {
   internal::Failure failure;
-  failure.situation = situation({exited(2, seconds(1)), exited(2, seconds(2)), exited(202, seconds(2)), exited(202, seconds(3)),
-                                 exited(2, seconds(3)), exited(2, seconds(4))});
-  const auto aborted = [](int rank) { return "Aborted: all_reduce, rank " + std::to_string(rank) + ": rank 0 has left"; };
-  failure.causes = {"no data on rank 0", "no data on rank 1", aborted(2), aborted(3), "another mistake", "no data on rank 5"};
+  failure.situation =
+      situation({exited(2, seconds(1)), exited(2, seconds(2)), exited(202, seconds(2)),
+                 exited(202, seconds(3)), exited(2, seconds(3)), exited(2, seconds(4))});
+  const auto aborted = [](int rank) {
+    return "Aborted: all_reduce, rank " + std::to_string(rank) + ": rank 0 has left";
+  };
+  failure.causes = {"no data on rank 0", "no data on rank 1", aborted(2),
+                    aborted(3),          "another mistake",   "no data on rank 5"};
   EXPECT_EQ(internal::failure_report(failure),
             "weft: rank 4 failed later: exit code 2: another mistake\n"
-            "weft: ranks 2 and 3 ended in consequence: exit code 202 (weft: Aborted): Aborted: all_reduce, rank 2: rank 0 has left\n"
+            "weft: ranks 2 and 3 ended in consequence: exit code 202 (weft: Aborted): Aborted: "
+            "all_reduce, rank 2: rank 0 has left\n"
             "weft: ranks 0, 1 and 5 failed: exit code 2: no data on rank 0\n");
 }
 
@@ -130,17 +140,20 @@ TEST(FailureReport, CountsManyRanksFromTo) {
   internal::Failure failure;
   failure.situation.ranks.assign(16, exited(2, seconds(1)));
   failure.causes.assign(16, "no data");
-  EXPECT_EQ(internal::failure_report(failure), "weft: ranks 0 to 15 failed: exit code 2: no data\n");
+  EXPECT_EQ(internal::failure_report(failure),
+            "weft: ranks 0 to 15 failed: exit code 2: no data\n");
 }
 
 TEST(FailureReport, ExplainsAKill) {
   internal::Failure failure;
   failure.situation = situation({killed(SIGKILL, seconds(1))});
   EXPECT_EQ(internal::failure_report(failure),
-            "weft: rank 0 failed first: SIGKILL (signal 9): killed from outside; may be out of memory (see dmesg)\n");
+            "weft: rank 0 failed first: SIGKILL (signal 9): killed from outside; may be out of "
+            "memory (see dmesg)\n");
   failure.out_of_memory = true;
   EXPECT_EQ(internal::failure_report(failure),
-            "weft: rank 0 failed first: SIGKILL (signal 9): the kernel killed it for lack of memory; use a smaller batch, fewer ranks or a "
+            "weft: rank 0 failed first: SIGKILL (signal 9): the kernel killed it for lack of "
+            "memory; use a smaller batch, fewer ranks or a "
             "higher memory limit\n");
 }
 
@@ -149,7 +162,8 @@ TEST(FailureReport, SaysThatItWasStopped) {
   failure.situation = situation({killed(SIGINT, seconds(1))});
   failure.situation.stop_sent = kStart;
   failure.stop_signal = SIGINT;
-  EXPECT_EQ(internal::failure_report(failure), "weft: stopped by SIGINT; rank 0 ended first: SIGINT (signal 2)\n");
+  EXPECT_EQ(internal::failure_report(failure),
+            "weft: stopped by SIGINT; rank 0 ended first: SIGINT (signal 2)\n");
 }
 
 }  // namespace

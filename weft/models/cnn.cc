@@ -8,7 +8,9 @@ CnnImpl::CnnImpl(CnnOptions given) : options(given) { reset(); }
 
 namespace {
 
-torch::nn::Conv2d conv3x3(std::int64_t in, std::int64_t out) { return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, 3).padding(1)); }
+torch::nn::Conv2d conv3x3(std::int64_t in, std::int64_t out) {
+  return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, 3).padding(1));
+}
 
 template <class Layer, class Forward>
 parallel::Block layer_block(const Layer& layer, const Forward& forward) {
@@ -19,7 +21,9 @@ parallel::Block layer_block(const Layer& layer, const Forward& forward) {
   return {.module = layer.ptr(), .forward = of_first};
 }
 
-at::Tensor convolved(torch::nn::Conv2dImpl& conv, const at::Tensor& x) { return torch::max_pool2d(torch::relu(conv.forward(x)), 2); }
+at::Tensor convolved(torch::nn::Conv2dImpl& conv, const at::Tensor& x) {
+  return torch::max_pool2d(torch::relu(conv.forward(x)), 2);
+}
 
 }  // namespace
 
@@ -43,13 +47,20 @@ parallel::BlockModel cnn_blocks(const CnnOptions& options) {
   using torch::nn::LinearImpl;
   const std::int64_t side = options.image_size / 4;
   parallel::BlockModel model;
-  model.blocks.push_back({"conv1", [options](const Contexts&) { return layer_block(conv3x3(options.in_channels, 32), convolved); }});
-  model.blocks.push_back({"conv2", [](const Contexts&) { return layer_block(conv3x3(32, 64), convolved); }});
+  model.blocks.push_back({"conv1", [options](const Contexts&) {
+                            return layer_block(conv3x3(options.in_channels, 32), convolved);
+                          }});
+  model.blocks.push_back(
+      {"conv2", [](const Contexts&) { return layer_block(conv3x3(32, 64), convolved); }});
   model.blocks.push_back({"fc1", [side](const Contexts&) {
-                            const auto forward = [](LinearImpl& fc, const at::Tensor& x) { return torch::relu(fc.forward(x.flatten(1))); };
+                            const auto forward = [](LinearImpl& fc, const at::Tensor& x) {
+                              return torch::relu(fc.forward(x.flatten(1)));
+                            };
                             return layer_block(Linear(64 * side * side, 128), forward);
                           }});
-  model.blocks.push_back({"fc2", [options](const Contexts&) { return parallel::block(Linear(128, options.num_classes)); }});
+  model.blocks.push_back({"fc2", [options](const Contexts&) {
+                            return parallel::block(Linear(128, options.num_classes));
+                          }});
   return model;
 }
 

@@ -17,12 +17,14 @@ using parallel::Split;
 using parallel::TensorParallel;
 
 void require_sizes(const GptOptions& o) {
-  WEFT_REQUIRE(o.vocabulary > 0 && o.layers > 0 && o.width > 0 && o.heads > 0 && o.hidden > 0 && o.sequence_length > 0,
+  WEFT_REQUIRE(o.vocabulary > 0 && o.layers > 0 && o.width > 0 && o.heads > 0 && o.hidden > 0 &&
+                   o.sequence_length > 0,
                "Gpt: vocabulary, layers, width, heads, hidden and sequence_length are at least 1");
   WEFT_REQUIRE(o.dropout >= 0 && o.dropout < 1, "Gpt: dropout is in [0, 1)");
   WEFT_REQUIRE(o.experts == 0 || o.sequence == Sequence::kWhole,
                "Gpt: experts need the whole sequence on every rank of tp (sequence = kWhole)");
-  WEFT_REQUIRE(o.initial_std >= 0 && o.norm_eps > 0 && o.rope_theta > 0, "Gpt: initial_std is at least 0, norm_eps and rope_theta above");
+  WEFT_REQUIRE(o.initial_std >= 0 && o.norm_eps > 0 && o.rope_theta > 0,
+               "Gpt: initial_std is at least 0, norm_eps and rope_theta above");
 }
 
 GptOptions complete(GptOptions options) {
@@ -33,7 +35,9 @@ GptOptions complete(GptOptions options) {
 }
 
 // Of weights whose output is added to a block's input: the sum of 2 layers of them keeps its size.
-double std_of_added(const GptOptions& o) { return o.initial_std / std::sqrt(2.0 * static_cast<double>(o.layers)); }
+double std_of_added(const GptOptions& o) {
+  return o.initial_std / std::sqrt(2.0 * static_cast<double>(o.layers));
+}
 
 // How far each position is from the start of its document.
 at::Tensor places(const at::Tensor& documents) {
@@ -44,8 +48,10 @@ at::Tensor places(const at::Tensor& documents) {
   return at - std::get<0>(starts.cummax(1));
 }
 
-parallel::Dropout dropout_of(const GptOptions& o, const TensorParallel& tp, const ContextParallel& cp) {
-  return parallel::Dropout(parallel::DropoutOptions{.p = o.dropout, .sequence = o.sequence}, tp, cp);
+parallel::Dropout dropout_of(const GptOptions& o, const TensorParallel& tp,
+                             const ContextParallel& cp) {
+  return parallel::Dropout(parallel::DropoutOptions{.p = o.dropout, .sequence = o.sequence}, tp,
+                           cp);
 }
 
 at::Tensor activate(const GptOptions& o, const at::Tensor& up) {
@@ -53,7 +59,8 @@ at::Tensor activate(const GptOptions& o, const at::Tensor& up) {
 }
 
 parallel::AttentionOptions attention_of(const GptOptions& o) {
-  parallel::AttentionOptions a{.width = o.width, .heads = o.heads, .kv_heads = o.kv_heads, .dropout = o.dropout};
+  parallel::AttentionOptions a{
+      .width = o.width, .heads = o.heads, .kv_heads = o.kv_heads, .dropout = o.dropout};
   a.bias = o.bias || o.attention_bias;
   a.head_width = o.head_width;
   a.rope_theta = o.positions == Positions::kRotary ? o.rope_theta : 0;
@@ -69,7 +76,8 @@ parallel::AttentionOptions attention_of(const GptOptions& o) {
 parallel::MixtureOptions experts_of(const GptOptions& o) {
   parallel::MixtureOptions m{.hidden = o.hidden, .balance = o.experts_balance, .z = o.experts_z};
   m.router = {.width = o.width, .experts = o.experts, .top_k = o.experts_top_k};
-  m.router.weights = o.experts_top_k == 1 ? parallel::RouterWeights::kOverAll : parallel::RouterWeights::kOverChosen;
+  m.router.weights = o.experts_top_k == 1 ? parallel::RouterWeights::kOverAll
+                                          : parallel::RouterWeights::kOverChosen;
   m.router.capacity_factor = o.experts_capacity;
   m.router.jitter = o.experts_jitter;
   m.router.normal = o.initial_std;
@@ -94,35 +102,48 @@ GptOptions like_llama(GptOptions options) {
   return options;
 }
 
-GptEmbedding::GptEmbedding(const GptOptions& options, const TensorParallel& tp, const ContextParallel& cp)
-    : options_(options), tp_(tp), cp_(cp), dropout_(register_module("dropout", dropout_of(options, tp, cp))) {
+GptEmbedding::GptEmbedding(const GptOptions& options, const TensorParallel& tp,
+                           const ContextParallel& cp)
+    : options_(options),
+      tp_(tp),
+      cp_(cp),
+      dropout_(register_module("dropout", dropout_of(options, tp, cp))) {
   const double std = options.initial_std > 0 ? options.initial_std : 1;
-  const parallel::EmbeddingOptions table{
-      .vocabulary = options.vocabulary, .features = options.width, .sequence = options.sequence, .normal = std};
+  const parallel::EmbeddingOptions table{.vocabulary = options.vocabulary,
+                                         .features = options.width,
+                                         .sequence = options.sequence,
+                                         .normal = std};
   tokens = register_module("tokens", parallel::Embedding(table, tp));
   if (options.positions == Positions::kRotary) return;
   const at::NoGradGuard no_grad;
-  positions = register_parameter("positions", torch::empty({options.sequence_length, options.width}).normal_(0, std, tp.generator()));
+  positions = register_parameter(
+      "positions",
+      torch::empty({options.sequence_length, options.width}).normal_(0, std, tp.generator()));
 }
 
 // Of this rank's positions: where each stands, in the sequence or in its document.
 at::Tensor GptEmbedding::places_of(std::int64_t sequence, const at::Tensor& documents) const {
-  return documents.defined() ? cp_.part(places(documents), 1) : cp_.layout(sequence).positions(cp_.rank());
+  return documents.defined() ? cp_.part(places(documents), 1)
+                             : cp_.layout(sequence).positions(cp_.rank());
 }
 
 at::Tensor GptEmbedding::forward(const at::Tensor& ids, const at::Tensor& documents) {
   WEFT_REQUIRE(ids.dim() == 2, "Gpt: tokens are [batch, sequence]");
-  WEFT_REQUIRE(!documents.defined() || documents.sizes() == ids.sizes(), "Gpt: documents have the shape of tokens");
+  WEFT_REQUIRE(!documents.defined() || documents.sizes() == ids.sizes(),
+               "Gpt: documents have the shape of tokens");
   const std::int64_t t = ids.size(1);
   if (options_.sequence == Sequence::kSplit) {
-    for (int rank = 0; rank < cp_.size(); ++rank) parallel::even_part("Gpt: sequence", cp_.layout(t).length(rank), tp_.size());
+    for (int rank = 0; rank < cp_.size(); ++rank)
+      parallel::even_part("Gpt: sequence", cp_.layout(t).length(rank), tp_.size());
   }
   at::Tensor x = tokens->forward(cp_.part(ids, 1));
   if (positions.defined()) {
-    WEFT_REQUIRE(t <= options_.sequence_length, "Gpt: " + std::to_string(t) + " tokens, and positions for " +
-                                                    std::to_string(options_.sequence_length) + " (sequence_length)");
+    WEFT_REQUIRE(t <= options_.sequence_length,
+                 "Gpt: " + std::to_string(t) + " tokens, and positions for " +
+                     std::to_string(options_.sequence_length) + " (sequence_length)");
     const bool plain = !documents.defined() && cp_.size() == 1;
-    const at::Tensor add = plain ? positions.narrow(0, 0, t) : torch::embedding(positions, places_of(t, documents));
+    const at::Tensor add =
+        plain ? positions.narrow(0, 0, t) : torch::embedding(positions, places_of(t, documents));
     x = x + (options_.sequence == Sequence::kSplit ? parallel::scatter_to(add, -2, tp_) : add);
   }
   return dropout_->forward(x);
@@ -133,13 +154,17 @@ at::Tensor GptEmbedding::extend(const at::Tensor& ids, std::int64_t first) {
   const at::Tensor x = tokens->forward(ids);
   if (!positions.defined()) return x;
   const std::int64_t t = first + ids.size(1);
-  WEFT_REQUIRE(t <= options_.sequence_length, "Gpt: " + std::to_string(t) + " tokens, and positions for " +
-                                                  std::to_string(options_.sequence_length) + " (sequence_length)");
+  WEFT_REQUIRE(t <= options_.sequence_length,
+               "Gpt: " + std::to_string(t) + " tokens, and positions for " +
+                   std::to_string(options_.sequence_length) + " (sequence_length)");
   return x + positions.slice(0, first, t);
 }
 
 GptNorm::GptNorm(const GptOptions& options, const TensorParallel& tp) {
-  const parallel::NormOptions norm{.features = options.width, .eps = options.norm_eps, .bias = options.bias, .sequence = options.sequence};
+  const parallel::NormOptions norm{.features = options.width,
+                                   .eps = options.norm_eps,
+                                   .bias = options.bias,
+                                   .sequence = options.sequence};
   // Their parameters are registered here, under one name whichever norm it is.
   if (options.norm == Norm::kLayerNorm) {
     layer_ = parallel::LayerNorm(norm, tp);
@@ -151,14 +176,21 @@ GptNorm::GptNorm(const GptOptions& options, const TensorParallel& tp) {
   }
 }
 
-at::Tensor GptNorm::forward(const at::Tensor& x) { return layer_.is_empty() ? rms_->forward(x) : layer_->forward(x); }
+at::Tensor GptNorm::forward(const at::Tensor& x) {
+  return layer_.is_empty() ? rms_->forward(x) : layer_->forward(x);
+}
 
 GptMlp::GptMlp(const GptOptions& options, const TensorParallel& tp) : options_(options), tp_(tp) {
-  const parallel::LinearOptions up{
-      .in = options.width, .out = options.hidden, .split = Split::kColumn, .bias = options.bias, .normal = options.initial_std};
-  if (options.activation == Activation::kSwiglu) gate_proj = register_module("gate_proj", parallel::Linear(up, tp));
+  const parallel::LinearOptions up{.in = options.width,
+                                   .out = options.hidden,
+                                   .split = Split::kColumn,
+                                   .bias = options.bias,
+                                   .normal = options.initial_std};
+  if (options.activation == Activation::kSwiglu)
+    gate_proj = register_module("gate_proj", parallel::Linear(up, tp));
   up_proj = register_module("up_proj", parallel::Linear(up, tp));
-  parallel::LinearOptions down{.in = options.hidden, .out = options.width, .split = Split::kRow, .bias = options.bias};
+  parallel::LinearOptions down{
+      .in = options.hidden, .out = options.width, .split = Split::kRow, .bias = options.bias};
   down.sequence = options.sequence;
   down.chunks = options.chunks;
   down.normal = std_of_added(options);
@@ -184,14 +216,16 @@ at::Tensor GptMlp::forward(const at::Tensor& given) {
   return y;
 }
 
-GptBlock::GptBlock(const GptOptions& options, const TensorParallel& tp, const ContextParallel& cp, const parallel::ExpertParallel& ep)
+GptBlock::GptBlock(const GptOptions& options, const TensorParallel& tp, const ContextParallel& cp,
+                   const parallel::ExpertParallel& ep)
     : norm1(register_module("norm1", std::make_shared<GptNorm>(options, tp))),
       norm2(register_module("norm2", std::make_shared<GptNorm>(options, tp))),
       attention(register_module("attention", parallel::Attention(attention_of(options), tp, cp))),
       lets_norms_go_(options.selective && (options.sequence == Sequence::kWhole || tp.size() == 1)),
       dropout_(register_module("dropout", dropout_of(options, tp, cp))) {
   if (options.experts > 0) {
-    experts = register_module("experts", parallel::MixtureOfExperts(experts_of(options), ep, tp, cp));
+    experts =
+        register_module("experts", parallel::MixtureOfExperts(experts_of(options), ep, tp, cp));
   } else {
     mlp = register_module("mlp", std::make_shared<GptMlp>(options, tp));
   }
@@ -227,9 +261,13 @@ at::Tensor GptBlock::extend(const at::Tensor& x, parallel::AttentionCache& cache
 }
 
 GptHead::GptHead(const GptOptions& options, parallel::Embedding tied, const TensorParallel& tp)
-    : norm(register_module("norm", std::make_shared<GptNorm>(options, tp))), options_(options), tp_(tp), tied_(std::move(tied)) {
+    : norm(register_module("norm", std::make_shared<GptNorm>(options, tp))),
+      options_(options),
+      tp_(tp),
+      tied_(std::move(tied)) {
   if (!tied_.is_empty()) return;
-  parallel::LinearOptions linear{.in = options.width, .out = options.vocabulary, .split = Split::kColumn, .bias = false};
+  parallel::LinearOptions linear{
+      .in = options.width, .out = options.vocabulary, .split = Split::kColumn, .bias = false};
   linear.pad = true;
   linear.normal = options.initial_std;
   output = register_module("output", parallel::Linear(linear, tp));
@@ -240,7 +278,8 @@ at::Tensor GptHead::forward(const at::Tensor& x, const at::Tensor&) {
   return torch::linear(whole, tied_.is_empty() ? output->weight : tied_->weight);
 }
 
-GptImpl::GptImpl(const GptOptions& options_, const TensorParallel& tp_, const ContextParallel& cp_, const parallel::ExpertParallel& ep_)
+GptImpl::GptImpl(const GptOptions& options_, const TensorParallel& tp_, const ContextParallel& cp_,
+                 const parallel::ExpertParallel& ep_)
     : options(complete(options_)), tp(tp_), cp(cp_), ep(ep_) {
   parallel::even_part("Gpt: heads", options.heads, tp.size());
   parallel::even_part("Gpt: hidden", options.hidden, tp.size());
@@ -265,8 +304,10 @@ at::Tensor GptImpl::forward(const at::Tensor& tokens, const at::Tensor& document
 }
 
 at::Tensor GptImpl::extend(const at::Tensor& tokens, GptCache& cache, Wanted wanted) {
-  WEFT_REQUIRE(options.sequence == Sequence::kWhole, "Gpt: extend() is for a whole sequence on every rank, not for a split one");
-  WEFT_REQUIRE(!is_training() || options.dropout == 0, "Gpt: extend() drops nothing; call eval() on the model first");
+  WEFT_REQUIRE(options.sequence == Sequence::kWhole,
+               "Gpt: extend() is for a whole sequence on every rank, not for a split one");
+  WEFT_REQUIRE(!is_training() || options.dropout == 0,
+               "Gpt: extend() drops nothing; call eval() on the model first");
   const at::NoGradGuard no_grad;
   at::Tensor x = embedding->extend(tokens, cache.length());
   cache.blocks.resize(blocks.size());
@@ -277,7 +318,8 @@ at::Tensor GptImpl::extend(const at::Tensor& tokens, GptCache& cache, Wanted wan
 at::Tensor GptImpl::loss(const at::Tensor& logits, const at::Tensor& targets) const {
   at::Tensor auxiliary;
   for (const auto& part : parts_) {
-    if (const at::Tensor& more = part->auxiliary(); more.defined()) auxiliary = auxiliary.defined() ? auxiliary + more : more;
+    if (const at::Tensor& more = part->auxiliary(); more.defined())
+      auxiliary = auxiliary.defined() ? auxiliary + more : more;
   }
   const at::Tensor loss = internal::token_loss(options, logits, targets, tp, cp);
   return auxiliary.defined() ? internal::with_auxiliary(loss, auxiliary, targets, cp) : loss;

@@ -112,7 +112,8 @@ class GptPart : public torch::nn::Module {
 // int64 [batch, whole sequence] -> [batch, this rank's positions, width].
 class GptEmbedding : public GptPart {
  public:
-  GptEmbedding(const GptOptions& options, const parallel::TensorParallel& tp, const parallel::ContextParallel& cp = {});
+  GptEmbedding(const GptOptions& options, const parallel::TensorParallel& tp,
+               const parallel::ContextParallel& cp = {});
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& documents = {}) override;
   // As forward(), for tokens at positions `first` and on.
   at::Tensor extend(const at::Tensor& tokens, std::int64_t first);
@@ -158,8 +159,8 @@ class GptMlp : public torch::nn::Module {
 
 class GptBlock : public GptPart {
  public:
-  GptBlock(const GptOptions& options, const parallel::TensorParallel& tp, const parallel::ContextParallel& cp = {},
-           const parallel::ExpertParallel& ep = {});
+  GptBlock(const GptOptions& options, const parallel::TensorParallel& tp,
+           const parallel::ContextParallel& cp = {}, const parallel::ExpertParallel& ep = {});
   at::Tensor forward(const at::Tensor& x, const at::Tensor& documents = {}) override;
   at::Tensor extend(const at::Tensor& x, parallel::AttentionCache& cache);
 
@@ -211,8 +212,8 @@ class GptImpl : public torch::nn::Module {
   // the nearest); experts with the sequence over ranks of tp. All ranks of cp use one seed for the
   // model and one for dropout (TensorParallel::seed_dropout). Experts are divided over `ep`: its
   // ranks have samples of their own and equal seeds; its batch includes the ranks of cp.
-  GptImpl(const GptOptions& options_, const parallel::TensorParallel& tp_, const parallel::ContextParallel& cp_ = {},
-          const parallel::ExpertParallel& ep_ = {});
+  GptImpl(const GptOptions& options_, const parallel::TensorParallel& tp_,
+          const parallel::ContextParallel& cp_ = {}, const parallel::ExpertParallel& ep_ = {});
   // tokens: int64 [batch, sequence], whole and the same on all ranks of tp and cp. Returns this
   // rank's logits (GptHead) of its part of the positions. Collective, also in backward.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& documents = {});

@@ -14,7 +14,8 @@ using parallel::Tensors;
 
 constexpr const char* kTied = "embedding.tokens.weight";
 
-// Activations, documents [batch, sequence] where there are any, and while training what the experts so far add to the loss, [1].
+// Activations, documents [batch, sequence] where there are any, and while training what the experts
+// so far add to the loss, [1].
 bool has_auxiliary(const Tensors& x) { return x.size() > 1 && x.back().dim() == 1; }
 
 // The first tensor goes on; documents pass by.
@@ -37,9 +38,11 @@ Block make_embedding(const GptOptions& options, const Contexts& with) {
   return block;
 }
 
-// GptHead does not own the weight that it is tied to. This does: the embedding's where that is here, else a copy of it.
+// GptHead does not own the weight that it is tied to. This does: the embedding's where that is
+// here, else a copy of it.
 struct TiedHead : torch::nn::Module {
-  TiedHead(const GptOptions& options, const parallel::Embedding& tokens, const parallel::TensorParallel& tp)
+  TiedHead(const GptOptions& options, const parallel::Embedding& tokens,
+           const parallel::TensorParallel& tp)
       : head(std::make_shared<GptHead>(options, tokens, tp)) {
     register_module("norm", head->norm);
     register_module("tokens", tokens);
@@ -54,9 +57,11 @@ Block make_head(const GptOptions& options, const Contexts& with) {
   }
   const auto found = with.before.find("embedding");
   const bool here = found != with.before.end();
-  const parallel::EmbeddingOptions table{.vocabulary = options.vocabulary, .features = options.width, .sequence = options.sequence};
+  const parallel::EmbeddingOptions table{
+      .vocabulary = options.vocabulary, .features = options.width, .sequence = options.sequence};
   const parallel::Embedding tokens =
-      here ? std::dynamic_pointer_cast<GptEmbedding>(found->second)->tokens : parallel::Embedding(table, with.tp);
+      here ? std::dynamic_pointer_cast<GptEmbedding>(found->second)->tokens
+           : parallel::Embedding(table, with.tp);
   const auto tied = std::make_shared<TiedHead>(options, tokens, with.tp);
   Block block = block_of(tied, tied->head);
   block.tied[kTied] = tokens->weight;
@@ -68,24 +73,31 @@ Block make_head(const GptOptions& options, const Contexts& with) {
 parallel::BlockModel gpt_blocks(GptOptions options) {
   if (options.hidden == 0) options.hidden = 4 * options.width;
   if (options.kv_heads == 0) options.kv_heads = options.heads;
-  WEFT_REQUIRE(options.vocabulary > 0 && options.layers > 0 && options.width > 0 && options.heads > 0 && options.hidden > 0,
+  WEFT_REQUIRE(options.vocabulary > 0 && options.layers > 0 && options.width > 0 &&
+                   options.heads > 0 && options.hidden > 0,
                "gpt_blocks: vocabulary, layers, width, heads and hidden are at least 1");
-  WEFT_REQUIRE(options.experts == 0 || options.sequence == parallel::Sequence::kWhole,
-               "gpt_blocks: experts need the whole sequence on every rank of tp (sequence = kWhole)");
+  WEFT_REQUIRE(
+      options.experts == 0 || options.sequence == parallel::Sequence::kWhole,
+      "gpt_blocks: experts need the whole sequence on every rank of tp (sequence = kWhole)");
   parallel::BlockModel model;
-  model.blocks.push_back({"embedding", [options](const Contexts& with) { return make_embedding(options, with); }});
+  model.blocks.push_back(
+      {"embedding", [options](const Contexts& with) { return make_embedding(options, with); }});
   for (std::int64_t i = 0; i < options.layers; ++i) {
     model.blocks.push_back({"blocks." + std::to_string(i), [options](const Contexts& with) {
                               GptOptions asked = options;
                               asked.selective = options.selective || with.selective;
-                              const auto part = std::make_shared<GptBlock>(asked, with.tp, with.cp, with.ep);
+                              const auto part =
+                                  std::make_shared<GptBlock>(asked, with.tp, with.cp, with.ep);
                               return block_of(part, part);
                             }});
   }
-  model.blocks.push_back({"head", [options](const Contexts& with) { return make_head(options, with); }});
+  model.blocks.push_back(
+      {"head", [options](const Contexts& with) { return make_head(options, with); }});
   model.loss = [options](const Tensors& outputs, const Tensors& targets, const Contexts& with) {
     const at::Tensor loss = internal::token_loss(options, outputs[0], targets[0], with.tp, with.cp);
-    return has_auxiliary(outputs) ? internal::with_auxiliary(loss, outputs.back().squeeze(0), targets[0], with.cp) : loss;
+    return has_auxiliary(outputs)
+               ? internal::with_auxiliary(loss, outputs.back().squeeze(0), targets[0], with.cp)
+               : loss;
   };
   model.selective = true;
   model.splits = {{"heads", options.heads}, {"hidden", options.hidden}};

@@ -21,14 +21,26 @@ constexpr std::int64_t kBatch = 4, kLength = 6;
 constexpr int kSteps = 3;
 
 GptOptions tiny(bool tied) {
-  GptOptions options{.vocabulary = 13, .layers = 2, .width = 8, .heads = 2, .sequence_length = kLength, .tied = tied, .dropout = 0};
+  GptOptions options{.vocabulary = 13,
+                     .layers = 2,
+                     .width = 8,
+                     .heads = 2,
+                     .sequence_length = kLength,
+                     .tied = tied,
+                     .dropout = 0};
   if (!tied) options = like_llama(options);
   options.initial_std = 0.3;
   return options;
 }
 
-at::Tensor ids(int phase) { return (torch::arange(kBatch * kLength).square() + 3 * phase).remainder(13).view({kBatch, kLength}); }
-at::Tensor documents() { return torch::arange(kLength).div(4, "floor").expand({kBatch, kLength}).contiguous(); }
+at::Tensor ids(int phase) {
+  return (torch::arange(kBatch * kLength).square() + 3 * phase)
+      .remainder(13)
+      .view({kBatch, kLength});
+}
+at::Tensor documents() {
+  return torch::arange(kLength).div(4, "floor").expand({kBatch, kLength}).contiguous();
+}
 
 struct Outcome {
   std::vector<double> losses;
@@ -46,12 +58,16 @@ Outcome train(const std::vector<Axis>& axes, const Plan& plan, bool tied, double
     GptOptions options = tiny(tied);
     options.dropout = dropout;
     auto model = parallel::parallelize(gpt_blocks(options), asked, mesh);
-    const int replicas = mesh.size("dp") * mesh.size("fsdp"), replica = mesh.coordinate("dp") * mesh.size("fsdp") + mesh.coordinate("fsdp");
-    const auto share = [&](const at::Tensor& all) { return all.chunk(replicas)[static_cast<std::size_t>(replica)]; };
+    const int replicas = mesh.size("dp") * mesh.size("fsdp"),
+              replica = mesh.coordinate("dp") * mesh.size("fsdp") + mesh.coordinate("fsdp");
+    const auto share = [&](const at::Tensor& all) {
+      return all.chunk(replicas)[static_cast<std::size_t>(replica)];
+    };
     std::vector<double> losses;
     for (int step = 0; step < kSteps; ++step) {
       model.zero_grad();
-      losses.push_back(model.train_step({share(ids(step)), share(documents())}, {share(ids(step + 1))}));
+      losses.push_back(
+          model.train_step({share(ids(step)), share(documents())}, {share(ids(step + 1))}));
       model.step();
     }
     const auto state = model.state();
@@ -95,11 +111,13 @@ TEST(GptBlocks, TrainAsTheGptOverEveryAxis) {
     const std::vector<std::pair<std::vector<Axis>, Plan>> plans = {
         {{}, {}},
         {{{"pp", 2}, {"tp", 2}}, {.micro_batches = 2, .recompute = parallel::Recompute::kFull}},
-        {{{"pp", 2}, {"fsdp", 2}, {"tp", 2}}, {.micro_batches = 2, .weights = parallel::Weights::kPrivate}}};
+        {{{"pp", 2}, {"fsdp", 2}, {"tp", 2}},
+         {.micro_batches = 2, .weights = parallel::Weights::kPrivate}}};
     for (const auto& [axes, plan] : plans) {
       const Outcome run = train(axes, plan, tied);
       const std::string what = std::to_string(axes.size()) + " axes";
-      for (std::size_t step = 0; step < kSteps; ++step) EXPECT_NEAR(run.losses[step], expected.losses[step], 1e-5) << what;
+      for (std::size_t step = 0; step < kSteps; ++step)
+        EXPECT_NEAR(run.losses[step], expected.losses[step], 1e-5) << what;
       for (const auto& [name, tensor] : expected.state) {
         ASSERT_EQ(run.state.count(name), 1U) << what << ": " << name;
         EXPECT_TRUE(at::allclose(run.state.at(name), tensor, 1e-4, 1e-5)) << what << ": " << name;
@@ -140,7 +158,8 @@ Outcome by_gpt(const GptOptions& options, bool packed) {
   torch::optim::SGD optim(gpt->parameters(), torch::optim::SGDOptions(0.1));
   for (int step = 0; step < kSteps; ++step) {
     optim.zero_grad();
-    const at::Tensor loss = gpt->loss(gpt->forward(ids(step), packed ? documents() : at::Tensor()), ids(step + 1));
+    const at::Tensor loss =
+        gpt->loss(gpt->forward(ids(step), packed ? documents() : at::Tensor()), ids(step + 1));
     loss.backward();
     optim.step();
     run.losses.push_back(loss.item<double>());
@@ -160,13 +179,15 @@ void compare(const GptOptions& options, bool packed, const std::vector<Axes>& ca
       plan.optimizer = parallel::optimizer_spec(torch::optim::SGDOptions(0.1), {});
       auto model = parallel::parallelize(doubled(options), plan, Mesh(group, c.axes));
       const auto share = [&](const at::Tensor& all) {
-        return all.slice(0, kBatch * model.replica() / model.replicas(), kBatch * (model.replica() + 1) / model.replicas());
+        return all.slice(0, kBatch * model.replica() / model.replicas(),
+                         kBatch * (model.replica() + 1) / model.replicas());
       };
       for (int step = 0; step < kSteps; ++step) {
         model.zero_grad();
         parallel::Tensors inputs{share(ids(step))};
         if (packed) inputs.push_back(share(documents()));
-        const double loss = model.train_step(inputs, {share(ids(step + 1))}), right = expected.losses[static_cast<std::size_t>(step)];
+        const double loss = model.train_step(inputs, {share(ids(step + 1))}),
+                     right = expected.losses[static_cast<std::size_t>(step)];
         EXPECT_NEAR(loss, right, 1e-10 * right) << model.describe();
         model.step();
       }
@@ -175,17 +196,19 @@ void compare(const GptOptions& options, bool packed, const std::vector<Axes>& ca
       for (const auto& [name, tensor] : expected.state) {
         if (group.rank() > 0) break;
         ASSERT_EQ(mine.count(name), 1U) << name;
-        EXPECT_TRUE(at::allclose(mine.at(name), tensor, 1e-10, 1e-10)) << name << "\n" << model.describe();
+        EXPECT_TRUE(at::allclose(mine.at(name), tensor, 1e-10, 1e-10)) << name << "\n"
+                                                                       << model.describe();
       }
     });
   }
 }
 
 TEST(GptBlocks, TrainAsTheGptWithSequencesOverRanks) {
-  const std::vector<Axes> cases = {{{{"cp", 2}}},
-                                   {{{"cp", 2}}, {.context = parallel::ContextMethod::kHeads}},
-                                   {{{"dp", 2}, {"cp", 2}, {"tp", 2}}},
-                                   {{{"pp", 2}, {"cp", 2}}, {.micro_batches = 2, .recompute = parallel::Recompute::kFull}}};
+  const std::vector<Axes> cases = {
+      {{{"cp", 2}}},
+      {{{"cp", 2}}, {.context = parallel::ContextMethod::kHeads}},
+      {{{"dp", 2}, {"cp", 2}, {"tp", 2}}},
+      {{{"pp", 2}, {"cp", 2}}, {.micro_batches = 2, .recompute = parallel::Recompute::kFull}}};
   compare(tiny(/*tied=*/true), /*packed=*/true, cases);
   compare(tiny(/*tied=*/false), /*packed=*/false, {cases[0], cases[3]});
 }
@@ -207,17 +230,22 @@ TEST(GptBlocks, TrainAsTheGptWithExpertsOverRanks) {
 
 TEST(GptBlocks, DropWithSequencesOverRanksWhatOneProcessDrops) {
   const Outcome one = train({}, {}, /*tied=*/true, 0.2);
-  for (const auto recompute : {parallel::Recompute::kNone, parallel::Recompute::kFull, parallel::Recompute::kSelective}) {
+  for (const auto recompute :
+       {parallel::Recompute::kNone, parallel::Recompute::kFull, parallel::Recompute::kSelective}) {
     const Outcome over = train({{"cp", 2}}, {.recompute = recompute}, /*tied=*/true, 0.2);
-    for (std::size_t step = 0; step < kSteps; ++step) EXPECT_NEAR(over.losses[step], one.losses[step], 1e-5);
-    for (const auto& [name, tensor] : one.state) EXPECT_TRUE(at::allclose(over.state.at(name), tensor, 1e-4, 1e-5)) << name;
+    for (std::size_t step = 0; step < kSteps; ++step)
+      EXPECT_NEAR(over.losses[step], one.losses[step], 1e-5);
+    for (const auto& [name, tensor] : one.state)
+      EXPECT_TRUE(at::allclose(over.state.at(name), tensor, 1e-4, 1e-5)) << name;
   }
 }
 
-// Losses and weights of each plan without and with selective recomputation are the same bits, dropout included.
+// Losses and weights of each plan without and with selective recomputation are the same bits,
+// dropout included.
 TEST(GptBlocks, RecomputeSelectivelyToTheSameBits) {
   const std::vector<std::pair<std::vector<Axis>, Plan>> plans = {
-      {{{"pp", 2}, {"tp", 2}}, {.schedule = schedule::pipeline::Algorithm::kZeroBubbleH1, .micro_batches = 2}},
+      {{{"pp", 2}, {"tp", 2}},
+       {.schedule = schedule::pipeline::Algorithm::kZeroBubbleH1, .micro_batches = 2}},
       {{{"fsdp", 2}}, {.zero_stage = 3, .weights = parallel::Weights::kPrivate}}};
   for (const bool tied : {true, false}) {
     for (const auto& [axes, plan] : plans) {
@@ -226,7 +254,8 @@ TEST(GptBlocks, RecomputeSelectivelyToTheSameBits) {
       const Outcome kept = train(axes, plan, tied, 0.2), again = train(axes, selective, tied, 0.2);
       EXPECT_EQ(again.losses, kept.losses);
       ASSERT_EQ(again.state.size(), kept.state.size());
-      for (const auto& [name, tensor] : kept.state) EXPECT_TRUE(torch::equal(again.state.at(name), tensor)) << name;
+      for (const auto& [name, tensor] : kept.state)
+        EXPECT_TRUE(torch::equal(again.state.at(name), tensor)) << name;
     }
   }
 }

@@ -1,5 +1,5 @@
-// extend() with a cache against forward() of all tokens at once: the logits of every position, over 1, 2 and 4 ranks (1e-10 in float64,
-// 1e-5 in float32, relative and absolute).
+// extend() with a cache against forward() of all tokens at once: the logits of every position, over
+// 1, 2 and 4 ranks (1e-10 in float64, 1e-5 in float32, relative and absolute).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -20,7 +20,12 @@ constexpr std::uint64_t kSeed = 3;
 constexpr std::int64_t kLength = 12;
 
 GptOptions gpt2() {
-  GptOptions o{.vocabulary = 13, .layers = 2, .width = 8, .heads = 4, .hidden = 16, .sequence_length = kLength};
+  GptOptions o{.vocabulary = 13,
+               .layers = 2,
+               .width = 8,
+               .heads = 4,
+               .hidden = 16,
+               .sequence_length = kLength};
   o.initial_std = 0.3;
   return o;
 }
@@ -46,10 +51,13 @@ GptOptions mixtral() {
   return o;
 }
 
-at::Tensor some_tokens(std::int64_t batch) { return (torch::arange(batch * kLength).view({batch, kLength}) * 7) % 13; }
+at::Tensor some_tokens(std::int64_t batch) {
+  return (torch::arange(batch * kLength).view({batch, kLength}) * 7) % 13;
+}
 
 // Piece by piece.
-at::Tensor extended(GptImpl& model, const at::Tensor& tokens, const std::vector<std::int64_t>& pieces) {
+at::Tensor extended(GptImpl& model, const at::Tensor& tokens,
+                    const std::vector<std::int64_t>& pieces) {
   GptCache cache;
   std::vector<at::Tensor> logits;
   for (const std::int64_t count : pieces) {
@@ -70,7 +78,8 @@ void compare(const GptOptions& options, at::ScalarType type) {
       const at::Tensor tokens = some_tokens(3), want = model->forward(tokens).detach();
       const at::Tensor got = extended(*model, tokens, {5, 1, 1, 4, 1});
       ASSERT_EQ(got.sizes(), want.sizes());
-      EXPECT_TRUE(torch::allclose(got, want, most, most)) << ranks << " ranks: " << (got - want).abs().max().item<double>();
+      EXPECT_TRUE(torch::allclose(got, want, most, most))
+          << ranks << " ranks: " << (got - want).abs().max().item<double>();
       GptCache cache;
       model->extend(tokens.narrow(1, 0, 7), cache);
       const at::Tensor last = model->extend(tokens.narrow(1, 7, 5), cache, Wanted::kLast);
@@ -81,7 +90,8 @@ void compare(const GptOptions& options, at::ScalarType type) {
 }
 
 TEST(GptCache, GivesTheLogitsOfAllTokensAtOnceInFloat64) {
-  for (const GptOptions& options : {gpt2(), llama(), llama3(), mixtral()}) compare(options, at::kDouble);
+  for (const GptOptions& options : {gpt2(), llama(), llama3(), mixtral()})
+    compare(options, at::kDouble);
 }
 
 TEST(GptCache, GivesTheLogitsOfAllTokensAtOnceInFloat32) {
@@ -95,12 +105,14 @@ TEST(GptCache, KeepsEachRanksHeadsOnly) {
     GptCache cache;
     model->extend(some_tokens(3), cache);
     ASSERT_EQ(cache.blocks.size(), 2u);
-    EXPECT_EQ(cache.blocks[1].keys.sizes(), (std::vector<std::int64_t>{3, 1, kLength, 2})) << "one of two heads of keys, two numbers wide";
+    EXPECT_EQ(cache.blocks[1].keys.sizes(), (std::vector<std::int64_t>{3, 1, kLength, 2}))
+        << "one of two heads of keys, two numbers wide";
   });
 }
 
 TEST(GptCache, RefusesWhatDoesNotFollow) {
-  const auto refusal = [](GptOptions options, const std::function<void(GptImpl&, GptCache&)>& call) -> std::string {
+  const auto refusal = [](GptOptions options,
+                          const std::function<void(GptImpl&, GptCache&)>& call) -> std::string {
     Gpt model(options, TensorParallel());
     GptCache cache;
     try {

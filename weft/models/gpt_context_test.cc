@@ -1,5 +1,6 @@
-// A small GPT with its sequence over 1 to 4 ranks, and over 2 x 2 with split layers, against one process without a group: losses,
-// gradients and weights to 1e-10 relative and absolute in float64, 1e-5 in float32.
+// A small GPT with its sequence over 1 to 4 ranks, and over 2 x 2 with split layers, against one
+// process without a group: losses, gradients and weights to 1e-10 relative and absolute in float64,
+// 1e-5 in float32.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -36,14 +37,19 @@ struct Trained {
   std::map<std::string, at::Tensor> first_gradients, weights;  // whole
 };
 
-at::Tensor tokens_of(const Case& c, int step) { return (torch::arange(2 * c.length).view({2, -1}) * 7 + step * 3) % c.options.vocabulary; }
+at::Tensor tokens_of(const Case& c, int step) {
+  return (torch::arange(2 * c.length).view({2, -1}) * 7 + step * 3) % c.options.vocabulary;
+}
 
 // Some do not count, more of them in one rank's part than in another's.
-at::Tensor targets_of(const Case& c, int step) { return tokens_of(c, step + 1).masked_fill(torch::arange(c.length).lt(3), -100); }
+at::Tensor targets_of(const Case& c, int step) {
+  return tokens_of(c, step + 1).masked_fill(torch::arange(c.length).lt(3), -100);
+}
 
 at::Tensor documents_of(const Case& c) {
   if (!c.packed) return {};
-  return torch::stack({torch::arange(c.length).ge(c.length / 3).to(torch::kLong), (torch::arange(c.length) * 4).floor_divide(c.length)});
+  return torch::stack({torch::arange(c.length).ge(c.length / 3).to(torch::kLong),
+                       (torch::arange(c.length) * 4).floor_divide(c.length)});
 }
 
 at::Tensor whole(const GptImpl& model, const std::string& name, const at::Tensor& mine) {
@@ -55,23 +61,27 @@ at::Tensor whole(const GptImpl& model, const std::string& name, const at::Tensor
 Trained train(const Case& c, const TensorParallel& tp, const ContextParallel& cp) {
   // All experts are here, and balanced over all positions.
   const bool shares = c.options.experts > 0 && cp.size() > 1;
-  const auto ep = shares ? ExpertParallel(cp.group().subgroup({cp.rank()}, "ep"), cp.group()) : ExpertParallel();
+  const auto ep = shares ? ExpertParallel(cp.group().subgroup({cp.rank()}, "ep"), cp.group())
+                         : ExpertParallel();
   Gpt model(c.options, tp, cp, ep);
   model->to(c.type);
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.3).momentum(0.5));
   Trained out;
   for (int step = 0; step < 3; ++step) {
     optimizer.zero_grad();
-    const at::Tensor loss = model->loss(model->forward(tokens_of(c, step), documents_of(c)), targets_of(c, step));
+    const at::Tensor loss =
+        model->loss(model->forward(tokens_of(c, step), documents_of(c)), targets_of(c, step));
     loss.backward();
     parallel::average_gradients(*model, cp);
     out.losses.push_back(loss.item<double>());
     if (step == 0) {
-      for (const auto& p : model->named_parameters()) out.first_gradients[p.key()] = whole(*model, p.key(), p.value().grad());
+      for (const auto& p : model->named_parameters())
+        out.first_gradients[p.key()] = whole(*model, p.key(), p.value().grad());
     }
     optimizer.step();
   }
-  for (const auto& p : model->named_parameters()) out.weights[p.key()] = whole(*model, p.key(), p.value().detach());
+  for (const auto& p : model->named_parameters())
+    out.weights[p.key()] = whole(*model, p.key(), p.value().detach());
   return out;
 }
 
@@ -82,15 +92,18 @@ Trained alone(const Case& c) {
   return train(plain, TensorParallel(), ContextParallel());
 }
 
-void expect_same(const Trained& got, const Trained& want, at::ScalarType type, const std::string& what) {
+void expect_same(const Trained& got, const Trained& want, at::ScalarType type,
+                 const std::string& what) {
   const double most = type == at::kDouble ? 1e-10 : 1e-5;
-  for (std::size_t i = 0; i < want.losses.size(); ++i) EXPECT_NEAR(got.losses[i], want.losses[i], most * want.losses[i]) << what;
+  for (std::size_t i = 0; i < want.losses.size(); ++i)
+    EXPECT_NEAR(got.losses[i], want.losses[i], most * want.losses[i]) << what;
   using Tensors = std::map<std::string, at::Tensor>;
   const auto compare = [&](const Tensors& mine, const Tensors& theirs) {
     ASSERT_EQ(mine.size(), theirs.size()) << what;
     for (const auto& [name, tensor] : theirs) {
       const at::Tensor& other = mine.at(name);
-      EXPECT_TRUE(at::allclose(other, tensor, most, most)) << what << ": " << name << " by " << (other - tensor).abs().max().item<double>();
+      EXPECT_TRUE(at::allclose(other, tensor, most, most))
+          << what << ": " << name << " by " << (other - tensor).abs().max().item<double>();
     }
   };
   compare(got.first_gradients, want.first_gradients);
@@ -108,12 +121,14 @@ void compare(const Case& c, int context, int tensor = 1) {
     for (int i = 0; i < tensor; ++i) along_tp.push_back(place * tensor + i);
     const TensorParallel tp(group.subgroup(along_tp, "tp"), kSeed);
     const ContextParallel cp(group.subgroup(along_cp, "cp"), c.method);
-    expect_same(train(c, tp, cp), one, c.type, std::to_string(context) + " x " + std::to_string(tensor));
+    expect_same(train(c, tp, cp), one, c.type,
+                std::to_string(context) + " x " + std::to_string(tensor));
   });
 }
 
 GptOptions gpt2() {
-  GptOptions o{.vocabulary = 13, .layers = 2, .width = 8, .heads = 4, .hidden = 16, .sequence_length = 32};
+  GptOptions o{
+      .vocabulary = 13, .layers = 2, .width = 8, .heads = 4, .hidden = 16, .sequence_length = 32};
   o.initial_std = 0.3;
   return o;
 }
@@ -180,7 +195,9 @@ GptOptions with_experts() {
 
 TEST(GptContext, TrainsWithExpertsAsOnOneProcess) {
   for (const int ranks : {2, 3, 4}) compare({.options = with_experts(), .length = 17}, ranks);
-  compare({.options = with_experts(), .length = 19, .packed = true, .method = ContextMethod::kHeads}, 2);
+  compare(
+      {.options = with_experts(), .length = 19, .packed = true, .method = ContextMethod::kHeads},
+      2);
   compare({.options = with_experts(), .length = 17}, 2, 2);
   compare({.options = with_experts(), .length = 17, .type = at::kFloat}, 3);
   GptOptions dropping = with_experts();
@@ -204,14 +221,17 @@ TEST(GptContext, TrainsUnderDataParallelismOverItsRanks) {
   replicate(2, [&](const Group& group) {
     const ContextParallel cp(group);
     const auto model = parallel::data_parallel(
-        std::make_shared<GptImpl>(c.options, TensorParallel(group.subgroup({group.rank()}, "tp"), kSeed), cp), group);
+        std::make_shared<GptImpl>(c.options,
+                                  TensorParallel(group.subgroup({group.rank()}, "tp"), kSeed), cp),
+        group);
     torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.3).momentum(0.5));
     for (int step = 0; step < 3; ++step) {
       optimizer.zero_grad();
       model->loss(model.forward(tokens_of(c, step)), targets_of(c, step)).backward();
       optimizer.step();
     }
-    for (const auto& p : model->named_parameters()) EXPECT_TRUE(at::allclose(p.value(), one.weights.at(p.key()), 1e-5, 1e-5)) << p.key();
+    for (const auto& p : model->named_parameters())
+      EXPECT_TRUE(at::allclose(p.value(), one.weights.at(p.key()), 1e-5, 1e-5)) << p.key();
   });
 }
 

@@ -1,4 +1,5 @@
-// A small GPT with experts over ranks against one process on the joined batch (1e-10 relative and absolute in float64, 1e-5 in float32).
+// A small GPT with experts over ranks against one process on the joined batch (1e-10 relative and
+// absolute in float64, 1e-5 in float32).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -24,7 +25,8 @@ constexpr std::uint64_t kSeed = 3;
 constexpr std::int64_t kBatch = 4;
 
 GptOptions with_experts(bool llama, std::int64_t top_k, double capacity) {
-  GptOptions o{.vocabulary = 13, .layers = 2, .width = 8, .heads = 4, .hidden = 16, .sequence_length = 8};
+  GptOptions o{
+      .vocabulary = 13, .layers = 2, .width = 8, .heads = 4, .hidden = 16, .sequence_length = 8};
   if (llama) o = like_llama(o);
   o.initial_std = 0.3;
   o.experts = 4;
@@ -35,7 +37,9 @@ GptOptions with_experts(bool llama, std::int64_t top_k, double capacity) {
   return o;
 }
 
-at::Tensor tokens_of(int step) { return (torch::arange(kBatch * 8).view({kBatch, 8}) * 7 + step * 3) % 13; }
+at::Tensor tokens_of(int step) {
+  return (torch::arange(kBatch * 8).view({kBatch, 8}) * 7 + step * 3) % 13;
+}
 
 struct Case {
   GptOptions options;
@@ -47,16 +51,19 @@ struct Trained {
   std::map<std::string, at::Tensor> weights;  // whole
 };
 
-// Ranks that share a batch: all of them, those that divide experts, and those that divide the sequences.
+// Ranks that share a batch: all of them, those that divide experts, and those that divide the
+// sequences.
 struct Sharers {
   Group batch, ep;
   ContextParallel cp = {};
 };
 
 // Rows first … first + count of the batches.
-Trained train(const Case& c, const TensorParallel& tp, const Sharers* sharers, std::pair<std::int64_t, std::int64_t> rows) {
+Trained train(const Case& c, const TensorParallel& tp, const Sharers* sharers,
+              std::pair<std::int64_t, std::int64_t> rows) {
   const ContextParallel cp = sharers != nullptr ? sharers->cp : ContextParallel();
-  Gpt model(c.options, tp, cp, sharers != nullptr ? ExpertParallel(sharers->ep, sharers->batch) : ExpertParallel());
+  Gpt model(c.options, tp, cp,
+            sharers != nullptr ? ExpertParallel(sharers->ep, sharers->batch) : ExpertParallel());
   model->to(c.type);
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.3).momentum(0.5));
   Trained out;
@@ -65,13 +72,15 @@ Trained train(const Case& c, const TensorParallel& tp, const Sharers* sharers, s
     optimizer.zero_grad();
     const at::Tensor logits = model->forward(tokens_of(step).narrow(0, first, count));
     const double share = static_cast<double>(count) / kBatch / cp.size();
-    const at::Tensor loss = model->loss(logits, tokens_of(step + 1).narrow(0, first, count)) * share;
+    const at::Tensor loss =
+        model->loss(logits, tokens_of(step + 1).narrow(0, first, count)) * share;
     loss.backward();
     at::Tensor all = loss.detach().clone();
     if (sharers != nullptr) {
       const Group& batch = sharers->batch;
       batch.all_reduce(all);
-      parallel::sum_gradients(*model, batch, cp.size() > 1 ? cp.group() : batch.subgroup({batch.rank()}, "replicas"));
+      parallel::sum_gradients(
+          *model, batch, cp.size() > 1 ? cp.group() : batch.subgroup({batch.rank()}, "replicas"));
     }
     out.losses.push_back(all.item<double>());
     optimizer.step();
@@ -94,7 +103,8 @@ Trained alone(const Case& c) {
 
 void expect_same(const Trained& got, const Trained& want, at::ScalarType type) {
   const double most = type == at::kDouble ? 1e-10 : 1e-5;
-  for (std::size_t i = 0; i < 5; ++i) EXPECT_NEAR(got.losses[i], want.losses[i], most * want.losses[i]) << "step " << i;
+  for (std::size_t i = 0; i < 5; ++i)
+    EXPECT_NEAR(got.losses[i], want.losses[i], most * want.losses[i]) << "step " << i;
   ASSERT_EQ(got.weights.size(), want.weights.size());
   for (const auto& [name, weight] : want.weights) {
     ASSERT_EQ(got.weights.at(name).sizes(), weight.sizes()) << name;
@@ -110,7 +120,8 @@ void compare(const Case& c, const std::vector<std::int64_t>& shares) {
     for (int r = 0; r < group.rank(); ++r) first += shares[static_cast<std::size_t>(r)];
     const TensorParallel tp(group.subgroup({group.rank()}, "tp"), kSeed);
     const Sharers all{group, group};
-    expect_same(train(c, tp, &all, {first, shares[static_cast<std::size_t>(group.rank())]}), one, c.type);
+    expect_same(train(c, tp, &all, {first, shares[static_cast<std::size_t>(group.rank())]}), one,
+                c.type);
   });
 }
 
@@ -127,8 +138,10 @@ TEST(GptExperts, TrainsWithExpertsAndLayersOverRanksAsInOneProcess) {
   const Trained one = alone(c);
   replicate(4, [&](const Group& group) {
     const int r = group.rank();
-    const Group tp = group.subgroup({r / 2 * 2, r / 2 * 2 + 1}, "tp"), ep = group.subgroup({r % 2, r % 2 + 2}, "ep");
-    const std::pair<std::int64_t, std::int64_t> rows = ep.rank() == 0 ? std::pair{0, 3} : std::pair{3, 1};
+    const Group tp = group.subgroup({r / 2 * 2, r / 2 * 2 + 1}, "tp"),
+                ep = group.subgroup({r % 2, r % 2 + 2}, "ep");
+    const std::pair<std::int64_t, std::int64_t> rows =
+        ep.rank() == 0 ? std::pair{0, 3} : std::pair{3, 1};
     const Sharers both{ep, ep};
     expect_same(train(c, TensorParallel(tp, kSeed), &both, rows), one, c.type);
   });
@@ -136,16 +149,20 @@ TEST(GptExperts, TrainsWithExpertsAndLayersOverRanksAsInOneProcess) {
 
 // Two replicas, of which the second has one row or none, of two ranks each.
 TEST(GptExperts, TrainsWithExpertsAndSequencesOverRanksAsInOneProcess) {
-  for (const auto& [type, less] : {std::pair<at::ScalarType, std::int64_t>{at::kDouble, 1}, {at::kDouble, 0}, {at::kFloat, 1}}) {
+  for (const auto& [type, less] : {std::pair<at::ScalarType, std::int64_t>{at::kDouble, 1},
+                                   {at::kDouble, 0},
+                                   {at::kFloat, 1}}) {
     const Case c{with_experts(true, 2, 0), type};
     const Trained one = alone(c);
     replicate(4, [&, type = type, less = less](const Group& group) {
       const int r = group.rank();
-      const Group cp = group.subgroup({r / 2 * 2, r / 2 * 2 + 1}, "cp"), ep = group.subgroup({r % 2, r % 2 + 2}, "ep");
+      const Group cp = group.subgroup({r / 2 * 2, r / 2 * 2 + 1}, "cp"),
+                  ep = group.subgroup({r % 2, r % 2 + 2}, "ep");
       using Rows = std::pair<std::int64_t, std::int64_t>;
       const Rows rows = ep.rank() == 0 ? Rows{0, kBatch - less} : Rows{kBatch - less, less};
       const Sharers all{group, ep, ContextParallel(cp)};
-      expect_same(train(c, TensorParallel(group.subgroup({r}, "tp"), kSeed), &all, rows), one, type);
+      expect_same(train(c, TensorParallel(group.subgroup({r}, "tp"), kSeed), &all, rows), one,
+                  type);
     });
   }
 }
@@ -154,8 +171,12 @@ TEST(GptExperts, AddsWhatItsBlocksExpertsAskForToTheLossWhileTraining) {
   torch::manual_seed(kSeed);
   Gpt model(with_experts(true, 2, 0), TensorParallel());
   model->to(at::kDouble);
-  const auto loss = [&] { return model->loss(model->forward(tokens_of(0)), tokens_of(1)).item<double>(); };
-  const double training = loss(), added = (model->blocks[0]->auxiliary() + model->blocks[1]->auxiliary()).item<double>();
+  const auto loss = [&] {
+    return model->loss(model->forward(tokens_of(0)), tokens_of(1)).item<double>();
+  };
+  const double training = loss(),
+               added =
+                   (model->blocks[0]->auxiliary() + model->blocks[1]->auxiliary()).item<double>();
   model->eval();
   EXPECT_GT(added, 0);
   EXPECT_NEAR(training, loss() + added, 1e-12);
@@ -192,19 +213,30 @@ TEST(GptExperts, KeepsTheAuxiliaryLossesGradientWhereBlocksAreComputedAgain) {
   EXPECT_TRUE(torch::equal(gradients[0], gradients[1]));
 }
 
-// The balance loss of transformers sums over both choices: top_k times ours (of one layer; of several it mixes the means of all).
+// The balance loss of transformers sums over both choices: top_k times ours (of one layer; of
+// several it mixes the means of all).
 TEST(GptExperts, GivesMixtralsLogitsLossAndBalanceLossAndGivesBackItsWeights) {
-  auto weights = checkpoint::load_safetensors((std::filesystem::path(WEFT_TESTDATA) / "mixtral.safetensors").string()).tensors;
+  auto weights = checkpoint::load_safetensors(
+                     (std::filesystem::path(WEFT_TESTDATA) / "mixtral.safetensors").string())
+                     .tensors;
   const auto take = [&](const char* name) { return weights.extract(name).mapped(); };
-  const at::Tensor tokens = take("tokens"), logits = take("logits"), loss = take("loss"), balance = take("balance");
-  GptOptions o = like_llama({.vocabulary = 37, .layers = 1, .width = 16, .heads = 4, .kv_heads = 2, .hidden = 12, .sequence_length = 16});
+  const at::Tensor tokens = take("tokens"), logits = take("logits"), loss = take("loss"),
+                   balance = take("balance");
+  GptOptions o = like_llama({.vocabulary = 37,
+                             .layers = 1,
+                             .width = 16,
+                             .heads = 4,
+                             .kv_heads = 2,
+                             .hidden = 12,
+                             .sequence_length = 16});
   o.norm_eps = 1e-6;
   o.rope_theta = 500;
   o.experts = 4;
   o.experts_balance = 1;
   for (const int ranks : {1, 2, 4}) {
     replicate(ranks, [&](const Group& group) {
-      Gpt model(o, TensorParallel(group.subgroup({group.rank()}, "tp"), kSeed), parallel::ContextParallel(), ExpertParallel(group));
+      Gpt model(o, TensorParallel(group.subgroup({group.rank()}, "tp"), kSeed),
+                parallel::ContextParallel(), ExpertParallel(group));
       set_huggingface(*model, weights);
       // Every rank has the same rows, so that shares and means are those of one.
       EXPECT_TRUE(torch::allclose(model->forward(tokens), logits, 2e-5, 2e-5));
@@ -212,13 +244,16 @@ TEST(GptExperts, GivesMixtralsLogitsLossAndBalanceLossAndGivesBackItsWeights) {
       const at::Tensor targets = torch::full_like(tokens, -100);
       targets.slice(1, 0, -1).copy_(tokens.slice(1, 1));
       model->eval();
-      EXPECT_NEAR(model->loss(model->forward(tokens), targets).item<double>(), loss.item<double>(), 2e-5);
+      EXPECT_NEAR(model->loss(model->forward(tokens), targets).item<double>(), loss.item<double>(),
+                  2e-5);
       const checkpoint::TensorMap back = get_huggingface(*model);
       ASSERT_EQ(back.size(), weights.size());
-      for (const auto& [key, tensor] : weights) EXPECT_TRUE(torch::equal(back.at(key), tensor)) << key;
+      for (const auto& [key, tensor] : weights)
+        EXPECT_TRUE(torch::equal(back.at(key), tensor)) << key;
       auto spoilt = weights;
       spoilt["model.layers.0.block_sparse_moe.experts.3.w1.weight"] = torch::zeros({12, 15});
-      EXPECT_THROW(set_huggingface(*model, spoilt), Error) << "on every rank, whoever has the expert";
+      EXPECT_THROW(set_huggingface(*model, spoilt), Error)
+          << "on every rank, whoever has the expert";
     });
   }
 }

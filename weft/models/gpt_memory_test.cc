@@ -1,6 +1,6 @@
-// What a block keeps for its backward, counted as libtorch's CPU allocator gives and takes memory on the rank's thread, against
-// plan/activations.h (which is held to Korthikanti et al. 2022 by its own test): within 10 %. And selective recomputation gives the bits of
-// none.
+// What a block keeps for its backward, counted as libtorch's CPU allocator gives and takes memory
+// on the rank's thread, against plan/activations.h (which is held to Korthikanti et al. 2022 by its
+// own test): within 10 %. And selective recomputation gives the bits of none.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -31,8 +31,9 @@ struct Case {
   std::int64_t batch = 2, length = 64;
 
   std::string name() const {
-    return std::string(options.activation == Activation::kSwiglu ? "llama" : "gpt2") + ", dropout " + std::to_string(options.dropout) +
-           ", tp " + std::to_string(tp) + (options.sequence == Sequence::kSplit ? " split" : "") + ", cp " + std::to_string(cp) +
+    return std::string(options.activation == Activation::kSwiglu ? "llama" : "gpt2") +
+           ", dropout " + std::to_string(options.dropout) + ", tp " + std::to_string(tp) +
+           (options.sequence == Sequence::kSplit ? " split" : "") + ", cp " + std::to_string(cp) +
            ", kept " + std::to_string(static_cast<int>(kept));
   }
 };
@@ -59,8 +60,11 @@ std::int64_t expected(const Case& c) {
                                .hidden = o.hidden,
                                .gated = o.activation == Activation::kSwiglu,
                                .rms = o.norm == Norm::kRmsNorm};
-  return plan::activation_bytes(
-      layer, {.tp = c.tp, .split_sequence = o.sequence == Sequence::kSplit, .cp = c.cp, .dropout = o.dropout > 0, .kept = c.kept});
+  return plan::activation_bytes(layer, {.tp = c.tp,
+                                        .split_sequence = o.sequence == Sequence::kSplit,
+                                        .cp = c.cp,
+                                        .dropout = o.dropout > 0,
+                                        .kept = c.kept});
 }
 
 // What forward leaves. Its output is counted in place of its input, which is as large.
@@ -68,7 +72,9 @@ std::int64_t kept_by(GptBlock& block, const at::Tensor& x, const TensorParallel&
   const TensorMeter meter;
   const auto forward = [&block](const at::Tensor& in) { return block.forward(in); };
   const parallel::KeepState draws = parallel::keep_draws(tp);
-  const at::Tensor y = kept == Kept::kInput ? parallel::recompute_with({.random = false, .keep = {draws}}, forward, x) : block.forward(x);
+  const at::Tensor y = kept == Kept::kInput ? parallel::recompute_with(
+                                                  {.random = false, .keep = {draws}}, forward, x)
+                                            : block.forward(x);
   EXPECT_TRUE(y.requires_grad());
   return meter.live();
 }
@@ -89,8 +95,10 @@ void compare(Case c) {
     const std::int64_t rows = c.length / c.cp / (c.options.sequence == Sequence::kSplit ? c.tp : 1);
     const at::Tensor x = torch::ones({c.batch, rows, c.options.width}).requires_grad_();
     block.forward(x);  // rotary angles are computed once
-    const auto kept = static_cast<double>(kept_by(block, x, tp, c.kept)), known = static_cast<double>(expected(c));
-    // Keys and values that were sent may be given back by another thread, which this one's meter does not see.
+    const auto kept = static_cast<double>(kept_by(block, x, tp, c.kept)),
+               known = static_cast<double>(expected(c));
+    // Keys and values that were sent may be given back by another thread, which this one's meter
+    // does not see.
     const auto sent = static_cast<double>(c.cp > 1 ? 8 * c.batch * rows * c.options.width : 0);
     EXPECT_GE(kept, 0.9 * known) << c.name() << ": " << kept / known;
     EXPECT_LE(kept, 1.1 * known + sent) << c.name() << ": " << kept / known;
@@ -119,8 +127,8 @@ TEST(GptMemory, OfABlockIsTheFormulasOverRanks) {
   }
 }
 
-// The highest that a step reaches, above what it finds: all blocks' activations, and little else where positions are many and
-// weights few. Gradients of parameters are there before.
+// The highest that a step reaches, above what it finds: all blocks' activations, and little else
+// where positions are many and weights few. Gradients of parameters are there before.
 TEST(GptMemory, PeakOfAStepIsTheFormulasOfAllBlocks) {
   for (const Kept kept : {Kept::kAll, Kept::kSelective}) {
     Case c{.options = gpt2(0), .kept = kept, .batch = 4};
@@ -130,7 +138,8 @@ TEST(GptMemory, PeakOfAStepIsTheFormulasOfAllBlocks) {
     const TensorParallel alone;
     constexpr int kLayers = 24;
     std::vector<std::shared_ptr<GptBlock>> blocks;
-    for (int i = 0; i < kLayers; ++i) blocks.push_back(std::make_shared<GptBlock>(c.options, alone));
+    for (int i = 0; i < kLayers; ++i)
+      blocks.push_back(std::make_shared<GptBlock>(c.options, alone));
     const at::Tensor first = torch::ones({c.batch, c.length, c.options.width}).requires_grad_();
     std::int64_t peak = 0;
     for (int step = 0; step < 2; ++step) {
@@ -141,7 +150,8 @@ TEST(GptMemory, PeakOfAStepIsTheFormulasOfAllBlocks) {
       peak = meter.peak();
     }
     const auto known = static_cast<double>(kLayers * expected(c));
-    EXPECT_NEAR(static_cast<double>(peak), known, 0.1 * known) << c.name() << ": " << static_cast<double>(peak) / known;
+    EXPECT_NEAR(static_cast<double>(peak), known, 0.1 * known)
+        << c.name() << ": " << static_cast<double>(peak) / known;
   }
 }
 
@@ -150,7 +160,8 @@ struct Trained {
   std::map<std::string, at::Tensor> gradients;
 };
 
-Trained train(GptOptions options, bool selective, const TensorParallel& tp, const ContextParallel& cp) {
+Trained train(GptOptions options, bool selective, const TensorParallel& tp,
+              const ContextParallel& cp) {
   options.selective = selective;
   options.layers = 2;
   Gpt model(options, tp, cp);
@@ -173,12 +184,15 @@ void expect_same_bits(const GptOptions& options, int tensor, int context = 1) {
       const std::string names = selective ? "selective" : "kept";
       std::vector<int> all;
       for (int i = 0; i < group.size(); ++i) all.push_back(i);
-      const TensorParallel tp(group.subgroup(tensor > 1 ? all : std::vector<int>{group.rank()}, names + " tp"), kSeed);
-      const ContextParallel cp = context > 1 ? ContextParallel(group.subgroup(all, names + " cp")) : ContextParallel();
+      const TensorParallel tp(
+          group.subgroup(tensor > 1 ? all : std::vector<int>{group.rank()}, names + " tp"), kSeed);
+      const ContextParallel cp =
+          context > 1 ? ContextParallel(group.subgroup(all, names + " cp")) : ContextParallel();
       both.push_back(train(options, selective, tp, cp));
     }
     EXPECT_EQ(both[0].losses, both[1].losses);
-    for (const auto& [name, gradient] : both[0].gradients) EXPECT_TRUE(torch::equal(both[1].gradients.at(name), gradient)) << name;
+    for (const auto& [name, gradient] : both[0].gradients)
+      EXPECT_TRUE(torch::equal(both[1].gradients.at(name), gradient)) << name;
   });
 }
 

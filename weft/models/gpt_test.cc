@@ -1,6 +1,7 @@
-// A small GPT over 1, 2 and 4 ranks against one process without a group (losses, gradients and weights: 1e-10 relative and absolute in
-// float64, 1e-5 in float32), and against the logits that Hugging Face's transformers gives (testdata/, written by gpt_reference.py; 2e-5:
-// both compute in float32).
+// A small GPT over 1, 2 and 4 ranks against one process without a group (losses, gradients and
+// weights: 1e-10 relative and absolute in float64, 1e-5 in float32), and against the logits that
+// Hugging Face's transformers gives (testdata/, written by gpt_reference.py; 2e-5: both compute in
+// float32).
 #include "weft/models/gpt.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +29,8 @@ constexpr std::uint64_t kSeed = 3;
 void expect_close(const at::Tensor& got, const at::Tensor& want, const std::string& what) {
   const double most = want.scalar_type() == at::kDouble ? 1e-10 : 1e-5;
   ASSERT_EQ(got.sizes(), want.sizes()) << what;
-  EXPECT_TRUE(at::allclose(got, want, most, most)) << what << ": differs by " << (got - want).abs().max().item<double>();
+  EXPECT_TRUE(at::allclose(got, want, most, most))
+      << what << ": differs by " << (got - want).abs().max().item<double>();
 }
 
 // A parameter, or what else lies as it does, over all ranks.
@@ -38,7 +40,8 @@ at::Tensor whole(const GptImpl& model, const std::string& name, const at::Tensor
   return slice == slices.end() ? mine : parallel::whole_of(mine, slice->second, model.tp);
 }
 
-at::Tensor whole_logits(GptImpl& model, const at::Tensor& tokens, const at::Tensor& documents = {}) {
+at::Tensor whole_logits(GptImpl& model, const at::Tensor& tokens,
+                        const at::Tensor& documents = {}) {
   const at::Tensor mine = model.forward(tokens, documents).detach();
   return parallel::whole_of(mine, {2, model.options.vocabulary}, model.tp);
 }
@@ -55,7 +58,9 @@ struct Case {
   at::Tensor documents;
 };
 
-at::Tensor tokens_of(const GptOptions& o, int step) { return (torch::arange(2 * 8).view({2, 8}) * 7 + step * 3) % o.vocabulary; }
+at::Tensor tokens_of(const GptOptions& o, int step) {
+  return (torch::arange(2 * 8).view({2, 8}) * 7 + step * 3) % o.vocabulary;
+}
 
 // Five steps, each on another batch; gradients of the first.
 Trained train(const Case& c, const TensorParallel& tp) {
@@ -63,10 +68,13 @@ Trained train(const Case& c, const TensorParallel& tp) {
   model->to(c.type);
   std::unique_ptr<torch::optim::Optimizer> optimizer;
   if (c.adamw) {
-    // Adam divides by the root of the squared gradient: eps keeps what is nearly 0 from being scaled up to 1.
-    optimizer = std::make_unique<torch::optim::AdamW>(model->parameters(), torch::optim::AdamWOptions(1e-2).weight_decay(0.1).eps(1e-4));
+    // Adam divides by the root of the squared gradient: eps keeps what is nearly 0 from being
+    // scaled up to 1.
+    optimizer = std::make_unique<torch::optim::AdamW>(
+        model->parameters(), torch::optim::AdamWOptions(1e-2).weight_decay(0.1).eps(1e-4));
   } else {
-    optimizer = std::make_unique<torch::optim::SGD>(model->parameters(), torch::optim::SGDOptions(0.3).momentum(0.5));
+    optimizer = std::make_unique<torch::optim::SGD>(model->parameters(),
+                                                    torch::optim::SGDOptions(0.3).momentum(0.5));
   }
   Trained out;
   for (int step = 0; step < 5; ++step) {
@@ -76,11 +84,13 @@ Trained train(const Case& c, const TensorParallel& tp) {
     loss.backward();
     out.losses.push_back(loss.item<double>());
     if (step == 0) {
-      for (const auto& p : model->named_parameters()) out.first_gradients[p.key()] = whole(*model, p.key(), p.value().grad()).clone();
+      for (const auto& p : model->named_parameters())
+        out.first_gradients[p.key()] = whole(*model, p.key(), p.value().grad()).clone();
     }
     optimizer->step();
   }
-  for (const auto& p : model->named_parameters()) out.weights[p.key()] = whole(*model, p.key(), p.value().detach()).clone();
+  for (const auto& p : model->named_parameters())
+    out.weights[p.key()] = whole(*model, p.key(), p.value().detach()).clone();
   return out;
 }
 
@@ -99,17 +109,20 @@ void compare(const Case& c, std::initializer_list<int> worlds) {
     replicate(ranks, [&](Group group) {
       const Trained split = train(c, TensorParallel(std::move(group), kSeed));
       const double most = c.type == at::kDouble ? 1e-10 : 1e-5;
-      for (std::size_t i = 0; i < 5; ++i) EXPECT_NEAR(split.losses[i], one.losses[i], most * one.losses[i]) << "step " << i;
+      for (std::size_t i = 0; i < 5; ++i)
+        EXPECT_NEAR(split.losses[i], one.losses[i], most * one.losses[i]) << "step " << i;
       ASSERT_EQ(split.weights.size(), one.weights.size());
       for (const auto& [name, gradient] : one.first_gradients)
         expect_close(split.first_gradients.at(name), gradient, "gradient of " + name);
-      for (const auto& [name, weight] : one.weights) expect_close(split.weights.at(name), weight, name);
+      for (const auto& [name, weight] : one.weights)
+        expect_close(split.weights.at(name), weight, name);
     });
   }
 }
 
 GptOptions gpt2() {
-  GptOptions o{.vocabulary = 13, .layers = 2, .width = 8, .heads = 4, .hidden = 16, .sequence_length = 8};
+  GptOptions o{
+      .vocabulary = 13, .layers = 2, .width = 8, .heads = 4, .hidden = 16, .sequence_length = 8};
   o.initial_std = 0.3;
   return o;
 }
@@ -153,7 +166,8 @@ TEST(Gpt, HandsOverAnActivationForEachHalfOfABlockAndForEmbeddingOrHead) {
     const auto count = [&](std::int64_t bytes) {
       std::int64_t calls = 0;
       for (const observe::Span& span : trace.take().spans)
-        calls += span.category == "comm" && span.name.ends_with("all_reduce") && span.bytes == bytes;
+        calls +=
+            span.category == "comm" && span.name.ends_with("all_reduce") && span.bytes == bytes;
       return calls;
     };
     Gpt model(gpt2(), TensorParallel(std::move(group), kSeed));
@@ -180,10 +194,16 @@ TEST(Gpt, KeepsPackedDocumentsApart) {
   for (const GptOptions& options : {gpt2(), llama()}) {
     Gpt model(options, TensorParallel());
     model->to(at::kDouble);
-    const at::Tensor tokens = tokens_of(options, 0), packed = whole_logits(*model, tokens, documents);
-    expect_close(packed.narrow(1, 3, 5)[0], whole_logits(*model, tokens.narrow(0, 0, 1).narrow(1, 3, 5))[0], "a document alone");
-    expect_close(packed.narrow(1, 6, 2)[1], whole_logits(*model, tokens.narrow(0, 1, 1).narrow(1, 6, 2))[0], "the last document alone");
-    EXPECT_FALSE(torch::allclose(packed[0], whole_logits(*model, tokens)[0])) << "documents make no difference";
+    const at::Tensor tokens = tokens_of(options, 0),
+                     packed = whole_logits(*model, tokens, documents);
+    expect_close(packed.narrow(1, 3, 5)[0],
+                 whole_logits(*model, tokens.narrow(0, 0, 1).narrow(1, 3, 5))[0],
+                 "a document alone");
+    expect_close(packed.narrow(1, 6, 2)[1],
+                 whole_logits(*model, tokens.narrow(0, 1, 1).narrow(1, 6, 2))[0],
+                 "the last document alone");
+    EXPECT_FALSE(torch::allclose(packed[0], whole_logits(*model, tokens)[0]))
+        << "documents make no difference";
   }
 }
 
@@ -196,7 +216,8 @@ TEST(Gpt, IsAListOfPartsThatTiesItsHeadToTheEmbedding) {
   EXPECT_TRUE(torch::equal(x, model->forward(tokens)));
   EXPECT_FALSE(model->named_parameters().contains("head.output.weight"));
   EXPECT_TRUE(Gpt(llama(), TensorParallel())->named_parameters().contains("head.output.weight"));
-  // GPT-2's smallest has 124,439,808 parameters (its model card): of one layer, and of the rest, by the same formula at these sizes.
+  // GPT-2's smallest has 124,439,808 parameters (its model card): of one layer, and of the rest, by
+  // the same formula at these sizes.
   std::int64_t count = 0;
   for (const at::Tensor& p : model->parameters()) count += p.numel();
   const std::int64_t w = 8, h = 16;
@@ -206,7 +227,9 @@ TEST(Gpt, IsAListOfPartsThatTiesItsHeadToTheEmbedding) {
 TEST(Gpt, RefusesWhatMakesNoModel) {
   const auto refusal = [](const GptOptions& options, int ranks) -> std::string {
     try {
-      replicate(ranks, [&](Group group) { Gpt(options, TensorParallel(std::move(group), kSeed))->forward(tokens_of(options, 0)); });
+      replicate(ranks, [&](Group group) {
+        Gpt(options, TensorParallel(std::move(group), kSeed))->forward(tokens_of(options, 0));
+      });
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::kInvalidArgument);
       return error.what();
@@ -215,10 +238,13 @@ TEST(Gpt, RefusesWhatMakesNoModel) {
   };
   GptOptions o = gpt2();
   o.heads = 2;
-  EXPECT_THAT(refusal(o, 4), HasSubstr("Gpt: heads: 2 does not divide by 4 ranks; the nearest that does is 4"));
+  EXPECT_THAT(refusal(o, 4),
+              HasSubstr("Gpt: heads: 2 does not divide by 4 ranks; the nearest that does is 4"));
   o = gpt2();
   o.hidden = 18;
-  EXPECT_THAT(refusal(o, 4), HasSubstr("Gpt: hidden: 18 does not divide by 4 ranks; the nearest that do are 16 and 20"));
+  EXPECT_THAT(
+      refusal(o, 4),
+      HasSubstr("Gpt: hidden: 18 does not divide by 4 ranks; the nearest that do are 16 and 20"));
   o = gpt2();
   o.sequence_length = 7;
   EXPECT_THAT(refusal(o, 1), HasSubstr("8 tokens, and positions for 7"));
@@ -261,25 +287,31 @@ TEST(GptHuggingFace, GivesTransformersLogitsAndLossAndGivesBackItsWeights) {
         if (ranks == 2) options.sequence = Sequence::kSplit;
         Gpt model(options, TensorParallel(std::move(group), kSeed));
         set_huggingface(*model, known.weights);
-        EXPECT_TRUE(torch::allclose(whole_logits(*model, known.tokens), known.logits, 2e-5, 2e-5)) << name;
+        EXPECT_TRUE(torch::allclose(whole_logits(*model, known.tokens), known.logits, 2e-5, 2e-5))
+            << name;
         // transformers shifts the labels by one.
         const at::Tensor targets = torch::full_like(known.tokens, -100);
         targets.slice(1, 0, -1).copy_(known.tokens.slice(1, 1));
-        EXPECT_NEAR(model->loss(model->forward(known.tokens), targets).item<double>(), known.loss.item<double>(), 2e-5) << name;
+        EXPECT_NEAR(model->loss(model->forward(known.tokens), targets).item<double>(),
+                    known.loss.item<double>(), 2e-5)
+            << name;
         const checkpoint::TensorMap back = get_huggingface(*model);
         ASSERT_EQ(back.size(), known.weights.size());
-        for (const auto& [key, tensor] : known.weights) EXPECT_TRUE(torch::equal(back.at(key), tensor)) << key;
+        for (const auto& [key, tensor] : known.weights)
+          EXPECT_TRUE(torch::equal(back.at(key), tensor)) << key;
       });
     }
   }
 }
 
 TEST(GptHuggingFace, ReadsEachRanksSlicesFromFiles) {
-  const auto folder = std::filesystem::temp_directory_path() / ("weft_gpt_test_" + std::to_string(::getpid()));
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("weft_gpt_test_" + std::to_string(::getpid()));
   std::filesystem::create_directory(folder);
   const Reference known = reference("llama");
   checkpoint::TensorFile first, second;  // as a large model is cut
-  for (const auto& [key, tensor] : known.weights) (key.starts_with("model.layers.1") ? second : first).tensors[key] = tensor;
+  for (const auto& [key, tensor] : known.weights)
+    (key.starts_with("model.layers.1") ? second : first).tensors[key] = tensor;
   const std::vector<std::string> paths{folder / "1.safetensors", folder / "2.safetensors"};
   checkpoint::save_safetensors(paths[0], first);
   checkpoint::save_safetensors(paths[1], second);
@@ -287,7 +319,8 @@ TEST(GptHuggingFace, ReadsEachRanksSlicesFromFiles) {
     replicate(ranks, [&](Group group) {
       Gpt model(options_of("llama"), TensorParallel(std::move(group), kSeed));
       load_huggingface(*model, paths);
-      for (const auto& [key, tensor] : get_huggingface(*model)) EXPECT_TRUE(torch::equal(known.weights.at(key), tensor)) << key;
+      for (const auto& [key, tensor] : get_huggingface(*model))
+        EXPECT_TRUE(torch::equal(known.weights.at(key), tensor)) << key;
       EXPECT_THROW(load_huggingface(*model, {paths[0], paths[0]}), Error);
       EXPECT_THROW(load_huggingface(*model, {paths[0]}), Error);
     });
@@ -299,12 +332,14 @@ TEST(GptHuggingFace, ReadsNamesWithoutTheOutermostModuleAndRefusesWhatDoesNotFit
   const Reference known = reference("gpt2");
   checkpoint::TensorMap shorter;
   for (const auto& [key, tensor] : known.weights) shorter[key.substr(key.find('.') + 1)] = tensor;
-  shorter["h.0.attn.bias"] = torch::ones({1, 1, 16, 16});  // the causal mask, as OpenAI's files hold it
+  shorter["h.0.attn.bias"] =
+      torch::ones({1, 1, 16, 16});  // the causal mask, as OpenAI's files hold it
   Gpt model(options_of("gpt2"), TensorParallel());
   set_huggingface(*model, shorter);
   EXPECT_TRUE(torch::allclose(model->forward(known.tokens), known.logits, 2e-5, 2e-5));
 
-  const auto refusal = [&](const std::function<void(checkpoint::TensorMap&)>& spoil, const GptOptions& options) -> std::string {
+  const auto refusal = [&](const std::function<void(checkpoint::TensorMap&)>& spoil,
+                           const GptOptions& options) -> std::string {
     Gpt other(options, TensorParallel());
     const at::Tensor before = other->parameters()[0].detach().clone();
     checkpoint::TensorMap tensors = known.weights;
@@ -320,13 +355,15 @@ TEST(GptHuggingFace, ReadsNamesWithoutTheOutermostModuleAndRefusesWhatDoesNotFit
   const auto nothing = [](checkpoint::TensorMap&) {};
   EXPECT_THAT(refusal([](auto& t) { t.erase("transformer.h.1.ln_1.bias"); }, options_of("gpt2")),
               HasSubstr("\"transformer.h.1.ln_1.bias\" is missing"));
-  EXPECT_THAT(refusal([](auto& t) { t["extra"] = torch::zeros({1}); }, options_of("gpt2")), HasSubstr("no place for \"extra\""));
+  EXPECT_THAT(refusal([](auto& t) { t["extra"] = torch::zeros({1}); }, options_of("gpt2")),
+              HasSubstr("no place for \"extra\""));
   GptOptions options = options_of("gpt2");
   options.layers = 1;
   EXPECT_THAT(refusal(nothing, options), HasSubstr("no place for \"transformer.h.1"));
   options = options_of("gpt2");
   options.hidden = 32;
-  EXPECT_THAT(refusal(nothing, options), HasSubstr("mlp.c_fc.weight\" is [16, 64], the model's options ask for [16, 32]"));
+  EXPECT_THAT(refusal(nothing, options),
+              HasSubstr("mlp.c_fc.weight\" is [16, 64], the model's options ask for [16, 32]"));
   options = options_of("gpt2");
   options.norm = Norm::kRmsNorm;
   EXPECT_THAT(refusal(nothing, options), HasSubstr("neither GPT-2's"));

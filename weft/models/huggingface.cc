@@ -32,7 +32,8 @@ struct Mine {
   bool here = true;  // else another rank has this expert, and `tensor` is one of its shape
 };
 
-Mine mine_of(const GptImpl& model, const Place& place, const at::Tensor& parameter, std::optional<parallel::Slice> slice) {
+Mine mine_of(const GptImpl& model, const Place& place, const at::Tensor& parameter,
+             std::optional<parallel::Slice> slice) {
   if (place.expert < 0) return {parameter, slice, model.tp.rank()};
   const std::int64_t at = place.expert - parameter.size(0) * model.ep.rank();
   const bool here = at >= 0 && at < parameter.size(0);
@@ -41,21 +42,26 @@ Mine mine_of(const GptImpl& model, const Place& place, const at::Tensor& paramet
 }
 
 // The sizes of a parameter over all ranks.
-std::vector<std::int64_t> whole_sizes(const at::Tensor& mine, const std::optional<parallel::Slice>& slice) {
+std::vector<std::int64_t> whole_sizes(const at::Tensor& mine,
+                                      const std::optional<parallel::Slice>& slice) {
   std::vector<std::int64_t> sizes = mine.sizes().vec();
   if (slice) sizes[static_cast<std::size_t>(slice->dim)] = slice->whole;
   return sizes;
 }
 
-std::optional<parallel::Slice> slice_at(const std::map<std::string, parallel::Slice>& slices, const std::string& name) {
+std::optional<parallel::Slice> slice_at(const std::map<std::string, parallel::Slice>& slices,
+                                        const std::string& name) {
   const auto found = slices.find(name);
   return found == slices.end() ? std::nullopt : std::optional(found->second);
 }
 
-// Where their tensors are: in memory or in files. Parts are read, so that a rank reads its slices only.
+// Where their tensors are: in memory or in files. Parts are read, so that a rank reads its slices
+// only.
 struct Source {
   std::map<std::string, std::vector<std::int64_t>> sizes;
-  std::function<at::Tensor(const std::string& name, std::int64_t dim, std::int64_t begin, std::int64_t count)> read;
+  std::function<at::Tensor(const std::string& name, std::int64_t dim, std::int64_t begin,
+                           std::int64_t count)>
+      read;
 };
 
 // This rank's part of a parameter. Beyond `count` entries along `dim` it is padding.
@@ -65,17 +71,19 @@ struct ReadPart {
 };
 
 // Reads what belongs into `mine`, which lies as `slice` says.
-ReadPart read_part(const Source& source, const std::string& name, const Place& place, const Mine& mine) {
+ReadPart read_part(const Source& source, const std::string& name, const Place& place,
+                   const Mine& mine) {
   const std::vector<std::int64_t> whole = whole_sizes(mine.tensor, mine.slice);
   std::vector<std::int64_t> theirs = whole;
   if (place.third >= 0) theirs[0] *= 3;
   if (place.transposed) std::swap(theirs[0], theirs[1]);
   const std::vector<std::int64_t>& there = source.sizes.at(name);
-  WEFT_REQUIRE(there == theirs,
-               "Hugging Face weights: \"" + name + "\" is " + shape(there) + ", the model's options ask for " + shape(theirs));
+  WEFT_REQUIRE(there == theirs, "Hugging Face weights: \"" + name + "\" is " + shape(there) +
+                                    ", the model's options ask for " + shape(theirs));
 
   if (!mine.here) return {};
-  const std::int64_t dim = mine.slice ? mine.slice->dim : 0, all = whole[static_cast<std::size_t>(dim)];
+  const std::int64_t dim = mine.slice ? mine.slice->dim : 0,
+                     all = whole[static_cast<std::size_t>(dim)];
   const std::int64_t begin = mine.slice ? std::min(all, mine.rank * mine.tensor.size(dim)) : 0;
   const std::int64_t count = std::min(mine.tensor.size(dim), all - begin);
   const std::int64_t shift = place.third >= 0 && dim == 0 ? place.third * all : 0;
@@ -92,11 +100,14 @@ void set_from(GptImpl& model, const Source& source) {
   for (const Place& place : internal::places_of(model.options)) {
     const std::string name = internal::find(source.sizes, place.theirs);
     used.insert(name);
-    parts.push_back(read_part(source, name, place, mine_of(model, place, parameters[place.ours], slice_at(slices, place.ours))));
+    parts.push_back(
+        read_part(source, name, place,
+                  mine_of(model, place, parameters[place.ours], slice_at(slices, place.ours))));
   }
   for (const auto& [name, sizes] : source.sizes) {
     WEFT_REQUIRE(used.contains(name) || internal::passed_over(name, model.options),
-                 "Hugging Face weights: the model has no place for \"" + name + "\"; do its options (layers, bias, tied) fit the file?");
+                 "Hugging Face weights: the model has no place for \"" + name +
+                     "\"; do its options (layers, bias, tied) fit the file?");
   }
   for (const ReadPart& part : parts) {
     at::Tensor to = part.to;
@@ -107,27 +118,29 @@ void set_from(GptImpl& model, const Source& source) {
 }  // namespace
 
 HuggingFace huggingface_family(const GptOptions& o) {
-  const bool gated = o.activation == Activation::kSwiglu, shared = o.kv_heads != 0 && o.kv_heads != o.heads;
+  const bool gated = o.activation == Activation::kSwiglu,
+             shared = o.kv_heads != 0 && o.kv_heads != o.heads;
   const bool wide = o.head_width != 0 && o.head_width * o.heads != o.width;
-  const bool gpt2 = o.norm == Norm::kLayerNorm && o.positions == Positions::kLearned && o.bias && !gated && !shared && !wide;
+  const bool gpt2 = o.norm == Norm::kLayerNorm && o.positions == Positions::kLearned && o.bias &&
+                    !gated && !shared && !wide;
   if (gpt2 && o.experts == 0) return HuggingFace::kGpt2;
   if (o.norm == Norm::kRmsNorm && o.positions == Positions::kRotary && !o.bias && gated) {
     if (o.experts == 0) return HuggingFace::kLlama;
     if (o.experts_top_k > 1 && o.experts_capacity == 0) return HuggingFace::kMixtral;
   }
-  throw Error(
-      Errc::kInvalidArgument,
-      "Hugging Face weights: the options are neither GPT-2's (LayerNorm, learned positions, biases, no gate, a kv head for each head) "
-      "nor Llama's (RMSNorm, rotary positions, SwiGLU, no biases), nor Mixtral's (Llama's, and experts without a capacity, two or more a "
-      "token)");
+  throw Error(Errc::kInvalidArgument,
+              "Hugging Face weights: the options are neither GPT-2's (LayerNorm, learned "
+              "positions, biases, no gate, a kv head for each head) "
+              "nor Llama's (RMSNorm, rotary positions, SwiGLU, no biases), nor Mixtral's (Llama's, "
+              "and experts without a capacity, two or more a "
+              "token)");
 }
 
 void set_huggingface(GptImpl& model, const TensorMap& tensors) {
   Source source;
   for (const auto& [name, tensor] : tensors) source.sizes.emplace(name, tensor.sizes().vec());
-  source.read = [&](const std::string& name, std::int64_t dim, std::int64_t begin, std::int64_t count) {
-    return tensors.at(name).narrow(dim, begin, count);
-  };
+  source.read = [&](const std::string& name, std::int64_t dim, std::int64_t begin,
+                    std::int64_t count) { return tensors.at(name).narrow(dim, begin, count); };
   set_from(model, source);
 }
 
@@ -138,11 +151,13 @@ void load_huggingface(GptImpl& model, const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     files.emplace_back(path);
     for (const auto& [name, sizes] : files.back().sizes()) {
-      WEFT_REQUIRE(source.sizes.emplace(name, sizes).second, "Hugging Face weights: \"" + name + "\" is in two files, of them " + path);
+      WEFT_REQUIRE(source.sizes.emplace(name, sizes).second,
+                   "Hugging Face weights: \"" + name + "\" is in two files, of them " + path);
       file_of[name] = files.size() - 1;
     }
   }
-  source.read = [&](const std::string& name, std::int64_t dim, std::int64_t begin, std::int64_t count) {
+  source.read = [&](const std::string& name, std::int64_t dim, std::int64_t begin,
+                    std::int64_t count) {
     return files[file_of.at(name)].read(name, dim, begin, count);
   };
   set_from(model, source);
@@ -159,11 +174,13 @@ TensorMap get_huggingface(const GptImpl& model) {
     const auto slice = slice_at(slices, name), stack = slice_at(stacks, name);
     at::Tensor whole = parameters[name].detach();
     if (slice) whole = parallel::whole_of(whole, *slice, model.tp);
-    if (stack && model.ep.size() > 1) whole = parallel::whole_of(whole, *stack, parallel::TensorParallel(model.ep.group(), 0));
+    if (stack && model.ep.size() > 1)
+      whole = parallel::whole_of(whole, *stack, parallel::TensorParallel(model.ep.group(), 0));
     return wholes[name] = whole;
   };
   for (const Place& place : internal::places_of(model.options)) {
-    const at::Tensor stack = whole_at(place.ours), whole = place.expert < 0 ? stack : stack[place.expert];
+    const at::Tensor stack = whole_at(place.ours),
+                     whole = place.expert < 0 ? stack : stack[place.expert];
     const at::Tensor turned = place.transposed ? whole.t() : whole;
     if (place.third < 0) {
       all[place.theirs] = turned.contiguous();

@@ -59,7 +59,8 @@ void load_huggingface(GptImpl& model, const std::vector<std::string>& paths);
 // As load_huggingface(), for a model that is divided over ranks (ParallelModel::load_weights):
 // slices by the names of one process's GPT. Each rank reads only the data of its slices. Throws as
 // load_huggingface() for files that are not weights of such a model.
-std::unique_ptr<checkpoint::SliceSource> huggingface_source(const GptOptions& options, const std::vector<std::string>& paths);
+std::unique_ptr<checkpoint::SliceSource> huggingface_source(const GptOptions& options,
+                                                            const std::vector<std::string>& paths);
 
 // Returns the model's whole weights, by Hugging Face's names, on every rank, for
 // checkpoint::save_safetensors() on one of them. Some may share the model's memory. Collective.

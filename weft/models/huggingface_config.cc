@@ -16,7 +16,8 @@ using nlohmann::json;
 
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 
-// An object of a JSON file, by key. Absent and null are the same: transformers writes null for what is not set.
+// An object of a JSON file, by key. Absent and null are the same: transformers writes null for what
+// is not set.
 class Keys {
  public:
   Keys(json object, std::string where) : object_(std::move(object)), where_(std::move(where)) {
@@ -29,7 +30,8 @@ class Keys {
 
   std::int64_t size(const char* key, std::optional<std::int64_t> otherwise = {}) const {
     if (!has(key) && otherwise) return *otherwise;
-    const bool good = has(key) && at(key).is_number_integer() && at(key) >= 1 && at(key) <= std::int64_t{1} << 40;
+    const bool good =
+        has(key) && at(key).is_number_integer() && at(key) >= 1 && at(key) <= std::int64_t{1} << 40;
     if (!good) refuse(key, "must be a whole number of at least 1");
     return at(key).get<std::int64_t>();
   }
@@ -50,10 +52,13 @@ class Keys {
   }
   // What weft has no other value of.
   void expect(const char* key, bool only) const {
-    if (flag(key, only) != only) refuse(key, std::string("is not supported; weft has ") + (only ? "true" : "false") + " only");
+    if (flag(key, only) != only)
+      refuse(key, std::string("is not supported; weft has ") + (only ? "true" : "false") + " only");
   }
   [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
-    throw Error(Errc::kBadConfig, where_ + ": " + key + (has(key.c_str()) ? " = " + at(key.c_str()).dump() : "") + " " + why);
+    throw Error(
+        Errc::kBadConfig,
+        where_ + ": " + key + (has(key.c_str()) ? " = " + at(key.c_str()).dump() : "") + " " + why);
   }
 
  private:
@@ -61,7 +66,9 @@ class Keys {
   std::string where_;
 };
 
-Keys read_keys(const std::string& path) { return {parse_json(read_file(path, kMostBytes), path), path}; }
+Keys read_keys(const std::string& path) {
+  return {parse_json(read_file(path, kMostBytes), path), path};
+}
 
 GptOptions gpt2_options(const Keys& keys) {
   GptOptions o;
@@ -80,7 +87,8 @@ GptOptions gpt2_options(const Keys& keys) {
   if (activation == "gelu") {
     o.activation = Activation::kGelu;
   } else if (activation != "gelu_new" && activation != "gelu_pytorch_tanh") {
-    keys.refuse("activation_function", "is not supported; weft has gelu_new, gelu_pytorch_tanh and gelu");
+    keys.refuse("activation_function",
+                "is not supported; weft has gelu_new, gelu_pytorch_tanh and gelu");
   }
   return o;
 }
@@ -99,7 +107,8 @@ void read_rope(const Keys& keys, GptOptions& o) {
   o.rope_scaling.factor = rope.number("factor", 1);
   o.rope_scaling.low = rope.number("low_freq_factor", 1);
   o.rope_scaling.high = rope.number("high_freq_factor", 4);
-  o.rope_scaling.original = rope.number("original_max_position_embeddings", static_cast<double>(o.sequence_length));
+  o.rope_scaling.original =
+      rope.number("original_max_position_embeddings", static_cast<double>(o.sequence_length));
 }
 
 GptOptions llama_options(const Keys& keys) {
@@ -117,7 +126,8 @@ GptOptions llama_options(const Keys& keys) {
   o.attention_bias = keys.flag("attention_bias", false);
   keys.expect("mlp_bias", false);
   read_rope(keys, o);
-  if (keys.word("hidden_act", "silu") != "silu") keys.refuse("hidden_act", "is not supported; weft has silu");
+  if (keys.word("hidden_act", "silu") != "silu")
+    keys.refuse("hidden_act", "is not supported; weft has silu");
   return o;
 }
 
@@ -125,21 +135,25 @@ GptOptions mixtral_options(const Keys& keys) {
   GptOptions o = llama_options(keys);
   o.experts = keys.size("num_local_experts");
   o.experts_top_k = keys.size("num_experts_per_tok", 2);
-  o.experts_balance = keys.number("router_aux_loss_coef", 0.001) * static_cast<double>(o.experts_top_k);  // mixture.h says why
+  o.experts_balance = keys.number("router_aux_loss_coef", 0.001) *
+                      static_cast<double>(o.experts_top_k);  // mixture.h says why
   o.experts_jitter = keys.number("router_jitter_noise", 0);
-  if (keys.has("sliding_window")) keys.refuse("sliding_window", "is not supported; weft attends to the whole sequence");
+  if (keys.has("sliding_window"))
+    keys.refuse("sliding_window", "is not supported; weft attends to the whole sequence");
   return o;
 }
 
 void add_ids(const Keys& keys, HuggingFaceConfig& config) {
   const auto id = [&](const json& value, const char* key) {
-    if (!value.is_number_integer() || value < 0 || value >= config.options.vocabulary) keys.refuse(key, "is no token of the vocabulary");
+    if (!value.is_number_integer() || value < 0 || value >= config.options.vocabulary)
+      keys.refuse(key, "is no token of the vocabulary");
     return value.get<std::int64_t>();
   };
   if (keys.has("bos_token_id")) config.begin = id(keys.at("bos_token_id"), "bos_token_id");
   if (!keys.has("eos_token_id")) return;
   const json& ends = keys.at("eos_token_id");
-  for (const json& end : ends.is_array() ? ends : json::array({ends})) config.ends.push_back(id(end, "eos_token_id"));
+  for (const json& end : ends.is_array() ? ends : json::array({ends}))
+    config.ends.push_back(id(end, "eos_token_id"));
 }
 
 json gpt2_json(const GptOptions& o) {
@@ -177,11 +191,12 @@ json llama_json(const GptOptions& o) {
                {"attention_dropout", o.dropout}};
   const parallel::RopeScaling& s = o.rope_scaling;
   if (s.factor != 1) {
-    text["rope_scaling"] = {{"rope_type", "llama3"},
-                            {"factor", s.factor},
-                            {"low_freq_factor", s.low},
-                            {"high_freq_factor", s.high},
-                            {"original_max_position_embeddings", static_cast<std::int64_t>(s.original)}};
+    text["rope_scaling"] = {
+        {"rope_type", "llama3"},
+        {"factor", s.factor},
+        {"low_freq_factor", s.low},
+        {"high_freq_factor", s.high},
+        {"original_max_position_embeddings", static_cast<std::int64_t>(s.original)}};
   }
   return text;
 }
@@ -215,8 +230,10 @@ HuggingFaceConfig read_huggingface_config(const std::string& folder) {
   const Keys keys = read_keys(folder + "/config.json");
   const std::string type = keys.word("model_type", "");
   const auto* const family = std::ranges::find(kFamilies, type, &Family::type);
-  if (family == std::end(kFamilies)) keys.refuse("model_type", "is not supported; weft has gpt2, llama and mixtral");
-  if (keys.has("quantization_config")) keys.refuse("quantization_config", "is not supported; weft reads f32, f16 and bf16 weights");
+  if (family == std::end(kFamilies))
+    keys.refuse("model_type", "is not supported; weft has gpt2, llama and mixtral");
+  if (keys.has("quantization_config"))
+    keys.refuse("quantization_config", "is not supported; weft reads f32, f16 and bf16 weights");
   HuggingFaceConfig config;
   config.options = family->read(keys);
   add_ids(keys, config);
@@ -224,23 +241,29 @@ HuggingFaceConfig read_huggingface_config(const std::string& folder) {
 }
 
 std::string huggingface_config(const HuggingFaceConfig& config) {
-  json text = std::ranges::find(kFamilies, huggingface_family(config.options), &Family::family)->write(config.options);
+  json text = std::ranges::find(kFamilies, huggingface_family(config.options), &Family::family)
+                  ->write(config.options);
   text["tie_word_embeddings"] = config.options.tied;
   text["torch_dtype"] = "float32";
   text["initializer_range"] = config.options.initial_std;
   text["bos_token_id"] = config.begin ? json(*config.begin) : json();
-  text["eos_token_id"] = config.ends.empty() ? json() : config.ends.size() == 1 ? json(config.ends.front()) : json(config.ends);
+  text["eos_token_id"] = config.ends.empty()       ? json()
+                         : config.ends.size() == 1 ? json(config.ends.front())
+                                                   : json(config.ends);
   return text.dump(2) + "\n";
 }
 
 std::vector<std::string> huggingface_files(const std::string& folder) {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  const std::string one = folder + "/model.safetensors", index = folder + "/model.safetensors.index.json";
+  const std::string one = folder + "/model.safetensors",
+                    index = folder + "/model.safetensors.index.json";
   if (fs::exists(one, ignored)) return {one};
-  WEFT_REQUIRE(fs::exists(index, ignored), folder +
-                                               " has neither model.safetensors nor model.safetensors.index.json; other formats of "
-                                               "weights are not read");
+  WEFT_REQUIRE(
+      fs::exists(index, ignored),
+      folder +
+          " has neither model.safetensors nor model.safetensors.index.json; other formats of "
+          "weights are not read");
   const Keys keys = read_keys(index);
   std::set<std::string> files;
   if (keys.has("weight_map") && keys.at("weight_map").is_object()) {

@@ -20,7 +20,8 @@ using internal::Place;
 
 class HuggingFaceSource : public checkpoint::SliceSource {
  public:
-  HuggingFaceSource(const GptOptions& options, const std::vector<std::string>& paths) : reader_(checkpoint::Reader::of_files(paths)) {
+  HuggingFaceSource(const GptOptions& options, const std::vector<std::string>& paths)
+      : reader_(checkpoint::Reader::of_files(paths)) {
     for (const Place& place : internal::places_of(options)) {
       places_[place.ours].push_back(place);
       places_[place.ours].back().theirs = internal::find(reader_.shapes("model"), place.theirs);
@@ -28,7 +29,8 @@ class HuggingFaceSource : public checkpoint::SliceSource {
     }
     for (const auto& [name, shape] : reader_.shapes("model")) {
       WEFT_REQUIRE(used_.contains(name) || internal::passed_over(name, options),
-                   "Hugging Face weights: the model has no place for \"" + name + "\"; do its options (layers, bias, tied) fit the file?");
+                   "Hugging Face weights: the model has no place for \"" + name +
+                       "\"; do its options (layers, bias, tied) fit the file?");
     }
   }
 
@@ -41,7 +43,9 @@ class HuggingFaceSource : public checkpoint::SliceSource {
     Slices all;
     for (const Slice& slice : slices) {
       const auto found = places_.find(slice.name);
-      WEFT_REQUIRE(found != places_.end(), "Hugging Face weights: they have nothing for the model's \"" + slice.name + "\"");
+      WEFT_REQUIRE(
+          found != places_.end(),
+          "Hugging Face weights: they have nothing for the model's \"" + slice.name + "\"");
       for (const Place& place : found->second) {
         if (auto theirs = translated(slice, place)) all.push_back(std::move(*theirs));
       }
@@ -85,7 +89,8 @@ class HuggingFaceSource : public checkpoint::SliceSource {
 
 }  // namespace
 
-std::unique_ptr<checkpoint::SliceSource> huggingface_source(const GptOptions& options, const std::vector<std::string>& paths) {
+std::unique_ptr<checkpoint::SliceSource> huggingface_source(const GptOptions& options,
+                                                            const std::vector<std::string>& paths) {
   return std::make_unique<HuggingFaceSource>(options, paths);
 }
 

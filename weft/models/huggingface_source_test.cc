@@ -18,7 +18,8 @@ namespace {
 using parallel::Axis;
 
 GptOptions small(const std::string& family) {
-  GptOptions o{.vocabulary = 13, .layers = 2, .width = 8, .heads = 4, .sequence_length = 6, .dropout = 0};
+  GptOptions o{
+      .vocabulary = 13, .layers = 2, .width = 8, .heads = 4, .sequence_length = 6, .dropout = 0};
   if (family == "gpt2") return o;
   o = like_llama(o);
   o.kv_heads = 2;
@@ -31,7 +32,8 @@ GptOptions small(const std::string& family) {
 }
 
 // As the hub has large models: files of 1 KiB, and an index.
-std::vector<std::string> write_sharded(const std::string& folder, const checkpoint::TensorMap& weights) {
+std::vector<std::string> write_sharded(const std::string& folder,
+                                       const checkpoint::TensorMap& weights) {
   checkpoint::save_safetensors(folder + "/whole.safetensors", {weights, {}});
   const auto reader = checkpoint::Reader::of_files({folder + "/whole.safetensors"});
   EXPECT_GT(checkpoint::write_hub(reader, "model", folder, 1024).size(), 3U);
@@ -69,15 +71,18 @@ TEST(HuggingFaceSource, RefusesFilesOfAnotherModel) {
   const TempDir folder;
   Gpt whole(small("llama"), parallel::TensorParallel());
   const auto paths = write_sharded(folder.path(), get_huggingface(*whole));
-  expect_refused([&] { huggingface_source(small("gpt2"), paths); }, Errc::kInvalidArgument, "is missing");
+  expect_refused([&] { huggingface_source(small("gpt2"), paths); }, Errc::kInvalidArgument,
+                 "is missing");
   GptOptions fewer = small("llama");
   fewer.layers = 1;
-  expect_refused([&] { huggingface_source(fewer, paths); }, Errc::kInvalidArgument, "the model has no place for");
+  expect_refused([&] { huggingface_source(fewer, paths); }, Errc::kInvalidArgument,
+                 "the model has no place for");
   GptOptions wider = small("llama");
   wider.hidden = 16;
   comm::replicate(2, [&](const Group& group) {
     auto model = parallel::parallelize(gpt_blocks(wider), {}, Mesh(group, {{"fsdp", 2}}));
-    expect_refused([&] { model.load_weights(*huggingface_source(wider, paths)); }, Errc::kInvalidArgument, "another shape");
+    expect_refused([&] { model.load_weights(*huggingface_source(wider, paths)); },
+                   Errc::kInvalidArgument, "another shape");
   });
 }
 

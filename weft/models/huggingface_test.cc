@@ -1,4 +1,5 @@
-// Folders as Hugging Face's transformers keeps them: testdata/ has what it computes, and its config.json as metadata (gpt_reference.py).
+// Folders as Hugging Face's transformers keeps them: testdata/ has what it computes, and its
+// config.json as metadata (gpt_reference.py).
 #include "weft/models/huggingface.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +26,10 @@ struct Known {
 };
 
 Known known(const std::string& name) {
-  Known k{checkpoint::load_safetensors((std::filesystem::path(WEFT_TESTDATA) / (name + ".safetensors")).string()), {}, {}};
+  Known k{checkpoint::load_safetensors(
+              (std::filesystem::path(WEFT_TESTDATA) / (name + ".safetensors")).string()),
+          {},
+          {}};
   k.tokens = k.file.tensors.extract("tokens").mapped();
   k.logits = k.file.tensors.extract("logits").mapped();
   k.file.tensors.erase("loss");
@@ -43,21 +47,30 @@ void write_folder(const Known& k, const std::string& folder) {
   }
   checkpoint::save_safetensors(folder + "/model-00001-of-00002.safetensors", first);
   checkpoint::save_safetensors(folder + "/model-00002-of-00002.safetensors", second);
-  write_file_atomic(folder + "/model.safetensors.index.json", json{{"metadata", json::object()}, {"weight_map", map}}.dump());
+  write_file_atomic(folder + "/model.safetensors.index.json",
+                    json{{"metadata", json::object()}, {"weight_map", map}}.dump());
   write_file_atomic(folder + "/config.json", k.file.metadata.at("config"));
 }
 
 TEST(HuggingFaceConfigText, OfExpertsIsMixtralsAndReadAsItWasWritten) {
-  GptOptions o = like_llama({.vocabulary = 96, .layers = 2, .width = 24, .heads = 4, .kv_heads = 2, .hidden = 40, .tied = false});
+  GptOptions o = like_llama({.vocabulary = 96,
+                             .layers = 2,
+                             .width = 24,
+                             .heads = 4,
+                             .kv_heads = 2,
+                             .hidden = 40,
+                             .tied = false});
   o.experts = 4;
   o.experts_top_k = 2;
   o.experts_balance = 0.04;
   const TempDir folder;
-  write_file_atomic(folder.path() + "/config.json", huggingface_config({.options = o, .begin = {}, .ends = {}}));
+  write_file_atomic(folder.path() + "/config.json",
+                    huggingface_config({.options = o, .begin = {}, .ends = {}}));
   const json text = json::parse(read_file(folder.path() + "/config.json", 1 << 20));
   EXPECT_EQ(text["model_type"], "mixtral");
   EXPECT_EQ(text["num_local_experts"], 4);
-  EXPECT_DOUBLE_EQ(text["router_aux_loss_coef"], 0.02);  // transformers counts each of the top_k choices whole
+  EXPECT_DOUBLE_EQ(text["router_aux_loss_coef"],
+                   0.02);  // transformers counts each of the top_k choices whole
   const GptOptions read = read_huggingface_config(folder.path()).options;
   EXPECT_EQ(huggingface_family(read), HuggingFace::kMixtral);
   EXPECT_EQ(read.experts, 4);
@@ -77,9 +90,12 @@ TEST(HuggingFaceFolder, GivesTransformersLogitsByItsOwnConfig) {
       replicate(ranks, [&](Group group) {
         Gpt model(config.options, TensorParallel(std::move(group), 1));
         load_huggingface(*model, files);
-        const at::Tensor logits = parallel::whole_of(model->forward(k.tokens).detach(), {2, 37}, model->tp);
-        EXPECT_TRUE(torch::allclose(logits, k.logits, 2e-5, 2e-5)) << name << ": " << (logits - k.logits).abs().max().item<float>();
-        for (const auto& [key, tensor] : get_huggingface(*model)) EXPECT_TRUE(torch::equal(k.file.tensors.at(key), tensor)) << key;
+        const at::Tensor logits =
+            parallel::whole_of(model->forward(k.tokens).detach(), {2, 37}, model->tp);
+        EXPECT_TRUE(torch::allclose(logits, k.logits, 2e-5, 2e-5))
+            << name << ": " << (logits - k.logits).abs().max().item<float>();
+        for (const auto& [key, tensor] : get_huggingface(*model))
+          EXPECT_TRUE(torch::equal(k.file.tensors.at(key), tensor)) << key;
       });
     }
   }
@@ -94,7 +110,8 @@ TEST(HuggingFaceFolder, StretchesPositionsAsLlama3Does) {
   options.rope_scaling = {};
   Gpt model(options, TensorParallel());
   set_huggingface(*model, k.file.tensors);
-  EXPECT_FALSE(torch::allclose(model->forward(k.tokens), k.logits, 1e-2, 1e-2)) << "the known answer would not see it";
+  EXPECT_FALSE(torch::allclose(model->forward(k.tokens), k.logits, 1e-2, 1e-2))
+      << "the known answer would not see it";
 }
 
 TEST(HuggingFaceFolder, ItsConfigIsReadBackAsWritten) {
@@ -104,9 +121,11 @@ TEST(HuggingFaceFolder, ItsConfigIsReadBackAsWritten) {
     write_folder(k, theirs.path());
     const HuggingFaceConfig config = read_huggingface_config(theirs.path());
     write_file_atomic(ours / "config.json", huggingface_config(config));
-    const json written = json::parse(huggingface_config(config)), original = json::parse(k.file.metadata.at("config"));
+    const json written = json::parse(huggingface_config(config)),
+               original = json::parse(k.file.metadata.at("config"));
     for (const auto& [key, value] : written.items()) {
-      const bool elsewhere = key == "architectures" || key == "torch_dtype" || key.starts_with("rope_") || key == "n_inner";
+      const bool elsewhere = key == "architectures" || key == "torch_dtype" ||
+                             key.starts_with("rope_") || key == "n_inner";
       if (elsewhere) continue;
       EXPECT_EQ(value, original.at(key)) << name << ": " << key;
     }
@@ -135,13 +154,16 @@ std::string refusal(const std::string& pointer, const json& value) {
 }
 
 TEST(HuggingFaceFolder, RefusesAModelThatItWouldComputeWrongly) {
-  EXPECT_THAT(refusal("/model_type", "gemma"), HasSubstr("model_type = \"gemma\" is not supported; weft has gpt2, llama and mixtral"));
+  EXPECT_THAT(
+      refusal("/model_type", "gemma"),
+      HasSubstr("model_type = \"gemma\" is not supported; weft has gpt2, llama and mixtral"));
   EXPECT_THAT(refusal("/hidden_act", "gelu"), HasSubstr("hidden_act = \"gelu\""));
   EXPECT_THAT(refusal("/mlp_bias", true), HasSubstr("mlp_bias = true is not supported"));
   EXPECT_THAT(refusal("/rope_parameters/rope_type", "yarn"),
               HasSubstr("rope_type = \"yarn\" is not supported; weft has default and llama3"));
   EXPECT_THAT(refusal("/quantization_config", json::object()), HasSubstr("quantization_config"));
-  EXPECT_THAT(refusal("/hidden_size", "16"), HasSubstr("hidden_size = \"16\" must be a whole number"));
+  EXPECT_THAT(refusal("/hidden_size", "16"),
+              HasSubstr("hidden_size = \"16\" must be a whole number"));
   EXPECT_THAT(refusal("/vocab_size", 0), HasSubstr("vocab_size = 0 must be"));
   EXPECT_THAT(refusal("/tie_word_embeddings", 1), HasSubstr("must be true or false"));
   EXPECT_THAT(refusal("/eos_token_id", 37), HasSubstr("eos_token_id = 37 is no token"));
@@ -164,7 +186,8 @@ TEST(HuggingFaceFolder, RefusesAFolderWithoutWeightsAndAnIndexThatLeavesIt) {
     }
     return "accepted";
   };
-  EXPECT_THAT(index(R"({"weight_map": {"a": "../secret"}})"), HasSubstr("\"a\" is in no file of the folder"));
+  EXPECT_THAT(index(R"({"weight_map": {"a": "../secret"}})"),
+              HasSubstr("\"a\" is in no file of the folder"));
   EXPECT_THAT(index(R"({"weight_map": {}})"), HasSubstr("names no files"));
   EXPECT_THAT(index("["), HasSubstr("not JSON"));
 }

@@ -10,7 +10,9 @@ namespace {
 namespace F = torch::nn::functional;
 
 at::Tensor squared_error(const at::Tensor& output, const at::Tensor& target) {
-  const at::Tensor want = target.is_floating_point() ? target : torch::one_hot(target, output.size(1)).to(output.scalar_type());
+  const at::Tensor want = target.is_floating_point()
+                              ? target
+                              : torch::one_hot(target, output.size(1)).to(output.scalar_type());
   WEFT_REQUIRE(want.sizes() == output.sizes(), "loss: output and target differ in shape");
   return (output - want).square().mean(1).sum();
 }
@@ -21,22 +23,31 @@ LossKind parse_loss(const std::string& name) {
   if (name == "mse") return LossKind::kMse;
   if (name == "nll") return LossKind::kNll;
   if (name == "cross_entropy") return LossKind::kCrossEntropy;
-  throw Error(Errc::kBadConfig, "unknown loss \"" + name + "\"; there are mse, nll and cross_entropy");
+  throw Error(Errc::kBadConfig,
+              "unknown loss \"" + name + "\"; there are mse, nll and cross_entropy");
 }
 
-at::Tensor loss(const at::Tensor& output, const at::Tensor& target, const LossOptions& options, Reduction reduction) {
-  WEFT_REQUIRE(output.dim() == 2 && output.size(1) > 0 && target.dim() >= 1 && target.size(0) == output.size(0),
+at::Tensor loss(const at::Tensor& output, const at::Tensor& target, const LossOptions& options,
+                Reduction reduction) {
+  WEFT_REQUIRE(output.dim() == 2 && output.size(1) > 0 && target.dim() >= 1 &&
+                   target.size(0) == output.size(0),
                "loss: the output is [n, classes] and the target has n rows");
-  WEFT_REQUIRE(options.label_smoothing >= 0 && options.label_smoothing < 1, "loss: label_smoothing is in [0, 1)");
-  WEFT_REQUIRE(options.label_smoothing == 0 || options.kind == LossKind::kCrossEntropy, "loss: label_smoothing goes with cross_entropy");
+  WEFT_REQUIRE(options.label_smoothing >= 0 && options.label_smoothing < 1,
+               "loss: label_smoothing is in [0, 1)");
+  WEFT_REQUIRE(options.label_smoothing == 0 || options.kind == LossKind::kCrossEntropy,
+               "loss: label_smoothing goes with cross_entropy");
   WEFT_REQUIRE(output.size(0) > 0 || reduction == Reduction::kSum, "loss: no samples have no mean");
   const auto sum = torch::kSum;
   at::Tensor total;
   switch (options.kind) {
     case LossKind::kMse: total = squared_error(output, target); break;
-    case LossKind::kNll: total = F::nll_loss(output, target, F::NLLLossFuncOptions().reduction(sum)); break;
+    case LossKind::kNll:
+      total = F::nll_loss(output, target, F::NLLLossFuncOptions().reduction(sum));
+      break;
     case LossKind::kCrossEntropy:
-      total = F::cross_entropy(output, target, F::CrossEntropyFuncOptions().reduction(sum).label_smoothing(options.label_smoothing));
+      total = F::cross_entropy(
+          output, target,
+          F::CrossEntropyFuncOptions().reduction(sum).label_smoothing(options.label_smoothing));
       break;
   }
   return reduction == Reduction::kSum ? total : total / output.size(0);

@@ -26,14 +26,18 @@ LstmOptions checked(const LstmOptions& o) {
   WEFT_REQUIRE(o.vocabulary > 0 && o.width > 0 && o.hidden > 0 && o.layers > 0,
                "Lstm: vocabulary, width, hidden and layers are at least 1");
   WEFT_REQUIRE(o.dropout >= 0 && o.dropout < 1, "Lstm: dropout is in [0, 1)");
-  WEFT_REQUIRE(!o.tied || o.width == o.hidden,
-               "Lstm: a tied decoder needs a width of " + std::to_string(o.hidden) + ", as hidden, not " + std::to_string(o.width));
+  WEFT_REQUIRE(!o.tied || o.width == o.hidden, "Lstm: a tied decoder needs a width of " +
+                                                   std::to_string(o.hidden) + ", as hidden, not " +
+                                                   std::to_string(o.width));
   return o;
 }
 
-// [batch, sequence, …] through one layer of these weights (ih, hh, and their biases), from hidden and cell [1, batch, hidden].
-std::tuple<at::Tensor, at::Tensor, at::Tensor> layer(const at::Tensor& x, at::TensorList weights, at::TensorList before, bool training) {
-  return at::lstm(x, before, weights, /*has_biases=*/true, /*num_layers=*/1, /*dropout=*/0, training, /*bidirectional=*/false,
+// [batch, sequence, …] through one layer of these weights (ih, hh, and their biases), from hidden
+// and cell [1, batch, hidden].
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layer(const at::Tensor& x, at::TensorList weights,
+                                                     at::TensorList before, bool training) {
+  return at::lstm(x, before, weights, /*has_biases=*/true, /*num_layers=*/1, /*dropout=*/0,
+                  training, /*bidirectional=*/false,
                   /*batch_first=*/true);
 }
 
@@ -46,7 +50,9 @@ at::Tensor drawn(at::IntArrayRef sizes, double bound, const parallel::TensorPara
 
 struct LstmPart : nn::Module {
   LstmPart(const LstmOptions& o, const Contexts& with)
-      : options(o), dropout(register_module("dropout", parallel::Dropout(parallel::DropoutOptions{.p = o.dropout}, with.tp))) {}
+      : options(o),
+        dropout(register_module(
+            "dropout", parallel::Dropout(parallel::DropoutOptions{.p = o.dropout}, with.tp))) {}
   virtual at::Tensor forward(const at::Tensor& x) = 0;
 
   const LstmOptions options;
@@ -55,7 +61,8 @@ struct LstmPart : nn::Module {
 
 struct EncoderBlock : LstmPart {
   EncoderBlock(const LstmOptions& o, const Contexts& with)
-      : LstmPart(o, with), weight(register_parameter("weight", drawn({o.vocabulary, o.width}, kInitial, with.tp))) {}
+      : LstmPart(o, with),
+        weight(register_parameter("weight", drawn({o.vocabulary, o.width}, kInitial, with.tp))) {}
   at::Tensor forward(const at::Tensor& tokens) override {
     WEFT_REQUIRE(tokens.dim() == 2, "lstm_blocks: tokens are [batch, sequence]");
     return dropout->forward(torch::embedding(weight, tokens));
@@ -74,7 +81,8 @@ struct LayerBlock : LstmPart {
                register_parameter("bias_hh" + of, drawn({gates}, bound, with.tp))};
   }
   at::Tensor forward(const at::Tensor& x) override {
-    const at::Tensor zeros = at::zeros({1, x.size(0), options.hidden}, x.options().requires_grad(false));
+    const at::Tensor zeros =
+        at::zeros({1, x.size(0), options.hidden}, x.options().requires_grad(false));
     return dropout->forward(std::get<0>(layer(x, weights, {zeros, zeros}, is_training())));
   }
   std::vector<at::Tensor> weights;
@@ -100,7 +108,8 @@ struct DecoderBlock : LstmPart {
 };
 
 Block block_of(std::shared_ptr<LstmPart> part) {
-  return {.module = part, .forward = [part](const Tensors& x) { return Tensors{part->forward(x[0])}; }};
+  return {.module = part,
+          .forward = [part](const Tensors& x) { return Tensors{part->forward(x[0])}; }};
 }
 
 Block make_encoder(const LstmOptions& options, const Contexts& with) {
@@ -122,7 +131,8 @@ Block make_decoder(const LstmOptions& options, const Contexts& with) {
 parallel::BlockModel lstm_blocks(LstmOptions options) {
   checked(options);
   parallel::BlockModel model;
-  model.blocks.push_back({"encoder", [options](const Contexts& with) { return make_encoder(options, with); }});
+  model.blocks.push_back(
+      {"encoder", [options](const Contexts& with) { return make_encoder(options, with); }});
   for (std::int64_t i = 0; i < options.layers; ++i) {
     model.blocks.push_back({"rnn." + std::to_string(i), [options, i](const Contexts& with) {
                               Block made = block_of(std::make_shared<LayerBlock>(options, i, with));
@@ -130,7 +140,8 @@ parallel::BlockModel lstm_blocks(LstmOptions options) {
                               return made;
                             }});
   }
-  model.blocks.push_back({"decoder", [options](const Contexts& with) { return make_decoder(options, with); }});
+  model.blocks.push_back(
+      {"decoder", [options](const Contexts& with) { return make_decoder(options, with); }});
   model.loss = [](const Tensors& outputs, const Tensors& targets, const Contexts&) {
     return parallel::cross_entropy(outputs[0], targets[0], {}, {});
   };
@@ -141,20 +152,25 @@ LstmDecoderImpl::LstmDecoderImpl(LstmOptions given) : options(given) { LstmDecod
 
 void LstmDecoderImpl::reset() {
   if (!options.tied) {
-    weight = register_parameter("weight", torch::empty({options.vocabulary, options.hidden}).uniform_(-kInitial, kInitial));
+    weight = register_parameter(
+        "weight", torch::empty({options.vocabulary, options.hidden}).uniform_(-kInitial, kInitial));
   }
   bias = register_parameter("bias", torch::zeros({options.vocabulary}));
 }
 
-LstmImpl::LstmImpl(LstmOptions given, parallel::TensorParallel draws_) : options(checked(given)), draws(std::move(draws_)) {
+LstmImpl::LstmImpl(LstmOptions given, parallel::TensorParallel draws_)
+    : options(checked(given)), draws(std::move(draws_)) {
   LstmImpl::reset();
 }
 
 void LstmImpl::reset() {
   encoder = register_module("encoder", nn::Embedding(options.vocabulary, options.width));
   nn::init::uniform_(encoder->weight, -kInitial, kInitial);
-  rnn = register_module("rnn", nn::LSTM(nn::LSTMOptions(options.width, options.hidden).num_layers(options.layers).batch_first(true)));
-  dropout = register_module("dropout", parallel::Dropout(parallel::DropoutOptions{.p = options.dropout}, draws));
+  rnn = register_module("rnn", nn::LSTM(nn::LSTMOptions(options.width, options.hidden)
+                                            .num_layers(options.layers)
+                                            .batch_first(true)));
+  dropout = register_module(
+      "dropout", parallel::Dropout(parallel::DropoutOptions{.p = options.dropout}, draws));
   decoder = register_module("decoder", LstmDecoder(options));
 }
 
@@ -163,14 +179,20 @@ at::Tensor LstmImpl::forward(const at::Tensor& tokens, LstmState* state) {
   at::Tensor x = dropout->forward(encoder->forward(tokens));
   const std::vector<std::int64_t> shape = {options.layers, tokens.size(0), options.hidden};
   const bool goes_on = state != nullptr && state->hidden.defined();
-  WEFT_REQUIRE(!goes_on || (state->hidden.sizes() == shape && state->cell.defined() && state->cell.sizes() == shape),
-               "Lstm: hidden and cell of a state are [layers, batch, hidden], for a batch of " + std::to_string(tokens.size(0)));
-  const at::Tensor zeros = goes_on ? at::Tensor() : at::zeros(shape, x.options().requires_grad(false));
+  WEFT_REQUIRE(!goes_on || (state->hidden.sizes() == shape && state->cell.defined() &&
+                            state->cell.sizes() == shape),
+               "Lstm: hidden and cell of a state are [layers, batch, hidden], for a batch of " +
+                   std::to_string(tokens.size(0)));
+  const at::Tensor zeros =
+      goes_on ? at::Tensor() : at::zeros(shape, x.options().requires_grad(false));
   std::vector<at::Tensor> hidden, cell;
   const auto weights = rnn->all_weights();
   for (std::int64_t i = 0; i < options.layers; ++i) {
-    const Tensors before{(goes_on ? state->hidden : zeros).narrow(0, i, 1), (goes_on ? state->cell : zeros).narrow(0, i, 1)};
-    const auto [y, h, c] = layer(x, at::TensorList(weights).slice(static_cast<std::size_t>(4 * i), 4), before, is_training());
+    const Tensors before{(goes_on ? state->hidden : zeros).narrow(0, i, 1),
+                         (goes_on ? state->cell : zeros).narrow(0, i, 1)};
+    const auto [y, h, c] =
+        layer(x, at::TensorList(weights).slice(static_cast<std::size_t>(4 * i), 4), before,
+              is_training());
     hidden.push_back(h.detach());
     cell.push_back(c.detach());
     x = dropout->forward(y);

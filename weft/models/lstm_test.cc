@@ -1,5 +1,5 @@
-// Known answers are PyTorch's, printed by lstm_reference.py, which builds the same net of plain modules and fills it by the same formula;
-// both compute in float64.
+// Known answers are PyTorch's, printed by lstm_reference.py, which builds the same net of plain
+// modules and fills it by the same formula; both compute in float64.
 #include "weft/models/lstm.h"
 
 #include <gmock/gmock.h>
@@ -46,9 +46,11 @@ void expect_known(bool tied, const std::vector<Stretch>& known, double gradient_
   for (std::int64_t i = 0; i < 2; ++i) {
     const Stretch& want = known[static_cast<std::size_t>(i)];
     const at::Tensor out = net->forward(tokens.narrow(1, 4 * i, 4), &state);
-    const at::Tensor loss = torch::cross_entropy_loss(out.flatten(0, 1), tokens.narrow(1, 4 * i + 1, 4).flatten());
+    const at::Tensor loss =
+        torch::cross_entropy_loss(out.flatten(0, 1), tokens.narrow(1, 4 * i + 1, 4).flatten());
     loss.backward();
-    EXPECT_TRUE(torch::allclose(out[0][3], torch::tensor(want.last_logits, torch::kDouble), kTolerance, kTolerance));
+    EXPECT_TRUE(torch::allclose(out[0][3], torch::tensor(want.last_logits, torch::kDouble),
+                                kTolerance, kTolerance));
     EXPECT_NEAR(loss.item<double>(), want.loss, kTolerance);
   }
   double squares = 0;
@@ -58,27 +60,28 @@ void expect_known(bool tied, const std::vector<Stretch>& known, double gradient_
 
 TEST(Lstm, ComputesAndDifferentiatesAsInPyTorchAndCarriesItsState) {
   expect_known(false,
-               {{{-0.231367538, 0.299222399, -0.192829767, 0.270703563, -0.734423927, -1.85183851, 0.382108155, 0.268476134, 1.75043815,
-                  0.0809254019, 1.03694783},
+               {{{-0.231367538, 0.299222399, -0.192829767, 0.270703563, -0.734423927, -1.85183851,
+                  0.382108155, 0.268476134, 1.75043815, 0.0809254019, 1.03694783},
                  2.63753117},
-                {{-0.263064054, 0.162608679, -0.241634233, 0.226486027, -0.796789435, -1.83162928, 0.416685471, 0.384824298, 1.73848483,
-                  0.0403953313, 0.994433566},
+                {{-0.263064054, 0.162608679, -0.241634233, 0.226486027, -0.796789435, -1.83162928,
+                  0.416685471, 0.384824298, 1.73848483, 0.0403953313, 0.994433566},
                  2.97754455}},
                0.997075829);
 }
 
 TEST(Lstm, SharesTheEncodersWeightWhereItIsTied) {
   expect_known(true,
-               {{{-0.154007085, 1.17447714, -0.158098198, -0.314933447, -1.004419, -0.404039873, 0.300409526, -0.0581881533, 0.255099605,
-                  -0.017413584, 0.634975432},
+               {{{-0.154007085, 1.17447714, -0.158098198, -0.314933447, -1.004419, -0.404039873,
+                  0.300409526, -0.0581881533, 0.255099605, -0.017413584, 0.634975432},
                  2.65566204},
-                {{-0.240651311, 0.99626246, -0.0318403917, -0.241442003, -1.10362294, -0.569321738, 0.335733206, 0.103799678, 0.420846467,
-                  0.00469507024, 0.612095919},
+                {{-0.240651311, 0.99626246, -0.0318403917, -0.241442003, -1.10362294, -0.569321738,
+                  0.335733206, 0.103799678, 0.420846467, 0.00469507024, 0.612095919},
                  2.41607019}},
                0.602618736);
 }
 
-// 19,780,400: the "20 million" of Zaremba's medium net, here with PyTorch's two biases a layer, counted without drawing them.
+// 19,780,400: the "20 million" of Zaremba's medium net, here with PyTorch's two biases a layer,
+// counted without drawing them.
 TEST(Lstm, HasPyTorchsNamesAndTheNumberOfParametersOfItsSizes) {
   const auto count = [](const LstmOptions& options) {
     std::int64_t elements = 0;
@@ -86,17 +89,22 @@ TEST(Lstm, HasPyTorchsNamesAndTheNumberOfParametersOfItsSizes) {
     return elements;
   };
   const std::int64_t v = 100, h = 65;
-  EXPECT_EQ(count({.vocabulary = v, .width = h, .hidden = h, .layers = 2}), v * h + 2 * (8 * h * h + 8 * h) + v * h + v);
-  EXPECT_EQ(count({.vocabulary = v, .width = h, .hidden = h, .layers = 2, .tied = true}), v * h + 2 * (8 * h * h + 8 * h) + v);
-  const auto names = Lstm(LstmOptions{.vocabulary = v, .width = h, .hidden = h})->named_parameters();
-  for (const char* name : {"encoder.weight", "rnn.weight_ih_l0", "rnn.bias_hh_l1", "decoder.weight", "decoder.bias"}) {
+  EXPECT_EQ(count({.vocabulary = v, .width = h, .hidden = h, .layers = 2}),
+            v * h + 2 * (8 * h * h + 8 * h) + v * h + v);
+  EXPECT_EQ(count({.vocabulary = v, .width = h, .hidden = h, .layers = 2, .tied = true}),
+            v * h + 2 * (8 * h * h + 8 * h) + v);
+  const auto names =
+      Lstm(LstmOptions{.vocabulary = v, .width = h, .hidden = h})->named_parameters();
+  for (const char* name :
+       {"encoder.weight", "rnn.weight_ih_l0", "rnn.bias_hh_l1", "decoder.weight", "decoder.bias"}) {
     EXPECT_NE(names.find(name), nullptr) << name;
   }
 }
 
 TEST(LstmSlow, HasTheNumberOfParametersOfZarembasMediumNet) {
   std::int64_t elements = 0;
-  for (const at::Tensor& p : Lstm(LstmOptions{.width = 650, .hidden = 650})->parameters()) elements += p.numel();
+  for (const at::Tensor& p : Lstm(LstmOptions{.width = 650, .hidden = 650})->parameters())
+    elements += p.numel();
   EXPECT_EQ(elements, 19'780'400);
 }
 
@@ -106,7 +114,8 @@ TEST(Lstm, StartsFromZerosWithoutAStateAndGoesOnFromOne) {
   const at::Tensor tokens = torch::arange(12).view({2, 6}).remainder(11);
   const at::Tensor whole = net->forward(tokens);
   LstmState state;
-  const at::Tensor first = net->forward(tokens.narrow(1, 0, 3), &state), then = net->forward(tokens.narrow(1, 3, 3), &state);
+  const at::Tensor first = net->forward(tokens.narrow(1, 0, 3), &state),
+                   then = net->forward(tokens.narrow(1, 3, 3), &state);
   EXPECT_TRUE(torch::allclose(torch::cat({first, then}, 1), whole, 1e-5, 1e-6));
   EXPECT_FALSE(state.hidden.requires_grad());
   EXPECT_EQ(state.cell.sizes(), (std::vector<std::int64_t>{2, 2, 7}));
@@ -135,7 +144,8 @@ TEST(Lstm, IsItsBlocksOverEveryPlan) {
     const LstmOptions options{.vocabulary = 11, .width = 6, .hidden = 6, .layers = 2, .tied = tied};
     std::map<std::string, at::Tensor> wanted;
     std::vector<double> losses;
-    const auto compose = [&](int world, const std::vector<parallel::Axis>& axes, const parallel::Plan& plan) {
+    const auto compose = [&](int world, const std::vector<parallel::Axis>& axes,
+                             const parallel::Plan& plan) {
       comm::replicate(world, [&](const Group& group) {
         const parallel::Mesh mesh(group, axes);
         parallel::Plan asked = plan;
@@ -155,19 +165,22 @@ TEST(Lstm, IsItsBlocksOverEveryPlan) {
           for (int step = 0; step < kSteps; ++step) {
             optimizer.zero_grad();
             const at::Tensor y = one->forward(tokens.narrow(1, 0, 6));
-            const at::Tensor loss = torch::cross_entropy_loss(y.flatten(0, 1), tokens.narrow(1, 1, 6).flatten());
+            const at::Tensor loss =
+                torch::cross_entropy_loss(y.flatten(0, 1), tokens.narrow(1, 1, 6).flatten());
             loss.backward();
             optimizer.step();
             losses.push_back(loss.item<double>());
           }
-          for (const auto& item : one->named_parameters()) wanted[item.key()] = item.value().detach();
+          for (const auto& item : one->named_parameters())
+            wanted[item.key()] = item.value().detach();
         }
         const int replicas = mesh.size("dp") * mesh.size("fsdp");
         const int replica = mesh.coordinate("dp") * mesh.size("fsdp") + mesh.coordinate("fsdp");
         const at::Tensor mine = tokens.chunk(replicas)[static_cast<std::size_t>(replica)];
         for (int step = 0; step < kSteps; ++step) {
           model.zero_grad();
-          EXPECT_NEAR(model.train_step({mine.narrow(1, 0, 6)}, {mine.narrow(1, 1, 6)}), losses[static_cast<std::size_t>(step)], 1e-5);
+          EXPECT_NEAR(model.train_step({mine.narrow(1, 0, 6)}, {mine.narrow(1, 1, 6)}),
+                      losses[static_cast<std::size_t>(step)], 1e-5);
           model.step();
         }
         const auto state = model.state();
@@ -176,7 +189,8 @@ TEST(Lstm, IsItsBlocksOverEveryPlan) {
         for (const auto& [name, tensor] : state) {
           if (!wanted.contains(name)) continue;
           ++found;
-          EXPECT_TRUE(torch::allclose(tensor, wanted.at(name), 1e-4, 1e-5)) << name << ", world " << world;
+          EXPECT_TRUE(torch::allclose(tensor, wanted.at(name), 1e-4, 1e-5))
+              << name << ", world " << world;
         }
         EXPECT_EQ(found, wanted.size());
       });
@@ -184,7 +198,8 @@ TEST(Lstm, IsItsBlocksOverEveryPlan) {
     compose(1, {}, {});
     compose(2, {{"pp", 2}}, {.micro_batches = 2});
     compose(2, {{"fsdp", 2}}, {.weights = parallel::Weights::kPrivate});
-    compose(4, {{"pp", 2}, {"dp", 2}}, {.micro_batches = 2, .recompute = parallel::Recompute::kFull});
+    compose(4, {{"pp", 2}, {"dp", 2}},
+            {.micro_batches = 2, .recompute = parallel::Recompute::kFull});
   }
 }
 
@@ -192,12 +207,17 @@ TEST(Lstm, RefusesWhatMakesNoNet) {
   EXPECT_THAT(refusal([] { Lstm(LstmOptions{.layers = 0}); }), HasSubstr("at least 1"));
   EXPECT_THAT(refusal([] { lstm_blocks(LstmOptions{.layers = 0}); }), HasSubstr("at least 1"));
   EXPECT_THAT(refusal([] { Lstm(LstmOptions{.dropout = 1}); }), HasSubstr("[0, 1)"));
-  EXPECT_THAT(refusal([] { Lstm(LstmOptions{.width = 8, .hidden = 9, .tied = true}); }), HasSubstr("a width of 9"));
+  EXPECT_THAT(refusal([] { Lstm(LstmOptions{.width = 8, .hidden = 9, .tied = true}); }),
+              HasSubstr("a width of 9"));
   Lstm net(LstmOptions{.vocabulary = 11, .width = 4, .hidden = 4});
-  EXPECT_THAT(refusal([&] { net->forward(torch::zeros({3}, torch::kLong)); }), HasSubstr("[batch, sequence]"));
+  EXPECT_THAT(refusal([&] { net->forward(torch::zeros({3}, torch::kLong)); }),
+              HasSubstr("[batch, sequence]"));
   LstmState state;
   net->forward(torch::zeros({2, 3}, torch::kLong), &state);
-  EXPECT_THAT(refusal([&] { net->forward(torch::zeros({3, 3}, torch::kLong), &state); }), HasSubstr("batch of 3"));
+  EXPECT_THAT(refusal([&] {
+                net->forward(torch::zeros({3, 3}, torch::kLong), &state);
+              }),
+              HasSubstr("batch of 3"));
 }
 
 }  // namespace lstm_test

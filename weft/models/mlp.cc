@@ -12,7 +12,8 @@ void MlpImpl::reset() {
   widths.push_back(options.num_classes);
   std::int64_t in = options.inputs;
   for (const std::int64_t out : widths) {
-    layers.push_back(register_module("fc" + std::to_string(layers.size() + 1), torch::nn::Linear(in, out)));
+    layers.push_back(
+        register_module("fc" + std::to_string(layers.size() + 1), torch::nn::Linear(in, out)));
     in = out;
   }
 }
@@ -33,15 +34,16 @@ parallel::BlockModel mlp_blocks(const MlpOptions& options) {
   std::int64_t in = options.inputs;
   for (std::size_t i = 0; i < widths.size(); ++i) {
     const bool last = i + 1 == widths.size();
-    model.blocks.push_back({"fc" + std::to_string(i + 1), [in, out = widths[i], last](const parallel::Contexts&) {
-                              const torch::nn::Linear layer(in, out);
-                              const auto forward = [layer, last](parallel::Tensors x) {
-                                const at::Tensor y = layer.ptr()->forward(x.at(0).flatten(1));
-                                x[0] = last ? y : torch::relu(y);
-                                return x;
-                              };
-                              return parallel::Block{.module = layer.ptr(), .forward = forward};
-                            }});
+    model.blocks.push_back(
+        {"fc" + std::to_string(i + 1), [in, out = widths[i], last](const parallel::Contexts&) {
+           const torch::nn::Linear layer(in, out);
+           const auto forward = [layer, last](parallel::Tensors x) {
+             const at::Tensor y = layer.ptr()->forward(x.at(0).flatten(1));
+             x[0] = last ? y : torch::relu(y);
+             return x;
+           };
+           return parallel::Block{.module = layer.ptr(), .forward = forward};
+         }});
     in = widths[i];
   }
   return model;

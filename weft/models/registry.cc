@@ -18,37 +18,50 @@ Model wrap(Holder model) {
   return {model.ptr(), [model](const at::Tensor& x) mutable { return model->forward(x); }};
 }
 
-MlpOptions mlp_options(const ModelOptions& o) { return {o.in_channels * o.image_size * o.image_size, o.hidden, o.num_classes}; }
+MlpOptions mlp_options(const ModelOptions& o) {
+  return {o.in_channels * o.image_size * o.image_size, o.hidden, o.num_classes};
+}
 
 CnnOptions cnn_options(const ModelOptions& o) {
-  if (o.image_size < 4) throw Error(Errc::kBadConfig, "model.image_size: cnn needs images of 4x4 or more");
+  if (o.image_size < 4)
+    throw Error(Errc::kBadConfig, "model.image_size: cnn needs images of 4x4 or more");
   return {o.in_channels, o.image_size, o.num_classes};
 }
 
 template <std::int64_t depth>
 ResNetOptions resnet_options(const ModelOptions& o) {
-  if (o.stem != "7x7" && o.stem != "3x3") throw Error(Errc::kBadConfig, "model.stem: is \"7x7\" or \"3x3\", not \"" + o.stem + "\"");
-  return {.depth = depth, .in_channels = o.in_channels, .num_classes = o.num_classes, .stem = o.stem == "7x7" ? Stem::k7x7 : Stem::k3x3};
+  if (o.stem != "7x7" && o.stem != "3x3")
+    throw Error(Errc::kBadConfig, "model.stem: is \"7x7\" or \"3x3\", not \"" + o.stem + "\"");
+  return {.depth = depth,
+          .in_channels = o.in_channels,
+          .num_classes = o.num_classes,
+          .stem = o.stem == "7x7" ? Stem::k7x7 : Stem::k3x3};
 }
 
 void require_patches(const ModelOptions& o) {
   if (o.patch <= 0 || o.image_size % o.patch != 0) {
     const std::string side = std::to_string(o.image_size);
-    throw Error(Errc::kBadConfig, "model.patch: " + std::to_string(o.patch) + " does not divide images of " + side + "x" + side);
+    throw Error(Errc::kBadConfig, "model.patch: " + std::to_string(o.patch) +
+                                      " does not divide images of " + side + "x" + side);
   }
-  if (o.layers <= 0 || o.width <= 0) throw Error(Errc::kBadConfig, "model.layers and model.width are at least 1");
+  if (o.layers <= 0 || o.width <= 0)
+    throw Error(Errc::kBadConfig, "model.layers and model.width are at least 1");
 }
 
 VitOptions vit_options(const ModelOptions& o) {
   require_patches(o);
   if (o.heads <= 0 || o.width % o.heads != 0) {
-    throw Error(Errc::kBadConfig, "model.heads: " + std::to_string(o.heads) + " do not divide a width of " + std::to_string(o.width));
+    throw Error(Errc::kBadConfig, "model.heads: " + std::to_string(o.heads) +
+                                      " do not divide a width of " + std::to_string(o.width));
   }
   if (o.pool != "token" && o.pool != "mean") {
     throw Error(Errc::kBadConfig, "model.pool: is \"token\" or \"mean\", not \"" + o.pool + "\"");
   }
   if (o.dropout < 0 || o.dropout >= 1) throw Error(Errc::kBadConfig, "model.dropout is in [0, 1)");
-  VitOptions vit{.image_size = o.image_size, .patch = o.patch, .in_channels = o.in_channels, .num_classes = o.num_classes};
+  VitOptions vit{.image_size = o.image_size,
+                 .patch = o.patch,
+                 .in_channels = o.in_channels,
+                 .num_classes = o.num_classes};
   vit.layers = o.layers;
   vit.width = o.width;
   vit.heads = o.heads;
@@ -59,7 +72,10 @@ VitOptions vit_options(const ModelOptions& o) {
 
 MixerOptions mixer_options(const ModelOptions& o) {
   require_patches(o);
-  MixerOptions mixer{.image_size = o.image_size, .patch = o.patch, .in_channels = o.in_channels, .num_classes = o.num_classes};
+  MixerOptions mixer{.image_size = o.image_size,
+                     .patch = o.patch,
+                     .in_channels = o.in_channels,
+                     .num_classes = o.num_classes};
   mixer.layers = o.layers;
   mixer.width = o.width;
   return mixer;
@@ -111,19 +127,24 @@ const Maker& maker_of(const ModelOptions& options) {
     if (options.name != maker.entry.name) continue;
     bool positive = options.in_channels > 0 && options.image_size > 0 && options.num_classes > 0;
     for (const std::int64_t width : options.hidden) positive = positive && width > 0;
-    if (!positive) throw Error(Errc::kBadConfig, "model: channels, image size, classes and widths are at least 1");
+    if (!positive)
+      throw Error(Errc::kBadConfig,
+                  "model: channels, image size, classes and widths are at least 1");
     return maker;
   }
   const auto near = nearest(options.name, names);
   throw Error(Errc::kBadConfig, "model.name: unknown model \"" + options.name + "\"" +
-                                    (near ? "; did you mean \"" + *near + "\"? " : "; ") + "There are " + joined(names));
+                                    (near ? "; did you mean \"" + *near + "\"? " : "; ") +
+                                    "There are " + joined(names));
 }
 
 }  // namespace
 
 Model make_model(const ModelOptions& options) { return maker_of(options).make(options); }
 
-parallel::BlockModel image_blocks(const ModelOptions& options) { return maker_of(options).blocks(options); }
+parallel::BlockModel image_blocks(const ModelOptions& options) {
+  return maker_of(options).blocks(options);
+}
 
 std::vector<ModelEntry> list_models() {
   std::vector<ModelEntry> entries;

@@ -1,4 +1,5 @@
-// Models by name, for recipes. A model written elsewhere needs no entry: everything in weft takes any torch::nn::Module.
+// Models by name, for recipes. A model written elsewhere needs no entry: everything in weft takes
+// any torch::nn::Module.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,11 +21,11 @@ struct ModelOptions {
   std::int64_t num_classes = 10;
   std::vector<std::int64_t> hidden = {256, 128};  // mlp: widths between input and output
   std::string stem = "7x7";                       // resnets: "7x7" or "3x3"
-  std::int64_t patch = 4;                         // vit, mixer: side of a patch, which divides image_size
-  std::int64_t layers = 4, width = 128;           // vit, mixer
-  std::int64_t heads = 4;                         // vit
-  std::string pool = "token";                     // vit: "token" or "mean"
-  double dropout = 0;                             // vit
+  std::int64_t patch = 4;                // vit, mixer: side of a patch, which divides image_size
+  std::int64_t layers = 4, width = 128;  // vit, mixer
+  std::int64_t heads = 4;                // vit
+  std::string pool = "token";            // vit: "token" or "mean"
+  double dropout = 0;                    // vit
 };
 
 struct Model {
@@ -33,12 +34,12 @@ struct Model {
   std::function<at::Tensor(const at::Tensor&)> forward;
 };
 
-// Makes the named model, initialized from libtorch's default generator. Throws Error(kBadConfig) for an unknown name or stem, naming the
-// nearest, and for sizes that make no model.
+// Makes the named model, initialized from libtorch's default generator. Throws Error(kBadConfig)
+// for an unknown name or stem, naming the nearest, and for sizes that make no model.
 Model make_model(const ModelOptions& options);
 
-// The same net as blocks, for parallelize(): without a loss, and with initial values of their own. Makes nothing yet. Throws as
-// make_model().
+// The same net as blocks, for parallelize(): without a loss, and with initial values of their own.
+// Makes nothing yet. Throws as make_model().
 parallel::BlockModel image_blocks(const ModelOptions& options);
 
 // The names, each with a line on what it is.

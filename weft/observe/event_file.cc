@@ -18,7 +18,8 @@ constexpr std::size_t kFlushBytes = 64 << 10;
 constexpr std::chrono::seconds kFlushAfter{2};
 
 // Field numbers of event.proto and summary.proto.
-constexpr std::uint32_t kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5, kEventSessionLog = 7;
+constexpr std::uint32_t kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3,
+                        kEventSummary = 5, kEventSessionLog = 7;
 constexpr std::uint32_t kSummaryValue = 1, kValueTag = 1, kValueSimpleValue = 2;
 constexpr std::uint32_t kSessionStatus = 1, kSessionStart = 1;
 
@@ -35,7 +36,9 @@ void put_varint(std::string& out, std::uint64_t value) {
   out += static_cast<char>(value);
 }
 
-void put_key(std::string& out, std::uint32_t field, Wire wire) { put_varint(out, field << 3 | static_cast<std::uint32_t>(wire)); }
+void put_key(std::string& out, std::uint32_t field, Wire wire) {
+  put_varint(out, field << 3 | static_cast<std::uint32_t>(wire));
+}
 
 void put_bytes(std::string& out, std::uint32_t field, std::string_view bytes) {
   put_key(out, field, Wire::kBytes);
@@ -55,14 +58,17 @@ std::uint32_t masked_crc(std::string_view bytes) {
   return std::rotr(crc, 15) + 0xa282ead8;
 }
 
-double seconds_now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 std::string file_name() {
   static std::atomic<int> files{0};
   std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0 || host[0] == '\0') host = {'h', 'o', 's', 't'};
-  return "events.out.tfevents." + std::to_string(static_cast<std::int64_t>(seconds_now())) + "." + host.data() + "." +
-         std::to_string(::getpid()) + "." + std::to_string(files++);
+  if (::gethostname(host.data(), host.size() - 1) != 0 || host[0] == '\0')
+    host = {'h', 'o', 's', 't'};
+  return "events.out.tfevents." + std::to_string(static_cast<std::int64_t>(seconds_now())) + "." +
+         host.data() + "." + std::to_string(::getpid()) + "." + std::to_string(files++);
 }
 
 }  // namespace
@@ -110,7 +116,8 @@ std::string restart_event(double wall_time, std::int64_t step) {
 }
 
 EventFile::EventFile(const std::string& folder, std::int64_t first)
-    : path_(folder + "/" + file_name()), file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644)) {
+    : path_(folder + "/" + file_name()),
+      file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644)) {
   if (!file_) fail_io("cannot create the event file", path_);
   pending_ = tf_record(version_event(seconds_now()));
   if (first > 0) pending_ += tf_record(restart_event(seconds_now(), first));
@@ -127,7 +134,8 @@ EventFile::~EventFile() {
 
 void EventFile::add(std::int64_t step, const Values& values) {
   pending_ += tf_record(scalar_event(seconds_now(), step, values));
-  if (pending_.size() >= kFlushBytes || std::chrono::steady_clock::now() - flushed_ >= kFlushAfter) flush();
+  if (pending_.size() >= kFlushBytes || std::chrono::steady_clock::now() - flushed_ >= kFlushAfter)
+    flush();
 }
 
 void EventFile::flush() {

@@ -32,7 +32,8 @@ TEST(EventFile, WritesTheBytesThatTensorBoardWrites) {
   EXPECT_EQ(hex(tf_record(scalar_event(1700000000.5, 300, {{"train/loss", 0.25}, {"lr", -1.5}}))),
             "2c00000000000000f4aecc450900002040fc54d94110ac022a1e0a110a0a747261"
             "696e2f6c6f7373150000803e0a090a026c72150000c0bf972fd7e3");
-  EXPECT_EQ(hex(tf_record(restart_event(1700000000.5, 300))), "100000000000000095fbfe180900002040fc54d94110ac023a020801b94512a3");
+  EXPECT_EQ(hex(tf_record(restart_event(1700000000.5, 300))),
+            "100000000000000095fbfe180900002040fc54d94110ac023a020801b94512a3");
 }
 
 TEST(EventFile, IsNamedAsTensorBoardExpectsAndStartsWithItsVersion) {
@@ -40,7 +41,8 @@ TEST(EventFile, IsNamedAsTensorBoardExpectsAndStartsWithItsVersion) {
   const EventFile first(folder.path());
   const EventFile second(folder.path());
   EXPECT_THAT(std::filesystem::path(first.path()).filename().string(),
-              MatchesRegex("events\\.out\\.tfevents\\.1[0-9]+\\..+\\." + std::to_string(::getpid()) + "\\.[0-9]+"));
+              MatchesRegex("events\\.out\\.tfevents\\.1[0-9]+\\..+\\." +
+                           std::to_string(::getpid()) + "\\.[0-9]+"));
   EXPECT_NE(first.path(), second.path());
   EXPECT_THAT(read_file(first.path(), 1000), HasSubstr("brain.Event:2"));
 }

@@ -30,13 +30,15 @@ struct Controller {
   std::string folder, limit, usage, cache;  // names of the files; of a line in memory.stat
 };
 
-// A group's limit holds for the groups below it. The page cache that was not used lately can be given back.
+// A group's limit holds for the groups below it. The page cache that was not used lately can be
+// given back.
 void narrow(MachineMemory& memory, const Controller& files, std::string group) {
   for (;;) {
     const std::string folder = files.folder + group + "/";
     if (const auto limit = number_in(folder + files.limit); limit && *limit < memory.total) {
       const std::uint64_t cache = field(folder + "memory.stat", files.cache);
-      const std::uint64_t usage = number_in(folder + files.usage).value_or(0), used = usage - std::min(usage, cache);
+      const std::uint64_t usage = number_in(folder + files.usage).value_or(0),
+                          used = usage - std::min(usage, cache);
       memory.limit = std::min(memory.limit.value_or(*limit), *limit);
       memory.available = std::min(memory.available, *limit - std::min(*limit, used));
     }
@@ -53,7 +55,8 @@ MachineMemory machine_memory(const std::string& root) {
   memory.total = field(meminfo, "MemTotal:") << 10;
   memory.available = field(meminfo, "MemAvailable:") << 10;
   const Controller v2{groups, "memory.max", "memory.current", "inactive_file"};
-  const Controller v1{groups + "/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
+  const Controller v1{groups + "/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                      "total_inactive_file"};
   std::ifstream in(root + "proc/self/cgroup");
   for (std::string line; std::getline(in, line);) {  // "4:memory:/a/b", or "0::/a/b"
     const auto controllers = line.find(':'), path = line.find(':', controllers + 1);
@@ -68,6 +71,8 @@ MachineMemory machine_memory(const std::string& root) {
   return memory;
 }
 
-std::uint64_t process_memory(const std::string& root) { return field(root + "proc/self/status", "VmRSS:") << 10; }
+std::uint64_t process_memory(const std::string& root) {
+  return field(root + "proc/self/status", "VmRSS:") << 10;
+}
 
 }  // namespace weft::observe

@@ -12,14 +12,16 @@ namespace {
 
 constexpr std::size_t kMaxBytes = std::size_t{1} << 30;
 
-// Keeps the lines of steps before `first`; a last line without an end was being written when its run ended.
+// Keeps the lines of steps before `first`; a last line without an end was being written when its
+// run ended.
 void drop_from(const std::string& path, std::int64_t first) {
   if (!std::filesystem::exists(path)) return;
   const std::string all = read_file(path, kMaxBytes);
   std::string kept;
   for (std::size_t at = 0, end = 0; (end = all.find('\n', at)) != std::string::npos; at = end + 1) {
     long long step = 0;
-    if (std::sscanf(all.c_str() + at, "{\"step\":%lld,", &step) == 1 && step < first) kept.append(all, at, end + 1 - at);
+    if (std::sscanf(all.c_str() + at, "{\"step\":%lld,", &step) == 1 && step < first)
+      kept.append(all, at, end + 1 - at);
   }
   if (kept.size() != all.size()) write_file_atomic(path, kept);
 }
@@ -28,16 +30,19 @@ void drop_from(const std::string& path, std::int64_t first) {
 
 std::string metrics_line(std::int64_t step, std::int64_t epoch, const Values& values) {
   std::string line = "{\"step\":" + std::to_string(step) + ",\"epoch\":" + std::to_string(epoch);
-  for (const auto& [name, value] : values) line += "," + json_quote(name) + ":" + json_number(value);
+  for (const auto& [name, value] : values)
+    line += "," + json_quote(name) + ":" + json_number(value);
   return line + "}\n";
 }
 
 Metrics::Metrics(const std::string& folder, std::int64_t first)
     : path_(folder + "/metrics.jsonl"),
-      file_((drop_from(path_, first), ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644))),
+      file_((drop_from(path_, first),
+             ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644))),
       events_((file_ ? void(0) : fail_io("cannot open", path_), folder), first) {}
 
-void Metrics::add(const std::string& group, std::int64_t step, std::int64_t epoch, const Values& values) {
+void Metrics::add(const std::string& group, std::int64_t step, std::int64_t epoch,
+                  const Values& values) {
   write_all(file_.get(), metrics_line(step, epoch, values), path_);
   Values tagged;
   tagged.reserve(values.size());

@@ -1,4 +1,5 @@
-// The numbers of a run, step by step: to metrics.jsonl for programs and to the event file for TensorBoard.
+// The numbers of a run, step by step: to metrics.jsonl for programs and to the event file for
+// TensorBoard.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +9,21 @@
 
 namespace weft::observe {
 
-// {"step":12,"epoch":0,"loss":0.31,…}\n with the values in their order; NaN and infinities become null, which JSON has in their place.
+// {"step":12,"epoch":0,"loss":0.31,…}\n with the values in their order; NaN and infinities become
+// null, which JSON has in their place.
 std::string metrics_line(std::int64_t step, std::int64_t epoch, const Values& values);
 
-// Writes both files of a run folder; only rank 0 makes one. Costs a few microseconds a record. Not for several threads at once.
+// Writes both files of a run folder; only rank 0 makes one. Costs a few microseconds a record. Not
+// for several threads at once.
 class Metrics {
  public:
-  // Appends to <folder>/metrics.jsonl and starts an event file. A run that goes on gives the first step that is to come: records of it and
-  // of later steps, which a run that was cut short has left behind, are dropped. Throws Error naming the path when that fails.
+  // Appends to <folder>/metrics.jsonl and starts an event file. A run that goes on gives the first
+  // step that is to come: records of it and of later steps, which a run that was cut short has left
+  // behind, are dropped. Throws Error naming the path when that fails.
   explicit Metrics(const std::string& folder, std::int64_t first = 0);
 
-  // One record. In the event file each name gets the prefix "<group>/": "train/loss". The line is in the file when this returns. Throws
-  // Error when a file cannot be written.
+  // One record. In the event file each name gets the prefix "<group>/": "train/loss". The line is
+  // in the file when this returns. Throws Error when a file cannot be written.
   void add(const std::string& group, std::int64_t step, std::int64_t epoch, const Values& values);
   void flush() { events_.flush(); }
 

@@ -16,8 +16,11 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(Metrics, ARecordIsOneJsonObjectInTheOrderGivenWithNullForWhatIsNoNumber) {
-  EXPECT_EQ(metrics_line(
-                12, 1, {{"loss", 0.5}, {"samples_per_s", 1e4}, {"a \"b\"", std::nan("")}, {"c", std::numeric_limits<double>::infinity()}}),
+  EXPECT_EQ(metrics_line(12, 1,
+                         {{"loss", 0.5},
+                          {"samples_per_s", 1e4},
+                          {"a \"b\"", std::nan("")},
+                          {"c", std::numeric_limits<double>::infinity()}}),
             "{\"step\":12,\"epoch\":1,\"loss\":0.5,\"samples_per_s\":10000,\"a "
             "\\\"b\\\"\":null,\"c\":null}\n");
   EXPECT_EQ(metrics_line(0, 0, {}), "{\"step\":0,\"epoch\":0}\n");
@@ -39,12 +42,14 @@ TEST(Metrics, ARunThatGoesOnDropsWhatWasWrittenAfterItsCheckpointAndStartsAnothe
     Metrics metrics(folder.path());
     for (int step = 1; step <= 3; ++step) metrics.add("train", step, 0, {{"loss", 1}});
     first = metrics.event_path();
-    std::ofstream(metrics.path(), std::ios::app) << "{\"step\":1,\"epo";  // the run was killed while it wrote
+    std::ofstream(metrics.path(), std::ios::app)
+        << "{\"step\":1,\"epo";  // the run was killed while it wrote
   }
   Metrics metrics(folder.path(), 3);
   metrics.add("train", 3, 0, {{"loss", 2}});
   EXPECT_EQ(read_file(metrics.path(), 1000),
-            "{\"step\":1,\"epoch\":0,\"loss\":1}\n{\"step\":2,\"epoch\":0,\"loss\":1}\n{\"step\":3,\"epoch\":0,\"loss\":2}\n");
+            "{\"step\":1,\"epoch\":0,\"loss\":1}\n{\"step\":2,\"epoch\":0,\"loss\":1}\n{\"step\":3,"
+            "\"epoch\":0,\"loss\":2}\n");
   EXPECT_NE(metrics.event_path(), first);
 }
 

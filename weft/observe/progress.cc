@@ -31,7 +31,8 @@ bool locale_is_utf8() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     if (locale.empty()) locale = environment(name);
   }
-  std::transform(locale.begin(), locale.end(), locale.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(locale.begin(), locale.end(), locale.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return locale.find("utf-8") != std::string::npos || locale.find("utf8") != std::string::npos;
 }
 
@@ -45,7 +46,8 @@ int columns_of(int fd) {
 
 // Characters, each of which is one column in what is drawn here.
 int width_of(std::string_view text) {
-  return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  return static_cast<int>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 std::string cut_to(const std::string& text, int columns) {
@@ -62,13 +64,17 @@ std::string short_number(double value) {
   return text;
 }
 
-double rate_of(const ProgressView& view) { return view.seconds > 0 ? static_cast<double>(view.done - view.first) / view.seconds : 0; }
+double rate_of(const ProgressView& view) {
+  return view.seconds > 0 ? static_cast<double>(view.done - view.first) / view.seconds : 0;
+}
 
 // "00:12<00:15", or "00:12" where there is no end in sight.
 std::string clock_of(const ProgressView& view) {
   if (view.total <= 0) return format_clock(view.seconds);
   const double rate = rate_of(view);
-  const double left = view.done >= view.total ? 0 : rate > 0 ? static_cast<double>(view.total - view.done) / rate : -1;
+  const double left = view.done >= view.total ? 0
+                      : rate > 0              ? static_cast<double>(view.total - view.done) / rate
+                                              : -1;
   return format_clock(view.seconds) + "<" + format_clock(left);
 }
 
@@ -76,12 +82,17 @@ std::string clock_of(const ProgressView& view) {
 std::string speed_of(const ProgressView& view) {
   const double rate = rate_of(view);
   if (rate <= 0) return "?it/s";
-  return rate < 1 ? short_number(1 / rate) + "s/it" : short_number(std::round(rate * 10) / 10) + "it/s";
+  return rate < 1 ? short_number(1 / rate) + "s/it"
+                  : short_number(std::round(rate * 10) / 10) + "it/s";
 }
 
-double share_of(const ProgressView& view) { return std::clamp(static_cast<double>(view.done) / static_cast<double>(view.total), 0.0, 1.0); }
+double share_of(const ProgressView& view) {
+  return std::clamp(static_cast<double>(view.done) / static_cast<double>(view.total), 0.0, 1.0);
+}
 
-std::string percent_of(const ProgressView& view) { return std::to_string(static_cast<int>(share_of(view) * 100)) + "%"; }
+std::string percent_of(const ProgressView& view) {
+  return std::to_string(static_cast<int>(share_of(view) * 100)) + "%";
+}
 
 std::string count_of(const ProgressView& view) {
   return std::to_string(view.done) + (view.total > 0 ? "/" + std::to_string(view.total) : "it");
@@ -109,7 +120,8 @@ ProgressMode parse_progress_mode(std::string_view name) {
   for (const auto& [known, mode] : kModes) {
     if (name == known) return mode;
   }
-  throw Error(Errc::kInvalidArgument, "unknown progress mode '" + std::string(name) + "'; use auto, bar, lines, json or none");
+  throw Error(Errc::kInvalidArgument, "unknown progress mode '" + std::string(name) +
+                                          "'; use auto, bar, lines, json or none");
 }
 
 TerminalTraits terminal_traits(int fd) {
@@ -118,7 +130,8 @@ TerminalTraits terminal_traits(int fd) {
   const std::string force = environment("FORCE_COLOR");
   traits.is_terminal = ::isatty(fd) == 1 && !term.empty() && term != "dumb";
   // no-color.org: any value but the empty one; FORCE_COLOR is the user's later word.
-  traits.color = force.empty() ? traits.is_terminal && environment("NO_COLOR").empty() : force != "0";
+  traits.color =
+      force.empty() ? traits.is_terminal && environment("NO_COLOR").empty() : force != "0";
   traits.unicode = locale_is_utf8();
   traits.columns = columns_of(fd);
   return traits;
@@ -129,14 +142,18 @@ std::string render_bar(const ProgressView& view, int columns, bool unicode) {
   std::size_t values = view.values.size();
   bool speed = true;
   while (true) {
-    std::string tail = count_of(view) + " [" + clock_of(view) + (speed ? ", " + speed_of(view) : "");
-    for (std::size_t i = 0; i < values; ++i) tail += ", " + view.values[i].first + "=" + short_number(view.values[i].second);
+    std::string tail =
+        count_of(view) + " [" + clock_of(view) + (speed ? ", " + speed_of(view) : "");
+    for (std::size_t i = 0; i < values; ++i)
+      tail += ", " + view.values[i].first + "=" + short_number(view.values[i].second);
     tail += "]";
     const bool bar = view.total > 0;
-    const std::string left = bar ? head + std::string(4 - percent_of(view).size(), ' ') + percent_of(view) + "|" : head;
+    const std::string left =
+        bar ? head + std::string(4 - percent_of(view).size(), ' ') + percent_of(view) + "|" : head;
     if (bar) tail = "| " + tail;
     const int room = columns - width_of(left) - width_of(tail);
-    if (room >= (bar ? kSmallestBar : 0)) return left + (bar ? blocks(share_of(view), room, unicode) : "") + tail;
+    if (room >= (bar ? kSmallestBar : 0))
+      return left + (bar ? blocks(share_of(view), room, unicode) : "") + tail;
     if (values > 0) {
       --values;
     } else if (speed) {
@@ -158,10 +175,13 @@ std::string render_line(const ProgressView& view) {
 }
 
 std::string render_json(const ProgressView& view) {
-  std::string line = "{\"event\":\"progress\",\"task\":" + json_quote(view.task) + ",\"done\":" + std::to_string(view.done);
-  line += ",\"total\":" + std::to_string(view.total) + ",\"seconds\":" + json_number(view.seconds) + ",\"values\":{";
+  std::string line = "{\"event\":\"progress\",\"task\":" + json_quote(view.task) +
+                     ",\"done\":" + std::to_string(view.done);
+  line += ",\"total\":" + std::to_string(view.total) + ",\"seconds\":" + json_number(view.seconds) +
+          ",\"values\":{";
   for (std::size_t i = 0; i < view.values.size(); ++i) {
-    line += (i ? "," : "") + json_quote(view.values[i].first) + ":" + json_number(view.values[i].second);
+    line += (i ? "," : "") + json_quote(view.values[i].first) + ":" +
+            json_number(view.values[i].second);
   }
   return line + "}}";
 }
@@ -169,7 +189,8 @@ std::string render_json(const ProgressView& view) {
 Progress::Progress(Options options) : options_(std::move(options)) {
   if (options_.rank != 0) options_.mode = ProgressMode::kNone;
   if (options_.mode == ProgressMode::kAuto) {
-    options_.mode = terminal_traits(options_.fd).is_terminal ? ProgressMode::kBar : ProgressMode::kLines;
+    options_.mode =
+        terminal_traits(options_.fd).is_terminal ? ProgressMode::kBar : ProgressMode::kLines;
   }
 }
 
@@ -181,7 +202,8 @@ void Progress::start(const std::string& task, std::int64_t total, std::int64_t f
   view_ = {.task = task, .done = first, .total = total, .first = first};
   // A name from a file must not steer the terminal.
   std::replace_if(
-      view_.task.begin(), view_.task.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
+      view_.task.begin(), view_.task.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; },
+      ' ');
   started_ = options_.now();
   open_ = true;
   if (options_.mode == ProgressMode::kBar) draw(false);
@@ -207,7 +229,8 @@ void Progress::finish() {
 void Progress::draw(bool last) {
   view_.seconds = std::chrono::duration<double>(options_.now() - started_).count();
   if (options_.mode == ProgressMode::kBar) return draw_bar(last);
-  const std::string line = (options_.mode == ProgressMode::kJson ? render_json(view_) : render_line(view_)) + "\n";
+  const std::string line =
+      (options_.mode == ProgressMode::kJson ? render_json(view_) : render_line(view_)) + "\n";
   // Showing progress never ends a run: a closed stderr is nobody's error.
   [[maybe_unused]] const ssize_t wrote = ::write(options_.fd, line.data(), line.size());
 }

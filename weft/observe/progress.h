@@ -2,9 +2,10 @@
 //
 //   epoch 1:  45%|████▌     | 45/100 [00:12<00:15, 3.6it/s, loss=0.32]
 //
-// The bar is redrawn at most ten times a second and keeps to the terminal's width; log lines appear above it. Lines hold no control
-// characters and come every 10 s and at the end of each task. Only rank 0 shows anything. An update that draws nothing costs one clock
-// reading. Not for several threads at once.
+// The bar is redrawn at most ten times a second and keeps to the terminal's width; log lines appear
+// above it. Lines hold no control characters and come every 10 s and at the end of each task. Only
+// rank 0 shows anything. An update that draws nothing costs one clock reading. Not for several
+// threads at once.
 #pragma once
 
 #include <chrono>
@@ -37,15 +38,18 @@ struct ProgressView {
   std::int64_t done = 0;
   std::int64_t total = 0;  // 0: not known
   double seconds = 0;      // since the task began
-  std::int64_t first = 0;  // where it began: what a resumed run did before says nothing about its speed
+  std::int64_t first =
+      0;  // where it began: what a resumed run did before says nothing about its speed
   std::vector<std::pair<std::string, double>> values;
 };
 
-// The bar without color, at most `columns` wide; on narrow terminals values go first, then the rate, the bar and the clock.
+// The bar without color, at most `columns` wide; on narrow terminals values go first, then the
+// rate, the bar and the clock.
 std::string render_bar(const ProgressView& view, int columns, bool unicode);
 // "epoch 1: 45/100 (45%) 00:12<00:15 3.6it/s loss=0.32".
 std::string render_line(const ProgressView& view);
-// {"event":"progress","task":"epoch 1","done":45,"total":100,"seconds":12.5,"values":{"loss":0.32}}.
+// {"event":"progress","task":"epoch
+// 1","done":45,"total":100,"seconds":12.5,"values":{"loss":0.32}}.
 std::string render_json(const ProgressView& view);
 
 class Progress {
@@ -68,7 +72,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Begins a task of `total` steps (0: not known) at step `first`; one that is open is ended before.
+  // Begins a task of `total` steps (0: not known) at step `first`; one that is open is ended
+  // before.
   void start(const std::string& task, std::int64_t total, std::int64_t first = 0);
   // `done` steps of the task are done; values, when there are any, replace the former ones.
   void update(std::int64_t done, const Values& values = {});

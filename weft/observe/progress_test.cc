@@ -34,7 +34,8 @@ class Environment {
     }
   }
   ~Environment() {
-    for (const auto& [name, value] : saved_) value ? ::setenv(name.c_str(), value->c_str(), 1) : ::unsetenv(name.c_str());
+    for (const auto& [name, value] : saved_)
+      value ? ::setenv(name.c_str(), value->c_str(), 1) : ::unsetenv(name.c_str());
   }
   Environment(const Environment&) = delete;
   Environment& operator=(const Environment&) = delete;
@@ -44,11 +45,13 @@ class Environment {
 };
 
 std::map<std::string, const char*> plain_environment() {
-  return {{"TERM", "xterm"},     {"COLUMNS", nullptr},  {"NO_COLOR", nullptr}, {"FORCE_COLOR", nullptr},
-          {"LC_ALL", "C.UTF-8"}, {"LC_CTYPE", nullptr}, {"LANG", nullptr}};
+  return {{"TERM", "xterm"},        {"COLUMNS", nullptr},  {"NO_COLOR", nullptr},
+          {"FORCE_COLOR", nullptr}, {"LC_ALL", "C.UTF-8"}, {"LC_CTYPE", nullptr},
+          {"LANG", nullptr}};
 }
 
-std::map<std::string, const char*> plain_environment_with(const std::string& name, const char* value) {
+std::map<std::string, const char*> plain_environment_with(const std::string& name,
+                                                          const char* value) {
   auto all = plain_environment();
   all[name] = value;
   return all;
@@ -68,7 +71,8 @@ class Pty {
   std::string written() {
     std::string out;
     char chunk[4096];
-    for (ssize_t got; (got = ::read(master_.get(), chunk, sizeof chunk)) > 0;) out.append(chunk, static_cast<std::size_t>(got));
+    for (ssize_t got; (got = ::read(master_.get(), chunk, sizeof chunk)) > 0;)
+      out.append(chunk, static_cast<std::size_t>(got));
     return out;
   }
 
@@ -84,7 +88,8 @@ class Sink {
   int fd() const { return fd_.get(); }
   std::string text() const {
     std::string out(static_cast<std::size_t>(::lseek(fd_.get(), 0, SEEK_END)), '\0');
-    return ::pread(fd_.get(), out.data(), out.size(), 0) == static_cast<ssize_t>(out.size()) ? out : "";
+    return ::pread(fd_.get(), out.data(), out.size(), 0) == static_cast<ssize_t>(out.size()) ? out
+                                                                                             : "";
   }
 
  private:
@@ -92,16 +97,26 @@ class Sink {
 };
 
 int width(const std::string& text) {
-  return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  return static_cast<int>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-ProgressView view() { return {.task = "epoch 1", .done = 45, .total = 100, .seconds = 12.5, .first = 0, .values = {{"loss", 0.32}}}; }
+ProgressView view() {
+  return {.task = "epoch 1",
+          .done = 45,
+          .total = 100,
+          .seconds = 12.5,
+          .first = 0,
+          .values = {{"loss", 0.32}}};
+}
 
 TEST(ProgressBar, HasTheShapeOfTqdm) {
   const std::string frame = "epoch 1:  45%|| 45/100 [00:12<00:15, 3.6it/s, loss=0.32]";
   const int columns = width(frame) + 10;
-  EXPECT_EQ(render_bar(view(), columns, true), "epoch 1:  45%|████▌     | 45/100 [00:12<00:15, 3.6it/s, loss=0.32]");
-  EXPECT_EQ(render_bar(view(), columns, false), "epoch 1:  45%|####      | 45/100 [00:12<00:15, 3.6it/s, loss=0.32]");
+  EXPECT_EQ(render_bar(view(), columns, true),
+            "epoch 1:  45%|████▌     | 45/100 [00:12<00:15, 3.6it/s, loss=0.32]");
+  EXPECT_EQ(render_bar(view(), columns, false),
+            "epoch 1:  45%|####      | 45/100 [00:12<00:15, 3.6it/s, loss=0.32]");
 }
 
 TEST(ProgressBar, LeavesOutValuesTheRateTheBarAndTheClockInTurnWhereTheTerminalIsNarrow) {
@@ -110,7 +125,8 @@ TEST(ProgressBar, LeavesOutValuesTheRateTheBarAndTheClockInTurnWhereTheTerminalI
   EXPECT_EQ(render_bar(view(), 35, true), "epoch 1: 45% 45/100 [00:12<00:15]");
   EXPECT_EQ(render_bar(view(), 30, true), "epoch 1: 45% 45/100");
   EXPECT_EQ(render_bar(view(), 5, true), "epoch");
-  for (int columns = 1; columns < 100; ++columns) EXPECT_LE(width(render_bar(view(), columns, true)), columns);
+  for (int columns = 1; columns < 100; ++columns)
+    EXPECT_LE(width(render_bar(view(), columns, true)), columns);
 }
 
 TEST(ProgressBar, CopesWithNothingDoneAllDoneMoreThanAllAndNoTotal) {
@@ -124,12 +140,15 @@ TEST(ProgressBar, CopesWithNothingDoneAllDoneMoreThanAllAndNoTotal) {
   EXPECT_THAT(render_bar(odd, 80, true), HasSubstr("100%|"));
   odd.total = 0;
   EXPECT_EQ(render_bar(odd, 80, true), "epoch 1: 120it [00:12, 9.6it/s]");
-  EXPECT_EQ(render_line({.task = "", .done = 5, .total = 10, .seconds = 50, .first = 0, .values = {}}), "5/10 (50%) 00:50<00:50 10s/it");
+  EXPECT_EQ(
+      render_line({.task = "", .done = 5, .total = 10, .seconds = 50, .first = 0, .values = {}}),
+      "5/10 (50%) 00:50<00:50 10s/it");
 }
 
 TEST(ProgressBar, ReckonsTheSpeedOfAResumedTaskFromWhereItBegan) {
-  EXPECT_EQ(render_line({.task = "a", .done = 90, .total = 100, .seconds = 5, .first = 80, .values = {}}),
-            "a: 90/100 (90%) 00:05<00:05 2it/s");
+  EXPECT_EQ(
+      render_line({.task = "a", .done = 90, .total = 100, .seconds = 5, .first = 80, .values = {}}),
+      "a: 90/100 (90%) 00:05<00:05 2it/s");
 }
 
 TEST(Progress, RedrawsATerminalAtMostTenTimesASecondWithinItsColumns) {
@@ -235,7 +254,8 @@ TEST(Progress, WritesJsonLinesOrNothingWhenTold) {
       "\\\"1\\\"\",\"done\":2,\"total\":2,\"seconds\":"
       "1.5,\"values\":{\"loss\":0.5}}\n";
   EXPECT_EQ(sink.text(), expected);
-  for (const auto& silent : {Progress::Options{.mode = ProgressMode::kNone}, Progress::Options{.mode = ProgressMode::kBar, .rank = 1}}) {
+  for (const auto& silent : {Progress::Options{.mode = ProgressMode::kNone},
+                             Progress::Options{.mode = ProgressMode::kBar, .rank = 1}}) {
     auto options = silent;
     options.fd = sink.fd();
     Progress progress(options);
@@ -257,7 +277,8 @@ TEST(Progress, LogLinesAppearAboveTheBar) {
     log_info("after");
   }
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "\ra: 0it [00:00, ?it/s]\r" + std::string(21, ' ') + "\rhello\n\ra: 0it [00:00, ?it/s]\ra: 0it [00:00, ?it/s]\nafter\n");
+            "\ra: 0it [00:00, ?it/s]\r" + std::string(21, ' ') +
+                "\rhello\n\ra: 0it [00:00, ?it/s]\ra: 0it [00:00, ?it/s]\nafter\n");
 }
 
 TEST(Progress, UnderstandsTheNamesOfItsModes) {

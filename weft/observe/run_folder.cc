@@ -27,7 +27,8 @@ bool holds_something(const std::string& path) {
   const std::filesystem::directory_iterator entries(path, error);
   if (error == std::errc::no_such_file_or_directory) return false;
   if (error) fail_io("cannot use the run folder", path, error.value());
-  return std::any_of(begin(entries), end(entries), [](const auto& entry) { return entry.path().filename() != kLock; });
+  return std::any_of(begin(entries), end(entries),
+                     [](const auto& entry) { return entry.path().filename() != kLock; });
 }
 
 // "process 123 on host", for the message of whoever comes second.
@@ -51,7 +52,8 @@ std::string claim_folder(const std::string& parent, const std::string& recipe) {
 
 }  // namespace
 
-std::string default_run_name(const std::string& recipe, std::chrono::system_clock::time_point now, int nth) {
+std::string default_run_name(const std::string& recipe, std::chrono::system_clock::time_point now,
+                             int nth) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
   std::tm parts{};
   localtime_r(&seconds, &parts);
@@ -66,9 +68,11 @@ std::string default_run_name(const std::string& recipe, std::chrono::system_cloc
 
 RunFolder::RunFolder(const RunFolderOptions& options, const Config& config) {
   const std::string& name = options.name;
-  WEFT_REQUIRE(name.find('/') == std::string::npos && name.find('\0') == std::string::npos && name != "." && name != "..",
+  WEFT_REQUIRE(name.find('/') == std::string::npos && name.find('\0') == std::string::npos &&
+                   name != "." && name != "..",
                "the run's name '" + name + "' must be a single folder name");
-  path_ = name.empty() && !options.resume ? claim_folder(options.parent, options.recipe) : options.parent + "/" + name;
+  path_ = name.empty() && !options.resume ? claim_folder(options.parent, options.recipe)
+                                          : options.parent + "/" + name;
   WEFT_REQUIRE(!options.resume || holds_something(path_), "there is no run to resume in " + path_);
   lock(options.resume);
   made_ = !options.resume;
@@ -83,10 +87,12 @@ RunFolder::RunFolder(const RunFolderOptions& options, const Config& config) {
   }
 }
 
-// Checks under the lock that a new run has the folder for itself: two jobs of one name may start at the same moment.
+// Checks under the lock that a new run has the folder for itself: two jobs of one name may start at
+// the same moment.
 void RunFolder::lock(bool resume) {
   const auto refuse_used = [&] {
-    WEFT_REQUIRE(resume || !holds_something(path_), "the run folder " + path_ + " is not empty; choose another name, or resume");
+    WEFT_REQUIRE(resume || !holds_something(path_),
+                 "the run folder " + path_ + " is not empty; choose another name, or resume");
   };
   const std::string file = path_ + "/" + kLock;
   if (!std::filesystem::exists(file)) refuse_used();
@@ -95,10 +101,12 @@ void RunFolder::lock(bool resume) {
   if (!lock_) fail_io("cannot make the run folder's lock", file, errno);
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) {
-      throw Error(Errc::kUnavailable,
-                  "the run folder " + path_ + " is in use by " + read_file(file, 1000) + "; choose another name, or end that run");
+      throw Error(Errc::kUnavailable, "the run folder " + path_ + " is in use by " +
+                                          read_file(file, 1000) +
+                                          "; choose another name, or end that run");
     }
-    log_warn("cannot lock the run folder " + path_ + " on this file system: a second run in it would not be noticed");
+    log_warn("cannot lock the run folder " + path_ +
+             " on this file system: a second run in it would not be noticed");
   }
   refuse_used();
   const std::string text = owner();
@@ -109,7 +117,8 @@ bool RunFolder::is_gone() const {
   struct stat held {
   }, there{};
   if (::fstat(lock_.get(), &held) != 0) return false;
-  return ::stat((path_ + "/" + kLock).c_str(), &there) != 0 || there.st_ino != held.st_ino || there.st_dev != held.st_dev;
+  return ::stat((path_ + "/" + kLock).c_str(), &there) != 0 || there.st_ino != held.st_ino ||
+         there.st_dev != held.st_dev;
 }
 
 RunFolder::~RunFolder() {

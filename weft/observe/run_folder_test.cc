@@ -45,7 +45,8 @@ TEST(RunFolder, HoldsConfigurationLogAndAPlaceForCheckpoints) {
   log_info("after the run");
   testing::internal::GetCapturedStderr();
   EXPECT_THAT(read_file(parent / "runs/a/log.jsonl", 1000), HasSubstr("\"message\":\"hello\""));
-  EXPECT_THAT(read_file(parent / "runs/a/log.jsonl", 1000), testing::Not(HasSubstr("after the run")));
+  EXPECT_THAT(read_file(parent / "runs/a/log.jsonl", 1000),
+              testing::Not(HasSubstr("after the run")));
 }
 
 TEST(RunFolder, RefusesAFolderThatHoldsARunUnlessResuming) {
@@ -54,7 +55,8 @@ TEST(RunFolder, RefusesAFolderThatHoldsARunUnlessResuming) {
   EXPECT_EQ(error_of({.parent = parent.path(), .name = "a"}),
             "the run folder " + (parent / "a") + " is not empty; choose another name, or resume");
   EXPECT_EQ(error_of({.parent = parent.path(), .name = "a", .resume = true}), "no error");
-  EXPECT_EQ(error_of({.parent = parent.path(), .name = "b", .resume = true}), "there is no run to resume in " + (parent / "b"));
+  EXPECT_EQ(error_of({.parent = parent.path(), .name = "b", .resume = true}),
+            "there is no run to resume in " + (parent / "b"));
   make_directories(parent / "empty");
   EXPECT_EQ(error_of({.parent = parent.path(), .name = "empty"}), "no error");
 }
@@ -91,7 +93,8 @@ TEST(RunFolder, IsForOneProcessAtATime) {
         ADD_FAILURE() << "two runs have one folder";
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), Errc::kUnavailable);
-        EXPECT_THAT(error.message(), HasSubstr("is in use by process " + std::to_string(getpid()) + " on "));
+        EXPECT_THAT(error.message(),
+                    HasSubstr("is in use by process " + std::to_string(getpid()) + " on "));
       }
     }
   }
@@ -111,20 +114,25 @@ TEST(RunFolder, KnowsWhenItWasDeletedOrMoved) {
 TEST(RunFolder, RefusesNamesThatLeaveTheParent) {
   const TempDir parent;
   for (const char* name : {"..", ".", "a/b", "../a"}) {
-    EXPECT_THAT(error_of({.parent = parent.path(), .name = name}), HasSubstr("must be a single folder name")) << name;
+    EXPECT_THAT(error_of({.parent = parent.path(), .name = name}),
+                HasSubstr("must be a single folder name"))
+        << name;
   }
 }
 
 TEST(RunFolder, SaysWhereItCannotWrite) {
-  EXPECT_THAT(error_of({.parent = "/proc", .name = "weft"}), HasSubstr("cannot make the folder /proc/weft: "));
+  EXPECT_THAT(error_of({.parent = "/proc", .name = "weft"}),
+              HasSubstr("cannot make the folder /proc/weft: "));
   const TempDir parent;
   write_file_atomic(parent / "file", "");
-  EXPECT_THAT(error_of({.parent = parent.path(), .name = "file"}), HasSubstr("file: Not a directory"));
+  EXPECT_THAT(error_of({.parent = parent.path(), .name = "file"}),
+              HasSubstr("file: Not a directory"));
 }
 
 TEST(RunFolder, TheDefaultNameIsTheDateAndTheRecipe) {
   const auto now = std::chrono::system_clock::from_time_t(1700000000);
-  EXPECT_THAT(default_run_name("fashion-mnist", now), MatchesRegex("2023-11-1[45]-[0-9]{6}-fashion-mnist"));
+  EXPECT_THAT(default_run_name("fashion-mnist", now),
+              MatchesRegex("2023-11-1[45]-[0-9]{6}-fashion-mnist"));
   EXPECT_THAT(default_run_name("../a b", now), MatchesRegex("2023-11-1[45]-[0-9]{6}-..-a-b"));
   EXPECT_THAT(default_run_name("", now), MatchesRegex("2023-11-1[45]-[0-9]{6}-run"));
 }

@@ -3,7 +3,8 @@
 namespace weft::observe {
 
 const char* to_string(Phase phase) {
-  constexpr std::array<const char*, kPhases> kNames{"data", "forward", "backward", "communication", "optimizer"};
+  constexpr std::array<const char*, kPhases> kNames{"data", "forward", "backward", "communication",
+                                                    "optimizer"};
   return kNames[static_cast<std::size_t>(phase)];
 }
 

@@ -1,4 +1,5 @@
-// How long the phases of a training step took. Each call costs two clock readings; not for several threads at once.
+// How long the phases of a training step took. Each call costs two clock readings; not for several
+// threads at once.
 #pragma once
 
 #include <array>
@@ -23,8 +24,8 @@ class StepTimer {
 
   explicit StepTimer(std::function<Clock::time_point()> now = Clock::now) : now_(std::move(now)) {}
 
-  // Adds the time from its making to its end to a phase. Phases may nest: the inner time counts for the inner phase only.
-  // A trace shows it as a span of category "phase".
+  // Adds the time from its making to its end to a phase. Phases may nest: the inner time counts for
+  // the inner phase only. A trace shows it as a span of category "phase".
   class Scope {
    public:
     Scope(StepTimer& timer, Phase phase);
@@ -43,7 +44,9 @@ class StepTimer {
 
   Scope time(Phase phase) { return Scope(*this, phase); }
   // Adds a time measured elsewhere.
-  void add(Phase phase, std::chrono::nanoseconds took) { spent_[static_cast<std::size_t>(phase)] += took; }
+  void add(Phase phase, std::chrono::nanoseconds took) {
+    spent_[static_cast<std::size_t>(phase)] += took;
+  }
 
   // Since the last reset(), in milliseconds.
   double ms(Phase phase) const;

@@ -21,7 +21,8 @@ std::string microseconds(std::int64_t ns) {
 }
 
 std::string name_event(const char* what, const std::string& pid_tid, const std::string& name) {
-  return std::string("{\"ph\":\"M\",\"name\":\"") + what + "\"," + pid_tid + ",\"args\":{\"name\":" + json_quote(name) + "}}";
+  return std::string("{\"ph\":\"M\",\"name\":\"") + what + "\"," + pid_tid +
+         ",\"args\":{\"name\":" + json_quote(name) + "}}";
 }
 
 using Interval = std::pair<std::int64_t, std::int64_t>;
@@ -47,7 +48,8 @@ std::vector<Interval> cover(const std::vector<Span>& spans, const std::string& c
 std::int64_t overlap(const std::vector<Interval>& a, const std::vector<Interval>& b) {
   std::int64_t sum = 0;
   for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
-    sum += std::max<std::int64_t>(0, std::min(a[i].second, b[j].second) - std::max(a[i].first, b[j].first));
+    sum += std::max<std::int64_t>(
+        0, std::min(a[i].second, b[j].second) - std::max(a[i].first, b[j].first));
     (a[i].second < b[j].second ? i : j) += 1;
   }
   return sum;
@@ -56,7 +58,9 @@ std::int64_t overlap(const std::vector<Interval>& a, const std::vector<Interval>
 }  // namespace
 
 std::int64_t trace_now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 void Trace::add(Span span) {
@@ -81,7 +85,8 @@ int Trace::line(const char* thread) {
 
 Trace* Trace::current() noexcept { return current_trace; }
 
-Trace::Use::Use(Trace* trace, const char* thread) : outer_(current_trace), outer_thread_(current_line) {
+Trace::Use::Use(Trace* trace, const char* thread)
+    : outer_(current_trace), outer_thread_(current_line) {
   current_trace = trace;
   if (trace != nullptr) current_line = trace->line(thread);
 }
@@ -102,8 +107,9 @@ void TraceScope::end() {
 
 std::int64_t clock_offset(const std::vector<ClockSample>& samples) {
   WEFT_REQUIRE(!samples.empty(), "a clock offset needs at least one exchange");
-  const auto best = std::min_element(samples.begin(), samples.end(),
-                                     [](const auto& a, const auto& b) { return a.answered - a.asked < b.answered - b.asked; });
+  const auto best = std::min_element(
+      samples.begin(), samples.end(),
+      [](const auto& a, const auto& b) { return a.answered - a.asked < b.answered - b.asked; });
   return best->theirs - (best->asked + (best->answered - best->asked) / 2);
 }
 
@@ -113,11 +119,14 @@ std::string trace_events(const Trace::Recorded& recorded, const TraceTarget& tar
   if (!target.label.empty()) name += " (" + target.label + ")";
   std::string events = name_event("process_name", pid, name);
   for (std::size_t line = 0; line < recorded.threads.size(); ++line) {
-    events += ",\n" + name_event("thread_name", pid + ",\"tid\":" + std::to_string(line), recorded.threads[line]);
+    events += ",\n" + name_event("thread_name", pid + ",\"tid\":" + std::to_string(line),
+                                 recorded.threads[line]);
   }
   for (const auto& span : recorded.spans) {
-    events += ",\n{\"ph\":\"X\",\"name\":" + json_quote(span.name) + ",\"cat\":" + json_quote(span.category) + "," + pid +
-              ",\"tid\":" + std::to_string(span.thread) + ",\"ts\":" + microseconds(span.begin + target.offset - target.origin) +
+    events += ",\n{\"ph\":\"X\",\"name\":" + json_quote(span.name) +
+              ",\"cat\":" + json_quote(span.category) + "," + pid +
+              ",\"tid\":" + std::to_string(span.thread) +
+              ",\"ts\":" + microseconds(span.begin + target.offset - target.origin) +
               ",\"dur\":" + microseconds(span.end - span.begin);
     if (span.bytes >= 0) events += ",\"args\":{\"bytes\":" + std::to_string(span.bytes) + "}";
     events += "}";
@@ -127,13 +136,17 @@ std::string trace_events(const Trace::Recorded& recorded, const TraceTarget& tar
 
 std::string chrome_trace(const std::vector<std::string>& events_of_ranks) {
   std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
-  for (std::size_t i = 0; i < events_of_ranks.size(); ++i) text += (i > 0 ? ",\n" : "") + events_of_ranks[i];
+  for (std::size_t i = 0; i < events_of_ranks.size(); ++i)
+    text += (i > 0 ? ",\n" : "") + events_of_ranks[i];
   return text + "\n]}\n";
 }
 
-std::int64_t busy(const std::vector<Span>& spans, const std::string& category) { return busy_in_both(spans, category, category); }
+std::int64_t busy(const std::vector<Span>& spans, const std::string& category) {
+  return busy_in_both(spans, category, category);
+}
 
-std::int64_t busy_in_both(const std::vector<Span>& spans, const std::string& category, const std::string& other) {
+std::int64_t busy_in_both(const std::vector<Span>& spans, const std::string& category,
+                          const std::string& other) {
   return overlap(cover(spans, category), cover(spans, other));
 }
 

@@ -1,4 +1,5 @@
-// A time line of what ran when, in Chrome's trace format (chrome://tracing, Perfetto): one process a rank, one line a thread.
+// A time line of what ran when, in Chrome's trace format (chrome://tracing, Perfetto): one process
+// a rank, one line a thread.
 //
 //   Trace trace;                                  // a rank's
 //   const Trace::Use here(&trace, "main");        // this thread records into it
@@ -6,7 +7,8 @@
 //   { const TraceScope scope("step", "forward"); … }
 //   write_file_atomic(path, chrome_trace({trace_events(trace.take(), {.rank = 0})}));
 //
-// While nothing is recorded a scope costs a thread-local load. Recording costs two clock readings, a lock and a few dozen bytes.
+// While nothing is recorded a scope costs a thread-local load. Recording costs two clock readings,
+// a lock and a few dozen bytes.
 #pragma once
 
 #include <atomic>
@@ -42,7 +44,8 @@ class Trace {
 
   // The calling thread's; null where it has none.
   static Trace* current() noexcept;
-  // The calling thread records into `trace` (null: nowhere) on the line of that name, until this goes. `trace` outlives it.
+  // The calling thread records into `trace` (null: nowhere) on the line of that name, until this
+  // goes. `trace` outlives it.
   class Use {
    public:
     Use(Trace* trace, const char* thread);
@@ -63,10 +66,12 @@ class Trace {
   Recorded recorded_;
 };
 
-// Records the time from its making to its end. `category` and `name` are kept only while something is recorded.
+// Records the time from its making to its end. `category` and `name` are kept only while something
+// is recorded.
 class TraceScope {
  public:
-  TraceScope(const char* category, const char* name, std::int64_t bytes = -1) : trace_(Trace::current()) {
+  TraceScope(const char* category, const char* name, std::int64_t bytes = -1)
+      : trace_(Trace::current()) {
     if (trace_ != nullptr && trace_->recording()) {
       begin(category, name, bytes);
     } else {
@@ -89,8 +94,9 @@ class TraceScope {
 
 std::int64_t trace_now();
 
-// How far a peer's clock is ahead, from messages there and back (Cristian 1989): the exchange that took least time says it best, with an
-// error of at most half that time. `asked` and `answered` are of the own clock, `theirs` of the peer's in between; at least one.
+// How far a peer's clock is ahead, from messages there and back (Cristian 1989): the exchange that
+// took least time says it best, with an error of at most half that time. `asked` and `answered` are
+// of the own clock, `theirs` of the peer's in between; at least one.
 struct ClockSample {
   std::int64_t asked = 0, theirs = 0, answered = 0;
 };
@@ -102,13 +108,15 @@ struct TraceTarget {
   std::int64_t offset = 0;  // nanoseconds to add to this rank's clock to get rank 0's
   std::int64_t origin = 0;  // of rank 0's clock: zero on the time line
 };
-// The events of one rank as JSON objects, separated by commas: text that chrome_trace() puts together.
+// The events of one rank as JSON objects, separated by commas: text that chrome_trace() puts
+// together.
 std::string trace_events(const Trace::Recorded& recorded, const TraceTarget& target);
 std::string chrome_trace(const std::vector<std::string>& events_of_ranks);
 
-// Nanoseconds in which some thread was in a span of `category`; and in which, besides, some thread was in one of `other`. What
-// communication took, and what of it was waited for.
+// Nanoseconds in which some thread was in a span of `category`; and in which, besides, some thread
+// was in one of `other`. What communication took, and what of it was waited for.
 std::int64_t busy(const std::vector<Span>& spans, const std::string& category);
-std::int64_t busy_in_both(const std::vector<Span>& spans, const std::string& category, const std::string& other);
+std::int64_t busy_in_both(const std::vector<Span>& spans, const std::string& category,
+                          const std::string& other);
 
 }  // namespace weft::observe

@@ -55,7 +55,8 @@ TEST(Trace, AThreadHasALineOfItsOwnAndGoesBackToTheOneBefore) {
 }
 
 TEST(Trace, TheOffsetIsThatOfTheFastestExchange) {
-  // The peer is 1000 ahead. The first message was held up on its way there, the last on its way back.
+  // The peer is 1000 ahead. The first message was held up on its way there, the last on its way
+  // back.
   EXPECT_EQ(clock_offset({{0, 1090, 100}, {200, 1205, 210}, {300, 1310, 400}}), 1000);
   EXPECT_EQ(clock_offset({{1000, 505, 1010}}), -500);
   EXPECT_THROW(clock_offset({}), Error);
@@ -64,9 +65,11 @@ TEST(Trace, TheOffsetIsThatOfTheFastestExchange) {
 TEST(Trace, IsChromesFormatInRankZerosTime) {
   Trace::Recorded recorded;
   recorded.threads = {"main"};
-  recorded.spans = {{"step", "for\"ward", 0, 5'000'000, 7'000'500, -1}, {"comm", "all_reduce", 0, 6'000'000, 6'500'000, 4096}};
-  const auto text = chrome_trace({trace_events(recorded, {.rank = 0, .origin = 4'000'000}),
-                                  trace_events(recorded, {.rank = 1, .label = "node1", .offset = -500, .origin = 4'000'000})});
+  recorded.spans = {{"step", "for\"ward", 0, 5'000'000, 7'000'500, -1},
+                    {"comm", "all_reduce", 0, 6'000'000, 6'500'000, 4096}};
+  const auto text = chrome_trace(
+      {trace_events(recorded, {.rank = 0, .origin = 4'000'000}),
+       trace_events(recorded, {.rank = 1, .label = "node1", .offset = -500, .origin = 4'000'000})});
   const auto json = nlohmann::json::parse(text);
   const auto& events = json["traceEvents"];
   ASSERT_EQ(events.size(), 8u);
@@ -82,8 +85,10 @@ TEST(Trace, IsChromesFormatInRankZerosTime) {
 }
 
 TEST(Trace, CountsTimeOnceHoweverManyThreadsAreBusy) {
-  const std::vector<Span> spans = {{"comm", "a", 1, 0, 10}, {"comm", "b", 2, 5, 20},  {"comm", "c", 1, 30, 40}, {"wait", "x", 0, 2, 6},
-                                   {"wait", "y", 0, 8, 12}, {"wait", "w", 0, 35, 60}, {"data", "z", 3, 0, 100}};
+  const std::vector<Span> spans = {{"comm", "a", 1, 0, 10},  {"comm", "b", 2, 5, 20},
+                                   {"comm", "c", 1, 30, 40}, {"wait", "x", 0, 2, 6},
+                                   {"wait", "y", 0, 8, 12},  {"wait", "w", 0, 35, 60},
+                                   {"data", "z", 3, 0, 100}};
   EXPECT_EQ(busy(spans, "comm"), 30);
   EXPECT_EQ(busy_in_both(spans, "comm", "wait"), 4 + 4 + 5);
   EXPECT_EQ(busy(spans, "none"), 0);

@@ -13,10 +13,12 @@ namespace {
 double shape_at(const LearningRate& rate, double time) {
   switch (rate.shape) {
     case LearningRate::Shape::kConstant: return rate.base;
-    case LearningRate::Shape::kStep: return rate.base * std::pow(rate.gamma, std::floor(time / rate.period));
+    case LearningRate::Shape::kStep:
+      return rate.base * std::pow(rate.gamma, std::floor(time / rate.period));
     case LearningRate::Shape::kCosine: {
       const double progress = std::min(time / rate.period, 1.0);
-      return rate.minimum + (rate.base - rate.minimum) * 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
+      return rate.minimum +
+             (rate.base - rate.minimum) * 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
     }
   }
   return rate.base;
@@ -25,15 +27,19 @@ double shape_at(const LearningRate& rate, double time) {
 }  // namespace
 
 double LearningRate::at(double time) const {
-  WEFT_REQUIRE(time >= 0.0, "learning rate: time is negative; give steps or epochs since the start");
-  WEFT_REQUIRE(shape == Shape::kConstant || period > 0.0, "learning rate: the period of a step or cosine schedule must be positive");
+  WEFT_REQUIRE(time >= 0.0,
+               "learning rate: time is negative; give steps or epochs since the start");
+  WEFT_REQUIRE(shape == Shape::kConstant || period > 0.0,
+               "learning rate: the period of a step or cosine schedule must be positive");
   const double value = shape_at(*this, time);
   return time < warmup ? value * (warmup_factor + (1.0 - warmup_factor) * time / warmup) : value;
 }
 
 double linear_scaling(double base, int world, std::int64_t batch, std::int64_t reference_batch) {
-  WEFT_REQUIRE(world >= 1 && batch >= 1 && reference_batch >= 1, "linear scaling: world and batches must be positive");
-  return base * static_cast<double>(world) * static_cast<double>(batch) / static_cast<double>(reference_batch);
+  WEFT_REQUIRE(world >= 1 && batch >= 1 && reference_batch >= 1,
+               "linear scaling: world and batches must be positive");
+  return base * static_cast<double>(world) * static_cast<double>(batch) /
+         static_cast<double>(reference_batch);
 }
 
 }  // namespace weft::optim

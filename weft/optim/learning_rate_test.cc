@@ -34,16 +34,24 @@ TEST(LearningRate, AgreesWithPyTorchsSchedulers) {
   expect_torch("step", {.base = 0.1, .shape = Shape::kStep, .period = 10, .gamma = 0.5});
   expect_torch("cosine", {.base = 0.1, .shape = Shape::kCosine, .period = 30, .minimum = 0.001});
   expect_torch("warmup", {.base = 0.1, .warmup = 5, .warmup_factor = 0.25});
-  expect_torch("warmup step", {.base = 0.1, .shape = Shape::kStep, .period = 10, .gamma = 0.5, .warmup = 5, .warmup_factor = 0.25});
+  expect_torch("warmup step", {.base = 0.1,
+                               .shape = Shape::kStep,
+                               .period = 10,
+                               .gamma = 0.5,
+                               .warmup = 5,
+                               .warmup_factor = 0.25});
 }
 
 TEST(LearningRate, TakesFractionsOfAnEpoch) {
   EXPECT_DOUBLE_EQ((LearningRate{.base = 1.0, .warmup = 2, .warmup_factor = 0.0}.at(0.5)), 0.25);
-  EXPECT_DOUBLE_EQ((LearningRate{.base = 1.0, .shape = Shape::kStep, .period = 3, .gamma = 0.1}.at(2.99)), 1.0);
+  EXPECT_DOUBLE_EQ(
+      (LearningRate{.base = 1.0, .shape = Shape::kStep, .period = 3, .gamma = 0.1}.at(2.99)), 1.0);
 }
 
 TEST(LearningRate, StaysAtTheMinimumAfterTheCosine) {
-  EXPECT_DOUBLE_EQ((LearningRate{.base = 1.0, .shape = Shape::kCosine, .period = 3, .minimum = 0.25}.at(5)), 0.25);
+  EXPECT_DOUBLE_EQ(
+      (LearningRate{.base = 1.0, .shape = Shape::kCosine, .period = 3, .minimum = 0.25}.at(5)),
+      0.25);
 }
 
 TEST(LearningRate, RefusesNegativeTimeAndEmptyPeriods) {

@@ -60,7 +60,8 @@ void step_in_double(const kernels::Adagrad& o, const FlatStep<double>& at) {
 
 void step_in_double(const kernels::Adam& o, const FlatStep<double>& at) {
   const double step = static_cast<double>(at.step);
-  const double lr = o.lr / (1 - std::pow(o.beta1, step)), root = std::sqrt(1 - std::pow(o.beta2, step));
+  const double lr = o.lr / (1 - std::pow(o.beta1, step)),
+               root = std::sqrt(1 - std::pow(o.beta2, step));
   for (std::int64_t i = 0; i < at.count; ++i) {
     const double g = regularized(at.gradient[i], at.weight[i], o.regularizer);
     double& mean = at.state[0][i];
@@ -77,22 +78,24 @@ void step_in_double(const kernels::Adam& o, const FlatStep<double>& at) {
 }  // namespace
 
 std::vector<std::string> state_names(const UpdateRule& rule) {
-  return std::visit(Overloaded{[](const kernels::Sgd& o) {
-                                 return o.momentum != 0 ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>{};
-                               },
-                               [](const kernels::RmsProp& o) {
-                                 std::vector<std::string> names{"square_avg"};
-                                 if (o.momentum > 0) names.push_back("momentum_buffer");
-                                 if (o.centered) names.push_back("grad_avg");
-                                 return names;
-                               },
-                               [](const kernels::Adagrad&) { return std::vector<std::string>{"sum"}; },
-                               [](const kernels::Adam& o) {
-                                 std::vector<std::string> names{"exp_avg", "exp_avg_sq"};
-                                 if (o.amsgrad) names.push_back("max_exp_avg_sq");
-                                 return names;
-                               }},
-                    rule);
+  return std::visit(
+      Overloaded{[](const kernels::Sgd& o) {
+                   return o.momentum != 0 ? std::vector<std::string>{"momentum_buffer"}
+                                          : std::vector<std::string>{};
+                 },
+                 [](const kernels::RmsProp& o) {
+                   std::vector<std::string> names{"square_avg"};
+                   if (o.momentum > 0) names.push_back("momentum_buffer");
+                   if (o.centered) names.push_back("grad_avg");
+                   return names;
+                 },
+                 [](const kernels::Adagrad&) { return std::vector<std::string>{"sum"}; },
+                 [](const kernels::Adam& o) {
+                   std::vector<std::string> names{"exp_avg", "exp_avg_sq"};
+                   if (o.amsgrad) names.push_back("max_exp_avg_sq");
+                   return names;
+                 }},
+      rule);
 }
 
 UpdateRule with_decay(const UpdateRule& rule, double scale) {
@@ -110,12 +113,17 @@ ParamRules::ParamRules(const OptimizerSpec& spec, const std::vector<std::string>
   for (const auto& name : names) {
     Own own;
     const auto group =
-        std::find_if(spec.groups.begin(), spec.groups.end(), [&](const ParamGroup& one) { return one.which && one.which(name); });
+        std::find_if(spec.groups.begin(), spec.groups.end(),
+                     [&](const ParamGroup& one) { return one.which && one.which(name); });
     if (group != spec.groups.end()) {
       const auto good = [](double number) { return std::isfinite(number) && number >= 0; };
-      WEFT_REQUIRE(good(group->lr_scale) && good(group->decay_scale), "optimizer: a parameter group's scales are finite and at least 0");
-      const bool alike = !group->rule || (group->rule->index() == spec.rule.index() && state_names(*group->rule) == state_names(spec.rule));
-      WEFT_REQUIRE(alike, "optimizer: a parameter group's rule is of the optimizer's kind and keeps the same state (momentum, amsgrad, …)");
+      WEFT_REQUIRE(good(group->lr_scale) && good(group->decay_scale),
+                   "optimizer: a parameter group's scales are finite and at least 0");
+      const bool alike = !group->rule || (group->rule->index() == spec.rule.index() &&
+                                          state_names(*group->rule) == state_names(spec.rule));
+      WEFT_REQUIRE(alike,
+                   "optimizer: a parameter group's rule is of the optimizer's kind and keeps the "
+                   "same state (momentum, amsgrad, …)");
       own = {group->lr_scale, group->decay_scale, group->rule};
     }
     if (spec.no_decay && spec.no_decay(name)) own.decay = 0;
@@ -141,13 +149,21 @@ void set_lr(UpdateRule& rule, double lr) {
 
 void update_flat(const UpdateRule& rule, const FlatStep<float>& at) {
   const auto& s = at.state;
-  std::visit(Overloaded{[&](const kernels::Sgd& o) { kernels::sgd(at.weight, at.gradient, s[0], at.count, at.step, o); },
+  std::visit(Overloaded{[&](const kernels::Sgd& o) {
+                          kernels::sgd(at.weight, at.gradient, s[0], at.count, at.step, o);
+                        },
                         [&](const kernels::RmsProp& o) {
                           float* const mean = o.centered ? s[o.momentum > 0 ? 2 : 1] : nullptr;
-                          kernels::rmsprop(at.weight, at.gradient, s[0], o.momentum > 0 ? s[1] : nullptr, mean, at.count, o);
+                          kernels::rmsprop(at.weight, at.gradient, s[0],
+                                           o.momentum > 0 ? s[1] : nullptr, mean, at.count, o);
                         },
-                        [&](const kernels::Adagrad& o) { kernels::adagrad(at.weight, at.gradient, s[0], at.count, at.step, o); },
-                        [&](const kernels::Adam& o) { kernels::adam(at.weight, at.gradient, s[0], s[1], s[2], at.count, at.step, o); }},
+                        [&](const kernels::Adagrad& o) {
+                          kernels::adagrad(at.weight, at.gradient, s[0], at.count, at.step, o);
+                        },
+                        [&](const kernels::Adam& o) {
+                          kernels::adam(at.weight, at.gradient, s[0], s[1], s[2], at.count, at.step,
+                                        o);
+                        }},
              rule);
 }
 

@@ -25,7 +25,8 @@ std::string processor() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {
     const auto colon = line.find(": ");
-    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos)
+      return line.substr(colon + 2);
   }
   return "unknown processor";
 }
@@ -40,7 +41,9 @@ std::string key(const std::string& text) {
 
 }  // namespace
 
-std::string machine_identity() { return processor() + ", " + std::to_string(std::thread::hardware_concurrency()) + " processors"; }
+std::string machine_identity() {
+  return processor() + ", " + std::to_string(std::thread::hardware_concurrency()) + " processors";
+}
 
 std::string calibration_path() {
   if (const std::string given = environment("WEFT_CALIBRATION"); !given.empty()) return given;
@@ -52,14 +55,17 @@ std::string calibration_path() {
 CostTable load_table() {
   const std::string path = calibration_path();
   if (path.empty() || ::access(path.c_str(), F_OK) != 0) {
-    if (!environment("WEFT_CALIBRATION").empty()) log_warn("calibration: there is no " + path + "; planning with the built-in costs");
+    if (!environment("WEFT_CALIBRATION").empty())
+      log_warn("calibration: there is no " + path + "; planning with the built-in costs");
     return default_table();
   }
-  const std::string remedy = "; planning with the built-in costs, remove it or name another by WEFT_CALIBRATION";
+  const std::string remedy =
+      "; planning with the built-in costs, remove it or name another by WEFT_CALIBRATION";
   try {
     CostTable table = CostTable::parse(read_file(path, kMostBytes));
     if (table.machine == machine_identity()) return table;
-    log_warn("calibration: " + path + " is of another machine (" + table.machine + ", here " + machine_identity() + ")" + remedy);
+    log_warn("calibration: " + path + " is of another machine (" + table.machine + ", here " +
+             machine_identity() + ")" + remedy);
   } catch (const Error& error) {
     log_warn("calibration: " + path + " cannot be used: " + error.message() + remedy);
   }
@@ -68,8 +74,12 @@ CostTable load_table() {
 
 std::string save_table(const CostTable& table) {
   const std::string path = calibration_path();
-  if (path.empty()) throw Error(Errc::kUnavailable, "calibration: no folder to keep it in; set HOME, XDG_CACHE_HOME or WEFT_CALIBRATION");
-  if (const auto slash = path.rfind('/'); slash != std::string::npos && slash > 0) make_directories(path.substr(0, slash));
+  if (path.empty())
+    throw Error(
+        Errc::kUnavailable,
+        "calibration: no folder to keep it in; set HOME, XDG_CACHE_HOME or WEFT_CALIBRATION");
+  if (const auto slash = path.rfind('/'); slash != std::string::npos && slash > 0)
+    make_directories(path.substr(0, slash));
   write_file_atomic(path, table.text());
   return path;
 }

@@ -25,7 +25,8 @@ class CalibrationFile : public testing::Test {
   std::string path() const { return folder_ / "deep/costs.txt"; }
   CostTable table() const {
     CostTable table{.machine = machine_identity(), .date = "2026-11-21", .transports = {}};
-    table.transports[Transport::kShm] = {.message = Curve::line(1e-6, 1e-9), .reduce = {}, .copy = {}, .measured = {}};
+    table.transports[Transport::kShm] = {
+        .message = Curve::line(1e-6, 1e-9), .reduce = {}, .copy = {}, .measured = {}};
     return table;
   }
   // What load_table() gives and warns.

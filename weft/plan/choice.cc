@@ -15,7 +15,9 @@ using schedule::Algorithm;
 constexpr std::int64_t kMostBlocks = 256;
 
 // Messages cannot carry the direct schedules, and shared memory runs no others.
-bool runs_on(Transport transport, Algorithm algorithm) { return (transport == Transport::kDirect) == (algorithm == Algorithm::kDirect); }
+bool runs_on(Transport transport, Algorithm algorithm) {
+  return (transport == Transport::kDirect) == (algorithm == Algorithm::kDirect);
+}
 
 // The quarter of a power of two that a size lies in, and a size in its middle.
 int class_of(std::int64_t bytes) {
@@ -32,7 +34,8 @@ std::int64_t middle_of(int size_class) {
 // A chunk, a power of two, takes the bits from 16 on.
 std::uint64_t pack(const Candidate& candidate) {
   const auto seconds = std::bit_cast<std::uint32_t>(static_cast<float>(candidate.seconds));
-  const auto chunk = static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(candidate.chunk)));
+  const auto chunk =
+      static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(candidate.chunk)));
   return (std::uint64_t{seconds} << 32) | (chunk << 16) | (candidate.measured ? 1U << 8 : 0U) |
          (static_cast<unsigned>(candidate.algorithm) + 1);
 }
@@ -49,15 +52,18 @@ bool same_way(const Measured& one, const schedule::Request& request, std::size_t
          one.chunk == request.chunk * static_cast<std::int64_t>(element);
 }
 
-const Curve* measured_curve(const TransportCost& cost, const schedule::Request& request, std::size_t element) {
+const Curve* measured_curve(const TransportCost& cost, const schedule::Request& request,
+                            std::size_t element) {
   for (const Measured& one : cost.measured) {
     if (same_way(one, request, element) && one.world == request.world) return &one.seconds;
   }
   return nullptr;
 }
 
-// What the model must be multiplied by, going by the measured world that is nearest, the smaller of two.
-double correction(const schedule::Request& request, std::size_t element, const TransportCost& cost) {
+// What the model must be multiplied by, going by the measured world that is nearest, the smaller of
+// two.
+double correction(const schedule::Request& request, std::size_t element,
+                  const TransportCost& cost) {
   const Measured* nearest = nullptr;
   const auto distance = [&](const Measured& one) { return std::abs(one.world - request.world); };
   for (const Measured& one : cost.measured) {
@@ -70,57 +76,78 @@ double correction(const schedule::Request& request, std::size_t element, const T
   there.topology = nullptr;  // that of another world
   there.root = 0;
   const double modeled = model(there, element, cost);
-  return modeled > 0 ? nearest->seconds.at(static_cast<double>(payload(there, element))) / modeled : 1;
+  return modeled > 0 ? nearest->seconds.at(static_cast<double>(payload(there, element))) / modeled
+                     : 1;
 }
 
 }  // namespace
 
 std::span<const std::int64_t> chunks_of(Algorithm algorithm) {
   static constexpr std::int64_t kChunks[] = {0, 64 << 10, 256 << 10, 1 << 20};
-  const bool pipelined = algorithm == Algorithm::kChain || algorithm == Algorithm::kDoubleBinaryTree;
+  const bool pipelined =
+      algorithm == Algorithm::kChain || algorithm == Algorithm::kDoubleBinaryTree;
   return {kChunks, pipelined ? std::size(kChunks) : 1};
 }
 
-double predict(const schedule::Request& request, std::size_t element, const CostTable& table, Transport transport) {
+double predict(const schedule::Request& request, std::size_t element, const CostTable& table,
+               Transport transport) {
   const TransportCost& cost = table.of(transport);
-  if (const Curve* curve = measured_curve(cost, request, element)) return curve->at(static_cast<double>(payload(request, element)));
+  if (const Curve* curve = measured_curve(cost, request, element))
+    return curve->at(static_cast<double>(payload(request, element)));
   return model(request, element, cost) * correction(request, element, cost);
 }
 
 Planner::Planner(CostTable table, Place place)
-    : table_(std::move(table)), place_(place), cache_(std::make_unique<std::array<std::atomic<std::uint64_t>, kCollectives * kClasses>>()) {
-  WEFT_REQUIRE(place.world >= 1, "plan: the world has " + std::to_string(place.world) + " ranks; one is the least");
+    : table_(std::move(table)),
+      place_(place),
+      cache_(std::make_unique<std::array<std::atomic<std::uint64_t>, kCollectives * kClasses>>()) {
+  WEFT_REQUIRE(place.world >= 1,
+               "plan: the world has " + std::to_string(place.world) + " ranks; one is the least");
 }
 
 std::vector<Candidate> Planner::candidates(const Question& question) const {
   std::vector<Candidate> all;
   for (const Algorithm algorithm : schedule::algorithms()) {
-    if (!runs_on(place_.transport, algorithm) || !schedule::supports(algorithm, question.collective)) continue;
-    schedule::Request request{.collective = question.collective, .algorithm = algorithm, .world = place_.world, .count = question.count};
+    if (!runs_on(place_.transport, algorithm) ||
+        !schedule::supports(algorithm, question.collective))
+      continue;
+    schedule::Request request{.collective = question.collective,
+                              .algorithm = algorithm,
+                              .world = place_.world,
+                              .count = question.count};
     const auto element = static_cast<std::int64_t>(question.element);
     for (const std::int64_t chunk : chunks_of(algorithm)) {
       const std::int64_t bytes = payload(request, question.element);
       if (chunk > 0 && (bytes <= chunk || bytes / chunk > kMostBlocks)) continue;
       request.chunk = chunk / element;
-      const bool measured = measured_curve(table_.of(place_.transport), request, question.element) != nullptr;
-      all.push_back({algorithm, predict(request, question.element, table_, place_.transport), measured, chunk});
+      const bool measured =
+          measured_curve(table_.of(place_.transport), request, question.element) != nullptr;
+      all.push_back({algorithm, predict(request, question.element, table_, place_.transport),
+                     measured, chunk});
     }
   }
-  std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
   return all;
 }
 
 Candidate Planner::choose(const Question& question) const {
-  WEFT_REQUIRE(question.count >= 0 && question.element > 0, "plan: a negative count, or elements of no bytes");
-  const schedule::Request request{.collective = question.collective, .world = place_.world, .count = question.count};
+  WEFT_REQUIRE(question.count >= 0 && question.element > 0,
+               "plan: a negative count, or elements of no bytes");
+  const schedule::Request request{
+      .collective = question.collective, .world = place_.world, .count = question.count};
   const std::int64_t bytes = payload(request, question.element);
   const int size_class = class_of(bytes);
-  auto& cached = (*cache_)[static_cast<std::size_t>(question.collective) * kClasses + static_cast<std::size_t>(size_class)];
-  if (const std::uint64_t packed = cached.load(std::memory_order_relaxed); packed != 0) return unpack(packed);
+  auto& cached = (*cache_)[static_cast<std::size_t>(question.collective) * kClasses +
+                           static_cast<std::size_t>(size_class)];
+  if (const std::uint64_t packed = cached.load(std::memory_order_relaxed); packed != 0)
+    return unpack(packed);
   // Elements of four bytes whatever is asked for, so that the answer depends on the class alone.
   constexpr int kElement = 4;
-  const std::int64_t held = std::max<std::int64_t>(1, bytes / std::max<std::int64_t>(1, question.count * std::int64_t(question.element)));
-  const std::int64_t count = std::max<std::int64_t>(bytes > 0, middle_of(size_class) / held / kElement);
+  const std::int64_t held = std::max<std::int64_t>(
+      1, bytes / std::max<std::int64_t>(1, question.count * std::int64_t(question.element)));
+  const std::int64_t count =
+      std::max<std::int64_t>(bytes > 0, middle_of(size_class) / held / kElement);
   const Candidate best = candidates({question.collective, count, kElement}).front();
   cached.store(pack(best), std::memory_order_relaxed);
   return best;

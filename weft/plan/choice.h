@@ -2,11 +2,12 @@
 //
 //   Planner planner(table, {.transport = Transport::kTcp, .world = 8});       // once a group; the same table on all ranks (cost.h)
 //   const Candidate best = planner.choose({.collective = …, .count = count, .element = 4});
-//   schedule::make({.collective = …, .algorithm = best.algorithm, .count = count, .chunk = best.chunk / 4, …});
+//   schedule::make({.collective = …, .algorithm = best.algorithm, .count = count, .chunk =
+//   best.chunk / 4, …});
 //
-// How a group agrees on the table: rank 0 calls load_table() (calibration.h) and hands text() to the others through the store; all, rank
-// 0 too, plan with CostTable::parse(text). Predictions use only + - * / and comparisons, so that equal tables give equal choices on
-// unequal processors.
+// How a group agrees on the table: rank 0 calls load_table() (calibration.h) and hands text() to
+// the others through the store; all, rank 0 too, plan with CostTable::parse(text). Predictions use
+// only + - * / and comparisons, so that equal tables give equal choices on unequal processors.
 #pragma once
 
 #include <array>
@@ -36,12 +37,14 @@ struct Question {
 
 struct Candidate {
   schedule::Algorithm algorithm = schedule::Algorithm::kDirect;
-  double seconds = 0;      // predicted
-  bool measured = false;   // from curves of this algorithm in this world, not from the model
-  std::int64_t chunk = 0;  // bytes of a block of a pipelined algorithm, a power of two; 0: the schedule's own
+  double seconds = 0;     // predicted
+  bool measured = false;  // from curves of this algorithm in this world, not from the model
+  std::int64_t chunk =
+      0;  // bytes of a block of a pipelined algorithm, a power of two; 0: the schedule's own
 };
 
-// The blocks that candidates() tries of the algorithm, in bytes; 0 first, and alone for what does not go in blocks.
+// The blocks that candidates() tries of the algorithm, in bytes; 0 first, and alone for what does
+// not go in blocks.
 std::span<const std::int64_t> chunks_of(schedule::Algorithm algorithm);
 
 // Any thread may call it.
@@ -50,13 +53,14 @@ class Planner {
   // Throws Error(kInvalidArgument) for a world below 1.
   Planner(CostTable table, Place place);
 
-  // The best algorithm. Sizes are looked at by class, four to a power of two: tens of nanoseconds where the class was asked for before,
-  // else what candidates() costs. The same on all ranks that ask the same. Throws Error(kInvalidArgument) for a negative count or an
-  // element of no bytes.
+  // The best algorithm. Sizes are looked at by class, four to a power of two: tens of nanoseconds
+  // where the class was asked for before, else what candidates() costs. The same on all ranks that
+  // ask the same. Throws Error(kInvalidArgument) for a negative count or an element of no bytes.
   Candidate choose(const Question& question) const;
 
-  // All algorithms that can do it on this transport with what each would cost, the best first, for exactly this size; a pipelined one with
-  // each of its chunks that makes 2 to 256 blocks. Below a millisecond in worlds of up to 16, some milliseconds in the largest.
+  // All algorithms that can do it on this transport with what each would cost, the best first, for
+  // exactly this size; a pipelined one with each of its chunks that makes 2 to 256 blocks. Below a
+  // millisecond in worlds of up to 16, some milliseconds in the largest.
   std::vector<Candidate> candidates(const Question& question) const;
 
   const CostTable& table() const { return table_; }
@@ -72,13 +76,14 @@ class Planner {
   std::unique_ptr<std::array<std::atomic<std::uint64_t>, kCollectives * kClasses>> cache_;
 };
 
-// Seconds that the request takes over the transport: from measured curves where the table has them for its algorithm and world; else from
-// the model, corrected by what the model is wrong by in the nearest measured world. request.rank is not looked at. Throws what
-// schedule::make() throws.
-double predict(const schedule::Request& request, std::size_t element, const CostTable& table, Transport transport);
+// Seconds that the request takes over the transport: from measured curves where the table has them
+// for its algorithm and world; else from the model, corrected by what the model is wrong by in the
+// nearest measured world. request.rank is not looked at. Throws what schedule::make() throws.
+double predict(const schedule::Request& request, std::size_t element, const CostTable& table,
+               Transport transport);
 
-// The model alone: the sum over rounds of the longest that any rank takes (bulk-synchronous: both ends of a message are in one round). In
-// worlds above 64 it looks at 16 ranks only.
+// The model alone: the sum over rounds of the longest that any rank takes (bulk-synchronous: both
+// ends of a message are in one round). In worlds above 64 it looks at 16 ranks only.
 double model(const schedule::Request& request, std::size_t element, const TransportCost& cost);
 
 }  // namespace weft::plan

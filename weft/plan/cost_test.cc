@@ -15,8 +15,13 @@ using schedule::Collective;
 CostTable some_table() {
   CostTable table{.machine = "Some CPU, 2 cores", .date = "2026-11-21", .transports = {}};
   TransportCost& cost = table.transports[Transport::kShm];
-  cost = {.message = Curve({{8, 0.1}, {1024, 1.0 / 3}}), .duplex = 0.9, .overhead = 1e-7, .reduce = Curve::line(0, 1e-10), .measured = {}};
-  cost.measured.push_back({Collective::kBroadcast, Algorithm::kBinomial, 4, Curve({{1, 2}, {3, 4e-9}})});
+  cost = {.message = Curve({{8, 0.1}, {1024, 1.0 / 3}}),
+          .duplex = 0.9,
+          .overhead = 1e-7,
+          .reduce = Curve::line(0, 1e-10),
+          .measured = {}};
+  cost.measured.push_back(
+      {Collective::kBroadcast, Algorithm::kBinomial, 4, Curve({{1, 2}, {3, 4e-9}})});
   cost.measured.push_back({Collective::kBroadcast, Algorithm::kChain, 4, Curve({{1, 3}}), 65536});
   table.transports[Transport::kTcp] = cost;
   return table;
@@ -72,7 +77,9 @@ TEST(CostTable, ATransportThatItLacksHasTheBuiltInCosts) {
 }
 
 TEST(Payload, IsTheLongerSideOfTheBusiestRank) {
-  const auto bytes = [](Collective collective) { return payload({.collective = collective, .rank = 1, .world = 3, .count = 10}, 4); };
+  const auto bytes = [](Collective collective) {
+    return payload({.collective = collective, .rank = 1, .world = 3, .count = 10}, 4);
+  };
   EXPECT_EQ(bytes(Collective::kAllReduce), 40);
   EXPECT_EQ(bytes(Collective::kBroadcast), 40);
   EXPECT_EQ(bytes(Collective::kGather), 120);

@@ -14,7 +14,9 @@ namespace {
 
 constexpr std::array kAxes = {"dp", "fsdp", "tp", "cp", "ep", "pp"};
 
-bool is_axis(std::string_view name) { return std::find(kAxes.begin(), kAxes.end(), name) != kAxes.end(); }
+bool is_axis(std::string_view name) {
+  return std::find(kAxes.begin(), kAxes.end(), name) != kAxes.end();
+}
 
 std::string unknown(std::string_view name) {
   const auto near = nearest(name, {kAxes.begin(), kAxes.end()});
@@ -24,11 +26,13 @@ std::string unknown(std::string_view name) {
 
 std::string text_of(const std::vector<Axis>& axes, const char* between, const char* equals) {
   std::string text;
-  for (const Axis& axis : axes) text += (text.empty() ? "" : between) + axis.name + equals + std::to_string(axis.size);
+  for (const Axis& axis : axes)
+    text += (text.empty() ? "" : between) + axis.name + equals + std::to_string(axis.size);
   return text;
 }
 
-// The sizes whose product is `world` with the smallest ratios to those wanted, of axes from `at` on.
+// The sizes whose product is `world` with the smallest ratios to those wanted, of axes from `at`
+// on.
 struct Nearest {
   const std::vector<Axis>& wanted;
   std::vector<Axis> tried, best;
@@ -45,7 +49,8 @@ struct Nearest {
     for (int size = 1; size <= left; ++size) {
       if (left % size != 0) continue;
       tried[at].size = size;
-      search(at + 1, left / size, distance + std::abs(std::log(static_cast<double>(size) / wanted[at].size)));
+      search(at + 1, left / size,
+             distance + std::abs(std::log(static_cast<double>(size) / wanted[at].size)));
     }
   }
 };
@@ -53,8 +58,9 @@ struct Nearest {
 [[noreturn]] void refuse(int world, const std::vector<Axis>& axes, long long product) {
   Nearest nearest{axes, axes, {}};
   nearest.search(0, world, 0);
-  throw Error(Errc::kBadConfig, text_of(axes, ",", "=") + " makes " + std::to_string(product) + " ranks and there are " +
-                                    std::to_string(world) + "; nearest: " + text_of(nearest.best, ",", "="));
+  throw Error(Errc::kBadConfig, text_of(axes, ",", "=") + " makes " + std::to_string(product) +
+                                    " ranks and there are " + std::to_string(world) +
+                                    "; nearest: " + text_of(nearest.best, ",", "="));
 }
 
 }  // namespace
@@ -65,17 +71,21 @@ MeshLayout::MeshLayout(int world, std::vector<Axis> axes) : world_(world), axes_
   Axis* rest = nullptr;
   for (Axis& axis : axes_) {
     if (!is_axis(axis.name)) throw Error(Errc::kBadConfig, unknown(axis.name));
-    if (find(axis.name) != &axis) throw Error(Errc::kBadConfig, "the axis " + axis.name + " comes twice");
+    if (find(axis.name) != &axis)
+      throw Error(Errc::kBadConfig, "the axis " + axis.name + " comes twice");
     if (axis.size < 0 || axis.size > 1'000'000)
-      throw Error(Errc::kBadConfig, "the axis " + axis.name + " cannot have size " + std::to_string(axis.size));
+      throw Error(Errc::kBadConfig,
+                  "the axis " + axis.name + " cannot have size " + std::to_string(axis.size));
     if (axis.size == 0 && rest != nullptr)
-      throw Error(Errc::kBadConfig, "only one axis can take what is left: give " + axis.name + " a size");
+      throw Error(Errc::kBadConfig,
+                  "only one axis can take what is left: give " + axis.name + " a size");
     if (axis.size == 0) {
       rest = &axis;
     } else {
       product *= axis.size;
     }
-    if (product > 1'000'000'000) throw Error(Errc::kBadConfig, text_of(axes_, ",", "=") + " makes more ranks than can be");
+    if (product > 1'000'000'000)
+      throw Error(Errc::kBadConfig, text_of(axes_, ",", "=") + " makes more ranks than can be");
   }
   if (rest != nullptr) {
     rest->size = static_cast<int>(std::max<long long>(1, world / product));
@@ -85,7 +95,8 @@ MeshLayout::MeshLayout(int world, std::vector<Axis> axes) : world_(world), axes_
 }
 
 const Axis* MeshLayout::find(std::string_view axis) const {
-  const auto found = std::find_if(axes_.begin(), axes_.end(), [&](const Axis& one) { return one.name == axis; });
+  const auto found =
+      std::find_if(axes_.begin(), axes_.end(), [&](const Axis& one) { return one.name == axis; });
   return found == axes_.end() ? nullptr : &*found;
 }
 
@@ -112,7 +123,8 @@ std::vector<int> MeshLayout::members(int rank, const std::vector<std::string>& a
   std::vector<int> ranks;
   const auto belongs = [&](int other) {
     return std::all_of(axes_.begin(), axes_.end(), [&](const Axis& axis) {
-      return std::find(along.begin(), along.end(), axis.name) != along.end() || coordinate(other, axis.name) == coordinate(rank, axis.name);
+      return std::find(along.begin(), along.end(), axis.name) != along.end() ||
+             coordinate(other, axis.name) == coordinate(rank, axis.name);
     });
   };
   for (const std::string& axis : along) WEFT_REQUIRE(is_axis(axis), unknown(axis));
@@ -130,7 +142,9 @@ std::vector<std::vector<int>> MeshLayout::groups(const std::string& axis) const 
   return all;
 }
 
-std::string MeshLayout::describe() const { return axes_.empty() ? "one rank" : text_of(axes_, " x ", " "); }
+std::string MeshLayout::describe() const {
+  return axes_.empty() ? "one rank" : text_of(axes_, " x ", " ");
+}
 
 std::vector<Axis> parse_axes(std::string_view text) {
   std::vector<Axis> axes;
@@ -140,10 +154,13 @@ std::vector<Axis> parse_axes(std::string_view text) {
     text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
     const auto equals = one.find('=');
     Axis axis{std::string(one.substr(0, equals)), 0};
-    const std::string_view number = equals == std::string_view::npos ? std::string_view() : one.substr(equals + 1);
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), axis.size);
+    const std::string_view number =
+        equals == std::string_view::npos ? std::string_view() : one.substr(equals + 1);
+    const auto [end, error] =
+        std::from_chars(number.data(), number.data() + number.size(), axis.size);
     if (number.empty() || error != std::errc() || end != number.data() + number.size())
-      throw Error(Errc::kBadConfig, "'" + std::string(one) + "' is no axis with a size; write dp=2,tp=2");
+      throw Error(Errc::kBadConfig,
+                  "'" + std::string(one) + "' is no axis with a size; write dp=2,tp=2");
     if (!is_axis(axis.name)) throw Error(Errc::kBadConfig, unknown(axis.name));
     axes.push_back(std::move(axis));
   }

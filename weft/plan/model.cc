@@ -1,4 +1,5 @@
-// The bulk-synchronous model: a collective takes the sum over its rounds of the longest that any rank needs for the round.
+// The bulk-synchronous model: a collective takes the sum over its rounds of the longest that any
+// rank needs for the round.
 #include <algorithm>
 #include <vector>
 
@@ -30,13 +31,16 @@ void add(Work& work, const Step& step, double bytes) {
     case Action::kReadReduce:
     case Action::kReduce: work.reduced += bytes; break;
     case Action::kRead: work.read += bytes; break;
-    case Action::kCopy: work.copied += step.round > 0 ? bytes : 0; break;  // in round 0 it puts the input into place, mostly there already
+    case Action::kCopy:
+      work.copied += step.round > 0 ? bytes : 0;
+      break;  // in round 0 it puts the input into place, mostly there already
     case Action::kMeet: ++work.meetings; break;
   }
 }
 
 double seconds(const Work& work, int world, const TransportCost& cost) {
-  double time = work.meetings * world * cost.meeting + cost.reduce.at(work.reduced) * (work.reduced > 0);
+  double time =
+      work.meetings * world * cost.meeting + cost.reduce.at(work.reduced) * (work.reduced > 0);
   if (work.read > 0) time += cost.message.at(work.read);
   if (work.copied > 0) time += cost.copy.at(work.copied);
   const int messages = std::max(work.sends, work.recvs);
@@ -46,12 +50,15 @@ double seconds(const Work& work, int world, const TransportCost& cost) {
   return other > 0 ? time + cost.duplex * (cost.message.at(other) - cost.message.at(0)) : time;
 }
 
-// All ranks of a small world; of a large one the first (a tree's root and what hangs below it), the last, and some between.
+// All ranks of a small world; of a large one the first (a tree's root and what hangs below it), the
+// last, and some between.
 std::vector<int> ranks_to_look_at(int world) {
   constexpr int kAll = 64, kSome = 16;
   std::vector<int> ranks;
   for (int i = 0; i < std::min(world, world <= kAll ? kAll : kSome); ++i) {
-    ranks.push_back(world <= kAll || i < kSome / 2 ? i : static_cast<int>(std::int64_t{world - 1} * i / (kSome - 1)));
+    ranks.push_back(world <= kAll || i < kSome / 2
+                        ? i
+                        : static_cast<int>(std::int64_t{world - 1} * i / (kSome - 1)));
   }
   return ranks;
 }

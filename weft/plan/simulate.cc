@@ -42,7 +42,8 @@ decltype(auto) at(Values& values, int index) {
 
 class Player {
  public:
-  Player(const Topology& topology, const Parts& parts) : topology_(topology), parts_(parts), cursor_(parts.parts.size()) {
+  Player(const Topology& topology, const Parts& parts)
+      : topology_(topology), parts_(parts), cursor_(parts.parts.size()) {
     const auto world = static_cast<std::size_t>(topology.world());
     ready_.resize(world);
     done_.resize(world);
@@ -53,14 +54,16 @@ class Player {
     int ports = 0;
     for (int level = 0; level < topology.num_levels(); ++level) {
       first_port_.push_back(ports);
-      ports += level + 1 < topology.num_levels() ? topology.num_groups(level + 1) : topology.world();
+      ports +=
+          level + 1 < topology.num_levels() ? topology.num_groups(level + 1) : topology.world();
     }
     out_free_.resize(static_cast<std::size_t>(ports));
     in_free_.resize(static_cast<std::size_t>(ports));
     used_.resize(static_cast<std::size_t>(ports));
     sent_.resize(static_cast<std::size_t>(ports));
     std::int64_t messages = 0;
-    for (const auto& part : parts.parts) messages += static_cast<std::int64_t>(part.size()) * blocks();
+    for (const auto& part : parts.parts)
+      messages += static_cast<std::int64_t>(part.size()) * blocks();
     keep_hops_ = messages <= kMostHops;
     result_.levels.resize(static_cast<std::size_t>(topology.num_levels()));
   }
@@ -71,7 +74,9 @@ class Player {
       if (messages_.empty() && locals_.empty()) continue;
       if (shared_) {
         std::stable_sort(messages_.begin(), messages_.end(),
-                         [&](const Message& a, const Message& b) { return at(ready_, a.from) < at(ready_, b.from); });
+                         [&](const Message& a, const Message& b) {
+                           return at(ready_, a.from) < at(ready_, b.from);
+                         });
       }
       carry();
       settle(round);
@@ -113,7 +118,13 @@ class Player {
     }
     int from = first + event.peer;
     if (from >= topology_.world()) from -= topology_.world();
-    Message m{.from = from, .to = place, .bytes = event.bytes, .reduces = event.reduces, .level = 0, .port_out = from, .port_in = place};
+    Message m{.from = from,
+              .to = place,
+              .bytes = event.bytes,
+              .reduces = event.reduces,
+              .level = 0,
+              .port_out = from,
+              .port_in = place};
     if (topology_.num_levels() > 1) find_ports(m);
     int& out = at(used_, m.port_out);
     shared_ |= out == round + 1;
@@ -124,7 +135,8 @@ class Player {
     const int from = rank_at(m.from), to = rank_at(m.to);
     m.level = topology_.level_of(from, to);
     const bool innermost = m.level + 1 == topology_.num_levels();
-    m.port_out = at(first_port_, m.level) + (innermost ? from : topology_.group_of(m.level + 1, from));
+    m.port_out =
+        at(first_port_, m.level) + (innermost ? from : topology_.group_of(m.level + 1, from));
     m.port_in = at(first_port_, m.level) + (innermost ? to : topology_.group_of(m.level + 1, to));
   }
 
@@ -164,7 +176,9 @@ class Player {
       at(done_, place) += added;
       if (keep_hops_ && decided >= 0) {
         const Message& m = at(messages_, decided);
-        hops_.push_back({{round, rank_at(m.from), rank_at(m.to), m.level, m.bytes, at(ready_, m.from), at(done_, place)}, chain.hop});
+        hops_.push_back({{round, rank_at(m.from), rank_at(m.to), m.level, m.bytes,
+                          at(ready_, m.from), at(done_, place)},
+                         chain.hop});
         chain.hop = static_cast<int>(hops_.size()) - 1;
       }
       at(next_chain_, place) = chain;
@@ -181,7 +195,8 @@ class Player {
   }
 
   Simulation finish() {
-    const int last = static_cast<int>(std::max_element(ready_.begin(), ready_.end()) - ready_.begin());
+    const int last =
+        static_cast<int>(std::max_element(ready_.begin(), ready_.end()) - ready_.begin());
     const Chain& chain = at(chain_, last);
     result_.count = parts_.count;
     result_.seconds = at(ready_, last);
@@ -189,16 +204,20 @@ class Player {
     result_.last_rank = rank_at(last);
     result_.by_symmetry = parts_.by_symmetry;
     auto& critical = result_.critical;
-    critical.messages.assign(chain.messages.begin(), chain.messages.begin() + topology_.num_levels());
+    critical.messages.assign(chain.messages.begin(),
+                             chain.messages.begin() + topology_.num_levels());
     critical.latency = chain.latency;
     critical.wire = chain.wire;
     critical.waiting = chain.waiting;
     critical.reduction = chain.reduction;
-    for (int hop = chain.hop; hop >= 0; hop = at(hops_, hop).before) critical.hops.push_back(at(hops_, hop).hop);
+    for (int hop = chain.hop; hop >= 0; hop = at(hops_, hop).before)
+      critical.hops.push_back(at(hops_, hop).hop);
     std::reverse(critical.hops.begin(), critical.hops.end());
     for (int level = 0; level < topology_.num_levels(); ++level) {
       const auto begin = sent_.begin() + at(first_port_, level);
-      const auto end = level + 1 < topology_.num_levels() ? sent_.begin() + at(first_port_, level + 1) : sent_.end();
+      const auto end = level + 1 < topology_.num_levels()
+                           ? sent_.begin() + at(first_port_, level + 1)
+                           : sent_.end();
       at(result_.levels, level).busiest_port = *std::max_element(begin, end);
     }
     return std::move(result_);
@@ -217,7 +236,7 @@ class Player {
   const Parts& parts_;
   std::vector<std::pair<std::size_t, std::size_t>> cursor_;  // the round's events of each part
   std::vector<double> ready_, done_, added_;                 // by place
-  std::vector<int> decided_;                                 // by place: the message that ended last, -1: none
+  std::vector<int> decided_;  // by place: the message that ended last, -1: none
   std::vector<Chain> chain_, next_chain_;
   std::vector<int> first_port_;             // by level
   std::vector<double> out_free_, in_free_;  // by port
@@ -236,7 +255,8 @@ class Player {
 Simulation simulate(const schedule::Request& request, std::size_t element) {
   const Topology topology = request.topology ? *request.topology : Topology::flat(request.world);
   WEFT_REQUIRE(topology.world() == request.world,
-               "simulate: the topology has " + std::to_string(topology.world()) + " ranks, the request " + std::to_string(request.world));
+               "simulate: the topology has " + std::to_string(topology.world()) +
+                   " ranks, the request " + std::to_string(request.world));
   return Player(topology, internal::parts_of(request, element)).play();
 }
 

@@ -30,12 +30,19 @@ std::shared_ptr<const Topology> flat(int world) {
 }
 std::shared_ptr<const Topology> hosts(int count, int each, Link network) {
   std::vector<int> host_of(static_cast<std::size_t>(count * each));
-  for (std::size_t rank = 0; rank < host_of.size(); ++rank) host_of[rank] = static_cast<int>(rank) / each;
-  return std::make_shared<Topology>(count * each, std::vector<Level>{{Scope::kCluster, network, {}}, {Scope::kHost, kLink, host_of}});
+  for (std::size_t rank = 0; rank < host_of.size(); ++rank)
+    host_of[rank] = static_cast<int>(rank) / each;
+  return std::make_shared<Topology>(
+      count * each,
+      std::vector<Level>{{Scope::kCluster, network, {}}, {Scope::kHost, kLink, host_of}});
 }
 
 Request request(Collective collective, Algorithm algorithm, int world, std::int64_t count) {
-  return {.collective = collective, .algorithm = algorithm, .world = world, .count = count, .topology = flat(world)};
+  return {.collective = collective,
+          .algorithm = algorithm,
+          .world = world,
+          .count = count,
+          .topology = flat(world)};
 }
 
 double sum_of(const Simulation& simulation) {
@@ -43,7 +50,8 @@ double sum_of(const Simulation& simulation) {
   return path.latency + path.wire + path.waiting + path.reduction;
 }
 
-// n is the vector's bytes, p the ranks: Hockney's model, formulas of Thakur, Rabenseifner, Gropp 2005, and Patarasuk, Yuan 2009.
+// n is the vector's bytes, p the ranks: Hockney's model, formulas of Thakur, Rabenseifner, Gropp
+// 2005, and Patarasuk, Yuan 2009.
 TEST(Simulation, OfAFlatNetworkIsTheClosedForm) {
   const auto lg = [](double p) { return std::log2(p); };
   struct Case {
@@ -53,19 +61,28 @@ TEST(Simulation, OfAFlatNetworkIsTheClosedForm) {
   };
   const Case cases[] = {
       {Collective::kAllReduce, Algorithm::kRing,
-       [](double p, double n) { return 2 * (p - 1) * kAlpha + 2 * (p - 1) / p * n * kBeta + (p - 1) / p * n * kGamma; }},
-      {Collective::kAllReduce, Algorithm::kRecursiveDoubling, [&](double p, double n) { return lg(p) * (kAlpha + n * (kBeta + kGamma)); }},
+       [](double p, double n) {
+         return 2 * (p - 1) * kAlpha + 2 * (p - 1) / p * n * kBeta + (p - 1) / p * n * kGamma;
+       }},
+      {Collective::kAllReduce, Algorithm::kRecursiveDoubling,
+       [&](double p, double n) { return lg(p) * (kAlpha + n * (kBeta + kGamma)); }},
       {Collective::kAllReduce, Algorithm::kHalvingDoubling,
-       [&](double p, double n) { return 2 * lg(p) * kAlpha + 2 * (p - 1) / p * n * kBeta + (p - 1) / p * n * kGamma; }},
-      {Collective::kAllReduce, Algorithm::kSharded,  // both phases send all messages at once through one port
-       [](double p, double n) { return 2 * kAlpha + 2 * (p - 1) / p * n * kBeta + (p - 1) / p * n * kGamma; }},
+       [&](double p, double n) {
+         return 2 * lg(p) * kAlpha + 2 * (p - 1) / p * n * kBeta + (p - 1) / p * n * kGamma;
+       }},
+      {Collective::kAllReduce,
+       Algorithm::kSharded,  // both phases send all messages at once through one port
+       [](double p, double n) {
+         return 2 * kAlpha + 2 * (p - 1) / p * n * kBeta + (p - 1) / p * n * kGamma;
+       }},
   };
   for (const auto& one : cases) {
     for (const int world : {2, 4, 16, 64}) {
       const std::int64_t count = 1 << 16;
       const auto simulated = simulate(request(one.collective, one.algorithm, world, count), 4);
       const double expected = one.seconds(world, 4.0 * static_cast<double>(count));
-      EXPECT_NEAR(simulated.seconds, expected, 1e-9 * expected) << to_string(one.algorithm) << ", " << world << " ranks";
+      EXPECT_NEAR(simulated.seconds, expected, 1e-9 * expected)
+          << to_string(one.algorithm) << ", " << world << " ranks";
       EXPECT_NEAR(sum_of(simulated), simulated.seconds, 1e-9 * expected);
     }
   }
@@ -81,7 +98,8 @@ TEST(Simulation, OfAPipelineFillsAndDrainsIt) {
 }
 
 TEST(Simulation, RanksOfAHostShareItsPort) {
-  // Two hosts of four ranks: in an all-to-all each rank sends four blocks over the network, sixteen leave a host one after the other.
+  // Two hosts of four ranks: in an all-to-all each rank sends four blocks over the network, sixteen
+  // leave a host one after the other.
   const Link network{1e-5, 1e8, 1e10};
   Request q = request(Collective::kAllToAll, Algorithm::kSharded, 8, 1000);
   q.topology = hosts(2, 4, network);
@@ -95,7 +113,8 @@ TEST(Simulation, RanksOfAHostShareItsPort) {
 }
 
 TEST(Simulation, NamesTheHopsOfTheLongestChain) {
-  const auto simulated = simulate(request(Collective::kAllReduce, Algorithm::kRecursiveDoubling, 8, 100), 4);
+  const auto simulated =
+      simulate(request(Collective::kAllReduce, Algorithm::kRecursiveDoubling, 8, 100), 4);
   const auto& hops = simulated.critical.hops;
   ASSERT_EQ(hops.size(), 3U);
   EXPECT_EQ(hops.back().to == simulated.last_rank || hops.back().from == simulated.last_rank, true);
@@ -104,21 +123,26 @@ TEST(Simulation, NamesTheHopsOfTheLongestChain) {
   for (std::size_t i = 1; i < hops.size(); ++i) EXPECT_DOUBLE_EQ(hops[i].begin, hops[i - 1].end);
 }
 
-// Every algorithm sends what its own count says it sends (schedule::cost is proved against the steps).
+// Every algorithm sends what its own count says it sends (schedule::cost is proved against the
+// steps).
 TEST(Simulation, BytesThatLeaveTheBusiestRankAreThoseOfTheSchedule) {
   for (const auto algorithm : schedule::algorithms()) {
-    if (algorithm == Algorithm::kDirect || !schedule::supports(algorithm, Collective::kAllReduce)) continue;
+    if (algorithm == Algorithm::kDirect || !schedule::supports(algorithm, Collective::kAllReduce))
+      continue;
     for (const int world : {2, 3, 7, 12}) {
       const auto q = request(Collective::kAllReduce, algorithm, world, 12 * 7 * 100);
-      EXPECT_DOUBLE_EQ(simulate(q, 4).levels.back().busiest_port, 4.0 * static_cast<double>(schedule::cost(q).sent))
+      EXPECT_DOUBLE_EQ(simulate(q, 4).levels.back().busiest_port,
+                       4.0 * static_cast<double>(schedule::cost(q).sent))
           << to_string(algorithm) << ", " << world << " ranks";
     }
   }
 }
 
-// What holds on some ranks of a large world is shown here on all ranks of small ones: moved round the world, the ring's steps are the same.
+// What holds on some ranks of a large world is shown here on all ranks of small ones: moved round
+// the world, the ring's steps are the same.
 TEST(SimulationBySymmetry, EveryRankOfARingDoesWhatTheFirstDoes) {
-  for (const Collective collective : {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather}) {
+  for (const Collective collective :
+       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather}) {
     for (const int world : {2, 3, 8, 33}) {
       const auto q = request(collective, Algorithm::kRing, world, world * 10);
       const auto all = internal::parts_of(q, 4);
@@ -144,12 +168,15 @@ TEST(SimulationSlowTiming, TenThousandRanksTakeLessThanTenSeconds) {
     const std::clock_t start = std::clock();
     const int world = 10'000;
     const double n = 4.0 * 6'250'000;
-    const auto ring = simulate(request(Collective::kAllReduce, Algorithm::kRing, world, 6'250'000), 4);
+    const auto ring =
+        simulate(request(Collective::kAllReduce, Algorithm::kRing, world, 6'250'000), 4);
     EXPECT_TRUE(ring.by_symmetry);
-    const double p = world, expected = 2 * (p - 1) * kAlpha + 2 * (p - 1) / p * n * kBeta + (p - 1) / p * n * kGamma;
+    const double p = world, expected = 2 * (p - 1) * kAlpha + 2 * (p - 1) / p * n * kBeta +
+                                       (p - 1) / p * n * kGamma;
     EXPECT_NEAR(ring.seconds, expected, 1e-6 * expected);
     EXPECT_EQ(ring.levels[0].messages, std::int64_t{2} * (world - 1) * world);
-    const auto tree = simulate(request(Collective::kAllReduce, Algorithm::kDoubleBinaryTree, world, 6'250'000), 4);
+    const auto tree = simulate(
+        request(Collective::kAllReduce, Algorithm::kDoubleBinaryTree, world, 6'250'000), 4);
     EXPECT_FALSE(tree.by_symmetry);
     EXPECT_GT(tree.seconds, 2 * n * kBeta) << "everything goes up and comes down again";
     EXPECT_LT(tree.critical.latency, ring.critical.latency / 100);

@@ -17,12 +17,15 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 struct Score {
   double slowest = kInfinity;
   std::int64_t bytes = 0;
-  bool operator<(const Score& other) const { return std::pair(slowest, bytes) < std::pair(other.slowest, other.bytes); }
+  bool operator<(const Score& other) const {
+    return std::pair(slowest, bytes) < std::pair(other.slowest, other.bytes);
+  }
 };
 
 class Model {
  public:
-  Model(std::span<const Block> blocks, const StageLimits& limits) : blocks_(blocks), limits_(limits) {
+  Model(std::span<const Block> blocks, const StageLimits& limits)
+      : blocks_(blocks), limits_(limits) {
     seconds_.push_back(0);
     memory_.push_back(0);
     for (const Block& block : blocks) {
@@ -33,10 +36,15 @@ class Model {
 
   int size() const { return static_cast<int>(blocks_.size()); }
   std::int64_t memory(int first, int last) const { return memory_[at(last)] - memory_[at(first)]; }
-  bool fits(int first, int last) const { return !limits_.memory || memory(first, last) <= *limits_.memory; }
+  bool fits(int first, int last) const {
+    return !limits_.memory || memory(first, last) <= *limits_.memory;
+  }
   // That cross in front of block `cut`, in one direction.
-  std::int64_t bytes(int cut) const { return cut > 0 && cut < size() ? blocks_[at(cut) - 1].boundary_bytes : 0; }
-  // Of the stage of blocks [first, last). Activations come in and gradients go out in front, and the other way round behind.
+  std::int64_t bytes(int cut) const {
+    return cut > 0 && cut < size() ? blocks_[at(cut) - 1].boundary_bytes : 0;
+  }
+  // Of the stage of blocks [first, last). Activations come in and gradients go out in front, and
+  // the other way round behind.
   double seconds(int first, int last) const {
     const double own = seconds_[at(last)] - seconds_[at(first)];
     if (!limits_.bandwidth) return own;
@@ -54,19 +62,24 @@ class Model {
 
 void check(std::span<const Block> blocks, const StageLimits& limits) {
   const int n = static_cast<int>(blocks.size());
-  WEFT_REQUIRE(limits.stages >= 1, std::to_string(limits.stages) + " stages; a pipeline has at least one");
+  WEFT_REQUIRE(limits.stages >= 1,
+               std::to_string(limits.stages) + " stages; a pipeline has at least one");
   WEFT_REQUIRE(n >= 1, "a model without blocks cannot be cut into stages");
-  WEFT_REQUIRE(limits.stages <= n, std::to_string(limits.stages) + " stages of " + std::to_string(n) + (n == 1 ? " block" : " blocks") +
-                                       "; use " + std::to_string(n) + " or fewer, or divide the model into more blocks");
-  WEFT_REQUIRE(!limits.bandwidth || (*limits.bandwidth > 0 && std::isfinite(*limits.bandwidth)), "a bandwidth is a positive number");
+  WEFT_REQUIRE(limits.stages <= n, std::to_string(limits.stages) + " stages of " +
+                                       std::to_string(n) + (n == 1 ? " block" : " blocks") +
+                                       "; use " + std::to_string(n) +
+                                       " or fewer, or divide the model into more blocks");
+  WEFT_REQUIRE(!limits.bandwidth || (*limits.bandwidth > 0 && std::isfinite(*limits.bandwidth)),
+               "a bandwidth is a positive number");
   for (int i = 0; i < n; ++i) {
     const Block& b = blocks[static_cast<std::size_t>(i)];
     const std::string name = "block " + std::to_string(i);
-    WEFT_REQUIRE(b.seconds >= 0 && std::isfinite(b.seconds) && b.memory >= 0 && b.boundary_bytes >= 0,
-                 name + " has a negative or infinite time or size");
-    WEFT_REQUIRE(!limits.memory || b.memory <= *limits.memory, name + " alone takes " + std::to_string(b.memory) +
-                                                                   " bytes, more than the " + std::to_string(*limits.memory) +
-                                                                   " of a stage; divide it");
+    WEFT_REQUIRE(
+        b.seconds >= 0 && std::isfinite(b.seconds) && b.memory >= 0 && b.boundary_bytes >= 0,
+        name + " has a negative or infinite time or size");
+    WEFT_REQUIRE(!limits.memory || b.memory <= *limits.memory,
+                 name + " alone takes " + std::to_string(b.memory) + " bytes, more than the " +
+                     std::to_string(*limits.memory) + " of a stage; divide it");
   }
 }
 
@@ -81,7 +94,8 @@ int fewest_stages(const Model& model) {
   return stages;
 }
 
-// best[s][i]: of blocks [i, n) in s + 1 stages. From the back, so that the first cuts can be chosen last.
+// best[s][i]: of blocks [i, n) in s + 1 stages. From the back, so that the first cuts can be chosen
+// last.
 using Table = std::vector<std::vector<Score>>;
 
 Score beginning_with(const Model& model, const Table& best, int s, int i, int cut) {
@@ -92,8 +106,9 @@ Score beginning_with(const Model& model, const Table& best, int s, int i, int cu
   return {std::max(own, rest.slowest), rest.bytes + model.bytes(cut)};
 }
 
-// First without a ceiling, for the slowest stage's time. Then with that as the ceiling, for the fewest bytes: these must be looked for
-// among all partitions that keep to it, for a stage that is not the slowest may well become slower.
+// First without a ceiling, for the slowest stage's time. Then with that as the ceiling, for the
+// fewest bytes: these must be looked for among all partitions that keep to it, for a stage that is
+// not the slowest may well become slower.
 Table tabulate(const Model& model, int stages, double ceiling = kInfinity) {
   const int n = model.size();
   Table best(static_cast<std::size_t>(stages), std::vector<Score>(static_cast<std::size_t>(n) + 1));
@@ -118,14 +133,20 @@ std::string seconds_text(double seconds) {
 }
 
 std::string reason_of(const Model& model, const StagePlan& plan, double average) {
-  const auto stage = static_cast<int>(std::max_element(plan.seconds.begin(), plan.seconds.end()) - plan.seconds.begin());
+  const auto stage = static_cast<int>(std::max_element(plan.seconds.begin(), plan.seconds.end()) -
+                                      plan.seconds.begin());
   const int first = stage == 0 ? 0 : plan.cuts[static_cast<std::size_t>(stage) - 1];
-  const int last = stage == static_cast<int>(plan.cuts.size()) ? model.size() : plan.cuts[static_cast<std::size_t>(stage)];
-  const std::string blocks = last - first == 1 ? "block " + std::to_string(first) + " alone"
-                                               : "blocks " + std::to_string(first) + " to " + std::to_string(last - 1);
+  const int last = stage == static_cast<int>(plan.cuts.size())
+                       ? model.size()
+                       : plan.cuts[static_cast<std::size_t>(stage)];
+  const std::string blocks =
+      last - first == 1 ? "block " + std::to_string(first) + " alone"
+                        : "blocks " + std::to_string(first) + " to " + std::to_string(last - 1);
   char share[32];
-  std::snprintf(share, sizeof share, "%.0f %%", average > 0 ? 100 * (plan.slowest / average - 1) : 0.0);
-  return "stage " + std::to_string(stage) + " is the slowest with " + seconds_text(plan.slowest) + " (" + blocks + "), " + share +
+  std::snprintf(share, sizeof share, "%.0f %%",
+                average > 0 ? 100 * (plan.slowest / average - 1) : 0.0);
+  return "stage " + std::to_string(stage) + " is the slowest with " + seconds_text(plan.slowest) +
+         " (" + blocks + "), " + share +
          " above the average; no other cut of these blocks is faster";
 }
 
@@ -134,10 +155,14 @@ std::string reason_of(const Model& model, const StagePlan& plan, double average)
 StagePlan cut_stages(std::span<const Block> blocks, const StageLimits& limits) {
   check(blocks, limits);
   const Model model(blocks, limits);
-  const int n = model.size(), stages = limits.stages, fewest = limits.memory ? fewest_stages(model) : 1;
-  WEFT_REQUIRE(stages >= fewest, std::to_string(stages) + (stages == 1 ? " stage of at most " : " stages of at most ") +
-                                     std::to_string(limits.memory.value_or(0)) + " bytes cannot hold the model (" +
-                                     std::to_string(model.memory(0, n)) + " bytes); use " + std::to_string(fewest) + " stages");
+  const int n = model.size(), stages = limits.stages,
+            fewest = limits.memory ? fewest_stages(model) : 1;
+  WEFT_REQUIRE(stages >= fewest, std::to_string(stages) +
+                                     (stages == 1 ? " stage of at most " : " stages of at most ") +
+                                     std::to_string(limits.memory.value_or(0)) +
+                                     " bytes cannot hold the model (" +
+                                     std::to_string(model.memory(0, n)) + " bytes); use " +
+                                     std::to_string(fewest) + " stages");
   StagePlan plan{.slowest = tabulate(model, stages).back()[0].slowest};
   const Table best = tabulate(model, stages, plan.slowest);
   plan.boundary_bytes = best.back()[0].bytes;

@@ -40,7 +40,8 @@ struct Outcome {
   std::int64_t fullest = 0, bytes = 0;
 };
 
-Outcome outcome_of(const std::vector<Block>& blocks, const std::vector<int>& cuts, const StageLimits& limits) {
+Outcome outcome_of(const std::vector<Block>& blocks, const std::vector<int>& cuts,
+                   const StageLimits& limits) {
   Outcome outcome;
   std::vector<int> edges = cuts;
   edges.insert(edges.begin(), 0);
@@ -53,17 +54,20 @@ Outcome outcome_of(const std::vector<Block>& blocks, const std::vector<int>& cut
       memory += blocks[static_cast<std::size_t>(i)].memory;
     }
     if (s > 0) borders += blocks[static_cast<std::size_t>(edges[s]) - 1].boundary_bytes;
-    if (s + 2 < edges.size()) borders += blocks[static_cast<std::size_t>(edges[s + 1]) - 1].boundary_bytes;
+    if (s + 2 < edges.size())
+      borders += blocks[static_cast<std::size_t>(edges[s + 1]) - 1].boundary_bytes;
     if (limits.bandwidth) seconds += 2 * static_cast<double>(borders) / *limits.bandwidth;
     outcome.slowest = std::max(outcome.slowest, seconds);
     outcome.fullest = std::max(outcome.fullest, memory);
   }
-  for (const int cut : cuts) outcome.bytes += blocks[static_cast<std::size_t>(cut) - 1].boundary_bytes;
+  for (const int cut : cuts)
+    outcome.bytes += blocks[static_cast<std::size_t>(cut) - 1].boundary_bytes;
   return outcome;
 }
 
 // All ways to choose the cuts.
-void each_partition(int blocks, int stages, const std::function<void(const std::vector<int>&)>& visit) {
+void each_partition(int blocks, int stages,
+                    const std::function<void(const std::vector<int>&)>& visit) {
   std::vector<int> cuts;
   const std::function<void(int)> choose = [&](int from) {
     if (static_cast<int>(cuts.size()) == stages - 1) return visit(cuts);
@@ -78,7 +82,9 @@ void each_partition(int blocks, int stages, const std::function<void(const std::
 
 // Times are whole numbers, so that sums are exact in any order.
 std::vector<Block> random_blocks(std::mt19937& random, int count) {
-  const auto draw = [&](int below) { return static_cast<int>(random() % static_cast<unsigned>(below)); };
+  const auto draw = [&](int below) {
+    return static_cast<int>(random() % static_cast<unsigned>(below));
+  };
   std::vector<Block> blocks;
   for (int i = 0; i < count; ++i) blocks.push_back({1.0 + draw(20), 1 + draw(9), 8 * draw(6)});
   return blocks;
@@ -95,7 +101,8 @@ void compare_with_all(std::mt19937& random, bool bandwidth, bool memory) {
       each_partition(n, stages, [&](const std::vector<int>& cuts) {
         const Outcome outcome = outcome_of(blocks, cuts, limits);
         if (limits.memory && outcome.fullest > *limits.memory) return;
-        if (std::pair(outcome.slowest, outcome.bytes) < std::pair(best.slowest, best.bytes)) best = outcome;
+        if (std::pair(outcome.slowest, outcome.bytes) < std::pair(best.slowest, best.bytes))
+          best = outcome;
       });
       if (best.slowest == std::numeric_limits<double>::infinity()) {
         EXPECT_THAT(refusal(blocks, limits), HasSubstr("cannot hold"));
@@ -127,7 +134,8 @@ TEST(CutStages, FindWhatAGreedyFillDoesNot) {
   EXPECT_EQ(plan.slowest, 9);
   EXPECT_THAT(plan.cuts, ElementsAre(2, 4));
   EXPECT_THAT(plan.seconds, ElementsAre(9, 6, 7));
-  EXPECT_THAT(plan.reason, HasSubstr("stage 0 is the slowest with 9 s (blocks 0 to 1), 23 % above the average"));
+  EXPECT_THAT(plan.reason,
+              HasSubstr("stage 0 is the slowest with 9 s (blocks 0 to 1), 23 % above the average"));
 }
 
 TEST(CutStages, GiveOneStageEverythingAndEachBlockItsOwn) {
@@ -160,11 +168,13 @@ TEST(CutStages, RefuseWithTheNearestPlanThatThereIs) {
   EXPECT_THAT(refusal(blocks, {.stages = 5}), HasSubstr("5 stages of 4 blocks; use 4 or fewer"));
   EXPECT_THAT(refusal(blocks, {.stages = 0}), HasSubstr("0 stages"));
   EXPECT_THAT(refusal({}, {.stages = 1}), HasSubstr("without blocks"));
-  EXPECT_THAT(refusal(blocks, {.stages = 1, .memory = 2}),
-              HasSubstr("1 stage of at most 2 bytes cannot hold the model (4 bytes); use 2 stages"));
+  EXPECT_THAT(
+      refusal(blocks, {.stages = 1, .memory = 2}),
+      HasSubstr("1 stage of at most 2 bytes cannot hold the model (4 bytes); use 2 stages"));
   EXPECT_THAT(refusal({{1, 5, 1}, {1, 12, 1}}, {.stages = 2, .memory = 10}),
               HasSubstr("block 1 alone takes 12 bytes, more than the 10 of a stage"));
-  EXPECT_THAT(refusal({{-1, 5, 1}}, {.stages = 1}), HasSubstr("block 0 has a negative or infinite time"));
+  EXPECT_THAT(refusal({{-1, 5, 1}}, {.stages = 1}),
+              HasSubstr("block 0 has a negative or infinite time"));
   EXPECT_THAT(refusal(blocks, {.stages = 2, .bandwidth = 0}), HasSubstr("bandwidth"));
 }
 

@@ -1,10 +1,13 @@
-// Chain: the array goes from rank to rank in blocks that follow each other, so that all links are busy at once: the fewest bytes that there
-// can be, once the chain is full. With a topology the chain goes through all ranks of a group before it leaves for the next, so that each
-// host's network card carries the array in once and out once. For long arrays.
+// Chain: the array goes from rank to rank in blocks that follow each other, so that all links are
+// busy at once: the fewest bytes that there can be, once the chain is full. With a topology the
+// chain goes through all ranks of a group before it leaves for the next, so that each host's
+// network card carries the array in once and out once. For long arrays.
 //
-// Source: the pipeline of Worringen: Pipelining and overlapping for MPI collective operations, 2003, and Patarasuk, Yuan, Faraj: Techniques
-// for pipelined broadcast on Ethernet switched clusters, 2008. W ranks, n = count, K blocks (Request::chunk).
-//   broadcast  from root. W+K-2 rounds, n sent.          reduce  the same way back, towards root. W+K-2 rounds, n sent.
+// Source: the pipeline of Worringen: Pipelining and overlapping for MPI collective operations,
+// 2003, and Patarasuk, Yuan, Faraj: Techniques for pipelined broadcast on Ethernet switched
+// clusters, 2008. W ranks, n = count, K blocks (Request::chunk).
+//   broadcast  from root. W+K-2 rounds, n sent.          reduce  the same way back, towards root.
+//                                                                W+K-2 rounds, n sent.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -27,10 +30,12 @@ std::vector<int> order_from_root(const Request& q) {
   const Topology& t = *q.topology;
   std::vector<int> order = t.order();
   for (int l = 0; l < t.num_levels(); ++l) {
-    const auto end = order.begin() + static_cast<std::ptrdiff_t>(t.members(l, t.group_of(l, q.root)).size());
+    const auto end =
+        order.begin() + static_cast<std::ptrdiff_t>(t.members(l, t.group_of(l, q.root)).size());
     const bool last = l + 1 == t.num_levels();
-    const auto first = std::find_if(order.begin(), end,
-                                    [&](int rank) { return last ? rank == q.root : t.group_of(l + 1, rank) == t.group_of(l + 1, q.root); });
+    const auto first = std::find_if(order.begin(), end, [&](int rank) {
+      return last ? rank == q.root : t.group_of(l + 1, rank) == t.group_of(l + 1, q.root);
+    });
     std::rotate(order.begin(), first, end);
   }
   return order;
@@ -38,12 +43,16 @@ std::vector<int> order_from_root(const Request& q) {
 
 Link link_of(const Request& q) {
   const auto at = [&](int hops, auto&& rank_at) {
-    return Link{hops, hops > 0 ? rank_at(hops - 1) : -1, hops + 1 < q.world ? rank_at(hops + 1) : -1};
+    return Link{hops, hops > 0 ? rank_at(hops - 1) : -1,
+                hops + 1 < q.world ? rank_at(hops + 1) : -1};
   };
-  if (q.topology == nullptr) return at(wrap(q.rank - q.root, q.world), [&](int hops) { return wrap(q.root + hops, q.world); });
+  if (q.topology == nullptr)
+    return at(wrap(q.rank - q.root, q.world),
+              [&](int hops) { return wrap(q.root + hops, q.world); });
   const std::vector<int> order = order_from_root(q);
   const auto place = std::find(order.begin(), order.end(), q.rank) - order.begin();
-  return at(static_cast<int>(place), [&](int hops) { return order[static_cast<std::size_t>(hops)]; });
+  return at(static_cast<int>(place),
+            [&](int hops) { return order[static_cast<std::size_t>(hops)]; });
 }
 
 void chain_broadcast(const Request& q, const Link& link, Writer& w) {
@@ -58,7 +67,8 @@ void chain_broadcast(const Request& q, const Link& link, Writer& w) {
   }
 }
 
-// A rank receives the sum of all beyond it into one of two slots, adds its own and sends it on; only root's output is touched.
+// A rank receives the sum of all beyond it into one of two slots, adds its own and sends it on;
+// only root's output is touched.
 void chain_reduce(const Request& q, const Link& link, Writer& w) {
   const int blocks = pipeline_blocks(q, q.count);
   const std::int64_t longest = part_count(q.count, blocks, 0);
@@ -89,6 +99,8 @@ Schedule make_chain(const Request& request) {
   return std::move(writer).done();
 }
 
-Cost cost_of_chain(const Request& q) { return {q.world + pipeline_blocks(q, q.count) - 2, q.count}; }
+Cost cost_of_chain(const Request& q) {
+  return {q.world + pipeline_blocks(q, q.count) - 2, q.count};
+}
 
 }  // namespace weft::schedule::internal

@@ -27,7 +27,9 @@ std::vector<Traffic> traffic(const Request& request) {
   const int levels = topology.num_levels();
   std::vector<Traffic> result(static_cast<std::size_t>(levels));
   std::vector<std::vector<std::int64_t>> out;  // by level and part
-  for (int l = 0; l < levels; ++l) out.emplace_back(static_cast<std::size_t>(l + 1 < levels ? topology.num_groups(l + 1) : request.world));
+  for (int l = 0; l < levels; ++l)
+    out.emplace_back(
+        static_cast<std::size_t>(l + 1 < levels ? topology.num_groups(l + 1) : request.world));
   for_messages(request, [&](int rank, const Step& step) {
     const bool sends = step.action == Action::kSend;
     const int source = sends ? rank : step.peer;

@@ -1,10 +1,12 @@
-// Direct: the ranks share memory, so nothing is sent. A rank reads what it needs where the others have it; meetings before and after keep
-// readers off what is still being written.
+// Direct: the ranks share memory, so nothing is sent. A rank reads what it needs where the others
+// have it; meetings before and after keep readers off what is still being written.
 //
-// Source: the shared-memory collectives of Graham, Shipman: MPI Support for Multi-core Architectures, 2008, without their copy into a
-// common segment, since input and output lie in shared memory already. W ranks, n = count, c = ceil(n/W); peers are read from the next rank
-// on, so that not all read the same one at once.
-//   all_reduce      a rank sums its part of all the inputs, then reads the others' sums. 3 meetings, n + (W-2)c read.
+// Source: the shared-memory collectives of Graham, Shipman: MPI Support for Multi-core
+// Architectures, 2008, without their copy into a common segment, since input and output lie in
+// shared memory already. W ranks, n = count, c = ceil(n/W); peers are read from the next rank on,
+// so that not all read the same one at once.
+//   all_reduce      a rank sums its part of all the inputs, then reads the others' sums. 3
+//                   meetings, n + (W-2)c read.
 //   reduce_scatter, all_gather, all_to_all  2 meetings, (W-1)n read.      broadcast, scatter  2 meetings, n read.
 //   reduce, gather  root reads everybody. 2 meetings, (W-1)n read.        barrier  1 meeting.
 #include "weft/schedule/internal/algorithms.h"
@@ -28,7 +30,8 @@ void all_reduce(const Request& q, Writer& w) {
 
 void reduce(const Request& q, Range own, Writer& w) {
   w.copy(own, output(0, q.count));
-  for (int k = 1; k < q.world; ++k) w.read_reduce(wrap(q.rank + k, q.world), own, output(0, q.count));
+  for (int k = 1; k < q.world; ++k)
+    w.read_reduce(wrap(q.rank + k, q.world), own, output(0, q.count));
 }
 
 // `block` is the part of every peer's input that is for this rank.
@@ -76,7 +79,8 @@ Schedule make_direct(const Request& request) {
 
 Cost cost_of_direct(const Request& q) {
   switch (q.collective) {
-    case Collective::kAllReduce: return {3, q.count + (q.world - 2) * part_count(q.count, q.world, 0)};
+    case Collective::kAllReduce:
+      return {3, q.count + (q.world - 2) * part_count(q.count, q.world, 0)};
     case Collective::kBroadcast:
     case Collective::kScatter: return {2, q.count};
     case Collective::kBarrier: return {1, 0};

@@ -1,10 +1,14 @@
-// Double binary tree: two trees carry half of the data each. A rank that is inside one tree is a leaf of the other, so that every rank
-// sends and receives about the same, as in a ring, over about log2(W) hops, as in a tree.
+// Double binary tree: two trees carry half of the data each. A rank that is inside one tree is a
+// leaf of the other, so that every rank sends and receives about the same, as in a ring, over about
+// log2(W) hops, as in a tree.
 //
-// Source: Sanders, Speck, Träff: Two-tree algorithms for full bandwidth broadcast, reduction and scan, 2009. The source (root, or rank 0 of
-// an all-reduce) stands before both trees; the other W-1 ranks are numbered 1…W-1, in order along the first tree: odd nodes are its leaves.
-// The second tree is the first one shifted by one. W ranks, n = count, H = ceil(log2 W) hops, K blocks of each half that follow each other.
-//   all_reduce  blocks go up and are added, and come down again as soon as they are whole. 2H+K-1 rounds; 2n sent (halves rounded up).
+// Source: Sanders, Speck, Träff: Two-tree algorithms for full bandwidth broadcast, reduction and
+// scan, 2009. The source (root, or rank 0 of an all-reduce) stands before both trees; the other W-1
+// ranks are numbered 1…W-1, in order along the first tree: odd nodes are its leaves. The second
+// tree is the first one shifted by one. W ranks, n = count, H = ceil(log2 W) hops, K blocks of each
+// half that follow each other.
+//   all_reduce  blocks go up and are added, and come down again as soon as they are whole. 2H+K-1
+//               rounds; 2n sent (halves rounded up).
 //   broadcast   down only. H+K-1 rounds, n sent.
 //   reduce      up only. H+K-1 rounds, n sent.
 #include <algorithm>
@@ -44,7 +48,8 @@ std::vector<int> children_of(int node, int nodes) {
   return children;
 }
 
-// Ranks are counted from the source. Tree 1 has on its node v the rank that tree 0 has on v-1 (and the last one on node 1).
+// Ranks are counted from the source. Tree 1 has on its node v the rank that tree 0 has on v-1 (and
+// the last one on node 1).
 Place place_in(int tree, const Request& q) {
   const int nodes = q.world - 1;
   const auto node_of = [&](int v) { return v == 0 || tree == 0 ? v : v % nodes + 1; };
@@ -60,7 +65,8 @@ Place place_in(int tree, const Request& q) {
   return place;
 }
 
-// Sums the blocks of `sum` upwards; ranks without children send their input as it is. Block b leaves depth d in round H - d + 1 + b.
+// Sums the blocks of `sum` upwards; ranks without children send their input as it is. Block b
+// leaves depth d in round H - d + 1 + b.
 void up(const Request& q, const Place& place, Range half, Buffer sum, Writer& w) {
   const int blocks = pipeline_blocks(q, part_count(q.count, 2, 0));
   const int height = log2_ceil(q.world);
@@ -104,8 +110,10 @@ Schedule make_double_binary_tree(const Request& request) {
     const Range half = part(input(0, q.count), 2, tree);
     const bool private_sum = q.collective == Collective::kReduce && !root;
     if (private_sum && !place.children.empty()) w.need_scratch(q.count);
-    if (q.collective != Collective::kBroadcast) up(q, place, half, private_sum ? Buffer::kScratch : Buffer::kOutput, w);
-    if (q.collective != Collective::kReduce) down(q, place, half, q.collective == Collective::kAllReduce ? log2_ceil(q.world) : 0, w);
+    if (q.collective != Collective::kBroadcast)
+      up(q, place, half, private_sum ? Buffer::kScratch : Buffer::kOutput, w);
+    if (q.collective != Collective::kReduce)
+      down(q, place, half, q.collective == Collective::kAllReduce ? log2_ceil(q.world) : 0, w);
   }
   return std::move(w).done();
 }
@@ -113,7 +121,8 @@ Schedule make_double_binary_tree(const Request& request) {
 Cost cost_of_double_binary_tree(const Request& q) {
   const std::int64_t larger = part_count(q.count, 2, 0);
   const int single = log2_ceil(q.world) + pipeline_blocks(q, larger) - 1;
-  // The most that one rank hands down: a node of the first tree has two children from four ranks on, and one with three.
+  // The most that one rank hands down: a node of the first tree has two children from four ranks
+  // on, and one with three.
   const std::int64_t handed = q.world >= 4 ? 2 * larger : q.world == 3 ? larger : 0;
   switch (q.collective) {
     case Collective::kAllReduce: return {single + log2_ceil(q.world), q.count + handed};

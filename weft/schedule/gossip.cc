@@ -16,10 +16,13 @@ namespace {
 using internal::log2_ceil;
 using internal::wrap;
 
-constexpr std::array kGraphs = {Graph::kRing, Graph::kGrid, Graph::kExponential, Graph::kOnePeerExponential, Graph::kRandomMatching};
-constexpr const char* kNames[] = {"ring", "grid", "exponential", "one_peer_exponential", "random_matching"};
+constexpr std::array kGraphs = {Graph::kRing, Graph::kGrid, Graph::kExponential,
+                                Graph::kOnePeerExponential, Graph::kRandomMatching};
+constexpr const char* kNames[] = {"ring", "grid", "exponential", "one_peer_exponential",
+                                  "random_matching"};
 
-// Equal weights for itself and all that it hears; each place once, itself never. `heard` and `hearers` are equally many on every rank.
+// Equal weights for itself and all that it hears; each place once, itself never. `heard` and
+// `hearers` are equally many on every rank.
 Mixing equal_weights(int rank, std::vector<int> heard, std::vector<int> hearers) {
   const auto tidy = [&](std::vector<int>& ranks) {
     std::sort(ranks.begin(), ranks.end());
@@ -46,7 +49,8 @@ std::vector<int> grid_neighbors(int world, int rank) {
   return result;
 }
 
-// Ranks in an order drawn for the round: the first two are a pair, the next two … The last of an odd number rests.
+// Ranks in an order drawn for the round: the first two are a pair, the next two … The last of an
+// odd number rests.
 std::vector<int> matching(const Gossip& gossip, std::int64_t round) {
   const auto order = permutation(gossip.world, gossip.seed, static_cast<std::uint64_t>(round));
   std::vector<int> partner(order.size());
@@ -67,7 +71,9 @@ Mixing exponential(const Gossip& gossip, int rank, int first, int last) {
 }
 
 // Of a graph whose rounds come again.
-int period_of(const Gossip& gossip) { return gossip.graph == Graph::kOnePeerExponential ? log2_ceil(gossip.world) : 1; }
+int period_of(const Gossip& gossip) {
+  return gossip.graph == Graph::kOnePeerExponential ? log2_ceil(gossip.world) : 1;
+}
 
 using Vector = std::vector<double>;
 
@@ -98,7 +104,8 @@ class Rounds {
       Vector y(x.size());
       for (std::size_t i = 0; i < x.size(); ++i) {
         y[i] = round[i].self * x[i];
-        for (const Neighbor& n : round[i].hears) y[i] += n.weight * x[static_cast<std::size_t>(n.rank)];
+        for (const Neighbor& n : round[i].hears)
+          y[i] += n.weight * x[static_cast<std::size_t>(n.rank)];
       }
       x = std::move(y);
     }
@@ -109,7 +116,8 @@ class Rounds {
       Vector y(x.size());
       for (std::size_t i = 0; i < x.size(); ++i) {
         y[i] += (*round)[i].self * x[i];
-        for (const Neighbor& n : (*round)[i].hears) y[static_cast<std::size_t>(n.rank)] += n.weight * x[i];
+        for (const Neighbor& n : (*round)[i].hears)
+          y[static_cast<std::size_t>(n.rank)] += n.weight * x[i];
       }
       x = std::move(y);
     }
@@ -120,7 +128,8 @@ class Rounds {
   std::vector<std::vector<Mixing>> rounds_;
 };
 
-// By power iteration on M^T M, off the vector of ones. Begun from drawn numbers, which have a part along every direction.
+// By power iteration on M^T M, off the vector of ones. Begun from drawn numbers, which have a part
+// along every direction.
 double largest_singular_value(const Rounds& rounds, int world) {
   constexpr int kMostSteps = 20'000;
   constexpr double kNothing = 1e-12;  // rounding, where the rounds average exactly
@@ -146,12 +155,16 @@ double largest_singular_value(const Rounds& rounds, int world) {
 
 Mixing mixing(const Gossip& gossip, int rank, std::int64_t round) {
   const int world = gossip.world;
-  WEFT_REQUIRE(world >= 1, "gossip among " + std::to_string(world) + " ranks; it takes at least one");
-  WEFT_REQUIRE(rank >= 0 && rank < world, "rank " + std::to_string(rank) + " is outside the world of " + std::to_string(world));
+  WEFT_REQUIRE(world >= 1,
+               "gossip among " + std::to_string(world) + " ranks; it takes at least one");
+  WEFT_REQUIRE(rank >= 0 && rank < world, "rank " + std::to_string(rank) +
+                                              " is outside the world of " + std::to_string(world));
   WEFT_REQUIRE(round >= 0, "a negative round: " + std::to_string(round));
   if (world == 1) return {};
   const int distances = log2_ceil(world);
-  const auto both_ways = [&](const std::vector<int>& peers) { return equal_weights(rank, peers, peers); };
+  const auto both_ways = [&](const std::vector<int>& peers) {
+    return equal_weights(rank, peers, peers);
+  };
   switch (gossip.graph) {
     case Graph::kRing: return both_ways({wrap(rank - 1, world), wrap(rank + 1, world)});
     case Graph::kGrid: return both_ways(grid_neighbors(world, rank));
@@ -160,7 +173,8 @@ Mixing mixing(const Gossip& gossip, int rank, std::int64_t round) {
       const int distance = static_cast<int>(round % distances);
       return exponential(gossip, rank, distance, distance + 1);
     }
-    case Graph::kRandomMatching: return both_ways({matching(gossip, round)[static_cast<std::size_t>(rank)]});
+    case Graph::kRandomMatching:
+      return both_ways({matching(gossip, round)[static_cast<std::size_t>(rank)]});
   }
   return {};
 }
@@ -170,8 +184,8 @@ double mixing_rate(const Gossip& gossip) {
   const double world = gossip.world;
   if (gossip.world == 1) return 0;
   if (gossip.graph == Graph::kRandomMatching) {
-    // A matrix of pairs is a projection, so E[W^T W] = E[W]: each pair is drawn with probability 1 / (world - 1), or 1 / world where one
-    // rests, and every deviation from the mean shrinks alike.
+    // A matrix of pairs is a projection, so E[W^T W] = E[W]: each pair is drawn with probability 1
+    // / (world - 1), or 1 / world where one rests, and every deviation from the mean shrinks alike.
     return std::sqrt(gossip.world % 2 == 0 ? (world - 2) / (2 * (world - 1)) : 0.5);
   }
   const int period = period_of(gossip);
@@ -183,10 +197,13 @@ double spectral_gap(const Gossip& gossip) { return 1 - mixing_rate(gossip); }
 int rounds_to_thousandth(const Gossip& gossip) {
   const double rate = mixing_rate(gossip);
   if (gossip.world == 1) return 0;
-  return rate == 0 ? period_of(gossip) : std::max(1, static_cast<int>(std::ceil(std::log(1e-3) / std::log(rate))));
+  return rate == 0 ? period_of(gossip)
+                   : std::max(1, static_cast<int>(std::ceil(std::log(1e-3) / std::log(rate))));
 }
 
-int distinct_rounds(const Gossip& gossip) { return gossip.graph == Graph::kRandomMatching ? 3 : std::max(1, period_of(gossip)); }
+int distinct_rounds(const Gossip& gossip) {
+  return gossip.graph == Graph::kRandomMatching ? 3 : std::max(1, period_of(gossip));
+}
 
 std::span<const Graph> graphs() { return kGraphs; }
 const char* to_string(Graph graph) { return kNames[static_cast<int>(graph)]; }
@@ -198,7 +215,8 @@ Graph parse_graph(const std::string& name) {
     names.emplace_back(to_string(graph));
   }
   const auto near = nearest(name, names);
-  WEFT_REQUIRE(false, "no gossip graph is called '" + name + "'" + (near ? "; did you mean '" + *near + "'?" : ""));
+  WEFT_REQUIRE(false, "no gossip graph is called '" + name + "'" +
+                          (near ? "; did you mean '" + *near + "'?" : ""));
   return Graph::kRing;
 }
 

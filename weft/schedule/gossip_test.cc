@@ -64,7 +64,8 @@ TEST(Gossip, IsDoublyStochasticAndEverySendHasAHearer) {
           EXPECT_EQ(m.sends_to.size(), m.hears.size());
           EXPECT_NEAR(taken, 1, 1e-12);
         }
-        for (const double column : given) EXPECT_NEAR(column, 1, 1e-12) << to_string(graph) << " of " << world;
+        for (const double column : given)
+          EXPECT_NEAR(column, 1, 1e-12) << to_string(graph) << " of " << world;
       }
     }
   }
@@ -74,7 +75,8 @@ TEST(Gossip, IsDoublyStochasticAndEverySendHasAHearer) {
 TEST(MixingRate, OfARingIsItsSecondEigenvalue) {
   for (const int world : {3, 4, 5, 8, 16, 33}) {
     double largest = 0;
-    for (int k = 1; k < world; ++k) largest = std::max(largest, std::abs(1.0 / 3 + 2.0 / 3 * std::cos(2 * pi * k / world)));
+    for (int k = 1; k < world; ++k)
+      largest = std::max(largest, std::abs(1.0 / 3 + 2.0 / 3 * std::cos(2 * pi * k / world)));
     EXPECT_THAT(mixing_rate({Graph::kRing, world}), DoubleNear(largest, kClose)) << world;
   }
   EXPECT_THAT(mixing_rate({Graph::kRing, 2}), DoubleNear(0, 1e-12));
@@ -82,28 +84,33 @@ TEST(MixingRate, OfARingIsItsSecondEigenvalue) {
 
 // The torus is a product of two rings: 1/5 + 2/5 cos(2 pi a / R) + 2/5 cos(2 pi b / C).
 TEST(MixingRate, OfAGridIsItsSecondEigenvalue) {
-  for (const auto& [rows, columns] : std::vector<std::pair<int, int>>{{3, 3}, {4, 4}, {3, 5}, {5, 7}}) {
+  for (const auto& [rows, columns] :
+       std::vector<std::pair<int, int>>{{3, 3}, {4, 4}, {3, 5}, {5, 7}}) {
     double largest = 0;
     for (int a = 0; a < rows; ++a) {
       for (int b = a == 0 ? 1 : 0; b < columns; ++b) {
-        largest = std::max(largest, std::abs(0.2 + 0.4 * std::cos(2 * pi * a / rows) + 0.4 * std::cos(2 * pi * b / columns)));
+        largest = std::max(largest, std::abs(0.2 + 0.4 * std::cos(2 * pi * a / rows) +
+                                             0.4 * std::cos(2 * pi * b / columns)));
       }
     }
-    EXPECT_THAT(mixing_rate({Graph::kGrid, rows * columns}), DoubleNear(largest, kClose)) << rows << " x " << columns;
+    EXPECT_THAT(mixing_rate({Graph::kGrid, rows * columns}), DoubleNear(largest, kClose))
+        << rows << " x " << columns;
   }
 }
 
-// Ying, Yuan, Chen, Hu, Pan, Yin: Exponential graph is provably efficient for decentralized deep training, 2021: the gap is
-// 2 / (1 + ceil(log2 W)) for even W, larger for odd ones.
+// Ying, Yuan, Chen, Hu, Pan, Yin: Exponential graph is provably efficient for decentralized deep
+// training, 2021: the gap is 2 / (1 + ceil(log2 W)) for even W, larger for odd ones.
 TEST(MixingRate, OfTheExponentialGraphIsThatOfYingAndOthers) {
   for (const int world : {4, 6, 8, 16, 32, 48, 64}) {
     const double gap = 2 / (1 + std::ceil(std::log2(world)));
     EXPECT_THAT(spectral_gap({Graph::kExponential, world}), DoubleNear(gap, kClose)) << world;
   }
-  for (const int world : {5, 7, 9, 33}) EXPECT_GT(spectral_gap({Graph::kExponential, world}), 2 / (1 + std::ceil(std::log2(world))));
+  for (const int world : {5, 7, 9, 33})
+    EXPECT_GT(spectral_gap({Graph::kExponential, world}), 2 / (1 + std::ceil(std::log2(world))));
 }
 
-// The same paper: log2 W rounds of the one-peer graph average exactly where W is a power of two, and never where it is not.
+// The same paper: log2 W rounds of the one-peer graph average exactly where W is a power of two,
+// and never where it is not.
 TEST(MixingRate, OfTheOnePeerExponentialGraphIsNothingWhereTheWorldIsAPowerOfTwo) {
   for (const int world : {2, 4, 8, 32}) {
     const Gossip gossip{Graph::kOnePeerExponential, world};
@@ -112,17 +119,19 @@ TEST(MixingRate, OfTheOnePeerExponentialGraphIsNothingWhereTheWorldIsAPowerOfTwo
     for (int round = 0; (1 << round) < world; ++round) x = next(gossip, round, x);
     EXPECT_LT(spread_of(x), 1e-24);
   }
-  for (const int world : {3, 6, 12}) EXPECT_GT(mixing_rate({Graph::kOnePeerExponential, world}), 0.1) << world;
+  for (const int world : {3, 6, 12})
+    EXPECT_GT(mixing_rate({Graph::kOnePeerExponential, world}), 0.1) << world;
 }
 
-// Boyd and others 2006: the expected square of the distance shrinks by the second eigenvalue of E[W], (W-2) / (2(W-1)) for a
-// uniform matching of all. Over many seeds the mean comes to it.
+// Boyd and others 2006: the expected square of the distance shrinks by the second eigenvalue of
+// E[W], (W-2) / (2(W-1)) for a uniform matching of all. Over many seeds the mean comes to it.
 TEST(MixingRate, OfRandomMatchingsIsWhatManyOfThemDoOnTheAverage) {
   for (const int world : {2, 6, 9, 16}) {
     const std::vector<double> x = drawn(world);
     double sum = 0;
     constexpr int kSeeds = 4000;
-    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) sum += spread_of(next({Graph::kRandomMatching, world, seed}, 0, x));
+    for (std::uint64_t seed = 0; seed < kSeeds; ++seed)
+      sum += spread_of(next({Graph::kRandomMatching, world, seed}, 0, x));
     const double rate = mixing_rate({Graph::kRandomMatching, world});
     EXPECT_NEAR(sum / kSeeds / spread_of(x), rate * rate, 0.02) << world;
   }
@@ -152,7 +161,8 @@ TEST(Gossip, RefusesWhatMakesNoSenseAndParsesItsNames) {
   EXPECT_THROW(mixing({Graph::kRing, 4}, 4, 0), Error);
   EXPECT_THROW(mixing({Graph::kRing, 4}, 0, -1), Error);
   for (const Graph graph : graphs()) EXPECT_EQ(parse_graph(to_string(graph)), graph);
-  EXPECT_THAT([] { parse_graph("exponental"); }, ::testing::ThrowsMessage<Error>(HasSubstr("did you mean 'exponential'")));
+  EXPECT_THAT([] { parse_graph("exponental"); },
+              ::testing::ThrowsMessage<Error>(HasSubstr("did you mean 'exponential'")));
 }
 
 }  // namespace gossip_test

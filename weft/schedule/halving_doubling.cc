@@ -1,12 +1,18 @@
-// Halving-doubling: partners split the work in two in every round, then put it together again: the ring's bytes in 2 log2(W) rounds.
+// Halving-doubling: partners split the work in two in every round, then put it together again: the
+// ring's bytes in 2 log2(W) rounds.
 //
-// Sources: Rabenseifner: Optimization of Collective Reduction Operations, 2004; broadcast: Barnett, Gupta, Payne, Shuler, van de Geijn,
-// Watts: Building a high-performance collective communication library, 1994. W ranks, n = count, P = 2^k the largest power of two in W; the
-// array is cut into P chunks. Where W > P the surplus is folded in (internal/fold.h).
-//   all_reduce      halving: partners at distance P/2, P/4 … 1 send each other the half that they do not keep, and add; then doubling: they
-//                   send each other what they have. 2k rounds, 2n(P-1)/P sent; folded 2k+2 rounds and n more.
-//   reduce_scatter  the halving, over the W blocks (a host keeps its guest's block too). k rounds, (W-1)n sent; folded k+2 rounds, Wn sent.
-//   broadcast       the halving hands out the chunks of root, the doubling collects them everywhere. 2k rounds, 2n(P-1)/P sent; folded one
+// Sources: Rabenseifner: Optimization of Collective Reduction Operations, 2004; broadcast: Barnett,
+// Gupta, Payne, Shuler, van de Geijn, Watts: Building a high-performance collective communication
+// library, 1994. W ranks, n = count, P = 2^k the largest power of two in W; the array is cut into P
+// chunks. Where W > P the surplus is folded in (internal/fold.h).
+//   all_reduce      halving: partners at distance P/2, P/4 … 1 send each other the half that they
+//                   do not keep, and add; then doubling: they
+//                   send each other what they have. 2k rounds, 2n(P-1)/P sent; folded 2k+2 rounds
+//                   and n more.
+//   reduce_scatter  the halving, over the W blocks (a host keeps its guest's block too). k rounds,
+//                   (W-1)n sent; folded k+2 rounds, Wn sent.
+//   broadcast       the halving hands out the chunks of root, the doubling collects them
+//                   everywhere. 2k rounds, 2n(P-1)/P sent; folded one
 //                   round and n more.
 #include <vector>
 
@@ -17,7 +23,8 @@
 namespace weft::schedule::internal {
 namespace {
 
-// One rank's part of the core's work. `ranks` gives the real rank of a place; chunk p of the core is [edges[p], edges[p+1]) of `buffer`.
+// One rank's part of the core's work. `ranks` gives the real rank of a place; chunk p of the core
+// is [edges[p], edges[p+1]) of `buffer`.
 struct Core {
   Fold fold;
   int place = 0;
@@ -26,7 +33,9 @@ struct Core {
   int shift = 0;  // ranks are counted from here: the root of a broadcast
   int world = 1;
 
-  Range chunks(int first, int count) const { return {buffer, edges[first], edges[first + count] - edges[first]}; }
+  Range chunks(int first, int count) const {
+    return {buffer, edges[first], edges[first + count] - edges[first]};
+  }
   Range all() const { return chunks(0, fold.core); }
   int rank_at(int at) const { return wrap(fold.rank_at(at) + shift, world); }
 };
@@ -62,7 +71,8 @@ int twice(const Core& core, Writer& w, int round) {
 
 void halving_all_reduce(const Request& q, Writer& w) {
   const Fold fold(q.world);
-  const Core core{fold, fold.place(q.rank), Buffer::kOutput, even_edges(q.count, fold.core), 0, q.world};
+  const Core core{fold,   fold.place(q.rank), Buffer::kOutput, even_edges(q.count, fold.core), 0,
+                  q.world};
   const int first = fold.surplus > 0 ? 2 : 1;
   w.copy(input(0, q.count), core.all());
   w.at(1);
@@ -102,7 +112,9 @@ void halving_reduce_scatter(const Request& q, Writer& w) {
 void halving_broadcast(const Request& q, Writer& w) {
   const Fold fold(q.world);
   const int from_root = wrap(q.rank - q.root, q.world);
-  const Core core{fold, fold.place(from_root), Buffer::kOutput, even_edges(q.count, fold.core), q.root, q.world};
+  const Core core{
+      fold,   fold.place(from_root), Buffer::kOutput, even_edges(q.count, fold.core), q.root,
+      q.world};
   if (from_root == 0) w.copy(input(0, q.count), core.all());
   if (fold.guest(from_root)) {
     w.at(1 + 2 * fold.levels());
@@ -113,8 +125,10 @@ void halving_broadcast(const Request& q, Writer& w) {
   for (int distance = fold.core / 2; distance >= 1; distance /= 2, ++round) {
     w.at(round);
     const int offset = core.place % (2 * distance);
-    if (offset == 0) w.send(core.rank_at(core.place + distance), core.chunks(core.place + distance, distance));
-    if (offset == distance) w.recv(core.rank_at(core.place - distance), core.chunks(core.place, distance));
+    if (offset == 0)
+      w.send(core.rank_at(core.place + distance), core.chunks(core.place + distance, distance));
+    if (offset == distance)
+      w.recv(core.rank_at(core.place - distance), core.chunks(core.place, distance));
   }
   w.at(twice(core, w, round));
   if (fold.host(from_root)) w.send(wrap(q.rank + 1, q.world), core.all());
@@ -138,7 +152,8 @@ Cost cost_of_halving_doubling(const Request& q) {
   if (q.collective == Collective::kReduceScatter) {
     return {fold.levels() + 2 * folded, (q.world - 1 + folded) * q.count};
   }
-  // Place 0 is the busiest: it gives up all but the first chunk, then hands on the first chunk, the first two, the first four …
+  // Place 0 is the busiest: it gives up all but the first chunk, then hands on the first chunk, the
+  // first two, the first four …
   std::int64_t sent = q.count - part_count(q.count, fold.core, 0) + folded * q.count;
   for (int held = 1; held < fold.core; held *= 2) sent += part_begin(q.count, fold.core, held);
   const int folding = q.collective == Collective::kAllReduce ? 2 * folded : folded;

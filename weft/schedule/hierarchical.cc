@@ -1,19 +1,29 @@
-// Hierarchical: within the groups of the topology first, then across, so that the slow links between hosts carry each element once, and
-// every rank of a host carries its share of it across, not one leader.
+// Hierarchical: within the groups of the topology first, then across, so that the slow links
+// between hosts carry each element once, and every rank of a host carries its share of it across,
+// not one leader.
 //
-// Source: for two levels, "NCCL-like" hierarchical all-reduce: Cho, Finkler, Kung, Hunter: BlueConnect: Decomposing all-reduce for deep
-// learning on heterogeneous network hierarchy, 2019, here for any number of levels and for groups of unequal size (internal/spread.h).
-// Groups of m1, m2 … ranks, groups, … from the innermost level outwards, H parts of the world on level 0 (hosts), W ranks, n = count,
-// L levels; X rounds and x(n) sent for the algorithm that goes across (Request::across). Where sizes are equal and divide n:
-//   all_reduce      up: on each level inside, counterparts hand each other their parts and add, in one round; across: each rank with its
-//                   counterparts in the other hosts; down: the same way back. 2(L-1) + X rounds. A rank sends 2n(1 - H/W) + x(nH/W); out of
+// Source: for two levels, "NCCL-like" hierarchical all-reduce: Cho, Finkler, Kung, Hunter:
+// BlueConnect: Decomposing all-reduce for deep learning on heterogeneous network hierarchy, 2019,
+// here for any number of levels and for groups of unequal size (internal/spread.h). Groups of m1,
+// m2 … ranks, groups, … from the innermost level outwards, H parts of the world on level 0 (hosts),
+// W ranks, n = count, L levels; X rounds and x(n) sent for the algorithm that goes across
+// (Request::across). Where sizes are equal and divide n:
+//   all_reduce      up: on each level inside, counterparts hand each other their parts and add, in
+//                   one round; across: each rank with its
+//                   counterparts in the other hosts; down: the same way back. 2(L-1) + X rounds. A
+//                   rank sends 2n(1 - H/W) + x(nH/W); out of
 //                   a host go 2n(H-1)/H if by ring.
-//   broadcast       root hands its host's ranks a part each, these go across, then down. L + X rounds; n comes into each other host.
-//   reduce          up, across, and from the ranks of root's host to root. L + X rounds; n leaves each other host.
-//   reduce_scatter  up: in a group, what belongs to ranks outside is summed and shared out; on each level what has come to the group of its
-//                   owner goes straight to it. L rounds; (W - W/H)n out of a host, no matter how many ranks are in it.
+//   broadcast       root hands its host's ranks a part each, these go across, then down. L + X
+//                   rounds; n comes into each other host.
+//   reduce          up, across, and from the ranks of root's host to root. L + X rounds; n leaves
+//                   each other host.
+//   reduce_scatter  up: in a group, what belongs to ranks outside is summed and shared out; on each
+//                   level what has come to the group of its
+//                   owner goes straight to it. L rounds; (W - W/H)n out of a host, no matter how
+//                   many ranks are in it.
 //   all_gather      the same backwards. L rounds; (W - W/H)n into a host.
-// The whole-array ones can go in blocks of Request::chunk, one round behind each other, so that all levels are busy at once.
+// The whole-array ones can go in blocks of Request::chunk, one round behind each other, so that all
+// levels are busy at once.
 #include <algorithm>
 #include <vector>
 
@@ -37,27 +47,32 @@ struct Block {
 
   int inner_levels() const { return t.num_levels() - 1; }
   int group(int level) const { return t.group_of(level, q.rank); }
-  Range at(Buffer buffer, std::int64_t from, std::int64_t elements) const { return {buffer, begin + from, elements}; }
+  Range at(Buffer buffer, std::int64_t from, std::int64_t elements) const {
+    return {buffer, begin + from, elements};
+  }
 };
 
-// share(peer, the part it gets of what we both carry, the part that is ours): for all counterparts on a level.
+// share(peer, the part it gets of what we both carry, the part that is ours): for all counterparts
+// on a level.
 template <typename Share>
 void for_counterparts(const Block& b, int level, Share&& share) {
   for (const Stretch& s : stretches(b.t, level, b.group(level), b.count, b.q.rank)) {
     const Range whole = b.at(b.work, s.begin, s.end - s.begin);
     const auto parts = static_cast<std::int64_t>(s.owners.size());
     const auto mine = std::find(s.owners.begin(), s.owners.end(), b.q.rank) - s.owners.begin();
-    for (std::int64_t p = 0; p < parts; ++p) share(s.owners[static_cast<std::size_t>(p)], part(whole, parts, p), part(whole, parts, mine));
+    for (std::int64_t p = 0; p < parts; ++p)
+      share(s.owners[static_cast<std::size_t>(p)], part(whole, parts, p), part(whole, parts, mine));
   }
 }
 
-// Ends with the sum over this rank's group on level 1 of what it carries there. Peers' parts leave from input the first time, since only
-// what is kept has been copied.
+// Ends with the sum over this rank's group on level 1 of what it carries there. Peers' parts leave
+// from input the first time, since only what is kept has been copied.
 void go_up(const Block& b, Writer& w) {
   const int innermost = b.inner_levels();
   for (int level = innermost; level >= 1; --level) {
     for_counterparts(b, level, [&](int peer, Range given, Range kept) {
-      const Range source = level == innermost ? Range{Buffer::kInput, given.begin, given.count} : given;
+      const Range source =
+          level == innermost ? Range{Buffer::kInput, given.begin, given.count} : given;
       if (peer == b.q.rank) {
         w.at(0);
         if (level == innermost) w.copy(source, given);
@@ -72,7 +87,9 @@ void go_up(const Block& b, Writer& w) {
 
 // Root of a broadcast has everything from the start.
 void go_down(const Block& b, int after, Writer& w) {
-  const auto has_all = [&](int rank) { return b.q.collective == Collective::kBroadcast && rank == b.q.root; };
+  const auto has_all = [&](int rank) {
+    return b.q.collective == Collective::kBroadcast && rank == b.q.root;
+  };
   for (int level = 1; level <= b.inner_levels(); ++level) {
     w.at(after + level);
     for_counterparts(b, level, [&](int peer, Range theirs, Range mine) {
@@ -83,7 +100,8 @@ void go_down(const Block& b, int after, Writer& w) {
   }
 }
 
-// Each stretch by itself over those who carry it. Returns the last round, the same for all ranks; `scratch` is where free scratch begins.
+// Each stretch by itself over those who carry it. Returns the last round, the same for all ranks;
+// `scratch` is where free scratch begins.
 int go_across(const Block& b, int after, std::int64_t& scratch, Writer& w) {
   const bool rooted = b.q.collective != Collective::kAllReduce;
   Request phase{.collective = b.q.collective, .chunk = b.q.chunk, .radix = b.q.radix};
@@ -99,20 +117,26 @@ int go_across(const Block& b, int after, std::int64_t& scratch, Writer& w) {
   }
   const int last = after + cost(phase).rounds;
   for (const Stretch& s : stretches(b.t, 0, 0, b.count, b.q.rank)) {
-    phase.rank = static_cast<int>(std::find(s.owners.begin(), s.owners.end(), b.q.rank) - s.owners.begin());
+    phase.rank =
+        static_cast<int>(std::find(s.owners.begin(), s.owners.end(), b.q.rank) - s.owners.begin());
     phase.count = s.end - s.begin;
     const Schedule schedule = make(phase);
-    w.embed(schedule, {.ranks = s.owners, .where = b.at(b.work, s.begin, phase.count), .scratch = scratch, .after = after});
+    w.embed(schedule, {.ranks = s.owners,
+                       .where = b.at(b.work, s.begin, phase.count),
+                       .scratch = scratch,
+                       .after = after});
     scratch += schedule.scratch;
   }
   return last;
 }
 
-// Between root and those who carry the array in its group of level 1, in round `round`: move(who, part of the array).
+// Between root and those who carry the array in its group of level 1, in round `round`: move(who,
+// part of the array).
 template <typename Move>
 void for_carriers(const Block& b, Move&& move) {
   for (const Piece& piece : spread(b.t, 1, b.t.group_of(1, b.q.root), b.count)) {
-    if (piece.owner != b.q.root) move(piece.owner, b.at(b.work, piece.begin, piece.end - piece.begin));
+    if (piece.owner != b.q.root)
+      move(piece.owner, b.at(b.work, piece.begin, piece.end - piece.begin));
   }
 }
 
@@ -174,7 +198,8 @@ Schedule whole_array(const Request& q, const Topology& topology) {
 Schedule make_hierarchical(const Request& q) {
   const Topology flat = Topology::flat(q.topology ? 1 : q.world);
   const Topology& topology = q.topology ? *q.topology : flat;
-  if (q.collective == Collective::kReduceScatter || q.collective == Collective::kAllGather) return make_by_blocks(q, topology);
+  if (q.collective == Collective::kReduceScatter || q.collective == Collective::kAllGather)
+    return make_by_blocks(q, topology);
   return whole_array(q, topology);
 }
 

@@ -1,13 +1,16 @@
-// K-nomial tree: in every round each rank that has the data gives it to k-1 that have not, k times as far as the round before reached.
-// The binomial tree is k = 2: the fewest bytes. A larger radix takes fewer rounds, in which more messages leave one rank: for short arrays
-// where starting a message is cheap against its way.
+// K-nomial tree: in every round each rank that has the data gives it to k-1 that have not, k times
+// as far as the round before reached. The binomial tree is k = 2: the fewest bytes. A larger radix
+// takes fewer rounds, in which more messages leave one rank: for short arrays where starting a
+// message is cheap against its way.
 //
-// Source: Johnsson, Ho: Optimum broadcasting and personalized communication in hypercubes, 1989 (k = 2); any k: Wilkins, Guo, Thakur,
-// Dinda, Hardavellas: Generalized collective algorithms for the exascale era, 2023. Ranks are counted from root; rank v's parent is v with
-// its lowest digit of base k that is not 0 made 0, its subtree the ranks from v on whose higher digits are the same. W ranks, n = count, k
-// = radix, K = ceil(log_k W).
+// Source: Johnsson, Ho: Optimum broadcasting and personalized communication in hypercubes, 1989 (k
+// = 2); any k: Wilkins, Guo, Thakur, Dinda, Hardavellas: Generalized collective algorithms for the
+// exascale era, 2023. Ranks are counted from root; rank v's parent is v with its lowest digit of
+// base k that is not 0 made 0, its subtree the ranks from v on whose higher digits are the same. W
+// ranks, n = count, k = radix, K = ceil(log_k W).
 //   broadcast  K rounds; root's children times n sent, (k-1)K*n where W is a power of k.     reduce  K rounds, n sent.
-//   gather     whole subtrees go up. K rounds; the largest subtree but root's sent, (W/k)n for a power of k.
+//   gather     whole subtrees go up. K rounds; the largest subtree but root's sent, (W/k)n for a
+//              power of k.
 //   scatter    whole subtrees go down. K rounds, (W-1)n sent.
 //   barrier    up, then down, without data. 2K rounds.
 #include <algorithm>
@@ -18,9 +21,11 @@
 namespace weft::schedule::internal {
 namespace {
 
-// One rank of the tree; places are ranks counted from root. A node of level j has children on levels 0…j-1, k^level away and its multiples.
+// One rank of the tree; places are ranks counted from root. A node of level j has children on
+// levels 0…j-1, k^level away and its multiples.
 struct Node {
-  explicit Node(const Request& q) : root(q.root), world(q.world), radix(q.radix), place(wrap(q.rank - q.root, q.world)) {
+  explicit Node(const Request& q)
+      : root(q.root), world(q.world), radix(q.radix), place(wrap(q.rank - q.root, q.world)) {
     for (std::int64_t reach = 1; reach < world; reach *= radix) ++levels;
     while (level < levels && place % (reach * radix) == 0) {
       reach *= radix;
@@ -42,7 +47,8 @@ struct Node {
   void for_children(Child&& child) const {
     std::int64_t distance = 1;
     for (int l = 0; l < level; ++l, distance *= radix) {
-      for (std::int64_t at = place + distance; at < std::min<std::int64_t>(world, place + radix * distance); at += distance) {
+      for (std::int64_t at = place + distance;
+           at < std::min<std::int64_t>(world, place + radix * distance); at += distance) {
         child(l, at, std::min(distance, world - at));
       }
     }
@@ -61,7 +67,9 @@ struct Node {
 void knomial_reduce(const Request& q, Writer& w) {
   const Node node(q);
   const Range whole = input(0, q.count);
-  const Range sum = node.is_root() ? output(0, q.count) : node.is_leaf() ? whole : scratch(0, q.count);
+  const Range sum = node.is_root()   ? output(0, q.count)
+                    : node.is_leaf() ? whole
+                                     : scratch(0, q.count);
   if (!node.is_leaf()) w.copy(whole, sum);
   if (!node.is_leaf() && !node.is_root()) w.need_scratch(q.count);
   node.for_children([&](int level, std::int64_t child, std::int64_t) {
@@ -89,10 +97,11 @@ void knomial_broadcast(const Request& q, Writer& w) {
   });
 }
 
-// The blocks of `blocks` ranks from `place` on lie side by side in scratch, but in the order of the ranks on root, where they may wrap
-// round the end: then they are two messages.
+// The blocks of `blocks` ranks from `place` on lie side by side in scratch, but in the order of the
+// ranks on root, where they may wrap round the end: then they are two messages.
 template <typename Move>
-void for_root_runs(const Request& q, const Node& node, std::int64_t place, std::int64_t blocks, Move&& move) {
+void for_root_runs(const Request& q, const Node& node, std::int64_t place, std::int64_t blocks,
+                   Move&& move) {
   const int first = node.rank_at(place);
   const std::int64_t before_end = std::min<std::int64_t>(blocks, q.world - first);
   move(first * q.count, std::int64_t{0}, before_end * q.count);
@@ -111,13 +120,17 @@ void knomial_gather(const Request& q, Writer& w) {
     const int child = node.rank_at(place);
     w.at(1 + level);
     if (!node.is_root()) w.recv(child, scratch((place - node.place) * q.count, blocks * q.count));
-    if (node.is_root()) for_root_runs(q, node, place, blocks, [&](auto begin, auto, auto count) { w.recv(child, output(begin, count)); });
+    if (node.is_root())
+      for_root_runs(q, node, place, blocks,
+                    [&](auto begin, auto, auto count) { w.recv(child, output(begin, count)); });
   });
   if (node.is_root()) return;
   w.at(1 + node.level);
   const Buffer held = node.is_leaf() ? Buffer::kInput : Buffer::kScratch;
   if (!node.below_root()) return w.send(node.parent(), {held, 0, node.size() * q.count});
-  for_root_runs(q, node, node.place, node.size(), [&](auto, auto begin, auto count) { w.send(node.parent(), {held, begin, count}); });
+  for_root_runs(q, node, node.place, node.size(), [&](auto, auto begin, auto count) {
+    w.send(node.parent(), {held, begin, count});
+  });
 }
 
 void knomial_scatter(const Request& q, Writer& w) {
@@ -127,7 +140,9 @@ void knomial_scatter(const Request& q, Writer& w) {
   if (!node.is_root()) {
     if (!node.is_leaf()) w.need_scratch(node.size() * q.count);
     w.at(node.levels - node.level);
-    const auto recv = [&](auto, auto begin, auto count) { w.recv(node.parent(), {held, begin, count}); };
+    const auto recv = [&](auto, auto begin, auto count) {
+      w.recv(node.parent(), {held, begin, count});
+    };
     if (node.below_root()) for_root_runs(q, node, node.place, node.size(), recv);
     if (!node.below_root()) recv(0, 0, node.size() * q.count);
     if (!node.is_leaf()) w.copy(scratch(0, q.count), output(0, q.count));
@@ -136,7 +151,9 @@ void knomial_scatter(const Request& q, Writer& w) {
     const int child = node.rank_at(place);
     w.at(node.levels - level);
     if (!node.is_root()) w.send(child, scratch((place - node.place) * q.count, blocks * q.count));
-    if (node.is_root()) for_root_runs(q, node, place, blocks, [&](auto begin, auto, auto count) { w.send(child, input(begin, count)); });
+    if (node.is_root())
+      for_root_runs(q, node, place, blocks,
+                    [&](auto begin, auto, auto count) { w.send(child, input(begin, count)); });
   });
 }
 
@@ -181,7 +198,8 @@ Cost cost_of_knomial(const Request& request) {
   const Node root(q);
   std::int64_t children = 0;
   std::int64_t farthest = 0;  // the largest subtree on the level of root's farthest children
-  std::int64_t lower = 0;     // and on the level below, where subtrees may be larger than an incomplete one
+  std::int64_t lower =
+      0;  // and on the level below, where subtrees may be larger than an incomplete one
   root.for_children([&](int level, std::int64_t, std::int64_t size) {
     ++children;
     if (level == root.levels - 1) farthest = std::max(farthest, size);

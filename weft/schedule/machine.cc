@@ -44,7 +44,8 @@ std::vector<int> numbered(const fs::path& folder, const std::string& prefix) {
     const std::string name = it->path().filename();
     int number = 0;
     if (name.rfind(prefix, 0) != 0) continue;
-    const auto [rest, error] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), number);
+    const auto [rest, error] =
+        std::from_chars(name.data() + prefix.size(), name.data() + name.size(), number);
     if (error == std::errc() && rest == name.data() + name.size()) found.push_back(number);
   }
   std::sort(found.begin(), found.end());
@@ -74,7 +75,8 @@ void find_caches(Machine& machine, const fs::path& cpus) {
       const fs::path at = folder / ("index" + std::to_string(index));
       Cache cache{static_cast<int>(number_of(at / "level").value_or(0)), size_of(at / "size"),
                   parse_processors(line_of(at / "shared_cpu_list"))};
-      if (line_of(at / "type") == "Instruction" || cache.level == 0 || cache.processors.empty()) continue;
+      if (line_of(at / "type") == "Instruction" || cache.level == 0 || cache.processors.empty())
+        continue;
       caches.emplace(std::pair(cache.level, cache.processors.front()), cache);
     }
   }
@@ -105,20 +107,25 @@ void find_interfaces(Machine& machine, const fs::path& net) {
     if (megabits > 0) found.bandwidth = static_cast<double>(megabits) * 1e6 / 8;
     machine.interfaces.push_back(std::move(found));
   }
-  std::sort(machine.interfaces.begin(), machine.interfaces.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  std::sort(machine.interfaces.begin(), machine.interfaces.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
 }
 
 bool has_all(const std::vector<int>& whole, const std::vector<int>& part) {
-  return !part.empty() &&
-         std::all_of(part.begin(), part.end(), [&](int one) { return std::find(whole.begin(), whole.end(), one) != whole.end(); });
+  return !part.empty() && std::all_of(part.begin(), part.end(), [&](int one) {
+    return std::find(whole.begin(), whole.end(), one) != whole.end();
+  });
 }
 
-// Numbers for the ranks' groups, in the order of their first ranks, within the groups of the level outside.
+// Numbers for the ranks' groups, in the order of their first ranks, within the groups of the level
+// outside.
 std::vector<int> groups_of(const std::vector<int>& outer, const std::vector<std::string>& parts) {
   std::map<std::pair<int, std::string>, int> numbers;
   std::vector<int> groups;
   for (std::size_t rank = 0; rank < parts.size(); ++rank)
-    groups.push_back(numbers.emplace(std::pair(outer[rank], parts[rank]), static_cast<int>(numbers.size())).first->second);
+    groups.push_back(
+        numbers.emplace(std::pair(outer[rank], parts[rank]), static_cast<int>(numbers.size()))
+            .first->second);
   return groups;
 }
 
@@ -163,7 +170,8 @@ std::optional<int> Machine::socket_of(const std::vector<int>& some) const {
     const bool told = one >= 0 && static_cast<std::size_t>(one) < socket_by_processor.size();
     sockets.insert(told ? socket_by_processor[static_cast<std::size_t>(one)] : -1);
   }
-  return sockets.size() == 1 && *sockets.begin() >= 0 ? std::optional(*sockets.begin()) : std::nullopt;
+  return sockets.size() == 1 && *sockets.begin() >= 0 ? std::optional(*sockets.begin())
+                                                      : std::nullopt;
 }
 
 std::optional<int> Machine::numa_node_of(const std::vector<int>& some) const {
@@ -197,7 +205,9 @@ Topology topology_of(const std::vector<Place>& places) {
     auto groups = groups_of(outer, parts);
     const int count = groups.empty() ? 0 : 1 + *std::max_element(groups.begin(), groups.end());
     if (scope == Scope::kHost)
-      levels.push_back({count == 1 ? scope : Scope::kCluster, default_link(count == 1 ? scope : Scope::kCluster), {}});
+      levels.push_back({count == 1 ? scope : Scope::kCluster,
+                        default_link(count == 1 ? scope : Scope::kCluster),
+                        {}});
     if (groups == outer || count == world) continue;
     levels.push_back({scope, default_link(scope), groups});
     outer = std::move(groups);

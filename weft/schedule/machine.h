@@ -1,7 +1,8 @@
-// What a machine is made of, as Linux tells it: processors, NUMA nodes, caches, network interfaces; and the topology of ranks on such
-// machines.
+// What a machine is made of, as Linux tells it: processors, NUMA nodes, caches, network interfaces;
+// and the topology of ranks on such machines.
 //
-// Everything comes from /sys (what hwloc reads too), so there is nothing to install; what a system does not tell is left out, not guessed.
+// Everything comes from /sys (what hwloc reads too), so there is nothing to install; what a system
+// does not tell is left out, not guessed.
 #pragma once
 
 #include <cstdint>
@@ -53,13 +54,15 @@ Machine find_machine(const std::string& sys = "/sys");
 // "0-3,8" -> 0 1 2 3 8; what is not such a list gives what could be read.
 std::vector<int> parse_processors(std::string_view list);
 
-// Where a rank is: its host (any name) and the parts of it that it is bound to, -1 where it may run in several.
+// Where a rank is: its host (any name) and the parts of it that it is bound to, -1 where it may run
+// in several.
 struct Place {
   std::string host;
   int socket = -1, numa = -1, cache = -1;
 };
-// Ranks by place, with default links. A level is there where it says something: where its groups are neither those of the level outside it
-// nor single ranks. Ranks that are not bound count as bound to a part of their own.
+// Ranks by place, with default links. A level is there where it says something: where its groups
+// are neither those of the level outside it nor single ranks. Ranks that are not bound count as
+// bound to a part of their own.
 Topology topology_of(const std::vector<Place>& places);
 
 }  // namespace weft::schedule

@@ -11,7 +11,9 @@ namespace machine_test {
 // A folder that looks like /sys.
 class FakeSys {
  public:
-  FakeSys() : root_(std::filesystem::path(::testing::TempDir()) / "weft-machine-test") { std::filesystem::remove_all(root_); }
+  FakeSys() : root_(std::filesystem::path(::testing::TempDir()) / "weft-machine-test") {
+    std::filesystem::remove_all(root_);
+  }
   ~FakeSys() { std::filesystem::remove_all(root_); }
   void put(const std::string& path, const std::string& text) const {
     std::filesystem::create_directories((root_ / path).parent_path());
@@ -28,11 +30,13 @@ void put_two_sockets(const FakeSys& sys) {
   sys.put("devices/system/cpu/online", "0-7");
   for (int cpu = 0; cpu < 8; ++cpu) {
     const int socket = cpu / 4;
-    const std::string at = "devices/system/cpu/cpu" + std::to_string(cpu) + "/", all = socket == 0 ? "0-3" : "4-7";
+    const std::string at = "devices/system/cpu/cpu" + std::to_string(cpu) + "/",
+                      all = socket == 0 ? "0-3" : "4-7";
     const std::string core = std::to_string(cpu / 2 * 2) + "-" + std::to_string(cpu / 2 * 2 + 1);
     sys.put(at + "topology/physical_package_id", std::to_string(socket));
     sys.put(at + "topology/core_id", std::to_string(cpu / 2 % 2));
-    const auto cache = [&](int index, const char* level, const char* type, const char* size, const std::string& shared) {
+    const auto cache = [&](int index, const char* level, const char* type, const char* size,
+                           const std::string& shared) {
       const std::string folder = at + "cache/index" + std::to_string(index) + "/";
       sys.put(folder + "level", level);
       sys.put(folder + "type", type);
@@ -49,7 +53,8 @@ void put_two_sockets(const FakeSys& sys) {
     sys.put(at + "meminfo", "Node " + std::to_string(node) + " MemTotal:       16384 kB");
   }
   sys.put("devices/system/node/possible", "0-1");
-  const auto interface = [&](const std::string& name, const char* type, const char* state, const char* speed) {
+  const auto interface = [&](const std::string& name, const char* type, const char* state,
+                             const char* speed) {
     sys.put("class/net/" + name + "/type", type);
     sys.put("class/net/" + name + "/operstate", state);
     sys.put("class/net/" + name + "/speed", speed);
@@ -87,7 +92,8 @@ TEST(Machine, IsReadFromTheKernelsFiles) {
 
 TEST(Machine, HasNoFactsWhereThereAreNoFiles) {
   const Machine machine = find_machine("/nowhere");
-  EXPECT_TRUE(machine.processors.empty() && machine.numa_nodes.empty() && machine.caches.empty() && machine.interfaces.empty());
+  EXPECT_TRUE(machine.processors.empty() && machine.numa_nodes.empty() && machine.caches.empty() &&
+              machine.interfaces.empty());
   EXPECT_EQ(machine.cache_of({0}), std::nullopt);
 }
 
@@ -105,13 +111,15 @@ TEST(FoundTopology, HasTheLevelsThatSaySomething) {
   const Topology unequal = topology_of({{"a"}, {"a"}, {"b"}});
   EXPECT_EQ(unequal, Topology::hosts({2, 1}));
   // One host with four ranks on two NUMA nodes; the sockets are the same groups as the nodes.
-  const Topology nodes = topology_of({{"a", 0, 0, 0}, {"a", 1, 1, 4}, {"a", 0, 0, 0}, {"a", 1, 1, 4}});
+  const Topology nodes =
+      topology_of({{"a", 0, 0, 0}, {"a", 1, 1, 4}, {"a", 0, 0, 0}, {"a", 1, 1, 4}});
   ASSERT_EQ(nodes.num_levels(), 2);
   EXPECT_EQ(nodes.level(0).scope, Scope::kHost);
   EXPECT_EQ(nodes.level(1).scope, Scope::kSocket);
   EXPECT_EQ(nodes.members(1, 0), (std::vector<int>{0, 2}));
   // The same part's number on two hosts is two parts.
-  const Topology both = topology_of({{"a", 0, 0}, {"a", 0, 0}, {"a", 0, 1}, {"b", 0, 0}, {"b", 0, 0}});
+  const Topology both =
+      topology_of({{"a", 0, 0}, {"a", 0, 0}, {"a", 0, 1}, {"b", 0, 0}, {"b", 0, 0}});
   ASSERT_EQ(both.num_levels(), 3);
   EXPECT_EQ(both.level(2).scope, Scope::kNuma);
   EXPECT_EQ(both.num_groups(2), 3);

@@ -15,7 +15,8 @@ using internal::Run;
 using internal::Runs;
 using internal::Symbolic;
 
-// Block `index` of a rank's result, or all of it: whose elements it must hold, from which place of their input on.
+// Block `index` of a rank's result, or all of it: whose elements it must hold, from which place of
+// their input on.
 struct Expected {
   Ranks from;
   std::int64_t source = 0;
@@ -43,21 +44,25 @@ void check_result(const Request& q, int rank, const Runs& runs, std::int64_t len
   for (int b = 0; b < blocks; ++b) {
     const Expected expected = expected_block(q, rank, b);
     for (const Run& run : result.read(b * q.count, q.count)) {
-      WEFT_CHECK(run.from == expected.from, "rank " + std::to_string(rank) + " ends with " + std::to_string(run.from.count()) +
-                                                " contributions, or not the right ones, to element " + std::to_string(run.begin) +
-                                                " of block " + std::to_string(b));
+      WEFT_CHECK(run.from == expected.from,
+                 "rank " + std::to_string(rank) + " ends with " + std::to_string(run.from.count()) +
+                     " contributions, or not the right ones, to element " +
+                     std::to_string(run.begin) + " of block " + std::to_string(b));
       WEFT_CHECK(run.source - run.begin == expected.source,
-                 "rank " + std::to_string(rank) + " ends with the wrong elements in block " + std::to_string(b));
+                 "rank " + std::to_string(rank) + " ends with the wrong elements in block " +
+                     std::to_string(b));
     }
   }
 }
 
 bool same_order(const Runs& a, const Runs& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const Run& x, const Run& y) { return x.begin == y.begin && x.end == y.end && x.order == y.order; });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Run& x, const Run& y) {
+    return x.begin == y.begin && x.end == y.end && x.order == y.order;
+  });
 }
 
-void check_results(const Request& q, std::span<const Schedule> schedules, const Symbolic& symbolic) {
+void check_results(const Request& q, std::span<const Schedule> schedules,
+                   const Symbolic& symbolic) {
   for (int rank = 0; rank < q.world; ++rank) {
     if (q.collective == Collective::kBarrier) {
       WEFT_CHECK(static_cast<int>(symbolic.heard(rank).count()) == q.world,
@@ -74,8 +79,9 @@ void check_results(const Request& q, std::span<const Schedule> schedules, const 
 void check_cost(const Request& q, Cost measured) {
   const Cost promised = cost(q);
   WEFT_CHECK(measured.rounds == promised.rounds && measured.sent == promised.sent,
-             "takes " + std::to_string(measured.rounds) + " rounds and sends " + std::to_string(measured.sent) +
-                 " elements; promised are " + std::to_string(promised.rounds) + " and " + std::to_string(promised.sent));
+             "takes " + std::to_string(measured.rounds) + " rounds and sends " +
+                 std::to_string(measured.sent) + " elements; promised are " +
+                 std::to_string(promised.rounds) + " and " + std::to_string(promised.sent));
 }
 
 void check_lengths(const Request& request, std::span<const Schedule> schedules) {
@@ -84,7 +90,8 @@ void check_lengths(const Request& request, std::span<const Schedule> schedules) 
     Request own = request;
     own.rank = rank;
     const Schedule& schedule = schedules[rank];
-    WEFT_CHECK(schedule.rank == rank && schedule.world == request.world && schedule.collective == request.collective,
+    WEFT_CHECK(schedule.rank == rank && schedule.world == request.world &&
+                   schedule.collective == request.collective,
                "not the schedule of rank " + std::to_string(rank));
     WEFT_CHECK(schedule.input == input_count(own) && schedule.output == output_count(own),
                "rank " + std::to_string(rank) + " has the wrong lengths of input or output");
@@ -94,8 +101,9 @@ void check_lengths(const Request& request, std::span<const Schedule> schedules) 
 }  // namespace
 
 void prove(const Request& request, std::span<const Schedule> schedules, bool same_array) {
-  WEFT_REQUIRE(request.world <= kMaxProvedWorld,
-               "a world of " + std::to_string(request.world) + " ranks is more than can be proved, " + std::to_string(kMaxProvedWorld));
+  WEFT_REQUIRE(request.world <= kMaxProvedWorld, "a world of " + std::to_string(request.world) +
+                                                     " ranks is more than can be proved, " +
+                                                     std::to_string(kMaxProvedWorld));
   check_lengths(request, schedules);
   Symbolic symbolic(schedules, same_array);
   symbolic.run();
@@ -108,8 +116,9 @@ void prove(const Request& request) {
   Request own = request;
   for (own.rank = 0; own.rank < own.world; ++own.rank) schedules.push_back(make(own));
   prove(request, schedules, /*same_array=*/false);
-  const bool can_share =
-      std::any_of(schedules.begin(), schedules.end(), [](const Schedule& s) { return s.in_place && s.input == s.output && s.input > 0; });
+  const bool can_share = std::any_of(schedules.begin(), schedules.end(), [](const Schedule& s) {
+    return s.in_place && s.input == s.output && s.input > 0;
+  });
   if (can_share) prove(request, schedules, /*same_array=*/true);
 }
 

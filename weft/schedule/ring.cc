@@ -1,11 +1,15 @@
-// Ring: every rank sends to the next one only, so that no link carries more than its share, at the price of as many rounds as ranks.
+// Ring: every rank sends to the next one only, so that no link carries more than its share, at the
+// price of as many rounds as ranks.
 //
-// Source: Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009. W ranks, n = count; the array is cut
-// into W chunks that differ by one element at most. Ranks stand in the ring in the topology's order, those of a host next to each other, so
-// that each host's network card carries one stream in and one out.
-//   all_reduce      chunk c travels from rank c round the ring and gathers the sum, which rank c-1 completes in round W-1; a second turn
+// Source: Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations,
+// 2009. W ranks, n = count; the array is cut into W chunks that differ by one element at most.
+// Ranks stand in the ring in the topology's order, those of a host next to each other, so that each
+// host's network card carries one stream in and one out.
+//   all_reduce      chunk c travels from rank c round the ring and gathers the sum, which rank c-1
+//                   completes in round W-1; a second turn
 //                   hands it out. 2(W-1) rounds; 2n less two chunks sent.
-//   reduce_scatter  the first turn, begun one rank later so that block c ends on rank c. W-1 rounds, (W-1)n sent.
+//   reduce_scatter  the first turn, begun one rank later so that block c ends on rank c. W-1
+//                   rounds, (W-1)n sent.
 //   all_gather      the second turn. W-1 rounds, (W-1)n sent.
 //   all_to_all      in round k everybody sends to the rank k places on. W-1 rounds, (W-1)n sent.
 #include <algorithm>
@@ -18,8 +22,14 @@ namespace {
 
 // Places in the ring; without a topology a rank's place is its number.
 struct Ring {
-  explicit Ring(const Request& q) : topology(q.topology.get()), world(q.world), place(topology ? topology->place_of(q.rank) : q.rank) {}
-  int rank_at(int at) const { return topology ? topology->order()[static_cast<std::size_t>(wrap(at, world))] : wrap(at, world); }
+  explicit Ring(const Request& q)
+      : topology(q.topology.get()),
+        world(q.world),
+        place(topology ? topology->place_of(q.rank) : q.rank) {}
+  int rank_at(int at) const {
+    return topology ? topology->order()[static_cast<std::size_t>(wrap(at, world))]
+                    : wrap(at, world);
+  }
   int next() const { return rank_at(place + 1); }
   int previous() const { return rank_at(place - 1); }
 
@@ -43,11 +53,14 @@ void ring_all_reduce(const Request& q, Writer& w) {
   }
 }
 
-// The sum so far is received into one of two slots, and goes on from there while the next one comes into the other.
+// The sum so far is received into one of two slots, and goes on from there while the next one comes
+// into the other.
 void ring_reduce_scatter(const Request& q, Writer& w) {
   const Ring ring(q);
   const auto block = [&](int at) { return input(ring.rank_at(at) * q.count, q.count); };
-  const auto slot = [&](int k) { return k == q.world - 1 ? output(0, q.count) : scratch(((k - 1) % 2) * q.count, q.count); };
+  const auto slot = [&](int k) {
+    return k == q.world - 1 ? output(0, q.count) : scratch(((k - 1) % 2) * q.count, q.count);
+  };
   w.need_scratch(std::min(2, q.world - 2) * q.count);
   for (int k = 1; k < q.world; ++k) {
     w.at(k);
@@ -95,8 +108,10 @@ Schedule make_ring(const Request& request) {
 Cost cost_of_ring(const Request& q) {
   const std::int64_t n = q.count;
   switch (q.collective) {
-    case Collective::kAllReduce:  // the busiest rank skips the two shortest chunks, one in each turn
-      return {2 * (q.world - 1), 2 * n - part_count(n, q.world, q.world - 1) - part_count(n, q.world, q.world - 2)};
+    case Collective::
+        kAllReduce:  // the busiest rank skips the two shortest chunks, one in each turn
+      return {2 * (q.world - 1),
+              2 * n - part_count(n, q.world, q.world - 1) - part_count(n, q.world, q.world - 2)};
     default: return {q.world - 1, (q.world - 1) * n};
   }
 }

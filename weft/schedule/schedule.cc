@@ -13,13 +13,22 @@ namespace {
 
 using enum Collective;
 
-constexpr std::array kCollectives = {kAllReduce, kReduceScatter, kAllGather, kBroadcast, kReduce, kGather, kScatter, kAllToAll, kBarrier};
-constexpr std::array kAlgorithms = {
-    Algorithm::kDirect,      Algorithm::kRing,     Algorithm::kRecursiveDoubling, Algorithm::kHalvingDoubling, Algorithm::kDoubleBinaryTree,
-    Algorithm::kSharded,     Algorithm::kBinomial, Algorithm::kKnomial,           Algorithm::kChain,           Algorithm::kTorus,
-    Algorithm::kHierarchical};
-constexpr const char* kCollectiveNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
-                                            "gather",     "scatter",        "all_to_all", "barrier"};
+constexpr std::array kCollectives = {kAllReduce, kReduceScatter, kAllGather, kBroadcast, kReduce,
+                                     kGather,    kScatter,       kAllToAll,  kBarrier};
+constexpr std::array kAlgorithms = {Algorithm::kDirect,
+                                    Algorithm::kRing,
+                                    Algorithm::kRecursiveDoubling,
+                                    Algorithm::kHalvingDoubling,
+                                    Algorithm::kDoubleBinaryTree,
+                                    Algorithm::kSharded,
+                                    Algorithm::kBinomial,
+                                    Algorithm::kKnomial,
+                                    Algorithm::kChain,
+                                    Algorithm::kTorus,
+                                    Algorithm::kHierarchical};
+constexpr const char* kCollectiveNames[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                            "broadcast",  "reduce",         "gather",
+                                            "scatter",    "all_to_all",     "barrier"};
 
 constexpr unsigned set_of(std::initializer_list<Collective> collectives) {
   unsigned set = 0;
@@ -37,45 +46,57 @@ struct Entry {
 // The selector: in the order of enum Algorithm.
 constexpr Entry kTable[] = {
     {"direct", (1u << kCollectives.size()) - 1, internal::make_direct, internal::cost_of_direct},
-    {"ring", set_of({kAllReduce, kReduceScatter, kAllGather, kAllToAll}), internal::make_ring, internal::cost_of_ring},
-    {"recursive_doubling", set_of({kAllReduce, kAllGather, kBarrier}), internal::make_recursive_doubling,
-     internal::cost_of_recursive_doubling},
-    {"halving_doubling", set_of({kAllReduce, kReduceScatter, kBroadcast}), internal::make_halving_doubling,
-     internal::cost_of_halving_doubling},
-    {"double_binary_tree", set_of({kAllReduce, kBroadcast, kReduce}), internal::make_double_binary_tree,
-     internal::cost_of_double_binary_tree},
-    {"sharded", set_of({kAllReduce, kReduceScatter, kAllGather, kBroadcast, kGather, kScatter, kAllToAll}), internal::make_sharded,
-     internal::cost_of_sharded},
-    {"binomial", set_of({kBroadcast, kReduce, kGather, kScatter, kBarrier}), internal::make_binomial, internal::cost_of_binomial},
-    {"knomial", set_of({kBroadcast, kReduce, kGather, kScatter, kBarrier}), internal::make_knomial, internal::cost_of_knomial},
+    {"ring", set_of({kAllReduce, kReduceScatter, kAllGather, kAllToAll}), internal::make_ring,
+     internal::cost_of_ring},
+    {"recursive_doubling", set_of({kAllReduce, kAllGather, kBarrier}),
+     internal::make_recursive_doubling, internal::cost_of_recursive_doubling},
+    {"halving_doubling", set_of({kAllReduce, kReduceScatter, kBroadcast}),
+     internal::make_halving_doubling, internal::cost_of_halving_doubling},
+    {"double_binary_tree", set_of({kAllReduce, kBroadcast, kReduce}),
+     internal::make_double_binary_tree, internal::cost_of_double_binary_tree},
+    {"sharded",
+     set_of({kAllReduce, kReduceScatter, kAllGather, kBroadcast, kGather, kScatter, kAllToAll}),
+     internal::make_sharded, internal::cost_of_sharded},
+    {"binomial", set_of({kBroadcast, kReduce, kGather, kScatter, kBarrier}),
+     internal::make_binomial, internal::cost_of_binomial},
+    {"knomial", set_of({kBroadcast, kReduce, kGather, kScatter, kBarrier}), internal::make_knomial,
+     internal::cost_of_knomial},
     {"chain", set_of({kBroadcast, kReduce}), internal::make_chain, internal::cost_of_chain},
     {"torus", set_of({kAllReduce}), internal::make_torus, internal::counted_cost},
-    {"hierarchical", set_of({kAllReduce, kReduceScatter, kAllGather, kBroadcast, kReduce}), internal::make_hierarchical,
-     internal::counted_cost},
+    {"hierarchical", set_of({kAllReduce, kReduceScatter, kAllGather, kBroadcast, kReduce}),
+     internal::make_hierarchical, internal::counted_cost},
 };
 static_assert(std::size(kTable) == kAlgorithms.size());
 
 const Entry& entry(Algorithm algorithm) { return kTable[static_cast<int>(algorithm)]; }
 
 void check(const Request& q) {
-  WEFT_REQUIRE(supports(q.algorithm, q.collective),
-               std::string("no ") + to_string(q.collective) + " by " + to_string(q.algorithm) + "; choose another algorithm");
-  WEFT_REQUIRE(q.world >= 1, "a world of " + std::to_string(q.world) + " ranks; it takes at least one");
+  WEFT_REQUIRE(supports(q.algorithm, q.collective), std::string("no ") + to_string(q.collective) +
+                                                        " by " + to_string(q.algorithm) +
+                                                        "; choose another algorithm");
+  WEFT_REQUIRE(q.world >= 1,
+               "a world of " + std::to_string(q.world) + " ranks; it takes at least one");
   const std::string outside = " is outside the world of " + std::to_string(q.world);
   WEFT_REQUIRE(q.rank >= 0 && q.rank < q.world, "rank " + std::to_string(q.rank) + outside);
   WEFT_REQUIRE(q.root >= 0 && q.root < q.world, "root " + std::to_string(q.root) + outside);
   WEFT_REQUIRE(q.count >= 0, "a negative count: " + std::to_string(q.count));
-  WEFT_REQUIRE(q.radix >= 2, "a tree of radix " + std::to_string(q.radix) + "; it takes at least 2");
+  WEFT_REQUIRE(q.radix >= 2,
+               "a tree of radix " + std::to_string(q.radix) + "; it takes at least 2");
   const bool nested =
-      q.across && (*q.across == Algorithm::kDirect || *q.across == Algorithm::kHierarchical || *q.across == Algorithm::kTorus);
+      q.across && (*q.across == Algorithm::kDirect || *q.across == Algorithm::kHierarchical ||
+                   *q.across == Algorithm::kTorus);
   WEFT_REQUIRE(!nested, std::string("hierarchical cannot go across by ") + to_string(*q.across));
   WEFT_REQUIRE(q.chunk >= 0, "a negative chunk: " + std::to_string(q.chunk));
   WEFT_REQUIRE(q.topology == nullptr || q.topology->world() == q.world,
-               "the topology has " + std::to_string(q.topology->world()) + " ranks, the world " + std::to_string(q.world));
-  WEFT_REQUIRE(q.collective != kBarrier || q.count == 0, "a barrier moves nothing; its count is 0, not " + std::to_string(q.count));
+               "the topology has " + std::to_string(q.topology->world()) + " ranks, the world " +
+                   std::to_string(q.world));
+  WEFT_REQUIRE(q.collective != kBarrier || q.count == 0,
+               "a barrier moves nothing; its count is 0, not " + std::to_string(q.count));
 }
 
-bool moves_nothing(const Request& q) { return q.world == 1 || (q.count == 0 && q.collective != kBarrier); }
+bool moves_nothing(const Request& q) {
+  return q.world == 1 || (q.count == 0 && q.collective != kBarrier);
+}
 
 std::size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -94,16 +115,20 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
 
 template <typename Enum>
 Enum parse(const char* what, const std::string& name, std::span<const Enum> known) {
-  const auto nearer = [&](Enum a, Enum b) { return edit_distance(name, to_string(a)) < edit_distance(name, to_string(b)); };
+  const auto nearer = [&](Enum a, Enum b) {
+    return edit_distance(name, to_string(a)) < edit_distance(name, to_string(b));
+  };
   const Enum nearest = *std::min_element(known.begin(), known.end(), nearer);
-  WEFT_REQUIRE(name == to_string(nearest),
-               std::string("no ") + what + " is called '" + name + "'; did you mean '" + to_string(nearest) + "'?");
+  WEFT_REQUIRE(name == to_string(nearest), std::string("no ") + what + " is called '" + name +
+                                               "'; did you mean '" + to_string(nearest) + "'?");
   return nearest;
 }
 
 }  // namespace
 
-bool supports(Algorithm algorithm, Collective collective) { return (entry(algorithm).collectives & set_of({collective})) != 0; }
+bool supports(Algorithm algorithm, Collective collective) {
+  return (entry(algorithm).collectives & set_of({collective})) != 0;
+}
 
 Schedule make(const Request& request) {
   check(request);
@@ -141,10 +166,16 @@ std::int64_t output_count(const Request& q) {
 std::span<const Collective> collectives() { return kCollectives; }
 std::span<const Algorithm> algorithms() { return kAlgorithms; }
 
-const char* to_string(Collective collective) { return kCollectiveNames[static_cast<int>(collective)]; }
+const char* to_string(Collective collective) {
+  return kCollectiveNames[static_cast<int>(collective)];
+}
 const char* to_string(Algorithm algorithm) { return entry(algorithm).name; }
 
-Collective parse_collective(const std::string& name) { return parse<Collective>("collective", name, kCollectives); }
-Algorithm parse_algorithm(const std::string& name) { return parse<Algorithm>("algorithm", name, kAlgorithms); }
+Collective parse_collective(const std::string& name) {
+  return parse<Collective>("collective", name, kCollectives);
+}
+Algorithm parse_algorithm(const std::string& name) {
+  return parse<Algorithm>("algorithm", name, kAlgorithms);
+}
 
 }  // namespace weft::schedule

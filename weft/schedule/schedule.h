@@ -30,7 +30,8 @@ enum class Collective : std::uint8_t {
 };
 // True if the collective reduces the ranks' inputs to a sum, product and so on.
 constexpr bool reduces(Collective collective) {
-  return collective == Collective::kAllReduce || collective == Collective::kReduceScatter || collective == Collective::kReduce;
+  return collective == Collective::kAllReduce || collective == Collective::kReduceScatter ||
+         collective == Collective::kReduce;
 }
 enum class Algorithm : std::uint8_t {
   kDirect,

@@ -1,5 +1,5 @@
-// The property test: every algorithm is proved for every collective that it does, over worlds, lengths and roots. And that the proof, the
-// selector and the names can fail.
+// The property test: every algorithm is proved for every collective that it does, over worlds,
+// lengths and roots. And that the proof, the selector and the names can fail.
 #include "weft/schedule/schedule.h"
 
 #include <gmock/gmock.h>
@@ -21,12 +21,14 @@ namespace schedule_test {
 using ::testing::HasSubstr;
 
 bool is_rooted(Collective c) {
-  return c == Collective::kBroadcast || c == Collective::kReduce || c == Collective::kGather || c == Collective::kScatter;
+  return c == Collective::kBroadcast || c == Collective::kReduce || c == Collective::kGather ||
+         c == Collective::kScatter;
 }
 
 std::string text(const Request& q) {
-  return std::string(to_string(q.algorithm)) + " " + to_string(q.collective) + " of " + std::to_string(q.count) + " over " +
-         std::to_string(q.world) + " from root " + std::to_string(q.root);
+  return std::string(to_string(q.algorithm)) + " " + to_string(q.collective) + " of " +
+         std::to_string(q.count) + " over " + std::to_string(q.world) + " from root " +
+         std::to_string(q.root);
 }
 
 std::vector<std::int64_t> counts(Collective collective, int world) {
@@ -70,15 +72,19 @@ void prove_algorithm(Algorithm algorithm, const std::vector<int>& worlds) {
 
 class EveryAlgorithm : public ::testing::TestWithParam<Algorithm> {};
 
-TEST_P(EveryAlgorithm, DoesItsCollectivesWithEachContributionExactlyOnceAtThePromisedCost) { prove_algorithm(GetParam(), small_worlds()); }
+TEST_P(EveryAlgorithm, DoesItsCollectivesWithEachContributionExactlyOnceAtThePromisedCost) {
+  prove_algorithm(GetParam(), small_worlds());
+}
 TEST_P(EveryAlgorithm, DoesSoInLargeWorlds) { prove_algorithm(GetParam(), {64, 100, 128}); }
 
-INSTANTIATE_TEST_SUITE_P(All, EveryAlgorithm, ::testing::ValuesIn(algorithms().begin(), algorithms().end()),
+INSTANTIATE_TEST_SUITE_P(All, EveryAlgorithm,
+                         ::testing::ValuesIn(algorithms().begin(), algorithms().end()),
                          [](const auto& info) { return std::string(to_string(info.param)); });
 
 TEST(Schedules, OfferSeveralAlgorithmsForEveryCollective) {
   for (const Collective collective : collectives()) {
-    const auto able = std::count_if(algorithms().begin(), algorithms().end(), [&](Algorithm a) { return supports(a, collective); });
+    const auto able = std::count_if(algorithms().begin(), algorithms().end(),
+                                    [&](Algorithm a) { return supports(a, collective); });
     EXPECT_GE(able, 3) << to_string(collective);
   }
 }
@@ -90,11 +96,13 @@ TEST(Schedules, CopyTheInputWhenTheRankIsAlone) {
   EXPECT_EQ(alone.steps[0].count, 5);
 }
 
-// Patarasuk and Yuan's lower bound for all-reduce, 2n(W-1)/W elements, which ring, halving-doubling and sharded reach where chunks are
-// even.
+// Patarasuk and Yuan's lower bound for all-reduce, 2n(W-1)/W elements, which ring, halving-doubling
+// and sharded reach where chunks are even.
 TEST(Schedules, SendNoMoreThanTheLowerBoundWhereTheAlgorithmIsBandwidthOptimal) {
-  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kHalvingDoubling, Algorithm::kSharded}) {
-    EXPECT_EQ(cost({Collective::kAllReduce, algorithm, 0, 8, 0, 800}).sent, 2 * 800 * 7 / 8) << to_string(algorithm);
+  for (const Algorithm algorithm :
+       {Algorithm::kRing, Algorithm::kHalvingDoubling, Algorithm::kSharded}) {
+    EXPECT_EQ(cost({Collective::kAllReduce, algorithm, 0, 8, 0, 800}).sent, 2 * 800 * 7 / 8)
+        << to_string(algorithm);
   }
 }
 
@@ -110,7 +118,11 @@ TEST(Schedules, NeedLogarithmicallyManyRoundsInTreesAndDoubling) {
 // The figures of Wilkins and others 2023: ceil(log_k W) rounds; k = 2 is the binomial tree.
 TEST(Knomial, TakesFewerRoundsAndSendsMoreAsTheRadixGrows) {
   const auto tree = [](int world, int radix) {
-    return cost({.collective = Collective::kBroadcast, .algorithm = Algorithm::kKnomial, .world = world, .count = 10, .radix = radix});
+    return cost({.collective = Collective::kBroadcast,
+                 .algorithm = Algorithm::kKnomial,
+                 .world = world,
+                 .count = 10,
+                 .radix = radix});
   };
   EXPECT_EQ(tree(64, 2), (Cost{6, 60}));
   EXPECT_EQ(tree(64, 4), (Cost{3, 90}));
@@ -125,7 +137,8 @@ TEST(Knomial, IsRightForEveryRadix) {
     for (int world = 1; world <= 28; ++world) {
       for (const Collective collective : collectives()) {
         if (!supports(Algorithm::kKnomial, collective)) continue;
-        Request q{collective, Algorithm::kKnomial, 0, world, world / 2, collective == Collective::kBarrier ? 0 : 3};
+        Request q{collective, Algorithm::kKnomial, 0,
+                  world,      world / 2,           collective == Collective::kBarrier ? 0 : 3};
         q.radix = radix;
         ASSERT_NO_THROW(prove(q)) << text(q) << " radix " << radix;
       }
@@ -134,8 +147,13 @@ TEST(Knomial, IsRightForEveryRadix) {
 }
 
 TEST(Chain, TakesOneRoundMoreForEachBlock) {
-  Request q{.collective = Collective::kBroadcast, .algorithm = Algorithm::kChain, .world = 6, .root = 2, .count = 100};
-  for (const auto& [chunk, blocks] : std::map<std::int64_t, int>{{100, 1}, {50, 2}, {33, 4}, {1, 100}}) {
+  Request q{.collective = Collective::kBroadcast,
+            .algorithm = Algorithm::kChain,
+            .world = 6,
+            .root = 2,
+            .count = 100};
+  for (const auto& [chunk, blocks] :
+       std::map<std::int64_t, int>{{100, 1}, {50, 2}, {33, 4}, {1, 100}}) {
     q.chunk = chunk;
     for (const Collective collective : {Collective::kBroadcast, Collective::kReduce}) {
       q.collective = collective;
@@ -167,26 +185,42 @@ TEST(Schedules, RejectRequestsThatMakeNoSense) {
   EXPECT_TRUE(bad([](Request& q) { q.chunk = -1; }));
   EXPECT_TRUE(bad([](Request& q) { q.radix = 1; }));
   EXPECT_TRUE(bad([](Request& q) { q.topology = std::make_shared<Topology>(Topology::flat(3)); }));
-  EXPECT_TRUE(bad([](Request& q) { q = {.algorithm = Algorithm::kHierarchical, .world = 4, .count = 8, .across = Algorithm::kDirect}; }));
-  EXPECT_TRUE(bad([](Request& q) { q = {.algorithm = Algorithm::kHierarchical, .world = 4, .count = 8, .across = Algorithm::kBinomial}; }));
+  EXPECT_TRUE(bad([](Request& q) {
+    q = {.algorithm = Algorithm::kHierarchical,
+         .world = 4,
+         .count = 8,
+         .across = Algorithm::kDirect};
+  }));
+  EXPECT_TRUE(bad([](Request& q) {
+    q = {.algorithm = Algorithm::kHierarchical,
+         .world = 4,
+         .count = 8,
+         .across = Algorithm::kBinomial};
+  }));
   EXPECT_FALSE(bad([](Request&) {}));
 }
 
 TEST(Names, AreParsedBack) {
-  for (const Collective collective : collectives()) EXPECT_EQ(parse_collective(to_string(collective)), collective);
-  for (const Algorithm algorithm : algorithms()) EXPECT_EQ(parse_algorithm(to_string(algorithm)), algorithm);
+  for (const Collective collective : collectives())
+    EXPECT_EQ(parse_collective(to_string(collective)), collective);
+  for (const Algorithm algorithm : algorithms())
+    EXPECT_EQ(parse_algorithm(to_string(algorithm)), algorithm);
 }
 
 TEST(Names, NearTheUnknownOneAreSuggested) {
-  EXPECT_THAT([] { parse_algorithm("halfing_doubling"); }, ::testing::ThrowsMessage<Error>(HasSubstr("did you mean 'halving_doubling'")));
-  EXPECT_THAT([] { parse_collective("allreduce"); }, ::testing::ThrowsMessage<Error>(HasSubstr("did you mean 'all_reduce'")));
+  EXPECT_THAT([] { parse_algorithm("halfing_doubling"); },
+              ::testing::ThrowsMessage<Error>(HasSubstr("did you mean 'halving_doubling'")));
+  EXPECT_THAT([] { parse_collective("allreduce"); },
+              ::testing::ThrowsMessage<Error>(HasSubstr("did you mean 'all_reduce'")));
 }
 
-// Sanders, Speck, Träff 2009: no rank but the source is inside both trees, that is, no rank has children in both.
+// Sanders, Speck, Träff 2009: no rank but the source is inside both trees, that is, no rank has
+// children in both.
 TEST(DoubleBinaryTree, HasNoRankInsideBothTrees) {
   for (int world = 2; world <= 70; ++world) {
     for (int rank = 1; rank < world; ++rank) {
-      const Schedule schedule = make({Collective::kBroadcast, Algorithm::kDoubleBinaryTree, rank, world, 0, 2});
+      const Schedule schedule =
+          make({Collective::kBroadcast, Algorithm::kDoubleBinaryTree, rank, world, 0, 2});
       bool inside[2] = {false, false};
       for (const Step& step : schedule.steps) {
         if (step.action == Action::kSend) inside[step.src] = true;
@@ -196,7 +230,8 @@ TEST(DoubleBinaryTree, HasNoRankInsideBothTrees) {
   }
 }
 
-// A proof that accepts everything proves nothing: each of these breaks one promise of a correct set of schedules.
+// A proof that accepts everything proves nothing: each of these breaks one promise of a correct set
+// of schedules.
 class Proof : public ::testing::Test {
  protected:
   static std::vector<Schedule> all(const Request& request) {
@@ -207,13 +242,17 @@ class Proof : public ::testing::Test {
   }
   static Step& find(std::vector<Schedule>& schedules, int rank, Action action) {
     auto& steps = schedules[rank].steps;
-    return *std::find_if(steps.begin(), steps.end(), [&](const Step& step) { return step.action == action; });
+    return *std::find_if(steps.begin(), steps.end(),
+                         [&](const Step& step) { return step.action == action; });
   }
   static void remove(std::vector<Schedule>& schedules, int rank, Action action) {
     auto& steps = schedules[rank].steps;
-    steps.erase(std::find_if(steps.begin(), steps.end(), [&](const Step& step) { return step.action == action; }));
+    steps.erase(std::find_if(steps.begin(), steps.end(),
+                             [&](const Step& step) { return step.action == action; }));
   }
-  static std::string fault(const Request& request, const std::function<void(std::vector<Schedule>&)>& damage, bool same_array = false) {
+  static std::string fault(const Request& request,
+                           const std::function<void(std::vector<Schedule>&)>& damage,
+                           bool same_array = false) {
     std::vector<Schedule> schedules = all(request);
     prove(request, schedules, same_array);
     damage(schedules);
@@ -230,17 +269,21 @@ class Proof : public ::testing::Test {
 };
 
 TEST_F(Proof, FindsAMessageThatNobodyReceives) {
-  EXPECT_THAT(fault(ring_, [](auto& s) { remove(s, 2, Action::kRecv); }), HasSubstr("rank 2 does not receive"));
+  EXPECT_THAT(fault(ring_, [](auto& s) { remove(s, 2, Action::kRecv); }),
+              HasSubstr("rank 2 does not receive"));
 }
 TEST_F(Proof, FindsAReceiveThatWaitsForEver) {
-  EXPECT_THAT(fault(ring_, [](auto& s) { remove(s, 2, Action::kSend); }), HasSubstr("rank 3, round 1: waits for a message"));
+  EXPECT_THAT(fault(ring_, [](auto& s) { remove(s, 2, Action::kSend); }),
+              HasSubstr("rank 3, round 1: waits for a message"));
 }
 TEST_F(Proof, FindsMessagesOfDifferentLengths) {
-  EXPECT_THAT(fault(ring_, [](auto& s) { find(s, 3, Action::kRecvReduce).count -= 1; }), HasSubstr("expects"));
+  EXPECT_THAT(fault(ring_, [](auto& s) { find(s, 3, Action::kRecvReduce).count -= 1; }),
+              HasSubstr("expects"));
 }
 TEST_F(Proof, FindsAContributionThatCountsTwice) {
   const auto twice = [](auto& s) {
-    s[4].steps.insert(s[4].steps.begin() + 1, {Action::kReduce, 0, -1, Buffer::kInput, Buffer::kOutput, 0, 0, 1});
+    s[4].steps.insert(s[4].steps.begin() + 1,
+                      {Action::kReduce, 0, -1, Buffer::kInput, Buffer::kOutput, 0, 0, 1});
   };
   EXPECT_THAT(fault(ring_, twice), HasSubstr("counted twice"));
 }
@@ -258,17 +301,21 @@ TEST_F(Proof, FindsElementsOfDifferentPlacesThatAreAdded) {
 }
 TEST_F(Proof, FindsABlockInTheWrongPlace) {
   const Request q{Collective::kAllToAll, Algorithm::kSharded, 0, 3, 0, 4};
-  EXPECT_THAT(fault(q, [](auto& s) { find(s, 1, Action::kSend).src = 0; }), HasSubstr("wrong elements"));
+  EXPECT_THAT(fault(q, [](auto& s) { find(s, 1, Action::kSend).src = 0; }),
+              HasSubstr("wrong elements"));
 }
 TEST_F(Proof, FindsUnwrittenMemoryThatIsSent) {
   const Request q{Collective::kAllGather, Algorithm::kRing, 0, 4, 0, 3};
-  EXPECT_THAT(fault(q, [](auto& s) { remove(s, 2, Action::kCopy); }), HasSubstr("read before it is written"));
+  EXPECT_THAT(fault(q, [](auto& s) { remove(s, 2, Action::kCopy); }),
+              HasSubstr("read before it is written"));
 }
 TEST_F(Proof, FindsAWriteToInput) {
-  EXPECT_THAT(fault(ring_, [](auto& s) { find(s, 0, Action::kRecv).to = Buffer::kInput; }), HasSubstr("writes to input"));
+  EXPECT_THAT(fault(ring_, [](auto& s) { find(s, 0, Action::kRecv).to = Buffer::kInput; }),
+              HasSubstr("writes to input"));
 }
 TEST_F(Proof, FindsARangePastTheEnd) {
-  EXPECT_THAT(fault(ring_, [](auto& s) { find(s, 0, Action::kRecv).dst = 11; }), HasSubstr("past the end"));
+  EXPECT_THAT(fault(ring_, [](auto& s) { find(s, 0, Action::kRecv).dst = 11; }),
+              HasSubstr("past the end"));
 }
 TEST_F(Proof, FindsAReceiveIntoWhatIsBeingSent) {
   const auto collide = [](auto& s) {
@@ -281,7 +328,8 @@ TEST_F(Proof, FindsAReceiveIntoWhatIsBeingSent) {
 }
 TEST_F(Proof, FindsRanksThatAddInDifferentOrders) {
   const Request q{Collective::kAllReduce, Algorithm::kRecursiveDoubling, 0, 4, 0, 3};
-  EXPECT_THAT(fault(q, [](auto& s) { find(s, 3, Action::kRecvReduce).flipped = false; }), HasSubstr("different orders"));
+  EXPECT_THAT(fault(q, [](auto& s) { find(s, 3, Action::kRecvReduce).flipped = false; }),
+              HasSubstr("different orders"));
 }
 TEST_F(Proof, FindsMoreTrafficThanPromised) {
   const auto chat = [](auto& s) {
@@ -304,7 +352,8 @@ TEST_F(Proof, FindsAReadBeforeTheFirstMeeting) {
   EXPECT_THAT(fault(direct_, early), HasSubstr("read before it is written"));
 }
 TEST_F(Proof, FindsAMeetingThatOneRankMisses) {
-  EXPECT_THAT(fault(direct_, [](auto& s) { s[2].steps.pop_back(); }), HasSubstr("others do not come"));
+  EXPECT_THAT(fault(direct_, [](auto& s) { s[2].steps.pop_back(); }),
+              HasSubstr("others do not come"));
 }
 TEST_F(Proof, FindsALastMeetingThatIsMissing) {
   const auto leave = [](auto& s) {
@@ -316,17 +365,21 @@ TEST_F(Proof, FindsAReadOfWhatItsOwnerWritesMeanwhile) {
   const auto no_second = [](auto& s) {
     for (auto& schedule : s) {
       schedule.steps.push_back(schedule.steps.back());
-      std::erase_if(schedule.steps, [](const Step& step) { return step.action == Action::kMeet && step.round == 2; });
+      std::erase_if(schedule.steps, [](const Step& step) {
+        return step.action == Action::kMeet && step.round == 2;
+      });
     }
   };
   EXPECT_NE(fault(direct_, no_second), "");
-  // One array for input and output: rank 0 reads all of its peer's input while the peer sums into its part of it.
+  // One array for input and output: rank 0 reads all of its peer's input while the peer sums into
+  // its part of it.
   const auto read_all = [](auto& s) {
     Step all{Action::kRead, 1, 1, Buffer::kInput, Buffer::kScratch, 0, 0, 12};
     s[0].scratch = 12;
     s[0].steps.insert(s[0].steps.begin() + 1, all);
   };
-  EXPECT_THAT(fault(direct_, read_all, /*same_array=*/true), HasSubstr("reads what its owner writes"));
+  EXPECT_THAT(fault(direct_, read_all, /*same_array=*/true),
+              HasSubstr("reads what its owner writes"));
 }
 TEST_F(Proof, FindsInputReadAfterItWasOverwritten) {
   const Request q{Collective::kAllToAll, Algorithm::kRing, 0, 4, 0, 2};

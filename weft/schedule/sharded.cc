@@ -1,13 +1,18 @@
-// Sharded: every rank owns one part of the array and deals with all the others directly. The fewest rounds that move the fewest bytes; it
-// asks for a network that carries all pairs at once, as inside a host, behind a good switch, or between a server's shards and its clients.
+// Sharded: every rank owns one part of the array and deals with all the others directly. The fewest
+// rounds that move the fewest bytes; it asks for a network that carries all pairs at once, as
+// inside a host, behind a good switch, or between a server's shards and its clients.
 //
-// Source: the direct-exchange reduce-scatter of Thakur, Rabenseifner, Gropp (2005) for both halves; with the shards on servers it is the
-// parameter server of Li and others: Scaling Distributed Machine Learning with the Parameter Server, 2014. W ranks, n = count, c =
-// ceil(n/W). Operands are added along the balanced binary tree over the ranks, ((0+1)+(2+3))+…, whoever owns the part and whatever comes
-// first: the order of kernels/reduce.h, and so the bits that ranks get who read each other's memory.
-//   all_reduce      everybody sends each owner its part, owners add and send the sum to everybody. 2 rounds, n + (W-2)c sent.
+// Source: the direct-exchange reduce-scatter of Thakur, Rabenseifner, Gropp (2005) for both halves;
+// with the shards on servers it is the parameter server of Li and others: Scaling Distributed
+// Machine Learning with the Parameter Server, 2014. W ranks, n = count, c = ceil(n/W). Operands are
+// added along the balanced binary tree over the ranks, ((0+1)+(2+3))+…, whoever owns the part and
+// whatever comes first: the order of kernels/reduce.h, and so the bits that ranks get who read each
+// other's memory.
+//   all_reduce      everybody sends each owner its part, owners add and send the sum to everybody.
+//                   2 rounds, n + (W-2)c sent.
 //   reduce_scatter  the first half. 1 round, (W-1)n sent.        all_gather, all_to_all  1 round, (W-1)n sent.
-//   broadcast       root sends each rank a part, each rank sends its part to everybody. 2 rounds, n + (W-2)c sent.
+//   broadcast       root sends each rank a part, each rank sends its part to everybody. 2 rounds, n
+//                   + (W-2)c sent.
 //   gather          everybody to root. 1 round, n sent.          scatter  root to everybody. 1 round, (W-1)n sent.
 #include <bit>
 
@@ -22,7 +27,8 @@ Range place_of(const Request& q, Range own, int rank) {
   return rank == q.rank ? own : scratch((wrap(rank - q.rank, q.world) - 1) * own.count, own.count);
 }
 
-// Adds the contributions of `count` ranks. The sum lies where that of the owner lay, else that of the first.
+// Adds the contributions of `count` ranks. The sum lies where that of the owner lay, else that of
+// the first.
 Range add(const Request& q, Range own, int first, int count, Writer& w) {
   if (count == 1) return place_of(q, own, first);
   const int left = static_cast<int>(std::bit_floor(static_cast<unsigned>(count - 1)));
@@ -35,7 +41,8 @@ Range add(const Request& q, Range own, int first, int count, Writer& w) {
 // Receives the others' contributions to `own` side by side, then adds them.
 void sharded_collect(const Request& q, Range own, Writer& w) {
   w.need_scratch((q.world - 1) * own.count);
-  for (int k = 1; k < q.world; ++k) w.recv(wrap(q.rank + k, q.world), place_of(q, own, wrap(q.rank + k, q.world)));
+  for (int k = 1; k < q.world; ++k)
+    w.recv(wrap(q.rank + k, q.world), place_of(q, own, wrap(q.rank + k, q.world)));
   add(q, own, 0, q.world, w);
 }
 
@@ -44,7 +51,8 @@ void sharded_all_reduce(const Request& q, Writer& w) {
   const Range own = part(all, q.world, q.rank);
   w.copy(input(0, q.count), all);
   w.at(1);
-  for (int k = 1; k < q.world; ++k) w.send(wrap(q.rank - k, q.world), part(all, q.world, wrap(q.rank - k, q.world)));
+  for (int k = 1; k < q.world; ++k)
+    w.send(wrap(q.rank - k, q.world), part(all, q.world, wrap(q.rank - k, q.world)));
   sharded_collect(q, own, w);
   w.at(2);
   for (int k = 1; k < q.world; ++k) {
@@ -66,7 +74,9 @@ void sharded_reduce_scatter(const Request& q, Writer& w) {
 
 // all_gather sends the one block to everybody, all_to_all everybody's own.
 void sharded_exchange(const Request& q, Writer& w) {
-  const auto block_for = [&](int peer) { return input(q.collective == Collective::kAllToAll ? peer * q.count : 0, q.count); };
+  const auto block_for = [&](int peer) {
+    return input(q.collective == Collective::kAllToAll ? peer * q.count : 0, q.count);
+  };
   const auto block_of = [&](int peer) { return output(peer * q.count, q.count); };
   w.copy(block_for(q.rank), block_of(q.rank));
   w.at(1);
@@ -142,7 +152,8 @@ Schedule make_sharded(const Request& request) {
 Cost cost_of_sharded(const Request& q) {
   switch (q.collective) {
     case Collective::kAllReduce:
-    case Collective::kBroadcast: return {2, q.count + (q.world - 2) * part_count(q.count, q.world, 0)};
+    case Collective::kBroadcast:
+      return {2, q.count + (q.world - 2) * part_count(q.count, q.world, 0)};
     case Collective::kGather: return {1, q.count};
     default: return {1, (q.world - 1) * q.count};
   }

@@ -16,27 +16,34 @@ std::string text(int number) { return std::to_string(number); }
 void check_level(const Level& level, int world) {
   const std::string name = to_string(level.scope);
   WEFT_REQUIRE(static_cast<int>(level.group_of.size()) == world,
-               "level " + name + " has a group for " + text(static_cast<int>(level.group_of.size())) + " ranks of " + text(world));
+               "level " + name + " has a group for " +
+                   text(static_cast<int>(level.group_of.size())) + " ranks of " + text(world));
   const Link& link = level.link;
   WEFT_REQUIRE(link.latency >= 0 && link.bandwidth > 0 && link.reduction > 0,
-               "the link of level " + name + " needs a bandwidth and a reduction above 0 and a latency of at least 0");
+               "the link of level " + name +
+                   " needs a bandwidth and a reduction above 0 and a latency of at least 0");
 }
 
 void check_nesting(const Level& outer, const Level& inner) {
-  WEFT_REQUIRE(outer.scope < inner.scope, std::string("level ") + to_string(inner.scope) + " comes after " + to_string(outer.scope) +
+  WEFT_REQUIRE(outer.scope < inner.scope, std::string("level ") + to_string(inner.scope) +
+                                              " comes after " + to_string(outer.scope) +
                                               ": levels go inwards, each once");
   std::map<int, int> outer_of;
   for (std::size_t rank = 0; rank < inner.group_of.size(); ++rank) {
     const auto [known, added] = outer_of.emplace(inner.group_of[rank], outer.group_of[rank]);
-    WEFT_REQUIRE(known->second == outer.group_of[rank], "rank " + std::to_string(rank) + " shares a " + to_string(inner.scope) +
-                                                            " with ranks of another " + to_string(outer.scope) + "; groups must nest");
+    WEFT_REQUIRE(known->second == outer.group_of[rank],
+                 "rank " + std::to_string(rank) + " shares a " + to_string(inner.scope) +
+                     " with ranks of another " + to_string(outer.scope) + "; groups must nest");
   }
 }
 
 // "3 hosts of 4, 4 and 3 ranks", "8 hosts of 4 ranks".
 std::string describe_level(const char* scope, const std::vector<std::vector<int>>& groups) {
-  const bool equal = std::all_of(groups.begin(), groups.end(), [&](const auto& group) { return group.size() == groups[0].size(); });
-  std::string out = std::to_string(groups.size()) + " " + scope + (groups.size() > 1 ? "s of " : " of ");
+  const bool equal = std::all_of(groups.begin(), groups.end(), [&](const auto& group) {
+    return group.size() == groups[0].size();
+  });
+  std::string out =
+      std::to_string(groups.size()) + " " + scope + (groups.size() > 1 ? "s of " : " of ");
   constexpr std::size_t kShown = 8;
   const std::size_t shown = equal ? 1 : std::min(groups.size(), kShown);
   for (std::size_t g = 0; g < shown; ++g) {
@@ -65,7 +72,9 @@ Link default_link(Scope scope) {
   return {};
 }
 
-Topology Topology::flat(int world, Scope scope) { return Topology(world, {{scope, default_link(scope), {}}}); }
+Topology Topology::flat(int world, Scope scope) {
+  return Topology(world, {{scope, default_link(scope), {}}});
+}
 
 Topology Topology::hosts(const std::vector<int>& ranks_of_each) {
   Level host{Scope::kHost, default_link(Scope::kHost), {}};
@@ -74,9 +83,11 @@ Topology Topology::hosts(const std::vector<int>& ranks_of_each) {
     WEFT_REQUIRE(ranks_of_each[h] >= 1, "host " + std::to_string(h) + " has no rank");
     world += ranks_of_each[h];
     WEFT_REQUIRE(world <= kMaxWorld, "a topology of more than " + text(kMaxWorld) + " ranks");
-    host.group_of.insert(host.group_of.end(), static_cast<std::size_t>(ranks_of_each[h]), static_cast<int>(h));
+    host.group_of.insert(host.group_of.end(), static_cast<std::size_t>(ranks_of_each[h]),
+                         static_cast<int>(h));
   }
-  return Topology(static_cast<int>(world), {{Scope::kCluster, default_link(Scope::kCluster), {}}, std::move(host)});
+  return Topology(static_cast<int>(world),
+                  {{Scope::kCluster, default_link(Scope::kCluster), {}}, std::move(host)});
 }
 
 Topology Topology::grid(Grid grid, Scope scope) {
@@ -88,18 +99,22 @@ Topology Topology::grid(Grid grid, Scope scope) {
 
 Topology::Topology(int world, std::vector<Level> levels, std::optional<Grid> grid)
     : world_(world), levels_(std::move(levels)), grid_(grid) {
-  WEFT_REQUIRE(world >= 1 && world <= kMaxWorld, "a topology of " + text(world) + " ranks; 1 to " + text(kMaxWorld) + " can be described");
-  WEFT_REQUIRE(!levels_.empty(), "a topology without levels; flat() makes one of ranks that are all alike");
+  WEFT_REQUIRE(world >= 1 && world <= kMaxWorld, "a topology of " + text(world) + " ranks; 1 to " +
+                                                     text(kMaxWorld) + " can be described");
+  WEFT_REQUIRE(!levels_.empty(),
+               "a topology without levels; flat() makes one of ranks that are all alike");
   if (levels_[0].group_of.empty()) levels_[0].group_of.assign(static_cast<std::size_t>(world), 0);
   for (const Level& level : levels_) check_level(level, world);
   for (const int group : levels_[0].group_of) {
-    WEFT_REQUIRE(group == levels_[0].group_of[0], "the outermost level must hold the whole world in one group");
+    WEFT_REQUIRE(group == levels_[0].group_of[0],
+                 "the outermost level must hold the whole world in one group");
   }
   for (std::size_t l = 1; l < levels_.size(); ++l) check_nesting(levels_[l - 1], levels_[l]);
   if (grid_) {
-    WEFT_REQUIRE(
-        grid_->rows >= 1 && grid_->columns >= 1 && static_cast<std::int64_t>(grid_->rows) * grid_->columns == world,
-        "a grid of " + text(grid_->rows) + " x " + text(grid_->columns) + " has not a place for each of " + text(world) + " ranks");
+    WEFT_REQUIRE(grid_->rows >= 1 && grid_->columns >= 1 &&
+                     static_cast<std::int64_t>(grid_->rows) * grid_->columns == world,
+                 "a grid of " + text(grid_->rows) + " x " + text(grid_->columns) +
+                     " has not a place for each of " + text(world) + " ranks");
   }
   number_groups();
   find_order();
@@ -137,7 +152,8 @@ void Topology::find_order() {
     return false;
   });
   place_.resize(order_.size());
-  for (int place = 0; place < world_; ++place) place_[static_cast<std::size_t>(order_[static_cast<std::size_t>(place)])] = place;
+  for (int place = 0; place < world_; ++place)
+    place_[static_cast<std::size_t>(order_[static_cast<std::size_t>(place)])] = place;
 }
 
 std::optional<int> Topology::find(Scope scope) const {
@@ -155,9 +171,12 @@ int Topology::level_of(int a, int b) const {
 
 std::string Topology::describe() const {
   std::string out;
-  if (grid_) out = std::string(grid_->wraps ? "torus" : "mesh") + " of " + text(grid_->rows) + " x " + text(grid_->columns);
+  if (grid_)
+    out = std::string(grid_->wraps ? "torus" : "mesh") + " of " + text(grid_->rows) + " x " +
+          text(grid_->columns);
   for (int l = 1; l < num_levels(); ++l) {
-    out += (out.empty() ? "" : ", ") + describe_level(noun(level(l).scope), members_[static_cast<std::size_t>(l)]);
+    out += (out.empty() ? "" : ", ") +
+           describe_level(noun(level(l).scope), members_[static_cast<std::size_t>(l)]);
   }
   return out.empty() ? text(world_) + (world_ == 1 ? " rank" : " ranks, all alike") : out;
 }

@@ -94,8 +94,12 @@ class Topology {
   std::optional<int> find(Scope scope) const;
   const std::optional<Grid>& grid() const { return grid_; }
 
-  int num_groups(int level) const { return static_cast<int>(members_[static_cast<std::size_t>(level)].size()); }
-  int group_of(int level, int rank) const { return this->level(level).group_of[static_cast<std::size_t>(rank)]; }
+  int num_groups(int level) const {
+    return static_cast<int>(members_[static_cast<std::size_t>(level)].size());
+  }
+  int group_of(int level, int rank) const {
+    return this->level(level).group_of[static_cast<std::size_t>(rank)];
+  }
   // Ranks of one group, in their order.
   const std::vector<int>& members(int level, int group) const {
     return members_[static_cast<std::size_t>(level)][static_cast<std::size_t>(group)];
@@ -118,7 +122,9 @@ class Topology {
   // Text for a line of output: "3 hosts of 4, 4 and 3 ranks".
   std::string describe() const;
 
-  bool operator==(const Topology& other) const { return world_ == other.world_ && levels_ == other.levels_ && grid_ == other.grid_; }
+  bool operator==(const Topology& other) const {
+    return world_ == other.world_ && levels_ == other.levels_ && grid_ == other.grid_;
+  }
 
  private:
   void number_groups();

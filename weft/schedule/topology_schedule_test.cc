@@ -1,4 +1,5 @@
-// Schedules that follow a topology: the property test over many of them, and what crosses each level against the theory.
+// Schedules that follow a topology: the property test over many of them, and what crosses each
+// level against the theory.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -15,7 +16,9 @@ namespace topology_schedule_test {
 using Shared = std::shared_ptr<const Topology>;
 
 Shared share(Topology topology) { return std::make_shared<const Topology>(std::move(topology)); }
-Level level(Scope scope, std::vector<int> group_of) { return {scope, default_link(scope), std::move(group_of)}; }
+Level level(Scope scope, std::vector<int> group_of) {
+  return {scope, default_link(scope), std::move(group_of)};
+}
 
 // Racks of hosts of NUMA nodes, all of the same size.
 Topology even(int racks, int hosts, int nodes, int ranks) {
@@ -26,7 +29,8 @@ Topology even(int racks, int hosts, int nodes, int ranks) {
     rack.push_back(r / ranks / nodes / hosts);
   }
   const int world = racks * hosts * nodes * ranks;
-  return Topology(world, {{}, level(Scope::kRack, rack), level(Scope::kHost, host), level(Scope::kNuma, node)});
+  return Topology(
+      world, {{}, level(Scope::kRack, rack), level(Scope::kHost, host), level(Scope::kNuma, node)});
 }
 
 std::vector<Shared> topologies() {
@@ -50,8 +54,9 @@ std::vector<Shared> topologies() {
 }
 
 std::string text(const Request& q) {
-  return std::string(to_string(q.algorithm)) + " " + to_string(q.collective) + " of " + std::to_string(q.count) + " over " +
-         q.topology->describe() + " from root " + std::to_string(q.root) + " in blocks of " + std::to_string(q.chunk) +
+  return std::string(to_string(q.algorithm)) + " " + to_string(q.collective) + " of " +
+         std::to_string(q.count) + " over " + q.topology->describe() + " from root " +
+         std::to_string(q.root) + " in blocks of " + std::to_string(q.chunk) +
          (q.across ? std::string(" across by ") + to_string(*q.across) : "");
 }
 
@@ -78,18 +83,23 @@ TEST(Hierarchical, IsRightOnEveryTopology) {
     for (const Collective collective : collectives()) {
       if (!supports(Algorithm::kHierarchical, collective)) continue;
       for (const std::int64_t chunk : {0, 7})
-        prove_over({.collective = collective, .algorithm = Algorithm::kHierarchical}, topology, chunk);
+        prove_over({.collective = collective, .algorithm = Algorithm::kHierarchical}, topology,
+                   chunk);
     }
   }
 }
 
 TEST(Hierarchical, GoesAcrossByEveryAlgorithmThatDoesTheCollective) {
   for (const Shared& topology : {share(Topology::hosts({4, 4, 3})), share(even(3, 2, 1, 2))}) {
-    for (const Collective collective : {Collective::kAllReduce, Collective::kBroadcast, Collective::kReduce}) {
+    for (const Collective collective :
+         {Collective::kAllReduce, Collective::kBroadcast, Collective::kReduce}) {
       for (const Algorithm across : algorithms()) {
-        const bool nested = across == Algorithm::kDirect || across == Algorithm::kTorus || across == Algorithm::kHierarchical;
+        const bool nested = across == Algorithm::kDirect || across == Algorithm::kTorus ||
+                            across == Algorithm::kHierarchical;
         if (nested || !supports(across, collective)) continue;
-        prove_over({.collective = collective, .algorithm = Algorithm::kHierarchical, .across = across}, topology, 0);
+        prove_over(
+            {.collective = collective, .algorithm = Algorithm::kHierarchical, .across = across},
+            topology, 0);
       }
     }
   }
@@ -99,7 +109,8 @@ TEST(RingAndChain, AreRightOnEveryTopology) {
   for (const Shared& topology : topologies()) {
     for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kChain}) {
       for (const Collective collective : collectives()) {
-        if (supports(algorithm, collective)) prove_over({.collective = collective, .algorithm = algorithm}, topology, 0);
+        if (supports(algorithm, collective))
+          prove_over({.collective = collective, .algorithm = algorithm}, topology, 0);
       }
     }
   }
@@ -107,13 +118,16 @@ TEST(RingAndChain, AreRightOnEveryTopology) {
 
 TEST(Torus, IsRightOnEveryGrid) {
   for (const bool wraps : {true, false}) {
-    for (const auto& [rows, columns] : std::vector<std::pair<int, int>>{{1, 5}, {5, 1}, {2, 2}, {2, 3}, {3, 3}, {4, 5}, {7, 3}, {8, 8}}) {
-      prove_over({.algorithm = Algorithm::kTorus}, share(Topology::grid({rows, columns, wraps})), 0);
+    for (const auto& [rows, columns] : std::vector<std::pair<int, int>>{
+             {1, 5}, {5, 1}, {2, 2}, {2, 3}, {3, 3}, {4, 5}, {7, 3}, {8, 8}}) {
+      prove_over({.algorithm = Algorithm::kTorus}, share(Topology::grid({rows, columns, wraps})),
+                 0);
     }
   }
 }
 
-// Mikami and others 2018: rounds grow with the sides; Patarasuk and Yuan's lower bound for the bytes.
+// Mikami and others 2018: rounds grow with the sides; Patarasuk and Yuan's lower bound for the
+// bytes.
 TEST(Torus, TakesRoundsByItsSidesAndSendsNoMoreThanTheLowerBound) {
   Request q{.algorithm = Algorithm::kTorus, .world = 32, .count = 3200};
   q.topology = share(Topology::grid({4, 8}));
@@ -129,31 +143,46 @@ TEST(Torus, FoldsTheRingsOfAMesh) {
   for (q.rank = 0; q.rank < q.world; ++q.rank) {
     for (const Step& step : make(q).steps) {
       if (step.peer < 0) continue;
-      const int rows = std::abs(step.peer / 7 - q.rank / 7), columns = std::abs(step.peer % 7 - q.rank % 7);
-      EXPECT_TRUE(rows + columns <= 2 && (rows == 0 || columns == 0)) << q.rank << " and " << step.peer;
+      const int rows = std::abs(step.peer / 7 - q.rank / 7),
+                columns = std::abs(step.peer % 7 - q.rank % 7);
+      EXPECT_TRUE(rows + columns <= 2 && (rows == 0 || columns == 0))
+          << q.rank << " and " << step.peer;
     }
   }
 }
 
-Request over(Shared topology, Collective collective, std::int64_t count, Algorithm algorithm = Algorithm::kHierarchical) {
+Request over(Shared topology, Collective collective, std::int64_t count,
+             Algorithm algorithm = Algorithm::kHierarchical) {
   const int world = topology->world();
-  return {.collective = collective, .algorithm = algorithm, .world = world, .count = count, .topology = std::move(topology)};
+  return {.collective = collective,
+          .algorithm = algorithm,
+          .world = world,
+          .count = count,
+          .topology = std::move(topology)};
 }
 
-// Cho and others 2019. H = 3 hosts of m = 4 ranks, n = 1200: 2n(H-1)/H go out of each host, and all ranks share in it; inside, each rank
-// hands on n/m to three peers twice.
+// Cho and others 2019. H = 3 hosts of m = 4 ranks, n = 1200: 2n(H-1)/H go out of each host, and all
+// ranks share in it; inside, each rank hands on n/m to three peers twice.
 TEST(Hierarchical, SendsOverEachLevelWhatTheTheorySays) {
   const Request q = over(share(Topology::hosts({4, 4, 4})), Collective::kAllReduce, 1200);
   EXPECT_EQ(traffic(q), (std::vector<Traffic>{{3 * 1600, 1600}, {12 * 1800, 1800}}));
   EXPECT_EQ(cost(q), (Cost{1 + 4 + 1, 1800 + 400}));  // 2n(1 - H/W) inside, 2(n/m)(H-1)/H across
 
-  const auto across = [&](Collective collective, std::int64_t count) { return traffic(over(q.topology, collective, count))[0]; };
-  EXPECT_EQ(across(Collective::kReduceScatter, 100), (Traffic{3 * 800, 800}));  // the blocks of the 8 ranks elsewhere, once each
-  EXPECT_EQ(across(Collective::kAllGather, 100), (Traffic{3 * 800, 800}));      // the host's own 4 blocks to two hosts
-  EXPECT_EQ(across(Collective::kBroadcast, 1200), (Traffic{2 * 1200, 1200}));   // once into each other host, along a chain
+  const auto across = [&](Collective collective, std::int64_t count) {
+    return traffic(over(q.topology, collective, count))[0];
+  };
+  EXPECT_EQ(across(Collective::kReduceScatter, 100),
+            (Traffic{3 * 800, 800}));  // the blocks of the 8 ranks elsewhere, once each
+  EXPECT_EQ(across(Collective::kAllGather, 100),
+            (Traffic{3 * 800, 800}));  // the host's own 4 blocks to two hosts
+  EXPECT_EQ(across(Collective::kBroadcast, 1200),
+            (Traffic{2 * 1200, 1200}));  // once into each other host, along a chain
   EXPECT_EQ(across(Collective::kReduce, 1200), (Traffic{2 * 1200, 1200}));
-  EXPECT_EQ(traffic(over(q.topology, Collective::kAllReduce, 1200, Algorithm::kRing))[0].busiest, 2 * 1100);
-  EXPECT_EQ(traffic(over(q.topology, Collective::kReduceScatter, 100, Algorithm::kSharded))[0].busiest, 4 * 800);
+  EXPECT_EQ(traffic(over(q.topology, Collective::kAllReduce, 1200, Algorithm::kRing))[0].busiest,
+            2 * 1100);
+  EXPECT_EQ(
+      traffic(over(q.topology, Collective::kReduceScatter, 100, Algorithm::kSharded))[0].busiest,
+      4 * 800);
 }
 
 TEST(Hierarchical, SendsAsMuchOutOfEachHostWhereHostsAreUnequalAndEveryRankCarriesItsShare) {
@@ -163,13 +192,15 @@ TEST(Hierarchical, SendsAsMuchOutOfEachHostWhereHostsAreUnequalAndEveryRankCarri
   for (q.rank = 0; q.rank < q.world; ++q.rank) {
     std::int64_t crossing = 0;
     for (const Step& step : make(q).steps) {
-      if (step.action == Action::kSend && hosts->level_of(q.rank, step.peer) == 0) crossing += step.count;
+      if (step.action == Action::kSend && hosts->level_of(q.rank, step.peer) == 0)
+        crossing += step.count;
     }
     EXPECT_EQ(crossing, q.rank < 8 ? 1200 : 1600) << q.rank;
   }
 }
 
-// Levels multiply: of n elements half leaves a NUMA node, of the quarter that a rank then has half leaves a host, and so on.
+// Levels multiply: of n elements half leaves a NUMA node, of the quarter that a rank then has half
+// leaves a host, and so on.
 TEST(Hierarchical, HalvesWhatGoesFurtherOnEachOfFourLevels) {
   const Request q = over(share(even(2, 2, 2, 2)), Collective::kAllReduce, 1600);
   const std::vector<Traffic> levels = traffic(q);

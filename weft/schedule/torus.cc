@@ -1,12 +1,16 @@
-// Torus: rings along the rows and columns of a grid, so that rounds grow with the sides of the grid and not with its area, while no rank
-// sends more than in one large ring. One half of the array goes along the rows first, the other half along the columns, so that links of
-// both directions are busy at once.
+// Torus: rings along the rows and columns of a grid, so that rounds grow with the sides of the grid
+// and not with its area, while no rank sends more than in one large ring. One half of the array
+// goes along the rows first, the other half along the columns, so that links of both directions are
+// busy at once.
 //
-// Sources: Mikami and others: Massively Distributed SGD: ImageNet/ResNet-50 Training in a Flash, 2018 (rows, columns, rows); both halves at
-// once: Jain, Sabharwal: Optimal bucket algorithms for large MPI collectives on torus interconnects, 2010. The grid is the topology's, or
-// the one nearest to a square; on a mesh, whose rows and columns end, the ring goes out over every other rank and back over those left out,
-// two links a hop. R rows, C columns, n = count; where C and RC divide n/2:
-//   all_reduce  each half is summed along the first direction as in a ring's first turn, all-reduced along the second, handed out along the
+// Sources: Mikami and others: Massively Distributed SGD: ImageNet/ResNet-50 Training in a Flash,
+// 2018 (rows, columns, rows); both halves at once: Jain, Sabharwal: Optimal bucket algorithms for
+// large MPI collectives on torus interconnects, 2010. The grid is the topology's, or the one
+// nearest to a square; on a mesh, whose rows and columns end, the ring goes out over every other
+// rank and back over those left out, two links a hop. R rows, C columns, n = count; where C and RC
+// divide n/2:
+//   all_reduce  each half is summed along the first direction as in a ring's first turn,
+//               all-reduced along the second, handed out along the
 //               first. 2(R+C-2) rounds, 2n(RC-1)/(RC) sent.
 #include <vector>
 
@@ -17,7 +21,9 @@
 namespace weft::schedule::internal {
 namespace {
 
-Grid grid_of(const Request& q) { return q.topology && q.topology->grid() ? *q.topology->grid() : near_square(q.world); }
+Grid grid_of(const Request& q) {
+  return q.topology && q.topology->grid() ? *q.topology->grid() : near_square(q.world);
+}
 
 // The ring of one row or column.
 struct Line {
@@ -47,7 +53,8 @@ void torus_all_reduce(const Line& first, const Line& second, Range half, Writer&
     w.recv_reduce(first.previous(), first.chunk(half, first.place - k));
   }
   const Range whole = first.chunk(half, first.place + 1);  // summed along the first direction
-  const Request ring{Collective::kAllReduce, Algorithm::kRing, second.place, second.length(), 0, whole.count};
+  const Request ring{
+      Collective::kAllReduce, Algorithm::kRing, second.place, second.length(), 0, whole.count};
   w.embed(make(ring), {.ranks = second.ranks, .where = whole, .after = turn});
   for (int k = 1; k <= turn; ++k) {
     w.at(turn + 2 * (second.length() - 1) + k);

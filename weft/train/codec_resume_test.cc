@@ -1,4 +1,5 @@
-// What a codec remembers goes through the checkpoint of a run: a resumed run has the bits of the uninterrupted one.
+// What a codec remembers goes through the checkpoint of a run: a resumed run has the bits of the
+// uninterrupted one.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -18,17 +19,20 @@ namespace weft::train {
 namespace codec_resume_test {
 
 std::shared_ptr<const data::ImageSet> shapes(data::Part part) {
-  return std::make_shared<const data::ImageSet>(data::make_shapes({.train = 96, .test = 16, .seed = 1}, part));
+  return std::make_shared<const data::ImageSet>(
+      data::make_shapes({.train = 96, .test = 16, .seed = 1}, part));
 }
 
 // Two processes over TCP; a name twice goes on with the run.
-void train(const std::string& folder, const std::string& name, const std::string& codec, int max_steps) {
+void train(const std::string& folder, const std::string& name, const std::string& codec,
+           int max_steps) {
   const bool resume = std::filesystem::exists(folder + "/" + name);
   const auto codes = comm::fork_ranks(2, "tcp", [&](const Group& group) {
     set_log_level(LogLevel::kError);
     at::set_num_threads(1);
     Config config(recipe_schema());
-    for (const char* common : {"train.batch=16", "train.epochs=2", "data.prefetch=0", "model.name=mlp", "optimizer.lr=0.02"})
+    for (const char* common : {"train.batch=16", "train.epochs=2", "data.prefetch=0",
+                               "model.name=mlp", "optimizer.lr=0.02"})
       config.set(common);
     config.set("parallel.codec=\"" + codec + "\"");
     config.set("train.max_steps=" + std::to_string(max_steps));
@@ -63,7 +67,8 @@ TEST(CodecResume, HasTheBitsOfTheUninterruptedRun) {
     for (const char* part : {"model", "optimizer", "codec"}) {
       ASSERT_TRUE(a.parts.count(part) == 1 && b.parts.count(part) == 1) << codec << " " << part;
       ASSERT_EQ(a.parts.at(part).size(), b.parts.at(part).size()) << codec << " " << part;
-      for (const auto& [name, tensor] : a.parts.at(part)) EXPECT_TRUE(at::equal(tensor, b.parts.at(part).at(name))) << codec << " " << name;
+      for (const auto& [name, tensor] : a.parts.at(part))
+        EXPECT_TRUE(at::equal(tensor, b.parts.at(part).at(name))) << codec << " " << name;
     }
   }
 }
@@ -72,10 +77,12 @@ TEST(CodecResume, HasTheBitsOfTheUninterruptedRunOverStagesShardsAndSplitLayers)
   const internal::TextRuns runs;
   for (const std::string form : {"parallel.pp=2", "parallel.fsdp=2", "parallel.tp=2"}) {
     SCOPED_TRACE(form);
-    const std::vector<std::string> words = {form, "parallel.dp=2", "parallel.micro_batches=2", "parallel.codec=\"topk:0.1\"",
-                                            "train.max_steps=6"};
+    const std::vector<std::string> words = {form, "parallel.dp=2", "parallel.micro_batches=2",
+                                            "parallel.codec=\"topk:0.1\"", "train.max_steps=6"};
     runs.train(4, "whole-" + form, words);
-    runs.train(4, "cut-" + form, {form, "parallel.dp=2", "parallel.micro_batches=2", "parallel.codec=\"topk:0.1\"", "train.max_steps=3"});
+    runs.train(4, "cut-" + form,
+               {form, "parallel.dp=2", "parallel.micro_batches=2", "parallel.codec=\"topk:0.1\"",
+                "train.max_steps=3"});
     runs.train(4, "cut-" + form, words);
     internal::expect_equal(runs.weights("cut-" + form), runs.weights("whole-" + form));
     EXPECT_EQ(newest(runs.path("cut-" + form)).parts.count("codec"), 1);

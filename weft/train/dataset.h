@@ -21,7 +21,8 @@ template <class Dataset>
 data::Source dataset(Dataset given) {
   const auto set = std::make_shared<Dataset>(std::move(given));
   const auto size = set->size();
-  WEFT_REQUIRE(size.has_value(), "dataset: it does not know its size; give samples(size, function) instead");
+  WEFT_REQUIRE(size.has_value(),
+               "dataset: it does not know its size; give samples(size, function) instead");
   return samples(static_cast<std::int64_t>(*size), [set](const std::vector<std::int64_t>& indices) {
     std::vector<std::size_t> asked(indices.begin(), indices.end());
     auto batch = set->get_batch(asked);

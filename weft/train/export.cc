@@ -13,13 +13,17 @@
 namespace weft::train {
 
 void export_huggingface(const std::string& run, const std::string& output) {
-  WEFT_REQUIRE(!std::filesystem::exists(output + "/config.json"), output + " holds a model already (config.json); name another folder");
+  WEFT_REQUIRE(!std::filesystem::exists(output + "/config.json"),
+               output + " holds a model already (config.json); name another folder");
   const internal::TextModel source = internal::load_run(run, {});
-  WEFT_REQUIRE(source.gpt,
-               run + " is a run of an LSTM, for which transformers has no model; weft checkpoint convert writes its weights as one file");
+  WEFT_REQUIRE(source.gpt, run +
+                               " is a run of an LSTM, for which transformers has no model; weft "
+                               "checkpoint convert writes its weights as one file");
   make_directories(output);
-  checkpoint::save_safetensors(output + "/model.safetensors", {models::get_huggingface(*source.gpt), {{"format", "pt"}}});
-  write_file_atomic(output + "/tokenizer.json", source.json.empty() ? data::text::byte_tokenizer_json() : source.json);
+  checkpoint::save_safetensors(output + "/model.safetensors",
+                               {models::get_huggingface(*source.gpt), {{"format", "pt"}}});
+  write_file_atomic(output + "/tokenizer.json",
+                    source.json.empty() ? data::text::byte_tokenizer_json() : source.json);
   nlohmann::json tokenizer = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                               {"clean_up_tokenization_spaces", false},
                               {"model_max_length", source.gpt->options.sequence_length}};

@@ -16,7 +16,8 @@ namespace text = data::text;
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
-std::int64_t draw(const at::Tensor& logits, const GenerateOptions& options, const at::Generator& generator) {
+std::int64_t draw(const at::Tensor& logits, const GenerateOptions& options,
+                  const at::Generator& generator) {
   if (options.temperature == 0) return logits.argmax().item<std::int64_t>();
   return at::multinomial(distribution(logits, options), 1, false, generator).item<std::int64_t>();
 }
@@ -24,14 +25,16 @@ std::int64_t draw(const at::Tensor& logits, const GenerateOptions& options, cons
 // Hands text on, but for an end that may turn out to be the beginning of a stop.
 class Printer {
  public:
-  Printer(const std::vector<std::string>& stops, const std::function<void(std::string_view)>& piece) : stops_(stops), piece_(piece) {}
+  Printer(const std::vector<std::string>& stops, const std::function<void(std::string_view)>& piece)
+      : stops_(stops), piece_(piece) {}
 
   // All text so far; false: a stop has come.
   bool show(const std::string& all) {
     std::size_t stop = std::string::npos, safe = all.size();
     for (const std::string& text : stops_) {
       stop = std::min(stop, all.find(text, shown_));
-      for (std::size_t held = std::min(text.size(), all.size() - std::min(shown_, all.size())); held > 0; --held) {
+      for (std::size_t held = std::min(text.size(), all.size() - std::min(shown_, all.size()));
+           held > 0; --held) {
         if (all.ends_with(std::string_view(text).substr(0, held))) {
           safe = std::min(safe, all.size() - held);
           break;
@@ -57,7 +60,8 @@ class Printer {
 };
 
 void require_options(const GenerateOptions& o) {
-  WEFT_REQUIRE(o.tokens >= 0 && o.top_k >= 0 && o.temperature >= 0, "tokens, top-k and temperature are not below 0");
+  WEFT_REQUIRE(o.tokens >= 0 && o.top_k >= 0 && o.temperature >= 0,
+               "tokens, top-k and temperature are not below 0");
   WEFT_REQUIRE(o.top_p > 0 && o.top_p <= 1, "top-p is above 0 and at most 1");
   for (const std::string& stop : o.stop) WEFT_REQUIRE(!stop.empty(), "a text to stop at is empty");
 }
@@ -73,12 +77,14 @@ at::Tensor distribution(const at::Tensor& logits, const GenerateOptions& options
   const at::Tensor all = scaled.softmax(0);
   if (options.top_p >= 1) return all;
   const auto [sorted, order] = all.sort(/*stable=*/true, 0, /*descending=*/true);
-  const at::Tensor enough = (sorted.cumsum(0) - sorted).ge(options.top_p);  // what comes before has it all
+  const at::Tensor enough =
+      (sorted.cumsum(0) - sorted).ge(options.top_p);  // what comes before has it all
   const at::Tensor kept = at::zeros_like(all).scatter(0, order, sorted.masked_fill(enough, 0));
   return kept / kept.sum();
 }
 
-void generate(const std::string& folder, const GenerateOptions& options, const std::function<void(std::string_view)>& piece,
+void generate(const std::string& folder, const GenerateOptions& options,
+              const std::function<void(std::string_view)>& piece,
               const parallel::TensorParallel& tp) {
   require_options(options);
   internal::TextModel source = internal::load_text_model(folder, tp);

@@ -15,17 +15,25 @@ using Shape = optim::LearningRate::Shape;
 
 parallel::OptimizerSpec optimizer_of(const Config& config) {
   const auto& name = config.get_string("optimizer.name");
-  const double lr = config.get_double("optimizer.lr"), momentum = config.get_double("optimizer.momentum");
-  const double eps = config.get_double("optimizer.eps"), decay = config.get_double("optimizer.weight_decay");
+  const double lr = config.get_double("optimizer.lr"),
+               momentum = config.get_double("optimizer.momentum");
+  const double eps = config.get_double("optimizer.eps"),
+               decay = config.get_double("optimizer.weight_decay");
   const auto& betas = config.get_doubles("optimizer.betas");
-  if (betas.size() != 2) throw Error(Errc::kBadConfig, "optimizer.betas (" + config.origin("optimizer.betas") + ") needs two numbers");
+  if (betas.size() != 2)
+    throw Error(Errc::kBadConfig,
+                "optimizer.betas (" + config.origin("optimizer.betas") + ") needs two numbers");
   const kernels::Regularizer coupled{config.get_double("optimizer.l1"), decay};
   parallel::OptimizerSpec spec;
-  if (name == "sgd") spec.rule = kernels::Sgd{lr, momentum, 0.0, config.get_bool("optimizer.nesterov"), coupled};
-  if (name == "rmsprop") spec.rule = kernels::RmsProp{lr, config.get_double("optimizer.alpha"), eps, momentum, false, coupled};
+  if (name == "sgd")
+    spec.rule = kernels::Sgd{lr, momentum, 0.0, config.get_bool("optimizer.nesterov"), coupled};
+  if (name == "rmsprop")
+    spec.rule =
+        kernels::RmsProp{lr, config.get_double("optimizer.alpha"), eps, momentum, false, coupled};
   if (name == "adagrad") spec.rule = kernels::Adagrad{lr, 0.0, eps, coupled};
   if (name == "adam") spec.rule = kernels::Adam{lr, betas[0], betas[1], eps, 0.0, false, coupled};
-  if (name == "adamw") spec.rule = kernels::Adam{lr, betas[0], betas[1], eps, decay, false, {coupled.l1, 0.0}};
+  if (name == "adamw")
+    spec.rule = kernels::Adam{lr, betas[0], betas[1], eps, decay, false, {coupled.l1, 0.0}};
   spec.max_grad_norm = config.get_double("optimizer.max_grad_norm");
   return spec;
 }
@@ -35,7 +43,8 @@ std::string mesh_of(const Config& config) {
   std::string axes;
   for (const std::string name : {"pp", "dp", "fsdp", "ep", "cp", "tp"}) {
     const auto size = config.get_int("parallel." + name);
-    if (size != 1 || name == "dp") axes += (axes.empty() ? "" : ",") + name + "=" + std::to_string(size);
+    if (size != 1 || name == "dp")
+      axes += (axes.empty() ? "" : ",") + name + "=" + std::to_string(size);
   }
   return axes;
 }
@@ -47,18 +56,26 @@ parallel::Plan plan_of(const Config& config) {
   plan.seed = static_cast<std::uint64_t>(config.get_int("train.seed"));
   plan.schedule = schedule::pipeline::parse_algorithm(config.get_string("parallel.schedule"));
   plan.micro_batches = static_cast<int>(config.get_int("parallel.micro_batches"));
-  if (config.get_bool("train.reproducible")) plan.micro_shards = static_cast<int>(config.get_int("train.micro_shards"));
-  for (const std::int64_t cut : config.get_ints("parallel.cuts")) plan.cuts.push_back(static_cast<int>(cut));
+  if (config.get_bool("train.reproducible"))
+    plan.micro_shards = static_cast<int>(config.get_int("train.micro_shards"));
+  for (const std::int64_t cut : config.get_ints("parallel.cuts"))
+    plan.cuts.push_back(static_cast<int>(cut));
   plan.codec = config.get_string("parallel.codec");
-  plan.data_parallel.bucket_bytes = static_cast<std::size_t>(config.get_double("parallel.bucket_mb") * (1 << 20));
+  plan.data_parallel.bucket_bytes =
+      static_cast<std::size_t>(config.get_double("parallel.bucket_mb") * (1 << 20));
   plan.data_parallel.overlap_forward = config.get_bool("parallel.overlap_forward");
-  plan.context = config.get_string("parallel.context") == "ring" ? parallel::ContextMethod::kRing : parallel::ContextMethod::kHeads;
+  plan.context = config.get_string("parallel.context") == "ring" ? parallel::ContextMethod::kRing
+                                                                 : parallel::ContextMethod::kHeads;
   plan.zero_stage = static_cast<int>(config.get_int("parallel.zero_stage"));
   plan.weights = parallel::parse_weights(config.get_string("parallel.weights"));
   const auto& recompute = config.get_string("train.recompute");
-  plan.recompute = recompute == "none" ? Recompute::kNone : recompute == "full" ? Recompute::kFull : Recompute::kSelective;
+  plan.recompute = recompute == "none"   ? Recompute::kNone
+                   : recompute == "full" ? Recompute::kFull
+                                         : Recompute::kSelective;
   const auto& precision = config.get_string("train.precision");
-  plan.precision = precision == "bf16" ? Precision::kBf16 : precision == "f16" ? Precision::kF16 : Precision::kAsItIs;
+  plan.precision = precision == "bf16"  ? Precision::kBf16
+                   : precision == "f16" ? Precision::kF16
+                                        : Precision::kAsItIs;
   plan.sync_batch_norm = config.get_bool("model.sync_batch_norm");
   return plan;
 }
@@ -78,12 +95,20 @@ optim::LearningRate schedule_of(const Config& config) {
 class Writer {
  public:
   explicit Writer(Config& config) : config_(config) {}
-  void set(const std::string& key, const std::string& value) { config_.set(key + "=\"" + value + "\"", "the program"); }
+  void set(const std::string& key, const std::string& value) {
+    config_.set(key + "=\"" + value + "\"", "the program");
+  }
   void set(const std::string& key, const char* value) { set(key, std::string(value)); }
-  void set(const std::string& key, bool value) { config_.set(key + (value ? "=true" : "=false"), "the program"); }
-  void set(const std::string& key, std::int64_t value) { config_.set(key + "=" + std::to_string(value), "the program"); }
+  void set(const std::string& key, bool value) {
+    config_.set(key + (value ? "=true" : "=false"), "the program");
+  }
+  void set(const std::string& key, std::int64_t value) {
+    config_.set(key + "=" + std::to_string(value), "the program");
+  }
   void set(const std::string& key, int value) { set(key, static_cast<std::int64_t>(value)); }
-  void set(const std::string& key, double value) { config_.set(key + "=" + json_number(value), "the program"); }
+  void set(const std::string& key, double value) {
+    config_.set(key + "=" + json_number(value), "the program");
+  }
   void set(const std::string& key, const std::vector<std::string>& numbers) {
     std::string list;
     for (const auto& number : numbers) list += (list.empty() ? "" : ", ") + number;
@@ -131,8 +156,12 @@ void write_plan(const parallel::Plan& plan, Writer& to) {
   to.set("train.seed", static_cast<std::int64_t>(plan.seed));
   to.set("train.reproducible", plan.micro_shards > 0);
   if (plan.micro_shards > 0) to.set("train.micro_shards", plan.micro_shards);
-  to.set("train.recompute", plan.recompute == Recompute::kNone ? "none" : plan.recompute == Recompute::kFull ? "full" : "selective");
-  to.set("train.precision", plan.precision == Precision::kBf16 ? "bf16" : plan.precision == Precision::kF16 ? "f16" : "f32");
+  to.set("train.recompute", plan.recompute == Recompute::kNone   ? "none"
+                            : plan.recompute == Recompute::kFull ? "full"
+                                                                 : "selective");
+  to.set("train.precision", plan.precision == Precision::kBf16  ? "bf16"
+                            : plan.precision == Precision::kF16 ? "f16"
+                                                                : "f32");
   to.set("model.sync_batch_norm", plan.sync_batch_norm);
   to.set("parallel.schedule", schedule::pipeline::to_string(plan.schedule));
   to.set("parallel.micro_batches", plan.micro_batches);
@@ -152,7 +181,8 @@ bool is_power_of_two(std::int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
 }  // namespace
 
 bool saves_checkpoints(const Options& options) {
-  return options.checkpoint_every > 0 || options.checkpoint_steps > 0 || options.checkpoint_minutes > 0;
+  return options.checkpoint_every > 0 || options.checkpoint_steps > 0 ||
+         options.checkpoint_minutes > 0;
 }
 
 Options options_of(const Config& config) {
@@ -211,7 +241,9 @@ Config config_of(const Options& options) {
   write_optimizer(options.plan.optimizer, to);
   write_plan(options.plan, to);
   const auto shape = options.schedule.shape;
-  to.set("schedule.name", shape == Shape::kCosine ? "cosine" : shape == Shape::kStep ? "step" : "constant");
+  to.set("schedule.name", shape == Shape::kCosine ? "cosine"
+                          : shape == Shape::kStep ? "step"
+                                                  : "constant");
   to.set("schedule.period_epochs", options.schedule.period);
   to.set("schedule.gamma", options.schedule.gamma);
   to.set("schedule.minimum", options.schedule.minimum);
@@ -226,28 +258,40 @@ Batches plan_batches(const Options& options, int replicas, std::int64_t samples)
   Batches batches;
   batches.global = options.batch_per_rank > 0 ? options.batch_per_rank * replicas : options.batch;
   if (batches.global < replicas) {
-    throw Error(Errc::kBadConfig, "train.batch = " + std::to_string(batches.global) + " cannot be divided over " +
-                                      std::to_string(replicas) + " ranks; give at least one sample to each");
+    throw Error(Errc::kBadConfig, "train.batch = " + std::to_string(batches.global) +
+                                      " cannot be divided over " + std::to_string(replicas) +
+                                      " ranks; give at least one sample to each");
   }
   batches.per_epoch = (samples + batches.global - 1) / batches.global;
   batches.base_rate = optim::lr_of(options.plan.optimizer.rule);
-  if (options.reference_batch > 0) batches.base_rate = optim::linear_scaling(batches.base_rate, 1, batches.global, options.reference_batch);
+  if (options.reference_batch > 0)
+    batches.base_rate =
+        optim::linear_scaling(batches.base_rate, 1, batches.global, options.reference_batch);
   const auto shards = options.plan.micro_shards;
   if (shards == 0) return batches;
   if (!is_power_of_two(shards) || shards % replicas != 0) {
-    throw Error(Errc::kBadConfig, "train.micro_shards = " + std::to_string(shards) + " must be a power of two and a multiple of the " +
-                                      std::to_string(replicas) + " ranks that share the batch, where train.reproducible is set");
+    throw Error(Errc::kBadConfig,
+                "train.micro_shards = " + std::to_string(shards) +
+                    " must be a power of two and a multiple of the " + std::to_string(replicas) +
+                    " ranks that share the batch, where train.reproducible is set");
   }
-  const auto refuse = [](const std::string& why) { throw Error(Errc::kBadConfig, why + " where train.reproducible is set"); };
+  const auto refuse = [](const std::string& why) {
+    throw Error(Errc::kBadConfig, why + " where train.reproducible is set");
+  };
   if (options.balance_by_speed) {
-    refuse("train.balance = \"speed\" splits batches by times, which no two runs have alike; leave it \"even\"");
+    refuse(
+        "train.balance = \"speed\" splits batches by times, which no two runs have alike; leave it "
+        "\"even\"");
   }
   if (options.plan.sync_batch_norm) {
     refuse(
-        "model.sync_batch_norm takes statistics over what the ranks have at a time, which differs at each number of ranks; leave it false");
+        "model.sync_batch_norm takes statistics over what the ranks have at a time, which differs "
+        "at each number of ranks; leave it false");
   }
   if (options.plan.codec != "none") {
-    refuse("parallel.codec rounds gradients differently at each number of ranks; leave it at \"none\"");
+    refuse(
+        "parallel.codec rounds gradients differently at each number of ranks; leave it at "
+        "\"none\"");
   }
   return batches;
 }

@@ -31,32 +31,41 @@ using State = std::map<std::string, at::Tensor>;
 struct Points : torch::data::Dataset<Points> {
   explicit Points(std::int64_t count) {
     const at::Tensor k = torch::arange(count, torch::kDouble);
-    x = torch::stack({(k * 0.7548776662).frac() * 2 - 1, (k * 0.5698402910).frac() * 2 - 1}, 1).to(torch::kFloat);
+    x = torch::stack({(k * 0.7548776662).frac() * 2 - 1, (k * 0.5698402910).frac() * 2 - 1}, 1)
+            .to(torch::kFloat);
     const at::Tensor radius = x.square().sum(1);
     y = radius.gt(0.2).logical_and(radius.lt(0.8)).to(torch::kLong);
   }
-  torch::data::Example<> get(std::size_t i) override { return {x[static_cast<std::int64_t>(i)], y[static_cast<std::int64_t>(i)]}; }
+  torch::data::Example<> get(std::size_t i) override {
+    return {x[static_cast<std::int64_t>(i)], y[static_cast<std::int64_t>(i)]};
+  }
   std::optional<std::size_t> size() const override { return static_cast<std::size_t>(x.size(0)); }
   at::Tensor x, y;
 };
 
 // The same values on every rank, whichever thread makes it.
 nn::Sequential net() {
-  nn::Sequential all(nn::Linear(2, 16), nn::BatchNorm1d(16), nn::ReLU(), nn::Linear(16, 16), nn::ReLU(), nn::Linear(16, 2));
+  nn::Sequential all(nn::Linear(2, 16), nn::BatchNorm1d(16), nn::ReLU(), nn::Linear(16, 16),
+                     nn::ReLU(), nn::Linear(16, 2));
   const torch::NoGradGuard no_grad;
   double phase = 0;
   for (auto& item : all->named_parameters()) {
-    const at::Tensor values = (torch::arange(item.value().numel(), torch::kDouble) * 0.7 + ++phase).sin() * 0.5;
-    if (item.key() != "1.weight") item.value().copy_(values.view(item.value().sizes()));  // the batch norm's stays 1
+    const at::Tensor values =
+        (torch::arange(item.value().numel(), torch::kDouble) * 0.7 + ++phase).sin() * 0.5;
+    if (item.key() != "1.weight")
+      item.value().copy_(values.view(item.value().sizes()));  // the batch norm's stays 1
   }
   return all;
 }
 
-at::Tensor cross_entropy(const at::Tensor& output, const at::Tensor& target) { return nn::functional::cross_entropy(output, target); }
+at::Tensor cross_entropy(const at::Tensor& output, const at::Tensor& target) {
+  return nn::functional::cross_entropy(output, target);
+}
 
 Metric accuracy() {
-  return {"accuracy",
-          [](const at::Tensor& output, const at::Tensor& target) { return output.argmax(1).eq(target).to(torch::kDouble).mean(); }};
+  return {"accuracy", [](const at::Tensor& output, const at::Tensor& target) {
+            return output.argmax(1).eq(target).to(torch::kDouble).mean();
+          }};
 }
 
 Task ring(parallel::BlockModel model) {
@@ -85,7 +94,8 @@ class OwnModel : public testing::Test {
     options.mesh = mesh;
     options.prefetch = 0;
     options.resume = std::filesystem::exists(folder_ / name);
-    options.plan.optimizer = parallel::optimizer_spec(torch::optim::SGDOptions(0.1).momentum(0.9), {});
+    options.plan.optimizer =
+        parallel::optimizer_spec(torch::optim::SGDOptions(0.1).momentum(0.9), {});
     return options;
   }
 
@@ -103,7 +113,8 @@ class OwnModel : public testing::Test {
     return train(world, options, [] { return ring(parallel::blocks_of(net())); });
   }
 
-  std::string refused(int world, const Options& options, const std::function<Task()>& task, Errc code) const {
+  std::string refused(int world, const Options& options, const std::function<Task()>& task,
+                      Errc code) const {
     const std::string what = refusal([&] { train(world, options, task); }, code);
     EXPECT_FALSE(std::filesystem::exists(folder_ / options.name)) << what;
     return what;
@@ -113,7 +124,8 @@ class OwnModel : public testing::Test {
     ASSERT_EQ(a.size(), b.size());
     for (const auto& [name, tensor] : a) {
       const at::Tensor mine = tensor.to(at::kDouble), other = b.at(name).to(at::kDouble);
-      EXPECT_TRUE(at::allclose(mine, other, most, most)) << name << " by " << (mine - other).abs().max().item<double>();
+      EXPECT_TRUE(at::allclose(mine, other, most, most))
+          << name << " by " << (mine - other).abs().max().item<double>();
     }
   }
 
@@ -130,9 +142,11 @@ TEST_F(OwnModel, IsTrainedMeasuredAndSavedUnderItsOwnNames) {
   EXPECT_EQ(outcome.result.steps, 40 * 6);
   for (const char* file : {"config.toml", "metrics.jsonl", "log.jsonl"})
     EXPECT_TRUE(std::filesystem::exists(folder_ / ("run/" + std::string(file))));
-  const auto saved = checkpoint::load(*checkpoint::latest(folder_ / "run/ckpt").folder).parts.at("model");
+  const auto saved =
+      checkpoint::load(*checkpoint::latest(folder_ / "run/ckpt").folder).parts.at("model");
   EXPECT_EQ(saved.size(), net()->named_parameters().size() + net()->named_buffers().size());
-  for (const auto& item : net()->named_buffers()) EXPECT_EQ(saved.count(item.key()), 1u) << item.key();
+  for (const auto& item : net()->named_buffers())
+    EXPECT_EQ(saved.count(item.key()), 1u) << item.key();
   EXPECT_GT(saved.at("1.running_var").sub(1).abs().max().item<double>(), 0);
 }
 
@@ -140,7 +154,12 @@ TEST_F(OwnModel, LearnsTheSameUnderEveryPlanWithBatchNormsOverAllReplicas) {
   auto with = options("one", "dp=0");
   const auto one = train(1, with);
   with.plan.sync_batch_norm = true;
-  for (const auto& [world, mesh] : {std::pair{2, "dp=2"}, {3, "dp=3"}, {2, "fsdp=2"}, {2, "pp=2"}, {4, "dp=2,pp=2"}, {4, "pp=2,fsdp=2"}}) {
+  for (const auto& [world, mesh] : {std::pair{2, "dp=2"},
+                                    {3, "dp=3"},
+                                    {2, "fsdp=2"},
+                                    {2, "pp=2"},
+                                    {4, "dp=2,pp=2"},
+                                    {4, "pp=2,fsdp=2"}}) {
     SCOPED_TRACE(mesh);
     auto divided = with;
     divided.name = mesh;
@@ -157,7 +176,8 @@ TEST_F(OwnModel, HasTheBitsOfOneProcessWithMicroShardsStatisticsIncluded) {
   with.plan.micro_shards = 4;
   const auto one = train(1, with);
   EXPECT_EQ(one.state.at("1.num_batches_tracked").item<std::int64_t>(), 12);
-  for (const auto& [world, mesh] : {std::pair{4, "dp=4"}, {2, "fsdp=2"}, {2, "pp=2"}, {4, "pp=2,dp=2"}}) {
+  for (const auto& [world, mesh] :
+       {std::pair{4, "dp=4"}, {2, "fsdp=2"}, {2, "pp=2"}, {4, "pp=2,dp=2"}}) {
     SCOPED_TRACE(mesh);
     auto divided = with;
     divided.name = mesh;
@@ -165,7 +185,8 @@ TEST_F(OwnModel, HasTheBitsOfOneProcessWithMicroShardsStatisticsIncluded) {
     if (std::string(mesh) == "pp=2") divided.plan.recompute = parallel::Recompute::kFull;
     const auto outcome = train(world, divided);
     ASSERT_EQ(outcome.state.size(), one.state.size());
-    for (const auto& [name, tensor] : one.state) EXPECT_TRUE(at::equal(tensor, outcome.state.at(name))) << name;
+    for (const auto& [name, tensor] : one.state)
+      EXPECT_TRUE(at::equal(tensor, outcome.state.at(name))) << name;
     EXPECT_EQ(outcome.result.loss, one.result.loss);
   }
 }
@@ -180,7 +201,8 @@ TEST_F(OwnModel, GoesOnFromItsCheckpointAsIfItHadNotStopped) {
     EXPECT_EQ(train(2, cut).result.steps, 5);
     const auto resumed = train(2, options("cut-" + mesh, mesh));
     EXPECT_EQ(resumed.result.steps, 12);
-    for (const auto& [name, tensor] : whole.state) EXPECT_TRUE(at::equal(tensor, resumed.state.at(name))) << name;
+    for (const auto& [name, tensor] : whole.state)
+      EXPECT_TRUE(at::equal(tensor, resumed.state.at(name))) << name;
     EXPECT_EQ(resumed.result.accuracy, whole.result.accuracy);
   }
 }
@@ -191,8 +213,8 @@ TEST_F(OwnModel, HasCheckpointsOfEachRanksOwnSlices) {
     with.checkpoint_async = async;
     train(2, with);
     const std::string newest = *checkpoint::latest(folder_ / (with.name + "/ckpt")).folder;
-    for (const char* file :
-         {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "optimizer-00002-of-00002.safetensors"})
+    for (const char* file : {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+                             "optimizer-00002-of-00002.safetensors"})
       EXPECT_TRUE(std::filesystem::exists(newest + "/" + file)) << newest << " " << file;
   }
 }
@@ -243,13 +265,16 @@ TEST_F(OwnModel, TakesAnyModuleTensorsAndFunctionsThatMakeBatches) {
 
 TEST_F(OwnModel, SaysInOneLineWhatIsWrong) {
   const auto whole = [] { return ring(parallel::blocks_of(Net())); };
-  EXPECT_THAT(refused(2, options("run", "pp=2"), whole, Errc::kBadConfig), HasSubstr("needs a model given as a list of blocks"));
-  EXPECT_THAT(refused(2, options("run", "tp=2"), whole, Errc::kBadConfig), HasSubstr("divides layers, of which this model has none"));
+  EXPECT_THAT(refused(2, options("run", "pp=2"), whole, Errc::kBadConfig),
+              HasSubstr("needs a model given as a list of blocks"));
+  EXPECT_THAT(refused(2, options("run", "tp=2"), whole, Errc::kBadConfig),
+              HasSubstr("divides layers, of which this model has none"));
   EXPECT_THAT(refused(2, options("run", "dp=3"), whole, Errc::kBadConfig), HasSubstr("nearest"));
   EXPECT_THAT(refused(2, options("run", "xp=2"), whole, Errc::kBadConfig), HasSubstr("xp"));
   auto narrow = options("run", "dp=0");
   narrow.batch = 1;
-  EXPECT_THAT(refused(2, narrow, whole, Errc::kBadConfig), HasSubstr("a batch of 1 samples cannot be"));
+  EXPECT_THAT(refused(2, narrow, whole, Errc::kBadConfig),
+              HasSubstr("a batch of 1 samples cannot be"));
   const auto without = [&](const std::function<void(Task&)>& change) {
     return refused(
         1, options("run", "dp=0"),
@@ -261,10 +286,14 @@ TEST_F(OwnModel, SaysInOneLineWhatIsWrong) {
         Errc::kInvalidArgument);
   };
   EXPECT_THAT(without([](Task& task) { task.train = {}; }), HasSubstr("no training data"));
-  EXPECT_THAT(without([](Task& task) { task.train = dataset(Points(0)); }), HasSubstr("the data set is empty"));
+  EXPECT_THAT(without([](Task& task) { task.train = dataset(Points(0)); }),
+              HasSubstr("the data set is empty"));
   EXPECT_THAT(without([](Task& task) { task.model.loss = {}; }), HasSubstr("has no loss"));
   EXPECT_THAT(without([](Task& task) { task.model.blocks.clear(); }), HasSubstr("has no model"));
-  EXPECT_THAT(without([](Task& task) { task.train = samples(at::zeros({4, 2}), at::zeros({3})); }), HasSubstr("4 samples and y 3 targets"));
+  EXPECT_THAT(without([](Task& task) {
+                task.train = samples(at::zeros({4, 2}), at::zeros({3}));
+              }),
+              HasSubstr("4 samples and y 3 targets"));
 }
 
 // These show in the first step, when there is a run.
@@ -280,19 +309,32 @@ TEST_F(OwnModel, SaysWhatItsFunctionsGaveInPlaceOfANumberOrBatch) {
     });
   };
   const auto each = [](const at::Tensor& output, const at::Tensor& target) {
-    return nn::functional::cross_entropy(output, target, nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
+    return nn::functional::cross_entropy(
+        output, target, nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
   };
-  EXPECT_THAT(trouble(1, [&](Task& task) { task.model.loss = each; }), HasSubstr("the loss is a tensor of shape [16]: return one number"));
-  EXPECT_THAT(trouble(2, [&](Task& task) { task.model.loss = each; }), HasSubstr("the loss is a tensor of shape [8]"));
+  EXPECT_THAT(trouble(1, [&](Task& task) { task.model.loss = each; }),
+              HasSubstr("the loss is a tensor of shape [16]: return one number"));
+  EXPECT_THAT(trouble(2, [&](Task& task) { task.model.loss = each; }),
+              HasSubstr("the loss is a tensor of shape [8]"));
   const auto constant = [](const at::Tensor&, const at::Tensor&) { return torch::zeros({}); };
-  EXPECT_THAT(trouble(1, [&](Task& task) { task.model.loss = constant; }), HasSubstr("does not depend on the model's parameters"));
-  EXPECT_THAT(trouble(1, [&](Task& task) { task.metrics = {{"each", each}}; }), HasSubstr("the metric each gives no number"));
-  const auto short_of = [](const std::vector<std::int64_t>&) { return std::pair(at::zeros({3, 2}), at::zeros({3}, at::kLong)); };
-  EXPECT_THAT(trouble(1, [&](Task& task) { task.train = samples(32, short_of); }), HasSubstr("the data set gives 3 inputs for 16 samples"));
+  EXPECT_THAT(trouble(1, [&](Task& task) { task.model.loss = constant; }),
+              HasSubstr("does not depend on the model's parameters"));
+  EXPECT_THAT(trouble(1,
+                      [&](Task& task) {
+                        task.metrics = {{"each", each}};
+                      }),
+              HasSubstr("the metric each gives no number"));
+  const auto short_of = [](const std::vector<std::int64_t>&) {
+    return std::pair(at::zeros({3, 2}), at::zeros({3}, at::kLong));
+  };
+  EXPECT_THAT(trouble(1, [&](Task& task) { task.train = samples(32, short_of); }),
+              HasSubstr("the data set gives 3 inputs for 16 samples"));
   const Points points(32);
-  EXPECT_THAT(trouble(1, [&](Task& task) { task.train = samples(points.x.narrow(1, 0, 1), points.y); }),
-              AllOf(HasSubstr("block model of Float[16, 1]"), HasSubstr("cannot be multiplied")));
-  EXPECT_THAT(trouble(1, [&](Task& task) { task.train = samples(points.x, points.y + 7); }), HasSubstr("the loss of Float[16, 2]"));
+  EXPECT_THAT(
+      trouble(1, [&](Task& task) { task.train = samples(points.x.narrow(1, 0, 1), points.y); }),
+      AllOf(HasSubstr("block model of Float[16, 1]"), HasSubstr("cannot be multiplied")));
+  EXPECT_THAT(trouble(1, [&](Task& task) { task.train = samples(points.x, points.y + 7); }),
+              HasSubstr("the loss of Float[16, 2]"));
 }
 
 }  // namespace own_model_test

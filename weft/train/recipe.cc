@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Recipes are looked for in recipes/ here and in the folders above (so that names work from build/ too), then among those installed with
-// this program.
+// Recipes are looked for in recipes/ here and in the folders above (so that names work from build/
+// too), then among those installed with this program.
 std::vector<fs::path> recipe_folders() {
   std::vector<fs::path> folders;
   std::error_code ignored;
@@ -22,7 +22,9 @@ std::vector<fs::path> recipe_folders() {
     if (fs::is_directory(at / "recipes", ignored)) folders.push_back(at / "recipes");
     if (at == at.root_path()) break;
   }
-  const fs::path installed = fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path() / "share/weft/recipes";
+  const fs::path installed =
+      fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path() /
+      "share/weft/recipes";
   if (fs::is_directory(installed, ignored)) folders.push_back(installed);
   return folders;
 }
@@ -31,7 +33,8 @@ std::vector<std::string> recipes_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    if (fs::is_regular_file(entry.path() / "recipe.toml", ignored)) names.push_back(entry.path().filename().string());
+    if (fs::is_regular_file(entry.path() / "recipe.toml", ignored))
+      names.push_back(entry.path().filename().string());
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -49,7 +52,9 @@ std::vector<std::string> recipes_in(const fs::path& folder) {
   std::string hint;
   for (const auto& one : known) hint += (hint.empty() ? "; there are: " : ", ") + one;
   if (near) hint = "; did you mean \"" + *near + "\"?";
-  throw Error(Errc::kBadConfig, "no recipe \"" + recipe + "\": neither a folder with a recipe.toml nor a name in recipes/" + hint);
+  throw Error(Errc::kBadConfig,
+              "no recipe \"" + recipe +
+                  "\": neither a folder with a recipe.toml nor a name in recipes/" + hint);
 }
 
 // Which models, data, optimizers or schedules a key is for, by the key that chooses them.
@@ -60,7 +65,8 @@ struct Use {
 };
 
 const std::vector<Use>& uses() {
-  static const std::vector<std::string> resnets = {"resnet18", "resnet34", "resnet50", "resnet101", "resnet152"};
+  static const std::vector<std::string> resnets = {"resnet18", "resnet34", "resnet50", "resnet101",
+                                                   "resnet152"};
   static const std::vector<std::string> images = {"fashion-mnist", "shapes"};
   static const std::vector<Use> all = {
       {"model.family", "model.name", {"gpt"}},
@@ -116,7 +122,8 @@ std::string any_of(const std::vector<std::string>& names) {
 bool is_known_model(const std::string& name) {
   const auto images = models::list_models();
   return name == "gpt" || name == "lstm" ||
-         std::any_of(images.begin(), images.end(), [&](const models::ModelEntry& entry) { return entry.name == name; });
+         std::any_of(images.begin(), images.end(),
+                     [&](const models::ModelEntry& entry) { return entry.name == name; });
 }
 
 // Keys that have their defaults fit everything.
@@ -124,35 +131,43 @@ void refuse_misfits(const Config& config) {
   const auto rows = config.describe(), defaults = Config(config.schema()).describe();
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].value == defaults[i].value) continue;
-    const auto use = std::find_if(uses().begin(), uses().end(), [&](const Use& one) { return one.key == rows[i].key; });
+    const auto use = std::find_if(uses().begin(), uses().end(),
+                                  [&](const Use& one) { return one.key == rows[i].key; });
     if (use == uses().end()) continue;
     const std::string& chosen = config.get_string(use->chosen_by);
     if (std::find(use->of.begin(), use->of.end(), chosen) != use->of.end()) continue;
     if (use->chosen_by == std::string("model.name") && !is_known_model(chosen)) continue;
-    throw Error(Errc::kBadConfig, rows[i].key + " (" + rows[i].origin + ") is for " + use->chosen_by + " = " + any_of(use->of) +
-                                      ", not \"" + chosen + "\": leave it at " + defaults[i].value);
+    throw Error(Errc::kBadConfig, rows[i].key + " (" + rows[i].origin + ") is for " +
+                                      use->chosen_by + " = " + any_of(use->of) + ", not \"" +
+                                      chosen + "\": leave it at " + defaults[i].value);
   }
   const std::string& model = config.get_string("model.name");
   if (model == "lstm" && config.get_string("train.precision") == "f16") {
-    throw Error(Errc::kBadConfig, "train.precision (" + config.origin("train.precision") +
-                                      ") = \"f16\": libtorch has no LSTM in float16 on CPUs; use \"bf16\" or \"f32\"");
+    throw Error(
+        Errc::kBadConfig,
+        "train.precision (" + config.origin("train.precision") +
+            ") = \"f16\": libtorch has no LSTM in float16 on CPUs; use \"bf16\" or \"f32\"");
   }
   if (model != "gpt" && config.get_string("train.recompute") == "selective") {
-    throw Error(Errc::kBadConfig, "train.recompute (" + config.origin("train.recompute") +
-                                      ") = \"selective\" is for model.name = \"gpt\"; use \"full\" or \"none\"");
+    throw Error(Errc::kBadConfig,
+                "train.recompute (" + config.origin("train.recompute") +
+                    ") = \"selective\" is for model.name = \"gpt\"; use \"full\" or \"none\"");
   }
 }
 
 // A run says which recipe it is of; one of an older weft shows it by its model and data alone.
-void refuse_other_recipe(const Config& run, const Config& asked, const std::string& recipe, const std::string& path) {
+void refuse_other_recipe(const Config& run, const Config& asked, const std::string& recipe,
+                         const std::string& path) {
   const std::string& of = run.get_string("run.recipe");
   if (!of.empty() && of != recipe) {
-    throw Error(Errc::kBadConfig, "cannot resume " + path + ": it is a run of the recipe \"" + of + "\", not of \"" + recipe + "\"");
+    throw Error(Errc::kBadConfig, "cannot resume " + path + ": it is a run of the recipe \"" + of +
+                                      "\", not of \"" + recipe + "\"");
   }
   for (const char* key : {"model.name", "data.name"}) {
     if (!of.empty() || run.get_string(key) == asked.get_string(key)) continue;
-    throw Error(Errc::kBadConfig, "cannot resume " + path + " as \"" + recipe + "\": its " + key + " is \"" + run.get_string(key) +
-                                      "\", the recipe's is \"" + asked.get_string(key) + "\"");
+    throw Error(Errc::kBadConfig, "cannot resume " + path + " as \"" + recipe + "\": its " + key +
+                                      " is \"" + run.get_string(key) + "\", the recipe's is \"" +
+                                      asked.get_string(key) + "\"");
   }
 }
 
@@ -162,9 +177,12 @@ void refuse_other_model(const Config& run, const Config& now, const std::string&
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const std::string& key = rows[i].key;
     const bool fixed = key.rfind("model.", 0) == 0 || key.rfind("data.", 0) == 0;
-    if (!fixed || rows[i].value == before[i].value || key == "data.dir" || key == "data.file" || key == "data.prefetch") continue;
-    throw Error(Errc::kBadConfig, "cannot resume " + path + " with " + key + " = " + rows[i].value + " (" + rows[i].origin +
-                                      "): the run has " + before[i].value + ", and keeps its model and data; start a new run");
+    if (!fixed || rows[i].value == before[i].value || key == "data.dir" || key == "data.file" ||
+        key == "data.prefetch")
+      continue;
+    throw Error(Errc::kBadConfig, "cannot resume " + path + " with " + key + " = " + rows[i].value +
+                                      " (" + rows[i].origin + "): the run has " + before[i].value +
+                                      ", and keeps its model and data; start a new run");
   }
 }
 
@@ -177,7 +195,8 @@ std::string find_recipe(const std::string& recipe) {
   if (fs::is_regular_file(path / "recipe.toml", ignored)) return (path / "recipe.toml").string();
   const auto folders = recipe_folders();
   for (const auto& folder : folders) {
-    if (!recipe.empty() && fs::is_regular_file(folder / recipe / "recipe.toml", ignored)) return (folder / recipe / "recipe.toml").string();
+    if (!recipe.empty() && fs::is_regular_file(folder / recipe / "recipe.toml", ignored))
+      return (folder / recipe / "recipe.toml").string();
   }
   fail_unknown(recipe, folders);
 }
@@ -191,22 +210,27 @@ std::string recipe_name(const std::string& path) {
 
 void check_recipe(const Config& config) {
   if (config.get_doubles("optimizer.betas").size() != 2) {
-    throw Error(Errc::kBadConfig, "optimizer.betas (" + config.origin("optimizer.betas") + ") needs two numbers");
+    throw Error(Errc::kBadConfig,
+                "optimizer.betas (" + config.origin("optimizer.betas") + ") needs two numbers");
   }
   const std::string& model = config.get_string("model.name");
   if ((config.get_string("data.name") == "text") != (model == "gpt" || model == "lstm")) {
-    throw Error(Errc::kBadConfig, "data.name = \"text\" and model.name = \"gpt\" or \"lstm\" go together (" + config.origin("model.name") +
-                                      ", " + config.origin("data.name") + ")");
+    throw Error(Errc::kBadConfig,
+                "data.name = \"text\" and model.name = \"gpt\" or \"lstm\" go together (" +
+                    config.origin("model.name") + ", " + config.origin("data.name") + ")");
   }
   refuse_misfits(config);
   try {
     compress::parse(config.get_string("parallel.codec"));
   } catch (const Error& error) {
-    throw Error(Errc::kBadConfig, "parallel.codec (" + config.origin("parallel.codec") + "): " + error.message());
+    throw Error(Errc::kBadConfig,
+                "parallel.codec (" + config.origin("parallel.codec") + "): " + error.message());
   }
 }
 
-std::optional<Config> load_recipe_of_run(const std::string& recipe, const std::vector<std::string>& assignments, const std::string& name) {
+std::optional<Config> load_recipe_of_run(const std::string& recipe,
+                                         const std::vector<std::string>& assignments,
+                                         const std::string& name) {
   const std::string file = find_recipe(recipe);
   Config asked = Config::load(file, recipe_schema());
   for (const auto& assignment : assignments) asked.set(assignment);

@@ -1,4 +1,5 @@
-// Recipes: a folder with recipe.toml (what to train and how), expected.toml (what must come out) and README.md.
+// Recipes: a folder with recipe.toml (what to train and how), expected.toml (what must come out)
+// and README.md.
 #pragma once
 
 #include <optional>
@@ -12,25 +13,29 @@ namespace weft::train {
 // Every key that a recipe knows, with its default, limits and help.
 Schema recipe_schema();
 
-// recipe.toml of a recipe: `recipe` is a folder, a .toml file, or the name of a folder in recipes/, here, in
-// a folder above, or installed with this program (share/weft/recipes). Throws Error(kBadConfig) naming the
-// nearest recipe when there is none of that name.
+// recipe.toml of a recipe: `recipe` is a folder, a .toml file, or the name of a folder in recipes/,
+// here, in a folder above, or installed with this program (share/weft/recipes). Throws
+// Error(kBadConfig) naming the nearest recipe when there is none of that name.
 std::string find_recipe(const std::string& recipe);
 
 // "fashion-mnist" for recipes/fashion-mnist/recipe.toml.
 std::string recipe_name(const std::string& path);
 
-// Throws Error(kBadConfig) for keys that do not go together at any world, saying where they were set.
+// Throws Error(kBadConfig) for keys that do not go together at any world, saying where they were
+// set.
 void check_recipe(const Config& config);
 
-// Loads a recipe, then applies assignments ("train.epochs=2"). Errors are Error(kBadConfig), naming file, line and the nearest key; as
-// check_recipe().
+// Loads a recipe, then applies assignments ("train.epochs=2"). Errors are Error(kBadConfig), naming
+// file, line and the nearest key; as check_recipe().
 Config load_recipe(const std::string& recipe, const std::vector<std::string>& assignments = {});
 
-// The configuration with which a run of the recipe is resumed: the run's own config.toml, with the assignments over it, whatever the recipe
-// says today. `name`: the run; empty: the newest run of this recipe in run.dir. nullopt where there is no such run. Throws
-// Error(kBadConfig) where the run is one of another recipe, and where an assignment changes its model or data.
-std::optional<Config> load_recipe_of_run(const std::string& recipe, const std::vector<std::string>& assignments, const std::string& name);
+// The configuration with which a run of the recipe is resumed: the run's own config.toml, with the
+// assignments over it, whatever the recipe says today. `name`: the run; empty: the newest run of
+// this recipe in run.dir. nullopt where there is no such run. Throws Error(kBadConfig) where the
+// run is one of another recipe, and where an assignment changes its model or data.
+std::optional<Config> load_recipe_of_run(const std::string& recipe,
+                                         const std::vector<std::string>& assignments,
+                                         const std::string& name);
 
 // Whether its data is a text.
 bool is_text(const Config& config);

@@ -34,7 +34,8 @@ class InFolderOfRecipes {
   InFolderOfRecipes() : before_(std::filesystem::current_path()) {
     for (const char* name : {"fashion-mnist", "shapes"}) {
       make_directories(folder_ / ("recipes/" + std::string(name)));
-      write_file_atomic(folder_ / ("recipes/" + std::string(name) + "/recipe.toml"), "[train]\nepochs = 3\n");
+      write_file_atomic(folder_ / ("recipes/" + std::string(name) + "/recipe.toml"),
+                        "[train]\nepochs = 3\n");
     }
     std::filesystem::current_path(folder_.path());
   }
@@ -47,7 +48,8 @@ class InFolderOfRecipes {
 
 TEST(Recipe, IsFoundByNameByFolderAndByFile) {
   const InFolderOfRecipes here;
-  for (const char* words : {"shapes", "recipes/shapes", "recipes/shapes/", "recipes/shapes/recipe.toml"}) {
+  for (const char* words :
+       {"shapes", "recipes/shapes", "recipes/shapes/", "recipes/shapes/recipe.toml"}) {
     const auto file = find_recipe(words);
     EXPECT_EQ(recipe_name(file), "shapes") << words;
     EXPECT_EQ(load_recipe(words).get_int("train.epochs"), 3) << words;
@@ -56,8 +58,10 @@ TEST(Recipe, IsFoundByNameByFolderAndByFile) {
 
 TEST(Recipe, NamesTheNearestWhenThereIsNone) {
   const InFolderOfRecipes here;
-  EXPECT_THAT(bad_config([] { find_recipe("recipes/fashon-mnist"); }), HasSubstr("did you mean \"fashion-mnist\"?"));
-  EXPECT_THAT(bad_config([] { find_recipe("imagenet"); }), HasSubstr("there are: fashion-mnist, shapes"));
+  EXPECT_THAT(bad_config([] { find_recipe("recipes/fashon-mnist"); }),
+              HasSubstr("did you mean \"fashion-mnist\"?"));
+  EXPECT_THAT(bad_config([] { find_recipe("imagenet"); }),
+              HasSubstr("there are: fashion-mnist, shapes"));
 }
 
 TEST(Recipe, TakesAssignmentsAndRefusesUnknownKeysTypesAndRanges) {
@@ -65,10 +69,14 @@ TEST(Recipe, TakesAssignmentsAndRefusesUnknownKeysTypesAndRanges) {
   const auto config = load_recipe("shapes", {"train.epochs=7", "optimizer.lr=0.5"});
   EXPECT_EQ(config.get_int("train.epochs"), 7);
   EXPECT_EQ(config.origin("train.epochs"), "--set");
-  EXPECT_THAT(bad_config([] { load_recipe("shapes", {"train.epoch=7"}); }), HasSubstr("train.epochs"));
-  EXPECT_THAT(bad_config([] { load_recipe("shapes", {"train.epochs=many"}); }), HasSubstr("train.epochs"));
-  EXPECT_THAT(bad_config([] { load_recipe("shapes", {"train.label_smoothing=1.5"}); }), HasSubstr("train.label_smoothing"));
-  EXPECT_THAT(bad_config([] { load_recipe("shapes", {"optimizer.betas=[0.9]"}); }), HasSubstr("two numbers"));
+  EXPECT_THAT(bad_config([] { load_recipe("shapes", {"train.epoch=7"}); }),
+              HasSubstr("train.epochs"));
+  EXPECT_THAT(bad_config([] { load_recipe("shapes", {"train.epochs=many"}); }),
+              HasSubstr("train.epochs"));
+  EXPECT_THAT(bad_config([] { load_recipe("shapes", {"train.label_smoothing=1.5"}); }),
+              HasSubstr("train.label_smoothing"));
+  EXPECT_THAT(bad_config([] { load_recipe("shapes", {"optimizer.betas=[0.9]"}); }),
+              HasSubstr("two numbers"));
 }
 
 TEST(Batches, KeepTheGlobalBatchAtAnyWorld) {
@@ -94,39 +102,54 @@ TEST(Batches, GrowWithTheWorldWhereTheRankIsGivenAndScaleTheRate) {
 TEST(Recipe, RefusesAMisspeltCodecAndSaysWhereItStands) {
   EXPECT_THAT(bad_config([] { load_recipe("shapes", {"parallel.codec=\"powersdg:4\""}); }),
               AllOf(HasSubstr("parallel.codec"), HasSubstr("did you mean \"powersgd\"?")));
-  EXPECT_EQ(load_recipe("shapes", {"parallel.codec=\"topk:0.01,warmup=10\""}).get_string("parallel.codec"), "topk:0.01,warmup=10");
+  EXPECT_EQ(load_recipe("shapes", {"parallel.codec=\"topk:0.01,warmup=10\""})
+                .get_string("parallel.codec"),
+            "topk:0.01,warmup=10");
 }
 
 TEST(Recipe, RefusesKeysThatItsModelDataOrOptimizerHasNoUseForUnlessTheyGoByTheirDefaults) {
   const InFolderOfRecipes here;
   const auto with = [](const std::string& model, const std::string& key) {
     return [=] {
-      load_recipe("shapes", {model == "gpt" || model == "lstm" ? "data.name=text" : "data.name=shapes", "model.name=" + model, key});
+      load_recipe("shapes",
+                  {model == "gpt" || model == "lstm" ? "data.name=text" : "data.name=shapes",
+                   "model.name=" + model, key});
     };
   };
-  EXPECT_THAT(
-      bad_config(with("cnn", "parallel.tp=2")),
-      AllOf(HasSubstr("parallel.tp (--set) is for model.name = \"gpt\" or \"vit\" or \"mixer\", not \"cnn\""), HasSubstr("leave it at 1")));
-  EXPECT_THAT(bad_config(with("vit", "parallel.cp=2")), HasSubstr("is for model.name = \"gpt\", not \"vit\""));
-  EXPECT_THAT(bad_config(with("lstm", "model.kv_heads=2")), HasSubstr("is for model.name = \"gpt\", not \"lstm\""));
+  EXPECT_THAT(bad_config(with("cnn", "parallel.tp=2")),
+              AllOf(HasSubstr("parallel.tp (--set) is for model.name = \"gpt\" or \"vit\" or "
+                              "\"mixer\", not \"cnn\""),
+                    HasSubstr("leave it at 1")));
+  EXPECT_THAT(bad_config(with("vit", "parallel.cp=2")),
+              HasSubstr("is for model.name = \"gpt\", not \"vit\""));
+  EXPECT_THAT(bad_config(with("lstm", "model.kv_heads=2")),
+              HasSubstr("is for model.name = \"gpt\", not \"lstm\""));
   EXPECT_THAT(bad_config(with("lstm", "train.precision=f16")), HasSubstr("no LSTM in float16"));
-  EXPECT_THAT(bad_config(with("cnn", "train.recompute=selective")), HasSubstr("use \"full\" or \"none\""));
-  EXPECT_THAT(bad_config(with("gpt", "model.tied=false")), HasSubstr("is for model.name = \"lstm\""));
-  EXPECT_THAT(bad_config(with("gpt", "train.label_smoothing=0.1")), HasSubstr("is for data.name = \"fashion-mnist\" or \"shapes\""));
-  EXPECT_THAT(bad_config(with("cnn", "optimizer.alpha=0.5")), HasSubstr("is for optimizer.name = \"rmsprop\", not \"sgd\""));
-  EXPECT_THAT(bad_config([] { load_recipe("shapes", {"model.name=lstm"}); }), HasSubstr("go together"));
-  for (const char* key : {"model.heads=4", "parallel.dp=2", "train.precision=bf16", "model.tied=false", "train.balance=speed"})
+  EXPECT_THAT(bad_config(with("cnn", "train.recompute=selective")),
+              HasSubstr("use \"full\" or \"none\""));
+  EXPECT_THAT(bad_config(with("gpt", "model.tied=false")),
+              HasSubstr("is for model.name = \"lstm\""));
+  EXPECT_THAT(bad_config(with("gpt", "train.label_smoothing=0.1")),
+              HasSubstr("is for data.name = \"fashion-mnist\" or \"shapes\""));
+  EXPECT_THAT(bad_config(with("cnn", "optimizer.alpha=0.5")),
+              HasSubstr("is for optimizer.name = \"rmsprop\", not \"sgd\""));
+  EXPECT_THAT(bad_config([] { load_recipe("shapes", {"model.name=lstm"}); }),
+              HasSubstr("go together"));
+  for (const char* key : {"model.heads=4", "parallel.dp=2", "train.precision=bf16",
+                          "model.tied=false", "train.balance=speed"})
     with("lstm", key)();
-  for (const char* key : {"parallel.fsdp=2", "parallel.pp=2", "parallel.cuts=[1]", "train.recompute=full", "train.precision=f16"})
+  for (const char* key : {"parallel.fsdp=2", "parallel.pp=2", "parallel.cuts=[1]",
+                          "train.recompute=full", "train.precision=f16"})
     with("resnet18", key)();
 }
 
 TEST(Options, OfAProgramAreWrittenAsTheConfigurationThatGivesThem) {
   Config config(recipe_schema());
   for (const char* assignment :
-       {"train.epochs=7", "train.batch=24", "optimizer.name=adamw", "optimizer.weight_decay=0.1", "optimizer.lr=0.003",
-        "schedule.name=step", "parallel.pp=2", "parallel.micro_batches=3", "train.precision=bf16", "train.reproducible=true",
-        "parallel.weights=private", "train.recompute=full", "run.name=mine"})
+       {"train.epochs=7", "train.batch=24", "optimizer.name=adamw", "optimizer.weight_decay=0.1",
+        "optimizer.lr=0.003", "schedule.name=step", "parallel.pp=2", "parallel.micro_batches=3",
+        "train.precision=bf16", "train.reproducible=true", "parallel.weights=private",
+        "train.recompute=full", "run.name=mine"})
     config.set(assignment);
   const Options options = options_of(config);
   EXPECT_EQ(options.mesh, "pp=2,dp=0");
@@ -135,7 +158,8 @@ TEST(Options, OfAProgramAreWrittenAsTheConfigurationThatGivesThem) {
   const Config written = config_of(options);
   for (const auto& row : written.describe()) {
     const auto rows = config.describe();
-    const auto same = std::find_if(rows.begin(), rows.end(), [&](const auto& one) { return one.key == row.key; });
+    const auto same =
+        std::find_if(rows.begin(), rows.end(), [&](const auto& one) { return one.key == row.key; });
     ASSERT_NE(same, rows.end()) << row.key;
     EXPECT_EQ(row.value, same->value) << row.key;
   }
@@ -144,21 +168,27 @@ TEST(Options, OfAProgramAreWrittenAsTheConfigurationThatGivesThem) {
 TEST(Batches, RefuseWhatThisWorldCannotDo) {
   Config config(recipe_schema());
   config.set("train.batch=3");
-  EXPECT_THAT(bad_config([&] { plan_batches(options_of(config), 4, 100); }), AllOf(HasSubstr("train.batch = 3"), HasSubstr("4 ranks")));
+  EXPECT_THAT(bad_config([&] { plan_batches(options_of(config), 4, 100); }),
+              AllOf(HasSubstr("train.batch = 3"), HasSubstr("4 ranks")));
   config.set("train.batch=8");
   config.set("train.reproducible=true");
-  EXPECT_THAT(bad_config([&] { plan_batches(options_of(config), 3, 100); }), HasSubstr("multiple of the 3 ranks"));
+  EXPECT_THAT(bad_config([&] { plan_batches(options_of(config), 3, 100); }),
+              HasSubstr("multiple of the 3 ranks"));
   config.set("train.micro_shards=6");
-  EXPECT_THAT(bad_config([&] { plan_batches(options_of(config), 2, 100); }), HasSubstr("power of two"));
+  EXPECT_THAT(bad_config([&] { plan_batches(options_of(config), 2, 100); }),
+              HasSubstr("power of two"));
   config.set("train.micro_shards=4");
   config.set("model.sync_batch_norm=true");
-  EXPECT_THAT(bad_config([&] { plan_batches(options_of(config), 2, 100); }), HasSubstr("model.sync_batch_norm"));
+  EXPECT_THAT(bad_config([&] { plan_batches(options_of(config), 2, 100); }),
+              HasSubstr("model.sync_batch_norm"));
   config.set("model.sync_batch_norm=false");
   config.set("train.balance=speed");
-  EXPECT_THAT(bad_config([&] { plan_batches(options_of(config), 2, 100); }), HasSubstr("train.balance"));
+  EXPECT_THAT(bad_config([&] { plan_batches(options_of(config), 2, 100); }),
+              HasSubstr("train.balance"));
   config.set("train.balance=even");
   config.set("parallel.codec=bf16");
-  EXPECT_THAT(bad_config([&] { plan_batches(options_of(config), 2, 100); }), HasSubstr("parallel.codec"));
+  EXPECT_THAT(bad_config([&] { plan_batches(options_of(config), 2, 100); }),
+              HasSubstr("parallel.codec"));
 }
 
 }  // namespace recipe_test

@@ -17,12 +17,17 @@ namespace {
 namespace fs = std::filesystem;
 
 parallel::ParallelModel model_over(const Group& group) {
-  parallel::BlockModel model = parallel::blocks_of(torch::nn::Sequential(torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(4)));
-  model.loss = [](const parallel::Tensors& y, const parallel::Tensors&, const parallel::Contexts&) { return y[0].mean(); };
+  parallel::BlockModel model = parallel::blocks_of(
+      torch::nn::Sequential(torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(4)));
+  model.loss = [](const parallel::Tensors& y, const parallel::Tensors&, const parallel::Contexts&) {
+    return y[0].mean();
+  };
   return parallel::parallelize(model, {}, Mesh(group, {{"fsdp", 0}}));
 }
 
-Progressed at_step(std::int64_t step) { return {.step = step, .sampler = {0, step}, .epoch_loss = 0.5, .seed = 3, .batch = 8}; }
+Progressed at_step(std::int64_t step) {
+  return {.step = step, .sampler = {0, step}, .epoch_loss = 0.5, .seed = 3, .batch = 8};
+}
 
 void put_in_the_way(const Group& group, const std::string& folder) {
   if (group.rank() == 0) {
@@ -46,13 +51,15 @@ TEST(RunSaver, LeavesOlderCheckpointsAloneAndSavesAgainAfterAFailure) {
     const std::string folder = dir / "ckpt";
     replicate(2, [&](const Group& group) {
       auto model = model_over(group);
-      RunSaver saver(group, model, {.folder = group.rank() == 0 ? folder : "", .keep = 0, .async = async});
+      RunSaver saver(group, model,
+                     {.folder = group.rank() == 0 ? folder : "", .keep = 0, .async = async});
       saver.save(at_step(1));
       saver.finish();
       put_in_the_way(group, folder);
       saver.save(at_step(2));
       saver.save(at_step(3));  // logs that step 2 has failed
-      expect_refused([&] { saver.finish(); }, Errc::kInvalidArgument, "the checkpoint of step 3 is not saved: rank 0: ");
+      expect_refused([&] { saver.finish(); }, Errc::kInvalidArgument,
+                     "the checkpoint of step 3 is not saved: rank 0: ");
       take_away(group, folder);
       saver.save(at_step(4));
       saver.finish();

@@ -33,7 +33,9 @@ struct Task {
   Task() = default;
   // Takes a module (blocks_of(), compose/modules.h) or a list of blocks, and its loss: the mean
   // over the samples.
-  Task(parallel::BlockModel model_, parallel::OutputFunction loss) : model(std::move(model_)) { model.loss = std::move(loss); }
+  Task(parallel::BlockModel model_, parallel::OutputFunction loss) : model(std::move(model_)) {
+    model.loss = std::move(loss);
+  }
 
   parallel::BlockModel model;
   data::Source train, test;  // Data sets. A test set of size 0 is not evaluated.
@@ -46,6 +48,9 @@ data::Source samples(const at::Tensor& x, const at::Tensor& y);
 // Data that a function makes. `make` gets the numbers of some samples below `size`, at least one,
 // and returns {input, target} of these samples, in their order. Another thread may call it, one
 // call at a time.
-data::Source samples(std::int64_t size, std::function<std::pair<at::Tensor, at::Tensor>(const std::vector<std::int64_t>& indices)> make);
+data::Source samples(
+    std::int64_t size,
+    std::function<std::pair<at::Tensor, at::Tensor>(const std::vector<std::int64_t>& indices)>
+        make);
 
 }  // namespace weft::train

@@ -23,13 +23,15 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 const Assignments kLstm = {"model.name=lstm", "model.layers=2"};
-const Assignments kThatLearns = {"model.name=lstm", "model.layers=1", "model.width=32", "optimizer.lr=0.05", "train.epochs=10"};
+const Assignments kThatLearns = {"model.name=lstm", "model.layers=1", "model.width=32",
+                                 "optimizer.lr=0.05", "train.epochs=10"};
 
 TEST(TextLstm, LearnsTheSameAtOneRankAndTwo) {
   const TextRuns runs;
   // 9 rows: a rank has 5, the other 4.
   expect_learned_alike(runs, joined(kLstm, {"train.batch=9", "optimizer.max_grad_norm=0.1"}),
-                       {{"shared", 2, {"parallel.weights=shared"}}, {"private", 2, {"parallel.weights=private", "parallel.dp=2"}}});
+                       {{"shared", 2, {"parallel.weights=shared"}},
+                        {"private", 2, {"parallel.weights=private", "parallel.dp=2"}}});
   const auto weights = runs.weights("one");
   EXPECT_EQ(weights.count("decoder.weight"), 0);  // tied
   EXPECT_EQ(weights.at("rnn.weight_ih_l1").sizes(), (std::vector<std::int64_t>{64, 16}));
@@ -50,7 +52,8 @@ TEST(TextLstm, LearnsTheSameOverTcpWhileGradientsStillTravel) {
   });
   EXPECT_EQ(codes, (std::vector<int>{0, 0}));
   expect_close(runs.weights("two"), runs.weights("one"));
-  const at::Tensor whole = runs.weights("one").at("encoder.weight"), coded = runs.weights("bf16").at("encoder.weight");
+  const at::Tensor whole = runs.weights("one").at("encoder.weight"),
+                   coded = runs.weights("bf16").at("encoder.weight");
   EXPECT_TRUE(at::allclose(coded, whole, 0, 0.05));
   EXPECT_FALSE(at::equal(coded, whole));
 }
@@ -58,22 +61,26 @@ TEST(TextLstm, LearnsTheSameOverTcpWhileGradientsStillTravel) {
 TEST(TextLstm, LearnsInBfloat16) {
   const TextRuns runs;
   const Assignments words = joined(kThatLearns, {"train.epochs=6"});
-  const auto whole = runs.train(1, "f32", words), half = runs.train(1, "bf16", joined(words, {"train.precision=bf16"}));
+  const auto whole = runs.train(1, "f32", words),
+             half = runs.train(1, "bf16", joined(words, {"train.precision=bf16"}));
   EXPECT_NEAR(half.loss, whole.loss, 0.1);
   EXPECT_GT(half.accuracy, 0.8);
-  EXPECT_FALSE(at::equal(runs.weights("bf16").at("encoder.weight"), runs.weights("f32").at("encoder.weight")));
+  EXPECT_FALSE(at::equal(runs.weights("bf16").at("encoder.weight"),
+                         runs.weights("f32").at("encoder.weight")));
 }
 
 TEST(TextLstm, LearnsTheSameOverStagesAndShards) {
   for (const std::string tied : {"true", "false"}) {
     const TextRuns runs;
     // Unscaled SGD: Adam would make much of gradients that are nothing but rounding.
-    const Assignments words = joined(kLstm, {"model.tied=" + tied, "optimizer.name=sgd", "optimizer.lr=1", "optimizer.max_grad_norm=0.5"});
-    expect_learned_alike(runs, words,
-                         {{"pp", 2, {"parallel.pp=2"}},
-                          {"fsdp", 2, {"parallel.fsdp=2"}},
-                          {"cut_late", 2, {"parallel.pp=2", "parallel.cuts=[3]", "train.recompute=full"}},
-                          {"pp_dp", 4, {"parallel.pp=2", "parallel.schedule=gpipe", "parallel.micro_batches=2"}}});
+    const Assignments words = joined(kLstm, {"model.tied=" + tied, "optimizer.name=sgd",
+                                             "optimizer.lr=1", "optimizer.max_grad_norm=0.5"});
+    expect_learned_alike(
+        runs, words,
+        {{"pp", 2, {"parallel.pp=2"}},
+         {"fsdp", 2, {"parallel.fsdp=2"}},
+         {"cut_late", 2, {"parallel.pp=2", "parallel.cuts=[3]", "train.recompute=full"}},
+         {"pp_dp", 4, {"parallel.pp=2", "parallel.schedule=gpipe", "parallel.micro_batches=2"}}});
     EXPECT_EQ(runs.weights("pp").count("rnn.weight_hh_l1"), 1u);
     // What one form has begun another goes on with.
     runs.train(2, "mixed", joined(words, {"train.max_steps=5", "parallel.pp=2"}));
@@ -85,14 +92,17 @@ TEST(TextLstm, LearnsTheSameOverStagesAndShards) {
 
 TEST(TextLstm, ReproducesTheBitsOfOneProcessUnderReplicasShardsAndStages) {
   const TextRuns runs;
-  const Assignments words = joined(kLstm, {"train.reproducible=true", "model.width=64", "model.dropout=0.2", "train.batch=10",
-                                           "train.max_steps=7", "optimizer.max_grad_norm=0.5"});
+  const Assignments words =
+      joined(kLstm, {"train.reproducible=true", "model.width=64", "model.dropout=0.2",
+                     "train.batch=10", "train.max_steps=7", "optimizer.max_grad_norm=0.5"});
   runs.train(1, "one", words);
   const auto weights = runs.weights("one");
   for (const auto& [name, world, forms] :
        {internal::Split{"dp", 2, {}},
         {"fsdp_dp", 4, {"parallel.fsdp=2"}},
-        {"decoder_apart", 2, {"parallel.pp=2", "parallel.cuts=[3]"}},  // its input is strided where the layer is
+        {"decoder_apart",
+         2,
+         {"parallel.pp=2", "parallel.cuts=[3]"}},  // its input is strided where the layer is
         {"pp_dp", 4, {"parallel.pp=2", "train.recompute=full"}}}) {
     SCOPED_TRACE(name);
     runs.train(world, name, joined(words, forms));
@@ -125,10 +135,12 @@ TEST(TextLstm, WritesWhatItHasLearned) {
   EXPECT_EQ(text_of(run, drawing), drawn);
   drawing.seed = 4;
   EXPECT_NE(text_of(run, drawing), drawn);
-  EXPECT_THAT(refusal([&] { export_huggingface(run, runs.path("out")); }), HasSubstr("run of an LSTM"));
+  EXPECT_THAT(refusal([&] { export_huggingface(run, runs.path("out")); }),
+              HasSubstr("run of an LSTM"));
   EXPECT_FALSE(std::filesystem::exists(runs.path("out")));
   replicate(2, [&](const Group& group) {
-    EXPECT_THAT(refusal([&] { text_of(run, likeliest, parallel::TensorParallel(group, 1)); }), HasSubstr("start one process"));
+    EXPECT_THAT(refusal([&] { text_of(run, likeliest, parallel::TensorParallel(group, 1)); }),
+                HasSubstr("start one process"));
   });
 }
 
@@ -162,12 +174,17 @@ TEST(TextLstmInProcesses, DropsWhatItDropsOnThreads) {
 
 TEST(TextLstm, RefusesWhatIsAGptsAndLeavesNoRun) {
   const TextRuns runs;
-  const auto refused = [&](int world, const std::string& assignment) { return runs.refused(world, joined(kLstm, {assignment})); };
-  EXPECT_THAT(refused(1, "model.heads=2"), AllOf(HasSubstr("model.heads (--set) is for model.name = \"gpt\""), HasSubstr("leave it at 4")));
+  const auto refused = [&](int world, const std::string& assignment) {
+    return runs.refused(world, joined(kLstm, {assignment}));
+  };
+  EXPECT_THAT(refused(1, "model.heads=2"),
+              AllOf(HasSubstr("model.heads (--set) is for model.name = \"gpt\""),
+                    HasSubstr("leave it at 4")));
   EXPECT_THAT(refused(1, "model.family=llama"), HasSubstr("model.family"));
   EXPECT_THAT(refused(1, "model.experts=2"), HasSubstr("model.experts"));
   for (const std::string axis : {"tp", "cp", "ep"}) {
-    EXPECT_THAT(refused(2, "parallel." + axis + "=2"), HasSubstr("parallel." + axis + " (--set) is for model.name = \"gpt\""));
+    EXPECT_THAT(refused(2, "parallel." + axis + "=2"),
+                HasSubstr("parallel." + axis + " (--set) is for model.name = \"gpt\""));
   }
   EXPECT_THAT(refused(5, "parallel.pp=5"), HasSubstr("stages"));
   EXPECT_THAT(refused(3, "train.reproducible=true"), HasSubstr("nearest that works"));

@@ -22,22 +22,29 @@ using testing::HasSubstr;
 
 TEST(TextTrainer, LearnsTheSameHoweverBatchAndLayersAreSplit) {
   const TextRuns runs;
-  // Not Adam, which makes steps of full size of gradients that are zero but for rounding (the bias of keys).
-  const auto one = expect_learned_alike(runs, {"train.epochs=8", "optimizer.name=sgd", "optimizer.lr=0.1"},
-                                        {{"dp2", 2, {}}, {"tp2", 2, {"parallel.tp=2"}}, {"dp2tp2", 4, {"parallel.tp=2"}}});
+  // Not Adam, which makes steps of full size of gradients that are zero but for rounding (the bias
+  // of keys).
+  const auto one = expect_learned_alike(
+      runs, {"train.epochs=8", "optimizer.name=sgd", "optimizer.lr=0.1"},
+      {{"dp2", 2, {}}, {"tp2", 2, {"parallel.tp=2"}}, {"dp2tp2", 4, {"parallel.tp=2"}}});
   EXPECT_GT(one.accuracy, 0.5);
   EXPECT_EQ(one.epochs, 8);
 }
 
 TEST(TextTrainer, LearnsTheSameInStagesAndShards) {
   const TextRuns runs;
-  expect_learned_alike(runs, {"optimizer.name=sgd", "optimizer.lr=0.1", "model.layers=2", "optimizer.max_grad_norm=1"},
-                       {{"pp2", 2, {"parallel.pp=2"}},
-                        {"cp2", 2, {"parallel.cp=2"}},
-                        {"fsdp2", 2, {"parallel.fsdp=2"}},
-                        {"zero1", 2, {"parallel.fsdp=2", "parallel.zero_stage=1", "parallel.micro_batches=2"}},
-                        {"tp2", 2, {"parallel.tp=2"}},
-                        {"dp2pp2", 4, {"parallel.pp=2", "parallel.schedule=gpipe", "parallel.micro_batches=2", "parallel.cuts=[1]"}}});
+  expect_learned_alike(
+      runs,
+      {"optimizer.name=sgd", "optimizer.lr=0.1", "model.layers=2", "optimizer.max_grad_norm=1"},
+      {{"pp2", 2, {"parallel.pp=2"}},
+       {"cp2", 2, {"parallel.cp=2"}},
+       {"fsdp2", 2, {"parallel.fsdp=2"}},
+       {"zero1", 2, {"parallel.fsdp=2", "parallel.zero_stage=1", "parallel.micro_batches=2"}},
+       {"tp2", 2, {"parallel.tp=2"}},
+       {"dp2pp2",
+        4,
+        {"parallel.pp=2", "parallel.schedule=gpipe", "parallel.micro_batches=2",
+         "parallel.cuts=[1]"}}});
 }
 
 TEST(TextTrainer, LearnsTheSameWithExpertsOverRanks) {
@@ -58,9 +65,10 @@ TEST(TextTrainer, LearnsTheSameOfPackedDocumentsHoweverTheyAreSplit) {
                              "model.layers=2",
                              "optimizer.name=sgd",
                              "optimizer.lr=0.1"};
-  expect_learned_alike(
-      runs, words,
-      {{"tp2", 2, {"parallel.tp=2"}}, {"pp2", 2, {"parallel.pp=2", "parallel.micro_batches=1"}}, {"cp2", 2, {"parallel.cp=2"}}});
+  expect_learned_alike(runs, words,
+                       {{"tp2", 2, {"parallel.tp=2"}},
+                        {"pp2", 2, {"parallel.pp=2", "parallel.micro_batches=1"}},
+                        {"cp2", 2, {"parallel.cp=2"}}});
   const auto apart = runs.train(1, "again", words);
   auto stream = words;
   stream.emplace_back("data.pack_documents=false");
@@ -70,15 +78,19 @@ TEST(TextTrainer, LearnsTheSameOfPackedDocumentsHoweverTheyAreSplit) {
 TEST(TextTrainer, RefusesToPackDocumentsThatHaveNoEnd) {
   const TextRuns runs;
   const std::string folder = runs.documents(), endless = runs.path("endless.json");
-  write_file_atomic(endless, data::text::train_bpe({folder + "/9.txt"}, {.vocab_size = 257, .specials = {}}));
+  write_file_atomic(
+      endless, data::text::train_bpe({folder + "/9.txt"}, {.vocab_size = 257, .specials = {}}));
   EXPECT_THAT(runs.refused(1, {"data.pack_documents=true", "data.tokenizer=\"" + endless + "\""}),
               HasSubstr("needs a tokenizer with an end token"));
-  EXPECT_THAT(runs.refused(1, {"data.pack_documents=true", "model.name=lstm", "data.tokenizer=bpe:300"}), HasSubstr("data.pack_documents"));
+  EXPECT_THAT(
+      runs.refused(1, {"data.pack_documents=true", "model.name=lstm", "data.tokenizer=bpe:300"}),
+      HasSubstr("data.pack_documents"));
 }
 
 // The last value of a key in a run's metrics.jsonl.
 double metric(const std::string& run, const std::string& key) {
-  const std::string all = read_file(run + "/metrics.jsonl", std::size_t{1} << 20), name = "\"" + key + "\":";
+  const std::string all = read_file(run + "/metrics.jsonl", std::size_t{1} << 20),
+                    name = "\"" + key + "\":";
   const auto at = all.rfind(name);
   return at == std::string::npos ? -1 : std::stod(all.substr(at + name.size()));
 }
@@ -86,14 +98,16 @@ double metric(const std::string& run, const std::string& key) {
 TEST(TextTrainer, SaysHowEvenlyExpertsAreUsedAndWhatTheyDrop) {
   const TextRuns runs;
   // The weights hardly move, so that all choose alike.
-  const std::vector<std::string> words = {"model.experts=4", "model.layers=2", "optimizer.name=sgd", "optimizer.lr=1e-6"};
+  const std::vector<std::string> words = {"model.experts=4", "model.layers=2", "optimizer.name=sgd",
+                                          "optimizer.lr=1e-6"};
   runs.train(1, "one", words);
   const double load = metric(runs.path("one"), "expert_load_max");
   EXPECT_GT(load, 1);
   EXPECT_LE(load, 2) << "where two experts get all";
   EXPECT_EQ(metric(runs.path("one"), "expert_dropped"), 0);
-  for (const auto& [name, forms] :
-       {std::pair<const char*, std::vector<std::string>>{"pp_ep", {"parallel.pp=2", "parallel.ep=2"}}, {"cp_dp", {"parallel.cp=2"}}}) {
+  for (const auto& [name, forms] : {std::pair<const char*, std::vector<std::string>>{
+                                        "pp_ep", {"parallel.pp=2", "parallel.ep=2"}},
+                                    {"cp_dp", {"parallel.cp=2"}}}) {
     auto more = words;
     more.insert(more.end(), forms.begin(), forms.end());
     more.emplace_back("parallel.micro_batches=2");
@@ -106,7 +120,9 @@ TEST(TextTrainer, SaysHowEvenlyExpertsAreUsedAndWhatTheyDrop) {
   runs.train(1, "narrow", narrow);
   set_log_level(LogLevel::kError);
   const std::string log = read_file(runs.path("narrow") + "/log.jsonl", std::size_t{1} << 20);
-  EXPECT_THAT(log.substr(log.find("epoch done")), testing::AllOf(HasSubstr("\"expert_load_max\":"), HasSubstr("\"expert_dropped\":0.")));
+  EXPECT_THAT(
+      log.substr(log.find("epoch done")),
+      testing::AllOf(HasSubstr("\"expert_load_max\":"), HasSubstr("\"expert_dropped\":0.")));
   const double dropped = metric(runs.path("narrow"), "expert_dropped");
   narrow.emplace_back("parallel.cp=2");
   runs.train(2, "narrow_cp", narrow);
@@ -119,21 +135,26 @@ TEST(TextTrainer, SaysHowEvenlyExpertsAreUsedAndWhatTheyDrop) {
 
 TEST(TextTrainer, TrainsInFloat16WithAScaledLoss) {
   const TextRuns runs;
-  const std::vector<std::string> words = {"train.epochs=4", "optimizer.name=sgd", "optimizer.lr=0.1", "train.precision=f16"};
+  const std::vector<std::string> words = {"train.epochs=4", "optimizer.name=sgd",
+                                          "optimizer.lr=0.1", "train.precision=f16"};
   const auto whole = runs.train(1, "whole", words);
   EXPECT_LT(whole.loss, 3);
   // The scale goes on where it was.
   auto half = words;
   half.push_back("train.max_steps=5");
   runs.train(1, "cut", half);
-  EXPECT_EQ(checkpoint::load(*checkpoint::latest(runs.path("cut") + "/ckpt").folder).parts.at("scaling").count("loss_scale"), 1);
+  EXPECT_EQ(checkpoint::load(*checkpoint::latest(runs.path("cut") + "/ckpt").folder)
+                .parts.at("scaling")
+                .count("loss_scale"),
+            1);
   runs.train(1, "cut", words);
   expect_close(runs.weights("cut"), runs.weights("whole"));
 }
 
 TEST(TextTrainer, RecomputesToTheSameBitsDropoutIncluded) {
   const TextRuns runs;
-  const std::vector<std::string> words = {"model.dropout=0.1", "model.layers=2", "train.max_steps=5", "parallel.tp=2"};
+  const std::vector<std::string> words = {"model.dropout=0.1", "model.layers=2",
+                                          "train.max_steps=5", "parallel.tp=2"};
   runs.train(2, "kept", words);
   const auto kept = runs.weights("kept");
   for (const std::string kind : {"full", "selective"}) {
@@ -146,10 +167,12 @@ TEST(TextTrainer, RecomputesToTheSameBitsDropoutIncluded) {
 }
 
 TEST(TextTrainer, DropsAfterACheckpointWhatItWouldHaveDropped) {
-  for (const std::string model : {"model.name=gpt", "model.name=lstm", "parallel.micro_batches=2"}) {
+  for (const std::string model :
+       {"model.name=gpt", "model.name=lstm", "parallel.micro_batches=2"}) {
     SCOPED_TRACE(model);
     const TextRuns runs;
-    const std::vector<std::string> words = {model, "model.dropout=0.2", "model.layers=2", "train.max_steps=5"};
+    const std::vector<std::string> words = {model, "model.dropout=0.2", "model.layers=2",
+                                            "train.max_steps=5"};
     runs.train(1, "whole", words);
     runs.train(1, "cut", {model, "model.dropout=0.2", "model.layers=2", "train.max_steps=2"});
     runs.train(1, "cut", words);
@@ -159,14 +182,16 @@ TEST(TextTrainer, DropsAfterACheckpointWhatItWouldHaveDropped) {
 
 TEST(TextTrainer, ReproducesTheBitsOfOneProcessUnderReplicasShardsAndStages) {
   const TextRuns runs;
-  const std::vector<std::string> words = {"train.reproducible=true", "model.dropout=0.1", "model.layers=2",
-                                          "train.batch=10",          "train.max_steps=7", "optimizer.max_grad_norm=0.5"};
+  const std::vector<std::string> words = {"train.reproducible=true", "model.dropout=0.1",
+                                          "model.layers=2",          "train.batch=10",
+                                          "train.max_steps=7",       "optimizer.max_grad_norm=0.5"};
   const auto one = runs.train(1, "one", words);
   const auto weights = runs.weights("one");
-  for (const auto& [name, world, forms] : {std::tuple{"dp", 2, std::vector<std::string>{}},
-                                           {"fsdp_dp", 4, {"parallel.fsdp=2"}},
-                                           {"pp", 2, {"parallel.pp=2", "parallel.schedule=zb_h1"}},
-                                           {"pp_fsdp", 4, {"parallel.pp=2", "parallel.fsdp=2", "train.recompute=full"}}}) {
+  for (const auto& [name, world, forms] :
+       {std::tuple{"dp", 2, std::vector<std::string>{}},
+        {"fsdp_dp", 4, {"parallel.fsdp=2"}},
+        {"pp", 2, {"parallel.pp=2", "parallel.schedule=zb_h1"}},
+        {"pp_fsdp", 4, {"parallel.pp=2", "parallel.fsdp=2", "train.recompute=full"}}}) {
     SCOPED_TRACE(name);
     auto divided = words;
     divided.insert(divided.end(), forms.begin(), forms.end());
@@ -178,16 +203,18 @@ TEST(TextTrainer, ReproducesTheBitsOfOneProcessUnderReplicasShardsAndStages) {
     }
     expect_equal(runs.weights(name), weights);
   }
-  for (const auto& [name, forms] :
-       {std::pair{"tcp_dp", std::vector<std::string>{}}, {"tcp_fsdp_pp", {"parallel.pp=2", "parallel.fsdp=2"}}}) {
+  for (const auto& [name, forms] : {std::pair{"tcp_dp", std::vector<std::string>{}},
+                                    {"tcp_fsdp_pp", {"parallel.pp=2", "parallel.fsdp=2"}}}) {
     SCOPED_TRACE(name);
     auto divided = words;
     divided.insert(divided.end(), forms.begin(), forms.end());
     runs.train_over_tcp(4, true, name, divided);
     expect_equal(runs.weights(name), weights);
-    expect_refused([&] { runs.train_over_tcp(4, false, "refused", divided); }, Errc::kBadConfig, "InitOptions::ordered_sums");
+    expect_refused([&] { runs.train_over_tcp(4, false, "refused", divided); }, Errc::kBadConfig,
+                   "InitOptions::ordered_sums");
   }
-  EXPECT_THAT(runs.refused(2, {"train.reproducible=true", "parallel.tp=2"}), HasSubstr("sum in another order"));
+  EXPECT_THAT(runs.refused(2, {"train.reproducible=true", "parallel.tp=2"}),
+              HasSubstr("sum in another order"));
   EXPECT_THAT(runs.refused(3, {"train.reproducible=true"}), HasSubstr("nearest that works"));
 }
 
@@ -218,12 +245,16 @@ TEST(TextTrainer, ItsModelsWriteWhatTheyHaveLearned) {
   const GenerateOptions likeliest{.prompt = "warp weft ", .tokens = 30, .temperature = 0};
   const std::string text = text_of(run, likeliest);
   EXPECT_EQ(text, "warp weft warp weft warp weft ");
-  const GenerateOptions drawing{.prompt = "warp ", .tokens = 12, .temperature = 2, .top_k = 5, .seed = 3};
+  const GenerateOptions drawing{
+      .prompt = "warp ", .tokens = 12, .temperature = 2, .top_k = 5, .seed = 3};
   EXPECT_EQ(text_of(run, drawing), text_of(run, drawing));
   // Over two ranks, each with its heads, the same.
-  const GenerateOptions few{.prompt = "warp weft warp", .tokens = 4, .temperature = 0.5, .top_p = 0.9};
+  const GenerateOptions few{
+      .prompt = "warp weft warp", .tokens = 4, .temperature = 0.5, .top_p = 0.9};
   const std::string alone = text_of(run, few);
-  replicate(2, [&](const Group& group) { EXPECT_EQ(text_of(run, few, parallel::TensorParallel(group, 1)), alone); });
+  replicate(2, [&](const Group& group) {
+    EXPECT_EQ(text_of(run, few, parallel::TensorParallel(group, 1)), alone);
+  });
   GenerateOptions stopping = likeliest;
   stopping.stop = {"weft warp", "arp we"};  // the second comes first
   EXPECT_EQ(text_of(run, stopping), "w");
@@ -239,11 +270,13 @@ TEST(TextTrainer, ItsModelsAreWrittenForTransformersAndReadBack) {
   const TextRuns runs;
   for (const std::string family : {"gpt2", "llama"}) {
     runs.train(1, family,
-               {"train.epochs=3", "model.family=" + family, family == "gpt2" ? "data.tokenizer=bytes" : "data.tokenizer=\"bpe:260\""});
+               {"train.epochs=3", "model.family=" + family,
+                family == "gpt2" ? "data.tokenizer=bytes" : "data.tokenizer=\"bpe:260\""});
     const std::string output = runs.path("for_" + family);
     export_huggingface(runs.path(family), output);
     for (const GenerateOptions& options :
-         {GenerateOptions{.tokens = 10, .temperature = 0}, GenerateOptions{.prompt = "we", .tokens = 14, .seed = 2}})
+         {GenerateOptions{.tokens = 10, .temperature = 0},
+          GenerateOptions{.prompt = "we", .tokens = 14, .seed = 2}})
       EXPECT_EQ(text_of(output, options), text_of(runs.path(family), options)) << family;
     EXPECT_THROW(export_huggingface(runs.path(family), output), Error) << "written over a model";
   }
@@ -253,7 +286,9 @@ TEST(Generate, DrawsFromTheLikeliestTokensOnly) {
   const at::Tensor logits = at::log(at::tensor({0.1, 0.5, 0.15, 0.25}, at::kDouble));
   const auto expect = [&](const GenerateOptions& options, std::initializer_list<double> want) {
     const at::Tensor got = distribution(logits, options);
-    EXPECT_TRUE(at::allclose(got, at::tensor(at::ArrayRef<double>(want), at::kDouble), 1e-12, 1e-12)) << got;
+    EXPECT_TRUE(
+        at::allclose(got, at::tensor(at::ArrayRef<double>(want), at::kDouble), 1e-12, 1e-12))
+        << got;
   };
   expect({.temperature = 1}, {0.1, 0.5, 0.15, 0.25});
   expect({.temperature = 0.5}, {0.01 / 0.345, 0.25 / 0.345, 0.0225 / 0.345, 0.0625 / 0.345});
@@ -263,15 +298,20 @@ TEST(Generate, DrawsFromTheLikeliestTokensOnly) {
   expect({.temperature = 1, .top_p = 0.6}, {0, 2.0 / 3, 0, 1.0 / 3});
   expect({.temperature = 1, .top_p = 0.8}, {0, 0.5 / 0.9, 0.15 / 0.9, 0.25 / 0.9});
   expect({.temperature = 1, .top_p = 0.01}, {0, 1, 0, 0});
-  expect({.temperature = 1, .top_k = 2, .top_p = 0.6}, {0, 1, 0, 0});  // of what top_k left, 2/3 is enough
+  expect({.temperature = 1, .top_k = 2, .top_p = 0.6},
+         {0, 1, 0, 0});  // of what top_k left, 2/3 is enough
 }
 
 TEST(Generate, TakesTheBeginningFromTheTokenizersTemplate) {
   EXPECT_EQ(
-      internal::begin_token(R"({"post_processor": {"type": "Sequence", "processors": [{"type": "ByteLevel"}, {"type": "TemplateProcessing",
+      internal::begin_token(
+          R"({"post_processor": {"type": "Sequence", "processors": [{"type": "ByteLevel"}, {"type": "TemplateProcessing",
       "single": [{"SpecialToken": {"id": "<|begin_of_text|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]}]}})"),
       "<|begin_of_text|>");
-  EXPECT_EQ(internal::begin_token(R"({"post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}]}})"), "");
+  EXPECT_EQ(
+      internal::begin_token(
+          R"({"post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}]}})"),
+      "");
   EXPECT_EQ(internal::begin_token(R"({"post_processor": null})"), "");
   EXPECT_EQ(internal::begin_token(""), "");
 }
@@ -281,10 +321,13 @@ TEST(TextTrainer, RefusesWhatItCannotDoAndLeavesNoRun) {
   EXPECT_THAT(runs.refused(2, {"parallel.tp=3"}), HasSubstr("nearest: dp=1,tp=2"));
   EXPECT_THAT(runs.refused(1, {"data.file=\"/nowhere\""}), HasSubstr("/nowhere"));
   EXPECT_THAT(runs.refused(1, {"data.tokenizer=\"bpe:9\""}), HasSubstr("bpe:N"));
-  EXPECT_THAT(runs.refused(2, {"parallel.fsdp=2", "parallel.codec=bf16"}), HasSubstr("give dp the slow links"));
-  EXPECT_THAT(runs.refused(2, {"parallel.pp=2", "parallel.cuts=[9]"}), HasSubstr("cuts rise from 1 to 2"));
+  EXPECT_THAT(runs.refused(2, {"parallel.fsdp=2", "parallel.codec=bf16"}),
+              HasSubstr("give dp the slow links"));
+  EXPECT_THAT(runs.refused(2, {"parallel.pp=2", "parallel.cuts=[9]"}),
+              HasSubstr("cuts rise from 1 to 2"));
   EXPECT_THAT(runs.refused(2, {"parallel.ep=2"}), HasSubstr("of which this model has none"));
-  EXPECT_THAT(runs.refused(2, {"parallel.pp=2", "parallel.micro_batches=16"}), HasSubstr("cannot be 16 micro-batches"));
+  EXPECT_THAT(runs.refused(2, {"parallel.pp=2", "parallel.micro_batches=16"}),
+              HasSubstr("cannot be 16 micro-batches"));
 }
 
 }  // namespace text_trainer_test

@@ -17,11 +17,16 @@ namespace weft::train {
 namespace {
 
 void check_task(const Task& task) {
-  WEFT_REQUIRE(!task.model.blocks.empty(), "the task has no model: give blocks_of(module), or a list of blocks");
-  WEFT_REQUIRE(task.model.loss, "the task has no loss: give a function of the model's output and the target");
-  WEFT_REQUIRE(task.train.make && task.train.size > 0, "the task has no training data: give samples(…) or dataset(…) that is not empty");
-  WEFT_REQUIRE(task.test.make || task.test.size == 0, "the task's test data has a size and no samples");
-  for (const Metric& metric : task.metrics) WEFT_REQUIRE(metric.of, "the metric '" + metric.name + "' has no function");
+  WEFT_REQUIRE(!task.model.blocks.empty(),
+               "the task has no model: give blocks_of(module), or a list of blocks");
+  WEFT_REQUIRE(task.model.loss,
+               "the task has no loss: give a function of the model's output and the target");
+  WEFT_REQUIRE(task.train.make && task.train.size > 0,
+               "the task has no training data: give samples(…) or dataset(…) that is not empty");
+  WEFT_REQUIRE(task.test.make || task.test.size == 0,
+               "the task's test data has a size and no samples");
+  for (const Metric& metric : task.metrics)
+    WEFT_REQUIRE(metric.of, "the metric '" + metric.name + "' has no function");
 }
 
 Options of_recipe(const Config& config, const TrainerOptions& with) {
@@ -34,9 +39,11 @@ Options of_recipe(const Config& config, const TrainerOptions& with) {
   return options;
 }
 
-std::unique_ptr<internal::RecipeTask> checked_recipe(const Config& config, const Group& world, const TrainerOptions& options) {
+std::unique_ptr<internal::RecipeTask> checked_recipe(const Config& config, const Group& world,
+                                                     const TrainerOptions& options) {
   check_recipe(config);
-  return is_text(config) ? internal::text_task(config, world, options.resume) : internal::image_task(config, options);
+  return is_text(config) ? internal::text_task(config, world, options.resume)
+                         : internal::image_task(config, options);
 }
 
 }  // namespace
@@ -44,7 +51,9 @@ std::unique_ptr<internal::RecipeTask> checked_recipe(const Config& config, const
 class Trainer::Impl {
  public:
   Impl(Task task, const Options& options, Group world)
-      : options_(options), mesh_(world, plan::parse_axes(options.mesh)), loop_(options, config_of(options), std::move(world)) {
+      : options_(options),
+        mesh_(world, plan::parse_axes(options.mesh)),
+        loop_(options, config_of(options), std::move(world)) {
     check_task(task);
     internal::check_learner(task.model, options_, mesh_, task.train.size);
     loop_.open();
@@ -63,7 +72,9 @@ class Trainer::Impl {
     Task task = recipe_->make(loop_.run_folder());
     start(
         std::move(task), recipe_->about(),
-        [this](const Evaluation& evaluation, double samples_per_s) { return recipe_->epoch_fields(evaluation, samples_per_s); },
+        [this](const Evaluation& evaluation, double samples_per_s) {
+          return recipe_->epoch_fields(evaluation, samples_per_s);
+        },
         recipe_->throughput());
   }
 
@@ -72,7 +83,8 @@ class Trainer::Impl {
   std::string run_folder() const { return loop_.run_folder(); }
 
  private:
-  void start(Task task, std::vector<LogField> about, internal::EpochFields fields, internal::Throughput throughput = {});
+  void start(Task task, std::vector<LogField> about, internal::EpochFields fields,
+             internal::Throughput throughput = {});
 
   const Options options_;
   const Mesh mesh_;
@@ -81,7 +93,8 @@ class Trainer::Impl {
   std::optional<internal::Learner> learner_;
 };
 
-void Trainer::Impl::start(Task task, std::vector<LogField> about, internal::EpochFields fields, internal::Throughput throughput) {
+void Trainer::Impl::start(Task task, std::vector<LogField> about, internal::EpochFields fields,
+                          internal::Throughput throughput) {
   const auto& resumed = loop_.resumed();
   learner_.emplace(std::move(task), options_, mesh_, resumed ? &*resumed : nullptr, loop_.trace());
   std::vector<LogField> line{{"ranks", mesh_.world().size()},
@@ -101,9 +114,12 @@ void Trainer::Impl::start(Task task, std::vector<LogField> about, internal::Epoc
 }
 
 std::string to_json(const TrainResult& result) {
-  std::string text = "{\"ranks\": " + std::to_string(result.ranks) + ", \"epochs\": " + std::to_string(result.epochs);
-  for (const auto& [name, value] : result.metrics) text += ", " + json_quote(name) + ": " + json_number(value);
-  return text + ", \"loss\": " + json_number(result.loss) + ", \"samples_per_s\": " + json_number(std::round(result.samples_per_s)) +
+  std::string text = "{\"ranks\": " + std::to_string(result.ranks) +
+                     ", \"epochs\": " + std::to_string(result.epochs);
+  for (const auto& [name, value] : result.metrics)
+    text += ", " + json_quote(name) + ": " + json_number(value);
+  return text + ", \"loss\": " + json_number(result.loss) +
+         ", \"samples_per_s\": " + json_number(std::round(result.samples_per_s)) +
          ", \"seconds\": " + json_number(std::round(result.seconds * 100) / 100) + "}";
 }
 

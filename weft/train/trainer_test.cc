@@ -22,7 +22,8 @@ using internal::Outcome;
 using internal::with;
 using Runs = internal::ImageRuns;
 
-const std::vector<std::string> kReproducible = {"train.reproducible=true", "train.epochs=1", "data.crop_padding=2", "data.flip=true"};
+const std::vector<std::string> kReproducible = {"train.reproducible=true", "train.epochs=1",
+                                                "data.crop_padding=2", "data.flip=true"};
 
 TEST(Reproducible, CnnHasTheSameBitsAtOneTwoAndFourRanks) {
   Runs runs;
@@ -42,15 +43,18 @@ TEST(Reproducible, HasTheSameBitsOverTcp) {
     runs.tcp = Runs::Sums::kOrdered;
     expect_same_bits(one, runs.train(4, name.substr(11) + "_four", words));
     runs.tcp = Runs::Sums::kAsTheyCome;
-    expect_refused([&] { runs.train(4, "refused", words); }, Errc::kBadConfig, "InitOptions::ordered_sums");
+    expect_refused([&] { runs.train(4, "refused", words); }, Errc::kBadConfig,
+                   "InitOptions::ordered_sums");
     EXPECT_FALSE(std::filesystem::exists(runs.path("refused")));
   }
 }
 
 TEST(Reproducible, BatchNormHasTheSameBitsAtOneTwoAndFourRanks) {
   Runs runs;
-  const auto words = with(kReproducible, {"model.name=resnet18", "model.stem=7x7", "train.max_steps=2", "train.checkpoint_every=0",
-                                          "train.checkpoint_minutes=0", "optimizer.name=adamw", "optimizer.lr=0.001"});
+  const auto words =
+      with(kReproducible, {"model.name=resnet18", "model.stem=7x7", "train.max_steps=2",
+                           "train.checkpoint_every=0", "train.checkpoint_minutes=0",
+                           "optimizer.name=adamw", "optimizer.lr=0.001"});
   const auto one = runs.train(1, "one", words);
   ASSERT_TRUE(one.tensors.count("bn1.running_mean"));
   EXPECT_GT(one.tensors.at("bn1.running_mean").abs().max().item<double>(), 0);
@@ -62,7 +66,8 @@ TEST(Reproducible, BatchNormHasTheSameBitsAtOneTwoAndFourRanks) {
 TEST(Reproducible, HoldsForBatchesSmallerThanTheMicroShardsAndUnderClipping) {
   Runs runs;
   // 33 batches of 3 samples and one of 1, in 4 micro-shards.
-  const auto words = with(kReproducible, {"model.name=mlp", "train.batch=3", "optimizer.max_grad_norm=0.5"});
+  const auto words =
+      with(kReproducible, {"model.name=mlp", "train.batch=3", "optimizer.max_grad_norm=0.5"});
   const auto one = runs.train(1, "one", words);
   EXPECT_EQ(one.result.steps, 34);
   expect_same_bits(one, runs.train(2, "two", words));
@@ -75,26 +80,32 @@ TEST(Trainer, AveragesBySampleSoThatRanksChangeTheResultByRoundingAlone) {
   const auto three = runs.train(3, "three", words);  // 16 samples over 3 ranks, and 4 at the end
   ASSERT_EQ(one.losses.size(), 7u);
   ASSERT_EQ(three.losses.size(), 7u);
-  for (const auto& [name, tensor] : one.tensors) EXPECT_TRUE(at::allclose(tensor, three.tensors.at(name), 1e-4, 1e-6)) << name;
+  for (const auto& [name, tensor] : one.tensors)
+    EXPECT_TRUE(at::allclose(tensor, three.tensors.at(name), 1e-4, 1e-6)) << name;
   EXPECT_NEAR(one.result.loss, three.result.loss, 1e-4);
 }
 
 TEST(Trainer, BalancesBySpeedWithTheResultOfEvenShares) {
   Runs runs;
-  const std::vector<std::string> words = {"model.name=mlp", "model.hidden=[32]", "train.epochs=3", "train.log_every=1"};
+  const std::vector<std::string> words = {"model.name=mlp", "model.hidden=[32]", "train.epochs=3",
+                                          "train.log_every=1"};
   const auto even = runs.train(2, "even", words);
-  const auto speed = runs.train(2, "speed", with(words, {"train.balance=speed", "data.prefetch=2"}));
+  const auto speed =
+      runs.train(2, "speed", with(words, {"train.balance=speed", "data.prefetch=2"}));
   ASSERT_EQ(speed.losses.size(), even.losses.size());
-  for (const auto& [name, tensor] : even.tensors) EXPECT_TRUE(at::allclose(tensor, speed.tensors.at(name), 1e-3, 1e-5)) << name;
+  for (const auto& [name, tensor] : even.tensors)
+    EXPECT_TRUE(at::allclose(tensor, speed.tensors.at(name), 1e-3, 1e-5)) << name;
 }
 
 TEST(Trainer, ResumesWithTheBitsOfTheUninterruptedRun) {
   Runs runs;
   for (const std::string optimizer : {"sgd", "adamw"}) {
-    const auto words = with(kReproducible, {"train.epochs=2", "optimizer.name=" + optimizer, "optimizer.lr=0.01", "model.name=mlp"});
+    const auto words = with(kReproducible, {"train.epochs=2", "optimizer.name=" + optimizer,
+                                            "optimizer.lr=0.01", "model.name=mlp"});
     const auto whole = runs.train(2, "whole-" + optimizer, words);
     runs.train(2, "cut-" + optimizer, with(words, {"train.max_steps=9"}));  // in the second epoch
-    std::ofstream(runs.path("cut-" + optimizer) + "/metrics.jsonl", std::ios::app) << "{\"step\":10,\"epoch\":1,\"loss\":7}\n";
+    std::ofstream(runs.path("cut-" + optimizer) + "/metrics.jsonl", std::ios::app)
+        << "{\"step\":10,\"epoch\":1,\"loss\":7}\n";
     const auto resumed = runs.train(1, "cut-" + optimizer, words);
     EXPECT_EQ(resumed.result.steps, 14);
     // The evaluation at step 9 is not in the uninterrupted run; losses and weights are.
@@ -105,7 +116,8 @@ TEST(Trainer, ResumesWithTheBitsOfTheUninterruptedRun) {
 TEST(Trainer, StopsOnAllRanksWithACheckpointWhenOneIsToldTo) {
   Runs runs;
   std::atomic<int> asked{0};
-  const auto cut = runs.train(2, "run", with(kReproducible, {"model.name=mlp"}), [&] { return ++asked == 1; });
+  const auto cut =
+      runs.train(2, "run", with(kReproducible, {"model.name=mlp"}), [&] { return ++asked == 1; });
   EXPECT_TRUE(cut.result.stopped);
   EXPECT_EQ(cut.result.steps, 3);
   const auto latest = checkpoint::latest(runs.path("run") + "/ckpt");
@@ -117,22 +129,30 @@ TEST(Trainer, StopsOnAllRanksWithACheckpointWhenOneIsToldTo) {
 
 std::vector<std::string> checkpoints_of(const std::string& run) {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(run + "/ckpt")) names.push_back(entry.path().filename());
+  for (const auto& entry : std::filesystem::directory_iterator(run + "/ckpt"))
+    names.push_back(entry.path().filename());
   std::sort(names.begin(), names.end());
   return names;
 }
 
 TEST(Trainer, SavesByStepsAndByTimeAndResumesFromBothWithTheSameBits) {
   Runs runs;
-  const auto words = with(kReproducible, {"model.name=mlp", "train.epochs=2", "train.keep=0"});  // 7 steps an epoch
+  const auto words = with(
+      kReproducible, {"model.name=mlp", "train.epochs=2", "train.keep=0"});  // 7 steps an epoch
   const auto whole = runs.train(2, "whole", words);
-  EXPECT_THAT(checkpoints_of(runs.path("whole")), testing::ElementsAre("step-00000007", "step-00000014"));
-  runs.train(2, "steps", with(words, {"train.checkpoint_every=0", "train.checkpoint_steps=5", "train.log_every=3"}));
-  EXPECT_THAT(checkpoints_of(runs.path("steps")), testing::ElementsAre("step-00000005", "step-00000010", "step-00000014"));
-  const auto minutes = with(words, {"train.checkpoint_every=0", "train.checkpoint_minutes=1e-9", "train.log_every=3"});
+  EXPECT_THAT(checkpoints_of(runs.path("whole")),
+              testing::ElementsAre("step-00000007", "step-00000014"));
+  runs.train(
+      2, "steps",
+      with(words, {"train.checkpoint_every=0", "train.checkpoint_steps=5", "train.log_every=3"}));
+  EXPECT_THAT(checkpoints_of(runs.path("steps")),
+              testing::ElementsAre("step-00000005", "step-00000010", "step-00000014"));
+  const auto minutes = with(
+      words, {"train.checkpoint_every=0", "train.checkpoint_minutes=1e-9", "train.log_every=3"});
   runs.train(2, "minutes", minutes);  // every third step and at the end of an epoch
   EXPECT_THAT(checkpoints_of(runs.path("minutes")),
-              testing::ElementsAre("step-00000003", "step-00000006", "step-00000007", "step-00000009", "step-00000012", "step-00000014"));
+              testing::ElementsAre("step-00000003", "step-00000006", "step-00000007",
+                                   "step-00000009", "step-00000012", "step-00000014"));
   for (const std::string run : {"steps", "minutes"}) {
     for (const auto& name : checkpoints_of(runs.path(run))) {
       if (name > "step-00000006") std::filesystem::remove_all(runs.path(run) + "/ckpt/" + name);
@@ -143,7 +163,8 @@ TEST(Trainer, SavesByStepsAndByTimeAndResumesFromBothWithTheSameBits) {
 
 TEST(Trainer, SavesNothingWhereNeitherEpochsNorStepsNorTimeAskForIt) {
   Runs runs;
-  runs.train(1, "run", {"model.name=mlp", "train.checkpoint_every=0", "train.checkpoint_minutes=0"});
+  runs.train(1, "run",
+             {"model.name=mlp", "train.checkpoint_every=0", "train.checkpoint_minutes=0"});
   EXPECT_FALSE(checkpoint::latest(runs.path("run") + "/ckpt").folder.has_value());
 }
 
@@ -168,13 +189,15 @@ TEST(Trainer, WritesTheTimeLineOfTheStepsAskedForOfAllRanksOnOneClock) {
     EXPECT_LT(event["ts"].get<double>(), 60e6);
   }
   for (const int rank : {0, 1}) {
-    for (const char* name : {"step", "data", "forward of micro-batch 0 in stage 0", "backward of micro-batch 0 in stage 0", "optimizer"})
+    for (const char* name : {"step", "data", "forward of micro-batch 0 in stage 0",
+                             "backward of micro-batch 0 in stage 0", "optimizer"})
       EXPECT_EQ((spans[{rank, name}]), 3) << name;
     EXPECT_GE((spans[{rank, "peers"}]), 3);
   }
   runs.train(1, "short", with(words, {"train.max_steps=4"}), {}, "steps=3:9");
   EXPECT_TRUE(std::filesystem::exists(runs.path("short") + "/trace.json"));
-  for (const char* wrong : {"steps=0:2", "steps=5:4", "3:5", "steps=1:2:3", "steps=1:5000", "steps=a:b"}) {
+  for (const char* wrong :
+       {"steps=0:2", "steps=5:4", "3:5", "steps=1:2:3", "steps=1:5000", "steps=a:b"}) {
     EXPECT_THROW(internal::parse_trace(wrong), Error) << wrong;
   }
 }
@@ -182,24 +205,28 @@ TEST(Trainer, WritesTheTimeLineOfTheStepsAskedForOfAllRanksOnOneClock) {
 TEST(Trainer, MakesBatchNormsSynchronousOnlyWhereThereAreAny) {
   Runs runs;
   EXPECT_THROW(runs.train(1, "cnn", {"model.name=cnn", "model.sync_batch_norm=true"}), Error);
-  const auto outcome =
-      runs.train(2, "resnet", {"model.name=resnet18", "model.stem=7x7", "model.sync_batch_norm=true", "train.max_steps=1"});
+  const auto outcome = runs.train(
+      2, "resnet",
+      {"model.name=resnet18", "model.stem=7x7", "model.sync_batch_norm=true", "train.max_steps=1"});
   EXPECT_EQ(outcome.result.steps, 1);
 }
 
 TEST(Trainer, LearnsUnderBf16AutocastWithWeightsInF32) {
   Runs runs;
-  const auto outcome = runs.train(2, "run", {"model.name=mlp", "train.precision=bf16", "train.epochs=20", "optimizer.lr=0.05"});
+  const auto outcome = runs.train(
+      2, "run", {"model.name=mlp", "train.precision=bf16", "train.epochs=20", "optimizer.lr=0.05"});
   EXPECT_EQ(outcome.tensors.at("fc1.weight").scalar_type(), at::kFloat);
-  EXPECT_LT(std::stod(outcome.losses.back().substr(7)), 0.5 * std::stod(outcome.losses.front().substr(7)));
+  EXPECT_LT(std::stod(outcome.losses.back().substr(7)),
+            0.5 * std::stod(outcome.losses.front().substr(7)));
 }
 
 TEST(Trainer, WritesTheMetricsOfEveryStep) {
   Runs runs;
   runs.train(2, "run", {"model.name=mlp", "train.epochs=1"});
   const auto text = read_file(runs.path("run") + "/metrics.jsonl", 1 << 20);
-  for (const char* name : {R"("loss":)", R"("lr":)", R"("samples_per_s":)", R"("data_ms":)", R"("forward_ms":)", R"("backward_ms":)",
-                           R"("communication_ms":)", R"("optimizer_ms":)", R"("accuracy":)", R"("test_loss":)"}) {
+  for (const char* name : {R"("loss":)", R"("lr":)", R"("samples_per_s":)", R"("data_ms":)",
+                           R"("forward_ms":)", R"("backward_ms":)", R"("communication_ms":)",
+                           R"("optimizer_ms":)", R"("accuracy":)", R"("test_loss":)"}) {
     EXPECT_THAT(text, ::testing::HasSubstr(name));
   }
   EXPECT_EQ(losses_of(runs.path("run") + "/metrics.jsonl").size(), 7u);
@@ -219,10 +246,13 @@ std::vector<std::int64_t> evaluated_steps(const std::string& file) {
 TEST(Evaluation, WithinAnEpochComesEverySoManyStepsAndChangesNothing) {
   Runs runs;
   const auto plain = runs.train(2, "plain", {"train.reproducible=true"});
-  const auto looked_at = runs.train(2, "looked-at", {"train.reproducible=true", "train.eval_steps=3"});
-  EXPECT_THAT(evaluated_steps(runs.path("plain") + "/metrics.jsonl"), ::testing::ElementsAre(7, 14));
+  const auto looked_at =
+      runs.train(2, "looked-at", {"train.reproducible=true", "train.eval_steps=3"});
+  EXPECT_THAT(evaluated_steps(runs.path("plain") + "/metrics.jsonl"),
+              ::testing::ElementsAre(7, 14));
   // 7 steps an epoch: those at the end of an epoch are not made twice.
-  EXPECT_THAT(evaluated_steps(runs.path("looked-at") + "/metrics.jsonl"), ::testing::ElementsAre(3, 6, 7, 9, 12, 14));
+  EXPECT_THAT(evaluated_steps(runs.path("looked-at") + "/metrics.jsonl"),
+              ::testing::ElementsAre(3, 6, 7, 9, 12, 14));
   expect_same_bits(plain, looked_at);
 }
 
@@ -230,7 +260,8 @@ TEST(Evaluation, CountsEverySampleOnceAtAnyWorld) {
   Runs runs;
   std::vector<Outcome> seen;
   for (const int world : {1, 2, 3, 5})
-    seen.push_back(runs.train(world, "run" + std::to_string(world), {"model.name=mlp", "train.epochs=0", "train.reproducible=false"}));
+    seen.push_back(runs.train(world, "run" + std::to_string(world),
+                              {"model.name=mlp", "train.epochs=0", "train.reproducible=false"}));
   for (const Outcome& one : seen) {
     EXPECT_GT(one.result.accuracy, 0);
     EXPECT_EQ(one.result.accuracy, seen[0].result.accuracy);

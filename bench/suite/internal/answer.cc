@@ -12,7 +12,8 @@ namespace {
 // Adds a value and what it contains under this dotted name.
 void add(const nlohmann::json& value, const std::string& key, Message& message) {
   if (value.is_object()) {
-    for (const auto& [name, member] : value.items()) add(member, key.empty() ? name : key + "." + name, message);
+    for (const auto& [name, member] : value.items())
+      add(member, key.empty() ? name : key + "." + name, message);
   } else if (value.is_array()) {
     for (const auto& item : value) add(item, key, message);
   } else if (value.is_string()) {

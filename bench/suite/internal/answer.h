@@ -7,8 +7,8 @@
 
 namespace weft::cli::bench_internal {
 
-// An object laid flat: {"a":{"b":[1,2]},"c":"x"} has numbers["a.b"] = {1, 2} and texts["c"] = "x". true and false are texts; nulls are
-// dropped.
+// An object laid flat: {"a":{"b":[1,2]},"c":"x"} has numbers["a.b"] = {1, 2} and texts["c"] = "x".
+// true and false are texts; nulls are dropped.
 struct Message {
   std::map<std::string, std::vector<double>> numbers;
   std::map<std::string, std::string> texts;
@@ -19,7 +19,8 @@ struct Message {
   bool is_true(const std::string& key) const { return text(key) == "true"; }
 };
 
-// Throws Error(kCorrupt), showing the line, where it is no JSON object of strings, numbers, true, false, null, arrays and objects of them.
+// Throws Error(kCorrupt), showing the line, where it is no JSON object of strings, numbers, true,
+// false, null, arrays and objects of them.
 Message parse_message(const std::string& line);
 
 // "[1.5,2]".

@@ -11,12 +11,14 @@ namespace weft::cli::bench_internal {
 int bench_collectives(const BenchOptions& options, const Signals& signals);
 // Messages between two ranks, by size.
 int bench_p2p(const BenchOptions& options, const Signals& signals);
-// Measures what the transports take and leaves the table where comm finds it (weft/plan/calibration.h).
+// Measures what the transports take and leaves the table where comm finds it
+// (weft/plan/calibration.h).
 int bench_calibrate(const BenchOptions& options, const Signals& signals);
 int bench_explain(const BenchOptions& options);
 int bench_verify(const BenchOptions& options, const Signals& signals);
 int bench_training(const BenchOptions& options, const Signals& signals);
-// GPTs under data parallelism and ZeRO, under tensor parallelism, under pipeline schedules; where models are cut into stages.
+// GPTs under data parallelism and ZeRO, under tensor parallelism, under pipeline schedules; where
+// models are cut into stages.
 int bench_sharded(const BenchOptions& options, const Signals& signals);
 int bench_tensor(const BenchOptions& options, const Signals& signals);
 int bench_pipeline(const BenchOptions& options, const Signals& signals);
@@ -24,7 +26,9 @@ int bench_stages(const BenchOptions& options, const Signals& signals);
 int bench_startup(const BenchOptions& options, const Signals& signals);
 
 // Rounds of each participant and case: those asked for, else the usual number of the bench.
-inline int rounds_of(const BenchOptions& options, int usual = 9) { return options.rounds > 0 ? options.rounds : usual; }
+inline int rounds_of(const BenchOptions& options, int usual = 9) {
+  return options.rounds > 0 ? options.rounds : usual;
+}
 // Whether an implementation is weft's, by its name.
 inline bool is_ours(const std::string& impl) { return impl.rfind("weft", 0) == 0; }
 // Whether options.impls asks for it.

@@ -16,11 +16,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Rank `rank` starts with this: never zero, and sums over fewer than 10,000 ranks are exact in float32.
+// Rank `rank` starts with this: never zero, and sums over fewer than 10,000 ranks are exact in
+// float32.
 float element(int rank, std::int64_t index) { return static_cast<float>(1 + index % 509 + rank); }
 
 float element_sum(int ranks, std::int64_t index) {
-  return static_cast<float>(ranks) * element(0, index) + static_cast<float>(ranks * (ranks - 1) / 2);
+  return static_cast<float>(ranks) * element(0, index) +
+         static_cast<float>(ranks * (ranks - 1) / 2);
 }
 
 class Collectives {
@@ -30,14 +32,17 @@ class Collectives {
     if (group.host() == nullptr) throw Error(Errc::kUnavailable, "the ranks have no shared memory");
     direct_ = std::make_unique<net::Direct>(*group.host(), 60s);
     const std::size_t bytes = net::shm_region_bytes(group.size());
-    rings_ = net::make_shm({.rank = group.rank(), .world = group.size(), .region = {group.host()->share(bytes, 60s), bytes}});
+    rings_ = net::make_shm({.rank = group.rank(),
+                            .world = group.size(),
+                            .region = {group.host()->share(bytes, 60s), bytes}});
   }
 
   std::string carry_out(const Message& command) {
     prepare(command.text("op"), static_cast<std::int64_t>(command.number("bytes")));
     if (!verify()) return R"("verified":false,"error":"the operation left a wrong result")";
     fill();  // From here on the sums grow until they are infinite, which costs an addition nothing.
-    const int warmup = static_cast<int>(command.number("warmup")), block = static_cast<int>(command.number("block", 1));
+    const int warmup = static_cast<int>(command.number("warmup")),
+              block = static_cast<int>(command.number("block", 1));
     std::vector<double> us;
     for (int sample = -warmup; sample < command.number("iterations", 1); ++sample) {
       const double time = time_block(block);
@@ -50,19 +55,24 @@ class Collectives {
   void prepare(const std::string& op, std::int64_t bytes) {
     op_ = op;
     const std::int64_t unit = 4 * group_.size();
-    WEFT_REQUIRE(op == "barrier" || (bytes > 0 && bytes % unit == 0), "bytes must be a positive multiple of 4 x ranks");
+    WEFT_REQUIRE(op == "barrier" || (bytes > 0 && bytes % unit == 0),
+                 "bytes must be a positive multiple of 4 x ranks");
     WEFT_REQUIRE(op != "ping_pong" || group_.size() >= 2, "ping_pong needs two ranks");
-    if (data_.defined() && data_.numel() * 4 == bytes && (op != "all_to_all" || other_.defined())) return;
+    if (data_.defined() && data_.numel() * 4 == bytes && (op != "all_to_all" || other_.defined()))
+      return;
     for (at::Tensor* tensor : {&data_, &share_, &other_}) tensor->reset();
     data_ = way_ == Way::kOrdinary ? ordinary(bytes / 4) : at::empty({bytes / 4}, at::kFloat);
     if (op == "all_to_all") other_ = at::empty_like(data_);
-    share_ = data_.narrow(0, group_.rank() * (data_.numel() / group_.size()), data_.numel() / group_.size());
+    share_ = data_.narrow(0, group_.rank() * (data_.numel() / group_.size()),
+                          data_.numel() / group_.size());
   }
 
   static at::Tensor ordinary(std::int64_t count) {
     constexpr std::size_t kPage = 4096;
-    void* memory = std::aligned_alloc(kPage, (static_cast<std::size_t>(count) * 4 + kPage - 1) / kPage * kPage);
-    if (memory == nullptr) throw Error(Errc::kUnavailable, "no memory for " + std::to_string(count) + " floats");
+    void* memory = std::aligned_alloc(
+        kPage, (static_cast<std::size_t>(count) * 4 + kPage - 1) / kPage * kPage);
+    if (memory == nullptr)
+      throw Error(Errc::kUnavailable, "no memory for " + std::to_string(count) + " floats");
     return at::from_blob(
         memory, {count}, [](void* data) { std::free(data); }, at::kFloat);
   }
@@ -83,8 +93,10 @@ class Collectives {
     if (op_ == "ping_pong") return group_.rank() > 1 || value == element(0, i);
     if (op_ == "reduce") return group_.rank() > 0 || value == element_sum(group_.size(), i);
     const std::int64_t part = share_.numel();
-    if (op_ == "all_to_all") return value == element(static_cast<int>(i / part), i % part + group_.rank() * part);
-    return op_ == "barrier" || i / share_.numel() != group_.rank() || value == element_sum(group_.size(), i);
+    if (op_ == "all_to_all")
+      return value == element(static_cast<int>(i / part), i % part + group_.rank() * part);
+    return op_ == "barrier" || i / share_.numel() != group_.rank() ||
+           value == element_sum(group_.size(), i);
   }
 
   // The same on all ranks.
@@ -103,7 +115,10 @@ class Collectives {
     meet(group_);
     const auto start = std::chrono::steady_clock::now();
     for (int call = 0; call < calls; ++call) run();
-    const double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / calls;
+    const double us =
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+            .count() /
+        calls;
     return op_ == "ping_pong" ? us / 2 : us;
   }
 
@@ -128,7 +143,8 @@ class Collectives {
     } else if (op_ == "all_to_all") {
       group_.all_to_all(other_, data_);
     } else if (op_ == "ping_pong") {
-      ping_pong([&] { group_.send(data_, 1 - group_.rank()); }, [&] { group_.recv(data_, 1 - group_.rank()); });
+      ping_pong([&] { group_.send(data_, 1 - group_.rank()); },
+                [&] { group_.recv(data_, 1 - group_.rank()); });
     } else {
       group_.barrier();
     }
@@ -142,13 +158,17 @@ class Collectives {
   }
 
   void run_net() {
-    net::DirectArgs args{.input = data_.data_ptr(), .output = data_.data_ptr(), .count = data_.numel(), .timeout = 60s};
+    net::DirectArgs args{.input = data_.data_ptr(),
+                         .output = data_.data_ptr(),
+                         .count = data_.numel(),
+                         .timeout = 60s};
     if (op_ == "all_reduce") return direct_->all_reduce(args);
     if (op_ == "broadcast") return direct_->broadcast(args);
     if (op_ == "barrier") return direct_->barrier(args);
     if (op_ == "reduce") return direct_->reduce(args);
     if (op_ == "ping_pong") {
-      const auto bytes = std::as_writable_bytes(std::span(data_.data_ptr<float>(), static_cast<std::size_t>(data_.numel())));
+      const auto bytes = std::as_writable_bytes(
+          std::span(data_.data_ptr<float>(), static_cast<std::size_t>(data_.numel())));
       const auto deadline = Deadline::in(60s);
       return ping_pong([&] { rings_->send(1 - group_.rank(), 0, bytes, deadline); },
                        [&] { rings_->recv(1 - group_.rank(), 0, bytes, deadline); });

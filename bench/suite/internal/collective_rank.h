@@ -1,4 +1,5 @@
-// weft's ranks of `weft bench collectives`: the rules of bench/peers/mpi_collectives.cc, so that their times can stand side by side.
+// weft's ranks of `weft bench collectives`: the rules of bench/peers/mpi_collectives.cc, so that
+// their times can stand side by side.
 #pragma once
 
 #include <string>
@@ -13,8 +14,9 @@ enum class Way {
   kOrdinary,  // comm::Group on tensors over malloc'ed memory
 };
 
-// Carries out {"op":…,"bytes":…,"iterations":…,"warmup":…,"block":…} and answers `"verified":…,"us":[…]`: the slowest rank's samples. First
-// one call is verified exactly. Throws Error(kInvalidArgument) for commands that can't be carried out.
+// Carries out {"op":…,"bytes":…,"iterations":…,"warmup":…,"block":…} and answers
+// `"verified":…,"us":[…]`: the slowest rank's samples. First one call is verified exactly. Throws
+// Error(kInvalidArgument) for commands that can't be carried out.
 CarryOut make_collectives(const comm::Group& group, Way way);
 
 }  // namespace weft::cli::bench_internal

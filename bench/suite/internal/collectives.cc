@@ -20,37 +20,48 @@ constexpr CollectiveVariant kVariants[] = {{"weft-net", "auto", Way::kNet},
                                            {"weft-ordinary", "auto", Way::kOrdinary},
                                            {"weft-tcp", "tcp", Way::kGroup}};
 
-// The sizes of the issue: powers of two below 1 MB, round numbers of bytes above, all multiples of 4 x ranks.
+// The sizes of the issue: powers of two below 1 MB, round numbers of bytes above, all multiples of
+// 4 x ranks.
 std::vector<std::size_t> sizes_of(const BenchOptions& options) {
   std::vector<std::size_t> sizes = options.sizes;
   if (sizes.empty()) {
-    sizes = {1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 25'000'000, 100'000'000, 256'000'000};
+    sizes = {1 << 10, 4 << 10, 16 << 10,   64 << 10,    256 << 10,
+             1 << 20, 4 << 20, 25'000'000, 100'000'000, 256'000'000};
   }
   const std::size_t unit = 4 * static_cast<std::size_t>(options.ranks);
   for (auto& size : sizes) size = std::max(unit, size / unit * unit);
   return sizes;
 }
 
-std::shared_ptr<Participant> start_ranks(const CollectiveVariant& variant, int ranks, const std::string& folder, const Signals& signals) {
-  const RankOptions options{
-      .impl = variant.impl, .meeting_file = folder + "/" + variant.impl, .transport = variant.transport, .bind_to_cores = true};
+std::shared_ptr<Participant> start_ranks(const CollectiveVariant& variant, int ranks,
+                                         const std::string& folder, const Signals& signals) {
+  const RankOptions options{.impl = variant.impl,
+                            .meeting_file = folder + "/" + variant.impl,
+                            .transport = variant.transport,
+                            .bind_to_cores = true};
   const auto serve = [&](int rank) {
-    return serve_rank(rank, ranks, options, [&](comm::Group group) { return make_collectives(group, variant.way); });
+    return serve_rank(rank, ranks, options,
+                      [&](comm::Group group) { return make_collectives(group, variant.way); });
   };
   return std::make_shared<Participant>(variant.impl, ranks, serve, signals);
 }
 
-std::vector<Contender> start(const BenchOptions& options, const std::string& folder, const Signals& signals) {
+std::vector<Contender> start(const BenchOptions& options, const std::string& folder,
+                             const Signals& signals) {
   std::vector<Contender> contenders;
   for (const auto& variant : kVariants) {
     const bool tcp = variant.transport == std::string("tcp");
-    const bool asked = options.impls.empty() ? tcp == (options.transport == "tcp") : wanted(options, variant.impl);
-    if (asked) contenders.push_back({variant.impl, start_ranks(variant, options.ranks, folder, signals), "", "", "us"});
+    const bool asked =
+        options.impls.empty() ? tcp == (options.transport == "tcp") : wanted(options, variant.impl);
+    if (asked)
+      contenders.push_back(
+          {variant.impl, start_ranks(variant, options.ranks, folder, signals), "", "", "us"});
   }
   Peers peers = collective_peers(options.ranks, options.transport == "tcp");
   for (const auto& why : peers.missing) log_warn("left out: " + why);
   for (const auto& peer : peers.found) {
-    if (wanted(options, peer.impl)) contenders.push_back({peer.impl, start_peer(peer, signals), "", "", "us"});
+    if (wanted(options, peer.impl))
+      contenders.push_back({peer.impl, start_peer(peer, signals), "", "", "us"});
   }
   return contenders;
 }
@@ -59,8 +70,10 @@ std::vector<Contender> start(const BenchOptions& options, const std::string& fol
 int samples_for(std::size_t bytes) { return bytes >= 50'000'000 ? 2 : bytes >= 2'000'000 ? 5 : 10; }
 
 std::string command_for(const std::string& op, std::size_t bytes, int iterations) {
-  const std::size_t block = std::clamp<std::size_t>((1 << 20) / std::max<std::size_t>(bytes, 1), 1, 100);
-  return "{\"op\":" + json_quote(op) + ",\"bytes\":" + std::to_string(bytes) + ",\"iterations\":" + std::to_string(iterations) +
+  const std::size_t block =
+      std::clamp<std::size_t>((1 << 20) / std::max<std::size_t>(bytes, 1), 1, 100);
+  return "{\"op\":" + json_quote(op) + ",\"bytes\":" + std::to_string(bytes) +
+         ",\"iterations\":" + std::to_string(iterations) +
          ",\"warmup\":1,\"block\":" + std::to_string(block) + "}";
 }
 
@@ -73,8 +86,9 @@ class CollectivesReport {
   int rounds() const { return rounds_; }
 
   void head(const std::string& op) const {
-    report_.text("\n" + op + ", float32, " + std::to_string(options_.ranks) + " ranks: microseconds, the median of " +
-                 std::to_string(rounds_) + " interleaved rounds; below them how many times faster weft is");
+    report_.text("\n" + op + ", float32, " + std::to_string(options_.ranks) +
+                 " ranks: microseconds, the median of " + std::to_string(rounds_) +
+                 " interleaved rounds; below them how many times faster weft is");
     std::vector<std::string> cells = {""};
     cells.insert(cells.end(), columns_.begin(), columns_.end());
     report_.row(cells);
@@ -88,7 +102,8 @@ class CollectivesReport {
     }
     report_.row(cells);
     for (const auto& series : all) {
-      report_.line({options_.what, params(op, bytes, series.impl), median(series.rounds), "us", rounds_, p95(series.samples)});
+      report_.line({options_.what, params(op, bytes, series.impl), median(series.rounds), "us",
+                    rounds_, p95(series.samples)});
     }
     for (const auto& ours : all) {
       if (is_ours(ours.impl)) ratios(op, bytes, ours, all);
@@ -97,13 +112,17 @@ class CollectivesReport {
 
  private:
   static const Series* find(const std::vector<Series>& all, const std::string& impl) {
-    const auto found = std::find_if(all.begin(), all.end(), [&](const Series& series) { return series.impl == impl; });
+    const auto found = std::find_if(all.begin(), all.end(),
+                                    [&](const Series& series) { return series.impl == impl; });
     return found == all.end() ? nullptr : &*found;
   }
-  std::vector<LogField> params(const std::string& op, std::size_t bytes, const std::string& impl) const {
-    return {{"impl", impl}, {"op", op}, {"bytes", bytes}, {"dtype", "f32"}, {"ranks", options_.ranks}};
+  std::vector<LogField> params(const std::string& op, std::size_t bytes,
+                               const std::string& impl) const {
+    return {
+        {"impl", impl}, {"op", op}, {"bytes", bytes}, {"dtype", "f32"}, {"ranks", options_.ranks}};
   }
-  void ratios(const std::string& op, std::size_t bytes, const Series& ours, const std::vector<Series>& all) const {
+  void ratios(const std::string& op, std::size_t bytes, const Series& ours,
+              const std::vector<Series>& all) const {
     std::vector<std::string> cells = {"  " + ours.impl};
     bool any = false;
     for (const auto& impl : columns_) {
@@ -138,12 +157,13 @@ int bench_collectives(const BenchOptions& options, const Signals& signals) {
   const TempDir folder;
   auto contenders = start(options, folder.path(), signals);
   if (contenders.empty())
-    throw Error(
-        Errc::kBadConfig,
-        "no implementation of that name; there are weft-net, weft, weft-ordinary, weft-tcp, openmpi, openmpi-tcp, mpich, gloo and ideal");
+    throw Error(Errc::kBadConfig,
+                "no implementation of that name; there are weft-net, weft, weft-ordinary, "
+                "weft-tcp, openmpi, openmpi-tcp, mpich, gloo and ideal");
   const CollectivesReport report(options, contenders);
   bool complete = true;
-  for (const auto& op : options.ops.empty() ? std::vector<std::string>{"all_reduce"} : options.ops) {
+  for (const auto& op :
+       options.ops.empty() ? std::vector<std::string>{"all_reduce"} : options.ops) {
     report.head(op);
     auto sizes = sizes_of(options);
     if (op == "barrier") sizes.resize(1);
@@ -155,7 +175,8 @@ int bench_collectives(const BenchOptions& options, const Signals& signals) {
       const auto all = interleave(contenders, {report.rounds(), options.limit});
       report.add(op, bytes, all);
       const auto ours = [](const auto& one) { return is_ours(one.impl); };
-      complete &= std::count_if(all.begin(), all.end(), ours) == std::count_if(contenders.begin(), contenders.end(), ours);
+      complete &= std::count_if(all.begin(), all.end(), ours) ==
+                  std::count_if(contenders.begin(), contenders.end(), ours);
     }
   }
   return complete ? 0 : 1;

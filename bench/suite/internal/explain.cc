@@ -1,5 +1,5 @@
-// `weft bench collectives --explain` and `--verify`: which schedule a collective over TCP takes, what all others would have cost, and
-// whether that is so.
+// `weft bench collectives --explain` and `--verify`: which schedule a collective over TCP takes,
+// what all others would have cost, and whether that is so.
 #include <algorithm>
 
 #include "bench/suite/internal/benches.h"
@@ -39,7 +39,8 @@ std::vector<int> worlds_of(const BenchOptions& options, std::vector<int> missing
 
 std::string head_of(const plan::Question& question, int world, std::int64_t bytes) {
   const std::string size = bytes > 0 ? ", " + size_text(static_cast<std::size_t>(bytes)) : "";
-  return std::string(schedule::to_string(question.collective)) + size + ", " + std::to_string(world) + " ranks";
+  return std::string(schedule::to_string(question.collective)) + size + ", " +
+         std::to_string(world) + " ranks";
 }
 
 std::string source_of(const plan::CostTable& table) {
@@ -47,7 +48,8 @@ std::string source_of(const plan::CostTable& table) {
                             : "costs measured on " + table.date + " on " + table.machine;
 }
 
-std::vector<LogField> params(const plan::Question& question, int world, std::int64_t bytes, const plan::Candidate& one) {
+std::vector<LogField> params(const plan::Question& question, int world, std::int64_t bytes,
+                             const plan::Candidate& one) {
   return {{"impl", name_of(one.algorithm, one.chunk)},
           {"op", schedule::to_string(question.collective)},
           {"bytes", bytes},
@@ -64,9 +66,11 @@ void each_point(const BenchOptions& options, int world, Use use) {
   }
 }
 
-// Whether the choice, made for a class of sizes, is this candidate at this size: in blocks longer than the array it goes whole.
+// Whether the choice, made for a class of sizes, is this candidate at this size: in blocks longer
+// than the array it goes whole.
 bool runs_as(const plan::Candidate& choice, const plan::Candidate& one, std::int64_t bytes) {
-  return one.algorithm == choice.algorithm && (one.chunk == choice.chunk || (one.chunk == 0 && choice.chunk >= bytes));
+  return one.algorithm == choice.algorithm &&
+         (one.chunk == choice.chunk || (one.chunk == 0 && choice.chunk >= bytes));
 }
 
 // What verification counts.
@@ -74,7 +78,8 @@ struct Share {
   int points = 0, good = 0;
   double worst = 1;
   std::string text() const {
-    return std::to_string(good) + " of " + std::to_string(points) + " points (" + digits(100.0 * good / std::max(points, 1)) +
+    return std::to_string(good) + " of " + std::to_string(points) + " points (" +
+           digits(100.0 * good / std::max(points, 1)) +
            " %) within 10 % of the best, the worst at " + times(worst);
   }
 };
@@ -82,21 +87,26 @@ struct Share {
 // How much longer the chosen way takes than the best, as the median over the rounds.
 double regret(const Route& chosen, const Route& best) {
   std::vector<double> ratios;
-  for (std::size_t round = 0; round < chosen.rounds.size(); ++round) ratios.push_back(chosen.rounds[round] / best.rounds[round]);
+  for (std::size_t round = 0; round < chosen.rounds.size(); ++round)
+    ratios.push_back(chosen.rounds[round] / best.rounds[round]);
   return median(ratios);
 }
 
 class Verification {
  public:
-  Verification(const BenchOptions& options, const Report& report) : options_(options), report_(report) {}
+  Verification(const BenchOptions& options, const Report& report)
+      : options_(options), report_(report) {}
 
-  Share world(const plan::CostTable& table, int world, const std::shared_ptr<Participant>& ranks) const {
+  Share world(const plan::CostTable& table, int world,
+              const std::shared_ptr<Participant>& ranks) const {
     const plan::Planner planner(table, {Transport::kTcp, world});
     Share share;
     each_point(options_, world, [&](const plan::Question& question, std::int64_t bytes) {
       auto routes = routes_of(planner, question);
       measure(routes, question, ranks, {.rounds = rounds()});
-      point(planner.choose(question), run_off(planner.choose(question), routes, question, bytes, ranks), question, {world, bytes, share});
+      point(planner.choose(question),
+            run_off(planner.choose(question), routes, question, bytes, ranks), question,
+            {world, bytes, share});
     });
     return share;
   }
@@ -113,33 +123,41 @@ class Verification {
 
   int rounds() const { return options_.rounds > 0 ? options_.rounds : 7; }
 
-  // The chosen way and the best one, measured once more against each other alone: the fastest of many noisy medians owes some of its lead
-  // to luck.
-  Pair run_off(const plan::Candidate& choice, const std::vector<Route>& routes, const plan::Question& question, std::int64_t bytes,
+  // The chosen way and the best one, measured once more against each other alone: the fastest of
+  // many noisy medians owes some of its lead to luck.
+  Pair run_off(const plan::Candidate& choice, const std::vector<Route>& routes,
+               const plan::Question& question, std::int64_t bytes,
                const std::shared_ptr<Participant>& ranks) const {
     const auto chosen = std::find_if(routes.begin(), routes.end(), [&](const Route& route) {
-      return std::any_of(route.same.begin(), route.same.end(), [&](const auto& one) { return runs_as(choice, one, bytes); });
+      return std::any_of(route.same.begin(), route.same.end(),
+                         [&](const auto& one) { return runs_as(choice, one, bytes); });
     });
     WEFT_CHECK(chosen != routes.end(), "the choice is none of the candidates that were measured");
-    const auto best = std::min_element(routes.begin(), routes.end(), [](const Route& a, const Route& b) { return a.seconds < b.seconds; });
+    const auto best =
+        std::min_element(routes.begin(), routes.end(),
+                         [](const Route& a, const Route& b) { return a.seconds < b.seconds; });
     if (best == chosen) return {*chosen, *chosen};
     std::vector<Route> pair{*chosen, *best};
     measure(pair, question, ranks, {.rounds = 2 * rounds() + 1});
-    if (pair.size() < 2) throw Error(Errc::kUnavailable, "a way that was measured before has failed");
+    if (pair.size() < 2)
+      throw Error(Errc::kUnavailable, "a way that was measured before has failed");
     return pair[0].seconds <= pair[1].seconds ? Pair{pair[0], pair[0]} : Pair{pair[0], pair[1]};
   }
 
-  void point(const plan::Candidate& choice, const Pair& pair, const plan::Question& question, const Point& at) const {
+  void point(const plan::Candidate& choice, const Pair& pair, const plan::Question& question,
+             const Point& at) const {
     const Route &chosen = pair.chosen, &best = pair.best;
     const double ratio = regret(chosen, best);
     ++at.share.points;
     at.share.good += ratio <= kGood ? 1 : 0;
     at.share.worst = std::max(at.share.worst, ratio);
-    std::string line = head_of(question, at.world, at.bytes) + ": " + name_of(choice.algorithm, choice.chunk) + " " +
-                       digits(chosen.seconds * 1e6) + " us (predicted " + digits(choice.seconds * 1e6) + ")";
-    if (best.candidate.algorithm != chosen.candidate.algorithm || best.candidate.chunk != chosen.candidate.chunk)
-      line +=
-          ", best " + name_of(best.candidate.algorithm, best.candidate.chunk) + " " + digits(best.seconds * 1e6) + " us, " + times(ratio);
+    std::string line =
+        head_of(question, at.world, at.bytes) + ": " + name_of(choice.algorithm, choice.chunk) +
+        " " + digits(chosen.seconds * 1e6) + " us (predicted " + digits(choice.seconds * 1e6) + ")";
+    if (best.candidate.algorithm != chosen.candidate.algorithm ||
+        best.candidate.chunk != chosen.candidate.chunk)
+      line += ", best " + name_of(best.candidate.algorithm, best.candidate.chunk) + " " +
+              digits(best.seconds * 1e6) + " us, " + times(ratio);
     report_.text(line + (ratio > kGood ? "  <-- " : ""));
     auto fields = params(question, at.world, at.bytes, choice);
     fields.emplace_back("best", name_of(best.candidate.algorithm, best.candidate.chunk));
@@ -160,11 +178,14 @@ int bench_explain(const BenchOptions& options) {
     const plan::Planner planner(table, {Transport::kTcp, world});
     each_point(options, world, [&](const plan::Question& question, std::int64_t bytes) {
       const auto choice = planner.choose(question);
-      report.text("\n" + head_of(question, world, bytes) + ": " + name_of(choice.algorithm, choice.chunk));
+      report.text("\n" + head_of(question, world, bytes) + ": " +
+                  name_of(choice.algorithm, choice.chunk));
       for (const auto& one : planner.candidates(question)) {
-        report.row({"  " + name_of(one.algorithm, one.chunk), digits(one.seconds * 1e6) + " us", times(one.seconds / choice.seconds),
+        report.row({"  " + name_of(one.algorithm, one.chunk), digits(one.seconds * 1e6) + " us",
+                    times(one.seconds / choice.seconds),
                     one.measured ? "measured" : "by the model"});
-        report.line({"explain", params(question, world, bytes, one), one.seconds * 1e6, "us predicted", 0});
+        report.line(
+            {"explain", params(question, world, bytes, one), one.seconds * 1e6, "us predicted", 0});
       }
     });
   }
@@ -186,8 +207,11 @@ int bench_verify(const BenchOptions& options, const Signals& signals) {
     all.worst = std::max(all.worst, share.worst);
   }
   report.text("all: " + all.text());
-  report.line(
-      {"choice", {{"impl", "weft"}, {"points", all.points}}, 100.0 * all.good / std::max(all.points, 1), "% within 10 % of the best", 1});
+  report.line({"choice",
+               {{"impl", "weft"}, {"points", all.points}},
+               100.0 * all.good / std::max(all.points, 1),
+               "% within 10 % of the best",
+               1});
   return 0;
 }
 

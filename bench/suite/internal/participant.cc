@@ -55,8 +55,8 @@ void Signals::pause(std::chrono::milliseconds time) const {
     throw Interrupted{static_cast<int>(signal.ssi_signo)};
 }
 
-Participant::Participant(std::string name, const std::vector<std::string>& argv, const std::vector<std::string>& environment,
-                         const Signals& signals)
+Participant::Participant(std::string name, const std::vector<std::string>& argv,
+                         const std::vector<std::string>& environment, const Signals& signals)
     : name_(std::move(name)), signals_(signals) {
   std::tie(answer_in_, answer_out_) = make_pipe();
   launch::ProcessOptions options;
@@ -66,7 +66,8 @@ Participant::Participant(std::string name, const std::vector<std::string>& argv,
   answer_out_.reset();
 }
 
-Participant::Participant(std::string name, int ranks, const std::function<int(int rank)>& serve, const Signals& signals)
+Participant::Participant(std::string name, int ranks, const std::function<int(int rank)>& serve,
+                         const Signals& signals)
     : name_(std::move(name)), signals_(signals) {
   std::tie(answer_in_, answer_out_) = make_pipe();
   for (int rank = 0; rank < ranks; ++rank) {
@@ -130,7 +131,8 @@ std::string Participant::read_line(Deadline deadline) {
     const ssize_t got = ::read(answer_in_.get(), bytes, sizeof bytes);
     if (got == 0) throw Error(Errc::kPeerLost, name_ + " ended instead of answering");
     if (got > 0) pending_.append(bytes, static_cast<std::size_t>(got));
-    if (pending_.size() > kMaxLine) throw Error(Errc::kCorrupt, name_ + " answered with an endless line");
+    if (pending_.size() > kMaxLine)
+      throw Error(Errc::kCorrupt, name_ + " answered with an endless line");
   }
 }
 

@@ -26,7 +26,8 @@ bool in_path(const std::string& program) {
 
 bool has(const std::string& module, const std::string& python) {
   if (python.find('/') == std::string::npos && !in_path(python)) return false;
-  const std::string question = "import importlib.util, sys; sys.exit(importlib.util.find_spec('" + module + "') is None)";
+  const std::string question =
+      "import importlib.util, sys; sys.exit(importlib.util.find_spec('" + module + "') is None)";
   launch::ProcessOptions options;
   options.argv = {python, "-c", question};
   launch::Process process(options);
@@ -35,7 +36,8 @@ bool has(const std::string& module, const std::string& python) {
 }
 
 std::optional<std::string> python_with(const std::string& module) {
-  if (const char* named = std::getenv("WEFT_DEEPSPEED_PYTHON"); named != nullptr && module == "deepspeed" && has(module, named))
+  if (const char* named = std::getenv("WEFT_DEEPSPEED_PYTHON");
+      named != nullptr && module == "deepspeed" && has(module, named))
     return named;
   if (const auto own = find_above(".venv/bin/python"); own && has(module, *own)) return own;
   if (has(module, "python3")) return "python3";
@@ -43,10 +45,12 @@ std::optional<std::string> python_with(const std::string& module) {
 }
 
 // A script of bench/peers run by the Python that has `module`; what is missing goes to `peers`.
-std::vector<std::string> script(Peers& peers, const std::string& impl, const std::string& name, const std::string& module = "torch") {
+std::vector<std::string> script(Peers& peers, const std::string& impl, const std::string& name,
+                                const std::string& module = "torch") {
   const auto path = find_above("bench/peers/" + name);
   if (!path) {
-    peers.missing.push_back(impl + ": bench/peers/" + name + " is not in a folder above the program");
+    peers.missing.push_back(impl + ": bench/peers/" + name +
+                            " is not in a folder above the program");
     return {};
   }
   const auto python = python_with(module);
@@ -70,8 +74,8 @@ void add_built(Peers& peers, PeerProgram program, const std::string& name) {
 
 std::optional<std::string> find_above(const std::string& name) {
   std::error_code ignored;
-  for (fs::path folder = fs::read_symlink("/proc/self/exe", ignored).parent_path(); folder.has_relative_path();
-       folder = folder.parent_path()) {
+  for (fs::path folder = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+       folder.has_relative_path(); folder = folder.parent_path()) {
     if (fs::exists(folder / name, ignored)) return (folder / name).string();
   }
   return std::nullopt;
@@ -80,7 +84,8 @@ std::optional<std::string> find_above(const std::string& name) {
 Peers collective_peers(int ranks, bool tcp) {
   Peers peers;
   // By environment, because other MPIs don't know Open MPI's flags.
-  std::vector<std::string> mpi = {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_rmaps_base_oversubscribe=1"};
+  std::vector<std::string> mpi = {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                                  "OMPI_MCA_rmaps_base_oversubscribe=1"};
   if (tcp) mpi.insert(mpi.end(), {"OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,tcp"});
   const std::string number = std::to_string(ranks);
   const char* const start = in_path("mpirun.openmpi") ? "mpirun.openmpi" : "mpirun";
@@ -97,7 +102,8 @@ Peers collective_peers(int ranks, bool tcp) {
 
 Peers training_peers(int ranks, bool deepspeed) {
   Peers peers;
-  auto argv = script(peers, deepspeed ? "deepspeed" : "pytorch", "torch_training.py", deepspeed ? "deepspeed" : "torch");
+  auto argv = script(peers, deepspeed ? "deepspeed" : "pytorch", "torch_training.py",
+                     deepspeed ? "deepspeed" : "torch");
   if (argv.empty()) return peers;
   argv.insert(argv.end(), {"--ranks", std::to_string(ranks)});
   peers.found.push_back({"pytorch", argv, {"PYTHONWARNINGS=ignore::FutureWarning"}});
@@ -108,9 +114,15 @@ Peers first_step_peers(int ranks) {
   Peers peers;
   const auto argv = script(peers, "pytorch-ddp", "torch_first_step.py");
   if (argv.empty()) return peers;
-  std::vector<std::string> torchrun = {argv[0], "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", std::to_string(ranks)};
+  std::vector<std::string> torchrun = {argv[0],
+                                       "-m",
+                                       "torch.distributed.run",
+                                       "--standalone",
+                                       "--nproc-per-node",
+                                       std::to_string(ranks)};
   torchrun.push_back(argv[1]);
-  peers.found.push_back({"pytorch-ddp", torchrun, {"OMP_NUM_THREADS=1"}});  // torchrun would set it too, and say so
+  peers.found.push_back(
+      {"pytorch-ddp", torchrun, {"OMP_NUM_THREADS=1"}});  // torchrun would set it too, and say so
   return peers;
 }
 

@@ -1,7 +1,8 @@
-// `weft bench pipeline`: how much of a schedule's own bound its steps reach, and how long ranks wait in them.
+// `weft bench pipeline`: how much of a schedule's own bound its steps reach, and how long ranks
+// wait in them.
 //
-// The bound is the schedule's makespan (schedule/pipeline/play.h) for what forwards and backwards cost where each rank computes its own
-// blocks alone, at the same time as the others.
+// The bound is the schedule's makespan (schedule/pipeline/play.h) for what forwards and backwards
+// cost where each rank computes its own blocks alone, at the same time as the others.
 #include <algorithm>
 #include <array>
 
@@ -46,16 +47,22 @@ class PipelineBench {
     const auto participant = std::make_shared<Participant>(
         "weft", ranks,
         [&](int rank) {
-          return serve_rank(rank, ranks, rank_options, [&](const comm::Group& group) { return make_pipeline(group, one.what); });
+          return serve_rank(rank, ranks, rank_options, [&](const comm::Group& group) {
+            return make_pipeline(group, one.what);
+          });
         },
         signals_);
-    const auto expected = participant->ask(command("reference", "1f1b", kCheckedPipelineSteps), options_.limit).numbers.at("losses");
+    const auto expected =
+        participant->ask(command("reference", "1f1b", kCheckedPipelineSteps), options_.limit)
+            .numbers.at("losses");
     auto contenders = contenders_of(participant, one);
-    if (contenders.empty()) throw Error(Errc::kBadConfig, "no implementation of that name takes part in pipeline");
+    if (contenders.empty())
+      throw Error(Errc::kBadConfig, "no implementation of that name takes part in pipeline");
     const auto wanted = contenders.size();
     auto all = interleave(contenders, {rounds_, options_.limit});
     std::erase_if(all, [&](const Series& series) {
-      return series.impl.rfind("weft-", 0) == 0 && !losses_near(series, expected, {kPipelineLossTolerance, one.name});
+      return series.impl.rfind("weft-", 0) == 0 &&
+             !losses_near(series, expected, {kPipelineLossTolerance, one.name});
     });
     print(one, all);
     return all.size() == wanted;
@@ -63,49 +70,63 @@ class PipelineBench {
 
  private:
   static std::string command(const std::string& task, const std::string& schedule, int steps) {
-    return "{\"do\":" + json_quote(task) + ",\"schedule\":" + json_quote(schedule) + ",\"steps\":" + std::to_string(steps) +
+    return "{\"do\":" + json_quote(task) + ",\"schedule\":" + json_quote(schedule) +
+           ",\"steps\":" + std::to_string(steps) +
            ",\"warmup\":" + std::to_string(steps == kCheckedPipelineSteps ? 0 : 1) + "}";
   }
 
-  std::vector<Contender> contenders_of(const std::shared_ptr<Participant>& participant, const BlocksCase& one) const {
+  std::vector<Contender> contenders_of(const std::shared_ptr<Participant>& participant,
+                                       const BlocksCase& one) const {
     std::vector<Contender> all;
     for (const std::string schedule : kSchedules) {
       if (!wanted(options_, "weft-" + schedule)) continue;
-      all.push_back({"weft-" + schedule, participant, command("steps", schedule, kCheckedPipelineSteps),
+      all.push_back({"weft-" + schedule, participant,
+                     command("steps", schedule, kCheckedPipelineSteps),
                      command("steps", schedule, one.steps), "step_ms"});
-      all.push_back({"stage " + schedule, participant, command("stage", schedule, 1), command("stage", schedule, one.steps), "step_ms"});
+      all.push_back({"stage " + schedule, participant, command("stage", schedule, 1),
+                     command("stage", schedule, one.steps), "step_ms"});
     }
     for (const char* task : {"frozen", "forward"}) {
-      if (!all.empty()) all.push_back({task, participant, command(task, "1f1b", 1), command(task, "1f1b", one.steps), "step_ms"});
+      if (!all.empty())
+        all.push_back({task, participant, command(task, "1f1b", 1),
+                       command(task, "1f1b", one.steps), "step_ms"});
     }
     return all;
   }
 
   static const Series* find(const std::vector<Series>& all, const std::string& impl) {
-    const auto found = std::find_if(all.begin(), all.end(), [&](const Series& series) { return series.impl == impl; });
+    const auto found = std::find_if(all.begin(), all.end(),
+                                    [&](const Series& series) { return series.impl == impl; });
     return found == all.end() ? nullptr : &*found;
   }
 
   lists::Request request(const std::string& schedule, const BlocksCase& one) const {
-    return {.algorithm = lists::parse_algorithm(schedule), .ranks = options_.ranks, .micro_batches = one.what.micro_batches};
+    return {.algorithm = lists::parse_algorithm(schedule),
+            .ranks = options_.ranks,
+            .micro_batches = one.what.micro_batches};
   }
 
   // By round; empty where a part is missing.
-  std::vector<Reached> reached(const std::string& schedule, const BlocksCase& one, const std::vector<Series>& all) const {
+  std::vector<Reached> reached(const std::string& schedule, const BlocksCase& one,
+                               const std::vector<Series>& all) const {
     const auto *steps = find(all, "weft-" + schedule), *stage = find(all, "stage " + schedule);
     const auto *frozen = find(all, "frozen"), *forward = find(all, "forward");
     std::vector<Reached> result;
-    if (steps == nullptr || stage == nullptr || frozen == nullptr || forward == nullptr) return result;
+    if (steps == nullptr || stage == nullptr || frozen == nullptr || forward == nullptr)
+      return result;
     const auto list = lists::make(request(schedule, one));
     for (std::size_t round = 0; round < steps->rounds.size(); ++round) {
       const double least = 1e-3 * stage->rounds[round];  // noise makes no cost negative
       lists::Costs costs;
       costs.forward = forward->rounds[round];
       costs.backward_input = std::max(least, frozen->rounds[round] - costs.forward);
-      costs.backward_weight = std::max(least, stage->rounds[round] - costs.forward - costs.backward_input);
+      costs.backward_weight =
+          std::max(least, stage->rounds[round] - costs.forward - costs.backward_input);
       const double of_parts = costs.forward + costs.backward_input + costs.backward_weight;
-      const double ms = stage->rounds[round] * lists::play(list, costs).makespan / of_parts / one.what.micro_batches;
-      result.push_back({stage->rounds[round], ms, ms / steps->rounds[round], 1 - stage->rounds[round] / steps->rounds[round]});
+      const double ms = stage->rounds[round] * lists::play(list, costs).makespan / of_parts /
+                        one.what.micro_batches;
+      result.push_back({stage->rounds[round], ms, ms / steps->rounds[round],
+                        1 - stage->rounds[round] / steps->rounds[round]});
     }
     return result;
   }
@@ -117,10 +138,12 @@ class PipelineBench {
   }
 
   void print(const BlocksCase& one, const std::vector<Series>& all) const {
-    report_.text("\n" + std::string(one.name) + "'s blocks, " + std::to_string(options_.ranks) + " stages, " +
-                 std::to_string(one.what.micro_batches) + " micro-batches of " + std::to_string(one.what.samples) + ", " +
-                 std::to_string(rounds_) + " interleaved rounds");
-    report_.row({"", "step ms", "p95", "stage alone ms", "bound ms", "bound / step", "idle", "idle, planned"});
+    report_.text("\n" + std::string(one.name) + "'s blocks, " + std::to_string(options_.ranks) +
+                 " stages, " + std::to_string(one.what.micro_batches) + " micro-batches of " +
+                 std::to_string(one.what.samples) + ", " + std::to_string(rounds_) +
+                 " interleaved rounds");
+    report_.row({"", "step ms", "p95", "stage alone ms", "bound ms", "bound / step", "idle",
+                 "idle, planned"});
     std::vector<Target> targets;
     const double idle_of_1f1b = middle(reached("1f1b", one, all), &Reached::idle);
     for (const std::string schedule : kSchedules) {
@@ -130,18 +153,24 @@ class PipelineBench {
       const double bound = middle(rounds, &Reached::bound), idle = middle(rounds, &Reached::idle);
       const double planned = lists::play(lists::make(request(schedule, one)), {}).idle_share;
       const Series& steps = *find(all, impl);
-      report_.row({impl, digits(median(steps.rounds)), digits(p95(steps.samples)), digits(middle(rounds, &Reached::stage_ms)),
-                   digits(middle(rounds, &Reached::bound_ms)), times(bound), digits(100 * idle) + " %", digits(100 * planned) + " %"});
+      report_.row({impl, digits(median(steps.rounds)), digits(p95(steps.samples)),
+                   digits(middle(rounds, &Reached::stage_ms)),
+                   digits(middle(rounds, &Reached::bound_ms)), times(bound),
+                   digits(100 * idle) + " %", digits(100 * planned) + " %"});
       lines(one, steps, bound, idle);
       targets.push_back({impl, impl + ", bound / step", bound, kBound, false});
       if (schedule.rfind("zb", 0) == 0 && idle_of_1f1b > 0)  // not where noise hides it
-        targets.push_back({impl, "idle of " + impl + " / of weft-1f1b", idle / idle_of_1f1b, kIdle, true});
+        targets.push_back(
+            {impl, "idle of " + impl + " / of weft-1f1b", idle / idle_of_1f1b, kIdle, true});
     }
     report_.targets("pipeline", params(one), targets, rounds_);
   }
 
   std::vector<LogField> params(const BlocksCase& one) const {
-    return {{"model", one.name}, {"micro_batches", one.what.micro_batches}, {"samples", one.what.samples}, {"ranks", options_.ranks}};
+    return {{"model", one.name},
+            {"micro_batches", one.what.micro_batches},
+            {"samples", one.what.samples},
+            {"ranks", options_.ranks}};
   }
 
   void lines(const BlocksCase& one, const Series& steps, double bound, double idle) const {
@@ -167,7 +196,9 @@ int bench_pipeline(const BenchOptions& options, const Signals& signals) {
   PipelineBench bench(options, signals);
   bool good = true;
   for (const auto& one : kCases) {
-    const bool asked = options.models.empty() || std::find(options.models.begin(), options.models.end(), one.name) != options.models.end();
+    const bool asked =
+        options.models.empty() ||
+        std::find(options.models.begin(), options.models.end(), one.name) != options.models.end();
     if (asked) good &= bench.run(one);
   }
   return good ? 0 : 1;

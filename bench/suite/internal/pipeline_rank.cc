@@ -20,7 +20,9 @@ using parallel::Block;
 using parallel::Pipeline;
 using parallel::Tensors;
 
-double ms_since(Clock::time_point begin) { return std::chrono::duration<double, std::milli>(Clock::now() - begin).count(); }
+double ms_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
 
 // The same values whoever makes it.
 std::shared_ptr<models::GptBlock> make_block(const models::GptOptions& options, int number) {
@@ -28,15 +30,21 @@ std::shared_ptr<models::GptBlock> make_block(const models::GptOptions& options, 
   return std::make_shared<models::GptBlock>(options, parallel::TensorParallel());
 }
 
-at::Tensor loss_of(const Tensors& y, const Tensors& targets) { return at::mse_loss(y[0], targets[0]); }
+at::Tensor loss_of(const Tensors& y, const Tensors& targets) {
+  return at::mse_loss(y[0], targets[0]);
+}
 
 class PipelineJob {
  public:
   PipelineJob(const comm::Group& group, const PipelineCase& what)
-      : group_(group), what_(what), options_(gpt_options(what.model)), layers_(static_cast<int>(options_.layers)) {
+      : group_(group),
+        what_(what),
+        options_(gpt_options(what.model)),
+        layers_(static_cast<int>(options_.layers)) {
     auto generator = at::detail::createCPUGenerator(1);
     const auto draw = [&] {
-      return torch::randn({what.micro_batches * what.samples, options_.sequence_length, options_.width}, generator);
+      return torch::randn(
+          {what.micro_batches * what.samples, options_.sequence_length, options_.width}, generator);
     };
     input_ = draw();
     target_ = draw();
@@ -44,9 +52,11 @@ class PipelineJob {
 
   std::string carry_out(const Message& command) {
     const std::string task = command.text("do");
-    Model& model = task == "reference" ? reference_model() : pipeline(task, command.text("schedule"));
+    Model& model =
+        task == "reference" ? reference_model() : pipeline(task, command.text("schedule"));
     std::vector<double> step_ms, losses;
-    const int warmup = static_cast<int>(command.number("warmup")), steps = static_cast<int>(command.number("steps"));
+    const int warmup = static_cast<int>(command.number("warmup")),
+              steps = static_cast<int>(command.number("steps"));
     for (int i = 0; i < warmup + steps; ++i) {
       model.optimizer->zero_grad();
       meet(group_);
@@ -58,7 +68,8 @@ class PipelineJob {
     at::Tensor mean = at::tensor(step_ms, at::kDouble);
     group_.all_reduce(mean, ReduceOp::kAvg);
     const auto* times = mean.const_data_ptr<double>();
-    return "\"step_ms\":" + json_array({times, times + mean.numel()}) + ",\"losses\":" + json_array(losses);
+    return "\"step_ms\":" + json_array({times, times + mean.numel()}) +
+           ",\"losses\":" + json_array(losses);
   }
 
  private:
@@ -75,16 +86,22 @@ class PipelineJob {
     Model& model = models_[task + " " + schedule];
     if (model.step) return model;
     const bool whole = task == "steps";
-    const int ranks = group_.size(), count = whole ? layers_ : layers_ / ranks, first = whole ? 0 : group_.rank() * count;
-    const auto make = [this, first](int i) { return parallel::block(make_block(options_, first + i)); };
-    parallel::PipelineOptions options{.algorithm = lists::parse_algorithm(schedule), .micro_batches = what_.micro_batches};
+    const int ranks = group_.size(), count = whole ? layers_ : layers_ / ranks,
+              first = whole ? 0 : group_.rank() * count;
+    const auto make = [this, first](int i) {
+      return parallel::block(make_block(options_, first + i));
+    };
+    parallel::PipelineOptions options{.algorithm = lists::parse_algorithm(schedule),
+                                      .micro_batches = what_.micro_batches};
     options.loss = loss_of;
-    const auto pipeline = std::make_shared<Pipeline>(whole ? group_ : group_of_one(), count, make, options);
+    const auto pipeline =
+        std::make_shared<Pipeline>(whole ? group_ : group_of_one(), count, make, options);
     if (task == "frozen") {
       for (const at::Tensor& parameter : pipeline->parameters()) parameter.requires_grad_(false);
     }
     model.optimizer = adamw(pipeline->parameters());
-    // A later stage's input needs a gradient; so does the first one's where a stage stands for both.
+    // A later stage's input needs a gradient; so does the first one's where a stage stands for
+    // both.
     const at::Tensor input = input_.clone().requires_grad_(!whole);
     if (task == "forward") {
       model.step = [pipeline, input, this] { return pipeline->evaluate({input}, {target_}); };
@@ -123,7 +140,9 @@ class PipelineJob {
 };
 
 // A micro-batch of each model.
-Batch sample_of(const std::string& model) { return fixed_batch(model, model == "resnet18" ? 32 : 4, 0); }
+Batch sample_of(const std::string& model) {
+  return fixed_batch(model, model == "resnet18" ? 32 : 4, 0);
+}
 
 class StagesJob {
  public:
@@ -131,10 +150,12 @@ class StagesJob {
 
   std::string carry_out(const Message& command) const {
     const std::string task = command.text("do"), model = command.text("model");
-    if (task == "cuts") return "\"cuts\":" + json_array(cuts(model, static_cast<int>(command.number("stages"))));
+    if (task == "cuts")
+      return "\"cuts\":" + json_array(cuts(model, static_cast<int>(command.number("stages"))));
     WEFT_REQUIRE(task == "times", "stages: unknown task '" + task + "'");
     const Subject subject = make_subject(model);
-    const auto ms = times(subject, sample_of(model).inputs, static_cast<int>(command.number("rounds")));
+    const auto ms =
+        times(subject, sample_of(model).inputs, static_cast<int>(command.number("rounds")));
     return "\"count\":" + std::to_string(subject.parts.size()) + ",\"ms\":" + json_array(ms);
   }
 
@@ -143,10 +164,13 @@ class StagesJob {
     const Subject subject = make_subject(model);
     const auto make = [&](int i) {
       const Part& part = subject.parts[static_cast<std::size_t>(i)];
-      return Block{.module = part.module, .forward = [forward = part.forward](const Tensors& x) { return Tensors{forward(x[0])}; }};
+      return Block{.module = part.module, .forward = [forward = part.forward](const Tensors& x) {
+                     return Tensors{forward(x[0])};
+                   }};
     };
     // All stages on this rank: the same cuts as over as many ranks.
-    parallel::PipelineOptions options{.algorithm = lists::Algorithm::kInterleaved, .virtual_stages = stages};
+    parallel::PipelineOptions options{.algorithm = lists::Algorithm::kInterleaved,
+                                      .virtual_stages = stages};
     options.sample = {sample_of(model).inputs};
     const Pipeline pipeline(group_, static_cast<int>(subject.parts.size()), make, options);
     return {pipeline.cuts().begin(), pipeline.cuts().end()};
@@ -178,7 +202,8 @@ class StagesJob {
     return medians;
   }
 
-  static double time(const Subject& subject, const at::Tensor& input, std::size_t begin, std::size_t end) {
+  static double time(const Subject& subject, const at::Tensor& input, std::size_t begin,
+                     std::size_t end) {
     const at::Tensor leaf = input.detach().clone().requires_grad_(begin > 0);
     const auto start = Clock::now();
     at::Tensor x = leaf;

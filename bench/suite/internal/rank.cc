@@ -27,19 +27,24 @@ comm::Group join(int rank, int ranks, const RankOptions& options) {
   at::set_num_threads(1);
   if (options.shared_allocator) comm::install_allocator();
   const auto store = c10::make_intrusive<c10d::FileStore>(options.meeting_file, ranks);
-  auto backend = comm::make_backend(store, rank, ranks, {.transport = comm::parse_transport(options.transport), .timeout = 60s});
-  if (options.bind_to_cores) bind_to_core(rank, ranks);  // not before: a backend that saw one core would yield instead of spinning
+  auto backend = comm::make_backend(
+      store, rank, ranks, {.transport = comm::parse_transport(options.transport), .timeout = 60s});
+  if (options.bind_to_cores)
+    bind_to_core(rank,
+                 ranks);  // not before: a backend that saw one core would yield instead of spinning
   return {std::move(backend), options.impl};
 }
 
 }  // namespace
 
-int serve_rank(int rank, int ranks, const RankOptions& options, const std::function<CarryOut(comm::Group)>& make) {
+int serve_rank(int rank, int ranks, const RankOptions& options,
+               const std::function<CarryOut(comm::Group)>& make) {
   try {
     const comm::Group group = join(rank, ranks, options);
     try {
       const CarryOut carry_out = make(group);
-      for (std::string line; std::getline(std::cin, line);) answer(rank, options.impl, carry_out(parse_message(line)));
+      for (std::string line; std::getline(std::cin, line);)
+        answer(rank, options.impl, carry_out(parse_message(line)));
       return 0;
     } catch (const std::exception& error) {
       const Error why(Errc::kAborted, error.what());

@@ -40,7 +40,8 @@ net::Exchange exchange_by_files(const std::string& folder, int rank, int ranks) 
       const std::string path = prefix + std::to_string(peer);
       while (::access(path.c_str(), F_OK) != 0) {
         if (deadline.passed())
-          throw Error(Errc::kTimeout, "rank " + std::to_string(peer) + " did not come within 30 s", {"bench", rank, peer});
+          throw Error(Errc::kTimeout, "rank " + std::to_string(peer) + " did not come within 30 s",
+                      {"bench", rank, peer});
         std::this_thread::sleep_for(200us);
       }
       all.push_back(read_file(path, kMostBytes));

@@ -1,4 +1,5 @@
-// What all ranks that the harness forks have in common: where they run, and how they find each other.
+// What all ranks that the harness forks have in common: where they run, and how they find each
+// other.
 #pragma once
 
 #include <string>
@@ -7,7 +8,8 @@
 
 namespace weft::cli::bench_internal {
 
-// Binds to the rank-th of the cores that this process may use, where there is one for each of the ranks.
+// Binds to the rank-th of the cores that this process may use, where there is one for each of the
+// ranks.
 void bind_to_core(int rank, int ranks);
 
 // An exchange by files in `folder`, which all ranks of one group use and nobody else.

@@ -31,13 +31,17 @@ class Report {
  public:
   explicit Report(bool json);
 
-  // A JSON line on stdout: {"bench","params","value","unit","runs","p95","commit","host":{"cpu","cores"}}. Nothing without json.
+  // A JSON line on stdout:
+  // {"bench","params","value","unit","runs","p95","commit","host":{"cpu","cores"}}. Nothing without
+  // json.
   void line(const Measurement& measurement) const;
   // Columns of a table, right-aligned, the first left: on stdout, or with json on stderr.
   void row(const std::vector<std::string>& cells) const;
   void text(const std::string& line) const;
-  // A table of targets, none where there are none; each a JSON line too, whose params have "measured", "target" and "good".
-  void targets(const std::string& bench, const std::vector<LogField>& params, const std::vector<Target>& targets, int runs) const;
+  // A table of targets, none where there are none; each a JSON line too, whose params have
+  // "measured", "target" and "good".
+  void targets(const std::string& bench, const std::vector<LogField>& params,
+               const std::vector<Target>& targets, int runs) const;
 
  private:
   bool json_;

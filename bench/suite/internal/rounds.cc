@@ -10,7 +10,8 @@ namespace weft::cli::bench_internal {
 namespace {
 
 // False where it failed; nothing more is asked of that contender then.
-bool ask(Contender& contender, const std::string& command, std::chrono::milliseconds limit, Message& answer) {
+bool ask(Contender& contender, const std::string& command, std::chrono::milliseconds limit,
+         Message& answer) {
   try {
     answer = contender.participant->ask(command, limit);
     return true;
@@ -22,7 +23,8 @@ bool ask(Contender& contender, const std::string& command, std::chrono::millisec
 }
 
 bool play(Contender& contender, Series& series, std::chrono::milliseconds limit) {
-  if (!contender.participant || !ask(contender, contender.command, limit, series.last)) return false;
+  if (!contender.participant || !ask(contender, contender.command, limit, series.last))
+    return false;
   const auto found = series.last.numbers.find(contender.samples);
   if (found == series.last.numbers.end() || found->second.empty()) {
     log_warn(contender.impl + " is left out: its answer has no " + contender.samples);
@@ -40,7 +42,8 @@ std::vector<Series> interleave(std::vector<Contender>& contenders, const RoundOp
   std::vector<bool> good(contenders.size());
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     series[i].impl = contenders[i].impl;
-    good[i] = contenders[i].participant && ask(contenders[i], contenders[i].check, options.limit, series[i].checked);
+    good[i] = contenders[i].participant &&
+              ask(contenders[i], contenders[i].check, options.limit, series[i].checked);
   }
   // Nobody always follows the same one.
   for (int round = 0; round < options.rounds; ++round) {
@@ -56,12 +59,15 @@ std::vector<Series> interleave(std::vector<Contender>& contenders, const RoundOp
   return complete;
 }
 
-bool losses_near(const Series& series, const std::vector<double>& expected, const LossCheck& check) {
+bool losses_near(const Series& series, const std::vector<double>& expected,
+                 const LossCheck& check) {
   const auto& got = series.checked.numbers.at("losses");
   bool good = got.size() == expected.size();
-  for (std::size_t i = 0; good && i < got.size(); ++i) good = std::abs(got[i] - expected[i]) <= check.tolerance * expected[i];
+  for (std::size_t i = 0; good && i < got.size(); ++i)
+    good = std::abs(got[i] - expected[i]) <= check.tolerance * expected[i];
   if (!good) {
-    log_error(series.impl + " is wrong on " + check.model + ": losses " + json_array(got) + ", one process has " + json_array(expected));
+    log_error(series.impl + " is wrong on " + check.model + ": losses " + json_array(got) +
+              ", one process has " + json_array(expected));
   }
   return good;
 }

@@ -1,4 +1,5 @@
-// Interleaved rounds: every participant in turn, one block of samples each, so that all of them see the same machine.
+// Interleaved rounds: every participant in turn, one block of samples each, so that all of them see
+// the same machine.
 #pragma once
 
 #include <chrono>
@@ -16,7 +17,8 @@ namespace weft::cli::bench_internal {
 struct Contender {
   std::string impl;
   std::shared_ptr<Participant> participant;
-  std::string check;    // the command that verifies and warms up, before the rounds; its answer is kept
+  std::string
+      check;  // the command that verifies and warms up, before the rounds; its answer is kept
   std::string command;  // the command of each round
   std::string samples;  // the field of its answers that holds the samples
 };
@@ -33,15 +35,17 @@ struct RoundOptions {
   std::chrono::milliseconds limit{120'000};
 };
 
-// Contenders that fail are named on stderr and left out of what is returned (every series has all rounds). Participants that can't be used
-// any more are ended: their pointers in `contenders` become null. Contenders without a participant are passed over.
+// Contenders that fail are named on stderr and left out of what is returned (every series has all
+// rounds). Participants that can't be used any more are ended: their pointers in `contenders`
+// become null. Contenders without a participant are passed over.
 std::vector<Series> interleave(std::vector<Contender>& contenders, const RoundOptions& options);
 
 struct LossCheck {
   double tolerance;   // relative
   std::string model;  // for the line
 };
-// Whether the "losses" of the series' check are these; where not, a line on stderr says which series is wrong on which model.
+// Whether the "losses" of the series' check are these; where not, a line on stderr says which
+// series is wrong on which model.
 bool losses_near(const Series& series, const std::vector<double>& expected, const LossCheck& check);
 
 double median(std::vector<double> values);

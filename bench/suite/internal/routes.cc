@@ -22,24 +22,29 @@ Request request_of(const plan::Candidate& candidate, const plan::Question& quest
 }
 
 bool same_step(const schedule::Step& a, const schedule::Step& b) {
-  return a.action == b.action && a.round == b.round && a.peer == b.peer && a.from == b.from && a.to == b.to && a.src == b.src &&
-         a.dst == b.dst && a.count == b.count && a.flipped == b.flipped;
+  return a.action == b.action && a.round == b.round && a.peer == b.peer && a.from == b.from &&
+         a.to == b.to && a.src == b.src && a.dst == b.dst && a.count == b.count &&
+         a.flipped == b.flipped;
 }
 
 bool same_schedule(Request a, Request b) {
   for (int rank = 0; rank < a.world; ++rank) {
     a.rank = b.rank = rank;
     const auto one = schedule::make(a), other = schedule::make(b);
-    if (!std::equal(one.steps.begin(), one.steps.end(), other.steps.begin(), other.steps.end(), same_step)) return false;
+    if (!std::equal(one.steps.begin(), one.steps.end(), other.steps.begin(), other.steps.end(),
+                    same_step))
+      return false;
   }
   return true;
 }
 
-std::string command_for(const plan::Candidate& candidate, const plan::Question& question, int block) {
+std::string command_for(const plan::Candidate& candidate, const plan::Question& question,
+                        int block) {
   const std::int64_t chunk = candidate.chunk / static_cast<std::int64_t>(question.element);
   return "{\"do\":\"collective\",\"op\":" + json_quote(schedule::to_string(question.collective)) +
-         ",\"algorithm\":" + json_quote(schedule::to_string(candidate.algorithm)) + ",\"count\":" + std::to_string(question.count) +
-         ",\"chunk\":" + std::to_string(chunk) + ",\"iterations\":1,\"block\":" + std::to_string(block) + "}";
+         ",\"algorithm\":" + json_quote(schedule::to_string(candidate.algorithm)) +
+         ",\"count\":" + std::to_string(question.count) + ",\"chunk\":" + std::to_string(chunk) +
+         ",\"iterations\":1,\"block\":" + std::to_string(block) + "}";
 }
 
 }  // namespace
@@ -51,7 +56,8 @@ std::string name_of(schedule::Algorithm algorithm, std::int64_t chunk) {
 
 std::int64_t count_of(Collective collective, std::int64_t bytes, int world) {
   if (collective == Collective::kBarrier) return 0;
-  const std::int64_t unit = plan::payload({.collective = collective, .world = world, .count = 1}, sizeof(float));
+  const std::int64_t unit =
+      plan::payload({.collective = collective, .world = world, .count = 1}, sizeof(float));
   return std::max<std::int64_t>(1, bytes / unit);
 }
 
@@ -72,21 +78,23 @@ std::vector<Route> routes_of(const plan::Planner& planner, const plan::Question&
   return routes;
 }
 
-void measure(std::vector<Route>& routes, const plan::Question& question, const std::shared_ptr<Participant>& ranks, const Timing& timing) {
+void measure(std::vector<Route>& routes, const plan::Question& question,
+             const std::shared_ptr<Participant>& ranks, const Timing& timing) {
   std::vector<Contender> contenders;
   for (const Route& route : routes) {
     const std::string once = command_for(route.candidate, question, 1);
     ranks->ask(once, timing.limit);  // its memory is there from now on
     const double us = ranks->ask(once, timing.limit).number("us", 1);
     const int block = static_cast<int>(std::clamp(timing.round_us / std::max(us, 0.1), 1.0, 200.0));
-    contenders.push_back(
-        {name_of(route.candidate.algorithm, route.candidate.chunk), ranks, once, command_for(route.candidate, question, block), "us"});
+    contenders.push_back({name_of(route.candidate.algorithm, route.candidate.chunk), ranks, once,
+                          command_for(route.candidate, question, block), "us"});
   }
   const auto all = interleave(contenders, {timing.rounds, timing.limit});
   std::vector<Route> measured;
   for (Route& route : routes) {
     const std::string name = name_of(route.candidate.algorithm, route.candidate.chunk);
-    const auto found = std::find_if(all.begin(), all.end(), [&](const Series& series) { return series.impl == name; });
+    const auto found = std::find_if(all.begin(), all.end(),
+                                    [&](const Series& series) { return series.impl == name; });
     if (found == all.end()) continue;
     route.rounds = found->rounds;
     route.seconds = median(found->rounds) * 1e-6;

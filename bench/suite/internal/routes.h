@@ -1,4 +1,5 @@
-// The ways of doing a collective over messages, each with what its schedule costs: what calibration, explanation and verification share.
+// The ways of doing a collective over messages, each with what its schedule costs: what
+// calibration, explanation and verification share.
 #pragma once
 
 #include <memory>
@@ -16,7 +17,8 @@ std::string name_of(schedule::Algorithm algorithm, std::int64_t chunk);
 // The schedule's count of a collective whose payload() is about `bytes` of float32.
 std::int64_t count_of(schedule::Collective collective, std::int64_t bytes, int world);
 
-// A way of doing a collective, and those of the planner's candidates whose schedules are the same, step by step, on every rank.
+// A way of doing a collective, and those of the planner's candidates whose schedules are the same,
+// step by step, on every rank.
 struct Route {
   plan::Candidate candidate;
   std::vector<plan::Candidate> same;  // `candidate` too
@@ -33,7 +35,9 @@ struct Timing {
   std::chrono::milliseconds limit{60'000};
 };
 
-// Fills in what the ways take on `ranks` (schedule_rank.h), in interleaved rounds. One that fails is named on stderr and dropped.
-void measure(std::vector<Route>& routes, const plan::Question& question, const std::shared_ptr<Participant>& ranks, const Timing& timing);
+// Fills in what the ways take on `ranks` (schedule_rank.h), in interleaved rounds. One that fails
+// is named on stderr and dropped.
+void measure(std::vector<Route>& routes, const plan::Question& question,
+             const std::shared_ptr<Participant>& ranks, const Timing& timing);
 
 }  // namespace weft::cli::bench_internal

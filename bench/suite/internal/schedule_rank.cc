@@ -36,13 +36,15 @@ struct Place {
 };
 
 std::unique_ptr<net::Endpoint> make_endpoint(const Place& place) {
-  if (place.transport == Transport::kShm) return net::make_shm({.rank = place.rank, .world = place.ranks, .region = place.region});
+  if (place.transport == Transport::kShm)
+    return net::make_shm({.rank = place.rank, .world = place.ranks, .region = place.region});
   net::TcpOptions options;
   options.rank = place.rank;
   options.world = place.ranks;
   options.job = "weft bench";
   options.exchange = exchange_by_files(place.folder, place.rank, place.ranks);
-  if (place.ranks > static_cast<int>(std::thread::hardware_concurrency())) options.spin = 0us;  // as comm does
+  if (place.ranks > static_cast<int>(std::thread::hardware_concurrency()))
+    options.spin = 0us;  // as comm does
   return net::connect_tcp(options);
 }
 
@@ -51,7 +53,9 @@ class Runner {
  public:
   explicit Runner(const Place& place) : rank_(place.rank), ranks_(place.ranks) {
     if (place.transport == Transport::kDirect) {
-      host_ = net::Host::connect({.rank = rank_, .world = ranks_, .exchange = exchange_by_files(place.folder, rank_, ranks_)});
+      host_ = net::Host::connect({.rank = rank_,
+                                  .world = ranks_,
+                                  .exchange = exchange_by_files(place.folder, rank_, ranks_)});
       direct_ = std::make_unique<net::Direct>(*host_, 60s);
     } else {
       endpoint_ = make_endpoint(place);
@@ -72,12 +76,17 @@ class Runner {
       barrier();
       const auto start = std::chrono::steady_clock::now();
       for (int call = 0; call < block; ++call) work();
-      us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / block);
+      us.push_back(
+          std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+              .count() /
+          block);
     }
     if (do_ == "ping_pong" && endpoint_) {
       for (double& time : us) time /= 2;
     }
-    run({.collective = Collective::kAllReduce, .algorithm = Algorithm::kRecursiveDoubling, .count = static_cast<std::int64_t>(us.size())},
+    run({.collective = Collective::kAllReduce,
+         .algorithm = Algorithm::kRecursiveDoubling,
+         .count = static_cast<std::int64_t>(us.size())},
         {us.data(), us.data(), DType::kF64, ReduceOp::kMax});
     return "\"us\":" + json_array(us);
   }
@@ -102,8 +111,10 @@ class Runner {
                 .world = ranks_,
                 .count = static_cast<std::int64_t>(command.number("count")),
                 .chunk = static_cast<std::int64_t>(command.number("chunk"))};
-      const bool can = asked_.collective == Collective::kAllReduce || asked_.collective == Collective::kBarrier;
-      WEFT_REQUIRE(!host_ || can, std::string("direct ranks measure no ") + schedule::to_string(asked_.collective));
+      const bool can =
+          asked_.collective == Collective::kAllReduce || asked_.collective == Collective::kBarrier;
+      WEFT_REQUIRE(!host_ || can, std::string("direct ranks measure no ") +
+                                      schedule::to_string(asked_.collective));
       in = static_cast<std::size_t>(schedule::input_count(asked_)) * 4;
       out = static_cast<std::size_t>(schedule::output_count(asked_)) * 4;
     }
@@ -122,28 +133,38 @@ class Runner {
     if (!host_) ::operator delete[](memory.data, std::align_val_t(4096));
     memory = {};
   }
-  // At least so much, of ones (sums of zeros, or of numbers that are none, can cost less or more than others).
+  // At least so much, of ones (sums of zeros, or of numbers that are none, can cost less or more
+  // than others).
   void hold(Memory& memory, std::size_t bytes) {
     if (bytes <= memory.bytes) return;
     release(memory);
-    memory = {host_ ? host_->allocate(bytes) : static_cast<std::byte*>(::operator new[](bytes, std::align_val_t(4096))), bytes};
+    memory = {host_ ? host_->allocate(bytes)
+                    : static_cast<std::byte*>(::operator new[](bytes, std::align_val_t(4096))),
+              bytes};
     std::fill_n(reinterpret_cast<float*>(memory.data), bytes / 4, 1.0F);
   }
   // Direct: where everybody's input lies.
   void show() {
     std::vector<std::uint64_t> tokens(static_cast<std::size_t>(ranks_));
     const std::uint64_t mine = host_->token(input_.data);
-    direct_->all_gather({.input = &mine, .output = tokens.data(), .count = 1, .dtype = DType::kI64});
+    direct_->all_gather(
+        {.input = &mine, .output = tokens.data(), .count = 1, .dtype = DType::kI64});
     const int next = (rank_ + 1) % ranks_;
     theirs_ = host_->at(next, tokens[static_cast<std::size_t>(next)]);
   }
 
-  void barrier() { run({.collective = Collective::kBarrier, .algorithm = Algorithm::kRecursiveDoubling}, {nullptr, nullptr}); }
+  void barrier() {
+    run({.collective = Collective::kBarrier, .algorithm = Algorithm::kRecursiveDoubling},
+        {nullptr, nullptr});
+  }
 
   void run(schedule::Request request, const Arrays& arrays) {
     if (host_) {
-      const net::DirectArgs args{
-          .input = arrays.input, .output = arrays.output, .count = request.count, .dtype = arrays.dtype, .op = arrays.op};
+      const net::DirectArgs args{.input = arrays.input,
+                                 .output = arrays.output,
+                                 .count = request.count,
+                                 .dtype = arrays.dtype,
+                                 .op = arrays.op};
       if (request.collective == Collective::kBarrier) return direct_->barrier(args);
       return direct_->all_reduce(args);
     }
@@ -164,7 +185,8 @@ class Runner {
     if (do_ == "reduce") {
       void* to = output_.data;
       const void* from[] = {output_.data, input_.data};
-      return kernels::reduce(&to, 1, from, 2, {.op = ReduceOp::kMax, .count = static_cast<std::int64_t>(bytes_ / 4)});
+      return kernels::reduce(
+          &to, 1, from, 2, {.op = ReduceOp::kMax, .count = static_cast<std::int64_t>(bytes_ / 4)});
     }
     if (host_) return void(std::memcpy(output_.data, theirs_, bytes_));
     if (rank_ < 2) talk();
@@ -207,13 +229,15 @@ class Runner {
 int serve(const Place& place) {
   const std::string name = plan::to_string(place.transport);
   const auto answer = [&](const std::string& fields) {
-    if (place.rank == 0) std::cout << "{\"impl\":" << json_quote(name) << "," << fields << "}" << std::endl;
+    if (place.rank == 0)
+      std::cout << "{\"impl\":" << json_quote(name) << "," << fields << "}" << std::endl;
   };
   try {
     set_rank(place.rank, place.ranks);
     Runner runner(place);
     bind_to_core(place.rank, place.ranks);
-    for (std::string line; std::getline(std::cin, line);) answer(runner.carry_out(parse_message(line)));
+    for (std::string line; std::getline(std::cin, line);)
+      answer(runner.carry_out(parse_message(line)));
     return 0;
   } catch (const std::exception& error) {
     log_error(name + ": " + error.what());
@@ -224,13 +248,19 @@ int serve(const Place& place) {
 
 }  // namespace
 
-std::shared_ptr<Participant> start_schedule_ranks(Transport transport, int ranks, const std::string& folder, const Signals& signals) {
-  Place place{transport, 0, ranks, folder + "/" + plan::to_string(transport) + std::to_string(ranks), {}};
+std::shared_ptr<Participant> start_schedule_ranks(Transport transport, int ranks,
+                                                  const std::string& folder,
+                                                  const Signals& signals) {
+  Place place{
+      transport, 0, ranks, folder + "/" + plan::to_string(transport) + std::to_string(ranks), {}};
   make_directories(place.folder);
   if (transport == Transport::kShm) {
     const std::size_t bytes = net::shm_region_bytes(ranks);
-    void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw Error(Errc::kUnavailable, "no shared memory for the messages of " + std::to_string(ranks) + " ranks");
+    void* memory =
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+      throw Error(Errc::kUnavailable,
+                  "no shared memory for the messages of " + std::to_string(ranks) + " ranks");
     place.region = {static_cast<std::byte*>(memory), bytes};
   }
   const auto serve_as = [&](int rank) {
@@ -238,8 +268,10 @@ std::shared_ptr<Participant> start_schedule_ranks(Transport transport, int ranks
     own.rank = rank;
     return serve(own);
   };
-  auto participant = std::make_shared<Participant>(plan::to_string(transport), ranks, serve_as, signals);
-  if (!place.region.empty()) ::munmap(place.region.data(), place.region.size());  // the ranks have theirs
+  auto participant =
+      std::make_shared<Participant>(plan::to_string(transport), ranks, serve_as, signals);
+  if (!place.region.empty())
+    ::munmap(place.region.data(), place.region.size());  // the ranks have theirs
   return participant;
 }
 

@@ -1,4 +1,5 @@
-// `weft bench stages`: how good the stages are that a pipeline cuts by itself, beside the best of all cuts by times measured apart.
+// `weft bench stages`: how good the stages are that a pipeline cuts by itself, beside the best of
+// all cuts by times measured apart.
 #include <algorithm>
 #include <limits>
 
@@ -77,14 +78,19 @@ int bench_stages(const BenchOptions& options, const Signals& signals) {
   Participant rank(
       "weft", 1, [&](int) { return serve_rank(0, 1, rank_options, make_stages); }, signals);
   for (const std::string model : kCutModels) {
-    if (!options.models.empty() && std::find(options.models.begin(), options.models.end(), model) == options.models.end()) continue;
+    if (!options.models.empty() &&
+        std::find(options.models.begin(), options.models.end(), model) == options.models.end())
+      continue;
     const std::string head = "\"model\":" + json_quote(model);
     std::vector<std::vector<int>> automatic;  // before the times: nothing is warm for them
     for (int stages = 2; stages <= kMostStages; ++stages) {
-      const auto cuts = rank.ask("{\"do\":\"cuts\"," + head + ",\"stages\":" + std::to_string(stages) + "}", options.limit);
+      const auto cuts =
+          rank.ask("{\"do\":\"cuts\"," + head + ",\"stages\":" + std::to_string(stages) + "}",
+                   options.limit);
       automatic.emplace_back(cuts.numbers.at("cuts").begin(), cuts.numbers.at("cuts").end());
     }
-    const auto answer = rank.ask("{\"do\":\"times\"," + head + ",\"rounds\":" + std::to_string(rounds) + "}", options.limit);
+    const auto answer = rank.ask(
+        "{\"do\":\"times\"," + head + ",\"rounds\":" + std::to_string(rounds) + "}", options.limit);
     const Times times(static_cast<int>(answer.number("count")), answer.numbers.at("ms"));
     report.text("\n" + model + ", " + std::to_string(rounds) + " rounds");
     report.row({"", "cuts", "slowest ms", "best cuts", "slowest ms"});
@@ -93,8 +99,10 @@ int bench_stages(const BenchOptions& options, const Signals& signals) {
       const auto& mine = automatic[static_cast<std::size_t>(stages - 2)];
       const auto best = times.best(stages);
       const std::string name = std::to_string(stages) + " stages";
-      report.row({name, text_of(mine), digits(times.slowest(mine)), text_of(best), digits(times.slowest(best))});
-      targets.push_back({"weft", name + ", slowest / of the best cuts", times.slowest(mine) / times.slowest(best), kSlowest, true});
+      report.row({name, text_of(mine), digits(times.slowest(mine)), text_of(best),
+                  digits(times.slowest(best))});
+      targets.push_back({"weft", name + ", slowest / of the best cuts",
+                         times.slowest(mine) / times.slowest(best), kSlowest, true});
     }
     report.targets("stages", {{"model", model}}, targets, rounds);
   }

@@ -1,4 +1,5 @@
-// `weft bench startup`: from the command to the first finished step of the CNN, and the memory that a rank has then.
+// `weft bench startup`: from the command to the first finished step of the CNN, and the memory that
+// a rank has then.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -22,7 +23,9 @@ struct Start {
   double rss_mb = 0;  // the mean of the ranks
 };
 
-double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+double now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 // Resident megabytes of a process and of all below it.
 void add_resident(long pid, std::vector<double>& found) {
@@ -37,14 +40,18 @@ void add_resident(long pid, std::vector<double>& found) {
 
 class StartupBench {
  public:
-  StartupBench(const BenchOptions& options, const Signals& signals) : options_(options), signals_(signals) {}
+  StartupBench(const BenchOptions& options, const Signals& signals)
+      : options_(options), signals_(signals) {}
 
-  // `weft train` as a user calls it; the first line of metrics.jsonl is written when the first step is done.
+  // `weft train` as a user calls it; the first line of metrics.jsonl is written when the first step
+  // is done.
   Start weft(const std::string& program, const std::string& recipe) const {
     const TempDir folder;
     launch::ProcessOptions process;
-    process.argv = {program, "train", recipe, "-n", std::to_string(options_.ranks), "--progress", "none", "--name", "startup"};
-    for (const char* setting : {"train.log_every=1", "train.max_steps=1"}) process.argv.insert(process.argv.end(), {"--set", setting});
+    process.argv = {program,      "train", recipe,   "-n",     std::to_string(options_.ranks),
+                    "--progress", "none",  "--name", "startup"};
+    for (const char* setting : {"train.log_every=1", "train.max_steps=1"})
+      process.argv.insert(process.argv.end(), {"--set", setting});
     process.argv.insert(process.argv.end(), {"--set", "run.dir=\"" + folder.path() + "\""});
     process.environment = {"WEFT_LOG_LEVEL=warn"};
     process.stdout_fd = 2;
@@ -55,12 +62,14 @@ class StartupBench {
     struct stat file {};
     while (::stat(metrics.c_str(), &file) != 0 || file.st_size == 0) {
       signals_.pause(1ms);
-      if (const auto ended = train.poll()) throw Error(Errc::kUnavailable, "weft train ended with " + ended->describe());
+      if (const auto ended = train.poll())
+        throw Error(Errc::kUnavailable, "weft train ended with " + ended->describe());
       if (deadline.passed()) throw Error(Errc::kTimeout, "weft train finished no step in time");
     }
     Start start{now() - begin, 0};
     start.rss_mb = rank_mean(train.pid());
-    while (!train.poll() && !deadline.passed()) signals_.pause(10ms);  // it evaluates and writes its checkpoint
+    while (!train.poll() && !deadline.passed())
+      signals_.pause(10ms);  // it evaluates and writes its checkpoint
     return start;
   }
 
@@ -111,15 +120,19 @@ void try_peer(const StartupBench& bench, Peers& peers, Results& results) {
   }
 }
 
-void print(const Report& report, const BenchOptions& options, const Results& weft, const Results& torch) {
-  report.text("\nfrom the command to the first finished step, CNN, " + std::to_string(options.ranks) + " ranks");
+void print(const Report& report, const BenchOptions& options, const Results& weft,
+           const Results& torch) {
+  report.text("\nfrom the command to the first finished step, CNN, " +
+              std::to_string(options.ranks) + " ranks");
   report.row({"", "seconds", "p95", "ddp / this", "RSS a rank MB", "this / ddp"});
   for (const Results* results : {&weft, &torch}) {
     if (results->seconds.empty()) continue;
     const double seconds = median(results->seconds), rss = median(results->rss_mb);
-    report.row({results->impl, digits(seconds), digits(p95(results->seconds)), times(median(torch.seconds) / seconds), digits(rss),
+    report.row({results->impl, digits(seconds), digits(p95(results->seconds)),
+                times(median(torch.seconds) / seconds), digits(rss),
                 times(rss / median(torch.rss_mb))});
-    const std::vector<LogField> params = {{"impl", results->impl}, {"model", "cnn"}, {"ranks", options.ranks}};
+    const std::vector<LogField> params = {
+        {"impl", results->impl}, {"model", "cnn"}, {"ranks", options.ranks}};
     const int runs = static_cast<int>(results->seconds.size());
     report.line({"startup", params, seconds, "s", runs, p95(results->seconds)});
     auto memory = params;
@@ -134,9 +147,11 @@ int bench_startup(const BenchOptions& options, const Signals& signals) {
   const StartupBench bench(options, signals);
   const Report report(options.json);
   const int rounds = rounds_of(options, 5);
-  const auto program = find_above("bin/weft"), recipe = find_above("recipes/fashion-mnist/recipe.toml");
+  const auto program = find_above("bin/weft"),
+             recipe = find_above("recipes/fashion-mnist/recipe.toml");
   if (!program || !recipe)
-    throw Error(Errc::kUnavailable, "no bin/weft or recipes/fashion-mnist above the program or the working directory");
+    throw Error(Errc::kUnavailable,
+                "no bin/weft or recipes/fashion-mnist above the program or the working directory");
   Peers peers = first_step_peers(options.ranks);
   for (const auto& why : peers.missing) log_warn("left out: " + why);
   Results weft{"weft", {}, {}}, torch{"pytorch-ddp", {}, {}};

@@ -20,7 +20,9 @@ Subject make_gpt(const std::string& model, const parallel::TensorParallel& tp) {
   models::Gpt gpt(gpt_options(model), tp);
   Subject subject{gpt.ptr(),
                   [gpt](const at::Tensor& tokens) mutable { return gpt->forward(tokens); },
-                  [gpt](const at::Tensor& logits, const at::Tensor& labels) { return gpt->loss(logits, labels); },
+                  [gpt](const at::Tensor& logits, const at::Tensor& labels) {
+                    return gpt->loss(logits, labels);
+                  },
                   {}};
   for (const auto& part : gpt->parts()) {
     subject.parts.push_back({part, [part](const at::Tensor& x) { return part->forward(x); }});
@@ -31,7 +33,8 @@ Subject make_gpt(const std::string& model, const parallel::TensorParallel& tp) {
 std::vector<Part> parts_of(const models::ResNetImpl& net) {
   std::vector<Part> parts;
   for (const parallel::Block& part : net.parts()) {
-    parts.push_back({part.module, [forward = part.forward](const at::Tensor& x) { return forward({x})[0]; }});
+    parts.push_back(
+        {part.module, [forward = part.forward](const at::Tensor& x) { return forward({x})[0]; }});
   }
   return parts;
 }
@@ -39,7 +42,11 @@ std::vector<Part> parts_of(const models::ResNetImpl& net) {
 }  // namespace
 
 models::GptOptions gpt_options(const std::string& model) {
-  models::GptOptions options{.vocabulary = kVocabulary, .layers = 4, .width = 128, .heads = 4, .sequence_length = kSequence};
+  models::GptOptions options{.vocabulary = kVocabulary,
+                             .layers = 4,
+                             .width = 128,
+                             .heads = 4,
+                             .sequence_length = kSequence};
   options.tied = false;
   if (model == "gpt-384") {
     options.layers = 6;
@@ -56,14 +63,19 @@ Subject make_subject(const std::string& model, const parallel::TensorParallel& t
   const models::Model made = models::make_model({.name = model});
   const auto net = std::dynamic_pointer_cast<models::ResNetImpl>(made.module);
   return {made.module, made.forward,
-          [](const at::Tensor& logits, const at::Tensor& labels) { return torch::nn::functional::cross_entropy(logits, labels); },
+          [](const at::Tensor& logits, const at::Tensor& labels) {
+            return torch::nn::functional::cross_entropy(logits, labels);
+          },
           net ? parts_of(*net) : std::vector<Part>()};
 }
 
 Batch fixed_batch(const std::string& model, int size, int rank) {
   auto generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(1000 + rank));
-  if (!is_gpt(model)) return {torch::randn({size, 1, 28, 28}, generator), torch::randint(0, 10, {size}, generator, torch::kLong)};
-  const at::Tensor text = torch::randint(0, kVocabulary, {size, kSequence + 1}, generator, torch::kLong);
+  if (!is_gpt(model))
+    return {torch::randn({size, 1, 28, 28}, generator),
+            torch::randint(0, 10, {size}, generator, torch::kLong)};
+  const at::Tensor text =
+      torch::randint(0, kVocabulary, {size, kSequence + 1}, generator, torch::kLong);
   return {text.narrow(1, 0, kSequence).contiguous(), text.narrow(1, 1, kSequence).contiguous()};
 }
 

@@ -1,4 +1,5 @@
-// What the benches train: a model by name, in the parts that take it apart, and the batch of each rank.
+// What the benches train: a model by name, in the parts that take it apart, and the batch of each
+// rank.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,11 +23,13 @@ struct Subject {
   std::shared_ptr<torch::nn::Module> module;
   std::function<at::Tensor(const at::Tensor& inputs)> forward;
   std::function<at::Tensor(const at::Tensor& outputs, const at::Tensor& labels)> loss;  // the mean
-  std::vector<Part> parts;  // one after the other they are forward(); of gpt-128, gpt-384 and resnet18
+  std::vector<Part>
+      parts;  // one after the other they are forward(); of gpt-128, gpt-384 and resnet18
 };
 
-// mlp, cnn and resnet18 on 1x28x28, gpt-128 (4 layers of width 128, 4 heads) and gpt-384 (6 of 384, 6 heads) with 96 tokens and sequences
-// of 128. The same initial values whoever asks. `tp`: the layers of a GPT are split over its ranks.
+// mlp, cnn and resnet18 on 1x28x28, gpt-128 (4 layers of width 128, 4 heads) and gpt-384 (6 of 384,
+// 6 heads) with 96 tokens and sequences of 128. The same initial values whoever asks. `tp`: the
+// layers of a GPT are split over its ranks.
 Subject make_subject(const std::string& model, const parallel::TensorParallel& tp = {});
 models::GptOptions gpt_options(const std::string& model);
 

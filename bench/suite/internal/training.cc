@@ -1,4 +1,5 @@
-// `weft bench training`, `sharded` and `tensor`: the time of a step, and the memory that it needs, beside compute alone and the peers.
+// `weft bench training`, `sharded` and `tensor`: the time of a step, and the memory that it needs,
+// beside compute alone and the peers.
 #include <algorithm>
 
 #include "bench/suite/internal/benches.h"
@@ -34,7 +35,8 @@ struct PeerMode {
   const char* mode;
 };
 
-// What a step of `impl` should take: at most so many times what `against` takes, or (`faster`) that at least so many times as long.
+// What a step of `impl` should take: at most so many times what `against` takes, or (`faster`) that
+// at least so many times as long.
 struct Aim {
   const char* impl;
   const char* against;
@@ -66,47 +68,49 @@ const Plan kTraining = {"training",
                         {"weft-alone", "weft-alone-plain"},
                         {"pytorch-ddp"}};
 
-const Plan kSharded = {"sharded",
-                       {{"gpt-384", {"gpt-384", "adamw", 4}, 2, 1}, {"gpt-128", {"gpt-128", "adamw", 8}, 6, 1}},
-                       {{"weft", {Variant::kShared}},
-                        {"weft-parallelize", {Variant::kParallelize}},
-                        {"weft-zero1", {Variant::kSharded, 1}},
-                        {"weft-zero2", {Variant::kSharded, 2}},
-                        {"weft-zero3", {Variant::kSharded, 3}},
-                        {"weft-zero1-private", {Variant::kSharded, 1, parallel::Weights::kPrivate}},
-                        {"weft-zero2-private", {Variant::kSharded, 2, parallel::Weights::kPrivate}},
-                        {"weft-zero3-private", {Variant::kSharded, 3, parallel::Weights::kPrivate}},
-                        {"weft-alone", {Variant::kAlone}}},
-                       {{"pytorch-ddp", "ddp"},
-                        {"pytorch-alone", "alone"},
-                        {"pytorch-fsdp2", "fsdp2"},
-                        {"deepspeed-zero1", "zero1"},
-                        {"deepspeed-zero3", "zero3"}},
-                       {"weft-alone"},
-                       {"pytorch-ddp", "pytorch-fsdp2", "deepspeed-zero1", "deepspeed-zero3"},
-                       {{"weft", "weft-alone", 1.00},
-                        {"weft", "pytorch-ddp", 1.15, true},
-                        {"weft", "deepspeed-zero1", 1.35, true},
-                        {"weft-zero1", "weft-alone", 1.00},
-                        {"weft-zero1", "pytorch-ddp", 1.15, true},
-                        {"weft-zero1", "deepspeed-zero1", 1.35, true},
-                        {"weft-zero2", "weft-alone", 1.00},
-                        {"weft-zero2", "pytorch-ddp", 1.15, true},
-                        {"weft-zero2", "deepspeed-zero1", 1.35, true},
-                        {"weft-zero3", "weft-alone", 1.08},
-                        {"weft-zero3", "pytorch-fsdp2", 1.35, true},
-                        {"weft-zero3", "deepspeed-zero3", 1.35, true},
-                        {"weft-zero3-private", "weft-alone", 1.08},
-                        {"weft-zero3-private", "pytorch-fsdp2", 1.35, true},
-                        {"weft-zero3-private", "deepspeed-zero3", 1.35, true}}};
+const Plan kSharded = {
+    "sharded",
+    {{"gpt-384", {"gpt-384", "adamw", 4}, 2, 1}, {"gpt-128", {"gpt-128", "adamw", 8}, 6, 1}},
+    {{"weft", {Variant::kShared}},
+     {"weft-parallelize", {Variant::kParallelize}},
+     {"weft-zero1", {Variant::kSharded, 1}},
+     {"weft-zero2", {Variant::kSharded, 2}},
+     {"weft-zero3", {Variant::kSharded, 3}},
+     {"weft-zero1-private", {Variant::kSharded, 1, parallel::Weights::kPrivate}},
+     {"weft-zero2-private", {Variant::kSharded, 2, parallel::Weights::kPrivate}},
+     {"weft-zero3-private", {Variant::kSharded, 3, parallel::Weights::kPrivate}},
+     {"weft-alone", {Variant::kAlone}}},
+    {{"pytorch-ddp", "ddp"},
+     {"pytorch-alone", "alone"},
+     {"pytorch-fsdp2", "fsdp2"},
+     {"deepspeed-zero1", "zero1"},
+     {"deepspeed-zero3", "zero3"}},
+    {"weft-alone"},
+    {"pytorch-ddp", "pytorch-fsdp2", "deepspeed-zero1", "deepspeed-zero3"},
+    {{"weft", "weft-alone", 1.00},
+     {"weft", "pytorch-ddp", 1.15, true},
+     {"weft", "deepspeed-zero1", 1.35, true},
+     {"weft-zero1", "weft-alone", 1.00},
+     {"weft-zero1", "pytorch-ddp", 1.15, true},
+     {"weft-zero1", "deepspeed-zero1", 1.35, true},
+     {"weft-zero2", "weft-alone", 1.00},
+     {"weft-zero2", "pytorch-ddp", 1.15, true},
+     {"weft-zero2", "deepspeed-zero1", 1.35, true},
+     {"weft-zero3", "weft-alone", 1.08},
+     {"weft-zero3", "pytorch-fsdp2", 1.35, true},
+     {"weft-zero3", "deepspeed-zero3", 1.35, true},
+     {"weft-zero3-private", "weft-alone", 1.08},
+     {"weft-zero3-private", "pytorch-fsdp2", 1.35, true},
+     {"weft-zero3-private", "deepspeed-zero3", 1.35, true}}};
 
-const Plan kTensor = {"tensor",
-                      {{"gpt-384", {"gpt-384", "adamw", 4}, 2, 1}, {"gpt-128", {"gpt-128", "adamw", 8}, 6, 1}},
-                      {{"weft-tensor", {Variant::kTensor}}, {"weft-one", {Variant::kWhole}, true, true}},
-                      {},
-                      {},
-                      {"weft-one"},
-                      {{"weft-tensor", "weft-one", 1.75, true}}};
+const Plan kTensor = {
+    "tensor",
+    {{"gpt-384", {"gpt-384", "adamw", 4}, 2, 1}, {"gpt-128", {"gpt-128", "adamw", 8}, 6, 1}},
+    {{"weft-tensor", {Variant::kTensor}}, {"weft-one", {Variant::kWhole}, true, true}},
+    {},
+    {},
+    {"weft-one"},
+    {{"weft-tensor", "weft-one", 1.75, true}}};
 
 bool is_deepspeed(const std::string& impl) { return impl.rfind("deepspeed", 0) == 0; }
 bool is_alone(const std::string& impl) { return impl.find("alone") != std::string::npos; }
@@ -115,7 +119,11 @@ bool is_alone(const std::string& impl) { return impl.find("alone") != std::strin
 class TrainingBench {
  public:
   TrainingBench(const Plan& plan, const BenchOptions& options, const Signals& signals)
-      : plan_(plan), options_(options), signals_(signals), report_(options.json), rounds_(rounds_of(options)) {}
+      : plan_(plan),
+        options_(options),
+        signals_(signals),
+        report_(options.json),
+        rounds_(rounds_of(options)) {}
 
   // False where one of weft's variants failed or was wrong.
   bool run(Case one) {
@@ -130,21 +138,28 @@ class TrainingBench {
     for (const auto& peer : plan_.peers) {
       if (wanted(options_, peer.impl)) add_peer(contenders, peer, one);
     }
-    if (contenders.empty()) throw Error(Errc::kBadConfig, std::string("no implementation of that name takes part in ") + plan_.bench);
+    if (contenders.empty())
+      throw Error(Errc::kBadConfig,
+                  std::string("no implementation of that name takes part in ") + plan_.bench);
     auto all = interleave(contenders, {rounds_, options_.limit});
     const std::size_t before = all.size();
     drop_wrong(all, one, folder.path());
     print(one, all);
-    const auto good = std::count_if(all.begin(), all.end(), [](const auto& series) { return is_ours(series.impl); });
+    const auto good = std::count_if(all.begin(), all.end(),
+                                    [](const auto& series) { return is_ours(series.impl); });
     return before >= all.size() && static_cast<std::size_t>(good) == ours;
   }
 
  private:
-  std::shared_ptr<Participant> ranks(const Way& way, const TrainingCase& what, const std::string& folder) {
-    const RankOptions options{.impl = way.impl, .meeting_file = folder + "/" + way.impl, .shared_allocator = way.shared_allocator};
+  std::shared_ptr<Participant> ranks(const Way& way, const TrainingCase& what,
+                                     const std::string& folder) {
+    const RankOptions options{.impl = way.impl,
+                              .meeting_file = folder + "/" + way.impl,
+                              .shared_allocator = way.shared_allocator};
     const int count = way.one_rank ? 1 : options_.ranks;
     const auto serve = [&](int rank) {
-      return serve_rank(rank, count, options, [&](comm::Group group) { return make_training(group, way.way, what); });
+      return serve_rank(rank, count, options,
+                        [&](comm::Group group) { return make_training(group, way.way, what); });
     };
     return std::make_shared<Participant>(way.impl, count, serve, signals_);
   }
@@ -154,13 +169,15 @@ class TrainingBench {
     return begin;
   }
   static std::string head(const std::string& mode, const Case& one) {
-    return "{\"model\":" + json_quote(one.what.model) + ",\"optimizer\":" + json_quote(one.what.optimizer) +
-           ",\"mode\":" + json_quote(mode) + ",\"batch\":" + std::to_string(one.what.batch) + ",";
+    return "{\"model\":" + json_quote(one.what.model) +
+           ",\"optimizer\":" + json_quote(one.what.optimizer) + ",\"mode\":" + json_quote(mode) +
+           ",\"batch\":" + std::to_string(one.what.batch) + ",";
   }
 
-  void add_ranks(std::vector<Contender>& contenders, const Way& way, const Case& one, const std::string& folder) {
-    contenders.push_back(
-        {way.impl, ranks(way, one.what, folder), steps("{", kCheckedSteps, 0), steps("{", one.steps, one.warmup), "step_ms"});
+  void add_ranks(std::vector<Contender>& contenders, const Way& way, const Case& one,
+                 const std::string& folder) {
+    contenders.push_back({way.impl, ranks(way, one.what, folder), steps("{", kCheckedSteps, 0),
+                          steps("{", one.steps, one.warmup), "step_ms"});
   }
 
   std::shared_ptr<Participant> peer(const std::string& impl) {
@@ -174,47 +191,60 @@ class TrainingBench {
   void add_peer(std::vector<Contender>& contenders, const PeerMode& mode, const Case& one) {
     const auto participant = peer(mode.impl);
     const std::string begin = head(mode.mode, one);
-    contenders.push_back({mode.impl, participant, steps(begin, kCheckedSteps, 0), steps(begin, one.steps, one.warmup), "step_ms"});
+    contenders.push_back({mode.impl, participant, steps(begin, kCheckedSteps, 0),
+                          steps(begin, one.steps, one.warmup), "step_ms"});
   }
 
-  // Everybody's losses against those of one process on all ranks' batches, and weights that ranks hold several times against each other.
+  // Everybody's losses against those of one process on all ranks' batches, and weights that ranks
+  // hold several times against each other.
   void drop_wrong(std::vector<Series>& all, const Case& one, const std::string& folder) {
     const auto plain = ranks({"reference", {Variant::kReference}, false, true}, one.what, folder);
     const auto expected = [&](const std::string& impl) {
       const std::string batches = std::to_string(is_alone(impl) ? 1 : options_.ranks);
-      return plain->ask(steps("{\"batches\":" + batches + ",", kCheckedSteps, 0), options_.limit).numbers.at("losses");
+      return plain->ask(steps("{\"batches\":" + batches + ",", kCheckedSteps, 0), options_.limit)
+          .numbers.at("losses");
     };
     std::vector<double> peers;
-    const bool checks_peers = std::any_of(all.begin(), all.end(), [](const auto& s) { return !is_ours(s.impl) && !is_alone(s.impl); });
+    const bool checks_peers = std::any_of(all.begin(), all.end(), [](const auto& s) {
+      return !is_ours(s.impl) && !is_alone(s.impl);
+    });
     if (const auto torch = checks_peers ? peer("pytorch-reference") : nullptr)
-      peers = torch->ask(steps(head("reference", one), kCheckedSteps, 0), options_.limit).numbers.at("losses");
+      peers = torch->ask(steps(head("reference", one), kCheckedSteps, 0), options_.limit)
+                  .numbers.at("losses");
     std::erase_if(all, [&](const Series& series) {
-      if (!is_ours(series.impl)) return !is_alone(series.impl) && !losses_near(series, peers, {kLossTolerance, one.name});
-      return !losses_near(series, expected(series.impl), {kLossTolerance, one.name}) || !equal(series, one);
+      if (!is_ours(series.impl))
+        return !is_alone(series.impl) && !losses_near(series, peers, {kLossTolerance, one.name});
+      return !losses_near(series, expected(series.impl), {kLossTolerance, one.name}) ||
+             !equal(series, one);
     });
   }
 
   bool equal(const Series& series, const Case& one) const {
-    const auto way = std::find_if(plan_.ways.begin(), plan_.ways.end(), [&](const Way& way) { return way.impl == series.impl; });
-    if (!way->way.has_copies() || (series.checked.is_true("equal") && series.last.is_true("equal"))) return true;
+    const auto way = std::find_if(plan_.ways.begin(), plan_.ways.end(),
+                                  [&](const Way& way) { return way.impl == series.impl; });
+    if (!way->way.has_copies() || (series.checked.is_true("equal") && series.last.is_true("equal")))
+      return true;
     log_error(series.impl + " is wrong on " + one.name + ": its ranks hold different weights");
     return false;
   }
 
   void print(const Case& one, const std::vector<Series>& all) const {
-    report_.text("\n" + one.what.model + ", " + one.what.optimizer + ", batch " + std::to_string(one.what.batch) + " a rank, " +
-                 std::to_string(options_.ranks) + " ranks of one thread, " + std::to_string(rounds_) + " interleaved rounds of " +
+    report_.text("\n" + one.what.model + ", " + one.what.optimizer + ", batch " +
+                 std::to_string(one.what.batch) + " a rank, " + std::to_string(options_.ranks) +
+                 " ranks of one thread, " + std::to_string(rounds_) + " interleaved rounds of " +
                  std::to_string(one.steps) + " steps");
     const auto last_part = [](const std::string& impl) { return impl.substr(impl.find('-') + 1); };
     std::vector<std::string> names{"", "step ms", "p95"};
-    for (const auto* other : plan_.below) names.push_back(std::string("/ ").append(last_part(other)));
+    for (const auto* other : plan_.below)
+      names.push_back(std::string("/ ").append(last_part(other)));
     for (const auto* other : plan_.above) names.push_back(last_part(other) + " / this");
     names.insert(names.end(), {"state MB", "grown MB", "RSS a rank MB"});
     report_.row(names);
     for (const auto& series : all) {
       const Memory memory = memory_of(series);
       const double state = series.impl == "weft-alone-plain" ? std::nan("") : memory.state;
-      std::vector<std::string> cells{series.impl, digits(median(series.rounds)), digits(p95(series.samples))};
+      std::vector<std::string> cells{series.impl, digits(median(series.rounds)),
+                                     digits(p95(series.samples))};
       for (const auto* other : plan_.below) cells.push_back(times(ratio(all, other, series.impl)));
       for (const auto* other : plan_.above) cells.push_back(times(ratio(all, series.impl, other)));
       cells.insert(cells.end(), {digits(state), digits(memory.grown), digits(memory.rss)});
@@ -227,17 +257,23 @@ class TrainingBench {
   void targets(const Case& one, const std::vector<Series>& all) const {
     std::vector<Target> targets;
     for (const auto& aim : plan_.aims) {
-      const double value = aim.faster ? ratio(all, aim.impl, aim.against) : ratio(all, aim.against, aim.impl);
-      const std::string what = aim.faster ? std::string(aim.against) + " / " + aim.impl : std::string(aim.impl) + " / " + aim.against;
+      const double value =
+          aim.faster ? ratio(all, aim.impl, aim.against) : ratio(all, aim.against, aim.impl);
+      const std::string what = aim.faster ? std::string(aim.against) + " / " + aim.impl
+                                          : std::string(aim.impl) + " / " + aim.against;
       if (std::isfinite(value)) targets.push_back({aim.impl, what, value, aim.limit, !aim.faster});
     }
     for (const auto& series : all) {
       const double whole = series.last.number("whole_mb");
       if (whole == 0 || series.impl.find("zero3") == std::string::npos) continue;
-      targets.push_back({series.impl, series.impl + ", peak of a rank / whole", series.last.number("peak_mb") / whole,
+      targets.push_back({series.impl, series.impl + ", peak of a rank / whole",
+                         series.last.number("peak_mb") / whole,
                          1.0 / options_.ranks + series.last.number("largest_mb") / whole, true});
     }
-    report_.targets(plan_.bench, {{"model", one.what.model}, {"batch", one.what.batch}, {"ranks", options_.ranks}}, targets, rounds_);
+    report_.targets(
+        plan_.bench,
+        {{"model", one.what.model}, {"batch", one.what.batch}, {"ranks", options_.ranks}}, targets,
+        rounds_);
   }
 
   struct Memory {
@@ -256,26 +292,31 @@ class TrainingBench {
     const double rss = sum("rss_mb"), ranks = static_cast<double>(numbers.at("rss_mb").size());
     if (is_ours(series.impl)) return {sum("state_mb"), sum("grown_mb"), rss / ranks};
     double state = numbers.contains("state_mb.weights") ? 0 : std::nan("");
-    for (const char* part : {"weights", "gradients", "optimizer", "buckets"}) state += sum(std::string("state_mb.") + part);
+    for (const char* part : {"weights", "gradients", "optimizer", "buckets"})
+      state += sum(std::string("state_mb.") + part);
     return {state * ranks, rss - sum("rss_before_mb"), rss / ranks};
   }
 
   // Median over rounds of the time of `above` / the time of `below`.
-  static double ratio(const std::vector<Series>& all, const std::string& below, const std::string& above) {
+  static double ratio(const std::vector<Series>& all, const std::string& below,
+                      const std::string& above) {
     const auto find = [&](const std::string& impl) {
-      return std::find_if(all.begin(), all.end(), [&](const Series& series) { return series.impl == impl; });
+      return std::find_if(all.begin(), all.end(),
+                          [&](const Series& series) { return series.impl == impl; });
     };
     const auto a = find(above), b = find(below);
     return a == all.end() || b == all.end() ? std::nan("") : speedup(*b, *a);
   }
 
-  void lines(const Case& one, const Series& series, const std::vector<Series>& all, const Memory& memory) const {
+  void lines(const Case& one, const Series& series, const std::vector<Series>& all,
+             const Memory& memory) const {
     const std::vector<LogField> params = {{"impl", series.impl},
                                           {"model", one.what.model},
                                           {"optimizer", one.what.optimizer},
                                           {"batch", one.what.batch},
                                           {"ranks", options_.ranks}};
-    const auto line = [&](const char* name, const std::string& value, double number, const char* unit, int runs) {
+    const auto line = [&](const char* name, const std::string& value, double number,
+                          const char* unit, int runs) {
       auto longer = params;
       longer.emplace_back(name, value);
       if (std::isfinite(number)) report_.line({plan_.bench, longer, number, unit, runs});
@@ -286,7 +327,8 @@ class TrainingBench {
       if (is_ours(other.impl) && !is_alone(other.impl) && other.impl != "weft-one") continue;
       line("against", other.impl, ratio(all, series.impl, other.impl), "times faster", rounds_);
     }
-    if (is_ours(series.impl)) line("time", "processor, all ranks", series.last.number("cpu_ms"), "ms", 1);
+    if (is_ours(series.impl))
+      line("time", "processor, all ranks", series.last.number("cpu_ms"), "ms", 1);
     if (series.impl != "weft-alone-plain") line("memory", "state", memory.state, "MiB", 1);
     line("memory", "grown", memory.grown, "MiB", 1);
     line("memory", "resident a rank", memory.rss, "MiB", 1);
@@ -303,7 +345,9 @@ int run(const Plan& plan, const BenchOptions& options, const Signals& signals) {
   TrainingBench bench(plan, options, signals);
   bool good = true;
   for (const auto& one : plan.cases) {
-    const bool asked = options.models.empty() || std::find(options.models.begin(), options.models.end(), one.name) != options.models.end();
+    const bool asked =
+        options.models.empty() ||
+        std::find(options.models.begin(), options.models.end(), one.name) != options.models.end();
     if (asked) good &= bench.run(one);
   }
   return good ? 0 : 1;
@@ -311,8 +355,14 @@ int run(const Plan& plan, const BenchOptions& options, const Signals& signals) {
 
 }  // namespace
 
-int bench_training(const BenchOptions& options, const Signals& signals) { return run(kTraining, options, signals); }
-int bench_sharded(const BenchOptions& options, const Signals& signals) { return run(kSharded, options, signals); }
-int bench_tensor(const BenchOptions& options, const Signals& signals) { return run(kTensor, options, signals); }
+int bench_training(const BenchOptions& options, const Signals& signals) {
+  return run(kTraining, options, signals);
+}
+int bench_sharded(const BenchOptions& options, const Signals& signals) {
+  return run(kSharded, options, signals);
+}
+int bench_tensor(const BenchOptions& options, const Signals& signals) {
+  return run(kTensor, options, signals);
+}
 
 }  // namespace weft::cli::bench_internal

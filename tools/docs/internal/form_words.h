@@ -35,7 +35,8 @@ struct Grid {
   std::vector<Cell> cells;  // row by row
 };
 
-// Of the rank: its share of the batch (samples by positions), then of weights, gradients and optimizer state (layers by features).
+// Of the rank: its share of the batch (samples by positions), then of weights, gradients and
+// optimizer state (layers by features).
 std::vector<Grid> grids_of(const Form& form, const plan::MeshLayout& mesh, int rank);
 
 }  // namespace weft::docs::internal

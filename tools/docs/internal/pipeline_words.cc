@@ -10,50 +10,66 @@ namespace {
 
 using schedule::pipeline::Algorithm;
 
-constexpr const char* kZeroBubblePaper = "Qi, Wan, Huang, Lin: Zero bubble pipeline parallelism, 2023";
+constexpr const char* kZeroBubblePaper =
+    "Qi, Wan, Huang, Lin: Zero bubble pipeline parallelism, 2023";
 
 constexpr PipelineWords kWords[] = {
     {Algorithm::kGPipe,
-     "All forwards, then all backwards. With several stages a rank it is breadth-first: all micro-batches go through the rank's first "
+     "All forwards, then all backwards. With several stages a rank it is breadth-first: all "
+     "micro-batches go through the rank's first "
      "stage, "
      "then all through its second.",
-     "Huang and others: GPipe: Efficient training of giant neural networks using pipeline parallelism, 2019; several stages: Lamy-Poirier: "
+     "Huang and others: GPipe: Efficient training of giant neural networks using pipeline "
+     "parallelism, 2019; several stages: Lamy-Poirier: "
      "Breadth-first pipeline parallelism, 2023",
      "idle (p-1)/(vm+p-1), where m ≥ p or v = 1", "vm", "2m(vp-1)",
      "It is for few micro-batches, or where activations are computed again in the backward."},
     {Algorithm::kOneForwardOneBackward,
-     "A backward as soon as there is one, so that a rank never holds more micro-batches than there are ranks from it to the last.",
-     "Narayanan, Phanishayee, Shi, Chen, Zaharia: Memory-efficient pipeline-parallel DNN training, 2021 (PipeDream-flush)",
-     "idle (p-1)/(m+p-1)", "min(m, p-r)", "2m(p-1)", "It is the one to begin with: least memory, fewest messages, whole backwards."},
+     "A backward as soon as there is one, so that a rank never holds more micro-batches than there "
+     "are ranks from it to the last.",
+     "Narayanan, Phanishayee, Shi, Chen, Zaharia: Memory-efficient pipeline-parallel DNN training, "
+     "2021 (PipeDream-flush)",
+     "idle (p-1)/(m+p-1)", "min(m, p-r)", "2m(p-1)",
+     "It is the one to begin with: least memory, fewest messages, whole backwards."},
     {Algorithm::kInterleaved,
-     "1F1B with v stages a rank, which micro-batches pass in groups of p or more: the pipeline fills in a v-th of the time. Any number of "
+     "1F1B with v stages a rank, which micro-batches pass in groups of p or more: the pipeline "
+     "fills in a v-th of the time. Any number of "
      "micro-batches will do.",
-     "Narayanan and others: Efficient large-scale language model training on GPU clusters using Megatron-LM, 2021",
-     "idle (p-1)/(vm+p-1), where m ≥ p", "min(vm, (v-1)G + 2(p-r-1) + 1), G the largest group", "2m(vp-1)",
-     "It is for fast links and few micro-batches a rank."},
+     "Narayanan and others: Efficient large-scale language model training on GPU clusters using "
+     "Megatron-LM, 2021",
+     "idle (p-1)/(vm+p-1), where m ≥ p", "min(vm, (v-1)G + 2(p-r-1) + 1), G the largest group",
+     "2m(vp-1)", "It is for fast links and few micro-batches a rank."},
     {Algorithm::kZeroBubbleH1,
-     "1F1B with backwards in two parts: only the gradient of the input is waited for, and the first r gradients of the weights fill the "
+     "1F1B with backwards in two parts: only the gradient of the input is waited for, and the "
+     "first r gradients of the weights fill the "
      "end.",
      kZeroBubblePaper, "bubble (p-1)(f+b-w) where f = b = w", "min(m, p)", "2m(p-1)",
      "It is for models whose backward can be split, in the memory of 1F1B's first rank."},
     {Algorithm::kZeroBubbleH2,
-     "So many forwards before the first backward that no rank waits for it. Ranks begin and end one after the other; they must go on to "
+     "So many forwards before the first backward that no rank waits for it. Ranks begin and end "
+     "one after the other; they must go on to "
      "the "
      "next iteration without waiting for each other to have no idle time.",
-     kZeroBubblePaper, "bubble (p-1)(f+b-2w) where f = b = w and m ≥ 2p-1", "min(m, 2p-1)", "2m(p-1)",
-     "It is for those who have twice the memory, and no gradient clipping by the norm over all stages, which makes ranks wait."},
+     kZeroBubblePaper, "bubble (p-1)(f+b-2w) where f = b = w and m ≥ 2p-1", "min(m, 2p-1)",
+     "2m(p-1)",
+     "It is for those who have twice the memory, and no gradient clipping by the norm over all "
+     "stages, which makes ranks wait."},
     {Algorithm::kZeroBubbleV,
-     "Two stages a rank in a V: the rank that begins a micro-batch also ends it, so that its first gradient is its own.", kZeroBubblePaper,
-     "bubble 0 where f = b = w and m ≥ 2p-1", "min(2m, 2p) of half the size", "4m(p-1)",
-     "It is as good as H2 in half of the memory, for twice the messages."},
+     "Two stages a rank in a V: the rank that begins a micro-batch also ends it, so that its first "
+     "gradient is its own.",
+     kZeroBubblePaper, "bubble 0 where f = b = w and m ≥ 2p-1", "min(2m, 2p) of half the size",
+     "4m(p-1)", "It is as good as H2 in half of the memory, for twice the messages."},
     {Algorithm::kAutomatic,
-     "Found for given costs and memory: the shortest iteration of what a greedy scheduler with several habits finds, and of 1F1B, H1 and "
+     "Found for given costs and memory: the shortest iteration of what a greedy scheduler with "
+     "several habits finds, and of 1F1B, H1 and "
      "H2 "
      "where they fit.",
      "the heuristic of section 3.1 of Qi, Wan, Huang, Lin: Zero bubble pipeline parallelism, 2023",
-     "never more than 1F1B, H1 and H2 that fit", "as given; 2p-1", "2m(p-1)", "It is for measured costs, which are never equal."},
-    {Algorithm::kForwardOnly, "Evaluation: forwards alone.", "GPipe's first half", "idle (p-1)/(vm+p-1), where m ≥ p or v = 1", "0",
-     "m(vp-1)", "It is for evaluation and inference."},
+     "never more than 1F1B, H1 and H2 that fit", "as given; 2p-1", "2m(p-1)",
+     "It is for measured costs, which are never equal."},
+    {Algorithm::kForwardOnly, "Evaluation: forwards alone.", "GPipe's first half",
+     "idle (p-1)/(vm+p-1), where m ≥ p or v = 1", "0", "m(vp-1)",
+     "It is for evaluation and inference."},
 };
 
 }  // namespace
@@ -106,8 +122,10 @@ stage is the fastest of all.
 )";
 
 const PipelineWords& words_of(Algorithm algorithm) {
-  const auto found = std::find_if(std::begin(kWords), std::end(kWords), [&](const PipelineWords& w) { return w.algorithm == algorithm; });
-  WEFT_CHECK(found != std::end(kWords), std::string("docs/pipelines.md has no words for ") + to_string(algorithm));
+  const auto found = std::find_if(std::begin(kWords), std::end(kWords),
+                                  [&](const PipelineWords& w) { return w.algorithm == algorithm; });
+  WEFT_CHECK(found != std::end(kWords),
+             std::string("docs/pipelines.md has no words for ") + to_string(algorithm));
   return *found;
 }
 

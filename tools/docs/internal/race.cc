@@ -17,7 +17,9 @@ using schedule::Request;
 
 constexpr std::int64_t kElement = 4;  // bytes; f32
 
-bool has_blocks(Collective c) { return c != Collective::kAllReduce && c != Collective::kBroadcast && c != Collective::kReduce; }
+bool has_blocks(Collective c) {
+  return c != Collective::kAllReduce && c != Collective::kBroadcast && c != Collective::kReduce;
+}
 
 struct Entrant {
   Algorithm algorithm;
@@ -34,8 +36,10 @@ std::vector<Entrant> entrants(Collective collective, const schedule::Topology& t
     if (hierarchical && topology.num_levels() == 1) continue;
     result.push_back({algorithm, std::nullopt, to_string(algorithm)});
     if (!hierarchical || has_blocks(collective)) continue;
-    const Algorithm shorter = collective == Collective::kAllReduce ? Algorithm::kRecursiveDoubling : Algorithm::kBinomial;
-    result.push_back({algorithm, shorter, std::string("hierarchical, ") + to_string(shorter) + " across"});
+    const Algorithm shorter =
+        collective == Collective::kAllReduce ? Algorithm::kRecursiveDoubling : Algorithm::kBinomial;
+    result.push_back(
+        {algorithm, shorter, std::string("hierarchical, ") + to_string(shorter) + " across"});
   }
   return result;
 }

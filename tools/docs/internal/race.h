@@ -1,4 +1,5 @@
-// Which algorithm ends first: by the planner's model over TCP where ranks are all alike, by simulation on hosts.
+// Which algorithm ends first: by the planner's model over TCP where ranks are all alike, by
+// simulation on hosts.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ struct Winner {
   double seconds = 0;
 };
 
-// `bytes` of f32, of the longer of input and output: the fastest of all algorithms that send messages; the hierarchical one by two ways
-// across. No barrier.
+// `bytes` of f32, of the longer of input and output: the fastest of all algorithms that send
+// messages; the hierarchical one by two ways across. No barrier.
 Winner winner(schedule::Collective collective, const SharedTopology& topology, std::int64_t bytes);
 
 std::string duration(double seconds);       // "130 µs"

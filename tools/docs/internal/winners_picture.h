@@ -18,7 +18,8 @@ struct Panel {
   std::vector<Row> rows;
 };
 
-// Panels of one collective below each other, with one legend. A self-contained SVG, for light and dark backgrounds.
+// Panels of one collective below each other, with one legend. A self-contained SVG, for light and
+// dark backgrounds.
 std::string winners_svg(schedule::Collective collective, const std::vector<Panel>& panels);
 
 }  // namespace weft::docs::internal

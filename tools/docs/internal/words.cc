@@ -21,14 +21,19 @@ constexpr Formula kDirect[] = {{kAllReduce, "3 meetings", "reads n + (W-2)⌈n/W
                                {kReduce, "2 meetings", "root reads (W-1)n"},
                                {kGather, "2 meetings", "root reads (W-1)n"},
                                {kBarrier, "1 meeting", "0"}};
-constexpr Formula kRing[] = {
-    {kAllReduce, "2(W-1)", "2n(W-1)/W"}, {kReduceScatter, "W-1", "(W-1)n"}, {kAllGather, "W-1", "(W-1)n"}, {kAllToAll, "W-1", "(W-1)n"}};
-constexpr Formula kRecursiveDoubling[] = {
-    {kAllReduce, "k; folded k+2", "kn; folded (k+1)n"}, {kAllGather, "K", "(W-1)n"}, {kBarrier, "K", "0"}};
-constexpr Formula kHalvingDoubling[] = {{kAllReduce, "2k; folded 2k+2", "2n(P-1)/P; folded n more"},
-                                        {kReduceScatter, "k; folded k+2", "(W-1)n; folded Wn"},
-                                        {kBroadcast, "2k; folded 2k+1", "2n(P-1)/P; folded n more"}};
-constexpr Formula kDoubleBinaryTree[] = {{kAllReduce, "2K+B-1", "2n"}, {kBroadcast, "K+B-1", "n"}, {kReduce, "K+B-1", "n"}};
+constexpr Formula kRing[] = {{kAllReduce, "2(W-1)", "2n(W-1)/W"},
+                             {kReduceScatter, "W-1", "(W-1)n"},
+                             {kAllGather, "W-1", "(W-1)n"},
+                             {kAllToAll, "W-1", "(W-1)n"}};
+constexpr Formula kRecursiveDoubling[] = {{kAllReduce, "k; folded k+2", "kn; folded (k+1)n"},
+                                          {kAllGather, "K", "(W-1)n"},
+                                          {kBarrier, "K", "0"}};
+constexpr Formula kHalvingDoubling[] = {
+    {kAllReduce, "2k; folded 2k+2", "2n(P-1)/P; folded n more"},
+    {kReduceScatter, "k; folded k+2", "(W-1)n; folded Wn"},
+    {kBroadcast, "2k; folded 2k+1", "2n(P-1)/P; folded n more"}};
+constexpr Formula kDoubleBinaryTree[] = {
+    {kAllReduce, "2K+B-1", "2n"}, {kBroadcast, "K+B-1", "n"}, {kReduce, "K+B-1", "n"}};
 constexpr Formula kSharded[] = {{kAllReduce, "2", "n + (W-2)⌈n/W⌉"},
                                 {kBroadcast, "2", "n + (W-2)⌈n/W⌉"},
                                 {kReduceScatter, "1", "(W-1)n"},
@@ -56,78 +61,113 @@ constexpr Formula kHierarchical[] = {{kAllReduce, "2(L-1) + X", "2n(1-H/W) + x(n
 
 constexpr Words kWords[] = {
     {Algorithm::kDirect,
-     "The ranks share memory, so nothing is sent: a rank reads what it needs where the others have it, and meetings keep readers off what "
+     "The ranks share memory, so nothing is sent: a rank reads what it needs where the others have "
+     "it, and meetings keep readers off what "
      "is "
      "still being written.",
-     "Graham, Shipman: MPI support for multi-core architectures, 2008, without their copy into a common segment", "", kDirect},
+     "Graham, Shipman: MPI support for multi-core architectures, 2008, without their copy into a "
+     "common segment",
+     "", kDirect},
     {Algorithm::kRing,
-     "Every rank sends to the next one only, in the topology's order, so that no link carries more than its share, at the price of as many "
+     "Every rank sends to the next one only, in the topology's order, so that no link carries more "
+     "than its share, at the price of as many "
      "rounds as ranks.",
      "Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009",
-     "It is for links that suffer from several streams at once, which the model does not know.", kRing},
-    {Algorithm::kRecursiveDoubling, "What a rank knows doubles in every round, so that a logarithm of rounds is enough.",
-     "Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH, 2005; all_gather: Bruck and others, 1997; "
+     "It is for links that suffer from several streams at once, which the model does not know.",
+     kRing},
+    {Algorithm::kRecursiveDoubling,
+     "What a rank knows doubles in every round, so that a logarithm of rounds is enough.",
+     "Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH, "
+     "2005; all_gather: Bruck and others, 1997; "
      "barrier: Hensgen, Finkel, Manber, 1988",
      "It is for short arrays.", kRecursiveDoubling},
     {Algorithm::kHalvingDoubling,
-     "Partners split the work in two in every round, then put it together again: the ring's bytes in a logarithm of rounds.",
-     "Rabenseifner: Optimization of collective reduction operations, 2004; broadcast: Barnett and others, 1994",
+     "Partners split the work in two in every round, then put it together again: the ring's bytes "
+     "in a logarithm of rounds.",
+     "Rabenseifner: Optimization of collective reduction operations, 2004; broadcast: Barnett and "
+     "others, 1994",
      "It is for middling arrays over ranks that are all alike.", kHalvingDoubling},
     {Algorithm::kDoubleBinaryTree,
-     "Two trees carry half of the data each; a rank that is inside one is a leaf of the other, so that all send about the same over few "
+     "Two trees carry half of the data each; a rank that is inside one is a leaf of the other, so "
+     "that all send about the same over few "
      "hops.",
-     "Sanders, Speck, Träff: Two-tree algorithms for full bandwidth broadcast, reduction and scan, 2009",
-     "It is for long arrays over so many ranks that a ring's rounds cost more than its bytes, and no power of two.", kDoubleBinaryTree},
+     "Sanders, Speck, Träff: Two-tree algorithms for full bandwidth broadcast, reduction and scan, "
+     "2009",
+     "It is for long arrays over so many ranks that a ring's rounds cost more than its bytes, and "
+     "no power of two.",
+     kDoubleBinaryTree},
     {Algorithm::kSharded,
-     "Everybody owns a part and exchanges with all others at once: the fewest rounds, on a network that carries all pairs.",
-     "the direct exchange of Thakur, Rabenseifner, Gropp, 2005; with shards on servers Li and others: Scaling distributed machine learning "
+     "Everybody owns a part and exchanges with all others at once: the fewest rounds, on a network "
+     "that carries all pairs.",
+     "the direct exchange of Thakur, Rabenseifner, Gropp, 2005; with shards on servers Li and "
+     "others: Scaling distributed machine learning "
      "with the parameter server, 2014",
      "It is for few ranks.", kSharded},
-    {Algorithm::kBinomial, "In every round each rank that has the data gives it to one that has not.",
-     "Johnsson, Ho: Optimum broadcasting and personalized communication in hypercubes, 1989", "It is for short arrays.", kBinomial},
+    {Algorithm::kBinomial,
+     "In every round each rank that has the data gives it to one that has not.",
+     "Johnsson, Ho: Optimum broadcasting and personalized communication in hypercubes, 1989",
+     "It is for short arrays.", kBinomial},
     {Algorithm::kKnomial,
-     "In every round each rank that has the data gives it to radix-1 that have not: fewer rounds than the binomial tree, more messages in "
+     "In every round each rank that has the data gives it to radix-1 that have not: fewer rounds "
+     "than the binomial tree, more messages in "
      "each. The radix here is 4.",
-     "Wilkins, Guo, Thakur, Dinda, Hardavellas: Generalized collective algorithms for the exascale era, 2023",
-     "It is for short arrays over links on which several messages at once cost hardly more than one.", kKnomial},
+     "Wilkins, Guo, Thakur, Dinda, Hardavellas: Generalized collective algorithms for the exascale "
+     "era, 2023",
+     "It is for short arrays over links on which several messages at once cost hardly more than "
+     "one.",
+     kKnomial},
     {Algorithm::kChain,
-     "The array goes from rank to rank in blocks that follow each other, through all ranks of a host before it leaves for the next.",
-     "Worringen: Pipelining and overlapping for MPI collective operations, 2003; Patarasuk, Yuan, Faraj: Techniques for pipelined "
+     "The array goes from rank to rank in blocks that follow each other, through all ranks of a "
+     "host before it leaves for the next.",
+     "Worringen: Pipelining and overlapping for MPI collective operations, 2003; Patarasuk, Yuan, "
+     "Faraj: Techniques for pipelined "
      "broadcast "
      "on Ethernet switched clusters, 2008",
      "It is for very long arrays.", kChain},
     {Algorithm::kTorus,
-     "Rings along the rows and columns of a grid: rounds grow with its sides. Each half of the array begins in one direction.",
-     "Mikami and others: Massively distributed SGD: ImageNet/ResNet-50 training in a flash, 2018; Jain, Sabharwal: Optimal bucket "
+     "Rings along the rows and columns of a grid: rounds grow with its sides. Each half of the "
+     "array begins in one direction.",
+     "Mikami and others: Massively distributed SGD: ImageNet/ResNet-50 training in a flash, 2018; "
+     "Jain, Sabharwal: Optimal bucket "
      "algorithms "
      "for large MPI collectives on torus interconnects, 2010",
-     "It is for networks that are a torus or a mesh, where others send over links that do not exist.", kTorus},
+     "It is for networks that are a torus or a mesh, where others send over links that do not "
+     "exist.",
+     kTorus},
     {Algorithm::kHierarchical,
-     "Inside the groups of the topology first, then across: the links between hosts carry each element once, and every rank of a host "
+     "Inside the groups of the topology first, then across: the links between hosts carry each "
+     "element once, and every rank of a host "
      "takes "
      "its share across, also where hosts are unequal.",
-     "Cho, Finkler, Kung, Hunter: BlueConnect: Decomposing all-reduce for deep learning on heterogeneous network hierarchy, 2019",
+     "Cho, Finkler, Kung, Hunter: BlueConnect: Decomposing all-reduce for deep learning on "
+     "heterogeneous network hierarchy, 2019",
      "It is for ranks that are nearer to some than to others.", kHierarchical},
 };
 
 constexpr GossipWords kGossipWords[] = {
     {Graph::kRing,
-     "Both neighbors. Matrices of this kind are circulant, so that the rate is known: it comes near to 1 with the square of "
+     "Both neighbors. Matrices of this kind are circulant, so that the rate is known: it comes "
+     "near to 1 with the square of "
      "the world.",
      "2", "1/3 + 2/3 cos(2π/W), where W ≥ 3"},
-    {Graph::kGrid, "Up, down, left and right in the grid that is nearest to a square and wraps round (dashed ends). R rows, C ≥ R columns.",
+    {Graph::kGrid,
+     "Up, down, left and right in the grid that is nearest to a square and wraps round (dashed "
+     "ends). R rows, C ≥ R columns.",
      "4, or 3 with two rows", "3/5 + 2/5 cos(2π/C), where R ≥ 3"},
     {Graph::kExponential,
-     "The ranks 1, 2, 4, 8 … places on. Assran, Loizou, Ballas, Rabbat: Stochastic gradient push, 2019; the rate: Ying, Yuan, Chen, Hu, "
+     "The ranks 1, 2, 4, 8 … places on. Assran, Loizou, Ballas, Rabbat: Stochastic gradient push, "
+     "2019; the rate: Ying, Yuan, Chen, Hu, "
      "Pan, "
      "Yin: Exponential graph is provably efficient for decentralized deep training, 2021.",
      "⌈log2 W⌉", "(K-1)/(K+1), K = ⌈log2 W⌉, where W is even"},
     {Graph::kOnePeerExponential,
-     "One of these in turn: a message a round, and after log2 W rounds all have the average exactly where W is a power of two; never where "
+     "One of these in turn: a message a round, and after log2 W rounds all have the average "
+     "exactly where W is a power of two; never where "
      "it is not (the same paper).",
      "1", "0 where W is a power of two"},
     {Graph::kRandomMatching,
-     "Pairs drawn anew in every round, the same on all ranks that know the seed; of an odd number of ranks one rests. Boyd, Ghosh, "
+     "Pairs drawn anew in every round, the same on all ranks that know the seed; of an odd number "
+     "of ranks one rests. Boyd, Ghosh, "
      "Prabhakar, "
      "Shah: Randomized gossip algorithms, 2006; the rate is that of the expected square.",
      "1", "√((W-2) / (2(W-1))) where W is even"},
@@ -174,8 +214,11 @@ the long run. The columns are that rate, and the rounds after which values are a
 )";
 
 const Words& words_of(Algorithm algorithm) {
-  const auto* found = std::find_if(std::begin(kWords), std::end(kWords), [&](const Words& words) { return words.algorithm == algorithm; });
-  WEFT_CHECK(found != std::end(kWords), std::string("docs/algorithms.md has no words for ") + to_string(algorithm));
+  const auto* found = std::find_if(std::begin(kWords), std::end(kWords), [&](const Words& words) {
+    return words.algorithm == algorithm;
+  });
+  WEFT_CHECK(found != std::end(kWords),
+             std::string("docs/algorithms.md has no words for ") + to_string(algorithm));
   return *found;
 }
 

@@ -1,4 +1,5 @@
-// What no program can say of an algorithm: what it is, where it comes from, and the formulas of its cost.
+// What no program can say of an algorithm: what it is, where it comes from, and the formulas of its
+// cost.
 #pragma once
 
 #include <span>

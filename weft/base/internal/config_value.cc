@@ -15,26 +15,34 @@ namespace {
 bool element_fits(bool, const Limits&) { return true; }
 
 bool element_fits(double value, const Limits& limits) {
-  return std::isfinite(value) && (!limits.min || value >= *limits.min) && (!limits.max || value <= *limits.max);
+  return std::isfinite(value) && (!limits.min || value >= *limits.min) &&
+         (!limits.max || value <= *limits.max);
 }
 
-bool element_fits(std::int64_t value, const Limits& limits) { return element_fits(static_cast<double>(value), limits); }
+bool element_fits(std::int64_t value, const Limits& limits) {
+  return element_fits(static_cast<double>(value), limits);
+}
 
 bool element_fits(const std::string& value, const Limits& limits) {
-  return limits.choices.empty() || std::find(limits.choices.begin(), limits.choices.end(), value) != limits.choices.end();
+  return limits.choices.empty() ||
+         std::find(limits.choices.begin(), limits.choices.end(), value) != limits.choices.end();
 }
 
 std::string element_to_toml(bool value) { return value ? "true" : "false"; }
 std::string element_to_toml(std::int64_t value) { return std::to_string(value); }
-std::string element_to_toml(const std::string& value) { return json_quote(value); }  // TOML's basic strings take JSON's escapes
+std::string element_to_toml(const std::string& value) {
+  return json_quote(value);
+}  // TOML's basic strings take JSON's escapes
 std::string element_to_toml(double value) {
   std::string text = json_number(value);
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";  // or it would read back as an integer
+  if (text.find_first_of(".e") == std::string::npos)
+    text += ".0";  // or it would read back as an integer
   return text;
 }
 
 std::string range(const Limits& limits) {
-  if (limits.min && limits.max) return " from " + json_number(*limits.min) + " to " + json_number(*limits.max);
+  if (limits.min && limits.max)
+    return " from " + json_number(*limits.min) + " to " + json_number(*limits.max);
   if (limits.min) return " of at least " + json_number(*limits.min);
   if (limits.max) return " of at most " + json_number(*limits.max);
   return "";
@@ -48,7 +56,8 @@ bool fits(const ConfigValue& value, const Limits& limits) {
         if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) {
           return element_fits(held, limits);
         } else {
-          return std::all_of(held.begin(), held.end(), [&](const auto& element) { return element_fits(element, limits); });
+          return std::all_of(held.begin(), held.end(),
+                             [&](const auto& element) { return element_fits(element, limits); });
         }
       },
       value);
@@ -58,11 +67,13 @@ std::string expectation(const Key& key) {
   if (!key.limits.choices.empty()) {
     const bool list = std::holds_alternative<std::vector<std::string>>(key.fallback);
     std::string text = list ? "a list of" : "one of";
-    for (std::size_t i = 0; i < key.limits.choices.size(); ++i) text += (i ? ", " : " ") + key.limits.choices[i];
+    for (std::size_t i = 0; i < key.limits.choices.size(); ++i)
+      text += (i ? ", " : " ") + key.limits.choices[i];
     return text;
   }
-  constexpr const char* kTypes[] = {"true or false",           "a whole number",    "a number",         "a string",
-                                    "a list of whole numbers", "a list of numbers", "a list of strings"};
+  constexpr const char* kTypes[] = {
+      "true or false",           "a whole number",    "a number",         "a string",
+      "a list of whole numbers", "a list of numbers", "a list of strings"};
   return kTypes[key.fallback.index()] + range(key.limits);
 }
 
@@ -73,7 +84,8 @@ std::string to_toml(const ConfigValue& value) {
           return element_to_toml(held);
         } else {
           std::string text = "[";
-          for (std::size_t i = 0; i < held.size(); ++i) text += (i ? ", " : "") + element_to_toml(held[i]);
+          for (std::size_t i = 0; i < held.size(); ++i)
+            text += (i ? ", " : "") + element_to_toml(held[i]);
           return text + "]";
         }
       },
@@ -82,8 +94,11 @@ std::string to_toml(const ConfigValue& value) {
 
 }  // namespace internal
 
-std::optional<std::string> nearest(std::string_view name, const std::vector<std::string>& candidates) {
-  const auto lower = [](char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); };
+std::optional<std::string> nearest(std::string_view name,
+                                   const std::vector<std::string>& candidates) {
+  const auto lower = [](char c) {
+    return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  };
   // Optimal string alignment distance (Damerau 1964), by rows; `before` is the row two up.
   const auto distance = [&](std::string_view a, std::string_view b) {
     std::vector<std::size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
@@ -94,7 +109,8 @@ std::optional<std::string> nearest(std::string_view name, const std::vector<std:
       for (std::size_t j = 1; j <= b.size(); ++j) {
         const bool same = lower(a[i - 1]) == lower(b[j - 1]);
         row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (same ? 0 : 1)});
-        const bool swapped = i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) && lower(a[i - 2]) == lower(b[j - 1]);
+        const bool swapped = i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
+                             lower(a[i - 2]) == lower(b[j - 1]);
         if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
       }
     }

@@ -1,4 +1,5 @@
-// What config.cc needs to know about a value apart from reading it: whether it keeps to its limits, and how it is written.
+// What config.cc needs to know about a value apart from reading it: whether it keeps to its limits,
+// and how it is written.
 #pragma once
 
 #include <string>

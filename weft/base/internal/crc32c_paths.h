@@ -1,4 +1,5 @@
-// The ways of crc32c(), apart, so that tests can compare them. All take and give the bare register: not inverted.
+// The ways of crc32c(), apart, so that tests can compare them. All take and give the bare register:
+// not inverted.
 #pragma once
 
 #include <cstddef>

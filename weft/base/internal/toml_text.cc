@@ -16,7 +16,8 @@ std::size_t skip_string(std::string_view toml, std::size_t at) {
       return at + 1;
     } else if (toml[at] == quote && toml.substr(at).starts_with(quote == '"' ? "\"\"\"" : "'''")) {
       std::size_t end = at + 3;
-      while (end < toml.size() && end < at + 5 && toml[end] == quote) ++end;  // up to two quotes may stand before the three that close
+      while (end < toml.size() && end < at + 5 && toml[end] == quote)
+        ++end;  // up to two quotes may stand before the three that close
       return end;
     } else if (toml[at] == '\n' && !lines) {
       return toml.size();  // a mistake, at which the parser stops
@@ -28,7 +29,8 @@ std::size_t skip_string(std::string_view toml, std::size_t at) {
 }  // namespace
 
 std::optional<std::size_t> find_unquoted(std::string_view toml) {
-  for (std::size_t at = toml.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0; at < toml.size();) {
+  for (std::size_t at = toml.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
+       at < toml.size();) {
     const char c = toml[at];
     if (static_cast<unsigned char>(c) >= 0x80) return at;
     if (c == '#') {

@@ -7,8 +7,9 @@
 
 namespace weft::internal {
 
-// Where the first byte above ASCII stands that is in no string and no comment (TOML 1.0 has no place for it); none if there is no such byte
-// up to the text's first mistake. A byte order mark at the very start is in order.
+// Where the first byte above ASCII stands that is in no string and no comment (TOML 1.0 has no
+// place for it); none if there is no such byte up to the text's first mistake. A byte order mark at
+// the very start is in order.
 std::optional<std::size_t> find_unquoted(std::string_view toml);
 
 }  // namespace weft::internal

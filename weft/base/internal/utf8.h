@@ -1,5 +1,5 @@
-// How many bytes the UTF-8 sequence at text[at] takes: 1 to 4, or 0 where the bytes are not valid UTF-8 (RFC 3629: no overlong forms, no
-// surrogates, nothing above U+10FFFF).
+// How many bytes the UTF-8 sequence at text[at] takes: 1 to 4, or 0 where the bytes are not valid
+// UTF-8 (RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF).
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,12 @@
 namespace weft::internal {
 
 inline std::size_t utf8_length(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  const auto continues = [&](std::size_t i, unsigned low = 0x80, unsigned high = 0xBF) { return byte(i) >= low && byte(i) <= high; };
+  const auto byte = [&](std::size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  const auto continues = [&](std::size_t i, unsigned low = 0x80, unsigned high = 0xBF) {
+    return byte(i) >= low && byte(i) <= high;
+  };
   const unsigned lead = byte(at);
   if (lead < 0x80) return 1;
   if (lead >= 0xC2 && lead <= 0xDF) return continues(at + 1) ? 2 : 0;

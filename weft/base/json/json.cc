@@ -11,7 +11,9 @@ namespace weft {
 using nlohmann::json;
 
 json parse_json(std::string_view text, const std::string& name, const JsonLimits& limits) {
-  const auto fail = [&](const std::string& what) { throw Error(Errc::kCorrupt, name + ": " + what); };
+  const auto fail = [&](const std::string& what) {
+    throw Error(Errc::kCorrupt, name + ": " + what);
+  };
   // The parser takes a zero byte for the end of its input.
   if (text.find('\0') != std::string_view::npos) fail("not JSON: it contains a zero byte");
   std::vector<std::set<std::string>> keys;  // of the objects around the current value
@@ -33,8 +35,10 @@ json parse_json(std::string_view text, const std::string& name, const JsonLimits
   } catch (const json::exception& error) {
     constexpr std::size_t kLongest = 200;  // The message quotes what was read.
     const std::string_view what = error.what();
-    const std::size_t begin = what.find("] ");  // "[json.exception.parse_error.101] parse error at …"
-    fail("not JSON: " + std::string(what.substr(begin == std::string_view::npos ? 0 : begin + 2, kLongest)));
+    const std::size_t begin =
+        what.find("] ");  // "[json.exception.parse_error.101] parse error at …"
+    fail("not JSON: " +
+         std::string(what.substr(begin == std::string_view::npos ? 0 : begin + 2, kLongest)));
   }
   return {};
 }

@@ -1,4 +1,5 @@
-// Reads JSON that others have written: strictly, with limits for hostile input and one error a mistake.
+// Reads JSON that others have written: strictly, with limits for hostile input and one error a
+// mistake.
 //
 // The parser is nlohmann-json. A source that uses the document includes <nlohmann/json.hpp> itself.
 #pragma once
@@ -10,12 +11,15 @@
 namespace weft {
 
 struct JsonLimits {
-  int depth = 32;            // Most objects and arrays inside each other.
-  bool unique_keys = false;  // Refuse an object that has a key twice. Otherwise its last value counts.
+  int depth = 32;  // Most objects and arrays inside each other.
+  bool unique_keys =
+      false;  // Refuse an object that has a key twice. Otherwise its last value counts.
 };
 
-// Gives the document. `name` stands for the file in messages. Throws Error(kCorrupt), in one line, for text that is not JSON,
-// not UTF-8 or beyond the limits. The document takes up to 25 times the memory of the text.
-nlohmann::json parse_json(std::string_view text, const std::string& name, const JsonLimits& limits = {});
+// Gives the document. `name` stands for the file in messages. Throws Error(kCorrupt), in one line,
+// for text that is not JSON, not UTF-8 or beyond the limits. The document takes up to 25 times the
+// memory of the text.
+nlohmann::json parse_json(std::string_view text, const std::string& name,
+                          const JsonLimits& limits = {});
 
 }  // namespace weft

@@ -1,4 +1,5 @@
-// For the tests of any folder: what must be refused, and how. It needs GoogleTest and is not installed.
+// For the tests of any folder: what must be refused, and how. It needs GoogleTest and is not
+// installed.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -11,7 +12,8 @@
 
 namespace weft {
 
-// What the Error that `call` throws says, which must have this code and be one line; "accepted" where it throws none.
+// What the Error that `call` throws says, which must have this code and be one line; "accepted"
+// where it throws none.
 inline std::string refusal(const std::function<void()>& call, Errc code = Errc::kInvalidArgument) {
   try {
     call();

@@ -1,4 +1,5 @@
-// A new file being written, with the checksums and size of what was written, not of what the disk made of it.
+// A new file being written, with the checksums and size of what was written, not of what the disk
+// made of it.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,8 @@ class FileWriter {
 // A new file with this text.
 FileSums write_text(const std::string& path, std::string_view text);
 
-// Makes or replaces the file at one instant: `body` writes it aside, then it takes its place. If `body` throws, nothing is left behind.
+// Makes or replaces the file at one instant: `body` writes it aside, then it takes its place. If
+// `body` throws, nothing is left behind.
 void replace_file(const std::string& path, const std::function<void(FileWriter&)>& body);
 
 }  // namespace weft::checkpoint::internal

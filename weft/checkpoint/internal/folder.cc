@@ -32,7 +32,9 @@ std::string tensor_file_name(const std::string& part, std::size_t file, std::siz
   return part + place + std::string(kTensorSuffix);
 }
 
-std::string aside_name(const std::string& dir, std::int64_t step) { return dir + "/" + std::string(kAside) + folder_name(step); }
+std::string aside_name(const std::string& dir, std::int64_t step) {
+  return dir + "/" + std::string(kAside) + folder_name(step);
+}
 
 std::optional<std::int64_t> step_of(std::string_view name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
@@ -53,9 +55,11 @@ std::map<std::int64_t, std::string, std::greater<>> list_folders(const std::stri
   std::map<std::int64_t, std::string, std::greater<>> found;
   std::error_code error;
   for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
-    if (const auto step = step_of(it->path().filename().string())) found.emplace(*step, it->path().string());
+    if (const auto step = step_of(it->path().filename().string()))
+      found.emplace(*step, it->path().string());
   }
-  if (error && error != std::errc::no_such_file_or_directory) fail_io("cannot list", dir, error.value());
+  if (error && error != std::errc::no_such_file_or_directory)
+    fail_io("cannot list", dir, error.value());
   return found;
 }
 
@@ -92,7 +96,8 @@ std::string render_state(const std::map<std::string, std::string>& state) {
   try {
     return nlohmann::json(state).dump(1) + "\n";
   } catch (const nlohmann::json::type_error&) {
-    throw Error(Errc::kInvalidArgument, "checkpoint: a name or value of the state is not UTF-8 and cannot be written");
+    throw Error(Errc::kInvalidArgument,
+                "checkpoint: a name or value of the state is not UTF-8 and cannot be written");
   }
 }
 
@@ -101,7 +106,8 @@ std::map<std::string, std::string> parse_state(const std::string& text, const st
   if (!document.is_object()) throw Error(Errc::kCorrupt, file + ": expected an object");
   std::map<std::string, std::string> state;
   for (const auto& [key, value] : document.items()) {
-    if (!value.is_string()) throw Error(Errc::kCorrupt, file + ": expected a string as " + nlohmann::json(key).dump());
+    if (!value.is_string())
+      throw Error(Errc::kCorrupt, file + ": expected a string as " + nlohmann::json(key).dump());
     state.emplace(key, value.get<std::string>());
   }
   return state;
@@ -110,30 +116,38 @@ std::map<std::string, std::string> parse_state(const std::string& text, const st
 Manifest read_manifest(const std::string& folder) {
   const std::string path = folder + "/" + kManifestName;
   std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) throw Error(Errc::kCorrupt, path + ": missing, so the checkpoint is not complete");
+  if (!fs::is_regular_file(path, ignored))
+    throw Error(Errc::kCorrupt, path + ": missing, so the checkpoint is not complete");
   Manifest manifest = parse_manifest(read_file(path, kMostTextBytes), path);
-  if (!manifest.files.contains(kStateName)) throw Error(Errc::kCorrupt, path + ": lists no " + kStateName);
+  if (!manifest.files.contains(kStateName))
+    throw Error(Errc::kCorrupt, path + ": lists no " + kStateName);
   for (const auto& [name, sums] : manifest.files) {
     const std::string file = folder + "/" + name;
     const auto bytes = fs::file_size(file, ignored);
-    if (bytes == static_cast<std::uintmax_t>(-1)) throw Error(Errc::kCorrupt, file + ": listed in the manifest, but it can't be opened");
+    if (bytes == static_cast<std::uintmax_t>(-1))
+      throw Error(Errc::kCorrupt, file + ": listed in the manifest, but it can't be opened");
     if (bytes != static_cast<std::uintmax_t>(sums.bytes)) {
-      throw Error(Errc::kCorrupt, file + ": has " + std::to_string(bytes) + " bytes, not " + std::to_string(sums.bytes));
+      throw Error(Errc::kCorrupt, file + ": has " + std::to_string(bytes) + " bytes, not " +
+                                      std::to_string(sums.bytes));
     }
   }
   return manifest;
 }
 
-std::unique_ptr<InputFile> open_file(const std::string& folder, const Manifest& manifest, const std::string& name) {
+std::unique_ptr<InputFile> open_file(const std::string& folder, const Manifest& manifest,
+                                     const std::string& name) {
   const auto found = manifest.files.find(name);
-  if (found == manifest.files.end()) throw Error(Errc::kCorrupt, folder + "/" + kManifestName + ": lists no " + name);
+  if (found == manifest.files.end())
+    throw Error(Errc::kCorrupt, folder + "/" + kManifestName + ": lists no " + name);
   return std::make_unique<InputFile>(folder + "/" + name, found->second, manifest.chunk_bytes);
 }
 
-std::string read_text(const std::string& folder, const Manifest& manifest, const std::string& name) {
+std::string read_text(const std::string& folder, const Manifest& manifest,
+                      const std::string& name) {
   const auto file = open_file(folder, manifest, name);
   const std::size_t most = name == kStateName ? kMostStateBytes : kMostTextBytes;
-  if (file->bytes() > static_cast<std::int64_t>(most)) file->fail("is larger than the " + std::to_string(most) + " bytes that it may have");
+  if (file->bytes() > static_cast<std::int64_t>(most))
+    file->fail("is larger than the " + std::to_string(most) + " bytes that it may have");
   std::string text(static_cast<std::size_t>(file->bytes()), '\0');
   file->read(text.data(), file->bytes(), 0);
   return text;
@@ -141,11 +155,13 @@ std::string read_text(const std::string& folder, const Manifest& manifest, const
 
 void verify_share(const std::string& folder, const Manifest& manifest, int rank, int ranks) {
   std::int64_t all = 0, before = 0;
-  for (const auto& [name, sums] : manifest.files) all += static_cast<std::int64_t>(sums.chunks.size());
+  for (const auto& [name, sums] : manifest.files)
+    all += static_cast<std::int64_t>(sums.chunks.size());
   const std::int64_t first = all * rank / ranks, last = all * (rank + 1) / ranks;
   for (const auto& [name, sums] : manifest.files) {
     const auto count = static_cast<std::int64_t>(sums.chunks.size());
-    const std::int64_t begin = std::clamp<std::int64_t>(first - before, 0, count), end = std::clamp<std::int64_t>(last - before, 0, count);
+    const std::int64_t begin = std::clamp<std::int64_t>(first - before, 0, count),
+                       end = std::clamp<std::int64_t>(last - before, 0, count);
     if (begin < end) open_file(folder, manifest, name)->verify(begin, end);
     before += count;
   }

@@ -52,7 +52,8 @@ std::map<std::string, std::string> parse_state(const std::string& text, const st
 // the file.
 Manifest read_manifest(const std::string& folder);
 // A file of the manifest. Throws Error(kCorrupt) where the manifest has no such file.
-std::unique_ptr<InputFile> open_file(const std::string& folder, const Manifest& manifest, const std::string& name);
+std::unique_ptr<InputFile> open_file(const std::string& folder, const Manifest& manifest,
+                                     const std::string& name);
 // The whole of a text file, with its checksums.
 std::string read_text(const std::string& folder, const Manifest& manifest, const std::string& name);
 // This rank's share of the bytes of all files have their checksums.

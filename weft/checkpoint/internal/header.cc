@@ -14,13 +14,16 @@ namespace {
 using nlohmann::json;
 
 constexpr std::pair<DType, const char*> kNames[] = {
-    {DType::kF64, "F64"}, {DType::kF32, "F32"}, {DType::kF16, "F16"}, {DType::kBF16, "BF16"}, {DType::kI64, "I64"},
-    {DType::kI32, "I32"}, {DType::kI16, "I16"}, {DType::kI8, "I8"},   {DType::kU8, "U8"},     {DType::kBool, "BOOL"},
+    {DType::kF64, "F64"}, {DType::kF32, "F32"},   {DType::kF16, "F16"}, {DType::kBF16, "BF16"},
+    {DType::kI64, "I64"}, {DType::kI32, "I32"},   {DType::kI16, "I16"}, {DType::kI8, "I8"},
+    {DType::kU8, "U8"},   {DType::kBool, "BOOL"},
 };
 
 constexpr std::size_t kMaxDims = 64;  // libtorch's own limit
 
-[[noreturn]] void fail(const std::string& file, const std::string& what) { throw Error(Errc::kCorrupt, file + ": " + what); }
+[[noreturn]] void fail(const std::string& file, const std::string& what) {
+  throw Error(Errc::kCorrupt, file + ": " + what);
+}
 
 // A member of a tensor's entry, with what messages need.
 struct Field {
@@ -37,7 +40,8 @@ DType read_dtype(const Field& field) {
 
 std::vector<std::int64_t> read_integers(const Field& field, std::size_t most) {
   if (!field.value.is_array()) fail(field.place, "expected a list");
-  if (field.value.size() > most) fail(field.place, "more than " + std::to_string(most) + " numbers in a list");
+  if (field.value.size() > most)
+    fail(field.place, "more than " + std::to_string(most) + " numbers in a list");
   std::vector<std::int64_t> values;
   for (const json& item : field.value) {
     constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
@@ -53,7 +57,8 @@ Entry read_entry(const std::string& name, const json& value, const std::string& 
   const std::string who = file + ": tensor " + json(name).dump();
   if (!value.is_object()) fail(who, "expected an object");
   for (const auto& [key, ignored] : value.items()) {
-    if (key != "dtype" && key != "shape" && key != "data_offsets") fail(who, "unknown key " + json(key).dump());
+    if (key != "dtype" && key != "shape" && key != "data_offsets")
+      fail(who, "unknown key " + json(key).dump());
   }
   const auto field = [&](const char* key) -> Field {
     if (!value.contains(key)) fail(who, std::string("lacks ") + key);
@@ -61,7 +66,8 @@ Entry read_entry(const std::string& name, const json& value, const std::string& 
   };
   const std::vector<std::int64_t> offsets = read_integers(field("data_offsets"), 2);
   if (offsets.size() != 2) fail(who, "lacks two data_offsets");
-  return {name, read_dtype(field("dtype")), read_integers(field("shape"), kMaxDims), offsets[0], offsets[1]};
+  return {name, read_dtype(field("dtype")), read_integers(field("shape"), kMaxDims), offsets[0],
+          offsets[1]};
 }
 
 std::map<std::string, std::string> read_metadata(const json& value, const std::string& file) {
@@ -75,20 +81,24 @@ std::map<std::string, std::string> read_metadata(const json& value, const std::s
 }
 
 void check_layout(std::vector<Entry>& entries, std::int64_t data_bytes, const std::string& file) {
-  std::stable_sort(entries.begin(), entries.end(),
-                   [](const Entry& a, const Entry& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
   std::int64_t at = 0;
   for (const Entry& entry : entries) {
     const std::string who = "tensor \"" + entry.name + "\" ";
     if (entry.begin != at)
-      fail(file, who + "starts at " + std::to_string(entry.begin) + ", not where the one before ends, " + std::to_string(at));
+      fail(file, who + "starts at " + std::to_string(entry.begin) +
+                     ", not where the one before ends, " + std::to_string(at));
     const std::int64_t bytes = bytes_of(entry.dtype, entry.shape);
     if (bytes < 0) fail(file, who + "has a shape beyond 2^63 bytes");
-    if (entry.end < entry.begin || entry.end - entry.begin != bytes) fail(file, who + "has offsets that don't fit its shape and dtype");
+    if (entry.end < entry.begin || entry.end - entry.begin != bytes)
+      fail(file, who + "has offsets that don't fit its shape and dtype");
     if (entry.end > data_bytes) fail(file, who + "ends beyond the end of the file");
     at = entry.end;
   }
-  if (at != data_bytes) fail(file, std::to_string(data_bytes - at) + " bytes at the end belong to no tensor");
+  if (at != data_bytes)
+    fail(file, std::to_string(data_bytes - at) + " bytes at the end belong to no tensor");
 }
 
 }  // namespace
@@ -96,7 +106,8 @@ void check_layout(std::vector<Entry>& entries, std::int64_t data_bytes, const st
 std::int64_t bytes_of(DType dtype, const std::vector<std::int64_t>& shape) {
   std::int64_t bytes = static_cast<std::int64_t>(size_of(dtype));
   bool empty = false;
-  // A zero does not excuse other sizes whose product overflows: libtorch multiplies them for strides.
+  // A zero does not excuse other sizes whose product overflows: libtorch multiplies them for
+  // strides.
   for (const std::int64_t size : shape) {
     if (size < 0) return -1;
     if (size == 0) {
@@ -147,8 +158,11 @@ std::string render_header(const Header& header) {
   try {
     if (!header.metadata.empty()) add("__metadata__", json(header.metadata).dump());
     for (const Entry& entry : header.entries) {
-      const auto name = std::find_if(std::begin(kNames), std::end(kNames), [&](const auto& n) { return n.first == entry.dtype; });
-      const nlohmann::ordered_json value = {{"dtype", name->second}, {"shape", entry.shape}, {"data_offsets", {entry.begin, entry.end}}};
+      const auto name = std::find_if(std::begin(kNames), std::end(kNames),
+                                     [&](const auto& n) { return n.first == entry.dtype; });
+      const nlohmann::ordered_json value = {{"dtype", name->second},
+                                            {"shape", entry.shape},
+                                            {"data_offsets", {entry.begin, entry.end}}};
       add(entry.name, value.dump());
     }
   } catch (const json::type_error&) {

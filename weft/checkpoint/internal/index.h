@@ -21,7 +21,7 @@ namespace weft::checkpoint::internal {
 struct Index {
   std::int64_t total_bytes = 0;                             // of all tensors
   std::map<std::string, std::vector<std::int64_t>> shapes;  // of whole tensors, by name
-  std::map<std::string, std::string> files;                 // of each tensor or slice, by its name in that file
+  std::map<std::string, std::string> files;  // of each tensor or slice, by its name in that file
   bool operator==(const Index&) const = default;
 };
 

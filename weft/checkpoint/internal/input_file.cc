@@ -16,7 +16,8 @@ namespace weft::checkpoint::internal {
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
-InputFile::InputFile(const std::string& path) : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+InputFile::InputFile(const std::string& path)
+    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
   if (!fd_) fail_io("cannot open", path_);
   struct stat status {};
   if (::fstat(fd_.get(), &status) != 0) fail_io("cannot read", path_);
@@ -24,13 +25,17 @@ InputFile::InputFile(const std::string& path) : path_(path), fd_(::open(path.c_s
   bytes_ = status.st_size;
 }
 
-InputFile::InputFile(const std::string& path, FileSums sums, std::int64_t chunk_bytes) : InputFile(path) {
+InputFile::InputFile(const std::string& path, FileSums sums, std::int64_t chunk_bytes)
+    : InputFile(path) {
   sums_ = std::move(sums);
-  if (bytes_ != sums_.bytes) fail("has " + std::to_string(bytes_) + " bytes, not " + std::to_string(sums_.bytes));
+  if (bytes_ != sums_.bytes)
+    fail("has " + std::to_string(bytes_) + " bytes, not " + std::to_string(sums_.bytes));
   chunk_bytes_ = chunk_bytes == 0 ? std::max<std::int64_t>(1, bytes_) : chunk_bytes;
 }
 
-void InputFile::fail(const std::string& what) const { throw Error(Errc::kCorrupt, path_ + ": " + what); }
+void InputFile::fail(const std::string& what) const {
+  throw Error(Errc::kCorrupt, path_ + ": " + what);
+}
 
 void InputFile::read_raw(void* out, std::int64_t bytes, std::int64_t offset) const {
   auto* to = static_cast<char*>(out);
@@ -45,20 +50,27 @@ void InputFile::read_raw(void* out, std::int64_t bytes, std::int64_t offset) con
   }
 }
 
-std::int64_t InputFile::size_of_chunk(std::int64_t chunk) const { return std::min(chunk_bytes_, bytes_ - chunk * chunk_bytes_); }
+std::int64_t InputFile::size_of_chunk(std::int64_t chunk) const {
+  return std::min(chunk_bytes_, bytes_ - chunk * chunk_bytes_);
+}
 
 void InputFile::check(const void* data, std::int64_t chunk) const {
-  if (crc32c(data, static_cast<std::size_t>(size_of_chunk(chunk))) == sums_.chunks[static_cast<std::size_t>(chunk)]) return;
-  fail("its checksum at offset " + std::to_string(chunk * chunk_bytes_) + " is not that of the manifest");
+  if (crc32c(data, static_cast<std::size_t>(size_of_chunk(chunk))) ==
+      sums_.chunks[static_cast<std::size_t>(chunk)])
+    return;
+  fail("its checksum at offset " + std::to_string(chunk * chunk_bytes_) +
+       " is not that of the manifest");
 }
 
 void InputFile::read(void* out, std::int64_t bytes, std::int64_t offset) const {
   // A file of version 1 is one chunk of any size: verify() streams it.
   if (chunk_bytes_ == 0 || chunk_bytes_ > kChunkBytes) return read_raw(out, bytes, offset);
-  if (offset < 0 || bytes > bytes_ - offset) fail("offset " + std::to_string(offset) + ": the file ends before");
+  if (offset < 0 || bytes > bytes_ - offset)
+    fail("offset " + std::to_string(offset) + ": the file ends before");
   auto* to = static_cast<char*>(out);
   while (bytes > 0) {
-    const std::int64_t chunk = offset / chunk_bytes_, at = offset % chunk_bytes_, size = size_of_chunk(chunk);
+    const std::int64_t chunk = offset / chunk_bytes_, at = offset % chunk_bytes_,
+                       size = size_of_chunk(chunk);
     const std::int64_t count = std::min(bytes, size - at);
     if (count == size) {
       read_raw(to, size, offset);
@@ -81,7 +93,8 @@ void InputFile::read(void* out, std::int64_t bytes, std::int64_t offset) const {
 }
 
 void InputFile::verify(std::int64_t begin, std::int64_t end) const {
-  std::vector<char> part(static_cast<std::size_t>(std::min(kChunkBytes, std::max<std::int64_t>(1, bytes_))));
+  std::vector<char> part(
+      static_cast<std::size_t>(std::min(kChunkBytes, std::max<std::int64_t>(1, bytes_))));
   for (std::int64_t chunk = begin; chunk < end; ++chunk) {
     std::uint32_t crc = 0;
     for (std::int64_t at = 0, size = size_of_chunk(chunk); at < size;) {
@@ -91,17 +104,22 @@ void InputFile::verify(std::int64_t begin, std::int64_t end) const {
       at += count;
     }
     if (crc != sums_.chunks[static_cast<std::size_t>(chunk)]) {
-      fail("its checksum at offset " + std::to_string(chunk * chunk_bytes_) + " is not that of the manifest");
+      fail("its checksum at offset " + std::to_string(chunk * chunk_bytes_) +
+           " is not that of the manifest");
     }
   }
 }
 
-TensorFileMap::TensorFileMap(std::unique_ptr<InputFile> file, const std::string& path) : in(std::move(file)) {
-  if (in->bytes() < kLengthBytes) in->fail("truncated: " + std::to_string(in->bytes()) + " bytes are no safetensors file");
+TensorFileMap::TensorFileMap(std::unique_ptr<InputFile> file, const std::string& path)
+    : in(std::move(file)) {
+  if (in->bytes() < kLengthBytes)
+    in->fail("truncated: " + std::to_string(in->bytes()) + " bytes are no safetensors file");
   std::uint64_t length = 0;
   in->read(&length, kLengthBytes, 0);
-  if (length > static_cast<std::uint64_t>(kMaxHeaderBytes) || length > static_cast<std::uint64_t>(in->bytes() - kLengthBytes)) {
-    in->fail("offset 0: announces a header of " + std::to_string(length) + " bytes in a file of " + std::to_string(in->bytes()));
+  if (length > static_cast<std::uint64_t>(kMaxHeaderBytes) ||
+      length > static_cast<std::uint64_t>(in->bytes() - kLengthBytes)) {
+    in->fail("offset 0: announces a header of " + std::to_string(length) + " bytes in a file of " +
+             std::to_string(in->bytes()));
   }
   std::string text(static_cast<std::size_t>(length), '\0');
   in->read(text.data(), static_cast<std::int64_t>(length), kLengthBytes);

@@ -18,7 +18,9 @@ std::string hex8(std::uint32_t value) {
   return text;
 }
 
-std::string end_line(const std::string& body) { return "end " + hex8(crc32c(body.data(), body.size())) + "\n"; }
+std::string end_line(const std::string& body) {
+  return "end " + hex8(crc32c(body.data(), body.size())) + "\n";
+}
 
 // A line of version 1: "crc32c SUM BYTES NAME".
 bool read_line_1(std::istringstream& words, std::string& name, FileSums& sums) {
@@ -30,21 +32,25 @@ bool read_line_1(std::istringstream& words, std::string& name, FileSums& sums) {
 }
 
 // A line of version 2: "file BYTES NAME SUM…".
-bool read_line_2(std::istringstream& words, std::int64_t chunk_bytes, std::string& name, FileSums& sums) {
+bool read_line_2(std::istringstream& words, std::int64_t chunk_bytes, std::string& name,
+                 FileSums& sums) {
   std::string kind;
   words >> kind >> sums.bytes >> name >> std::hex;
   if (!words || kind != "file" || sums.bytes < 0) return false;
   for (std::uint32_t sum = 0; words >> sum;) sums.chunks.push_back(sum);
-  return words.eof() && static_cast<std::int64_t>(sums.chunks.size()) == chunks_of(sums.bytes, chunk_bytes);
+  return words.eof() &&
+         static_cast<std::int64_t>(sums.chunks.size()) == chunks_of(sums.bytes, chunk_bytes);
 }
 
 }  // namespace
 
 bool is_plain_name(std::string_view name) {
   const auto plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
   };
-  return !name.empty() && name.size() <= 128 && name.front() != '.' && std::all_of(name.begin(), name.end(), plain);
+  return !name.empty() && name.size() <= 128 && name.front() != '.' &&
+         std::all_of(name.begin(), name.end(), plain);
 }
 
 std::int64_t chunks_of(std::int64_t bytes, std::int64_t chunk_bytes) {
@@ -70,10 +76,13 @@ std::string render_manifest(const Manifest& manifest) {
 }
 
 Manifest parse_manifest(const std::string& text, const std::string& file) {
-  const auto fail = [&](const std::string& what) -> Error { return {Errc::kCorrupt, file + ": " + what}; };
+  const auto fail = [&](const std::string& what) -> Error {
+    return {Errc::kCorrupt, file + ": " + what};
+  };
   // The end line first: the text above it is then what was written.
   const std::size_t end = text.rfind("end ");
-  if (end == std::string::npos || text.substr(end) != end_line(text.substr(0, end))) throw fail("truncated or damaged");
+  if (end == std::string::npos || text.substr(end) != end_line(text.substr(0, end)))
+    throw fail("truncated or damaged");
   std::istringstream lines(text.substr(0, end));
   std::string line;
   std::getline(lines, line);
@@ -86,14 +95,17 @@ Manifest parse_manifest(const std::string& text, const std::string& file) {
     std::getline(lines, line);
     std::istringstream words(line);
     words >> chunk >> manifest.chunk_bytes;
-    if (!words || chunk != "chunk" || manifest.chunk_bytes < 1 || manifest.chunk_bytes > kChunkBytes)
+    if (!words || chunk != "chunk" || manifest.chunk_bytes < 1 ||
+        manifest.chunk_bytes > kChunkBytes)
       throw fail("bad line \"" + line + "\"");
   }
   while (std::getline(lines, line)) {
     std::istringstream words(line);
     std::string name;
     FileSums sums;
-    const bool good = manifest.chunk_bytes == 0 ? read_line_1(words, name, sums) : read_line_2(words, manifest.chunk_bytes, name, sums);
+    const bool good = manifest.chunk_bytes == 0
+                          ? read_line_1(words, name, sums)
+                          : read_line_2(words, manifest.chunk_bytes, name, sums);
     if (!good || !is_plain_name(name) || !manifest.files.emplace(name, sums).second) {
       throw fail("bad line \"" + line.substr(0, 200) + "\"");
     }

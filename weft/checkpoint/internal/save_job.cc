@@ -21,7 +21,8 @@ namespace {
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kRound{1};  // how often ranks tell each other that they are still writing
+constexpr std::chrono::seconds kRound{
+    1};  // how often ranks tell each other that they are still writing
 constexpr std::size_t kWriteBytes = std::size_t{8} << 20;
 
 std::int64_t volume(const std::vector<std::int64_t>& sizes) {
@@ -54,12 +55,15 @@ class Rounds {
   // True when no rank is working any more.
   bool tell(const Status& mine) {
     last_ = Clock::now();
-    const std::vector<std::string> all = ranks_.size == 1 ? std::vector{mine.text} : ranks_.exchange(mine.text);
+    const std::vector<std::string> all =
+        ranks_.size == 1 ? std::vector{mine.text} : ranks_.exchange(mine.text);
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       if (!all[rank].starts_with("failed ")) continue;
       const auto [code, why] = read_error_text(all[rank].substr(7));
       const std::string who = ranks_.size == 1 ? "" : "rank " + std::to_string(rank) + ": ";
-      throw Error(code, "the checkpoint of step " + std::to_string(step_) + " is not saved: " + who + why, {.operation = "checkpoint"});
+      throw Error(code,
+                  "the checkpoint of step " + std::to_string(step_) + " is not saved: " + who + why,
+                  {.operation = "checkpoint"});
     }
     return std::find(all.begin(), all.end(), "working") == all.end();
   }
@@ -127,7 +131,11 @@ json report_of(const PlannedFile& file, const FileSums& sums) {
                       {"shape", slice.shape},
                       {"entries", slice.tensor.numel()}});
   }
-  return {{"part", file.part}, {"file", file.name}, {"bytes", sums.bytes}, {"chunks", sums.chunks}, {"slices", slices}};
+  return {{"part", file.part},
+          {"file", file.name},
+          {"bytes", sums.bytes},
+          {"chunks", sums.chunks},
+          {"slices", slices}};
 }
 
 // Rank 0's view of the whole checkpoint.
@@ -140,8 +148,10 @@ class Whole {
   void add(const json& files) {
     for (const json& file : files) {
       const auto name = file.at("file").get<std::string>();
-      manifest.files[name] = {file.at("bytes").get<std::int64_t>(), file.at("chunks").get<std::vector<std::uint32_t>>()};
-      for (const json& slice : file.at("slices")) add_slice(slice, file.at("part").get<std::string>(), name);
+      manifest.files[name] = {file.at("bytes").get<std::int64_t>(),
+                              file.at("chunks").get<std::vector<std::uint32_t>>()};
+      for (const json& slice : file.at("slices"))
+        add_slice(slice, file.at("part").get<std::string>(), name);
     }
   }
 
@@ -150,8 +160,9 @@ class Whole {
     for (auto& [part, index] : indices_) {
       for (const auto& [name, tensor] : tensors_[part]) {
         WEFT_REQUIRE(tensor.entries == volume(index.shapes[name]),
-                     "the ranks' slices of \"" + name + "\" do not make up the whole: they have " + std::to_string(tensor.entries) +
-                         " of " + std::to_string(volume(index.shapes[name])) + " entries");
+                     "the ranks' slices of \"" + name + "\" do not make up the whole: they have " +
+                         std::to_string(tensor.entries) + " of " +
+                         std::to_string(volume(index.shapes[name])) + " entries");
       }
       // A reader takes a file that is called as its part for the whole of it.
       if (manifest.files.contains(part + std::string(kTensorSuffix)) && !cut_[part]) continue;
@@ -175,7 +186,8 @@ class Whole {
     Index& index = indices_[part];
     const auto [known, is_new] = index.shapes.try_emplace(name, shape);
     Tensor& tensor = tensors_[part].try_emplace(name, Tensor{type, 0}).first->second;
-    WEFT_REQUIRE(known->second == shape && tensor.type == type, "two ranks give \"" + name + "\" different shapes or dtypes");
+    WEFT_REQUIRE(known->second == shape && tensor.type == type,
+                 "two ranks give \"" + name + "\" different shapes or dtypes");
     WEFT_REQUIRE(index.files.emplace(key, file).second, "two ranks give \"" + key + "\"");
     tensor.entries += slice.at("entries").get<std::int64_t>();
     index.total_bytes += slice.at("bytes").get<std::int64_t>();
@@ -184,7 +196,7 @@ class Whole {
 
   std::map<std::string, Index> indices_;                          // by part
   std::map<std::string, std::map<std::string, Tensor>> tensors_;  // by part and name
-  std::map<std::string, bool> cut_;                               // it has slices that are not whole
+  std::map<std::string, bool> cut_;  // it has slices that are not whole
 };
 
 PlannedFile plan_file(const std::string& part, const std::string& name, const Slices& slices) {
@@ -197,9 +209,11 @@ PlannedFile plan_file(const std::string& part, const std::string& name, const Sl
     const DType dtype = dtype_of(slice.name, slice.tensor);
     const std::vector<std::int64_t> sizes = slice.tensor.sizes().vec();
     bool fits = slice.offset.size() == slice.shape.size() && sizes.size() == slice.shape.size();
-    for (std::size_t d = 0; fits && d < sizes.size(); ++d) fits = slice.offset[d] >= 0 && slice.offset[d] + sizes[d] <= slice.shape[d];
+    for (std::size_t d = 0; fits && d < sizes.size(); ++d)
+      fits = slice.offset[d] >= 0 && slice.offset[d] + sizes[d] <= slice.shape[d];
     WEFT_REQUIRE(fits, "checkpoint: a slice of \"" + slice.name + "\" reaches beyond its tensor");
-    const std::string key = slice.is_whole() ? slice.name : render_slice_name({slice.name, slice.offset, sizes});
+    const std::string key =
+        slice.is_whole() ? slice.name : render_slice_name({slice.name, slice.offset, sizes});
     WEFT_REQUIRE(by_key.emplace(key, &slice).second, "checkpoint: \"" + key + "\" is given twice");
     header.entries.push_back({key, dtype, sizes});
   }
@@ -215,32 +229,41 @@ PlannedFile plan_file(const std::string& part, const std::string& name, const Sl
 
 }  // namespace
 
-std::string error_text(const Error& error) { return std::to_string(static_cast<int>(error.code())) + " " + error.message(); }
+std::string error_text(const Error& error) {
+  return std::to_string(static_cast<int>(error.code())) + " " + error.message();
+}
 
 std::pair<Errc, std::string> read_error_text(const std::string& text) {
   return {static_cast<Errc>(std::stoi(text)), text.substr(text.find(' ') + 1)};
 }
 
 Ranks ranks_of(const Group& group) {
-  return {.rank = group.rank(),
-          .size = group.size(),
-          .exchange = [group](const std::string& mine) { return comm::all_gather_texts(group, mine); },
-          .collect = [group](const std::string& mine) { return comm::gather_texts(group, mine); }};
+  return {
+      .rank = group.rank(),
+      .size = group.size(),
+      .exchange = [group](const std::string& mine) { return comm::all_gather_texts(group, mine); },
+      .collect = [group](const std::string& mine) { return comm::gather_texts(group, mine); }};
 }
 
-SaveJob plan_save(const std::string& dir, const Shards& shards, SaveOptions options, int rank, int ranks) {
+SaveJob plan_save(const std::string& dir, const Shards& shards, SaveOptions options, int rank,
+                  int ranks) {
   SaveJob job{.dir = dir, .step = shards.step, .state = shards.state, .options = options};
   try {
-    WEFT_REQUIRE(shards.step >= 0 && options.keep >= 0, "checkpoint: step and keep are not negative");
+    WEFT_REQUIRE(shards.step >= 0 && options.keep >= 0,
+                 "checkpoint: step and keep are not negative");
     for (const auto& [part, slices] : shards.parts) {
-      WEFT_REQUIRE(is_plain_name(part) && part.find('.') == std::string::npos,
-                   "checkpoint: a part's name has letters, digits, '_' and '-' only, got \"" + part + "\"");
+      WEFT_REQUIRE(
+          is_plain_name(part) && part.find('.') == std::string::npos,
+          "checkpoint: a part's name has letters, digits, '_' and '-' only, got \"" + part + "\"");
       job.parts.push_back(part);
       if (!slices.empty() || ranks == 1)
-        job.files.push_back(
-            plan_file(part, tensor_file_name(part, static_cast<std::size_t>(rank), static_cast<std::size_t>(ranks)), slices));
+        job.files.push_back(plan_file(
+            part,
+            tensor_file_name(part, static_cast<std::size_t>(rank), static_cast<std::size_t>(ranks)),
+            slices));
     }
-    WEFT_REQUIRE(render_state(job.state).size() <= kMostStateBytes, "checkpoint: the state is larger than 1 MiB; put tensors into a part");
+    WEFT_REQUIRE(render_state(job.state).size() <= kMostStateBytes,
+                 "checkpoint: the state is larger than 1 MiB; put tensors into a part");
   } catch (const Error& error) {
     job.refused = error;
   }
@@ -248,7 +271,8 @@ SaveJob plan_save(const std::string& dir, const Shards& shards, SaveOptions opti
 }
 
 std::string run_save(const SaveJob& job, const Ranks& ranks) {
-  const std::string target = job.dir + "/" + folder_name(job.step), aside = aside_name(job.dir, job.step);
+  const std::string target = job.dir + "/" + folder_name(job.step),
+                    aside = aside_name(job.dir, job.step);
   const bool first = ranks.rank == 0;
   Rounds rounds(ranks, job.step);
   try {
@@ -263,7 +287,8 @@ std::string run_save(const SaveJob& job, const Ranks& ranks) {
     rounds.together([&](const auto& beat) {
       const auto write = [&](bool copied) {
         for (const PlannedFile& file : job.files) {
-          if (!file.image.empty() == copied) files.push_back(report_of(file, write_file(aside + "/" + file.name, file, beat)));
+          if (!file.image.empty() == copied)
+            files.push_back(report_of(file, write_file(aside + "/" + file.name, file, beat)));
         }
       };
       write(false);
@@ -271,13 +296,15 @@ std::string run_save(const SaveJob& job, const Ranks& ranks) {
       write(true);
     });
     const std::string report = files.dump();
-    const std::vector<std::string> reports = ranks.size == 1 ? std::vector{report} : ranks.collect(report);
+    const std::vector<std::string> reports =
+        ranks.size == 1 ? std::vector{report} : ranks.collect(report);
     rounds.together([&](const auto&) {
       if (!first) return;
       Whole whole(job);
       for (const std::string& one : reports) whole.add(json::parse(one));
       whole.write_indices(aside);
-      whole.manifest.files[kStateName] = write_text(aside + "/" + kStateName, render_state(job.state));
+      whole.manifest.files[kStateName] =
+          write_text(aside + "/" + kStateName, render_state(job.state));
       write_text(aside + "/" + kManifestName, render_manifest(whole.manifest));
       flush_directory(aside);
       put_in_place(aside, target);

@@ -35,11 +35,12 @@ std::pair<Errc, std::string> read_error_text(const std::string& text);
 struct PlannedFile {
   std::string part, name;
   std::string header;
-  Slices slices;                          // in the order of the entries
-  std::vector<std::string> keys;          // their names in the file
-  std::int64_t bytes = 0;                 // of the whole file
-  std::int64_t tensor_bytes = 0;          // of its tensors
-  std::span<const std::byte> image = {};  // a copy of all bytes; empty: they are taken from the tensors
+  Slices slices;                  // in the order of the entries
+  std::vector<std::string> keys;  // their names in the file
+  std::int64_t bytes = 0;         // of the whole file
+  std::int64_t tensor_bytes = 0;  // of its tensors
+  std::span<const std::byte> image =
+      {};  // a copy of all bytes; empty: they are taken from the tensors
 };
 
 struct SaveJob {
@@ -54,7 +55,8 @@ struct SaveJob {
 };
 
 // Pure. Names and tensors that cannot be written leave `refused`.
-SaveJob plan_save(const std::string& dir, const Shards& shards, SaveOptions options, int rank, int ranks);
+SaveJob plan_save(const std::string& dir, const Shards& shards, SaveOptions options, int rank,
+                  int ranks);
 
 // Collective, in any thread. Throws on all ranks what the first failing rank met.
 std::string run_save(const SaveJob& job, const Ranks& ranks);

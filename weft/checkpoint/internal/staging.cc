@@ -28,7 +28,8 @@ struct Run {
 
 void add_runs(std::vector<Run>& runs, std::byte* to, const void* from, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += kBlock) {
-    runs.push_back({to + at, static_cast<const std::byte*>(from) + at, std::min(kBlock, bytes - at)});
+    runs.push_back(
+        {to + at, static_cast<const std::byte*>(from) + at, std::min(kBlock, bytes - at)});
   }
 }
 
@@ -47,13 +48,17 @@ Staging::~Staging() {
 }
 
 void Staging::reserve(std::int64_t wanted) {
-  const std::size_t bytes = (static_cast<std::size_t>(wanted) + kHugePage - 1) / kHugePage * kHugePage;
+  const std::size_t bytes =
+      (static_cast<std::size_t>(wanted) + kHugePage - 1) / kHugePage * kHugePage;
   if (bytes <= bytes_) return;
   if (data_ != nullptr) ::munmap(std::exchange(data_, nullptr), std::exchange(bytes_, 0));
-  void* const data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const data =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) {
-    throw Error(Errc::kUnavailable, "checkpoint: no memory for a copy of " + std::to_string(bytes >> 20) +
-                                        " MiB of state; let the state be written without a copy (train.checkpoint_async = false)");
+    throw Error(Errc::kUnavailable, "checkpoint: no memory for a copy of " +
+                                        std::to_string(bytes >> 20) +
+                                        " MiB of state; let the state be written without a copy "
+                                        "(train.checkpoint_async = false)");
   }
   data_ = static_cast<std::byte*>(data);
   bytes_ = bytes;
@@ -81,12 +86,13 @@ void Staging::copy(SaveJob& job, std::int64_t most) {
     file.image = {next, static_cast<std::size_t>(file.bytes)};
     next += aligned(file.bytes);
   }
-  at::parallel_for(0, static_cast<std::int64_t>(runs.size()), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const Run& run = runs[static_cast<std::size_t>(i)];
-      kernels::stream_copy(run.to, run.from, static_cast<std::int64_t>(run.bytes));
-    }
-  });
+  at::parallel_for(0, static_cast<std::int64_t>(runs.size()), 1,
+                   [&](std::int64_t begin, std::int64_t end) {
+                     for (std::int64_t i = begin; i < end; ++i) {
+                       const Run& run = runs[static_cast<std::size_t>(i)];
+                       kernels::stream_copy(run.to, run.from, static_cast<std::int64_t>(run.bytes));
+                     }
+                   });
 }
 
 }  // namespace weft::checkpoint::internal

@@ -19,7 +19,10 @@ struct Named {
 // Tensors of several shapes and dtypes; `seed` changes every value.
 inline std::vector<Named> some_tensors(std::int64_t seed, std::int64_t rows = 37) {
   const auto values = [&](at::IntArrayRef sizes, at::ScalarType type) {
-    return (at::arange(c10::multiply_integers(sizes), at::kLong).mul_(31).add_(seed).remainder(127)).to(type).view(sizes).clone();
+    return (at::arange(c10::multiply_integers(sizes), at::kLong).mul_(31).add_(seed).remainder(127))
+        .to(type)
+        .view(sizes)
+        .clone();
   };
   return {{"embedding.weight", values({rows, 6}, at::kFloat)},
           {"blocks.0.weight", values({5, 7, 3}, at::kFloat)},
@@ -30,7 +33,8 @@ inline std::vector<Named> some_tensors(std::int64_t seed, std::int64_t rows = 37
           {"double", values({2, 2}, at::kDouble)}};
 }
 
-// As sharded data parallelism cuts them: the same number of elements of each tensor on each rank, as they follow in memory.
+// As sharded data parallelism cuts them: the same number of elements of each tensor on each rank,
+// as they follow in memory.
 inline Slices flat_shards(const std::vector<Named>& tensors, int rank, int ranks) {
   Slices mine;
   for (const Named& one : tensors) {
@@ -38,7 +42,9 @@ inline Slices flat_shards(const std::vector<Named>& tensors, int rank, int ranks
     const std::int64_t begin = std::min(all, part * rank), count = std::min(part, all - begin);
     const auto sizes = one.tensor.sizes().vec();
     const Rectangle whole{one.name, sizes, std::vector<std::int64_t>(sizes.size(), 0), sizes};
-    for (Slice& slice : slices_of_range(whole, begin, one.tensor.reshape({-1}).narrow(0, begin, count))) mine.push_back(std::move(slice));
+    for (Slice& slice :
+         slices_of_range(whole, begin, one.tensor.reshape({-1}).narrow(0, begin, count)))
+      mine.push_back(std::move(slice));
   }
   return mine;
 }
@@ -70,8 +76,11 @@ inline Slices whole_shards(const std::vector<Named>& tensors, int rank, int rank
 
 using Shard = Slices (*)(const std::vector<Named>& tensors, int rank, int ranks);
 
-inline Shards shards_of(std::int64_t step, const std::vector<Named>& tensors, Shard shard, int rank, int ranks) {
-  return {.step = step, .parts = {{"model", shard(tensors, rank, ranks)}}, .state = {{"epoch", std::to_string(step)}}};
+inline Shards shards_of(std::int64_t step, const std::vector<Named>& tensors, Shard shard, int rank,
+                        int ranks) {
+  return {.step = step,
+          .parts = {{"model", shard(tensors, rank, ranks)}},
+          .state = {{"epoch", std::to_string(step)}}};
 }
 
 }  // namespace weft::checkpoint

@@ -10,7 +10,8 @@ namespace weft::checkpoint {
 
 inline std::set<std::string> names_in(const std::string& dir) {
   std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(dir)) names.insert(entry.path().filename().string());
+  for (const auto& entry : std::filesystem::directory_iterator(dir))
+    names.insert(entry.path().filename().string());
   return names;
 }
 

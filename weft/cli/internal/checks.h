@@ -20,7 +20,8 @@ std::vector<Finding> machine_findings();
 std::vector<Finding> part_findings();
 // Torch, the libraries that are in the process with it, and the heap after a small training step.
 std::vector<Finding> torch_findings();
-// The topology of the job that this process is a rank of, its links measured: TOML on rank 0, nothing on others. Collective.
+// The topology of the job that this process is a rank of, its links measured: TOML on rank 0,
+// nothing on others. Collective.
 std::string found_topology();
 
 }  // namespace weft::cli

@@ -24,10 +24,13 @@ namespace {
 // Prints CLI11's error as one line and returns the exit code.
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   std::string text = error.what();
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr || dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
+      dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
     const auto rest = app.remaining(true);
     const std::string word = !rest.empty() ? rest.front() : "";
-    if (!word.empty()) text = (word[0] == '-' ? "unknown option \"" : "unknown command \"") + word + "\"" + hint_for(app, word);
+    if (!word.empty())
+      text = (word[0] == '-' ? "unknown option \"" : "unknown command \"") + word + "\"" +
+             hint_for(app, word);
   }
   std::cerr << "weft: " << text.substr(0, text.find('\n')) << '\n';
   return exit_code(Errc::kInvalidArgument);

@@ -81,16 +81,18 @@ std::string fish(const CLI::App& app) {
     std::string when = "__fish_use_subcommand";
     if (!command.words.empty()) {
       when = "__fish_seen_subcommand_from " + command.words.back();
-      if (command.words.size() > 1) when += "; and __fish_seen_subcommand_from " + command.words.front();
+      if (command.words.size() > 1)
+        when += "; and __fish_seen_subcommand_from " + command.words.front();
     }
     const std::string head = "complete -c weft -n " + in_quotes(when);
     for (const CLI::App* sub : command.app->get_subcommands({})) {
-      script += head + " -f -a " + sub->get_name() + " -d " + in_quotes(sub->get_description()) + "\n";
+      script +=
+          head + " -f -a " + sub->get_name() + " -d " + in_quotes(sub->get_description()) + "\n";
     }
     for (const CLI::Option* option : command.app->get_options()) {
       for (const auto& name : option->get_lnames()) {
-        script += head + " -l " + name + (option->get_items_expected_max() > 0 ? " -r" : "") + " -d " +
-                  in_quotes(option->get_description()) + "\n";
+        script += head + " -l " + name + (option->get_items_expected_max() > 0 ? " -r" : "") +
+                  " -d " + in_quotes(option->get_description()) + "\n";
       }
     }
   }
@@ -112,8 +114,9 @@ std::string section(const Command& command) {
   const std::string name = "weft" + joined(command.words);
   std::string text = ".SS " + roff(name) + "\n" + roff(command.app->get_description()) + "\n";
   for (const CLI::Option* option : command.app->get_options()) {
-    text += ".TP\n\\fB" + roff(option->get_name(/*positional=*/option->get_positional(), /*all_options=*/true)) + "\\fR\n" +
-            roff(option->get_description()) + "\n";
+    text += ".TP\n\\fB" +
+            roff(option->get_name(/*positional=*/option->get_positional(), /*all_options=*/true)) +
+            "\\fR\n" + roff(option->get_description()) + "\n";
   }
   const std::string footer = command.app->get_footer();
   if (!footer.empty()) text += ".PP\n.nf\n" + roff(footer) + "\n.fi\n";
@@ -124,20 +127,26 @@ std::string section(const Command& command) {
 
 std::string completion_script(const CLI::App& app, const std::string& shell) {
   if (shell == "bash") return bash(app);
-  if (shell == "zsh") return "#compdef weft\nautoload -U +X bashcompinit && bashcompinit\n" + bash(app);
+  if (shell == "zsh")
+    return "#compdef weft\nautoload -U +X bashcompinit && bashcompinit\n" + bash(app);
   if (shell == "fish") return fish(app);
-  throw Error(Errc::kInvalidArgument, "weft completion: unknown shell \"" + shell + "\"; use bash, zsh or fish");
+  throw Error(Errc::kInvalidArgument,
+              "weft completion: unknown shell \"" + shell + "\"; use bash, zsh or fish");
 }
 
 std::string manual_page(const CLI::App& app, const std::string& version) {
-  std::string page = ".TH WEFT 1 \"\" \"weft " + version + "\" \"User Commands\"\n.SH NAME\nweft \\- " + roff(app.get_description()) +
-                     "\n.SH SYNOPSIS\n\\fBweft\\fR \\fICOMMAND\\fR [\\fIOPTION\\fR ...]\n.SH COMMANDS\n";
+  std::string page =
+      ".TH WEFT 1 \"\" \"weft " + version + "\" \"User Commands\"\n.SH NAME\nweft \\- " +
+      roff(app.get_description()) +
+      "\n.SH SYNOPSIS\n\\fBweft\\fR \\fICOMMAND\\fR [\\fIOPTION\\fR ...]\n.SH COMMANDS\n";
   for (const auto& command : commands_of(app)) {
     if (!command.words.empty()) page += section(command);
   }
   return page +
-         ".SH EXIT STATUS\n0 success; 1 a check failed; 2 a wrong flag, key or value; 65 damaged data; 70 a bug of weft;\n"
-         "200 to 203 a timeout, a lost peer, an aborted or an unavailable operation: a retry may help.\n";
+         ".SH EXIT STATUS\n0 success; 1 a check failed; 2 a wrong flag, key or value; 65 damaged "
+         "data; 70 a bug of weft;\n"
+         "200 to 203 a timeout, a lost peer, an aborted or an unavailable operation: a retry may "
+         "help.\n";
 }
 
 }  // namespace weft::cli

@@ -41,7 +41,8 @@ std::string first_line_of(const std::string& command) {
 Finding toolchain() {
   const auto cmake = first_line_of("cmake --version");
   return {"toolchain", cmake.empty() ? Grade::kWarn : Grade::kOk,
-          std::string("built with g++ ") + __VERSION__ + ", " + (cmake.empty() ? "no cmake in PATH" : cmake),
+          std::string("built with g++ ") + __VERSION__ + ", " +
+              (cmake.empty() ? "no cmake in PATH" : cmake),
           cmake.empty() ? "install cmake to build programs (apt-get install cmake)" : ""};
 }
 
@@ -58,7 +59,9 @@ Finding cores() {
     text << quota / period;
     found += ", cgroup quota " + text.str();
     if (quota / period < usable) {
-      return {"cores", Grade::kWarn, found, "start no more ranks than the quota, or raise it: throttled ranks make the others wait"};
+      return {
+          "cores", Grade::kWarn, found,
+          "start no more ranks than the quota, or raise it: throttled ranks make the others wait"};
     }
   }
   return {"cores", Grade::kOk, found, ""};
@@ -66,25 +69,30 @@ Finding cores() {
 
 Finding memory() {
   const observe::MachineMemory memory = observe::machine_memory();
-  std::string found = format_bytes(memory.available) + " of " + format_bytes(memory.total) + " available";
+  std::string found =
+      format_bytes(memory.available) + " of " + format_bytes(memory.total) + " available";
   if (memory.limit) found += ", cgroup limit " + format_bytes(*memory.limit);
   const bool low = memory.available < (std::uint64_t{1} << 30);
-  return {"memory", low ? Grade::kWarn : Grade::kOk, found, low ? "free some: a rank of the CNN takes about 250 MiB" : ""};
+  return {"memory", low ? Grade::kWarn : Grade::kOk, found,
+          low ? "free some: a rank of the CNN takes about 250 MiB" : ""};
 }
 
 Finding shared_memory() {
   const UniqueFd fd(::memfd_create("weft-doctor", MFD_CLOEXEC));
   constexpr std::size_t kBytes = std::size_t{4} << 20;
   void* mapped = MAP_FAILED;
-  if (fd && ::ftruncate(fd.get(), kBytes) == 0) mapped = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (fd && ::ftruncate(fd.get(), kBytes) == 0)
+    mapped = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (mapped == MAP_FAILED) {
-    return {"shared memory", Grade::kWarn, std::string("memfd_create or mmap fails: ") + std::strerror(errno),
+    return {"shared memory", Grade::kWarn,
+            std::string("memfd_create or mmap fails: ") + std::strerror(errno),
             "allow memfd_create (seccomp, container profile), or ranks of a host talk TCP"};
   }
   ::munmap(mapped, kBytes);
   std::string found = "memfd works";
   struct statvfs shm {};
-  if (::statvfs("/dev/shm", &shm) == 0) found += ", /dev/shm has " + format_bytes(shm.f_bavail * shm.f_frsize) + " (not used)";
+  if (::statvfs("/dev/shm", &shm) == 0)
+    found += ", /dev/shm has " + format_bytes(shm.f_bavail * shm.f_frsize) + " (not used)";
   return {"shared memory", Grade::kOk, found, ""};
 }
 
@@ -93,17 +101,21 @@ Finding huge_pages() {
   constexpr std::size_t kHuge = std::size_t{2} << 20;
   const UniqueFd fd(::memfd_create("weft-doctor", MFD_CLOEXEC));
   void* mapped = MAP_FAILED;
-  if (fd && ::ftruncate(fd.get(), 2 * kHuge) == 0) mapped = ::mmap(nullptr, 2 * kHuge, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (mapped == MAP_FAILED) return {"huge pages", Grade::kWarn, "not tried: no shared memory", "see the line above"};
+  if (fd && ::ftruncate(fd.get(), 2 * kHuge) == 0)
+    mapped = ::mmap(nullptr, 2 * kHuge, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (mapped == MAP_FAILED)
+    return {"huge pages", Grade::kWarn, "not tried: no shared memory", "see the line above"};
   std::memset(mapped, 1, 2 * kHuge);
-  constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1, newer than the headers of Debian 12's libc
+  constexpr int kCollapse =
+      25;  // MADV_COLLAPSE of Linux 6.1, newer than the headers of Debian 12's libc
   const auto aligned = (reinterpret_cast<std::uintptr_t>(mapped) + kHuge - 1) / kHuge * kHuge;
   const bool works = ::madvise(reinterpret_cast<void*>(aligned), kHuge, kCollapse) == 0;
   const std::string reason = works ? "" : std::strerror(errno);
   ::munmap(mapped, 2 * kHuge);
   if (works) return {"huge pages", Grade::kOk, "MADV_COLLAPSE works on shared memory", ""};
   return {"huge pages", Grade::kWarn, "MADV_COLLAPSE fails on shared memory (" + reason + ")",
-          "training works with small pages, large models a few percent slower; Linux 6.1 or newer has it"};
+          "training works with small pages, large models a few percent slower; Linux 6.1 or newer "
+          "has it"};
 }
 
 Finding descriptors() {
@@ -111,20 +123,25 @@ Finding descriptors() {
   ::getrlimit(RLIMIT_NOFILE, &limit);
   const bool low = limit.rlim_cur < 1024;
   return {"file descriptors", low ? Grade::kWarn : Grade::kOk,
-          std::to_string(limit.rlim_cur) + " (hard limit " + std::to_string(limit.rlim_max) + ")", low ? "raise it: ulimit -n 4096" : ""};
+          std::to_string(limit.rlim_cur) + " (hard limit " + std::to_string(limit.rlim_max) + ")",
+          low ? "raise it: ulimit -n 4096" : ""};
 }
 
 Finding loopback() {
-  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), caller(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)),
+      caller(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof address;
   auto* const place = reinterpret_cast<sockaddr*>(&address);
-  const bool works = listener && caller && ::bind(listener.get(), place, size) == 0 && ::listen(listener.get(), 1) == 0 &&
-                     ::getsockname(listener.get(), place, &size) == 0 && ::connect(caller.get(), place, size) == 0;
+  const bool works = listener && caller && ::bind(listener.get(), place, size) == 0 &&
+                     ::listen(listener.get(), 1) == 0 &&
+                     ::getsockname(listener.get(), place, &size) == 0 &&
+                     ::connect(caller.get(), place, size) == 0;
   if (works) return {"loopback", Grade::kOk, "a port of 127.0.0.1 accepts connections", ""};
-  return {"loopback", Grade::kFail, std::string("127.0.0.1 does not accept connections: ") + std::strerror(errno),
+  return {"loopback", Grade::kFail,
+          std::string("127.0.0.1 does not accept connections: ") + std::strerror(errno),
           "bring the interface lo up: ranks meet there"};
 }
 
@@ -136,10 +153,12 @@ Finding clock() {
   constexpr int kReadings = 1000;
   const auto start = Clock::now();
   for (int i = 0; i < kReadings; ++i) static_cast<void>(Clock::now());
-  const double each = std::chrono::duration<double, std::nano>(Clock::now() - start).count() / kReadings;
+  const double each =
+      std::chrono::duration<double, std::nano>(Clock::now() - start).count() / kReadings;
   const bool slow = each > 500;
   return {"clock", slow ? Grade::kWarn : Grade::kOk,
-          (source.empty() ? "" : source + ", ") + std::to_string(static_cast<int>(each)) + " ns a reading",
+          (source.empty() ? "" : source + ", ") + std::to_string(static_cast<int>(each)) +
+              " ns a reading",
           slow ? "choose the clock source tsc: each wait reads the clock" : ""};
 }
 
@@ -147,7 +166,8 @@ Finding mpi() {
   std::string found;
   for (const auto& [implementation, path] : net::mpi::plugins()) {
     const auto launcher = first_line_of("mpirun." + implementation + " --version");
-    found += (found.empty() ? "" : ", ") + implementation + (launcher.empty() ? " (no mpirun." + implementation + " in PATH)" : "");
+    found += (found.empty() ? "" : ", ") + implementation +
+             (launcher.empty() ? " (no mpirun." + implementation + " in PATH)" : "");
   }
   if (found.empty()) {
     return {"mpi", Grade::kOk, "no plug-in: mpirun works on one host only, or with MASTER_ADDR",
@@ -159,7 +179,8 @@ Finding mpi() {
 }  // namespace
 
 std::vector<Finding> machine_findings() {
-  return {toolchain(), cores(), memory(), shared_memory(), huge_pages(), descriptors(), loopback(), mpi(), clock()};
+  return {toolchain(),   cores(),    memory(), shared_memory(), huge_pages(),
+          descriptors(), loopback(), mpi(),    clock()};
 }
 
 }  // namespace weft::cli

@@ -23,15 +23,18 @@ std::string size(std::int64_t bytes) {
 
 Finding caches(const Machine& machine) {
   std::ostringstream found;
-  found << machine.sockets << " socket(s), " << machine.cores << " core(s), " << machine.processors.size() << " processor(s)";
+  found << machine.sockets << " socket(s), " << machine.cores << " core(s), "
+        << machine.processors.size() << " processor(s)";
   for (std::size_t at = 0; at < machine.caches.size();) {
     const auto& first = machine.caches[at];
     std::size_t end = at;
     while (end < machine.caches.size() && machine.caches[end].level == first.level) ++end;
-    found << "; L" << first.level << ' ' << end - at << " x " << size(first.bytes) << " for " << first.processors.size() << " processor(s)";
+    found << "; L" << first.level << ' ' << end - at << " x " << size(first.bytes) << " for "
+          << first.processors.size() << " processor(s)";
     at = end;
   }
-  if (machine.caches.empty()) return {"caches", Grade::kOk, found.str() + "; caches are not told here", ""};
+  if (machine.caches.empty())
+    return {"caches", Grade::kOk, found.str() + "; caches are not told here", ""};
   return {"caches", Grade::kOk, found.str(), ""};
 }
 
@@ -39,7 +42,8 @@ Finding numa(const Machine& machine) {
   if (machine.numa_nodes.empty()) return {"NUMA", Grade::kOk, "nodes are not told here", ""};
   std::ostringstream found;
   found << machine.numa_nodes.size() << " node(s)";
-  for (const auto& node : machine.numa_nodes) found << ", " << size(node.bytes) << " and " << node.processors.size() << " processor(s)";
+  for (const auto& node : machine.numa_nodes)
+    found << ", " << size(node.bytes) << " and " << node.processors.size() << " processor(s)";
   return {"NUMA", Grade::kOk, found.str(), ""};
 }
 
@@ -48,10 +52,12 @@ Finding network(const Machine& machine) {
   for (const auto& interface : machine.interfaces) {
     found << (found.str().empty() ? "" : ", ") << interface.name;
     if (!interface.up) found << " (down)";
-    if (interface.up && interface.bandwidth) found << ' ' << *interface.bandwidth * 8 / 1e9 << " Gbit/s";
+    if (interface.up && interface.bandwidth)
+      found << ' ' << *interface.bandwidth * 8 / 1e9 << " Gbit/s";
     if (interface.up && !interface.bandwidth) found << " (speed not told)";
   }
-  return {"network", Grade::kOk, found.str().empty() ? "no interface but loopback" : found.str(), ""};
+  return {"network", Grade::kOk, found.str().empty() ? "no interface but loopback" : found.str(),
+          ""};
 }
 
 }  // namespace

@@ -18,22 +18,28 @@ namespace pipeline = schedule::pipeline;
 // Of a collective or of gossip.
 bool asks_for_others(const ScheduleCommand& command) {
   const ScheduleChoice& c = command.choice;
-  const bool placed = !c.hosts.empty() || !c.grid.empty() || !c.topology.empty() || !c.across.empty();
-  return placed || c.ranks || c.chunk_bytes != 0 || c.radix || c.root != 0 || c.collective != ScheduleChoice().collective ||
-         command.count != 0 || command.graph || command.seed;
+  const bool placed =
+      !c.hosts.empty() || !c.grid.empty() || !c.topology.empty() || !c.across.empty();
+  return placed || c.ranks || c.chunk_bytes != 0 || c.radix || c.root != 0 ||
+         c.collective != ScheduleChoice().collective || command.count != 0 || command.graph ||
+         command.seed;
 }
 
 pipeline::Request request_of(const ScheduleCommand& command) {
   const PipelineChoice& c = command.pipeline;
   pipeline::Request q{.algorithm = pipeline::parse_algorithm(command.algorithm)};
-  const bool several = q.algorithm == pipeline::Algorithm::kInterleaved || q.algorithm == pipeline::Algorithm::kZeroBubbleV;
+  const bool several = q.algorithm == pipeline::Algorithm::kInterleaved ||
+                       q.algorithm == pipeline::Algorithm::kZeroBubbleV;
   q.ranks = c.stages.value_or(4);
   q.micro_batches = c.micro_batches.value_or(8);
   q.virtual_stages = c.virtual_stages.value_or(several ? 2 : 1);
   WEFT_REQUIRE(c.costs.empty() || c.costs.size() == 3 || c.costs.size() == 4,
-               "--costs has " + std::to_string(c.costs.size()) + " numbers; give 3, or 4 with the time of a message: 1,1,1,0");
-  if (!c.costs.empty()) q.costs = {c.costs[0], c.costs[1], c.costs[2], c.costs.size() > 3 ? c.costs[3] : 0};
-  WEFT_REQUIRE(!c.memory || *c.memory > 0, "--memory " + std::to_string(c.memory.value_or(0)) + "; a rank holds at least 1 micro-batch");
+               "--costs has " + std::to_string(c.costs.size()) +
+                   " numbers; give 3, or 4 with the time of a message: 1,1,1,0");
+  if (!c.costs.empty())
+    q.costs = {c.costs[0], c.costs[1], c.costs[2], c.costs.size() > 3 ? c.costs[3] : 0};
+  WEFT_REQUIRE(!c.memory || *c.memory > 0, "--memory " + std::to_string(c.memory.value_or(0)) +
+                                               "; a rank holds at least 1 micro-batch");
   q.memory = c.memory.value_or(0);
   return q;
 }
@@ -43,23 +49,31 @@ void print_json(const pipeline::Request& q) {
   const pipeline::Schedule schedule = make(q);
   const pipeline::Timing timing = play(schedule, q.costs);
   std::cout << "{\"schedule\": " << json_quote(to_string(q.algorithm)) << ", \"ranks\": " << q.ranks
-            << ", \"micro_batches\": " << q.micro_batches << ", \"virtual_stages\": " << q.virtual_stages
-            << ", \"makespan\": " << json_number(timing.makespan) << ", \"idle_share\": " << json_number(timing.idle_share)
-            << ", \"iteration\": " << json_number(timing.iteration) << ", \"bubble\": " << json_number(timing.bubble)
+            << ", \"micro_batches\": " << q.micro_batches
+            << ", \"virtual_stages\": " << q.virtual_stages
+            << ", \"makespan\": " << json_number(timing.makespan)
+            << ", \"idle_share\": " << json_number(timing.idle_share)
+            << ", \"iteration\": " << json_number(timing.iteration)
+            << ", \"bubble\": " << json_number(timing.bubble)
             << ", \"messages\": " << traffic(schedule).total << "}\n";
   const auto lists = steps(schedule);
   for (std::size_t rank = 0; rank < lists.size(); ++rank) {
     std::size_t computed = 0;
     for (const pipeline::Step& step : lists[rank]) {
       const bool computes = step.kind == pipeline::Kind::kCompute;
-      const char* kind = computes ? to_string(step.action.work) : step.kind == pipeline::Kind::kSend ? "send" : "receive";
-      std::cout << "{\"rank\": " << rank << ", \"action\": " << json_quote(kind) << ", \"micro_batch\": " << step.action.micro_batch
+      const char* kind = computes                             ? to_string(step.action.work)
+                         : step.kind == pipeline::Kind::kSend ? "send"
+                                                              : "receive";
+      std::cout << "{\"rank\": " << rank << ", \"action\": " << json_quote(kind)
+                << ", \"micro_batch\": " << step.action.micro_batch
                 << ", \"stage\": " << step.action.stage;
       if (computes) {
         const pipeline::Span& span = timing.spans[rank][computed++];
-        std::cout << ", \"begin\": " << json_number(span.begin) << ", \"end\": " << json_number(span.end) << "}\n";
+        std::cout << ", \"begin\": " << json_number(span.begin)
+                  << ", \"end\": " << json_number(span.end) << "}\n";
       } else {
-        const char* what = step.action.work == pipeline::Work::kForward ? "activations" : "gradient";
+        const char* what =
+            step.action.work == pipeline::Work::kForward ? "activations" : "gradient";
         std::cout << ", \"what\": " << json_quote(what) << ", \"peer\": " << step.peer << "}\n";
       }
     }
@@ -90,9 +104,10 @@ bool asks_for_pipeline(const ScheduleCommand& command) {
 }
 
 int show_pipeline(const ScheduleCommand& command) {
-  WEFT_REQUIRE(!asks_for_others(command), command.algorithm +
-                                              " is a pipeline schedule; it has --stages, --micro-batches, --virtual, --costs "
-                                              "and --memory, and nothing of a collective");
+  WEFT_REQUIRE(!asks_for_others(command),
+               command.algorithm +
+                   " is a pipeline schedule; it has --stages, --micro-batches, --virtual, --costs "
+                   "and --memory, and nothing of a collective");
   const pipeline::Request request = request_of(command);
   if (!command.svg.empty()) write_picture(command.svg, render_svg(request));
   if (command.json) {
@@ -107,7 +122,8 @@ void list_pipelines(bool json) {
   for (const auto algorithm : pipeline::algorithms()) {
     const std::string name = to_string(algorithm);
     if (json) {
-      std::cout << "{\"algorithm\": " << json_quote(name) << ", \"collectives\": [], \"pipeline\": true}\n";
+      std::cout << "{\"algorithm\": " << json_quote(name)
+                << ", \"collectives\": [], \"pipeline\": true}\n";
     } else {
       std::cout << name << std::string(22 - std::min<std::size_t>(21, name.size()), ' ')
                 << "pipeline; --stages, --micro-batches, --virtual, --costs\n";

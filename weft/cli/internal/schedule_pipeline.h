@@ -15,8 +15,8 @@ bool is_pipeline(const std::string& name);
 // Whether the command has options that only pipelines have.
 bool asks_for_pipeline(const ScheduleCommand& command);
 
-// Shows it; returns the exit code. Throws Error(kInvalidArgument) in words of the command line for options of collectives, and what
-// schedule::pipeline::make() and its pictures throw.
+// Shows it; returns the exit code. Throws Error(kInvalidArgument) in words of the command line for
+// options of collectives, and what schedule::pipeline::make() and its pictures throw.
 int show_pipeline(const ScheduleCommand& command);
 
 // One line for each, as `weft schedule list` has for collectives.

@@ -12,7 +12,8 @@ void print_table(const std::vector<std::vector<std::string>>& rows) {
   }
   for (const auto& row : rows) {
     std::string line = row[0] + std::string(widths[0] - row[0].size(), ' ');
-    for (std::size_t c = 1; c < row.size(); ++c) line += std::string(2 + widths[c] - row[c].size(), ' ') + row[c];
+    for (std::size_t c = 1; c < row.size(); ++c)
+      line += std::string(2 + widths[c] - row[c].size(), ' ') + row[c];
     std::cout << line << '\n';
   }
 }

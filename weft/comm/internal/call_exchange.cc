@@ -5,7 +5,8 @@
 
 namespace weft::comm::internal {
 
-// Two a rank, used in turn: a rank writes one again only after all have come to the meeting between, and so have read it.
+// Two a rank, used in turn: a rank writes one again only after all have come to the meeting
+// between, and so have read it.
 struct alignas(64) CallExchange::Slot {
   std::atomic<std::uint32_t> sequence;
   Note note;
@@ -13,7 +14,8 @@ struct alignas(64) CallExchange::Slot {
 };
 
 CallExchange::CallExchange(net::Host& host, std::chrono::nanoseconds timeout)
-    : host_(host), slots_(host.share(sizeof(Slot) * 2 * static_cast<std::size_t>(host.world()), timeout)) {}
+    : host_(host),
+      slots_(host.share(sizeof(Slot) * 2 * static_cast<std::size_t>(host.world()), timeout)) {}
 
 CallExchange::Slot& CallExchange::slot(int rank) const {
   return reinterpret_cast<Slot*>(slots_)[2 * static_cast<std::size_t>(rank) + (sequence_ & 1)];
@@ -22,7 +24,8 @@ CallExchange::Slot& CallExchange::slot(int rank) const {
 const CallExchange::Note& CallExchange::note(int peer) const { return slot(peer).note; }
 const std::byte* CallExchange::data(int peer) const { return slot(peer).data; }
 
-void CallExchange::show(const Note& note, const void* data, std::size_t bytes, const char* operation, std::chrono::nanoseconds timeout) {
+void CallExchange::show(const Note& note, const void* data, std::size_t bytes,
+                        const char* operation, std::chrono::nanoseconds timeout) {
   host_.check(operation);
   ++sequence_;
   Slot& mine = slot(host_.rank());
@@ -39,7 +42,9 @@ void CallExchange::meet(const char* operation, std::chrono::nanoseconds timeout)
   int peer = 0;
   host_.wait(
       [&] {
-        while (peer < host_.world() && static_cast<std::int32_t>(slot(peer).sequence.load(std::memory_order_acquire) - sequence_) >= 0)
+        while (peer < host_.world() &&
+               static_cast<std::int32_t>(slot(peer).sequence.load(std::memory_order_acquire) -
+                                         sequence_) >= 0)
           ++peer;
         return peer == host_.world();
       },

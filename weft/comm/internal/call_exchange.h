@@ -24,8 +24,10 @@ class CallExchange {
   // Collective.
   CallExchange(net::Host& host, std::chrono::nanoseconds timeout);
 
-  // Collective: shows a note and returns when all ranks of the host have shown theirs. They can be read until this rank's next meeting.
-  void show(const Note& note, const void* data, std::size_t bytes, const char* operation, std::chrono::nanoseconds timeout);
+  // Collective: shows a note and returns when all ranks of the host have shown theirs. They can be
+  // read until this rank's next meeting.
+  void show(const Note& note, const void* data, std::size_t bytes, const char* operation,
+            std::chrono::nanoseconds timeout);
   const Note& note(int peer) const;
   const std::byte* data(int peer) const;
 

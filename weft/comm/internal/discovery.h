@@ -9,7 +9,9 @@
 
 namespace weft::comm::internal {
 
-[[noreturn]] inline void bad_discovery(const std::string& message) { throw Error(Errc::kBadConfig, message, {"rank discovery", -1, -1}); }
+[[noreturn]] inline void bad_discovery(const std::string& message) {
+  throw Error(Errc::kBadConfig, message, {"rank discovery", -1, -1});
+}
 
 // The whole number >= 0 that the text is; none for anything else.
 inline std::optional<int> to_number(const std::string& text) {

@@ -7,10 +7,13 @@ using schedule::Collective;
 
 class DirectEngine final : public Engine {
  public:
-  DirectEngine(std::unique_ptr<net::Host> host, std::unique_ptr<net::Endpoint> endpoint, std::chrono::nanoseconds timeout)
+  DirectEngine(std::unique_ptr<net::Host> host, std::unique_ptr<net::Endpoint> endpoint,
+               std::chrono::nanoseconds timeout)
       : host_(std::move(host)), endpoint_(std::move(endpoint)), direct_(*host_, timeout) {}
 
-  void run(Collective collective, const net::DirectArgs& args) override { run_direct(direct_, collective, args); }
+  void run(Collective collective, const net::DirectArgs& args) override {
+    run_direct(direct_, collective, args);
+  }
   net::Endpoint& endpoint() override { return *endpoint_; }
   net::Host* host() override { return host_.get(); }
   std::string describe() const override { return "shared memory"; }
@@ -41,7 +44,8 @@ void run_direct(net::Direct& direct, Collective collective, const net::DirectArg
   }
 }
 
-std::unique_ptr<Engine> make_direct_engine(std::unique_ptr<net::Host> host, std::unique_ptr<net::Endpoint> endpoint,
+std::unique_ptr<Engine> make_direct_engine(std::unique_ptr<net::Host> host,
+                                           std::unique_ptr<net::Endpoint> endpoint,
                                            std::chrono::nanoseconds timeout) {
   return std::make_unique<DirectEngine>(std::move(host), std::move(endpoint), timeout);
 }

@@ -35,9 +35,11 @@ class Engine {
 void run_direct(net::Direct& direct, schedule::Collective collective, const net::DirectArgs& args);
 
 // Takes both over; `endpoint` carries send and recv.
-std::unique_ptr<Engine> make_direct_engine(std::unique_ptr<net::Host> host, std::unique_ptr<net::Endpoint> endpoint,
+std::unique_ptr<Engine> make_direct_engine(std::unique_ptr<net::Host> host,
+                                           std::unique_ptr<net::Endpoint> endpoint,
                                            std::chrono::nanoseconds timeout);
 // `plans` say which schedules it runs.
-std::unique_ptr<Engine> make_message_engine(std::unique_ptr<net::Endpoint> endpoint, const Plans& plans = {});
+std::unique_ptr<Engine> make_message_engine(std::unique_ptr<net::Endpoint> endpoint,
+                                            const Plans& plans = {});
 
 }  // namespace weft::comm::internal

@@ -1,4 +1,5 @@
-// The groups of a process that were split off one another: where one has failed, the others know why.
+// The groups of a process that were split off one another: where one has failed, the others know
+// why.
 #pragma once
 
 #include <memory>
@@ -18,7 +19,8 @@ class Family {
   class Member {
    public:
     // The endpoint outlives it.
-    Member(std::shared_ptr<Family> family, net::Endpoint& endpoint) : family_(std::move(family)), endpoint_(endpoint) {
+    Member(std::shared_ptr<Family> family, net::Endpoint& endpoint)
+        : family_(std::move(family)), endpoint_(endpoint) {
       const std::lock_guard lock(family_->mutex_);
       family_->members_.push_back(&endpoint_);
     }
@@ -30,14 +32,15 @@ class Family {
     Member(const Member&) = delete;
     Member& operator=(const Member&) = delete;
 
-    // The first damage or internal error that a group of the family has met on this rank. Other errors are known to the peers, or follow
-    // from another one.
+    // The first damage or internal error that a group of the family has met on this rank. Other
+    // errors are known to the peers, or follow from another one.
     std::optional<Error> cause() const {
       const std::lock_guard lock(family_->mutex_);
       for (const net::Endpoint* member : family_->members_) family_->note(member->failure());
       return family_->cause_;
     }
-    // The error that the peers of a group hear when this rank gives the group up: the cause, else the first timeout.
+    // The error that the peers of a group hear when this rank gives the group up: the cause, else
+    // the first timeout.
     std::optional<Error> why_given_up() const {
       if (auto first = cause()) return first;
       const std::lock_guard lock(family_->mutex_);
@@ -52,7 +55,8 @@ class Family {
  private:
   void note(const std::optional<Error>& error) {
     if (!error) return;
-    if (!cause_ && (error->code() == Errc::kCorrupt || error->code() == Errc::kInternal)) cause_ = error;
+    if (!cause_ && (error->code() == Errc::kCorrupt || error->code() == Errc::kInternal))
+      cause_ = error;
     if (!timeout_ && error->code() == Errc::kTimeout) timeout_ = error;
   }
 

@@ -1,5 +1,6 @@
-// The failure to report where several were seen: the first of those that are no consequence of another's. A group that was aborted
-// (kAborted) has failed elsewhere; a peer that was lost may have ended for a reason that somebody else knows.
+// The failure to report where several were seen: the first of those that are no consequence of
+// another's. A group that was aborted (kAborted) has failed elsewhere; a peer that was lost may
+// have ended for a reason that somebody else knows.
 #pragma once
 
 #include <exception>

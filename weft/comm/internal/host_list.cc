@@ -13,7 +13,9 @@ using internal::to_number;
 constexpr std::size_t kMostHosts = 65536;
 constexpr std::size_t kLongestName = 253;  // of a host, RFC 1035
 
-std::string shown(const std::string& text) { return '"' + (text.size() > 80 ? text.substr(0, 80) + "…" : text) + '"'; }
+std::string shown(const std::string& text) {
+  return '"' + (text.size() > 80 ? text.substr(0, 80) + "…" : text) + '"';
+}
 
 // "08-10": 08, 09, 10.
 struct Range {
@@ -29,9 +31,11 @@ struct Part {
 
 Range to_range(const std::string& range, const std::string& list) {
   const auto dash = range.find('-');
-  const std::string low = range.substr(0, dash), high = dash == std::string::npos ? low : range.substr(dash + 1);
+  const std::string low = range.substr(0, dash),
+                    high = dash == std::string::npos ? low : range.substr(dash + 1);
   const auto first = to_number(low), last = to_number(high);
-  if (!first || !last || *last < *first) bad_discovery("host list " + shown(list) + ": " + shown(range) + " is no range");
+  if (!first || !last || *last < *first)
+    bad_discovery("host list " + shown(list) + ": " + shown(range) + " is no range");
   return {*first, *last, low.size()};
 }
 
@@ -65,17 +69,19 @@ void check_size(const std::vector<Part>& parts, std::size_t hosts, const std::st
     }
     length += part.text.size() + longest;
     if (choices > kMostHosts || (count *= choices) > kMostHosts - hosts) {
-      bad_discovery("host list " + shown(list) + " has more than " + std::to_string(kMostHosts) + " hosts");
+      bad_discovery("host list " + shown(list) + " has more than " + std::to_string(kMostHosts) +
+                    " hosts");
     }
   }
   if (length > kLongestName) {
-    bad_discovery("host list " + shown(list) + " has a name of " + std::to_string(length) + " characters, " + std::to_string(kLongestName) +
-                  " at most");
+    bad_discovery("host list " + shown(list) + " has a name of " + std::to_string(length) +
+                  " characters, " + std::to_string(kLongestName) + " at most");
   }
 }
 
 // Every name that begins with `name` and goes on with parts[at] and what follows.
-void add_names(const std::vector<Part>& parts, std::size_t at, const std::string& name, std::vector<std::string>& hosts) {
+void add_names(const std::vector<Part>& parts, std::size_t at, const std::string& name,
+               std::vector<std::string>& hosts) {
   if (at == parts.size()) {
     hosts.push_back(name);
     return;

@@ -28,7 +28,9 @@ HostMap HostMap::of(const std::vector<std::string>& ids, int rank) {
 }
 
 int HostMap::host_of(int peer) const {
-  const auto has = [&](const std::vector<int>& ranks) { return std::binary_search(ranks.begin(), ranks.end(), peer); };
+  const auto has = [&](const std::vector<int>& ranks) {
+    return std::binary_search(ranks.begin(), ranks.end(), peer);
+  };
   return static_cast<int>(std::find_if(hosts.begin(), hosts.end(), has) - hosts.begin());
 }
 
@@ -36,7 +38,8 @@ bool HostMap::is_balanced() const {
   const int each = size_of(0);
   if (!std::has_single_bit(static_cast<unsigned>(each))) return false;
   return std::all_of(hosts.begin(), hosts.end(), [&](const std::vector<int>& ranks) {
-    return static_cast<int>(ranks.size()) == each && ranks.front() % each == 0 && ranks.back() - ranks.front() == each - 1;
+    return static_cast<int>(ranks.size()) == each && ranks.front() % each == 0 &&
+           ranks.back() - ranks.front() == each - 1;
   });
 }
 

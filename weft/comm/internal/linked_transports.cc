@@ -7,15 +7,22 @@ using namespace std::chrono_literals;
 
 constexpr auto kPeriod = 50ms;
 constexpr net::Channel kTell = net::Channel{1} << 58;
-// A failure that is put on the host by LinkedTransports names ranks of the group; those that the host finds itself name ranks of the host.
+// A failure that is put on the host by LinkedTransports names ranks of the group; those that the
+// host finds itself name ranks of the host.
 constexpr int kOfGroup = 1 << 20;
 
-bool telling(Errc code) { return code == Errc::kPeerLost || code == Errc::kTimeout || code == Errc::kInvalidArgument; }
+bool telling(Errc code) {
+  return code == Errc::kPeerLost || code == Errc::kTimeout || code == Errc::kInvalidArgument;
+}
 
 }  // namespace
 
-LinkedTransports::LinkedTransports(std::shared_ptr<net::Host> host, std::shared_ptr<net::Endpoint> endpoint, HostMap map)
-    : host_(std::move(host)), endpoint_(std::move(endpoint)), map_(std::move(map)), watcher_([this] { watch(); }) {}
+LinkedTransports::LinkedTransports(std::shared_ptr<net::Host> host,
+                                   std::shared_ptr<net::Endpoint> endpoint, HostMap map)
+    : host_(std::move(host)),
+      endpoint_(std::move(endpoint)),
+      map_(std::move(map)),
+      watcher_([this] { watch(); }) {}
 
 LinkedTransports::~LinkedTransports() {
   {
@@ -38,7 +45,8 @@ void LinkedTransports::end(const char* operation, const Error& error) {
   settle();
   const std::lock_guard lock(mutex_);
   if (!first_) throw error;  // a mistake in the call itself
-  throw Error(telling(first_->code()) ? first_->code() : Errc::kAborted, first_->message(), {operation, map_.rank, first_->context().peer});
+  throw Error(telling(first_->code()) ? first_->code() : Errc::kAborted, first_->message(),
+              {operation, map_.rank, first_->context().peer});
 }
 
 void LinkedTransports::fail(const Error& why) noexcept {
@@ -55,18 +63,22 @@ void LinkedTransports::conclude(const Error& why) noexcept {
 }
 
 void LinkedTransports::fail_host(const Error& why) noexcept {
-  host_->fail(Error(why.code(), why.message(), {why.context().operation, why.context().rank, kOfGroup + why.context().peer}));
+  host_->fail(Error(why.code(), why.message(),
+                    {why.context().operation, why.context().rank, kOfGroup + why.context().peer}));
 }
 
 std::optional<Error> LinkedTransports::host_failure() const {
   const auto failure = host_->failure();
   if (!failure) return std::nullopt;
   const int peer = failure->context().peer;
-  if (peer >= kOfGroup - 1) return Error(failure->code(), failure->message(), {"", map_.rank, peer - kOfGroup});
+  if (peer >= kOfGroup - 1)
+    return Error(failure->code(), failure->message(), {"", map_.rank, peer - kOfGroup});
   const int lost = peer >= 0 ? map_.members()[static_cast<std::size_t>(peer)] : -1;
   std::string ranks;
   for (const int rank : map_.members()) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
-  return Error(failure->code(), "on the host of ranks " + ranks + " (counted from 0 there): " + failure->message(), {"", map_.rank, lost});
+  return Error(failure->code(),
+               "on the host of ranks " + ranks + " (counted from 0 there): " + failure->message(),
+               {"", map_.rank, lost});
 }
 
 void LinkedTransports::settle() {
@@ -74,8 +86,10 @@ void LinkedTransports::settle() {
   if (first_) return;
   if (const auto failure = host_failure()) {
     first_ = failure;
-    // To wait for the lost rank, and not at all, is what tells the other hosts of it: as lost where it is, else as not come.
-    if (telling(failure->code()) && failure->context().peer >= 0 && failure->context().peer != map_.rank) {
+    // To wait for the lost rank, and not at all, is what tells the other hosts of it: as lost where
+    // it is, else as not come.
+    if (telling(failure->code()) && failure->context().peer >= 0 &&
+        failure->context().peer != map_.rank) {
       try {
         endpoint_->recv(failure->context().peer, kTell, {}, Deadline::in(0s));
       } catch (const Error&) {

@@ -1,4 +1,5 @@
-// The two transports of a group over several hosts, the shared memory of this host and the messages to all ranks, and their one fate.
+// The two transports of a group over several hosts, the shared memory of this host and the messages
+// to all ranks, and their one fate.
 //
 //   host: ranks numbered within this host ──┐            A failure of either transport ends the other. The first one is what all ranks of
 //   the
@@ -21,7 +22,8 @@ namespace weft::comm::internal {
 
 class LinkedTransports {
  public:
-  LinkedTransports(std::shared_ptr<net::Host> host, std::shared_ptr<net::Endpoint> endpoint, HostMap map);
+  LinkedTransports(std::shared_ptr<net::Host> host, std::shared_ptr<net::Endpoint> endpoint,
+                   HostMap map);
   ~LinkedTransports();
   LinkedTransports(const LinkedTransports&) = delete;
   LinkedTransports& operator=(const LinkedTransports&) = delete;
@@ -30,7 +32,8 @@ class LinkedTransports {
   const std::shared_ptr<net::Endpoint>& endpoint() { return endpoint_; }
   const HostMap& map() const { return map_; }
 
-  // Runs `body`, which uses either transport. What it throws because a transport has failed leaves as the group's first failure.
+  // Runs `body`, which uses either transport. What it throws because a transport has failed leaves
+  // as the group's first failure.
   template <class Body>
   void guard(const char* operation, Body&& body) {
     refuse(operation);
@@ -40,7 +43,8 @@ class LinkedTransports {
       end(operation, error);
     }
   }
-  // Ends both transports on this host, by the owner's wish; tells nobody else. `why` names ranks of the group. The first failure wins.
+  // Ends both transports on this host, by the owner's wish; tells nobody else. `why` names ranks of
+  // the group. The first failure wins.
   void fail(const Error& why) noexcept;
   // Ends this rank's part alone, where all ranks are known to find the same mistake.
   void conclude(const Error& why) noexcept;
@@ -48,7 +52,8 @@ class LinkedTransports {
  private:
   void refuse(const char* operation);
   [[noreturn]] void end(const char* operation, const Error& error);
-  // Where a transport has failed and the other does not know: keeps the failure, ends the other transport, and tells the other hosts.
+  // Where a transport has failed and the other does not know: keeps the failure, ends the other
+  // transport, and tells the other hosts.
   void settle();
   void watch();
   std::optional<Error> host_failure() const;
@@ -61,7 +66,8 @@ class LinkedTransports {
   std::optional<Error> first_;
   bool closing_ = false;
   std::condition_variable closing_changed_;
-  std::thread watcher_;  // a call that waits in one transport ends within its period when the other fails
+  std::thread
+      watcher_;  // a call that waits in one transport ends within its period when the other fails
 };
 
 }  // namespace weft::comm::internal

@@ -28,30 +28,36 @@ std::string text_at(c10d::Store& store, const std::string& key) {
   return {value.begin(), value.end()};
 }
 
-// Whom the launcher names as lost; nobody most of the time. Others can write to a store too: what is no rank is said to be none.
+// Whom the launcher names as lost; nobody most of the time. Others can write to a store too: what
+// is no rank is said to be none.
 std::optional<int> named_as_lost(c10d::Store& store) {
   if (!store.check({kLostKey})) return std::nullopt;
   const std::string text = text_at(store, kLostKey);
   int rank = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
   if (error == std::errc() && end == text.data() + text.size() && rank >= 0) return rank;
-  throw Error(Errc::kCorrupt, "the store names '" + text.substr(0, 40) + "' as the lost rank; does another job use the same store?");
+  throw Error(Errc::kCorrupt, "the store names '" + text.substr(0, 40) +
+                                  "' as the lost rank; does another job use the same store?");
 }
 
-// Asks again and again: the store's own wait() would sit out its timeout without a look at kLostKey.
+// Asks again and again: the store's own wait() would sit out its timeout without a look at
+// kLostKey.
 void wait_for(const Meeting& meeting, const std::string& key, int peer, Deadline deadline) {
   auto pause = std::chrono::microseconds(200);
   while (!meeting.store->check({key})) {
-    if (const auto lost = meeting.party.lost ? meeting.party.lost() : named_as_lost(*meeting.store)) {
-      throw Error(Errc::kPeerLost, "rank " + std::to_string(*lost) + " ended before all ranks had met",
+    if (const auto lost =
+            meeting.party.lost ? meeting.party.lost() : named_as_lost(*meeting.store)) {
+      throw Error(Errc::kPeerLost,
+                  "rank " + std::to_string(*lost) + " ended before all ranks had met",
                   {"init", meeting.party.rank, *lost});
     }
     if (deadline.passed()) {
-      throw Error(
-          Errc::kTimeout,
-          "rank " + std::to_string(peer) + " did not join within " + std::to_string(meeting.party.timeout.count()) +
-              " ms; was it started, with this world and this store, and does it say why it ended? A slow start needs a longer timeout",
-          {"init", meeting.party.rank, peer});
+      throw Error(Errc::kTimeout,
+                  "rank " + std::to_string(peer) + " did not join within " +
+                      std::to_string(meeting.party.timeout.count()) +
+                      " ms; was it started, with this world and this store, and does it say why it "
+                      "ended? A slow start needs a longer timeout",
+                  {"init", meeting.party.rank, peer});
     }
     std::this_thread::sleep_for(pause);
     pause = std::min<std::chrono::microseconds>(2 * pause, 50ms);
@@ -72,8 +78,9 @@ std::vector<std::string> exchange(Meeting& meeting, const std::string& mine) {
     const auto space = said.find(' ');
     if (said.substr(0, space) != size) {
       throw Error(Errc::kBadConfig,
-                  "rank " + std::to_string(peer) + " was told a world of " + said.substr(0, space) + " ranks and rank " +
-                      std::to_string(meeting.party.rank) + " one of " + size + "; WORLD_SIZE must be the same everywhere",
+                  "rank " + std::to_string(peer) + " was told a world of " + said.substr(0, space) +
+                      " ranks and rank " + std::to_string(meeting.party.rank) + " one of " + size +
+                      "; WORLD_SIZE must be the same everywhere",
                   {"init", meeting.party.rank, peer});
     }
     all.push_back(said.substr(space + 1));
@@ -87,16 +94,18 @@ std::optional<int> lost_rank(c10d::Store& store) {
   try {
     return named_as_lost(store);
   } catch (const std::exception&) {
-    return std::nullopt;  // what a store that has ended or talks nonsense means, the next exchange says
+    return std::
+        nullopt;  // what a store that has ended or talks nonsense means, the next exchange says
   }
 }
 
 Error store_gone(const std::exception& error, const Error::Context& context) {
   const std::string what = error.what();
-  return Error(
-      Errc::kPeerLost,
-      "the store does not answer; has the process that holds it (the launcher, else rank 0) ended? " + what.substr(0, what.find('\n')),
-      context);
+  return Error(Errc::kPeerLost,
+               "the store does not answer; has the process that holds it (the launcher, else rank "
+               "0) ended? " +
+                   what.substr(0, what.find('\n')),
+               context);
 }
 
 std::vector<int> all_ranks(int size) {
@@ -119,8 +128,8 @@ net::Exchange exchange_over(c10::intrusive_ptr<c10d::Store> store, Party party) 
   };
 }
 
-Forming meet_at(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout,
-                std::function<std::optional<int>()> lost) {
+Forming meet_at(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                std::chrono::milliseconds timeout, std::function<std::optional<int>()> lost) {
   Forming forming{rank, size, {}, {}, {}};
   if (!store) return forming;
   forming.exchange = exchange_over(store, {rank, size, timeout, {}, "", lost});

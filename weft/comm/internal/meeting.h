@@ -1,4 +1,5 @@
-// How ranks that have no connection yet find each other: through a store, where each leaves a string for the others, or through MPI.
+// How ranks that have no connection yet find each other: through a store, where each leaves a
+// string for the others, or through MPI.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -26,17 +27,20 @@ inline constexpr const char* kLostKey = "lost";
 struct Party {
   int rank, size;  // of the whole group
   std::chrono::milliseconds timeout;
-  std::vector<int> members = {};                  // empty: all
-  std::string name = "";                          // one word; parties with different names do not see each other's keys
-  std::function<std::optional<int>()> lost = {};  // of the party's ranks; empty: what the launcher left in the store
+  std::vector<int> members = {};  // empty: all
+  std::string name = "";  // one word; parties with different names do not see each other's keys
+  std::function<std::optional<int>()> lost =
+      {};  // of the party's ranks; empty: what the launcher left in the store
 };
 
-// An exchange over `store` among the party's members, in their order, a round of keys each time. It throws kBadConfig where ranks believe
-// in different world sizes, kPeerLost for a rank that the launcher has seen end and where the store is gone, kTimeout for a rank that does
-// not come. `store` is used by one thread.
+// An exchange over `store` among the party's members, in their order, a round of keys each time. It
+// throws kBadConfig where ranks believe in different world sizes, kPeerLost for a rank that the
+// launcher has seen end and where the store is gone, kTimeout for a rank that does not come.
+// `store` is used by one thread.
 net::Exchange exchange_over(c10::intrusive_ptr<c10d::Store> store, Party party);
 
-// The rank that a launcher has seen end, if any. The store may be gone: then nobody is known to have.
+// The rank that a launcher has seen end, if any. The store may be gone: then nobody is known to
+// have.
 std::optional<int> lost_rank(c10d::Store& store);
 
 // What `error`, which a store threw, means: kPeerLost, since whoever holds the store has ended.
@@ -49,15 +53,16 @@ std::vector<int> all_ranks(int size);
 struct Forming {
   int rank = 0, size = 1;
   net::Exchange exchange;  // among all of them
-  // Among `members`, ascending, each of which calls this; `name` tells their words from those of other parties.
+  // Among `members`, ascending, each of which calls this; `name` tells their words from those of
+  // other parties.
   std::function<net::Exchange(const std::vector<int>& members, const std::string& name)> among;
   std::function<std::optional<int>()> lost_peer;  // who is known to have ended
   bool over_mpi = false;                          // so that MPI joins their hosts too
 };
 
 // Over a store that all of them reach. Null for a group of one. `lost` as in Party.
-Forming meet_at(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout,
-                std::function<std::optional<int>()> lost = {});
+Forming meet_at(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                std::chrono::milliseconds timeout, std::function<std::optional<int>()> lost = {});
 
 // A rank of the whole as a rank of a group of some of them.
 std::optional<int> place_among(const std::vector<int>& ranks, std::optional<int> rank);

@@ -21,15 +21,19 @@ plan::Transport transport_of(const net::Endpoint& endpoint) {
 class MessageEngine final : public Engine {
  public:
   MessageEngine(std::unique_ptr<net::Endpoint> endpoint, const Plans& plans)
-      : endpoint_(std::move(endpoint)), chooser_(plans, transport_of(*endpoint_), endpoint_->world()) {}
+      : endpoint_(std::move(endpoint)),
+        chooser_(plans, transport_of(*endpoint_), endpoint_->world()) {}
 
   void run(Collective collective, const net::DirectArgs& args) override {
     const auto deadline = Deadline::in(args.timeout);
     const Call call{net::signature_of(collective, args), calls_++};
     const net::Label label{std::bit_cast<net::Label::Bytes>(call), &mismatch};
     if (!endpoint_->begin_call(kCollectives, call.number, label)) agree(call.signature, deadline);
-    const schedule::Request asked{
-        .collective = collective, .rank = endpoint_->rank(), .world = endpoint_->world(), .root = args.root, .count = args.count};
+    const schedule::Request asked{.collective = collective,
+                                  .rank = endpoint_->rank(),
+                                  .world = endpoint_->world(),
+                                  .root = args.root,
+                                  .count = args.count};
     executor_.run(schedule::make(chooser_.decide(asked, size_of(args.dtype))), *endpoint_,
                   {.input = args.input,
                    .output = args.output,
@@ -46,17 +50,21 @@ class MessageEngine final : public Engine {
   void fail(const Error& why) noexcept override { endpoint_->fail(why); }
 
  private:
-  // What every message of a call carries: one that comes into another call is an error on every rank instead of a wait that cannot end.
+  // What every message of a call carries: one that comes into another call is an error on every
+  // rank instead of a wait that cannot end.
   struct Call {
     net::Signature signature;
     std::uint64_t number;
   };
 
-  static Error mismatch(int rank, const net::Label::Bytes& mine, int peer, const net::Label::Bytes& theirs) {
-    return net::mismatch_error(rank, std::bit_cast<Call>(mine).signature, peer, std::bit_cast<Call>(theirs).signature);
+  static Error mismatch(int rank, const net::Label::Bytes& mine, int peer,
+                        const net::Label::Bytes& theirs) {
+    return net::mismatch_error(rank, std::bit_cast<Call>(mine).signature, peer,
+                               std::bit_cast<Call>(theirs).signature);
   }
 
-  // The same by messages of its own, where the transport cannot carry it: every rank shows every other what it is about to do.
+  // The same by messages of its own, where the transport cannot carry it: every rank shows every
+  // other what it is about to do.
   void agree(const net::Signature& mine, Deadline deadline) {
     const int rank = endpoint_->rank(), world = endpoint_->world();
     std::vector<net::Signature> all(static_cast<std::size_t>(world));
@@ -65,12 +73,14 @@ class MessageEngine final : public Engine {
     for (int peer = 0; peer < world; ++peer) {
       if (peer == rank) continue;
       sends.push_back({peer, std::as_bytes(std::span(&mine, 1))});
-      recvs.push_back({peer, std::as_writable_bytes(std::span(&all[static_cast<std::size_t>(peer)], 1))});
+      recvs.push_back(
+          {peer, std::as_writable_bytes(std::span(&all[static_cast<std::size_t>(peer)], 1))});
     }
     endpoint_->exchange(kSignatures, sends, recvs, deadline);
     for (int peer = 0; peer < world; ++peer) {
       if (peer == rank || all[static_cast<std::size_t>(peer)] == mine) continue;
-      const Error error = net::mismatch_error(rank, mine, peer, all[static_cast<std::size_t>(peer)]);
+      const Error error =
+          net::mismatch_error(rank, mine, peer, all[static_cast<std::size_t>(peer)]);
       endpoint_->fail(error);
       throw error;
     }
@@ -84,7 +94,8 @@ class MessageEngine final : public Engine {
 
 }  // namespace
 
-std::unique_ptr<Engine> make_message_engine(std::unique_ptr<net::Endpoint> endpoint, const Plans& plans) {
+std::unique_ptr<Engine> make_message_engine(std::unique_ptr<net::Endpoint> endpoint,
+                                            const Plans& plans) {
   return std::make_unique<MessageEngine>(std::move(endpoint), plans);
 }
 

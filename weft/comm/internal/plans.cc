@@ -20,30 +20,39 @@ std::optional<Algorithm> parse(std::string name) {
   } catch (const Error& error) {
     throw Error(Errc::kBadConfig, "algorithm: " + error.message());
   }
-  throw Error(Errc::kBadConfig, "algorithm direct reads peers' memory, which messages cannot; ranks of one host use it by themselves");
+  throw Error(Errc::kBadConfig,
+              "algorithm direct reads peers' memory, which messages cannot; ranks of one host use "
+              "it by themselves");
 }
 
 plan::CostTable table_for(bool one_machine) {
   const char* const named = std::getenv("WEFT_CALIBRATION");
-  return one_machine || (named != nullptr && *named != 0) ? plan::load_table() : plan::default_table();
+  return one_machine || (named != nullptr && *named != 0) ? plan::load_table()
+                                                          : plan::default_table();
 }
 
 }  // namespace
 
-Plans agree_on_plans(const BackendOptions& options, bool one_machine, const net::Exchange& exchange, int rank) {
-  Plans plans{.table = nullptr, .algorithm = parse(options.algorithm), .ordered_sums = options.ordered_sums};
+Plans agree_on_plans(const BackendOptions& options, bool one_machine, const net::Exchange& exchange,
+                     int rank) {
+  Plans plans{.table = nullptr,
+              .algorithm = parse(options.algorithm),
+              .ordered_sums = options.ordered_sums};
   const std::string name =
-      std::string(plans.algorithm ? schedule::to_string(*plans.algorithm) : "auto") + (plans.ordered_sums ? " with ordered sums" : "");
+      std::string(plans.algorithm ? schedule::to_string(*plans.algorithm) : "auto") +
+      (plans.ordered_sums ? " with ordered sums" : "");
   const auto all = exchange(name + "\n" + (rank == 0 ? table_for(one_machine).text() : ""));
   for (std::size_t peer = 0; peer < all.size(); ++peer) {
     const std::string theirs = all[peer].substr(0, all[peer].find('\n'));
     if (theirs == name) continue;
     throw Error(Errc::kBadConfig,
-                "rank " + std::to_string(peer) + " wants algorithm " + theirs + " and rank " + std::to_string(rank) + " " + name +
+                "rank " + std::to_string(peer) + " wants algorithm " + theirs + " and rank " +
+                    std::to_string(rank) + " " + name +
                     "; give all ranks of a group the same (WEFT_ALGORITHM, ordered_sums)",
                 {"init", rank, static_cast<int>(peer)});
   }
-  plans.table = std::make_shared<plan::CostTable>(plan::CostTable::parse(all[0].substr(all[0].find('\n') + 1)));
+  plans.table = std::make_shared<plan::CostTable>(
+      plan::CostTable::parse(all[0].substr(all[0].find('\n') + 1)));
   return plans;
 }
 

@@ -1,4 +1,5 @@
-// Which schedule runs a collective over messages: the one that the user names, else the planner's (weft/plan).
+// Which schedule runs a collective over messages: the one that the user names, else the planner's
+// (weft/plan).
 #pragma once
 
 #include <memory>
@@ -21,14 +22,16 @@ struct Plans {
 
 // Whether BackendOptions::ordered_sums is about it.
 constexpr bool is_ordered(schedule::Collective collective) {
-  return collective == schedule::Collective::kAllReduce || collective == schedule::Collective::kReduceScatter;
+  return collective == schedule::Collective::kAllReduce ||
+         collective == schedule::Collective::kReduceScatter;
 }
 
-// Collective: rank 0's table for all, so that all choose the same. Throws kBadConfig for an algorithm that there is not or that needs
-// shared memory, and where ranks' options differ. Ranks on several machines plan
-// with the built-in costs unless WEFT_CALIBRATION names a table: what `weft bench calibrate` finds on one machine says nothing of their
-// network.
-Plans agree_on_plans(const BackendOptions& options, bool one_machine, const net::Exchange& exchange, int rank);
+// Collective: rank 0's table for all, so that all choose the same. Throws kBadConfig for an
+// algorithm that there is not or that needs shared memory, and where ranks' options differ. Ranks
+// on several machines plan with the built-in costs unless WEFT_CALIBRATION names a table: what
+// `weft bench calibrate` finds on one machine says nothing of their network.
+Plans agree_on_plans(const BackendOptions& options, bool one_machine, const net::Exchange& exchange,
+                     int rank);
 
 // Plans for the ranks of a group, or one rank of each of its hosts. Any thread may call it.
 class Chooser {

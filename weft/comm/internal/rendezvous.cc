@@ -31,16 +31,19 @@ std::vector<Arrival> members_of(const std::string& text) {
 
 }  // namespace
 
-std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Awaited& awaited, bool late) {
+std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Awaited& awaited,
+                                          bool late) {
   const int count = static_cast<int>(arrived.size());
   const bool all = std::all_of(awaited.names.begin(), awaited.names.end(), [&](const auto& name) {
-    return std::any_of(arrived.begin(), arrived.end(), [&](const auto& who) { return who.name == name; });
+    return std::any_of(arrived.begin(), arrived.end(),
+                       [&](const auto& who) { return who.name == name; });
   });
   if (!late && (!all || count < awaited.size)) return std::nullopt;
   if (count < awaited.at_least) {
     if (!late) return std::nullopt;
     throw Error(Errc::kTimeout,
-                "only " + std::to_string(count) + " of at least " + std::to_string(awaited.at_least) +
+                "only " + std::to_string(count) + " of at least " +
+                    std::to_string(awaited.at_least) +
                     " ranks came to form the group again; "
                     "start more, ask for fewer, or start anew from the last checkpoint",
                 {"regroup"});
@@ -49,14 +52,18 @@ std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Aw
     const bool new_a = a.was < 0, new_b = b.was < 0;
     return new_a != new_b ? new_b : new_a ? a.name < b.name : a.was < b.was;
   });
-  if (awaited.size > 0 && count > awaited.size) arrived.resize(static_cast<std::size_t>(awaited.size));
+  if (awaited.size > 0 && count > awaited.size)
+    arrived.resize(static_cast<std::size_t>(awaited.size));
   return arrived;
 }
 
 Rendezvous::Rendezvous(c10::intrusive_ptr<c10d::Store> store, std::uint32_t epoch)
-    : store_(c10::make_intrusive<c10d::PrefixStore>("regroup/" + std::to_string(epoch), std::move(store))) {}
+    : store_(c10::make_intrusive<c10d::PrefixStore>("regroup/" + std::to_string(epoch),
+                                                    std::move(store))) {}
 
-c10::intrusive_ptr<c10d::Store> Rendezvous::meeting_place() const { return c10::make_intrusive<c10d::PrefixStore>("group", store_); }
+c10::intrusive_ptr<c10d::Store> Rendezvous::meeting_place() const {
+  return c10::make_intrusive<c10d::PrefixStore>("group", store_);
+}
 
 void Rendezvous::arrive(const Arrival& mine) {
   const auto ticket = store_->add("count", 1);
@@ -74,7 +81,9 @@ std::vector<Arrival> Rendezvous::arrived() const {
   return all;
 }
 
-std::vector<Arrival> Rendezvous::decide(const std::vector<Arrival>& members) { return members_of(put_first("members", text_of(members))); }
+std::vector<Arrival> Rendezvous::decide(const std::vector<Arrival>& members) {
+  return members_of(put_first("members", text_of(members)));
+}
 
 std::optional<std::vector<Arrival>> Rendezvous::decided() const {
   return has("members") ? std::optional(members_of(text_at("members"))) : std::nullopt;
@@ -82,7 +91,9 @@ std::optional<std::vector<Arrival>> Rendezvous::decided() const {
 
 void Rendezvous::ready(int rank) { store_->set("ready/" + std::to_string(rank), to_bytes("yes")); }
 
-void Rendezvous::report_lost(int rank) { meeting_place()->set(kLostKey, to_bytes(std::to_string(rank))); }
+void Rendezvous::report_lost(int rank) {
+  meeting_place()->set(kLostKey, to_bytes(std::to_string(rank)));
+}
 
 bool Rendezvous::all_ready(int size, std::chrono::milliseconds wait) const {
   const auto deadline = Deadline::in(wait);
@@ -98,7 +109,9 @@ bool Rendezvous::all_ready(int size, std::chrono::milliseconds wait) const {
   return true;
 }
 
-bool Rendezvous::settle(bool formed) { return put_first("outcome", formed ? "formed" : "failed") == "formed"; }
+bool Rendezvous::settle(bool formed) {
+  return put_first("outcome", formed ? "formed" : "failed") == "formed";
+}
 
 bool Rendezvous::has(const std::string& key) const { return store_->check({key}); }
 

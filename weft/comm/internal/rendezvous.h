@@ -1,9 +1,12 @@
-// How the ranks of a group that has failed agree on who goes on, through the store. Each attempt has an epoch of its own:
+// How the ranks of a group that has failed agree on who goes on, through the store. Each attempt
+// has an epoch of its own:
 //
 //   arrive     each leaves its name; names stay the same through all epochs
-//   agree      the first list of members that is put into the store is everybody's (compare and set); who is not on it is left out
+//   agree      the first list of members that is put into the store is everybody's (compare and
+//              set); who is not on it is left out
 //   form       the members connect
-//   settle     "formed" where all of them could, else "failed": again the first word put into the store is everybody's, so that no member
+//   settle     "formed" where all of them could, else "failed": again the first word put into the
+//              store is everybody's, so that no member
 //              goes on with a group that another one has given up
 #pragma once
 
@@ -36,9 +39,11 @@ struct Awaited {
   int size = 0, at_least = 1;   // as RegroupOptions
 };
 
-// The members, in the order of their new ranks, or nullopt where more are waited for: survivors in their former order, then newcomers in
-// the order of their names. A pure function. `late`: the wait is over. Throws kTimeout where fewer came than there must be.
-std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Awaited& awaited, bool late);
+// The members, in the order of their new ranks, or nullopt where more are waited for: survivors in
+// their former order, then newcomers in the order of their names. A pure function. `late`: the wait
+// is over. Throws kTimeout where fewer came than there must be.
+std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Awaited& awaited,
+                                          bool late);
 
 // One attempt. Used by one thread.
 class Rendezvous {
@@ -56,7 +61,8 @@ class Rendezvous {
   // To the other members: I am connected; `lost` cannot be reached.
   void ready(int rank);
   void report_lost(int rank);
-  // True where all ranks of `size` are ready, false when somebody has given up, or the wait is over.
+  // True where all ranks of `size` are ready, false when somebody has given up, or the wait is
+  // over.
   bool all_ready(int size, std::chrono::milliseconds wait) const;
   // Puts a word into the store and gives the one that is there: true for formed.
   bool settle(bool formed);

@@ -31,11 +31,13 @@ struct Cuts {
 
 std::vector<Segment> segments_of(const HostMap& map, std::int64_t count, std::size_t element) {
   const Cuts cuts{count, static_cast<std::int64_t>(64 / element)};
-  const std::int64_t begin = cuts.at(map.local, map.local_world()), end = cuts.at(map.local + 1, map.local_world());
+  const std::int64_t begin = cuts.at(map.local, map.local_world()),
+                     end = cuts.at(map.local + 1, map.local_world());
   std::vector<std::int64_t> bounds{begin, end};
   for (int host = 0; host < map.num_hosts(); ++host) {
     const int size = map.size_of(host);
-    for (int i = cuts.owner(begin, size); i < size && cuts.at(i, size) < end; ++i) bounds.push_back(std::max(begin, cuts.at(i, size)));
+    for (int i = cuts.owner(begin, size); i < size && cuts.at(i, size) < end; ++i)
+      bounds.push_back(std::max(begin, cuts.at(i, size)));
   }
   std::sort(bounds.begin(), bounds.end());
   bounds.erase(std::unique(bounds.begin(), bounds.end()), bounds.end());
@@ -44,7 +46,8 @@ std::vector<Segment> segments_of(const HostMap& map, std::int64_t count, std::si
     Segment segment{bounds[i], bounds[i + 1], {}};
     for (int host = 0; host < map.num_hosts(); ++host) {
       const int owner = cuts.owner(segment.begin, map.size_of(host));
-      segment.ranks.push_back(map.hosts[static_cast<std::size_t>(host)][static_cast<std::size_t>(owner)]);
+      segment.ranks.push_back(
+          map.hosts[static_cast<std::size_t>(host)][static_cast<std::size_t>(owner)]);
     }
     segments.push_back(std::move(segment));
   }

@@ -20,7 +20,8 @@ class LocalEngine final : public Engine {
         direct_(transports_->host(), timeout) {}
 
   void run(schedule::Collective collective, const net::DirectArgs& args) override {
-    transports_->guard(schedule::to_string(collective), [&] { run_direct(direct_, collective, args); });
+    transports_->guard(schedule::to_string(collective),
+                       [&] { run_direct(direct_, collective, args); });
   }
   net::Endpoint& endpoint() override { return *rings_; }
   net::Host* host() override { return &transports_->host(); }
@@ -39,8 +40,10 @@ class LocalEngine final : public Engine {
 // One rank of each host.
 class AcrossEngine final : public Engine {
  public:
-  AcrossEngine(std::shared_ptr<LinkedTransports> transports, const std::vector<int>& ranks, const Plans& plans)
-      : transports_(std::move(transports)), messages_(make_message_engine(make_view(transports_->endpoint(), ranks, kAcross), plans)) {}
+  AcrossEngine(std::shared_ptr<LinkedTransports> transports, const std::vector<int>& ranks,
+               const Plans& plans)
+      : transports_(std::move(transports)),
+        messages_(make_message_engine(make_view(transports_->endpoint(), ranks, kAcross), plans)) {}
 
   void run(schedule::Collective collective, const net::DirectArgs& args) override {
     transports_->guard(schedule::to_string(collective), [&] { messages_->run(collective, args); });
@@ -59,8 +62,8 @@ class AcrossEngine final : public Engine {
 // All ranks.
 class SplitEngine final : public Engine {
  public:
-  SplitEngine(std::shared_ptr<LinkedTransports> transports, std::unique_ptr<HostSplit> split, std::chrono::nanoseconds timeout,
-              const Plans& plans)
+  SplitEngine(std::shared_ptr<LinkedTransports> transports, std::unique_ptr<HostSplit> split,
+              std::chrono::nanoseconds timeout, const Plans& plans)
       : transports_(std::move(transports)),
         split_(std::move(split)),
         flat_(make_message_engine(make_view(transports_->endpoint(), everybody(), 0), plans)),
@@ -72,8 +75,8 @@ class SplitEngine final : public Engine {
   net::Endpoint& endpoint() override { return *transports_->endpoint(); }
   net::Host* host() override { return nullptr; }
   std::string describe() const override {
-    return "shared memory on each of " + std::to_string(transports_->map().num_hosts()) + " hosts, " + transports_->endpoint()->name() +
-           " between them";
+    return "shared memory on each of " + std::to_string(transports_->map().num_hosts()) +
+           " hosts, " + transports_->endpoint()->name() + " between them";
   }
   void fail(const Error& why) noexcept override { transports_->fail(why); }
   bool has_ordered_sums() const override { return flat_->has_ordered_sums(); }
@@ -92,30 +95,36 @@ class SplitEngine final : public Engine {
   TwoLevel levels_;
 };
 
-Group group_of(std::unique_ptr<Engine> engine, int rank, int size, std::chrono::milliseconds timeout, const char* name) {
+Group group_of(std::unique_ptr<Engine> engine, int rank, int size,
+               std::chrono::milliseconds timeout, const char* name) {
   return Group(c10::make_intrusive<WeftBackend>(std::move(engine), rank, size, timeout), name);
 }
 
-std::unique_ptr<HostSplit> make_split(const std::shared_ptr<LinkedTransports>& transports, std::chrono::milliseconds timeout,
-                                      const Plans& plans) {
+std::unique_ptr<HostSplit> make_split(const std::shared_ptr<LinkedTransports>& transports,
+                                      std::chrono::milliseconds timeout, const Plans& plans) {
   const HostMap& map = transports->map();
-  auto local = group_of(std::make_unique<LocalEngine>(transports, timeout), map.local, map.local_world(), timeout, "local");
+  auto local = group_of(std::make_unique<LocalEngine>(transports, timeout), map.local,
+                        map.local_world(), timeout, "local");
   std::optional<Group> across;
   if (map.local < map.smallest()) {
     std::vector<int> ranks;
     for (const auto& host : map.hosts) ranks.push_back(host[static_cast<std::size_t>(map.local)]);
-    across = group_of(std::make_unique<AcrossEngine>(transports, ranks, plans), map.host, map.num_hosts(), timeout, "across");
+    across = group_of(std::make_unique<AcrossEngine>(transports, ranks, plans), map.host,
+                      map.num_hosts(), timeout, "across");
   }
-  return std::make_unique<HostSplit>(HostSplit{std::move(local), std::move(across), map.smallest(), map.host, map.hosts});
+  return std::make_unique<HostSplit>(
+      HostSplit{std::move(local), std::move(across), map.smallest(), map.host, map.hosts});
 }
 
 }  // namespace
 
-std::unique_ptr<Engine> make_split_engine(std::shared_ptr<net::Host> host, std::shared_ptr<net::Endpoint> endpoint, const HostMap& map,
-                                          const SplitOptions& options) {
+std::unique_ptr<Engine> make_split_engine(std::shared_ptr<net::Host> host,
+                                          std::shared_ptr<net::Endpoint> endpoint,
+                                          const HostMap& map, const SplitOptions& options) {
   auto transports = std::make_shared<LinkedTransports>(std::move(host), std::move(endpoint), map);
   auto split = make_split(transports, options.timeout, options.plans);
-  return std::make_unique<SplitEngine>(std::move(transports), std::move(split), options.timeout, options.plans);
+  return std::make_unique<SplitEngine>(std::move(transports), std::move(split), options.timeout,
+                                       options.plans);
 }
 
 }  // namespace weft::comm::internal

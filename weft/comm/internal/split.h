@@ -11,9 +11,10 @@ struct SplitOptions {
   Plans plans = {};                   // for what goes between hosts
 };
 
-// Collective over all ranks of a group over several hosts: `host` joins those of this host, numbered by map.local, `endpoint` all of them.
-// The engine's split() is made with it.
-std::unique_ptr<Engine> make_split_engine(std::shared_ptr<net::Host> host, std::shared_ptr<net::Endpoint> endpoint, const HostMap& map,
-                                          const SplitOptions& options);
+// Collective over all ranks of a group over several hosts: `host` joins those of this host,
+// numbered by map.local, `endpoint` all of them. The engine's split() is made with it.
+std::unique_ptr<Engine> make_split_engine(std::shared_ptr<net::Host> host,
+                                          std::shared_ptr<net::Endpoint> endpoint,
+                                          const HostMap& map, const SplitOptions& options);
 
 }  // namespace weft::comm::internal

@@ -6,10 +6,12 @@
 namespace weft::comm::internal {
 
 at::Tensor to_host(const at::Tensor& tensor) {
-  // Operations run on threads of ours, which do not have the caller's current stream: wait for all of them.
+  // Operations run on threads of ours, which do not have the caller's current stream: wait for all
+  // of them.
   const c10::impl::VirtualGuardImpl device(tensor.device().type());
   device.synchronizeDevice(tensor.device().index());
-  const at::Tensor staged = at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()).pinned_memory(true));
+  const at::Tensor staged =
+      at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()).pinned_memory(true));
   return staged.copy_(tensor);
 }
 

@@ -43,17 +43,21 @@ ReduceOp reduce_op(const c10d::ReduceOp& op) {
     case c10d::ReduceOp::BAND: return ReduceOp::kBitAnd;
     case c10d::ReduceOp::BOR: return ReduceOp::kBitOr;
     case c10d::ReduceOp::BXOR: return ReduceOp::kBitXor;
-    default: throw Error(Errc::kInvalidArgument, "the weft backend has no PREMUL_SUM; scale the tensor first, then sum");
+    default:
+      throw Error(Errc::kInvalidArgument,
+                  "the weft backend has no PREMUL_SUM; scale the tensor first, then sum");
   }
 }
 
 void require_same_type(const char* operation, const at::Tensor& a, const at::Tensor& b) {
-  WEFT_REQUIRE(a.scalar_type() == b.scalar_type(), std::string(operation) + ": output is " + c10::toString(a.scalar_type()) +
-                                                       ", input is " + c10::toString(b.scalar_type()) + "; they must be of one type");
+  WEFT_REQUIRE(a.scalar_type() == b.scalar_type(),
+               std::string(operation) + ": output is " + c10::toString(a.scalar_type()) +
+                   ", input is " + c10::toString(b.scalar_type()) + "; they must be of one type");
 }
 
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation) {
-  WEFT_REQUIRE(tensors.size() == 1, std::string(operation) + ": expected one tensor a rank, got " + std::to_string(tensors.size()));
+  WEFT_REQUIRE(tensors.size() == 1, std::string(operation) + ": expected one tensor a rank, got " +
+                                        std::to_string(tensors.size()));
   return tensors[0];
 }
 
@@ -64,7 +68,9 @@ at::Tensor flatten(const std::vector<at::Tensor>& tensors) {
 }
 
 std::optional<DType> plain_type(const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.is_cpu() || !tensor.is_contiguous()) return std::nullopt;
+  if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.is_cpu() ||
+      !tensor.is_contiguous())
+    return std::nullopt;
   const Element element = element_of(tensor.scalar_type());
   if (!element.reducible || element.per_element != 1) return std::nullopt;
   return element.dtype;
@@ -74,7 +80,9 @@ Dense::Dense(const at::Tensor& tensor, Use use) : tensor_(tensor), use_(use) {
   WEFT_REQUIRE(
       tensor.defined() && tensor.layout() == at::kStrided && (tensor.is_cpu() || tensor.is_cuda()),
       "the weft backend takes dense tensors on the CPU or a CUDA device; got " +
-          (tensor.defined() ? std::string(tensor.is_sparse() ? "a sparse one" : "one on " + tensor.device().str()) : "an undefined one"));
+          (tensor.defined() ? std::string(tensor.is_sparse() ? "a sparse one"
+                                                             : "one on " + tensor.device().str())
+                            : "an undefined one"));
   dense_ = tensor.is_cpu() ? tensor.contiguous() : to_host(tensor);
   const Element element = element_of(tensor.scalar_type());
   dtype_ = element.dtype;
@@ -89,13 +97,22 @@ void Dense::write_back() const {
   if (use_ != kIn && !dense_.is_same(tensor_)) tensor_.copy_(dense_);
 }
 
-net::DirectArgs Dense::movement(std::int64_t count, std::chrono::nanoseconds timeout, int root) const {
-  return {.input = data(), .output = data(), .count = count, .dtype = dtype_, .root = root, .timeout = timeout};
+net::DirectArgs Dense::movement(std::int64_t count, std::chrono::nanoseconds timeout,
+                                int root) const {
+  return {.input = data(),
+          .output = data(),
+          .count = count,
+          .dtype = dtype_,
+          .root = root,
+          .timeout = timeout};
 }
 
-net::DirectArgs Dense::reduction(ReduceOp op, std::int64_t count, std::chrono::nanoseconds timeout) const {
-  WEFT_REQUIRE(reducible_, std::string("tensors of type ") + c10::toString(tensor_.scalar_type()) + " cannot be reduced");
-  WEFT_REQUIRE(!complex_ || op == ReduceOp::kSum || op == ReduceOp::kAvg, "complex tensors have no " + std::string(to_string(op)));
+net::DirectArgs Dense::reduction(ReduceOp op, std::int64_t count,
+                                 std::chrono::nanoseconds timeout) const {
+  WEFT_REQUIRE(reducible_, std::string("tensors of type ") + c10::toString(tensor_.scalar_type()) +
+                               " cannot be reduced");
+  WEFT_REQUIRE(!complex_ || op == ReduceOp::kSum || op == ReduceOp::kAvg,
+               "complex tensors have no " + std::string(to_string(op)));
   net::DirectArgs args = movement(count, timeout);
   args.op = op;
   return args;

@@ -20,12 +20,14 @@ const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* opera
 // One after the other, contiguous, one-dimensional.
 at::Tensor flatten(const std::vector<at::Tensor>& tensors);
 
-// The element type of a tensor whose own memory is one contiguous run of real numbers on the CPU; none for any other.
+// The element type of a tensor whose own memory is one contiguous run of real numbers on the CPU;
+// none for any other.
 std::optional<DType> plain_type(const at::Tensor& tensor);
 
-// A tensor's memory as one contiguous run: its own, or a copy where it is not contiguous or on a CUDA device (staging.h). Complex tensors
-// count as pairs of reals; types that cannot be reduced (float8 and the like) can still be moved, as bytes. Throws kInvalidArgument for
-// what is not dense or elsewhere.
+// A tensor's memory as one contiguous run: its own, or a copy where it is not contiguous or on a
+// CUDA device (staging.h). Complex tensors count as pairs of reals; types that cannot be reduced
+// (float8 and the like) can still be moved, as bytes. Throws kInvalidArgument for what is not dense
+// or elsewhere.
 class Dense {
  public:
   enum Use { kIn, kOut, kInOut };
@@ -38,8 +40,10 @@ class Dense {
   void write_back() const;
 
   // Arguments with this memory as input and output.
-  net::DirectArgs movement(std::int64_t count, std::chrono::nanoseconds timeout, int root = 0) const;
-  net::DirectArgs reduction(ReduceOp op, std::int64_t count, std::chrono::nanoseconds timeout) const;
+  net::DirectArgs movement(std::int64_t count, std::chrono::nanoseconds timeout,
+                           int root = 0) const;
+  net::DirectArgs reduction(ReduceOp op, std::int64_t count,
+                            std::chrono::nanoseconds timeout) const;
 
  private:
   at::Tensor tensor_, dense_;

@@ -34,8 +34,10 @@ std::string address_towards(const std::string& host) {
   sockaddr_storage own{};
   socklen_t length = sizeof own;
   char text[NI_MAXHOST];
-  if (fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 && getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
-      getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0) {
+  if (fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
+      getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
+      getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text, sizeof text, nullptr, 0,
+                  NI_NUMERICHOST) == 0) {
     address = text;
   }
   if (fd >= 0) close(fd);
@@ -46,7 +48,10 @@ std::string address_towards(const std::string& host) {
 // Where the ranks are, by rank.
 struct Places {
   std::vector<std::string> machines;  // equal where they can share memory
-  std::vector<std::string> hosts;     // equal where they shall: WEFT_HOST_ID cuts a machine in several, tcp and mpi put each on its own
+  std::vector<std::string>
+      // equal where they shall: WEFT_HOST_ID cuts a machine in several, tcp and mpi put each on its
+      // own
+      hosts;
   bool one(const std::vector<std::string>& ids) const {
     return std::all_of(ids.begin(), ids.end(), [&](const auto& id) { return id == ids[0]; });
   }
@@ -67,22 +72,26 @@ Places where_they_are(const BackendOptions& options, const net::Exchange& exchan
     places.hosts.push_back(all[peer].substr(first + 1));
     if (theirs == mine) continue;
     throw Error(Errc::kBadConfig,
-                "rank " + std::to_string(peer) + " came " + theirs + " and rank " + std::to_string(rank) + " " + mine +
+                "rank " + std::to_string(peer) + " came " + theirs + " and rank " +
+                    std::to_string(rank) + " " + mine +
                     "; start all ranks by the same launcher and do not set WEFT_SECRET_FD by hand",
                 {"init", rank, static_cast<int>(peer)});
   }
   return places;
 }
 
-std::array<std::byte, 32> agree_on_secret(const std::string& given, const net::Exchange& exchange, int rank) {
+std::array<std::byte, 32> agree_on_secret(const std::string& given, const net::Exchange& exchange,
+                                          int rank) {
   std::array<std::byte, 32> secret{};
   if (given.empty()) {
     std::string made(32, '\0');
-    if (rank == 0 && getrandom(made.data(), made.size(), 0) != 32) throw Error(Errc::kUnavailable, "no random numbers for a secret");
+    if (rank == 0 && getrandom(made.data(), made.size(), 0) != 32)
+      throw Error(Errc::kUnavailable, "no random numbers for a secret");
     const std::string agreed = exchange(made)[0];
     if (agreed.size() != secret.size()) {
       throw Error(Errc::kCorrupt,
-                  "rank 0 gave a secret of " + std::to_string(agreed.size()) + " bytes, not 32; do all ranks run the same weft?",
+                  "rank 0 gave a secret of " + std::to_string(agreed.size()) +
+                      " bytes, not 32; do all ranks run the same weft?",
                   {"init", rank, 0});
     }
     std::memcpy(secret.data(), agreed.data(), secret.size());
@@ -93,10 +102,12 @@ std::array<std::byte, 32> agree_on_secret(const std::string& given, const net::E
   return secret;
 }
 
-std::unique_ptr<net::Endpoint> over_tcp(const BackendOptions& options, const Forming& forming, bool one_machine) {
+std::unique_ptr<net::Endpoint> over_tcp(const BackendOptions& options, const Forming& forming,
+                                        bool one_machine) {
   if (!one_machine && options.interface.empty() && options.store_host.empty()) {
     throw Error(Errc::kBadConfig,
-                "transport tcp: the ranks met through MPI, which does not say by which address a host is reached; set comm.interface, or "
+                "transport tcp: the ranks met through MPI, which does not say by which address a "
+                "host is reached; set comm.interface, or "
                 "MASTER_ADDR to rank 0's host",
                 {"init", forming.rank});
   }
@@ -108,7 +119,8 @@ std::unique_ptr<net::Endpoint> over_tcp(const BackendOptions& options, const For
   tcp.secret = agree_on_secret(options.secret, forming.exchange, forming.rank);
   tcp.interface = !options.interface.empty() ? options.interface : one_machine ? "127.0.0.1" : address_towards(options.store_host);
   tcp.connect_timeout = options.to_connect();
-  if (one_machine && forming.size > static_cast<int>(std::thread::hardware_concurrency())) tcp.spin = std::chrono::microseconds(0);
+  if (one_machine && forming.size > static_cast<int>(std::thread::hardware_concurrency()))
+    tcp.spin = std::chrono::microseconds(0);
   tcp.exchange = forming.exchange;
   tcp.lost_peer = forming.lost_peer;
   tcp.on_refused = [](const std::string& line) { log_warn(line); };
@@ -118,39 +130,49 @@ std::unique_ptr<net::Endpoint> over_tcp(const BackendOptions& options, const For
 // Rings for messages between each two ranks: at most 32 MiB for all of them together.
 constexpr std::size_t kRingTotal = 32 << 20;
 
-// The ranks of this host, linked; null on every rank of the group where those of some host cannot be, which is said once.
-std::unique_ptr<net::Host> over_host(const HostMap& map, const BackendOptions& options, const Forming& forming) {
+// The ranks of this host, linked; null on every rank of the group where those of some host cannot
+// be, which is said once.
+std::unique_ptr<net::Host> over_host(const HostMap& map, const BackendOptions& options,
+                                     const Forming& forming) {
   const auto& members = map.members();
   const auto lost_here = [&]() -> std::optional<int> {
     const auto lost = forming.lost_peer();
     const auto found = std::find(members.begin(), members.end(), lost.value_or(-1));
-    return found == members.end() ? std::nullopt : std::optional(static_cast<int>(found - members.begin()));
+    return found == members.end() ? std::nullopt
+                                  : std::optional(static_cast<int>(found - members.begin()));
   };
   std::unique_ptr<net::Host> host;
   std::string failed = "";
   try {
-    host = net::Host::connect({.rank = map.local,
-                               .world = map.local_world(),
-                               .exchange = forming.among(members, "host" + std::to_string(map.host) + "/"),
-                               .timeout = options.to_connect(),
-                               .lost_peer = lost_here});
+    host = net::Host::connect(
+        {.rank = map.local,
+         .world = map.local_world(),
+         .exchange = forming.among(members, "host" + std::to_string(map.host) + "/"),
+         .timeout = options.to_connect(),
+         .lost_peer = lost_here});
   } catch (const Error& error) {
     if (error.code() != Errc::kUnavailable) throw;
     failed = error.message();
   }
   const auto all = forming.exchange(failed);
-  const auto bad = std::find_if(all.begin(), all.end(), [](const auto& why) { return !why.empty(); });
+  const auto bad =
+      std::find_if(all.begin(), all.end(), [](const auto& why) { return !why.empty(); });
   if (bad == all.end()) return host;
-  if (options.transport == Transport::kShm) throw Error(Errc::kUnavailable, "transport shm: " + *bad, {"init", map.rank});
-  if (map.rank == 0) log_warn("shared memory cannot be used (" + *bad + "): ranks of a host send messages instead, which is slower");
+  if (options.transport == Transport::kShm)
+    throw Error(Errc::kUnavailable, "transport shm: " + *bad, {"init", map.rank});
+  if (map.rank == 0)
+    log_warn("shared memory cannot be used (" + *bad +
+             "): ranks of a host send messages instead, which is slower");
   return nullptr;
 }
 
 }  // namespace
 
-std::unique_ptr<net::Endpoint> make_rings(net::Host& host, std::uint32_t epoch, std::chrono::nanoseconds timeout) {
+std::unique_ptr<net::Endpoint> make_rings(net::Host& host, std::uint32_t epoch,
+                                          std::chrono::nanoseconds timeout) {
   const int size = host.world();
-  const std::size_t ring = std::clamp<std::size_t>(std::bit_floor(kRingTotal / static_cast<std::size_t>(size * size)), 8 << 10, 256 << 10);
+  const std::size_t ring = std::clamp<std::size_t>(
+      std::bit_floor(kRingTotal / static_cast<std::size_t>(size * size)), 8 << 10, 256 << 10);
   const std::size_t bytes = net::shm_region_bytes(size, ring);
   std::byte* const region = host.share(bytes, timeout);
   return net::make_shm({.rank = host.rank(),
@@ -163,13 +185,16 @@ std::unique_ptr<net::Endpoint> make_rings(net::Host& host, std::uint32_t epoch, 
 
 std::unique_ptr<Engine> make_engine(const Forming& forming, const BackendOptions& options) {
   if (options.transport == Transport::kNccl)
-    throw Error(Errc::kBadConfig, "transport nccl: init() and form_group() make such a group, not make_backend()");
+    throw Error(Errc::kBadConfig,
+                "transport nccl: init() and form_group() make such a group, not make_backend()");
   if (forming.size == 1)
-    return make_direct_engine(std::move(net::make_thread_hosts(1)[0]), std::move(net::make_inproc(1)[0]), options.timeout);
+    return make_direct_engine(std::move(net::make_thread_hosts(1)[0]),
+                              std::move(net::make_inproc(1)[0]), options.timeout);
   const Places places = where_they_are(options, forming.exchange, forming.rank);
   const HostMap map = HostMap::of(places.hosts, forming.rank);
   if (options.transport == Transport::kShm && map.num_hosts() > 1)
-    throw Error(Errc::kUnavailable, "transport shm: the ranks are on different hosts; use auto or tcp");
+    throw Error(Errc::kUnavailable,
+                "transport shm: the ranks are on different hosts; use auto or tcp");
   std::unique_ptr<net::Host> host;
   if (map.num_hosts() == 1 || map.two_levels()) host = over_host(map, options, forming);
   if (host && map.num_hosts() == 1) {
@@ -178,7 +203,8 @@ std::unique_ptr<Engine> make_engine(const Forming& forming, const BackendOptions
   }
   const bool one_machine = places.one(places.machines);
   std::unique_ptr<net::Endpoint> endpoint;
-  if (options.transport == Transport::kMpi || (options.transport == Transport::kAuto && forming.over_mpi)) {
+  if (options.transport == Transport::kMpi ||
+      (options.transport == Transport::kAuto && forming.over_mpi)) {
     auto over_mpi = connect_mpi(forming, options);
     if (!host) return make_mpi_engine(std::move(over_mpi), options.ordered_sums);
     endpoint = std::move(over_mpi);

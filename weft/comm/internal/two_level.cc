@@ -16,7 +16,10 @@ class TwoLevel::Shared {
  public:
   // `written`: the call's result goes there, and is copied back by finish().
   Shared(net::Host& host, void* memory, std::int64_t bytes, bool written)
-      : host_(host), memory_(static_cast<std::byte*>(memory)), bytes_(static_cast<std::size_t>(bytes)), written_(written) {
+      : host_(host),
+        memory_(static_cast<std::byte*>(memory)),
+        bytes_(static_cast<std::size_t>(bytes)),
+        written_(written) {
     if (memory == nullptr || host.token(memory) != net::Host::kNoToken) return;
     try {
       copy_ = host.allocate(bytes_);
@@ -32,7 +35,8 @@ class TwoLevel::Shared {
 
   bool lacking() const { return lacking_; }
   net::Host::Token token() const {
-    return memory_ == nullptr || lacking_ ? net::Host::kNoToken : host_.token(copy_ != nullptr ? copy_ : memory_);
+    return memory_ == nullptr || lacking_ ? net::Host::kNoToken
+                                          : host_.token(copy_ != nullptr ? copy_ : memory_);
   }
   void fill() {
     if (copy_ != nullptr) std::memcpy(copy_, memory_, bytes_);
@@ -50,7 +54,8 @@ class TwoLevel::Shared {
   bool lacking_ = false;
 };
 
-TwoLevel::TwoLevel(LinkedTransports& transports, Engine& flat, std::chrono::nanoseconds timeout, const Plans& plans)
+TwoLevel::TwoLevel(LinkedTransports& transports, Engine& flat, std::chrono::nanoseconds timeout,
+                   const Plans& plans)
     : transports_(transports),
       flat_(flat),
       map_(transports.map()),
@@ -69,14 +74,18 @@ void TwoLevel::check(const Call& call) const {
   const auto& args = call.args;
   WEFT_REQUIRE(args.count >= 0, std::string(call.name) + ": count is negative");
   WEFT_REQUIRE(args.root >= 0 && args.root < map_.world,
-               std::string(call.name) + ": root " + std::to_string(args.root) + " is not in the group of " + std::to_string(map_.world));
+               std::string(call.name) + ": root " + std::to_string(args.root) +
+                   " is not in the group of " + std::to_string(map_.world));
   void* none = nullptr;
   const void* nothing = nullptr;
-  if (reduces(call.collective)) kernels::reduce(&none, 1, &nothing, 1, {args.dtype, args.op, 0});  // throws for an op that is not there
+  if (reduces(call.collective))
+    kernels::reduce(&none, 1, &nothing, 1,
+                    {args.dtype, args.op, 0});  // throws for an op that is not there
 }
 
 void TwoLevel::run(Collective collective, const net::DirectArgs& args) {
-  Call call{collective, args, static_cast<std::int64_t>(size_of(args.dtype)), schedule::to_string(collective)};
+  Call call{collective, args, static_cast<std::int64_t>(size_of(args.dtype)),
+            schedule::to_string(collective)};
   if (collective == Collective::kBarrier) {
     call.args.count = 0;
     call.args.shape = nullptr;
@@ -85,7 +94,8 @@ void TwoLevel::run(Collective collective, const net::DirectArgs& args) {
   call.root_host = map_.host_of(call.args.root);
   const std::int64_t all = call.bytes(call.args.count);
   const bool flat = out_of_order_ && is_ordered(collective);
-  if (collective == Collective::kAllReduce && !flat && all <= static_cast<std::int64_t>(CallExchange::kInline)) {
+  if (collective == Collective::kAllReduce && !flat &&
+      all <= static_cast<std::int64_t>(CallExchange::kInline)) {
     agree(call, {net::signature_of(collective, call.args)}, all);
     return all_reduce_small(call);
   }
@@ -100,10 +110,12 @@ void TwoLevel::run(Collective collective, const net::DirectArgs& args) {
   }
   const bool one_array = in_place && aside.empty();
   Shared out(transports_.host(), call.args.output, call.bytes(extent.output), true);
-  Shared in(transports_.host(), one_array ? nullptr : const_cast<void*>(call.args.input), call.bytes(extent.input), false);
+  Shared in(transports_.host(), one_array ? nullptr : const_cast<void*>(call.args.input),
+            call.bytes(extent.input), false);
   if (one_array) out.fill();
   in.fill();
-  const CallExchange::Note note{net::signature_of(collective, call.args), one_array ? out.token() : in.token(), out.token(),
+  const CallExchange::Note note{net::signature_of(collective, call.args),
+                                one_array ? out.token() : in.token(), out.token(),
                                 flat || in.lacking() || out.lacking() ? 1u : 0u};
   if (!agree(call, note, 0)) return flat_.run(collective, args);
   if (call.args.count == 0) return;  // to have agreed is to have met
@@ -126,9 +138,11 @@ void TwoLevel::move(const Call& call) {
   }
 }
 
-void TwoLevel::in_chunks(std::int64_t count, std::int64_t per_chunk, const std::function<void(std::int64_t, std::int64_t, Queue&)>& work) {
+void TwoLevel::in_chunks(std::int64_t count, std::int64_t per_chunk,
+                         const std::function<void(std::int64_t, std::int64_t, Queue&)>& work) {
   const auto every_second = [&](int first) {
-    for (std::int64_t at = first * per_chunk; at < count; at += 2 * per_chunk) work(at, std::min(per_chunk, count - at), queues_[first]);
+    for (std::int64_t at = first * per_chunk; at < count; at += 2 * per_chunk)
+      work(at, std::min(per_chunk, count - at), queues_[first]);
   };
   if (count <= per_chunk) return every_second(0);
   std::exception_ptr other;
@@ -158,7 +172,8 @@ int TwoLevel::partner(int host) const {
 std::vector<int> TwoLevel::served(int host) const {
   const auto& ranks = map_.hosts[static_cast<std::size_t>(host)];
   std::vector<int> mine;
-  for (std::size_t i = static_cast<std::size_t>(map_.local); i < ranks.size(); i += static_cast<std::size_t>(map_.local_world()))
+  for (std::size_t i = static_cast<std::size_t>(map_.local); i < ranks.size();
+       i += static_cast<std::size_t>(map_.local_world()))
     mine.push_back(ranks[i]);
   return mine;
 }

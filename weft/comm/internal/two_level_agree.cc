@@ -1,4 +1,5 @@
-// How the ranks of all hosts find that they call the same: a meeting on each host, then one message between each two hosts for every rank.
+// How the ranks of all hosts find that they call the same: a meeting on each host, then one message
+// between each two hosts for every rank.
 #include "weft/comm/internal/two_level_parts.h"
 #include "weft/kernels/reduce.h"
 
@@ -11,7 +12,8 @@ constexpr net::Channel kHeaders = net::Channel{1} << 57;
 
 bool TwoLevel::agree(const Call& call, const CallExchange::Note& note, std::int64_t inline_bytes) {
   net::Host& host = transports_.host();
-  calls_.show(note, call.args.input, static_cast<std::size_t>(inline_bytes), call.name, call.args.timeout);
+  calls_.show(note, call.args.input, static_cast<std::size_t>(inline_bytes), call.name,
+              call.args.timeout);
   inputs_.clear();
   outputs_.clear();
   for (int peer = 0; peer < host.world(); ++peer) {
@@ -42,13 +44,15 @@ TwoLevel::Header TwoLevel::header_of_host() const {
 
 // The host's sum of a small array goes right behind the header: one way across instead of two.
 void TwoLevel::exchange_headers(const Call& call, const Header& mine, std::int64_t inline_bytes) {
-  const auto hosts = static_cast<std::size_t>(map_.num_hosts()), here = static_cast<std::size_t>(map_.host);
+  const auto hosts = static_cast<std::size_t>(map_.num_hosts()),
+             here = static_cast<std::size_t>(map_.host);
   data_[here].resize(static_cast<std::size_t>(inline_bytes));
   if (inline_bytes > 0) {
     std::vector<const void*> sources;
     for (int peer = 0; peer < map_.local_world(); ++peer) sources.push_back(calls_.data(peer));
     void* sum = data_[here].data();
-    kernels::reduce(&sum, 1, sources.data(), map_.local_world(), {call.args.dtype, within(call.args.op), call.args.count});
+    kernels::reduce(&sum, 1, sources.data(), map_.local_world(),
+                    {call.args.dtype, within(call.args.op), call.args.count});
   }
   std::vector<net::Send> sends;
   std::vector<net::Recv> recvs, data;
@@ -59,7 +63,8 @@ void TwoLevel::exchange_headers(const Call& call, const Header& mine, std::int64
       if (inline_bytes > 0) sends.push_back({peer, data_[here]});
     }
     data_[host].resize(static_cast<std::size_t>(inline_bytes));
-    recvs.push_back({partner(static_cast<int>(host)), std::as_writable_bytes(std::span(&headers_[host], 1))});
+    recvs.push_back(
+        {partner(static_cast<int>(host)), std::as_writable_bytes(std::span(&headers_[host], 1))});
     if (inline_bytes > 0) data.push_back({partner(static_cast<int>(host)), data_[host]});
   }
   endpoint_.exchange(kHeaders, sends, recvs, call.deadline());

@@ -1,4 +1,5 @@
-// Collectives of blocks, one for each rank: what changes hosts goes straight to where it is needed, once; the rest is read in memory.
+// Collectives of blocks, one for each rank: what changes hosts goes straight to where it is needed,
+// once; the rest is read in memory.
 #include <cstring>
 
 #include "weft/comm/internal/two_level_parts.h"
@@ -17,8 +18,12 @@ void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
-std::span<const std::byte> bytes_at(const std::byte* place, std::int64_t bytes) { return {place, static_cast<std::size_t>(bytes)}; }
-std::span<std::byte> bytes_at(std::byte* place, std::int64_t bytes) { return {place, static_cast<std::size_t>(bytes)}; }
+std::span<const std::byte> bytes_at(const std::byte* place, std::int64_t bytes) {
+  return {place, static_cast<std::size_t>(bytes)};
+}
+std::span<std::byte> bytes_at(std::byte* place, std::int64_t bytes) {
+  return {place, static_cast<std::size_t>(bytes)};
+}
 
 }  // namespace
 
@@ -43,16 +48,21 @@ void TwoLevel::all_gather(const Call& call, Queue& queue, std::int64_t at, std::
   for (int host = 0; host < map_.num_hosts(); ++host) {
     if (host == map_.host) continue;
     sends.push_back({partner(host), bytes_at(own, bytes)});
-    for (const int rank : served(host)) recvs.push_back({rank, bytes_at(output(map_.local) + place(rank), bytes)});
+    for (const int rank : served(host))
+      recvs.push_back({rank, bytes_at(output(map_.local) + place(rank), bytes)});
   }
-  for (int peer = 0; peer < map_.local_world(); ++peer) copy_bytes(output(peer) + place(map_.rank), own, bytes);
-  endpoint_.exchange(kBlocks + static_cast<net::Channel>(queue.number), sends, recvs, call.deadline());
+  for (int peer = 0; peer < map_.local_world(); ++peer)
+    copy_bytes(output(peer) + place(map_.rank), own, bytes);
+  endpoint_.exchange(kBlocks + static_cast<net::Channel>(queue.number), sends, recvs,
+                     call.deadline());
   for (const net::Recv& recv : recvs) {
-    for (int peer = 0; peer < map_.local_world(); ++peer) copy_bytes(output(peer) + place(recv.peer), recv.bytes.data(), bytes);
+    for (int peer = 0; peer < map_.local_world(); ++peer)
+      copy_bytes(output(peer) + place(recv.peer), recv.bytes.data(), bytes);
   }
 }
 
-// A rank's host sums its block up for it, by the one of them that serves it; hosts' sums are added in the order of hosts.
+// A rank's host sums its block up for it, by the one of them that serves it; hosts' sums are added
+// in the order of hosts.
 void TwoLevel::reduce_scatter(const Call& call, Queue& queue, std::int64_t at, std::int64_t count) {
   const std::int64_t bytes = call.bytes(count);
   const int hosts = map_.num_hosts();
@@ -63,16 +73,21 @@ void TwoLevel::reduce_scatter(const Call& call, Queue& queue, std::int64_t at, s
     const auto mine = served(host);
     if (host != map_.host) targets.insert(targets.end(), mine.begin(), mine.end());
   }
-  const auto needed = static_cast<std::size_t>(bytes) * (targets.size() + static_cast<std::size_t>(hosts));
+  const auto needed =
+      static_cast<std::size_t>(bytes) * (targets.size() + static_cast<std::size_t>(hosts));
   queue.scratch.resize(std::max(queue.scratch.size(), needed));
   std::byte* next = queue.scratch.data();
-  std::vector<const void*> sources(static_cast<std::size_t>(map_.local_world())), sums(static_cast<std::size_t>(hosts));
+  std::vector<const void*> sources(static_cast<std::size_t>(map_.local_world())),
+      sums(static_cast<std::size_t>(hosts));
   for (const int target : targets) {
     for (int peer = 0; peer < map_.local_world(); ++peer)
-      sources[static_cast<std::size_t>(peer)] = input(peer) + call.bytes(target * call.args.count + at);
+      sources[static_cast<std::size_t>(peer)] =
+          input(peer) + call.bytes(target * call.args.count + at);
     void* sum = next;
-    kernels::reduce(&sum, 1, sources.data(), map_.local_world(), {call.args.dtype, within(call.args.op), count});
-    if (target != map_.rank) sends.push_back({target, bytes_at(static_cast<const std::byte*>(next), bytes)});
+    kernels::reduce(&sum, 1, sources.data(), map_.local_world(),
+                    {call.args.dtype, within(call.args.op), count});
+    if (target != map_.rank)
+      sends.push_back({target, bytes_at(static_cast<const std::byte*>(next), bytes)});
     next += bytes;
   }
   for (int host = 0; host < hosts; ++host) {
@@ -84,10 +99,12 @@ void TwoLevel::reduce_scatter(const Call& call, Queue& queue, std::int64_t at, s
     sums[static_cast<std::size_t>(host)] = next;
     next += bytes;
   }
-  endpoint_.exchange(kBlocks + static_cast<net::Channel>(queue.number), sends, recvs, call.deadline());
+  endpoint_.exchange(kBlocks + static_cast<net::Channel>(queue.number), sends, recvs,
+                     call.deadline());
   void* out = output(map_.local) + call.bytes(at);
   const double scale = call.args.op == ReduceOp::kAvg ? 1.0 / map_.world : 1.0;
-  kernels::reduce(&out, 1, sums.data(), hosts, {call.args.dtype, within(call.args.op), count, scale});
+  kernels::reduce(&out, 1, sums.data(), hosts,
+                  {call.args.dtype, within(call.args.op), count, scale});
 }
 
 void TwoLevel::all_to_all(const Call& call) {
@@ -112,7 +129,8 @@ void TwoLevel::all_to_all(const Call& call) {
 void TwoLevel::gather(const Call& call) {
   const std::int64_t bytes = call.bytes(call.args.count);
   if (map_.rank != call.args.root) {
-    if (!root_is_here(call)) endpoint_.send(call.args.root, kBlocks, bytes_at(input(map_.local), bytes), call.deadline());
+    if (!root_is_here(call))
+      endpoint_.send(call.args.root, kBlocks, bytes_at(input(map_.local), bytes), call.deadline());
     return;
   }
   std::vector<net::Recv> recvs;
@@ -130,12 +148,14 @@ void TwoLevel::gather(const Call& call) {
 void TwoLevel::scatter(const Call& call) {
   const std::int64_t bytes = call.bytes(call.args.count);
   std::byte* const out = output(map_.local);
-  if (!root_is_here(call)) return endpoint_.recv(call.args.root, kBlocks, bytes_at(out, bytes), call.deadline());
+  if (!root_is_here(call))
+    return endpoint_.recv(call.args.root, kBlocks, bytes_at(out, bytes), call.deadline());
   copy_bytes(out, input(place_of(call.args.root)) + map_.rank * bytes, bytes);
   if (map_.rank != call.args.root) return;
   std::vector<net::Send> sends;
   for (int rank = 0; rank < map_.world; ++rank) {
-    if (place_of(rank) < 0) sends.push_back({rank, bytes_at(input(map_.local) + rank * bytes, bytes)});
+    if (place_of(rank) < 0)
+      sends.push_back({rank, bytes_at(input(map_.local) + rank * bytes, bytes)});
   }
   endpoint_.exchange(kBlocks, sends, {}, call.deadline());
 }

@@ -13,7 +13,8 @@ using schedule::Collective;
 // Each queue has channels of its own.
 constexpr net::Channel kQueues = net::Channel{1} << 41;
 constexpr net::Channel kLane = net::Channel{1} << 42;
-// Of a rank's part of a chunk: enough to fill the wire, little enough that the last one, which nothing overlaps, is short.
+// Of a rank's part of a chunk: enough to fill the wire, little enough that the last one, which
+// nothing overlaps, is short.
 constexpr std::int64_t kMostBytes = 1 << 20, kLeastBytes = 128 << 10;
 
 }  // namespace
@@ -25,30 +26,46 @@ void TwoLevel::all_reduce_small(const Call& call) {
   void* out = call.args.output;
   const double scale = call.args.op == ReduceOp::kAvg ? 1.0 / map_.world : 1.0;
   if (call.args.count > 0)
-    kernels::reduce(&out, 1, sources.data(), map_.num_hosts(), {call.args.dtype, within(call.args.op), call.args.count, scale});
+    kernels::reduce(&out, 1, sources.data(), map_.num_hosts(),
+                    {call.args.dtype, within(call.args.op), call.args.count, scale});
 }
 
 void TwoLevel::by_segments(const Call& call) {
-  const std::int64_t per_rank = std::clamp(call.bytes(call.args.count) / map_.smallest() / 8, kLeastBytes, kMostBytes) / 64 * 64;
-  in_chunks(call.args.count, per_rank * map_.smallest() / call.element, [&](std::int64_t at, std::int64_t count, Queue& queue) {
-    for (Segment segment : segments_of(map_, count, static_cast<std::size_t>(call.element))) {
-      segment.begin += at;
-      segment.end += at;
-      if (call.collective == Collective::kAllReduce) all_reduce_segment(call, queue, segment);
-      if (call.collective == Collective::kBroadcast) broadcast_segment(call, queue, segment);
-      if (call.collective == Collective::kReduce) reduce_segment(call, queue, segment);
-    }
-  });
+  const std::int64_t per_rank =
+      std::clamp(call.bytes(call.args.count) / map_.smallest() / 8, kLeastBytes, kMostBytes) / 64 *
+      64;
+  in_chunks(
+      call.args.count, per_rank * map_.smallest() / call.element,
+      [&](std::int64_t at, std::int64_t count, Queue& queue) {
+        for (Segment segment : segments_of(map_, count, static_cast<std::size_t>(call.element))) {
+          segment.begin += at;
+          segment.end += at;
+          if (call.collective == Collective::kAllReduce) all_reduce_segment(call, queue, segment);
+          if (call.collective == Collective::kBroadcast) broadcast_segment(call, queue, segment);
+          if (call.collective == Collective::kReduce) reduce_segment(call, queue, segment);
+        }
+      });
 }
 
-void TwoLevel::across(const Call& call, Queue& queue, const Segment& segment, const std::byte* input, std::byte* output) {
+void TwoLevel::across(const Call& call, Queue& queue, const Segment& segment,
+                      const std::byte* input, std::byte* output) {
   auto& view = queue.views[segment.ranks];
-  if (!view) view = make_view(transports_.endpoint(), segment.ranks, kQueues + static_cast<net::Channel>(queue.number) * kLane);
+  if (!view)
+    view = make_view(transports_.endpoint(), segment.ranks,
+                     kQueues + static_cast<net::Channel>(queue.number) * kLane);
   const std::int64_t count = segment.end - segment.begin;
-  const schedule::Request asked{
-      .collective = call.collective, .rank = map_.host, .world = map_.num_hosts(), .root = call.root_host, .count = count};
-  queue.executor.run(schedule::make(chooser_.decide(asked, static_cast<std::size_t>(call.element))), *view,
-                     {.input = input, .output = output, .dtype = call.args.dtype, .op = within(call.args.op), .deadline = call.deadline()});
+  const schedule::Request asked{.collective = call.collective,
+                                .rank = map_.host,
+                                .world = map_.num_hosts(),
+                                .root = call.root_host,
+                                .count = count};
+  queue.executor.run(schedule::make(chooser_.decide(asked, static_cast<std::size_t>(call.element))),
+                     *view,
+                     {.input = input,
+                      .output = output,
+                      .dtype = call.args.dtype,
+                      .op = within(call.args.op),
+                      .deadline = call.deadline()});
 }
 
 void TwoLevel::all_reduce_segment(const Call& call, Queue& queue, const Segment& segment) {
@@ -61,7 +78,8 @@ void TwoLevel::all_reduce_segment(const Call& call, Queue& queue, const Segment&
   }
   std::byte* const mine = output(map_.local) + at;
   void* sum = mine;
-  kernels::reduce(&sum, 1, sources.data(), map_.local_world(), {call.args.dtype, within(call.args.op), count});
+  kernels::reduce(&sum, 1, sources.data(), map_.local_world(),
+                  {call.args.dtype, within(call.args.op), count});
   across(call, queue, segment, mine, mine);
   const bool average = call.args.op == ReduceOp::kAvg;
   if (average) destinations.push_back(mine);
@@ -72,7 +90,8 @@ void TwoLevel::all_reduce_segment(const Call& call, Queue& queue, const Segment&
 }
 
 void TwoLevel::broadcast_segment(const Call& call, Queue& queue, const Segment& segment) {
-  const std::int64_t at = call.bytes(segment.begin), bytes = call.bytes(segment.end - segment.begin);
+  const std::int64_t at = call.bytes(segment.begin),
+                     bytes = call.bytes(segment.end - segment.begin);
   const int root = place_of(call.args.root);
   std::byte* const mine = output(map_.local) + at;
   across(call, queue, segment, root >= 0 ? input(root) + at : nullptr, mine);
@@ -89,7 +108,8 @@ void TwoLevel::reduce_segment(const Call& call, Queue& queue, const Segment& seg
   for (int peer = 0; peer < map_.local_world(); ++peer) sources.push_back(input(peer) + at);
   queue.scratch.resize(std::max(queue.scratch.size(), static_cast<std::size_t>(call.bytes(count))));
   void* sum = queue.scratch.data();
-  kernels::reduce(&sum, 1, sources.data(), map_.local_world(), {call.args.dtype, within(call.args.op), count});
+  kernels::reduce(&sum, 1, sources.data(), map_.local_world(),
+                  {call.args.dtype, within(call.args.op), count});
   const int root = place_of(call.args.root);
   std::byte* const out = root >= 0 ? output(root) + at : nullptr;
   across(call, queue, segment, queue.scratch.data(), out);

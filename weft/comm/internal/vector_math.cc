@@ -11,7 +11,8 @@ void settle_vector_math() {
       const at::Tensor x = at::full({16}, 0.5, at::TensorOptions(at::kCPU).dtype(type));
       x.acos(), x.asin(), x.atan(), x.cos(), x.erf(), x.erfc(), x.erfinv(), x.exp();
       x.log(), x.log2(), x.log10(), x.sin(), x.sqrt(), x.tan(), x.tanh(), x.trunc();
-      const at::Tensor m = at::full({16, 16}, 0.5, x.options()), b = at::full({2, 16, 16}, 0.5, x.options());
+      const at::Tensor m = at::full({16, 16}, 0.5, x.options()),
+                       b = at::full({2, 16, 16}, 0.5, x.options());
       m.mm(m), m.mv(x), x.dot(x), b.bmm(b), at::addmm(x, m, m);
     }
     return true;

@@ -8,8 +8,9 @@ namespace {
 using Ranks = std::vector<int>;
 
 int base_rank(const Ranks& ranks, int peer) {
-  WEFT_REQUIRE(peer >= 0 && peer < static_cast<int>(ranks.size()),
-               "rank " + std::to_string(peer) + " is not in the group of " + std::to_string(ranks.size()));
+  WEFT_REQUIRE(
+      peer >= 0 && peer < static_cast<int>(ranks.size()),
+      "rank " + std::to_string(peer) + " is not in the group of " + std::to_string(ranks.size()));
   return ranks[static_cast<std::size_t>(peer)];
 }
 
@@ -22,10 +23,17 @@ Transfer of_base(const Ranks& ranks, Transfer transfer) {
 
 class ViewFlow final : public net::Flow {
  public:
-  ViewFlow(std::unique_ptr<net::Flow> base, const Ranks& ranks) : base_(std::move(base)), ranks_(ranks) {}
-  void send(const net::Send& send, std::uint32_t id) override { base_->send(of_base(ranks_, send), id); }
-  void recv(const net::Recv& recv, std::uint32_t id) override { base_->recv(of_base(ranks_, recv), id); }
-  void wait(std::vector<std::uint32_t>& done, Deadline deadline) override { base_->wait(done, deadline); }
+  ViewFlow(std::unique_ptr<net::Flow> base, const Ranks& ranks)
+      : base_(std::move(base)), ranks_(ranks) {}
+  void send(const net::Send& send, std::uint32_t id) override {
+    base_->send(of_base(ranks_, send), id);
+  }
+  void recv(const net::Recv& recv, std::uint32_t id) override {
+    base_->recv(of_base(ranks_, recv), id);
+  }
+  void wait(std::vector<std::uint32_t>& done, Deadline deadline) override {
+    base_->wait(done, deadline);
+  }
   void poll(std::vector<std::uint32_t>& done) override { base_->poll(done); }
 
  private:
@@ -36,8 +44,12 @@ class ViewFlow final : public net::Flow {
 class ViewEndpoint final : public net::Endpoint {
  public:
   ViewEndpoint(std::shared_ptr<net::Endpoint> base, Ranks ranks, net::Channel shift)
-      : base_(std::move(base)), ranks_(std::move(ranks)), shift_(shift), rank_(place_of(base_->rank())) {
-    WEFT_REQUIRE(rank_ >= 0, "rank " + std::to_string(base_->rank()) + " is not in the part of the group that it asks for");
+      : base_(std::move(base)),
+        ranks_(std::move(ranks)),
+        shift_(shift),
+        rank_(place_of(base_->rank())) {
+    WEFT_REQUIRE(rank_ >= 0, "rank " + std::to_string(base_->rank()) +
+                                 " is not in the part of the group that it asks for");
   }
 
   int rank() const override { return rank_; }
@@ -45,7 +57,8 @@ class ViewEndpoint final : public net::Endpoint {
   const char* name() const override { return base_->name(); }
   std::uint32_t epoch() const override { return base_->epoch(); }
 
-  void exchange(net::Channel channel, std::span<const net::Send> sends, std::span<const net::Recv> recvs, Deadline deadline) override {
+  void exchange(net::Channel channel, std::span<const net::Send> sends,
+                std::span<const net::Recv> recvs, Deadline deadline) override {
     std::vector<net::Send> out;
     std::vector<net::Recv> in;
     for (const auto& send : sends) out.push_back(of_base(ranks_, send));
@@ -58,12 +71,16 @@ class ViewEndpoint final : public net::Endpoint {
     return base ? std::make_unique<ViewFlow>(std::move(base), ranks_) : nullptr;
   }
 
-  int await_any(net::Channel channel, Deadline deadline) override { return place_of(base_->await_any(channel + shift_, deadline)); }
+  int await_any(net::Channel channel, Deadline deadline) override {
+    return place_of(base_->await_any(channel + shift_, deadline));
+  }
 
   void fail(const Error& why) noexcept override {
     const auto& context = why.context();
     const bool known = context.peer >= 0 && context.peer < world();
-    base_->fail(Error(why.code(), why.message(), {context.operation, base_->rank(), known ? base_rank(ranks_, context.peer) : -1}));
+    base_->fail(
+        Error(why.code(), why.message(),
+              {context.operation, base_->rank(), known ? base_rank(ranks_, context.peer) : -1}));
   }
   std::optional<Error> failure() const override { return base_->failure(); }
 
@@ -81,7 +98,8 @@ class ViewEndpoint final : public net::Endpoint {
 
 }  // namespace
 
-std::unique_ptr<net::Endpoint> make_view(std::shared_ptr<net::Endpoint> base, std::vector<int> ranks, net::Channel shift) {
+std::unique_ptr<net::Endpoint> make_view(std::shared_ptr<net::Endpoint> base,
+                                         std::vector<int> ranks, net::Channel shift) {
   return std::make_unique<ViewEndpoint>(std::move(base), std::move(ranks), shift);
 }
 

@@ -19,11 +19,14 @@ namespace weft::comm::internal {
 namespace {
 
 constexpr std::uint64_t kCollectiveQueue = 0;
-constexpr std::uint64_t kSendQueue = std::uint64_t{1} << 60, kRecvQueue = std::uint64_t{2} << 60, kAnyQueue = std::uint64_t{3} << 60;
+constexpr std::uint64_t kSendQueue = std::uint64_t{1} << 60, kRecvQueue = std::uint64_t{2} << 60,
+                        kAnyQueue = std::uint64_t{3} << 60;
 constexpr net::Channel kUserChannel = net::Channel{1} << 61;
 
 std::uint64_t queue_of(std::uint64_t direction, int peer, int tag) {
-  return direction | (static_cast<std::uint64_t>(static_cast<std::uint32_t>(peer)) << 32 & ((std::uint64_t{1} << 60) - 1)) |
+  return direction |
+         (static_cast<std::uint64_t>(static_cast<std::uint32_t>(peer)) << 32 &
+          ((std::uint64_t{1} << 60) - 1)) |
          static_cast<std::uint32_t>(tag);
 }
 
@@ -36,7 +39,8 @@ class Traced {
     observe::Trace* const trace = observe::Trace::current();
     if (trace == nullptr || !trace->recording()) return;
     trace_ = trace;
-    for (const at::Tensor& tensor : shown.inputs) bytes_ += static_cast<std::int64_t>(tensor.nbytes());
+    for (const at::Tensor& tensor : shown.inputs)
+      bytes_ += static_cast<std::int64_t>(tensor.nbytes());
   }
   class Scope {
    public:
@@ -69,11 +73,14 @@ class CountedUntilHere {
   std::atomic<int>& messages_;
 };
 
-std::span<std::byte> bytes_of(const Dense& data) { return {static_cast<std::byte*>(data.data()), data.bytes()}; }
+std::span<std::byte> bytes_of(const Dense& data) {
+  return {static_cast<std::byte*>(data.data()), data.bytes()};
+}
 
 }  // namespace
 
-WeftBackend::WeftBackend(std::unique_ptr<Engine> engine, int rank, int size, std::chrono::milliseconds timeout, Origin origin)
+WeftBackend::WeftBackend(std::unique_ptr<Engine> engine, int rank, int size,
+                         std::chrono::milliseconds timeout, Origin origin)
     : Backend(rank, size),
       engine_(std::move(engine)),
       timeout_(timeout),
@@ -81,7 +88,8 @@ WeftBackend::WeftBackend(std::unique_ptr<Engine> engine, int rank, int size, std
       process_(getpid()),
       between_threads_(engine_->endpoint().name() == std::string_view("inproc")),
       queues_(std::make_unique<TaskQueues>()) {
-  if (origin_.family) member_ = std::make_unique<Family::Member>(origin_.family, engine_->endpoint());
+  if (origin_.family)
+    member_ = std::make_unique<Family::Member>(origin_.family, engine_->endpoint());
 }
 
 WeftBackend::~WeftBackend() {
@@ -93,25 +101,31 @@ WeftBackend::~WeftBackend() {
   }
   queues_->run(kCollectiveQueue, []() -> TaskQueues::After { return nullptr; });
   const bool given_up = std::uncaught_exceptions() > 0 || engine_->endpoint().failure();
-  if (const auto cause = member_ && given_up ? member_->why_given_up() : family_cause()) engine_->fail(*cause);
+  if (const auto cause = member_ && given_up ? member_->why_given_up() : family_cause())
+    engine_->fail(*cause);
   if (messages_ > 0) engine_->endpoint().fail(Error(Errc::kAborted, "the group has ended"));
 }
 
-c10::intrusive_ptr<c10d::Backend::Options> WeftBackend::getBackendOptions() { return c10::make_intrusive<Options>("weft", timeout()); }
+c10::intrusive_ptr<c10d::Backend::Options> WeftBackend::getBackendOptions() {
+  return c10::make_intrusive<Options>("weft", timeout());
+}
 
 WeftBackend::BackendPtr WeftBackend::split(const StorePtr& store, const std::vector<int>& ranks,
                                            const c10::intrusive_ptr<Options>& options) {
   WEFT_REQUIRE(origin_.make, "this group was made without a store and cannot be split");
   const auto mine = std::find(ranks.begin(), ranks.end(), rank_);
   if (mine == ranks.end()) return nullptr;
-  auto made = origin_.make({store, ranks, static_cast<int>(mine - ranks.begin()), options ? options->timeout : timeout()});
+  auto made = origin_.make({store, ranks, static_cast<int>(mine - ranks.begin()),
+                            options ? options->timeout : timeout()});
   if (options) made->setGroupUid(options->group_name);
   return made;
 }
 
-WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t queue, const Shown& shown, bool async, std::function<int()> body) {
+WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t queue, const Shown& shown, bool async,
+                                         std::function<int()> body) {
   WEFT_REQUIRE(getpid() == process_,
-               "this process was forked from a rank of a weft group and is not in the group; make groups after a fork");
+               "this process was forked from a rank of a weft group and is not in the group; make "
+               "groups after a fork");
   auto work = c10::make_intrusive<WeftWork>(rank_, shown);
   const Traced traced(shown);
   const auto run = [this, work, traced, body = std::move(body)]() -> TaskQueues::After {
@@ -140,18 +154,21 @@ std::exception_ptr WeftBackend::caused_by(std::exception_ptr why) {
     std::rethrow_exception(why);
   } catch (const Error& error) {
     const bool consequence = error.code() == Errc::kAborted || error.code() == Errc::kPeerLost;
-    if (const auto cause = consequence ? family_cause() : std::nullopt) return std::make_exception_ptr(*cause);
+    if (const auto cause = consequence ? family_cause() : std::nullopt)
+      return std::make_exception_ptr(*cause);
     const std::lock_guard lock(timed_out_mutex_);
     if (error.code() == Errc::kTimeout && !timed_out_) timed_out_ = error;
     if (error.code() != Errc::kAborted || !timed_out_) return why;
     return std::make_exception_ptr(
-        Error(Errc::kTimeout, timed_out_->message(), {error.context().operation, rank_, timed_out_->context().peer}));
+        Error(Errc::kTimeout, timed_out_->message(),
+              {error.context().operation, rank_, timed_out_->context().peer}));
   } catch (...) {
     return why;
   }
 }
 
-WeftBackend::WorkPtr WeftBackend::collective(const Shown& shown, const How& how, std::function<void()> body) {
+WeftBackend::WorkPtr WeftBackend::collective(const Shown& shown, const How& how,
+                                             std::function<void()> body) {
   sequence_.fetch_add(1, std::memory_order_relaxed);
   return submit(kCollectiveQueue, shown, how.async, [body = std::move(body)] {
     body();
@@ -161,7 +178,8 @@ WeftBackend::WorkPtr WeftBackend::collective(const Shown& shown, const How& how,
 
 bool WeftBackend::is_quiet() const {
   const observe::Trace* const trace = observe::Trace::current();
-  return (trace == nullptr || !trace->recording()) && !at::hasGlobalCallbacks() && !at::hasThreadLocalCallbacks() && getpid() == process_;
+  return (trace == nullptr || !trace->recording()) && !at::hasGlobalCallbacks() &&
+         !at::hasThreadLocalCallbacks() && getpid() == process_;
 }
 
 template <class Body>
@@ -187,23 +205,30 @@ bool WeftBackend::run_now(schedule::Collective collective, net::DirectArgs args)
 }
 
 template <class Transfer>
-bool WeftBackend::message_now(std::uint64_t direction, int peer, int tag, const Transfer& transfer) {
+bool WeftBackend::message_now(std::uint64_t direction, int peer, int tag,
+                              const Transfer& transfer) {
   if (peer < 0 || peer >= size_ || between_threads_ || !is_quiet()) return false;
   messages_.fetch_add(1);
   const CountedUntilHere under_way(messages_);
-  run_here(queue_of(direction, peer, tag), [&] { transfer(engine_->endpoint(), channel_of(tag), Deadline::in(timeout())); });
+  run_here(queue_of(direction, peer, tag),
+           [&] { transfer(engine_->endpoint(), channel_of(tag), Deadline::in(timeout())); });
   return true;
 }
 
 bool WeftBackend::send_now(std::span<std::byte> bytes, int peer, int tag) {
-  return message_now(kSendQueue, peer, tag, [&](auto& endpoint, auto channel, Deadline end) { endpoint.send(peer, channel, bytes, end); });
+  return message_now(kSendQueue, peer, tag, [&](auto& endpoint, auto channel, Deadline end) {
+    endpoint.send(peer, channel, bytes, end);
+  });
 }
 
 bool WeftBackend::recv_now(std::span<std::byte> bytes, int peer, int tag) {
-  return message_now(kRecvQueue, peer, tag, [&](auto& endpoint, auto channel, Deadline end) { endpoint.recv(peer, channel, bytes, end); });
+  return message_now(kRecvQueue, peer, tag, [&](auto& endpoint, auto channel, Deadline end) {
+    endpoint.recv(peer, channel, bytes, end);
+  });
 }
 
-WeftBackend::WorkPtr WeftBackend::message(std::uint64_t queue, const Shown& shown, std::function<int(Deadline deadline)> body) {
+WeftBackend::WorkPtr WeftBackend::message(std::uint64_t queue, const Shown& shown,
+                                          std::function<int(Deadline deadline)> body) {
   messages_.fetch_add(1);
   return submit(queue, shown, true, [this, body = std::move(body), timeout = timeout()] {
     const CountedUntilHere under_way(messages_);
@@ -213,25 +238,29 @@ WeftBackend::WorkPtr WeftBackend::message(std::uint64_t queue, const Shown& show
 
 WeftBackend::WorkPtr WeftBackend::send(Tensors& tensors, int peer, int tag) {
   const at::Tensor tensor = only(tensors, "send");
-  WEFT_REQUIRE(peer >= 0 && peer < size_, "send: rank " + std::to_string(peer) + " is not in the group of " + std::to_string(size_));
+  WEFT_REQUIRE(peer >= 0 && peer < size_, "send: rank " + std::to_string(peer) +
+                                              " is not in the group of " + std::to_string(size_));
   const Shown shown{c10d::OpType::SEND, "weft:send", tensors, tensors};
-  return message(queue_of(kSendQueue, peer, tag), shown, [this, tensor, peer, tag](Deadline deadline) {
-    const Dense data(tensor, Dense::kIn);
-    engine_->endpoint().send(peer, channel_of(tag), bytes_of(data), deadline);
-    return -1;
-  });
+  return message(queue_of(kSendQueue, peer, tag), shown,
+                 [this, tensor, peer, tag](Deadline deadline) {
+                   const Dense data(tensor, Dense::kIn);
+                   engine_->endpoint().send(peer, channel_of(tag), bytes_of(data), deadline);
+                   return -1;
+                 });
 }
 
 WeftBackend::WorkPtr WeftBackend::recv(Tensors& tensors, int peer, int tag) {
   const at::Tensor tensor = only(tensors, "recv");
-  WEFT_REQUIRE(peer >= 0 && peer < size_, "recv: rank " + std::to_string(peer) + " is not in the group of " + std::to_string(size_));
+  WEFT_REQUIRE(peer >= 0 && peer < size_, "recv: rank " + std::to_string(peer) +
+                                              " is not in the group of " + std::to_string(size_));
   const Shown shown{c10d::OpType::RECV, "weft:recv", tensors, tensors};
-  return message(queue_of(kRecvQueue, peer, tag), shown, [this, tensor, peer, tag](Deadline deadline) {
-    const Dense data(tensor, Dense::kOut);
-    engine_->endpoint().recv(peer, channel_of(tag), bytes_of(data), deadline);
-    data.write_back();
-    return peer;
-  });
+  return message(queue_of(kRecvQueue, peer, tag), shown,
+                 [this, tensor, peer, tag](Deadline deadline) {
+                   const Dense data(tensor, Dense::kOut);
+                   engine_->endpoint().recv(peer, channel_of(tag), bytes_of(data), deadline);
+                   data.write_back();
+                   return peer;
+                 });
 }
 
 WeftBackend::WorkPtr WeftBackend::recvAnysource(Tensors& tensors, int tag) {
@@ -248,16 +277,21 @@ WeftBackend::WorkPtr WeftBackend::recvAnysource(Tensors& tensors, int tag) {
 
 WeftBackend::WorkPtr WeftBackend::barrier(const c10d::BarrierOptions& options) {
   const How how = this->how(options);
-  return collective({c10d::OpType::BARRIER, "weft:barrier", {}, {}}, how,
-                    [this, how] { engine_->run(schedule::Collective::kBarrier, {.timeout = how.timeout}); });
+  return collective({c10d::OpType::BARRIER, "weft:barrier", {}, {}}, how, [this, how] {
+    engine_->run(schedule::Collective::kBarrier, {.timeout = how.timeout});
+  });
 }
 
 void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   WEFT_REQUIRE(origin_.store, "monitored_barrier: this group was made without a store");
   const auto timeout = options.timeout == c10d::kUnsetTimeout ? this->timeout() : options.timeout;
   const std::string took = " in " + std::to_string(timeout.count()) + " ms";
-  if (timeout.count() <= 0) throw Error(Errc::kTimeout, "Rank " + std::to_string(rank_) + " timed out in monitoredBarrier" + took);
-  const auto prefix = [](std::uint64_t barrier) { return "weft/monitored/" + std::to_string(barrier) + "/"; };
+  if (timeout.count() <= 0)
+    throw Error(Errc::kTimeout,
+                "Rank " + std::to_string(rank_) + " timed out in monitoredBarrier" + took);
+  const auto prefix = [](std::uint64_t barrier) {
+    return "weft/monitored/" + std::to_string(barrier) + "/";
+  };
   const std::uint64_t barrier = monitored_++;
   const std::string result = prefix(barrier) + "result";
   const auto deadline = Deadline::in(timeout);
@@ -272,7 +306,8 @@ void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
     origin_.store->set(prefix(barrier) + std::to_string(rank_), std::vector<std::uint8_t>{1});
     if (comes(result) && origin_.store->get(result) == std::vector<std::uint8_t>{1}) return;
     throw Error(Errc::kTimeout, "Rank " + std::to_string(rank_) +
-                                    " successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. "
+                                    " successfully reached monitoredBarrier, but received errors "
+                                    "while waiting for send/recv from rank 0. "
                                     "Please check rank 0 logs for faulty rank.");
   }
   std::string missing;
@@ -283,11 +318,12 @@ void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
   }
   origin_.store->set(result, std::vector<std::uint8_t>{static_cast<std::uint8_t>(count == 0)});
   if (count > 0)
-    throw Error(Errc::kTimeout,
-                std::string(wait_all_ranks && count > 1 ? "Ranks " : "Rank ") + missing + " failed to pass monitoredBarrier" + took);
+    throw Error(Errc::kTimeout, std::string(wait_all_ranks && count > 1 ? "Ranks " : "Rank ") +
+                                    missing + " failed to pass monitoredBarrier" + took);
   if (barrier == 0) return;
   // Whoever is here has read the result of the barrier before.
-  for (int peer = 1; peer < size_; ++peer) origin_.store->deleteKey(prefix(barrier - 1) + std::to_string(peer));
+  for (int peer = 1; peer < size_; ++peer)
+    origin_.store->deleteKey(prefix(barrier - 1) + std::to_string(peer));
   origin_.store->deleteKey(prefix(barrier - 1) + "result");
 }
 

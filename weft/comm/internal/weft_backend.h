@@ -35,9 +35,11 @@ class WeftBackend final : public c10d::Backend {
     std::shared_ptr<Family> family;  // null: no group was split off
   };
 
-  WeftBackend(std::unique_ptr<Engine> engine, int rank, int size, std::chrono::milliseconds timeout, Origin origin = {});
-  // Waits for the collectives posted; messages that no peer has matched are given up. Where a group of the family has met damage,
-  // the peers of this one get that error: this rank leaves because of it. Of a timeout they hear where this group is given up too.
+  WeftBackend(std::unique_ptr<Engine> engine, int rank, int size, std::chrono::milliseconds timeout,
+              Origin origin = {});
+  // Waits for the collectives posted; messages that no peer has matched are given up. Where a group
+  // of the family has met damage, the peers of this one get that error: this rank leaves because of
+  // it. Of a timeout they hear where this group is given up too.
   ~WeftBackend() override;
 
   const std::string getBackendName() const override { return "weft"; }
@@ -53,35 +55,50 @@ class WeftBackend final : public c10d::Backend {
   const StorePtr& store() const { return origin_.store; }
   bool supportsSplitting() const override { return origin_.make != nullptr; }
   // Null on ranks that are not among `ranks`.
-  BackendPtr split(const StorePtr& store, const std::vector<int>& ranks, const c10::intrusive_ptr<Options>& options) override;
+  BackendPtr split(const StorePtr& store, const std::vector<int>& ranks,
+                   const c10::intrusive_ptr<Options>& options) override;
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   // Sparse COO tensors too (sum only).
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
-  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors,
+                              const c10d::AllreduceCoalescedOptions& options) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
-  WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
-  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
-  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
-  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
-  WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
-  WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
-  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) override;
-  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override;
-  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) override;
-  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
+  WorkPtr allgather(TensorLists& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(TensorLists& outputs, Tensors& inputs,
+                 const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, TensorLists& inputs,
+                  const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits,
                         const c10d::AllToAllOptions& options) override;
-  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs,
+                   const c10d::AllToAllOptions& options) override;
   WorkPtr send(Tensors& tensors, int peer, int tag) override;
   WorkPtr recv(Tensors& tensors, int peer, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
-  // Rank 0 names the ranks that do not come (the first, or all of them). Goes through the store and leaves the group usable.
+  // Rank 0 names the ranks that do not come (the first, or all of them). Goes through the store and
+  // leaves the group usable.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
-  // The fast path of Group's synchronous calls: on flat memory, in the caller's thread and without a Work. False, and nothing is done,
-  // while a trace or a profiler records, and for messages between threads, which hear of an abort by Group::wait() alone.
+  // The fast path of Group's synchronous calls: on flat memory, in the caller's thread and without
+  // a Work. False, and nothing is done, while a trace or a profiler records, and for messages
+  // between threads, which hear of an abort by Group::wait() alone.
   bool run_now(schedule::Collective collective, net::DirectArgs args);
   bool send_now(std::span<std::byte> bytes, int peer, int tag);
   bool recv_now(std::span<std::byte> bytes, int peer, int tag);
@@ -99,32 +116,42 @@ class WeftBackend final : public c10d::Backend {
   How how(const CallOptions& options) const {
     return {options.timeout.count() > 0 ? options.timeout : timeout(), options.asyncOp};
   }
-  // Runs `body` (on the calling thread when it is synchronous and nothing is pending) and gives its Work.
+  // Runs `body` (on the calling thread when it is synchronous and nothing is pending) and gives its
+  // Work.
   WorkPtr submit(std::uint64_t queue, const Shown& shown, bool async, std::function<int()> body);
-  // The error to report in place of `why`. An operation that was aborted or lost its peer gets the damage that a group of the family has
-  // met, if any. An aborted one gets the timeout of another operation of this rank. So the cause is told, whichever operation ends first.
+  // The error to report in place of `why`. An operation that was aborted or lost its peer gets the
+  // damage that a group of the family has met, if any. An aborted one gets the timeout of another
+  // operation of this rank. So the cause is told, whichever operation ends first.
   std::exception_ptr caused_by(std::exception_ptr why);
   std::optional<Error> family_cause() const { return member_ ? member_->cause() : std::nullopt; }
   // Nobody records what runs on this thread, and this process is a rank of the group.
   bool is_quiet() const;
-  // Runs `body` in the caller's thread after what was posted to the queue before. Throws what it throws.
+  // Runs `body` in the caller's thread after what was posted to the queue before. Throws what it
+  // throws.
   template <class Body>
   void run_here(std::uint64_t queue, const Body& body);
   // A synchronous message on the fast path: transfer(endpoint, channel, deadline).
   template <class Transfer>
   bool message_now(std::uint64_t direction, int peer, int tag, const Transfer& transfer);
   WorkPtr collective(const Shown& shown, const How& how, std::function<void()> body);
-  WorkPtr message(std::uint64_t queue, const Shown& shown, std::function<int(Deadline deadline)> body);
-  WorkPtr allgather_lists(Shown shown, const TensorLists& outputs, const Tensors& inputs, const How& how);
+  WorkPtr message(std::uint64_t queue, const Shown& shown,
+                  std::function<int(Deadline deadline)> body);
+  WorkPtr allgather_lists(Shown shown, const TensorLists& outputs, const Tensors& inputs,
+                          const How& how);
   void run(schedule::Collective collective, const at::Tensor& shown, net::DirectArgs args);
 
   // The bodies of collectives, run one at a time.
-  void all_reduce_one(const at::Tensor& tensor, const c10d::ReduceOp& op, std::chrono::milliseconds timeout);
+  void all_reduce_one(const at::Tensor& tensor, const c10d::ReduceOp& op,
+                      std::chrono::milliseconds timeout);
   void all_reduce_sparse(const at::Tensor& tensor, std::chrono::milliseconds timeout);
-  void all_gather_one(const at::Tensor& output, const at::Tensor& input, std::chrono::milliseconds timeout);
-  void all_gather_list(const Tensors& outputs, const at::Tensor& input, std::chrono::milliseconds timeout);
-  void reduce_scatter_one(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op, std::chrono::milliseconds timeout);
-  void all_to_all_uneven(const Tensors& outputs, const Tensors& inputs, std::chrono::milliseconds timeout);
+  void all_gather_one(const at::Tensor& output, const at::Tensor& input,
+                      std::chrono::milliseconds timeout);
+  void all_gather_list(const Tensors& outputs, const at::Tensor& input,
+                       std::chrono::milliseconds timeout);
+  void reduce_scatter_one(const at::Tensor& output, const at::Tensor& input,
+                          const c10d::ReduceOp& op, std::chrono::milliseconds timeout);
+  void all_to_all_uneven(const Tensors& outputs, const Tensors& inputs,
+                         std::chrono::milliseconds timeout);
 
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Family::Member> member_;  // null without a family

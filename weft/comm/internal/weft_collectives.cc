@@ -5,7 +5,8 @@
 #include "weft/comm/internal/tensor_data.h"
 #include "weft/comm/internal/weft_backend.h"
 
-// The collectives of WeftBackend: checks and profiling titles on the caller's thread, the bodies wherever their queue runs.
+// The collectives of WeftBackend: checks and profiling titles on the caller's thread, the bodies
+// wherever their queue runs.
 namespace weft::comm::internal {
 namespace {
 
@@ -17,25 +18,31 @@ constexpr net::Channel kSplitChannel = net::Channel{1} << 60;
 
 void require_list(const char* operation, const Tensors& list, int size) {
   WEFT_REQUIRE(static_cast<int>(list.size()) == size,
-               std::string(operation) + ": expected a list of " + std::to_string(size) + " tensors, got " + std::to_string(list.size()));
+               std::string(operation) + ": expected a list of " + std::to_string(size) +
+                   " tensors, got " + std::to_string(list.size()));
 }
 
 // `whole` holds the ranks' `part`s one after the other.
-void require_parts(const char* operation, const at::Tensor& whole, const at::Tensor& part, int size) {
+void require_parts(const char* operation, const at::Tensor& whole, const at::Tensor& part,
+                   int size) {
   require_same_type(operation, whole, part);
-  WEFT_REQUIRE(whole.numel() == part.numel() * size, std::string(operation) + ": one side has " + std::to_string(whole.numel()) +
-                                                         " elements, expected " + std::to_string(size) + " times the other's " +
-                                                         std::to_string(part.numel()));
+  WEFT_REQUIRE(whole.numel() == part.numel() * size,
+               std::string(operation) + ": one side has " + std::to_string(whole.numel()) +
+                   " elements, expected " + std::to_string(size) + " times the other's " +
+                   std::to_string(part.numel()));
 }
 
 // PREMUL_SUM is a sum of what premultiplied() gives.
-ReduceOp sum_or(const c10d::ReduceOp& op) { return op.op_ == c10d::ReduceOp::PREMUL_SUM ? ReduceOp::kSum : reduce_op(op); }
+ReduceOp sum_or(const c10d::ReduceOp& op) {
+  return op.op_ == c10d::ReduceOp::PREMUL_SUM ? ReduceOp::kSum : reduce_op(op);
+}
 
 at::Tensor premultiplied(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return tensor;
   const auto* by = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
   WEFT_REQUIRE(by != nullptr, "PREMUL_SUM came without its factor");
-  return by->tensor_factor.defined() ? tensor.mul(by->tensor_factor) : tensor.mul(by->double_factor);
+  return by->tensor_factor.defined() ? tensor.mul(by->tensor_factor)
+                                     : tensor.mul(by->double_factor);
 }
 
 }  // namespace
@@ -46,7 +53,8 @@ void WeftBackend::run(Collective operation, const at::Tensor& shown, net::Direct
   engine_->run(operation, args);
 }
 
-void WeftBackend::all_reduce_one(const at::Tensor& tensor, const c10d::ReduceOp& op, milliseconds timeout) {
+void WeftBackend::all_reduce_one(const at::Tensor& tensor, const c10d::ReduceOp& op,
+                                 milliseconds timeout) {
   if (op.op_ == c10d::ReduceOp::PREMUL_SUM) tensor.copy_(premultiplied(tensor, op));
   const Dense data(tensor, Dense::kInOut);
   run(Collective::kAllReduce, tensor, data.reduction(sum_or(op), data.count(), timeout));
@@ -60,7 +68,8 @@ void WeftBackend::all_reduce_sparse(const at::Tensor& tensor, milliseconds timeo
   std::vector<int64_t> facts{indices.size(0), mine.dense_dim()};
   facts.insert(facts.end(), mine.sizes().begin(), mine.sizes().end());
   facts.push_back(indices.size(1));
-  const at::Tensor own = at::tensor(facts, at::kLong), all = at::empty({size_, own.numel()}, at::kLong);
+  const at::Tensor own = at::tensor(facts, at::kLong),
+                   all = at::empty({size_, own.numel()}, at::kLong);
   all_gather_one(all, own, timeout);
   const auto shape_length = own.numel() - 1;
   WEFT_REQUIRE(all.narrow(1, 0, shape_length).eq(own.narrow(0, 0, shape_length)).all().item<bool>(),
@@ -84,26 +93,33 @@ void WeftBackend::all_reduce_sparse(const at::Tensor& tensor, milliseconds timeo
     kept_indices.push_back(all_indices.narrow(0, peer * longest, count));
     kept_values.push_back(all_values.narrow(0, peer * longest, count));
   }
-  tensor.copy_(at::sparse_coo_tensor(at::cat(kept_indices).t(), at::cat(kept_values), tensor.sizes()).coalesce());
+  tensor.copy_(
+      at::sparse_coo_tensor(at::cat(kept_indices).t(), at::cat(kept_values), tensor.sizes())
+          .coalesce());
 }
 
-WeftBackend::WorkPtr WeftBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+WeftBackend::WorkPtr WeftBackend::allreduce(Tensors& tensors,
+                                            const c10d::AllreduceOptions& options) {
   const at::Tensor tensor = only(tensors, "all_reduce");
   if (tensor.is_sparse()) return allreduce_sparse(tensors, options);
   const How how = this->how(options);
-  return collective({c10d::OpType::ALLREDUCE, "weft:all_reduce", tensors, tensors}, how,
-                    [this, tensor, op = options.reduceOp, how] { all_reduce_one(tensor, op, how.timeout); });
+  return collective(
+      {c10d::OpType::ALLREDUCE, "weft:all_reduce", tensors, tensors}, how,
+      [this, tensor, op = options.reduceOp, how] { all_reduce_one(tensor, op, how.timeout); });
 }
 
-WeftBackend::WorkPtr WeftBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
+WeftBackend::WorkPtr WeftBackend::allreduce_sparse(Tensors& tensors,
+                                                   const c10d::AllreduceOptions& options) {
   const at::Tensor tensor = only(tensors, "all_reduce");
   const How how = this->how(options);
-  WEFT_REQUIRE(options.reduceOp.op_ == c10d::ReduceOp::SUM, "all_reduce: sparse tensors can only be summed");
-  return collective({c10d::OpType::_ALLREDUCE_SPARSE, "weft:sparse_all_reduce", tensors, tensors}, how,
-                    [this, tensor, how] { all_reduce_sparse(tensor, how.timeout); });
+  WEFT_REQUIRE(options.reduceOp.op_ == c10d::ReduceOp::SUM,
+               "all_reduce: sparse tensors can only be summed");
+  return collective({c10d::OpType::_ALLREDUCE_SPARSE, "weft:sparse_all_reduce", tensors, tensors},
+                    how, [this, tensor, how] { all_reduce_sparse(tensor, how.timeout); });
 }
 
-WeftBackend::WorkPtr WeftBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+WeftBackend::WorkPtr WeftBackend::allreduce_coalesced(
+    Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
   const How how = this->how(options);
   return collective({c10d::OpType::ALLREDUCE_COALESCED, "weft:all_reduce", tensors, tensors}, how,
                     [this, tensors, op = options.reduceOp, how] {
@@ -111,32 +127,38 @@ WeftBackend::WorkPtr WeftBackend::allreduce_coalesced(Tensors& tensors, const c1
                     });
 }
 
-WeftBackend::WorkPtr WeftBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+WeftBackend::WorkPtr WeftBackend::broadcast(Tensors& tensors,
+                                            const c10d::BroadcastOptions& options) {
   const at::Tensor tensor = only(tensors, "broadcast");
   const How how = this->how(options);
   const int root = static_cast<int>(options.rootRank);
-  return collective({c10d::OpType::BROADCAST, "weft:broadcast", tensors, tensors}, how, [this, tensor, root, how] {
-    const Dense data(tensor, root == rank_ ? Dense::kIn : Dense::kOut);
-    run(Collective::kBroadcast, tensor, data.movement(data.count(), how.timeout, root));
-    data.write_back();
-  });
+  return collective({c10d::OpType::BROADCAST, "weft:broadcast", tensors, tensors}, how,
+                    [this, tensor, root, how] {
+                      const Dense data(tensor, root == rank_ ? Dense::kIn : Dense::kOut);
+                      run(Collective::kBroadcast, tensor,
+                          data.movement(data.count(), how.timeout, root));
+                      data.write_back();
+                    });
 }
 
 WeftBackend::WorkPtr WeftBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   const at::Tensor tensor = only(tensors, "reduce");
   const How how = this->how(options);
   const int root = static_cast<int>(options.rootRank);
-  return collective({c10d::OpType::REDUCE, "weft:reduce", tensors, tensors}, how, [this, tensor, op = options.reduceOp, root, how] {
-    const Dense in(premultiplied(tensor, op), Dense::kIn), out(tensor, Dense::kOut);
-    auto args = in.reduction(sum_or(op), in.count(), how.timeout);
-    args.root = root;
-    args.output = rank_ == root ? out.data() : nullptr;
-    run(Collective::kReduce, tensor, args);
-    if (rank_ == root) out.write_back();
-  });
+  return collective({c10d::OpType::REDUCE, "weft:reduce", tensors, tensors}, how,
+                    [this, tensor, op = options.reduceOp, root, how] {
+                      const Dense in(premultiplied(tensor, op), Dense::kIn),
+                          out(tensor, Dense::kOut);
+                      auto args = in.reduction(sum_or(op), in.count(), how.timeout);
+                      args.root = root;
+                      args.output = rank_ == root ? out.data() : nullptr;
+                      run(Collective::kReduce, tensor, args);
+                      if (rank_ == root) out.write_back();
+                    });
 }
 
-void WeftBackend::all_gather_one(const at::Tensor& output, const at::Tensor& input, milliseconds timeout) {
+void WeftBackend::all_gather_one(const at::Tensor& output, const at::Tensor& input,
+                                 milliseconds timeout) {
   const Dense in(input, Dense::kIn), out(output, Dense::kOut);
   auto args = in.movement(in.count(), timeout);
   args.output = out.data();
@@ -144,36 +166,44 @@ void WeftBackend::all_gather_one(const at::Tensor& output, const at::Tensor& inp
   out.write_back();
 }
 
-void WeftBackend::all_gather_list(const Tensors& outputs, const at::Tensor& input, milliseconds timeout) {
+void WeftBackend::all_gather_list(const Tensors& outputs, const at::Tensor& input,
+                                  milliseconds timeout) {
   const at::Tensor flat = at::empty({size_, input.numel()}, input.options());
   all_gather_one(flat, input, timeout);
   for (std::size_t peer = 0; peer < outputs.size(); ++peer)
     outputs[peer].copy_(flat[static_cast<int64_t>(peer)].view(outputs[peer].sizes()));
 }
 
-WeftBackend::WorkPtr WeftBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
+WeftBackend::WorkPtr WeftBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                  const c10d::AllgatherOptions& options) {
   const How how = this->how(options);
   require_parts("all_gather", output, input, size_);
   return collective({c10d::OpType::_ALLGATHER_BASE, "weft:all_gather", {input}, {output}}, how,
                     [this, output, input, how] { all_gather_one(output, input, how.timeout); });
 }
 
-WeftBackend::WorkPtr WeftBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                                                  const c10d::AllgatherOptions& options) {
+WeftBackend::WorkPtr WeftBackend::allgather_into_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   const How how = this->how(options);
   require_list("all_gather", outputs, static_cast<int>(inputs.size()));
-  for (std::size_t i = 0; i < inputs.size(); ++i) require_parts("all_gather", outputs[i], inputs[i], size_);
-  return collective({c10d::OpType::ALLGATHER_COALESCED, "weft:all_gather", inputs, outputs}, how, [this, outputs, inputs, how] {
-    for (std::size_t i = 0; i < inputs.size(); ++i) all_gather_one(outputs[i], inputs[i], how.timeout);
-  });
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    require_parts("all_gather", outputs[i], inputs[i], size_);
+  return collective({c10d::OpType::ALLGATHER_COALESCED, "weft:all_gather", inputs, outputs}, how,
+                    [this, outputs, inputs, how] {
+                      for (std::size_t i = 0; i < inputs.size(); ++i)
+                        all_gather_one(outputs[i], inputs[i], how.timeout);
+                    });
 }
 
-WeftBackend::WorkPtr WeftBackend::allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
+WeftBackend::WorkPtr WeftBackend::allgather(TensorLists& outputs, Tensors& inputs,
+                                            const c10d::AllgatherOptions& options) {
   only(inputs, "all_gather");
-  return allgather_lists({c10d::OpType::ALLGATHER, "weft:all_gather", inputs, {}}, outputs, inputs, how(options));
+  return allgather_lists({c10d::OpType::ALLGATHER, "weft:all_gather", inputs, {}}, outputs, inputs,
+                         how(options));
 }
 
-WeftBackend::WorkPtr WeftBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
+WeftBackend::WorkPtr WeftBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                                                      const c10d::AllgatherOptions& options) {
   // The caller's lists are by rank, ours by tensor.
   TensorLists by_tensor(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -182,54 +212,65 @@ WeftBackend::WorkPtr WeftBackend::allgather_coalesced(TensorLists& outputs, Tens
       by_tensor[i].push_back(list[i]);
     }
   }
-  return allgather_lists({c10d::OpType::ALLGATHER_COALESCED, "weft:all_gather", inputs, {}}, by_tensor, inputs, how(options));
+  return allgather_lists({c10d::OpType::ALLGATHER_COALESCED, "weft:all_gather", inputs, {}},
+                         by_tensor, inputs, how(options));
 }
 
-WeftBackend::WorkPtr WeftBackend::allgather_lists(Shown shown, const TensorLists& outputs, const Tensors& inputs, const How& how) {
-  WEFT_REQUIRE(outputs.size() == inputs.size(), "all_gather: expected a list of outputs for each input");
+WeftBackend::WorkPtr WeftBackend::allgather_lists(Shown shown, const TensorLists& outputs,
+                                                  const Tensors& inputs, const How& how) {
+  WEFT_REQUIRE(outputs.size() == inputs.size(),
+               "all_gather: expected a list of outputs for each input");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     require_list("all_gather", outputs[i], size_);
     for (const auto& output : outputs[i]) require_parts("all_gather", output, inputs[i], 1);
     shown.results.insert(shown.results.end(), outputs[i].begin(), outputs[i].end());
   }
   return collective(shown, how, [this, outputs, inputs, how] {
-    for (std::size_t i = 0; i < inputs.size(); ++i) all_gather_list(outputs[i], inputs[i], how.timeout);
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      all_gather_list(outputs[i], inputs[i], how.timeout);
   });
 }
 
-WeftBackend::WorkPtr WeftBackend::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
+WeftBackend::WorkPtr WeftBackend::gather(TensorLists& outputs, Tensors& inputs,
+                                         const c10d::GatherOptions& options) {
   const at::Tensor input = only(inputs, "gather");
   const How how = this->how(options);
   const int root = static_cast<int>(options.rootRank);
   const Tensors list = rank_ == root && !outputs.empty() ? outputs[0] : Tensors{};
   if (rank_ == root) require_list("gather", list, size_);
-  return collective({c10d::OpType::GATHER, "weft:gather", inputs, list}, how, [this, list, input, root, how] {
-    const Dense in(input, Dense::kIn);
-    const at::Tensor flat = rank_ == root ? at::empty({size_, input.numel()}, input.options()) : at::Tensor();
-    auto args = in.movement(in.count(), how.timeout, root);
-    args.output = flat.defined() ? flat.data_ptr() : nullptr;
-    run(Collective::kGather, input, args);
-    for (std::size_t peer = 0; peer < list.size(); ++peer) list[peer].copy_(flat[static_cast<int64_t>(peer)].view(list[peer].sizes()));
-  });
+  return collective(
+      {c10d::OpType::GATHER, "weft:gather", inputs, list}, how, [this, list, input, root, how] {
+        const Dense in(input, Dense::kIn);
+        const at::Tensor flat =
+            rank_ == root ? at::empty({size_, input.numel()}, input.options()) : at::Tensor();
+        auto args = in.movement(in.count(), how.timeout, root);
+        args.output = flat.defined() ? flat.data_ptr() : nullptr;
+        run(Collective::kGather, input, args);
+        for (std::size_t peer = 0; peer < list.size(); ++peer)
+          list[peer].copy_(flat[static_cast<int64_t>(peer)].view(list[peer].sizes()));
+      });
 }
 
-WeftBackend::WorkPtr WeftBackend::scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
+WeftBackend::WorkPtr WeftBackend::scatter(Tensors& outputs, TensorLists& inputs,
+                                          const c10d::ScatterOptions& options) {
   const at::Tensor output = only(outputs, "scatter");
   const How how = this->how(options);
   const int root = static_cast<int>(options.rootRank);
   const Tensors list = rank_ == root && !inputs.empty() ? inputs[0] : Tensors{};
   if (rank_ == root) require_list("scatter", list, size_);
-  return collective({c10d::OpType::SCATTER, "weft:scatter", list, outputs}, how, [this, list, output, root, how] {
-    const Dense out(output, Dense::kOut);
-    const at::Tensor flat = rank_ == root ? flatten(list) : at::Tensor();
-    auto args = out.movement(out.count(), how.timeout, root);
-    args.input = flat.defined() ? flat.data_ptr() : nullptr;
-    run(Collective::kScatter, output, args);
-    out.write_back();
-  });
+  return collective({c10d::OpType::SCATTER, "weft:scatter", list, outputs}, how,
+                    [this, list, output, root, how] {
+                      const Dense out(output, Dense::kOut);
+                      const at::Tensor flat = rank_ == root ? flatten(list) : at::Tensor();
+                      auto args = out.movement(out.count(), how.timeout, root);
+                      args.input = flat.defined() ? flat.data_ptr() : nullptr;
+                      run(Collective::kScatter, output, args);
+                      out.write_back();
+                    });
 }
 
-void WeftBackend::reduce_scatter_one(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op, milliseconds timeout) {
+void WeftBackend::reduce_scatter_one(const at::Tensor& output, const at::Tensor& input,
+                                     const c10d::ReduceOp& op, milliseconds timeout) {
   const Dense in(premultiplied(input, op), Dense::kIn), out(output, Dense::kOut);
   auto args = out.reduction(sum_or(op), out.count(), timeout);
   args.input = in.data();
@@ -237,43 +278,54 @@ void WeftBackend::reduce_scatter_one(const at::Tensor& output, const at::Tensor&
   out.write_back();
 }
 
-WeftBackend::WorkPtr WeftBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
+WeftBackend::WorkPtr WeftBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                       const c10d::ReduceScatterOptions& options) {
   const How how = this->how(options);
   require_parts("reduce_scatter", input, output, size_);
-  return collective({c10d::OpType::_REDUCE_SCATTER_BASE, "weft:reduce_scatter", {input}, {output}}, how,
-                    [this, output, input, op = options.reduceOp, how] { reduce_scatter_one(output, input, op, how.timeout); });
-}
-
-WeftBackend::WorkPtr WeftBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                                                  const c10d::ReduceScatterOptions& options) {
-  const How how = this->how(options);
-  require_list("reduce_scatter", outputs, static_cast<int>(inputs.size()));
-  for (std::size_t i = 0; i < inputs.size(); ++i) require_parts("reduce_scatter", inputs[i], outputs[i], size_);
-  return collective({c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, "weft:reduce_scatter", inputs, outputs}, how,
-                    [this, outputs, inputs, op = options.reduceOp, how] {
-                      for (std::size_t i = 0; i < inputs.size(); ++i) reduce_scatter_one(outputs[i], inputs[i], op, how.timeout);
+  return collective({c10d::OpType::_REDUCE_SCATTER_BASE, "weft:reduce_scatter", {input}, {output}},
+                    how, [this, output, input, op = options.reduceOp, how] {
+                      reduce_scatter_one(output, input, op, how.timeout);
                     });
 }
 
-WeftBackend::WorkPtr WeftBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) {
+WeftBackend::WorkPtr WeftBackend::reduce_scatter_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  const How how = this->how(options);
+  require_list("reduce_scatter", outputs, static_cast<int>(inputs.size()));
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    require_parts("reduce_scatter", inputs[i], outputs[i], size_);
+  return collective(
+      {c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, "weft:reduce_scatter", inputs, outputs}, how,
+      [this, outputs, inputs, op = options.reduceOp, how] {
+        for (std::size_t i = 0; i < inputs.size(); ++i)
+          reduce_scatter_one(outputs[i], inputs[i], op, how.timeout);
+      });
+}
+
+WeftBackend::WorkPtr WeftBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                                                 const c10d::ReduceScatterOptions& options) {
   const at::Tensor output = only(outputs, "reduce_scatter");
   WEFT_REQUIRE(inputs.size() == 1, "reduce_scatter: expected one list of inputs");
   require_list("reduce_scatter", inputs[0], size_);
   for (const auto& input : inputs[0]) require_parts("reduce_scatter", input, output, 1);
   const How how = this->how(options);
-  return collective(
-      {c10d::OpType::REDUCE_SCATTER, "weft:reduce_scatter", inputs[0], outputs}, how,
-      [this, output, list = inputs[0], op = options.reduceOp, how] { reduce_scatter_one(output, flatten(list), op, how.timeout); });
+  return collective({c10d::OpType::REDUCE_SCATTER, "weft:reduce_scatter", inputs[0], outputs}, how,
+                    [this, output, list = inputs[0], op = options.reduceOp, how] {
+                      reduce_scatter_one(output, flatten(list), op, how.timeout);
+                    });
 }
 
-WeftBackend::WorkPtr WeftBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
-                                                std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) {
+WeftBackend::WorkPtr WeftBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                std::vector<int64_t>& output_splits,
+                                                std::vector<int64_t>& input_splits,
+                                                const c10d::AllToAllOptions& options) {
   const How how = this->how(options);
   const Shown shown{c10d::OpType::ALLTOALL_BASE, "weft:all_to_all", {input}, {output}};
   require_same_type("all_to_all", output, input);
   if (output_splits.empty() && input_splits.empty()) {
     WEFT_REQUIRE(input.numel() % size_ == 0 && input.numel() == output.numel(),
-                 "all_to_all: input and output need the same number of elements, divisible by " + std::to_string(size_) + " ranks");
+                 "all_to_all: input and output need the same number of elements, divisible by " +
+                     std::to_string(size_) + " ranks");
     return collective(shown, how, [this, output, input, how] {
       const Dense in(input, Dense::kIn), out(output, Dense::kOut);
       auto args = in.movement(in.count() / size_, how.timeout);
@@ -283,26 +335,36 @@ WeftBackend::WorkPtr WeftBackend::alltoall_base(at::Tensor& output, at::Tensor& 
     });
   }
   const auto split = [&](const at::Tensor& tensor, const std::vector<int64_t>& sizes) {
-    std::vector<int64_t> each = sizes.empty() ? std::vector<int64_t>(static_cast<std::size_t>(size_), tensor.size(0) / size_) : sizes;
-    WEFT_REQUIRE(static_cast<int>(each.size()) == size_ && std::accumulate(each.begin(), each.end(), int64_t{0}) == tensor.size(0),
-                 "all_to_all: split sizes must be one a rank and sum to the tensor's first dimension");
+    std::vector<int64_t> each =
+        sizes.empty()
+            ? std::vector<int64_t>(static_cast<std::size_t>(size_), tensor.size(0) / size_)
+            : sizes;
+    WEFT_REQUIRE(
+        static_cast<int>(each.size()) == size_ &&
+            std::accumulate(each.begin(), each.end(), int64_t{0}) == tensor.size(0),
+        "all_to_all: split sizes must be one a rank and sum to the tensor's first dimension");
     return tensor.split_with_sizes(each, 0);
   };
-  return collective(shown, how, [this, outputs = split(output, output_splits), inputs = split(input, input_splits), timeout = how.timeout] {
-    all_to_all_uneven(outputs, inputs, timeout);
-  });
+  return collective(
+      shown, how,
+      [this, outputs = split(output, output_splits), inputs = split(input, input_splits),
+       timeout = how.timeout] { all_to_all_uneven(outputs, inputs, timeout); });
 }
 
-WeftBackend::WorkPtr WeftBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
+WeftBackend::WorkPtr WeftBackend::alltoall(Tensors& outputs, Tensors& inputs,
+                                           const c10d::AllToAllOptions& options) {
   const How how = this->how(options);
   require_list("all_to_all", outputs, size_);
   require_list("all_to_all", inputs, size_);
   return collective({c10d::OpType::ALLTOALL, "weft:all_to_all", inputs, outputs}, how,
-                    [this, outputs, inputs, timeout = how.timeout] { all_to_all_uneven(outputs, inputs, timeout); });
+                    [this, outputs, inputs, timeout = how.timeout] {
+                      all_to_all_uneven(outputs, inputs, timeout);
+                    });
 }
 
 // Blocks of any length, by messages: a wrong length is an error on its receiver.
-void WeftBackend::all_to_all_uneven(const Tensors& outputs, const Tensors& inputs, milliseconds timeout) {
+void WeftBackend::all_to_all_uneven(const Tensors& outputs, const Tensors& inputs,
+                                    milliseconds timeout) {
   std::vector<Dense> in, out;
   std::vector<net::Send> sends;
   std::vector<net::Recv> recvs;

@@ -4,7 +4,8 @@
 
 namespace weft::comm::internal {
 
-WeftWork::WeftWork(int rank, const Shown& shown) : Work(rank, shown.type, shown.title, shown.inputs), results_(shown.results) {}
+WeftWork::WeftWork(int rank, const Shown& shown)
+    : Work(rank, shown.type, shown.title, shown.inputs), results_(shown.results) {}
 
 std::function<void()> WeftWork::end(std::exception_ptr why, int source) {
   source_ = source;

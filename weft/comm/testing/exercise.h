@@ -1,4 +1,5 @@
-// For tests: every operation of a group, small and large, on what the ranks know of each other. Throws where something is wrong.
+// For tests: every operation of a group, small and large, on what the ranks know of each other.
+// Throws where something is wrong.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -13,7 +14,10 @@
 namespace weft::comm::internal {
 
 inline at::Tensor of_rank(int rank, at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
-  return (at::arange(c10::multiply_integers(shape), at::TensorOptions(at::kLong)).remainder(11) + rank + 1).to(type).view(shape);
+  return (at::arange(c10::multiply_integers(shape), at::TensorOptions(at::kLong)).remainder(11) +
+          rank + 1)
+      .to(type)
+      .view(shape);
 }
 
 inline at::Tensor sum_over(int world, at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
@@ -35,10 +39,12 @@ inline void exercise(const Group& group) {
     expect(at::equal(t, sum_over(world, {n, 2})), "all_reduce");
     t = of_rank(rank, {n, 2}).t();  // not contiguous
     group.all_reduce(t, ReduceOp::kMax);
-    expect(at::equal(t, of_rank(world - 1, {n, 2}).t()) || n > 3, "all_reduce of a transposed tensor");
+    expect(at::equal(t, of_rank(world - 1, {n, 2}).t()) || n > 3,
+           "all_reduce of a transposed tensor");
     t = of_rank(rank, {n}, at::kBFloat16);
     group.all_reduce(t, ReduceOp::kAvg);
-    expect(at::allclose(t.to(at::kFloat), sum_over(world, {n}) / world, 1e-2), "all_reduce in bfloat16");
+    expect(at::allclose(t.to(at::kFloat), sum_over(world, {n}) / world, 1e-2),
+           "all_reduce in bfloat16");
     t = of_rank(rank, {n}, at::kComplexFloat);
     group.all_reduce(t);
     expect(at::equal(at::real(t), sum_over(world, {n})), "all_reduce of complex numbers");
@@ -48,7 +54,9 @@ inline void exercise(const Group& group) {
     auto two = group.all_reduce_async(second);
     two->wait();
     one->wait();
-    expect(at::equal(first, sum_over(world, {n})) && at::equal(second, sum_over(world, {n}, at::kLong)), "all_reduce_async");
+    expect(at::equal(first, sum_over(world, {n})) &&
+               at::equal(second, sum_over(world, {n}, at::kLong)),
+           "all_reduce_async");
     expect(at::equal(one->getFuture()->value().toTensorVector()[0], first), "the future's value");
 
     t = of_rank(rank, {n});
@@ -56,7 +64,8 @@ inline void exercise(const Group& group) {
     expect(at::equal(t, of_rank(world - 1, {n})), "broadcast");
     at::Tensor all = at::empty({world * n, 2});
     group.all_gather(all, of_rank(rank, {n, 2}));
-    for (int peer = 0; peer < world; ++peer) expect(at::equal(all.narrow(0, peer * n, n), of_rank(peer, {n, 2})), "all_gather");
+    for (int peer = 0; peer < world; ++peer)
+      expect(at::equal(all.narrow(0, peer * n, n), of_rank(peer, {n, 2})), "all_gather");
     at::Tensor mine = at::empty({n});
     group.reduce_scatter(mine, of_rank(rank, {world * n}));
     expect(at::equal(mine, sum_over(world, {world * n}).narrow(0, rank * n, n)), "reduce_scatter");
@@ -68,13 +77,16 @@ inline void exercise(const Group& group) {
     at::Tensor swapped = at::empty({world * n});
     group.all_to_all(swapped, of_rank(rank, {world * n}));
     for (int peer = 0; peer < world; ++peer) {
-      expect(at::equal(swapped.narrow(0, peer * n, n), of_rank(peer, {world * n}).narrow(0, rank * n, n)), "all_to_all");
+      expect(at::equal(swapped.narrow(0, peer * n, n),
+                       of_rank(peer, {world * n}).narrow(0, rank * n, n)),
+             "all_to_all");
     }
     t = of_rank(rank, {n});
     group.reduce(t, 0, ReduceOp::kSum);
     expect(at::equal(t, rank == 0 ? sum_over(world, {n}) : of_rank(rank, {n})), "reduce");
     const auto gathered = group.gather(of_rank(rank, {n}), 0);
-    expect(rank != 0 || static_cast<int>(gathered.size()) == world, "the number of gathered tensors");
+    expect(rank != 0 || static_cast<int>(gathered.size()) == world,
+           "the number of gathered tensors");
     for (std::size_t peer = 0; peer < gathered.size(); ++peer)
       expect(at::equal(gathered[peer], of_rank(static_cast<int>(peer), {n})), "gather");
     t = at::empty({n});

@@ -1,4 +1,5 @@
-// For ranks of a test that expect a failure. They return 0 where it was the right one, and print it otherwise.
+// For ranks of a test that expect a failure. They return 0 where it was the right one, and print it
+// otherwise.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -12,7 +13,8 @@
 
 namespace weft::comm {
 
-// 0 where `body` throws an Error of this code, 1 for another code, 2 where it throws none. Reports the time until then.
+// 0 where `body` throws an Error of this code, 1 for another code, 2 where it throws none. Reports
+// the time until then.
 template <class Body>
 int ends_with(Errc code, const Group& group, SlowestRank& slowest, const Body& body) {
   const auto start = Deadline::Clock::now();
@@ -35,7 +37,8 @@ inline int see_mismatch(const Group& group, int odd, SlowestRank& slowest) {
       group.all_reduce(t);
     } catch (const Error& error) {
       const std::string what = error.what();
-      const bool both = what.find("float32[4, 2]") != std::string::npos && what.find("float64[4, 2]") != std::string::npos;
+      const bool both = what.find("float32[4, 2]") != std::string::npos &&
+                        what.find("float64[4, 2]") != std::string::npos;
       throw both ? error : Error(Errc::kInternal, "does not show both: " + what);
     }
   });

@@ -1,4 +1,5 @@
-// Ranks as forked processes of one program, without a launcher: for tests, and for programs that bring their own processes up.
+// Ranks as forked processes of one program, without a launcher: for tests, and for programs that
+// bring their own processes up.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -30,37 +31,46 @@ namespace weft::comm {
 
 namespace internal {
 
-// Gives the exit codes of `children` (-signal for a killed one; 127 for one that somebody else has waited for), of which those that have
-// not ended after `patience` are killed.
-inline std::vector<int> exit_codes(const std::vector<pid_t>& children, std::chrono::seconds patience) {
+// Gives the exit codes of `children` (-signal for a killed one; 127 for one that somebody else has
+// waited for), of which those that have not ended after `patience` are killed.
+inline std::vector<int> exit_codes(const std::vector<pid_t>& children,
+                                   std::chrono::seconds patience) {
   constexpr std::chrono::microseconds kLongestPause{5000};
   const auto deadline = Deadline::in(patience);
   std::vector<int> codes;
   for (const pid_t child : children) {
     int status = 0;
     pid_t ended = 0;
-    for (auto pause = std::chrono::microseconds(100); (ended = waitpid(child, &status, WNOHANG)) == 0;
+    for (auto pause = std::chrono::microseconds(100);
+         (ended = waitpid(child, &status, WNOHANG)) == 0;
          pause = std::min(2 * pause, kLongestPause)) {
       if (deadline.passed()) kill(child, SIGKILL);
       std::this_thread::sleep_for(pause);
     }
-    codes.push_back(ended < 0 ? 127 : WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
+    codes.push_back(ended < 0             ? 127
+                    : WIFSIGNALED(status) ? -WTERMSIG(status)
+                                          : WEXITSTATUS(status));
   }
   return codes;
 }
 
 }  // namespace internal
 
-// Forks `world` ranks that meet through a file; each returns what fn returns. Gives the exit codes (-signal for a killed one). `hosts` puts
-// the ranks on hosts, as if they were several: a name for each rank. They share the processors. Ranks that have not ended after `patience`
-// are killed. Throws Error(kUnavailable) where the system gives no file or no process; then none is left.
-inline std::vector<int> fork_ranks(int world, const BackendOptions& options, const std::function<int(const Group&)>& fn,
-                                   const std::vector<std::string>& hosts = {}, std::chrono::seconds patience = std::chrono::minutes(10)) {
+// Forks `world` ranks that meet through a file; each returns what fn returns. Gives the exit codes
+// (-signal for a killed one). `hosts` puts the ranks on hosts, as if they were several: a name for
+// each rank. They share the processors. Ranks that have not ended after `patience` are killed.
+// Throws Error(kUnavailable) where the system gives no file or no process; then none is left.
+inline std::vector<int> fork_ranks(int world, const BackendOptions& options,
+                                   const std::function<int(const Group&)>& fn,
+                                   const std::vector<std::string>& hosts = {},
+                                   std::chrono::seconds patience = std::chrono::minutes(10)) {
   std::error_code nowhere;
   const auto folder = std::filesystem::temp_directory_path(nowhere);
   std::string path = ((nowhere ? "/tmp" : folder) / "weft-ranks-XXXXXX").string();
   const int file = mkstemp(path.data());
-  if (file < 0) throw Error(Errc::kUnavailable, "no file for ranks to meet at " + path + ": " + std::strerror(errno));
+  if (file < 0)
+    throw Error(Errc::kUnavailable,
+                "no file for ranks to meet at " + path + ": " + std::strerror(errno));
   close(file);
   std::vector<pid_t> children;
   for (int rank = 0; rank < world; ++rank) {
@@ -69,14 +79,17 @@ inline std::vector<int> fork_ranks(int world, const BackendOptions& options, con
       const std::string why = std::strerror(errno);
       internal::exit_codes(children, std::chrono::seconds(0));
       unlink(path.c_str());
-      throw Error(Errc::kUnavailable, "rank " + std::to_string(rank) + " of " + std::to_string(world) + " cannot be forked: " + why);
+      throw Error(Errc::kUnavailable, "rank " + std::to_string(rank) + " of " +
+                                          std::to_string(world) + " cannot be forked: " + why);
     }
     if (child == 0) {
       int code = 99;
       try {
-        if (!hosts.empty()) setenv("WEFT_HOST_ID", hosts[static_cast<std::size_t>(rank)].c_str(), 1);
+        if (!hosts.empty())
+          setenv("WEFT_HOST_ID", hosts[static_cast<std::size_t>(rank)].c_str(), 1);
         install_allocator();
-        at::set_num_threads(std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / world));
+        at::set_num_threads(
+            std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / world));
         const auto store = c10::make_intrusive<c10d::FileStore>(path, world);
         const Group group(make_backend(store, rank, world, options), "test");
         code = fn(group);
@@ -93,10 +106,14 @@ inline std::vector<int> fork_ranks(int world, const BackendOptions& options, con
 }
 
 // With waits of 20 s.
-inline std::vector<int> fork_ranks(int world, const std::string& transport, const std::function<int(const Group&)>& fn,
-                                   const std::vector<std::string>& hosts = {}, std::chrono::seconds patience = std::chrono::minutes(10)) {
-  return fork_ranks(world, BackendOptions{.transport = parse_transport(transport), .timeout = std::chrono::seconds(20)}, fn, hosts,
-                    patience);
+inline std::vector<int> fork_ranks(int world, const std::string& transport,
+                                   const std::function<int(const Group&)>& fn,
+                                   const std::vector<std::string>& hosts = {},
+                                   std::chrono::seconds patience = std::chrono::minutes(10)) {
+  return fork_ranks(
+      world,
+      BackendOptions{.transport = parse_transport(transport), .timeout = std::chrono::seconds(20)},
+      fn, hosts, patience);
 }
 
 }  // namespace weft::comm

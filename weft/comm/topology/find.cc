@@ -39,13 +39,16 @@ std::string own_place() {
   const auto processors = own_processors();
   const char* const part = std::getenv("WEFT_HOST_ID");
   std::ostringstream text;
-  text << machine.socket_of(processors).value_or(-1) << ' ' << machine.numa_node_of(processors).value_or(-1) << ' '
-       << machine.cache_of(processors).value_or(-1) << ' ' << net::host_id() << '/' << (part != nullptr ? part : "");
+  text << machine.socket_of(processors).value_or(-1) << ' '
+       << machine.numa_node_of(processors).value_or(-1) << ' '
+       << machine.cache_of(processors).value_or(-1) << ' ' << net::host_id() << '/'
+       << (part != nullptr ? part : "");
   return text.str().substr(0, static_cast<std::size_t>(kPlaceBytes) - 1);
 }
 
 std::vector<Place> places_of(const Group& group) {
-  at::Tensor mine = at::zeros({kPlaceBytes}, at::kByte), all = at::zeros({group.size(), kPlaceBytes}, at::kByte);
+  at::Tensor mine = at::zeros({kPlaceBytes}, at::kByte),
+             all = at::zeros({group.size(), kPlaceBytes}, at::kByte);
   const std::string text = own_place();
   std::memcpy(mine.data_ptr(), text.data(), text.size());
   group.all_gather(all, mine);
@@ -59,7 +62,8 @@ std::vector<Place> places_of(const Group& group) {
   return places;
 }
 
-// Two ranks in the same group of a level, in different ones of the next; nullopt where there are none.
+// Two ranks in the same group of a level, in different ones of the next; nullopt where there are
+// none.
 std::optional<std::pair<int, int>> pair_over(const Topology& topology, int level) {
   for (int a = 0; a < topology.world(); ++a) {
     for (int b = a + 1; b < topology.world(); ++b) {
@@ -81,18 +85,23 @@ double one_way(const Group& group, std::pair<int, int> pair, at::Tensor& message
       group.recv(message, pair.first, kTag);
       group.send(message, pair.first, kTag);
     }
-    if (trip >= kWarmUps) best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count() / 2);
+    if (trip >= kWarmUps)
+      best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count() / 2);
   }
   return best;
 }
 
-Link probe(const Group& group, std::pair<int, int> pair, const Link& known, const FindOptions& options) {
+Link probe(const Group& group, std::pair<int, int> pair, const Link& known,
+           const FindOptions& options) {
   at::Tensor result = at::tensor({known.latency, known.bandwidth}, at::kDouble);
   if (group.rank() == pair.first || group.rank() == pair.second) {
-    at::Tensor small = at::zeros({8}, at::kByte), large = at::zeros({static_cast<std::int64_t>(options.large_bytes)}, at::kByte);
+    at::Tensor small = at::zeros({8}, at::kByte),
+               large = at::zeros({static_cast<std::int64_t>(options.large_bytes)}, at::kByte);
     const double latency = std::max(one_way(group, pair, small, options.round_trips), 1e-9);
     const double moved = std::max(one_way(group, pair, large, kLargeTrips) - latency, 1e-9);
-    if (group.rank() == pair.first) result.copy_(at::tensor({latency, static_cast<double>(options.large_bytes) / moved}, at::kDouble));
+    if (group.rank() == pair.first)
+      result.copy_(
+          at::tensor({latency, static_cast<double>(options.large_bytes) / moved}, at::kDouble));
   }
   group.broadcast(result, pair.first);
   return {result[0].item<double>(), result[1].item<double>(), known.reduction};
@@ -101,13 +110,15 @@ Link probe(const Group& group, std::pair<int, int> pair, const Link& known, cons
 }  // namespace
 
 Topology find_topology(const Group& group, const FindOptions& options) {
-  WEFT_REQUIRE(options.round_trips >= 1 && options.large_bytes >= 1, "find_topology: a probe needs a round trip and a byte");
+  WEFT_REQUIRE(options.round_trips >= 1 && options.large_bytes >= 1,
+               "find_topology: a probe needs a round trip and a byte");
   const Topology found = schedule::topology_of(places_of(group));
   if (!options.probe) return found;
   std::vector<schedule::Level> levels;
   for (int at = 0; at < found.num_levels(); ++at) {
     levels.push_back(found.level(at));
-    if (const auto pair = pair_over(found, at)) levels.back().link = probe(group, *pair, levels.back().link, options);
+    if (const auto pair = pair_over(found, at))
+      levels.back().link = probe(group, *pair, levels.back().link, options);
   }
   return {found.world(), std::move(levels)};
 }

@@ -1,4 +1,5 @@
-// bf16 and f16: each number rounded to the nearest. Relative error at most 2^-9 and 2^-12 for numbers that are normal there.
+// bf16 and f16: each number rounded to the nearest. Relative error at most 2^-9 and 2^-12 for
+// numbers that are normal there.
 #include <cmath>
 
 #include "weft/compress/internal/codecs.h"
@@ -7,7 +8,8 @@
 namespace weft::compress::internal {
 namespace {
 
-constexpr std::size_t kStrip = 2048;  // numbers that stay in the first-level cache on the way through float32
+constexpr std::size_t kStrip =
+    2048;  // numbers that stay in the first-level cache on the way through float32
 
 class CastCodec final : public Codec {
  public:
@@ -16,7 +18,8 @@ class CastCodec final : public Codec {
   std::int64_t bytes(std::int64_t count) const override { return round_up(2 * count, 4); }
   std::optional<DType> sums() const override { return type_; }
 
-  void encode(std::span<const float> values, const Draw&, std::vector<std::byte>& wire, float* residual) const override {
+  void encode(std::span<const float> values, const Draw&, std::vector<std::byte>& wire,
+              float* residual) const override {
     std::byte* const out = append(wire, bytes(static_cast<std::int64_t>(values.size())));
     kernels::cast(out, type_, values.data(), DType::kF32, static_cast<std::int64_t>(values.size()));
     if (residual == nullptr) return;

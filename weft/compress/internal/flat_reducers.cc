@@ -43,7 +43,8 @@ class FlatReducer : public StagedReducer {
     if (delta()) std::copy(agreed_.begin(), agreed_.end(), values().begin());
   }
   std::span<const std::byte> received(int block, std::int64_t bytes) const {
-    return std::span(in_).subspan(static_cast<std::size_t>(block * bytes), static_cast<std::size_t>(bytes));
+    return std::span(in_).subspan(static_cast<std::size_t>(block * bytes),
+                                  static_cast<std::size_t>(bytes));
   }
   // Of all ranks' encodings the longest, where lengths differ.
   Round ask_longest(std::int64_t mine) {
@@ -68,7 +69,9 @@ class SumReducer final : public FlatReducer {
   SumReducer(const Spec& spec, const Unit& unit) : FlatReducer(spec, unit) {
     if (spec.kind == Kind::kRandomK) take_momentum_at_once();
   }
-  std::int64_t bytes_sent() const override { return all_reduce_bytes(codec_->bytes(unit_.count), unit_.world); }
+  std::int64_t bytes_sent() const override {
+    return all_reduce_bytes(codec_->bytes(unit_.count), unit_.world);
+  }
   const char* exchange() const override { return "sum"; }
 
  private:
@@ -77,7 +80,8 @@ class SumReducer final : public FlatReducer {
       out_.clear();
       encode(*codec_, 0, values(), draw(0));
       const DType type = *codec_->sums();
-      return Round{Round::How::kSum, type, static_cast<std::int64_t>(out_.size() / size_of(type)), out_.data(), nullptr};
+      return Round{Round::How::kSum, type, static_cast<std::int64_t>(out_.size() / size_of(type)),
+                   out_.data(), nullptr};
     }
     codec_->add(out_, draw(0), sums());
     finish();
@@ -88,7 +92,9 @@ class SumReducer final : public FlatReducer {
 class GatherReducer final : public FlatReducer {
  public:
   using FlatReducer::FlatReducer;
-  std::int64_t bytes_sent() const override { return (unit_.world - 1) * codec_->bytes(unit_.count); }
+  std::int64_t bytes_sent() const override {
+    return (unit_.world - 1) * codec_->bytes(unit_.count);
+  }
   const char* exchange() const override { return "gather"; }
 
  private:
@@ -105,21 +111,25 @@ class GatherReducer final : public FlatReducer {
       return swap(Round::How::kAllGather, longest_);
     }
     const auto sum = sums();
-    for (int rank = 0; rank < unit_.world; ++rank) codec_->add(received(rank, longest_), draw(0), sum);
+    for (int rank = 0; rank < unit_.world; ++rank)
+      codec_->add(received(rank, longest_), draw(0), sum);
     finish();
     return std::nullopt;
   }
 };
 
-// The sum of this rank's shard is a gradient of its own: it is encoded once more, and what that leaves out is remembered here.
+// The sum of this rank's shard is a gradient of its own: it is encoded once more, and what that
+// leaves out is remembered here.
 class ShardedReducer final : public FlatReducer {
  public:
   ShardedReducer(const Spec& spec, const Unit& unit)
       : FlatReducer(spec, unit),
         shard_bytes_(shard_bytes(spec, unit)),
         sum_(shard(unit.rank).size(), 0.0f),
-        unsent_sum_(spec.memory == Memory::kFeedback ? Memory::kFeedback : Memory::kNone, static_cast<std::int64_t>(sum_.size())) {
-    for (int rank = 0; rank < unit.world; ++rank) codecs_.push_back(make_codec(spec, unit, shard(rank)));
+        unsent_sum_(spec.memory == Memory::kFeedback ? Memory::kFeedback : Memory::kNone,
+                    static_cast<std::int64_t>(sum_.size())) {
+    for (int rank = 0; rank < unit.world; ++rank)
+      codecs_.push_back(make_codec(spec, unit, shard(rank)));
   }
 
   std::int64_t bytes_sent() const override { return 2 * (unit_.world - 1) * shard_bytes_; }
@@ -166,7 +176,8 @@ class ShardedReducer final : public FlatReducer {
     std::int64_t longest = 0;
     for (int rank = 0; rank < unit_.world; ++rank) {
       const std::size_t begin = out_.size();
-      encode(codec(rank), shard(rank).first, part(values(), shard(rank)), draw(static_cast<std::uint32_t>(rank)));
+      encode(codec(rank), shard(rank).first, part(values(), shard(rank)),
+             draw(static_cast<std::uint32_t>(rank)));
       ends_.push_back(out_.size());
       longest = std::max(longest, static_cast<std::int64_t>(out_.size() - begin));
     }
@@ -179,7 +190,8 @@ class ShardedReducer final : public FlatReducer {
     const auto block = static_cast<std::size_t>(longest_);
     std::vector<std::byte> blocks(block * ends_.size());
     for (std::size_t rank = 0, begin = 0; rank < ends_.size(); begin = ends_[rank++]) {
-      if (ends_[rank] > begin) std::memcpy(blocks.data() + rank * block, out_.data() + begin, ends_[rank] - begin);
+      if (ends_[rank] > begin)
+        std::memcpy(blocks.data() + rank * block, out_.data() + begin, ends_[rank] - begin);
     }
     out_ = std::move(blocks);
     return swap(Round::How::kAllToAll, longest_);
@@ -189,7 +201,8 @@ class ShardedReducer final : public FlatReducer {
     if (!delta()) std::fill(sum_.begin(), sum_.end(), 0.0f);
     const Range mine = shard(unit_.rank);
     for (int rank = 0; rank < unit_.world && mine.size() > 0; ++rank) {
-      codec(unit_.rank).add(received(rank, longest_), draw(static_cast<std::uint32_t>(unit_.rank)), sum_);
+      codec(unit_.rank)
+          .add(received(rank, longest_), draw(static_cast<std::uint32_t>(unit_.rank)), sum_);
     }
     out_.clear();
     const Draw second = draw(static_cast<std::uint32_t>(unit_.world + unit_.rank));
@@ -211,7 +224,8 @@ class ShardedReducer final : public FlatReducer {
     const auto sum = sums();
     for (int rank = 0; rank < unit_.world; ++rank) {
       if (shard(rank).size() == 0) continue;
-      codec(rank).add(received(rank, longest_), draw(static_cast<std::uint32_t>(unit_.world + rank)), part(sum, shard(rank)));
+      codec(rank).add(received(rank, longest_),
+                      draw(static_cast<std::uint32_t>(unit_.world + rank)), part(sum, shard(rank)));
     }
     finish();
     return std::nullopt;
@@ -226,8 +240,14 @@ class ShardedReducer final : public FlatReducer {
 
 }  // namespace
 
-std::unique_ptr<Reducer> make_sum(const Spec& spec, const Unit& unit) { return std::make_unique<SumReducer>(spec, unit); }
-std::unique_ptr<Reducer> make_gather(const Spec& spec, const Unit& unit) { return std::make_unique<GatherReducer>(spec, unit); }
-std::unique_ptr<Reducer> make_sharded(const Spec& spec, const Unit& unit) { return std::make_unique<ShardedReducer>(spec, unit); }
+std::unique_ptr<Reducer> make_sum(const Spec& spec, const Unit& unit) {
+  return std::make_unique<SumReducer>(spec, unit);
+}
+std::unique_ptr<Reducer> make_gather(const Spec& spec, const Unit& unit) {
+  return std::make_unique<GatherReducer>(spec, unit);
+}
+std::unique_ptr<Reducer> make_sharded(const Spec& spec, const Unit& unit) {
+  return std::make_unique<ShardedReducer>(spec, unit);
+}
 
 }  // namespace weft::compress::internal

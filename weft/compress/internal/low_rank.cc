@@ -1,11 +1,14 @@
-// PowerSGD (Vogels, Karimireddy, Jaggi 2019): each matrix M travels as P Q^T, P = M Q orthogonalised, Q = M^T P, with Q of the step before
-// to start from: one step of subspace iteration a training step, which follows the slowly turning top singular vectors.
+// PowerSGD (Vogels, Karimireddy, Jaggi 2019): each matrix M travels as P Q^T, P = M Q
+// orthogonalised, Q = M^T P, with Q of the step before to start from: one step of subspace
+// iteration a training step, which follows the slowly turning top singular vectors.
 //
-//   round 1   all-reduce of the P of all matrices of the buffer, and of what no matrix holds, as it is
+//   round 1   all-reduce of the P of all matrices of the buffer, and of what no matrix holds, as it
+//             is
 //   round 2   all-reduce of their Q
 //
-// Both products are linear in M, so what comes out is the approximation of the summed gradient, the same on every rank, and each rank's
-// residual is its own M - P (M^T P)^T: their sum is exactly what the approximation misses.
+// Both products are linear in M, so what comes out is the approximation of the summed gradient, the
+// same on every rank, and each rank's residual is its own M - P (M^T P)^T: their sum is exactly
+// what the approximation misses.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -38,11 +41,15 @@ Plan make_plan(const Spec& spec, const Unit& unit) {
     plan.rest_length += std::max<std::int64_t>(0, end - at);
   };
   for (const Matrix& matrix : unit.matrices) {
-    const auto rank = std::min({static_cast<std::int64_t>(spec.amount), matrix.rows, matrix.columns});
+    const auto rank =
+        std::min({static_cast<std::int64_t>(spec.amount), matrix.rows, matrix.columns});
     if ((matrix.rows + matrix.columns) * rank >= matrix.rows * matrix.columns) continue;
     leave(matrix.first);
     at = matrix.first + matrix.rows * matrix.columns;
-    plan.matrices.push_back({matrix.first, {matrix.rows, matrix.columns, static_cast<int>(rank)}, plan.left_length, plan.right_length});
+    plan.matrices.push_back({matrix.first,
+                             {matrix.rows, matrix.columns, static_cast<int>(rank)},
+                             plan.left_length,
+                             plan.right_length});
     plan.left_length += matrix.rows * rank;
     plan.right_length += matrix.columns * rank;
   }
@@ -52,12 +59,13 @@ Plan make_plan(const Spec& spec, const Unit& unit) {
 
 double dot(const float* a, const float* b, std::int64_t count) {
   double sum = 0;
-  for (std::int64_t i = 0; i < count; ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  for (std::int64_t i = 0; i < count; ++i)
+    sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
   return sum;
 }
 
-// Gram-Schmidt, each vector twice (Giraud et al. 2005: then they are orthogonal to working precision). One that lies in the span of those
-// before becomes zero: it has nothing to say.
+// Gram-Schmidt, each vector twice (Giraud et al. 2005: then they are orthogonal to working
+// precision). One that lies in the span of those before becomes zero: it has nothing to say.
 void orthogonalise(float* vectors, std::int64_t length, int count) {
   for (int k = 0; k < count; ++k) {
     float* const vector = vectors + k * length;
@@ -70,7 +78,8 @@ void orthogonalise(float* vectors, std::int64_t length, int count) {
       }
     }
     const double norm = std::sqrt(dot(vector, vector, length));
-    const float scale = norm > 1e-5 * before && norm > 1e-30 ? static_cast<float>(1.0 / norm) : 0.0f;
+    const float scale =
+        norm > 1e-5 * before && norm > 1e-30 ? static_cast<float>(1.0 / norm) : 0.0f;
     if (std::isnan(norm)) continue;  // shows in the result
     for (std::int64_t i = 0; i < length; ++i) vector[i] *= scale;
   }
@@ -91,7 +100,8 @@ class LowRankReducer final : public StagedReducer {
   }
 
   std::int64_t bytes_sent() const override {
-    return all_reduce_bytes(4 * (plan_.left_length + plan_.rest_length + plan_.right_length), unit_.world);
+    return all_reduce_bytes(4 * (plan_.left_length + plan_.rest_length + plan_.right_length),
+                            unit_.world);
   }
   const char* exchange() const override { return "low rank"; }
 
@@ -125,7 +135,8 @@ class LowRankReducer final : public StagedReducer {
   void start_over(const Factored& matrix, int k) {
     Random random(spec_.seed, unit_.id, static_cast<std::uint64_t>(matrix.right + k));
     float* const vector = right(matrix) + k * matrix.shape.columns;
-    for (std::int64_t j = 0; j < matrix.shape.columns; ++j) vector[j] = random.uniform_float() - 0.5f;
+    for (std::int64_t j = 0; j < matrix.shape.columns; ++j)
+      vector[j] = random.uniform_float() - 0.5f;
   }
 
   Round send_left() {
@@ -137,8 +148,11 @@ class LowRankReducer final : public StagedReducer {
     }
     for (const Factored& matrix : plan_.matrices)
       kernels::multiply_right(matrix.shape, x.data() + matrix.first, right(matrix), left(matrix));
-    each_rest([&](std::int64_t first, float* at, std::size_t n) { std::memcpy(at, x.data() + first, n * sizeof(float)); });
-    return {Round::How::kSum, DType::kF32, static_cast<std::int64_t>(left_.size()), left_.data(), nullptr};
+    each_rest([&](std::int64_t first, float* at, std::size_t n) {
+      std::memcpy(at, x.data() + first, n * sizeof(float));
+    });
+    return {Round::How::kSum, DType::kF32, static_cast<std::int64_t>(left_.size()), left_.data(),
+            nullptr};
   }
 
   Round send_right() {
@@ -149,13 +163,16 @@ class LowRankReducer final : public StagedReducer {
       kernels::multiply_left(matrix.shape, x.data() + matrix.first, left(matrix), right(matrix));
       if (spec_.memory == Memory::kNone) continue;
       const float factor = delta() ? 1.0f : -1.0f;
-      kernels::add_low_rank(matrix.shape, {left(matrix), right(matrix), factor}, memory_.data() + matrix.first);
+      kernels::add_low_rank(matrix.shape, {left(matrix), right(matrix), factor},
+                            memory_.data() + matrix.first);
     }
     each_rest([&](std::int64_t first, float*, std::size_t n) {
       if (spec_.memory == Memory::kFeedback) std::fill_n(memory_.begin() + first, n, 0.0f);
-      for (std::size_t i = 0; i < n && delta(); ++i) memory_[static_cast<std::size_t>(first) + i] += x[static_cast<std::size_t>(first) + i];
+      for (std::size_t i = 0; i < n && delta(); ++i)
+        memory_[static_cast<std::size_t>(first) + i] += x[static_cast<std::size_t>(first) + i];
     });
-    return {Round::How::kSum, DType::kF32, static_cast<std::int64_t>(right_.size()), right_.data(), nullptr};
+    return {Round::How::kSum, DType::kF32, static_cast<std::int64_t>(right_.size()), right_.data(),
+            nullptr};
   }
 
   void take() {
@@ -165,13 +182,15 @@ class LowRankReducer final : public StagedReducer {
       for (std::size_t i = 0; i < n; ++i) result[first + static_cast<std::int64_t>(i)] += at[i];
     });
     for (const Factored& matrix : plan_.matrices) {
-      kernels::add_low_rank(matrix.shape, {left(matrix), right(matrix), 1.0f}, result + matrix.first);
+      kernels::add_low_rank(matrix.shape, {left(matrix), right(matrix), 1.0f},
+                            result + matrix.first);
     }
     if (delta()) std::copy(agreed_.begin(), agreed_.end(), values().begin());
     for (const Factored& matrix : plan_.matrices) prepare_next(matrix);
   }
 
-  // A vector of zeros would stay zero, one that is not finite would stay so: those start over, and what is not finite is forgotten.
+  // A vector of zeros would stay zero, one that is not finite would stay so: those start over, and
+  // what is not finite is forgotten.
   void prepare_next(const Factored& matrix) {
     const std::int64_t columns = matrix.shape.columns;
     for (int k = 0; k < matrix.shape.rank; ++k) {

@@ -1,6 +1,7 @@
-// A codec that is applied to each tensor of a buffer by itself, so that no scale serves two of them: a tensor's numbers are of one order,
-// those of its neighbor may be a hundred times larger. Small tensors (biases, norms, first and last layers) travel as they are: few bytes,
-// and the numbers on which a net depends most (so do Vogels et al. 2019 with vectors).
+// A codec that is applied to each tensor of a buffer by itself, so that no scale serves two of
+// them: a tensor's numbers are of one order, those of its neighbor may be a hundred times larger.
+// Small tensors (biases, norms, first and last layers) travel as they are: few bytes, and the
+// numbers on which a net depends most (so do Vogels et al. 2019 with vectors).
 #include <cstring>
 
 #include "weft/compress/internal/codecs.h"
@@ -19,7 +20,8 @@ class PartsCodec final : public Codec {
     return sum;
   }
 
-  void encode(std::span<const float> values, const Draw& draw, std::vector<std::byte>& wire, float* residual) const override {
+  void encode(std::span<const float> values, const Draw& draw, std::vector<std::byte>& wire,
+              float* residual) const override {
     for (std::int64_t count : tensors_) {
       const auto tensor = values.first(static_cast<std::size_t>(count));
       values = values.subspan(tensor.size());
@@ -33,7 +35,8 @@ class PartsCodec final : public Codec {
     }
   }
 
-  void add(std::span<const std::byte> wire, const Draw& draw, std::span<float> values) const override {
+  void add(std::span<const std::byte> wire, const Draw& draw,
+           std::span<float> values) const override {
     need(wire, bytes(static_cast<std::int64_t>(values.size())));
     for (std::int64_t count : tensors_) {
       const auto tensor = values.first(static_cast<std::size_t>(count));
@@ -44,7 +47,8 @@ class PartsCodec final : public Codec {
       } else {
         codec_->add(wire, draw, tensor);
       }
-      wire = wire.subspan(static_cast<std::size_t>(count <= small_ ? 4 * count : codec_->bytes(count)));
+      wire = wire.subspan(
+          static_cast<std::size_t>(count <= small_ ? 4 * count : codec_->bytes(count)));
     }
   }
 
@@ -56,7 +60,8 @@ class PartsCodec final : public Codec {
 
 }  // namespace
 
-std::unique_ptr<Codec> make_parts(std::unique_ptr<Codec> codec, std::int64_t small, std::vector<std::int64_t> tensors) {
+std::unique_ptr<Codec> make_parts(std::unique_ptr<Codec> codec, std::int64_t small,
+                                  std::vector<std::int64_t> tensors) {
   return std::make_unique<PartsCodec>(std::move(codec), small, std::move(tensors));
 }
 

@@ -1,13 +1,17 @@
-// randomk: of each run of s numbers one, the same on all ranks, so that places need not be sent and encodings can be summed. Each run
-// starts at a random place and goes round: any s steps in a row send each number exactly once. Drawing anew each step (Stich et al. 2018)
-// would leave a number waiting for s steps on the average and for ln(n) s in the worst case, instead of (s - 1) / 2 and s - 1.
+// randomk: of each run of s numbers one, the same on all ranks, so that places need not be sent and
+// encodings can be summed. Each run starts at a random place and goes round: any s steps in a row
+// send each number exactly once. Drawing anew each step (Stich et al. 2018) would leave a number
+// waiting for s steps on the average and for ln(n) s in the worst case, instead of (s - 1) / 2 and
+// s - 1.
 //
-// Each number is sent with probability 1 / s. Unscaled: E ||x - C(x)||^2 = (1 - 1 / s) ||x||^2 (Stich et al. 2018, lemma A.1, with k / n =
-// 1 / s). Scaled by s: E C(x) = x.
+// Each number is sent with probability 1 / s. Unscaled: E ||x - C(x)||^2 = (1 - 1 / s) ||x||^2
+// (Stich et al. 2018, lemma A.1, with k / n = 1 / s). Scaled by s: E C(x) = x.
 //
-// Small tensors are sent more often than large ones. What a number should be sent with goes with its magnitude (Wangni et al. 2018,
-// "Gradient sparsification for communication-efficient distributed optimization", section 3); gradients of a net's tensors have norms of
-// one order, so the magnitude of a number goes with 1 / sqrt(n), and s with sqrt(n), as low as the share of all numbers allows.
+// Small tensors are sent more often than large ones. What a number should be sent with goes with
+// its magnitude (Wangni et al. 2018, "Gradient sparsification for communication-efficient
+// distributed optimization", section 3); gradients of a net's tensors have norms of one order, so
+// the magnitude of a number goes with 1 / sqrt(n), and s with sqrt(n), as low as the share of all
+// numbers allows.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -31,7 +35,8 @@ std::int64_t sent(const std::vector<Tensor>& tensors) {
   return sum;
 }
 
-// The shortest runs, as sqrt(count) times one factor, that send at most the share of all numbers, or one of each tensor.
+// The shortest runs, as sqrt(count) times one factor, that send at most the share of all numbers,
+// or one of each tensor.
 void set_runs(double share, std::vector<Tensor>& tensors) {
   double all = 0, longest = 1;
   for (const Tensor& tensor : tensors) {
@@ -42,7 +47,8 @@ void set_runs(double share, std::vector<Tensor>& tensors) {
   const auto set = [&](double factor) {
     for (Tensor& tensor : tensors) {
       const double run = std::ceil(factor * std::sqrt(static_cast<double>(tensor.count)) - 1e-9);
-      tensor.run = std::max<std::int64_t>(1, std::min(tensor.count, static_cast<std::int64_t>(run)));
+      tensor.run =
+          std::max<std::int64_t>(1, std::min(tensor.count, static_cast<std::int64_t>(run)));
     }
   };
   double low = 0, high = longest;  // with the factor `high`, one number of each tensor is sent
@@ -70,9 +76,11 @@ class RandomK final : public Codec {
   std::optional<DType> sums() const override { return DType::kF32; }
   bool sparse() const override { return true; }
 
-  void encode(std::span<const float> values, const Draw& draw, std::vector<std::byte>& wire, float* residual) const override {
+  void encode(std::span<const float> values, const Draw& draw, std::vector<std::byte>& wire,
+              float* residual) const override {
     std::byte* out = append(wire, bytes(static_cast<std::int64_t>(values.size())));
-    if (residual != nullptr && residual != values.data()) std::memcpy(residual, values.data(), values.size_bytes());
+    if (residual != nullptr && residual != values.data())
+      std::memcpy(residual, values.data(), values.size_bytes());
     drawn(draw, values.size(), [&](std::optional<std::size_t> place, std::int64_t) {
       const float value = place ? values[*place] : 0.0f;
       std::memcpy(out, &value, 4);
@@ -81,7 +89,8 @@ class RandomK final : public Codec {
     });
   }
 
-  void add(std::span<const std::byte> wire, const Draw& draw, std::span<float> values) const override {
+  void add(std::span<const std::byte> wire, const Draw& draw,
+           std::span<float> values) const override {
     need(wire, bytes(static_cast<std::int64_t>(values.size())));
     const std::byte* in = wire.data();
     drawn(draw, values.size(), [&](std::optional<std::size_t> place, std::int64_t run) {
@@ -93,9 +102,12 @@ class RandomK final : public Codec {
   }
 
  private:
-  std::vector<Tensor> tensors_of(std::int64_t count) const { return tensors_.empty() ? with_runs(share_, {count}) : tensors_; }
+  std::vector<Tensor> tensors_of(std::int64_t count) const {
+    return tensors_.empty() ? with_runs(share_, {count}) : tensors_;
+  }
 
-  // take(place, run); the place of a last run may lie beyond the end, so that every number is as likely as any other.
+  // take(place, run); the place of a last run may lie beyond the end, so that every number is as
+  // likely as any other.
   template <class Take>
   void drawn(const Draw& draw, std::size_t count, const Take& take) const {
     Random random(draw.seed, draw.unit);
@@ -105,7 +117,8 @@ class RandomK final : public Codec {
       const auto turn = static_cast<std::size_t>(draw.step) % run;
       const std::size_t end = first + static_cast<std::size_t>(tensor.count);
       for (; first < end; first += run) {
-        const std::size_t place = first + (static_cast<std::size_t>(random.below(run)) + turn) % run;
+        const std::size_t place =
+            first + (static_cast<std::size_t>(random.below(run)) + turn) % run;
         take(place < end ? std::optional(place) : std::nullopt, tensor.run);
       }
       first = end;
@@ -119,7 +132,8 @@ class RandomK final : public Codec {
 
 }  // namespace
 
-std::unique_ptr<Codec> make_random_k(double share, bool scaled, const std::vector<std::int64_t>& tensors) {
+std::unique_ptr<Codec> make_random_k(double share, bool scaled,
+                                     const std::vector<std::int64_t>& tensors) {
   return std::make_unique<RandomK>(share, scaled, tensors);
 }
 

@@ -1,7 +1,8 @@
 // topk and threshold: how many numbers, their places, their values.
 //
 //   topk of k among n    ||x - C(x)||^2 <= (1 - k / n) ||x||^2 (Stich et al. 2018, lemma A.1)
-//   threshold t          what is left out is below t; of more than half, the largest half is sent (more would be no compression)
+//   threshold t          what is left out is below t; of more than half, the largest half is sent
+//                        (more would be no compression)
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -14,18 +15,21 @@ namespace weft::compress::internal {
 namespace {
 
 constexpr int kBins = 4096;
-constexpr int kBinShift = 19;  // of a magnitude's 31 bits: the exponent and four bits of the mantissa are left
+constexpr int kBinShift =
+    19;  // of a magnitude's 31 bits: the exponent and four bits of the mantissa are left
 
 std::uint32_t magnitude(float value) { return std::bit_cast<std::uint32_t>(value) & 0x7fffffffu; }
 
-// The places of the k largest magnitudes, ascending; of equal ones those that come first. NaN counts as the largest. One pass counts
-// magnitudes by bins, one collects; only the bin on the border is sorted.
+// The places of the k largest magnitudes, ascending; of equal ones those that come first. NaN
+// counts as the largest. One pass counts magnitudes by bins, one collects; only the bin on the
+// border is sorted.
 std::vector<std::uint32_t> largest(std::span<const float> values, std::int64_t k) {
   std::vector<std::uint32_t> bins(kBins, 0);
   for (float value : values) ++bins[magnitude(value) >> kBinShift];
   int border = kBins;
   std::int64_t above = 0;
-  while (border > 0 && above + bins[static_cast<std::size_t>(border - 1)] <= k) above += bins[static_cast<std::size_t>(--border)];
+  while (border > 0 && above + bins[static_cast<std::size_t>(border - 1)] <= k)
+    above += bins[static_cast<std::size_t>(--border)];
   std::vector<std::uint32_t> places, candidates;
   places.reserve(static_cast<std::size_t>(k));
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -34,9 +38,12 @@ std::vector<std::uint32_t> largest(std::span<const float> values, std::int64_t k
     if (bin == border - 1) candidates.push_back(static_cast<std::uint32_t>(i));
   }
   const auto more = static_cast<std::ptrdiff_t>(k - above);
-  std::nth_element(candidates.begin(), candidates.begin() + more, candidates.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return magnitude(values[a]) != magnitude(values[b]) ? magnitude(values[a]) > magnitude(values[b]) : a < b;
-  });
+  std::nth_element(candidates.begin(), candidates.begin() + more, candidates.end(),
+                   [&](std::uint32_t a, std::uint32_t b) {
+                     return magnitude(values[a]) != magnitude(values[b])
+                                ? magnitude(values[a]) > magnitude(values[b])
+                                : a < b;
+                   });
   places.insert(places.end(), candidates.begin(), candidates.begin() + more);
   std::sort(places.begin(), places.end());
   return places;
@@ -45,8 +52,10 @@ std::vector<std::uint32_t> largest(std::span<const float> values, std::int64_t k
 class SparseCodec : public Codec {
  public:
   bool sparse() const override { return true; }
-  void encode(std::span<const float> values, const Draw&, std::vector<std::byte>& wire, float* residual) const override {
-    WEFT_REQUIRE(values.size() < (std::uint64_t{1} << 32), "a sparse codec takes at most 2^32 numbers at once");
+  void encode(std::span<const float> values, const Draw&, std::vector<std::byte>& wire,
+              float* residual) const override {
+    WEFT_REQUIRE(values.size() < (std::uint64_t{1} << 32),
+                 "a sparse codec takes at most 2^32 numbers at once");
     const auto places = choose(values);
     const auto count = static_cast<std::uint32_t>(places.size());
     std::byte* out = append(wire, 4 + 8 * static_cast<std::int64_t>(count));
@@ -71,7 +80,8 @@ class SparseCodec : public Codec {
       float number = 0;
       std::memcpy(&place, places + 4 * i, 4);
       std::memcpy(&number, numbers + 4 * i, 4);
-      if (place >= values.size()) throw Error(Errc::kCorrupt, "a peer's encoded gradient has a number beyond its end");
+      if (place >= values.size())
+        throw Error(Errc::kCorrupt, "a peer's encoded gradient has a number beyond its end");
       values[place] += number;
     }
   }
@@ -86,7 +96,9 @@ class TopK final : public SparseCodec {
   std::int64_t bytes(std::int64_t count) const override { return 4 + 8 * kept(count); }
 
  private:
-  std::int64_t kept(std::int64_t count) const { return static_cast<std::int64_t>(std::ceil(share_ * static_cast<double>(count))); }
+  std::int64_t kept(std::int64_t count) const {
+    return static_cast<std::int64_t>(std::ceil(share_ * static_cast<double>(count)));
+  }
   std::vector<std::uint32_t> choose(std::span<const float> values) const override {
     return largest(values, kept(static_cast<std::int64_t>(values.size())));
   }
@@ -113,6 +125,8 @@ class Threshold final : public SparseCodec {
 }  // namespace
 
 std::unique_ptr<Codec> make_top_k(double share) { return std::make_unique<TopK>(share); }
-std::unique_ptr<Codec> make_threshold(float magnitude) { return std::make_unique<Threshold>(magnitude); }
+std::unique_ptr<Codec> make_threshold(float magnitude) {
+  return std::make_unique<Threshold>(magnitude);
+}
 
 }  // namespace weft::compress::internal

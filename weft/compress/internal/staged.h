@@ -1,4 +1,5 @@
-// What all reducers share: warm-up steps, momentum before the codec, the memory of what was not sent.
+// What all reducers share: warm-up steps, momentum before the codec, the memory of what was not
+// sent.
 #pragma once
 
 #include "weft/compress/reducer.h"
@@ -49,10 +50,13 @@ class StagedReducer : public Reducer {
 // What one rank remembers of what it could not send, for a range of numbers.
 class Unsent {
  public:
-  Unsent(Memory kind, std::int64_t count) : kind_(kind), values_(kind == Memory::kNone ? 0 : static_cast<std::size_t>(count), 0.0f) {}
+  Unsent(Memory kind, std::int64_t count)
+      : kind_(kind), values_(kind == Memory::kNone ? 0 : static_cast<std::size_t>(count), 0.0f) {}
 
-  // Encodes `values`, which start at `first` of the range, with what is remembered of them. `values` are destroyed.
-  void encode(const Codec& codec, std::int64_t first, std::span<float> values, const Draw& draw, std::vector<std::byte>& wire);
+  // Encodes `values`, which start at `first` of the range, with what is remembered of them.
+  // `values` are destroyed.
+  void encode(const Codec& codec, std::int64_t first, std::span<float> values, const Draw& draw,
+              std::vector<std::byte>& wire);
   std::span<float> all() { return values_; }
   std::span<float> part(std::int64_t first, std::size_t count) {
     return std::span(values_).subspan(static_cast<std::size_t>(first), count);
@@ -63,7 +67,8 @@ class Unsent {
   std::vector<float> values_;  // feedback: what was not sent; delta: what the others believe
 };
 
-// What the rank sums up in the sharded exchange; empty for the last ranks where shards are rounded up.
+// What the rank sums up in the sharded exchange; empty for the last ranks where shards are rounded
+// up.
 Range shard_of(const Unit& unit, int rank);
 // The codec for a range of the unit's numbers, which knows where its tensors lie.
 std::unique_ptr<Codec> make_codec(const Spec& spec, const Unit& unit, const Range& range);
@@ -78,6 +83,8 @@ std::unique_ptr<Reducer> make_sharded(const Spec& spec, const Unit& unit);
 std::unique_ptr<Reducer> make_low_rank(const Spec& spec, const Unit& unit);
 
 // Bytes that a rank sends in an all-reduce of so many.
-constexpr std::int64_t all_reduce_bytes(std::int64_t bytes, int world) { return 2 * bytes * (world - 1) / world; }
+constexpr std::int64_t all_reduce_bytes(std::int64_t bytes, int world) {
+  return 2 * bytes * (world - 1) / world;
+}
 
 }  // namespace weft::compress::internal

@@ -1,4 +1,5 @@
-// For tests: the ranks of a world in one thread, whose rounds are carried out here, and gradients for them.
+// For tests: the ranks of a world in one thread, whose rounds are carried out here, and gradients
+// for them.
 #pragma once
 
 #include <cstring>
@@ -27,14 +28,16 @@ class Ranks {
   // Each rank's values become what it ends with.
   void step(std::vector<Floats>& values) {
     sent_ = 0;
-    for (std::size_t rank = 0; rank < reducers_.size(); ++rank) reducers_[rank]->begin(values[rank].data(), step_);
+    for (std::size_t rank = 0; rank < reducers_.size(); ++rank)
+      reducers_[rank]->begin(values[rank].data(), step_);
     for (;;) {
       std::vector<Round> rounds;
       for (auto& reducer : reducers_) {
         if (auto round = reducer->next()) rounds.push_back(*round);
       }
       if (rounds.empty()) break;
-      if (rounds.size() != reducers_.size()) throw std::runtime_error("the ranks disagree on the number of rounds");
+      if (rounds.size() != reducers_.size())
+        throw std::runtime_error("the ranks disagree on the number of rounds");
       run(rounds);
     }
     ++step_;
@@ -51,7 +54,8 @@ class Ranks {
       auto mine = (*this)[rank].state();
       const auto theirs = other[rank].state();
       if (mine.size() != theirs.size()) throw std::runtime_error("the state has other parts");
-      for (std::size_t i = 0; i < mine.size(); ++i) std::copy(theirs[i].begin(), theirs[i].end(), mine[i].begin());
+      for (std::size_t i = 0; i < mine.size(); ++i)
+        std::copy(theirs[i].begin(), theirs[i].end(), mine[i].begin());
     }
   }
 
@@ -68,17 +72,21 @@ class Ranks {
       std::vector<void*> data;
       for (const Round& round : rounds) data.push_back(round.data);
       kernels::reduce(data.data(), static_cast<int>(world), data.data(), static_cast<int>(world),
-                      {.dtype = first.dtype, .op = first.how == Round::How::kSum ? ReduceOp::kSum : ReduceOp::kMax, .count = first.count});
+                      {.dtype = first.dtype,
+                       .op = first.how == Round::How::kSum ? ReduceOp::kSum : ReduceOp::kMax,
+                       .count = first.count});
       if (first.how == Round::How::kSum) sent_ += 2 * bytes * (world - 1) / world;
       return;
     }
     sent_ += (world - 1) * bytes;
     for (std::int64_t to = 0; to < world; ++to) {
       for (std::int64_t from = 0; from < world; ++from) {
-        const auto* source = static_cast<const std::byte*>(rounds[static_cast<std::size_t>(from)].send);
+        const auto* source =
+            static_cast<const std::byte*>(rounds[static_cast<std::size_t>(from)].send);
         if (first.how == Round::How::kAllToAll) source += to * bytes;
-        std::memcpy(static_cast<std::byte*>(rounds[static_cast<std::size_t>(to)].data) + from * bytes, source,
-                    static_cast<std::size_t>(bytes));
+        std::memcpy(
+            static_cast<std::byte*>(rounds[static_cast<std::size_t>(to)].data) + from * bytes,
+            source, static_cast<std::size_t>(bytes));
       }
     }
   }
@@ -92,7 +100,8 @@ class Ranks {
 // Of two matrices with a vector between them and one behind.
 inline Unit unit_of(std::int64_t count) {
   Unit unit{.count = count};
-  if (count >= 3000) unit.matrices = {{0, 40, 25}, {1000, 30, 1}, {1030, 12, 100}, {2230, count - 2230, 1}};
+  if (count >= 3000)
+    unit.matrices = {{0, 40, 25}, {1000, 30, 1}, {1030, 12, 100}, {2230, count - 2230, 1}};
   return unit;
 }
 

@@ -12,7 +12,8 @@ namespace {
 TEST(Nfc, GivesWhatCPythonGives) {
   const auto rows = nlohmann::json::parse(read_file(WEFT_REFERENCE "nfc.json", 1 << 20));
   ASSERT_GT(rows.size(), 400u);
-  for (const auto& row : rows) EXPECT_EQ(nfc(row[0].get<std::string>()), row[1].get<std::string>()) << row[0];
+  for (const auto& row : rows)
+    EXPECT_EQ(nfc(row[0].get<std::string>()), row[1].get<std::string>()) << row[0];
 }
 
 TEST(Nfc, LeavesBytesThatAreNotUtf8AsTheyAre) {
@@ -21,7 +22,8 @@ TEST(Nfc, LeavesBytesThatAreNotUtf8AsTheyAre) {
   EXPECT_EQ(nfc("e\xcc\x81\xed\xa0\x80"), "\xc3\xa9\xed\xa0\x80");
 }
 
-// The Unicode Standard, 3.12: U+11A7 is no trailing consonant. utf8proc 2.8 takes it for one and drops it.
+// The Unicode Standard, 3.12: U+11A7 is no trailing consonant. utf8proc 2.8 takes it for one and
+// drops it.
 TEST(Nfc, KeepsTheVowelBeforeTheTrailingConsonants) {
   EXPECT_EQ(nfc("\uac00\u11a7"), "\uac00\u11a7");
   EXPECT_EQ(nfc("\u1100\u1161\u11a7\u1100\u1161\u11a8"), "\uac00\u11a7\uac01");

@@ -1,12 +1,15 @@
-// Documents packed into rows of T positions, without one that sees another (positions and document numbers say where each begins).
+// Documents packed into rows of T positions, without one that sees another (positions and document
+// numbers say where each begins).
 //
 //   documents  a a a a a . b b . c c c .        "." is the end token; T = 6
-//   row 0      a a a a a | -> a a a a .         each token but a document's first is a target once, each but its last an input once
-//   row 1      c c c b b | -> c c . b .         rows are filled with the longest piece that still fits; what stays open is padding
+//   row 0      a a a a a | -> a a a a .         each token but a document's first is a target once,
+//                                               each but its last an input once
+//   row 1      c c c b b | -> c c . b .         rows are filled with the longest piece that still
+//                                               fits; what stays open is padding
 //
-// A document of more than T inputs is cut into pieces of T, whose positions begin at 0 again. The last pieces and the shorter documents
-// are packed best-fit-decreasing (Ding et al., "Fewer truncations improve language modeling", 2024). O(n log T) for n pieces, 16 bytes
-// each; done once.
+// A document of more than T inputs is cut into pieces of T, whose positions begin at 0 again. The
+// last pieces and the shorter documents are packed best-fit-decreasing (Ding et al., "Fewer
+// truncations improve language modeling", 2024). O(n log T) for n pieces, 16 bytes each; done once.
 #pragma once
 
 #include <vector>
@@ -18,7 +21,10 @@ namespace weft::data::text {
 
 struct PackOptions {
   std::int64_t length = 1024;  // T
-  Range range;                 // of the file's tokens; empty: all. A document that it cuts is taken as far as it lies within.
+  Range
+      // of the file's tokens; empty: all. A document that it cuts is taken as far as it lies
+      // within.
+      range;
 };
 
 struct PackStats {
@@ -28,14 +34,16 @@ struct PackStats {
   std::int64_t used = 0;  // positions with a target
   // The part of all positions that is padding.
   double waste(std::int64_t length) const {
-    return rows == 0 ? 0 : 1 - static_cast<double>(used) / (static_cast<double>(rows) * static_cast<double>(length));
+    return rows == 0 ? 0
+                     : 1 - static_cast<double>(used) /
+                               (static_cast<double>(rows) * static_cast<double>(length));
   }
 };
 
 class PackedRows : public Rows {
  public:
-  // Throws Error(kInvalidArgument) for a file without an end token, a length below 1, a range outside the file, or one in which no document
-  // has two tokens (its end counted).
+  // Throws Error(kInvalidArgument) for a file without an end token, a length below 1, a range
+  // outside the file, or one in which no document has two tokens (its end counted).
   PackedRows(TokenFile file, PackOptions options);
 
   std::int64_t size() const override { return static_cast<std::int64_t>(first_piece_.size()) - 1; }

@@ -32,17 +32,24 @@ struct TokenBatch {
 // A rank's batches of rows, in the order of a Sampler.
 class Batches {
  public:
-  Batches(std::shared_ptr<const Rows> rows, SamplerOptions options) : rows_(std::move(rows)), sampler_(of_size(options, rows_->size())) {}
+  Batches(std::shared_ptr<const Rows> rows, SamplerOptions options)
+      : rows_(std::move(rows)), sampler_(of_size(options, rows_->size())) {}
 
   std::optional<TokenBatch> next() {
     const auto share = sampler_.next();
     if (!share) return std::nullopt;
     const auto length = static_cast<std::size_t>(rows_->length());
-    TokenBatch batch{static_cast<std::int64_t>(share->indices.size()), rows_->length(), {}, {}, {}, {}};
-    for (auto* values : {&batch.inputs, &batch.targets, &batch.positions, &batch.documents}) values->resize(share->indices.size() * length);
+    TokenBatch batch{
+        static_cast<std::int64_t>(share->indices.size()), rows_->length(), {}, {}, {}, {}};
+    for (auto* values : {&batch.inputs, &batch.targets, &batch.positions, &batch.documents})
+      values->resize(share->indices.size() * length);
     for (std::size_t i = 0; i < share->indices.size(); ++i) {
-      const auto row = [&](std::vector<std::int64_t>& values) { return std::span(values).subspan(i * length, length); };
-      rows_->read(share->indices[i], share->epoch, {row(batch.inputs), row(batch.targets), row(batch.positions), row(batch.documents)});
+      const auto row = [&](std::vector<std::int64_t>& values) {
+        return std::span(values).subspan(i * length, length);
+      };
+      rows_->read(
+          share->indices[i], share->epoch,
+          {row(batch.inputs), row(batch.targets), row(batch.positions), row(batch.documents)});
     }
     return batch;
   }
@@ -63,7 +70,8 @@ class TokenRows : public ::testing::Test {
   // Tokens 1, 2, 3 …, so that each names its place.
   TokenFile counted(std::int64_t count) {
     std::vector<TokenId> ids(static_cast<std::size_t>(count));
-    for (std::int64_t i = 0; i < count; ++i) ids[static_cast<std::size_t>(i)] = static_cast<TokenId>(i + 1);
+    for (std::int64_t i = 0; i < count; ++i)
+      ids[static_cast<std::size_t>(i)] = static_cast<TokenId>(i + 1);
     return write(ids, std::nullopt);
   }
   // Documents of these lengths, their end token counted; other tokens name their place.
@@ -88,8 +96,10 @@ class TokenRows : public ::testing::Test {
   int files_ = 0;
 };
 
-// All batches of an epoch from `from` on: the inputs of each global batch, put together from the ranks.
-std::vector<std::vector<std::int64_t>> epoch_of(const std::shared_ptr<const Rows>& rows, SamplerOptions options, SamplerState from = {}) {
+// All batches of an epoch from `from` on: the inputs of each global batch, put together from the
+// ranks.
+std::vector<std::vector<std::int64_t>> epoch_of(const std::shared_ptr<const Rows>& rows,
+                                                SamplerOptions options, SamplerState from = {}) {
   std::vector<std::vector<std::int64_t>> all;
   for (options.rank = 0; options.rank < options.world; ++options.rank) {
     Batches batches(rows, options);
@@ -101,7 +111,8 @@ std::vector<std::vector<std::int64_t>> epoch_of(const std::shared_ptr<const Rows
       all[b].insert(all[b].end(), batch->targets.begin(), batch->targets.end());
     }
   }
-  for (auto& batch : all) std::sort(batch.begin(), batch.end());  // by ranks the parts come in another order
+  for (auto& batch : all)
+    std::sort(batch.begin(), batch.end());  // by ranks the parts come in another order
   return all;
 }
 
@@ -129,8 +140,10 @@ void expect_same_at_all_worlds_and_after_resume(const std::shared_ptr<const Rows
     EXPECT_EQ(epoch_of(rows, sharded), whole) << world;
     EXPECT_EQ(pairs_of(rows, sharded), pairs_of(rows, options)) << world;
     for (std::size_t done = 0; done < whole.size(); ++done) {
-      const SamplerState from{0, std::min(static_cast<std::int64_t>(done) * options.batch, rows->size())};
-      EXPECT_EQ(epoch_of(rows, sharded, from), (std::vector(whole.begin() + static_cast<std::ptrdiff_t>(done), whole.end())));
+      const SamplerState from{
+          0, std::min(static_cast<std::int64_t>(done) * options.batch, rows->size())};
+      EXPECT_EQ(epoch_of(rows, sharded, from),
+                (std::vector(whole.begin() + static_cast<std::ptrdiff_t>(done), whole.end())));
     }
   }
 }
@@ -140,13 +153,16 @@ TEST_F(TokenRows, OfWindowsSeeEachTokenOnceAnEpochWhateverTheWorld) {
     const auto rows = std::make_shared<Windows>(counted(count), WindowOptions{.length = 4});
     Pairs want;
     for (std::int64_t i = 1; i < count; ++i) want[{i, i + 1}] = 1;
-    for (const int world : {1, 2, 3, 4}) EXPECT_EQ(pairs_of(rows, {.batch = 4, .seed = 2, .world = world}), want) << count << " " << world;
+    for (const int world : {1, 2, 3, 4})
+      EXPECT_EQ(pairs_of(rows, {.batch = 4, .seed = 2, .world = world}), want)
+          << count << " " << world;
     expect_same_at_all_worlds_and_after_resume(rows);
   }
 }
 
 TEST_F(TokenRows, OfWindowsEvaluateInOrder) {
-  const auto rows = std::make_shared<Windows>(counted(11), WindowOptions{.length = 3, .range = {1, 9}});
+  const auto rows =
+      std::make_shared<Windows>(counted(11), WindowOptions{.length = 3, .range = {1, 9}});
   Batches batches(rows, {.batch = 2, .order = Order::kSequential});
   const auto first = batches.next(), second = batches.next();
   ASSERT_TRUE(first && second);
@@ -161,16 +177,19 @@ TEST_F(TokenRows, OfWindowsEvaluateInOrder) {
 
 TEST_F(TokenRows, OfShiftedWindowsMoveFromEpochToEpochAndStayWhole) {
   for (const std::int64_t count : {16, 17, 23, 24, 100}) {
-    const auto rows =
-        std::make_shared<Windows>(counted(count), WindowOptions{.length = 8, .start = WindowOptions::Start::kShifted, .seed = 3});
+    const auto rows = std::make_shared<Windows>(
+        counted(count),
+        WindowOptions{.length = 8, .start = WindowOptions::Start::kShifted, .seed = 3});
     std::map<std::int64_t, int> starts;
     Batches batches(rows, {.batch = 3, .seed = 1});
     for (int epoch = 0; epoch < 40; ++epoch) {
       std::vector<std::int64_t> seen;
-      while (auto batch = batches.next()) seen.insert(seen.end(), batch->inputs.begin(), batch->inputs.end());
+      while (auto batch = batches.next())
+        seen.insert(seen.end(), batch->inputs.begin(), batch->inputs.end());
       std::sort(seen.begin(), seen.end());
       EXPECT_GE(static_cast<std::int64_t>(seen.size()), count - 15);
-      for (std::size_t i = 1; i < seen.size(); ++i) EXPECT_EQ(seen[i], seen[i - 1] + 1);  // each once, none left out between
+      for (std::size_t i = 1; i < seen.size(); ++i)
+        EXPECT_EQ(seen[i], seen[i - 1] + 1);  // each once, none left out between
       EXPECT_LT(seen.back(), count);
       ++starts[seen.front()];
     }
@@ -183,7 +202,8 @@ TEST_F(TokenRows, OfPackedDocumentsHoldEachPairOfEachDocumentOnce) {
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
     Random random(seed);
     std::vector<int> lengths(1 + random.below(60));
-    for (int& length : lengths) length = 1 + static_cast<int>(random.below(random.below(5) == 0 ? 70 : 9));
+    for (int& length : lengths)
+      length = 1 + static_cast<int>(random.below(random.below(5) == 0 ? 70 : 9));
     lengths.push_back(2);
     const auto rows = std::make_shared<PackedRows>(documents(lengths), PackOptions{.length = 16});
     Pairs want;
@@ -192,7 +212,8 @@ TEST_F(TokenRows, OfPackedDocumentsHoldEachPairOfEachDocumentOnce) {
       for (int i = 1; i < length; ++i) ++want[{at + i, i + 1 < length ? at + i + 1 : kEnd}];
       at += length;
     }
-    for (const int world : {1, 2, 4}) EXPECT_EQ(pairs_of(rows, {.batch = 4, .seed = seed, .world = world}), want);
+    for (const int world : {1, 2, 4})
+      EXPECT_EQ(pairs_of(rows, {.batch = 4, .seed = seed, .world = world}), want);
     expect_same_at_all_worlds_and_after_resume(rows);
   }
 }
@@ -203,7 +224,8 @@ TEST_F(TokenRows, OfPackedDocumentsSayWhereEachBegins) {
   const auto batch = batches.next();
   ASSERT_TRUE(batch);
   EXPECT_EQ(batch->inputs, (std::vector<std::int64_t>{1, 2, 3, 4, 5, 0, 10, 11, 12, 7, 8, 0}));
-  EXPECT_EQ(batch->targets, (std::vector<std::int64_t>{2, 3, 4, 5, 0, kNoTarget, 11, 12, 0, 8, 0, kNoTarget}));
+  EXPECT_EQ(batch->targets,
+            (std::vector<std::int64_t>{2, 3, 4, 5, 0, kNoTarget, 11, 12, 0, 8, 0, kNoTarget}));
   EXPECT_EQ(batch->positions, (std::vector<std::int64_t>{0, 1, 2, 3, 4, 0, 0, 1, 2, 0, 1, 0}));
   EXPECT_EQ(batch->documents, (std::vector<std::int64_t>{0, 0, 0, 0, 0, -1, 0, 0, 0, 1, 1, -1}));
   EXPECT_EQ(rows->stats().documents, 3);  // the one of an end token alone has nothing to predict
@@ -234,9 +256,15 @@ TEST_F(TokenRows, AreRefusedWhereThereIsNothingToTrainOn) {
     }
   };
   expect_refused([&] { Windows(counted(1), {.length = 4}); }, "1 tokens are too few");
-  expect_refused([&] { Windows(counted(7), {.length = 4, .start = WindowOptions::Start::kShifted}); }, "8 are needed");
+  expect_refused(
+      [&] { Windows(counted(7), {.length = 4, .start = WindowOptions::Start::kShifted}); },
+      "8 are needed");
   expect_refused([&] { Windows(counted(9), {.length = 0}); }, "a length of 0");
-  expect_refused([&] { Windows(counted(9), {.length = 4, .range = {4, 10}}); }, "tokens 4 to 10 of 9");
+  expect_refused(
+      [&] {
+        Windows(counted(9), {.length = 4, .range = {4, 10}});
+      },
+      "tokens 4 to 10 of 9");
   expect_refused([&] { PackedRows(counted(9), {.length = 4}); }, "names no end token");
   expect_refused([&] { PackedRows(documents({1, 1}), {.length = 4}); }, "nothing to predict");
 }

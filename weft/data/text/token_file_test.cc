@@ -24,16 +24,20 @@ std::vector<std::int64_t> all_of(const TokenFile& file) {
 
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename());
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    names.push_back(entry.path().filename());
   return names;
 }
 
 // Not flushed to the disk, which takes milliseconds.
-void put(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+void put(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
 
 class TokenFiles : public ::testing::Test {
  protected:
-  std::string write(std::int64_t vocab_size, const std::vector<TokenId>& ids, std::optional<TokenId> end_token = std::nullopt) {
+  std::string write(std::int64_t vocab_size, const std::vector<TokenId>& ids,
+                    std::optional<TokenId> end_token = std::nullopt) {
     TokenWriter writer(path_, {vocab_size, 7, end_token});
     writer.append(ids);
     writer.finish();
@@ -91,8 +95,13 @@ TEST_F(TokenFiles, AreNotThereUntilFinishedAndLeaveNothingBehind) {
 
 TEST_F(TokenFiles, RefuseToHoldATokenOutsideTheVocabulary) {
   TokenWriter writer(path_, {10});
-  expect_refused([&] { writer.append(std::vector<TokenId>{1, 10}); }, Errc::kInvalidArgument, "token 10 is not in the vocabulary of 10");
-  expect_refused([&] { writer.append(std::vector<TokenId>{-1}); }, Errc::kInvalidArgument, "token -1");
+  expect_refused(
+      [&] {
+        writer.append(std::vector<TokenId>{1, 10});
+      },
+      Errc::kInvalidArgument, "token 10 is not in the vocabulary of 10");
+  expect_refused([&] { writer.append(std::vector<TokenId>{-1}); }, Errc::kInvalidArgument,
+                 "token -1");
   EXPECT_EQ(writer.size(), 0);
   expect_refused([&] { TokenWriter(path_, {0}); }, Errc::kInvalidArgument, "a vocabulary of 0");
   expect_refused([&] { TokenWriter(path_, {10, 0, 10}); }, Errc::kInvalidArgument, "end token 10");
@@ -130,17 +139,20 @@ TEST_F(TokenFiles, NameATokenThatIsNotInTheVocabulary) {
   const TokenFile file = TokenFile::open(path_);
   std::vector<std::int64_t> out(1);
   file.read(0, out);
-  expect_refused([&] { file.read(1, out); }, Errc::kCorrupt, path_ + ": token 1 is 514, not below the vocabulary of 300");
+  expect_refused([&] { file.read(1, out); }, Errc::kCorrupt,
+                 path_ + ": token 1 is 514, not below the vocabulary of 300");
   bytes[64 + 3] = 0;
   bytes[64 + 2] = 9;  // in the vocabulary, but not what was written
   put(path_, bytes);
-  expect_refused([&] { TokenFile::open(path_).verify(); }, Errc::kCorrupt, "checksum of its tokens is wrong");
+  expect_refused([&] { TokenFile::open(path_).verify(); }, Errc::kCorrupt,
+                 "checksum of its tokens is wrong");
 }
 
 TEST_F(TokenFiles, AreReadOnlyWithinTheirBounds) {
   const TokenFile file = TokenFile::open(write(300, {1, 2, 3}));
   std::vector<std::int64_t> out(2);
-  for (const std::int64_t begin : {std::int64_t{-1}, std::int64_t{2}, std::int64_t{4}, std::numeric_limits<std::int64_t>::max()}) {
+  for (const std::int64_t begin : {std::int64_t{-1}, std::int64_t{2}, std::int64_t{4},
+                                   std::numeric_limits<std::int64_t>::max()}) {
     expect_refused([&] { file.read(begin, out); }, Errc::kInvalidArgument, "of 3");
   }
 }
@@ -154,7 +166,8 @@ TEST_F(TokenFiles, AreSplitBehindADocumentsEnd) {
   EXPECT_EQ(split_tokens(file, 0.3).train.end, 7);  // at a document's end already
   EXPECT_EQ(split_tokens(file, 0).validation.size(), 0);
   EXPECT_EQ(split_tokens(TokenFile::open(write(10, {1, 2, 3, 4})), 0.25).train.end, 3);
-  expect_refused([&] { split_tokens(file, 1.0); }, Errc::kInvalidArgument, "is not from 0 to below 1");
+  expect_refused([&] { split_tokens(file, 1.0); }, Errc::kInvalidArgument,
+                 "is not from 0 to below 1");
 }
 
 class TokenizeFiles : public TokenFiles {
@@ -205,19 +218,25 @@ TEST_F(TokenizeFiles, TakeTheEndTokenInATextAsText) {
 
 TEST_F(TokenizeFiles, NameADocumentThatIsTooLongAndLeaveNothing) {
   for (const Documents documents : {Documents::kFile, Documents::kLine, Documents::kBlank}) {
-    expect_refused([&] { tokens("abc\nabcdefghijk\n", {.documents = documents, .end_token = "|", .max_document_bytes = 8}); },
-                   Errc::kCorrupt, "is longer than the 8 bytes allowed");
+    expect_refused(
+        [&] {
+          tokens("abc\nabcdefghijk\n",
+                 {.documents = documents, .end_token = "|", .max_document_bytes = 8});
+        },
+        Errc::kCorrupt, "is longer than the 8 bytes allowed");
   }
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
 TEST_F(TokenizeFiles, RefuseAnEndTokenThatThereIsNot) {
-  expect_refused([&] { tokens("abc", {.end_token = "</s>"}); }, Errc::kInvalidArgument, "no token </s>");
+  expect_refused([&] { tokens("abc", {.end_token = "</s>"}); }, Errc::kInvalidArgument,
+                 "no token </s>");
 }
 
 TEST_F(TokenizeFiles, AreRefusedWithAnotherTokenizer) {
   tokens("abc", {.end_token = "|"});
-  expect_refused([&] { TokenFile::open(path_).expect(*byte_tokenizer({"x"})); }, Errc::kBadConfig, "was made with another tokenizer");
+  expect_refused([&] { TokenFile::open(path_).expect(*byte_tokenizer({"x"})); }, Errc::kBadConfig,
+                 "was made with another tokenizer");
 }
 
 }  // namespace

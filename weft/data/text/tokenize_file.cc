@@ -77,8 +77,10 @@ class DocumentReader {
 
   void limit(const std::string& document) const {
     if (document.size() <= options_.max_document_bytes) return;
-    throw Error(Errc::kCorrupt, path_ + ": the document that ends after byte " + std::to_string(offset_) + " is longer than the " +
-                                    std::to_string(options_.max_document_bytes) + " bytes allowed; cut it at lines, or allow more");
+    throw Error(Errc::kCorrupt, path_ + ": the document that ends after byte " +
+                                    std::to_string(offset_) + " is longer than the " +
+                                    std::to_string(options_.max_document_bytes) +
+                                    " bytes allowed; cut it at lines, or allow more");
   }
 
   static constexpr std::size_t kChunk = std::size_t{1} << 18;
@@ -92,12 +94,13 @@ class DocumentReader {
 
 }  // namespace
 
-TokenizeReport tokenize_files(const std::vector<std::string>& inputs, const std::string& output, Tokenizer& tokenizer,
-                              const TokenizeOptions& options) {
+TokenizeReport tokenize_files(const std::vector<std::string>& inputs, const std::string& output,
+                              Tokenizer& tokenizer, const TokenizeOptions& options) {
   TokenFileInfo info{tokenizer.vocab_size(), tokenizer.fingerprint(), std::nullopt};
   if (!options.end_token.empty()) {
     info.end_token = tokenizer.id_of(options.end_token);
-    WEFT_REQUIRE(info.end_token.has_value(), "the tokenizer has no token " + options.end_token + " to end documents with");
+    WEFT_REQUIRE(info.end_token.has_value(),
+                 "the tokenizer has no token " + options.end_token + " to end documents with");
   }
   TokenWriter writer(output, info);
   TokenizeReport report;

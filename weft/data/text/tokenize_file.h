@@ -1,4 +1,5 @@
-// From text files to a token file, once, document by document: memory is that of the longest document.
+// From text files to a token file, once, document by document: memory is that of the longest
+// document.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +29,11 @@ struct TokenizeReport {
   std::int64_t tokens = 0;  // end tokens counted
 };
 
-// Reads the files in order and writes `output`, complete or not at all. The same input gives the same file.
-// Throws Error(kInvalidArgument) for an end token that the tokenizer lacks, a file that can't be read, or as Tokenizer::encode(), and
-// Error(kCorrupt) naming file and offset of a document that is longer than allowed.
-TokenizeReport tokenize_files(const std::vector<std::string>& inputs, const std::string& output, Tokenizer& tokenizer,
-                              const TokenizeOptions& options = {});
+// Reads the files in order and writes `output`, complete or not at all. The same input gives the
+// same file. Throws Error(kInvalidArgument) for an end token that the tokenizer lacks, a file that
+// can't be read, or as Tokenizer::encode(), and Error(kCorrupt) naming file and offset of a
+// document that is longer than allowed.
+TokenizeReport tokenize_files(const std::vector<std::string>& inputs, const std::string& output,
+                              Tokenizer& tokenizer, const TokenizeOptions& options = {});
 
 }  // namespace weft::data::text

@@ -18,8 +18,10 @@ class ByteTokenizer : public Tokenizer {
   explicit ByteTokenizer(std::vector<std::string> specials) : specials_(std::move(specials)) {
     std::string name = "weft bytes 1";
     for (std::size_t i = 0; i < specials_.size(); ++i) {
-      WEFT_REQUIRE(!specials_[i].empty(), "byte_tokenizer: special token " + std::to_string(i) + " is empty");
-      WEFT_REQUIRE(std::count(specials_.begin(), specials_.end(), specials_[i]) == 1, "byte_tokenizer: " + specials_[i] + " occurs twice");
+      WEFT_REQUIRE(!specials_[i].empty(),
+                   "byte_tokenizer: special token " + std::to_string(i) + " is empty");
+      WEFT_REQUIRE(std::count(specials_.begin(), specials_.end(), specials_[i]) == 1,
+                   "byte_tokenizer: " + specials_[i] + " occurs twice");
       tokens_.add(specials_[i], kBytes + static_cast<TokenId>(i), true);
       name += '\0' + specials_[i];
     }
@@ -44,8 +46,9 @@ class ByteTokenizer : public Tokenizer {
   std::string decode(const std::vector<TokenId>& ids) const override {
     std::string text;
     for (std::size_t i = 0; i < ids.size(); ++i) {
-      WEFT_REQUIRE(ids[i] >= 0 && ids[i] < vocab_size(), "decode: id " + std::to_string(ids[i]) + " at position " + std::to_string(i) +
-                                                             " is not below " + std::to_string(vocab_size()));
+      WEFT_REQUIRE(ids[i] >= 0 && ids[i] < vocab_size(),
+                   "decode: id " + std::to_string(ids[i]) + " at position " + std::to_string(i) +
+                       " is not below " + std::to_string(vocab_size()));
       if (ids[i] < kBytes) {
         text += static_cast<char>(ids[i]);
       } else {
@@ -55,7 +58,9 @@ class ByteTokenizer : public Tokenizer {
     return text;
   }
 
-  std::int64_t vocab_size() const override { return kBytes + static_cast<std::int64_t>(specials_.size()); }
+  std::int64_t vocab_size() const override {
+    return kBytes + static_cast<std::int64_t>(specials_.size());
+  }
 
   std::optional<TokenId> id_of(std::string_view token) const override {
     const auto found = std::find(specials_.begin(), specials_.end(), token);
@@ -66,7 +71,9 @@ class ByteTokenizer : public Tokenizer {
 
   bool round_trips() const override { return true; }
   std::uint32_t fingerprint() const override { return fingerprint_; }
-  std::unique_ptr<Tokenizer> clone() const override { return std::make_unique<ByteTokenizer>(specials_); }
+  std::unique_ptr<Tokenizer> clone() const override {
+    return std::make_unique<ByteTokenizer>(specials_);
+  }
 
  private:
   std::vector<std::string> specials_;
@@ -80,8 +87,10 @@ std::unique_ptr<Tokenizer> byte_tokenizer(std::vector<std::string> specials) {
   return std::make_unique<ByteTokenizer>(std::move(specials));
 }
 
-std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, const std::string& name, TokenizerLimits limits) {
-  return std::make_unique<internal::BpeTokenizer>(std::make_shared<internal::Model>(internal::parse_model(json, name, limits)));
+std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, const std::string& name,
+                                           TokenizerLimits limits) {
+  return std::make_unique<internal::BpeTokenizer>(
+      std::make_shared<internal::Model>(internal::parse_model(json, name, limits)));
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path, TokenizerLimits limits) {

@@ -1,5 +1,5 @@
-// Tokens a second over a text: WEFT_BENCH_TEXT and WEFT_BENCH_TOKENIZER name the files, else the small ones of the tests, whose words are
-// nearly all in the cache.
+// Tokens a second over a text: WEFT_BENCH_TEXT and WEFT_BENCH_TOKENIZER name the files, else the
+// small ones of the tests, whose words are nearly all in the cache.
 #include "weft/data/text/tokenizer.h"
 
 #include <benchmark/benchmark.h>
@@ -17,8 +17,10 @@ std::string named(const char* variable, const char* otherwise) {
 }
 
 void encode_text(benchmark::State& state) {
-  const std::string text = read_file(named("WEFT_BENCH_TEXT", WEFT_REFERENCE "text.txt"), std::size_t{1} << 30);
-  const auto tokenizer = load_tokenizer(named("WEFT_BENCH_TOKENIZER", WEFT_REFERENCE "llama3.json"));
+  const std::string text =
+      read_file(named("WEFT_BENCH_TEXT", WEFT_REFERENCE "text.txt"), std::size_t{1} << 30);
+  const auto tokenizer =
+      load_tokenizer(named("WEFT_BENCH_TOKENIZER", WEFT_REFERENCE "llama3.json"));
   std::vector<TokenId> ids;
   for (auto _ : state) {
     ids.clear();
@@ -26,7 +28,8 @@ void encode_text(benchmark::State& state) {
     fresh->encode(text, ids);
     benchmark::DoNotOptimize(ids.data());
   }
-  if (tokenizer->round_trips() && tokenizer->decode(ids) != text) state.SkipWithError("the text does not come back");
+  if (tokenizer->round_trips() && tokenizer->decode(ids) != text)
+    state.SkipWithError("the text does not come back");
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(text.size()));
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(ids.size()));
 }

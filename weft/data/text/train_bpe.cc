@@ -21,7 +21,8 @@ using Pair = std::pair<TokenId, TokenId>;
 
 struct PairHash {
   std::size_t operator()(const Pair& pair) const {
-    const auto key = static_cast<std::uint64_t>(pair.first) << 32 | static_cast<std::uint32_t>(pair.second);
+    const auto key =
+        static_cast<std::uint64_t>(pair.first) << 32 | static_cast<std::uint32_t>(pair.second);
     return static_cast<std::size_t>((key * 0x9E3779B97F4A7C15u) >> 20);
   }
 };
@@ -31,18 +32,23 @@ struct Word {
   std::int64_t count = 0;
 };
 
-// A pair with the words that had it when it came to be. The count may have sunk since, which pop time finds out.
+// A pair with the words that had it when it came to be. The count may have sunk since, which pop
+// time finds out.
 struct Candidate {
   Pair pair;
   std::int64_t count = 0;
   std::vector<std::size_t> words;
-  bool operator<(const Candidate& other) const { return count != other.count ? count < other.count : pair > other.pair; }
+  bool operator<(const Candidate& other) const {
+    return count != other.count ? count < other.count : pair > other.pair;
+  }
 };
 
 class Learner {
  public:
-  Learner(std::vector<Word> words, std::vector<std::string> tokens) : words_(std::move(words)), tokens_(std::move(tokens)) {
-    for (std::size_t id = 0; id < tokens_.size(); ++id) id_of_[tokens_[id]] = static_cast<TokenId>(id);
+  Learner(std::vector<Word> words, std::vector<std::string> tokens)
+      : words_(std::move(words)), tokens_(std::move(tokens)) {
+    for (std::size_t id = 0; id < tokens_.size(); ++id)
+      id_of_[tokens_[id]] = static_cast<TokenId>(id);
     for (std::size_t w = 0; w < words_.size(); ++w) {
       const auto& ids = words_[w].ids;
       for (std::size_t i = 1; i < ids.size(); ++i) change({ids[i - 1], ids[i]}, 1, w);
@@ -60,7 +66,8 @@ class Learner {
         continue;
       }
       if (best.count < std::max<std::int64_t>(1, min_count)) break;
-      const std::string joined = tokens_[static_cast<std::size_t>(best.pair.first)] + tokens_[static_cast<std::size_t>(best.pair.second)];
+      const std::string joined = tokens_[static_cast<std::size_t>(best.pair.first)] +
+                                 tokens_[static_cast<std::size_t>(best.pair.second)];
       const auto [entry, is_new] = id_of_.try_emplace(joined, static_cast<TokenId>(tokens_.size()));
       if (is_new) tokens_.push_back(joined);
       merges_.push_back(best.pair);
@@ -115,7 +122,8 @@ class Learner {
 };
 
 // Special tokens, then the bytes in the order of their characters.
-std::vector<std::string> first_tokens(const BpeTrainOptions& options, std::array<TokenId, 256>& byte_ids) {
+std::vector<std::string> first_tokens(const BpeTrainOptions& options,
+                                      std::array<TokenId, 256>& byte_ids) {
   std::vector<std::string> tokens = options.specials;
   for (const std::string& token : tokens) {
     WEFT_REQUIRE(!token.empty() && std::count(tokens.begin(), tokens.end(), token) == 1,
@@ -123,33 +131,43 @@ std::vector<std::string> first_tokens(const BpeTrainOptions& options, std::array
   }
   std::vector<unsigned> bytes(256);
   std::iota(bytes.begin(), bytes.end(), 0u);
-  std::sort(bytes.begin(), bytes.end(), [](unsigned a, unsigned b) { return internal::kByteCharacters[a] < internal::kByteCharacters[b]; });
+  std::sort(bytes.begin(), bytes.end(), [](unsigned a, unsigned b) {
+    return internal::kByteCharacters[a] < internal::kByteCharacters[b];
+  });
   for (const unsigned byte : bytes) {
     const char one = static_cast<char>(byte);
     byte_ids[byte] = static_cast<TokenId>(tokens.size());
     tokens.push_back(internal::written_as({&one, 1}));
   }
   WEFT_REQUIRE(options.vocab_size >= static_cast<std::int64_t>(tokens.size()),
-               "train_bpe: a vocabulary of " + std::to_string(options.vocab_size) + " has no room for " + std::to_string(tokens.size()) +
+               "train_bpe: a vocabulary of " + std::to_string(options.vocab_size) +
+                   " has no room for " + std::to_string(tokens.size()) +
                    " bytes and special tokens");
   return tokens;
 }
 
-nlohmann::json byte_level() { return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}}; }
+nlohmann::json byte_level() {
+  return {{"type", "ByteLevel"},
+          {"add_prefix_space", false},
+          {"trim_offsets", true},
+          {"use_regex", true}};
+}
 
 std::vector<Word> count_words(const std::vector<std::string>& files, const BpeTrainOptions& options,
                               const std::array<TokenId, 256>& byte_ids) {
   const nlohmann::json document = {{"pre_tokenizer", byte_level()}};
-  internal::Splitter splitter(internal::parse_pre_tokenizer(internal::Node(document, "train_bpe")).stages);
+  internal::Splitter splitter(
+      internal::parse_pre_tokenizer(internal::Node(document, "train_bpe")).stages);
   std::map<std::string, std::int64_t, std::less<>> counts;
   for (const std::string& path : files) {
     const std::string text = read_file(path, options.max_bytes);
     for (std::size_t begin = 0; begin < text.size();) {
       const std::size_t end = std::min(text.find('\n', begin), text.size() - 1) + 1;
-      splitter.split(std::string_view(text).substr(begin, end - begin), false, [&](std::string_view word) {
-        const auto found = counts.find(word);
-        found == counts.end() ? void(counts.emplace(word, 1)) : void(++found->second);
-      });
+      splitter.split(
+          std::string_view(text).substr(begin, end - begin), false, [&](std::string_view word) {
+            const auto found = counts.find(word);
+            found == counts.end() ? void(counts.emplace(word, 1)) : void(++found->second);
+          });
       begin = end;
     }
   }
@@ -162,8 +180,8 @@ std::vector<Word> count_words(const std::vector<std::string>& files, const BpeTr
 }
 
 // A byte-level tokenizer.json. Special tokens have the ids from `first_special` on.
-nlohmann::json render(const nlohmann::json& vocab, const nlohmann::json& merges, const std::vector<std::string>& specials,
-                      std::size_t first_special) {
+nlohmann::json render(const nlohmann::json& vocab, const nlohmann::json& merges,
+                      const std::vector<std::string>& specials, std::size_t first_special) {
   nlohmann::json added = nlohmann::json::array();
   for (std::size_t i = 0; i < specials.size(); ++i) {
     added.push_back({{"id", first_special + i},
@@ -194,7 +212,8 @@ nlohmann::json render(const Learner& learner, const std::vector<std::string>& sp
   const auto& tokens = learner.tokens();
   for (std::size_t id = 0; id < tokens.size(); ++id) vocab[tokens[id]] = id;
   for (const auto& [left, right] : learner.merges()) {
-    merges.push_back(nlohmann::json::array({tokens[static_cast<std::size_t>(left)], tokens[static_cast<std::size_t>(right)]}));
+    merges.push_back(nlohmann::json::array(
+        {tokens[static_cast<std::size_t>(left)], tokens[static_cast<std::size_t>(right)]}));
   }
   return render(vocab, merges, specials, 0);
 }

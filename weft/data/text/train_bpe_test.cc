@@ -19,11 +19,13 @@ TEST(TrainBpe, LearnsTheVocabularyAndMergesThatHuggingFaceLearns) {
   const json plain = json::parse(read_file(WEFT_REFERENCE "gpt2.json", 1 << 20))["model"];
   ASSERT_NE(theirs["vocab"], plain["vocab"]);
   const std::string ours =
-      train_bpe({WEFT_REFERENCE "text.txt"}, {.vocab_size = 500, .min_count = 0, .specials = {"<|endoftext|>", "<|pad|>"}});
+      train_bpe({WEFT_REFERENCE "text.txt"},
+                {.vocab_size = 500, .min_count = 0, .specials = {"<|endoftext|>", "<|pad|>"}});
   const json model = json::parse(ours)["model"];
   EXPECT_EQ(model["vocab"], plain["vocab"]);
   std::vector<std::string> merges;
-  for (const json& pair : model["merges"]) merges.push_back(pair[0].get<std::string>() + " " + pair[1].get<std::string>());
+  for (const json& pair : model["merges"])
+    merges.push_back(pair[0].get<std::string>() + " " + pair[1].get<std::string>());
   EXPECT_EQ(merges, plain["merges"].get<std::vector<std::string>>());
 }
 
@@ -43,9 +45,12 @@ TEST(TrainBpe, MakesATokenizerThatRoundTrips) {
 TEST(TrainBpe, StopsWhereNoPairIsFrequentEnough) {
   const TempDir dir;
   write_file_atomic(dir / "a", "abab abab abab");
-  const auto tokenizer = parse_tokenizer(train_bpe({dir / "a"}, {.vocab_size = 1000, .min_count = 3, .specials = {}}), "ours");
+  const auto tokenizer = parse_tokenizer(
+      train_bpe({dir / "a"}, {.vocab_size = 1000, .min_count = 3, .specials = {}}), "ours");
   EXPECT_EQ(tokenizer->vocab_size(), 256 + 2);  // ab, abab; " abab" occurs twice
-  EXPECT_EQ(parse_tokenizer(train_bpe({dir / "a"}, {.vocab_size = 257, .specials = {}}), "ours")->vocab_size(), 257);
+  EXPECT_EQ(parse_tokenizer(train_bpe({dir / "a"}, {.vocab_size = 257, .specials = {}}), "ours")
+                ->vocab_size(),
+            257);
 }
 
 TEST(TrainBpe, RefusesAVocabularyWithoutRoomForBytes) {

@@ -1,4 +1,5 @@
-// Windows of T tokens cut out of a stream, whatever documents begin and end in them: what most language models are trained on.
+// Windows of T tokens cut out of a stream, whatever documents begin and end in them: what most
+// language models are trained on.
 //
 //   tokens   0 1 2 3 4 5 6 7 8 9        T = 4, kAligned
 //   row 0    0 1 2 3 -> 1 2 3 4         every token but the last is an input once,
@@ -16,7 +17,9 @@ struct WindowOptions {
   Range range;                 // of the file's tokens; empty: all
   enum class Start {
     kAligned,  // the same windows in each epoch: evaluation, exact counts
-    kShifted,  // moved by 0 to T-1 tokens, drawn for each epoch: training. Up to 2T-1 tokens at the ends are left out of an epoch.
+    // moved by 0 to T-1 tokens, drawn for each epoch: training. Up to 2T-1 tokens at the ends are
+    // left out of an epoch.
+    kShifted,
   };
   Start start = Start::kAligned;
   std::uint64_t seed = 0;  // of kShifted
@@ -24,8 +27,8 @@ struct WindowOptions {
 
 class Windows : public Rows {
  public:
-  // Throws Error(kInvalidArgument) for a length below 1, a range outside the file, or one too short for a row (kAligned: two tokens,
-  // kShifted: 2T).
+  // Throws Error(kInvalidArgument) for a length below 1, a range outside the file, or one too short
+  // for a row (kAligned: two tokens, kShifted: 2T).
   Windows(TokenFile file, WindowOptions options);
 
   std::int64_t size() const override { return size_; }

@@ -33,7 +33,8 @@ void Buckets::add(const std::vector<int>& bucket) {
   std::vector<std::int64_t> lengths;
   for (int param : bucket) {
     const auto type = params_[index(param)].scalar_type();
-    auto found = std::find_if(flats.begin(), flats.end(), [&](const Flat& flat) { return flat.type == type; });
+    auto found = std::find_if(flats.begin(), flats.end(),
+                              [&](const Flat& flat) { return flat.type == type; });
     if (found == flats.end()) {
       found = flats.insert(flats.end(), Flat{type, {}, {}, {}, {}, id++, nullptr, nullptr});
       lengths.push_back(0);
@@ -117,7 +118,9 @@ void Buckets::collect(int bucket) {
 void Buckets::advance_all() {
   for (bool more = true; more;) {
     more = false;
-    each_exchange([&](CodecExchange& exchange) { more = (exchange.has_codec() && advance(exchange)) || more; });
+    each_exchange([&](CodecExchange& exchange) {
+      more = (exchange.has_codec() && advance(exchange)) || more;
+    });
   }
   advanced_ = true;
 }
@@ -138,7 +141,8 @@ void Buckets::each_sum(int bucket, const std::function<void(int, const at::Tenso
     const float* mark = marks.const_data_ptr<float>();
     for (const auto& [param, first] : flat.places) {
       const at::Tensor& like = params_[index(param)];
-      if (*mark++ > 0) visit(param, flat.gradients.narrow(0, first, like.numel()).view(like.sizes()));
+      if (*mark++ > 0)
+        visit(param, flat.gradients.narrow(0, first, like.numel()).view(like.sizes()));
     }
   }
 }
@@ -146,7 +150,8 @@ void Buckets::each_sum(int bucket, const std::function<void(int, const at::Tenso
 compress::Unit Buckets::unit_of(const Flat& flat) const {
   compress::Unit unit{.count = flat.gradients.numel(), .matrices = {}, .id = flat.id};
   for (const auto& [param, first] : flat.places) {
-    if (params_[index(param)].numel() > 0) unit.matrices.push_back(matrix_at(first, params_[index(param)]));
+    if (params_[index(param)].numel() > 0)
+      unit.matrices.push_back(matrix_at(first, params_[index(param)]));
   }
   return unit;
 }

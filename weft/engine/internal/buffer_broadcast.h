@@ -1,4 +1,5 @@
-// Rank 0's buffers (running statistics) for everybody, by messages: one broadcast an element type, on its way while other things are done.
+// Rank 0's buffers (running statistics) for everybody, by messages: one broadcast an element type,
+// on its way while other things are done.
 #pragma once
 
 #include <ATen/core/Tensor.h>

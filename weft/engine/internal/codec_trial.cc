@@ -16,14 +16,17 @@ using compress::Round;
 
 constexpr int kSettle = 2, kTimed = 6;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 // As if all ranks had sent what this one does.
 void pretend(const Round& round, int world) {
   if (round.send == nullptr) return;
   const auto block = static_cast<std::size_t>(round.count) * size_of(round.dtype);
   for (int rank = 0; rank < world; ++rank) {
-    const std::size_t from = round.how == Round::How::kAllToAll ? static_cast<std::size_t>(rank) * block : 0;
+    const std::size_t from =
+        round.how == Round::How::kAllToAll ? static_cast<std::size_t>(rank) * block : 0;
     std::memcpy(static_cast<std::byte*>(round.data) + static_cast<std::size_t>(rank) * block,
                 static_cast<const std::byte*>(round.send) + from, block);
   }
@@ -48,7 +51,9 @@ Traffic traffic_of(const compress::Spec& spec, const std::vector<compress::Unit>
 }  // namespace
 
 double time_coding(const compress::Spec& spec, const std::vector<compress::Unit>& buffers) {
-  const auto largest = std::max_element(buffers.begin(), buffers.end(), [](const auto& a, const auto& b) { return a.count < b.count; });
+  const auto largest =
+      std::max_element(buffers.begin(), buffers.end(),
+                       [](const auto& a, const auto& b) { return a.count < b.count; });
   double all = 0;
   for (const auto& unit : buffers) all += static_cast<double>(unit.count);
   if (largest == buffers.end() || largest->count == 0) return 0;
@@ -67,7 +72,8 @@ double time_coding(const compress::Spec& spec, const std::vector<compress::Unit>
   return fastest * all / static_cast<double>(largest->count);
 }
 
-std::optional<compress::Spec> CodecTrial::step_ended(double exposed, std::int64_t numbers, const std::vector<compress::Unit>& buffers) {
+std::optional<compress::Spec> CodecTrial::step_ended(double exposed, std::int64_t numbers,
+                                                     const std::vector<compress::Unit>& buffers) {
   if (done()) return std::nullopt;
   std::optional<compress::Spec> spec;
   if (++steps_ > kSettle) {
@@ -85,20 +91,23 @@ std::optional<compress::Spec> CodecTrial::step_ended(double exposed, std::int64_
   return spec;
 }
 
-std::optional<compress::Spec> CodecTrial::choose(std::int64_t numbers, const std::vector<compress::Unit>& buffers) {
+std::optional<compress::Spec> CodecTrial::choose(std::int64_t numbers,
+                                                 const std::vector<compress::Unit>& buffers) {
   compress::StepCost cost;
   cost.step = without_s_ = slowest_median(group_, steps_s_);
   cost.exposed = std::min(cost.step, slowest_median(group_, exposed_s_));
   const LinkCost link = measure_link(group_, numbers);
   cost.latency = link.latency;
-  cost.transfer = link.element * static_cast<double>(numbers) + static_cast<double>(buffers.size()) * link.latency;
+  cost.transfer = link.element * static_cast<double>(numbers) +
+                  static_cast<double>(buffers.size()) * link.latency;
   choice_ = compress::choose(cost, measure_candidates(buffers));
   stage_ = choice_.spec == compress::Spec{} ? Stage::kDone : Stage::kWith;
   return done() ? std::nullopt : std::optional(choice_.spec);
 }
 
 // What the slowest rank and the one that sends most say of each.
-std::vector<compress::Candidate> CodecTrial::measure_candidates(const std::vector<compress::Unit>& buffers) const {
+std::vector<compress::Candidate> CodecTrial::measure_candidates(
+    const std::vector<compress::Unit>& buffers) const {
   std::vector<double> own;
   const auto specs = compress::standard_candidates();
   for (const auto& spec : specs) {
@@ -126,7 +135,8 @@ std::optional<compress::Spec> CodecTrial::confirm() {
 }
 
 void CodecTrial::say() const {
-  if (group_.rank() == 0) log_info("codec = auto: " + compress::to_string(choice_.spec) + ": " + choice_.why);
+  if (group_.rank() == 0)
+    log_info("codec = auto: " + compress::to_string(choice_.spec) + ": " + choice_.why);
 }
 
 }  // namespace weft::parallel::internal

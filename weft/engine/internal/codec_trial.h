@@ -1,5 +1,6 @@
-// codec = "auto" at work: some steps without a codec are timed, the link and the coding are measured, and the codec that promises most is
-// tried for some steps; it stays if they took less time (compress/choose.h decides).
+// codec = "auto" at work: some steps without a codec are timed, the link and the coding are
+// measured, and the codec that promises most is tried for some steps; it stays if they took less
+// time (compress/choose.h decides).
 //
 //   steps   2 settle, 6 timed ──> measure, choose ──> 2 settle, 6 timed ──> confirm
 //
@@ -20,16 +21,20 @@ class CodecTrial {
  public:
   explicit CodecTrial(Group group) : group_(std::move(group)) {}
 
-  // Collective, at the end of each step: `exposed`, the seconds that this rank waited for gradients; `numbers`, all that the group sums up
-  // in a step; `buffers`, what this rank sends of it. Says which codec to use from now on, where that changes.
-  std::optional<compress::Spec> step_ended(double exposed, std::int64_t numbers, const std::vector<compress::Unit>& buffers);
+  // Collective, at the end of each step: `exposed`, the seconds that this rank waited for
+  // gradients; `numbers`, all that the group sums up in a step; `buffers`, what this rank sends of
+  // it. Says which codec to use from now on, where that changes.
+  std::optional<compress::Spec> step_ended(double exposed, std::int64_t numbers,
+                                           const std::vector<compress::Unit>& buffers);
   // Nothing will change any more.
   bool done() const { return stage_ == Stage::kDone; }
 
  private:
   enum class Stage { kWithout, kWith, kDone };
-  std::optional<compress::Spec> choose(std::int64_t numbers, const std::vector<compress::Unit>& buffers);
-  std::vector<compress::Candidate> measure_candidates(const std::vector<compress::Unit>& buffers) const;
+  std::optional<compress::Spec> choose(std::int64_t numbers,
+                                       const std::vector<compress::Unit>& buffers);
+  std::vector<compress::Candidate> measure_candidates(
+      const std::vector<compress::Unit>& buffers) const;
   std::optional<compress::Spec> confirm();
   void say() const;
 

@@ -19,7 +19,8 @@ std::string list_of(const std::vector<internal::Param>& params) {
   std::string list;
   for (const auto& param : params) {
     list += param.name + " " + c10::toString(param.tensor.scalar_type()) + "[";
-    for (std::int64_t d = 0; d < param.tensor.dim(); ++d) list += (d > 0 ? ", " : "") + std::to_string(param.tensor.size(d));
+    for (std::int64_t d = 0; d < param.tensor.dim(); ++d)
+      list += (d > 0 ? ", " : "") + std::to_string(param.tensor.size(d));
     list += std::string("]") + (param.tensor.requires_grad() ? "" : " frozen") + "; ";
   }
   return list;
@@ -28,9 +29,12 @@ std::string list_of(const std::vector<internal::Param>& params) {
 std::string first_difference(const std::string& mine, const std::string& other) {
   std::size_t at = 0;
   while (at < mine.size() && at < other.size() && mine[at] == other[at]) ++at;
-  const std::size_t begin = at == 0 ? 0 : mine.rfind("; ", at) == std::string::npos ? 0 : mine.rfind("; ", at) + 2;
+  const std::size_t begin = at == 0                                     ? 0
+                            : mine.rfind("; ", at) == std::string::npos ? 0
+                                                                        : mine.rfind("; ", at) + 2;
   const auto entry = [&](const std::string& list) {
-    return begin >= list.size() ? std::string("nothing") : "'" + list.substr(begin, list.find("; ", begin) - begin) + "'";
+    return begin >= list.size() ? std::string("nothing")
+                                : "'" + list.substr(begin, list.find("; ", begin) - begin) + "'";
   };
   return entry(mine) + ", and " + entry(other);
 }
@@ -38,39 +42,50 @@ std::string first_difference(const std::string& mine, const std::string& other) 
 }  // namespace
 
 Engine::Engine(Subject subject)
-    : blocks_(std::move(subject.blocks)), options_(std::move(subject.options)), group_(std::move(subject.group)) {
+    : blocks_(std::move(subject.blocks)),
+      options_(std::move(subject.options)),
+      group_(std::move(subject.group)) {
   std::unordered_map<const c10::TensorImpl*, std::size_t> known;
   for (int block = 0; block < static_cast<int>(blocks_.size()); ++block) {
-    const auto& [name, module] = std::tie(blocks_[internal::index(block)].name, blocks_[internal::index(block)].module);
+    const auto& [name, module] =
+        std::tie(blocks_[internal::index(block)].name, blocks_[internal::index(block)].module);
     for (const auto& item : module->named_parameters(true)) {
-      const auto [found, is_new] = known.try_emplace(item.value().unsafeGetTensorImpl(), params_.size());
-      if (is_new) params_.push_back({(name.empty() ? "" : name + ".") + item.key(), item.value(), {}});
+      const auto [found, is_new] =
+          known.try_emplace(item.value().unsafeGetTensorImpl(), params_.size());
+      if (is_new)
+        params_.push_back({(name.empty() ? "" : name + ".") + item.key(), item.value(), {}});
       auto& users = params_[found->second].blocks;
       if (users.empty() || users.back() != block) users.push_back(block);
     }
   }
   const auto trains = [](const internal::Param& param) { return param.tensor.requires_grad(); };
-  trained_ = static_cast<std::size_t>(std::stable_partition(params_.begin(), params_.end(), trains) - params_.begin());
+  trained_ = static_cast<std::size_t>(
+      std::stable_partition(params_.begin(), params_.end(), trains) - params_.begin());
   WEFT_REQUIRE(trained_ > 0, "data_parallel, sharded: no parameter requires a gradient");
   std::vector<std::string> all = names();
   std::sort(all.begin(), all.end());
   const auto twice = std::adjacent_find(all.begin(), all.end());
-  WEFT_REQUIRE(twice == all.end(), "sharded: two parameters are called '" + *twice + "'; give blocks different names");
+  WEFT_REQUIRE(twice == all.end(),
+               "sharded: two parameters are called '" + *twice + "'; give blocks different names");
 }
 
-// Each rank shows a hash of its list; where one differs from rank 0's, both lists are sent and the first difference is named.
+// Each rank shows a hash of its list; where one differs from rank 0's, both lists are sent and the
+// first difference is named.
 void Engine::check_same() const {
   if (group_.size() == 1) return;
   const std::string mine = list_of(params_);
-  at::Tensor hash =
-      at::tensor({static_cast<std::int64_t>(std::hash<std::string>{}(mine) >> 1), static_cast<std::int64_t>(mine.size())}, at::kLong);
+  at::Tensor hash = at::tensor({static_cast<std::int64_t>(std::hash<std::string>{}(mine) >> 1),
+                                static_cast<std::int64_t>(mine.size())},
+                               at::kLong);
   at::Tensor all = at::empty({group_.size(), 2}, at::kLong);
   group_.all_gather(all, hash);
   for (int peer = 1; peer < group_.size(); ++peer) {
     if (at::equal(all[peer], all[0])) continue;
-    const std::string first = comm::broadcast_text(group_, mine), other = comm::broadcast_text(group_, mine, peer);
+    const std::string first = comm::broadcast_text(group_, mine),
+                      other = comm::broadcast_text(group_, mine, peer);
     throw Error(Errc::kInvalidArgument,
-                "the ranks' modules differ: rank 0 has " + first_difference(first, other) + " on rank " + std::to_string(peer),
+                "the ranks' modules differ: rank 0 has " + first_difference(first, other) +
+                    " on rank " + std::to_string(peer),
                 {"data_parallel", group_.rank(), peer});
   }
 }
@@ -85,7 +100,8 @@ void Engine::start() {
 
 void Engine::abandon() noexcept {
   try {
-    group_.abort(Error(Errc::kAborted, "rank " + std::to_string(group_.rank()) + " has left its model in the midst of a step"));
+    group_.abort(Error(Errc::kAborted, "rank " + std::to_string(group_.rank()) +
+                                           " has left its model in the midst of a step"));
   } catch (const std::exception&) {  // an abort that fails leaves peers to their deadlines
   }
 }
@@ -96,7 +112,8 @@ Tensors Engine::run(std::size_t block, const Tensors& given) {
   return guarded([&] {
     const bool learns = at::GradMode::is_enabled();
     stepped_ = stepped_ && !learns;
-    if (learns && block == 0 && !given.empty()) add_samples(static_cast<double>(given[0].dim() > 0 ? given[0].size(0) : 1));
+    if (learns && block == 0 && !given.empty())
+      add_samples(static_cast<double>(given[0].dim() > 0 ? given[0].size(0) : 1));
     if (!options_.compute) return blocks_[block].forward(given);
     Tensors inputs = given;
     for (at::Tensor& input : inputs) {
@@ -109,7 +126,8 @@ Tensors Engine::run(std::size_t block, const Tensors& given) {
 at::Tensor Engine::forward(const at::Tensor& input) {
   Tensors values{input};
   for (std::size_t block = 0; block < blocks_.size(); ++block) values = run(block, values);
-  WEFT_REQUIRE(values.size() == 1, "sharded: forward() is for a last block of one output; use run()");
+  WEFT_REQUIRE(values.size() == 1,
+               "sharded: forward() is for a last block of one output; use run()");
   return values[0];
 }
 
@@ -137,7 +155,9 @@ Engine::NamedTensors Engine::state() {
   return guarded([&] {
     settle();
     NamedTensors all;
-    each_whole([&](const std::string& name, const at::Tensor& whole) { all.emplace_back(name, whole.clone()); });
+    each_whole([&](const std::string& name, const at::Tensor& whole) {
+      all.emplace_back(name, whole.clone());
+    });
     if (group_.rank() != 0) return NamedTensors{};
     add_steps(all);
     return all;
@@ -146,7 +166,8 @@ Engine::NamedTensors Engine::state() {
 
 void Engine::add_steps(NamedTensors& state) const {
   for (std::size_t i = 0; i < trained_; ++i) {
-    state.emplace_back(params_[i].name + ".step", at::scalar_tensor(updates_->steps(static_cast<int>(i)), at::kLong));
+    state.emplace_back(params_[i].name + ".step",
+                       at::scalar_tensor(updates_->steps(static_cast<int>(i)), at::kLong));
   }
   state.emplace_back("steps", at::scalar_tensor(steps_, at::kLong));
 }
@@ -171,10 +192,12 @@ std::string Engine::mismatch(const NamedTensors& given) const {
   for (const auto& [name, sizes] : expected) {
     const auto found = by_name.find(name);
     if (found == by_name.end()) return "the state has no '" + name + "'";
-    if (found->second.sizes().vec() != sizes) return "'" + name + "' of the state has another shape than the model's";
+    if (found->second.sizes().vec() != sizes)
+      return "'" + name + "' of the state has another shape than the model's";
   }
   for (const auto& [name, tensor] : by_name) {
-    if (expected.count(name) == 0) return "the state has '" + name + "', which this model and optimizer do not have";
+    if (expected.count(name) == 0)
+      return "the state has '" + name + "', which this model and optimizer do not have";
   }
   return "";
 }
@@ -182,7 +205,8 @@ std::string Engine::mismatch(const NamedTensors& given) const {
 // Throws on all ranks where rank 0 has a reason.
 void Engine::refuse(const std::string& why) const {
   const std::string first = comm::broadcast_text(group_, why);
-  if (!first.empty()) throw Error(Errc::kInvalidArgument, "load_state: " + first, {"load_state", group_.rank()});
+  if (!first.empty())
+    throw Error(Errc::kInvalidArgument, "load_state: " + first, {"load_state", group_.rank()});
 }
 
 void Engine::load_state(const NamedTensors& given) {
@@ -195,9 +219,11 @@ void Engine::load_state(const NamedTensors& given) {
     at::Tensor steps = at::zeros({static_cast<std::int64_t>(trained_) + 1}, at::kLong);
     const auto each_step = [&](const auto& visit) {
       for (std::size_t i = 0; i <= trained_; ++i)
-        visit(i < trained_ ? params_[i].name + ".step" : "steps", steps[static_cast<std::int64_t>(i)]);
+        visit(i < trained_ ? params_[i].name + ".step" : "steps",
+              steps[static_cast<std::int64_t>(i)]);
     };
-    if (group_.rank() == 0) each_step([&](const std::string& name, at::Tensor step) { step.copy_(by_name.at(name)); });
+    if (group_.rank() == 0)
+      each_step([&](const std::string& name, at::Tensor step) { step.copy_(by_name.at(name)); });
     group_.broadcast(steps);
     each_step([&](const std::string& name, const at::Tensor& step) { by_name[name] = step; });
     take_steps(by_name);

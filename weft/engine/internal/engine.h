@@ -1,5 +1,6 @@
-// One rank's model under the engine, wherever its weights, gradients and optimizer state live: the parameters, the hooks that tell of their
-// gradients, samples and steps, and what is saved of it. A placement says the rest:
+// One rank's model under the engine, wherever its weights, gradients and optimizer state live: the
+// parameters, the hooks that tell of their gradients, samples and steps, and what is saved of it. A
+// placement says the rest:
 //
 //   Replica        stage 0: gradients of all ranks are combined; weights and state lie whole on each rank, or once a host   (replica.h)
 //   ShardedModel   stages 1 to 3: each rank has a part of the state, of the gradients, of the parameters              (sharded_model.h)
@@ -49,7 +50,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   virtual void send_gradients() = 0;
   virtual void await_gradients() = 0;
-  virtual void each_gradient(const std::function<void(const std::string&, const at::Tensor&)>& take) = 0;
+  virtual void each_gradient(
+      const std::function<void(const std::string&, const at::Tensor&)>& take) = 0;
   virtual double grad_norm() = 0;
   virtual void step(double scale) = 0;
   virtual void zero_grad() = 0;
@@ -64,7 +66,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   NamedTensors state();
   void load_state(const NamedTensors& state);
   checkpoint::Slices shards(const Sharded::Placing& placing);
-  void load_shards(const checkpoint::SliceSource& source, const Sharded::Placing& placing, bool weights_only);
+  void load_shards(const checkpoint::SliceSource& source, const Sharded::Placing& placing,
+                   bool weights_only);
   virtual std::vector<std::span<float>> codec_memory() { return {}; }
   virtual std::int64_t codec_steps() const { return 0; }
   virtual void set_codec_steps(std::int64_t) {}
@@ -76,9 +79,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
  protected:
   using Visit = std::function<void(const std::string& name, const at::Tensor& whole)>;
 
-  // Lists the parameters, those that are trained first. Throws Error(kInvalidArgument) where none is, or two have one name.
+  // Lists the parameters, those that are trained first. Throws Error(kInvalidArgument) where none
+  // is, or two have one name.
   explicit Engine(Subject subject);
-  // Collective: throws Error(kInvalidArgument), naming the first parameter that is another one on some rank.
+  // Collective: throws Error(kInvalidArgument), naming the first parameter that is another one on
+  // some rank.
   void check_same() const;
   // Of the trained ones.
   virtual void on_ready(int param) = 0;
@@ -86,7 +91,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual void each_whole(const Visit& visit) = 0;
   // Collective: rank 0's become everybody's.
   virtual void take_over(const std::map<std::string, at::Tensor>& state) = 0;
-  // This rank's weights and state in place: what it saves, or what it fills for itself or for its host. Not collective.
+  // This rank's weights and state in place: what it saves, or what it fills for itself or for its
+  // host. Not collective.
   enum class Wanted { kToSave, kToLoad, kWeights };
   virtual checkpoint::Slices slices(const Sharded::Placing& placing, Wanted wanted) = 0;
   // Collective, before and after the slices are filled.

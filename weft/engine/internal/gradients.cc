@@ -10,7 +10,9 @@
 namespace weft::parallel::internal {
 namespace {
 
-std::int64_t bytes_of(const at::Tensor& tensor) { return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0; }
+std::int64_t bytes_of(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
+}
 
 }  // namespace
 
@@ -32,12 +34,15 @@ Gradients::Gradients(Subject subject)
   }
   next_ = static_cast<int>(subject_.units.size()) - 1;
   const auto& options = subject_.options;
-  if (net::Host* const host = subject_.group.host(); host != nullptr && options.weights != Weights::kPrivate && !options.reduce) {
-    in_place_ = std::make_unique<InPlace>(*host, subject_.params, subject_.units, subject_.group.timeout());
+  if (net::Host* const host = subject_.group.host();
+      host != nullptr && options.weights != Weights::kPrivate && !options.reduce) {
+    in_place_ =
+        std::make_unique<InPlace>(*host, subject_.params, subject_.units, subject_.group.timeout());
     held_.resize(subject_.units.size(), 0);
   }
   // A guess for the first backward, which only a narrow range of numbers needs.
-  reference_ = subject_.options.reduce == at::kHalf || subject_.options.compute == at::kHalf ? 128 : 1;
+  reference_ =
+      subject_.options.reduce == at::kHalf || subject_.options.compute == at::kHalf ? 128 : 1;
 }
 
 at::Tensor& Gradients::wire_of(int unit) {
@@ -56,12 +61,14 @@ void Gradients::take(int param) {
   if (in_place_) {
     in_place_->put(param, grad);
     held_[index(unit_of_[index(param)])] += bytes_of(grad);
-    subject_.meter.add(subject_.meter.gradients, bytes_of(grad) - std::exchange(kept_[index(param)], 0));
+    subject_.meter.add(subject_.meter.gradients,
+                       bytes_of(grad) - std::exchange(kept_[index(param)], 0));
     grad.reset();
     return;
   }
   const Unit& unit = subject_.units[index(unit_of_[index(param)])];
-  at::Tensor part = wire_of(unit_of_[index(param)]).narrow(0, unit.offsets[index(place_of_[index(param)])], grad.numel());
+  at::Tensor part = wire_of(unit_of_[index(param)])
+                        .narrow(0, unit.offsets[index(place_of_[index(param)])], grad.numel());
   put_scaled(part, grad, weight());
   grad.reset();
   subject_.meter.add(subject_.meter.gradients, -std::exchange(kept_[index(param)], 0));
@@ -96,7 +103,8 @@ void Gradients::passed(int block) {
 double Gradients::weight() const {
   switch (subject_.options.average) {
     case ShardedOptions::Average::kByRanks:
-      return 1.0 / (subject_.group.size() * (subject_.options.replicas ? subject_.options.replicas->size() : 1));
+      return 1.0 / (subject_.group.size() *
+                    (subject_.options.replicas ? subject_.options.replicas->size() : 1));
     case ShardedOptions::Average::kBySamples: return subject_.samples / reference_;
     default: return 1;
   }
@@ -108,38 +116,46 @@ void Gradients::zero_rest(int unit) {
   at::Tensor& wire = wire_of(unit);
   for (std::size_t place = 0; place < u.params.size(); ++place) {
     const auto param = index(u.params[place]);
-    const std::int64_t begin = u.offsets[place] + (mine_[param] ? subject_.params[param].tensor.numel() : 0);
+    const std::int64_t begin =
+        u.offsets[place] + (mine_[param] ? subject_.params[param].tensor.numel() : 0);
     const std::int64_t end = place + 1 < u.params.size() ? u.offsets[place + 1] : u.elements;
     if (end > begin) wire.narrow(0, begin, end - begin).zero_();
   }
 }
 
-// One unit travels at a time, while the next is filled: peers that are behind bound how far this rank goes ahead, not the memory it takes.
+// One unit travels at a time, while the next is filled: peers that are behind bound how far this
+// rank goes ahead, not the memory it takes.
 void Gradients::land_earlier() {
   for (std::size_t i = 0; i < in_flight_.size(); ++i) {
     Flight& flight = in_flight_[i];
-    const bool has_come = flight.work ? flight.work->isCompleted() : flight.is_held && in_place_->is_published(flight.unit);
+    const bool has_come = flight.work ? flight.work->isCompleted()
+                                      : flight.is_held && in_place_->is_published(flight.unit);
     if (may_wait_ || has_come) land(flight);
     // What the unit before this one leaves behind peers may read until they have come here too.
-    if (flight.is_held && (may_wait_ ? i + 1 < in_flight_.size() : flight.shard.defined() && in_place_->is_reduced(flight.unit)))
+    if (flight.is_held &&
+        (may_wait_ ? i + 1 < in_flight_.size()
+                   : flight.shard.defined() && in_place_->is_reduced(flight.unit)))
       release(flight);
   }
   if (may_wait_) pass_on();
 }
 
-// What has come to its shard goes on to the replicas, while backward goes on, in the order in which it left.
+// What has come to its shard goes on to the replicas, while backward goes on, in the order in which
+// it left.
 void Gradients::pass_on() {
   for (; passed_on_ < in_flight_.size(); ++passed_on_) {
     const Flight& flight = in_flight_[passed_on_];
     if (flight.work || !flight.shard.defined()) return;
-    if (const auto& exchange = subject_.units[index(flight.unit)].exchange) exchange->start(flight.shard, codec_steps_);
+    if (const auto& exchange = subject_.units[index(flight.unit)].exchange)
+      exchange->start(flight.shard, codec_steps_);
   }
 }
 
 void Gradients::sum_over_replicas() {
   std::vector<CodecExchange*> under_way;
   for (const Flight& flight : in_flight_) {
-    if (const auto& exchange = subject_.units[index(flight.unit)].exchange) under_way.push_back(exchange.get());
+    if (const auto& exchange = subject_.units[index(flight.unit)].exchange)
+      under_way.push_back(exchange.get());
   }
   if (under_way.empty()) return;
   for (bool more = true; more;) {
@@ -190,7 +206,8 @@ void Gradients::release(Flight& flight) {
 }
 
 void Gradients::finish(bool travels) {
-  for (std::size_t unit = 0; unit < missing_.size(); ++unit) missing_[unit] = static_cast<int>(subject_.units[unit].params.size());
+  for (std::size_t unit = 0; unit < missing_.size(); ++unit)
+    missing_[unit] = static_cast<int>(subject_.units[unit].params.size());
   if (!travels) return;
   passed(-1);
   next_ = static_cast<int>(subject_.units.size()) - 1;
@@ -198,7 +215,8 @@ void Gradients::finish(bool travels) {
   report_ = at::zeros({static_cast<std::int64_t>(subject_.params.size()) + 1}, at::kDouble);
   auto* numbers = report_.data_ptr<double>();
   numbers[0] = subject_.samples;
-  for (std::size_t param = 0; param < mine_.size(); ++param) numbers[param + 1] = mine_[param] ? 1 : 0;
+  for (std::size_t param = 0; param < mine_.size(); ++param)
+    numbers[param + 1] = mine_[param] ? 1 : 0;
   report_work_ = subject_.group.all_reduce_async(report_);
   std::fill(mine_.begin(), mine_.end(), false);
 }
@@ -215,14 +233,17 @@ void Gradients::settle() {
   const bool by_samples = subject_.options.average == ShardedOptions::Average::kBySamples;
   if (by_samples && !(numbers[0] > 0)) {
     throw Error(Errc::kInvalidArgument,
-                "sharded: no rank has counted samples: call run(0, …), set_samples() before backward(), or average by ranks");
+                "sharded: no rank has counted samples: call run(0, …), set_samples() before "
+                "backward(), or average by ranks");
   }
-  for (std::size_t param = 0; param < used_.size(); ++param) used_[param] = used_[param] || numbers[param + 1] > 0;
+  for (std::size_t param = 0; param < used_.size(); ++param)
+    used_[param] = used_[param] || numbers[param + 1] > 0;
   for (Flight& flight : in_flight_) {
     Unit& unit = subject_.units[index(flight.unit)];
     at::Tensor sum = flight.shard.to(unit.master_type);
     if (by_samples && numbers[0] != reference_) sum.mul_(reference_ / numbers[0]);
-    subject_.meter.add(subject_.meter.gradients, -bytes_of(flight.shard) + (unit.gradient.defined() ? 0 : bytes_of(sum)));
+    subject_.meter.add(subject_.meter.gradients,
+                       -bytes_of(flight.shard) + (unit.gradient.defined() ? 0 : bytes_of(sum)));
     unit.gradient = unit.gradient.defined() ? unit.gradient.add_(sum) : sum;
   }
   in_flight_.clear();

@@ -1,5 +1,6 @@
-// Gradients on their way to the shards, units in descending order on all ranks. Where ranks read each other's memory they are summed where
-// autograd left them (in_place.h); else copied into their unit's flat buffer, dropped, and reduce-scattered when the unit is complete.
+// Gradients on their way to the shards, units in descending order on all ranks. Where ranks read
+// each other's memory they are summed where autograd left them (in_place.h); else copied into their
+// unit's flat buffer, dropped, and reduce-scattered when the unit is complete.
 #pragma once
 
 #include <memory>
@@ -26,10 +27,12 @@ class Gradients {
   // Collective.
   explicit Gradients(Subject subject);
 
-  // The gradient of `param` lies in its grad(). `travels`: it leaves now, or as soon as it is its unit's turn; else it stays. Gives the
-  // unit where all of its parameters have now had theirs in this backward, -1 otherwise.
+  // The gradient of `param` lies in its grad(). `travels`: it leaves now, or as soon as it is its
+  // unit's turn; else it stays. Gives the unit where all of its parameters have now had theirs in
+  // this backward, -1 otherwise.
   int ready(int param, bool travels);
-  // What of blocks above `block` has not come is not to come: it leaves, missing gradients as zeros.
+  // What of blocks above `block` has not come is not to come: it leaves, missing gradients as
+  // zeros.
   void passed(int block);
   // False: nothing that backward calls waits for peers, however many buffers that takes.
   void may_wait(bool may) { may_wait_ = may; }
@@ -76,9 +79,9 @@ class Gradients {
   int next_ = 0;                         // the unit to leave next; -1: none
   std::vector<Flight> in_flight_;        // in the order in which they left
   std::size_t passed_on_ = 0;            // of them, to the replicas
-  // Gradients are weighted by parts of a number that all ranks know, so that sums of narrow types neither overflow nor vanish: the power of
-  // two next to the samples of the backward before, so that no bit of the result follows from it. settle() divides by those that there
-  // were.
+  // Gradients are weighted by parts of a number that all ranks know, so that sums of narrow types
+  // neither overflow nor vanish: the power of two next to the samples of the backward before, so
+  // that no bit of the result follows from it. settle() divides by those that there were.
   double reference_;
   bool may_wait_ = true;
   std::vector<std::int64_t> kept_;  // by parameter: bytes of a gradient that stays for now

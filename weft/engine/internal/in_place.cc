@@ -13,7 +13,8 @@ DType dtype_of(at::ScalarType type) {
     case at::kHalf: return DType::kF16;
     case at::kBFloat16: return DType::kBF16;
     default:
-      throw Error(Errc::kInvalidArgument, std::string("parameters of type ") + c10::toString(type) + " cannot be trained in parallel");
+      throw Error(Errc::kInvalidArgument, std::string("parameters of type ") + c10::toString(type) +
+                                              " cannot be trained in parallel");
   }
 }
 
@@ -22,11 +23,14 @@ Sources::Sources(const Ledger& ledger, const Stretch& at, DType dtype, const dou
     const Ledger::Token token = ledger.token(peer, at.param);
     if (!has_gradient(token)) continue;
     if (first < 0) first = peer;
-    data[count] = ledger.host().at(peer, token) + static_cast<std::size_t>(at.begin) * size_of(dtype);
+    data[count] =
+        ledger.host().at(peer, token) + static_cast<std::size_t>(at.begin) * size_of(dtype);
     if (by_rank != nullptr) weights[count] = by_rank[peer];
     ++count;
   }
-  args = {.dtype = dtype, .count = at.end - at.begin, .weights = by_rank != nullptr ? weights : nullptr};
+  args = {.dtype = dtype,
+          .count = at.end - at.begin,
+          .weights = by_rank != nullptr ? weights : nullptr};
 }
 
 ShownGradients::ShownGradients(Ledger& ledger, std::vector<at::Tensor> params)
@@ -35,13 +39,16 @@ ShownGradients::ShownGradients(Ledger& ledger, std::vector<at::Tensor> params)
 void ShownGradients::show(int param) {
   const at::Tensor& grad = params_[index(param)].grad();
   if (grad.is_sparse()) return show_copy(param, grad.to_dense(), 0);
-  const bool plain = grad.is_contiguous() && grad.scalar_type() == params_[index(param)].scalar_type();
+  const bool plain =
+      grad.is_contiguous() && grad.scalar_type() == params_[index(param)].scalar_type();
   const Ledger::Token token = plain ? ledger_.host().token(grad.data_ptr()) : net::Host::kNoToken;
   if (token == net::Host::kNoToken) return show_copy(param, grad, 0);
   ledger_.put(param, token);
 }
 
-void ShownGradients::show_zeros(int param) { show_copy(param, at::zeros_like(params_[index(param)]), Sources::kUnused); }
+void ShownGradients::show_zeros(int param) {
+  show_copy(param, at::zeros_like(params_[index(param)]), Sources::kUnused);
+}
 
 void ShownGradients::show_copy(int param, const at::Tensor& gradient, Ledger::Token mark) {
   const at::NoGradGuard guard;
@@ -69,20 +76,25 @@ void ShownGradients::end(bool results, const std::vector<bool>& used) {
   }
 }
 
-InPlace::InPlace(net::Host& host, const std::vector<Param>& params, const std::vector<Unit>& units, std::chrono::nanoseconds timeout)
+InPlace::InPlace(net::Host& host, const std::vector<Param>& params, const std::vector<Unit>& units,
+                 std::chrono::nanoseconds timeout)
     : params_(params),
       units_(units),
-      ledger_(host, {.params = static_cast<int>(params.size()), .units = static_cast<int>(units.size())}, timeout),
+      ledger_(host,
+              {.params = static_cast<int>(params.size()), .units = static_cast<int>(units.size())},
+              timeout),
       held_(params.size()) {}
 
 void InPlace::put(int param, const at::Tensor& gradient) {
-  held_[index(param)] = comm::readable(ledger_.host(), gradient.is_sparse() ? gradient.to_dense() : gradient);
+  held_[index(param)] =
+      comm::readable(ledger_.host(), gradient.is_sparse() ? gradient.to_dense() : gradient);
 }
 
 void InPlace::publish(int unit) {
   for (const int param : units_[index(unit)].params) {
     const at::Tensor& gradient = held_[index(param)];
-    ledger_.put(param, gradient.defined() ? ledger_.host().token(gradient.data_ptr()) : net::Host::kNoToken);
+    ledger_.put(param, gradient.defined() ? ledger_.host().token(gradient.data_ptr())
+                                          : net::Host::kNoToken);
   }
   ledger_.publish(unit);
 }
@@ -99,13 +111,16 @@ void InPlace::reduce(int unit, at::Tensor& shard) {
   };
   for (std::size_t place = 0; place < u.params.size(); ++place) {
     const int param = u.params[place];
-    const Piece piece = piece_of(u, place, params_[index(param)].tensor.numel(), ledger_.host().rank());
+    const Piece piece =
+        piece_of(u, place, params_[index(param)].tensor.numel(), ledger_.host().rank());
     if (piece.end <= piece.begin) continue;
-    const Sources sources(ledger_, {param, piece.begin, piece.end}, dtype_of(u.type), weights.data());
+    const Sources sources(ledger_, {param, piece.begin, piece.end}, dtype_of(u.type),
+                          weights.data());
     if (sources.count == 0) continue;
     zero_up_to(piece.at);
     filled = piece.at + piece.end - piece.begin;
-    sources.reduce(static_cast<std::byte*>(shard.data_ptr()) + static_cast<std::size_t>(piece.at) * shard.element_size());
+    sources.reduce(static_cast<std::byte*>(shard.data_ptr()) +
+                   static_cast<std::size_t>(piece.at) * shard.element_size());
   }
   zero_up_to(u.shard);
   ledger_.read(unit);

@@ -15,18 +15,24 @@ namespace weft::parallel::internal {
 // Throws Error(kInvalidArgument) for types that are not floating.
 DType dtype_of(at::ScalarType type);
 
-// The gradients of all ranks that have one, from element `begin` of a stretch on, and how to add them.
+// The gradients of all ranks that have one, from element `begin` of a stretch on, and how to add
+// them.
 struct Sources {
-  // A gradient that exists only so that peers find one: zeros of a rank that did not use the parameter.
+  // A gradient that exists only so that peers find one: zeros of a rank that did not use the
+  // parameter.
   static constexpr Ledger::Token kUnused = Ledger::Token{1} << 63;
-  static bool has_gradient(Ledger::Token token) { return token != net::Host::kNoToken && (token & kUnused) == 0; }
+  static bool has_gradient(Ledger::Token token) {
+    return token != net::Host::kNoToken && (token & kUnused) == 0;
+  }
 
   // `weights`: by rank; null: all the same.
   Sources(const Ledger& ledger, const Stretch& at, DType dtype, const double* weights);
   Sources(const Sources&) = delete;
   Sources& operator=(const Sources&) = delete;
   // Writes the sum to each of the destinations.
-  void reduce(void* const* destinations, int count) const { kernels::reduce(destinations, count, data, this->count, args); }
+  void reduce(void* const* destinations, int count) const {
+    kernels::reduce(destinations, count, data, this->count, args);
+  }
   void reduce(void* destination) const { reduce(&destination, 1); }
 
   const void* data[256];
@@ -36,7 +42,8 @@ struct Sources {
   kernels::ReduceArgs args;
 };
 
-// This rank's gradients in the ledger: where autograd left them if peers can read them there, else copies.
+// This rank's gradients in the ledger: where autograd left them if peers can read them there, else
+// copies.
 class ShownGradients {
  public:
   // `ledger` outlives it.
@@ -46,7 +53,8 @@ class ShownGradients {
   void show_zeros(int param);
   // What peers see of a parameter, or its grad().
   const at::Tensor& of(int param) const;
-  // The step is over. With `results`, what peers saw holds them, and goes to grad() of the used parameters.
+  // The step is over. With `results`, what peers saw holds them, and goes to grad() of the used
+  // parameters.
   void end(bool results, const std::vector<bool>& used);
 
  private:
@@ -60,12 +68,14 @@ class ShownGradients {
 // ZeRO on one host: each rank reads its shard of everybody's gradients, nothing is copied or sent.
 //
 //   put() …, publish()      this rank's gradients of a unit may be read
-//   reduce()                waits until all ranks have published the unit, and sums what belongs to this rank's shard
+//   reduce()                waits until all ranks have published the unit, and sums what belongs to
+//                           this rank's shard
 //   release()               waits until all ranks have done so, and drops this rank's gradients
 class InPlace {
  public:
   // Collective. All outlive it.
-  InPlace(net::Host& host, const std::vector<Param>& params, const std::vector<Unit>& units, std::chrono::nanoseconds timeout);
+  InPlace(net::Host& host, const std::vector<Param>& params, const std::vector<Unit>& units,
+          std::chrono::nanoseconds timeout);
 
   // A round of all units begins. `weight`: of this rank's gradients in the sums.
   void begin(double weight) { ledger_.begin(weight); }
@@ -76,7 +86,8 @@ class InPlace {
   // By all ranks: reduce(), release() would not wait.
   bool is_published(int unit) const { return ledger_.published(unit); }
   bool is_reduced(int unit) const { return ledger_.is_read(unit); }
-  // Writes the whole shard; what nobody has a gradient of, and padding, is zero. Throws what Host::wait() throws.
+  // Writes the whole shard; what nobody has a gradient of, and padding, is zero. Throws what
+  // Host::wait() throws.
   void reduce(int unit, at::Tensor& shard);
   void release(int unit);
 

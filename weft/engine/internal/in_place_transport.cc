@@ -15,8 +15,9 @@ namespace {
 
 using Token = Ledger::Token;
 
-// Parameters become visible to peers in units of about 64 KiB, and are worked on in chunks of 128 KiB: a chunk's gradients, weight and
-// state fit a processor's own cache, and one claim costs nothing against it.
+// Parameters become visible to peers in units of about 64 KiB, and are worked on in chunks of 128
+// KiB: a chunk's gradients, weight and state fit a processor's own cache, and one claim costs
+// nothing against it.
 constexpr std::int64_t kUnitElements = 16 << 10;
 constexpr std::int64_t kChunkElements = 32 << 10;
 // What is reduced before it is used for the update: stays in the first-level cache.
@@ -41,8 +42,9 @@ class InPlaceTransport final : public Transport {
     replan(order);
     std::int64_t chunks = params();
     for (const auto size : sizes_) chunks += size / (kChunkElements / 2) + 1;
-    const Ledger::Sizes sizes{
-        .params = params() + static_cast<int>(subject_.buffers.size()), .units = params() + 1, .chunks = static_cast<int>(chunks)};
+    const Ledger::Sizes sizes{.params = params() + static_cast<int>(subject_.buffers.size()),
+                              .units = params() + 1,
+                              .chunks = static_cast<int>(chunks)};
     ledger_ = std::make_unique<Ledger>(host_, sizes, subject_.group.timeout());
     shown_ = std::make_unique<ShownGradients>(*ledger_, subject_.params);
   }
@@ -59,8 +61,9 @@ class InPlaceTransport final : public Transport {
   }
 
   void reduce() override {
-    WEFT_REQUIRE(!subject_.options.update_in_backward,
-                 "data_parallel: update_in_backward leaves no sums whose norm could be asked, or bounded");
+    WEFT_REQUIRE(
+        !subject_.options.update_in_backward,
+        "data_parallel: update_in_backward leaves no sums whose norm could be asked, or bounded");
     combine_all(true);
   }
 
@@ -89,13 +92,15 @@ class InPlaceTransport final : public Transport {
       if (!used_[index(param)]) continue;
       const int first = firsts_[index(param)];
       std::byte* const sum = host_.at(first, ledger_->token(first, param));
-      visit(param, at::from_blob(sum, subject_.params[index(param)].sizes(), subject_.params[index(param)].options().requires_grad(false)));
+      visit(param, at::from_blob(sum, subject_.params[index(param)].sizes(),
+                                 subject_.params[index(param)].options().requires_grad(false)));
     }
   }
 
   double norm() override {
     double squares = 0;
-    for (std::size_t chunk = 0; chunk < plan_.chunks.size(); ++chunk) squares += ledger_->chunk_squares()[chunk];
+    for (std::size_t chunk = 0; chunk < plan_.chunks.size(); ++chunk)
+      squares += ledger_->chunk_squares()[chunk];
     return std::sqrt(squares);
   }
 
@@ -104,18 +109,21 @@ class InPlaceTransport final : public Transport {
     const at::Tensor& grad = shown_->of(param);
     const int first = firsts_[index(param)];
     const double weight = first >= 0 ? (first == rank_ ? 1.0 : 0.0) : weighting_.of(rank_);
-    at::Tensor sum = grad.defined() && weight != 0 ? grad.mul(reduced_ ? weight : weight * scale_)
-                                                   : at::zeros_like(subject_.params[index(param)]).detach();
+    at::Tensor sum = grad.defined() && weight != 0
+                         ? grad.mul(reduced_ ? weight : weight * scale_)
+                         : at::zeros_like(subject_.params[index(param)]).detach();
     subject_.group.all_reduce(sum);
     return sum;
   }
 
   std::string describe() const override {
     const char* how = subject_.updates == nullptr ? "gradients averaged in shared memory"
-                      : subject_.private_weights  ? "gradients reduced in shared memory, private weights,"
-                                                  : "weights shared";
-    return std::string(how) + " by " + std::to_string(world_) + " ranks of this host, " + std::to_string(params()) + " parameters in " +
-           std::to_string(plan_.buckets.size()) + " buckets";
+                      : subject_.private_weights
+                          ? "gradients reduced in shared memory, private weights,"
+                          : "weights shared";
+    return std::string(how) + " by " + std::to_string(world_) + " ranks of this host, " +
+           std::to_string(params()) + " parameters in " + std::to_string(plan_.buckets.size()) +
+           " buckets";
   }
 
  private:
@@ -129,10 +137,12 @@ class InPlaceTransport final : public Transport {
     weighted_ = false;
     scale_ = 1;
     std::fill(firsts_.begin(), firsts_.end(), -1);
-    for (std::size_t unit = 0; unit < plan_.buckets.size(); ++unit) unready_[unit] = static_cast<int>(plan_.buckets[unit].size());
+    for (std::size_t unit = 0; unit < plan_.buckets.size(); ++unit)
+      unready_[unit] = static_cast<int>(plan_.buckets[unit].size());
   }
 
-  // Phase 0: sums, and what is done with them: `keep`s them where the first gradient was, or updates weights, or averages all gradients.
+  // Phase 0: sums, and what is done with them: `keep`s them where the first gradient was, or
+  // updates weights, or averages all gradients.
   void combine_all(bool keep) {
     begin();
     reduced_ = keep;
@@ -161,15 +171,19 @@ class InPlaceTransport final : public Transport {
 
   void replan(const std::vector<int>& order) {
     plan_ = make_plan(sizes_, order,
-                      {.bucket_elements = kUnitElements, .first_bucket_elements = kUnitElements, .chunk_elements = kChunkElements});
+                      {.bucket_elements = kUnitElements,
+                       .first_bucket_elements = kUnitElements,
+                       .chunk_elements = kChunkElements});
     unready_.assign(plan_.buckets.size(), 0);
     own_done_.assign(plan_.chunks.size(), 0);
     first_chunk_.assign(plan_.buckets.size() + 1, 0);
     for (const auto& chunk : plan_.chunks) ++first_chunk_[index(chunk.bucket) + 1];
-    for (std::size_t unit = 0; unit < plan_.buckets.size(); ++unit) first_chunk_[unit + 1] += first_chunk_[unit];
+    for (std::size_t unit = 0; unit < plan_.buckets.size(); ++unit)
+      first_chunk_[unit + 1] += first_chunk_[unit];
   }
 
-  // Units that backward() did not fill: of parameters that were not used, or whose gradients were accumulated before.
+  // Units that backward() did not fill: of parameters that were not used, or whose gradients were
+  // accumulated before.
   void publish_rest() {
     for (int unit = 0; unit < static_cast<int>(plan_.buckets.size()); ++unit) {
       if (unready_[index(unit)] == 0) continue;
@@ -197,7 +211,8 @@ class InPlaceTransport final : public Transport {
     return -1;
   }
 
-  // Chunks of a unit are dealt in runs to the ranks; a unit of one chunk to the next rank each time.
+  // Chunks of a unit are dealt in runs to the ranks; a unit of one chunk to the next rank each
+  // time.
   int owner(int chunk) const {
     const int unit = plan_.chunks[index(chunk)].bucket;
     const int first = first_chunk_[index(unit)], count = first_chunk_[index(unit) + 1] - first;
@@ -205,17 +220,22 @@ class InPlaceTransport final : public Transport {
   }
 
   // Weights of its own each rank updates whole; sums that are kept are made once.
-  bool each_does_all(int phase) const { return subject_.private_weights && (phase == 1 || !reduced_); }
+  bool each_does_all(int phase) const {
+    return subject_.private_weights && (phase == 1 || !reduced_);
+  }
 
   bool take(int chunk, int phase, bool all) {
-    if (!each_does_all(phase)) return (all || owner(chunk) == rank_) && ledger_->claim(chunk, phase);
+    if (!each_does_all(phase))
+      return (all || owner(chunk) == rank_) && ledger_->claim(chunk, phase);
     return std::exchange(own_done_[index(chunk)], ledger_->step()) != ledger_->step();
   }
   bool taken(int chunk, int phase) const {
-    return each_does_all(phase) ? own_done_[index(chunk)] == ledger_->step() : ledger_->claimed(chunk, phase);
+    return each_does_all(phase) ? own_done_[index(chunk)] == ledger_->step()
+                                : ledger_->claimed(chunk, phase);
   }
 
-  // Does what can be done now: this rank's own chunks, or with `all` also those that their owners have not begun. Never waits.
+  // Does what can be done now: this rank's own chunks, or with `all` also those that their owners
+  // have not begun. Never waits.
   void work(int phase, bool all) {
     const Stopwatch watch(subject_.times->work, "update", "reduce and update");
     std::int64_t done = 0;
@@ -274,23 +294,28 @@ class InPlaceTransport final : public Transport {
     }
   }
 
-  // Rank 0's buffers become this rank's; the meeting that follows keeps rank 0 from changing them meanwhile.
+  // Rank 0's buffers become this rank's; the meeting that follows keeps rank 0 from changing them
+  // meanwhile.
   void take_buffers() {
     if (subject_.buffers.empty() || rank_ == 0) return;
     {
       const Stopwatch watch(subject_.times->wait, "wait", "peers");
-      host_.wait([&] { return ledger_->missing(params()) != 0; }, [] { return 0; }, "step", ledger_->timeout());
+      host_.wait([&] { return ledger_->missing(params()) != 0; }, [] { return 0; }, "step",
+                 ledger_->timeout());
     }
     const at::NoGradGuard guard;
     for (std::size_t i = 0; i < subject_.buffers.size(); ++i) {
       at::Tensor& buffer = subject_.buffers[i];
-      buffer.copy_(at::from_blob(host_.at(0, ledger_->token(0, params() + static_cast<int>(i))), buffer.sizes(), buffer.options()));
+      buffer.copy_(at::from_blob(host_.at(0, ledger_->token(0, params() + static_cast<int>(i))),
+                                 buffer.sizes(), buffer.options()));
     }
   }
 
   void meet(int phase) {
     const Stopwatch watch(subject_.times->wait, "wait", "peers");
-    ledger_->meet(static_cast<std::int64_t>(plan_.chunks.size()) * (each_does_all(phase) ? world_ : 1), phase);
+    ledger_->meet(
+        static_cast<std::int64_t>(plan_.chunks.size()) * (each_does_all(phase) ? world_ : 1),
+        phase);
   }
   void meet_alone(int phase) {
     const Stopwatch watch(subject_.times->wait, "wait", "peers");
@@ -309,7 +334,8 @@ class InPlaceTransport final : public Transport {
     weigh_ranks();
     double squares = 0;
     for (const Stretch& at : plan_.chunks[index(chunk)].pieces) {
-      Sources sources(*ledger_, at, dtypes_[index(at.param)], weighting_.weights.empty() ? nullptr : weighting_.weights.data());
+      Sources sources(*ledger_, at, dtypes_[index(at.param)],
+                      weighting_.weights.empty() ? nullptr : weighting_.weights.data());
       if (sources.count == 0) continue;
       sources.args.scale = weighting_.scale;
       if (subject_.updates == nullptr) {
@@ -332,7 +358,8 @@ class InPlaceTransport final : public Transport {
     void* destinations[256];
     for (int peer = 0; peer < world_; ++peer) {
       const Token token = ledger_->token(peer, at.param) & ~Sources::kUnused;
-      destinations[peer] = host_.at(peer, token) + static_cast<std::size_t>(at.begin) * size_of(sources.args.dtype);
+      destinations[peer] =
+          host_.at(peer, token) + static_cast<std::size_t>(at.begin) * size_of(sources.args.dtype);
     }
     sources.reduce(destinations, world_);
   }
@@ -340,14 +367,17 @@ class InPlaceTransport final : public Transport {
   // Sum and update, block by block, so that the summed gradient never leaves the cache.
   void update(const Stretch& at, Sources& sources) {
     alignas(64) std::byte block[kBlockBytes];
-    const auto element = static_cast<std::int64_t>(size_of(sources.args.dtype)), most = kBlockBytes / element;
-    const bool as_it_is = sources.count == 1 && sources.args.scale == 1.0 && sources.args.weights == nullptr;
+    const auto element = static_cast<std::int64_t>(size_of(sources.args.dtype)),
+               most = kBlockBytes / element;
+    const bool as_it_is =
+        sources.count == 1 && sources.args.scale == 1.0 && sources.args.weights == nullptr;
     for (std::int64_t begin = at.begin; begin < at.end; begin += most) {
       const std::int64_t end = std::min(at.end, begin + most);
       sources.args.count = end - begin;
       if (!as_it_is) sources.reduce(block);
       subject_.updates->update(at.param, begin, end, as_it_is ? sources.data[0] : block);
-      for (int i = 0; i < sources.count; ++i) sources.data[i] = static_cast<const std::byte*>(sources.data[i]) + (end - begin) * element;
+      for (int i = 0; i < sources.count; ++i)
+        sources.data[i] = static_cast<const std::byte*>(sources.data[i]) + (end - begin) * element;
     }
   }
 
@@ -367,8 +397,9 @@ class InPlaceTransport final : public Transport {
   std::vector<std::int64_t> sizes_;
   std::vector<DType> dtypes_;
   Plan plan_;
-  std::vector<int> first_chunk_;         // by unit, and one past the end
-  std::vector<std::uint32_t> own_done_;  // by chunk, where each rank does all: the step in which this one did
+  std::vector<int> first_chunk_;  // by unit, and one past the end
+  std::vector<std::uint32_t>
+      own_done_;  // by chunk, where each rank does all: the step in which this one did
   std::unique_ptr<Ledger> ledger_;
   std::unique_ptr<ShownGradients> shown_;
 
@@ -376,7 +407,8 @@ class InPlaceTransport final : public Transport {
   std::vector<int> unready_;               // by unit: parameters that are still to come
   std::vector<at::Tensor> buffer_copies_;  // what peers read, on rank 0
   std::vector<int> ready_order_;
-  std::vector<int> firsts_;  // by parameter: the rank in whose gradient the sum lies; -1: it was not kept
+  std::vector<int>
+      firsts_;  // by parameter: the rank in whose gradient the sum lies; -1: it was not kept
   Weighting weighting_;
   double scale_ = 1;
   bool begun_ = false, weighted_ = false, replanned_ = false;
@@ -385,6 +417,8 @@ class InPlaceTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_in_place_transport(Subject subject) { return std::make_unique<InPlaceTransport>(std::move(subject)); }
+std::unique_ptr<Transport> make_in_place_transport(Subject subject) {
+  return std::make_unique<InPlaceTransport>(std::move(subject));
+}
 
 }  // namespace weft::parallel::internal

@@ -1,4 +1,5 @@
-// Ranks, units and parameters are numbered by int, as in the interfaces of torch and MPI; containers by std::size_t.
+// Ranks, units and parameters are numbered by int, as in the interfaces of torch and MPI;
+// containers by std::size_t.
 #pragma once
 
 #include <cstddef>

@@ -11,10 +11,13 @@ struct alignas(128) Ledger::Seat {
 Ledger::Ledger(net::Host& host, const Sizes& sizes, std::chrono::nanoseconds timeout)
     : host_(host), rank_(host.rank()), world_(host.world()), sizes_(sizes), timeout_(timeout) {
   const std::size_t world = index(world_), chunks = index(sizes.chunks);
-  const auto share = [&](std::size_t bytes) { return bytes == 0 ? nullptr : host.share(bytes, timeout); };
+  const auto share = [&](std::size_t bytes) {
+    return bytes == 0 ? nullptr : host.share(bytes, timeout);
+  };
   seats_ = share(world * sizeof(Seat));
   tokens_ = share(world * index(sizes.params + 8) * sizeof(Token));
-  stamps_ = reinterpret_cast<std::atomic<std::uint32_t>*>(share(kKinds * world * stride() * sizeof(std::uint32_t)));
+  stamps_ = reinterpret_cast<std::atomic<std::uint32_t>*>(
+      share(kKinds * world * stride() * sizeof(std::uint32_t)));
   chunks_ = reinterpret_cast<std::atomic<std::uint32_t>*>(share(chunks * sizeof(std::uint32_t)));
   squares_ = reinterpret_cast<double*>(share(chunks * sizeof(double)));
 }
@@ -22,7 +25,8 @@ Ledger::Ledger(net::Host& host, const Sizes& sizes, std::chrono::nanoseconds tim
 Ledger::Seat& Ledger::seat(int rank) const { return reinterpret_cast<Seat*>(seats_)[rank]; }
 
 Ledger::Token* Ledger::tokens(int rank) const {
-  return reinterpret_cast<Token*>(tokens_) + static_cast<std::ptrdiff_t>(rank) * (sizes_.params + 8);
+  return reinterpret_cast<Token*>(tokens_) +
+         static_cast<std::ptrdiff_t>(rank) * (sizes_.params + 8);
 }
 
 std::atomic<std::uint32_t>& Ledger::at(Kind kind, int rank, int unit) const {
@@ -43,20 +47,23 @@ void Ledger::stamp(Kind kind, int unit) {
 
 int Ledger::behind(Kind kind, int unit) const {
   for (int rank = 0; rank < world_; ++rank) {
-    if (static_cast<std::int32_t>(at(kind, rank, unit).load(std::memory_order_acquire) - step_) < 0) return rank;
+    if (static_cast<std::int32_t>(at(kind, rank, unit).load(std::memory_order_acquire) - step_) < 0)
+      return rank;
   }
   return -1;
 }
 
 void Ledger::await(Kind kind, int unit) const {
   int rank = -1;
-  host_.wait([&] { return (rank = behind(kind, unit)) < 0; }, [&] { return rank; }, "step", timeout_);
+  host_.wait([&] { return (rank = behind(kind, unit)) < 0; }, [&] { return rank; }, "step",
+             timeout_);
 }
 
 bool Ledger::claim(int chunk, int phase) {
   const std::uint32_t mine = stamp_of(phase);
   std::uint32_t seen = chunks_[chunk].load(std::memory_order_relaxed);
-  return seen < mine && chunks_[chunk].compare_exchange_strong(seen, mine, std::memory_order_acq_rel);
+  return seen < mine &&
+         chunks_[chunk].compare_exchange_strong(seen, mine, std::memory_order_acq_rel);
 }
 
 void Ledger::complete(std::int64_t count) {
@@ -74,7 +81,8 @@ void Ledger::meet(std::int64_t chunks, int phase) {
         while (rank < world_ && seat(rank).met.load(std::memory_order_acquire) >= mine) ++rank;
         if (rank < world_) return false;
         std::int64_t completed = 0;
-        for (int peer = 0; peer < world_; ++peer) completed += seat(peer).completed.load(std::memory_order_acquire);
+        for (int peer = 0; peer < world_; ++peer)
+          completed += seat(peer).completed.load(std::memory_order_acquire);
         return completed >= due_;
       },
       [&] { return rank < world_ ? rank : -1; }, "step", timeout_);

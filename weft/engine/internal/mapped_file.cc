@@ -15,7 +15,8 @@ namespace {
 
 [[noreturn]] void fail(const std::filesystem::path& folder, const char* what, int error) {
   throw Error(Errc::kUnavailable,
-              "offload to " + folder.string() + ": cannot " + what + ": " + std::strerror(error) + "; give a folder with room",
+              "offload to " + folder.string() + ": cannot " + what + ": " + std::strerror(error) +
+                  "; give a folder with room",
               {"offload"});
 }
 

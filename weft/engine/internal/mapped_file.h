@@ -1,5 +1,5 @@
-// Zeroed memory in a file that has no name: the kernel writes it out when memory is short, and takes it back when the process ends, however
-// it ends.
+// Zeroed memory in a file that has no name: the kernel writes it out when memory is short, and
+// takes it back when the process ends, however it ends.
 #pragma once
 
 #include <cstddef>

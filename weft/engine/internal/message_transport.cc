@@ -1,10 +1,13 @@
 // A step over messages:
 //
 //   backward   each full bucket leaves, in an order on which all ranks have agreed
-//   step()     the rest leaves; bucket after bucket is waited for and updated while the next ones travel
-//   forward    or else (overlap_forward) waits for and updates a bucket when it first uses a weight of it
+//   step()     the rest leaves; bucket after bucket is waited for and updated while the next ones
+//              travel
+//   forward    or else (overlap_forward) waits for and updates a bucket when it first uses a weight
+//              of it
 //
-// The order is that of backward at first. When some steps have been timed, front layers pass others where the link is behind (wire_plan.h).
+// The order is that of backward at first. When some steps have been timed, front layers pass others
+// where the link is behind (wire_plan.h).
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -36,7 +39,8 @@ class MessageTransport final : public Transport {
         codec_(compress::parse(subject_.options.codec)),
         buckets_(subject_.group, subject_.params, &times_),
         buffers_(subject_.buffers),
-        fill_{subject_.options.bucket_bytes > 0 ? subject_.options.bucket_bytes : kDefaultBucket, subject_.options.first_bucket_bytes},
+        fill_{subject_.options.bucket_bytes > 0 ? subject_.options.bucket_bytes : kDefaultBucket,
+              subject_.options.first_bucket_bytes},
         used_(subject_.params.size(), false) {
     if (codec_.kind == compress::Kind::kAuto) {
       trial_.emplace(subject_.group);
@@ -59,7 +63,8 @@ class MessageTransport final : public Transport {
     if (timing_) tuner_->gradient(param);
     --unready_[index(plan_.bucket_of[index(param)])];
     // Buckets leave in one order on all ranks, whatever the order in which they fill.
-    while (next_ < buckets() && unready_[index(launches_[index(next_)])] == 0) buckets_.launch(launches_[index(next_++)], step_, factor());
+    while (next_ < buckets() && unready_[index(launches_[index(next_)])] == 0)
+      buckets_.launch(launches_[index(next_++)], step_, factor());
   }
 
   void reduce() override {
@@ -70,7 +75,8 @@ class MessageTransport final : public Transport {
   }
 
   void finish(double scale) override {
-    WEFT_REQUIRE(scale == 1 || !momentum_travels_, "step: gradients that come with their momentum, by the codec, have no scale");
+    WEFT_REQUIRE(scale == 1 || !momentum_travels_,
+                 "step: gradients that come with their momentum, by the codec, have no scale");
     launch_rest();
     scale_ = scale;
     {
@@ -120,22 +126,25 @@ class MessageTransport final : public Transport {
   }
 
   std::string describe() const override {
-    return "gradients averaged by messages over " + std::to_string(subject_.group.size()) + " ranks, " + std::to_string(params()) +
-           " parameters in " + std::to_string(buckets()) + " buckets" +
+    return "gradients averaged by messages over " + std::to_string(subject_.group.size()) +
+           " ranks, " + std::to_string(params()) + " parameters in " + std::to_string(buckets()) +
+           " buckets" +
            (subject_.options.codec == "none" ? "" : ", compressed by " + subject_.options.codec);
   }
 
   checkpoint::Slices codec_slices() override {
     if (!replanned_ || subject_.options.codec == "none" || (trial_ && !trial_->done())) return {};
     settle();
-    return parallel::codec_slices(subject_.group, {codec_, step_, {order_.begin(), order_.end()}}, buckets_.memory());
+    return parallel::codec_slices(subject_.group, {codec_, step_, {order_.begin(), order_.end()}},
+                                  buckets_.memory());
   }
 
   bool load_codec(const checkpoint::Reader& saved) override {
     if (subject_.options.codec == "none" || restore(saved) || trial_) return true;
     if (subject_.group.rank() == 0) {
-      log_warn("the codec begins without memory: the checkpoint has none of " + compress::to_string(codec_) +
-               " for this model, these buckets and " + std::to_string(subject_.group.size()) + " ranks");
+      log_warn("the codec begins without memory: the checkpoint has none of " +
+               compress::to_string(codec_) + " for this model, these buckets and " +
+               std::to_string(subject_.group.size()) + " ranks");
     }
     return false;
   }
@@ -144,7 +153,8 @@ class MessageTransport final : public Transport {
   int params() const { return static_cast<int>(subject_.params.size()); }
   int buckets() const { return static_cast<int>(launches_.size()); }
 
-  // Sizes follow from times, so they are tuned only where no bit of the result follows from the sizes: sums of two terms.
+  // Sizes follow from times, so they are tuned only where no bit of the result follows from the
+  // sizes: sums of two terms.
   bool tunes_size() const {
     const comm::HostSplit* const split = subject_.group.split();
     const std::size_t terms = split != nullptr ? split->hosts.size() : index(subject_.group.size());
@@ -170,7 +180,8 @@ class MessageTransport final : public Transport {
     std::fill(used_.begin(), used_.end(), false);
     timing_ = tuner_ && replanned_;
     if (timing_) tuner_->step_began();
-    for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) unready_[bucket] = static_cast<int>(plan_.buckets[bucket].size());
+    for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket)
+      unready_[bucket] = static_cast<int>(plan_.buckets[bucket].size());
     if (subject_.options.average == DataParallelOptions::Average::kBySamples) {
       own_samples_ = at::full({1}, *subject_.samples, at::kDouble);
       samples_ = at::empty({subject_.group.size()}, at::kDouble);
@@ -213,13 +224,14 @@ class MessageTransport final : public Transport {
   }
 
   void use_codec() {
-    const bool before = codec_.momentum_before && subject_.updates != nullptr && subject_.updates->spec().max_grad_norm <= 0;
+    const bool before = codec_.momentum_before && subject_.updates != nullptr &&
+                        subject_.updates->spec().max_grad_norm <= 0;
     const auto momentum = before ? subject_.updates->hand_over_momentum() : compress::Momentum{};
     if (codec_.momentum_before && momentum.factor == 0 && subject_.group.rank() == 0) {
-      log_info(
-          "codec " + compress::to_string(codec_) +
-          ": momentum, if there is any, is taken after it: SGD alone hands it over, by optimizer(), without dampening, max_grad_norm or "
-          "groups with rules of their own");
+      log_info("codec " + compress::to_string(codec_) +
+               ": momentum, if there is any, is taken after it: SGD alone hands it over, by "
+               "optimizer(), without dampening, max_grad_norm or "
+               "groups with rules of their own");
     }
     momentum_travels_ = momentum.factor != 0;
     buckets_.use_codec(codec_, momentum);
@@ -231,7 +243,8 @@ class MessageTransport final : public Transport {
     launches_.resize(plan_.buckets.size());
     std::iota(launches_.begin(), launches_.end(), 0);
     buckets_.reset(plan_.buckets);
-    // The first step is not compressed: what codecs remember belongs to buckets, and these are planned anew after it.
+    // The first step is not compressed: what codecs remember belongs to buckets, and these are
+    // planned anew after it.
     if (replanned_) use_codec();
   }
 
@@ -260,10 +273,12 @@ class MessageTransport final : public Transport {
     return numbers.size() == subject_.params.size();
   }
 
-  // The codec of the checkpoint is that of the options or, for "auto", the one that was chosen then.
+  // The codec of the checkpoint is that of the options or, for "auto", the one that was chosen
+  // then.
   bool restore(const checkpoint::Reader& saved) {
     const auto progress = read_codec_progress(subject_.group, saved);
-    if (!progress || !is_order(progress->layout) || (!trial_ && !(progress->spec == codec_))) return false;
+    if (!progress || !is_order(progress->layout) || (!trial_ && !(progress->spec == codec_)))
+      return false;
     codec_ = progress->spec;
     step_ = progress->step;
     trial_.reset();
@@ -285,7 +300,8 @@ class MessageTransport final : public Transport {
       samples_work_.reset();
     }
     const Weighting weighting = weigh(subject_.options.average, samples);
-    factor_ = weighting.weights.empty() ? weighting.scale : weighting.weights[index(subject_.group.rank())];
+    factor_ = weighting.weights.empty() ? weighting.scale
+                                        : weighting.weights[index(subject_.group.rank())];
     return factor_;
   }
 
@@ -316,7 +332,8 @@ class MessageTransport final : public Transport {
   }
 
   void apply(int param, const at::Tensor& gradient) {
-    if (subject_.updates != nullptr) return subject_.updates->update(param, 0, gradient.numel(), gradient.const_data_ptr());
+    if (subject_.updates != nullptr)
+      return subject_.updates->update(param, 0, gradient.numel(), gradient.const_data_ptr());
     at::Tensor& grad = subject_.params[index(param)].mutable_grad();
     if (!grad.defined() || grad.is_sparse()) {
       grad = gradient.clone();
@@ -345,7 +362,8 @@ class MessageTransport final : public Transport {
   std::vector<int> ready_order_;
   int next_ = 0;             // of launches_: to leave next
   std::size_t settled_ = 0;  // of launches_: come and updated
-  bool begun_ = false, backward_ended_ = false, weighted_ = false, replanned_ = false, timing_ = false;
+  bool begun_ = false, backward_ended_ = false, weighted_ = false, replanned_ = false,
+       timing_ = false;
   bool momentum_travels_ = false;  // taken by the codec
   bool pending_ = false;           // buckets of the step that finish() ended are still to come
   std::exception_ptr failed_;
@@ -356,6 +374,8 @@ class MessageTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_message_transport(Subject subject) { return std::make_unique<MessageTransport>(std::move(subject)); }
+std::unique_ptr<Transport> make_message_transport(Subject subject) {
+  return std::make_unique<MessageTransport>(std::move(subject));
+}
 
 }  // namespace weft::parallel::internal

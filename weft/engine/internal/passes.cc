@@ -7,12 +7,17 @@
 namespace weft::parallel::internal {
 
 Passes::Passes(Group group, std::vector<Unit>& units, int prefetch, Meter& meter)
-    : group_(std::move(group)), units_(units), prefetch_(prefetch), meter_(meter), places_(units.size()) {
+    : group_(std::move(group)),
+      units_(units),
+      prefetch_(prefetch),
+      meter_(meter),
+      places_(units.size()) {
   int blocks = 0;
   for (const Unit& unit : units_) blocks = std::max(blocks, unit.blocks.back() + 1);
   by_block_.resize(static_cast<std::size_t>(blocks));
   for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
-    for (const int block : units_[static_cast<std::size_t>(unit)].blocks) by_block_[static_cast<std::size_t>(block)].push_back(unit);
+    for (const int block : units_[static_cast<std::size_t>(unit)].blocks)
+      by_block_[static_cast<std::size_t>(block)].push_back(unit);
   }
   for (int block = 0; block < blocks; ++block) {
     for (const int unit : units_of(block)) entries_.push_back({block, unit});
@@ -22,7 +27,9 @@ Passes::Passes(Group group, std::vector<Unit>& units, int prefetch, Meter& meter
 Passes::Entry& Passes::at(std::size_t position) {
   return entries_[direction_ == Direction::kForward ? position : entries_.size() - 1 - position];
 }
-const Passes::Entry& Passes::at(std::size_t position) const { return const_cast<Passes*>(this)->at(position); }
+const Passes::Entry& Passes::at(std::size_t position) const {
+  return const_cast<Passes*>(this)->at(position);
+}
 
 // The first position after the entries of a block and of `ahead` more.
 std::size_t Passes::end_of(int block, int ahead) const {
@@ -51,7 +58,8 @@ void Passes::enter(int block, Direction direction) {
     begin(direction);
     if (direction == Direction::kForward && at::GradMode::is_enabled()) ++forwards_;
   }
-  if (direction == Direction::kForward) ascending_ = ascending_ && block >= std::exchange(last_, block);
+  if (direction == Direction::kForward)
+    ascending_ = ascending_ && block >= std::exchange(last_, block);
   for (const std::size_t end = end_of(block, prefetch_); issued_ < end;) issue();
   for (Entry& entry : entries_) {
     if (entry.block == block) entry.reserved = false;
@@ -77,7 +85,8 @@ void Passes::begin(Direction direction) {
   if (backward) {
     mine_in_order_ = std::exchange(ascending_, true) && std::exchange(forwards_, 0) == 1;
   }
-  heads_.part = at::tensor({passes_ * 4 + (backward ? 2 : 0) + (mine_in_order_ ? 1 : 0)}, at::kLong);
+  heads_.part =
+      at::tensor({passes_ * 4 + (backward ? 2 : 0) + (mine_in_order_ ? 1 : 0)}, at::kLong);
   heads_.whole = at::empty({group_.size()}, at::kLong);
   heads_.work = group_.all_gather_async(heads_.whole, heads_.part);
 }
@@ -147,13 +156,17 @@ void Passes::check_peers() {
   const auto* heads = heads_.whole.const_data_ptr<std::int64_t>();
   in_order_ = true;
   for (int peer = 0; peer < group_.size(); ++peer) {
-    const auto name = [](std::int64_t head) { return std::to_string(head / 4) + (head % 4 >= 2 ? " (backward)" : " (forward)"); };
+    const auto name = [](std::int64_t head) {
+      return std::to_string(head / 4) + (head % 4 >= 2 ? " (backward)" : " (forward)");
+    };
     const std::int64_t mine = heads[group_.rank()];
     in_order_ = in_order_ && heads[peer] % 2 != 0;
     if (heads[peer] / 2 == mine / 2) continue;
     throw Error(Errc::kInvalidArgument,
-                "sharded: rank " + std::to_string(peer) + " has begun pass " + name(heads[peer]) + ", this one pass " + name(mine) +
-                    ": all ranks make the same forward and backward passes; skip_batch() makes them without a batch",
+                "sharded: rank " + std::to_string(peer) + " has begun pass " + name(heads[peer]) +
+                    ", this one pass " + name(mine) +
+                    ": all ranks make the same forward and backward passes; skip_batch() makes "
+                    "them without a batch",
                 {"sharded", group_.rank(), peer});
   }
   heads_ = {};

@@ -1,14 +1,17 @@
-// The gathers of stage 3, in one order on all ranks: forward passes gather the blocks' units in ascending order, backward passes in
-// descending order, whatever a rank runs. See sharded.h.
+// The gathers of stage 3, in one order on all ranks: forward passes gather the blocks' units in
+// ascending order, backward passes in descending order, whatever a rank runs. See sharded.h.
 //
-// Gradients leave in another group, in which a rank may wait for its peers while they wait for a gather here. That cannot close a circle
-// where each rank's backward comes to the blocks in descending order, and lets go of the gradients of all blocks above before it waits for
-// the next gather: the rank that has let go of fewest then finds everything that it waits for. A backward has that order where the forward
-// ran blocks in ascending order, since autograd runs what was made later first. Ranks tell each other when they begin the pass; where one
-// has not, nobody waits for gradients before the end of backward.
+// Gradients leave in another group, in which a rank may wait for its peers while they wait for a
+// gather here. That cannot close a circle where each rank's backward comes to the blocks in
+// descending order, and lets go of the gradients of all blocks above before it waits for the next
+// gather: the rank that has let go of fewest then finds everything that it waits for. A backward
+// has that order where the forward ran blocks in ascending order, since autograd runs what was made
+// later first. Ranks tell each other when they begin the pass; where one has not, nobody waits for
+// gradients before the end of backward.
 //
-// A gather is an entry of a pass. enter() issues all entries up to those of its block, and `prefetch` blocks more. What has arrived and was
-// not used yet is reserved until the pass ends; a block that comes again after it has let go begins another pass.
+// A gather is an entry of a pass. enter() issues all entries up to those of its block, and
+// `prefetch` blocks more. What has arrived and was not used yet is reserved until the pass ends; a
+// block that comes again after it has let go begins another pass.
 #pragma once
 
 #include <functional>
@@ -26,7 +29,8 @@ class Passes {
 
   // `units` and `meter` outlive it. Blocks without parameters have no entries.
   Passes(Group group, std::vector<Unit>& units, int prefetch, Meter& meter);
-  // Called in backward passes, before this rank waits for a gather: no gradient of blocks above `block` is still to come.
+  // Called in backward passes, before this rank waits for a gather: no gradient of blocks above
+  // `block` is still to come.
   void on_passing(std::function<void(int block)> passing) { passing_ = std::move(passing); }
   // In a backward pass: all ranks have begun it with a forward in ascending order behind them.
   bool in_order() const { return in_order_; }
@@ -34,14 +38,17 @@ class Passes {
   // Returns when the block's units are in place. They stay until let_go() of each.
   void enter(int block, Direction direction);
   void let_go(int unit);
-  // Takes part in what is left of the pass, if one is under way in this direction, or (`whole`) in all of one.
+  // Takes part in what is left of the pass, if one is under way in this direction, or (`whole`) in
+  // all of one.
   void finish(Direction direction, bool whole = false);
   // No peer reads this rank's masters any more.
   void drain();
 
   const std::vector<int>& units_of(int block) const {
     static const std::vector<int> none;
-    return static_cast<std::size_t>(block) < by_block_.size() ? by_block_[static_cast<std::size_t>(block)] : none;
+    return static_cast<std::size_t>(block) < by_block_.size()
+               ? by_block_[static_cast<std::size_t>(block)]
+               : none;
   }
 
  private:

@@ -5,7 +5,8 @@
 namespace weft::parallel::internal {
 namespace {
 
-constexpr std::int64_t kLine = 16;  // elements of a cache line: chunks begin on lines, so that no two ranks write into one
+constexpr std::int64_t kLine =
+    16;  // elements of a cache line: chunks begin on lines, so that no two ranks write into one
 
 void cut(Plan& plan, const std::vector<std::int64_t>& sizes, std::int64_t chunk_elements) {
   for (int bucket = 0; bucket < static_cast<int>(plan.buckets.size()); ++bucket) {
@@ -33,12 +34,14 @@ void cut(Plan& plan, const std::vector<std::int64_t>& sizes, std::int64_t chunk_
 
 }  // namespace
 
-Plan make_plan(const std::vector<std::int64_t>& sizes, const std::vector<int>& order, const PlanOptions& options) {
+Plan make_plan(const std::vector<std::int64_t>& sizes, const std::vector<int>& order,
+               const PlanOptions& options) {
   Plan plan;
   plan.bucket_of.resize(sizes.size());
   std::int64_t filled = 0;
   for (int param : order) {
-    const std::int64_t full = plan.buckets.size() <= 1 ? options.first_bucket_elements : options.bucket_elements;
+    const std::int64_t full =
+        plan.buckets.size() <= 1 ? options.first_bucket_elements : options.bucket_elements;
     if (plan.buckets.empty() || filled >= full) {
       plan.buckets.emplace_back();
       filled = 0;

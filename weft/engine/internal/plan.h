@@ -1,4 +1,5 @@
-// How a module's parameters are cut: into buckets in the order in which their gradients become ready, and buckets into chunks of work.
+// How a module's parameters are cut: into buckets in the order in which their gradients become
+// ready, and buckets into chunks of work.
 //
 // Pure: every rank computes the same plan from the same sizes and order.
 #pragma once
@@ -31,7 +32,9 @@ struct PlanOptions {
   std::int64_t chunk_elements = 0;         // 0: no chunks
 };
 
-// `sizes`: elements of each parameter; `order`: parameters as their gradients become ready. A parameter is never split over buckets.
-Plan make_plan(const std::vector<std::int64_t>& sizes, const std::vector<int>& order, const PlanOptions& options);
+// `sizes`: elements of each parameter; `order`: parameters as their gradients become ready. A
+// parameter is never split over buckets.
+Plan make_plan(const std::vector<std::int64_t>& sizes, const std::vector<int>& order,
+               const PlanOptions& options);
 
 }  // namespace weft::parallel::internal

@@ -27,7 +27,8 @@ class ReadyHook final : public torch::autograd::PostAccumulateGradHook {
 
 void add_ready_hook(const at::Tensor& parameter, std::function<void()> tell) {
   auto& slot = torch::autograd::impl::post_acc_grad_hooks(parameter);
-  torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<ReadyHook>(std::move(tell), std::move(slot)));
+  torch::autograd::impl::set_post_acc_grad_hooks(
+      parameter, std::make_unique<ReadyHook>(std::move(tell), std::move(slot)));
 }
 
 }  // namespace weft::parallel

@@ -7,7 +7,8 @@
 
 namespace weft::parallel {
 
-// From now on `tell` is called each time a gradient has been added to parameter.grad(), after the user's own hook, if there is one.
+// From now on `tell` is called each time a gradient has been added to parameter.grad(), after the
+// user's own hook, if there is one.
 void add_ready_hook(const at::Tensor& parameter, std::function<void()> tell);
 
 }  // namespace weft::parallel

@@ -17,7 +17,8 @@ using internal::index;
 
 Replica::Replica(Subject what) : Engine(std::move(what)) {
   compress::parse(options_.data_parallel.codec);  // complains
-  WEFT_REQUIRE(!options_.replicas && !options_.apart && !options_.compute && !options_.reduce && options_.offload.empty(),
+  WEFT_REQUIRE(!options_.replicas && !options_.apart && !options_.compute && !options_.reduce &&
+                   options_.offload.empty(),
                "sharded: replicas, apart, compute, reduce and offload are for stages 1 to 3");
   for (std::size_t i = 0; i < trained_; ++i) trained_params_.push_back(params_[i].tensor);
   buffers_ = buffers();
@@ -37,7 +38,8 @@ Replica::Replica(Subject what) : Engine(std::move(what)) {
 
 void Replica::make_transport() {
   internal::Subject what = subject(updates_.get());
-  transport_ = group_.host() != nullptr ? make_in_place_transport(std::move(what)) : make_message_transport(std::move(what));
+  transport_ = group_.host() != nullptr ? make_in_place_transport(std::move(what))
+                                        : make_message_transport(std::move(what));
 }
 
 internal::Subject Replica::subject(internal::Updates* updates) {
@@ -63,15 +65,18 @@ void Replica::use_optimizer(OptimizerSpec spec) {
   std::vector<std::byte*> weights;
   for (const auto& param : trained_params_) {
     types.push_back(param.scalar_type());
-    WEFT_REQUIRE((types.back() == at::kFloat || types.back() == at::kDouble) && param.is_contiguous(),
-                 "optimizer(): parameters must be contiguous float32 or float64; give others a torch::optim optimizer, data_parallel "
-                 "averages their gradients");
+    WEFT_REQUIRE(
+        (types.back() == at::kFloat || types.back() == at::kDouble) && param.is_contiguous(),
+        "optimizer(): parameters must be contiguous float32 or float64; give others a torch::optim "
+        "optimizer, data_parallel "
+        "averages their gradients");
     offsets_.push_back(bytes_);
     bytes_ += (static_cast<std::int64_t>(param.nbytes()) + 63) / 64 * 64;
     weights.push_back(static_cast<std::byte*>(param.data_ptr()));
   }
-  WEFT_REQUIRE(options_.weights != Weights::kShared || group_.host() != nullptr,
-               "shared weights need all ranks on one host that can share memory; use auto or private");
+  WEFT_REQUIRE(
+      options_.weights != Weights::kShared || group_.host() != nullptr,
+      "shared weights need all ranks on one host that can share memory; use auto or private");
   std::vector<std::string> trained = names();
   trained.resize(trained_);
   const float first_value = static_cast<float>(spec.initial_accumulator);
@@ -100,7 +105,8 @@ void Replica::use_optimizer(OptimizerSpec spec) {
   if (group_.size() > 1) group_.barrier();
 }
 
-// A block that all ranks of the host see gets rank 0's values. Unless private weights prove faster, the parameters move there.
+// A block that all ranks of the host see gets rank 0's values. Unless private weights prove faster,
+// the parameters move there.
 void Replica::share_weights(std::vector<std::byte*>& weights) {
   const at::NoGradGuard guard;
   std::byte* const block = group_.host()->share(static_cast<std::size_t>(bytes_), group_.timeout());
@@ -110,7 +116,8 @@ void Replica::share_weights(std::vector<std::byte*>& weights) {
     if (group_.rank() == 0) std::memcpy(shared.back(), weights[i], trained_params_[i].nbytes());
   }
   group_.barrier();
-  private_weights_ = options_.weights == Weights::kAuto && updates_->spec().max_grad_norm <= 0 && bytes_ <= internal::kTrialMostBytes &&
+  private_weights_ = options_.weights == Weights::kAuto && updates_->spec().max_grad_norm <= 0 &&
+                     bytes_ <= internal::kTrialMostBytes &&
                      internal::private_is_faster(subject(nullptr), shared, weights);
   if (private_weights_) return;
   shared_weights_ = true;
@@ -119,7 +126,8 @@ void Replica::share_weights(std::vector<std::byte*>& weights) {
     // The block lives as long as a tensor of it: the deleter holds the group.
     at::Tensor& param = trained_params_[i];
     param.set_data(at::from_blob(
-        shared[i], param.sizes(), [group = group_](void*) {}, param.options().requires_grad(false)));
+        shared[i], param.sizes(), [group = group_](void*) {},
+        param.options().requires_grad(false)));
   }
   group_.barrier();
 }
@@ -139,7 +147,8 @@ void Replica::on_ready(int param) {
   if (ready_[index(param)] || reduced_) {
     const Error error(Errc::kInvalidArgument,
                       "a second backward() has reached '" + params_[index(param)].name +
-                          "' before step(): peers may have read its gradient; wrap all but the last backward in no_sync()",
+                          "' before step(): peers may have read its gradient; wrap all but the "
+                          "last backward in no_sync()",
                       {"backward", group_.rank()});
     group_.abort(error);
     throw error;
@@ -151,7 +160,9 @@ void Replica::on_ready(int param) {
       any_ready_ = true;
       settle();
       // Without an optimizer of ours the end of backward() is the end of the step.
-      const auto end = [self = std::static_pointer_cast<Replica>(shared_from_this())] { self->guarded([&] { self->finish(1); }); };
+      const auto end = [self = std::static_pointer_cast<Replica>(shared_from_this())] {
+        self->guarded([&] { self->finish(1); });
+      };
       if (!updates_) torch::autograd::Engine::get_default_engine().queue_callback(end);
     }
     transport_->ready(param);
@@ -167,13 +178,15 @@ void Replica::await_gradients() {
   });
 }
 
-void Replica::each_gradient(const std::function<void(const std::string&, const at::Tensor&)>& take) {
+void Replica::each_gradient(
+    const std::function<void(const std::string&, const at::Tensor&)>& take) {
   await_gradients();
   WEFT_REQUIRE(reduced_, "sharded: at stage 0 gradients are read before step()");
   transport_->each_sum([&](int param, const at::Tensor& sum) {
     const std::int64_t count = sum.numel(), begin = count * group_.rank() / group_.size();
     const std::int64_t end = count * (group_.rank() + 1) / group_.size();
-    if (end > begin) take(params_[index(param)].name, sum.reshape({-1}).narrow(0, begin, end - begin));
+    if (end > begin)
+      take(params_[index(param)].name, sum.reshape({-1}).narrow(0, begin, end - begin));
   });
 }
 
@@ -192,14 +205,16 @@ void Replica::finish(double scale) {
   settle();
   // Where every rank updates all weights, sums of many ranks are made once and not by each of them.
   const auto& how = options_.data_parallel;
-  if (private_weights_ && options_.weights == Weights::kPrivate && group_.size() > 2 && !how.update_in_backward && !reduced_)
+  if (private_weights_ && options_.weights == Weights::kPrivate && group_.size() > 2 &&
+      !how.update_in_backward && !reduced_)
     transport_->reduce();
   transport_->finish(scale);
   forget();
 }
 
 void Replica::step(double scale) {
-  WEFT_REQUIRE(scale == 1 || !options_.data_parallel.update_in_backward, "step: update_in_backward has updated weights without a scale");
+  WEFT_REQUIRE(scale == 1 || !options_.data_parallel.update_in_backward,
+               "step: update_in_backward has updated weights without a scale");
   guarded([&] {
     stepped_ = false;
     if (const double most = updates().spec().max_grad_norm; most > 0) {
@@ -223,7 +238,8 @@ void Replica::drop_own_gradients() {
 
 // Peers read this rank's gradients until all have dropped them.
 void Replica::zero_grad() {
-  WEFT_REQUIRE(!passed_ || !options_.data_parallel.update_in_backward, "zero_grad: update_in_backward has changed weights; step() first");
+  WEFT_REQUIRE(!passed_ || !options_.data_parallel.update_in_backward,
+               "zero_grad: update_in_backward has changed weights; step() first");
   if (passed_) await_gradients();
   if (reduced_) guarded([&] { transport_->drop(); });
   forget();
@@ -249,7 +265,8 @@ Replica::NamedTensors Replica::gradients() {
 void Replica::each_state(const std::function<void(const std::string&, at::Tensor)>& visit) {
   for (std::size_t i = 0; i < trained_; ++i) {
     for (std::size_t array = 0; array < updates().arrays().size(); ++array) {
-      visit(params_[i].name + "." + updates_->arrays()[array], state_of(static_cast<int>(i), array));
+      visit(params_[i].name + "." + updates_->arrays()[array],
+            state_of(static_cast<int>(i), array));
     }
   }
 }
@@ -262,7 +279,8 @@ void Replica::each_whole(const Visit& visit) {
 
 void Replica::take_over(const std::map<std::string, at::Tensor>& given) {
   const auto put = [&](const std::string& name, at::Tensor into) {
-    at::Tensor value = group_.rank() == 0 ? given.at(name).to(into.scalar_type()).contiguous() : at::empty_like(into);
+    at::Tensor value = group_.rank() == 0 ? given.at(name).to(into.scalar_type()).contiguous()
+                                          : at::empty_like(into);
     group_.broadcast(value, 0);
     if (writes()) into.copy_(value);
   };
@@ -274,7 +292,9 @@ void Replica::take_over(const std::map<std::string, at::Tensor>& given) {
 Replica::NamedTensors Replica::optimizer_state() {
   settle();
   NamedTensors all;
-  each_state([&](const std::string& name, const at::Tensor& state) { all.emplace_back(name, state.clone()); });
+  each_state([&](const std::string& name, const at::Tensor& state) {
+    all.emplace_back(name, state.clone());
+  });
   add_steps(all);
   return all;
 }
@@ -288,7 +308,8 @@ void Replica::load_optimizer_state(const NamedTensors& given) {
     WEFT_REQUIRE(found != by_name.end() && found->second.sizes() == like.sizes(),
                  "optimizer state has no '" + name + "' of the parameter's shape");
   }
-  WEFT_REQUIRE(by_name.size() == expected.size(), "optimizer state holds entries that this optimizer does not have");
+  WEFT_REQUIRE(by_name.size() == expected.size(),
+               "optimizer state holds entries that this optimizer does not have");
   each_state([&](const std::string& name, at::Tensor state) {
     if (writes()) state.copy_(by_name.at(name));
   });
@@ -304,13 +325,18 @@ checkpoint::Slices Replica::codec_slices() {
 Sharded::Memory Replica::memory() {
   Sharded::Memory now;
   const int sharers = shared_weights_ ? group_.size() : 1;
-  for (const auto& param : params_) now.parameters += static_cast<std::int64_t>(param.tensor.nbytes()) / sharers;
-  for (const auto& param : trained_params_) now.gradients += static_cast<std::int64_t>(param.nbytes());
-  now.state = updates_ ? bytes_ * static_cast<std::int64_t>(updates_->arrays().size()) / sharers : 0;
+  for (const auto& param : params_)
+    now.parameters += static_cast<std::int64_t>(param.tensor.nbytes()) / sharers;
+  for (const auto& param : trained_params_)
+    now.gradients += static_cast<std::int64_t>(param.nbytes());
+  now.state =
+      updates_ ? bytes_ * static_cast<std::int64_t>(updates_->arrays().size()) / sharers : 0;
   now.peak = now.parameters + now.gradients + now.state;
   return now;
 }
 
-std::string Replica::describe() const { return transport_->describe() + (shared_weights_ ? ", optimizer state once a host" : ""); }
+std::string Replica::describe() const {
+  return transport_->describe() + (shared_weights_ ? ", optimizer state once a host" : "");
+}
 
 }  // namespace weft::parallel

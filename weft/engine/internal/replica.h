@@ -1,10 +1,12 @@
-// Stage 0: every rank computes with all weights, and gradients are combined over the ranks by a transport.
+// Stage 0: every rank computes with all weights, and gradients are combined over the ranks by a
+// transport.
 //
 //   backward() -> hook of each parameter -> Transport::ready      (nothing inside no_sync())
 //   without an optimizer: the end of backward() -> Transport::finish: grad() holds the average
 //   with an optimizer:    step()                -> Transport::finish: the weights are updated
 //
-// Weights and optimizer state lie once a host, in memory that its ranks share, where they can; else whole on each rank.
+// Weights and optimizer state lie once a host, in memory that its ranks share, where they can; else
+// whole on each rank.
 #pragma once
 
 #include <memory>
@@ -28,7 +30,8 @@ class Replica final : public Engine {
   }
   void send_gradients() override {}
   void await_gradients() override;
-  void each_gradient(const std::function<void(const std::string&, const at::Tensor&)>& take) override;
+  void each_gradient(
+      const std::function<void(const std::string&, const at::Tensor&)>& take) override;
   double grad_norm() override;
   void step(double scale) override;
   void zero_grad() override;
@@ -37,7 +40,9 @@ class Replica final : public Engine {
   void drop_own_gradients();
   NamedTensors gradients() override;
   checkpoint::Slices codec_slices() override;
-  bool load_codec(const checkpoint::Reader& saved) override { return transport_->load_codec(saved); }
+  bool load_codec(const checkpoint::Reader& saved) override {
+    return transport_->load_codec(saved);
+  }
   Sharded::Memory memory() override;
   std::string describe() const override;
 

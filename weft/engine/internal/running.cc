@@ -27,9 +27,9 @@ Tensors ShardedModel::run(std::size_t block, const Tensors& given) {
   });
 }
 
-// Before the forward, which may change its inputs in place. The gradient of an input that is no leaf is complete after everything in the
-// block that leads to it, and what else is in the block was made later than the input, which the engine runs first. A leaf's has no such
-// order.
+// Before the forward, which may change its inputs in place. The gradient of an input that is no
+// leaf is complete after everything in the block that leads to it, and what else is in the block
+// was made later than the input, which the engine runs first. A leaf's has no such order.
 void ShardedModel::hook_inputs(const RunPtr& run, const Tensors& inputs) {
   for (const at::Tensor& input : inputs) {
     if (!input.requires_grad() || input.is_leaf()) continue;
@@ -55,7 +55,8 @@ void ShardedModel::begin_backward() {
   stepped_ = false;
   if (travels()) reducer_->settle();
   left_ = false;
-  torch::autograd::Engine::get_default_engine().queue_callback([self = self()] { self->end_backward(); });
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [self = self()] { self->end_backward(); });
 }
 
 void ShardedModel::open(const RunPtr& run) {

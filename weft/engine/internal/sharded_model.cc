@@ -14,8 +14,9 @@ namespace {
 
 bool share_memory(const Group& group, Weights weights) {
   if (group.size() == 1) return false;
-  WEFT_REQUIRE(weights != Weights::kShared || group.host() != nullptr,
-               "sharded: shared weights need ranks that read each other's memory; use auto or private");
+  WEFT_REQUIRE(
+      weights != Weights::kShared || group.host() != nullptr,
+      "sharded: shared weights need ranks that read each other's memory; use auto or private");
   return weights != Weights::kPrivate && group.host() != nullptr;
 }
 
@@ -32,21 +33,26 @@ ShardedModel::ShardedModel(Subject subject, OptimizerSpec optimizer)
     param.apart = options_.apart && options_.apart->which(param.name);
     param.uncoded = options_.uncoded && options_.uncoded(param.name);
   }
-  for (auto* replicas : {&options_.replicas, options_.apart ? &options_.apart->replicas : nullptr}) {
+  for (auto* replicas :
+       {&options_.replicas, options_.apart ? &options_.apart->replicas : nullptr}) {
     if (replicas != nullptr && *replicas) *replicas = (*replicas)->duplicate("replicas");
   }
   const bool bounded = options_.stage < 3;
   units_ = internal::make_units(
-      params_,
-      {.ranks = group_.size(), .compute = options_.compute, .most_bytes = bounded ? static_cast<std::int64_t>(options_.unit_bytes) : 0});
+      params_, {.ranks = group_.size(),
+                .compute = options_.compute,
+                .most_bytes = bounded ? static_cast<std::int64_t>(options_.unit_bytes) : 0});
   for (auto& unit : units_) place(unit);
   join_replicas();
-  if (options_.stage == 3 && !shared_) passes_ = std::make_unique<internal::Passes>(weights_, units_, options_.prefetch, meter_);
+  if (options_.stage == 3 && !shared_)
+    passes_ = std::make_unique<internal::Passes>(weights_, units_, options_.prefetch, meter_);
   std::vector<at::ScalarType> types;
-  for (const auto& param : params_) types.push_back(param.tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  for (const auto& param : params_)
+    types.push_back(param.tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   updates_ = std::make_unique<internal::Updates>(std::move(optimizer), names(), types);
   place_state();
-  reducer_ = std::make_unique<internal::Gradients>(internal::Gradients::Subject{group_, params_, units_, options_, meter_, samples_});
+  reducer_ = std::make_unique<internal::Gradients>(
+      internal::Gradients::Subject{group_, params_, units_, options_, meter_, samples_});
   if (passes_) {
     passes_->on_passing([this](int block) {
       reducer_->may_wait(passes_->in_order());
@@ -60,16 +66,20 @@ void ShardedModel::check_options(const OptimizerSpec& optimizer) const {
   WEFT_REQUIRE(options_.stage >= 1 && options_.stage <= 3,
                "sharded: stage " + std::to_string(options_.stage) + "; there are 0, 1, 2 and 3");
   WEFT_REQUIRE(options_.prefetch >= 0, "sharded: prefetch must be at least 0");
-  WEFT_REQUIRE(!options_.compute || *options_.compute == at::kBFloat16 || *options_.compute == at::kHalf || *options_.compute == at::kFloat,
+  WEFT_REQUIRE(!options_.compute || *options_.compute == at::kBFloat16 ||
+                   *options_.compute == at::kHalf || *options_.compute == at::kFloat,
                "sharded: compute must be bfloat16, float16 or float32");
-  WEFT_REQUIRE(!options_.apart || (options_.apart->which && options_.average == ShardedOptions::Average::kSum),
+  WEFT_REQUIRE(!options_.apart ||
+                   (options_.apart->which && options_.average == ShardedOptions::Average::kSum),
                "sharded: parameters that lie apart need to be named, and average = kSum");
-  WEFT_REQUIRE(
-      !options_.apart || optimizer.max_grad_norm == 0,
-      "sharded: with parameters that lie apart no rank of this group sees the whole norm; set max_grad_norm = 0 and scale in step()");
-  WEFT_REQUIRE(!options_.reduce || c10::isFloatingType(*options_.reduce), "sharded: gradients are reduced in a floating type");
+  WEFT_REQUIRE(!options_.apart || optimizer.max_grad_norm == 0,
+               "sharded: with parameters that lie apart no rank of this group sees the whole norm; "
+               "set max_grad_norm = 0 and scale in step()");
+  WEFT_REQUIRE(!options_.reduce || c10::isFloatingType(*options_.reduce),
+               "sharded: gradients are reduced in a floating type");
   for (const auto& param : params_) {
-    WEFT_REQUIRE(c10::isFloatingType(param.tensor.scalar_type()) && param.tensor.device().is_cpu() && param.tensor.layout() == at::kStrided,
+    WEFT_REQUIRE(c10::isFloatingType(param.tensor.scalar_type()) &&
+                     param.tensor.device().is_cpu() && param.tensor.layout() == at::kStrided,
                  "sharded: parameter '" + param.name + "' is not a dense floating CPU tensor");
   }
 }
@@ -102,9 +112,12 @@ void ShardedModel::view_into(internal::Unit& unit) {
 void ShardedModel::place(internal::Unit& unit) {
   const at::NoGradGuard guard;
   const at::Tensor whole = values_of(unit);
-  const auto mine = [&](const at::Tensor& of) { return of.narrow(0, group_.rank() * unit.shard, unit.shard); };
+  const auto mine = [&](const at::Tensor& of) {
+    return of.narrow(0, group_.rank() * unit.shard, unit.shard);
+  };
   if (shared_) {
-    std::byte* const block = weights_.host()->share(static_cast<std::size_t>(unit.bytes()), weights_.timeout());
+    std::byte* const block =
+        weights_.host()->share(static_cast<std::size_t>(unit.bytes()), weights_.timeout());
     // The block lives as long as a tensor of it: the deleter holds the group.
     unit.flat = at::from_blob(
         block, {unit.elements}, [group = weights_](void*) {}, at::TensorOptions(unit.type));
@@ -118,7 +131,8 @@ void ShardedModel::place(internal::Unit& unit) {
   view_into(unit);
   if (gathered) put_below(unit, {});
   const auto shard_bytes = static_cast<std::int64_t>(unit.master.nbytes());
-  if (!gathered) meter_.add(meter_.parameters, shared_ ? unit.bytes() / group_.size() : unit.bytes());
+  if (!gathered)
+    meter_.add(meter_.parameters, shared_ ? unit.bytes() / group_.size() : unit.bytes());
   if (gathered && unit.master_type == unit.type) {
     meter_.add(meter_.parameters, shard_bytes);
   } else if (unit.master_type != unit.type) {
@@ -129,32 +143,39 @@ void ShardedModel::place(internal::Unit& unit) {
 // Of the optimizer, as the shards lie: in memory or in a mapped file.
 void ShardedModel::place_state() {
   const auto bytes_of_array = [](const internal::Unit& unit) {
-    return (unit.shard * static_cast<std::int64_t>(c10::elementSize(unit.master_type)) + 63) / 64 * 64;
+    return (unit.shard * static_cast<std::int64_t>(c10::elementSize(unit.master_type)) + 63) / 64 *
+           64;
   };
   const std::size_t arrays = updates_->arrays().size();
   std::int64_t bytes = 0;
-  for (const auto& unit : units_) bytes += unit.trainable ? bytes_of_array(unit) * static_cast<std::int64_t>(arrays) : 0;
+  for (const auto& unit : units_)
+    bytes += unit.trainable ? bytes_of_array(unit) * static_cast<std::int64_t>(arrays) : 0;
   if (!options_.offload.empty() && bytes > 0) {
-    state_file_ = std::make_unique<internal::MappedFile>(options_.offload, static_cast<std::size_t>(bytes));
+    state_file_ =
+        std::make_unique<internal::MappedFile>(options_.offload, static_cast<std::size_t>(bytes));
   }
   std::byte* next = state_file_ ? state_file_->data() : nullptr;
   for (auto& unit : units_) {
     if (!unit.trainable) continue;
     for (std::size_t array = 0; array < arrays; ++array) {
       const auto type = at::TensorOptions(unit.master_type);
-      unit.state.push_back(state_file_ ? at::from_blob(next, {unit.shard}, type) : at::empty({unit.shard}, type));
+      unit.state.push_back(state_file_ ? at::from_blob(next, {unit.shard}, type)
+                                       : at::empty({unit.shard}, type));
       unit.state.back().fill_(updates_->spec().initial_accumulator);
       if (state_file_) next += bytes_of_array(unit);
     }
     for (std::size_t place = 0; place < unit.params.size(); ++place) {
       const int param = unit.params[place];
-      const auto piece = internal::piece_of(unit, place, params_[internal::index(param)].tensor.numel(), group_.rank());
+      const auto piece = internal::piece_of(
+          unit, place, params_[internal::index(param)].tensor.numel(), group_.rank());
       if (piece.end <= piece.begin) continue;
       const auto at = [&](const at::Tensor& flat) {
-        return static_cast<std::byte*>(flat.data_ptr()) + static_cast<std::size_t>(piece.at) * flat.element_size();
+        return static_cast<std::byte*>(flat.data_ptr()) +
+               static_cast<std::size_t>(piece.at) * flat.element_size();
       };
       internal::Updates::Place mine{.weight = at(unit.master), .first = piece.begin};
-      for (std::size_t array = 0; array < arrays; ++array) mine.state[array] = at(unit.state[array]);
+      for (std::size_t array = 0; array < arrays; ++array)
+        mine.state[array] = at(unit.state[array]);
       updates_->put(param, mine);
     }
   }
@@ -169,9 +190,11 @@ const std::optional<Group>& ShardedModel::replicas_of(const internal::Unit& unit
 void ShardedModel::join_replicas() {
   const compress::Spec spec = compress::parse(options_.codec);
   const bool codes = spec.kind != compress::Kind::kNone;
-  WEFT_REQUIRE(spec.kind != compress::Kind::kAuto, "sharded: codec = \"auto\" is for DataParallel; name a codec");
+  WEFT_REQUIRE(spec.kind != compress::Kind::kAuto,
+               "sharded: codec = \"auto\" is for DataParallel; name a codec");
   WEFT_REQUIRE(!codes || options_.average != ShardedOptions::Average::kBySamples,
-               "sharded: what a codec remembers must keep its measure from step to step: average by ranks, or sum");
+               "sharded: what a codec remembers must keep its measure from step to step: average "
+               "by ranks, or sum");
   for (std::size_t i = 0; i < units_.size(); ++i) {
     internal::Unit& unit = units_[i];
     const auto& replicas = replicas_of(unit);
@@ -181,14 +204,16 @@ void ShardedModel::join_replicas() {
       continue;
     }
     const at::ScalarType type = options_.reduce.value_or(unit.type);
-    WEFT_REQUIRE(type == at::kFloat,
-                 std::string("sharded: a codec takes float32 gradients, not ") + c10::toString(type) + "; set codec = \"none\"");
-    compress::Unit whole{.count = unit.elements, .matrices = {}, .id = static_cast<std::uint32_t>(i)};
+    WEFT_REQUIRE(type == at::kFloat, std::string("sharded: a codec takes float32 gradients, not ") +
+                                         c10::toString(type) + "; set codec = \"none\"");
+    compress::Unit whole{
+        .count = unit.elements, .matrices = {}, .id = static_cast<std::uint32_t>(i)};
     for (std::size_t place = 0; place < unit.params.size(); ++place) {
       const at::Tensor& like = params_[internal::index(unit.params[place])].tensor;
       if (like.numel() > 0) whole.matrices.push_back(matrix_at(unit.offsets[place], like));
     }
-    unit.exchange = std::make_shared<CodecExchange>(*replicas, spec, part_of(whole, group_.rank() * unit.shard, unit.shard));
+    unit.exchange = std::make_shared<CodecExchange>(
+        *replicas, spec, part_of(whole, group_.rank() * unit.shard, unit.shard));
   }
 }
 
@@ -204,7 +229,8 @@ std::vector<std::span<float>> ShardedModel::codec_memory() {
 void ShardedModel::abandon() noexcept {
   Engine::abandon();
   try {
-    const Error why(Errc::kAborted, "rank " + std::to_string(group_.rank()) + " has left its model in the midst of a step");
+    const Error why(Errc::kAborted, "rank " + std::to_string(group_.rank()) +
+                                        " has left its model in the midst of a step");
     weights_.abort(why);
     if (options_.replicas) options_.replicas->abort(why);
     if (options_.apart && options_.apart->replicas) options_.apart->replicas->abort(why);
@@ -213,13 +239,16 @@ void ShardedModel::abandon() noexcept {
 }
 
 std::string ShardedModel::describe() const {
-  std::string text = "ZeRO-" + std::to_string(options_.stage) + (shared_ ? ", shared: " : ", private: ") + std::to_string(params_.size()) +
-                     " parameters of " + std::to_string(blocks_.size()) + (blocks_.size() == 1 ? " block in " : " blocks in ") +
-                     std::to_string(units_.size()) + (units_.size() == 1 ? " unit over " : " units over ") + std::to_string(group_.size()) +
-                     (group_.size() == 1 ? " rank" : " ranks");
+  std::string text =
+      "ZeRO-" + std::to_string(options_.stage) + (shared_ ? ", shared: " : ", private: ") +
+      std::to_string(params_.size()) + " parameters of " + std::to_string(blocks_.size()) +
+      (blocks_.size() == 1 ? " block in " : " blocks in ") + std::to_string(units_.size()) +
+      (units_.size() == 1 ? " unit over " : " units over ") + std::to_string(group_.size()) +
+      (group_.size() == 1 ? " rank" : " ranks");
   if (options_.replicas) text += ", " + std::to_string(options_.replicas->size()) + " replicas";
   if (options_.codec != "none") text += ", between these " + options_.codec;
-  if (const auto apart = std::count_if(params_.begin(), params_.end(), [](const internal::Param& param) { return param.apart; }))
+  if (const auto apart = std::count_if(params_.begin(), params_.end(),
+                                       [](const internal::Param& param) { return param.apart; }))
     text += ", " + std::to_string(apart) + " of the parameters apart";
   if (options_.compute) text += std::string(", computed in ") + c10::toString(*options_.compute);
   if (options_.reduce) text += std::string(", reduced in ") + c10::toString(*options_.reduce);

@@ -1,8 +1,11 @@
-// Stages 1 to 3: units of parameters, the order of their gathers, gradients on their way, each rank's shards of optimizer state.
+// Stages 1 to 3: units of parameters, the order of their gathers, gradients on their way, each
+// rank's shards of optimizer state.
 //
 //   run()        Passes::enter -> the block's forward -> let_go                       (gathered stage 3 alone)
-//   backward()   hook of the block's outputs: Passes::enter; hook of each parameter: Gradients::ready; a unit is let go when all of its
-//                parameters have had their gradients, or the block's inputs theirs; at the end: the rest of the pass, the rest of gradients
+//   backward()   hook of the block's outputs: Passes::enter; hook of each parameter:
+//                Gradients::ready; a unit is let go when all of its
+//                parameters have had their gradients, or the block's inputs theirs; at the end: the
+//                rest of the pass, the rest of gradients
 //   step()       Gradients::settle, the norm, Updates::update, weights to everybody
 #pragma once
 
@@ -33,7 +36,8 @@ class ShardedModel final : public Engine {
 
   void send_gradients() override;
   void await_gradients() override;
-  void each_gradient(const std::function<void(const std::string&, const at::Tensor&)>& take) override;
+  void each_gradient(
+      const std::function<void(const std::string&, const at::Tensor&)>& take) override;
   double grad_norm() override;
   void step(double scale) override;
   void zero_grad() override;
@@ -61,7 +65,9 @@ class ShardedModel final : public Engine {
   void sync_buffers();
   at::Tensor values_of(const internal::Unit& unit);
   void view_into(internal::Unit& unit);
-  std::shared_ptr<ShardedModel> self() { return std::static_pointer_cast<ShardedModel>(shared_from_this()); }
+  std::shared_ptr<ShardedModel> self() {
+    return std::static_pointer_cast<ShardedModel>(shared_from_this());
+  }
 
   void hook_inputs(const RunPtr& run, const Tensors& inputs);
   void hook_outputs(const RunPtr& run, const Tensors& outputs);
@@ -83,7 +89,8 @@ class ShardedModel final : public Engine {
   checkpoint::Slices slices(const Sharded::Placing& placing, Wanted wanted) override;
   void begin_load() override;
   void end_load() override;
-  void visit_parts(const internal::Unit& unit, const at::Tensor& shard, const std::string& suffix, const Visit& visit) const;
+  void visit_parts(const internal::Unit& unit, const at::Tensor& shard, const std::string& suffix,
+                   const Visit& visit) const;
 
   bool travels() const { return options_.stage >= 2 && paused_ == 0; }
 
@@ -92,8 +99,9 @@ class ShardedModel final : public Engine {
   internal::Meter meter_;
   std::vector<internal::Unit> units_;
   internal::BufferBroadcast buffers_;
-  std::unique_ptr<internal::MappedFile> state_file_;  // null: state is in memory. Outlives what lies in it
-  std::unique_ptr<internal::Passes> passes_;          // null where nothing is gathered for a block
+  std::unique_ptr<internal::MappedFile>
+      state_file_;                            // null: state is in memory. Outlives what lies in it
+  std::unique_ptr<internal::Passes> passes_;  // null where nothing is gathered for a block
   std::unique_ptr<internal::Gradients> reducer_;
   std::list<RunPtr> open_;
   std::vector<int> kept_;  // units, by hold()

@@ -18,11 +18,12 @@ checkpoint::Rectangle rectangle_of(const internal::Param& param, const Sharded::
 }
 
 // Entries of a parameter from `begin` on, or of its state. Padding gives none.
-void add_range(const checkpoint::Rectangle& place, const std::string& suffix, std::int64_t begin, const at::Tensor& flat,
-               checkpoint::Slices& into) {
+void add_range(const checkpoint::Rectangle& place, const std::string& suffix, std::int64_t begin,
+               const at::Tensor& flat, checkpoint::Slices& into) {
   checkpoint::Rectangle named = place;
   named.name += suffix;
-  for (auto& slice : checkpoint::slices_of_range(named, begin, flat)) into.push_back(std::move(slice));
+  for (auto& slice : checkpoint::slices_of_range(named, begin, flat))
+    into.push_back(std::move(slice));
 }
 
 }  // namespace
@@ -32,13 +33,18 @@ checkpoint::Slices ShardedModel::slices(const Sharded::Placing& placing, Wanted 
   for (const internal::Unit& unit : units_) {
     for (std::size_t place = 0; place < unit.params.size(); ++place) {
       const internal::Param& param = params_[internal::index(unit.params[place])];
-      const internal::Piece piece = internal::piece_of(unit, place, param.tensor.numel(), group_.rank());
+      const internal::Piece piece =
+          internal::piece_of(unit, place, param.tensor.numel(), group_.rank());
       const checkpoint::Rectangle rectangle = rectangle_of(param, placing);
       if (piece.end <= piece.begin || rectangle.name.empty()) continue;
-      const auto mine = [&](const at::Tensor& shard) { return shard.narrow(0, piece.at, piece.end - piece.begin); };
+      const auto mine = [&](const at::Tensor& shard) {
+        return shard.narrow(0, piece.at, piece.end - piece.begin);
+      };
       add_range(rectangle, "", piece.begin, mine(unit.master), all);
-      for (std::size_t array = 0; wanted != Wanted::kWeights && array < unit.state.size(); ++array) {
-        add_range(rectangle, "." + updates_->arrays()[array], piece.begin, mine(unit.state[array]), all);
+      for (std::size_t array = 0; wanted != Wanted::kWeights && array < unit.state.size();
+           ++array) {
+        add_range(rectangle, "." + updates_->arrays()[array], piece.begin, mine(unit.state[array]),
+                  all);
       }
     }
   }
@@ -51,21 +57,26 @@ checkpoint::Slices Replica::slices(const Sharded::Placing& placing, Wanted wante
   for (std::size_t i = 0; i < params_.size(); ++i) {
     const checkpoint::Rectangle rectangle = rectangle_of(params_[i], placing);
     if (rectangle.name.empty()) continue;
-    checkpoint::Slices& into = wanted == Wanted::kToSave || (shared_weights_ && i < trained_) ? together : own;
+    checkpoint::Slices& into =
+        wanted == Wanted::kToSave || (shared_weights_ && i < trained_) ? together : own;
     const auto add = [&](const at::Tensor& whole, const std::string& suffix) {
-      checkpoint::Slice slice{rectangle.name + suffix, rectangle.shape, rectangle.offset, whole.detach()};
+      checkpoint::Slice slice{rectangle.name + suffix, rectangle.shape, rectangle.offset,
+                              whole.detach()};
       for (std::size_t d = 0; d < slice.shape.size(); ++d) {  // without padding
-        const std::int64_t there = std::clamp<std::int64_t>(slice.shape[d] - slice.offset[d], 0, rectangle.sizes[d]);
+        const std::int64_t there =
+            std::clamp<std::int64_t>(slice.shape[d] - slice.offset[d], 0, rectangle.sizes[d]);
         slice.tensor = slice.tensor.narrow(static_cast<std::int64_t>(d), 0, there);
       }
       if (slice.tensor.numel() > 0) into.push_back(std::move(slice));
     };
     add(params_[i].tensor, "");
-    for (std::size_t array = 0; wanted != Wanted::kWeights && i < trained_ && array < updates_->arrays().size(); ++array) {
+    for (std::size_t array = 0;
+         wanted != Wanted::kWeights && i < trained_ && array < updates_->arrays().size(); ++array) {
       add(state_of(static_cast<int>(i), array), "." + updates_->arrays()[array]);
     }
   }
-  for (auto& slice : checkpoint::deal(std::move(together), group_.rank(), group_.size())) own.push_back(std::move(slice));
+  for (auto& slice : checkpoint::deal(std::move(together), group_.rank(), group_.size()))
+    own.push_back(std::move(slice));
   return own;
 }
 
@@ -76,13 +87,16 @@ checkpoint::Slices Engine::shards(const Sharded::Placing& placing) {
   for (std::size_t i = 0; i < trained_; ++i) {
     const std::string name = rectangle_of(params_[i], placing).name;
     if (name.empty() || static_cast<int>(i) % group_.size() != group_.rank()) continue;
-    all.push_back(checkpoint::whole_slice(name + ".step", at::scalar_tensor(updates_->steps(static_cast<int>(i)), at::kLong)));
+    all.push_back(checkpoint::whole_slice(
+        name + ".step", at::scalar_tensor(updates_->steps(static_cast<int>(i)), at::kLong)));
   }
-  if (group_.rank() == 0) all.push_back(checkpoint::whole_slice("steps", at::scalar_tensor(steps_, at::kLong)));
+  if (group_.rank() == 0)
+    all.push_back(checkpoint::whole_slice("steps", at::scalar_tensor(steps_, at::kLong)));
   return all;
 }
 
-void Engine::load_shards(const checkpoint::SliceSource& source, const Sharded::Placing& placing, bool weights_only) {
+void Engine::load_shards(const checkpoint::SliceSource& source, const Sharded::Placing& placing,
+                         bool weights_only) {
   const at::NoGradGuard guard;
   settle();
   checkpoint::Slices wanted = slices(placing, weights_only ? Wanted::kWeights : Wanted::kToLoad);
@@ -117,7 +131,8 @@ void Engine::on_all_ranks(const std::function<void()>& body) {
   guarded([&] { group_.all_reduce(bad, ReduceOp::kMax); });
   if (mine) std::rethrow_exception(mine);
   if (bad.item<std::int64_t>() > 0) {
-    throw Error(Errc::kInvalidArgument, "load_shards: another rank cannot load its slices; its error says why",
+    throw Error(Errc::kInvalidArgument,
+                "load_shards: another rank cannot load its slices; its error says why",
                 {"load_shards", group_.rank()});
   }
 }

@@ -39,7 +39,8 @@ void ShardedModel::await_gradients() {
   });
 }
 
-void ShardedModel::each_gradient(const std::function<void(const std::string&, const at::Tensor&)>& take) {
+void ShardedModel::each_gradient(
+    const std::function<void(const std::string&, const at::Tensor&)>& take) {
   guarded([&] {
     await_gradients();
     for (const auto& unit : units_) {
@@ -47,7 +48,8 @@ void ShardedModel::each_gradient(const std::function<void(const std::string&, co
       for (std::size_t place = 0; place < unit.params.size(); ++place) {
         const auto& param = params_[static_cast<std::size_t>(unit.params[place])];
         const auto piece = internal::piece_of(unit, place, param.tensor.numel(), group_.rank());
-        if (piece.end > piece.begin) take(param.name, unit.gradient.narrow(0, piece.at, piece.end - piece.begin));
+        if (piece.end > piece.begin)
+          take(param.name, unit.gradient.narrow(0, piece.at, piece.end - piece.begin));
       }
     }
   });
@@ -99,10 +101,12 @@ void ShardedModel::update() {
     if (!unit.trainable || !unit.gradient.defined()) continue;
     for (std::size_t place = 0; place < unit.params.size(); ++place) {
       const int param = unit.params[place];
-      const auto piece = internal::piece_of(unit, place, params_[internal::index(param)].tensor.numel(), group_.rank());
+      const auto piece = internal::piece_of(
+          unit, place, params_[internal::index(param)].tensor.numel(), group_.rank());
       if (!used[internal::index(param)] || piece.end <= piece.begin) continue;
       const auto* const first = static_cast<const std::byte*>(unit.gradient.const_data_ptr());
-      updates_->update(param, piece.begin, piece.end, first + static_cast<std::size_t>(piece.at) * unit.gradient.element_size());
+      updates_->update(param, piece.begin, piece.end,
+                       first + static_cast<std::size_t>(piece.at) * unit.gradient.element_size());
     }
   }
   updates_->stepped(used);
@@ -133,13 +137,15 @@ void ShardedModel::zero_grad() {
 }
 
 // Rank 0 gets the parameters that lie in all ranks' shards.
-void ShardedModel::visit_parts(const internal::Unit& unit, const at::Tensor& shard, const std::string& suffix, const Visit& visit) const {
+void ShardedModel::visit_parts(const internal::Unit& unit, const at::Tensor& shard,
+                               const std::string& suffix, const Visit& visit) const {
   const auto parts = group_.gather(shard, 0);
   if (group_.rank() != 0) return;
   const at::Tensor whole = at::cat(parts).view({unit.elements});
   for (std::size_t place = 0; place < unit.params.size(); ++place) {
     const auto& param = params_[internal::index(unit.params[place])];
-    visit(param.name + suffix, whole.narrow(0, unit.offsets[place], param.tensor.numel()).view(param.tensor.sizes()));
+    visit(param.name + suffix,
+          whole.narrow(0, unit.offsets[place], param.tensor.numel()).view(param.tensor.sizes()));
   }
 }
 
@@ -177,7 +183,8 @@ void ShardedModel::take_over(const std::map<std::string, at::Tensor>& given) {
     if (root) {
       at::Tensor whole = at::zeros({unit.elements}, at::TensorOptions(unit.master_type));
       for (std::size_t place = 0; place < unit.params.size(); ++place) {
-        const at::Tensor& value = given.at(params_[internal::index(unit.params[place])].name + suffix);
+        const at::Tensor& value =
+            given.at(params_[internal::index(unit.params[place])].name + suffix);
         whole.narrow(0, unit.offsets[place], value.numel()).copy_(value.reshape(-1));
       }
       parts = whole.split(unit.shard);
@@ -188,7 +195,8 @@ void ShardedModel::take_over(const std::map<std::string, at::Tensor>& given) {
   };
   for (const auto& unit : units_) {
     put(unit, "", unit.master);
-    for (std::size_t array = 0; array < unit.state.size(); ++array) put(unit, "." + updates_->arrays()[array], unit.state[array]);
+    for (std::size_t array = 0; array < unit.state.size(); ++array)
+      put(unit, "." + updates_->arrays()[array], unit.state[array]);
   }
   end_load();
 }

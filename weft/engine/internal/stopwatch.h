@@ -11,7 +11,9 @@ class Stopwatch {
  public:
   explicit Stopwatch(double& sum, const char* category = "update", const char* name = "gradients")
       : trace_(category, name), sum_(sum), start_(std::chrono::steady_clock::now()) {}
-  ~Stopwatch() { sum_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+  ~Stopwatch() {
+    sum_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 

@@ -13,7 +13,8 @@ Weighting weigh(DataParallelOptions::Average average, const std::vector<double>&
     total += n;
     same = same && n == samples[0];
   }
-  if (average == DataParallelOptions::Average::kByRanks || same || total == 0) return {{}, 1.0 / ranks};
+  if (average == DataParallelOptions::Average::kByRanks || same || total == 0)
+    return {{}, 1.0 / ranks};
   Weighting weighting;
   for (double n : samples) weighting.weights.push_back(n / total);
   return weighting;

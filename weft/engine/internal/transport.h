@@ -1,7 +1,9 @@
-// How gradients of replicated parameters (stage 0) are combined over the ranks: read in place on one host, or by messages.
+// How gradients of replicated parameters (stage 0) are combined over the ranks: read in place on
+// one host, or by messages.
 //
-// The hooks of the parameters tell that a gradient is ready; finish() ends the step, with reduce() before it where somebody has to know the
-// sums, or their norm, before weights are updated. See replica.h for who calls what.
+// The hooks of the parameters tell that a gradient is ready; finish() ends the step, with reduce()
+// before it where somebody has to know the sums, or their norm, before weights are updated. See
+// replica.h for who calls what.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,10 +24,12 @@ class Transport {
   virtual ~Transport() = default;
   // The gradient of `param` lies in its grad(). Called once a step and parameter, from backward().
   virtual void ready(int param) = 0;
-  // Combines what has not been combined, before finish() and with an updater: afterwards each_sum() and norm() can be asked.
+  // Combines what has not been combined, before finish() and with an updater: afterwards each_sum()
+  // and norm() can be asked.
   virtual void reduce() = 0;
-  // All that will become ready has: combines the rest (what grad() holds of parameters that did not become ready counts), and returns when
-  // this rank's grad() hold the result or, with an updater, when all weights are updated by `scale` times the sums, or pending().
+  // All that will become ready has: combines the rest (what grad() holds of parameters that did not
+  // become ready counts), and returns when this rank's grad() hold the result or, with an updater,
+  // when all weights are updated by `scale` times the sums, or pending().
   virtual void finish(double scale) = 0;
   // Instead of finish() after reduce(): no weight is updated.
   virtual void drop() = 0;
@@ -39,10 +43,12 @@ class Transport {
   virtual void each_sum(const std::function<void(int param, const at::Tensor& sum)>& visit) = 0;
   // Their norm.
   virtual double norm() = 0;
-  // Collective, until gradients are dropped: the sum of a parameter that was used, as weights were updated by it.
+  // Collective, until gradients are dropped: the sum of a parameter that was used, as weights were
+  // updated by it.
   virtual at::Tensor sum_of(int param) = 0;
   virtual std::string describe() const = 0;
-  // Saves and loads the codec's memory (codec_state.h), between steps. Loading is collective; false: the codec begins without memory.
+  // Saves and loads the codec's memory (codec_state.h), between steps. Loading is collective;
+  // false: the codec begins without memory.
   virtual checkpoint::Slices codec_slices() { return {}; }
   virtual bool load_codec(const checkpoint::Reader&) { return true; }
 };
@@ -54,7 +60,8 @@ struct Subject {
   std::vector<at::Tensor> buffers;  // empty where they are not synchronized
   DataParallelOptions options;
   Updates* updates = nullptr;  // null: grad() gets the average
-  // Shared memory with an updater: every rank updates weights of its own from the sums, instead of a share of common ones.
+  // Shared memory with an updater: every rank updates weights of its own from the sums, instead of
+  // a share of common ones.
   bool private_weights = false;
   double* samples = nullptr;  // of this rank since the last step
   DataParallelBase::Times* times = nullptr;
@@ -72,7 +79,8 @@ struct Weighting {
 };
 Weighting weigh(DataParallelOptions::Average average, const std::vector<double>& samples);
 
-// Collective: the order in which rank 0's gradients became ready, then those that did not, backwards; the same on every rank.
+// Collective: the order in which rank 0's gradients became ready, then those that did not,
+// backwards; the same on every rank.
 std::vector<int> agree_on_order(const Group& group, std::vector<int> ready, int params);
 
 }  // namespace weft::parallel::internal

@@ -12,7 +12,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kTunerSteps = 4;
 constexpr std::size_t kMebi = std::size_t{1} << 20;
-constexpr std::size_t kSizes[] = {64 * kMebi, 32 * kMebi, 25 * kMebi, 16 * kMebi, 8 * kMebi, 4 * kMebi, 2 * kMebi, 1 * kMebi};
+constexpr std::size_t kSizes[] = {64 * kMebi, 32 * kMebi, 25 * kMebi, 16 * kMebi,
+                                  8 * kMebi,  4 * kMebi,  2 * kMebi,  1 * kMebi};
 // A plan of smaller buckets must expose so much less; what is smaller is noise.
 constexpr double kWorthwhile = 0.97;
 
@@ -36,7 +37,8 @@ std::string ms(double seconds) {
 
 std::string mib(const Fill& fill) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.3g MiB", static_cast<double>(fill.bucket) / static_cast<double>(kMebi));
+  std::snprintf(text, sizeof text, "%.3g MiB",
+                static_cast<double>(fill.bucket) / static_cast<double>(kMebi));
   return text;
 }
 
@@ -54,14 +56,21 @@ LinkCost measure_link(const Group& group, std::int64_t most) {
   const std::int64_t long_one = std::clamp<std::int64_t>(most, 1024, std::int64_t{1} << 20);
   LinkCost link;
   link.latency = median_all_reduce(group, 16, 9);
-  link.element = std::max(0.0, median_all_reduce(group, long_one, 3) - link.latency) / static_cast<double>(long_one);
+  link.element = std::max(0.0, median_all_reduce(group, long_one, 3) - link.latency) /
+                 static_cast<double>(long_one);
   return link;
 }
 
 Tuner::Tuner(Group group, std::size_t params, bool forward)
-    : group_(std::move(group)), forward_(forward), ready_(params, 0), needed_(params, 0), uses_(params, 0) {}
+    : group_(std::move(group)),
+      forward_(forward),
+      ready_(params, 0),
+      needed_(params, 0),
+      uses_(params, 0) {}
 
-double Tuner::since(Clock::time_point start) const { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double Tuner::since(Clock::time_point start) const {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 void Tuner::step_began() { began_ = Clock::now(); }
 void Tuner::gradient(int param) { ready_[static_cast<std::size_t>(param)] += since(began_); }
@@ -84,7 +93,8 @@ StepTimes Tuner::agreed() const {
   for (double ready : ready_) own.push_back(ready / steps_);
   // What forward never used is not waited for.
   constexpr double kNever = 1e6;
-  for (std::size_t i = 0; i < params; ++i) own.push_back(uses_[i] > 0 ? needed_[i] / uses_[i] : kNever);
+  for (std::size_t i = 0; i < params; ++i)
+    own.push_back(uses_[i] > 0 ? needed_[i] / uses_[i] : kNever);
   at::Tensor all = at::tensor(own, at::kDouble);
   group_.all_reduce(all, ReduceOp::kMax);
   const double* const values = all.const_data_ptr<double>();
@@ -95,17 +105,23 @@ StepTimes Tuner::agreed() const {
   return times;
 }
 
-Plan plan_buckets(const std::vector<std::int64_t>& sizes, const std::vector<int>& order, const Fill& fill) {
-  const auto elements = [](std::size_t bytes) { return static_cast<std::int64_t>(bytes / sizeof(float)); };
-  return make_plan(sizes, order, {.bucket_elements = elements(fill.bucket), .first_bucket_elements = elements(fill.first)});
+Plan plan_buckets(const std::vector<std::int64_t>& sizes, const std::vector<int>& order,
+                  const Fill& fill) {
+  const auto elements = [](std::size_t bytes) {
+    return static_cast<std::int64_t>(bytes / sizeof(float));
+  };
+  return make_plan(
+      sizes, order,
+      {.bucket_elements = elements(fill.bucket), .first_bucket_elements = elements(fill.first)});
 }
 
-Tuned tune(const std::vector<std::int64_t>& sizes, const std::vector<int>& order, const StepTimes& times, const LinkCost& link,
-           const TuneOptions& options) {
+Tuned tune(const std::vector<std::int64_t>& sizes, const std::vector<int>& order,
+           const StepTimes& times, const LinkCost& link, const TuneOptions& options) {
   const bool forward = !times.needed.empty();
   const auto try_fill = [&](const Fill& fill) {
     Tuned tuned{fill, plan_buckets(sizes, order, fill), {}, ""};
-    tuned.launches = plan_launches(cargo_of(tuned.plan.buckets, sizes, times, link), times.backward, forward);
+    tuned.launches =
+        plan_launches(cargo_of(tuned.plan.buckets, sizes, times, link), times.backward, forward);
     return tuned;
   };
   const Tuned plain = try_fill(options.fill);
@@ -116,11 +132,15 @@ Tuned tune(const std::vector<std::int64_t>& sizes, const std::vector<int>& order
     if (other.launches.exposed < kWorthwhile * best.launches.exposed) best = std::move(other);
   }
   double transfer = 0;
-  for (const auto& cargo : cargo_of(best.plan.buckets, sizes, times, link)) transfer += cargo.transfer;
-  best.why = std::to_string(best.plan.buckets.size()) + " buckets of up to " + mib(best.fill) + ", " + ms(transfer) + " on the link (" +
-             ms(link.latency) + " each and " + ms(link.element * 1e6 / sizeof(float)) + " a MB)" + (forward ? ", front layers first" : "") +
-             ": " + ms(best.launches.exposed) + " should be exposed";
-  if (!options.fixed) best.why += "; of " + mib(options.fill) + " it would be " + ms(plain.launches.exposed);
+  for (const auto& cargo : cargo_of(best.plan.buckets, sizes, times, link))
+    transfer += cargo.transfer;
+  best.why = std::to_string(best.plan.buckets.size()) + " buckets of up to " + mib(best.fill) +
+             ", " + ms(transfer) + " on the link (" + ms(link.latency) + " each and " +
+             ms(link.element * 1e6 / sizeof(float)) + " a MB)" +
+             (forward ? ", front layers first" : "") + ": " + ms(best.launches.exposed) +
+             " should be exposed";
+  if (!options.fixed)
+    best.why += "; of " + mib(options.fill) + " it would be " + ms(plain.launches.exposed);
   return best;
 }
 

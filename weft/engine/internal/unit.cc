@@ -9,17 +9,23 @@ namespace {
 
 constexpr std::int64_t kAlignment = 16;
 
-std::int64_t aligned(std::int64_t elements) { return (elements + kAlignment - 1) / kAlignment * kAlignment; }
+std::int64_t aligned(std::int64_t elements) {
+  return (elements + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 at::ScalarType computed_in(const at::Tensor& tensor, const UnitOptions& options) {
-  return tensor.scalar_type() == at::kFloat && options.compute ? *options.compute : tensor.scalar_type();
+  return tensor.scalar_type() == at::kFloat && options.compute ? *options.compute
+                                                               : tensor.scalar_type();
 }
 
 bool fits(const Unit& unit, const Param& param, const UnitOptions& options) {
   const bool same = unit.blocks == param.blocks && unit.trainable == param.tensor.requires_grad() &&
-                    unit.type == computed_in(param.tensor, options) && unit.apart == param.apart && unit.uncoded == param.uncoded;
+                    unit.type == computed_in(param.tensor, options) && unit.apart == param.apart &&
+                    unit.uncoded == param.uncoded;
   if (!same || options.most_bytes == 0) return same;
-  return unit.bytes() + param.tensor.numel() * static_cast<std::int64_t>(c10::elementSize(unit.type)) <= options.most_bytes;
+  return unit.bytes() +
+             param.tensor.numel() * static_cast<std::int64_t>(c10::elementSize(unit.type)) <=
+         options.most_bytes;
 }
 
 Unit unit_for(const Param& param, const UnitOptions& options) {
@@ -30,7 +36,9 @@ Unit unit_for(const Param& param, const UnitOptions& options) {
   unit.uncoded = param.uncoded;
   unit.type = computed_in(param.tensor, options);
   // What is not trained has no master of another type.
-  unit.master_type = param.tensor.scalar_type() == at::kDouble ? at::kDouble : unit.trainable ? at::kFloat : unit.type;
+  unit.master_type = param.tensor.scalar_type() == at::kDouble ? at::kDouble
+                     : unit.trainable                          ? at::kFloat
+                                                               : unit.type;
   return unit;
 }
 
@@ -39,10 +47,13 @@ Unit unit_for(const Param& param, const UnitOptions& options) {
 std::vector<Unit> make_units(const std::vector<Param>& params, const UnitOptions& options) {
   std::vector<Unit> units;
   for (std::size_t i = 0; i < params.size(); ++i) {
-    // Where size is bounded, units are runs of neighbors, so that they are complete early in backward.
+    // Where size is bounded, units are runs of neighbors, so that they are complete early in
+    // backward.
     auto from = units.begin();
-    if (options.most_bytes > 0 && !units.empty()) from = units.end() - std::min<std::ptrdiff_t>(4, units.end() - units.begin());
-    auto found = std::find_if(from, units.end(), [&](const Unit& unit) { return fits(unit, params[i], options); });
+    if (options.most_bytes > 0 && !units.empty())
+      from = units.end() - std::min<std::ptrdiff_t>(4, units.end() - units.begin());
+    auto found = std::find_if(from, units.end(),
+                              [&](const Unit& unit) { return fits(unit, params[i], options); });
     if (found == units.end()) found = units.insert(units.end(), unit_for(params[i], options));
     found->params.push_back(static_cast<int>(i));
     found->offsets.push_back(found->elements);
@@ -52,13 +63,15 @@ std::vector<Unit> make_units(const std::vector<Param>& params, const UnitOptions
     unit.shard = (unit.elements + options.ranks - 1) / options.ranks;
     unit.elements = unit.shard * options.ranks;
   }
-  std::stable_sort(units.begin(), units.end(), [](const Unit& a, const Unit& b) { return a.blocks[0] < b.blocks[0]; });
+  std::stable_sort(units.begin(), units.end(),
+                   [](const Unit& a, const Unit& b) { return a.blocks[0] < b.blocks[0]; });
   return units;
 }
 
 Piece piece_of(const Unit& unit, std::size_t place, std::int64_t count, int rank) {
   const std::int64_t first = rank * unit.shard, offset = unit.offsets[place];
-  const std::int64_t begin = std::max(offset, first), end = std::min(offset + count, first + unit.shard);
+  const std::int64_t begin = std::max(offset, first),
+                     end = std::min(offset + count, first + unit.shard);
   return {begin - offset, end - offset, begin - first};
 }
 

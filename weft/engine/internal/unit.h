@@ -1,9 +1,12 @@
-// What is gathered, reduced and updated together: parameters of one type that the same blocks use, flat, padded to the ranks.
+// What is gathered, reduced and updated together: parameters of one type that the same blocks use,
+// flat, padded to the ranks.
 //
-//   flat    | weight | bias …| pad |     whole, in the type computed with; the modules' parameters are views of it
+//   flat    | weight | bias …| pad |     whole, in the type computed with; the modules' parameters
+//                                        are views of it
 //   shard   |rank 0 |rank 1 |rank 2|     each rank's master, gradient and optimizer state
 //
-// A unit that is not gathered keeps its tensors, without memory below: views that autograd saved see the memory that comes back.
+// A unit that is not gathered keeps its tensors, without memory below: views that autograd saved
+// see the memory that comes back.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -47,12 +50,15 @@ struct Unit {
   bool trainable = true, apart = false, uncoded = false;
 
   at::Tensor flat;
-  at::Tensor master;                        // may be a part of `flat`
-  at::Tensor gradient;                      // undefined: none
-  std::shared_ptr<CodecExchange> exchange;  // sums shards over the replicas that have the same one; null: there are none
-  std::vector<at::Tensor> state;            // of the optimizer, as the shard lies
+  at::Tensor master;    // may be a part of `flat`
+  at::Tensor gradient;  // undefined: none
+  std::shared_ptr<CodecExchange>
+      exchange;  // sums shards over the replicas that have the same one; null: there are none
+  std::vector<at::Tensor> state;  // of the optimizer, as the shard lies
 
-  std::int64_t bytes() const { return elements * static_cast<std::int64_t>(c10::elementSize(type)); }
+  std::int64_t bytes() const {
+    return elements * static_cast<std::int64_t>(c10::elementSize(type));
+  }
 };
 
 struct UnitOptions {
@@ -61,18 +67,19 @@ struct UnitOptions {
   std::int64_t most_bytes = 0;  // of a unit, if it has several parameters; 0: no limit
 };
 
-// Deals parameters into units, in the order of their first blocks. Places start at multiples of 16 elements. Pure.
+// Deals parameters into units, in the order of their first blocks. Places start at multiples of 16
+// elements. Pure.
 std::vector<Unit> make_units(const std::vector<Param>& params, const UnitOptions& options);
 
-// The part of a parameter that lies in a rank's shard: elements [begin, end) of the parameter, at `at` of the shard; empty where end <=
-// begin.
+// The part of a parameter that lies in a rank's shard: elements [begin, end) of the parameter, at
+// `at` of the shard; empty where end <= begin.
 struct Piece {
   std::int64_t begin = 0, end = 0, at = 0;
 };
 Piece piece_of(const Unit& unit, std::size_t place, std::int64_t count, int rank);
 
-// Writes a gradient, sparse or not, times `weight` into its flat part of a unit. Scaled before any sum, so that this cannot overflow 16-bit
-// floats where the average would not.
+// Writes a gradient, sparse or not, times `weight` into its flat part of a unit. Scaled before any
+// sum, so that this cannot overflow 16-bit floats where the average would not.
 void put_scaled(at::Tensor& part, const at::Tensor& gradient, double weight);
 
 // Memory below `unit.flat`: that of `buffer`, which the caller keeps, or none.

@@ -6,7 +6,8 @@
 
 namespace weft::parallel::internal {
 
-Updates::Updates(OptimizerSpec spec, std::vector<std::string> names, const std::vector<at::ScalarType>& types)
+Updates::Updates(OptimizerSpec spec, std::vector<std::string> names,
+                 const std::vector<at::ScalarType>& types)
     : spec_(std::move(spec)),
       rules_(spec_, names),
       arrays_(state_names(spec_.rule)),
@@ -16,17 +17,24 @@ Updates::Updates(OptimizerSpec spec, std::vector<std::string> names, const std::
 
 void Updates::update(int param, std::int64_t begin, std::int64_t end, const void* gradient) const {
   const UpdateRule rule = rules_.of(index(param), held_ ? *held_ : spec_.rule);
-  if (types_[index(param)] == at::kDouble) return update_as<double>(rule, param, begin, end, gradient);
+  if (types_[index(param)] == at::kDouble)
+    return update_as<double>(rule, param, begin, end, gradient);
   update_as<float>(rule, param, begin, end, gradient);
 }
 
 template <class Number>
-void Updates::update_as(const UpdateRule& rule, int param, std::int64_t begin, std::int64_t end, const void* gradient) const {
+void Updates::update_as(const UpdateRule& rule, int param, std::int64_t begin, std::int64_t end,
+                        const void* gradient) const {
   const Place& place = places_[index(param)];
-  const auto at = [&](std::byte* base) { return reinterpret_cast<Number*>(base) + (begin - place.first); };
-  optim::FlatStep<Number> step{
-      .weight = at(place.weight), .gradient = static_cast<const Number*>(gradient), .count = end - begin, .step = steps_[index(param)] + 1};
-  for (std::size_t array = 0; array < arrays_.size(); ++array) step.state[array] = at(place.state[array]);
+  const auto at = [&](std::byte* base) {
+    return reinterpret_cast<Number*>(base) + (begin - place.first);
+  };
+  optim::FlatStep<Number> step{.weight = at(place.weight),
+                               .gradient = static_cast<const Number*>(gradient),
+                               .count = end - begin,
+                               .step = steps_[index(param)] + 1};
+  for (std::size_t array = 0; array < arrays_.size(); ++array)
+    step.state[array] = at(place.state[array]);
   if constexpr (std::is_same_v<Number, float>) {
     if (velocity_comes_) return update_with_velocity(rule, step);
   }
@@ -35,14 +43,16 @@ void Updates::update_as(const UpdateRule& rule, int param, std::int64_t begin, s
 
 compress::Momentum Updates::hand_over_momentum() {
   const auto* const sgd = std::get_if<kernels::Sgd>(&spec_.rule);
-  const bool alike = std::none_of(spec_.groups.begin(), spec_.groups.end(), [](const ParamGroup& group) { return group.rule.has_value(); });
+  const bool alike = std::none_of(spec_.groups.begin(), spec_.groups.end(),
+                                  [](const ParamGroup& group) { return group.rule.has_value(); });
   if (sgd == nullptr || sgd->momentum == 0 || sgd->dampening != 0 || !alike) return {};
   velocity_comes_ = true;
   return {sgd->momentum, sgd->nesterov};
 }
 
-// SGD's velocity is a sum over gradients, so it may be kept in two places: that of gradients comes in them; that of weight decay, and what
-// was left when it was handed over, goes on here, as if gradients were zero.
+// SGD's velocity is a sum over gradients, so it may be kept in two places: that of gradients comes
+// in them; that of weight decay, and what was left when it was handed over, goes on here, as if
+// gradients were zero.
 void Updates::update_with_velocity(const UpdateRule& rule, const optim::FlatStep<float>& at) const {
   static constexpr std::array<float, 4096> kZeros{};
   kernels::Sgd rest = std::get<kernels::Sgd>(rule);
@@ -50,7 +60,10 @@ void Updates::update_with_velocity(const UpdateRule& rule, const optim::FlatStep
   rest.nesterov = false;
   rest.regularizer = {};
   for (std::int64_t done = 0; done < at.count; done += static_cast<std::int64_t>(kZeros.size())) {
-    optim::FlatStep<float> part{.weight = at.weight + done, .gradient = kZeros.data(), .state = {at.state[0] + done}, .step = at.step};
+    optim::FlatStep<float> part{.weight = at.weight + done,
+                                .gradient = kZeros.data(),
+                                .state = {at.state[0] + done},
+                                .step = at.step};
     part.count = std::min(at.count - done, static_cast<std::int64_t>(kZeros.size()));
     optim::update_flat(rule, part);
     part.gradient = at.gradient + done;
@@ -65,7 +78,8 @@ void Updates::stepped(const std::vector<bool>& used) {
 }
 
 at::Tensor Updates::state(int param, std::size_t array, at::IntArrayRef sizes) const {
-  return at::from_blob(places_[index(param)].state[array], sizes, at::TensorOptions(types_[index(param)]));
+  return at::from_blob(places_[index(param)].state[array], sizes,
+                       at::TensorOptions(types_[index(param)]));
 }
 
 }  // namespace weft::parallel::internal

@@ -1,4 +1,5 @@
-// Applies an optimizer's rule to the elements that this rank updates, wherever their weights and state lie.
+// Applies an optimizer's rule to the elements that this rank updates, wherever their weights and
+// state lie.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,17 +27,19 @@ class Updates {
   };
 
   // Parameters are float32 or float64.
-  Updates(OptimizerSpec spec, std::vector<std::string> names, const std::vector<at::ScalarType>& types);
+  Updates(OptimizerSpec spec, std::vector<std::string> names,
+          const std::vector<at::ScalarType>& types);
   void put(int param, const Place& place) { places_[index(param)] = place; }
 
-  // Updates elements [begin, end) of a parameter; `gradient` points to element `begin`, in the parameter's type. Once a step for each
-  // element; several threads or ranks at once for different elements.
+  // Updates elements [begin, end) of a parameter; `gradient` points to element `begin`, in the
+  // parameter's type. Once a step for each element; several threads or ranks at once for different
+  // elements.
   void update(int param, std::int64_t begin, std::int64_t end, const void* gradient) const;
   // The step is over: counts it for the parameters that had a gradient.
   void stepped(const std::vector<bool>& used);
 
-  // From now on gradients come with SGD's momentum in them. Gives that momentum; nothing changes where it is none: another rule, one that
-  // dampens, or parameter groups with rules of their own.
+  // From now on gradients come with SGD's momentum in them. Gives that momentum; nothing changes
+  // where it is none: another rule, one that dampens, or parameter groups with rules of their own.
   compress::Momentum hand_over_momentum();
   // The updates of this step are still to come: they follow the rule as it is now, until stepped().
   void hold() { held_ = spec_.rule; }
@@ -52,7 +55,8 @@ class Updates {
 
  private:
   template <class Number>
-  void update_as(const UpdateRule& rule, int param, std::int64_t begin, std::int64_t end, const void* gradient) const;
+  void update_as(const UpdateRule& rule, int param, std::int64_t begin, std::int64_t end,
+                 const void* gradient) const;
   void update_with_velocity(const UpdateRule& rule, const optim::FlatStep<float>& at) const;
 
   OptimizerSpec spec_;

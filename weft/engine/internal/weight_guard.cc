@@ -24,7 +24,8 @@ struct WeightGuard::Watch {
 
 namespace {
 
-// Observers are plain functions: what they look for stands here. A guard may end on another thread than the observed one.
+// Observers are plain functions: what they look for stands here. A guard may end on another thread
+// than the observed one.
 thread_local std::vector<std::weak_ptr<WeightGuard::Watch>> observed;
 thread_local bool within = false;  // what used() does is not looked at
 
@@ -56,8 +57,10 @@ std::unique_ptr<at::ObserverContext> before_operation(const at::RecordFunction& 
 
 }  // namespace
 
-WeightGuard::WeightGuard(const std::vector<at::Tensor>& params, std::function<void(int)> used) : watch_(std::make_shared<Watch>()) {
-  for (std::size_t i = 0; i < params.size(); ++i) watch_->params.emplace(params[i].unsafeGetTensorImpl(), static_cast<int>(i));
+WeightGuard::WeightGuard(const std::vector<at::Tensor>& params, std::function<void(int)> used)
+    : watch_(std::make_shared<Watch>()) {
+  for (std::size_t i = 0; i < params.size(); ++i)
+    watch_->params.emplace(params[i].unsafeGetTensorImpl(), static_cast<int>(i));
   watch_->used = std::move(used);
 }
 
@@ -65,7 +68,8 @@ WeightGuard::~WeightGuard() {
   disarm();
   if (!handle_ || thread_ != std::this_thread::get_id()) return;
   at::removeCallback(*handle_);
-  std::erase_if(observed, [&](const auto& weak) { return weak.lock() == watch_ || weak.expired(); });
+  std::erase_if(observed,
+                [&](const auto& weak) { return weak.lock() == watch_ || weak.expired(); });
 }
 
 void WeightGuard::arm() {
@@ -74,10 +78,13 @@ void WeightGuard::arm() {
   if (handle_ && thread_ == std::this_thread::get_id()) return;
   observed.push_back(watch_);
   thread_ = std::this_thread::get_id();
-  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(before_operation).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(before_operation)
+                                           .needsInputs(true)
+                                           .scopes({at::RecordScope::FUNCTION}));
 }
 
-// The observer stays: it is disarmed within backward(), whose end brings the thread's observers back as they were before it.
+// The observer stays: it is disarmed within backward(), whose end brings the thread's observers
+// back as they were before it.
 void WeightGuard::disarm() { watch_->looks = false; }
 
 }  // namespace weft::parallel::internal

@@ -1,7 +1,9 @@
-// Tells when the operations of this thread first use a parameter, whatever module uses it: libtorch's C++ modules have no hooks on forward,
-// but every operation can be observed with its arguments (at::RecordFunction). Costs about a microsecond an operation, once it was armed.
+// Tells when the operations of this thread first use a parameter, whatever module uses it:
+// libtorch's C++ modules have no hooks on forward, but every operation can be observed with its
+// arguments (at::RecordFunction). Costs about a microsecond an operation, once it was armed.
 //
-// Seen: tensors, optional tensors and lists of them among the arguments. Not seen: memory read through data_ptr(), other threads.
+// Seen: tensors, optional tensors and lists of them among the arguments. Not seen: memory read
+// through data_ptr(), other threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +19,8 @@ namespace weft::parallel::internal {
 
 class WeightGuard {
  public:
-  // `used(param)` is called before the first operation on each parameter after arm(). What it throws reaches nobody.
+  // `used(param)` is called before the first operation on each parameter after arm(). What it
+  // throws reaches nobody.
   WeightGuard(const std::vector<at::Tensor>& params, std::function<void(int)> used);
   ~WeightGuard();
   WeightGuard(const WeightGuard&) = delete;

@@ -17,8 +17,10 @@ constexpr int kSteps = 16;
 double time_of(Subject subject, const std::vector<std::byte*>& weights, bool own) {
   std::vector<at::ScalarType> types;
   for (const auto& param : subject.params) types.push_back(param.scalar_type());
-  Updates updates({.rule = kernels::Sgd{.lr = 0.0}}, std::vector<std::string>(weights.size(), ""), types);
-  for (std::size_t i = 0; i < weights.size(); ++i) updates.put(static_cast<int>(i), {.weight = weights[i]});
+  Updates updates({.rule = kernels::Sgd{.lr = 0.0}}, std::vector<std::string>(weights.size(), ""),
+                  types);
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    updates.put(static_cast<int>(i), {.weight = weights[i]});
   subject.updates = &updates;
   subject.private_weights = own;
   subject.options.update_in_backward = false;
@@ -34,12 +36,14 @@ double time_of(Subject subject, const std::vector<std::byte*>& weights, bool own
     for (auto& param : subject.params) param.mutable_grad() = at::zeros_like(param);
     subject.group.barrier();
     const auto start = std::chrono::steady_clock::now();
-    for (std::size_t param = subject.params.size(); param-- > 0;) transport->ready(static_cast<int>(param));
+    for (std::size_t param = subject.params.size(); param-- > 0;)
+      transport->ready(static_cast<int>(param));
     transport->finish(1);
     for (std::size_t i = 0; i < weights.size(); ++i) {
       seen = seen + squares_of(weights[i], subject.params[i].numel(), dtype_of(types[i]));
     }
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    seconds.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   for (auto& param : subject.params) param.mutable_grad().reset();
   return slowest_median(subject.group, std::move(seconds));
@@ -47,7 +51,8 @@ double time_of(Subject subject, const std::vector<std::byte*>& weights, bool own
 
 }  // namespace
 
-bool private_is_faster(const Subject& subject, const std::vector<std::byte*>& shared, const std::vector<std::byte*>& own) {
+bool private_is_faster(const Subject& subject, const std::vector<std::byte*>& shared,
+                       const std::vector<std::byte*>& own) {
   const at::NoGradGuard guard;
   const double together = time_of(subject, shared, false);
   return time_of(subject, own, true) < together;

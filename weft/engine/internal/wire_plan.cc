@@ -26,22 +26,27 @@ int next_of(const std::vector<Cargo>& buckets, const std::vector<int>& waiting, 
 double stalls(const std::vector<Cargo>& buckets, const std::vector<double>& arrival) {
   std::vector<int> by_need(buckets.size());
   std::iota(by_need.begin(), by_need.end(), 0);
-  std::stable_sort(by_need.begin(), by_need.end(), [&](int a, int b) { return buckets[index(a)].needed < buckets[index(b)].needed; });
+  std::stable_sort(by_need.begin(), by_need.end(), [&](int a, int b) {
+    return buckets[index(a)].needed < buckets[index(b)].needed;
+  });
   double late = 0;
-  for (int bucket : by_need) late = std::max(late, arrival[index(bucket)] - buckets[index(bucket)].needed);
+  for (int bucket : by_need)
+    late = std::max(late, arrival[index(bucket)] - buckets[index(bucket)].needed);
   return late;
 }
 
 }  // namespace
 
-std::vector<Cargo> cargo_of(const std::vector<std::vector<int>>& buckets, const std::vector<std::int64_t>& sizes, const StepTimes& times,
+std::vector<Cargo> cargo_of(const std::vector<std::vector<int>>& buckets,
+                            const std::vector<std::int64_t>& sizes, const StepTimes& times,
                             const LinkCost& link) {
   std::vector<Cargo> cargo;
   for (const auto& bucket : buckets) {
     Cargo one{0, std::numeric_limits<double>::infinity(), link.latency};
     for (int param : bucket) {
       one.ready = std::max(one.ready, times.ready[index(param)]);
-      if (!times.needed.empty()) one.needed = std::min(one.needed, times.backward + times.needed[index(param)]);
+      if (!times.needed.empty())
+        one.needed = std::min(one.needed, times.backward + times.needed[index(param)]);
       one.transfer += static_cast<double>(sizes[index(param)]) * link.element;
     }
     cargo.push_back(one);

@@ -1,4 +1,5 @@
-// Tests' helpers: a small model of blocks, trained by one process on the joined batch and by ranks on their parts of it.
+// Tests' helpers: a small model of blocks, trained by one process on the joined batch and by ranks
+// on their parts of it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -52,13 +53,16 @@ struct ModelOptions {
 inline std::vector<Part> make_parts(const ModelOptions& options) {
   std::vector<Part> parts{Part(6, options.width)};
   for (int i = 0; i < options.bodies; ++i) parts.emplace_back(options.width, options.width);
-  if (options.tie) parts.back()->tied = parts.back()->register_parameter("tied", parts[0]->fc->weight);
+  if (options.tie)
+    parts.back()->tied = parts.back()->register_parameter("tied", parts[0]->fc->weight);
   torch::NoGradGuard guard;
   double phase = 0;
   for (auto& part : parts) {
     part->to(options.type);
     if (part->tied.defined()) part->tied = part->named_parameters()["tied"];
-    for (auto& p : part->parameters()) p.copy_(((torch::arange(p.numel(), at::kDouble) * 0.7 + ++phase).sin() * 0.4).view(p.sizes()));
+    for (auto& p : part->parameters())
+      p.copy_(
+          ((torch::arange(p.numel(), at::kDouble) * 0.7 + ++phase).sin() * 0.4).view(p.sizes()));
   }
   if (options.freeze) {
     for (auto& p : parts[2]->parameters()) p.set_requires_grad(false);
@@ -101,7 +105,8 @@ struct Trained {
 
 // By torch, in one process: the batch in as many parts as there are paths.
 template <class TorchOptimizer, class Options>
-Trained by_torch(const ModelOptions& how, const Options& options, const std::vector<Path>& paths = {{}}, double clip = 0) {
+Trained by_torch(const ModelOptions& how, const Options& options,
+                 const std::vector<Path>& paths = {{}}, double clip = 0) {
   const auto parts = make_parts(how);
   Named params;
   std::vector<at::Tensor> trained;
@@ -122,7 +127,9 @@ Trained by_torch(const ModelOptions& how, const Options& options, const std::vec
       at::Tensor h = part_of(batch_of(step, how.type), rank, world);
       const double share = static_cast<double>(h.size(0)) / kBatch;
       Path path = paths[static_cast<std::size_t>(rank)];
-      for (std::size_t i = 0; path.size() < parts.size() && paths[static_cast<std::size_t>(rank)].empty(); ++i) path.push_back(i);
+      for (std::size_t i = 0;
+           path.size() < parts.size() && paths[static_cast<std::size_t>(rank)].empty(); ++i)
+        path.push_back(i);
       for (const std::size_t i : path) h = Part(parts[i])->forward(h);
       loss = loss + loss_of(h) * share;
     }
@@ -141,7 +148,8 @@ Trained by_torch(const ModelOptions& how, const Options& options, const std::vec
 
 // The mean of the ranks' losses over all samples.
 inline double joined(const Group& world, const at::Tensor& loss, int64_t samples) {
-  at::Tensor sum = at::scalar_tensor(loss.item<double>() * static_cast<double>(samples) / kBatch, at::kDouble);
+  at::Tensor sum =
+      at::scalar_tensor(loss.item<double>() * static_cast<double>(samples) / kBatch, at::kDouble);
   world.all_reduce(sum);
   return sum.item<double>();
 }
@@ -157,7 +165,8 @@ inline ShardedOptions options_of(int stage, Weights weights, int prefetch = 1) {
 }
 
 // One step of a rank; gives the joined loss.
-inline double train(Sharded& model, const Group& world, int step, const ModelOptions& how, const Path& path = {}) {
+inline double train(Sharded& model, const Group& world, int step, const ModelOptions& how,
+                    const Path& path = {}) {
   const at::Tensor x = part_of(batch_of(step, how.type), world.rank(), world.size());
   Tensors h{x};
   if (path.empty()) h = {model.forward(x)};
@@ -168,14 +177,17 @@ inline double train(Sharded& model, const Group& world, int step, const ModelOpt
   return joined(world, loss, x.size(0));
 }
 
-inline void expect_close(const Named& actual, const Named& expected, double most, const std::string& what) {
-  require(actual.size() == expected.size(),
-          what + ": " + std::to_string(actual.size()) + " tensors, not " + std::to_string(expected.size()));
+inline void expect_close(const Named& actual, const Named& expected, double most,
+                         const std::string& what) {
+  require(actual.size() == expected.size(), what + ": " + std::to_string(actual.size()) +
+                                                " tensors, not " + std::to_string(expected.size()));
   for (const auto& [name, tensor] : expected) {
     require(actual.count(name) == 1, what + ": no " + name);
     const at::Tensor& mine = actual.at(name);
-    require(mine.sizes() == tensor.sizes() && at::allclose(mine, tensor.to(mine.scalar_type()), most, most),
-            what + ": " + name + " differs by " + std::to_string((mine - tensor).abs().max().item<double>()));
+    require(mine.sizes() == tensor.sizes() &&
+                at::allclose(mine, tensor.to(mine.scalar_type()), most, most),
+            what + ": " + name + " differs by " +
+                std::to_string((mine - tensor).abs().max().item<double>()));
   }
 }
 
@@ -189,12 +201,14 @@ inline Named weights_in(const Sharded::NamedTensors& state, const Named& like) {
 }
 
 // Steps kSteps times and compares with one process: losses, the last gradients, the weights.
-inline void compare(Sharded& model, const Group& world, const Trained& expected, const ModelOptions& how, const Path& path = {}) {
+inline void compare(Sharded& model, const Group& world, const Trained& expected,
+                    const ModelOptions& how, const Path& path = {}) {
   const double most = how.type == at::kDouble ? 1e-10 : 1e-5;
   const std::string what = model.describe();
   for (int step = 0; step < kSteps; ++step) {
     model.zero_grad();
-    const double loss = train(model, world, step, how, path), right = expected.losses[static_cast<std::size_t>(step)];
+    const double loss = train(model, world, step, how, path),
+                 right = expected.losses[static_cast<std::size_t>(step)];
     require(std::abs(loss - right) <= most * std::max(1.0, std::abs(right)),
             what + ": loss " + std::to_string(loss) + ", not " + std::to_string(right));
   }
@@ -202,7 +216,8 @@ inline void compare(Sharded& model, const Group& world, const Trained& expected,
   const auto state = model.state();
   require(world.rank() != 0 || !state.empty(), what + ": rank 0 got no state");
   if (state.empty()) return;
-  expect_close(Named(gradients.begin(), gradients.end()), expected.gradients, most, what + ", gradients");
+  expect_close(Named(gradients.begin(), gradients.end()), expected.gradients, most,
+               what + ", gradients");
   expect_close(weights_in(state, expected.weights), expected.weights, most, what + ", weights");
 }
 

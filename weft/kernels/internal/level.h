@@ -1,7 +1,8 @@
 // The kernels of one instruction set as a table, and the choice among the tables.
 //
-// The files avx2.cc and avx512.cc are compiled for processors that may not be there, so they must not emit any function that the linker
-// could share with other files: they call builtins and their own namespace only, no inline function of the library's or of weft's.
+// The files avx2.cc and avx512.cc are compiled for processors that may not be there, so they must
+// not emit any function that the linker could share with other files: they call builtins and their
+// own namespace only, no inline function of the library's or of weft's.
 #pragma once
 
 #include <cstdint>
@@ -39,10 +40,14 @@ struct Level {
   void (*stream_copy)(void* destination, const void* source, std::int64_t bytes);
   double (*sum_of_squares)(const float* values, std::int64_t count);
   void (*scale)(float* destination, std::int64_t count, float factor);
-  void (*sgd)(float* weight, const float* gradient, float* momentum, std::int64_t count, std::int64_t step, const Sgd&);
-  void (*rmsprop)(float* weight, const float* gradient, const RmsPropState&, std::int64_t count, const RmsProp&);
-  void (*adagrad)(float* weight, const float* gradient, float* sum, std::int64_t count, std::int64_t step, const Adagrad&);
-  void (*adam)(float* weight, const float* gradient, const AdamState&, std::int64_t count, std::int64_t step, const Adam&);
+  void (*sgd)(float* weight, const float* gradient, float* momentum, std::int64_t count,
+              std::int64_t step, const Sgd&);
+  void (*rmsprop)(float* weight, const float* gradient, const RmsPropState&, std::int64_t count,
+                  const RmsProp&);
+  void (*adagrad)(float* weight, const float* gradient, float* sum, std::int64_t count,
+                  std::int64_t step, const Adagrad&);
+  void (*adam)(float* weight, const float* gradient, const AdamState&, std::int64_t count,
+               std::int64_t step, const Adam&);
   void (*quantize)(const QuantizeArgs&);
   void (*dequantize_add)(const DequantizeArgs&, float* values);
   void (*multiply_right)(const LowRankArgs&, const float* matrix, const float* right, float* left);
@@ -54,7 +59,8 @@ extern const Level kGeneric;
 extern const Level kAvx2;
 extern const Level kAvx512;
 
-// The best level that this processor has and `limit` ("generic", "avx2"; anything else, or null, does not limit) allows.
+// The best level that this processor has and `limit` ("generic", "avx2"; anything else, or null,
+// does not limit) allows.
 const Level& choose_level(const char* limit);
 // choose_level of WEFT_ISA in the environment, read once.
 const Level& level();

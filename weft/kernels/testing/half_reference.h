@@ -26,25 +26,30 @@ inline double decode(std::uint16_t bits, int exponent_bits) {
   const int mantissa = bits & ((1 << mantissa_bits) - 1);
   const double sign = bits & 0x8000 ? -1.0 : 1.0;
   if (exponent == (1 << exponent_bits) - 1) {
-    return mantissa ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
+    return mantissa ? std::numeric_limits<double>::quiet_NaN()
+                    : sign * std::numeric_limits<double>::infinity();
   }
   if (exponent == 0) return sign * std::ldexp(mantissa, 1 - bias - mantissa_bits);
   return sign * std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
 }
 
-// The format's value next to `value`, ties to the even mantissa, by search over the finite values (which are in the order of their bits).
+// The format's value next to `value`, ties to the even mantissa, by search over the finite values
+// (which are in the order of their bits).
 inline std::uint16_t encode(double value, int exponent_bits) {
   const int infinity = ((1 << exponent_bits) - 1) << (15 - exponent_bits);
   int low = 0;
   int high = infinity;
   while (high - low > 1) {
     const int middle = (low + high) / 2;
-    (decode(static_cast<std::uint16_t>(middle), exponent_bits) <= std::fabs(value) ? low : high) = middle;
+    (decode(static_cast<std::uint16_t>(middle), exponent_bits) <= std::fabs(value) ? low : high) =
+        middle;
   }
   const double below = decode(static_cast<std::uint16_t>(low), exponent_bits);
   // Infinity counts as the value that would follow the largest.
-  const double above = high == infinity ? below + (below - decode(static_cast<std::uint16_t>(low - 1), exponent_bits))
-                                        : decode(static_cast<std::uint16_t>(high), exponent_bits);
+  const double above =
+      high == infinity
+          ? below + (below - decode(static_cast<std::uint16_t>(low - 1), exponent_bits))
+          : decode(static_cast<std::uint16_t>(high), exponent_bits);
   const double middle = below + (above - below) / 2;
   const bool up = std::fabs(value) > middle || (std::fabs(value) == middle && (low & 1));
   return static_cast<std::uint16_t>((up ? high : low) | (std::signbit(value) ? 0x8000 : 0));

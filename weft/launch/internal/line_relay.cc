@@ -9,7 +9,8 @@
 
 namespace weft::launch::internal {
 
-LineRelay::LineRelay(Fd pipe, Options options) : pipe_(std::move(pipe)), options_(std::move(options)) {
+LineRelay::LineRelay(Fd pipe, Options options)
+    : pipe_(std::move(pipe)), options_(std::move(options)) {
   ::fcntl(pipe_.get(), F_SETFL, ::fcntl(pipe_.get(), F_GETFL) | O_NONBLOCK);
 }
 
@@ -25,7 +26,8 @@ void LineRelay::pump() {
       pipe_.reset();
       break;
     }
-    if (options_.log) write_all(options_.log.get(), std::string(buffer, static_cast<std::size_t>(got)));
+    if (options_.log)
+      write_all(options_.log.get(), std::string(buffer, static_cast<std::size_t>(got)));
     take(buffer, static_cast<std::size_t>(got), shown);
   }
   if (options_.console >= 0 && !shown.empty()) write_all(options_.console, shown);

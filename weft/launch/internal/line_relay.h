@@ -1,5 +1,5 @@
-// Passes on what a rank prints, whole lines at a time, so that lines of several ranks never mix; copies it to a log file; remembers the
-// last lines for the report of a failure.
+// Passes on what a rank prints, whole lines at a time, so that lines of several ranks never mix;
+// copies it to a log file; remembers the last lines for the report of a failure.
 #pragma once
 
 #include <cstddef>

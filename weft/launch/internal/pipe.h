@@ -17,7 +17,9 @@ namespace weft::launch::internal {
 // {read end, write end}. Throws kUnavailable, naming `what` it was for, when no descriptor is left.
 inline std::array<Fd, 2> make_pipe(const char* what) {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw Error(Errc::kUnavailable, std::string("no pipe for ") + what + ": " + std::strerror(errno));
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    throw Error(Errc::kUnavailable,
+                std::string("no pipe for ") + what + ": " + std::strerror(errno));
   return {Fd(ends[0]), Fd(ends[1])};
 }
 

@@ -17,14 +17,16 @@ namespace {
 
 constexpr int kMostRanks = 256;  // as many as can share a host's memory
 
-[[noreturn]] void bad(const std::string& option, const std::string& value, const std::string& what) {
+[[noreturn]] void bad(const std::string& option, const std::string& value,
+                      const std::string& what) {
   throw Error(Errc::kBadConfig, "--" + option + " " + value + ": " + what, {"launch", -1, -1});
 }
 
 int number(const std::string& option, const std::string& whole, const std::string& text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0) bad(option, whole, "\"" + text + "\" is not a whole number");
+  if (error != std::errc() || end != text.data() + text.size() || value < 0)
+    bad(option, whole, "\"" + text + "\" is not a whole number");
   return value;
 }
 
@@ -49,7 +51,8 @@ int gpus() {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator("/dev", ignored)) {
     const auto name = entry.path().filename().string();
-    const bool numbered = name.rfind("nvidia", 0) == 0 && name.size() > 6 && name.find_first_not_of("0123456789", 6) == std::string::npos;
+    const bool numbered = name.rfind("nvidia", 0) == 0 && name.size() > 6 &&
+                          name.find_first_not_of("0123456789", 6) == std::string::npos;
     count += numbered;
   }
   return count;
@@ -60,7 +63,9 @@ std::vector<int> by_rank(const std::string& option, const std::string& text, int
   std::vector<int> result(static_cast<std::size_t>(local_world), 0);
   const auto stream = [&](const std::string& digits) {
     const int value = number(option, text, digits);
-    return value <= 3 ? value : (bad(option, text, "streams are 0 (none), 1 (stdout), 2 (stderr) or 3 (both)"), 0);
+    return value <= 3
+               ? value
+               : (bad(option, text, "streams are 0 (none), 1 (stdout), 2 (stderr) or 3 (both)"), 0);
   };
   for (const auto& part : split(text, ',')) {
     const auto colon = part.find(':');
@@ -93,7 +98,8 @@ std::vector<int> signal_numbers(const std::string& names) {
       const char* known = ::sigabbrev_np(i);
       if (known != nullptr && (name == std::string("SIG") + known || name == known)) found = i;
     }
-    if (found == 0 || found == SIGKILL || found == SIGSTOP || found == SIGCHLD) bad("signals-to-handle", names, "cannot handle " + name);
+    if (found == 0 || found == SIGKILL || found == SIGSTOP || found == SIGCHLD)
+      bad("signals-to-handle", names, "cannot handle " + name);
     numbers.push_back(found);
   }
   return numbers;
@@ -102,7 +108,8 @@ std::vector<int> signal_numbers(const std::string& names) {
 int node_count(const std::string& text) {
   const auto parts = split(text, ':');
   if (parts.empty() || parts.size() > 2) bad("nnodes", text, "expected N");
-  if (parts.size() == 2 && parts[0] != parts[1]) bad("nnodes", text, "a number of nodes that changes is not supported; give one number");
+  if (parts.size() == 2 && parts[0] != parts[1])
+    bad("nnodes", text, "a number of nodes that changes is not supported; give one number");
   const int nodes = number("nnodes", text, parts[0]);
   return nodes >= 1 ? nodes : (bad("nnodes", text, "at least 1"), 0);
 }
@@ -119,7 +126,8 @@ std::string random_id() {
 int count_processes(const std::string& text) {
   if (text == "cpu") return cores();
   const int devices = text == "gpu" || text == "auto" ? gpus() : 0;
-  if (text == "gpu" && devices == 0) bad("nproc-per-node", text, "there is no /dev/nvidia0; use cpu or a number");
+  if (text == "gpu" && devices == 0)
+    bad("nproc-per-node", text, "there is no /dev/nvidia0; use cpu or a number");
   if (text == "gpu" || text == "auto") return devices > 0 ? devices : cores();
   const int count = number("nproc-per-node", text, text);
   return count >= 1 ? count : (bad("nproc-per-node", text, "at least 1"), 0);
@@ -128,21 +136,28 @@ int count_processes(const std::string& text) {
 Job read_options(const LaunchOptions& options) {
   Job job;
   job.local_world = count_processes(options.nproc_per_node);
-  if (job.local_world > kMostRanks) bad("nproc-per-node", options.nproc_per_node, "at most " + std::to_string(kMostRanks) + " on a node");
+  if (job.local_world > kMostRanks)
+    bad("nproc-per-node", options.nproc_per_node,
+        "at most " + std::to_string(kMostRanks) + " on a node");
   job.nodes = options.standalone ? 1 : node_count(options.nnodes);
   job.node_rank = options.standalone ? 0 : options.node_rank;
   if (job.node_rank < 0 || job.node_rank >= job.nodes) {
-    bad("node-rank", std::to_string(options.node_rank), "nodes go from 0 to " + std::to_string(job.nodes - 1));
+    bad("node-rank", std::to_string(options.node_rank),
+        "nodes go from 0 to " + std::to_string(job.nodes - 1));
   }
-  if (options.master_port < 0 || options.master_port > 65535) bad("master-port", std::to_string(options.master_port), "ports end at 65535");
+  if (options.master_port < 0 || options.master_port > 65535)
+    bad("master-port", std::to_string(options.master_port), "ports end at 65535");
   job.master_port = options.standalone ? 0 : options.master_port;
   if (job.nodes > 1) {
-    if (options.master_addr.empty()) bad("nnodes", options.nnodes, "give --master-addr, the host of node 0, on every node");
+    if (options.master_addr.empty())
+      bad("nnodes", options.nnodes, "give --master-addr, the host of node 0, on every node");
     job.master_addr = options.master_addr;
     if (job.master_port == 0) job.master_port = 29500;
   }
-  if (options.max_restarts < 0) bad("max-restarts", std::to_string(options.max_restarts), "0 or more");
-  if (options.max_restarts > 0 && job.nodes > 1) bad("max-restarts", std::to_string(options.max_restarts), "only on one node for now");
+  if (options.max_restarts < 0)
+    bad("max-restarts", std::to_string(options.max_restarts), "0 or more");
+  if (options.max_restarts > 0 && job.nodes > 1)
+    bad("max-restarts", std::to_string(options.max_restarts), "only on one node for now");
   job.run_id = !options.run_id.empty() ? options.run_id : options.standalone ? random_id() : "none";
   job.signals = signal_numbers(options.signals_to_handle);
   job.redirects = by_rank("redirects", options.redirects, job.local_world);
@@ -151,9 +166,12 @@ Job read_options(const LaunchOptions& options) {
   return job;
 }
 
-int threads_per_rank(int local_world) { return local_world > 1 ? std::max(1, cores() / local_world) : 0; }
+int threads_per_rank(int local_world) {
+  return local_world > 1 ? std::max(1, cores() / local_world) : 0;
+}
 
-std::vector<std::string> rank_environment(const LaunchOptions& options, const Job& job, int local, const Attempt& attempt) {
+std::vector<std::string> rank_environment(const LaunchOptions& options, const Job& job, int local,
+                                          const Attempt& attempt) {
   const auto text = [](int value) { return std::to_string(value); };
   std::vector<std::string> result = {
       "RANK=" + text(job.rank(local)),
@@ -174,9 +192,11 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
       "TORCHELASTIC_SIGNALS_TO_HANDLE=" + options.signals_to_handle,
       "TORCHELASTIC_ERROR_FILE=" + attempt.error_file,
   };
-  if (std::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == nullptr) result.push_back("TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
+  if (std::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == nullptr)
+    result.push_back("TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
   const int threads = threads_per_rank(job.local_world);
-  if (threads > 0 && std::getenv("OMP_NUM_THREADS") == nullptr) result.push_back("OMP_NUM_THREADS=" + text(threads));
+  if (threads > 0 && std::getenv("OMP_NUM_THREADS") == nullptr)
+    result.push_back("OMP_NUM_THREADS=" + text(threads));
   // Never another job's: a launcher started by a rank of ours has a secret of its own, or none.
   result.push_back("WEFT_SECRET_FD=" + (attempt.secret_fd < 0 ? "" : text(attempt.secret_fd)));
   result.push_back(std::string("WEFT_LAUNCHER_REPORTS=") + (attempt.reports ? "1" : "0"));
@@ -184,7 +204,9 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
 }
 
 std::vector<std::string> command_line(const std::vector<std::string>& program) {
-  if (program.empty()) throw Error(Errc::kBadConfig, "no program given; for example: weft run -n 2 ./train", {"launch", -1, -1});
+  if (program.empty())
+    throw Error(Errc::kBadConfig, "no program given; for example: weft run -n 2 ./train",
+                {"launch", -1, -1});
   std::vector<std::string> line = program;
   if (std::filesystem::path(program[0]).extension() == ".py") line.insert(line.begin(), "python3");
   return line;

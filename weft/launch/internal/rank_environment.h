@@ -1,4 +1,5 @@
-// What the options mean for each rank: how many, which environment, what happens to its output. Pure but for counting cores and GPUs.
+// What the options mean for each rank: how many, which environment, what happens to its output.
+// Pure but for counting cores and GPUs.
 #pragma once
 
 #include <string>
@@ -35,9 +36,11 @@ struct Attempt {
   int secret_fd = -1;   // none: -1
   bool reports = true;  // the launcher's report prints the rank's error
 };
-std::vector<std::string> rank_environment(const LaunchOptions& options, const Job& job, int local, const Attempt& attempt);
+std::vector<std::string> rank_environment(const LaunchOptions& options, const Job& job, int local,
+                                          const Attempt& attempt);
 
-// Threads a rank when OMP_NUM_THREADS is not set: the cores shared out, at least 1. 0: leave it alone (one rank).
+// Threads a rank when OMP_NUM_THREADS is not set: the cores shared out, at least 1. 0: leave it
+// alone (one rank).
 int threads_per_rank(int local_world);
 
 // The program's command line; a .py file is run by python3.

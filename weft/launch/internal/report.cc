@@ -16,16 +16,19 @@ namespace {
 // What a number alone does not tell.
 std::string hint(const ExitStatus& status, bool out_of_memory) {
   if (!status.signaled) {
-    for (const Errc code : {Errc::kTimeout, Errc::kPeerLost, Errc::kAborted, Errc::kUnavailable, Errc::kCorrupt, Errc::kInternal}) {
+    for (const Errc code : {Errc::kTimeout, Errc::kPeerLost, Errc::kAborted, Errc::kUnavailable,
+                            Errc::kCorrupt, Errc::kInternal}) {
       if (status.value == exit_code(code)) return std::string(" (weft: ") + to_string(code) + ")";
     }
     return "";
   }
   switch (status.value) {
     case SIGKILL:
-      return out_of_memory ? ": the kernel killed it for lack of memory; use a smaller batch, fewer ranks or a higher memory limit"
+      return out_of_memory ? ": the kernel killed it for lack of memory; use a smaller batch, "
+                             "fewer ranks or a higher memory limit"
                            : ": killed from outside; may be out of memory (see dmesg)";
-    case SIGBUS: return ": a mapped file or shared memory could not be filled; is /dev/shm or the disk full?";
+    case SIGBUS:
+      return ": a mapped file or shared memory could not be filled; is /dev/shm or the disk full?";
     case SIGSEGV: return ": invalid memory access";
     case SIGABRT: return ": aborted; an exception that nobody caught, or a failed assertion";
     case SIGILL: return ": illegal instruction; built for another processor?";
@@ -41,7 +44,8 @@ std::string name(const Failure& failure, const std::vector<int>& locals) {
     return "ranks " + number(locals.front()) + " to " + number(locals.back());
   }
   std::string text = "ranks " + number(locals[0]);
-  for (std::size_t i = 1; i < locals.size(); ++i) text += (i + 1 == locals.size() ? " and " : ", ") + number(locals[i]);
+  for (std::size_t i = 1; i < locals.size(); ++i)
+    text += (i + 1 == locals.size() ? " and " : ", ") + number(locals[i]);
   return text;
 }
 
@@ -55,7 +59,8 @@ std::string cause_of(const Failure& failure, int local) {
   return failure.causes.empty() ? "" : failure.causes[static_cast<std::size_t>(local)];
 }
 
-// How a rank ended and why, with its own number left out, so that the same mistake reads the same on all ranks.
+// How a rank ended and why, with its own number left out, so that the same mistake reads the same
+// on all ranks.
 std::string likeness(const Failure& failure, int local) {
   std::string cause = cause_of(failure, local);
   const std::string own = "rank " + std::to_string(failure.first_rank + local);
@@ -80,7 +85,8 @@ std::string others(const Failure& failure, const std::vector<int>& told) {
   std::string text;
   for (const auto& [how, locals] : groups) {
     const ExitStatus& status = failed_end(failure, locals[0])->status;
-    text += "weft: " + name(failure, locals) + (how.first ? " ended in consequence: " : " failed later: ") + status.describe() +
+    text += "weft: " + name(failure, locals) +
+            (how.first ? " ended in consequence: " : " failed later: ") + status.describe() +
             hint(status, false) + with_cause(cause_of(failure, locals[0])) + "\n";
   }
   return text;
@@ -93,7 +99,8 @@ std::string failure_report(const Failure& failure) {
   if (!culprit) return "";
   std::vector<int> alike;
   for (int local = 0; local < static_cast<int>(failure.situation.ranks.size()); ++local) {
-    const bool has_cause = failed_end(failure, local) != nullptr && !cause_of(failure, local).empty();
+    const bool has_cause =
+        failed_end(failure, local) != nullptr && !cause_of(failure, local).empty();
     const bool same = has_cause && likeness(failure, local) == likeness(failure, *culprit);
     if (local == *culprit || same) alike.push_back(local);
   }
@@ -104,8 +111,10 @@ std::string failure_report(const Failure& failure) {
     for (const auto& line : failure.last_lines) text += "    " + line + "\n";
   }
   const bool stopped = failure.stop_signal != 0 && is_consequence(end, failure.situation);
-  text += "weft: " + (stopped ? "stopped by " + signal_name(failure.stop_signal) + "; " + name(failure, {*culprit}) + " ended first: "
-                              : name(failure, alike) + (alike.size() > 1 ? " failed: " : " failed first: "));
+  text += "weft: " +
+          (stopped ? "stopped by " + signal_name(failure.stop_signal) + "; " +
+                         name(failure, {*culprit}) + " ended first: "
+                   : name(failure, alike) + (alike.size() > 1 ? " failed: " : " failed first: "));
   text += end.status.describe() + (stopped ? "" : hint(end.status, failure.out_of_memory));
   text += with_cause(cause_of(failure, *culprit));
   if (!failure.log.empty()) text += " (log: " + failure.log + ")";
@@ -118,7 +127,8 @@ long out_of_memory_kills() {
   for (std::string line; std::getline(own, line);) {
     if (line.rfind("0::", 0) == 0) group = line.substr(3);
   }
-  for (const auto& path : {"/sys/fs/cgroup" + group + "/memory.events", std::string("/proc/vmstat")}) {
+  for (const auto& path :
+       {"/sys/fs/cgroup" + group + "/memory.events", std::string("/proc/vmstat")}) {
     std::ifstream counters(path);
     long value = 0;
     while (counters >> word >> value) {

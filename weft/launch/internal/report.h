@@ -1,4 +1,5 @@
-// The last thing a failed launch prints: who failed first, why, and where to look. Pure, but for the out-of-memory counter.
+// The last thing a failed launch prints: who failed first, why, and where to look. Pure, but for
+// the out-of-memory counter.
 #pragma once
 
 #include <deque>
@@ -19,8 +20,8 @@ struct Failure {
   std::string log;                     // of the culprit; empty: none
 };
 
-// Lines, each ended: consequences, the culprit's last lines, and last the culprit with its cause. Ranks that ended alike, with the same
-// cause, share a line. Empty when no rank failed.
+// Lines, each ended: consequences, the culprit's last lines, and last the culprit with its cause.
+// Ranks that ended alike, with the same cause, share a line. Empty when no rank failed.
 std::string failure_report(const Failure& failure);
 
 // Kills by the kernel for lack of memory so far: in this cgroup (v2), else on this machine.

@@ -22,11 +22,14 @@
 namespace weft::launch::internal {
 namespace {
 
-// The store is PyTorch's and lets anybody in. It bounds what a request may ask for (8 MiB); the rest is done here.
+// The store is PyTorch's and lets anybody in. It bounds what a request may ask for (8 MiB); the
+// rest is done here.
 void prepare_for_strangers() {
-  // It warns of a malformed request with a stack trace, with which anyone could fill the terminal: errors only.
+  // It warns of a malformed request with a stack trace, with which anyone could fill the terminal:
+  // errors only.
   FLAGS_caffe2_log_level = 2;
-  // It keeps idle connections: the system's limit of open files, not the shell's 1024, says how many keep the ranks out.
+  // It keeps idle connections: the system's limit of open files, not the shell's 1024, says how
+  // many keep the ranks out.
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
   files.rlim_cur = files.rlim_max;
@@ -76,8 +79,11 @@ ProcessOptions store_process_options(const StoreProcess::Options& options, int l
 
 std::string refusal(const std::string& host, int port, int reason) {
   const std::string where = host + ":" + std::to_string(port);
-  if (reason == EADDRINUSE) return where + " is taken; give another --master-port, or none to get a free one";
-  if (reason == EADDRNOTAVAIL) return where + " is no address of this machine; node 0 has to run on the host that --master-addr names";
+  if (reason == EADDRINUSE)
+    return where + " is taken; give another --master-port, or none to get a free one";
+  if (reason == EADDRNOTAVAIL)
+    return where +
+           " is no address of this machine; node 0 has to run on the host that --master-addr names";
   return where + ": " + std::strerror(reason);
 }
 
@@ -88,28 +94,35 @@ Fd listen_for_store(const std::string& host, int port, int* bound) {
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int failed = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (failed != 0) throw Error(Errc::kBadConfig, "--master-addr " + host + ": " + ::gai_strerror(failed));
+  if (failed != 0)
+    throw Error(Errc::kBadConfig, "--master-addr " + host + ": " + ::gai_strerror(failed));
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
   Fd listener(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  // Listening before a rank exists: a rank that is faster than the store waits in the queue, where a refusal would cost it a second.
-  if (::bind(listener.get(), found->ai_addr, found->ai_addrlen) != 0 || ::listen(listener.get(), SOMAXCONN) != 0) {
+  // Listening before a rank exists: a rank that is faster than the store waits in the queue, where
+  // a refusal would cost it a second.
+  if (::bind(listener.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+      ::listen(listener.get(), SOMAXCONN) != 0) {
     throw Error(Errc::kBadConfig, refusal(host, port, errno));
   }
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size);
-  *bound = ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
-                                               : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
+  *bound =
+      ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
+                                          : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
   return listener;
 }
 
-StoreProcess::StoreProcess(const Options& options) : StoreProcess(options, make_pipe("the store process")) {}
+StoreProcess::StoreProcess(const Options& options)
+    : StoreProcess(options, make_pipe("the store process")) {}
 
 StoreProcess::StoreProcess(const Options& options, std::array<Fd, 2> pipe)
     : lifeline_(std::move(pipe[1])), process_(store_process_options(options, pipe[0].get())) {}
 
-void StoreProcess::tell(Message message) { [[maybe_unused]] const auto sent = ::write(lifeline_.get(), &message, sizeof message); }
+void StoreProcess::tell(Message message) {
+  [[maybe_unused]] const auto sent = ::write(lifeline_.get(), &message, sizeof message);
+}
 
 }  // namespace weft::launch::internal

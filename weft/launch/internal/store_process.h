@@ -1,6 +1,6 @@
-// The process beside the ranks. It holds the c10d::TCPStore, so that the launcher has no thread and may fork at any time and each attempt
-// gets a store without old keys; and it outlives a launcher that is killed, to kill what the ranks have started and remove the run's
-// folder.
+// The process beside the ranks. It holds the c10d::TCPStore, so that the launcher has no thread and
+// may fork at any time and each attempt gets a store without old keys; and it outlives a launcher
+// that is killed, to kill what the ranks have started and remove the run's folder.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 
 namespace weft::launch::internal {
 
-// A listening socket on `host`, an address of this machine; port 0 takes a free one. Throws kBadConfig when the port is taken or the host
-// is not here. *bound is the port.
+// A listening socket on `host`, an address of this machine; port 0 takes a free one. Throws
+// kBadConfig when the port is taken or the host is not here. *bound is the port.
 Fd listen_for_store(const std::string& host, int port, int* bound);
 
 class StoreProcess {
@@ -28,11 +28,13 @@ class StoreProcess {
 
   int pidfd() const { return process_.pidfd(); }
   std::optional<ExitStatus> poll() { return process_.poll(); }
-  // The store process kills the guarded process groups when the launcher ends without another word. A rank calls guard() itself, before its
-  // program starts: a launcher that is killed just then would leave what the program has started. forget() takes a group out again.
+  // The store process kills the guarded process groups when the launcher ends without another word.
+  // A rank calls guard() itself, before its program starts: a launcher that is killed just then
+  // would leave what the program has started. forget() takes a group out again.
   void guard(pid_t group) { tell({group, -1}); }
   void forget(pid_t group) { tell({-group, -1}); }
-  // Leaves the number of a rank that has failed in the store, for ranks that wait for it there. The first one stays.
+  // Leaves the number of a rank that has failed in the store, for ranks that wait for it there. The
+  // first one stays.
   void tell_lost(int rank) { tell({0, rank}); }
 
   // One word of the launcher. Small, so that a pipe takes it whole.

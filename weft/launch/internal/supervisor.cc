@@ -35,29 +35,38 @@ std::string read_secret(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
   std::string bytes(kSecretBytes, '\0');
   if (!in.read(bytes.data(), kSecretBytes)) {
-    throw Error(Errc::kBadConfig, "--secret-file " + file + ": expected at least " + std::to_string(kSecretBytes) + " bytes",
-                {"launch", -1, -1});
+    throw Error(
+        Errc::kBadConfig,
+        "--secret-file " + file + ": expected at least " + std::to_string(kSecretBytes) + " bytes",
+        {"launch", -1, -1});
   }
   return bytes;
 }
 
 std::string random_secret() {
   std::string bytes(kSecretBytes, '\0');
-  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) unavailable("no random bytes");
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    unavailable("no random bytes");
   return bytes;
 }
 
-// In memory and sealed: it has no name, no rank can change it, and neither arguments nor environment show it.
+// In memory and sealed: it has no name, no rank can change it, and neither arguments nor
+// environment show it.
 Fd hold_secret(const std::string& bytes) {
   Fd memory(::memfd_create("weft-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!memory || ::write(memory.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
+  if (!memory ||
+      ::write(memory.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
     unavailable("no memory for the secret");
   ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL);
   return memory;
 }
 
 // A descriptor with a position of its own, so that each rank can simply read it.
-Fd reopen(const Fd& fd) { return fd ? Fd(::open(("/proc/self/fd/" + std::to_string(fd.get())).c_str(), O_RDONLY | O_CLOEXEC)) : Fd(); }
+Fd reopen(const Fd& fd) {
+  return fd ? Fd(::open(("/proc/self/fd/" + std::to_string(fd.get())).c_str(),
+                        O_RDONLY | O_CLOEXEC))
+            : Fd();
+}
 
 Fd open_log(const std::filesystem::path& file) {
   Fd log(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
@@ -72,7 +81,8 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
   policy_.max_restarts = options.max_restarts;
   policy_.survivor_grace = options.survivor_grace;
   policy_.shutdown_timeout = options.shutdown_timeout;
-  if (job_.node_rank == 0) listener_ = listen_for_store(job_.master_addr, job_.master_port, &job_.master_port);
+  if (job_.node_rank == 0)
+    listener_ = listen_for_store(job_.master_addr, job_.master_port, &job_.master_port);
   if (!options.secret_file.empty()) {
     secret_ = hold_secret(read_secret(options.secret_file));
   } else if (job_.nodes == 1) {
@@ -82,7 +92,8 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
   }
   const int threads = threads_per_rank(job_.local_world);
   if (threads > 0 && std::getenv("OMP_NUM_THREADS") == nullptr) {
-    note("OMP_NUM_THREADS is not set: " + std::to_string(threads) + " for each of " + std::to_string(job_.local_world) + " ranks");
+    note("OMP_NUM_THREADS is not set: " + std::to_string(threads) + " for each of " +
+         std::to_string(job_.local_world) + " ranks");
   }
   make_folder();
   sigset_t handled;
@@ -107,19 +118,24 @@ Supervisor::~Supervisor() {
   ::sigprocmask(SIG_UNBLOCK, &handled, nullptr);
 }
 
-// <log dir>/<run id>_XXXXXX, as torchrun does; without logs a folder for the error files that goes away at the end.
+// <log dir>/<run id>_XXXXXX, as torchrun does; without logs a folder for the error files that goes
+// away at the end.
 void Supervisor::make_folder() {
   const auto any = [](const std::vector<int>& streams) {
     return std::any_of(streams.begin(), streams.end(), [](int s) { return s != 0; });
   };
   keep_folder_ = !options_.log_dir.empty() || any(job_.redirects) || any(job_.tee);
-  const std::filesystem::path parent =
-      options_.log_dir.empty() ? std::filesystem::temp_directory_path() : std::filesystem::path(options_.log_dir);
+  const std::filesystem::path parent = options_.log_dir.empty()
+                                           ? std::filesystem::temp_directory_path()
+                                           : std::filesystem::path(options_.log_dir);
   std::error_code failed;
   std::filesystem::create_directories(parent, failed);
-  std::string pattern = (parent / ((options_.log_dir.empty() ? "weft_" : "") + job_.run_id + "_XXXXXX")).string();
+  std::string pattern =
+      (parent / ((options_.log_dir.empty() ? "weft_" : "") + job_.run_id + "_XXXXXX")).string();
   if (::mkdtemp(pattern.data()) == nullptr) {
-    throw Error(Errc::kBadConfig, "cannot make a folder in " + parent.string() + ": " + std::strerror(errno), {"launch", -1, -1});
+    throw Error(Errc::kBadConfig,
+                "cannot make a folder in " + parent.string() + ": " + std::strerror(errno),
+                {"launch", -1, -1});
   }
   folder_ = pattern;
   if (keep_folder_) note("logs in " + folder_.string());
@@ -139,9 +155,11 @@ int Supervisor::run() {
       note("the process that holds the store ended unexpectedly; its own message is above");
       return exit_code(Errc::kInternal);
     }
-    if (!again) return failed ? situation_.ranks[static_cast<std::size_t>(*failed)]->status.code() : 0;
+    if (!again)
+      return failed ? situation_.ranks[static_cast<std::size_t>(*failed)]->status.code() : 0;
     const int restarts = situation_.restarts + 1;
-    note("restarting all ranks (restart " + std::to_string(restarts) + " of " + std::to_string(policy_.max_restarts) + ")");
+    note("restarting all ranks (restart " + std::to_string(restarts) + " of " +
+         std::to_string(policy_.max_restarts) + ")");
     situation_ = Situation{};
     situation_.restarts = restarts;
   }
@@ -162,7 +180,9 @@ void Supervisor::start_attempt() {
   for (int local = 0; local < job_.local_world; ++local) ranks_.push_back(start_rank(local));
 }
 
-std::filesystem::path Supervisor::error_file_of(int local) const { return folder_of(local) / "error.json"; }
+std::filesystem::path Supervisor::error_file_of(int local) const {
+  return folder_of(local) / "error.json";
+}
 
 // The rank's stderr goes to a file, which then has its error too.
 bool Supervisor::logs_errors(int local) const {
@@ -181,10 +201,12 @@ Supervisor::Rank Supervisor::start_rank(int local) {
   std::filesystem::create_directories(folder_of(local));
   const Fd secret = reopen(secret_), nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   ProcessOptions process;
-  process.environment =
-      rank_environment(options_, job_, local, {situation_.restarts, error_file_of(local).string(), secret.get(), !logs_errors(local)});
+  process.environment = rank_environment(
+      options_, job_, local,
+      {situation_.restarts, error_file_of(local).string(), secret.get(), !logs_errors(local)});
   if (secret) process.inherit = {secret.get()};
-  // One reader at most; and never a terminal: a process group in the background would be stopped by reading it.
+  // One reader at most; and never a terminal: a process group in the background would be stopped by
+  // reading it.
   if (job_.rank(local) != 0 || ::isatty(STDIN_FILENO)) process.stdin_fd = nothing.get();
   const int rank = job_.rank(local);
   if (run_) {
@@ -208,7 +230,8 @@ Supervisor::Rank Supervisor::start_rank(int local) {
   process.stdout_fd = out[1].get();
   process.stderr_fd = err[1].get();
   Process started(process);
-  return {std::move(started), relay(local, STDOUT_FILENO, std::move(out[0])), relay(local, STDERR_FILENO, std::move(err[0]))};
+  return {std::move(started), relay(local, STDOUT_FILENO, std::move(out[0])),
+          relay(local, STDERR_FILENO, std::move(err[0]))};
 }
 
 LineRelay Supervisor::relay(int local, int stream, Fd pipe) {
@@ -216,8 +239,11 @@ LineRelay Supervisor::relay(int local, int stream, Fd pipe) {
   const bool redirected = (job_.redirects[at] & stream) != 0, teed = (job_.tee[at] & stream) != 0;
   LineRelay::Options options;
   if (!redirected && job_.shown[at]) options.console = stream;
-  if (options_.prefix.value_or(job_.local_world > 1)) options.prefix = "[rank " + std::to_string(job_.rank(local)) + "] ";
-  if (redirected || teed) options.log = open_log(folder_of(local) / (stream == STDOUT_FILENO ? "stdout.log" : "stderr.log"));
+  if (options_.prefix.value_or(job_.local_world > 1))
+    options.prefix = "[rank " + std::to_string(job_.rank(local)) + "] ";
+  if (redirected || teed)
+    options.log =
+        open_log(folder_of(local) / (stream == STDOUT_FILENO ? "stdout.log" : "stderr.log"));
   options.keep_tail = stream == STDERR_FILENO;
   return LineRelay(std::move(pipe), std::move(options));
 }
@@ -298,7 +324,9 @@ void Supervisor::send(int signal) {
   }
 }
 
-void Supervisor::note(const std::string& text) const { write_all(STDERR_FILENO, "weft: " + text + "\n"); }
+void Supervisor::note(const std::string& text) const {
+  write_all(STDERR_FILENO, "weft: " + text + "\n");
+}
 
 std::string Supervisor::report() const {
   const int culprit = *first_failure(situation_);
@@ -308,7 +336,8 @@ std::string Supervisor::report() const {
   failure.first_rank = job_.rank(0);
   failure.stop_signal = stop_signal_;
   failure.out_of_memory = out_of_memory_kills() > out_of_memory_before_;
-  for (int local = 0; local < job_.local_world; ++local) failure.causes.push_back(read_error_file(error_file_of(local)).value_or(""));
+  for (int local = 0; local < job_.local_world; ++local)
+    failure.causes.push_back(read_error_file(error_file_of(local)).value_or(""));
   // With a cause, lines that were shown already say nothing more.
   const bool was_shown = job_.shown[at] && (job_.redirects[at] & STDERR_FILENO) == 0;
   if (!was_shown || failure.causes[at].empty()) failure.last_lines = ranks_[at].err.tail();

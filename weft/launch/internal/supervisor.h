@@ -58,7 +58,10 @@ class Supervisor {
   int stop_signal_ = 0;
   long out_of_memory_before_ = 0;
   std::unique_ptr<StoreProcess> store_process_;
-  std::vector<Rank> ranks_;  // by local rank; destroyed before the store process, so that it never guards a group that is gone
+  std::vector<Rank>
+      // by local rank; destroyed before the store process, so that it never guards a group that is
+      // gone
+      ranks_;
 };
 
 }  // namespace weft::launch::internal

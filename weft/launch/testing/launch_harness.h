@@ -34,7 +34,8 @@ inline std::string read_file(const std::filesystem::path& file) {
   return std::string((std::istreambuf_iterator<char>(in)), {});
 }
 
-// Field 22 of /proc/PID/stat; empty when there is no such process, or it is dead and only not reaped yet.
+// Field 22 of /proc/PID/stat; empty when there is no such process, or it is dead and only not
+// reaped yet.
 inline std::string start_time(const std::string& pid) {
   const auto stat = read_file("/proc/" + pid + "/stat");
   if (stat.empty()) return "";
@@ -50,7 +51,8 @@ inline std::string start_time(const std::string& pid) {
 class Folder {
  public:
   Folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "weft_launcher_test_XXXXXX").string();
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "weft_launcher_test_XXXXXX").string();
     path = ::mkdtemp(pattern.data());
   }
   ~Folder() { std::filesystem::remove_all(path); }
@@ -62,10 +64,12 @@ struct Result {
   std::string out, err;
 };
 
-// A launcher that can be talked to while it runs. Its error file, logs and the rest lie in `folder`.
+// A launcher that can be talked to while it runs. Its error file, logs and the rest lie in
+// `folder`.
 class Running {
  public:
-  explicit Running(std::function<int(const std::string& folder)> call, std::vector<std::string> environment = {})
+  explicit Running(std::function<int(const std::string& folder)> call,
+                   std::vector<std::string> environment = {})
       : out_(folder.path / "out"), err_(folder.path / "err") {
     const Fd out = create(out_), err = create(err_);
     ProcessOptions options;
@@ -85,7 +89,9 @@ class Running {
   void await(const std::vector<std::string>& names) {
     const auto deadline = Deadline::in(std::chrono::seconds(60));
     for (const auto& name : names) {
-      while (!std::filesystem::exists(folder.path / name) && !process_->poll() && !deadline.passed()) ::usleep(500);
+      while (!std::filesystem::exists(folder.path / name) && !process_->poll() &&
+             !deadline.passed())
+        ::usleep(500);
       ASSERT_TRUE(std::filesystem::exists(folder.path / name)) << name << "\n" << read_file(err_);
     }
   }
@@ -97,7 +103,9 @@ class Running {
   Folder folder;
 
  private:
-  static Fd create(const std::filesystem::path& file) { return Fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)); }
+  static Fd create(const std::filesystem::path& file) {
+    return Fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  }
   std::filesystem::path out_, err_;
   std::optional<Process> process_;
 };
@@ -125,20 +133,22 @@ inline std::vector<std::string> lines(const std::string& text) {
   return result;
 }
 
-// What `torchrun --no-python --standalone --nproc-per-node 2 env` of torch 2.13 prints, for rank 1, but for host, port, id and file.
-const std::map<std::string, std::string> kTorchrun = {{"RANK", "1"},
-                                                      {"WORLD_SIZE", "2"},
-                                                      {"LOCAL_RANK", "1"},
-                                                      {"LOCAL_WORLD_SIZE", "2"},
-                                                      {"GROUP_RANK", "0"},
-                                                      {"GROUP_WORLD_SIZE", "1"},
-                                                      {"ROLE_NAME", "default"},
-                                                      {"ROLE_RANK", "1"},
-                                                      {"ROLE_WORLD_SIZE", "2"},
-                                                      {"TORCHELASTIC_RESTART_COUNT", "0"},
-                                                      {"TORCHELASTIC_MAX_RESTARTS", "0"},
-                                                      {"TORCHELASTIC_USE_AGENT_STORE", "True"},
-                                                      {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
-                                                      {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"}};
+// What `torchrun --no-python --standalone --nproc-per-node 2 env` of torch 2.13 prints, for rank 1,
+// but for host, port, id and file.
+const std::map<std::string, std::string> kTorchrun = {
+    {"RANK", "1"},
+    {"WORLD_SIZE", "2"},
+    {"LOCAL_RANK", "1"},
+    {"LOCAL_WORLD_SIZE", "2"},
+    {"GROUP_RANK", "0"},
+    {"GROUP_WORLD_SIZE", "1"},
+    {"ROLE_NAME", "default"},
+    {"ROLE_RANK", "1"},
+    {"ROLE_WORLD_SIZE", "2"},
+    {"TORCHELASTIC_RESTART_COUNT", "0"},
+    {"TORCHELASTIC_MAX_RESTARTS", "0"},
+    {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+    {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+    {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"}};
 
 }  // namespace weft::launch

@@ -24,6 +24,7 @@ std::vector<Place> places_of(const GptOptions& options);
 bool passed_over(const std::string& name, const GptOptions& options);
 // The name that is there: the full one or the one without the outermost module's. Throws
 // Error(kInvalidArgument) where neither is.
-std::string find(const std::map<std::string, std::vector<std::int64_t>>& sizes, const std::string& name);
+std::string find(const std::map<std::string, std::vector<std::int64_t>>& sizes,
+                 const std::string& name);
 
 }  // namespace weft::models::internal

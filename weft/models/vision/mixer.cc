@@ -16,7 +16,8 @@ using parallel::TensorParallel;
 
 MixerOptions complete(MixerOptions o) {
   internal::require_patches("Mixer", {o.image_size, o.patch});
-  WEFT_REQUIRE(o.in_channels > 0 && o.num_classes > 0 && o.layers > 0 && o.width > 0 && o.token_hidden >= 0 && o.channel_hidden >= 0,
+  WEFT_REQUIRE(o.in_channels > 0 && o.num_classes > 0 && o.layers > 0 && o.width > 0 &&
+                   o.token_hidden >= 0 && o.channel_hidden >= 0,
                "Mixer: channels, classes, layers, width and hidden units are at least 1");
   if (o.token_hidden == 0) o.token_hidden = std::max<std::int64_t>(1, o.width / 2);
   if (o.channel_hidden == 0) o.channel_hidden = 4 * o.width;
@@ -31,7 +32,9 @@ parallel::Linear output(const MixerOptions& o, const TensorParallel& tp) {
   return parallel::Linear(parallel::LinearOptions{.in = o.width, .out = o.num_classes}, tp);
 }
 
-at::Tensor head_of(const at::Tensor& x, parallel::LayerNorm norm, parallel::Linear head) { return head->forward(norm->forward(x).mean(1)); }
+at::Tensor head_of(const at::Tensor& x, parallel::LayerNorm norm, parallel::Linear head) {
+  return head->forward(norm->forward(x).mean(1));
+}
 
 parallel::Block head_block(const parallel::LayerNorm& norm, const parallel::Linear& head) {
   return internal::block_of("head", {{"norm", norm.ptr()}, {"head", head.ptr()}},
@@ -48,13 +51,21 @@ MixerMlpImpl::MixerMlpImpl(std::int64_t features_, std::int64_t hidden_, TensorP
 }
 
 void MixerMlpImpl::reset() {
-  fc1 = register_module("fc1", parallel::Linear(parallel::LinearOptions{.in = features, .out = hidden, .split = Split::kColumn}, tp));
-  fc2 = register_module("fc2", parallel::Linear(parallel::LinearOptions{.in = hidden, .out = features, .split = Split::kRow}, tp));
+  fc1 = register_module(
+      "fc1",
+      parallel::Linear(
+          parallel::LinearOptions{.in = features, .out = hidden, .split = Split::kColumn}, tp));
+  fc2 = register_module(
+      "fc2", parallel::Linear(
+                 parallel::LinearOptions{.in = hidden, .out = features, .split = Split::kRow}, tp));
 }
 
-at::Tensor MixerMlpImpl::forward(const at::Tensor& x) { return fc2->forward(torch::gelu(fc1->forward(x))); }
+at::Tensor MixerMlpImpl::forward(const at::Tensor& x) {
+  return fc2->forward(torch::gelu(fc1->forward(x)));
+}
 
-MixerBlockImpl::MixerBlockImpl(MixerOptions given, TensorParallel tp_) : options(complete(given)), tp(std::move(tp_)) {
+MixerBlockImpl::MixerBlockImpl(MixerOptions given, TensorParallel tp_)
+    : options(complete(given)), tp(std::move(tp_)) {
   MixerBlockImpl::reset();
 }
 
@@ -62,7 +73,8 @@ void MixerBlockImpl::reset() {
   norm1 = register_module("norm1", layer_norm(options, tp));
   mlp_tokens = register_module("mlp_tokens", MixerMlp(options.patches(), options.token_hidden, tp));
   norm2 = register_module("norm2", layer_norm(options, tp));
-  mlp_channels = register_module("mlp_channels", MixerMlp(options.width, options.channel_hidden, tp));
+  mlp_channels =
+      register_module("mlp_channels", MixerMlp(options.width, options.channel_hidden, tp));
 }
 
 at::Tensor MixerBlockImpl::forward(const at::Tensor& x) {
@@ -70,17 +82,25 @@ at::Tensor MixerBlockImpl::forward(const at::Tensor& x) {
   return y + mlp_channels->forward(norm2->forward(y));
 }
 
-MixerStemImpl::MixerStemImpl(MixerOptions given, TensorParallel tp_) : options(complete(given)), tp(std::move(tp_)) {
+MixerStemImpl::MixerStemImpl(MixerOptions given, TensorParallel tp_)
+    : options(complete(given)), tp(std::move(tp_)) {
   MixerStemImpl::reset();
 }
 
 void MixerStemImpl::reset() {
-  proj = register_module("proj", internal::patch_projection({options.image_size, options.patch, options.in_channels, options.width}, tp));
+  proj = register_module(
+      "proj", internal::patch_projection(
+                  {options.image_size, options.patch, options.in_channels, options.width}, tp));
 }
 
-at::Tensor MixerStemImpl::forward(const at::Tensor& x) { return internal::project_patches("Mixer", x, options.image_size, proj); }
+at::Tensor MixerStemImpl::forward(const at::Tensor& x) {
+  return internal::project_patches("Mixer", x, options.image_size, proj);
+}
 
-MixerImpl::MixerImpl(MixerOptions given, TensorParallel tp_) : options(complete(given)), tp(std::move(tp_)) { MixerImpl::reset(); }
+MixerImpl::MixerImpl(MixerOptions given, TensorParallel tp_)
+    : options(complete(given)), tp(std::move(tp_)) {
+  MixerImpl::reset();
+}
 
 void MixerImpl::reset() {
   stem = register_module("stem", MixerStem(options, tp));
@@ -98,7 +118,8 @@ at::Tensor MixerImpl::forward(const at::Tensor& x) {
 
 std::vector<parallel::Block> MixerImpl::parts() const {
   std::vector<parallel::Block> parts = {parallel::block("stem", stem)};
-  for (std::size_t i = 0; i < blocks->size(); ++i) parts.push_back(parallel::block(mixer_name(i), blocks->ptr<MixerBlockImpl>(i)));
+  for (std::size_t i = 0; i < blocks->size(); ++i)
+    parts.push_back(parallel::block(mixer_name(i), blocks->ptr<MixerBlockImpl>(i)));
   parts.push_back(head_block(norm, head));
   return parts;
 }
@@ -107,13 +128,20 @@ parallel::BlockModel mixer_blocks(const MixerOptions& given) {
   using parallel::Contexts;
   const MixerOptions options = complete(given);
   parallel::BlockModel model;
-  model.blocks.push_back({"stem", [options](const Contexts& with) { return parallel::block(MixerStem(options, with.tp)); }});
+  model.blocks.push_back({"stem", [options](const Contexts& with) {
+                            return parallel::block(MixerStem(options, with.tp));
+                          }});
   for (std::size_t i = 0; i < static_cast<std::size_t>(options.layers); ++i) {
-    model.blocks.push_back({mixer_name(i), [options](const Contexts& with) { return parallel::block(MixerBlock(options, with.tp)); }});
+    model.blocks.push_back({mixer_name(i), [options](const Contexts& with) {
+                              return parallel::block(MixerBlock(options, with.tp));
+                            }});
   }
-  model.blocks.push_back(
-      {"head", [options](const Contexts& with) { return head_block(layer_norm(options, with.tp), output(options, with.tp)); }});
-  model.splits = {{"units over patches", options.token_hidden}, {"units over channels", options.channel_hidden}};
+  model.blocks.push_back({"head", [options](const Contexts& with) {
+                            return head_block(layer_norm(options, with.tp),
+                                              output(options, with.tp));
+                          }});
+  model.splits = {{"units over patches", options.token_hidden},
+                  {"units over channels", options.channel_hidden}};
   return model;
 }
 

@@ -19,12 +19,17 @@ struct Depth {
   bool bottleneck;
 };
 
-constexpr Depth kDepths[] = {
-    {18, {2, 2, 2, 2}, false}, {34, {3, 4, 6, 3}, false}, {50, {3, 4, 6, 3}, true}, {101, {3, 4, 23, 3}, true}, {152, {3, 8, 36, 3}, true}};
+constexpr Depth kDepths[] = {{18, {2, 2, 2, 2}, false},
+                             {34, {3, 4, 6, 3}, false},
+                             {50, {3, 4, 6, 3}, true},
+                             {101, {3, 4, 23, 3}, true},
+                             {152, {3, 8, 36, 3}, true}};
 
 const Depth& depth_of(const ResNetOptions& options) {
-  const auto* const found = std::find_if(std::begin(kDepths), std::end(kDepths), [&](const Depth& d) { return d.depth == options.depth; });
-  WEFT_REQUIRE(found != std::end(kDepths), "ResNet: depth is 18, 34, 50, 101 or 152, not " + std::to_string(options.depth));
+  const auto* const found = std::find_if(std::begin(kDepths), std::end(kDepths),
+                                         [&](const Depth& d) { return d.depth == options.depth; });
+  WEFT_REQUIRE(found != std::end(kDepths),
+               "ResNet: depth is 18, 34, 50, 101 or 152, not " + std::to_string(options.depth));
   return *found;
 }
 
@@ -33,22 +38,28 @@ struct Kernel {
 };
 
 nn::Conv2d conv(std::int64_t in, std::int64_t out, Kernel kernel) {
-  return nn::Conv2d(nn::Conv2dOptions(in, out, kernel.size).stride(kernel.stride).padding(kernel.padding).bias(false));
+  return nn::Conv2d(nn::Conv2dOptions(in, out, kernel.size)
+                        .stride(kernel.stride)
+                        .padding(kernel.padding)
+                        .bias(false));
 }
 
 void initialize(const nn::Module& net) {
   for (const auto& module : net.modules()) {
-    if (auto* convolution = module->as<nn::Conv2d>()) nn::init::kaiming_normal_(convolution->weight, 0, torch::kFanOut, torch::kReLU);
+    if (auto* convolution = module->as<nn::Conv2d>())
+      nn::init::kaiming_normal_(convolution->weight, 0, torch::kFanOut, torch::kReLU);
   }
 }
 
 nn::Conv2d stem_conv(const ResNetOptions& options) {
-  return conv(options.in_channels, 64, options.stem == Stem::k7x7 ? Kernel{7, 2, 3} : Kernel{3, 1, 1});
+  return conv(options.in_channels, 64,
+              options.stem == Stem::k7x7 ? Kernel{7, 2, 3} : Kernel{3, 1, 1});
 }
 
 // Block i of layer `layer` (from 0).
 ResNetBlock block_of(const Depth& depth, int layer, int i) {
-  ResNetBlockOptions block{.in = 64, .width = std::int64_t{64} << layer, .stride = 1, .bottleneck = depth.bottleneck};
+  ResNetBlockOptions block{
+      .in = 64, .width = std::int64_t{64} << layer, .stride = 1, .bottleneck = depth.bottleneck};
   if (i > 0) {
     block.in = block.out();
   } else if (layer > 0) {
@@ -59,7 +70,8 @@ ResNetBlock block_of(const Depth& depth, int layer, int i) {
 }
 
 nn::Linear last(const Depth& depth, const ResNetOptions& options) {
-  return nn::Linear(ResNetBlockOptions{.width = 512, .bottleneck = depth.bottleneck}.out(), options.num_classes);
+  return nn::Linear(ResNetBlockOptions{.width = 512, .bottleneck = depth.bottleneck}.out(),
+                    options.num_classes);
 }
 
 at::Tensor stem_of(const at::Tensor& x, Stem stem, nn::Conv2d conv1, parallel::SyncBatchNorm bn1) {
@@ -67,7 +79,9 @@ at::Tensor stem_of(const at::Tensor& x, Stem stem, nn::Conv2d conv1, parallel::S
   return stem == Stem::k7x7 ? torch::max_pool2d(y, 3, 2, 1) : y;
 }
 
-at::Tensor head_of(const at::Tensor& x, nn::Linear fc) { return fc->forward(torch::adaptive_avg_pool2d(x, {1, 1}).flatten(1)); }
+at::Tensor head_of(const at::Tensor& x, nn::Linear fc) {
+  return fc->forward(torch::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
+}
 
 parallel::Block stem_block(Stem stem, const nn::Conv2d& conv1, const parallel::SyncBatchNorm& bn1) {
   return internal::block_of("stem", {{"conv1", conv1.ptr()}, {"bn1", bn1.ptr()}},
@@ -75,7 +89,8 @@ parallel::Block stem_block(Stem stem, const nn::Conv2d& conv1, const parallel::S
 }
 
 parallel::Block head_block(const nn::Linear& fc) {
-  return internal::block_of("head", {{"fc", fc.ptr()}}, [=](const at::Tensor& x) { return head_of(x, fc); });
+  return internal::block_of("head", {{"fc", fc.ptr()}},
+                            [=](const at::Tensor& x) { return head_of(x, fc); });
 }
 
 parallel::Block with_initial_values(parallel::Block block) {
@@ -83,7 +98,9 @@ parallel::Block with_initial_values(parallel::Block block) {
   return block;
 }
 
-std::string name_of(int layer, int i) { return "layer" + std::to_string(layer + 1) + "." + std::to_string(i); }
+std::string name_of(int layer, int i) {
+  return "layer" + std::to_string(layer + 1) + "." + std::to_string(i);
+}
 
 }  // namespace
 
@@ -92,7 +109,8 @@ ResNetBlockImpl::ResNetBlockImpl(ResNetBlockOptions given) : options(given) { re
 void ResNetBlockImpl::reset() {
   const auto [in, width, stride, bottleneck] = options;
   const std::int64_t out = options.out();
-  conv1 = register_module("conv1", conv(in, width, bottleneck ? Kernel{1, 1, 0} : Kernel{3, stride, 1}));
+  conv1 = register_module("conv1",
+                          conv(in, width, bottleneck ? Kernel{1, 1, 0} : Kernel{3, stride, 1}));
   bn1 = register_module("bn1", parallel::SyncBatchNorm(width));
   conv2 = register_module("conv2", conv(width, width, {3, bottleneck ? stride : 1, 1}));
   bn2 = register_module("bn2", parallel::SyncBatchNorm(width));
@@ -101,7 +119,8 @@ void ResNetBlockImpl::reset() {
     bn3 = register_module("bn3", parallel::SyncBatchNorm(out));
   }
   if (stride != 1 || in != out) {
-    downsample = register_module("downsample", nn::Sequential(conv(in, out, {1, stride, 0}), parallel::SyncBatchNorm(out)));
+    downsample = register_module(
+        "downsample", nn::Sequential(conv(in, out, {1, stride, 0}), parallel::SyncBatchNorm(out)));
   }
 }
 
@@ -139,7 +158,8 @@ std::vector<parallel::Block> ResNetImpl::parts() const {
   std::vector<parallel::Block> parts = {stem_block(options.stem, conv1, bn1)};
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
     for (std::size_t i = 0; i < layers[layer]->size(); ++i) {
-      parts.push_back(parallel::block(name_of(static_cast<int>(layer), static_cast<int>(i)), layers[layer]->ptr<ResNetBlockImpl>(i)));
+      parts.push_back(parallel::block(name_of(static_cast<int>(layer), static_cast<int>(i)),
+                                      layers[layer]->ptr<ResNetBlockImpl>(i)));
     }
   }
   parts.push_back(head_block(fc));
@@ -151,16 +171,19 @@ parallel::BlockModel resnet_blocks(const ResNetOptions& options) {
   const Depth& depth = depth_of(options);
   parallel::BlockModel model;
   model.blocks.push_back({"stem", [options](const Contexts&) {
-                            return with_initial_values(stem_block(options.stem, stem_conv(options), parallel::SyncBatchNorm(64)));
+                            return with_initial_values(stem_block(options.stem, stem_conv(options),
+                                                                  parallel::SyncBatchNorm(64)));
                           }});
   for (int layer = 0; layer < 4; ++layer) {
     for (int i = 0; i < depth.blocks[static_cast<std::size_t>(layer)]; ++i) {
       model.blocks.push_back({name_of(layer, i), [&depth, layer, i](const Contexts&) {
-                                return with_initial_values(parallel::block(block_of(depth, layer, i)));
+                                return with_initial_values(
+                                    parallel::block(block_of(depth, layer, i)));
                               }});
     }
   }
-  model.blocks.push_back({"head", [options, &depth](const Contexts&) { return head_block(last(depth, options)); }});
+  model.blocks.push_back(
+      {"head", [options, &depth](const Contexts&) { return head_block(last(depth, options)); }});
   return model;
 }
 

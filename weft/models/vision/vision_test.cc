@@ -1,5 +1,6 @@
-// Known answers are PyTorch's, printed by reference.py, which builds the same nets of plain modules and fills them by the same formula;
-// both compute in float64. Counts are torchvision's and timm's. Over ranks and in pipelines: 1e-10 relative and absolute in float64.
+// Known answers are PyTorch's, printed by reference.py, which builds the same nets of plain modules
+// and fills them by the same formula; both compute in float64. Counts are torchvision's and timm's.
+// Over ranks and in pipelines: 1e-10 relative and absolute in float64.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -40,7 +41,8 @@ void fill(torch::nn::Module& module) {
   int i = 0;
   for (auto& [name, p] : by_name(module)) {
     const at::Tensor values = chirp(p.sizes(), i++);
-    p.copy_(p.dim() > 1 ? values / std::sqrt(static_cast<double>(p[0].numel())) : values / 10 + (name.ends_with("weight") ? 1 : 0));
+    p.copy_(p.dim() > 1 ? values / std::sqrt(static_cast<double>(p[0].numel()))
+                        : values / 10 + (name.ends_with("weight") ? 1 : 0));
   }
 }
 
@@ -63,56 +65,71 @@ struct Known {
 template <class Net>
 void expect_known(Net net, const Known& known, std::int64_t size = 28) {
   fill(*net);
-  const auto expect_near = [&](double got, double want) { EXPECT_NEAR(got, want, known.tolerance * std::max(1.0, std::abs(want))); };
+  const auto expect_near = [&](double got, double want) {
+    EXPECT_NEAR(got, want, known.tolerance * std::max(1.0, std::abs(want)));
+  };
   const at::Tensor out = net->forward(images(size));
   const at::Tensor loss = torch::cross_entropy_loss(out, labels());
   loss.backward();
   EXPECT_EQ(count_of(*net), known.parameters);
   ASSERT_EQ(out.size(1), static_cast<std::int64_t>(known.logits.size()));
-  for (std::size_t i = 0; i < known.logits.size(); ++i) expect_near(out[0][static_cast<std::int64_t>(i)].item<double>(), known.logits[i]);
+  for (std::size_t i = 0; i < known.logits.size(); ++i)
+    expect_near(out[0][static_cast<std::int64_t>(i)].item<double>(), known.logits[i]);
   expect_near(loss.item<double>(), known.loss);
   double squares = 0;
-  for (const at::Tensor& p : net->parameters()) squares += p.grad().square().sum().template item<double>();
+  for (const at::Tensor& p : net->parameters())
+    squares += p.grad().square().sum().template item<double>();
   expect_near(std::sqrt(squares), known.gradient_norm);
-  expect_near(by_name(*net).begin()->second.grad().abs().sum().template item<double>(), known.first_gradient);
+  expect_near(by_name(*net).begin()->second.grad().abs().sum().template item<double>(),
+              known.first_gradient);
 }
 
 VitOptions small_vit(VitPool pool = VitPool::kToken) {
-  VitOptions o{.image_size = 28, .patch = 7, .in_channels = 1, .num_classes = 10, .layers = 2, .width = 24, .heads = 4};
+  VitOptions o{.image_size = 28,
+               .patch = 7,
+               .in_channels = 1,
+               .num_classes = 10,
+               .layers = 2,
+               .width = 24,
+               .heads = 4};
   o.pool = pool;
   return o;
 }
-MixerOptions small_mixer() { return {.image_size = 28, .patch = 7, .in_channels = 1, .num_classes = 10, .layers = 3, .width = 24}; }
+MixerOptions small_mixer() {
+  return {
+      .image_size = 28, .patch = 7, .in_channels = 1, .num_classes = 10, .layers = 3, .width = 24};
+}
 
 TEST(VisionSlow, ResNet34ComputesAndDifferentiatesAsInPyTorch) {
-  expect_known(
-      ResNet(ResNetOptions{.depth = 34, .in_channels = 1, .num_classes = 10}),
-      {21283530,
-       {-2.07209148, 1.8206895, 0.299982486, -0.863540945, 0.08379414, -0.165272932, -0.586559773, 0.879761521, 0.45388625, -1.89926386},
-       3.38816396,
-       143.015557,
-       4.34424864},
-      64);
+  expect_known(ResNet(ResNetOptions{.depth = 34, .in_channels = 1, .num_classes = 10}),
+               {21283530,
+                {-2.07209148, 1.8206895, 0.299982486, -0.863540945, 0.08379414, -0.165272932,
+                 -0.586559773, 0.879761521, 0.45388625, -1.89926386},
+                3.38816396,
+                143.015557,
+                4.34424864},
+               64);
 }
 
 TEST(VisionSlow, ResNet50ComputesAndDifferentiatesAsInPyTorch) {
-  expect_known(
-      ResNet(ResNetOptions{.depth = 50, .in_channels = 1, .num_classes = 10}),
-      {23522250,
-       {2.28556029, 0.413073936, 0.0744334188, 0.0463097236, 0.246562837, 0.486031195, 0.830357659, 0.33713367, -0.303310777, -0.441794603},
-       3.3847713,
-       1855.48519,
-       15.1977821},
-      64);
+  expect_known(ResNet(ResNetOptions{.depth = 50, .in_channels = 1, .num_classes = 10}),
+               {23522250,
+                {2.28556029, 0.413073936, 0.0744334188, 0.0463097236, 0.246562837, 0.486031195,
+                 0.830357659, 0.33713367, -0.303310777, -0.441794603},
+                3.3847713,
+                1855.48519,
+                15.1977821},
+               64);
 }
 
 TEST(Vision, AVisionTransformerWithAClassTokenComputesAndDifferentiatesAsInPyTorch) {
-  expect_known(Vit(small_vit()), {16378,
-                                  {0.774767685, -0.890974551, 0.404068838, -0.312667216, -1.25455409, -0.573115785, 0.402298805,
-                                   -1.55311657, -0.347963295, 1.70868222},
-                                  2.49004906,
-                                  8.19716978,
-                                  1.01824833});
+  expect_known(Vit(small_vit()),
+               {16378,
+                {0.774767685, -0.890974551, 0.404068838, -0.312667216, -1.25455409, -0.573115785,
+                 0.402298805, -1.55311657, -0.347963295, 1.70868222},
+                2.49004906,
+                8.19716978,
+                1.01824833});
 }
 
 TEST(Vision, AVisionTransformerThatTakesTheMeanComputesAndDifferentiatesAsInPyTorch) {
@@ -120,26 +137,28 @@ TEST(Vision, AVisionTransformerThatTakesTheMeanComputesAndDifferentiatesAsInPyTo
   o.patch = 4;
   o.heads = 3;
   expect_known(Vit(o), {16330,
-                        {0.168540686, 0.335535833, -0.218623867, -0.0508867483, 0.537349489, -0.292408065, 0.242936409, -0.23518294,
-                         -0.0917746215, 0.177751392},
+                        {0.168540686, 0.335535833, -0.218623867, -0.0508867483, 0.537349489,
+                         -0.292408065, 0.242936409, -0.23518294, -0.0917746215, 0.177751392},
                         2.32766071,
                         2.48248,
                         1.21713131});
 }
 
 TEST(Vision, AMixerComputesAndDifferentiatesAsInPyTorch) {
-  expect_known(Mixer(small_mixer()), {17206,
-                                      {-0.197391298, 0.0256454294, -0.361700475, 0.201870816, -0.162469777, 0.571845575, 0.394419896,
-                                       0.0525734258, -0.394798476, -0.153265116},
-                                      2.37430808,
-                                      2.1042253,
-                                      0.872177414});
+  expect_known(Mixer(small_mixer()),
+               {17206,
+                {-0.197391298, 0.0256454294, -0.361700475, 0.201870816, -0.162469777, 0.571845575,
+                 0.394419896, 0.0525734258, -0.394798476, -0.153265116},
+                2.37430808,
+                2.1042253,
+                0.872177414});
 }
 
 // The first block and the last are made, and one between, times the layers.
 std::int64_t count_of(const parallel::BlockModel& model) {
   const auto count = [&](std::size_t i) { return count_of(*model.blocks[i].make({}).module); };
-  return count(0) + count(1) * static_cast<std::int64_t>(model.blocks.size() - 2) + count(model.blocks.size() - 1);
+  return count(0) + count(1) * static_cast<std::int64_t>(model.blocks.size() - 2) +
+         count(model.blocks.size() - 1);
 }
 
 // Of a block's parameters in the whole net.
@@ -189,7 +208,8 @@ void copy_into(const parallel::Block& block, const std::map<std::string, at::Ten
   for (auto& [name, p] : by_name(*block.module)) p.copy_(values.at(whole_name(block, name)));
 }
 
-// The parts of a net, and parts made one by one that are given its values, compute what it computes.
+// The parts of a net, and parts made one by one that are given its values, compute what it
+// computes.
 template <class Net>
 void expect_parts(Net net, const parallel::BlockModel& model) {
   fill(*net);
@@ -232,11 +252,13 @@ TEST(VisionSlow, PartsOfResNetsInOrderAreTheWholeNet) {
 TEST(Vision, ClonesAreNetsOfTheirOwnWithPartsOfTheirOwn) {
   const Vit net(small_vit());
   const auto copy = std::dynamic_pointer_cast<VitImpl>(net->clone());
-  EXPECT_TRUE(torch::equal(copy->forward(images().to(torch::kFloat)), net.ptr()->forward(images().to(torch::kFloat))));
+  EXPECT_TRUE(torch::equal(copy->forward(images().to(torch::kFloat)),
+                           net.ptr()->forward(images().to(torch::kFloat))));
   const auto parts = copy->parts();
   const auto values = by_name(*copy);
   for (const parallel::Block& part : parts) {
-    for (const auto& [name, p] : by_name(*part.module)) EXPECT_TRUE(p.is_same(values.at(whole_name(part, name)))) << name;
+    for (const auto& [name, p] : by_name(*part.module))
+      EXPECT_TRUE(p.is_same(values.at(whole_name(part, name)))) << name;
   }
 }
 
@@ -261,12 +283,15 @@ void expect_split_parity(const std::function<Net(const TensorParallel&)>& make) 
     };
     const auto mine = by_name(*net);
     EXPECT_EQ(mine.size(), values.size());
-    for (const auto& [name, p] : mine) EXPECT_TRUE(torch::equal(p, part_of_whole(name, values.at(name).detach()))) << name;
+    for (const auto& [name, p] : mine)
+      EXPECT_TRUE(torch::equal(p, part_of_whole(name, values.at(name).detach()))) << name;
     const at::Tensor got = net->forward(images());
     EXPECT_TRUE(torch::allclose(got, want, 1e-10, 1e-10));
     torch::cross_entropy_loss(got, labels()).backward();
     for (const auto& [name, p] : mine) {
-      EXPECT_TRUE(torch::allclose(p.grad(), part_of_whole(name, values.at(name).grad()), 1e-10, 1e-10)) << name;
+      EXPECT_TRUE(
+          torch::allclose(p.grad(), part_of_whole(name, values.at(name).grad()), 1e-10, 1e-10))
+          << name;
     }
   });
 }
@@ -290,28 +315,38 @@ TEST(Vision, AMixerInAPipelineEqualsOneProcess) {
       copy_into(block, values);
       return blocks[i] = block;
     };
-    const auto cross_entropy = [](const parallel::Tensors& y, const parallel::Tensors& t) { return torch::cross_entropy_loss(y[0], t[0]); };
-    parallel::Pipeline model(group, static_cast<int>(mixer.blocks.size()), make, {.micro_batches = 2, .loss = cross_entropy});
+    const auto cross_entropy = [](const parallel::Tensors& y, const parallel::Tensors& t) {
+      return torch::cross_entropy_loss(y[0], t[0]);
+    };
+    parallel::Pipeline model(group, static_cast<int>(mixer.blocks.size()), make,
+                             {.micro_batches = 2, .loss = cross_entropy});
     EXPECT_NEAR(model.train_step({images()}, {labels()}), loss.item<double>(), 1e-10);
     const auto mine = model.named_parameters();
     EXPECT_FALSE(mine.empty());
     for (const auto& [name, p] : mine) {
       const auto dot = name.find('.');
-      const std::string full = whole_name(blocks.at(std::stoi(name.substr(0, dot))), name.substr(dot + 1));
+      const std::string full =
+          whole_name(blocks.at(std::stoi(name.substr(0, dot))), name.substr(dot + 1));
       EXPECT_TRUE(torch::allclose(p.grad(), values.at(full).grad(), 1e-10, 1e-10)) << full;
     }
   });
 }
 
 TEST(Vision, RefusesWhatMakesNoNet) {
-  EXPECT_THAT(refusal([] { ResNet(ResNetOptions{.depth = 20}); }), HasSubstr("18, 34, 50, 101 or 152, not 20"));
+  EXPECT_THAT(refusal([] { ResNet(ResNetOptions{.depth = 20}); }),
+              HasSubstr("18, 34, 50, 101 or 152, not 20"));
   EXPECT_THAT(refusal([] { resnet_blocks({.depth = 20}); }), HasSubstr("not 20"));
-  EXPECT_THAT(refusal([] { Vit(VitOptions{.image_size = 28, .patch = 5}); }), HasSubstr("these do: 1, 2, 4, 7, 14, 28"));
-  EXPECT_THAT(refusal([] { Vit(VitOptions{.width = 100, .heads = 3}); }), HasSubstr("a width of 100 does not divide by 3 heads"));
+  EXPECT_THAT(refusal([] { Vit(VitOptions{.image_size = 28, .patch = 5}); }),
+              HasSubstr("these do: 1, 2, 4, 7, 14, 28"));
+  EXPECT_THAT(refusal([] { Vit(VitOptions{.width = 100, .heads = 3}); }),
+              HasSubstr("a width of 100 does not divide by 3 heads"));
   EXPECT_THAT(refusal([] { Vit(VitOptions{.dropout = 1}); }), HasSubstr("dropout"));
   EXPECT_THAT(refusal([] { Mixer(MixerOptions{.image_size = 0}); }), HasSubstr("at least 1"));
   EXPECT_THAT(refusal([] { Mixer(MixerOptions{.layers = 0}); }), HasSubstr("at least 1"));
-  EXPECT_THAT(refusal([] { Mixer(small_mixer())->forward(torch::zeros({1, 1, 32, 32})); }), HasSubstr("[n, channels, 28, 28]"));
+  EXPECT_THAT(refusal([] {
+                Mixer(small_mixer())->forward(torch::zeros({1, 1, 32, 32}));
+              }),
+              HasSubstr("[n, channels, 28, 28]"));
 }
 
 }  // namespace

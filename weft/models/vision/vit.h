@@ -47,7 +47,9 @@ struct VitOptions {
   // ones.
   double initial_std = 0.02;
 
-  std::int64_t tokens() const { return (image_size / patch) * (image_size / patch) + (pool == VitPool::kToken ? 1 : 0); }
+  std::int64_t tokens() const {
+    return (image_size / patch) * (image_size / patch) + (pool == VitPool::kToken ? 1 : 0);
+  }
 };
 
 // Children: "vit" (embeddings, encoder.layer.0 …, layernorm) and "classifier". ViT-B/16 has

@@ -19,20 +19,26 @@ using schedule::Schedule;
 using schedule::Step;
 
 std::int64_t length(const Schedule& schedule, Buffer buffer) {
-  return buffer == Buffer::kInput ? schedule.input : buffer == Buffer::kOutput ? schedule.output : schedule.scratch;
+  return buffer == Buffer::kInput    ? schedule.input
+         : buffer == Buffer::kOutput ? schedule.output
+                                     : schedule.scratch;
 }
 
 void check_step(const Schedule& schedule, const Step& step) {
   const Action action = step.action;
-  const bool shared = action == Action::kRead || action == Action::kReadReduce || action == Action::kMeet;
-  WEFT_REQUIRE(!shared,
-               std::string(to_string(schedule.collective)) +
-                   ": the schedule reads its peers' memory, which needs ranks that share it; use net::Direct, or another algorithm");
+  const bool shared =
+      action == Action::kRead || action == Action::kReadReduce || action == Action::kMeet;
+  WEFT_REQUIRE(!shared, std::string(to_string(schedule.collective)) +
+                            ": the schedule reads its peers' memory, which needs ranks that share "
+                            "it; use net::Direct, or another algorithm");
   const bool local = action == Action::kCopy || action == Action::kReduce;
   const bool has_from = local || action == Action::kSend;
   const bool has_to = action != Action::kSend;
-  const auto inside = [&](std::int64_t begin, Buffer buffer) { return begin >= 0 && begin + step.count <= length(schedule, buffer); };
-  WEFT_REQUIRE(step.count >= 0 && (!has_from || inside(step.src, step.from)) && (!has_to || inside(step.dst, step.to)),
+  const auto inside = [&](std::int64_t begin, Buffer buffer) {
+    return begin >= 0 && begin + step.count <= length(schedule, buffer);
+  };
+  WEFT_REQUIRE(step.count >= 0 && (!has_from || inside(step.src, step.from)) &&
+                   (!has_to || inside(step.dst, step.to)),
                "a step of round " + std::to_string(step.round) + " reaches outside its array");
   WEFT_REQUIRE(!has_to || step.count == 0 || step.to != Buffer::kInput,
                "a step of round " + std::to_string(step.round) + " writes to the input");
@@ -40,14 +46,18 @@ void check_step(const Schedule& schedule, const Step& step) {
 
 void check(const Schedule& schedule, const Endpoint& endpoint, const ExecutorArgs& args) {
   WEFT_REQUIRE(schedule.rank == endpoint.rank() && schedule.world == endpoint.world(),
-               "the schedule is for rank " + std::to_string(schedule.rank) + " of " + std::to_string(schedule.world) +
-                   ", the endpoint is rank " + std::to_string(endpoint.rank()) + " of " + std::to_string(endpoint.world()));
-  WEFT_REQUIRE((args.input != nullptr || schedule.input == 0) && (args.output != nullptr || schedule.output == 0),
+               "the schedule is for rank " + std::to_string(schedule.rank) + " of " +
+                   std::to_string(schedule.world) + ", the endpoint is rank " +
+                   std::to_string(endpoint.rank()) + " of " + std::to_string(endpoint.world()));
+  WEFT_REQUIRE((args.input != nullptr || schedule.input == 0) &&
+                   (args.output != nullptr || schedule.output == 0),
                std::string(to_string(schedule.collective)) + ": input or output is null");
-  const bool bits = args.op == ReduceOp::kBitAnd || args.op == ReduceOp::kBitOr || args.op == ReduceOp::kBitXor;
+  const bool bits =
+      args.op == ReduceOp::kBitAnd || args.op == ReduceOp::kBitOr || args.op == ReduceOp::kBitXor;
   const bool has = is_floating(args.dtype) ? !bits : args.op != ReduceOp::kAvg;
-  WEFT_REQUIRE(!reduces(schedule.collective) || has, std::string(to_string(schedule.collective)) + ": " + to_string(args.dtype) +
-                                                         " has no " + to_string(args.op) + "; use another op or convert first");
+  WEFT_REQUIRE(!reduces(schedule.collective) || has,
+               std::string(to_string(schedule.collective)) + ": " + to_string(args.dtype) +
+                   " has no " + to_string(args.op) + "; use another op or convert first");
   for (const Step& step : schedule.steps) check_step(schedule, step);
 }
 
@@ -95,10 +105,14 @@ struct Executor::Run {
   std::byte* received = nullptr;
 
   const std::byte* source(Buffer buffer, std::int64_t at) const {
-    const std::byte* base = buffer == Buffer::kInput ? input : buffer == Buffer::kOutput ? output : scratch;
+    const std::byte* base = buffer == Buffer::kInput    ? input
+                            : buffer == Buffer::kOutput ? output
+                                                        : scratch;
     return base + at * element;
   }
-  std::byte* target(Buffer buffer, std::int64_t at) const { return (buffer == Buffer::kOutput ? output : scratch) + at * element; }
+  std::byte* target(Buffer buffer, std::int64_t at) const {
+    return (buffer == Buffer::kOutput ? output : scratch) + at * element;
+  }
   std::size_t bytes(const Step& step) const { return step.count * element; }
 
   // to = op(to, from), or op(from, to).
@@ -108,22 +122,27 @@ struct Executor::Run {
     const ReduceOp op = args.op == ReduceOp::kAvg ? ReduceOp::kSum : args.op;
     kernels::reduce(&to, 1, operands, 2, {.dtype = args.dtype, .op = op, .count = count});
   }
-  void combine(const Step& step, const std::byte* from) const { combine(target(step.to, step.dst), from, step.count, step.flipped); }
+  void combine(const Step& step, const std::byte* from) const {
+    combine(target(step.to, step.dst), from, step.count, step.flipped);
+  }
   bool arrays_overlap() const {
     return internal::overlap({input, static_cast<std::size_t>(schedule.input) * element},
                              {output, static_cast<std::size_t>(schedule.output) * element});
   }
-  // Of input and output, one is the rank's block among those of all, which is copied onto itself and not touched otherwise.
+  // Of input and output, one is the rank's block among those of all, which is copied onto itself
+  // and not touched otherwise.
   bool is_own_block() const {
     const std::size_t rank = static_cast<std::size_t>(schedule.rank) * element;
     if (schedule.collective == Collective::kAllGather || schedule.collective == Collective::kGather)
       return input == output + rank * static_cast<std::size_t>(schedule.input);
-    return schedule.collective == Collective::kScatter && output == input + rank * static_cast<std::size_t>(schedule.output);
+    return schedule.collective == Collective::kScatter &&
+           output == input + rank * static_cast<std::size_t>(schedule.output);
   }
   void average() const {
     void* to = output;
     const void* from = output;
-    kernels::reduce(&to, 1, &from, 1, {.dtype = args.dtype, .count = schedule.output, .scale = 1.0 / schedule.world});
+    kernels::reduce(&to, 1, &from, 1,
+                    {.dtype = args.dtype, .count = schedule.output, .scale = 1.0 / schedule.world});
   }
 };
 
@@ -144,16 +163,22 @@ void Executor::run(const Schedule& schedule, Endpoint& endpoint, const ExecutorA
   const auto flow = in_pieces(schedule, run.element) ? endpoint.flow(args.channel) : nullptr;
   if (flow) {
     bind(run);
-    const auto combine = [](void* context, std::byte* to, const std::byte* from, std::size_t bytes, bool flipped) {
+    const auto combine = [](void* context, std::byte* to, const std::byte* from, std::size_t bytes,
+                            bool flipped) {
       const Run& of = *static_cast<const Run*>(context);
       of.combine(to, from, static_cast<std::int64_t>(bytes / of.element), flipped);
     };
-    pieces_->pipeline.run(pieces_->bound, *flow, {.label = args.label, .combine = combine, .context = &run}, args.deadline);
+    pieces_->pipeline.run(pieces_->bound, *flow,
+                          {.label = args.label, .combine = combine, .context = &run},
+                          args.deadline);
   } else {
     run_rounds(run);
   }
-  if (args.op == ReduceOp::kAvg && reduces(schedule.collective) && schedule.output > 0 && schedule.world > 1) run.average();
-  if (run.output != args.output) std::memcpy(args.output, run.output, static_cast<std::size_t>(schedule.output) * run.element);
+  if (args.op == ReduceOp::kAvg && reduces(schedule.collective) && schedule.output > 0 &&
+      schedule.world > 1)
+    run.average();
+  if (run.output != args.output)
+    std::memcpy(args.output, run.output, static_cast<std::size_t>(schedule.output) * run.element);
 }
 
 void Executor::run_rounds(Run& run) {
@@ -166,21 +191,26 @@ void Executor::run_rounds(Run& run) {
   }
 }
 
-// The steps in the order in which a round takes effect: it sends, receives, then combines and copies.
+// The steps in the order in which a round takes effect: it sends, receives, then combines and
+// copies.
 void Executor::bind(const Run& run) {
   const std::span<const Step> steps = run.schedule.steps;
   pieces_->bound.clear();
   for (std::size_t begin = 0, end = 0; begin < steps.size(); begin = end) {
     while (end < steps.size() && steps[end].round == steps[begin].round) ++end;
-    const auto phase = [](Action action) { return action == Action::kSend ? 0 : action == Action::kRecv ? 1 : 2; };
+    const auto phase = [](Action action) {
+      return action == Action::kSend ? 0 : action == Action::kRecv ? 1 : 2;
+    };
     for (const int wanted : {0, 1, 2}) {
       for (std::size_t i = begin; i < end; ++i) {
         const Step& step = steps[i];
         if (phase(step.action) != wanted) continue;
-        const bool has_from = step.action == Action::kSend || step.action == Action::kCopy || step.action == Action::kReduce;
-        pieces_->bound.push_back({step.action, step.peer, has_from ? run.source(step.from, step.src) : nullptr,
-                                  step.action == Action::kSend ? nullptr : run.target(step.to, step.dst), run.bytes(step), step.flipped,
-                                  static_cast<int>(i)});
+        const bool has_from = step.action == Action::kSend || step.action == Action::kCopy ||
+                              step.action == Action::kReduce;
+        pieces_->bound.push_back(
+            {step.action, step.peer, has_from ? run.source(step.from, step.src) : nullptr,
+             step.action == Action::kSend ? nullptr : run.target(step.to, step.dst),
+             run.bytes(step), step.flipped, static_cast<int>(i)});
       }
     }
   }
@@ -192,9 +222,12 @@ void Executor::prepare(Run& run) {
   run.output = static_cast<std::byte*>(run.args.output);
   run.scratch = scratch_.at_least(schedule.scratch * run.element);
   if (!run.arrays_overlap()) return;
-  if (run.input == run.output && schedule.input == schedule.output ? schedule.in_place : run.is_own_block()) return;
+  if (run.input == run.output && schedule.input == schedule.output ? schedule.in_place
+                                                                   : run.is_own_block())
+    return;
   const bool less = schedule.output < schedule.input;
-  const auto bytes = static_cast<std::size_t>(less ? schedule.output : schedule.input) * run.element;
+  const auto bytes =
+      static_cast<std::size_t>(less ? schedule.output : schedule.input) * run.element;
   std::byte* const aside = aside_.at_least(bytes);
   if (less) {
     run.output = aside;  // and is copied in the end
@@ -213,13 +246,18 @@ void Executor::exchange(const Run& run, std::span<const Step> round) {
     const std::size_t piece = internal::piece_bytes(bytes);
     for (std::size_t at = 0; at < std::max<std::size_t>(bytes, 1); at += piece) {
       const std::size_t length = std::min(piece, bytes - at);
-      if (step.action == Action::kSend) sends_.push_back({step.peer, {run.source(step.from, step.src) + at, length}, run.args.label});
-      if (step.action == Action::kRecv) recvs_.push_back({step.peer, {run.target(step.to, step.dst) + at, length}, run.args.label});
-      if (step.action == Action::kRecvReduce) recvs_.push_back({step.peer, {received + at, length}, run.args.label});
+      if (step.action == Action::kSend)
+        sends_.push_back(
+            {step.peer, {run.source(step.from, step.src) + at, length}, run.args.label});
+      if (step.action == Action::kRecv)
+        recvs_.push_back({step.peer, {run.target(step.to, step.dst) + at, length}, run.args.label});
+      if (step.action == Action::kRecvReduce)
+        recvs_.push_back({step.peer, {received + at, length}, run.args.label});
     }
     if (step.action == Action::kRecvReduce) received += bytes;
   }
-  if (!sends_.empty() || !recvs_.empty()) run.endpoint.exchange(run.args.channel, sends_, recvs_, run.args.deadline);
+  if (!sends_.empty() || !recvs_.empty())
+    run.endpoint.exchange(run.args.channel, sends_, recvs_, run.args.deadline);
 }
 
 void Executor::act(const Run& run, std::span<const Step> round) {
@@ -233,7 +271,8 @@ void Executor::act(const Run& run, std::span<const Step> round) {
     if (step.action != Action::kCopy) continue;
     const std::byte* from = run.source(step.from, step.src);
     std::byte* to = run.target(step.to, step.dst);
-    if (from != to) std::memcpy(to, from, run.bytes(step));  // the same where input and output are one array
+    if (from != to)
+      std::memcpy(to, from, run.bytes(step));  // the same where input and output are one array
   }
 }
 

@@ -1,10 +1,12 @@
 // Runs one rank's part of a collective schedule over an endpoint.
 //
-// Messages longer than 64 KiB travel in pieces. Where the transport has flows (Endpoint::flow), a piece is reduced while the next one comes
-// and sent on before the whole has come, whatever the schedule's rounds; elsewhere it goes round by round. Which of the two changes no bit.
+// Messages longer than 64 KiB travel in pieces. Where the transport has flows (Endpoint::flow), a
+// piece is reduced while the next one comes and sent on before the whole has come, whatever the
+// schedule's rounds; elsewhere it goes round by round. Which of the two changes no bit.
 //
-// All ranks of the endpoint call it with their own schedule of the same request. Results have the same bits wherever they are computed
-// twice, on every run: operands are combined in the schedule's order, two at a time.
+// All ranks of the endpoint call it with their own schedule of the same request. Results have the
+// same bits wherever they are computed twice, on every run: operands are combined in the schedule's
+// order, two at a time.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +21,9 @@
 namespace weft::net {
 
 struct ExecutorArgs {
-  // schedule.input elements, written only where the output lies, and schedule.output elements; may be null where there are none. They may
-  // be the same array, or overlap: a block of a gather or scatter in its place costs nothing, else the shorter of the two is set aside.
+  // schedule.input elements, written only where the output lies, and schedule.output elements; may
+  // be null where there are none. They may be the same array, or overlap: a block of a gather or
+  // scatter in its place costs nothing, else the shorter of the two is set aside.
   const void* input = nullptr;
   void* output = nullptr;
   DType dtype = DType::kF32;
@@ -40,10 +43,11 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Throws what the endpoint throws (kTimeout, kPeerLost, kAborted …): output is undefined then, and the peers' messages may be half
-  // delivered, so that the channel cannot be used again. Throws kInvalidArgument before anything moves: for a schedule of another rank or
-  // world, or with actions in shared memory (Algorithm::kDirect, which Direct does), a range outside its array, an op that the type does
-  // not have.
+  // Throws what the endpoint throws (kTimeout, kPeerLost, kAborted …): output is undefined then,
+  // and the peers' messages may be half delivered, so that the channel cannot be used again. Throws
+  // kInvalidArgument before anything moves: for a schedule of another rank or world, or with
+  // actions in shared memory (Algorithm::kDirect, which Direct does), a range outside its array, an
+  // op that the type does not have.
   void run(const schedule::Schedule& schedule, Endpoint& endpoint, const ExecutorArgs& args);
 
  private:
@@ -65,8 +69,10 @@ class Executor {
   void act(const Run& run, std::span<const schedule::Step> round);
 
   Memory scratch_;
-  Memory received_;  // what the round's kRecvReduces have received, where the transport has no flows
-  Memory aside_;     // the input, where it would be overwritten too early, or the output that would do so
+  Memory
+      received_;  // what the round's kRecvReduces have received, where the transport has no flows
+  Memory
+      aside_;  // the input, where it would be overwritten too early, or the output that would do so
   std::vector<Send> sends_;
   std::vector<Recv> recvs_;
   struct Pieces;  // for transports that have flows

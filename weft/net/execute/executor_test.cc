@@ -28,11 +28,18 @@ using schedule::make;
 using schedule::Request;
 using ::testing::HasSubstr;
 
-ExecutorArgs arguments(const void* input, void* output, DType dtype = DType::kF32, ReduceOp op = ReduceOp::kSum) {
-  return {.input = input, .output = output, .dtype = dtype, .op = op, .channel = 7, .deadline = Deadline::in(20s)};
+ExecutorArgs arguments(const void* input, void* output, DType dtype = DType::kF32,
+                       ReduceOp op = ReduceOp::kSum) {
+  return {.input = input,
+          .output = output,
+          .dtype = dtype,
+          .op = op,
+          .channel = 7,
+          .deadline = Deadline::in(20s)};
 }
 
-// Small whole numbers, so that sums and products are exact in every type; element i of a rank's input.
+// Small whole numbers, so that sums and products are exact in every type; element i of a rank's
+// input.
 int element(int rank, std::int64_t i) { return 1 + static_cast<int>((3 * rank + 5 * i) % 3); }
 
 // What the collective is, in a plain loop: element i of `rank`'s output.
@@ -49,13 +56,15 @@ int expected(const Request& q, int rank, std::int64_t i) {
     case Collective::kAllToAll: return element(block, mine + place);
     default: break;
   }
-  for (int r = 0; r < q.world; ++r) sum += element(r, q.collective == Collective::kReduceScatter ? mine + i : i);
+  for (int r = 0; r < q.world; ++r)
+    sum += element(r, q.collective == Collective::kReduceScatter ? mine + i : i);
   return sum;
 }
 
 std::string text(const Request& q) {
-  return std::string(to_string(q.algorithm)) + " " + to_string(q.collective) + ", rank " + std::to_string(q.rank) + " of " +
-         std::to_string(q.world) + ", root " + std::to_string(q.root) + ", count " + std::to_string(q.count);
+  return std::string(to_string(q.algorithm)) + " " + to_string(q.collective) + ", rank " +
+         std::to_string(q.rank) + " of " + std::to_string(q.world) + ", root " +
+         std::to_string(q.root) + ", count " + std::to_string(q.count);
 }
 
 void run_and_compare(const Request& q, Endpoint& endpoint, bool same_array) {
@@ -64,7 +73,8 @@ void run_and_compare(const Request& q, Endpoint& endpoint, bool same_array) {
   std::vector<float> output(steps.output, -1.0f);
   for (std::size_t i = 0; i < input.size(); ++i) input[i] = static_cast<float>(element(q.rank, i));
   std::vector<float> wanted(steps.output);
-  for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = static_cast<float>(expected(q, q.rank, i));
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    wanted[i] = static_cast<float>(expected(q, q.rank, i));
   if (same_array && input.size() == output.size()) {
     run(steps, endpoint, arguments(input.data(), input.data()));
     EXPECT_EQ(input, wanted) << text(q) << ", in place";
@@ -81,8 +91,10 @@ void for_each_request(int world, const std::function<void(const Request&)>& body
     for (const Collective collective : schedule::collectives()) {
       if (algorithm == Algorithm::kDirect || !supports(algorithm, collective)) continue;
       const std::vector<std::int64_t> counts =
-          collective == Collective::kBarrier ? std::vector<std::int64_t>{0} : std::vector<std::int64_t>{0, 1, 7, 3 * world + 1};
-      for (const std::int64_t count : counts) body({collective, algorithm, 0, world, world / 2, count});
+          collective == Collective::kBarrier ? std::vector<std::int64_t>{0}
+                                             : std::vector<std::int64_t>{0, 1, 7, 3 * world + 1};
+      for (const std::int64_t count : counts)
+        body({collective, algorithm, 0, world, world / 2, count});
     }
   }
 }
@@ -107,7 +119,8 @@ TEST_P(ExecutorWorlds, GiveTheSameWhereInputAndOutputAreOneArray) {
   });
 }
 
-// The shorter array is a block of the longer one: this rank's, as NCCL has it, and one that is shifted by an element.
+// The shorter array is a block of the longer one: this rank's, as NCCL has it, and one that is
+// shifted by an element.
 TEST_P(ExecutorWorlds, GiveTheSameWhereOneArrayIsABlockOfTheOther) {
   on_ranks(GetParam(), [](MailEndpoint& endpoint) {
     for_each_request(endpoint.world(), [&](Request q) {
@@ -118,15 +131,18 @@ TEST_P(ExecutorWorlds, GiveTheSameWhereOneArrayIsABlockOfTheOther) {
           run_and_compare(q, endpoint, false);
           continue;
         }
-        const std::int64_t shorter = std::min(steps.input, steps.output), longer = std::max(steps.input, steps.output);
+        const std::int64_t shorter = std::min(steps.input, steps.output),
+                           longer = std::max(steps.input, steps.output);
         const std::int64_t block = longer == shorter ? 0 : q.rank * shorter;
         std::vector<float> memory(static_cast<std::size_t>(longer + shorter + 1), -1.0f);
         float* const input = memory.data() + (steps.input < longer ? block + shift : 0);
         float* const output = memory.data() + (steps.input < longer ? 0 : block + shift);
-        for (std::int64_t i = 0; i < steps.input; ++i) input[i] = static_cast<float>(element(q.rank, i));
+        for (std::int64_t i = 0; i < steps.input; ++i)
+          input[i] = static_cast<float>(element(q.rank, i));
         run(steps, endpoint, arguments(input, output));
         for (std::int64_t i = 0; i < steps.output; ++i) {
-          ASSERT_EQ(output[i], static_cast<float>(expected(q, q.rank, i))) << text(q) << ", shifted by " << shift << ", element " << i;
+          ASSERT_EQ(output[i], static_cast<float>(expected(q, q.rank, i)))
+              << text(q) << ", shifted by " << shift << ", element " << i;
         }
       }
     });
@@ -156,9 +172,11 @@ void store(DType dtype, int value, std::byte* to) {
   }
 }
 
-std::vector<std::byte> stored(DType dtype, std::int64_t count, const std::function<int(std::int64_t)>& value) {
+std::vector<std::byte> stored(DType dtype, std::int64_t count,
+                              const std::function<int(std::int64_t)>& value) {
   std::vector<std::byte> bytes(count * size_of(dtype));
-  for (std::int64_t i = 0; i < count; ++i) store(dtype, value(i), bytes.data() + i * size_of(dtype));
+  for (std::int64_t i = 0; i < count; ++i)
+    store(dtype, value(i), bytes.data() + i * size_of(dtype));
   return bytes;
 }
 
@@ -179,12 +197,14 @@ bool has(DType dtype, ReduceOp op) {
   return is_floating(dtype) ? !bits : op != ReduceOp::kAvg;
 }
 
-// Every rank's element is 2 or 4 times the element's own factor, so that averages over 4 ranks are whole.
+// Every rank's element is 2 or 4 times the element's own factor, so that averages over 4 ranks are
+// whole.
 void reduce_and_compare(MailEndpoint& endpoint, DType dtype, ReduceOp op, Algorithm algorithm) {
   constexpr std::int64_t kCount = 13;
   const int world = endpoint.world();
   const auto value = [&](int rank, std::int64_t i) {
-    return dtype == DType::kBool ? static_cast<int>((rank + i) % 2) : (rank % 2 == 0 ? 2 : 4) * static_cast<int>(i % 2 + 1);
+    return dtype == DType::kBool ? static_cast<int>((rank + i) % 2)
+                                 : (rank % 2 == 0 ? 2 : 4) * static_cast<int>(i % 2 + 1);
   };
   const auto wanted_value = [&](std::int64_t i) {
     int result = value(0, i);
@@ -192,12 +212,15 @@ void reduce_and_compare(MailEndpoint& endpoint, DType dtype, ReduceOp op, Algori
     if (dtype == DType::kBool && op == ReduceOp::kProduct) return static_cast<int>(result != 0);
     return op == ReduceOp::kAvg ? result / world : result;
   };
-  const auto input = stored(dtype, kCount, [&](std::int64_t i) { return value(endpoint.rank(), i); });
+  const auto input =
+      stored(dtype, kCount, [&](std::int64_t i) { return value(endpoint.rank(), i); });
   const auto wanted = stored(dtype, kCount, wanted_value);
   std::vector<std::byte> output(input.size());
-  const schedule::Schedule steps = make({Collective::kAllReduce, algorithm, endpoint.rank(), world, 0, kCount});
+  const schedule::Schedule steps =
+      make({Collective::kAllReduce, algorithm, endpoint.rank(), world, 0, kCount});
   run(steps, endpoint, arguments(input.data(), output.data(), dtype, op));
-  EXPECT_EQ(output, wanted) << to_string(dtype) << " " << to_string(op) << " by " << to_string(algorithm);
+  EXPECT_EQ(output, wanted) << to_string(dtype) << " " << to_string(op) << " by "
+                            << to_string(algorithm);
 }
 
 TEST(Executor, ReducesEveryTypeByEveryOperationThatItHas) {
@@ -207,7 +230,9 @@ TEST(Executor, ReducesEveryTypeByEveryOperationThatItHas) {
         const auto dtype = static_cast<DType>(type);
         const auto reduce_op = static_cast<ReduceOp>(op);
         // 4 * 8^3 does not fit 8 bits; the product of small types is the kernels' own test.
-        if (!has(dtype, reduce_op) || (reduce_op == ReduceOp::kProduct && size_of(dtype) == 1 && dtype != DType::kBool)) continue;
+        if (!has(dtype, reduce_op) ||
+            (reduce_op == ReduceOp::kProduct && size_of(dtype) == 1 && dtype != DType::kBool))
+          continue;
         for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kRecursiveDoubling}) {
           reduce_and_compare(endpoint, dtype, reduce_op, algorithm);
         }
@@ -219,7 +244,8 @@ TEST(Executor, ReducesEveryTypeByEveryOperationThatItHas) {
 TEST(Executor, DividesOnceByTheWorldForAnAverageAndLeavesRanksWithoutOutputAlone) {
   on_ranks(4, [](MailEndpoint& endpoint) {
     const std::vector<float> input(5, static_cast<float>(endpoint.rank() + 1));
-    for (const Algorithm algorithm : {Algorithm::kChain, Algorithm::kBinomial, Algorithm::kDoubleBinaryTree}) {
+    for (const Algorithm algorithm :
+         {Algorithm::kChain, Algorithm::kBinomial, Algorithm::kDoubleBinaryTree}) {
       std::vector<float> output(5, -1.0f);
       const bool root = endpoint.rank() == 2;
       const auto steps = make({Collective::kReduce, algorithm, endpoint.rank(), 4, 2, 5});
@@ -227,7 +253,8 @@ TEST(Executor, DividesOnceByTheWorldForAnAverageAndLeavesRanksWithoutOutputAlone
       EXPECT_EQ(output, std::vector<float>(5, root ? 2.5f : -1.0f)) << to_string(algorithm);
     }
     std::vector<float> copy(5, -1.0f);
-    const auto broadcast = make({Collective::kBroadcast, Algorithm::kBinomial, endpoint.rank(), 4, 2, 5});
+    const auto broadcast =
+        make({Collective::kBroadcast, Algorithm::kBinomial, endpoint.rank(), 4, 2, 5});
     run(broadcast, endpoint, arguments(input.data(), copy.data(), DType::kF32, ReduceOp::kAvg));
     EXPECT_EQ(copy, std::vector<float>(5, 3.0f)) << "a broadcast is no average";
   });
@@ -243,26 +270,35 @@ TEST(Executor, LeavesTheSameBitsOnEveryRankAndOnEveryRun) {
       on_ranks(world, [&](MailEndpoint& endpoint) {
         std::mt19937 random(endpoint.rank());
         std::vector<float> input(kCount);
-        for (float& x : input) x = std::ldexp(static_cast<float>(random() % 1000) - 500.0f, static_cast<int>(random() % 40));
-        const auto steps = make({Collective::kAllReduce, algorithm, endpoint.rank(), world, 0, kCount});
-        for (const int time : {0, 1}) run(steps, endpoint, arguments(input.data(), results[2 * endpoint.rank() + time].data()));
+        for (float& x : input)
+          x = std::ldexp(static_cast<float>(random() % 1000) - 500.0f,
+                         static_cast<int>(random() % 40));
+        const auto steps =
+            make({Collective::kAllReduce, algorithm, endpoint.rank(), world, 0, kCount});
+        for (const int time : {0, 1})
+          run(steps, endpoint, arguments(input.data(), results[2 * endpoint.rank() + time].data()));
       });
       for (const auto& result : results) {
-        EXPECT_EQ(std::memcmp(result.data(), results[0].data(), kCount * sizeof(float)), 0) << to_string(algorithm) << " over " << world;
+        EXPECT_EQ(std::memcmp(result.data(), results[0].data(), kCount * sizeof(float)), 0)
+            << to_string(algorithm) << " over " << world;
       }
     }
   }
 }
 
-// What kernels::reduce gives whom all inputs are at hand, in any world: BackendOptions::ordered_sums rests on it.
+// What kernels::reduce gives whom all inputs are at hand, in any world:
+// BackendOptions::ordered_sums rests on it.
 TEST(Executor, AddsAlongTheBalancedTreeByTheShardedAlgorithm) {
   constexpr std::int64_t kCount = 12 * 9 * 8 * 7;  // whole blocks in every world
   for (const int world : {2, 3, 4, 6, 7, 8}) {
-    std::vector<std::vector<float>> inputs(static_cast<std::size_t>(world), std::vector<float>(kCount));
+    std::vector<std::vector<float>> inputs(static_cast<std::size_t>(world),
+                                           std::vector<float>(kCount));
     std::vector<const void*> sources;
     for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
       std::mt19937 random(static_cast<unsigned>(rank));
-      for (float& x : inputs[rank]) x = std::ldexp(static_cast<float>(random() % 1000) - 500.0f, static_cast<int>(random() % 40));
+      for (float& x : inputs[rank])
+        x = std::ldexp(static_cast<float>(random() % 1000) - 500.0f,
+                       static_cast<int>(random() % 40));
       sources.push_back(inputs[rank].data());
     }
     std::vector<float> wanted(kCount);
@@ -273,23 +309,30 @@ TEST(Executor, AddsAlongTheBalancedTreeByTheShardedAlgorithm) {
       const void* const mine = sources[static_cast<std::size_t>(rank)];
       const std::int64_t block = kCount / world;
       std::vector<float> all(kCount), part(static_cast<std::size_t>(block));
-      run(make({Collective::kAllReduce, Algorithm::kSharded, rank, world, 0, kCount}), endpoint, arguments(mine, all.data()));
+      run(make({Collective::kAllReduce, Algorithm::kSharded, rank, world, 0, kCount}), endpoint,
+          arguments(mine, all.data()));
       EXPECT_EQ(all, wanted) << world;
-      run(make({Collective::kReduceScatter, Algorithm::kSharded, rank, world, 0, block}), endpoint, arguments(mine, part.data()));
-      EXPECT_EQ(part, std::vector<float>(wanted.begin() + rank * block, wanted.begin() + (rank + 1) * block)) << world;
+      run(make({Collective::kReduceScatter, Algorithm::kSharded, rank, world, 0, block}), endpoint,
+          arguments(mine, part.data()));
+      EXPECT_EQ(part, std::vector<float>(wanted.begin() + rank * block,
+                                         wanted.begin() + (rank + 1) * block))
+          << world;
     });
   }
 }
 
-// Of two NaNs x86 keeps the first operand's payload, of two zeros min and max keep one: the order of the operands shows in the bits.
+// Of two NaNs x86 keeps the first operand's payload, of two zeros min and max keep one: the order
+// of the operands shows in the bits.
 TEST(Executor, KeepsOperandsInOrderWhereTheOrderShowsInTheBits) {
   const float minus_zero_first[] = {-0.0f, 0.0f, -0.0f, 0.0f};
   for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kSum}) {
     std::vector<std::uint32_t> zero(4), nan(4);
     on_ranks(4, [&](MailEndpoint& endpoint) {
       const std::uint32_t payload = 0x7fc00001u + static_cast<std::uint32_t>(endpoint.rank());
-      const auto steps = make({Collective::kAllReduce, Algorithm::kRecursiveDoubling, endpoint.rank(), 4, 0, 1});
-      run(steps, endpoint, arguments(&minus_zero_first[endpoint.rank()], &zero[endpoint.rank()], DType::kF32, op));
+      const auto steps =
+          make({Collective::kAllReduce, Algorithm::kRecursiveDoubling, endpoint.rank(), 4, 0, 1});
+      run(steps, endpoint,
+          arguments(&minus_zero_first[endpoint.rank()], &zero[endpoint.rank()], DType::kF32, op));
       run(steps, endpoint, arguments(&payload, &nan[endpoint.rank()], DType::kF32, op));
     });
     EXPECT_THAT(zero, ::testing::Each(zero[0])) << to_string(op);
@@ -303,7 +346,8 @@ TEST(Executor, RejectsWhatItCannotRunBeforeAnythingMoves) {
   on_ranks(2, [](MailEndpoint& endpoint) {
     const int rank = endpoint.rank();
     std::vector<float> data(4);
-    const auto message = [&](const schedule::Schedule& schedule, const ExecutorArgs& args) -> std::string {
+    const auto message = [&](const schedule::Schedule& schedule,
+                             const ExecutorArgs& args) -> std::string {
       try {
         run(schedule, endpoint, args);
       } catch (const Error& error) {
@@ -314,12 +358,17 @@ TEST(Executor, RejectsWhatItCannotRunBeforeAnythingMoves) {
     };
     const auto good = make({Collective::kAllReduce, Algorithm::kRing, rank, 2, 0, 4});
     const auto args = arguments(data.data(), data.data());
-    EXPECT_THAT(message(make({Collective::kAllReduce, Algorithm::kDirect, rank, 2, 0, 4}), args), HasSubstr("another algorithm"));
-    EXPECT_THAT(message(make({Collective::kAllReduce, Algorithm::kRing, 1 - rank, 2, 0, 4}), args), HasSubstr("the endpoint is rank"));
-    EXPECT_THAT(message(make({Collective::kAllReduce, Algorithm::kRing, rank, 3, 0, 4}), args), HasSubstr("the endpoint is rank"));
+    EXPECT_THAT(message(make({Collective::kAllReduce, Algorithm::kDirect, rank, 2, 0, 4}), args),
+                HasSubstr("another algorithm"));
+    EXPECT_THAT(message(make({Collective::kAllReduce, Algorithm::kRing, 1 - rank, 2, 0, 4}), args),
+                HasSubstr("the endpoint is rank"));
+    EXPECT_THAT(message(make({Collective::kAllReduce, Algorithm::kRing, rank, 3, 0, 4}), args),
+                HasSubstr("the endpoint is rank"));
     EXPECT_THAT(message(good, arguments(nullptr, data.data())), HasSubstr("null"));
-    EXPECT_THAT(message(good, arguments(data.data(), data.data(), DType::kI32, ReduceOp::kAvg)), HasSubstr("int32 has no avg"));
-    EXPECT_THAT(message(good, arguments(data.data(), data.data(), DType::kF32, ReduceOp::kBitOr)), HasSubstr("float32 has no bor"));
+    EXPECT_THAT(message(good, arguments(data.data(), data.data(), DType::kI32, ReduceOp::kAvg)),
+                HasSubstr("int32 has no avg"));
+    EXPECT_THAT(message(good, arguments(data.data(), data.data(), DType::kF32, ReduceOp::kBitOr)),
+                HasSubstr("float32 has no bor"));
     schedule::Schedule damaged = good;
     damaged.steps.back().dst = 3;
     EXPECT_THAT(message(damaged, args), HasSubstr("outside its array"));

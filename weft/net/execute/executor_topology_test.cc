@@ -19,7 +19,9 @@ using schedule::Collective;
 using schedule::Request;
 using schedule::Topology;
 
-std::shared_ptr<const Topology> share(Topology topology) { return std::make_shared<const Topology>(std::move(topology)); }
+std::shared_ptr<const Topology> share(Topology topology) {
+  return std::make_shared<const Topology>(std::move(topology));
+}
 
 // Small whole numbers, so that sums are exact in any order.
 float element(int rank, std::int64_t i) { return static_cast<float>((7 * rank + 3 * i) % 11); }
@@ -28,16 +30,20 @@ float element(int rank, std::int64_t i) { return static_cast<float>((7 * rank + 
 float expected(const Request& q, std::int64_t i) {
   const std::int64_t place = q.collective == Collective::kReduceScatter ? q.rank * q.count + i : i;
   if (q.collective == Collective::kBroadcast) return element(q.root, i);
-  if (q.collective == Collective::kAllGather) return element(static_cast<int>(i / q.count), i % q.count);
+  if (q.collective == Collective::kAllGather)
+    return element(static_cast<int>(i / q.count), i % q.count);
   float sum = 0;
   for (int rank = 0; rank < q.world; ++rank) sum += element(rank, place);
   return sum;
 }
 
 std::string text(const Request& q) {
-  return std::string(to_string(q.algorithm)) + " " + to_string(q.collective) + " of " + std::to_string(q.count) + " over " +
-         (q.topology ? q.topology->describe() : "ranks all alike") + ", root " + std::to_string(q.root) + ", blocks of " +
-         std::to_string(q.chunk) + ", radix " + std::to_string(q.radix) + (q.across ? std::string(", across ") + to_string(*q.across) : "");
+  return std::string(to_string(q.algorithm)) + " " + to_string(q.collective) + " of " +
+         std::to_string(q.count) + " over " +
+         (q.topology ? q.topology->describe() : "ranks all alike") + ", root " +
+         std::to_string(q.root) + ", blocks of " + std::to_string(q.chunk) + ", radix " +
+         std::to_string(q.radix) +
+         (q.across ? std::string(", across ") + to_string(*q.across) : "");
 }
 
 void run_and_compare(Group& group, const Request& request, bool in_place) {
@@ -45,23 +51,33 @@ void run_and_compare(Group& group, const Request& request, bool in_place) {
     Request q = request;
     q.rank = rank;
     const schedule::Schedule steps = schedule::make(q);
-    std::vector<float> input(static_cast<std::size_t>(steps.input)), output(static_cast<std::size_t>(steps.output), -1);
-    for (std::size_t i = 0; i < input.size(); ++i) input[i] = element(rank, static_cast<std::int64_t>(i));
+    std::vector<float> input(static_cast<std::size_t>(steps.input)),
+        output(static_cast<std::size_t>(steps.output), -1);
+    for (std::size_t i = 0; i < input.size(); ++i)
+      input[i] = element(rank, static_cast<std::int64_t>(i));
     std::vector<float> wanted(output.size());
-    for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = expected(q, static_cast<std::int64_t>(i));
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+      wanted[i] = expected(q, static_cast<std::int64_t>(i));
     const bool one_array = in_place && input.size() == output.size();
     std::vector<float>& result = one_array ? input : output;
     Endpoint& endpoint = *group[static_cast<std::size_t>(rank)];
-    run(steps, endpoint, {.input = input.data(), .output = result.data(), .channel = 3, .deadline = Deadline::in(20s)});
-    EXPECT_TRUE(result == wanted) << text(q) << (one_array ? ", in place" : "") << ", rank " << rank << " over " << endpoint.name();
+    run(steps, endpoint,
+        {.input = input.data(),
+         .output = result.data(),
+         .channel = 3,
+         .deadline = Deadline::in(20s)});
+    EXPECT_TRUE(result == wanted) << text(q) << (one_array ? ", in place" : "") << ", rank " << rank
+                                  << " over " << endpoint.name();
   });
 }
 
-// Roots inside and at the ends; a length that divides by nothing, and one whose messages go in several pieces.
+// Roots inside and at the ends; a length that divides by nothing, and one whose messages go in
+// several pieces.
 void run_all(Group& group, Request q) {
   for (const Collective collective : schedule::collectives()) {
-    if (collective == Collective::kBarrier || collective == Collective::kGather || collective == Collective::kScatter ||
-        collective == Collective::kAllToAll || !supports(q.algorithm, collective)) {
+    if (collective == Collective::kBarrier || collective == Collective::kGather ||
+        collective == Collective::kScatter || collective == Collective::kAllToAll ||
+        !supports(q.algorithm, collective)) {
       continue;
     }
     const bool rooted = collective == Collective::kBroadcast || collective == Collective::kReduce;
@@ -78,7 +94,9 @@ void run_all(Group& group, Request q) {
 
 class OverTransports : public testing::TestWithParam<bool> {
  protected:
-  static Group make(int world) { return GetParam() ? internal::make_tcp(world) : make_inproc(world); }
+  static Group make(int world) {
+    return GetParam() ? internal::make_tcp(world) : make_inproc(world);
+  }
 };
 
 TEST_P(OverTransports, HierarchicalGivesThePlainSumOnHostsEqualAndUnequal) {
@@ -87,12 +105,14 @@ TEST_P(OverTransports, HierarchicalGivesThePlainSumOnHostsEqualAndUnequal) {
   const std::shared_ptr<const Topology> topologies[] = {
       share(Topology::hosts({2, 2})), share(Topology::hosts({3, 1, 2})),
       // Ranks dealt out in turns, and NUMA nodes within the hosts.
-      share(Topology(6, {{},
-                         Level{Scope::kHost, schedule::default_link(Scope::kHost), {0, 1, 0, 1, 0, 1}},
-                         Level{Scope::kNuma, schedule::default_link(Scope::kNuma), {0, 1, 0, 2, 3, 2}}}))};
+      share(Topology(
+          6, {{},
+              Level{Scope::kHost, schedule::default_link(Scope::kHost), {0, 1, 0, 1, 0, 1}},
+              Level{Scope::kNuma, schedule::default_link(Scope::kNuma), {0, 1, 0, 2, 3, 2}}}))};
   for (const auto& topology : topologies) {
     Group group = make(topology->world());
-    Request q{.algorithm = Algorithm::kHierarchical, .world = topology->world(), .topology = topology};
+    Request q{
+        .algorithm = Algorithm::kHierarchical, .world = topology->world(), .topology = topology};
     run_all(group, q);
     q.chunk = 1000;
     run_all(group, q);
@@ -102,8 +122,13 @@ TEST_P(OverTransports, HierarchicalGivesThePlainSumOnHostsEqualAndUnequal) {
 TEST_P(OverTransports, HierarchicalGoesAcrossByOtherAlgorithms) {
   const auto topology = share(Topology::hosts({2, 2, 1}));
   Group group = make(5);
-  for (const Algorithm across : {Algorithm::kRecursiveDoubling, Algorithm::kHalvingDoubling, Algorithm::kDoubleBinaryTree}) {
-    const Request q{.algorithm = Algorithm::kHierarchical, .world = 5, .count = 10'001, .topology = topology, .across = across};
+  for (const Algorithm across :
+       {Algorithm::kRecursiveDoubling, Algorithm::kHalvingDoubling, Algorithm::kDoubleBinaryTree}) {
+    const Request q{.algorithm = Algorithm::kHierarchical,
+                    .world = 5,
+                    .count = 10'001,
+                    .topology = topology,
+                    .across = across};
     run_and_compare(group, q, /*in_place=*/false);
   }
 }
@@ -111,21 +136,28 @@ TEST_P(OverTransports, HierarchicalGoesAcrossByOtherAlgorithms) {
 TEST_P(OverTransports, TorusAndMeshGiveThePlainSum) {
   for (const bool wraps : {true, false}) {
     Group group = make(6);
-    run_all(group, {.algorithm = Algorithm::kTorus, .world = 6, .topology = share(Topology::grid({2, 3, wraps}))});
+    run_all(group, {.algorithm = Algorithm::kTorus,
+                    .world = 6,
+                    .topology = share(Topology::grid({2, 3, wraps}))});
   }
 }
 
 TEST_P(OverTransports, ChainsAndRingsFollowTheHosts) {
-  const auto topology = share(Topology(5, {{}, {schedule::Scope::kHost, schedule::default_link(schedule::Scope::kHost), {0, 1, 0, 1, 1}}}));
+  const auto topology = share(Topology(
+      5,
+      {{},
+       {schedule::Scope::kHost, schedule::default_link(schedule::Scope::kHost), {0, 1, 0, 1, 1}}}));
   Group group = make(5);
   for (const Algorithm algorithm : {Algorithm::kChain, Algorithm::kRing}) {
-    for (const std::int64_t chunk : {0, 900}) run_all(group, {.algorithm = algorithm, .world = 5, .topology = topology, .chunk = chunk});
+    for (const std::int64_t chunk : {0, 900})
+      run_all(group, {.algorithm = algorithm, .world = 5, .topology = topology, .chunk = chunk});
   }
 }
 
 TEST_P(OverTransports, TreesOfEveryRadixGiveThePlainSum) {
   Group group = make(7);
-  for (const int radix : {2, 3, 4, 7, 9}) run_all(group, {.algorithm = Algorithm::kKnomial, .world = 7, .radix = radix});
+  for (const int radix : {2, 3, 4, 7, 9})
+    run_all(group, {.algorithm = Algorithm::kKnomial, .world = 7, .radix = radix});
 }
 
 INSTANTIATE_TEST_SUITE_P(InprocAndTcp, OverTransports, testing::Bool());

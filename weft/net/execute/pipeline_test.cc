@@ -1,4 +1,5 @@
-// What goes through a flow in pieces: the same bits as round by round; labels; a flow that is aborted or given up.
+// What goes through a flow in pieces: the same bits as round by round; labels; a flow that is
+// aborted or given up.
 #include "weft/net/execute/internal/pipeline.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +29,8 @@ using testing::HasSubstr;
 std::vector<float> drawn(int rank, std::size_t count) {
   std::mt19937 random(static_cast<unsigned>(rank) + 1);
   std::vector<float> values(count);
-  for (float& value : values) value = static_cast<float>(random() >> 8) * 1e-5F;  // sums that are rounded: their order shows
+  for (float& value : values)
+    value = static_cast<float>(random() >> 8) * 1e-5F;  // sums that are rounded: their order shows
   return values;
 }
 
@@ -44,9 +46,11 @@ std::vector<std::vector<float>> results(Group& group, const Request& request, bo
     output.resize(static_cast<std::size_t>(steps.output));
     if (in_place && input.size() == output.size()) {
       output = input;
-      run(steps, *group[rank], {.input = output.data(), .output = output.data(), .channel = 7, .deadline = soon()});
+      run(steps, *group[rank],
+          {.input = output.data(), .output = output.data(), .channel = 7, .deadline = soon()});
     } else {
-      run(steps, *group[rank], {.input = input.data(), .output = output.data(), .channel = 7, .deadline = soon()});
+      run(steps, *group[rank],
+          {.input = input.data(), .output = output.data(), .channel = 7, .deadline = soon()});
     }
   });
   return outputs;
@@ -62,11 +66,18 @@ TEST_P(InPieces, GiveTheBitsThatGoingRoundByRoundGivesForEveryAlgorithmAndCollec
   ASSERT_EQ(inproc[0]->flow(99), nullptr);
   for (const Algorithm algorithm : schedule::algorithms()) {
     for (const Collective collective : schedule::collectives()) {
-      if (algorithm == Algorithm::kDirect || collective == Collective::kBarrier || !supports(algorithm, collective)) continue;
-      const Request q{.collective = collective, .algorithm = algorithm, .world = world, .root = world - 1, .count = 150'001};
+      if (algorithm == Algorithm::kDirect || collective == Collective::kBarrier ||
+          !supports(algorithm, collective))
+        continue;
+      const Request q{.collective = collective,
+                      .algorithm = algorithm,
+                      .world = world,
+                      .root = world - 1,
+                      .count = 150'001};
       for (const bool in_place : {false, true}) {
         EXPECT_TRUE(results(tcp, q, in_place) == results(inproc, q, in_place))
-            << to_string(algorithm) << " " << to_string(collective) << (in_place ? ", in place" : "");
+            << to_string(algorithm) << " " << to_string(collective)
+            << (in_place ? ", in place" : "");
       }
     }
   }
@@ -95,11 +106,13 @@ TEST(Labels, ThatDifferAreTheSameErrorOnEveryRankThatIsWaiting) {
         if (rank == 0) group[0]->send(1, 5, {}, soon());
         const Send send{1 - rank, out, &label};
         const Recv recv{rank == 2 ? 1 : 1 - rank, in, &label};
-        group[rank]->exchange(rank == 2 ? 6 : 4, {&send, rank == 2 ? 0UL : 1UL}, {&recv, 1}, soon());
+        group[rank]->exchange(rank == 2 ? 6 : 4, {&send, rank == 2 ? 0UL : 1UL}, {&recv, 1},
+                              soon());
         ADD_FAILURE() << "rank " << rank << " received";
       } catch (const Error& error) {
         // kAborted where the group had ended before its call began.
-        EXPECT_TRUE(error.code() == Errc::kInvalidArgument || error.code() == Errc::kAborted) << error.what();
+        EXPECT_TRUE(error.code() == Errc::kInvalidArgument || error.code() == Errc::kAborted)
+            << error.what();
         EXPECT_THAT(error.what(), HasSubstr("I call "));
         EXPECT_EQ(group[rank]->failure()->code(), Errc::kInvalidArgument);
       }

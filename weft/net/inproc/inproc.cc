@@ -19,7 +19,8 @@ using internal::Receipt;
 // What the ranks share. One mutex guards all of it; payloads are copied outside of it.
 struct Hub {
   struct Box {
-    explicit Box(int rank, int world) : mailbox(rank, world, internal::kMailboxBytes), failure(rank), sent(world) {}
+    explicit Box(int rank, int world)
+        : mailbox(rank, world, internal::kMailboxBytes), failure(rank), sent(world) {}
     Mailbox mailbox;
     Failure failure;
     std::vector<std::unordered_map<Channel, std::uint64_t>> sent;  // by peer: messages so far
@@ -33,7 +34,8 @@ struct Hub {
   // What ends a call of `rank` ends the group: every rank gets the same culprit. The lock is held.
   void fail_all(const Error& error, int rank) {
     for (int other = 0; other < static_cast<int>(boxes.size()); ++other) {
-      boxes[other]->failure.latch(other == rank ? error : internal::seen_by_others(error, rank), false);
+      boxes[other]->failure.latch(other == rank ? error : internal::seen_by_others(error, rank),
+                                  false);
       boxes[other]->changed.notify_all();
     }
   }
@@ -55,7 +57,8 @@ class InprocEndpoint final : public Endpoint {
   const char* name() const override { return "inproc"; }
   std::uint32_t epoch() const override { return epoch_; }
 
-  void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs, Deadline deadline) override {
+  void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs,
+                Deadline deadline) override {
     internal::check_peers(world(), sends, recvs);
     Lock lock(hub_->mutex);
     box_.failure.refuse("exchange");
@@ -69,7 +72,8 @@ class InprocEndpoint final : public Endpoint {
       for (const Send& send : sends) deliver(lock, channel, send, deadline);
       wait_for(lock, receipts, channel, deadline);
     } catch (const Error& error) {
-      // The first error ends the group, so that nothing lands in these buffers any more; copies under way are waited for.
+      // The first error ends the group, so that nothing lands in these buffers any more; copies
+      // under way are waited for.
       if (!box_.failure.latched()) hub_->fail_all(error, rank_);
       box_.changed.wait(lock, [&] { return operation.writers == 0; });
       throw;
@@ -84,7 +88,9 @@ class InprocEndpoint final : public Endpoint {
       if (peer >= 0) return peer;
       if (box_.failure.latched()) box_.failure.end_pending("await_any");
       if (deadline.passed()) {
-        throw Error(Errc::kTimeout, "no message on channel " + std::to_string(channel) + " before the deadline", {"await_any", rank_});
+        throw Error(Errc::kTimeout,
+                    "no message on channel " + std::to_string(channel) + " before the deadline",
+                    {"await_any", rank_});
       }
       box_.changed.wait_until(lock, deadline.when());
     }
@@ -110,19 +116,22 @@ class InprocEndpoint final : public Endpoint {
   }
 
   [[noreturn]] void throw_lost(int peer) const {
-    throw Error(Errc::kPeerLost, "rank " + std::to_string(peer) + " left the group while it was still needed", {"exchange", rank_, peer});
+    throw Error(Errc::kPeerLost,
+                "rank " + std::to_string(peer) + " left the group while it was still needed",
+                {"exchange", rank_, peer});
   }
 
   [[noreturn]] void throw_timeout(Channel channel, int peer, const char* what) const {
     throw Error(Errc::kTimeout,
-                std::string(what) + " rank " + std::to_string(peer) + " on channel " + std::to_string(channel) +
-                    " was not complete before the deadline",
+                std::string(what) + " rank " + std::to_string(peer) + " on channel " +
+                    std::to_string(channel) + " was not complete before the deadline",
                 {"exchange", rank_, peer});
   }
 
   void deliver(Lock& lock, Channel channel, const Send& send, Deadline deadline) {
     Hub::Box& to = *hub_->boxes[send.peer];
-    const Piece piece{rank_, channel, box_.sent[send.peer][channel]++, send.bytes.size(), 0, send.bytes.size(), internal::label_of(send)};
+    const Piece piece{rank_, channel,           box_.sent[send.peer][channel]++, send.bytes.size(),
+                      0,     send.bytes.size(), internal::label_of(send)};
     while (true) {
       if (box_.failure.latched()) box_.failure.end_pending("exchange");
       if (to.left) throw_lost(send.peer);
@@ -134,7 +143,9 @@ class InprocEndpoint final : public Endpoint {
     std::byte* place = nullptr;
     try {
       place = to.mailbox.begin(piece);
-    } catch (const Error& error) {  // the receiver's mistake: it ends the receiver's call, and through the group ours
+    } catch (const Error&
+                 // the receiver's mistake: it ends the receiver's call, and through the group ours
+                 error) {
       hub_->fail_all(error, send.peer);
       box_.failure.end_pending("exchange");
     }
@@ -148,7 +159,8 @@ class InprocEndpoint final : public Endpoint {
     to.changed.notify_all();
   }
 
-  void wait_for(Lock& lock, const std::vector<Receipt>& receipts, Channel channel, Deadline deadline) {
+  void wait_for(Lock& lock, const std::vector<Receipt>& receipts, Channel channel,
+                Deadline deadline) {
     if (receipts.empty()) return;
     const Operation& operation = *receipts.front().operation;
     while (operation.pending > 0) {
@@ -173,9 +185,11 @@ class InprocEndpoint final : public Endpoint {
 std::vector<std::unique_ptr<Endpoint>> make_inproc(int world, std::uint32_t epoch) {
   WEFT_REQUIRE(world >= 1, "a group has at least one rank, not " + std::to_string(world));
   auto hub = std::make_shared<Hub>();
-  for (int rank = 0; rank < world; ++rank) hub->boxes.push_back(std::make_unique<Hub::Box>(rank, world));
+  for (int rank = 0; rank < world; ++rank)
+    hub->boxes.push_back(std::make_unique<Hub::Box>(rank, world));
   std::vector<std::unique_ptr<Endpoint>> endpoints;
-  for (int rank = 0; rank < world; ++rank) endpoints.push_back(std::make_unique<InprocEndpoint>(hub, rank, epoch));
+  for (int rank = 0; rank < world; ++rank)
+    endpoints.push_back(std::make_unique<InprocEndpoint>(hub, rank, epoch));
   return endpoints;
 }
 

@@ -1,4 +1,5 @@
-// What every endpoint promises, tried on each transport that is made of threads here; then what only inproc has.
+// What every endpoint promises, tried on each transport that is made of threads here; then what
+// only inproc has.
 #include "weft/net/inproc/inproc.h"
 
 #include <gmock/gmock.h>
@@ -46,7 +47,8 @@ TEST_P(EndpointContract, KnowsItsRankWorldAndName) {
 
 TEST_P(EndpointContract, DeliversMessagesOfAllSizesUnchanged) {
   Group group = make(2);
-  const std::size_t sizes[] = {0, 1, 63, 4096, 16 * 1024 + 1, 256 * 1024, 256 * 1024 + 1, 3 * 1024 * 1024 + 17};
+  const std::size_t sizes[] = {
+      0, 1, 63, 4096, 16 * 1024 + 1, 256 * 1024, 256 * 1024 + 1, 3 * 1024 * 1024 + 17};
   run_ranks(2, [&](int rank) {
     for (const std::size_t size : sizes) {
       const auto out = pattern(size, rank);
@@ -73,7 +75,8 @@ TEST_P(EndpointContract, AllToAllOfLargeMessagesInOneCallDoesNotDeadlock) {
       recvs.push_back({peer, in[peer]});
     }
     group[rank]->exchange(1, sends, recvs, soon());
-    for (int peer = 0; peer < world; ++peer) EXPECT_TRUE(in[peer] == pattern(1 << 20, peer * world + rank));
+    for (int peer = 0; peer < world; ++peer)
+      EXPECT_TRUE(in[peer] == pattern(1 << 20, peer * world + rank));
   });
 }
 
@@ -263,26 +266,38 @@ TEST_P(EndpointContract, ASenderWaitsWhileTooMuchOfItsIsUnreceivedAndNothingIsLo
   sender.join();
 }
 
-INSTANTIATE_TEST_SUITE_P(Inproc, EndpointContract, testing::Values(Transport{"inproc", [](int world) { return make_inproc(world); }}),
+INSTANTIATE_TEST_SUITE_P(Inproc, EndpointContract,
+                         testing::Values(Transport{"inproc",
+                                                   [](int world) { return make_inproc(world); }}),
                          [](const auto&) { return "inproc"; });
-INSTANTIATE_TEST_SUITE_P(Tcp, EndpointContract, testing::Values(Transport{"tcp", [](int world) { return internal::make_tcp(world); }}),
+INSTANTIATE_TEST_SUITE_P(Tcp, EndpointContract,
+                         testing::Values(Transport{
+                             "tcp", [](int world) { return internal::make_tcp(world); }}),
                          [](const auto&) { return "tcp"; });
 INSTANTIATE_TEST_SUITE_P(LendingTcp, EndpointContract,
                          testing::Values(Transport{"tcp",
-                                                   [](int world) { return internal::make_tcp(world, {.zero_copy = ZeroCopy::kAlways}); }}),
+                                                   [](int world) {
+                                                     return internal::make_tcp(
+                                                         world, {.zero_copy = ZeroCopy::kAlways});
+                                                   }}),
                          [](const auto&) { return "tcp"; });
-INSTANTIATE_TEST_SUITE_P(Shm, EndpointContract, testing::Values(Transport{"shm", [](int world) { return make_shm_threads(world); }}),
+INSTANTIATE_TEST_SUITE_P(Shm, EndpointContract,
+                         testing::Values(Transport{
+                             "shm", [](int world) { return make_shm_threads(world); }}),
                          [](const auto&) { return "shm"; });
 
 TEST(EndpointTiming, ADeadlineEndsAWaitWithinTwoSeconds) {
   const auto tcp = [](int world) { return internal::make_tcp(world); };
-  for (const Transport& transport : {Transport{"inproc", [](int world) { return make_inproc(world); }}, Transport{"tcp", tcp},
-                                     Transport{"shm", [](int world) { return make_shm_threads(world); }}}) {
+  for (const Transport& transport :
+       {Transport{"inproc", [](int world) { return make_inproc(world); }}, Transport{"tcp", tcp},
+        Transport{"shm", [](int world) { return make_shm_threads(world); }}}) {
     expect_within(2s, [&](SlowestRank& slowest) {
       Group group = transport.make(2);
       std::vector<std::byte> in(8);
       const auto before = Deadline::Clock::now();
-      EXPECT_EQ(error_of([&] { group[0]->recv(1, 1, in, Deadline::in(30ms)); }).code(), Errc::kTimeout) << transport.name;
+      EXPECT_EQ(error_of([&] { group[0]->recv(1, 1, in, Deadline::in(30ms)); }).code(),
+                Errc::kTimeout)
+          << transport.name;
       slowest.report_since(before);
     });
   }

@@ -1,5 +1,6 @@
-// What the ranks say of the calls that they are in, beside the messages of those: ranks that call different things may have no message to
-// find it by, and would wait for each other. A call that lasts is shown to all ranks; who is in the same call compares.
+// What the ranks say of the calls that they are in, beside the messages of those: ranks that call
+// different things may have no message to find it by, and would wait for each other. A call that
+// lasts is shown to all ranks; who is in the same call compares.
 //
 // No locks, no clock: the owner guards it, and turns it by due().
 #pragma once
@@ -24,12 +25,15 @@ class Calls {
 
   Calls(int rank, int world) : rank_(rank), world_(world) {}
 
-  // This rank begins call `number` of `channel`, one after the other from 0. Throws MismatchError where a peer has shown another label.
+  // This rank begins call `number` of `channel`, one after the other from 0. Throws MismatchError
+  // where a peer has shown another label.
   void begin(Channel channel, std::uint64_t number, const Label& label);
-  // A peer is in this call. Throws MismatchError where this rank's call of that number was another. One that this rank has not begun yet
-  // is kept, the last one of each peer; one older than the last kKept calls counts as equal.
+  // A peer is in this call. Throws MismatchError where this rank's call of that number was another.
+  // One that this rank has not begun yet is kept, the last one of each peer; one older than the
+  // last kKept calls counts as equal.
   void shown(int peer, const Shown& call);
-  // The last calls of all channels that were the last in two calls of due() before this one already; each once.
+  // The last calls of all channels that were the last in two calls of due() before this one
+  // already; each once.
   std::vector<Shown> due();
 
   static constexpr std::size_t kKept = 64;

@@ -11,7 +11,8 @@ bool Failure::latch(const Error& error, bool by_caller) {
 }
 
 void Failure::abort(const char* operation) const {
-  throw Error(Errc::kAborted, std::string("the group failed before: ") + error_->what(), {operation, rank_, error_->context().peer});
+  throw Error(Errc::kAborted, std::string("the group failed before: ") + error_->what(),
+              {operation, rank_, error_->context().peer});
 }
 
 void Failure::end_pending(const char* operation) const {
@@ -32,13 +33,17 @@ void Failure::refuse_call(const char* operation) const {
 }
 
 Error seen_by_others(const Error& error, int rank) {
-  if (error.code() == Errc::kPeerLost || dynamic_cast<const MismatchError*>(&error) != nullptr) return error;
-  return Error(Errc::kAborted, "rank " + std::to_string(rank) + " failed: " + error.what(), {"", -1, rank});
+  if (error.code() == Errc::kPeerLost || dynamic_cast<const MismatchError*>(&error) != nullptr)
+    return error;
+  return Error(Errc::kAborted, "rank " + std::to_string(rank) + " failed: " + error.what(),
+               {"", -1, rank});
 }
 
 void check_peers(int world, std::span<const Send> sends, std::span<const Recv> recvs) {
   const auto check = [&](int peer) {
-    WEFT_REQUIRE(peer >= 0 && peer < world, "peer " + std::to_string(peer) + " is not a rank of this group of " + std::to_string(world));
+    WEFT_REQUIRE(peer >= 0 && peer < world, "peer " + std::to_string(peer) +
+                                                " is not a rank of this group of " +
+                                                std::to_string(world));
   };
   for (const Send& send : sends) check(send.peer);
   for (const Recv& recv : recvs) check(recv.peer);

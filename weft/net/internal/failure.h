@@ -1,4 +1,5 @@
-// The first error of an endpoint, and what it means for the calls that are under way and for those that come later.
+// The first error of an endpoint, and what it means for the calls that are under way and for those
+// that come later.
 #pragma once
 
 #include <optional>
@@ -25,11 +26,14 @@ class Failure {
   bool latched() const { return error_.has_value(); }
   const std::optional<Error>& error() const { return error_; }
 
-  // For a call that was under way: the error itself; kAborted where it came from fail(), and where it is a timeout of another call.
+  // For a call that was under way: the error itself; kAborted where it came from fail(), and where
+  // it is a timeout of another call.
   [[noreturn]] void end_pending(const char* operation) const;
-  // For a call that begins: kPeerLost where a peer is lost, else kAborted. Does nothing while there is no error.
+  // For a call that begins: kPeerLost where a peer is lost, else kAborted. Does nothing while there
+  // is no error.
   void refuse(const char* operation) const;
-  // The same for a collective call: a mismatch that no call of this rank has seen is most likely its own.
+  // The same for a collective call: a mismatch that no call of this rank has seen is most likely
+  // its own.
   void refuse_call(const char* operation) const;
 
  private:
@@ -41,8 +45,8 @@ class Failure {
   std::optional<Error> error_;
 };
 
-// What the error of a call on `rank` is to the other ranks: the same lost peer, the same mismatch, else kAborted naming the rank that
-// failed.
+// What the error of a call on `rank` is to the other ranks: the same lost peer, the same mismatch,
+// else kAborted naming the rank that failed.
 Error seen_by_others(const Error& error, int rank);
 
 // Throws Error(kInvalidArgument) unless every peer is in [0, world).

@@ -7,7 +7,8 @@
 namespace weft::net::internal {
 namespace {
 
-// What a part costs beside its bytes (maps, vectors): a flood of one-byte messages must count for what it takes.
+// What a part costs beside its bytes (maps, vectors): a flood of one-byte messages must count for
+// what it takes.
 constexpr std::size_t kPartOverhead = 256;
 
 }  // namespace
@@ -20,15 +21,18 @@ void Mailbox::check_match(const Message& message, int peer, Channel channel) con
   const auto expected = message.receipt->recv.bytes.size();
   if (message.total == expected) return;
   throw Error(Errc::kInvalidArgument,
-              "rank " + std::to_string(rank_) + " receives " + std::to_string(expected) + " bytes on channel " + std::to_string(channel) +
-                  " but rank " + std::to_string(peer) + " sent " + std::to_string(message.total) + "; both must give the same length",
+              "rank " + std::to_string(rank_) + " receives " + std::to_string(expected) +
+                  " bytes on channel " + std::to_string(channel) + " but rank " +
+                  std::to_string(peer) + " sent " + std::to_string(message.total) +
+                  "; both must give the same length",
               {"exchange", rank_, peer});
 }
 
 // A complete part whose receive is known moves into the receiver's buffer.
 void Mailbox::absorb(Message& message, int peer, std::map<std::uint64_t, Part>::iterator part) {
   auto& bytes = part->second.bytes;
-  if (!bytes.empty()) std::memcpy(message.receipt->recv.bytes.data() + part->first, bytes.data(), bytes.size());
+  if (!bytes.empty())
+    std::memcpy(message.receipt->recv.bytes.data() + part->first, bytes.data(), bytes.size());
   waiting_[peer] -= bytes.size() + kPartOverhead;
   message.parts.erase(part);
 }
@@ -37,7 +41,8 @@ void Mailbox::finish(ChannelQueue& queue, std::map<std::uint64_t, Message>::iter
   Message& m = message->second;
   if (m.receipt == nullptr) return;
   m.receipt->received = m.received;
-  if (m.received < m.total || !m.begun || !m.parts.empty()) return;  // an empty message's one piece may have begun and not ended
+  if (m.received < m.total || !m.begun || !m.parts.empty())
+    return;  // an empty message's one piece may have begun and not ended
   m.receipt->done = true;
   m.receipt->operation->complete(m.receipt->id);
   queue.open.erase(message);
@@ -46,7 +51,8 @@ void Mailbox::finish(ChannelQueue& queue, std::map<std::uint64_t, Message>::iter
 bool Mailbox::take_whole(const Piece& piece, std::size_t bytes) {
   ChannelQueue& queue = queue_of(piece.peer, piece.channel);
   const bool whole = piece.offset == 0 && piece.length == piece.total;
-  if (!whole || piece.total != bytes || piece.message != queue.posted || !queue.open.empty()) return false;
+  if (!whole || piece.total != bytes || piece.message != queue.posted || !queue.open.empty())
+    return false;
   ++queue.posted;
   return true;
 }
@@ -80,16 +86,21 @@ std::byte* Mailbox::begin(const Piece& piece) {
   const auto at = queue.open.try_emplace(piece.message).first;
   Message& message = at->second;
   const auto disagree = [&] {
-    throw Error(Errc::kCorrupt, "the pieces of a message from rank " + std::to_string(piece.peer) + " disagree", {"", rank_, piece.peer});
+    throw Error(Errc::kCorrupt,
+                "the pieces of a message from rank " + std::to_string(piece.peer) + " disagree",
+                {"", rank_, piece.peer});
   };
   if (!message.begun) {
-    if (message.receipt == nullptr && piece.message < queue.posted) disagree();  // a message that was complete long ago
+    if (message.receipt == nullptr && piece.message < queue.posted)
+      disagree();  // a message that was complete long ago
     message.begun = true;
     message.total = piece.total;
     message.label = piece.label;
     if (message.receipt != nullptr) check_match(message, piece.peer, piece.channel);
   }
-  if (piece.total != message.total || piece.offset > message.total || piece.length > message.total - message.received) disagree();
+  if (piece.total != message.total || piece.offset > message.total ||
+      piece.length > message.total - message.received)
+    disagree();
   if (piece.length > message.total - piece.offset) disagree();
   if (message.receipt != nullptr) return message.receipt->recv.bytes.data() + piece.offset;
   const auto [part, fresh] = message.parts.try_emplace(piece.offset);
@@ -101,7 +112,9 @@ std::byte* Mailbox::begin(const Piece& piece) {
 
 Operation* Mailbox::target(const Piece& piece) {
   const Message& message = queue_of(piece.peer, piece.channel).open.at(piece.message);
-  return message.receipt == nullptr || message.parts.contains(piece.offset) ? nullptr : message.receipt->operation;
+  return message.receipt == nullptr || message.parts.contains(piece.offset)
+             ? nullptr
+             : message.receipt->operation;
 }
 
 void Mailbox::end(const Piece& piece) {

@@ -1,7 +1,8 @@
-// Matches the messages that arrive at one rank with the receives that it posts: by (peer, channel), in the order sent.
+// Matches the messages that arrive at one rank with the receives that it posts: by (peer, channel),
+// in the order sent.
 //
-// A message that is expected lands in the receiver's own buffer; one that is not waits here, in memory that grows with the bytes that came.
-// No locks and no waiting inside: the owner guards it.
+// A message that is expected lands in the receiver's own buffer; one that is not waits here, in
+// memory that grows with the bytes that came. No locks and no waiting inside: the owner guards it.
 #pragma once
 
 #include <map>
@@ -12,7 +13,8 @@
 
 namespace weft::net::internal {
 
-// One call's transfers that are not complete yet, and the threads that copy into its buffers without the owner's lock.
+// One call's transfers that are not complete yet, and the threads that copy into its buffers
+// without the owner's lock.
 struct Operation {
   int pending = 0;
   int writers = 0;
@@ -45,7 +47,9 @@ struct Piece {
   Label::Bytes label{};
 };
 
-inline Label::Bytes label_of(const Send& send) { return send.label == nullptr ? Label::Bytes{} : send.label->bytes; }
+inline Label::Bytes label_of(const Send& send) {
+  return send.label == nullptr ? Label::Bytes{} : send.label->bytes;
+}
 
 // Bytes of early messages that an endpoint within a host keeps of each peer.
 inline constexpr std::size_t kMailboxBytes = std::size_t{64} << 20;
@@ -53,29 +57,34 @@ inline constexpr std::size_t kMailboxBytes = std::size_t{64} << 20;
 class Mailbox {
  public:
   // At most `room` bytes of each peer wait for a receive: has_room() says when to stop taking more.
-  Mailbox(int rank, int world, std::size_t room) : rank_(rank), room_(room), queues_(world), waiting_(world) {}
+  Mailbox(int rank, int world, std::size_t room)
+      : rank_(rank), room_(room), queues_(world), waiting_(world) {}
 
-  // True where a message that is whole and has not been seen yet is what a receive of `bytes` bytes from its peer and channel would get if
-  // it were posted now: it then counts as posted and complete, and the caller copies it.
+  // True where a message that is whole and has not been seen yet is what a receive of `bytes` bytes
+  // from its peer and channel would get if it were posted now: it then counts as posted and
+  // complete, and the caller copies it.
   bool take_whole(const Piece& piece, std::size_t bytes);
   // Whether nothing of (peer, channel) has arrived or is posted that is not complete.
   bool is_clear(int peer, Channel channel) { return queue_of(peer, channel).open.empty(); }
 
-  // Gives the next message of (receipt.recv.peer, channel) to `receipt`. Throws MismatchError when its label is another,
-  // Error(kInvalidArgument) when its length is.
+  // Gives the next message of (receipt.recv.peer, channel) to `receipt`. Throws MismatchError when
+  // its label is another, Error(kInvalidArgument) when its length is.
   void post(Channel channel, Receipt& receipt);
 
-  // True where a receive is posted for this piece, or its peer's unexpected bytes are below the limit.
+  // True where a receive is posted for this piece, or its peer's unexpected bytes are below the
+  // limit.
   bool has_room(const Piece& piece) const;
 
-  // Where the piece's bytes go; end() makes them count. Between the two the place stays valid, as long as a receipt's buffer does.
-  // Throws as post() does, Error(kCorrupt) when the message's pieces disagree.
+  // Where the piece's bytes go; end() makes them count. Between the two the place stays valid, as
+  // long as a receipt's buffer does. Throws as post() does, Error(kCorrupt) when the message's
+  // pieces disagree.
   std::byte* begin(const Piece& piece);
   void end(const Piece& piece);
   // The operation whose buffer begin() gave, if it was not a buffer of ours.
   Operation* target(const Piece& piece);
 
-  // A peer whose next message on `channel` has begun to arrive and has no receive yet; -1 when there is none. Peers take turns.
+  // A peer whose next message on `channel` has begun to arrive and has no receive yet; -1 when
+  // there is none. Peers take turns.
   int any(Channel channel);
 
   std::size_t waiting_bytes(int peer) const { return waiting_[peer]; }
@@ -98,7 +107,8 @@ class Mailbox {
     std::map<std::uint64_t, Message> open;
   };
 
-  // PeerQueues stay where they are. The one that was asked for last is remembered: most talk is on one channel for a while.
+  // PeerQueues stay where they are. The one that was asked for last is remembered: most talk is on
+  // one channel for a while.
   struct PeerQueues {
     std::unordered_map<Channel, ChannelQueue> all;
     Channel last = 0;

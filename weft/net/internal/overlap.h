@@ -9,7 +9,8 @@ namespace weft::net::internal {
 
 inline bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
   const std::less<> before;
-  return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) && before(b.data(), a.data() + a.size());
+  return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
+         before(b.data(), a.data() + a.size());
 }
 
 }  // namespace weft::net::internal

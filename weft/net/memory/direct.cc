@@ -12,14 +12,16 @@ namespace {
 
 using schedule::Collective;
 
-// Shard r of [0, count): sizes differ by at most one element's cache line, so that no two ranks write into one line.
+// Shard r of [0, count): sizes differ by at most one element's cache line, so that no two ranks
+// write into one line.
 std::int64_t shard_begin(std::int64_t count, int rank, int world, std::size_t element) {
   const auto line = static_cast<std::int64_t>(64 / element);
   const std::int64_t lines = (count + line - 1) / line;
   return std::min(count, lines * rank / world * line);
 }
 
-constexpr std::int64_t kStreamBytes = std::int64_t{8} << 20;  // from here on a copy goes around the caches
+constexpr std::int64_t kStreamBytes = std::int64_t{8}
+                                      << 20;  // from here on a copy goes around the caches
 
 void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
   if (to == from || bytes <= 0) return;
@@ -29,8 +31,9 @@ void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
 
 }  // namespace
 
-// A slot is one cache line of header, then kInline bytes of data. Two a rank, used in turn: a rank writes a slot again only after everybody
-// has shown, by coming to the step between, that it has read the slot.
+// A slot is one cache line of header, then kInline bytes of data. Two a rank, used in turn: a rank
+// writes a slot again only after everybody has shown, by coming to the step between, that it has
+// read the slot.
 struct alignas(64) Direct::Slot {
   std::atomic<std::uint32_t> sequence;
   Signature signature;
@@ -44,10 +47,13 @@ Direct::Direct(Host& host, std::chrono::nanoseconds timeout) : host_(host) {
 
 Direct::~Direct() = default;
 
-Direct::Slot& Direct::slot(int rank) const { return reinterpret_cast<Slot*>(slots_)[2 * static_cast<std::size_t>(rank) + (sequence_ & 1)]; }
+Direct::Slot& Direct::slot(int rank) const {
+  return reinterpret_cast<Slot*>(slots_)[2 * static_cast<std::size_t>(rank) + (sequence_ & 1)];
+}
 
 std::byte* Direct::staging(int rank, std::int64_t piece) const {
-  return staging_ + (2 * static_cast<std::size_t>(rank) + static_cast<std::size_t>(piece & 1)) * kStaging;
+  return staging_ +
+         (2 * static_cast<std::size_t>(rank) + static_cast<std::size_t>(piece & 1)) * kStaging;
 }
 
 void Direct::arrive() {
@@ -57,7 +63,10 @@ void Direct::arrive() {
   const int world = host_.world();
   host_.wait(
       [&] {
-        while (peer < world && static_cast<std::int32_t>(slot(peer).sequence.load(std::memory_order_acquire) - sequence_) >= 0) ++peer;
+        while (peer < world &&
+               static_cast<std::int32_t>(slot(peer).sequence.load(std::memory_order_acquire) -
+                                         sequence_) >= 0)
+          ++peer;
         return peer == world;
       },
       [&] { return peer; }, name_, timeout_);
@@ -68,7 +77,8 @@ void Direct::meet() {
   arrive();
 }
 
-// The first meeting of an operation: shows what this rank calls and where its data lies; `data` goes along in the slot.
+// The first meeting of an operation: shows what this rank calls and where its data lies; `data`
+// goes along in the slot.
 void Direct::open(const DirectArgs& args, Collective operation, std::int64_t inline_bytes) {
   name_ = schedule::to_string(operation);
   timeout_ = args.timeout;
@@ -93,7 +103,8 @@ void Direct::open(const DirectArgs& args, Collective operation, std::int64_t inl
 }
 
 void Direct::mismatch(int peer) {
-  const Error error = mismatch_error(host_.rank(), slot(host_.rank()).signature, peer, slot(peer).signature);
+  const Error error =
+      mismatch_error(host_.rank(), slot(host_.rank()).signature, peer, slot(peer).signature);
   host_.fail(error);
   throw error;
 }
@@ -106,17 +117,21 @@ bool Direct::readable(bool inputs, bool outputs) const {
   return true;
 }
 
-// Where the inputs lie: read from the slots once, since the closing meeting turns to the other slot.
+// Where the inputs lie: read from the slots once, since the closing meeting turns to the other
+// slot.
 std::vector<const std::byte*> Direct::inputs() const {
   std::vector<const std::byte*> places;
-  for (int peer = 0; peer < host_.world(); ++peer) places.push_back(host_.at(peer, slot(peer).input));
+  for (int peer = 0; peer < host_.world(); ++peer)
+    places.push_back(host_.at(peer, slot(peer).input));
   return places;
 }
 
-// Moves [0, length) elements through staging: stage(at, n, mine) fills this rank's piece, take(at, n, piece) uses everybody's.
+// Moves [0, length) elements through staging: stage(at, n, mine) fills this rank's piece, take(at,
+// n, piece) uses everybody's.
 template <class Stage, class Take>
 void Direct::pieces(std::int64_t length, std::int64_t per_piece, Stage stage, Take take) {
-  if (staging_ == nullptr) staging_ = host_.share(2 * kStaging * static_cast<std::size_t>(host_.world()), timeout_);
+  if (staging_ == nullptr)
+    staging_ = host_.share(2 * kStaging * static_cast<std::size_t>(host_.world()), timeout_);
   std::int64_t piece = 0;
   for (std::int64_t at = 0; at < length; at += per_piece, ++piece) {
     const std::int64_t n = std::min(per_piece, length - at);
@@ -145,30 +160,37 @@ void Direct::all_reduce(const DirectArgs& args) {
 // Every rank reduces everything that lies in the slots, from element `first` on.
 void Direct::reduce_inline(const DirectArgs& args, std::int64_t first) {
   const void* sources[256];
-  for (int peer = 0; peer < host_.world(); ++peer) sources[peer] = slot(peer).data + first * static_cast<std::int64_t>(size_of(args.dtype));
+  for (int peer = 0; peer < host_.world(); ++peer)
+    sources[peer] = slot(peer).data + first * static_cast<std::int64_t>(size_of(args.dtype));
   void* out = args.output;
-  if (args.count > 0) kernels::reduce(&out, 1, sources, host_.world(), {args.dtype, args.op, args.count});
+  if (args.count > 0)
+    kernels::reduce(&out, 1, sources, host_.world(), {args.dtype, args.op, args.count});
 }
 
-// Each rank reduces its shard of all inputs and writes it to every output (or the root's alone). Nobody else touches that shard anywhere.
+// Each rank reduces its shard of all inputs and writes it to every output (or the root's alone).
+// Nobody else touches that shard anywhere.
 void Direct::reduce_shards(const DirectArgs& args, bool to_all) {
   const int rank = host_.rank(), world = host_.world();
   const std::size_t size = size_of(args.dtype);
-  const std::int64_t begin = shard_begin(args.count, rank, world, size), end = shard_begin(args.count, rank + 1, world, size);
+  const std::int64_t begin = shard_begin(args.count, rank, world, size),
+                     end = shard_begin(args.count, rank + 1, world, size);
   const auto offset = begin * static_cast<std::int64_t>(size);
   std::vector<const void*> sources;
   std::vector<void*> destinations;
   for (int peer = 0; peer < world; ++peer) {
     sources.push_back(host_.at(peer, slot(peer).input) + offset);
-    if (to_all || peer == args.root) destinations.push_back(host_.at(peer, slot(peer).output) + offset);
+    if (to_all || peer == args.root)
+      destinations.push_back(host_.at(peer, slot(peer).output) + offset);
   }
   if (end > begin) {
-    kernels::reduce(destinations.data(), static_cast<int>(destinations.size()), sources.data(), world, {args.dtype, args.op, end - begin});
+    kernels::reduce(destinations.data(), static_cast<int>(destinations.size()), sources.data(),
+                    world, {args.dtype, args.op, end - begin});
   }
   meet();
 }
 
-// Each rank stages what is the others' to reduce, reduces its own shard of the piece into its output and its staging, and copies theirs.
+// Each rank stages what is the others' to reduce, reduces its own shard of the piece into its
+// output and its staging, and copies theirs.
 void Direct::reduce_pieces(const DirectArgs& args) {
   const int rank = host_.rank(), world = host_.world();
   const std::size_t size = size_of(args.dtype);
@@ -177,7 +199,8 @@ void Direct::reduce_pieces(const DirectArgs& args) {
   const auto bytes = [&](std::int64_t n) { return n * static_cast<std::int64_t>(size); };
   const auto each_other_shard = [&](std::int64_t n, auto use) {
     for (int peer = 0; peer < world; ++peer) {
-      const std::int64_t from = shard_begin(n, peer, world, size), until = shard_begin(n, peer + 1, world, size);
+      const std::int64_t from = shard_begin(n, peer, world, size),
+                         until = shard_begin(n, peer + 1, world, size);
       if (peer != rank) use(peer, bytes(from), bytes(until - from));
     }
   };
@@ -185,18 +208,24 @@ void Direct::reduce_pieces(const DirectArgs& args) {
   pieces(
       args.count, static_cast<std::int64_t>(kStaging / size),
       [&](auto at, auto n, std::byte* mine) {
-        each_other_shard(n, [&](int, auto from, auto length) { copy_bytes(mine + from, in + bytes(at) + from, length); });
+        each_other_shard(n, [&](int, auto from, auto length) {
+          copy_bytes(mine + from, in + bytes(at) + from, length);
+        });
       },
       [&](auto at, auto n, auto piece) {
-        const std::int64_t begin = shard_begin(n, rank, world, size), end = shard_begin(n, rank + 1, world, size);
+        const std::int64_t begin = shard_begin(n, rank, world, size),
+                           end = shard_begin(n, rank + 1, world, size);
         for (int peer = 0; peer < world; ++peer) {
-          sources[static_cast<std::size_t>(peer)] = (peer == rank ? in + bytes(at) : staging(peer, piece)) + bytes(begin);
+          sources[static_cast<std::size_t>(peer)] =
+              (peer == rank ? in + bytes(at) : staging(peer, piece)) + bytes(begin);
         }
         void* to[] = {out + bytes(at + begin), staging(rank, piece) + bytes(begin)};
-        if (end > begin) kernels::reduce(to, 2, sources.data(), world, {args.dtype, args.op, end - begin});
+        if (end > begin)
+          kernels::reduce(to, 2, sources.data(), world, {args.dtype, args.op, end - begin});
         meet();
-        each_other_shard(
-            n, [&](int peer, auto from, auto length) { copy_bytes(out + bytes(at) + from, staging(peer, piece) + from, length); });
+        each_other_shard(n, [&](int peer, auto from, auto length) {
+          copy_bytes(out + bytes(at) + from, staging(peer, piece) + from, length);
+        });
       });
 }
 
@@ -209,7 +238,8 @@ void Direct::reduce(const DirectArgs& args) {
     return;
   }
   open(args, Collective::kReduce, 0);
-  if (readable(true, false) && slot(args.root).output != Host::kNoToken) return reduce_shards(args, false);
+  if (readable(true, false) && slot(args.root).output != Host::kNoToken)
+    return reduce_shards(args, false);
   const auto* in = static_cast<const std::byte*>(args.input);
   std::vector<const void*> sources(static_cast<std::size_t>(host_.world()));
   pieces(
@@ -217,7 +247,8 @@ void Direct::reduce(const DirectArgs& args) {
       [&](auto at, auto n, std::byte* mine) { copy_bytes(mine, in + at * size, n * size); },
       [&](auto at, auto n, auto piece) {
         if (!root) return;
-        for (int peer = 0; peer < host_.world(); ++peer) sources[static_cast<std::size_t>(peer)] = staging(peer, piece);
+        for (int peer = 0; peer < host_.world(); ++peer)
+          sources[static_cast<std::size_t>(peer)] = staging(peer, piece);
         void* out = static_cast<std::byte*>(args.output) + at * size;
         kernels::reduce(&out, 1, sources.data(), host_.world(), {args.dtype, args.op, n});
       });
@@ -238,26 +269,31 @@ void Direct::reduce_scatter(const DirectArgs& args) {
   if (readable(true, false)) {
     const auto places = inputs();
     for (int peer = 0; peer < world; ++peer)
-      sources[static_cast<std::size_t>(peer)] = places[static_cast<std::size_t>(peer)] + rank * count * size;
+      sources[static_cast<std::size_t>(peer)] =
+          places[static_cast<std::size_t>(peer)] + rank * count * size;
     kernels::reduce(&out, 1, sources.data(), world, {args.dtype, args.op, count});
     return meet();
   }
   const auto* in = static_cast<const std::byte*>(args.input);
-  const std::int64_t per_piece = std::max<std::int64_t>(1, static_cast<std::int64_t>(kStaging) / size / world);
+  const std::int64_t per_piece =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(kStaging) / size / world);
   pieces(
       count, per_piece,
       [&](auto at, auto n, std::byte* mine) {
-        for (int block = 0; block < world; ++block) copy_bytes(mine + block * per_piece * size, in + (block * count + at) * size, n * size);
+        for (int block = 0; block < world; ++block)
+          copy_bytes(mine + block * per_piece * size, in + (block * count + at) * size, n * size);
       },
       [&](auto at, auto n, auto piece) {
-        for (int peer = 0; peer < world; ++peer) sources[static_cast<std::size_t>(peer)] = staging(peer, piece) + rank * per_piece * size;
+        for (int peer = 0; peer < world; ++peer)
+          sources[static_cast<std::size_t>(peer)] = staging(peer, piece) + rank * per_piece * size;
         void* to = static_cast<std::byte*>(args.output) + at * size;
         kernels::reduce(&to, 1, sources.data(), world, {args.dtype, args.op, n});
       });
 }
 
-// All-gather, gather, broadcast and scatter move blocks of every rank's (or the root's) input; `wanted(peer)` says where the block of
-// `peer` goes in the own output (-1: nowhere) and `from(peer)` which bytes of its input these are.
+// All-gather, gather, broadcast and scatter move blocks of every rank's (or the root's) input;
+// `wanted(peer)` says where the block of `peer` goes in the own output (-1: nowhere) and
+// `from(peer)` which bytes of its input these are.
 template <class Wanted>
 void Direct::move(const DirectArgs& args, Collective operation, bool from_root, Wanted wanted) {
   const int rank = host_.rank(), world = host_.world();
@@ -276,37 +312,48 @@ void Direct::move(const DirectArgs& args, Collective operation, bool from_root, 
   };
   if (held <= static_cast<std::int64_t>(kInline)) {
     open(args, operation, sends ? held : 0);
-    return take([&](int peer, std::byte* to) { copy_bytes(to, slot(peer).data + first(peer), block); });
+    return take(
+        [&](int peer, std::byte* to) { copy_bytes(to, slot(peer).data + first(peer), block); });
   }
   open(args, operation, 0);
   if (operation == Collective::kGather && slot(args.root).output != Host::kNoToken) {
-    copy_bytes(host_.at(args.root, slot(args.root).output) + rank * block, static_cast<const std::byte*>(args.input), block);
+    copy_bytes(host_.at(args.root, slot(args.root).output) + rank * block,
+               static_cast<const std::byte*>(args.input), block);
     return meet();  // everybody has put its own block into its place
   }
-  if (operation == Collective::kBroadcast && slot(args.root).input != Host::kNoToken && readable(false, true)) return spread(args);
+  if (operation == Collective::kBroadcast && slot(args.root).input != Host::kNoToken &&
+      readable(false, true))
+    return spread(args);
   if (from_root ? slot(args.root).input != Host::kNoToken : readable(true, false)) {
     const auto places = inputs();
-    take([&](int peer, std::byte* to) { copy_bytes(to, places[static_cast<std::size_t>(peer)] + first(peer), block); });
+    take([&](int peer, std::byte* to) {
+      copy_bytes(to, places[static_cast<std::size_t>(peer)] + first(peer), block);
+    });
     return meet();
   }
   const auto* in = static_cast<const std::byte*>(args.input);
-  const std::int64_t per_piece = std::max<std::int64_t>(1, static_cast<std::int64_t>(kStaging) / (scatter ? world : 1));
+  const std::int64_t per_piece =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(kStaging) / (scatter ? world : 1));
   pieces(
       block, per_piece,
       [&](auto at, auto n, std::byte* mine) {
-        for (int b = 0; sends && b < (scatter ? world : 1); ++b) copy_bytes(mine + b * per_piece, in + b * block + at, n);
+        for (int b = 0; sends && b < (scatter ? world : 1); ++b)
+          copy_bytes(mine + b * per_piece, in + b * block + at, n);
       },
       [&](auto at, auto n, auto piece) {
-        take([&](int peer, std::byte* to) { copy_bytes(to + at, staging(peer, piece) + (scatter ? rank * per_piece : 0), n); });
+        take([&](int peer, std::byte* to) {
+          copy_bytes(to + at, staging(peer, piece) + (scatter ? rank * per_piece : 0), n);
+        });
       });
 }
 
-// Each rank writes its shard of root's input into every output, so that root's processor works too. Nobody else touches that shard
-// anywhere.
+// Each rank writes its shard of root's input into every output, so that root's processor works too.
+// Nobody else touches that shard anywhere.
 void Direct::spread(const DirectArgs& args) {
   const int rank = host_.rank(), world = host_.world();
   const std::int64_t bytes = args.count * static_cast<std::int64_t>(size_of(args.dtype));
-  const std::int64_t begin = shard_begin(bytes, rank, world, 1), end = shard_begin(bytes, rank + 1, world, 1);
+  const std::int64_t begin = shard_begin(bytes, rank, world, 1),
+                     end = shard_begin(bytes, rank + 1, world, 1);
   const std::byte* const from = host_.at(args.root, slot(args.root).input);
   std::vector<std::byte*> outputs;
   for (int peer = 0; peer < world; ++peer) outputs.push_back(host_.at(peer, slot(peer).output));
@@ -323,7 +370,8 @@ void Direct::all_gather(const DirectArgs& args) {
 }
 
 void Direct::gather(const DirectArgs& args) {
-  move(args, Collective::kGather, false, [&](int peer) { return host_.rank() == args.root ? peer : -1; });
+  move(args, Collective::kGather, false,
+       [&](int peer) { return host_.rank() == args.root ? peer : -1; });
 }
 
 void Direct::broadcast(const DirectArgs& args) {
@@ -344,20 +392,24 @@ void Direct::all_to_all(const DirectArgs& args) {
   if (in == out) shown.output = nullptr;
   open(shown, Collective::kAllToAll, 0);
   bool in_place = in == out;
-  for (int peer = 0; peer < world; ++peer) in_place = in_place || slot(peer).output == Host::kNoToken;
+  for (int peer = 0; peer < world; ++peer)
+    in_place = in_place || slot(peer).output == Host::kNoToken;
   if (readable(true, false) && !in_place) {
     const auto places = inputs();
-    for (int peer = 0; peer < world; ++peer) copy_bytes(out + peer * block, places[static_cast<std::size_t>(peer)] + rank * block, block);
+    for (int peer = 0; peer < world; ++peer)
+      copy_bytes(out + peer * block, places[static_cast<std::size_t>(peer)] + rank * block, block);
     return meet();
   }
-  const std::int64_t per_piece = std::max<std::int64_t>(1, static_cast<std::int64_t>(kStaging) / world);
+  const std::int64_t per_piece =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(kStaging) / world);
   pieces(
       block, per_piece,
       [&](auto at, auto n, std::byte* mine) {
         for (int b = 0; b < world; ++b) copy_bytes(mine + b * per_piece, in + b * block + at, n);
       },
       [&](auto at, auto n, auto piece) {
-        for (int peer = 0; peer < world; ++peer) copy_bytes(out + peer * block + at, staging(peer, piece) + rank * per_piece, n);
+        for (int peer = 0; peer < world; ++peer)
+          copy_bytes(out + peer * block + at, staging(peer, piece) + rank * per_piece, n);
       });
 }
 

@@ -1,12 +1,15 @@
-// Collectives in shared memory (the "direct" algorithm of schedule): every rank reads its peers' data in place.
+// Collectives in shared memory (the "direct" algorithm of schedule): every rank reads its peers'
+// data in place.
 //
-// Up to kInline bytes an all-reduce is one meeting: each rank writes into its slot, sees the others', reduces all of it. Larger ones are
-// reduced by shards where everybody's memory can be read by its peers (two meetings, no copy: each rank sums its shard of all inputs and
-// writes it into all outputs), and otherwise go through pieces of staging memory that stay in the cache.
+// Up to kInline bytes an all-reduce is one meeting: each rank writes into its slot, sees the
+// others', reduces all of it. Larger ones are reduced by shards where everybody's memory can be
+// read by its peers (two meetings, no copy: each rank sums its shard of all inputs and writes it
+// into all outputs), and otherwise go through pieces of staging memory that stay in the cache.
 //
-// Each operation carries its signature: ranks that call different operations all throw kInvalidArgument showing both, and the group ends.
-// Results have the same bits on every rank. One operation at a time: the caller serializes. Input and output may be the same array.
-// `timeout` bounds each wait for a peer, not the whole of a large operation.
+// Each operation carries its signature: ranks that call different operations all throw
+// kInvalidArgument showing both, and the group ends. Results have the same bits on every rank. One
+// operation at a time: the caller serializes. Input and output may be the same array. `timeout`
+// bounds each wait for a peer, not the whole of a large operation.
 #pragma once
 
 #include <chrono>
@@ -38,7 +41,8 @@ struct Signature {
 struct DirectArgs {
   const void* input = nullptr;
   void* output = nullptr;
-  // schedule::Request's meaning of count: the smaller side for all-gather, reduce-scatter, gather, scatter; a block for all-to-all.
+  // schedule::Request's meaning of count: the smaller side for all-gather, reduce-scatter, gather,
+  // scatter; a block for all-to-all.
   std::int64_t count = 0;
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;

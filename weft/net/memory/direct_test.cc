@@ -18,7 +18,9 @@ using namespace std::chrono_literals;
 using internal::run_processes;
 using internal::run_threads;
 
-float value(int rank, std::int64_t i) { return static_cast<float>((rank + 1) * 3 + static_cast<int>(i % 97)); }
+float value(int rank, std::int64_t i) {
+  return static_cast<float>((rank + 1) * 3 + static_cast<int>(i % 97));
+}
 
 std::vector<float> filled(int rank, std::int64_t count) {
   std::vector<float> data(static_cast<std::size_t>(count));
@@ -36,7 +38,8 @@ DirectArgs args_of(const void* in, void* out, std::int64_t count, int root = 0) 
   return {.input = in, .output = out, .count = count, .root = root, .timeout = 20s};
 }
 
-// Every collective once on data that ranks fill by value(); throws what does not agree. Sizes reach all paths.
+// Every collective once on data that ranks fill by value(); throws what does not agree. Sizes reach
+// all paths.
 void check_all(Host& host, std::int64_t count) {
   Direct direct(host, 20s);
   const int rank = host.rank(), world = host.world();
@@ -44,11 +47,13 @@ void check_all(Host& host, std::int64_t count) {
   const auto n = static_cast<std::size_t>(count), all = n * static_cast<std::size_t>(world);
   const auto expect = [&](bool good, const char* what) {
     if (!good)
-      throw std::runtime_error(std::string(what) + " is wrong at rank " + std::to_string(rank) + ", count " + std::to_string(count));
+      throw std::runtime_error(std::string(what) + " is wrong at rank " + std::to_string(rank) +
+                               ", count " + std::to_string(count));
   };
   std::vector<float> out(n);
   direct.all_reduce(args_of(mine.data(), out.data(), count));
-  for (std::int64_t i = 0; i < count; ++i) expect(out[static_cast<std::size_t>(i)] == summed(world, i), "all_reduce");
+  for (std::int64_t i = 0; i < count; ++i)
+    expect(out[static_cast<std::size_t>(i)] == summed(world, i), "all_reduce");
   auto in_place = mine;
   direct.all_reduce(args_of(in_place.data(), in_place.data(), count));
   expect(in_place == out, "all_reduce in place");
@@ -66,23 +71,30 @@ void check_all(Host& host, std::int64_t count) {
     std::vector<float> gathered(all, -1);
     direct.gather(args_of(mine.data(), gathered.data(), count, root));
     for (std::size_t i = 0; rank == root && i < all; ++i)
-      expect(gathered[i] == value(static_cast<int>(i / n), static_cast<std::int64_t>(i % n)), "gather");
+      expect(gathered[i] == value(static_cast<int>(i / n), static_cast<std::int64_t>(i % n)),
+             "gather");
     std::vector<float> blocks = filled(root, count * world), block(n, -1);
     direct.scatter(args_of(blocks.data(), block.data(), count, root));
-    for (std::size_t i = 0; i < n; ++i) expect(block[i] == value(root, static_cast<std::int64_t>(i) + rank * count), "scatter");
+    for (std::size_t i = 0; i < n; ++i)
+      expect(block[i] == value(root, static_cast<std::int64_t>(i) + rank * count), "scatter");
   }
   std::vector<float> gathered(all, -1);
   direct.all_gather(args_of(mine.data(), gathered.data(), count));
   for (std::size_t i = 0; i < all; ++i)
-    expect(gathered[i] == value(static_cast<int>(i / n), static_cast<std::int64_t>(i % n)), "all_gather");
+    expect(gathered[i] == value(static_cast<int>(i / n), static_cast<std::int64_t>(i % n)),
+           "all_gather");
 
   const auto wide = filled(rank, count * world);
   std::vector<float> shard(n, -1), swapped(all, -1);
   direct.reduce_scatter(args_of(wide.data(), shard.data(), count));
-  for (std::size_t i = 0; i < n; ++i) expect(shard[i] == summed(world, static_cast<std::int64_t>(i) + rank * count), "reduce_scatter");
+  for (std::size_t i = 0; i < n; ++i)
+    expect(shard[i] == summed(world, static_cast<std::int64_t>(i) + rank * count),
+           "reduce_scatter");
   direct.all_to_all(args_of(wide.data(), swapped.data(), count));
   for (std::size_t i = 0; i < all; ++i) {
-    expect(swapped[i] == value(static_cast<int>(i / n), static_cast<std::int64_t>(i % n) + rank * count), "all_to_all");
+    expect(swapped[i] ==
+               value(static_cast<int>(i / n), static_cast<std::int64_t>(i % n) + rank * count),
+           "all_to_all");
   }
   auto swapped_in_place = wide;
   direct.all_to_all(args_of(swapped_in_place.data(), swapped_in_place.data(), count));
@@ -92,7 +104,8 @@ void check_all(Host& host, std::int64_t count) {
 
 TEST(Direct, DoesEveryCollectiveAsThreadsAtEverySize) {
   for (int world : {1, 2, 3, 5}) {
-    for (std::int64_t count : {0, 1, 7, 33, 1000, 1025, 5000, 70'001}) run_threads(world, [&](Host& host) { check_all(host, count); });
+    for (std::int64_t count : {0, 1, 7, 33, 1000, 1025, 5000, 70'001})
+      run_threads(world, [&](Host& host) { check_all(host, count); });
   }
 }
 
@@ -238,7 +251,8 @@ TEST(Direct, MoreRanksThanProcessorsWaitWithoutBurningThem) {
     direct.barrier({.timeout = 20s});
     getrusage(RUSAGE_SELF, &after);
     const auto microseconds = [](const rusage& u) {
-      return (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1'000'000L + u.ru_utime.tv_usec + u.ru_stime.tv_usec;
+      return (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1'000'000L + u.ru_utime.tv_usec +
+             u.ru_stime.tv_usec;
     };
     return microseconds(after) - microseconds(before) < 60'000 ? 0 : 1;
   });

@@ -21,9 +21,11 @@ namespace weft::net {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kSmallMax = 32 << 10;  // up to here blocks are cut from spans and cached by thread
+constexpr std::size_t kSmallMax =
+    32 << 10;  // up to here blocks are cut from spans and cached by thread
 constexpr std::size_t kSpan = 256 << 10;
-constexpr std::size_t kGrow = 8 << 20;  // the footprint grows in steps of this, on huge pages where there are any
+constexpr std::size_t kGrow =
+    8 << 20;  // the footprint grows in steps of this, on huge pages where there are any
 constexpr int kClasses = 232;
 constexpr std::size_t kThreadCacheBytes = 256 << 10;  // a class
 
@@ -48,7 +50,10 @@ constexpr int small_classes() { return 16 + 5 * 8; }  // 32 KiB == bytes_of(55)
 
 class Heap::Impl {
  public:
-  explicit Impl(std::size_t limit) : region_(Region::create(limit)), page_class_(mapped_bytes(region_.size() / kPage)), id_(next_id()) {}
+  explicit Impl(std::size_t limit)
+      : region_(Region::create(limit)),
+        page_class_(mapped_bytes(region_.size() / kPage)),
+        id_(next_id()) {}
   ~Impl() {
     std::uint64_t mine = id_;
     live_id().compare_exchange_strong(mine, 0);
@@ -58,13 +63,15 @@ class Heap::Impl {
   void* allocate(std::size_t bytes) noexcept {
     const int size_class = class_of(bytes);
     if (size_class >= kClasses || abandoned_.load(std::memory_order_relaxed)) return nullptr;
-    void* block = size_class < small_classes() ? allocate_small(size_class) : allocate_large(size_class);
+    void* block =
+        size_class < small_classes() ? allocate_small(size_class) : allocate_large(size_class);
     if (block == nullptr) {
       refused_.fetch_add(1, std::memory_order_relaxed);
       return nullptr;
     }
     allocations_.fetch_add(1, std::memory_order_relaxed);
-    const auto live = live_.fetch_add(bytes_of(size_class), std::memory_order_relaxed) + bytes_of(size_class);
+    const auto live =
+        live_.fetch_add(bytes_of(size_class), std::memory_order_relaxed) + bytes_of(size_class);
     if (live > peak_.load(std::memory_order_relaxed)) peak_.store(live, std::memory_order_relaxed);
     return block;
   }
@@ -119,15 +126,18 @@ class Heap::Impl {
   };
 
   static std::uint8_t* mapped_bytes(std::size_t bytes) {
-    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (data == MAP_FAILED) throw Error(Errc::kUnavailable, "no address space for the heap's page table");
+    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data == MAP_FAILED)
+      throw Error(Errc::kUnavailable, "no address space for the heap's page table");
     return static_cast<std::uint8_t*>(data);
   }
   static std::uint64_t next_id() {
     static std::atomic<std::uint64_t> id{0};
     return live_id() = ++id;
   }
-  // The heap that thread caches belong to: the newest one. An older heap's blocks simply lie in no thread's cache any more.
+  // The heap that thread caches belong to: the newest one. An older heap's blocks simply lie in no
+  // thread's cache any more.
   static std::atomic<std::uint64_t>& live_id() {
     static std::atomic<std::uint64_t> id{0};
     return id;
@@ -156,7 +166,8 @@ class Heap::Impl {
   void spill(int size_class, std::vector<void*>& list) {
     std::lock_guard lock(mutex_);
     const std::size_t half = list.size() / 2;
-    small_[size_class].insert(small_[size_class].end(), list.begin(), list.begin() + static_cast<std::ptrdiff_t>(half));
+    small_[size_class].insert(small_[size_class].end(), list.begin(),
+                              list.begin() + static_cast<std::ptrdiff_t>(half));
     list.erase(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(half));
   }
 
@@ -176,8 +187,10 @@ class Heap::Impl {
       fresh_.fetch_add(1, std::memory_order_relaxed);
       std::byte* span = take_pages(kSpan);
       if (span == nullptr) return false;
-      std::fill_n(page_class_ + offset(span) / kPage, kSpan / kPage, static_cast<std::uint8_t>(size_class));
-      for (std::size_t at = kSpan / bytes * bytes; at >= bytes; at -= bytes) common.push_back(span + at - bytes);
+      std::fill_n(page_class_ + offset(span) / kPage, kSpan / kPage,
+                  static_cast<std::uint8_t>(size_class));
+      for (std::size_t at = kSpan / bytes * bytes; at >= bytes; at -= bytes)
+        common.push_back(span + at - bytes);
     }
     const std::size_t want = std::clamp<std::size_t>(kThreadCacheBytes / 4 / bytes, 1, 64);
     for (std::size_t i = 0; i < want && !common.empty(); ++i) {
@@ -198,14 +211,16 @@ class Heap::Impl {
       return block;
     }
     fresh_.fetch_add(1, std::memory_order_relaxed);
-    // Before growing: if more than half of what is in use lies idle in other classes, merge that and cut it anew.
+    // Before growing: if more than half of what is in use lies idle in other classes, merge that
+    // and cut it anew.
     if (cached_ > live_.load(std::memory_order_relaxed) / 2 + kGrow) merge_cached();
     std::byte* block = take_pages(bytes);
     if (block == nullptr) {
       merge_cached();
       block = take_pages(bytes);
     }
-    if (block != nullptr) page_class_[offset(block) / kPage] = static_cast<std::uint8_t>(size_class);
+    if (block != nullptr)
+      page_class_[offset(block) / kPage] = static_cast<std::uint8_t>(size_class);
     return block;
   }
 
@@ -217,7 +232,8 @@ class Heap::Impl {
     cached_ = 0;
   }
 
-  // Best fit among the free page ranges, else the region's untouched end. Called with the lock held.
+  // Best fit among the free page ranges, else the region's untouched end. Called with the lock
+  // held.
   std::byte* take_pages(std::size_t bytes) {
     auto best = free_.end();
     for (auto it = free_.begin(); it != free_.end(); ++it) {
@@ -238,7 +254,9 @@ class Heap::Impl {
     const std::size_t room = region_.size() - top_;
     const std::size_t more = std::min(step, room / kPage * kPage);
     if (more < bytes) return false;
-    if (top_ % Region::kHugePage == 0 && more % Region::kHugePage == 0 && region_.collapse(top_, more)) huge_ += more;
+    if (top_ % Region::kHugePage == 0 && more % Region::kHugePage == 0 &&
+        region_.collapse(top_, more))
+      huge_ += more;
     give_pages(top_, more);
     top_ += more;
     return true;
@@ -279,7 +297,9 @@ Heap::Heap(std::size_t limit_bytes) : impl_(std::make_unique<Impl>(limit_bytes))
 Heap::~Heap() = default;
 void* Heap::allocate(std::size_t bytes) noexcept { return impl_->allocate(bytes); }
 void Heap::deallocate(void* pointer) noexcept { impl_->deallocate(pointer); }
-bool Heap::contains(const void* pointer) const noexcept { return impl_->region().contains(pointer); }
+bool Heap::contains(const void* pointer) const noexcept {
+  return impl_->region().contains(pointer);
+}
 std::uint64_t Heap::offset(const void* pointer) const noexcept { return impl_->offset(pointer); }
 int Heap::fd() const noexcept { return impl_->region().fd(); }
 std::size_t Heap::size() const noexcept { return impl_->region().size(); }
@@ -297,8 +317,10 @@ std::string& heap_error() {
 }
 
 std::size_t process_heap_limit() {
-  if (const char* set = std::getenv("WEFT_HEAP_MB")) return static_cast<std::size_t>(std::strtoull(set, nullptr, 10)) << 20;
-  const auto memory = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  if (const char* set = std::getenv("WEFT_HEAP_MB"))
+    return static_cast<std::size_t>(std::strtoull(set, nullptr, 10)) << 20;
+  const auto memory = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
+                      static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   return memory / 4 * 3;
 }
 

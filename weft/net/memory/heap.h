@@ -1,9 +1,12 @@
-// A caching allocator over shared memory: what one rank allocates here, the other ranks of its host can read in place.
+// A caching allocator over shared memory: what one rank allocates here, the other ranks of its host
+// can read in place.
 //
-// Blocks are 64-byte aligned and come back warm: a freed block goes to the cache of its size class (64-byte steps up to 1 KiB, then eight
-// classes a doubling, so at most 12.5 % is lost to rounding). Small classes have a cache per thread; blocks above 32 KiB are whole pages,
-// which are merged and cut again before the heap grows, where caches hold 8 MiB more than half of what is handed out. Growth is bounded by
-// the region's size: beyond it allocate() gives nullptr, and the caller uses ordinary memory.
+// Blocks are 64-byte aligned and come back warm: a freed block goes to the cache of its size class
+// (64-byte steps up to 1 KiB, then eight classes a doubling, so at most 12.5 % is lost to
+// rounding). Small classes have a cache per thread; blocks above 32 KiB are whole pages, which are
+// merged and cut again before the heap grows, where caches hold 8 MiB more than half of what is
+// handed out. Growth is bounded by the region's size: beyond it allocate() gives nullptr, and the
+// caller uses ordinary memory.
 #pragma once
 
 #include <cstddef>
@@ -26,13 +29,15 @@ struct HeapStats {
 
 class Heap {
  public:
-  // `limit_bytes` is address space, not memory. Throws Error(kUnavailable) where the system gives no shared memory.
+  // `limit_bytes` is address space, not memory. Throws Error(kUnavailable) where the system gives
+  // no shared memory.
   explicit Heap(std::size_t limit_bytes);
   ~Heap();
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
-  // Any thread. nullptr when the limit is reached or after a fork (the child must not share its parent's heap).
+  // Any thread. nullptr when the limit is reached or after a fork (the child must not share its
+  // parent's heap).
   void* allocate(std::size_t bytes) noexcept;
   // Any thread. `pointer` came from allocate() of this heap.
   void deallocate(void* pointer) noexcept;
@@ -46,12 +51,15 @@ class Heap {
   std::size_t size() const noexcept;
   std::byte* data() const noexcept;
   HeapStats stats() const;
-  // For a forked child, whose memory this still is its parent's: allocate() gives nullptr from now on, deallocate() does nothing.
+  // For a forked child, whose memory this still is its parent's: allocate() gives nullptr from now
+  // on, deallocate() does nothing.
   void abandon() noexcept;
-  // Moves all of the heap to new shared memory, at the same addresses. Peers that have mapped the old memory keep that, and what they write
-  // there is never seen here: for leaving behind a peer that may be in the midst of writing. Copies footprint_bytes, and takes as much more
-  // memory until the last peer has let go of the old. Other threads' writes to blocks wait meanwhile; a system call that writes to one may
-  // fail with EFAULT. Throws Error(kUnavailable), with nothing changed, where there is no memory for both.
+  // Moves all of the heap to new shared memory, at the same addresses. Peers that have mapped the
+  // old memory keep that, and what they write there is never seen here: for leaving behind a peer
+  // that may be in the midst of writing. Copies footprint_bytes, and takes as much more memory
+  // until the last peer has let go of the old. Other threads' writes to blocks wait meanwhile; a
+  // system call that writes to one may fail with EFAULT. Throws Error(kUnavailable), with nothing
+  // changed, where there is no memory for both.
   void renew();
 
   // What a request of `bytes` really takes.
@@ -62,8 +70,9 @@ class Heap {
   std::unique_ptr<Impl> impl_;
 };
 
-// The process's own heap, made at the first call (limit: 3/4 of the machine's memory, or WEFT_HEAP_MB) and never destroyed. nullptr where
-// the system gives no shared memory (the reason is kept in process_heap_error()) or WEFT_HEAP_MB=0.
+// The process's own heap, made at the first call (limit: 3/4 of the machine's memory, or
+// WEFT_HEAP_MB) and never destroyed. nullptr where the system gives no shared memory (the reason is
+// kept in process_heap_error()) or WEFT_HEAP_MB=0.
 Heap* process_heap();
 const char* process_heap_error();
 

@@ -30,7 +30,8 @@ TEST(Heap, HandsOutAlignedDisjointBlocksAndReusesThemWarm) {
   for (int i = 0; i < 20'000; ++i) {
     if (live.size() > 50 || (!live.empty() && random() % 2 == 0)) {
       const std::size_t at = random() % live.size();
-      for (std::size_t k = 0; k < live[at].second; k += 61) ASSERT_EQ(live[at].first[k], static_cast<unsigned char>(live[at].second));
+      for (std::size_t k = 0; k < live[at].second; k += 61)
+        ASSERT_EQ(live[at].first[k], static_cast<unsigned char>(live[at].second));
       heap.deallocate(live[at].first);
       live[at] = live.back();
       live.pop_back();
@@ -54,7 +55,8 @@ TEST(Heap, LiesOnHugePagesWhereTheSystemHasThem) {
   const auto stats = heap.stats();
   EXPECT_EQ(*static_cast<char*>(block), 0);
   // All of what has been taken, or, on a system without them, nothing.
-  EXPECT_TRUE(stats.huge_bytes == stats.footprint_bytes || stats.huge_bytes == 0) << stats.huge_bytes;
+  EXPECT_TRUE(stats.huge_bytes == stats.footprint_bytes || stats.huge_bytes == 0)
+      << stats.huge_bytes;
   RecordProperty("huge_bytes", std::to_string(stats.huge_bytes));
   heap.deallocate(block);
 }
@@ -66,7 +68,8 @@ TEST(Heap, RenewedKeepsWhatIsThereAndLeavesTheOldMemoryToWhoeverMappedIt) {
   std::memset(block, 7, 3 << 20);
   std::memset(small, 8, 100);
   // What a peer holds: a mapping of the memory as it was handed over.
-  auto* peer = static_cast<unsigned char*>(mmap(nullptr, heap.size(), PROT_READ | PROT_WRITE, MAP_SHARED, heap.fd(), 0));
+  auto* peer = static_cast<unsigned char*>(
+      mmap(nullptr, heap.size(), PROT_READ | PROT_WRITE, MAP_SHARED, heap.fd(), 0));
   ASSERT_NE(peer, MAP_FAILED);
   peer[heap.offset(block)] = 9;
   ASSERT_EQ(block[0], 9);
@@ -79,7 +82,8 @@ TEST(Heap, RenewedKeepsWhatIsThereAndLeavesTheOldMemoryToWhoeverMappedIt) {
   EXPECT_EQ(block[0], 9);
   block[1] = 2;
   EXPECT_EQ(peer[heap.offset(block) + 1], 1);
-  auto* anew = static_cast<unsigned char*>(mmap(nullptr, heap.size(), PROT_READ | PROT_WRITE, MAP_SHARED, heap.fd(), 0));
+  auto* anew = static_cast<unsigned char*>(
+      mmap(nullptr, heap.size(), PROT_READ | PROT_WRITE, MAP_SHARED, heap.fd(), 0));
   ASSERT_NE(anew, MAP_FAILED);
   EXPECT_EQ(anew[heap.offset(block) + 1], 2);
   munmap(peer, heap.size());
@@ -93,7 +97,8 @@ TEST(Heap, RenewedKeepsWhatIsThereAndLeavesTheOldMemoryToWhoeverMappedIt) {
 
 TEST(Heap, LosesNoWriteOfAThreadThatWritesWhileItIsRenewed) {
 #ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "what keeps the writer out is write protection (mprotect), which the thread sanitizer does not take for an order";
+  GTEST_SKIP() << "what keeps the writer out is write protection (mprotect), which the thread "
+                  "sanitizer does not take for an order";
 #endif
   Heap heap(std::size_t{64} << 20);
   constexpr std::size_t kCount = (16 << 20) / sizeof(std::uint32_t);
@@ -109,7 +114,8 @@ TEST(Heap, LosesNoWriteOfAThreadThatWritesWhileItIsRenewed) {
   for (int i = 0; i < 20; ++i) heap.renew();
   stop.store(true);
   writer.join();
-  for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(block[i], rounds + static_cast<std::uint32_t>(i));
+  for (std::size_t i = 0; i < kCount; ++i)
+    ASSERT_EQ(block[i], rounds + static_cast<std::uint32_t>(i));
   heap.deallocate(block);
 }
 
@@ -120,7 +126,8 @@ TEST(Heap, RefusesBeyondItsLimitAndServesAgainAfterMergingOtherClasses) {
   EXPECT_GE(blocks.size(), 28u);
   EXPECT_EQ(heap.stats().refused, 1u);
   for (void* block : blocks) heap.deallocate(block);
-  void* whole = heap.allocate(std::size_t{24} << 20);  // only possible once the cached megabytes are merged
+  void* whole =
+      heap.allocate(std::size_t{24} << 20);  // only possible once the cached megabytes are merged
   EXPECT_NE(whole, nullptr);
   heap.deallocate(whole);
   EXPECT_LE(heap.stats().footprint_bytes, std::size_t{32} << 20);

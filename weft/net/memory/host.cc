@@ -23,21 +23,26 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int kMaxRanks = 256;  // on one host
-// While ranks have a processor each, a waiter spins about this long before it sleeps: a futex's wake-up costs 50 us and more.
+// While ranks have a processor each, a waiter spins about this long before it sleeps: a futex's
+// wake-up costs 50 us and more.
 constexpr int kSpinsAlone = 4000;
 constexpr int kSpinsOversubscribed = 20;
 constexpr int kYieldsOversubscribed = 16;
 constexpr auto kSlice = 10ms;
 
-void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, std::chrono::nanoseconds timeout) {
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value,
+                std::chrono::nanoseconds timeout) {
   const timespec limit{timeout.count() / 1'000'000'000, timeout.count() % 1'000'000'000};
   syscall(SYS_futex, &word, FUTEX_WAIT, value, &limit, nullptr, 0);
 }
 
-void futex_wake(std::atomic<std::uint32_t>& word) { syscall(SYS_futex, &word, FUTEX_WAKE, 1 << 30, nullptr, nullptr, 0); }
+void futex_wake(std::atomic<std::uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE, 1 << 30, nullptr, nullptr, 0);
+}
 
 std::string milliseconds(std::chrono::nanoseconds time) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count()) + " ms";
+  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count()) +
+         " ms";
 }
 
 }  // namespace
@@ -72,15 +77,19 @@ struct Host::Threads {
 namespace {
 
 // Where rank 0 says that the Control lies in its heap: "ok 4096".
-std::size_t control_offset(const std::string& said, std::size_t heap_bytes, std::size_t control_bytes) {
+std::size_t control_offset(const std::string& said, std::size_t heap_bytes,
+                           std::size_t control_bytes) {
   if (said.rfind("ok ", 0) == 0) {
     std::size_t offset = 0;
     const char* const end = said.data() + said.size();
     const auto [at, error] = std::from_chars(said.data() + 3, end, offset);
     const bool number = error == std::errc() && at == end;
-    if (number && offset % 64 == 0 && control_bytes <= heap_bytes && offset <= heap_bytes - control_bytes) return offset;
+    if (number && offset % 64 == 0 && control_bytes <= heap_bytes &&
+        offset <= heap_bytes - control_bytes)
+      return offset;
   }
-  throw Error(Errc::kCorrupt, "rank 0 places the group's memory at '" + said.substr(0, 40) + "', which is not in its heap");
+  throw Error(Errc::kCorrupt, "rank 0 places the group's memory at '" + said.substr(0, 40) +
+                                  "', which is not in its heap");
 }
 
 }  // namespace
@@ -103,8 +112,13 @@ std::string host_id() {
   return boot + ":" + std::to_string(net.st_ino) + ":" + std::to_string(geteuid());
 }
 
-Host::Host(int rank, int world) : rank_(rank), world_(world), bases_(static_cast<std::size_t>(world)), links_(std::make_unique<Links>()) {
-  WEFT_REQUIRE(world <= kMaxRanks, "at most 256 ranks can share one host's memory; got " + std::to_string(world));
+Host::Host(int rank, int world)
+    : rank_(rank),
+      world_(world),
+      bases_(static_cast<std::size_t>(world)),
+      links_(std::make_unique<Links>()) {
+  WEFT_REQUIRE(world <= kMaxRanks,
+               "at most 256 ranks can share one host's memory; got " + std::to_string(world));
   spins_ = kSpinsOversubscribed;
 }
 
@@ -112,17 +126,22 @@ std::unique_ptr<Host> Host::connect(const HostOptions& options) {
   auto host = std::unique_ptr<Host>(new Host(options.rank, options.world));
   Heap* const heap = process_heap();
   internal::LinkListener listener;
-  const auto names = options.exchange(heap != nullptr ? listener.name() : std::string("!") + process_heap_error());
+  const auto names =
+      options.exchange(heap != nullptr ? listener.name() : std::string("!") + process_heap_error());
   for (std::size_t peer = 0; peer < names.size(); ++peer) {
     if (names[peer].rfind("!", 0) == 0) {
-      throw Error(Errc::kUnavailable, "rank " + std::to_string(peer) + " has no shared memory: " + names[peer].substr(1),
-                  {"connect", options.rank});
+      throw Error(
+          Errc::kUnavailable,
+          "rank " + std::to_string(peer) + " has no shared memory: " + names[peer].substr(1),
+          {"connect", options.rank});
     }
   }
   std::string mine = "ok";
   std::byte* control = nullptr;
   try {
-    host->links_->links = internal::link_all(listener, {options.rank, names, heap->fd(), heap->size(), options.timeout, options.lost_peer});
+    host->links_->links = internal::link_all(
+        listener,
+        {options.rank, names, heap->fd(), heap->size(), options.timeout, options.lost_peer});
     if (options.rank == 0) {
       control = static_cast<std::byte*>(heap->allocate(sizeof(Control)));
       if (control == nullptr) throw Error(Errc::kUnavailable, "the heap is full");
@@ -136,16 +155,21 @@ std::unique_ptr<Host> Host::connect(const HostOptions& options) {
   for (std::size_t peer = 0; peer < answers.size(); ++peer) {
     if (answers[peer].rfind("!", 0) == 0) {
       if (control != nullptr) heap->deallocate(control);
-      throw Error(Errc::kUnavailable, "rank " + std::to_string(peer) + ": " + answers[peer].substr(1), {"connect", options.rank});
+      throw Error(Errc::kUnavailable,
+                  "rank " + std::to_string(peer) + ": " + answers[peer].substr(1),
+                  {"connect", options.rank});
     }
   }
   for (int peer = 0; peer < options.world; ++peer) {
     const auto& link = host->links_->links[static_cast<std::size_t>(peer)];
-    host->bases_[static_cast<std::size_t>(peer)] = peer == options.rank ? heap->data() : link.heap->data();
+    host->bases_[static_cast<std::size_t>(peer)] =
+        peer == options.rank ? heap->data() : link.heap->data();
   }
   host->links_->heap = heap;
-  const std::size_t heap_bytes = options.rank == 0 ? heap->size() : host->links_->links[0].heap->size();
-  host->control_ = reinterpret_cast<Control*>(host->at(0, control_offset(answers[0], heap_bytes, sizeof(Control))));
+  const std::size_t heap_bytes =
+      options.rank == 0 ? heap->size() : host->links_->links[0].heap->size();
+  host->control_ = reinterpret_cast<Control*>(
+      host->at(0, control_offset(answers[0], heap_bytes, sizeof(Control))));
   host->sit_down();
   return host;
 }
@@ -165,10 +189,12 @@ std::vector<std::unique_ptr<Host>> make_thread_hosts(int world) {
 void Host::sit_down() {
   auto& seat = control_->seats[rank_];
   seat.pid.store(getpid());
-  if (sched_getaffinity(0, sizeof seat.processors, &seat.processors) != 0) CPU_ZERO(&seat.processors);
+  if (sched_getaffinity(0, sizeof seat.processors, &seat.processors) != 0)
+    CPU_ZERO(&seat.processors);
 }
 
-// Ranks that are each bound to a processor of their own, as mpirun binds them, have as many as there are of them.
+// Ranks that are each bound to a processor of their own, as mpirun binds them, have as many as
+// there are of them.
 void Host::place() {
   placed_ = true;
   cpu_set_t all;
@@ -189,9 +215,11 @@ Host::~Host() {
     if (link.fd >= 0) close(link.fd);
   }
   if (control_ == nullptr || links_->heap == nullptr) return;
-  // Peers may still look at what rank 0 shared: it is freed only where all of them have left, else kept until the process ends.
+  // Peers may still look at what rank 0 shared: it is freed only where all of them have left, else
+  // kept until the process ends.
   bool alone = true;
-  for (int peer = 0; peer < world_; ++peer) alone = alone && control_->seats[peer].departed.load(std::memory_order_acquire) == 1;
+  for (int peer = 0; peer < world_; ++peer)
+    alone = alone && control_->seats[peer].departed.load(std::memory_order_acquire) == 1;
   if (rank_ == 0 && alone) {
     for (std::byte* block : links_->shared) links_->heap->deallocate(block);
     links_->heap->deallocate(control_);
@@ -204,9 +232,12 @@ Host::Token Host::token(const void* pointer) const noexcept {
 }
 
 std::byte* Host::allocate(std::size_t bytes) {
-  void* block = links_->heap == nullptr ? ::operator new[](bytes, std::align_val_t(128), std::nothrow) : links_->heap->allocate(bytes);
+  void* block = links_->heap == nullptr
+                    ? ::operator new[](bytes, std::align_val_t(128), std::nothrow)
+                    : links_->heap->allocate(bytes);
   if (block == nullptr)
-    throw Error(Errc::kUnavailable, "the shared heap has no room for " + std::to_string(bytes) + " bytes (WEFT_HEAP_MB sets its limit)");
+    throw Error(Errc::kUnavailable, "the shared heap has no room for " + std::to_string(bytes) +
+                                        " bytes (WEFT_HEAP_MB sets its limit)");
   return static_cast<std::byte*>(block);
 }
 
@@ -237,7 +268,8 @@ void Host::notify() noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int peer = 0; peer < world_; ++peer) {
     auto& word = control_->asleep[peer];
-    if (peer != rank_ && word.load(std::memory_order_relaxed) != 0 && word.exchange(0) != 0) futex_wake(word);
+    if (peer != rank_ && word.load(std::memory_order_relaxed) != 0 && word.exchange(0) != 0)
+      futex_wake(word);
   }
 }
 
@@ -249,15 +281,17 @@ void Host::meet(const char* operation, std::chrono::nanoseconds timeout) {
   int peer = 0;
   wait(
       [&] {
-        while (peer < world_ && static_cast<std::int32_t>(control_->seats[peer].meetings.load(std::memory_order_acquire) - mine) >= 0)
+        while (peer < world_ &&
+               static_cast<std::int32_t>(
+                   control_->seats[peer].meetings.load(std::memory_order_acquire) - mine) >= 0)
           ++peer;
         return peer == world_;
       },
       [&] { return peer; }, operation, timeout);
 }
 
-void Host::wait_asleep(const std::function<bool()>& ready, const std::function<int()>& suspect, const char* operation,
-                       std::chrono::nanoseconds timeout) {
+void Host::wait_asleep(const std::function<bool()>& ready, const std::function<int()>& suspect,
+                       const char* operation, std::chrono::nanoseconds timeout) {
   if (oversubscribed_) {
     for (int i = 0; i < kYieldsOversubscribed; ++i) {
       sched_yield();
@@ -276,14 +310,17 @@ void Host::wait_asleep(const std::function<bool()>& ready, const std::function<i
     if (!failed() && deadline.passed()) {
       const int peer = suspect();
       fail(Error(Errc::kTimeout,
-                 "rank " + std::to_string(peer) + " (process " + std::to_string(peer >= 0 ? control_->seats[peer].pid.load() : 0) +
-                     ") did not come within " + milliseconds(timeout) + "; it hangs, is stopped or does something else",
+                 "rank " + std::to_string(peer) + " (process " +
+                     std::to_string(peer >= 0 ? control_->seats[peer].pid.load() : 0) +
+                     ") did not come within " + milliseconds(timeout) +
+                     "; it hangs, is stopped or does something else",
                  {operation, rank_, peer}));
     }
   }
 }
 
-// A closed socket is a dead process, and a loss for everybody. A rank that left in order is lost only to those who wait for it.
+// A closed socket is a dead process, and a loss for everybody. A rank that left in order is lost
+// only to those who wait for it.
 void Host::look_for_lost_peers(const char* operation, int suspect) {
   const auto now = Deadline::Clock::now();
   {
@@ -291,25 +328,31 @@ void Host::look_for_lost_peers(const char* operation, int suspect) {
     if (now - links_->looked < 2 * kSlice) return;
     links_->looked = now;
   }
-  const auto departed = [&](int peer) { return control_->seats[peer].departed.load(std::memory_order_acquire) == 1; };
+  const auto departed = [&](int peer) {
+    return control_->seats[peer].departed.load(std::memory_order_acquire) == 1;
+  };
   std::optional<int> lost = lost_peer();
   const bool died = lost.has_value();
   if (!died && suspect >= 0 && departed(suspect)) lost = suspect;
   if (!lost) return;
   fail(Error(Errc::kPeerLost,
-             "rank " + std::to_string(*lost) + " (process " + std::to_string(control_->seats[*lost].pid.load()) + ") " +
-                 (died ? "has died" : "has left the group") + " while rank " + std::to_string(rank_) + " waited for it",
+             "rank " + std::to_string(*lost) + " (process " +
+                 std::to_string(control_->seats[*lost].pid.load()) + ") " +
+                 (died ? "has died" : "has left the group") + " while rank " +
+                 std::to_string(rank_) + " waited for it",
              {operation, rank_, *lost}));
 }
 
 std::optional<int> Host::lost_peer() const {
-  return internal::first_closed(links_->links,
-                                [&](int peer) { return control_->seats[peer].departed.load(std::memory_order_acquire) == 1; });
+  return internal::first_closed(links_->links, [&](int peer) {
+    return control_->seats[peer].departed.load(std::memory_order_acquire) == 1;
+  });
 }
 
 bool Host::has_ended(int peer) const {
   const bool departed = control_->seats[peer].departed.load(std::memory_order_acquire) == 1;
-  return departed || (!links_->links.empty() && internal::is_closed(links_->links[static_cast<std::size_t>(peer)]));
+  return departed || (!links_->links.empty() &&
+                      internal::is_closed(links_->links[static_cast<std::size_t>(peer)]));
 }
 
 void Host::fail(const Error& error) noexcept {
@@ -323,20 +366,27 @@ void Host::fail(const Error& error) noexcept {
   notify();
 }
 
-bool Host::failed() const noexcept { return control_->failure_state.load(std::memory_order_acquire) == 2; }
+bool Host::failed() const noexcept {
+  return control_->failure_state.load(std::memory_order_acquire) == 2;
+}
 
 std::optional<Error> Host::failure() const {
   if (!failed()) return std::nullopt;
-  const std::string text(control_->failure_text, strnlen(control_->failure_text, sizeof control_->failure_text));
-  return Error(static_cast<Errc>(control_->failure_code), text, {"", control_->failure_rank, control_->failure_peer});
+  const std::string text(control_->failure_text,
+                         strnlen(control_->failure_text, sizeof control_->failure_text));
+  return Error(static_cast<Errc>(control_->failure_code), text,
+               {"", control_->failure_rank, control_->failure_peer});
 }
 
 void Host::throw_failure(const char* operation, bool late) const {
   const Error first = *failure();
   const bool lost = first.code() == Errc::kPeerLost;
   const bool telling = first.code() == Errc::kTimeout || first.code() == Errc::kInvalidArgument;
-  if (lost || (telling && !late)) throw Error(first.code(), first.message(), {operation, rank_, first.context().peer});
-  throw Error(Errc::kAborted, "the group has failed: rank " + std::to_string(first.context().rank) + " reported: " + first.message(),
+  if (lost || (telling && !late))
+    throw Error(first.code(), first.message(), {operation, rank_, first.context().peer});
+  throw Error(Errc::kAborted,
+              "the group has failed: rank " + std::to_string(first.context().rank) +
+                  " reported: " + first.message(),
               {operation, rank_, first.context().peer});
 }
 

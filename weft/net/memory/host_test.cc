@@ -15,10 +15,12 @@ using namespace std::chrono_literals;
 
 TEST(HostConnect, TakesNoPlaceOutsideTheHeapForTheGroupsMemory) {
   ASSERT_NE(process_heap(), nullptr) << process_heap_error();
-  for (const std::string said :
-       {"", "ok", "ok ", "ok x", "ok 64x", "ok -64", "ok 7", "ok 18446744073709551552", "ok 99999999999999999999"}) {
+  for (const std::string said : {"", "ok", "ok ", "ok x", "ok 64x", "ok -64", "ok 7",
+                                 "ok 18446744073709551552", "ok 99999999999999999999"}) {
     bool named = false;
-    const auto exchange = [&](const std::string& mine) { return std::vector{std::exchange(named, true) ? said : mine}; };
+    const auto exchange = [&](const std::string& mine) {
+      return std::vector{std::exchange(named, true) ? said : mine};
+    };
     try {
       Host::connect({.rank = 0, .world = 1, .exchange = exchange, .timeout = 1s});
       ADD_FAILURE() << "'" << said << "' was accepted";

@@ -21,15 +21,18 @@ using schedule::Collective;
 constexpr Channel kReserved = Channel{1} << 63;  // above what comm uses
 constexpr Channel kSignatures = kReserved, kCollectives = kReserved + 1, kTexts = kReserved + 2;
 
-// Those whose input and output are `count` elements on each rank, so that they can be cut into pieces.
+// Those whose input and output are `count` elements on each rank, so that they can be cut into
+// pieces.
 bool is_flat(Collective collective) {
-  return collective == Collective::kAllReduce || collective == Collective::kReduce || collective == Collective::kBroadcast;
+  return collective == Collective::kAllReduce || collective == Collective::kReduce ||
+         collective == Collective::kBroadcast;
 }
 
 // FNV-1a.
 std::int64_t hash_of(const void* data, std::size_t size) {
   std::uint64_t value = 14695981039346656037ull;
-  for (std::size_t i = 0; i < size; ++i) value = (value ^ static_cast<const unsigned char*>(data)[i]) * 1099511628211ull;
+  for (std::size_t i = 0; i < size; ++i)
+    value = (value ^ static_cast<const unsigned char*>(data)[i]) * 1099511628211ull;
   return static_cast<std::int64_t>(value);
 }
 
@@ -51,10 +54,13 @@ class Communicator final : public MpiEndpoint {
   const char* name() const override { return "mpi"; }
   std::uint32_t epoch() const override { return epoch_; }
   const char* implementation() const override { return runtime_.table().name; }
-  void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs, Deadline deadline) override {
+  void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs,
+                Deadline deadline) override {
     messages_->exchange(channel, sends, recvs, deadline);
   }
-  int await_any(Channel channel, Deadline deadline) override { return messages_->await_any(channel, deadline); }
+  int await_any(Channel channel, Deadline deadline) override {
+    return messages_->await_any(channel, deadline);
+  }
   void fail(const Error& why) noexcept override { messages_->fail(why); }
   std::optional<Error> failure() const override { return messages_->failure(); }
 
@@ -84,15 +90,18 @@ class Communicator final : public MpiEndpoint {
 void Communicator::run(Collective collective, const DirectArgs& args) {
   const auto deadline = Deadline::in(args.timeout);
   if (reduces(collective)) {
-    const bool bits = args.op == ReduceOp::kBitAnd || args.op == ReduceOp::kBitOr || args.op == ReduceOp::kBitXor;
+    const bool bits =
+        args.op == ReduceOp::kBitAnd || args.op == ReduceOp::kBitOr || args.op == ReduceOp::kBitXor;
     const bool has = is_floating(args.dtype) ? !bits : args.op != ReduceOp::kAvg;
-    WEFT_REQUIRE(has, std::string(to_string(args.dtype)) + " has no " + to_string(args.op) + "; use another op or convert first");
+    WEFT_REQUIRE(has, std::string(to_string(args.dtype)) + " has no " + to_string(args.op) +
+                          "; use another op or convert first");
   }
   agree(signature_of(collective, args), deadline);
   if (collective == Collective::kBarrier || args.count == 0) return;  // agreeing was a meeting
   const auto size = static_cast<std::int64_t>(size_of(args.dtype));
   const std::int64_t total = is_flat(collective) ? args.count : args.count * world_;
-  if (total * size > native_bytes_ && !is_flat(collective)) return by_messages(collective, args, deadline);
+  if (total * size > native_bytes_ && !is_flat(collective))
+    return by_messages(collective, args, deadline);
 
   Call call = call_of(collective, args);
   const auto most = std::max<std::int64_t>(1, native_bytes_ / size);
@@ -101,17 +110,21 @@ void Communicator::run(Collective collective, const DirectArgs& args) {
     call.count = static_cast<std::int32_t>(count);
     native(call, static_cast<std::size_t>(count * size), deadline);
     done += count;
-    if (call.input != nullptr) call.input = static_cast<const std::byte*>(call.input) + count * size;
+    if (call.input != nullptr)
+      call.input = static_cast<const std::byte*>(call.input) + count * size;
     if (call.output != nullptr) call.output = static_cast<std::byte*>(call.output) + count * size;
   }
-  if (args.op == ReduceOp::kAvg && reduces(collective) && (collective != Collective::kReduce || rank_ == args.root)) {
+  if (args.op == ReduceOp::kAvg && reduces(collective) &&
+      (collective != Collective::kReduce || rank_ == args.root)) {
     const void* from = args.output;
     void* to = args.output;
-    kernels::reduce(&to, 1, &from, 1, {.dtype = args.dtype, .count = args.count, .scale = 1.0 / world_});
+    kernels::reduce(&to, 1, &from, 1,
+                    {.dtype = args.dtype, .count = args.count, .scale = 1.0 / world_});
   }
 }
 
-// Each rank's hash and its complement, reduced to the least of each: the two belong together only where all hashes are the same.
+// Each rank's hash and its complement, reduced to the least of each: the two belong together only
+// where all hashes are the same.
 void Communicator::agree(const Signature& mine, Deadline deadline) {
   const std::int64_t hash = hash_of(&mine, sizeof mine);
   std::int64_t least[2] = {hash, ~hash};
@@ -132,7 +145,8 @@ void Communicator::mismatch(const Signature& mine, Deadline deadline) {
   std::vector<Recv> recvs;
   for (int peer = 0; peer < world_; ++peer) {
     sends.push_back({peer, std::as_bytes(std::span(&mine, 1))});
-    recvs.push_back({peer, std::as_writable_bytes(std::span(&all[static_cast<std::size_t>(peer)], 1))});
+    recvs.push_back(
+        {peer, std::as_writable_bytes(std::span(&all[static_cast<std::size_t>(peer)], 1))});
   }
   messages_->exchange(kSignatures, sends, recvs, deadline);
   for (int peer = 0; peer < world_; ++peer) {
@@ -141,11 +155,13 @@ void Communicator::mismatch(const Signature& mine, Deadline deadline) {
     messages_->fail(error);  // every rank finds it by itself
     throw error;
   }
-  throw Error(Errc::kInternal, "ranks disagree about a call that is the same on all of them", {"mpi", rank_, -1});
+  throw Error(Errc::kInternal, "ranks disagree about a call that is the same on all of them",
+              {"mpi", rank_, -1});
 }
 
 Communicator::Extent Communicator::extent(Collective collective, const DirectArgs& args) const {
-  const std::size_t one = static_cast<std::size_t>(args.count) * size_of(args.dtype), all = one * static_cast<std::size_t>(world_);
+  const std::size_t one = static_cast<std::size_t>(args.count) * size_of(args.dtype),
+                    all = one * static_cast<std::size_t>(world_);
   switch (collective) {
     case Collective::kReduceScatter:
     case Collective::kScatter: return {all, one};
@@ -156,7 +172,8 @@ Communicator::Extent Communicator::extent(Collective collective, const DirectArg
   }
 }
 
-// MPI forbids that input and output overlap, but for "in place", which means something else in each collective.
+// MPI forbids that input and output overlap, but for "in place", which means something else in each
+// collective.
 Call Communicator::call_of(Collective collective, const DirectArgs& args) {
   const ReduceOp op = args.op == ReduceOp::kAvg ? ReduceOp::kSum : args.op;
   Call call{.collective = static_cast<std::int32_t>(collective),
@@ -174,7 +191,8 @@ Call Communicator::call_of(Collective collective, const DirectArgs& args) {
   if (args.input == nullptr || args.output == nullptr) return call;
   const auto [input, output] = extent(collective, args);
   const auto* in = static_cast<const std::byte*>(args.input);
-  if (!net::internal::overlap({in, input}, {static_cast<const std::byte*>(args.output), output})) return call;
+  if (!net::internal::overlap({in, input}, {static_cast<const std::byte*>(args.output), output}))
+    return call;
   if (is_flat(collective) && args.input == args.output) {
     call.input = nullptr;
   } else {
@@ -188,7 +206,8 @@ void Communicator::native(const Call& call, std::size_t bytes, Deadline deadline
   Request request{};
   bool started = false, ended = false;
   const auto step = [&] {
-    if (!started) runtime_.check(runtime_.table().start(messages_->comm(), &call, &request), "MPI collective");
+    if (!started)
+      runtime_.check(runtime_.table().start(messages_->comm(), &call, &request), "MPI collective");
     started = true;
     std::int32_t done = 0;
     runtime_.check(runtime_.table().test(&request, &done, nullptr), "MPI collective");
@@ -207,9 +226,13 @@ void Communicator::by_messages(Collective collective, const DirectArgs& args, De
                                   .world = world_,
                                   .root = args.root,
                                   .count = args.count};
-  executor_.run(
-      schedule::make(request), *this,
-      {.input = args.input, .output = args.output, .dtype = args.dtype, .op = args.op, .channel = kCollectives, .deadline = deadline});
+  executor_.run(schedule::make(request), *this,
+                {.input = args.input,
+                 .output = args.output,
+                 .dtype = args.dtype,
+                 .op = args.op,
+                 .channel = kCollectives,
+                 .deadline = deadline});
 }
 
 }  // namespace
@@ -223,25 +246,32 @@ std::unique_ptr<MpiEndpoint> connect_mpi(const MpiOptions& options) {
   }
   auto sorted = ranks;
   std::sort(sorted.begin(), sorted.end());
-  WEFT_REQUIRE(sorted.front() >= 0 && sorted.back() < runtime.size() && std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end(),
-               "the group's ranks must be different ones of the " + std::to_string(runtime.size()) + " that the launcher started");
+  WEFT_REQUIRE(sorted.front() >= 0 && sorted.back() < runtime.size() &&
+                   std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end(),
+               "the group's ranks must be different ones of the " + std::to_string(runtime.size()) +
+                   " that the launcher started");
   const auto mine = std::find(ranks.begin(), ranks.end(), runtime.rank());
-  WEFT_REQUIRE(mine != ranks.end(), "rank " + std::to_string(runtime.rank()) + " makes a group that it is not in");
+  WEFT_REQUIRE(mine != ranks.end(),
+               "rank " + std::to_string(runtime.rank()) + " makes a group that it is not in");
   // Several groups may form at once: the tag keeps them apart.
-  const auto tag = static_cast<std::int32_t>((hash_of(ranks.data(), ranks.size() * sizeof(std::int32_t)) + options.epoch) & 0x7fff);
+  const auto tag = static_cast<std::int32_t>(
+      (hash_of(ranks.data(), ranks.size() * sizeof(std::int32_t)) + options.epoch) & 0x7fff);
   const auto comm = std::make_shared<internal::Comm>();
   runtime.block(
       [&runtime, ranks, tag, comm] {
-        runtime.check(runtime.table().form(ranks.data(), static_cast<std::int32_t>(ranks.size()), tag, comm.get()),
+        runtime.check(runtime.table().form(ranks.data(), static_cast<std::int32_t>(ranks.size()),
+                                           tag, comm.get()),
                       "MPI_Comm_create_group");
       },
       "connect_mpi", Deadline::in(options.timeout));
-  return std::make_unique<Communicator>(*comm, static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()), options);
+  return std::make_unique<Communicator>(*comm, static_cast<int>(mine - ranks.begin()),
+                                        static_cast<int>(ranks.size()), options);
 }
 
 int world_rank() { return Runtime::get().rank(); }
 
-std::vector<std::string> exchange(MpiEndpoint& endpoint, const std::string& mine, Deadline deadline) {
+std::vector<std::string> exchange(MpiEndpoint& endpoint, const std::string& mine,
+                                  Deadline deadline) {
   const auto world = static_cast<std::size_t>(endpoint.world());
   const std::uint64_t length = mine.size();
   std::vector<std::uint64_t> lengths(world);

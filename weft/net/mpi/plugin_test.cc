@@ -1,4 +1,5 @@
-// What needs no launcher: whose ranks these are, and where the plug-ins are looked for. ranks_main.cc holds the rest, under mpirun.
+// What needs no launcher: whose ranks these are, and where the plug-ins are looked for.
+// ranks_main.cc holds the rest, under mpirun.
 #include "weft/net/mpi/internal/plugin.h"
 
 #include <gmock/gmock.h>
@@ -42,15 +43,20 @@ TEST(MpiStartedBy, LetsWeftMpiSayOtherwiseAndRefusesWhatItDoesNotKnow) {
 }
 
 TEST(MpiPlugin, IsLookedForBesideTheProgramInLibWeftAboveItAndByName) {
-  EXPECT_THAT(internal::plugin_paths("mpich", "/opt/w/bin/weft", ""),
-              ElementsAre("/opt/w/bin/libweft_mpi_mpich.so", "/opt/w/bin/lib/weft/libweft_mpi_mpich.so",
-                          "/opt/w/lib/weft/libweft_mpi_mpich.so", "/opt/lib/weft/libweft_mpi_mpich.so", "libweft_mpi_mpich.so"));
-  EXPECT_THAT(internal::plugin_paths("openmpi", "/opt/w/bin/weft", "/elsewhere"), ElementsAre("/elsewhere/libweft_mpi_openmpi.so"));
+  EXPECT_THAT(
+      internal::plugin_paths("mpich", "/opt/w/bin/weft", ""),
+      ElementsAre("/opt/w/bin/libweft_mpi_mpich.so", "/opt/w/bin/lib/weft/libweft_mpi_mpich.so",
+                  "/opt/w/lib/weft/libweft_mpi_mpich.so", "/opt/lib/weft/libweft_mpi_mpich.so",
+                  "libweft_mpi_mpich.so"));
+  EXPECT_THAT(internal::plugin_paths("openmpi", "/opt/w/bin/weft", "/elsewhere"),
+              ElementsAre("/elsewhere/libweft_mpi_openmpi.so"));
 }
 
 // What load_plugin() complains of where exactly these variables are set.
 std::string complaint(const std::map<std::string, std::string>& variables) {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "WEFT_MPI", "WEFT_PLUGIN_DIR"}) unsetenv(name);
+  for (const char* name :
+       {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "WEFT_MPI", "WEFT_PLUGIN_DIR"})
+    unsetenv(name);
   for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
   try {
     internal::load_plugin();
@@ -62,7 +68,8 @@ std::string complaint(const std::map<std::string, std::string>& variables) {
 }
 
 TEST(MpiPlugin, AreListedWhereTheirFilesAre) {
-  const auto folder = std::filesystem::temp_directory_path() / ("weft_plugins_" + std::to_string(getpid()));
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("weft_plugins_" + std::to_string(getpid()));
   std::filesystem::create_directory(folder);
   setenv("WEFT_PLUGIN_DIR", folder.c_str(), 1);
   EXPECT_THAT(plugins(), testing::IsEmpty());
@@ -75,7 +82,8 @@ TEST(MpiPlugin, AreListedWhereTheirFilesAre) {
 
 TEST(MpiPlugin, SaysInOneLineWhyThereIsNone) {
   EXPECT_THAT(complaint({}), HasSubstr("not started by an MPI; start it by mpirun"));
-  EXPECT_THAT(complaint({{"PMI_RANK", "0"}, {"WEFT_PLUGIN_DIR", "/nowhere"}}), HasSubstr("libweft_mpi_mpich.so is not found"));
+  EXPECT_THAT(complaint({{"PMI_RANK", "0"}, {"WEFT_PLUGIN_DIR", "/nowhere"}}),
+              HasSubstr("libweft_mpi_mpich.so is not found"));
 }
 
 }  // namespace

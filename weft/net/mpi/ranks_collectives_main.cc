@@ -18,7 +18,9 @@ class MpiCollectives : public MpiContract {
  protected:
   static constexpr std::size_t kCount = 1003;  // no multiple of the world
 
-  static T value(int rank, std::size_t i) { return static_cast<T>((static_cast<std::size_t>(rank) * 3 + i) % 5 + 1); }
+  static T value(int rank, std::size_t i) {
+    return static_cast<T>((static_cast<std::size_t>(rank) * 3 + i) % 5 + 1);
+  }
   static std::vector<T> values(int rank, std::size_t count) {
     std::vector<T> all(count);
     for (std::size_t i = 0; i < count; ++i) all[i] = value(rank, i);
@@ -28,17 +30,23 @@ class MpiCollectives : public MpiContract {
   static std::vector<T> reduced(std::size_t count, const F& combine) {
     auto all = values(0, count);
     for (int rank = 1; rank < MpiContract::kWorld; ++rank) {
-      for (std::size_t i = 0; i < count; ++i) all[i] = static_cast<T>(combine(all[i], value(rank, i)));
+      for (std::size_t i = 0; i < count; ++i)
+        all[i] = static_cast<T>(combine(all[i], value(rank, i)));
     }
     return all;
   }
   static DirectArgs args(const void* input, void* output, std::size_t count) {
-    return {.input = input, .output = output, .count = static_cast<std::int64_t>(count), .dtype = type_of(T{}), .timeout = 20s};
+    return {.input = input,
+            .output = output,
+            .count = static_cast<std::int64_t>(count),
+            .dtype = type_of(T{}),
+            .timeout = 20s};
   }
   static T sum(T a, T b) { return static_cast<T>(a + b); }
 };
 
-using Types = testing::Types<double, float, std::int64_t, std::int32_t, std::int16_t, std::int8_t, std::uint8_t>;
+using Types = testing::Types<double, float, std::int64_t, std::int32_t, std::int16_t, std::int8_t,
+                             std::uint8_t>;
 TYPED_TEST_SUITE(MpiCollectives, Types);
 
 TYPED_TEST(MpiCollectives, ReduceWithEachOperation) {
@@ -77,7 +85,8 @@ TYPED_TEST(MpiCollectives, MoveAndReduceAsTheirNamesSayWholeAndInPieces) {
     const auto group = connect_mpi({.native_bytes = native});
     const auto in = this->values(rank, n), wide = this->values(rank, n * w);
     std::vector<T> out(n), all(n * w), expected;
-    const auto run = [&](Collective collective, const void* input, void* output, ReduceOp op = ReduceOp::kSum) {
+    const auto run = [&](Collective collective, const void* input, void* output,
+                         ReduceOp op = ReduceOp::kSum) {
       auto call = this->args(input, output, n);
       call.root = root;
       call.op = op;
@@ -101,12 +110,14 @@ TYPED_TEST(MpiCollectives, MoveAndReduceAsTheirNamesSayWholeAndInPieces) {
 
     run(Collective::kAllToAll, wide.data(), all.data());
     for (std::size_t peer = 0; peer < w; ++peer) {
-      for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(all[peer * n + i], this->value(static_cast<int>(peer), me * n + i));
+      for (std::size_t i = 0; i < n; ++i)
+        ASSERT_EQ(all[peer * n + i], this->value(static_cast<int>(peer), me * n + i));
     }
 
     run(Collective::kReduceScatter, wide.data(), out.data());
     const auto sums = this->reduced(n * w, this->sum);
-    EXPECT_TRUE(std::equal(out.begin(), out.end(), sums.begin() + static_cast<std::ptrdiff_t>(me * n)));
+    EXPECT_TRUE(
+        std::equal(out.begin(), out.end(), sums.begin() + static_cast<std::ptrdiff_t>(me * n)));
 
     auto place = in;
     run(Collective::kReduce, place.data(), rank == root ? place.data() : nullptr);
@@ -130,7 +141,8 @@ TYPED_TEST(MpiCollectives, LetTheInputLieInTheOutput) {
   const auto in = this->values(this->rank_, n);
   std::copy(in.begin(), in.end(), all.begin() + static_cast<std::ptrdiff_t>(me * n));
   this->group_->run(Collective::kAllGather, this->args(all.data() + me * n, all.data(), n));
-  for (std::size_t i = 0; i < n * w; ++i) ASSERT_EQ(all[i], this->value(static_cast<int>(i / n), i % n));
+  for (std::size_t i = 0; i < n * w; ++i)
+    ASSERT_EQ(all[i], this->value(static_cast<int>(i / n), i % n));
   all = this->values(this->rank_, n * w);
   this->group_->run(Collective::kReduceScatter, this->args(all.data(), all.data() + me * n, n));
   const auto sums = this->reduced(n * w, this->sum);
@@ -142,11 +154,16 @@ using MpiNarrow = MpiContract;
 TEST_F(MpiNarrow, ReducesSixteenBitFloatsThroughWeftsKernels) {
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
     std::vector<float> wide(1001), sums(1001), seen(1001);
-    for (std::size_t i = 0; i < wide.size(); ++i) wide[i] = static_cast<float>(i % 16) + static_cast<float>(rank_);
+    for (std::size_t i = 0; i < wide.size(); ++i)
+      wide[i] = static_cast<float>(i % 16) + static_cast<float>(rank_);
     for (std::size_t i = 0; i < wide.size(); ++i) sums[i] = 4 * static_cast<float>(i % 16) + 6;
     std::vector<std::uint16_t> narrow(wide.size());
     kernels::cast(narrow.data(), dtype, wide.data(), DType::kF32, 1001);
-    group_->run(Collective::kAllReduce, {.input = narrow.data(), .output = narrow.data(), .count = 1001, .dtype = dtype, .timeout = 20s});
+    group_->run(Collective::kAllReduce, {.input = narrow.data(),
+                                         .output = narrow.data(),
+                                         .count = 1001,
+                                         .dtype = dtype,
+                                         .timeout = 20s});
     kernels::cast(seen.data(), DType::kF32, narrow.data(), dtype, 1001);
     EXPECT_EQ(seen, sums) << to_string(dtype);
   }
@@ -154,26 +171,40 @@ TEST_F(MpiNarrow, ReducesSixteenBitFloatsThroughWeftsKernels) {
 
 TEST_F(MpiNarrow, AddsTruthValuesAsOrAndAveragesByTheWorld) {
   std::array<std::uint8_t, 3> flags{static_cast<std::uint8_t>(rank_ == 1), 0, 1};
-  group_->run(Collective::kAllReduce, {.input = flags.data(), .output = flags.data(), .count = 3, .dtype = DType::kBool, .timeout = 20s});
+  group_->run(Collective::kAllReduce, {.input = flags.data(),
+                                       .output = flags.data(),
+                                       .count = 3,
+                                       .dtype = DType::kBool,
+                                       .timeout = 20s});
   EXPECT_EQ(flags, (std::array<std::uint8_t, 3>{1, 0, 1}));
   float mean = static_cast<float>(rank_);
-  group_->run(Collective::kAllReduce, {.input = &mean, .output = &mean, .count = 1, .op = ReduceOp::kAvg, .timeout = 20s});
+  group_->run(Collective::kAllReduce,
+              {.input = &mean, .output = &mean, .count = 1, .op = ReduceOp::kAvg, .timeout = 20s});
   EXPECT_EQ(mean, 1.5f);
-  const Error error = error_of(
-      [&] { group_->run(Collective::kAllReduce, {.input = &mean, .output = &mean, .count = 1, .op = ReduceOp::kBitOr, .timeout = 20s}); });
+  const Error error = error_of([&] {
+    group_->run(
+        Collective::kAllReduce,
+        {.input = &mean, .output = &mean, .count = 1, .op = ReduceOp::kBitOr, .timeout = 20s});
+  });
   EXPECT_EQ(error.code(), Errc::kInvalidArgument);
   EXPECT_FALSE(group_->failure());
 }
 
 TEST_F(MpiNarrow, ANotANumberIsTheResultOfAMinimum) {
   float value = rank_ == 2 ? std::numeric_limits<float>::quiet_NaN() : 1.0f;
-  group_->run(Collective::kAllReduce, {.input = &value, .output = &value, .count = 1, .op = ReduceOp::kMin, .timeout = 20s});
+  group_->run(
+      Collective::kAllReduce,
+      {.input = &value, .output = &value, .count = 1, .op = ReduceOp::kMin, .timeout = 20s});
   EXPECT_TRUE(std::isnan(value));
 }
 
 TEST_F(MpiNarrow, RanksThatCallDifferentOperationsAllSeeBoth) {
   float value = 1;
-  const DirectArgs call{.input = &value, .output = &value, .count = 1, .op = rank_ == 3 ? ReduceOp::kMax : ReduceOp::kSum, .timeout = 20s};
+  const DirectArgs call{.input = &value,
+                        .output = &value,
+                        .count = 1,
+                        .op = rank_ == 3 ? ReduceOp::kMax : ReduceOp::kSum,
+                        .timeout = 20s};
   const Error error = error_of([&] { group_->run(Collective::kAllReduce, call); });
   EXPECT_EQ(error.code(), Errc::kInvalidArgument) << error.what();
   EXPECT_THAT(error.what(), HasSubstr("all_reduce(sum"));
@@ -181,12 +212,14 @@ TEST_F(MpiNarrow, RanksThatCallDifferentOperationsAllSeeBoth) {
   EXPECT_EQ(error_of([&] { group_->run(Collective::kAllReduce, call); }).code(), Errc::kAborted);
 }
 
-// These end the use of MPI in their process: each is run by an mpirun of its own, which sees the ranks end without MPI_Finalize.
+// These end the use of MPI in their process: each is run by an mpirun of its own, which sees the
+// ranks end without MPI_Finalize.
 using MpiEnd = MpiContract;
 
 TEST_F(MpiEnd, ACollectiveThatARankDoesNotCallEndsAtItsDeadline) {
   std::vector<float> values(100'000, 1);
-  const DirectArgs call{.input = values.data(), .output = values.data(), .count = 100'000, .timeout = 300ms};
+  const DirectArgs call{
+      .input = values.data(), .output = values.data(), .count = 100'000, .timeout = 300ms};
   if (rank_ != 3) {
     const auto before = Deadline::Clock::now();
     const Error error = error_of([&] { group_->run(Collective::kAllReduce, call); });
@@ -205,8 +238,11 @@ TEST_F(MpiEnd, ARankThatLeavesEndsTheCollectiveOfTheOthers) {
   if (rank_ == 3) {
     group_.reset();
   } else {
-    const Error error = error_of(
-        [&] { group_->run(Collective::kAllReduce, {.input = values.data(), .output = values.data(), .count = 100'000, .timeout = 20s}); });
+    const Error error = error_of([&] {
+      group_->run(
+          Collective::kAllReduce,
+          {.input = values.data(), .output = values.data(), .count = 100'000, .timeout = 20s});
+    });
     EXPECT_TRUE(error.code() == Errc::kPeerLost || error.code() == Errc::kAborted) << error.what();
     EXPECT_EQ(error.context().peer, 3);
   }

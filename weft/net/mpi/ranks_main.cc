@@ -6,13 +6,15 @@ namespace {
 
 TEST_F(MpiContract, KnowsItsRankWorldAndName) {
   EXPECT_STREQ(group_->name(), "mpi");
-  EXPECT_EQ(group_->implementation(), started_by([](const char* name) { return std::getenv(name); }));
+  EXPECT_EQ(group_->implementation(),
+            started_by([](const char* name) { return std::getenv(name); }));
   EXPECT_EQ(connect_mpi({.epoch = 7})->epoch(), 7u);
   EXPECT_FALSE(group_->failure());
 }
 
 TEST_F(MpiContract, DeliversMessagesOfAllSizesUnchanged) {
-  for (const std::size_t size : {0, 1, 63, 4096, 4097, 16 * 1024 + 1, 256 * 1024, 256 * 1024 + 1, 3 * 1024 * 1024 + 17}) {
+  for (const std::size_t size :
+       {0, 1, 63, 4096, 4097, 16 * 1024 + 1, 256 * 1024, 256 * 1024 + 1, 3 * 1024 * 1024 + 17}) {
     Bytes in(size);
     swap(7, rank_ ^ 1, pattern(size, rank_), in);
     EXPECT_TRUE(in == pattern(size, rank_ ^ 1)) << size;
@@ -29,12 +31,14 @@ TEST_F(MpiContract, AllToAllOfLargeMessagesInOneCallDoesNotDeadlock) {
     recvs.push_back({peer, in[static_cast<std::size_t>(peer)]});
   }
   group_->exchange(1, sends, recvs, soon());
-  for (int peer = 0; peer < kWorld; ++peer) EXPECT_TRUE(in[static_cast<std::size_t>(peer)] == pattern(1 << 20, peer * kWorld + rank_));
+  for (int peer = 0; peer < kWorld; ++peer)
+    EXPECT_TRUE(in[static_cast<std::size_t>(peer)] == pattern(1 << 20, peer * kWorld + rank_));
 }
 
 TEST_F(MpiContract, MessagesThatNobodyAwaitsYetKeepTheirOrderOnEachChannel) {
   for (int i = 0; rank_ == 0 && i < 50; ++i) {
-    for (Channel channel : {5, 6}) group_->send(1, channel, pattern(1000 + static_cast<std::size_t>(i), i), soon());
+    for (Channel channel : {5, 6})
+      group_->send(1, channel, pattern(1000 + static_cast<std::size_t>(i), i), soon());
   }
   meet();
   for (Channel channel : {6, 5}) {
@@ -198,31 +202,39 @@ TEST_F(MpiContract, GroupsOverSomeOfTheRanksNumberThemInTheirOwnOrder) {
   const Recv recv{1 - pair->rank(), in};
   pair->exchange(1, {&send, 1}, {&recv, 1}, soon());
   EXPECT_TRUE(in == pattern(5000, ranks[static_cast<std::size_t>(1 - pair->rank())]));
-  EXPECT_EQ(error_of([&] { connect_mpi({.ranks = {(rank_ + 1) % kWorld}}); }).code(), Errc::kInvalidArgument);
+  EXPECT_EQ(error_of([&] { connect_mpi({.ranks = {(rank_ + 1) % kWorld}}); }).code(),
+            Errc::kInvalidArgument);
   EXPECT_EQ(error_of([] { connect_mpi({.ranks = {0, 0}}); }).code(), Errc::kInvalidArgument);
 }
 
 TEST_F(MpiContract, ExchangesTextsOfAllLengths) {
-  const auto text = [](int rank) { return std::string(static_cast<std::size_t>(rank) * 3000, static_cast<char>('a' + rank)); };
+  const auto text = [](int rank) {
+    return std::string(static_cast<std::size_t>(rank) * 3000, static_cast<char>('a' + rank));
+  };
   const auto all = exchange(*group_, text(rank_), soon());
-  for (int peer = 0; peer < kWorld; ++peer) EXPECT_EQ(all[static_cast<std::size_t>(peer)], text(peer));
+  for (int peer = 0; peer < kWorld; ++peer)
+    EXPECT_EQ(all[static_cast<std::size_t>(peer)], text(peer));
 }
 
 }  // namespace
 }  // namespace weft::net::mpi
 
-// Ranks that end without MPI_Finalize are killed by some launchers as soon as the first has ended. So each leaves its result as a file in
-// $WEFT_RANKS_DIR, where that is set, and waits for the others' files.
+// Ranks that end without MPI_Finalize are killed by some launchers as soon as the first has ended.
+// So each leaves its result as a file in $WEFT_RANKS_DIR, where that is set, and waits for the
+// others' files.
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   const int failed = RUN_ALL_TESTS();
   const char* folder = std::getenv("WEFT_RANKS_DIR");
   if (folder == nullptr) return failed;
-  std::ofstream(std::string(folder) + "/" + std::to_string(getpid())) << (failed == 0 ? "passed" : "failed");
+  std::ofstream(std::string(folder) + "/" + std::to_string(getpid()))
+      << (failed == 0 ? "passed" : "failed");
   const auto all_there = [&] {
     const std::filesystem::directory_iterator files(folder);
     return std::distance(begin(files), end(files)) == 4;
   };
-  for (const auto end = weft::Deadline::in(std::chrono::seconds(20)); !all_there() && !end.passed();) sched_yield();
+  for (const auto end = weft::Deadline::in(std::chrono::seconds(20));
+       !all_there() && !end.passed();)
+    sched_yield();
   return failed;
 }

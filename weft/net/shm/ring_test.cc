@@ -1,4 +1,5 @@
-// What a rank does with a ring that its peer has spoilt, and what a group knows about its processors.
+// What a rank does with a ring that its peer has spoilt, and what a group knows about its
+// processors.
 #include "weft/net/shm/internal/ring.h"
 
 #include <gtest/gtest.h>
@@ -19,8 +20,10 @@ namespace ring_test {
 using namespace std::chrono_literals;
 using Bytes = std::vector<std::byte>;
 
-// The error of a call of rank 0 of two, after `scribble` has written into the ring that `from` writes.
-Error after(int from, const std::function<void(RingView)>& scribble, const std::function<void(Endpoint&)>& call) {
+// The error of a call of rank 0 of two, after `scribble` has written into the ring that `from`
+// writes.
+Error after(int from, const std::function<void(RingView)>& scribble,
+            const std::function<void(Endpoint&)>& call) {
   Bytes memory(shm_region_bytes(2));
   const std::span<std::byte> region(memory);
   const auto endpoint = make_shm({0, 2, 7, region, nullptr, {}, 0});
@@ -59,7 +62,8 @@ Error after_slot(const RawSlot& raw) {
 }
 
 RawSlot with_header(std::uint32_t length, std::uint32_t streams, RingSlot::Place place = {1, 0}) {
-  return {.header = {.channel = 1, .message = 0, .length = length, .streams = streams}, .place = place};
+  return {.header = {.channel = 1, .message = 0, .length = length, .streams = streams},
+          .place = place};
 }
 
 TEST(ShmRing, ReportsASlotThatCannotBe) {
@@ -68,16 +72,23 @@ TEST(ShmRing, ReportsASlotThatCannotBe) {
   EXPECT_EQ(number.context().peer, 1);
   EXPECT_EQ(after_slot({.epoch = 6}).code(), Errc::kCorrupt) << "of another epoch";
   EXPECT_EQ(after_slot(with_header(97, 0)).code(), Errc::kCorrupt) << "longer than a slot";
-  EXPECT_EQ(after_slot(with_header(0xffffffffu, 1)).code(), Errc::kCorrupt) << "longer than the longest piece";
-  EXPECT_EQ(after_slot(with_header(1, 2)).code(), Errc::kCorrupt) << "neither here nor in the stream";
-  EXPECT_EQ(after_slot(with_header(1, 1, {1, ~std::uint64_t{0}})).code(), Errc::kCorrupt) << "a piece outside of its message";
-  EXPECT_EQ(after_slot(with_header(2, 1, {1, 0})).code(), Errc::kCorrupt) << "a piece longer than its message";
-  EXPECT_EQ(after_slot({}).code(), Errc::kInternal) << "the slot that the others spoil is a good one";
+  EXPECT_EQ(after_slot(with_header(0xffffffffu, 1)).code(), Errc::kCorrupt)
+      << "longer than the longest piece";
+  EXPECT_EQ(after_slot(with_header(1, 2)).code(), Errc::kCorrupt)
+      << "neither here nor in the stream";
+  EXPECT_EQ(after_slot(with_header(1, 1, {1, ~std::uint64_t{0}})).code(), Errc::kCorrupt)
+      << "a piece outside of its message";
+  EXPECT_EQ(after_slot(with_header(2, 1, {1, 0})).code(), Errc::kCorrupt)
+      << "a piece longer than its message";
+  EXPECT_EQ(after_slot({}).code(), Errc::kInternal)
+      << "the slot that the others spoil is a good one";
   EXPECT_EQ(after_slot(with_header(1, 1)).code(), Errc::kInternal) << "and so is this one";
 }
 
 TEST(ShmRing, ReportsImpossibleCountsOfTheReader) {
-  const auto send_much = [](Endpoint& endpoint) { endpoint.send(1, 1, Bytes(4'000'000), Deadline::in(1s)); };
+  const auto send_much = [](Endpoint& endpoint) {
+    endpoint.send(1, 1, Bytes(4'000'000), Deadline::in(1s));
+  };
   const auto send_often = [](Endpoint& endpoint) {
     for (int i = 0; i < 1025; ++i) endpoint.send(1, 1, {}, Deadline::in(1s));
   };
@@ -113,8 +124,10 @@ TEST(ShmRing, TellsASlotThatIsWrittenFromTheLapBeforeForEver) {
     RingView ring;
     ring.num_slots = 8;
     ring.epoch = epoch;
-    for (const std::uint64_t middle : {std::uint64_t{20}, std::uint64_t{1} << 32, std::uint64_t{5} << 32}) {
-      for (std::uint64_t number = middle - 20; number < middle + 20; ++number) EXPECT_NE(ring.stamp(number), ring.stamp_before(number));
+    for (const std::uint64_t middle :
+         {std::uint64_t{20}, std::uint64_t{1} << 32, std::uint64_t{5} << 32}) {
+      for (std::uint64_t number = middle - 20; number < middle + 20; ++number)
+        EXPECT_NE(ring.stamp(number), ring.stamp_before(number));
     }
   }
 }
@@ -148,7 +161,9 @@ TEST(ShmRing, TellsTheReaderThatAnEighthOfTheStreamIsFreeWhenTheWriterIsStuck) {
   RingReader reader(ring);
   const Bytes piece(1000);
   Bytes place(1000);
-  const auto push = [&] { return writer.push({.total = 1000, .length = 1000}, piece.data()).has_value(); };
+  const auto push = [&] {
+    return writer.push({.total = 1000, .length = 1000}, piece.data()).has_value();
+  };
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(push());
   EXPECT_FALSE(push());
   ASSERT_NE(reader.front(), nullptr);

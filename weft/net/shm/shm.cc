@@ -23,7 +23,8 @@ using internal::ShmOutgoing;
 using Call = internal::ShmCall;
 
 constexpr auto kShmSlice = 20ms;
-// With a processor for each rank: idle passes before sleeping, about 10 us, less than what a wake-up costs.
+// With a processor for each rank: idle passes before sleeping, about 10 us, less than what a
+// wake-up costs.
 constexpr int kSpins = 300;
 // Without: lets those who have work run first.
 constexpr int kYields = 8;
@@ -57,14 +58,16 @@ class ShmEndpoint final : public Endpoint {
   const char* name() const override { return "shm"; }
   std::uint32_t epoch() const override { return options_.epoch; }
 
-  void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs, Deadline deadline) override {
+  void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs,
+                Deadline deadline) override {
     internal::check_peers(world(), sends, recvs);
     Lock lock = enter();
     adopt_failure();
     failure_.refuse("exchange");
     try {
       const auto rest = sends.subspan(send_now(channel, sends));
-      if (rest.empty() && (recvs.empty() || (recvs.size() == 1 && receive_now(channel, recvs[0])))) return;
+      if (rest.empty() && (recvs.empty() || (recvs.size() == 1 && receive_now(channel, recvs[0]))))
+        return;
       transfer(lock, {"exchange", deadline, channel, {}, {}}, rest, recvs);
     } catch (const std::exception& error) {
       end_group(error);  // nothing moves any more, so that nobody keeps a pointer into this call
@@ -77,7 +80,8 @@ class ShmEndpoint final : public Endpoint {
     adopt_failure();
     failure_.refuse("await_any");
     int peer = -1;
-    wait(lock, {"await_any", deadline, channel, {}, {}}, [&] { return (peer = mailbox_.any(channel)) >= 0; });
+    wait(lock, {"await_any", deadline, channel, {}, {}},
+         [&] { return (peer = mailbox_.any(channel)) >= 0; });
     return peer;
   }
 
@@ -145,7 +149,8 @@ class ShmEndpoint final : public Endpoint {
     internal::RingReader& ring = peers_[static_cast<std::size_t>(recv.peer)].in;
     const Piece* piece = ring.front();
     for (int idle = 0; piece == nullptr; piece = ring.front()) {
-      if (crowd_.oversubscribed || ++idle > kSpins || in_line_.load(std::memory_order_relaxed) > 0) return false;
+      if (crowd_.oversubscribed || ++idle > kSpins || in_line_.load(std::memory_order_relaxed) > 0)
+        return false;
       pause();
     }
     if (piece->channel != channel || !mailbox_.take_whole(*piece, recv.bytes.size())) return false;
@@ -161,10 +166,12 @@ class ShmEndpoint final : public Endpoint {
     std::vector<ShmOutgoing> outgoing;
     receipts.reserve(recvs.size());
     outgoing.reserve(sends.size());
-    for (const Recv& recv : recvs) mailbox_.post(call.channel, receipts.emplace_back(Receipt{recv, &operation}));
+    for (const Recv& recv : recvs)
+      mailbox_.post(call.channel, receipts.emplace_back(Receipt{recv, &operation}));
     for (const Send& send : sends) {
       Peer& peer = peers_[static_cast<std::size_t>(send.peer)];
-      peer.queue.push_back(&outgoing.emplace_back(ShmOutgoing{send, call.channel, peer.sent.of(call.channel)++, 0, &operation}));
+      peer.queue.push_back(&outgoing.emplace_back(
+          ShmOutgoing{send, call.channel, peer.sent.of(call.channel)++, 0, &operation}));
       ++operation.pending;
     }
     call.receipts = receipts;
@@ -215,13 +222,15 @@ class ShmEndpoint final : public Endpoint {
     const std::uint32_t ticket = region_.begin_sleep(rank());
     if (!progress()) {
       lock.unlock();
-      region_.sleep(rank(), ticket, std::min<std::chrono::nanoseconds>(kShmSlice, deadline.left() + 1us));
+      region_.sleep(rank(), ticket,
+                    std::min<std::chrono::nanoseconds>(kShmSlice, deadline.left() + 1us));
       reenter(lock);
     }
     region_.end_sleep(rank());
   }
 
-  // Moves what can be moved. An error in it ends the group: it may belong to any of the calls under way.
+  // Moves what can be moved. An error in it ends the group: it may belong to any of the calls under
+  // way.
   bool progress() {
     if (failure_.latched()) return false;
     try {
@@ -268,7 +277,8 @@ class ShmEndpoint final : public Endpoint {
   bool pull(int peer) {
     internal::RingReader& ring = peers_[static_cast<std::size_t>(peer)].in;
     bool moved = false;
-    for (const Piece* piece = ring.front(); piece != nullptr && mailbox_.has_room(*piece); piece = ring.front()) {
+    for (const Piece* piece = ring.front(); piece != nullptr && mailbox_.has_room(*piece);
+         piece = ring.front()) {
       const Piece taken = *piece;
       if (ring.take(mailbox_.begin(taken))) region_.wake(peer);
       mailbox_.end(taken);
@@ -320,15 +330,19 @@ class ShmEndpoint final : public Endpoint {
     if (!options_.lost_peer || now - asked_ < kShmSlice) return;
     asked_ = now;
     const auto lost = options_.lost_peer();
-    // A process that ended after it left in order is not a loss; who still needs it finds out in look_for_departed().
+    // A process that ended after it left in order is not a loss; who still needs it finds out in
+    // look_for_departed().
     if (!lost || *lost < 0 || *lost >= world() || region_.left(*lost)) return;
-    end_group(Error(Errc::kPeerLost, "rank " + std::to_string(*lost) + " has died", {operation, rank(), *lost}));
+    end_group(Error(Errc::kPeerLost, "rank " + std::to_string(*lost) + " has died",
+                    {operation, rank(), *lost}));
   }
 
   void look_for_departed(const Call& call) {
     const auto check = [&](int peer, bool nothing_more) {
       if (peer == rank() || !region_.left(peer) || !nothing_more) return;
-      throw Error(Errc::kPeerLost, "rank " + std::to_string(peer) + " left the group while it was still needed", {call.name, rank(), peer});
+      throw Error(Errc::kPeerLost,
+                  "rank " + std::to_string(peer) + " left the group while it was still needed",
+                  {call.name, rank(), peer});
     };
     for (const Receipt& receipt : call.receipts) {
       // It left before we look into its ring, so that an empty ring stays empty.
@@ -355,11 +369,14 @@ class ShmEndpoint final : public Endpoint {
 
 }  // namespace
 
-std::size_t shm_region_bytes(int world, std::size_t ring_bytes) { return internal::ShmRegion::bytes(world, ring_bytes); }
+std::size_t shm_region_bytes(int world, std::size_t ring_bytes) {
+  return internal::ShmRegion::bytes(world, ring_bytes);
+}
 
 std::unique_ptr<Endpoint> make_shm(ShmOptions options) {
   WEFT_REQUIRE(options.rank >= 0 && options.rank < options.world,
-               "rank " + std::to_string(options.rank) + " is not in a world of " + std::to_string(options.world));
+               "rank " + std::to_string(options.rank) + " is not in a world of " +
+                   std::to_string(options.world));
   return std::make_unique<ShmEndpoint>(std::move(options));
 }
 

@@ -1,5 +1,6 @@
-// Shared-memory messages between two processes, each bound to a processor as mpirun binds them: half a round trip of all sizes, the rate of
-// small messages, bandwidth of large ones one way and both ways. Machines are noisy: --benchmark_repetitions=20, and read the smallest.
+// Shared-memory messages between two processes, each bound to a processor as mpirun binds them:
+// half a round trip of all sizes, the rate of small messages, bandwidth of large ones one way and
+// both ways. Machines are noisy: --benchmark_repetitions=20, and read the smallest.
 #include <benchmark/benchmark.h>
 #include <sched.h>
 
@@ -14,7 +15,8 @@ constexpr Channel kOrders = 1;
 constexpr Channel kData = 2;
 constexpr Channel kReplies = 3;
 
-// Rank 1 does what rank 0 orders: `mode` 0 sends it back, 1 takes it, 2 swaps; rounds of `bytes` each. mode -1 ends.
+// Rank 1 does what rank 0 orders: `mode` 0 sends it back, 1 takes it, 2 swaps; rounds of `bytes`
+// each. mode -1 ends.
 struct Order {
   int mode;
   std::int64_t bytes;
@@ -38,7 +40,8 @@ void serve(Endpoint& endpoint) {
   std::vector<std::byte> in(out.size());
   for (;;) {
     Order order{};
-    endpoint.recv(0, kOrders, std::as_writable_bytes(std::span(&order, 1)), weft::Deadline::in(600s));
+    endpoint.recv(0, kOrders, std::as_writable_bytes(std::span(&order, 1)),
+                  weft::Deadline::in(600s));
     if (order.mode < 0) return;
     const auto bytes = static_cast<std::size_t>(order.bytes);
     for (std::int64_t i = 0; i < order.rounds; ++i)
@@ -67,7 +70,8 @@ class Bound {
 
 Endpoint& rank_zero() {
   static const std::size_t bytes = shm_region_bytes(2);
-  static auto* memory = static_cast<std::byte*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  static auto* memory = static_cast<std::byte*>(
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   static const pid_t child = [] {
     const pid_t pid = fork();
     if (pid == 0) {
@@ -78,11 +82,12 @@ Endpoint& rank_zero() {
     return pid;
   }();
   static const auto endpoint = make_shm({0, 2, 0, {memory, bytes}, nullptr, {}, 0});
-  static const bool ends = std::atexit([] {
-                             const Order order{-1, 0, 0};
-                             endpoint->send(1, kOrders, std::as_bytes(std::span(&order, 1)), weft::Deadline::in(10s));
-                             waitpid(child, nullptr, 0);
-                           }) == 0;
+  static const bool ends =
+      std::atexit([] {
+        const Order order{-1, 0, 0};
+        endpoint->send(1, kOrders, std::as_bytes(std::span(&order, 1)), weft::Deadline::in(10s));
+        waitpid(child, nullptr, 0);
+      }) == 0;
   benchmark::DoNotOptimize(ends);
   return *endpoint;
 }
@@ -101,16 +106,30 @@ void run(benchmark::State& state, int mode, int ways) {
     endpoint.recv(1, kReplies, std::span(in).first(1), weft::Deadline::in(60s));
   }
   state.SetBytesProcessed(state.iterations() * rounds * ways * state.range(0));
-  state.counters["one_way"] = benchmark::Counter(static_cast<double>(state.iterations() * rounds * ways),
-                                                 benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["one_way"] =
+      benchmark::Counter(static_cast<double>(state.iterations() * rounds * ways),
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 
 void PingPong(benchmark::State& state) { run(state, 0, 2); }
 void OneWay(benchmark::State& state) { run(state, 1, 1); }
 void BothWays(benchmark::State& state) { run(state, 2, 2); }
 
-BENCHMARK(PingPong)->Arg(8)->Arg(64)->Arg(1024)->Arg(4096)->Arg(65536)->Arg(1 << 20)->Arg(25 << 20)->UseRealTime();
-BENCHMARK(OneWay)->Arg(8)->Arg(1 << 20)->Arg(25'000'000)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(PingPong)
+    ->Arg(8)
+    ->Arg(64)
+    ->Arg(1024)
+    ->Arg(4096)
+    ->Arg(65536)
+    ->Arg(1 << 20)
+    ->Arg(25 << 20)
+    ->UseRealTime();
+BENCHMARK(OneWay)
+    ->Arg(8)
+    ->Arg(1 << 20)
+    ->Arg(25'000'000)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 BENCHMARK(BothWays)->Arg(1 << 20)->Arg(25'000'000)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 }  // namespace

@@ -81,7 +81,8 @@ std::vector<int> with_rank_one_ending(int signal, std::chrono::milliseconds time
 TEST(ShmProcessesTiming, LoseAKilledPeerWithinTwoSeconds) {
   expect_within(2s, [](SlowestRank& slowest) {
     const auto start = Deadline::Clock::now();
-    EXPECT_EQ(with_rank_one_ending(SIGKILL, 20s), (std::vector<int>{kLostRankOne, 128 + SIGKILL, kLostRankOne}));
+    EXPECT_EQ(with_rank_one_ending(SIGKILL, 20s),
+              (std::vector<int>{kLostRankOne, 128 + SIGKILL, kLostRankOne}));
     slowest.report_since(start);
   });
 }
@@ -89,7 +90,8 @@ TEST(ShmProcessesTiming, LoseAKilledPeerWithinTwoSeconds) {
 TEST(ShmProcessesTiming, KeepTheDeadlineWhenAPeerIsStopped) {
   expect_within(2s, [](SlowestRank& slowest) {
     const auto start = Deadline::Clock::now();
-    EXPECT_EQ(with_rank_one_ending(SIGSTOP, 200ms), (std::vector<int>{kTimedOut, 128 + SIGKILL, kTimedOut}));
+    EXPECT_EQ(with_rank_one_ending(SIGSTOP, 200ms),
+              (std::vector<int>{kTimedOut, 128 + SIGKILL, kTimedOut}));
     slowest.report_since(start);
   });
 }
@@ -169,7 +171,9 @@ TEST(ShmProcessesTiming, KeepTheDeadlineWhenTheReceiverOfManySmallMessagesIsStop
 double cpu_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 

@@ -21,7 +21,8 @@ Deadline soon() { return Deadline::in(20s); }
 Bytes pattern(int from, Channel channel, std::size_t size) {
   Bytes bytes(size);
   for (std::size_t i = 0; i < size; ++i)
-    bytes[i] = static_cast<std::byte>(i * 31 + (i >> 8) + static_cast<std::size_t>(from) * 7 + channel * 13);
+    bytes[i] = static_cast<std::byte>(i * 31 + (i >> 8) + static_cast<std::size_t>(from) * 7 +
+                                      channel * 13);
   return bytes;
 }
 
@@ -35,7 +36,8 @@ Errc code_of(const std::function<void()>& call) {
   return Errc::kInternal;
 }
 
-void run_shm_threads(int world, const std::function<void(Endpoint&)>& fn, std::size_t ring_bytes = 0) {
+void run_shm_threads(int world, const std::function<void(Endpoint&)>& fn,
+                     std::size_t ring_bytes = 0) {
   const auto endpoints = make_shm_threads(world, 7, ring_bytes);
   internal::run_ranks(world, [&](int rank) { fn(*endpoints[static_cast<std::size_t>(rank)]); });
 }
@@ -51,13 +53,15 @@ void everybody_to_everybody(Endpoint& endpoint, std::size_t size, Channel channe
     recvs.push_back({peer, theirs[static_cast<std::size_t>(peer)]});
   }
   endpoint.exchange(channel, sends, recvs, soon());
-  for (int peer = 0; peer < endpoint.world(); ++peer) EXPECT_EQ(theirs[static_cast<std::size_t>(peer)], pattern(peer, channel, size));
+  for (int peer = 0; peer < endpoint.world(); ++peer)
+    EXPECT_EQ(theirs[static_cast<std::size_t>(peer)], pattern(peer, channel, size));
 }
 
 TEST(Shm, ExchangesMessagesOfEverySizeAmongAllRanks) {
   for (const int world : {1, 2, 3, 8}) {
     run_shm_threads(world, [](Endpoint& endpoint) {
-      for (const std::size_t size : {0u, 1u, 8u, 16u, 17u, 63u, 64u, 1000u, 65536u, 100'001u}) everybody_to_everybody(endpoint, size, size);
+      for (const std::size_t size : {0u, 1u, 8u, 16u, 17u, 63u, 64u, 1000u, 65536u, 100'001u})
+        everybody_to_everybody(endpoint, size, size);
     });
   }
 }
@@ -90,7 +94,8 @@ TEST(Shm, KeepsTheOrderOfAChannelAndNoOrderAmongChannels) {
   });
 }
 
-// Message `number` of a mixed lot: small ones, pieces of the stream, and more than the smallest ring holds.
+// Message `number` of a mixed lot: small ones, pieces of the stream, and more than the smallest
+// ring holds.
 std::size_t mixed_size(int number) {
   constexpr std::size_t kSizes[] = {8, 96, 97, 0, 1, 5000, 95, 300, 64, 1023, 8, 70'000, 33};
   return kSizes[static_cast<std::size_t>(number) % std::size(kSizes)];
@@ -117,7 +122,8 @@ TEST(Shm, KeepsTheOrderOfSmallAndLargeMessagesOnAChannel) {
 TEST(Shm, KeepsTheOrderWhenTheLargeAreReceivedInOneCallAndTheSmallOneByOne) {
   run_shm_threads(2, [](Endpoint& endpoint) {
     std::vector<Bytes> lot;
-    for (int number = 0; number < 26; ++number) lot.push_back(pattern(number, 4, mixed_size(number)));
+    for (int number = 0; number < 26; ++number)
+      lot.push_back(pattern(number, 4, mixed_size(number)));
     if (endpoint.rank() == 0) {
       std::vector<Send> sends;
       for (const Bytes& bytes : lot) sends.push_back({1, bytes});
@@ -145,8 +151,10 @@ TEST(Shm, GoesRoundTheRingManyTimes) {
       [](Endpoint& endpoint) {
         for (std::uint64_t number = 0; number < 20'000; ++number) {  // 8 slots
           std::uint64_t value = number * number;
-          if (endpoint.rank() == 0) endpoint.send(1, number % 3, std::as_bytes(std::span(&value, 1)), soon());
-          if (endpoint.rank() == 1) endpoint.recv(0, number % 3, std::as_writable_bytes(std::span(&value, 1)), soon());
+          if (endpoint.rank() == 0)
+            endpoint.send(1, number % 3, std::as_bytes(std::span(&value, 1)), soon());
+          if (endpoint.rank() == 1)
+            endpoint.recv(0, number % 3, std::as_writable_bytes(std::span(&value, 1)), soon());
           ASSERT_EQ(value, number * number);
         }
       },
@@ -178,7 +186,8 @@ TEST(Shm, ServesManyThreadsAndChannelsWithMessagesOfAllSizes) {
 
 // The smallest ring has 8 slots.
 void fill_the_ring(Endpoint& endpoint) {
-  for (std::byte i{0}; i < std::byte{8}; i = static_cast<std::byte>(static_cast<int>(i) + 1)) endpoint.send(1, 1, {&i, 1}, soon());
+  for (std::byte i{0}; i < std::byte{8}; i = static_cast<std::byte>(static_cast<int>(i) + 1))
+    endpoint.send(1, 1, {&i, 1}, soon());
 }
 
 TEST(Shm, KeepsTheDeadlineOfASmallMessageThatFindsTheRingFull) {
@@ -227,7 +236,8 @@ TEST(Shm, ServesTwoThreadsOfEachRankAtOnce) {
     std::vector<std::thread> threads;
     for (const Channel channel : {1, 2}) {
       threads.emplace_back([&endpoint, channel] {
-        for (const std::size_t size : {8u, 200'000u, 0u, 70'000u, 3u}) everybody_to_everybody(endpoint, size, channel);
+        for (const std::size_t size : {8u, 200'000u, 0u, 70'000u, 3u})
+          everybody_to_everybody(endpoint, size, channel);
       });
     }
     for (auto& thread : threads) thread.join();
@@ -276,7 +286,10 @@ TEST(Shm, RefusesPeersOutsideTheGroupAndImpossibleOptions) {
   EXPECT_FALSE(endpoints[0]->failure());
   EXPECT_EQ(code_of([] { make_shm_threads(2, 0, 5000); }), Errc::kInvalidArgument);
   EXPECT_EQ(code_of([] { make_shm_threads(0); }), Errc::kInvalidArgument);
-  EXPECT_EQ(code_of([] { make_shm({.rank = 0, .world = 2, .region = {}, .owner = {}, .lost_peer = {}}); }), Errc::kInvalidArgument);
+  EXPECT_EQ(code_of([] {
+              make_shm({.rank = 0, .world = 2, .region = {}, .owner = {}, .lost_peer = {}});
+            }),
+            Errc::kInvalidArgument);
 }
 
 TEST(Shm, TimesOutNamingThePeerAndFailsTheGroupEverywhere) {

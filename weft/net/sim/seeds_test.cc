@@ -29,7 +29,8 @@ struct Scenario {
   static Scenario draw(std::uint64_t seed);
   // One line.
   std::string describe() const;
-  // Whether the network's own ills (loss, jitter …) are all that happens, or faults that heal in time: then every rank must succeed.
+  // Whether the network's own ills (loss, jitter …) are all that happens, or faults that heal in
+  // time: then every rank must succeed.
   bool harmless() const;
   // Whether this rank stands still at the end, so that nothing can be asked of it.
   bool stays_stopped(int rank) const;
@@ -47,12 +48,15 @@ struct Verdict {
 
 constexpr std::uint32_t kScenarioStream = 2;
 constexpr Time kPeerTimeout = 10s;
-// A peer that is silent for this long or shorter is no lost one. What TCP has to say again after it comes within its next timeout, 2 s.
+// A peer that is silent for this long or shorter is no lost one. What TCP has to say again after it
+// comes within its next timeout, 2 s.
 constexpr Time kHarmless = 2s;
 // From the last call's deadline on: goodbyes that nobody hears.
 constexpr Time kSlack = 2s;
 
-Time between(Random& random, Time low, Time high) { return low + Time(static_cast<Time::rep>(random.below((high - low).count() + 1))); }
+Time between(Random& random, Time low, Time high) {
+  return low + Time(static_cast<Time::rep>(random.below((high - low).count() + 1)));
+}
 
 Link draw_link(Random& random) {
   Link link;
@@ -74,9 +78,12 @@ Request draw_call(Random& random, int world) {
     call.world = world;
     call.root = static_cast<int>(random.below(world));
     const std::uint64_t longest = random.below(8) == 0 ? 100'000 : 300;
-    call.count = call.collective == Collective::kBarrier ? 0 : static_cast<std::int64_t>(random.below(longest));
+    call.count = call.collective == Collective::kBarrier
+                     ? 0
+                     : static_cast<std::int64_t>(random.below(longest));
     // kDirect is for ranks that share memory.
-    if (call.algorithm != Algorithm::kDirect && schedule::supports(call.algorithm, call.collective)) return call;
+    if (call.algorithm != Algorithm::kDirect && schedule::supports(call.algorithm, call.collective))
+      return call;
   }
 }
 
@@ -94,7 +101,8 @@ void draw_fault(Random& random, Options& options) {
   if (partition) fault.kind = Fault::kPartition;
   options.faults.push_back(fault);
   if ((!stands_still && !partition) || random.below(3) == 0) return;
-  fault.at += random.below(2) == 0 ? between(random, 1ms, kHarmless) : between(random, kHarmless, 20s);
+  fault.at +=
+      random.below(2) == 0 ? between(random, 1ms, kHarmless) : between(random, kHarmless, 20s);
   fault.kind = stands_still ? Fault::kContinue : Fault::kHeal;
   options.faults.push_back(fault);
 }
@@ -116,7 +124,8 @@ float expected(const Request& q, int rank, std::int64_t i) {
     default: break;
   }
   float sum = 0;
-  for (int r = 0; r < q.world; ++r) sum += element(r, q.collective == Collective::kReduceScatter ? mine + i : i);
+  for (int r = 0; r < q.world; ++r)
+    sum += element(r, q.collective == Collective::kReduceScatter ? mine + i : i);
   return sum;
 }
 
@@ -124,9 +133,12 @@ float expected(const Request& q, int rank, std::int64_t i) {
 bool call_and_compare(Request q, Endpoint& endpoint, Channel channel, Deadline deadline) {
   q.rank = endpoint.rank();
   const schedule::Schedule steps = make(q);
-  std::vector<float> input(static_cast<std::size_t>(steps.input)), output(static_cast<std::size_t>(steps.output), -1.0f);
-  for (std::size_t i = 0; i < input.size(); ++i) input[i] = element(q.rank, static_cast<std::int64_t>(i));
-  run(steps, endpoint, {.input = input.data(), .output = output.data(), .channel = channel, .deadline = deadline});
+  std::vector<float> input(static_cast<std::size_t>(steps.input)),
+      output(static_cast<std::size_t>(steps.output), -1.0f);
+  for (std::size_t i = 0; i < input.size(); ++i)
+    input[i] = element(q.rank, static_cast<std::int64_t>(i));
+  run(steps, endpoint,
+      {.input = input.data(), .output = output.data(), .channel = channel, .deadline = deadline});
   for (std::size_t i = 0; i < output.size(); ++i) {
     if (output[i] != expected(q, q.rank, static_cast<std::int64_t>(i))) return false;
   }
@@ -134,7 +146,8 @@ bool call_and_compare(Request q, Endpoint& endpoint, Channel channel, Deadline d
 }
 
 const char* to_string(Fault::Kind kind) {
-  static constexpr const char* kNames[] = {"kill", "power off", "stop", "continue", "partition", "heal", "cut", "damage"};
+  static constexpr const char* kNames[] = {"kill",      "power off", "stop", "continue",
+                                           "partition", "heal",      "cut",  "damage"};
   return kNames[kind];
 }
 
@@ -151,8 +164,10 @@ Scenario Scenario::draw(std::uint64_t seed) {
   s.options.room = random.below(3) == 0 ? 4096 : std::size_t{1} << 20;
   s.options.peer_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(kPeerTimeout);
   s.timeout = 60s;
-  for (std::uint64_t i = 1 + random.below(4); i > 0; --i) s.calls.push_back(draw_call(random, s.options.world));
-  for (int rank = 0; rank < s.options.world; ++rank) s.starts.push_back(random.below(2) == 0 ? Time(0) : between(random, 0ms, 5ms));
+  for (std::uint64_t i = 1 + random.below(4); i > 0; --i)
+    s.calls.push_back(draw_call(random, s.options.world));
+  for (int rank = 0; rank < s.options.world; ++rank)
+    s.starts.push_back(random.below(2) == 0 ? Time(0) : between(random, 0ms, 5ms));
   s.stay = random.below(3) == 0 ? Time(0) : Time(30s);
   for (std::uint64_t i = random.below(3); i > 0; --i) draw_fault(random, s.options);
   s.options.limit = s.timeout * static_cast<Time::rep>(s.calls.size()) + s.stay + 10s;
@@ -162,16 +177,17 @@ Scenario Scenario::draw(std::uint64_t seed) {
 std::string Scenario::describe() const {
   std::ostringstream out;
   const Link& link = options.link;
-  out << options.world << " ranks, " << options.streams << " streams, latency " << ms(link.latency) << " + " << ms(link.jitter) << " ms, "
-      << link.bytes_per_second / 1e6 << " MB/s, loss " << link.loss << ", duplicates " << link.duplicate << ", room " << options.room
-      << ";";
+  out << options.world << " ranks, " << options.streams << " streams, latency " << ms(link.latency)
+      << " + " << ms(link.jitter) << " ms, " << link.bytes_per_second / 1e6 << " MB/s, loss "
+      << link.loss << ", duplicates " << link.duplicate << ", room " << options.room << ";";
   for (const Request& q : calls) {
-    out << " " << schedule::to_string(q.algorithm) << " " << schedule::to_string(q.collective) << " of " << q.count << " (root " << q.root
-        << "),";
+    out << " " << schedule::to_string(q.algorithm) << " " << schedule::to_string(q.collective)
+        << " of " << q.count << " (root " << q.root << "),";
   }
   for (const Fault& fault : options.faults) {
-    out << " " << to_string(fault.kind) << " " << fault.a << (fault.kind >= Fault::kPartition ? "-" + std::to_string(fault.b) : "")
-        << " at " << ms(fault.at) << " ms,";
+    out << " " << to_string(fault.kind) << " " << fault.a
+        << (fault.kind >= Fault::kPartition ? "-" + std::to_string(fault.b) : "") << " at "
+        << ms(fault.at) << " ms,";
   }
   return out.str();
 }
@@ -179,7 +195,8 @@ std::string Scenario::describe() const {
 bool Scenario::harmless() const {
   const auto ends = [&](const Fault& begin) {
     const auto undone = [&](const Fault& f) {
-      const bool pair = begin.kind == Fault::kStop ? f.kind == Fault::kContinue : f.kind == Fault::kHeal && f.b == begin.b;
+      const bool pair = begin.kind == Fault::kStop ? f.kind == Fault::kContinue
+                                                   : f.kind == Fault::kHeal && f.b == begin.b;
       return pair && f.a == begin.a && f.at >= begin.at && f.at - begin.at <= kHarmless;
     };
     const bool can = begin.kind == Fault::kStop || begin.kind == Fault::kPartition;
@@ -199,41 +216,49 @@ bool Scenario::stays_stopped(int rank) const {
 }
 
 bool Scenario::is_suspect(int rank) const {
-  return std::any_of(options.faults.begin(), options.faults.end(),
-                     [&](const Fault& fault) { return fault.a == rank || (fault.kind >= Fault::kPartition && fault.b == rank); });
+  return std::any_of(options.faults.begin(), options.faults.end(), [&](const Fault& fault) {
+    return fault.a == rank || (fault.kind >= Fault::kPartition && fault.b == rank);
+  });
 }
 
-// Whether the rank that the error names had left before: done, without waiting for more than 500 ms that all had what it sent; or failed
-// itself by what another told it, which the news of may not have come here yet.
+// Whether the rank that the error names had left before: done, without waiting for more than 500 ms
+// that all had what it sent; or failed itself by what another told it, which the news of may not
+// have come here yet.
 bool had_left(const Scenario& s, const Outcome& outcome, const std::vector<Outcome>& outcomes) {
   const Outcome& named = outcomes[static_cast<std::size_t>(outcome.error->context().peer)];
   return named.ended <= outcome.ended && (named.error || s.stay == Time(0));
 }
 
 // What is wrong with how one rank ended; "" if nothing.
-std::string complaint(const Scenario& s, int rank, const std::vector<Outcome>& outcomes, bool right_values) {
+std::string complaint(const Scenario& s, int rank, const std::vector<Outcome>& outcomes,
+                      bool right_values) {
   const Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
   if (outcome.died || s.stays_stopped(rank)) return "";
   if (outcome.hung) return "hangs";
-  const Time limit = s.starts[static_cast<std::size_t>(rank)] + s.timeout * static_cast<Time::rep>(s.calls.size()) + s.stay + kSlack;
+  const Time limit = s.starts[static_cast<std::size_t>(rank)] +
+                     s.timeout * static_cast<Time::rep>(s.calls.size()) + s.stay + kSlack;
   if (outcome.ended > limit) return "ended only after " + std::to_string(ms(outcome.ended)) + " ms";
   if (!outcome.error) return right_values ? "" : "has wrong values";
   const Error& error = *outcome.error;
-  const bool fits =
-      error.code() == Errc::kPeerLost || error.code() == Errc::kAborted || error.code() == Errc::kCorrupt || error.code() == Errc::kTimeout;
+  const bool fits = error.code() == Errc::kPeerLost || error.code() == Errc::kAborted ||
+                    error.code() == Errc::kCorrupt || error.code() == Errc::kTimeout;
   if (!fits) return "failed by another kind of error: " + std::string(error.what());
   const int peer = error.context().peer;
-  if (peer < 0 || peer >= s.options.world || peer == rank) return "names no peer: " + std::string(error.what());
+  if (peer < 0 || peer >= s.options.world || peer == rank)
+    return "names no peer: " + std::string(error.what());
   if (std::string(error.what()).find("rank " + std::to_string(peer)) == std::string::npos)
     return "does not say its culprit: " + std::string(error.what());
   if (had_left(s, outcome, outcomes)) return "";
-  if (s.harmless()) return "failed though nothing worse happened than what heals: " + std::string(error.what());
+  if (s.harmless())
+    return "failed though nothing worse happened than what heals: " + std::string(error.what());
   // An abort is known from a peer to which nothing need have happened; it tells what that peer saw.
-  if (error.code() == Errc::kPeerLost && !s.is_suspect(peer)) return "names one to which nothing happened: " + std::string(error.what());
+  if (error.code() == Errc::kPeerLost && !s.is_suspect(peer))
+    return "names one to which nothing happened: " + std::string(error.what());
   return "";
 }
 
-// Runs it and looks: every rank that lives ends in time, with the right values or with an error that names one that a fault happened to.
+// Runs it and looks: every rank that lives ends in time, with the right values or with an error
+// that names one that a fault happened to.
 Verdict judge(const Scenario& scenario) {
   Simulation simulation(scenario.options);
   std::vector<char> right(static_cast<std::size_t>(scenario.options.world), 1);
@@ -241,7 +266,8 @@ Verdict judge(const Scenario& scenario) {
     const auto rank = static_cast<std::size_t>(endpoint.rank());
     simulation.sleep(endpoint, scenario.starts[rank]);
     for (std::size_t i = 0; i < scenario.calls.size(); ++i) {
-      if (!call_and_compare(scenario.calls[i], endpoint, i % 2, simulation.in(scenario.timeout))) right[rank] = 0;
+      if (!call_and_compare(scenario.calls[i], endpoint, i % 2, simulation.in(scenario.timeout)))
+        right[rank] = 0;
     }
     simulation.sleep(endpoint, scenario.stay);
   });
@@ -250,8 +276,10 @@ Verdict judge(const Scenario& scenario) {
   verdict.counts = simulation.counts();
   for (int rank = 0; rank < scenario.options.world; ++rank) {
     const Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
-    const std::string wrong = complaint(scenario, rank, outcomes, right[static_cast<std::size_t>(rank)] != 0);
-    if (!wrong.empty() && verdict.violation.empty()) verdict.violation = "rank " + std::to_string(rank) + " " + wrong;
+    const std::string wrong =
+        complaint(scenario, rank, outcomes, right[static_cast<std::size_t>(rank)] != 0);
+    if (!wrong.empty() && verdict.violation.empty())
+      verdict.violation = "rank " + std::to_string(rank) + " " + wrong;
     verdict.succeeded += !outcome.died && !outcome.error && !outcome.hung ? 1 : 0;
     verdict.failed += outcome.error ? 1 : 0;
   }
@@ -261,7 +289,8 @@ Verdict judge(const Scenario& scenario) {
 // ---- seeds
 
 std::string replay_command(std::uint64_t seed) {
-  return "WEFT_SIM_SEED=" + std::to_string(seed) + " ctest --test-dir build/release -R net_sim.SimulatedSeeds -V";
+  return "WEFT_SIM_SEED=" + std::to_string(seed) +
+         " ctest --test-dir build/release -R net_sim.SimulatedSeeds -V";
 }
 
 // How the seeds ended, so that a test can see that they tested something.
@@ -282,13 +311,15 @@ void run_seed(std::uint64_t seed, Tally& tally) {
   tally.counts.duplicated += verdict.counts.duplicated;
   tally.counts.overtook += verdict.counts.overtook;
   if (verdict.violation.empty()) return;
-  ADD_FAILURE() << "seed " << seed << ", trace " << std::hex << verdict.trace_hash << std::dec << ": " << verdict.violation << "\n  "
-                << scenario.describe() << "\n  again: " << replay_command(seed);
+  ADD_FAILURE() << "seed " << seed << ", trace " << std::hex << verdict.trace_hash << std::dec
+                << ": " << verdict.violation << "\n  " << scenario.describe()
+                << "\n  again: " << replay_command(seed);
 }
 
 void run_seeds(std::uint64_t first, std::uint64_t count) {
   Tally tally;
-  for (std::uint64_t seed = first; seed < first + count && !testing::Test::HasFailure(); ++seed) run_seed(seed, tally);
+  for (std::uint64_t seed = first; seed < first + count && !testing::Test::HasFailure(); ++seed)
+    run_seed(seed, tally);
   if (testing::Test::HasFailure()) return;
   const int seeds = static_cast<int>(count);
   EXPECT_GT(tally.ranks_succeeded, seeds);
@@ -313,7 +344,9 @@ TEST(SimulatedSeeds, EndWithTheRightValuesOrAnErrorThatNamesTheCulpritInTime) {
   run_seeds(0, 200);
 }
 
-TEST(SimulatedSeedsSlow, TenThousandEndWithTheRightValuesOrAnErrorThatNamesTheCulpritInTime) { run_seeds(1000, 10'000); }
+TEST(SimulatedSeedsSlow, TenThousandEndWithTheRightValuesOrAnErrorThatNamesTheCulpritInTime) {
+  run_seeds(1000, 10'000);
+}
 
 TEST(SimulatedSeeds, GiveTheSameTraceEachTimeAndAnotherForEachSeed) {
   std::map<std::uint64_t, std::uint64_t> seed_of;
@@ -326,7 +359,8 @@ TEST(SimulatedSeeds, GiveTheSameTraceEachTimeAndAnotherForEachSeed) {
     EXPECT_EQ(first.failed, second.failed);
     failed += first.failed > 0 ? 1 : 0;
     EXPECT_EQ(first.counts.packets, second.counts.packets);
-    EXPECT_TRUE(seed_of.emplace(first.trace_hash, seed).second) << seed << " is as " << seed_of[first.trace_hash];
+    EXPECT_TRUE(seed_of.emplace(first.trace_hash, seed).second)
+        << seed << " is as " << seed_of[first.trace_hash];
   }
   EXPECT_GT(failed, 5);  // the seeds that went wrong are the ones worth to be run again
 }

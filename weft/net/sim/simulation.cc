@@ -19,12 +19,16 @@ bool is_rank(int rank, int world) { return rank >= 0 && rank < world; }
 void check(const Options& o) {
   WEFT_REQUIRE(o.world >= 1 && o.streams >= 1, "a simulation needs a rank and a stream");
   const Link& link = o.link;
-  WEFT_REQUIRE(link.latency > Time(0) && link.jitter >= Time(0) && link.bytes_per_second > 0, "a link's latency and bandwidth are above 0");
-  WEFT_REQUIRE(link.loss >= 0 && link.loss < 1 && link.duplicate >= 0 && link.duplicate < 1, "loss and duplicate are shares of 1");
+  WEFT_REQUIRE(link.latency > Time(0) && link.jitter >= Time(0) && link.bytes_per_second > 0,
+               "a link's latency and bandwidth are above 0");
+  WEFT_REQUIRE(link.loss >= 0 && link.loss < 1 && link.duplicate >= 0 && link.duplicate < 1,
+               "loss and duplicate are shares of 1");
   for (const Fault& fault : o.faults) {
     const bool pair = fault.kind >= Fault::kPartition;
-    WEFT_REQUIRE(is_rank(fault.a, o.world) && (!pair || (is_rank(fault.b, o.world) && fault.a != fault.b)),
-                 "a fault names ranks " + std::to_string(fault.a) + " and " + std::to_string(fault.b) + " of " + std::to_string(o.world));
+    WEFT_REQUIRE(
+        is_rank(fault.a, o.world) && (!pair || (is_rank(fault.b, o.world) && fault.a != fault.b)),
+        "a fault names ranks " + std::to_string(fault.a) + " and " + std::to_string(fault.b) +
+            " of " + std::to_string(o.world));
   }
 }
 
@@ -33,12 +37,16 @@ void check(const Options& o) {
 class Simulation::World {
  public:
   explicit World(const Options& options)
-      : options_(options), network_(options.world, options.link, options.seed), scheduler_(options.world) {
+      : options_(options),
+        network_(options.world, options.link, options.seed),
+        scheduler_(options.world) {
     for (int rank = 0; rank < options_.world; ++rank) {
-      endpoints_.push_back(std::make_unique<internal::SimEndpoint>(rank, options_, network_, scheduler_));
+      endpoints_.push_back(
+          std::make_unique<internal::SimEndpoint>(rank, options_, network_, scheduler_));
     }
     network_.on_packet([this](internal::Packet& packet) { endpoint(packet.to).deliver(packet); });
-    for (const Fault& fault : options_.faults) network_.after(fault.at, [this, fault] { happen(fault); });
+    for (const Fault& fault : options_.faults)
+      network_.after(fault.at, [this, fault] { happen(fault); });
     network_.after(kTick, [this] { tick(); });
   }
 
@@ -119,9 +127,13 @@ Simulation::Simulation(const Options& options) {
 
 Simulation::~Simulation() = default;
 
-std::vector<Outcome> Simulation::run(const std::function<void(Endpoint&)>& body) { return world_->run(body); }
+std::vector<Outcome> Simulation::run(const std::function<void(Endpoint&)>& body) {
+  return world_->run(body);
+}
 
-Deadline Simulation::in(Time timeout) const { return Deadline::at(internal::kEpoch + now() + timeout); }
+Deadline Simulation::in(Time timeout) const {
+  return Deadline::at(internal::kEpoch + now() + timeout);
+}
 
 Time Simulation::now() const { return world_->network().now(); }
 

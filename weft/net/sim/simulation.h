@@ -1,11 +1,15 @@
-// Ranks over a network that does not exist: the real executor and the real framing of TCP on a virtual clock, with every fault that a
-// network or a machine can have, all decided by one seed. Seconds of a job's life take a millisecond, and a run can be repeated exactly.
+// Ranks over a network that does not exist: the real executor and the real framing of TCP on a
+// virtual clock, with every fault that a network or a machine can have, all decided by one seed.
+// Seconds of a job's life take a millisecond, and a run can be repeated exactly.
 //
-//   Simulation simulation({.world = 4, .seed = 7, .link = {.loss = 0.05}, .faults = {{Fault::kKill, 20ms, 2}}});
-//   auto outcomes = simulation.run([&](Endpoint& endpoint) { … endpoint.exchange(…, simulation.in(5s)) … });
+//   Simulation simulation({.world = 4, .seed = 7, .link = {.loss = 0.05}, .faults = {{Fault::kKill,
+//   20ms, 2}}});
+//   auto outcomes = simulation.run([&](Endpoint& endpoint) { … endpoint.exchange(…,
+//   simulation.in(5s)) … });
 //
-// Ranks are threads of which one runs at a time; computing takes no virtual time, waiting does. Bodies use deadlines from in() and nothing
-// that depends on the machine (real clocks, addresses, other threads): then equal options give equal runs.
+// Ranks are threads of which one runs at a time; computing takes no virtual time, waiting does.
+// Bodies use deadlines from in() and nothing that depends on the machine (real clocks, addresses,
+// other threads): then equal options give equal runs.
 #pragma once
 
 #include <chrono>
@@ -63,8 +67,8 @@ struct Options {
 
 // What became of a rank.
 struct Outcome {
-  bool died = false;           // by kKill or kPowerOff: its body was left where it waited
-  bool hung = false;           // it waited when the limit was reached, or when nothing more could happen
+  bool died = false;  // by kKill or kPowerOff: its body was left where it waited
+  bool hung = false;  // it waited when the limit was reached, or when nothing more could happen
   std::optional<Error> error;  // what its body threw
   Time ended{0};
 };
@@ -81,7 +85,8 @@ class Simulation {
   explicit Simulation(const Options& options);
   ~Simulation();
 
-  // Runs body(endpoint) for every rank of one connected group and returns what became of each, by rank, when all have ended. Once.
+  // Runs body(endpoint) for every rank of one connected group and returns what became of each, by
+  // rank, when all have ended. Once.
   std::vector<Outcome> run(const std::function<void(Endpoint&)>& body);
 
   // For bodies.

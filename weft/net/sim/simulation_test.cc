@@ -46,7 +46,8 @@ TEST(SimulatedNetwork, TakesTheLatencyForASmallMessageAndTheBandwidthForALargeOn
 }
 
 TEST(SimulatedNetwork, DeliversWholeMessagesInOrderWhateverIsLostDoubledOrOvertaken) {
-  Simulation simulation({.world = 3, .seed = 3, .link = {.jitter = 300us, .loss = 0.05, .duplicate = 0.05}});
+  Simulation simulation(
+      {.world = 3, .seed = 3, .link = {.jitter = 300us, .loss = 0.05, .duplicate = 0.05}});
   const auto outcomes = simulation.run([&](Endpoint& endpoint) {
     for (int i = 0; i < 20; ++i) {
       const std::size_t size = i % 5 == 0 ? 300'000 : 17 * i;
@@ -100,10 +101,13 @@ void expect_blamed(const Blow& blow, const std::string& says) {
     EXPECT_LE(ms(outcome.ended), ms(blow.noticed_by));
     said = said || std::string(outcome.error->what()).find(says) != std::string::npos;
   }
-  EXPECT_TRUE(said) << says << ", " << outcomes[static_cast<std::size_t>((blow.fault.a + 1) % 4)].error->what();
+  EXPECT_TRUE(said) << says << ", "
+                    << outcomes[static_cast<std::size_t>((blow.fault.a + 1) % 4)].error->what();
 }
 
-TEST(SimulatedFaults, AKilledProcessIsNamedByAllAtOnce) { expect_blamed({{Fault::kKill, 3s, 2}, 3500ms}, "connection was closed"); }
+TEST(SimulatedFaults, AKilledProcessIsNamedByAllAtOnce) {
+  expect_blamed({{Fault::kKill, 3s, 2}, 3500ms}, "connection was closed");
+}
 
 TEST(SimulatedFaults, AHostWithoutPowerIsNamedByAllAfterThePeerTimeout) {
   expect_blamed({{Fault::kPowerOff, 3s, 1}, 14s}, "rank 1 is lost");
@@ -114,10 +118,13 @@ TEST(SimulatedFaults, AStoppedProcessIsNamedByAllAfterThePeerTimeout) {
 }
 
 TEST(SimulatedFaults, APartitionThatHealsInTimeCostsTimeOnly) {
-  Simulation simulation(
-      {.world = 3,
-       .faults = {{Fault::kPartition, 2s, 0, 1}, {Fault::kHeal, 6s, 0, 1}, {Fault::kStop, 20s, 2}, {Fault::kContinue, 24s, 2}}});
-  for (const Outcome& outcome : endure(simulation)) EXPECT_FALSE(outcome.error) << outcome.error->what();
+  Simulation simulation({.world = 3,
+                         .faults = {{Fault::kPartition, 2s, 0, 1},
+                                    {Fault::kHeal, 6s, 0, 1},
+                                    {Fault::kStop, 20s, 2},
+                                    {Fault::kContinue, 24s, 2}}});
+  for (const Outcome& outcome : endure(simulation))
+    EXPECT_FALSE(outcome.error) << outcome.error->what();
   EXPECT_GT(simulation.counts().blocked, 0u);
 }
 
@@ -136,7 +143,8 @@ TEST(SimulatedFaults, ADamagedByteNeverReachesAnybodyAndNamesItsSender) {
   EXPECT_EQ(simulation.counts().damaged, 1u);
   ASSERT_TRUE(outcomes[0].error && outcomes[1].error);
   EXPECT_THAT(outcomes[0].error->what(), HasSubstr("Corrupt: "));
-  EXPECT_THAT(outcomes[0].error->what(), HasSubstr("from rank 1: a frame's header fails its checksum"));
+  EXPECT_THAT(outcomes[0].error->what(),
+              HasSubstr("from rank 1: a frame's header fails its checksum"));
   EXPECT_EQ(outcomes[0].error->context().peer, 1);
   EXPECT_EQ(outcomes[1].error->code(), Errc::kAborted) << outcomes[1].error->what();
   EXPECT_EQ(outcomes[1].error->context().peer, 0);

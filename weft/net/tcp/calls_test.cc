@@ -48,7 +48,8 @@ TEST(Calls, AreComparedWhetherTheyBeganBeforeOrAfterTheyWereShown) {
 
 TEST(Calls, OlderThanWhatIsKeptAndOfOtherChannelsAreNotCompared) {
   Calls calls(0, 2);
-  for (std::uint64_t number = 0; number <= Calls::kKept; ++number) calls.begin(kChannel, number, label_of('A'));
+  for (std::uint64_t number = 0; number <= Calls::kKept; ++number)
+    calls.begin(kChannel, number, label_of('A'));
   calls.shown(1, {kChannel, 0, label_of('B').bytes});
   calls.shown(1, {kChannel + 1, 5, label_of('B').bytes});
   EXPECT_THROW(calls.shown(1, {kChannel, 1, label_of('B').bytes}), MismatchError);

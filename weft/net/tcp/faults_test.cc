@@ -68,7 +68,10 @@ TEST(Strangers, AreTurnedAwayWhateverTheySayAndTheGroupFormsAllTheSame) {
   Group group = attacked.complete();
   expect_works(group);
   ASSERT_FALSE(attacked.refused().empty());
-  EXPECT_THAT(attacked.refused().front(), HasSubstr("rank 0 refused a connection from 127.0.0.1: what it sent is not weft's handshake"));
+  EXPECT_THAT(
+      attacked.refused().front(),
+      HasSubstr(
+          "rank 0 refused a connection from 127.0.0.1: what it sent is not weft's handshake"));
   EXPECT_LT(resident_bytes(), before + kMemoryBound);
 }
 
@@ -81,7 +84,9 @@ TEST(StrangersTiming, WhoDripTheirBytesAreCutOffWhenTheirTimeIsUp) {
     const Hello hello = make_hello({"attacked", 1, 2, 3, 0, secret_of('K')}, 0, 0, fresh_nonce());
     std::size_t sent = 0;
     const auto begin = Deadline::Clock::now();
-    while (sent < hello.size() && dripping.send(std::span(hello).subspan(sent, 1)) && !dripping.closed_within(5)) ++sent;
+    while (sent < hello.size() && dripping.send(std::span(hello).subspan(sent, 1)) &&
+           !dripping.closed_within(5))
+      ++sent;
     EXPECT_LT(sent, hello.size());
     slowest.report_since(begin);
     Group group = attacked.complete();
@@ -94,7 +99,8 @@ void attack_with_idle(std::size_t count) {
   ::getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
-  if (limit.rlim_cur < count + 2048) GTEST_SKIP() << "the limit of descriptors, " << limit.rlim_cur << ", is too low";
+  if (limit.rlim_cur < count + 2048)
+    GTEST_SKIP() << "the limit of descriptors, " << limit.rlim_cur << ", is too low";
   const auto before = resident_bytes();
   const auto descriptors = open_descriptors();
   {
@@ -163,14 +169,16 @@ TEST(Impostors, WhoReplayARecordedHandshakeAreRefused) {
     ASSERT_TRUE(honest.send(proof) && honest.receive(done));
     ASSERT_EQ(check_done(done), Verdict::kWelcome);
     // The place is taken now: a second rank 1 is refused by name.
-    EXPECT_THAT(error_of([&] { recorded.join(job(), recorded.address()); }).what(), HasSubstr("connected already"));
+    EXPECT_THAT(error_of([&] { recorded.join(job(), recorded.address()); }).what(),
+                HasSubstr("connected already"));
     EXPECT_THAT(recorded.abandon().what(), HasSubstr("rank 1"));
   }
   AttackedGroup attacked(job());
   Stranger replaying(attacked.address());
   Reply reply;
   Done done;
-  ASSERT_TRUE(replaying.send(hello) && replaying.receive(reply) && replaying.send(proof) && replaying.receive(done));
+  ASSERT_TRUE(replaying.send(hello) && replaying.receive(reply) && replaying.send(proof) &&
+              replaying.receive(done));
   EXPECT_EQ(check_done(done), Verdict::kSecret);
   Group group = attacked.complete();
   expect_works(group);
@@ -203,8 +211,9 @@ TEST(DamagedStreams, AFlippedBitInPayloadOrHeaderEndsTheGroupAsCorruptNamingTheS
 }
 
 TEST(DamagedStreams, APeerHearsTheCauseThatBecameKnownAfterTheGroupHadFailed) {
-  for (const auto& [code, failed_before] : {std::pair(Errc::kCorrupt, false), std::pair(Errc::kCorrupt, true),
-                                            std::pair(Errc::kTimeout, false), std::pair(Errc::kTimeout, true)}) {
+  for (const auto& [code, failed_before] :
+       {std::pair(Errc::kCorrupt, false), std::pair(Errc::kCorrupt, true),
+        std::pair(Errc::kTimeout, false), std::pair(Errc::kTimeout, true)}) {
     AttackedGroup attacked(job());
     Group group = attacked.complete();
     if (failed_before) group[1]->fail(Error(Errc::kAborted, "left in the midst of a step"));
@@ -213,7 +222,8 @@ TEST(DamagedStreams, APeerHearsTheCauseThatBecameKnownAfterTheGroupHadFailed) {
     std::array<std::byte, 8> in;
     const Error error = error_of([&] { group[0]->recv(1, 1, in, soon()); });
     EXPECT_EQ(error.code(), Errc::kAborted) << error.what();
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 1 failed"), HasSubstr("frame 5 where frame 7 was due")));
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("rank 1 failed"), HasSubstr("frame 5 where frame 7 was due")));
   }
 }
 
@@ -231,7 +241,8 @@ TEST(DamagedStreamsTiming, ACutConnectionIsALostPeerOnBothSidesWithinTwoSeconds)
         const Error error = error_of([&] { group[rank]->recv(1 - rank, 1, in, soon()); });
         slowest.report_since(begin);
         // One of the two may hear first that the other has given it up.
-        const bool named = error.code() == Errc::kPeerLost || std::string(error.what()).find("gave this rank up") != std::string::npos;
+        const bool named = error.code() == Errc::kPeerLost ||
+                           std::string(error.what()).find("gave this rank up") != std::string::npos;
         EXPECT_TRUE(named) << error.what();
       });
       group.clear();
@@ -239,7 +250,8 @@ TEST(DamagedStreamsTiming, ACutConnectionIsALostPeerOnBothSidesWithinTwoSeconds)
   }
 }
 
-// Ranks 0 and 1 are threads here, rank 2 is a process of its own, which sends one byte to each and then receives for ever.
+// Ranks 0 and 1 are threads here, rank 2 is a process of its own, which sends one byte to each and
+// then receives for ever.
 class DeadPeer : public testing::Test {
  protected:
   // Ends what an earlier call has started.
@@ -261,7 +273,8 @@ class DeadPeer : public testing::Test {
       mine.exchange = [&, rank](const std::string& address) {
         auto all = exchange(address);
         const std::string line = all[0] + "\n" + all[1] + "\n";
-        const bool told = rank != 0 || ::write(pipe[1], line.data(), line.size()) == static_cast<ssize_t>(line.size());
+        const bool told = rank != 0 || ::write(pipe[1], line.data(), line.size()) ==
+                                           static_cast<ssize_t>(line.size());
         EXPECT_TRUE(told);
         all.emplace_back();  // nobody below dials rank 2
         return all;
@@ -320,7 +333,9 @@ TEST_F(DeadPeerTiming, KilledByASignalIsTheCulpritOnEverySurvivorWithinTwoSecond
     run_ranks(2, [&](int rank) {
       std::byte byte{};
       // Rank 0 waits for the dead, rank 1 for the living.
-      const Error error = error_of([&] { group_[rank]->recv(rank == 0 ? 2 : 0, 1, {&byte, 1}, soon()); });
+      const Error error = error_of([&] {
+        group_[rank]->recv(rank == 0 ? 2 : 0, 1, {&byte, 1}, soon());
+      });
       slowest.report_since(begin);
       EXPECT_EQ(error.code(), Errc::kPeerLost) << error.what();
       EXPECT_EQ(error.context().peer, 2) << error.what();
@@ -347,7 +362,9 @@ TEST_F(DeadPeerTiming, StoppedIsNamedWhenTheDeadlineEndsTheWaitAndTheOthersHearO
     run_ranks(2, [&](int rank) {
       std::byte byte{};
       const Deadline deadline = rank == 0 ? Deadline::in(50ms) : soon();
-      const Error error = error_of([&] { group_[rank]->recv(rank == 0 ? 2 : 0, 1, {&byte, 1}, deadline); });
+      const Error error = error_of([&] {
+        group_[rank]->recv(rank == 0 ? 2 : 0, 1, {&byte, 1}, deadline);
+      });
       slowest.report_since(begin);
       EXPECT_EQ(error.code(), rank == 0 ? Errc::kTimeout : Errc::kAborted) << error.what();
       EXPECT_THAT(error.what(), HasSubstr("rank 2"));

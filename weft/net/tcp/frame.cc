@@ -21,12 +21,19 @@ std::uint32_t header_crc(HeaderBytes bytes) {
 
 void check_bounds(const Header& h) {
   if (h.type == FrameType::kData) {
-    if (h.length > kMaxPayload) corrupt("a data frame claims " + std::to_string(h.length) + " bytes, more than a frame may carry");
-    if (h.total > kMaxMessage) corrupt("a message claims " + std::to_string(h.total) + " bytes, more than a message may have");
-    if (h.offset > h.total || h.length > h.total - h.offset) corrupt("a data frame lies outside its message");
-    if (h.length == 0 && h.total != 0) corrupt("an empty data frame of a message that is not empty");
+    if (h.length > kMaxPayload)
+      corrupt("a data frame claims " + std::to_string(h.length) +
+              " bytes, more than a frame may carry");
+    if (h.total > kMaxMessage)
+      corrupt("a message claims " + std::to_string(h.total) +
+              " bytes, more than a message may have");
+    if (h.offset > h.total || h.length > h.total - h.offset)
+      corrupt("a data frame lies outside its message");
+    if (h.length == 0 && h.total != 0)
+      corrupt("an empty data frame of a message that is not empty");
   } else if (h.length > (h.type == FrameType::kCall ? 0 : kMaxControl)) {
-    corrupt("a control frame claims " + std::to_string(h.length) + " bytes, more than a control frame may carry");
+    corrupt("a control frame claims " + std::to_string(h.length) +
+            " bytes, more than a control frame may carry");
   }
 }
 
@@ -56,7 +63,8 @@ Header decode(std::span<const std::byte, kHeaderBytes> span) {
   std::copy(span.begin(), span.end(), bytes.begin());
   const std::byte* at = bytes.data();
   if (get<std::uint32_t>(at) != kMagic) corrupt("a frame does not start with the magic number");
-  if (get<std::uint32_t>(at + kCrcAt) != header_crc(bytes)) corrupt("a frame's header fails its checksum");
+  if (get<std::uint32_t>(at + kCrcAt) != header_crc(bytes))
+    corrupt("a frame's header fails its checksum");
   const auto type = get<std::uint8_t>(at + 4);
   if (type < 1 || type > 5) corrupt("a frame of unknown type " + std::to_string(type));
   if (get<std::uint8_t>(at + 5) != 0) corrupt("a frame whose reserved byte is not zero");
@@ -89,7 +97,8 @@ Abort decode_abort(std::span<const std::byte> bytes) {
   if (bytes.size() < 8 || bytes.size() > kMaxControl) corrupt("an abort frame of a wrong size");
   const auto word = get<std::int32_t>(bytes.data());
   const auto code = word & ~kMismatchBit;
-  if (code < 0 || code > static_cast<std::int32_t>(Errc::kInternal)) corrupt("an abort frame with an unknown code");
+  if (code < 0 || code > static_cast<std::int32_t>(Errc::kInternal))
+    corrupt("an abort frame with an unknown code");
   Abort abort;
   abort.code = static_cast<Errc>(code);
   abort.mismatch = word != code;

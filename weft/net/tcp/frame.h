@@ -1,11 +1,14 @@
-// The frames of the TCP transport: 104 bytes of header, then at most kMaxPayload bytes. Pure functions over bytes, no sockets.
+// The frames of the TCP transport: 104 bytes of header, then at most kMaxPayload bytes. Pure
+// functions over bytes, no sockets.
 //
-//   magic 4 | type 1 | 0 1 | stream 2 | epoch 4 | header CRC32C 4 | channel 8 | sequence 8 | message 8 | total 8 | offset 8 | length 4 |
+//   magic 4 | type 1 | 0 1 | stream 2 | epoch 4 | header CRC32C 4 | channel 8 | sequence 8 |
+//   message 8 | total 8 | offset 8 | length 4 |
 //   payload CRC32C 4 | label 40
 //
-// Little-endian. A large message travels as several data frames (offset, length of total) over several streams; `sequence` counts the
-// frames of one stream, `message` the messages of one channel between two ranks. Beside data there are heartbeats, the end of a rank or of
-// the group, and calls (calls.h): a channel, a number (in `message`) and a label, without a payload.
+// Little-endian. A large message travels as several data frames (offset, length of total) over
+// several streams; `sequence` counts the frames of one stream, `message` the messages of one
+// channel between two ranks. Beside data there are heartbeats, the end of a rank or of the group,
+// and calls (calls.h): a channel, a number (in `message`) and a label, without a payload.
 #pragma once
 
 #include <array>
@@ -20,12 +23,19 @@
 namespace weft::net::internal {
 
 inline constexpr std::size_t kHeaderBytes = 104;
-// What one data frame carries at most. A receiver allocates no more than this for a frame that it didn't expect.
+// What one data frame carries at most. A receiver allocates no more than this for a frame that it
+// didn't expect.
 inline constexpr std::size_t kMaxPayload = 256 * 1024;
 inline constexpr std::size_t kMaxControl = 1024;
 inline constexpr std::uint64_t kMaxMessage = std::uint64_t{1} << 40;
 
-enum class FrameType : std::uint8_t { kData = 1, kHeartbeat = 2, kAbort = 3, kGoodbye = 4, kCall = 5 };
+enum class FrameType : std::uint8_t {
+  kData = 1,
+  kHeartbeat = 2,
+  kAbort = 3,
+  kGoodbye = 4,
+  kCall = 5
+};
 
 struct Header {
   FrameType type = FrameType::kData;
@@ -47,7 +57,8 @@ using HeaderBytes = std::array<std::byte, kHeaderBytes>;
 
 HeaderBytes encode(const Header& header);
 
-// Throws Error(kCorrupt) where the magic, the header's CRC, the type or a bound is wrong; what it gives is within every cap above.
+// Throws Error(kCorrupt) where the magic, the header's CRC, the type or a bound is wrong; what it
+// gives is within every cap above.
 Header decode(std::span<const std::byte, kHeaderBytes> bytes);
 
 // The payload of an abort frame: which error ended the group, and the rank at fault (-1: none).

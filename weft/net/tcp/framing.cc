@@ -37,7 +37,8 @@ std::size_t FrameWriter::next(std::span<std::span<const std::byte>> parts) const
 std::size_t FrameWriter::advance(std::size_t bytes) {
   sent_ += bytes;
   std::size_t complete = 0;
-  for (; first_ < queue_.size() && sent_ >= kHeaderBytes + queue_[first_].payload.size(); ++first_, ++complete) {
+  for (; first_ < queue_.size() && sent_ >= kHeaderBytes + queue_[first_].payload.size();
+       ++first_, ++complete) {
     sent_ -= kHeaderBytes + queue_[first_].payload.size();
   }
   if (first_ == queue_.size()) {
@@ -50,7 +51,8 @@ std::size_t FrameWriter::advance(std::size_t bytes) {
 
 // ---- in
 
-FrameReader::FrameReader(std::uint16_t stream, std::uint32_t epoch) : stream_(stream), epoch_(epoch), staging_(new std::byte[kStaging]) {}
+FrameReader::FrameReader(std::uint16_t stream, std::uint32_t epoch)
+    : stream_(stream), epoch_(epoch), staging_(new std::byte[kStaging]) {}
 
 // Reads a header; false where it is not all there.
 bool FrameReader::begin_frame() {
@@ -64,10 +66,15 @@ bool FrameReader::begin_frame() {
     return true;
   }
   const auto corrupt = [](const std::string& what) { throw Error(Errc::kCorrupt, what); };
-  if (in_.epoch != epoch_) corrupt("a frame of epoch " + std::to_string(in_.epoch) + " in a group of epoch " + std::to_string(epoch_));
-  if (in_.stream != stream_) corrupt("a frame of stream " + std::to_string(in_.stream) + " on stream " + std::to_string(stream_));
+  if (in_.epoch != epoch_)
+    corrupt("a frame of epoch " + std::to_string(in_.epoch) + " in a group of epoch " +
+            std::to_string(epoch_));
+  if (in_.stream != stream_)
+    corrupt("a frame of stream " + std::to_string(in_.stream) + " on stream " +
+            std::to_string(stream_));
   if (in_.sequence != sequence_) {
-    corrupt("frame " + std::to_string(in_.sequence) + " where frame " + std::to_string(sequence_) + " was due");
+    corrupt("frame " + std::to_string(in_.sequence) + " where frame " + std::to_string(sequence_) +
+            " was due");
   }
   ++sequence_;
   state_ = State::kHeld;
@@ -102,7 +109,8 @@ FrameReader::Input FrameReader::take() {
     const bool skipped = state_ == State::kSkip;
     state_ = State::kHead;
     if (skipped) continue;
-    if (crc_ != in_.payload_crc) throw Error(Errc::kCorrupt, "a frame's payload fails its checksum");
+    if (crc_ != in_.payload_crc)
+      throw Error(Errc::kCorrupt, "a frame's payload fails its checksum");
     return Input::kFrame;
   }
 }
@@ -122,11 +130,13 @@ FrameReader::Space FrameReader::space() {
     begin_ = 0;
   }
   const std::size_t direct = state_ == State::kBody ? in_.length - got_ : 0;
-  return {std::span(at_ + (direct > 0 ? got_ : 0), direct), std::span(staging_.get() + end_, kStaging - end_)};
+  return {std::span(at_ + (direct > 0 ? got_ : 0), direct),
+          std::span(staging_.get() + end_, kStaging - end_)};
 }
 
 void FrameReader::filled(std::size_t bytes) {
-  const std::size_t direct = std::min<std::size_t>(state_ == State::kBody ? in_.length - got_ : 0, bytes);
+  const std::size_t direct =
+      std::min<std::size_t>(state_ == State::kBody ? in_.length - got_ : 0, bytes);
   if (direct > 0) absorb(direct);
   end_ += bytes - direct;
 }

@@ -1,7 +1,9 @@
-// The frames of one stream as pure state machines: what to write next, and what the bytes that came mean. No sockets, no clock, no locks;
-// the owner moves the bytes, over TCP, through a simulation or out of a fuzzer.
+// The frames of one stream as pure state machines: what to write next, and what the bytes that came
+// mean. No sockets, no clock, no locks; the owner moves the bytes, over TCP, through a simulation
+// or out of a fuzzer.
 //
-//   push() ──► FrameWriter ── next() ──► bytes on the way ──► space(), filled() ──► FrameReader ── take() ──► headers and frames
+//   push() ──► FrameWriter ── next() ──► bytes on the way ──► space(), filled() ──► FrameReader ──
+//   take() ──► headers and frames
 //              advance(n)                                                           place(at)
 //
 // Payloads are not copied: next() gives the caller's memory, space() the place that place() named.
@@ -20,8 +22,8 @@ class FrameWriter {
  public:
   FrameWriter(std::uint16_t stream, std::uint32_t epoch) : stream_(stream), epoch_(epoch) {}
 
-  // Appends a frame; stream, epoch, sequence, length and checksum are filled in. `payload` stays where it is until advance() has counted
-  // the frame.
+  // Appends a frame; stream, epoch, sequence, length and checksum are filled in. `payload` stays
+  // where it is until advance() has counted the frame.
   void push(Header header, std::span<const std::byte> payload);
   // Frames that are not wholly written.
   std::size_t frames() const { return queue_.size() - first_; }
@@ -52,16 +54,17 @@ class FrameReader {
 
   FrameReader(std::uint16_t stream, std::uint32_t epoch);
 
-  // Works off what came: kHeader when a frame begins (again and again until place() says where its payload goes), kFrame when its payload
-  // is complete. Frames of an older epoch are dropped and counted. Throws Error(kCorrupt) for a bad checksum, a gap in the sequence,
-  // another stream, or an epoch that is not there yet; the stream is worth nothing then.
+  // Works off what came: kHeader when a frame begins (again and again until place() says where its
+  // payload goes), kFrame when its payload is complete. Frames of an older epoch are dropped and
+  // counted. Throws Error(kCorrupt) for a bad checksum, a gap in the sequence, another stream, or
+  // an epoch that is not there yet; the stream is worth nothing then.
   Input take();
   const Header& header() const { return in_; }
   // header().length bytes, until take() gives kFrame.
   void place(std::byte* at);
 
-  // Where the next bytes go, in this order: the rest of a payload into its place (may be empty), and what follows. take() gave kNeedBytes
-  // before.
+  // Where the next bytes go, in this order: the rest of a payload into its place (may be empty),
+  // and what follows. take() gave kNeedBytes before.
   using Space = std::array<std::span<std::byte>, 2>;
   Space space();
   void filled(std::size_t bytes);

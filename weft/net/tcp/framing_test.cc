@@ -1,4 +1,5 @@
-// The frames of a stream without a socket: whatever the sizes in which its bytes travel, the frames that were written are read.
+// The frames of a stream without a socket: whatever the sizes in which its bytes travel, the frames
+// that were written are read.
 #include "weft/net/tcp/framing.h"
 
 #include <gmock/gmock.h>
@@ -13,10 +14,12 @@ namespace framing_test {
 
 using testing::HasSubstr;
 
-std::vector<std::byte> drain(FrameWriter& writer, std::size_t at_most, std::size_t* frames = nullptr) {
+std::vector<std::byte> drain(FrameWriter& writer, std::size_t at_most,
+                             std::size_t* frames = nullptr) {
   std::array<std::span<const std::byte>, 3> parts;
   std::vector<std::byte> bytes;
-  for (std::size_t i = 0, count = writer.next(parts); i < count; ++i) bytes.insert(bytes.end(), parts[i].begin(), parts[i].end());
+  for (std::size_t i = 0, count = writer.next(parts); i < count; ++i)
+    bytes.insert(bytes.end(), parts[i].begin(), parts[i].end());
   bytes.resize(std::min(bytes.size(), at_most));
   const std::size_t complete = writer.advance(bytes.size());
   if (frames != nullptr) *frames += complete;
@@ -49,7 +52,8 @@ struct Taken {
   std::vector<std::byte> under_way;
 
   void from(FrameReader& reader) {
-    for (auto input = reader.take(); input != FrameReader::Input::kNeedBytes; input = reader.take()) {
+    for (auto input = reader.take(); input != FrameReader::Input::kNeedBytes;
+         input = reader.take()) {
       if (input == FrameReader::Input::kHeader) {
         under_way.assign(reader.header().length, std::byte{0xee});
         reader.place(under_way.data());
@@ -68,7 +72,8 @@ Header data_header(std::size_t length) {
 
 std::vector<std::vector<std::byte>> some_payloads(std::mt19937_64& random) {
   std::vector<std::vector<std::byte>> payloads;
-  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{70}, std::size_t{20'000}, kMaxPayload, std::size_t{3}}) {
+  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{70},
+                                 std::size_t{20'000}, kMaxPayload, std::size_t{3}}) {
     payloads.emplace_back(size);
     for (auto& byte : payloads.back()) byte = static_cast<std::byte>(random());
   }

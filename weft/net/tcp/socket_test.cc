@@ -56,14 +56,16 @@ TEST(Interface, IsAnAddressANetworkOrAName) {
 }
 
 TEST(Interface, ThatIsNotHereIsAnErrorThatShowsWhatIs) {
-  for (const char* where : {"no-such-interface", "198.51.100.128/25", "127.0.0.2/32", "2001:db8::/32"}) {
+  for (const char* where :
+       {"no-such-interface", "198.51.100.128/25", "127.0.0.2/32", "2001:db8::/32"}) {
     const Error error = error_of([&] { resolve_interface(where); });
     EXPECT_EQ(error.code(), Errc::kInvalidArgument);
     EXPECT_THAT(error.what(), HasSubstr(where));
     EXPECT_THAT(error.what(), HasSubstr("lo 127.0.0.1"));
   }
   for (const char* where : {"127.0.0.0/33", "127.0.0.0/", "localhost/8", "127.0.0.0/8x"}) {
-    EXPECT_THAT(error_of([&] { resolve_interface(where); }).what(), HasSubstr("is not a network")) << where;
+    EXPECT_THAT(error_of([&] { resolve_interface(where); }).what(), HasSubstr("is not a network"))
+        << where;
   }
 }
 

@@ -31,7 +31,9 @@ struct Transfers {
   std::deque<Receipt> receipts;
   std::deque<Outgoing> outgoing;
 
-  Receipt& add(const Recv& recv, std::uint32_t id) { return receipts.emplace_back(Receipt{recv, &operation, 0, false, id}); }
+  Receipt& add(const Recv& recv, std::uint32_t id) {
+    return receipts.emplace_back(Receipt{recv, &operation, 0, false, id});
+  }
   Outgoing& add(Channel channel, const Send& send, std::uint32_t id) {
     return outgoing.emplace_back(Outgoing{send, channel, &operation, id});
   }
@@ -71,7 +73,9 @@ class TcpEndpoint final : public Endpoint {
       : rank_(options.rank),
         epoch_(options.epoch),
         spin_(options.spin),
-        engine_({options.rank, options.epoch, options.room, options.peer_timeout, options.congestion, options.zero_copy}, std::move(mesh)),
+        engine_({options.rank, options.epoch, options.room, options.peer_timeout,
+                 options.congestion, options.zero_copy},
+                std::move(mesh)),
         failure_(options.rank),
         watcher_([this] { watch(); }) {}
 
@@ -96,7 +100,8 @@ class TcpEndpoint final : public Endpoint {
   const char* name() const override { return "tcp"; }
   std::uint32_t epoch() const override { return epoch_; }
 
-  void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs, Deadline deadline) override {
+  void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs,
+                Deadline deadline) override {
     internal::check_peers(world(), sends, recvs);
     Lock lock(mutex_);
     failure_.refuse("exchange");
@@ -111,7 +116,9 @@ class TcpEndpoint final : public Endpoint {
     while (transfers.operation.pending > 0) wait_on(lock, channel, transfers, deadline);
   }
 
-  std::unique_ptr<Flow> flow(Channel channel) override { return std::make_unique<TcpFlow>(*this, channel); }
+  std::unique_ptr<Flow> flow(Channel channel) override {
+    return std::make_unique<TcpFlow>(*this, channel);
+  }
 
   bool begin_call(Channel channel, std::uint64_t number, const Label& label) override {
     const Lock lock(mutex_);
@@ -130,7 +137,9 @@ class TcpEndpoint final : public Endpoint {
       guarded([&] { check_company(); });
       if (failure_.latched()) failure_.end_pending("await_any");
       if (deadline.passed()) {
-        throw Error(Errc::kTimeout, "no message on channel " + std::to_string(channel) + " before the deadline", {"await_any", rank_});
+        throw Error(Errc::kTimeout,
+                    "no message on channel " + std::to_string(channel) + " before the deadline",
+                    {"await_any", rank_});
       }
       progress(lock, deadline);
     }
@@ -139,7 +148,9 @@ class TcpEndpoint final : public Endpoint {
   void fail(const Error& why) noexcept override {
     const std::lock_guard lock(mutex_);
     // The cause may become known only after the group has failed. Peers are told the cause.
-    if (!failed_ && (why.code() == Errc::kCorrupt || why.code() == Errc::kInternal || why.code() == Errc::kTimeout)) failed_ = why;
+    if (!failed_ && (why.code() == Errc::kCorrupt || why.code() == Errc::kInternal ||
+                     why.code() == Errc::kTimeout))
+      failed_ = why;
     if (failure_.latch(why, true)) wake_all();
   }
 
@@ -153,17 +164,22 @@ class TcpEndpoint final : public Endpoint {
 
   class TcpFlow final : public Flow {
    public:
-    TcpFlow(TcpEndpoint& endpoint, Channel channel) : endpoint_(endpoint), channel_(channel) { transfers_.operation.collects = true; }
+    TcpFlow(TcpEndpoint& endpoint, Channel channel) : endpoint_(endpoint), channel_(channel) {
+      transfers_.operation.collects = true;
+    }
     ~TcpFlow() override {
       const Lock lock(endpoint_.mutex_);
       if (transfers_.operation.pending == 0) return;
-      endpoint_.end_group(Error(Errc::kAborted, "transfers were given up", {"flow", endpoint_.rank_}));
+      endpoint_.end_group(
+          Error(Errc::kAborted, "transfers were given up", {"flow", endpoint_.rank_}));
     }
     void send(const Send& send, std::uint32_t id) override {
-      begin({&send, 1}, {}, [&](Engine& engine) { engine.send(transfers_.add(channel_, send, id)); });
+      begin({&send, 1}, {},
+            [&](Engine& engine) { engine.send(transfers_.add(channel_, send, id)); });
     }
     void recv(const Recv& recv, std::uint32_t id) override {
-      begin({}, {&recv, 1}, [&](Engine& engine) { engine.post(channel_, transfers_.add(recv, id)); });
+      begin({}, {&recv, 1},
+            [&](Engine& engine) { engine.post(channel_, transfers_.add(recv, id)); });
     }
     void wait(std::vector<std::uint32_t>& done, Deadline deadline) override {
       Lock lock(endpoint_.mutex_);
@@ -217,7 +233,8 @@ class TcpEndpoint final : public Endpoint {
     const bool lost = error.code() == Errc::kPeerLost;
     const bool mismatch = dynamic_cast<const internal::MismatchError*>(&error) != nullptr;
     if (error.code() != Errc::kAborted) {
-      engine_.tell({error.code(), error.context().peer, lost || mismatch ? error.message() : error.what(), mismatch});
+      engine_.tell({error.code(), error.context().peer,
+                    lost || mismatch ? error.message() : error.what(), mismatch});
     }
     wake_all();
   }
@@ -228,7 +245,8 @@ class TcpEndpoint final : public Endpoint {
     changed_.notify_all();
   }
 
-  // One step of waiting for `transfers`; throws when the group has ended, and from then on nothing touches the buffers any more.
+  // One step of waiting for `transfers`; throws when the group has ended, and from then on nothing
+  // touches the buffers any more.
   void wait_on(Lock& lock, Channel channel, const Transfers& transfers, Deadline deadline) {
     guarded([&] { check_left(transfers); });
     if (failure_.latched()) failure_.end_pending("exchange");
@@ -264,7 +282,8 @@ class TcpEndpoint final : public Endpoint {
     handle(events, ::epoll_wait(engine_.epoll_fd(), events, kEvents, 0));
   }
 
-  // Polls for a while, giving way to others, before it sleeps: an answer on the way is had without a wake-up.
+  // Polls for a while, giving way to others, before it sleeps: an answer on the way is had without
+  // a wake-up.
   int poll(epoll_event* events, Deadline deadline) const {
     const auto until = Deadline::Clock::now() + spin_;
     do {
@@ -288,15 +307,18 @@ class TcpEndpoint final : public Endpoint {
     for (int peer = 0; peer < world(); ++peer) {
       if (peer == rank_ ? world() == 1 : !engine_.has_left(peer)) return;
     }
-    throw Error(Errc::kPeerLost, "every other rank left the group while a message was awaited", {"await_any", rank_, rank_ == 0 ? 1 : 0});
+    throw Error(Errc::kPeerLost, "every other rank left the group while a message was awaited",
+                {"await_any", rank_, rank_ == 0 ? 1 : 0});
   }
 
   void check_left(const Transfers& transfers) const {
     for (const Receipt& receipt : transfers.receipts) {
       const int peer = receipt.recv.peer;
       if (receipt.done || !engine_.has_left(peer)) continue;
-      throw Error(Errc::kPeerLost, "rank " + std::to_string(peer) + " left the group while a message from it was awaited",
-                  {"exchange", rank_, peer});
+      throw Error(
+          Errc::kPeerLost,
+          "rank " + std::to_string(peer) + " left the group while a message from it was awaited",
+          {"exchange", rank_, peer});
     }
   }
 
@@ -313,8 +335,10 @@ class TcpEndpoint final : public Endpoint {
     for (const Outgoing& message : transfers.outgoing) {
       if (!message.complete()) add("to rank ", message.send.peer);
     }
-    const Error error(Errc::kTimeout, "not complete before the deadline on channel " + std::to_string(channel) + ": " + missing,
-                      {"exchange", rank_, culprit});
+    const Error error(
+        Errc::kTimeout,
+        "not complete before the deadline on channel " + std::to_string(channel) + ": " + missing,
+        {"exchange", rank_, culprit});
     end_group(error);
     throw error;
   }
@@ -335,10 +359,13 @@ class TcpEndpoint final : public Endpoint {
 };
 
 void check(const TcpOptions& o) {
-  WEFT_REQUIRE(o.world >= 1 && o.rank >= 0 && o.rank < o.world,
-               "rank " + std::to_string(o.rank) + " is not a rank of a group of " + std::to_string(o.world));
-  WEFT_REQUIRE(o.streams >= 1 && o.streams <= 16, "streams must be 1 to 16, not " + std::to_string(o.streams));
-  WEFT_REQUIRE(o.port >= 0 && o.port < 65536, "port must be 0 to 65535, not " + std::to_string(o.port));
+  WEFT_REQUIRE(
+      o.world >= 1 && o.rank >= 0 && o.rank < o.world,
+      "rank " + std::to_string(o.rank) + " is not a rank of a group of " + std::to_string(o.world));
+  WEFT_REQUIRE(o.streams >= 1 && o.streams <= 16,
+               "streams must be 1 to 16, not " + std::to_string(o.streams));
+  WEFT_REQUIRE(o.port >= 0 && o.port < 65536,
+               "port must be 0 to 65535, not " + std::to_string(o.port));
   WEFT_REQUIRE(o.exchange, "connect_tcp needs an exchange of addresses");
 }
 
@@ -349,20 +376,24 @@ std::unique_ptr<Endpoint> connect_tcp(const TcpOptions& options) {
   const Deadline deadline = Deadline::in(options.connect_timeout);
   const std::string host = internal::resolve_interface(options.interface);
   const bool wildcard = internal::is_wildcard(host);
-  WEFT_REQUIRE(!wildcard || options.secret, "to listen on every interface (" + host + ") needs a secret; set one, or give an interface");
+  WEFT_REQUIRE(!wildcard || options.secret, "to listen on every interface (" + host +
+                                                ") needs a secret; set one, or give an interface");
   WEFT_REQUIRE(!wildcard || !options.advertise.empty(),
                "to listen on every interface (" + host + ") needs `advertise`, the host for peers");
   internal::Fd listener = internal::listen_on(host, options.port);
-  const std::string mine = internal::join_address(options.advertise.empty() ? host : options.advertise, internal::bound_port(listener));
-  internal::FormationOptions formation{{options.job, options.rank, options.world, options.streams + 1, options.epoch, options.secret},
+  const std::string mine = internal::join_address(
+      options.advertise.empty() ? host : options.advertise, internal::bound_port(listener));
+  internal::FormationOptions formation{{options.job, options.rank, options.world,
+                                        options.streams + 1, options.epoch, options.secret},
                                        options.exchange(mine)};
-  WEFT_REQUIRE(
-      static_cast<int>(formation.addresses.size()) == options.world,
-      "the exchange gave " + std::to_string(formation.addresses.size()) + " addresses for " + std::to_string(options.world) + " ranks");
+  WEFT_REQUIRE(static_cast<int>(formation.addresses.size()) == options.world,
+               "the exchange gave " + std::to_string(formation.addresses.size()) +
+                   " addresses for " + std::to_string(options.world) + " ranks");
   formation.handshake_timeout = options.handshake_timeout;
   formation.lost_peer = options.lost_peer;
   formation.on_refused = options.on_refused;
-  return std::make_unique<TcpEndpoint>(options, internal::Formation(formation, listener).run(deadline));
+  return std::make_unique<TcpEndpoint>(options,
+                                       internal::Formation(formation, listener).run(deadline));
 }
 
 }  // namespace weft::net

@@ -1,4 +1,5 @@
-// Ping-pong and bandwidth over loopback, two ranks as threads. Both ranks verify what they receive before anything is timed.
+// Ping-pong and bandwidth over loopback, two ranks as threads. Both ranks verify what they receive
+// before anything is timed.
 #include <benchmark/benchmark.h>
 
 #include <atomic>
@@ -55,19 +56,41 @@ void run(benchmark::State& state, bool both_ways, ZeroCopy zero_copy = ZeroCopy:
   for (auto _ : state) round();
   out.front() = std::byte{1};
   round();
-  state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * bytes * (both_ways ? 2 : 1)));
+  state.SetBytesProcessed(
+      static_cast<std::int64_t>(state.iterations() * bytes * (both_ways ? 2 : 1)));
 }
 
 void BM_TcpPingPong(benchmark::State& state) { run(state, false); }
 void BM_TcpExchange(benchmark::State& state) { run(state, true); }
-// As BM_TcpExchange, which has switched itself off here, without ever trying; and what it would cost to go on.
+// As BM_TcpExchange, which has switched itself off here, without ever trying; and what it would
+// cost to go on.
 void BM_TcpExchangeCopied(benchmark::State& state) { run(state, true, ZeroCopy::kNever); }
 void BM_TcpExchangeLent(benchmark::State& state) { run(state, true, ZeroCopy::kAlways); }
 
-BENCHMARK(BM_TcpPingPong)->Arg(8)->Arg(4096)->Arg(1 << 20)->UseRealTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(BM_TcpExchangeCopied)->Arg(64 << 10)->Arg(1 << 20)->Arg(12'500'000)->UseRealTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(BM_TcpExchangeLent)->Arg(64 << 10)->Arg(1 << 20)->Arg(12'500'000)->UseRealTime()->Unit(benchmark::kMicrosecond);
-BENCHMARK(BM_TcpExchange)->Arg(64 << 10)->Arg(1 << 20)->Arg(12'500'000)->UseRealTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_TcpPingPong)
+    ->Arg(8)
+    ->Arg(4096)
+    ->Arg(1 << 20)
+    ->UseRealTime()
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_TcpExchangeCopied)
+    ->Arg(64 << 10)
+    ->Arg(1 << 20)
+    ->Arg(12'500'000)
+    ->UseRealTime()
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_TcpExchangeLent)
+    ->Arg(64 << 10)
+    ->Arg(1 << 20)
+    ->Arg(12'500'000)
+    ->UseRealTime()
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_TcpExchange)
+    ->Arg(64 << 10)
+    ->Arg(1 << 20)
+    ->Arg(12'500'000)
+    ->UseRealTime()
+    ->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace weft::net

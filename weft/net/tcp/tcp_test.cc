@@ -43,7 +43,9 @@ bool refused(const HeaderBytes& bytes) {
   return error_of([&] { decode(bytes); }).code() == Errc::kCorrupt;
 }
 
-TEST(Frame, KeepsEveryFieldThroughTheWire) { EXPECT_EQ(decode(encode(some_header())), some_header()); }
+TEST(Frame, KeepsEveryFieldThroughTheWire) {
+  EXPECT_EQ(decode(encode(some_header())), some_header());
+}
 
 TEST(Frame, RefusesEverySingleBitFlip) {
   const HeaderBytes good = encode(some_header());
@@ -89,7 +91,8 @@ TEST(Frame, SurvivesTwentyThousandMutationsAndNeverGivesABoundThatDoesNotHold) {
       const Header h = decode(seal(bytes));
       ++accepted;
       EXPECT_LE(h.length, h.type == FrameType::kData ? kMaxPayload : kMaxControl);
-      EXPECT_TRUE(h.type != FrameType::kData || (h.total <= kMaxMessage && h.offset <= h.total && h.length <= h.total - h.offset));
+      EXPECT_TRUE(h.type != FrameType::kData || (h.total <= kMaxMessage && h.offset <= h.total &&
+                                                 h.length <= h.total - h.offset));
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::kCorrupt);
     }
@@ -122,10 +125,13 @@ class Handshake : public testing::Test {
 
   Verdict outcome() const {
     const Hello hello = make_hello(dialer_, 0, 1, fresh_nonce());
-    const Reply reply = make_reply(acceptor_, hello, check_hello(acceptor_, hello).verdict, fresh_nonce());
+    const Reply reply =
+        make_reply(acceptor_, hello, check_hello(acceptor_, hello).verdict, fresh_nonce());
     const Verdict seen = check_reply(dialer_, hello, reply);
     if (seen != Verdict::kWelcome) return seen;
-    return check_proof(acceptor_, hello, reply, make_proof(dialer_, hello, reply)) ? Verdict::kWelcome : Verdict::kSecret;
+    return check_proof(acceptor_, hello, reply, make_proof(dialer_, hello, reply))
+               ? Verdict::kWelcome
+               : Verdict::kSecret;
   }
 };
 
@@ -161,7 +167,8 @@ TEST_F(Handshake, AProofIsWorthNothingUnderAnotherNonceAndNotInTheOtherDirection
   const Reply reply = make_reply(acceptor_, hello, Verdict::kWelcome, fresh_nonce());
   const Proof proof = make_proof(dialer_, hello, reply);
   EXPECT_TRUE(check_proof(acceptor_, hello, reply, proof));
-  EXPECT_FALSE(check_proof(acceptor_, hello, make_reply(acceptor_, hello, Verdict::kWelcome, fresh_nonce()), proof));
+  EXPECT_FALSE(check_proof(acceptor_, hello,
+                           make_reply(acceptor_, hello, Verdict::kWelcome, fresh_nonce()), proof));
   Proof reflected;
   std::copy_n(reply.begin() + 40, reflected.size(), reflected.begin());
   EXPECT_FALSE(check_proof(acceptor_, hello, reply, reflected));
@@ -179,7 +186,8 @@ TEST_F(Handshake, EveryMutationOfTheTranscriptIsRefused) {
   for (int i = 0; i < 10'000; ++i) {
     const Hello bad = mutate(hello);
     const HelloCheck check = check_hello(acceptor_, bad);
-    EXPECT_TRUE(check.verdict != Verdict::kWelcome || (check.from > 0 && check.from < 4 && check.stream >= 0 && check.stream < 3));
+    EXPECT_TRUE(check.verdict != Verdict::kWelcome ||
+                (check.from > 0 && check.from < 4 && check.stream >= 0 && check.stream < 3));
     EXPECT_FALSE(check_proof(acceptor_, bad, reply, proof));
     EXPECT_NE(check_reply(dialer_, hello, mutate(reply)), Verdict::kWelcome);
     EXPECT_FALSE(check_proof(acceptor_, hello, reply, mutate(proof)));
@@ -200,7 +208,8 @@ TEST(Mailbox, JoinsPiecesThatComeInAnyOrderBeforeAndAfterTheReceiveIsPosted) {
   EXPECT_GT(mailbox.waiting_bytes(1), 3u);
   EXPECT_EQ(mailbox.any(5), 1);
   const Piece under_way{1, 5, 0, 9, 0, 3};
-  std::byte* early = mailbox.begin(under_way);  // its bytes are still on the way when the receive is posted
+  std::byte* early =
+      mailbox.begin(under_way);  // its bytes are still on the way when the receive is posted
   std::string in(9, '.');
   Operation operation;
   Receipt receipt{{1, std::as_writable_bytes(std::span(in))}, &operation};
@@ -253,15 +262,18 @@ TEST(Mailbox, PiecesThatDisagreeAreCorruptAndNeverWriteOutsideOfABuffer) {
     if (round % 2 == 0) mailbox.post(0, receipt);
     try {
       for (int i = 0; i < 12; ++i) {
-        const std::uint64_t total = random() % 8 ? 16 : random() % 20, offset = random() % (total + 1);
-        const Piece piece{1, 0, random() % 2, total, offset, total == offset ? 0 : 1 + random() % (total - offset)};
+        const std::uint64_t total = random() % 8 ? 16 : random() % 20,
+                            offset = random() % (total + 1);
+        const Piece piece{1,     0,      random() % 2,
+                          total, offset, total == offset ? 0 : 1 + random() % (total - offset)};
         std::byte* at = mailbox.begin(piece);
         for (std::size_t b = 0; b < piece.length; ++b) at[b] = std::byte{1};
         mailbox.end(piece);
       }
     } catch (const Error& error) {
       ++errors;
-      EXPECT_TRUE(error.code() == Errc::kCorrupt || error.code() == Errc::kInvalidArgument) << error.what();
+      EXPECT_TRUE(error.code() == Errc::kCorrupt || error.code() == Errc::kInvalidArgument)
+          << error.what();
     }
   }
   EXPECT_GT(errors, 1000);
@@ -312,7 +324,9 @@ TEST(Tcp, SaysWhichAddressCouldNotBeReachedAndWhy) {
   options.world = 3;
   options.rank = 2;
   options.connect_timeout = 100ms;
-  options.exchange = [&](const std::string& mine) { return std::vector<std::string>{closed, mute, mine}; };
+  options.exchange = [&](const std::string& mine) {
+    return std::vector<std::string>{closed, mute, mine};
+  };
   const Error error = error_of([&] { connect_tcp(options); });
   EXPECT_EQ(error.code(), Errc::kTimeout);
   EXPECT_THAT(error.what(), HasSubstr("rank 0 at " + closed + " ("));

@@ -1,5 +1,5 @@
-// Messages that the kernel sends from the caller's memory. Both ends are on one host here, where the kernel copies in the end, and says so:
-// everything is tried but what it saves.
+// Messages that the kernel sends from the caller's memory. Both ends are on one host here, where
+// the kernel copies in the end, and says so: everything is tried but what it saves.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -67,13 +67,17 @@ TEST(ZeroCopySends, StopAfterRefusalsInARowAndNotAfterSomeNowAndThen) {
 // One stream between two connections; where it is narrow, the receiver's kernel holds some 10 KB.
 struct Wire {
   explicit Wire(ZeroCopy mode, bool narrow = false)
-      : listener(listen_on("127.0.0.1", 0)), out(dial(listener, narrow), 1, 0), in(take(listener), 1, 0) {
+      : listener(listen_on("127.0.0.1", 0)),
+        out(dial(listener, narrow), 1, 0),
+        in(take(listener), 1, 0) {
     out.allow_zero_copy(mode);
   }
 
   static Fd dial(const Fd& listener, bool narrow) {
     const int bytes = 4096;
-    if (narrow) ::setsockopt(listener.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));  // what it accepts has the same
+    if (narrow)
+      ::setsockopt(listener.get(), SOL_SOCKET, SO_RCVBUF, &bytes,
+                   sizeof(bytes));  // what it accepts has the same
     Fd fd = begin_connect(join_address("127.0.0.1", bound_port(listener)));
     set_options(fd, 10s);
     return fd;
@@ -121,7 +125,8 @@ struct Wire {
     }
   }
   void collect_all() {
-    for (; out.zero_copy_sends().outstanding(); out.collect()) wait_for(out.fd(), 0);  // errors are reported unasked
+    for (; out.zero_copy_sends().outstanding(); out.collect())
+      wait_for(out.fd(), 0);  // errors are reported unasked
   }
 
   Fd listener;
@@ -169,15 +174,18 @@ TEST(LentPayload, IsTheCallersAgainWhenTheConnectionIsCut) {
     for (bool drained = false;;) {
       while (wire.in.in().take() == FrameReader::Input::kHeader) wire.in.in().place(got.data());
       Wire::wait_for(wire.in.fd(), POLLIN);
-      if (wire.in.fill(drained) == Connection::Io::kClosed) throw Error(Errc::kPeerLost, wire.in.cause());
+      if (wire.in.fill(drained) == Connection::Io::kClosed)
+        throw Error(Errc::kPeerLost, wire.in.cause());
     }
   });
   EXPECT_EQ(error.code(), Errc::kPeerLost);
   const auto sent = pattern(kMaxPayload, 6);
-  for (std::size_t i = 0; i < got.size(); ++i) ASSERT_TRUE(got[i] == sent[i] || got[i] == std::byte{}) << i;
+  for (std::size_t i = 0; i < got.size(); ++i)
+    ASSERT_TRUE(got[i] == sent[i] || got[i] == std::byte{}) << i;
 }
 
-// Runs `body` in a network of its own, where the kernel takes so many bytes for what it has to say of sends; false where it cannot be had.
+// Runs `body` in a network of its own, where the kernel takes so many bytes for what it has to say
+// of sends; false where it cannot be had.
 bool with_optmem(int bytes, const std::function<void()>& body) {
   bool had = false;
   std::exception_ptr error;
@@ -218,7 +226,9 @@ TEST(LentPayload, GoesByACopyWhereTheKernelRefusesIt) {
     EXPECT_EQ(made, 0u);
     exchange_all_sizes({.zero_copy = ZeroCopy::kAlways});
   };
-  if (!with_optmem(1, none_at_all)) GTEST_SKIP() << "needs root, and a kernel where optmem_max is a network namespace's own (Linux 6.8)";
+  if (!with_optmem(1, none_at_all))
+    GTEST_SKIP()
+        << "needs root, and a kernel where optmem_max is a network namespace's own (Linux 6.8)";
   const auto one_at_a_time = [&] {
     send_with(few);
     exchange_all_sizes({.zero_copy = ZeroCopy::kAlways});
@@ -246,9 +256,12 @@ void exchange_all_sizes(const TcpOptions& options) {
         recvs.push_back({1 - rank, in[static_cast<std::size_t>(i)]});
       }
       group[rank]->exchange(1, sends, recvs, soon());
-      for (auto& bytes : out) std::fill(bytes.begin(), bytes.end(), std::byte{0xee});  // complete: they are the caller's
+      for (auto& bytes : out)
+        std::fill(bytes.begin(), bytes.end(), std::byte{0xee});  // complete: they are the caller's
       for (int i = 0; i < 6; ++i) {
-        EXPECT_TRUE(in[static_cast<std::size_t>(i)] == pattern(in[static_cast<std::size_t>(i)].size(), 100 * round + 10 * i + 1 - rank));
+        EXPECT_TRUE(
+            in[static_cast<std::size_t>(i)] ==
+            pattern(in[static_cast<std::size_t>(i)].size(), 100 * round + 10 * i + 1 - rank));
       }
     }
   });
@@ -262,8 +275,8 @@ TEST(ZeroCopySends, CarryMessagesOfAllSizesOverAnyNumberOfStreams) {
   exchange_all_sizes({.zero_copy = ZeroCopy::kNever});
 }
 
-// A frame begins as a zero-copy send, the kernel says that it copied, and the rest goes by a copy: nothing more is said of the zero-copy
-// send when it is written.
+// A frame begins as a zero-copy send, the kernel says that it copied, and the rest goes by a copy:
+// nothing more is said of the zero-copy send when it is written.
 TEST(ZeroCopySends, ThatAreSwitchedOffInTheMidstOfAFrameAreComplete) {
   const std::size_t bytes = 12'500'000;
   for (int i = 0; i < 3; ++i) {

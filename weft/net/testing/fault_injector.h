@@ -1,4 +1,5 @@
-// For tests: an endpoint around another that drops, delays, cuts and counts what its rank sends and receives.
+// For tests: an endpoint around another that drops, delays, cuts and counts what its rank sends and
+// receives.
 #pragma once
 
 #include <deque>
@@ -33,7 +34,8 @@ class FaultyEndpoint final : public Endpoint {
     const std::lock_guard lock(mutex_);
     held_peers_.insert(peer);
   }
-  // The next `count` messages to `peer` are each sent only after `exchanges` more calls of exchange() on this endpoint.
+  // The next `count` messages to `peer` are each sent only after `exchanges` more calls of
+  // exchange() on this endpoint.
   void delay(int peer, int count, int exchanges) {
     const std::lock_guard lock(mutex_);
     delays_[peer] = {count, exchanges};
@@ -63,11 +65,14 @@ class FaultyEndpoint final : public Endpoint {
   int world() const override { return inner_->world(); }
   const char* name() const override { return inner_->name(); }
   std::uint32_t epoch() const override { return inner_->epoch(); }
-  int await_any(Channel channel, Deadline deadline) override { return inner_->await_any(channel, deadline); }
+  int await_any(Channel channel, Deadline deadline) override {
+    return inner_->await_any(channel, deadline);
+  }
   void fail(const Error& why) noexcept override { inner_->fail(why); }
   std::optional<Error> failure() const override { return inner_->failure(); }
 
-  void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs, Deadline deadline) override {
+  void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs,
+                Deadline deadline) override {
     refuse_cut(sends, recvs);
     const std::vector<Send> left = apply(channel, sends, recvs);
     send_due(deadline);
@@ -91,13 +96,16 @@ class FaultyEndpoint final : public Endpoint {
       if (peer < 0) return;
       ++counts_.refused;
     }
-    const Error error(Errc::kPeerLost, "rank " + std::to_string(peer) + " is cut off by the test", {"exchange", rank(), peer});
+    const Error error(Errc::kPeerLost, "rank " + std::to_string(peer) + " is cut off by the test",
+                      {"exchange", rank(), peer});
     inner_->fail(error);
     throw error;
   }
 
-  // What is left to send now. A message behind one that is held to the same peer is held too: the order stays.
-  std::vector<Send> apply(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs) {
+  // What is left to send now. A message behind one that is held to the same peer is held too: the
+  // order stays.
+  std::vector<Send> apply(Channel channel, std::span<const Send> sends,
+                          std::span<const Recv> recvs) {
     const std::lock_guard lock(mutex_);
     ++counts_.exchanges;
     for (Held& held : held_) held.due -= held.due > 0 ? 1 : 0;

@@ -15,7 +15,8 @@ namespace weft::net::internal {
 
 using Group = std::vector<std::unique_ptr<Endpoint>>;
 
-// Runs `body(rank)` in a thread for each rank; rethrows the lowest rank's exception when all have ended.
+// Runs `body(rank)` in a thread for each rank; rethrows the lowest rank's exception when all have
+// ended.
 inline void run_ranks(int world, const std::function<void(int)>& body) {
   std::vector<std::exception_ptr> errors(world);
   std::vector<std::thread> threads;
@@ -45,7 +46,8 @@ class AddressBook {
       addresses_[rank] = mine;
       ++known_;
       changed_.notify_all();
-      if (!changed_.wait_for(lock, std::chrono::seconds(20), [&] { return known_ >= addresses_.size(); })) {
+      if (!changed_.wait_for(lock, std::chrono::seconds(20),
+                             [&] { return known_ >= addresses_.size(); })) {
         throw Error(Errc::kTimeout, "not every rank gave its address");
       }
       return addresses_;

@@ -34,7 +34,8 @@ class Mail {
   std::vector<std::byte> take(const Address& address, Deadline deadline) {
     std::unique_lock lock(mutex_);
     auto& box = boxes_[address];
-    if (!changed_.wait_until(lock, deadline.when(), [&] { return !box.empty(); })) throw Error(Errc::kTimeout, "no message");
+    if (!changed_.wait_until(lock, deadline.when(), [&] { return !box.empty(); }))
+      throw Error(Errc::kTimeout, "no message");
     std::vector<std::byte> bytes = std::move(box.front());
     box.pop_front();
     return bytes;
@@ -60,7 +61,8 @@ class MailEndpoint : public Endpoint {
   int world() const override { return world_; }
   const char* name() const override { return "mail"; }
   std::uint32_t epoch() const override { return 0; }
-  void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs, Deadline deadline) override {
+  void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs,
+                Deadline deadline) override {
     for (const Send& send : sends) mail_.post({rank_, send.peer, channel}, send.bytes);
     for (const Recv& recv : recvs) {
       const std::vector<std::byte> bytes = mail_.take({recv.peer, rank_, channel}, deadline);

@@ -29,7 +29,8 @@ Error error_of(const F& body) {
 inline std::vector<std::byte> pattern(std::size_t size, int seed) {
   std::vector<std::byte> bytes(size);
   for (std::size_t i = 0; i < size; ++i)
-    bytes[i] = static_cast<std::byte>((i * 31 + (i >> 9) + static_cast<std::size_t>(seed) * 17) & 0xff);
+    bytes[i] =
+        static_cast<std::byte>((i * 31 + (i >> 9) + static_cast<std::size_t>(seed) * 17) & 0xff);
   return bytes;
 }
 
@@ -38,8 +39,11 @@ inline Label label_of(char c) {
   Label label;
   label.bytes.fill(static_cast<std::byte>(c));
   label.mismatch = [](int rank, const Label::Bytes& mine, int peer, const Label::Bytes& theirs) {
-    const auto text = [](const Label::Bytes& bytes) { return std::string(1, static_cast<char>(bytes[0])); };
-    return Error(Errc::kInvalidArgument, "I call " + text(mine) + ", the other " + text(theirs), {"test", rank, peer});
+    const auto text = [](const Label::Bytes& bytes) {
+      return std::string(1, static_cast<char>(bytes[0]));
+    };
+    return Error(Errc::kInvalidArgument, "I call " + text(mine) + ", the other " + text(theirs),
+                 {"test", rank, peer});
   };
   return label;
 }

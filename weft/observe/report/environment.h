@@ -14,7 +14,8 @@ std::string processor_name();
 // "2026-01-31 23:59:59", the local time.
 std::string local_time(std::chrono::system_clock::time_point when);
 
-// One JSON object: time, host, processor, cores and memory of this machine, then `more` as it is given.
+// One JSON object: time, host, processor, cores and memory of this machine, then `more` as it is
+// given.
 std::string environment_json(const std::vector<std::pair<std::string, std::string>>& more);
 
 }  // namespace weft::observe

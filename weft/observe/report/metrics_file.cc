@@ -25,7 +25,8 @@ MetricsSeries read_metrics(const std::string& file, std::int64_t max_bytes) {
 
 double median(std::vector<MetricsPoint> points) {
   const auto middle = points.begin() + static_cast<std::ptrdiff_t>(points.size() / 2);
-  std::nth_element(points.begin(), middle, points.end(), [](const auto& a, const auto& b) { return a.value < b.value; });
+  std::nth_element(points.begin(), middle, points.end(),
+                   [](const auto& a, const auto& b) { return a.value < b.value; });
   return middle->value;
 }
 

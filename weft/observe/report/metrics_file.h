@@ -13,8 +13,9 @@ struct MetricsPoint {
 };
 using MetricsSeries = std::map<std::string, std::vector<MetricsPoint>>;
 
-// The values of each name in a metrics.jsonl, in the file's order; "epoch" is one of them. Reads at most the last
-// `max_bytes`. Leaves out what is not a number and lines that are cut or damaged. Empty where there is no file.
+// The values of each name in a metrics.jsonl, in the file's order; "epoch" is one of them. Reads at
+// most the last `max_bytes`. Leaves out what is not a number and lines that are cut or damaged.
+// Empty where there is no file.
 MetricsSeries read_metrics(const std::string& file, std::int64_t max_bytes = std::int64_t{1} << 40);
 
 // The median of the values, of at least one point.

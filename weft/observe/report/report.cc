@@ -31,7 +31,8 @@ json averaged(const std::vector<Point>& points) {
   json result = json::array();
   const std::size_t parts = std::min(points.size(), kPoints);
   for (std::size_t part = 0; part < parts; ++part) {
-    const std::size_t begin = part * points.size() / parts, end = (part + 1) * points.size() / parts;
+    const std::size_t begin = part * points.size() / parts,
+                      end = (part + 1) * points.size() / parts;
     double steps = 0, values = 0;
     for (std::size_t i = begin; i < end; ++i) {
       steps += points[i].step;
@@ -50,20 +51,24 @@ json read_config(const fs::path& file) {
   std::string table;
   for (std::string line; std::getline(in, line);) {
     const auto equals = line.find(" = ");
-    if (line.size() > 2 && line.front() == '[' && line.back() == ']') table = line.substr(1, line.size() - 2) + ".";
-    if (equals != std::string::npos) config[table + line.substr(0, equals)] = line.substr(equals + 3);
+    if (line.size() > 2 && line.front() == '[' && line.back() == ']')
+      table = line.substr(1, line.size() - 2) + ".";
+    if (equals != std::string::npos)
+      config[table + line.substr(0, equals)] = line.substr(equals + 3);
   }
   return config;
 }
 
 json read_environment(const fs::path& file) {
   std::ifstream in(file);
-  const json environment = in ? json::parse(in, nullptr, /*allow_exceptions=*/false) : json::object();
+  const json environment =
+      in ? json::parse(in, nullptr, /*allow_exceptions=*/false) : json::object();
   return environment.is_object() ? environment : json::object();
 }
 
 json data_of(const fs::path& folder) {
-  WEFT_REQUIRE(fs::is_regular_file(folder / "config.toml"), folder.string() + " is no run folder: it has no config.toml");
+  WEFT_REQUIRE(fs::is_regular_file(folder / "config.toml"),
+               folder.string() + " is no run folder: it has no config.toml");
   json run = {{"name", fs::weakly_canonical(folder).filename().string()},
               {"config", read_config(folder / "config.toml")},
               {"environment", read_environment(folder / "environment.json")},

@@ -1,5 +1,6 @@
-// One HTML file that shows runs: losses and metrics, throughput, parts of a step, memory, environment and
-// configuration. It opens without a network. Several runs are drawn over each other.
+// One HTML file that shows runs: losses and metrics, throughput, parts of a step, memory,
+// environment and configuration. It opens without a network. Several runs are drawn over each
+// other.
 #pragma once
 
 #include <string>
@@ -8,9 +9,9 @@
 namespace weft::observe {
 
 // The page for run folders (run_folder.h), in their order. Reads config.toml, environment.json and
-// metrics.jsonl of each; a long series is averaged down to 1,000 points. A missing or damaged file leaves
-// its part of the page empty. Throws Error(kInvalidArgument) for a folder without a config.toml, and
-// for no folder.
+// metrics.jsonl of each; a long series is averaged down to 1,000 points. A missing or damaged file
+// leaves its part of the page empty. Throws Error(kInvalidArgument) for a folder without a
+// config.toml, and for no folder.
 std::string report_html(const std::vector<std::string>& run_folders);
 
 // Writes the page to `file`, whole or not at all. Throws Error, naming the path, where that fails.

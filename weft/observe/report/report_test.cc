@@ -17,7 +17,8 @@ using ::testing::Not;
 
 struct Folder {
   TempDir dir;
-  std::string run(const std::string& name, const std::string& metrics, const std::string& config = "[train]\nbatch = 64\n") const {
+  std::string run(const std::string& name, const std::string& metrics,
+                  const std::string& config = "[train]\nbatch = 64\n") const {
     make_directories(dir / name);
     write_file_atomic(dir / (name + "/config.toml"), config);
     write_file_atomic(dir / (name + "/metrics.jsonl"), metrics);
@@ -33,10 +34,11 @@ nlohmann::json data_of(const std::string& page) {
 
 TEST(Report, HoldsTheMetricsTheConfigurationAndTheEnvironmentOfARun) {
   const Folder folder;
-  const auto run =
-      folder.run("a",
-                 "{\"step\":1,\"epoch\":0,\"loss\":2.0,\"forward_ms\":5}\n{\"step\":2,\"epoch\":0,\"loss\":null,\"forward_ms\":7}\n"
-                 "{\"step\":3,\"epoch\":0,\"loss\":1.0,\"forward_ms\":6}\n{\"step\":3,\"epoch\":0,\"accuracy\":0.5}\n{\"step\":4,\"ep");
+  const auto run = folder.run("a",
+                              "{\"step\":1,\"epoch\":0,\"loss\":2.0,\"forward_ms\":5}\n{\"step\":2,"
+                              "\"epoch\":0,\"loss\":null,\"forward_ms\":7}\n"
+                              "{\"step\":3,\"epoch\":0,\"loss\":1.0,\"forward_ms\":6}\n{\"step\":3,"
+                              "\"epoch\":0,\"accuracy\":0.5}\n{\"step\":4,\"ep");
   write_file_atomic(run + "/environment.json", environment_json({{"ranks", "2"}}));
   const auto data = data_of(report_html({run}))["runs"][0];
   EXPECT_EQ(data["name"], "a");
@@ -52,7 +54,9 @@ TEST(Report, HoldsTheMetricsTheConfigurationAndTheEnvironmentOfARun) {
 TEST(Report, AveragesALongSeriesDownToAThousandPoints) {
   const Folder folder;
   std::string metrics;
-  for (int step = 1; step <= 5000; ++step) metrics += "{\"step\":" + std::to_string(step) + ",\"loss\":" + std::to_string(step % 5) + "}\n";
+  for (int step = 1; step <= 5000; ++step)
+    metrics +=
+        "{\"step\":" + std::to_string(step) + ",\"loss\":" + std::to_string(step % 5) + "}\n";
   const auto loss = data_of(report_html({folder.run("a", metrics)}))["runs"][0]["series"]["loss"];
   ASSERT_EQ(loss.size(), 1000u);
   for (const auto& point : loss) EXPECT_DOUBLE_EQ(point[1], 2.0);  // the mean of 0 to 4
@@ -72,11 +76,16 @@ TEST(Report, OpensWithoutANetworkAndTakesNoTextForAPartOfThePage) {
 
 TEST(Report, LaysSeveralRunsOverEachOtherAndRefusesWhatIsNoRun) {
   const Folder folder;
-  const auto a = folder.run("a", "{\"step\":1,\"loss\":1}\n"), b = folder.run("b", "{\"step\":1,\"loss\":2}\n", "[train]\nbatch = 32\n");
+  const auto a = folder.run("a", "{\"step\":1,\"loss\":1}\n"),
+             b = folder.run("b", "{\"step\":1,\"loss\":2}\n", "[train]\nbatch = 32\n");
   const auto data = data_of(report_html({a, b}));
   EXPECT_EQ(data["runs"].size(), 2u);
   EXPECT_EQ(data["runs"][1]["config"]["train.batch"], "32");
-  expect_refused([&] { report_html({a, folder.dir / "none"}); }, Errc::kInvalidArgument, "is no run folder: it has no config.toml");
+  expect_refused(
+      [&] {
+        report_html({a, folder.dir / "none"});
+      },
+      Errc::kInvalidArgument, "is no run folder: it has no config.toml");
   expect_refused([] { report_html({}); }, Errc::kInvalidArgument, "at least one run folder");
   write_report({a, b}, folder.dir / "report.html");
   EXPECT_EQ(read_file(folder.dir / "report.html", 1 << 20), report_html({a, b}));

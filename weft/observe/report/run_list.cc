@@ -17,7 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kTail = 256 << 10;  // bytes of metrics.jsonl that are read: more than an evaluation is apart from the end
+constexpr std::int64_t kTail =
+    256
+    << 10;  // bytes of metrics.jsonl that are read: more than an evaluation is apart from the end
 
 bool is_run(const fs::path& folder) {
   std::error_code ignored;
@@ -31,7 +33,8 @@ bool is_locked(const fs::path& folder) {
   return errno == EWOULDBLOCK;
 }
 
-// The last number of each name: losses of training and results of evaluations have lines of their own.
+// The last number of each name: losses of training and results of evaluations have lines of their
+// own.
 void read_last(const fs::path& file, RunInfo& info) {
   const MetricsSeries series = read_metrics(file.string(), kTail);
   const auto last = [&](const char* name) -> std::optional<MetricsPoint> {
@@ -61,7 +64,8 @@ std::optional<std::int64_t> newest_checkpoint(const fs::path& folder) {
     std::int64_t step = 0;
     if (name.rfind("step-", 0) != 0) continue;
     const auto end = std::from_chars(name.data() + 5, name.data() + name.size(), step);
-    if (end.ec == std::errc() && end.ptr == name.data() + name.size()) newest = std::max(newest.value_or(step), step);
+    if (end.ec == std::errc() && end.ptr == name.data() + name.size())
+      newest = std::max(newest.value_or(step), step);
   }
   return newest;
 }
@@ -96,8 +100,9 @@ std::vector<RunInfo> list_runs(const std::string& parent) {
   for (const auto& entry : entries) {
     if (is_run(entry.path())) runs.push_back(read_run(entry.path().string()));
   }
-  std::sort(runs.begin(), runs.end(),
-            [](const RunInfo& a, const RunInfo& b) { return a.changed != b.changed ? a.changed > b.changed : a.name > b.name; });
+  std::sort(runs.begin(), runs.end(), [](const RunInfo& a, const RunInfo& b) {
+    return a.changed != b.changed ? a.changed > b.changed : a.name > b.name;
+  });
   return runs;
 }
 

@@ -22,7 +22,8 @@ struct RunInfo {
 // The run in `folder`. Throws Error(kInvalidArgument) for a folder without a config.toml.
 RunInfo read_run(const std::string& folder);
 
-// The runs in `parent`, the last to change first. Folders without a config.toml are no runs. Throws Error where `parent` cannot be read.
+// The runs in `parent`, the last to change first. Folders without a config.toml are no runs. Throws
+// Error where `parent` cannot be read.
 std::vector<RunInfo> list_runs(const std::string& parent);
 
 }  // namespace weft::observe

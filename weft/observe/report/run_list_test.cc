@@ -30,7 +30,8 @@ TEST(ListRuns, SaysWhatTheFoldersHold) {
     RunFolder folder({.parent = parent.path(), .name = "old"}, config());
     folder.keep();
     write_file_atomic(parent / "old/metrics.jsonl",
-                      "{\"step\":7,\"epoch\":0,\"loss\":0.5}\n{\"step\":7,\"epoch\":0,\"accuracy\":0.9,\"test_loss\":0.4}\n"
+                      "{\"step\":7,\"epoch\":0,\"loss\":0.5}\n{\"step\":7,\"epoch\":0,\"accuracy\":"
+                      "0.9,\"test_loss\":0.4}\n"
                       "{\"step\":8,\"epoch\":1,\"loss\":null}\n{\"step\":9,\"ep");
     for (const char* name : {"step-00000003", "step-00000007", ".tmp-step-00000009", "step-x"}) {
       make_directories(parent / ("old/ckpt/" + std::string(name)));

@@ -26,8 +26,9 @@ at::Tensor by_channel(const at::Tensor& values, const at::Tensor& like) {
   return values.to(like.scalar_type()).view(shape);
 }
 
-// Each rank sends count, mean and sum of squared deviations of its own batch; all merge them in rank order, two at a time (Chan, Golub,
-// LeVeque 1979, eq. 2.1), in float64. Sums of squares would cancel where the mean is large against the deviation.
+// Each rank sends count, mean and sum of squared deviations of its own batch; all merge them in
+// rank order, two at a time (Chan, Golub, LeVeque 1979, eq. 2.1), in float64. Sums of squares would
+// cancel where the mean is large against the deviation.
 Moments joint_moments(const at::Tensor& x, const Group& group) {
   const int64_t channels = x.size(1);
   const auto f64 = x.options().dtype(at::kDouble).requires_grad(false);
@@ -54,8 +55,10 @@ Moments joint_moments(const at::Tensor& x, const Group& group) {
     squares += all[rank].slice(0, 1 + channels) + delta.square() * (joint.count * count / total);
     joint.count = total;
   }
-  WEFT_REQUIRE(joint.count > 1,
-               "SyncBatchNorm: training needs more than one value a channel over all ranks, there are " + std::to_string(joint.count));
+  WEFT_REQUIRE(
+      joint.count > 1,
+      "SyncBatchNorm: training needs more than one value a channel over all ranks, there are " +
+          std::to_string(joint.count));
   joint.mean = mean.to(x.scalar_type());
   joint.var = (squares / joint.count).to(x.scalar_type());
   return joint;
@@ -63,7 +66,8 @@ Moments joint_moments(const at::Tensor& x, const Group& group) {
 
 // What backward needs besides tensors.
 struct Terms final : torch::CustomClassHolder {
-  Terms(Group group_, double count_, double weight_, double eps_) : group(std::move(group_)), count(count_), weight(weight_), eps(eps_) {}
+  Terms(Group group_, double count_, double weight_, double eps_)
+      : group(std::move(group_)), count(count_), weight(weight_), eps(eps_) {}
   Group group;
   double count;   // values of a channel, all ranks
   double weight;  // of this rank's loss, up to a factor that all ranks have in common
@@ -71,20 +75,26 @@ struct Terms final : torch::CustomClassHolder {
 };
 
 struct Normalize final : torch::autograd::Function<Normalize> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const std::optional<at::Tensor>& weight,
-                            const std::optional<at::Tensor>& bias, const Moments& moments, const c10::intrusive_ptr<Terms>& terms) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
+                            const std::optional<at::Tensor>& weight,
+                            const std::optional<at::Tensor>& bias, const Moments& moments,
+                            const c10::intrusive_ptr<Terms>& terms) {
     context->save_for_backward({x, weight.value_or(at::Tensor()), moments.mean, moments.var});
     context->saved_data["terms"] = c10::IValue::make_capsule(terms);
     // The kernel of evaluation: what it takes for running statistics is the joint batch's.
-    return std::get<0>(at::native_batch_norm(x, weight, bias, moments.mean, moments.var, /*training=*/false, 0.0, terms->eps));
+    return std::get<0>(at::native_batch_norm(x, weight, bias, moments.mean, moments.var,
+                                             /*training=*/false, 0.0, terms->eps));
   }
 
-  // dx = weight/std * (dy - sum(dy)/N - (x - mean)/std² * sum(dy (x - mean))/N), sums over all ranks' N values (Ioffe, Szegedy 2015, 3).
+  // dx = weight/std * (dy - sum(dy)/N - (x - mean)/std² * sum(dy (x - mean))/N), sums over all
+  // ranks' N values (Ioffe, Szegedy 2015, 3).
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    WEFT_REQUIRE(!at::GradMode::is_enabled(), "SyncBatchNorm: backward of backward (create_graph) is not available");
+    WEFT_REQUIRE(!at::GradMode::is_enabled(),
+                 "SyncBatchNorm: backward of backward (create_graph) is not available");
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &mean = saved[2], &var = saved[3];
-    const auto terms = c10::static_intrusive_pointer_cast<Terms>(context->saved_data["terms"].toCapsule());
+    const auto terms =
+        c10::static_intrusive_pointer_cast<Terms>(context->saved_data["terms"].toCapsule());
     const int64_t channels = x.size(1);
     const at::Tensor dy = gradients[0].contiguous(x.suggest_memory_format());
     const at::Tensor invstd = (var.to(at::kDouble) + terms->eps).rsqrt();
@@ -92,18 +102,23 @@ struct Normalize final : torch::autograd::Function<Normalize> {
     at::Tensor d_weight = at::zeros_like(mean), d_bias = at::zeros_like(mean);
     if (x.numel() > 0) {
       // The same kernel's backward gives sum(dy (x - mean)) / std and sum(dy) in one pass.
-      std::tie(std::ignore, d_weight, d_bias) =
-          at::native_batch_norm_backward(dy, x, weight, mean, var, {}, {}, /*train=*/false, terms->eps, {false, true, true});
+      std::tie(std::ignore, d_weight, d_bias) = at::native_batch_norm_backward(
+          dy, x, weight, mean, var, {}, {}, /*train=*/false, terms->eps, {false, true, true});
     }
     at::Tensor dx;
     if (context->needs_input_grad(0)) {
       at::Tensor sums = at::cat({d_bias.to(at::kDouble), d_weight.to(at::kDouble)}) * terms->weight;
       terms->group.all_reduce(sums);
-      // The division undoes the weight that averaging over the ranks will give to what is returned here.
+      // The division undoes the weight that averaging over the ranks will give to what is returned
+      // here.
       sums /= terms->count * (terms->weight > 0 ? terms->weight : 1.0);
       const at::Tensor scale = weight.defined() ? weight.to(at::kDouble) * invstd : invstd;
-      const at::Tensor slope = scale * invstd * sums.slice(0, channels), offset = scale * sums.slice(0, 0, channels);
-      dx = at::sub(x, by_channel(mean, x)).mul_(by_channel(-slope, x)).sub_(by_channel(offset, x)).addcmul_(dy, by_channel(scale, x));
+      const at::Tensor slope = scale * invstd * sums.slice(0, channels),
+                       offset = scale * sums.slice(0, 0, channels);
+      dx = at::sub(x, by_channel(mean, x))
+               .mul_(by_channel(-slope, x))
+               .sub_(by_channel(offset, x))
+               .addcmul_(dy, by_channel(scale, x));
     }
     if (!weight.defined()) return {dx, {}, {}, {}, {}};
     return {dx, d_weight, d_bias, {}, {}};
@@ -111,7 +126,8 @@ struct Normalize final : torch::autograd::Function<Normalize> {
 };
 
 bool is_batch_norm(const nn::Module& module) {
-  return module.as<nn::BatchNorm1d>() != nullptr || module.as<nn::BatchNorm2d>() != nullptr || module.as<nn::BatchNorm3d>() != nullptr;
+  return module.as<nn::BatchNorm1d>() != nullptr || module.as<nn::BatchNorm2d>() != nullptr ||
+         module.as<nn::BatchNorm3d>() != nullptr;
 }
 
 nn::BatchNormOptions options_of(const nn::Module& batch_norm) {
@@ -128,7 +144,8 @@ struct Found {
 };
 
 void look(const std::shared_ptr<nn::Module>& module, const std::string& path, Found& found) {
-  if (auto layer = std::dynamic_pointer_cast<SyncBatchNormImpl>(module)) return found.synchronous.push_back(std::move(layer));
+  if (auto layer = std::dynamic_pointer_cast<SyncBatchNormImpl>(module))
+    return found.synchronous.push_back(std::move(layer));
   auto* const sequential = module->as<nn::SequentialImpl>();
   bool holds = false;
   for (const auto& child : module->named_children()) {
@@ -146,9 +163,13 @@ void look(const std::shared_ptr<nn::Module>& module, const std::string& path, Fo
 
 }  // namespace
 
-SyncBatchNormImpl::SyncBatchNormImpl(const nn::BatchNormOptions& options_) : options(options_) { reset(); }
+SyncBatchNormImpl::SyncBatchNormImpl(const nn::BatchNormOptions& options_) : options(options_) {
+  reset();
+}
 
-SyncBatchNormImpl::SyncBatchNormImpl(const nn::BatchNormOptions& options_, Group group, Average average) : SyncBatchNormImpl(options_) {
+SyncBatchNormImpl::SyncBatchNormImpl(const nn::BatchNormOptions& options_, Group group,
+                                     Average average)
+    : SyncBatchNormImpl(options_) {
   join(std::move(group), average);
 }
 
@@ -164,17 +185,20 @@ void SyncBatchNormImpl::reset() {
   bias = register_parameter("bias", affine ? torch::zeros({channels}) : at::Tensor(), affine);
   running_mean = register_buffer("running_mean", track ? torch::zeros({channels}) : at::Tensor());
   running_var = register_buffer("running_var", track ? torch::ones({channels}) : at::Tensor());
-  num_batches_tracked = register_buffer("num_batches_tracked", track ? torch::zeros({}, torch::kLong) : at::Tensor());
+  num_batches_tracked =
+      register_buffer("num_batches_tracked", track ? torch::zeros({}, torch::kLong) : at::Tensor());
 }
 
 void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
-  stream << std::boolalpha << "weft::parallel::SyncBatchNorm(" << options.num_features() << ", eps=" << options.eps() << ", momentum=";
+  stream << std::boolalpha << "weft::parallel::SyncBatchNorm(" << options.num_features()
+         << ", eps=" << options.eps() << ", momentum=";
   if (options.momentum()) {
     stream << *options.momentum();
   } else {
     stream << "None";
   }
-  stream << ", affine=" << options.affine() << ", track_running_stats=" << options.track_running_stats()
+  stream << ", affine=" << options.affine()
+         << ", track_running_stats=" << options.track_running_stats()
          << ", ranks=" << (group_ ? group_->size() : 1) << ")";
 }
 
@@ -187,14 +211,16 @@ double SyncBatchNormImpl::next_momentum() {
 
 at::Tensor SyncBatchNormImpl::forward_alone(const at::Tensor& input, bool batch_statistics) {
   const double momentum = is_training() ? next_momentum() : 0.0;
-  return torch::batch_norm(input, weight, bias, running_mean, running_var, batch_statistics, momentum, options.eps(),
-                           at::globalContext().userEnabledCuDNN());
+  return torch::batch_norm(input, weight, bias, running_mean, running_var, batch_statistics,
+                           momentum, options.eps(), at::globalContext().userEnabledCuDNN());
 }
 
 at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   WEFT_REQUIRE(input.dim() >= 2 && input.dim() <= 5 && input.size(1) == options.num_features(),
-               "SyncBatchNorm: the input must have 2 to 5 dimensions, the second of size " + std::to_string(options.num_features()));
-  if (!is_training() || !group_ || group_->size() == 1) return forward_alone(input, is_training() || !options.track_running_stats());
+               "SyncBatchNorm: the input must have 2 to 5 dimensions, the second of size " +
+                   std::to_string(options.num_features()));
+  if (!is_training() || !group_ || group_->size() == 1)
+    return forward_alone(input, is_training() || !options.track_running_stats());
 
   const bool narrow = input.scalar_type() == at::kHalf || input.scalar_type() == at::kBFloat16;
   const at::Tensor x = narrow ? input.to(at::kFloat) : input;
@@ -208,7 +234,8 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
     const double momentum = next_momentum();
     if (running_mean.defined()) {
       running_mean.mul_(1 - momentum).add_(moments.mean, momentum);
-      running_var.mul_(1 - momentum).add_(moments.var, momentum * moments.count / (moments.count - 1));
+      running_var.mul_(1 - momentum)
+          .add_(moments.var, momentum * moments.count / (moments.count - 1));
     }
   }
   const double loss_weight = average_ == Average::kBySamples ? static_cast<double>(x.size(0)) : 1.0;
@@ -217,9 +244,11 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   return narrow ? y.to(input.scalar_type()) : y;
 }
 
-std::shared_ptr<SyncBatchNormImpl> SyncBatchNormImpl::in_place_of(const nn::BatchNormOptions& options, const nn::Module& batch_norm) {
+std::shared_ptr<SyncBatchNormImpl> SyncBatchNormImpl::in_place_of(
+    const nn::BatchNormOptions& options, const nn::Module& batch_norm) {
   auto layer = std::make_shared<SyncBatchNormImpl>(options);
-  for (const auto& parameter : batch_norm.named_parameters(false)) layer->parameters_[parameter.key()] = parameter.value();
+  for (const auto& parameter : batch_norm.named_parameters(false))
+    layer->parameters_[parameter.key()] = parameter.value();
   if (options.affine()) {
     layer->weight = layer->parameters_["weight"];
     layer->bias = layer->parameters_["bias"];
@@ -230,19 +259,25 @@ std::shared_ptr<SyncBatchNormImpl> SyncBatchNormImpl::in_place_of(const nn::Batc
   return layer;
 }
 
-int convert_sync_batch_norm(const std::shared_ptr<nn::Module>& root, const Group& group, DataParallelOptions::Average average) {
+int convert_sync_batch_norm(const std::shared_ptr<nn::Module>& root, const Group& group,
+                            DataParallelOptions::Average average) {
   Found found;
-  WEFT_REQUIRE(!is_batch_norm(*root), "convert_sync_batch_norm: the root is a batch norm itself: make it a weft::parallel::SyncBatchNorm");
+  WEFT_REQUIRE(!is_batch_norm(*root),
+               "convert_sync_batch_norm: the root is a batch norm itself: make it a "
+               "weft::parallel::SyncBatchNorm");
   look(root, "", found);
-  WEFT_REQUIRE(found.unreachable.empty(), "convert_sync_batch_norm: the batch norms " + found.unreachable +
-                                              " are members of modules, which cannot be replaced: declare them as "
-                                              "weft::parallel::SyncBatchNorm");
-  std::map<const nn::Module*, std::shared_ptr<SyncBatchNormImpl>> replaced;  // one layer may stand in several places
+  WEFT_REQUIRE(found.unreachable.empty(),
+               "convert_sync_batch_norm: the batch norms " + found.unreachable +
+                   " are members of modules, which cannot be replaced: declare them as "
+                   "weft::parallel::SyncBatchNorm");
+  std::map<const nn::Module*, std::shared_ptr<SyncBatchNormImpl>>
+      replaced;  // one layer may stand in several places
   for (nn::SequentialImpl* sequential : found.sequentials) {
     for (const auto& child : sequential->named_children()) {
       if (!is_batch_norm(*child.value())) continue;
       auto& layer = replaced[child.value().get()];
-      if (!layer) layer = SyncBatchNormImpl::in_place_of(options_of(*child.value()), *child.value());
+      if (!layer)
+        layer = SyncBatchNormImpl::in_place_of(options_of(*child.value()), *child.value());
       for (nn::AnyModule& entry : *sequential) {
         if (entry.ptr() == child.value()) entry = nn::AnyModule(layer);
       }

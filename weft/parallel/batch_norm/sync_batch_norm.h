@@ -41,7 +41,8 @@ class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
 
   // Has no group until join().
   explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& options_);
-  SyncBatchNormImpl(const torch::nn::BatchNormOptions& options_, Group group, Average average = Average::kBySamples);
+  SyncBatchNormImpl(const torch::nn::BatchNormOptions& options_, Group group,
+                    Average average = Average::kBySamples);
 
   // Takes statistics over `group` from now on.
   void join(Group group, Average average = Average::kBySamples);
@@ -60,11 +61,13 @@ class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
   at::Tensor running_mean, running_var, num_batches_tracked;
 
  private:
-  friend int convert_sync_batch_norm(const std::shared_ptr<torch::nn::Module>&, const Group&, Average);
+  friend int convert_sync_batch_norm(const std::shared_ptr<torch::nn::Module>&, const Group&,
+                                     Average);
 
   // A layer with the parameter tensors of a torch::nn::BatchNorm, so an optimizer that holds them
   // stays valid.
-  static std::shared_ptr<SyncBatchNormImpl> in_place_of(const torch::nn::BatchNormOptions& options, const torch::nn::Module& batch_norm);
+  static std::shared_ptr<SyncBatchNormImpl> in_place_of(const torch::nn::BatchNormOptions& options,
+                                                        const torch::nn::Module& batch_norm);
   // Weight of the batch statistics in the running ones. Counts the batch.
   double next_momentum();
   at::Tensor forward_alone(const at::Tensor& input, bool batch_statistics);
@@ -83,7 +86,8 @@ TORCH_MODULE(SyncBatchNorm);
 // throws Error(kInvalidArgument), naming all of them, and changes nothing. Declare such members as
 // SyncBatchNorm, which without a group is the same layer. (A copy of a Sequential's holder that is
 // kept elsewhere goes on with the old layer.)
-int convert_sync_batch_norm(const std::shared_ptr<torch::nn::Module>& root, const Group& group,
-                            DataParallelOptions::Average average = DataParallelOptions::Average::kBySamples);
+int convert_sync_batch_norm(
+    const std::shared_ptr<torch::nn::Module>& root, const Group& group,
+    DataParallelOptions::Average average = DataParallelOptions::Average::kBySamples);
 
 }  // namespace weft::parallel

@@ -1,4 +1,5 @@
-// Against torch::nn::BatchNorm on the joined batch. Tolerance: 1e-5 in float32, 1e-10 in float64, relative and absolute.
+// Against torch::nn::BatchNorm on the joined batch. Tolerance: 1e-5 in float32, 1e-10 in float64,
+// relative and absolute.
 #include "weft/parallel/batch_norm/sync_batch_norm.h"
 
 #include <gmock/gmock.h>
@@ -18,12 +19,16 @@ using testing::HasSubstr;
 
 constexpr int64_t kChannels = 3;
 
-double tolerance(const at::Tensor& tensor) { return tensor.scalar_type() == at::kDouble ? 1e-10 : 1e-5; }
+double tolerance(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kDouble ? 1e-10 : 1e-5;
+}
 
 void expect_close(const at::Tensor& actual, const at::Tensor& expected, const std::string& what) {
   ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
   const double most = tolerance(expected);
-  EXPECT_TRUE(at::allclose(actual, expected, most, most)) << what << "\n" << actual << "\n" << expected;
+  EXPECT_TRUE(at::allclose(actual, expected, most, most)) << what << "\n"
+                                                          << actual << "\n"
+                                                          << expected;
 }
 
 struct Case {
@@ -35,8 +40,12 @@ struct Case {
 
   int world() const { return static_cast<int>(split.size()); }
   int64_t total() const { return std::accumulate(split.begin(), split.end(), int64_t{0}); }
-  int64_t first(int rank) const { return std::accumulate(split.begin(), split.begin() + rank, int64_t{0}); }
-  at::Tensor part(const at::Tensor& joined, int rank) const { return joined.narrow(0, first(rank), split[static_cast<size_t>(rank)]); }
+  int64_t first(int rank) const {
+    return std::accumulate(split.begin(), split.begin() + rank, int64_t{0});
+  }
+  at::Tensor part(const at::Tensor& joined, int rank) const {
+    return joined.narrow(0, first(rank), split[static_cast<size_t>(rank)]);
+  }
 };
 
 // One batch, the factors of its loss, and the parameters, all of uneven size.
@@ -45,7 +54,9 @@ struct Problem {
     std::vector<int64_t> sizes{c.total(), kChannels};
     sizes.insert(sizes.end(), c.inner.begin(), c.inner.end());
     const auto numel = c10::multiply_integers(sizes);
-    const auto wave = [&](double a, double b) { return (torch::arange(numel, at::kDouble) * a + b).sin().view(sizes).to(c.type); };
+    const auto wave = [&](double a, double b) {
+      return (torch::arange(numel, at::kDouble) * a + b).sin().view(sizes).to(c.type);
+    };
     x = wave(1.7, 0.3) * 2 + wave(0.01, 1.0) + 0.5;
     factors = wave(0.9, 2.0);
     weight = torch::tensor({0.5, -1.5, 2.0}, c.type);
@@ -60,7 +71,9 @@ struct Problem {
     layer->bias.copy_(bias);
   }
   // Summed over the samples.
-  static at::Tensor loss(const at::Tensor& y, const at::Tensor& factors) { return (y.sin() * factors).sum(); }
+  static at::Tensor loss(const at::Tensor& y, const at::Tensor& factors) {
+    return (y.sin() * factors).sum();
+  }
 
   at::Tensor x, factors, weight, bias;
 };
@@ -84,7 +97,8 @@ void compare_with(const Case& c) {
     auto mine = c.part(problem.x, rank).clone().requires_grad_();
     sync->forward(mine.detach() * 2 + 1);
     const auto out = sync->forward(mine);
-    // A mean over the local batch that counts by samples, or a share of the joined mean that counts once.
+    // A mean over the local batch that counts by samples, or a share of the joined mean that counts
+    // once.
     const bool by_samples = c.average == Average::kBySamples;
     const double divisor = by_samples ? std::max(samples, 1.0) : static_cast<double>(c.total());
     const double share = by_samples ? samples / static_cast<double>(c.total()) : 1.0;
@@ -128,14 +142,17 @@ TEST(SyncBatchNorm, LetsARankComeWithoutSamples) {
 
 TEST(SyncBatchNorm, GivesTheGradientOfTheSumOfLossesWhereThoseAreSummed) {
   compare_with<nn::BatchNorm2d>({.split = {5, 2}, .inner = {4, 3}, .average = Average::kSum});
-  compare_with<nn::BatchNorm2d>({.split = {1, 4, 3}, .inner = {4, 3}, .average = Average::kByRanks});
+  compare_with<nn::BatchNorm2d>(
+      {.split = {1, 4, 3}, .inner = {4, 3}, .average = Average::kByRanks});
 }
 
 TEST(SyncBatchNorm, HasBatchNormsOptions) {
   const nn::BatchNormOptions base(kChannels);
   for (const auto& options :
-       {nn::BatchNormOptions(base).affine(false), nn::BatchNormOptions(base).track_running_stats(false),
-        nn::BatchNormOptions(base).momentum(std::nullopt), nn::BatchNormOptions(base).momentum(0.4), nn::BatchNormOptions(base).eps(0.5)}) {
+       {nn::BatchNormOptions(base).affine(false),
+        nn::BatchNormOptions(base).track_running_stats(false),
+        nn::BatchNormOptions(base).momentum(std::nullopt), nn::BatchNormOptions(base).momentum(0.4),
+        nn::BatchNormOptions(base).eps(0.5)}) {
     compare_with<nn::BatchNorm2d>({.split = {3, 1}, .inner = {2, 3}, .options = options});
   }
 }
@@ -149,7 +166,8 @@ TEST(SyncBatchNorm, TakesBatchesThatAreNotContiguous) {
   replicate(2, [&](Group group) {
     SyncBatchNorm sync(nn::BatchNormOptions(kChannels), group);
     sync->to(at::kDouble);
-    expect_close(sync->forward(joined.narrow(0, 4 * group.rank(), 4)), y.narrow(0, 4 * group.rank(), 4), "transposed");
+    expect_close(sync->forward(joined.narrow(0, 4 * group.rank(), 4)),
+                 y.narrow(0, 4 * group.rank(), 4), "transposed");
   });
 }
 
@@ -162,14 +180,17 @@ TEST(SyncBatchNorm, ComputesHalfPrecisionInFloat32) {
     SyncBatchNorm sync(nn::BatchNormOptions(kChannels), group);
     const auto out = sync->forward(joined.narrow(0, 3 * group.rank(), 3));
     EXPECT_EQ(out.scalar_type(), at::kBFloat16);
-    EXPECT_TRUE(at::equal(out, y.narrow(0, 3 * group.rank(), 3).to(at::kBFloat16)) ||
-                at::allclose(out.to(at::kFloat), y.narrow(0, 3 * group.rank(), 3), 1.0 / 256, 1e-3));
+    EXPECT_TRUE(
+        at::equal(out, y.narrow(0, 3 * group.rank(), 3).to(at::kBFloat16)) ||
+        at::allclose(out.to(at::kFloat), y.narrow(0, 3 * group.rank(), 3), 1.0 / 256, 1e-3));
   });
 }
 
 TEST(SyncBatchNorm, KeepsTheVarianceWhereTheMeanIsAHundredMillionDeviations) {
-  // The sum of squares would lose all of it: the last bit of 1e12 in float64 is worth 1e-4, the variance is 5e-5.
-  const auto noise = (torch::arange(1200, at::kDouble) * 1.3).sin().view({100, kChannels, 4}) * 1e-2;
+  // The sum of squares would lose all of it: the last bit of 1e12 in float64 is worth 1e-4, the
+  // variance is 5e-5.
+  const auto noise =
+      (torch::arange(1200, at::kDouble) * 1.3).sin().view({100, kChannels, 4}) * 1e-2;
   const auto expected = noise.var({0, 2}, /*unbiased=*/true);
   replicate(2, [&](Group group) {
     SyncBatchNorm sync(nn::BatchNormOptions(kChannels).momentum(1.0), group);
@@ -193,7 +214,8 @@ TEST(SyncBatchNorm, EvaluatesWithRunningStatisticsAndWithoutTheOthers) {
     sync->eval();
     layer->eval();
     // One rank alone: a collective would end with the time-out of replicate().
-    if (group.rank() == 1) expect_close(sync->forward(problem.x), layer->forward(problem.x), "evaluation");
+    if (group.rank() == 1)
+      expect_close(sync->forward(problem.x), layer->forward(problem.x), "evaluation");
     EXPECT_EQ(sync->num_batches_tracked.item<int64_t>(), 1);
   });
 }
@@ -212,13 +234,22 @@ std::string message_of(const F& body) {
 TEST(SyncBatchNorm, RefusesWhatHasNoVarianceNoShapeOrNoSecondDerivative) {
   replicate(2, [](Group group) {
     SyncBatchNorm sync(nn::BatchNormOptions(kChannels), group);
-    EXPECT_THAT(message_of([&] { sync->forward(torch::ones({group.rank(), kChannels})); }), HasSubstr("more than one value"));
+    EXPECT_THAT(message_of([&] {
+                  sync->forward(torch::ones({group.rank(), kChannels}));
+                }),
+                HasSubstr("more than one value"));
     EXPECT_EQ(sync->num_batches_tracked.item<int64_t>(), 0);
-    EXPECT_THAT(message_of([&] { sync->forward(torch::ones({2, kChannels + 1})); }), HasSubstr("second of size 3"));
-    EXPECT_THAT(message_of([&] { sync->forward(torch::ones({2})); }), HasSubstr("2 to 5 dimensions"));
+    EXPECT_THAT(message_of([&] {
+                  sync->forward(torch::ones({2, kChannels + 1}));
+                }),
+                HasSubstr("second of size 3"));
+    EXPECT_THAT(message_of([&] { sync->forward(torch::ones({2})); }),
+                HasSubstr("2 to 5 dimensions"));
     auto x = torch::rand({2, kChannels}).requires_grad_();
     const auto loss = sync->forward(x).square().sum();
-    EXPECT_THAT(message_of([&] { torch::autograd::grad({loss}, {x}, {}, true, /*create_graph=*/true); }), HasSubstr("create_graph"));
+    EXPECT_THAT(
+        message_of([&] { torch::autograd::grad({loss}, {x}, {}, true, /*create_graph=*/true); }),
+        HasSubstr("create_graph"));
   });
 }
 
@@ -261,7 +292,8 @@ TEST(ConvertSyncBatchNorm, ReplacesInSequentialsAndKeepsParametersBuffersAndMode
       torch::NoGradGuard guard;  // the generator is shared by the threads that are ranks here
       for (auto* net : {&alone, &model}) {
         double phase = 0;
-        for (auto& p : (*net)->parameters()) p.copy_((torch::arange(p.numel()) * 0.7 + ++phase).sin().view(p.sizes()));
+        for (auto& p : (*net)->parameters())
+          p.copy_((torch::arange(p.numel()) * 0.7 + ++phase).sin().view(p.sizes()));
         for (auto& b : (*net)->buffers()) b.fill_(0.5);
       }
     }
@@ -271,12 +303,15 @@ TEST(ConvertSyncBatchNorm, ReplacesInSequentialsAndKeepsParametersBuffersAndMode
     const auto before = model->parameters();
     EXPECT_EQ(convert_sync_batch_norm(model.ptr(), group), 3);
     EXPECT_EQ(names_of(*model), names);
-    for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(model->parameters()[i].is_same(before[i])) << i;
+    for (size_t i = 0; i < before.size(); ++i)
+      EXPECT_TRUE(model->parameters()[i].is_same(before[i])) << i;
     EXPECT_NE(model->body[1]->as<SyncBatchNorm>(), nullptr);
     EXPECT_FALSE(model->body[1]->is_training());
-    expect_close(model->forward(x.narrow(0, 3 * group.rank(), 3)), alone->forward(x).narrow(0, 3 * group.rank(), 3), "converted");
+    expect_close(model->forward(x.narrow(0, 3 * group.rank(), 3)),
+                 alone->forward(x).narrow(0, 3 * group.rank(), 3), "converted");
     for (size_t i = 0; i < model->buffers().size(); ++i) {
-      expect_close(model->buffers()[i].to(at::kFloat), alone->buffers()[i].to(at::kFloat), names_of(*model)[before.size() + i]);
+      expect_close(model->buffers()[i].to(at::kFloat), alone->buffers()[i].to(at::kFloat),
+                   names_of(*model)[before.size() + i]);
     }
     // What forward() used is what is registered.
     EXPECT_EQ(model->named_buffers()["body.2.layers.0.num_batches_tracked"].item<int64_t>(), 1);
@@ -286,25 +321,30 @@ TEST(ConvertSyncBatchNorm, ReplacesInSequentialsAndKeepsParametersBuffersAndMode
 TEST(ConvertSyncBatchNorm, RefusesTypedMembersByNameAndChangesNothing) {
   replicate(1, [](const Group& group) {
     nn::Sequential model(nn::BatchNorm1d(4), Typed());
-    EXPECT_THAT(message_of([&] { convert_sync_batch_norm(model.ptr(), group); }), HasSubstr("'1.norm'"));
+    EXPECT_THAT(message_of([&] { convert_sync_batch_norm(model.ptr(), group); }),
+                HasSubstr("'1.norm'"));
     EXPECT_NE(model[0]->as<nn::BatchNorm1d>(), nullptr);
-    EXPECT_THAT(message_of([&] { convert_sync_batch_norm(nn::BatchNorm1d(4).ptr(), group); }), HasSubstr("root"));
+    EXPECT_THAT(message_of([&] { convert_sync_batch_norm(nn::BatchNorm1d(4).ptr(), group); }),
+                HasSubstr("root"));
   });
 }
 
 nn::Sequential small_net() {
-  nn::Sequential net(nn::Linear(5, 8), nn::BatchNorm1d(8), nn::Tanh(), nn::Linear(8, 8), nn::BatchNorm1d(8), nn::Linear(8, 2));
+  nn::Sequential net(nn::Linear(5, 8), nn::BatchNorm1d(8), nn::Tanh(), nn::Linear(8, 8),
+                     nn::BatchNorm1d(8), nn::Linear(8, 2));
   net->to(at::kDouble);
   torch::NoGradGuard guard;
   double phase = 0;
-  for (auto& p : net->parameters()) p.copy_((torch::arange(p.numel()) * 0.7 + ++phase).sin().view(p.sizes()) * 0.5);
+  for (auto& p : net->parameters())
+    p.copy_((torch::arange(p.numel()) * 0.7 + ++phase).sin().view(p.sizes()) * 0.5);
   return net;
 }
 
 TEST(SyncBatchNorm, TrainsInDataParallelAsOneProcessDoesWithUnevenBatches) {
   const auto x = (torch::arange(40, at::kDouble) * 1.1).sin().view({8, 5});
   const auto target = (torch::arange(16, at::kDouble) * 0.6).cos().view({8, 2});
-  const auto train = [](nn::Sequential& net, auto& forward, const at::Tensor& in, const at::Tensor& out) {
+  const auto train = [](nn::Sequential& net, auto& forward, const at::Tensor& in,
+                        const at::Tensor& out) {
     torch::optim::SGD optim(net->parameters(), torch::optim::SGDOptions(0.1));
     for (int step = 0; step < 3; ++step) {
       optim.zero_grad();

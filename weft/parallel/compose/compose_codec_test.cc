@@ -28,20 +28,26 @@ std::vector<Case> products() {
 // In warm-up steps nothing is lost.
 TEST(ComposeCodec, TrainsAsOneProcessWhereNothingIsLost) {
   const auto expected = by_torch<torch::optim::AdamW>(kSingle, adam());
-  for (const Case& c : products()) steps_of(coded(c, "int8:64,warmup=100"), kSingle, expected, 1e-5);
+  for (const Case& c : products())
+    steps_of(coded(c, "int8:64,warmup=100"), kSingle, expected, 1e-5);
   const Tiny attending{.type = at::kFloat, .bodies = 2, .length = 7, .attends = true};
   const auto attended = by_torch<torch::optim::AdamW>(attending, adam());
-  for (const Case& c : {on({{"cp", 2}}), on({{"dp", 2}, {"cp", 2}})}) steps_of(coded(c, "int8:64,warmup=100"), attending, attended, 1e-5);
+  for (const Case& c : {on({{"cp", 2}}), on({{"dp", 2}, {"cp", 2}})})
+    steps_of(coded(c, "int8:64,warmup=100"), attending, attended, 1e-5);
 }
 
 TEST(ComposeCodec, StaysNearOneProcessWhereLittleIsLost) {
   auto expected = by_torch<torch::optim::AdamW>(kSingle, adam());
   for (const Case& c : products()) {
     replicate(c.world(), [&](const Group& world) {
-      ParallelModel model = parallelize(tiny_model(kSingle), trained_by(coded(c, "bf16")), Mesh(world, c.axes));
+      ParallelModel model =
+          parallelize(tiny_model(kSingle), trained_by(coded(c, "bf16")), Mesh(world, c.axes));
       for (std::size_t step = 0; step < kSteps; ++step) {
-        EXPECT_NEAR(train(model, static_cast<int>(step)), expected.losses[step], 0.01 * expected.losses[step]) << c.name();
-        EXPECT_NEAR(model.grad_norm(), expected.norms[step], 0.02 * expected.norms[step]) << c.name();
+        EXPECT_NEAR(train(model, static_cast<int>(step)), expected.losses[step],
+                    0.01 * expected.losses[step])
+            << c.name();
+        EXPECT_NEAR(model.grad_norm(), expected.norms[step], 0.02 * expected.norms[step])
+            << c.name();
         EXPECT_NE(model.grad_norm(), expected.norms[step]) << c.name() << ": nothing was rounded";
         model.step();
       }
@@ -66,9 +72,12 @@ void go(const Case& c, int first, int last, const std::string& dir) {
   });
 }
 
-std::string folder_of(const TempDir& dir, int step) { return dir / ("step-0000000" + std::to_string(step)); }
+std::string folder_of(const TempDir& dir, int step) {
+  return dir / ("step-0000000" + std::to_string(step));
+}
 
-// Those that ranks of tp have alike, or two stages, go as they are: codes beside other neighbors would drive them apart.
+// Those that ranks of tp have alike, or two stages, go as they are: codes beside other neighbors
+// would drive them apart.
 TEST(ComposeCodec, KeepsWhatRanksHaveAlikeAlike) {
   for (const auto& axes : {std::vector<Axis>{{"dp", 2}, {"tp", 2}}, {{"dp", 2}, {"pp", 2}}}) {
     replicate(4, [&](const Group& world) {
@@ -92,7 +101,8 @@ TEST(ComposeCodec, KeepsWhatRanksHaveAlikeAlike) {
       // Ranks 0 and 1 differ along the inner axis alone.
       at::Tensor alike = axes[1].name == "tp"
                              ? mine[1]->named_parameters()["norm.weight"]
-                             : (mesh.coordinate("pp") == 0 ? mine.front() : mine.back())->named_parameters()["tokens.weight"];
+                             : (mesh.coordinate("pp") == 0 ? mine.front() : mine.back())
+                                   ->named_parameters()["tokens.weight"];
       at::Tensor first = alike.detach().clone();
       mesh[axes[1].name].broadcast(first);
       EXPECT_TRUE(at::equal(first, alike)) << axes[1].name;
@@ -107,9 +117,11 @@ TEST(ComposeCodec, GoesOnFromACheckpointWithTheSameBits) {
     go(c, 0, 5, whole.path());
     go(c, 0, 2, cut.path());
     go(c, 2, 5, cut.path());
-    const auto expected = checkpoint::load(folder_of(whole, 5)).parts, resumed = checkpoint::load(folder_of(cut, 5)).parts;
+    const auto expected = checkpoint::load(folder_of(whole, 5)).parts,
+               resumed = checkpoint::load(folder_of(cut, 5)).parts;
     for (const char* part : {"model", "optimizer", "codec"}) {
-      ASSERT_TRUE(expected.contains(part) && !expected.at(part).empty()) << c.name() << ", " << part;
+      ASSERT_TRUE(expected.contains(part) && !expected.at(part).empty())
+          << c.name() << ", " << part;
       expect_same_bits(expected.at(part), resumed.at(part), c.name() + ", " + part);
     }
   }
@@ -120,10 +132,12 @@ TEST(ComposeCodec, BeginsWithoutTheMemoryOfAnotherMeshOrCodec) {
   const TempDir with, without;
   go(c, 0, 1, with.path());
   go(on(c.axes), 0, 1, without.path());
-  for (const Case& other : {coded(c, "topk:0.2"), coded(on({{"dp", 2}, {"pp", 2}}), "topk:0.1"), coded(on({{"dp", 4}}), "topk:0.1"),
-                            coded(on({{"dp", 2}}), "topk:0.1")}) {
+  for (const Case& other :
+       {coded(c, "topk:0.2"), coded(on({{"dp", 2}, {"pp", 2}}), "topk:0.1"),
+        coded(on({{"dp", 4}}), "topk:0.1"), coded(on({{"dp", 2}}), "topk:0.1")}) {
     replicate(other.world(), [&](const Group& world) {
-      ParallelModel model = parallelize(tiny_model(kSingle), trained_by(other), Mesh(world, other.axes));
+      ParallelModel model =
+          parallelize(tiny_model(kSingle), trained_by(other), Mesh(world, other.axes));
       EXPECT_FALSE(model.load_codec(checkpoint::Reader(folder_of(with, 1)))) << other.name();
       EXPECT_FALSE(model.load_codec(checkpoint::Reader(folder_of(without, 1)))) << other.name();
     });
@@ -140,7 +154,9 @@ TEST(ComposeCodec, TellsTheCutsOfItsStateOnTheSameMeshAlone) {
     const checkpoint::Reader saved(folder_of(with, 1));
     EXPECT_EQ(ParallelModel::cuts_of(Mesh(world, c.axes), saved), std::vector<int>{1});
     EXPECT_TRUE(ParallelModel::cuts_of(Mesh(world, {{"dp", 2}, {"pp", 2}}), saved).empty());
-    EXPECT_TRUE(ParallelModel::cuts_of(Mesh(world, c.axes), checkpoint::Reader(folder_of(without, 1))).empty());
+    EXPECT_TRUE(
+        ParallelModel::cuts_of(Mesh(world, c.axes), checkpoint::Reader(folder_of(without, 1)))
+            .empty());
   });
 }
 
@@ -152,13 +168,17 @@ TEST(ComposeCodec, SaysWhatGradientsGoThroughAndWhatTheyCannot) {
   EXPECT_THAT(refused({.codec = "auto"}, {{"dp", 2}, {"pp", 2}}), HasSubstr("name a codec"));
   EXPECT_EQ(refused({.codec = "auto"}, {{"dp", 2}}), "accepted");
   EXPECT_THAT(refused({.codec = "in8"}, {{"dp", 2}}), HasSubstr("int8"));
-  EXPECT_THAT(refused({.codec = "int8", .precision = Precision::kF16}, {{"dp", 2}}), HasSubstr("take bf16, or no codec"));
+  EXPECT_THAT(refused({.codec = "int8", .precision = Precision::kF16}, {{"dp", 2}}),
+              HasSubstr("take bf16, or no codec"));
   EXPECT_THAT(refused({.codec = "int8"}, {{"fsdp", 2}}), HasSubstr("give dp the slow links"));
   EXPECT_EQ(refused({.codec = "int8"}, {{"pp", 2}}), "accepted");
   replicate(2, [](const Group& world) {
-    Plan plan{.optimizer = optimizer_spec(torch::optim::SGDOptions(0.1).momentum(0.9), {}), .codec = "sign:64"};
+    Plan plan{.optimizer = optimizer_spec(torch::optim::SGDOptions(0.1).momentum(0.9), {}),
+              .codec = "sign:64"};
     const ParallelModel model = parallelize(tiny_model(kSingle), plan, Mesh(world, {{"dp", 2}}));
-    EXPECT_THAT(model.describe(), HasSubstr("averaged over dp=2, once a step, through sign:64, with momentum after it\n"));
+    EXPECT_THAT(
+        model.describe(),
+        HasSubstr("averaged over dp=2, once a step, through sign:64, with momentum after it\n"));
   });
 }
 

@@ -1,4 +1,5 @@
-// Sequences over ranks beside every other axis: the training, the losses and the predictions of one process.
+// Sequences over ranks beside every other axis: the training, the losses and the predictions of one
+// process.
 #include "weft/base/testing/refusal.h"
 #include "weft/parallel/compose/testing/parity.h"
 
@@ -9,13 +10,17 @@ using namespace internal;
 using testing::HasSubstr;
 
 // Chunks of sizes 2, 2, 2 and 1 over two ranks.
-Tiny attending(at::ScalarType type = at::kDouble) { return {.type = type, .bodies = 2, .length = 7, .attends = true}; }
+Tiny attending(at::ScalarType type = at::kDouble) {
+  return {.type = type, .bodies = 2, .length = 7, .attends = true};
+}
 
 TEST(ComposeContext, TrainsAsOneProcessBesideEveryAxis) {
   const Tiny how = attending();
   const auto expected = by_torch<torch::optim::AdamW>(how, adam());
-  for (const Case& c : {on({{"cp", 2}}), on({{"cp", 3}}, {.micro_batches = 2}), on({{"cp", 2}}, {.context = ContextMethod::kHeads}),
-                        on({{"cp", 2}, {"tp", 2}}), on({{"dp", 2}, {"cp", 2}}), on({{"dp", 2}, {"cp", 2}}, {.micro_batches = 8})}) {
+  for (const Case& c :
+       {on({{"cp", 2}}), on({{"cp", 3}}, {.micro_batches = 2}),
+        on({{"cp", 2}}, {.context = ContextMethod::kHeads}), on({{"cp", 2}, {"tp", 2}}),
+        on({{"dp", 2}, {"cp", 2}}), on({{"dp", 2}, {"cp", 2}}, {.micro_batches = 8})}) {
     steps_of(c, how, expected, 1e-10);
   }
 }
@@ -24,8 +29,9 @@ TEST(ComposeContext, TrainsAsOneProcessBesideShardsOfEveryStage) {
   const Tiny how = attending();
   const auto expected = by_torch<torch::optim::AdamW>(how, adam());
   const std::vector<Axis> axes = {{"fsdp", 2}, {"cp", 2}};
-  for (const Case& c : {on(axes, {.zero_stage = 1}), on(axes, {.zero_stage = 2, .weights = Weights::kPrivate}),
-                        on(axes, {.weights = Weights::kPrivate}), on(axes, {.recompute = Recompute::kFull})}) {
+  for (const Case& c :
+       {on(axes, {.zero_stage = 1}), on(axes, {.zero_stage = 2, .weights = Weights::kPrivate}),
+        on(axes, {.weights = Weights::kPrivate}), on(axes, {.recompute = Recompute::kFull})}) {
     steps_of(c, how, expected, 1e-10);
   }
 }
@@ -33,10 +39,11 @@ TEST(ComposeContext, TrainsAsOneProcessBesideShardsOfEveryStage) {
 TEST(ComposeContext, TrainsAsOneProcessBesideStages) {
   const Tiny how = attending();
   const auto expected = by_torch<torch::optim::AdamW>(how, adam());
-  for (const Case& c :
-       {on({{"pp", 2}, {"cp", 2}}, by(Algorithm::kOneForwardOneBackward, 3)), on({{"pp", 2}, {"cp", 2}}, by(Algorithm::kZeroBubbleV, 3)),
-        on({{"pp", 2}, {"cp", 2}, {"tp", 2}}, by(Algorithm::kZeroBubbleH1, 2)),
-        on({{"pp", 2}, {"fsdp", 2}, {"cp", 2}}, by(Algorithm::kOneForwardOneBackward, 2, 3, Weights::kPrivate))}) {
+  for (const Case& c : {on({{"pp", 2}, {"cp", 2}}, by(Algorithm::kOneForwardOneBackward, 3)),
+                        on({{"pp", 2}, {"cp", 2}}, by(Algorithm::kZeroBubbleV, 3)),
+                        on({{"pp", 2}, {"cp", 2}, {"tp", 2}}, by(Algorithm::kZeroBubbleH1, 2)),
+                        on({{"pp", 2}, {"fsdp", 2}, {"cp", 2}},
+                           by(Algorithm::kOneForwardOneBackward, 2, 3, Weights::kPrivate))}) {
     steps_of(c, how, expected, 1e-10);
   }
 }
@@ -44,7 +51,8 @@ TEST(ComposeContext, TrainsAsOneProcessBesideStages) {
 TEST(ComposeContext, TrainsInFloat32WithinItsRounding) {
   const Tiny how = attending(at::kFloat);
   const auto expected = by_torch<torch::optim::AdamW>(how, adam());
-  for (const Case& c : {on({{"cp", 2}, {"tp", 2}}), on({{"pp", 2}, {"cp", 2}}, by(Algorithm::kOneForwardOneBackward, 2))}) {
+  for (const Case& c : {on({{"cp", 2}, {"tp", 2}}),
+                        on({{"pp", 2}, {"cp", 2}}, by(Algorithm::kOneForwardOneBackward, 2))}) {
     steps_of(c, how, expected, 1e-5);
   }
 }
@@ -96,7 +104,8 @@ TEST(ComposeContext, ACheckpointOfOneGoesOnUnderAnother) {
   go_on(on({{"fsdp", 2}, {"cp", 2}}, {.weights = Weights::kPrivate}), how, {0, 2}, saved);
   go_on(on({{"pp", 2}}, {.micro_batches = 2}), how, {2, 3}, saved);
   go_on(on({{"pp", 2}, {"cp", 2}, {"tp", 2}}, {.micro_batches = 2}), how, {3, kSteps}, saved);
-  expect_close(named(saved), by_torch<torch::optim::AdamW>(how, adam()).weights, 1e-10, "three plans");
+  expect_close(named(saved), by_torch<torch::optim::AdamW>(how, adam()).weights, 1e-10,
+               "three plans");
 }
 
 TEST(ComposeContext, SaysWhereSequencesLieAndThatTheyMust) {
@@ -104,14 +113,17 @@ TEST(ComposeContext, SaysWhereSequencesLieAndThatTheyMust) {
     const Mesh mesh(group, {{"cp", 2}});
     const Plan plan{.context = ContextMethod::kHeads};
     const std::string text = parallelize(tiny_model(attending()), plan, mesh).describe();
-    EXPECT_THAT(text,
-                HasSubstr("split sequence: every sequence's positions lie over cp=2, attention by heads\nplace experts: nothing to do\n"));
+    EXPECT_THAT(text, HasSubstr("split sequence: every sequence's positions lie over cp=2, "
+                                "attention by heads\nplace experts: nothing to do\n"));
     EXPECT_THAT(text, HasSubstr("replicate: gradients are averaged over cp=2, once a step"));
     const auto refused = [&](const Tiny& how, const Plan& asked) {
       return refusal([&] { parallelize(tiny_model(how), asked, mesh); }, Errc::kBadConfig);
     };
-    EXPECT_THAT(refused({}, {}), HasSubstr("this model's blocks do not take in parts; nearest that works: dp=2,cp=1"));
-    EXPECT_THAT(refused(attending(), {.without = {"split sequence"}}), HasSubstr("cannot be left out on cp 2"));
+    EXPECT_THAT(
+        refused({}, {}),
+        HasSubstr("this model's blocks do not take in parts; nearest that works: dp=2,cp=1"));
+    EXPECT_THAT(refused(attending(), {.without = {"split sequence"}}),
+                HasSubstr("cannot be left out on cp 2"));
   });
 }
 

@@ -1,4 +1,5 @@
-// Experts and sequences over ranks together, against one process: to the experts, ranks of cp are replicas with tokens of their own.
+// Experts and sequences over ranks together, against one process: to the experts, ranks of cp are
+// replicas with tokens of their own.
 #include <numeric>
 
 #include "weft/parallel/compose/testing/parity.h"
@@ -10,37 +11,46 @@ using namespace internal;
 using testing::HasSubstr;
 
 // Chunks of sizes 2, 2, 2 and 1 over two ranks.
-Tiny mixed(at::ScalarType type = at::kDouble) { return {.type = type, .bodies = 2, .length = 7, .attends = true, .experts = 4}; }
+Tiny mixed(at::ScalarType type = at::kDouble) {
+  return {.type = type, .bodies = 2, .length = 7, .attends = true, .experts = 4};
+}
 
 void compare(const Case& c, const Tiny& how, double most) {
   steps_of(c, how, by_torch<torch::optim::AdamW>(how, adam(), c.batches()), most);
 }
 
 TEST(ComposeExpertsContext, TrainsAsOneProcessWithAllExpertsOnEachRank) {
-  for (const Case& c : {on({{"cp", 2}}), on({{"cp", 3}}, {.micro_batches = 2}), on({{"dp", 2}, {"cp", 2}}), on({{"cp", 2}, {"tp", 2}}),
-                        on({{"fsdp", 2}, {"cp", 2}}, {.weights = Weights::kPrivate})}) {
+  for (const Case& c :
+       {on({{"cp", 2}}), on({{"cp", 3}}, {.micro_batches = 2}), on({{"dp", 2}, {"cp", 2}}),
+        on({{"cp", 2}, {"tp", 2}}), on({{"fsdp", 2}, {"cp", 2}}, {.weights = Weights::kPrivate})}) {
     compare(c, mixed(), 1e-10);
   }
 }
 
 TEST(ComposeExpertsContext, TrainsAsOneProcessBesideEveryAxis) {
   const std::vector<Axis> axes = {{"ep", 2}, {"cp", 2}};
-  for (const Case& c : {on(axes), on({{"cp", 2}, {"ep", 4}}, {.micro_batches = 2}), on(axes, {.context = ContextMethod::kHeads}),
-                        on(axes, {.micro_batches = 2, .recompute = Recompute::kFull}), on({{"dp", 2}, {"ep", 2}, {"cp", 2}}),
-                        on({{"ep", 2}, {"cp", 2}, {"tp", 2}})}) {
+  for (const Case& c :
+       {on(axes), on({{"cp", 2}, {"ep", 4}}, {.micro_batches = 2}),
+        on(axes, {.context = ContextMethod::kHeads}),
+        on(axes, {.micro_batches = 2, .recompute = Recompute::kFull}),
+        on({{"dp", 2}, {"ep", 2}, {"cp", 2}}), on({{"ep", 2}, {"cp", 2}, {"tp", 2}})}) {
     compare(c, mixed(), 1e-10);
   }
 }
 
 TEST(ComposeExpertsContext, TrainsAsOneProcessBesideShardsAndStages) {
-  const std::vector<Axis> shards = {{"fsdp", 2}, {"ep", 2}, {"cp", 2}}, stages = {{"pp", 2}, {"ep", 2}, {"cp", 2}};
-  for (const Case& c : {on(shards, {.zero_stage = 1}), on(shards, {.micro_batches = 2, .weights = Weights::kPrivate}), on(shards),
-                        on(stages, by(Algorithm::kOneForwardOneBackward, 3)), on(stages, by(Algorithm::kZeroBubbleV, 3))}) {
+  const std::vector<Axis> shards = {{"fsdp", 2}, {"ep", 2}, {"cp", 2}},
+                          stages = {{"pp", 2}, {"ep", 2}, {"cp", 2}};
+  for (const Case& c : {on(shards, {.zero_stage = 1}),
+                        on(shards, {.micro_batches = 2, .weights = Weights::kPrivate}), on(shards),
+                        on(stages, by(Algorithm::kOneForwardOneBackward, 3)),
+                        on(stages, by(Algorithm::kZeroBubbleV, 3))}) {
     compare(c, mixed(), 1e-10);
   }
 }
 
-// Five and six samples in eight micro-batches; three positions over four ranks, the last of which has none.
+// Five and six samples in eight micro-batches; three positions over four ranks, the last of which
+// has none.
 TEST(ComposeExpertsContext, TrainsAsOneProcessWhereRanksHaveNoRowOrNoPosition) {
   compare(on({{"ep", 2}, {"cp", 2}}, {.micro_batches = 8}), mixed(), 1e-10);
   Tiny brief = mixed();
@@ -66,7 +76,8 @@ TEST(ComposeExpertsContext, ACheckpointGoesOnUnderAnotherPlan) {
   go_on(on({{"ep", 2}, {"cp", 2}}), how, {0, 2}, saved);
   go_on(on({{"cp", 2}, {"tp", 2}}), how, {2, 4}, saved);
   go_on(on({{"ep", 4}}), how, {4, kSteps}, saved);
-  expect_close(named(saved), by_torch<torch::optim::AdamW>(how, adam()).weights, 1e-10, "three plans");
+  expect_close(named(saved), by_torch<torch::optim::AdamW>(how, adam()).weights, 1e-10,
+               "three plans");
 }
 
 TEST(ComposeExpertsContext, EvaluatesAndPredictsAsOneProcess) {
@@ -74,10 +85,14 @@ TEST(ComposeExpertsContext, EvaluatesAndPredictsAsOneProcess) {
     Named all;
     replicate(world, [&](const Group& group) {
       ParallelModel model = parallelize(tiny_model(mixed()), {.seed = kSeed}, Mesh(group, axes));
-      const auto mine = [&](int shift) { return share_of(tokens_of(1, shift, 7), model.replica(), model.replicas()); };
+      const auto mine = [&](int shift) {
+        return share_of(tokens_of(1, shift, 7), model.replica(), model.replicas());
+      };
       const double loss = model.evaluate({mine(0)}, {mine(1)});
       const Tensors outputs = model.predict({mine(0)});
-      if (group.rank() == 0) all = {{"loss", torch::full({1}, loss, at::kDouble)}, {"outputs", outputs[0].narrow(0, 0, 5)}};
+      if (group.rank() == 0)
+        all = {{"loss", torch::full({1}, loss, at::kDouble)},
+               {"outputs", outputs[0].narrow(0, 0, 5)}};
     });
     return all;
   };
@@ -89,7 +104,8 @@ TEST(ComposeExpertsContext, CountsTheLoadsOfTheWholeBatchOnEveryRank) {
   const auto loads_under = [](int world, const std::vector<Axis>& axes) {
     std::vector<std::map<std::string, ExpertLoad>> all(static_cast<std::size_t>(world));
     replicate(world, [&](const Group& group) {
-      ParallelModel model = parallelize(tiny_model(mixed()), {.seed = kSeed, .micro_batches = 3}, Mesh(group, axes));
+      ParallelModel model =
+          parallelize(tiny_model(mixed()), {.seed = kSeed, .micro_batches = 3}, Mesh(group, axes));
       train(model, 0, 7);
       all[static_cast<std::size_t>(group.rank())] = model.take_expert_loads();
       EXPECT_EQ(model.take_expert_loads().begin()->second.tokens, 0) << "taken";
@@ -116,9 +132,12 @@ TEST(ComposeExpertsContext, DropsWhatOneProcessDrops) {
   Tiny brief = how;
   brief.length = 3;
   const std::vector<Axis> axes = {{"ep", 2}, {"cp", 2}};
-  for (const Case& c : {on({{"cp", 2}}), on({{"cp", 3}}, {.micro_batches = 2}), on(axes, {.context = ContextMethod::kHeads}),
-                        on(axes, {.micro_batches = 8, .recompute = Recompute::kFull}), on({{"dp", 2}, {"ep", 2}, {"cp", 2}}),
-                        on({{"pp", 2}, {"ep", 2}, {"cp", 2}}, by(Algorithm::kOneForwardOneBackward, 3))}) {
+  for (const Case& c :
+       {on({{"cp", 2}}), on({{"cp", 3}}, {.micro_batches = 2}),
+        on(axes, {.context = ContextMethod::kHeads}),
+        on(axes, {.micro_batches = 8, .recompute = Recompute::kFull}),
+        on({{"dp", 2}, {"ep", 2}, {"cp", 2}}),
+        on({{"pp", 2}, {"ep", 2}, {"cp", 2}}, by(Algorithm::kOneForwardOneBackward, 3))}) {
     compare(c, how, 1e-10);
   }
   compare(on({{"ep", 2}, {"cp", 4}}), brief, 1e-10);  // a rank without a position
@@ -139,9 +158,11 @@ TEST(ComposeExpertsContext, DropsWhatOneProcessDrops) {
 
 TEST(ComposeExpertsContext, SaysOverWhomExpertsAreBalanced) {
   replicate(4, [](const Group& group) {
-    const std::string text = parallelize(tiny_model(mixed()), {}, Mesh(group, {{"ep", 2}, {"cp", 2}})).describe();
+    const std::string text =
+        parallelize(tiny_model(mixed()), {}, Mesh(group, {{"ep", 2}, {"cp", 2}})).describe();
     EXPECT_THAT(text, HasSubstr("place experts: 4 experts over ep=2, balanced over 4 ranks"));
-    EXPECT_THAT(text, HasSubstr("replicate: gradients are summed over cp=2 x ep=2, once a step; experts' over cp=2 alone\n"));
+    EXPECT_THAT(text, HasSubstr("replicate: gradients are summed over cp=2 x ep=2, once a step; "
+                                "experts' over cp=2 alone\n"));
   });
 }
 

@@ -8,12 +8,15 @@
 namespace weft::parallel::internal {
 namespace {
 
-// Steps [first, last) under a case, from the newest checkpoint in `dir`, and saves another one. Gives the state.
-ParallelModel::NamedTensors go_on_sharded(const Case& c, const Tiny& how, std::pair<int, int> steps, const std::string& dir) {
+// Steps [first, last) under a case, from the newest checkpoint in `dir`, and saves another one.
+// Gives the state.
+ParallelModel::NamedTensors go_on_sharded(const Case& c, const Tiny& how, std::pair<int, int> steps,
+                                          const std::string& dir) {
   ParallelModel::NamedTensors left;
   replicate(c.world(), [&](const Group& group) {
     ParallelModel model = parallelize(tiny_model(how), trained_by(c), Mesh(group, c.axes));
-    if (steps.first > 0) model.load_shards(checkpoint::Reader(*checkpoint::latest(dir, group).folder));
+    if (steps.first > 0)
+      model.load_shards(checkpoint::Reader(*checkpoint::latest(dir, group).folder));
     EXPECT_EQ(model.steps(), steps.first) << c.name();
     for (int step = steps.first; step < steps.second; ++step) {
       train(model, step, how.length);
@@ -26,9 +29,11 @@ ParallelModel::NamedTensors go_on_sharded(const Case& c, const Tiny& how, std::p
   return left;
 }
 
-void expect_same_files(const std::string& dir, const ParallelModel::NamedTensors& state, const std::string& what) {
+void expect_same_files(const std::string& dir, const ParallelModel::NamedTensors& state,
+                       const std::string& what) {
   checkpoint::TensorMap whole;
-  for (const auto& [part, tensors] : checkpoint::load(*checkpoint::latest(dir).folder).parts) whole.insert(tensors.begin(), tensors.end());
+  for (const auto& [part, tensors] : checkpoint::load(*checkpoint::latest(dir).folder).parts)
+    whole.insert(tensors.begin(), tensors.end());
   EXPECT_EQ(whole.size(), state.size()) << what;
   for (const auto& [name, tensor] : state) {
     ASSERT_TRUE(whole.count(name)) << what << ": " << name;
@@ -50,14 +55,18 @@ void expect_goes_on(const std::vector<Case>& cases, const Tiny& how) {
 }
 
 TEST(ComposeShards, OfOnePlanGoOnUnderAnother) {
-  expect_goes_on({on({{"pp", 2}, {"dp", 2}}, {.schedule = Algorithm::kInterleaved, .micro_batches = 2}),
-                  on({{"fsdp", 2}, {"tp", 2}}, {.weights = Weights::kPrivate}), on({{"pp", 3}}, {.micro_batches = 3}), on({{"dp", 3}}),
-                  on({{"dp", 2}, {"fsdp", 2}}, {.zero_stage = 1}), on({{"pp", 2}, {"fsdp", 2}, {"tp", 2}}, {.micro_batches = 2})},
-                 {});
+  expect_goes_on(
+      {on({{"pp", 2}, {"dp", 2}}, {.schedule = Algorithm::kInterleaved, .micro_batches = 2}),
+       on({{"fsdp", 2}, {"tp", 2}}, {.weights = Weights::kPrivate}),
+       on({{"pp", 3}}, {.micro_batches = 3}), on({{"dp", 3}}),
+       on({{"dp", 2}, {"fsdp", 2}}, {.zero_stage = 1}),
+       on({{"pp", 2}, {"fsdp", 2}, {"tp", 2}}, {.micro_batches = 2})},
+      {});
 }
 
 TEST(ComposeShards, OfExpertsGoOnUnderAnother) {
-  expect_goes_on({on({{"ep", 2}}), on({{"dp", 2}, {"tp", 2}}), on({{"fsdp", 2}, {"ep", 2}})}, {.experts = 4});
+  expect_goes_on({on({{"ep", 2}}), on({{"dp", 2}, {"tp", 2}}), on({{"fsdp", 2}, {"ep", 2}})},
+                 {.experts = 4});
 }
 
 TEST(ComposeShards, TakeWeightsAloneAndRefuseAnotherModelOnAllRanks) {
@@ -69,7 +78,8 @@ TEST(ComposeShards, TakeWeightsAloneAndRefuseAnotherModelOnAllRanks) {
     ParallelModel other = parallelize(tiny_model({}), trained_by(c), Mesh(group, c.axes));
     expect_refused([&] { other.load_shards(reader); }, Errc::kInvalidArgument, "load_shards: ");
     train(other, 0, kLength);  // it goes on
-    ParallelModel model = parallelize(tiny_model({.width = 12}), trained_by(c), Mesh(group, c.axes));
+    ParallelModel model =
+        parallelize(tiny_model({.width = 12}), trained_by(c), Mesh(group, c.axes));
     model.load_weights(reader);
     EXPECT_EQ(model.steps(), 0);
     const auto state = named(model.state());
@@ -88,7 +98,8 @@ TEST(ComposeShards, TakeWeightsAloneAndRefuseAnotherModelOnAllRanks) {
 TEST(ComposeShards, AreAsManyBytesOnEachRank) {
   const Case c = on({{"dp", 2}, {"fsdp", 2}, {"tp", 2}}, {.weights = Weights::kPrivate});
   replicate(c.world(), [&](const Group& group) {
-    ParallelModel model = parallelize(tiny_model({.width = 32}), trained_by(c), Mesh(group, c.axes));
+    ParallelModel model =
+        parallelize(tiny_model({.width = 32}), trained_by(c), Mesh(group, c.axes));
     double bytes = 0;
     for (const auto& [part, slices] : model.shards()) {
       for (const auto& slice : slices) bytes += static_cast<double>(slice.tensor.nbytes());

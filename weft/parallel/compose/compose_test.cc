@@ -30,7 +30,8 @@ const std::vector<Case>& products() {
       on({{"fsdp", 2}, {"tp", 2}}),
       on({{"pp", 2}, {"tp", 2}}, by(Algorithm::kZeroBubbleV, 3)),
       on({{"pp", 2}, {"dp", 2}}, by(Algorithm::kOneForwardOneBackward, 3)),
-      on({{"pp", 2}, {"dp", 2}}, by(Algorithm::kInterleaved, 8)),  // more micro-batches than a replica has samples
+      on({{"pp", 2}, {"dp", 2}},
+         by(Algorithm::kInterleaved, 8)),  // more micro-batches than a replica has samples
       on({{"pp", 2}, {"fsdp", 2}}, by(Algorithm::kOneForwardOneBackward, 3, 1)),
       on({{"pp", 2}, {"fsdp", 2}}, by(Algorithm::kInterleaved, 3, 2, Weights::kPrivate)),
       on({{"pp", 2}, {"fsdp", 2}}, by(Algorithm::kOneForwardOneBackward, 3, 3, Weights::kPrivate)),
@@ -60,7 +61,8 @@ TEST(Compose, CutsStagesByMeasuredTimesWhereItHasASample) {
     Plan plan = by(Algorithm::kOneForwardOneBackward, 2);
     plan.sample = c.plan.sample;
     const auto model = parallelize(tiny_model(how), plan, Mesh(group, {{"pp", 2}}));
-    EXPECT_NE(model.describe().find("cut by measured times"), std::string::npos) << model.describe();
+    EXPECT_NE(model.describe().find("cut by measured times"), std::string::npos)
+        << model.describe();
   });
 }
 
@@ -70,8 +72,10 @@ TEST(Compose, ClipsTheNormOfTheWholeModel) {
   how.clip = free.norms[0] / 3;
   const auto expected = by_torch<torch::optim::AdamW>(how, adam());
   EXPECT_NE(expected.losses[2], free.losses[2]);
-  for (const Case& c : {on({{"tp", 2}}), on({{"dp", 2}}), on({{"pp", 2}, {"dp", 2}}, by(Algorithm::kZeroBubbleV, 2)),
-                        on({{"pp", 2}, {"fsdp", 2}, {"tp", 2}}, by(Algorithm::kOneForwardOneBackward, 2))}) {
+  for (const Case& c :
+       {on({{"tp", 2}}), on({{"dp", 2}}),
+        on({{"pp", 2}, {"dp", 2}}, by(Algorithm::kZeroBubbleV, 2)),
+        on({{"pp", 2}, {"fsdp", 2}, {"tp", 2}}, by(Algorithm::kOneForwardOneBackward, 2))}) {
     steps_of(c, how, expected, 1e-10);
   }
 }
@@ -80,22 +84,26 @@ TEST(Compose, TrainsInFloat32WithinItsRounding) {
   const Tiny how{.type = at::kFloat};
   const auto expected = by_torch<torch::optim::AdamW>(how, adam());
   for (const Case& c :
-       {on({{"dp", 2}}), on({{"pp", 2}, {"fsdp", 2}, {"tp", 2}}, by(Algorithm::kOneForwardOneBackward, 2, 3, Weights::kPrivate))}) {
+       {on({{"dp", 2}}), on({{"pp", 2}, {"fsdp", 2}, {"tp", 2}},
+                            by(Algorithm::kOneForwardOneBackward, 2, 3, Weights::kPrivate))}) {
     steps_of(c, how, expected, 1e-5);
   }
 }
 
 TEST(Compose, SaysWhatAStepTook) {
   replicate(4, [](const Group& group) {
-    ParallelModel model = parallelize(tiny_model({}), {.seed = kSeed, .micro_batches = 2}, Mesh(group, {{"pp", 2}, {"dp", 2}}));
+    ParallelModel model = parallelize(tiny_model({}), {.seed = kSeed, .micro_batches = 2},
+                                      Mesh(group, {{"pp", 2}, {"dp", 2}}));
     const auto begin = std::chrono::steady_clock::now();
     for (int step = 0; step < 3; ++step) {
       train(model, step);
       model.step();
     }
-    const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double all =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     const ParallelModel::Times times = model.take_times();
-    for (const double part : {times.forward, times.backward, times.communication}) EXPECT_GT(part, 0);
+    for (const double part : {times.forward, times.backward, times.communication})
+      EXPECT_GT(part, 0);
     EXPECT_LE(times.forward + times.backward + times.communication, all);
     EXPECT_EQ(model.take_times().forward, 0) << "taken";
   });

@@ -8,7 +8,8 @@ namespace weft::parallel {
 namespace loss_scale_test {
 
 TEST(LossScale, FollowsTorchsGradScaler) {
-  // torch.amp.GradScaler("cpu", init_scale=65536, growth_interval=3) of PyTorch 2.13: finite or not, get_scale(), _get_growth_tracker().
+  // torch.amp.GradScaler("cpu", init_scale=65536, growth_interval=3) of PyTorch 2.13: finite or
+  // not, get_scale(), _get_growth_tracker().
   struct Step {
     bool finite;
     double scale;

@@ -1,4 +1,5 @@
-// Plan::micro_shards: the same bits of losses, norms, weights and optimizer state whatever the replicas, shards and stages.
+// Plan::micro_shards: the same bits of losses, norms, weights and optimizer state whatever the
+// replicas, shards and stages.
 #include <cmath>
 #include <limits>
 
@@ -37,19 +38,24 @@ Plan planned(Plan plan, const Tiny& how) {
 }
 
 // Steps [begin, end), from a state or from the beginning.
-Outcome outcome(const Case& run, const Tiny& how, int begin = 0, int end = kSteps, const Named& from = {}) {
+Outcome outcome(const Case& run, const Tiny& how, int begin = 0, int end = kSteps,
+                const Named& from = {}) {
   Outcome result;
   int world = 1;
   for (const Axis& axis : run.axes) world *= axis.size;
   replicate(world, [&](const Group& group) {
     torch::set_num_threads(1);
-    ParallelModel model = parallelize(tiny_model(how), planned(run.plan, how), Mesh(group, run.axes));
+    ParallelModel model =
+        parallelize(tiny_model(how), planned(run.plan, how), Mesh(group, run.axes));
     if (!from.empty()) model.load_state({from.begin(), from.end()});
     Outcome mine;
     for (int step = begin; step < end; ++step) {
       model.zero_grad();
-      for (int batch = step * run.plan.accumulate; batch < (step + 1) * run.plan.accumulate; ++batch) {
-        const auto share = [&](int shift) { return share_of(tokens_of(batch, shift), model.replica(), model.replicas()); };
+      for (int batch = step * run.plan.accumulate; batch < (step + 1) * run.plan.accumulate;
+           ++batch) {
+        const auto share = [&](int shift) {
+          return share_of(tokens_of(batch, shift), model.replica(), model.replicas());
+        };
         mine.losses.push_back(model.train_step({share(0)}, {share(1)}));
       }
       mine.norms.push_back(model.grad_norm());
@@ -81,7 +87,8 @@ const std::vector<Case>& cases() {
       {{{"pp", 3}}, {.schedule = Algorithm::kZeroBubbleH1, .recompute = Recompute::kFull}},
       {{{"pp", 2}}, {.schedule = Algorithm::kInterleaved}},
       {{{"pp", 2}, {"dp", 2}}, {.schedule = Algorithm::kGPipe}},
-      {{{"pp", 2}, {"fsdp", 2}}, {.schedule = Algorithm::kZeroBubbleV, .weights = Weights::kPrivate}},
+      {{{"pp", 2}, {"fsdp", 2}},
+       {.schedule = Algorithm::kZeroBubbleV, .weights = Weights::kPrivate}},
   };
   return all;
 }
@@ -97,7 +104,8 @@ TEST(MicroShards, TheBitsOfOneProcessInBfloat16WithAccumulationAndUntied) {
   const Tiny how{.type = at::kFloat, .clip = 0.5, .tied = false};
   const Plan plan{.accumulate = 2, .precision = Precision::kBf16};
   const Outcome one = outcome({{}, plan}, how);
-  for (const std::vector<Axis>& axes : {std::vector<Axis>{{"dp", 2}, {"fsdp", 2}}, {{"pp", 3}, {"dp", 2}}}) {
+  for (const std::vector<Axis>& axes :
+       {std::vector<Axis>{{"dp", 2}, {"fsdp", 2}}, {{"pp", 3}, {"dp", 2}}}) {
     const Case run{axes, plan};
     expect_equal(outcome(run, how), one, run.name());
   }
@@ -106,7 +114,8 @@ TEST(MicroShards, TheBitsOfOneProcessInBfloat16WithAccumulationAndUntied) {
 // What one process computes is what torch does, which adds up otherwise.
 TEST(MicroShards, IsWhatTorchComputes) {
   const Tiny how{.clip = 0.5};
-  const Trained torchs = by_torch<torch::optim::AdamW>(how, torch::optim::AdamWOptions(1e-2).weight_decay(0.01));
+  const Trained torchs =
+      by_torch<torch::optim::AdamW>(how, torch::optim::AdamWOptions(1e-2).weight_decay(0.01));
   const Outcome one = outcome({{{"pp", 2}, {"fsdp", 2}}}, how);
   for (std::size_t step = 0; step < torchs.losses.size(); ++step) {
     EXPECT_NEAR(one.losses[step], torchs.losses[step], 1e-10);
@@ -116,30 +125,38 @@ TEST(MicroShards, IsWhatTorchComputes) {
 }
 
 at::Tensor sines(at::IntArrayRef sizes, double phase) {
-  return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase).sin().view(sizes).to(at::kFloat);
+  return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase)
+      .sin()
+      .view(sizes)
+      .to(at::kFloat);
 }
 
-// Two blocks, of which the first gives what has gaps, [samples, 48, 32] as [samples, 32, 48], and the second adds it up: in another order
-// where the gaps are lost on the way.
+// Two blocks, of which the first gives what has gaps, [samples, 48, 32] as [samples, 32, 48], and
+// the second adds it up: in another order where the gaps are lost on the way.
 struct Gaps : torch::nn::Module {
-  Gaps(at::IntArrayRef sizes, double phase) : weight(register_parameter("weight", sines(sizes, phase))) {}
+  Gaps(at::IntArrayRef sizes, double phase)
+      : weight(register_parameter("weight", sines(sizes, phase))) {}
   at::Tensor weight;
 };
 
 BlockModel with_gaps() {
   BlockModel model;
-  model.blocks.push_back({"first", [](const Contexts&) {
-                            const auto module = std::make_shared<Gaps>(at::IntArrayRef{48, 64}, 0.2);
-                            return Block{.module = module, .forward = [module](const Tensors& x) {
-                                           return Tensors{torch::linear(x[0], module->weight).transpose(1, 2)};
-                                         }};
-                          }});
+  model.blocks.push_back(
+      {"first", [](const Contexts&) {
+         const auto module = std::make_shared<Gaps>(at::IntArrayRef{48, 64}, 0.2);
+         return Block{.module = module, .forward = [module](const Tensors& x) {
+                        return Tensors{torch::linear(x[0], module->weight).transpose(1, 2)};
+                      }};
+       }});
   model.blocks.push_back({"second", [](const Contexts&) {
                             const auto module = std::make_shared<Gaps>(at::IntArrayRef{32}, 0.7);
-                            return Block{.module = module,
-                                         .forward = [module](const Tensors& x) { return Tensors{(x[0] * module->weight).tanh().sum(-1)}; }};
+                            return Block{.module = module, .forward = [module](const Tensors& x) {
+                                           return Tensors{(x[0] * module->weight).tanh().sum(-1)};
+                                         }};
                           }});
-  model.loss = [](const Tensors& y, const Tensors& t, const Contexts&) { return (y[0] - t[0]).square().mean(); };
+  model.loss = [](const Tensors& y, const Tensors& t, const Contexts&) {
+    return (y[0] - t[0]).square().mean();
+  };
   return model;
 }
 
@@ -173,7 +190,8 @@ TEST(MicroShards, ARunGoesOnUnderAnotherPlan) {
 }
 
 TEST(MicroShards, WhatCannotHaveTheSameBitsIsRefused) {
-  const auto refused = [](const std::vector<Axis>& axes, Plan plan, const ModelShape& model = {.blocks = 5}) -> std::string {
+  const auto refused = [](const std::vector<Axis>& axes, Plan plan,
+                          const ModelShape& model = {.blocks = 5}) -> std::string {
     int world = 1;
     for (const Axis& axis : axes) world *= axis.size;
     try {
@@ -186,13 +204,16 @@ TEST(MicroShards, WhatCannotHaveTheSameBitsIsRefused) {
   };
   EXPECT_EQ(refused({{"dp", 2}, {"fsdp", 2}}, {.micro_shards = 8}), "accepted");
   EXPECT_EQ(refused({{"dp", 2}}, {.micro_batches = 4, .micro_shards = 8}), "accepted");
-  EXPECT_EQ(refused({{"dp", 3}}, {.micro_shards = 8}),
-            "plan: micro_shards = 8 cannot be divided over 3 replicas; nearest that works: dp=1,pp=3");
+  EXPECT_EQ(
+      refused({{"dp", 3}}, {.micro_shards = 8}),
+      "plan: micro_shards = 8 cannot be divided over 3 replicas; nearest that works: dp=1,pp=3");
   EXPECT_THAT(refused({{"tp", 2}}, {.micro_shards = 8}, {.blocks = 5, .splits = {{"hidden", 8}}}),
               HasSubstr("divided sum in another order; nearest that works: dp=2,tp=1"));
   EXPECT_THAT(refused({}, {.micro_shards = 6}), HasSubstr("must be a power of two"));
-  EXPECT_THAT(refused({{"dp", 2}}, {.micro_batches = 2, .micro_shards = 8}), HasSubstr("leave out micro_batches = 2"));
-  EXPECT_THAT(refused({}, {.micro_shards = 8}, {.blocks = 5, .experts = 4}), HasSubstr("experts are balanced"));
+  EXPECT_THAT(refused({{"dp", 2}}, {.micro_batches = 2, .micro_shards = 8}),
+              HasSubstr("leave out micro_batches = 2"));
+  EXPECT_THAT(refused({}, {.micro_shards = 8}, {.blocks = 5, .experts = 4}),
+              HasSubstr("experts are balanced"));
   EXPECT_THAT(refused({{"dp", 2}}, {.micro_shards = 8, .codec = "int8"}), HasSubstr("a codec"));
 }
 
@@ -204,20 +225,23 @@ TEST(MicroShards, ABatchThatIsDividedOtherwiseIsRefused) {
       model.train_step({mine}, {mine});
       ADD_FAILURE() << "accepted";
     } catch (const Error& error) {
-      EXPECT_THAT(error.message(), testing::AnyOf(HasSubstr("of all n, here"), HasSubstr("aborted"), HasSubstr("of all n")))
+      EXPECT_THAT(error.message(), testing::AnyOf(HasSubstr("of all n, here"), HasSubstr("aborted"),
+                                                  HasSubstr("of all n")))
           << error.what();
     }
   });
 }
 
-// Parts of every size in every order; against float64, and against integers that float64 cannot tell apart.
+// Parts of every size in every order; against float64, and against integers that float64 cannot
+// tell apart.
 TEST(SquaresInAnyOrder, HaveTheSameBitsHoweverTheyAreDivided) {
   torch::manual_seed(1);
   const at::Tensor all = torch::randn({100'003}) * torch::pow(10.0, torch::randn({100'003}) * 3);
   const auto sum = [](int world, const at::Tensor& numbers) {
     double result = 0;
     replicate(world, [&](const Group& group) {
-      const auto mine = at::tensor_split(numbers, world, 0)[static_cast<std::size_t>(world - 1 - group.rank())];
+      const auto mine =
+          at::tensor_split(numbers, world, 0)[static_cast<std::size_t>(world - 1 - group.rank())];
       const double got = squares_in_any_order(group, {mine.slice(0, 0, 17), mine.slice(0, 17)});
       if (group.rank() == 0) result = got;
     });
@@ -229,7 +253,8 @@ TEST(SquaresInAnyOrder, HaveTheSameBitsHoweverTheyAreDivided) {
   EXPECT_EQ(sum(2, torch::zeros({8})), 0);
   EXPECT_EQ(sum(2, torch::full({4}, 3.0)), 36);
   EXPECT_EQ(sum(2, torch::full({4}, std::ldexp(3.0, -500), at::kDouble)), std::ldexp(36.0, -1000));
-  for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+  for (const double bad :
+       {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
     at::Tensor some = torch::ones({40});
     some[3] = bad;
     EXPECT_FALSE(std::isfinite(sum(2, some)));

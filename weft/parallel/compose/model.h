@@ -69,11 +69,13 @@ class OutputFunction {
   template <class Fn, class = std::enable_if_t<!std::is_same_v<std::decay_t<Fn>, OutputFunction>>>
   OutputFunction(Fn fn) {  // NOLINT(google-explicit-constructor): lambdas stand for it
     if constexpr (std::is_invocable_v<Fn&, const at::Tensor&, const at::Tensor&>) {
-      call_ = [fn = std::move(fn)](const Tensors& outputs, const Tensors& targets, const Contexts&) mutable {
+      call_ = [fn = std::move(fn)](const Tensors& outputs, const Tensors& targets,
+                                   const Contexts&) mutable {
         return at::Tensor(fn(outputs.at(0), targets.at(0)));
       };
     } else if constexpr (std::is_invocable_v<Fn&, const Tensors&, const Tensors&>) {
-      call_ = [fn = std::move(fn)](const Tensors& outputs, const Tensors& targets, const Contexts&) mutable {
+      call_ = [fn = std::move(fn)](const Tensors& outputs, const Tensors& targets,
+                                   const Contexts&) mutable {
         return at::Tensor(fn(outputs, targets));
       };
     } else {
@@ -81,7 +83,8 @@ class OutputFunction {
     }
   }
 
-  at::Tensor operator()(const Tensors& outputs, const Tensors& targets, const Contexts& contexts) const {
+  at::Tensor operator()(const Tensors& outputs, const Tensors& targets,
+                        const Contexts& contexts) const {
     return call_(outputs, targets, contexts);
   }
   explicit operator bool() const { return call_ != nullptr; }

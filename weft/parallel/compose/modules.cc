@@ -11,7 +11,8 @@ BlockModel blocks_of(std::vector<Block> blocks) {
   for (Block& one : blocks) {
     WEFT_REQUIRE(one.module && one.forward, "blocks_of: a block has no module or no forward");
     std::string name = one.name.empty() ? std::to_string(model.blocks.size()) : one.name;
-    model.blocks.push_back({std::move(name), [block = std::move(one)](const Contexts&) { return block; }});
+    model.blocks.push_back(
+        {std::move(name), [block = std::move(one)](const Contexts&) { return block; }});
   }
   WEFT_REQUIRE(!model.blocks.empty(), "blocks_of: there are no blocks");
   return model;

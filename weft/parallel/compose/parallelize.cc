@@ -11,15 +11,20 @@
 
 namespace weft::parallel {
 
-ParallelModel::ParallelModel(std::unique_ptr<internal::Composed> composed) : composed_(std::move(composed)) {}
+ParallelModel::ParallelModel(std::unique_ptr<internal::Composed> composed)
+    : composed_(std::move(composed)) {}
 ParallelModel::~ParallelModel() = default;
 ParallelModel::ParallelModel(ParallelModel&&) noexcept = default;
 
-double ParallelModel::train_step(const Tensors& inputs, const Tensors& targets) { return composed_->run(inputs, targets, true); }
+double ParallelModel::train_step(const Tensors& inputs, const Tensors& targets) {
+  return composed_->run(inputs, targets, true);
+}
 std::vector<double> ParallelModel::forward_backward(const Tensors& inputs, const Tensors& targets) {
   return composed_->forward_backward(inputs, targets);
 }
-double ParallelModel::evaluate(const Tensors& inputs, const Tensors& targets) { return composed_->run(inputs, targets, false); }
+double ParallelModel::evaluate(const Tensors& inputs, const Tensors& targets) {
+  return composed_->run(inputs, targets, false);
+}
 Tensors ParallelModel::predict(const Tensors& inputs) { return composed_->predict(inputs); }
 bool ParallelModel::step() { return composed_->step(); }
 void ParallelModel::zero_grad() { composed_->zero_grad(); }
@@ -40,11 +45,19 @@ std::int64_t ParallelModel::steps() const { return composed_->steps; }
 double ParallelModel::loss_scale() const { return composed_->scale(); }
 ParallelModel::NamedTensors ParallelModel::state() { return composed_->state(); }
 void ParallelModel::load_state(const NamedTensors& state) { composed_->load_state(state); }
-std::vector<int> ParallelModel::cuts_of(const Mesh& mesh, const checkpoint::Reader& saved) { return internal::saved_cuts(mesh, saved); }
-bool ParallelModel::load_codec(const checkpoint::Reader& saved) { return composed_->load_codec(saved); }
+std::vector<int> ParallelModel::cuts_of(const Mesh& mesh, const checkpoint::Reader& saved) {
+  return internal::saved_cuts(mesh, saved);
+}
+bool ParallelModel::load_codec(const checkpoint::Reader& saved) {
+  return composed_->load_codec(saved);
+}
 checkpoint::Parts ParallelModel::shards() { return composed_->shards(); }
-void ParallelModel::load_shards(const checkpoint::SliceSource& source) { composed_->load_shards(source); }
-void ParallelModel::load_weights(const checkpoint::SliceSource& source) { composed_->load_weights(source); }
+void ParallelModel::load_shards(const checkpoint::SliceSource& source) {
+  composed_->load_shards(source);
+}
+void ParallelModel::load_weights(const checkpoint::SliceSource& source) {
+  composed_->load_weights(source);
+}
 ParallelModel::NamedTensors ParallelModel::gradients() { return composed_->gradients(); }
 
 std::int64_t ParallelModel::num_parameters() {
@@ -86,7 +99,8 @@ std::map<std::string, ExpertLoad> ParallelModel::take_expert_loads() {
 
 std::string ParallelModel::describe() const {
   std::string text;
-  for (const auto& [pass, line] : composed_->done) text += pass + ": " + (line.empty() ? "nothing to do" : line) + "\n";
+  for (const auto& [pass, line] : composed_->done)
+    text += pass + ": " + (line.empty() ? "nothing to do" : line) + "\n";
   return text;
 }
 

@@ -31,7 +31,9 @@ struct Sizes {
   bool replicas_alone() const { return fsdp() * pp() * tp() * ep() == 1; }
 };
 
-std::string named(const char* axis, int size) { return std::string(axis) + "=" + std::to_string(size); }
+std::string named(const char* axis, int size) {
+  return std::string(axis) + "=" + std::to_string(size);
+}
 
 // Each gives what does not work; empty: it does.
 struct Question {
@@ -42,55 +44,70 @@ struct Question {
     if (sizes.tp() > 1 && model.splits.empty())
       return named("tp", sizes.tp()) + " divides layers, of which this model has none that divide";
     for (const auto& [what, size] : model.splits) {
-      if (size % sizes.tp() != 0) return what + " = " + std::to_string(size) + " cannot be split over " + named("tp", sizes.tp());
+      if (size % sizes.tp() != 0)
+        return what + " = " + std::to_string(size) + " cannot be split over " +
+               named("tp", sizes.tp());
     }
     return "";
   }
   std::string of_sequences(const Sizes& sizes) const {
     const int cp = sizes.cp();
     if (cp == 1) return "";
-    if (model.heads == 0) return named("cp", cp) + " cuts sequences, which this model's blocks do not take in parts";
+    if (model.heads == 0)
+      return named("cp", cp) + " cuts sequences, which this model's blocks do not take in parts";
     if (plan.context == ContextMethod::kRing) return "";
-    // Where keys and values do not divide over tp, each rank has those of its queries: attention says whether these divide.
-    const std::int64_t all = model.kv_heads > 0 ? model.kv_heads : model.heads, kv = all % sizes.tp() == 0 ? all / sizes.tp() : 0;
+    // Where keys and values do not divide over tp, each rank has those of its queries: attention
+    // says whether these divide.
+    const std::int64_t all = model.kv_heads > 0 ? model.kv_heads : model.heads,
+                       kv = all % sizes.tp() == 0 ? all / sizes.tp() : 0;
     const std::int64_t heads = model.heads / sizes.tp();
     const bool shared = kv == 0 || kv % cp == 0 || cp % kv == 0;
     if (heads % cp == 0 && shared) return "";
-    return (heads % cp != 0 ? std::to_string(heads) + " heads" : std::to_string(kv) + " heads of keys and values") +
+    return (heads % cp != 0 ? std::to_string(heads) + " heads"
+                            : std::to_string(kv) + " heads of keys and values") +
            " of a rank cannot be divided over " + named("cp", cp) + " by heads, as a ring can";
   }
   std::string of_experts(const Sizes& sizes) const {
     if (sizes.ep() == 1) return "";
-    if (model.experts == 0) return named("ep", sizes.ep()) + " divides experts, of which this model has none";
+    if (model.experts == 0)
+      return named("ep", sizes.ep()) + " divides experts, of which this model has none";
     if (model.experts % sizes.ep() == 0) return "";
-    return "experts = " + std::to_string(model.experts) + " cannot be divided over " + named("ep", sizes.ep());
+    return "experts = " + std::to_string(model.experts) + " cannot be divided over " +
+           named("ep", sizes.ep());
   }
   std::string of_stages(const Sizes& sizes) const {
     const int each = virtual_stages(plan), stages = sizes.pp() * each;
     if (stages <= model.blocks) return "";
-    if (model.blocks == 1) return named("pp", sizes.pp()) + " needs a model given as a list of blocks, and this one is whole";
-    return std::to_string(stages) + " stages (" + named("pp", sizes.pp()) + ", " + std::to_string(each) + " of each rank) of " +
-           std::to_string(model.blocks) + " blocks; every stage takes one at least";
+    if (model.blocks == 1)
+      return named("pp", sizes.pp()) +
+             " needs a model given as a list of blocks, and this one is whole";
+    return std::to_string(stages) + " stages (" + named("pp", sizes.pp()) + ", " +
+           std::to_string(each) + " of each rank) of " + std::to_string(model.blocks) +
+           " blocks; every stage takes one at least";
   }
   std::string of_shards(const Sizes& sizes) const {
     if (plan.micro_shards == 0) return "";
     const std::string what = "micro_shards = " + std::to_string(plan.micro_shards);
     if (sizes.tp() * sizes.cp() * sizes.ep() > 1) {
-      return what + " gives the same bits over dp, fsdp and pp; layers and sequences that are divided sum in another order";
+      return what +
+             " gives the same bits over dp, fsdp and pp; layers and sequences that are divided sum "
+             "in another order";
     }
     if (plan.micro_shards % sizes.replicas() == 0) return "";
     return what + " cannot be divided over " + std::to_string(sizes.replicas()) + " replicas";
   }
   std::string of_batch(const Sizes& sizes) const {
-    const auto needed = static_cast<std::int64_t>(sizes.replicas()) * sizes.micro_batches * plan.accumulate;
+    const auto needed =
+        static_cast<std::int64_t>(sizes.replicas()) * sizes.micro_batches * plan.accumulate;
     if (plan.batch == 0 || plan.batch >= needed || plan.micro_shards > 0) return "";
-    return "a batch of " + std::to_string(plan.batch) + " samples cannot be " + std::to_string(sizes.micro_batches * plan.accumulate) +
-           " micro-batches on each of " + std::to_string(sizes.replicas()) + " replicas";
+    return "a batch of " + std::to_string(plan.batch) + " samples cannot be " +
+           std::to_string(sizes.micro_batches * plan.accumulate) + " micro-batches on each of " +
+           std::to_string(sizes.replicas()) + " replicas";
   }
 
   std::string trouble(const Sizes& sizes) const {
-    for (const auto of : {&Question::of_splits, &Question::of_sequences, &Question::of_experts, &Question::of_stages, &Question::of_shards,
-                          &Question::of_batch}) {
+    for (const auto of : {&Question::of_splits, &Question::of_sequences, &Question::of_experts,
+                          &Question::of_stages, &Question::of_shards, &Question::of_batch}) {
       if (std::string why = (this->*of)(sizes); !why.empty()) return why;
     }
     return "";
@@ -104,7 +121,8 @@ double distance(const Sizes& a, const Sizes& b) {
   return sum;
 }
 
-// Gives `ranks` to the axes up to `axis` in every way, as few as can be to the later ones first, and calls `take` with each.
+// Gives `ranks` to the axes up to `axis` in every way, as few as can be to the later ones first,
+// and calls `take` with each.
 template <class Take>
 void deal(int ranks, std::size_t axis, Sizes& sizes, const Take& take) {
   if (axis == 0) {
@@ -136,8 +154,10 @@ std::string describe(const Sizes& sizes, const Sizes& wanted) {
   const auto add = [&](const char* name, int size, bool shown) {
     if (shown) text += (text.empty() ? "" : ",") + named(name, size);
   };
-  for (std::size_t axis = 0; axis < kAxes.size(); ++axis) add(kAxes[axis], sizes.of[axis], sizes.of[axis] > 1 || wanted.of[axis] > 1);
-  add("micro_batches", sizes.micro_batches, sizes.micro_batches != wanted.micro_batches || text.empty());
+  for (std::size_t axis = 0; axis < kAxes.size(); ++axis)
+    add(kAxes[axis], sizes.of[axis], sizes.of[axis] > 1 || wanted.of[axis] > 1);
+  add("micro_batches", sizes.micro_batches,
+      sizes.micro_batches != wanted.micro_batches || text.empty());
   return text;
 }
 
@@ -147,13 +167,14 @@ void require(bool good, const std::string& why) {
 
 void check_cuts(const Plan& plan, int blocks, int stages) {
   if (plan.cuts.empty()) return;
-  require(
-      static_cast<int>(plan.cuts.size()) + 1 == stages,
-      "plan: " + std::to_string(stages) + " stages need " + std::to_string(stages - 1) + " cuts, not " + std::to_string(plan.cuts.size()));
+  require(static_cast<int>(plan.cuts.size()) + 1 == stages,
+          "plan: " + std::to_string(stages) + " stages need " + std::to_string(stages - 1) +
+              " cuts, not " + std::to_string(plan.cuts.size()));
   int before = 0;
   for (const int cut : plan.cuts) {
-    require(cut > before && cut < blocks, "plan: cuts rise from 1 to " + std::to_string(blocks - 1) +
-                                              ", so that every stage has a block; " + std::to_string(cut) + " does not");
+    require(cut > before && cut < blocks,
+            "plan: cuts rise from 1 to " + std::to_string(blocks - 1) +
+                ", so that every stage has a block; " + std::to_string(cut) + " does not");
     before = cut;
   }
 }
@@ -169,10 +190,13 @@ void check_codec(const Plan& plan, const Sizes& sizes) {
   if (spec.kind == compress::Kind::kNone) return;
   require(spec.kind != compress::Kind::kAuto || sizes.replicas_alone(),
           "plan: codec = \"auto\" measures replicas of a whole model; name a codec");
-  require(!scales_loss(plan), "plan: a codec's memory would outlive the loss's scale that it was made with; take bf16, or no codec");
+  require(!scales_loss(plan),
+          "plan: a codec's memory would outlive the loss's scale that it was made with; take bf16, "
+          "or no codec");
   require(sizes.fsdp() == 1 || sizes.dp() * sizes.cp() * sizes.ep() > 1,
           "plan: codec " + plan.codec +
-              " is for what replicas over dp send each other, and here are none: give dp the slow links, fsdp the fast");
+              " is for what replicas over dp send each other, and here are none: give dp the slow "
+              "links, fsdp the fast");
 }
 
 void check_micro_shards(const Plan& plan, const Sizes& sizes, const ModelShape& model) {
@@ -181,10 +205,16 @@ void check_micro_shards(const Plan& plan, const Sizes& sizes, const ModelShape& 
   const std::string what = "plan: micro_shards = " + std::to_string(shards);
   require(shards > 0 && (shards & (shards - 1)) == 0, what + " must be a power of two");
   require(plan.micro_batches == 1 || plan.micro_batches * replicas == shards,
-          what + " says how many micro-batches there are; leave out micro_batches = " + std::to_string(plan.micro_batches));
-  require(model.experts == 0, what + " gives the same bits over dp, fsdp and pp; experts are balanced over what ranks have at a time");
-  require(!plan.sync_batch_norm, what + " and batch norms over what the replicas have at a time; take one of them");
-  require(plan.codec == "none", what + " and a codec, which rounds gradients differently at each number of ranks; take one of them");
+          what + " says how many micro-batches there are; leave out micro_batches = " +
+              std::to_string(plan.micro_batches));
+  require(model.experts == 0, what +
+                                  " gives the same bits over dp, fsdp and pp; experts are balanced "
+                                  "over what ranks have at a time");
+  require(!plan.sync_batch_norm,
+          what + " and batch norms over what the replicas have at a time; take one of them");
+  require(plan.codec == "none", what +
+                                    " and a codec, which rounds gradients differently at each "
+                                    "number of ranks; take one of them");
 }
 
 }  // namespace
@@ -192,24 +222,31 @@ void check_micro_shards(const Plan& plan, const Sizes& sizes, const ModelShape& 
 OptimizerSpec plain_sgd() { return {}; }
 
 ModelShape shape_of(const BlockModel& model) {
-  return {static_cast<int>(model.blocks.size()), model.splits, model.heads, model.kv_heads, model.experts};
+  return {static_cast<int>(model.blocks.size()), model.splits, model.heads, model.kv_heads,
+          model.experts};
 }
 
 int micro_batches(const Plan& plan, const plan::MeshLayout& mesh) {
-  return plan.micro_shards > 0 ? plan.micro_shards / (mesh.size("dp") * mesh.size("fsdp")) : plan.micro_batches;
+  return plan.micro_shards > 0 ? plan.micro_shards / (mesh.size("dp") * mesh.size("fsdp"))
+                               : plan.micro_batches;
 }
 
-bool scales_loss(const Plan& plan) { return plan.loss_scale.has_value() || plan.precision == Precision::kF16; }
+bool scales_loss(const Plan& plan) {
+  return plan.loss_scale.has_value() || plan.precision == Precision::kF16;
+}
 
 int virtual_stages(const Plan& plan) {
   if (plan.virtual_stages > 0) return plan.virtual_stages;
-  return plan.schedule == Algorithm::kInterleaved || plan.schedule == Algorithm::kZeroBubbleV ? 2 : 1;
+  return plan.schedule == Algorithm::kInterleaved || plan.schedule == Algorithm::kZeroBubbleV ? 2
+                                                                                              : 1;
 }
 
 void check_plan(const Plan& plan, const ModelShape& model, const plan::MeshLayout& mesh) {
-  require(plan.micro_batches >= 1 && plan.accumulate >= 1 && plan.virtual_stages >= 0 && plan.batch >= 0,
+  require(plan.micro_batches >= 1 && plan.accumulate >= 1 && plan.virtual_stages >= 0 &&
+              plan.batch >= 0,
           "plan: micro_batches and accumulate are at least 1, virtual_stages and batch at least 0");
-  require(plan.zero_stage >= 1 && plan.zero_stage <= 3, "plan: zero_stage is 1, 2 or 3, not " + std::to_string(plan.zero_stage));
+  require(plan.zero_stage >= 1 && plan.zero_stage <= 3,
+          "plan: zero_stage is 1, 2 or 3, not " + std::to_string(plan.zero_stage));
   require(plan.schedule != Algorithm::kForwardOnly, "plan: forward_only does not train; take 1f1b");
   Sizes wanted{.micro_batches = micro_batches(plan, mesh)};
   for (std::size_t axis = 0; axis < kAxes.size(); ++axis) wanted.of[axis] = mesh.size(kAxes[axis]);
@@ -221,7 +258,8 @@ void check_plan(const Plan& plan, const ModelShape& model, const plan::MeshLayou
   const auto best = least_far(question, wanted, mesh.world());
   throw Error(Errc::kBadConfig, "plan: " + trouble +
                                     (best ? "; nearest that works: " + describe(*best, wanted)
-                                          : "; no plan of " + std::to_string(mesh.world()) + " ranks works, take fewer"));
+                                          : "; no plan of " + std::to_string(mesh.world()) +
+                                                " ranks works, take fewer"));
 }
 
 }  // namespace weft::parallel

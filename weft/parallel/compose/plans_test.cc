@@ -1,4 +1,5 @@
-// What goes from plan to plan: checkpoints, bits, random numbers, the loss scale; and what a plan costs.
+// What goes from plan to plan: checkpoints, bits, random numbers, the loss scale; and what a plan
+// costs.
 #include <cmath>
 #include <limits>
 
@@ -26,8 +27,8 @@ struct Outcome {
 };
 
 // Steps [begin, end) under a plan, from a state or from the beginning.
-Outcome steps_under(const std::vector<Axis>& axes, const Plan& plan, const Tiny& how, int begin = 0, int end = kSteps,
-                    const Named& from = {}) {
+Outcome steps_under(const std::vector<Axis>& axes, const Plan& plan, const Tiny& how, int begin = 0,
+                    int end = kSteps, const Named& from = {}) {
   Outcome outcome;
   int world = 1;
   for (const Axis& axis : axes) world *= axis.size;
@@ -101,22 +102,26 @@ TEST(Plans, SchedulesCutsShardsAndRecomputationGiveTheSameBits) {
   const std::vector<std::pair<std::vector<Axis>, Plan>> same = {
       {{}, {.micro_batches = 3, .recompute = Recompute::kFull}},
       {{{"pp", 2}}, {.micro_batches = 3}},
-      {{{"pp", 3}}, {.schedule = Algorithm::kZeroBubbleH1, .micro_batches = 3, .recompute = Recompute::kFull}},
+      {{{"pp", 3}},
+       {.schedule = Algorithm::kZeroBubbleH1, .micro_batches = 3, .recompute = Recompute::kFull}},
       {{{"pp", 2}}, {.schedule = Algorithm::kInterleaved, .micro_batches = 3, .cuts = {1, 3, 4}}},
       {{{"pp", 2}}, {.schedule = Algorithm::kZeroBubbleV, .micro_batches = 3}}};
   for (const auto& [axes, plan] : same) {
     const auto other = steps_under(axes, plan, how);
-    const std::string what =
-        axes.empty() ? "alone" : std::to_string(axes[0].size) + " stages by " + schedule::pipeline::to_string(plan.schedule);
+    const std::string what = axes.empty() ? "alone"
+                                          : std::to_string(axes[0].size) + " stages by " +
+                                                schedule::pipeline::to_string(plan.schedule);
     EXPECT_EQ(other.losses, one.losses) << what;
     expect_same_bits(other.state, one.state, what);
   }
   // Shards: whatever the stage and the form, and with stages over ranks too.
   const auto sharded = steps_under({{"fsdp", 2}}, {.micro_batches = 3, .zero_stage = 1}, how);
   for (const Plan& plan :
-       {Plan{.micro_batches = 3, .zero_stage = 2, .weights = Weights::kPrivate}, Plan{.micro_batches = 3, .weights = Weights::kPrivate},
+       {Plan{.micro_batches = 3, .zero_stage = 2, .weights = Weights::kPrivate},
+        Plan{.micro_batches = 3, .weights = Weights::kPrivate},
         Plan{.micro_batches = 3, .weights = Weights::kShared, .recompute = Recompute::kFull}}) {
-    expect_same_bits(steps_under({{"fsdp", 2}}, plan, how).state, sharded.state, "ZeRO-" + std::to_string(plan.zero_stage));
+    expect_same_bits(steps_under({{"fsdp", 2}}, plan, how).state, sharded.state,
+                     "ZeRO-" + std::to_string(plan.zero_stage));
     expect_same_bits(steps_under({{"pp", 2}, {"fsdp", 2}}, plan, how).state, sharded.state,
                      "2 stages, ZeRO-" + std::to_string(plan.zero_stage));
   }
@@ -125,21 +130,25 @@ TEST(Plans, SchedulesCutsShardsAndRecomputationGiveTheSameBits) {
 TEST(Plans, DropoutIsTheSameHoweverLayersAreSplit) {
   const Tiny how{.dropout = 0.2};
   const auto one = steps_under({{"dp", 2}}, {.micro_batches = 2}, how);
-  const auto split = steps_under({{"pp", 2}, {"dp", 2}, {"tp", 2}}, {.micro_batches = 2, .recompute = Recompute::kFull}, how);
+  const auto split = steps_under({{"pp", 2}, {"dp", 2}, {"tp", 2}},
+                                 {.micro_batches = 2, .recompute = Recompute::kFull}, how);
   expect_close(split.state, one.state, 1e-10, "dropout");
   EXPECT_NE(one.losses, steps_under({{"dp", 2}}, {.micro_batches = 2}, {}).losses);
 }
 
 TEST(Plans, AccumulatedCallsAreOneBatch) {
   const auto whole = steps_under({{"fsdp", 2}}, {.weights = Weights::kPrivate}, {}, 0, 1);
-  for (const auto& axes : {std::vector<Axis>{{"fsdp", 2}}, std::vector<Axis>{{"pp", 2}, {"dp", 2}}}) {
+  for (const auto& axes :
+       {std::vector<Axis>{{"fsdp", 2}}, std::vector<Axis>{{"pp", 2}, {"dp", 2}}}) {
     replicate(axes.size() == 1 ? 2 : 4, [&](const Group& group) {
       const Mesh mesh(group, axes);
-      ParallelModel model = parallelize(tiny_model({}), with({.weights = Weights::kPrivate, .accumulate = 2}), mesh);
+      ParallelModel model =
+          parallelize(tiny_model({}), with({.weights = Weights::kPrivate, .accumulate = 2}), mesh);
       model.zero_grad();
       for (int again = 0; again < 2; ++again) {  // the same batch twice: the mean is the batch's
         const int replica = mesh.coordinate(axes.back().name);
-        const double loss = model.train_step({share_of(tokens_of(0, 0), replica, 2)}, {share_of(tokens_of(0, 1), replica, 2)});
+        const double loss = model.train_step({share_of(tokens_of(0, 0), replica, 2)},
+                                             {share_of(tokens_of(0, 1), replica, 2)});
         EXPECT_NEAR(loss, whole.losses[0], 1e-12);
       }
       model.step();
@@ -162,14 +171,17 @@ TEST(Plans, OneRanksOverflowSkipsTheStepOfAllAndHalvesTheScale) {
   replicate(4, [&](const Group& group) {
     const Mesh mesh(group, axes);
     const auto make = [&] {
-      return parallelize(tiny_model(how), with({.micro_batches = 2, .loss_scale = LossScaleOptions{.interval = 2}}), mesh);
+      return parallelize(tiny_model(how),
+                         with({.micro_batches = 2, .loss_scale = LossScaleOptions{.interval = 2}}),
+                         mesh);
     };
     ParallelModel model = make();
     EXPECT_EQ(model.loss_scale(), 65536);
     Named before;
     const auto step = [&](double factor) {
       model.zero_grad();
-      model.train_step({share_of(tokens_of(0, 0), mesh.coordinate("dp"), 2)}, targets_of(mesh, 0, factor));
+      model.train_step({share_of(tokens_of(0, 0), mesh.coordinate("dp"), 2)},
+                       targets_of(mesh, 0, factor));
       before = named(model.state());
       return model.step();
     };
@@ -180,7 +192,8 @@ TEST(Plans, OneRanksOverflowSkipsTheStepOfAllAndHalvesTheScale) {
     const Named after = named(model.state());
     if (group.rank() == 0) {
       before.erase("loss_scale");
-      for (const auto& [name, tensor] : before) EXPECT_TRUE(at::equal(tensor, after.at(name)) || name == "loss_scale.good_steps") << name;
+      for (const auto& [name, tensor] : before)
+        EXPECT_TRUE(at::equal(tensor, after.at(name)) || name == "loss_scale.good_steps") << name;
     }
     EXPECT_TRUE(step(1));
     EXPECT_EQ(model.loss_scale(), 32768);
@@ -195,7 +208,8 @@ TEST(Plans, OneRanksOverflowSkipsTheStepOfAllAndHalvesTheScale) {
 TEST(Plans, TheLossScaleIsInTheCheckpointAndChangesNoBit) {
   const Tiny how{.type = at::kFloat};
   const Plan scaled{.loss_scale = LossScaleOptions{.interval = 2}};
-  const auto plain = steps_under({{"fsdp", 2}}, {}, how), with_scale = steps_under({{"fsdp", 2}}, scaled, how);
+  const auto plain = steps_under({{"fsdp", 2}}, {}, how),
+             with_scale = steps_under({{"fsdp", 2}}, scaled, how);
   EXPECT_EQ(plain.losses, with_scale.losses);  // powers of two
   EXPECT_EQ(with_scale.state.at("loss_scale").item<double>(), 65536 * 4);
   EXPECT_EQ(with_scale.state.at("loss_scale.good_steps").item<std::int64_t>(), 1);
@@ -209,10 +223,12 @@ TEST(Plans, NarrowerTypesTrainCloseToFloat32) {
   const Tiny how{.type = at::kFloat};
   const auto full = steps_under({}, {}, how);
   for (const Precision precision : {Precision::kBf16, Precision::kF16}) {
-    const auto narrow =
-        steps_under({{"pp", 2}, {"tp", 2}}, {.micro_batches = 2, .recompute = Recompute::kFull, .precision = precision}, how);
+    const auto narrow = steps_under(
+        {{"pp", 2}, {"tp", 2}},
+        {.micro_batches = 2, .recompute = Recompute::kFull, .precision = precision}, how);
     EXPECT_NE(narrow.losses, full.losses);
-    for (std::size_t step = 0; step < kSteps; ++step) EXPECT_NEAR(narrow.losses[step], full.losses[step], 0.03 * full.losses[step]);
+    for (std::size_t step = 0; step < kSteps; ++step)
+      EXPECT_NEAR(narrow.losses[step], full.losses[step], 0.03 * full.losses[step]);
     EXPECT_EQ(narrow.state.count("loss_scale"), precision == Precision::kF16 ? 1U : 0U);
   }
 }
@@ -227,7 +243,8 @@ TEST(Plans, RanksAsProcessesTrainAsThreadsDo) {
       const Mesh mesh(group, axes);
       ParallelModel model = parallelize(tiny_model({}), with(plan), mesh);
       for (int step = 0; step < kSteps; ++step) {
-        if (std::abs(train(model, step) - threads.losses[static_cast<std::size_t>(step)]) > 1e-10) return 1;
+        if (std::abs(train(model, step) - threads.losses[static_cast<std::size_t>(step)]) > 1e-10)
+          return 1;
         model.step();
       }
       const Named state = named(model.state());
@@ -246,16 +263,22 @@ TEST(Plans, APassSaysWhatItDidAndCanBeLeftOutWhereNothingDependsOnIt) {
     const Mesh mesh(group, {{"pp", 2}});
     const Plan asked{.micro_batches = 2, .recompute = Recompute::kFull};
     const std::string text = parallelize(tiny_model({}), with(asked), mesh).describe();
-    EXPECT_THAT(text, HasSubstr("cut stages: 5 blocks in 2 stages over pp=2 by 1f1b, 2 micro-batches; this rank has " +
-                                std::string(group.rank() == 0 ? "words to body.0" : "body.1 to head")));
+    EXPECT_THAT(
+        text,
+        HasSubstr(
+            "cut stages: 5 blocks in 2 stages over pp=2 by 1f1b, 2 micro-batches; this rank has " +
+            std::string(group.rank() == 0 ? "words to body.0" : "body.1 to head")));
     EXPECT_THAT(text, HasSubstr("split layers: nothing to do"));
     EXPECT_THAT(text, HasSubstr("replicate: nothing to do"));
-    EXPECT_THAT(text, HasSubstr(std::string("recompute: ") + (group.rank() == 0 ? "2 of 2" : "2 of 3") + " blocks compute all again"));
+    EXPECT_THAT(text,
+                HasSubstr(std::string("recompute: ") + (group.rank() == 0 ? "2 of 2" : "2 of 3") +
+                          " blocks compute all again"));
     Plan without = asked;
     without.without = {"recompute"};
-    EXPECT_THAT(parallelize(tiny_model({}), with(without), mesh).describe(), HasSubstr("recompute: left out"));
-    for (const auto& [name, why] :
-         {std::pair{"connect stages", "cannot be left out on pp 2"}, std::pair{"recomputed", "did you mean 'recompute'?"}}) {
+    EXPECT_THAT(parallelize(tiny_model({}), with(without), mesh).describe(),
+                HasSubstr("recompute: left out"));
+    for (const auto& [name, why] : {std::pair{"connect stages", "cannot be left out on pp 2"},
+                                    std::pair{"recomputed", "did you mean 'recompute'?"}}) {
       without.without = {name};
       try {
         parallelize(tiny_model({}), with(without), mesh);
@@ -275,7 +298,9 @@ TEST(Plans, WhatCannotWorkIsRefusedBeforeAnythingIsMade) {
       FAIL();
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::kBadConfig);
-      EXPECT_THAT(error.message(), HasSubstr("hidden = 16 cannot be split over tp=3; nearest that works: dp=3,tp=1"));
+      EXPECT_THAT(
+          error.message(),
+          HasSubstr("hidden = 16 cannot be split over tp=3; nearest that works: dp=3,tp=1"));
     }
   });
 }
@@ -332,7 +357,9 @@ TEST(Plans, AStepHandsOverTheBytesOfTheHeaders) {
   constexpr int kMicroBatches = 2;
   replicate(4, [&](const Group& group) {
     const Mesh mesh(group, {{"pp", 2}, {"fsdp", 2}});
-    ParallelModel model = parallelize(tiny_model(how), with({.micro_batches = kMicroBatches, .weights = Weights::kPrivate}), mesh);
+    ParallelModel model =
+        parallelize(tiny_model(how),
+                    with({.micro_batches = kMicroBatches, .weights = Weights::kPrivate}), mesh);
     train(model, 0);
     model.step();
     Counted counted;
@@ -342,21 +369,24 @@ TEST(Plans, AStepHandsOverTheBytesOfTheHeaders) {
     const bool first = mesh.coordinate("pp") == 0;
     std::int64_t elements = 0;
     int parameters = 0;
-    for (const char* block : first ? std::vector{"words", "body.0"} : std::vector{"body.1", "body.2", "head"}) {
+    for (const char* block :
+         first ? std::vector{"words", "body.0"} : std::vector{"body.1", "body.2", "head"}) {
       const auto [size, number] = elements_of(block, how);
       elements += size;
       parameters += number;
     }
     const std::int64_t rows = share_of(tokens_of(0, 0), mesh.coordinate("fsdp"), 2).size(0);
     std::map<std::string, std::int64_t> expected;
-    // Gradients leave once. Blocks are gathered for each micro-batch, forward and backward, with 8 bytes a pass.
+    // Gradients leave once. Blocks are gathered for each micro-batch, forward and backward, with 8
+    // bytes a pass.
     expected["reduce_scatter"] = 8 * elements;
     expected["all_gather"] = 2 * kMicroBatches * (8 * elements / 2 + 8);
     expected["all_reduce"] = 8 * (parameters + 1) + 16;
     expected["broadcast"] = 8;
     expected["send"] = 8 * rows * kLength * how.width + (first ? 512 * kMicroBatches : 0);
     for (const auto& [operation, right] : expected) {
-      EXPECT_EQ(bytes.count(operation) > 0 ? bytes.at(operation) : 0, right) << operation << " of rank " << group.rank();
+      EXPECT_EQ(bytes.count(operation) > 0 ? bytes.at(operation) : 0, right)
+          << operation << " of rank " << group.rank();
     }
   });
 }
@@ -372,10 +402,13 @@ TEST(Plans, ParametersGradientsAndStateTakeTheMemoryOfZerosFormulas) {
       model.step();
       const auto memory = model.memory();
       std::int64_t elements = 0;
-      for (const char* block : mesh.coordinate("pp") == 0 ? std::vector{"words", "body.0"} : std::vector{"body.1", "body.2", "head"}) {
+      for (const char* block : mesh.coordinate("pp") == 0
+                                   ? std::vector{"words", "body.0"}
+                                   : std::vector{"body.1", "body.2", "head"}) {
         elements += elements_of(block, how).first;
       }
-      // Rajbhandari et al., figure 1, for float64 and Adam's two arrays, where gradients wait at the shards after a step.
+      // Rajbhandari et al., figure 1, for float64 and Adam's two arrays, where gradients wait at
+      // the shards after a step.
       const auto psi = static_cast<double>(8 * elements);
       const auto near = [&](std::int64_t bytes, double right, const char* what) {
         EXPECT_NEAR(static_cast<double>(bytes), right, 0.1 * right) << what << ", ZeRO-" << stage;

@@ -24,7 +24,8 @@ Named weights_after(const Group& world, const Plan& plan) {
   const Tiny how{.type = at::kFloat};
   ParallelModel model = parallelize(tiny_model(how), plan, Mesh(world, {{"dp", world.size()}}));
   for (int step = 0; step < 9; ++step) {
-    model.set_lr(0.01 / (1 + step));  // of the step to come, not of the one that is still on its way
+    model.set_lr(0.01 /
+                 (1 + step));  // of the step to come, not of the one that is still on its way
     train(model, step);
     model.step();
   }
@@ -41,8 +42,10 @@ TEST(Replicas, LetGradientsTravelIntoTheNextForwardWithTheSameBits) {
       const Named waited = weights_after(world, trained_with(options, {.codec = codec}));
       options.overlap_forward = true;
       const Named overlapped = weights_after(world, trained_with(options, {.codec = codec}));
-      require(waited.size() == overlapped.size() && waited.empty() == (world.rank() > 0), "no state");
-      for (const auto& [name, tensor] : waited) require(at::equal(tensor, overlapped.at(name)), codec + (": " + name));
+      require(waited.size() == overlapped.size() && waited.empty() == (world.rank() > 0),
+              "no state");
+      for (const auto& [name, tensor] : waited)
+        require(at::equal(tensor, overlapped.at(name)), codec + (": " + name));
     }
     return 0;
   });
@@ -53,12 +56,15 @@ TEST(Replicas, HaveTheSameWeightsHoweverThoseAreKept) {
   replicate(3, [](const Group& world) {
     const Named shared = weights_after(world, trained_with({}, {.weights = Weights::kShared}));
     for (const Weights weights : {Weights::kPrivate, Weights::kAuto}) {
-      expect_same_bits(shared, weights_after(world, trained_with({}, {.weights = weights})), to_string(weights));
+      expect_same_bits(shared, weights_after(world, trained_with({}, {.weights = weights})),
+                       to_string(weights));
     }
-    expect_same_bits(shared, weights_after(world, trained_with({.update_in_backward = true})), "updated in backward");
+    expect_same_bits(shared, weights_after(world, trained_with({.update_in_backward = true})),
+                     "updated in backward");
   });
   replicate(2, [](const Group& world) {
-    const ParallelModel model = parallelize(tiny_model({}), trained_with({}, {.weights = Weights::kShared}), Mesh(world, {{"dp", 2}}));
+    const ParallelModel model = parallelize(
+        tiny_model({}), trained_with({}, {.weights = Weights::kShared}), Mesh(world, {{"dp", 2}}));
     EXPECT_THAT(model.describe(), HasSubstr("weights shared by 2 ranks of this host"));
   });
 }
@@ -68,7 +74,8 @@ TEST(Replicas, GiveTheirOwnLossWhereTheyAreAsked) {
   replicate(3, [&](const Group& world) {
     ParallelModel model = parallelize(tiny_model({}), trained_with({}), Mesh(world, {{"dp", 3}}));
     const auto share = [&](int shift) { return share_of(tokens_of(0, shift), model.replica(), 3); };
-    at::Tensor sum = at::full({1}, model.forward_backward({share(0)}, {share(1)}).at(0), at::kDouble);
+    at::Tensor sum =
+        at::full({1}, model.forward_backward({share(0)}, {share(1)}).at(0), at::kDouble);
     model.step();
     world.all_reduce(sum);
     EXPECT_NEAR(sum.item<double>() / kSamples, expected.losses[0], 1e-12);
@@ -83,7 +90,8 @@ TEST(Replicas, WeighSamplesOfAccumulatedBatchesInTheirOwnBatch) {
     model.zero_grad();
     for (int batch = 0; batch < 2; ++batch) {
       const auto rows = [&](int shift) {
-        return share_of(tokens_of(batch, shift).slice(0, 0, batch == 0 ? 11 : 4), model.replica(), model.replicas());
+        return share_of(tokens_of(batch, shift).slice(0, 0, batch == 0 ? 11 : 4), model.replica(),
+                        model.replicas());
       };
       model.train_step({rows(0)}, {rows(1)});
     }
@@ -104,7 +112,8 @@ TEST(Replicas, DropABatchWithoutAStep) {
     Named without, with;
     const auto run = [&](bool dropped, Named& left) {
       replicate(3, [&](const Group& world) {
-        ParallelModel model = parallelize(tiny_model({}), trained_with({}, {.weights = weights}), Mesh(world, {{"dp", 3}}));
+        ParallelModel model = parallelize(tiny_model({}), trained_with({}, {.weights = weights}),
+                                          Mesh(world, {{"dp", 3}}));
         if (dropped) train(model, 3);
         train(model, 0);  // begins with zero_grad()
         model.step();
@@ -123,7 +132,8 @@ TEST(Replicas, RefuseMoreBatchesThanThePlanAccumulates) {
     ParallelModel model = parallelize(tiny_model({}), trained_with({}), Mesh(world, {{"dp", 2}}));
     train(model, 0);
     const auto again = [&] {
-      model.train_step({share_of(tokens_of(0, 0), model.replica(), 2)}, {share_of(tokens_of(0, 1), model.replica(), 2)});
+      model.train_step({share_of(tokens_of(0, 0), model.replica(), 2)},
+                       {share_of(tokens_of(0, 1), model.replica(), 2)});
     };
     EXPECT_THAT(refusal(again, Errc::kInvalidArgument), HasSubstr("accumulate"));
     model.step();
@@ -157,7 +167,8 @@ TEST(Replicas, EndTogetherWhereABlockOrALossThrowsOnOne) {
       const at::Tensor x = torch::ones({2, 4});
       if (fails) {
         EXPECT_THROW(model.forward_backward({x}, {x}), std::runtime_error);
-        EXPECT_EQ(all_told.wait_for(std::chrono::seconds(20)), std::future_status::ready);  // with a model that still lives
+        EXPECT_EQ(all_told.wait_for(std::chrono::seconds(20)),
+                  std::future_status::ready);  // with a model that still lives
         return;
       }
       const auto step = [&] {
@@ -176,9 +187,13 @@ TEST(Replicas, HaveRankZerosBuffersAfterEachStep) {
   BlockModel net;
   net.blocks.push_back({"norm", [](const Contexts&) {
                           const auto module = std::make_shared<torch::nn::BatchNorm1dImpl>(4);
-                          return Block{.module = module, .forward = [module](const Tensors& x) { return Tensors{module->forward(x[0])}; }};
+                          return Block{.module = module, .forward = [module](const Tensors& x) {
+                                         return Tensors{module->forward(x[0])};
+                                       }};
                         }});
-  net.loss = [](const Tensors& y, const Tensors& t, const Contexts&) { return (y[0] - t[0]).square().mean(); };
+  net.loss = [](const Tensors& y, const Tensors& t, const Contexts&) {
+    return (y[0] - t[0]).square().mean();
+  };
   const std::vector<std::vector<Axis>> meshes{{{"dp", 2}}, {{"fsdp", 2}}, {{"dp", 2}, {"fsdp", 2}}};
   for (const bool syncs : {true, false}) {
     for (const auto& axes : meshes) {
@@ -191,7 +206,8 @@ TEST(Replicas, HaveRankZerosBuffersAfterEachStep) {
           made = block.module;
           return block;
         };
-        ParallelModel model = parallelize(mine, trained_with({.sync_buffers = syncs}), Mesh(world, axes));
+        ParallelModel model =
+            parallelize(mine, trained_with({.sync_buffers = syncs}), Mesh(world, axes));
         const at::Tensor x = torch::arange(24, torch::kFloat).view({6, 4}) * (world.rank() + 1);
         model.train_step({x}, {x});
         model.step();

@@ -1,5 +1,5 @@
-// Attention over 1 to 4 ranks against torch's scaled_dot_product_attention on one process: 1e-10 relative and absolute in float64, 1e-5 in
-// float32, 3e-2 in bfloat16.
+// Attention over 1 to 4 ranks against torch's scaled_dot_product_attention on one process: 1e-10
+// relative and absolute in float64, 1e-5 in float32, 3e-2 in bfloat16.
 #include "weft/parallel/context/attention.h"
 
 #include "weft/base/testing/refusal.h"
@@ -18,7 +18,9 @@ using testing::HasSubstr;
 void compare_over(const Case& c, std::initializer_list<int> worlds) {
   const internal::Answer answer = known(c);
   for (const int ranks : worlds) {
-    replicate(ranks, [&](Group group) { compare(c, answer, ContextParallel(std::move(group), c.method)); });
+    replicate(ranks, [&](Group group) {
+      compare(c, answer, ContextParallel(std::move(group), c.method));
+    });
   }
 }
 
@@ -35,10 +37,12 @@ TEST(RingAttention, IsTorchsCausalOrNotInEachTypeAtLengthsThatDivideOrNot) {
 TEST(RingAttention, SharesKeysAmongGroupedQueriesAndKeepsDocumentsApart) {
   for (const bool causal : {true, false}) {
     for (const std::int64_t kv_heads : {2, 1}) {
-      compare_over({.length = 27, .kv_heads = kv_heads, .causal = causal, .packed = kv_heads == 1}, {1, 2, 3, 4});
+      compare_over({.length = 27, .kv_heads = kv_heads, .causal = causal, .packed = kv_heads == 1},
+                   {1, 2, 3, 4});
     }
     compare_over({.length = 27, .causal = causal, .packed = true, .type = at::kFloat}, {3});
-    compare_over({.length = 1, .causal = causal, .packed = true}, {1, 2});  // of which a rank has none
+    compare_over({.length = 1, .causal = causal, .packed = true},
+                 {1, 2});  // of which a rank has none
   }
 }
 
@@ -50,12 +54,24 @@ TEST(RingAttention, CutsMasksOfDocumentsInStrips) {
 TEST(HeadsAttention, IsTorchsWithKeysThatDivideByTheRanksOrAreShared) {
   for (const bool causal : {true, false}) {
     for (const std::int64_t kv_heads : {4, 2, 1}) {
-      compare_over({.length = 27, .kv_heads = kv_heads, .causal = causal, .packed = kv_heads == 2, .method = ContextMethod::kHeads},
+      compare_over({.length = 27,
+                    .kv_heads = kv_heads,
+                    .causal = causal,
+                    .packed = kv_heads == 2,
+                    .method = ContextMethod::kHeads},
                    {1, 2, 4});
     }
-    compare_over({.length = 28, .heads = 6, .kv_heads = 6, .causal = causal, .method = ContextMethod::kHeads}, {3});
-    compare_over({.length = 27, .causal = causal, .type = at::kFloat, .method = ContextMethod::kHeads}, {2});
-    compare_over({.length = 27, .causal = causal, .type = at::kBFloat16, .method = ContextMethod::kHeads}, {2});
+    compare_over({.length = 28,
+                  .heads = 6,
+                  .kv_heads = 6,
+                  .causal = causal,
+                  .method = ContextMethod::kHeads},
+                 {3});
+    compare_over(
+        {.length = 27, .causal = causal, .type = at::kFloat, .method = ContextMethod::kHeads}, {2});
+    compare_over(
+        {.length = 27, .causal = causal, .type = at::kBFloat16, .method = ContextMethod::kHeads},
+        {2});
     compare_over({.length = 3, .causal = causal, .method = ContextMethod::kHeads}, {4});
   }
 }
@@ -63,15 +79,19 @@ TEST(HeadsAttention, IsTorchsWithKeysThatDivideByTheRanksOrAreShared) {
 TEST(ContextAttention, DropsWhatOneProcessDropsInEachType) {
   for (const auto method : {ContextMethod::kRing, ContextMethod::kHeads}) {
     for (const bool causal : {true, false}) {
-      compare_over({.length = 27, .kv_heads = 2, .causal = causal, .method = method, .dropout = 0.3}, {1, 2, 4});
-      compare_over({.length = 27, .causal = causal, .packed = true, .method = method, .dropout = 0.3}, {2});
+      compare_over(
+          {.length = 27, .kv_heads = 2, .causal = causal, .method = method, .dropout = 0.3},
+          {1, 2, 4});
+      compare_over(
+          {.length = 27, .causal = causal, .packed = true, .method = method, .dropout = 0.3}, {2});
     }
     compare_over({.length = 5, .method = method, .dropout = 0.3}, {4});
     compare_over({.length = 29, .type = at::kFloat, .method = method, .dropout = 0.3}, {2});
     compare_over({.length = 29, .type = at::kBFloat16, .method = method, .dropout = 0.3}, {2});
   }
   compare_over({.length = 23, .heads = 2, .kv_heads = 1, .dropout = 0.5}, {3});
-  compare_over({.length = 700, .heads = 1, .kv_heads = 1, .dropout = 0.3}, {1, 2});  // some strips of a block
+  compare_over({.length = 700, .heads = 1, .kv_heads = 1, .dropout = 0.3},
+               {1, 2});  // some strips of a block
 }
 
 // Bytes that each rank sends, forward and backward.
@@ -86,7 +106,9 @@ Sent count(const Case& c, int ranks) {
   replicate(ranks, [&](Group group) {
     const ContextParallel cp(std::move(group), c.method);
     const auto rank = static_cast<std::size_t>(cp.rank());
-    const auto mine = [&](const at::Tensor& x) { return cp.part(x.detach(), 2).to(c.type).requires_grad_(); };
+    const auto mine = [&](const at::Tensor& x) {
+      return cp.part(x.detach(), 2).to(c.type).requires_grad_();
+    };
     const at::Tensor q = mine(a.q), k = mine(a.k), v = mine(a.v);
     Counted counted;
     const at::Tensor y = context_attention(q, k, v, cp.layout(c.length), {.causal = c.causal}, cp);
@@ -104,14 +126,16 @@ TEST(RingAttention, SendsTheBytesThatItsHeaderSays) {
     std::int64_t forward = 0, backward = 0;
     for (int r = 0; r < ranks; ++r) {
       const int below = (r + ranks - 1) % ranks;
-      EXPECT_EQ(causal.forward[static_cast<std::size_t>(r)].at("send"), m * 2 * chunk * (2 * (ranks - 1) - below))
+      EXPECT_EQ(causal.forward[static_cast<std::size_t>(r)].at("send"),
+                m * 2 * chunk * (2 * (ranks - 1) - below))
           << ranks << " ranks, " << r;
       forward += causal.forward[static_cast<std::size_t>(r)].at("send");
       backward += causal.backward[static_cast<std::size_t>(r)].at("send");
     }
     EXPECT_EQ(4 * forward, 3 * m * 2 * length * (ranks - 1)) << "3/4 of what it is without a mask";
     EXPECT_EQ(backward, forward + 2 * forward) << "gradients are float32";
-    const Sent whole = count({.length = length, .kv_heads = 2, .causal = false, .type = at::kFloat}, ranks);
+    const Sent whole =
+        count({.length = length, .kv_heads = 2, .causal = false, .type = at::kFloat}, ranks);
     for (int r = 0; r < ranks; ++r) {
       const std::int64_t keys = m * 4 * (length / ranks) * (ranks - 1);
       EXPECT_EQ(whole.forward[static_cast<std::size_t>(r)].at("send"), keys);
@@ -123,11 +147,18 @@ TEST(RingAttention, SendsTheBytesThatItsHeaderSays) {
 TEST(HeadsAttention, HandsOverTheBytesThatItsHeaderSays) {
   for (const std::int64_t kv_heads : {4, 1}) {
     for (const std::int64_t length : {24, 23}) {
-      const Sent sent = count({.length = length, .kv_heads = kv_heads, .type = at::kFloat, .method = ContextMethod::kHeads}, 2);
+      const Sent sent = count({.length = length,
+                               .kv_heads = kv_heads,
+                               .type = at::kFloat,
+                               .method = ContextMethod::kHeads},
+                              2);
       // An all-to-all is handed what the rank keeps too: (W - 1) / W of it travel.
-      const std::int64_t handed = 2 * internal::kWidth * 4 * 12 * (2 * 4 + 2 * std::max<std::int64_t>(kv_heads, 2));
-      for (const auto& rank : sent.forward) EXPECT_EQ(rank, (std::map<std::string, std::int64_t>{{"all_to_all", handed}}));
-      for (const auto& rank : sent.backward) EXPECT_EQ(rank, (std::map<std::string, std::int64_t>{{"all_to_all", handed}}));
+      const std::int64_t handed =
+          2 * internal::kWidth * 4 * 12 * (2 * 4 + 2 * std::max<std::int64_t>(kv_heads, 2));
+      for (const auto& rank : sent.forward)
+        EXPECT_EQ(rank, (std::map<std::string, std::int64_t>{{"all_to_all", handed}}));
+      for (const auto& rank : sent.backward)
+        EXPECT_EQ(rank, (std::map<std::string, std::int64_t>{{"all_to_all", handed}}));
     }
   }
 }
@@ -136,22 +167,31 @@ TEST(ContextAttention, RefusesWhatDoesNotFit) {
   replicate(2, [](Group group) {
     const ContextParallel ring(group), heads(group, ContextMethod::kHeads);
     const SequenceLayout layout = ring.layout(8);
-    const auto of = [&](std::int64_t q_heads, std::int64_t kv_heads, std::int64_t length, const ContextParallel& cp) {
+    const auto of = [&](std::int64_t q_heads, std::int64_t kv_heads, std::int64_t length,
+                        const ContextParallel& cp) {
       const at::Tensor q = wave({1, q_heads, length, 4}, 0), k = wave({1, kv_heads, length, 4}, 0);
       return refusal([&] { context_attention(q, k, k, layout, {}, cp); });
     };
     EXPECT_EQ(of(4, 2, 4, ring), "accepted");
-    EXPECT_THAT(of(4, 3, 4, ring), HasSubstr("heads that divide q's; q is [1, 4, 4, 4], k [1, 3, 4, 4]"));
-    EXPECT_THAT(of(4, 4, 5, ring), HasSubstr("of 8 positions over 2 ranks, rank " + std::to_string(ring.rank()) + " of 2 gave 5"));
-    EXPECT_THAT(of(3, 3, 4, heads), HasSubstr("3 heads do not divide by 2 ranks; the nearest that do are 2 and 4, or take the ring"));
-    EXPECT_THAT(of(6, 3, 4, heads), HasSubstr("3 heads of keys and values and 2 ranks do not divide one by the other; take the ring"));
+    EXPECT_THAT(of(4, 3, 4, ring),
+                HasSubstr("heads that divide q's; q is [1, 4, 4, 4], k [1, 3, 4, 4]"));
+    EXPECT_THAT(of(4, 4, 5, ring), HasSubstr("of 8 positions over 2 ranks, rank " +
+                                             std::to_string(ring.rank()) + " of 2 gave 5"));
+    EXPECT_THAT(
+        of(3, 3, 4, heads),
+        HasSubstr(
+            "3 heads do not divide by 2 ranks; the nearest that do are 2 and 4, or take the ring"));
+    EXPECT_THAT(of(6, 3, 4, heads), HasSubstr("3 heads of keys and values and 2 ranks do not "
+                                              "divide one by the other; take the ring"));
     const at::Tensor q = wave({1, 2, 4, 4}, 0);
     const auto with = [&](const at::Tensor& documents) {
       return refusal([&] { context_attention(q, q, q, layout, {.documents = documents}, ring); });
     };
-    EXPECT_THAT(with(torch::zeros({1, 4}, torch::kLong)), HasSubstr("documents are int64 [1, 8] (batch, whole sequence), not Long [1, 4]"));
+    EXPECT_THAT(with(torch::zeros({1, 4}, torch::kLong)),
+                HasSubstr("documents are int64 [1, 8] (batch, whole sequence), not Long [1, 4]"));
     const at::Tensor half = q.to(at::kHalf);
-    EXPECT_THAT(refusal([&] { context_attention(half, half, half, layout, {}, ring); }), HasSubstr("float32, float64 or bfloat16"));
+    EXPECT_THAT(refusal([&] { context_attention(half, half, half, layout, {}, ring); }),
+                HasSubstr("float32, float64 or bfloat16"));
   });
 }
 

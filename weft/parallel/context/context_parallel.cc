@@ -16,7 +16,8 @@ using torch::autograd::variable_list;
 
 // value, as if it were factor · x.
 struct StandsFor final : torch::autograd::Function<StandsFor> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& value, double factor) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& value,
+                            double factor) {
     context->saved_data["factor"] = factor;
     return value.to(x.options()).reshape(x.sizes()).clone();
   }
@@ -32,7 +33,8 @@ ContextParallel::ContextParallel(Group group, ContextMethod method)
     : group_(std::make_shared<const Group>(std::move(group))), method_(method) {}
 
 const Group& ContextParallel::group() const {
-  WEFT_REQUIRE(group_ != nullptr, "ContextParallel: made without a group, so there is no other rank to talk to");
+  WEFT_REQUIRE(group_ != nullptr,
+               "ContextParallel: made without a group, so there is no other rank to talk to");
   return *group_;
 }
 
@@ -43,9 +45,11 @@ SequenceLayout ContextParallel::layout_of_part(std::int64_t here) const {
   const SequenceLayout all = layout(lengths.sum().item<std::int64_t>());
   for (int rank = 0; rank < size(); ++rank) {
     const auto has = lengths[rank].item<std::int64_t>();
-    WEFT_REQUIRE(has == all.length(rank), "context parallelism: rank " + std::to_string(rank) + " has " + std::to_string(has) + " of " +
-                                              std::to_string(all.whole) + " positions, and its part are " +
-                                              std::to_string(all.length(rank)) + "; cut sequences by ContextParallel::part()");
+    WEFT_REQUIRE(has == all.length(rank),
+                 "context parallelism: rank " + std::to_string(rank) + " has " +
+                     std::to_string(has) + " of " + std::to_string(all.whole) +
+                     " positions, and its part are " + std::to_string(all.length(rank)) +
+                     "; cut sequences by ContextParallel::part()");
   }
   return all;
 }
@@ -69,7 +73,8 @@ at::Tensor ContextParallel::whole(const at::Tensor& part, std::int64_t dim) cons
   sizes[0] = all.whole;
   const at::Tensor joined = at::empty(sizes, front.options());
   for (int rank = 0; rank < size(); ++rank) {
-    joined.index_copy_(0, all.positions(rank), gathered.narrow(0, rank * all.longest(), all.length(rank)));
+    joined.index_copy_(0, all.positions(rank),
+                       gathered.narrow(0, rank * all.longest(), all.length(rank)));
   }
   return joined.movedim(0, dim).contiguous();
 }

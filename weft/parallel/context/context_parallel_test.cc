@@ -1,4 +1,5 @@
-// Where positions lie, what is cut and joined, means over ranks, and what a lost rank does to the others.
+// Where positions lie, what is cut and joined, means over ranks, and what a lost rank does to the
+// others.
 #include "weft/parallel/context/context_parallel.h"
 
 #include <chrono>
@@ -35,9 +36,11 @@ TEST(SequenceLayout, CutsAnyLengthIntoPartsThatDifferByOneAtMost) {
         EXPECT_EQ(all.back().numel(), layout.length(rank));
         EXPECT_LE(layout.length(rank), layout.longest());
         EXPECT_GE(layout.length(rank), layout.longest() - 1);
-        EXPECT_TRUE(torch::equal(std::get<0>(all.back().sort()), all.back())) << "a rank's positions rise";
+        EXPECT_TRUE(torch::equal(std::get<0>(all.back().sort()), all.back()))
+            << "a rank's positions rise";
       }
-      EXPECT_TRUE(torch::equal(std::get<0>(torch::cat(all).sort()), torch::arange(whole))) << whole << " over " << ranks;
+      EXPECT_TRUE(torch::equal(std::get<0>(torch::cat(all).sort()), torch::arange(whole)))
+          << whole << " over " << ranks;
     }
   }
 }
@@ -49,14 +52,19 @@ TEST(ContextParallel, CutsAndJoinsAndKnowsTheWholeFromItsParts) {
       for (const std::int64_t length : {1, 7, 12}) {
         const at::Tensor whole = wave({2, length, 3}, 0.2);
         const at::Tensor part = cp.part(whole, 1);
-        EXPECT_TRUE(torch::equal(part, whole.index_select(1, cp.layout(length).positions(cp.rank()))));
+        EXPECT_TRUE(
+            torch::equal(part, whole.index_select(1, cp.layout(length).positions(cp.rank()))));
         EXPECT_TRUE(torch::equal(cp.whole(part, 1), whole));
         EXPECT_EQ(cp.layout_of_part(part.size(1)).whole, length);
       }
       if (ranks == 2) {
-        EXPECT_THAT(refusal([&] { cp.layout_of_part(cp.rank() * 3); }), HasSubstr("rank 0 has 0 of 3 positions, and its"));
+        EXPECT_THAT(refusal([&] { cp.layout_of_part(cp.rank() * 3); }),
+                    HasSubstr("rank 0 has 0 of 3 positions, and its"));
       }
-      EXPECT_THAT(refusal([&] { (SequenceLayout{5, 2}.part(wave({4}, 0), 0, 0)); }), HasSubstr("a sequence of 5"));
+      EXPECT_THAT(refusal([&] {
+                    (SequenceLayout{5, 2}.part(wave({4}, 0), 0, 0));
+                  }),
+                  HasSubstr("a sequence of 5"));
     });
   }
   EXPECT_THAT(refusal([] { ContextParallel().group(); }), HasSubstr("made without a group"));
@@ -76,7 +84,8 @@ TEST(ContextParallel, MeansAndAveragedGradientsAreThoseOfTheWhole) {
       mine->to(at::kDouble);
       mine->weight.set_data(one->weight.detach().clone());
       mine->bias.set_data(one->bias.detach().clone());
-      const at::Tensor part = cp.part(x, 0), mean = cp.mean(mine->forward(part).square().sum(), part.size(0));
+      const at::Tensor part = cp.part(x, 0),
+                       mean = cp.mean(mine->forward(part).square().sum(), part.size(0));
       internal::expect_close(mean.detach(), loss.detach(), "mean");
       values[static_cast<std::size_t>(cp.rank())] = mean.item<double>();
       mean.backward();
@@ -89,7 +98,8 @@ TEST(ContextParallel, MeansAndAveragedGradientsAreThoseOfTheWhole) {
   }
 }
 
-// Attention, forward and backward, again and again, until `end` does something at a rank's third forward.
+// Attention, forward and backward, again and again, until `end` does something at a rank's third
+// forward.
 void attend(const ContextParallel& cp, int victim, const std::function<void()>& end) {
   for (int step = 0; step < 4; ++step) {
     const at::Tensor q = cp.part(wave({1, 2, 24, 4}, step), 2).requires_grad_();
@@ -103,8 +113,9 @@ void kill_one(ContextMethod method, const char* transport, int victim, SlowestRa
   const int ranks = method == ContextMethod::kRing ? 3 : 2;
   const auto codes = comm::fork_ranks(ranks, transport, [&](const Group& group) {
     torch::set_num_threads(1);
-    return comm::ends_with(Errc::kPeerLost, group, slowest,
-                           [&] { attend(ContextParallel(group, method), victim, [] { raise(SIGKILL); }); });
+    return comm::ends_with(Errc::kPeerLost, group, slowest, [&] {
+      attend(ContextParallel(group, method), victim, [] { raise(SIGKILL); });
+    });
   });
   std::vector<int> expected(static_cast<std::size_t>(ranks), 0);
   expected[static_cast<std::size_t>(victim)] = -SIGKILL;
@@ -115,7 +126,8 @@ TEST(ContextFailureTiming, AKilledRankIsPeerLostOnTheSurvivorsWithinFiveSeconds)
   for (const auto method : {ContextMethod::kRing, ContextMethod::kHeads}) {
     for (const char* transport : {"shm", "tcp"}) {
       for (int victim = 0; victim < 2; ++victim) {
-        expect_within(5s, [&](SlowestRank& slowest) { kill_one(method, transport, victim, slowest); });
+        expect_within(5s,
+                      [&](SlowestRank& slowest) { kill_one(method, transport, victim, slowest); });
       }
     }
   }
@@ -128,7 +140,8 @@ TEST(ContextFailureTiming, ARankThatThrowsEndsAllRanksWithinFiveSeconds) {
       const auto start = Clock::now();
       EXPECT_THROW(replicate(ranks,
                              [&](Group group) {
-                               attend(ContextParallel(std::move(group), method), 1, [] { throw std::runtime_error("out of memory"); });
+                               attend(ContextParallel(std::move(group), method), 1,
+                                      [] { throw std::runtime_error("out of memory"); });
                              }),
                    std::runtime_error);
       slowest.report_since(start);

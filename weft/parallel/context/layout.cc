@@ -15,13 +15,16 @@ SequenceLayout::Chunk SequenceLayout::chunk(int index) const {
 }
 
 at::Tensor SequenceLayout::part(const at::Tensor& tensor, std::int64_t dim, int rank) const {
-  WEFT_REQUIRE(tensor.size(dim) == whole, "context parallelism: a sequence of " + std::to_string(whole) + ", and dimension " +
-                                              std::to_string(dim) + " has " + std::to_string(tensor.size(dim)));
+  WEFT_REQUIRE(tensor.size(dim) == whole,
+               "context parallelism: a sequence of " + std::to_string(whole) + ", and dimension " +
+                   std::to_string(dim) + " has " + std::to_string(tensor.size(dim)));
   if (ranks == 1) return tensor;
   const Chunk a = low(rank), b = high(rank);
   return at::cat({tensor.narrow(dim, a.begin, a.size), tensor.narrow(dim, b.begin, b.size)}, dim);
 }
 
-at::Tensor SequenceLayout::positions(int rank) const { return part(at::arange(whole, at::kLong), 0, rank); }
+at::Tensor SequenceLayout::positions(int rank) const {
+  return part(at::arange(whole, at::kLong), 0, rank);
+}
 
 }  // namespace weft::parallel

@@ -29,13 +29,15 @@ void sum_flat(const std::vector<at::Tensor>& parameters, const Group& group) {
   }
 }
 
-// What one parameter's square counts in, for clip_grad_norm: [on every rank, split over tp, over ep, over both].
+// What one parameter's square counts in, for clip_grad_norm: [on every rank, split over tp, over
+// ep, over both].
 std::size_t kind_of(bool split, bool expert) { return (split ? 1 : 0) + (expert ? 2 : 0); }
 
 }  // namespace
 
 const Group& ExpertParallel::group() const {
-  WEFT_REQUIRE(group_.has_value(), "ExpertParallel: made without a group, so there is no other rank to talk to");
+  WEFT_REQUIRE(group_.has_value(),
+               "ExpertParallel: made without a group, so there is no other rank to talk to");
   return *group_;
 }
 
@@ -44,7 +46,8 @@ std::map<std::string, Slice> expert_slices(const torch::nn::Module& root) {
     std::map<std::string, Slice> own;
     const auto* const mixture = dynamic_cast<const MixtureOfExpertsImpl*>(&module);
     if (mixture == nullptr) return own;
-    for (const auto& p : mixture->named_parameters(/*recurse=*/false)) own.emplace(p.key(), Slice{0, mixture->options.router.experts});
+    for (const auto& p : mixture->named_parameters(/*recurse=*/false))
+      own.emplace(p.key(), Slice{0, mixture->options.router.experts});
     return own;
   });
 }
@@ -54,7 +57,8 @@ void sum_gradients(const torch::nn::Module& root, const Group& batch, const Grou
   const auto experts = expert_slices(root);
   std::map<at::ScalarType, std::vector<at::Tensor>> theirs, rest;
   for (const auto& p : root.named_parameters()) {
-    if (p.value().requires_grad()) (experts.contains(p.key()) ? theirs : rest)[p.value().scalar_type()].push_back(p.value());
+    if (p.value().requires_grad())
+      (experts.contains(p.key()) ? theirs : rest)[p.value().scalar_type()].push_back(p.value());
   }
   if (batch.size() > 1) {
     for (const auto& [type, parameters] : rest) sum_flat(parameters, batch);
@@ -64,14 +68,16 @@ void sum_gradients(const torch::nn::Module& root, const Group& batch, const Grou
   }
 }
 
-double clip_grad_norm(const torch::nn::Module& root, double max_norm, const ExpertParallel& ep, const TensorParallel& tp) {
+double clip_grad_norm(const torch::nn::Module& root, double max_norm, const ExpertParallel& ep,
+                      const TensorParallel& tp) {
   const at::NoGradGuard no_grad;
   const auto split = slices(root), experts = expert_slices(root);
   at::Tensor squares = at::zeros({4}, at::kDouble);
   for (const auto& p : root.named_parameters()) {
     const at::Tensor gradient = p.value().grad();
     if (!gradient.defined()) continue;
-    squares[static_cast<std::int64_t>(kind_of(split.contains(p.key()), experts.contains(p.key())))] +=
+    squares[static_cast<std::int64_t>(
+        kind_of(split.contains(p.key()), experts.contains(p.key())))] +=
         gradient.to(at::kDouble).square().sum().cpu();
   }
   const auto over = [&](const Group& group, std::initializer_list<std::int64_t> kinds) {
@@ -81,7 +87,8 @@ double clip_grad_norm(const torch::nn::Module& root, double max_norm, const Expe
   };
   if (tp.size() > 1) over(tp.group(), {1, 3});
   if (ep.size() > 1) over(ep.group(), {2, 3});
-  return internal::clip_to_norm(root.parameters(), std::sqrt(squares.sum().item<double>()), max_norm);
+  return internal::clip_to_norm(root.parameters(), std::sqrt(squares.sum().item<double>()),
+                                max_norm);
 }
 
 }  // namespace weft::parallel

@@ -31,7 +31,8 @@ class ExpertParallel {
   // `ep` are the ranks that divide the experts. `batch` are all ranks that share a batch, over
   // which experts are balanced (MixtureOfExperts::auxiliary); if not given, it is `ep`. Not
   // collective.
-  explicit ExpertParallel(Group ep, std::optional<Group> batch = {}) : group_(std::move(ep)), batch_(std::move(batch)) {}
+  explicit ExpertParallel(Group ep, std::optional<Group> batch = {})
+      : group_(std::move(ep)), batch_(std::move(batch)) {}
 
   int rank() const { return group_ ? group_->rank() : 0; }
   int size() const { return group_ ? group_->size() : 1; }
@@ -86,6 +87,7 @@ void sum_gradients(const torch::nn::Module& root, const Group& batch, const Grou
 // As clip_grad_norm() of tensor parallelism, for experts that are divided too: every parameter of
 // the whole model counts once. Call it after gradients are joined. Collective over tp and ep: one
 // all-reduce of four numbers over each.
-double clip_grad_norm(const torch::nn::Module& root, double max_norm, const ExpertParallel& ep, const TensorParallel& tp);
+double clip_grad_norm(const torch::nn::Module& root, double max_norm, const ExpertParallel& ep,
+                      const TensorParallel& tp);
 
 }  // namespace weft::parallel

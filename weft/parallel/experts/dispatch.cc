@@ -16,7 +16,9 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using Counts = std::vector<std::int64_t>;
 
-std::int64_t sum(const Counts& counts) { return std::accumulate(counts.begin(), counts.end(), std::int64_t{0}); }
+std::int64_t sum(const Counts& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
 
 Counts to_counts(const at::Tensor& tensor) {
   const at::Tensor here = tensor.to(at::kCPU, at::kLong).contiguous();
@@ -24,7 +26,8 @@ Counts to_counts(const at::Tensor& tensor) {
   return {values, values + here.numel()};
 }
 
-at::Tensor exchange(const at::Tensor& x, const Counts& send, const Counts& receive, const Group& group) {
+at::Tensor exchange(const at::Tensor& x, const Counts& send, const Counts& receive,
+                    const Group& group) {
   at::Tensor in = x.contiguous();
   std::vector<std::int64_t> sizes = in.sizes().vec(), from = receive, to = send;
   sizes[0] = sum(receive);
@@ -38,39 +41,48 @@ at::Tensor exchange(const at::Tensor& x, const Counts& send, const Counts& recei
 
 // What backward needs.
 struct Terms final : torch::CustomClassHolder {
-  Terms(ExpertParallel ep_, Counts send_, Counts receive_) : ep(std::move(ep_)), send(std::move(send_)), receive(std::move(receive_)) {}
+  Terms(ExpertParallel ep_, Counts send_, Counts receive_)
+      : ep(std::move(ep_)), send(std::move(send_)), receive(std::move(receive_)) {}
   ExpertParallel ep;
   Counts send, receive;
 };
 
 struct Exchange final : torch::autograd::Function<Exchange> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const c10::intrusive_ptr<Terms>& terms) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
+                            const c10::intrusive_ptr<Terms>& terms) {
     context->saved_data["terms"] = c10::IValue::make_capsule(terms);
     return exchange(x, terms->send, terms->receive, terms->ep.group());
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const auto terms = c10::static_intrusive_pointer_cast<Terms>(context->saved_data["terms"].toCapsule());
+    const auto terms =
+        c10::static_intrusive_pointer_cast<Terms>(context->saved_data["terms"].toCapsule());
     return {exchange_rows(gradients[0], terms->receive, terms->send, terms->ep), {}};
   }
 };
 
-at::Tensor reordered(const at::Tensor& rows, const at::Tensor& order) { return order.defined() ? rows.index_select(0, order) : rows; }
+at::Tensor reordered(const at::Tensor& rows, const at::Tensor& order) {
+  return order.defined() ? rows.index_select(0, order) : rows;
+}
 
 }  // namespace
 
-at::Tensor exchange_rows(const at::Tensor& x, const Counts& send, const Counts& receive, const ExpertParallel& ep) {
+at::Tensor exchange_rows(const at::Tensor& x, const Counts& send, const Counts& receive,
+                         const ExpertParallel& ep) {
   const auto ranks = static_cast<std::size_t>(ep.size());
-  WEFT_REQUIRE(x.dim() >= 1 && send.size() == ranks && receive.size() == ranks && sum(send) == x.size(0),
-               "exchange_rows: send and receive are one count for each of the " + std::to_string(ranks) + " ranks, and send sums to the " +
-                   std::to_string(x.dim() >= 1 ? x.size(0) : 0) + " rows");
+  WEFT_REQUIRE(
+      x.dim() >= 1 && send.size() == ranks && receive.size() == ranks && sum(send) == x.size(0),
+      "exchange_rows: send and receive are one count for each of the " + std::to_string(ranks) +
+          " ranks, and send sums to the " + std::to_string(x.dim() >= 1 ? x.size(0) : 0) + " rows");
   return ranks == 1 ? x : Exchange::apply(x, c10::make_intrusive<Terms>(ep, send, receive));
 }
 
 void ExpertLoad::add(const ExpertLoad& more) {
   wanted.resize(more.wanted.size());
   dropped.resize(more.dropped.size());
-  std::transform(more.wanted.begin(), more.wanted.end(), wanted.begin(), wanted.begin(), std::plus<>());
-  std::transform(more.dropped.begin(), more.dropped.end(), dropped.begin(), dropped.begin(), std::plus<>());
+  std::transform(more.wanted.begin(), more.wanted.end(), wanted.begin(), wanted.begin(),
+                 std::plus<>());
+  std::transform(more.dropped.begin(), more.dropped.end(), dropped.begin(), dropped.begin(),
+                 std::plus<>());
   tokens += more.tokens;
 }
 
@@ -82,18 +94,22 @@ double ExpertLoad::dropped_share() const {
 double ExpertLoad::imbalance() const {
   const std::int64_t all = sum(wanted);
   if (all == 0) return 1;
-  return static_cast<double>(*std::max_element(wanted.begin(), wanted.end())) * static_cast<double>(wanted.size()) /
-         static_cast<double>(all);
+  return static_cast<double>(*std::max_element(wanted.begin(), wanted.end())) *
+         static_cast<double>(wanted.size()) / static_cast<double>(all);
 }
 
 Dispatch::Dispatch(const Routing& routing, const ExpertParallel& ep)
-    : ep_(ep), tokens_(routing.experts.size(0)), top_k_(routing.experts.size(1)), experts_(routing.probabilities.size(1)) {
+    : ep_(ep),
+      tokens_(routing.experts.size(0)),
+      top_k_(routing.experts.size(1)),
+      experts_(routing.probabilities.size(1)) {
   even_part("experts", experts_, ep.size());
   const at::NoGradGuard no_grad;
   order_choices(routing);
   // [ranks, wanted of each expert; kept of each expert; tokens]
   const at::Tensor flat = routing.experts.reshape({-1}), wanted = at::bincount(flat, {}, experts_);
-  const at::Tensor kept = routing.kept.defined() ? at::bincount(flat.index_select(0, choices_), {}, experts_) : wanted;
+  const at::Tensor kept =
+      routing.kept.defined() ? at::bincount(flat.index_select(0, choices_), {}, experts_) : wanted;
   const at::Tensor mine = at::cat({wanted, kept, at::full({1}, tokens_, wanted.options())});
   at::Tensor all = mine.unsqueeze(0);
   if (ep.size() > 1) {
@@ -111,7 +127,8 @@ Dispatch::Dispatch(const Routing& routing, const ExpertParallel& ep)
 void Dispatch::order_choices(const Routing& routing) {
   const at::Tensor flat = routing.experts.reshape({-1});
   choices_ = at::argsort(flat, /*stable=*/true, 0, /*descending=*/false);
-  if (routing.kept.defined()) choices_ = choices_.masked_select(routing.kept.reshape({-1}).index_select(0, choices_));
+  if (routing.kept.defined())
+    choices_ = choices_.masked_select(routing.kept.reshape({-1}).index_select(0, choices_));
 }
 
 // counts: rows from each rank for each expert.
@@ -122,7 +139,8 @@ void Dispatch::order_arrivals(const at::Tensor& counts) {
   receive_ = to_counts(theirs.sum(1));
   rows_of_expert_ = to_counts(theirs.sum(0));
   if (ranks == 1 || part == 1) return;
-  const at::Tensor expert = at::arange(part, counts.options()).repeat({ranks}).repeat_interleave(theirs.reshape({-1}));
+  const at::Tensor expert =
+      at::arange(part, counts.options()).repeat({ranks}).repeat_interleave(theirs.reshape({-1}));
   const at::Tensor order = at::argsort(expert, /*stable=*/true, 0, /*descending=*/false);
   at::Tensor back = at::empty_like(order);
   back.index_copy_(0, order, at::arange(order.numel(), order.options()));
@@ -131,7 +149,8 @@ void Dispatch::order_arrivals(const at::Tensor& counts) {
 }
 
 at::Tensor Dispatch::send(const at::Tensor& x) const {
-  WEFT_REQUIRE(x.dim() == 2 && x.size(0) == tokens_, "Dispatch: x is [" + std::to_string(tokens_) + " tokens, width]");
+  WEFT_REQUIRE(x.dim() == 2 && x.size(0) == tokens_,
+               "Dispatch: x is [" + std::to_string(tokens_) + " tokens, width]");
   const at::Tensor rows = x.index_select(0, choices_.div(top_k_, "floor"));
   return reordered(exchange_rows(rows, send_, receive_, ep_), arrivals_);
 }

@@ -1,5 +1,6 @@
-// A net with a layer of experts trained over ranks, with shares of any size, against one process on the joined batch: losses, gradients
-// and weights of five steps to 1e-10 of the largest in float64, 1e-5 in float32. Bytes, and what happens where a rank is lost.
+// A net with a layer of experts trained over ranks, with shares of any size, against one process on
+// the joined batch: losses, gradients and weights of five steps to 1e-10 of the largest in float64,
+// 1e-5 in float32. Bytes, and what happens where a rank is lost.
 #include <chrono>
 #include <csignal>
 #include <numeric>
@@ -27,7 +28,8 @@ constexpr std::int64_t kWidth = 6, kHidden = 8, kTokens = 5;  // tokens of a seq
 
 MixtureOptions options_of(std::int64_t top_k, double factor) {
   MixtureOptions o{.hidden = kHidden, .balance = 0.3, .z = 0.1, .normal = 0.5, .normal_out = 0.5};
-  o.router = {.width = kWidth, .experts = 4, .top_k = top_k, .capacity_factor = factor, .normal = 1};
+  o.router = {
+      .width = kWidth, .experts = 4, .top_k = top_k, .capacity_factor = factor, .normal = 1};
   if (top_k == 1) o.router.weights = RouterWeights::kOverAll;
   return o;
 }
@@ -87,10 +89,13 @@ Trained train(const Case& c, const Place& place) {
   const double share = static_cast<double>(place.count) / kBatch;
   Trained out;
   for (int step = 0; step < 5; ++step) {
-    const at::Tensor x = wave({kBatch, kTokens, kWidth}, 0.3 + step, c.type).narrow(0, place.first, place.count);
-    const at::Tensor target = wave({kBatch, kTokens, kWidth}, 1.9 + step, c.type).narrow(0, place.first, place.count);
+    const at::Tensor x =
+        wave({kBatch, kTokens, kWidth}, 0.3 + step, c.type).narrow(0, place.first, place.count);
+    const at::Tensor target =
+        wave({kBatch, kTokens, kWidth}, 1.9 + step, c.type).narrow(0, place.first, place.count);
     optimizer.zero_grad();
-    const at::Tensor y = net.forward(x), mean = (y - target).square().sum() / static_cast<double>(kBatch * kTokens * kWidth);
+    const at::Tensor y = net.forward(x), mean = (y - target).square().sum() /
+                                                static_cast<double>(kBatch * kTokens * kWidth);
     at::Tensor loss = mean + net.experts->auxiliary() * share;  // L_r · n_r / N
     loss.backward();
     at::Tensor all = loss.detach().clone();
@@ -118,11 +123,13 @@ Trained alone(const Case& c) {
 
 void expect_same(const Trained& got, const Trained& want, at::ScalarType type) {
   const double most = type == at::kDouble ? 1e-10 : 1e-5;
-  for (std::size_t i = 0; i < 5; ++i) EXPECT_NEAR(got.losses[i], want.losses[i], most * want.losses[i]) << "step " << i;
+  for (std::size_t i = 0; i < 5; ++i)
+    EXPECT_NEAR(got.losses[i], want.losses[i], most * want.losses[i]) << "step " << i;
   EXPECT_EQ(got.dropped, want.dropped);
   EXPECT_NEAR(got.norm, want.norm, most * want.norm);
   ASSERT_EQ(got.weights.size(), want.weights.size());
-  for (const auto& [name, gradient] : want.gradients) expect_close(got.gradients.at(name), gradient, "gradient of " + name);
+  for (const auto& [name, gradient] : want.gradients)
+    expect_close(got.gradients.at(name), gradient, "gradient of " + name);
   for (const auto& [name, weight] : want.weights) expect_close(got.weights.at(name), weight, name);
 }
 
@@ -133,8 +140,8 @@ void compare(const Case& c, const std::vector<std::int64_t>& shares) {
   EXPECT_EQ(one.dropped[0] > 0, c.factor > 0);
   const int ranks = static_cast<int>(shares.size());
   replicate(ranks, [&](const Group& group) {
-    Place place{ExpertParallel(group), TensorParallel(group.subgroup({group.rank()}, "tp"), kSeed), group,
-                group.subgroup({group.rank()}, "dp")};
+    Place place{ExpertParallel(group), TensorParallel(group.subgroup({group.rank()}, "tp"), kSeed),
+                group, group.subgroup({group.rank()}, "dp")};
     place.first = std::accumulate(shares.begin(), shares.begin() + group.rank(), std::int64_t{0});
     place.count = shares[static_cast<std::size_t>(group.rank())];
     expect_same(train(c, place), one, c.type);
@@ -165,7 +172,8 @@ TEST(Experts, TrainWhereRanksHaveNoTokens) {
 // Ranks 2 i and 2 i + 1 are along the first axis, i along the second.
 std::pair<Group, Group> axes(const Group& group) {
   const int r = group.rank();
-  return {group.subgroup({r / 2 * 2, r / 2 * 2 + 1}, "first"), group.subgroup({r % 2, r % 2 + 2}, "second")};
+  return {group.subgroup({r / 2 * 2, r / 2 * 2 + 1}, "first"),
+          group.subgroup({r % 2, r % 2 + 2}, "second")};
 }
 
 TEST(Experts, TrainOnAGridWithDataParallelismAsInOneProcess) {
@@ -174,7 +182,8 @@ TEST(Experts, TrainOnAGridWithDataParallelismAsInOneProcess) {
     const Trained one = alone(c);
     replicate(4, [&](const Group& group) {
       const auto [ep, dp] = axes(group);
-      Place place{ExpertParallel(ep, group), TensorParallel(group.subgroup({group.rank()}, "tp"), kSeed), group, dp};
+      Place place{ExpertParallel(ep, group),
+                  TensorParallel(group.subgroup({group.rank()}, "tp"), kSeed), group, dp};
       place.first = std::vector<std::int64_t>{0, 3, 3, 5}[static_cast<std::size_t>(group.rank())];
       place.count = std::vector<std::int64_t>{3, 0, 2, 2}[static_cast<std::size_t>(group.rank())];
       expect_same(train(c, place), one, c.type);
@@ -188,7 +197,8 @@ TEST(Experts, TrainOnAGridWithTensorParallelismAsInOneProcess) {
     const Trained one = alone(c);
     replicate(4, [&](const Group& group) {
       const auto [tp, ep] = axes(group);
-      Place place{ExpertParallel(ep), TensorParallel(tp, kSeed), ep, group.subgroup({group.rank()}, "dp")};
+      Place place{ExpertParallel(ep), TensorParallel(tp, kSeed), ep,
+                  group.subgroup({group.rank()}, "dp")};
       place.first = ep.rank() == 0 ? 0 : 4;
       place.count = ep.rank() == 0 ? 4 : 3;
       expect_same(train(c, place), one, c.type);
@@ -201,12 +211,15 @@ TEST(Experts, StayWhereTheyAreAndStartWithTheBitsOfOneProcess) {
   const Net one(options_of(2, 0), {}, {});
   replicate(2, [&](const Group& group) {
     const ExpertParallel ep(group);
-    const Net net(options_of(2, 0), ep, TensorParallel(group.subgroup({group.rank()}, "tp"), kSeed));
+    const Net net(options_of(2, 0), ep,
+                  TensorParallel(group.subgroup({group.rank()}, "tp"), kSeed));
     const auto lie = expert_slices(net);
     EXPECT_EQ(lie.size(), 3u);
     for (const auto& p : net.named_parameters()) {
       const at::Tensor want = one.named_parameters()[p.key()];
-      EXPECT_EQ(lie.contains(p.key()), p.key().starts_with("experts.") && p.key() != "experts.router.weight") << p.key();
+      EXPECT_EQ(lie.contains(p.key()),
+                p.key().starts_with("experts.") && p.key() != "experts.router.weight")
+          << p.key();
       const at::Tensor part = lie.contains(p.key()) ? want.narrow(0, 2 * group.rank(), 2) : want;
       EXPECT_TRUE(torch::equal(p.value(), part)) << p.key();
     }
@@ -220,7 +233,8 @@ class Counted {
   std::map<std::string, std::vector<std::int64_t>> take() {
     std::map<std::string, std::vector<std::int64_t>> all;
     for (const observe::Span& span : trace_.take().spans) {
-      if (span.category == "comm") all[span.name.substr(span.name.find(':') + 1)].push_back(span.bytes);
+      if (span.category == "comm")
+        all[span.name.substr(span.name.find(':') + 1)].push_back(span.bytes);
     }
     return all;
   }
@@ -238,22 +252,26 @@ TEST(Experts, HandOverTheBytesThatTheHeaderSays) {
       const std::int64_t experts = 4, top_k = 2, sequences = group.rank() + 1, row = kWidth * 4;
       const TensorParallel tp(group.subgroup({group.rank()}, "tp"), kSeed);
       MixtureOfExperts layer(options_of(top_k, factor), ExpertParallel(group), tp);
-      const at::Tensor x = wave({sequences, kTokens, kWidth}, group.rank(), at::kFloat).requires_grad_();
+      const at::Tensor x =
+          wave({sequences, kTokens, kWidth}, group.rank(), at::kFloat).requires_grad_();
       Counted counted;
       const at::Tensor y = layer->forward(x);
       const Calls forward = counted.take();
       ASSERT_EQ(forward.at("all_to_all").size(), 2u);
       const std::int64_t out = forward.at("all_to_all")[0], in = forward.at("all_to_all")[1];
-      EXPECT_EQ(forward, (Calls{{"all_gather", {(2 * experts + 1) * 8}}, {"all_to_all", {out, in}}}));
+      EXPECT_EQ(forward,
+                (Calls{{"all_gather", {(2 * experts + 1) * 8}}, {"all_to_all", {out, in}}}));
       EXPECT_EQ(out == top_k * sequences * kTokens * row, factor == 0);
       y.sum().backward();
       EXPECT_EQ(counted.take(), (Calls{{"all_to_all", {out, in}}})) << "the other way round";
       moved[static_cast<std::size_t>(group.rank())] = 2 * (out + in);
       const auto& over = layer->load().dropped;
-      dropped[static_cast<std::size_t>(group.rank())] = std::accumulate(over.begin(), over.end(), std::int64_t{0});
+      dropped[static_cast<std::size_t>(group.rank())] =
+          std::accumulate(over.begin(), over.end(), std::int64_t{0});
     });
     EXPECT_EQ(dropped[0] > 0, factor > 0);
-    EXPECT_EQ(moved[0] + moved[1], 4 * kWidth * 4 * (2 * 3 * kTokens - dropped[0])) << "4 width (sum of m_r) numbers";
+    EXPECT_EQ(moved[0] + moved[1], 4 * kWidth * 4 * (2 * 3 * kTokens - dropped[0]))
+        << "4 width (sum of m_r) numbers";
   }
 }
 
@@ -263,7 +281,8 @@ TEST(Experts, CountWhatEachGotAndGiveItByName) {
   const auto loads = expert_loads(net);
   ASSERT_EQ(loads.size(), 1u);
   const ExpertLoad& load = loads.at("experts");
-  EXPECT_EQ(std::accumulate(load.wanted.begin(), load.wanted.end(), std::int64_t{0}), 2 * 2 * kTokens);
+  EXPECT_EQ(std::accumulate(load.wanted.begin(), load.wanted.end(), std::int64_t{0}),
+            2 * 2 * kTokens);
   const ExpertLoad known{.wanted = {6, 2, 0, 4}, .dropped = {3, 0, 0, 0}, .tokens = 6};
   EXPECT_DOUBLE_EQ(known.dropped_share(), 0.25);
   EXPECT_DOUBLE_EQ(known.imbalance(), 2);
@@ -283,7 +302,8 @@ TEST(Experts, CountWhatEachGotAndGiveItByName) {
 }
 
 void train_until(const Group& group, const std::function<void()>& before_third) {
-  Net net(options_of(2, 0), ExpertParallel(group), TensorParallel(group.subgroup({group.rank()}, "tp"), kSeed));
+  Net net(options_of(2, 0), ExpertParallel(group),
+          TensorParallel(group.subgroup({group.rank()}, "tp"), kSeed));
   for (int step = 0; step < 4; ++step) {
     const at::Tensor y = net.forward(wave({2, kTokens, kWidth}, step, at::kFloat));
     if (step == 2) before_third();
@@ -316,7 +336,8 @@ TEST(ExpertsFailureTiming, EndsOnAllRanksWithinFiveSecondsWhereOneThrows) {
           const auto [first, second] = axes(group);
           MixtureOfExperts layer(options_of(2, 0), ExpertParallel(part ? first : group));
           for (int step = 0; step < 4; ++step) {
-            const at::Tensor y = layer->forward(wave({2, kTokens, kWidth}, step, at::kFloat).requires_grad_());
+            const at::Tensor y =
+                layer->forward(wave({2, kTokens, kWidth}, step, at::kFloat).requires_grad_());
             if (group.rank() == 1 && step == 2) throw std::runtime_error("bad batch");
             try {
               y.sum().backward();

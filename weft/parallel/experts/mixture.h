@@ -55,7 +55,8 @@ class MixtureOfExpertsImpl : public torch::nn::Cloneable<MixtureOfExpertsImpl>, 
   // which are tokens like any others for the experts; `ep` names the ranks that share the batch.
   // Throws Error(kInvalidArgument) if experts do not divide by the ranks of ep, or hidden by those
   // of tp, naming the nearest that do. Also throws as Router does.
-  MixtureOfExpertsImpl(MixtureOptions options_, ExpertParallel ep, TensorParallel tp = {}, ContextParallel cp = {});
+  MixtureOfExpertsImpl(MixtureOptions options_, ExpertParallel ep, TensorParallel tp = {},
+                       ContextParallel cp = {});
   void reset() override;
   // x: [..., tokens, width] of this rank, also without tokens. Returns the same shape. Collective
   // over ep (and tp), also in backward. While training, with a batch of more ranks than ep, one

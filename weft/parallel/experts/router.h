@@ -62,7 +62,8 @@ struct Routing {
 // Chooses experts by logits [..., tokens, experts], float32 or float64 without NaN. O(n · (experts
 // + top_k)) and the sorts. Over ranks of `cp`, whose tokens are this rank's positions, a capacity
 // needs an all-gather of 4 top_k bytes per token. Throws Error(kInvalidArgument) as Router does.
-Routing route(const at::Tensor& logits, const RouterOptions& options, const ContextParallel& cp = {});
+Routing route(const at::Tensor& logits, const RouterOptions& options,
+              const ContextParallel& cp = {});
 
 // Layer that computes the logits and routes. Parameter weight [experts, width], whole on every
 // rank. Computes in float32 at least, also under autocast (Switch, 2.4).

@@ -7,8 +7,10 @@
 
 namespace weft::parallel::internal {
 
-// Scales the gradients of `parameters`, whose joint norm over all ranks is `norm`, to `max_norm` where that is less. Gives `norm`.
-inline double clip_to_norm(const std::vector<at::Tensor>& parameters, double norm, double max_norm) {
+// Scales the gradients of `parameters`, whose joint norm over all ranks is `norm`, to `max_norm`
+// where that is less. Gives `norm`.
+inline double clip_to_norm(const std::vector<at::Tensor>& parameters, double norm,
+                           double max_norm) {
   const double scale = max_norm / (norm + 1e-6);  // torch's own guard against a norm of zero
   if (scale >= 1) return norm;
   for (const at::Tensor& parameter : parameters) {

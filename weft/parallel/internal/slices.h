@@ -7,8 +7,8 @@
 
 namespace weft::parallel::internal {
 
-// The slices below `root`, itself included, by their full names. own(module) gives a map of those of a module's own parameters, by the
-// parameter's name.
+// The slices below `root`, itself included, by their full names. own(module) gives a map of those
+// of a module's own parameters, by the parameter's name.
 template <class Own>
 auto slices_below(const torch::nn::Module& root, const Own& own) {
   decltype(own(root)) all;
@@ -16,7 +16,8 @@ auto slices_below(const torch::nn::Module& root, const Own& own) {
     for (const auto& [name, slice] : own(module)) all.emplace(prefix + name, slice);
   };
   add("", root);
-  for (const auto& module : root.named_modules("", /*include_self=*/false)) add(module.key() + ".", *module.value());
+  for (const auto& module : root.named_modules("", /*include_self=*/false))
+    add(module.key() + ".", *module.value());
   return all;
 }
 

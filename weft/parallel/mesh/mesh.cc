@@ -13,12 +13,15 @@ struct Mesh::State {
 
 Mesh::Mesh(Group world, std::vector<Axis> axes) {
   const int size = world.size();
-  state_ = std::make_shared<State>(State{std::move(world), plan::MeshLayout(size, std::move(axes)), {}});
+  state_ =
+      std::make_shared<State>(State{std::move(world), plan::MeshLayout(size, std::move(axes)), {}});
 }
 
 const plan::MeshLayout& Mesh::layout() const { return state_->layout; }
 const Group& Mesh::world() const { return state_->world; }
-int Mesh::coordinate(std::string_view axis) const { return layout().coordinate(world().rank(), axis); }
+int Mesh::coordinate(std::string_view axis) const {
+  return layout().coordinate(world().rank(), axis);
+}
 
 const Group& Mesh::along(const std::vector<std::string>& axes) const {
   const auto members = layout().members(world().rank(), axes);

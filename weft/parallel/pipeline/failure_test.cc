@@ -37,8 +37,10 @@ std::function<Block(int)> blocks_with(int bad, const std::function<void()>& what
 }
 
 void train(const Group& group, const std::function<Block(int)>& make) {
-  Pipeline model(group, 6, make, {.algorithm = Algorithm::kOneForwardOneBackward, .micro_batches = 4, .loss = mse});
-  for (int step = 0; step < 3; ++step) model.train_step({wave({8, kFeatures}, step)}, {wave({8, kFeatures}, step + 1)});
+  Pipeline model(group, 6, make,
+                 {.algorithm = Algorithm::kOneForwardOneBackward, .micro_batches = 4, .loss = mse});
+  for (int step = 0; step < 3; ++step)
+    model.train_step({wave({8, kFeatures}, step)}, {wave({8, kFeatures}, step + 1)});
 }
 
 TEST(PipelineFailureTiming, AKilledRankIsPeerLostOnTheSurvivorsWithinFiveSeconds) {
@@ -47,7 +49,9 @@ TEST(PipelineFailureTiming, AKilledRankIsPeerLostOnTheSurvivorsWithinFiveSeconds
       expect_within(5s, [&](SlowestRank& slowest) {
         const auto codes = comm::fork_ranks(3, transport, [&](const Group& group) {
           torch::set_num_threads(1);
-          return comm::ends_with(Errc::kPeerLost, group, slowest, [&] { train(group, blocks_with(2 * victim, [] { raise(SIGKILL); })); });
+          return comm::ends_with(Errc::kPeerLost, group, slowest, [&] {
+            train(group, blocks_with(2 * victim, [] { raise(SIGKILL); }));
+          });
         });
         std::vector<int> expected(3, 0);
         expected[static_cast<std::size_t>(victim)] = -SIGKILL;
@@ -64,7 +68,8 @@ TEST(PipelineFailureTiming, AStageThatThrowsEndsAllThreadsWithinFiveSeconds) {
       try {
         replicate(3, [&](const Group& group) {
           try {
-            train(group, blocks_with(2 * thrower, [] { throw std::runtime_error("the block is bad"); }));
+            train(group,
+                  blocks_with(2 * thrower, [] { throw std::runtime_error("the block is bad"); }));
             FAIL();
           } catch (const Error& error) {
             EXPECT_EQ(error.code(), Errc::kAborted);
@@ -120,10 +125,13 @@ std::string refusal(const PipelineOptions& options, int num_blocks, std::int64_t
 }
 
 TEST(PipelineFailure, BadCallsAreRefusedInOneLine) {
-  const PipelineOptions good{.algorithm = Algorithm::kInterleaved, .micro_batches = 4, .virtual_stages = 3, .loss = mse};
+  const PipelineOptions good{
+      .algorithm = Algorithm::kInterleaved, .micro_batches = 4, .virtual_stages = 3, .loss = mse};
   EXPECT_EQ(refusal(good, 6, 4), "accepted");
-  EXPECT_THAT(refusal(good, 6, 3), HasSubstr("a batch of 3 samples cannot be 4 micro-batches; take so many or fewer"));
-  EXPECT_THAT(refusal(good, 2, 4), HasSubstr("3 stages of 2 blocks; every stage takes one at least"));
+  EXPECT_THAT(refusal(good, 6, 3),
+              HasSubstr("a batch of 3 samples cannot be 4 micro-batches; take so many or fewer"));
+  EXPECT_THAT(refusal(good, 2, 4),
+              HasSubstr("3 stages of 2 blocks; every stage takes one at least"));
   PipelineOptions bad = good;
   bad.cuts = {2, 2};
   EXPECT_THAT(refusal(bad, 6, 4), HasSubstr("2 rising cuts from 1 to 5"));
@@ -145,7 +153,10 @@ TEST(PipelineFailure, TiedParametersOfDifferentShapesAreRefusedOnAllRanks) {
       const Pipeline model(group, 2, make, {.micro_batches = 1, .loss = mse});
       FAIL();
     } catch (const Error& error) {
-      EXPECT_THAT(error.what(), HasSubstr("the tied parameter weight is [2, 1] float in block 0 and [2, 2] float in block 1"));
+      EXPECT_THAT(
+          error.what(),
+          HasSubstr(
+              "the tied parameter weight is [2, 1] float in block 0 and [2, 2] float in block 1"));
     }
   });
 }

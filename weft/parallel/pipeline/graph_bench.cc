@@ -1,4 +1,5 @@
-// What it costs to do a stage's backward in two parts: forward and backward of four layers with GELU, in one part and in two.
+// What it costs to do a stage's backward in two parts: forward and backward of four layers with
+// GELU, in one part and in two.
 #include <benchmark/benchmark.h>
 #include <torch/torch.h>
 
@@ -15,7 +16,8 @@ void backward(benchmark::State& state, bool split) {
     net->push_back(torch::nn::Linear(features, features));
     net->push_back(torch::nn::GELU());
   }
-  const Tensors x{torch::randn({samples, features}).requires_grad_()}, g{torch::randn({samples, features})};
+  const Tensors x{torch::randn({samples, features}).requires_grad_()},
+      g{torch::randn({samples, features})};
   for (auto _ : state) {
     StageGraph graph([&](const Tensors& in) { return Tensors{net->forward(in[0])}; }, x);
     graph.drop_values();

@@ -1,4 +1,5 @@
-// A stage's backward in two parts: the bits of the whole, with each multiplication where it belongs.
+// A stage's backward in two parts: the bits of the whole, with each multiplication where it
+// belongs.
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -12,12 +13,15 @@ namespace {
 namespace nn = torch::nn;
 
 at::Tensor wave(at::IntArrayRef sizes, double phase) {
-  return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase).sin().view(sizes);
+  return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase)
+      .sin()
+      .view(sizes);
 }
 
 struct NetImpl : nn::Module {
   NetImpl() {
-    for (int i = 0; i < 3; ++i) layers.push_back(register_module("layer" + std::to_string(i), nn::Linear(6, 6)));
+    for (int i = 0; i < 3; ++i)
+      layers.push_back(register_module("layer" + std::to_string(i), nn::Linear(6, 6)));
     norm = register_module("norm", nn::LayerNorm(nn::LayerNormOptions({6})));
     conv = register_module("conv", nn::Conv1d(nn::Conv1dOptions(1, 2, 3).padding(1)));
     to(at::kDouble);
@@ -50,10 +54,11 @@ std::vector<at::Tensor> gradients(bool split, bool again, bool input_needs_gradi
   net->again = again;
   std::vector<at::Tensor> all;
   for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
-    const Tensors in{wave({4, 6}, micro_batch).requires_grad_(input_needs_gradient), wave({4, 6}, 7).requires_grad_(input_needs_gradient),
-                     torch::arange(3)};
+    const Tensors in{wave({4, 6}, micro_batch).requires_grad_(input_needs_gradient),
+                     wave({4, 6}, 7).requires_grad_(input_needs_gradient), torch::arange(3)};
     StageGraph graph([&](const Tensors& x) { return net(x); }, in);
-    const Tensors at_outputs{wave({4, 6}, 1), input_needs_gradient ? wave({4, 6}, 2) : at::Tensor(), wave({6, 6}, 3), at::Tensor()};
+    const Tensors at_outputs{wave({4, 6}, 1), input_needs_gradient ? wave({4, 6}, 2) : at::Tensor(),
+                             wave({6, 6}, 3), at::Tensor()};
     graph.drop_values();
     const Tensors got = split ? graph.backward_input(at_outputs) : graph.backward(at_outputs);
     for (int i = 0; i < 2; ++i) {
@@ -75,7 +80,8 @@ TEST(StageGraph, GivesTheSameBitsInTwoPartsAsInOne) {
     for (const bool again : {false, true}) {
       const auto parts = gradients(true, again, input);
       ASSERT_EQ(parts.size(), whole.size());
-      for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_TRUE(torch::equal(parts[i], whole[i])) << i << (again ? " recomputed" : "");
+      for (std::size_t i = 0; i < whole.size(); ++i)
+        EXPECT_TRUE(torch::equal(parts[i], whole[i])) << i << (again ? " recomputed" : "");
     }
   }
 }
@@ -85,11 +91,12 @@ class Count {
  public:
   Count() {
     counts.clear();
-    handle_ =
-        at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& fn) -> std::unique_ptr<at::ObserverContext> {
-                                     ++counts[fn.name()];
-                                     return nullptr;
-                                   }).scopes({at::RecordScope::FUNCTION}));
+    handle_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback([](const at::RecordFunction& fn)
+                                       -> std::unique_ptr<at::ObserverContext> {
+          ++counts[fn.name()];
+          return nullptr;
+        }).scopes({at::RecordScope::FUNCTION}));
   }
   ~Count() { at::removeCallback(handle_); }
   int of(const std::string& name) const { return counts[name]; }
@@ -119,7 +126,8 @@ TEST(StageGraph, GivesZerosToAnInputWithoutInfluence) {
   for (const bool split : {false, true}) {
     const Tensors in{torch::ones({2}).requires_grad_(), torch::ones({3}).requires_grad_()};
     StageGraph graph([](const Tensors& x) { return Tensors{x[0] * 2}; }, in);
-    const Tensors got = split ? graph.backward_input({torch::ones({2})}) : graph.backward({torch::ones({2})});
+    const Tensors got =
+        split ? graph.backward_input({torch::ones({2})}) : graph.backward({torch::ones({2})});
     EXPECT_TRUE(torch::equal(got[0], torch::full({2}, 2.0)));
     EXPECT_TRUE(torch::equal(got[1], torch::zeros({3})));
   }

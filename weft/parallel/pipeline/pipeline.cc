@@ -18,14 +18,17 @@ namespace lists = schedule::pipeline;
 namespace {
 
 int fewest_stages(lists::Algorithm algorithm) {
-  return algorithm == lists::Algorithm::kInterleaved || algorithm == lists::Algorithm::kZeroBubbleV ? 2 : 1;
+  return algorithm == lists::Algorithm::kInterleaved || algorithm == lists::Algorithm::kZeroBubbleV
+             ? 2
+             : 1;
 }
 
 lists::Request request_of(const Group& group, const PipelineOptions& options) {
   return {.algorithm = options.algorithm,
           .ranks = group.size(),
           .micro_batches = options.micro_batches,
-          .virtual_stages = options.virtual_stages > 0 ? options.virtual_stages : fewest_stages(options.algorithm),
+          .virtual_stages = options.virtual_stages > 0 ? options.virtual_stages
+                                                       : fewest_stages(options.algorithm),
           .costs = options.costs,
           .memory = options.memory};
 }
@@ -34,7 +37,8 @@ lists::Request request_of(const Group& group, const PipelineOptions& options) {
 lists::Schedule forwards_of(const lists::Schedule& training) {
   lists::Schedule forwards = training;
   for (auto& actions : forwards.actions) {
-    actions.erase(std::remove_if(actions.begin(), actions.end(), [](const auto& a) { return a.work != lists::Work::kForward; }),
+    actions.erase(std::remove_if(actions.begin(), actions.end(),
+                                 [](const auto& a) { return a.work != lists::Work::kForward; }),
                   actions.end());
   }
   return forwards;
@@ -43,12 +47,15 @@ lists::Schedule forwards_of(const lists::Schedule& training) {
 // Along the first dimension, in parts that differ by one at most.
 std::vector<Tensors> split(const Tensors& batch, int parts, const char* what) {
   std::vector<Tensors> result(static_cast<std::size_t>(parts));
-  WEFT_REQUIRE(!batch.empty(), std::string("pipeline: this rank reads the ") + what + ", and there are none");
+  WEFT_REQUIRE(!batch.empty(),
+               std::string("pipeline: this rank reads the ") + what + ", and there are none");
   for (const at::Tensor& tensor : batch) {
     WEFT_REQUIRE(tensor.dim() > 0 && tensor.size(0) == batch[0].size(0),
-                 std::string("pipeline: all ") + what + " have one entry a sample along the first dimension");
-    WEFT_REQUIRE(tensor.size(0) >= parts, "pipeline: a batch of " + std::to_string(tensor.size(0)) + " samples cannot be " +
-                                              std::to_string(parts) + " micro-batches; take so many or fewer");
+                 std::string("pipeline: all ") + what +
+                     " have one entry a sample along the first dimension");
+    WEFT_REQUIRE(tensor.size(0) >= parts, "pipeline: a batch of " + std::to_string(tensor.size(0)) +
+                                              " samples cannot be " + std::to_string(parts) +
+                                              " micro-batches; take so many or fewer");
     const auto pieces = at::tensor_split(tensor, parts, 0);
     for (std::size_t i = 0; i < result.size(); ++i) result[i].push_back(pieces[i]);
   }
@@ -75,12 +82,14 @@ class EvaluationMode {
   explicit EvaluationMode(const std::map<int, Block>& blocks) {
     for (const auto& [number, block] : blocks) {
       if (!block.module) continue;
-      for (const auto& module : block.module->modules()) before_.emplace_back(module, module->is_training());
+      for (const auto& module : block.module->modules())
+        before_.emplace_back(module, module->is_training());
     }
     for (const auto& [module, training] : before_) module->eval();
   }
   ~EvaluationMode() {
-    for (const auto& [module, training] : before_) module->train(training);  // parents first, which take their children along
+    for (const auto& [module, training] : before_)
+      module->train(training);  // parents first, which take their children along
   }
   EvaluationMode(const EvaluationMode&) = delete;
   EvaluationMode& operator=(const EvaluationMode&) = delete;
@@ -93,8 +102,11 @@ class EvaluationMode {
 
 struct Pipeline::State {
   State(Group group_, PipelineOptions options_)
-      : group(std::move(group_)), options(std::move(options_)), request(request_of(group, options)) {
-    wire = internal::make_wire(group, request.micro_batches * (lists::num_stages(request) / group.size()));
+      : group(std::move(group_)),
+        options(std::move(options_)),
+        request(request_of(group, options)) {
+    wire = internal::make_wire(group,
+                               request.micro_batches * (lists::num_stages(request) / group.size()));
     const lists::Schedule schedule = lists::make(request);
     training = lists::steps(schedule)[static_cast<std::size_t>(group.rank())];
     forwards = lists::steps(forwards_of(schedule))[static_cast<std::size_t>(group.rank())];
@@ -147,7 +159,8 @@ auto Pipeline::State::guarded(const Fn& fn) const -> decltype(fn()) {
   try {
     return fn();
   } catch (const Error& error) {
-    const bool known = error.code() == Errc::kPeerLost || error.code() == Errc::kTimeout || error.code() == Errc::kAborted;
+    const bool known = error.code() == Errc::kPeerLost || error.code() == Errc::kTimeout ||
+                       error.code() == Errc::kAborted;
     known ? group.abort(error) : end(error);  // a loss keeps its name
     throw;
   } catch (const std::exception& error) {
@@ -157,33 +170,43 @@ auto Pipeline::State::guarded(const Fn& fn) const -> decltype(fn()) {
 }
 
 void Pipeline::State::end(const std::exception& error) const {
-  group.abort(Error(Errc::kAborted, "rank " + std::to_string(group.rank()) + " of the pipeline ended with: " + error.what(),
-                    {"pipeline", group.rank()}));
+  group.abort(
+      Error(Errc::kAborted,
+            "rank " + std::to_string(group.rank()) + " of the pipeline ended with: " + error.what(),
+            {"pipeline", group.rank()}));
 }
 
-internal::Outcome Pipeline::State::run(const std::vector<lists::Step>& steps, const internal::Batch& batch) {
+internal::Outcome Pipeline::State::run(const std::vector<lists::Step>& steps,
+                                       const internal::Batch& batch) {
   const auto count = static_cast<std::size_t>(request.micro_batches);
   WEFT_REQUIRE(!has(0) || batch.inputs.size() == count,
-               "pipeline: " + std::to_string(batch.inputs.size()) + " micro-batches of inputs, not " + std::to_string(count));
+               "pipeline: " + std::to_string(batch.inputs.size()) +
+                   " micro-batches of inputs, not " + std::to_string(count));
   WEFT_REQUIRE(!has_last() || batch.targets.empty() || batch.targets.size() == count,
-               "pipeline: " + std::to_string(batch.targets.size()) + " micro-batches of targets, not " + std::to_string(count));
-  return internal::Runner({request, stages, options.loss, options.before, options.after}, *wire).run(steps, batch);
+               "pipeline: " + std::to_string(batch.targets.size()) +
+                   " micro-batches of targets, not " + std::to_string(count));
+  return internal::Runner({request, stages, options.loss, options.before, options.after}, *wire)
+      .run(steps, batch);
 }
 
 double Pipeline::State::step(internal::Batch batch) {
   WEFT_REQUIRE(!has_last() || options.loss, "pipeline: the last stage's rank needs options.loss");
   if (has_last()) batch.shares = shares_of(batch.targets);
   if (batch.training) tied->begin();
-  at::Tensor loss = at::full({1}, run(batch.training ? training : forwards, batch).loss, at::kDouble);
+  at::Tensor loss =
+      at::full({1}, run(batch.training ? training : forwards, batch).loss, at::kDouble);
   if (batch.training) tied->sum();
-  if (group.size() > 1) group.broadcast(loss, lists::rank_of(request, lists::num_stages(request) - 1));
+  if (group.size() > 1)
+    group.broadcast(loss, lists::rank_of(request, lists::num_stages(request) - 1));
   return loss.item<double>();
 }
 
-Pipeline::Pipeline(Group group, int num_blocks, const std::function<Block(int)>& make, PipelineOptions options)
+Pipeline::Pipeline(Group group, int num_blocks, const std::function<Block(int)>& make,
+                   PipelineOptions options)
     : state_(std::make_unique<State>(std::move(group), std::move(options))) {
   state_->guarded([&] {
-    state_->cuts = internal::cuts_of(state_->group, num_blocks, lists::num_stages(state_->request), make, state_->options);
+    state_->cuts = internal::cuts_of(state_->group, num_blocks, lists::num_stages(state_->request),
+                                     make, state_->options);
     state_->make_blocks(num_blocks, make);
   });
 }
@@ -195,12 +218,14 @@ double Pipeline::train_step(const Tensors& inputs, const Tensors& targets) {
   State& s = *state_;
   return s.guarded([&] {
     const int parts = s.options.micro_batches;
-    return s.step({.inputs = s.has(0) ? split(inputs, parts, "inputs") : std::vector<Tensors>(),
-                   .targets = s.has_last() ? split(targets, parts, "targets") : std::vector<Tensors>()});
+    return s.step(
+        {.inputs = s.has(0) ? split(inputs, parts, "inputs") : std::vector<Tensors>(),
+         .targets = s.has_last() ? split(targets, parts, "targets") : std::vector<Tensors>()});
   });
 }
 
-double Pipeline::train_step(const std::vector<Tensors>& inputs, const std::vector<Tensors>& targets) {
+double Pipeline::train_step(const std::vector<Tensors>& inputs,
+                            const std::vector<Tensors>& targets) {
   return state_->guarded([&] { return state_->step({.inputs = inputs, .targets = targets}); });
 }
 
@@ -209,9 +234,10 @@ double Pipeline::evaluate(const Tensors& inputs, const Tensors& targets) {
   return s.guarded([&] {
     const int parts = s.options.micro_batches;
     const EvaluationMode mode(s.blocks);
-    return s.step({.inputs = s.has(0) ? split(inputs, parts, "inputs") : std::vector<Tensors>(),
-                   .targets = s.has_last() ? split(targets, parts, "targets") : std::vector<Tensors>(),
-                   .training = false});
+    return s.step(
+        {.inputs = s.has(0) ? split(inputs, parts, "inputs") : std::vector<Tensors>(),
+         .targets = s.has_last() ? split(targets, parts, "targets") : std::vector<Tensors>(),
+         .training = false});
   });
 }
 
@@ -224,7 +250,9 @@ double Pipeline::evaluate(const std::vector<Tensors>& inputs, const std::vector<
 
 Tensors Pipeline::predict(const Tensors& inputs) {
   State& s = *state_;
-  const auto parts = s.guarded([&] { return s.has(0) ? split(inputs, s.options.micro_batches, "inputs") : std::vector<Tensors>(); });
+  const auto parts = s.guarded([&] {
+    return s.has(0) ? split(inputs, s.options.micro_batches, "inputs") : std::vector<Tensors>();
+  });
   const auto pieces = predict(parts);
   Tensors whole;
   for (std::size_t i = 0; !pieces.empty() && i < pieces[0].size(); ++i) {
@@ -239,7 +267,8 @@ std::vector<Tensors> Pipeline::predict(const std::vector<Tensors>& inputs) {
   State& s = *state_;
   return s.guarded([&] {
     const EvaluationMode mode(s.blocks);
-    const internal::Batch batch{.inputs = s.has(0) ? inputs : std::vector<Tensors>(), .training = false};
+    const internal::Batch batch{.inputs = s.has(0) ? inputs : std::vector<Tensors>(),
+                                .training = false};
     const auto outputs = s.run(s.forwards, batch).outputs;
     return s.has_last() ? outputs : std::vector<Tensors>();
   });

@@ -65,7 +65,8 @@ struct PipelineOptions {
 // for each block in turn and keeps none. If blocks communicate, all their ranks call this. Ranks
 // may measure different times, so use the cuts of one rank. Throws what the blocks throw, and
 // Error(kInvalidArgument) for too few blocks.
-std::vector<int> measured_cuts(int num_blocks, int stages, const std::function<Block(int)>& make, const Tensors& sample);
+std::vector<int> measured_cuts(int num_blocks, int stages, const std::function<Block(int)>& make,
+                               const Tensors& sample);
 
 // One thread at a time uses it. Collective: all ranks of the group make it and call each method
 // marked "Collective" in the same order.
@@ -76,7 +77,8 @@ class Pipeline {
   // on the rank: seed by the block's number. Tied parameters get the values of the first block that
   // has them. Collective. Throws Error(kInvalidArgument) for invalid cuts, and as
   // schedule::pipeline::make() and Group's operations do.
-  Pipeline(Group group, int num_blocks, const std::function<Block(int)>& make, PipelineOptions options);
+  Pipeline(Group group, int num_blocks, const std::function<Block(int)>& make,
+           PipelineOptions options);
   ~Pipeline();
   Pipeline(Pipeline&&) noexcept;
 

@@ -1,4 +1,5 @@
-// Pipelines over 1 to 4 ranks against one process on the whole batch: 1e-10 in float64; and against each other, bit for bit.
+// Pipelines over 1 to 4 ranks against one process on the whole batch: 1e-10 in float64; and against
+// each other, bit for bit.
 #include "weft/parallel/pipeline/pipeline.h"
 
 #include <gmock/gmock.h>
@@ -23,8 +24,9 @@ using internal::wave;
 using testing::HasSubstr;
 
 constexpr int kBlocks = 9, kSamples = 11, kSteps = 5;
-constexpr Algorithm kTraining[] = {Algorithm::kGPipe,        Algorithm::kOneForwardOneBackward, Algorithm::kInterleaved,
-                                   Algorithm::kZeroBubbleH1, Algorithm::kZeroBubbleH2,          Algorithm::kZeroBubbleV,
+constexpr Algorithm kTraining[] = {Algorithm::kGPipe,        Algorithm::kOneForwardOneBackward,
+                                   Algorithm::kInterleaved,  Algorithm::kZeroBubbleH1,
+                                   Algorithm::kZeroBubbleH2, Algorithm::kZeroBubbleV,
                                    Algorithm::kAutomatic};
 
 at::Tensor input_of(int step) { return wave({kSamples, kFeatures}, step * 0.3); }
@@ -97,8 +99,8 @@ void expect_parity(int ranks, int micro_batches) {
   const Trained alone = train_on(1, options_of(Algorithm::kGPipe, micro_batches));
   expect_same(alone, one_process(), false, "micro-batches");
   for (const Algorithm algorithm : kTraining) {
-    const std::string what =
-        std::string(lists::to_string(algorithm)) + " on " + std::to_string(ranks) + ", " + std::to_string(micro_batches);
+    const std::string what = std::string(lists::to_string(algorithm)) + " on " +
+                             std::to_string(ranks) + ", " + std::to_string(micro_batches);
     const Trained got = train_on(ranks, options_of(algorithm, micro_batches));
     expect_same(got, one_process(), false, what);
     expect_same(got, alone, true, what + ", bits");
@@ -112,7 +114,8 @@ TEST(Pipeline, EqualsOneProcessUnderEveryScheduleWithTheSameBitsUnderAll) {
 
 TEST(PipelineSlow, EqualsOneProcessForAllNumbersOfRanksAndMicroBatches) {
   for (const int ranks : {2, 3, 4}) {
-    for (int micro_batches = 1; micro_batches <= 8; ++micro_batches) expect_parity(ranks, micro_batches);
+    for (int micro_batches = 1; micro_batches <= 8; ++micro_batches)
+      expect_parity(ranks, micro_batches);
   }
 }
 
@@ -121,7 +124,8 @@ TEST(Pipeline, EqualsOneProcessOnProcessesOverSharedMemoryAndTcp) {
   for (const char* transport : {"shm", "tcp"}) {
     const auto codes = comm::fork_ranks(3, transport, [&](const Group& group) {
       torch::set_num_threads(1);
-      for (const Algorithm algorithm : {Algorithm::kOneForwardOneBackward, Algorithm::kInterleaved, Algorithm::kZeroBubbleV}) {
+      for (const Algorithm algorithm :
+           {Algorithm::kOneForwardOneBackward, Algorithm::kInterleaved, Algorithm::kZeroBubbleV}) {
         const Trained got = train(group, options_of(algorithm, 4));
         for (std::size_t i = 0; i < got.losses.size(); ++i) {
           if (std::abs(got.losses[i] - expected.losses[i]) > 1e-10) return 1;
@@ -147,7 +151,8 @@ at::Tensor sent_in_a_step(const Group& group, Algorithm algorithm, int micro_bat
   trace.record(false);
   at::Tensor sent = torch::zeros({2}, at::kLong);
   for (const observe::Span& span : trace.take().spans) {
-    if (span.name == "weft:send" || span.name == "pipeline:send") sent += torch::tensor({std::int64_t{1}, span.bytes});
+    if (span.name == "weft:send" || span.name == "pipeline:send")
+      sent += torch::tensor({std::int64_t{1}, span.bytes});
   }
   group.all_reduce(sent);
   return sent;
@@ -157,11 +162,15 @@ at::Tensor sent_in_a_step(const Group& group, Algorithm algorithm, int micro_bat
 TEST(Pipeline, SendsWhatTheHeaderSays) {
   constexpr int kRanks = 3, kMicro = 4;
   for (const Algorithm algorithm : kTraining) {
-    const int each = algorithm == Algorithm::kInterleaved || algorithm == Algorithm::kZeroBubbleV ? 2 : 1;
-    const lists::Request request{.algorithm = algorithm, .ranks = kRanks, .micro_batches = kMicro, .virtual_stages = each};
-    const std::int64_t crossings = lists::traffic(lists::make(request)).total, headers = crossings / 2, borders = headers / kMicro;
+    const int each =
+        algorithm == Algorithm::kInterleaved || algorithm == Algorithm::kZeroBubbleV ? 2 : 1;
+    const lists::Request request{
+        .algorithm = algorithm, .ranks = kRanks, .micro_batches = kMicro, .virtual_stages = each};
+    const std::int64_t crossings = lists::traffic(lists::make(request)).total,
+                       headers = crossings / 2, borders = headers / kMicro;
     const std::int64_t bytes = borders * 2 * kSamples * kFeatures * 8 + headers * 512;
-    const at::Tensor in_place = torch::tensor({crossings, bytes}), by_messages = torch::tensor({crossings + headers, bytes});
+    const at::Tensor in_place = torch::tensor({crossings, bytes}),
+                     by_messages = torch::tensor({crossings + headers, bytes});
     replicate(kRanks, [&](const Group& group) {
       const at::Tensor sent = sent_in_a_step(group, algorithm, kMicro);
       EXPECT_TRUE(torch::equal(sent, in_place)) << lists::to_string(algorithm) << sent;
@@ -181,13 +190,15 @@ struct Counted : torch::autograd::Function<Counted> {
     ~Mark() override { --*alive; }
     int* alive;
   };
-  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w, int* alive) {
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x,
+                            const at::Tensor& w, int* alive) {
     ctx->save_for_backward({x, w});
     ++*alive;
     ctx->saved_data["mark"] = c10::IValue::make_capsule(c10::make_intrusive<Mark>(alive));
     return x * w;
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, const torch::autograd::variable_list& g) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& g) {
     const auto saved = ctx->get_saved_variables();
     at::Tensor of_x, of_w;
     if (ctx->needs_input_grad(0)) of_x = g[0] * saved[1];
@@ -196,7 +207,9 @@ struct Counted : torch::autograd::Function<Counted> {
   }
 };
 struct CountingImpl : torch::nn::Module {
-  CountingImpl(int* alive_, int* most_) : alive(alive_), most(most_) { w = register_parameter("w", torch::ones({}, at::kDouble)); }
+  CountingImpl(int* alive_, int* most_) : alive(alive_), most(most_) {
+    w = register_parameter("w", torch::ones({}, at::kDouble));
+  }
   at::Tensor forward(const at::Tensor& x) {
     const at::Tensor y = Counted::apply(x, w, alive);
     *most = std::max(*most, *alive);
@@ -209,8 +222,10 @@ struct CountingImpl : torch::nn::Module {
 TEST(Pipeline, HoldsAsManyActivationsAtOnceAsItsSchedule) {
   for (const Algorithm algorithm : kTraining) {
     constexpr int kRanks = 3, kMicro = 8;
-    const int each = algorithm == Algorithm::kInterleaved || algorithm == Algorithm::kZeroBubbleV ? 2 : 1;
-    const lists::Request request{.algorithm = algorithm, .ranks = kRanks, .micro_batches = kMicro, .virtual_stages = each};
+    const int each =
+        algorithm == Algorithm::kInterleaved || algorithm == Algorithm::kZeroBubbleV ? 2 : 1;
+    const lists::Request request{
+        .algorithm = algorithm, .ranks = kRanks, .micro_batches = kMicro, .virtual_stages = each};
     const lists::Schedule schedule = lists::make(request);
     replicate(kRanks, [&](const Group& group) {
       int alive = 0, most = 0;
@@ -218,13 +233,15 @@ TEST(Pipeline, HoldsAsManyActivationsAtOnceAsItsSchedule) {
       Pipeline model(group, kRanks * each, make, options_of(algorithm, kMicro));
       model.train_step({input_of(0)}, {target_of(0)});
       EXPECT_EQ(alive, 0);
-      EXPECT_EQ(most, lists::count_held(schedule, group.rank())) << lists::to_string(algorithm) << ", rank " << group.rank();
+      EXPECT_EQ(most, lists::count_held(schedule, group.rank()))
+          << lists::to_string(algorithm) << ", rank " << group.rank();
       EXPECT_LE(most, lists::most_held(request, group.rank()));
     });
   }
 }
 
-// Micro-batches of sequences of different length, each with a mask that travels beside the activations to the last stage.
+// Micro-batches of sequences of different length, each with a mask that travels beside the
+// activations to the last stage.
 TEST(Pipeline, TakesMicroBatchesOfDifferentShapesWithTensorsThatPassByStages) {
   const auto masked = [](const Tensors& y, const Tensors& t) {
     return ((y[0] - t[0]) * y[1].to(at::kDouble)).square().mean() + y[2].mean();
@@ -233,7 +250,8 @@ TEST(Pipeline, TakesMicroBatchesOfDifferentShapesWithTensorsThatPassByStages) {
     const Link link(i);
     return {.module = link.ptr(), .forward = [link, i](const Tensors& x) {
               Tensors y{Link(link)(x[0]), x[1]};
-              y.push_back(i == 0 ? x[0].mean(1).tanh() * y[0].mean(1) : x[2]);  // made by the first block for the loss
+              y.push_back(i == 0 ? x[0].mean(1).tanh() * y[0].mean(1)
+                                 : x[2]);  // made by the first block for the loss
               return y;
             }};
   };
@@ -241,7 +259,8 @@ TEST(Pipeline, TakesMicroBatchesOfDifferentShapesWithTensorsThatPassByStages) {
   for (const int length : {4, 1, 7}) {
     const auto n = static_cast<std::int64_t>(inputs.size()) + 1;
     inputs.push_back(
-        {wave({n, length, kFeatures}, length), torch::arange(length * kFeatures).view({1, length, kFeatures}).remainder(3) > 0});
+        {wave({n, length, kFeatures}, length),
+         torch::arange(length * kFeatures).view({1, length, kFeatures}).remainder(3) > 0});
     targets.push_back({wave({n, length, kFeatures}, length + 1)});
   }
   std::map<std::string, at::Tensor> expected;
@@ -261,7 +280,9 @@ TEST(Pipeline, TakesMicroBatchesOfDifferentShapesWithTensorsThatPassByStages) {
       EXPECT_NEAR(model.train_step(inputs, targets), expected_loss, 1e-12);
       for (const auto& [name, p] : model.named_parameters()) {
         const int block = name[0] - '0';
-        const auto whole = blocks[static_cast<std::size_t>(block)].module->named_parameters()[name.substr(2)].grad();
+        const auto whole = blocks[static_cast<std::size_t>(block)]
+                               .module->named_parameters()[name.substr(2)]
+                               .grad();
         EXPECT_TRUE(torch::allclose(p.grad(), whole, 1e-10, 1e-10)) << name;
       }
     });
@@ -276,7 +297,8 @@ Block tied_block(int i) {
   return block;
 }
 
-// Two steps without zero_grad(): gradients, their norm, and the losses, on one process with one weight.
+// Two steps without zero_grad(): gradients, their norm, and the losses, on one process with one
+// weight.
 struct Tying {
   std::map<std::string, at::Tensor> gradients;
   double norm = 0;
@@ -288,7 +310,8 @@ Tying tied_on_one_process() {
     at::Tensor x = input_of(step);
     for (const Link& link : links) {
       const bool shared = link.ptr() == links[3].ptr();  // the last uses the first one's weight
-      x = x + torch::tanh(torch::nn::functional::linear(x, (shared ? links[0] : link)->layer->weight, link->layer->bias));
+      x = x + torch::tanh(torch::nn::functional::linear(
+                  x, (shared ? links[0] : link)->layer->weight, link->layer->bias));
     }
     torch::mse_loss(x, target_of(step)).backward();
   }
@@ -307,16 +330,18 @@ Tying tied_on_one_process() {
 
 TEST(Pipeline, SumsTiedGradientsAndClipsByTheNormOfTheWholeModel) {
   const Tying expected = tied_on_one_process();
-  for (const auto& [algorithm, ranks] : std::map<Algorithm, int>{{Algorithm::kOneForwardOneBackward, 3},
-                                                                 {Algorithm::kZeroBubbleH1, 4},
-                                                                 {Algorithm::kInterleaved, 2},
-                                                                 {Algorithm::kZeroBubbleV, 2}}) {  // both ends on rank 0
+  for (const auto& [algorithm, ranks] :
+       std::map<Algorithm, int>{{Algorithm::kOneForwardOneBackward, 3},
+                                {Algorithm::kZeroBubbleH1, 4},
+                                {Algorithm::kInterleaved, 2},
+                                {Algorithm::kZeroBubbleV, 2}}) {  // both ends on rank 0
     replicate(ranks, [&, algorithm = algorithm](const Group& group) {
       Pipeline model(group, 4, tied_block, options_of(algorithm, 2));
       for (int step = 0; step < 2; ++step) model.train_step({input_of(step)}, {target_of(step)});
       EXPECT_NEAR(model.clip_grad_norm(0.01), expected.norm, 1e-10);
       for (const auto& [name, p] : model.named_parameters()) {
-        EXPECT_TRUE(torch::allclose(p.grad(), expected.gradients.at(name), 1e-10, 1e-12)) << lists::to_string(algorithm) << " " << name;
+        EXPECT_TRUE(torch::allclose(p.grad(), expected.gradients.at(name), 1e-10, 1e-12))
+            << lists::to_string(algorithm) << " " << name;
       }
     });
   }
@@ -329,7 +354,9 @@ TEST(Pipeline, EvaluatesAndPredictsWithoutGradientsAndInEvaluationMode) {
   const auto make = [](int i) {
     const Link link(i);
     Block block = parallel::block(link);
-    block.forward = [link](const Tensors& x) { return Tensors{torch::dropout(Link(link)(x[0]), 0.5, link->is_training())}; };
+    block.forward = [link](const Tensors& x) {
+      return Tensors{torch::dropout(Link(link)(x[0]), 0.5, link->is_training())};
+    };
     return block;
   };
   for (const Algorithm algorithm : {Algorithm::kGPipe, Algorithm::kZeroBubbleV}) {
@@ -342,12 +369,14 @@ TEST(Pipeline, EvaluatesAndPredictsWithoutGradientsAndInEvaluationMode) {
         EXPECT_TRUE(torch::allclose(predicted[0], y, 1e-12, 1e-12));
       }
       for (const at::Tensor& p : model.parameters()) EXPECT_FALSE(p.grad().defined());
-      EXPECT_GT(std::abs(model.train_step({input_of(0)}, {target_of(0)}) - loss), 1e-6);  // dropout is on again
+      EXPECT_GT(std::abs(model.train_step({input_of(0)}, {target_of(0)}) - loss),
+                1e-6);  // dropout is on again
     });
   }
 }
 
-// A block that takes much longer than the others gets a stage of its own; each rank makes its blocks alone, rank 0 each once to time it.
+// A block that takes much longer than the others gets a stage of its own; each rank makes its
+// blocks alone, rank 0 each once to time it.
 TEST(Pipeline, CutsByTheTimeOfItsBlocksWhichOnlyTheirRanksMake) {
   std::mutex mutex;
   std::map<int, std::vector<int>> made;

@@ -22,7 +22,8 @@ struct Gone {
     const at::NoGradGuard no_grad;
     const internal::AutocastState::Use use(autocast);
     const at::Tensor same = again();
-    WEFT_REQUIRE(same.sizes() == result.sizes() && same.strides() == result.strides() && same.dtype() == result.dtype() &&
+    WEFT_REQUIRE(same.sizes() == result.sizes() && same.strides() == result.strides() &&
+                     same.dtype() == result.dtype() &&
                      same.storage().nbytes() == static_cast<std::size_t>(same.nbytes()),
                  "let_go: the function gave another shape than the first time");
     at::DataPtr numbers = same.storage().set_data_ptr(at::DataPtr(nullptr, same.device()));
@@ -36,7 +37,8 @@ struct Gone {
 
 void let_go(const at::Tensor& result, std::function<at::Tensor()> again, const at::Tensor& user) {
   if (!at::GradMode::is_enabled() || !result.requires_grad() || !user.requires_grad()) return;
-  WEFT_REQUIRE(result.storage().nbytes() == static_cast<std::size_t>(result.nbytes()), "let_go: the result is a part of another tensor");
+  WEFT_REQUIRE(result.storage().nbytes() == static_cast<std::size_t>(result.nbytes()),
+               "let_go: the result is a part of another tensor");
   result.storage().set_data_ptr_noswap(at::DataPtr(nullptr, result.device()));
   result.storage().set_nbytes(0);
   // Once: from then on the graph holds the numbers as if they had never been gone.

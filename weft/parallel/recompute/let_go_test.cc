@@ -15,7 +15,9 @@ namespace let_go_test {
 using testing::HasSubstr;
 
 at::Tensor wave(at::IntArrayRef sizes, double phase) {
-  return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase).sin().view(sizes);
+  return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase)
+      .sin()
+      .view(sizes);
 }
 
 struct Net {
@@ -57,7 +59,8 @@ TEST(LetGo, FreesTheMemoryUntilBackwardAndGivesTheSameBits) {
   for (const bool lets_go : {false, true}) {
     Net net;
     const at::Tensor x = wave({3, 5, 6}, 0.5).requires_grad_();
-    for (int step = 0; step < 2; ++step) (net.forward(x, lets_go) * wave({3, 5, 6}, step)).sum().backward();
+    for (int step = 0; step < 2; ++step)
+      (net.forward(x, lets_go) * wave({3, 5, 6}, step)).sum().backward();
     EXPECT_EQ(net.between, lets_go ? 0U : 3U * 5 * 24 * 8);
     EXPECT_EQ(net.runs, lets_go ? 4 : 2);
     if (lets_go) {
@@ -76,7 +79,8 @@ TEST(LetGo, ComputesOnceForInputsFirstAndWeightsLater) {
   const auto first = torch::autograd::grad({y}, {x}, {}, /*retain_graph=*/true);
   const auto later = torch::autograd::grad({y}, {net.down->weight, net.up->weight});
   EXPECT_EQ(net.runs, 3);
-  expect_same_bits({first[0], later[0], later[1]}, {x.grad(), net.down->weight.grad(), net.up->weight.grad()});
+  expect_same_bits({first[0], later[0], later[1]},
+                   {x.grad(), net.down->weight.grad(), net.up->weight.grad()});
 }
 
 TEST(LetGo, DoesNothingWithoutGradients) {
@@ -87,7 +91,9 @@ TEST(LetGo, DoesNothingWithoutGradients) {
     EXPECT_GT(net.between, 0U);
   }
   for (const auto& parameter : net.up->parameters()) parameter.requires_grad_(false);
-  net.forward(wave({3, 6}, 0), true).sum().backward();  // the activation needs none, the product's weight does
+  net.forward(wave({3, 6}, 0), true)
+      .sum()
+      .backward();  // the activation needs none, the product's weight does
   EXPECT_GT(net.between, 0U);
   EXPECT_EQ(net.runs, 2);
 }
@@ -98,7 +104,9 @@ TEST(LetGo, ComputesUnderTheAutocastOfForwardAsRecomputeDoes) {
   std::vector<at::Tensor> gradients;
   for (const int way : {0, 1, 2}) {
     const at::Tensor x = wave({4, 6}, 0.5).to(at::kFloat).requires_grad_();
-    const auto cheap = [weight](const at::Tensor& t) { return torch::matmul(t, weight).softmax(-1); };
+    const auto cheap = [weight](const at::Tensor& t) {
+      return torch::matmul(t, weight).softmax(-1);
+    };
     at::autocast::set_autocast_enabled(at::kCPU, true);
     at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
     const at::Tensor a = way == 1 ? recompute(cheap, x) : cheap(x), y = a * a;
@@ -114,13 +122,15 @@ TEST(LetGo, ComputesUnderTheAutocastOfForwardAsRecomputeDoes) {
   }
   EXPECT_TRUE(torch::equal(gradients[1], gradients[0]));
   EXPECT_TRUE(torch::equal(gradients[2], gradients[0]));
-  const at::Tensor x = wave({4, 6}, 0.5).to(at::kFloat).requires_grad_(), a = torch::matmul(x, weight).softmax(-1);
+  const at::Tensor x = wave({4, 6}, 0.5).to(at::kFloat).requires_grad_(),
+                   a = torch::matmul(x, weight).softmax(-1);
   (a * a).sum().backward();
   EXPECT_FALSE(torch::equal(x.grad(), gradients[0])) << "autocast makes no difference";
 }
 
 TEST(LetGo, RefusesAPartOfAnotherTensorAndAnotherShape) {
-  const at::Tensor x = wave({4, 6}, 0).requires_grad_(), whole = x.sin(), part = whole.narrow(0, 0, 2), of_part = part * part;
+  const at::Tensor x = wave({4, 6}, 0).requires_grad_(), whole = x.sin(),
+                   part = whole.narrow(0, 0, 2), of_part = part * part;
   EXPECT_THAT(refusal([&] {
                 let_go(
                     part, [&] { return part; }, of_part);

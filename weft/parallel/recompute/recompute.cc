@@ -1,6 +1,8 @@
-// The first run records its graph too: it says which parameters the function uses, and is dropped at once. What it holds meanwhile is no
-// more than what the second run holds in backward, so that the peak is the same as without recording it. The parameters become inputs of
-// the one node that stands for the function in the outer graph: their gradients go where autograd would have put them.
+// The first run records its graph too: it says which parameters the function uses, and is dropped
+// at once. What it holds meanwhile is no more than what the second run holds in backward, so that
+// the peak is the same as without recording it. The parameters become inputs of the one node that
+// stands for the function in the outer graph: their gradients go where autograd would have put
+// them.
 #include "weft/parallel/recompute/recompute.h"
 
 #include <ATen/ATen.h>
@@ -56,19 +58,23 @@ struct Run {
 Run run(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs) {
   const at::AutoGradMode record(true);
   Run result;
-  for (const at::Tensor& input : inputs) result.inputs.push_back(input.detach().requires_grad_(input.requires_grad()));
+  for (const at::Tensor& input : inputs)
+    result.inputs.push_back(input.detach().requires_grad_(input.requires_grad()));
   result.outputs = fn(result.inputs);
-  for (const at::Tensor& output : result.outputs) WEFT_REQUIRE(output.defined(), "recompute: the function gave an undefined tensor");
+  for (const at::Tensor& output : result.outputs)
+    WEFT_REQUIRE(output.defined(), "recompute: the function gave an undefined tensor");
   return result;
 }
 
-// The leaves that the outputs depend on besides the inputs. Nodes that are older than the run belong to another computation.
+// The leaves that the outputs depend on besides the inputs. Nodes that are older than the run
+// belong to another computation.
 Tensors parameters_of(const Run& run, std::uint64_t begin) {
   std::unordered_set<const void*> seen;
   for (const at::Tensor& input : run.inputs) seen.insert(input.unsafeGetTensorImpl());
   std::vector<autograd::Node*> open;
   for (const at::Tensor& output : run.outputs) {
-    if (output.requires_grad()) open.push_back(autograd::impl::gradient_edge(output).function.get());
+    if (output.requires_grad())
+      open.push_back(autograd::impl::gradient_edge(output).function.get());
   }
   Tensors parameters;
   while (!open.empty()) {
@@ -76,11 +82,14 @@ Tensors parameters_of(const Run& run, std::uint64_t begin) {
     open.pop_back();
     if (node == nullptr || !seen.insert(node).second) continue;
     if (const auto* const leaf = dynamic_cast<autograd::AccumulateGrad*>(node)) {
-      if (seen.insert(leaf->variable.unsafeGetTensorImpl()).second) parameters.push_back(leaf->variable);
+      if (seen.insert(leaf->variable.unsafeGetTensorImpl()).second)
+        parameters.push_back(leaf->variable);
       continue;
     }
-    WEFT_REQUIRE(node->sequence_nr() >= begin, "recompute: the function holds a tensor that is the result of another computation (" +
-                                                   node->name() + ") and needs a gradient; pass it as an input");
+    WEFT_REQUIRE(
+        node->sequence_nr() >= begin,
+        "recompute: the function holds a tensor that is the result of another computation (" +
+            node->name() + ") and needs a gradient; pass it as an input");
     for (const autograd::Edge& edge : node->next_edges()) open.push_back(edge.function.get());
   }
   return parameters;
@@ -89,14 +98,17 @@ Tensors parameters_of(const Run& run, std::uint64_t begin) {
 // Hooks on parameters run where the gradient arrives in the outer graph, not where it is computed.
 class WithoutHooks {
  public:
-  explicit WithoutHooks(Tensors tensors) : tensors_(std::move(tensors)), hooks_(tensors_.size()) { swap(); }
+  explicit WithoutHooks(Tensors tensors) : tensors_(std::move(tensors)), hooks_(tensors_.size()) {
+    swap();
+  }
   ~WithoutHooks() { swap(); }
   WithoutHooks(const WithoutHooks&) = delete;
   WithoutHooks& operator=(const WithoutHooks&) = delete;
 
  private:
   void swap() {
-    for (std::size_t i = 0; i < tensors_.size(); ++i) autograd::impl::hooks(tensors_[i]).swap(hooks_[i]);
+    for (std::size_t i = 0; i < tensors_.size(); ++i)
+      autograd::impl::hooks(tensors_[i]).swap(hooks_[i]);
   }
   Tensors tensors_;
   std::vector<std::vector<std::unique_ptr<autograd::FunctionPreHook>>> hooks_;
@@ -130,7 +142,8 @@ Run run_again(const Call& call, const Tensors& inputs) {
 }
 
 struct Recomputed : autograd::Function<Recomputed> {
-  static autograd::variable_list forward(autograd::AutogradContext* ctx, const c10::intrusive_ptr<Call>& call,
+  static autograd::variable_list forward(autograd::AutogradContext* ctx,
+                                         const c10::intrusive_ptr<Call>& call,
                                          at::TensorList inputs_and_parameters) {
     ctx->save_for_backward(inputs_and_parameters.vec());
     ctx->set_materialize_grads(false);
@@ -140,8 +153,11 @@ struct Recomputed : autograd::Function<Recomputed> {
     return std::exchange(call->outputs, {});
   }
 
-  static autograd::variable_list backward(autograd::AutogradContext* ctx, const autograd::variable_list& gradients) {
-    WEFT_REQUIRE(!at::GradMode::is_enabled(), "recompute: gradients of gradients do not go through it; call the function itself");
+  static autograd::variable_list backward(autograd::AutogradContext* ctx,
+                                          const autograd::variable_list& gradients) {
+    WEFT_REQUIRE(
+        !at::GradMode::is_enabled(),
+        "recompute: gradients of gradients do not go through it; call the function itself");
     const auto call = c10::static_intrusive_pointer_cast<Call>(ctx->saved_data["call"].toCapsule());
     const Tensors saved = ctx->get_saved_variables();
     const auto middle = saved.begin() + static_cast<std::ptrdiff_t>(call->num_inputs);
@@ -165,7 +181,8 @@ struct Recomputed : autograd::Function<Recomputed> {
 
  private:
   // Which gradients this backward is for. Notes them, and what needs none, as asked for.
-  static std::vector<std::size_t> asked_now(const autograd::AutogradContext& ctx, Call& call, const Tensors& leaves) {
+  static std::vector<std::size_t> asked_now(const autograd::AutogradContext& ctx, Call& call,
+                                            const Tensors& leaves) {
     call.asked.resize(leaves.size());
     std::vector<std::size_t> places;
     for (std::size_t i = 0; i < leaves.size(); ++i) {
@@ -176,24 +193,29 @@ struct Recomputed : autograd::Function<Recomputed> {
     return places;
   }
 
-  static Tensors differentiate(const Call& call, const Tensors& gradients, const Tensors& wanted, bool retain) {
+  static Tensors differentiate(const Call& call, const Tensors& gradients, const Tensors& wanted,
+                               bool retain) {
     const Tensors& all = call.again->outputs;
-    WEFT_REQUIRE(all.size() == gradients.size(), "recompute: the second run gave " + std::to_string(all.size()) + " tensors, the first " +
-                                                     std::to_string(gradients.size()));
+    WEFT_REQUIRE(all.size() == gradients.size(),
+                 "recompute: the second run gave " + std::to_string(all.size()) +
+                     " tensors, the first " + std::to_string(gradients.size()));
     Tensors outputs, at_outputs;
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (!gradients[i].defined() || !all[i].requires_grad()) continue;
-      WEFT_REQUIRE(all[i].sizes() == gradients[i].sizes(), "recompute: the second run gave other shapes than the first");
+      WEFT_REQUIRE(all[i].sizes() == gradients[i].sizes(),
+                   "recompute: the second run gave other shapes than the first");
       outputs.push_back(all[i]);
       at_outputs.push_back(gradients[i]);
     }
     if (outputs.empty() || wanted.empty()) return {};
-    return autograd::grad(outputs, wanted, at_outputs, retain, /*create_graph=*/false, /*allow_unused=*/true);
+    return autograd::grad(outputs, wanted, at_outputs, retain, /*create_graph=*/false,
+                          /*allow_unused=*/true);
   }
 };
 
 // The same function of those inputs that are defined.
-Tensors without_undefined(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs, const RecomputeOptions& options) {
+Tensors without_undefined(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs,
+                          const RecomputeOptions& options) {
   Tensors defined;
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -211,7 +233,8 @@ Tensors without_undefined(const std::function<Tensors(const Tensors&)>& fn, cons
 
 }  // namespace
 
-Tensors recompute_all(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs, const RecomputeOptions& options) {
+Tensors recompute_all(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs,
+                      const RecomputeOptions& options) {
   if (!at::GradMode::is_enabled()) return fn(inputs);
   if (!std::all_of(inputs.begin(), inputs.end(), [](const at::Tensor& t) { return t.defined(); })) {
     return without_undefined(fn, inputs, options);
@@ -226,7 +249,8 @@ Tensors recompute_all(const std::function<Tensors(const Tensors&)>& fn, const Te
   {
     const std::uint64_t begin = at::sequence_number::peek();
     const Run first = run(fn, inputs);
-    if (std::none_of(first.outputs.begin(), first.outputs.end(), [](const at::Tensor& t) { return t.requires_grad(); })) {
+    if (std::none_of(first.outputs.begin(), first.outputs.end(),
+                     [](const at::Tensor& t) { return t.requires_grad(); })) {
       return first.outputs;
     }
     const Tensors parameters = parameters_of(first, begin);

@@ -62,14 +62,19 @@ struct RecomputeOptions {
 // Throws Error(kInvalidArgument) for a captured tensor that is the result of another computation.
 // Throws it in backward if the second run gives other shapes than the first, and for gradients of
 // gradients. Exceptions of fn pass through.
-Tensors recompute_all(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs, const RecomputeOptions& options = {});
+Tensors recompute_all(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs,
+                      const RecomputeOptions& options = {});
 
 // As above, for a function of tensors that returns one tensor: recompute(fn, x, y).
 template <class Fn, class... Inputs>
 at::Tensor recompute_with(const RecomputeOptions& options, Fn fn, const Inputs&... inputs) {
-  const auto call = [fn = std::move(fn)]<std::size_t... I>(const Tensors& xs, std::index_sequence<I...>) { return fn(xs[I]...); };
-  return recompute_all([call](const Tensors& xs) { return Tensors{call(xs, std::index_sequence_for<Inputs...>{})}; }, {inputs...},
-                       options)[0];
+  const auto call =
+      [fn = std::move(fn)]<std::size_t... I>(const Tensors& xs, std::index_sequence<I...>) {
+    return fn(xs[I]...);
+  };
+  return recompute_all(
+      [call](const Tensors& xs) { return Tensors{call(xs, std::index_sequence_for<Inputs...>{})}; },
+      {inputs...}, options)[0];
 }
 template <class Fn, class... Inputs>
 at::Tensor recompute(Fn fn, const Inputs&... inputs) {

@@ -1,4 +1,5 @@
-// A block that is computed again gives the bits of the block itself, holds less, and is an ordinary part of the graph to everybody else.
+// A block that is computed again gives the bits of the block itself, holds less, and is an ordinary
+// part of the graph to everybody else.
 #include "weft/parallel/recompute/recompute.h"
 
 #include <gmock/gmock.h>
@@ -17,12 +18,16 @@ namespace nn = torch::nn;
 using testing::HasSubstr;
 
 at::Tensor wave(at::IntArrayRef sizes, double phase, at::ScalarType type = at::kFloat) {
-  return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase).sin().view(sizes).to(type);
+  return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase)
+      .sin()
+      .view(sizes)
+      .to(type);
 }
 
 enum class Wrap { kNone, kBlock, kPart, kNested };
 
-// Residual blocks with dropout; the bytes of the tensors that are computed inside a block and alive are counted.
+// Residual blocks with dropout; the bytes of the tensors that are computed inside a block and alive
+// are counted.
 struct NetImpl : nn::Module {
   NetImpl(Wrap wrap_, at::ScalarType type) : wrap(wrap_) {
     for (int i = 0; i < 3; ++i) {
@@ -34,10 +39,13 @@ struct NetImpl : nn::Module {
     double phase = 0;
     for (auto& p : parameters()) p.copy_(wave(p.sizes(), ++phase) * 0.3);
   }
-  at::Tensor middle(std::size_t i, const at::Tensor& x) { return torch::dropout(torch::gelu(up[i]->forward(x)), 0.3, is_training()); }
+  at::Tensor middle(std::size_t i, const at::Tensor& x) {
+    return torch::dropout(torch::gelu(up[i]->forward(x)), 0.3, is_training());
+  }
   at::Tensor block(std::size_t i, const at::Tensor& x) {
     const auto part = [this, i](const at::Tensor& t) { return middle(i, t); };
-    const at::Tensor h = wrap == Wrap::kPart || wrap == Wrap::kNested ? recompute(part, x) : part(x);
+    const at::Tensor h =
+        wrap == Wrap::kPart || wrap == Wrap::kNested ? recompute(part, x) : part(x);
     return torch::dropout(down[i]->forward(h), 0.2, is_training()) + x;
   }
   at::Tensor forward(at::Tensor x) {
@@ -53,7 +61,8 @@ struct NetImpl : nn::Module {
 TORCH_MODULE(Net);
 
 struct Passed {
-  std::vector<at::Tensor> values;  // result, gradient of the input, of the parameters, and a draw after it
+  std::vector<at::Tensor>
+      values;  // result, gradient of the input, of the parameters, and a draw after it
 };
 Passed pass(Wrap wrap, at::ScalarType type, bool input_needs_gradient) {
   Net net(wrap, type);
@@ -78,7 +87,8 @@ TEST(Recompute, GivesTheBitsOfThePlainBlockWithDropoutAndLeavesTheGeneratorAsItW
       for (const Wrap wrap : {Wrap::kBlock, Wrap::kPart, Wrap::kNested}) {
         const auto again = pass(wrap, type, input).values;
         ASSERT_EQ(again.size(), plain.size());
-        for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(torch::equal(again[i], plain[i])) << i;
+        for (std::size_t i = 0; i < plain.size(); ++i)
+          EXPECT_TRUE(torch::equal(again[i], plain[i])) << i;
       }
     }
   }
@@ -95,7 +105,8 @@ struct Counting : torch::autograd::Function<Counting> {
     ctx->saved_data["mark"] = c10::IValue::make_capsule(c10::make_intrusive<Mark>());
     return x * 2;
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, const torch::autograd::variable_list& g) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& g) {
     ctx->saved_data.clear();
     return {g[0] * 2};
   }
@@ -232,15 +243,19 @@ TEST(Recompute, SetsBackOtherStateSuchAsTheDropoutOfSplitLayers) {
 
 TEST(Recompute, RefusesWhatItCannotRepeat) {
   const at::Tensor x = wave({3}, 0).requires_grad_(), other = x * 2;
-  EXPECT_THAT(refusal([&] { recompute([&](const at::Tensor& t) { return t + other; }, x); }), HasSubstr("pass it as an input"));
+  EXPECT_THAT(refusal([&] { recompute([&](const at::Tensor& t) { return t + other; }, x); }),
+              HasSubstr("pass it as an input"));
   int runs = 0;
-  const at::Tensor y = recompute([&](const at::Tensor& t) { return t.narrow(0, 0, 3 - runs++); }, x).sum();
+  const at::Tensor y =
+      recompute([&](const at::Tensor& t) { return t.narrow(0, 0, 3 - runs++); }, x).sum();
   EXPECT_THAT(refusal([&] { y.backward(); }), HasSubstr("other shapes"));
   const at::Tensor z = recompute([&](const at::Tensor& t) { return t.sin(); }, x).sum();
-  EXPECT_THAT(refusal([&] { torch::autograd::grad({z}, {x}, {}, true, /*create_graph=*/true); }), HasSubstr("gradients of gradients"));
+  EXPECT_THAT(refusal([&] { torch::autograd::grad({z}, {x}, {}, true, /*create_graph=*/true); }),
+              HasSubstr("gradients of gradients"));
 }
 
-// A wrapped net under data parallelism: the same bits as the plain one, and every gradient is told once (a second time would be an error).
+// A wrapped net under data parallelism: the same bits as the plain one, and every gradient is told
+// once (a second time would be an error).
 TEST(Recompute, TrainsUnderDataParallelismToTheSameWeights) {
   std::vector<at::Tensor> weights(2);
   for (const bool again : {false, true}) {
@@ -254,7 +269,9 @@ TEST(Recompute, TrainsUnderDataParallelismToTheSameWeights) {
         optim.step();
         optim.zero_grad();
       }
-      if (group.rank() == 0) weights[again ? 1 : 0] = nn::utils::parameters_to_vector(net->parameters()).detach().clone();
+      if (group.rank() == 0)
+        weights[again ? 1 : 0] =
+            nn::utils::parameters_to_vector(net->parameters()).detach().clone();
     });
   }
   EXPECT_TRUE(torch::equal(weights[0], weights[1]));

@@ -87,9 +87,10 @@ class AttentionImpl : public torch::nn::Cloneable<AttentionImpl> {
 
  private:
   at::Tensor keys_or_values(const Linear& proj, const at::Tensor& x) const;
-  at::Tensor attend(const at::Tensor& q, at::Tensor k, at::Tensor v, const at::Tensor& documents) const;
-  at::Tensor attend_over_ranks(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceLayout& layout,
-                               const at::Tensor& documents) const;
+  at::Tensor attend(const at::Tensor& q, at::Tensor k, at::Tensor v,
+                    const at::Tensor& documents) const;
+  at::Tensor attend_over_ranks(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const SequenceLayout& layout, const at::Tensor& documents) const;
   at::Tensor share_keys(const at::Tensor& x) const;
   bool shared_evenly() const;
   at::Tensor rotate(const at::Tensor& x, const SequenceLayout& layout, std::int64_t first = 0);

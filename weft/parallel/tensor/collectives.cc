@@ -53,22 +53,29 @@ using Map = at::Tensor (*)(const at::Tensor&, std::int64_t, const TensorParallel
 // kBackward is a differentiable map itself, so that gradients have gradients.
 template <Map kForward, Map kBackward>
 struct Collective final : torch::autograd::Function<Collective<kForward, kBackward>> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, std::int64_t dim, const TensorParallel& tp) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, std::int64_t dim,
+                            const TensorParallel& tp) {
     context->saved_data["terms"] = c10::IValue::make_capsule(c10::make_intrusive<Terms>(tp, dim));
     return kForward(x, dim, tp);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const auto terms = c10::static_intrusive_pointer_cast<Terms>(context->saved_data["terms"].toCapsule());
+    const auto terms =
+        c10::static_intrusive_pointer_cast<Terms>(context->saved_data["terms"].toCapsule());
     return {kBackward(gradients[0], terms->dim, terms->tp), {}, {}};
   }
 };
 
-void require_even(const char* what, const at::Tensor& x, std::int64_t dim, const TensorParallel& tp) {
+void require_even(const char* what, const at::Tensor& x, std::int64_t dim,
+                  const TensorParallel& tp) {
   even_part(std::string(what) + ": dimension " + std::to_string(dim), x.size(dim), tp.size());
 }
 
-at::Tensor copy_to_along(const at::Tensor& x, std::int64_t, const TensorParallel& tp) { return copy_to(x, tp); }
-at::Tensor reduce_from_along(const at::Tensor& x, std::int64_t, const TensorParallel& tp) { return reduce_from(x, tp); }
+at::Tensor copy_to_along(const at::Tensor& x, std::int64_t, const TensorParallel& tp) {
+  return copy_to(x, tp);
+}
+at::Tensor reduce_from_along(const at::Tensor& x, std::int64_t, const TensorParallel& tp) {
+  return reduce_from(x, tp);
+}
 
 }  // namespace
 

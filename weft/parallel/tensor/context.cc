@@ -23,7 +23,8 @@ TensorParallel::TensorParallel() : state_(std::make_shared<State>()) {
   state_->dropout_seed = state_->generator.current_seed();
 }
 
-TensorParallel::TensorParallel(Group group, std::uint64_t seed) : state_(std::make_shared<State>()) {
+TensorParallel::TensorParallel(Group group, std::uint64_t seed)
+    : state_(std::make_shared<State>()) {
   state_->group = std::move(group);
   state_->generator = at::detail::createCPUGenerator(seed);
   state_->dropout_seed = seed;
@@ -36,7 +37,8 @@ std::uint64_t TensorParallel::draw() const { return state_->draw; }
 void TensorParallel::set_draw(std::uint64_t draw) const { state_->draw = draw; }
 
 const Group& TensorParallel::group() const {
-  WEFT_REQUIRE(state_->group.has_value(), "TensorParallel: made without a group, so there is no other rank to talk to");
+  WEFT_REQUIRE(state_->group.has_value(),
+               "TensorParallel: made without a group, so there is no other rank to talk to");
   return *state_->group;
 }
 
@@ -45,19 +47,24 @@ void TensorParallel::seed_dropout(std::uint64_t seed) const {
   state_->draw = 0;
 }
 
-std::pair<std::uint64_t, std::uint64_t> TensorParallel::next_draw() const { return {state_->dropout_seed, state_->draw++}; }
+std::pair<std::uint64_t, std::uint64_t> TensorParallel::next_draw() const {
+  return {state_->dropout_seed, state_->draw++};
+}
 
 std::int64_t even_part(const std::string& what, std::int64_t whole, int ranks) {
   const std::int64_t below = whole / ranks * ranks;
   WEFT_REQUIRE(whole > 0 && below == whole,
-               what + ": " + std::to_string(whole) + " does not divide by " + std::to_string(ranks) + " ranks; the nearest that " +
-                   (below > 0 ? "do are " + std::to_string(below) + " and " : "does is ") + std::to_string(below + ranks));
+               what + ": " + std::to_string(whole) + " does not divide by " +
+                   std::to_string(ranks) + " ranks; the nearest that " +
+                   (below > 0 ? "do are " + std::to_string(below) + " and " : "does is ") +
+                   std::to_string(below + ranks));
   return whole / ranks;
 }
 
 at::Tensor slice_of(const at::Tensor& whole, const Slice& slice, const TensorParallel& tp) {
   WEFT_REQUIRE(slice.dim < whole.dim() && whole.size(slice.dim) == slice.whole,
-               "slice_of: the tensor must have " + std::to_string(slice.whole) + " entries along dimension " + std::to_string(slice.dim));
+               "slice_of: the tensor must have " + std::to_string(slice.whole) +
+                   " entries along dimension " + std::to_string(slice.dim));
   if (tp.size() == 1) return whole;
   const std::int64_t part = slice.part(tp.size()), begin = std::min(slice.whole, tp.rank() * part);
   const std::int64_t there = std::min(part, slice.whole - begin);
@@ -92,10 +99,13 @@ double clip_grad_norm(const torch::nn::Module& root, double max_norm, const Tens
   at::Tensor here = at::zeros({}, at::kDouble), everywhere = at::zeros({}, at::kDouble);
   for (const auto& parameter : root.named_parameters()) {
     const at::Tensor gradient = parameter.value().grad();
-    if (gradient.defined()) (split.contains(parameter.key()) ? here : everywhere) += gradient.to(at::kDouble).square().sum().cpu();
+    if (gradient.defined())
+      (split.contains(parameter.key()) ? here : everywhere) +=
+          gradient.to(at::kDouble).square().sum().cpu();
   }
   if (tp.size() > 1) tp.group().all_reduce(here);
-  return internal::clip_to_norm(root.parameters(), std::sqrt((here + everywhere).item<double>()), max_norm);
+  return internal::clip_to_norm(root.parameters(), std::sqrt((here + everywhere).item<double>()),
+                                max_norm);
 }
 
 }  // namespace weft::parallel

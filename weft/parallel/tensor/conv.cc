@@ -7,9 +7,12 @@
 
 namespace weft::parallel {
 
-Conv2dImpl::Conv2dImpl(Conv2dOptions options_, TensorParallel tp) : options(options_), tp_(std::move(tp)) {
-  WEFT_REQUIRE(options.in > 0 && options.out > 0 && options.kernel > 0, "Conv2d: channels and kernel are at least 1");
-  if (options.split == Split::kColumn) even_part("Conv2d: output channels", options.out, tp_.size());
+Conv2dImpl::Conv2dImpl(Conv2dOptions options_, TensorParallel tp)
+    : options(options_), tp_(std::move(tp)) {
+  WEFT_REQUIRE(options.in > 0 && options.out > 0 && options.kernel > 0,
+               "Conv2d: channels and kernel are at least 1");
+  if (options.split == Split::kColumn)
+    even_part("Conv2d: output channels", options.out, tp_.size());
   if (options.split == Split::kRow) even_part("Conv2d: input channels", options.in, tp_.size());
   Conv2dImpl::reset();
 }
@@ -20,11 +23,17 @@ std::map<std::string, Slice> Conv2dImpl::slices() const {
 
 void Conv2dImpl::reset() {
   const auto split = slices();
-  const auto mine = [&](const char* name, const at::Tensor& whole) { return internal::part_of(split, name, whole, tp_); };
+  const auto mine = [&](const char* name, const at::Tensor& whole) {
+    return internal::part_of(split, name, whole, tp_);
+  };
   const std::int64_t k = options.kernel;
-  weight = register_parameter("weight", mine("weight", internal::draw_weight({options.out, options.in, k, k}, 0, tp_)));
-  bias = options.bias ? register_parameter("bias", mine("bias", internal::draw_bias(options.out, options.in * k * k, 0, tp_)))
-                      : register_parameter("bias", {}, /*requires_grad=*/false);
+  weight = register_parameter(
+      "weight", mine("weight", internal::draw_weight({options.out, options.in, k, k}, 0, tp_)));
+  bias =
+      options.bias
+          ? register_parameter(
+                "bias", mine("bias", internal::draw_bias(options.out, options.in * k * k, 0, tp_)))
+          : register_parameter("bias", {}, /*requires_grad=*/false);
 }
 
 at::Tensor Conv2dImpl::forward(const at::Tensor& x) {
@@ -36,7 +45,8 @@ at::Tensor Conv2dImpl::forward(const at::Tensor& x) {
     const at::Tensor y = convolve(copy_to(x, tp_), bias);
     return options.gather_output ? gather_from(y, 1, tp_) : y;
   }
-  const at::Tensor y = reduce_from(convolve(options.input_is_parallel ? x : scatter_to(x, 1, tp_), {}), tp_);
+  const at::Tensor y =
+      reduce_from(convolve(options.input_is_parallel ? x : scatter_to(x, 1, tp_), {}), tp_);
   return bias.defined() ? y + bias.view({1, -1, 1, 1}) : y;
 }
 

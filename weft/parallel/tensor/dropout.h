@@ -19,7 +19,8 @@ namespace weft::parallel {
 // part along `split_dim`, the mask is that part of the whole tensor's mask. Every rank calls it in
 // the same order. Costs 6 ns per element on one processor. The mask is made on the CPU and goes to
 // x's device. Throws Error(kInvalidArgument) for p outside [0, 1).
-at::Tensor dropout(const at::Tensor& x, double p, std::optional<std::int64_t> split_dim, const TensorParallel& tp);
+at::Tensor dropout(const at::Tensor& x, double p, std::optional<std::int64_t> split_dim,
+                   const TensorParallel& tp);
 
 // Entries that a tensor has of the `whole` entries along `dim` of a whole tensor: int64 [size along
 // dim].
@@ -28,7 +29,8 @@ struct DropoutPart {
   at::Tensor positions;
 };
 // As dropout(), for an x that is this part of the whole, also where other ranks have other parts.
-at::Tensor dropout_of_part(const at::Tensor& x, double p, const DropoutPart& part, const TensorParallel& tp);
+at::Tensor dropout_of_part(const at::Tensor& x, double p, const DropoutPart& part,
+                           const TensorParallel& tp);
 
 struct DropoutOptions {
   double p = 0.5;

@@ -8,10 +8,12 @@
 
 namespace weft::parallel {
 
-LinearImpl::LinearImpl(LinearOptions options_, TensorParallel tp) : options(options_), tp_(std::move(tp)) {
+LinearImpl::LinearImpl(LinearOptions options_, TensorParallel tp)
+    : options(options_), tp_(std::move(tp)) {
   WEFT_REQUIRE(options.in > 0 && options.out > 0, "Linear: in and out are at least 1");
   WEFT_REQUIRE(options.chunks > 0, "Linear: chunks are at least 1");
-  if (options.split == Split::kColumn && !options.pad) even_part("Linear: outputs", options.out, tp_.size());
+  if (options.split == Split::kColumn && !options.pad)
+    even_part("Linear: outputs", options.out, tp_.size());
   if (options.split == Split::kRow) even_part("Linear: inputs", options.in, tp_.size());
   LinearImpl::reset();
 }
@@ -22,16 +24,23 @@ std::map<std::string, Slice> LinearImpl::slices() const {
 
 void LinearImpl::reset() {
   const auto split = slices();
-  const auto mine = [&](const char* name, const at::Tensor& whole) { return internal::part_of(split, name, whole, tp_); };
-  weight = register_parameter("weight", mine("weight", internal::draw_weight({options.out, options.in}, options.normal, tp_)));
+  const auto mine = [&](const char* name, const at::Tensor& whole) {
+    return internal::part_of(split, name, whole, tp_);
+  };
+  weight = register_parameter(
+      "weight",
+      mine("weight", internal::draw_weight({options.out, options.in}, options.normal, tp_)));
   if (!options.bias) {
     bias = register_parameter("bias", {}, /*requires_grad=*/false);
     return;
   }
-  bias = register_parameter("bias", mine("bias", internal::draw_bias(options.out, options.in, options.normal, tp_)));
+  bias = register_parameter(
+      "bias", mine("bias", internal::draw_bias(options.out, options.in, options.normal, tp_)));
 }
 
-at::Tensor LinearImpl::multiply(const at::Tensor& x) const { return torch::linear(x, weight, bias); }
+at::Tensor LinearImpl::multiply(const at::Tensor& x) const {
+  return torch::linear(x, weight, bias);
+}
 
 at::Tensor LinearImpl::forward(const at::Tensor& x) {
   if (tp_.size() == 1 || options.split == Split::kNone) return multiply(x);
@@ -40,7 +49,8 @@ at::Tensor LinearImpl::forward(const at::Tensor& x) {
     return options.gather_output ? gather_from(y, -1, tp_).narrow(-1, 0, options.out) : y;
   }
   const at::Tensor part = options.input_is_parallel ? x : scatter_to(x, -1, tp_);
-  const at::Tensor y = internal::multiply_and_leave(part, weight, {options.sequence, options.chunks}, tp_);
+  const at::Tensor y =
+      internal::multiply_and_leave(part, weight, {options.sequence, options.chunks}, tp_);
   return bias.defined() ? y + use_whole(bias, options.sequence, tp_) : y;
 }
 

@@ -1,4 +1,5 @@
-// Collectives and layers over 2 and 4 ranks against libtorch's own layers on one: 1e-10 relative and absolute in float64, 1e-5 in float32.
+// Collectives and layers over 2 and 4 ranks against libtorch's own layers on one: 1e-10 relative
+// and absolute in float64, 1e-5 in float32.
 #include "weft/base/testing/refusal.h"
 #include "weft/parallel/tensor/collectives.h"
 #include "weft/parallel/tensor/conv.h"
@@ -41,7 +42,9 @@ TEST(TensorCollectives, HaveEachOtherAsGradients) {
   for (const int ranks : {2, 4}) {
     on_ranks(ranks, [&](const TensorParallel& tp) {
       const std::vector<int64_t> all{3, 8, 2}, part{3, 8 / ranks, 2};
-      const auto mine = [&](const at::Tensor& x) { return x.narrow(1, tp.rank() * part[1], part[1]); };
+      const auto mine = [&](const at::Tensor& x) {
+        return x.narrow(1, tp.rank() * part[1], part[1]);
+      };
       const at::Tensor same = wave(all, 9), own = of_rank(tp.rank(), all), sum = of_all(ranks, all);
       auto got = pass(same, own, [&](const at::Tensor& x) { return copy_to(x, tp); });
       expect_close(got.y, same, "copy_to");
@@ -58,7 +61,8 @@ TEST(TensorCollectives, HaveEachOtherAsGradients) {
       got = pass(mine(same), own, [&](const at::Tensor& x) { return all_gather_from(x, 1, tp); });
       expect_close(got.y, same, "all_gather_from");
       expect_close(got.dx, mine(sum), "all_gather_from's gradient");
-      got = pass(own, mine(same), [&](const at::Tensor& x) { return reduce_scatter_to(x, -2, tp); });
+      got =
+          pass(own, mine(same), [&](const at::Tensor& x) { return reduce_scatter_to(x, -2, tp); });
       expect_close(got.y, mine(sum), "reduce_scatter_to");
       expect_close(got.dx, same, "reduce_scatter_to's gradient");
     });
@@ -69,17 +73,20 @@ TEST(TensorCollectives, HaveEachOtherAsGradients) {
 TEST(TensorCollectives, HaveGradientsOfGradients) {
   on_ranks(2, [](const TensorParallel& tp) {
     const at::Tensor x = of_rank(tp.rank(), {4}).requires_grad_(), y = reduce_from(x, tp);
-    const at::Tensor first = torch::autograd::grad({y.pow(3).sum()}, {x}, {}, true, /*create_graph=*/true)[0];
+    const at::Tensor first =
+        torch::autograd::grad({y.pow(3).sum()}, {x}, {}, true, /*create_graph=*/true)[0];
     (first * of_rank(tp.rank() + 2, {4})).sum().backward();
-    expect_close(x.grad(), 6 * y.detach() * (of_rank(2, {4}) + of_rank(3, {4})), "second derivative");
+    expect_close(x.grad(), 6 * y.detach() * (of_rank(2, {4}) + of_rank(3, {4})),
+                 "second derivative");
   });
 }
 
 TEST(TensorCollectives, AreTheTensorItselfInAGroupOfOne) {
   const TensorParallel alone;
   const at::Tensor x = wave({3, 5}, 0);
-  for (const at::Tensor& y : {copy_to(x, alone), reduce_from(x, alone), scatter_to(x, 1, alone), gather_from(x, 1, alone),
-                              all_gather_from(x, 1, alone), reduce_scatter_to(x, 1, alone)}) {
+  for (const at::Tensor& y :
+       {copy_to(x, alone), reduce_from(x, alone), scatter_to(x, 1, alone), gather_from(x, 1, alone),
+        all_gather_from(x, 1, alone), reduce_scatter_to(x, 1, alone)}) {
     EXPECT_TRUE(y.is_same(x));
   }
   EXPECT_THAT(refusal([&] { alone.group(); }), HasSubstr("without a group"));
@@ -91,14 +98,24 @@ TEST(TensorCollectives, RefuseSizesThatDoNotDivideAndNameTheNearest) {
                   scatter_to(wave({3, 7}, 0), 1, tp);
                 }),
                 HasSubstr("7 does not divide by 2 ranks; the nearest that do are 6 and 8"));
-    EXPECT_THAT(refusal([&] { reduce_scatter_to(wave({1, 4}, 0), 0, tp); }), HasSubstr("the nearest that does is 2"));
-    EXPECT_THAT(refusal([&] { Linear(LinearOptions{.in = 4, .out = 9, .split = Split::kColumn}, tp); }), HasSubstr("8 and 10"));
-    EXPECT_THAT(refusal([&] { Linear(LinearOptions{.in = 3, .out = 8, .split = Split::kRow}, tp); }), HasSubstr("2 and 4"));
-    EXPECT_THAT(refusal([&] { Conv2d(Conv2dOptions{.in = 3, .out = 8, .split = Split::kRow}, tp); }), HasSubstr("input channels"));
+    EXPECT_THAT(refusal([&] {
+                  reduce_scatter_to(wave({1, 4}, 0), 0, tp);
+                }),
+                HasSubstr("the nearest that does is 2"));
+    EXPECT_THAT(
+        refusal([&] { Linear(LinearOptions{.in = 4, .out = 9, .split = Split::kColumn}, tp); }),
+        HasSubstr("8 and 10"));
+    EXPECT_THAT(
+        refusal([&] { Linear(LinearOptions{.in = 3, .out = 8, .split = Split::kRow}, tp); }),
+        HasSubstr("2 and 4"));
+    EXPECT_THAT(
+        refusal([&] { Conv2d(Conv2dOptions{.in = 3, .out = 8, .split = Split::kRow}, tp); }),
+        HasSubstr("input channels"));
   });
 }
 
-// Gradients of the parameters below `split` joined over the ranks, beside those of a whole module of the same names.
+// Gradients of the parameters below `split` joined over the ranks, beside those of a whole module
+// of the same names.
 void expect_gradients(const nn::Module& split, const nn::Module& whole, const TensorParallel& tp) {
   const auto lie = slices(split);
   const auto parameters = whole.named_parameters();
@@ -106,7 +123,8 @@ void expect_gradients(const nn::Module& split, const nn::Module& whole, const Te
     const auto slice = lie.find(mine.key());
     const at::Tensor gradient = mine.value().grad();
     ASSERT_TRUE(gradient.defined()) << mine.key();
-    expect_close(slice == lie.end() ? gradient : whole_of(gradient, slice->second, tp), parameters[mine.key()].grad(), mine.key());
+    expect_close(slice == lie.end() ? gradient : whole_of(gradient, slice->second, tp),
+                 parameters[mine.key()].grad(), mine.key());
   }
 }
 
@@ -118,19 +136,33 @@ struct WholeNet : nn::Module {
     norm = register_module("norm", nn::LayerNorm(nn::LayerNormOptions({6})));
     to(type);
   }
-  at::Tensor forward(const at::Tensor& x) { return down->forward(torch::gelu(up->forward(norm->forward(x)))); }
+  at::Tensor forward(const at::Tensor& x) {
+    return down->forward(torch::gelu(up->forward(norm->forward(x))));
+  }
   nn::Linear up{nullptr}, down{nullptr};
   nn::LayerNorm norm{nullptr};
 };
 
 struct SplitNet : nn::Module {
   SplitNet(bool bias, Sequence sequence, const TensorParallel& tp, int chunks = 1) {
-    up = register_module("up", Linear(LinearOptions{.in = 6, .out = 12, .split = Split::kColumn, .bias = bias, .sequence = sequence}, tp));
-    down = register_module(
-        "down", Linear(LinearOptions{.in = 12, .out = 6, .split = Split::kRow, .bias = bias, .sequence = sequence, .chunks = chunks}, tp));
+    up = register_module(
+        "up",
+        Linear(
+            LinearOptions{
+                .in = 6, .out = 12, .split = Split::kColumn, .bias = bias, .sequence = sequence},
+            tp));
+    down = register_module("down", Linear(LinearOptions{.in = 12,
+                                                        .out = 6,
+                                                        .split = Split::kRow,
+                                                        .bias = bias,
+                                                        .sequence = sequence,
+                                                        .chunks = chunks},
+                                          tp));
     norm = register_module("norm", LayerNorm(NormOptions{.features = 6, .sequence = sequence}, tp));
   }
-  at::Tensor forward(const at::Tensor& x) { return down->forward(torch::gelu(up->forward(norm->forward(x)))); }
+  at::Tensor forward(const at::Tensor& x) {
+    return down->forward(torch::gelu(up->forward(norm->forward(x))));
+  }
   Linear up{nullptr}, down{nullptr};
   LayerNorm norm{nullptr};
 };
@@ -143,11 +175,16 @@ void compare_net(int ranks, bool bias, Sequence sequence, at::ScalarType type, i
   on_ranks(ranks, [&](const TensorParallel& tp) {
     SplitNet net(bias, sequence, tp, chunks);
     const Slice along{1, 8};
-    const auto mine = [&](const at::Tensor& t) { return sequence == Sequence::kSplit ? slice_of(t, along, tp) : t; };
-    const auto joined = [&](const at::Tensor& t) { return sequence == Sequence::kSplit ? whole_of(t, along, tp) : t; };
+    const auto mine = [&](const at::Tensor& t) {
+      return sequence == Sequence::kSplit ? slice_of(t, along, tp) : t;
+    };
+    const auto joined = [&](const at::Tensor& t) {
+      return sequence == Sequence::kSplit ? whole_of(t, along, tp) : t;
+    };
     for (const auto& [name, slice] : slices(net)) {
       const at::Tensor one = whole.named_parameters()[name].detach().to(at::kFloat);
-      EXPECT_TRUE(torch::equal(whole_of(net.named_parameters()[name], slice, tp), one)) << name << " starts with other bits";
+      EXPECT_TRUE(torch::equal(whole_of(net.named_parameters()[name], slice, tp), one))
+          << name << " starts with other bits";
     }
     net.to(type);
     const at::Tensor part = mine(input).clone().requires_grad_(), out = net.forward(part);
@@ -167,7 +204,8 @@ TEST(TensorLayers, StartWithLibtorchsBitsAndComputeAndDifferentiateAsTheWhole) {
   }
 }
 
-// 5 does not divide 24 rows, nor 3 the 4 or 2 positions of a part: pieces are uneven, and some would be empty.
+// 5 does not divide 24 rows, nor 3 the 4 or 2 positions of a part: pieces are uneven, and some
+// would be empty.
 TEST(TensorLayers, ComputeTheSameInChunks) {
   for (const int ranks : {1, 2, 4}) {
     compare_net(ranks, true, Sequence::kWhole, at::kDouble, 5);
@@ -183,7 +221,8 @@ TEST(TensorLayers, ComputeTheSameInChunks) {
     EXPECT_EQ(counted.take()["reduce_scatter"], (Counted::Sum{4, kWhole}));
     loss.backward();
     EXPECT_EQ(counted.take()["all_gather"], (Counted::Sum{4, kWhole / 2}));
-    EXPECT_THAT(refusal([&] { Linear(LinearOptions{.chunks = 0}, tp); }), HasSubstr("chunks are at least 1"));
+    EXPECT_THAT(refusal([&] { Linear(LinearOptions{.chunks = 0}, tp); }),
+                HasSubstr("chunks are at least 1"));
   });
 }
 
@@ -195,18 +234,27 @@ TEST(TensorLayers, GatherOutputsThatArePaddedAndSplitInputsThatAreWhole) {
   const at::Tensor y = second->forward(first->forward(x));
   y.sin().sum().backward();
   on_ranks(4, [&](const TensorParallel& tp) {
-    Linear column(LinearOptions{.in = 6, .out = 10, .split = Split::kColumn, .gather_output = true, .pad = true}, tp);
+    Linear column(
+        LinearOptions{
+            .in = 6, .out = 10, .split = Split::kColumn, .gather_output = true, .pad = true},
+        tp);
     Linear plain(LinearOptions{.in = 10, .out = 8}, tp);
-    Linear row(LinearOptions{.in = 8, .out = 8, .split = Split::kRow, .bias = false, .input_is_parallel = false}, tp);
+    Linear row(
+        LinearOptions{
+            .in = 8, .out = 8, .split = Split::kRow, .bias = false, .input_is_parallel = false},
+        tp);
     nn::Sequential(column, plain, row)->to(at::kDouble);
     EXPECT_EQ(column->weight.size(0), 3);
     const at::Tensor out = plain->forward(column->forward(x));
     expect_close(out, y, "output");
     out.sin().sum().backward();
-    expect_close(whole_of(column->weight.grad(), column->slices().at("weight"), tp), first->weight.grad(), "weight");
-    expect_close(whole_of(column->bias.grad(), column->slices().at("bias"), tp), first->bias.grad(), "bias");
+    expect_close(whole_of(column->weight.grad(), column->slices().at("weight"), tp),
+                 first->weight.grad(), "weight");
+    expect_close(whole_of(column->bias.grad(), column->slices().at("bias"), tp), first->bias.grad(),
+                 "bias");
     expect_close(plain->weight.grad(), second->weight.grad(), "whole weight");
-    expect_close(row->forward(out.detach()), torch::linear(y, whole_of(row->weight, {1, 8}, tp)), "row");
+    expect_close(row->forward(out.detach()), torch::linear(y, whole_of(row->weight, {1, 8}, tp)),
+                 "row");
   });
 }
 
@@ -214,7 +262,9 @@ TEST(TensorLayers, HandOverTheBytesThatTheirHeadersSay) {
   using Sums = std::map<std::string, Counted::Sum>;
   for (const int ranks : {2, 4}) {
     on_ranks(ranks, [&](const TensorParallel& tp) {
-      constexpr int64_t kWhole = 3 * 8 * 6 * 4, kParameter = 6 * 4;  // bytes of an activation and of a norm's or bias's gradient
+      constexpr int64_t kWhole = 3 * 8 * 6 * 4,
+                        kParameter =
+                            6 * 4;  // bytes of an activation and of a norm's or bias's gradient
       SplitNet net(true, Sequence::kWhole, tp), sequence(true, Sequence::kSplit, tp);
       const int64_t part = kWhole / ranks;
       Counted counted;
@@ -225,14 +275,17 @@ TEST(TensorLayers, HandOverTheBytesThatTheirHeadersSay) {
       loss = sequence.forward(wave({3, 8 / ranks, 6}, 0, at::kFloat)).sum();
       EXPECT_EQ(counted.take(), (Sums{{"all_gather", {1, part}}, {"reduce_scatter", {1, kWhole}}}));
       loss.backward();
-      EXPECT_EQ(counted.take(), (Sums{{"all_gather", {1, part}}, {"reduce_scatter", {1, kWhole}}, {"all_reduce", {3, 3 * kParameter}}}));
+      EXPECT_EQ(counted.take(), (Sums{{"all_gather", {1, part}},
+                                      {"reduce_scatter", {1, kWhole}},
+                                      {"all_reduce", {3, 3 * kParameter}}}));
     });
   }
 }
 
 TEST(TensorLayers, ConvolveWithChannelsSplitAsWithAll) {
   torch::manual_seed(kSeed);
-  nn::Conv2d first(nn::Conv2dOptions(3, 8, 3).padding(1).stride(2)), second(nn::Conv2dOptions(8, 5, 3).dilation(2));
+  nn::Conv2d first(nn::Conv2dOptions(3, 8, 3).padding(1).stride(2)),
+      second(nn::Conv2dOptions(8, 5, 3).dilation(2));
   nn::Sequential(first, second)->to(at::kDouble);
   const at::Tensor x = wave({2, 3, 13, 13}, 0.2).requires_grad_();
   const at::Tensor y = second->forward(torch::relu(first->forward(x)));
@@ -240,8 +293,19 @@ TEST(TensorLayers, ConvolveWithChannelsSplitAsWithAll) {
   for (const int ranks : {1, 2, 4}) {
     for (const bool chained : {true, false}) {
       on_ranks(ranks, [&](const TensorParallel& tp) {
-        Conv2d column(Conv2dOptions{.in = 3, .out = 8, .split = Split::kColumn, .stride = 2, .padding = 1, .gather_output = !chained}, tp);
-        Conv2d row(Conv2dOptions{.in = 8, .out = 5, .split = Split::kRow, .dilation = 2, .input_is_parallel = chained}, tp);
+        Conv2d column(Conv2dOptions{.in = 3,
+                                    .out = 8,
+                                    .split = Split::kColumn,
+                                    .stride = 2,
+                                    .padding = 1,
+                                    .gather_output = !chained},
+                      tp);
+        Conv2d row(Conv2dOptions{.in = 8,
+                                 .out = 5,
+                                 .split = Split::kRow,
+                                 .dilation = 2,
+                                 .input_is_parallel = chained},
+                   tp);
         nn::Sequential(column, row)->to(at::kDouble);
         const at::Tensor mine = x.detach().clone().requires_grad_();
         const at::Tensor out = row->forward(torch::relu(column->forward(mine)));
@@ -256,7 +320,8 @@ TEST(TensorLayers, ConvolveWithChannelsSplitAsWithAll) {
 }
 
 TEST(TensorLayers, NormalizeByTheRootMeanSquareWithTheSequenceSplit) {
-  const at::Tensor x = wave({2, 4, 6}, 0.2), factors = wave({2, 4, 6}, 1.4), weight = wave({6}, 2).requires_grad_();
+  const at::Tensor x = wave({2, 4, 6}, 0.2), factors = wave({2, 4, 6}, 1.4),
+                   weight = wave({6}, 2).requires_grad_();
   (torch::rms_norm(x, {6}, weight, 1e-6) * factors).sum().backward();
   on_ranks(2, [&](const TensorParallel& tp) {
     RMSNorm norm(NormOptions{.features = 6, .eps = 1e-6, .sequence = Sequence::kSplit}, tp);
@@ -276,11 +341,14 @@ TEST(TensorDropout, DrawsThePartsOfTheMaskThatOneProcessDraws) {
   for (const int ranks : {2, 4}) {
     on_ranks(ranks, [&](const TensorParallel& tp) {
       tp.seed_dropout(77);
-      EXPECT_TRUE(torch::equal(dropout(slice_of(x, {1, 8}, tp), 0.25, 1, tp), slice_of(first, {1, 8}, tp)));
+      EXPECT_TRUE(
+          torch::equal(dropout(slice_of(x, {1, 8}, tp), 0.25, 1, tp), slice_of(first, {1, 8}, tp)));
       EXPECT_TRUE(torch::equal(dropout(x, 0.25, {}, tp), second)) << "replicated";
       tp.set_draw(0);
       Dropout layer(DropoutOptions{.p = 0.25, .sequence = Sequence::kSplit}, tp);
-      EXPECT_TRUE(torch::equal(layer->forward(slice_of(x, {1, 8}, tp)), slice_of(first, {1, 8}, tp))) << "repeated";
+      EXPECT_TRUE(
+          torch::equal(layer->forward(slice_of(x, {1, 8}, tp)), slice_of(first, {1, 8}, tp)))
+          << "repeated";
       layer->eval();
       EXPECT_TRUE(layer->forward(x).is_same(x));
       EXPECT_EQ(tp.draw(), 1u);
@@ -293,12 +361,17 @@ TEST(TensorDropout, DrawsForAnyPositionsWhatOneProcessDraws) {
   TensorParallel alone;
   alone.seed_dropout(77);
   const at::Tensor whole = dropout(x, 0.25, {}, alone);
-  for (const at::Tensor& positions : {torch::tensor({0, 1, 7, 8}), torch::tensor({4}), torch::tensor({2, 3, 5, 6})}) {
+  for (const at::Tensor& positions :
+       {torch::tensor({0, 1, 7, 8}), torch::tensor({4}), torch::tensor({2, 3, 5, 6})}) {
     alone.set_draw(0);
-    const at::Tensor part = dropout_of_part(x.index_select(1, positions), 0.25, {-2, 9, positions}, alone);
+    const at::Tensor part =
+        dropout_of_part(x.index_select(1, positions), 0.25, {-2, 9, positions}, alone);
     EXPECT_TRUE(torch::equal(part, whole.index_select(1, positions)));
   }
-  EXPECT_THAT(refusal([&] { dropout_of_part(x, 0.25, {-2, 9, torch::tensor({1})}, alone); }), HasSubstr("one for each of the 9 entries"));
+  EXPECT_THAT(refusal([&] {
+                dropout_of_part(x, 0.25, {-2, 9, torch::tensor({1})}, alone);
+              }),
+              HasSubstr("one for each of the 9 entries"));
 }
 
 TEST(TensorDropout, OverRanksOfASequenceIsThatOfOneProcess) {
@@ -310,11 +383,13 @@ TEST(TensorDropout, OverRanksOfASequenceIsThatOfOneProcess) {
     const int place = group.rank() / 2, slice = group.rank() % 2;
     const TensorParallel tp(group.subgroup({2 * place, 2 * place + 1}, "tp"), 77);
     const ContextParallel cp(group.subgroup({slice, slice + 2}, "cp"));
-    Dropout layer(DropoutOptions{.p = 0.25}, tp, cp), split(DropoutOptions{.p = 0.25, .sequence = Sequence::kSplit}, tp, cp);
+    Dropout layer(DropoutOptions{.p = 0.25}, tp, cp),
+        split(DropoutOptions{.p = 0.25, .sequence = Sequence::kSplit}, tp, cp);
     const at::Tensor mine = cp.part(whole, 1);
     EXPECT_TRUE(torch::equal(layer->forward(cp.part(x, 1)), mine));
     tp.set_draw(0);
-    EXPECT_TRUE(torch::equal(split->forward(slice_of(cp.part(x, 1), {1, 4}, tp)), slice_of(mine, {1, 4}, tp)));
+    EXPECT_TRUE(torch::equal(split->forward(slice_of(cp.part(x, 1), {1, 4}, tp)),
+                             slice_of(mine, {1, 4}, tp)));
   });
 }
 
@@ -325,7 +400,8 @@ TEST(TensorDropout, KeepsTheFractionAndTheMeanAndRefusesAProbabilityOfOne) {
   EXPECT_NEAR(x.eq(0).to(at::kDouble).mean().item<double>(), 0.3, 0.0023);
   EXPECT_NEAR(x.max().item<double>(), 1 / 0.7, 1e-6);
   EXPECT_THAT(refusal([&] { dropout(x, 1, {}, alone); }), HasSubstr("p is in [0, 1)"));
-  EXPECT_THAT(refusal([&] { Dropout(DropoutOptions{.p = -1}, alone); }), HasSubstr("p is in [0, 1)"));
+  EXPECT_THAT(refusal([&] { Dropout(DropoutOptions{.p = -1}, alone); }),
+              HasSubstr("p is in [0, 1)"));
 }
 
 TEST(TensorGradients, AreClippedByTheNormOfTheWholeModelAsByTorch) {

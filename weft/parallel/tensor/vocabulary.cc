@@ -16,8 +16,9 @@ void require_ids(const char* who, const at::Tensor& ids, std::int64_t vocabulary
   WEFT_REQUIRE(ids.scalar_type() == at::kLong, std::string(who) + ": ids are int64");
   if (ids.numel() == 0) return;
   const std::int64_t low = ids.min().item<std::int64_t>(), high = ids.max().item<std::int64_t>();
-  WEFT_REQUIRE(low >= 0 && high < vocabulary, std::string(who) + ": id " + std::to_string(low < 0 ? low : high) +
-                                                  " is outside the vocabulary of " + std::to_string(vocabulary));
+  WEFT_REQUIRE(low >= 0 && high < vocabulary,
+               std::string(who) + ": id " + std::to_string(low < 0 ? low : high) +
+                   " is outside the vocabulary of " + std::to_string(vocabulary));
 }
 
 // The columns of the vocabulary that are here.
@@ -29,11 +30,14 @@ struct Columns {
 
 // Of rows [n, columns here] with targets that all count: the loss of each row.
 struct SplitCrossEntropy final : torch::autograd::Function<SplitCrossEntropy> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& logits, const at::Tensor& target, const Columns& columns,
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& logits,
+                            const at::Tensor& target, const Columns& columns,
                             const TensorParallel& tp) {
     const std::int64_t n = logits.size(0), width = logits.size(1);
     const at::Tensor real = logits.narrow(1, 0, columns.real);
-    at::Tensor top = columns.real > 0 ? real.amax(1) : at::full({n}, -std::numeric_limits<double>::infinity(), logits.options());
+    at::Tensor top = columns.real > 0 ? real.amax(1)
+                                      : at::full({n}, -std::numeric_limits<double>::infinity(),
+                                                 logits.options());
     tp.group().all_reduce(top, ReduceOp::kMax);
 
     // Padding stays 0. Then in place: exponentials here, probabilities below.
@@ -62,26 +66,35 @@ struct SplitCrossEntropy final : torch::autograd::Function<SplitCrossEntropy> {
 
   // softmax - ((1 - e) one-hot + e / vocabulary), each row times its gradient.
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    WEFT_REQUIRE(!at::GradMode::is_enabled(), "cross_entropy: backward of backward (create_graph) is not available");
+    WEFT_REQUIRE(!at::GradMode::is_enabled(),
+                 "cross_entropy: backward of backward (create_graph) is not available");
     const auto saved = context->get_saved_variables();
     const at::Tensor &column = saved[1], &here = saved[2];
     const double e = context->saved_data["e"].toDouble();
     at::Tensor d = saved[0].clone();
-    if (e > 0) d.narrow(1, 0, context->saved_data["real"].toInt()).sub_(e / static_cast<double>(context->saved_data["vocabulary"].toInt()));
-    if (d.size(1) > 0) d.scatter_add_(1, column.unsqueeze(1), (here.to(d.scalar_type()) * -(1 - e)).unsqueeze(1));
+    if (e > 0)
+      d.narrow(1, 0, context->saved_data["real"].toInt())
+          .sub_(e / static_cast<double>(context->saved_data["vocabulary"].toInt()));
+    if (d.size(1) > 0)
+      d.scatter_add_(1, column.unsqueeze(1), (here.to(d.scalar_type()) * -(1 - e)).unsqueeze(1));
     return {d.mul_(gradients[0].unsqueeze(1)), {}, {}, {}};
   }
 };
 
-at::Tensor plain(const at::Tensor& rows, const at::Tensor& target, const CrossEntropyOptions& options) {
-  return F::cross_entropy(
-      rows, target,
-      F::CrossEntropyFuncOptions().ignore_index(options.ignore_index).reduction(torch::kNone).label_smoothing(options.label_smoothing));
+at::Tensor plain(const at::Tensor& rows, const at::Tensor& target,
+                 const CrossEntropyOptions& options) {
+  return F::cross_entropy(rows, target,
+                          F::CrossEntropyFuncOptions()
+                              .ignore_index(options.ignore_index)
+                              .reduction(torch::kNone)
+                              .label_smoothing(options.label_smoothing));
 }
 
-at::Tensor split(const at::Tensor& rows, const at::Tensor& target, const CrossEntropyOptions& options, const TensorParallel& tp) {
+at::Tensor split(const at::Tensor& rows, const at::Tensor& target,
+                 const CrossEntropyOptions& options, const TensorParallel& tp) {
   const std::int64_t width = rows.size(1), begin = tp.rank() * width;
-  const Columns columns{begin, std::clamp<std::int64_t>(options.vocabulary - begin, 0, width), options.vocabulary, options.label_smoothing};
+  const Columns columns{begin, std::clamp<std::int64_t>(options.vocabulary - begin, 0, width),
+                        options.vocabulary, options.label_smoothing};
   const at::Tensor counts = target.ne(options.ignore_index);
   const at::Tensor loss = SplitCrossEntropy::apply(rows, target.where(counts, 0), columns, tp);
   return loss.masked_fill(counts.logical_not(), 0);
@@ -89,46 +102,63 @@ at::Tensor split(const at::Tensor& rows, const at::Tensor& target, const CrossEn
 
 }  // namespace
 
-EmbeddingImpl::EmbeddingImpl(EmbeddingOptions options_, TensorParallel tp) : options(options_), tp_(std::move(tp)) {
-  WEFT_REQUIRE(options.vocabulary > 0 && options.features > 0, "Embedding: vocabulary and features are at least 1");
+EmbeddingImpl::EmbeddingImpl(EmbeddingOptions options_, TensorParallel tp)
+    : options(options_), tp_(std::move(tp)) {
+  WEFT_REQUIRE(options.vocabulary > 0 && options.features > 0,
+               "Embedding: vocabulary and features are at least 1");
   EmbeddingImpl::reset();
 }
 
-std::map<std::string, Slice> EmbeddingImpl::slices() const { return {{"weight", {0, options.vocabulary}}}; }
+std::map<std::string, Slice> EmbeddingImpl::slices() const {
+  return {{"weight", {0, options.vocabulary}}};
+}
 
 void EmbeddingImpl::reset() {
   const at::NoGradGuard no_grad;
-  const at::Tensor whole = torch::empty({options.vocabulary, options.features}).normal_(0, options.normal, tp_.generator());
+  const at::Tensor whole = torch::empty({options.vocabulary, options.features})
+                               .normal_(0, options.normal, tp_.generator());
   weight = register_parameter("weight", slice_of(whole, slices().at("weight"), tp_));
 }
 
 at::Tensor EmbeddingImpl::forward(const at::Tensor& ids) {
   require_ids("Embedding", ids, options.vocabulary);
   if (tp_.size() == 1) return torch::embedding(weight, ids);
-  const at::Tensor at = ids - tp_.rank() * weight.size(0), away = at.lt(0).logical_or(at.ge(weight.size(0)));
-  const at::Tensor rows = torch::embedding(weight, at.masked_fill(away, 0)).masked_fill(away.unsqueeze(-1), 0);
+  const at::Tensor at = ids - tp_.rank() * weight.size(0),
+                   away = at.lt(0).logical_or(at.ge(weight.size(0)));
+  const at::Tensor rows =
+      torch::embedding(weight, at.masked_fill(away, 0)).masked_fill(away.unsqueeze(-1), 0);
   return leave_split(rows, options.sequence, tp_);
 }
 
-at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target, const CrossEntropyOptions& given, const TensorParallel& tp) {
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target,
+                         const CrossEntropyOptions& given, const TensorParallel& tp) {
   CrossEntropyOptions options = given;
-  WEFT_REQUIRE(logits.dim() >= 1 && logits.sizes().slice(0, static_cast<std::size_t>(logits.dim() - 1)) == target.sizes(),
-               "cross_entropy: logits are [..., columns] and the target has their first dimensions");
-  WEFT_REQUIRE(options.label_smoothing >= 0 && options.label_smoothing < 1, "cross_entropy: label_smoothing is in [0, 1)");
+  WEFT_REQUIRE(
+      logits.dim() >= 1 &&
+          logits.sizes().slice(0, static_cast<std::size_t>(logits.dim() - 1)) == target.sizes(),
+      "cross_entropy: logits are [..., columns] and the target has their first dimensions");
+  WEFT_REQUIRE(options.label_smoothing >= 0 && options.label_smoothing < 1,
+               "cross_entropy: label_smoothing is in [0, 1)");
   const std::int64_t columns = logits.size(-1) * tp.size();
   if (options.vocabulary == 0) options.vocabulary = columns;
-  WEFT_REQUIRE(options.vocabulary <= columns, "cross_entropy: " + std::to_string(columns) + " columns on all ranks, and a vocabulary of " +
+  WEFT_REQUIRE(options.vocabulary <= columns, "cross_entropy: " + std::to_string(columns) +
+                                                  " columns on all ranks, and a vocabulary of " +
                                                   std::to_string(options.vocabulary));
   const at::Tensor flat = target.reshape({-1});
   const at::Tensor counted = flat.ne(options.ignore_index).sum();
-  require_ids("cross_entropy", flat.masked_select(flat.ne(options.ignore_index)), options.vocabulary);
+  require_ids("cross_entropy", flat.masked_select(flat.ne(options.ignore_index)),
+              options.vocabulary);
   at::Tensor rows = logits.reshape({-1, logits.size(-1)});
-  if (rows.scalar_type() == at::kHalf || rows.scalar_type() == at::kBFloat16) rows = rows.to(at::kFloat);
+  if (rows.scalar_type() == at::kHalf || rows.scalar_type() == at::kBFloat16)
+    rows = rows.to(at::kFloat);
 
-  const at::Tensor loss = tp.size() == 1 ? plain(rows.narrow(1, 0, options.vocabulary), flat, options) : split(rows, flat, options, tp);
+  const at::Tensor loss = tp.size() == 1
+                              ? plain(rows.narrow(1, 0, options.vocabulary), flat, options)
+                              : split(rows, flat, options, tp);
   if (options.reduction == LossReduction::kNone) return loss.view(target.sizes());
   if (options.reduction == LossReduction::kSum) return loss.sum();
-  WEFT_REQUIRE(counted.item<std::int64_t>() > 0, "cross_entropy: no target counts, so there is no mean");
+  WEFT_REQUIRE(counted.item<std::int64_t>() > 0,
+               "cross_entropy: no target counts, so there is no mean");
   return loss.sum() / counted;
 }
 

@@ -62,6 +62,7 @@ struct CrossEntropyOptions {
 // Logits themselves would be n · vocabulary / ranks numbers. Backward is local.
 // Collective. Throws Error(kInvalidArgument) for shapes that do not fit, a target outside the
 // vocabulary, and the mean over no targets.
-at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target, const CrossEntropyOptions& options, const TensorParallel& tp);
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target,
+                         const CrossEntropyOptions& options, const TensorParallel& tp);
 
 }  // namespace weft::parallel

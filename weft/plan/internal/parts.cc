@@ -14,20 +14,25 @@ using schedule::Request;
 
 constexpr std::int64_t kMostHeld = 20'000'000, kMostPossible = 200'000'000;
 
-int wrap(std::int64_t place, int world) { return static_cast<int>(((place % world) + world) % world); }
+int wrap(std::int64_t place, int world) {
+  return static_cast<int>(((place % world) + world) % world);
+}
 
 std::vector<Event> events_of(Request request, int place, int first_of_block, std::size_t element) {
   const schedule::Topology* topology = request.topology.get();
   request.rank = topology != nullptr ? topology->order()[static_cast<std::size_t>(place)] : place;
   std::vector<Event> events;
   for (const auto& step : schedule::make(request).steps) {
-    WEFT_REQUIRE(step.action != Action::kMeet && step.action != Action::kRead && step.action != Action::kReadReduce,
-                 "simulate: ranks that read each other's memory send no messages; choose another algorithm than direct");
+    WEFT_REQUIRE(step.action != Action::kMeet && step.action != Action::kRead &&
+                     step.action != Action::kReadReduce,
+                 "simulate: ranks that read each other's memory send no messages; choose another "
+                 "algorithm than direct");
     const double bytes = static_cast<double>(step.count) * static_cast<double>(element);
     if (step.action == Action::kReduce) events.push_back({step.round, -1, bytes, true});
     if (step.action != Action::kRecv && step.action != Action::kRecvReduce) continue;
     const int peer = topology != nullptr ? topology->place_of(step.peer) : step.peer;
-    events.push_back({step.round, wrap(peer - first_of_block, request.world), bytes, step.action == Action::kRecvReduce});
+    events.push_back({step.round, wrap(peer - first_of_block, request.world), bytes,
+                      step.action == Action::kRecvReduce});
   }
   return events;
 }
@@ -38,7 +43,8 @@ bool alike(const std::vector<Event>& a, const std::vector<Event>& b) {
   });
 }
 
-// The parts of the first block of `length` places, if the world is such blocks, as far as the second, a middle and the last one tell.
+// The parts of the first block of `length` places, if the world is such blocks, as far as the
+// second, a middle and the last one tell.
 std::optional<Parts> block_of(const Request& request, int length, std::size_t element) {
   if (length < 1 || request.world % length != 0 || length == request.world) return std::nullopt;
   Parts result;
@@ -46,7 +52,9 @@ std::optional<Parts> block_of(const Request& request, int length, std::size_t el
   for (int t = 0; t < length; ++t) {
     result.parts.push_back(events_of(request, t, 0, element));
     for (const int block : {1, blocks / 2, blocks - 1}) {
-      if (!alike(result.parts.back(), events_of(request, block * length + t, block * length, element))) return std::nullopt;
+      if (!alike(result.parts.back(),
+                 events_of(request, block * length + t, block * length, element)))
+        return std::nullopt;
     }
   }
   result.by_symmetry = true;
@@ -68,14 +76,16 @@ std::vector<int> lengths_to_try(const schedule::Topology* topology) {
 
 Parts all_ranks(const Request& request, std::size_t element) {
   Parts result;
-  for (int place = 0; place < request.world; ++place) result.parts.push_back(events_of(request, place, 0, element));
+  for (int place = 0; place < request.world; ++place)
+    result.parts.push_back(events_of(request, place, 0, element));
   return result;
 }
 
 Parts find(const Request& request, std::size_t element) {
   std::int64_t steps = 0;  // of all ranks, going by some of them
   for (const int place : {0, 1, request.world / 2, request.world - 1}) {
-    const auto events = static_cast<std::int64_t>(events_of(request, std::min(place, request.world - 1), 0, element).size());
+    const auto events = static_cast<std::int64_t>(
+        events_of(request, std::min(place, request.world - 1), 0, element).size());
     steps = std::max(steps, events * request.world);
   }
   Parts result;
@@ -92,7 +102,8 @@ Parts find(const Request& request, std::size_t element) {
       return *std::move(block);
     }
   }
-  WEFT_REQUIRE(steps <= kMostPossible, "simulate: " + std::to_string(steps) + " steps and ranks that are not alike: too many to hold");
+  WEFT_REQUIRE(steps <= kMostPossible, "simulate: " + std::to_string(steps) +
+                                           " steps and ranks that are not alike: too many to hold");
   result = all_ranks(request, element);
   result.count = request.count;
   return result;

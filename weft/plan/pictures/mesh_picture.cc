@@ -16,7 +16,8 @@ std::vector<int> hosts_of(const MeshLayout& mesh, const std::vector<int>& sizes)
     host.insert(host.end(), static_cast<std::size_t>(std::max(0, sizes[h])), static_cast<int>(h));
   if (sizes.empty()) host.assign(static_cast<std::size_t>(mesh.world()), 0);
   if (static_cast<int>(host.size()) != mesh.world()) {
-    throw Error(Errc::kBadConfig, "the hosts have " + std::to_string(host.size()) + " ranks and the mesh (" + mesh.describe() + ") has " +
+    throw Error(Errc::kBadConfig, "the hosts have " + std::to_string(host.size()) +
+                                      " ranks and the mesh (" + mesh.describe() + ") has " +
                                       std::to_string(mesh.world()));
   }
   return host;
@@ -56,8 +57,9 @@ std::string listed(const std::vector<std::vector<int>>& groups) {
 
 bool stays(const std::vector<std::vector<int>>& groups, const std::vector<int>& host) {
   return std::all_of(groups.begin(), groups.end(), [&](const std::vector<int>& group) {
-    return std::all_of(group.begin(), group.end(),
-                       [&](int rank) { return host[static_cast<std::size_t>(rank)] == host[static_cast<std::size_t>(group[0])]; });
+    return std::all_of(group.begin(), group.end(), [&](int rank) {
+      return host[static_cast<std::size_t>(rank)] == host[static_cast<std::size_t>(group[0])];
+    });
   });
 }
 
@@ -67,20 +69,26 @@ std::string attribute(const char* name, double value) {
   return text;
 }
 
-std::string box(double x, double y, const std::string& fill, const std::string& first, const std::string& second) {
+std::string box(double x, double y, const std::string& fill, const std::string& first,
+                const std::string& second) {
   constexpr double kWidth = 112, kHeight = 46;
-  std::string svg = "<rect" + attribute("x", x) + attribute("y", y) + attribute("width", kWidth) + attribute("height", kHeight) +
-                    " rx=\"5\" fill=\"" + fill + "\" stroke=\"#333\"/>\n";
-  svg += "<text" + attribute("x", x + kWidth / 2) + attribute("y", y + 19) + " font-weight=\"bold\">" + first + "</text>\n";
-  return svg + "<text" + attribute("x", x + kWidth / 2) + attribute("y", y + 36) + " font-size=\"11\">" + second + "</text>\n";
+  std::string svg = "<rect" + attribute("x", x) + attribute("y", y) + attribute("width", kWidth) +
+                    attribute("height", kHeight) + " rx=\"5\" fill=\"" + fill +
+                    "\" stroke=\"#333\"/>\n";
+  svg += "<text" + attribute("x", x + kWidth / 2) + attribute("y", y + 19) +
+         " font-weight=\"bold\">" + first + "</text>\n";
+  return svg + "<text" + attribute("x", x + kWidth / 2) + attribute("y", y + 36) +
+         " font-size=\"11\">" + second + "</text>\n";
 }
 
 }  // namespace
 
 std::string show(const MeshLayout& mesh, const std::vector<int>& hosts) {
   const auto host = hosts_of(mesh, hosts);
-  std::string text = std::to_string(mesh.world()) + " ranks: " + mesh.describe() + "\n\n" + padded("rank", 6) + padded("host", 6);
-  for (const Axis& axis : mesh.axes()) text += padded(axis.name, std::max<std::size_t>(6, axis.name.size() + 2));
+  std::string text = std::to_string(mesh.world()) + " ranks: " + mesh.describe() + "\n\n" +
+                     padded("rank", 6) + padded("host", 6);
+  for (const Axis& axis : mesh.axes())
+    text += padded(axis.name, std::max<std::size_t>(6, axis.name.size() + 2));
   text.erase(text.find_last_not_of(' ') + 1);
   text += "\n";
   for (int rank = 0; rank < mesh.world(); ++rank) {
@@ -88,16 +96,19 @@ std::string show(const MeshLayout& mesh, const std::vector<int>& hosts) {
       text += "…\n";
       rank = mesh.world() - 8;
     }
-    text += padded(std::to_string(rank), 6) + padded(std::to_string(host[static_cast<std::size_t>(rank)]), 6);
+    text += padded(std::to_string(rank), 6) +
+            padded(std::to_string(host[static_cast<std::size_t>(rank)]), 6);
     for (const Axis& axis : mesh.axes())
-      text += padded(std::to_string(mesh.coordinate(rank, axis.name)), std::max<std::size_t>(6, axis.name.size() + 2));
+      text += padded(std::to_string(mesh.coordinate(rank, axis.name)),
+                     std::max<std::size_t>(6, axis.name.size() + 2));
     text.erase(text.find_last_not_of(' ') + 1);
     text += "\n";
   }
   text += "\n";
   for (const Axis& axis : mesh.axes()) {
     const auto groups = mesh.groups(axis.name);
-    text += padded(axis.name, 6) + padded(listed(groups), 28) + "  each rank: " + purpose(axis.name) +
+    text += padded(axis.name, 6) + padded(listed(groups), 28) +
+            "  each rank: " + purpose(axis.name) +
             (axis.size == 1        ? "; nothing travels"
              : stays(groups, host) ? "; travels inside a host"
                                    : "; travels between hosts") +
@@ -107,10 +118,12 @@ std::string show(const MeshLayout& mesh, const std::vector<int>& hosts) {
 }
 
 std::string show_svg(const MeshLayout& mesh, const std::vector<int>& hosts) {
-  if (mesh.world() > 512) throw Error(Errc::kBadConfig, "a picture of more than 512 ranks cannot be read; show fewer");
+  if (mesh.world() > 512)
+    throw Error(Errc::kBadConfig, "a picture of more than 512 ranks cannot be read; show fewer");
   const auto host = hosts_of(mesh, hosts);
   // Colors that remain different for those who see red and green alike (Okabe and Ito, lightened).
-  constexpr const char* kFills[] = {"#cfe8f7", "#fbe3b5", "#c8ebdd", "#f6d2c2", "#eedcec", "#fbf6c3", "#cfdcec", "#e6e6e6"};
+  constexpr const char* kFills[] = {"#cfe8f7", "#fbe3b5", "#c8ebdd", "#f6d2c2",
+                                    "#eedcec", "#fbf6c3", "#cfdcec", "#e6e6e6"};
   const int columns = std::clamp(mesh.axes().empty() ? 1 : mesh.axes().back().size, 1, 8);
   double y = 64, width = std::max(460.0, 60 + 124.0 * columns);
   std::string body;
@@ -118,26 +131,33 @@ std::string show_svg(const MeshLayout& mesh, const std::vector<int>& hosts) {
     const int here = host[static_cast<std::size_t>(first)];
     const auto last = static_cast<int>(std::count(host.begin(), host.end(), here)) + first;
     const int rows = (last - first + columns - 1) / columns;
-    body += "<rect x=\"16.0\"" + attribute("y", y) + attribute("width", 28 + 124.0 * columns) + attribute("height", 34 + 58.0 * rows) +
-            " rx=\"8\" fill=\"none\" stroke=\"#888\"/>\n<text text-anchor=\"start\" x=\"28.0\"" + attribute("y", y + 20) + ">host " +
-            std::to_string(here) + "</text>\n";
+    body += "<rect x=\"16.0\"" + attribute("y", y) + attribute("width", 28 + 124.0 * columns) +
+            attribute("height", 34 + 58.0 * rows) +
+            " rx=\"8\" fill=\"none\" stroke=\"#888\"/>\n<text text-anchor=\"start\" x=\"28.0\"" +
+            attribute("y", y + 20) + ">host " + std::to_string(here) + "</text>\n";
     for (int rank = first; rank < last; ++rank) {
       std::string places;
       for (const Axis& axis : mesh.axes()) {
-        if (axis.size > 1) places += (places.empty() ? "" : " ") + axis.name + " " + std::to_string(mesh.coordinate(rank, axis.name));
+        if (axis.size > 1)
+          places += (places.empty() ? "" : " ") + axis.name + " " +
+                    std::to_string(mesh.coordinate(rank, axis.name));
       }
       const int row = (rank - first) / columns;
       body += box(36 + 124.0 * ((rank - first) % columns), y + 30 + 58.0 * row,
-                  kFills[mesh.coordinate(rank, "pp") % static_cast<int>(std::size(kFills))], "rank " + std::to_string(rank), places);
+                  kFills[mesh.coordinate(rank, "pp") % static_cast<int>(std::size(kFills))],
+                  "rank " + std::to_string(rank), places);
     }
     y += 34 + 58.0 * rows + 14;
     first = last;
   }
-  return "<svg xmlns=\"http://www.w3.org/2000/svg\"" + attribute("width", width) + attribute("height", y + 8) +
-         " font-family=\"sans-serif\" font-size=\"13\" text-anchor=\"middle\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n" +
-         "<text text-anchor=\"start\" x=\"16.0\" y=\"26.0\" font-size=\"16\">" + std::to_string(mesh.world()) +
-         " ranks: " + mesh.describe() +
-         "</text>\n<text text-anchor=\"start\" x=\"16.0\" y=\"46.0\" font-size=\"12\" fill=\"#444\">colors: pipeline stages; ranks of a "
+  return "<svg xmlns=\"http://www.w3.org/2000/svg\"" + attribute("width", width) +
+         attribute("height", y + 8) +
+         " font-family=\"sans-serif\" font-size=\"13\" text-anchor=\"middle\">\n<rect "
+         "width=\"100%\" height=\"100%\" fill=\"white\"/>\n" +
+         "<text text-anchor=\"start\" x=\"16.0\" y=\"26.0\" font-size=\"16\">" +
+         std::to_string(mesh.world()) + " ranks: " + mesh.describe() +
+         "</text>\n<text text-anchor=\"start\" x=\"16.0\" y=\"46.0\" font-size=\"12\" "
+         "fill=\"#444\">colors: pipeline stages; ranks of a "
          "row "
          "are neighbors along the last axis</text>\n" +
          body + "</svg>\n";

@@ -15,8 +15,8 @@ using ::testing::HasSubstr;
 TEST(MeshPicture, ShowsWhoIsWhereAndWhatLeavesAHost) {
   const MeshLayout mesh(4, parse_axes("dp=2,tp=2"));
   const std::string text = show(mesh, {2, 2});
-  EXPECT_THAT(text,
-              HasSubstr("4 ranks: dp 2 x tp 2\n\nrank  host  dp    tp\n0     0     0     0\n1     0     0     1\n2     1     1     0\n"));
+  EXPECT_THAT(text, HasSubstr("4 ranks: dp 2 x tp 2\n\nrank  host  dp    tp\n0     0     0     "
+                              "0\n1     0     0     1\n2     1     1     0\n"));
   EXPECT_THAT(text, HasSubstr("dp    {0,2} {1,3}"));
   EXPECT_THAT(text, HasSubstr("same weights, other samples; travels between hosts"));
   EXPECT_THAT(text, HasSubstr("same samples; travels inside a host"));

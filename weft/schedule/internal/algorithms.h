@@ -1,5 +1,6 @@
-// The algorithms, one file each. They are asked for worlds of two and more, with something to move (or a barrier), for the collectives that
-// the table in schedule.cc lists; everything else is settled there.
+// The algorithms, one file each. They are asked for worlds of two and more, with something to move
+// (or a barrier), for the collectives that the table in schedule.cc lists; everything else is
+// settled there.
 #pragma once
 
 #include "weft/schedule/schedule.h"

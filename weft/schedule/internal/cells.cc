@@ -20,7 +20,8 @@ void append(Runs& runs, const Run& run) {
   if (run.begin == run.end) return;
   if (!runs.empty()) {
     Run& last = runs.back();
-    const bool continues = last.end == run.begin && last.source + (last.end - last.begin) == run.source;
+    const bool continues =
+        last.end == run.begin && last.source + (last.end - last.begin) == run.source;
     if (continues && last.order == run.order && last.from == run.from) {
       last.end = run.end;
       return;
@@ -43,7 +44,11 @@ Run cut(const Run& run, std::int64_t begin, std::int64_t end, std::int64_t shift
 }  // namespace
 
 Runs input_runs(int rank, std::int64_t count) {
-  Run run{.begin = 0, .end = count, .source = 0, .order = mix(1, static_cast<std::uint64_t>(rank)), .from = {}};
+  Run run{.begin = 0,
+          .end = count,
+          .source = 0,
+          .order = mix(1, static_cast<std::uint64_t>(rank)),
+          .from = {}};
   run.from.set(rank);
   return count == 0 ? Runs{} : Runs{run};
 }
@@ -55,9 +60,12 @@ Runs combine(const Runs& left, const Runs& right) {
     const std::int64_t end = std::min(left[l].end, right[r].end);
     Run run = cut(left[l], begin, end, 0);
     const Run other = cut(right[r], begin, end, 0);
-    WEFT_CHECK(run.source == other.source,
-               "element " + std::to_string(run.source) + " is combined with element " + std::to_string(other.source));
-    WEFT_CHECK((run.from & other.from).none(), "a rank's contribution to element " + std::to_string(run.source) + " is counted twice");
+    WEFT_CHECK(run.source == other.source, "element " + std::to_string(run.source) +
+                                               " is combined with element " +
+                                               std::to_string(other.source));
+    WEFT_CHECK(
+        (run.from & other.from).none(),
+        "a rank's contribution to element " + std::to_string(run.source) + " is counted twice");
     run.from |= other.from;
     run.order = mix(run.order, other.order);
     append(sum, run);
@@ -70,24 +78,30 @@ Runs combine(const Runs& left, const Runs& right) {
 Runs Cells::read(std::int64_t begin, std::int64_t count) const {
   Runs result;
   std::int64_t complete = begin;
-  const auto first = std::partition_point(runs_.begin(), runs_.end(), [&](const Run& run) { return run.end <= begin; });
-  for (auto run = first; run != runs_.end() && run->begin < begin + count && run->begin <= complete; ++run) {
+  const auto first = std::partition_point(runs_.begin(), runs_.end(),
+                                          [&](const Run& run) { return run.end <= begin; });
+  for (auto run = first; run != runs_.end() && run->begin < begin + count && run->begin <= complete;
+       ++run) {
     append(result, cut(*run, begin, begin + count, -begin));
     complete = run->end;
   }
-  WEFT_CHECK(complete >= begin + count, "element " + std::to_string(complete) + " is read before it is written");
+  WEFT_CHECK(complete >= begin + count,
+             "element " + std::to_string(complete) + " is read before it is written");
   return result;
 }
 
 void Cells::write(std::int64_t begin, const Runs& runs) {
   if (runs.empty()) return;
   const std::int64_t end = begin + runs.back().end;
-  const auto first = std::partition_point(runs_.begin(), runs_.end(), [&](const Run& run) { return run.end < begin; });
-  const auto last = std::partition_point(first, runs_.end(), [&](const Run& run) { return run.begin <= end; });
+  const auto first = std::partition_point(runs_.begin(), runs_.end(),
+                                          [&](const Run& run) { return run.end < begin; });
+  const auto last =
+      std::partition_point(first, runs_.end(), [&](const Run& run) { return run.begin <= end; });
   Runs fresh;  // replaces [first, last): the new runs, and what stays of the old ones at both ends
   if (first != last && first->begin < begin) append(fresh, cut(*first, first->begin, begin, 0));
   for (const Run& run : runs) append(fresh, cut(run, run.begin, run.end, begin));
-  if (first != last && std::prev(last)->end > end) append(fresh, cut(*std::prev(last), end, std::prev(last)->end, 0));
+  if (first != last && std::prev(last)->end > end)
+    append(fresh, cut(*std::prev(last), end, std::prev(last)->end, 0));
   const auto at = runs_.erase(first, last);
   runs_.insert(at, fresh.begin(), fresh.end());
 }

@@ -1,14 +1,18 @@
-// Worlds that are not a power of two: the surplus ranks fold into a neighbor, a core of 2^k ranks does the work, and the surplus gets the
-// result at the end (Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005, section 4.5).
+// Worlds that are not a power of two: the surplus ranks fold into a neighbor, a core of 2^k ranks
+// does the work, and the surplus gets the result at the end (Thakur, Rabenseifner, Gropp:
+// Optimization of Collective Communication Operations in MPICH, 2005, section 4.5).
 #pragma once
 
 #include <bit>
 
 namespace weft::schedule::internal {
 
-// Of the first 2 * surplus ranks the odd ones are guests of the even ones; everybody else is in the core.
+// Of the first 2 * surplus ranks the odd ones are guests of the even ones; everybody else is in the
+// core.
 struct Fold {
-  explicit Fold(int world) : core(static_cast<int>(std::bit_floor(static_cast<unsigned>(world)))), surplus(world - core) {}
+  explicit Fold(int world)
+      : core(static_cast<int>(std::bit_floor(static_cast<unsigned>(world)))),
+        surplus(world - core) {}
 
   int core;     // ranks in the core, a power of two
   int surplus;  // guests

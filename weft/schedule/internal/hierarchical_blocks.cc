@@ -9,8 +9,9 @@
 namespace weft::schedule::internal {
 namespace {
 
-// Elements that one rank hands to another in a reduce_scatter, counted through the blocks of all ranks; in an all_gather they go the other
-// way. On its level it is the only message with any of them.
+// Elements that one rank hands to another in a reduce_scatter, counted through the blocks of all
+// ranks; in an all_gather they go the other way. On its level it is the only message with any of
+// them.
 struct LevelTransfer {
   int level = 0;
   int from = 0;
@@ -19,8 +20,8 @@ struct LevelTransfer {
   std::int64_t count = 0;
 };
 
-// One rank's part. The blocks of the ranks of a group follow each other in the group's own array, in which spread() counts; `whose` are
-// these ranks.
+// One rank's part. The blocks of the ranks of a group follow each other in the group's own array,
+// in which spread() counts; `whose` are these ranks.
 class Blocks {
  public:
   Blocks(const Request& q, const Topology& t) : q_(q), t_(t) {
@@ -30,24 +31,37 @@ class Blocks {
       share_out(level);
     }
     std::sort(transfers_.begin(), transfers_.end(),
-              [](const LevelTransfer& a, const LevelTransfer& b) { return a.level != b.level ? a.level > b.level : a.begin < b.begin; });
+              [](const LevelTransfer& a, const LevelTransfer& b) {
+                return a.level != b.level ? a.level > b.level : a.begin < b.begin;
+              });
   }
 
-  // Innermost level first; on each, by place in the array, so that both ends of several messages list them in one order.
+  // Innermost level first; on each, by place in the array, so that both ends of several messages
+  // list them in one order.
   const std::vector<LevelTransfer>& transfers() const { return transfers_; }
   // What this rank sums for others on the innermost level: parts of the array.
   const std::vector<Range>& carried() const { return carried_; }
 
  private:
   // Level num_levels() has ranks for groups.
-  int group(int level) const { return level == t_.num_levels() ? q_.rank : t_.group_of(level, q_.rank); }
-  const std::vector<int>& siblings(int level) const { return t_.children(level - 1, group(level - 1)); }
-  std::vector<int> members(int level, int group) const { return level == t_.num_levels() ? std::vector{group} : t_.members(level, group); }
-  std::int64_t length(const std::vector<int>& whose) const { return static_cast<std::int64_t>(whose.size()) * q_.count; }
+  int group(int level) const {
+    return level == t_.num_levels() ? q_.rank : t_.group_of(level, q_.rank);
+  }
+  const std::vector<int>& siblings(int level) const {
+    return t_.children(level - 1, group(level - 1));
+  }
+  std::vector<int> members(int level, int group) const {
+    return level == t_.num_levels() ? std::vector{group} : t_.members(level, group);
+  }
+  std::int64_t length(const std::vector<int>& whose) const {
+    return static_cast<std::int64_t>(whose.size()) * q_.count;
+  }
 
-  // [begin, end) of the blocks of `whose`, as pieces of one rank's block each: piece(rank, begin in the whole array, count).
+  // [begin, end) of the blocks of `whose`, as pieces of one rank's block each: piece(rank, begin in
+  // the whole array, count).
   template <typename Move>
-  void for_blocks(const std::vector<int>& whose, std::int64_t begin, std::int64_t end, Move&& move) const {
+  void for_blocks(const std::vector<int>& whose, std::int64_t begin, std::int64_t end,
+                  Move&& move) const {
     while (begin < end) {
       const std::int64_t index = begin / q_.count;
       const std::int64_t stop = std::min(end, (index + 1) * q_.count);
@@ -57,7 +71,8 @@ class Blocks {
     }
   }
   // The same, blocks that lie next to each other as one.
-  std::vector<Range> ranges(const std::vector<int>& whose, std::int64_t begin, std::int64_t end) const {
+  std::vector<Range> ranges(const std::vector<int>& whose, std::int64_t begin,
+                            std::int64_t end) const {
     std::vector<Range> result;
     for_blocks(whose, begin, end, [&](int, std::int64_t first, std::int64_t count) {
       const bool adjacent = !result.empty() && result.back().begin + result.back().count == first;
@@ -74,9 +89,10 @@ class Blocks {
       const std::vector<int> whose = members(level + 1, sibling);
       for (const Piece& piece : spread(t_, level + 1, group(level + 1), length(whose))) {
         if (piece.owner != q_.rank) continue;
-        for_blocks(whose, piece.begin, piece.end, [&](int rank, std::int64_t begin, std::int64_t count) {
-          transfers_.push_back({level, q_.rank, rank, begin, count});
-        });
+        for_blocks(whose, piece.begin, piece.end,
+                   [&](int rank, std::int64_t begin, std::int64_t count) {
+                     transfers_.push_back({level, q_.rank, rank, begin, count});
+                   });
       }
     }
   }
@@ -84,12 +100,16 @@ class Blocks {
   // And what they carry for it comes.
   void take(int level) {
     const std::vector<int> whose = members(level + 1, group(level + 1));
-    const std::int64_t own = (std::find(whose.begin(), whose.end(), q_.rank) - whose.begin()) * q_.count;
+    const std::int64_t own =
+        (std::find(whose.begin(), whose.end(), q_.rank) - whose.begin()) * q_.count;
     for (const int sibling : siblings(level + 1)) {
       if (sibling == group(level + 1)) continue;
       for (const Piece& piece : spread(t_, level + 1, sibling, length(whose))) {
-        const std::int64_t begin = std::max(piece.begin, own), end = std::min(piece.end, own + q_.count);
-        if (begin < end) transfers_.push_back({level, piece.owner, q_.rank, q_.rank * q_.count + begin - own, end - begin});
+        const std::int64_t begin = std::max(piece.begin, own),
+                           end = std::min(piece.end, own + q_.count);
+        if (begin < end)
+          transfers_.push_back(
+              {level, piece.owner, q_.rank, q_.rank * q_.count + begin - own, end - begin});
       }
     }
   }
@@ -109,13 +129,16 @@ class Blocks {
         const std::int64_t begin = s.begin + part_begin(s.end - s.begin, parts, p);
         return ranges(whose, begin, begin + part_count(s.end - s.begin, parts, p));
       };
-      const auto mine = part_at(std::find(s.owners.begin(), s.owners.end(), q_.rank) - s.owners.begin());
+      const auto mine =
+          part_at(std::find(s.owners.begin(), s.owners.end(), q_.rank) - s.owners.begin());
       if (level + 1 == t_.num_levels()) carried_.insert(carried_.end(), mine.begin(), mine.end());
       for (std::int64_t p = 0; p < parts; ++p) {
         const int peer = s.owners[static_cast<std::size_t>(p)];
         if (peer == q_.rank) continue;
-        for (const Range& given : part_at(p)) transfers_.push_back({level, q_.rank, peer, given.begin, given.count});
-        for (const Range& kept : mine) transfers_.push_back({level, peer, q_.rank, kept.begin, kept.count});
+        for (const Range& given : part_at(p))
+          transfers_.push_back({level, q_.rank, peer, given.begin, given.count});
+        for (const Range& kept : mine)
+          transfers_.push_back({level, peer, q_.rank, kept.begin, kept.count});
       }
     }
   }
@@ -136,9 +159,11 @@ Schedule reduce_scatter(const Request& q, const Topology& t) {
   for (const Range& range : blocks.carried()) w.copy(range, scratch(range.begin, range.count));
   for (const LevelTransfer& t : blocks.transfers()) {
     w.at(levels - t.level);
-    if (t.from == q.rank) w.send(t.to, {t.level == levels - 1 ? Buffer::kInput : Buffer::kScratch, t.begin, t.count});
+    if (t.from == q.rank)
+      w.send(t.to, {t.level == levels - 1 ? Buffer::kInput : Buffer::kScratch, t.begin, t.count});
     const bool mine = t.begin >= own && t.begin < own + q.count;
-    if (t.to == q.rank) w.recv_reduce(t.from, mine ? output(t.begin - own, t.count) : scratch(t.begin, t.count));
+    if (t.to == q.rank)
+      w.recv_reduce(t.from, mine ? output(t.begin - own, t.count) : scratch(t.begin, t.count));
   }
   return std::move(w).done();
 }
@@ -158,7 +183,8 @@ Schedule all_gather(const Request& q, const Topology& t) {
 }  // namespace
 
 Schedule make_by_blocks(const Request& request, const Topology& topology) {
-  return request.collective == Collective::kReduceScatter ? reduce_scatter(request, topology) : all_gather(request, topology);
+  return request.collective == Collective::kReduceScatter ? reduce_scatter(request, topology)
+                                                          : all_gather(request, topology);
 }
 
 }  // namespace weft::schedule::internal

@@ -1,4 +1,5 @@
-// The hierarchical algorithms over blocks: reduce_scatter, and all_gather, which is the same backwards (see hierarchical.cc).
+// The hierarchical algorithms over blocks: reduce_scatter, and all_gather, which is the same
+// backwards (see hierarchical.cc).
 #pragma once
 
 #include "weft/schedule/schedule.h"

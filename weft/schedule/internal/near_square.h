@@ -7,7 +7,8 @@
 
 namespace weft::schedule::internal {
 
-// Of all grids with a place for each rank the one nearest to a square, with no more rows than columns; a torus.
+// Of all grids with a place for each rank the one nearest to a square, with no more rows than
+// columns; a torus.
 inline Grid near_square(int world) {
   int rows = static_cast<int>(std::sqrt(static_cast<double>(world)));
   while (world % rows != 0) --rows;

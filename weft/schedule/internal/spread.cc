@@ -9,13 +9,15 @@ namespace {
 
 using Spread = std::vector<Piece>;
 
-// Where any of them cuts; groups of the same shape cut at the same places, which the last one seen tells at little cost.
+// Where any of them cuts; groups of the same shape cut at the same places, which the last one seen
+// tells at little cost.
 std::vector<std::int64_t> cuts_of(const std::vector<Spread>& spreads) {
   std::vector<std::int64_t> cuts;
   const Spread* last = nullptr;
   for (const Spread& one : spreads) {
     const auto same = [](const Piece& a, const Piece& b) { return a.end == b.end; };
-    if (last != nullptr && std::equal(one.begin(), one.end(), last->begin(), last->end(), same)) continue;
+    if (last != nullptr && std::equal(one.begin(), one.end(), last->begin(), last->end(), same))
+      continue;
     for (const Piece& piece : one) cuts.push_back(piece.end);
     last = &one;
   }
@@ -25,19 +27,24 @@ std::vector<std::int64_t> cuts_of(const std::vector<Spread>& spreads) {
 }
 
 int owner_at(const Spread& spread, std::int64_t element) {
-  return std::upper_bound(spread.begin(), spread.end(), element, [](std::int64_t e, const Piece& p) { return e < p.end; })->owner;
+  return std::upper_bound(spread.begin(), spread.end(), element,
+                          [](std::int64_t e, const Piece& p) { return e < p.end; })
+      ->owner;
 }
 
 }  // namespace
 
-std::vector<Stretch> stretches(const Topology& topology, int level, int group, std::int64_t count, int rank) {
+std::vector<Stretch> stretches(const Topology& topology, int level, int group, std::int64_t count,
+                               int rank) {
   const std::vector<int>& children = topology.children(level, group);
   std::vector<Spread> spreads;
   spreads.reserve(children.size());
   const Spread* mine = nullptr;
   for (const int child : children) {
     spreads.push_back(spread(topology, level + 1, child, count));
-    const bool has_rank = level + 1 == topology.num_levels() ? child == rank : rank >= 0 && topology.group_of(level + 1, rank) == child;
+    const bool has_rank = level + 1 == topology.num_levels()
+                              ? child == rank
+                              : rank >= 0 && topology.group_of(level + 1, rank) == child;
     if (has_rank) mine = &spreads.back();
   }
   std::vector<Stretch> result;
@@ -62,14 +69,16 @@ std::vector<Piece> spread(const Topology& topology, int level, int group, std::i
     for (std::int64_t p = 0; p < parts; ++p) {
       const std::int64_t first = begin + part_begin(end - begin, parts, p);
       const std::int64_t length = part_count(end - begin, parts, p);
-      if (length > 0) pieces.push_back({first, first + length, owners[static_cast<std::size_t>(p)]});
+      if (length > 0)
+        pieces.push_back({first, first + length, owners[static_cast<std::size_t>(p)]});
     }
   };
   if (level + 1 == topology.num_levels()) {
     share(0, count, topology.members(level, group));
     return pieces;
   }
-  for (const Stretch& stretch : stretches(topology, level, group, count)) share(stretch.begin, stretch.end, stretch.owners);
+  for (const Stretch& stretch : stretches(topology, level, group, count))
+    share(stretch.begin, stretch.end, stretch.owners);
   return pieces;
 }
 

@@ -1,9 +1,10 @@
 // Who carries which part of an array, for the hierarchical algorithms.
 //
-// A group's array is spread over its ranks so that everybody carries about as much: the ranks of an innermost group take a part each; where
-// a group consists of groups, the ranks that carry the same elements in each of them, the counterparts, share these out among each other.
-// Groups of unequal size cut the array at different places: counterparts are found for every stretch between two cuts, and each rank still
-// carries as much of its own group's array as its neighbors.
+// A group's array is spread over its ranks so that everybody carries about as much: the ranks of an
+// innermost group take a part each; where a group consists of groups, the ranks that carry the same
+// elements in each of them, the counterparts, share these out among each other. Groups of unequal
+// size cut the array at different places: counterparts are found for every stretch between two
+// cuts, and each rank still carries as much of its own group's array as its neighbors.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,8 @@ struct Piece {
   int owner = 0;  // rank
 };
 
-// `count` elements over the ranks of a group: pieces in their order, none empty. A level one beyond the topology's last has ranks for
-// groups.
+// `count` elements over the ranks of a group: pieces in their order, none empty. A level one beyond
+// the topology's last has ranks for groups.
 std::vector<Piece> spread(const Topology& topology, int level, int group, std::int64_t count);
 
 // Elements that the same ranks carry in each of a group's children: owners by child.
@@ -30,6 +31,7 @@ struct Stretch {
   std::vector<int> owners;
 };
 // Only those that `rank` takes part in; all for -1.
-std::vector<Stretch> stretches(const Topology& topology, int level, int group, std::int64_t count, int rank = -1);
+std::vector<Stretch> stretches(const Topology& topology, int level, int group, std::int64_t count,
+                               int rank = -1);
 
 }  // namespace weft::schedule::internal

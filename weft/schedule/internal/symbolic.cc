@@ -9,12 +9,17 @@ namespace weft::schedule::internal {
 namespace {
 
 bool writes(Action action) { return action != Action::kSend && action != Action::kMeet; }
-bool reduces(Action action) { return action == Action::kRecvReduce || action == Action::kReduce || action == Action::kReadReduce; }
+bool reduces(Action action) {
+  return action == Action::kRecvReduce || action == Action::kReduce ||
+         action == Action::kReadReduce;
+}
 bool is_receive(Action action) { return action == Action::kRecv || action == Action::kRecvReduce; }
 bool is_read(Action action) { return action == Action::kRead || action == Action::kReadReduce; }
 
 std::int64_t length(const Schedule& schedule, Buffer buffer) {
-  return buffer == Buffer::kInput ? schedule.input : buffer == Buffer::kOutput ? schedule.output : schedule.scratch;
+  return buffer == Buffer::kInput    ? schedule.input
+         : buffer == Buffer::kOutput ? schedule.output
+                                     : schedule.scratch;
 }
 
 // Says where; the checks below say what.
@@ -23,7 +28,8 @@ void located(int rank, int round, Body&& body) {
   try {
     body();
   } catch (const Error& error) {
-    throw Error(error.code(), "rank " + std::to_string(rank) + ", round " + std::to_string(round) + ": " + error.message());
+    throw Error(error.code(), "rank " + std::to_string(rank) + ", round " + std::to_string(round) +
+                                  ": " + error.message());
   }
 }
 
@@ -36,7 +42,8 @@ Symbolic::Symbolic(std::span<const Schedule> schedules, bool same_array)
     State& state = states_[rank];
     state.steps = schedule.steps;
     state.same_array = same_array && schedule.in_place && schedule.input == schedule.output;
-    state.buffers[buffer(static_cast<int>(rank), Buffer::kInput)] = Cells(input_runs(static_cast<int>(rank), schedule.input));
+    state.buffers[buffer(static_cast<int>(rank), Buffer::kInput)] =
+        Cells(input_runs(static_cast<int>(rank), schedule.input));
     state.heard.set(rank);
   }
 }
@@ -51,12 +58,15 @@ void Symbolic::run() {
     do_round(round);
   }
   for (std::size_t rank = 0; rank < states_.size(); ++rank) {
-    WEFT_CHECK(states_[rank].read_by_others.empty(), "rank " + std::to_string(rank) + " may leave while a peer still reads its memory");
+    WEFT_CHECK(states_[rank].read_by_others.empty(),
+               "rank " + std::to_string(rank) + " may leave while a peer still reads its memory");
     cost_.sent = std::max(cost_.sent, states_[rank].sent);
   }
 }
 
-Runs Symbolic::output(int rank) const { return states_[rank].buffers[static_cast<int>(Buffer::kOutput)].read(0, schedules_[rank].output); }
+Runs Symbolic::output(int rank) const {
+  return states_[rank].buffers[static_cast<int>(Buffer::kOutput)].read(0, schedules_[rank].output);
+}
 
 std::span<const Step> Symbolic::steps_of(int rank, int round) const {
   const std::span<const Step> left = states_[rank].steps;
@@ -77,8 +87,10 @@ void Symbolic::do_round(int round) {
   each([&](int rank) { start_sends(rank, round); });
   each([&](int rank) { complete_receives(rank, round); });
   for (const auto& [ends, messages] : in_flight_) {
-    located(ends.first, round,
-            [&] { WEFT_CHECK(messages.empty(), "rank " + std::to_string(ends.second) + " does not receive the message"); });
+    located(ends.first, round, [&] {
+      WEFT_CHECK(messages.empty(),
+                 "rank " + std::to_string(ends.second) + " does not receive the message");
+    });
   }
   in_flight_.clear();
   each([&](int rank) { do_actions(rank, round); });
@@ -91,8 +103,10 @@ void Symbolic::do_round(int round) {
 
 void Symbolic::check_step(int rank, const Step& step) const {
   const Schedule& own = schedules_[rank];
-  const bool local = step.action == Action::kCopy || step.action == Action::kReduce || step.action == Action::kMeet;
-  WEFT_CHECK(local ? step.peer == -1 : step.peer >= 0 && step.peer < own.world && step.peer != rank, "no such peer");
+  const bool local = step.action == Action::kCopy || step.action == Action::kReduce ||
+                     step.action == Action::kMeet;
+  WEFT_CHECK(local ? step.peer == -1 : step.peer >= 0 && step.peer < own.world && step.peer != rank,
+             "no such peer");
   WEFT_CHECK(step.count >= 0 && step.src >= 0 && step.dst >= 0, "a negative range");
   if (!is_receive(step.action)) {
     const Schedule& owner = is_read(step.action) ? schedules_[step.peer] : own;
@@ -107,14 +121,18 @@ void Symbolic::do_meetings(int round) {
   std::size_t there = 0;
   for (std::size_t rank = 0; rank < states_.size(); ++rank) {
     const auto steps = steps_of(static_cast<int>(rank), round);
-    const auto meets = std::count_if(steps.begin(), steps.end(), [](const Step& step) { return step.action == Action::kMeet; });
+    const auto meets = std::count_if(steps.begin(), steps.end(),
+                                     [](const Step& step) { return step.action == Action::kMeet; });
     if (meets == 0) continue;
-    located(static_cast<int>(rank), round,
-            [&] { WEFT_CHECK(meets == 1 && steps.front().action == Action::kMeet, "a meeting that does not begin its round"); });
+    located(static_cast<int>(rank), round, [&] {
+      WEFT_CHECK(meets == 1 && steps.front().action == Action::kMeet,
+                 "a meeting that does not begin its round");
+    });
     ++there;
   }
   if (there == 0) return;
-  WEFT_CHECK(there == states_.size(), "round " + std::to_string(round) + ": some ranks meet and others do not come");
+  WEFT_CHECK(there == states_.size(),
+             "round " + std::to_string(round) + ": some ranks meet and others do not come");
   finish_phase();
   Ranks everybody;
   for (const State& state : states_) everybody |= state.heard;
@@ -129,7 +147,9 @@ void Symbolic::finish_phase() {
   for (State& state : states_) {
     for (const Access& read : state.read_by_others) {
       for (const Access& write : state.written) {
-        WEFT_CHECK(!overlap(read, write), "rank " + std::to_string(read.peer) + " reads what its owner writes before the next meeting");
+        WEFT_CHECK(!overlap(read, write),
+                   "rank " + std::to_string(read.peer) +
+                       " reads what its owner writes before the next meeting");
       }
     }
     state.read_by_others.clear();
@@ -142,7 +162,8 @@ void Symbolic::start_sends(int rank, int round) {
   int leaves = 0;
   for (const Step& step : steps_of(rank, round)) {
     if (step.action != Action::kSend) continue;
-    Message message{state.buffers[buffer(rank, step.from)].read(step.src, step.count), step.count, state.heard, leaves++};
+    Message message{state.buffers[buffer(rank, step.from)].read(step.src, step.count), step.count,
+                    state.heard, leaves++};
     in_flight_[{rank, step.peer}].push_back(std::move(message));
     state.sent += step.count;
     cost_.rounds = round;
@@ -156,13 +177,17 @@ void Symbolic::complete_receives(int rank, int round) {
   for (const Step& step : steps) {
     if (!is_receive(step.action)) continue;
     auto& queue = in_flight_[{step.peer, rank}];
-    WEFT_CHECK(!queue.empty(), "waits for a message that rank " + std::to_string(step.peer) + " does not send");
+    WEFT_CHECK(!queue.empty(),
+               "waits for a message that rank " + std::to_string(step.peer) + " does not send");
     const Message message = std::move(queue.front());
     queue.erase(queue.begin());
-    WEFT_CHECK(message.count == step.count, "expects " + std::to_string(step.count) + " elements from rank " + std::to_string(step.peer) +
+    WEFT_CHECK(message.count == step.count, "expects " + std::to_string(step.count) +
+                                                " elements from rank " + std::to_string(step.peer) +
                                                 ", which sends " + std::to_string(message.count));
     states_[rank].heard |= message.heard;
-    if (observer_) observer_({round, step.peer, rank, is_combined(rank, steps, step), message.leaves, reaches++, message.runs});
+    if (observer_)
+      observer_({round, step.peer, rank, is_combined(rank, steps, step), message.leaves, reaches++,
+                 message.runs});
     if (step.action == Action::kRecv) put(rank, step, message.runs);
     if (step.action == Action::kRecvReduce) to_combine_[rank].push_back(message.runs);
   }
@@ -179,7 +204,8 @@ bool Symbolic::is_combined(int rank, std::span<const Step> steps, const Step& re
   return receive.action == Action::kRecvReduce || std::any_of(steps.begin(), steps.end(), takes);
 }
 
-// While messages are on their way, what they come from and go to belongs to them. What is to be combined is, after the sends have left.
+// While messages are on their way, what they come from and go to belongs to them. What is to be
+// combined is, after the sends have left.
 void Symbolic::check_receives(int rank, std::span<const Step> steps) const {
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (!is_receive(steps[i].action)) continue;
@@ -190,7 +216,8 @@ void Symbolic::check_receives(int rank, std::span<const Step> steps) const {
       if (steps[i].action == Action::kRecvReduce && other.action != Action::kRecv) continue;
       const bool sends = other.action == Action::kSend;
       const std::int64_t begin = sends ? other.src : other.dst;
-      const Access there{-1, buffer(rank, sends ? other.from : other.to), begin, begin + other.count};
+      const Access there{-1, buffer(rank, sends ? other.from : other.to), begin,
+                         begin + other.count};
       WEFT_CHECK(!overlap(to, there), "receives where another message of the round is");
     }
   }
@@ -206,9 +233,11 @@ void Symbolic::do_actions(int rank, int round) {
     if (step.action != Action::kCopy && step.action != Action::kReduce) continue;
     const int from = buffer(rank, step.from);
     const int to = buffer(rank, step.to);
-    if (step.action == Action::kCopy && from == to && step.src == step.dst) continue;  // input and output are one array
+    if (step.action == Action::kCopy && from == to && step.src == step.dst)
+      continue;  // input and output are one array
     const Access source{-1, from, step.src, step.src + step.count};
-    WEFT_CHECK(!overlap(source, {-1, to, step.dst, step.dst + step.count}), "an action whose ranges overlap");
+    WEFT_CHECK(!overlap(source, {-1, to, step.dst, step.dst + step.count}),
+               "an action whose ranges overlap");
     put(rank, step, state.buffers[from].read(step.src, step.count));
   }
   to_combine_[rank].clear();
@@ -230,7 +259,8 @@ void Symbolic::put(int rank, const Step& step, const Runs& runs) {
   const int to = buffer(rank, step.to);
   Cells& cells = state.buffers[to];
   const Access access{-1, to, step.dst, step.dst + step.count};
-  const bool again = !state.written.empty() && state.written.back().buffer == to && state.written.back().begin == access.begin &&
+  const bool again = !state.written.empty() && state.written.back().buffer == to &&
+                     state.written.back().begin == access.begin &&
                      state.written.back().end == access.end;
   if (!again) state.written.push_back(access);
   if (!reduces(step.action)) return cells.write(step.dst, runs);
@@ -239,7 +269,8 @@ void Symbolic::put(int rank, const Step& step, const Runs& runs) {
 }
 
 int Symbolic::buffer(int rank, Buffer buffer) const {
-  return static_cast<int>(states_[rank].same_array && buffer == Buffer::kInput ? Buffer::kOutput : buffer);
+  return static_cast<int>(states_[rank].same_array && buffer == Buffer::kInput ? Buffer::kOutput
+                                                                               : buffer);
 }
 
 bool Symbolic::overlap(const Access& a, const Access& b) {

@@ -1,5 +1,6 @@
-// Runs the schedules of all ranks at once, round by round, on Cells. What proof.h promises about the way is checked here; what the ranks
-// end with is for the caller to check. The pictures are drawn from the same run.
+// Runs the schedules of all ranks at once, round by round, on Cells. What proof.h promises about
+// the way is checked here; what the ranks end with is for the caller to check. The pictures are
+// drawn from the same run.
 #pragma once
 
 #include <functional>
@@ -20,7 +21,8 @@ struct Transfer {
   int source = 0;
   int target = 0;
   bool reduces = false;  // it is combined with something in its round
-  int leaves = 0;        // its place among the messages of the round that leave source, and that reach target
+  int leaves =
+      0;  // its place among the messages of the round that leave source, and that reach target
   int reaches = 0;
   Runs runs;  // what moves; none for a message without elements
 };
@@ -81,8 +83,10 @@ class Symbolic {
 
   std::span<const Schedule> schedules_;
   std::vector<State> states_;
-  std::map<std::pair<int, int>, std::vector<Message>> in_flight_;  // by source and target, of this round
-  std::vector<std::vector<Runs>> to_combine_;                      // by rank: what its kRecvReduces of this round received
+  std::map<std::pair<int, int>, std::vector<Message>>
+      in_flight_;  // by source and target, of this round
+  std::vector<std::vector<Runs>>
+      to_combine_;  // by rank: what its kRecvReduces of this round received
   std::function<void(const Transfer&)> observer_;
   Cost cost_;
 };

@@ -9,7 +9,8 @@ namespace weft::schedule::internal {
 int log2_ceil(int world) { return std::bit_width(static_cast<unsigned>(world - 1)); }
 
 int pipeline_blocks(const Request& request, std::int64_t count) {
-  if (request.chunk > 0) return static_cast<int>(std::max<std::int64_t>(1, (count + request.chunk - 1) / request.chunk));
+  if (request.chunk > 0)
+    return static_cast<int>(std::max<std::int64_t>(1, (count + request.chunk - 1) / request.chunk));
   constexpr std::int64_t kMost = 16;
   return static_cast<int>(std::clamp<std::int64_t>(count / kShortestBlock, 1, kMost));
 }
@@ -24,8 +25,12 @@ Writer::Writer(const Request& request) {
   schedule_.in_place = request.collective != Collective::kAllToAll;
 }
 
-void Writer::send(int peer, Range from) { add_range(Action::kSend, peer, from, {Buffer::kOutput, 0, from.count}); }
-void Writer::recv(int peer, Range to) { add_range(Action::kRecv, peer, {Buffer::kInput, 0, to.count}, to); }
+void Writer::send(int peer, Range from) {
+  add_range(Action::kSend, peer, from, {Buffer::kOutput, 0, from.count});
+}
+void Writer::recv(int peer, Range to) {
+  add_range(Action::kRecv, peer, {Buffer::kInput, 0, to.count}, to);
+}
 void Writer::recv_reduce(int peer, Range to, bool flipped) {
   add_range(Action::kRecvReduce, peer, {Buffer::kInput, 0, to.count}, to);
   if (to.count > 0) schedule_.steps.back().flipped = flipped;
@@ -36,7 +41,9 @@ void Writer::reduce(Range from, Range to, bool flipped) {
   if (from.count > 0) schedule_.steps.back().flipped = flipped;
 }
 void Writer::read(int peer, Range from, Range to) { add_range(Action::kRead, peer, from, to); }
-void Writer::read_reduce(int peer, Range from, Range to) { add_range(Action::kReadReduce, peer, from, to); }
+void Writer::read_reduce(int peer, Range from, Range to) {
+  add_range(Action::kReadReduce, peer, from, to);
+}
 
 void Writer::embed(const Schedule& phase, const Embedding& place) {
   const auto moved = [&](Buffer& buffer, std::int64_t& offset) {
@@ -54,7 +61,8 @@ void Writer::embed(const Schedule& phase, const Embedding& place) {
 }
 
 Schedule Writer::done() && {
-  std::stable_sort(schedule_.steps.begin(), schedule_.steps.end(), [](const Step& a, const Step& b) { return a.round < b.round; });
+  std::stable_sort(schedule_.steps.begin(), schedule_.steps.end(),
+                   [](const Step& a, const Step& b) { return a.round < b.round; });
   return std::move(schedule_);
 }
 
@@ -65,7 +73,13 @@ void Writer::add(Step step) {
 
 void Writer::add_range(Action action, int peer, Range from, Range to) {
   if (from.count == 0) return;
-  add({.action = action, .peer = peer, .from = from.buffer, .to = to.buffer, .src = from.begin, .dst = to.begin, .count = from.count});
+  add({.action = action,
+       .peer = peer,
+       .from = from.buffer,
+       .to = to.buffer,
+       .src = from.begin,
+       .dst = to.begin,
+       .count = from.count});
 }
 
 }  // namespace weft::schedule::internal

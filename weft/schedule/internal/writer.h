@@ -13,11 +13,18 @@ struct Range {
   std::int64_t begin = 0;
   std::int64_t count = 0;
 };
-inline Range input(std::int64_t begin, std::int64_t count) { return {Buffer::kInput, begin, count}; }
-inline Range output(std::int64_t begin, std::int64_t count) { return {Buffer::kOutput, begin, count}; }
-inline Range scratch(std::int64_t begin, std::int64_t count) { return {Buffer::kScratch, begin, count}; }
+inline Range input(std::int64_t begin, std::int64_t count) {
+  return {Buffer::kInput, begin, count};
+}
+inline Range output(std::int64_t begin, std::int64_t count) {
+  return {Buffer::kOutput, begin, count};
+}
+inline Range scratch(std::int64_t begin, std::int64_t count) {
+  return {Buffer::kScratch, begin, count};
+}
 
-// [0, count) split into `parts` that differ by one element at most, the longer ones first: where part `index` begins, how long it is.
+// [0, count) split into `parts` that differ by one element at most, the longer ones first: where
+// part `index` begins, how long it is.
 inline std::int64_t part_begin(std::int64_t count, std::int64_t parts, std::int64_t index) {
   const std::int64_t longer = count % parts;
   return index * (count / parts) + (index < longer ? index : longer);
@@ -27,7 +34,8 @@ inline std::int64_t part_count(std::int64_t count, std::int64_t parts, std::int6
 }
 // That part of a range.
 inline Range part(Range whole, std::int64_t parts, std::int64_t index) {
-  return {whole.buffer, whole.begin + part_begin(whole.count, parts, index), part_count(whole.count, parts, index)};
+  return {whole.buffer, whole.begin + part_begin(whole.count, parts, index),
+          part_count(whole.count, parts, index)};
 }
 
 // rank modulo world, for a rank that may be negative or too large by a few worlds.
@@ -35,13 +43,14 @@ inline int wrap(int rank, int world) { return ((rank % world) + world) % world; 
 // ceil(log2(world)).
 int log2_ceil(int world);
 
-// Into how many blocks a pipelined algorithm cuts `count` elements: as the request says, or enough to overlap the hops, none shorter than
-// this.
+// Into how many blocks a pipelined algorithm cuts `count` elements: as the request says, or enough
+// to overlap the hops, none shorter than this.
 inline constexpr std::int64_t kShortestBlock = 16 * 1024;
 int pipeline_blocks(const Request& request, std::int64_t count);
 
-// Where another collective's schedule takes place as a phase of this one: its rank r is ranks[r], its input and output are both `where`,
-// its scratch begins at `scratch`, its first round is the one after `after`.
+// Where another collective's schedule takes place as a phase of this one: its rank r is ranks[r],
+// its input and output are both `where`, its scratch begins at `scratch`, its first round is the
+// one after `after`.
 struct Embedding {
   std::span<const int> ranks;
   Range where;
@@ -49,8 +58,9 @@ struct Embedding {
   int after = 0;
 };
 
-// Collects one rank's steps. Steps may be added in any order of rounds; done() sorts them, and keeps the order within a round. Ranges
-// without elements add nothing, since both ends of a message see the same length; signal() and await() are messages that have none.
+// Collects one rank's steps. Steps may be added in any order of rounds; done() sorts them, and
+// keeps the order within a round. Ranges without elements add nothing, since both ends of a message
+// see the same length; signal() and await() are messages that have none.
 class Writer {
  public:
   explicit Writer(const Request& request);

@@ -17,19 +17,23 @@ using ::testing::StartsWith;
 
 int occurrences(const std::string& text, const std::string& what) {
   int count = 0;
-  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1))
+    ++count;
   return count;
 }
 
-Request request(Algorithm algorithm, Collective collective, int world, int root = 0) { return {collective, algorithm, 0, world, root, 0}; }
+Request request(Algorithm algorithm, Collective collective, int world, int root = 0) {
+  return {collective, algorithm, 0, world, root, 0};
+}
 
 // Patarasuk and Yuan's ring over three ranks, by hand: two rounds that add, two that hand out.
 TEST(RenderText, ShowsWhoSendsWhatToWhomInEachRound) {
-  EXPECT_THAT(render_text(request(Algorithm::kRing, Collective::kAllReduce, 3)), EndsWith("round    rank 0      rank 1      rank 2\n"
-                                                                                          "1        →1:0 ←2:2+  →2:1 ←0:0+  →0:2 ←1:1+\n"
-                                                                                          "2        →1:2 ←2:1+  →2:0 ←0:2+  →0:1 ←1:0+\n"
-                                                                                          "3        →1:1 ←2:0   →2:2 ←0:1   →0:0 ←1:2\n"
-                                                                                          "4        →1:0 ←2:2   →2:1 ←0:0   →0:2 ←1:1\n"));
+  EXPECT_THAT(render_text(request(Algorithm::kRing, Collective::kAllReduce, 3)),
+              EndsWith("round    rank 0      rank 1      rank 2\n"
+                       "1        →1:0 ←2:2+  →2:1 ←0:0+  →0:2 ←1:1+\n"
+                       "2        →1:2 ←2:1+  →2:0 ←0:2+  →0:1 ←1:0+\n"
+                       "3        →1:1 ←2:0   →2:2 ←0:1   →0:0 ←1:2\n"
+                       "4        →1:0 ←2:2   →2:1 ←0:0   →0:2 ←1:1\n"));
 }
 
 TEST(RenderText, NamesBlocksByTheirRankWhereverTheyLieOnTheWay) {
@@ -41,7 +45,8 @@ TEST(RenderText, NamesBlocksByTheirRankWhereverTheyLieOnTheWay) {
 
 TEST(RenderText, NumbersBlocksFromTheFirstEvenWhereThatOneNeverMoves) {
   const std::string text = render_text(request(Algorithm::kBinomial, Collective::kScatter, 4));
-  EXPECT_THAT(text, HasSubstr("1        →2:2–3          ←0:2–3\n2        →1:1    ←0:1    →3:3    ←2:3\n"));
+  EXPECT_THAT(
+      text, HasSubstr("1        →2:2–3          ←0:2–3\n2        →1:1    ←0:1    →3:3    ←2:3\n"));
 }
 
 TEST(RenderText, ShowsMeetingsAndReadsInSharedMemory) {
@@ -57,7 +62,8 @@ TEST(RenderText, SplitsWideTables) {
 }
 
 TEST(RenderSvg, DrawsEveryMessageOnceAndCarriesItsDescription) {
-  const std::string svg = render_svg(request(Algorithm::kHalvingDoubling, Collective::kAllReduce, 8));
+  const std::string svg =
+      render_svg(request(Algorithm::kHalvingDoubling, Collective::kAllReduce, 8));
   EXPECT_THAT(svg, StartsWith("<svg xmlns="));
   EXPECT_THAT(svg, EndsWith("</svg>\n"));
   EXPECT_THAT(svg, HasSubstr("<title id=\"t\">Halving-doubling all-reduce</title>"));
@@ -75,9 +81,11 @@ TEST(RenderSvg, DrawsAllThatCanBeMade) {
       for (const int world : {1, 2, 7, 8}) {
         const std::string svg = render_svg(request(algorithm, collective, world, world / 2));
         for (const char* tag : {"g", "text", "svg", "style"}) {
-          EXPECT_EQ(occurrences(svg, std::string("<") + tag + " ") + occurrences(svg, std::string("<") + tag + ">"),
+          EXPECT_EQ(occurrences(svg, std::string("<") + tag + " ") +
+                        occurrences(svg, std::string("<") + tag + ">"),
                     occurrences(svg, std::string("</") + tag + ">"))
-              << tag << " in " << to_string(algorithm) << " " << to_string(collective) << " over " << world;
+              << tag << " in " << to_string(algorithm) << " " << to_string(collective) << " over "
+              << world;
         }
         EXPECT_THAT(svg, Not(HasSubstr("nan")));
       }
@@ -100,12 +108,14 @@ TEST(RenderSvg, RejectsWorldsThatAreTooLargeToSee) {
 TEST(RenderGossip, SaysWhoHearsWhomAndHowFastThatMixes) {
   EXPECT_EQ(render_text(Gossip{Graph::kRing, 4}),
             "Gossip, ring graph\n"
-            "4 ranks, 2 messages a rank and round; mixing rate 0.3333: a thousand times nearer to the average after 7 rounds\n\n"
+            "4 ranks, 2 messages a rank and round; mixing rate 0.3333: a thousand times nearer to "
+            "the average after 7 rounds\n\n"
             "rank 0  keeps 0.3333, hears 1, 3 with 0.3333 each, and they hear it\n"
             "rank 1  keeps 0.3333, hears 0, 2 with 0.3333 each, and they hear it\n"
             "rank 2  keeps 0.3333, hears 1, 3 with 0.3333 each, and they hear it\n"
             "rank 3  keeps 0.3333, hears 0, 2 with 0.3333 each, and they hear it\n");
-  EXPECT_THAT(render_text(Gossip{Graph::kOnePeerExponential, 8}), HasSubstr("all have the average after 3 rounds"));
+  EXPECT_THAT(render_text(Gossip{Graph::kOnePeerExponential, 8}),
+              HasSubstr("all have the average after 3 rounds"));
   EXPECT_THAT(render_text(Gossip{Graph::kExponential, 100}), EndsWith("… and 92 more\n"));
 }
 
@@ -128,7 +138,8 @@ TEST(RenderGossip, DrawsAllThatCanBeMadeAndRefusesWhatCannotBeSeen) {
     for (const int world : {1, 2, 3, 8, 12, 64}) {
       const std::string svg = render_svg(Gossip{graph, world});
       EXPECT_EQ(occurrences(svg, "<g "), occurrences(svg, "</g>"));
-      EXPECT_EQ(occurrences(svg, "<circle"), world * distinct_rounds({graph, world})) << to_string(graph) << " of " << world;
+      EXPECT_EQ(occurrences(svg, "<circle"), world * distinct_rounds({graph, world}))
+          << to_string(graph) << " of " << world;
       EXPECT_THAT(svg, Not(HasSubstr("nan")));
     }
   }

@@ -18,9 +18,13 @@ using Cell = std::vector<std::string>;
 
 // Characters, not bytes.
 int width(const std::string& text) {
-  return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+  return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+  }));
 }
-std::string padded(const std::string& text, int to) { return text + std::string(std::max(0, to - width(text)), ' '); }
+std::string padded(const std::string& text, int to) {
+  return text + std::string(std::max(0, to - width(text)), ' ');
+}
 
 std::string named(const Arrow& arrow) { return arrow.label.empty() ? "" : ":" + arrow.label; }
 
@@ -29,8 +33,11 @@ Cell cell_of(const Picture& picture, int round, int rank) {
   Cell received;
   for (const Arrow& arrow : picture.arrows) {
     if (arrow.round != round) continue;
-    if (arrow.source == rank && !arrow.reads) sent.push_back("→" + std::to_string(arrow.target) + named(arrow));
-    if (arrow.target == rank) received.push_back("←" + std::to_string(arrow.source) + named(arrow) + (arrow.reduces ? "+" : ""));
+    if (arrow.source == rank && !arrow.reads)
+      sent.push_back("→" + std::to_string(arrow.target) + named(arrow));
+    if (arrow.target == rank)
+      received.push_back("←" + std::to_string(arrow.source) + named(arrow) +
+                         (arrow.reduces ? "+" : ""));
   }
   int sent_width = 0;
   for (const std::string& text : sent) sent_width = std::max(sent_width, width(text) + 1);
@@ -47,12 +54,14 @@ std::string legend(const Picture& picture) {
   const bool reads = !picture.meetings.empty();
   std::string text = reads ? "" : "→1:2 sends " + picture.what + " 2 to rank 1, ";
   text += std::string("←1:2 ") + (reads ? "reads " : "receives ") + picture.what + " 2 from rank 1";
-  const bool adds = std::any_of(picture.arrows.begin(), picture.arrows.end(), [](const Arrow& arrow) { return arrow.reduces; });
+  const bool adds = std::any_of(picture.arrows.begin(), picture.arrows.end(),
+                                [](const Arrow& arrow) { return arrow.reduces; });
   return text + (adds ? ", + and adds it to what is there\n" : "\n");
 }
 
 std::string round_name(const Picture& picture, int round) {
-  const bool meets = std::find(picture.meetings.begin(), picture.meetings.end(), round) != picture.meetings.end();
+  const bool meets =
+      std::find(picture.meetings.begin(), picture.meetings.end(), round) != picture.meetings.end();
   return std::to_string(round) + (meets ? " meet" : "");
 }
 
@@ -62,14 +71,17 @@ std::string rtrim(std::string text) {
 }
 
 // One table: ranks [first, last).
-std::string table(const std::vector<std::vector<Cell>>& cells, const Picture& picture, int first, int last, int column) {
+std::string table(const std::vector<std::vector<Cell>>& cells, const Picture& picture, int first,
+                  int last, int column) {
   constexpr int kName = 9;
   std::string head = padded("round", kName);
-  for (int rank = first; rank < last; ++rank) head += padded("rank " + std::to_string(rank), column);
+  for (int rank = first; rank < last; ++rank)
+    head += padded("rank " + std::to_string(rank), column);
   std::string text = "\n" + rtrim(head);
   for (int round = 1; round <= picture.cost.rounds; ++round) {
     std::size_t lines = 1;
-    for (int rank = first; rank < last; ++rank) lines = std::max(lines, cells[round - 1][rank].size());
+    for (int rank = first; rank < last; ++rank)
+      lines = std::max(lines, cells[round - 1][rank].size());
     for (std::size_t line = 0; line < lines; ++line) {
       std::string row = padded(line == 0 ? round_name(picture, round) : "", kName);
       for (int rank = first; rank < last; ++rank) {
@@ -107,7 +119,8 @@ std::string render_text(const Request& request) {
   if (picture.cost.rounds == 0) return text;
   if (!picture.arrows.empty()) text += legend(picture);
   const int fit = std::max(1, (kColumns - 9) / column);
-  for (int first = 0; first < world; first += fit) text += table(cells, picture, first, std::min(world, first + fit), column);
+  for (int first = 0; first < world; first += fit)
+    text += table(cells, picture, first, std::min(world, first + fit), column);
   return text;
 }
 

@@ -1,10 +1,12 @@
-// An order found for given costs: a greedy scheduler with several habits, and the handmade schedules beside it; the shortest iteration
-// wins.
+// An order found for given costs: a greedy scheduler with several habits, and the handmade
+// schedules beside it; the shortest iteration wins.
 //
-// Source: the heuristic of Qi, Wan, Huang, Lin: Zero bubble pipeline parallelism, 2023, section 3.1. A free rank takes the backward-input
-// that is ready, else the forward that is ready and that it has memory for, else a backward-weight where it would wait longer than
-// `patience` of one, else it waits. Ranks hold at most `memory` micro-batches; a rank that is full of ended ones does a backward-weight.
-// Habits differ in how much memory they use (more is not always better) and in their patience.
+// Source: the heuristic of Qi, Wan, Huang, Lin: Zero bubble pipeline parallelism, 2023, section
+// 3.1. A free rank takes the backward-input that is ready, else the forward that is ready and that
+// it has memory for, else a backward-weight where it would wait longer than `patience` of one, else
+// it waits. Ranks hold at most `memory` micro-batches; a rank that is full of ended ones does a
+// backward-weight. Habits differ in how much memory they use (more is not always better) and in
+// their patience.
 #include <algorithm>
 #include <limits>
 
@@ -26,9 +28,14 @@ struct Habit {
 class Greedy {
  public:
   Greedy(const Request& q, Habit habit)
-      : q_(q), habit_(habit), results_(q), ranks_(static_cast<std::size_t>(q.ranks)), actions_(ranks_.size()) {}
+      : q_(q),
+        habit_(habit),
+        results_(q),
+        ranks_(static_cast<std::size_t>(q.ranks)),
+        actions_(ranks_.size()) {}
 
-  // Always the rank that begins first: what others will make comes later than that, so no choice is made in ignorance of the past.
+  // Always the rank that begins first: what others will make comes later than that, so no choice is
+  // made in ignorance of the past.
   std::vector<Actions> run() {
     for (int left = 3 * q_.ranks * q_.micro_batches; left > 0; --left) {
       Choice best;
@@ -66,15 +73,19 @@ class Greedy {
 
   Choice choose(int rank) const {
     const Rank& r = ranks_[static_cast<std::size_t>(rank)];
-    const double input = next(rank, Work::kBackwardInput), weight = next(rank, Work::kBackwardWeight);
+    const double input = next(rank, Work::kBackwardInput),
+                 weight = next(rank, Work::kBackwardWeight);
     double forward = next(rank, Work::kForward);
-    const bool full = r.done[static_cast<int>(Work::kForward)] - r.done[static_cast<int>(Work::kBackwardWeight)] >= habit_.memory;
+    const bool full = r.done[static_cast<int>(Work::kForward)] -
+                          r.done[static_cast<int>(Work::kBackwardWeight)] >=
+                      habit_.memory;
     if (input <= r.free) return {input, Work::kBackwardInput};
     if (full && forward <= r.free && weight < kNever) return {weight, Work::kBackwardWeight};
     if (full) forward = kNever;
     if (forward <= r.free) return {forward, Work::kForward};
     const double soonest = std::min(input, forward);
-    if (weight < kNever && soonest - r.free >= habit_.patience * q_.costs.backward_weight) return {weight, Work::kBackwardWeight};
+    if (weight < kNever && soonest - r.free >= habit_.patience * q_.costs.backward_weight)
+      return {weight, Work::kBackwardWeight};
     return input <= forward ? Choice{input, Work::kBackwardInput} : Choice{forward, Work::kForward};
   }
 
@@ -97,14 +108,18 @@ class Greedy {
 std::vector<int> memories(const Request& q) {
   const int most = memory_of(q);
   std::vector<int> result;
-  for (int memory = 1; memory < most; memory += memory < 2 * q.ranks ? std::max(1, q.ranks / 8) : memory) result.push_back(memory);
+  for (int memory = 1; memory < most;
+       memory += memory < 2 * q.ranks ? std::max(1, q.ranks / 8) : memory)
+    result.push_back(memory);
   result.push_back(most);
   return result;
 }
 
 }  // namespace
 
-int memory_of(const Request& q) { return std::min(q.micro_batches, q.memory > 0 ? q.memory : 2 * q.ranks - 1); }
+int memory_of(const Request& q) {
+  return std::min(q.micro_batches, q.memory > 0 ? q.memory : 2 * q.ranks - 1);
+}
 
 std::vector<Actions> automatic(const Request& request) {
   Schedule best{request, {}};
@@ -112,18 +127,22 @@ std::vector<Actions> automatic(const Request& request) {
   const auto consider = [&](std::vector<Actions> actions) {
     Schedule schedule{request, std::move(actions)};
     const Timing timing = play(schedule, request.costs);
-    if (std::pair(timing.iteration, timing.makespan) >= std::pair(fastest.iteration, fastest.makespan)) return;
+    if (std::pair(timing.iteration, timing.makespan) >=
+        std::pair(fastest.iteration, fastest.makespan))
+      return;
     best = std::move(schedule);
     fastest = timing;
   };
-  for (const Algorithm algorithm : {Algorithm::kOneForwardOneBackward, Algorithm::kZeroBubbleH1, Algorithm::kZeroBubbleH2}) {
+  for (const Algorithm algorithm :
+       {Algorithm::kOneForwardOneBackward, Algorithm::kZeroBubbleH1, Algorithm::kZeroBubbleH2}) {
     Request handmade = request;
     handmade.algorithm = algorithm;
     handmade.memory = 0;
     if (most_held(handmade, 0) <= memory_of(request)) consider(make(handmade).actions);
   }
   for (const int memory : memories(request)) {
-    for (const double patience : {0.0, 0.5, 1.0}) consider(Greedy(request, {memory, patience}).run());
+    for (const double patience : {0.0, 0.5, 1.0})
+      consider(Greedy(request, {memory, patience}).run());
   }
   return best.actions;
 }

@@ -1,9 +1,11 @@
-// GPipe: all forwards, then all backwards, so that the only idle time is until the first micro-batch has come and while the last one
-// leaves.
+// GPipe: all forwards, then all backwards, so that the only idle time is until the first
+// micro-batch has come and while the last one leaves.
 //
-// Source: Huang and others: GPipe: Efficient training of giant neural networks using pipeline parallelism, 2019. With several stages a
-// rank, Lamy-Poirier: Breadth-first pipeline parallelism, 2023: all micro-batches go through the rank's first stage, then all through its
-// second. Backwards come by rising micro-batch and not the other way round: all schedules sum gradients in the same order.
+// Source: Huang and others: GPipe: Efficient training of giant neural networks using pipeline
+// parallelism, 2019. With several stages a rank, Lamy-Poirier: Breadth-first pipeline parallelism,
+// 2023: all micro-batches go through the rank's first stage, then all through its second. Backwards
+// come by rising micro-batch and not the other way round: all schedules sum gradients in the same
+// order.
 #include "weft/schedule/pipeline/internal/algorithms.h"
 
 namespace weft::schedule::pipeline::internal {
@@ -11,7 +13,8 @@ namespace weft::schedule::pipeline::internal {
 Actions forward_only(const Request& q, int rank) {
   Actions actions;
   for (int k = 0; k < q.virtual_stages; ++k) {
-    for (int i = 0; i < q.micro_batches; ++i) actions.push_back({Work::kForward, i, k * q.ranks + rank});
+    for (int i = 0; i < q.micro_batches; ++i)
+      actions.push_back({Work::kForward, i, k * q.ranks + rank});
   }
   return actions;
 }
@@ -19,7 +22,8 @@ Actions forward_only(const Request& q, int rank) {
 Actions gpipe(const Request& q, int rank) {
   Actions actions = forward_only(q, rank);
   for (int k = q.virtual_stages - 1; k >= 0; --k) {
-    for (int i = 0; i < q.micro_batches; ++i) actions.push_back({Work::kBackward, i, k * q.ranks + rank});
+    for (int i = 0; i < q.micro_batches; ++i)
+      actions.push_back({Work::kBackward, i, k * q.ranks + rank});
   }
   return actions;
 }

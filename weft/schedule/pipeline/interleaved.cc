@@ -1,11 +1,13 @@
-// Interleaved 1F1B: each rank has several stages, so that a micro-batch comes by several times and the pipeline fills in a v-th of the
-// time.
+// Interleaved 1F1B: each rank has several stages, so that a micro-batch comes by several times and
+// the pipeline fills in a v-th of the time.
 //
-// Source: Narayanan and others: Efficient large-scale language model training on GPU clusters using Megatron-LM, 2021, section 2.2.
-// Micro-batches go in groups: a group passes all stages of the rank before the next one begins. The paper has groups of p, and so m must be
-// a multiple; a group of more is as good, for a micro-batch comes back to its first rank after p stages, which must not be sooner than the
-// rank has sent out the group. So m is cut into m/p groups that differ by one at most. With fewer than p micro-batches the group of p is
-// made, and those that do not exist are left out: what is left of a right order is a right order.
+// Source: Narayanan and others: Efficient large-scale language model training on GPU clusters using
+// Megatron-LM, 2021, section 2.2. Micro-batches go in groups: a group passes all stages of the rank
+// before the next one begins. The paper has groups of p, and so m must be a multiple; a group of
+// more is as good, for a micro-batch comes back to its first rank after p stages, which must not be
+// sooner than the rank has sent out the group. So m is cut into m/p groups that differ by one at
+// most. With fewer than p micro-batches the group of p is made, and those that do not exist are
+// left out: what is left of a right order is a right order.
 #include <algorithm>
 
 #include "weft/schedule/pipeline/internal/algorithms.h"
@@ -22,7 +24,8 @@ Actions in_groups(const Request& q, int rank, Work work) {
     const int size = made / groups + (g < made % groups ? 1 : 0);
     for (int k = 0; k < q.virtual_stages; ++k) {
       const int local = work == Work::kForward ? k : q.virtual_stages - 1 - k;
-      for (int i = first; i < first + size; ++i) actions.push_back({work, i, local * q.ranks + rank});
+      for (int i = first; i < first + size; ++i)
+        actions.push_back({work, i, local * q.ranks + rank});
     }
     first += size;
   }
@@ -48,7 +51,8 @@ Actions interleaved(const Request& q, int rank) {
     if (i < total) actions.push_back(forwards[i]);
     if (i >= warm_up) actions.push_back(backwards[i - warm_up]);
   }
-  std::erase_if(actions, [&](const Action& action) { return action.micro_batch >= q.micro_batches; });
+  std::erase_if(actions,
+                [&](const Action& action) { return action.micro_batch >= q.micro_batches; });
   return actions;
 }
 

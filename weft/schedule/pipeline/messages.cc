@@ -9,7 +9,8 @@
 namespace weft::schedule::pipeline {
 namespace {
 
-// A place in the order of everything. At the same time messages come before actions: who needs one begins when it is there.
+// A place in the order of everything. At the same time messages come before actions: who needs one
+// begins when it is there.
 struct Event {
   double at = 0;
   bool computes = false;
@@ -17,7 +18,9 @@ struct Event {
   int peer = -1;
   Action action;
 
-  auto key() const { return std::tuple(at, computes, rank, peer, action.stage, action.micro_batch); }
+  auto key() const {
+    return std::tuple(at, computes, rank, peer, action.stage, action.micro_batch);
+  }
 };
 
 }  // namespace
@@ -36,12 +39,15 @@ std::vector<std::vector<Step>> steps(const Schedule& schedule) {
       if (peer != rank) events.push_back({timing.spans[r][i].end, false, rank, peer, action});
     }
   }
-  std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) { return a.key() < b.key(); });
+  std::sort(events.begin(), events.end(),
+            [](const Event& a, const Event& b) { return a.key() < b.key(); });
   std::vector<std::vector<Step>> result(static_cast<std::size_t>(q.ranks));
   for (const Event& event : events) {
     auto& own = result[static_cast<std::size_t>(event.rank)];
     own.push_back({event.computes ? Kind::kCompute : Kind::kSend, event.action, event.peer});
-    if (!event.computes) result[static_cast<std::size_t>(event.peer)].push_back({Kind::kReceive, event.action, event.rank});
+    if (!event.computes)
+      result[static_cast<std::size_t>(event.peer)].push_back(
+          {Kind::kReceive, event.action, event.rank});
   }
   return result;
 }

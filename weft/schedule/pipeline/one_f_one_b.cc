@@ -1,7 +1,8 @@
-// 1F1B: a rank begins as many micro-batches as there are ranks from it to the last, then takes one backward for each forward, so that it
-// never holds more than these.
+// 1F1B: a rank begins as many micro-batches as there are ranks from it to the last, then takes one
+// backward for each forward, so that it never holds more than these.
 //
-// Source: Narayanan, Phanishayee, Shi, Chen, Zaharia: Memory-efficient pipeline-parallel DNN training, 2021 (PipeDream-flush).
+// Source: Narayanan, Phanishayee, Shi, Chen, Zaharia: Memory-efficient pipeline-parallel DNN
+// training, 2021 (PipeDream-flush).
 #include <algorithm>
 
 #include "weft/schedule/pipeline/internal/algorithms.h"

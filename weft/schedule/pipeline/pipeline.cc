@@ -13,9 +13,10 @@ namespace {
 
 using internal::Actions;
 
-constexpr std::array kAlgorithms = {
-    Algorithm::kGPipe,        Algorithm::kOneForwardOneBackward, Algorithm::kInterleaved, Algorithm::kZeroBubbleH1,
-    Algorithm::kZeroBubbleH2, Algorithm::kZeroBubbleV,           Algorithm::kAutomatic,   Algorithm::kForwardOnly};
+constexpr std::array kAlgorithms = {Algorithm::kGPipe,        Algorithm::kOneForwardOneBackward,
+                                    Algorithm::kInterleaved,  Algorithm::kZeroBubbleH1,
+                                    Algorithm::kZeroBubbleH2, Algorithm::kZeroBubbleV,
+                                    Algorithm::kAutomatic,    Algorithm::kForwardOnly};
 constexpr int kAny = 1 << 20;
 constexpr int kMostRanks = 4096;
 constexpr double kMostActions = 1e8;
@@ -54,10 +55,14 @@ std::string able(int virtual_stages) {
 }
 
 void check_size(const Request& q) {
-  WEFT_REQUIRE(q.ranks >= 1, "a pipeline of " + std::to_string(q.ranks) + " ranks; it takes at least one");
-  WEFT_REQUIRE(q.micro_batches >= 1, "a pipeline of " + std::to_string(q.micro_batches) + " micro-batches; it takes at least one");
-  WEFT_REQUIRE(q.virtual_stages >= 1, std::to_string(q.virtual_stages) + " virtual stages; a rank has at least one");
-  WEFT_REQUIRE(q.ranks <= kMostRanks, "a pipeline of " + std::to_string(q.ranks) + " ranks; at most " + std::to_string(kMostRanks));
+  WEFT_REQUIRE(q.ranks >= 1,
+               "a pipeline of " + std::to_string(q.ranks) + " ranks; it takes at least one");
+  WEFT_REQUIRE(q.micro_batches >= 1, "a pipeline of " + std::to_string(q.micro_batches) +
+                                         " micro-batches; it takes at least one");
+  WEFT_REQUIRE(q.virtual_stages >= 1,
+               std::to_string(q.virtual_stages) + " virtual stages; a rank has at least one");
+  WEFT_REQUIRE(q.ranks <= kMostRanks, "a pipeline of " + std::to_string(q.ranks) +
+                                          " ranks; at most " + std::to_string(kMostRanks));
   WEFT_REQUIRE(3.0 * q.ranks * q.virtual_stages * q.micro_batches <= kMostActions,
                "a pipeline of more than 100 million actions; give fewer micro-batches or stages");
 }
@@ -65,20 +70,26 @@ void check_size(const Request& q) {
 void check_costs(const Costs& c) {
   const double least = std::min({c.forward, c.backward_input, c.backward_weight});
   const double most = std::max({c.forward, c.backward_input, c.backward_weight, c.message});
-  WEFT_REQUIRE(least > 0 && c.message >= 0 && std::isfinite(c.forward + c.backward_input + c.backward_weight + c.message),
+  WEFT_REQUIRE(least > 0 && c.message >= 0 &&
+                   std::isfinite(c.forward + c.backward_input + c.backward_weight + c.message),
                "costs of a pipeline are positive numbers, of a message zero or more");
-  WEFT_REQUIRE(most <= kFarthest * least, "costs of a pipeline that are more than a million times apart; give those of one model");
+  WEFT_REQUIRE(
+      most <= kFarthest * least,
+      "costs of a pipeline that are more than a million times apart; give those of one model");
 }
 
 void check(const Request& q) {
   check_size(q);
   check_costs(q.costs);
   const auto& [name, fewest, most, splits, make] = entry(q.algorithm);
-  const std::string takes = fewest == most ? std::to_string(fewest) : "at least " + std::to_string(fewest);
+  const std::string takes =
+      fewest == most ? std::to_string(fewest) : "at least " + std::to_string(fewest);
   WEFT_REQUIRE(q.virtual_stages >= fewest && q.virtual_stages <= most,
-               name + (" takes " + takes) + (takes == "1" ? " virtual stage" : " virtual stages") + " a rank, not " +
-                   std::to_string(q.virtual_stages) + "; so many take " + able(q.virtual_stages));
-  WEFT_REQUIRE(q.memory >= 0, "a memory of " + std::to_string(q.memory) + " micro-batches; give at least 1, or 0 for the default");
+               name + (" takes " + takes) + (takes == "1" ? " virtual stage" : " virtual stages") +
+                   " a rank, not " + std::to_string(q.virtual_stages) + "; so many take " +
+                   able(q.virtual_stages));
+  WEFT_REQUIRE(q.memory >= 0, "a memory of " + std::to_string(q.memory) +
+                                  " micro-batches; give at least 1, or 0 for the default");
   WEFT_REQUIRE(q.memory == 0 || q.algorithm == Algorithm::kAutomatic,
                std::string("memory is what automatic keeps to; ") + name + " holds what it holds");
 }
@@ -93,26 +104,30 @@ Schedule make(const Request& request) {
     schedule.actions = internal::automatic(request);
     return schedule;
   }
-  for (int rank = 0; rank < request.ranks; ++rank) schedule.actions.push_back(e.make(request, rank));
+  for (int rank = 0; rank < request.ranks; ++rank)
+    schedule.actions.push_back(e.make(request, rank));
   return schedule;
 }
 
 int num_stages(const Request& request) { return request.ranks * request.virtual_stages; }
 
 int rank_of(const Request& q, int stage) {
-  WEFT_REQUIRE(stage >= 0 && stage < num_stages(q), "stage " + std::to_string(stage) + " of " + std::to_string(num_stages(q)));
+  WEFT_REQUIRE(stage >= 0 && stage < num_stages(q),
+               "stage " + std::to_string(stage) + " of " + std::to_string(num_stages(q)));
   if (q.algorithm == Algorithm::kZeroBubbleV) return std::min(stage, 2 * q.ranks - 1 - stage);
   return stage % q.ranks;
 }
 
 int most_held(const Request& q, int rank) {
   check(q);
-  WEFT_REQUIRE(rank >= 0 && rank < q.ranks, "rank " + std::to_string(rank) + " of a pipeline of " + std::to_string(q.ranks));
+  WEFT_REQUIRE(rank >= 0 && rank < q.ranks,
+               "rank " + std::to_string(rank) + " of a pipeline of " + std::to_string(q.ranks));
   const int m = q.micro_batches, p = q.ranks, v = q.virtual_stages;
   switch (q.algorithm) {
     case Algorithm::kGPipe: return v * m;
     case Algorithm::kOneForwardOneBackward: return std::min(m, p - rank);
-    case Algorithm::kInterleaved: return std::min(v * m, (v - 1) * internal::largest_group(q) + 2 * (p - rank - 1) + 1);
+    case Algorithm::kInterleaved:
+      return std::min(v * m, (v - 1) * internal::largest_group(q) + 2 * (p - rank - 1) + 1);
     case Algorithm::kZeroBubbleH1: return std::min(m, p);
     case Algorithm::kZeroBubbleH2: return std::min(m, 2 * p - 1);
     case Algorithm::kZeroBubbleV: return std::min(2 * m, 2 * p);
@@ -123,8 +138,8 @@ int most_held(const Request& q, int rank) {
 }
 
 std::string describe(const Action& action) {
-  return std::string(to_string(action.work)) + " of micro-batch " + std::to_string(action.micro_batch) + " in stage " +
-         std::to_string(action.stage);
+  return std::string(to_string(action.work)) + " of micro-batch " +
+         std::to_string(action.micro_batch) + " in stage " + std::to_string(action.stage);
 }
 
 bool splits_backward(Algorithm algorithm) { return entry(algorithm).splits; }
@@ -147,7 +162,8 @@ Algorithm parse_algorithm(const std::string& name) {
   std::string all;
   for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
   const auto near = nearest(name, names);
-  WEFT_REQUIRE(false, "no pipeline schedule is called '" + name + "'; " + (near ? "did you mean '" + *near + "'?" : "there are " + all));
+  WEFT_REQUIRE(false, "no pipeline schedule is called '" + name + "'; " +
+                          (near ? "did you mean '" + *near + "'?" : "there are " + all));
   return Algorithm::kGPipe;
 }
 

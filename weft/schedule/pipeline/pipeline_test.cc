@@ -1,5 +1,5 @@
-// The property test: every algorithm is proved over ranks, micro-batches and virtual stages. And that the proof, the selector and the names
-// can fail.
+// The property test: every algorithm is proved over ranks, micro-batches and virtual stages. And
+// that the proof, the selector and the names can fail.
 #include "weft/schedule/pipeline/pipeline.h"
 
 #include <gmock/gmock.h>
@@ -20,8 +20,9 @@ namespace {
 using ::testing::HasSubstr;
 
 std::string text(const Request& q) {
-  return std::string(to_string(q.algorithm)) + " of " + std::to_string(q.micro_batches) + " micro-batches over " + std::to_string(q.ranks) +
-         " ranks with " + std::to_string(q.virtual_stages);
+  return std::string(to_string(q.algorithm)) + " of " + std::to_string(q.micro_batches) +
+         " micro-batches over " + std::to_string(q.ranks) + " ranks with " +
+         std::to_string(q.virtual_stages);
 }
 
 std::vector<int> virtual_stages_of(Algorithm algorithm) {
@@ -52,12 +53,15 @@ void prove_over(Algorithm algorithm, const std::vector<int>& ranks) {
 
 class EveryPipeline : public ::testing::TestWithParam<Algorithm> {};
 
-TEST_P(EveryPipeline, DoesEveryActionOnceWithoutDeadlockOrBuffersWithinItsMemory) { prove_over(GetParam(), {1, 2, 3, 4, 5, 6, 7, 8}); }
+TEST_P(EveryPipeline, DoesEveryActionOnceWithoutDeadlockOrBuffersWithinItsMemory) {
+  prove_over(GetParam(), {1, 2, 3, 4, 5, 6, 7, 8});
+}
 TEST_P(EveryPipeline, DoesSoOver16Ranks) { prove_over(GetParam(), {16}); }
 
 // Messages stand elsewhere where they take time, and the automatic schedule is another one.
 TEST_P(EveryPipeline, DoesSoWithUnevenCostsAndSlowMessages) {
-  for (const Costs& costs : {Costs{1, 2.5, 0.5, 0.7}, Costs{1, 0.9, 1.7, 3}, Costs{0.3, 1, 0.1, 0}}) {
+  for (const Costs& costs :
+       {Costs{1, 2.5, 0.5, 0.7}, Costs{1, 0.9, 1.7, 3}, Costs{0.3, 1, 0.1, 0}}) {
     for (const int p : {2, 3, 5}) {
       for (const int m : {1, 4, 9, 16}) {
         const Request q{GetParam(), p, m, virtual_stages_of(GetParam()).back(), costs};
@@ -76,13 +80,15 @@ TEST_P(EveryPipeline, HoldsAsManyMicroBatchesAsItsHeaderSays) {
       for (int rank = 0; rank < p; ++rank) {
         const int held = count_held(schedule, rank), most = most_held(q, rank);
         // The automatic one may do with less than it is given.
-        EXPECT_TRUE(GetParam() == Algorithm::kAutomatic ? held <= most : held == most) << text(q) << ", rank " << rank << ": " << held;
+        EXPECT_TRUE(GetParam() == Algorithm::kAutomatic ? held <= most : held == most)
+            << text(q) << ", rank " << rank << ": " << held;
       }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EveryPipeline, ::testing::ValuesIn(algorithms().begin(), algorithms().end()),
+INSTANTIATE_TEST_SUITE_P(All, EveryPipeline,
+                         ::testing::ValuesIn(algorithms().begin(), algorithms().end()),
                          [](const auto& info) { return "_" + std::string(to_string(info.param)); });
 
 struct Reference {
@@ -97,12 +103,14 @@ TEST(Pipelines, DoWhatPyTorchDoesInTheSameOrder) {
 #include "weft/schedule/pipeline/pipeline_reference.inc"
   };
   for (const Reference& reference : references) {
-    const Request q{reference.algorithm, reference.ranks, reference.micro_batches, reference.virtual_stages};
+    const Request q{reference.algorithm, reference.ranks, reference.micro_batches,
+                    reference.virtual_stages};
     const Schedule schedule = make(q);
     for (std::size_t rank = 0; rank < reference.lists.size(); ++rank) {
       std::string list;
       for (const Action& a : schedule.actions[rank]) {
-        list += (list.empty() ? "" : " ") + std::to_string(a.stage) + "FBIW"[static_cast<int>(a.work)] + std::to_string(a.micro_batch);
+        list += (list.empty() ? "" : " ") + std::to_string(a.stage) +
+                "FBIW"[static_cast<int>(a.work)] + std::to_string(a.micro_batch);
       }
       EXPECT_EQ(list, reference.lists[rank]) << text(q) << ", rank " << rank;
     }
@@ -128,9 +136,11 @@ TEST(Messages, CrossEachBorderBetweenRanksOnceInEachDirection) {
   EXPECT_EQ(total({Algorithm::kGPipe, 4, 8}), 2 * 8 * 3);
   EXPECT_EQ(total({Algorithm::kInterleaved, 4, 8, 2}), 2 * 8 * 7);
   EXPECT_EQ(total({Algorithm::kInterleaved, 1, 8, 2}), 0) << "both stages are the rank's own";
-  EXPECT_EQ(total({Algorithm::kZeroBubbleV, 4, 8, 2}), 2 * 8 * 6) << "the turn of the V is inside the last rank";
+  EXPECT_EQ(total({Algorithm::kZeroBubbleV, 4, 8, 2}), 2 * 8 * 6)
+      << "the turn of the V is inside the last rank";
   EXPECT_EQ(total({Algorithm::kForwardOnly, 4, 8}), 8 * 3);
-  EXPECT_EQ(traffic(make({Algorithm::kOneForwardOneBackward, 4, 8})).busiest, 2 * 8) << "an inner rank sends both ways";
+  EXPECT_EQ(traffic(make({Algorithm::kOneForwardOneBackward, 4, 8})).busiest, 2 * 8)
+      << "an inner rank sends both ways";
 }
 
 TEST(Messages, WaitAtMostForTheirTurnInOneForwardOneBackward) {
@@ -167,7 +177,8 @@ TEST(Proof, FindsAnActionDoneTwiceAndOneOfAnotherRank) {
 TEST(Proof, FindsABackwardBeforeItsForwardAndAWeightBeforeItsInput) {
   Proof p;
   std::swap(p.schedule.actions[2][0], p.schedule.actions[2][1]);
-  EXPECT_THAT(p.verdict(), HasSubstr("rank 2: backward_input of micro-batch 0 in stage 2 too early"));
+  EXPECT_THAT(p.verdict(),
+              HasSubstr("rank 2: backward_input of micro-batch 0 in stage 2 too early"));
   Proof w;
   std::swap(w.schedule.actions[0][3], w.schedule.actions[0][4]);
   EXPECT_THAT(w.verdict(), HasSubstr("before its backward_input"));
@@ -176,7 +187,8 @@ TEST(Proof, FindsABackwardBeforeItsForwardAndAWeightBeforeItsInput) {
 TEST(Proof, FindsBackwardsThatWouldSumGradientsInAnotherOrder) {
   Proof p;
   auto& actions = p.schedule.actions[2];
-  const auto last = std::find_if(actions.rbegin(), actions.rend(), [](const Action& a) { return a.work == Work::kBackwardWeight; });
+  const auto last = std::find_if(actions.rbegin(), actions.rend(),
+                                 [](const Action& a) { return a.work == Work::kBackwardWeight; });
   std::swap(*last, *(last + 1));
   EXPECT_THAT(p.verdict(), HasSubstr("out of the order of micro-batches"));
 }
@@ -184,17 +196,20 @@ TEST(Proof, FindsBackwardsThatWouldSumGradientsInAnotherOrder) {
 TEST(Proof, FindsRanksThatWaitForEachOther) {
   Proof p;  // rank 0 wants a gradient before it has sent what rank 1 needs for it
   auto& list = p.lists[0];
-  const auto receive = std::find_if(list.begin(), list.end(), [](const Step& s) { return s.kind == Kind::kReceive; });
+  const auto receive = std::find_if(list.begin(), list.end(),
+                                    [](const Step& s) { return s.kind == Kind::kReceive; });
   std::rotate(list.begin(), receive, receive + 1);
   EXPECT_THAT(p.verdict(), HasSubstr("waits for ever"));
 }
 
 TEST(Proof, FindsAMessageLeftOutAndOneThatComesTooLate) {
   Proof p;
-  std::erase_if(p.lists[0], [](const Step& s) { return s.kind == Kind::kSend && s.action.micro_batch == 3; });
+  std::erase_if(p.lists[0],
+                [](const Step& s) { return s.kind == Kind::kSend && s.action.micro_batch == 3; });
   EXPECT_THAT(p.verdict(), HasSubstr("waits for ever"));
   Proof late;
-  const auto at = std::find_if(late.lists[1].begin(), late.lists[1].end(), [](const Step& s) { return s.kind == Kind::kReceive; });
+  const auto at = std::find_if(late.lists[1].begin(), late.lists[1].end(),
+                               [](const Step& s) { return s.kind == Kind::kReceive; });
   std::iter_swap(at, at + 1);
   EXPECT_THAT(late.verdict(), HasSubstr("lacks what it needs"));
 }
@@ -212,25 +227,36 @@ TEST(Proof, FindsAScheduleThatHoldsMoreThanItPromises) {
 TEST(Pipelines, RefuseWhatTheyCannotDoAndSayWhatCan) {
   const auto refusal = [](const Request& q) { return message_of([&] { make(q); }); };
   EXPECT_THAT(refusal({Algorithm::kOneForwardOneBackward, 4, 8, 2}),
-              HasSubstr("1f1b takes 1 virtual stage a rank, not 2; so many take gpipe, interleaved, zb_v, forward_only"));
-  EXPECT_THAT(refusal({Algorithm::kInterleaved, 4, 8, 1}), HasSubstr("interleaved takes at least 2 virtual stages a rank, not 1"));
-  EXPECT_THAT(refusal({Algorithm::kZeroBubbleV, 4, 8, 3}), HasSubstr("zb_v takes 2 virtual stages a rank, not 3"));
+              HasSubstr("1f1b takes 1 virtual stage a rank, not 2; so many take gpipe, "
+                        "interleaved, zb_v, forward_only"));
+  EXPECT_THAT(refusal({Algorithm::kInterleaved, 4, 8, 1}),
+              HasSubstr("interleaved takes at least 2 virtual stages a rank, not 1"));
+  EXPECT_THAT(refusal({Algorithm::kZeroBubbleV, 4, 8, 3}),
+              HasSubstr("zb_v takes 2 virtual stages a rank, not 3"));
   EXPECT_THAT(refusal({Algorithm::kGPipe, 0, 8}), HasSubstr("a pipeline of 0 ranks"));
   EXPECT_THAT(refusal({Algorithm::kGPipe, 4097, 8}), HasSubstr("at most 4096"));
-  EXPECT_THAT(refusal({Algorithm::kGPipe, 4096, 1 << 30, 1 << 20}), HasSubstr("100 million actions"));
+  EXPECT_THAT(refusal({Algorithm::kGPipe, 4096, 1 << 30, 1 << 20}),
+              HasSubstr("100 million actions"));
   EXPECT_THAT(refusal({Algorithm::kGPipe, 4, 0}), HasSubstr("0 micro-batches"));
   EXPECT_THAT(refusal({Algorithm::kGPipe, 4, 8, 0}), HasSubstr("0 virtual stages"));
   EXPECT_THAT(refusal({Algorithm::kGPipe, 4, 8, 1, {0, 1, 1}}), HasSubstr("positive"));
-  EXPECT_THAT(refusal({Algorithm::kGPipe, 4, 8, 1, {1, 1, 1e-7}}), HasSubstr("a million times apart"));
-  EXPECT_THAT(refusal({Algorithm::kGPipe, 4, 8, 1, {}, 3}), HasSubstr("memory is what automatic keeps to"));
+  EXPECT_THAT(refusal({Algorithm::kGPipe, 4, 8, 1, {1, 1, 1e-7}}),
+              HasSubstr("a million times apart"));
+  EXPECT_THAT(refusal({Algorithm::kGPipe, 4, 8, 1, {}, 3}),
+              HasSubstr("memory is what automatic keeps to"));
   EXPECT_THAT(refusal({Algorithm::kAutomatic, 4, 8, 1, {}, -1}), HasSubstr("memory of -1"));
   EXPECT_THAT(message_of([] { rank_of({Algorithm::kGPipe, 4, 8}, 4); }), HasSubstr("stage 4 of 4"));
-  EXPECT_THAT(message_of([] { most_held({Algorithm::kGPipe, 4, 8}, 4); }), HasSubstr("rank 4 of a pipeline of 4"));
+  EXPECT_THAT(message_of([] {
+                most_held({Algorithm::kGPipe, 4, 8}, 4);
+              }),
+              HasSubstr("rank 4 of a pipeline of 4"));
 }
 
 TEST(Pipelines, AreParsedByNameAndAnUnknownNameShowsTheNearestOrAll) {
-  for (const Algorithm algorithm : algorithms()) EXPECT_EQ(parse_algorithm(to_string(algorithm)), algorithm);
-  EXPECT_THAT(message_of([] { parse_algorithm("interlaeved"); }), HasSubstr("did you mean 'interleaved'?"));
+  for (const Algorithm algorithm : algorithms())
+    EXPECT_EQ(parse_algorithm(to_string(algorithm)), algorithm);
+  EXPECT_THAT(message_of([] { parse_algorithm("interlaeved"); }),
+              HasSubstr("did you mean 'interleaved'?"));
   EXPECT_THAT(message_of([] { parse_algorithm("hanayo"); }), HasSubstr("there are gpipe, 1f1b"));
 }
 

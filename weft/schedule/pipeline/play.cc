@@ -31,7 +31,8 @@ std::vector<std::vector<Span>> spans_of(const Schedule& schedule, const Costs& c
   }
   for (std::size_t r = 0; r < ranks; ++r) {
     WEFT_CHECK(spans[r].size() == schedule.actions[r].size(),
-               "rank " + std::to_string(r) + " waits for ever for what " + describe(schedule.actions[r][spans[r].size()]) + " needs");
+               "rank " + std::to_string(r) + " waits for ever for what " +
+                   describe(schedule.actions[r][spans[r].size()]) + " needs");
   }
   return spans;
 }
@@ -39,7 +40,8 @@ std::vector<std::vector<Span>> spans_of(const Schedule& schedule, const Costs& c
 }  // namespace
 
 Timing play(const Schedule& schedule, const Costs& costs) {
-  const bool valid = costs.forward > 0 && costs.backward_input > 0 && costs.backward_weight > 0 && costs.message >= 0;
+  const bool valid = costs.forward > 0 && costs.backward_input > 0 && costs.backward_weight > 0 &&
+                     costs.message >= 0;
   WEFT_REQUIRE(valid, "costs of a pipeline are positive numbers, of a message zero or more");
   Timing timing{.spans = spans_of(schedule, costs)};
   double all = 0;

@@ -23,27 +23,35 @@ Timing played(const Request& q, const Costs& costs = {}) { return play(make(q), 
 
 const std::vector<Costs> kUneven = {{1, 1, 1}, {1, 2, 0.5}, {0.7, 0.4, 1.3}, {2, 1, 1}};
 
-// Huang and others 2019, section 2.3; Narayanan and others 2021, section 2.2.1: (p-1)/(m+p-1) of the time.
+// Huang and others 2019, section 2.3; Narayanan and others 2021, section 2.2.1: (p-1)/(m+p-1) of
+// the time.
 TEST(Play, LeavesGPipeAnd1F1BIdleForTheirShare) {
-  for (const Algorithm algorithm : {Algorithm::kGPipe, Algorithm::kOneForwardOneBackward, Algorithm::kForwardOnly}) {
+  for (const Algorithm algorithm :
+       {Algorithm::kGPipe, Algorithm::kOneForwardOneBackward, Algorithm::kForwardOnly}) {
     for (const Costs& costs : kUneven) {
-      for (const auto& [p, m] : {std::pair(1, 3), {2, 1}, {4, 2}, {4, 8}, {5, 13}, {8, 8}, {16, 32}}) {
+      for (const auto& [p, m] :
+           {std::pair(1, 3), {2, 1}, {4, 2}, {4, 8}, {5, 13}, {8, 8}, {16, 32}}) {
         const Timing timing = played({algorithm, p, m}, costs);
-        EXPECT_NEAR(timing.idle_share, (p - 1.0) / (m + p - 1.0), kTiny) << to_string(algorithm) << " " << p << " " << m;
-        for (const double idle : timing.idle) EXPECT_NEAR(idle, timing.idle_share, kTiny) << "ranks are alike";
+        EXPECT_NEAR(timing.idle_share, (p - 1.0) / (m + p - 1.0), kTiny)
+            << to_string(algorithm) << " " << p << " " << m;
+        for (const double idle : timing.idle)
+          EXPECT_NEAR(idle, timing.idle_share, kTiny) << "ranks are alike";
       }
     }
   }
 }
 
-// Narayanan and others 2021 (Megatron-LM), section 2.2.2, and Lamy-Poirier 2023: the bubble is a v-th, also where p does not divide m.
+// Narayanan and others 2021 (Megatron-LM), section 2.2.2, and Lamy-Poirier 2023: the bubble is a
+// v-th, also where p does not divide m.
 TEST(Play, LeavesInterleavedAndBreadthFirstIdleForAVthOfIt) {
   for (const Algorithm algorithm : {Algorithm::kInterleaved, Algorithm::kGPipe}) {
     for (const Costs& costs : kUneven) {
-      for (const auto& [p, m] : {std::pair(2, 2), {2, 7}, {4, 4}, {4, 6}, {4, 8}, {4, 11}, {8, 32}, {8, 29}}) {
+      for (const auto& [p, m] :
+           {std::pair(2, 2), {2, 7}, {4, 4}, {4, 6}, {4, 8}, {4, 11}, {8, 32}, {8, 29}}) {
         for (const int v : {2, 3, 4}) {
           const Timing timing = played({algorithm, p, m, v}, costs);
-          EXPECT_NEAR(timing.idle_share, (p - 1.0) / (v * m + p - 1.0), kTiny) << to_string(algorithm) << " " << p << " " << m << " " << v;
+          EXPECT_NEAR(timing.idle_share, (p - 1.0) / (v * m + p - 1.0), kTiny)
+              << to_string(algorithm) << " " << p << " " << m << " " << v;
         }
       }
     }
@@ -54,7 +62,8 @@ TEST(Play, LeavesInterleavedAndBreadthFirstIdleForAVthOfIt) {
 TEST(Play, LeavesZeroBubbleTheBubblesOfThePaper) {
   for (const int p : {1, 2, 4, 8, 16}) {
     for (const int m : {2 * p - 1, 2 * p, 4 * p, 4 * p + 3}) {
-      const Timing h1 = played({Algorithm::kZeroBubbleH1, p, m}), h2 = played({Algorithm::kZeroBubbleH2, p, m});
+      const Timing h1 = played({Algorithm::kZeroBubbleH1, p, m}),
+                   h2 = played({Algorithm::kZeroBubbleH2, p, m});
       EXPECT_NEAR(h1.bubble, p - 1, kTiny) << p << " " << m << ": (p-1)(f+b-w)";
       EXPECT_NEAR(h2.bubble, 0, kTiny) << p << " " << m << ": (p-1)(f+b-2w)";
       EXPECT_NEAR(h1.makespan, 3 * m + p - 1, kTiny);
@@ -66,8 +75,10 @@ TEST(Play, LeavesZeroBubbleTheBubblesOfThePaper) {
 TEST(Play, LeavesZeroBubbleAtMostHalfOfWhat1F1BIsIdle) {
   for (int p = 2; p <= 16; ++p) {
     const double idle = played({Algorithm::kOneForwardOneBackward, p, 2 * p}).idle_share;
-    for (const Algorithm algorithm : {Algorithm::kZeroBubbleH1, Algorithm::kZeroBubbleH2, Algorithm::kAutomatic}) {
-      EXPECT_LE(played({algorithm, p, 2 * p}).idle_share, 0.5 * idle) << to_string(algorithm) << " over " << p;
+    for (const Algorithm algorithm :
+         {Algorithm::kZeroBubbleH1, Algorithm::kZeroBubbleH2, Algorithm::kAutomatic}) {
+      EXPECT_LE(played({algorithm, p, 2 * p}).idle_share, 0.5 * idle)
+          << to_string(algorithm) << " over " << p;
     }
     EXPECT_LE(played({Algorithm::kZeroBubbleV, p, 2 * p, 2}).idle_share, 0.5 * idle) << p;
   }
@@ -76,18 +87,23 @@ TEST(Play, LeavesZeroBubbleAtMostHalfOfWhat1F1BIsIdle) {
 // Each micro-batch passes p-1 borders down and up; nothing else waits for messages in GPipe.
 TEST(Play, AddsTheTimeOfMessagesThatNothingHides) {
   EXPECT_NEAR(played({Algorithm::kGPipe, 4, 8}, {1, 1, 1, 0.25}).makespan, 33 + 6 * 0.25, kTiny);
-  EXPECT_NEAR(played({Algorithm::kForwardOnly, 4, 8}, {1, 1, 1, 0.25}).makespan, 11 + 3 * 0.25, kTiny);
-  EXPECT_NEAR(played({Algorithm::kZeroBubbleV, 1, 8, 2}, {1, 1, 1, 9}).makespan, 48, kTiny) << "a rank sends itself nothing";
+  EXPECT_NEAR(played({Algorithm::kForwardOnly, 4, 8}, {1, 1, 1, 0.25}).makespan, 11 + 3 * 0.25,
+              kTiny);
+  EXPECT_NEAR(played({Algorithm::kZeroBubbleV, 1, 8, 2}, {1, 1, 1, 9}).makespan, 48, kTiny)
+      << "a rank sends itself nothing";
 }
 
 TEST(Automatic, IsNeverSlowerThanTheHandmadeOnesThatFitItsMemory) {
-  for (const Costs& costs : {Costs{1, 1, 1, 0}, Costs{1, 1.4, 0.6, 0.2}, Costs{1, 0.8, 1.2, 0.5}, Costs{1, 2, 2, 0}, Costs{3, 1, 1, 1}}) {
+  for (const Costs& costs : {Costs{1, 1, 1, 0}, Costs{1, 1.4, 0.6, 0.2}, Costs{1, 0.8, 1.2, 0.5},
+                             Costs{1, 2, 2, 0}, Costs{3, 1, 1, 1}}) {
     for (const auto& [p, m] : {std::pair(2, 4), {4, 8}, {4, 12}, {8, 16}}) {
       const double h1 = played({Algorithm::kZeroBubbleH1, p, m}, costs).iteration;
       const double h2 = played({Algorithm::kZeroBubbleH2, p, m}, costs).iteration;
       const double plain = played({Algorithm::kOneForwardOneBackward, p, m}, costs).iteration;
-      EXPECT_LE(played({Algorithm::kAutomatic, p, m, 1, costs, p}, costs).iteration, std::min(h1, plain) + kTiny);
-      EXPECT_LE(played({Algorithm::kAutomatic, p, m, 1, costs}, costs).iteration, std::min({h1, h2, plain}) + kTiny);
+      EXPECT_LE(played({Algorithm::kAutomatic, p, m, 1, costs, p}, costs).iteration,
+                std::min(h1, plain) + kTiny);
+      EXPECT_LE(played({Algorithm::kAutomatic, p, m, 1, costs}, costs).iteration,
+                std::min({h1, h2, plain}) + kTiny);
     }
   }
 }
@@ -95,8 +111,10 @@ TEST(Automatic, IsNeverSlowerThanTheHandmadeOnesThatFitItsMemory) {
 TEST(Automatic, UsesWhatMemoryThereIsWhereTheHandmadeOnesCannot) {
   const Costs costs{1, 1.4, 0.6, 0.2};
   const double h1 = played({Algorithm::kZeroBubbleH1, 4, 12}, costs).iteration;
-  EXPECT_LT(played({Algorithm::kAutomatic, 4, 12, 1, costs, 5}, costs).iteration, h1 - 1) << "H2 needs 7";
-  // Backwards take longer than forwards, which H2 does not provide for: with room for 10 micro-batches no time is lost at all.
+  EXPECT_LT(played({Algorithm::kAutomatic, 4, 12, 1, costs, 5}, costs).iteration, h1 - 1)
+      << "H2 needs 7";
+  // Backwards take longer than forwards, which H2 does not provide for: with room for 10
+  // micro-batches no time is lost at all.
   const Costs slow{1, 2, 2, 0};
   EXPECT_GT(played({Algorithm::kZeroBubbleH2, 4, 12}, slow).bubble, 2);
   EXPECT_NEAR(played({Algorithm::kAutomatic, 4, 12, 1, slow, 10}, slow).bubble, 0, kTiny);
@@ -124,7 +142,9 @@ TEST(Play, RefusesCostsThatAreNoTimesAndNamesARankThatWaitsForEver) {
     play(stuck, {});
     FAIL() << "nothing was thrown";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("rank 0 waits for ever for what backward of micro-batch 0 in stage 0 needs"));
+    EXPECT_THAT(error.what(),
+                ::testing::HasSubstr(
+                    "rank 0 waits for ever for what backward of micro-batch 0 in stage 0 needs"));
   }
 }
 

@@ -23,18 +23,21 @@ void check_order(const Schedule& schedule, int rank, std::vector<Done>& done) {
   std::map<std::pair<int, Work>, int> last;  // micro-batch, by stage
   for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)]) {
     const std::string name = on(rank) + describe(action);
-    const bool exists =
-        action.stage >= 0 && action.stage < num_stages(q) && action.micro_batch >= 0 && action.micro_batch < q.micro_batches;
+    const bool exists = action.stage >= 0 && action.stage < num_stages(q) &&
+                        action.micro_batch >= 0 && action.micro_batch < q.micro_batches;
     WEFT_CHECK(exists && rank_of(q, action.stage) == rank, name + " is not its own");
     Done& d = done[place_of(q, action)];
     const auto was = [&](Work work) { return d[static_cast<std::size_t>(work)]; };
     WEFT_CHECK(!was(action.work), name + " twice");
     if (is_backward(action.work))
-      WEFT_CHECK(was(Work::kForward) && !was(Work::kBackward) && !was(Work::kBackwardInput), name + " too early or twice");
-    if (action.work == Work::kBackwardWeight) WEFT_CHECK(was(Work::kBackwardInput), name + " before its backward_input");
+      WEFT_CHECK(was(Work::kForward) && !was(Work::kBackward) && !was(Work::kBackwardInput),
+                 name + " too early or twice");
+    if (action.work == Work::kBackwardWeight)
+      WEFT_CHECK(was(Work::kBackwardInput), name + " before its backward_input");
     d[static_cast<std::size_t>(action.work)] = true;
     const auto [at, first] = last.try_emplace({action.stage, action.work}, action.micro_batch);
-    WEFT_CHECK(first || action.work == Work::kForward || at->second < action.micro_batch, name + " out of the order of micro-batches");
+    WEFT_CHECK(first || action.work == Work::kForward || at->second < action.micro_batch,
+               name + " out of the order of micro-batches");
     at->second = action.micro_batch;
   }
 }
@@ -44,18 +47,24 @@ void check_all_done(const Request& q, const std::vector<Done>& done) {
   for (std::size_t i = 0; i < done.size(); ++i) {
     const auto& [forward, backward, input, weight] = done[i];
     const auto m = static_cast<std::size_t>(q.micro_batches);
-    const std::string name = "micro-batch " + std::to_string(i % m) + " in stage " + std::to_string(i / m);
+    const std::string name =
+        "micro-batch " + std::to_string(i % m) + " in stage " + std::to_string(i / m);
     WEFT_CHECK(forward, name + " has no forward");
     WEFT_CHECK(trains ? backward != (input && weight) : !backward && !input && !weight,
                name + " has not exactly the backwards that it needs");
   }
 }
 
-// All ranks at once, each step strictly after the one before; a message is done when both its ranks have come to it.
+// All ranks at once, each step strictly after the one before; a message is done when both its ranks
+// have come to it.
 class Rendezvous {
  public:
   Rendezvous(const Schedule& schedule, const std::vector<std::vector<Step>>& steps)
-      : schedule_(schedule), steps_(steps), at_(steps.size(), 0), computed_(steps.size(), 0), unused_(steps.size(), 0) {
+      : schedule_(schedule),
+        steps_(steps),
+        at_(steps.size(), 0),
+        computed_(steps.size(), 0),
+        unused_(steps.size(), 0) {
     made_.resize(2 * internal::num_places(schedule.request));
     received_.resize(made_.size());
   }
@@ -69,15 +78,19 @@ class Rendezvous {
     }
     for (int rank = 0; rank < static_cast<int>(steps_.size()); ++rank) {
       const auto r = static_cast<std::size_t>(rank);
-      WEFT_CHECK(at_[r] == steps_[r].size(), on(rank) + "waits for ever at the message with " + describe(steps_[r][at_[r]].action));
+      WEFT_CHECK(at_[r] == steps_[r].size(), on(rank) + "waits for ever at the message with " +
+                                                 describe(steps_[r][at_[r]].action));
       WEFT_CHECK(unused_[r] == 0, on(rank) + "has received what it does not need");
-      WEFT_CHECK(computed_[r] == schedule_.actions[r].size(), on(rank) + "leaves out actions of its schedule");
+      WEFT_CHECK(computed_[r] == schedule_.actions[r].size(),
+                 on(rank) + "leaves out actions of its schedule");
     }
   }
 
  private:
   // Activations and gradients, of each stage and micro-batch; each goes to one rank at most.
-  std::size_t content_of(const Action& a) const { return 2 * place_of(schedule_.request, a) + (is_backward(a.work) ? 1 : 0); }
+  std::size_t content_of(const Action& a) const {
+    return 2 * place_of(schedule_.request, a) + (is_backward(a.work) ? 1 : 0);
+  }
 
   bool advance(int rank) {
     const auto r = static_cast<std::size_t>(rank);
@@ -93,14 +106,17 @@ class Rendezvous {
   }
 
   bool send(int rank, const Step& step) {
-    WEFT_CHECK(step.peer >= 0 && step.peer < static_cast<int>(steps_.size()) && step.peer != rank, on(rank) + "sends to nobody");
+    WEFT_CHECK(step.peer >= 0 && step.peer < static_cast<int>(steps_.size()) && step.peer != rank,
+               on(rank) + "sends to nobody");
     const auto peer = static_cast<std::size_t>(step.peer);
     if (at_[peer] == steps_[peer].size()) return false;
     const Step& other = steps_[peer][at_[peer]];
     if (other.kind != Kind::kReceive || other.peer != rank) return false;
-    WEFT_CHECK(other.action == step.action, on(rank) + "sends " + describe(step.action) + ", but rank " + std::to_string(step.peer) +
+    WEFT_CHECK(other.action == step.action, on(rank) + "sends " + describe(step.action) +
+                                                ", but rank " + std::to_string(step.peer) +
                                                 " expects " + describe(other.action));
-    WEFT_CHECK(made_[content_of(step.action)], on(rank) + "sends before it has done " + describe(step.action));
+    WEFT_CHECK(made_[content_of(step.action)],
+               on(rank) + "sends before it has done " + describe(step.action));
     received_[content_of(step.action)] = true;
     ++unused_[peer];
     ++at_[peer];
@@ -118,7 +134,8 @@ class Rendezvous {
       const std::size_t content = content_of({action.work, action.micro_batch, *stage});
       const bool own = rank_of(schedule_.request, *stage) == rank;
       if (!own) --unused_[r];
-      WEFT_CHECK(own ? made_[content] : received_[content], on(rank) + describe(action) + " lacks what it needs");
+      WEFT_CHECK(own ? made_[content] : received_[content],
+                 on(rank) + describe(action) + " lacks what it needs");
     }
     if (action.work != Work::kBackwardWeight) made_[content_of(action)] = true;
   }
@@ -145,14 +162,17 @@ int count_held(const Schedule& schedule, int rank) {
 
 void prove(const Schedule& schedule, const std::vector<std::vector<Step>>& steps) {
   const Request& q = schedule.request;
-  WEFT_CHECK(static_cast<int>(schedule.actions.size()) == q.ranks && steps.size() == schedule.actions.size(), "not a list for each rank");
+  WEFT_CHECK(static_cast<int>(schedule.actions.size()) == q.ranks &&
+                 steps.size() == schedule.actions.size(),
+             "not a list for each rank");
   std::vector<Done> done(internal::num_places(q));
   for (int rank = 0; rank < q.ranks; ++rank) check_order(schedule, rank, done);
   check_all_done(q, done);
   Rendezvous(schedule, steps).run();
   for (int rank = 0; rank < q.ranks; ++rank) {
     const int held = count_held(schedule, rank), most = most_held(q, rank);
-    WEFT_CHECK(held <= most, on(rank) + "holds " + std::to_string(held) + " micro-batches, more than " + std::to_string(most));
+    WEFT_CHECK(held <= most, on(rank) + "holds " + std::to_string(held) +
+                                 " micro-batches, more than " + std::to_string(most));
   }
 }
 

@@ -1,9 +1,13 @@
-// Zero bubble, H1 and H2: the gradient of the weights, for which nobody waits, fills what would be idle at the end.
+// Zero bubble, H1 and H2: the gradient of the weights, for which nobody waits, fills what would be
+// idle at the end.
 //
-// Source: Qi, Wan, Huang, Lin: Zero bubble pipeline parallelism, 2023, section 2. Both are 1F1B with backwards in two parts. Rank r begins
-// `ahead` micro-batches before its first backward, and keeps `behind` backward-weights for the end:
-//   H1   ahead p-r, behind r: p micro-batches begun and not ended on every rank, as many as on 1F1B's first one;
-//   H2   ahead 2(p-r)-1, behind 2r: the forwards last until the first gradient comes, and ranks end one after the other as they began.
+// Source: Qi, Wan, Huang, Lin: Zero bubble pipeline parallelism, 2023, section 2. Both are 1F1B
+// with backwards in two parts. Rank r begins `ahead` micro-batches before its first backward, and
+// keeps `behind` backward-weights for the end:
+//   H1   ahead p-r, behind r: p micro-batches begun and not ended on every rank, as many as on
+//        1F1B's first one;
+//   H2   ahead 2(p-r)-1, behind 2r: the forwards last until the first gradient comes, and ranks end
+//        one after the other as they began.
 #include <algorithm>
 
 #include "weft/schedule/pipeline/internal/algorithms.h"
@@ -27,6 +31,8 @@ Actions split(const Request& q, int rank, int ahead, int behind) {
 }  // namespace
 
 Actions zero_bubble_h1(const Request& q, int rank) { return split(q, rank, q.ranks - rank, rank); }
-Actions zero_bubble_h2(const Request& q, int rank) { return split(q, rank, 2 * (q.ranks - rank) - 1, 2 * rank); }
+Actions zero_bubble_h2(const Request& q, int rank) {
+  return split(q, rank, 2 * (q.ranks - rank) - 1, 2 * rank);
+}
 
 }  // namespace weft::schedule::pipeline::internal

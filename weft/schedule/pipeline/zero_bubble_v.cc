@@ -1,7 +1,9 @@
-// ZB-V: two stages a rank, placed in a V, so that the rank that begins a micro-batch also ends it and no rank waits for its first gradient.
+// ZB-V: two stages a rank, placed in a V, so that the rank that begins a micro-batch also ends it
+// and no rank waits for its first gradient.
 //
-// Source: Qi, Wan, Huang, Lin: Zero bubble pipeline parallelism, 2023, section 6. Rank r has stage r on the way down and stage 2p-1-r on
-// the way up. It is laid out for 2p-1 micro-batches or more; of fewer those that do not exist are left out.
+// Source: Qi, Wan, Huang, Lin: Zero bubble pipeline parallelism, 2023, section 6. Rank r has stage
+// r on the way down and stage 2p-1-r on the way up. It is laid out for 2p-1 micro-batches or more;
+// of fewer those that do not exist are left out.
 #include <algorithm>
 #include <array>
 
@@ -12,7 +14,8 @@ namespace {
 
 enum Side { kDown, kUp };
 
-// Counts what each stage of the rank has done of each work, so that each comes by rising micro-batch.
+// Counts what each stage of the rank has done of each work, so that each comes by rising
+// micro-batch.
 class Writer {
  public:
   Writer(const Request& q, int rank) : stage_{rank, 2 * q.ranks - 1 - rank} {}
@@ -54,7 +57,8 @@ void drain(Writer& w, int ranks, int rank) {
     w.add(Work::kBackwardWeight, kDown);
   }
   for (const Side side : {kUp, kDown}) {
-    while (w.done(Work::kBackwardWeight, side) < w.done(Work::kBackwardInput, side)) w.add(Work::kBackwardWeight, side);
+    while (w.done(Work::kBackwardWeight, side) < w.done(Work::kBackwardInput, side))
+      w.add(Work::kBackwardWeight, side);
   }
 }
 
@@ -72,7 +76,8 @@ Actions zero_bubble_v(const Request& q, int rank) {
   }
   drain(w, q.ranks, rank);
   Actions actions = w.take();
-  std::erase_if(actions, [&](const Action& action) { return action.micro_batch >= q.micro_batches; });
+  std::erase_if(actions,
+                [&](const Action& action) { return action.micro_batch >= q.micro_batches; });
   return actions;
 }
 

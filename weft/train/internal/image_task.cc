@@ -12,10 +12,12 @@ namespace weft::train::internal {
 namespace {
 
 data::SetOptions set_options(const Config& config) {
-  return {config.get_string("data.name"), config.get_string("data.dir"), static_cast<std::uint64_t>(config.get_int("data.seed"))};
+  return {config.get_string("data.name"), config.get_string("data.dir"),
+          static_cast<std::uint64_t>(config.get_int("data.seed"))};
 }
 
-// With crop and flip for training, without for evaluation; normalized by the training images' mean and deviation.
+// With crop and flip for training, without for evaluation; normalized by the training images' mean
+// and deviation.
 data::AugmentOptions augment_options(const Config& config, const data::ImageSet& train) {
   const auto stats = data::channel_stats(train);
   data::AugmentOptions options;
@@ -48,25 +50,32 @@ class ImageTask final : public RecipeTask {
  public:
   ImageTask(const Config& config, const TrainerOptions& options)
       : config_(config), train_(options.train_images), test_(options.test_images) {
-    if (!train_) train_ = std::make_shared<const data::ImageSet>(data::load_images(set_options(config_), data::Part::kTrain));
-    if (!test_) test_ = std::make_shared<const data::ImageSet>(data::load_images(set_options(config_), data::Part::kTest));
+    if (!train_)
+      train_ = std::make_shared<const data::ImageSet>(
+          data::load_images(set_options(config_), data::Part::kTrain));
+    if (!test_)
+      test_ = std::make_shared<const data::ImageSet>(
+          data::load_images(set_options(config_), data::Part::kTest));
     model_ = models::image_blocks(model_options(config_, *train_));
   }
 
   parallel::BlockModel outline() const override { return model_; }
 
   Task make(const std::string&) override {
-    const models::LossOptions loss{models::parse_loss(config_.get_string("train.loss")), config_.get_double("train.label_smoothing")};
-    Task task(model_, [loss](const at::Tensor& output, const at::Tensor& target) { return models::loss(output, target, loss); });
+    const models::LossOptions loss{models::parse_loss(config_.get_string("train.loss")),
+                                   config_.get_double("train.label_smoothing")};
+    Task task(model_, [loss](const at::Tensor& output, const at::Tensor& target) {
+      return models::loss(output, target, loss);
+    });
     auto augment = augment_options(config_, *train_);
     task.train = data::image_source(train_, data::Augment(augment));
     augment.crop_padding = 0;
     augment.flip = false;
     task.test = data::image_source(test_, data::Augment(augment));
-    task.metrics.push_back(
-        {"accuracy", [](const at::Tensor& output, const at::Tensor& target) {
-           return at::stack({output.argmax(1).eq(target).sum().to(at::kDouble), at::scalar_tensor(target.size(0), at::kDouble)});
-         }});
+    task.metrics.push_back({"accuracy", [](const at::Tensor& output, const at::Tensor& target) {
+                              return at::stack({output.argmax(1).eq(target).sum().to(at::kDouble),
+                                                at::scalar_tensor(target.size(0), at::kDouble)});
+                            }});
     return task;
   }
 

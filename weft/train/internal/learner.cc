@@ -22,7 +22,8 @@ constexpr std::uint32_t kDraws = 0x64726177;  // a stream of random numbers: "dr
 // The plan as this batch and mesh complete it.
 parallel::Plan complete(const Options& options, const Mesh& mesh, std::int64_t batch) {
   parallel::Plan plan = options.plan;
-  if (plan.micro_batches == 0) plan.micro_batches = mesh.size("pp") > 1 && plan.micro_shards == 0 ? 4 * mesh.size("pp") : 1;
+  if (plan.micro_batches == 0)
+    plan.micro_batches = mesh.size("pp") > 1 && plan.micro_shards == 0 ? 4 * mesh.size("pp") : 1;
   plan.batch = batch;
   return plan;
 }
@@ -31,19 +32,24 @@ parallel::Plan complete(const Options& options, const Mesh& mesh, std::int64_t b
 int replicas(const Mesh& mesh) { return mesh.size("dp") * mesh.size("fsdp") * mesh.size("ep"); }
 
 // The inputs of one micro-batch, for measured stage cuts: the first samples of the data.
-std::vector<at::Tensor> sample_of(const data::Source& source, const parallel::Plan& plan, const Mesh& mesh) {
+std::vector<at::Tensor> sample_of(const data::Source& source, const parallel::Plan& plan,
+                                  const Mesh& mesh) {
   const int passes = std::max(1, parallel::micro_batches(plan, mesh.layout()));
   data::Share share;
-  share.indices.resize(static_cast<std::size_t>(std::clamp<std::int64_t>(plan.batch / replicas(mesh) / passes, 1, source.size)));
+  share.indices.resize(static_cast<std::size_t>(
+      std::clamp<std::int64_t>(plan.batch / replicas(mesh) / passes, 1, source.size)));
   std::iota(share.indices.begin(), share.indices.end(), 0);
   share.global_size = static_cast<std::int64_t>(share.indices.size());
   return source.make(share).inputs;
 }
 
-parallel::Plan plan_for(const Task& task, const Options& options, const Mesh& mesh, std::int64_t batch, const Saved* resumed) {
+parallel::Plan plan_for(const Task& task, const Options& options, const Mesh& mesh,
+                        std::int64_t batch, const Saved* resumed) {
   parallel::Plan plan = complete(options, mesh, batch);
-  if (plan.cuts.empty() && resumed != nullptr) plan.cuts = parallel::ParallelModel::cuts_of(mesh, resumed->reader());
-  if (plan.cuts.empty() && plan.sample.empty() && mesh.size("pp") > 1) plan.sample = sample_of(task.train, plan, mesh);
+  if (plan.cuts.empty() && resumed != nullptr)
+    plan.cuts = parallel::ParallelModel::cuts_of(mesh, resumed->reader());
+  if (plan.cuts.empty() && plan.sample.empty() && mesh.size("pp") > 1)
+    plan.sample = sample_of(task.train, plan, mesh);
   return plan;
 }
 
@@ -60,33 +66,40 @@ data::Source traced(const data::Source& source, observe::Trace* trace) {
 // float64 [2]: the sum, and of how many.
 at::Tensor sum_and_count(const at::Tensor& value, std::int64_t samples, const std::string& name) {
   WEFT_REQUIRE(value.defined() && (value.numel() == 1 || value.numel() == 2),
-               "the metric " + name + " gives no number: return the mean over the samples, or the sum and the count");
+               "the metric " + name +
+                   " gives no number: return the mean over the samples, or the sum and the count");
   const at::Tensor numbers = value.detach().to(at::kDouble).reshape({-1});
   if (numbers.numel() == 2) return numbers;
-  return at::stack({numbers[0] * static_cast<double>(samples), at::scalar_tensor(static_cast<double>(samples), at::kDouble)});
+  return at::stack({numbers[0] * static_cast<double>(samples),
+                    at::scalar_tensor(static_cast<double>(samples), at::kDouble)});
 }
 
 std::vector<Metric> with_loss(const Task& task) {
   std::vector<Metric> all = task.metrics;
-  const bool has = std::any_of(all.begin(), all.end(), [](const Metric& metric) { return metric.name == "loss"; });
+  const bool has = std::any_of(all.begin(), all.end(),
+                               [](const Metric& metric) { return metric.name == "loss"; });
   if (!has) all.insert(all.begin(), Metric{"loss", task.model.loss});
   return all;
 }
 
 }  // namespace
 
-void check_learner(const parallel::BlockModel& model, const Options& options, const Mesh& mesh, std::int64_t samples) {
-  const std::int64_t batch = options.batch_per_rank > 0 ? options.batch_per_rank * replicas(mesh) : options.batch;
+void check_learner(const parallel::BlockModel& model, const Options& options, const Mesh& mesh,
+                   std::int64_t samples) {
+  const std::int64_t batch =
+      options.batch_per_rank > 0 ? options.batch_per_rank * replicas(mesh) : options.batch;
   parallel::check_plan(complete(options, mesh, batch), parallel::shape_of(model), mesh.layout());
   plan_batches(options, replicas(mesh), samples);
   if (options.plan.micro_shards > 0 && !mesh.world().has_ordered_sums()) {
     throw Error(Errc::kBadConfig,
-                "train.reproducible adds gradients in one order, and this group in another that its transport chose; make the group with "
+                "train.reproducible adds gradients in one order, and this group in another that "
+                "its transport chose; make the group with "
                 "InitOptions::ordered_sums, as weft train does");
   }
 }
 
-Learner::Learner(Task task, const Options& options, const Mesh& mesh, const Saved* resumed, observe::Trace* trace)
+Learner::Learner(Task task, const Options& options, const Mesh& mesh, const Saved* resumed,
+                 observe::Trace* trace)
     : task_(std::move(task)),
       options_(options),
       mesh_(mesh),
@@ -95,12 +108,14 @@ Learner::Learner(Task task, const Options& options, const Mesh& mesh, const Save
       trace_(trace),
       plan_(plan_for(task_, options, mesh, batches_.global, resumed)),
       model_(parallel::parallelize(task_.model, plan_, mesh)),
-      loader_(make_loader(task_.train, {.batch = batches_.global, .seed = plan_.seed}, options.prefetch)) {
+      loader_(make_loader(task_.train, {.batch = batches_.global, .seed = plan_.seed},
+                          options.prefetch)) {
   if (plan_.micro_shards > 0) at::set_num_threads(1);  // so that sums have one order
   if (options.balance_by_speed && replicas(mesh) > 1) speeds_.emplace(mesh);
 }
 
-data::Loader Learner::make_loader(const data::Source& source, const data::SamplerOptions& sampling, int prefetch) const {
+data::Loader Learner::make_loader(const data::Source& source, const data::SamplerOptions& sampling,
+                                  int prefetch) const {
   data::SamplerOptions mine = sampling;
   mine.size = source.size;
   mine.rank = model_.replica();
@@ -108,11 +123,12 @@ data::Loader Learner::make_loader(const data::Source& source, const data::Sample
   return data::Loader(traced(source, trace_), data::Sampler(mine), prefetch);
 }
 
-// What layers of libtorch draw (dropout) is a function of seed, step, replica and stage too, so that a resumed run draws what the
-// uninterrupted one does.
+// What layers of libtorch draw (dropout) is a function of seed, step, replica and stage too, so
+// that a resumed run draws what the uninterrupted one does.
 void Learner::seed_generator() const {
-  const auto place = static_cast<std::uint64_t>((model_.replica() * mesh_.size("pp") + mesh_.coordinate("pp")) * mesh_.size("cp") +
-                                                mesh_.coordinate("cp"));
+  const auto place = static_cast<std::uint64_t>(
+      (model_.replica() * mesh_.size("pp") + mesh_.coordinate("pp")) * mesh_.size("cp") +
+      mesh_.coordinate("cp"));
   Random numbers(plan_.seed, kDraws, (static_cast<std::uint64_t>(model_.steps()) << 24) + place);
   at::manual_seed(numbers.next_u64());
 }
@@ -135,13 +151,16 @@ Learner::Step Learner::step(double lr, observe::StepTimer& timer) {
   }
   count_times(timer);
   if (speeds_) {
-    speeds_->add(static_cast<std::int64_t>(batch->share.indices.size()), (timer.ms(Phase::kForward) + timer.ms(Phase::kBackward)) / 1e3);
+    speeds_->add(static_cast<std::int64_t>(batch->share.indices.size()),
+                 (timer.ms(Phase::kForward) + timer.ms(Phase::kBackward)) / 1e3);
   }
   return {static_cast<double>(batch->share.global_size), std::move(losses), grad_norm};
 }
 
 void Learner::count_times(observe::StepTimer& timer) {
-  const auto add = [&](Phase phase, double seconds) { timer.add(phase, std::chrono::nanoseconds(std::llround(seconds * 1e9))); };
+  const auto add = [&](Phase phase, double seconds) {
+    timer.add(phase, std::chrono::nanoseconds(std::llround(seconds * 1e9)));
+  };
   const parallel::ParallelModel::Times times = model_.take_times();
   add(Phase::kForward, times.forward);
   add(Phase::kBackward, times.backward);
@@ -156,17 +175,24 @@ void Learner::rebalance() {
   loader_.set_weights(*weights);
   std::string shares;
   for (const double weight : *weights)
-    shares.append(shares.empty() ? "" : " ").append(std::to_string(std::lround(100 * weight))).append("%");
+    shares.append(shares.empty() ? "" : " ")
+        .append(std::to_string(std::lround(100 * weight)))
+        .append("%");
   log_debug("shares of the batches to come, by speed", {{"shares", shares}});
 }
 
-void Learner::end_epoch() { WEFT_CHECK(!loader_.next(Deadline::in(mesh_.world().timeout())), "the epoch has more batches than steps"); }
+void Learner::end_epoch() {
+  WEFT_CHECK(!loader_.next(Deadline::in(mesh_.world().timeout())),
+             "the epoch has more batches than steps");
+}
 
-// float64 [metrics, 2] of the samples of a block, on the ranks that have their outputs first; zeros on the others. Every replica makes
-// every pass: where it has too few samples it repeats one, which does not count.
+// float64 [metrics, 2] of the samples of a block, on the ranks that have their outputs first; zeros
+// on the others. Every replica makes every pass: where it has too few samples it repeats one, which
+// does not count.
 at::Tensor Learner::measure(const data::Batch& batch, bool mine) {
   const std::int64_t rows = mine ? batch.inputs[0].size(0) : 0;
-  const std::int64_t passes = plan_.micro_shards > 0 ? 1 : plan_.micro_batches, missing = std::max<std::int64_t>(0, passes - rows);
+  const std::int64_t passes = plan_.micro_shards > 0 ? 1 : plan_.micro_batches,
+                     missing = std::max<std::int64_t>(0, passes - rows);
   parallel::Tensors inputs;
   for (const at::Tensor& input : batch.inputs) {
     std::vector<at::Tensor> parts(static_cast<std::size_t>(missing), input.narrow(0, 0, 1));
@@ -179,12 +205,14 @@ at::Tensor Learner::measure(const data::Batch& batch, bool mine) {
   const at::NoGradGuard no_grad;
   for (at::Tensor& output : outputs) {
     if (output.dim() > 0 && output.size(0) == rows + missing) output = output.narrow(0, 0, rows);
-    if (output.scalar_type() == at::kHalf || output.scalar_type() == at::kBFloat16) output = output.to(at::kFloat);
+    if (output.scalar_type() == at::kHalf || output.scalar_type() == at::kBFloat16)
+      output = output.to(at::kFloat);
   }
   parallel::Contexts contexts;
   contexts.tp = parallel::TensorParallel(mesh_["tp"], 0);
   for (std::size_t i = 0; i < metrics_.size(); ++i)
-    sums[static_cast<std::int64_t>(i)] = sum_and_count(metrics_[i].of(outputs, batch.targets, contexts), rows, metrics_[i].name);
+    sums[static_cast<std::int64_t>(i)] =
+        sum_and_count(metrics_[i].of(outputs, batch.targets, contexts), rows, metrics_[i].name);
   return mesh_.coordinate("tp") == 0 ? sums : at::zeros_like(sums);
 }
 
@@ -194,9 +222,12 @@ Evaluation Learner::evaluate() {
   if (result.samples == 0) return result;
   const int world = replicas(mesh_);
   const std::int64_t parts = plan_.micro_shards > 0 ? plan_.micro_shards : world;
-  const std::int64_t block = options_.eval_batch > 0 ? options_.eval_batch : std::max<std::int64_t>(1, batches_.global / parts);
+  const std::int64_t block = options_.eval_batch > 0
+                                 ? options_.eval_batch
+                                 : std::max<std::int64_t>(1, batches_.global / parts);
   const std::int64_t blocks = (result.samples + block - 1) / block;
-  data::Loader loader = make_loader(task_.test, {.batch = block, .order = data::Order::kSequential}, options_.prefetch > 0 ? 1 : 0);
+  data::Loader loader = make_loader(task_.test, {.batch = block, .order = data::Order::kSequential},
+                                    options_.prefetch > 0 ? 1 : 0);
   at::Tensor all = at::zeros({blocks, static_cast<std::int64_t>(metrics_.size()), 2}, at::kDouble);
   std::optional<data::Batch> last;  // stands for blocks that this replica does not have
   for (std::int64_t round = 0; round * world < blocks; ++round) {
@@ -211,7 +242,8 @@ Evaluation Learner::evaluate() {
   for (std::int64_t i = 0; i < blocks; ++i) sums += all[i];
   for (std::size_t i = 0; i < metrics_.size(); ++i) {
     const auto at = static_cast<std::int64_t>(i);
-    const double count = sums[at][1].item<double>(), mean = count > 0 ? sums[at][0].item<double>() / count : 0;
+    const double count = sums[at][1].item<double>(),
+                 mean = count > 0 ? sums[at][0].item<double>() / count : 0;
     if (metrics_[i].name == "loss") {
       result.loss = mean;
     } else {
@@ -224,7 +256,8 @@ Evaluation Learner::evaluate() {
 // Each rank of pp has layers of its own, whose loads are over all ranks that share the batch.
 std::optional<Learner::ExpertUse> Learner::expert_use() {
   if (task_.model.experts == 0) return std::nullopt;
-  at::Tensor most = at::ones({1}, at::kDouble), choices = at::zeros({2}, at::kDouble);  // dropped, all
+  at::Tensor most = at::ones({1}, at::kDouble),
+             choices = at::zeros({2}, at::kDouble);  // dropped, all
   for (const auto& [layer, load] : model_.take_expert_loads()) {
     most.clamp_min_(load.imbalance());
     choices[0] += std::accumulate(load.dropped.begin(), load.dropped.end(), 0.0);
@@ -232,13 +265,15 @@ std::optional<Learner::ExpertUse> Learner::expert_use() {
   }
   mesh_["pp"].all_reduce(most, ReduceOp::kMax);
   mesh_["pp"].all_reduce(choices);
-  return ExpertUse{most.item<double>(), choices[0].item<double>() / std::max(1.0, choices[1].item<double>())};
+  return ExpertUse{most.item<double>(),
+                   choices[0].item<double>() / std::max(1.0, choices[1].item<double>())};
 }
 
 }  // namespace internal
 
 double Evaluation::metric(const std::string& name) const {
-  const auto found = std::find_if(metrics.begin(), metrics.end(), [&](const auto& one) { return one.first == name; });
+  const auto found = std::find_if(metrics.begin(), metrics.end(),
+                                  [&](const auto& one) { return one.first == name; });
   return found == metrics.end() ? 0 : found->second;
 }
 

@@ -29,32 +29,41 @@ struct Evaluation {
 
 namespace internal {
 
-// Throws Error(kBadConfig) for a plan that cannot be and options that contradict each other, before anything is made. Not collective.
-void check_learner(const parallel::BlockModel& model, const Options& options, const Mesh& mesh, std::int64_t samples);
+// Throws Error(kBadConfig) for a plan that cannot be and options that contradict each other, before
+// anything is made. Not collective.
+void check_learner(const parallel::BlockModel& model, const Options& options, const Mesh& mesh,
+                   std::int64_t samples);
 
 // One rank's part. Calls are collective but for position(), model() and describe().
 class Learner {
  public:
   struct Step {
-    double samples = 0;               // over all ranks
-    std::vector<double> losses;       // summed over samples, this rank's part; one, or one a micro-shard
-    std::optional<double> grad_norm;  // before clipping; none where gradients are not clipped, or the step was skipped
+    double samples = 0;          // over all ranks
+    std::vector<double> losses;  // summed over samples, this rank's part; one, or one a micro-shard
+    std::optional<double>
+        // before clipping; none where gradients are not clipped, or the step was skipped
+        grad_norm;
   };
   // Of experts' choices in training since the last call, alike on all ranks.
   struct ExpertUse {
-    double load_max = 1;  // in the least even layer, what the most wanted expert got over an even share: 1 where all got the same
-    double dropped = 0;   // share over the capacity, of all layers' choices
+    double load_max =
+        // in the least even layer, what the most wanted expert got over an even share: 1 where all
+        // got the same
+        1;
+    double dropped = 0;  // share over the capacity, of all layers' choices
   };
 
-  // `codec`: what the codec of the run that goes on remembers. `trace`, where batches are made on the time line: outlives it, may be null.
-  Learner(Task task, const Options& options, const Mesh& mesh, const Saved* resumed, observe::Trace* trace);
+  // `codec`: what the codec of the run that goes on remembers. `trace`, where batches are made on
+  // the time line: outlives it, may be null.
+  Learner(Task task, const Options& options, const Mesh& mesh, const Saved* resumed,
+          observe::Trace* trace);
 
   const Batches& batches() const { return batches_; }
   std::int64_t samples() const { return task_.train.size; }  // of an epoch
   // The next batch and one step of the optimizer.
   Step step(double lr, observe::StepTimer& timer);
-  // Shares of the batches to come, by the ranks' speed. Between a reduction of losses and the next step, when nothing is under way
-  // but gradients.
+  // Shares of the batches to come, by the ranks' speed. Between a reduction of losses and the next
+  // step, when nothing is under way but gradients.
   void rebalance();
   // Throws where the epoch's batches are not used up.
   void end_epoch();
@@ -67,7 +76,8 @@ class Learner {
   parallel::ParallelModel& model() { return model_; }
 
  private:
-  data::Loader make_loader(const data::Source& source, const data::SamplerOptions& sampling, int prefetch) const;
+  data::Loader make_loader(const data::Source& source, const data::SamplerOptions& sampling,
+                           int prefetch) const;
   void seed_generator() const;
   at::Tensor measure(const data::Batch& batch, bool mine);
   void count_times(observe::StepTimer& timer);

@@ -51,15 +51,20 @@ void Loop::open() {
     observe::RunFolderOptions run{options_.dir, options_.name, options_.program, options_.resume};
     if (run.resume && run.name.empty()) {
       const auto newest = newest_run(run.parent, options_.program);
-      WEFT_REQUIRE(newest.has_value(), "there is no run of " + options_.program + " to resume in " + run.parent + "; give the run's name");
+      WEFT_REQUIRE(newest.has_value(), "there is no run of " + options_.program + " to resume in " +
+                                           run.parent + "; give the run's name");
       run.name = *newest;
     }
-    const auto changes = run.resume ? changes_of(run.parent + "/" + run.name + "/config.toml", config_) : std::vector<LogField>{};
+    const auto changes = run.resume
+                             ? changes_of(run.parent + "/" + run.name + "/config.toml", config_)
+                             : std::vector<LogField>{};
     folder_ = std::make_unique<observe::RunFolder>(run, config_);
     if (!changes.empty()) log_info("this run goes on with other values than it had", changes);
     const auto weft = std::string(WEFT_VERSION), torch = std::string(TORCH_VERSION);
-    write_file_atomic(folder_->path() + "/environment.json",
-                      observe::environment_json({{"ranks", std::to_string(world_.size())}, {"weft", weft}, {"libtorch", torch}}));
+    write_file_atomic(
+        folder_->path() + "/environment.json",
+        observe::environment_json(
+            {{"ranks", std::to_string(world_.size())}, {"weft", weft}, {"libtorch", torch}}));
     tracing_.write_to(folder_->path() + "/trace.json");
   }
   if (!options_.resume) return;
@@ -74,7 +79,8 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   const Batches& batches = learner.batches();
   rate_ = options_.schedule;
   rate_.base = batches.base_rate;
-  if (rate_.period <= 0) rate_.period = static_cast<double>(std::max<std::int64_t>(1, options_.epochs));
+  if (rate_.period <= 0)
+    rate_.period = static_cast<double>(std::max<std::int64_t>(1, options_.epochs));
   if (resumed_) {
     const Progressed progressed = resumed_->progress(options_.plan.seed, batches.global);
     resumed_->restore(learner.model(), world_);
@@ -95,9 +101,12 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   log_.emplace(world_, metrics_.get());
   saved_at_ = Clock::now();
   if (!saves_checkpoints(options_)) return;
-  // The newest checkpoint may hold weights that the loss has not been seen of: the one before stays too.
+  // The newest checkpoint may hold weights that the loss has not been seen of: the one before stays
+  // too.
   const int keep = options_.keep == 1 ? 2 : static_cast<int>(options_.keep);
-  saver_.emplace(world_, learner.model(), RunSaver::Options{folder_ ? folder_->checkpoint_path() : "", keep, options_.checkpoint_async});
+  saver_.emplace(world_, learner.model(),
+                 RunSaver::Options{folder_ ? folder_->checkpoint_path() : "", keep,
+                                   options_.checkpoint_async});
 }
 
 TrainResult Loop::run() {
@@ -112,7 +121,8 @@ TrainResult Loop::run() {
   world_.barrier();  // nobody leaves before all have what they need
   if (folder_ && folder_->is_gone()) {
     throw Error(Errc::kUnavailable,
-                "the run folder " + folder_->path() + " was deleted or moved while the run trained: its metrics and log are lost");
+                "the run folder " + folder_->path() +
+                    " was deleted or moved while the run trained: its metrics and log are lost");
   }
   if (folder_) write_report();
   TrainResult result;
@@ -151,10 +161,14 @@ void Loop::step() {
   const auto start = Clock::now();
   const observe::TraceScope whole("step", "step");
   timer_.reset();
-  const double lr = rate_.at(static_cast<double>(step_) / static_cast<double>(learner_->batches().per_epoch));
+  const double lr =
+      rate_.at(static_cast<double>(step_) / static_cast<double>(learner_->batches().per_epoch));
   Learner::Step done = learner_->step(lr, timer_);
-  StepLog::Step record{step_ + 1, epoch_, lr, done.samples, seconds_since(start), {}, std::move(done.losses), done.grad_norm};
-  for (std::size_t phase = 0; phase < observe::kPhases; ++phase) record.ms[phase] = timer_.ms(static_cast<Phase>(phase));
+  StepLog::Step record{
+      step_ + 1,     epoch_, lr, done.samples, seconds_since(start), {}, std::move(done.losses),
+      done.grad_norm};
+  for (std::size_t phase = 0; phase < observe::kPhases; ++phase)
+    record.ms[phase] = timer_.ms(static_cast<Phase>(phase));
   log_->add(std::move(record));
   trained_samples_ += done.samples;
   window_samples_ += done.samples;
@@ -165,14 +179,16 @@ void Loop::step() {
 
 // Takes the losses of the last steps together over the ranks, and agrees on stopping.
 void Loop::look() {
-  const auto seen = log_->reduce(epoch_loss_, {options_.should_stop && options_.should_stop(), world_.rank() == 0 && minutes_due()});
+  const auto seen = log_->reduce(epoch_loss_, {options_.should_stop && options_.should_stop(),
+                                               world_.rank() == 0 && minutes_due()});
   epoch_loss_ = seen.sum;
   show(seen);
   stop_ = seen.stop;
   save_due_ = seen.save;
   if (folder_ && !folder_gone_ && folder_->is_gone()) {
     folder_gone_ = true;
-    log_error("the run folder " + folder_->path() + " was deleted or moved: its metrics and log are lost; training goes on");
+    log_error("the run folder " + folder_->path() +
+              " was deleted or moved: its metrics and log are lost; training goes on");
   }
   watch_loss(seen.not_finite);
   if (saver_) saver_->poll();
@@ -184,23 +200,29 @@ void Loop::show(const StepLog::Seen& seen) {
   const double seconds = std::chrono::duration<double>(now - window_began_).count();
   shown_ = {{"loss", seen.loss}};
   if (grad_norm_) shown_.emplace_back("grad_norm", *grad_norm_);
-  if (seconds > 0) shown_.emplace_back(throughput_.name, std::round(window_samples_ * throughput_.per_sample / seconds));
+  if (seconds > 0)
+    shown_.emplace_back(throughput_.name,
+                        std::round(window_samples_ * throughput_.per_sample / seconds));
   shown_.emplace_back("memory_gb", std::round(seen.memory_gb * 100) / 100);
   window_began_ = now;
   window_samples_ = 0;
 }
 
-// Says when the loss stops being a number, and ends the run when it stays so. Meanwhile nothing is saved: good checkpoints stay.
+// Says when the loss stops being a number, and ends the run when it stays so. Meanwhile nothing is
+// saved: good checkpoints stay.
 void Loop::watch_loss(const StepLog::Seen::NotFinite& now) {
   const bool was_finite = std::exchange(loss_is_finite_, now.steps == 0);
   if (loss_is_finite_) return;
-  const std::string where = "the loss is NaN or infinite since step " + std::to_string(now.first_step) +
+  const std::string where = "the loss is NaN or infinite since step " +
+                            std::to_string(now.first_step) +
                             (now.rank < 0 ? "" : ", first on rank " + std::to_string(now.rank));
   if (was_finite) log_error(where + "; no checkpoint is saved until it is finite again");
   if (options_.max_not_finite == 0 || now.steps < options_.max_not_finite) return;
-  throw Error(Errc::kBadConfig, where + ", " + std::to_string(now.steps) +
-                                    " steps in a row: the run ends; lower the learning rate, clip gradients (optimizer.max_grad_norm), or "
-                                    "raise train.max_not_finite, and resume from the last checkpoint");
+  throw Error(Errc::kBadConfig,
+              where + ", " + std::to_string(now.steps) +
+                  " steps in a row: the run ends; lower the learning rate, clip gradients "
+                  "(optimizer.max_grad_norm), or "
+                  "raise train.max_not_finite, and resume from the last checkpoint");
 }
 
 void Loop::end_of_epoch() {
@@ -216,9 +238,11 @@ void Loop::end_of_epoch() {
   std::vector<LogField> fields{{"epoch", epoch_}, {"train_loss", rounded(loss)}};
   if (evaluation_.samples > 0) fields.emplace_back("test_loss", rounded(evaluation_.loss));
   for (const auto& [name, value] : evaluation_.metrics) fields.emplace_back(name, rounded(value));
-  for (LogField& field : fields_(evaluation_, trained_samples_ / training_s_)) fields.push_back(std::move(field));
+  for (LogField& field : fields_(evaluation_, trained_samples_ / training_s_))
+    fields.push_back(std::move(field));
   observe::Values more;
-  if (const auto experts = learner_->expert_use()) more = {{"expert_load_max", experts->load_max}, {"expert_dropped", experts->dropped}};
+  if (const auto experts = learner_->expert_use())
+    more = {{"expert_load_max", experts->load_max}, {"expert_dropped", experts->dropped}};
   if (metrics_ && !more.empty()) metrics_->add("train", step_, epoch_, more);
   for (const auto& [name, value] : more) fields.emplace_back(name, rounded(value));
   log_info("epoch done", fields);
@@ -252,14 +276,18 @@ void Loop::write_report() const {
   }
 }
 
-bool Loop::minutes_due() const { return options_.checkpoint_minutes > 0 && seconds_since(saved_at_) >= 60 * options_.checkpoint_minutes; }
+bool Loop::minutes_due() const {
+  return options_.checkpoint_minutes > 0 &&
+         seconds_since(saved_at_) >= 60 * options_.checkpoint_minutes;
+}
 
 void Loop::save() {
   if (!loss_is_finite_) return;
   saved_step_ = step_;
   saved_at_ = Clock::now();
   save_due_ = false;
-  saver_->save({step_, learner_->position(), epoch_loss_, options_.plan.seed, learner_->batches().global});
+  saver_->save(
+      {step_, learner_->position(), epoch_loss_, options_.plan.seed, learner_->batches().global});
 }
 
 }  // namespace weft::train::internal

@@ -1,4 +1,5 @@
-// The epochs of a training run, whatever is trained: steps, looks at the loss, evaluations, checkpoints, metrics, the run folder.
+// The epochs of a training run, whatever is trained: steps, looks at the loss, evaluations,
+// checkpoints, metrics, the run folder.
 //
 //   open() ── the learner is made, from resumed() where there is one ── start(learner) ── run()
 #pragma once
@@ -24,7 +25,8 @@
 namespace weft::train::internal {
 
 // What the line at an epoch's end says besides losses and metrics.
-using EpochFields = std::function<std::vector<LogField>(const Evaluation& evaluation, double samples_per_s)>;
+using EpochFields =
+    std::function<std::vector<LogField>(const Evaluation& evaluation, double samples_per_s)>;
 
 // The unit of speed on the progress line.
 struct Throughput {
@@ -37,7 +39,8 @@ class Loop {
   // `config`: for the run folder.
   Loop(Options options, const Config& config, Group world);
 
-  // Collective. Makes the run folder on rank 0; where the run is resumed, loads its newest checkpoint.
+  // Collective. Makes the run folder on rank 0; where the run is resumed, loads its newest
+  // checkpoint.
   void open();
   const std::optional<Saved>& resumed() const { return resumed_; }
   // Collective. Goes on where the checkpoint ended. The learner outlives the loop's calls.
@@ -45,8 +48,10 @@ class Loop {
   // Collective. To the end, or until should_stop.
   TrainResult run();
 
-  std::string run_folder() const { return folder_ ? folder_->path() : ""; }  // empty on ranks other than 0
-  observe::Trace* trace() { return tracing_.trace(); }                       // null where nothing is recorded
+  std::string run_folder() const {
+    return folder_ ? folder_->path() : "";
+  }                                                     // empty on ranks other than 0
+  observe::Trace* trace() { return tracing_.trace(); }  // null where nothing is recorded
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -61,7 +66,9 @@ class Loop {
   void evaluate();
   void save();
   void write_report() const;
-  bool steps_due() const { return options_.checkpoint_steps > 0 && step_ % options_.checkpoint_steps == 0; }
+  bool steps_due() const {
+    return options_.checkpoint_steps > 0 && step_ % options_.checkpoint_steps == 0;
+  }
   bool minutes_due() const;
   bool at_end() const { return stop_ || (options_.max_steps > 0 && step_ >= options_.max_steps); }
 

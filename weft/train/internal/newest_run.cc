@@ -7,7 +7,8 @@
 namespace weft::train::internal {
 namespace {
 
-// "2026-01-31-235959-mnist", or "2026-01-31-235959-2-mnist" for the second run of a second; not "…-fashion-mnist".
+// "2026-01-31-235959-mnist", or "2026-01-31-235959-2-mnist" for the second run of a second; not
+// "…-fashion-mnist".
 bool is_run_of(const std::string& name, const std::string& recipe) {
   constexpr std::string_view kDate = "dddd-dd-dd-dddddd-";
   if (name.size() < kDate.size() + recipe.size() || !name.ends_with(recipe)) return false;
@@ -17,7 +18,8 @@ bool is_run_of(const std::string& name, const std::string& recipe) {
   }
   const std::string number = name.substr(kDate.size(), name.size() - kDate.size() - recipe.size());
   if (number.empty()) return true;
-  return number.size() > 1 && number.back() == '-' && std::all_of(number.begin(), number.end() - 1, is_digit);
+  return number.size() > 1 && number.back() == '-' &&
+         std::all_of(number.begin(), number.end() - 1, is_digit);
 }
 
 }  // namespace

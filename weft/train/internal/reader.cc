@@ -7,12 +7,17 @@
 namespace weft::train::internal {
 namespace {
 
-constexpr std::int64_t kPiece = 256;  // tokens of a long text that an LSTM reads at a time: logits are made of all of them
+constexpr std::int64_t kPiece =
+    256;  // tokens of a long text that an LSTM reads at a time: logits are made of all of them
 
 // int64 [1, end - begin].
-at::Tensor tokens_of(const std::vector<std::int64_t>& context, std::int64_t begin, std::int64_t end) {
+at::Tensor tokens_of(const std::vector<std::int64_t>& context, std::int64_t begin,
+                     std::int64_t end) {
   const at::ArrayRef<std::int64_t> all(context);
-  return at::tensor(all.slice(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)), at::kLong).unsqueeze(0);
+  return at::tensor(
+             all.slice(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)),
+             at::kLong)
+      .unsqueeze(0);
 }
 
 class GptReader : public Reader {
@@ -20,11 +25,16 @@ class GptReader : public Reader {
   explicit GptReader(models::Gpt model) : model_(std::move(model)) {}
 
   at::Tensor logits(const std::vector<std::int64_t>& context) override {
-    const auto size = static_cast<std::int64_t>(context.size()), room = model_->options.sequence_length;
+    const auto size = static_cast<std::int64_t>(context.size()),
+               room = model_->options.sequence_length;
     if (size > room) cache_ = {};
-    const std::int64_t begin = size > room ? size - room : cache_.length(), vocabulary = model_->options.vocabulary;
-    const at::Tensor mine = model_->extend(tokens_of(context, begin, size), cache_, models::Wanted::kLast);
-    return parallel::whole_of(mine, {2, vocabulary}, model_->tp).reshape({-1}).narrow(0, 0, vocabulary);
+    const std::int64_t begin = size > room ? size - room : cache_.length(),
+                       vocabulary = model_->options.vocabulary;
+    const at::Tensor mine =
+        model_->extend(tokens_of(context, begin, size), cache_, models::Wanted::kLast);
+    return parallel::whole_of(mine, {2, vocabulary}, model_->tp)
+        .reshape({-1})
+        .narrow(0, 0, vocabulary);
   }
 
  private:
@@ -54,7 +64,11 @@ class LstmReader : public Reader {
 
 }  // namespace
 
-std::unique_ptr<Reader> make_reader(models::Gpt model) { return std::make_unique<GptReader>(std::move(model)); }
-std::unique_ptr<Reader> make_reader(models::Lstm model) { return std::make_unique<LstmReader>(std::move(model)); }
+std::unique_ptr<Reader> make_reader(models::Gpt model) {
+  return std::make_unique<GptReader>(std::move(model));
+}
+std::unique_ptr<Reader> make_reader(models::Lstm model) {
+  return std::make_unique<LstmReader>(std::move(model));
+}
 
 }  // namespace weft::train::internal

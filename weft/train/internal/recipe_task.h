@@ -25,10 +25,12 @@ class RecipeTask {
   // What the run's first line and the lines at the ends of epochs say of it.
   virtual std::vector<LogField> about() const { return {}; }
   virtual Throughput throughput() const { return {}; }
-  virtual std::vector<LogField> epoch_fields(const Evaluation& evaluation, double samples_per_s) const = 0;
+  virtual std::vector<LogField> epoch_fields(const Evaluation& evaluation,
+                                             double samples_per_s) const = 0;
 };
 
-// Reads what there is before a run folder, so that a recipe's mistakes leave none. Throws Error(kBadConfig).
+// Reads what there is before a run folder, so that a recipe's mistakes leave none. Throws
+// Error(kBadConfig).
 std::unique_ptr<RecipeTask> image_task(const Config& config, const TrainerOptions& options);
 std::unique_ptr<RecipeTask> text_task(const Config& config, const Group& world, bool resume);
 

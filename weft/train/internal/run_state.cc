@@ -38,13 +38,16 @@ T number(const checkpoint::Reader& saved, const std::string& name) {
     }
     good = result.ec == std::errc() && result.ptr == end;
   }
-  if (!good) throw Error(Errc::kCorrupt, "the checkpoint of step " + std::to_string(saved.step()) + " has no number \"" + name + "\"");
+  if (!good)
+    throw Error(Errc::kCorrupt, "the checkpoint of step " + std::to_string(saved.step()) +
+                                    " has no number \"" + name + "\"");
   return value;
 }
 
 void require_same(const std::string& what, std::int64_t then, std::int64_t now) {
-  WEFT_REQUIRE(then == now, "cannot resume: " + what + " was " + std::to_string(then) + " when the checkpoint was made and is " +
-                                std::to_string(now) + " now");
+  WEFT_REQUIRE(then == now, "cannot resume: " + what + " was " + std::to_string(then) +
+                                " when the checkpoint was made and is " + std::to_string(now) +
+                                " now");
 }
 
 std::int64_t bytes_of(const checkpoint::Parts& parts) {
@@ -61,13 +64,15 @@ std::string boot_id() {
   return id.empty() ? "?" : id;
 }
 
-// A machine whose ranks' copies would take more than half of its available memory, in words; empty where there is none. Collective.
+// A machine whose ranks' copies would take more than half of its available memory, in words; empty
+// where there is none. Collective.
 std::string too_small(const Group& world, std::int64_t copy_bytes) {
   struct Host {
     std::uint64_t copies = 0, available = UINT64_MAX;
   };
   std::map<std::string, Host> hosts;
-  const std::string mine = boot_id() + " " + std::to_string(copy_bytes) + " " + std::to_string(observe::machine_memory().available);
+  const std::string mine = boot_id() + " " + std::to_string(copy_bytes) + " " +
+                           std::to_string(observe::machine_memory().available);
   for (const std::string& text : comm::all_gather_texts(world, mine)) {
     std::istringstream words(text);
     std::string id;
@@ -79,8 +84,8 @@ std::string too_small(const Group& world, std::int64_t copy_bytes) {
   }
   for (const auto& [id, host] : hosts) {
     if (host.copies <= host.available / 2) continue;
-    return "its ranks' copies of the state take " + std::to_string(host.copies >> 20) + " MiB, and " +
-           std::to_string(host.available >> 20) + " MiB are available";
+    return "its ranks' copies of the state take " + std::to_string(host.copies >> 20) +
+           " MiB, and " + std::to_string(host.available >> 20) + " MiB are available";
   }
   return "";
 }
@@ -91,8 +96,9 @@ std::int64_t staging_bytes(const Group& world, bool async, std::int64_t copy_byt
   const std::string why = too_small(world, copy_bytes);
   if (why.empty()) return INT64_MAX;
   if (world.rank() == 0) {
-    log_warn("training will wait while checkpoints are written, since a machine has little memory: " + why +
-             "; train.checkpoint_async = false does the same without this warning");
+    log_warn(
+        "training will wait while checkpoints are written, since a machine has little memory: " +
+        why + "; train.checkpoint_async = false does the same without this warning");
   }
   return 0;
 }
@@ -102,7 +108,8 @@ std::int64_t staging_bytes(const Group& world, bool async, std::int64_t copy_byt
 RunSaver::RunSaver(const Group& world, parallel::ParallelModel& model, const Options& options)
     : RunSaver(world, model, options, {.parts = model.shards(), .state = {}}) {}
 
-RunSaver::RunSaver(const Group& world, parallel::ParallelModel& model, const Options& options, const checkpoint::Shards& now)
+RunSaver::RunSaver(const Group& world, parallel::ParallelModel& model, const Options& options,
+                   const checkpoint::Shards& now)
     : world_(world),
       model_(model),
       folder_(comm::broadcast_text(world, options.folder)),
@@ -138,18 +145,24 @@ void RunSaver::report(const std::optional<checkpoint::AsyncSaver::Result>& resul
     log_error(result->error->message() + "; training goes on, and older checkpoints are untouched");
     return;
   }
-  const auto ms = [](std::chrono::nanoseconds time) { return std::chrono::duration<double, std::milli>(time).count(); };
-  log_debug("checkpoint", {{"folder", result->folder}, {"stall_ms", ms(result->stall)}, {"whole_ms", ms(result->whole)}});
+  const auto ms = [](std::chrono::nanoseconds time) {
+    return std::chrono::duration<double, std::milli>(time).count();
+  };
+  log_debug("checkpoint", {{"folder", result->folder},
+                           {"stall_ms", ms(result->stall)},
+                           {"whole_ms", ms(result->whole)}});
 }
 
 Progressed Saved::progress(std::uint64_t seed, std::int64_t batch) const {
   Progressed progressed;
   progressed.step = number<std::int64_t>(reader_, "step");
-  progressed.sampler = {number<std::int64_t>(reader_, "epoch"), number<std::int64_t>(reader_, "position")};
+  progressed.sampler = {number<std::int64_t>(reader_, "epoch"),
+                        number<std::int64_t>(reader_, "position")};
   progressed.epoch_loss = number<double>(reader_, "epoch_loss");
   progressed.seed = number<std::uint64_t>(reader_, "seed");
   progressed.batch = number<std::int64_t>(reader_, "batch");
-  require_same("train.seed", static_cast<std::int64_t>(progressed.seed), static_cast<std::int64_t>(seed));
+  require_same("train.seed", static_cast<std::int64_t>(progressed.seed),
+               static_cast<std::int64_t>(seed));
   require_same("the global batch", progressed.batch, batch);
   return progressed;
 }
@@ -159,7 +172,9 @@ void Saved::restore(parallel::ParallelModel& model, const Group& world) const {
     model.load_shards(reader_);
   } catch (const Error& error) {
     if (error.code() != Errc::kInvalidArgument) throw;
-    throw Error(Errc::kInvalidArgument, "cannot resume, since the checkpoint is of another model or optimizer: " + error.message());
+    throw Error(
+        Errc::kInvalidArgument,
+        "cannot resume, since the checkpoint is of another model or optimizer: " + error.message());
   }
   if (!model.load_codec(reader_) && world.rank() == 0) {
     log_warn("the codec begins without memory: the checkpoint has none of this codec on this mesh");
@@ -172,8 +187,10 @@ std::optional<Saved> load_latest(const Group& world, const std::string& folder) 
     for (const auto& line : latest.damaged) log_warn("passing over a damaged checkpoint: " + line);
   }
   if (!latest.folder && !latest.damaged.empty()) {
-    throw Error(Errc::kCorrupt, "cannot resume: all checkpoints of the run are damaged (" + std::to_string(latest.damaged.size()) +
-                                    "); the newest: " + latest.damaged.front() + "; start a new run, or put back a copy of a checkpoint");
+    throw Error(Errc::kCorrupt, "cannot resume: all checkpoints of the run are damaged (" +
+                                    std::to_string(latest.damaged.size()) +
+                                    "); the newest: " + latest.damaged.front() +
+                                    "; start a new run, or put back a copy of a checkpoint");
   }
   if (!latest.folder) return std::nullopt;
   return Saved(checkpoint::Reader(*latest.folder));

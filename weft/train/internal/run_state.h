@@ -1,6 +1,7 @@
 // How a training run is saved and resumed. A checkpoint holds
 //
-//   parts  model (parameters and buffers), optimizer, scaling (of the loss), codec (where gradients are compressed)
+//   parts  model (parameters and buffers), optimizer, scaling (of the loss), codec (where gradients
+//          are compressed)
 //   state  step, epoch, position, running sum of the epoch's loss, seed, global batch
 //
 // Random numbers need no state: each is a function of seed, epoch, sample, step and place.
@@ -27,7 +28,8 @@ struct Progressed {
   std::int64_t batch = 0;  // global
 };
 
-// Saves a run's checkpoints, each rank its own slices, in the background where that is asked for and memory allows it.
+// Saves a run's checkpoints, each rank its own slices, in the background where that is asked for
+// and memory allows it.
 class RunSaver {
  public:
   struct Options {
@@ -38,8 +40,8 @@ class RunSaver {
   // Collective. Makes the memory for the copies that asynchronous saves need.
   RunSaver(const Group& world, parallel::ParallelModel& model, const Options& options);
 
-  // Starts to save the model and its optimizer as they are between two steps. Collective. Waits for the save before. One that failed
-  // is logged as an error on rank 0; training can go on.
+  // Starts to save the model and its optimizer as they are between two steps. Collective. Waits for
+  // the save before. One that failed is logged as an error on rank 0; training can go on.
   void save(const Progressed& progressed);
   // Logs a save that has ended meanwhile. Not collective.
   void poll();
@@ -47,7 +49,8 @@ class RunSaver {
   void finish();
 
  private:
-  RunSaver(const Group& world, parallel::ParallelModel& model, const Options& options, const checkpoint::Shards& now);
+  RunSaver(const Group& world, parallel::ParallelModel& model, const Options& options,
+           const checkpoint::Shards& now);
   void report(const std::optional<checkpoint::AsyncSaver::Result>& result) const;
 
   const Group world_;
@@ -63,17 +66,20 @@ class Saved {
   explicit Saved(checkpoint::Reader reader) : reader_(std::move(reader)) {}
 
   const checkpoint::Reader& reader() const { return reader_; }
-  // Throws Error(kCorrupt) where a number is missing, Error(kInvalidArgument) where the run had another seed or global batch.
+  // Throws Error(kCorrupt) where a number is missing, Error(kInvalidArgument) where the run had
+  // another seed or global batch.
   Progressed progress(std::uint64_t seed, std::int64_t batch) const;
-  // Collective. Throws Error(kInvalidArgument) naming the first tensor that is missing or has another shape.
+  // Collective. Throws Error(kInvalidArgument) naming the first tensor that is missing or has
+  // another shape.
   void restore(parallel::ParallelModel& model, const Group& world) const;
 
  private:
   checkpoint::Reader reader_;
 };
 
-// The newest complete checkpoint in the folder that rank 0 names, for every rank (so several hosts need a shared folder); nullopt when
-// there is none. Damaged ones are passed over with a warning; throws Error(kCorrupt) where all are. Collective.
+// The newest complete checkpoint in the folder that rank 0 names, for every rank (so several hosts
+// need a shared folder); nullopt when there is none. Damaged ones are passed over with a warning;
+// throws Error(kCorrupt) where all are. Collective.
 std::optional<Saved> load_latest(const Group& world, const std::string& folder);
 
 }  // namespace weft::train::internal

@@ -9,11 +9,15 @@
 namespace weft::train::internal {
 
 Speeds::Speeds(const Mesh& mesh)
-    : world_(mesh.world()), balance_(mesh.size("dp") * mesh.size("fsdp") * mesh.size("ep")), given_(balance_.weights()) {
+    : world_(mesh.world()),
+      balance_(mesh.size("dp") * mesh.size("fsdp") * mesh.size("ep")),
+      given_(balance_.weights()) {
   const plan::MeshLayout& layout = mesh.layout();
   for (int rank = 0; rank < layout.world(); ++rank) {
-    const int outer = layout.coordinate(rank, "dp") * layout.size("fsdp") + layout.coordinate(rank, "fsdp");
-    replica_of_.push_back(static_cast<std::size_t>(outer * layout.size("ep") + layout.coordinate(rank, "ep")));
+    const int outer =
+        layout.coordinate(rank, "dp") * layout.size("fsdp") + layout.coordinate(rank, "fsdp");
+    replica_of_.push_back(
+        static_cast<std::size_t>(outer * layout.size("ep") + layout.coordinate(rank, "ep")));
   }
 }
 
@@ -31,13 +35,15 @@ std::optional<std::vector<double>> Speeds::rebalance() {
   std::vector<double> seconds(given_.size());
   for (std::size_t rank = 0; rank < replica_of_.size(); ++rank) {
     samples[replica_of_[rank]] = std::llround(all.const_data_ptr<double>()[2 * rank]);
-    seconds[replica_of_[rank]] = std::max(seconds[replica_of_[rank]], all.const_data_ptr<double>()[2 * rank + 1]);
+    seconds[replica_of_[rank]] =
+        std::max(seconds[replica_of_[rank]], all.const_data_ptr<double>()[2 * rank + 1]);
   }
   balance_.measure(samples, seconds);
   const auto weights = balance_.weights();
   const double least = 0.05 / static_cast<double>(given_.size());
   bool moved = false;
-  for (std::size_t i = 0; i < given_.size(); ++i) moved = moved || std::abs(weights[i] - given_[i]) >= least;
+  for (std::size_t i = 0; i < given_.size(); ++i)
+    moved = moved || std::abs(weights[i] - given_[i]) >= least;
   if (!moved) return std::nullopt;
   given_ = weights;
   return weights;

@@ -1,4 +1,5 @@
-// Shares of a batch by speed: what each replica computes in a second, and the shares that follow from it (data/balance.h).
+// Shares of a batch by speed: what each replica computes in a second, and the shares that follow
+// from it (data/balance.h).
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,12 @@ class Speeds {
  public:
   explicit Speeds(const Mesh& mesh);
 
-  // What this rank did since the last rebalance(); seconds: of forward and backward, without waiting.
+  // What this rank did since the last rebalance(); seconds: of forward and backward, without
+  // waiting.
   void add(std::int64_t samples, double seconds);
-  // Collective. Weights of the replicas' shares, the same on all ranks, where they are by a twentieth of an even share or more from those
-  // given last (at first: even ones). A replica is as fast as its slowest rank.
+  // Collective. Weights of the replicas' shares, the same on all ranks, where they are by a
+  // twentieth of an even share or more from those given last (at first: even ones). A replica is as
+  // fast as its slowest rank.
   std::optional<std::vector<double>> rebalance();
 
  private:

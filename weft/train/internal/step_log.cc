@@ -15,9 +15,11 @@ using observe::Phase;
 StepLog::Seen StepLog::reduce(double sum, Wishes wishes) {
   const std::size_t slots = steps_.empty() ? 0 : steps_[0].losses.size();
   const auto ranks = static_cast<std::size_t>(world_.size());
-  auto shared = at::zeros({static_cast<std::int64_t>(steps_.size() * slots + 2 + ranks)}, at::kDouble);
+  auto shared =
+      at::zeros({static_cast<std::int64_t>(steps_.size() * slots + 2 + ranks)}, at::kDouble);
   double* const values = shared.data_ptr<double>();
-  for (std::size_t i = 0; i < steps_.size(); ++i) std::copy(steps_[i].losses.begin(), steps_[i].losses.end(), values + i * slots);
+  for (std::size_t i = 0; i < steps_.size(); ++i)
+    std::copy(steps_[i].losses.begin(), steps_[i].losses.end(), values + i * slots);
   double* const wanted = values + steps_.size() * slots;
   wanted[0] = wishes.stop;
   wanted[1] = wishes.save;
@@ -41,16 +43,19 @@ StepLog::Seen StepLog::reduce(double sum, Wishes wishes) {
     seen.loss = total / steps_[i].samples;
     if (metrics_ == nullptr) continue;
     const bool is_last = i + 1 == steps_.size();
-    write(steps_[i], seen.loss, is_last ? group_values(seen.memory_gb, {compute, ranks}) : observe::Values{});
+    write(steps_[i], seen.loss,
+          is_last ? group_values(seen.memory_gb, {compute, ranks}) : observe::Values{});
   }
   steps_.clear();
   seen.not_finite = not_finite_;
   return seen;
 }
 
-// Collective: the sum is the same on all ranks, so that all come here. -1: the parts are finite, and their sum is not.
+// Collective: the sum is the same on all ranks, so that all come here. -1: the parts are finite,
+// and their sum is not.
 int StepLog::first_rank_not_finite(const Step& step) const {
-  const bool good = std::all_of(step.losses.begin(), step.losses.end(), [](double loss) { return std::isfinite(loss); });
+  const bool good = std::all_of(step.losses.begin(), step.losses.end(),
+                                [](double loss) { return std::isfinite(loss); });
   at::Tensor flags = at::zeros({world_.size()}, at::kDouble);
   flags[world_.rank()] = good ? 0 : 1;
   if (world_.size() > 1) world_.all_reduce(flags);
@@ -62,7 +67,8 @@ int StepLog::first_rank_not_finite(const Step& step) const {
 double StepLog::mean_compute_ms() const {
   double sum = 0;
   for (const Step& step : steps_)
-    sum += step.ms[static_cast<std::size_t>(Phase::kForward)] + step.ms[static_cast<std::size_t>(Phase::kBackward)];
+    sum += step.ms[static_cast<std::size_t>(Phase::kForward)] +
+           step.ms[static_cast<std::size_t>(Phase::kBackward)];
   return steps_.empty() ? 0 : sum / static_cast<double>(steps_.size());
 }
 
@@ -80,10 +86,12 @@ observe::Values StepLog::group_values(double memory_gb, std::span<const double> 
 }
 
 void StepLog::write(const Step& step, double loss, const observe::Values& more) const {
-  observe::Values values{{"loss", loss}, {"lr", step.rate}, {"samples_per_s", step.samples / step.seconds}};
+  observe::Values values{
+      {"loss", loss}, {"lr", step.rate}, {"samples_per_s", step.samples / step.seconds}};
   if (step.grad_norm) values.emplace_back("grad_norm", *step.grad_norm);
   for (std::size_t phase = 0; phase < observe::kPhases; ++phase) {
-    values.emplace_back(std::string(observe::to_string(static_cast<observe::Phase>(phase))) + "_ms", step.ms[phase]);
+    values.emplace_back(std::string(observe::to_string(static_cast<observe::Phase>(phase))) + "_ms",
+                        step.ms[phase]);
   }
   values.insert(values.end(), more.begin(), more.end());
   metrics_->add("train", step.step, step.epoch, values);

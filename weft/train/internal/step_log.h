@@ -1,5 +1,5 @@
-// The steps since the last look: each rank notes its own, and every few steps one small all-reduce makes them everybody's. So metrics of
-// every step cost no exchange at every step.
+// The steps since the last look: each rank notes its own, and every few steps one small all-reduce
+// makes them everybody's. So metrics of every step cost no exchange at every step.
 #pragma once
 
 #include <array>
@@ -33,7 +33,8 @@ class StepLog {
     bool stop = false;
     bool save = false;
     double memory_gb = 0;  // of this rank's process
-    // The last steps had no finite loss: how many in a row, the first of them, and the first rank whose part was not finite then.
+    // The last steps had no finite loss: how many in a row, the first of them, and the first rank
+    // whose part was not finite then.
     struct NotFinite {
       int steps = 0;
       std::int64_t first_step = 0;

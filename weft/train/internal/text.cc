@@ -34,13 +34,15 @@ models::GptOptions gpt_options(const Config& config, std::int64_t vocabulary) {
   options.experts_capacity = config.get_double("model.experts_capacity");
   options.experts_balance = config.get_double("model.experts_balance");
   if (options.experts > 0 && options.experts_top_k > options.experts) {
-    throw Error(Errc::kBadConfig, "model.experts_top_k = " + std::to_string(options.experts_top_k) + " is more than the " +
-                                      std::to_string(options.experts) + " experts");
+    throw Error(Errc::kBadConfig, "model.experts_top_k = " + std::to_string(options.experts_top_k) +
+                                      " is more than the " + std::to_string(options.experts) +
+                                      " experts");
   }
   if (options.width % options.heads != 0) {
-    throw Error(Errc::kBadConfig, "model.width = " + std::to_string(options.width) + " is no multiple of the " +
-                                      std::to_string(options.heads) + " heads; use " +
-                                      std::to_string((options.width / options.heads + 1) * options.heads));
+    throw Error(Errc::kBadConfig,
+                "model.width = " + std::to_string(options.width) + " is no multiple of the " +
+                    std::to_string(options.heads) + " heads; use " +
+                    std::to_string((options.width / options.heads + 1) * options.heads));
   }
   return config.get_string("model.family") == "llama" ? models::like_llama(options) : options;
 }
@@ -56,27 +58,32 @@ models::LstmOptions lstm_options(const Config& config, std::int64_t vocabulary) 
 }
 
 parallel::BlockModel text_blocks(const Config& config, std::int64_t vocabulary) {
-  if (config.get_string("model.name") == "lstm") return models::lstm_blocks(lstm_options(config, vocabulary));
+  if (config.get_string("model.name") == "lstm")
+    return models::lstm_blocks(lstm_options(config, vocabulary));
   return models::gpt_blocks(gpt_options(config, vocabulary));
 }
 
 std::vector<std::string> text_files(const Config& config) {
   const std::string& path = config.get_string("data.file");
-  if (path.empty()) throw Error(Errc::kBadConfig, "data.file is not set: name a text file, or a folder of them");
+  if (path.empty())
+    throw Error(Errc::kBadConfig, "data.file is not set: name a text file, or a folder of them");
   std::error_code ignored;
   std::vector<std::string> files;
   if (!fs::is_directory(path, ignored)) {
     files.push_back(path);
   } else {
     for (const auto& entry : fs::directory_iterator(path, ignored)) {
-      if (entry.is_regular_file(ignored) && !entry.is_symlink(ignored)) files.push_back(entry.path().string());
+      if (entry.is_regular_file(ignored) && !entry.is_symlink(ignored))
+        files.push_back(entry.path().string());
     }
     std::sort(files.begin(), files.end());
   }
   for (const auto& file : files) {
-    if (!fs::is_regular_file(file, ignored)) throw Error(Errc::kBadConfig, "data.file: there is no file " + file);
+    if (!fs::is_regular_file(file, ignored))
+      throw Error(Errc::kBadConfig, "data.file: there is no file " + file);
   }
-  if (files.empty()) throw Error(Errc::kBadConfig, "data.file: the folder " + path + " has no files");
+  if (files.empty())
+    throw Error(Errc::kBadConfig, "data.file: the folder " + path + " has no files");
   return files;
 }
 
@@ -85,14 +92,17 @@ std::string tokenizer_text(const Config& config, const std::vector<std::string>&
   if (name == "bytes") return "";
   if (name.rfind("bpe:", 0) != 0) {
     if (std::filesystem::is_regular_file(name)) return read_file(name, std::size_t{128} << 20);
-    throw Error(Errc::kBadConfig, "data.tokenizer (" + config.origin("data.tokenizer") + ") = \"" + name +
-                                      "\": there is no such file; use bytes, bpe:N, or the path of a tokenizer.json");
+    throw Error(Errc::kBadConfig,
+                "data.tokenizer (" + config.origin("data.tokenizer") + ") = \"" + name +
+                    "\": there is no such file; use bytes, bpe:N, or the path of a tokenizer.json");
   }
   std::int64_t size = 0;
   const char *begin = name.data() + 4, *end = name.data() + name.size();
   const auto [stopped, error] = std::from_chars(begin, end, size);
   if (error != std::errc() || stopped != end || size < 257) {
-    throw Error(Errc::kBadConfig, "data.tokenizer = \"" + name + "\": bpe:N learns N tokens, 257 or more; else bytes, or a tokenizer.json");
+    throw Error(Errc::kBadConfig,
+                "data.tokenizer = \"" + name +
+                    "\": bpe:N learns N tokens, 257 or more; else bytes, or a tokenizer.json");
   }
   return text::train_bpe(files, {.vocab_size = size});
 }
@@ -108,7 +118,8 @@ std::string end_token(const text::Tokenizer& tokenizer) {
   return "";
 }
 
-void load_parameters(torch::nn::Module& model, const parallel::TensorParallel& tp, const checkpoint::Reader& saved) {
+void load_parameters(torch::nn::Module& model, const parallel::TensorParallel& tp,
+                     const checkpoint::Reader& saved) {
   const at::NoGradGuard no_grad;
   const auto divided = parallel::slices(model);
   checkpoint::Slices mine;
@@ -117,7 +128,8 @@ void load_parameters(torch::nn::Module& model, const parallel::TensorParallel& t
     if (const auto found = divided.find(parameter.key()); found != divided.end()) {
       const parallel::Slice& over = found->second;
       const auto dim = static_cast<std::size_t>(over.dim);
-      const std::int64_t part = over.part(tp.size()), begin = std::min(over.whole, tp.rank() * part);
+      const std::int64_t part = over.part(tp.size()),
+                         begin = std::min(over.whole, tp.rank() * part);
       slice.shape[dim] = over.whole;
       slice.offset[dim] = begin;
       slice.tensor.zero_();  // what lies beyond the whole
@@ -133,12 +145,14 @@ void load_parameters(torch::nn::Module& model, const parallel::TensorParallel& t
   }
 }
 
-at::Tensor likeliest(const at::Tensor& logits, std::int64_t vocabulary, const parallel::TensorParallel& tp) {
+at::Tensor likeliest(const at::Tensor& logits, std::int64_t vocabulary,
+                     const parallel::TensorParallel& tp) {
   // Columns beyond the vocabulary are padding.
   const std::int64_t columns = logits.size(-1), first = tp.rank() * columns;
   const std::int64_t there = std::clamp<std::int64_t>(vocabulary - first, 0, columns);
   if (tp.size() == 1) return std::get<1>(logits.narrow(-1, 0, there).max(-1));
-  at::Tensor best = at::full(logits.sizes().slice(0, logits.dim() - 1), -std::numeric_limits<double>::infinity(), at::kDouble);
+  at::Tensor best = at::full(logits.sizes().slice(0, logits.dim() - 1),
+                             -std::numeric_limits<double>::infinity(), at::kDouble);
   at::Tensor place = at::zeros_like(best);
   if (there > 0) {
     const auto [value, index] = logits.narrow(-1, 0, there).max(-1);

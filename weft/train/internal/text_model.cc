@@ -19,8 +19,8 @@ using nlohmann::json;
 
 constexpr std::size_t kMostBytes = std::size_t{128} << 20;
 
-// Of one TemplateProcessing ({"single": [{"SpecialToken": {"id": "<s>", …}}, {"Sequence": …}]}), or of the first in a Sequence that has
-// any.
+// Of one TemplateProcessing ({"single": [{"SpecialToken": {"id": "<s>", …}}, {"Sequence": …}]}), or
+// of the first in a Sequence that has any.
 std::string first_special(const json& processor) {
   if (!processor.is_object()) return "";
   if (processor.contains("processors") && processor.at("processors").is_array()) {
@@ -28,7 +28,9 @@ std::string first_special(const json& processor) {
       if (const std::string token = first_special(one); !token.empty()) return token;
     }
   }
-  if (!processor.contains("single") || !processor.at("single").is_array() || processor.at("single").empty()) return "";
+  if (!processor.contains("single") || !processor.at("single").is_array() ||
+      processor.at("single").empty())
+    return "";
   const json& first = processor.at("single").front();
   const json special = first.is_object() ? first.value("SpecialToken", json()) : json();
   const json id = special.is_object() ? special.value("id", json()) : json();
@@ -47,13 +49,16 @@ TextModel load_huggingface_folder(const std::string& folder, const parallel::Ten
   source.json = read_file(folder + "/tokenizer.json", kMostBytes);
   source.tokenizer = data::text::parse_tokenizer(source.json, folder + "/tokenizer.json");
   if (source.tokenizer->vocab_size() > config.options.vocabulary) {
-    throw Error(Errc::kBadConfig, folder + "/tokenizer.json has " + std::to_string(source.tokenizer->vocab_size()) +
-                                      " tokens, the model of config.json " + std::to_string(config.options.vocabulary));
+    throw Error(Errc::kBadConfig, folder + "/tokenizer.json has " +
+                                      std::to_string(source.tokenizer->vocab_size()) +
+                                      " tokens, the model of config.json " +
+                                      std::to_string(config.options.vocabulary));
   }
   models::Gpt gpt(config.options, tp);
   models::load_huggingface(*gpt, models::huggingface_files(folder));
   take_gpt(source, gpt);
-  if (const auto first = source.tokenizer->id_of(begin_token(source.json))) source.begin.push_back(*first);
+  if (const auto first = source.tokenizer->id_of(begin_token(source.json)))
+    source.begin.push_back(*first);
   source.ends = config.ends;
   source.start = config.begin ? *config.begin : config.ends.empty() ? 0 : config.ends.front();
   return source;
@@ -67,19 +72,25 @@ std::string begin_token(const std::string& text) {
 }
 
 TextModel load_run(const std::string& folder, const parallel::TensorParallel& tp) {
-  WEFT_REQUIRE(fs::exists(folder + "/config.toml"), folder + " is no run folder: it has no config.toml");
+  WEFT_REQUIRE(fs::exists(folder + "/config.toml"),
+               folder + " is no run folder: it has no config.toml");
   const Config config = Config::load(folder + "/config.toml", recipe_schema());
-  WEFT_REQUIRE(is_text(config), folder + " is no run of a text recipe (its data.name is \"" + config.get_string("data.name") + "\")");
+  WEFT_REQUIRE(is_text(config), folder + " is no run of a text recipe (its data.name is \"" +
+                                    config.get_string("data.name") + "\")");
   const auto latest = checkpoint::latest(folder + "/ckpt");
-  WEFT_REQUIRE(latest.folder,
-               folder + " has no checkpoint yet; train with train.checkpoint_every, checkpoint_steps or checkpoint_minutes above 0");
+  WEFT_REQUIRE(latest.folder, folder +
+                                  " has no checkpoint yet; train with train.checkpoint_every, "
+                                  "checkpoint_steps or checkpoint_minutes above 0");
   TextModel source;
   const std::string kept = folder + "/tokenizer.json";
   if (fs::exists(kept)) source.json = read_file(kept, kMostBytes);
   source.tokenizer = make_tokenizer(source.json);
   const checkpoint::Reader saved(*latest.folder);
-  if (const std::int64_t vocabulary = source.tokenizer->vocab_size(); config.get_string("model.name") == "lstm") {
-    WEFT_REQUIRE(tp.size() == 1, folder + " is a run of an LSTM, whose layers are not split over ranks: start one process");
+  if (const std::int64_t vocabulary = source.tokenizer->vocab_size();
+      config.get_string("model.name") == "lstm") {
+    WEFT_REQUIRE(
+        tp.size() == 1,
+        folder + " is a run of an LSTM, whose layers are not split over ranks: start one process");
     models::Lstm lstm(lstm_options(config, vocabulary));
     load_parameters(*lstm, {}, saved);
     lstm->eval();
@@ -99,8 +110,10 @@ TextModel load_run(const std::string& folder, const parallel::TensorParallel& tp
 
 TextModel load_text_model(const std::string& folder, const parallel::TensorParallel& tp) {
   if (fs::exists(folder + "/config.toml")) return load_run(folder, tp);
-  WEFT_REQUIRE(fs::exists(folder + "/config.json"),
-               folder + " holds no model: neither config.toml, as a run has it, nor Hugging Face's config.json");
+  WEFT_REQUIRE(
+      fs::exists(folder + "/config.json"),
+      folder +
+          " holds no model: neither config.toml, as a run has it, nor Hugging Face's config.json");
   return load_huggingface_folder(folder, tp);
 }
 

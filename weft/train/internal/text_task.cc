@@ -26,28 +26,36 @@ using parallel::Tensors;
 
 constexpr std::int64_t kAnyVocabulary = 1;
 
-// Whole documents at the end of the text; where these are too few, or there is but one, the end of the last one.
+// Whole documents at the end of the text; where these are too few, or there is but one, the end of
+// the last one.
 text::TokenSplit held_out(const text::TokenFile& file, double part, std::int64_t length) {
   const auto whole = text::split_tokens(file, part);
   if (whole.validation.size() > length) return whole;
-  const auto cut = std::min(static_cast<std::int64_t>(static_cast<double>(file.size()) * (1 - part)), file.size() - length - 1);
-  WEFT_REQUIRE(cut > 0,
-               "the text has " + std::to_string(file.size()) + " tokens, too few to hold out a window of " + std::to_string(length));
+  const auto cut =
+      std::min(static_cast<std::int64_t>(static_cast<double>(file.size()) * (1 - part)),
+               file.size() - length - 1);
+  WEFT_REQUIRE(cut > 0, "the text has " + std::to_string(file.size()) +
+                            " tokens, too few to hold out a window of " + std::to_string(length));
   return {{0, cut}, {cut, file.size()}};
 }
 
-// Inputs and targets are int64 [rows, length]. `apart`: each position's document number is a second input.
+// Inputs and targets are int64 [rows, length]. `apart`: each position's document number is a second
+// input.
 data::Source rows_of(std::shared_ptr<const text::Rows> rows, bool apart) {
   const std::int64_t size = rows->size();
   return {size, [rows = std::move(rows), apart](const data::Share& share) {
-            const auto count = static_cast<std::int64_t>(share.indices.size()), length = rows->length();
-            at::Tensor inputs = at::empty({count, length}, at::kLong), targets = at::empty_like(inputs), documents = at::empty_like(inputs);
+            const auto count = static_cast<std::int64_t>(share.indices.size()),
+                       length = rows->length();
+            at::Tensor inputs = at::empty({count, length}, at::kLong),
+                       targets = at::empty_like(inputs), documents = at::empty_like(inputs);
             std::vector<std::int64_t> positions(static_cast<std::size_t>(length));
             for (std::int64_t i = 0; i < count; ++i) {
               const auto row = [&](const at::Tensor& all) {
-                return std::span(all.data_ptr<std::int64_t>() + i * length, static_cast<std::size_t>(length));
+                return std::span(all.data_ptr<std::int64_t>() + i * length,
+                                 static_cast<std::size_t>(length));
               };
-              rows->read(share.indices[static_cast<std::size_t>(i)], share.epoch, {row(inputs), row(targets), positions, row(documents)});
+              rows->read(share.indices[static_cast<std::size_t>(i)], share.epoch,
+                         {row(inputs), row(targets), positions, row(documents)});
             }
             return data::Batch{apart ? Tensors{inputs, documents} : Tensors{inputs}, {targets}, {}};
           }};
@@ -59,71 +67,98 @@ at::Tensor sum_of(const at::Tensor& sum, const at::Tensor& counted) {
 
 // Means over tokens, in nats and as a share.
 std::vector<Metric> metrics_of(std::int64_t vocabulary) {
-  const auto loss = [vocabulary](const Tensors& outputs, const Tensors& targets, const Contexts& with) {
-    const parallel::CrossEntropyOptions summed{.vocabulary = vocabulary, .reduction = parallel::LossReduction::kSum};
-    return sum_of(parallel::cross_entropy(outputs[0], targets[0], summed, with.tp), targets[0].ne(text::kNoTarget));
+  const auto loss = [vocabulary](const Tensors& outputs, const Tensors& targets,
+                                 const Contexts& with) {
+    const parallel::CrossEntropyOptions summed{.vocabulary = vocabulary,
+                                               .reduction = parallel::LossReduction::kSum};
+    return sum_of(parallel::cross_entropy(outputs[0], targets[0], summed, with.tp),
+                  targets[0].ne(text::kNoTarget));
   };
-  const auto accuracy = [vocabulary](const Tensors& outputs, const Tensors& targets, const Contexts& with) {
+  const auto accuracy = [vocabulary](const Tensors& outputs, const Tensors& targets,
+                                     const Contexts& with) {
     const at::Tensor counted = targets[0].ne(text::kNoTarget);
-    return sum_of(likeliest(outputs[0], vocabulary, with.tp).eq(targets[0]).logical_and(counted).sum(), counted);
+    return sum_of(
+        likeliest(outputs[0], vocabulary, with.tp).eq(targets[0]).logical_and(counted).sum(),
+        counted);
   };
   return {{"loss", loss}, {"accuracy", accuracy}};
 }
 
 class TextTask final : public RecipeTask {
  public:
-  TextTask(const Config& config, const Group& world, bool resume) : config_(config), world_(world), resume_(resume) {
+  TextTask(const Config& config, const Group& world, bool resume)
+      : config_(config), world_(world), resume_(resume) {
     model_ = text_blocks(config_, kAnyVocabulary);
     if (world_.rank() != 0) return;
     files_ = text_files(config_);
     if (resume_) return;
     json_ = tokenizer_text(config_, files_);
-    if (!config_.get_bool("data.pack_documents") || !end_token(*make_tokenizer(json_)).empty()) return;
-    throw Error(Errc::kBadConfig, "data.pack_documents needs a tokenizer with an end token, <|endoftext|> or </s>; data.tokenizer = \"" +
-                                      config_.get_string("data.tokenizer") + "\" has none");
+    if (!config_.get_bool("data.pack_documents") || !end_token(*make_tokenizer(json_)).empty())
+      return;
+    throw Error(Errc::kBadConfig,
+                "data.pack_documents needs a tokenizer with an end token, <|endoftext|> or </s>; "
+                "data.tokenizer = \"" +
+                    config_.get_string("data.tokenizer") + "\" has none");
   }
 
   parallel::BlockModel outline() const override { return model_; }
   Task make(const std::string& folder) override;
 
   std::vector<LogField> about() const override { return {{"vocabulary", vocabulary_}}; }
-  Throughput throughput() const override { return {"tokens/s", static_cast<double>(config_.get_int("model.sequence"))}; }
-  std::vector<LogField> epoch_fields(const Evaluation& evaluation, double samples_per_s) const override {
+  Throughput throughput() const override {
+    return {"tokens/s", static_cast<double>(config_.get_int("model.sequence"))};
+  }
+  std::vector<LogField> epoch_fields(const Evaluation& evaluation,
+                                     double samples_per_s) const override {
     std::vector<LogField> fields;
-    if (evaluation.samples > 0) fields.emplace_back("perplexity", std::round(std::exp(evaluation.loss) * 100) / 100);
-    fields.emplace_back("tokens_per_s", std::round(samples_per_s * static_cast<double>(config_.get_int("model.sequence"))));
+    if (evaluation.samples > 0)
+      fields.emplace_back("perplexity", std::round(std::exp(evaluation.loss) * 100) / 100);
+    fields.emplace_back(
+        "tokens_per_s",
+        std::round(samples_per_s * static_cast<double>(config_.get_int("model.sequence"))));
     return fields;
   }
 
  private:
   // On rank 0: gives the file of the tokens.
   std::string write_tokens(const std::string& folder);
-  std::shared_ptr<const text::Rows> packed(const text::TokenFile& file, const data::Range& range, const char* what) const;
+  std::shared_ptr<const text::Rows> packed(const text::TokenFile& file, const data::Range& range,
+                                           const char* what) const;
 
   const Config config_;
   const Group world_;
   const bool resume_;
   parallel::BlockModel model_;
-  std::vector<std::string> files_;  // of the text, and the tokenizer.json that the recipe means: rank 0's
+  std::vector<std::string>
+      files_;  // of the text, and the tokenizer.json that the recipe means: rank 0's
   std::string json_;
   std::int64_t vocabulary_ = 0;
 };
 
 std::string TextTask::write_tokens(const std::string& folder) {
-  const std::string tokens = std::filesystem::absolute(folder + "/tokens.bin").string(), kept = folder + "/tokenizer.json";
+  const std::string tokens = std::filesystem::absolute(folder + "/tokens.bin").string(),
+                    kept = folder + "/tokenizer.json";
   if (resume_ && std::filesystem::exists(kept)) json_ = read_file(kept, std::size_t{128} << 20);
   if (!json_.empty()) write_file_atomic(kept, json_);
   const auto tokenizer = make_tokenizer(json_);
-  const auto report = text::tokenize_files(files_, tokens, *tokenizer, {.end_token = end_token(*tokenizer)});
-  log_info("text", {{"files", report.documents}, {"bytes", report.bytes}, {"tokens", report.tokens}});
+  const auto report =
+      text::tokenize_files(files_, tokens, *tokenizer, {.end_token = end_token(*tokenizer)});
+  log_info("text",
+           {{"files", report.documents}, {"bytes", report.bytes}, {"tokens", report.tokens}});
   return tokens;
 }
 
-std::shared_ptr<const text::Rows> TextTask::packed(const text::TokenFile& file, const data::Range& range, const char* what) const {
+std::shared_ptr<const text::Rows> TextTask::packed(const text::TokenFile& file,
+                                                   const data::Range& range,
+                                                   const char* what) const {
   const auto length = config_.get_int("model.sequence");
-  auto rows = std::make_shared<const text::PackedRows>(file, text::PackOptions{.length = length, .range = range});
+  auto rows = std::make_shared<const text::PackedRows>(
+      file, text::PackOptions{.length = length, .range = range});
   const text::PackStats& stats = rows->stats();
-  if (world_.rank() == 0) log_info(what, {{"documents", stats.documents}, {"rows", stats.rows}, {"padding", stats.waste(length)}});
+  if (world_.rank() == 0)
+    log_info(
+        what,
+        {{"documents", stats.documents}, {"rows", stats.rows}, {"padding", stats.waste(length)}});
   return rows;
 }
 
@@ -143,9 +178,14 @@ Task TextTask::make(const std::string& folder) {
     return task;
   }
   const auto seed = static_cast<std::uint64_t>(config_.get_int("train.seed"));
-  const text::WindowOptions shifted{.length = length, .range = split.train, .start = text::WindowOptions::Start::kShifted, .seed = seed};
+  const text::WindowOptions shifted{.length = length,
+                                    .range = split.train,
+                                    .start = text::WindowOptions::Start::kShifted,
+                                    .seed = seed};
   task.train = rows_of(std::make_shared<const text::Windows>(file, shifted), false);
-  task.test = rows_of(std::make_shared<const text::Windows>(file, text::WindowOptions{.length = length, .range = split.validation}), false);
+  task.test = rows_of(std::make_shared<const text::Windows>(
+                          file, text::WindowOptions{.length = length, .range = split.validation}),
+                      false);
   return task;
 }
 

@@ -24,14 +24,17 @@ std::string host_name() {
 
 // A line on how well communication was hidden, as rank 0 saw it.
 void report(const std::vector<observe::Span>& spans, std::int64_t steps) {
-  const auto ms = [&](std::int64_t ns) { return std::round(static_cast<double>(ns) / static_cast<double>(steps) / 1e4) / 100; };
+  const auto ms = [&](std::int64_t ns) {
+    return std::round(static_cast<double>(ns) / static_cast<double>(steps) / 1e4) / 100;
+  };
   const auto moving = observe::busy(spans, "comm");
-  log_info("traced, in ms a step", {{"whole", ms(observe::busy(spans, "step"))},
-                                    {"communication", ms(moving)},
-                                    {"hidden", ms(moving - observe::busy_in_both(spans, "comm", "wait"))},
-                                    {"waiting", ms(observe::busy(spans, "wait"))},
-                                    {"update", ms(observe::busy(spans, "update"))},
-                                    {"making_batches", ms(observe::busy(spans, "data"))}});
+  log_info("traced, in ms a step",
+           {{"whole", ms(observe::busy(spans, "step"))},
+            {"communication", ms(moving)},
+            {"hidden", ms(moving - observe::busy_in_both(spans, "comm", "wait"))},
+            {"waiting", ms(observe::busy(spans, "wait"))},
+            {"update", ms(observe::busy(spans, "update"))},
+            {"making_batches", ms(observe::busy(spans, "data"))}});
 }
 
 }  // namespace
@@ -40,10 +43,12 @@ TraceSteps parse_trace(const std::string& text) {
   TraceSteps steps;
   long long first = 0, last = 0;
   int used = 0;
-  const bool read =
-      std::sscanf(text.c_str(), "steps=%lld:%lld%n", &first, &last, &used) == 2 && static_cast<std::size_t>(used) == text.size();
-  WEFT_REQUIRE(read && first >= 1 && last >= first && last - first < 1000,
-               "--trace " + text + ": expected steps=FIRST:LAST, counted from 1, at most 1000 of them, such as steps=10:15");
+  const bool read = std::sscanf(text.c_str(), "steps=%lld:%lld%n", &first, &last, &used) == 2 &&
+                    static_cast<std::size_t>(used) == text.size();
+  WEFT_REQUIRE(
+      read && first >= 1 && last >= first && last - first < 1000,
+      "--trace " + text +
+          ": expected steps=FIRST:LAST, counted from 1, at most 1000 of them, such as steps=10:15");
   steps.first = first;
   steps.last = last;
   return steps;

@@ -25,7 +25,8 @@ class Tracing {
 
   // Null where nothing is to be recorded.
   observe::Trace* trace() { return steps_.first > 0 ? &trace_ : nullptr; }
-  // Before and after each step, by its number. Collective after the last one: the ranks' spans come together and rank 0 writes the file.
+  // Before and after each step, by its number. Collective after the last one: the ranks' spans come
+  // together and rank 0 writes the file.
   void before(std::int64_t step) {
     if (step >= steps_.first && step <= steps_.last) trace_.record(true);
   }
@@ -46,8 +47,8 @@ class Tracing {
   observe::Trace trace_;
 };
 
-// What to add to this rank's steady clock to get rank 0's, in nanoseconds. Collective: some messages between rank 0 and each other rank,
-// where they do not share a host, and with it a clock.
+// What to add to this rank's steady clock to get rank 0's, in nanoseconds. Collective: some
+// messages between rank 0 and each other rank, where they do not share a host, and with it a clock.
 std::int64_t offset_to_rank0(const Group& world);
 
 }  // namespace weft::train::internal

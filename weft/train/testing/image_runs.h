@@ -25,7 +25,8 @@
 namespace weft::train::internal {
 
 inline std::shared_ptr<const data::ImageSet> shapes(data::Part part) {
-  return std::make_shared<const data::ImageSet>(data::make_shapes({.train = 100, .test = 70, .seed = 1}, part));
+  return std::make_shared<const data::ImageSet>(
+      data::make_shapes({.train = 100, .test = 70, .seed = 1}, part));
 }
 
 // What a run leaves.
@@ -51,10 +52,11 @@ class ImageRuns {
   ImageRuns() { set_log_level(LogLevel::kError); }
 
   // Trains on so many threads as the assignments say; a name twice goes on with the run.
-  Outcome train(int world, const std::string& name, std::vector<std::string> assignments, std::function<bool()> should_stop = nullptr,
-                const std::string& trace = "") {
+  Outcome train(int world, const std::string& name, std::vector<std::string> assignments,
+                std::function<bool()> should_stop = nullptr, const std::string& trace = "") {
     Config config(recipe_schema());
-    for (const char* common : {"train.batch=16", "train.epochs=2", "train.log_every=3", "train.eval_batch=20", "data.prefetch=0"})
+    for (const char* common : {"train.batch=16", "train.epochs=2", "train.log_every=3",
+                               "train.eval_batch=20", "data.prefetch=0"})
       config.set(common);
     for (const auto& assignment : assignments) config.set(assignment);
     config.set("run.dir=\"" + folder_.path() + "\"");
@@ -88,7 +90,8 @@ class ImageRuns {
 
  private:
   TempDir folder_;
-  std::shared_ptr<const data::ImageSet> train_ = shapes(data::Part::kTrain), test_ = shapes(data::Part::kTest);
+  std::shared_ptr<const data::ImageSet> train_ = shapes(data::Part::kTrain),
+                                        test_ = shapes(data::Part::kTest);
 };
 
 inline void expect_same_bits(const Outcome& a, const Outcome& b) {
@@ -97,10 +100,12 @@ inline void expect_same_bits(const Outcome& a, const Outcome& b) {
   EXPECT_EQ(a.result.accuracy, b.result.accuracy);
   EXPECT_EQ(a.result.loss, b.result.loss);
   ASSERT_EQ(a.tensors.size(), b.tensors.size());
-  for (const auto& [name, tensor] : a.tensors) EXPECT_TRUE(at::equal(tensor, b.tensors.at(name))) << name;
+  for (const auto& [name, tensor] : a.tensors)
+    EXPECT_TRUE(at::equal(tensor, b.tensors.at(name))) << name;
 }
 
-inline std::vector<std::string> with(std::vector<std::string> base, const std::vector<std::string>& more) {
+inline std::vector<std::string> with(std::vector<std::string> base,
+                                     const std::vector<std::string>& more) {
   base.insert(base.end(), more.begin(), more.end());
   return base;
 }
@@ -110,7 +115,8 @@ inline void expect_close(const Outcome& a, const Outcome& b, double most) {
   ASSERT_EQ(a.tensors.size(), b.tensors.size());
   for (const auto& [name, tensor] : a.tensors) {
     const at::Tensor other = b.tensors.at(name).to(at::kDouble), mine = tensor.to(at::kDouble);
-    EXPECT_TRUE(at::allclose(mine, other, most, most)) << name << " by " << (mine - other).abs().max().item<double>();
+    EXPECT_TRUE(at::allclose(mine, other, most, most))
+        << name << " by " << (mine - other).abs().max().item<double>();
   }
 }
 

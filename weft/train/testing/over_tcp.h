@@ -11,8 +11,11 @@
 namespace weft::train::internal {
 
 // The group of these threads' ranks, which meet at `store`, over TCP. Collective.
-inline Group over_tcp(const Group& threads, const c10::intrusive_ptr<c10d::HashStore>& store, bool ordered_sums) {
-  const comm::BackendOptions options{.transport = comm::Transport::kTcp, .ordered_sums = ordered_sums, .timeout = std::chrono::seconds(60)};
+inline Group over_tcp(const Group& threads, const c10::intrusive_ptr<c10d::HashStore>& store,
+                      bool ordered_sums) {
+  const comm::BackendOptions options{.transport = comm::Transport::kTcp,
+                                     .ordered_sums = ordered_sums,
+                                     .timeout = std::chrono::seconds(60)};
   return Group(comm::make_backend(store, threads.rank(), threads.size(), options), "tcp");
 }
 

@@ -1,4 +1,5 @@
-// For the tests of training on text: small runs on a text that is learned in seconds. It needs GoogleTest and is not installed.
+// For the tests of training on text: small runs on a text that is learned in seconds. It needs
+// GoogleTest and is not installed.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -41,8 +42,10 @@ class TextRuns {
 
   Config config(const Assignments& assignments) const {
     Config config(recipe_schema());
-    for (const char* common : {"data.name=text", "model.name=gpt", "model.layers=1", "model.width=16", "model.sequence=16", "train.batch=8",
-                               "train.epochs=2", "optimizer.name=adamw", "optimizer.lr=0.01", "schedule.name=constant"})
+    for (const char* common :
+         {"data.name=text", "model.name=gpt", "model.layers=1", "model.width=16",
+          "model.sequence=16", "train.batch=8", "train.epochs=2", "optimizer.name=adamw",
+          "optimizer.lr=0.01", "schedule.name=constant"})
       config.set(common);
     config.set("data.file=\"" + (folder_ / "verses.txt") + "\"");
     config.set("run.dir=\"" + folder_.path() + "\"");
@@ -51,7 +54,8 @@ class TextRuns {
   }
 
   // On this rank. A name twice goes on with the run.
-  TrainResult train(const Group& group, const std::string& name, const Assignments& assignments, bool resume) const {
+  TrainResult train(const Group& group, const std::string& name, const Assignments& assignments,
+                    bool resume) const {
     TrainerOptions options;
     options.resume = resume;
     return Trainer(config(joined(assignments, {"run.name=" + name})), group, options).run();
@@ -68,7 +72,8 @@ class TextRuns {
   }
 
   // The same over TCP, as ranks of several hosts would.
-  TrainResult train_over_tcp(int world, bool ordered_sums, const std::string& name, const Assignments& assignments) const {
+  TrainResult train_over_tcp(int world, bool ordered_sums, const std::string& name,
+                             const Assignments& assignments) const {
     const auto store = c10::make_intrusive<c10d::HashStore>();
     TrainResult result;
     replicate(world, [&](const Group& threads) {
@@ -81,7 +86,8 @@ class TextRuns {
 
   // What is said of a recipe that is refused and leaves no run folder.
   std::string refused(int world, const Assignments& assignments) const {
-    const std::string what = refusal([&] { train(world, "refused", assignments); }, Errc::kBadConfig);
+    const std::string what =
+        refusal([&] { train(world, "refused", assignments); }, Errc::kBadConfig);
     EXPECT_FALSE(what != "accepted" && std::filesystem::exists(path("refused"))) << what;
     return what;
   }
@@ -109,7 +115,8 @@ class TextRuns {
 
 inline void expect_close(const checkpoint::TensorMap& a, const checkpoint::TensorMap& b) {
   ASSERT_EQ(a.size(), b.size());
-  for (const auto& [name, tensor] : a) EXPECT_TRUE(at::allclose(tensor, b.at(name), 1e-3, 1e-4)) << name;
+  for (const auto& [name, tensor] : a)
+    EXPECT_TRUE(at::allclose(tensor, b.at(name), 1e-3, 1e-4)) << name;
 }
 
 inline void expect_equal(const checkpoint::TensorMap& a, const checkpoint::TensorMap& b) {
@@ -123,8 +130,10 @@ struct Split {
   Assignments assignments;
 };
 
-// Trains the run "one" at one rank and each split by its name: they learn the same. Gives the first one's result.
-inline TrainResult expect_learned_alike(const TextRuns& runs, const Assignments& words, const std::vector<Split>& splits) {
+// Trains the run "one" at one rank and each split by its name: they learn the same. Gives the first
+// one's result.
+inline TrainResult expect_learned_alike(const TextRuns& runs, const Assignments& words,
+                                        const std::vector<Split>& splits) {
   const auto one = runs.train(1, "one", words);
   for (const auto& split : splits) {
     SCOPED_TRACE(split.name);
@@ -136,7 +145,8 @@ inline TrainResult expect_learned_alike(const TextRuns& runs, const Assignments&
   return one;
 }
 
-inline std::string text_of(const std::string& folder, const GenerateOptions& options, const parallel::TensorParallel& tp = {}) {
+inline std::string text_of(const std::string& folder, const GenerateOptions& options,
+                           const parallel::TensorParallel& tp = {}) {
   std::string text;
   generate(
       folder, options, [&](std::string_view piece) { text += piece; }, tp);

@@ -8,9 +8,12 @@
 
 namespace weft::comm::internal {
 
-c10::intrusive_ptr<c10d::Backend> make_nccl(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const BackendOptions& options) {
+c10::intrusive_ptr<c10d::Backend> make_nccl(c10::intrusive_ptr<c10d::Store> store, int rank,
+                                            int size, const BackendOptions& options) {
   if (c10::cuda::device_count() == 0)
-    throw Error(Errc::kUnavailable, "transport nccl: no CUDA device is there; use auto, which needs none", {"init", rank});
+    throw Error(Errc::kUnavailable,
+                "transport nccl: no CUDA device is there; use auto, which needs none",
+                {"init", rank});
   auto how = c10d::ProcessGroupNCCL::Options::create();
   how->timeout = options.timeout;
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(std::move(store), rank, size, std::move(how));

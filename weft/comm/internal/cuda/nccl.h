@@ -7,8 +7,9 @@
 
 namespace weft::comm::internal {
 
-// Collective over the ranks that share `store`, a CUDA device each. Throws kUnavailable where this build has no NCCL, or no device is
-// there.
-c10::intrusive_ptr<c10d::Backend> make_nccl(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const BackendOptions& options);
+// Collective over the ranks that share `store`, a CUDA device each. Throws kUnavailable where this
+// build has no NCCL, or no device is there.
+c10::intrusive_ptr<c10d::Backend> make_nccl(c10::intrusive_ptr<c10d::Store> store, int rank,
+                                            int size, const BackendOptions& options);
 
 }  // namespace weft::comm::internal

@@ -6,10 +6,11 @@
 
 namespace weft::comm::internal {
 
-c10::intrusive_ptr<c10d::Backend> make_nccl(c10::intrusive_ptr<c10d::Store> /*store*/, int rank, int /*size*/,
-                                            const BackendOptions& /*options*/) {
+c10::intrusive_ptr<c10d::Backend> make_nccl(c10::intrusive_ptr<c10d::Store> /*store*/, int rank,
+                                            int /*size*/, const BackendOptions& /*options*/) {
   throw Error(Errc::kUnavailable,
-              "transport nccl: weft was built with a libtorch without CUDA, or without nccl.h; use auto, or build it with both",
+              "transport nccl: weft was built with a libtorch without CUDA, or without nccl.h; use "
+              "auto, or build it with both",
               {"init", rank});
 }
 

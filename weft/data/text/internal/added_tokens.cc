@@ -25,7 +25,8 @@ void AddedTokens::add(std::string_view content, TokenId id, bool special) {
   starts_[static_cast<unsigned char>(content[0])] = true;
 }
 
-std::optional<AddedTokens::Match> AddedTokens::next(std::string_view text, std::size_t from, Specials specials) const {
+std::optional<AddedTokens::Match> AddedTokens::next(std::string_view text, std::size_t from,
+                                                    Specials specials) const {
   if (empty()) return std::nullopt;
   for (std::size_t begin = from; begin < text.size(); ++begin) {
     if (!starts_[static_cast<unsigned char>(text[begin])]) continue;
@@ -35,7 +36,8 @@ std::optional<AddedTokens::Match> AddedTokens::next(std::string_view text, std::
       node = child(node, text[at]);
       if (node < 0) break;
       const Node& here = nodes_[static_cast<std::size_t>(node)];
-      if (here.id >= 0 && !(here.special && specials == Specials::kAsText)) longest = Match{begin, at + 1, here.id};
+      if (here.id >= 0 && !(here.special && specials == Specials::kAsText))
+        longest = Match{begin, at + 1, here.id};
     }
     if (longest) return longest;
   }

@@ -1,5 +1,5 @@
-// Tokens that are found in the text before anything else is done to it ("</s>"): a trie, of which the longest match at the first place
-// counts.
+// Tokens that are found in the text before anything else is done to it ("</s>"): a trie, of which
+// the longest match at the first place counts.
 #pragma once
 
 #include <array>

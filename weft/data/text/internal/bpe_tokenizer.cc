@@ -21,7 +21,8 @@ std::string hex_of(std::string_view bytes) {
 
 // Calls found(id) for each added token and between(text, at_start) for what lies around them.
 template <typename Between>
-void cut(const AddedTokens& tokens, std::string_view text, std::vector<TokenId>& ids, Specials specials, const Between& between) {
+void cut(const AddedTokens& tokens, std::string_view text, std::vector<TokenId>& ids,
+         Specials specials, const Between& between) {
   std::size_t done = 0;
   while (const auto match = tokens.next(text, done, specials)) {
     if (match->begin > done) between(text.substr(done, match->begin - done), done == 0);
@@ -33,14 +34,18 @@ void cut(const AddedTokens& tokens, std::string_view text, std::vector<TokenId>&
 
 }  // namespace
 
-BpeTokenizer::BpeTokenizer(std::shared_ptr<const Model> model) : model_(std::move(model)), splitter_(model_->stages) {}
+BpeTokenizer::BpeTokenizer(std::shared_ptr<const Model> model)
+    : model_(std::move(model)), splitter_(model_->stages) {}
 
 void BpeTokenizer::encode(std::string_view text, std::vector<TokenId>& ids, Specials specials) {
-  WEFT_REQUIRE(text.size() < std::numeric_limits<std::int32_t>::max(), "encode: a text of 2 GiB or more; cut it into documents");
-  cut(model_->raw_tokens, text, ids, specials, [&](std::string_view part, bool at_start) { encode_raw(part, at_start, ids, specials); });
+  WEFT_REQUIRE(text.size() < std::numeric_limits<std::int32_t>::max(),
+               "encode: a text of 2 GiB or more; cut it into documents");
+  cut(model_->raw_tokens, text, ids, specials,
+      [&](std::string_view part, bool at_start) { encode_raw(part, at_start, ids, specials); });
 }
 
-void BpeTokenizer::encode_raw(std::string_view text, bool at_start, std::vector<TokenId>& ids, Specials specials) {
+void BpeTokenizer::encode_raw(std::string_view text, bool at_start, std::vector<TokenId>& ids,
+                              Specials specials) {
   if (model_->normalizers.empty()) {
     encode_words(text, at_start, ids);
     return;
@@ -103,7 +108,8 @@ void BpeTokenizer::put_characters(std::string_view word, std::vector<TokenId>& i
 
 void BpeTokenizer::put_unknown(std::string_view what, std::vector<TokenId>& ids) const {
   if (model_->unknown < 0) {
-    throw Error(Errc::kInvalidArgument, model_->name + " has no token for the character of bytes " + hex_of(what) + ", and no unk_token");
+    throw Error(Errc::kInvalidArgument, model_->name + " has no token for the character of bytes " +
+                                            hex_of(what) + ", and no unk_token");
   }
   ids.push_back(model_->unknown);
 }
@@ -112,12 +118,14 @@ std::string BpeTokenizer::decode(const std::vector<TokenId>& ids) const {
   std::string text;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto part = model_->texts.find(ids[i]);
-    WEFT_REQUIRE(part.has_value(),
-                 "decode: id " + std::to_string(ids[i]) + " at position " + std::to_string(i) + " is no token of " + model_->name);
+    WEFT_REQUIRE(part.has_value(), "decode: id " + std::to_string(ids[i]) + " at position " +
+                                       std::to_string(i) + " is no token of " + model_->name);
     text += *part;
   }
   std::size_t strip = 0;
-  while (strip < text.size() && strip < static_cast<std::size_t>(model_->decoding.strip) && text[strip] == ' ') ++strip;
+  while (strip < text.size() && strip < static_cast<std::size_t>(model_->decoding.strip) &&
+         text[strip] == ' ')
+    ++strip;
   return text.substr(strip);
 }
 
@@ -129,10 +137,13 @@ std::optional<TokenId> BpeTokenizer::id_of(std::string_view token) const {
 }
 
 bool BpeTokenizer::round_trips() const {
-  const bool prefixed = std::any_of(model_->stages.begin(), model_->stages.end(), [](const SplitStage& stage) {
-    return stage.kind == SplitStage::Kind::kPrefix || stage.kind == SplitStage::Kind::kMetaspace;
-  });
-  const bool all_bytes = std::all_of(model_->bytes.begin(), model_->bytes.end(), [](TokenId id) { return id >= 0; });
+  const bool prefixed =
+      std::any_of(model_->stages.begin(), model_->stages.end(), [](const SplitStage& stage) {
+        return stage.kind == SplitStage::Kind::kPrefix ||
+               stage.kind == SplitStage::Kind::kMetaspace;
+      });
+  const bool all_bytes =
+      std::all_of(model_->bytes.begin(), model_->bytes.end(), [](TokenId id) { return id >= 0; });
   return model_->byte_level && model_->normalizers.empty() && !prefixed && all_bytes;
 }
 

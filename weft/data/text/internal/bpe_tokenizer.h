@@ -19,10 +19,13 @@ class BpeTokenizer : public Tokenizer {
   std::optional<TokenId> id_of(std::string_view token) const override;
   bool round_trips() const override;
   std::uint32_t fingerprint() const override { return model_->fingerprint; }
-  std::unique_ptr<Tokenizer> clone() const override { return std::make_unique<BpeTokenizer>(model_); }
+  std::unique_ptr<Tokenizer> clone() const override {
+    return std::make_unique<BpeTokenizer>(model_);
+  }
 
  private:
-  void encode_raw(std::string_view text, bool at_start, std::vector<TokenId>& ids, Specials specials);
+  void encode_raw(std::string_view text, bool at_start, std::vector<TokenId>& ids,
+                  Specials specials);
   void encode_words(std::string_view text, bool at_start, std::vector<TokenId>& ids);
   void encode_word(std::string_view word, std::vector<TokenId>& ids);
   void put_bytes(std::string_view word, std::vector<TokenId>& ids) const;

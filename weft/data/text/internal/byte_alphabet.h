@@ -1,5 +1,5 @@
-// The characters by which tokenizer.json writes bytes (GPT-2, Radford et al. 2019): printable Latin-1 stands for itself, the other 68 bytes
-// are U+0100 and on, in their order.
+// The characters by which tokenizer.json writes bytes (GPT-2, Radford et al. 2019): printable
+// Latin-1 stands for itself, the other 68 bytes are U+0100 and on, in their order.
 #pragma once
 
 #include <array>
@@ -28,13 +28,15 @@ inline std::optional<std::string> bytes_of(std::string_view written) {
   static constexpr auto kBytes = [] {
     std::array<std::int16_t, 0x144> bytes{};
     bytes.fill(-1);
-    for (unsigned byte = 0; byte < 256; ++byte) bytes[kByteCharacters[byte]] = static_cast<std::int16_t>(byte);
+    for (unsigned byte = 0; byte < 256; ++byte)
+      bytes[kByteCharacters[byte]] = static_cast<std::int16_t>(byte);
     return bytes;
   }();
   std::string bytes;
   for (std::size_t at = 0; at < written.size();) {
     const Character character = character_at(written, at);
-    if (!character.valid || character.code >= kBytes.size() || kBytes[character.code] < 0) return std::nullopt;
+    if (!character.valid || character.code >= kBytes.size() || kBytes[character.code] < 0)
+      return std::nullopt;
     bytes += static_cast<char>(kBytes[character.code]);
     at += character.length;
   }
@@ -43,7 +45,8 @@ inline std::optional<std::string> bytes_of(std::string_view written) {
 
 inline std::string written_as(std::string_view bytes) {
   std::string written;
-  for (const char byte : bytes) append_utf8(written, kByteCharacters[static_cast<unsigned char>(byte)]);
+  for (const char byte : bytes)
+    append_utf8(written, kByteCharacters[static_cast<unsigned char>(byte)]);
   return written;
 }
 

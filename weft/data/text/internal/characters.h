@@ -15,7 +15,9 @@ struct Character {
 };
 
 inline Character character_at(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const auto byte = [&](std::size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
   const std::uint32_t lead = byte(at);
   if (lead < 0x80) return {lead, 1, true};
   if (lead < 0xC2 || lead > 0xF4) return {lead, 1, false};
@@ -26,7 +28,8 @@ inline Character character_at(std::string_view text, std::size_t at) {
     code = code << 6 | (byte(at + i) & 0x3F);
   }
   constexpr std::uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (code < kLeast[length] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) return {lead, 1, false};
+  if (code < kLeast[length] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF))
+    return {lead, 1, false};
   return {code, length, true};
 }
 
@@ -44,7 +47,8 @@ inline void append_utf8(std::string& out, std::uint32_t code) {
 // In quotes, without control characters, at most 40 bytes of it.
 inline std::string shown(std::string_view text) {
   std::string out = "'";
-  for (const char c : text.substr(0, 40)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? '?' : c;
+  for (const char c : text.substr(0, 40))
+    out += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? '?' : c;
   return out + (text.size() > 40 ? "…'" : "'");
 }
 

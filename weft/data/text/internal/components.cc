@@ -9,7 +9,8 @@ namespace {
 
 constexpr std::size_t kMaxParts = 16;
 // Of GPT-2's encoder.py; Hugging Face's ByteLevel has it built in.
-constexpr const char* kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr const char* kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 // The components of a Sequence, of Sequences within it too, in order. `member` is its list.
 void flatten(const Node& node, const char* member, std::vector<Node>& parts) {
@@ -19,7 +20,8 @@ void flatten(const Node& node, const char* member, std::vector<Node>& parts) {
   }
   node.allow({"type", member});
   for (const Node& part : node.at(member).items()) flatten(part, member, parts);
-  if (parts.size() > kMaxParts) node.refuse("more than " + std::to_string(kMaxParts) + " components");
+  if (parts.size() > kMaxParts)
+    node.refuse("more than " + std::to_string(kMaxParts) + " components");
 }
 
 std::vector<Node> parts_of(const Node& root, const char* key, const char* member) {
@@ -28,7 +30,9 @@ std::vector<Node> parts_of(const Node& root, const char* key, const char* member
   return parts;
 }
 
-[[noreturn]] void unknown(const Node& node) { node.refuse("weft does not know the type " + shown(node.at("type").text())); }
+[[noreturn]] void unknown(const Node& node) {
+  node.refuse("weft does not know the type " + shown(node.at("type").text()));
+}
 
 // {"String": …}; where `regex` is given, {"Regex": …} is put there instead.
 std::string parse_pattern(const Node& pattern, std::optional<Regex>* regex) {
@@ -47,8 +51,10 @@ std::string parse_pattern(const Node& pattern, std::optional<Regex>* regex) {
 SplitStage parse_split(const Node& node) {
   node.allow({"type", "pattern", "behavior", "invert"});
   const std::string behavior = node.at("behavior").text();
-  if (behavior != "Isolated") node.refuse("behavior " + shown(behavior) + " is not known here; Isolated is");
-  node.boolean_or("invert", false);  // of no meaning to Isolated, which keeps what matches and what does not
+  if (behavior != "Isolated")
+    node.refuse("behavior " + shown(behavior) + " is not known here; Isolated is");
+  node.boolean_or("invert",
+                  false);  // of no meaning to Isolated, which keeps what matches and what does not
   SplitStage stage;
   stage.text = parse_pattern(node.at("pattern"), &stage.regex);
   if (!stage.regex) stage.kind = SplitStage::Kind::kLiteral;
@@ -58,14 +64,17 @@ SplitStage parse_split(const Node& node) {
 SplitStage parse_digits(const Node& node) {
   node.allow({"type", "individual_digits"});
   SplitStage stage;
-  stage.regex.emplace(node.boolean_or("individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)", node.place());
+  stage.regex.emplace(node.boolean_or("individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)",
+                      node.place());
   return stage;
 }
 
 SplitStage parse_metaspace(const Node& node) {
   node.allow({"type", "replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
-  const std::string scheme = node.text_or("prepend_scheme", node.boolean_or("add_prefix_space", true) ? "always" : "never");
-  if (scheme != "first" && scheme != "always" && scheme != "never") node.refuse("prepend_scheme " + shown(scheme) + " is not known");
+  const std::string scheme = node.text_or(
+      "prepend_scheme", node.boolean_or("add_prefix_space", true) ? "always" : "never");
+  if (scheme != "first" && scheme != "always" && scheme != "never")
+    node.refuse("prepend_scheme " + shown(scheme) + " is not known");
   SplitStage stage;
   stage.kind = SplitStage::Kind::kMetaspace;
   stage.text = node.at("replacement").text();
@@ -99,7 +108,8 @@ void parse_metaspace_decoder(const Node& node, Decoding& out) {
 
 void parse_strip(const Node& node, Decoding& out) {
   node.allow({"type", "content", "start", "stop"});
-  if (node.at("content").text() != " " || node.at("stop").integer(0, 1) != 0) node.refuse("only spaces at the beginning can be stripped");
+  if (node.at("content").text() != " " || node.at("stop").integer(0, 1) != 0)
+    node.refuse("only spaces at the beginning can be stripped");
   out.strip = node.at("start").integer(0, 1000);
 }
 
@@ -117,7 +127,8 @@ std::vector<Normalizer> parse_normalizer(const Node& root) {
       steps.push_back({Normalizer::Kind::kPrepend, {}, node.at("prepend").text()});
     } else if (type == "Replace") {
       node.allow({"type", "pattern", "content"});
-      steps.push_back({Normalizer::Kind::kReplace, parse_pattern(node.at("pattern"), nullptr), node.at("content").text()});
+      steps.push_back({Normalizer::Kind::kReplace, parse_pattern(node.at("pattern"), nullptr),
+                       node.at("content").text()});
     } else {
       unknown(node);
     }
@@ -159,7 +170,8 @@ Decoding parse_decoder(const Node& root) {
     } else if (type == "Replace") {
       node.allow({"type", "pattern", "content"});
       out.space = parse_pattern(node.at("pattern"), nullptr);
-      if (node.at("content").text() != " ") node.refuse("only a replacement by a space is understood");
+      if (node.at("content").text() != " ")
+        node.refuse("only a replacement by a space is understood");
     } else if (type == "ByteFallback") {
       out.byte_fallback = true;
     } else if (type == "Strip") {

@@ -13,7 +13,8 @@ struct PreTokenizer {
   bool byte_level = false;
 };
 
-// Each takes the whole document and throws Error(kBadConfig) naming a component that it does not understand.
+// Each takes the whole document and throws Error(kBadConfig) naming a component that it does not
+// understand.
 std::vector<Normalizer> parse_normalizer(const Node& root);
 PreTokenizer parse_pre_tokenizer(const Node& root);
 Decoding parse_decoder(const Node& root);

@@ -5,7 +5,8 @@
 
 namespace weft::data::text::internal {
 
-MergeTable::MergeTable(std::size_t merges) : slots_(std::bit_ceil(2 * merges + 2), Slot{kEmpty, {}}), mask_(slots_.size() - 1) {}
+MergeTable::MergeTable(std::size_t merges)
+    : slots_(std::bit_ceil(2 * merges + 2), Slot{kEmpty, {}}), mask_(slots_.size() - 1) {}
 
 void MergeTable::add(TokenId left, TokenId right, Merge merge) {
   const std::uint64_t pair = key(left, right);
@@ -21,26 +22,31 @@ void Merger::consider(const MergeTable& table, std::int32_t at) {
   const Merge merge = table.find(left.id, symbols_[static_cast<std::size_t>(left.after)].id);
   if (merge.rank < 0) return;
   heap_.push_back({merge.rank, at, merge.id});
-  std::push_heap(heap_.begin(), heap_.end(),
-                 [](const Candidate& a, const Candidate& b) { return a.rank != b.rank ? a.rank > b.rank : a.at > b.at; });
+  std::push_heap(heap_.begin(), heap_.end(), [](const Candidate& a, const Candidate& b) {
+    return a.rank != b.rank ? a.rank > b.rank : a.at > b.at;
+  });
 }
 
 void Merger::merge(const MergeTable& table, std::vector<TokenId>& ids, std::size_t from) {
   const auto count = static_cast<std::int32_t>(ids.size() - from);
   symbols_.clear();
   heap_.clear();
-  for (std::int32_t i = 0; i < count; ++i) symbols_.push_back({ids[from + static_cast<std::size_t>(i)], i - 1, i + 1 < count ? i + 1 : -1});
+  for (std::int32_t i = 0; i < count; ++i)
+    symbols_.push_back(
+        {ids[from + static_cast<std::size_t>(i)], i - 1, i + 1 < count ? i + 1 : -1});
   for (std::int32_t i = 0; i < count; ++i) consider(table, i);
   while (!heap_.empty()) {
-    std::pop_heap(heap_.begin(), heap_.end(),
-                  [](const Candidate& a, const Candidate& b) { return a.rank != b.rank ? a.rank > b.rank : a.at > b.at; });
+    std::pop_heap(heap_.begin(), heap_.end(), [](const Candidate& a, const Candidate& b) {
+      return a.rank != b.rank ? a.rank > b.rank : a.at > b.at;
+    });
     const Candidate best = heap_.back();
     heap_.pop_back();
     Symbol& left = symbols_[static_cast<std::size_t>(best.at)];
     if (left.id < 0 || left.after < 0) continue;
     Symbol& right = symbols_[static_cast<std::size_t>(left.after)];
     const Merge now = table.find(left.id, right.id);
-    if (now.rank != best.rank || now.id != best.id) continue;  // one of the two has been joined elsewhere meanwhile
+    if (now.rank != best.rank || now.id != best.id)
+      continue;  // one of the two has been joined elsewhere meanwhile
     left.id = best.id;
     left.after = right.after;
     if (right.after >= 0) symbols_[static_cast<std::size_t>(right.after)].before = best.at;

@@ -1,5 +1,6 @@
-// Byte-pair encoding proper (Sennrich, Haddow, Birch, "Neural machine translation of rare words with subword units", 2016): of all
-// neighbors that have a merge, the pair learned first is joined, the leftmost of equals, until none is left. O(n log n) in the length.
+// Byte-pair encoding proper (Sennrich, Haddow, Birch, "Neural machine translation of rare words
+// with subword units", 2016): of all neighbors that have a merge, the pair learned first is joined,
+// the leftmost of equals, until none is left. O(n log n) in the length.
 #pragma once
 
 #include <cstdint>
@@ -37,9 +38,12 @@ class MergeTable {
   };
   static constexpr std::uint64_t kEmpty = ~std::uint64_t{0};
   static std::uint64_t key(TokenId left, TokenId right) {
-    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
+    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 |
+           static_cast<std::uint32_t>(right);
   }
-  std::size_t slot(std::uint64_t key) const { return static_cast<std::size_t>((key * 0x9E3779B97F4A7C15u) >> 32) & mask_; }
+  std::size_t slot(std::uint64_t key) const {
+    return static_cast<std::size_t>((key * 0x9E3779B97F4A7C15u) >> 32) & mask_;
+  }
 
   std::vector<Slot> slots_;
   std::size_t mask_;

@@ -24,8 +24,10 @@ TokenId id_in(const IdOfText& ids, std::string_view text) {
 void parse_vocab(const Node& node, std::int64_t max_id, Model& out) {
   std::vector<bool> taken;
   for (const auto& [text, value] : node.object().items()) {
-    if (!value.is_number_unsigned() || value.get<std::uint64_t>() > static_cast<std::uint64_t>(max_id)) {
-      node.corrupt("the id of " + shown(text) + " is not a whole number from 0 to " + std::to_string(max_id));
+    if (!value.is_number_unsigned() ||
+        value.get<std::uint64_t>() > static_cast<std::uint64_t>(max_id)) {
+      node.corrupt("the id of " + shown(text) + " is not a whole number from 0 to " +
+                   std::to_string(max_id));
     }
     const auto id = value.get<std::size_t>();
     if (id >= taken.size()) taken.resize(id + 1);
@@ -40,7 +42,8 @@ std::pair<std::string, std::string> parse_pair(const Node& node) {
   if (node.is_text()) {
     const std::string& text = node.text();
     const std::size_t space = text.find(' ');
-    if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) node.corrupt(shown(text) + " is not two tokens");
+    if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
+      node.corrupt(shown(text) + " is not two tokens");
     return {text.substr(0, space), text.substr(space + 1)};
   }
   const std::vector<Node> two = node.items();
@@ -56,9 +59,11 @@ void parse_merges(const Node& node, Model& out) {
     const auto [left, right] = parse_pair(merge);
     const std::string both = left + right;
     for (const std::string* token : {&left, &right, &both}) {
-      if (id_in(out.vocab, *token) < 0) merge.corrupt("there is no token " + shown(*token) + " in the vocabulary");
+      if (id_in(out.vocab, *token) < 0)
+        merge.corrupt("there is no token " + shown(*token) + " in the vocabulary");
     }
-    out.merges.add(id_in(out.vocab, left), id_in(out.vocab, right), {rank++, id_in(out.vocab, both)});
+    out.merges.add(id_in(out.vocab, left), id_in(out.vocab, right),
+                   {rank++, id_in(out.vocab, both)});
   }
 }
 
@@ -66,8 +71,8 @@ void parse_bpe(const Node& node, const TokenizerLimits& limits, Model& out) {
   // Files of old have no type here.
   const std::string type = node.text_or("type", "BPE");
   if (type != "BPE") node.refuse("weft does not know the type " + shown(type) + "; BPE it does");
-  node.allow({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback",
-              "ignore_merges", "vocab", "merges"});
+  node.allow({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
+              "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
   if (node.find("dropout")) node.refuse("dropout is not understood; set it to null");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!node.text_or(key, "").empty()) node.refuse(std::string(key) + " is not understood");
@@ -78,9 +83,11 @@ void parse_bpe(const Node& node, const TokenizerLimits& limits, Model& out) {
   out.byte_fallback = node.boolean_or("byte_fallback", false);
   if (const auto unknown = node.find("unk_token")) {
     out.unknown = id_in(out.vocab, unknown->text());
-    if (out.unknown < 0) unknown->corrupt("there is no token " + shown(unknown->text()) + " in the vocabulary");
+    if (out.unknown < 0)
+      unknown->corrupt("there is no token " + shown(unknown->text()) + " in the vocabulary");
   }
-  if (out.byte_level && out.byte_fallback) node.refuse("byte_fallback beside a ByteLevel pre_tokenizer");
+  if (out.byte_level && out.byte_fallback)
+    node.refuse("byte_fallback beside a ByteLevel pre_tokenizer");
   for (unsigned byte = 0; byte < 256; ++byte) {
     const char one = static_cast<char>(byte);
     out.bytes[byte] = out.byte_level      ? id_in(out.vocab, written_as({&one, 1}))
@@ -102,13 +109,15 @@ void set_texts(Model& out) {
     if (out.byte_level) {
       out.texts.set(id, bytes_of(text).value_or(text));
     } else {
-      out.texts.set(id, out.decoding.space.empty() ? text : replaced(text, out.decoding.space, " "));
+      out.texts.set(id,
+                    out.decoding.space.empty() ? text : replaced(text, out.decoding.space, " "));
     }
   }
   if (!out.decoding.byte_fallback) return;
   for (unsigned byte = 0; byte < 256; ++byte) {
     const char one = static_cast<char>(byte);
-    if (const TokenId id = id_in(out.vocab, byte_token(byte)); id >= 0) out.texts.set(id, {&one, 1});
+    if (const TokenId id = id_in(out.vocab, byte_token(byte)); id >= 0)
+      out.texts.set(id, {&one, 1});
   }
 }
 
@@ -124,7 +133,8 @@ void parse_added(const Node& node, const TokenizerLimits& limits, Model& out) {
   if (known >= 0 ? known != id : out.texts.find(id).has_value())
     node.corrupt("the id of " + shown(content) + " is not that of the vocabulary");
   if (!out.added.emplace(content, id).second) node.corrupt(shown(content) + " occurs twice");
-  out.texts.set(id, out.decoding.space.empty() ? content : replaced(content, out.decoding.space, " "));
+  out.texts.set(id,
+                out.decoding.space.empty() ? content : replaced(content, out.decoding.space, " "));
   const bool special = node.boolean_or("special", false);
   if (out.normalizers.empty() || !node.boolean_or("normalized", true)) {
     out.raw_tokens.add(content, id, special);
@@ -143,7 +153,8 @@ void TextOfId::set(TokenId id, std::string_view text) {
 }
 
 std::optional<std::string_view> TextOfId::find(TokenId id) const {
-  if (id < 0 || id >= size() || spans_[static_cast<std::size_t>(id)].length == ~std::uint32_t{0}) return std::nullopt;
+  if (id < 0 || id >= size() || spans_[static_cast<std::size_t>(id)].length == ~std::uint32_t{0})
+    return std::nullopt;
   const Span span = spans_[static_cast<std::size_t>(id)];
   return std::string_view(all_).substr(span.begin, span.length);
 }
@@ -163,10 +174,13 @@ std::string normalized(const std::vector<Normalizer>& steps, std::string_view te
 }
 
 Model parse_model(std::string_view json, const std::string& name, const TokenizerLimits& limits) {
-  if (json.size() > limits.max_bytes) throw Error(Errc::kCorrupt, name + ": longer than " + std::to_string(limits.max_bytes) + " bytes");
+  if (json.size() > limits.max_bytes)
+    throw Error(Errc::kCorrupt,
+                name + ": longer than " + std::to_string(limits.max_bytes) + " bytes");
   const nlohmann::json document = parse_json(json, name);
   const Node root(document, name);
-  root.allow({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"});
+  root.allow({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
+              "post_processor", "decoder", "model"});
   Model out;
   out.name = name;
   out.fingerprint = crc32c(json.data(), json.size());
@@ -175,7 +189,8 @@ Model parse_model(std::string_view json, const std::string& name, const Tokenize
   out.stages = std::move(pre_tokenizer.stages);
   out.byte_level = pre_tokenizer.byte_level;
   out.decoding = parse_decoder(root);
-  if (out.byte_level != out.decoding.byte_level) root.refuse("ByteLevel is asked of only one of pre_tokenizer and decoder");
+  if (out.byte_level != out.decoding.byte_level)
+    root.refuse("ByteLevel is asked of only one of pre_tokenizer and decoder");
   parse_bpe(root.at("model"), limits, out);
   set_texts(out);
   if (const auto added = root.find("added_tokens")) {

@@ -21,7 +21,9 @@ namespace weft::data::text::internal {
 // Text to id, with string_view look-ups.
 struct TextHash {
   using is_transparent = void;
-  std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  std::size_t operator()(std::string_view text) const {
+    return std::hash<std::string_view>()(text);
+  }
 };
 using IdOfText = std::unordered_map<std::string, TokenId, TextHash, std::equal_to<>>;
 
@@ -66,7 +68,8 @@ struct Model {
   IdOfText whole;  // ignore_merges: words that are a token, in their bytes or characters
   TextOfId texts;  // what decode() puts for an id
   MergeTable merges;
-  std::array<TokenId, 256> bytes;  // byte_level: of each byte; byte_fallback: of <0x00> and on; -1: none
+  std::array<TokenId, 256>
+      bytes;  // byte_level: of each byte; byte_fallback: of <0x00> and on; -1: none
   TokenId unknown = -1;
   bool byte_level = false;
   bool byte_fallback = false;

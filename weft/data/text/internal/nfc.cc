@@ -13,14 +13,16 @@
 namespace weft::data::text::internal {
 namespace {
 
-// U+11A7 composes with nothing. utf8proc 2.8 drops it after a Hangul syllable, which it takes for one without trailing consonant.
+// U+11A7 composes with nothing. utf8proc 2.8 drops it after a Hangul syllable, which it takes for
+// one without trailing consonant.
 constexpr std::uint32_t kNoTrailingConsonant = 0x11A7;
 
 void append_nfc(std::string& out, std::string_view valid) {
   utf8proc_uint8_t* text = nullptr;
   const auto* const begin = reinterpret_cast<const utf8proc_uint8_t*>(valid.data());
   constexpr auto kOptions = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-  const utf8proc_ssize_t size = utf8proc_map(begin, static_cast<utf8proc_ssize_t>(valid.size()), &text, kOptions);
+  const utf8proc_ssize_t size =
+      utf8proc_map(begin, static_cast<utf8proc_ssize_t>(valid.size()), &text, kOptions);
   if (size == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
   WEFT_CHECK(size >= 0, utf8proc_errmsg(size));
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(text, std::free);
@@ -31,7 +33,9 @@ void append_nfc(std::string& out, std::string_view valid) {
 
 std::string nfc(std::string_view text) {
   // U+0300, the first character that composes with the one before it, begins with 0xCC.
-  if (std::none_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 0xCC; })) return std::string(text);
+  if (std::none_of(text.begin(), text.end(),
+                   [](char c) { return static_cast<unsigned char>(c) >= 0xCC; }))
+    return std::string(text);
   std::string out;
   out.reserve(text.size());
   for (std::size_t begin = 0, at = 0; at < text.size();) {

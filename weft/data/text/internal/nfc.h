@@ -1,5 +1,5 @@
-// Normalization Form C (Unicode Standard Annex 15), by utf8proc: canonical decomposition, marks in canonical order, composition. "e"
-// and a combining acute become "é".
+// Normalization Form C (Unicode Standard Annex 15), by utf8proc: canonical decomposition, marks in
+// canonical order, composition. "e" and a combining acute become "é".
 #pragma once
 
 #include <string>

@@ -9,9 +9,13 @@ namespace weft::data::text::internal {
 
 using nlohmann::json;
 
-void Node::corrupt(const std::string& what) const { throw Error(Errc::kCorrupt, place_ + ": " + what); }
+void Node::corrupt(const std::string& what) const {
+  throw Error(Errc::kCorrupt, place_ + ": " + what);
+}
 
-void Node::refuse(const std::string& what) const { throw Error(Errc::kBadConfig, place_ + ": " + what); }
+void Node::refuse(const std::string& what) const {
+  throw Error(Errc::kBadConfig, place_ + ": " + what);
+}
 
 std::optional<Node> Node::find(const char* key) const {
   const auto found = object().find(key);
@@ -25,7 +29,9 @@ Node Node::at(const char* key) const {
   return *member;
 }
 
-Node Node::at(std::size_t index) const { return Node((*value_)[index], place_ + "[" + std::to_string(index) + "]"); }
+Node Node::at(std::size_t index) const {
+  return Node((*value_)[index], place_ + "[" + std::to_string(index) + "]");
+}
 
 const std::string& Node::text() const {
   if (!value_->is_string()) corrupt("expected a string");
@@ -33,9 +39,12 @@ const std::string& Node::text() const {
 }
 
 std::int64_t Node::integer(std::int64_t least, std::int64_t most) const {
-  const bool large = value_->is_number_unsigned() && value_->get<std::uint64_t>() > static_cast<std::uint64_t>(most);
-  if (!value_->is_number_integer() || large || value_->get<std::int64_t>() < least || value_->get<std::int64_t>() > most) {
-    corrupt("expected a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+  const bool large = value_->is_number_unsigned() &&
+                     value_->get<std::uint64_t>() > static_cast<std::uint64_t>(most);
+  if (!value_->is_number_integer() || large || value_->get<std::int64_t>() < least ||
+      value_->get<std::int64_t>() > most) {
+    corrupt("expected a whole number from " + std::to_string(least) + " to " +
+            std::to_string(most));
   }
   return value_->get<std::int64_t>();
 }
@@ -69,7 +78,8 @@ bool Node::boolean_or(const char* key, bool otherwise) const {
 
 void Node::allow(std::initializer_list<std::string_view> keys) const {
   for (const auto& [key, value] : object().items()) {
-    if (std::find(keys.begin(), keys.end(), key) == keys.end()) refuse(shown(key) + " is not known here");
+    if (std::find(keys.begin(), keys.end(), key) == keys.end())
+      refuse(shown(key) + " is not known here");
   }
 }
 

@@ -1,4 +1,5 @@
-// A value of a JSON file together with its place in it, so that whatever is wrong is said in one line: "x.json: model.vocab: …".
+// A value of a JSON file together with its place in it, so that whatever is wrong is said in one
+// line: "x.json: model.vocab: …".
 #pragma once
 
 #include <cstdint>

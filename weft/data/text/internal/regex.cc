@@ -31,14 +31,18 @@ std::string translate(std::string_view pattern, const std::string& where) {
     const char c = pattern[at];
     const char next = at + 1 < pattern.size() ? pattern[at + 1] : '\0';
     if (c == '\\') {
-      if (std::string_view("wWbBXRKGZhHvNCQE").find(next) != std::string_view::npos && next != '\0') {
+      if (std::string_view("wWbBXRKGZhHvNCQE").find(next) != std::string_view::npos &&
+          next != '\0') {
         refuse(where, std::string("has \\") + next + ", which libraries read differently");
       }
-      out += next == 's' ? "\\p{White_Space}" : next == 'S' ? "\\P{White_Space}" : std::string{c, next};
+      out += next == 's'   ? "\\p{White_Space}"
+             : next == 'S' ? "\\P{White_Space}"
+                           : std::string{c, next};
       ++at;
       continue;
     }
-    if (in_class && ((c == '[' && next != ':') || (c == '&' && next == '&'))) refuse(where, "has a class within a class");
+    if (in_class && ((c == '[' && next != ':') || (c == '&' && next == '&')))
+      refuse(where, "has a class within a class");
     if (!in_class && c == '(' && next == '*') refuse(where, "has (*, which only PCRE2 knows");
     if (c == '[' && !in_class) in_class = true;
     if (c == ']') in_class = false;
@@ -56,18 +60,24 @@ struct Regex::Code {
 };
 
 Regex::Regex(std::string_view pattern, const std::string& where) {
-  if (pattern.size() > kMaxPattern) refuse(where, "is longer than " + std::to_string(kMaxPattern) + " bytes");
+  if (pattern.size() > kMaxPattern)
+    refuse(where, "is longer than " + std::to_string(kMaxPattern) + " bytes");
   if (pattern.find('\0') != std::string_view::npos) refuse(where, "has a zero in it");
   const std::string translated = translate(pattern, where);
   int error = 0;
   std::size_t offset = 0;
   auto code = std::make_shared<Code>();
   code->where = where;
-  code->code = ::pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                               PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
-  if (code->code == nullptr) refuse(where, shown(pattern) + " cannot be used: " + message_of(error));
-  ::pcre2_jit_compile(code->code,
-                      PCRE2_JIT_COMPLETE);  // where it fails, as without permission for code pages, matching is the same but slower
+  code->code =
+      ::pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                      PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C,
+                      &error, &offset, nullptr);
+  if (code->code == nullptr)
+    refuse(where, shown(pattern) + " cannot be used: " + message_of(error));
+  ::pcre2_jit_compile(
+      code->code,
+      // where it fails, as without permission for code pages, matching is the same but slower
+      PCRE2_JIT_COMPLETE);
   code_ = std::move(code);
 }
 
@@ -89,19 +99,26 @@ Regex::Matcher::Matcher(const Regex& regex) : state_(std::make_shared<State>()) 
   state_->data = ::pcre2_match_data_create(1, nullptr);
   state_->context = ::pcre2_match_context_create(nullptr);
   state_->stack = ::pcre2_jit_stack_create(32 * 1024, 1024 * 1024, nullptr);
-  if (state_->data == nullptr || state_->context == nullptr || state_->stack == nullptr) throw std::bad_alloc();
+  if (state_->data == nullptr || state_->context == nullptr || state_->stack == nullptr)
+    throw std::bad_alloc();
   ::pcre2_set_match_limit(state_->context, kMaxSteps);
   ::pcre2_set_heap_limit(state_->context, kMaxHeapKib);
   ::pcre2_jit_stack_assign(state_->context, nullptr, state_->stack);
 }
 
-std::optional<std::pair<std::size_t, std::size_t>> Regex::Matcher::next(std::string_view text, std::size_t from) {
-  const int found =
-      ::pcre2_match(state_->code->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from, 0, state_->data, state_->context);
+std::optional<std::pair<std::size_t, std::size_t>> Regex::Matcher::next(std::string_view text,
+                                                                        std::size_t from) {
+  const int found = ::pcre2_match(state_->code->code, reinterpret_cast<PCRE2_SPTR>(text.data()),
+                                  text.size(), from, 0, state_->data, state_->context);
   if (found == PCRE2_ERROR_NOMATCH) return std::nullopt;
-  if (found < 0) refuse(state_->code->where, "fails on a text of " + std::to_string(text.size()) + " bytes: " + message_of(found));
+  if (found < 0)
+    refuse(state_->code->where,
+           "fails on a text of " + std::to_string(text.size()) + " bytes: " + message_of(found));
   const std::size_t* const ends = ::pcre2_get_ovector_pointer(state_->data);
-  return std::pair{ends[0], std::max(ends[0], ends[1])};  // \K and lookbehind can make an end that lies before the beginning
+  return std::pair{
+      ends[0],
+      std::max(ends[0],
+               ends[1])};  // \K and lookbehind can make an end that lies before the beginning
 }
 
 }  // namespace weft::data::text::internal

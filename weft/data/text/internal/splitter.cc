@@ -8,13 +8,15 @@ std::string replaced(std::string_view text, std::string_view old, std::string_vi
   std::string out;
   out.reserve(text.size());
   std::size_t at = 0;
-  for (std::size_t found; (found = text.find(old, at)) != std::string_view::npos; at = found + old.size()) {
+  for (std::size_t found; (found = text.find(old, at)) != std::string_view::npos;
+       at = found + old.size()) {
     out.append(text.substr(at, found - at)).append(by);
   }
   return out.append(text.substr(at));
 }
 
-Splitter::Splitter(std::vector<SplitStage> stages) : stages_(std::move(stages)), scratch_(stages_.size()) {
+Splitter::Splitter(std::vector<SplitStage> stages)
+    : stages_(std::move(stages)), scratch_(stages_.size()) {
   for (const SplitStage& stage : stages_) {
     matchers_.emplace_back();
     if (stage.regex) matchers_.back().emplace(*stage.regex);
@@ -44,7 +46,9 @@ void Splitter::run(std::size_t stage, std::string_view piece, bool at_start, con
   }
 }
 
-std::optional<std::pair<std::size_t, std::size_t>> Splitter::match(std::size_t stage, std::string_view piece, std::size_t from) {
+std::optional<std::pair<std::size_t, std::size_t>> Splitter::match(std::size_t stage,
+                                                                   std::string_view piece,
+                                                                   std::size_t from) {
   if (matchers_[stage]) return matchers_[stage]->next(piece, from);
   const std::string& text = stages_[stage].text;
   const std::size_t found = piece.find(text, from);
@@ -52,7 +56,8 @@ std::optional<std::pair<std::size_t, std::size_t>> Splitter::match(std::size_t s
   return std::pair{found, found + text.size()};
 }
 
-void Splitter::run_matches(std::size_t stage, std::string_view piece, bool at_start, const Sink& sink) {
+void Splitter::run_matches(std::size_t stage, std::string_view piece, bool at_start,
+                           const Sink& sink) {
   std::size_t done = 0;
   const auto emit = [&](std::size_t end) {
     if (end > done) run(stage + 1, piece.substr(done, end - done), at_start && done == 0, sink);
@@ -63,16 +68,19 @@ void Splitter::run_matches(std::size_t stage, std::string_view piece, bool at_st
     if (!found) break;
     emit(found->first);
     emit(found->second);
-    from = found->second > found->first ? found->second : found->second + character_at(piece, found->second).length;
+    from = found->second > found->first ? found->second
+                                        : found->second + character_at(piece, found->second).length;
   }
   emit(piece.size());
 }
 
-void Splitter::run_metaspace(std::size_t stage, std::string_view piece, bool at_start, const Sink& sink) {
+void Splitter::run_metaspace(std::size_t stage, std::string_view piece, bool at_start,
+                             const Sink& sink) {
   const SplitStage& what = stages_[stage];
   std::string& text = scratch_[stage];
   text = replaced(piece, " ", what.text);
-  if ((what.always || (what.first && at_start)) && !text.starts_with(what.text)) text.insert(0, what.text);
+  if ((what.always || (what.first && at_start)) && !text.starts_with(what.text))
+    text.insert(0, what.text);
   const std::string_view all = text;
   if (!what.cut) {
     run(stage + 1, all, at_start, sink);

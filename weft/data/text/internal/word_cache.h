@@ -1,5 +1,5 @@
-// Words that were encoded before, with their ids: a fixed table in which a word displaces the one that had its place. Text repeats its
-// words, so that nine of ten are found here. 4 MiB.
+// Words that were encoded before, with their ids: a fixed table in which a word displaces the one
+// that had its place. Text repeats its words, so that nine of ten are found here. 4 MiB.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,8 @@ class WordCache {
   bool find(std::string_view word, std::vector<TokenId>& ids) const {
     if (word.size() > kMaxBytes || slots_.empty()) return false;
     const Slot& slot = slots_[place_of(word)];
-    if (slot.bytes != word.size() || std::memcmp(slot.word, word.data(), word.size()) != 0) return false;
+    if (slot.bytes != word.size() || std::memcmp(slot.word, word.data(), word.size()) != 0)
+      return false;
     ids.insert(ids.end(), slot.ids, slot.ids + slot.count);
     return true;
   }
@@ -43,7 +44,9 @@ class WordCache {
     TokenId ids[kMaxIds];
   };
   static_assert(sizeof(Slot) == 64);
-  static std::size_t place_of(std::string_view word) { return std::hash<std::string_view>()(word) & (kSlots - 1); }
+  static std::size_t place_of(std::string_view word) {
+    return std::hash<std::string_view>()(word) & (kSlots - 1);
+  }
 
   std::vector<Slot> slots_;  // none before the first word
 };

@@ -4,7 +4,8 @@
 
 namespace weft::models::internal {
 
-parallel::Block block_of(std::string name, const Children& children, std::function<at::Tensor(const at::Tensor&)> forward) {
+parallel::Block block_of(std::string name, const Children& children,
+                         std::function<at::Tensor(const at::Tensor&)> forward) {
   auto parent = std::make_shared<torch::nn::Module>("Holder");
   for (const auto& [child, module] : children) parent->register_module(child, module);
   const auto of_all = [forward = std::move(forward)](parallel::Tensors x) {

@@ -1,4 +1,5 @@
-// An image as a sequence of patches, each projected to a vector: a convolution whose stride is its kernel.
+// An image as a sequence of patches, each projected to a vector: a convolution whose stride is its
+// kernel.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,7 @@ void require_patches(const std::string& net, const PatchOptions& options);
 parallel::Conv2d patch_projection(const PatchOptions& options, const parallel::TensorParallel& tp);
 
 // [n, channels, image_size, image_size] -> [n, patches, width].
-at::Tensor project_patches(const std::string& net, const at::Tensor& x, std::int64_t image_size, parallel::Conv2d projection);
+at::Tensor project_patches(const std::string& net, const at::Tensor& x, std::int64_t image_size,
+                           parallel::Conv2d projection);
 
 }  // namespace weft::models::internal

@@ -31,19 +31,27 @@ parallel::LayerNorm layer_norm(const VitOptions& o, const TensorParallel& tp) {
   return parallel::LayerNorm(parallel::NormOptions{.features = o.width, .eps = o.norm_eps}, tp);
 }
 
-VitPatchesImpl::VitPatchesImpl(VitOptions given, TensorParallel tp_) : VitModule(given, std::move(tp_)) { VitPatchesImpl::reset(); }
-
-void VitPatchesImpl::reset() {
-  projection = register_module("projection", patch_projection({options.image_size, options.patch, options.in_channels, options.width}, tp));
+VitPatchesImpl::VitPatchesImpl(VitOptions given, TensorParallel tp_)
+    : VitModule(given, std::move(tp_)) {
+  VitPatchesImpl::reset();
 }
 
-VitEmbeddingsImpl::VitEmbeddingsImpl(VitOptions given, TensorParallel tp_) : VitModule(given, std::move(tp_)) {
+void VitPatchesImpl::reset() {
+  projection = register_module("projection", patch_projection({options.image_size, options.patch,
+                                                               options.in_channels, options.width},
+                                                              tp));
+}
+
+VitEmbeddingsImpl::VitEmbeddingsImpl(VitOptions given, TensorParallel tp_)
+    : VitModule(given, std::move(tp_)) {
   VitEmbeddingsImpl::reset();
 }
 
 void VitEmbeddingsImpl::reset() {
-  if (options.pool == VitPool::kToken) cls_token = register_parameter("cls_token", drawn({1, 1, options.width}, options, tp));
-  position_embeddings = register_parameter("position_embeddings", drawn({1, options.tokens(), options.width}, options, tp));
+  if (options.pool == VitPool::kToken)
+    cls_token = register_parameter("cls_token", drawn({1, 1, options.width}, options, tp));
+  position_embeddings = register_parameter(
+      "position_embeddings", drawn({1, options.tokens(), options.width}, options, tp));
   patch_embeddings = register_module("patch_embeddings", VitPatches(options, tp));
   dropout = register_module("dropout", dropout_of(options, tp));
 }
@@ -54,7 +62,8 @@ at::Tensor VitEmbeddingsImpl::forward(const at::Tensor& x) {
   return dropout->forward(y + position_embeddings);
 }
 
-VitSelfAttentionImpl::VitSelfAttentionImpl(VitOptions given, TensorParallel tp_) : VitModule(given, std::move(tp_)) {
+VitSelfAttentionImpl::VitSelfAttentionImpl(VitOptions given, TensorParallel tp_)
+    : VitModule(given, std::move(tp_)) {
   VitSelfAttentionImpl::reset();
 }
 
@@ -66,30 +75,47 @@ void VitSelfAttentionImpl::reset() {
 }
 
 at::Tensor VitSelfAttentionImpl::forward(const at::Tensor& given) {
-  const at::Tensor x = parallel::enter_split(given, parallel::Sequence::kWhole, tp);  // once for the three
+  const at::Tensor x =
+      parallel::enter_split(given, parallel::Sequence::kWhole, tp);  // once for the three
   const auto by_head = [&](const parallel::Linear& layer) {
-    return layer->multiply(x).view({x.size(0), x.size(1), options.heads / tp.size(), -1}).transpose(1, 2);
+    return layer->multiply(x)
+        .view({x.size(0), x.size(1), options.heads / tp.size(), -1})
+        .transpose(1, 2);
   };
-  return torch::scaled_dot_product_attention(by_head(query), by_head(key), by_head(value)).transpose(1, 2).flatten(2);
+  return torch::scaled_dot_product_attention(by_head(query), by_head(key), by_head(value))
+      .transpose(1, 2)
+      .flatten(2);
 }
 
-VitDenseImpl::VitDenseImpl(LinearOptions given, TensorParallel tp_) : options(given), tp(std::move(tp_)) { VitDenseImpl::reset(); }
+VitDenseImpl::VitDenseImpl(LinearOptions given, TensorParallel tp_)
+    : options(given), tp(std::move(tp_)) {
+  VitDenseImpl::reset();
+}
 
 void VitDenseImpl::reset() { dense = register_module("dense", parallel::Linear(options, tp)); }
 
-VitAttentionImpl::VitAttentionImpl(VitOptions given, TensorParallel tp_) : VitModule(given, std::move(tp_)) { VitAttentionImpl::reset(); }
+VitAttentionImpl::VitAttentionImpl(VitOptions given, TensorParallel tp_)
+    : VitModule(given, std::move(tp_)) {
+  VitAttentionImpl::reset();
+}
 
 void VitAttentionImpl::reset() {
   attention = register_module("attention", VitSelfAttention(options, tp));
-  output = register_module("output", VitDense(linear(options.width, options.width, Split::kRow, options), tp));
+  output = register_module(
+      "output", VitDense(linear(options.width, options.width, Split::kRow, options), tp));
 }
 
-VitBlockImpl::VitBlockImpl(VitOptions given, TensorParallel tp_) : VitModule(given, std::move(tp_)) { VitBlockImpl::reset(); }
+VitBlockImpl::VitBlockImpl(VitOptions given, TensorParallel tp_)
+    : VitModule(given, std::move(tp_)) {
+  VitBlockImpl::reset();
+}
 
 void VitBlockImpl::reset() {
   attention = register_module("attention", VitAttention(options, tp));
-  intermediate = register_module("intermediate", VitDense(linear(options.width, options.hidden, Split::kColumn, options), tp));
-  output = register_module("output", VitDense(linear(options.hidden, options.width, Split::kRow, options), tp));
+  intermediate = register_module(
+      "intermediate", VitDense(linear(options.width, options.hidden, Split::kColumn, options), tp));
+  output = register_module(
+      "output", VitDense(linear(options.hidden, options.width, Split::kRow, options), tp));
   layernorm_before = register_module("layernorm_before", layer_norm(options, tp));
   layernorm_after = register_module("layernorm_after", layer_norm(options, tp));
   dropout = register_module("dropout", dropout_of(options, tp));
@@ -97,17 +123,24 @@ void VitBlockImpl::reset() {
 
 at::Tensor VitBlockImpl::forward(const at::Tensor& x) {
   const at::Tensor y = x + dropout->forward(attention->forward(layernorm_before->forward(x)));
-  return y + dropout->forward(output->forward(torch::gelu(intermediate->forward(layernorm_after->forward(y)))));
+  return y + dropout->forward(
+                 output->forward(torch::gelu(intermediate->forward(layernorm_after->forward(y)))));
 }
 
-VitEncoderImpl::VitEncoderImpl(VitOptions given, TensorParallel tp_) : VitModule(given, std::move(tp_)) { VitEncoderImpl::reset(); }
+VitEncoderImpl::VitEncoderImpl(VitOptions given, TensorParallel tp_)
+    : VitModule(given, std::move(tp_)) {
+  VitEncoderImpl::reset();
+}
 
 void VitEncoderImpl::reset() {
   layer = register_module("layer", torch::nn::ModuleList());
   for (std::int64_t i = 0; i < options.layers; ++i) layer->push_back(VitBlock(options, tp));
 }
 
-VitModelImpl::VitModelImpl(VitOptions given, TensorParallel tp_) : VitModule(given, std::move(tp_)) { VitModelImpl::reset(); }
+VitModelImpl::VitModelImpl(VitOptions given, TensorParallel tp_)
+    : VitModule(given, std::move(tp_)) {
+  VitModelImpl::reset();
+}
 
 void VitModelImpl::reset() {
   embeddings = register_module("embeddings", VitEmbeddings(options, tp));

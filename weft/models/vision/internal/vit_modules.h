@@ -1,4 +1,5 @@
-// The modules of a Vision Transformer, nested as in Hugging Face's transformers. `options` are complete: VitImpl has checked them.
+// The modules of a Vision Transformer, nested as in Hugging Face's transformers. `options` are
+// complete: VitImpl has checked them.
 #pragma once
 
 #include "weft/models/vision/vit.h"
@@ -32,7 +33,8 @@ struct VitEmbeddingsImpl : VitModule<VitEmbeddingsImpl> {
   void reset() override;
   at::Tensor forward(const at::Tensor& x);
 
-  at::Tensor cls_token, position_embeddings;  // [1, 1, width], undefined where the mean is taken; [1, tokens, width]
+  at::Tensor cls_token,
+      position_embeddings;  // [1, 1, width], undefined where the mean is taken; [1, tokens, width]
   VitPatches patch_embeddings{nullptr};
   parallel::Dropout dropout{nullptr};
 };

@@ -23,8 +23,12 @@ struct Range {
   const std::byte* end;
 };
 
-Range read_by(const BoundStep& step) { return {step.from, step.from + (reads(step) ? step.bytes : 0)}; }
-Range written_by(const BoundStep& step) { return {step.to, step.to + (writes(step) ? step.bytes : 0)}; }
+Range read_by(const BoundStep& step) {
+  return {step.from, step.from + (reads(step) ? step.bytes : 0)};
+}
+Range written_by(const BoundStep& step) {
+  return {step.to, step.to + (writes(step) ? step.bytes : 0)};
+}
 
 }  // namespace
 
@@ -33,7 +37,8 @@ std::size_t piece_bytes(std::size_t message) {
   return (std::max(wanted, message / kMostPieces) + 4095) / 4096 * 4096;
 }
 
-void Pipeline::run(std::span<const BoundStep> steps, Flow& flow, const PipelineOptions& options, Deadline deadline) {
+void Pipeline::run(std::span<const BoundStep> steps, Flow& flow, const PipelineOptions& options,
+                   Deadline deadline) {
   cut(steps);
   connect(steps);
   make_queues();
@@ -73,15 +78,16 @@ void Pipeline::cut(std::span<const BoundStep> steps) {
   unfinished_ = tasks_.size();
 }
 
-// A step waits for the pieces of earlier steps that write what it reads, read what it writes, or write what it writes.
+// A step waits for the pieces of earlier steps that write what it reads, read what it writes, or
+// write what it writes.
 void Pipeline::connect(std::span<const BoundStep> steps) {
   const auto link = [&](int earlier, Range before, int later, Range after) {
     const std::byte* begin = std::max(before.begin, after.begin);
     const std::byte* end = std::min(before.end, after.end);
     if (begin >= end) return;
     const auto shift = after.begin - before.begin;
-    connect_pieces(earlier, later, static_cast<std::size_t>(begin - after.begin), static_cast<std::size_t>(end - after.begin),
-                   static_cast<std::size_t>(shift));
+    connect_pieces(earlier, later, static_cast<std::size_t>(begin - after.begin),
+                   static_cast<std::size_t>(end - after.begin), static_cast<std::size_t>(shift));
   };
   for (int later = 1; later < static_cast<int>(steps.size()); ++later) {
     for (int earlier = 0; earlier < later; ++earlier) {
@@ -92,13 +98,17 @@ void Pipeline::connect(std::span<const BoundStep> steps) {
   }
 }
 
-// Bytes [begin, end) of the later step are bytes [begin + shift, end + shift) of the earlier one; the shift wraps where it is negative.
-void Pipeline::connect_pieces(int earlier, int later, std::size_t begin, std::size_t end, std::size_t shift) {
+// Bytes [begin, end) of the later step are bytes [begin + shift, end + shift) of the earlier one;
+// the shift wraps where it is negative.
+void Pipeline::connect_pieces(int earlier, int later, std::size_t begin, std::size_t end,
+                              std::size_t shift) {
   const std::size_t earlier_piece = piece_bytes(tasks_[first_[earlier]].step->bytes);
   for (int task = first_[later]; task < first_[later + 1]; ++task) {
-    const std::size_t from = std::max(begin, tasks_[task].at), to = std::min(end, tasks_[task].at + tasks_[task].bytes);
+    const std::size_t from = std::max(begin, tasks_[task].at),
+                      to = std::min(end, tasks_[task].at + tasks_[task].bytes);
     if (from >= to) continue;
-    for (std::size_t piece = (from + shift) / earlier_piece; piece <= (to - 1 + shift) / earlier_piece; ++piece) {
+    for (std::size_t piece = (from + shift) / earlier_piece;
+         piece <= (to - 1 + shift) / earlier_piece; ++piece) {
       add_edge(first_[earlier] + static_cast<int>(piece), task);
     }
   }
@@ -111,7 +121,8 @@ void Pipeline::add_edge(int from, int to) {
 }
 
 Pipeline::PeerQueue& Pipeline::queue_of(int peer) {
-  if (static_cast<std::size_t>(peer) >= queue_index_.size()) queue_index_.resize(static_cast<std::size_t>(peer) + 1, -1);
+  if (static_cast<std::size_t>(peer) >= queue_index_.size())
+    queue_index_.resize(static_cast<std::size_t>(peer) + 1, -1);
   int& index = queue_index_[static_cast<std::size_t>(peer)];
   if (index < 0) {
     index = static_cast<int>(queues_.size());
@@ -132,7 +143,9 @@ void Pipeline::make_queues() {
     if (step.action == Action::kRecvReduce) piece = std::max(piece, tasks_[task].bytes);
   }
   for (PeerQueue& queue : queues_) {
-    const auto by_order = [&](int a, int b) { return tasks_[a].step->order < tasks_[b].step->order; };
+    const auto by_order = [&](int a, int b) {
+      return tasks_[a].step->order < tasks_[b].step->order;
+    };
     std::stable_sort(queue.sends.begin(), queue.sends.end(), by_order);
     std::stable_sort(queue.recvs.begin(), queue.recvs.end(), by_order);
   }
@@ -167,12 +180,15 @@ void Pipeline::begin_transfers(Flow& flow, const PipelineOptions& options) {
         queue.slots.pop_back();
         slot_of_[index] = place;
       }
-      flow.recv({queue.peer, {place, task.bytes}, options.label}, static_cast<std::uint32_t>(index));
+      flow.recv({queue.peer, {place, task.bytes}, options.label},
+                static_cast<std::uint32_t>(index));
     }
-    for (; queue.next_send < queue.sends.size() && tasks_[queue.sends[queue.next_send]].waits == 0; ++queue.next_send) {
+    for (; queue.next_send < queue.sends.size() && tasks_[queue.sends[queue.next_send]].waits == 0;
+         ++queue.next_send) {
       const int index = queue.sends[queue.next_send];
       const Task& task = tasks_[index];
-      flow.send({queue.peer, {task.step->from + task.at, task.bytes}, options.label}, static_cast<std::uint32_t>(index));
+      flow.send({queue.peer, {task.step->from + task.at, task.bytes}, options.label},
+                static_cast<std::uint32_t>(index));
     }
   }
 }
@@ -208,7 +224,8 @@ void Pipeline::release(int index) {
   for (int edge = tasks_[index].first_edge; edge >= 0; edge = edges_[edge].next) {
     const int to = edges_[edge].to;
     const Action action = tasks_[to].step->action;
-    if (--tasks_[to].waits == 0 && (is_local(action) || action == Action::kRecvReduce)) ready_.push_back(to);
+    if (--tasks_[to].waits == 0 && (is_local(action) || action == Action::kRecvReduce))
+      ready_.push_back(to);
   }
 }
 

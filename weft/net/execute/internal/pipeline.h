@@ -1,8 +1,10 @@
-// A schedule as a flow of pieces: a piece is reduced while the next one is on its way, and sent on before the whole has come.
+// A schedule as a flow of pieces: a piece is reduced while the next one is on its way, and sent on
+// before the whole has come.
 //
 //   steps ── cut into pieces ──► tasks ──┐   a task waits for those before it that write what it reads or writes, or read what it writes
 //                                        ▼   (pieces that overlap, whatever their rounds);
-//   Flow ◄── sends and receives whose turn it is        messages to and from each peer begin in the schedule's order;
+//   Flow ◄── sends and receives whose turn it is        messages to and from each peer begin in the
+//                                                       schedule's order;
 //     └────► complete: combine, release those who wait  what is combined into one place is combined in the schedule's order
 #pragma once
 
@@ -28,21 +30,25 @@ struct BoundStep {
   int order = 0;  // of its message among those with its peer
 };
 
-// The pieces of a message of so many bytes, the same at both ends: all but the last have this length, a multiple of 4096.
+// The pieces of a message of so many bytes, the same at both ends: all but the last have this
+// length, a multiple of 4096.
 std::size_t piece_bytes(std::size_t message);
 
 struct PipelineOptions {
   const Label* label = nullptr;
   // to = op(to, from) over so many bytes; the other way round where flipped.
-  void (*combine)(void* context, std::byte* to, const std::byte* from, std::size_t bytes, bool flipped) = nullptr;
+  void (*combine)(void* context, std::byte* to, const std::byte* from, std::size_t bytes,
+                  bool flipped) = nullptr;
   void* context = nullptr;
 };
 
 // Keeps its memory between runs. One run at a time.
 class Pipeline {
  public:
-  // Steps in the order in which they take effect; their messages go in `order`. Throws what the flow throws.
-  void run(std::span<const BoundStep> steps, Flow& flow, const PipelineOptions& options, Deadline deadline);
+  // Steps in the order in which they take effect; their messages go in `order`. Throws what the
+  // flow throws.
+  void run(std::span<const BoundStep> steps, Flow& flow, const PipelineOptions& options,
+           Deadline deadline);
 
  private:
   struct Task {
@@ -65,7 +71,8 @@ class Pipeline {
 
   void cut(std::span<const BoundStep> steps);
   void connect(std::span<const BoundStep> steps);
-  void connect_pieces(int earlier, int later, std::size_t begin, std::size_t end, std::size_t shift);
+  void connect_pieces(int earlier, int later, std::size_t begin, std::size_t end,
+                      std::size_t shift);
   void add_edge(int from, int to);
   void make_queues();
   void make_slots(std::size_t piece);

@@ -25,10 +25,13 @@ struct LinkHello {
   std::uint64_t heap_bytes = 0;
 };
 
-std::string system_error(const char* call) { return std::string(call) + ": " + std::strerror(errno); }
+std::string system_error(const char* call) {
+  return std::string(call) + ": " + std::strerror(errno);
+}
 
 [[noreturn]] void fail_link(Errc code, int rank, int peer, const std::string& why) {
-  throw Error(code, "linking with rank " + std::to_string(peer) + " of this host: " + why, {"connect", rank, peer});
+  throw Error(code, "linking with rank " + std::to_string(peer) + " of this host: " + why,
+              {"connect", rank, peer});
 }
 
 socklen_t abstract_address(const std::string& name, sockaddr_un& address) {
@@ -41,11 +44,13 @@ socklen_t abstract_address(const std::string& name, sockaddr_un& address) {
 bool same_user(int fd) {
   ucred credentials{};
   socklen_t length = sizeof credentials;
-  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0 && credentials.uid == geteuid();
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0 &&
+         credentials.uid == geteuid();
 }
 
 void set_timeout(int fd, const Deadline& deadline) {
-  const auto left = std::chrono::duration_cast<std::chrono::microseconds>(deadline.left()).count() + 1000;
+  const auto left =
+      std::chrono::duration_cast<std::chrono::microseconds>(deadline.left()).count() + 1000;
   const timeval value{left / 1'000'000, left % 1'000'000};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &value, sizeof value);
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &value, sizeof value);
@@ -79,7 +84,8 @@ int recv_hello(int fd, LinkHello& hello) {
   const ssize_t got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL);
   const cmsghdr* header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
   int heap_fd = -1;
-  if (header != nullptr && header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(sizeof(int))) {
+  if (header != nullptr && header->cmsg_type == SCM_RIGHTS &&
+      header->cmsg_len == CMSG_LEN(sizeof(int))) {
     std::memcpy(&heap_fd, CMSG_DATA(header), sizeof(int));
   }
   if (got == static_cast<ssize_t>(sizeof hello) && hello.magic == LinkHello{}.magic) return heap_fd;
@@ -119,7 +125,8 @@ int connect_to(const std::string& name, const Deadline& deadline) {
 }
 
 // Accepts until somebody of the same user says a proper hello; strangers are dropped.
-Link accept_one(int listener, LinkHello& hello, const LinkOptions& options, const Deadline& deadline) {
+Link accept_one(int listener, LinkHello& hello, const LinkOptions& options,
+                const Deadline& deadline) {
   while (!deadline.passed()) {
     pollfd waiting{listener, POLLIN, 0};
     if (poll(&waiting, 1, std::min(deadline.left_ms(), 50)) <= 0) {
@@ -129,9 +136,11 @@ Link accept_one(int listener, LinkHello& hello, const LinkOptions& options, cons
     }
     const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
     if (fd < 0) continue;
-    set_timeout(fd, Deadline::in(std::min<std::chrono::nanoseconds>(deadline.left(), std::chrono::seconds(5))));
+    set_timeout(fd, Deadline::in(std::min<std::chrono::nanoseconds>(deadline.left(),
+                                                                    std::chrono::seconds(5))));
     const int heap_fd = same_user(fd) ? recv_hello(fd, hello) : -1;
-    if (heap_fd >= 0 && hello.rank > options.rank && hello.rank < static_cast<int>(options.names.size()) &&
+    if (heap_fd >= 0 && hello.rank > options.rank &&
+        hello.rank < static_cast<int>(options.names.size()) &&
         send_hello(fd, {.rank = options.rank, .heap_bytes = options.heap_bytes}, options.heap_fd)) {
       return {fd, attach_once(heap_fd, hello.heap_bytes)};
     }
@@ -145,7 +154,8 @@ Link accept_one(int listener, LinkHello& hello, const LinkOptions& options, cons
 
 LinkListener::LinkListener() {
   unsigned char random[16];
-  if (getrandom(random, sizeof random, 0) != sizeof random) throw Error(Errc::kUnavailable, system_error("getrandom"));
+  if (getrandom(random, sizeof random, 0) != sizeof random)
+    throw Error(Errc::kUnavailable, system_error("getrandom"));
   name_ = "weft-";
   for (unsigned char byte : random) {
     name_ += "0123456789abcdef"[byte >> 4];
@@ -154,7 +164,8 @@ LinkListener::LinkListener() {
   fd_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un address;
   const socklen_t length = abstract_address(name_, address);
-  if (fd_ < 0 || bind(fd_, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(fd_, 4096) != 0) {
+  if (fd_ < 0 || bind(fd_, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      listen(fd_, 4096) != 0) {
     const std::string why = system_error("listening on a unix socket");
     if (fd_ >= 0) close(fd_);
     throw Error(Errc::kUnavailable, why);
@@ -167,16 +178,19 @@ std::vector<Link> link_all(const LinkListener& listener, const LinkOptions& opti
   const auto deadline = Deadline::in(options.timeout);
   const int world = static_cast<int>(options.names.size());
   std::vector<Link> links(options.names.size());
-  // The higher rank connects to the lower: whoever listens has listened since before the names were exchanged.
+  // The higher rank connects to the lower: whoever listens has listened since before the names were
+  // exchanged.
   for (int peer = 0; peer < options.rank; ++peer) {
     const int fd = connect_to(options.names[static_cast<std::size_t>(peer)], deadline);
     if (fd < 0) fail_link(Errc::kUnavailable, options.rank, peer, system_error("connect"));
     LinkHello hello;
-    const bool sent = send_hello(fd, {.rank = options.rank, .heap_bytes = options.heap_bytes}, options.heap_fd);
+    const bool sent =
+        send_hello(fd, {.rank = options.rank, .heap_bytes = options.heap_bytes}, options.heap_fd);
     const int heap_fd = sent ? recv_hello(fd, hello) : -1;
     if (heap_fd < 0) {
       close(fd);
-      fail_link(Errc::kUnavailable, options.rank, peer, "it closed the connection or did not answer in time");
+      fail_link(Errc::kUnavailable, options.rank, peer,
+                "it closed the connection or did not answer in time");
     }
     links[static_cast<std::size_t>(peer)] = {fd, attach_once(heap_fd, hello.heap_bytes)};
   }
@@ -195,10 +209,12 @@ std::vector<Link> link_all(const LinkListener& listener, const LinkOptions& opti
 
 bool is_closed(const Link& link) {
   pollfd state{link.fd, POLLRDHUP, 0};
-  return link.fd >= 0 && poll(&state, 1, 0) > 0 && (state.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+  return link.fd >= 0 && poll(&state, 1, 0) > 0 &&
+         (state.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
-std::optional<int> first_closed(const std::vector<Link>& links, const std::function<bool(int)>& departed) {
+std::optional<int> first_closed(const std::vector<Link>& links,
+                                const std::function<bool(int)>& departed) {
   for (std::size_t peer = 0; peer < links.size(); ++peer) {
     if (is_closed(links[peer]) && !departed(static_cast<int>(peer))) return static_cast<int>(peer);
   }

@@ -1,4 +1,5 @@
-// Unix sockets between the ranks of a host: they hand over the heaps' descriptors, and their closing tells that a peer has died.
+// Unix sockets between the ranks of a host: they hand over the heaps' descriptors, and their
+// closing tells that a peer has died.
 #pragma once
 
 #include <chrono>
@@ -42,13 +43,16 @@ struct LinkOptions {
   std::function<std::optional<int>()> lost_peer;  // may be empty
 };
 
-// Connects with every other rank and swaps descriptors. Throws Error(kUnavailable | kTimeout) naming the peer.
+// Connects with every other rank and swaps descriptors. Throws Error(kUnavailable | kTimeout)
+// naming the peer.
 std::vector<Link> link_all(const LinkListener& listener, const LinkOptions& options);
 
 // True where the process at the other end is dead, or has closed the link.
 bool is_closed(const Link& link);
 
-// The first rank whose socket was closed although it has not `departed` in order: its process is dead. nullopt when all are well.
-std::optional<int> first_closed(const std::vector<Link>& links, const std::function<bool(int)>& departed);
+// The first rank whose socket was closed although it has not `departed` in order: its process is
+// dead. nullopt when all are well.
+std::optional<int> first_closed(const std::vector<Link>& links,
+                                const std::function<bool(int)>& departed);
 
 }  // namespace weft::net::internal

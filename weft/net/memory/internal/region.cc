@@ -26,17 +26,20 @@ namespace {
 
 int make_memory(std::size_t bytes) {
   const int fd = memfd_create("weft", MFD_CLOEXEC);
-  if (fd < 0) throw Error(Errc::kUnavailable, std::string("shared memory: memfd_create: ") + std::strerror(errno));
+  if (fd < 0)
+    throw Error(Errc::kUnavailable,
+                std::string("shared memory: memfd_create: ") + std::strerror(errno));
   if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
     const int error = errno;
     close(fd);
-    throw Error(Errc::kUnavailable, "shared memory of " + std::to_string(bytes >> 20) + " MiB: " + std::strerror(error));
+    throw Error(Errc::kUnavailable, "shared memory of " + std::to_string(bytes >> 20) +
+                                        " MiB: " + std::strerror(error));
   }
   return fd;
 }
 
-// While a region moves it is write-protected: threads that write to it come here and try again until it has moved. Other faults go on to
-// whoever handled them before.
+// While a region moves it is write-protected: threads that write to it come here and try again
+// until it has moved. Other faults go on to whoever handled them before.
 std::atomic<std::uintptr_t> moving_begin{0}, moving_end{0};
 struct sigaction handled_before {};
 
@@ -65,7 +68,8 @@ void let_writers_wait(const std::byte* begin, std::size_t bytes) {
 
 bool write_all(int fd, const std::byte* data, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes;) {
-    const ssize_t written = pwrite(fd, data + at, std::min<std::size_t>(bytes - at, 1 << 30), static_cast<off_t>(at));
+    const ssize_t written =
+        pwrite(fd, data + at, std::min<std::size_t>(bytes - at, 1 << 30), static_cast<off_t>(at));
     if (written <= 0 && errno != EINTR) return false;
     at += static_cast<std::size_t>(std::max<ssize_t>(written, 0));
   }
@@ -89,24 +93,29 @@ Region Region::attach(int fd, std::size_t bytes) {
 }
 
 Region Region::map(int fd, std::size_t bytes) {
-  // Huge pages need the address aligned as the offset is: reserve a little more, map at the aligned place, give the rest back.
+  // Huge pages need the address aligned as the offset is: reserve a little more, map at the aligned
+  // place, give the rest back.
   const std::size_t reserve = bytes + kHugePage;
-  void* hole = mmap(nullptr, reserve, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* hole =
+      mmap(nullptr, reserve, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (hole == MAP_FAILED) {
     const int error = errno;
     close(fd);
-    throw Error(Errc::kUnavailable, "address space of " + std::to_string(bytes >> 20) + " MiB: " + std::strerror(error));
+    throw Error(Errc::kUnavailable, "address space of " + std::to_string(bytes >> 20) +
+                                        " MiB: " + std::strerror(error));
   }
   const auto begin = reinterpret_cast<std::uintptr_t>(hole);
   const auto aligned = (begin + kHugePage - 1) / kHugePage * kHugePage;
   if (aligned > begin) munmap(hole, aligned - begin);
   munmap(reinterpret_cast<void*>(aligned + bytes), begin + reserve - aligned - bytes);
-  void* data = mmap(reinterpret_cast<void*>(aligned), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0);
+  void* data = mmap(reinterpret_cast<void*>(aligned), bytes, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0);
   if (data == MAP_FAILED) {
     const int error = errno;
     munmap(reinterpret_cast<void*>(aligned), bytes);
     close(fd);
-    throw Error(Errc::kUnavailable, "mapping " + std::to_string(bytes >> 20) + " MiB of shared memory: " + std::strerror(error));
+    throw Error(Errc::kUnavailable, "mapping " + std::to_string(bytes >> 20) +
+                                        " MiB of shared memory: " + std::strerror(error));
   }
   madvise(data, bytes, MADV_DONTDUMP);
   Region region;
@@ -131,9 +140,10 @@ Region::~Region() {
 }
 
 bool Region::collapse(std::size_t offset, std::size_t bytes) const noexcept {
-  // A range without any page is refused: each huge page gets its first small one here. The whole is then made at once, several times
-  // faster than by a fault a page.
-  for (std::size_t at = offset; at < offset + bytes; at += kHugePage) *reinterpret_cast<volatile char*>(data_ + at) = 0;
+  // A range without any page is refused: each huge page gets its first small one here. The whole is
+  // then made at once, several times faster than by a fault a page.
+  for (std::size_t at = offset; at < offset + bytes; at += kHugePage)
+    *reinterpret_cast<volatile char*>(data_ + at) = 0;
   return madvise(data_ + offset, bytes, MADV_COLLAPSE) == 0;
 }
 
@@ -144,16 +154,19 @@ void Region::renew(std::size_t used) {
   let_writers_wait(data_, size_);
   mprotect(data_, size_, PROT_READ);
   // The new mapping takes the old one's place at once: no thread ever finds nothing there.
-  const bool moved =
-      write_all(fd, data_, used) && mmap(data_, size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0) != MAP_FAILED;
+  const bool moved = write_all(fd, data_, used) &&
+                     mmap(data_, size_, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0) != MAP_FAILED;
   if (!moved) {
     const int error = errno;
     mprotect(data_, size_, PROT_READ | PROT_WRITE);
     close(fd);
-    throw Error(Errc::kUnavailable, "moving " + std::to_string(used >> 20) + " MiB of shared memory: " + std::strerror(error));
+    throw Error(Errc::kUnavailable, "moving " + std::to_string(used >> 20) +
+                                        " MiB of shared memory: " + std::strerror(error));
   }
   madvise(data_, size_, MADV_DONTDUMP);
-  madvise(data_, used / kHugePage * kHugePage, MADV_COLLAPSE);  // a system without huge pages says no, and the memory works all the same
+  madvise(data_, used / kHugePage * kHugePage,
+          MADV_COLLAPSE);  // a system without huge pages says no, and the memory works all the same
   close(fd_);
   fd_ = fd;
 }

@@ -7,7 +7,9 @@ namespace {
 
 using schedule::Collective;
 
-const char* name_of(std::uint8_t operation) { return schedule::to_string(static_cast<Collective>(operation)); }
+const char* name_of(std::uint8_t operation) {
+  return schedule::to_string(static_cast<Collective>(operation));
+}
 
 }  // namespace
 
@@ -26,22 +28,26 @@ std::string Signature::text() const {
   }
   text += "]";
   const auto c = static_cast<Collective>(operation);
-  const bool rooted = c == Collective::kBroadcast || c == Collective::kReduce || c == Collective::kGather || c == Collective::kScatter;
+  const bool rooted = c == Collective::kBroadcast || c == Collective::kReduce ||
+                      c == Collective::kGather || c == Collective::kScatter;
   return text + (rooted ? ", root " + std::to_string(root) : "") + ")";
 }
 
 Signature signature_of(Collective operation, const DirectArgs& args) {
-  Signature s{static_cast<std::uint8_t>(operation), args.dtype, args.op, 1, args.root, args.count, {static_cast<std::int32_t>(args.count)}};
+  Signature s{static_cast<std::uint8_t>(operation),   args.dtype, args.op, 1, args.root, args.count,
+              {static_cast<std::int32_t>(args.count)}};
   if (args.shape != nullptr) {
     s.dims = static_cast<std::uint8_t>(args.dims <= 4 ? args.dims : 255);
-    for (int i = 0; i < 4; ++i) s.shape[i] = i < args.dims ? static_cast<std::int32_t>(args.shape[i]) : 0;
+    for (int i = 0; i < 4; ++i)
+      s.shape[i] = i < args.dims ? static_cast<std::int32_t>(args.shape[i]) : 0;
   }
   return s;
 }
 
 Error mismatch_error(int rank, const Signature& mine, int peer, const Signature& other) {
   return Error(Errc::kInvalidArgument,
-               "rank " + std::to_string(rank) + " calls " + mine.text() + ", rank " + std::to_string(peer) + " calls " + other.text() +
+               "rank " + std::to_string(rank) + " calls " + mine.text() + ", rank " +
+                   std::to_string(peer) + " calls " + other.text() +
                    "; all ranks of a group must call the same collectives in the same order",
                {name_of(mine.operation), rank, peer});
 }

@@ -40,11 +40,13 @@ inline void run_threads(int world, const std::function<void(Host&)>& fn) {
   }
 }
 
-// An exchange through memory mapped before the fork: the ranks' strings of up to 200 bytes, a few rounds.
+// An exchange through memory mapped before the fork: the ranks' strings of up to 200 bytes, a few
+// rounds.
 class ForkExchange {
  public:
   explicit ForkExchange(int world) : world_(world) {
-    void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* memory =
+        mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     shared_ = new (memory) Shared;
   }
   Exchange of(int rank) {
@@ -73,9 +75,11 @@ class ForkExchange {
   Shared* shared_;
 };
 
-// Forks `world` processes that run fn and exit with its result (an uncaught exception: 99, told on stderr). Gives their wait statuses.
-inline std::vector<int> run_processes(int world, const std::function<int(Host&)>& fn,
-                                      const std::function<void(const std::vector<pid_t>&)>& meanwhile = {}) {
+// Forks `world` processes that run fn and exit with its result (an uncaught exception: 99, told on
+// stderr). Gives their wait statuses.
+inline std::vector<int> run_processes(
+    int world, const std::function<int(Host&)>& fn,
+    const std::function<void(const std::vector<pid_t>&)>& meanwhile = {}) {
   ForkExchange exchange(world);
   std::vector<pid_t> children;
   for (int rank = 0; rank < world; ++rank) {

@@ -1,7 +1,9 @@
-// What weft asks of an MPI, as plain functions: one shared library for each MPI (plugin/plugin.cc) gives this table, and the same weft uses
-// whichever it finds at run time. Open MPI's and MPICH's own types do not pass through: both fit 8 bytes.
+// What weft asks of an MPI, as plain functions: one shared library for each MPI (plugin/plugin.cc)
+// gives this table, and the same weft uses whichever it finds at run time. Open MPI's and MPICH's
+// own types do not pass through: both fit 8 bytes.
 //
-// Functions return 0, or an MPI error code that describe() puts into words. Requests are freed when they are complete.
+// Functions return 0, or an MPI error code that describe() puts into words. Requests are freed when
+// they are complete.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +22,8 @@ struct Arrival {
   std::uint64_t bytes;
 };
 
-// A collective on contiguous memory; numbers are those of schedule::Collective, DType and ReduceOp (never kAvg), `count` as in DirectArgs.
+// A collective on contiguous memory; numbers are those of schedule::Collective, DType and ReduceOp
+// (never kAvg), `count` as in DirectArgs.
 struct Call {
   std::int32_t collective;
   std::int32_t dtype;
@@ -31,8 +34,10 @@ struct Call {
   void* output;
 };
 
-// inout[i] = op(in[i], inout[i]) for what MPI itself has no operation for. Called by MPI on any thread.
-using Reduce = void (*)(std::int32_t dtype, std::int32_t op, const void* in, void* inout, std::int64_t count);
+// inout[i] = op(in[i], inout[i]) for what MPI itself has no operation for. Called by MPI on any
+// thread.
+using Reduce = void (*)(std::int32_t dtype, std::int32_t op, const void* in, void* inout,
+                        std::int64_t count);
 
 enum ThreadLevel : std::int32_t { kSingle, kFunneled, kSerialized, kMultiple };
 constexpr std::int32_t kAnySource = -1;
@@ -51,14 +56,17 @@ struct Table {
   int (*form)(const std::int32_t* ranks, std::int32_t count, std::int32_t tag, Comm* comm);
   int (*free)(Comm* comm);
   // At most 2^31 - 1 bytes; tags up to 2^24.
-  int (*isend)(Comm comm, const void* data, std::uint64_t bytes, std::int32_t peer, std::int32_t tag, Request* request);
-  int (*irecv)(Comm comm, void* data, std::uint64_t bytes, std::int32_t peer, std::int32_t tag, Request* request);
+  int (*isend)(Comm comm, const void* data, std::uint64_t bytes, std::int32_t peer,
+               std::int32_t tag, Request* request);
+  int (*irecv)(Comm comm, void* data, std::uint64_t bytes, std::int32_t peer, std::int32_t tag,
+               Request* request);
   int (*start)(Comm comm, const Call* call, Request* request);
   int (*test)(Request* request, std::int32_t* done, Arrival* arrival);
   int (*cancel)(Request* request);
 };
 
-// The one symbol of a plug-in. `reduce` is what it calls for float16, bfloat16, truth values, and minima of floats (where NaN counts).
+// The one symbol of a plug-in. `reduce` is what it calls for float16, bfloat16, truth values, and
+// minima of floats (where NaN counts).
 inline constexpr const char* kEntry = "weft_mpi_table";
 using Entry = const Table* (*)(Reduce reduce);
 

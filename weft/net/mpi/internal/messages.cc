@@ -13,9 +13,11 @@ using weft::net::internal::seen_by_others;
 constexpr std::size_t kShort = 4096;                     // bytes that travel with their header
 constexpr std::size_t kPiece = std::size_t{1} << 30;     // of a long message: MPI counts in int
 constexpr std::int32_t kHeaderTag = 0, kTags = 1 << 24;  // MPICH has 2^28, Open MPI 2^31
-constexpr auto kGrace = 100ms;                           // for transfers to end whose call has failed
+constexpr auto kGrace = 100ms;  // for transfers to end whose call has failed
 
-std::span<const std::byte> as_bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> as_bytes(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
 
 }  // namespace
 
@@ -49,7 +51,8 @@ Messages::Messages(Runtime& runtime, Comm comm, int rank, int world)
 
 Messages::~Messages() = default;
 
-void Messages::exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs, Deadline deadline) {
+void Messages::exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs,
+                        Deadline deadline) {
   check_peers(world_, sends, recvs);
   Operation operation;
   for (const Send& send : sends) operation.bytes += send.bytes.size();
@@ -94,26 +97,30 @@ void Messages::begin(Operation& operation, Channel channel, std::span<const Send
     post_header(send.peer, header, is_short ? send.bytes : std::span<const std::byte>());
     for (std::size_t at = is_short ? send.bytes.size() : 0; at < send.bytes.size(); at += kPiece) {
       Request request;
-      runtime_.check(
-          runtime_.table().isend(comm_, send.bytes.data() + at, std::min(kPiece, send.bytes.size() - at), send.peer, header.tag, &request),
-          "MPI_Isend");
+      runtime_.check(runtime_.table().isend(comm_, send.bytes.data() + at,
+                                            std::min(kPiece, send.bytes.size() - at), send.peer,
+                                            header.tag, &request),
+                     "MPI_Isend");
       operation.sending.push_back(request);
     }
   }
 }
 
 // A message and its receive have met.
-void Messages::take(Expected& expected, const Header& header, const std::byte* bytes, Channel channel) {
+void Messages::take(Expected& expected, const Header& header, const std::byte* bytes,
+                    Channel channel) {
   Operation& operation = *expected.operation;
   expected.matched = true;
   --operation.unmatched;
   const auto target = expected.recv.bytes;
   if (header.bytes != target.size()) {
-    operation.error = Error(Errc::kInvalidArgument,
-                            "rank " + std::to_string(rank_) + " receives " + std::to_string(target.size()) + " bytes on channel " +
-                                std::to_string(channel) + " but rank " + std::to_string(expected.recv.peer) + " sent " +
-                                std::to_string(header.bytes) + "; both must give the same length",
-                            {"exchange", rank_, expected.recv.peer});
+    operation.error =
+        Error(Errc::kInvalidArgument,
+              "rank " + std::to_string(rank_) + " receives " + std::to_string(target.size()) +
+                  " bytes on channel " + std::to_string(channel) + " but rank " +
+                  std::to_string(expected.recv.peer) + " sent " + std::to_string(header.bytes) +
+                  "; both must give the same length",
+              {"exchange", rank_, expected.recv.peer});
     return;
   }
   if (header.tag == kHeaderTag) {
@@ -123,7 +130,8 @@ void Messages::take(Expected& expected, const Header& header, const std::byte* b
   for (std::size_t at = 0; at < target.size(); at += kPiece) {
     Request request;
     runtime_.check(
-        runtime_.table().irecv(comm_, target.data() + at, std::min(kPiece, target.size() - at), expected.recv.peer, header.tag, &request),
+        runtime_.table().irecv(comm_, target.data() + at, std::min(kPiece, target.size() - at),
+                               expected.recv.peer, header.tag, &request),
         "MPI_Irecv");
     operation.receiving.push_back(request);
   }
@@ -137,16 +145,19 @@ bool Messages::step(Operation& operation, Channel channel, Deadline deadline) {
   if (sent && received && operation.unmatched == 0) return true;
   if (gone_count_ > 0) {
     for (const Expected& expected : operation.receives) {
-      if (!expected.matched && gone_[static_cast<std::size_t>(expected.recv.peer)]) throw_lost(expected.recv.peer, "exchange");
+      if (!expected.matched && gone_[static_cast<std::size_t>(expected.recv.peer)])
+        throw_lost(expected.recv.peer, "exchange");
     }
   }
   if (!deadline.passed()) return false;
-  const auto late = std::find_if(operation.receives.begin(), operation.receives.end(), [](const Expected& e) { return !e.matched; });
+  const auto late = std::find_if(operation.receives.begin(), operation.receives.end(),
+                                 [](const Expected& e) { return !e.matched; });
   const int peer = late != operation.receives.end() ? late->recv.peer : -1;
   throw Error(Errc::kTimeout,
-              peer >= 0 ? "the receive from rank " + std::to_string(peer) + " on channel " + std::to_string(channel) +
-                              " was not complete before the deadline"
-                        : "a message on channel " + std::to_string(channel) + " was not taken before the deadline",
+              peer >= 0 ? "the receive from rank " + std::to_string(peer) + " on channel " +
+                              std::to_string(channel) + " was not complete before the deadline"
+                        : "a message on channel " + std::to_string(channel) +
+                              " was not taken before the deadline",
               {"exchange", rank_, peer});
 }
 
@@ -165,11 +176,13 @@ void Messages::abandon(Operation& operation, Channel channel, const Error& error
   try {
     for (const Expected& expected : operation.receives) {
       if (!expected.matched)
-        queues_[static_cast<std::size_t>(expected.recv.peer)][channel].expected.remove(const_cast<Expected*>(&expected));
+        queues_[static_cast<std::size_t>(expected.recv.peer)][channel].expected.remove(
+            const_cast<Expected*>(&expected));
     }
     latch_and_tell(error);
     for (Request& request : operation.receiving) runtime_.table().cancel(&request);
-    for (const auto end = Deadline::in(kGrace); !drain(operation.receiving) || !drain(operation.sending);) {
+    for (const auto end = Deadline::in(kGrace);
+         !drain(operation.receiving) || !drain(operation.sending);) {
       if (end.passed()) return runtime_.stop(error.what());
     }
   } catch (const std::exception& second) {
@@ -190,7 +203,9 @@ int Messages::await_any(Channel channel, Deadline deadline) {
       if (queue != queues.end() && !queue->second.arrived.empty()) found = turn_ = peer;
     }
     if (found < 0 && deadline.passed()) {
-      throw Error(Errc::kTimeout, "no message on channel " + std::to_string(channel) + " before the deadline", {"await_any", rank_});
+      throw Error(Errc::kTimeout,
+                  "no message on channel " + std::to_string(channel) + " before the deadline",
+                  {"await_any", rank_});
     }
     return found >= 0;
   };
@@ -210,10 +225,14 @@ void Messages::run(const Native& native, Deadline deadline) {
       if (++polls % 32 != 0) return false;
       progress();
       if (failure_.latched()) failure_.end_pending(native.name);
-      for (int peer = 0; gone_count_ > 0 && peer < world_; ++peer) {  // who has ended this one may have gone before we have
-        if (gone_[static_cast<std::size_t>(peer)].value_or(~std::uint64_t{0}) <= collectives_) throw_lost(peer, native.name);
+      for (int peer = 0; gone_count_ > 0 && peer < world_;
+           ++peer) {  // who has ended this one may have gone before we have
+        if (gone_[static_cast<std::size_t>(peer)].value_or(~std::uint64_t{0}) <= collectives_)
+          throw_lost(peer, native.name);
       }
-      if (deadline.passed()) throw Error(Errc::kTimeout, "not all ranks came before the deadline", {native.name, rank_, -1});
+      if (deadline.passed())
+        throw Error(Errc::kTimeout, "not all ranks came before the deadline",
+                    {native.name, rank_, -1});
       return false;
     } catch (const Error& error) {
       latch_and_tell(error);
@@ -225,7 +244,9 @@ void Messages::run(const Native& native, Deadline deadline) {
 }
 
 void Messages::throw_lost(int peer, const char* operation) const {
-  throw Error(Errc::kPeerLost, "rank " + std::to_string(peer) + " left the group while it was still needed", {operation, rank_, peer});
+  throw Error(Errc::kPeerLost,
+              "rank " + std::to_string(peer) + " left the group while it was still needed",
+              {operation, rank_, peer});
 }
 
 void Messages::fail(const Error& why) noexcept {
@@ -250,13 +271,16 @@ void Messages::fail_all(const Error& error) {
 void Messages::latch_and_tell(const Error& error) {
   if (!failure_.latch(error, false)) return;
   const Error theirs = seen_by_others(error, rank_);
-  tell_peers({.kind = Kind::kFailed, .code = static_cast<std::int32_t>(theirs.code()), .culprit = theirs.context().peer},
+  tell_peers({.kind = Kind::kFailed,
+              .code = static_cast<std::int32_t>(theirs.code()),
+              .culprit = theirs.context().peer},
              as_bytes(theirs.message()));
 }
 
 void Messages::tell_peers(const Header& header, std::span<const std::byte> text) {
   for (int peer = 0; peer < world_; ++peer) {
-    if (peer != rank_ && !gone_[static_cast<std::size_t>(peer)]) post_header(peer, header, text.first(std::min(text.size(), kShort)));
+    if (peer != rank_ && !gone_[static_cast<std::size_t>(peer)])
+      post_header(peer, header, text.first(std::min(text.size(), kShort)));
   }
 }
 
@@ -265,13 +289,16 @@ void Messages::post_header(int peer, const Header& header, std::span<const std::
   std::memcpy(out.bytes.data(), &header, sizeof header);
   if (!text.empty()) std::memcpy(out.bytes.data() + sizeof header, text.data(), text.size());
   std::int32_t done = 0;
-  runtime_.check(runtime_.table().isend(comm_, out.bytes.data(), out.bytes.size(), peer, kHeaderTag, &out.request), "MPI_Isend");
+  runtime_.check(runtime_.table().isend(comm_, out.bytes.data(), out.bytes.size(), peer, kHeaderTag,
+                                        &out.request),
+                 "MPI_Isend");
   runtime_.check(runtime_.table().test(&out.request, &done, nullptr), "MPI_Test");
   if (done == 0) outgoing_.push_back(std::move(out));
 }
 
 void Messages::await_header() {
-  runtime_.check(runtime_.table().irecv(comm_, incoming_.data(), incoming_.size(), kAnySource, kHeaderTag, &incoming_request_),
+  runtime_.check(runtime_.table().irecv(comm_, incoming_.data(), incoming_.size(), kAnySource,
+                                        kHeaderTag, &incoming_request_),
                  "MPI_Irecv");
   listening_ = true;
 }
@@ -355,7 +382,8 @@ void Messages::close() noexcept {
   if (!listening_) return;
   std::int32_t done = 0;
   runtime_.table().cancel(&incoming_request_);
-  for (const auto end = Deadline::in(kGrace); done == 0 && !end.passed();) runtime_.table().test(&incoming_request_, &done, nullptr);
+  for (const auto end = Deadline::in(kGrace); done == 0 && !end.passed();)
+    runtime_.table().test(&incoming_request_, &done, nullptr);
   listening_ = false;
 }
 

@@ -1,8 +1,10 @@
 // Point-to-point messages over one MPI communicator, and the group's failure.
 //
-// Each message begins with a header (tag 0, at most 4 KiB with what fits behind it), which is received whoever sent it; a longer one's
-// bytes follow under a tag of their own and go straight into the buffer of their receive, once there is one. MPI keeps the headers of a
-// peer in order, so that its goodbye comes after all that it sent. MPI itself cannot match 64-bit channels, nor tell a receiver a length.
+// Each message begins with a header (tag 0, at most 4 KiB with what fits behind it), which is
+// received whoever sent it; a longer one's bytes follow under a tag of their own and go straight
+// into the buffer of their receive, once there is one. MPI keeps the headers of a peer in order, so
+// that its goodbye comes after all that it sent. MPI itself cannot match 64-bit channels, nor tell
+// a receiver a length.
 #pragma once
 
 #include <functional>
@@ -23,13 +25,15 @@ class Messages final : public Background {
   Messages(Runtime& runtime, Comm comm, int rank, int world);
   ~Messages() override;
 
-  void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs, Deadline deadline);
+  void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs,
+                Deadline deadline);
   int await_any(Channel channel, Deadline deadline);
   void fail(const Error& why) noexcept;
   std::optional<Error> failure() const;
 
-  // Runs a collective of MPI itself under the group's rules. step() begins it, is called again until it gives true, and may throw; a lost
-  // or failed peer and the deadline end it. in_flight() says whether MPI still holds its buffers.
+  // Runs a collective of MPI itself under the group's rules. step() begins it, is called again
+  // until it gives true, and may throw; a lost or failed peer and the deadline end it. in_flight()
+  // says whether MPI still holds its buffers.
   struct Native {
     const char* name;
     std::function<bool()> step;
@@ -40,7 +44,8 @@ class Messages final : public Background {
   // Ends the group with `error` on all ranks. Where it had ended already, the first error stays.
   void fail_all(const Error& error);
 
-  // Says goodbye and waits at most half a second for it to be on its way; the communicator is freed when all have said it.
+  // Says goodbye and waits at most half a second for it to be on its way; the communicator is freed
+  // when all have said it.
   void leave() noexcept;
   bool look_after() noexcept override;
   void close() noexcept override;
@@ -50,7 +55,8 @@ class Messages final : public Background {
  private:
   enum class Kind : std::int32_t { kMessage, kGoodbye, kFailed };
   struct Header {
-    std::uint64_t channel = 0, bytes = 0;  // of a goodbye, bytes: how many collectives its sender has ended
+    std::uint64_t channel = 0,
+                  bytes = 0;  // of a goodbye, bytes: how many collectives its sender has ended
     Kind kind = Kind::kMessage;
     std::int32_t tag = 0;                 // of the bytes that follow
     std::int32_t code = 0, culprit = -1;  // of a failure
@@ -94,7 +100,8 @@ class Messages final : public Background {
   bool listening_ = false, left_ = false;
   std::list<Outgoing> outgoing_;
   std::vector<std::unordered_map<Channel, ChannelQueue>> queues_;  // by peer
-  std::vector<std::optional<std::uint64_t>> gone_;                 // by peer: has said goodbye, after so many collectives
+  std::vector<std::optional<std::uint64_t>>
+      gone_;  // by peer: has said goodbye, after so many collectives
   int gone_count_ = 0;
   std::uint64_t collectives_ = 0;       // ended so far
   std::vector<std::int32_t> next_tag_;  // by peer

@@ -18,7 +18,8 @@ std::optional<std::string> started_by(const Variables& variables) {
   };
   if (has("WEFT_MPI")) {
     const std::string asked = variables("WEFT_MPI");
-    if (asked != "openmpi" && asked != "mpich") throw Error(Errc::kBadConfig, "WEFT_MPI=" + asked + ": there are openmpi and mpich");
+    if (asked != "openmpi" && asked != "mpich")
+      throw Error(Errc::kBadConfig, "WEFT_MPI=" + asked + ": there are openmpi and mpich");
     return asked;
   }
   if (has("OMPI_COMM_WORLD_RANK") || has("PMIX_RANK")) return "openmpi";
@@ -31,15 +32,20 @@ namespace {
 
 constexpr const char* kImplementations[] = {"openmpi", "mpich"};
 
-const char* title(const std::string& implementation) { return implementation == "openmpi" ? "Open MPI" : "MPICH"; }
+const char* title(const std::string& implementation) {
+  return implementation == "openmpi" ? "Open MPI" : "MPICH";
+}
 
-const char* package(const std::string& implementation) { return implementation == "openmpi" ? "libopenmpi-dev" : "libmpich-dev"; }
+const char* package(const std::string& implementation) {
+  return implementation == "openmpi" ? "libopenmpi-dev" : "libmpich-dev";
+}
 
 // The file that this code is part of.
 std::string self() {
   Dl_info info{};
   std::error_code ignored;
-  if (dladdr(reinterpret_cast<const void*>(&load_plugin), &info) == 0 || info.dli_fname == nullptr) return "";
+  if (dladdr(reinterpret_cast<const void*>(&load_plugin), &info) == 0 || info.dli_fname == nullptr)
+    return "";
   const auto path = std::filesystem::canonical(info.dli_fname, ignored);
   return ignored ? std::filesystem::canonical("/proc/self/exe", ignored).string() : path.string();
 }
@@ -62,7 +68,9 @@ Opened open(const std::string& implementation) {
   return {};
 }
 
-[[noreturn]] void unavailable(const std::string& why) { throw Error(Errc::kUnavailable, "transport mpi: " + why, {"mpi", -1, -1}); }
+[[noreturn]] void unavailable(const std::string& why) {
+  throw Error(Errc::kUnavailable, "transport mpi: " + why, {"mpi", -1, -1});
+}
 
 // `wanted` is not there: is the other one?
 [[noreturn]] void missing(const std::string& wanted) {
@@ -71,24 +79,32 @@ Opened open(const std::string& implementation) {
     const Opened opened = open(other);
     if (opened.library == nullptr) continue;
     dlclose(opened.library);
-    unavailable("this process was started by " + std::string(title(wanted)) + "'s mpirun, and weft has a plug-in for " + title(other) +
-                " only (" + opened.where + "); start it by " + title(other) + "'s mpirun, or build weft where " + package(wanted) +
-                " is installed");
+    unavailable("this process was started by " + std::string(title(wanted)) +
+                "'s mpirun, and weft has a plug-in for " + title(other) + " only (" + opened.where +
+                "); start it by " + title(other) + "'s mpirun, or build weft where " +
+                package(wanted) + " is installed");
   }
-  unavailable(plugin_name(wanted) + " is not found in lib/weft beside the program; build weft where " + package(wanted) +
+  unavailable(plugin_name(wanted) +
+              " is not found in lib/weft beside the program; build weft where " + package(wanted) +
               " is installed, or say where it is by WEFT_PLUGIN_DIR");
 }
 
-void reduce_for_mpi(std::int32_t dtype, std::int32_t op, const void* in, void* inout, std::int64_t count) {
+void reduce_for_mpi(std::int32_t dtype, std::int32_t op, const void* in, void* inout,
+                    std::int64_t count) {
   const void* operands[] = {in, inout};
-  kernels::reduce(&inout, 1, operands, 2, {.dtype = static_cast<DType>(dtype), .op = static_cast<ReduceOp>(op), .count = count});
+  kernels::reduce(
+      &inout, 1, operands, 2,
+      {.dtype = static_cast<DType>(dtype), .op = static_cast<ReduceOp>(op), .count = count});
 }
 
 }  // namespace
 
-std::string plugin_name(const std::string& implementation) { return "libweft_mpi_" + implementation + ".so"; }
+std::string plugin_name(const std::string& implementation) {
+  return "libweft_mpi_" + implementation + ".so";
+}
 
-std::vector<std::string> plugin_paths(const std::string& implementation, const std::string& self, const std::string& given) {
+std::vector<std::string> plugin_paths(const std::string& implementation, const std::string& self,
+                                      const std::string& given) {
   const std::string name = plugin_name(implementation);
   if (!given.empty()) return {(std::filesystem::path(given) / name).string()};
   std::vector<std::string> paths;
@@ -103,13 +119,17 @@ std::vector<std::string> plugin_paths(const std::string& implementation, const s
 
 const Table& load_plugin() {
   const auto wanted = started_by([](const char* name) { return std::getenv(name); });
-  if (!wanted) unavailable("this process was not started by an MPI; start it by mpirun (srun: say which MPI by WEFT_MPI)");
+  if (!wanted)
+    unavailable(
+        "this process was not started by an MPI; start it by mpirun (srun: say which MPI by "
+        "WEFT_MPI)");
   const Opened opened = open(*wanted);
   if (opened.library == nullptr && opened.why.empty()) missing(*wanted);
   if (opened.library == nullptr) unavailable("cannot load " + opened.where + ": " + opened.why);
   const auto entry = reinterpret_cast<Entry>(dlsym(opened.library, kEntry));
   const Table* table = entry != nullptr ? entry(&reduce_for_mpi) : nullptr;
-  if (table == nullptr || table->abi != kAbi) unavailable(opened.where + " is of another version of weft; install both from one build");
+  if (table == nullptr || table->abi != kAbi)
+    unavailable(opened.where + " is of another version of weft; install both from one build");
   return *table;
 }
 
@@ -119,7 +139,8 @@ std::vector<std::pair<std::string, std::string>> plugins() {
   std::vector<std::pair<std::string, std::string>> found;
   const char* given = std::getenv("WEFT_PLUGIN_DIR");
   for (const char* implementation : internal::kImplementations) {
-    for (const auto& path : internal::plugin_paths(implementation, internal::self(), given != nullptr ? given : "")) {
+    for (const auto& path :
+         internal::plugin_paths(implementation, internal::self(), given != nullptr ? given : "")) {
       if (path.find('/') == std::string::npos || !std::filesystem::exists(path)) continue;
       found.emplace_back(implementation, path);
       break;

@@ -19,8 +19,9 @@ constexpr auto kTick = 10ms;
 constexpr auto kGoodbyes = 100ms;
 constexpr auto kFinalize = 10s;  // for all ranks to come to it
 
-// How to pass the time between two polls: spin, then let others run, then sleep. MPI moves data only while it is called, so that sleep
-// comes long after the transfer should be over: it is then a peer that is waited for.
+// How to pass the time between two polls: spin, then let others run, then sleep. MPI moves data
+// only while it is called, so that sleep comes long after the transfer should be over: it is then a
+// peer that is waited for.
 class Patience {
  public:
   explicit Patience(std::size_t bytes) : asleep_(2ms + std::chrono::nanoseconds(4 * bytes)) {}
@@ -64,7 +65,9 @@ void Runtime::start(Deadline deadline) {
   if (!changed_.wait_until(lock, deadline.when(), [this] { return state_ != kStarting; })) {
     lock.unlock();
     stop("MPI_Init did not end before its deadline");
-    throw Error(Errc::kTimeout, "MPI_Init did not end before the deadline: not all ranks that the launcher started have called it",
+    throw Error(Errc::kTimeout,
+                "MPI_Init did not end before the deadline: not all ranks that the launcher started "
+                "have called it",
                 {"MPI_Init", -1, -1});
   }
   if (state_ == kFailed) {
@@ -83,15 +86,18 @@ void Runtime::initialize() {
   ours_ = before == 0;
   multiple_ = level == kMultiple && !funneled;
   if (!ours_ && level < kSerialized) {
-    throw Error(
-        Errc::kUnavailable,
-        "transport mpi: the program has initialized MPI for one thread only; let it call MPI_Init_thread with MPI_THREAD_MULTIPLE, or "
-        "leave MPI to weft",
-        {"mpi", -1, -1});
+    throw Error(Errc::kUnavailable,
+                "transport mpi: the program has initialized MPI for one thread only; let it call "
+                "MPI_Init_thread with MPI_THREAD_MULTIPLE, or "
+                "leave MPI to weft",
+                {"mpi", -1, -1});
   }
   char version[100];
   table_->version(version, sizeof version);
-  log_debug("MPI", {{"version", version}, {"rank", rank_}, {"size", size_}, {"threads", multiple_ ? "multiple" : "one"}});
+  log_debug("MPI", {{"version", version},
+                    {"rank", rank_},
+                    {"size", size_},
+                    {"threads", multiple_ ? "multiple" : "one"}});
 }
 
 void Runtime::check(int code, const char* operation) const {
@@ -144,7 +150,8 @@ void Runtime::block(const std::function<void()>& call, const char* operation, De
     std::exception_ptr error;
   };
   const auto state = std::make_shared<State>();
-  // Where only MPI's thread may call it, that thread waits in it, and so does every other group of the process.
+  // Where only MPI's thread may call it, that thread waits in it, and so does every other group of
+  // the process.
   std::thread([this, state, call] {
     std::exception_ptr error;
     try {
@@ -160,14 +167,16 @@ void Runtime::block(const std::function<void()>& call, const char* operation, De
   std::unique_lock lock(state->mutex);
   if (!state->changed.wait_until(lock, deadline.when(), [&] { return state->done; })) {
     stop(std::string(operation) + " did not end before its deadline");
-    throw Error(Errc::kTimeout, "not all ranks of the group came before the deadline", {operation, rank_, -1});
+    throw Error(Errc::kTimeout, "not all ranks of the group came before the deadline",
+                {operation, rank_, -1});
   }
   if (state->error) std::rethrow_exception(state->error);
 }
 
 // Groups that have been left still take in the goodbyes of their peers.
 void Runtime::take_leave(std::unique_lock<std::mutex>& lock) {
-  for (const auto end = Deadline::in(kGoodbyes); !background_.empty() && !stopped() && !end.passed();) {
+  for (const auto end = Deadline::in(kGoodbyes);
+       !background_.empty() && !stopped() && !end.passed();) {
     lock.unlock();
     look_after();
     sched_yield();
@@ -184,7 +193,8 @@ void Runtime::take_leave(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-// MPI's thread. It initializes and finalises; in between it looks after what is idle and, where no other thread may, makes all calls.
+// MPI's thread. It initializes and finalises; in between it looks after what is idle and, where no
+// other thread may, makes all calls.
 void Runtime::work() {
   std::unique_lock lock(mutex_);
   try {

@@ -1,4 +1,5 @@
-// The MPI of this process: loaded and initialized once, called by any thread or, where it cannot stand that, by one thread of its own.
+// The MPI of this process: loaded and initialized once, called by any thread or, where it cannot
+// stand that, by one thread of its own.
 #pragma once
 
 #include <atomic>
@@ -29,8 +30,9 @@ class Background {
 
 class Runtime {
  public:
-  // Starts MPI on the first call. Throws kUnavailable with the reason where there is none; a later call tries again. Throws kTimeout where
-  // MPI_Init does not end (it waits for all ranks that the launcher started), and then MPI is stopped.
+  // Starts MPI on the first call. Throws kUnavailable with the reason where there is none; a later
+  // call tries again. Throws kTimeout where MPI_Init does not end (it waits for all ranks that the
+  // launcher started), and then MPI is stopped.
   static Runtime& get(Deadline deadline = Deadline::in(std::chrono::minutes(5)));
 
   const Table& table() const { return *table_; }
@@ -39,15 +41,17 @@ class Runtime {
   // True: every thread may call MPI, and waiting threads make the progress.
   bool multiple() const { return multiple_; }
 
-  // Calls poll() where MPI may be called, again and again until it gives true. What it throws passes. A wait that is much longer than the
-  // transfer of `bytes` should take goes to sleep between polls. Throws kAborted after stop().
+  // Calls poll() where MPI may be called, again and again until it gives true. What it throws
+  // passes. A wait that is much longer than the transfer of `bytes` should take goes to sleep
+  // between polls. Throws kAborted after stop().
   void run(const std::function<bool()>& poll, std::size_t bytes);
   // Runs an MPI call that blocks. Throws kTimeout, and then MPI is stopped.
   void block(const std::function<void()>& call, const char* operation, Deadline deadline);
   // Throws what an MPI error code means.
   void check(int code, const char* operation) const;
 
-  // Ends all of weft's calls to MPI in this process, for good. The first reason counts. Called where MPI may be called.
+  // Ends all of weft's calls to MPI in this process, for good. The first reason counts. Called
+  // where MPI may be called.
   void stop(const std::string& why);
   bool stopped() const { return stopped_.load(std::memory_order_acquire); }
 

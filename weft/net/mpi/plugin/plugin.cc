@@ -68,7 +68,8 @@ void user_function(void* in, void* inout, int* count, MPI_Datatype*) {
   reduce_of_weft(pair / kOps, pair % kOps, in, inout, *count);
 }
 template <std::size_t... pair>
-constexpr std::array<MPI_User_function*, sizeof...(pair)> user_functions(std::index_sequence<pair...>) {
+constexpr std::array<MPI_User_function*, sizeof...(pair)> user_functions(
+    std::index_sequence<pair...>) {
   return {&user_function<static_cast<int>(pair)>...};
 }
 constexpr auto kUserFunctions = user_functions(std::make_index_sequence<kDTypes * kOps>());
@@ -76,7 +77,9 @@ std::array<MPI_Op, kDTypes * kOps> user_ops;
 
 int make_user_ops() {
   for (std::size_t pair = 0; pair < user_ops.size(); ++pair) {
-    if (const int code = MPI_Op_create(kUserFunctions[pair], 1, &user_ops[pair]); code != MPI_SUCCESS) return code;
+    if (const int code = MPI_Op_create(kUserFunctions[pair], 1, &user_ops[pair]);
+        code != MPI_SUCCESS)
+      return code;
   }
   return MPI_SUCCESS;
 }
@@ -84,7 +87,8 @@ int make_user_ops() {
 // MPI's own operation where it means the same as weft's.
 MPI_Op op_of(DType dtype, ReduceOp op) {
   const bool narrow = dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kBool;
-  const bool ordered = !is_floating(dtype);  // a NaN in a minimum is the result for weft, and either for MPI
+  const bool ordered =
+      !is_floating(dtype);  // a NaN in a minimum is the result for weft, and either for MPI
   if (!narrow) {
     switch (op) {
       case ReduceOp::kSum: return MPI_SUM;
@@ -105,14 +109,17 @@ MPI_Op op_of(DType dtype, ReduceOp op) {
 }
 
 int initialize(std::int32_t wanted, std::int32_t* level, std::int32_t* was_initialized) {
-  constexpr int kLevels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE};
+  constexpr int kLevels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED,
+                             MPI_THREAD_MULTIPLE};
   int initialized = 0, given = 0;
   MPI_Initialized(&initialized);
   *was_initialized = initialized;
-  const int code = initialized != 0 ? MPI_Query_thread(&given) : MPI_Init_thread(nullptr, nullptr, kLevels[wanted], &given);
+  const int code = initialized != 0 ? MPI_Query_thread(&given)
+                                    : MPI_Init_thread(nullptr, nullptr, kLevels[wanted], &given);
   if (code != MPI_SUCCESS) return code;
   if (initialized == 0) MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  *level = static_cast<std::int32_t>(std::find(std::begin(kLevels), std::end(kLevels), given) - kLevels);
+  *level =
+      static_cast<std::int32_t>(std::find(std::begin(kLevels), std::end(kLevels), given) - kLevels);
   return make_user_ops();
 }
 
@@ -131,7 +138,8 @@ void version(char* text, std::int32_t size) {
   char whole[MPI_MAX_LIBRARY_VERSION_STRING];
   int length = 0;
   MPI_Get_library_version(whole, &length);
-  const auto line = std::min<std::size_t>(std::strcspn(whole, ",\n"), static_cast<std::size_t>(size) - 1);
+  const auto line =
+      std::min<std::size_t>(std::strcspn(whole, ",\n"), static_cast<std::size_t>(size) - 1);
   std::memcpy(text, whole, line);
   text[line] = '\0';
 }
@@ -162,27 +170,35 @@ int free_comm(Comm* comm) {
   return MPI_Comm_free(&theirs);
 }
 
-int isend(Comm comm, const void* data, std::uint64_t bytes, std::int32_t peer, std::int32_t tag, Request* request) {
-  return begin(request, [&](MPI_Request* made) { return MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, tag, mpi(comm), made); });
+int isend(Comm comm, const void* data, std::uint64_t bytes, std::int32_t peer, std::int32_t tag,
+          Request* request) {
+  return begin(request, [&](MPI_Request* made) {
+    return MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, tag, mpi(comm), made);
+  });
 }
 
-int irecv(Comm comm, void* data, std::uint64_t bytes, std::int32_t peer, std::int32_t tag, Request* request) {
+int irecv(Comm comm, void* data, std::uint64_t bytes, std::int32_t peer, std::int32_t tag,
+          Request* request) {
   const int source = peer == kAnySource ? MPI_ANY_SOURCE : peer;
-  return begin(request,
-               [&](MPI_Request* made) { return MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, source, tag, mpi(comm), made); });
+  return begin(request, [&](MPI_Request* made) {
+    return MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, source, tag, mpi(comm), made);
+  });
 }
 
 int start(Comm comm, const Call* call, Request* request) {
   const MPI_Comm c = mpi(comm);
   const auto type = type_of(static_cast<DType>(call->dtype));
-  const auto op = [&] { return op_of(static_cast<DType>(call->dtype), static_cast<ReduceOp>(call->op)); };
+  const auto op = [&] {
+    return op_of(static_cast<DType>(call->dtype), static_cast<ReduceOp>(call->op));
+  };
   const void* in = call->input == nullptr ? MPI_IN_PLACE : call->input;
   void* out = call->output;
   const int n = call->count, root = call->root;
   return begin(request, [&](MPI_Request* made) {
     switch (static_cast<Collective>(call->collective)) {
       case Collective::kAllReduce: return MPI_Iallreduce(in, out, n, type, op(), c, made);
-      case Collective::kReduceScatter: return MPI_Ireduce_scatter_block(in, out, n, type, op(), c, made);
+      case Collective::kReduceScatter:
+        return MPI_Ireduce_scatter_block(in, out, n, type, op(), c, made);
       case Collective::kAllGather: return MPI_Iallgather(in, n, type, out, n, type, c, made);
       case Collective::kBroadcast: return MPI_Ibcast(out, n, type, root, c, made);
       case Collective::kReduce: return MPI_Ireduce(in, out, n, type, op(), root, c, made);
@@ -221,13 +237,14 @@ constexpr Table kTable = {kAbi,
 #else
                           "mpich",
 #endif
-                          initialize, finalize, world, version, describe, form, free_comm, isend, irecv, start, test, cancel};
+                          initialize, finalize, world, version, describe, form,
+                          free_comm,  isend,    irecv, start,   test,     cancel};
 
 }  // namespace
 }  // namespace weft::net::mpi::internal
 
-extern "C" __attribute__((visibility("default"))) const weft::net::mpi::internal::Table* weft_mpi_table(
-    weft::net::mpi::internal::Reduce reduce) {
+extern "C" __attribute__((visibility("default"))) const weft::net::mpi::internal::Table*
+weft_mpi_table(weft::net::mpi::internal::Reduce reduce) {
   weft::net::mpi::internal::reduce_of_weft = reduce;
   return &weft::net::mpi::internal::kTable;
 }

@@ -28,7 +28,8 @@ using schedule::Collective;
 using testing::HasSubstr;
 using Bytes = std::vector<std::byte>;
 
-// One rank's view: a new group for each test. meet() waits for all ranks without a word over that group.
+// One rank's view: a new group for each test. meet() waits for all ranks without a word over that
+// group.
 class MpiContract : public testing::Test {
  protected:
   static constexpr int kWorld = 4;

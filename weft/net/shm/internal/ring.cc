@@ -13,7 +13,9 @@ constexpr std::size_t kMaxPiece = std::size_t{64} << 10;
 // Pieces start at whole lines.
 std::size_t lines(std::size_t length) { return (length + kLine - 1) / kLine * kLine; }
 
-bool fits_slot(const Piece& piece) { return piece.length == piece.total && piece.length <= RingSlot::kRoom; }
+bool fits_slot(const Piece& piece) {
+  return piece.length == piece.total && piece.length <= RingSlot::kRoom;
+}
 
 // A length that the compiler knows costs a few moves instead of a call.
 void copy_small(std::byte* to, const std::byte* from, std::size_t length) {
@@ -32,12 +34,17 @@ void RingWriter::look() {
   slots_taken_ = ring_.indices->slots_taken.load();
   bytes_taken_ = ring_.indices->bytes_taken.load();
   if (slots_ - slots_taken_ <= ring_.num_slots && bytes_ - bytes_taken_ <= ring_.bytes) return;
-  throw Error(Errc::kCorrupt, "rank " + std::to_string(ring_.peer) + " wrote an impossible index into the shared ring",
-              {"exchange", -1, ring_.peer});
+  throw Error(
+      Errc::kCorrupt,
+      "rank " + std::to_string(ring_.peer) + " wrote an impossible index into the shared ring",
+      {"exchange", -1, ring_.peer});
 }
 
 bool RingWriter::has_room(std::size_t streamed) {
-  const auto enough = [&] { return slots_ - slots_taken_ < ring_.num_slots && bytes_ - bytes_taken_ + streamed <= ring_.bytes; };
+  const auto enough = [&] {
+    return slots_ - slots_taken_ < ring_.num_slots &&
+           bytes_ - bytes_taken_ + streamed <= ring_.bytes;
+  };
   if (enough()) return true;
   look();
   if (enough()) return true;
@@ -73,12 +80,15 @@ std::optional<std::size_t> RingWriter::push(const Piece& piece, const std::byte*
 }
 
 void RingReader::throw_corrupt(const char* what) const {
-  throw Error(Errc::kCorrupt, "rank " + std::to_string(ring_.peer) + " wrote an impossible " + what + " into the shared ring",
+  throw Error(Errc::kCorrupt,
+              "rank " + std::to_string(ring_.peer) + " wrote an impossible " + what +
+                  " into the shared ring",
               {"exchange", -1, ring_.peer});
 }
 
 const Piece* RingReader::read(std::uint64_t stamp) {
-  if (stamp != ring_.stamp(slots_)) throw_corrupt(static_cast<std::uint32_t>(stamp) == ring_.epoch ? "sequence number" : "epoch");
+  if (stamp != ring_.stamp(slots_))
+    throw_corrupt(static_cast<std::uint32_t>(stamp) == ring_.epoch ? "sequence number" : "epoch");
   const RingSlot& slot = ring_.slot(slots_);
   RingSlot::Header header;  // a copy: the writer could change it after the checks
   std::memcpy(&header, &slot.header, sizeof header);
@@ -115,9 +125,12 @@ bool RingReader::take(std::byte* place) {
   }
   have_front_ = false;
   ring_.indices->slots_taken.store(++slots_, std::memory_order_release);
-  if (slots_ % (ring_.num_slots / 4) != 0 && before / (ring_.bytes / 8) == bytes_ / (ring_.bytes / 8)) return false;
+  if (slots_ % (ring_.num_slots / 4) != 0 &&
+      before / (ring_.bytes / 8) == bytes_ / (ring_.bytes / 8))
+    return false;
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  return ring_.indices->starved.load(std::memory_order_relaxed) != 0 && ring_.indices->starved.exchange(0) != 0;
+  return ring_.indices->starved.load(std::memory_order_relaxed) != 0 &&
+         ring_.indices->starved.exchange(0) != 0;
 }
 
 }  // namespace weft::net::internal

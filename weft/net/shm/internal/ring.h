@@ -1,13 +1,16 @@
-// A ring of messages in shared memory: one process writes, another reads. Neither trusts the other's index or header.
+// A ring of messages in shared memory: one process writes, another reads. Neither trusts the
+// other's index or header.
 //
 //   slots    │ stamp, header, ≤ 96 bytes │ stamp, header │ …      The writer stores a slot's stamp last; the reader waits on the stamp of
 //   stream   │ pieces of longer messages, in the slots' order │   the slot that is next. A small message so costs one cache line, and no
 //                                                              index is read while there is room.
 //
-// A stamp is the slot's number since the start and the epoch; it is another in each lap, so that what an earlier lap left is never taken
-// for a message. Each side keeps its own counts in private memory; the reader publishes what it has taken. The writer that finds no room
-// says so (`starved`) and looks once more; the reader looks at that after each eighth of the stream and each quarter of the slots that it
-// has published: one of the two sees the other, and more than that is there to be read when the writer is stuck.
+// A stamp is the slot's number since the start and the epoch; it is another in each lap, so that
+// what an earlier lap left is never taken for a message. Each side keeps its own counts in private
+// memory; the reader publishes what it has taken. The writer that finds no room says so (`starved`)
+// and looks once more; the reader looks at that after each eighth of the stream and each quarter of
+// the slots that it has published: one of the two sees the other, and more than that is there to be
+// read when the writer is stuck.
 #pragma once
 
 #include <atomic>
@@ -31,7 +34,8 @@ struct alignas(128) RingSlot {
     Channel channel;
     std::uint64_t message;
     std::uint32_t length;
-    std::uint32_t streams;  // 0: a whole message, here; 1: a piece in the stream, and here its Place
+    std::uint32_t
+        streams;  // 0: a whole message, here; 1: a piece in the stream, and here its Place
   };
   struct Place {
     std::uint64_t total;
@@ -55,7 +59,9 @@ struct RingView {
   RingSlot& slot(std::uint64_t number) const { return slots[number & (num_slots - 1)]; }
   std::uint64_t stamp(std::uint64_t number) const { return (number + 1) << 32 | epoch; }
   // What is there before slot `number` is written.
-  std::uint64_t stamp_before(std::uint64_t number) const { return number < num_slots ? 0 : stamp(number - num_slots); }
+  std::uint64_t stamp_before(std::uint64_t number) const {
+    return number < num_slots ? 0 : stamp(number - num_slots);
+  }
   // The longest piece: the reader copies one while the writer fills the next.
   std::size_t max_piece() const;
 };
@@ -65,8 +71,9 @@ class RingWriter {
   RingWriter() = default;
   explicit RingWriter(const RingView& ring) : ring_(ring) {}
 
-  // Writes as much as fits of the rest of a message; `piece` says where that starts and how long it is. Gives the bytes written; nullopt
-  // when there is no room worth using. Throws Error(kCorrupt) when the reader's counts are impossible.
+  // Writes as much as fits of the rest of a message; `piece` says where that starts and how long it
+  // is. Gives the bytes written; nullopt when there is no room worth using. Throws Error(kCorrupt)
+  // when the reader's counts are impossible.
   std::optional<std::size_t> push(const Piece& piece, const std::byte* bytes);
   // Whether one push() takes all of a message of so many bytes.
   bool is_one_piece(std::size_t total) const { return total <= ring_.max_piece(); }
@@ -87,7 +94,8 @@ class RingReader {
   RingReader() = default;
   explicit RingReader(const RingView& ring) : ring_(ring) {}
 
-  // The piece at the front, nullptr when there is none. Throws Error(kCorrupt) when the writer's stamp or header is impossible.
+  // The piece at the front, nullptr when there is none. Throws Error(kCorrupt) when the writer's
+  // stamp or header is impossible.
   const Piece* front() {
     if (have_front_) return &front_;
     const std::uint64_t stamp = ring_.slot(slots_).stamp.load();

@@ -3,16 +3,23 @@
 namespace weft::net::internal {
 
 void ShmCall::throw_timeout(int rank) const {
-  const std::string tail = " on channel " + std::to_string(channel) + " was not complete before the deadline";
+  const std::string tail =
+      " on channel " + std::to_string(channel) + " was not complete before the deadline";
   for (const Receipt& receipt : receipts) {
     const int peer = receipt.recv.peer;
-    if (!receipt.done) throw Error(Errc::kTimeout, "the receive from rank " + std::to_string(peer) + tail, {name, rank, peer});
+    if (!receipt.done)
+      throw Error(Errc::kTimeout, "the receive from rank " + std::to_string(peer) + tail,
+                  {name, rank, peer});
   }
   for (const ShmOutgoing& outgoing : sends) {
     const int peer = outgoing.send.peer;
-    if (!outgoing.done) throw Error(Errc::kTimeout, "the send to rank " + std::to_string(peer) + tail, {name, rank, peer});
+    if (!outgoing.done)
+      throw Error(Errc::kTimeout, "the send to rank " + std::to_string(peer) + tail,
+                  {name, rank, peer});
   }
-  throw Error(Errc::kTimeout, "no message on channel " + std::to_string(channel) + " before the deadline", {name, rank});
+  throw Error(Errc::kTimeout,
+              "no message on channel " + std::to_string(channel) + " before the deadline",
+              {name, rank});
 }
 
 }  // namespace weft::net::internal

@@ -34,7 +34,8 @@ struct ShmCall {
   [[noreturn]] void throw_timeout(int rank) const;
 };
 
-// How many messages went to a peer on each channel. The channel that was asked for last is remembered.
+// How many messages went to a peer on each channel. The channel that was asked for last is
+// remembered.
 class SentCounts {
  public:
   std::uint64_t& of(Channel channel) {

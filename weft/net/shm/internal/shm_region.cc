@@ -19,16 +19,21 @@ constexpr std::size_t kSmallestDefaultRing = std::size_t{16} << 10;
 constexpr std::size_t kAllRings = std::size_t{64} << 20;
 constexpr int kMaxWorld = 256;
 
-// An eighth of the stream's memory. It is also how many small messages can be on their way without a receive.
-std::size_t num_slots(std::size_t ring_bytes) { return std::clamp<std::size_t>(ring_bytes / 1024, 8, 1024); }
+// An eighth of the stream's memory. It is also how many small messages can be on their way without
+// a receive.
+std::size_t num_slots(std::size_t ring_bytes) {
+  return std::clamp<std::size_t>(ring_bytes / 1024, 8, 1024);
+}
 
 }  // namespace
 
 std::size_t ShmRegion::ring_bytes(int world, std::size_t wanted) {
-  WEFT_REQUIRE(world >= 1 && world <= kMaxWorld, "1 to 256 ranks can share memory, not " + std::to_string(world));
+  WEFT_REQUIRE(world >= 1 && world <= kMaxWorld,
+               "1 to 256 ranks can share memory, not " + std::to_string(world));
   if (wanted != 0) {
-    WEFT_REQUIRE(std::has_single_bit(wanted) && wanted >= kSmallestRing && wanted <= std::size_t{1} << 30,
-                 "a ring has a power of two of bytes from 4096 to 2^30, not " + std::to_string(wanted));
+    WEFT_REQUIRE(
+        std::has_single_bit(wanted) && wanted >= kSmallestRing && wanted <= std::size_t{1} << 30,
+        "a ring has a power of two of bytes from 4096 to 2^30, not " + std::to_string(wanted));
     return wanted;
   }
   const auto pairs = static_cast<std::size_t>(std::max(1, world * (world - 1)));
@@ -38,16 +43,21 @@ std::size_t ShmRegion::ring_bytes(int world, std::size_t wanted) {
 std::size_t ShmRegion::bytes(int world, std::size_t wanted) {
   const std::size_t ring = ring_bytes(world, wanted);
   const auto ranks = static_cast<std::size_t>(world);
-  return alignof(Control) + sizeof(Control) + ranks * sizeof(Seat) + ranks * ranks * sizeof(RingIndices) +
+  return alignof(Control) + sizeof(Control) + ranks * sizeof(Seat) +
+         ranks * ranks * sizeof(RingIndices) +
          ranks * (ranks - 1) * (num_slots(ring) * sizeof(RingSlot) + ring);
 }
 
-ShmRegion::ShmRegion(std::span<std::byte> memory, int world, std::size_t wanted) : world_(world), ring_bytes_(ring_bytes(world, wanted)) {
-  WEFT_REQUIRE(memory.size() >= bytes(world, wanted), "the shared region has " + std::to_string(memory.size()) + " bytes; " +
-                                                          std::to_string(world) + " ranks need " + std::to_string(bytes(world, wanted)));
+ShmRegion::ShmRegion(std::span<std::byte> memory, int world, std::size_t wanted)
+    : world_(world), ring_bytes_(ring_bytes(world, wanted)) {
+  WEFT_REQUIRE(memory.size() >= bytes(world, wanted),
+               "the shared region has " + std::to_string(memory.size()) + " bytes; " +
+                   std::to_string(world) + " ranks need " + std::to_string(bytes(world, wanted)));
   const auto ranks = static_cast<std::size_t>(world);
-  const auto misaligned = reinterpret_cast<std::uintptr_t>(memory.data()) % alignof(Control);  // the same in all mappings
-  control_ = reinterpret_cast<Control*>(memory.data() + (misaligned == 0 ? 0 : alignof(Control) - misaligned));
+  const auto misaligned = reinterpret_cast<std::uintptr_t>(memory.data()) %
+                          alignof(Control);  // the same in all mappings
+  control_ = reinterpret_cast<Control*>(memory.data() +
+                                        (misaligned == 0 ? 0 : alignof(Control) - misaligned));
   seats_ = reinterpret_cast<Seat*>(control_ + 1);
   indices_ = reinterpret_cast<RingIndices*>(seats_ + ranks);
   slots_ = reinterpret_cast<RingSlot*>(indices_ + ranks * ranks);
@@ -58,12 +68,19 @@ RingView ShmRegion::ring(int from, int to) const {
   const auto row = static_cast<std::size_t>(from) * static_cast<std::size_t>(world_ - 1);
   const std::size_t pair = row + static_cast<std::size_t>(to < from ? to : to - 1);
   const std::size_t count = num_slots(ring_bytes_);
-  return {indices_ + from * world_ + to, slots_ + pair * count, streams_ + pair * ring_bytes_, count, ring_bytes_, 0, -1};
+  return {indices_ + from * world_ + to,
+          slots_ + pair * count,
+          streams_ + pair * ring_bytes_,
+          count,
+          ring_bytes_,
+          0,
+          -1};
 }
 
 void ShmRegion::sit_down(int rank) noexcept {
   Seat& mine = seat(rank);
-  if (sched_getaffinity(0, sizeof mine.processors, &mine.processors) != 0) CPU_ZERO(&mine.processors);
+  if (sched_getaffinity(0, sizeof mine.processors, &mine.processors) != 0)
+    CPU_ZERO(&mine.processors);
   mine.seated.store(1);
 }
 
@@ -115,9 +132,11 @@ void ShmRegion::publish_failure(const Error& error, int rank) noexcept {
 
 std::optional<Error> ShmRegion::failure() const {
   if (!failed()) return std::nullopt;
-  const std::string text(control_->failure_text, strnlen(control_->failure_text, sizeof control_->failure_text));
+  const std::string text(control_->failure_text,
+                         strnlen(control_->failure_text, sizeof control_->failure_text));
   const bool lost = control_->failure_code == static_cast<std::int32_t>(Errc::kPeerLost);
-  return Error(lost ? Errc::kPeerLost : Errc::kAborted, text, {"", control_->failure_rank, control_->failure_peer});
+  return Error(lost ? Errc::kPeerLost : Errc::kAborted, text,
+               {"", control_->failure_rank, control_->failure_peer});
 }
 
 }  // namespace weft::net::internal

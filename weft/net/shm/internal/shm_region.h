@@ -1,4 +1,5 @@
-// What the ranks of a shared-memory group have in common: the first failure, a seat for each rank to sleep on, and the rings.
+// What the ranks of a shared-memory group have in common: the first failure, a seat for each rank
+// to sleep on, and the rings.
 #pragma once
 
 #include <sched.h>
@@ -16,7 +17,8 @@ class ShmRegion {
  public:
   ShmRegion(std::span<std::byte> memory, int world, std::size_t ring_bytes);
 
-  // Throws Error(kInvalidArgument) for a world or a ring size that cannot be. ring_bytes 0: the default for the world.
+  // Throws Error(kInvalidArgument) for a world or a ring size that cannot be. ring_bytes 0: the
+  // default for the world.
   static std::size_t bytes(int world, std::size_t ring_bytes);
   static std::size_t ring_bytes(int world, std::size_t wanted);
 
@@ -24,15 +26,16 @@ class ShmRegion {
 
   // Says where the calling rank may run.
   void sit_down(int rank) noexcept;
-  // Whether ranks outnumber the processors on which those may run that have sat down; ranks that are each bound to one have as many as
-  // there are of them.
+  // Whether ranks outnumber the processors on which those may run that have sat down; ranks that
+  // are each bound to one have as many as there are of them.
   struct Crowd {
     bool oversubscribed = true;
     bool everybody = false;  // has sat down
   };
   Crowd crowd() const noexcept;
 
-  // Wakes the threads of `rank` that sleep: those that began before they could see what the caller has written.
+  // Wakes the threads of `rank` that sleep: those that began before they could see what the caller
+  // has written.
   void wake(int rank) noexcept;
   // To sleep: begin; look once more for what is waited for; sleep, unless it is there; end.
   std::uint32_t begin_sleep(int rank) noexcept;
@@ -44,7 +47,9 @@ class ShmRegion {
 
   // The first call of any rank wins.
   void publish_failure(const Error& error, int rank) noexcept;
-  bool failed() const noexcept { return control_->failure_state.load(std::memory_order_acquire) == 2; }
+  bool failed() const noexcept {
+    return control_->failure_state.load(std::memory_order_acquire) == 2;
+  }
   std::optional<Error> failure() const;
 
  private:
@@ -56,7 +61,8 @@ class ShmRegion {
     cpu_set_t processors;  // valid once seated
   };
   struct Control {
-    // 0 none, 1 being written (for ever where its writer died: each rank then finds that loss by itself), 2 there.
+    // 0 none, 1 being written (for ever where its writer died: each rank then finds that loss by
+    // itself), 2 there.
     alignas(128) std::atomic<std::uint32_t> failure_state;
     std::int32_t failure_code;
     std::int32_t failure_rank;

@@ -1,4 +1,5 @@
-// For the tests and the bench of shm: runs a function as the ranks of a group, as forked processes (ranks.h has threads).
+// For the tests and the bench of shm: runs a function as the ranks of a group, as forked processes
+// (ranks.h has threads).
 #pragma once
 
 #include <poll.h>
@@ -17,7 +18,8 @@
 
 namespace weft::net::internal {
 
-// `world` forked processes over one memfd. Each runs fn and exits with its result; an uncaught exception exits with 99.
+// `world` forked processes over one memfd. Each runs fn and exits with its result; an uncaught
+// exception exits with 99.
 class ShmProcesses {
  public:
   using Function = std::function<int(Endpoint&, std::span<std::byte> region)>;
@@ -25,8 +27,10 @@ class ShmProcesses {
   ShmProcesses(int world, const Function& fn) {
     const std::size_t bytes = shm_region_bytes(world);
     const int memory = memfd_create("weft-test", MFD_CLOEXEC);
-    if (ftruncate(memory, static_cast<off_t>(bytes)) != 0) throw Error(Errc::kUnavailable, "no memory for the test");
-    process_ids_ = static_cast<std::atomic<int>*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    if (ftruncate(memory, static_cast<off_t>(bytes)) != 0)
+      throw Error(Errc::kUnavailable, "no memory for the test");
+    process_ids_ = static_cast<std::atomic<int>*>(
+        mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     for (int rank = 0; rank < world; ++rank) {
       const pid_t child = fork();
       if (child == 0) _exit(run(rank, world, memory, bytes, fn));
@@ -56,11 +60,13 @@ class ShmProcesses {
  private:
   int run(int rank, int world, int memory, std::size_t bytes, const Function& fn) const {
     try {
-      auto* data = static_cast<std::byte*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0));
+      auto* data = static_cast<std::byte*>(
+          mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0));
       std::vector<int> processes;  // readable once the process has ended
       for (int peer = 0; peer < world; ++peer) {
         while (process_ids_[peer].load() == 0) sched_yield();
-        processes.push_back(static_cast<int>(syscall(SYS_pidfd_open, process_ids_[peer].load(), 0)));
+        processes.push_back(
+            static_cast<int>(syscall(SYS_pidfd_open, process_ids_[peer].load(), 0)));
       }
       const auto lost_peer = [&]() -> std::optional<int> {
         for (int peer = 0; peer < world; ++peer) {

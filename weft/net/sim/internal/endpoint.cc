@@ -35,20 +35,24 @@ SimEndpoint::SimEndpoint(int rank, const Options& options, Network& network, Sch
     for (int i = 0; i <= options.streams; ++i) {
       Stream& stream = other.streams[static_cast<std::size_t>(i)];
       const Socket::Options ends{rank, peer, i, options.peer_timeout};
-      stream.socket = std::make_unique<Socket>(network, ends, [this, peer, i] { changed(peer, i); });
-      stream.out = std::make_unique<net::internal::FrameWriter>(static_cast<std::uint16_t>(i), options.epoch);
+      stream.socket =
+          std::make_unique<Socket>(network, ends, [this, peer, i] { changed(peer, i); });
+      stream.out = std::make_unique<net::internal::FrameWriter>(static_cast<std::uint16_t>(i),
+                                                                options.epoch);
       stream.in = std::make_unique<FrameReader>(static_cast<std::uint16_t>(i), options.epoch);
     }
   }
 }
 
 void SimEndpoint::lost(int peer, const std::string& cause) const {
-  throw Error(Errc::kPeerLost, "rank " + std::to_string(peer) + " is lost: " + cause, {"", rank_, peer});
+  throw Error(Errc::kPeerLost, "rank " + std::to_string(peer) + " is lost: " + cause,
+              {"", rank_, peer});
 }
 
 // ---- calls
 
-void SimEndpoint::exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs, Deadline deadline) {
+void SimEndpoint::exchange(Channel channel, std::span<const Send> sends,
+                           std::span<const Recv> recvs, Deadline deadline) {
   net::internal::check_peers(world(), sends, recvs);
   failure_.refuse("exchange");
   Operation operation;
@@ -79,7 +83,9 @@ int SimEndpoint::await_any(Channel channel, Deadline deadline) {
     guarded([&] { check_company(); });
     if (failure_.latched()) failure_.end_pending("await_any");
     if (network_.now() >= time_of(deadline)) {
-      throw Error(Errc::kTimeout, "no message on channel " + std::to_string(channel) + " before the deadline", {"await_any", rank_});
+      throw Error(Errc::kTimeout,
+                  "no message on channel " + std::to_string(channel) + " before the deadline",
+                  {"await_any", rank_});
     }
     wait_until(time_of(deadline));
   }
@@ -125,8 +131,10 @@ void SimEndpoint::check_left(const Receipts& receipts) const {
   for (const Receipt& receipt : receipts) {
     const int peer = receipt.recv.peer;
     if (receipt.done || !peers_[static_cast<std::size_t>(peer)].left) continue;
-    throw Error(Errc::kPeerLost, "rank " + std::to_string(peer) + " left the group while a message from it was awaited",
-                {"exchange", rank_, peer});
+    throw Error(
+        Errc::kPeerLost,
+        "rank " + std::to_string(peer) + " left the group while a message from it was awaited",
+        {"exchange", rank_, peer});
   }
 }
 
@@ -134,10 +142,12 @@ void SimEndpoint::check_company() const {
   for (int peer = 0; peer < world(); ++peer) {
     if (peer == rank_ ? world() == 1 : !peers_[static_cast<std::size_t>(peer)].left) return;
   }
-  throw Error(Errc::kPeerLost, "every other rank left the group while a message was awaited", {"await_any", rank_, rank_ == 0 ? 1 : 0});
+  throw Error(Errc::kPeerLost, "every other rank left the group while a message was awaited",
+              {"await_any", rank_, rank_ == 0 ? 1 : 0});
 }
 
-void SimEndpoint::time_out(Channel channel, const Receipts& receipts, const std::vector<Outgoing>& outgoing) {
+void SimEndpoint::time_out(Channel channel, const Receipts& receipts,
+                           const std::vector<Outgoing>& outgoing) {
   std::string missing;
   int culprit = -1;
   const auto add = [&](const char* what, int peer) {
@@ -148,10 +158,13 @@ void SimEndpoint::time_out(Channel channel, const Receipts& receipts, const std:
     if (!receipt.done) add("from rank ", receipt.recv.peer);
   }
   for (const Outgoing& message : outgoing) {
-    if (message.next < message.send.bytes.size() || message.flying > 0) add("to rank ", message.send.peer);
+    if (message.next < message.send.bytes.size() || message.flying > 0)
+      add("to rank ", message.send.peer);
   }
-  const Error error(Errc::kTimeout, "not complete before the deadline on channel " + std::to_string(channel) + ": " + missing,
-                    {"exchange", rank_, culprit});
+  const Error error(
+      Errc::kTimeout,
+      "not complete before the deadline on channel " + std::to_string(channel) + ": " + missing,
+      {"exchange", rank_, culprit});
   end_group(error);
   throw error;
 }
@@ -169,21 +182,25 @@ void SimEndpoint::changed(int peer, int index) {
     }
     return wake();
   }
-  if (stream.open && !stream.paused && (!failure_.latched() || is_control(from, stream))) guarded([&] { read(peer, stream); });
+  if (stream.open && !stream.paused && (!failure_.latched() || is_control(from, stream)))
+    guarded([&] { read(peer, stream); });
 }
 
 void SimEndpoint::on_goodbye(int peer) {
   Peer& from = peers_[static_cast<std::size_t>(peer)];
   from.goodbye = true;
-  const bool sending = std::any_of(from.streams.begin(), from.streams.end(), [](const Stream& s) { return s.sending != nullptr; });
-  if (sending || !from.queue.empty()) lost(peer, "it left the group while a message to it was under way");
+  const bool sending = std::any_of(from.streams.begin(), from.streams.end(),
+                                   [](const Stream& s) { return s.sending != nullptr; });
+  if (sending || !from.queue.empty())
+    lost(peer, "it left the group while a message to it was under way");
   settle(from);
 }
 
 void SimEndpoint::closed(int peer, Stream& stream) {
   Peer& from = peers_[static_cast<std::size_t>(peer)];
   stream.open = false;
-  const std::string cause = stream.socket->broken() ? stream.socket->cause() : "its connection was closed";
+  const std::string cause =
+      stream.socket->broken() ? stream.socket->cause() : "its connection was closed";
   if (!from.goodbye && is_control(from, stream)) lost(peer, cause);
   if (!from.goodbye && from.cause.empty()) {
     from.suspected = network_.now();
@@ -207,9 +224,11 @@ void SimEndpoint::tick() {
     for (int peer = 0; peer < world(); ++peer) {
       Peer& other = peers_[static_cast<std::size_t>(peer)];
       if (peer == rank_ || other.goodbye) continue;
-      if (!other.cause.empty() && network_.now() - other.suspected >= kGrace) lost(peer, other.cause);
+      if (!other.cause.empty() && network_.now() - other.suspected >= kGrace)
+        lost(peer, other.cause);
       if (network_.now() - other.heard > options_.peer_timeout) {
-        lost(peer, "nothing was heard of it for " + std::to_string(options_.peer_timeout.count()) + " ms");
+        lost(peer, "nothing was heard of it for " + std::to_string(options_.peer_timeout.count()) +
+                       " ms");
       }
       if (network_.now() - other.beaten < interval || !other.control.empty()) continue;
       other.beaten = network_.now();
@@ -232,7 +251,8 @@ void SimEndpoint::set_stopped(bool stopped) {
   stopped_ = stopped;
   if (stopped_ || dead_) return;
   for (int peer = 0; peer < world(); ++peer) {
-    for (std::size_t i = 0; i < peers_[static_cast<std::size_t>(peer)].streams.size(); ++i) changed(peer, static_cast<int>(i));
+    for (std::size_t i = 0; i < peers_[static_cast<std::size_t>(peer)].streams.size(); ++i)
+      changed(peer, static_cast<int>(i));
   }
   if (wake_later_) wake();
 }
@@ -243,7 +263,8 @@ void SimEndpoint::cut(int peer) {
 
 bool SimEndpoint::all_said() const {
   return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
-    return std::all_of(peer.streams.begin(), peer.streams.end(), [](const Stream& s) { return s.socket->all_acknowledged(); });
+    return std::all_of(peer.streams.begin(), peer.streams.end(),
+                       [](const Stream& s) { return s.socket->all_acknowledged(); });
   });
 }
 

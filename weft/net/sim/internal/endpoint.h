@@ -1,6 +1,8 @@
-// An endpoint as TCP's, with the same frames, matching of messages and errors, over the sockets of a simulation.
+// An endpoint as TCP's, with the same frames, matching of messages and errors, over the sockets of
+// a simulation.
 //
-// Belongs to one rank. Its network side is called by events while no rank runs, its calls by the rank's own thread: never both at once.
+// Belongs to one rank. Its network side is called by events while no rank runs, its calls by the
+// rank's own thread: never both at once.
 #pragma once
 
 #include <deque>
@@ -17,7 +19,8 @@
 
 namespace weft::net::sim::internal {
 
-// The virtual clock starts here: so far off that whoever looks at the real one finds no deadline passed.
+// The virtual clock starts here: so far off that whoever looks at the real one finds no deadline
+// passed.
 inline constexpr Deadline::Clock::time_point kEpoch{std::chrono::hours(24 * 365 * 100)};
 
 class SimEndpoint final : public Endpoint {
@@ -28,7 +31,8 @@ class SimEndpoint final : public Endpoint {
   int world() const override { return options_.world; }
   const char* name() const override { return "sim"; }
   std::uint32_t epoch() const override { return options_.epoch; }
-  void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs, Deadline deadline) override;
+  void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs,
+                Deadline deadline) override;
   int await_any(Channel channel, Deadline deadline) override;
   void fail(const Error& why) noexcept override;
   std::optional<Error> failure() const override { return failure_.error(); }
@@ -75,8 +79,12 @@ class SimEndpoint final : public Endpoint {
   };
   using Receipts = std::vector<net::internal::Receipt>;
 
-  Socket& socket(int peer, int stream) { return *peers_[static_cast<std::size_t>(peer)].streams[static_cast<std::size_t>(stream)].socket; }
-  bool is_control(const Peer& peer, const Stream& stream) const { return &stream == &peer.streams.back(); }
+  Socket& socket(int peer, int stream) {
+    return *peers_[static_cast<std::size_t>(peer)].streams[static_cast<std::size_t>(stream)].socket;
+  }
+  bool is_control(const Peer& peer, const Stream& stream) const {
+    return &stream == &peer.streams.back();
+  }
   template <typename Body>
   void guarded(const Body& body);
   void end_group(const Error& error);

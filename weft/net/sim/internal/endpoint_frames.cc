@@ -16,7 +16,9 @@ using net::internal::kMaxPayload;
 using net::internal::Piece;
 using net::internal::Receipt;
 
-Piece piece_of(int peer, const Header& h) { return {peer, h.channel, h.message, h.total, h.offset, h.length}; }
+Piece piece_of(int peer, const Header& h) {
+  return {peer, h.channel, h.message, h.total, h.offset, h.length};
+}
 
 }  // namespace
 
@@ -114,7 +116,8 @@ void SimEndpoint::read(int peer, Stream& stream) {
     }
   } catch (const Error& error) {
     if (error.code() != Errc::kCorrupt) throw;
-    throw Error(Errc::kCorrupt, "from rank " + std::to_string(peer) + ": " + error.message(), {"", rank_, peer});
+    throw Error(Errc::kCorrupt, "from rank " + std::to_string(peer) + ": " + error.message(),
+                {"", rank_, peer});
   }
 }
 
@@ -133,7 +136,8 @@ bool SimEndpoint::begin_frame(int peer, Stream& stream) {
   Peer& from = peers_[static_cast<std::size_t>(peer)];
   const Header& header = stream.in->header();
   from.heard = network_.now();
-  if (is_control(from, stream) != (header.type != FrameType::kData)) throw Error(Errc::kCorrupt, "a frame on a stream of the wrong kind");
+  if (is_control(from, stream) != (header.type != FrameType::kData))
+    throw Error(Errc::kCorrupt, "a frame on a stream of the wrong kind");
   if (is_control(from, stream)) {
     from.control_in.resize(header.length);
     stream.in->place(from.control_in.data());
@@ -160,11 +164,15 @@ void SimEndpoint::end_frame(int peer, const Stream& stream) {
 }
 
 void SimEndpoint::on_abort(int peer) {
-  const Abort abort = net::internal::decode_abort(peers_[static_cast<std::size_t>(peer)].control_in);
+  const Abort abort =
+      net::internal::decode_abort(peers_[static_cast<std::size_t>(peer)].control_in);
   const std::string sender = "rank " + std::to_string(peer);
-  if (abort.code != Errc::kPeerLost) throw Error(Errc::kAborted, sender + " failed: " + abort.message, {"", rank_, peer});
-  if (abort.peer < 0 || abort.peer >= world()) throw Error(Errc::kCorrupt, "an abort frame that names no rank of the group");
-  if (abort.peer == rank_) throw Error(Errc::kAborted, sender + " gave this rank up: " + abort.message, {"", rank_, peer});
+  if (abort.code != Errc::kPeerLost)
+    throw Error(Errc::kAborted, sender + " failed: " + abort.message, {"", rank_, peer});
+  if (abort.peer < 0 || abort.peer >= world())
+    throw Error(Errc::kCorrupt, "an abort frame that names no rank of the group");
+  if (abort.peer == rank_)
+    throw Error(Errc::kAborted, sender + " gave this rank up: " + abort.message, {"", rank_, peer});
   throw Error(Errc::kPeerLost, abort.message, {"", rank_, abort.peer});
 }
 

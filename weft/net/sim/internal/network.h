@@ -1,6 +1,8 @@
-// A network on a virtual clock: what is put in at one rank comes out at another later, in another order, twice, or never. One seed decides.
+// A network on a virtual clock: what is put in at one rank comes out at another later, in another
+// order, twice, or never. One seed decides.
 //
-// A discrete-event simulation: events happen in the order of their time, and of their making where the times are equal. Single-threaded.
+// A discrete-event simulation: events happen in the order of their time, and of their making where
+// the times are equal. Single-threaded.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +19,8 @@
 
 namespace weft::net::sim::internal {
 
-// A segment of one direction of a connection, as TCP's: bytes [sequence, sequence + size), and what the sender has received so far.
+// A segment of one direction of a connection, as TCP's: bytes [sequence, sequence + size), and what
+// the sender has received so far.
 struct Packet {
   int from = -1;
   int to = -1;
@@ -66,7 +69,8 @@ class Network {
   void set_partition(int a, int b, bool cut);
   // Nothing leaves or reaches this rank any more.
   void silence(int rank) { silent_.insert(rank); }
-  // The next packet from `from` to `to` that carries bytes has one of them changed, and TCP's own checksum does not notice.
+  // The next packet from `from` to `to` that carries bytes has one of them changed, and TCP's own
+  // checksum does not notice.
   void damage_next(int from, int to) { damaged_.insert({from, to}); }
 
   Trace& trace() { return trace_; }
@@ -78,7 +82,9 @@ class Network {
     Time at;
     std::uint64_t number;
     Action action;
-    bool operator>(const Event& other) const { return at != other.at ? at > other.at : number > other.number; }
+    bool operator>(const Event& other) const {
+      return at != other.at ? at > other.at : number > other.number;
+    }
   };
 
   bool passes(int from, int to) const;
@@ -90,7 +96,7 @@ class Network {
   std::uint64_t events_made_ = 0;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::function<void(Packet&)> deliver_;
-  std::vector<Time> free_at_;                    // when a rank's line out has sent what it was given
+  std::vector<Time> free_at_;  // when a rank's line out has sent what it was given
   std::set<std::pair<int, int>> cut_, damaged_;  // pairs; (from, to)
   std::set<int> silent_;
   std::vector<Time> last_arrival_;  // by from * world + to, to count overtaking

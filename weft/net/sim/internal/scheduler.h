@@ -1,4 +1,5 @@
-// Ranks as threads of which one runs at a time, so that a run is decided by what they do and not by the machine.
+// Ranks as threads of which one runs at a time, so that a run is decided by what they do and not by
+// the machine.
 #pragma once
 
 #include <deque>
@@ -17,8 +18,9 @@ class Scheduler {
  public:
   explicit Scheduler(int ranks) : ranks_(static_cast<std::size_t>(ranks)) {}
 
-  // Runs body(rank) for every rank and returns when all have ended. `idle` is called while every rank waits: it lets something happen that
-  // wakes one, or gives false where nothing can; then all are ended. `body` throws nothing but Ended.
+  // Runs body(rank) for every rank and returns when all have ended. `idle` is called while every
+  // rank waits: it lets something happen that wakes one, or gives false where nothing can; then all
+  // are ended. `body` throws nothing but Ended.
   void run(const std::function<void(int)>& body, const std::function<bool()>& idle);
 
   // By a rank that runs: lets the others run until it has been woken.

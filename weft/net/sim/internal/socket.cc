@@ -9,7 +9,8 @@ using namespace std::chrono_literals;
 
 constexpr Time kFirstTimeout = 200ms;  // Linux's TCP_RTO_MIN
 constexpr Time kLastTimeout = 2s;
-constexpr int kRepeats = 3;  // acknowledgements of the same byte that mean that the next segment is lost (RFC 5681)
+constexpr int kRepeats =
+    3;  // acknowledgements of the same byte that mean that the next segment is lost (RFC 5681)
 
 }  // namespace
 
@@ -78,7 +79,8 @@ void Socket::send_segment(std::uint64_t sequence) {
   Packet packet{options_.from, options_.to, options_.stream, sequence, received_, window()};
   const std::size_t at = sequence - acknowledged_;
   const std::size_t n = at < out_.size() ? std::min(kSegment, out_.size() - at) : 0;
-  packet.bytes.assign(out_.begin() + static_cast<std::ptrdiff_t>(at), out_.begin() + static_cast<std::ptrdiff_t>(at + n));
+  packet.bytes.assign(out_.begin() + static_cast<std::ptrdiff_t>(at),
+                      out_.begin() + static_cast<std::ptrdiff_t>(at + n));
   packet.fin = closed_ && sequence + n == end_of_data();
   if (fin_seen_ && received_ == fin_at_) packet.ack = received_ + 1;
   sent_ = std::max(sent_, sequence + n + (packet.fin ? 1 : 0));
@@ -87,7 +89,8 @@ void Socket::send_segment(std::uint64_t sequence) {
 
 void Socket::send_ack() {
   const bool ended = fin_seen_ && received_ == fin_at_;
-  network_.send({options_.from, options_.to, options_.stream, sent_, received_ + (ended ? 1 : 0), window()});
+  network_.send(
+      {options_.from, options_.to, options_.stream, sent_, received_ + (ended ? 1 : 0), window()});
 }
 
 void Socket::arm() {
@@ -103,7 +106,8 @@ void Socket::arm() {
 // The oldest segment is sent again, whatever room there is: its answer says how much.
 void Socket::on_timer() {
   if (all_acknowledged() || broken()) return;
-  if (network_.now() - progress_ >= options_.silence) return break_off("its connection broke: no answer");
+  if (network_.now() - progress_ >= options_.silence)
+    return break_off("its connection broke: no answer");
   ++network_.counts().sent_again;
   timeout_ = std::min(2 * timeout_, kLastTimeout);
   send_segment(acknowledged_);
@@ -129,11 +133,13 @@ void Socket::take_ack(const Packet& packet) {
     progress_ = network_.now();
     ++timer_;  // the timer starts again
     armed_ = false;
-  } else if (packet.ack == acknowledged_ && packet.bytes.empty() && sent_ > acknowledged_ && ++repeated_acks_ == kRepeats) {
+  } else if (packet.ack == acknowledged_ && packet.bytes.empty() && sent_ > acknowledged_ &&
+             ++repeated_acks_ == kRepeats) {
     ++network_.counts().sent_again;
     send_segment(acknowledged_);
   }
-  // An answer is a sign of life, also one that says that there is no room: a reader that takes its time is not a lost one.
+  // An answer is a sign of life, also one that says that there is no room: a reader that takes its
+  // time is not a lost one.
   if (packet.ack == acknowledged_) progress_ = network_.now();
   if (packet.ack >= acknowledged_) peer_window_ = packet.window;
   transmit();
@@ -146,11 +152,14 @@ void Socket::take_data(Packet& packet) {
     fin_at_ = packet.sequence + packet.bytes.size();
   }
   const std::uint64_t limit = received_ + window();
-  if (!packet.bytes.empty() && packet.sequence < limit) early_.try_emplace(packet.sequence, packet.bytes);
-  for (auto next = early_.begin(); next != early_.end() && next->first <= received_; next = early_.erase(next)) {
+  if (!packet.bytes.empty() && packet.sequence < limit)
+    early_.try_emplace(packet.sequence, packet.bytes);
+  for (auto next = early_.begin(); next != early_.end() && next->first <= received_;
+       next = early_.erase(next)) {
     const std::uint64_t skip = received_ - next->first;
     if (skip >= next->second.size()) continue;
-    in_.insert(in_.end(), next->second.begin() + static_cast<std::ptrdiff_t>(skip), next->second.end());
+    in_.insert(in_.end(), next->second.begin() + static_cast<std::ptrdiff_t>(skip),
+               next->second.end());
     received_ += next->second.size() - skip;
   }
   if (!packet.bytes.empty() || packet.fin) send_ack();

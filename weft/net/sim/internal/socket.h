@@ -1,7 +1,9 @@
-// One end of a simulated TCP connection: a byte stream each way that is complete and in order, or breaks; over packets that are neither.
+// One end of a simulated TCP connection: a byte stream each way that is complete and in order, or
+// breaks; over packets that are neither.
 //
-// What matters of TCP for whoever sits above it: bounded buffers at both ends, delay by retransmission with back-off, an end by close, by
-// reset, or after a time without an answer. No congestion control.
+// What matters of TCP for whoever sits above it: bounded buffers at both ends, delay by
+// retransmission with back-off, an end by close, by reset, or after a time without an answer. No
+// congestion control.
 #pragma once
 
 #include <map>
@@ -30,7 +32,8 @@ class Socket {
   std::size_t read(std::span<std::byte> bytes);
   // Nothing more will be written; what was is still sent.
   void close();
-  // Nobody is here to read any more: what was written is still sent, and whoever sends more is told by a reset.
+  // Nobody is here to read any more: what was written is still sent, and whoever sends more is told
+  // by a reset.
   void abandon();
   // Ends both ways, at once and on both sides.
   void reset();
@@ -42,7 +45,9 @@ class Socket {
   bool broken() const { return !cause_.empty(); }
   const std::string& cause() const { return cause_; }
   // The other side has all that was written, the end included; or nobody will ever have.
-  bool all_acknowledged() const { return out_.empty() && (!closed_ || fin_acknowledged_ || broken()); }
+  bool all_acknowledged() const {
+    return out_.empty() && (!closed_ || fin_acknowledged_ || broken());
+  }
 
   void deliver(Packet& packet);
 

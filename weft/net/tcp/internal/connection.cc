@@ -13,13 +13,16 @@
 
 namespace weft::net::internal {
 
-Connection::Connection(Fd fd, std::uint16_t stream, std::uint32_t epoch) : fd_(std::move(fd)), out_(stream, epoch), in_(stream, epoch) {}
+Connection::Connection(Fd fd, std::uint16_t stream, std::uint32_t epoch)
+    : fd_(std::move(fd)), out_(stream, epoch), in_(stream, epoch) {}
 
 void Connection::allow_zero_copy(ZeroCopy mode) {
   const int on = 1;
-  const bool can = mode != ZeroCopy::kNever && ::setsockopt(fd_.get(), SOL_SOCKET, SO_ZEROCOPY, &on, sizeof(on)) == 0;
+  const bool can = mode != ZeroCopy::kNever &&
+                   ::setsockopt(fd_.get(), SOL_SOCKET, SO_ZEROCOPY, &on, sizeof(on)) == 0;
   if (!can && mode == ZeroCopy::kAlways)
-    throw Error(Errc::kUnavailable, "this kernel sends no memory without copying: " + errno_text(errno));
+    throw Error(Errc::kUnavailable,
+                "this kernel sends no memory without copying: " + errno_text(errno));
   if (can) zero_copy_ = ZeroCopySends(mode);
 }
 
@@ -29,8 +32,10 @@ bool Connection::is_zero_copy(std::span<const std::byte> part) const {
          before(part.data(), zero_copy_payload_.data() + zero_copy_payload_.size());
 }
 
-// How the next call sends, and how many parts: a zero-copy payload goes in a call of its own, after the header before it.
-int Connection::take_turn(std::span<const std::span<const std::byte>> parts, std::size_t& count) const {
+// How the next call sends, and how many parts: a zero-copy payload goes in a call of its own, after
+// the header before it.
+int Connection::take_turn(std::span<const std::span<const std::byte>> parts,
+                          std::size_t& count) const {
   for (std::size_t i = 0; i < count; ++i) {
     if (!is_zero_copy(parts[i])) continue;
     count = std::max<std::size_t>(i, 1);
@@ -49,14 +54,16 @@ bool Connection::collect() {
     const auto n = ::recvmsg(fd_.get(), &message, MSG_ERRQUEUE | MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) break;
-    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+         header = CMSG_NXTHDR(&message, header)) {
       const bool v4 = header->cmsg_level == SOL_IP && header->cmsg_type == IP_RECVERR;
       const bool v6 = header->cmsg_level == SOL_IPV6 && header->cmsg_type == IPV6_RECVERR;
       if (!v4 && !v6) continue;
       sock_extended_err said;
       std::memcpy(&said, CMSG_DATA(header), sizeof(said));
       if (said.ee_origin != SO_EE_ORIGIN_ZEROCOPY) continue;
-      zero_copy_.count_completed(said.ee_info, said.ee_data, (said.ee_code & SO_EE_CODE_ZEROCOPY_COPIED) != 0);
+      zero_copy_.count_completed(said.ee_info, said.ee_data,
+                                 (said.ee_code & SO_EE_CODE_ZEROCOPY_COPIED) != 0);
       any = true;
     }
   }
@@ -64,7 +71,9 @@ bool Connection::collect() {
 }
 
 void Connection::cut() {
-  const sockaddr nowhere{.sa_family = AF_UNSPEC, .sa_data = {}};  // connect(2): dissolves the association; TCP sends a reset
+  const sockaddr nowhere{
+      .sa_family = AF_UNSPEC,
+      .sa_data = {}};  // connect(2): dissolves the association; TCP sends a reset
   if (::connect(fd_.get(), &nowhere, sizeof(nowhere)) != 0) ::shutdown(fd_.get(), SHUT_RDWR);
 }
 
@@ -79,7 +88,8 @@ Connection::Io Connection::flush(std::size_t& frames) {
     std::array<iovec, 16> pieces;
     std::size_t count = out_.next(parts);
     const int how = take_turn(parts, count);
-    for (std::size_t i = 0; i < count; ++i) pieces[i] = {const_cast<std::byte*>(parts[i].data()), parts[i].size()};
+    for (std::size_t i = 0; i < count; ++i)
+      pieces[i] = {const_cast<std::byte*>(parts[i].data()), parts[i].size()};
     msghdr message{};
     message.msg_iov = pieces.data();
     message.msg_iovlen = count;

@@ -1,8 +1,11 @@
-// One established stream between two ranks: FrameWriter and FrameReader over a non-blocking socket. The owner guards it.
+// One established stream between two ranks: FrameWriter and FrameReader over a non-blocking socket.
+// The owner guards it.
 //
-// Payloads go straight between the socket and the caller's memory: sendmsg gathers headers and payloads, readv scatters the rest of a
-// payload into its place and what follows (the next headers, small frames) into the reader's staging buffer. A payload may be sent
-// without a copy (zero_copy_sends.h): it stays unchanged until the kernel has completed the send, which epoll reports as EPOLLERR.
+// Payloads go straight between the socket and the caller's memory: sendmsg gathers headers and
+// payloads, readv scatters the rest of a payload into its place and what follows (the next headers,
+// small frames) into the reader's staging buffer. A payload may be sent without a copy
+// (zero_copy_sends.h): it stays unchanged until the kernel has completed the send, which epoll
+// reports as EPOLLERR.
 #pragma once
 
 #include <string>
@@ -21,15 +24,18 @@ class Connection {
 
   int fd() const { return fd_.get(); }
 
-  // Allows zero-copy sends. Where the kernel has none: Error(kUnavailable) under kAlways, plain sends otherwise.
+  // Allows zero-copy sends. Where the kernel has none: Error(kUnavailable) under kAlways, plain
+  // sends otherwise.
   void allow_zero_copy(ZeroCopy mode);
   const ZeroCopySends& zero_copy_sends() const { return zero_copy_; }
-  // The payload of the one frame that out() has may be sent without a copy, as a whole or what is left of it. zero_copy_sends().sent()
-  // grows by that in flush(); the bytes are the caller's again when zero_copy_sends().completed() has come so far.
+  // The payload of the one frame that out() has may be sent without a copy, as a whole or what is
+  // left of it. zero_copy_sends().sent() grows by that in flush(); the bytes are the caller's again
+  // when zero_copy_sends().completed() has come so far.
   void mark_zero_copy(std::span<const std::byte> payload) { zero_copy_payload_ = payload; }
   // Reads what the kernel says of sends; false where it said nothing.
   bool collect();
-  // Ends the connection with a reset: what was sent without a copy and has not left this host is dropped.
+  // Ends the connection with a reset: what was sent without a copy and has not left this host is
+  // dropped.
   void cut();
 
   FrameWriter& out() { return out_; }

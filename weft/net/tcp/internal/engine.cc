@@ -20,17 +20,21 @@ constexpr int kStreamBits = 16;
 constexpr int kReadsATurn = 2;
 // Messages up to this do not wait behind large ones.
 constexpr std::size_t kSmall = 32 * 1024;
-// Frames of at least this size are sent without a copy: below some 10 KB that costs more than a copy, and most messages that long come in
-// pieces.
+// Frames of at least this size are sent without a copy: below some 10 KB that costs more than a
+// copy, and most messages that long come in pieces.
 constexpr std::size_t kLeastLent = 64 * 1024;
-// A data stream that closes without a goodbye: the control stream says why within this time, or the peer is lost.
+// A data stream that closes without a goodbye: the control stream says why within this time, or the
+// peer is lost.
 constexpr auto kGrace = 250ms;
 
 void landed(Outgoing& message) {
-  if (--message.flying == 0 && message.next == message.send.bytes.size()) message.operation->complete(message.id);
+  if (--message.flying == 0 && message.next == message.send.bytes.size())
+    message.operation->complete(message.id);
 }
 
-Piece piece_of(int peer, const Header& h) { return {peer, h.channel, h.message, h.total, h.offset, h.length, h.label}; }
+Piece piece_of(int peer, const Header& h) {
+  return {peer, h.channel, h.message, h.total, h.offset, h.length, h.label};
+}
 
 }  // namespace
 
@@ -41,7 +45,8 @@ Engine::Engine(const EngineOptions& options, Mesh mesh)
       mailbox_(options.rank, static_cast<int>(mesh.size()), options.room),
       calls_(options.rank, static_cast<int>(mesh.size())),
       peers_(mesh.size()) {
-  if (!epoll_ || !wake_) throw Error(Errc::kUnavailable, "no descriptors left: " + errno_text(errno));
+  if (!epoll_ || !wake_)
+    throw Error(Errc::kUnavailable, "no descriptors left: " + errno_text(errno));
   epoll_event event{EPOLLIN, {.u64 = kWakeTag}};
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
   for (int peer = 0; peer < world(); ++peer) {
@@ -51,7 +56,8 @@ Engine::Engine(const EngineOptions& options, Mesh mesh)
       fit_to_distance(mesh[peer][i]);
       if (!options.congestion.empty()) set_congestion(mesh[peer][i], options.congestion);
       Stream stream;
-      stream.connection = std::make_unique<Connection>(std::move(mesh[peer][i]), static_cast<std::uint16_t>(i), options.epoch);
+      stream.connection = std::make_unique<Connection>(
+          std::move(mesh[peer][i]), static_cast<std::uint16_t>(i), options.epoch);
       if (i + 1 < mesh[peer].size()) stream.connection->allow_zero_copy(options.zero_copy);
       peers_[peer].streams.push_back(std::move(stream));
     }
@@ -61,20 +67,24 @@ Engine::Engine(const EngineOptions& options, Mesh mesh)
 
 void Engine::wake() const {
   const std::uint64_t one = 1;
-  [[maybe_unused]] const auto n = ::write(wake_.get(), &one, sizeof(one));  // full means that a wake-up is under way
+  [[maybe_unused]] const auto n =
+      ::write(wake_.get(), &one, sizeof(one));  // full means that a wake-up is under way
 }
 
 void Engine::lost(int peer, const std::string& cause) const {
-  throw Error(Errc::kPeerLost, "rank " + std::to_string(peer) + " is lost: " + cause, {"", options_.rank, peer});
+  throw Error(Errc::kPeerLost, "rank " + std::to_string(peer) + " is lost: " + cause,
+              {"", options_.rank, peer});
 }
 
-// Asks epoll for what can be handled now. A stream without anything to ask for is taken out, since a hang-up would be reported for ever.
+// Asks epoll for what can be handled now. A stream without anything to ask for is taken out, since
+// a hang-up would be reported for ever.
 void Engine::watch(int peer, std::size_t index) {
   Stream& stream = peers_[peer].streams[index];
   std::uint32_t events = 0;
   if (stream.open && !stream.paused) events |= EPOLLIN;
   if (stream.writable && !stream.connection->out().empty()) events |= EPOLLOUT;
-  if (events == 0 && stream.connection->zero_copy_sends().outstanding()) events = EPOLLERR;  // always reported, where anything is watched
+  if (events == 0 && stream.connection->zero_copy_sends().outstanding())
+    events = EPOLLERR;  // always reported, where anything is watched
   if (events == stream.events) return;
   epoll_event event{events, {.u64 = static_cast<std::uint64_t>(peer) << kStreamBits | index}};
   const int how = events == 0 ? EPOLL_CTL_DEL : stream.events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
@@ -120,7 +130,8 @@ void Engine::read(int peer, std::size_t index) {
     read_frames(peer, index);
   } catch (const Error& error) {
     if (error.code() != Errc::kCorrupt) throw;
-    throw Error(Errc::kCorrupt, "from rank " + std::to_string(peer) + ": " + error.message(), {"", options_.rank, peer});
+    throw Error(Errc::kCorrupt, "from rank " + std::to_string(peer) + ": " + error.message(),
+                {"", options_.rank, peer});
   }
   watch(peer, index);
 }
@@ -154,7 +165,8 @@ bool Engine::begin_frame(int peer, std::size_t index) {
   Peer& from = peers_[peer];
   Connection& connection = *from.streams[index].connection;
   const Header& header = connection.in().header();
-  if (is_control(from, index) != (header.type != FrameType::kData)) throw Error(Errc::kCorrupt, "a frame on a stream of the wrong kind");
+  if (is_control(from, index) != (header.type != FrameType::kData))
+    throw Error(Errc::kCorrupt, "a frame on a stream of the wrong kind");
   if (is_control(from, index)) {
     from.control_in.resize(header.length);
     connection.in().place(from.control_in.data());
@@ -173,19 +185,26 @@ void Engine::end_frame(int peer, std::size_t index) {
     case FrameType::kHeartbeat: break;
     case FrameType::kAbort: on_abort(peer); break;
     case FrameType::kGoodbye: on_goodbye(peer); break;
-    case FrameType::kCall: calls_.shown(peer, {header.channel, header.message, header.label}); break;
+    case FrameType::kCall:
+      calls_.shown(peer, {header.channel, header.message, header.label});
+      break;
   }
 }
 
 void Engine::on_abort(int peer) {
   const Abort abort = decode_abort(peers_[peer].control_in);
-  if (abort.mismatch) throw MismatchError(Error(abort.code, abort.message, {"", options_.rank, peer}));
+  if (abort.mismatch)
+    throw MismatchError(Error(abort.code, abort.message, {"", options_.rank, peer}));
   if (abort.code != Errc::kPeerLost) {
-    throw Error(Errc::kAborted, "rank " + std::to_string(peer) + " failed: " + abort.message, {"", options_.rank, peer});
+    throw Error(Errc::kAborted, "rank " + std::to_string(peer) + " failed: " + abort.message,
+                {"", options_.rank, peer});
   }
-  if (abort.peer < 0 || abort.peer >= world()) throw Error(Errc::kCorrupt, "an abort frame that names no rank of the group");
+  if (abort.peer < 0 || abort.peer >= world())
+    throw Error(Errc::kCorrupt, "an abort frame that names no rank of the group");
   if (abort.peer == options_.rank) {
-    throw Error(Errc::kAborted, "rank " + std::to_string(peer) + " gave this rank up: " + abort.message, {"", options_.rank, peer});
+    throw Error(Errc::kAborted,
+                "rank " + std::to_string(peer) + " gave this rank up: " + abort.message,
+                {"", options_.rank, peer});
   }
   throw Error(Errc::kPeerLost, abort.message, {"", options_.rank, abort.peer});
 }
@@ -193,8 +212,10 @@ void Engine::on_abort(int peer) {
 void Engine::on_goodbye(int peer) {
   Peer& from = peers_[peer];
   from.goodbye = true;
-  const bool sending = std::any_of(from.streams.begin(), from.streams.end(), [](const Stream& s) { return s.sending != nullptr; });
-  if (sending || !from.small.empty() || !from.large.empty()) lost(peer, "it left the group while a message to it was under way");
+  const bool sending = std::any_of(from.streams.begin(), from.streams.end(),
+                                   [](const Stream& s) { return s.sending != nullptr; });
+  if (sending || !from.small.empty() || !from.large.empty())
+    lost(peer, "it left the group while a message to it was under way");
   settle(from);
 }
 
@@ -214,7 +235,9 @@ void Engine::suspect(Peer& peer, const std::string& cause) {
 }
 
 void Engine::settle(Peer& peer) {
-  const auto done = [&](const Stream& stream) { return &stream == &peer.streams.back() || !stream.open; };
+  const auto done = [&](const Stream& stream) {
+    return &stream == &peer.streams.back() || !stream.open;
+  };
   peer.left = peer.goodbye && std::all_of(peer.streams.begin(), peer.streams.end(), done);
 }
 
@@ -223,7 +246,8 @@ void Engine::settle(Peer& peer) {
 void Engine::send(Outgoing& message) {
   Peer& to = peers_[message.send.peer];
   message.number = to.sent[message.channel]++;
-  if (message.send.peer != options_.rank && to.goodbye) lost(message.send.peer, "it left the group");
+  if (message.send.peer != options_.rank && to.goodbye)
+    lost(message.send.peer, "it left the group");
   ++message.operation->pending;
   if (message.send.peer == options_.rank) return deliver_to_self(message);
   (message.send.bytes.size() <= kSmall ? to.small : to.large).push_back(&message);
@@ -232,7 +256,8 @@ void Engine::send(Outgoing& message) {
 
 void Engine::deliver_to_self(Outgoing& message) {
   const auto bytes = message.send.bytes;
-  const Piece piece{options_.rank, message.channel, message.number, bytes.size(), 0, bytes.size(), label_of(message.send)};
+  const Piece piece{options_.rank, message.channel,       message.number, bytes.size(), 0,
+                    bytes.size(),  label_of(message.send)};
   std::byte* place = mailbox_.begin(piece);
   if (!bytes.empty()) std::memcpy(place, bytes.data(), bytes.size());
   mailbox_.end(piece);
@@ -250,7 +275,8 @@ void Engine::pump_stream(int peer, std::size_t index) {
   Stream& stream = to.streams[index];
   const bool control = is_control(to, index);
   while (stream.writable && (control || !stopped_)) {
-    if (stream.connection->out().empty() && !(control ? load_control(to) : load_data(to, index))) break;
+    if (stream.connection->out().empty() && !(control ? load_control(to) : load_data(to, index)))
+      break;
     std::size_t frames = 0;
     const auto io = stream.connection->flush(frames);
     if (frames > 0) written(to, index);
@@ -264,7 +290,8 @@ void Engine::pump_stream(int peer, std::size_t index) {
   watch(peer, index);
 }
 
-// Small messages go on stream 0, ahead of the large ones; each stream takes the next piece of a large message when it is free.
+// Small messages go on stream 0, ahead of the large ones; each stream takes the next piece of a
+// large message when it is free.
 bool Engine::load_data(Peer& peer, std::size_t index) {
   auto& queue = index == 0 && !peer.small.empty() ? peer.small : peer.large;
   if (queue.empty()) return false;
@@ -290,10 +317,11 @@ bool Engine::load_data(Peer& peer, std::size_t index) {
   return true;
 }
 
-// The last frames of what waits are copied, one a stream: with nothing sent after it a zero-copy send would wait for a delayed
-// acknowledgement.
+// The last frames of what waits are copied, one a stream: with nothing sent after it a zero-copy
+// send would wait for a delayed acknowledgement.
 bool Engine::is_zero_copy(const Peer& peer, std::size_t frame, std::size_t rest) {
-  const std::size_t behind = (rest + kMaxPayload - 1) / kMaxPayload + peer.large.size() - (rest > 0 ? 1 : 0);
+  const std::size_t behind =
+      (rest + kMaxPayload - 1) / kMaxPayload + peer.large.size() - (rest > 0 ? 1 : 0);
   return frame >= kLeastLent && behind >= peer.streams.size() - 1;
 }
 
@@ -321,7 +349,8 @@ void Engine::written(Peer& peer, std::size_t index) {
 // The sends that the kernel has returned; false where it has returned none.
 bool Engine::collect(Stream& stream) {
   if (!stream.connection->collect()) return false;
-  for (; !stream.unacknowledged.empty() && stream.unacknowledged.front().first <= stream.connection->zero_copy_sends().completed();
+  for (; !stream.unacknowledged.empty() &&
+         stream.unacknowledged.front().first <= stream.connection->zero_copy_sends().completed();
        stream.unacknowledged.pop_front()) {
     landed(*stream.unacknowledged.front().second);
   }
@@ -342,16 +371,21 @@ void Engine::tick(Clock::time_point now) {
   for (int peer = 0; peer < world(); ++peer) {
     Peer& other = peers_[peer];
     if (peer == options_.rank || other.goodbye) continue;
-    if (other.suspected != Clock::time_point{} && now - other.suspected >= kGrace) lost(peer, other.cause);
+    if (other.suspected != Clock::time_point{} && now - other.suspected >= kGrace)
+      lost(peer, other.cause);
     if (now - other.heard > options_.peer_timeout) {
-      lost(peer, "nothing was heard of it for " + std::to_string(options_.peer_timeout.count()) + " ms");
+      lost(peer,
+           "nothing was heard of it for " + std::to_string(options_.peer_timeout.count()) + " ms");
     }
     if (now - other.beaten < interval || !other.control.empty()) continue;
     other.beaten = now;
     push_control(peer, {.type = FrameType::kHeartbeat});
   }
   for (const Calls::Shown& call : calls_.due()) {
-    const Header header{.type = FrameType::kCall, .channel = call.channel, .message = call.number, .label = call.label};
+    const Header header{.type = FrameType::kCall,
+                        .channel = call.channel,
+                        .message = call.number,
+                        .label = call.label};
     for (int peer = 0; peer < world(); ++peer) push_control(peer, header);
   }
 }
@@ -375,7 +409,8 @@ void Engine::end_zero_copy(Stream& stream) {
 }
 
 void Engine::tell(const Abort& abort) {
-  for (int peer = 0; peer < world(); ++peer) push_control(peer, {.type = FrameType::kAbort}, encode(abort));
+  for (int peer = 0; peer < world(); ++peer)
+    push_control(peer, {.type = FrameType::kAbort}, encode(abort));
 }
 
 }  // namespace weft::net::internal

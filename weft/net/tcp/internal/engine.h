@@ -1,4 +1,5 @@
-// Moves the frames of one rank between its mailbox and the streams of all peers. Never waits; the owner guards it and says when to go on.
+// Moves the frames of one rank between its mailbox and the streams of all peers. Never waits; the
+// owner guards it and says when to go on.
 #pragma once
 
 #include <chrono>
@@ -21,9 +22,11 @@ struct Outgoing {
   Operation* operation = nullptr;
   std::uint32_t id = 0;
   std::uint64_t number = 0;
-  bool begun = false;      // its first frame is given to a stream
-  std::size_t next = 0;    // bytes given to streams
-  std::size_t flying = 0;  // frames given to streams and not yet written, or sent without a copy and not yet complete
+  bool begun = false;    // its first frame is given to a stream
+  std::size_t next = 0;  // bytes given to streams
+  std::size_t flying =
+      // frames given to streams and not yet written, or sent without a copy and not yet complete
+      0;
   bool complete() const { return begun && next == send.bytes.size() && flying == 0; }
 };
 
@@ -44,18 +47,23 @@ class Engine {
   Engine(const EngineOptions& options, Mesh mesh);
 
   int world() const { return static_cast<int>(peers_.size()); }
-  // For epoll_wait by whoever waits: readable streams, writable ones that have something to send, and wake().
+  // For epoll_wait by whoever waits: readable streams, writable ones that have something to send,
+  // and wake().
   int epoll_fd() const { return epoll_.get(); }
   void wake() const;
 
-  // Begins transfers. All throw what ends the group: kPeerLost, kCorrupt, kInvalidArgument, kAborted (another rank's error).
+  // Begins transfers. All throw what ends the group: kPeerLost, kCorrupt, kInvalidArgument,
+  // kAborted (another rank's error).
   void post(Channel channel, Receipt& receipt);
   void send(Outgoing& message);
   // As Endpoint::begin_call.
-  void begin_call(Channel channel, std::uint64_t number, const Label& label) { calls_.begin(channel, number, label); }
+  void begin_call(Channel channel, std::uint64_t number, const Label& label) {
+    calls_.begin(channel, number, label);
+  }
   // Handles what epoll_wait reported.
   void handle(std::uint64_t tag, std::uint32_t events);
-  // Heartbeats, calls that last, silent peers, streams that closed without a goodbye. Called about ten times a second.
+  // Heartbeats, calls that last, silent peers, streams that closed without a goodbye. Called about
+  // ten times a second.
   void tick(Clock::time_point now);
 
   int any(Channel channel) { return mailbox_.any(channel); }
@@ -72,12 +80,13 @@ class Engine {
  private:
   struct Stream {
     std::unique_ptr<Connection> connection;
-    Outgoing* sending = nullptr;                                     // the message that the frame under way belongs to
-    std::uint64_t sends_before = 0;                                  // the connection's before that frame
-    std::deque<std::pair<std::uint64_t, Outgoing*>> unacknowledged;  // frames that are written, by the sends that they wait for
-    std::uint32_t events = 0;                                        // what epoll watches
-    bool paused = false;                                             // its next frame has no room
-    bool open = true;                                                // there may be more to read
+    Outgoing* sending = nullptr;     // the message that the frame under way belongs to
+    std::uint64_t sends_before = 0;  // the connection's before that frame
+    std::deque<std::pair<std::uint64_t, Outgoing*>>
+        unacknowledged;        // frames that are written, by the sends that they wait for
+    std::uint32_t events = 0;  // what epoll watches
+    bool paused = false;       // its next frame has no room
+    bool open = true;          // there may be more to read
     bool writable = true;
   };
   struct Peer {
@@ -93,7 +102,9 @@ class Engine {
     bool left = false;  // goodbye, and every data stream read to its end
   };
 
-  bool is_control(const Peer& peer, std::size_t stream) const { return stream + 1 == peer.streams.size(); }
+  bool is_control(const Peer& peer, std::size_t stream) const {
+    return stream + 1 == peer.streams.size();
+  }
   void deliver_to_self(Outgoing& message);
   void pump(int peer);
   void pump_stream(int peer, std::size_t stream);

@@ -29,7 +29,8 @@ Formation::Formation(const FormationOptions& options, const Fd& listener)
     if (peer == options.me.rank) continue;
     mesh_[peer].resize(options.me.streams);
     if (peer > options.me.rank) continue;
-    for (int stream = 0; stream < options.me.streams; ++stream) dials_.push_back({peer, stream, {}});
+    for (int stream = 0; stream < options.me.streams; ++stream)
+      dials_.push_back({peer, stream, {}});
   }
 }
 
@@ -49,13 +50,15 @@ void Formation::look_for_lost_peer() {
   if (!options_.lost_peer || now < look_again_) return;
   look_again_ = now + std::chrono::milliseconds(50);
   if (const auto lost = options_.lost_peer()) {
-    throw Error(Errc::kPeerLost, "rank " + std::to_string(*lost) + " ended before it had connected", {"connect", options_.me.rank, *lost});
+    throw Error(Errc::kPeerLost, "rank " + std::to_string(*lost) + " ended before it had connected",
+                {"connect", options_.me.rank, *lost});
   }
 }
 
 bool Formation::complete() const {
   return std::all_of(mesh_.begin(), mesh_.end(), [](const auto& streams) {
-    return std::all_of(streams.begin(), streams.end(), [](const Fd& fd) { return static_cast<bool>(fd); });
+    return std::all_of(streams.begin(), streams.end(),
+                       [](const Fd& fd) { return static_cast<bool>(fd); });
   });
 }
 
@@ -66,8 +69,9 @@ void Formation::start_dials() {
     const std::string& address = options_.addresses[dial.peer];
     dial.again = now + kDialAgain;
     try {
-      pending_.push_back(
-          {begin_connect(address), State::kConnecting, Deadline::in(options_.handshake_timeout), address, dial.peer, dial.stream});
+      pending_.push_back({begin_connect(address), State::kConnecting,
+                          Deadline::in(options_.handshake_timeout), address, dial.peer,
+                          dial.stream});
       dial.under_way = true;
     } catch (const Error& error) {
       if (error.code() != Errc::kUnavailable) throw;
@@ -78,7 +82,9 @@ void Formation::start_dials() {
 
 void Formation::poll_once(Deadline deadline) {
   std::vector<pollfd> fds{{listener_.get(), POLLIN, 0}};
-  for (const Pending& p : pending_) fds.push_back({p.fd.get(), static_cast<short>(p.state == State::kConnecting ? POLLOUT : POLLIN), 0});
+  for (const Pending& p : pending_)
+    fds.push_back(
+        {p.fd.get(), static_cast<short>(p.state == State::kConnecting ? POLLOUT : POLLIN), 0});
   const auto wait = std::min<int>(deadline.left_ms(), 20);
   if (::poll(fds.data(), fds.size(), wait) < 0 && errno != EINTR) {
     throw Error(Errc::kInternal, "poll failed: " + errno_text(errno));
@@ -103,12 +109,14 @@ void Formation::accept_all() {
     const bool exhausted = error == EMFILE || error == ENFILE;
     if (!fd && !exhausted) return;
     if (exhausted || pending_.size() >= limit_) {
-      const auto oldest = std::find_if(pending_.begin(), pending_.end(),
-                                       [](const Pending& p) { return p.state == State::kHello || p.state == State::kProof; });
+      const auto oldest = std::find_if(pending_.begin(), pending_.end(), [](const Pending& p) {
+        return p.state == State::kHello || p.state == State::kProof;
+      });
       if (oldest != pending_.end()) pending_.erase(oldest);
       if (exhausted || pending_.size() >= limit_) return;
     }
-    pending_.push_back({std::move(fd), State::kHello, Deadline::in(options_.handshake_timeout), from});
+    pending_.push_back(
+        {std::move(fd), State::kHello, Deadline::in(options_.handshake_timeout), from});
   }
 }
 
@@ -117,7 +125,8 @@ void Formation::expire() {
     const auto next = std::next(p);
     if (p->deadline.passed()) {
       if (p->state == State::kHello || p->state == State::kProof) refuse(*p, Verdict::kMalformed);
-      p->failure = p->state == State::kConnecting ? "no answer" : "the handshake did not end in time";
+      p->failure =
+          p->state == State::kConnecting ? "no answer" : "the handshake did not end in time";
       release_dial(*p);
       pending_.erase(p);
     }
@@ -126,7 +135,8 @@ void Formation::expire() {
 }
 
 Formation::Step Formation::advance(Pending& p) {
-  return p.state == State::kHello || p.state == State::kProof ? advance_accepted(p) : advance_dialed(p);
+  return p.state == State::kHello || p.state == State::kProof ? advance_accepted(p)
+                                                              : advance_dialed(p);
 }
 
 // Reads until `want` bytes are there; never a byte more than the message awaited.
@@ -147,7 +157,8 @@ bool Formation::receive(Pending& p, std::size_t want, Step& alive) {
 
 // What is sent here fits an empty socket buffer; a socket that does not take it is given up.
 bool Formation::write(Pending& p, std::span<const std::byte> bytes) {
-  return ::send(p.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+  return ::send(p.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+         static_cast<ssize_t>(bytes.size());
 }
 
 Formation::Step Formation::advance_accepted(Pending& p) {
@@ -155,7 +166,8 @@ Formation::Step Formation::advance_accepted(Pending& p) {
   if (p.state == State::kHello) {
     if (!receive(p, kHelloBytes, alive)) {
       // A stranger is known by its first bytes; there is no need to wait for the rest.
-      const bool stranger = p.have >= kMagicBytes && !has_hello_magic(std::span(p.buffer).first<kMagicBytes>());
+      const bool stranger =
+          p.have >= kMagicBytes && !has_hello_magic(std::span(p.buffer).first<kMagicBytes>());
       if (stranger || !alive) refuse(p, Verdict::kMalformed);
       return alive && !stranger;
     }
@@ -175,8 +187,11 @@ Formation::Step Formation::advance_accepted(Pending& p) {
     if (!alive) refuse(p, Verdict::kMalformed);
     return alive;
   }
-  const bool proved = check_proof(options_.me, p.hello, p.reply, std::span(p.buffer).first<kProofBytes>());
-  const Verdict verdict = !proved ? Verdict::kSecret : mesh_[p.peer][p.stream] ? Verdict::kTaken : Verdict::kWelcome;
+  const bool proved =
+      check_proof(options_.me, p.hello, p.reply, std::span(p.buffer).first<kProofBytes>());
+  const Verdict verdict = !proved                   ? Verdict::kSecret
+                          : mesh_[p.peer][p.stream] ? Verdict::kTaken
+                                                    : Verdict::kWelcome;
   const bool written = write(p, make_done(verdict));
   if (verdict != Verdict::kWelcome) {
     refuse(p, verdict);
@@ -232,7 +247,8 @@ void Formation::release_dial(const Pending& p) {
 
 void Formation::refuse(const Pending& p, Verdict verdict) {
   ++refused_;
-  last_refusal_ = "rank " + std::to_string(options_.me.rank) + " refused a connection from " + p.where + ": " + explain(verdict);
+  last_refusal_ = "rank " + std::to_string(options_.me.rank) + " refused a connection from " +
+                  p.where + ": " + explain(verdict);
   const auto now = Deadline::Clock::now();
   if (!options_.on_refused || now < next_report_) return;
   next_report_ = now + 1s;
@@ -242,7 +258,8 @@ void Formation::refuse(const Pending& p, Verdict verdict) {
 void Formation::refused_by(const Pending& p, Verdict verdict) const {
   const bool retry = verdict == Verdict::kEpoch || verdict == Verdict::kMalformed;
   throw Error(retry ? Errc::kUnavailable : Errc::kBadConfig,
-              "rank " + std::to_string(p.peer) + " at " + p.where + " cannot be joined: " + explain(verdict),
+              "rank " + std::to_string(p.peer) + " at " + p.where +
+                  " cannot be joined: " + explain(verdict),
               {"connect", options_.me.rank, p.peer});
 }
 
@@ -250,7 +267,8 @@ void Formation::refused_by(const Pending& p, Verdict verdict) const {
 std::string Formation::absence_of(int peer) const {
   const std::string& address = options_.addresses[peer];
   if (peer > options_.me.rank) {
-    return "rank " + std::to_string(peer) + " (it has not connected to " + options_.addresses[options_.me.rank] + ")";
+    return "rank " + std::to_string(peer) + " (it has not connected to " +
+           options_.addresses[options_.me.rank] + ")";
   }
   std::string why = "no answer";
   for (const Dial& dial : dials_) {
@@ -265,13 +283,17 @@ void Formation::timed_out() const {
   int first = -1, count = 0;
   for (int peer = 0; peer < options_.me.world; ++peer) {
     const auto& streams = mesh_[peer];
-    if (std::all_of(streams.begin(), streams.end(), [](const Fd& fd) { return static_cast<bool>(fd); })) continue;
+    if (std::all_of(streams.begin(), streams.end(),
+                    [](const Fd& fd) { return static_cast<bool>(fd); }))
+      continue;
     if (first < 0) first = peer;
     if (++count <= kDescribed) missing += (missing.empty() ? "" : ", ") + absence_of(peer);
   }
   if (count > kDescribed) missing += " and " + std::to_string(count - kDescribed) + " more";
   std::string message = "no connection before the deadline with " + missing;
-  if (refused_ > 0) message += "; " + std::to_string(refused_) + " connections were refused, the last: " + last_refusal_;
+  if (refused_ > 0)
+    message +=
+        "; " + std::to_string(refused_) + " connections were refused, the last: " + last_refusal_;
   throw Error(Errc::kTimeout, message, {"connect", options_.me.rank, first});
 }
 

@@ -1,4 +1,5 @@
-// Turns listening ports and addresses into authenticated connections between all pairs of ranks, whoever else knocks.
+// Turns listening ports and addresses into authenticated connections between all pairs of ranks,
+// whoever else knocks.
 #pragma once
 
 #include <functional>
@@ -24,12 +25,14 @@ struct FormationOptions {
   std::function<void(const std::string&)> on_refused;
 };
 
-// The higher rank dials, the lower accepts. One thread, one poll loop: a slow or hostile connection delays nobody.
+// The higher rank dials, the lower accepts. One thread, one poll loop: a slow or hostile connection
+// delays nobody.
 class Formation {
  public:
   Formation(const FormationOptions& options, const Fd& listener);
 
-  // Throws kTimeout naming the ranks that are missing, kPeerLost for one that is known to have ended, or what a peer refused us for.
+  // Throws kTimeout naming the ranks that are missing, kPeerLost for one that is known to have
+  // ended, or what a peer refused us for.
   Mesh run(Deadline deadline);
 
  private:

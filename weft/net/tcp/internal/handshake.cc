@@ -22,7 +22,8 @@ constexpr std::uint16_t kDoneMagic = 0x4657;       // "WF"
 constexpr std::size_t kJobBytes = 32, kJobAt = 24, kStreamsAt = 56, kHelloNonceAt = 88;
 constexpr std::size_t kReplyNonceAt = 8, kReplyMacAt = 40;
 
-Proof mac(const Identity& me, std::string_view label, std::span<const std::byte> first, std::span<const std::byte> second) {
+Proof mac(const Identity& me, std::string_view label, std::span<const std::byte> first,
+          std::span<const std::byte> second) {
   static constexpr Secret kNone{};
   const Secret& key = me.secret ? *me.secret : kNone;
   std::vector<std::byte> text;
@@ -31,8 +32,9 @@ Proof mac(const Identity& me, std::string_view label, std::span<const std::byte>
   text.insert(text.end(), second.begin(), second.end());
   Proof out;
   unsigned length = 0;
-  const auto* made = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), reinterpret_cast<const unsigned char*>(text.data()),
-                          text.size(), reinterpret_cast<unsigned char*>(out.data()), &length);
+  const auto* made = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+                          reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+                          reinterpret_cast<unsigned char*>(out.data()), &length);
   WEFT_CHECK(made != nullptr && length == out.size(), "HMAC-SHA256 failed");
   return out;
 }
@@ -43,11 +45,13 @@ bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
 
 std::array<std::byte, kJobBytes> job_field(const std::string& job) {
   std::array<std::byte, kJobBytes> field;
-  SHA256(reinterpret_cast<const unsigned char*>(job.data()), job.size(), reinterpret_cast<unsigned char*>(field.data()));
+  SHA256(reinterpret_cast<const unsigned char*>(job.data()), job.size(),
+         reinterpret_cast<unsigned char*>(field.data()));
   return field;
 }
 
-Proof reply_mac(const Identity& me, std::span<const std::byte, kHelloBytes> hello, std::span<const std::byte, kReplyBytes> reply) {
+Proof reply_mac(const Identity& me, std::span<const std::byte, kHelloBytes> hello,
+                std::span<const std::byte, kReplyBytes> reply) {
   return mac(me, "weft accept 1", hello, reply.first<kReplyMacAt>());
 }
 
@@ -56,22 +60,29 @@ Proof reply_mac(const Identity& me, std::span<const std::byte, kHelloBytes> hell
 const char* explain(Verdict verdict) {
   switch (verdict) {
     case Verdict::kWelcome: return "welcome";
-    case Verdict::kVersion: return "it speaks another version of weft's wire protocol; run the same weft on every rank";
+    case Verdict::kVersion:
+      return "it speaks another version of weft's wire protocol; run the same weft on every rank";
     case Verdict::kJob: return "it belongs to another job (the job ids differ)";
-    case Verdict::kWorld: return "it expects another number of ranks; give every rank the same world size";
-    case Verdict::kEpoch: return "it is of another epoch of the group; join again with the current one";
+    case Verdict::kWorld:
+      return "it expects another number of ranks; give every rank the same world size";
+    case Verdict::kEpoch:
+      return "it is of another epoch of the group; join again with the current one";
     case Verdict::kRank: return "its rank does not fit here; give every rank a number of its own";
-    case Verdict::kSecret: return "it does not hold this job's secret; give every rank the same secret";
+    case Verdict::kSecret:
+      return "it does not hold this job's secret; give every rank the same secret";
     case Verdict::kStreams: return "it uses another number of streams; give every rank the same";
     case Verdict::kMalformed: return "what it sent is not weft's handshake";
-    case Verdict::kTaken: return "that rank is connected already; give every rank a number of its own";
+    case Verdict::kTaken:
+      return "that rank is connected already; give every rank a number of its own";
   }
   return "an unknown verdict";
 }
 
 Nonce fresh_nonce() {
   Nonce nonce;
-  WEFT_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()), static_cast<int>(nonce.size())) == 1, "no random bytes");
+  WEFT_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()),
+                        static_cast<int>(nonce.size())) == 1,
+             "no random bytes");
   return nonce;
 }
 
@@ -92,7 +103,9 @@ Hello make_hello(const Identity& me, int to, int stream, const Nonce& nonce) {
   return hello;
 }
 
-bool has_hello_magic(std::span<const std::byte, kMagicBytes> bytes) { return get<std::uint32_t>(bytes.data()) == kHelloMagic; }
+bool has_hello_magic(std::span<const std::byte, kMagicBytes> bytes) {
+  return get<std::uint32_t>(bytes.data()) == kHelloMagic;
+}
 
 HelloCheck check_hello(const Identity& me, std::span<const std::byte, kHelloBytes> hello) {
   const std::byte* at = hello.data();
@@ -105,12 +118,15 @@ HelloCheck check_hello(const Identity& me, std::span<const std::byte, kHelloByte
   if (get<std::uint32_t>(at + 20) != me.epoch) return {Verdict::kEpoch};
   if (get<std::int32_t>(at + 16) != me.world) return {Verdict::kWorld};
   // The higher rank dials.
-  if (get<std::int32_t>(at + 12) != me.rank || from <= me.rank || from >= me.world) return {Verdict::kRank};
-  if (get<std::uint16_t>(at + kStreamsAt) != me.streams || stream >= me.streams) return {Verdict::kStreams};
+  if (get<std::int32_t>(at + 12) != me.rank || from <= me.rank || from >= me.world)
+    return {Verdict::kRank};
+  if (get<std::uint16_t>(at + kStreamsAt) != me.streams || stream >= me.streams)
+    return {Verdict::kStreams};
   return {Verdict::kWelcome, from, stream};
 }
 
-Reply make_reply(const Identity& me, std::span<const std::byte, kHelloBytes> hello, Verdict verdict, const Nonce& nonce) {
+Reply make_reply(const Identity& me, std::span<const std::byte, kHelloBytes> hello, Verdict verdict,
+                 const Nonce& nonce) {
   Reply reply{};
   put(reply.data(), kReplyMagic);
   put(reply.data() + 4, kWireVersion);
@@ -122,20 +138,24 @@ Reply make_reply(const Identity& me, std::span<const std::byte, kHelloBytes> hel
   return reply;
 }
 
-Verdict check_reply(const Identity& me, std::span<const std::byte, kHelloBytes> hello, std::span<const std::byte, kReplyBytes> reply) {
+Verdict check_reply(const Identity& me, std::span<const std::byte, kHelloBytes> hello,
+                    std::span<const std::byte, kReplyBytes> reply) {
   if (get<std::uint32_t>(reply.data()) != kReplyMagic) return Verdict::kMalformed;
   if (get<std::uint16_t>(reply.data() + 4) != kWireVersion) return Verdict::kVersion;
   const auto verdict = get<std::uint16_t>(reply.data() + 6);
   if (verdict > static_cast<std::uint16_t>(Verdict::kTaken)) return Verdict::kMalformed;
   if (verdict != 0) return static_cast<Verdict>(verdict);
-  return same(reply_mac(me, hello, reply), reply.subspan<kReplyMacAt>()) ? Verdict::kWelcome : Verdict::kSecret;
+  return same(reply_mac(me, hello, reply), reply.subspan<kReplyMacAt>()) ? Verdict::kWelcome
+                                                                         : Verdict::kSecret;
 }
 
-Proof make_proof(const Identity& me, std::span<const std::byte, kHelloBytes> hello, std::span<const std::byte, kReplyBytes> reply) {
+Proof make_proof(const Identity& me, std::span<const std::byte, kHelloBytes> hello,
+                 std::span<const std::byte, kReplyBytes> reply) {
   return mac(me, "weft dial 1", hello, reply);
 }
 
-bool check_proof(const Identity& me, std::span<const std::byte, kHelloBytes> hello, std::span<const std::byte, kReplyBytes> reply,
+bool check_proof(const Identity& me, std::span<const std::byte, kHelloBytes> hello,
+                 std::span<const std::byte, kReplyBytes> reply,
                  std::span<const std::byte, kProofBytes> proof) {
   return same(make_proof(me, hello, reply), proof);
 }
@@ -149,7 +169,9 @@ Done make_done(Verdict verdict) {
 
 Verdict check_done(std::span<const std::byte, kDoneBytes> done) {
   const auto verdict = get<std::uint16_t>(done.data() + 2);
-  if (get<std::uint16_t>(done.data()) != kDoneMagic || verdict > static_cast<std::uint16_t>(Verdict::kTaken)) return Verdict::kMalformed;
+  if (get<std::uint16_t>(done.data()) != kDoneMagic ||
+      verdict > static_cast<std::uint16_t>(Verdict::kTaken))
+    return Verdict::kMalformed;
   return static_cast<Verdict>(verdict);
 }
 

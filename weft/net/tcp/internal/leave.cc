@@ -1,4 +1,5 @@
-// The end of a connection without the loss of what was sent before it: the last frames are on their way when the sockets close.
+// The end of a connection without the loss of what was sent before it: the last frames are on their
+// way when the sockets close.
 #include <linux/sockios.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -11,8 +12,9 @@
 namespace weft::net::internal {
 namespace {
 
-// Whether the other side still listens and has not acknowledged all. Its input is thrown away meanwhile: unread bytes would turn the close
-// into a reset, and a reset can overtake what was sent.
+// Whether the other side still listens and has not acknowledged all. Its input is thrown away
+// meanwhile: unread bytes would turn the close into a reset, and a reset can overtake what was
+// sent.
 bool on_the_way(int fd) {
   std::byte scratch[16 * 1024];
   ssize_t n = 0;

@@ -48,27 +48,38 @@ std::optional<Address> parse_host(const std::string& host, int port) {
 Address parse_address(const std::string& text) {
   const auto colon = text.rfind(':');
   std::string host = text.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
+    host = host.substr(1, host.size() - 2);
   int port = 0;
-  if (colon != std::string::npos) std::from_chars(text.data() + colon + 1, text.data() + text.size(), port);
+  if (colon != std::string::npos)
+    std::from_chars(text.data() + colon + 1, text.data() + text.size(), port);
   const auto address = parse_host(host, port);
-  WEFT_REQUIRE(address && port > 0 && port < 65536, "'" + text + "' is not an address of a peer (host:port)");
+  WEFT_REQUIRE(address && port > 0 && port < 65536,
+               "'" + text + "' is not an address of a peer (host:port)");
   return *address;
 }
 
 std::string host_text(const sockaddr* address) {
   char text[INET6_ADDRSTRLEN] = {};
-  if (address->sa_family == AF_INET) inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof(text));
-  if (address->sa_family == AF_INET6) inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text, sizeof(text));
+  if (address->sa_family == AF_INET)
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text,
+              sizeof(text));
+  if (address->sa_family == AF_INET6)
+    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text,
+              sizeof(text));
   return text;
 }
 
 // An address's bits: 4 bytes or 16.
 std::span<const std::uint8_t> bits_of(const Address& address) {
   if (address.storage.ss_family == AF_INET) {
-    return {reinterpret_cast<const std::uint8_t*>(&reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr), 4};
+    return {reinterpret_cast<const std::uint8_t*>(
+                &reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr),
+            4};
   }
-  return {reinterpret_cast<const std::uint8_t*>(&reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr), 16};
+  return {reinterpret_cast<const std::uint8_t*>(
+              &reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr),
+          16};
 }
 
 struct Network {
@@ -93,15 +104,17 @@ std::optional<Network> parse_network(const std::string& text) {
   std::size_t length = 0;
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data() + slash + 1, end, length);
-  if (!address || error != std::errc() || stop != end || length > 8 * bits_of(*address).size()) return std::nullopt;
+  if (!address || error != std::errc() || stop != end || length > 8 * bits_of(*address).size())
+    return std::nullopt;
   return Network{*address, length};
 }
 
-// Interfaces and their addresses, those of IPv4 first. Link-local addresses of IPv6 are left out: alone they do not say which link they
-// mean.
+// Interfaces and their addresses, those of IPv4 first. Link-local addresses of IPv6 are left out:
+// alone they do not say which link they mean.
 std::vector<std::pair<std::string, Address>> own_addresses() {
   ifaddrs* raw = nullptr;
-  if (::getifaddrs(&raw) != 0) throw Error(Errc::kUnavailable, "cannot list the network interfaces: " + errno_text(errno));
+  if (::getifaddrs(&raw) != 0)
+    throw Error(Errc::kUnavailable, "cannot list the network interfaces: " + errno_text(errno));
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(raw, &::freeifaddrs);
   std::vector<std::pair<std::string, Address>> found;
   for (const int family : {AF_INET, AF_INET6}) {
@@ -110,19 +123,26 @@ std::vector<std::pair<std::string, Address>> own_addresses() {
       Address address;
       address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
       std::memcpy(&address.storage, at->ifa_addr, address.length);
-      const bool link_local = family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_addr);
+      const bool link_local =
+          family == AF_INET6 &&
+          IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_addr);
       if (!link_local) found.emplace_back(at->ifa_name, address);
     }
   }
   return found;
 }
 
-void set_option(const Fd& fd, int level, int option, int value) { ::setsockopt(fd.get(), level, option, &value, sizeof(value)); }
+void set_option(const Fd& fd, int level, int option, int value) {
+  ::setsockopt(fd.get(), level, option, &value, sizeof(value));
+}
 
-// bbr's timers between packets stay with a connection that began with it, whatever it is set to later.
+// bbr's timers between packets stay with a connection that began with it, whatever it is set to
+// later.
 void begin_without_bbr(const Fd& fd) {
   constexpr std::string_view kReno = "reno";
-  if (congestion_of(fd) == "bbr") ::setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, kReno.data(), static_cast<socklen_t>(kReno.size()));
+  if (congestion_of(fd) == "bbr")
+    ::setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, kReno.data(),
+                 static_cast<socklen_t>(kReno.size()));
 }
 
 std::string system_congestion() {
@@ -142,15 +162,18 @@ std::string errno_text(int error) { return std::generic_category().message(error
 std::string resolve_interface(const std::string& where) {
   if (parse_host(where, 0)) return where;
   const auto network = parse_network(where);
-  WEFT_REQUIRE(network || where.find('/') == std::string::npos, "'" + where + "' is not a network (address/bits)");
+  WEFT_REQUIRE(network || where.find('/') == std::string::npos,
+               "'" + where + "' is not a network (address/bits)");
   std::string others;
   for (const auto& [interface, address] : own_addresses()) {
     const std::string text = host_text(reinterpret_cast<const sockaddr*>(&address.storage));
     if (network ? network->holds(bits_of(address)) : where == interface) return text;
     others += (others.empty() ? "" : ", ") + interface + " " + text;
   }
-  throw Error(Errc::kInvalidArgument,
-              "'" + where + "' is neither an address nor a network nor an interface with an address of this host, which has " + others);
+  throw Error(Errc::kInvalidArgument, "'" + where +
+                                          "' is neither an address nor a network nor an interface "
+                                          "with an address of this host, which has " +
+                                          others);
 }
 
 bool is_wildcard(const std::string& host) {
@@ -165,23 +188,28 @@ Fd listen_on(const std::string& host, int port) {
   WEFT_REQUIRE(address, "'" + host + "' is not an address to listen on");
   Fd fd(::socket(address->storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (fd) begin_without_bbr(fd);
-  if (!fd || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address->storage), address->length) != 0 ||
+  if (!fd ||
+      ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address->storage), address->length) !=
+          0 ||
       ::listen(fd.get(), 1024) != 0) {
-    throw Error(Errc::kUnavailable, "cannot listen on " + join_address(host, port) + ": " + errno_text(errno) +
+    throw Error(Errc::kUnavailable, "cannot listen on " + join_address(host, port) + ": " +
+                                        errno_text(errno) +
                                         "; choose another port, or 0 for any that is free");
   }
   return fd;
 }
 
 std::string join_address(const std::string& host, int port) {
-  return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + std::to_string(port);
+  return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" +
+         std::to_string(port);
 }
 
 int bound_port(const Fd& listener) {
   Address address;
   address.length = sizeof(address.storage);
   ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.length);
-  if (address.storage.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_port);
+  if (address.storage.ss_family == AF_INET6)
+    return ntohs(reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_port);
   return ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
 }
 
@@ -199,7 +227,9 @@ Fd begin_connect(const std::string& text) {
   const Address address = parse_address(text);
   Fd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (fd) begin_without_bbr(fd);
-  if (!fd || (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0 && errno != EINPROGRESS)) {
+  if (!fd || (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage),
+                        address.length) != 0 &&
+              errno != EINPROGRESS)) {
     throw Error(Errc::kUnavailable, "cannot connect to " + text + ": " + errno_text(errno));
   }
   return fd;
@@ -223,10 +253,13 @@ std::string congestion_of(const Fd& fd) {
 }
 
 void set_congestion(const Fd& fd, const std::string& name) {
-  if (::setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, name.c_str(), static_cast<socklen_t>(name.size())) == 0) return;
+  if (::setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, name.c_str(),
+                   static_cast<socklen_t>(name.size())) == 0)
+    return;
   const std::string why = errno_text(errno);
-  throw Error(Errc::kBadConfig, "congestion control '" + name + "' cannot be used: " + why +
-                                    "; /proc/sys/net/ipv4/tcp_allowed_congestion_control lists what can");
+  throw Error(Errc::kBadConfig,
+              "congestion control '" + name + "' cannot be used: " + why +
+                  "; /proc/sys/net/ipv4/tcp_allowed_congestion_control lists what can");
 }
 
 void fit_to_distance(const Fd& fd) {

@@ -20,7 +20,8 @@ void ZeroCopySends::count_completed(std::uint32_t first, std::uint32_t last, boo
   if (copied && mode_ == ZeroCopy::kWhereItHelps) on_ = false;
   ahead_.emplace_back(begin, end);
   const auto next = [&] {
-    return std::find_if(ahead_.begin(), ahead_.end(), [&](const auto& range) { return range.first == completed_; });
+    return std::find_if(ahead_.begin(), ahead_.end(),
+                        [&](const auto& range) { return range.first == completed_; });
   };
   for (auto range = next(); range != ahead_.end(); range = next()) {
     completed_ = range->second;

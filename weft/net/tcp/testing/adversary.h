@@ -1,4 +1,5 @@
-// For tests: a rank that waits for its peer while strangers knock, sockets without manners, and a proxy that damages what passes.
+// For tests: a rank that waits for its peer while strangers knock, sockets without manners, and a
+// proxy that damages what passes.
 #pragma once
 
 #include <arpa/inet.h>
@@ -38,10 +39,13 @@ inline std::array<std::byte, 32> secret_of(char c) {
 // A raw connection to "host:port", made to misbehave.
 class Stranger {
  public:
-  explicit Stranger(const std::string& address) : fd_(begin_connect(address)) { ready(POLLOUT, 5000); }
+  explicit Stranger(const std::string& address) : fd_(begin_connect(address)) {
+    ready(POLLOUT, 5000);
+  }
 
   bool send(std::span<const std::byte> bytes) {
-    return ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+    return ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(bytes.size());
   }
   bool send(const std::string& text) { return send(std::as_bytes(std::span(text))); }
   // Reads exactly so much; false when the other side closed first.
@@ -94,7 +98,9 @@ class AttackedGroup {
   std::unique_ptr<Endpoint> join(TcpOptions options, const std::string& address) const {
     options.rank = 1;
     options.world = 2;
-    options.exchange = [&](const std::string& mine) { return std::vector<std::string>{address, mine}; };
+    options.exchange = [&](const std::string& mine) {
+      return std::vector<std::string>{address, mine};
+    };
     return connect_tcp(options);
   }
   // The true rank 1 comes: both endpoints.
@@ -127,15 +133,18 @@ class AttackedGroup {
 // Passes connections on to `target`, and damages them when it is told to.
 class Proxy {
  public:
-  explicit Proxy(std::string target) : target_(std::move(target)), listener_(listen_on("127.0.0.1", 0)), thread_([this] { run(); }) {}
+  explicit Proxy(std::string target)
+      : target_(std::move(target)),
+        listener_(listen_on("127.0.0.1", 0)),
+        thread_([this] { run(); }) {}
   ~Proxy() {
     stop_ = true;
     thread_.join();
   }
   std::string address() const { return join_address("127.0.0.1", bound_port(listener_)); }
 
-  // Flips a bit of byte `at` (from the end where it is negative) of the next piece toward the target that is longer than a bare frame
-  // header.
+  // Flips a bit of byte `at` (from the end where it is negative) of the next piece toward the
+  // target that is longer than a bare frame header.
   void flip(int at) { flip_at_ = at; }
   // Closes connection `index`, in the order they came; all when it is negative.
   void cut(int index) { cut_ = index; }
@@ -188,7 +197,8 @@ class Proxy {
       }
     }
     for (ssize_t sent = 0; sent < n;) {
-      const auto m = ::send(to.get(), bytes.data() + sent, static_cast<std::size_t>(n - sent), MSG_NOSIGNAL);
+      const auto m =
+          ::send(to.get(), bytes.data() + sent, static_cast<std::size_t>(n - sent), MSG_NOSIGNAL);
       if (m < 0 && errno != EAGAIN) return false;
       sent += std::max<ssize_t>(m, 0);
     }

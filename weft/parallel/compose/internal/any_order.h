@@ -11,12 +11,14 @@
 
 namespace weft::parallel::internal {
 
-// Gradients of micro-batches, added along the balanced binary tree over them: (0+1)+(2+3). Holds one more than the tree is deep.
+// Gradients of micro-batches, added along the balanced binary tree over them: (0+1)+(2+3). Holds
+// one more than the tree is deep.
 class GradientTree {
  public:
   // Of `leaves` micro-batches, a power of two.
   GradientTree(std::vector<at::Tensor> parameters, int leaves);
-  // Takes what the backward of micro-batch `leaf` has left in grad(). True with the last of them, in any order: grad() is the sum of all.
+  // Takes what the backward of micro-batch `leaf` has left in grad(). True with the last of them,
+  // in any order: grad() is the sum of all.
   bool take(int leaf);
 
  private:
@@ -24,11 +26,12 @@ class GradientTree {
 
   const std::vector<at::Tensor> parameters_;
   const int leaves_;
-  std::map<std::pair<int, int>, Gradients> waiting_;  // for the other half, by leaves in it and which half
+  std::map<std::pair<int, int>, Gradients>
+      waiting_;  // for the other half, by leaves in it and which half
 };
 
-// The sum of squares of what all ranks give, in any parts and order: by integers, to 2^-48 at least. Not finite where one of them is not.
-// Collective: 24 and 16 bytes all-reduced.
+// The sum of squares of what all ranks give, in any parts and order: by integers, to 2^-48 at
+// least. Not finite where one of them is not. Collective: 24 and 16 bytes all-reduced.
 double squares_in_any_order(const Group& group, const std::vector<at::Tensor>& parts);
 
 }  // namespace weft::parallel::internal

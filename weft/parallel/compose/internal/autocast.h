@@ -12,7 +12,8 @@ class Autocast {
   explicit Autocast(Precision precision) : on_(precision != Precision::kAsItIs) {
     if (!on_) return;
     at::autocast::set_autocast_enabled(at::kCPU, true);
-    at::autocast::set_autocast_dtype(at::kCPU, precision == Precision::kBf16 ? at::kBFloat16 : at::kHalf);
+    at::autocast::set_autocast_dtype(at::kCPU,
+                                     precision == Precision::kBf16 ? at::kBFloat16 : at::kHalf);
   }
   ~Autocast() {
     if (!on_) return;

@@ -15,7 +15,8 @@ namespace weft::parallel::internal {
 using schedule::pipeline::Work;
 
 const Parameter* Stage::find(const std::string& own) const {
-  const auto found = std::find_if(parameters.begin(), parameters.end(), [&](const Parameter& p) { return p.own == own; });
+  const auto found = std::find_if(parameters.begin(), parameters.end(),
+                                  [&](const Parameter& p) { return p.own == own; });
   return found == parameters.end() ? nullptr : &*found;
 }
 
@@ -27,7 +28,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 // Masks of a micro-batch, of one block: more than there are.
 constexpr std::uint64_t kMasks = std::uint64_t{1} << 20;
@@ -48,8 +51,12 @@ std::vector<at::Tensor> Stage::tied_weights() const {
 }
 
 Composed::Composed(BlockModel model_, Plan plan_, const Mesh& mesh_)
-    : model(std::move(model_)), plan(as_it_runs(std::move(plan_), mesh_)), mesh(mesh_), rule(plan.optimizer.rule) {
-  WEFT_REQUIRE(!model.blocks.empty() && model.loss, "parallelize: the model needs a block and a loss");
+    : model(std::move(model_)),
+      plan(as_it_runs(std::move(plan_), mesh_)),
+      mesh(mesh_),
+      rule(plan.optimizer.rule) {
+  WEFT_REQUIRE(!model.blocks.empty() && model.loss,
+               "parallelize: the model needs a block and a loss");
 }
 
 void Composed::abort(const Error& error) const {
@@ -78,17 +85,21 @@ void Composed::before(const schedule::pipeline::Action& action) {
   for (Stage& stage : stages) {
     if (stage.sharded) stage.sharded->let_go();
     // Some of libtorch's operations (layer_norm) read the weight for the weight's own gradient too.
-    if (stage.sharded && stage.number == action.stage && action.work == Work::kBackwardWeight) stage.sharded->hold();
+    if (stage.sharded && stage.number == action.stage && action.work == Work::kBackwardWeight)
+      stage.sharded->hold();
     if (stage.number != action.stage || action.work != Work::kForward) continue;
     seed_dropout(stage);
     if (stage.statistics.empty()) continue;
     if (plan.micro_shards > 0) stage.statistics.restore();
     if (is_made_up(action.micro_batch)) stage.train(false);  // statistics do not count it
   }
-  const bool makes_gradients = action.work == Work::kBackward || action.work == Work::kBackwardWeight;
+  const bool makes_gradients =
+      action.work == Work::kBackward || action.work == Work::kBackwardWeight;
   if (!makes_gradients || action.micro_batch + 1 != plan.micro_batches) return;
   for (Stage& stage : stages) {
-    if (stage.number != action.stage || stage.tied || stage.tree || !stage.sharded || sharding.stage == 1 || !is_last_batch()) continue;
+    if (stage.number != action.stage || stage.tied || stage.tree || !stage.sharded ||
+        sharding.stage == 1 || !is_last_batch())
+      continue;
     stage.sharded->set_samples(samples_);
     stage.kept.reset();
   }
@@ -97,27 +108,32 @@ void Composed::before(const schedule::pipeline::Action& action) {
 void Composed::after(const schedule::pipeline::Action& action) {
   span_.reset();
   const auto spent = take_engine_times();
-  (action.work == Work::kForward ? times.forward : times.backward) += seconds_since(began_) - spent.wait - spent.work;
+  (action.work == Work::kForward ? times.forward : times.backward) +=
+      seconds_since(began_) - spent.wait - spent.work;
   times.communication += spent.wait;
   times.update += spent.work;
   for (Stage& stage : stages) {
-    if (stage.number != action.stage || action.work != Work::kForward || stage.statistics.empty()) continue;
+    if (stage.number != action.stage || action.work != Work::kForward || stage.statistics.empty())
+      continue;
     const bool made_up = is_made_up(action.micro_batch);
     if (made_up) stage.train(true);
     if (plan.micro_shards > 0) stage.statistics.take(action.micro_batch, !made_up);
   }
   if (action.work != Work::kBackward && action.work != Work::kBackwardWeight) return;
   for (Stage& stage : stages) {
-    if (stage.number != action.stage || !stage.tree || !stage.tree->take(action.micro_batch)) continue;
+    if (stage.number != action.stage || !stage.tree || !stage.tree->take(action.micro_batch))
+      continue;
     // Over the replicas before over the stages, as one process has it.
     for (const at::Tensor& tied : stage.tied_weights()) {
-      if (tied.grad().defined() && replicas().size() > 1) replicas().all_reduce(tied.mutable_grad());
+      if (tied.grad().defined() && replicas().size() > 1)
+        replicas().all_reduce(tied.mutable_grad());
     }
   }
 }
 
 bool Composed::is_made_up(int micro_batch) const {
-  return shards_[static_cast<std::size_t>(micro_batch)].rows == 0 && model.experts == 0 && !plan.sync_batch_norm;
+  return shards_[static_cast<std::size_t>(micro_batch)].rows == 0 && model.experts == 0 &&
+         !plan.sync_batch_norm;
 }
 
 // With micro-shards all replicas have the whole sum, which counts once.
@@ -128,44 +144,54 @@ void Composed::count_tied_once() {
   }
 }
 
-// By the batch and the micro-batch among those of all replicas, so that a resumed run drops what the uninterrupted one does.
+// By the batch and the micro-batch among those of all replicas, so that a resumed run drops what
+// the uninterrupted one does.
 void Composed::seed_dropout(const Stage& stage) const {
-  const std::int64_t batch = steps * plan.accumulate + batches_, first = (batch * replicas().size() + replica()) * plan.micro_batches;
-  for (const TensorParallel& of_block : stage.tp) of_block.set_draw(static_cast<std::uint64_t>(first + micro_batch_) * kMasks);
+  const std::int64_t batch = steps * plan.accumulate + batches_,
+                     first = (batch * replicas().size() + replica()) * plan.micro_batches;
+  for (const TensorParallel& of_block : stage.tp)
+    of_block.set_draw(static_cast<std::uint64_t>(first + micro_batch_) * kMasks);
 }
 
 double Composed::run(const Tensors& inputs, const Tensors& targets, bool training) {
-  WEFT_REQUIRE(!inputs.empty() && inputs[0].dim() > 0, "train_step: every rank gives the inputs of its replica");
+  WEFT_REQUIRE(!inputs.empty() && inputs[0].dim() > 0,
+               "train_step: every rank gives the inputs of its replica");
   if (training) {
     const double loss = train(inputs, targets);
     return guarded([&] {
       const auto begin = Clock::now();
-      const double mean = plan.micro_shards > 0 ? mean_of_micro_shards(all_samples_) : mean_over_replicas(loss);
+      const double mean =
+          plan.micro_shards > 0 ? mean_of_micro_shards(all_samples_) : mean_over_replicas(loss);
       times.communication += seconds_since(begin);
       return mean;
     });
   }
   samples_ = static_cast<double>(inputs[0].size(0));
   const Cut parts = cut(inputs, targets, even_parts(inputs[0].size(0), 1));
-  return guarded([&] { return mean_over_replicas(pipeline->evaluate(parts.inputs, parts.targets)); });
+  return guarded(
+      [&] { return mean_over_replicas(pipeline->evaluate(parts.inputs, parts.targets)); });
 }
 
 // Ranks of tp, cp and pp all have the replica's loss.
 std::vector<double> Composed::forward_backward(const Tensors& inputs, const Tensors& targets) {
-  WEFT_REQUIRE(!inputs.empty() && inputs[0].dim() > 0, "forward_backward: every rank gives the inputs of its replica");
+  WEFT_REQUIRE(!inputs.empty() && inputs[0].dim() > 0,
+               "forward_backward: every rank gives the inputs of its replica");
   const double loss = train(inputs, targets);
   if (plan.micro_shards > 0) return losses_;
-  const bool counts = mesh.coordinate("tp") == 0 && mesh.coordinate("cp") == 0 && mesh.coordinate("pp") == 0;
+  const bool counts =
+      mesh.coordinate("tp") == 0 && mesh.coordinate("cp") == 0 && mesh.coordinate("pp") == 0;
   return {counts && samples_ > 0 ? loss * samples_ : 0};
 }
 
 double Composed::train(const Tensors& inputs, const Tensors& targets) {
   WEFT_REQUIRE(!replicates() || kept_batches_ < plan.accumulate,
-               "train_step: step() after each " + std::to_string(plan.accumulate) + " of them; the plan's `accumulate` says how many");
+               "train_step: step() after each " + std::to_string(plan.accumulate) +
+                   " of them; the plan's `accumulate` says how many");
   samples_ = static_cast<double>(inputs[0].size(0));
-  const bool by_shards = plan.micro_shards > 0, sums = sharding.average == ShardedOptions::Average::kSum;
-  // Where gradients are summed, losses count by samples beforehand; ranks of cp have cp times their share of a gradient
-  // (ContextParallel::mean).
+  const bool by_shards = plan.micro_shards > 0,
+             sums = sharding.average == ShardedOptions::Average::kSum;
+  // Where gradients are summed, losses count by samples beforehand; ranks of cp have cp times their
+  // share of a gradient (ContextParallel::mean).
   all_samples_ = sums ? samples_of_batch() : 0;
   const double share = sums && !by_shards ? samples_ / all_samples_ / mesh.size("cp") : 1;
   const double factor = share * scale() / plan.accumulate;
@@ -174,7 +200,9 @@ double Composed::train(const Tensors& inputs, const Tensors& targets) {
   const Cut parts = cut(inputs, targets, shards_);
   return guarded([&] {
     const auto begin = Clock::now();
-    const auto counted = [this] { return times.forward + times.backward + times.communication + times.update; };
+    const auto counted = [this] {
+      return times.forward + times.backward + times.communication + times.update;
+    };
     const double before = counted();
     stepped_ = false;
     for (Stage& stage : stages) {
@@ -202,7 +230,8 @@ double Composed::train(const Tensors& inputs, const Tensors& targets) {
 // Without micro-shards the engine gives all the first replica's.
 void Composed::finish_statistics() {
   if (plan.micro_shards == 0) return;
-  for (Stage& stage : stages) stage.statistics.finish(replicas(), std::min<double>(plan.micro_shards, all_samples_));
+  for (Stage& stage : stages)
+    stage.statistics.finish(replicas(), std::min<double>(plan.micro_shards, all_samples_));
 }
 
 DataParallelBase::Times Composed::take_engine_times() {
@@ -235,12 +264,15 @@ double Composed::mean_of_micro_shards(double all) {
   return kernels::tree_sum(sums.const_data_ptr<double>(), losses_.size()) / all;
 }
 
-// In one piece, so that the bits do not depend on how many micro-batches a replica has. The others are single samples.
+// In one piece, so that the bits do not depend on how many micro-batches a replica has. The others
+// are single samples.
 Tensors Composed::predict_at_once(const Tensors& inputs) {
   std::vector<Tensors> parts(static_cast<std::size_t>(plan.micro_batches));
   for (const at::Tensor& input : inputs) {
-    WEFT_REQUIRE(input.dim() > 0 && input.size(0) > 0, "predict: all inputs have one entry a sample, and one sample at least");
-    for (std::size_t i = 0; i < parts.size(); ++i) parts[i].push_back(i == 0 ? input.clone() : input.narrow(0, 0, 1));
+    WEFT_REQUIRE(input.dim() > 0 && input.size(0) > 0,
+                 "predict: all inputs have one entry a sample, and one sample at least");
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      parts[i].push_back(i == 0 ? input.clone() : input.narrow(0, 0, 1));
   }
   const auto outputs = pipeline->predict(parts);
   return outputs.empty() ? Tensors{} : outputs[0];
@@ -248,23 +280,26 @@ Tensors Composed::predict_at_once(const Tensors& inputs) {
 
 Tensors Composed::predict(const Tensors& inputs) {
   return guarded([&] {
-    const Tensors outputs = plan.micro_shards > 0 ? predict_at_once(inputs) : pipeline->predict(inputs);
+    const Tensors outputs =
+        plan.micro_shards > 0 ? predict_at_once(inputs) : pipeline->predict(inputs);
     return outputs.empty() || !model.join ? outputs : model.join(outputs, contexts());
   });
 }
 
-// One number over the world, so that all have the same bits of it: this rank's shards of one replica, or its part of what all replicas
-// have.
+// One number over the world, so that all have the same bits of it: this rank's shards of one
+// replica, or its part of what all replicas have.
 double Composed::norm_of_gradients() {
   // Replicas of a whole model have it from the sums, without another pass over them.
-  const bool alone = replicates() && copies().size() == mesh.world().size() && plan.micro_shards == 0;
+  const bool alone =
+      replicates() && copies().size() == mesh.world().size() && plan.micro_shards == 0;
   if (alone && stages[0].sharded) return stages[0].sharded->grad_norm() / scale();
   std::vector<at::Tensor> pieces;
   for (Stage& stage : stages) {
     if (!stage.sharded) continue;
     stage.sharded->each_gradient([&](const std::string& own, const at::Tensor& piece) {
       const Parameter* const p = stage.find(own);
-      const bool counted = (replicates() || is_first_copy()) && !p->copy && (p->slice || tp.rank() == 0) && (p->expert || is_first_of_ep());
+      const bool counted = (replicates() || is_first_copy()) && !p->copy &&
+                           (p->slice || tp.rank() == 0) && (p->expert || is_first_of_ep());
       if (counted) pieces.push_back(piece);
     });
   }

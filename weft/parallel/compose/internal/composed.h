@@ -22,8 +22,9 @@ namespace weft::parallel::internal {
 
 // How a parameter of this rank lies in the whole model.
 struct Parameter {
-  std::string own;                  // "<block>.<name>" in the stage
-  std::string whole;                // in the whole model: another one where this is a copy that another stage has too
+  std::string own;  // "<block>.<name>" in the stage
+  std::string
+      whole;  // in the whole model: another one where this is a copy that another stage has too
   std::optional<Slice> slice;       // over tp
   std::optional<Slice> expert;      // over ep
   std::vector<std::int64_t> sizes;  // whole
@@ -77,12 +78,17 @@ class Composed {
   void before(const schedule::pipeline::Action& action);
   void after(const schedule::pipeline::Action& action);
   int replica() const {
-    return (mesh.coordinate("dp") * mesh.size("fsdp") + mesh.coordinate("fsdp")) * mesh.size("ep") + mesh.coordinate("ep");
+    return (mesh.coordinate("dp") * mesh.size("fsdp") + mesh.coordinate("fsdp")) * mesh.size("ep") +
+           mesh.coordinate("ep");
   }
   // Those that have samples of their own.
   const Group& replicas() const { return mesh.along({"dp", "fsdp", "ep"}); }
-  // Those that have tokens of their own: ranks of cp have a replica's samples, but each its positions.
-  const Group& sharers() const { return model.experts > 0 && mesh.size("cp") > 1 ? mesh.along({"dp", "fsdp", "cp", "ep"}) : replicas(); }
+  // Those that have tokens of their own: ranks of cp have a replica's samples, but each its
+  // positions.
+  const Group& sharers() const {
+    return model.experts > 0 && mesh.size("cp") > 1 ? mesh.along({"dp", "fsdp", "cp", "ep"})
+                                                    : replicas();
+  }
   // Those that have the same of the weights, of experts'.
   const Group& copies() const { return mesh.along({"dp", "cp", "ep"}); }
   const Group& copies_of_experts() const { return mesh.along({"dp", "cp"}); }
@@ -114,7 +120,8 @@ class Composed {
   ParallelModel::Times times;
 
  private:
-  // A micro-batch: rows of this replica, how many the pipeline is told (one at least), and what the loss counts beside that.
+  // A micro-batch: rows of this replica, how many the pipeline is told (one at least), and what the
+  // loss counts beside that.
   struct Part {
     std::int64_t begin, rows, told;
     double weight;
@@ -159,14 +166,18 @@ class Composed {
   TensorParallel along_ep() const { return {mesh["ep"], 0}; }
   void load(Stage& stage, const std::map<std::string, at::Tensor>& state);
   std::string mismatch(const std::map<std::string, at::Tensor>& state) const;
-  // One rank's named tensors of each stage, to rank 0 of the world: `of` gives a stage's, by own names, on the shards' rank 0.
-  ParallelModel::NamedTensors whole(const std::function<Sharded::NamedTensors(Stage&)>& of, bool with_buffers = false);
+  // One rank's named tensors of each stage, to rank 0 of the world: `of` gives a stage's, by own
+  // names, on the shards' rank 0.
+  ParallelModel::NamedTensors whole(const std::function<Sharded::NamedTensors(Stage&)>& of,
+                                    bool with_buffers = false);
 
-  double samples_ = 0;          // of the batch that is run
-  double all_samples_ = 0;      // of all replicas, where they were asked
-  std::int64_t batches_ = 0;    // since the last step
-  int kept_batches_ = 0;        // whose gradients wait for the step
-  std::vector<double> losses_;  // by micro-shard, summed over its samples; zero for other replicas' and on other ranks
+  double samples_ = 0;        // of the batch that is run
+  double all_samples_ = 0;    // of all replicas, where they were asked
+  std::int64_t batches_ = 0;  // since the last step
+  int kept_batches_ = 0;      // whose gradients wait for the step
+  std::vector<double>
+      // by micro-shard, summed over its samples; zero for other replicas' and on other ranks
+      losses_;
   std::vector<Part> shards_;
   std::chrono::steady_clock::time_point began_;  // the action that runs
   std::optional<observe::TraceScope> span_;      // of it
@@ -184,7 +195,8 @@ auto Composed::guarded(const Fn& fn) -> decltype(fn()) {
     abort(error);
     throw;
   } catch (const std::exception& error) {
-    abort(Error(Errc::kAborted, "rank " + std::to_string(mesh.world().rank()) + " ended with: " + error.what()));
+    abort(Error(Errc::kAborted,
+                "rank " + std::to_string(mesh.world().rank()) + " ended with: " + error.what()));
     throw;
   }
 }
@@ -201,7 +213,8 @@ auto in_one_line(const std::string& what, const Tensors& inputs, const Fn& fn) -
     throw;
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
-    throw Error(Errc::kInvalidArgument, what + " of " + shapes_of(inputs) + ": " + text.substr(0, text.find('\n')));
+    throw Error(Errc::kInvalidArgument,
+                what + " of " + shapes_of(inputs) + ": " + text.substr(0, text.find('\n')));
   }
 }
 

@@ -8,55 +8,67 @@
 
 namespace weft::parallel::internal {
 
-// A pipeline weighs micro-batches by the rows that it is told of, one at least, and the loss of each counts `factor` times its part of the
-// true rows.
+// A pipeline weighs micro-batches by the rows that it is told of, one at least, and the loss of
+// each counts `factor` times its part of the true rows.
 std::vector<Composed::Part> Composed::even_parts(std::int64_t rows, double factor) const {
   const std::int64_t count = plan.micro_batches;
   const auto told = static_cast<double>(std::max(rows, count));
   std::vector<Part> parts;
   for (std::int64_t i = 0, begin = 0; i < count; ++i) {
-    Part part{.begin = begin, .rows = rows / count + (i < rows % count ? 1 : 0), .told = 0, .weight = 0};
+    Part part{
+        .begin = begin, .rows = rows / count + (i < rows % count ? 1 : 0), .told = 0, .weight = 0};
     begin += part.rows;
     part.told = std::max<std::int64_t>(1, part.rows);
     if (part.rows > 0)
-      part.weight = factor * (static_cast<double>(part.rows) / static_cast<double>(rows) / (static_cast<double>(part.told) / told));
+      part.weight = factor * (static_cast<double>(part.rows) / static_cast<double>(rows) /
+                              (static_cast<double>(part.told) / told));
     parts.push_back(part);
   }
   return parts;
 }
 
-// Cuts that depend on the batch of `all` samples alone: part i of n begins at sample floor(all · i / n).
+// Cuts that depend on the batch of `all` samples alone: part i of n begins at sample floor(all · i
+// / n).
 std::vector<Composed::Part> Composed::micro_shards(double all, double factor) const {
   const std::int64_t first = static_cast<std::int64_t>(replica()) * plan.micro_batches;
-  const auto begin = [&](std::int64_t i) { return static_cast<std::int64_t>(all) * i / plan.micro_shards; };
+  const auto begin = [&](std::int64_t i) {
+    return static_cast<std::int64_t>(all) * i / plan.micro_shards;
+  };
   const std::int64_t mine = begin(first + plan.micro_batches) - begin(first);
-  WEFT_REQUIRE(static_cast<std::int64_t>(samples_) == mine,
-               "train_step: with micro_shards replica " + std::to_string(replica()) + " of " + std::to_string(replicas().size()) +
-                   " gives samples floor(n r / replicas) to floor(n (r + 1) / replicas) of all n, here " + std::to_string(mine) + ", not " +
-                   std::to_string(static_cast<std::int64_t>(samples_)));
+  WEFT_REQUIRE(
+      static_cast<std::int64_t>(samples_) == mine,
+      "train_step: with micro_shards replica " + std::to_string(replica()) + " of " +
+          std::to_string(replicas().size()) +
+          " gives samples floor(n r / replicas) to floor(n (r + 1) / replicas) of all n, here " +
+          std::to_string(mine) + ", not " + std::to_string(static_cast<std::int64_t>(samples_)));
   std::vector<Part> parts;
   for (std::int64_t i = first; i < first + plan.micro_batches; ++i) {
     const std::int64_t rows = begin(i + 1) - begin(i);
-    parts.push_back({begin(i) - begin(first), rows, 1, factor * (static_cast<double>(rows) / all) * plan.micro_batches});
+    parts.push_back({begin(i) - begin(first), rows, 1,
+                     factor * (static_cast<double>(rows) / all) * plan.micro_batches});
   }
   return parts;
 }
 
-// Before the targets stands a tensor of as many rows as the pipeline is told, behind them the weight. Micro-batches of no row get one of
-// zeros, which counts nothing, but for experts and joint batch norms, which would count it. Micro-shards are copies, which lie alike
-// wherever they are computed.
-Composed::Cut Composed::cut(const Tensors& inputs, const Tensors& targets, const std::vector<Part>& parts) const {
+// Before the targets stands a tensor of as many rows as the pipeline is told, behind them the
+// weight. Micro-batches of no row get one of zeros, which counts nothing, but for experts and joint
+// batch norms, which would count it. Micro-shards are copies, which lie alike wherever they are
+// computed.
+Composed::Cut Composed::cut(const Tensors& inputs, const Tensors& targets,
+                            const std::vector<Part>& parts) const {
   const std::int64_t rows = inputs[0].size(0);
   Cut cut{std::vector<Tensors>(parts.size()), std::vector<Tensors>(parts.size())};
   const auto deal = [&](const Tensors& from, std::vector<Tensors>& to, const char* what) {
     for (const at::Tensor& whole : from) {
       WEFT_REQUIRE(whole.dim() > 0 && whole.size(0) == rows,
-                   std::string("train_step: all ") + what + " have one entry a sample along the first dimension, as the first input");
+                   std::string("train_step: all ") + what +
+                       " have one entry a sample along the first dimension, as the first input");
       std::vector<std::int64_t> one = whole.sizes().vec();
       one[0] = 1;
       for (std::size_t i = 0; i < parts.size(); ++i) {
         const bool made_up = parts[i].rows == 0 && model.experts == 0 && !plan.sync_batch_norm;
-        const at::Tensor piece = made_up ? at::zeros(one, whole.options()) : whole.narrow(0, parts[i].begin, parts[i].rows);
+        const at::Tensor piece = made_up ? at::zeros(one, whole.options())
+                                         : whole.narrow(0, parts[i].begin, parts[i].rows);
         to[i].push_back(plan.micro_shards > 0 ? piece.clone() : piece);
       }
     }
@@ -64,9 +76,11 @@ Composed::Cut Composed::cut(const Tensors& inputs, const Tensors& targets, const
   deal(inputs, cut.inputs, "inputs");
   if (!pipeline->has_last_stage()) return cut;
   WEFT_REQUIRE(!targets.empty(), "train_step: this rank reads the targets, and there are none");
-  for (std::size_t i = 0; i < parts.size(); ++i) cut.targets[i].push_back(at::zeros({1}).expand({parts[i].told}));
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    cut.targets[i].push_back(at::zeros({1}).expand({parts[i].told}));
   deal(targets, cut.targets, "targets");
-  for (std::size_t i = 0; i < parts.size(); ++i) cut.targets[i].push_back(at::scalar_tensor(parts[i].weight, at::kDouble));
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    cut.targets[i].push_back(at::scalar_tensor(parts[i].weight, at::kDouble));
   return cut;
 }
 
@@ -74,7 +88,8 @@ std::string shapes_of(const Tensors& tensors) {
   std::string text;
   for (const at::Tensor& tensor : tensors) {
     text += (text.empty() ? "" : ", ") + std::string(c10::toString(tensor.scalar_type())) + "[";
-    for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) text += (dim > 0 ? ", " : "") + std::to_string(tensor.size(dim));
+    for (std::int64_t dim = 0; dim < tensor.dim(); ++dim)
+      text += (dim > 0 ? ", " : "") + std::to_string(tensor.size(dim));
     text += "]";
   }
   return text;
@@ -83,12 +98,16 @@ std::string shapes_of(const Tensors& tensors) {
 namespace {
 
 void check_loss(const at::Tensor& loss) {
-  WEFT_REQUIRE(loss.defined(), "the loss is no tensor: return one number, the mean over the samples");
+  WEFT_REQUIRE(loss.defined(),
+               "the loss is no tensor: return one number, the mean over the samples");
   std::string shape;
-  for (const std::int64_t size : loss.sizes()) shape += (shape.empty() ? "" : ", ") + std::to_string(size);
-  WEFT_REQUIRE(loss.numel() == 1, "the loss is a tensor of shape [" + shape + "]: return one number, the mean over the samples");
-  WEFT_REQUIRE(loss.requires_grad() || !at::GradMode::is_enabled(),
-               "the loss does not depend on the model's parameters: no gradient reaches them from it");
+  for (const std::int64_t size : loss.sizes())
+    shape += (shape.empty() ? "" : ", ") + std::to_string(size);
+  WEFT_REQUIRE(loss.numel() == 1, "the loss is a tensor of shape [" + shape +
+                                      "]: return one number, the mean over the samples");
+  WEFT_REQUIRE(
+      loss.requires_grad() || !at::GradMode::is_enabled(),
+      "the loss does not depend on the model's parameters: no gradient reaches them from it");
 }
 
 }  // namespace
@@ -98,13 +117,15 @@ at::Tensor Composed::loss_of(const Tensors& outputs, const Tensors& targets) {
   const double weight = targets.back().item<double>();
   const Tensors wanted(targets.begin() + 1, targets.end() - 1);
   const bool nothing = model.experts == 0 && wanted[0].size(0) == 0;
-  const at::Tensor loss =
-      nothing ? outputs[0].sum() * 0 : in_one_line("the loss", outputs, [&] { return model.loss(outputs, wanted, contexts()); });
+  const at::Tensor loss = nothing ? outputs[0].sum() * 0 : in_one_line("the loss", outputs, [&] {
+    return model.loss(outputs, wanted, contexts());
+  });
   check_loss(loss);
   if (!losses_.empty() && at::GradMode::is_enabled()) {
     const auto part = static_cast<std::size_t>(micro_batch_);
     const std::int64_t rows = shards_[part].rows;
-    losses_[static_cast<std::size_t>(replica()) * shards_.size() + part] = rows == 0 ? 0 : loss.item<double>() * static_cast<double>(rows);
+    losses_[static_cast<std::size_t>(replica()) * shards_.size() + part] =
+        rows == 0 ? 0 : loss.item<double>() * static_cast<double>(rows);
   }
   return weight == 1 ? loss : loss * weight;
 }

@@ -25,8 +25,8 @@ std::uint64_t mixed(std::uint64_t x) {  // splitmix64
   return x ^ (x >> 31);
 }
 
-// make(), while libtorch's default generator, from which its own layers draw, gives the numbers of `seed`. One thread after the other,
-// since ranks may be threads; the generator is left as it was.
+// make(), while libtorch's default generator, from which its own layers draw, gives the numbers of
+// `seed`. One thread after the other, since ranks may be threads; the generator is left as it was.
 Block seeded(std::uint64_t seed, const std::function<Block()>& make) {
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
@@ -41,7 +41,8 @@ Block seeded(std::uint64_t seed, const std::function<Block()>& make) {
 Block make_block(const Composed& c, int number, const Contexts& contexts) {
   const BlockSpec& spec = c.model.blocks[static_cast<std::size_t>(number)];
   Block block = seeded(block_seed(c.plan.seed, number), [&] { return spec.make(contexts); });
-  WEFT_REQUIRE(block.module && block.forward, "block " + spec.name + " has no module or no forward");
+  WEFT_REQUIRE(block.module && block.forward,
+               "block " + spec.name + " has no module or no forward");
   block.name = spec.name;
   return block;
 }
@@ -52,7 +53,8 @@ TensorParallel context_of(const Composed& c, int block) {
   return tp;
 }
 
-// Leaves blocks as they were before they have been timed, since a model may make the same block each time it is asked.
+// Leaves blocks as they were before they have been timed, since a model may make the same block
+// each time it is asked.
 class Measured {
  public:
   Measured() = default;
@@ -70,7 +72,8 @@ class Measured {
  private:
   void restore() {
     if (!module_) return;
-    for (const at::Tensor& parameter : module_->parameters()) parameter.mutable_grad() = at::Tensor();
+    for (const at::Tensor& parameter : module_->parameters())
+      parameter.mutable_grad() = at::Tensor();
     set_back_();
     module_.reset();
   }
@@ -82,7 +85,8 @@ class Measured {
 // By the times of world rank 0, for all.
 std::vector<int> measured(const Composed& c, int stages) {
   std::vector<int> cuts(static_cast<std::size_t>(stages - 1));
-  if (c.mesh.coordinate("pp") == 0) {  // with all ranks of tp; as if each had whole sequences and all experts
+  if (c.mesh.coordinate("pp") ==
+      0) {  // with all ranks of tp; as if each had whole sequences and all experts
     Measured measured;
     const auto make = [&](int number) {
       const Contexts contexts{.tp = context_of(c, number), .cp = {}, .ep = {}};
@@ -108,23 +112,30 @@ std::string cut_stages(Composed& c) {
   c.cuts = c.plan.cuts;
   const bool given = !c.cuts.empty(), measures = !given && !c.plan.sample.empty() && stages > 1;
   if (measures) c.cuts = measured(c, stages);
-  for (int stage = 1; !given && !measures && stage < stages; ++stage) c.cuts.push_back(stage * blocks / stages);
+  for (int stage = 1; !given && !measures && stage < stages; ++stage)
+    c.cuts.push_back(stage * blocks / stages);
   std::string mine;
   for (int stage = 0; stage < stages; ++stage) {
     if (lists::rank_of(c.request, stage) != c.mesh.coordinate("pp")) continue;
     const auto at = static_cast<std::size_t>(stage);
-    const int begin = stage == 0 ? 0 : c.cuts[at - 1], end = at < c.cuts.size() ? c.cuts[at] : blocks;
+    const int begin = stage == 0 ? 0 : c.cuts[at - 1],
+              end = at < c.cuts.size() ? c.cuts[at] : blocks;
     Stage& s = c.stages.emplace_back();
     s.number = stage;
     s.first = begin;
-    for (int i = begin; i < end; ++i) s.names.push_back(c.model.blocks[static_cast<std::size_t>(i)].name);
-    mine += (mine.empty() ? "" : ", ") + s.names.front() + (end - begin > 1 ? " to " + s.names.back() : "");
+    for (int i = begin; i < end; ++i)
+      s.names.push_back(c.model.blocks[static_cast<std::size_t>(i)].name);
+    mine += (mine.empty() ? "" : ", ") + s.names.front() +
+            (end - begin > 1 ? " to " + s.names.back() : "");
   }
   if (stages == 1 && c.plan.micro_batches == 1 && c.plan.micro_shards == 0) return "";
-  return count(static_cast<std::size_t>(blocks), "block") + " in " + count(static_cast<std::size_t>(stages), "stage") + " over " +
-         axis(c.mesh, "pp") + " by " + lists::to_string(c.plan.schedule) + ", " + (measures ? "cut by measured times, " : "") +
-         (c.plan.micro_batches == 1 ? "one micro-batch" : std::to_string(c.plan.micro_batches) + " micro-batches") +
-         (c.plan.micro_shards > 0 ? " of all " + std::to_string(c.plan.micro_shards) : "") + "; this rank has " + mine;
+  return count(static_cast<std::size_t>(blocks), "block") + " in " +
+         count(static_cast<std::size_t>(stages), "stage") + " over " + axis(c.mesh, "pp") + " by " +
+         lists::to_string(c.plan.schedule) + ", " + (measures ? "cut by measured times, " : "") +
+         (c.plan.micro_batches == 1 ? "one micro-batch"
+                                    : std::to_string(c.plan.micro_batches) + " micro-batches") +
+         (c.plan.micro_shards > 0 ? " of all " + std::to_string(c.plan.micro_shards) : "") +
+         "; this rank has " + mine;
 }
 
 namespace {
@@ -142,7 +153,10 @@ void list_parameters(Stage& stage) {
     const auto slices = parallel::slices(*block.module), experts = expert_slices(*block.module);
     for (const auto& item : block.module->named_parameters()) {
       if (!known.insert(item.value().unsafeGetTensorImpl()).second) continue;
-      Parameter p{.own = stage.names[i] + "." + item.key(), .slice = {}, .expert = {}, .sizes = item.value().sizes().vec()};
+      Parameter p{.own = stage.names[i] + "." + item.key(),
+                  .slice = {},
+                  .expert = {},
+                  .sizes = item.value().sizes().vec()};
       p.whole = whole_name(block, item.key());
       p.trained = item.value().requires_grad();
       for (const auto& [name, tensor] : block.tied) {
@@ -169,17 +183,20 @@ void list_buffers(Stage& stage) {
   std::set<const c10::TensorImpl*> known;
   for (const Block& block : stage.blocks) {
     for (const auto& item : block.module->named_buffers()) {
-      if (known.insert(item.value().unsafeGetTensorImpl()).second) buffers.push_back({whole_name(block, item.key()), item.value()});
+      if (known.insert(item.value().unsafeGetTensorImpl()).second)
+        buffers.push_back({whole_name(block, item.key()), item.value()});
     }
   }
   stage.statistics = Statistics(std::move(buffers));
 }
 
-// Parameters that other stages have too: the pipeline reads them before they are sharded, so that they stay whole until then.
+// Parameters that other stages have too: the pipeline reads them before they are sharded, so that
+// they stay whole until then.
 std::function<bool(const at::Tensor&)> shared_with_stages(const Stage& stage, const Block& block) {
   if (!stage.tied) return nullptr;
   return [&block](const at::Tensor& parameter) {
-    return std::any_of(block.tied.begin(), block.tied.end(), [&](const auto& tied) { return tied.second.is_same(parameter); });
+    return std::any_of(block.tied.begin(), block.tied.end(),
+                       [&](const auto& tied) { return tied.second.is_same(parameter); });
   };
 }
 
@@ -198,34 +215,41 @@ std::string split_layers(Composed& c) {
       contexts.tp = context_of(c, number);
       stage.tp.push_back(contexts.tp);
       Block block = make_block(c, number, contexts);
-      // With micro-shards each of tied blocks has a weight of its own, wherever they are, so that gradients are summed alike.
+      // With micro-shards each of tied blocks has a weight of its own, wherever they are, so that
+      // gradients are summed alike.
       if (c.plan.micro_shards == 0) contexts.before[stage.names[i]] = block.module;
-      stage.tied = stage.tied || (!block.tied.empty() && (lists::num_stages(c.request) > 1 || c.plan.micro_shards > 0));
+      stage.tied = stage.tied || (!block.tied.empty() &&
+                                  (lists::num_stages(c.request) > 1 || c.plan.micro_shards > 0));
       if (c.sharding.cuts) c.sharding.cuts->cut(*block.module, shared_with_stages(stage, block));
       stage.blocks.push_back(std::move(block));
     }
     list_parameters(stage);
     list_buffers(stage);
     for (const Parameter& p : stage.parameters) {
-      WEFT_REQUIRE(names.insert(p.whole).second || p.tied, "two blocks have a parameter '" + p.whole + "': give them other names");
+      WEFT_REQUIRE(names.insert(p.whole).second || p.tied,
+                   "two blocks have a parameter '" + p.whole + "': give them other names");
     }
     all += stage.parameters.size();
     for (const Parameter& p : stage.parameters) slices += p.slice && c.tp.size() > 1 ? 1 : 0;
   }
   if (c.mesh.size("tp") == 1) return "";
-  return std::to_string(slices) + " of " + count(all, "parameter") + " are slices over " + axis(c.mesh, "tp");
+  return std::to_string(slices) + " of " + count(all, "parameter") + " are slices over " +
+         axis(c.mesh, "tp");
 }
 
 std::string join_batch_norms(Composed& c) {
   if (!c.plan.sync_batch_norm) return "";
-  const auto average = sums_gradients(c) ? ShardedOptions::Average::kSum : ShardedOptions::Average::kBySamples;
+  const auto average =
+      sums_gradients(c) ? ShardedOptions::Average::kSum : ShardedOptions::Average::kBySamples;
   at::Tensor layers = at::zeros({1}, at::kLong);
   for (Stage& stage : c.stages) {
-    for (const Block& block : stage.blocks) layers += convert_sync_batch_norm(block.module, c.replicas(), average);
+    for (const Block& block : stage.blocks)
+      layers += convert_sync_batch_norm(block.module, c.replicas(), average);
   }
   at::Tensor all = layers.clone();
   c.mesh.world().all_reduce(all, ReduceOp::kMax);
-  if (all.item<std::int64_t>() == 0) throw Error(Errc::kBadConfig, "plan: sync_batch_norm: the model has no batch norm");
+  if (all.item<std::int64_t>() == 0)
+    throw Error(Errc::kBadConfig, "plan: sync_batch_norm: the model has no batch norm");
   return count(static_cast<std::size_t>(layers.item<std::int64_t>()), "batch norm") + " over " +
          count(static_cast<std::size_t>(c.replicas().size()), "replica");
 }

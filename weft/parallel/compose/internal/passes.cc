@@ -27,12 +27,14 @@ std::string split_sequence(Composed& c) {
 }
 
 std::string place_experts(Composed& c) {
-  const std::int64_t each = c.model.experts / c.mesh.size("ep"), first = each * c.mesh.coordinate("ep");
+  const std::int64_t each = c.model.experts / c.mesh.size("ep"),
+                     first = each * c.mesh.coordinate("ep");
   if (c.model.experts == 0 || c.sharers().size() == 1) return "";
   c.ep = ExpertParallel(c.mesh["ep"], c.sharers());
-  return count(static_cast<std::size_t>(c.model.experts), "expert") + " over " + axis(c.mesh, "ep") + ", balanced over " +
-         count(static_cast<std::size_t>(c.sharers().size()), "rank") + "; this rank has " + std::to_string(first) + " to " +
-         std::to_string(first + each - 1);
+  return count(static_cast<std::size_t>(c.model.experts), "expert") + " over " +
+         axis(c.mesh, "ep") + ", balanced over " +
+         count(static_cast<std::size_t>(c.sharers().size()), "rank") + "; this rank has " +
+         std::to_string(first) + " to " + std::to_string(first + each - 1);
 }
 
 std::string set_precision(Composed& c) {
@@ -40,19 +42,23 @@ std::string set_precision(Composed& c) {
   c.precision = c.plan.precision;
   for (Stage& stage : c.stages) {
     for (Block& block : stage.blocks) {
-      block.forward = [precision = c.plan.precision, forward = std::move(block.forward)](const Tensors& x) {
+      block.forward = [precision = c.plan.precision,
+                       forward = std::move(block.forward)](const Tensors& x) {
         const Autocast autocast(precision);
         return forward(x);
       };
     }
   }
-  return std::string("blocks and loss compute in ") + (c.plan.precision == Precision::kBf16 ? "bfloat16" : "float16");
+  return std::string("blocks and loss compute in ") +
+         (c.plan.precision == Precision::kBf16 ? "bfloat16" : "float16");
 }
 
 std::string recompute_blocks(Composed& c) {
   if (c.plan.recompute == Recompute::kNone) return "";
   if (c.plan.recompute == Recompute::kSelective) {
-    if (!c.model.selective) throw Error(Errc::kBadConfig, "plan: this model's blocks know no selective recomputation; take full");
+    if (!c.model.selective)
+      throw Error(Errc::kBadConfig,
+                  "plan: this model's blocks know no selective recomputation; take full");
     return "blocks recompute large and cheap activations in backward";
   }
   std::size_t again = 0, all = 0;
@@ -63,7 +69,8 @@ std::string recompute_blocks(Composed& c) {
       ++again;
       std::vector<KeepState> keep{keep_draws(stage.tp[i])};
       if (!stage.blocks[i].module->buffers().empty()) keep.push_back(keep_buffers(stage.blocks[i]));
-      stage.blocks[i].forward = [keep, forward = std::move(stage.blocks[i].forward)](const Tensors& x) {
+      stage.blocks[i].forward = [keep,
+                                 forward = std::move(stage.blocks[i].forward)](const Tensors& x) {
         return recompute_all(forward, x, {.keep = keep});
       };
     }
@@ -74,14 +81,17 @@ std::string recompute_blocks(Composed& c) {
 std::string scale_loss(Composed& c) {
   if (!scales_loss(c.plan)) return "";
   c.scaler.emplace(c.plan.loss_scale.value_or(LossScaleOptions{}));
-  return "the loss is scaled by " + std::to_string(static_cast<std::int64_t>(c.scale())) + " at first";
+  return "the loss is scaled by " + std::to_string(static_cast<std::int64_t>(c.scale())) +
+         " at first";
 }
 
-// Without gaps, and so their gradients: as they come from another stage. Operations on strided tensors may add in another order.
+// Without gaps, and so their gradients: as they come from another stage. Operations on strided
+// tensors may add in another order.
 Tensors packed(Tensors tensors) {
   for (at::Tensor& tensor : tensors) {
     tensor = tensor.contiguous();
-    if (tensor.requires_grad()) tensor.register_hook([](const at::Tensor& gradient) { return gradient.contiguous(); });
+    if (tensor.requires_grad())
+      tensor.register_hook([](const at::Tensor& gradient) { return gradient.contiguous(); });
   }
   return tensors;
 }
@@ -93,8 +103,9 @@ std::string connect_stages(Composed& c) {
     for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
       Block block{.module = stage.blocks[i].module};
       block.forward = [&stage, i, alike = c.plan.micro_shards > 0](const Tensors& x) {
-        const Tensors y = in_one_line("block " + stage.names[i], x,
-                                      [&] { return stage.sharded ? stage.sharded->run(i, x) : stage.blocks[i].forward(x); });
+        const Tensors y = in_one_line("block " + stage.names[i], x, [&] {
+          return stage.sharded ? stage.sharded->run(i, x) : stage.blocks[i].forward(x);
+        });
         return alike ? packed(y) : y;
       };
       for (const auto& [name, tensor] : stage.blocks[i].tied) {
@@ -103,7 +114,8 @@ std::string connect_stages(Composed& c) {
       blocks[stage.first + static_cast<int>(i)] = std::move(block);
     }
   }
-  PipelineOptions options{.algorithm = c.request.algorithm, .micro_batches = c.request.micro_batches, .cuts = c.cuts};
+  PipelineOptions options{
+      .algorithm = c.request.algorithm, .micro_batches = c.request.micro_batches, .cuts = c.cuts};
   options.virtual_stages = c.request.virtual_stages;
   options.loss = [&c](const Tensors& y, const Tensors& t) { return c.loss_of(y, t); };
   options.before = [&c](const lists::Action& action) { c.before(action); };
@@ -137,18 +149,28 @@ struct Pass {
 
 constexpr std::array kPasses = {
     Pass{{"cut stages", "which blocks this rank has"}, always, cut_stages},
-    Pass{{"split sequence", "each rank has a part of every sequence's positions"}, on_cp, split_sequence},
+    Pass{{"split sequence", "each rank has a part of every sequence's positions"},
+         on_cp,
+         split_sequence},
     Pass{{"place experts", "each rank has some of the experts"}, on_ep, place_experts},
-    Pass{{"split layers", "makes these blocks, each with its part of every split layer"}, always, split_layers},
+    Pass{{"split layers", "makes these blocks, each with its part of every split layer"},
+         always,
+         split_layers},
     Pass{{"join batch norms", "they take statistics over all replicas"}, never, join_batch_norms},
     Pass{{"precision", "blocks and loss compute in a narrower type"}, never, set_precision},
-    Pass{{"recompute", "blocks keep only their inputs, or their expensive activations, and recompute the rest in backward"},
+    Pass{{"recompute",
+          "blocks keep only their inputs, or their expensive activations, and recompute the rest "
+          "in backward"},
          never,
          recompute_blocks},
     Pass{{"scale loss", "so that float16's gradients do not vanish"}, never, scale_loss},
-    Pass{{"connect stages", "micro-batches go through the stages by a schedule"}, always, connect_stages},
+    Pass{{"connect stages", "micro-batches go through the stages by a schedule"},
+         always,
+         connect_stages},
     Pass{{"replicate", "gradients are averaged over replicas"}, on_copies, replicate},
-    Pass{{"shard parameters", "over ranks, with the optimizer that updates them"}, always, shard_parameters},
+    Pass{{"shard parameters", "over ranks, with the optimizer that updates them"},
+         always,
+         shard_parameters},
     Pass{{"clip", "the norm of the whole model's gradients is bounded"}, never, clip},
 };
 
@@ -160,15 +182,17 @@ constexpr auto kInfos = [] {
 
 void check_left_out(const Composed& c) {
   for (const std::string& name : c.plan.without) {
-    const auto found = std::find_if(kPasses.begin(), kPasses.end(), [&](const Pass& pass) { return name == pass.info.name; });
+    const auto found = std::find_if(kPasses.begin(), kPasses.end(),
+                                    [&](const Pass& pass) { return name == pass.info.name; });
     std::vector<std::string> known;
     for (const Pass& pass : kPasses) known.emplace_back(pass.info.name);
     if (found == kPasses.end()) {
-      throw Error(Errc::kBadConfig,
-                  "plan: there is no pass '" + name + "'; did you mean '" + nearest(name, known).value_or(known[0]) + "'?");
+      throw Error(Errc::kBadConfig, "plan: there is no pass '" + name + "'; did you mean '" +
+                                        nearest(name, known).value_or(known[0]) + "'?");
     }
     if (found->needed(c))
-      throw Error(Errc::kBadConfig, "plan: the pass '" + name + "' cannot be left out on " + c.mesh.layout().describe());
+      throw Error(Errc::kBadConfig, "plan: the pass '" + name + "' cannot be left out on " +
+                                        c.mesh.layout().describe());
   }
 }
 
@@ -179,7 +203,8 @@ void compose(Composed& c) {
   check_left_out(c);
   if (c.plan.micro_shards > 0 && !c.mesh.world().has_ordered_sums()) {
     throw Error(Errc::kBadConfig,
-                "plan: micro_shards adds gradients in one order, and this group in another that its transport chose; make the group with "
+                "plan: micro_shards adds gradients in one order, and this group in another that "
+                "its transport chose; make the group with "
                 "InitOptions::ordered_sums");
   }
   // Before anything goes wrong, since all their ranks make them.

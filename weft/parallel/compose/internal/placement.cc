@@ -1,4 +1,5 @@
-// The passes that say where each stage's weights, gradients and optimizer state live, and over whom gradients are combined.
+// The passes that say where each stage's weights, gradients and optimizer state live, and over whom
+// gradients are combined.
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
@@ -10,9 +11,13 @@
 
 namespace weft::parallel::internal {
 
-std::string count(std::size_t number, const char* what) { return std::to_string(number) + " " + what + (number == 1 ? "" : "s"); }
+std::string count(std::size_t number, const char* what) {
+  return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+}
 
-std::string axis(const Mesh& mesh, const char* name) { return std::string(name) + "=" + std::to_string(mesh.size(name)); }
+std::string axis(const Mesh& mesh, const char* name) {
+  return std::string(name) + "=" + std::to_string(mesh.size(name));
+}
 
 bool left_out(const Composed& c, const std::string& name) {
   return std::find(c.plan.without.begin(), c.plan.without.end(), name) != c.plan.without.end();
@@ -20,17 +25,21 @@ bool left_out(const Composed& c, const std::string& name) {
 
 namespace {
 
-// Every rank of fsdp and ep has all parameters of its stages, of types that are updated as they are. Codecs on one host, and of models that
-// are divided further, take shards.
+// Every rank of fsdp and ep has all parameters of its stages, of types that are updated as they
+// are. Codecs on one host, and of models that are divided further, take shards.
 bool keeps_stages_whole(const Composed& c) {
   if (c.mesh.size("fsdp") > 1 || c.mesh.size("ep") > 1) return false;
-  if (c.plan.micro_shards > 0 && c.plan.accumulate > 1) return false;  // whose batches are summed over ranks one by one
+  if (c.plan.micro_shards > 0 && c.plan.accumulate > 1)
+    return false;  // whose batches are summed over ranks one by one
   const bool divided = c.mesh.size("tp") > 1 || c.mesh.size("pp") > 1;
-  if (c.plan.codec != "none" && c.plan.codec != "auto" && (divided || c.copies().host() != nullptr)) return false;
+  if (c.plan.codec != "none" && c.plan.codec != "auto" && (divided || c.copies().host() != nullptr))
+    return false;
   for (const Stage& stage : c.stages) {
     for (const Block& block : stage.blocks) {
       for (const at::Tensor& parameter : block.module->parameters()) {
-        const bool plain = (parameter.scalar_type() == at::kFloat || parameter.scalar_type() == at::kDouble) && parameter.is_contiguous();
+        const bool plain =
+            (parameter.scalar_type() == at::kFloat || parameter.scalar_type() == at::kDouble) &&
+            parameter.is_contiguous();
         if (parameter.requires_grad() && !plain) return false;
       }
     }
@@ -39,17 +48,22 @@ bool keeps_stages_whole(const Composed& c) {
 }
 
 // 2: gradients leave during the last backward.
-int engine_stage(const Composed& c) { return keeps_stages_whole(c) ? 0 : c.mesh.size("fsdp") > 1 ? c.plan.zero_stage : 2; }
+int engine_stage(const Composed& c) {
+  return keeps_stages_whole(c) ? 0 : c.mesh.size("fsdp") > 1 ? c.plan.zero_stage : 2;
+}
 
 // Which of a stage's parameters copies of all else do not have alike.
 std::optional<ShardedOptions::Apart> experts_apart(const Composed& c, const Stage& stage) {
   if (c.mesh.size("ep") == 1) return std::nullopt;
-  ShardedOptions::Apart apart{[&stage](const std::string& own) { return stage.find(own)->expert.has_value(); }, std::nullopt};
+  ShardedOptions::Apart apart{
+      [&stage](const std::string& own) { return stage.find(own)->expert.has_value(); },
+      std::nullopt};
   if (c.copies_of_experts().size() > 1) apart.replicas = c.copies_of_experts();
   return apart;
 }
 
-// Which of a stage's parameters other ranks of tp or another stage have alike, beside others in their codes.
+// Which of a stage's parameters other ranks of tp or another stage have alike, beside others in
+// their codes.
 std::function<bool(const std::string&)> uncoded(const Composed& c, const Stage& stage) {
   if (c.sharding.codec == "none") return nullptr;
   return [whole = c.tp.size() == 1, &stage](const std::string& own) {
@@ -64,7 +78,8 @@ std::vector<at::Tensor> trained(const Stage& stage) {
   std::set<const c10::TensorImpl*> known;
   for (const Block& block : stage.blocks) {
     for (const at::Tensor& parameter : block.module->parameters()) {
-      if (parameter.requires_grad() && known.insert(parameter.unsafeGetTensorImpl()).second) all.push_back(parameter);
+      if (parameter.requires_grad() && known.insert(parameter.unsafeGetTensorImpl()).second)
+        all.push_back(parameter);
     }
   }
   return all;
@@ -88,7 +103,8 @@ DataParallelOptions data_parallel_of(const Composed& c) {
 
 bool sums_gradients(const Composed& c) {
   const bool whole = keeps_stages_whole(c), copies = c.copies().size() > 1;
-  const bool coded = c.plan.codec != "none" && !whole, over_batches = whole && c.plan.accumulate > 1;
+  const bool coded = c.plan.codec != "none" && !whole,
+             over_batches = whole && c.plan.accumulate > 1;
   return c.plan.micro_shards > 0 || c.mesh.size("ep") > 1 || (copies && (coded || over_batches));
 }
 
@@ -104,12 +120,18 @@ std::string replicate(Composed& c) {
   const bool coded = c.plan.codec != "none" && !c.replicates();
   if (coded || c.mesh.size("ep") > 1) c.sharding.average = ShardedOptions::Average::kSum;
   const auto* const sgd = std::get_if<kernels::Sgd>(&c.plan.optimizer.rule);
-  const bool before = coded && compress::parse(c.plan.codec).momentum_before && sgd != nullptr && sgd->momentum > 0;
-  const std::string through = c.plan.codec != "none" ? ", through " + c.plan.codec + (before ? ", with momentum after it" : "") : "";
-  if (c.mesh.size("ep") == 1) return "gradients are averaged over " + over + ", once a step" + through;
-  const std::string apart = over.substr(0, over.rfind("ep=")), experts = apart.substr(0, apart.rfind(" x "));
-  return "gradients are summed over " + over + ", once a step; experts' " + (experts.empty() ? "stay" : "over " + experts + " alone") +
-         through;
+  const bool before =
+      coded && compress::parse(c.plan.codec).momentum_before && sgd != nullptr && sgd->momentum > 0;
+  const std::string through =
+      c.plan.codec != "none"
+          ? ", through " + c.plan.codec + (before ? ", with momentum after it" : "")
+          : "";
+  if (c.mesh.size("ep") == 1)
+    return "gradients are averaged over " + over + ", once a step" + through;
+  const std::string apart = over.substr(0, over.rfind("ep=")),
+                    experts = apart.substr(0, apart.rfind(" x "));
+  return "gradients are summed over " + over + ", once a step; experts' " +
+         (experts.empty() ? "stay" : "over " + experts + " alone") + through;
 }
 
 std::string shard_parameters(Composed& c) {
@@ -118,7 +140,8 @@ std::string shard_parameters(Composed& c) {
   const bool over_batches = c.replicates() && c.plan.accumulate > 1 && c.copies().size() > 1;
   if (c.plan.micro_shards > 0 || over_batches) c.sharding.average = ShardedOptions::Average::kSum;
   c.sharding.weights = c.plan.weights;
-  c.sharding.sync_buffers = c.plan.data_parallel.sync_buffers && c.plan.micro_shards == 0;  // else Statistics
+  c.sharding.sync_buffers =
+      c.plan.data_parallel.sync_buffers && c.plan.micro_shards == 0;  // else Statistics
   if (c.replicates()) c.sharding.data_parallel = data_parallel_of(c);
   std::string text;
   for (Stage& stage : c.stages) {
@@ -127,7 +150,9 @@ std::string shard_parameters(Composed& c) {
     OptimizerSpec spec = c.plan.optimizer;
     spec.max_grad_norm = 0;  // over the whole model: "clip"
     for (ParamGroup& group : spec.groups) {
-      group.which = [&stage, asked = std::move(group.which)](const std::string& own) { return asked && asked(stage.find(own)->whole); };
+      group.which = [&stage, asked = std::move(group.which)](const std::string& own) {
+        return asked && asked(stage.find(own)->whole);
+      };
     }
     if (spec.no_decay || !c.plan.decay_vectors) {
       spec.no_decay = [&c, &stage, asked = spec.no_decay](const std::string& own) {
@@ -137,13 +162,17 @@ std::string shard_parameters(Composed& c) {
     }
     std::vector<Block> blocks;
     for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
-      blocks.push_back({.name = stage.names[i], .module = stage.blocks[i].module, .forward = stage.blocks[i].forward});
+      blocks.push_back({.name = stage.names[i],
+                        .module = stage.blocks[i].module,
+                        .forward = stage.blocks[i].forward});
     }
     c.sharding.apart = experts_apart(c, stage);
     c.sharding.uncoded = uncoded(c, stage);
-    if (c.plan.micro_shards > 0) stage.tree = std::make_unique<GradientTree>(trained(stage), c.plan.micro_batches);
+    if (c.plan.micro_shards > 0)
+      stage.tree = std::make_unique<GradientTree>(trained(stage), c.plan.micro_batches);
     const Group& group = c.replicates() ? c.copies() : c.mesh["fsdp"];
-    stage.sharded = std::make_unique<Sharded>(std::move(blocks), group, std::move(spec), c.sharding);
+    stage.sharded =
+        std::make_unique<Sharded>(std::move(blocks), group, std::move(spec), c.sharding);
     text += (text.empty() ? "" : "; ") + stage.sharded->describe();
   }
   return text;

@@ -16,7 +16,8 @@ constexpr const char *kModel = "model", *kOptimizer = "optimizer";
 
 // Without the slices over tp and ep the parameter is where it begins.
 checkpoint::Rectangle Composed::place_of(const Parameter& p) const {
-  checkpoint::Rectangle place{p.whole, p.sizes, std::vector<std::int64_t>(p.sizes.size(), 0), p.sizes};
+  checkpoint::Rectangle place{p.whole, p.sizes, std::vector<std::int64_t>(p.sizes.size(), 0),
+                              p.sizes};
   const auto cut = [&](const Slice& slice, const TensorParallel& over) {
     const auto dim = static_cast<std::size_t>(slice.dim);
     place.sizes[dim] = slice.part(over.size());
@@ -30,8 +31,10 @@ checkpoint::Rectangle Composed::place_of(const Parameter& p) const {
 checkpoint::Slices Composed::scaler_slices() {
   checkpoint::Slices slices;
   if (!scaler) return slices;
-  slices.push_back(checkpoint::whole_slice("loss_scale", at::scalar_tensor(scaler->scale(), at::kDouble)));
-  slices.push_back(checkpoint::whole_slice("loss_scale.good_steps", at::scalar_tensor(scaler->good_steps(), at::kLong)));
+  slices.push_back(
+      checkpoint::whole_slice("loss_scale", at::scalar_tensor(scaler->scale(), at::kDouble)));
+  slices.push_back(checkpoint::whole_slice("loss_scale.good_steps",
+                                           at::scalar_tensor(scaler->good_steps(), at::kLong)));
   return slices;
 }
 
@@ -44,12 +47,15 @@ void Composed::check_on_all_ranks(const checkpoint::SliceSource& source, bool we
   std::string why;
   try {
     checkpoint::Slices wanted;
-    const auto want = [&](const std::string& name, const std::vector<std::int64_t>& shape) { wanted.push_back({name, shape, {}, {}}); };
+    const auto want = [&](const std::string& name, const std::vector<std::int64_t>& shape) {
+      wanted.push_back({name, shape, {}, {}});
+    };
     for (const Stage& stage : stages) {
       for (const Parameter& p : stage.parameters) {
         want(p.whole, p.sizes);
         if (weights_only || !p.trained) continue;
-        for (const std::string& array : state_names(plan.optimizer.rule)) want(p.whole + "." + array, p.sizes);
+        for (const std::string& array : state_names(plan.optimizer.rule))
+          want(p.whole + "." + array, p.sizes);
         want(p.whole + ".step", {});
       }
     }
@@ -62,9 +68,11 @@ void Composed::check_on_all_ranks(const checkpoint::SliceSource& source, bool we
   at::Tensor bad = at::scalar_tensor(why.empty() ? 0 : 1, at::kLong);
   guarded([&] { mesh.world().all_reduce(bad, ReduceOp::kMax); });
   if (bad.item<std::int64_t>() == 0) return;
-  throw Error(Errc::kInvalidArgument,
-              "load_shards: " + (why.empty() ? "the state does not fit another rank's blocks; its error says how" : why),
-              {"load_shards", mesh.world().rank()});
+  throw Error(
+      Errc::kInvalidArgument,
+      "load_shards: " +
+          (why.empty() ? "the state does not fit another rank's blocks; its error says how" : why),
+      {"load_shards", mesh.world().rank()});
 }
 
 // The first replica's: a broadcast, or Statistics, has made them the same on all.
@@ -103,10 +111,12 @@ checkpoint::Parts Composed::shards() {
       if (slice.name == "steps") continue;
       // The optimizer's arrays lie as their parameter does; a count of steps is alike on all ranks.
       std::string parameter = slice.name;
-      while (!divided.contains(parameter) && parameter.find('.') != std::string::npos) parameter.resize(parameter.rfind('.'));
+      while (!divided.contains(parameter) && parameter.find('.') != std::string::npos)
+        parameter.resize(parameter.rfind('.'));
       const bool count = slice.name == parameter + ".step" && slice.shape.empty();
       const auto [over_tp, over_ep] = count ? std::pair(false, false) : divided.at(parameter);
-      by_copies[{std::string(slice.name == parameter ? kModel : kOptimizer), over_tp, over_ep}].push_back(std::move(slice));
+      by_copies[{std::string(slice.name == parameter ? kModel : kOptimizer), over_tp, over_ep}]
+          .push_back(std::move(slice));
     }
   }
   for (auto& [like, slices] : by_copies) {

@@ -7,11 +7,15 @@ namespace weft::parallel::internal {
 namespace {
 
 // Autograd has saved the buffer, and reads nothing of it in training mode: this is no change to it.
-void assign(const at::Tensor& buffer, const at::Tensor& value) { buffer.variable_data().copy_(value); }
+void assign(const at::Tensor& buffer, const at::Tensor& value) {
+  buffer.variable_data().copy_(value);
+}
 
 void add_into(std::vector<at::Tensor>& sum, const std::vector<at::Tensor>& more) {
   for (std::size_t i = 0; i < sum.size(); ++i)
-    sum[i] = sum[i].defined() && more[i].defined() ? sum[i] + more[i] : sum[i].defined() ? sum[i] : more[i];
+    sum[i] = sum[i].defined() && more[i].defined() ? sum[i] + more[i]
+             : sum[i].defined()                    ? sum[i]
+                                                   : more[i];
 }
 
 std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
@@ -23,14 +27,16 @@ std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
 }  // namespace
 
 Statistics::Statistics(std::vector<Named> buffers) : buffers_(std::move(buffers)) {
-  for (const Named& buffer : buffers_) (buffer.tensor.is_floating_point() ? floating_ : counters_).push_back(buffer.tensor);
+  for (const Named& buffer : buffers_)
+    (buffer.tensor.is_floating_point() ? floating_ : counters_).push_back(buffer.tensor);
 }
 
 void Statistics::take_first(const Group& group) {
   if (buffers_.empty() || group.size() == 1) return;
   const at::NoGradGuard no_grad;
   std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
-  for (const Named& buffer : buffers_) by_type[buffer.tensor.scalar_type()].push_back(buffer.tensor);
+  for (const Named& buffer : buffers_)
+    by_type[buffer.tensor.scalar_type()].push_back(buffer.tensor);
   for (const auto& [type, tensors] : by_type) {
     std::vector<at::Tensor> flat;
     for (const at::Tensor& tensor : tensors) flat.push_back(tensor.reshape({-1}));
@@ -67,7 +73,8 @@ void Statistics::take(int leaf, bool has_samples) {
     counters_end_ = copies_of(counters_);
   }
   int size = 1, number = leaf;
-  for (auto other = waiting_.find({size, number ^ 1}); other != waiting_.end(); other = waiting_.find({size, number ^ 1})) {
+  for (auto other = waiting_.find({size, number ^ 1}); other != waiting_.end();
+       other = waiting_.find({size, number ^ 1})) {
     add_into(sum, other->second);
     waiting_.erase(other);
     size *= 2;
@@ -83,7 +90,8 @@ void Statistics::take(int leaf, bool has_samples) {
 void Statistics::finish(const Group& replicas, double counted) {
   if (buffers_.empty()) return;
   const at::NoGradGuard no_grad;
-  // Counters count steps, not micro-shards. Where some of these are empty, the last replica has one that is not.
+  // Counters count steps, not micro-shards. Where some of these are empty, the last replica has one
+  // that is not.
   for (std::size_t i = 0; i < counters_.size(); ++i) {
     assign(counters_[i], counters_end_[i]);
     at::Tensor last = counters_[i].clone();
@@ -99,7 +107,8 @@ void Statistics::finish(const Group& replicas, double counted) {
   at::Tensor all = at::empty({replicas.size() * mine.numel()}, mine.options());
   replicas.all_gather(all, mine);
   std::vector<at::Tensor> level;
-  for (int rank = 0; rank < replicas.size(); ++rank) level.push_back(all.narrow(0, rank * mine.numel(), mine.numel()));
+  for (int rank = 0; rank < replicas.size(); ++rank)
+    level.push_back(all.narrow(0, rank * mine.numel(), mine.numel()));
   for (; level.size() > 1; level.resize(level.size() / 2)) {
     for (std::size_t i = 0; i < level.size() / 2; ++i) level[i] = level[2 * i] + level[2 * i + 1];
   }

@@ -30,13 +30,15 @@ class Statistics {
   // The first rank's become everybody's: a broadcast for each element type. Collective.
   void take_first(const Group& group);
 
-  // By micro-shards: each begins with the statistics of the step's start, and the step ends with their mean over all that had samples,
-  // added along the balanced binary tree over them, so that the bits do not depend on who had which.
+  // By micro-shards: each begins with the statistics of the step's start, and the step ends with
+  // their mean over all that had samples, added along the balanced binary tree over them, so that
+  // the bits do not depend on who had which.
   //   begin(4); for each: restore(); forward; take(i, rows);  finish(replicas, …)
   void begin(int leaves);
   void restore();
   void take(int leaf, bool has_samples);
-  // Collective over `replicas`, which have a subtree each. `counted`: micro-shards with samples, of all replicas.
+  // Collective over `replicas`, which have a subtree each. `counted`: micro-shards with samples, of
+  // all replicas.
   void finish(const Group& replicas, double counted);
 
  private:

@@ -43,7 +43,8 @@ void receive_all(const Group& group, int peer, NamedTensors& into) {
   if (length.item<std::int64_t>() == 0) return;
   at::Tensor letters = at::empty({length.item<std::int64_t>()}, at::kByte);
   group.recv(letters, peer, kTag);
-  std::istringstream in(std::string(static_cast<const char*>(letters.data_ptr()), static_cast<std::size_t>(letters.numel())));
+  std::istringstream in(std::string(static_cast<const char*>(letters.data_ptr()),
+                                    static_cast<std::size_t>(letters.numel())));
   for (std::string name; std::getline(in, name);) {
     int type = 0, dims = 0;
     in >> type >> dims;
@@ -69,12 +70,14 @@ bool has_parameters_shape(const std::string& suffix) { return suffix != ".step";
 
 }  // namespace
 
-NamedTensors Composed::whole(const std::function<Sharded::NamedTensors(Stage&)>& of, bool with_buffers) {
+NamedTensors Composed::whole(const std::function<Sharded::NamedTensors(Stage&)>& of,
+                             bool with_buffers) {
   const at::NoGradGuard no_grad;
   NamedTensors mine;
   for (Stage& stage : stages) {
     if (with_buffers && replica() == 0 && is_first_copy() && tp.rank() == 0) {
-      for (const Statistics::Named& buffer : stage.statistics.buffers()) mine.emplace_back(buffer.name, buffer.tensor.clone());
+      for (const Statistics::Named& buffer : stage.statistics.buffers())
+        mine.emplace_back(buffer.name, buffer.tensor.clone());
     }
     if (!stage.sharded) continue;
     const auto shards = of(stage);
@@ -132,14 +135,17 @@ std::string Composed::mismatch(const std::map<std::string, at::Tensor>& state) c
       for (const std::string& suffix : suffixes(plan, p.trained)) {
         const auto found = state.find(p.whole + suffix);
         if (found == state.end()) return "the state has no '" + p.whole + suffix + "'";
-        const bool fits = has_parameters_shape(suffix) ? found->second.sizes().vec() == p.sizes : found->second.numel() == 1;
-        if (!fits) return "'" + p.whole + suffix + "' of the state has another shape than the model's";
+        const bool fits = has_parameters_shape(suffix) ? found->second.sizes().vec() == p.sizes
+                                                       : found->second.numel() == 1;
+        if (!fits)
+          return "'" + p.whole + suffix + "' of the state has another shape than the model's";
       }
     }
     for (const Statistics::Named& buffer : stage.statistics.buffers()) {
       const auto found = state.find(buffer.name);
       if (found == state.end()) return "the state has no '" + buffer.name + "'";
-      if (found->second.sizes() != buffer.tensor.sizes()) return "'" + buffer.name + "' of the state has another shape than the model's";
+      if (found->second.sizes() != buffer.tensor.sizes())
+        return "'" + buffer.name + "' of the state has another shape than the model's";
     }
   }
   return "";
@@ -165,20 +171,25 @@ void Composed::load_state(const NamedTensors& given) {
   at::Tensor bad = at::scalar_tensor(why.empty() ? 0 : 1, at::kLong);
   guarded([&] { mesh.world().all_reduce(bad, ReduceOp::kMax); });
   if (bad.item<std::int64_t>() > 0) {
-    throw Error(Errc::kInvalidArgument,
-                "load_state: " + (why.empty() ? "the state does not fit another rank's blocks; its error says how" : why),
-                {"load_state", mesh.world().rank()});
+    throw Error(
+        Errc::kInvalidArgument,
+        "load_state: " + (why.empty()
+                              ? "the state does not fit another rank's blocks; its error says how"
+                              : why),
+        {"load_state", mesh.world().rank()});
   }
   guarded([&] {
     for (Stage& stage : stages) {
       if (stage.sharded) load(stage, state);
-      for (const Statistics::Named& buffer : stage.statistics.buffers()) buffer.tensor.variable_data().copy_(state.at(buffer.name));
+      for (const Statistics::Named& buffer : stage.statistics.buffers())
+        buffer.tensor.variable_data().copy_(state.at(buffer.name));
     }
   });
   steps = state.at("steps").item<std::int64_t>();
   if (const auto scale = state.find("loss_scale"); scaler && scale != state.end()) {
     const auto good = state.find("loss_scale.good_steps");
-    scaler->set(scale->second.item<double>(), good != state.end() ? good->second.item<std::int64_t>() : 0);
+    scaler->set(scale->second.item<double>(),
+                good != state.end() ? good->second.item<std::int64_t>() : 0);
   }
 }
 
@@ -197,7 +208,8 @@ std::vector<std::int64_t> places(const Mesh& mesh) {
   std::vector<std::int64_t> numbers;
   for (const char* axis : {"dp", "fsdp", "tp", "pp", "cp", "ep"}) {
     numbers.push_back(mesh.size(axis));
-    for (int rank = 0; rank < mesh.layout().world(); ++rank) numbers.push_back(mesh.layout().coordinate(rank, axis));
+    for (int rank = 0; rank < mesh.layout().world(); ++rank)
+      numbers.push_back(mesh.layout().coordinate(rank, axis));
   }
   return numbers;
 }
@@ -207,12 +219,15 @@ std::vector<std::int64_t> places(const Mesh& mesh) {
 std::vector<int> saved_cuts(const Mesh& mesh, const checkpoint::Reader& saved) {
   const auto progress = read_codec_progress(mesh.world(), saved);
   const auto prefix = places(mesh);
-  if (!progress || progress->layout.size() < prefix.size() || !std::equal(prefix.begin(), prefix.end(), progress->layout.begin()))
+  if (!progress || progress->layout.size() < prefix.size() ||
+      !std::equal(prefix.begin(), prefix.end(), progress->layout.begin()))
     return {};
-  return {progress->layout.begin() + static_cast<std::ptrdiff_t>(prefix.size()), progress->layout.end()};
+  return {progress->layout.begin() + static_cast<std::ptrdiff_t>(prefix.size()),
+          progress->layout.end()};
 }
 
-// The codec's memory depends on which rank has which part of the model: the places on the mesh, then the stage cuts.
+// The codec's memory depends on which rank has which part of the model: the places on the mesh,
+// then the stage cuts.
 std::vector<std::int64_t> Composed::layout() const {
   std::vector<std::int64_t> numbers = places(mesh);
   numbers.insert(numbers.end(), cuts.begin(), cuts.end());
@@ -222,17 +237,21 @@ std::vector<std::int64_t> Composed::layout() const {
 checkpoint::Slices Composed::codec_slices() {
   if (sharding.codec == "none") return {};
   if (replicates()) return stages[0].sharded->codec_slices();
-  const auto coded = std::find_if(stages.begin(), stages.end(), [](const Stage& stage) { return stage.sharded != nullptr; });
+  const auto coded = std::find_if(stages.begin(), stages.end(),
+                                  [](const Stage& stage) { return stage.sharded != nullptr; });
   const std::int64_t done = coded == stages.end() ? 0 : coded->sharded->codec_steps();
-  return parallel::codec_slices(mesh.world(), {compress::parse(sharding.codec), done, layout()}, codec_memory());
+  return parallel::codec_slices(mesh.world(), {compress::parse(sharding.codec), done, layout()},
+                                codec_memory());
 }
 
 bool Composed::load_codec(const checkpoint::Reader& saved) {
   if (sharding.codec == "none") return true;
   if (replicates()) return guarded([&] { return stages[0].sharded->load_codec(saved); });
   const auto progress = read_codec_progress(mesh.world(), saved);
-  const bool fits = progress && progress->spec == compress::parse(sharding.codec) && progress->layout == layout();
-  if (!fits || !guarded([&] { return restore_codec_memory(mesh.world(), saved, codec_memory()); })) return false;
+  const bool fits =
+      progress && progress->spec == compress::parse(sharding.codec) && progress->layout == layout();
+  if (!fits || !guarded([&] { return restore_codec_memory(mesh.world(), saved, codec_memory()); }))
+    return false;
   for (Stage& stage : stages) {
     if (stage.sharded) stage.sharded->set_codec_steps(progress->step);
   }

@@ -21,14 +21,15 @@ inline Named initial_weights(const Tiny& how) {
     with.before[model.blocks[i].name] = block.module;
     const bool tied_head = how.tied && i + 1 == model.blocks.size();
     for (const auto& item : block.module->named_parameters()) {
-      if (!tied_head || item.key() != "tokens.weight") weights[model.blocks[i].name + "." + item.key()] = item.value();
+      if (!tied_head || item.key() != "tokens.weight")
+        weights[model.blocks[i].name + "." + item.key()] = item.value();
     }
   }
   return weights;
 }
 
-// By torch::nn alone (reference.h), in one process, on the joined batch. `group` puts the parameters, by name, into groups of the
-// optimizer.
+// By torch::nn alone (reference.h), in one process, on the joined batch. `group` puts the
+// parameters, by name, into groups of the optimizer.
 template <class TorchOptimizer, class Options>
 Trained by_torch(const Tiny& how, const Options& options, const Batches& batches = {},
                  const std::function<void(TorchOptimizer&, const Named&)>& group = nullptr) {
@@ -53,7 +54,8 @@ Trained by_torch(const Tiny& how, const Options& options, const Batches& batches
     optim.zero_grad();
     trained.losses.push_back(0);
     for (int i = 0; i < batches.micro_batches; ++i) {
-      const at::Tensor x = batches.rows(tokens_of(step, 0, how.length), i), y = batches.rows(tokens_of(step, 1, how.length), i);
+      const at::Tensor x = batches.rows(tokens_of(step, 0, how.length), i),
+                       y = batches.rows(tokens_of(step, 1, how.length), i);
       if (x.size(0) == 0) continue;
       const at::Tensor loss = model.loss(x, y) * (static_cast<double>(x.size(0)) / kSamples);
       loss.backward();

@@ -26,12 +26,15 @@ struct Case {
   }
   Batches batches() const { return {plan.micro_batches, size("dp") * size("fsdp") * size("ep")}; }
   std::string name() const {
-    return plan::MeshLayout(world(), axes).describe() + " by " + schedule::pipeline::to_string(plan.schedule) + ", ZeRO-" +
+    return plan::MeshLayout(world(), axes).describe() + " by " +
+           schedule::pipeline::to_string(plan.schedule) + ", ZeRO-" +
            std::to_string(plan.zero_stage) + " " + to_string(plan.weights);
   }
 };
 
-inline Case on(std::vector<Axis> axes, Plan plan = {}) { return {std::move(axes), std::move(plan)}; }
+inline Case on(std::vector<Axis> axes, Plan plan = {}) {
+  return {std::move(axes), std::move(plan)};
+}
 
 inline Plan trained_by(const Case& c, double clip = 0) {
   Plan plan = c.plan;
@@ -48,8 +51,10 @@ inline Named steps_of(const Case& c, const Tiny& how, const Trained& expected, d
     ParallelModel model = parallelize(tiny_model(how), trained_by(c, how.clip), mesh);
     for (std::size_t step = 0; step < kSteps; ++step) {
       const double loss = train(model, static_cast<int>(step), how.length);
-      EXPECT_NEAR(loss, expected.losses[step], most * expected.losses[step]) << c.name() << ", step " << step;
-      EXPECT_NEAR(model.grad_norm(), expected.norms[step], most * expected.norms[step]) << c.name() << ", step " << step;
+      EXPECT_NEAR(loss, expected.losses[step], most * expected.losses[step])
+          << c.name() << ", step " << step;
+      EXPECT_NEAR(model.grad_norm(), expected.norms[step], most * expected.norms[step])
+          << c.name() << ", step " << step;
       EXPECT_TRUE(model.step());
     }
     const Named gradients = named(model.gradients()), all = named(model.state());
@@ -64,7 +69,8 @@ inline Named steps_of(const Case& c, const Tiny& how, const Trained& expected, d
 }
 
 // Steps [first, last) from the state that the plan before has left, and leaves its own.
-inline void go_on(const Case& c, const Tiny& how, std::pair<int, int> steps, ParallelModel::NamedTensors& saved) {
+inline void go_on(const Case& c, const Tiny& how, std::pair<int, int> steps,
+                  ParallelModel::NamedTensors& saved) {
   ParallelModel::NamedTensors left;
   replicate(c.world(), [&](const Group& group) {
     ParallelModel model = parallelize(tiny_model(how), trained_by(c), Mesh(group, c.axes));
@@ -79,8 +85,12 @@ inline void go_on(const Case& c, const Tiny& how, std::pair<int, int> steps, Par
   saved = left;
 }
 
-inline Plan by(Algorithm schedule, int micro_batches, int zero_stage = 3, Weights weights = Weights::kAuto) {
-  return {.schedule = schedule, .micro_batches = micro_batches, .zero_stage = zero_stage, .weights = weights};
+inline Plan by(Algorithm schedule, int micro_batches, int zero_stage = 3,
+               Weights weights = Weights::kAuto) {
+  return {.schedule = schedule,
+          .micro_batches = micro_batches,
+          .zero_stage = zero_stage,
+          .weights = weights};
 }
 
 }  // namespace weft::parallel::internal

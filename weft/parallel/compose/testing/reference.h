@@ -1,5 +1,6 @@
-// The language model of tiny.h written with torch::nn alone, in one process: the known answer of what ranks compute. Nothing of
-// weft takes part in its forward, its loss or its update. Only the initial weights are given, by name.
+// The language model of tiny.h written with torch::nn alone, in one process: the known answer of
+// what ranks compute. Nothing of weft takes part in its forward, its loss or its update. Only the
+// initial weights are given, by name.
 #pragma once
 
 #include <torch/torch.h>
@@ -20,14 +21,17 @@ namespace nn = torch::nn;
 struct Options {
   std::int64_t words = 1, width = 1;
   int bodies = 1;
-  bool tied = true;           // the head multiplies by the embedding's weight
-  bool attends = false;       // bodies have causal attention of two heads
-  std::int64_t experts = 0;   // of which a token goes to two; 0: a plain MLP
-  double capacity = 0;        // capacity factor of an expert (GShard); 0: no limit
-  double balance = 0, z = 0;  // factors of the balance loss (Switch) and of the router z-loss (ST-MoE)
+  bool tied = true;          // the head multiplies by the embedding's weight
+  bool attends = false;      // bodies have causal attention of two heads
+  std::int64_t experts = 0;  // of which a token goes to two; 0: a plain MLP
+  double capacity = 0;       // capacity factor of an expert (GShard); 0: no limit
+  double balance = 0,
+         z = 0;  // factors of the balance loss (Switch) and of the router z-loss (ST-MoE)
 };
 
-inline nn::Linear plain_linear(std::int64_t in, std::int64_t out) { return nn::Linear(nn::LinearOptions(in, out).bias(false)); }
+inline nn::Linear plain_linear(std::int64_t in, std::int64_t out) {
+  return nn::Linear(nn::LinearOptions(in, out).bias(false));
+}
 
 // Causal, two heads, without biases: softmax(q k^T / sqrt(d)) v.
 struct AttentionImpl : nn::Module {
@@ -40,17 +44,22 @@ struct AttentionImpl : nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     constexpr std::int64_t kHeads = 2;
     const std::int64_t batch = x.size(0), length = x.size(1), depth = x.size(2) / kHeads;
-    const auto heads = [&](const at::Tensor& y) { return y.view({batch, length, kHeads, depth}).transpose(1, 2); };
+    const auto heads = [&](const at::Tensor& y) {
+      return y.view({batch, length, kHeads, depth}).transpose(1, 2);
+    };
     const at::Tensor future = torch::ones({length, length}, torch::kBool).triu(1);
-    const at::Tensor scores = torch::matmul(heads(q(x)), heads(k(x)).transpose(2, 3)) / std::sqrt(static_cast<double>(depth));
-    const at::Tensor weights = scores.masked_fill(future, -std::numeric_limits<double>::infinity()).softmax(-1);
+    const at::Tensor scores = torch::matmul(heads(q(x)), heads(k(x)).transpose(2, 3)) /
+                              std::sqrt(static_cast<double>(depth));
+    const at::Tensor weights =
+        scores.masked_fill(future, -std::numeric_limits<double>::infinity()).softmax(-1);
     return o(torch::matmul(weights, heads(v(x))).transpose(1, 2).reshape(x.sizes()));
   }
   nn::Linear q{nullptr}, k{nullptr}, v{nullptr}, o{nullptr};
 };
 TORCH_MODULE(Attention);
 
-// Every expert computes every token. What the router did not choose, or an expert has no place for, gets the weight 0.
+// Every expert computes every token. What the router did not choose, or an expert has no place for,
+// gets the weight 0.
 struct ExpertsImpl : nn::Module {
   explicit ExpertsImpl(const Options& how) : options(how) {
     router = register_module("router", plain_linear(how.width, how.experts));
@@ -68,27 +77,34 @@ struct ExpertsImpl : nn::Module {
     at::Tensor y = torch::zeros_like(x);
     for (std::int64_t expert = 0; expert < options.experts; ++expert) {
       const at::Tensor weight = (share * chosen.eq(expert)).sum(-1, /*keepdim=*/true);
-      const at::Tensor hidden = torch::silu(torch::matmul(x, gate[expert].t())) * torch::matmul(x, up[expert].t());
+      const at::Tensor hidden =
+          torch::silu(torch::matmul(x, gate[expert].t())) * torch::matmul(x, up[expert].t());
       y = y + weight * torch::matmul(hidden, down[expert].t());
     }
-    const at::Tensor used = nn::functional::one_hot(chosen, options.experts).to(x.scalar_type()).mean(c10::IntArrayRef{0, 1, 2});
-    const at::Tensor balance = (used * logits.softmax(-1).mean(c10::IntArrayRef{0, 1})).sum() * static_cast<double>(options.experts);
+    const at::Tensor used = nn::functional::one_hot(chosen, options.experts)
+                                .to(x.scalar_type())
+                                .mean(c10::IntArrayRef{0, 1, 2});
+    const at::Tensor balance = (used * logits.softmax(-1).mean(c10::IntArrayRef{0, 1})).sum() *
+                               static_cast<double>(options.experts);
     auxiliary = options.balance * balance + options.z * logits.logsumexp(-1).square().mean();
     return y;
   }
 
-  // 1 where a choice has a place with its expert: first choices before second ones, tokens in their order (GShard, algorithm 1).
+  // 1 where a choice has a place with its expert: first choices before second ones, tokens in their
+  // order (GShard, algorithm 1).
   at::Tensor places(const at::Tensor& chosen) const {
     at::Tensor kept = torch::ones(chosen.sizes());
     if (options.capacity == 0) return kept.to(router->weight.scalar_type());
     const std::int64_t tokens = chosen.size(1), choices = chosen.size(2);
-    const double fair = options.capacity * static_cast<double>(choices * tokens) / static_cast<double>(options.experts);
+    const double fair = options.capacity * static_cast<double>(choices * tokens) /
+                        static_cast<double>(options.experts);
     const auto room = std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(fair)));
     for (std::int64_t sequence = 0; sequence < chosen.size(0); ++sequence) {
       std::vector<std::int64_t> taken(static_cast<std::size_t>(options.experts), 0);
       for (std::int64_t choice = 0; choice < choices; ++choice) {
         for (std::int64_t token = 0; token < tokens; ++token) {
-          const auto expert = static_cast<std::size_t>(chosen[sequence][token][choice].item<std::int64_t>());
+          const auto expert =
+              static_cast<std::size_t>(chosen[sequence][token][choice].item<std::int64_t>());
           if (++taken[expert] > room) kept[sequence][token][choice] = 0;
         }
       }
@@ -129,7 +145,9 @@ class Model {
  public:
   // All weights of the model, by name. A tied head has no weight of its own.
   Model(const Options& how, const std::map<std::string, at::Tensor>& initial, at::ScalarType type)
-      : tokens_(how.words, how.width), norm_(nn::LayerNormOptions({how.width})), head_(plain_linear(how.width, how.words)) {
+      : tokens_(how.words, how.width),
+        norm_(nn::LayerNormOptions({how.width})),
+        head_(plain_linear(how.width, how.words)) {
     add("words.tokens", *tokens_);
     for (int i = 0; i < how.bodies; ++i) {
       bodies_.emplace_back(how);
@@ -142,8 +160,10 @@ class Model {
       add("head.tokens", *head_);
     }
     const torch::NoGradGuard no_grad;
-    for (auto& [name, parameter] : parameters_) parameter.set_data(initial.at(name).detach().to(type).clone());
-    TORCH_CHECK(initial.size() == parameters_.size(), "the reference has ", parameters_.size(), " parameters, the model ", initial.size());
+    for (auto& [name, parameter] : parameters_)
+      parameter.set_data(initial.at(name).detach().to(type).clone());
+    TORCH_CHECK(initial.size() == parameters_.size(), "the reference has ", parameters_.size(),
+                " parameters, the model ", initial.size());
   }
 
   // The mean loss of the batch: of each token's successor, and what experts add.
@@ -162,7 +182,8 @@ class Model {
 
  private:
   void add(const std::string& name, const nn::Module& module) {
-    for (const auto& item : module.named_parameters()) parameters_[name + "." + item.key()] = item.value();
+    for (const auto& item : module.named_parameters())
+      parameters_[name + "." + item.key()] = item.value();
   }
 
   nn::Embedding tokens_;

@@ -1,4 +1,5 @@
-// Tests' helpers: a small language model as blocks, trained by ranks under a plan (by_torch.h: by torch::nn in one process).
+// Tests' helpers: a small language model as blocks, trained by ranks under a plan (by_torch.h: by
+// torch::nn in one process).
 #pragma once
 
 #include <gmock/gmock.h>
@@ -41,7 +42,9 @@ struct Tiny {
 
 struct WordsImpl : torch::nn::Module {
   WordsImpl(const Tiny& how, const Contexts& with) : cp(with.cp) {
-    tokens = register_module("tokens", Embedding(EmbeddingOptions{.vocabulary = kWords, .features = how.width}, with.tp));
+    tokens = register_module(
+        "tokens",
+        Embedding(EmbeddingOptions{.vocabulary = kWords, .features = how.width}, with.tp));
   }
   at::Tensor forward(const at::Tensor& x) { return tokens(cp.part(x, 1)); }
   ContextParallel cp;
@@ -54,14 +57,22 @@ struct BodyImpl : torch::nn::Module {
     const TensorParallel& tp = with.tp;
     norm = register_module("norm", LayerNorm(NormOptions{.features = how.width}, tp));
     if (how.attends)
-      attention = register_module("attention", Attention(AttentionOptions{.width = how.width, .heads = 2, .bias = false}, tp, with.cp));
+      attention = register_module(
+          "attention",
+          Attention(AttentionOptions{.width = how.width, .heads = 2, .bias = false}, tp, with.cp));
     if (how.experts > 0) {
       MixtureOptions mixture{.hidden = 2 * how.width, .balance = kBalance, .z = kZ};
-      mixture.router = {.width = how.width, .experts = how.experts, .top_k = 2, .capacity_factor = how.capacity};
+      mixture.router = {
+          .width = how.width, .experts = how.experts, .top_k = 2, .capacity_factor = how.capacity};
       experts = register_module("experts", MixtureOfExperts(mixture, with.ep, tp, with.cp));
     } else {
-      up = register_module("up", Linear(LinearOptions{.in = how.width, .out = 2 * how.width, .split = Split::kColumn}, tp));
-      down = register_module("down", Linear(LinearOptions{.in = 2 * how.width, .out = how.width, .split = Split::kRow}, tp));
+      up = register_module(
+          "up",
+          Linear(LinearOptions{.in = how.width, .out = 2 * how.width, .split = Split::kColumn},
+                 tp));
+      down = register_module(
+          "down",
+          Linear(LinearOptions{.in = 2 * how.width, .out = how.width, .split = Split::kRow}, tp));
     }
     drop = register_module("drop", Dropout(DropoutOptions{.p = how.dropout}, tp));
   }
@@ -82,7 +93,8 @@ struct BodyImpl : torch::nn::Module {
 };
 TORCH_MODULE(Body);
 
-// Logits by the embedding's weight: that of the first block where it is in the same stage, else a copy.
+// Logits by the embedding's weight: that of the first block where it is in the same stage, else a
+// copy.
 struct HeadImpl : torch::nn::Module {
   HeadImpl(const Tiny& how, const Contexts& with) : tp(with.tp) {
     norm = register_module("norm", LayerNorm(NormOptions{.features = how.width}, tp));
@@ -92,24 +104,32 @@ struct HeadImpl : torch::nn::Module {
                   : Embedding(EmbeddingOptions{.vocabulary = kWords, .features = how.width}, tp);
     register_module("tokens", tokens);
   }
-  at::Tensor forward(const at::Tensor& x) { return torch::linear(enter_split(norm(x), Sequence::kWhole, tp), tokens->weight); }
+  at::Tensor forward(const at::Tensor& x) {
+    return torch::linear(enter_split(norm(x), Sequence::kWhole, tp), tokens->weight);
+  }
   TensorParallel tp;
   LayerNorm norm{nullptr};
   Embedding tokens{nullptr};
 };
 TORCH_MODULE(Head);
 
-// Over the whole sequence, and while training with what experts add; the second target, where there is one, multiplies it.
+// Over the whole sequence, and while training with what experts add; the second target, where there
+// is one, multiplies it.
 inline at::Tensor tiny_loss(const Tensors& y, const Tensors& t, const Contexts& with) {
   at::Tensor loss;
   const at::Tensor mine = with.cp.part(t[0], 1);
   const bool joins = with.cp.size() > 1 && t[0].numel() > 0;
   if (joins) {
-    loss = with.cp.mean(cross_entropy(y[0], mine, {.vocabulary = kWords, .reduction = LossReduction::kSum}, with.tp), mine.numel());
+    loss = with.cp.mean(
+        cross_entropy(y[0], mine, {.vocabulary = kWords, .reduction = LossReduction::kSum},
+                      with.tp),
+        mine.numel());
   } else {
-    loss = t[0].numel() == 0 ? y[0].sum() : cross_entropy(y[0], t[0], {.vocabulary = kWords}, with.tp);
+    loss =
+        t[0].numel() == 0 ? y[0].sum() : cross_entropy(y[0], t[0], {.vocabulary = kWords}, with.tp);
   }
-  if (y.size() > 1) loss = loss + (joins ? with.cp.mean(y[1] * mine.numel(), mine.numel()) : y[1]).squeeze(0);
+  if (y.size() > 1)
+    loss = loss + (joins ? with.cp.mean(y[1] * mine.numel(), mine.numel()) : y[1]).squeeze(0);
   return t.size() > 1 ? loss * t[1].mean() : loss;
 }
 
@@ -126,7 +146,9 @@ inline BlockModel tiny_model(const Tiny& how) {
     model.blocks.push_back({"body." + std::to_string(i), [how](const Contexts& with) {
                               Body body(how, with);
                               body->to(how.type);
-                              return Block{.module = body.ptr(), .forward = [body](const Tensors& x) mutable { return body(x); }};
+                              return Block{
+                                  .module = body.ptr(),
+                                  .forward = [body](const Tensors& x) mutable { return body(x); }};
                             }});
   }
   model.blocks.push_back({"head", [how](const Contexts& with) {
@@ -165,7 +187,8 @@ struct Batches {
   at::Tensor rows(const at::Tensor& all, int micro_batch) const {
     std::vector<at::Tensor> some;
     for (int replica = 0; replica < replicas; ++replica)
-      some.push_back(share_of(all, replica, replicas).tensor_split(micro_batches, 0)[static_cast<std::size_t>(micro_batch)]);
+      some.push_back(share_of(all, replica, replicas)
+                         .tensor_split(micro_batches, 0)[static_cast<std::size_t>(micro_batch)]);
     return torch::cat(some);
   }
 };
@@ -178,25 +201,32 @@ struct Trained {
 
 // One step of a rank; gives the loss.
 inline double train(ParallelModel& model, int step, std::int64_t length = kLength) {
-  const auto share = [&](int shift) { return share_of(tokens_of(step, shift, length), model.replica(), model.replicas()); };
+  const auto share = [&](int shift) {
+    return share_of(tokens_of(step, shift, length), model.replica(), model.replicas());
+  };
   model.zero_grad();
   return model.train_step({share(0)}, {share(1)});
 }
 
-inline void expect_close(const Named& actual, const Named& expected, double most, const std::string& what) {
+inline void expect_close(const Named& actual, const Named& expected, double most,
+                         const std::string& what) {
   for (const auto& [name, tensor] : expected) {
     ASSERT_EQ(actual.count(name), 1U) << what << ": no " << name;
     const at::Tensor& mine = actual.at(name);
     ASSERT_EQ(mine.sizes(), tensor.sizes()) << what << ": " << name;
-    EXPECT_TRUE(at::allclose(mine, tensor, most, most)) << what << ": " << name << " by " << (mine - tensor).abs().max().item<double>();
+    EXPECT_TRUE(at::allclose(mine, tensor, most, most))
+        << what << ": " << name << " by " << (mine - tensor).abs().max().item<double>();
   }
 }
 
 inline void expect_same_bits(const Named& a, const Named& b, const std::string& what) {
   ASSERT_EQ(a.size(), b.size()) << what;
-  for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << what << ": " << name;
+  for (const auto& [name, tensor] : a)
+    EXPECT_TRUE(at::equal(tensor, b.at(name))) << what << ": " << name;
 }
 
-inline Named named(const ParallelModel::NamedTensors& tensors) { return {tensors.begin(), tensors.end()}; }
+inline Named named(const ParallelModel::NamedTensors& tensors) {
+  return {tensors.begin(), tensors.end()};
+}
 
 }  // namespace weft::parallel::internal

@@ -24,13 +24,16 @@ struct Strip {
 };
 
 // Whether libtorch's kernel takes the block as it is.
-bool by_one_kernel(const Block& block) { return !block.q_documents.defined() && block.dropped.how.p == 0; }
+bool by_one_kernel(const Block& block) {
+  return !block.q_documents.defined() && block.dropped.how.p == 0;
+}
 
 at::Tensor seen(const Block& block, const Strip& strip) {
   at::Tensor sees = at::ones({1, strip.count, strip.keys}, at::kBool);
   if (block.causal) sees = sees.tril(strip.begin);
   if (!block.q_documents.defined()) return sees;
-  const at::Tensor rows = block.q_documents.narrow(1, strip.begin, strip.count), keys = block.k_documents.narrow(1, 0, strip.keys);
+  const at::Tensor rows = block.q_documents.narrow(1, strip.begin, strip.count),
+                   keys = block.k_documents.narrow(1, 0, strip.keys);
   return rows.unsqueeze(2).eq(keys.unsqueeze(1)).logical_and_(sees);
 }
 
@@ -47,13 +50,17 @@ void each_strip(const Block& block, const std::function<void(const Strip&)>& fn)
     if (strip.sees.all().item<bool>()) {
       strip.sees = at::Tensor();
     } else if (block.dropped.how.p == 0) {
-      strip.mask = at::zeros(strip.sees.sizes(), block.q.options()).masked_fill_(strip.sees.logical_not(), -kInfinity).unsqueeze(1);
+      strip.mask = at::zeros(strip.sees.sizes(), block.q.options())
+                       .masked_fill_(strip.sees.logical_not(), -kInfinity)
+                       .unsqueeze(1);
     }
     fn(strip);
   }
 }
 
-std::optional<at::Tensor> given(const at::Tensor& mask) { return mask.defined() ? std::optional<at::Tensor>(mask) : std::nullopt; }
+std::optional<at::Tensor> given(const at::Tensor& mask) {
+  return mask.defined() ? std::optional<at::Tensor>(mask) : std::nullopt;
+}
 
 // Keys or values for each query, and back: their gradients by the queries that share them.
 at::Tensor for_queries(const at::Tensor& x, std::int64_t heads, std::int64_t keys) {
@@ -75,10 +82,13 @@ struct Operands {
     if (s.sees.defined()) scores.masked_fill_(s.sees.logical_not().unsqueeze(1), -kInfinity);
   }
   // exp(scores - lse); 0 where nothing is seen.
-  at::Tensor weights(const at::Tensor& lse) const { return (scores - lse.masked_fill(lse.eq(-kInfinity), 0).unsqueeze(-1)).exp_(); }
+  at::Tensor weights(const at::Tensor& lse) const {
+    return (scores - lse.masked_fill(lse.eq(-kInfinity), 0).unsqueeze(-1)).exp_();
+  }
 };
 
-// Keys that are neighbors in the whole: entries [begin, begin + count) of the block's, from `position` on.
+// Keys that are neighbors in the whole: entries [begin, begin + count) of the block's, from
+// `position` on.
 struct Run {
   std::int64_t begin = 0, count = 0, position = 0;
 };
@@ -87,7 +97,8 @@ std::vector<Run> runs_of(const at::Tensor& keys, std::int64_t count) {
   const auto at = keys.accessor<std::int64_t, 1>();
   std::vector<Run> runs;
   for (std::int64_t i = 0; i < count; ++i) {
-    if (runs.empty() || at[i] != runs.back().position + runs.back().count) runs.push_back({i, 0, at[i]});
+    if (runs.empty() || at[i] != runs.back().position + runs.back().count)
+      runs.push_back({i, 0, at[i]});
     ++runs.back().count;
   }
   return runs;
@@ -101,60 +112,74 @@ at::Tensor factors(const Block& block, const Strip& s) {
   auto* const to = all.mutable_data_ptr<float>();
   const auto at = queries.accessor<std::int64_t, 1>();
   const std::vector<Run> runs = runs_of(keys, s.keys);
-  at::parallel_for(0, all.size(0) * heads * s.count, 16, [&, &how = how, whole = whole](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t query = at[s.begin + i % s.count], head = i / s.count % heads + how.first_head, sample = i / s.count / heads;
-      const std::int64_t row = ((sample * how.heads + head) * whole + query) * whole;
-      for (const Run& run : runs) {
-        dropout_factors({to + i * s.keys + run.begin, static_cast<std::size_t>(run.count)}, static_cast<std::uint64_t>(row + run.position),
-                        how.p, how.address);
-      }
-    }
-  });
+  at::parallel_for(
+      0, all.size(0) * heads * s.count, 16,
+      [&, &how = how, whole = whole](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          const std::int64_t query = at[s.begin + i % s.count],
+                             head = i / s.count % heads + how.first_head,
+                             sample = i / s.count / heads;
+          const std::int64_t row = ((sample * how.heads + head) * whole + query) * whole;
+          for (const Run& run : runs) {
+            dropout_factors({to + i * s.keys + run.begin, static_cast<std::size_t>(run.count)},
+                            static_cast<std::uint64_t>(row + run.position), how.p, how.address);
+          }
+        }
+      });
   return all.to(sum_type(block.q));
 }
 
 std::pair<at::Tensor, at::Tensor> attend_dropping(const Block& block, const Strip& strip) {
   const Operands of(block, strip);
   const at::Tensor lse = of.scores.logsumexp(-1);
-  return {at::matmul(of.weights(lse).mul_(factors(block, strip)), of.v).to(block.q.scalar_type()), lse};
+  return {at::matmul(of.weights(lse).mul_(factors(block, strip)), of.v).to(block.q.scalar_type()),
+          lse};
 }
 
 // With weights p, factors f and dp = f (dout v^T):  dv = (f p)^T dout,  ds = p (dp - sum of dout out),  of which the sum is what p dp sums
 // to, dropped or not.
-void add_dropping_gradients(const Block& block, const Strip& s, const Joined& joined, const Gradients& to) {
+void add_dropping_gradients(const Block& block, const Strip& s, const Joined& joined,
+                            const Gradients& to) {
   const Operands of(block, s);
   const auto rows = [&](const at::Tensor& x) { return x.narrow(2, s.begin, s.count); };
-  const at::Tensor dout = rows(joined.dout).to(of.q.scalar_type()), f = factors(block, s), p = of.weights(rows(joined.lse));
+  const at::Tensor dout = rows(joined.dout).to(of.q.scalar_type()), f = factors(block, s),
+                   p = of.weights(rows(joined.lse));
   const at::Tensor sum = (dout * rows(joined.out)).sum(-1, /*keepdim=*/true);
   const at::Tensor dv = at::matmul((p * f).transpose(-2, -1), dout);
-  const at::Tensor ds = at::matmul(dout, of.v.transpose(-2, -1)).mul_(f).sub_(sum).mul_(p).mul_(block.scale);
+  const at::Tensor ds =
+      at::matmul(dout, of.v.transpose(-2, -1)).mul_(f).sub_(sum).mul_(p).mul_(block.scale);
   rows(to.dq).add_(at::matmul(ds, of.k));
-  to.dk.narrow(2, 0, s.keys).add_(for_keys(at::matmul(ds.transpose(-2, -1), of.q), block.k.size(1)));
+  to.dk.narrow(2, 0, s.keys)
+      .add_(for_keys(at::matmul(ds.transpose(-2, -1), of.q), block.k.size(1)));
   to.dv.narrow(2, 0, s.keys).add_(for_keys(dv, block.v.size(1)));
 }
 
 std::pair<at::Tensor, at::Tensor> attend(const Block& block, const Strip& strip) {
   if (block.dropped.how.p > 0) return attend_dropping(block, strip);
-  auto [out, lse] =
-      at::_scaled_dot_product_flash_attention_for_cpu(block.q.narrow(2, strip.begin, strip.count), block.k.narrow(2, 0, strip.keys),
-                                                      block.v.narrow(2, 0, strip.keys), 0.0, strip.causal, given(strip.mask), block.scale);
+  auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
+      block.q.narrow(2, strip.begin, strip.count), block.k.narrow(2, 0, strip.keys),
+      block.v.narrow(2, 0, strip.keys), 0.0, strip.causal, given(strip.mask), block.scale);
   // The kernel gives 0 for the logarithm of no sum.
-  if (strip.sees.defined()) lse = lse.masked_fill(strip.sees.any(-1).logical_not_().unsqueeze(1), -kInfinity);
+  if (strip.sees.defined())
+    lse = lse.masked_fill(strip.sees.any(-1).logical_not_().unsqueeze(1), -kInfinity);
   return {out, lse};
 }
 
 }  // namespace
 
-at::ScalarType sum_type(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+at::ScalarType sum_type(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
 
 std::pair<at::Tensor, at::Tensor> attend(const Block& block) {
   if (by_one_kernel(block) && block.q.size(2) > 0 && block.k.size(2) > 0) {
     return attend(block, {0, block.q.size(2), block.k.size(2), block.causal, {}, {}});
   }
   const auto& q = block.q;  // the result lies as the kernel's: [batch, n, heads, width]
-  const at::Tensor out = at::zeros({q.size(0), q.size(2), q.size(1), q.size(3)}, q.options()).transpose(1, 2);
-  const at::Tensor lse = at::full(block.q.sizes().slice(0, 3), -kInfinity, out.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  const at::Tensor out =
+      at::zeros({q.size(0), q.size(2), q.size(1), q.size(3)}, q.options()).transpose(1, 2);
+  const at::Tensor lse = at::full(block.q.sizes().slice(0, 3), -kInfinity,
+                                  out.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   each_strip(block, [&](const Strip& strip) {
     const auto [o, l] = attend(block, strip);
     out.narrow(2, strip.begin, strip.count).copy_(o);
@@ -168,9 +193,9 @@ void add_gradients(const Block& block, const Joined& joined, const Gradients& to
     if (block.dropped.how.p > 0) return add_dropping_gradients(block, s, joined, to);
     const auto rows = [&](const at::Tensor& x) { return x.narrow(2, s.begin, s.count); };
     const auto keys = [&](const at::Tensor& x) { return x.narrow(2, 0, s.keys); };
-    const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(rows(joined.dout), rows(block.q), keys(block.k),
-                                                                                       keys(block.v), rows(joined.out), rows(joined.lse),
-                                                                                       0.0, s.causal, given(s.mask), block.scale);
+    const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        rows(joined.dout), rows(block.q), keys(block.k), keys(block.v), rows(joined.out),
+        rows(joined.lse), 0.0, s.causal, given(s.mask), block.scale);
     rows(to.dq).add_(dq);
     keys(to.dk).add_(dk);
     keys(to.dv).add_(dv);

@@ -21,10 +21,12 @@ struct Terms final : torch::CustomClassHolder {
   ContextParallel cp;
 };
 
-// [batch, ranks · n, length(rank), width], heads by the rank that gets them -> [batch, n, whole, width].
+// [batch, ranks · n, length(rank), width], heads by the rank that gets them -> [batch, n, whole,
+// width].
 at::Tensor to_heads(const at::Tensor& x, const Terms& terms) {
   const SequenceLayout& lay = terms.layout;
-  const std::int64_t batch = x.size(0), n = x.size(1) / lay.ranks, here = x.size(2), width = x.size(3);
+  const std::int64_t batch = x.size(0), n = x.size(1) / lay.ranks, here = x.size(2),
+                     width = x.size(3);
   const at::Tensor give = at::zeros({lay.ranks, batch, n, lay.longest(), width}, x.options());
   give.narrow(3, 0, here).copy_(x.reshape({batch, lay.ranks, n, here, width}).movedim(1, 0));
   at::Tensor got = at::empty_like(give);
@@ -41,7 +43,8 @@ at::Tensor to_heads(const at::Tensor& x, const Terms& terms) {
 // And back.
 at::Tensor to_positions(const at::Tensor& whole, const Terms& terms) {
   const SequenceLayout& lay = terms.layout;
-  const std::int64_t batch = whole.size(0), n = whole.size(1), here = lay.length(terms.cp.rank()), width = whole.size(3);
+  const std::int64_t batch = whole.size(0), n = whole.size(1), here = lay.length(terms.cp.rank()),
+                     width = whole.size(3);
   const at::Tensor give = at::zeros({lay.ranks, batch, n, lay.longest(), width}, whole.options());
   for (int rank = 0; rank < lay.ranks; ++rank) {
     const auto low = lay.low(rank), high = lay.high(rank);
@@ -58,27 +61,34 @@ using Map = at::Tensor (*)(const at::Tensor&, const Terms&);
 // Each is the other's gradient.
 template <Map kForward, Map kBackward>
 struct Exchange final : torch::autograd::Function<Exchange<kForward, kBackward>> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const c10::intrusive_ptr<Terms>& terms) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
+                            const c10::intrusive_ptr<Terms>& terms) {
     context->saved_data["terms"] = c10::IValue::make_capsule(terms);
     return kForward(x, *terms);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    return {kBackward(gradients[0], *c10::static_intrusive_pointer_cast<Terms>(context->saved_data["terms"].toCapsule())), {}};
+    return {kBackward(gradients[0], *c10::static_intrusive_pointer_cast<Terms>(
+                                        context->saved_data["terms"].toCapsule())),
+            {}};
   }
 };
 
 void require_heads(std::int64_t heads, std::int64_t kv_heads, int ranks) {
   const std::int64_t below = heads / ranks * ranks;
-  WEFT_REQUIRE(below == heads, "context parallelism by heads: " + std::to_string(heads) + " heads do not divide by " +
-                                   std::to_string(ranks) + " ranks; the nearest that " +
-                                   (below > 0 ? "do are " + std::to_string(below) + " and " : "does is ") + std::to_string(below + ranks) +
-                                   ", or take the ring (ContextMethod::kRing)");
+  WEFT_REQUIRE(below == heads,
+               "context parallelism by heads: " + std::to_string(heads) +
+                   " heads do not divide by " + std::to_string(ranks) +
+                   " ranks; the nearest that " +
+                   (below > 0 ? "do are " + std::to_string(below) + " and " : "does is ") +
+                   std::to_string(below + ranks) + ", or take the ring (ContextMethod::kRing)");
   WEFT_REQUIRE(kv_heads % ranks == 0 || ranks % kv_heads == 0,
-               "context parallelism by heads: " + std::to_string(kv_heads) + " heads of keys and values and " + std::to_string(ranks) +
+               "context parallelism by heads: " + std::to_string(kv_heads) +
+                   " heads of keys and values and " + std::to_string(ranks) +
                    " ranks do not divide one by the other; take the ring (ContextMethod::kRing)");
 }
 
-// Which heads of [q, k, v] each rank gets, rank by rank. Keys that queries of several ranks share go to each of them.
+// Which heads of [q, k, v] each rank gets, rank by rank. Keys that queries of several ranks share
+// go to each of them.
 at::Tensor order(std::int64_t heads, std::int64_t kv_heads, int ranks) {
   std::vector<std::int64_t> all;
   const std::int64_t mine = heads / ranks, kv_mine = std::max<std::int64_t>(1, kv_heads / ranks);
@@ -93,8 +103,9 @@ at::Tensor order(std::int64_t heads, std::int64_t kv_heads, int ranks) {
 
 }  // namespace
 
-at::Tensor heads_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceLayout& layout,
-                           const ContextAttentionOptions& options, const ContextParallel& cp) {
+at::Tensor heads_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const SequenceLayout& layout, const ContextAttentionOptions& options,
+                           const ContextParallel& cp) {
   const std::int64_t heads = q.size(1), kv_heads = k.size(1);
   require_heads(heads, kv_heads, cp.size());
   const auto terms = c10::make_intrusive<Terms>(layout, cp);
@@ -104,7 +115,8 @@ at::Tensor heads_attention(const at::Tensor& q, const at::Tensor& k, const at::T
   ContextAttentionOptions here = options;
   here.dropout.first_head += cp.rank() * n;
   const at::Tensor y =
-      ring_attention(mine.narrow(1, 0, n), mine.narrow(1, n, kv), mine.narrow(1, n + kv, kv), {layout.whole, 1}, here, ContextParallel());
+      ring_attention(mine.narrow(1, 0, n), mine.narrow(1, n, kv), mine.narrow(1, n + kv, kv),
+                     {layout.whole, 1}, here, ContextParallel());
   return Exchange<to_positions, to_heads>::apply(y, terms);
 }
 

@@ -1,4 +1,5 @@
-// Attention by heads: positions of some heads become some positions of all heads and back, by all-to-alls.
+// Attention by heads: positions of some heads become some positions of all heads and back, by
+// all-to-alls.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,8 +8,10 @@
 
 namespace weft::parallel::internal {
 
-// As context_attention() by ContextMethod::kHeads, on arguments that fit but for the numbers of heads.
-at::Tensor heads_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceLayout& layout,
-                           const ContextAttentionOptions& options, const ContextParallel& cp);
+// As context_attention() by ContextMethod::kHeads, on arguments that fit but for the numbers of
+// heads.
+at::Tensor heads_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const SequenceLayout& layout, const ContextAttentionOptions& options,
+                           const ContextParallel& cp);
 
 }  // namespace weft::parallel::internal

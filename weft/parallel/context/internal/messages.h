@@ -10,13 +10,18 @@
 
 namespace weft::parallel::internal {
 
-enum class Kind { kKeys, kGradients, kLateGradients };  // messages of one kind between two ranks match in order
+enum class Kind {
+  kKeys,
+  kGradients,
+  kLateGradients
+};  // messages of one kind between two ranks match in order
 
 class Messages {
  public:
   explicit Messages(const Group& group) : group_(group) {}
 
-  // Begin. Contiguous tensors, which stay as they are until finish(); empty ones are left out, on both sides.
+  // Begin. Contiguous tensors, which stay as they are until finish(); empty ones are left out, on
+  // both sides.
   void send(const at::Tensor& tensor, int peer, Kind kind);
   Group::Work receive(const at::Tensor& into, int peer, Kind kind) const;  // null for an empty one
   // Until it is here.

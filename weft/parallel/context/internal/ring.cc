@@ -27,22 +27,28 @@ struct Ring final : torch::CustomClassHolder {
 
   int down() const { return (rank + ranks - 1) % ranks; }
   int up() const { return (rank + 1) % ranks; }
-  // Whose keys a rank looks at in a step, and how many of them: late chunks are nothing to ranks above their own.
+  // Whose keys a rank looks at in a step, and how many of them: late chunks are nothing to ranks
+  // above their own.
   int owner(int who, int step) const { return (who + step) % ranks; }
   std::int64_t keys(int who, int step) const {
     const int from = owner(who, step);
     return options.causal && from < who ? layout.low(from).size : layout.length(from);
   }
-  // This rank's queries that see something of what it looks at: all, or those of its late chunk, [first, end).
-  std::int64_t first_query(int step) const { return options.causal && owner(rank, step) > rank ? layout.low(rank).size : 0; }
+  // This rank's queries that see something of what it looks at: all, or those of its late chunk,
+  // [first, end).
+  std::int64_t first_query(int step) const {
+    return options.causal && owner(rank, step) > rank ? layout.low(rank).size : 0;
+  }
 };
 
-// Keys and values (or their gradients) of one rank: [positions, 2, batch, kv_heads, width], so that the first positions are one message.
+// Keys and values (or their gradients) of one rank: [positions, 2, batch, kv_heads, width], so that
+// the first positions are one message.
 struct Pack {
   at::Tensor both;
 
   static Pack like(const at::Tensor& k, std::int64_t positions, at::ScalarType type) {
-    return {at::empty({positions, 2, k.size(0), k.size(1), k.size(3)}, k.options().dtype(type).requires_grad(false))};
+    return {at::empty({positions, 2, k.size(0), k.size(1), k.size(3)},
+                      k.options().dtype(type).requires_grad(false))};
   }
   static Pack of(const at::Tensor& k, const at::Tensor& v) {
     Pack pack = like(k, k.size(2), k.scalar_type());
@@ -58,7 +64,8 @@ struct Pack {
 // The keys' way down the ring: call at(step) for 1, 2, …; the next ones travel until then.
 class Travel {
  public:
-  Travel(const Ring& ring, Messages& messages, const at::Tensor& k, const at::Tensor& v) : ring_(ring), messages_(messages) {
+  Travel(const Ring& ring, Messages& messages, const at::Tensor& k, const at::Tensor& v)
+      : ring_(ring), messages_(messages) {
     here_ = Pack::of(k, v);
     next(0);
   }
@@ -72,7 +79,8 @@ class Travel {
  private:
   void next(int step) {
     if (step + 1 >= ring_.ranks) return;
-    messages_.send(here_.both.narrow(0, 0, ring_.keys(ring_.down(), step + 1)), ring_.down(), Kind::kKeys);
+    messages_.send(here_.both.narrow(0, 0, ring_.keys(ring_.down(), step + 1)), ring_.down(),
+                   Kind::kKeys);
     coming_ = Pack::like(here_.k(), ring_.keys(ring_.rank, step + 1), here_.both.scalar_type());
     coming_work_ = messages_.receive(coming_.both, ring_.up(), Kind::kKeys);
   }
@@ -83,17 +91,21 @@ class Travel {
   Group::Work coming_work_;
 };
 
-Block block_of(const Ring& ring, int step, const at::Tensor& q, const std::pair<at::Tensor, at::Tensor>& kv) {
+Block block_of(const Ring& ring, int step, const at::Tensor& q,
+               const std::pair<at::Tensor, at::Tensor>& kv) {
   const std::int64_t first = ring.first_query(step);
   const int from = ring.owner(ring.rank, step);
-  Block block{q.narrow(2, first, q.size(2) - first), kv.first, kv.second, {}, {}, ring.options.causal && step == 0, ring.options.scale};
+  Block block{q.narrow(2, first, q.size(2) - first), kv.first,          kv.second, {}, {},
+              ring.options.causal && step == 0,      ring.options.scale};
   if (ring.options.dropout.p > 0) {
-    block.dropped = {ring.options.dropout, ring.layout.whole, ring.layout.positions(ring.rank).slice(0, first),
+    block.dropped = {ring.options.dropout, ring.layout.whole,
+                     ring.layout.positions(ring.rank).slice(0, first),
                      ring.layout.positions(from).narrow(0, 0, kv.first.size(2))};
   }
   if (ring.options.documents.defined()) {
     block.q_documents = ring.layout.part(ring.options.documents, 1, ring.rank).slice(1, first);
-    block.k_documents = ring.layout.part(ring.options.documents, 1, from).narrow(1, 0, kv.first.size(2));
+    block.k_documents =
+        ring.layout.part(ring.options.documents, 1, from).narrow(1, 0, kv.first.size(2));
   }
   return block;
 }
@@ -101,7 +113,8 @@ Block block_of(const Ring& ring, int step, const at::Tensor& q, const std::pair<
 // The last dimension's entries must be neighbors, and gradients may be expanded.
 at::Tensor dense(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
 
-std::pair<at::Tensor, at::Tensor> forward(const Ring& ring, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+std::pair<at::Tensor, at::Tensor> forward(const Ring& ring, const at::Tensor& q,
+                                          const at::Tensor& k, const at::Tensor& v) {
   if (ring.ranks == 1) return attend(block_of(ring, 0, q, {k, v}));
   Messages messages(ring.cp.group());
   Travel travel(ring, messages, k, v);
@@ -130,7 +143,8 @@ class Homeward {
     begun_ = Pack::like(like.k(), ring_.keys(ring_.rank, step), sum_type(like.both));
     begun_work_ = messages_.receive(begun_.both, ring_.up(), Kind::kGradients);
   }
-  // After it: with this rank's part they go on. Late chunks go home from rank 0, which is the last to see them.
+  // After it: with this rank's part they go on. Late chunks go home from rank 0, which is the last
+  // to see them.
   void hand_on(int step, const at::Tensor& mine) {
     if (begun_.both.defined()) {
       messages_.wait(begun_work_);
@@ -147,7 +161,8 @@ class Homeward {
   }
   // What others have found of this rank's own keys is added.
   void collect(const Pack& own) {
-    const std::int64_t all = own.both.size(0), low = ring_.options.causal ? ring_.layout.low(ring_.rank).size : all;
+    const std::int64_t all = own.both.size(0),
+                       low = ring_.options.causal ? ring_.layout.low(ring_.rank).size : all;
     const at::Tensor found = at::empty_like(own.both);
     const auto early = messages_.receive(found.narrow(0, 0, low), ring_.up(), Kind::kGradients);
     const std::int64_t late = ring_.rank == 0 ? 0 : all - low;
@@ -165,14 +180,16 @@ class Homeward {
 };
 
 // dq and the gradients of this rank's keys and values, in the type of sums.
-std::pair<at::Tensor, Pack> backward(const Ring& ring, const variable_list& saved, const at::Tensor& dout) {
+std::pair<at::Tensor, Pack> backward(const Ring& ring, const variable_list& saved,
+                                     const at::Tensor& dout) {
   const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &lse = saved[4];
   const at::Tensor dq = at::zeros(q.sizes(), q.options().dtype(sum_type(q)).requires_grad(false));
   const auto add = [&](int step, const std::pair<at::Tensor, at::Tensor>& kv, const Pack& to) {
     const std::int64_t first = ring.first_query(step);
     const auto late = [&](const at::Tensor& x) { return x.narrow(2, first, x.size(2) - first); };
     to.both.zero_();
-    add_gradients(block_of(ring, step, q, kv), {late(dout), late(out), late(lse)}, {late(dq), to.k(), to.v()});
+    add_gradients(block_of(ring, step, q, kv), {late(dout), late(out), late(lse)},
+                  {late(dq), to.k(), to.v()});
   };
   Pack own = Pack::like(k, k.size(2), sum_type(k));
   if (ring.ranks == 1) {
@@ -196,18 +213,21 @@ std::pair<at::Tensor, Pack> backward(const Ring& ring, const variable_list& save
 }
 
 struct RingAttention final : torch::autograd::Function<RingAttention> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const c10::intrusive_ptr<Ring>& ring) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v, const c10::intrusive_ptr<Ring>& ring) {
     const auto [out, lse] = internal::forward(*ring, dense(q), dense(k), dense(v));
     context->save_for_backward({q, k, v, out, lse});
     context->saved_data["ring"] = c10::IValue::make_capsule(ring);
     return out;
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    WEFT_REQUIRE(!at::GradMode::is_enabled(), "context_attention: backward of backward (create_graph) is not available");
-    const auto ring = c10::static_intrusive_pointer_cast<Ring>(context->saved_data["ring"].toCapsule());
+    WEFT_REQUIRE(!at::GradMode::is_enabled(),
+                 "context_attention: backward of backward (create_graph) is not available");
+    const auto ring =
+        c10::static_intrusive_pointer_cast<Ring>(context->saved_data["ring"].toCapsule());
     variable_list saved = context->get_saved_variables();
-    for (int i = 0; i < 3; ++i) saved[static_cast<std::size_t>(i)] = dense(saved[static_cast<std::size_t>(i)]);
+    for (int i = 0; i < 3; ++i)
+      saved[static_cast<std::size_t>(i)] = dense(saved[static_cast<std::size_t>(i)]);
     const auto [dq, dkv] = internal::backward(*ring, saved, dense(gradients[0]));
     const at::ScalarType type = saved[0].scalar_type();
     return {dq.to(type), dkv.k().to(type), dkv.v().to(type), {}};
@@ -216,8 +236,9 @@ struct RingAttention final : torch::autograd::Function<RingAttention> {
 
 }  // namespace
 
-at::Tensor ring_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceLayout& layout,
-                          const ContextAttentionOptions& options, const ContextParallel& cp) {
+at::Tensor ring_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const SequenceLayout& layout, const ContextAttentionOptions& options,
+                          const ContextParallel& cp) {
   return RingAttention::apply(q, k, v, c10::make_intrusive<Ring>(layout, options, cp));
 }
 

@@ -7,8 +7,10 @@
 
 namespace weft::parallel::internal {
 
-// As context_attention() by ContextMethod::kRing, on arguments that fit. `cp` may be alone, with a layout of one rank.
-at::Tensor ring_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceLayout& layout,
-                          const ContextAttentionOptions& options, const ContextParallel& cp);
+// As context_attention() by ContextMethod::kRing, on arguments that fit. `cp` may be alone, with a
+// layout of one rank.
+at::Tensor ring_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const SequenceLayout& layout, const ContextAttentionOptions& options,
+                          const ContextParallel& cp);
 
 }  // namespace weft::parallel::internal

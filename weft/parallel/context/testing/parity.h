@@ -1,4 +1,5 @@
-// Tests' helpers: a whole sequence on one process by torch's own attention, and the same over ranks.
+// Tests' helpers: a whole sequence on one process by torch's own attention, and the same over
+// ranks.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -17,17 +18,22 @@
 namespace weft::parallel::internal {
 
 inline at::Tensor wave(at::IntArrayRef sizes, double phase) {
-  return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase).sin().view(sizes);
+  return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase)
+      .sin()
+      .view(sizes);
 }
 
 // Relative and absolute, of sums in another order. bfloat16 has 8 bits.
-inline double tolerance(at::ScalarType type) { return type == at::kDouble ? 1e-10 : type == at::kFloat ? 1e-5 : 3e-2; }
+inline double tolerance(at::ScalarType type) {
+  return type == at::kDouble ? 1e-10 : type == at::kFloat ? 1e-5 : 3e-2;
+}
 
 inline void expect_close(const at::Tensor& got, const at::Tensor& want, const std::string& what) {
   const double most = tolerance(got.scalar_type());
   ASSERT_EQ(got.sizes(), want.sizes()) << what;
   const at::Tensor a = got.to(at::kDouble), b = want.to(at::kDouble);
-  EXPECT_TRUE(at::allclose(a, b, most, most)) << what << ": differs by " << (a - b).abs().max().item<double>();
+  EXPECT_TRUE(at::allclose(a, b, most, most))
+      << what << ": differs by " << (a - b).abs().max().item<double>();
 }
 
 struct Case {
@@ -41,18 +47,21 @@ struct Case {
   // Of the whole, for one process: [2, heads, length, length].
   at::Tensor factors() const {
     at::Tensor all = torch::empty({2, heads, length, length}, at::kFloat);
-    dropout_factors({all.mutable_data_ptr<float>(), static_cast<std::size_t>(all.numel())}, 0, dropout, dropping().address);
+    dropout_factors({all.mutable_data_ptr<float>(), static_cast<std::size_t>(all.numel())}, 0,
+                    dropout, dropping().address);
     return all.to(at::kDouble);
   }
   std::string name() const {
-    return std::to_string(length) + " positions, " + std::to_string(heads) + "/" + std::to_string(kv_heads) + (causal ? " causal" : "") +
-           (packed ? " packed " : " ") + c10::toString(type) + (method == ContextMethod::kRing ? " ring" : " heads") +
+    return std::to_string(length) + " positions, " + std::to_string(heads) + "/" +
+           std::to_string(kv_heads) + (causal ? " causal" : "") + (packed ? " packed " : " ") +
+           c10::toString(type) + (method == ContextMethod::kRing ? " ring" : " heads") +
            (dropout > 0 ? " dropping" : "");
   }
   // Two rows with documents of their own; the numbers are in no order.
   at::Tensor documents() const {
     const at::Tensor at = torch::arange(length);
-    return torch::stack({(at * 3).floor_divide(length).mul(5).remainder(7), at.ge(length / 2).to(torch::kLong)});
+    return torch::stack(
+        {(at * 3).floor_divide(length).mul(5).remainder(7), at.ge(length / 2).to(torch::kLong)});
   }
 };
 
@@ -62,8 +71,8 @@ struct Answer {
 
 constexpr std::int64_t kWidth = 6;
 
-// In float64 by torch's scaled_dot_product_attention, or its products where weights are dropped, from arguments that the case's type can
-// hold.
+// In float64 by torch's scaled_dot_product_attention, or its products where weights are dropped,
+// from arguments that the case's type can hold.
 inline Answer known(const Case& c) {
   Answer a;
   const auto make = [&](std::int64_t heads, double phase) {
@@ -75,12 +84,18 @@ inline Answer known(const Case& c) {
   a.factors = make(c.heads, 2.8).detach();
   at::Tensor sees = torch::ones({c.length, c.length}, torch::kBool);
   if (c.causal) sees = sees.tril();
-  if (c.packed) sees = sees.logical_and(c.documents().unsqueeze(2).eq(c.documents().unsqueeze(1))).unsqueeze(1);
+  if (c.packed)
+    sees = sees.logical_and(c.documents().unsqueeze(2).eq(c.documents().unsqueeze(1))).unsqueeze(1);
   const std::int64_t share = c.heads / c.kv_heads;
   const at::Tensor k = a.k.repeat_interleave(share, 1), v = a.v.repeat_interleave(share, 1);
   if (c.dropout > 0) {
-    const at::Tensor scores = torch::matmul(a.q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(kWidth));
-    a.y = torch::matmul(scores.masked_fill(sees.logical_not(), -std::numeric_limits<double>::infinity()).softmax(3) * c.factors(), v);
+    const at::Tensor scores =
+        torch::matmul(a.q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(kWidth));
+    a.y = torch::matmul(
+        scores.masked_fill(sees.logical_not(), -std::numeric_limits<double>::infinity())
+                .softmax(3) *
+            c.factors(),
+        v);
   } else {
     a.y = torch::scaled_dot_product_attention(a.q, k, v, sees);
   }
@@ -95,12 +110,15 @@ inline Answer known(const Case& c) {
 inline void compare(const Case& c, const Answer& a, const ContextParallel& cp) {
   const SequenceLayout layout = cp.layout(c.length);
   const auto mine = [&](const at::Tensor& x) { return cp.part(x.detach(), 2).to(c.type).clone(); };
-  const at::Tensor q = mine(a.q).requires_grad_(), k = mine(a.k).requires_grad_(), v = mine(a.v).requires_grad_();
+  const at::Tensor q = mine(a.q).requires_grad_(), k = mine(a.k).requires_grad_(),
+                   v = mine(a.v).requires_grad_();
   const at::Tensor documents = c.packed ? c.documents() : at::Tensor();
-  const at::Tensor y = context_attention(q, k, v, layout, {.causal = c.causal, .documents = documents, .dropout = c.dropping()}, cp);
+  const at::Tensor y = context_attention(
+      q, k, v, layout, {.causal = c.causal, .documents = documents, .dropout = c.dropping()}, cp);
   EXPECT_EQ(y.scalar_type(), c.type);
   (y * mine(a.factors)).sum().backward();
-  const std::string what = c.name() + ", rank " + std::to_string(cp.rank()) + " of " + std::to_string(cp.size());
+  const std::string what =
+      c.name() + ", rank " + std::to_string(cp.rank()) + " of " + std::to_string(cp.size());
   expect_close(y.detach(), cp.part(a.y.detach(), 2), what + ": y");
   expect_close(q.grad(), cp.part(a.dq, 2), what + ": dq");
   expect_close(k.grad(), cp.part(a.dk, 2), what + ": dk");
@@ -115,7 +133,8 @@ class Counted {
   std::map<std::string, std::int64_t> take() {
     std::map<std::string, std::int64_t> all;
     for (const observe::Span& span : trace_.take().spans) {
-      if (span.category == "comm") all[span.name.substr(span.name.find(':') + 1)] += span.bytes;  // "weft:send"
+      if (span.category == "comm")
+        all[span.name.substr(span.name.find(':') + 1)] += span.bytes;  // "weft:send"
     }
     return all;
   }

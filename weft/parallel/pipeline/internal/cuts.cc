@@ -17,7 +17,8 @@ namespace {
 constexpr int kRuns = 3;
 
 // One block at a time, so that rank 0 holds no more than it will. The generator is left as it was.
-std::vector<plan::Block> time_blocks(int num_blocks, const std::function<Block(int)>& make, const Tensors& sample) {
+std::vector<plan::Block> time_blocks(int num_blocks, const std::function<Block(int)>& make,
+                                     const Tensors& sample) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const at::Tensor state = generator.get_state();
   std::vector<plan::Block> times;
@@ -50,16 +51,19 @@ std::vector<plan::Block> time_blocks(int num_blocks, const std::function<Block(i
 
 void check(const std::vector<int>& cuts, int num_blocks, int stages) {
   bool good = static_cast<int>(cuts.size()) + 1 == stages;
-  for (std::size_t i = 0; i < cuts.size(); ++i) good = good && cuts[i] > (i == 0 ? 0 : cuts[i - 1]) && cuts[i] < num_blocks;
-  WEFT_REQUIRE(good, "pipeline: " + std::to_string(stages) + " stages of " + std::to_string(num_blocks) + " blocks have " +
-                         std::to_string(stages - 1) + " rising cuts from 1 to " + std::to_string(num_blocks - 1));
+  for (std::size_t i = 0; i < cuts.size(); ++i)
+    good = good && cuts[i] > (i == 0 ? 0 : cuts[i - 1]) && cuts[i] < num_blocks;
+  WEFT_REQUIRE(good, "pipeline: " + std::to_string(stages) + " stages of " +
+                         std::to_string(num_blocks) + " blocks have " + std::to_string(stages - 1) +
+                         " rising cuts from 1 to " + std::to_string(num_blocks - 1));
 }
 
 }  // namespace
 
-std::vector<int> cuts_of(const Group& group, int num_blocks, int stages, const std::function<Block(int)>& make,
-                         const PipelineOptions& options) {
-  WEFT_REQUIRE(stages <= num_blocks, "pipeline: " + std::to_string(stages) + " stages of " + std::to_string(num_blocks) +
+std::vector<int> cuts_of(const Group& group, int num_blocks, int stages,
+                         const std::function<Block(int)>& make, const PipelineOptions& options) {
+  WEFT_REQUIRE(stages <= num_blocks, "pipeline: " + std::to_string(stages) + " stages of " +
+                                         std::to_string(num_blocks) +
                                          " blocks; every stage takes one at least");
   if (!options.cuts.empty()) {
     check(options.cuts, num_blocks, stages);
@@ -79,7 +83,8 @@ std::vector<int> cuts_of(const Group& group, int num_blocks, int stages, const s
 
 }  // namespace internal
 
-std::vector<int> measured_cuts(int num_blocks, int stages, const std::function<Block(int)>& make, const Tensors& sample) {
+std::vector<int> measured_cuts(int num_blocks, int stages, const std::function<Block(int)>& make,
+                               const Tensors& sample) {
   return plan::cut_stages(internal::time_blocks(num_blocks, make, sample), {.stages = stages}).cuts;
 }
 

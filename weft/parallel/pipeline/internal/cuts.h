@@ -9,8 +9,9 @@
 
 namespace weft::parallel::internal {
 
-// options.cuts checked; else by the times of all blocks, taken on rank 0 and told to all; else equally many blocks. Collective.
-std::vector<int> cuts_of(const Group& group, int num_blocks, int stages, const std::function<Block(int)>& make,
-                         const PipelineOptions& options);
+// options.cuts checked; else by the times of all blocks, taken on rank 0 and told to all; else
+// equally many blocks. Collective.
+std::vector<int> cuts_of(const Group& group, int num_blocks, int stages,
+                         const std::function<Block(int)>& make, const PipelineOptions& options);
 
 }  // namespace weft::parallel::internal

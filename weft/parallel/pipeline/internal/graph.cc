@@ -40,7 +40,8 @@ class Paths {
       open.pop_back();
       if (node == nullptr) continue;
       if (below_done) {
-        for (const Edge& edge : node->next_edges()) leads_[node] = leads_[node] || leads(edge.function.get());
+        for (const Edge& edge : node->next_edges())
+          leads_[node] = leads_[node] || leads(edge.function.get());
         if (leads_[node]) nodes_.push_back(node);
       } else if (leads_.emplace(node, false).second) {
         open.emplace_back(node, true);
@@ -61,8 +62,8 @@ bool uses_parameter(const Node& node, const Paths& paths) {
   return false;
 }
 
-// After the chain has done its part: its nodes no longer know each other, and those that hold nothing for a weight let go of what they
-// hold.
+// After the chain has done its part: its nodes no longer know each other, and those that hold
+// nothing for a weight let go of what they hold.
 void take_apart(const Paths& paths) {
   for (Node* const node : paths.nodes()) {
     if (!uses_parameter(*node, paths)) node->release_variables();
@@ -77,7 +78,9 @@ void take_apart(const Paths& paths) {
 edge_list edges_of(const Tensors& tensors) {
   edge_list edges;
   for (const at::Tensor& tensor : tensors) {
-    edges.push_back(tensor.defined() && tensor.requires_grad() ? autograd::impl::gradient_edge(tensor) : Edge());
+    edges.push_back(tensor.defined() && tensor.requires_grad()
+                        ? autograd::impl::gradient_edge(tensor)
+                        : Edge());
   }
   return edges;
 }
@@ -93,17 +96,19 @@ edge_list without_empty(const edge_list& edges) {
 }  // namespace
 
 StageGraph::StageGraph(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs) {
-  for (const at::Tensor& input : inputs) inputs_.push_back(input.detach().requires_grad_(input.requires_grad()));
+  for (const at::Tensor& input : inputs)
+    inputs_.push_back(input.detach().requires_grad_(input.requires_grad()));
   outputs_ = fn(inputs_);
-  for (const at::Tensor& output : outputs_) WEFT_REQUIRE(output.defined(), "a block of the pipeline gave an undefined tensor");
+  for (const at::Tensor& output : outputs_)
+    WEFT_REQUIRE(output.defined(), "a block of the pipeline gave an undefined tensor");
   ends_ = edges_of(outputs_);
 }
 
 void StageGraph::drop_values() { outputs_.clear(); }
 
 StageGraph::Roots StageGraph::roots_of(const Tensors& gradients) const {
-  WEFT_CHECK(gradients.size() == ends_.size(),
-             "gradients for " + std::to_string(gradients.size()) + " tensors of " + std::to_string(ends_.size()));
+  WEFT_CHECK(gradients.size() == ends_.size(), "gradients for " + std::to_string(gradients.size()) +
+                                                   " tensors of " + std::to_string(ends_.size()));
   Roots roots;
   for (std::size_t i = 0; i < ends_.size(); ++i) {
     if (!ends_[i].function || !gradients[i].defined()) continue;
@@ -114,14 +119,17 @@ StageGraph::Roots StageGraph::roots_of(const Tensors& gradients) const {
 
 Tensors StageGraph::with_zeros(Tensors gradients) const {
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
-    if (inputs_[i].requires_grad() && !gradients[i].defined()) gradients[i] = at::zeros_like(inputs_[i]);
+    if (inputs_[i].requires_grad() && !gradients[i].defined())
+      gradients[i] = at::zeros_like(inputs_[i]);
   }
   return gradients;
 }
 
-Tensors StageGraph::run(const Roots& roots, bool keep, bool accumulate, const edge_list& captured) const {
+Tensors StageGraph::run(const Roots& roots, bool keep, bool accumulate,
+                        const edge_list& captured) const {
   if (roots.edges.empty()) return Tensors(captured.size());
-  return autograd::Engine::get_default_engine().execute(roots.edges, roots.gradients, keep, /*create_graph=*/false, accumulate, captured);
+  return autograd::Engine::get_default_engine().execute(
+      roots.edges, roots.gradients, keep, /*create_graph=*/false, accumulate, captured);
 }
 
 Tensors StageGraph::backward(const Tensors& gradients) {
@@ -139,7 +147,8 @@ Tensors StageGraph::backward_input(const Tensors& gradients) {
   const Paths paths(roots.edges, ends);
   Roots now;  // what does not come from the inputs at all waits as a whole
   for (std::size_t i = 0; i < roots.edges.size(); ++i) {
-    (paths.leads(roots.edges[i].function.get()) ? now : later_).add(roots.edges[i], roots.gradients[i]);
+    (paths.leads(roots.edges[i].function.get()) ? now : later_)
+        .add(roots.edges[i], roots.gradients[i]);
   }
   edge_list captured = ends;
   for (Node* const node : paths.nodes()) {

@@ -1,4 +1,5 @@
-// What one micro-batch leaves in one stage between its forward and its backward, and the backward in one part or in two.
+// What one micro-batch leaves in one stage between its forward and its backward, and the backward
+// in one part or in two.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +12,8 @@ namespace weft::parallel::internal {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Runs `fn` on leaves that stand for `inputs`, so that the graph is this stage's alone. All calls of one thread.
+// Runs `fn` on leaves that stand for `inputs`, so that the graph is this stage's alone. All calls
+// of one thread.
 class StageGraph {
  public:
   StageGraph(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs);
@@ -21,13 +23,15 @@ class StageGraph {
   // From now on only the graph is held. The next stage, or a message, has the numbers.
   void drop_values();
 
-  // Both parts: gradients of parameters are added to their grad() as autograd does; gives those of the inputs, undefined where none is
-  // needed. The graph is gone afterwards.
+  // Both parts: gradients of parameters are added to their grad() as autograd does; gives those of
+  // the inputs, undefined where none is needed. The graph is gone afterwards.
   Tensors backward(const Tensors& gradients);
 
-  // The same in two calls. The first computes what leads to the inputs, and notes the gradients at those nodes that use a parameter; the
-  // second lets these nodes do the rest, so that a weight's multiplication happens there and nothing is computed twice. (libtorch's nodes
-  // compute what is asked for; the chain between the layers is not walked again.) In between the graph holds what the weights need.
+  // The same in two calls. The first computes what leads to the inputs, and notes the gradients at
+  // those nodes that use a parameter; the second lets these nodes do the rest, so that a weight's
+  // multiplication happens there and nothing is computed twice. (libtorch's nodes compute what is
+  // asked for; the chain between the layers is not walked again.) In between the graph holds what
+  // the weights need.
   Tensors backward_input(const Tensors& gradients);
   void backward_weight();
 
@@ -42,11 +46,13 @@ class StageGraph {
   };
   Roots roots_of(const Tensors& gradients) const;
   Tensors with_zeros(Tensors gradients) const;  // where an input has no influence
-  Tensors run(const Roots& roots, bool keep, bool accumulate, const std::vector<torch::autograd::Edge>& captured) const;
+  Tensors run(const Roots& roots, bool keep, bool accumulate,
+              const std::vector<torch::autograd::Edge>& captured) const;
 
   Tensors inputs_, outputs_;
-  std::vector<torch::autograd::Edge> ends_;  // where the outputs' gradients go in; without a function: needs none
-  Roots later_;                              // of backward_weight()
+  std::vector<torch::autograd::Edge>
+      ends_;     // where the outputs' gradients go in; without a function: needs none
+  Roots later_;  // of backward_weight()
 };
 
 }  // namespace weft::parallel::internal

@@ -1,5 +1,6 @@
-// Borders between ranks of one host: a queue of slots for each neighbor and kind, in shared memory. A slot says where the tensors lie in
-// the sender's memory; the receiver copies them and stamps the slot, and the sender lets go of them.
+// Borders between ranks of one host: a queue of slots for each neighbor and kind, in shared memory.
+// A slot says where the tensors lie in the sender's memory; the receiver copies them and stamps the
+// slot, and the sender lets go of them.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -21,7 +22,8 @@ constexpr std::size_t kMostTensors = (kHeaderWords - 1) / 3;
 enum class Kind { kActivations, kGradients };
 
 struct Slot {
-  std::atomic<std::uint64_t> sent, taken;  // the number, from 1, of the message that was put here last, and of that copied last
+  std::atomic<std::uint64_t> sent,
+      taken;  // the number, from 1, of the message that was put here last, and of that copied last
   Header header;
   std::array<net::Host::Token, kMostTensors> tokens;  // of those that have elements
 };
@@ -29,13 +31,18 @@ struct Slot {
 class HostWire final : public Wire {
  public:
   HostWire(const Group& group, int messages)
-      : group_(group), host_(*group_.host()), timeout_(group_.timeout()), capacity_(static_cast<std::uint64_t>(messages)) {
+      : group_(group),
+        host_(*group_.host()),
+        timeout_(group_.timeout()),
+        capacity_(static_cast<std::uint64_t>(messages)) {
     const auto queues = static_cast<std::size_t>(host_.world()) * 4;
     slots_ = reinterpret_cast<Slot*>(host_.share(queues * capacity_ * sizeof(Slot), timeout_));
     host_.meet(kOperation, timeout_);  // from which it knows how to wait
   }
 
-  void send_activations(int peer, const Tensors& tensors) override { send(peer, Kind::kActivations, tensors); }
+  void send_activations(int peer, const Tensors& tensors) override {
+    send(peer, Kind::kActivations, tensors);
+  }
   void send_gradients(int peer, const Tensors& tensors) override {
     Tensors defined;
     for (const at::Tensor& tensor : tensors) {
@@ -45,15 +52,19 @@ class HostWire final : public Wire {
   }
 
   ArrivalPtr expect_activations(int peer) override { return expect(peer, Kind::kActivations, {}); }
-  ArrivalPtr expect_gradients(int peer, const Tensors& like) override { return expect(peer, Kind::kGradients, like); }
+  ArrivalPtr expect_gradients(int peer, const Tensors& like) override {
+    return expect(peer, Kind::kGradients, like);
+  }
 
   Tensors take(const ArrivalPtr& expected) override {
     const auto& message = static_cast<const Message&>(*expected);
     const observe::TraceScope scope("comm", "pipeline:take");
     Slot& slot = this->slot(message.peer, host_.rank(), message.kind, message.number);
     host_.check(kOperation);
-    await([&] { return slot.sent.load(std::memory_order_acquire) == message.number; }, message.peer);
-    Tensors tensors = message.kind == Kind::kActivations ? tensors_of(slot.header) : gradients_of(message.like);
+    await([&] { return slot.sent.load(std::memory_order_acquire) == message.number; },
+          message.peer);
+    Tensors tensors =
+        message.kind == Kind::kActivations ? tensors_of(slot.header) : gradients_of(message.like);
     copy(slot, message.peer, tensors);
     slot.taken.store(message.number, std::memory_order_release);
     host_.notify();
@@ -91,19 +102,22 @@ class HostWire final : public Wire {
   Slot& slot(int from, int to, Kind kind, std::uint64_t number) const {
     const int world = host_.world(), onward = (from + 1) % world, back = (from + world - 1) % world;
     WEFT_CHECK(to == onward || to == back, "stages of ranks that are no neighbors");
-    const auto queue = static_cast<std::size_t>(from) * 4 + (to == onward ? 0 : 2) + static_cast<std::size_t>(kind);
+    const auto queue = static_cast<std::size_t>(from) * 4 + (to == onward ? 0 : 2) +
+                       static_cast<std::size_t>(kind);
     return slots_[queue * capacity_ + (number - 1) % capacity_];
   }
 
   void copy(const Slot& slot, int peer, const Tensors& tensors) const {
     const at::NoGradGuard no_grad;
-    WEFT_CHECK(slot.header[0] == std::count_if(tensors.begin(), tensors.end(), [](const at::Tensor& one) { return one.defined(); }),
+    WEFT_CHECK(slot.header[0] == std::count_if(tensors.begin(), tensors.end(),
+                                               [](const at::Tensor& one) { return one.defined(); }),
                "a stage sends gradients of other tensors than it was given");
     std::size_t next = 0;
     for (const at::Tensor& tensor : tensors) {
       if (!tensor.defined() || tensor.numel() == 0) continue;
       std::byte* const there = host_.at(peer, slot.tokens.at(next++));
-      tensor.detach().copy_(at::from_blob(there, tensor.sizes(), tensor.options().device(at::kCPU).requires_grad(false)));
+      tensor.detach().copy_(at::from_blob(there, tensor.sizes(),
+                                          tensor.options().device(at::kCPU).requires_grad(false)));
     }
   }
 
@@ -118,7 +132,8 @@ class HostWire final : public Wire {
     host_.check(kOperation);
     const std::uint64_t number = ++sent_[{peer, kind}];
     Slot& slot = this->slot(host_.rank(), peer, kind, number);
-    if (number > capacity_) await([&] { return slot.taken.load(std::memory_order_acquire) == number - capacity_; }, peer);
+    if (number > capacity_)
+      await([&] { return slot.taken.load(std::memory_order_acquire) == number - capacity_; }, peer);
     slot.header = header_of(tensors);
     Unread unread{&slot, number, peer, {}};
     for (const at::Tensor& tensor : tensors) {
@@ -145,13 +160,15 @@ class HostWire final : public Wire {
   net::Host& host_;
   const std::chrono::nanoseconds timeout_;
   const std::uint64_t capacity_;
-  Slot* slots_ = nullptr;                                          // by sender, neighbor, kind, number
+  Slot* slots_ = nullptr;  // by sender, neighbor, kind, number
   std::map<std::pair<int, Kind>, std::uint64_t> sent_, expected_;  // so far, by peer
   std::deque<Unread> unread_;
 };
 
 }  // namespace
 
-std::unique_ptr<Wire> make_host_wire(const Group& group, int messages) { return std::make_unique<HostWire>(group, messages); }
+std::unique_ptr<Wire> make_host_wire(const Group& group, int messages) {
+  return std::make_unique<HostWire>(group, messages);
+}
 
 }  // namespace weft::parallel::internal

@@ -40,10 +40,13 @@ class MessageWire final : public Wire {
 
   Group group_;
   std::deque<Group::Work> sends_;
-  std::map<int, std::deque<std::shared_ptr<Message>>> closed_;  // by peer: activations whose header is not here yet
+  std::map<int, std::deque<std::shared_ptr<Message>>>
+      closed_;  // by peer: activations whose header is not here yet
 };
 
-at::Tensor as_tensor(const Header& header) { return at::tensor(at::ArrayRef<std::int64_t>(header.data(), header.size()), at::kLong); }
+at::Tensor as_tensor(const Header& header) {
+  return at::tensor(at::ArrayRef<std::int64_t>(header.data(), header.size()), at::kLong);
+}
 
 Group::Work MessageWire::post(const at::Tensor& tensor, int peer, int tag, bool sends) const {
   std::vector<at::Tensor> one{tensor.detach()};
@@ -59,7 +62,8 @@ void MessageWire::send_activations(int peer, const Tensors& tensors) {
 
 void MessageWire::send_gradients(int peer, const Tensors& tensors) {
   for (const at::Tensor& tensor : tensors) {
-    if (tensor.defined() && tensor.numel() > 0) sends_.push_back(post(tensor, peer, kGradients, true));
+    if (tensor.defined() && tensor.numel() > 0)
+      sends_.push_back(post(tensor, peer, kGradients, true));
   }
 }
 
@@ -77,7 +81,8 @@ Wire::ArrivalPtr MessageWire::expect_gradients(int peer, const Tensors& like) {
   arrival->peer = peer;
   arrival->tensors = gradients_of(like);
   for (const at::Tensor& one : arrival->tensors) {
-    if (one.defined() && one.numel() > 0) arrival->works.push_back(post(one, peer, kGradients, false));
+    if (one.defined() && one.numel() > 0)
+      arrival->works.push_back(post(one, peer, kGradients, false));
   }
   return arrival;
 }
@@ -90,7 +95,8 @@ void MessageWire::open(Message& arrival) {
   std::copy_n(arrival.header.const_data_ptr<std::int64_t>(), header.size(), header.begin());
   arrival.tensors = tensors_of(header);
   for (const at::Tensor& tensor : arrival.tensors) {
-    if (tensor.numel() > 0) arrival.works.push_back(post(tensor, arrival.peer, kActivations, false));
+    if (tensor.numel() > 0)
+      arrival.works.push_back(post(tensor, arrival.peer, kActivations, false));
   }
 }
 
@@ -125,6 +131,8 @@ void MessageWire::finish() {
 
 }  // namespace
 
-std::unique_ptr<Wire> make_message_wire(Group group) { return std::make_unique<MessageWire>(std::move(group)); }
+std::unique_ptr<Wire> make_message_wire(Group group) {
+  return std::make_unique<MessageWire>(std::move(group));
+}
 
 }  // namespace weft::parallel::internal

@@ -13,14 +13,18 @@ using lists::Work;
 Tensors shapes_of(const Tensors& tensors) {
   Tensors shapes;
   for (const at::Tensor& tensor : tensors) {
-    shapes.push_back(tensor.requires_grad() ? at::empty({1}, tensor.options().requires_grad(false)).expand(tensor.sizes()) : at::Tensor());
+    shapes.push_back(
+        tensor.requires_grad()
+            ? at::empty({1}, tensor.options().requires_grad(false)).expand(tensor.sizes())
+            : at::Tensor());
   }
   return shapes;
 }
 
 Tensors detached(const Tensors& tensors) {
   Tensors result;
-  for (const at::Tensor& tensor : tensors) result.push_back(tensor.detach().requires_grad_(tensor.requires_grad()));
+  for (const at::Tensor& tensor : tensors)
+    result.push_back(tensor.detach().requires_grad_(tensor.requires_grad()));
   return result;
 }
 
@@ -70,14 +74,16 @@ Tensors Runner::given_to(Work work, const Place& place) {
   const auto [stage, micro_batch] = place;
   if (is_backward(work)) return take(gradients_, coming_gradients_, place);
   if (work != Work::kForward) return {};
-  return stage == 0 ? batch_->inputs.at(static_cast<std::size_t>(micro_batch)) : take(activations_, coming_activations_, place);
+  return stage == 0 ? batch_->inputs.at(static_cast<std::size_t>(micro_batch))
+                    : take(activations_, coming_activations_, place);
 }
 
 void Runner::backward(Work work, const Place& place, const Tensors& gradients) {
   StageGraph& graph = graphs_.at(place);
   const auto [stage, micro_batch] = place;
   if (is_backward(work)) {
-    Tensors result = work == Work::kBackward ? graph.backward(gradients) : graph.backward_input(gradients);
+    Tensors result =
+        work == Work::kBackward ? graph.backward(gradients) : graph.backward_input(gradients);
     if (stage > 0) {
       const bool here = lists::rank_of(request_, stage - 1) == lists::rank_of(request_, stage);
       (here ? gradients_[{stage - 1, micro_batch}] : results_[place]) = std::move(result);
@@ -91,7 +97,9 @@ void Runner::backward(Work work, const Place& place, const Tensors& gradients) {
 void Runner::forward(const Place& place, const Tensors& inputs) {
   const auto [stage, micro_batch] = place;
   const Fn& fn = stages_.at(stage);
-  const Fn whole = [&](const Tensors& x) { return is_last(stage) ? last(fn(x), place.second) : fn(x); };
+  const Fn whole = [&](const Tensors& x) {
+    return is_last(stage) ? last(fn(x), place.second) : fn(x);
+  };
   if (!batch_->training) {
     const at::NoGradGuard no_grad;
     Tensors outputs = whole(inputs);
@@ -117,7 +125,8 @@ Tensors Runner::last(const Tensors& outputs, int micro_batch) {
     return {};
   }
   const at::Tensor loss = loss_(outputs, batch_->targets[at]);
-  WEFT_REQUIRE(loss.defined() && loss.numel() == 1, "pipeline: the loss of a micro-batch must be one number, the mean over its samples");
+  WEFT_REQUIRE(loss.defined() && loss.numel() == 1,
+               "pipeline: the loss of a micro-batch must be one number, the mean over its samples");
   const at::Tensor part = loss * batch_->shares[at];
   losses_[at] = part.item<double>();
   if (batch_->training) gradients_[{num_stages_ - 1, micro_batch}] = {at::ones_like(part)};
@@ -147,7 +156,8 @@ void Runner::receive(const lists::Step& step) {
   given_.erase(mine);
 }
 
-Tensors Runner::take(std::map<Place, Tensors>& here, std::map<Place, Wire::ArrivalPtr>& coming, const Place& place) {
+Tensors Runner::take(std::map<Place, Tensors>& here, std::map<Place, Wire::ArrivalPtr>& coming,
+                     const Place& place) {
   if (const auto found = here.find(place); found != here.end()) {
     Tensors tensors = std::move(found->second);
     here.erase(found);

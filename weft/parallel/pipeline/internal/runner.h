@@ -36,7 +36,8 @@ class Runner {
     const lists::Request& request;
     const std::map<int, Fn>& stages;  // what each of this rank's stages computes
     const Loss& loss;
-    const std::function<void(const lists::Action&)>&before, &after;  // each action of training; may be empty
+    const std::function<void(const lists::Action&)>&before,
+        &after;  // each action of training; may be empty
   };
   Runner(const Plan& plan, Wire& wire);
 
@@ -54,7 +55,8 @@ class Runner {
   void send(const lists::Step& step);
   void receive(const lists::Step& step);
   // What the action of this place needs, from another rank or this one.
-  Tensors take(std::map<Place, Tensors>& here, std::map<Place, Wire::ArrivalPtr>& coming, const Place& place);
+  Tensors take(std::map<Place, Tensors>& here, std::map<Place, Wire::ArrivalPtr>& coming,
+               const Place& place);
   bool is_last(int stage) const { return stage + 1 == num_stages_; }
 
   const std::map<int, Fn>& stages_;

@@ -29,11 +29,13 @@ std::map<std::string, std::vector<Holder>> holders_of(const std::vector<std::str
     }
   }
   for (auto& [name, some] : holders) {
-    std::sort(some.begin(), some.end(), [](const Holder& a, const Holder& b) { return a.block < b.block; });
+    std::sort(some.begin(), some.end(),
+              [](const Holder& a, const Holder& b) { return a.block < b.block; });
     for (const Holder& holder : some) {
-      WEFT_REQUIRE(holder.shape == some[0].shape, "pipeline: the tied parameter " + name + " is " + some[0].shape + " in block " +
-                                                      std::to_string(some[0].block) + " and " + holder.shape + " in block " +
-                                                      std::to_string(holder.block));
+      WEFT_REQUIRE(holder.shape == some[0].shape,
+                   "pipeline: the tied parameter " + name + " is " + some[0].shape + " in block " +
+                       std::to_string(some[0].block) + " and " + holder.shape + " in block " +
+                       std::to_string(holder.block));
     }
   }
   return holders;
@@ -45,20 +47,24 @@ Tied::Tied(const Group& group, const std::map<int, std::map<std::string, at::Ten
   std::string mine;
   for (const auto& [block, parameters] : blocks) {
     for (const auto& [name, parameter] : parameters) {
-      WEFT_REQUIRE(!name.empty() && name.find('\n') == std::string::npos, "pipeline: a tied parameter needs a name of one line");
-      mine += name + "\n" + std::to_string(block) + "\n" + at::str(parameter.sizes(), " ", parameter.dtype()) + "\n";
+      WEFT_REQUIRE(!name.empty() && name.find('\n') == std::string::npos,
+                   "pipeline: a tied parameter needs a name of one line");
+      mine += name + "\n" + std::to_string(block) + "\n" +
+              at::str(parameter.sizes(), " ", parameter.dtype()) + "\n";
     }
   }
   const at::NoGradGuard no_grad;
   for (const auto& [name, holders] : holders_of(comm::all_gather_texts(group, mine))) {
     One one{.name = name};
     for (const auto& [block, parameters] : blocks) {
-      if (const auto found = parameters.find(name); found != parameters.end()) one.mine.push_back(found->second);
+      if (const auto found = parameters.find(name); found != parameters.end())
+        one.mine.push_back(found->second);
     }
     if (one.mine.empty()) continue;
     std::vector<int> ranks;
     for (const Holder& holder : holders) {
-      if (std::find(ranks.begin(), ranks.end(), holder.rank) == ranks.end()) ranks.push_back(holder.rank);
+      if (std::find(ranks.begin(), ranks.end(), holder.rank) == ranks.end())
+        ranks.push_back(holder.rank);
     }
     if (ranks.size() == 1 && one.mine.size() == 1) continue;  // nobody else has it
     one.counted_here = holders[0].rank == group.rank();
@@ -87,7 +93,8 @@ void Tied::sum() const {
     }
     if (one.ranks) one.ranks->all_reduce(total);
     if (one.before.defined()) total = one.before + total;
-    for (const at::Tensor& parameter : one.mine) parameter.mutable_grad() = &parameter == &one.mine[0] ? total : total.clone();
+    for (const at::Tensor& parameter : one.mine)
+      parameter.mutable_grad() = &parameter == &one.mine[0] ? total : total.clone();
   }
 }
 

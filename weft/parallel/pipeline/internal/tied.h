@@ -1,5 +1,5 @@
-// Parameters that several blocks have under one name (an embedding and the head's weight): their gradients are summed, so that they stay
-// one. Some of them may be on one rank.
+// Parameters that several blocks have under one name (an embedding and the head's weight): their
+// gradients are summed, so that they stay one. Some of them may be on one rank.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,8 +15,8 @@ namespace weft::parallel::internal {
 
 class Tied {
  public:
-  // By block: the names of its tied parameters, and they. Collective; gives all the values of the first block that has them. Throws
-  // Error(kInvalidArgument) where shapes or types differ.
+  // By block: the names of its tied parameters, and they. Collective; gives all the values of the
+  // first block that has them. Throws Error(kInvalidArgument) where shapes or types differ.
   Tied(const Group& group, const std::map<int, std::map<std::string, at::Tensor>>& blocks);
 
   // Before backward: sets aside the gradients that are there already, which are sums.

@@ -14,10 +14,11 @@ Header header_of(const Tensors& tensors) {
     words.push_back(tensor.dim());
     for (const std::int64_t size : tensor.sizes()) words.push_back(size);
   }
-  WEFT_REQUIRE(static_cast<std::int64_t>(words.size()) <= kHeaderWords,
-               "pipeline: a stage hands on " + std::to_string(tensors.size()) +
-                   " tensors, more than a header describes (1 + 3 and the dimensions for each are at most " + std::to_string(kHeaderWords) +
-                   "); join some");
+  WEFT_REQUIRE(
+      static_cast<std::int64_t>(words.size()) <= kHeaderWords,
+      "pipeline: a stage hands on " + std::to_string(tensors.size()) +
+          " tensors, more than a header describes (1 + 3 and the dimensions for each are at most " +
+          std::to_string(kHeaderWords) + "); join some");
   Header header{};
   std::copy(words.begin(), words.end(), header.begin());
   return header;
@@ -30,7 +31,8 @@ Tensors tensors_of(const Header& header) {
     const auto type = static_cast<at::ScalarType>(word[0]);
     const bool needs_gradient = word[1] != 0;
     const std::int64_t dims = word[2];
-    tensor = at::empty({word + 3, static_cast<std::size_t>(dims)}, type).requires_grad_(needs_gradient);
+    tensor =
+        at::empty({word + 3, static_cast<std::size_t>(dims)}, type).requires_grad_(needs_gradient);
     word += 3 + dims;
   }
   return tensors;
@@ -39,7 +41,8 @@ Tensors tensors_of(const Header& header) {
 Tensors gradients_of(const Tensors& like) {
   Tensors gradients;
   for (const at::Tensor& one : like) {
-    gradients.push_back(one.defined() ? at::empty(one.sizes(), one.options().requires_grad(false)) : one);
+    gradients.push_back(one.defined() ? at::empty(one.sizes(), one.options().requires_grad(false))
+                                      : one);
   }
   return gradients;
 }

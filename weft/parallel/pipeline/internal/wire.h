@@ -1,5 +1,6 @@
-// What goes over the borders of stages. With each micro-batch's activations goes a header that says their shapes, so that these may change;
-// gradients have the shapes of what they are gradients of. Nothing waits for the other rank but take() and finish().
+// What goes over the borders of stages. With each micro-batch's activations goes a header that says
+// their shapes, so that these may change; gradients have the shapes of what they are gradients of.
+// Nothing waits for the other rank but take() and finish().
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +16,8 @@ namespace weft::parallel::internal {
 
 using Tensors = std::vector<at::Tensor>;
 
-constexpr std::int64_t kHeaderWords = 64;  // number of tensors; of each its type, whether it needs a gradient, dimensions, sizes
+constexpr std::int64_t kHeaderWords =
+    64;  // number of tensors; of each its type, whether it needs a gradient, dimensions, sizes
 using Header = std::array<std::int64_t, kHeaderWords>;
 
 // Throws Error(kInvalidArgument) for more tensors than a header can describe.
@@ -39,10 +41,12 @@ class Wire {
   // Begin to send. The tensors must not change any more. Throws as header_of().
   virtual void send_activations(int peer, const Tensors& tensors) = 0;
   virtual void send_gradients(int peer, const Tensors& tensors) = 0;  // those that are defined
-  // Begin to receive; between two ranks messages of each kind match in order. `like`: what they are gradients of, undefined where none is.
+  // Begin to receive; between two ranks messages of each kind match in order. `like`: what they are
+  // gradients of, undefined where none is.
   virtual ArrivalPtr expect_activations(int peer) = 0;
   virtual ArrivalPtr expect_gradients(int peer, const Tensors& like) = 0;
-  // Waits. Activations need gradients as their senders' do. Messages of one kind from one rank are taken in order.
+  // Waits. Activations need gradients as their senders' do. Messages of one kind from one rank are
+  // taken in order.
   virtual Tensors take(const ArrivalPtr& arrival) = 0;
   // Goes on with what has arrived in part: call it between computations.
   virtual void progress() = 0;
@@ -52,8 +56,9 @@ class Wire {
 
 // By the group's messages, of tags 0x70690000 to 0x70690002.
 std::unique_ptr<Wire> make_message_wire(Group group);
-// For ranks that read each other's memory: what is sent stays where it is until the receiver has copied it, without another thread. Rank r
-// sends to r + 1 and r - 1 (modulo the ranks), at most `messages` of a kind before finish(). Collective.
+// For ranks that read each other's memory: what is sent stays where it is until the receiver has
+// copied it, without another thread. Rank r sends to r + 1 and r - 1 (modulo the ranks), at most
+// `messages` of a kind before finish(). Collective.
 std::unique_ptr<Wire> make_host_wire(const Group& group, int messages);
 // The latter where it can be.
 std::unique_ptr<Wire> make_wire(const Group& group, int messages);

@@ -19,7 +19,9 @@ using schedule::pipeline::Algorithm;
 constexpr std::int64_t kFeatures = 6;
 
 inline at::Tensor wave(at::IntArrayRef sizes, double phase) {
-  return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase).sin().view(sizes);
+  return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase)
+      .sin()
+      .view(sizes);
 }
 
 // A residual block whose values follow from its number.
@@ -36,7 +38,9 @@ struct LinkImpl : torch::nn::Module {
 };
 TORCH_MODULE(Link);
 
-inline at::Tensor mse(const std::vector<at::Tensor>& y, const std::vector<at::Tensor>& t) { return torch::mse_loss(y[0], t[0]); }
+inline at::Tensor mse(const std::vector<at::Tensor>& y, const std::vector<at::Tensor>& t) {
+  return torch::mse_loss(y[0], t[0]);
+}
 
 // What training has left: by parameter, and the loss of each step.
 struct Trained {
@@ -45,7 +49,8 @@ struct Trained {
 };
 
 // Compared with what the ranks of a pipeline have: bit for bit, or to 1e-10 relative and absolute.
-inline void expect_same(const Trained& got, const Trained& expected, bool bits, const std::string& what) {
+inline void expect_same(const Trained& got, const Trained& expected, bool bits,
+                        const std::string& what) {
   ASSERT_EQ(got.losses.size(), expected.losses.size()) << what;
   for (std::size_t i = 0; i < got.losses.size(); ++i) {
     if (bits) {
@@ -57,7 +62,8 @@ inline void expect_same(const Trained& got, const Trained& expected, bool bits, 
   const auto compare = [&](const auto& mine, const auto& theirs) {
     for (const auto& [name, tensor] : mine) {
       const at::Tensor& other = theirs.at(name);
-      EXPECT_TRUE(bits ? torch::equal(tensor, other) : torch::allclose(tensor, other, 1e-10, 1e-10)) << what << ": " << name;
+      EXPECT_TRUE(bits ? torch::equal(tensor, other) : torch::allclose(tensor, other, 1e-10, 1e-10))
+          << what << ": " << name;
     }
   };
   compare(got.gradients, expected.gradients);

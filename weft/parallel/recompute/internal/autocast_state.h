@@ -11,7 +11,9 @@ class AutocastState {
   class Use;
 
  private:
-  bool differs(const AutocastState& other) const { return on_ != other.on_ || type_ != other.type_; }
+  bool differs(const AutocastState& other) const {
+    return on_ != other.on_ || type_ != other.type_;
+  }
   void set() const {
     at::autocast::set_autocast_enabled(at::kCPU, on_);
     at::autocast::set_autocast_dtype(at::kCPU, type_);

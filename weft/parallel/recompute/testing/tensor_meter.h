@@ -1,4 +1,5 @@
-// For tests and benches: the bytes of tensors that a thread has made and not freed. It is not installed.
+// For tests and benches: the bytes of tensors that a thread has made and not freed. It is not
+// installed.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -10,7 +11,8 @@
 
 namespace weft::parallel {
 
-// From when it is made on, as libtorch's CPU allocator reports them on this thread: what another thread frees stays counted.
+// From when it is made on, as libtorch's CPU allocator reports them on this thread: what another
+// thread frees stays counted.
 class TensorMeter {
  public:
   std::int64_t live() const { return count_->live; }
@@ -19,7 +21,8 @@ class TensorMeter {
  private:
   struct Count : c10::MemoryReportingInfoBase {
     std::int64_t live = 0, peak = 0;
-    void reportMemoryUsage(void*, std::int64_t bytes, std::size_t, std::size_t, c10::Device) override {
+    void reportMemoryUsage(void*, std::int64_t bytes, std::size_t, std::size_t,
+                           c10::Device) override {
       live += bytes;
       peak = std::max(peak, live);
     }

@@ -17,7 +17,8 @@ at::Tensor draw_weight(at::IntArrayRef sizes, double normal, const TensorParalle
   return weight.uniform_(-bound, bound, tp.generator());
 }
 
-at::Tensor draw_bias(std::int64_t size, std::int64_t fan_in, double normal, const TensorParallel& tp) {
+at::Tensor draw_bias(std::int64_t size, std::int64_t fan_in, double normal,
+                     const TensorParallel& tp) {
   const at::NoGradGuard no_grad;
   if (normal > 0) return torch::zeros({size});
   const double bound = 1 / std::sqrt(static_cast<double>(fan_in));

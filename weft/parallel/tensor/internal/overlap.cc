@@ -56,14 +56,17 @@ at::Tensor forward_whole(const at::Tensor& x, const at::Tensor& weight, const Te
 }
 
 // [..., sequence, features] -> [ranks, what is before, part of the sequence, features]: a view.
-at::Tensor by_rank(const at::Tensor& x, int ranks) { return x.reshape({-1, ranks, x.size(-2) / ranks, x.size(-1)}).movedim(1, 0); }
+at::Tensor by_rank(const at::Tensor& x, int ranks) {
+  return x.reshape({-1, ranks, x.size(-2) / ranks, x.size(-1)}).movedim(1, 0);
+}
 
 at::Tensor forward_split(const at::Tensor& x, const at::Tensor& weight, const Terms& terms) {
   const at::Tensor parts = by_rank(x, terms.tp.size());
   at::Tensor y = at::empty({parts.size(1), parts.size(2), weight.size(0)}, x.options());
   std::vector<Piece> pieces;
   for (const auto& [begin, count] : cut(parts.size(2), terms.how.chunks)) {
-    const at::Tensor in = at::linear(parts.narrow(2, begin, count), weight).flatten(0, 1).contiguous();
+    const at::Tensor in =
+        at::linear(parts.narrow(2, begin, count), weight).flatten(0, 1).contiguous();
     at::Tensor out = at::empty({y.size(0), count, y.size(2)}, y.options());
     auto work = terms.tp.group().reduce_scatter_async(out, in);
     pieces.push_back({in, out, begin, std::move(work)});
@@ -77,7 +80,8 @@ at::Tensor forward_split(const at::Tensor& x, const at::Tensor& weight, const Te
   return y.view(sizes);
 }
 
-variable_list backward_split(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& dy, const Terms& terms) {
+variable_list backward_split(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& dy,
+                             const Terms& terms) {
   const int ranks = terms.tp.size();
   const at::Tensor parts = by_rank(x, ranks), mine = dy.reshape({-1, dy.size(-2), dy.size(-1)});
   std::vector<Piece> pieces;
@@ -104,13 +108,16 @@ struct MultiplyAndLeave final : torch::autograd::Function<MultiplyAndLeave> {
                             const c10::intrusive_ptr<Terms>& terms) {
     context->save_for_backward({x, weight});
     context->saved_data["terms"] = c10::IValue::make_capsule(terms);
-    return terms->how.sequence == Sequence::kWhole ? forward_whole(x, weight, *terms) : forward_split(x, weight, *terms);
+    return terms->how.sequence == Sequence::kWhole ? forward_whole(x, weight, *terms)
+                                                   : forward_split(x, weight, *terms);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    WEFT_REQUIRE(!at::GradMode::is_enabled(), "Linear in chunks: backward of backward (create_graph) is not available");
+    WEFT_REQUIRE(!at::GradMode::is_enabled(),
+                 "Linear in chunks: backward of backward (create_graph) is not available");
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &dy = gradients[0];
-    const auto terms = c10::static_intrusive_pointer_cast<Terms>(context->saved_data["terms"].toCapsule());
+    const auto terms =
+        c10::static_intrusive_pointer_cast<Terms>(context->saved_data["terms"].toCapsule());
     if (terms->how.sequence == Sequence::kSplit) return backward_split(x, weight, dy, *terms);
     const at::Tensor rows = x.reshape({-1, x.size(-1)}), d = dy.reshape({-1, dy.size(-1)});
     return {at::matmul(dy, weight), at::mm(d.t(), rows), {}};
@@ -119,8 +126,10 @@ struct MultiplyAndLeave final : torch::autograd::Function<MultiplyAndLeave> {
 
 }  // namespace
 
-at::Tensor multiply_and_leave(const at::Tensor& x, const at::Tensor& weight, const Overlap& how, const TensorParallel& tp) {
-  if (tp.size() == 1 || how.chunks == 1) return leave_split(torch::linear(x, weight), how.sequence, tp);
+at::Tensor multiply_and_leave(const at::Tensor& x, const at::Tensor& weight, const Overlap& how,
+                              const TensorParallel& tp) {
+  if (tp.size() == 1 || how.chunks == 1)
+    return leave_split(torch::linear(x, weight), how.sequence, tp);
   if (how.sequence == Sequence::kSplit) even_part("Linear: sequence", x.size(-2), tp.size());
   return MultiplyAndLeave::apply(x, weight, c10::make_intrusive<Terms>(how, tp));
 }

@@ -11,7 +11,8 @@
 namespace weft::parallel::internal {
 
 // weight [out, in, …], bias [out].
-inline std::map<std::string, Slice> slices_of(Split split, std::int64_t out, std::int64_t in, bool bias) {
+inline std::map<std::string, Slice> slices_of(Split split, std::int64_t out, std::int64_t in,
+                                              bool bias) {
   std::map<std::string, Slice> all;
   if (split == Split::kColumn) {
     all["weight"] = {0, out};
@@ -23,7 +24,8 @@ inline std::map<std::string, Slice> slices_of(Split split, std::int64_t out, std
 }
 
 // This rank's part of the parameter of that name; what is not among the slices is whole.
-inline at::Tensor part_of(const std::map<std::string, Slice>& slices, const char* name, const at::Tensor& whole, const TensorParallel& tp) {
+inline at::Tensor part_of(const std::map<std::string, Slice>& slices, const char* name,
+                          const at::Tensor& whole, const TensorParallel& tp) {
   const auto slice = slices.find(name);
   return slice == slices.end() ? whole : slice_of(whole, slice->second, tp);
 }

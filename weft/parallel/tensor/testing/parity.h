@@ -19,17 +19,24 @@ namespace weft::parallel::internal {
 constexpr std::uint64_t kSeed = 11;
 
 // Relative and absolute, of sums in another order.
-inline double tolerance(const at::Tensor& tensor) { return tensor.scalar_type() == at::kDouble ? 1e-10 : 1e-5; }
+inline double tolerance(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kDouble ? 1e-10 : 1e-5;
+}
 
-inline void expect_close(const at::Tensor& actual, const at::Tensor& expected, const std::string& what) {
+inline void expect_close(const at::Tensor& actual, const at::Tensor& expected,
+                         const std::string& what) {
   ASSERT_TRUE(actual.defined() && expected.defined()) << what;
   ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
   const double most = tolerance(expected);
-  EXPECT_TRUE(at::allclose(actual, expected, most, most)) << what << ": differs by " << (actual - expected).abs().max().item<double>();
+  EXPECT_TRUE(at::allclose(actual, expected, most, most))
+      << what << ": differs by " << (actual - expected).abs().max().item<double>();
 }
 
 inline at::Tensor wave(at::IntArrayRef sizes, double phase, at::ScalarType type = at::kDouble) {
-  return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase).sin().view(sizes).to(type);
+  return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase)
+      .sin()
+      .view(sizes)
+      .to(type);
 }
 
 inline void on_ranks(int ranks, const std::function<void(const TensorParallel&)>& fn) {
@@ -62,7 +69,9 @@ class Counted {
   observe::Trace::Use use_;
 };
 
-inline void PrintTo(const Counted::Sum& sum, std::ostream* out) { *out << sum.calls << " calls, " << sum.bytes << " bytes"; }
+inline void PrintTo(const Counted::Sum& sum, std::ostream* out) {
+  *out << sum.calls << " calls, " << sum.bytes << " bytes";
+}
 
 // What an Error(kInvalidArgument) of fn says.
 }  // namespace weft::parallel::internal

@@ -15,7 +15,8 @@ namespace {
 
 bool is_gather(Collective c) { return c == Collective::kAllGather || c == Collective::kGather; }
 bool has_blocks(Collective c) {
-  return is_gather(c) || c == Collective::kScatter || c == Collective::kAllToAll || c == Collective::kReduceScatter;
+  return is_gather(c) || c == Collective::kScatter || c == Collective::kAllToAll ||
+         c == Collective::kReduceScatter;
 }
 
 // Equal shares for groups of all sizes, where that is not too many to be seen.
@@ -24,7 +25,8 @@ std::int64_t divisible_count(const Topology& topology) {
   std::int64_t shares = 1;
   for (int l = 0; l < topology.num_levels(); ++l) {
     std::int64_t level = 1;
-    for (int g = 0; g < topology.num_groups(l); ++g) level = std::lcm(level, static_cast<std::int64_t>(topology.children(l, g).size()));
+    for (int g = 0; g < topology.num_groups(l); ++g)
+      level = std::lcm(level, static_cast<std::int64_t>(topology.children(l, g).size()));
     shares *= level;
     if (shares > kMost) return topology.world();
   }
@@ -35,16 +37,21 @@ std::int64_t divisible_count(const Topology& topology) {
 std::int64_t telling_count(const Request& q) {
   if (q.count > 0 || q.collective == Collective::kBarrier) return q.count;
   if (has_blocks(q.collective)) return 1;
-  if (q.algorithm == Algorithm::kChain || q.chunk > 0) return 4 * (q.chunk > 0 ? q.chunk : kShortestBlock);
+  if (q.algorithm == Algorithm::kChain || q.chunk > 0)
+    return 4 * (q.chunk > 0 ? q.chunk : kShortestBlock);
   if (q.algorithm == Algorithm::kTorus) return 2 * q.world;
-  return q.algorithm == Algorithm::kHierarchical && q.topology ? divisible_count(*q.topology) : q.world;
+  return q.algorithm == Algorithm::kHierarchical && q.topology ? divisible_count(*q.topology)
+                                                               : q.world;
 }
 
-// The parts are what lies between two neighboring places where a block, or some message, begins or ends.
+// The parts are what lies between two neighboring places where a block, or some message, begins or
+// ends.
 class Parts {
  public:
-  Parts(const std::vector<Transfer>& transfers, const Request& q) : by_rank_(is_gather(q.collective)) {
-    for (int block = 0; block <= (has_blocks(q.collective) ? q.world : 1); ++block) edges_.insert(block * q.count);
+  Parts(const std::vector<Transfer>& transfers, const Request& q)
+      : by_rank_(is_gather(q.collective)) {
+    for (int block = 0; block <= (has_blocks(q.collective) ? q.world : 1); ++block)
+      edges_.insert(block * q.count);
     for (const Transfer& transfer : transfers) {
       for (const Run& run : transfer.runs) {
         edges_.insert(run.source);
@@ -89,21 +96,26 @@ std::string label_of(const std::vector<int>& parts, int all) {
   return label;
 }
 
-// The first slot from its place among the sender's and the receiver's messages on that neither has given to another one.
+// The first slot from its place among the sender's and the receiver's messages on that neither has
+// given to another one.
 void set_slots(std::vector<Arrow>& arrows) {
   std::set<std::tuple<int, int, int>> leaving;  // round, rank, slot
   std::set<std::tuple<int, int, int>> arriving;
-  std::stable_sort(arrows.begin(), arrows.end(), [](const Arrow& a, const Arrow& b) { return a.slot < b.slot; });
+  std::stable_sort(arrows.begin(), arrows.end(),
+                   [](const Arrow& a, const Arrow& b) { return a.slot < b.slot; });
   for (Arrow& arrow : arrows) {
     const auto taken = [&] {
       return arriving.contains({arrow.round, arrow.target, arrow.slot}) ||
-             (!arrow.reads && leaving.contains({arrow.round, arrow.source, arrow.slot}));  // many may read the same place at once
+             (!arrow.reads &&
+              leaving.contains({arrow.round, arrow.source,
+                                arrow.slot}));  // many may read the same place at once
     };
     while (taken()) ++arrow.slot;
     leaving.insert({arrow.round, arrow.source, arrow.slot});
     arriving.insert({arrow.round, arrow.target, arrow.slot});
   }
-  std::stable_sort(arrows.begin(), arrows.end(), [](const Arrow& a, const Arrow& b) { return a.round < b.round; });
+  std::stable_sort(arrows.begin(), arrows.end(),
+                   [](const Arrow& a, const Arrow& b) { return a.round < b.round; });
 }
 
 std::string with(char separator, const char* name) {
@@ -115,9 +127,16 @@ std::string with(char separator, const char* name) {
 }  // namespace
 
 Picture picture_of(const Request& request) {
-  WEFT_REQUIRE(request.world <= kMaxProvedWorld,
-               "a world of " + std::to_string(request.world) + " ranks is more than can be shown, " + std::to_string(kMaxProvedWorld));
-  Picture picture{.request = request, .cost = {}, .arrows = {}, .meetings = {}, .parts = 1, .traffic = {}, .what = ""};
+  WEFT_REQUIRE(request.world <= kMaxProvedWorld, "a world of " + std::to_string(request.world) +
+                                                     " ranks is more than can be shown, " +
+                                                     std::to_string(kMaxProvedWorld));
+  Picture picture{.request = request,
+                  .cost = {},
+                  .arrows = {},
+                  .meetings = {},
+                  .parts = 1,
+                  .traffic = {},
+                  .what = ""};
   Request& q = picture.request;
   q.count = telling_count(q);
   picture.cost = cost(q);
@@ -138,8 +157,9 @@ Picture picture_of(const Request& request) {
     const std::vector<int> moved = parts.of(t);
     const bool reads = !picture.meetings.empty();
     const int level = q.topology ? q.topology->level_of(t.source, t.target) : 0;
-    picture.arrows.push_back({t.round, t.source, t.target, t.reduces, reads, level, std::max(t.leaves, t.reaches),
-                              label_of(moved, picture.parts), moved.empty() ? 0 : moved.front()});
+    picture.arrows.push_back({t.round, t.source, t.target, t.reduces, reads, level,
+                              std::max(t.leaves, t.reaches), label_of(moved, picture.parts),
+                              moved.empty() ? 0 : moved.front()});
     if (moved.empty()) picture.arrows.back().label = "";
   }
   set_slots(picture.arrows);
@@ -155,7 +175,8 @@ Picture picture_of(const Request& request) {
 std::string heading(const Picture& picture) {
   const Request& q = picture.request;
   std::string text =
-      with(q.algorithm == Algorithm::kHalvingDoubling ? '-' : ' ', to_string(q.algorithm)) + " " + with('-', to_string(q.collective));
+      with(q.algorithm == Algorithm::kHalvingDoubling ? '-' : ' ', to_string(q.algorithm)) + " " +
+      with('-', to_string(q.collective));
   text[0] = static_cast<char>(text[0] - 'a' + 'A');
   return text;
 }
@@ -163,21 +184,26 @@ std::string heading(const Picture& picture) {
 std::string summary(const Picture& picture) {
   const Request& q = picture.request;
   const bool reads = !picture.meetings.empty();
-  const auto some = [](std::int64_t count, const char* thing) { return std::to_string(count) + " " + thing + (count == 1 ? "" : "s"); };
+  const auto some = [](std::int64_t count, const char* thing) {
+    return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
+  };
   const bool shaped = q.topology && (q.topology->num_levels() > 1 || q.topology->grid());
-  const std::string text = some(q.world, "rank") + (shaped ? " (" + q.topology->describe() + "), " : ", ") +
+  const std::string text = some(q.world, "rank") +
+                           (shaped ? " (" + q.topology->describe() + "), " : ", ") +
                            some(picture.cost.rounds, reads ? "meeting" : "round");
   if (q.collective == Collective::kBarrier) return text;
-  return text + "; the busiest rank " + (reads ? "reads " : "sends ") + some(picture.cost.sent, "element") + " (count is " +
-         std::to_string(q.count) + ")";
+  return text + "; the busiest rank " + (reads ? "reads " : "sends ") +
+         some(picture.cost.sent, "element") + " (count is " + std::to_string(q.count) + ")";
 }
 
 std::string levels_line(const Picture& picture) {
   std::string text;
   for (std::size_t l = 0; l < picture.traffic.size(); ++l) {
     const Traffic& traffic = picture.traffic[l];
-    text += (l == 0 ? "" : "; ") + link_name(*picture.request.topology, static_cast<int>(l)) + " " + std::to_string(traffic.total);
-    text += (l == 0 ? " elements, " : ", ") + std::to_string(traffic.busiest) + " out of the busiest";
+    text += (l == 0 ? "" : "; ") + link_name(*picture.request.topology, static_cast<int>(l)) + " " +
+            std::to_string(traffic.total);
+    text +=
+        (l == 0 ? " elements, " : ", ") + std::to_string(traffic.busiest) + " out of the busiest";
     if (l + 1 == picture.traffic.size()) text += " rank";
   }
   return text;

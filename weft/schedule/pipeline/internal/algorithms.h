@@ -1,4 +1,5 @@
-// The algorithms, one file each. They are asked only for what pipeline.cc lets through: v is 1 or 2 where an algorithm has no choice.
+// The algorithms, one file each. They are asked only for what pipeline.cc lets through: v is 1 or 2
+// where an algorithm has no choice.
 #pragma once
 
 #include <vector>

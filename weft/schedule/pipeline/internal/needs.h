@@ -12,16 +12,20 @@ namespace weft::schedule::pipeline::internal {
 
 // A number for each stage and micro-batch: where results are kept.
 inline std::size_t place_of(const Request& q, const Action& action) {
-  return static_cast<std::size_t>(action.stage) * static_cast<std::size_t>(q.micro_batches) + static_cast<std::size_t>(action.micro_batch);
+  return static_cast<std::size_t>(action.stage) * static_cast<std::size_t>(q.micro_batches) +
+         static_cast<std::size_t>(action.micro_batch);
 }
 inline std::size_t num_places(const Request& q) {
   return static_cast<std::size_t>(num_stages(q)) * static_cast<std::size_t>(q.micro_batches);
 }
 
-inline bool is_backward(Work work) { return work == Work::kBackward || work == Work::kBackwardInput; }
+inline bool is_backward(Work work) {
+  return work == Work::kBackward || work == Work::kBackwardInput;
+}
 
-// The stage whose result of the same kind the action needs: activations of the one before, the gradient of the one after. None for the
-// first forward, the last backward (which follows its own forward) and backward-weights.
+// The stage whose result of the same kind the action needs: activations of the one before, the
+// gradient of the one after. None for the first forward, the last backward (which follows its own
+// forward) and backward-weights.
 inline std::optional<int> needs_stage(const Request& q, const Action& action) {
   if (action.work == Work::kForward && action.stage > 0) return action.stage - 1;
   if (is_backward(action.work) && action.stage + 1 < num_stages(q)) return action.stage + 1;
@@ -48,7 +52,8 @@ inline double cost_of(const Costs& c, Work work) {
 // When results are there: at the end of the action that makes them. Negative: not yet.
 class Results {
  public:
-  explicit Results(const Request& q) : request_(&q), forward_(num_places(q), -1), gradient_(num_places(q), -1), costs_(&q.costs) {}
+  explicit Results(const Request& q)
+      : request_(&q), forward_(num_places(q), -1), gradient_(num_places(q), -1), costs_(&q.costs) {}
   Results(const Request& q, const Costs& costs) : Results(q) { costs_ = &costs; }
 
   void done(const Action& action, double end) {
@@ -56,7 +61,8 @@ class Results {
     if (is_backward(action.work)) gradient_[place_of(*request_, action)] = end;
   }
 
-  // From when on the action's needs are met, seen from its rank; none where something is not made yet.
+  // From when on the action's needs are met, seen from its rank; none where something is not made
+  // yet.
   std::optional<double> ready(const Action& action) const {
     double at = 0;
     if (action.work != Work::kForward) {

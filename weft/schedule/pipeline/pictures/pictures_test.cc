@@ -15,20 +15,23 @@ using ::testing::Not;
 
 int occurrences(const std::string& text, const std::string& what) {
   int count = 0;
-  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1))
+    ++count;
   return count;
 }
 
 // Narayanan and others 2021, by hand: two ranks, three micro-batches.
 TEST(PipelineText, ShowsATimeLineForEachRank) {
-  EXPECT_THAT(render_text({Algorithm::kOneForwardOneBackward, 2, 3}), HasSubstr("time     0              5              10\n"
-                                                                                "rank 0   F0 F1 .  .  B0--- F2 B1--- .  B2---\n"
-                                                                                "rank 1   .  F0 B0--- F1 B1--- F2 B2--- .  .\n"));
+  EXPECT_THAT(render_text({Algorithm::kOneForwardOneBackward, 2, 3}),
+              HasSubstr("time     0              5              10\n"
+                        "rank 0   F0 F1 .  .  B0--- F2 B1--- .  B2---\n"
+                        "rank 1   .  F0 B0--- F1 B1--- F2 B2--- .  .\n"));
 }
 
 TEST(PipelineText, SaysWhatIsIdleHeldAndSent) {
   const std::string text = render_text({Algorithm::kOneForwardOneBackward, 4, 8});
-  EXPECT_THAT(text, HasSubstr("4 ranks, 8 micro-batches; 27.3 % idle of 33, bubble 9 of an iteration of 33; at most 4 held; 48 messages"));
+  EXPECT_THAT(text, HasSubstr("4 ranks, 8 micro-batches; 27.3 % idle of 33, bubble 9 of an "
+                              "iteration of 33; at most 4 held; 48 messages"));
   EXPECT_THAT(text, HasSubstr("rank 3   27.3 % idle, holds 1\n"));
 }
 
@@ -45,7 +48,8 @@ TEST(PipelineText, SplitsLongTimeLines) {
 }
 
 TEST(PipelineText, StretchesActionsByTheirCosts) {
-  EXPECT_THAT(render_text({Algorithm::kGPipe, 1, 1, 1, {0.5, 1, 1}}), HasSubstr("rank 0   F0 B0---------\n"));
+  EXPECT_THAT(render_text({Algorithm::kGPipe, 1, 1, 1, {0.5, 1, 1}}),
+              HasSubstr("rank 0   F0 B0---------\n"));
 }
 
 TEST(PipelineSvg, DrawsEveryActionOnceAndCarriesItsDescription) {
@@ -58,7 +62,8 @@ TEST(PipelineSvg, DrawsEveryActionOnceAndCarriesItsDescription) {
 
 TEST(PipelineSvg, HasAColorForEachStageOfARank) {
   const std::string svg = render_svg({Algorithm::kInterleaved, 2, 4, 3});
-  for (const char* rule : {".bF0{", ".bF1{", ".bF2{", ".bB0{", ".bB2{"}) EXPECT_EQ(occurrences(svg, rule), 1) << rule;
+  for (const char* rule : {".bF0{", ".bF1{", ".bF2{", ".bB0{", ".bB2{"})
+    EXPECT_EQ(occurrences(svg, rule), 1) << rule;
   EXPECT_THAT(svg, HasSubstr(">B5</text>"));
 }
 

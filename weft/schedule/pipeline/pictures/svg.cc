@@ -15,10 +15,13 @@ std::string number(double value) {
   std::snprintf(text, sizeof text, "%.1f", value);
   return text;
 }
-std::string attribute(const char* name, double value) { return std::string(" ") + name + "=\"" + number(value) + "\""; }
+std::string attribute(const char* name, double value) {
+  return std::string(" ") + name + "=\"" + number(value) + "\"";
+}
 
 std::string text_at(double x, double y, const std::string& classes, const std::string& text) {
-  return "<text class=\"" + classes + "\"" + attribute("x", x) + attribute("y", y) + ">" + text + "</text>";
+  return "<text class=\"" + classes + "\"" + attribute("x", x) + attribute("y", y) + ">" + text +
+         "</text>";
 }
 
 // Sizes in pixels. A unit of time is as wide as the shortest action's label needs.
@@ -33,7 +36,8 @@ struct Layout {
     row = small ? 40 : 32;
     height = kTop + row * q.ranks + 66;
     chart = units * unit;
-    width = std::max({kNarrowest, kLeft + chart + kRight, 32 + kLetter * static_cast<double>(summary(q).size())});
+    width = std::max({kNarrowest, kLeft + chart + kRight,
+                      32 + kLetter * static_cast<double>(summary(q).size())});
   }
   double x(const Picture& picture, double time) const { return kLeft + time / picture.unit * unit; }
   double y(std::size_t rank) const { return kTop + row * static_cast<double>(rank); }
@@ -47,8 +51,8 @@ struct Layout {
   double unit, row, chart, width, height;
 };
 
-// Okabe and Ito's colors: blue, vermilion, orange and bluish green, lighter or darker with the rank's stage. The label on them is black,
-// on dark blue white, which has more contrast there.
+// Okabe and Ito's colors: blue, vermilion, orange and bluish green, lighter or darker with the
+// rank's stage. The label on them is black, on dark blue white, which has more contrast there.
 struct Color {
   int hue, saturation, lightness;
 };
@@ -63,7 +67,8 @@ Color color_of(Work work) {
 }
 
 std::string class_of(const Request& q, const Action& action) {
-  const int local = q.algorithm == Algorithm::kZeroBubbleV ? (action.stage >= q.ranks ? 1 : 0) : action.stage / q.ranks;
+  const int local = q.algorithm == Algorithm::kZeroBubbleV ? (action.stage >= q.ranks ? 1 : 0)
+                                                           : action.stage / q.ranks;
   return std::string(1, internal::letter_of(action.work)) + std::to_string(local);
 }
 
@@ -72,11 +77,13 @@ std::string rule(const Request& q, const Action& action) {
   const std::string name = class_of(q, action);
   // The first stage is the lightest of several, the last the color itself.
   const int local = std::stoi(name.substr(1));
-  const int lighter = (q.virtual_stages - 1 - local) * std::min(18, 36 / std::max(1, q.virtual_stages - 1));
+  const int lighter =
+      (q.virtual_stages - 1 - local) * std::min(18, 36 / std::max(1, q.virtual_stages - 1));
   const int lightness = c.lightness + lighter;
   const bool white = action.work == Work::kForward && lightness < 44;
-  return ".b" + name + "{fill:hsl(" + std::to_string(c.hue) + "," + std::to_string(c.saturation - 2 * lighter) + "%," +
-         std::to_string(lightness) + "%)}.t" + name + "{fill:" + (white ? "#ffffff" : "#000000") + "}";
+  return ".b" + name + "{fill:hsl(" + std::to_string(c.hue) + "," +
+         std::to_string(c.saturation - 2 * lighter) + "%," + std::to_string(lightness) + "%)}.t" +
+         name + "{fill:" + (white ? "#ffffff" : "#000000") + "}";
 }
 
 std::string style(const Picture& picture) {
@@ -84,16 +91,20 @@ std::string style(const Picture& picture) {
   std::set<std::string> seen;
   for (const auto& actions : picture.schedule.actions) {
     for (const Action& action : actions) {
-      if (seen.insert(class_of(picture.schedule.request, action)).second) rules += rule(picture.schedule.request, action);
+      if (seen.insert(class_of(picture.schedule.request, action)).second)
+        rules += rule(picture.schedule.request, action);
     }
   }
   const auto ground = [](const char* paper, const char* ink, const char* dim, const char* idle) {
-    return std::string(".paper{fill:") + paper + "}.ink{fill:" + ink + "}.dim{fill:" + dim + "}.idle{fill:" + idle +
-           "}.box{stroke:" + paper + "}";
+    return std::string(".paper{fill:") + paper + "}.ink{fill:" + ink + "}.dim{fill:" + dim +
+           "}.idle{fill:" + idle + "}.box{stroke:" + paper + "}";
   };
-  return "<style>text{font-family:system-ui,'Segoe UI',Helvetica,Arial,sans-serif}.small{font-size:12px}.n{font-size:12px;font-weight:600;"
-         "text-anchor:middle}.s{font-size:9px;text-anchor:middle}.box{stroke-width:1}.mid{text-anchor:middle}" +
-         ground("#ffffff", "#1c2128", "#667080", "#eceff3") + rules + "@media (prefers-color-scheme:dark){" +
+  return "<style>text{font-family:system-ui,'Segoe "
+         "UI',Helvetica,Arial,sans-serif}.small{font-size:12px}.n{font-size:12px;font-weight:600;"
+         "text-anchor:middle}.s{font-size:9px;text-anchor:middle}.box{stroke-width:1}.mid{text-"
+         "anchor:middle}" +
+         ground("#ffffff", "#1c2128", "#667080", "#eceff3") + rules +
+         "@media (prefers-color-scheme:dark){" +
          ground("#12161c", "#e8ecf1", "#97a3b2", "#262d36") + "}</style>\n";
 }
 
@@ -101,12 +112,16 @@ std::string box(const Picture& picture, const Layout& layout, std::size_t rank, 
   const Request& q = picture.schedule.request;
   const Action& action = picture.schedule.actions[rank][i];
   const Span& span = picture.timing.spans[rank][i];
-  const double x = layout.x(picture, span.begin), end = layout.x(picture, span.end), y = layout.y(rank), middle = (x + end) / 2;
+  const double x = layout.x(picture, span.begin), end = layout.x(picture, span.end),
+               y = layout.y(rank), middle = (x + end) / 2;
   const std::string kind = class_of(q, action);
-  std::string text = "<rect class=\"box b" + kind + "\"" + attribute("x", x) + attribute("y", y) + attribute("width", end - x) +
-                     attribute("height", layout.row - 6) + " rx=\"2\"/>";
+  std::string text = "<rect class=\"box b" + kind + "\"" + attribute("x", x) + attribute("y", y) +
+                     attribute("width", end - x) + attribute("height", layout.row - 6) +
+                     " rx=\"2\"/>";
   text += text_at(middle, y + 17, "n t" + kind, std::to_string(action.micro_batch));
-  if (layout.small) text += text_at(middle, y + 29, "s t" + kind, internal::letter_of(action.work) + std::to_string(action.stage));
+  if (layout.small)
+    text += text_at(middle, y + 29, "s t" + kind,
+                    internal::letter_of(action.work) + std::to_string(action.stage));
   return text + "\n";
 }
 
@@ -115,12 +130,15 @@ std::string lines(const Picture& picture, const Layout& layout) {
   const bool trains = picture.schedule.request.algorithm != Algorithm::kForwardOnly;
   for (std::size_t rank = 0; rank < picture.held.size(); ++rank) {
     const double y = layout.y(rank);
-    text += text_at(16, y + 17, "ink small", "rank " + std::to_string(rank)) + "<rect class=\"idle\"" + attribute("x", Layout::kLeft) +
-            attribute("y", y) + attribute("width", layout.chart) + attribute("height", layout.row - 6) + "/>";
+    text += text_at(16, y + 17, "ink small", "rank " + std::to_string(rank)) +
+            "<rect class=\"idle\"" + attribute("x", Layout::kLeft) + attribute("y", y) +
+            attribute("width", layout.chart) + attribute("height", layout.row - 6) + "/>";
     const std::string held = trains ? ", holds " + std::to_string(picture.held[rank]) : "";
-    text += text_at(Layout::kLeft + layout.chart + 10, y + 17, "dim small", internal::percent(picture.timing.idle[rank]) + " idle" + held) +
+    text += text_at(Layout::kLeft + layout.chart + 10, y + 17, "dim small",
+                    internal::percent(picture.timing.idle[rank]) + " idle" + held) +
             "\n";
-    for (std::size_t i = 0; i < picture.timing.spans[rank].size(); ++i) text += box(picture, layout, rank, i);
+    for (std::size_t i = 0; i < picture.timing.spans[rank].size(); ++i)
+      text += box(picture, layout, rank, i);
   }
   return text;
 }
@@ -139,7 +157,8 @@ std::string axis(const Picture& picture, const Layout& layout) {
 }
 
 std::string legend(const Picture& picture, const Layout& layout) {
-  constexpr const char* kMeaning[] = {"forward", "backward", "backward of the input", "backward of the weights"};
+  constexpr const char* kMeaning[] = {"forward", "backward", "backward of the input",
+                                      "backward of the weights"};
   const Request& q = picture.schedule.request;
   std::set<Work> used;
   for (const auto& actions : picture.schedule.actions) {
@@ -148,17 +167,24 @@ std::string legend(const Picture& picture, const Layout& layout) {
   double x = 16;
   const double y = layout.height - 20;
   std::string text;
-  const auto entry = [&](const std::string& box, const std::string& letter, const std::string& meaning) {
-    text += "<rect class=\"" + box + "\"" + attribute("x", x) + attribute("y", y - 13) + " width=\"20\" height=\"18\" rx=\"2\"/>" + letter +
+  const auto entry = [&](const std::string& box, const std::string& letter,
+                         const std::string& meaning) {
+    text += "<rect class=\"" + box + "\"" + attribute("x", x) + attribute("y", y - 13) +
+            " width=\"20\" height=\"18\" rx=\"2\"/>" + letter +
             text_at(x + 26, y, "dim small", meaning);
     x += 26 + 6.4 * static_cast<double>(meaning.size()) + 20;
   };
   for (const Work work : used) {
-    const std::string kind = std::string(1, internal::letter_of(work)) + std::to_string(q.virtual_stages - 1);
-    entry("box b" + kind, text_at(x + 10, y, "n t" + kind, std::string(1, internal::letter_of(work))), kMeaning[static_cast<int>(work)]);
+    const std::string kind =
+        std::string(1, internal::letter_of(work)) + std::to_string(q.virtual_stages - 1);
+    entry("box b" + kind,
+          text_at(x + 10, y, "n t" + kind, std::string(1, internal::letter_of(work))),
+          kMeaning[static_cast<int>(work)]);
   }
   entry("idle", "", "idle");
-  if (q.virtual_stages > 1) text += text_at(x, y, "dim small", "below the micro-batch: its stage; a rank's first are lighter");
+  if (q.virtual_stages > 1)
+    text +=
+        text_at(x, y, "dim small", "below the micro-batch: its stage; a rank's first are lighter");
   return text + "\n";
 }
 
@@ -168,13 +194,17 @@ std::string render_svg(const Request& request) {
   const Picture picture = internal::picture_of(request);
   const Layout layout(picture);
   const std::string size = number(layout.width) + "\" height=\"" + number(layout.height);
-  return "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-labelledby=\"t d\" viewBox=\"0 0 " + number(layout.width) + " " +
-         number(layout.height) + "\" width=\"" + size + "\">\n<title id=\"t\">" + heading(request) +
+  return "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-labelledby=\"t d\" "
+         "viewBox=\"0 0 " +
+         number(layout.width) + " " + number(layout.height) + "\" width=\"" + size +
+         "\">\n<title id=\"t\">" + heading(request) +
          "</title>\n<desc id=\"d\">Time line: " + summary(request) +
-         ". Ranks are rows, time goes to the right, boxes carry the number of their micro-batch.</desc>\n" + style(picture) +
-         "<rect class=\"paper\" width=\"" + size + "\"/>\n<text class=\"ink\" x=\"16\" y=\"32\" font-size=\"19\" font-weight=\"600\">" +
-         heading(request) + "</text>" + text_at(16, 54, "dim small", summary(request)) + "\n" + lines(picture, layout) +
-         axis(picture, layout) + legend(picture, layout) + "</svg>\n";
+         ". Ranks are rows, time goes to the right, boxes carry the number of their "
+         "micro-batch.</desc>\n" +
+         style(picture) + "<rect class=\"paper\" width=\"" + size +
+         "\"/>\n<text class=\"ink\" x=\"16\" y=\"32\" font-size=\"19\" font-weight=\"600\">" +
+         heading(request) + "</text>" + text_at(16, 54, "dim small", summary(request)) + "\n" +
+         lines(picture, layout) + axis(picture, layout) + legend(picture, layout) + "</svg>\n";
 }
 
 }  // namespace weft::schedule::pipeline

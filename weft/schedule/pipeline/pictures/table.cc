@@ -24,14 +24,18 @@ using Cells = std::vector<std::string>;
 Cells cells_of(const Picture& picture, std::size_t rank, std::size_t columns, std::size_t width) {
   Cells cells(columns, padded(".", width));
   const auto& spans = picture.timing.spans[rank];
-  const auto column = [&](double time) { return static_cast<std::size_t>(std::lround(time / picture.unit)); };
+  const auto column = [&](double time) {
+    return static_cast<std::size_t>(std::lround(time / picture.unit));
+  };
   for (std::size_t i = 0; i < spans.size(); ++i) {
     const Action& action = picture.schedule.actions[rank][i];
     const std::size_t begin = column(spans[i].begin), end = column(spans[i].end);
-    std::string text = internal::letter_of(action.work) + internal::label_of(picture.schedule.request, action);
+    std::string text =
+        internal::letter_of(action.work) + internal::label_of(picture.schedule.request, action);
     text.resize(std::max(text.size(), (end - begin) * width - 1), '-');
     text += ' ';
-    for (std::size_t c = begin; c < end; ++c) cells[c] = padded(text.substr((c - begin) * width, width), width);
+    for (std::size_t c = begin; c < end; ++c)
+      cells[c] = padded(text.substr((c - begin) * width, width), width);
   }
   return cells;
 }
@@ -44,7 +48,8 @@ std::string rtrim(std::string text) {
 std::string legend(const Request& q) {
   std::string text = "F forward";
   if (q.algorithm != Algorithm::kForwardOnly)
-    text += splits_backward(q.algorithm) ? ", I backward of the input, W of the weights" : ", B backward";
+    text += splits_backward(q.algorithm) ? ", I backward of the input, W of the weights"
+                                         : ", B backward";
   if (q.algorithm == Algorithm::kAutomatic) text += ", B both";
   text += ", with the micro-batch";
   return text + (q.virtual_stages > 1 ? " and the stage" : "") + "; . idle\n";
@@ -56,11 +61,14 @@ std::string render_text(const Request& request) {
   const Picture picture = internal::picture_of(request);
   std::size_t width = 2;
   for (const auto& actions : picture.schedule.actions) {
-    for (const Action& action : actions) width = std::max(width, internal::label_of(request, action).size() + 2);
+    for (const Action& action : actions)
+      width = std::max(width, internal::label_of(request, action).size() + 2);
   }
-  const auto columns = static_cast<std::size_t>(std::lround(picture.timing.makespan / picture.unit));
+  const auto columns =
+      static_cast<std::size_t>(std::lround(picture.timing.makespan / picture.unit));
   std::vector<Cells> cells;
-  for (std::size_t rank = 0; rank < picture.held.size(); ++rank) cells.push_back(cells_of(picture, rank, columns, width));
+  for (std::size_t rank = 0; rank < picture.held.size(); ++rank)
+    cells.push_back(cells_of(picture, rank, columns, width));
 
   std::string text = heading(request) + "\n" + summary(request) + "\n" + legend(request);
   const std::size_t fit = std::max<std::size_t>(1, (kColumns - kName) / width);
@@ -68,7 +76,8 @@ std::string render_text(const Request& request) {
     const std::size_t last = std::min(columns, first + fit);
     std::string head = padded("time", kName);
     for (std::size_t c = first; c < last; ++c)
-      head += padded(c % 5 == 0 ? internal::decimal(static_cast<double>(c) * picture.unit) : "", width);
+      head +=
+          padded(c % 5 == 0 ? internal::decimal(static_cast<double>(c) * picture.unit) : "", width);
     text += "\n" + rtrim(head);
     for (std::size_t rank = 0; rank < cells.size(); ++rank) {
       std::string line = padded("rank " + std::to_string(rank), kName);
@@ -78,8 +87,11 @@ std::string render_text(const Request& request) {
   }
   text += "\n";
   for (std::size_t rank = 0; rank < cells.size(); ++rank) {
-    text += padded("rank " + std::to_string(rank), kName) + internal::percent(picture.timing.idle[rank]) + " idle";
-    text += request.algorithm == Algorithm::kForwardOnly ? "\n" : ", holds " + std::to_string(picture.held[rank]) + "\n";
+    text += padded("rank " + std::to_string(rank), kName) +
+            internal::percent(picture.timing.idle[rank]) + " idle";
+    text += request.algorithm == Algorithm::kForwardOnly
+                ? "\n"
+                : ", holds " + std::to_string(picture.held[rank]) + "\n";
   }
   return text;
 }

@@ -26,26 +26,31 @@ std::string percent(double share) {
 char letter_of(Work work) { return "FBIW"[static_cast<int>(work)]; }
 
 std::string label_of(const Request& request, const Action& action) {
-  return std::to_string(action.micro_batch) + (request.virtual_stages > 1 ? "." + std::to_string(action.stage) : "");
+  return std::to_string(action.micro_batch) +
+         (request.virtual_stages > 1 ? "." + std::to_string(action.stage) : "");
 }
 
 Picture picture_of(const Request& request) {
   constexpr int kMostRanks = 64;
   constexpr double kMostActions = 20'000;
-  WEFT_REQUIRE(request.ranks <= kMostRanks,
-               "a pipeline of " + std::to_string(request.ranks) + " ranks is more than can be shown, " + std::to_string(kMostRanks));
+  WEFT_REQUIRE(request.ranks <= kMostRanks, "a pipeline of " + std::to_string(request.ranks) +
+                                                " ranks is more than can be shown, " +
+                                                std::to_string(kMostRanks));
   const double actions = 3.0 * request.ranks * request.virtual_stages * request.micro_batches;
-  WEFT_REQUIRE(actions <= kMostActions,
-               "a pipeline of " + std::to_string(request.micro_batches) + " micro-batches is more than can be shown; give fewer");
+  WEFT_REQUIRE(actions <= kMostActions, "a pipeline of " + std::to_string(request.micro_batches) +
+                                            " micro-batches is more than can be shown; give fewer");
   Picture picture{.schedule = make(request)};
   picture.timing = play(picture.schedule, request.costs);
   const Costs& c = request.costs;
   const bool trains = request.algorithm != Algorithm::kForwardOnly;
-  const double backward =
-      splits_backward(request.algorithm) ? std::min(c.backward_input, c.backward_weight) : c.backward_input + c.backward_weight;
+  const double backward = splits_backward(request.algorithm)
+                              ? std::min(c.backward_input, c.backward_weight)
+                              : c.backward_input + c.backward_weight;
   picture.unit = trains ? std::min(c.forward, backward) : c.forward;
-  WEFT_REQUIRE(picture.timing.makespan / picture.unit <= kMostActions, "costs that are too far apart to be shown beside each other");
-  for (int rank = 0; rank < request.ranks; ++rank) picture.held.push_back(count_held(picture.schedule, rank));
+  WEFT_REQUIRE(picture.timing.makespan / picture.unit <= kMostActions,
+               "costs that are too far apart to be shown beside each other");
+  for (int rank = 0; rank < request.ranks; ++rank)
+    picture.held.push_back(count_held(picture.schedule, rank));
   return picture;
 }
 
@@ -69,9 +74,11 @@ std::string summary(const Request& q) {
   const Timing& t = picture.timing;
   std::string text = std::to_string(q.ranks) + (q.ranks == 1 ? " rank" : " ranks");
   if (q.virtual_stages > 1) text += " of " + std::to_string(q.virtual_stages) + " stages";
-  text += ", " + std::to_string(q.micro_batches) + (q.micro_batches == 1 ? " micro-batch; " : " micro-batches; ");
+  text += ", " + std::to_string(q.micro_batches) +
+          (q.micro_batches == 1 ? " micro-batch; " : " micro-batches; ");
   text += internal::percent(t.idle_share) + " idle of " + internal::decimal(t.makespan);
-  text += ", bubble " + internal::decimal(t.bubble) + " of an iteration of " + internal::decimal(t.iteration);
+  text += ", bubble " + internal::decimal(t.bubble) + " of an iteration of " +
+          internal::decimal(t.iteration);
   const int held = *std::max_element(picture.held.begin(), picture.held.end());
   if (q.algorithm != Algorithm::kForwardOnly) text += "; at most " + std::to_string(held) + " held";
   return text + "; " + std::to_string(traffic(picture.schedule).total) + " messages";
