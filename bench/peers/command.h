@@ -25,6 +25,7 @@ struct Command {
   int iterations = 10;  // timed samples
   int warmup = 2;       // samples before them that are thrown away
   int block = 1;        // calls in a sample; a sample is the mean of its calls
+  bool rewrite = false;  // each rank writes its vector, then a barrier, before each timed call
 };
 
 struct Answer {

@@ -57,10 +57,23 @@ class Ranks:
 
         host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         if self.rank == 0:
-            store = dist.TCPStore(host, port, self.size, True, master_listen_fd=self._store_socket.detach(), wait_for_workers=False)
+            store = dist.TCPStore(
+                host,
+                port,
+                self.size,
+                True,
+                master_listen_fd=self._store_socket.detach(),
+                wait_for_workers=False,
+            )
         else:
             store = dist.TCPStore(host, port, self.size, False)
         dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size)
+
+    def bind_to_core(self):
+        """As the other participants of collectives: a core each, where there are enough."""
+        usable = sorted(os.sched_getaffinity(0))
+        if len(usable) >= self.size:
+            os.sched_setaffinity(0, {usable[self.rank]})
 
     def serve(self, impl, carry_out):
         """Calls carry_out(command) on every rank for every command and answers with what rank 0's call returns."""
@@ -84,14 +97,26 @@ def start():
     os.environ["OMP_NUM_THREADS"] = "1"  # torchrun's default.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     if "RANK" in os.environ:
-        return Ranks(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), [], None, int(os.environ["WEFT_PEER_BARRIER"]))
-    parser = argparse.ArgumentParser(description="A peer for weft bench; reads JSON commands on stdin (bench/README.md).")
+        return Ranks(
+            int(os.environ["RANK"]),
+            int(os.environ["WORLD_SIZE"]),
+            [],
+            None,
+            int(os.environ["WEFT_PEER_BARRIER"]),
+        )
+    parser = argparse.ArgumentParser(
+        description="A peer for weft bench; reads JSON commands on stdin (bench/README.md)."
+    )
     parser.add_argument("--ranks", type=int, default=2)
     size = parser.parse_args().ranks
     store_socket = socket.create_server(("127.0.0.1", 0))
     descriptor = os.memfd_create("weft_peer_barrier", 0)
     os.ftruncate(descriptor, mmap.PAGESIZE)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(store_socket.getsockname()[1]), WORLD_SIZE=str(size))
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(store_socket.getsockname()[1]),
+        WORLD_SIZE=str(size),
+    )
     os.environ["WEFT_PEER_BARRIER"] = str(descriptor)
     pipes = []
     for rank in range(1, size):

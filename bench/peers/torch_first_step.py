@@ -36,7 +36,17 @@ def main():
     memory = [None] * dist.get_world_size()
     dist.all_gather_object(memory, round(resident_mb(), 1))
     if rank == 0:
-        print(json.dumps({"impl": "pytorch-ddp", "model": "cnn", "ranks": len(memory), "first_step_unix_s": finished, "rss_mb": memory}))
+        print(
+            json.dumps(
+                {
+                    "impl": "pytorch-ddp",
+                    "model": "cnn",
+                    "ranks": len(memory),
+                    "first_step_unix_s": finished,
+                    "rss_mb": memory,
+                }
+            )
+        )
     dist.destroy_process_group()
 
 

@@ -15,7 +15,8 @@ struct Measurement {
   double value = 0;
   std::string unit;
   int runs = 0;
-  double p95 = -1;  // negative: none
+  double p95 = -1;                  // negative: none
+  std::vector<double> rounds = {};  // the median of each round
 };
 
 // What was to be reached, and what was.
@@ -32,8 +33,8 @@ class Report {
   explicit Report(bool json);
 
   // A JSON line on stdout:
-  // {"bench","params","value","unit","runs","p95","commit","host":{"cpu","cores"}}. Nothing without
-  // json.
+  // {"bench","params","value","unit","runs","p95","rounds","commit","host":{"cpu","cores"}}. Nothing
+  // without json.
   void line(const Measurement& measurement) const;
   // Columns of a table, right-aligned, the first left: on stdout, or with json on stderr.
   void row(const std::vector<std::string>& cells) const;
