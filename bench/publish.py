@@ -201,7 +201,7 @@ def versions():
         "torch": output(PYTHON, "-c", of_python.format("torch")).strip() or "not installed",
         "deepspeed": output(".venv-bench/bin/python", "-c", of_python.format("deepspeed")).strip()
         or "not installed",
-        "openmpi": first(r"\(Open MPI\) (\S+)", output("mpirun.openmpi", "--version")),
+        "openmpi": first(r"\((?:Open MPI|OpenRTE)\) (\S+)", output("mpirun.openmpi", "--version")),
         "openmpi5": first(r"\(Open MPI\) (\S+)", output(".venv-bench/bin/mpirun", "--version")),
         "mpich": first(r"Version:\s+(\S+)", output("mpirun.mpich", "--version")),
         "compiler": output("g++", "--version").split("\n")[0],
