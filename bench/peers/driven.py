@@ -69,12 +69,6 @@ class Ranks:
             store = dist.TCPStore(host, port, self.size, False)
         dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size)
 
-    def bind_to_core(self):
-        """As the other participants of collectives: a core each, where there are enough."""
-        usable = sorted(os.sched_getaffinity(0))
-        if len(usable) >= self.size:
-            os.sched_setaffinity(0, {usable[self.rank]})
-
     def serve(self, impl, carry_out):
         """Calls carry_out(command) on every rank for every command and answers with what rank 0's call returns."""
         for line in sys.stdin:

@@ -177,7 +177,6 @@ class Collective:
 
 def main():
     torch.set_num_threads(1)
-    RANKS.bind_to_core()
     RANKS.init_gloo()
     RANKS.serve(IMPL, Collective().carry_out)
     dist.destroy_process_group()
