@@ -125,6 +125,9 @@ def check_collectives(command, impl, ops):
         peer.ask({"op": ops[0], "bytes": 64, "iterations": 1, "block": 7})["block"] == 7,
         "the command's block was ignored",
     )
+    for size in (4096, 2 << 20):
+        written = peer.ask({"op": ops[0], "bytes": size, "iterations": 3, "rewrite": 1})
+        check_values(written["us"], written["median_us"], 3)
     for bad in (
         {"op": "all_reduse", "bytes": 8},
         {"op": ops[0], "bytes": 6},
@@ -142,7 +145,7 @@ def check_losses(peer):
     command = {"model": "gpt-128", "optimizer": "adamw", "batch": 1, "steps": 3, "warmup": 0}
     expected = peer.ask({**command, "mode": "reference"})
     require(expected["parameters"] == 834304, f"parameters in {expected}")
-    for mode in ("ddp", "fsdp2"):
+    for mode in ("ddp", "ddp-tuned", "fsdp2"):
         losses = peer.ask({**command, "mode": mode})["losses"]
         require(len(losses) == 3, f"{mode}: losses {losses}")
         for mine, right in zip(losses, expected["losses"]):

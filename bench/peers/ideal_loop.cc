@@ -228,11 +228,11 @@ const Operation& find(const std::string& name) {
 }
 
 std::string carry_out(const Command& command) {
+  if (command.bytes == 0 || command.bytes % sizeof(float) != 0)
+    throw BadCommand("bytes must be a positive multiple of 4");
   if (command.bytes < kLeastBytes || command.op == "barrier")
     return to_json(command, {kImpl, 2, true, Line().ping(command)});
   const Operation& operation = find(command.op);
-  if (command.bytes == 0 || command.bytes % sizeof(float) != 0)
-    throw BadCommand("bytes must be a positive multiple of 4");
   const Buffer a(command.bytes), b(command.bytes);
   Case c{command, operation, a.floats(), b.floats(), command.bytes / sizeof(float), {}};
   Answer answer{kImpl, 2, verify(c), {}};
