@@ -29,6 +29,7 @@ DDP = f"PYTHONPATH=build/release/python {PYTHON} python/bench/ddp.py"
 NETWORK = f"{PYTHON} bench/network/network.py --json --bin build/release/bench/network"
 MIB = 1 << 20
 
+RECOMPUTE = "build/release/bench/recompute/weft_bench_recompute"
 PINNED = "ranks of weft and of the MPIs are bound to a core each; Gloo's are not, which is faster"
 FREE = "no rank is bound; each has one thread"
 HOSTS = "each rank is bound to a core; a network namespace for each host"
@@ -97,7 +98,10 @@ PARTS = {
     "recompute": (
         "activation checkpointing",
         "one process of one thread",
-        ["build/release/bench/recompute/weft_bench_recompute rounds=5"],
+        [
+            f"{RECOMPUTE} rounds=5",
+            f"{RECOMPUTE} rounds=5 sequence=1024 dropout=10",
+        ],
     ),
     "startup": (
         "from the command to the first step",

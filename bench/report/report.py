@@ -27,6 +27,7 @@ PAGES = [
     "docs/benchmarks.md",
     "docs/compression.md",
     "python/README.md",
+    "weft/parallel/recompute/README.md",
 ]
 REGION = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 

@@ -215,13 +215,16 @@ def recompute(run):
     for line in run.part("recompute"):
         rows.append(
             [
+                f"{line['params']['sequence']:,}",
+                "yes" if line["params"]["dropout"] else "no",
                 line["params"]["recompute"],
                 times(line["value"]),
                 mib(line["held_bytes"] / MIB),
                 mib(line["peak_bytes"] / MIB),
             ]
         )
-    return table(["recomputation", "step time", "kept for backward", "peak"], rows)
+    head = ["positions", "dropout", "recomputation", "step time", "kept for backward", "peak"]
+    return table(head, rows)
 
 
 def memory_and_start(run):
