@@ -298,29 +298,47 @@ def choice(run):
     )
 
 
+PEERS = {
+    "openmpi": "Open MPI 4",
+    "openmpi5": "Open MPI 5",
+    "mpich": "MPICH",
+    "gloo": "Gloo",
+    "pytorch-ddp": "DDP",
+    "pytorch-ddp-tuned": "DDP, tuned",
+    "pytorch-fsdp2": "FSDP2",
+    "deepspeed-zero1": "DeepSpeed ZeRO-1",
+    "deepspeed-zero3": "DeepSpeed ZeRO-3",
+}
+FORMS_OF_WEFT = {
+    "weft": "",
+    "weft-zero1": ", ZeRO-1",
+    "weft-zero2": ", ZeRO-2",
+    "weft-zero3": ", ZeRO-3",
+}
+
+
+def name_of(case):
+    what = case.get("op", case.get("model", "")).replace("_", "-").replace("ping-pong", "message")
+    size = f", {size_of(case['bytes'])}" if "bytes" in case and what != "barrier" else ""
+    how = f", {case['vectors']}" if "vectors" in case and what != "barrier" else ""
+    ranks = f", {case['ranks']} ranks" if case.get("ranks", 2) != 2 else ""
+    optimizer = ", AdamW" if case.get("optimizer") == "adamw" and what == "resnet18" else ""
+    return what + optimizer + FORMS_OF_WEFT[case["impl"]] + size + how + ranks
+
+
 def slower(run):
-    """Every case where a peer was faster than weft's public API, and every target that was missed."""
-    lines = []
-    for part in run.lines:
-        for line in run.lines[part]:
+    """Every case where a peer was faster than weft's public API."""
+    rows = {}
+    for lines in run.lines.values():
+        for line in lines:
             case = line["params"]
-            if line["unit"] != "times faster" or case.get("against") in (None, "ideal"):
-                continue
-            ours, peer = case["impl"], case["against"]
-            if ours not in ("weft", "weft-zero1", "weft-zero2", "weft-zero3"):
-                continue
-            if peer.startswith("weft") or "alone" in peer or line["value"] >= 0.97:
-                continue
-            what = case.get("op", case.get("model", "")).replace("_", "-")
-            size = f", {size_of(case['bytes'])}" if "bytes" in case and what != "barrier" else ""
-            how = f", vectors {case['vectors']}" if "vectors" in case and what != "barrier" else ""
-            ranks = f", {case['ranks']} ranks" if case.get("ranks", 2) != 2 else ""
-            name = "message" if what == "ping-pong" else what
-            lines.append(
-                f"- {name}{size}{how}{ranks}: {NAMES.get(peer, peer)} is "
-                f"{digits(1 / line['value'])} times faster."
-            )
-    return "\n".join(lines)
+            compared = line["unit"] == "times faster" and case.get("against") in PEERS
+            if compared and case["impl"] in FORMS_OF_WEFT and line["value"] < 0.97:
+                row = rows.setdefault(name_of(case), dict.fromkeys(PEERS, ""))
+                row[case["against"]] = times(1 / line["value"])
+    if not rows:
+        return "None."
+    return table(["case", *PEERS.values()], [[name, *row.values()] for name, row in rows.items()])
 
 
 def missed(run):
