@@ -271,8 +271,8 @@ TEST(TwoLevel, EveryRankOfAHostCarriesItsShare) {
 TEST(TwoLevel, SegmentsAreTheSameForAllWhoShareThem) {
   for (const auto& hosts : kLayouts) {
     for (std::int64_t count : {1, 16, 17, 1000, 65'537}) {
-      std::map<std::int64_t, std::pair<std::vector<int>, int>>
-          seen;  // by begin: the ranks, and how many named it
+      // By begin: the ranks, and how many named it.
+      std::map<std::int64_t, std::pair<std::vector<int>, int>> seen;
       std::int64_t covered = 0;
       for (int rank = 0; rank < static_cast<int>(hosts.size()); ++rank) {
         for (const Segment& segment : segments_of(HostMap::of(hosts, rank), count, 4)) {

@@ -58,8 +58,8 @@ struct Round {
   enum class How { kSum, kMax, kAllGather, kAllToAll };
   How how = How::kSum;
   DType dtype = DType::kU8;
-  std::int64_t count =
-      0;  // elements: of `data` for kSum and kMax; of one rank's block for the others
+  // Elements: of `data` for kSum and kMax; of one rank's block for the others.
+  std::int64_t count = 0;
   void* data = nullptr;        // kSum, kMax: in place. The others: world blocks, which are received
   const void* send = nullptr;  // kAllGather: one block; kAllToAll: world blocks
 };

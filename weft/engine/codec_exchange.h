@@ -68,8 +68,8 @@ class CodecExchange {
 
   const Group group_;
   std::optional<Group> across_;  // whom the codes go to
-  std::vector<at::Tensor>
-      parts_;  // of the buffer under way, by carrier, where hosts have several ranks
+  // Of the buffer under way, by carrier, where hosts have several ranks.
+  std::vector<at::Tensor> parts_;
   std::unique_ptr<compress::Reducer> reducer_;  // null where this rank carries nothing
   at::Tensor flat_;                             // under way
   Group::Work work_;

@@ -92,8 +92,8 @@ void learn(const Group& group, const std::string& codec) {
   torch::set_num_threads(1);
   auto model = data_parallel(Net(), group, with(codec));
   auto optim = sgd(model);
-  torch::Tensor losses =
-      torch::zeros({2}, torch::kDouble);  // of the first and the last steps, over all ranks
+  // Of the first and the last steps, over all ranks.
+  torch::Tensor losses = torch::zeros({2}, torch::kDouble);
   for (int number = 0; number < 40; ++number) {
     const double loss = step(model, optim, group, number);
     if (number < 4) losses[0] += loss;

@@ -62,8 +62,8 @@ Outcome train(const Group& group, const DataParallelOptions& options, int steps)
   auto optim =
       model.optimizer<torch::optim::AdamW>(torch::optim::AdamWOptions(1e-2).weight_decay(0.1));
   for (int number = 0; number < steps; ++number) {
-    optim.set_lr(0.01 /
-                 (1 + number));  // of the step to come, not of the one that is still on its way
+    // Of the step to come, not of the one that is still on its way.
+    optim.set_lr(0.01 / (1 + number));
     backward(model, group, number);
     optim.step();
     optim.zero_grad();

@@ -132,8 +132,8 @@ TEST(ShardedState, SendsTheBytesThatTheHeaderSays) {
             auto options = options_of(name[0] - '0', parse_weights(name.substr(1)));
             options.unit_bytes = std::size_t{25} << 20;  // the units are the blocks, as at stage 3
             auto model = make({}, group, options);
-            internal::train(model, group, 0,
-                            {});  // in the first backward ranks agree on their samples
+            // In the first backward ranks agree on their samples.
+            internal::train(model, group, 0, {});
             model.zero_grad();
             Counted counted;
             internal::loss_of(model.forward(internal::batch_of(0, at::kDouble))).backward();

@@ -35,8 +35,8 @@ ShardedOptions options_of(const Case& c) {
   ShardedOptions options;
   options.stage = c.stage;
   options.weights = c.weights;
-  options.unit_bytes = options.data_parallel.bucket_bytes =
-      700;  // several units of these small modules
+  // Several units of these small modules.
+  options.unit_bytes = options.data_parallel.bucket_bytes = 700;
   return options;
 }
 

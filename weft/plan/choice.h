@@ -39,8 +39,8 @@ struct Candidate {
   schedule::Algorithm algorithm = schedule::Algorithm::kDirect;
   double seconds = 0;     // predicted
   bool measured = false;  // from curves of this algorithm in this world, not from the model
-  std::int64_t chunk =
-      0;  // bytes of a block of a pipelined algorithm, a power of two; 0: the schedule's own
+  // Bytes of a block of a pipelined algorithm, a power of two; 0: the schedule's own.
+  std::int64_t chunk = 0;
 };
 
 // The blocks that candidates() tries of the algorithm, in bytes; 0 first, and alone for what does

@@ -198,8 +198,8 @@ Cost cost_of_knomial(const Request& request) {
   const Node root(q);
   std::int64_t children = 0;
   std::int64_t farthest = 0;  // the largest subtree on the level of root's farthest children
-  std::int64_t lower =
-      0;  // and on the level below, where subtrees may be larger than an incomplete one
+  // And on the level below, where subtrees may be larger than an incomplete one.
+  std::int64_t lower = 0;
   root.for_children([&](int level, std::int64_t, std::int64_t size) {
     ++children;
     if (level == root.levels - 1) farthest = std::max(farthest, size);

@@ -8,8 +8,8 @@ namespace weft::comm::internal {
 
 struct HostMap {
   int rank = 0, world = 1;  // of the whole group
-  std::vector<std::vector<int>>
-      hosts;                // each host's ranks, ascending; hosts in the order of their first ranks
+  // Each host's ranks, ascending; hosts in the order of their first ranks.
+  std::vector<std::vector<int>> hosts;
   int host = 0, local = 0;  // hosts[host][local] == rank
 
   // From every rank's host id, by rank.

@@ -18,8 +18,8 @@ struct Lineage {
   c10::intrusive_ptr<c10d::Store> store;  // the same for all epochs; null where there is none
   BackendOptions options;                 // with the epoch of the group that exists
   std::vector<std::string> names;         // by rank; a process keeps its name through all epochs
-  std::vector<int>
-      former;  // by rank: its rank in the group before, -1 for a newcomer; empty for a first group
+  // By rank: its rank in the group before, -1 for a newcomer; empty for a first group.
+  std::vector<int> former;
   bool through_mpi = false;  // the ranks met without a store
 };
 

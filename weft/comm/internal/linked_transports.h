@@ -66,8 +66,8 @@ class LinkedTransports {
   std::optional<Error> first_;
   bool closing_ = false;
   std::condition_variable closing_changed_;
-  std::thread
-      watcher_;  // a call that waits in one transport ends within its period when the other fails
+  // A call that waits in one transport ends within its period when the other fails.
+  std::thread watcher_;
 };
 
 }  // namespace weft::comm::internal

@@ -29,8 +29,8 @@ struct Party {
   std::chrono::milliseconds timeout;
   std::vector<int> members = {};  // empty: all
   std::string name = "";  // one word; parties with different names do not see each other's keys
-  std::function<std::optional<int>()> lost =
-      {};  // of the party's ranks; empty: what the launcher left in the store
+  // Of the party's ranks; empty: what the launcher left in the store.
+  std::function<std::optional<int>()> lost = {};
 };
 
 // An exchange over `store` among the party's members, in their order, a round of keys each time. It

@@ -57,8 +57,9 @@ Plans agree_on_plans(const BackendOptions& options, bool one_machine, const net:
 }
 
 Chooser::Chooser(const Plans& plans, plan::Transport transport, int world)
+    // Two numbers have one sum.
     : algorithm_(plans.algorithm),
-      ordered_sums_(plans.ordered_sums || world <= 2),  // two numbers have one sum
+      ordered_sums_(plans.ordered_sums || world <= 2),
       planner_(plans.table ? *plans.table : plan::default_table(), {transport, world}) {}
 
 schedule::Request Chooser::decide(schedule::Request request, std::size_t element) const {

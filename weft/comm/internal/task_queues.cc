@@ -72,8 +72,8 @@ void TaskQueues::State::post(std::uint64_t id, Task task) {
   std::lock_guard lock(mutex_);
   Queue& queue = queues_[id];
   queue.tasks.push_back(std::move(task));
-  if (!queue.busy && queue.tasks.size() == 1)
-    make_ready(id);  // else whoever runs the queue takes it, or it is in ready_ already
+  // Else whoever runs the queue takes it, or it is in ready_ already.
+  if (!queue.busy && queue.tasks.size() == 1) make_ready(id);
 }
 
 void TaskQueues::State::run(std::uint64_t id, const Task& task) {

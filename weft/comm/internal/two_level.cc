@@ -79,8 +79,8 @@ void TwoLevel::check(const Call& call) const {
   void* none = nullptr;
   const void* nothing = nullptr;
   if (reduces(call.collective))
-    kernels::reduce(&none, 1, &nothing, 1,
-                    {args.dtype, args.op, 0});  // throws for an op that is not there
+    // Throws for an op that is not there.
+    kernels::reduce(&none, 1, &nothing, 1, {args.dtype, args.op, 0});
 }
 
 void TwoLevel::run(Collective collective, const net::DirectArgs& args) {

@@ -117,8 +117,8 @@ class TwoLevel {
   Queue queues_[2];
   std::vector<Header> headers_;               // by host, of the call under way
   std::vector<std::vector<std::byte>> data_;  // the same: what came with them
-  std::vector<const std::byte*>
-      inputs_;  // of the host's ranks, as seen from here; null where there is none
+  // Of the host's ranks, as seen from here; null where there is none.
+  std::vector<const std::byte*> inputs_;
   std::vector<std::byte*> outputs_;
 };
 

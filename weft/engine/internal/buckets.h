@@ -54,8 +54,8 @@ class Buckets {
     at::Tensor gradients, marks;                       // the parts of `wire`
     std::vector<std::pair<int, std::int64_t>> places;  // parameter, first element
     std::uint32_t id;                                  // among all flat tensors
-    std::unique_ptr<CodecExchange>
-        exchange;  // of `wire` as it is, or of `gradients` through a codec,
+    // Of `wire` as it is, or of `gradients` through a codec.
+    std::unique_ptr<CodecExchange> exchange;
     std::unique_ptr<CodecExchange> marks_exchange;  // and of `marks`
   };
 

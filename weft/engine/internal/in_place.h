@@ -65,6 +65,26 @@ class ShownGradients {
   std::vector<at::Tensor> copies_;  // by parameter: of this step
 };
 
+// Rank 0's buffers in the ledger, behind the parameters, for the other ranks to copy.
+class ShownBuffers {
+ public:
+  // `ledger` outlives it. `first`: the ledger's place of the first buffer.
+  ShownBuffers(Ledger& ledger, int first, std::vector<at::Tensor> buffers)
+      : ledger_(ledger), first_(first), buffers_(std::move(buffers)) {}
+  // On rank 0, before it publishes `unit`.
+  void show();
+  // On the other ranks: waits until rank 0 has published `unit`, and copies its buffers into this
+  // rank's. Rank 0 must not change them before all ranks have met again. Adds the seconds of the
+  // wait to `waited`.
+  void take(int unit, double& waited);
+
+ private:
+  Ledger& ledger_;
+  const int first_;
+  std::vector<at::Tensor> buffers_;
+  std::vector<at::Tensor> copies_;  // what peers read, on rank 0
+};
+
 // ZeRO on one host: each rank reads its shard of everybody's gradients, nothing is copied or sent.
 //
 //   put() …, publish()      this rank's gradients of a unit may be read

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "weft/comm/allocator.h"
 #include "weft/engine/internal/in_place.h"
 #include "weft/engine/internal/plan.h"
 #include "weft/engine/internal/stopwatch.h"
@@ -47,6 +46,7 @@ class InPlaceTransport final : public Transport {
                               .chunks = static_cast<int>(chunks)};
     ledger_ = std::make_unique<Ledger>(host_, sizes, subject_.group.timeout());
     shown_ = std::make_unique<ShownGradients>(*ledger_, subject_.params);
+    shown_buffers_ = std::make_unique<ShownBuffers>(*ledger_, params(), subject_.buffers);
   }
 
   void ready(int param) override {
@@ -149,7 +149,7 @@ class InPlaceTransport final : public Transport {
     publish_rest();
     drain(0);
     weigh_ranks();  // a rank whose chunks others have taken has not yet
-    take_buffers();
+    if (rank_ != 0) shown_buffers_->take(params(), subject_.times->wait);
     for (int param = 0; param < params(); ++param) {
       const int first = first_of(param);
       used_[index(param)] = first >= 0;
@@ -193,7 +193,7 @@ class InPlaceTransport final : public Transport {
       unready_[index(unit)] = 0;
       ledger_->publish(unit);
     }
-    if (rank_ == 0) show_buffers();
+    if (rank_ == 0) shown_buffers_->show();
     ledger_->publish(params());
   }
 
@@ -285,32 +285,6 @@ class InPlaceTransport final : public Transport {
     return -1;
   }
 
-  // Rank 0: writes the places of its buffers into the ledger, behind the parameters.
-  void show_buffers() {
-    buffer_copies_.clear();
-    for (std::size_t i = 0; i < subject_.buffers.size(); ++i) {
-      buffer_copies_.push_back(comm::readable(host_, subject_.buffers[i].detach()));
-      ledger_->put(params() + static_cast<int>(i), host_.token(buffer_copies_.back().data_ptr()));
-    }
-  }
-
-  // Rank 0's buffers become this rank's; the meeting that follows keeps rank 0 from changing them
-  // meanwhile.
-  void take_buffers() {
-    if (subject_.buffers.empty() || rank_ == 0) return;
-    {
-      const Stopwatch watch(subject_.times->wait, "wait", "peers");
-      host_.wait([&] { return ledger_->missing(params()) != 0; }, [] { return 0; }, "step",
-                 ledger_->timeout());
-    }
-    const at::NoGradGuard guard;
-    for (std::size_t i = 0; i < subject_.buffers.size(); ++i) {
-      at::Tensor& buffer = subject_.buffers[i];
-      buffer.copy_(at::from_blob(host_.at(0, ledger_->token(0, params() + static_cast<int>(i))),
-                                 buffer.sizes(), buffer.options()));
-    }
-  }
-
   void meet(int phase) {
     const Stopwatch watch(subject_.times->wait, "wait", "peers");
     ledger_->meet(
@@ -398,17 +372,17 @@ class InPlaceTransport final : public Transport {
   std::vector<DType> dtypes_;
   Plan plan_;
   std::vector<int> first_chunk_;  // by unit, and one past the end
-  std::vector<std::uint32_t>
-      own_done_;  // by chunk, where each rank does all: the step in which this one did
+  // By chunk, where each rank does all: the step in which this one did.
+  std::vector<std::uint32_t> own_done_;
   std::unique_ptr<Ledger> ledger_;
   std::unique_ptr<ShownGradients> shown_;
+  std::unique_ptr<ShownBuffers> shown_buffers_;
 
   std::vector<bool> ready_, used_;
-  std::vector<int> unready_;               // by unit: parameters that are still to come
-  std::vector<at::Tensor> buffer_copies_;  // what peers read, on rank 0
+  std::vector<int> unready_;  // by unit: parameters that are still to come
   std::vector<int> ready_order_;
-  std::vector<int>
-      firsts_;  // by parameter: the rank in whose gradient the sum lies; -1: it was not kept
+  // By parameter: the rank in whose gradient the sum lies; -1: it was not kept.
+  std::vector<int> firsts_;
   Weighting weighting_;
   double scale_ = 1;
   bool begun_ = false, weighted_ = false, replanned_ = false;

@@ -83,8 +83,8 @@ class Ledger {
   const Sizes sizes_;
   const std::chrono::nanoseconds timeout_;
   std::uint32_t step_ = 0;
-  std::int64_t due_ =
-      0;  // chunks that all ranks together have to have completed since the beginning
+  // Chunks that all ranks together have to have completed since the beginning.
+  std::int64_t due_ = 0;
   std::byte *seats_ = nullptr, *tokens_ = nullptr;
   std::atomic<std::uint32_t>*stamps_ = nullptr, *chunks_ = nullptr;
   double* squares_ = nullptr;

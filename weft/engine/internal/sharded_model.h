@@ -99,8 +99,8 @@ class ShardedModel final : public Engine {
   internal::Meter meter_;
   std::vector<internal::Unit> units_;
   internal::BufferBroadcast buffers_;
-  std::unique_ptr<internal::MappedFile>
-      state_file_;                            // null: state is in memory. Outlives what lies in it
+  // Null: state is in memory. Outlives what lies in it.
+  std::unique_ptr<internal::MappedFile> state_file_;
   std::unique_ptr<internal::Passes> passes_;  // null where nothing is gathered for a block
   std::unique_ptr<internal::Gradients> reducer_;
   std::list<RunPtr> open_;

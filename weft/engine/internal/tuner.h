@@ -42,8 +42,8 @@ class Tuner {
   const bool forward_;
   int steps_ = 0;
   std::chrono::steady_clock::time_point began_, ended_;
-  std::vector<double> ready_,
-      needed_;  // sums over the steps; needed_: less than 0 where nothing has used it
+  // Sums over the steps; needed_: less than 0 where nothing has used it.
+  std::vector<double> ready_, needed_;
   std::vector<int> uses_;
   double backward_ = 0;
 };

@@ -52,8 +52,8 @@ struct Unit {
   at::Tensor flat;
   at::Tensor master;    // may be a part of `flat`
   at::Tensor gradient;  // undefined: none
-  std::shared_ptr<CodecExchange>
-      exchange;  // sums shards over the replicas that have the same one; null: there are none
+  // Sums shards over the replicas that have the same one; null: there are none.
+  std::shared_ptr<CodecExchange> exchange;
   std::vector<at::Tensor> state;  // of the optimizer, as the shard lies
 
   std::int64_t bytes() const {

@@ -50,8 +50,8 @@ namespace weft::parallel {
 struct AttentionDropout {
   double p = 0;
   DropoutAddress address = {};
-  std::int64_t first_head = 0,
-               heads = 0;  // where q's heads are among those of the whole; 0 heads: q has them all
+  // Where q's heads are among those of the whole; 0 heads: q has them all.
+  std::int64_t first_head = 0, heads = 0;
 };
 
 struct ContextAttentionOptions {

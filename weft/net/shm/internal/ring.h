@@ -34,8 +34,8 @@ struct alignas(128) RingSlot {
     Channel channel;
     std::uint64_t message;
     std::uint32_t length;
-    std::uint32_t
-        streams;  // 0: a whole message, here; 1: a piece in the stream, and here its Place
+    // 0: a whole message, here; 1: a piece in the stream, and here its Place.
+    std::uint32_t streams;
   };
   struct Place {
     std::uint64_t total;
