@@ -61,13 +61,15 @@ constexpr About kRun{"run",
                      R"(Examples:
   weft run -n 2 ./program --its-flags
   weft run -n 2 --log-dir logs --tee 3 ./program
-  weft run --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 -n 8 --secret-file job.secret ./program)"};
+  weft run --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 -n 8 \
+           --secret-file job.secret ./program)"};
 
 constexpr About kNew{"new",
                      "Create a project that trains a model of your own: CMakeLists.txt, main.cc, "
                      "train.toml and a test.",
                      R"(Examples:
-  weft new rings && cd rings && cmake -B build && cmake --build build && ./build/rings train.toml)"};
+  weft new rings && cd rings && cmake -B build && cmake --build build
+  ./build/rings train.toml)"};
 
 // Its options and help are those of the program weft-bench (bench/bench_main.cc).
 constexpr About kBench{"bench",

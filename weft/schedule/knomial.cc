@@ -8,7 +8,8 @@
 // exascale era, 2023. Ranks are counted from root; rank v's parent is v with its lowest digit of
 // base k that is not 0 made 0, its subtree the ranks from v on whose higher digits are the same. W
 // ranks, n = count, k = radix, K = ceil(log_k W).
-//   broadcast  K rounds; root's children times n sent, (k-1)K*n where W is a power of k.     reduce  K rounds, n sent.
+//   broadcast  K rounds; root's children times n sent, (k-1)K*n where W is a power of k.
+//   reduce     K rounds, n sent.
 //   gather     whole subtrees go up. K rounds; the largest subtree but root's sent, (W/k)n for a
 //              power of k.
 //   scatter    whole subtrees go down. K rounds, (W-1)n sent.

@@ -1,11 +1,12 @@
-// The two transports of a group over several hosts, the shared memory of this host and the messages
-// to all ranks, and their one fate.
+// The two transports of a group over several hosts: the shared memory of this host, and the
+// messages to all ranks.
 //
-//   host: ranks numbered within this host ──┐            A failure of either transport ends the other. The first one is what all ranks of
-//   the
-//                                           ├─ LinkedTransports      group are told, in the group's own numbering; calls that come later
-//                                           throw
-//   endpoint: ranks of the whole group ─────┘            kAborted and cite it.
+//   host: ranks numbered within this host ──┐
+//                                           ├─ LinkedTransports
+//   endpoint: ranks of the whole group ─────┘
+//
+// A failure of either transport ends the other one. All ranks of the group are told the first
+// failure, in the group's own numbering. Later calls throw kAborted and cite it.
 #pragma once
 
 #include <condition_variable>

@@ -117,7 +117,10 @@ std::unique_ptr<net::Endpoint> over_tcp(const BackendOptions& options, const For
   tcp.epoch = options.epoch;
   tcp.job = "weft";
   tcp.secret = agree_on_secret(options.secret, forming.exchange, forming.rank);
-  tcp.interface = !options.interface.empty() ? options.interface : one_machine ? "127.0.0.1" : address_towards(options.store_host);
+  const auto own_address = [&] {
+    return one_machine ? std::string("127.0.0.1") : address_towards(options.store_host);
+  };
+  tcp.interface = options.interface.empty() ? own_address() : options.interface;
   tcp.connect_timeout = options.to_connect();
   if (one_machine && forming.size > static_cast<int>(std::thread::hardware_concurrency()))
     tcp.spin = std::chrono::microseconds(0);

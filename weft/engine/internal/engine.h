@@ -1,9 +1,11 @@
 // One rank's model under the engine, wherever its weights, gradients and optimizer state live: the
-// parameters, the hooks that tell of their gradients, samples and steps, and what is saved of it. A
-// placement says the rest:
+// parameters, the hooks that tell of their gradients, samples and steps, and the saved state. There
+// are two placements:
 //
-//   Replica        stage 0: gradients of all ranks are combined; weights and state lie whole on each rank, or once a host   (replica.h)
-//   ShardedModel   stages 1 to 3: each rank has a part of the state, of the gradients, of the parameters              (sharded_model.h)
+//   Replica        stage 0: gradients of all ranks are combined; weights and state are whole on
+//                  each rank, or once on each host (replica.h)
+//   ShardedModel   stages 1 to 3: each rank has a part of the state, of the gradients, of the
+//                  parameters (sharded_model.h)
 #pragma once
 
 #include <functional>

@@ -1,12 +1,14 @@
 // Stages 1 to 3: units of parameters, the order of their gathers, gradients on their way, each
 // rank's shards of optimizer state.
 //
-//   run()        Passes::enter -> the block's forward -> let_go                       (gathered stage 3 alone)
-//   backward()   hook of the block's outputs: Passes::enter; hook of each parameter:
-//                Gradients::ready; a unit is let go when all of its
-//                parameters have had their gradients, or the block's inputs theirs; at the end: the
-//                rest of the pass, the rest of gradients
-//   step()       Gradients::settle, the norm, Updates::update, weights to everybody
+//   run()        Passes::enter -> the block's forward -> let_go
+//                (gathered stage 3 alone)
+//   backward()   hook of the block's outputs: Passes::enter
+//                hook of each parameter: Gradients::ready
+//                a unit is let go when all of its parameters have had their gradients, or the
+//                block's inputs theirs
+//                at the end: the rest of the pass, the rest of the gradients
+//   step()       Gradients::settle, the norm, Updates::update, weights to all ranks
 #pragma once
 
 #include <list>
