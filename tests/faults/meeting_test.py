@@ -46,7 +46,7 @@ class Meeting(harness.FaultTest):
         result = self.ends(job, 2, within=5)
         self.assertRegex(
             result.last_line,
-            "rank [01] failed first: .* was told a world of [23] ranks and rank [01] one of [23]; "
+            "rank [01] failed first: .* was started with world size [23] and rank [01] with [23]; "
             "WORLD_SIZE",
         )
 

@@ -19,7 +19,7 @@ using internal::to_number;
 
 namespace {
 
-constexpr int kStaticPort = 29500;  // torchrun's, when nobody names one
+constexpr int kStaticPort = 29500;  // torchrun's default
 
 // FNV-1a: std::hash may differ between two builds of the program.
 std::size_t hash(const std::string& text) {
@@ -28,9 +28,9 @@ std::size_t hash(const std::string& text) {
   return value;
 }
 
-// Whether `other` may stand beside the winner. A launcher inside a launcher is common, so some
-// differences are in order: torchrun once a node under mpirun or srun (the outer one then counts
-// nodes), and mpirun under Slurm (whose step holds mpirun's daemons).
+// Whether `other` is compatible with the winner. Launchers are often nested, so two differences are
+// allowed: torchrun started once per node by mpirun or srun (the outer launcher then counts nodes),
+// and mpirun under Slurm (the Slurm step holds mpirun's daemons).
 bool agrees(const Found& winner, const Found& other) {
   const auto& [kind, claim] = winner;
   if (claim.rank == other.claim.rank && claim.world == other.claim.world) return true;
@@ -52,7 +52,7 @@ Claim settle(const std::vector<Found>& found) {
     const Claim& other = found[i].claim;
     if (!agrees(found.front(), found[i])) {
       bad_discovery(found.front().claim.says() + " and " + other.says() +
-                    " disagree; unset the variables of the one that is not meant");
+                    " disagree; unset the variables of the wrong one");
     }
     if (other.rank != result.rank || other.world != result.world) continue;
     fill(result.local_rank, other.local_rank);
@@ -79,19 +79,20 @@ void apply(const IdentityOptions& options, Claim& claim) {
 
 void check(const Claim& claim) {
   const auto in = [](int value, int size) { return value >= 0 && value < size; };
-  if (claim.world < 1) bad_discovery(claim.says() + ": a world has at least one rank");
+  if (claim.world < 1) bad_discovery(claim.says() + ": the world size must be at least one");
   if (!in(claim.rank, claim.world))
-    bad_discovery(claim.says() + ": ranks go from 0 to " + std::to_string(claim.world - 1));
+    bad_discovery(claim.says() + ": ranks are numbered from 0 to " +
+                  std::to_string(claim.world - 1));
   const int local_world = claim.local_world.value_or(claim.world);
   if (local_world < 1 || local_world > claim.world ||
       !in(claim.local_rank.value_or(0), local_world)) {
     bad_discovery(claim.says() + ": local rank " + std::to_string(claim.local_rank.value_or(0)) +
-                  " of " + std::to_string(local_world) + " does not fit");
+                  " of " + std::to_string(local_world) + " is out of range");
   }
 }
 
-// The meeting point: flag, MASTER_*, the source's own; on one host the loopback and a port made
-// from the job's id.
+// Chooses the address of the store: the program's flag, MASTER_*, or the source's own. On one host:
+// loopback, and a port derived from the job's id.
 void place_store(const Environment& env, const IdentityOptions& options, const Claim& claim,
                  Identity& me) {
   const bool one_host = claim.world == 1 || claim.nodes == 1 || claim.local_world == claim.world;
@@ -104,15 +105,16 @@ void place_store(const Environment& env, const IdentityOptions& options, const C
   me.meets_through_mpi = claim.mpi && me.world > 1 && !addr && !(one_host && knows_port);
   if (!addr && !one_host && !claim.mpi) {
     bad_discovery(claim.says() +
-                  ": there are several hosts and nothing says where rank 0 is; set MASTER_ADDR to "
-                  "its host (mpirun: -x MASTER_ADDR=HOST)");
+                  ": the job spans several hosts and the address of rank 0 is unknown; set "
+                  "MASTER_ADDR to rank 0's host (mpirun: -x MASTER_ADDR=HOST)");
   }
   const bool derive = one_host && !addr && claim.run_id;
   std::optional<int> port =
       options.master_port ? std::optional<int>(*options.master_port) : env.number("MASTER_PORT");
   fill(port, claim.master_port);
   if (!port) port = derive ? port_of_job(hash(*claim.run_id)) : me.world == 1 ? 0 : kStaticPort;
-  if (*port > 65535) bad_discovery("MASTER_PORT=" + std::to_string(*port) + ": ports end at 65535");
+  if (*port > 65535)
+    bad_discovery("MASTER_PORT=" + std::to_string(*port) + ": the highest port is 65535");
   me.master_addr = addr.value_or(one_host ? "127.0.0.1" : "");
   me.master_port = static_cast<std::uint16_t>(*port);
 }
@@ -144,7 +146,7 @@ std::optional<int> Environment::number(const std::string& name) const {
 }
 
 Identity discover(const Environment& env, const IdentityOptions& options) {
-  // With rank and world given, the variables may say what they like.
+  // If rank and world are given, the variables are ignored.
   const auto found = options.rank && options.world ? std::vector<Found>() : read_all(env);
   Claim claim{"alone", "rank", "world", 0, 1, 0, 1, 0, 1};
   if (!found.empty()) {
@@ -153,7 +155,8 @@ Identity discover(const Environment& env, const IdentityOptions& options) {
     claim.local_rank = claim.local_world = claim.node_rank = claim.nodes = std::nullopt;
     claim.node_level = true;
     if (!options.rank)
-      bad_discovery("a world of " + std::to_string(*options.world) + " is given, but no rank");
+      bad_discovery("the world size " + std::to_string(*options.world) +
+                    " is given without a rank");
   }
   apply(options, claim);
   check(claim);
@@ -178,11 +181,11 @@ Identity discover(const Environment& env, const IdentityOptions& options) {
 std::string Identity::banner() const {
   std::string line = "rank " + std::to_string(rank) + " of " + std::to_string(world);
   line += node_level
-              ? " (one a node: no local rank was given)"
+              ? " (one rank per node: no local rank was given)"
               : " (local " + std::to_string(local_rank) + " of " + std::to_string(local_world) +
                     ", node " + std::to_string(node_rank) + ")";
   if (meets_through_mpi)
-    line += ", meeting through MPI";
+    line += ", rendezvous through MPI";
   else if (master_port != 0)
     line += ", store at " + master_addr + ":" + std::to_string(master_port) +
             (store_is_hosted_elsewhere ? " (the launcher's)" : "");

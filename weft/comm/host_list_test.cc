@@ -9,8 +9,8 @@ namespace host_list_test {
 
 using ::testing::ElementsAre;
 
-// The forms of Slurm's hostlist, as in scontrol(1) "show hostnames".
-TEST(ExpandHosts, WritesOutRangesListsPaddingAndTails) {
+// The forms of Slurm's host lists, as in scontrol(1), "show hostnames".
+TEST(ExpandHosts, ExpandsRangesListsPaddingAndSuffixes) {
   EXPECT_THAT(expand_hosts("node[10,20-22]"), ElementsAre("node10", "node20", "node21", "node22"));
   EXPECT_THAT(expand_hosts("a,b[08-10]-ib,c"), ElementsAre("a", "b08-ib", "b09-ib", "b10-ib", "c"));
   EXPECT_THAT(expand_hosts("r[1-2]n[1-2]"), ElementsAre("r1n1", "r1n2", "r2n1", "r2n2"));
@@ -18,7 +18,7 @@ TEST(ExpandHosts, WritesOutRangesListsPaddingAndTails) {
   EXPECT_THAT(expand_hosts("login"), ElementsAre("login"));
 }
 
-TEST(ExpandHosts, RefusesWhatIsMalformedOrTooLong) {
+TEST(ExpandHosts, RejectsMalformedAndTooLongLists) {
   for (const char* list : {"", "a,,b", "n[1-", "n]1[", "n[2-1]", "n[x]", "n[]", "n[1,]", "n[[1]]",
                            "n[1]]", "n[1]m[2", "n[0-2000000000]"}) {
     EXPECT_THROW(expand_hosts(list), Error) << list;
@@ -31,7 +31,7 @@ TEST(ExpandHosts, RefusesWhatIsMalformedOrTooLong) {
   EXPECT_EQ(expand_hosts(std::string(253, 'n')).size(), 1U);
   EXPECT_THROW(expand_hosts(std::string(254, 'n')), Error);
   EXPECT_THROW(expand_hosts(std::string(250, 'n') + "[1-65536]"),
-               Error);  // which would take 64 MiB and more
+               Error);  // it would expand to more than 64 MiB
 }
 
 }  // namespace host_list_test

@@ -17,7 +17,7 @@ std::optional<Claim> claim(const Environment& env, const char* source, const cha
   return Claim{source, rank_name, world_name, *rank, *world};
 }
 
-// RANK, WORLD_SIZE and what torchrun sets beside them.
+// RANK, WORLD_SIZE and the other variables of torchrun.
 std::optional<Claim> read_plain(const Environment& env, const char* source) {
   auto found = claim(env, source, "RANK", "WORLD_SIZE");
   if (!found) return found;
@@ -27,8 +27,8 @@ std::optional<Claim> read_plain(const Environment& env, const char* source) {
   found->nodes = env.number("GROUP_WORLD_SIZE");
   found->restart_count = env.number("TORCHELASTIC_RESTART_COUNT");
   found->run_id = env.get("TORCHELASTIC_RUN_ID");
-  // Kubeflow's PyTorchJob v1 numbers replicas, that is nodes, by RANK and WORLD_SIZE; only
-  // LOCAL_RANK tells the two meanings apart.
+  // Kubeflow's PyTorchJob v1 uses RANK and WORLD_SIZE for replicas, that is, nodes. Only LOCAL_RANK
+  // tells the two meanings apart.
   found->node_level = !found->local_rank;
   return found;
 }
@@ -39,12 +39,12 @@ std::optional<Claim> read_torchrun(const Environment& env) {
   for (const char* name : {"MASTER_ADDR", "MASTER_PORT"}) {
     if (!env.has(name))
       bad_discovery(std::string("TORCHELASTIC_RUN_ID is set but ") + name +
-                    " is not; a launcher sets both");
+                    " is not; torchrun sets both");
   }
   return read_plain(env, "torchrun or weft run");
 }
 
-// A RANK beside Indexed Job's or nobody's WORLD_SIZE is not a pair; see read_indexed_job.
+// WORLD_SIZE without RANK is not a pair if it belongs to an Indexed Job (read_indexed_job) or is 1.
 std::optional<Claim> read_user(const Environment& env) {
   if (env.has("TORCHELASTIC_RUN_ID")) return std::nullopt;
   if (!env.has("RANK") && (env.has("JOB_COMPLETION_INDEX") || env.get("WORLD_SIZE") == "1"))
@@ -55,7 +55,7 @@ std::optional<Claim> read_user(const Environment& env) {
 std::optional<Claim> read_open_mpi(const Environment& env) {
   auto found = claim(env, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
   if (!found) return found;
-  // OMPI_COMM_WORLD_NODE_RANK is, despite its name, a rank within the node: no use here.
+  // Despite its name, OMPI_COMM_WORLD_NODE_RANK is a rank within the node, so it is not used.
   found->local_rank = env.number("OMPI_COMM_WORLD_LOCAL_RANK");
   found->local_world = env.number("OMPI_COMM_WORLD_LOCAL_SIZE");
   found->run_id = env.get("PMIX_NAMESPACE");
@@ -96,11 +96,11 @@ std::optional<int> tasks_on_node(const std::string& counts, int index) {
 }
 
 std::optional<Claim> read_slurm(const Environment& env) {
-  // The shell of sbatch has SLURM_NTASKS too, but is one process and no task: a process that took
-  // it for its world would wait for ever.
+  // sbatch's batch shell has SLURM_NTASKS too, but it is a single process and not a task. A process
+  // that took this value as its world size would wait forever.
   if (!env.has("SLURM_STEP_ID") || !env.has("SLURM_PROCID")) return std::nullopt;
-  // The step's own count before the job's: the interactive step of salloc is one task in a job of
-  // many.
+  // The step's own count wins over the job's: the interactive step of salloc is one task in a job
+  // of many.
   const char* size = env.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
   auto found = claim(env, "Slurm", "SLURM_PROCID", size);
   found->local_rank = env.number("SLURM_LOCALID");
@@ -129,23 +129,23 @@ std::optional<Claim> read_horovod(const Environment& env) {
   found->local_world = env.number("HOROVOD_LOCAL_SIZE");
   found->node_rank = env.number("HOROVOD_CROSS_RANK");
   found->nodes = env.number("HOROVOD_CROSS_SIZE");
-  // What listens at HOROVOD_GLOO_RENDEZVOUS_PORT is Horovod's own store, so it only serves to tell
-  // jobs apart.
+  // HOROVOD_GLOO_RENDEZVOUS_PORT belongs to Horovod's own store, so it only serves to tell jobs
+  // apart.
   found->run_id = env.get("HOROVOD_GLOO_RENDEZVOUS_PORT");
   return found;
 }
 
 std::optional<Claim> read_indexed_job(const Environment& env) {
   const auto index = env.number("JOB_COMPLETION_INDEX");
-  // In a pod, torchrun and the operators say more; the index is then only which pod this is.
+  // In a pod, the variables of torchrun and of the operators take precedence. The index then only
+  // names the pod.
   if (!index || env.has("TORCHELASTIC_RUN_ID") || env.has("RANK") || env.has("PET_NNODES"))
     return std::nullopt;
   const auto world = env.number("WORLD_SIZE");
   if (!world) {
     bad_discovery("JOB_COMPLETION_INDEX=" + std::to_string(*index) +
-                  " says which pod of an Indexed Job this is, but nothing says how many there are; "
-                  "set WORLD_SIZE to the job's completions (1 to run "
-                  "alone)");
+                  " gives the index of this pod in an Indexed Job, but the number of pods is "
+                  "unknown; set WORLD_SIZE to the job's completions (1 to run alone)");
   }
   if (*world == 1) return std::nullopt;
   Claim found{"Kubernetes Indexed Job", "JOB_COMPLETION_INDEX", "WORLD_SIZE", *index, *world};
@@ -164,13 +164,13 @@ std::optional<Claim> read_kubeflow(const Environment& env) {
   const auto each = env.get("PET_NPROC_PER_NODE").value_or("1");
   if (each != "1") {
     bad_discovery("PET_NPROC_PER_NODE=" + each +
-                  ": this node is to hold several ranks; set nprocPerNode to 1, or start the "
-                  "program by torchrun, which reads PET_*");
+                  ": several ranks per node are requested; set nprocPerNode to 1, or start the "
+                  "program with torchrun, which reads PET_*");
   }
   if (nodes->find(':') != std::string::npos || !env.has("PET_NODE_RANK")) {
     bad_discovery("PET_NNODES=" + *nodes +
-                  " without a fixed PET_NODE_RANK: ranks are given out at a rendezvous; start the "
-                  "program by torchrun");
+                  " without a fixed PET_NODE_RANK: ranks are assigned by an elastic rendezvous; "
+                  "start the program with torchrun");
   }
   auto found = claim(env, "Kubeflow", "PET_NODE_RANK", "PET_NNODES");
   found->node_level = true;

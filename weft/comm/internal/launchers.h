@@ -1,4 +1,4 @@
-// The environment variables of each launcher, read.
+// Reads the environment variables of each launcher.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace weft::comm::internal {
 
-// What one source says; what it leaves out may come from a later one that agrees.
+// The values of one source. A later source that agrees may fill in missing values.
 struct Claim {
   std::string source;
   std::string rank_name, world_name;
@@ -38,8 +38,8 @@ struct Found {
 // variables of one contradict each other or lack a part.
 std::vector<Found> read_all(const Environment& env);
 
-// Ports of one job, the same on every rank and seldom another job's; below the range that the
-// kernel gives out by itself.
+// Derives a port from the job's id: the same on every rank, rarely that of another job, and below
+// the kernel's ephemeral range.
 inline int port_of_job(std::size_t id) { return 10000 + static_cast<int>(id % 20000); }
 
 }  // namespace weft::comm::internal

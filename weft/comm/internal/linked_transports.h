@@ -33,8 +33,8 @@ class LinkedTransports {
   const std::shared_ptr<net::Endpoint>& endpoint() { return endpoint_; }
   const HostMap& map() const { return map_; }
 
-  // Runs `body`, which uses either transport. What it throws because a transport has failed leaves
-  // as the group's first failure.
+  // Runs `body`, which uses either transport. If it throws because a transport has failed, the
+  // group's first failure is thrown instead.
   template <class Body>
   void guard(const char* operation, Body&& body) {
     refuse(operation);
@@ -44,17 +44,17 @@ class LinkedTransports {
       end(operation, error);
     }
   }
-  // Ends both transports on this host, by the owner's wish; tells nobody else. `why` names ranks of
-  // the group. The first failure wins.
+  // Aborts both transports on this host at the owner's request, without telling other hosts. `why`
+  // names ranks of the group. The first failure wins.
   void fail(const Error& why) noexcept;
-  // Ends this rank's part alone, where all ranks are known to find the same mistake.
+  // Fails this rank only. For errors that all ranks are known to find themselves.
   void conclude(const Error& why) noexcept;
 
  private:
   void refuse(const char* operation);
   [[noreturn]] void end(const char* operation, const Error& error);
-  // Where a transport has failed and the other does not know: keeps the failure, ends the other
-  // transport, and tells the other hosts.
+  // If one transport has failed: stores the failure, aborts the other transport, and tells the
+  // other hosts.
   void settle();
   void watch();
   std::optional<Error> host_failure() const;
@@ -67,7 +67,7 @@ class LinkedTransports {
   std::optional<Error> first_;
   bool closing_ = false;
   std::condition_variable closing_changed_;
-  // A call that waits in one transport ends within its period when the other fails.
+  // Aborts a call that waits in one transport within one period after the other has failed.
   std::thread watcher_;
 };
 
