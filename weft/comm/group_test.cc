@@ -238,7 +238,7 @@ TEST(ForkRanks, KillsProcessesThatDoNotEndAndReportsWhyAForkFailed) {
   setenv("TMPDIR", "/proc/self", 1);
   EXPECT_THAT(
       refusal([] { fork_ranks(2, "tcp", [](const Group&) { return 0; }); }, Errc::kUnavailable),
-      testing::HasSubstr("no file for ranks"));
+      testing::HasSubstr("cannot create the file for the rendezvous"));
   unsetenv("TMPDIR");
 }
 
