@@ -86,7 +86,7 @@ class Meeting(harness.FaultTest):
         result = self.ends(job, 2, within=5)
         self.assertRegex(
             result.last_line,
-            "rank [01] failed first: .*rank [01] came with.* and rank [01] with.*WEFT_SECRET_FD",
+            "rank [01] failed first: .*rank [01] joined with.* and rank [01] with.*WEFT_SECRET_FD",
         )
 
 

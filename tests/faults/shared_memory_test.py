@@ -35,7 +35,7 @@ class SharedMemory(harness.FaultTest):
 class NoSharedHeap(harness.FaultTest):
     def test_ranks_fall_back_to_tcp_and_say_so(self):
         job = self.train(2, "train.epochs=1", "train.max_steps=20", env={"WEFT_HEAP_MB": "0"})
-        self.ends(job, 0, ["shared memory cannot be used", "send messages instead"], within=30)
+        self.ends(job, 0, ["shared memory is not available", "use messages instead"], within=30)
 
     def test_a_job_that_insists_on_it_ends(self):
         job = self.train(2, "comm.transport=shm", env={"WEFT_HEAP_MB": "0"})

@@ -15,7 +15,7 @@ DType dtype_of(at::ScalarType type) {
     case at::kBFloat16: return DType::kBF16;
     default:
       throw Error(Errc::kInvalidArgument, std::string("parameters of type ") + c10::toString(type) +
-                                              " cannot be trained in parallel");
+                                              " are not supported by parallel training");
   }
 }
 

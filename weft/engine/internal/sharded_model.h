@@ -51,10 +51,10 @@ class ShardedModel final : public Engine {
   std::string describe() const override;
 
  private:
-  // One forward of a block, until its backward is over.
+  // One forward of a block, kept until the end of its backward.
   struct Run {
     int block = 0;
-    int inputs = 0, inputs_left = 0;  // whose gradients tell that the backward is over
+    int inputs = 0, inputs_left = 0;  // their gradients mark the end of the backward
     std::set<int> held;               // units
   };
   using RunPtr = std::shared_ptr<Run>;
@@ -96,20 +96,20 @@ class ShardedModel final : public Engine {
 
   bool travels() const { return options_.stage >= 2 && paused_ == 0; }
 
-  Group weights_;  // for gathers alone
+  Group weights_;  // used only for gathers
   bool shared_;
   internal::Meter meter_;
   std::vector<internal::Unit> units_;
   internal::BufferBroadcast buffers_;
-  // Null: state is in memory. Outlives what lies in it.
+  // Null: state is in memory. Outlives the tensors in it.
   std::unique_ptr<internal::MappedFile> state_file_;
-  std::unique_ptr<internal::Passes> passes_;  // null where nothing is gathered for a block
+  std::unique_ptr<internal::Passes> passes_;  // null if no unit is gathered
   std::unique_ptr<internal::Gradients> reducer_;
   std::list<RunPtr> open_;
-  std::vector<int> kept_;  // units, by hold()
+  std::vector<int> kept_;  // units kept by hold()
   bool in_backward_ = false;
-  bool forward_pending_ = false;  // a forward pass with gradients, and no backward pass since
-  bool left_ = false;             // the gradients made since the last step have left
+  bool forward_pending_ = false;  // a forward pass with gradients had no backward pass yet
+  bool left_ = false;             // the gradients of this step have been sent
 };
 
 }  // namespace weft::parallel
