@@ -1,5 +1,5 @@
-# What `cmake --install` installs beside the libraries of the modules (WeftModule): the public headers, the target weft::weft,
-# the package files and the command.
+# What `cmake --install` installs beside the libraries of the modules (WeftModule): the public
+# headers, the target weft::weft, the package files and the command.
 include(CMakePackageConfigHelpers)
 
 # The public headers, made of the tree's: cmake/public_headers.txt says of which.
@@ -16,30 +16,38 @@ if(NOT WEFT_TORCH)
 endif()
 set(script ${PROJECT_SOURCE_DIR}/tools/make_public_headers)
 add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/include/made
-                   COMMAND ${Python3_EXECUTABLE} ${script} ${PROJECT_SOURCE_DIR} ${CMAKE_BINARY_DIR}/include ${named}
+                   COMMAND ${Python3_EXECUTABLE} ${script} ${PROJECT_SOURCE_DIR}
+                   ${CMAKE_BINARY_DIR}/include ${named}
                    COMMAND ${CMAKE_COMMAND} -E touch ${CMAKE_BINARY_DIR}/include/made
                    DEPENDS ${script} ${list} ${tree_headers} COMMENT "Public headers" VERBATIM)
 add_custom_target(weft_public_headers ALL DEPENDS ${CMAKE_BINARY_DIR}/include/made)
 if(TARGET weft)
-  add_dependencies(weft weft_public_headers)  # an install after bin/weft has built the command alone
+  # an install after bin/weft has built the command alone
+  add_dependencies(weft weft_public_headers)
 endif()
-install(DIRECTORY ${CMAKE_BINARY_DIR}/include/weft DESTINATION include COMPONENT devel FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY ${CMAKE_BINARY_DIR}/include/weft DESTINATION include COMPONENT devel
+  FILES_MATCHING PATTERN "*.h")
 
 install(TARGETS weft_umbrella EXPORT weftTargets)
 
 set(package_dir lib/cmake/weft)
 get_property(WEFT_TORCH_MODULES GLOBAL PROPERTY WEFT_TORCH_MODULES)
 string(REGEX MATCH "^[0-9]+[.][0-9]+" WEFT_TORCH_MINOR "${WEFT_TORCH_VERSION}")
-configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/weftConfig.cmake.in ${CMAKE_BINARY_DIR}/weftConfig.cmake
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/weftConfig.cmake.in
+                              ${CMAKE_BINARY_DIR}/weftConfig.cmake
                               INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO)
-write_basic_package_version_file(${CMAKE_BINARY_DIR}/weftConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${CMAKE_BINARY_DIR}/weftConfig.cmake ${CMAKE_BINARY_DIR}/weftConfigVersion.cmake ${CMAKE_CURRENT_LIST_DIR}/WeftTorch.cmake
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/weftConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/weftConfig.cmake ${CMAKE_BINARY_DIR}/weftConfigVersion.cmake
+        ${CMAKE_CURRENT_LIST_DIR}/WeftTorch.cmake
         DESTINATION ${package_dir} COMPONENT devel)
 install(EXPORT weftTargets NAMESPACE weft:: DESTINATION ${package_dir} COMPONENT devel)
 
 if(TARGET weft)
-  # libtorch stays where it is. CMake's own way, INSTALL_RPATH_USE_LINK_PATH, leaves out folders of the source tree, as .venv is one.
-  set_target_properties(weft weft_bench PROPERTIES INSTALL_RPATH "${WEFT_TORCH_ROOT}/lib" INSTALL_RPATH_USE_LINK_PATH ON)
+  # libtorch stays where it is. CMake's own way, INSTALL_RPATH_USE_LINK_PATH, leaves out folders of
+  # the source tree, as .venv is one.
+  set_target_properties(weft weft_bench PROPERTIES INSTALL_RPATH "${WEFT_TORCH_ROOT}/lib"
+    INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS weft weft_bench RUNTIME DESTINATION bin COMPONENT runtime)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes DESTINATION share/weft COMPONENT runtime OPTIONAL)
 endif()

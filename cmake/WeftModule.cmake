@@ -1,16 +1,22 @@
-# weft_module(NAME [DEPS modules…] [TEST_DEPS modules…] [TORCH tensor|nn] [TEST_TORCH nn] [COLD] [INTERNAL] [BATCH n] [LINK libraries…] [PUBLIC_LINK libraries…] [EXCEPT files…])
+# weft_module(NAME [DEPS modules…] [TEST_DEPS modules…] [TORCH tensor|nn] [TEST_TORCH nn] [COLD]
+#             [INTERNAL] [BATCH n] [LINK libraries…] [PUBLIC_LINK libraries…] [EXCEPT files…])
 #
-# Makes the library weft_NAME (alias weft::NAME) from the *.cc files of the calling folder and of its internal/, the test binary
-# weft_NAME_test from *_test.cc and weft_NAME_bench from *_bench.cc (Google Benchmark). Files ending in _main.cc are left to the
-# caller. EXCEPT leaves files out. TEST_DEPS are modules that only the test binary links.
+# Makes the library weft_NAME (alias weft::NAME) from the *.cc files of the calling folder and of
+# its internal/, the test binary weft_NAME_test from *_test.cc and weft_NAME_bench from *_bench.cc
+# (Google Benchmark). Files ending in _main.cc are left to the caller. EXCEPT leaves files out.
+# TEST_DEPS are modules that only the test binary links.
 #
-# TORCH links libtorch and says which of its headers are precompiled: "tensor" (ATen and c10d) or "nn" (<torch/torch.h>).
+# TORCH links libtorch and says which of its headers are precompiled: "tensor" (ATen and c10d) or
+# "nn" (<torch/torch.h>).
 # TEST_TORCH: the same for the tests and benches, where they need more than the folder.
-# COLD: no loop of the folder is worth the optimizer's time (not with TORCH: "nn" says the same, "tensor" the opposite).
+# COLD: no loop of the folder is worth the optimizer's time (not with TORCH: "nn" says the same,
+# "tensor" the opposite).
 # INTERNAL: part of the commands, not of the library: not in weft::weft, not installed.
-# BATCH: number of files that are compiled together (WEFT_UNITY); all of the folder's unless it says otherwise.
+# BATCH: number of files that are compiled together (WEFT_UNITY); all of the folder's unless it says
+# otherwise.
 function(weft_module name)
-  cmake_parse_arguments(arg "COLD;INTERNAL" "TORCH;TEST_TORCH;BATCH" "DEPS;TEST_DEPS;LINK;PUBLIC_LINK;EXCEPT" ${ARGN})
+  cmake_parse_arguments(arg "COLD;INTERNAL" "TORCH;TEST_TORCH;BATCH"
+    "DEPS;TEST_DEPS;LINK;PUBLIC_LINK;EXCEPT" ${ARGN})
   if(NOT arg_BATCH)
     set(arg_BATCH 0)
   endif()
@@ -66,27 +72,32 @@ function(weft_module name)
 
   if(WEFT_TESTS AND tests)
     add_executable(weft_${name}_test ${tests})
-    target_link_libraries(weft_${name}_test PRIVATE weft_${name} ${arg_TEST_DEPS} weft_warnings ${arg_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
+    target_link_libraries(weft_${name}_test PRIVATE weft_${name} ${arg_TEST_DEPS} weft_warnings
+      ${arg_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
     weft_compile_together(weft_${name}_test 0)
     weft_test_program(weft_${name}_test ${arg_TEST_TORCH})
     weft_discover_tests(weft_${name}_test)
   endif()
   if(WEFT_BENCHMARKS AND benches AND benchmark_FOUND)
     add_executable(weft_${name}_bench ${benches})
-    target_link_libraries(weft_${name}_bench PRIVATE weft_${name} ${arg_TEST_DEPS} weft_warnings ${arg_LINK} benchmark::benchmark benchmark::benchmark_main)
+    target_link_libraries(weft_${name}_bench PRIVATE weft_${name} ${arg_TEST_DEPS} weft_warnings
+      ${arg_LINK} benchmark::benchmark benchmark::benchmark_main)
     if(arg_TEST_TORCH)
       weft_precompiled(weft_${name}_bench ${arg_TEST_TORCH})
     endif()
   endif()
 endfunction()
 
-# Compiles `batch` files of the target at once (0: all of them). What libtorch's and the standard library's headers cost is then
-# paid once for all. A file with compile options of its own stays alone.
+# Compiles `batch` files of the target at once (0: all of them). What libtorch's and the standard
+# library's headers cost is then paid once for all. A file with compile options of its own stays
+# alone.
 function(weft_compile_together target batch)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${WEFT_UNITY} UNITY_BUILD_BATCH_SIZE ${batch})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${WEFT_UNITY}
+    UNITY_BUILD_BATCH_SIZE ${batch})
 endfunction()
 
-# Less optimization for code whose own speed does not matter: a third less compile time. Only in the build type Release.
+# Less optimization for code whose own speed does not matter: a third less compile time. Only in the
+# build type Release.
 function(weft_compile_sooner target)
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${target} PRIVATE -O1)
@@ -103,8 +114,9 @@ function(weft_test_program target)
   endif()
 endfunction()
 
-# The precompiled header of weft_module's TORCH, and the job pool. The first target of a kind makes it, the others reuse it. All
-# who use one have the same optimization: g++ 12 crashes at -O2 with a header that was precompiled at -O1.
+# The precompiled header of weft_module's TORCH, and the job pool. The first target of a kind makes
+# it, the others reuse it. All who use one have the same optimization: g++ 12 crashes at -O2 with a
+# header that was precompiled at -O1.
 function(weft_precompiled target kind)
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "INTERFACE_LIBRARY")
@@ -134,9 +146,10 @@ endfunction()
 
 set(WEFT_TEST_TIMEOUT 120 CACHE STRING "Seconds after which a test suite is ended")
 
-# One ctest entry a test suite (not a test: starting a libtorch process for each would cost more than the tests).
-# A suite whose name ends in "Slow" gets the label slow, in "Gpu" the label gpu. One that ends in "Timing" asserts a time: it gets
-# the label timing and runs while no other test does.
+# One ctest entry a test suite (not a test: starting a libtorch process for each would cost more
+# than the tests). A suite whose name ends in "Slow" gets the label slow, in "Gpu" the label gpu.
+# One that ends in "Timing" asserts a time: it gets the label timing and runs while no other test
+# does.
 function(weft_discover_tests target)
   get_target_property(sources ${target} SOURCES)
   set(suites)
@@ -151,7 +164,8 @@ function(weft_discover_tests target)
   list(REMOVE_DUPLICATES suites)
   string(REGEX REPLACE "^weft_(.*)_test$" "\\1" module ${target})
   foreach(suite ${suites})
-    add_test(NAME ${module}.${suite} COMMAND ${target} --gtest_filter=${suite}.*:${suite}/*.*:*/${suite}.* --gtest_brief=1)
+    add_test(NAME ${module}.${suite} COMMAND ${target}
+      --gtest_filter=${suite}.*:${suite}/*.*:*/${suite}.* --gtest_brief=1)
     set(labels ${module})
     if(suite MATCHES "Slow(Timing)?$")
       list(APPEND labels slow)
@@ -163,6 +177,7 @@ function(weft_discover_tests target)
       list(APPEND labels timing)
       set_tests_properties(${module}.${suite} PROPERTIES RUN_SERIAL ON)
     endif()
-    set_tests_properties(${module}.${suite} PROPERTIES LABELS "${labels}" TIMEOUT ${WEFT_TEST_TIMEOUT})
+    set_tests_properties(${module}.${suite} PROPERTIES LABELS "${labels}"
+      TIMEOUT ${WEFT_TEST_TIMEOUT})
   endforeach()
 endfunction()

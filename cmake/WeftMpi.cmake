@@ -1,11 +1,13 @@
-# weft_mpi_plugin(openmpi|mpich): the plug-in libweft_mpi_<name>.so, where that MPI is installed. weft itself links no MPI: the plug-in of the
-# one that started the process is loaded at run time, so that one program serves both. Gives WEFT_MPIRUN_<name> for the tests.
+# weft_mpi_plugin(openmpi|mpich): the plug-in libweft_mpi_<name>.so, where that MPI is installed.
+# weft itself links no MPI: the plug-in of the one that started the process is loaded at run time,
+# so that one program serves both. Gives WEFT_MPIRUN_<name> for the tests.
 function(weft_mpi_plugin name)
   if(CMAKE_CROSSCOMPILING)
     message(STATUS "MPI: no ${name} for the machine that is compiled for")
     return()
   endif()
-  find_program(WEFT_MPICXX_${name} NAMES mpicxx.${name} mpicxx DOC "The compiler wrapper of ${name}")
+  find_program(WEFT_MPICXX_${name} NAMES mpicxx.${name} mpicxx
+    DOC "The compiler wrapper of ${name}")
   mark_as_advanced(WEFT_MPICXX_${name})
   if(NOT WEFT_MPICXX_${name})
     message(STATUS "MPI: no ${name}, so that weft is built without its plug-in")
@@ -18,7 +20,8 @@ function(weft_mpi_plugin name)
   endif()
   set(words)
   foreach(question ${questions})
-    execute_process(COMMAND ${WEFT_MPICXX_${name}} ${question} OUTPUT_VARIABLE line RESULT_VARIABLE status OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    execute_process(COMMAND ${WEFT_MPICXX_${name}} ${question} OUTPUT_VARIABLE line
+      RESULT_VARIABLE status OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
     if(NOT status EQUAL 0)  # a plain mpicxx is the other MPI's
       message(STATUS "MPI: no ${name}, so that weft is built without its plug-in")
       return()
@@ -31,7 +34,8 @@ function(weft_mpi_plugin name)
   set(libraries ${words})
   list(FILTER includes INCLUDE REGEX "^-I")
   list(FILTER folders INCLUDE REGEX "^-L")
-  list(FILTER libraries INCLUDE REGEX "^-l(mpi|mpich)$")  # not the C++ bindings that MPI has given up
+  # not the C++ bindings that MPI has given up
+  list(FILTER libraries INCLUDE REGEX "^-l(mpi|mpich)$")
   list(TRANSFORM includes REPLACE "^-I" "")
   list(TRANSFORM folders REPLACE "^-L" "")
 
@@ -42,7 +46,8 @@ function(weft_mpi_plugin name)
   target_link_libraries(weft_mpi_${name} PRIVATE ${libraries} weft_warnings)
   target_compile_features(weft_mpi_${name} PRIVATE cxx_std_20)
   target_compile_definitions(weft_mpi_${name} PRIVATE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
-  set_target_properties(weft_mpi_${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/weft CXX_VISIBILITY_PRESET hidden
+  set_target_properties(weft_mpi_${name}
+    PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/weft CXX_VISIBILITY_PRESET hidden
                                                     INSTALL_RPATH_USE_LINK_PATH ON)
   if(WEFT_INSTALL)
     foreach(component runtime devel)  # the command loads it, and so does a program that links weft
@@ -50,6 +55,7 @@ function(weft_mpi_plugin name)
     endforeach()
   endif()
   get_filename_component(folder ${WEFT_MPICXX_${name}} DIRECTORY)
-  find_program(WEFT_MPIRUN_${name} NAMES mpirun.${name} mpirun HINTS ${folder} DOC "The launcher of ${name}")
+  find_program(WEFT_MPIRUN_${name} NAMES mpirun.${name} mpirun HINTS ${folder}
+    DOC "The launcher of ${name}")
   mark_as_advanced(WEFT_MPIRUN_${name})
 endfunction()

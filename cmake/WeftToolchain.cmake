@@ -5,7 +5,8 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 if(PROJECT_IS_TOP_LEVEL)
-  set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")  # loops over memory are in weft/kernels, which adds -O3
+  # loops over memory are in weft/kernels, which adds -O3
+  set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 endif()
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
@@ -13,9 +14,11 @@ endif()
 
 find_program(WEFT_CCACHE ccache)
 if(WEFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # The sloppiness is what lets ccache reuse objects built with a precompiled header, the base folder what lets every clone reuse them.
+  # The sloppiness is what lets ccache reuse objects built with a precompiled header, the base
+  # folder what lets every clone reuse them.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
-      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${WEFT_CCACHE})
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${WEFT_CCACHE})
 endif()
 
 # A file that sees libtorch takes up to 1.5 GB to compile: as many at once as there is memory for.
@@ -29,15 +32,18 @@ set_property(GLOBAL PROPERTY JOB_POOLS torch_pool=${torch_jobs})
 # mold links a test in a tenth of the time of GNU ld.
 find_program(WEFT_MOLD mold)
 mark_as_advanced(WEFT_MOLD)
-if(WEFT_MOLD AND NOT CMAKE_CROSSCOMPILING AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 12.1)
+if(WEFT_MOLD AND NOT CMAKE_CROSSCOMPILING AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND
+  CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 12.1)
   add_link_options(-fuse-ld=mold)
 endif()
 
 add_library(weft_warnings INTERFACE)
 # -Wrestrict misfires on std::string concatenation in g++ 12 (PR 105651).
+# -Wsubobject-linkage: a unity build includes the source files.
 target_compile_options(weft_warnings INTERFACE -Wall -Wextra -Wno-missing-field-initializers
-                                               $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> $<$<AND:$<BOOL:${WEFT_UNITY}>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>  # files are included
-                                               $<$<BOOL:${WEFT_WERROR}>:-Werror>)
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
+  $<$<AND:$<BOOL:${WEFT_UNITY}>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>
+  $<$<BOOL:${WEFT_WERROR}>:-Werror>)
 find_package(Threads REQUIRED)
 find_package(nlohmann_json 3.10 REQUIRED)  # headers alone: an installed weft does not need it
 
@@ -46,7 +52,8 @@ if(WEFT_TORCH)
   include(WeftTorch)
   if(NOT WEFT_TORCH_ROOT)
     weft_find_torch(WEFT_TORCH_ROOT)
-    set(WEFT_TORCH_ROOT ${WEFT_TORCH_ROOT} CACHE PATH "Folder of libtorch, with its lib and include")
+    set(WEFT_TORCH_ROOT ${WEFT_TORCH_ROOT}
+      CACHE PATH "Folder of libtorch, with its lib and include")
   endif()
   weft_torch_version(${WEFT_TORCH_ROOT} WEFT_TORCH_VERSION)
   message(STATUS "torch ${WEFT_TORCH_VERSION} in ${WEFT_TORCH_ROOT}")

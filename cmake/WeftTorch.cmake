@@ -1,15 +1,18 @@
-# Finds libtorch and makes the imported target weft::torch. Used by weft's own build, by an installed weft (weftConfig.cmake)
-# and, as a script, by tools/setup.sh:
+# Finds libtorch and makes the imported target weft::torch. Used by weft's own build, by an
+# installed weft (weftConfig.cmake) and, as a script, by tools/setup.sh:
 #
 #   cmake -DTorch_DIR=FOLDER -P WeftTorch.cmake   prints "torch VERSION FOLDER" or "problem LINE"
-#   cmake -DPYTHON=python3 -P WeftTorch.cmake     the same for the torch of a Python; "problem none" where it has none
+#   cmake -DPYTHON=python3 -P WeftTorch.cmake     the same for the torch of a Python;
+#                                                 "problem none" if it has none
 #
-# find_package(Torch) is not used: with a CUDA wheel it demands the whole CUDA toolkit, and it defines global targets
-# (dummy, protobuf::libprotobuf) that break other libraries. weft links libtorch_cpu and libc10 only. Of a CUDA wheel these two
-# need libcudart and libcupti, which `pip install torch` puts beside it.
+# find_package(Torch) is not used: with a CUDA wheel it demands the whole CUDA toolkit, and it
+# defines global targets (dummy, protobuf::libprotobuf) that break other libraries. weft links
+# libtorch_cpu and libc10 only. Of a CUDA wheel these two need libcudart and libcupti, which `pip
+# install torch` puts beside it.
 set(WEFT_OLDEST_TORCH 2.13)
 
-# weft_torch_version(ROOT OUT): the version of the libtorch in the folder ROOT, such as 2.13.0; empty when there is none.
+# weft_torch_version(ROOT OUT): the version of the libtorch in the folder ROOT, such as 2.13.0;
+# empty when there is none.
 function(weft_torch_version root out)
   set(version)
   set(header ${root}/include/torch/headeronly/version.h)
@@ -18,13 +21,15 @@ function(weft_torch_version root out)
     string(REGEX MATCHALL "[0-9]+" numbers "${lines}")
     list(JOIN numbers "." version)
   elseif(EXISTS ${root}/share/cmake/Torch/TorchConfigVersion.cmake)  # older than 2.9
-    file(STRINGS ${root}/share/cmake/Torch/TorchConfigVersion.cmake line REGEX "^set\\(PACKAGE_VERSION ")
+    file(STRINGS ${root}/share/cmake/Torch/TorchConfigVersion.cmake line
+      REGEX "^set\\(PACKAGE_VERSION ")
     string(REGEX MATCH "[0-9.]+" version "${line}")
   endif()
   set(${out} "${version}" PARENT_SCOPE)
 endfunction()
 
-# weft_torch_problem(ROOT OUT): one line that says why weft cannot link the libtorch in ROOT and what to do; empty when it can.
+# weft_torch_problem(ROOT OUT): one line that says why weft cannot link the libtorch in ROOT and
+# what to do; empty when it can.
 function(weft_torch_problem root out)
   set(problem)
   weft_torch_version(${root} version)
@@ -46,21 +51,27 @@ function(weft_torch_problem root out)
       list(TRANSFORM missing REPLACE " => not found" "")
       list(REMOVE_DUPLICATES missing)
       list(JOIN missing ", " missing)
-      set(problem "libtorch_cpu.so in ${root}/lib needs ${missing}, which are not installed: `pip install torch` installs them")
+      string(CONCAT problem
+        "libtorch_cpu.so in ${root}/lib needs ${missing}, which are not installed: "
+        "`pip install torch` installs them")
     endif()
   endif()
   set(${out} "${problem}" PARENT_SCOPE)
 endfunction()
 
-# weft_torch_of_python(PYTHON OUT): the torch folder of a Python environment, without importing it; empty when there is none.
+# weft_torch_of_python(PYTHON OUT): the torch folder of a Python environment, without importing it;
+# empty when there is none.
 function(weft_torch_of_python python out)
+  set(code "import importlib.util as u; s = u.find_spec('torch')"
+           "print(s.submodule_search_locations[0] if s else '')")
   execute_process(
-    COMMAND ${python} -c "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
+    COMMAND ${python} -c "${code}"
     OUTPUT_VARIABLE root OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   set(${out} "${root}" PARENT_SCOPE)
 endfunction()
 
-# weft_torch_of_dir(DIR OUT): the libtorch folder above DIR, the folder of TorchConfig.cmake. A libtorch folder is taken too.
+# weft_torch_of_dir(DIR OUT): the libtorch folder above DIR, the folder of TorchConfig.cmake. A
+# libtorch folder is taken too.
 function(weft_torch_of_dir dir out)
   if(EXISTS ${dir}/TorchConfig.cmake)
     get_filename_component(dir ${dir}/../../.. ABSOLUTE)
@@ -68,9 +79,9 @@ function(weft_torch_of_dir dir out)
   set(${out} "${dir}" PARENT_SCOPE)
 endfunction()
 
-# weft_find_torch(OUT [VERSION MAJOR.MINOR] [HINT FOLDER]): the first libtorch folder of: Torch_DIR (variable, then environment),
-# CMAKE_PREFIX_PATH, python3, HINT. Fails when none can be linked. With VERSION, any other version is refused (Torch_DIR) or
-# passed over (the rest).
+# weft_find_torch(OUT [VERSION MAJOR.MINOR] [HINT FOLDER]): the first libtorch folder of: Torch_DIR
+# (variable, then environment), CMAKE_PREFIX_PATH, python3, HINT. Fails when none can be linked.
+# With VERSION, any other version is refused (Torch_DIR) or passed over (the rest).
 function(weft_find_torch out)
   cmake_parse_arguments(arg "" "VERSION;HINT" "" ${ARGN})
   set(asked "${Torch_DIR}")
@@ -92,7 +103,9 @@ function(weft_find_torch out)
     weft_torch_problem(${root} problem)
     weft_torch_version(${root} version)
     if(NOT problem AND arg_VERSION AND NOT version MATCHES "^${arg_VERSION}([.]|$)")
-      set(problem "this weft was built with torch ${arg_VERSION} and cannot be linked with torch ${version} in ${root}")
+      string(CONCAT problem
+        "this weft was built with torch ${arg_VERSION} and cannot be linked with torch ${version} "
+        "in ${root}")
     endif()
     if(NOT problem)
       set(${out} "${root}" PARENT_SCOPE)
@@ -104,11 +117,13 @@ function(weft_find_torch out)
     set(problems "\n  no torch in CMAKE_PREFIX_PATH or python3")
   endif()
   message(FATAL_ERROR "weft: no libtorch that can be used:${problems}\n"
-                      "  Set Torch_DIR to the share/cmake/Torch folder of a libtorch or of a torch wheel, or install one: pip install torch")
+    "  Set Torch_DIR to the share/cmake/Torch folder of a libtorch or of a torch wheel, "
+    "or install one: pip install torch")
 endfunction()
 
-# weft_find_cuda(ROOT INCLUDES CUDART): the CUDA headers and libcudart for the libtorch in ROOT. First those that pip installed beside it,
-# which are of its version but incomplete, then the CUDA toolkit's.
+# weft_find_cuda(ROOT INCLUDES CUDART): the CUDA headers and libcudart for the libtorch in ROOT.
+# First those that pip installed beside it, which are of its version but incomplete, then the CUDA
+# toolkit's.
 function(weft_find_cuda root includes cudart)
   file(GLOB libraries ${root}/../nvidia/cu*/lib/libcudart.so.*)
   file(GLOB folders ${root}/../nvidia/cu*/include)
@@ -120,7 +135,9 @@ function(weft_find_cuda root includes cudart)
   foreach(header cuda_runtime_api.h crt/host_config.h cusparse.h)
     find_path(found ${header} PATHS ${folders} NO_DEFAULT_PATH NO_CACHE)
     if(NOT found OR NOT libraries)
-      message(FATAL_ERROR "weft: WEFT_CUDA is on, but there is no ${header}: install the CUDA toolkit, or pip install nvidia-cuda-crt beside torch")
+      message(FATAL_ERROR
+        "weft: WEFT_CUDA is on, but there is no ${header}: install the CUDA toolkit, "
+        "or pip install nvidia-cuda-crt beside torch")
     endif()
     unset(found)
   endforeach()
@@ -129,7 +146,8 @@ function(weft_find_cuda root includes cudart)
   set(${cudart} ${library} PARENT_SCOPE)
 endfunction()
 
-# weft_import_torch(ROOT): makes weft::torch from the libtorch in ROOT. With WEFT_CUDA its CUDA libraries are linked too.
+# weft_import_torch(ROOT): makes weft::torch from the libtorch in ROOT. With WEFT_CUDA its CUDA
+# libraries are linked too.
 function(weft_import_torch root)
   if(TARGET weft::torch)
     return()
@@ -137,7 +155,9 @@ function(weft_import_torch root)
   set(libraries c10 torch_cpu)
   if(WEFT_CUDA)
     if(NOT EXISTS ${root}/lib/libtorch_cuda.so)
-      message(FATAL_ERROR "weft: WEFT_CUDA is on, but torch in ${root} is a CPU build: install a CUDA build of torch, or set WEFT_CUDA=OFF")
+      message(FATAL_ERROR
+        "weft: WEFT_CUDA is on, but torch in ${root} is a CPU build: install a CUDA build of "
+        "torch, or set WEFT_CUDA=OFF")
     endif()
     weft_find_cuda(${root} cuda_includes cudart)
     list(APPEND libraries c10_cuda)
@@ -145,15 +165,18 @@ function(weft_import_torch root)
   add_library(weft::torch INTERFACE IMPORTED GLOBAL)
   set_target_properties(weft::torch PROPERTIES
     INTERFACE_INCLUDE_DIRECTORIES "${root}/include;${root}/include/torch/csrc/api/include"
-    INTERFACE_COMPILE_DEFINITIONS "USE_DISTRIBUTED;USE_C10D_GLOO;USE_RPC;USE_TENSORPIPE"  # as the wheel was built
+    # as the wheel was built
+    INTERFACE_COMPILE_DEFINITIONS "USE_DISTRIBUTED;USE_C10D_GLOO;USE_RPC;USE_TENSORPIPE"
     INTERFACE_COMPILE_FEATURES cxx_std_20)
   foreach(library IN LISTS libraries)
     add_library(weft::torch_${library} SHARED IMPORTED GLOBAL)
-    set_target_properties(weft::torch_${library} PROPERTIES IMPORTED_LOCATION ${root}/lib/lib${library}.so)
+    set_target_properties(weft::torch_${library}
+      PROPERTIES IMPORTED_LOCATION ${root}/lib/lib${library}.so)
   endforeach()
   if(WEFT_CUDA)
     # No symbol of libtorch_cuda is named: loading it is what registers the kernels.
-    target_link_libraries(weft::torch INTERFACE "-Wl,--push-state,--no-as-needed,${root}/lib/libtorch_cuda.so,--pop-state"
+    target_link_libraries(weft::torch
+      INTERFACE "-Wl,--push-state,--no-as-needed,${root}/lib/libtorch_cuda.so,--pop-state"
                                                 weft::torch_c10_cuda ${cudart})
     set_property(TARGET weft::torch APPEND PROPERTY INTERFACE_INCLUDE_DIRECTORIES ${cuda_includes})
   endif()

@@ -1,4 +1,5 @@
-"""mnist_after.cc differs from mnist_before.cc by four changed or added lines at most, and the examples stay short."""
+"""mnist_after.cc differs from mnist_before.cc by four changed or added lines at most, and the
+examples stay short."""
 
 import difflib
 import pathlib
@@ -11,7 +12,11 @@ class Examples(unittest.TestCase):
     def test_data_parallelism_takes_four_lines(self):
         before = (HERE / "mnist_before.cc").read_text().splitlines()
         after = (HERE / "mnist_after.cc").read_text().splitlines()
-        changed = [line for line in difflib.ndiff(before, after) if line.startswith("+ ") and line.strip() != "+"]
+        changed = [
+            line
+            for line in difflib.ndiff(before, after)
+            if line.startswith("+ ") and line.strip() != "+"
+        ]
         self.assertLessEqual(len(changed), 4, changed)
         self.assertGreater(len(changed), 0)
 

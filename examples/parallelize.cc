@@ -31,8 +31,8 @@ int train(const weft::Group& world, const std::string& axes) {
   for (int step = 1; step <= 200; ++step) {
     const auto share =
         rows_of(32, 16).chunk(model.replicas())[static_cast<std::size_t>(model.replica())];
-    loss = model.train_step({share.narrow(1, 0, 16)},
-                            {share.narrow(1, 1, 16)});  // the mean over all replicas
+    // The mean over all replicas.
+    loss = model.train_step({share.narrow(1, 0, 16)}, {share.narrow(1, 1, 16)});
     model.step();
     model.zero_grad();
     if (step % 100 == 0 && world.rank() == 0)

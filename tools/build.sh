@@ -1,5 +1,6 @@
-# Configures build/PRESET when that is new, and runs ninja with its progress on stderr: one changing line on a terminal, a line every
-# 10 s elsewhere. Sourced after setup.sh; the full output is in build/PRESET/build.log.
+# Configures build/PRESET when that is new, and runs ninja with its progress on stderr: one changing
+# line on a terminal, a line every 10 s elsewhere. Sourced after setup.sh; the full output is in
+# build/PRESET/build.log.
 
 # Reads ninja's output; $1 is the log, $2 what is being built.
 weft_progress() {
@@ -23,7 +24,9 @@ weft_progress() {
     fi
   done
   [[ ! -t 2 || -z $last ]] || printf '\n' >&2
-  if [[ ! -t 2 ]] && ((SECONDS > start)); then printf '[weft] built %s in %d s\n' "$what" $((SECONDS - start)) >&2; fi
+  if [[ ! -t 2 ]] && ((SECONDS > start)); then
+    printf '[weft] built %s in %d s\n' "$what" $((SECONDS - start)) >&2
+  fi
 }
 
 # What went wrong, from the log $1: one line where the cause is known, else the end of the log.
@@ -31,17 +34,20 @@ weft_explain_build() {
   if grep -qE 'No space left on device' "$1"; then
     weft_die "the build failed: the disk is full; free some space in $root, then repeat the command"
   elif grep -qE 'Killed signal terminated program|out of memory|std::bad_alloc' "$1"; then
-    weft_die "the build failed: the compiler ran out of memory; close other programs, or repeat the command with WEFT_JOBS=1"
+    weft_die "the build failed: the compiler ran out of memory; close other programs," \
+      "or repeat the command with WEFT_JOBS=1"
   fi
   grep -vE '^\[[0-9]+/[0-9]+\]' "$1" | tail -n 40 >&2
   weft_die "the build failed; full output: $root/$1"
 }
 
-# The folder of a preset's build: one more for each torch that --torch asks for. "ci" is "release" with warnings as errors.
+# The folder of a preset's build: one more for each torch that --torch asks for. "ci" is "release"
+# with warnings as errors.
 weft_build_folder() { echo "build/${1/#ci/release}${WEFT_TORCH:+-torch-$WEFT_TORCH}"; }
 
-# weft_parts BUILD PRESET TARGET: sets options to what the target needs of tests and benches that the build does not have yet. The command
-# alone takes neither, "tests" no benches, since these need more packages and time. What a build has it keeps.
+# weft_parts BUILD PRESET TARGET: sets options to what the target needs of tests and benches that
+# the build does not have yet. The command alone takes neither, "tests" no benches, since these need
+# more packages and time. What a build has it keeps.
 weft_parts() {
   local wanted=(WEFT_TESTS WEFT_BENCHMARKS) part
   case $3 in weft*) wanted=() ;; tests) wanted=(WEFT_TESTS) ;; esac
@@ -62,19 +68,25 @@ weft_build() {
   shift
   mkdir -p "$build"
   exec {weft_lock}>"$build/.lock"
-  flock -n "$weft_lock" || { weft_say "another build of $preset is running: waiting for it"; flock "$weft_lock"; }
+  flock -n "$weft_lock" ||
+    { weft_say "another build of $preset is running: waiting for it"; flock "$weft_lock"; }
   weft_parts "$build" "$preset" "$1"
   [[ $1 != tests ]] || set -- all
-  [[ $preset != ci ]] || grep -qsx "WEFT_WERROR:BOOL=ON" "$build/CMakeCache.txt" || options+=(-DWEFT_WERROR:BOOL=ON)
-  if [[ -n ${WEFT_TORCH_ROOT-} ]] && ! grep -qsxF "WEFT_TORCH_ROOT:PATH=$WEFT_TORCH_ROOT" "$build/CMakeCache.txt"; then
+  [[ $preset != ci ]] || grep -qsx "WEFT_WERROR:BOOL=ON" "$build/CMakeCache.txt" ||
+    options+=(-DWEFT_WERROR:BOOL=ON)
+  if [[ -n ${WEFT_TORCH_ROOT-} ]] &&
+    ! grep -qsxF "WEFT_TORCH_ROOT:PATH=$WEFT_TORCH_ROOT" "$build/CMakeCache.txt"; then
     options+=("-DWEFT_TORCH_ROOT:PATH=$WEFT_TORCH_ROOT")
   fi
-  [[ -z ${WEFT_CUDA-} ]] || grep -qsx "WEFT_CUDA:BOOL=$WEFT_CUDA" "$build/CMakeCache.txt" || options+=("-DWEFT_CUDA:BOOL=$WEFT_CUDA")
+  [[ -z ${WEFT_CUDA-} ]] || grep -qsx "WEFT_CUDA:BOOL=$WEFT_CUDA" "$build/CMakeCache.txt" ||
+    options+=("-DWEFT_CUDA:BOOL=$WEFT_CUDA")
   if [[ ! -f $build/build.ninja || ${#options[@]} != 0 ]]; then
-    weft_step "configuring $build" "$WEFT_CMAKE" --preset "$preset" -B "$build" "${options[@]}" || exit 1
+    weft_step "configuring $build" "$WEFT_CMAKE" --preset "$preset" -B "$build" "${options[@]}" ||
+      exit 1
   fi
   : >"$build/build.log"
-  if ! NINJA_STATUS='[%f/%t] ' ninja -C "$build" -j "$(weft_jobs)" "$@" 2>&1 </dev/null {weft_lock}>&- |
+  if ! NINJA_STATUS='[%f/%t] ' ninja -C "$build" -j "$(weft_jobs)" "$@" 2>&1 </dev/null \
+    {weft_lock}>&- |
       weft_progress "$build/build.log" "$preset"; then
     weft_explain_build "$build/build.log"
   fi

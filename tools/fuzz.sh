@@ -1,11 +1,16 @@
-# weft_fuzz [TARGET…]: runs the fuzz targets of tests/fuzz under libFuzzer, $1 inputs each, with address and undefined behavior sanitizers.
-# Sourced after setup.sh and build.sh. What they find lies in build/fuzz/found; the corpora grow in build/fuzz/corpus.
+# weft_fuzz [TARGET…]: runs the fuzz targets of tests/fuzz under libFuzzer, $1 inputs each, with
+# address and undefined behavior sanitizers. Sourced after setup.sh and build.sh. What they find
+# lies in build/fuzz/found; the corpora grow in build/fuzz/corpus.
 
 weft_setup_fuzz() {
   local needed
-  command -v clang++ >/dev/null && compgen -G "$(clang++ -print-resource-dir)/lib/*/libclang_rt.fuzzer*.a" >/dev/null && return
-  weft_rights || weft_die "libFuzzer is missing; this line installs it: sudo apt-get install -y clang libclang-rt-dev"
-  mapfile -t needed < <(apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*\)$/libclang-rt-\1-dev/p')
+  command -v clang++ >/dev/null &&
+    compgen -G "$(clang++ -print-resource-dir)/lib/*/libclang_rt.fuzzer*.a" >/dev/null && return
+  weft_rights ||
+    weft_die "libFuzzer is missing; this line installs it:" \
+      "sudo apt-get install -y clang libclang-rt-dev"
+  local depends='s/.*Depends: clang-\([0-9]*\)$/libclang-rt-\1-dev/p'
+  mapfile -t needed < <(apt-cache depends clang | sed -n "$depends")
   weft_install clang "${needed[@]}" || weft_die "the fuzz targets need clang with libFuzzer"
 }
 
@@ -13,7 +18,10 @@ weft_fuzz() {
   local runs=$1 target log all=() failed=''
   shift
   mapfile -t all < <(cd tests/fuzz && ls ./*_fuzz.cc | sed 's,./\(.*\)_fuzz.cc,\1,')
-  for target in "$@"; do [[ " ${all[*]} " == *" $target "* ]] || weft_die "no fuzz target $target; there are: ${all[*]}"; done
+  for target in "$@"; do
+    [[ " ${all[*]} " == *" $target "* ]] ||
+      weft_die "no fuzz target $target; there are: ${all[*]}"
+  done
   (($# > 0)) || set -- "${all[@]}"
   weft_setup packages
   weft_setup_fuzz
@@ -22,11 +30,16 @@ weft_fuzz() {
   for target in "$@"; do
     mkdir -p "build/fuzz/corpus/$target"
     printf '[weft] fuzzing %s, %s inputs\n' "$target" "$runs" >&2
-    # The resident limit is for the sanitizers' and libFuzzer's own memory; run.cc counts an input's.
+    # The resident limit is for the sanitizers' and libFuzzer's own memory; run.cc counts an
+    # input's.
     log=build/fuzz/$target.log
-    build/fuzz/tests/fuzz/"fuzz_$target" -runs="$runs" -max_len=4096 -timeout=10 -malloc_limit_mb=64 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0 \
-      -artifact_prefix="build/fuzz/found/$target-" "build/fuzz/corpus/$target" "tests/fuzz/corpus/$target" </dev/null >"$log" 2>&1 || failed+=" $target"
+    build/fuzz/tests/fuzz/"fuzz_$target" -runs="$runs" -max_len=4096 -timeout=10 \
+      -malloc_limit_mb=64 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0 \
+      -artifact_prefix="build/fuzz/found/$target-" "build/fuzz/corpus/$target" \
+      "tests/fuzz/corpus/$target" </dev/null >"$log" 2>&1 || failed+=" $target"
     grep -E 'fuzz:|ERROR|SUMMARY|runtime error|written to|executed_units' "$log" || tail -n 3 "$log"
   done
-  [[ -z $failed ]] || weft_die "found something in:$failed (inputs in build/fuzz/found, full output in build/fuzz/TARGET.log)"
+  [[ -z $failed ]] ||
+    weft_die "found something in:$failed (inputs in build/fuzz/found," \
+      "full output in build/fuzz/TARGET.log)"
 }

@@ -1,10 +1,12 @@
 # What this machine has: memory, disk. Sourced by setup.sh's callers.
 
-# MiB of memory and swap that this process may use: the machine's, or what its control groups (version 2 or 1) allow.
+# MiB of memory and swap that this process may use: the machine's, or what its control groups
+# (version 2 or 1) allow.
 weft_memory_mib() {
   local mib limit folder of=(/sys/fs/cgroup /sys/fs/cgroup/memory) at name
   mib=$(awk '/^(MemTotal|SwapTotal)/ { sum += $2 } END { print int(sum / 1024) }' /proc/meminfo)
-  for at in "$(sed -n 's/^0:://p' /proc/self/cgroup 2>/dev/null)" "$(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup 2>/dev/null)"; do
+  for at in "$(sed -n 's/^0:://p' /proc/self/cgroup 2>/dev/null)" \
+    "$(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup 2>/dev/null)"; do
     folder=${of[0]}$at
     while [[ $folder == "${of[0]}"* ]]; do
       for name in memory.max memory.limit_in_bytes; do
@@ -23,7 +25,8 @@ weft_check_memory() {
   local mib
   mib=$(weft_memory_mib)
   ((mib >= 2600)) ||
-    weft_die "this machine has $(awk "BEGIN { printf \"%.1f\", $mib / 1024 }") GB of memory and swap; compiling weft takes 2.6 GB: add swap, or build on a larger machine"
+    weft_die "this machine has $(awk "BEGIN { printf \"%.1f\", $mib / 1024 }") GB of memory and" \
+      "swap; compiling weft takes 2.6 GB: add swap, or build on a larger machine"
 }
 
 # weft_check_disk GB WHY
@@ -31,7 +34,8 @@ weft_check_disk() {
   local kib
   kib=$(df -Pk . | awk 'NR == 2 { print $4 }')
   ((kib >= $1 * 1000000)) ||
-    weft_die "$(awk "BEGIN { printf \"%.1f\", $kib / 1e6 }") GB are free in $root; $2: free some space, or clone to a larger disk"
+    weft_die "$(awk "BEGIN { printf \"%.1f\", $kib / 1e6 }") GB are free in $root; $2:" \
+      "free some space, or clone to a larger disk"
 }
 
 # Compilers at once: 1.5 GB of memory for each.

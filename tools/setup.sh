@@ -1,9 +1,12 @@
-# Finds what weft needs and installs what is missing. Sourced by bin/weft and dev, which set $root and stand in it.
+# Finds what weft needs and installs what is missing. Sourced by bin/weft and dev, which set $root
+# and stand in it.
 #
-# weft_setup leaves its result in build/setup.env (CMake, libtorch, a Python environment); while that file is newer than this one
-# and still true, a call only reads it. Steps and their times go to stderr, their full output to build/setup.log.
+# weft_setup leaves its result in build/setup.env (CMake, libtorch, a Python environment); while
+# that file is newer than this one and still true, a call only reads it. Steps and their times go to
+# stderr, their full output to build/setup.log.
 
-weft_build_packages=(libcli11-dev nlohmann-json3-dev libtomlplusplus-dev zlib1g-dev libpcre2-dev libssl-dev libutf8proc-dev)
+weft_build_packages=(libcli11-dev nlohmann-json3-dev libtomlplusplus-dev zlib1g-dev libpcre2-dev
+  libssl-dev libutf8proc-dev)
 weft_test_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
 
 # Read by the recipes; links faster. And for tests: a plug-in is built for each MPI that is there.
@@ -13,14 +16,17 @@ weft_optional_test_packages=(libopenmpi-dev libmpich-dev)
 weft_say() { printf '[weft] %s\n' "$*" >&2; }
 weft_die() { weft_say "$@"; exit 1; }
 
-# weft_step TEXT COMMAND…: runs the command with its output in the log; one line says what it is and how long it took.
+# weft_step TEXT COMMAND…: runs the command with its output in the log; one line says what it is and
+# how long it took.
 weft_step() {
   local text=$1 start=$SECONDS clock='' from status=0
   shift
   from=$(($(wc -l <build/setup.log) + 1))
   printf '[weft] %s …' "$text" >&2
   if [[ -t 2 ]]; then
-    while sleep 1 && kill -0 $$ 2>/dev/null; do printf '\r[weft] %s … %d s' "$text" $((SECONDS - start)) >&2; done &
+    while sleep 1 && kill -0 $$ 2>/dev/null; do
+      printf '\r[weft] %s … %d s' "$text" $((SECONDS - start)) >&2
+    done &
     clock=$!
   fi
   "$@" </dev/null >>build/setup.log 2>&1 || status=$?
@@ -36,12 +42,18 @@ weft_explain() {
   local log
   log=$(tail -n +"$1" build/setup.log)
   if grep -q '(constraint)' <<<"$log"; then
-    local asked='s/^ *The user requested ([^(].*)/\1/p' constraint='s/^ *The user requested \(constraint\) //p'
-    weft_say "pip's configuration allows only $(sed -nE "$constraint" <<<"$log" | head -n 1), and weft needs $(sed -nE "$asked" <<<"$log" | head -n 1): lift that constraint (pip config debug names its file), or set Torch_DIR"
-  elif grep -qE 'resolve|Temporary failure in name resolution|unreachable|Failed to (fetch|establish)|Could not connect|timed out|No matching distribution' <<<"$log"; then
-    weft_say "the package archive cannot be reached: connect this machine to the network (or set its proxy), then repeat the command"
+    local asked='s/^ *The user requested ([^(].*)/\1/p' \
+      constraint='s/^ *The user requested \(constraint\) //p'
+    weft_say "pip's configuration allows only $(sed -nE "$constraint" <<<"$log" | head -n 1)," \
+      "and weft needs $(sed -nE "$asked" <<<"$log" | head -n 1):" \
+      "lift that constraint (pip config debug names its file), or set Torch_DIR"
+  elif grep -qE -e 'resolve|Temporary failure in name resolution|unreachable|Could not connect' \
+    -e 'Failed to (fetch|establish)|timed out|No matching distribution' <<<"$log"; then
+    weft_say "the package archive cannot be reached: connect this machine to the network" \
+      "(or set its proxy), then repeat the command"
   elif grep -q 'No space left' <<<"$log"; then
-    weft_say "the disk is full: free some space in $root and ${TMPDIR:-/tmp}, then repeat the command"
+    weft_say "the disk is full: free some space in $root and ${TMPDIR:-/tmp}," \
+      "then repeat the command"
   else
     tail -n 15 <<<"$log" | sed 's/^/    /' >&2
     weft_say "full output: $root/build/setup.log"
@@ -60,7 +72,8 @@ weft_cmake_is_new() {
 # The Debian packages of the tools that PATH lacks, one a line.
 weft_missing_tools() {
   local tool
-  for tool in g++:g++ ninja:ninja-build ccache:ccache git:git pkg-config:pkg-config python3:python3; do
+  for tool in g++:g++ ninja:ninja-build ccache:ccache git:git pkg-config:pkg-config \
+    python3:python3; do
     command -v "${tool%%:*}" >/dev/null || echo "${tool##*:}"
   done
   weft_cmake_is_new cmake || [[ -x .venv/bin/cmake ]] || dpkg -s cmake >/dev/null 2>&1 || echo cmake
@@ -71,7 +84,8 @@ weft_missing_tools() {
 weft_missing_of() {
   local package
   for package in "$@"; do
-    dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || echo "$package"
+    dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed ||
+      echo "$package"
   done
 }
 
@@ -88,15 +102,18 @@ weft_install() {
     "${weft_as[@]}" apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 "$@"
 }
 
-# weft_setup_packages build|tests|packages: what the build needs and, but for "build", what the tests need.
+# weft_setup_packages build|tests|packages: what the build needs and, but for "build", what the
+# tests need.
 weft_setup_packages() {
-  local needed optional all package packages=("${weft_build_packages[@]}") optional_packages=("${weft_optional_build_packages[@]}")
+  local needed optional all package packages=("${weft_build_packages[@]}") \
+    optional_packages=("${weft_optional_build_packages[@]}")
   if [[ ${1-} != build ]]; then
     packages+=("${weft_test_packages[@]}")
     optional_packages+=("${weft_optional_test_packages[@]}")
   fi
   if ! command -v apt-get >/dev/null; then
-    weft_say "no apt-get here: g++ >= 12, CMake >= 3.25, Ninja, git, Python and ${packages[*]} are taken to be installed"
+    weft_say "no apt-get here: g++ >= 12, CMake >= 3.25, Ninja, git, Python and ${packages[*]}" \
+      "are taken to be installed"
     return
   fi
   mapfile -t needed < <(weft_missing_tools; weft_missing_of "${packages[@]}")
@@ -104,10 +121,12 @@ weft_setup_packages() {
   all=("${needed[@]}" "${optional[@]}")
   ((${#all[@]})) || return 0
   if weft_rights; then
-    weft_step "reading the package lists" "${weft_as[@]}" apt-get update || true  # the lists that are there may do
+    # the lists that are there may do
+    weft_step "reading the package lists" "${weft_as[@]}" apt-get update || true
     # All at once; where that fails, the optional ones one by one.
     if ! weft_install "${all[@]}"; then
-      ((${#needed[@]} == 0)) || weft_install "${needed[@]}" || weft_die "weft cannot be built without these packages: ${needed[*]}"
+      ((${#needed[@]} == 0)) || weft_install "${needed[@]}" ||
+        weft_die "weft cannot be built without these packages: ${needed[*]}"
       for package in "${optional[@]}"; do weft_install "$package" || true; done
     fi
     mapfile -t optional < <(weft_missing_of "${optional[@]}")
@@ -118,9 +137,12 @@ weft_setup_packages() {
   fi
   for package in "${optional[@]}"; do
     case $package in
-      dataset-fashion-mnist) weft_say "no Fashion-MNIST images here: recipes train on generated ones with --set data.name=shapes" ;;
+      dataset-fashion-mnist)
+        weft_say "no Fashion-MNIST images here: recipes train on generated ones with" \
+          "--set data.name=shapes" ;;
       mold) ;;
-      *) weft_say "no $package here: weft is built without the plug-in for that MPI (docs/mpi.md)" ;;
+      *)
+        weft_say "no $package here: weft is built without the plug-in for that MPI (docs/mpi.md)" ;;
     esac
   done
 }
@@ -128,7 +150,8 @@ weft_setup_packages() {
 # The Python environment of this checkout, or the one of the torch that --torch asks for.
 weft_venv() {
   WEFT_VENV=.venv${WEFT_TORCH:+-$WEFT_TORCH}
-  [[ -x $WEFT_VENV/bin/pip ]] || weft_step "making a Python environment in $WEFT_VENV" python3 -m venv "$WEFT_VENV"
+  [[ -x $WEFT_VENV/bin/pip ]] ||
+    weft_step "making a Python environment in $WEFT_VENV" python3 -m venv "$WEFT_VENV"
 }
 
 weft_setup_cmake() {
@@ -136,12 +159,14 @@ weft_setup_cmake() {
   for cmake in cmake "$root/$WEFT_VENV/bin/cmake"; do
     if weft_cmake_is_new "$cmake"; then WEFT_CMAKE=$(command -v "$cmake"); return; fi
   done
-  weft_venv && weft_step "installing CMake (the distribution's is older than 3.25)" "$WEFT_VENV/bin/pip" install 'cmake>=3.25' ||
+  weft_venv && weft_step "installing CMake (the distribution's is older than 3.25)" \
+    "$WEFT_VENV/bin/pip" install 'cmake>=3.25' ||
     weft_die "CMake 3.25 or newer is needed"
   WEFT_CMAKE=$root/$WEFT_VENV/bin/cmake
 }
 
-# weft_setup [tests|packages]: what the command needs; with "tests" also what they need; with "packages" both without libtorch.
+# weft_setup [tests|packages]: what the command needs; with "tests" also what they need; with
+# "packages" both without libtorch.
 weft_setup() {
   local what=${1-build} state
   [[ $what != tests ]] || state=tests
@@ -150,44 +175,55 @@ weft_setup() {
   local file=build/setup${WEFT_TORCH:+-$WEFT_TORCH}.env
   if [[ $file -nt tools/setup.sh && $file -nt tools/torch.sh ]]; then
     . "$file"
-    [[ ${Torch_DIR-} == "$WEFT_ASKED_TORCH_DIR" && -f $WEFT_TORCH_ROOT/lib/libtorch_cpu.so && -x $WEFT_CMAKE ]] &&
+    [[ ${Torch_DIR-} == "$WEFT_ASKED_TORCH_DIR" ]] &&
+    [[ -f $WEFT_TORCH_ROOT/lib/libtorch_cpu.so && -x $WEFT_CMAKE ]] &&
       [[ $what != tests || -n $WEFT_TESTS_READY ]] && return
   fi
   exec {weft_setup_lock}>build/.setup_lock
-  flock -n "$weft_setup_lock" || { weft_say "another set-up of this checkout is running: waiting for it"; flock "$weft_setup_lock"; }
+  if ! flock -n "$weft_setup_lock"; then
+    weft_say "another set-up of this checkout is running: waiting for it"
+    flock "$weft_setup_lock"
+  fi
   : >build/setup.log
   WEFT_TORCH_ROOT=''
   weft_check_memory
-  [[ $what = packages ]] || weft_check_disk 4 "weft needs 4 GB while it builds (libtorch 1.3, precompiled headers 1.2, objects and programs 1)"
+  local parts='libtorch 1.3, precompiled headers 1.2, objects and programs 1'
+  [[ $what = packages ]] ||
+    weft_check_disk 4 "weft needs 4 GB while it builds ($parts)"
   weft_setup_packages "$what"
   weft_setup_cmake
   [[ $what = packages ]] || weft_setup_torch
   [[ $what != tests ]] || weft_setup_tests
   exec {weft_setup_lock}>&-
   [[ $what != packages ]] || return 0
-  printf '%s=%q\n' WEFT_CMAKE "$WEFT_CMAKE" WEFT_TORCH_ROOT "$WEFT_TORCH_ROOT" WEFT_ASKED_TORCH_DIR "${Torch_DIR-}" \
+  printf '%s=%q\n' WEFT_CMAKE "$WEFT_CMAKE" WEFT_TORCH_ROOT "$WEFT_TORCH_ROOT" \
+    WEFT_ASKED_TORCH_DIR "${Torch_DIR-}" \
     WEFT_TESTS_READY "${state-}" >"$file.new"
   mv "$file.new" "$file"
 }
 
-# weft_setup_python WHAT FILE REQUIREMENT…: installs the Python packages into the environment unless one of them has left FILE there.
+# weft_setup_python WHAT FILE REQUIREMENT…: installs the Python packages into the environment unless
+# one of them has left FILE there.
 weft_setup_python() {
   local what=$1 file=$2
   shift 2
   ! compgen -G "$WEFT_VENV/$file" >/dev/null || return 0
-  weft_venv && weft_step "installing $* for the $what" "$WEFT_VENV/bin/pip" install "$@" || weft_die "the $what cannot do without"
+  weft_venv && weft_step "installing $* for the $what" "$WEFT_VENV/bin/pip" install "$@" ||
+    weft_die "the $what cannot do without"
 }
 
 # With these the tests read back what weft writes.
 weft_setup_tests() {
-  weft_setup_python tests 'lib/python3*/site-packages/expecttest' numpy safetensors tensorboard expecttest
+  weft_setup_python tests 'lib/python3*/site-packages/expecttest' numpy safetensors tensorboard \
+    expecttest
   [[ -z $WEFT_TORCH_ROOT ]] || weft_setup_python_torch
 }
 
 # The compiler of the presets "clang" and "clang-torch", which has to find no warning either.
 weft_setup_clang() {
   command -v clang++-16 >/dev/null && return
-  weft_rights || weft_die "clang++-16 is missing; this line installs it: sudo apt-get install -y clang-16"
+  weft_rights ||
+    weft_die "clang++-16 is missing; this line installs it: sudo apt-get install -y clang-16"
   weft_install clang-16 || weft_die "the presets clang and clang-torch need clang++-16"
 }
 

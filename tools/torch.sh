@@ -1,34 +1,42 @@
-# Finds or installs libtorch. Sourced after setup.sh. Sets WEFT_TORCH_ROOT, the folder with its lib and include.
+# Finds or installs libtorch. Sourced after setup.sh. Sets WEFT_TORCH_ROOT, the folder with its lib
+# and include.
 #
-# The first that can be used: Torch_DIR; the torch of python3; the one in .venv; else pip installs one into .venv. Any build of
-# torch serves, with CUDA or without. WEFT_TORCH (dev --torch) names a version, which pip installs into an environment of its own.
+# The first that can be used: Torch_DIR; the torch of python3; the one in .venv; else pip installs
+# one into .venv. Any build of torch serves, with CUDA or without. WEFT_TORCH (dev --torch) names a
+# version, which pip installs into an environment of its own.
 
-# Supported versions that are tested, newest first. The first is what pip installs where it has no CPU build.
+# Supported versions that are tested, newest first. The first is what pip installs where it has no
+# CPU build.
 weft_torch_versions=(2.15.0 2.14.1 2.14.0 2.13.0)
 
-# weft_use_torch -DTorch_DIR=FOLDER|-DPYTHON=python: true when that libtorch can be linked; else WEFT_TORCH_PROBLEM says why not.
+# weft_use_torch -DTorch_DIR=FOLDER|-DPYTHON=python: true when that libtorch can be linked; else
+# WEFT_TORCH_PROBLEM says why not.
 weft_use_torch() {
   local answer
   answer=$("$WEFT_CMAKE" "$1" -P cmake/WeftTorch.cmake 2>&1 | tail -n 1)
   WEFT_TORCH_PROBLEM=''
   case $answer in
-    "torch "*) WEFT_TORCH_ROOT=${answer#torch * } WEFT_TORCH_FOUND=${answer#torch } WEFT_TORCH_FOUND=${WEFT_TORCH_FOUND%% *} ;;
+    "torch "*) WEFT_TORCH_ROOT=${answer#torch * } WEFT_TORCH_FOUND=${answer#torch } \
+      WEFT_TORCH_FOUND=${WEFT_TORCH_FOUND%% *} ;;
     "problem none") return 1 ;;
     *) WEFT_TORCH_PROBLEM=${answer#problem }; return 1 ;;
   esac
 }
 
-# The version to install: the newest for which this pip has a CPU build, else the newest. Both from one listing.
+# The version to install: the newest for which this pip has a CPU build, else the newest. Both from
+# one listing.
 weft_choose_torch() {
   local listed version
-  listed=" $("$WEFT_VENV/bin/pip" index versions torch 2>>build/setup.log | sed -n 's/^Available versions: //p' | tr ',' ' ') "
+  listed=$("$WEFT_VENV/bin/pip" index versions torch 2>>build/setup.log)
+  listed=" $(sed -n 's/^Available versions: //p' <<<"$listed" | tr ',' ' ') "
   for version in ${WEFT_TORCH:-"${weft_torch_versions[@]}"}; do
     [[ $listed != *" $version+cpu "* ]] || { echo "$version+cpu"; return; }
   done
   echo "${WEFT_TORCH:-${weft_torch_versions[0]}}"
 }
 
-# A CUDA build's libtorch_cpu needs libcudart and libcupti of all the CUDA packages; in the versions that its metadata names.
+# A CUDA build's libtorch_cpu needs libcudart and libcupti of all the CUDA packages; in the versions
+# that its metadata names.
 weft_torch_needs() {
   "$WEFT_VENV/bin/python" - <<'PY'
 import importlib.metadata, re
@@ -44,9 +52,11 @@ weft_install_torch() {
   version=$(weft_choose_torch)
   local size="550 MB to download, 1.3 GB on disk"
   [[ $version != *+cpu ]] || size="200 MB to download, 0.8 GB on disk"
-  weft_step "installing libtorch of torch $version into $WEFT_VENV ($size)" "${pip[@]}" --no-deps "torch==$version" || return 1
+  weft_step "installing libtorch of torch $version into $WEFT_VENV ($size)" "${pip[@]}" --no-deps \
+    "torch==$version" || return 1
   mapfile -t needs < <(weft_torch_needs)
-  ((${#needs[@]} == 0)) || weft_step "installing what its CPU part needs: ${needs[*]}" "${pip[@]}" "${needs[@]}"
+  ((${#needs[@]} == 0)) ||
+    weft_step "installing what its CPU part needs: ${needs[*]}" "${pip[@]}" "${needs[@]}"
 }
 
 weft_setup_torch() {
@@ -63,31 +73,41 @@ weft_setup_torch() {
     [[ -z $WEFT_TORCH_PROBLEM ]] || weft_say "not used: $WEFT_TORCH_PROBLEM"
   done
   if [[ -z $WEFT_TORCH_ROOT ]]; then
-    weft_venv && weft_install_torch || weft_die "weft cannot be built without libtorch: set Torch_DIR to one that is installed, or repeat the command"
-    weft_use_torch "-DPYTHON=$WEFT_VENV/bin/python" || weft_die "the libtorch in $WEFT_VENV cannot be used: ${WEFT_TORCH_PROBLEM:-pip installed none}"
+    weft_venv && weft_install_torch ||
+      weft_die "weft cannot be built without libtorch: set Torch_DIR to one that is installed," \
+        "or repeat the command"
+    weft_use_torch "-DPYTHON=$WEFT_VENV/bin/python" ||
+      weft_die "the libtorch in $WEFT_VENV cannot be used:" \
+        "${WEFT_TORCH_PROBLEM:-pip installed none}"
   fi
   weft_say "libtorch $WEFT_TORCH_FOUND: $WEFT_TORCH_ROOT"
 }
 
 # The Python beside libtorch: that of the environment it lies in.
 weft_torch_python() {
-  local python
+  local python code='import importlib.util as u'
+  code+='; print(u.find_spec("torch").submodule_search_locations[0])'
   for python in "$WEFT_VENV/bin/python" python3; do
-    [[ $("$python" -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])' 2>/dev/null) != "$WEFT_TORCH_ROOT" ]] ||
+    [[ $("$python" -c "$code" 2>/dev/null) != "$WEFT_TORCH_ROOT" ]] ||
       { echo "$python"; return; }
   done
 }
 
-# The tests of the Python module import torch. A CPU build's Python packages are small and are installed; those of a CUDA build are
-# 3 GB, so that these tests are skipped where they are missing.
+# The tests of the Python module import torch. A CPU build's Python packages are small and are
+# installed; those of a CUDA build are 3 GB, so that these tests are skipped where they are missing.
 weft_setup_python_torch() {
   local python
   python=$(weft_torch_python)
-  [[ -n $python ]] || { weft_say "tests of the Python module are skipped: $WEFT_TORCH_ROOT belongs to no Python here"; return 0; }
+  if [[ -z $python ]]; then
+    weft_say "tests of the Python module are skipped: $WEFT_TORCH_ROOT belongs to no Python here"
+    return 0
+  fi
   if [[ $python = "$WEFT_VENV"/* && ! -e $WEFT_TORCH_ROOT/lib/libtorch_cuda.so ]]; then
-    weft_setup_python "tests of the Python module" 'lib/python3*/site-packages/sympy' "torch==$WEFT_TORCH_FOUND"
+    weft_setup_python "tests of the Python module" 'lib/python3*/site-packages/sympy' \
+      "torch==$WEFT_TORCH_FOUND"
   elif ! "$python" -c 'import torch' 2>/dev/null; then
-    weft_say "tests of the Python module are skipped: this torch cannot be imported without its CUDA packages (3 GB); to run them:"
+    weft_say "tests of the Python module are skipped: this torch cannot be imported without its" \
+      "CUDA packages (3 GB); to run them:"
     printf '    %s -m pip install torch==%s\n' "$python" "$WEFT_TORCH_FOUND" >&2
   fi
 }

@@ -63,8 +63,8 @@ class Counting final : public c10::Allocator {
 
 struct Step {
   double ms = 0, forward_ms = 0;
-  std::int64_t held = 0,
-               peak = 0;  // bytes beyond those before the step: kept for backward, and at most
+  // Bytes beyond those before the step: kept for backward, and at most.
+  std::int64_t held = 0, peak = 0;
   double loss = 0;
 };
 
@@ -116,8 +116,8 @@ void print(const Arguments& arguments, const char* what, double value, const std
 }
 
 struct Rounds {
-  std::vector<double> one, split, forward,
-      ratios;  // ms of one rank's step, of the slowest of the ranks'
+  // Milliseconds of one rank's step, and of the slowest rank's.
+  std::vector<double> one, split, forward, ratios;
 };
 
 Rounds measure(models::Gpt& one, models::Gpt& split, const at::Tensor& tokens, Counting& memory,

@@ -20,8 +20,8 @@ struct Command {
   std::string
       // all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, barrier, ping_pong
       op;
-  std::size_t bytes =
-      0;                // the whole vector: what all_gather leaves, what reduce_scatter starts from
+  // The whole vector: what all_gather leaves, what reduce_scatter starts from.
+  std::size_t bytes = 0;
   int iterations = 10;  // timed samples
   int warmup = 2;       // samples before them that are thrown away
   int block = 1;        // calls in a sample; a sample is the mean of its calls

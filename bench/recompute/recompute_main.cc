@@ -2,7 +2,10 @@
 // their input alone, in turns, on one thread. JSON lines: a step's time as a multiple of that of
 // keeping all; bytes kept for backward and at most, and what plan/activations.h says.
 //
-//   weft_bench_recompute [batch=4] [sequence=512] [layers=4] [width=512] [heads=8] [dropout=0] [gated=0] [rounds=7]      dropout: per cent
+//   weft_bench_recompute [batch=4] [sequence=512] [layers=4] [width=512] [heads=8] [dropout=0]
+//                        [gated=0] [rounds=7]
+//
+// dropout is in per cent.
 #include <torch/torch.h>
 
 #include <algorithm>

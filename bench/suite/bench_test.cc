@@ -42,8 +42,9 @@ std::shared_ptr<Participant> shell_peer(const std::string& body, const Signals& 
 }
 
 TEST(BenchMessage, IsReadFlatWithNestedObjectsAsDottedNames) {
-  const auto message = parse_message(
-      R"({"impl":"a \"b\"","us":[1.5,2e3,-3],"state_mb":{"weights":4},"verified":true,"none":null,"empty":[]})");
+  const auto message =
+      parse_message(R"({"impl":"a \"b\"","us":[1.5,2e3,-3],"state_mb":{"weights":4},)"
+                    R"("verified":true,"none":null,"empty":[]})");
   EXPECT_EQ(message.text("impl"), "a \"b\"");
   EXPECT_THAT(message.numbers.at("us"), ElementsAre(1.5, 2000, -3));
   EXPECT_EQ(message.number("state_mb.weights"), 4);

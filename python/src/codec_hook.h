@@ -79,8 +79,8 @@ class CodecHook {
   std::deque<Task> tasks_;
   bool stopping_ = false;
 
-  std::map<int, Unit>
-      units_;  // these two: the thread's while a step is under way, else the caller's
+  // These two: the thread's while a step is under way, else the caller's.
+  std::map<int, Unit> units_;
   State loaded_;
   std::thread thread_;
 };

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Runs PyTorch's backend tests over Gloo and over weft, and compares: what Gloo passes weft has to pass.
+"""Runs PyTorch's backend tests over Gloo and over weft, and compares: what Gloo passes weft has to
+pass.
 
-    python pytorch_report.py --folder build/pytorch --page docs/pytorch-tests.md     # some ten minutes; --reuse takes the folder's results
-"""
+    python pytorch_report.py --folder build/pytorch --page docs/pytorch-tests.md
+
+This takes some ten minutes; --reuse takes the folder's results."""
 
 import argparse
 import ast
@@ -16,17 +18,22 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 HEAD = """# PyTorch's backend tests over weft
 
-`torch.testing._internal.distributed.distributed_test` of torch {torch} over weft, at {worlds} ranks, beside Gloo in the same runner. Generated:
+This page shows `torch.testing._internal.distributed.distributed_test` of torch {torch} over weft,
+at {worlds} ranks, and over Gloo in the same runner. This command generates it:
 
-    PYTHONPATH=build/release/python python3 python/tests/pytorch_report.py --folder build/pytorch --page docs/pytorch-tests.md
+    PYTHONPATH=build/release/python python3 python/tests/pytorch_report.py \\
+        --folder build/pytorch --page docs/pytorch-tests.md
 
-The module has {defined} test functions. {quoted} of them are commented out in it and {count} run: {ranked} on ranks of a backend and {plain} of DDP's bucket
-sizes, which need none. Where a test asks for its backend by name (sparse all-reduce, monitored barrier, timeouts, `all_to_all` on CPU), weft is
-let in where Gloo or MPI is (`NAMES` in [pytorch_suite.py](../python/tests/pytorch_suite.py)).
+The module has {defined} test functions. {quoted} of them are commented out in it and {count} run:
+{ranked} on ranks of a backend, and {plain} that test DDP's bucket sizes and need no ranks.
+Some tests ask for a backend by name (sparse all-reduce, monitored barrier, timeouts, `all_to_all`
+on CPU). There weft is accepted if Gloo or MPI is (`NAMES` in
+[pytorch_suite.py](../python/tests/pytorch_suite.py)).
 
 {summary}
 
-A test has passed where it passed at one of these numbers of ranks and failed at none. A skip's reason is the test's own.
+A test counts as passed if it passed at one of these numbers of ranks and failed at none. The reason
+for a skip is the test's own.
 """
 
 
@@ -34,7 +41,10 @@ def run(backend, options):
     """The results of all tests over a backend: {world: {test: {"result", "why"}}}."""
     path = os.path.join(options.folder, f"{backend}.json")
     if not (options.reuse and os.path.exists(path)):
-        command = [sys.executable, os.path.join(HERE, "pytorch_suite.py"), "--backend", backend, "--world", options.world, "--json", path]
+        command = [
+            sys.executable, os.path.join(HERE, "pytorch_suite.py"), "--backend", backend, "--world",
+            options.world, "--json", path
+        ]
         status = subprocess.run(command, check=False).returncode
         if status == 77:
             sys.exit(77)
@@ -43,12 +53,15 @@ def run(backend, options):
 
 
 def verdict(worlds, name):
-    """(result, reason) of a test over all numbers of ranks: the worst that counts, with the reason that most ranks give."""
+    """(result, reason) of a test over all numbers of ranks: the worst that counts, with the reason
+    that most ranks give."""
     runs = [tests[name] for tests in reversed(worlds.values()) if name in tests]
     for result in ("failed", "passed", "skipped"):
         for one in runs:
             if one["result"] == result:
-                return result, one["why"].strip().splitlines()[-1].strip() if one["why"].strip() else ""
+                return result, (
+                    one["why"].strip().splitlines()[-1].strip() if one["why"].strip() else ""
+                )
     return "not run", ""
 
 
@@ -56,23 +69,37 @@ def complaints(gloo, weft):
     """Where weft does less than Gloo, at each number of ranks by itself."""
     for world, tests in weft.items():
         if tests.keys() != gloo[world].keys():
-            yield f"at {world} ranks other tests ran over weft than over Gloo: {', '.join(sorted(tests.keys() ^ gloo[world].keys()))}"
+            different = ", ".join(sorted(tests.keys() ^ gloo[world].keys()))
+            yield f"at {world} ranks other tests ran over weft than over Gloo: {different}"
         for name, test in tests.items():
             if test["result"] == "failed":
                 yield f"{name} fails over weft at {world} ranks"
             elif test["result"] != "passed" and gloo[world].get(name, {}).get("result") == "passed":
-                yield f"{name} passes over Gloo at {world} ranks and is skipped over weft: {test['why']}"
+                yield (
+                    f"{name} passes over Gloo at {world} ranks and is skipped over weft: "
+                    f"{test['why']}"
+                )
 
 
 def counts_of_the_module():
-    """How many test functions its text has, how many of them Python doesn't see since they stand in a string, how many need no ranks."""
-    with open(importlib.util.find_spec("torch.testing._internal.distributed.distributed_test").origin) as file:
+    """How many test functions its text has, how many of them Python doesn't see since they stand in
+    a string, how many need no ranks."""
+    with open(
+        importlib.util.find_spec("torch.testing._internal.distributed.distributed_test").origin
+    ) as file:
         text = file.read()
     written = len(re.findall(r"^ +def test_\w+", text, re.M))
     seen = {}
     for top in ast.parse(text).body:
-        seen[getattr(top, "name", "")] = sum(isinstance(node, ast.FunctionDef) and node.name.startswith("test_") for node in ast.walk(top))
-    return written, written - sum(seen.values()), sum(count for name, count in seen.items() if name.startswith("TestBucketCapacityConfig"))
+        seen[getattr(top, "name", "")] = sum(
+            isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+            for node in ast.walk(top)
+        )
+    return (
+        written,
+        written - sum(seen.values()),
+        sum(count for name, count in seen.items() if name.startswith("TestBucketCapacityConfig")),
+    )
 
 
 def page(gloo, weft):
@@ -82,11 +109,20 @@ def page(gloo, weft):
     ours, theirs = ({name: verdict(worlds, name) for name in names} for worlds in (weft, gloo))
     summary = ["| backend | passed | failed | skipped |", "| --- | --- | --- | --- |"]
     for backend, results in (("weft", ours), ("Gloo", theirs)):
-        counts = [sum(result == wanted for result, _ in results.values()) for wanted in ("passed", "failed", "skipped")]
+        counts = [
+            sum(result == wanted for result, _ in results.values())
+            for wanted in ("passed", "failed", "skipped")
+        ]
         summary.append(f"| {backend} | " + " | ".join(map(str, counts)) + " |")
     for text, chosen in (
-        ("Passed by Gloo and not by weft", [name for name in names if theirs[name][0] == "passed" != ours[name][0]]),
-        ("Passed by weft and not by Gloo", [name for name in names if ours[name][0] == "passed" != theirs[name][0]]),
+        (
+            "Passed by Gloo and not by weft",
+            [name for name in names if theirs[name][0] == "passed" != ours[name][0]],
+        ),
+        (
+            "Passed by weft and not by Gloo",
+            [name for name in names if ours[name][0] == "passed" != theirs[name][0]],
+        ),
     ):
         summary.append(f"\n{text}: " + (", ".join(f"`{name}`" for name in chosen) or "none") + ".")
     defined, quoted, plain = counts_of_the_module()
@@ -105,19 +141,26 @@ def page(gloo, weft):
         chosen = [name for name in names if ours[name][0] == result]
         if not chosen:
             continue
-        text += f"\n## {result.capitalize()}\n\n| test | Gloo | {'at ranks' if result == 'passed' else 'reason'} |\n| --- | --- | --- |\n"
+        passed = result == "passed"
+        text += f"\n## {result.capitalize()}\n\n"
+        text += f"| test | Gloo | {'at ranks' if passed else 'reason'} |\n| --- | --- | --- |\n"
         for name in chosen:
             ran = [world for world, tests in weft.items() if tests[name]["result"] == "passed"]
-            text += f"| `{name}` | {theirs[name][0]} | {', '.join(ran) if result == 'passed' else ours[name][1].replace('|', '/')} |\n"
+            last = ", ".join(ran) if passed else ours[name][1].replace("|", "/")
+            text += f"| `{name}` | {theirs[name][0]} | {last} |\n"
     return text
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--folder", required=True, help="for the results")
     parser.add_argument("--world", default="2,3,4")
     parser.add_argument("--page", help="the document to write")
-    parser.add_argument("--reuse", action="store_true", help="results that are in the folder are not made again")
+    parser.add_argument(
+        "--reuse", action="store_true", help="results that are in the folder are not made again"
+    )
     options = parser.parse_args()
     os.makedirs(options.folder, exist_ok=True)
     gloo, weft = (run(backend, options) for backend in ("gloo", "weft"))

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""PyTorch's own backend-generic tests (torch.testing._internal.distributed.distributed_test, shipped in the wheel), run over weft.
+"""PyTorch's own backend-generic tests (torch.testing._internal.distributed.distributed_test,
+shipped in the wheel), run over weft.
 
-    python pytorch_suite.py --world 2,3,4 --json results.json            # all of them; --backend gloo for the reference
+    python pytorch_suite.py --world 2,3,4 --json results.json            # all of them
+    python pytorch_suite.py --world 2,3,4 --json gloo.json --backend gloo    # the reference
     python pytorch_suite.py --only 'all_reduce_sum$|test_Distributed'    # some
 
-The tests are PyTorch's text but for the words in NAMES: where one asks for a backend by name ("only Gloo ..."), weft is let in too.
-Ranks are forked, so that 315 tests do not import torch a thousand times.
-"""
+The tests are PyTorch's text but for the words in NAMES: where one asks for a backend by name ("only
+Gloo ..."), weft is let in too. Ranks are forked, so that 315 tests do not import torch a thousand
+times."""
 
 import argparse
 import contextlib
@@ -23,14 +25,19 @@ import time
 import unittest
 
 MODULE = "torch.testing._internal.distributed.distributed_test"
-# Gates by name: what Gloo is asked, weft is asked too; and all-to-all on CPU, which the suite asks only of MPI.
+# Gates by name: what Gloo is asked, weft is asked too; and all-to-all on CPU, which the suite asks
+# only of MPI.
 NAMES = [
     ('BACKEND != "gloo"', 'BACKEND not in ("gloo", "weft")'),
     ('BACKEND != "mpi"', 'BACKEND not in ("mpi", "weft")'),
     ('BACKEND == "gloo"', 'BACKEND in ("gloo", "weft")'),
     ('require_backend_is_available({"gloo"})', 'require_backend_is_available({"gloo", "weft"})'),
-    # DDP logs the name of a c10d::ProcessGroup, which is "custom" for every backend that torch does not know.
-    ('"backend_name"), dist.get_backend(group_id)', '"backend_name"), "custom" if BACKEND == "weft" else BACKEND'),
+    # DDP logs the name of a c10d::ProcessGroup, which is "custom" for every backend that torch does
+    # not know.
+    (
+        '"backend_name"), dist.get_backend(group_id)',
+        '"backend_name"), "custom" if BACKEND == "weft" else BACKEND',
+    ),
 ]
 
 
@@ -56,7 +63,11 @@ def load():
 
 def test_classes(module):
     """The suite proper, and the module's tests of DDP's bucket sizes, which need no ranks."""
-    return [backend_class(module)] + [cls for name, cls in sorted(vars(module).items()) if name.startswith("TestBucketCapacityConfig")]
+    return [backend_class(module)] + [
+        cls
+        for name, cls in sorted(vars(module).items())
+        if name.startswith("TestBucketCapacityConfig")
+    ]
 
 
 def backend_class(module):
@@ -105,8 +116,16 @@ class Results(unittest.TestResult):
 
     def note(self, test, result, why=""):
         name = test._testMethodName
-        self.tests[name] = {"result": result, "why": why, "seconds": round(time.time() - self.started, 1)}
-        print(f"{result:8}{self.tests[name]['seconds']:6.1f} s  {name}{'  ' + why.splitlines()[-1] if why else ''}", flush=True)
+        self.tests[name] = {
+            "result": result,
+            "why": why,
+            "seconds": round(time.time() - self.started, 1),
+        }
+        print(
+            f"{result:8}{self.tests[name]['seconds']:6.1f} s  "
+            f"{name}{'  ' + why.splitlines()[-1] if why else ''}",
+            flush=True,
+        )
 
     def addSuccess(self, test):
         self.note(test, "passed")
@@ -135,7 +154,12 @@ def run_world(options):
     torch.set_num_threads(1)
     with contextlib.redirect_stdout(io.StringIO()):
         classes = test_classes(load())
-    tests = [(cls, name) for cls in classes for name in unittest.TestLoader().getTestCaseNames(cls) if re.search(options.only, name)]
+    tests = [
+        (cls, name)
+        for cls in classes
+        for name in unittest.TestLoader().getTestCaseNames(cls)
+        if re.search(options.only, name)
+    ]
     if options.names:
         wanted = set(open(options.names).read().split())
         tests = [(cls, name) for cls, name in tests if name in wanted]
@@ -152,7 +176,10 @@ def run_all(options):
     for world in options.world.split(","):
         with tempfile.TemporaryDirectory() as folder:
             part = os.path.join(folder, "part.json")
-            environment = dict(os.environ, WORLD_SIZE=world, BACKEND=options.backend, INIT_METHOD=f"file://{folder}/init", WEFT_SUITE_PART=part)
+            environment = dict(
+                os.environ, WORLD_SIZE=world, BACKEND=options.backend,
+                INIT_METHOD=f"file://{folder}/init", WEFT_SUITE_PART=part
+            )
             environment.setdefault("OMP_NUM_THREADS", "1")
             print(f"-- {options.backend}, {world} ranks", flush=True)
             subprocess.run([sys.executable, __file__, *sys.argv[1:]], env=environment, check=False)
@@ -170,7 +197,9 @@ def run_all(options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--backend", default="weft")
     parser.add_argument("--world", default="3")
     parser.add_argument("--only", default="", help="regular expression over the tests' names")

@@ -39,7 +39,11 @@ def reductions(rank, world):
         check(dtype, dist.ReduceOp.MIN, stacked.amin(0))
         check(dtype, dist.ReduceOp.MAX, stacked.amax(0))
     for dtype in INTEGERS:
-        for op, join in ((dist.ReduceOp.BAND, torch.bitwise_and), (dist.ReduceOp.BOR, torch.bitwise_or), (dist.ReduceOp.BXOR, torch.bitwise_xor)):
+        for op, join in (
+            (dist.ReduceOp.BAND, torch.bitwise_and),
+            (dist.ReduceOp.BOR, torch.bitwise_or),
+            (dist.ReduceOp.BXOR, torch.bitwise_xor),
+        ):
             expected = parts[0]
             for part in parts[1:]:
                 expected = join(expected, part)
@@ -50,12 +54,18 @@ def reductions(rank, world):
     for dtype in (torch.complex64, torch.complex128):
         mine = torch.complex(parts[rank].double(), -parts[rank].double()).to(dtype)
         dist.all_reduce(mine)
-        if not torch.equal(mine, torch.complex(stacked.sum(0).double(), -stacked.sum(0).double()).to(dtype)):
+        if not torch.equal(
+            mine, torch.complex(stacked.sum(0).double(), -stacked.sum(0).double()).to(dtype)
+        ):
             wrong.append(f"sum of {dtype}: {mine}")
     flags = torch.tensor([rank == 0, True, False])
     dist.all_reduce(flags, dist.ReduceOp.MAX)
     wrong += [] if flags.tolist() == [True, True, False] else [f"max of bool: {flags}"]
-    eighth = torch.full((4,), 0.5).to(torch.float8_e4m3fn) if rank == 0 else torch.zeros(4).to(torch.float8_e4m3fn)
+    eighth = (
+        torch.full((4,), 0.5).to(torch.float8_e4m3fn)
+        if rank == 0
+        else torch.zeros(4).to(torch.float8_e4m3fn)
+    )
     dist.broadcast(eighth, 0)
     wrong += [] if eighth.float().tolist() == [0.5] * 4 else [f"broadcast of float8: {eighth}"]
     return wrong
@@ -75,7 +85,11 @@ def movements(rank, world):
     sends = [torch.full((rank + peer + 1,), float(rank)) for peer in range(world)]
     receives = [torch.empty(rank + peer + 1) for peer in range(world)]
     dist.all_to_all(receives, sends)
-    check("all_to_all", torch.cat(receives), torch.cat([torch.full((rank + peer + 1,), float(peer)) for peer in range(world)]))
+    check(
+        "all_to_all",
+        torch.cat(receives),
+        torch.cat([torch.full((rank + peer + 1,), float(peer)) for peer in range(world)]),
+    )
     output = torch.empty(sum(rank + peer + 1 for peer in range(world)), 2)
     splits = [rank + peer + 1 for peer in range(world)]
     dist.all_to_all_single(output, torch.full((sum(splits), 2), float(rank)), splits, splits)
@@ -85,27 +99,46 @@ def movements(rank, world):
     wrong += [] if [o["rank"] for o in objects] == list(range(world)) else [f"objects: {objects}"]
     right, left = (rank + 1) % world, (rank - 1) % world
     box = torch.empty(3)
-    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.full((3,), float(rank)), right), dist.P2POp(dist.irecv, box, left)]):
+    for work in dist.batch_isend_irecv(
+        [
+            dist.P2POp(dist.isend, torch.full((3,), float(rank)), right),
+            dist.P2POp(dist.irecv, box, left),
+        ]
+    ):
         work.wait()
     check("ring", box, torch.full((3,), float(left)))
-    future = dist.all_reduce(torch.ones(5), async_op=True).get_future().then(lambda done: done.value()[0] * 2)
+    future = (
+        dist.all_reduce(torch.ones(5), async_op=True)
+        .get_future()
+        .then(lambda done: done.value()[0] * 2)
+    )
     check("future", future.wait(), torch.full((5,), 2.0 * world))
     works = [dist.all_reduce(torch.full((1000,), float(i)), async_op=True) for i in range(20)]
-    wrong += [] if all(work.wait(timedelta(seconds=20)) for work in works) else ["a wait gave False"]
+    wrong += (
+        [] if all(work.wait(timedelta(seconds=20)) for work in works) else ["a wait gave False"]
+    )
     part = dist.new_group([0, 1])
     if rank < 2:
         two = torch.ones(2)
         dist.all_reduce(two, group=part)
         check("subgroup", two, torch.full((2,), 2.0))
-    wrong += [] if dist.get_backend() == "weft" and dist.get_backend(part if rank < 2 else None) == "weft" else ["name"]
+    wrong += (
+        []
+        if dist.get_backend() == "weft" and dist.get_backend(part if rank < 2 else None) == "weft"
+        else ["name"]
+    )
     return wrong
 
 
 def in_place(rank, world):
     """Tensors are born in shared memory, DDP's gradients too."""
-    module = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(300, 300), gradient_as_bucket_view=True)
+    module = torch.nn.parallel.DistributedDataParallel(
+        torch.nn.Linear(300, 300), gradient_as_bucket_view=True
+    )
     module(torch.ones(2, 300)).sum().backward()
-    return weft_torch.is_shared(torch.empty(100_000)) and weft_torch.is_shared(module.module.weight.grad)
+    return weft_torch.is_shared(torch.empty(100_000)) and weft_torch.is_shared(
+        module.module.weight.grad
+    )
 
 
 class Squares(Dataset):
@@ -129,7 +162,8 @@ def loader_workers(rank, world):
 
 
 def fork_copies(rank, world):
-    """A child has what was there at the fork; what either writes later the other doesn't see; the group isn't the child's."""
+    """A child has what was there at the fork; what either writes later the other doesn't see; the
+    group isn't the child's."""
     values = torch.arange(100_000.0)
     read, write = os.pipe()
     child = os.fork()
@@ -160,7 +194,11 @@ def mismatch(rank, world):
     try:
         dist.all_reduce(torch.ones(3 + rank))
     except weft_torch.Error as error:
-        return [error.code, isinstance(error, dist.DistBackendError), "[3]" in str(error) and "[4]" in str(error)]
+        return [
+            error.code,
+            isinstance(error, dist.DistBackendError),
+            "[3]" in str(error) and "[4]" in str(error),
+        ]
 
 
 def late(rank, world):
@@ -226,7 +264,9 @@ class Backend(unittest.TestCase):
 
     def test_loads_data_with_forked_workers(self):
         squares = float(sum((i + 1) ** 2 for i in range(64)))
-        self.assertEqual(ranks.run(loader_workers), [[2 * squares, float(sum(range(64))), True]] * 2)
+        self.assertEqual(
+            ranks.run(loader_workers), [[2 * squares, float(sum(range(64))), True]] * 2
+        )
 
     def test_a_fork_copies_memory_and_is_not_in_the_group(self):
         self.assertEqual(ranks.run(fork_copies), [True, True])
@@ -238,7 +278,9 @@ class Backend(unittest.TestCase):
         self.assertEqual(ranks.run(late, timeout=0.3, patience=30)[0], ["Timeout", 1])
 
     def test_names_the_rank_that_was_killed(self):
-        self.assertEqual(ranks.run(killed, 3, lost=[1]), [["PeerLost", 1, True], None, ["PeerLost", 1, True]])
+        self.assertEqual(
+            ranks.run(killed, 3, lost=[1]), [["PeerLost", 1, True], None, ["PeerLost", 1, True]]
+        )
 
     def test_abort_ends_what_is_pending(self):
         self.assertEqual(ranks.run(aborted), ["Aborted", "Aborted"])
@@ -284,14 +326,20 @@ class Launchers(unittest.TestCase):
     SCRIPT = os.path.join(HERE, "launched.py")
 
     def launch(self, *command):
-        done = subprocess.run([*command, self.SCRIPT], capture_output=True, text=True, timeout=90, check=False)
+        done = subprocess.run(
+            [*command, self.SCRIPT], capture_output=True, text=True, timeout=90, check=False
+        )
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("3 steps over weft on 2 ranks", done.stdout)
 
     def test_torchrun_launches_it(self):
-        self.launch(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+        self.launch(
+            sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"
+        )
 
-    @unittest.skipUnless(os.environ.get("WEFT_COMMAND"), "WEFT_COMMAND does not name the weft command")
+    @unittest.skipUnless(
+        os.environ.get("WEFT_COMMAND"), "WEFT_COMMAND does not name the weft command"
+    )
     def test_weft_run_launches_it(self):
         self.launch(os.environ["WEFT_COMMAND"], "run", "-n", "2", "--", sys.executable)
 

@@ -12,9 +12,17 @@ from torch.nn.parallel import DistributedDataParallel
 import ranks
 import weft_torch
 
-# What each reaches at least of the way that plain averaging comes down in 40 steps; sparse and 1-bit codecs are slower at first.
+# What each reaches at least of the way that plain averaging comes down in 40 steps; sparse and
+# 1-bit codecs are slower at first.
 SPECS = {"int8:64": 0.97, "topk:0.1": 0.6, "powersgd:2": 0.8}
-MORE = {"bf16": 0.97, "int8:64,stochastic": 0.97, "int8:64,delta": 0.97, "int4:64": 0.9, "sign:64": 0.6, "threshold:0.01": 0.8}
+MORE = {
+    "bf16": 0.97,
+    "int8:64,stochastic": 0.97,
+    "int8:64,delta": 0.97,
+    "int4:64": 0.9,
+    "sign:64": 0.6,
+    "threshold:0.01": 0.8,
+}
 
 
 def model():
@@ -67,7 +75,10 @@ def convergence(rank, world, specs=SPECS):
         dist.broadcast(first, 0)
         reached = (losses[0] - losses[-1]) / (plain[0] - plain[-1])
         if not torch.equal(mine, first) or reached < share or torch.equal(mine, plain_weights):
-            wrong.append(f"{spec} came {reached:.3f} of plain averaging's way, same weights on all ranks: {torch.equal(mine, first)}")
+            wrong.append(
+                f"{spec} came {reached:.3f} of plain averaging's way, same weights on all ranks: "
+                f"{torch.equal(mine, first)}"
+            )
     return wrong
 
 
@@ -86,12 +97,17 @@ def average(codec, step, rank):
     """What a hook gives for one bucket of drawn gradients."""
     values = torch.randn(500, generator=torch.Generator().manual_seed(10 * step + rank))
     bucket = unittest.mock.Mock()
-    bucket.index.return_value, bucket.buffer.return_value, bucket.gradients.return_value = 0, values, [values.view(20, 25)]
+    bucket.index.return_value, bucket.buffer.return_value, bucket.gradients.return_value = (
+        0,
+        values,
+        [values.view(20, 25)],
+    )
     return weft_torch.codec_hook(codec, bucket).wait().clone()
 
 
 def resumed(rank, world, specs=("topk:0.05",)):
-    """Whether a codec that was loaded gives what the saved one goes on to give, and one that was not doesn't."""
+    """Whether a codec that was loaded gives what the saved one goes on to give, and one that was
+    not doesn't."""
     wrong = []
     for spec in specs:
         first, second, fresh = (weft_torch.Codec(spec) for _ in range(3))
@@ -104,7 +120,9 @@ def resumed(rank, world, specs=("topk:0.05",)):
         average(second, 99, rank)  # exact, leaves no trace
         average(fresh, 99, rank)
         expected = average(first, 4, rank)
-        if not torch.equal(average(second, 4, rank), expected) or torch.equal(average(fresh, 4, rank), expected):
+        if not torch.equal(average(second, 4, rank), expected) or torch.equal(
+            average(fresh, 4, rank), expected
+        ):
             wrong.append(spec)
     return wrong
 
@@ -145,7 +163,11 @@ def refusals(rank, world):
     codec, other = weft_torch.Codec("topk:0.1"), weft_torch.Codec("topk:0.2")
     refuses(ValueError, lambda: other.load_state_dict(codec.state_dict()))
     bucket = unittest.mock.Mock()
-    bucket.index.return_value, bucket.buffer.return_value, bucket.gradients.return_value = 0, torch.ones(8).double(), []
+    bucket.index.return_value, bucket.buffer.return_value, bucket.gradients.return_value = (
+        0,
+        torch.ones(8).double(),
+        [],
+    )
     refuses(weft_torch.Error, lambda: weft_torch.codec_hook(codec, bucket))
     for step in range(2):
         average(codec, step, rank)
@@ -167,7 +189,9 @@ class Hooks(unittest.TestCase):
 
     def test_says_in_one_line_what_it_does_not_take(self):
         for said in ranks.run(refusals, 2):
-            for text, word in zip(said, ("int8", "auto", "spec", "float32", "other buckets"), strict=True):
+            for text, word in zip(
+                said, ("int8", "auto", "spec", "float32", "other buckets"), strict=True
+            ):
                 self.assertIn(word, text.splitlines()[0])
 
     def test_needs_the_ranks_first(self):

@@ -68,7 +68,9 @@ def ddp_half(rank, world):
 
 
 def ddp_power_sgd(rank, world):
-    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2, random_seed=3)
+    state = powerSGD_hook.PowerSGDState(
+        None, matrix_approximation_rank=1, start_powerSGD_iter=2, random_seed=3
+    )
     return ddp(rank, world, powerSGD_hook.powerSGD_hook, state)
 
 
@@ -88,16 +90,30 @@ def fsdp2(rank, world):
 
 def tensor_parallel(rank, world):
     mesh = init_device_mesh("cpu", (world,))
-    module = parallelize_module(model(), mesh, {f"{layer}.{part}": ColwiseParallel() if part == 0 else RowwiseParallel() for layer in (1, 2) for part in (0, 2)})
+    module = parallelize_module(
+        model(),
+        mesh,
+        {
+            f"{layer}.{part}": ColwiseParallel() if part == 0 else RowwiseParallel()
+            for layer in (1, 2)
+            for part in (0, 2)
+        },
+    )
     losses = train(module, torch.optim.SGD(module.parameters(), lr=0.1), 0)
-    moved = distribute_tensor(torch.arange(24.0).view(6, 4), mesh, [Shard(0)]).redistribute(mesh, [Shard(1)]).redistribute(mesh, [Replicate()])
+    moved = (
+        distribute_tensor(torch.arange(24.0).view(6, 4), mesh, [Shard(0)])
+        .redistribute(mesh, [Shard(1)])
+        .redistribute(mesh, [Replicate()])
+    )
     return {"losses": losses, "moved": moved.to_local(), **weights(module)}
 
 
 def mesh_2d(rank, world):
     """FSDP2 over tensor parallelism, on subgroups."""
     mesh = init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("dp", "tp"))
-    module = parallelize_module(model(), mesh["tp"], {"1.0": ColwiseParallel(), "1.2": RowwiseParallel()})
+    module = parallelize_module(
+        model(), mesh["tp"], {"1.0": ColwiseParallel(), "1.2": RowwiseParallel()}
+    )
     fully_shard(module, mesh=mesh["dp"])
     losses = train(module, torch.optim.AdamW(module.parameters(), lr=1e-2), rank // 2)
     return {"losses": losses, **weights(module)}
@@ -106,14 +122,24 @@ def mesh_2d(rank, world):
 def pipeline(rank, world, schedule=ScheduleGPipe):
     layers = list(model())
     cut = len(layers) // world
-    mine = nn.Sequential(*(layers[rank * cut :] if rank == world - 1 else layers[rank * cut : (rank + 1) * cut]))
+    mine = nn.Sequential(
+        *(layers[rank * cut :] if rank == world - 1 else layers[rank * cut : (rank + 1) * cut])
+    )
     stage = PipelineStage(mine, rank, world, torch.device("cpu"))
     steps = schedule(stage, n_microbatches=4, loss_fn=nn.functional.cross_entropy)
     images, labels = batch(0, 0)
     losses = []
-    output = steps.step(images) if rank == 0 else steps.step(target=labels, losses=losses) if rank == world - 1 else steps.step()
+    output = (
+        steps.step(images)
+        if rank == 0
+        else steps.step(target=labels, losses=losses) if rank == world - 1 else steps.step()
+    )
     found = {f"gradient.{name}": parameter.grad for name, parameter in mine.named_parameters()}
-    return {**found, "losses": [loss.item() for loss in losses], **({"output": output.detach()} if rank == world - 1 else {})}
+    return {
+        **found,
+        "losses": [loss.item() for loss in losses],
+        **({"output": output.detach()} if rank == world - 1 else {}),
+    }
 
 
 def pipeline_1f1b(rank, world):
@@ -126,7 +152,11 @@ def zero_optimizer(rank, world):
     losses = train(module, optimizer, rank)
     optimizer.consolidate_state_dict(to=0)
     state = optimizer.state_dict()["state"] if rank == 0 else {}
-    return {"losses": losses, "moments": {key: entry["exp_avg"].clone() for key, entry in state.items()}, **weights(module.module)}
+    return {
+        "losses": losses,
+        "moments": {key: entry["exp_avg"].clone() for key, entry in state.items()},
+        **weights(module.module),
+    }
 
 
 def checkpoint(rank, world):
@@ -147,12 +177,19 @@ def checkpoint(rank, world):
 
 
 def sync_batch_norm_gradients(rank, world):
-    """Autograd through collectives (torch.distributed.nn), which SyncBatchNorm uses on GPUs and has no CPU kernel for."""
-    from torch.distributed.nn.functional import all_gather, all_reduce, all_to_all_single, reduce_scatter
+    """Autograd through collectives (torch.distributed.nn), which SyncBatchNorm uses on GPUs and has
+    no CPU kernel for."""
+    from torch.distributed.nn.functional import (
+        all_gather, all_reduce, all_to_all_single, reduce_scatter
+    )
 
     x = torch.full((4,), rank + 1.0, requires_grad=True)
     total = all_reduce(x * x).sum() + sum(all_gather(x * 2)).prod()
-    total = total + all_to_all_single(torch.empty(4), x**3).sum() + reduce_scatter(torch.empty(2), [x[:2] * world, x[2:]] + [x[:2]] * (world - 2)).sum()
+    total = (
+        total
+        + all_to_all_single(torch.empty(4), x**3).sum()
+        + reduce_scatter(torch.empty(2), [x[:2] * world, x[2:]] + [x[:2]] * (world - 2)).sum()
+    )
     total.backward()
     return {"gradient": x.grad, "total": total.detach()}
 
@@ -175,11 +212,20 @@ def functional(rank, world):
     return {
         "all_reduce": funcol.wait_tensor(funcol.all_reduce(x, "sum", group)),
         "all_gather": funcol.wait_tensor(funcol.all_gather_tensor(x, 0, group)),
-        "reduce_scatter": funcol.wait_tensor(funcol.reduce_scatter_tensor(x, "avg" if dist.get_backend() == "weft" else "sum", 0, group))
+        "reduce_scatter": funcol.wait_tensor(
+            funcol.reduce_scatter_tensor(
+                x, "avg" if dist.get_backend() == "weft" else "sum", 0, group
+            )
+        )
         * (world if dist.get_backend() == "weft" else 1),
         "all_to_all": funcol.wait_tensor(funcol.all_to_all_single(x, None, None, group)),
-        "coalesced": [funcol.wait_tensor(t) for t in funcol.all_reduce_coalesced([x, x * 2], "sum", group)],
-        "gathered": [funcol.wait_tensor(t) for t in funcol.all_gather_into_tensor_coalesced([x, x * 2], group)],
+        "coalesced": [
+            funcol.wait_tensor(t) for t in funcol.all_reduce_coalesced([x, x * 2], "sum", group)
+        ],
+        "gathered": [
+            funcol.wait_tensor(t)
+            for t in funcol.all_gather_into_tensor_coalesced([x, x * 2], group)
+        ],
     }
 
 
@@ -195,7 +241,9 @@ def close(case, mine, theirs, path=""):
         for index, pair in enumerate(zip(mine, theirs)):
             close(case, *pair, f"{path}/{index}")
     elif isinstance(mine, torch.Tensor):
-        torch.testing.assert_close(mine, theirs, rtol=2e-5, atol=2e-6, msg=lambda text: f"{path}: {text}")
+        torch.testing.assert_close(
+            mine, theirs, rtol=2e-5, atol=2e-6, msg=lambda text: f"{path}: {text}"
+        )
     elif isinstance(mine, float):
         case.assertAlmostEqual(mine, theirs, places=4, msg=path)
     else:
@@ -215,7 +263,10 @@ def add(body, world):
     setattr(GivesWhatGlooGives, f"test_{body.__name__}_on_{world}", test)
 
 
-for _body in (ddp, ddp_half, ddp_power_sgd, ddp_views, fsdp2, tensor_parallel, pipeline, pipeline_1f1b, zero_optimizer, checkpoint):
+for _body in (
+    ddp, ddp_half, ddp_power_sgd, ddp_views, fsdp2, tensor_parallel, pipeline, pipeline_1f1b,
+    zero_optimizer, checkpoint
+):
     add(_body, 2)
 for _body in (mesh_2d, pipeline_1f1b, fsdp2, tensor_parallel, zero_optimizer, checkpoint):
     add(_body, 4)

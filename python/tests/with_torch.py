@@ -1,4 +1,5 @@
-"""Runs a test script. Exits with 77, which ctest reports as skipped, when this Python cannot import torch.
+"""Runs a test script. Exits with 77, which ctest reports as skipped, when this Python cannot import
+torch.
 
 Usage: with_torch.py SCRIPT ARGUMENT...
 """

@@ -1,4 +1,5 @@
-"""What a person gets wrong on the command line or in a recipe: one line, at once, before any rank is started."""
+"""What a person gets wrong on the command line or in a recipe: one line, at once, before any rank
+is started."""
 
 import harness
 
@@ -12,18 +13,28 @@ class Configuration(harness.FaultTest):
         recipe = self.folder / "recipes/shapes/recipe.toml"
         recipe.parent.mkdir(parents=True)
         recipe.write_text(harness.RECIPE)
-        self.refused(self.weft("train", "shaps", "-n", 2), 'no recipe "shaps"', 'did you mean "shapes"?')
+        self.refused(
+            self.weft("train", "shaps", "-n", 2), 'no recipe "shaps"', 'did you mean "shapes"?'
+        )
 
     def test_an_unknown_key_names_the_nearest(self):
-        self.refused(self.train(2, "train.epoch=3"), "unknown key train.epoch; did you mean train.epochs?")
+        self.refused(
+            self.train(2, "train.epoch=3"), "unknown key train.epoch; did you mean train.epochs?"
+        )
 
     def test_an_unknown_key_in_the_file_names_file_and_line(self):
         (self.folder / "recipe.toml").write_text(harness.RECIPE + '[comm]\ntransprot = "tcp"\n')
-        self.refused(self.train(2), "recipe.toml:16: unknown key comm.transprot; did you mean comm.transport?")
+        self.refused(
+            self.train(2),
+            "recipe.toml:16: unknown key comm.transprot; did you mean comm.transport?",
+        )
 
     def test_an_unknown_model_names_those_that_there_are(self):
         # The ranks find it, as they make the model.
-        says = ' failed: exit code 2: BadConfig: model.name: unknown model "cn"; did you mean "cnn"? There are mlp, cnn, resnet18'
+        says = (
+            ' failed: exit code 2: BadConfig: model.name: unknown model "cn"; did you mean "cnn"? '
+            "There are mlp, cnn, resnet18"
+        )
         self.ends(self.train(2, "model.name=cn"), 2, within=5, last=says)
 
     def test_an_unknown_data_set_names_those_that_there_are(self):

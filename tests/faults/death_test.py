@@ -1,4 +1,5 @@
-"""A rank that is killed or stopped: the others say who within two seconds, and the launcher's last line names it."""
+"""A rank that is killed or stopped: the others say who within two seconds, and the launcher's last
+line names it."""
 
 import os
 import signal
@@ -14,9 +15,16 @@ class DeathTiming(harness.FaultTest):
         pids = job.ranks()
         start = time.monotonic()
         os.kill(pids.pop(rank), signal.SIGKILL)
-        harness.wait_until(lambda: not any(map(alive, pids)), 20, lambda: f"survivors of rank {rank} still run:\n{job.err()}")
+        harness.wait_until(
+            lambda: not any(map(alive, pids)),
+            20,
+            lambda: f"survivors of rank {rank} still run:\n{job.err()}",
+        )
         seconds = time.monotonic() - start
-        self.ends(job, 137, ["PeerLost{%d}" % rank], last=f"weft: rank {rank} failed first: SIGKILL (signal 9)")
+        self.ends(
+            job, 137, ["PeerLost{%d}" % rank],
+            last=f"weft: rank {rank} failed first: SIGKILL (signal 9)"
+        )
         return seconds
 
     def mid_step(self, ranks, rank, *settings):
@@ -52,7 +60,10 @@ class DeathTiming(harness.FaultTest):
         data_test.write_images(self.folder / "data", "t10k", 10000)
 
         def attempt():
-            job = self.train(2, "model.name=cnn", "model.hidden=[256,128]", "data.name=fashion-mnist", f"data.dir={self.folder}/data", "train.epochs=1")
+            job = self.train(
+                2, "model.name=cnn", "model.hidden=[256,128]", "data.name=fashion-mnist",
+                f"data.dir={self.folder}/data", "train.epochs=1"
+            )
             job.wait_for_steps(1)
             # Rank 0 evaluates its half before it waits for anybody, and finds the loss then.
             seconds = self.dies(job, 1)
@@ -86,7 +97,10 @@ class Standstill(harness.FaultTest):
         job.wait_for_steps(3)
         os.kill(job.ranks()[1], signal.SIGSTOP)
         # 1 s until rank 0 gives up, 5 s in which others may say why they end, then SIGTERM.
-        result = self.ends(job, 200, within=10, last="weft: rank 0 failed first: exit code 200 (weft: Timeout): Timeout: ")
+        result = self.ends(
+            job, 200, within=10,
+            last="weft: rank 0 failed first: exit code 200 (weft: Timeout): Timeout: "
+        )
         self.assertRegex(result.last_line, r"rank 1\b")
 
     def test_a_stopped_rank_in_shared_memory(self):

@@ -1,9 +1,10 @@
-"""Stands between the ranks of a real job: a store that gives the ranks a proxy's address in place of each other's, and that proxy.
+"""Stands between the ranks of a real job: a store that gives the ranks a proxy's address in place
+of each other's, and that proxy.
 
-The ranks are started with MASTER_ADDR and MASTER_PORT of MeddlingStore, which speaks as much of the language of PyTorch's TCPStore as the
-ranks do. Every "127.0.0.1:port" that a rank publishes is replaced by the port of a Relay to it. What a relay does to the bytes is up to
-FaultProxy.tamper, which a test sets.
-"""
+The ranks are started with MASTER_ADDR and MASTER_PORT of MeddlingStore, which speaks as much of the
+language of PyTorch's TCPStore as the ranks do. Every "127.0.0.1:port" that a rank publishes is
+replaced by the port of a Relay to it. What a relay does to the bytes is up to FaultProxy.tamper,
+which a test sets."""
 
 import re
 import socket
@@ -26,7 +27,8 @@ def receive(connection, size):
 
 
 class MeddlingStore:
-    """PyTorch's TCPStore, for one job of a few ranks. rewrite(value) is what is stored in place of a value."""
+    """PyTorch's TCPStore, for one job of a few ranks. rewrite(value) is what is stored in place of
+    a value."""
 
     VALIDATE, SET, COMPARE_SET, GET, ADD, CHECK, WAIT, _, DELETE = range(9)
     PING = 13
@@ -107,7 +109,8 @@ class MeddlingStore:
 
 
 class Link:
-    """One connection between two ranks, through the proxy. `near` is the side of the rank that dialed."""
+    """One connection between two ranks, through the proxy. `near` is the side of the rank that
+    dialed."""
 
     def __init__(self, near, far):
         self.near, self.far = near, far
@@ -123,7 +126,8 @@ class Link:
 
 
 class FaultProxy:
-    """The store and the proxies of one job. tamper(link, outward, data) -> data to pass on in the same direction; it may do anything else."""
+    """The store and the proxies of one job. tamper(link, outward, data) -> data to pass on in the
+    same direction; it may do anything else."""
 
     def __init__(self):
         self.tamper = lambda link, outward, data: data
@@ -133,7 +137,11 @@ class FaultProxy:
         self.store = MeddlingStore(self.rewrite)
 
     def rewrite(self, value):
-        return re.sub(rb"127\.0\.0\.1:(\d+)", lambda found: b"127.0.0.1:%d" % self.relay_to(int(found[1])), value)
+        return re.sub(
+            rb"127\.0\.0\.1:(\d+)",
+            lambda found: b"127.0.0.1:%d" % self.relay_to(int(found[1])),
+            value,
+        )
 
     def relay_to(self, port):
         listener = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -159,7 +167,8 @@ class FaultProxy:
             if outward:
                 self.greet(link)
             while data := source.recv(1 << 16):
-                held = max(0, HANDSHAKE[outward] - link.passed[outward])  # the handshake passes as it is
+                # the handshake passes as it is
+                held = max(0, HANDSHAKE[outward] - link.passed[outward])
                 link.passed[outward] += len(data)
                 if held:
                     sink.sendall(data[:held])

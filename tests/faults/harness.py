@@ -1,9 +1,11 @@
-"""Runs the real `weft` command, looks at its processes from outside, and checks that nothing of a job is left behind.
+"""Runs the real `weft` command, looks at its processes from outside, and checks that nothing of a
+job is left behind.
 
-A job's processes are found by a tag in their environment, which forks and programs inherit: whoever carries it belongs to the job, also
-after the launcher is gone. Where the system lets us (root), each test script sees a /tmp and a /dev/shm of its own, so that a file left there
-is the job's; else only the job's TMPDIR is looked at. Every wait has a limit; a test that runs into it prints what the job said.
-"""
+A job's processes are found by a tag in their environment, which forks and programs inherit: whoever
+carries it belongs to the job, also after the launcher is gone. Where the system lets us (root),
+each test script sees a /tmp and a /dev/shm of its own, so that a file left there is the job's; else
+only the job's TMPDIR is looked at. Every wait has a limit; a test that runs into it prints what the
+job said."""
 
 import ctypes
 import functools
@@ -25,18 +27,34 @@ SKIP = 77
 RECIPE = (pathlib.Path(__file__).parents[1] / "shapes.toml").read_text(encoding="utf-8")
 
 # What must not be on a user's screen, however the job ends.
-NOISE = ("Traceback", "terminate called", "what():", "Segmentation", "core dumped", "Exception raised from", "frame #")
+NOISE = (
+    "Traceback",
+    "terminate called",
+    "what():",
+    "Segmentation",
+    "core dumped",
+    "Exception raised from",
+    "frame #",
+)
 
 # Variables of launchers, which would make a rank of weft.
-FOREIGN = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "GROUP_", "ROLE_", "TORCHELASTIC", "WEFT_", "OMPI_", "PMI", "SLURM_", "HOROVOD_", "PET_")
+FOREIGN = (
+    "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "GROUP_", "ROLE_", "TORCHELASTIC", "WEFT_", "OMPI_",
+    "PMI", "SLURM_", "HOROVOD_", "PET_"
+)
 
 
 @functools.cache
 def private_folders():
-    """Gives this process a /dev/shm of 64 MiB (a container's default) and a /tmp of its own. The folders, or none where we may not."""
+    """Gives this process a /dev/shm of 64 MiB (a container's default) and a /tmp of its own. The
+    folders, or none where we may not."""
     clone_newns, ms_private = 0x20000, 1 << 18 | 1 << 14
     libc = ctypes.CDLL(None, use_errno=True)
-    if os.geteuid() != 0 or libc.unshare(clone_newns) != 0 or libc.mount(b"none", b"/", None, ms_private, None) != 0:
+    if (
+        os.geteuid() != 0
+        or libc.unshare(clone_newns) != 0
+        or libc.mount(b"none", b"/", None, ms_private, None) != 0
+    ):
         return ()
     folders = [pathlib.Path("/dev/shm")]
     if not any(pathlib.Path(used).resolve().is_relative_to("/tmp") for used in (WEFT, WORK)):
@@ -45,7 +63,10 @@ def private_folders():
 
 
 def mount_tmpfs(folder, options, flags=0):
-    return ctypes.CDLL(None).mount(b"tmpfs", str(folder).encode(), b"tmpfs", flags, options.encode()) == 0
+    return (
+        ctypes.CDLL(None).mount(b"tmpfs", str(folder).encode(), b"tmpfs", flags, options.encode())
+        == 0
+    )
 
 
 def wait_until(condition, seconds, what):
@@ -95,12 +116,25 @@ class Job:
         self.tmp = self.folder / "tmp"
         self.tmp.mkdir(exist_ok=True)
         self.tag = "WEFT_FAULTS_TAG=" + uuid.uuid4().hex
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-        environment |= {"TMPDIR": str(self.tmp), "OMP_NUM_THREADS": "1", "WEFT_FAULTS_TAG": self.tag.partition("=")[2]} | (env or {})
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)
+        }
+        environment |= {
+            "TMPDIR": str(self.tmp),
+            "OMP_NUM_THREADS": "1",
+            "WEFT_FAULTS_TAG": self.tag.partition("=")[2],
+        } | (env or {})
         self.began = time.monotonic()
         with open(self.folder / "out", "wb") as out, open(self.folder / "err", "wb") as err:
-            streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err, "start_new_session": True}
-            self.process = subprocess.Popen([WEFT, *map(str, arguments)], cwd=self.folder, env=environment, **(streams | popen))
+            streams = {
+                "stdin": subprocess.DEVNULL,
+                "stdout": out,
+                "stderr": err,
+                "start_new_session": True,
+            }
+            self.process = subprocess.Popen(
+                [WEFT, *map(str, arguments)], cwd=self.folder, env=environment, **(streams | popen)
+            )
         self.sockets = {}
 
     def processes(self):
@@ -108,7 +142,10 @@ class Job:
         found = []
         for entry in os.listdir("/proc"):
             try:
-                if not entry.isdigit() or self.tag.encode() not in pathlib.Path(f"/proc/{entry}/environ").read_bytes():
+                if (
+                    not entry.isdigit()
+                    or self.tag.encode() not in pathlib.Path(f"/proc/{entry}/environ").read_bytes()
+                ):
                     continue
             except OSError:
                 continue
@@ -118,7 +155,8 @@ class Job:
         return sorted(found, key=lambda one: (one[1], one[0]))
 
     def ranks(self):
-        """The ranks' process ids, in order: the launcher's children but the first, which keeps the store."""
+        """The ranks' process ids, in order: the launcher's children but the first, which keeps the
+        store."""
         children = []
         for pid, start in self.processes():
             stat = stat_of(pid)
@@ -147,7 +185,9 @@ class Job:
         return wait_until(look, seconds, lambda: f"{what}; the job said:\n{self.err()}")
 
     def wait_for_ranks(self, count):
-        return self.wait_for(lambda: len(found := self.ranks()) == count and found, f"{count} ranks")
+        return self.wait_for(
+            lambda: len(found := self.ranks()) == count and found, f"{count} ranks"
+        )
 
     def wait_for_steps(self, count):
         self.wait_for(lambda: self.steps() >= count, f"step {count}")
@@ -158,7 +198,9 @@ class Job:
         everywhere = listening_sockets()
         for pid, _ in self.processes():
             try:
-                links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+                links = [
+                    os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")
+                ]
             except OSError:
                 continue
             for inode in (link[8:-1] for link in links if link.startswith("socket:[")):
@@ -172,7 +214,9 @@ class Job:
         try:
             code = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"the job still runs after {seconds} s; it said:\n{self.err()}") from None
+            raise AssertionError(
+                f"the job still runs after {seconds} s; it said:\n{self.err()}"
+            ) from None
         code = code if code >= 0 else 128 - code
         return Result(code, self.out(), self.err(), time.monotonic() - self.began)
 
@@ -204,7 +248,8 @@ class FaultTest(unittest.TestCase):
         return self.weft("train", self.folder, "-n", ranks, *options, **how)
 
     def ends(self, job, code, says=(), within=10, last=None):
-        """The job ends in time with this code, says what it should (`last`: in its last line), and leaves nothing."""
+        """The job ends in time with this code, says what it should (`last`: in its last line), and
+        leaves nothing."""
         result = job.finish(within)
         for text in says:
             self.assertIn(text, result.err)
@@ -225,8 +270,14 @@ class FaultTest(unittest.TestCase):
         self.assertLess(min(taken), bound, f"seconds of each run: {taken}")
 
     def nothing_left(self, job, within=2):
-        wait_until(lambda: not job.processes(), within, lambda: f"processes left: {[describe(pid) for pid, _ in job.processes()]}")
-        self.assertEqual(job.sockets.keys() & listening_sockets().keys(), set(), "listening ports left")
+        wait_until(
+            lambda: not job.processes(),
+            within,
+            lambda: f"processes left: {[describe(pid) for pid, _ in job.processes()]}",
+        )
+        self.assertEqual(
+            job.sockets.keys() & listening_sockets().keys(), set(), "listening ports left"
+        )
         for folder in (job.tmp, *private_folders()):
             self.assertEqual(os.listdir(folder), [], f"files left in {folder}")
 

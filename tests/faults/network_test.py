@@ -1,4 +1,5 @@
-"""The network between two ranks of a real job does what it should not: they go on with the same numbers, or end at once and say who."""
+"""The network between two ranks of a real job does what it should not: they go on with the same
+numbers, or end at once and say who."""
 
 import itertools
 import json
@@ -42,12 +43,22 @@ class Network(harness.FaultTest):
     def start(self, *settings, ranks=2):
         """One `weft train` a rank, which meet through the meddling store."""
         jobs = []
-        options = [word for setting in ("comm.transport=tcp", *settings) for word in ("--set", setting)]
+        options = [
+            word for setting in ("comm.transport=tcp", *settings) for word in ("--set", setting)
+        ]
         for rank in range(ranks):
             folder = self.folder / str(rank)
             folder.mkdir()
-            env = {"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
-                   "MASTER_PORT": str(self.between.store.port), "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "1"}
+            env = {
+                "RANK": str(rank),
+                "WORLD_SIZE": str(ranks),
+                "LOCAL_RANK": str(rank),
+                "LOCAL_WORLD_SIZE": str(ranks),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(self.between.store.port),
+                "TORCHELASTIC_USE_AGENT_STORE": "True",
+                "TORCHELASTIC_RUN_ID": "1",
+            }
             job = harness.Job(folder, "train", self.folder, "--json", *options, env=env)
             self.addCleanup(job.clean)
             jobs.append(job)
@@ -62,15 +73,22 @@ class Network(harness.FaultTest):
         return jobs
 
     def both_end(self, jobs, *says, within=6):
-        """Each rank ends in time and says something of `says` and the other's number; one of them says the first."""
+        """Each rank ends in time and says something of `says` and the other's number; one of them
+        says the first."""
         results = [job.finish(within) for job in jobs]
         for rank, result in enumerate(results):
             self.assertNotEqual(result.code, 0)
-            self.assertTrue(any(text in result.err for text in says), f"rank {rank} said:\n{result.err}\nthe other:\n{results[1 - rank].err}")
+            self.assertTrue(
+                any(text in result.err for text in says),
+                f"rank {rank} said:\n{result.err}\nthe other:\n{results[1 - rank].err}",
+            )
             self.assertRegex(result.err, rf"rank {1 - rank}\b")
             for noise in harness.NOISE:
                 self.assertNotIn(noise, result.err)
-        self.assertTrue(any(says[0] in result.err for result in results), f"nobody says {says[0]}:\n{results[0].err}\n{results[1].err}")
+        self.assertTrue(
+            any(says[0] in result.err for result in results),
+            f"nobody says {says[0]}:\n{results[0].err}\n{results[1].err}",
+        )
         for job in jobs:
             self.nothing_left(job)
 
@@ -84,8 +102,12 @@ class Network(harness.FaultTest):
         return {name: answer[name] for name in ("ranks", "epochs", "accuracy", "loss")}
 
     def test_slow_and_torn_bytes_change_nothing_but_the_time(self):
-        # 24 steps are 7,000 pieces. Each is a turn of the proxy's on a processor, so that a busy machine makes much of many.
-        settings = ("train.max_steps=24", "data.flip=true", "train.checkpoint_every=0", "train.checkpoint_minutes=0")
+        # 24 steps are 7,000 pieces. Each is a turn of the proxy's on a processor, so that a busy
+        # machine makes much of many.
+        settings = (
+            "train.max_steps=24", "data.flip=true", "train.checkpoint_every=0",
+            "train.checkpoint_minutes=0"
+        )
         alone = self.result_of(self.start(*settings))
         for rank in range(2):
             (self.folder / str(rank)).rename(self.folder / f"alone-{rank}")
@@ -102,12 +124,19 @@ class Network(harness.FaultTest):
         self.assertEqual(self.result_of(self.start(*settings)), alone)
 
     def damaged(self, change):
-        """A change of what rank 1 sends on its data streams is noticed by rank 0, which tells rank 1, in whatever group that waits.
-        The change is at the start of a large frame: after a hole at the end of all traffic nothing would come that could not be read."""
+        """A change of what rank 1 sends on its data streams is noticed by rank 0, which tells rank
+        1, in whatever group that waits. The change is at the start of a large frame: after a hole
+        at the end of all traffic nothing would come that could not be read."""
         hit = []
 
         def tamper(link, outward, data):
-            if outward and link.stream != CONTROL and len(data) > 4096 and data.startswith(MAGIC) and self.now():
+            if (
+                outward
+                and link.stream != CONTROL
+                and len(data) > 4096
+                and data.startswith(MAGIC)
+                and self.now()
+            ):
                 hit.append(link)
                 return change(link, data)
             return data
@@ -140,13 +169,17 @@ class Network(harness.FaultTest):
         def reflect(link, outward, data):
             if link.stream == CONTROL or not self.now.armed.is_set():
                 return data
-            if outward and (link in turned or data.startswith(MAGIC)):  # from the start of a frame on, and nothing passes after
+            # from the start of a frame on, and nothing passes after
+            if outward and (link in turned or data.startswith(MAGIC)):
                 turned.add(link)
                 link.near.sendall(data)
                 return b""
             return b"" if link in turned else data
 
-        self.both_end(self.meddled(reflect, "comm.timeout_s=3"), "Corrupt: ", "rank 0 failed", "rank 1 failed", within=12)
+        self.both_end(
+            self.meddled(reflect, "comm.timeout_s=3"), "Corrupt: ", "rank 0 failed",
+            "rank 1 failed", within=12
+        )
 
     def cut(self, *streams):
         def tamper(link, outward, data):
@@ -174,7 +207,10 @@ class Network(harness.FaultTest):
                 time.sleep(60)
             return data
 
-        self.both_end(self.meddled(stall, "comm.timeout_s=2"), "Timeout: ", "rank 0 failed", "rank 1 failed", within=12)
+        self.both_end(
+            self.meddled(stall, "comm.timeout_s=2"), "Timeout: ", "rank 0 failed", "rank 1 failed",
+            within=12
+        )
 
     def test_silence_slow(self):
         # Nothing passes any more, and nothing is closed: 10 s until a peer is taken for lost.

@@ -1,4 +1,5 @@
-"""What a job listens on, read from /proc/net while it runs (docs/ports.md): nothing on a wildcard address."""
+"""What a job listens on, read from /proc/net while it runs (docs/ports.md): nothing on a wildcard
+address."""
 
 import pathlib
 import re
@@ -16,7 +17,8 @@ def loopback(address):
 
 class Ports(harness.FaultTest):
     def listens(self, job, most):
-        """While its ranks meet and train, the job holds at most so many listening ports, all of them on loopback."""
+        """While its ranks meet and train, the job holds at most so many listening ports, all of
+        them on loopback."""
         seen = set()
         while job.steps() < 5:
             seen |= job.listeners()
@@ -27,7 +29,8 @@ class Ports(harness.FaultTest):
         return seen
 
     def test_a_job_over_tcp_listens_on_loopback_alone(self):
-        seen = self.listens(self.train(2, "comm.transport=tcp"), 3)  # the store, and a data port a rank until all are connected
+        # the store, and a data port a rank until all are connected
+        seen = self.listens(self.train(2, "comm.transport=tcp"), 3)
         self.assertGreaterEqual(len(seen), 1)
 
     def test_a_job_in_shared_memory_has_the_store_alone(self):
@@ -39,7 +42,14 @@ class Ports(harness.FaultTest):
     def test_a_rank_without_a_launcher_hosts_the_store_on_the_address_it_was_given(self):
         holder, port = meeting_test.taken_port()
         holder.close()
-        alone = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        alone = {
+            "RANK": "0",
+            "WORLD_SIZE": "2",
+            "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+        }
         job = self.weft("train", self.folder, "--set", "comm.timeout_s=20", env=alone)
         places = job.wait_for(job.listeners, "the store")
         self.assertEqual([place for place in places if not loopback(place[0])], [])
@@ -53,12 +63,21 @@ class Ports(harness.FaultTest):
 class PortsDocument(unittest.TestCase):
     def test_every_source_that_listens_is_named_in_the_document(self):
         document = (ROOT / "docs/ports.md").read_text()
-        sources = [path for folder in ("weft", "python", "bench/peers") for end in ("cc", "cpp", "h", "py") for path in (ROOT / folder).rglob(f"*.{end}")]
+        sources = [
+            path
+            for folder in ("weft", "python", "bench/peers")
+            for end in ("cc", "cpp", "h", "py")
+            for path in (ROOT / folder).rglob(f"*.{end}")
+        ]
         listeners = {
             str(path.relative_to(ROOT))
             for path in sources
             if not re.search(r"(_test\.\w+|test_\w+\.py)$", path.name)
-            and re.search(r"(?<!\w)::listen\(|[^.\w]listen\(\w*fd_?,|create_server\(|isServer = [^f]|TCPStore\(.*True|master_listen_fd", path.read_text())
+            and re.search(
+                r"(?<!\w)::listen\(|[^.\w]listen\(\w*fd_?,|create_server\(|isServer = "
+                r"[^f]|TCPStore\(.*True|master_listen_fd",
+                path.read_text(),
+            )
         }
         self.assertGreater(len(listeners), 4)
         self.assertEqual(sorted(one for one in listeners if one not in document), [])

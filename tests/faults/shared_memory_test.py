@@ -1,4 +1,5 @@
-"""A container's 64 MiB of /dev/shm, and none at all: weft's memory is anonymous and comes from elsewhere."""
+"""A container's 64 MiB of /dev/shm, and none at all: weft's memory is anonymous and comes from
+elsewhere."""
 
 import harness
 
@@ -12,7 +13,10 @@ class SharedMemory(harness.FaultTest):
             self.skipTest("needs root: mounts a /dev/shm of its own")
 
     def trains(self, *settings, ranks=2, **how):
-        job = self.train(ranks, "train.epochs=1", "model.name=cnn", "model.hidden=[256,128]", "train.max_steps=20", *settings, **how)
+        job = self.train(
+            ranks, "train.epochs=1", "model.name=cnn", "model.hidden=[256,128]",
+            "train.max_steps=20", *settings, **how
+        )
         return self.ends(job, 0, within=60)
 
     def mounted(self, options, flags=0):
@@ -31,7 +35,7 @@ class SharedMemory(harness.FaultTest):
 class NoSharedHeap(harness.FaultTest):
     def test_ranks_fall_back_to_tcp_and_say_so(self):
         job = self.train(2, "train.epochs=1", "train.max_steps=20", env={"WEFT_HEAP_MB": "0"})
-        self.ends(job, 0, ["shared memory cannot be used", "send messages instead"], within=30)
+        self.ends(job, 0, ["shared memory is not available", "use messages instead"], within=30)
 
     def test_a_job_that_insists_on_it_ends(self):
         job = self.train(2, "comm.transport=shm", env={"WEFT_HEAP_MB": "0"})

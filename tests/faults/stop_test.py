@@ -13,7 +13,9 @@ class Stop(harness.FaultTest):
         job = self.train(ranks)
         job.wait_for_steps(3)
         os.kill(job.process.pid, number)
-        self.ends(job, 128 + number, ["stopped by a signal; go on with --resume --name run"], within=5)
+        self.ends(
+            job, 128 + number, ["stopped by a signal; go on with --resume --name run"], within=5
+        )
         # What was trained is not lost.
         self.assertNotEqual(os.listdir(self.folder / "runs/run/ckpt"), [])
 
@@ -29,12 +31,17 @@ class Stop(harness.FaultTest):
     def test_what_was_stopped_resumes(self):
         self.stopped_by(signal.SIGTERM)
         before = self.steps_on_disk()
-        again = self.weft("train", self.folder, "-n", 2, "--resume", "--set", "train.max_steps=%d" % (before + 3))
+        again = self.weft(
+            "train", self.folder, "-n", 2, "--resume", "--set", "train.max_steps=%d" % (before + 3)
+        )
         self.ends(again, 0, ["resuming"], within=20)
         self.assertEqual(self.steps_on_disk(), before + 3)
 
     def steps_on_disk(self):
-        return sum('"loss"' in line for line in (self.folder / "runs/run/metrics.jsonl").read_text().splitlines())
+        return sum(
+            '"loss"' in line
+            for line in (self.folder / "runs/run/metrics.jsonl").read_text().splitlines()
+        )
 
     def test_Ctrl_C_on_a_terminal(self):
         keyboard, terminal = os.openpty()
@@ -56,8 +63,14 @@ class Stop(harness.FaultTest):
         self.ends(job, 130, within=10)
 
     def test_more_SIGINT_kill_what_does_not_end(self):
-        job = self.weft("run", "-n", 2, "sh", "-c", "trap '' INT TERM; touch ready.$RANK; while :; do sleep 1; done")
-        job.wait_for(lambda: all((self.folder / f"ready.{rank}").exists() for rank in range(2)), "two deaf programs")
+        job = self.weft(
+            "run", "-n", 2, "sh", "-c",
+            "trap '' INT TERM; touch ready.$RANK; while :; do sleep 1; done"
+        )
+        job.wait_for(
+            lambda: all((self.folder / f"ready.{rank}").exists() for rank in range(2)),
+            "two deaf programs",
+        )
 
         def insist():
             if not (killing := "killing the ranks that are left: a second signal" in job.err()):
@@ -76,7 +89,10 @@ class Stop(harness.FaultTest):
 
     def test_a_killed_launcher_of_programs_takes_all_with_it(self):
         job = self.weft("run", "-n", 2, "sh", "-c", "sleep 600 & wait")
-        job.wait_for(lambda: len(job.processes()) == 6, "launcher, store process, two shells and what they started")
+        job.wait_for(
+            lambda: len(job.processes()) == 6,
+            "launcher, store process, two shells and what they started",
+        )
         os.kill(job.process.pid, signal.SIGKILL)
         self.ends(job, 137, within=1)
 

@@ -1,4 +1,5 @@
-"""Strangers on the ports of a running job: it goes on and gives the same result, bit for bit, as one that was left alone."""
+"""Strangers on the ports of a running job: it goes on and gives the same result, bit for bit, as
+one that was left alone."""
 
 import itertools
 import json
@@ -10,7 +11,8 @@ import time
 
 import harness
 
-# What PyTorch's store expects first: its query type 0 and magic number. Then a key of 2^63 bytes for its query type 1, "set".
+# What PyTorch's store expects first: its query type 0 and magic number. Then a key of 2^63 bytes
+# for its query type 1, "set".
 STORE_HELLO = struct.pack("<BI", 0, 0x3C85F7CE)
 LENGTH = struct.pack("<Q", 2**63)
 
@@ -39,11 +41,15 @@ def greet(address, words):
 
 
 def connected(sockets):
-    return sum(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != 2 for one in sockets)  # 2: SYN_SENT
+    # 2: SYN_SENT
+    return sum(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != 2 for one in sockets)
 
 
 class Strangers(harness.FaultTest):
-    SETTINGS = ("comm.transport=tcp", "train.epochs=24", "data.flip=true", "train.checkpoint_every=0", "train.checkpoint_minutes=0")
+    SETTINGS = (
+        "comm.transport=tcp", "train.epochs=24", "data.flip=true", "train.checkpoint_every=0",
+        "train.checkpoint_minutes=0"
+    )
 
     def start(self, name, **how):
         (self.folder / "recipe.toml").write_text(harness.RECIPE.replace('"run"', f'"{name}"'))
@@ -58,7 +64,9 @@ class Strangers(harness.FaultTest):
         """What a job ends with whose ports are attacked, from before its ranks have met on."""
         job = self.start("attacked", **how)
         attacked = attack(job)
-        self.assertIsNone(job.process.poll(), f"the job was over before the attack was; it said:\n{job.err()}")
+        self.assertIsNone(
+            job.process.poll(), f"the job was over before the attack was; it said:\n{job.err()}"
+        )
         self.assertTrue(attacked)
         return self.result_of(job)
 
@@ -95,7 +103,8 @@ class Strangers(harness.FaultTest):
         self.greeted("store_length", "store_lengths")
 
     def idle(self, count):
-        """Connections that say nothing, before the ranks have met, to a job with a shell's usual limit of open files."""
+        """Connections that say nothing, before the ranks have met, to a job with a shell's usual
+        limit of open files."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if hard < count + 1024:
             self.skipTest(f"this process may open {hard} files only")
@@ -107,10 +116,16 @@ class Strangers(harness.FaultTest):
             for one, port in zip(sockets, itertools.cycle(job.wait_for(job.listeners, "a port"))):
                 one.setblocking(False)
                 one.connect_ex(port)
-            harness.wait_until(lambda: connected(sockets) == count, 20, lambda: f"{connected(sockets)} of {count} connections")
+            harness.wait_until(
+                lambda: connected(sockets) == count,
+                20,
+                lambda: f"{connected(sockets)} of {count} connections",
+            )
             return sockets
 
-        self.bears(attack, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard)))
+        self.bears(
+            attack, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+        )
 
     def test_1000_idle_connections(self):
         self.idle(1000)

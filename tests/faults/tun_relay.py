@@ -1,5 +1,6 @@
-"""A network between two hosts that are network namespaces of this machine: every packet passes through this process, which drops, doubles and
-holds back (so that others overtake it) what a seed says. What the hosts say above IP is the kernel's own TCP."""
+"""A network between two hosts that are network namespaces of this machine: every packet passes
+through this process, which drops, doubles and holds back (so that others overtake it) what a seed
+says. What the hosts say above IP is the kernel's own TCP."""
 
 import ctypes
 import dataclasses
@@ -70,10 +71,15 @@ class Host:
         subprocess.run(["ip", "netns", "add", self.name], check=True)
         self.namespace = os.open(f"/run/netns/{self.name}", os.O_RDONLY)
         self.device = None
-        opener = threading.Thread(target=self.open_device)  # a thread of its own, since it leaves this process's network
+        # a thread of its own, since it leaves this process's network
+        opener = threading.Thread(target=self.open_device)
         opener.start()
         opener.join()
-        for words in (f"addr add {self.address}/24 dev tun0", f"link set tun0 mtu {MTU} up", "link set lo up"):
+        for words in (
+            f"addr add {self.address}/24 dev tun0",
+            f"link set tun0 mtu {MTU} up",
+            "link set lo up",
+        ):
             subprocess.run(["ip", "-n", self.name, *words.split()], check=True)
 
     def open_device(self):
@@ -116,7 +122,9 @@ class Relay:
         for device in devices:
             poll.register(device, select.POLLIN)
         while not self.closing.is_set():
-            wait = 0.05 if not self.held else max(0.0, min(0.05, self.held[0][0] - time.monotonic()))
+            wait = (
+                0.05 if not self.held else max(0.0, min(0.05, self.held[0][0] - time.monotonic()))
+            )
             for device, _ in poll.poll(wait * 1000):
                 self.take(device, devices[device == devices[0]])
             while self.held and self.held[0][0] <= time.monotonic():
@@ -139,7 +147,11 @@ class Relay:
 
     def hold(self, packet, device):
         late = self.random.random() < self.weather.late
-        due = time.monotonic() + self.weather.delay + (self.random.random() * self.weather.late_by if late else 0)
+        due = (
+            time.monotonic()
+            + self.weather.delay
+            + (self.random.random() * self.weather.late_by if late else 0)
+        )
         self.counts.overtook += due < self.latest.get(device, 0)
         self.latest[device] = max(due, self.latest.get(device, 0))
         heapq.heappush(self.held, (due, next(self.numbers), device, packet))

@@ -1,4 +1,5 @@
-"""Two ranks on two hosts over a network that loses, doubles, delays and reorders packets (tun_relay.py): the same numbers, or an end in time."""
+"""Two ranks on two hosts over a network that loses, doubles, delays and reorders packets
+(tun_relay.py): the same numbers, or an end in time."""
 
 import json
 
@@ -23,7 +24,10 @@ class Tun(harness.FaultTest):
             folder.mkdir()
             env = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
                    "MASTER_ADDR": relay.hosts[0].address, "MASTER_PORT": "29500"}
-            job = harness.Job(folder, "train", self.folder, "--json", *options, env=env, preexec_fn=lambda: tun_relay.enter(host.namespace))
+            job = harness.Job(
+                folder, "train", self.folder, "--json", *options, env=env,
+                preexec_fn=lambda: tun_relay.enter(host.namespace)
+            )
             self.addCleanup(job.clean)
             jobs.append(job)
         return jobs
@@ -42,12 +46,20 @@ class Tun(harness.FaultTest):
         return {name: answer[name] for name in ("ranks", "epochs", "accuracy", "loss")}
 
     def test_bad_weather_changes_nothing_but_the_time(self):
-        options = [word for setting in ("train.epochs=1", "comm.transport=tcp", *self.SETTINGS) for word in ("--set", setting)]
+        options = [
+            word
+            for setting in ("train.epochs=1", "comm.transport=tcp", *self.SETTINGS)
+            for word in ("--set", setting)
+        ]
         expected = self.numbers(self.weft("train", self.folder, "-n", 2, "--json", *options))
         self.assertEqual(expected["ranks"], 2)
         relay = self.network(7, drop=0.01, duplicate=0.02, late=0.05, late_by=0.004)
         self.assertEqual(self.numbers(*self.start(relay, "train.epochs=1")), expected)
-        self.assertGreater(min(relay.counts.dropped, relay.counts.duplicated, relay.counts.overtook), 10, relay.counts)
+        self.assertGreater(
+            min(relay.counts.dropped, relay.counts.duplicated, relay.counts.overtook),
+            10,
+            relay.counts,
+        )
 
     def test_a_wire_that_goes_dead_is_a_lost_peer_on_both_sides_slow(self):
         relay = self.network(7, drop=0.01)
@@ -57,7 +69,11 @@ class Tun(harness.FaultTest):
         for rank, job in enumerate(jobs):
             result = job.finish(20)  # 10 s without a word
             self.assertNotEqual(result.code, 0)
-            self.assertRegex(result.err, rf"(PeerLost|gave this rank up)[^\n]*rank {1 - rank}\b|rank {1 - rank}\b[^\n]*(lost|gave this rank up)")
+            self.assertRegex(
+                result.err,
+                rf"(PeerLost|gave this rank up)[^\n]*rank {1 - rank}\b|rank "
+                rf"{1 - rank}\b[^\n]*(lost|gave this rank up)",
+            )
             self.nothing_left(job)
 
 

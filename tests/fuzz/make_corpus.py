@@ -1,6 +1,8 @@
-"""Writes the seed corpora: small valid inputs, from which mutations start. Run it again after a format has changed.
+"""Writes the seed corpora: small valid inputs, from which mutations start. Run it again after a
+format has changed.
 
 usage: make_corpus.py FOLDER"""
+
 import gzip
 import hashlib
 import json
@@ -27,12 +29,17 @@ def save(target, name, content):
     (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
-def frame(kind=1, stream=0, epoch=3, channel=1, sequence=0, message=0, offset=0, total=None, payload=b"abcd"):
+def frame(
+    kind=1, stream=0, epoch=3, channel=1, sequence=0, message=0, offset=0, total=None,
+    payload=b"abcd"
+):
     total = len(payload) if total is None else total
 
     def header(crc):
-        return struct.pack("<IBBHIIQQQQQII40x", 0x31544657, kind, 0, stream, epoch, crc, channel, sequence, message, total, offset,
-                           len(payload), crc32c(payload))
+        return struct.pack(
+            "<IBBHIIQQQQQII40x", 0x31544657, kind, 0, stream, epoch, crc, channel, sequence,
+            message, total, offset, len(payload), crc32c(payload)
+        )
 
     return header(crc32c(header(0))) + payload
 
@@ -42,43 +49,110 @@ def abort(code, peer, text):
 
 
 def hello(job=b"fuzz", rank=2, to=1, stream=1, world=4, epoch=5, streams=3):
-    return struct.pack("<IHHiiiI", 0x68544657, VERSION, stream, rank, to, world, epoch) + hashlib.sha256(job).digest() + struct.pack("<H", streams) + bytes(30) + bytes(32)
+    return (
+        struct.pack("<IHHiiiI", 0x68544657, VERSION, stream, rank, to, world, epoch)
+        + hashlib.sha256(job).digest()
+        + struct.pack("<H", streams)
+        + bytes(30)
+        + bytes(32)
+    )
 
 
 def handshakes():
     reply = struct.pack("<IHH", 0x72544657, VERSION, 0) + bytes(64)
     save("handshake", "welcome", hello() + bytes(32) + reply + b"WF\0\0")
-    save("handshake", "refusal", hello(rank=3) + bytes(32) + struct.pack("<IHH", 0x72544657, VERSION, 6) + bytes(64) + b"WF\6\0")
+    save(
+        "handshake",
+        "refusal",
+        hello(rank=3)
+        + bytes(32)
+        + struct.pack("<IHH", 0x72544657, VERSION, 6)
+        + bytes(64)
+        + b"WF\6\0",
+    )
     save("handshake", "other-job", hello(job=b"x") + bytes(32) + bytes(72) + bytes(4))
 
 
 def frames():
     save("frame", "data", frame())
     save("frame", "piece", frame(total=1 << 20, offset=1 << 18)[:HEADER])
-    save("frame", "abort", frame(kind=3)[:HEADER] + abort(3, 2, "rank 2 is lost: its connection was closed"))
+    save(
+        "frame",
+        "abort",
+        frame(kind=3)[:HEADER] + abort(3, 2, "rank 2 is lost: its connection was closed"),
+    )
     save("frame", "goodbye", frame(kind=4, payload=b"")[:HEADER] + abort(0, -1, ""))
-    raw = frame() + frame(kind=1, sequence=1, message=1) + frame(kind=3, sequence=2, payload=abort(2, 0, "late"))
+    raw = (
+        frame()
+        + frame(kind=1, sequence=1, message=1)
+        + frame(kind=3, sequence=2, payload=abort(2, 0, "late"))
+    )
     save("stream", "raw", b"\0\xff" + raw)
     save("stream", "stale", b"\0\x10" + frame(epoch=2, sequence=9) + frame())
-    save("stream", "made", b"\1\xff" + b"".join(bytes([1, 4]) + b"abcd" + bytes([1, i, 0]) for i in range(3)))
-    save("stream", "pieces", b"\1\x03" + bytes([65, 4]) + b"abcd" + bytes([1, 0, 4, 4, 0, 0, 0]) + bytes([65, 4]) + b"efgh" + bytes([1, 0, 0, 8, 0, 0, 0]))
-    save("stream", "control", b"\1\xff" + bytes([7, 12]) + abort(3, 1, "gone") + bytes([0, 0, 0]) + bytes([6, 0, 0, 0, 0]))
+    save(
+        "stream",
+        "made",
+        b"\1\xff" + b"".join(bytes([1, 4]) + b"abcd" + bytes([1, i, 0]) for i in range(3)),
+    )
+    save(
+        "stream",
+        "pieces",
+        b"\1\x03"
+        + bytes([65, 4])
+        + b"abcd"
+        + bytes([1, 0, 4, 4, 0, 0, 0])
+        + bytes([65, 4])
+        + b"efgh"
+        + bytes([1, 0, 0, 8, 0, 0, 0]),
+    )
+    save(
+        "stream",
+        "control",
+        b"\1\xff"
+        + bytes([7, 12])
+        + abort(3, 1, "gone")
+        + bytes([0, 0, 0])
+        + bytes([6, 0, 0, 0, 0]),
+    )
     save("mailbox", "expected", bytes([0, 8, 2, 8, 0, 0]))
     save("mailbox", "early", bytes([2, 4, 0, 0, 6, 4, 1, 4, 0, 0, 8, 1, 0]))
     save("mailbox", "pieces", bytes([0, 8, 6, 4, 0, 0, 4, 2, 4, 0, 4]))
 
 
 def texts():
-    save("config", "file", '[train]\nbatch = 128\nlr = 0.5\ndecay = [0.1, 0.2]\nat = [1, 2]\n[optim]\nname = "adamw"\n[run]\ntags = ["a", "b"]\nname = "x"\nquiet = true\n')
+    save(
+        "config",
+        "file",
+        '[train]\nbatch = 128\nlr = 0.5\ndecay = [0.1, 0.2]\nat = [1, 2]\n[optim]\nname = "adamw"\n'
+        '[run]\ntags = ["a", "b"]\nname = "x"\nquiet = true\n',
+    )
     save("config", "assignment", "train.batch=128")
     save("config", "assigned-list", 'run.tags=["a", "b"]')
     save("config", "mistakes", "[train]\nbatsh = 1\n")
-    save("topology", "hosts", "[cluster]\nbandwidth = 1.25e8\nlatency = 1e-5\n[host]\nsizes = [4, 4, 3]\n")
-    save("topology", "groups", "world = 4\n[rack]\ngroup_of = [0, 0, 1, 1]\n[host]\nsizes = [1, 1, 1, 1]\n[numa]\ngroup_of = [0, 1, 2, 3]\n")
+    save(
+        "topology",
+        "hosts",
+        "[cluster]\nbandwidth = 1.25e8\nlatency = 1e-5\n[host]\nsizes = [4, 4, 3]\n",
+    )
+    save(
+        "topology",
+        "groups",
+        "world = 4\n[rack]\ngroup_of = [0, 0, 1, 1]\n[host]\nsizes = [1, 1, 1, 1]\n[numa]\n"
+        "group_of = [0, 1, 2, 3]\n",
+    )
     save("topology", "grid", "world = 6\n[grid]\nrows = 2\ncolumns = 3\nwraps = false\n")
-    table = "weft cost table 1\nmachine m\ndate 2026-11-21\ntransport tcp\nmessage 0:1e-05 1e+06:0.001\nduplex 0.2\noverhead 1e-06\nreduce 0:0\ncopy 0:0\nmeeting 0\nmeasured all_reduce ring 4 8:1e-05 1024:2e-05\n"
+    table = (
+        "weft cost table 1\nmachine m\ndate 2026-11-21\ntransport tcp\n"
+        "message 0:1e-05 1e+06:0.001\nduplex 0.2\noverhead 1e-06\nreduce 0:0\ncopy 0:0\n"
+        "meeting 0\nmeasured all_reduce ring 4 8:1e-05 1024:2e-05\n"
+    )
     save("costs", "table", table)
-    for index, spec in enumerate(("int8:64,stochastic,seed=7", "powersgd:4,warmup=10", "topk:0.01,ef=off", "randomk:0.5,delta", "auto")):
+    for index, spec in enumerate(
+        (
+            "int8:64,stochastic,seed=7", "powersgd:4,warmup=10", "topk:0.01,ef=off",
+            "randomk:0.5,delta", "auto"
+        )
+    ):
         save("costs", f"codec-{index}", spec)
     save("hosts", "list", "a,node[08-10,20]-ib,rack[1-2]node[1-4]")
     save("hosts", "torchrun", "\x001\n\x014\n\x020\n\x032\n\x05127.0.0.1\n\x0629500\n")
@@ -86,16 +160,46 @@ def texts():
 
 
 def safetensors():
-    header = {"__metadata__": {"format": "pt"}, "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, "b\\u00e9": {"dtype": "I8", "shape": [8], "data_offsets": [24, 32]}}
-    save("safetensors", "two", struct.pack("<H", 32) + json.dumps(header, ensure_ascii=False).replace("\\\\", "\\").encode())
-    save("safetensors", "scalar", struct.pack("<H", 8) + b'{"x":{"dtype":"F64","shape":[],"data_offsets":[0,8]}}')
+    header = {
+        "__metadata__": {"format": "pt"},
+        "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+        "b\\u00e9": {"dtype": "I8", "shape": [8], "data_offsets": [24, 32]},
+    }
+    save(
+        "safetensors",
+        "two",
+        struct.pack("<H", 32)
+        + json.dumps(header, ensure_ascii=False).replace("\\\\", "\\").encode(),
+    )
+    save(
+        "safetensors",
+        "scalar",
+        struct.pack("<H", 8) + b'{"x":{"dtype":"F64","shape":[],"data_offsets":[0,8]}}',
+    )
     save("safetensors", "empty", struct.pack("<H", 0) + b"{}")
-    save("safetensors", "manifest2", b"\0\0weft-checkpoint 2\nchunk 1048576\nfile 1048577 model.safetensors 0f3a55c1 00000001\nfile 178 state.json 93b1e7aa\n")
-    index = {"metadata": {"total_size": 32}, "shapes": {"a": [2, 3], "b": [2]}, "weight_map": {
-        "a[0:1,0:3]": "model-00001-of-00002.safetensors", "a[1:2,0:3]": "model-00002-of-00002.safetensors", "b": "model-00001-of-00002.safetensors"}}
+    save(
+        "safetensors",
+        "manifest2",
+        b"\0\0weft-checkpoint 2\nchunk 1048576\nfile 1048577 model.safetensors 0f3a55c1 00000001\n"
+        b"file 178 state.json 93b1e7aa\n",
+    )
+    index = {
+        "metadata": {"total_size": 32},
+        "shapes": {"a": [2, 3], "b": [2]},
+        "weight_map": {
+            "a[0:1,0:3]": "model-00001-of-00002.safetensors",
+            "a[1:2,0:3]": "model-00002-of-00002.safetensors",
+            "b": "model-00001-of-00002.safetensors",
+        },
+    }
     save("safetensors", "index", b"\0\0" + json.dumps(index).encode())
     save("safetensors", "slice", b"\0\0blocks.0.weight[128:256,0:64]")
-    save("safetensors", "manifest", b"\0\0weft-checkpoint 1\ncrc32c 0f3a55c1 44701234 model.safetensors\ncrc32c 93b1e7aa 178 state.json\n")
+    save(
+        "safetensors",
+        "manifest",
+        b"\0\0weft-checkpoint 1\ncrc32c 0f3a55c1 44701234 model.safetensors\n"
+        b"crc32c 93b1e7aa 178 state.json\n",
+    )
 
 
 def idx():
@@ -108,32 +212,80 @@ def idx():
 
 
 def tokenizer(name, **parts):
-    base = {"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "Ġ": 2, "ab": 3, "Ġab": 4}, "merges": ["a b", "Ġ ab"]},
-            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False}, "decoder": {"type": "ByteLevel"},
-            "added_tokens": [{"id": 5, "content": "<s>", "special": True}]}
+    base = {
+        "model": {
+            "type": "BPE",
+            "vocab": {"a": 0, "b": 1, "Ġ": 2, "ab": 3, "Ġab": 4},
+            "merges": ["a b", "Ġ ab"],
+        },
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+        "decoder": {"type": "ByteLevel"},
+        "added_tokens": [{"id": 5, "content": "<s>", "special": True}],
+    }
     save("tokenizer", name, json.dumps({**base, **parts}, ensure_ascii=False))
 
 
 def tokenizers():
     tokenizer("bytes")
-    split = {"type": "Split", "pattern": {"Regex": r"(?i:'s|'t)|\p{L}+|\p{N}{1,3}|\s+(?!\S)|\s+"}, "behavior": "Isolated", "invert": False}
-    tokenizer("split", normalizer={"type": "NFC"}, pre_tokenizer={"type": "Sequence", "pretokenizers": [
-        split, {"type": "Digits", "individual_digits": True}, {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}]})
+    split = {
+        "type": "Split",
+        "pattern": {"Regex": r"(?i:'s|'t)|\p{L}+|\p{N}{1,3}|\s+(?!\S)|\s+"},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    tokenizer(
+        "split",
+        normalizer={"type": "NFC"},
+        pre_tokenizer={
+            "type": "Sequence",
+            "pretokenizers": [
+                split,
+                {"type": "Digits", "individual_digits": True},
+                {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+            ],
+        },
+    )
     vocab = {"<unk>": 0, "▁": 1, "a": 2, "▁a": 3, "<0x0A>": 4, "<0xFF>": 5}
-    model = {"type": "BPE", "vocab": vocab, "merges": [["▁", "a"]], "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True}
-    steps = [{"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]
-    parts = [{"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
-             {"type": "Strip", "content": " ", "start": 1, "stop": 0}]
-    tokenizer("pieces", model=model, pre_tokenizer=None, normalizer={"type": "Sequence", "normalizers": steps},
-              decoder={"type": "Sequence", "decoders": parts}, added_tokens=[])
+    model = {
+        "type": "BPE",
+        "vocab": vocab,
+        "merges": [["▁", "a"]],
+        "unk_token": "<unk>",
+        "fuse_unk": True,
+        "byte_fallback": True,
+    }
+    steps = [
+        {"type": "Prepend", "prepend": "▁"},
+        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+    ]
+    parts = [
+        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+        {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+    ]
+    tokenizer(
+        "pieces", model=model, pre_tokenizer=None,
+        normalizer={"type": "Sequence", "normalizers": steps},
+        decoder={"type": "Sequence", "decoders": parts}, added_tokens=[]
+    )
     space = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": True}
-    tokenizer("metaspace", model={**model, "byte_fallback": False, "ignore_merges": True}, pre_tokenizer=space, decoder=space, added_tokens=[])
+    tokenizer(
+        "metaspace", model={**model, "byte_fallback": False, "ignore_merges": True},
+        pre_tokenizer=space, decoder=space, added_tokens=[]
+    )
 
 
 def tokens():
-    for name, vocab, width, ids in (("small", 300, 2, [1, 2, 299]), ("large", 70000, 4, [1, 69999]), ("beyond", 300, 2, [300])):
+    for name, vocab, width, ids in (
+        ("small", 300, 2, [1, 2, 299]),
+        ("large", 70000, 4, [1, 69999]),
+        ("beyond", 300, 2, [300]),
+    ):
         data = b"".join(i.to_bytes(width, "little") for i in ids)
-        header = b"WEFTTOK1" + struct.pack("<IIQIIiI20x", 1, width, len(ids), vocab, 7, 2, crc32c(data))
+        header = b"WEFTTOK1" + struct.pack(
+            "<IIQIIiI20x", 1, width, len(ids), vocab, 7, 2, crc32c(data)
+        )
         save("tokens", name, header + struct.pack("<I", crc32c(header)) + data)
 
 

@@ -60,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   on_heap = 0;
   weft::fuzz::one_input(data, size);
-  on_heap = std::numeric_limits<std::ptrdiff_t>::min() /
-            2;  // whatever the fuzzer itself takes until the next
+  // Whatever the fuzzer itself takes until the next.
+  on_heap = std::numeric_limits<std::ptrdiff_t>::min() / 2;
   return 0;
 }

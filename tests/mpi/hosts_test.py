@@ -1,4 +1,6 @@
-"""Kills a test that runs ranks on hosts of its own (mpirun.py --hosts): nothing of it is left, neither processes nor network namespaces."""
+"""Kills a test that runs ranks on hosts of its own (mpirun.py --hosts): nothing of it is left,
+neither processes nor network namespaces."""
+
 import os
 import pathlib
 import signal
@@ -29,7 +31,10 @@ def main():
         launcher.write_text("#!/bin/sh\nreadlink /proc/self/ns/net\nexec sleep infinity\n")
         launcher.chmod(0o755)
         script = pathlib.Path(__file__).with_name("mpirun.py")
-        command = [sys.executable, str(script), "--mpi", "openmpi", "--mpirun", str(launcher), "--ranks", "2", "--hosts", "2", "--", "true"]
+        command = [
+            sys.executable, str(script), "--mpi", "openmpi", "--mpirun", str(launcher), "--ranks",
+            "2", "--hosts", "2", "--", "true"
+        ]
         environment = os.environ | {"TMPDIR": folder}
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as test:
             inside = test.stdout.readline().strip()

@@ -1,11 +1,14 @@
-"""Runs a program as the ranks of an mpirun, on this host or on several that are network namespaces, and ends as it did.
+"""Runs a program as the ranks of an mpirun, on this host or on several that are network namespaces,
+and ends as it did.
 
-    mpirun.py --mpi openmpi|mpich --mpirun PATH --ranks N [--hosts H] [--results] -- PROGRAM ARGUMENTS…
+    mpirun.py --mpi openmpi|mpich --mpirun PATH --ranks N [--hosts H] [--results]
+              -- PROGRAM ARGUMENTS…
 
---hosts H: N / H ranks in each of H namespaces behind one bridge, with an `ip netns exec` agent in the place of ssh. Needs root; 77 (skip)
-without. All of it lies in namespaces of the test's own and ends with it, killed or not. --results: ranks end without MPI_Finalize, which a
-launcher may call a failure; what counts is the files that they leave.
-"""
+--hosts H: N / H ranks in each of H namespaces behind one bridge, with an `ip netns exec` agent in
+the place of ssh. Needs root; 77 (skip) without. All of it lies in namespaces of the test's own and
+ends with it, killed or not. --results: ranks end without MPI_Finalize, which a launcher may call a
+failure; what counts is the files that they leave."""
+
 import argparse
 import contextlib
 import os
@@ -23,7 +26,8 @@ def run(*command):
 
 
 def isolate():
-    """Goes on in namespaces of its own for mounts and processes: whatever it starts or makes there ends with it, however it ends."""
+    """Goes on in namespaces of its own for mounts and processes: whatever it starts or makes there
+    ends with it, however it ends."""
     if os.geteuid() != 0:
         skip("network namespaces need root")
     if ISOLATED in os.environ:
@@ -41,7 +45,8 @@ def isolate():
 
 @contextlib.contextmanager
 def namespaces(count):
-    """Namespaces <tag>h0 … with the addresses 10.77.<x>.1 …, on one bridge in a namespace of its own; yields (name, address) of each."""
+    """Namespaces <tag>h0 … with the addresses 10.77.<x>.1 …, on one bridge in a namespace of its
+    own; yields (name, address) of each."""
     number = int(os.environ[ISOLATED])
     tag, net = f"wm{number % 100000}", f"10.77.{number % 250}"
     names = [f"{tag}h{i}" for i in range(count)]
@@ -54,7 +59,10 @@ def namespaces(count):
         run("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
         run("ip", "-n", switch, "link", "set", "br0", "up")
         for i, name in enumerate(names):
-            run("ip", "-n", switch, "link", "add", f"p{i}", "type", "veth", "peer", "name", "eth0", "netns", name)
+            run(
+                "ip", "-n", switch, "link", "add", f"p{i}", "type", "veth", "peer", "name", "eth0",
+                "netns", name
+            )
             run("ip", "-n", switch, "link", "set", f"p{i}", "master", "br0", "up")
             run("ip", "-n", name, "addr", "add", f"{net}.{i + 1}/24", "dev", "eth0")
             run("ip", "-n", name, "link", "set", "eth0", "up")
@@ -66,7 +74,8 @@ def namespaces(count):
 
 
 def agent_for(hosts, folder):
-    """A script called as ssh is: [options] HOST COMMAND…; it runs the command in HOST's namespace, under a host name of its own."""
+    """A script called as ssh is: [options] HOST COMMAND…; it runs the command in HOST's namespace,
+    under a host name of its own."""
     cases = "\n".join(f"  {address}|{name}) ns={name};;" for name, address in hosts)
     path = pathlib.Path(folder, "agent")
     path.write_text(f"""#!/bin/sh
@@ -94,20 +103,48 @@ def command_of(arguments, hosts, folder):
         for name in filter(lambda name: hosts and name.startswith(("WEFT_", "OMP_")), environment):
             command += ["-x", name]
         if hosts:
-            command += ["--host", ",".join(f"{address}:{each}" for _, address in hosts), "--mca", "plm_rsh_agent", str(agent_for(hosts, folder)),
-                        "--mca", "btl", "tcp,vader,self", "--mca", "pml", "ob1", "--mca", "btl_tcp_if_include", "eth0",
-                        "--mca", "oob_tcp_if_include", "eth0"]
+            command += [
+                "--host",
+                ",".join(f"{address}:{each}" for _, address in hosts),
+                "--mca",
+                "plm_rsh_agent",
+                str(agent_for(hosts, folder)),
+                "--mca",
+                "btl",
+                "tcp,vader,self",
+                "--mca",
+                "pml",
+                "ob1",
+                "--mca",
+                "btl_tcp_if_include",
+                "eth0",
+                "--mca",
+                "oob_tcp_if_include",
+                "eth0",
+            ]
     elif hosts:
-        command += ["-launcher", "ssh", "-launcher-exec", str(agent_for(hosts, folder)), "-iface", "eth0",
-                    "-hosts", ",".join(f"{address}:{each}" for _, address in hosts)]
+        command += [
+            "-launcher",
+            "ssh",
+            "-launcher-exec",
+            str(agent_for(hosts, folder)),
+            "-iface",
+            "eth0",
+            "-hosts",
+            ",".join(f"{address}:{each}" for _, address in hosts),
+        ]
     if hosts:  # mpirun itself stands on the first host
-        command = ["ip", "netns", "exec", hosts[0][0], "unshare", "--uts", "sh", "-c", f'hostname {hosts[0][0]}; exec "$@"', "sh", *command]
+        command = [
+            "ip", "netns", "exec", hosts[0][0], "unshare", "--uts", "sh", "-c",
+            f'hostname {hosts[0][0]}; exec "$@"', "sh", *command
+        ]
     return command + arguments.program, environment
 
 
 @contextlib.contextmanager
 def hosts_of(arguments):
-    """The hosts that --hosts asks for; none: this one. Ends the test as skipped where they cannot be had."""
+    """The hosts that --hosts asks for; none: this one. Ends the test as skipped where they cannot
+    be had."""
     if not arguments.hosts:
         yield []
         return
@@ -125,8 +162,12 @@ def skip(why):
 
 
 def parser_of(text):
-    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--missing", metavar="MPI", help="skip, since weft was built without this MPI")
+    parser = argparse.ArgumentParser(
+        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--missing", metavar="MPI", help="skip, since weft was built without this MPI"
+    )
     parser.add_argument("--mpi", choices=["openmpi", "mpich"])
     parser.add_argument("--mpirun")
     parser.add_argument("--ranks", type=int)
@@ -155,7 +196,9 @@ def main():
         results.mkdir()
         if arguments.results:
             environment["WEFT_RANKS_DIR"] = str(results)
-        ended = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, timeout=110, check=False).returncode
+        ended = subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, timeout=110, check=False
+        ).returncode
         if not arguments.results:
             return ended if ended >= 0 else 1
         found = [path.read_text() for path in results.iterdir()]

@@ -1,10 +1,12 @@
-"""Trains under mpirun and by `weft train -n`, and asks for the same loss; or kills a rank and asks for an end in time.
+"""Trains under mpirun and by `weft train -n`, and asks for the same loss; or kills a rank and asks
+for an end in time.
 
     training.py --mpi openmpi|mpich --mpirun PATH --ranks N [--hosts H] [--kill] -- WEFT
 
-Gradients are summed along a fixed tree (train.reproducible), so that the weights do not depend on what carries them. Under mpirun nothing is
-set but the recipe: what weft chose for itself is in its start line.
-"""
+Gradients are summed along a fixed tree (train.reproducible), so that the weights do not depend on
+what carries them. Under mpirun nothing is set but the recipe: what weft chose for itself is in its
+start line."""
+
 import contextlib
 import json
 import os
@@ -23,12 +25,18 @@ RECIPE = pathlib.Path(__file__).parents[1] / "shapes.toml"
 SHORT = ("--set", "train.max_steps=12", "--set", "train.reproducible=true")
 
 # Of launchers, which would make a rank of weft.
-FOREIGN = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "GROUP_", "TORCHELASTIC", "OMPI_COMM", "PMI", "SLURM_")
+FOREIGN = (
+    "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "GROUP_", "TORCHELASTIC", "OMPI_COMM", "PMI",
+    "SLURM_"
+)
 
 
 def loss_of(what, command, environment, folder):
     """(loss, what it said) of a training."""
-    done = subprocess.run(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, timeout=100, check=False
+    )
     found = re.findall(r"^.*({\"ranks\".*})", done.stdout, re.MULTILINE)
     if done.returncode != 0 or len(found) != 1:
         sys.exit(f"{what} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
@@ -38,7 +46,8 @@ def loss_of(what, command, environment, folder):
 
 
 def same(loss, expected, where):
-    """The weights are the same bits; the loss shown is a sum over ranks, which each transport adds up in an order of its own."""
+    """The weights are the same bits; the loss shown is a sum over ranks, which each transport adds
+    up in an order of its own."""
     if abs(loss - expected) > 1e-6 * abs(expected):
         sys.exit(f"{where} the loss is {loss}, by weft train {expected}")
 
@@ -53,13 +62,20 @@ def compare(arguments, hosts, folder):
     carried = "shared memory"
     if hosts:
         apart = len(hosts) == arguments.ranks
-        carried = f"mpi ({arguments.mpi})" if apart else f"shared memory on each of {len(hosts)} hosts, mpi between them"
+        carried = (
+            f"mpi ({arguments.mpi})"
+            if apart
+            else f"shared memory on each of {len(hosts)} hosts, mpi between them"
+        )
     if f'transport="{carried}"' not in said and f"transport={carried}" not in said:
         sys.exit(f"the start line does not say '{carried}':\n{said}")
     same(loss, expected, "under mpirun")
     if not hosts:
         arguments.program = [*train, "--name", "mpi", "--set", "comm.transport=mpi"]
-        loss, _ = loss_of("mpirun, transport mpi", mpirun.command_of(arguments, hosts, folder)[0], environment, folder)
+        loss, _ = loss_of(
+            "mpirun, transport mpi", mpirun.command_of(arguments, hosts, folder)[0], environment,
+            folder
+        )
         same(loss, expected, "by transport mpi")
     return 0
 
@@ -88,15 +104,24 @@ def kill(arguments, hosts, folder):
     command, environment = mpirun.command_of(arguments, hosts, folder)
     steps = pathlib.Path(folder, "runs/run/metrics.jsonl")
     with open(pathlib.Path(folder, "said"), "w+", encoding="utf-8") as said:
-        job = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+        job = subprocess.Popen(
+            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said
+        )
         try:
-            wait_for(lambda: job.poll() is not None or (steps.exists() and steps.read_text().count("\n") > 3), 60, "the first steps")
+            wait_for(
+                lambda: job.poll() is not None
+                or (steps.exists() and steps.read_text().count("\n") > 3),
+                60,
+                "the first steps",
+            )
             ranks = sorted(ranks_of(folder))
             if len(ranks) != arguments.ranks:
                 said.seek(0)
                 sys.exit(f"{len(ranks)} ranks of {arguments.ranks} are there:\n{said.read()}")
             os.kill(ranks[-1], signal.SIGKILL)
-            wait_for(lambda: job.poll() is not None, 20, "the end of mpirun after a rank was killed")
+            wait_for(
+                lambda: job.poll() is not None, 20, "the end of mpirun after a rank was killed"
+            )
             wait_for(lambda: not ranks_of(folder), 20, "the end of the other ranks")
         finally:
             for rank in ranks_of(folder):

@@ -25,8 +25,8 @@ using internal::expectation;
 using internal::fits;
 using internal::to_toml;
 
-constexpr std::size_t kMaxFileBytes =
-    64 << 10;  // also bounds how deep tables nest, which toml++ frees by recursion
+// Also bounds how deep tables nest, which toml++ frees by recursion.
+constexpr std::size_t kMaxFileBytes = 64 << 10;
 constexpr int kMaxDepth = 16;
 constexpr const char* kBareKey = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
 

@@ -58,8 +58,8 @@ class BoxReader {
   BoxReader(const TensorFileMap& file, const Entry& entry) : file_(file), entry_(entry) {}
 
   void read(const Box& box, std::byte* out) const {
-    std::size_t whole =
-        box.sizes.size();  // from here on dimensions are whole, so that one run covers them
+    // From here on dimensions are whole, so that one run covers them.
+    std::size_t whole = box.sizes.size();
     while (whole > 0 && box.sizes[whole - 1] == entry_.shape[whole - 1]) --whole;
     const std::size_t runs = whole == 0 ? 0 : whole - 1;
     Sizes index(runs, 0);

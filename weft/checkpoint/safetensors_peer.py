@@ -1,7 +1,9 @@
-"""Reads IN, which safetensors_test.cc wrote, with the safetensors package, compares it with what it must be, and writes the same to OUT.
+"""Reads IN, which safetensors_test.cc wrote, with the safetensors package, compares it with what it
+must be, and writes the same to OUT.
 
 Usage: safetensors_peer.py IN OUT.  Exit 77: the package or torch is not installed.
 """
+
 import sys
 
 try:
@@ -13,10 +15,21 @@ except ImportError as error:
     sys.exit(77)
 
 DTYPES = {
-    "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64,
-    "i32": torch.int32, "i16": torch.int16, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool,
+    "f64": torch.float64,
+    "f32": torch.float32,
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "i16": torch.int16,
+    "i8": torch.int8,
+    "u8": torch.uint8,
+    "bool": torch.bool,
 }
-want = {name: (torch.arange(6) % 2 if name == "bool" else torch.arange(6) * 3).to(dtype).reshape(2, 3) for name, dtype in DTYPES.items()}
+want = {
+    name: (torch.arange(6) % 2 if name == "bool" else torch.arange(6) * 3).to(dtype).reshape(2, 3)
+    for name, dtype in DTYPES.items()
+}
 want["scalar"] = torch.tensor(2.5)
 want["empty"] = torch.empty(0, 4)
 want["naïve \"ключ\" \\"] = torch.tensor([1.0])

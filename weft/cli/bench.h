@@ -9,9 +9,9 @@
 namespace weft::cli {
 
 struct BenchOptions {
-  std::string
-      what;  // "collectives", "p2p", "training", "parallel" (or one of its "sharded", "tensor", "pipeline", "stages"), "startup",
-             // "calibrate"
+  // "collectives", "p2p", "training", "parallel" (or one of its "sharded", "tensor", "pipeline",
+  // "stages"), "startup", "calibrate".
+  std::string what;
   int ranks = 2;
   int rounds = 0;  // of each participant and case; 0: the bench's own
   std::string transport =

@@ -61,13 +61,15 @@ constexpr About kRun{"run",
                      R"(Examples:
   weft run -n 2 ./program --its-flags
   weft run -n 2 --log-dir logs --tee 3 ./program
-  weft run --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 -n 8 --secret-file job.secret ./program)"};
+  weft run --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 -n 8 \
+           --secret-file job.secret ./program)"};
 
 constexpr About kNew{"new",
                      "Create a project that trains a model of your own: CMakeLists.txt, main.cc, "
                      "train.toml and a test.",
                      R"(Examples:
-  weft new rings && cd rings && cmake -B build && cmake --build build && ./build/rings train.toml)"};
+  weft new rings && cd rings && cmake -B build && cmake --build build
+  ./build/rings train.toml)"};
 
 // Its options and help are those of the program weft-bench (bench/bench_main.cc).
 constexpr About kBench{"bench",
@@ -95,14 +97,6 @@ constexpr About kExport{
     R"(Examples:
   weft export runs/2026-01-31-120000-licenses models/licenses
   weft export licenses-1 models/licenses && weft generate models/licenses)"};
-
-constexpr About kTokenizer{"tokenizer",
-                           "Train a byte-pair tokenizer; encode text into tokens and decode them.",
-                           R"(Examples:
-  weft tokenizer train /usr/share/common-licenses/* --vocab 1024 -o tokenizer.json
-  weft tokenizer encode tokenizer.json "This program is free"
-  weft tokenizer encode tokenizer.json --file book.txt --json
-  weft tokenizer decode tokenizer.json 1130 318 285)"};
 
 constexpr About kCheckpoint{"checkpoint", "List, show, verify and convert the checkpoints of runs.",
                             R"(Examples:
@@ -258,43 +252,6 @@ void add_export(CLI::App& app, ExportCommand& command, int& result) {
   sub->add_option("run", command.run, "Run folder, or name of a run in runs/")->required();
   sub->add_option("folder", command.output, "Folder to write")->required();
   sub->callback([&] { result = export_model(command); });
-}
-
-void add_tokenizer(CLI::App& app, TokenizerCommand& command, int& result) {
-  auto* sub = add(app, kTokenizer);
-  sub->require_subcommand(1);
-  auto* train =
-      sub->add_subcommand("train", "Train a byte-pair tokenizer, as GPT-2's, from text files");
-  train->add_option("files", command.files, "Text files")->required();
-  train
-      ->add_option("--vocab", command.vocabulary,
-                   "Size of the vocabulary: special tokens, 256 bytes and pairs")
-      ->check(CLI::Range(257, 1 << 21));
-  train
-      ->add_option("--min-count", command.min_count,
-                   "Least number of occurrences of a pair that becomes a token")
-      ->check(CLI::Range(1, 1 << 30));
-  train
-      ->add_option(
-          "--special", command.specials,
-          "Special token, which no text encodes to (default: <|endoftext|>). May be repeated")
-      ->allow_extra_args(false);
-  train->add_option("-o,--output", command.output,
-                    "File to write, in the format of Hugging Face's tokenizer.json");
-  train->callback([&] { result = tokenizer_train(command); });
-  const char* which = "bytes, a tokenizer.json, or the folder of one";
-  auto* encode = sub->add_subcommand(
-      "encode", "Print the token ids of a text; with --json each token with its text");
-  encode->add_option("tokenizer", command.tokenizer, which)->required();
-  encode->add_option("text", command.text, "Text to encode (default: --file, else stdin)");
-  encode->add_option("--file", command.files, "File with the text to encode")->expected(1);
-  encode->add_flag("--specials", command.recognize, "Recognize special tokens in the text");
-  encode->add_flag("--json", command.json, "Print one JSON object for each token");
-  encode->callback([&] { result = tokenizer_encode(command); });
-  auto* decode = sub->add_subcommand("decode", "Print the text of token ids");
-  decode->add_option("tokenizer", command.tokenizer, which)->required();
-  decode->add_option("ids", command.ids, "Token ids (default: from stdin)");
-  decode->callback([&] { result = tokenizer_decode(command); });
 }
 
 void add_checkpoint(CLI::App& app, CheckpointCommand& command, int& result) {

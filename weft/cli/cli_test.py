@@ -1,4 +1,5 @@
-"""Runs the built `weft`: what it prints, its exit codes, and small trainings over processes.  cli_test.py PATH/TO/weft [tests]"""
+"""Runs the built `weft`: what it prints, its exit codes, and small trainings over processes.
+cli_test.py PATH/TO/weft [tests]"""
 
 import json
 import os
@@ -15,8 +16,14 @@ import unittest
 WEFT = ""
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # A training that takes a moment: drawn images, a small net, a few steps.
-TINY = ["--set", "model.name=mlp", "--set", "model.hidden=[32]", "--set", "train.max_steps=6", "--progress", "none"]
-LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS")
+TINY = [
+    "--set", "model.name=mlp", "--set", "model.hidden=[32]", "--set", "train.max_steps=6",
+    "--progress", "none"
+]
+LAUNCHERS = (
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    "OMP_NUM_THREADS"
+)
 
 
 def environment(**more):
@@ -25,7 +32,10 @@ def environment(**more):
 
 
 def weft(*arguments, cwd=ROOT, env=None, input=""):
-    return subprocess.run([WEFT, *arguments], cwd=cwd, env=env or environment(), input=input, capture_output=True, text=True, timeout=100)
+    return subprocess.run(
+        [WEFT, *arguments], cwd=cwd, env=env or environment(), input=input, capture_output=True,
+        text=True, timeout=100
+    )
 
 
 class Words(unittest.TestCase):
@@ -33,14 +43,21 @@ class Words(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             made = weft("new", f"{folder}/rings")
             self.assertEqual(made.returncode, 0, made.stderr)
-            self.assertEqual(sorted(file.name for file in pathlib.Path(folder, "rings").iterdir()), ["CMakeLists.txt", "README.md", "main.cc", "train.toml"])
+            self.assertEqual(
+                sorted(file.name for file in pathlib.Path(folder, "rings").iterdir()),
+                ["CMakeLists.txt", "README.md", "main.cc", "train.toml"],
+            )
             for file in pathlib.Path(folder, "rings").iterdir():
                 self.assertNotIn("@NAME@", file.read_text())
             self.fails(["exists already"], "new", f"{folder}/rings")
             self.fails(["no name for a program"], "new", f"{folder}/2 rings")
 
     def test_help_of_every_command_has_examples(self):
-        for words in ([], ["train"], ["new"], ["run"], ["runs"], ["report"], ["top"], ["completion"], ["man"], ["schedule"], ["plan"], ["generate"], ["export"], ["tokenizer"], ["checkpoint"], ["doctor"], ["bench"]):
+        for words in (
+            [], ["train"], ["new"], ["run"], ["runs"], ["report"], ["top"], ["completion"], ["man"],
+            ["schedule"], ["plan"], ["generate"], ["export"], ["tokenizer"], ["checkpoint"],
+            ["doctor"], ["bench"]
+        ):
             shown = weft(*words, "--help")
             self.assertEqual(shown.returncode, 0, words)
             self.assertIn("weft " + " ".join(words), shown.stdout)
@@ -53,8 +70,17 @@ class Words(unittest.TestCase):
 
             def offered(*words):
                 line = " ".join(f"'{word}'" for word in ("weft", *words))
-                shown = subprocess.run(["bash", "-c", f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words)}; _weft; printf '%s\n' \"${{COMPREPLY[@]}}\""],
-                                       capture_output=True, text=True, check=True)
+                shown = subprocess.run(
+                    [
+                        "bash",
+                        "-c",
+                        f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words)}; _weft; "
+                        f"printf '%s\n' \"${{COMPREPLY[@]}}\"",
+                    ],
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                )
                 return shown.stdout.split()
 
             self.assertIn("train", offered(""))
@@ -72,17 +98,23 @@ class Words(unittest.TestCase):
             self.assertIn(text, page)
 
     def test_help_of_a_bench_shows_the_options_of_that_bench(self):
-        training, collectives = (weft("bench", what, "--help").stdout for what in ("training", "collectives"))
+        training, collectives = (
+            weft("bench", what, "--help").stdout for what in ("training", "collectives")
+        )
         self.assertIn("--batch", training)
         self.assertNotIn("--ops", training)
         self.assertIn("--ops", collectives)
         self.assertIn("weft bench collectives", collectives)
 
     def test_what_cannot_be_is_refused_with_its_flag_or_key_before_anything_starts(self):
-        for words, flag in ((["train", "shapes", "-n", "257"], "--ranks"), (["train", "shapes", "-n", "abc"], "--ranks"),
-                            (["run", "-n", "257", "true"], "--nproc-per-node"), (["run", "-n", "abc", "true"], "--nproc-per-node"),
-                            (["run", "--bogus", "true"], "--bogus"),
-                            (["train", "licenses", "--set", "data.tokenizer=foo"], "data.tokenizer")):
+        for words, flag in (
+            (["train", "shapes", "-n", "257"], "--ranks"),
+            (["train", "shapes", "-n", "abc"], "--ranks"),
+            (["run", "-n", "257", "true"], "--nproc-per-node"),
+            (["run", "-n", "abc", "true"], "--nproc-per-node"),
+            (["run", "--bogus", "true"], "--bogus"),
+            (["train", "licenses", "--set", "data.tokenizer=foo"], "data.tokenizer"),
+        ):
             self.fails([flag], *words)
 
     def test_version(self):
@@ -96,20 +128,40 @@ class Words(unittest.TestCase):
             self.assertIn(text, result.stderr)
 
     def test_unknown_words_name_the_nearest(self):
-        self.fails(["unknown command \"trian\"", "did you mean \"train\"?"], "trian", "recipes/shapes")
-        self.fails(["unknown option \"--resum\"", "did you mean \"--resume\"?"], "train", "shapes", "--resum")
+        self.fails(
+            ["unknown command \"trian\"", "did you mean \"train\"?"], "trian", "recipes/shapes"
+        )
+        self.fails(
+            ["unknown option \"--resum\"", "did you mean \"--resume\"?"],
+            "train",
+            "shapes",
+            "--resum",
+        )
         self.fails(["recipes/shape", "did you mean \"shapes\"?"], "train", "recipes/shape")
-        self.fails(["train.epoch", "train.epochs", "--set"], "train", "shapes", "--set", "train.epoch=2")
+        self.fails(
+            ["train.epoch", "train.epochs", "--set"], "train", "shapes", "--set", "train.epoch=2"
+        )
         self.fails(["optimizer.lr", "--set"], "train", "shapes", "--set", "optimizer.lr=fast")
         self.fails(["rign", "ring"], "schedule", "show", "rign")
-        self.fails(["resnet81", "resnet18"], "train", "shapes", "--set", "model.name=resnet81", "--set", f"run.dir={tempfile.gettempdir()}/weft-none")
+        self.fails(
+            ["resnet81", "resnet18"],
+            "train",
+            "shapes",
+            "--set",
+            "model.name=resnet81",
+            "--set",
+            f"run.dir={tempfile.gettempdir()}/weft-none",
+        )
 
     def test_plan_show_says_who_is_where_on_a_mesh(self):
         shown = weft("plan", "show", "dp=2,tp=2", "--hosts", "2x2")
         self.assertEqual(shown.returncode, 0, shown.stderr)
         self.assertIn("4 ranks: dp 2 x tp 2", shown.stdout)
         self.assertRegex(shown.stdout, r"dp +\{0,2\} \{1,3\}.*travels between hosts")
-        lines = [json.loads(line) for line in weft("plan", "show", "dp=0,tp=2", "-n", "4", "--json").stdout.splitlines()]
+        lines = [
+            json.loads(line)
+            for line in weft("plan", "show", "dp=0,tp=2", "-n", "4", "--json").stdout.splitlines()
+        ]
         self.assertEqual(lines[3], {"rank": 3, "host": 0, "dp": 1, "tp": 1})
         self.fails(["nearest: dp=2,tp=4"], "plan", "show", "dp=2,tp=3", "--ranks", "8")
         self.fails(["did you mean fsdp?"], "plan", "show", "fdsp=2")
@@ -123,7 +175,15 @@ class Words(unittest.TestCase):
 
     def test_a_missing_data_folder_says_what_to_do(self):
         with tempfile.TemporaryDirectory() as folder:
-            self.fails(["/nowhere", "data.dir"], "train", "fashion-mnist", "--set", "data.dir=/nowhere", "--set", f"run.dir={folder}")
+            self.fails(
+                ["/nowhere", "data.dir"],
+                "train",
+                "fashion-mnist",
+                "--set",
+                "data.dir=/nowhere",
+                "--set",
+                f"run.dir={folder}",
+            )
 
     def test_dry_run_shows_every_key_with_its_origin(self):
         shown = weft("train", "recipes/shapes", "--set", "train.epochs=9", "--dry-run")
@@ -138,8 +198,10 @@ class Words(unittest.TestCase):
             self.assertEqual((result.returncode, result.stdout), (0, "a -- b\n"), result.stderr)
 
     def test_a_world_that_disagrees_names_both(self):
-        env = environment(RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="29511",
-                          TORCHELASTIC_RUN_ID="none")
+        env = environment(
+            RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+            MASTER_PORT="29511", TORCHELASTIC_RUN_ID="none"
+        )
         result = weft("train", "shapes", "-n", "3", env=env)
         self.assertEqual(result.returncode, 2)
         self.assertIn("-n 3", result.stderr)
@@ -148,9 +210,15 @@ class Words(unittest.TestCase):
     def test_schedules_are_shown(self):
         self.assertIn("ring", weft("schedule", "list").stdout)
         self.assertTrue(weft("schedule", "show", "ring", "--ranks", "4").stdout)
-        steps = [json.loads(line) for line in weft("schedule", "show", "ring", "--ranks", "4", "--json").stdout.splitlines()]
+        steps = [
+            json.loads(line)
+            for line in weft(
+                "schedule", "show", "ring", "--ranks", "4", "--json"
+            ).stdout.splitlines()
+        ]
         self.assertEqual({step["rank"] for step in steps}, {0, 1, 2, 3})
-        self.assertEqual(max(step["round"] for step in steps), 6)  # 2 (n - 1): Patarasuk and Yuan 2009
+        # 2 (n - 1): Patarasuk and Yuan 2009
+        self.assertEqual(max(step["round"] for step in steps), 6)
         with tempfile.TemporaryDirectory() as folder:
             picture = pathlib.Path(folder) / "ring.svg"
             self.assertEqual(weft("schedule", "show", "ring", "--svg", str(picture)).returncode, 0)
@@ -161,46 +229,93 @@ class Words(unittest.TestCase):
         self.assertIn("7 ranks (3 hosts of 2, 2 and 3 ranks)", hosts.stdout, hosts.stderr)
         self.assertIn("between hosts", hosts.stdout)
         self.assertIn("torus of 2 x 3", weft("schedule", "show", "torus", "--grid", "2x3").stdout)
-        for algorithm, words in {"chain": ["--chunk", "64KiB"], "knomial": ["--radix", "3"]}.items():
-            shown = weft("schedule", "show", algorithm, "--collective", "broadcast", "--ranks", "9", *words, "--json")
+        for algorithm, words in {
+            "chain": ["--chunk", "64KiB"],
+            "knomial": ["--radix", "3"],
+        }.items():
+            shown = weft(
+                "schedule", "show", algorithm, "--collective", "broadcast", "--ranks", "9", *words,
+                "--json"
+            )
             steps = [json.loads(line) for line in shown.stdout.splitlines()]
             self.assertEqual({step["rank"] for step in steps}, set(range(9)), shown.stderr)
-        self.assertEqual(max(step["round"] for step in steps), 2)  # ceil(log_3 9): Wilkins and others 2023
+        # ceil(log_3 9): Wilkins and others 2023
+        self.assertEqual(max(step["round"] for step in steps), 2)
         with tempfile.TemporaryDirectory() as folder:
             cluster = pathlib.Path(folder) / "cluster.toml"
             cluster.write_text("[host]\nsizes = [4, 4]\n")
-            self.assertIn("2 hosts of 4 ranks", weft("schedule", "show", "hierarchical", "--topology", str(cluster)).stdout)
+            self.assertIn(
+                "2 hosts of 4 ranks",
+                weft("schedule", "show", "hierarchical", "--topology", str(cluster)).stdout,
+            )
             cluster.write_text("[host]\nsize = [4, 4]\n")
-            self.fails(["cluster.toml:2", "host.sizes"], "schedule", "show", "ring", "--topology", str(cluster))
+            self.fails(
+                ["cluster.toml:2", "host.sizes"],
+                "schedule",
+                "show",
+                "ring",
+                "--topology",
+                str(cluster),
+            )
 
     def test_gossip_is_shown_with_its_mixing_rate(self):
         # Ying and others 2021: the gap of the exponential graph over 16 ranks is 2 / (1 + log2 16).
-        self.assertIn("mixing rate 0.6:", weft("schedule", "show", "gossip", "--graph", "exponential", "--ranks", "16").stdout)
-        lines = [json.loads(line) for line in weft("schedule", "show", "gossip", "--graph", "ring", "--ranks", "4", "--json").stdout.splitlines()]
+        self.assertIn(
+            "mixing rate 0.6:",
+            weft("schedule", "show", "gossip", "--graph", "exponential", "--ranks", "16").stdout,
+        )
+        lines = [
+            json.loads(line)
+            for line in weft(
+                "schedule", "show", "gossip", "--graph", "ring", "--ranks", "4", "--json"
+            ).stdout.splitlines()
+        ]
         self.assertAlmostEqual(lines[0]["mixing_rate"], 1 / 3, places=5)
         self.assertEqual(lines[1]["sends_to"], [1, 3])
 
     def test_pipelines_are_shown_with_their_idle_share(self):
         show = ("schedule", "show")
         # Narayanan and others 2021: (p - 1) / (m + p - 1) of the time.
-        self.assertIn("27.3 % idle", weft(*show, "1f1b", "--stages", "4", "--micro-batches", "8").stdout)
-        lines = [json.loads(line) for line in weft(*show, "interleaved", "--stages", "4", "--micro-batches", "8", "--virtual", "2", "--json").stdout.splitlines()]
+        self.assertIn(
+            "27.3 % idle", weft(*show, "1f1b", "--stages", "4", "--micro-batches", "8").stdout
+        )
+        lines = [
+            json.loads(line)
+            for line in weft(
+                *show, "interleaved", "--stages", "4", "--micro-batches", "8", "--virtual", "2",
+                "--json"
+            ).stdout.splitlines()
+        ]
         self.assertAlmostEqual(lines[0]["idle_share"], 3 / 19)
         kinds = [line["action"] for line in lines[1:]]
-        self.assertEqual({kind: kinds.count(kind) for kind in set(kinds)}, {"forward": 64, "backward": 64, "send": 112, "receive": 112})
-        costs = weft(*show, "automatic", "--stages", "4", "--micro-batches", "12", "--costs", "1,2,2", "--memory", "10", "--json")
+        self.assertEqual(
+            {kind: kinds.count(kind) for kind in set(kinds)},
+            {"forward": 64, "backward": 64, "send": 112, "receive": 112},
+        )
+        costs = weft(
+            *show, "automatic", "--stages", "4", "--micro-batches", "12", "--costs", "1,2,2",
+            "--memory", "10", "--json"
+        )
         self.assertAlmostEqual(json.loads(costs.stdout.splitlines()[0])["bubble"], 0)
         with tempfile.TemporaryDirectory() as folder:
             picture = pathlib.Path(folder) / "zb.svg"
             self.assertEqual(weft(*show, "zb_v", "--svg", str(picture)).returncode, 0)
             self.assertIn("<svg", picture.read_text())
         listed = weft("schedule", "list").stdout
-        for name in ("gpipe", "1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "automatic", "forward_only"):
+        for name in (
+            "gpipe", "1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "automatic", "forward_only"
+        ):
             self.assertRegex(listed, rf"(?m)^{name} +pipeline")
 
     def test_what_a_pipeline_cannot_be_is_one_line(self):
         show = ("schedule", "show")
-        self.fails(["1f1b takes 1 virtual stage a rank, not 2", "interleaved"], *show, "1f1b", "--virtual", "2")
+        self.fails(
+            ["1f1b takes 1 virtual stage a rank, not 2", "interleaved"],
+            *show,
+            "1f1b",
+            "--virtual",
+            "2",
+        )
         self.fails(["pipeline of 0 ranks"], *show, "1f1b", "--stages", "0")
         self.fails(["0 micro-batches"], *show, "1f1b", "--micro-batches", "0")
         self.fails(["positive"], *show, "1f1b", "--costs", "1,0,1")
@@ -217,13 +332,23 @@ class Words(unittest.TestCase):
         show = ("schedule", "show")
         self.fails(["--hosts 2y4", "2x4,3"], *show, "ring", "--hosts", "2y4")
         self.fails(["--ranks 9", "8"], *show, "ring", "--hosts", "2x4", "--ranks", "9")
-        self.fails(["--hosts, --grid and --topology"], *show, "ring", "--hosts", "2x4", "--grid", "2x4")
+        self.fails(
+            ["--hosts, --grid and --topology"], *show, "ring", "--hosts", "2x4", "--grid", "2x4"
+        )
         self.fails(["--grid 2", "4x8"], *show, "torus", "--grid", "2")
         self.fails(["torus cannot do broadcast"], *show, "torus", "--collective", "broadcast")
         self.fails(["--chunk has no effect", "ring"], *show, "ring", "--chunk", "64KiB")
         self.fails(["--radix is for knomial"], *show, "ring", "--radix", "3")
         self.fails(["--across is for hierarchical"], *show, "ring", "--across", "ring")
-        self.fails(["hierarchical cannot go across by torus"], *show, "hierarchical", "--across", "torus", "--hosts", "2x2")
+        self.fails(
+            ["hierarchical cannot go across by torus"],
+            *show,
+            "hierarchical",
+            "--across",
+            "torus",
+            "--hosts",
+            "2x2",
+        )
         self.fails(["--root 8", "8 ranks"], *show, "ring", "--root", "8")
         self.fails(["nowhere.toml"], *show, "ring", "--topology", "nowhere.toml")
         self.fails(["did you mean 'exponential'"], *show, "gossip", "--graph", "exponental")
@@ -234,9 +359,13 @@ class Words(unittest.TestCase):
 
     def test_collectives_are_simulated(self):
         words = ("plan", "simulate", "ring,hierarchical", "--hosts", "4x8", "--size", "1MiB")
-        ring, hierarchical = [json.loads(line) for line in weft(*words, "--json").stdout.splitlines()]
+        ring, hierarchical = [
+            json.loads(line) for line in weft(*words, "--json").stdout.splitlines()
+        ]
         self.assertEqual((ring["ranks"], ring["rounds"]), (32, 62))
-        self.assertEqual([level["link"] for level in ring["levels"]], ["between hosts", "inside a host"])
+        self.assertEqual(
+            [level["link"] for level in ring["levels"]], ["between hosts", "inside a host"]
+        )
         self.assertLess(hierarchical["seconds"], ring["seconds"])
         # 2 n (H - 1) / H out of each host: BlueConnect, 2019.
         self.assertAlmostEqual(hierarchical["levels"][0]["busiest_bytes"], 2 * 2**20 * 3 / 4)
@@ -247,9 +376,16 @@ class Words(unittest.TestCase):
         self.assertIn(shown.returncode, (0, 1))
         for line in shown.stdout.splitlines():
             self.assertRegex(line, r"^(OK|WARN|FAIL) +[\w ]+: .+")
-        checks = {json.loads(line)["check"] for line in weft("doctor", "--json").stdout.splitlines()}
-        self.assertLessEqual({"toolchain", "torch", "cores", "memory", "shared memory", "heap", "loopback", "caches", "NUMA", "network", "mpi", "BLAS", "libuv",
-                              "OpenMP"}, checks)
+        checks = {
+            json.loads(line)["check"] for line in weft("doctor", "--json").stdout.splitlines()
+        }
+        self.assertLessEqual(
+            {
+                "toolchain", "torch", "cores", "memory", "shared memory", "heap", "loopback",
+                "caches", "NUMA", "network", "mpi", "BLAS", "libuv", "OpenMP"
+            },
+            checks,
+        )
 
     def test_doctor_prints_a_jobs_topology(self):
         shown = weft("run", "-n", "2", "--no-prefix", WEFT, "doctor", "--topology")
@@ -265,23 +401,42 @@ class Words(unittest.TestCase):
             text.write_text("low lower lowest, slow slower slowest\n" * 4)
             said = weft("tokenizer", "train", str(text), "--vocab", "264", "-o", str(learned))
             self.assertEqual(said.returncode, 0, said.stderr)
-            self.assertRegex(said.stdout, r"tokenizer\.json: 264 tokens; the files' 152 bytes are \d+\n")
+            self.assertRegex(
+                said.stdout, r"tokenizer\.json: 264 tokens; the files' 152 bytes are \d+\n"
+            )
             ids = weft("tokenizer", "encode", str(learned), "slowest é <|endoftext|>").stdout
-            self.assertEqual(weft("tokenizer", "decode", folder, *ids.split()).stdout, "slowest é <|endoftext|>")
-            self.assertEqual(weft("tokenizer", "decode", str(learned), input=ids).stdout, "slowest é <|endoftext|>")
-            tokens = [json.loads(line) for line in weft("tokenizer", "encode", str(learned), "--file", str(text), "--json").stdout.splitlines()]
+            self.assertEqual(
+                weft("tokenizer", "decode", folder, *ids.split()).stdout, "slowest é <|endoftext|>"
+            )
+            self.assertEqual(
+                weft("tokenizer", "decode", str(learned), input=ids).stdout,
+                "slowest é <|endoftext|>",
+            )
+            tokens = [
+                json.loads(line)
+                for line in weft(
+                    "tokenizer", "encode", str(learned), "--file", str(text), "--json"
+                ).stdout.splitlines()
+            ]
             self.assertEqual("".join(token["text"] for token in tokens), text.read_text())
             self.assertLess(len(tokens), 152 / 2)
         self.assertEqual(weft("tokenizer", "encode", "bytes", "Aé").stdout, "65 195 169\n")
-        self.assertEqual(weft("tokenizer", "encode", "bytes", "a<|endoftext|>", "--specials").stdout, "97 256\n")
+        self.assertEqual(
+            weft("tokenizer", "encode", "bytes", "a<|endoftext|>", "--specials").stdout, "97 256\n"
+        )
         self.assertEqual(weft("tokenizer", "encode", "bytes", input="ab").stdout, "97 98\n")
         self.assertEqual(weft("tokenizer", "decode", "bytes", "72,105", "33").stdout, "Hi!")
 
     def test_what_a_tokenizer_cannot_do_is_one_line(self):
-        self.fails(["/nowhere"], "tokenizer", "train", "/nowhere", "-o", f"{tempfile.gettempdir()}/weft-none.json")
+        self.fails(
+            ["/nowhere"], "tokenizer", "train", "/nowhere", "-o",
+            f"{tempfile.gettempdir()}/weft-none.json"
+        )
         self.fails(["--vocab"], "tokenizer", "train", "/etc/hostname", "--vocab", "256")
         self.fails(["/nowhere.json"], "tokenizer", "encode", "/nowhere.json", "a")
-        self.fails(["has no tokenizer.json", "bytes"], "tokenizer", "encode", tempfile.gettempdir(), "a")
+        self.fails(
+            ["has no tokenizer.json", "bytes"], "tokenizer", "encode", tempfile.gettempdir(), "a"
+        )
         self.fails(["not both"], "tokenizer", "encode", "bytes", "a", "--file", "b")
         self.fails(['"x1" is no token'], "tokenizer", "decode", "bytes", "65", "x1")
         self.fails(["id 257 at position 1"], "tokenizer", "decode", "bytes", "65", "257")
@@ -303,7 +458,11 @@ class Words(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             config = pathlib.Path(folder) / "config.json"
             config.write_text('{"model_type": "gemma"}')
-            self.fails(["config.json: model_type = \"gemma\" is not supported", "gpt2, llama and mixtral"], "generate", folder)
+            self.fails(
+                ["config.json: model_type = \"gemma\" is not supported", "gpt2, llama and mixtral"],
+                "generate",
+                folder,
+            )
             config.write_text('{"model_type": "llama", "vocab_size": 9}')
             self.fails(["config.json: hidden_size must be a whole number"], "generate", folder)
             config.write_text("{")
@@ -316,14 +475,22 @@ class Training(unittest.TestCase):
         self.addCleanup(self.folder.cleanup)
 
     def train(self, name, *words, launcher=(), env=None):
-        command = [*launcher, WEFT, "train", "recipes/shapes", *TINY, "--set", f"run.dir={self.folder.name}", "--name", name, *words]
-        return subprocess.run(command, cwd=ROOT, env=env or environment(), capture_output=True, text=True, timeout=100)
+        command = [
+            *launcher, WEFT, "train", "recipes/shapes", *TINY, "--set",
+            f"run.dir={self.folder.name}", "--name", name, *words
+        ]
+        return subprocess.run(
+            command, cwd=ROOT, env=env or environment(), capture_output=True, text=True, timeout=100
+        )
 
     def run_of(self, name):
         return pathlib.Path(self.folder.name) / name
 
     def losses(self, name):
-        records = [json.loads(line) for line in (self.run_of(name) / "metrics.jsonl").read_text().splitlines()]
+        records = [
+            json.loads(line)
+            for line in (self.run_of(name) / "metrics.jsonl").read_text().splitlines()
+        ]
         return [(record["step"], record["loss"]) for record in records if "loss" in record]
 
     def weights(self, name):
@@ -341,7 +508,9 @@ class Training(unittest.TestCase):
         lines = result.stdout.splitlines()
         self.assertEqual(len(lines), 1, result.stdout)
         said = json.loads(lines[0])
-        self.assertEqual(list(said), ["ranks", "epochs", "accuracy", "loss", "samples_per_s", "seconds"])
+        self.assertEqual(
+            list(said), ["ranks", "epochs", "accuracy", "loss", "samples_per_s", "seconds"]
+        )
         self.assertEqual(said["ranks"], 2)
         self.assertGreater(said["samples_per_s"], 0)
         self.assertTrue(list(self.run_of("run").glob("events.out.tfevents.*")))
@@ -351,23 +520,49 @@ class Training(unittest.TestCase):
     def test_a_text_run_is_sampled_from_exported_and_sampled_from_again(self):
         text = pathlib.Path(self.folder.name) / "verses.txt"
         text.write_text("warp weft " * 200)
-        words = ["model.name=gpt", "model.layers=1", "model.width=16", "model.heads=2", "model.sequence=16", "data.name=text", f"data.file={text}",
-                 "optimizer.name=adamw", "optimizer.lr=0.01", "train.batch=8",
-                 "train.max_steps=60", "train.epochs=30", "schedule.name=constant", f"run.dir={self.folder.name}"]
-        result = weft("train", "recipes/licenses", "--progress", "none", "--name", "run", *[word for setting in words for word in ("--set", setting)])
+        words = [
+            "model.name=gpt", "model.layers=1", "model.width=16", "model.heads=2",
+            "model.sequence=16", "data.name=text", f"data.file={text}", "optimizer.name=adamw",
+            "optimizer.lr=0.01", "train.batch=8", "train.max_steps=60", "train.epochs=30",
+            "schedule.name=constant", f"run.dir={self.folder.name}"
+        ]
+        result = weft(
+            "train",
+            "recipes/licenses",
+            "--progress",
+            "none",
+            "--name",
+            "run",
+            *[word for setting in words for word in ("--set", setting)],
+        )
         self.assertEqual(result.returncode, 0, result.stderr)
         run, out = str(self.run_of("run")), str(self.run_of("out"))
         said = weft("export", run, out)
-        self.assertEqual((said.returncode, said.stdout), (0, f"{out}: config.json, model.safetensors, tokenizer.json\n"), said.stderr)
-        draw = ["--prompt", "warp weft warp", "--tokens", "24", "--temperature", "0.6", "--top-p", "0.9", "--seed", "4"]
+        self.assertEqual(
+            (said.returncode, said.stdout),
+            (0, f"{out}: config.json, model.safetensors, tokenizer.json\n"),
+            said.stderr,
+        )
+        draw = [
+            "--prompt", "warp weft warp", "--tokens", "24", "--temperature", "0.6", "--top-p",
+            "0.9", "--seed", "4"
+        ]
         written = weft("generate", run, *draw).stdout
         self.assertIn("every checksum is right", weft("checkpoint", "verify", run).stdout)
         plain = self.run_of("plain.safetensors")
         self.assertEqual(weft("checkpoint", "convert", run, str(plain)).stdout, f"{plain}\n")
-        shown = [json.loads(line) for line in weft("checkpoint", "show", run, "--part", "model", "--json").stdout.splitlines()]
+        shown = [
+            json.loads(line)
+            for line in weft(
+                "checkpoint", "show", run, "--part", "model", "--json"
+            ).stdout.splitlines()
+        ]
         length = int.from_bytes(plain.read_bytes()[:8], "little")
         header = json.loads(plain.read_bytes()[8:8 + length])
-        self.assertEqual({one["name"]: one["shape"] for one in shown}, {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"})
+        self.assertEqual(
+            {one["name"]: one["shape"] for one in shown},
+            {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"},
+        )
         self.assertTrue(written.startswith("warp weft warp weft"), written)
         self.assertEqual(weft("generate", out, *draw).stdout, written)
         split = weft("run", "-n", "2", "--no-prefix", WEFT, "generate", out, *draw)
@@ -400,7 +595,12 @@ class Training(unittest.TestCase):
             self.assertIn(text, result.stderr.strip().splitlines()[-1])
 
     def test_resume_goes_on_with_the_configuration_of_the_run_and_tells_what_changes(self):
-        self.assertEqual(self.train("run", "--set", "optimizer.lr=0.0123", "--set", "train.max_steps=3").returncode, 0)
+        self.assertEqual(
+            self.train(
+                "run", "--set", "optimizer.lr=0.0123", "--set", "train.max_steps=3"
+            ).returncode,
+            0,
+        )
         resumed = self.train("run", "--resume")
         self.assertEqual(resumed.returncode, 0, resumed.stderr)
         self.assertIn('train.max_steps="6, was 3"', resumed.stderr)
@@ -413,10 +613,15 @@ class Training(unittest.TestCase):
         self.assertIn("nothing is left to train", again.stderr)
 
     def test_top_and_report_show_a_run(self):
-        self.assertEqual(self.train("run", "-n", "2", "--set", "optimizer.max_grad_norm=1").returncode, 0)
+        self.assertEqual(
+            self.train("run", "-n", "2", "--set", "optimizer.max_grad_norm=1").returncode, 0
+        )
         shown = weft("top", str(self.run_of("run")), "--once")
         self.assertEqual(shown.returncode, 0, shown.stderr)
-        for text in ("run, ended", "step          6 (epoch 0)", "loss", "grad_norm", "samples/s", "forward", "memory", "slowest rank", "checkpoint    step 6"):
+        for text in (
+            "run, ended", "step          6 (epoch 0)", "loss", "grad_norm", "samples/s", "forward",
+            "memory", "slowest rank", "checkpoint    step 6"
+        ):
             self.assertIn(text, shown.stdout)
         self.assertEqual(weft("top", self.folder.name).returncode, 2)
         page = (self.run_of("run") / "report.html").read_text()
@@ -428,12 +633,20 @@ class Training(unittest.TestCase):
     def test_resume_refuses_another_recipe_model_or_run(self):
         self.assertEqual(self.train("run").returncode, 0)
         before = (self.run_of("run") / "config.toml").read_text()
-        self.refused(self.train("run", "--resume", "--set", "model.hidden=[16]"), 2, "model.hidden = [16]", "the run has [32]")
+        self.refused(
+            self.train("run", "--resume", "--set", "model.hidden=[16]"), 2, "model.hidden = [16]",
+            "the run has [32]"
+        )
         mine = pathlib.Path(self.folder.name) / "mine"
         mine.mkdir()
         (mine / "recipe.toml").write_text((ROOT / "recipes/shapes/recipe.toml").read_text())
-        command = [WEFT, "train", str(mine), "--resume", "--name", "run", "--set", f"run.dir={self.folder.name}"]
-        other = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=100)
+        command = [
+            WEFT, "train", str(mine), "--resume", "--name", "run", "--set",
+            f"run.dir={self.folder.name}"
+        ]
+        other = subprocess.run(
+            command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=100
+        )
         self.refused(other, 2, 'it is a run of the recipe "shapes", not of "mine"')
         self.refused(self.train("none", "--resume"), 2, "there is no run to resume in")
         self.assertEqual((self.run_of("run") / "config.toml").read_text(), before)
@@ -454,22 +667,37 @@ class Training(unittest.TestCase):
         self.refused(self.train("run", "--resume"), 65, "all checkpoints of the run are damaged")
 
     def test_a_start_that_fails_leaves_no_run_folder(self):
-        failed = self.train("run", "-n", "2", "--set", "parallel.pp=2", "--set", "parallel.cuts=[50]")
+        failed = self.train(
+            "run", "-n", "2", "--set", "parallel.pp=2", "--set", "parallel.cuts=[50]"
+        )
         self.assertEqual(failed.returncode, 2, failed.stderr)
         self.assertFalse(self.run_of("run").exists())
 
     def test_a_loss_that_is_not_a_number_ends_the_run_and_keeps_good_checkpoints(self):
-        words = ["--set", "train.max_steps=40", "--set", "train.checkpoint_steps=2", "--set", "train.log_every=1", "--set", "train.keep=1"]
+        words = [
+            "--set", "train.max_steps=40", "--set", "train.checkpoint_steps=2", "--set",
+            "train.log_every=1", "--set", "train.keep=1"
+        ]
         self.assertEqual(self.train("run", *words, "--set", "train.max_steps=6").returncode, 0)
-        spoilt = self.train("run", *words, "--resume", "--set", "optimizer.lr=1e30", "--set", "schedule.name=constant")
-        self.refused(spoilt, 2, "the loss is NaN or infinite since step", "3 steps in a row", "on rank 0")
+        spoilt = self.train(
+            "run", *words, "--resume", "--set", "optimizer.lr=1e30", "--set",
+            "schedule.name=constant"
+        )
+        self.refused(
+            spoilt, 2, "the loss is NaN or infinite since step", "3 steps in a row", "on rank 0"
+        )
         saved = sorted(path.name for path in (self.run_of("run") / "ckpt").iterdir())
         self.assertIn("step-00000006", saved)
 
     def test_a_run_folder_that_is_deleted_while_training_is_an_error(self):
-        command = [WEFT, "train", "recipes/shapes", "--set", f"run.dir={self.folder.name}", "--name", "run", "--set", "model.name=mlp",
-                   "--set", "train.epochs=500", "--set", "train.eval_every=0", "--set", "train.checkpoint_every=0", "--progress", "none"]
-        with subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+        command = [
+            WEFT, "train", "recipes/shapes", "--set", f"run.dir={self.folder.name}", "--name",
+            "run", "--set", "model.name=mlp", "--set", "train.epochs=500", "--set",
+            "train.eval_every=0", "--set", "train.checkpoint_every=0", "--progress", "none"
+        ]
+        with subprocess.Popen(
+            command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True
+        ) as process:
             for line in process.stderr:
                 if "epoch done" in line:
                     break
@@ -483,16 +711,27 @@ class Training(unittest.TestCase):
         self.assertIn("was deleted or moved while the run trained", rest)
 
     def test_two_jobs_do_not_share_a_run_folder(self):
-        command = [WEFT, "train", "recipes/shapes", "--set", f"run.dir={self.folder.name}", "--name", "run", "--set", "model.name=mlp",
-                   "--set", "train.epochs=500", "--set", "train.eval_every=0", "--progress", "none"]
-        with subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+        command = [
+            WEFT, "train", "recipes/shapes", "--set", f"run.dir={self.folder.name}", "--name",
+            "run", "--set", "model.name=mlp", "--set", "train.epochs=500", "--set",
+            "train.eval_every=0", "--progress", "none"
+        ]
+        with subprocess.Popen(
+            command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True
+        ) as process:
             for line in process.stderr:
                 if "epoch done" in line:
                     break
             self.refused(self.train("run"), 203, "is in use by process")
-            resumed = subprocess.run([*command, "--resume"], cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=100)
+            resumed = subprocess.run(
+                [*command, "--resume"], cwd=ROOT, env=environment(), capture_output=True, text=True,
+                timeout=100
+            )
             self.refused(resumed, 203, "is in use by process")
-            running = [json.loads(line) for line in weft("runs", self.folder.name, "--json").stdout.splitlines()]
+            running = [
+                json.loads(line)
+                for line in weft("runs", self.folder.name, "--json").stdout.splitlines()
+            ]
             self.assertEqual([(run["name"], run["running"]) for run in running], [("run", True)])
             process.terminate()
             process.stderr.read()
@@ -507,23 +746,44 @@ class Training(unittest.TestCase):
     def test_a_recipe_that_promises_nothing_is_not_checked_against(self):
         recipe = pathlib.Path(self.folder.name) / "mine"
         recipe.mkdir()
-        (recipe / "recipe.toml").write_text((pathlib.Path(ROOT) / "recipes/shapes/recipe.toml").read_text())
-        for promise, says in ((None, "there is no"), ("", "names no accuracy"), ("accuracy = 0.01", "as expected"), ("accuracy = 1", "not as expected")):
+        (recipe / "recipe.toml").write_text(
+            (pathlib.Path(ROOT) / "recipes/shapes/recipe.toml").read_text()
+        )
+        for promise, says in (
+            (None, "there is no"),
+            ("", "names no accuracy"),
+            ("accuracy = 0.01", "as expected"),
+            ("accuracy = 1", "not as expected"),
+        ):
             if promise is not None:
                 (recipe / "expected.toml").write_text(promise)
-            result = weft("train", str(recipe), *TINY, "--set", f"run.dir={self.folder.name}", "--name", says.replace(" ", "_"), "--check")
-            self.assertEqual(result.returncode, {"as expected": 0, "not as expected": 1}.get(says, 2), result.stderr)
+            result = weft(
+                "train", str(recipe), *TINY, "--set", f"run.dir={self.folder.name}", "--name",
+                says.replace(" ", "_"), "--check"
+            )
+            self.assertEqual(
+                result.returncode,
+                {"as expected": 0, "not as expected": 1}.get(says, 2),
+                result.stderr,
+            )
             self.assertIn(says, result.stderr)
 
     def test_it_is_a_rank_under_weft_run(self):
         result = self.train("run", "--json", launcher=(WEFT, "run", "-n", "2"))
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(json.loads(result.stdout.splitlines()[-1].removeprefix("[rank 0] "))["ranks"], 2)
+        self.assertEqual(
+            json.loads(result.stdout.splitlines()[-1].removeprefix("[rank 0] "))["ranks"], 2
+        )
 
     def test_a_signal_ends_it_with_a_checkpoint(self):
-        command = [WEFT, "train", "recipes/shapes", "-n", "2", "--set", f"run.dir={self.folder.name}", "--name", "run", "--set",
-                   "train.epochs=500", "--set", "model.name=mlp", "--set", "train.eval_every=0", "--progress", "none"]
-        with subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+        command = [
+            WEFT, "train", "recipes/shapes", "-n", "2", "--set", f"run.dir={self.folder.name}",
+            "--name", "run", "--set", "train.epochs=500", "--set", "model.name=mlp", "--set",
+            "train.eval_every=0", "--progress", "none"
+        ]
+        with subprocess.Popen(
+            command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True
+        ) as process:
             for line in process.stderr:
                 if "epoch done" in line:
                     break
@@ -536,9 +796,14 @@ class Training(unittest.TestCase):
         self.assertGreater(int(re.sub(r"\D", "", newest.name)), 0)
 
     def test_a_killed_rank_is_named_by_the_survivor(self):
-        command = [WEFT, "train", "recipes/shapes", "-n", "2", "--set", f"run.dir={self.folder.name}", "--name", "run", "--set",
-                   "train.epochs=500", "--set", "model.name=mlp", "--set", "train.eval_every=0", "--progress", "none"]
-        with subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+        command = [
+            WEFT, "train", "recipes/shapes", "-n", "2", "--set", f"run.dir={self.folder.name}",
+            "--name", "run", "--set", "train.epochs=500", "--set", "model.name=mlp", "--set",
+            "train.eval_every=0", "--progress", "none"
+        ]
+        with subprocess.Popen(
+            command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True
+        ) as process:
             for line in process.stderr:
                 if "epoch done" in line:
                     break

@@ -41,7 +41,8 @@ constexpr const char* kProgram = R"(// Trains a net. The words after the file ch
 
 namespace nn = torch::nn;
 
-// Your data: here points of two classes, inside and outside of a ring. Any dataset of torch::data will do, such as datasets::MNIST.
+// Your data: here points of two classes, inside and outside of a ring. Any dataset of torch::data
+// will do, such as datasets::MNIST.
 struct Points : torch::data::Dataset<Points> {
   Points(int64_t count, uint64_t seed) {
     torch::manual_seed(seed);
@@ -49,7 +50,10 @@ struct Points : torch::data::Dataset<Points> {
     const torch::Tensor radius = points.square().sum(1);
     labels = radius.gt(0.2).logical_and(radius.lt(0.8)).to(torch::kLong);
   }
-  torch::data::Example<> get(size_t i) override { return {points[static_cast<int64_t>(i)], labels[static_cast<int64_t>(i)]}; }
+  torch::data::Example<> get(size_t i) override {
+    const auto at = static_cast<int64_t>(i);
+    return {points[at], labels[at]};
+  }
   std::optional<size_t> size() const override { return points.size(0); }
   torch::Tensor points, labels;
 };
@@ -68,17 +72,21 @@ int main(int argc, char** argv) {
 
     const auto world = weft::init();  // alone, or a rank of `weft run`, torchrun, mpirun or srun
 
-    // Your model. The entries of a Sequential can be stages of a pipeline (parallel.pp); any other module is one block.
+    // Your model. The entries of a Sequential can be stages of a pipeline (parallel.pp); any other
+    // module is one block.
     torch::manual_seed(options.plan.seed);
-    nn::Sequential net(nn::Linear(2, 64), nn::ReLU(), nn::Linear(64, 64), nn::ReLU(), nn::Linear(64, 2));
+    nn::Sequential net(nn::Linear(2, 64), nn::ReLU(), nn::Linear(64, 64), nn::ReLU(),
+                       nn::Linear(64, 2));
 
     // Your loss: the mean over the samples. Metrics are means, too.
-    weft::Task task(weft::blocks_of(net), [](const torch::Tensor& output, const torch::Tensor& target) {
+    const auto loss = [](const torch::Tensor& output, const torch::Tensor& target) {
       return nn::functional::cross_entropy(output, target);
-    });
-    task.metrics.push_back({"accuracy", [](const torch::Tensor& output, const torch::Tensor& target) {
-                              return output.argmax(1).eq(target).to(torch::kDouble).mean();
-                            }});
+    };
+    const auto accuracy = [](const torch::Tensor& output, const torch::Tensor& target) {
+      return output.argmax(1).eq(target).to(torch::kDouble).mean();
+    };
+    weft::Task task(weft::blocks_of(net), loss);
+    task.metrics.push_back({"accuracy", accuracy});
     task.train = weft::train::dataset(Points(4096, 1));
     task.test = weft::train::dataset(Points(1024, 2));
 
@@ -110,12 +118,14 @@ warmup_epochs = 0.5
 constexpr const char* kPage = R"(# @NAME@
 
 ```
-cmake -B build && cmake --build build        # libtorch is found in Torch_DIR, or in this Python's torch
+cmake -B build && cmake --build build        # finds libtorch in Torch_DIR or in Python's torch
 ./build/@NAME@ train.toml                    # a run folder in runs/: metrics, checkpoints, log
-weft run -n 2 ./build/@NAME@ train.toml      # two ranks; parallel.fsdp=2 or parallel.pp=2 behind it divides the model
+weft run -n 2 ./build/@NAME@ train.toml      # two ranks
 ./build/@NAME@ train.toml --resume           # goes on with the newest run
 ctest --test-dir build
 ```
+
+Add `parallel.fsdp=2` or `parallel.pp=2` after `train.toml` to divide the model over two ranks.
 )";
 
 std::string filled(std::string text, const std::string& name, const std::string& where) {

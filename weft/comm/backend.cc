@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::array kTransports = {"auto", "shm", "tcp", "mpi", "nccl"};
 
-// Which of the ranks is known to have ended; empty: what the launcher left in the store says.
+// Returns the rank that is known to have ended. Empty: the launcher's entry in the store tells it.
 using Lost = std::function<std::optional<int>()>;
 
 c10::intrusive_ptr<c10d::Backend> over_store(const WeftBackend::Part& here,
@@ -46,7 +46,7 @@ Transport parse_transport(const std::string& name) {
     if (name == kTransports[i]) return static_cast<Transport>(i);
   }
   throw Error(Errc::kBadConfig,
-              "unknown transport '" + name + "'; there are auto, shm, tcp, mpi and nccl");
+              "unknown transport '" + name + "'; the transports are auto, shm, tcp, mpi and nccl");
 }
 
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> store, int rank,

@@ -1,5 +1,5 @@
-// Groups with CUDA devices. What needs one is labeled gpu and skipped, saying so, where there is
-// none.
+// Groups with CUDA devices. Tests that need a device have the label gpu. Without a device they are
+// skipped with a message.
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 const char* const kNoDevice =
     "no CUDA device: libtorch was built without CUDA, or the machine has none";
 
-TEST(Nccl, SaysWhyItIsNotThere) {
+TEST(Nccl, SaysWhyItIsUnavailable) {
   if (at::hasCUDA()) GTEST_SKIP() << "a CUDA device is there";
   try {
     form_group(c10::make_intrusive<c10d::HashStore>(), 0, 2, {.transport = Transport::kNccl});
@@ -31,8 +31,8 @@ TEST(Nccl, SaysWhyItIsNotThere) {
 
 constexpr int kTooFewDevices = 77;
 
-// Collectives of ranks with a device each. Results start as something else: a call that does
-// nothing is seen.
+// Collectives of ranks with one device each. Results start with other values, so that a call
+// without effect is noticed.
 int run_nccl(const Group& world, const std::string& meeting) {
   if (static_cast<int>(at::getNumGPUs()) < world.size()) return kTooFewDevices;
   const Group group = form_group(c10::make_intrusive<c10d::FileStore>(meeting, world.size()),
@@ -75,8 +75,8 @@ TEST(NcclGpu, GathersScattersAndSumsOverTwoDevices) {
   EXPECT_EQ(codes, std::vector<int>(2, 0));
 }
 
-// Forked ranks touch CUDA first after the fork, as it demands; rank 0 is the one with a device
-// where there is only one.
+// CUDA requires that forked ranks use it only after the fork. If there is one device, rank 0 has
+// it.
 TEST(MixedGpu, CpuAndGpuRanksReduceTogetherOverTheWeftBackend) {
   if (!at::hasCUDA()) GTEST_SKIP() << kNoDevice;
   for (const bool both : {false, true}) {

@@ -8,7 +8,6 @@
 namespace weft::comm {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Map = std::map<std::string, std::string>;
 
@@ -16,7 +15,7 @@ Identity discover(const Map& variables, const IdentityOptions& options = {}) {
   return comm::discover(Environment(variables), options);
 }
 
-// The message of the kBadConfig that it has to throw.
+// Returns the message of the kBadConfig that discover() must throw.
 std::string complaint(const Map& variables, const IdentityOptions& options = {}) {
   try {
     const auto me = discover(variables, options);
@@ -64,7 +63,7 @@ const Map kSlurm = {{"SLURM_JOB_ID", "123456"},
                     {"SLURM_STEP_NODELIST", "node[10,20-21]"},
                     {"SLURM_RESTART_COUNT", "1"}};
 
-TEST(Discover, IsAWorldOfOneWhenNothingSaysOtherwise) {
+TEST(Discover, IsAWorldOfOneByDefault) {
   const auto me = discover(Map{{"HOME", "/root"}});
   EXPECT_EQ(me.rank, 0);
   EXPECT_EQ(me.world, 1);
@@ -73,7 +72,7 @@ TEST(Discover, IsAWorldOfOneWhenNothingSaysOtherwise) {
   EXPECT_EQ(me.banner(), "rank 0 of 1 (local 0 of 1, node 0), from alone");
 }
 
-TEST(Discover, NeedsNoMeetingPointForAWorldOfOne) {
+TEST(Discover, NeedsNoStoreForAWorldOfOne) {
   const auto me = discover({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
   EXPECT_EQ(me.world, 1);
   EXPECT_EQ(me.master_addr, "127.0.0.1");
@@ -103,11 +102,11 @@ TEST(Discover, LetsRankZeroHostTheStoreWhenTorchrunsAgentDoesNot) {
                    .store_is_hosted_elsewhere);
 }
 
-TEST(Discover, WantsTheMeetingPointThatATorchrunAlwaysSets) {
+TEST(Discover, RequiresTheStoreAddressThatTorchrunAlwaysSets) {
   EXPECT_THAT(complaint(with(kTorchrun, {{"MASTER_PORT", ""}})), HasSubstr("MASTER_PORT"));
 }
 
-TEST(Discover, ReadsOpenMpiAndMeetsOnTheLoopbackOfTheOneHost) {
+TEST(Discover, ReadsOpenMpiAndUsesLoopbackOnOneHost) {
   const auto me = discover(kOpenMpi);
   EXPECT_EQ(me.rank, 1);
   EXPECT_EQ(me.world, 2);
@@ -119,7 +118,7 @@ TEST(Discover, ReadsOpenMpiAndMeetsOnTheLoopbackOfTheOneHost) {
   EXPECT_EQ(me.source, "Open MPI");
 }
 
-TEST(Discover, GivesTheRanksOfOneMpirunOnePortAndAnotherMpirunAnother) {
+TEST(Discover, GivesEachMpirunJobItsOwnPort) {
   const auto peer = discover(
       with(kOpenMpi, {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}}));
   const auto stranger = discover(with(kOpenMpi, {{"PMIX_NAMESPACE", "2158034946"}}));
@@ -127,11 +126,11 @@ TEST(Discover, GivesTheRanksOfOneMpirunOnePortAndAnotherMpirunAnother) {
   EXPECT_NE(discover(kOpenMpi).master_port, stranger.master_port);
 }
 
-TEST(Discover, LeavesTheMeetingToMpiWhenMpirunSpansHostsAndNobodyNamesTheFirst) {
+TEST(Discover, UsesMpiForTheRendezvousWhenMpirunSpansHostsAndMasterAddrIsUnset) {
   const auto spread = with(kOpenMpi, {{"OMPI_COMM_WORLD_SIZE", "4"}});
   EXPECT_TRUE(discover(spread).meets_through_mpi);
   EXPECT_EQ(discover(spread).master_addr, "");
-  EXPECT_THAT(discover(spread).banner(), HasSubstr("meeting through MPI, from Open MPI"));
+  EXPECT_THAT(discover(spread).banner(), HasSubstr("rendezvous through MPI, from Open MPI"));
   const auto me = discover(with(spread, {{"MASTER_ADDR", "head"}}));
   EXPECT_TRUE(me.mpi);
   EXPECT_FALSE(me.meets_through_mpi);
@@ -139,12 +138,12 @@ TEST(Discover, LeavesTheMeetingToMpiWhenMpirunSpansHostsAndNobodyNamesTheFirst) 
   EXPECT_EQ(me.master_port, 29500);
 }
 
-TEST(Discover, LeavesTheMeetingToMpiOnOneHostWhereTheLauncherTellsNoJobFromAnother) {
+TEST(Discover, UsesMpiForTheRendezvousOnOneHostIfTheLauncherSetsNoJobId) {
   const Map hydra = {
       {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
   EXPECT_TRUE(discover(hydra).meets_through_mpi);
   EXPECT_EQ(discover(hydra).master_addr,
-            "127.0.0.1");  // what is left to a weft that was built without MPI
+            "127.0.0.1");  // the address that a weft without MPI uses
   EXPECT_FALSE(discover(with(hydra, {{"MASTER_PORT", "1234"}})).meets_through_mpi);
   EXPECT_FALSE(discover(kOpenMpi).meets_through_mpi);
   EXPECT_FALSE(discover(with(hydra, {{"PMI_RANK", "0"},
@@ -185,7 +184,7 @@ TEST(Discover, ReadsMvapich) {
   EXPECT_EQ(me.source, "MVAPICH");
 }
 
-TEST(Discover, ReadsSrunAndMeetsAtTheFirstHostOnAPortOfTheJob) {
+TEST(Discover, ReadsSrunAndUsesTheFirstHostAndAPortOfTheJob) {
   const auto me = discover(kSlurm);
   EXPECT_EQ(me.rank, 5);
   EXPECT_EQ(me.world, 7);
@@ -206,7 +205,7 @@ TEST(Discover, CountsTheTasksOfTheLastAndSmallerSlurmNode) {
       1);
 }
 
-TEST(Discover, IsAloneInTheShellOfSbatchWhichIsNoTask) {
+TEST(Discover, IsAloneInTheBatchShellOfSbatch) {
   auto batch = kSlurm;
   batch.erase("SLURM_STEP_ID");
   EXPECT_EQ(discover(batch).world, 1);
@@ -248,7 +247,7 @@ TEST(Discover, ReadsAnIndexedJobAsOneRankAPod) {
   EXPECT_EQ(me.master_addr, "job-0.svc");
 }
 
-TEST(Discover, SaysWhatAnIndexedJobLeavesOut) {
+TEST(Discover, NamesTheVariablesThatAnIndexedJobDoesNotSet) {
   EXPECT_THAT(complaint({{"JOB_COMPLETION_INDEX", "0"}}), HasSubstr("WORLD_SIZE"));
   EXPECT_THAT(
       complaint({{"JOB_COMPLETION_INDEX", "1"}, {"WORLD_SIZE", "3"}, {"HOSTNAME", "fit-1"}}),
@@ -272,7 +271,7 @@ TEST(Discover, ReadsKubeflowsNodes) {
   EXPECT_THAT(complaint(with(pet, {{"PET_NNODES", "1:2"}})), HasSubstr("rendezvous"));
 }
 
-TEST(Discover, TakesRankAndWorldSizeWithoutLocalRankForNodes) {
+TEST(Discover, TreatsRankAndWorldSizeWithoutLocalRankAsNodes) {
   const auto me = discover({{"RANK", "1"},
                             {"WORLD_SIZE", "2"},
                             {"MASTER_ADDR", "fit-master-0"},
@@ -281,7 +280,7 @@ TEST(Discover, TakesRankAndWorldSizeWithoutLocalRankForNodes) {
   EXPECT_EQ(me.node_rank, 1);
   EXPECT_EQ(me.local_rank, 0);
   EXPECT_EQ(me.local_world, 1);
-  EXPECT_THAT(me.banner(), HasSubstr("one a node"));
+  EXPECT_THAT(me.banner(), HasSubstr("one rank per node"));
 }
 
 TEST(Discover, ReadsRankWorldSizeAndMasterSetByHand) {
@@ -297,7 +296,7 @@ TEST(Discover, ReadsRankWorldSizeAndMasterSetByHand) {
   EXPECT_FALSE(me.store_is_hosted_elsewhere);
 }
 
-TEST(Discover, LetsTheProgramsOwnOptionsWin) {
+TEST(Discover, PrefersTheProgramsOptions) {
   IdentityOptions options;
   options.rank = 0;
   options.world = 2;
@@ -317,13 +316,13 @@ TEST(Discover, NamesBothSourcesAndBothValuesWhenTheyDisagree) {
   EXPECT_THAT(text, HasSubstr("RANK and WORLD_SIZE (RANK=1, WORLD_SIZE=4)"));
 }
 
-TEST(Discover, RefusesATorchrunInsideALargerMpirun) {
+TEST(Discover, RejectsATorchrunInsideALargerMpirun) {
   EXPECT_THAT(
       complaint(with(kTorchrun, {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "8"}})),
       HasSubstr("disagree"));
 }
 
-TEST(Discover, AllowsATorchrunANodeUnderMpirunOrSrun) {
+TEST(Discover, AllowsOneTorchrunPerNodeUnderMpirunOrSrun) {
   EXPECT_EQ(
       discover(with(kTorchrun, {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}))
           .rank,
@@ -352,13 +351,13 @@ TEST(Discover, FillsInFromALaterSourceThatAgrees) {
   EXPECT_EQ(me.master_addr, "node10");
 }
 
-TEST(Discover, RefusesHalfAPair) {
+TEST(Discover, RejectsRankWithoutWorldSizeAndTheReverse) {
   EXPECT_THAT(complaint({{"RANK", "0"}}), HasSubstr("WORLD_SIZE is not set"));
   EXPECT_THAT(complaint({{"WORLD_SIZE", "4"}}), HasSubstr("RANK is not set"));
   EXPECT_EQ(discover({{"WORLD_SIZE", "1"}}).world, 1);
 }
 
-TEST(Discover, RefusesNumbersThatAreNoneAndRanksThatDoNotFit) {
+TEST(Discover, RejectsInvalidNumbersAndRanksOutOfRange) {
   EXPECT_THAT(complaint(with(kTorchrun, {{"RANK", "three"}})), HasSubstr("RANK=three"));
   EXPECT_THAT(complaint(with(kTorchrun, {{"RANK", "-1"}})), HasSubstr("RANK=-1"));
   EXPECT_THAT(complaint(with(kTorchrun, {{"RANK", "4"}})), HasSubstr("from 0 to 3"));
@@ -368,40 +367,15 @@ TEST(Discover, RefusesNumbersThatAreNoneAndRanksThatDoNotFit) {
   EXPECT_THAT(complaint(with(kTorchrun, {{"MASTER_PORT", "65536"}})), HasSubstr("65535"));
 }
 
-TEST(Environment, TakesAnEmptyValueForUnset) {
+TEST(Environment, TreatsAnEmptyValueAsUnset) {
   const Environment env(Map{{"RANK", ""}});
   EXPECT_FALSE(env.has("RANK"));
   EXPECT_EQ(env.number("RANK"), std::nullopt);
 }
 
-TEST(Environment, OfTheProcessHoldsWhatWasExported) {
+TEST(Environment, ReadsTheVariablesOfTheProcess) {
   ASSERT_EQ(setenv("WEFT_ENVIRONMENT_TEST", "a=b", 1), 0);
   EXPECT_EQ(Environment::process().get("WEFT_ENVIRONMENT_TEST"), "a=b");
-}
-
-// The forms of Slurm's hostlist, as in scontrol(1) "show hostnames".
-TEST(ExpandHosts, WritesOutRangesListsPaddingAndTails) {
-  EXPECT_THAT(expand_hosts("node[10,20-22]"), ElementsAre("node10", "node20", "node21", "node22"));
-  EXPECT_THAT(expand_hosts("a,b[08-10]-ib,c"), ElementsAre("a", "b08-ib", "b09-ib", "b10-ib", "c"));
-  EXPECT_THAT(expand_hosts("r[1-2]n[1-2]"), ElementsAre("r1n1", "r1n2", "r2n1", "r2n2"));
-  EXPECT_THAT(expand_hosts("[9-11]"), ElementsAre("9", "10", "11"));
-  EXPECT_THAT(expand_hosts("login"), ElementsAre("login"));
-}
-
-TEST(ExpandHosts, RefusesWhatIsMalformedOrTooLong) {
-  for (const char* list : {"", "a,,b", "n[1-", "n]1[", "n[2-1]", "n[x]", "n[]", "n[1,]", "n[[1]]",
-                           "n[1]]", "n[1]m[2", "n[0-2000000000]"}) {
-    EXPECT_THROW(expand_hosts(list), Error) << list;
-  }
-  std::string brackets;  // of 10^300 names
-  for (int i = 0; i < 300; ++i) brackets += "[0-9]";
-  EXPECT_THROW(expand_hosts(brackets), Error);
-  EXPECT_EQ(expand_hosts("[0-255]n[0-255]").size(), 65536U);
-  EXPECT_THROW(expand_hosts("[0-255]n[0-255],m"), Error);
-  EXPECT_EQ(expand_hosts(std::string(253, 'n')).size(), 1U);
-  EXPECT_THROW(expand_hosts(std::string(254, 'n')), Error);
-  EXPECT_THROW(expand_hosts(std::string(250, 'n') + "[1-65536]"),
-               Error);  // which would take 64 MiB and more
 }
 
 }  // namespace

@@ -13,11 +13,11 @@ namespace {
 void check(at::TensorList tensors) {
   for (const at::Tensor& tensor : tensors) {
     WEFT_REQUIRE(tensor.defined() && tensor.layout() == at::kStrided && tensor.is_floating_point(),
-                 "gossip: a tensor that is not dense and floating has no average");
+                 "gossip: only dense floating-point tensors can be averaged");
   }
 }
 
-// self * mine + the sum of weight * heard.
+// self * mine + sum of weight * received.
 at::Tensor mixed(const schedule::Mixing& mixing, const at::Tensor& mine,
                  const std::vector<at::Tensor>& heard) {
   const bool half = mine.scalar_type() == at::kHalf || mine.scalar_type() == at::kBFloat16;
@@ -57,7 +57,7 @@ void gossip(const Group& group, at::TensorList tensors, std::int64_t round,
     }
   }
   failure.rethrow();
-  if (mixing.hears.empty()) return;  // rests in this round
+  if (mixing.hears.empty()) return;  // this rank pauses in this round
   for (std::size_t t = 0; t < tensors.size(); ++t)
     tensors[t].copy_(mixed(mixing, tensors[t], heard[t]));
 }

@@ -16,8 +16,8 @@ namespace {
 using namespace std::chrono_literals;
 using schedule::Graph;
 
-// By hand: a third of itself and of both neighbors.
-TEST(Gossip, OnARingIsTheMeanOfARankAndItsNeighbors) {
+// Expected by hand: one third of the rank's own value and of each neighbor's.
+TEST(Gossip, OnARingAveragesARankWithItsNeighbors) {
   replicate(4, [](const Group& group) {
     at::Tensor x = at::full({3}, 9.0 * group.rank(), at::kDouble);
     gossip(group, x, 0, {.graph = Graph::kRing});
@@ -28,8 +28,8 @@ TEST(Gossip, OnARingIsTheMeanOfARankAndItsNeighbors) {
   });
 }
 
-// Ying and others 2021: log2 W rounds of the one-peer exponential graph are the average.
-TEST(Gossip, OfOnePeerAverageExactlyAfterTheLogarithmOfAPowerOfTwo) {
+// Ying et al. 2021: log2 W rounds of the one-peer exponential graph give the exact average.
+TEST(Gossip, OnePeerGraphAveragesExactlyAfterLogWRoundsIfWIsAPowerOfTwo) {
   for (const int world : {2, 4, 8}) {
     replicate(world, [world](const Group& group) {
       at::Tensor x = at::arange(5, at::kFloat) + 8 * group.rank();
@@ -40,8 +40,7 @@ TEST(Gossip, OfOnePeerAverageExactlyAfterTheLogarithmOfAPowerOfTwo) {
   }
 }
 
-// The distance of all ranks' values from their average, in the root of the summed squares, and that
-// average.
+// The average of all ranks' values, and their distance from it (root of the sum of squares).
 std::pair<double, double> distance_and_mean(const Group& group, const at::Tensor& x) {
   at::Tensor all = at::empty({group.size() * x.numel()}, x.options());
   group.all_gather(all, x);
@@ -57,12 +56,13 @@ bool shrinks_as_promised(const Group& group, Graph graph) {
     gossip(group, x, round, {.graph = graph, .seed = 5});
   const auto [end, mean_after] = distance_and_mean(group, x);
   if (std::abs(mean - mean_after) > 1e-12) return false;
-  if (graph == Graph::kRandomMatching) return end < start;  // its rate is that of the expectation
+  // Its mixing rate holds in expectation only.
+  if (graph == Graph::kRandomMatching) return end < start;
   const double rate = schedule::mixing_rate({graph, group.size()});
   return end <= start * std::pow(rate, kRounds) * (1 + 1e-4) + 1e-12;
 }
 
-TEST(Gossip, BringsProcessesTogetherAtTheMixingRateAndKeepsTheirAverage) {
+TEST(Gossip, ConvergesAtTheMixingRateAndKeepsTheAverage) {
   for (const char* transport : {"shm", "tcp"}) {
     const auto codes = fork_ranks(5, transport, [](const Group& group) {
       for (const Graph graph : schedule::graphs()) {
@@ -77,7 +77,7 @@ TEST(Gossip, BringsProcessesTogetherAtTheMixingRateAndKeepsTheirAverage) {
   }
 }
 
-TEST(Gossip, TakesAllParametersOfAModelAtOnceWhateverTheirLayoutAndType) {
+TEST(Gossip, AveragesAllParametersOfAModelAtOnceInAnyLayoutAndType) {
   replicate(2, [](const Group& group) {
     at::Tensor parameter = at::full({2, 3}, group.rank(), at::kFloat).requires_grad_();
     at::Tensor transposed = at::full({4, 2}, group.rank(), at::kFloat).t();
@@ -91,7 +91,7 @@ TEST(Gossip, TakesAllParametersOfAModelAtOnceWhateverTheirLayoutAndType) {
   });
 }
 
-TEST(Gossip, LeavesARankAloneThatHasNobodyToHear) {
+TEST(Gossip, DoesNotChangeARankWithoutNeighborsInTheRound) {
   replicate(1, [](const Group& group) {
     at::Tensor x = at::ones({3});
     gossip(group, x, 0);
@@ -99,7 +99,7 @@ TEST(Gossip, LeavesARankAloneThatHasNobodyToHear) {
   });
 }
 
-TEST(Gossip, RefusesWhatHasNoAverageAndWhatIsOfAnotherLength) {
+TEST(Gossip, RejectsTensorsThatCannotBeAveragedOrDifferInLength) {
   replicate(1, [](const Group& group) {
     EXPECT_THROW(gossip(group, at::ones({3}, at::kLong), 0), Error);
     EXPECT_THROW(gossip(group, at::ones({3}), -1), Error);

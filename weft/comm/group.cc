@@ -38,12 +38,12 @@ c10d::ReduceOp to_c10d(ReduceOp op) {
 struct Group::State {
   c10::intrusive_ptr<c10d::Backend> backend;
   std::string name;
-  internal::WeftBackend* weft = nullptr;  // the backend, where it is ours
+  internal::WeftBackend* weft = nullptr;  // the backend, if it is weft
   std::shared_ptr<const internal::Lineage> lineage = std::make_shared<internal::Lineage>();
   std::mutex mutex;                  // guards parts
-  std::map<std::string, int> parts;  // groups made of some of the ranks so far
+  std::map<std::string, int> parts;  // number of subgroups made so far, by name and ranks
 
-  // The place of the next group of these ranks and this name. Each of them counts alike.
+  // Returns the key of the next subgroup with these ranks and this name. All of them count alike.
   std::string place_of(const std::vector<int>& ranks, const std::string& part) {
     std::string place = "group/" + part + "/" + std::to_string(lineage->options.epoch);
     for (const int rank : ranks) place += "," + std::to_string(rank);
@@ -51,8 +51,8 @@ struct Group::State {
     return place + "/" + std::to_string(parts[place]++);
   }
 
-  // The fast path of collectives in place: no Work, no c10d options. False: the call has to take
-  // the other one.
+  // Fast path of in-place collectives: no Work, no c10d options. Returns false if the call must
+  // take the regular path.
   bool run_now(schedule::Collective collective, const at::Tensor& tensor,
                net::DirectArgs args) const {
     const auto type = weft != nullptr ? internal::plain_type(tensor) : std::nullopt;
@@ -65,7 +65,7 @@ struct Group::State {
     return weft->run_now(collective, args);
   }
 
-  // Backends other than ours may go on after the call returns, so a synchronous call waits.
+  // Backends other than weft's may continue after the call returns, so a synchronous call waits.
   void finish(const Work& work) const {
     if (weft == nullptr && work) work->wait();
   }
@@ -74,7 +74,7 @@ struct Group::State {
 Group::Group(c10::intrusive_ptr<c10d::Backend> backend, std::string name)
     : state_(std::make_shared<State>()) {
   internal::
-      // replicas and libtorch's pool of threads begin to compute once there is a group
+      // replicas and libtorch's threads start to compute once a group exists
       settle_vector_math();
   state_->backend = std::move(backend);
   state_->name = std::move(name);
@@ -107,17 +107,17 @@ Group Group::subgroup(const std::vector<int>& ranks, const std::string& name) co
   const std::set<int> distinct(ranks.begin(), ranks.end());
   WEFT_REQUIRE(distinct.size() == ranks.size() && !ranks.empty() && *distinct.begin() >= 0 &&
                    *distinct.rbegin() < size(),
-               "group " + name + ": its ranks must be different ones of this group of " +
+               "group " + name + ": its ranks must be distinct ranks of this group of " +
                    std::to_string(size()));
   WEFT_REQUIRE(distinct.count(rank()) == 1,
                "group " + name + ": rank " + std::to_string(rank()) +
-                   " is not one of its ranks; only those call subgroup()");
+                   " is not one of its ranks; only its ranks may call subgroup()");
   const std::chrono::milliseconds patience =
       std::chrono::duration_cast<std::chrono::milliseconds>(timeout());
   if (ranks.size() == 1) return Group(make_backend(nullptr, 0, 1, {.timeout = patience}), name);
   if (!state_->backend->supportsSplitting()) {
     throw Error(Errc::kUnavailable,
-                "the backend " + state_->backend->getBackendName() + " cannot be split into groups",
+                "the backend " + state_->backend->getBackendName() + " does not support subgroups",
                 {"subgroup", rank()});
   }
   auto store = state_->weft != nullptr ? state_->weft->store() : state_->lineage->store;
@@ -273,8 +273,8 @@ void Group::recv(at::Tensor& tensor, int peer, int tag) const {
   wait(state_->backend->recv(tensors, peer, tag), "recv");
 }
 
-// Endpoints of threads hear of a peer's end only through their own messages, so the host is asked
-// too.
+// Endpoints of threads notice the end of a peer only through their own messages, so the host is
+// checked too.
 void Group::wait(const Work& work, const char* operation) const {
   if (!work) return;
   constexpr std::chrono::milliseconds kPatience(50);

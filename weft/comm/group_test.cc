@@ -41,14 +41,14 @@ TEST(Group, DoesEveryCollectiveAsProcessesInSharedMemoryAndOverTcp) {
   }
 }
 
-TEST(Group, TensorsMadeAfterTheAllocatorCanBeReadByPeers) {
+TEST(Group, PeersCanReadTensorsMadeAfterTheAllocatorWasInstalled) {
   const auto codes = fork_ranks(2, "shm", [](const Group& group) {
     return group.host()->token(at::empty({100}).data_ptr()) != net::Host::kNoToken ? 0 : 1;
   });
   EXPECT_EQ(codes, std::vector<int>(2, 0));
 }
 
-TEST(GroupTiming, AMismatchIsAnErrorOnEveryRankWithinASecondShowingBoth) {
+TEST(GroupTiming, AMismatchIsAnErrorWithBothSignaturesOnEveryRankWithinASecond) {
   for (const char* transport : {"shm", "tcp"}) {
     expect_within(1s, [&](SlowestRank& slowest) {
       const auto codes = fork_ranks(
@@ -58,9 +58,9 @@ TEST(GroupTiming, AMismatchIsAnErrorOnEveryRankWithinASecondShowingBoth) {
   }
 }
 
-// Two operations wait for a rank that does not come: both end with the timeout, also the one that
-// was waiting behind the other. Rank 0 then writes a byte to `done`; until it can be read the other
-// stays, so that it is not lost as well.
+// Two operations wait for a rank that does not take part. Both end with the timeout, including the
+// one that was queued behind the other. Rank 0 then writes a byte to `done`. The other rank stays
+// until it can read the byte, so that it is not lost as well.
 int times_out(const Group& group, const std::array<int, 2>& done) {
   if (group.rank() == 1) {
     pollfd end{done[0], POLLIN, 0};
@@ -79,7 +79,7 @@ int times_out(const Group& group, const std::array<int, 2>& done) {
   return ::write(done[1], "", 1) == 1 ? 0 : 3;
 }
 
-TEST(Group, ATimeoutIsWhatEveryOperationOfItsRankEndsWith) {
+TEST(Group, ATimeoutEndsEveryOperationOfItsRank) {
   for (const char* transport : {"shm", "tcp"}) {
     std::array<int, 2> done{};
     ASSERT_EQ(::pipe(done.data()), 0);
@@ -92,7 +92,7 @@ TEST(Group, ATimeoutIsWhatEveryOperationOfItsRankEndsWith) {
   }
 }
 
-TEST(GroupTiming, AKilledRankIsPeerLostOnTheSurvivorsWithinTwoSecondsWhateverTheyWaitIn) {
+TEST(GroupTiming, AKilledRankIsPeerLostOnTheSurvivorsWithinTwoSecondsInEveryOperation) {
   for (const char* transport : {"shm", "tcp"}) {
     for (bool receiving : {false, true}) {
       expect_within(2s, [&](SlowestRank& slowest) {
@@ -120,8 +120,7 @@ TEST(GroupTiming, AKilledRankIsPeerLostOnTheSurvivorsWithinTwoSecondsWhateverThe
   }
 }
 
-// All of a group's collectives in groups of some of its ranks, which overlap, and in groups of
-// those.
+// Runs all collectives in overlapping subgroups, and in subgroups of those.
 int exercise_parts(const Group& group) {
   const int rank = group.rank();
   const Group pair = group.subgroup(rank < 2 ? std::vector{1, 0} : std::vector{2, 3}, "pair");
@@ -130,22 +129,21 @@ int exercise_parts(const Group& group) {
   exercise(stripe);
   if (pair.rank() != (rank < 2 ? 1 - rank : rank - 2) || stripe.rank() != rank / 2) return 1;
   if (rank == 2) return 0;
-  const Group three =
-      group.subgroup({0, 1, 3}, "pair");  // a name that is used already, other ranks
+  const Group three = group.subgroup({0, 1, 3}, "pair");  // same name, other ranks
   exercise(three);
   if (three.rank() < 2) exercise(three.subgroup({0, 1}, "of a part"));
   exercise(group.subgroup({rank}, "alone"));
   return 0;
 }
 
-TEST(Group, MakesGroupsOfSomeOfItsRanksAndOfTheirsAsThreadsAndProcesses) {
+TEST(Group, MakesNestedSubgroupsAsThreadsAndProcesses) {
   replicate(
       4, [](const Group& group) { EXPECT_EQ(exercise_parts(group), 0); }, 20s);
   for (const char* transport : {"shm", "tcp"})
     EXPECT_EQ(fork_ranks(4, transport, exercise_parts), std::vector<int>(4, 0)) << transport;
 }
 
-TEST(Group, SynchronousCallsComeAfterThoseThatWerePosted) {
+TEST(Group, SynchronousCallsRunAfterPostedOnes) {
   replicate(2, [](const Group& group) {
     for (int round = 0; round < 50; ++round) {
       at::Tensor value = at::full({3}, group.rank() + 1.0);
@@ -170,7 +168,7 @@ TEST(Group, SynchronousCallsComeAfterThoseThatWerePosted) {
   });
 }
 
-TEST(Group, MakesNoGroupWithoutThisRankOrWithOneTwice) {
+TEST(Group, RejectsSubgroupsWithoutThisRankOrWithARankTwice) {
   replicate(2, [](const Group& group) {
     for (const auto& ranks :
          std::vector<std::vector<int>>{{}, {1 - group.rank()}, {0, 1, 1}, {0, 1, 2}, {-1, 0, 1}}) {
@@ -179,7 +177,7 @@ TEST(Group, MakesNoGroupWithoutThisRankOrWithOneTwice) {
   });
 }
 
-TEST(Group, AReplicaThatFailsEndsThoseThatWaitForAGroupWithIt) {
+TEST(Group, AFailedReplicaEndsTheReplicasThatWaitForASubgroupWithIt) {
   try {
     replicate(2, [](const Group& group) {
       if (group.rank() == 0) throw Error(Errc::kUnavailable, "the cause");
@@ -191,7 +189,7 @@ TEST(Group, AReplicaThatFailsEndsThoseThatWaitForAGroupWithIt) {
   }
 }
 
-TEST(GroupTiming, AnAbortEndsThoseThatWaitForAMessageThatDoesNotCome) {
+TEST(GroupTiming, AnAbortEndsTheWaitForAMessageThatIsNeverSent) {
   for (bool began : {false, true}) {
     expect_within(1s, [&](SlowestRank& slowest) {
       replicate(
@@ -218,7 +216,7 @@ TEST(GroupTiming, AnAbortEndsThoseThatWaitForAMessageThatDoesNotCome) {
   }
 }
 
-TEST(Group, WithoutSharedMemoryRanksStillWorkOverTcp) {
+TEST(Group, RanksUseTcpWithoutSharedMemory) {
   setenv("WEFT_HEAP_MB", "0", 1);
   const auto codes = fork_ranks(2, "auto", [](const Group& group) {
     exercise(group);
@@ -228,7 +226,7 @@ TEST(Group, WithoutSharedMemoryRanksStillWorkOverTcp) {
   EXPECT_EQ(codes, std::vector<int>(2, 0));
 }
 
-TEST(ForkRanks, KillsThoseThatDoNotEndAndSaysWhyItForksNone) {
+TEST(ForkRanks, KillsProcessesThatDoNotEndAndReportsWhyAForkFailed) {
   const auto codes = fork_ranks(
       2, "tcp",
       [](const Group& group) {
@@ -240,11 +238,11 @@ TEST(ForkRanks, KillsThoseThatDoNotEndAndSaysWhyItForksNone) {
   setenv("TMPDIR", "/proc/self", 1);
   EXPECT_THAT(
       refusal([] { fork_ranks(2, "tcp", [](const Group&) { return 0; }); }, Errc::kUnavailable),
-      testing::HasSubstr("no file for ranks"));
+      testing::HasSubstr("cannot create the file for the rendezvous"));
   unsetenv("TMPDIR");
 }
 
-TEST(Group, ShowsItsCallsOnTheTimeLineOfTheirCallerWhicheverThreadDoesThem) {
+TEST(Group, RecordsCallsOnTheTimelineOfTheirCallerWhicheverThreadRunsThem) {
   replicate(
       2,
       [](const Group& group) {
@@ -268,7 +266,7 @@ TEST(Group, ShowsItsCallsOnTheTimeLineOfTheirCallerWhicheverThreadDoesThem) {
       20s);
 }
 
-TEST(Replicate, ThrowsTheFirstErrorAndEndsTheOthers) {
+TEST(Replicate, ThrowsTheFirstErrorAndEndsTheOtherReplicas) {
   EXPECT_THROW(replicate(
                    3,
                    [](Group group) {

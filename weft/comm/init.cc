@@ -27,21 +27,22 @@
 namespace weft::comm {
 namespace {
 
-// The launcher hands the secret over as an open descriptor: never in the environment or the command
-// line. It is read by pread(), so that several groups of one process can read it.
+// The launcher passes the secret as an open descriptor, never in the environment or on the command
+// line. pread() reads it, so that several groups of one process can read it.
 std::string job_secret() {
   const char* fd = std::getenv("WEFT_SECRET_FD");
   if (fd == nullptr) return "";
   std::string secret(32, '\0');
   if (pread(std::atoi(fd), secret.data(), secret.size(), 0) != 32) {
     throw Error(Errc::kBadConfig,
-                "WEFT_SECRET_FD does not name an open file of 32 bytes; the launcher sets it, do "
-                "not set it by hand");
+                "WEFT_SECRET_FD is not an open file of 32 bytes; only the launcher may set it, so "
+                "unset it");
   }
   return secret;
 }
 
-// A restarted job meets under keys of its own: nothing of an older incarnation is read.
+// A restarted job uses its own keys in the store, so that it does not read entries of an earlier
+// attempt.
 std::string store_prefix(const std::string& run_id, int restart_count) {
   return "weft/" + run_id + "/" + std::to_string(restart_count);
 }
@@ -52,9 +53,9 @@ bool is_loopback(const sockaddr& address) {
   return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 == 127;
 }
 
-// A listening socket for the store, on the address that MASTER_ADDR names: left to itself the store
-// listens on every interface, and it lets anybody in. -1 leaves it to itself: where other hosts are
-// to reach a name that is loopback here (Debian's 127.0.1.1).
+// Opens a listening socket for the store on the address of MASTER_ADDR. By default the store
+// listens on every interface and accepts anybody. Returns -1 for the default if other hosts must
+// reach a name that is loopback on this host (Debian's 127.0.1.1).
 int listen_for_store(const Identity& identity) {
   addrinfo hints{}, *raw = nullptr;
   hints.ai_socktype = SOCK_STREAM;
@@ -65,7 +66,7 @@ int listen_for_store(const Identity& identity) {
   if (is_loopback(*found->ai_addr) && identity.world > identity.local_world) {
     log_warn(
         "MASTER_ADDR " + identity.master_addr +
-        " is loopback on this host, and other hosts are to reach it: the store listens on every " +
+        " is loopback on this host, but other hosts must reach it: the store listens on every " +
         "interface; set MASTER_ADDR to an address of this host");
     return -1;
   }
@@ -88,7 +89,7 @@ c10::intrusive_ptr<c10d::Store> store_of(const Identity& identity, bool hosts_it
   try {
     if (options.isServer) {
       const int listener = listen_for_store(identity);
-      if (listener >= 0) options.masterListenFd = listener;  // the store's from now on
+      if (listener >= 0) options.masterListenFd = listener;  // now owned by the store
     }
     return c10::make_intrusive<c10d::TCPStore>(identity.master_addr, options);
   } catch (const std::exception& error) {
@@ -97,20 +98,20 @@ c10::intrusive_ptr<c10d::Store> store_of(const Identity& identity, bool hosts_it
     if (options.isServer) {
       throw Error(Errc::kUnavailable,
                   "rank 0 cannot host the store at " + place +
-                      " (is the port taken, or the address another host's?); set MASTER_PORT to a "
-                      "free one, MASTER_ADDR to an address of "
-                      "rank 0's host: " +
+                      " (port in use, or address of another host); set MASTER_PORT to a free port "
+                      "and MASTER_ADDR to an address of rank 0's host: " +
                       what.substr(0, what.find('\n')),
                   {"init", identity.rank});
     }
-    throw Error(Errc::kTimeout,
-                "no store answers at " + place + " within " + std::to_string(timeout.count()) +
-                    " ms; is rank 0 running, and are MASTER_ADDR and MASTER_PORT right?",
-                {"init", identity.rank, 0});
+    throw Error(
+        Errc::kTimeout,
+        "no store answers at " + place + " within " + std::to_string(timeout.count()) +
+            " ms; check that rank 0 is running and that MASTER_ADDR and MASTER_PORT are right",
+        {"init", identity.rank, 0});
   }
 }
 
-// None where the ranks meet at a store.
+// Returns nothing if the ranks use a store.
 std::optional<internal::Forming> through_mpi(const Identity& identity,
                                              const BackendOptions& backend) {
   const bool asked = identity.mpi && backend.transport == Transport::kMpi;
@@ -121,20 +122,21 @@ std::optional<internal::Forming> through_mpi(const Identity& identity,
     if (asked || error.code() != Errc::kUnavailable) throw;
     if (identity.master_addr.empty()) {
       throw Error(Errc::kBadConfig,
-                  "there are several hosts, nothing says where rank 0 is, and MPI cannot: " +
+                  "the job spans several hosts, the address of rank 0 is unknown, and MPI cannot "
+                  "be used: " +
                       error.message() +
                       "; or set MASTER_ADDR to rank 0's host (mpirun: -x MASTER_ADDR=HOST)",
                   {"init", identity.rank});
     }
     log_info(
-        "the ranks meet without MPI, by a port that only one job of this host can have "
-        "(MASTER_PORT names another)",
+        "the rendezvous uses a port that only one job on this host can have; set MASTER_PORT for "
+        "another job",
         {{"port", identity.master_port}, {"reason", error.message()}});
     return std::nullopt;
   }
 }
 
-// `ranks`: of the launcher's world, by rank.
+// `ranks`: numbers in the launcher's world, by rank of the group.
 c10::intrusive_ptr<c10d::Backend> over_mpi(const internal::Forming& forming,
                                            const std::vector<int>& ranks,
                                            const BackendOptions& options,
@@ -151,7 +153,7 @@ c10::intrusive_ptr<c10d::Backend> over_mpi(const internal::Forming& forming,
       internal::WeftBackend::Origin{nullptr, make, family});
 }
 
-// None where the ranks meet at a store.
+// Returns nothing if the ranks use a store.
 std::optional<Group> join_through_mpi(const Identity& identity, const BackendOptions& backend) {
   const auto forming = through_mpi(identity, backend);
   if (!forming) return std::nullopt;
@@ -168,7 +170,7 @@ std::optional<Group> join_through_mpi(const Identity& identity, const BackendOpt
 
 std::string lost_rank_key(const std::string& run_id, int restart_count) {
   return store_prefix(run_id, restart_count) + "/" +
-         internal::kLostKey;  // as PrefixStore joins them
+         internal::kLostKey;  // with the separator of PrefixStore
 }
 
 Group init(const InitOptions& options) {
@@ -195,7 +197,7 @@ Group init(const Identity& identity, const InitOptions& options) {
   backend.ordered_sums = options.ordered_sums;
   backend.store_host = identity.master_addr;
   backend.timeout = options.timeout;
-  // Each restart of the job has epochs of its own, whatever was regrouped before it.
+  // Each restart of the job has its own range of epochs, so that earlier regroups do not matter.
   backend.epoch = static_cast<std::uint32_t>(identity.restart_count) << 16;
   if (identity.world == 1 && !options.newcomer)
     return Group(make_backend(nullptr, 0, 1, backend), "world");

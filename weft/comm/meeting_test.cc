@@ -12,7 +12,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The error of a rank 0 of two that meets nobody, where the store says this of the lost rank.
+// Returns the error of rank 0 of 2 whose peer does not join, if the store has this entry for the
+// lost rank.
 Error meet(const std::string& lost) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   store->set(kLostKey, std::vector<std::uint8_t>(lost.begin(), lost.end()));
@@ -22,10 +23,10 @@ Error meet(const std::string& lost) {
   } catch (const Error& error) {
     return error;
   }
-  return {Errc::kInternal, "it met somebody"};
+  return {Errc::kInternal, "the exchange succeeded"};
 }
 
-TEST(Meeting, BelievesTheStoreOnlyThatARankIsLost) {
+TEST(Meeting, AcceptsOnlyARankNumberAsTheLostRank) {
   const Error named = meet("1");
   EXPECT_EQ(named.code(), Errc::kPeerLost);
   EXPECT_EQ(named.context().peer, 1);

@@ -1,4 +1,4 @@
-// Who decides which schedule runs: the user, else rank 0's cost table.
+// The user's algorithm decides which schedule runs, else rank 0's cost table.
 #include "weft/comm/internal/plans.h"
 
 #include <gmock/gmock.h>
@@ -20,8 +20,8 @@ using testing::HasSubstr;
 
 constexpr std::size_t kFloat = 4;
 
-// What all ranks say when rank r wants wanted[r]: rank 0's words with its table, as
-// agree_on_plans() itself says them.
+// Returns the message of each rank if rank r asks for wanted[r]; rank 0's text includes its table,
+// as agree_on_plans() sends it.
 std::vector<std::string> said(const std::vector<std::string>& wanted) {
   std::vector<std::string> all;
   for (int rank = 0; rank < static_cast<int>(wanted.size()); ++rank) {
@@ -42,7 +42,7 @@ Plans plans_of(int rank, const std::vector<std::string>& wanted) {
       [&](const std::string&) { return all; }, rank);
 }
 
-// A table in which `algorithm` is all-reduce's best by far in a world of four.
+// A table in which `algorithm` is by far the fastest all-reduce in a world of four.
 plan::CostTable table_for(Algorithm algorithm) {
   plan::CostTable table{
       .machine = plan::machine_identity(), .date = "2026-11-21", .transports = {}};
@@ -64,7 +64,7 @@ class PlansOfAGroup : public testing::Test {
   TempDir folder_;
 };
 
-TEST_F(PlansOfAGroup, EveryRankChoosesByTheTableOfRankZero) {
+TEST_F(PlansOfAGroup, EveryRankUsesTheTableOfRankZero) {
   for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDoubleBinaryTree}) {
     save_table(table_for(algorithm));
     for (const int rank : {0, 3}) {
@@ -78,7 +78,7 @@ TEST_F(PlansOfAGroup, EveryRankChoosesByTheTableOfRankZero) {
   }
 }
 
-TEST_F(PlansOfAGroup, TheAlgorithmThatTheUserNamesWinsForWhatItCanDo) {
+TEST_F(PlansOfAGroup, TheUsersAlgorithmWinsForTheCollectivesThatItSupports) {
   save_table(table_for(Algorithm::kRecursiveDoubling));
   const Chooser chooser(plans_of(1, {"chain", "chain"}), plan::Transport::kTcp, 4);
   EXPECT_EQ(chooser.decide({.collective = Collective::kBroadcast, .world = 4, .count = 10}, kFloat)
@@ -104,7 +104,7 @@ TEST_F(PlansOfAGroup, RanksThatNameDifferentAlgorithmsAllThrow) {
   }
 }
 
-TEST_F(PlansOfAGroup, OrderedSumsWinOverTheAlgorithmAndAreWantedByAllRanksOrNone) {
+TEST_F(PlansOfAGroup, OrderedSumsOverrideTheAlgorithmAndMustBeSetOnAllRanks) {
   const BackendOptions options{.algorithm = "ring", .ordered_sums = true};
   const Plans plans = agree_on_plans(
       options, true, [](const std::string& mine) { return std::vector<std::string>(4, mine); }, 0);
@@ -124,17 +124,17 @@ TEST_F(PlansOfAGroup, OrderedSumsWinOverTheAlgorithmAndAreWantedByAllRanksOrNone
                         {.ordered_sums = true}, true, [&](const std::string&) { return words; }, 1);
                   },
                   Errc::kBadConfig),
-              HasSubstr("rank 0 wants algorithm auto and rank 1 auto with ordered sums"));
+              HasSubstr("rank 0 uses algorithm auto and rank 1 auto with ordered sums"));
 }
 
-TEST_F(PlansOfAGroup, ANameThatIsNoneIsRefusedWithTheNearest) {
+TEST_F(PlansOfAGroup, AnUnknownNameIsRejectedWithASuggestion) {
   const auto nobody = [](const std::string&) -> std::vector<std::string> {
-    throw std::logic_error("asked the others");
+    throw std::logic_error("used the exchange");
   };
   for (const auto& [name, hint] : {std::pair{"rign", "ring"}, std::pair{"direct", "messages"}}) {
     try {
       agree_on_plans({.algorithm = name}, true, nobody, 0);
-      FAIL() << name << " was taken";
+      FAIL() << name << " was accepted";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::kBadConfig);
       EXPECT_THAT(error.what(), HasSubstr(hint));
@@ -142,7 +142,7 @@ TEST_F(PlansOfAGroup, ANameThatIsNoneIsRefusedWithTheNearest) {
   }
 }
 
-TEST(Plans, OnSeveralMachinesTheBuiltInCostsHoldUnlessAFileIsNamed) {
+TEST(Plans, OnSeveralMachinesTheBuiltInCostsApplyUnlessAFileIsNamed) {
   const TempDir folder;
   ::setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
   save_table(table_for(Algorithm::kRing));

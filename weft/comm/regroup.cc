@@ -28,17 +28,16 @@ c10::intrusive_ptr<c10d::Backend> make_any(c10::intrusive_ptr<c10d::Store> store
                                            int size, const BackendOptions& options) {
   if (options.transport == Transport::kNccl && options.ordered_sums)
     throw Error(Errc::kBadConfig,
-                "transport nccl adds in an order of its own; use auto where sums are to be ordered",
-                {"init", rank});
+                "transport nccl does not support ordered sums; use transport auto", {"init", rank});
   return options.transport == Transport::kNccl
              ? internal::make_nccl(std::move(store), rank, size, options)
              : make_backend(std::move(store), rank, size, options);
 }
 
-// The ranks that share memory with this one, and where they meet there.
+// The ranks that share memory with this rank, and their meeting in it.
 struct Neighbors {
   net::Host* host = nullptr;
-  std::vector<int> ranks;  // of the group, by rank of the host
+  std::vector<int> ranks;  // group ranks, by rank within the host
 };
 
 Neighbors neighbors_of(const Group& group) {
@@ -49,8 +48,8 @@ Neighbors neighbors_of(const Group& group) {
   return all;
 }
 
-// Ends what is pending and waits until it has ended, so that this rank touches nobody's tensors any
-// more. Gives the rank that is known to be lost, or -1.
+// Aborts pending operations and waits until they have ended, so that this rank no longer touches
+// tensors of other ranks. Returns the rank that is known to be lost, or -1.
 int end_all(const Group& group) {
   group.abort();
   int lost = -1;
@@ -60,7 +59,7 @@ int end_all(const Group& group) {
     } catch (const Error& error) {
       if (&part == &group && error.code() == Errc::kPeerLost) lost = error.context().peer;
     } catch (const std::exception&) {
-      // Another backend's way to say that it was aborted.
+      // The message by which another backend reports an abort.
     }
   };
   if (const HostSplit* split = group.split(); split != nullptr) {
@@ -77,13 +76,14 @@ int place_of(const std::vector<Arrival>& members, const std::string& name) {
   return found == members.end() ? -1 : static_cast<int>(found - members.begin());
 }
 
-// A process on its way from one group to the next.
+// State of a process between one group and the next.
 class Passage {
  public:
   Passage(const Lineage& lineage, Arrival me, Awaited awaited)
       : lineage_(lineage), me_(std::move(me)), awaited_(std::move(awaited)) {}
 
-  // The members of the next epoch; throws kAborted where they have gone on without this rank.
+  // Returns the members of the next epoch. Throws kAborted if they have continued without this
+  // rank.
   std::vector<Arrival> agree(std::uint32_t epoch, std::chrono::milliseconds wait) {
     Rendezvous at(lineage_.store, epoch);
     if (!at.decided()) at.arrive(me_);
@@ -101,8 +101,8 @@ class Passage {
     }
   }
 
-  // The group of these members, or nullopt where it could not be formed; the next attempt does not
-  // wait for a member that is to blame.
+  // Returns the group of these members, or nullopt if it could not be formed. The next attempt does
+  // not wait for the member that failed.
   std::optional<Group> form(std::uint32_t epoch, const std::vector<Arrival>& members,
                             std::chrono::milliseconds wait) {
     const int rank = place_of(members, me_.name), size = static_cast<int>(members.size());
@@ -140,9 +140,9 @@ class Passage {
  private:
   [[noreturn]] void left_out(std::uint32_t epoch, const std::vector<Arrival>& members) const {
     throw Error(Errc::kAborted,
-                "the group went on without this rank, which did not come in time: epoch " +
+                "the group continued without this rank, which did not join in time: epoch " +
                     std::to_string(epoch) + " has " + std::to_string(members.size()) +
-                    " ranks; end this process, or come in anew by join_group()",
+                    " ranks; end this process, or call join_group()",
                 {"regroup", me_.was});
   }
 
@@ -151,8 +151,8 @@ class Passage {
   Awaited awaited_;
 };
 
-// Where a rank of this host goes on living outside the group, it may be stopped in the midst of
-// writing into this rank's tensors.
+// A rank of this host that is left out of the group may still be alive, stopped while it writes
+// into this rank's tensors.
 void leave_behind(const Neighbors& neighbors, const Lineage& lineage,
                   const std::vector<Arrival>& members) {
   if (neighbors.host == nullptr || net::process_heap() == nullptr) return;
@@ -162,7 +162,8 @@ void leave_behind(const Neighbors& neighbors, const Lineage& lineage,
         neighbors.host->has_ended(static_cast<int>(local)))
       continue;
     log_warn("rank " + std::to_string(rank) +
-             " is left behind alive: this rank's memory moves out of its reach");
+             " is left out of the group but still alive: this rank moves its memory so that it "
+             "cannot be written");
     net::process_heap()->renew();
     return;
   }
@@ -176,16 +177,15 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
   if (lineage.through_mpi) {
     throw Error(
         Errc::kBadConfig,
-        "a group whose ranks met through MPI cannot be formed again: MPI's world neither shrinks "
-        "nor grows, and has no place where its "
-        "survivors could meet; start the ranks by weft run, or set MASTER_ADDR to rank 0's host",
+        "a group that met through MPI cannot regroup, since MPI's world neither shrinks nor grows "
+        "and has no store; start the ranks with weft run, or set MASTER_ADDR to rank 0's host",
         {"regroup", group.rank()});
   }
   WEFT_REQUIRE(lineage.store,
-               "this group cannot be formed again: make it by weft::init() with more than one "
-               "rank, or by form_group()");
+               "this group cannot regroup: make it by weft::init() with more than one rank, or by "
+               "form_group()");
   WEFT_REQUIRE(options.at_least >= 1 && (options.size == 0 || options.size >= options.at_least),
-               "regroup: at_least must be 1 or more, and size 0 or not below it");
+               "regroup: at_least must be at least 1, and size must be 0 or at least at_least");
   try {
     const auto deadline = Deadline::in(options.timeout);
     const int lost = end_all(group);
@@ -208,11 +208,10 @@ Group regroup(const Group& group, const Lineage& lineage, const RegroupOptions& 
   } catch (const std::exception& error) {
     throw internal::store_gone(error, {"regroup", group.rank()});
   }
-  throw Error(
-      Errc::kTimeout,
-      "no group could be formed within " + std::to_string(options.timeout.count()) +
-          " ms; give it longer (RegroupOptions::timeout), or start anew from the last checkpoint",
-      {"regroup", group.rank()});
+  throw Error(Errc::kTimeout,
+              "no group could be formed within " + std::to_string(options.timeout.count()) +
+                  " ms; raise RegroupOptions::timeout, or restart from the last checkpoint",
+              {"regroup", group.rank()});
 }
 
 }  // namespace internal
@@ -227,7 +226,7 @@ Group form_group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
 Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& options,
                  std::chrono::milliseconds wait) {
   const auto deadline = Deadline::in(wait);
-  // A name that sorts by the order of coming.
+  // A name that sorts by the time of joining.
   std::string number = std::to_string(store->add("regroup/newcomers", 1));
   const Arrival me{"new" + std::string(8 - std::min<std::size_t>(8, number.size()), '0') + number,
                    -1};
@@ -252,8 +251,8 @@ Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& op
     arrived = false;
   }
   throw Error(Errc::kTimeout,
-              "no group took this process in within " + std::to_string(wait.count()) +
-                  " ms; do its ranks call regroup()?",
+              "no group admitted this process within " + std::to_string(wait.count()) +
+                  " ms; check that the ranks of the group call regroup()",
               {"join"});
 }
 

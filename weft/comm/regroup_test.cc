@@ -1,5 +1,5 @@
-// Groups that outlive their ranks: processes of this machine are stopped, killed and added; the
-// store is the test's own.
+// Groups that survive the loss of ranks: the test stops, kills and adds processes, and hosts the
+// store itself.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -28,14 +28,14 @@ namespace {
 using namespace std::chrono_literals;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-// What a process of a test is told.
+// Arguments of a process in a test.
 struct Me {
   int id;
   StorePtr store;
   std::uint16_t port;
 };
 
-// Forked processes around a store that the test's process hosts, as a launcher does.
+// Forks processes around a store that the test process hosts, as a launcher does.
 class Processes {
  public:
   Processes(int count, const std::function<int(const Me&)>& body,
@@ -105,7 +105,8 @@ void say(c10d::Store& store, const std::string& key) {
 }
 void await(c10d::Store& store, const std::string& key) { store.wait({key}, 30s); }
 
-// Kills the victim when all of `ranks` have come here: what it has sent may be lost with it.
+// Kills the victim when all of `ranks` have reached this call. Messages that it has sent may be
+// lost.
 void die_when_all_are_here(const Me& me, int victim, const std::vector<int>& ranks) {
   const auto key = [&](int id) {
     return "victim" + std::to_string(victim) + "/" + std::to_string(id);
@@ -121,7 +122,7 @@ BackendOptions quick(const std::string& transport) {
 }
 const RegroupOptions kQuick{.wait = 1500ms};
 
-// A small and a large all-reduce.
+// Runs a small and a large all-reduce.
 void expect_works(const Group& group) {
   for (const std::int64_t count : {10, 300'000}) {
     at::Tensor t = at::full({count}, group.rank() + 1.0F);
@@ -135,18 +136,17 @@ void expect(bool good, const char* what) {
   if (!good) throw std::runtime_error(what);
 }
 
-// The code and the text of what `body` throws.
+// Returns the code and the text of the error that `body` throws.
 std::pair<Errc, std::string> error_of(const std::function<void()>& body) {
   try {
     body();
   } catch (const Error& error) {
     return {error.code(), error.what()};
   }
-  throw std::runtime_error("no error came");
+  throw std::runtime_error("no error was thrown");
 }
 
-// Where the others' `tensor` lies, as a rank of their host that is in the midst of a collective
-// knows it.
+// Address of the peers' `tensor`, as a rank of their host sees it during a collective.
 std::vector<net::Host::Token> tokens_of(const Group& group, const at::Tensor& tensor) {
   at::Tensor all = at::empty({group.size()}, at::kLong);
   group.all_gather(
@@ -158,7 +158,7 @@ std::vector<net::Host::Token> tokens_of(const Group& group, const at::Tensor& te
   return tokens;
 }
 
-// Rank 1 is stopped, the others go on without it, it wakes up.
+// Rank 1 is stopped, the others continue without it, and it wakes up.
 int stopped_and_continued(const Me& me, const std::string& transport) {
   const Group group = form_group(me.store, me.id, 3, quick(transport));
   expect_works(group);
@@ -168,7 +168,7 @@ int stopped_and_continued(const Me& me, const std::string& transport) {
   group.barrier();
   if (me.id == 1) {
     raise(SIGSTOP);
-    // What was under way when it was stopped: a write into the others' tensors.
+    // Simulates the operation during which it was stopped: a write into the peers' tensors.
     for (const int peer : {0, 2}) {
       if (!tokens.empty())
         std::memset(group.host()->at(peer, tokens[static_cast<std::size_t>(peer)]), 77,
@@ -176,7 +176,7 @@ int stopped_and_continued(const Me& me, const std::string& transport) {
     }
     error_of([&] { expect_works(group); });
     const auto [code, what] = error_of([&] { group.regroup(kQuick); });
-    expect(code == Errc::kAborted && what.find("went on without this rank") != std::string::npos,
+    expect(code == Errc::kAborted && what.find("continued without this rank") != std::string::npos,
            what.c_str());
     say(*me.store, "late");
     return 0;
@@ -203,11 +203,9 @@ void stop_and_continue(const std::string& transport, const std::vector<std::stri
   EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0, 0}));
 }
 
-TEST(Regroup, LeavesAStoppedRankBehindWhoseLateWritesReachNobodyAndWhoIsToldSo) {
-  stop_and_continue("auto", {});
-}
-TEST(Regroup, LeavesAStoppedRankBehindOverTcp) { stop_and_continue("tcp", {}); }
-TEST(Regroup, LeavesAStoppedRankBehindOnTwoHosts) { stop_and_continue("auto", {"a", "a", "b"}); }
+TEST(Regroup, LeavesOutAStoppedRankWhoseLateWritesReachNobody) { stop_and_continue("auto", {}); }
+TEST(Regroup, LeavesOutAStoppedRankOverTcp) { stop_and_continue("tcp", {}); }
+TEST(Regroup, LeavesOutAStoppedRankOnTwoHosts) { stop_and_continue("auto", {"a", "a", "b"}); }
 
 int replaced(const Me& me, const std::string& transport) {
   Identity identity;
@@ -238,14 +236,14 @@ int replaced(const Me& me, const std::string& transport) {
   return 0;
 }
 
-TEST(Regroup, ANewcomerTakesTheKilledOnesPlaceAndGetsTheState) {
+TEST(Regroup, ANewcomerReplacesAKilledRankAndGetsTheState) {
   for (const char* transport : {"auto", "tcp"}) {
     Processes processes(4, [&](const Me& me) { return replaced(me, transport); });
     EXPECT_EQ(processes.codes(), (std::vector<int>{0, -SIGKILL, 0, 0})) << transport;
   }
 }
 
-TEST(Regroup, OutlivesTwoFailuresInSuccessionAlsoOfRankZero) {
+TEST(Regroup, SurvivesTwoFailuresInSuccessionIncludingRankZero) {
   for (const char* transport : {"auto", "tcp"}) {
     Processes processes(4, [&](const Me& me) {
       Group group =
@@ -265,12 +263,12 @@ TEST(Regroup, OutlivesTwoFailuresInSuccessionAlsoOfRankZero) {
   }
 }
 
-TEST(Regroup, FormsUnderTheNextEpochWhereAMemberDiesWhileTheGroupForms) {
+TEST(Regroup, FormsUnderTheNextEpochIfAMemberDiesDuringTheRendezvous) {
   for (const char* transport : {"auto", "tcp"}) {
     Processes processes(3, [&](const Me& me) {
       const Group group =
           form_group(me.store, me.id, 3, {.transport = parse_transport(transport), .timeout = 20s});
-      if (me.id == 2) {  // says that it comes, and does not
+      if (me.id == 2) {  // announces that it joins, and does not
         internal::Rendezvous(me.store, 1).arrive({"2", 2});
         internal::Rendezvous at(me.store, 1);
         while (!at.decided()) usleep(1000);
@@ -316,7 +314,7 @@ TEST(RegroupTiming, EndsPendingWorkWithAbortedWithinFiveSeconds) {
   }
 }
 
-TEST(Regroup, SaysWhatIsMissing) {
+TEST(Regroup, ReportsWhatIsMissing) {
   EXPECT_EQ(error_of([] { Group(make_backend(nullptr, 0, 1), "alone").regroup(); }).first,
             Errc::kInvalidArgument);
   Processes processes(2, [&](const Me& me) {

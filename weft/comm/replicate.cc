@@ -25,7 +25,7 @@ namespace {
 
 using internal::WeftBackend;
 
-// Groups of some of the replicas: the first of them makes all seats, the others take theirs.
+// Subgroups of the replicas: the first replica makes the backends of all, the others take theirs.
 class Parts : public std::enable_shared_from_this<Parts> {
  public:
   c10::intrusive_ptr<c10d::Backend> make(const WeftBackend::Part& part) {
@@ -53,8 +53,8 @@ class Parts : public std::enable_shared_from_this<Parts> {
     return backend;
   }
 
-  // A group of one replica that ends where another replica fails: it may wait for a message that no
-  // longer comes.
+  // A group of one replica, aborted if another replica fails: it may wait for a message that is
+  // never sent.
   void enlist(const c10::intrusive_ptr<WeftBackend>& backend) {
     const std::lock_guard lock(mutex_);
     if (failed_) backend->abort_with(*why_);
@@ -67,7 +67,7 @@ class Parts : public std::enable_shared_from_this<Parts> {
             }};
   }
 
-  // Nobody waits for a group any more, nor in one. The first call wins.
+  // Aborts all groups and all waits for groups. The first call wins.
   void fail(const Error& why) {
     std::vector<c10::intrusive_ptr<WeftBackend>> alive;
     {
@@ -93,7 +93,7 @@ class Parts : public std::enable_shared_from_this<Parts> {
     while (!part.store->check({"seats"})) {
       if (failed_) throw Error(Errc::kAborted, "a replica has failed", {"subgroup", part.me});
       if (deadline.passed())
-        throw Error(Errc::kTimeout, "replica 0 of the group does not come",
+        throw Error(Errc::kTimeout, "replica 0 of the subgroup did not call subgroup()",
                     {"subgroup", part.me, 0});
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
@@ -116,8 +116,8 @@ void replicate(int replicas, const std::function<void(Group)>& fn,
   auto hosts = net::make_thread_hosts(replicas);
   auto endpoints = net::make_inproc(replicas);
   const int processors = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  // Groups are kept until all are done, so that a replica that ends early is not lost to the
-  // others.
+  // Groups are kept until all replicas are done, so that the others do not lose a replica that ends
+  // early.
   std::vector<std::optional<Group>> groups(static_cast<std::size_t>(replicas));
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto parts = std::make_shared<Parts>();

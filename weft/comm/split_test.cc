@@ -1,4 +1,4 @@
-// Groups over several hosts: the processes of one machine, cut in hosts by WEFT_HOST_ID.
+// Groups over several hosts: WEFT_HOST_ID divides the processes of one machine into hosts.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -18,7 +18,7 @@ using Hosts = std::vector<std::string>;
 const std::vector<Hosts> kLayouts = {
     {"a", "a", "b", "b"}, {"a", "a", "a", "b"}, {"a", "b", "a", "b", "b"}};
 
-// As HostSplit says that it goes.
+// Follows the documentation of HostSplit.
 void all_reduce_by_hand(const HostSplit& split, at::Tensor& tensor) {
   const auto parts = tensor.tensor_split(split.carriers);
   for (int i = 0; i < split.carriers; ++i) {
@@ -35,7 +35,7 @@ void all_reduce_by_hand(const HostSplit& split, at::Tensor& tensor) {
   }
 }
 
-TEST(Split, GivesTheGroupsOfBothLevelsAndTheyAddUp) {
+TEST(Split, SplitsIntoHostAndCrossHostGroupsWhoseSumsAddUp) {
   for (const auto& hosts : kLayouts) {
     const int world = static_cast<int>(hosts.size());
     const auto codes = fork_ranks(
@@ -65,7 +65,7 @@ TEST(Split, GivesTheGroupsOfBothLevelsAndTheyAddUp) {
   }
 }
 
-TEST(Split, EveryGroupDoesEveryCollective) {
+TEST(Split, EveryGroupRunsEveryCollective) {
   for (const auto& hosts : kLayouts) {
     const auto codes = fork_ranks(
         static_cast<int>(hosts.size()), "auto",
@@ -80,7 +80,7 @@ TEST(Split, EveryGroupDoesEveryCollective) {
   }
 }
 
-TEST(Split, LongArraysCrossInPieces) {
+TEST(Split, LongArraysAreSentInPieces) {
   const auto codes = fork_ranks(4, "auto",
                                 [](const Group& group) {
                                   constexpr std::int64_t kLength = 1'500'007;
@@ -95,7 +95,7 @@ TEST(Split, LongArraysCrossInPieces) {
   EXPECT_EQ(codes, std::vector<int>(4, 0));
 }
 
-// Numbers of all magnitudes, so that any other order shows.
+// Numbers of many magnitudes, so that a different order of additions changes the sum.
 at::Tensor rugged(int rank, std::int64_t count) {
   const at::Tensor i = at::arange(count, at::kLong) * 7919 + rank * 104'729;
   return (i.remainder(2003) - 1001).to(at::kFloat) * at::pow(2.0, i.remainder(41).to(at::kFloat));
@@ -125,7 +125,7 @@ int adds_in_order(const Group& group) {
   return 0;
 }
 
-TEST(OrderedSums, HaveTheBitsOfOneHostWhereverTheRanksAre) {
+TEST(OrderedSums, GiveTheSameBitsOnOneHostAndOnSeveral) {
   const auto code = [](int world, const std::string& transport, const Hosts& hosts) {
     const auto codes = fork_ranks(
         world,
@@ -150,7 +150,7 @@ TEST(OrderedSums, HaveTheBitsOfOneHostWhereverTheRanksAre) {
   EXPECT_EQ(code(5, "auto", {"a", "a", "a", "b", "b"}), 0);
 }
 
-TEST(OrderedSums, LeaveEveryCollectiveRight) {
+TEST(OrderedSums, KeepEveryCollectiveCorrect) {
   const auto codes = fork_ranks(4, BackendOptions{.ordered_sums = true, .timeout = 20s},
                                 [](const Group& group) {
                                   internal::exercise(group);
@@ -160,7 +160,7 @@ TEST(OrderedSums, LeaveEveryCollectiveRight) {
   EXPECT_EQ(codes, std::vector<int>(4, 0));
 }
 
-TEST(OrderedSums, AreNotPromisedWhereTheyWereNotAskedFor) {
+TEST(OrderedSums, AreNotPromisedUnlessRequested) {
   const auto ordered = [](const Group& group) { return group.has_ordered_sums() ? 1 : 0; };
   EXPECT_EQ(fork_ranks(3, "tcp", ordered), std::vector<int>(3, 0));
   EXPECT_EQ(fork_ranks(3, "auto", ordered, {"a", "a", "b"}), std::vector<int>(3, 0));
@@ -168,14 +168,14 @@ TEST(OrderedSums, AreNotPromisedWhereTheyWereNotAskedFor) {
   EXPECT_EQ(fork_ranks(2, "tcp", ordered), std::vector<int>(2, 1)) << "two numbers have one sum";
 }
 
-TEST(Split, IsNotThereOnOneHostNorWithOneRankAHostNorOverTcp) {
+TEST(Split, DoesNotExistOnOneHostOrWithOneRankPerHostOrOverTcp) {
   const auto none = [](const Group& group) { return group.split() == nullptr ? 0 : 1; };
   EXPECT_EQ(fork_ranks(2, "auto", none), std::vector<int>(2, 0));
   EXPECT_EQ(fork_ranks(2, "auto", none, {"a", "b"}), std::vector<int>(2, 0));
   EXPECT_EQ(fork_ranks(3, "tcp", none, {"a", "a", "b"}), std::vector<int>(3, 0));
 }
 
-TEST(SplitTiming, AMismatchIsAnErrorOnEveryRankWithinASecondShowingBoth) {
+TEST(SplitTiming, AMismatchIsAnErrorWithBothSignaturesOnEveryRankWithinASecond) {
   for (int odd : {0, 3}) {
     expect_within(1s, [&](SlowestRank& slowest) {
       const auto codes = fork_ranks(
@@ -186,7 +186,7 @@ TEST(SplitTiming, AMismatchIsAnErrorOnEveryRankWithinASecondShowingBoth) {
   }
 }
 
-// What the survivors wait in when rank 3 is killed.
+// The operation in which the survivors wait when rank 3 is killed.
 enum class Waits { kWhole, kAcross, kLocal, kReceive };
 
 int survive(const Group& group, Waits waits, SlowestRank& slowest) {
@@ -195,8 +195,8 @@ int survive(const Group& group, Waits waits, SlowestRank& slowest) {
   at::Tensor t = at::ones({100'000});
   const HostSplit& split = *group.split();
   try {
-    // Rank 0 never comes to its host's all-reduce: rank 1 waits for it and hears of another host's
-    // rank.
+    // Rank 0 does not call the all-reduce. Rank 1 waits for it and learns that a rank of another
+    // host is lost.
     if (waits == Waits::kLocal && group.rank() == 1) {
       split.local.all_reduce(t);
     } else if (waits == Waits::kReceive) {
@@ -222,7 +222,7 @@ int survive(const Group& group, Waits waits, SlowestRank& slowest) {
   return 2;
 }
 
-TEST(SplitTiming, AKilledRankIsPeerLostOnAllSurvivorsWithinTwoSecondsWhateverTheyWaitIn) {
+TEST(SplitTiming, AKilledRankIsPeerLostOnAllSurvivorsWithinTwoSecondsInEveryOperation) {
   for (Waits waits : {Waits::kWhole, Waits::kAcross, Waits::kLocal, Waits::kReceive}) {
     expect_within(2s, [&](SlowestRank& slowest) {
       const auto codes =

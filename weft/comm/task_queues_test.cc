@@ -29,7 +29,7 @@ TEST(TaskQueues, RunTheTasksOfAQueueInOrder) {
   for (int i = 0; i <= 100; ++i) EXPECT_EQ(order.at(static_cast<std::size_t>(i)), i);
 }
 
-TEST(TaskQueues, MayEndInACallbackOfTheirOwnWhichRunsWhatIsLeft) {
+TEST(TaskQueues, MayBeDestroyedInTheirOwnCallbackWhichRunsTheRemainingTasks) {
   auto queues = std::make_shared<TaskQueues>();
   std::promise<void> owner_gone, ended;
   std::atomic<int> left = 0;

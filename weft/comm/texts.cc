@@ -8,7 +8,7 @@
 namespace weft::comm {
 namespace {
 
-// `length` bytes that begin with the text.
+// Pads the text to `length` bytes.
 at::Tensor padded(const std::string& text, std::int64_t length) {
   at::Tensor bytes = at::zeros({length}, at::kByte);
   if (!text.empty()) std::memcpy(bytes.data_ptr(), text.data(), text.size());
@@ -26,7 +26,7 @@ std::vector<std::int64_t> all_lengths(const Group& group, const std::string& min
   return {all.const_data_ptr<std::int64_t>(), all.const_data_ptr<std::int64_t>() + group.size()};
 }
 
-// No message is empty.
+// Empty messages are not sent, so a text has at least one byte.
 std::int64_t longest(const std::vector<std::int64_t>& lengths) {
   return std::max<std::int64_t>(1, *std::max_element(lengths.begin(), lengths.end()));
 }

@@ -1,5 +1,5 @@
-// The two-level engine: ranks are threads, hosts are groups of threads that share memory, the
-// network counts what crosses it.
+// The two-level engine: ranks are threads, hosts are groups of threads that share memory, and the
+// network counts its bytes.
 #include "weft/comm/internal/two_level.h"
 
 #include <gtest/gtest.h>
@@ -55,11 +55,11 @@ class CountingEndpoint final : public net::Endpoint {
 struct Rank {
   Engine& engine;
   const HostMap& map;
-  std::function<void()> leave;  // ends the engine; the rank does nothing more
+  std::function<void()> leave;  // ends the engine; the rank stops taking part
 };
 
-// Runs fn on all ranks of a group whose rank r is on host hosts[r]; gives the bytes that left each
-// host.
+// Runs fn on all ranks of a group in which rank r is on host hosts[r]. Returns the bytes that left
+// each host.
 std::vector<std::int64_t> on_hosts(const std::vector<std::string>& hosts,
                                    const std::function<void(Rank)>& fn) {
   const int world = static_cast<int>(hosts.size());
@@ -119,7 +119,8 @@ std::vector<float> part_of(const std::vector<float>& values, std::int64_t begin,
   return {values.begin() + begin, values.begin() + begin + count};
 }
 
-// All collectives on blocks of n elements, from and to separate arrays; each root.
+// Runs all collectives on blocks of n elements, with separate input and output arrays, for each
+// root.
 void exercise(Rank rank, std::int64_t n) {
   const int me = rank.map.rank, world = rank.map.world;
   const auto run = [&](Collective collective, const std::vector<float>* in, std::vector<float>* out,
@@ -177,13 +178,13 @@ const std::vector<std::vector<std::string>> kLayouts = {{"a", "a", "b", "b"},
                                                         {"a", "b", "a", "b", "b"},
                                                         {"a", "b", "c", "a", "b", "c", "a"}};
 
-TEST(TwoLevel, DoesEveryCollectiveOnEqualAndUnequalHosts) {
+TEST(TwoLevel, RunsEveryCollectiveOnEqualAndUnequalHosts) {
   for (const auto& hosts : kLayouts) {
     for (std::int64_t n : {0, 1, 37, 5000}) on_hosts(hosts, [n](Rank rank) { exercise(rank, n); });
   }
 }
 
-TEST(TwoLevel, DoesEveryCollectiveInManyChunksByTwoThreads) {
+TEST(TwoLevel, RunsEveryCollectiveInManyChunksOnTwoThreads) {
   for (const auto& hosts : {kLayouts[0], kLayouts[2]})
     on_hosts(hosts, [](Rank rank) { exercise(rank, 400'003); });
 }
@@ -215,7 +216,7 @@ TEST(TwoLevel, GivesTheSameBitsToAllRanksAndOnEveryRun) {
   }
 }
 
-// What TwoLevel's header says leaves each host, in elements.
+// Elements that leave each host, as TwoLevel's header documents.
 std::vector<std::int64_t> traffic(const std::vector<std::string>& hosts, Collective collective,
                                   std::int64_t n) {
   const auto call = [&](int times) {
@@ -234,7 +235,7 @@ std::vector<std::int64_t> traffic(const std::vector<std::string>& hosts, Collect
   return bytes;
 }
 
-TEST(TwoLevel, SendsBetweenHostsWhatTheTheorySays) {
+TEST(TwoLevel, SendsTheDocumentedBytesBetweenHosts) {
   const std::int64_t n = 120'000;
   const std::vector<std::string> equal{"a", "a", "b", "b"}, unequal{"a", "a", "a", "b"},
       three{"a", "b", "c", "a", "b", "c"};
@@ -254,7 +255,7 @@ TEST(TwoLevel, SendsBetweenHostsWhatTheTheorySays) {
   EXPECT_EQ(traffic(equal, Collective::kAllToAll, n), (Elements{4 * n, 4 * n}));
 }
 
-TEST(TwoLevel, EveryRankOfAHostCarriesItsShare) {
+TEST(TwoLevel, EveryRankOfAHostSendsItsShare) {
   // Two hosts of three and two: boundaries at thirds and halves, four segments, all of one rank on
   // each host.
   const std::vector<std::string> hosts{"a", "a", "a", "b", "b"};
@@ -268,11 +269,11 @@ TEST(TwoLevel, EveryRankOfAHostCarriesItsShare) {
   EXPECT_EQ(carried, (std::vector<std::int64_t>{32'000, 32'000, 32'000, 48'000, 48'000}));
 }
 
-TEST(TwoLevel, SegmentsAreTheSameForAllWhoShareThem) {
+TEST(TwoLevel, SegmentsAreTheSameOnAllRanksThatShareThem) {
   for (const auto& hosts : kLayouts) {
     for (std::int64_t count : {1, 16, 17, 1000, 65'537}) {
-      std::map<std::int64_t, std::pair<std::vector<int>, int>>
-          seen;  // by begin: the ranks, and how many named it
+      // By begin: the ranks of the segment, and how many of them list it.
+      std::map<std::int64_t, std::pair<std::vector<int>, int>> seen;
       std::int64_t covered = 0;
       for (int rank = 0; rank < static_cast<int>(hosts.size()); ++rank) {
         for (const Segment& segment : segments_of(HostMap::of(hosts, rank), count, 4)) {
@@ -292,7 +293,7 @@ TEST(TwoLevel, SegmentsAreTheSameForAllWhoShareThem) {
   }
 }
 
-TEST(TwoLevelTiming, ARankThatLeavesIsLostToAllWithinTwoSecondsInTheGroupsNumbering) {
+TEST(TwoLevelTiming, ARankThatLeavesIsReportedAsLostByItsGroupRankWithinTwoSeconds) {
   // Rank 1 leaves at once; ranks 0 and 2 would share its host or its segment, rank 3 neither.
   expect_within(2s, [](SlowestRank& slowest) {
     std::atomic<int> good{0};

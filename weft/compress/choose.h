@@ -14,8 +14,8 @@ namespace weft::compress {
 struct StepCost {
   double step = 0;     // all of it
   double exposed = 0;  // of it, waiting for gradients of peers
-  double transfer =
-      0;  // all gradients' way over the link by themselves, hidden behind backward or not
+  // All gradients' way over the link by themselves, hidden behind backward or not.
+  double transfer = 0;
   double latency = 0;  // of one more collective of no size
 };
 

@@ -5,22 +5,26 @@
 //   while (auto round = reducer->next()) { run the collective that round describes, on all ranks }
 //   // values: the sum, the same bits on every rank
 //
-// How the bytes travel is chosen by their number (n numbers, world W, B(n) bytes encoded; sent by
-// each rank):
+// The exchange with the fewest bytes is chosen (n numbers, W ranks, B(n) bytes encoded):
 //
-//   plain     all-reduce of float32                                           2 (W-1)/W 4n        warm-up, and where nothing is gained
-//   sum       all-reduce of encodings            linear codecs                2 (W-1)/W B(n)
-//   gather    all-gather of encodings            the others, W = 2            (W-1) B(n)
-//   sharded   all-to-all of encoded shards,      the others, W > 2            2 (W-1) B(n/W)
-//             all-gather of the encoded sums, with a memory of their own
-//   low rank  all-reduce twice                   powersgd                     2 (W-1)/W 4 (rows + columns) rank
+//   exchange                               used by              bytes that a rank sends
+//   plain     all-reduce of float32        warm-up, and if      2 (W-1)/W 4n
+//                                          nothing is gained
+//   sum       all-reduce of encodings      linear codecs        2 (W-1)/W B(n)
+//   gather    all-gather of encodings      the others, W = 2    (W-1) B(n)
+//   sharded   all-to-all of encoded        the others, W > 2    2 (W-1) B(n/W)
+//             shards, all-gather of the
+//             encoded sums, which have a
+//             memory of their own
+//   low rank  two all-reduces              powersgd             2 (W-1)/W 4 (rows + columns) rank
 //
 // Memory (spec.h), with x the gradient and C the codec:
 //   feedback  send C(x + e);  e = x + e - C(x + e)        Seide et al. 2014, Stich et al. 2018,
 //                                                         Karimireddy et al. 2019.
 //             Over any number of steps the sums that came out are the sums that went in less the
 //             last e.
-//   delta     send C(x - h);  h += C(x - h); result = sum of all h     EF21, Richtárik et al. 2021; Mishchenko et al. 2019 (DIANA)
+//   delta     send C(x - h);  h += C(x - h);              EF21, Richtárik et al. 2021;
+//             result = sum of all h                       Mishchenko et al. 2019 (DIANA)
 //
 // Momentum before the codec (Lin et al. 2018, "momentum correction" and "momentum factor masking";
 // of block signs Zheng et al. 2019): the gradient g enters as the velocity u = m u + g, which ends
@@ -58,8 +62,8 @@ struct Round {
   enum class How { kSum, kMax, kAllGather, kAllToAll };
   How how = How::kSum;
   DType dtype = DType::kU8;
-  std::int64_t count =
-      0;  // elements: of `data` for kSum and kMax; of one rank's block for the others
+  // Elements: of `data` for kSum and kMax; of one rank's block for the others.
+  std::int64_t count = 0;
   void* data = nullptr;        // kSum, kMax: in place. The others: world blocks, which are received
   const void* send = nullptr;  // kAllGather: one block; kAllToAll: world blocks
 };

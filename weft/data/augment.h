@@ -10,8 +10,8 @@
 namespace weft::data {
 
 struct AugmentOptions {
-  int crop_padding =
-      0;  // > 0: pad with black by so many pixels, then crop at random back to the size (0 to 127)
+  // > 0: pad with black by so many pixels, then crop at random back to the size (0 to 127).
+  int crop_padding = 0;
   bool flip = false;                 // mirror left-right with probability 1/2
   std::vector<float> mean = {0.0f};  // one a channel, or one for all
   std::vector<float> std = {1.0f};

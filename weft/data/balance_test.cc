@@ -42,8 +42,8 @@ TEST(WeightedShares, AreWithinOneOfTheWeightsAndCoverAll) {
 }
 
 TEST(Balance, MakesRanksOfUnequalSpeedEndTogether) {
-  const std::vector<double> per_sample{1e-3, 3e-3,
-                                       6e-3};  // a GPU beside two CPUs: shares of 2/3, 2/9, 1/9
+  // A GPU beside two CPUs: shares of 2/3, 2/9, 1/9.
+  const std::vector<double> per_sample{1e-3, 3e-3, 6e-3};
   Balance balance(3);
   EXPECT_EQ(shares_of(900, balance.weights()), (std::vector<std::int64_t>{300, 300, 300}));
   const double even = 300 * per_sample[2];

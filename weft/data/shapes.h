@@ -1,7 +1,8 @@
 // A seeded data set that needs no files: drawn shapes, shifted, scaled, turned, on a slanted
 // background, with noise.
 //
-//   0 ring  1 disc  2 frame  3 square  4 triangle  5 plus  6 cross  7 rows  8 columns  9 dotted ring
+//   0 ring  1 disc  2 frame  3 square  4 triangle
+//   5 plus  6 cross  7 rows  8 columns  9 dotted ring
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,7 @@ Group::Work run(const Group& group, const Round& round) {
     return group.all_reduce_async(data,
                                   round.how == Round::How::kSum ? ReduceOp::kSum : ReduceOp::kMax);
   const bool gather = round.how == Round::How::kAllGather;
-  // from_blob has no form for memory that is only read.
+  // from_blob() does not support read-only memory.
   at::Tensor send = at::from_blob(const_cast<void*>(round.send),
                                   {round.count * (gather ? 1 : group.size())}, type);
   if (gather) return group.all_gather_async(data, send);
@@ -43,7 +43,7 @@ Group::Work run(const Group& group, const Round& round) {
 struct Range {
   std::int64_t first, count;
 };
-// The share of a buffer that the rank at place `carrier` of each host carries.
+// The part of a buffer that rank number `carrier` of each host exchanges with other hosts.
 Range share(std::int64_t count, std::int64_t carrier, std::int64_t carriers) {
   const std::int64_t length = (count + carriers - 1) / carriers,
                      first = std::min(count, carrier * length);
@@ -100,7 +100,7 @@ CodecExchange::~CodecExchange() {
   try {
     await();
   } catch (const std::exception& error) {
-    log_debug("a sum of gradients has not come", {{"why", error.what()}});
+    log_debug("a sum of gradients has not arrived", {{"why", error.what()}});
   }
 }
 

@@ -13,7 +13,7 @@ void check(bool good, const std::string& what) {
   if (!good) throw std::runtime_error(what);
 }
 
-TEST(PartOf, HasTheRowsThatLieThereAsAWhole) {
+TEST(PartOf, HasTheRowsThatAreCompletelyInside) {
   const compress::Unit whole{
       .count = 100, .matrices = {{0, 3, 10}, {32, 4, 5}, {60, 40, 1}}, .id = 3};
   const compress::Unit part = part_of(whole, 15, 55);  // elements 15 to 70
@@ -28,9 +28,9 @@ TEST(PartOf, HasTheRowsThatLieThereAsAWhole) {
   EXPECT_EQ(part.matrices[2].rows, 10);
 }
 
-// Two hosts of two ranks: each rank encodes half of the buffer, the host's sum of it, for one
-// counterpart.
-TEST(CodecExchange, EncodesOnlyWhatCrossesBetweenHosts) {
+// Two hosts with two ranks each: each rank encodes half of its host's sum and exchanges it with one
+// rank of the other host.
+TEST(CodecExchange, EncodesOnlyTrafficBetweenHosts) {
   const auto codes = comm::fork_ranks(
       4, "auto",
       [](const Group& group) {
@@ -42,8 +42,8 @@ TEST(CodecExchange, EncodesOnlyWhatCrossesBetweenHosts) {
         check(unit.matrices.size() == (first ? 1u : 2u), "another number of matrices");
         check(unit.matrices[0].rows == (first ? 25 : 5) && unit.matrices[0].columns == 20,
               "rows that are not whole");
-        // Encoded alone, rank 0's quarters would be lost beside its hundreds; in the host's sum the
-        // hundreds are gone.
+        // If rank 0 encoded its values alone, its quarters would be rounded away beside its
+        // hundreds. In the host's sum the hundreds cancel.
         torch::Tensor flat = torch::zeros({1000});
         if (group.rank() == 0) flat = torch::tensor({100.0f, 0.25f}).repeat({500});
         if (group.rank() == 1) flat = torch::tensor({-99.75f, 0.0f}).repeat({500});

@@ -23,7 +23,7 @@ at::Tensor vector_of(const checkpoint::Reader& saved, const std::string& name,
   return saved.read(kPart, name);
 }
 
-// One slice for each buffer, one after the other.
+// One slice for each buffer, concatenated.
 checkpoint::Slices slices_of(int rank, const std::vector<std::span<float>>& memory) {
   std::int64_t length = 0, at = 0;
   for (const auto& part : memory) length += static_cast<std::int64_t>(part.size());
@@ -58,14 +58,14 @@ std::optional<CodecProgress> read_codec_progress(const Group& group,
   const auto parts = saved.parts();
   if (std::find(parts.begin(), parts.end(), kPart) == parts.end()) return std::nullopt;
   const auto& shapes = saved.shapes(kPart);
-  if (!shapes.contains("layout")) return std::nullopt;  // of an earlier version
+  if (!shapes.contains("layout")) return std::nullopt;  // written by an earlier version
   if (!shapes.contains(memory_name(group.size() - 1)) || shapes.contains(memory_name(group.size())))
     return std::nullopt;
   const at::Tensor text = vector_of(saved, "spec", at::kByte),
                    step = vector_of(saved, "step", at::kLong);
   const at::Tensor layout = vector_of(saved, "layout", at::kLong);
   if (step.numel() != 1)
-    throw Error(Errc::kCorrupt, "the codec's state in the checkpoint has no proper 'step'");
+    throw Error(Errc::kCorrupt, "the codec's state in the checkpoint has no valid 'step'");
   CodecProgress progress;
   progress.spec = compress::parse(
       {static_cast<const char*>(text.const_data_ptr()), static_cast<std::size_t>(text.numel())});

@@ -24,16 +24,16 @@ struct CodecProgress {
   std::vector<std::int64_t> layout;  // order of parameters in the buffers, sizes of a mesh
 };
 
-// This rank's slices: views of the memory. Not collective.
+// Returns this rank's slices: views of the memory. Not collective.
 checkpoint::Slices codec_slices(const Group& group, const CodecProgress& progress,
                                 const std::vector<std::span<float>>& memory);
 
-// nullopt where the checkpoint has no such part, or where another number of ranks wrote it. Throws
-// Error(kCorrupt) where it is damaged.
+// Returns nullopt if the checkpoint has no such part or another number of ranks wrote it. Throws
+// Error(kCorrupt) if it is damaged.
 std::optional<CodecProgress> read_codec_progress(const Group& group,
                                                  const checkpoint::Reader& saved);
-// Overwrites the memory, after read_codec_progress(). Collective. False, and nothing is changed on
-// any rank, where some rank's memory has another length.
+// Overwrites the memory. Call it after read_codec_progress(). Collective. Returns false, without
+// changes on any rank, if the memory of any rank has another length.
 bool restore_codec_memory(const Group& group, const checkpoint::Reader& saved,
                           const std::vector<std::span<float>>& memory);
 

@@ -20,7 +20,7 @@ Weights parse_weights(const std::string& name) {
     if (name == kNames[i]) return static_cast<Weights>(i);
   }
   throw Error(Errc::kInvalidArgument,
-              "unknown weights '" + name + "'; there are auto, shared, private");
+              "unknown weights '" + name + "'; the placements are auto, shared and private");
 }
 
 NoSync::NoSync(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) { engine_->pause(); }

@@ -1,4 +1,4 @@
-// Codecs at work in data parallelism: over TCP between processes, and over two levels of hosts.
+// Codecs in data parallelism: over TCP between processes, and over hosts of several ranks.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -50,7 +50,7 @@ torch::Tensor inputs(const Group& group, int rank, std::int64_t number) {
       .view({32, 20});
 }
 
-// The class of a sample is the largest of its first three numbers.
+// The class of a sample is the index of the largest of its first three numbers.
 template <class AnyModel>
 torch::Tensor loss_of(AnyModel& model, const torch::Tensor& x) {
   return torch::nn::functional::cross_entropy(model.forward(x),
@@ -87,13 +87,13 @@ constexpr const char* kCodecs[] = {"none",           "bf16",       "f16",       
                                    "int4",           "sign:64",    "topk:0.1",   "randomk:0.25",
                                    "threshold:1e-3", "powersgd:2", "int8,delta", "auto"};
 
-// Learns, and leaves the same bits everywhere.
+// Checks that the model learns and that all ranks have the same bits.
 void learn(const Group& group, const std::string& codec) {
   torch::set_num_threads(1);
   auto model = data_parallel(Net(), group, with(codec));
   auto optim = sgd(model);
-  torch::Tensor losses =
-      torch::zeros({2}, torch::kDouble);  // of the first and the last steps, over all ranks
+  // Losses of the first and of the last steps, summed over all ranks.
+  torch::Tensor losses = torch::zeros({2}, torch::kDouble);
   for (int number = 0; number < 40; ++number) {
     const double loss = step(model, optim, group, number);
     if (number < 4) losses[0] += loss;
@@ -116,13 +116,13 @@ int learn_with_one_of_each_exchange(const Group& group) {
   return 0;
 }
 
-TEST(DataParallelCodec, LearnsWithEveryCodecAndLeavesTheSameBitsOnEveryRank) {
+TEST(DataParallelCodec, LearnsWithEveryCodecWithTheSameBitsOnEveryRank) {
   for (int world : {2, 3})
     EXPECT_EQ(comm::fork_ranks(world, "tcp", learn_with_all),
               std::vector<int>(static_cast<std::size_t>(world), 0));
 }
 
-// A second model that takes over weights and state goes on as the first.
+// A second model that loads weights and codec state continues like the first.
 int go_on_from_state(const Group& group) {
   torch::set_num_threads(1);
   for (const char* codec : {"f16,ef=on", "int8", "topk:0.1,warmup=2", "powersgd:2", "int4,delta",
@@ -151,8 +151,8 @@ int go_on_from_state(const Group& group) {
       step(second, again, group, number);
     }
     check(torch::equal(flat_weights(first), flat_weights(second)),
-          std::string(codec) + ": goes on differently from its state");
-    // Another codec takes nothing over, and works.
+          std::string(codec) + ": continues differently after loading the state");
+    // A different codec loads nothing and works.
     auto other = data_parallel(Net(), group, with("int8:128"));
     auto other_optim = sgd(other);
     other.load_codec(saved);
@@ -162,7 +162,7 @@ int go_on_from_state(const Group& group) {
   return 0;
 }
 
-TEST(DataParallelCodec, GoesOnFromACheckpointBitForBit) {
+TEST(DataParallelCodec, ContinuesFromACheckpointBitForBit) {
   EXPECT_EQ(comm::fork_ranks(2, "tcp", go_on_from_state), (std::vector<int>{0, 0}));
 }
 
@@ -179,7 +179,7 @@ TEST(DataParallelCodec, WorksOverHostsOfSeveralRanks) {
   }
 }
 
-// One process, the joined batch, torch's optimizer.
+// One process with the whole batch and torch's optimizer.
 class Alone {
  public:
   explicit Alone(const torch::optim::SGDOptions& options) : optim_(net_->parameters(), options) {}
@@ -197,7 +197,7 @@ class Alone {
   torch::optim::SGD optim_;
 };
 
-// Of rank 0, a weight; on rank 0.
+// The codec memory of rank 0 for one weight. Only on rank 0.
 std::int64_t remembered(Model& model, const Group& group) {
   std::int64_t count = 0;
   for (const auto& slice : model.codec_slices()) {
@@ -212,8 +212,8 @@ void expect_near(const torch::Tensor& mine, const torch::Tensor& want, const std
   check(most < 1e-5, what + ": differs by " + std::to_string(most));
 }
 
-// In warm-up nothing is rounded, so that weights are those of torch's SGD, whoever has the
-// momentum.
+// Warm-up steps do not round, so the weights equal those of torch's SGD, wherever the momentum is
+// kept.
 int be_sgd(const Group& group) {
   torch::set_num_threads(1);
   using torch::optim::SGDOptions;
@@ -234,16 +234,16 @@ int be_sgd(const Group& group) {
       expect_near(flat_weights(model), alone.weights(), codec);
       std::int64_t velocity = remembered(model, group);
       if (group.split() == nullptr && group.rank() == 0) {
-        velocity -= alone.weights().numel();  // what was not sent
+        velocity -= alone.weights().numel();  // the part that was not sent
         check(velocity == (taken ? alone.weights().numel() : 0),
-              codec + ": the wrong one has the momentum");
+              codec + ": the momentum is in the wrong place");
       }
     }
   }
   return 0;
 }
 
-TEST(DataParallelCodec, TakesMomentumBeforeTheCodecAsTorchsSgdDoesAfter) {
+TEST(DataParallelCodec, AppliesMomentumBeforeTheCodecLikeTorchsSgd) {
   EXPECT_EQ(comm::fork_ranks(2, "tcp", be_sgd), (std::vector<int>{0, 0}));
   EXPECT_EQ(comm::fork_ranks(4, "auto", be_sgd, {"a", "a", "b", "b"}), std::vector<int>(4, 0));
 }
@@ -276,11 +276,11 @@ int go_on_without_a_codec_before(const Group& group) {
   return 0;
 }
 
-TEST(DataParallelCodec, LosesNoMomentumOfACheckpointWithoutACodec) {
+TEST(DataParallelCodec, KeepsTheMomentumOfACheckpointWithoutACodec) {
   EXPECT_EQ(comm::fork_ranks(2, "tcp", go_on_without_a_codec_before), (std::vector<int>{0, 0}));
 }
 
-TEST(DataParallelCodec, RefusesAMisspeltCodec) {
+TEST(DataParallelCodec, RejectsAMisspelledCodec) {
   const auto codes = comm::fork_ranks(2, "tcp", [](const Group& group) {
     try {
       data_parallel(Net(), group, with("powersdg:4"));

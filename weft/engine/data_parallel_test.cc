@@ -13,15 +13,14 @@ namespace data_parallel_test {
 using namespace std::chrono_literals;
 using comm::replicate;
 
-// A small net with everything that has to be right: weights, biases, a buffer, and a layer that a
-// rank may leave out.
+// A small net with weights, biases, a buffer, and a layer that a rank may skip.
 struct NetImpl : torch::nn::Module {
   NetImpl() {
     first = register_module("first", torch::nn::Linear(6, 40));
     norm = register_module("norm", torch::nn::BatchNorm1d(40));
     extra = register_module("extra", torch::nn::Linear(40, 40));
     last = register_module("last", torch::nn::Linear(40, 3));
-    // By a formula: the generator is shared by the threads that are ranks here.
+    // Initialized by a formula, since the ranks are threads that share one random generator.
     torch::NoGradGuard guard;
     double phase = 0;
     for (auto& p : parameters())
@@ -90,7 +89,7 @@ std::vector<torch::Tensor> by_torch(const Options& options, double clip = 0) {
 
 int64_t begin_of(int rank, int world) { return kBatch * rank / world; }
 
-// The same steps, each rank on its part of the batch: parts are uneven.
+// The same steps, with each rank on its part of the batch. The parts differ in size.
 template <class TorchOptimizer, class Options>
 std::vector<torch::Tensor> by_weft(const Group& group, const Options& options,
                                    const DataParallelOptions& how, double clip = 0) {
@@ -122,7 +121,7 @@ void compare(const Group& group, const Options& options, const std::string& what
   }
 }
 
-// Biases learn thrice as fast, with less momentum and without decay.
+// Biases have three times the learning rate, less momentum and no weight decay.
 void compare_groups(const Group& group) {
   const auto options = torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(0.1);
   Net plain;
@@ -172,11 +171,11 @@ void compare_all(const Group& group) {
       "Adagrad");
 }
 
-TEST(DataParallel, TrainsAsOneProcessDoesWithEveryOptimizerAsThreads) {
+TEST(DataParallel, EqualsOneProcessWithEveryOptimizerAsThreads) {
   for (int world : {1, 2, 3}) replicate(world, compare_all, 20s);
 }
 
-TEST(DataParallel, TrainsAsOneProcessDoesAsProcessesInSharedMemoryAndOverTcp) {
+TEST(DataParallel, EqualsOneProcessAsProcessesInSharedMemoryAndOverTcp) {
   for (const char* transport : {"shm", "tcp"}) {
     const auto codes = comm::fork_ranks(2, transport, [](const Group& group) {
       compare_all(group);
@@ -186,7 +185,7 @@ TEST(DataParallel, TrainsAsOneProcessDoesAsProcessesInSharedMemoryAndOverTcp) {
   }
 }
 
-// With a torch::optim optimizer: backward() leaves the average in grad().
+// With a torch::optim optimizer, backward() leaves the average in grad().
 void average_with_torch(const Group& group) {
   auto model = data_parallel(Net(), group);
   torch::optim::SGD optim(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
@@ -235,7 +234,7 @@ TEST(DataParallel, AccumulatesInsideNoSync) {
       20s);
 }
 
-TEST(DataParallel, ASecondBackwardBeforeStepIsAnErrorAndNotADifferentSum) {
+TEST(DataParallel, ASecondBackwardBeforeStepIsAnError) {
   EXPECT_THROW(replicate(
                    2,
                    [](Group group) {
@@ -256,7 +255,7 @@ void leave_out(const Group& group) {
   const Data data = batch(0, 4);
   for (int step = 0; step < 3; ++step) {
     optim.zero_grad();
-    // In the first step nobody uses the layer, then rank 0 alone does.
+    // In the first step no rank uses the layer, then only rank 0.
     loss_of(model.forward(data.x, step > 0 && group.rank() == 0), data.y).backward();
     if (model->extra->weight.grad().defined() != (step > 0))
       throw std::runtime_error("the unused layer's gradient is wrong at step " +
@@ -269,7 +268,7 @@ void leave_out(const Group& group) {
   if (!torch::equal(weight, other)) throw std::runtime_error("the ranks' weights differ");
 }
 
-TEST(DataParallel, UnusedParametersCountAsZeroOrStayWithoutGradient) {
+TEST(DataParallel, UnusedParametersCountAsZeroOrHaveNoGradient) {
   replicate(2, leave_out, 20s);
   const auto codes = comm::fork_ranks(2, "tcp", [](const Group& group) {
     leave_out(group);
@@ -295,7 +294,7 @@ TEST(DataParallel, ARankWithoutABatchTakesPartInTheStep) {
       20s);
 }
 
-TEST(DataParallel, BuffersAreRankZerosAfterEachStep) {
+TEST(DataParallel, BuffersEqualThoseOfRankZeroAfterEachStep) {
   for (bool torch_optimizer : {false, true}) {
     replicate(
         2,
@@ -318,7 +317,7 @@ TEST(DataParallel, BuffersAreRankZerosAfterEachStep) {
   }
 }
 
-TEST(DataParallel, StateGoesIntoACheckpointAndBack) {
+TEST(DataParallel, StateIsSavedAndLoaded) {
   replicate(
       2,
       [](Group group) {
@@ -354,7 +353,7 @@ TEST(DataParallel, StateGoesIntoACheckpointAndBack) {
       20s);
 }
 
-TEST(DataParallel, ModulesThatDifferAreNamed) {
+TEST(DataParallel, NamesTheFirstParameterInWhichModulesDiffer) {
   try {
     replicate(
         2, [](Group group) { data_parallel(torch::nn::Linear(4, 2 + group.rank()), group); }, 20s);

@@ -1,5 +1,5 @@
-// Gradients that travel while the next forward begins, and buckets tuned meanwhile: the bits of
-// waiting for them.
+// Transfers that overlap the next forward, and tuned buckets, give the same bits as waiting in
+// step().
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -62,8 +62,8 @@ Outcome train(const Group& group, const DataParallelOptions& options, int steps)
   auto optim =
       model.optimizer<torch::optim::AdamW>(torch::optim::AdamWOptions(1e-2).weight_decay(0.1));
   for (int number = 0; number < steps; ++number) {
-    optim.set_lr(0.01 /
-                 (1 + number));  // of the step to come, not of the one that is still on its way
+    // Applies to the next step, not to the one whose transfers are pending.
+    optim.set_lr(0.01 / (1 + number));
     backward(model, group, number);
     optim.step();
     optim.zero_grad();
@@ -91,20 +91,20 @@ int compare_with_waiting(const Group& group) {
   return 0;
 }
 
-TEST(OverlapForward, LeavesTheBitsOfWaitingInStep) {
+TEST(OverlapForward, GivesTheSameBitsAsWaitingInStep) {
   for (int world : {2, 3}) {
     EXPECT_EQ(comm::fork_ranks(world, "tcp", compare_with_waiting),
               std::vector<int>(static_cast<std::size_t>(world), 0));
   }
 }
 
-TEST(OverlapForward, LeavesTheBitsOfWaitingOverHostsOfSeveralRanks) {
+TEST(OverlapForward, GivesTheSameBitsOverHostsOfSeveralRanks) {
   EXPECT_EQ(comm::fork_ranks(3, "auto", compare_with_waiting, {"a", "b", "a"}),
             (std::vector<int>{0, 0, 0}));
 }
 
-// Between two ranks a sum has two terms: no bit of it depends on the bucket that it travels in.
-TEST(TunedBuckets, LeaveTheBitsOfFixedOnes) {
+// A sum over two ranks has two terms, so no bit of it depends on its bucket.
+TEST(TunedBuckets, GiveTheSameBitsAsFixedBuckets) {
   const auto codes = comm::fork_ranks(2, "tcp", [](const Group& group) {
     torch::set_num_threads(1);
     auto options = small_buckets(false);
@@ -119,7 +119,7 @@ TEST(TunedBuckets, LeaveTheBitsOfFixedOnes) {
   EXPECT_EQ(codes, (std::vector<int>{0, 0}));
 }
 
-// Steps are timed before anything is put off: until then step() waits.
+// step() waits while the first steps are timed.
 constexpr int kUntilTuned = 6;
 
 int read_weights_after_step(const Group& group) {
@@ -144,7 +144,7 @@ int read_weights_after_step(const Group& group) {
   check(!torch::equal(front, front_before), "an operation got the weights of the step before");
   check(!same(front, front_before), "the weights are those of the step before");
   model.wait_for_weights();
-  check(!same(last, last_before), "wait_for_weights() has not waited");
+  check(!same(last, last_before), "wait_for_weights() did not wait");
   return 0;
 }
 
@@ -152,8 +152,8 @@ TEST(OverlapForward, UpdatesAWeightBeforeTheFirstOperationOnIt) {
   EXPECT_EQ(comm::fork_ranks(2, "tcp", read_weights_after_step), (std::vector<int>{0, 0}));
 }
 
-// Rank 1 ends with its last gradients on their way; rank 0 learns it from its next call that can
-// throw.
+// Rank 1 ends while its last gradients are in transfer. The next call of rank 0 that can throw
+// reports it.
 int lose_a_peer(const Group& group) {
   torch::set_num_threads(1);
   auto model = data_parallel(Net(), group, small_buckets(true));
@@ -171,11 +171,11 @@ int lose_a_peer(const Group& group) {
   return 1;
 }
 
-TEST(OverlapForward, ThrowsWhereAPeerIsLost) {
+TEST(OverlapForward, ThrowsIfAPeerIsLost) {
   EXPECT_EQ(comm::fork_ranks(2, "tcp", lose_a_peer), (std::vector<int>{0, 0}));
 }
 
-TEST(WeightGuard, SeesEveryWayInWhichOperationsTakeTensors) {
+TEST(WeightGuard, SeesTensorsInEveryKindOfArgument) {
   const std::vector<torch::Tensor> params{torch::ones({2, 2}, torch::requires_grad()),
                                           torch::ones({2}),
                                           torch::ones({2}),
@@ -204,7 +204,7 @@ TEST(WeightGuard, SeesEveryWayInWhichOperationsTakeTensors) {
   EXPECT_EQ(seen.size(), 6u);
 }
 
-TEST(WeightGuard, IsOneObserverHoweverOftenBackwardDisarmsIt) {
+TEST(WeightGuard, StaysOneObserverWhenBackwardDisarmsItRepeatedly) {
   torch::nn::Linear layer(2, 2);
   int uses = 0;
   internal::WeightGuard guard(layer->parameters(), [&](int) { ++uses; });

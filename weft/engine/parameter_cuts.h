@@ -16,20 +16,20 @@ class Module;
 
 namespace weft::parallel {
 
-// Keeps a part of 1/W of each parameter that was cut, until Sharded takes it. All calls are
-// collective over the group, in one order.
+// Keeps 1/W of each cut parameter until Sharded takes it. All calls are collective over the group,
+// in one order.
 class ParameterCuts {
  public:
   explicit ParameterCuts(Group group);
 
-  // Everybody gets rank 0's values and keeps its part of them; the parameters' memory goes. They
-  // keep their sizes, and must not be read until Sharded has them. Parameters that are cut already
-  // (tied ones), and those of which `keep` is true, are passed over. Sends each parameter once.
+  // Each rank gets its part of rank 0's values, and the memory of the parameters is freed. The
+  // parameters keep their sizes and must not be read until Sharded has taken them. Skips parameters
+  // that are cut already (tied ones) or for which `keep` is true. Sends each parameter once.
   void cut(torch::nn::Module& module,
            const std::function<bool(const at::Tensor& parameter)>& keep = nullptr);
 
   bool has(const at::Tensor& parameter) const;
-  // Gathers the whole of a parameter that was cut into `into` [numel], and forgets it.
+  // Gathers a cut parameter into `into` [numel], and drops its part.
   void take(const at::Tensor& parameter, at::Tensor into);
 
  private:

@@ -14,8 +14,8 @@ namespace {
 std::vector<Block> as_one_block(std::shared_ptr<torch::nn::Module> module,
                                 const ShardedOptions& options) {
   WEFT_REQUIRE(options.stage < 3,
-               "sharded: stage 3 needs blocks, since a module does not tell when its parts run; "
-               "give a list of blocks");
+               "sharded: stage 3 needs a list of blocks instead of a module, since modules have no "
+               "forward hooks");
   return {{.module = std::move(module)}};
 }
 
@@ -53,7 +53,7 @@ Sharded Sharded::make(const std::vector<std::function<Block()>>& blocks, Group g
   return {std::move(made), std::move(group), std::move(optimizer), std::move(options)};
 }
 
-// A rank that goes by an exception would keep its peers waiting.
+// If a rank ended by an exception without this, its peers would wait.
 Sharded::~Sharded() {
   if (model_ && std::uncaught_exceptions() > 0) model_->abandon();
 }

@@ -124,11 +124,10 @@ class Sharded {
  public:
   using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-  // Copies rank 0's parameters to all ranks; each rank keeps its part. Until then each rank holds
-  // all parameters whole (see make()). Parameters of stage 3 have their values only while their
-  // block runs. Parameters that are one tensor in several blocks stay tied. Throws kInvalidArgument
-  // for parameters that differ between ranks, no trainable one, types other than floating, an
-  // option that does not fit.
+  // Copies rank 0's parameters to all ranks; each rank keeps its part, and until then holds all of
+  // them (see make()). Parameters of stage 3 have their values only while their block runs.
+  // Parameters that are one tensor in several blocks stay tied. Throws kInvalidArgument if they
+  // differ between ranks, none is trainable, one is not floating, or an option is invalid.
   Sharded(std::vector<Block> blocks, Group group, OptimizerSpec optimizer,
           ShardedOptions options = {});
   // As above, but makes the blocks one after the other and, at stages 1 to 3, cuts each at once. No
@@ -197,9 +196,8 @@ class Sharded {
   void set_lr(double lr);
   std::int64_t steps() const;
 
-  // Averaged gradients since zero_grad(), by parameter, in the type of the master weights. After
-  // step(), as scaled and clipped. Without parameters that no rank used. Rank 0 of the group gets
-  // all; others get nothing.
+  // Averaged gradients since zero_grad(), by parameter, in the master weights' type; after step(),
+  // as scaled and clipped. Without unused parameters. Rank 0 gets all; others get nothing.
   NamedTensors gradients();
   // Parameters, "<parameter>.exp_avg" and the like, "<parameter>.step", "steps". Any number of
   // ranks, placement and stage can load it. Rank 0 of the group gets all; others get nothing.

@@ -1,5 +1,5 @@
-// Parameters that replicas do not have alike: gradients by plain torch, on each rank for all of
-// them.
+// Parameters that differ between replicas. Expected gradients come from plain torch, computed on
+// each rank for all ranks.
 #include "weft/base/testing/refusal.h"
 #include "weft/engine/testing/small_model.h"
 
@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 constexpr const char* kApart = "b1.";
 bool is_apart(const std::string& name) { return name.rfind(kApart, 0) == 0; }
 
-// Those with which pair of ranks, 0 or 1, has its own second block.
+// The pair of ranks, 0 or 1, to which the second block belongs.
 std::vector<internal::Part> parts_of(int pair) {
   auto parts = internal::make_parts({});
   const torch::NoGradGuard guard;
@@ -28,8 +28,8 @@ at::Tensor samples_of(int rank) {
   return internal::part_of(internal::batch_of(0, at::kDouble), rank, 4);
 }
 
-// What the ranks of `pair` have of the gradients: their own second block's, everybody's of the
-// rest.
+// Expected gradients on the ranks of `pair`: their own for the second block, those of all ranks for
+// the rest.
 Named right_gradients(int pair) {
   Named sums;
   for (int rank = 0; rank < 4; ++rank) {
@@ -49,8 +49,8 @@ Named right_gradients(int pair) {
   return sums;
 }
 
-// Ranks 0 and 1 share one model's shards, 2 and 3 the other's; 0 and 2 have the same shard of all
-// but the second block, as 1 and 3.
+// Ranks 0 and 1 hold the shards of one model, 2 and 3 those of the other. Ranks 0 and 2 have the
+// same shard of all blocks but the second, and so have 1 and 3.
 ShardedOptions options_of(const Group& world, int stage, Weights weights) {
   const int r = world.rank();
   ShardedOptions options{.stage = stage, .weights = weights};
@@ -60,7 +60,7 @@ ShardedOptions options_of(const Group& world, int stage, Weights weights) {
   return options;
 }
 
-TEST(ShardedApart, JoinsEachGradientOverThoseThatHaveTheParameter) {
+TEST(ShardedApart, SumsEachGradientOverTheRanksThatHaveTheParameter) {
   for (const auto& [stage, weights] : {std::pair{1, Weights::kPrivate},
                                        {2, Weights::kPrivate},
                                        {3, Weights::kPrivate},
@@ -73,8 +73,9 @@ TEST(ShardedApart, JoinsEachGradientOverThoseThatHaveTheParameter) {
           Sharded model(internal::blocks_of(parts_of(pair)), group,
                         optimizer_spec(torch::optim::SGDOptions(1.0), {}),
                         options_of(world, stage, weights));
-          require(model.describe().find("4 of the parameters apart") != std::string::npos,
-                  model.describe());
+          require(
+              model.describe().find("4 of the parameters in options.apart") != std::string::npos,
+              model.describe());
           const auto before = model.state();
           share_of_loss(model.forward(samples_of(world.rank()))).backward();
           const auto gradients = model.gradients();
@@ -93,7 +94,7 @@ TEST(ShardedApart, JoinsEachGradientOverThoseThatHaveTheParameter) {
   }
 }
 
-TEST(ShardedApart, RefusesMeansAndTheNormOfAPart) {
+TEST(ShardedApart, RejectsMeansAndAPartialNorm) {
   comm::replicate(1, [](const Group& world) {
     const auto refused = [&](double norm, ShardedOptions::Average average) {
       ShardedOptions options;
@@ -107,8 +108,8 @@ TEST(ShardedApart, RefusesMeansAndTheNormOfAPart) {
         "means were taken");
     require(
         refused(1, ShardedOptions::Average::kSum).find("max_grad_norm = 0") != std::string::npos,
-        "a norm was taken");
-    require(refused(0, ShardedOptions::Average::kSum) == "accepted", "a sum was refused");
+        "a norm was accepted");
+    require(refused(0, ShardedOptions::Average::kSum) == "accepted", "a sum was rejected");
   });
 }
 

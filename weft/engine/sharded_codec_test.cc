@@ -1,5 +1,5 @@
-// Gradients that go through a codec between replicas, and as they are inside the group that shares
-// the parameters.
+// Gradients are compressed between replicas, and uncompressed inside the group that shards the
+// parameters.
 #include <algorithm>
 #include <array>
 
@@ -24,7 +24,8 @@ constexpr std::array<Way, 4> kWays = {{{1, Weights::kPrivate},
                                        {3, Weights::kPrivate},
                                        {3, Weights::kShared}}};
 
-// Ranks 0 and 1 share the parameters, 2 and 3 too; 0 and 2 have the same shard, as 1 and 3.
+// Ranks 0 and 1 shard the parameters, and so do 2 and 3. Ranks 0 and 2 have the same shard, and so
+// have 1 and 3.
 Sharded model_of(const Group& world, const Way& way, const std::string& codec) {
   const int r = world.rank();
   ShardedOptions options{.stage = way.stage, .weights = way.weights};
@@ -45,7 +46,7 @@ void train(Sharded& model, const Group& world, int step) {
   model.step();
 }
 
-// Rank 0's and rank 2's are two replicas' whole states.
+// Ranks 0 and 2 return the whole states of the two replicas.
 void expect_same_on_replicas(const Group& world, const Named& state, const std::string& what) {
   for (const auto& [name, tensor] : state) {
     if (world.rank() == 2) world.send(tensor.to(at::kDouble).contiguous(), 0, 7);
@@ -56,11 +57,11 @@ void expect_same_on_replicas(const Group& world, const Named& state, const std::
   }
 }
 
-TEST(ShardedCodec, LearnsAlikeOnAllReplicasAndNearlyAsWithout) {
+TEST(ShardedCodec, LearnsTheSameOnAllReplicasAndNearlyAsWellAsWithoutACodec) {
   const auto right =
       internal::by_torch<torch::optim::AdamW>(kSingle, torch::optim::AdamWOptions(1e-2));
-  // Of a gradient's 2-norm, in one step: nothing is lost, halves of the last bit of 8 and of 7,
-  // what 4 bits lose of blocks of 8.
+  // Relative error of a gradient's 2-norm in one step: none, half of the last of 8 or 7 bits, and
+  // the error of 4 bits in blocks of 8.
   struct Case {
     const char* codec;
     double most;
@@ -83,10 +84,10 @@ TEST(ShardedCodec, LearnsAlikeOnAllReplicasAndNearlyAsWithout) {
             const auto state = model.state(), gradients = model.gradients();
             expect_same_on_replicas(world, Named(state.begin(), state.end()), what);
             require(model.codec_steps() == internal::kSteps,
-                    what + ": it has not counted its steps");
+                    what + ": the codec did not count its steps");
             if (world.rank() > 0) continue;
             for (const auto& [name, tensor] : gradients) {
-              // Weights have gone other ways before: by what the codec has lost until then.
+              // The weights differ by the rounding errors of earlier steps.
               const double lost = (tensor - right.gradients.at(name)).norm().item<double>(),
                            norm = right.gradients.at(name).norm().item<double>();
               require(lost <= 3 * c.most * std::max(norm, 0.01), what + ": " + name + " has lost " +
@@ -99,8 +100,9 @@ TEST(ShardedCodec, LearnsAlikeOnAllReplicasAndNearlyAsWithout) {
   }
 }
 
-// What the codec did not send stays on the rank, and comes later: in the end all of it.
-TEST(ShardedCodec, KeepsWhatItDidNotSend) {
+// The values that the codec did not send stay on the rank and are sent later, all of them in the
+// end.
+TEST(ShardedCodec, KeepsTheValuesThatItDidNotSend) {
   comm::replicate(4, [](const Group& world) {
     Sharded all = model_of(world, {2, Weights::kPrivate}, "none"),
             some = model_of(world, {2, Weights::kPrivate}, "randomk:0.25");
@@ -118,8 +120,8 @@ TEST(ShardedCodec, KeepsWhatItDidNotSend) {
       }
     }
     for (const auto& [name, tensor] : sum) {
-      // A number waits for 4 rounds on average; of 24 rounds' gradients at most those of some 8 are
-      // still on their way.
+      // A value waits for 4 rounds on average. After 24 rounds, the gradients of at most about 8
+      // rounds are not sent yet.
       const at::Tensor missing = (tensor - sent.at(name)).abs();
       require(missing.le(tensor.abs() * (9.0 / 24) + 1e-6).all().item<bool>(),
               name + " never came");
@@ -128,7 +130,7 @@ TEST(ShardedCodec, KeepsWhatItDidNotSend) {
   });
 }
 
-TEST(ShardedCodec, GoesOnFromItsMemoryWithTheSameBits) {
+TEST(ShardedCodec, ContinuesFromItsMemoryWithTheSameBits) {
   for (const Way& way : {kWays[1], kWays[3]}) {
     for (const std::string codec : {"topk:0.1", "powersgd:2,warmup=2", "int4:8,delta"}) {
       comm::replicate(4, [&](const Group& world) {
@@ -153,7 +155,7 @@ TEST(ShardedCodec, GoesOnFromItsMemoryWithTheSameBits) {
   }
 }
 
-TEST(ShardedCodec, RefusesWhatItCannotSend) {
+TEST(ShardedCodec, RejectsUnsupportedOptions) {
   comm::replicate(2, [](const Group& world) {
     const Group alone = world.subgroup({world.rank()}, "alone");
     const auto refused = [&](const std::string& codec, ShardedOptions options) {
@@ -168,12 +170,11 @@ TEST(ShardedCodec, RefusesWhatItCannotSend) {
     narrow.reduce = at::kBFloat16;
     require(refused("auto", sum).find("name a codec") != std::string::npos, "auto was taken");
     require(refused("int8", {}).find("average by ranks, or sum") != std::string::npos,
-            "an average by samples was taken");
-    require(refused("int8", narrow).find("a codec takes float32 gradients, not BFloat16") !=
+            "an average by samples was accepted");
+    require(refused("int8", narrow).find("a codec needs float32 gradients, not BFloat16") !=
                 std::string::npos,
             refused("int8", narrow));
-    require(refused("in8", sum).find("int8") != std::string::npos,
-            "a codec that there is not was taken");
+    require(refused("in8", sum).find("int8") != std::string::npos, "an unknown codec was accepted");
     require(refused("int8", sum) == "accepted", refused("int8", sum));
   });
 }

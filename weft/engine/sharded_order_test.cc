@@ -1,5 +1,5 @@
-// What ranks do differently, and what blocks share: order, left out blocks, tied and frozen
-// parameters, passes without a batch.
+// Differences between ranks and between blocks: order, skipped blocks, tied and frozen parameters,
+// passes without a batch.
 #include <csignal>
 
 #include "weft/engine/testing/small_model.h"
@@ -48,7 +48,7 @@ void expect_paths(const Group& group, const ModelOptions& how, const std::vector
   });
 }
 
-TEST(ShardedOrder, ABlockThatOneRankLeavesOutCountsAsZeroThere) {
+TEST(ShardedOrder, ABlockThatOneRankSkipsCountsAsZeroOnThatRank) {
   replicate(
       2,
       [](Group group) {
@@ -63,7 +63,7 @@ TEST(ShardedOrder, ABlockThatOneRankLeavesOutCountsAsZeroThere) {
       20s);
 }
 
-TEST(ShardedOrder, ABlockThatNobodyUsesIsNotUpdated) {
+TEST(ShardedOrder, ABlockThatNoRankUsesIsNotUpdated) {
   replicate(
       2,
       [](Group group) {
@@ -81,7 +81,7 @@ TEST(ShardedOrder, RanksMayRunBlocksInDifferentOrders) {
       20s);
 }
 
-TEST(ShardedOrder, NothingHangsOverTcpEither) {
+TEST(ShardedOrder, SkippedAndReorderedBlocksDoNotHangOverTcp) {
   const auto codes = comm::fork_ranks(2, "tcp", [](const Group& group) {
     expect_paths(group, {}, {{0, 1, 2, 3}, {0, 3, 1}});
     return 0;
@@ -102,7 +102,7 @@ TEST(ShardedOrder, TiedParametersAreShardedOnceAndTheirGradientsSummed) {
       20s);
 }
 
-TEST(ShardedOrder, FrozenParametersAreGatheredAndStayAsTheyAre) {
+TEST(ShardedOrder, FrozenParametersAreGatheredAndDoNotChange) {
   replicate(
       3,
       [](Group group) {
@@ -143,7 +143,7 @@ TEST(ShardedOrder, BackwardPassesInsideNoSyncAddUp) {
       20s);
 }
 
-TEST(ShardedOrder, ARankWithoutABatchTakesPartByStepAlone) {
+TEST(ShardedOrder, ARankWithoutABatchOnlyNeedsToCallStep) {
   replicate(
       3,
       [](Group group) {
@@ -169,7 +169,7 @@ TEST(ShardedOrder, ARankWithoutABatchTakesPartByStepAlone) {
       20s);
 }
 
-TEST(ShardedOrder, EvaluationMayLeaveOutBlocksAndEndItsPass) {
+TEST(ShardedOrder, EvaluationMaySkipBlocksAndEndItsPass) {
   replicate(
       2,
       [](Group group) {
@@ -193,7 +193,7 @@ TEST(ShardedOrder, EvaluationMayLeaveOutBlocksAndEndItsPass) {
       20s);
 }
 
-TEST(ShardedOrder, RanksThatMakeOtherPassesAreToldSo) {
+TEST(ShardedOrder, RanksThatMakeDifferentPassesGetAnError) {
   try {
     replicate(
         2,
@@ -208,13 +208,14 @@ TEST(ShardedOrder, RanksThatMakeOtherPassesAreToldSo) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::kInvalidArgument) << error.what();
-    EXPECT_NE(std::string(error.what()).find("all ranks make the same forward and backward passes"),
-              std::string::npos)
+    EXPECT_NE(
+        std::string(error.what()).find("all ranks must make the same forward and backward passes"),
+        std::string::npos)
         << error.what();
   }
 }
 
-TEST(ShardedOrder, ModelsThatDifferAreNamed) {
+TEST(ShardedOrder, NamesTheFirstParameterInWhichModelsDiffer) {
   try {
     replicate(
         2, [](Group group) { make({.width = 10 + group.rank()}, group, 2, Weights::kAuto); }, 20s);

@@ -1,5 +1,5 @@
-// What is kept and what travels: checkpoints between numbers of ranks, bytes of memory and on the
-// wire against ZeRO's formulas, offload.
+// Checkpoints between different numbers of ranks, bytes in memory and on the network against ZeRO's
+// formulas, and offload.
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -24,7 +24,7 @@ Sharded make(const ModelOptions& how, const Group& group, const ShardedOptions& 
   return {blocks_of(make_parts(how)), group, optimizer_spec(kOptions, {}), options};
 }
 
-TEST(ShardedState, GoesOnUnderAnyOtherNumberOfRanksStageAndForm) {
+TEST(ShardedState, ContinuesUnderAnyOtherNumberOfRanksStageAndPlacement) {
   const ModelOptions how{.tie = true, .freeze = true};
   const auto expected = by_torch<torch::optim::AdamW>(how, kOptions);
   Sharded::NamedTensors saved;
@@ -32,7 +32,7 @@ TEST(ShardedState, GoesOnUnderAnyOtherNumberOfRanksStageAndForm) {
                                int to) {
     auto model = make(how, group, options);
     if (from > 0) model.load_state(group.rank() == 0 ? saved : Sharded::NamedTensors{});
-    require(model.steps() == from, "the number of steps was not taken over");
+    require(model.steps() == from, "the number of steps was not loaded");
     for (int step = from; step < to; ++step) {
       internal::train(model, group, step, how);
       model.zero_grad();
@@ -62,7 +62,7 @@ TEST(ShardedState, GoesOnUnderAnyOtherNumberOfRanksStageAndForm) {
                          "weights after five groups");
 }
 
-TEST(ShardedState, ThatDoesNotFitIsRefusedOnAllRanks) {
+TEST(ShardedState, IsRejectedOnAllRanksIfItDoesNotFit) {
   replicate(
       2,
       [](Group group) {
@@ -71,7 +71,7 @@ TEST(ShardedState, ThatDoesNotFitIsRefusedOnAllRanks) {
         const auto expect = [&](const Sharded::NamedTensors& given, const std::string& word) {
           try {
             model.load_state(given);
-            require(false, "a state that lacks something was taken");
+            require(false, "an incomplete state was accepted");
           } catch (const Error& error) {
             require(error.code() == Errc::kInvalidArgument &&
                         std::string(error.what()).find(word) != std::string::npos,
@@ -89,7 +89,7 @@ TEST(ShardedState, ThatDoesNotFitIsRefusedOnAllRanks) {
       20s);
 }
 
-// The calls and bytes that the calling rank hands to its groups while this lives.
+// Counts the calls and bytes of the calling rank in its groups while this lives.
 class Counted {
  public:
   Counted() : use_(&trace_, "rank") { trace_.record(true); }
@@ -106,7 +106,7 @@ class Counted {
   observe::Trace::Use use_;
 };
 
-// Elements of all units, one a block, padded as unit.h says.
+// Elements of all units, one per block, padded as in unit.h.
 std::int64_t padded(const std::vector<internal::Part>& parts, int world) {
   std::int64_t all = 0;
   for (const auto& part : parts) {
@@ -117,9 +117,9 @@ std::int64_t padded(const std::vector<internal::Part>& parts, int world) {
   return all;
 }
 
-// A rank sends its share to all others in an all-gather, and all but its own share of a
-// reduce-scatter.
-TEST(ShardedState, SendsTheBytesThatTheHeaderSays) {
+// In an all-gather, a rank sends its share to all others. In a reduce-scatter, it sends everything
+// but its own share.
+TEST(ShardedState, SendsTheDocumentedBytes) {
   for (const int world : {2, 4}) {
     replicate(
         world,
@@ -132,8 +132,8 @@ TEST(ShardedState, SendsTheBytesThatTheHeaderSays) {
             auto options = options_of(name[0] - '0', parse_weights(name.substr(1)));
             options.unit_bytes = std::size_t{25} << 20;  // the units are the blocks, as at stage 3
             auto model = make({}, group, options);
-            internal::train(model, group, 0,
-                            {});  // in the first backward ranks agree on their samples
+            // In the first backward, ranks agree on their samples.
+            internal::train(model, group, 0, {});
             model.zero_grad();
             Counted counted;
             internal::loss_of(model.forward(internal::batch_of(0, at::kDouble))).backward();
@@ -155,7 +155,7 @@ TEST(ShardedState, SendsTheBytesThatTheHeaderSays) {
 
 // Equal blocks of Psi parameters in all: 4 bytes each for parameter and gradient, 8 for Adam's
 // moments.
-TEST(ShardedState, TakesTheMemoryOfZerosFormulas) {
+TEST(ShardedState, UsesTheMemoryOfZerosFormulas) {
   const ModelOptions how{.type = at::kFloat, .width = 64, .bodies = 8};
   replicate(
       4,
@@ -185,7 +185,7 @@ TEST(ShardedState, TakesTheMemoryOfZerosFormulas) {
                   what + ": gradients " + std::to_string(held.gradients));
           require(std::abs(rest.parameters - (stage == 3 ? 4 * psi / world : 4 * psi)) <= slack,
                   what + ": parameters");
-          // All of them at once, while it computes.
+          // The peak, while the model computes.
           const std::int64_t whole = 16 * psi, limit3 = whole / world + 2 * block,
                              limit2 = 4 * psi + 12 * psi / world + block;
           const std::int64_t limit = stage == 3   ? limit3
@@ -205,7 +205,7 @@ TEST(ShardedState, TakesTheMemoryOfZerosFormulas) {
       20s);
 }
 
-TEST(ShardedState, ParametersOfBlocksThatDoNotComputeHaveNoMemory) {
+TEST(ShardedState, ParametersOfInactiveBlocksHaveNoMemory) {
   replicate(
       2,
       [](Group group) {
@@ -220,7 +220,7 @@ TEST(ShardedState, ParametersOfBlocksThatDoNotComputeHaveNoMemory) {
         std::vector<std::size_t> seen;
         const at::Tensor y = model.forward(internal::batch_of(0, at::kDouble));
         require(all() == 0, "parameters have memory after forward");
-        // While the gradient passes through block 1, that block alone is there.
+        // During the backward of block 1, only this block is in memory.
         const at::Tensor x = internal::batch_of(0, at::kDouble);
         at::Tensor h = model.run(0, {x})[0];
         h.register_hook([&](const at::Tensor&) {
@@ -244,7 +244,7 @@ std::string mapped() {
   return text.str();
 }
 
-TEST(ShardedState, LivesInAFileThatLeavesNothingBehind) {
+TEST(ShardedState, LivesInAFileThatIsRemovedAutomatically) {
   const auto folder =
       std::filesystem::temp_directory_path() / ("weft-offload-test-" + std::to_string(getpid()));
   std::filesystem::create_directory(folder);
@@ -268,7 +268,7 @@ TEST(ShardedState, LivesInAFileThatLeavesNothingBehind) {
           auto options = options_of(3, Weights::kPrivate);
           options.offload = folder / "missing";
           make({}, group, options);
-          require(false, "a folder that is not there was taken");
+          require(false, "a missing folder was accepted");
         } catch (const Error& error) {
           require(error.code() == Errc::kUnavailable &&
                       std::string(error.what()).find("missing") != std::string::npos,
@@ -279,7 +279,7 @@ TEST(ShardedState, LivesInAFileThatLeavesNothingBehind) {
   std::filesystem::remove_all(folder);
 }
 
-TEST(ShardedState, LossScalesAreTakenOutByStep) {
+TEST(ShardedState, StepRemovesTheLossScale) {
   replicate(
       2,
       [](Group group) {
@@ -301,7 +301,7 @@ TEST(ShardedState, LossScalesAreTakenOutByStep) {
         (internal::loss_of(scaled.forward(x)) *
          (group.rank() == 1 ? std::numeric_limits<double>::infinity() : 1))
             .backward();
-        require(!std::isfinite(scaled.grad_norm()), "an overflow on one rank is not seen");
+        require(!std::isfinite(scaled.grad_norm()), "an overflow on one rank is not detected");
         scaled.zero_grad();
         require(scaled.steps() == 1, "a step was counted");
       },

@@ -1,6 +1,6 @@
-// Sharded training over 2, 3 and 4 ranks against one process with torch's optimizers on the joined
-// batch, over 5 steps: losses, the last gradients and the weights to 1e-10 in float64 and 1e-5 in
-// float32, relative and absolute.
+// Compares sharded training over 2, 3 and 4 ranks with one process, torch's optimizers and the
+// whole batch, over 5 steps. Losses, the last gradients and the weights agree to 1e-10 in float64
+// and 1e-5 in float32, relative and absolute.
 #include "weft/engine/sharded.h"
 
 #include "weft/engine/testing/small_model.h"
@@ -35,8 +35,8 @@ ShardedOptions options_of(const Case& c) {
   ShardedOptions options;
   options.stage = c.stage;
   options.weights = c.weights;
-  options.unit_bytes = options.data_parallel.bucket_bytes =
-      700;  // several units of these small modules
+  // Small units, so that these small modules have several.
+  options.unit_bytes = options.data_parallel.bucket_bytes = 700;
   return options;
 }
 
@@ -44,7 +44,7 @@ template <class TorchOptimizer, class Options>
 void compare_all(const Group& group, const ModelOptions& how, const Options& options,
                  double clip = 0) {
   auto expected = internal::by_torch<TorchOptimizer>(how, options, {{}}, clip);
-  if (clip > 0) {  // step() leaves the gradients clipped
+  if (clip > 0) {  // after step() the gradients are clipped
     double squares = 0;
     for (const auto& [name, gradient] : expected.gradients)
       squares += gradient.square().sum().template item<double>();
@@ -58,7 +58,7 @@ void compare_all(const Group& group, const ModelOptions& how, const Options& opt
   }
 }
 
-TEST(Sharded, TrainsAsOneProcessDoesAtEveryStageAsThreads) {
+TEST(Sharded, EqualsOneProcessAtEveryStageAsThreads) {
   for (const int world : {2, 3, 4}) {
     replicate(
         world,
@@ -98,7 +98,7 @@ TEST(Sharded, ClipsByTheNormOfAllShards) {
       20s);
 }
 
-TEST(Sharded, TrainsAsOneProcessDoesAsProcessesInSharedMemoryAndOverTcp) {
+TEST(Sharded, EqualsOneProcessAsProcessesInSharedMemoryAndOverTcp) {
   for (const char* transport : {"shm", "tcp"}) {
     const auto codes = comm::fork_ranks(3, transport, [&](const Group& group) {
       compare_all<torch::optim::AdamW>(group, {}, torch::optim::AdamWOptions(1e-2));
@@ -128,7 +128,7 @@ TEST(Sharded, ReplicasOfShardsAverageTheirGradients) {
           if (c.stage == 0) continue;
           how.replicas = replicas;
           Sharded model(blocks_of(make_parts({})), shards, optimizer_spec(options, {}), how);
-          // Each group of shards has its own rank 0 that compares.
+          // Rank 0 of each group of shards compares.
           for (int step = 0; step < internal::kSteps; ++step) {
             model.zero_grad();
             const double loss = internal::train(model, world, step, {});
@@ -156,7 +156,7 @@ struct NetImpl : torch::nn::Module {
   std::vector<internal::Part> parts;
 };
 
-TEST(Sharded, TakesAnyModuleBelowStageThree) {
+TEST(Sharded, SupportsAnyModuleBelowStageThree) {
   replicate(
       2,
       [](Group group) {
@@ -188,7 +188,7 @@ TEST(Sharded, TakesAnyModuleBelowStageThree) {
         }
         try {
           Sharded(std::make_shared<NetImpl>(), group, optimizer_spec(options, {}));
-          require(false, "stage 3 took a module without blocks");
+          require(false, "stage 3 accepted a module without blocks");
         } catch (const Error& error) {
           require(error.code() == Errc::kInvalidArgument, error.what());
         }
@@ -196,7 +196,7 @@ TEST(Sharded, TakesAnyModuleBelowStageThree) {
       20s);
 }
 
-// The same with weights rounded to bfloat16 and float32 masters, by hand.
+// The same model by plain torch, with weights rounded to bfloat16 and float32 masters.
 internal::Named by_hand_in_bfloat16(double lr) {
   const auto masters = make_parts({.type = at::kFloat});
   for (int step = 0; step < internal::kSteps; ++step) {
@@ -227,8 +227,8 @@ internal::Named by_hand_in_bfloat16(double lr) {
   return weights;
 }
 
-// Gradients of parts of the batch are rounded apart from those of the whole: 2^-8 of a gradient,
-// times the learning rate, in each step.
+// Gradients of parts of the batch are rounded separately. The error is 2^-8 of a gradient, times
+// the learning rate, in each step.
 TEST(Sharded, ComputesInBfloat16WithSinglePrecisionMasters) {
   const auto expected = by_hand_in_bfloat16(0.01);
   replicate(
@@ -260,7 +260,7 @@ TEST(Sharded, ComputesInBfloat16WithSinglePrecisionMasters) {
       20s);
 }
 
-TEST(Sharded, VectorsGoWithoutDecayWhereTheSpecSaysSo) {
+TEST(Sharded, SkipsWeightDecayOfVectorsIfTheSpecSaysSo) {
   replicate(
       2,
       [](Group group) {
@@ -269,7 +269,7 @@ TEST(Sharded, VectorsGoWithoutDecayWhereTheSpecSaysSo) {
         spec.no_decay = vectors_of(blocks);
         Sharded model(blocks, group, spec);
         const auto before = model.state();
-        // Gradients of zero: what changes is the decay.
+        // The gradients are zero, so only weight decay changes weights.
         (model.forward(internal::batch_of(0, at::kDouble)) * 0).sum().backward();
         model.step();
         const auto after = model.state();

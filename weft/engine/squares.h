@@ -1,4 +1,4 @@
-// What norms of gradients are made of: sums of squares in float64.
+// Sums of squares in float64, for norms of gradients.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -8,7 +8,7 @@
 
 namespace weft::parallel::internal {
 
-// Of `count` float32 or float64 numbers.
+// Sum of squares of `count` float32 or float64 numbers.
 inline double squares_of(const void* values, std::int64_t count, DType dtype) {
   if (dtype == DType::kF32)
     return kernels::sum_of_squares(static_cast<const float*>(values), count);
@@ -18,7 +18,7 @@ inline double squares_of(const void* values, std::int64_t count, DType dtype) {
   return squares;
 }
 
-// Of a flat tensor.
+// Sum of squares of a flat tensor.
 inline double squares_of(const at::Tensor& flat) {
   if (flat.scalar_type() == at::kFloat)
     return kernels::sum_of_squares(flat.const_data_ptr<float>(), flat.numel());

@@ -8,35 +8,35 @@ namespace wire_plan_test {
 
 using testing::ElementsAre;
 
-// Four layers, a bucket each: the last layer's gradient comes first, forward needs the first
-// layer's first. Numbers by hand.
+// Four layers with one bucket each. The last layer's gradient is ready first, and forward needs the
+// first layer's weights first. Numbers are computed by hand.
 std::vector<Cargo> four_layers(double transfer) {
   //        ready, needed
   return {{1, 4 + 3, transfer}, {2, 4 + 2, transfer}, {3, 4 + 1, transfer}, {4, 4 + 0, transfer}};
 }
 
-TEST(PlanLaunches, KeepsTheOrderOfBackwardWhereTheLinkKeepsUp) {
+TEST(PlanLaunches, KeepsTheOrderOfBackwardIfTheLinkIsFastEnough) {
   const auto launches = plan_launches(four_layers(0.5), 4, true);
   EXPECT_THAT(launches.order, ElementsAre(0, 1, 2, 3));
   EXPECT_DOUBLE_EQ(launches.exposed, 0.5);  // the first layer's own transfer
 }
 
-TEST(PlanLaunches, LetsFrontLayersPassWhereTheLinkIsBehind) {
+TEST(PlanLaunches, LetsFrontLayersOvertakeIfTheLinkIsTheBottleneck) {
   // 0 leaves at 1 and is there at 4; then 3, which is needed at once (7, three late), 2 (10; needed
   // at 8 by then) and 1.
   const auto launches = plan_launches(four_layers(3), 4, true);
   EXPECT_THAT(launches.order, ElementsAre(0, 3, 2, 1));
-  // Arrivals 4, 7, 10, 13 against needs 7, 4, 5, 6: the worst is 7 late. In the order of backward
-  // the first layer alone would be 9 late.
+  // Buckets arrive at 4, 7, 10, 13 and are needed at 7, 4, 5, 6, so the worst is 7 late. In the
+  // order of backward, the first layer alone would be 9 late.
   EXPECT_DOUBLE_EQ(launches.exposed, 7);
 }
 
-TEST(PlanLaunches, CountsAllThatIsLeftAfterBackwardWhereStepWaits) {
+TEST(PlanLaunches, CountsAllTransfersAfterBackwardIfStepWaits) {
   EXPECT_DOUBLE_EQ(plan_launches(four_layers(3), 4, false).exposed, 1 + 4 * 3 - 4);
   EXPECT_DOUBLE_EQ(plan_launches({{1, 9, 1}}, 4, false).exposed, 0);
 }
 
-TEST(PlanLaunches, LeavesTheLinkIdleOnlyWhileNothingIsReady) {
+TEST(PlanLaunches, KeepsTheLinkBusyWhileAnyGradientIsReady) {
   const auto launches = plan_launches({{5, 10, 1}, {0, 20, 1}, {0, 15, 1}}, 5, true);
   EXPECT_THAT(launches.order, ElementsAre(2, 1, 0));
 }

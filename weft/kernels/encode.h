@@ -21,8 +21,8 @@ struct QuantizeArgs {
   std::int64_t block = 64;  // numbers, a multiple of 8
   int bits = 8;             // 8, 4 or 1
   float* scales = nullptr;  // scales_of(count, block) of them
-  std::uint8_t* codes =
-      nullptr;  // codes_of(count, block, bits) bytes; the layout is quantize's own
+  // codes_of(count, block, bits) bytes; the layout is quantize's own.
+  std::uint8_t* codes = nullptr;
   // Optional: values minus what their codes stand for (0 in a block that is not finite). May be
   // `values` itself.
   float* residual = nullptr;

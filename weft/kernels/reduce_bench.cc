@@ -26,8 +26,8 @@ std::vector<Floats> make_arrays(int number, std::int64_t count) {
   std::vector<Floats> arrays;
   for (int a = 0; a < number; ++a) {
     arrays.emplace_back(new (std::align_val_t(4096)) float[static_cast<std::size_t>(count)]);
-    for (std::int64_t i = 0; i < count; ++i)
-      arrays.back()[static_cast<std::size_t>(i)] = 0.0f;  // Zeros stay zeros, in place too.
+    // Zeros stay zeros, in place too.
+    for (std::int64_t i = 0; i < count; ++i) arrays.back()[static_cast<std::size_t>(i)] = 0.0f;
   }
   return arrays;
 }

@@ -1,8 +1,10 @@
-"""Writes update_reference.inc: weights after 5 and 100 steps of PyTorch's optimizers (CPU, float32, one tensor at a time).
+"""Writes update_reference.inc: weights after 5 and 100 steps of PyTorch's optimizers (CPU, float32,
+one tensor at a time).
 
 Run with a Python that has torch: python update_reference.py > update_reference.inc
-Initial weights and gradients are formulas on the index and the step, all exact in float32; update_test.cc has the same ones.
-"""
+
+Initial weights and gradients are formulas on the index and the step, all exact in float32;
+update_test.cc has the same ones."""
 
 import torch
 
@@ -27,7 +29,9 @@ def run(name, make, l1=0.0):
         optimizer.step()
         if step in (5, 100):
             values = weight.detach().tolist()
-            assert min(abs(v) for v in values) > 0.02, f"{name}: too near zero for a relative tolerance"
+            assert (
+                min(abs(v) for v in values) > 0.02
+            ), f"{name}: too near zero for a relative tolerance"
             print(f'    {{"{name}", {step}, {{{", ".join(f"{v:.9g}" for v in values)}}}}},')
 
 
@@ -38,18 +42,43 @@ def main():
     run("sgd", lambda p, **k: sgd(p, lr=0.01, **k))
     run("sgd momentum", lambda p, **k: sgd(p, lr=0.01, momentum=0.9, **k))
     run("sgd dampening", lambda p, **k: sgd(p, lr=0.01, momentum=0.9, dampening=0.5, **k))
-    run("sgd nesterov decay", lambda p, **k: sgd(p, lr=0.01, momentum=0.9, nesterov=True, weight_decay=0.01, **k))
+    run(
+        "sgd nesterov decay",
+        lambda p, **k: sgd(p, lr=0.01, momentum=0.9, nesterov=True, weight_decay=0.01, **k),
+    )
     run("sgd l1 l2", lambda p, **k: sgd(p, lr=0.01, weight_decay=0.01, **k), l1=0.02)
     run("rmsprop", lambda p, **k: rms(p, lr=0.001, **k))
-    run("rmsprop momentum", lambda p, **k: rms(p, lr=0.001, alpha=0.95, eps=1e-6, momentum=0.5, **k))
-    run("rmsprop centered decay", lambda p, **k: rms(p, lr=0.001, centered=True, weight_decay=0.01, **k))
-    run("rmsprop centered momentum", lambda p, **k: rms(p, lr=0.001, centered=True, momentum=0.5, **k))
+    run(
+        "rmsprop momentum", lambda p, **k: rms(p, lr=0.001, alpha=0.95, eps=1e-6, momentum=0.5, **k)
+    )
+    run(
+        "rmsprop centered decay",
+        lambda p, **k: rms(p, lr=0.001, centered=True, weight_decay=0.01, **k),
+    )
+    run(
+        "rmsprop centered momentum",
+        lambda p, **k: rms(p, lr=0.001, centered=True, momentum=0.5, **k),
+    )
     run("adagrad", lambda p, **k: ada(p, lr=0.01, **k))
-    run("adagrad lr_decay decay", lambda p, **k: ada(p, lr=0.01, lr_decay=0.01, weight_decay=0.01, initial_accumulator_value=0.1, **k))
+    run(
+        "adagrad lr_decay decay",
+        lambda p, **k: ada(
+            p, lr=0.01, lr_decay=0.01, weight_decay=0.01, initial_accumulator_value=0.1, **k
+        ),
+    )
     run("adam", lambda p, **k: adam(p, lr=0.001, **k))
-    run("adam decay amsgrad", lambda p, **k: adam(p, lr=0.002, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.01, amsgrad=True, **k))
+    run(
+        "adam decay amsgrad",
+        lambda p, **k: adam(
+            p, lr=0.002, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.01, amsgrad=True, **k
+        ),
+    )
     run("adamw", lambda p, **k: adamw(p, lr=0.001, weight_decay=0.1, **k))
-    run("adamw amsgrad l1", lambda p, **k: adamw(p, lr=0.001, weight_decay=0.05, amsgrad=True, **k), l1=0.02)
+    run(
+        "adamw amsgrad l1",
+        lambda p, **k: adamw(p, lr=0.001, weight_decay=0.05, amsgrad=True, **k),
+        l1=0.02,
+    )
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@
 // Names, defaults and environment are torchrun's (torch 2.13). Beyond them: the first failing rank
 // and its exit code come out last, output is never mixed within a line, the store listens on
 // loopback when there is one node, and every rank gets the job's secret.
-// --no-python and --monitor-interval have nothing to set here: programs run directly, and ends are noticed at once.
+// --no-python and --monitor-interval are not needed: programs run directly, and the end of one is
+// noticed at once.
 #pragma once
 
 #include <chrono>

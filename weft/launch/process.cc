@@ -188,8 +188,8 @@ std::optional<ExitStatus> Process::poll() {
   if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
       info.si_pid == 0)
     return std::nullopt;
-  ::kill(-pid_,
-         SIGKILL);  // before reaping: until then the group's number cannot be given out again
+  // Before reaping: until then the group's number cannot be given out again.
+  ::kill(-pid_, SIGKILL);
   ::waitpid(pid_, nullptr, 0);
   status_ = ExitStatus{info.si_code != CLD_EXITED, info.si_status};
   return status_;
@@ -211,8 +211,8 @@ ExitStatus Process::terminate(std::chrono::milliseconds grace) {
   signal(SIGTERM);
   if (const auto ended = wait(Deadline::in(grace))) return *ended;
   signal(SIGKILL);
-  return *wait(Deadline::in(std::chrono::hours(
-      1)));  // SIGKILL is not refused; only a device stuck in the kernel makes it late
+  // SIGKILL is not refused; only a device stuck in the kernel makes it late.
+  return *wait(Deadline::in(std::chrono::hours(1)));
 }
 
 }  // namespace weft::launch

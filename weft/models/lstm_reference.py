@@ -1,5 +1,6 @@
-"""The known answers of lstm_test.cc: PyTorch's word_language_model in plain modules, filled by the formula of reference.py. Prints C++ lines;
-needs torch only."""
+"""The known answers of lstm_test.cc: PyTorch's word_language_model in plain modules, filled by the
+formula of reference.py. Prints C++ lines; needs torch only."""
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -16,7 +17,11 @@ def chirp(shape, phase):
 class Model(nn.Module):
     def __init__(self, vocabulary, width, layers, tied):
         super().__init__()
-        self.encoder, self.rnn, self.decoder = nn.Embedding(vocabulary, width), nn.LSTM(width, width, layers), nn.Linear(width, vocabulary)
+        self.encoder, self.rnn, self.decoder = (
+            nn.Embedding(vocabulary, width),
+            nn.LSTM(width, width, layers),
+            nn.Linear(width, vocabulary),
+        )
         if tied:
             self.decoder.weight = self.encoder.weight
 
@@ -34,13 +39,20 @@ for tied in (False, True):
     with torch.no_grad():
         for i, (name, p) in enumerate(sorted(model.named_parameters())):
             p.copy_(chirp(p.shape, i))
-    tokens = torch.arange(2 * 9).reshape(2, 9) * 7 % 11  # two rows of nine: two stretches of four, each with the token that follows
+    # two rows of nine: two stretches of four, each with the token that follows
+    tokens = torch.arange(2 * 9).reshape(2, 9) * 7 % 11
     state = None
     for at in (0, 4):
         out, state = model(tokens[:, at : at + 4].t(), state)
         state = tuple(s.detach() for s in state)
         loss = F.cross_entropy(out.reshape(-1, 11), tokens[:, at + 1 : at + 5].t().reshape(-1))
         loss.backward()
-        print(f"// tied {tied}, from {at}: last logits of the first row, loss\n{{{numbers(out[-1, 0].tolist())}}}, {loss.item():.9g}")
+        print(
+            f"// tied {tied}, from {at}: last logits of the first row, loss\n"
+            f"{{{numbers(out[-1, 0].tolist())}}}, {loss.item():.9g}"
+        )
     norm = sum(p.grad.square().sum() for p in model.parameters()).sqrt().item()
-    print(f"// parameters, norm of both stretches' gradient\n{sum(p.numel() for p in model.parameters())}, {norm:.9g}")
+    print(
+        f"// parameters, norm of both stretches' gradient\n"
+        f"{sum(p.numel() for p in model.parameters())}, {norm:.9g}"
+    )

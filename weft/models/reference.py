@@ -1,4 +1,6 @@
-"""The known answers of models_test.cc: the same nets in PyTorch, filled by the same formula. Prints C++ lines; needs torch only."""
+"""The known answers of models_test.cc: the same nets in PyTorch, filled by the same formula. Prints
+C++ lines; needs torch only."""
+
 import torch
 from torch import nn
 import torch.nn.functional as F
@@ -12,7 +14,8 @@ def wave(shape, phase):
 
 
 def fill(model):
-    """Parameters in their order: vectors 1 + wave/10 for batch norms' weights, wave/10 for biases; others wave / sqrt(fan in)."""
+    """Parameters in their order: vectors 1 + wave/10 for batch norms' weights, wave/10 for biases;
+    others wave / sqrt(fan in)."""
     with torch.no_grad():
         for i, (name, p) in enumerate(model.named_parameters()):
             if p.dim() > 1:
@@ -28,7 +31,11 @@ class Block(nn.Module):
         self.bn1 = nn.BatchNorm2d(o)
         self.conv2 = nn.Conv2d(o, o, 3, 1, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(o)
-        self.downsample = nn.Sequential(nn.Conv2d(i, o, 1, s, bias=False), nn.BatchNorm2d(o)) if s != 1 or i != o else None
+        self.downsample = (
+            nn.Sequential(nn.Conv2d(i, o, 1, s, bias=False), nn.BatchNorm2d(o))
+            if s != 1 or i != o
+            else None
+        )
 
     def forward(self, x):
         y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
@@ -38,7 +45,11 @@ class Block(nn.Module):
 class ResNet18(nn.Module):
     def __init__(self, stem):
         super().__init__()
-        self.conv1 = nn.Conv2d(1, 64, 7, 2, 3, bias=False) if stem == "7x7" else nn.Conv2d(1, 64, 3, 1, 1, bias=False)
+        self.conv1 = (
+            nn.Conv2d(1, 64, 7, 2, 3, bias=False)
+            if stem == "7x7"
+            else nn.Conv2d(1, 64, 3, 1, 1, bias=False)
+        )
         self.bn1 = nn.BatchNorm2d(64)
         self.pool = nn.MaxPool2d(3, 2, 1) if stem == "7x7" else nn.Identity()
         for k, (i, o, s) in enumerate([(64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2)]):
@@ -60,7 +71,10 @@ def mlp():
 
 def cnn():
     m = nn.Module()
-    m.conv1, m.conv2, m.fc1, m.fc2 = nn.Conv2d(1, 32, 3, padding=1), nn.Conv2d(32, 64, 3, padding=1), nn.Linear(3136, 128), nn.Linear(128, 10)
+    m.conv1, m.conv2, m.fc1, m.fc2 = (
+        nn.Conv2d(1, 32, 3, padding=1), nn.Conv2d(32, 64, 3, padding=1), nn.Linear(3136, 128),
+        nn.Linear(128, 10)
+    )
     body = lambda x: F.max_pool2d(F.relu(m.conv2(F.max_pool2d(F.relu(m.conv1(x)), 2))), 2)
     m.forward = lambda x: m.fc2(F.relu(m.fc1(body(x).flatten(1))))
     return m
@@ -71,7 +85,12 @@ def numbers(values):
 
 
 x, target = wave((4, 1, 28, 28), 0.5), torch.tensor([1, 3, 5, 9])
-for name, model in [("mlp", mlp()), ("cnn", cnn()), ("resnet18 7x7", ResNet18("7x7")), ("resnet18 3x3", ResNet18("3x3"))]:
+for name, model in [
+    ("mlp", mlp()),
+    ("cnn", cnn()),
+    ("resnet18 7x7", ResNet18("7x7")),
+    ("resnet18 3x3", ResNet18("3x3")),
+]:
     model.double()
     fill(model)
     out = model(x)
@@ -80,7 +99,10 @@ for name, model in [("mlp", mlp()), ("cnn", cnn()), ("resnet18 7x7", ResNet18("7
     first = next(model.parameters())
     norm = sum(p.grad.square().sum() for p in model.parameters()).sqrt().item()
     count = sum(p.numel() for p in model.parameters())
-    print(f"// {name}\n{count}, {{{numbers(out[0].tolist())}}}, {loss.item():.9g}, {norm:.9g}, {first.grad.abs().sum().item():.9g}")
+    print(
+        f"// {name}\n{count}, {{{numbers(out[0].tolist())}}}, {loss.item():.9g}, {norm:.9g}, "
+        f"{first.grad.abs().sum().item():.9g}"
+    )
 
 x, target = wave((3, 5), 1).requires_grad_(), torch.tensor([4, 0, 2])
 for name, value in [

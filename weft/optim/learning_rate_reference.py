@@ -20,11 +20,16 @@ def run(name, make):
 
 
 def main():
-    print(f"// Written by learning_rate_reference.py with PyTorch {torch.__version__.split('+')[0]}.")
+    print(
+        f"// Written by learning_rate_reference.py with PyTorch {torch.__version__.split('+')[0]}."
+    )
     run("step", lambda o: s.StepLR(o, 10, 0.5))
     run("cosine", lambda o: s.CosineAnnealingLR(o, 30, 0.001))
     run("warmup", lambda o: s.LinearLR(o, 0.25, 1.0, 5))
-    run("warmup step", lambda o: s.ChainedScheduler([s.LinearLR(o, 0.25, 1.0, 5), s.StepLR(o, 10, 0.5)]))
+    run(
+        "warmup step",
+        lambda o: s.ChainedScheduler([s.LinearLR(o, 0.25, 1.0, 5), s.StepLR(o, 10, 0.5)]),
+    )
 
 
 if __name__ == "__main__":

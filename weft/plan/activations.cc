@@ -99,8 +99,8 @@ class Layer {
   ActivationOptions options_;
   Keeping keep_;
   bool selective_ = false;
-  std::int64_t sequence_ = 0, positions_ = 0,
-               between_ = 0;  // positions of a rank: of one sample, of all, between split layers
+  // Positions of a rank: of one sample, of all, between split layers.
+  std::int64_t sequence_ = 0, positions_ = 0, between_ = 0;
   std::vector<ActivationTerm> terms_;
 };
 

@@ -1,9 +1,10 @@
 // Which algorithm runs a collective: the one that the cost table says ends first.
 //
-//   Planner planner(table, {.transport = Transport::kTcp, .world = 8});       // once a group; the same table on all ranks (cost.h)
+//   // Once a group, with the same table on all ranks (cost.h).
+//   Planner planner(table, {.transport = Transport::kTcp, .world = 8});
 //   const Candidate best = planner.choose({.collective = …, .count = count, .element = 4});
-//   schedule::make({.collective = …, .algorithm = best.algorithm, .count = count, .chunk =
-//   best.chunk / 4, …});
+//   schedule::make({.collective = …, .algorithm = best.algorithm, .count = count,
+//                   .chunk = best.chunk / 4, …});
 //
 // How a group agrees on the table: rank 0 calls load_table() (calibration.h) and hands text() to
 // the others through the store; all, rank 0 too, plan with CostTable::parse(text). Predictions use
@@ -39,8 +40,8 @@ struct Candidate {
   schedule::Algorithm algorithm = schedule::Algorithm::kDirect;
   double seconds = 0;     // predicted
   bool measured = false;  // from curves of this algorithm in this world, not from the model
-  std::int64_t chunk =
-      0;  // bytes of a block of a pipelined algorithm, a power of two; 0: the schedule's own
+  // Bytes of a block of a pipelined algorithm, a power of two; 0: the schedule's own.
+  std::int64_t chunk = 0;
 };
 
 // The blocks that candidates() tries of the algorithm, in bytes; 0 first, and alone for what does

@@ -68,8 +68,8 @@ struct Measured {
 //   message(max(s, r)) + duplex (message(min(s, r)) - message(0)) + overhead (m - 1) + reduce(g).
 struct TransportCost {
   Curve message;  // one message to a peer that waits for it; kDirect: reading a peer's memory
-  double duplex =
-      0;  // what the other direction adds: 0 on a full-duplex wire, about 1 where processors copy
+  // What the other direction adds: 0 on a full-duplex wire, about 1 where processors copy.
+  double duplex = 0;
   double overhead = 0;  // of each further message of a round
   Curve reduce;         // combining so many received bytes with as many of one's own
   Curve copy;           // from one's own memory to one's own

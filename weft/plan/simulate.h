@@ -52,8 +52,8 @@ struct Simulation {
   // The chain that ends with last_rank: its time is the sum of these.
   struct {
     std::vector<std::int64_t> messages;  // by level
-    double latency = 0, wire = 0, waiting = 0,
-           reduction = 0;   // seconds; waiting: for ports that carried something else
+    // Seconds; waiting: for ports that carried something else.
+    double latency = 0, wire = 0, waiting = 0, reduction = 0;
     std::vector<Hop> hops;  // where the simulation has at most 100,000 messages; in order of time
   } critical;
 };

@@ -33,8 +33,8 @@ struct StageLimits {
 };
 
 struct StagePlan {
-  std::vector<int>
-      cuts;  // the first block of each stage but the first: stage s has blocks [cuts[s-1], cuts[s])
+  // The first block of each stage but the first: stage s has blocks [cuts[s-1], cuts[s]).
+  std::vector<int> cuts;
   std::vector<double> seconds;       // by stage
   std::vector<std::int64_t> memory;  // by stage, bytes
   double slowest = 0;                // seconds

@@ -5,10 +5,12 @@
 // Architectures, 2008, without their copy into a common segment, since input and output lie in
 // shared memory already. W ranks, n = count, c = ceil(n/W); peers are read from the next rank on,
 // so that not all read the same one at once.
-//   all_reduce      a rank sums its part of all the inputs, then reads the others' sums. 3
-//                   meetings, n + (W-2)c read.
-//   reduce_scatter, all_gather, all_to_all  2 meetings, (W-1)n read.      broadcast, scatter  2 meetings, n read.
-//   reduce, gather  root reads everybody. 2 meetings, (W-1)n read.        barrier  1 meeting.
+//   all_reduce      a rank sums its part of all the inputs, then reads the others' sums.
+//                   3 meetings, n + (W-2)c read.
+//   reduce_scatter, all_gather, all_to_all  2 meetings, (W-1)n read.
+//   broadcast, scatter                      2 meetings, n read.
+//   reduce, gather  root reads everybody.   2 meetings, (W-1)n read.
+//   barrier                                 1 meeting.
 #include "weft/schedule/internal/algorithms.h"
 #include "weft/schedule/internal/writer.h"
 

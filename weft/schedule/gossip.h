@@ -69,8 +69,8 @@ int rounds_to_thousandth(const Gossip& gossip);
 int distinct_rounds(const Gossip& gossip);
 
 std::span<const Graph> graphs();
-const char* to_string(
-    Graph graph);  // "ring", "grid", "exponential", "one_peer_exponential", "random_matching"
+// "ring", "grid", "exponential", "one_peer_exponential", "random_matching".
+const char* to_string(Graph graph);
 // Throws Error(kInvalidArgument) naming the nearest known name.
 Graph parse_graph(const std::string& name);
 

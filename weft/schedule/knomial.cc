@@ -8,7 +8,8 @@
 // exascale era, 2023. Ranks are counted from root; rank v's parent is v with its lowest digit of
 // base k that is not 0 made 0, its subtree the ranks from v on whose higher digits are the same. W
 // ranks, n = count, k = radix, K = ceil(log_k W).
-//   broadcast  K rounds; root's children times n sent, (k-1)K*n where W is a power of k.     reduce  K rounds, n sent.
+//   broadcast  K rounds; root's children times n sent, (k-1)K*n where W is a power of k.
+//   reduce     K rounds, n sent.
 //   gather     whole subtrees go up. K rounds; the largest subtree but root's sent, (W/k)n for a
 //              power of k.
 //   scatter    whole subtrees go down. K rounds, (W-1)n sent.
@@ -198,8 +199,8 @@ Cost cost_of_knomial(const Request& request) {
   const Node root(q);
   std::int64_t children = 0;
   std::int64_t farthest = 0;  // the largest subtree on the level of root's farthest children
-  std::int64_t lower =
-      0;  // and on the level below, where subtrees may be larger than an incomplete one
+  // And on the level below, where subtrees may be larger than an incomplete one.
+  std::int64_t lower = 0;
   root.for_children([&](int level, std::int64_t, std::int64_t size) {
     ++children;
     if (level == root.levels - 1) farthest = std::max(farthest, size);

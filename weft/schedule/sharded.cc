@@ -10,10 +10,12 @@
 // other's memory.
 //   all_reduce      everybody sends each owner its part, owners add and send the sum to everybody.
 //                   2 rounds, n + (W-2)c sent.
-//   reduce_scatter  the first half. 1 round, (W-1)n sent.        all_gather, all_to_all  1 round, (W-1)n sent.
-//   broadcast       root sends each rank a part, each rank sends its part to everybody. 2 rounds, n
-//                   + (W-2)c sent.
-//   gather          everybody to root. 1 round, n sent.          scatter  root to everybody. 1 round, (W-1)n sent.
+//   reduce_scatter  the first half. 1 round, (W-1)n sent.
+//   all_gather, all_to_all  1 round, (W-1)n sent.
+//   broadcast       root sends each rank a part, each rank sends its part to everybody.
+//                   2 rounds, n + (W-2)c sent.
+//   gather          everybody to root. 1 round, n sent.
+//   scatter         root to everybody. 1 round, (W-1)n sent.
 #include <bit>
 
 #include "weft/schedule/internal/algorithms.h"

@@ -171,12 +171,12 @@ TEST(Hierarchical, SendsOverEachLevelWhatTheTheorySays) {
   const auto across = [&](Collective collective, std::int64_t count) {
     return traffic(over(q.topology, collective, count))[0];
   };
-  EXPECT_EQ(across(Collective::kReduceScatter, 100),
-            (Traffic{3 * 800, 800}));  // the blocks of the 8 ranks elsewhere, once each
-  EXPECT_EQ(across(Collective::kAllGather, 100),
-            (Traffic{3 * 800, 800}));  // the host's own 4 blocks to two hosts
-  EXPECT_EQ(across(Collective::kBroadcast, 1200),
-            (Traffic{2 * 1200, 1200}));  // once into each other host, along a chain
+  // The blocks of the 8 ranks elsewhere, once each.
+  EXPECT_EQ(across(Collective::kReduceScatter, 100), (Traffic{3 * 800, 800}));
+  // The host's own 4 blocks to two hosts.
+  EXPECT_EQ(across(Collective::kAllGather, 100), (Traffic{3 * 800, 800}));
+  // Once into each other host, along a chain.
+  EXPECT_EQ(across(Collective::kBroadcast, 1200), (Traffic{2 * 1200, 1200}));
   EXPECT_EQ(across(Collective::kReduce, 1200), (Traffic{2 * 1200, 1200}));
   EXPECT_EQ(traffic(over(q.topology, Collective::kAllReduce, 1200, Algorithm::kRing))[0].busiest,
             2 * 1100);

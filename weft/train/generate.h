@@ -1,8 +1,9 @@
 // Text from a trained model: what `weft generate` prints.
 //
-//   folder ─ model, tokenizer;  prompt ─ tokens ─ logits of the last ─ distribution() ─ a draw ─> a token ─┐ text
-//                                             ^                                                           │
-//                                             └── keys and values of all before are kept (models/gpt.h) ──┘
+//   folder ─ model, tokenizer
+//   prompt ─ tokens ─ logits of the last ─ distribution() ─ a draw ─> a token ─┬─> text
+//                  ^                                                           │
+//                  └──── keys and values of all before (models/gpt.h) ─────────┘
 #pragma once
 
 #include <ATen/core/Tensor.h>

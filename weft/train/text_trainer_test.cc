@@ -303,15 +303,15 @@ TEST(Generate, DrawsFromTheLikeliestTokensOnly) {
 }
 
 TEST(Generate, TakesTheBeginningFromTheTokenizersTemplate) {
-  EXPECT_EQ(
-      internal::begin_token(
-          R"({"post_processor": {"type": "Sequence", "processors": [{"type": "ByteLevel"}, {"type": "TemplateProcessing",
-      "single": [{"SpecialToken": {"id": "<|begin_of_text|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]}]}})"),
-      "<|begin_of_text|>");
-  EXPECT_EQ(
-      internal::begin_token(
-          R"({"post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}]}})"),
-      "");
+  EXPECT_EQ(internal::begin_token(
+                R"({"post_processor": {"type": "Sequence", "processors": [{"type": "ByteLevel"},
+      {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|begin_of_text|>",
+      "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]}]}})"),
+            "<|begin_of_text|>");
+  EXPECT_EQ(internal::begin_token(
+                R"({"post_processor": {"type": "TemplateProcessing",
+      "single": [{"Sequence": {"id": "A"}}]}})"),
+            "");
   EXPECT_EQ(internal::begin_token(R"({"post_processor": null})"), "");
   EXPECT_EQ(internal::begin_token(""), "");
 }

@@ -71,7 +71,8 @@ class Link {
   }
   double barrier() const {
     const std::string command =
-        R"({"do":"collective","op":"barrier","algorithm":"direct","count":0,"block":100,"iterations":)" +
+        R"({"do":"collective","op":"barrier","algorithm":"direct","count":0,"block":100,)"
+        R"("iterations":)" +
         std::to_string(blocks_) + "}";
     return median(ranks_->ask(command, limit_).numbers.at("us")) * 1e-6;
   }

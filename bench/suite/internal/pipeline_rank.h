@@ -8,8 +8,8 @@
 namespace weft::cli::bench_internal {
 
 struct PipelineCase {
-  std::string
-      model;  // gpt-384, gpt-128: its blocks without embedding and head, so that stages are equal
+  // gpt-384 or gpt-128: its blocks without embedding and head, so that stages are equal.
+  std::string model;
   int micro_batches = 8;
   int samples = 1;  // of a micro-batch
 };

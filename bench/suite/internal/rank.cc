@@ -30,8 +30,8 @@ comm::Group join(int rank, int ranks, const RankOptions& options) {
   auto backend = comm::make_backend(
       store, rank, ranks, {.transport = comm::parse_transport(options.transport), .timeout = 60s});
   if (options.bind_to_cores)
-    bind_to_core(rank,
-                 ranks);  // not before: a backend that saw one core would yield instead of spinning
+    // Not before: a backend that saw one core would yield instead of spinning.
+    bind_to_core(rank, ranks);
   return {std::move(backend), options.impl};
 }
 

@@ -17,8 +17,8 @@ namespace weft::cli::bench_internal {
 struct Contender {
   std::string impl;
   std::shared_ptr<Participant> participant;
-  std::string
-      check;  // the command that verifies and warms up, before the rounds; its answer is kept
+  // The command that verifies and warms up, before the rounds; its answer is kept.
+  std::string check;
   std::string command;  // the command of each round
   std::string samples;  // the field of its answers that holds the samples
 };

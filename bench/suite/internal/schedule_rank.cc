@@ -43,8 +43,8 @@ std::unique_ptr<net::Endpoint> make_endpoint(const Place& place) {
   options.world = place.ranks;
   options.job = "weft bench";
   options.exchange = exchange_by_files(place.folder, place.rank, place.ranks);
-  if (place.ranks > static_cast<int>(std::thread::hardware_concurrency()))
-    options.spin = 0us;  // as comm does
+  // As comm does.
+  if (place.ranks > static_cast<int>(std::thread::hardware_concurrency())) options.spin = 0us;
   return net::connect_tcp(options);
 }
 
@@ -270,8 +270,8 @@ std::shared_ptr<Participant> start_schedule_ranks(Transport transport, int ranks
   };
   auto participant =
       std::make_shared<Participant>(plan::to_string(transport), ranks, serve_as, signals);
-  if (!place.region.empty())
-    ::munmap(place.region.data(), place.region.size());  // the ranks have theirs
+  // The ranks have theirs.
+  if (!place.region.empty()) ::munmap(place.region.data(), place.region.size());
   return participant;
 }
 

@@ -68,8 +68,8 @@ class StartupBench {
     }
     Start start{now() - begin, 0};
     start.rss_mb = rank_mean(train.pid());
-    while (!train.poll() && !deadline.passed())
-      signals_.pause(10ms);  // it evaluates and writes its checkpoint
+    // It evaluates and writes its checkpoint.
+    while (!train.poll() && !deadline.passed()) signals_.pause(10ms);
     return start;
   }
 

@@ -23,8 +23,8 @@ struct Subject {
   std::shared_ptr<torch::nn::Module> module;
   std::function<at::Tensor(const at::Tensor& inputs)> forward;
   std::function<at::Tensor(const at::Tensor& outputs, const at::Tensor& labels)> loss;  // the mean
-  std::vector<Part>
-      parts;  // one after the other they are forward(); of gpt-128, gpt-384 and resnet18
+  // One after the other they are forward(); of gpt-128, gpt-384 and resnet18.
+  std::vector<Part> parts;
 };
 
 // mlp, cnn and resnet18 on 1x28x28, gpt-128 (4 layers of width 128, 4 heads) and gpt-384 (6 of 384,

@@ -229,8 +229,8 @@ class Job {
 
   at::Tensor step() {
     const at::Tensor loss = trainer_.step(batch_);
-    if (way_.variant == Variant::kAlone)
-      meet(group_);  // ranks that reduce wait for each other in every step, so these must too
+    // Ranks that reduce wait for each other in every step, so these must too.
+    if (way_.variant == Variant::kAlone) meet(group_);
     return loss;
   }
 

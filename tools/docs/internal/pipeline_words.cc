@@ -76,25 +76,32 @@ constexpr PipelineWords kWords[] = {
 
 const char* const kPipelines = R"(# Pipeline schedules
 
-Every schedule of `weft/schedule/pipeline`: how long its ranks are idle, what they hold, what they send, how it looks. This page is written by
-the code that it is about (`./dev docs`): figures and pictures are counted from the schedules themselves. `weft schedule show SCHEDULE --stages P
---micro-batches M` shows any of them for your numbers and costs.
+This page describes every schedule of `weft/schedule/pipeline`: how long its ranks are idle, what
+they hold, what they send, and how it looks. `./dev docs` generates the page. It counts all figures
+and draws all pictures from the schedules themselves. To see a schedule for your own numbers and
+costs, run `weft schedule show SCHEDULE --stages P --micro-batches M`.
 
 - p ranks, m micro-batches, v stages on each rank; r is the rank
-- f, b and w: the time of a forward, of the backward of a stage's input, and of its weights; a whole backward takes b + w
-- idle: the share of the time from the first action of all ranks to the last in which ranks do nothing, of all ranks together
-- bubble: what the slowest rank waits between its own first and last action. This counts where ranks go on to the next iteration at once
-- held: micro-batches that a rank has begun and whose backward (also of the weights) is not ended, counted once for each stage
-- messages: the activations or gradients of one micro-batch at the border of two ranks, in all
+- f, b and w: the time of a forward, of the backward of a stage's input, and of the backward of its
+  weights; a whole backward takes b + w
+- idle: the share of time in which ranks do nothing, over all ranks, from the first action of any
+  rank to the last one
+- bubble: how long the slowest rank waits between its own first and last action. It is the cost if
+  ranks go on to the next iteration at once
+- held: micro-batches that a rank has begun and whose backward (also of the weights) has not ended,
+  counted once for each stage
+- messages: the number of times that activations or gradients of one micro-batch cross a border of
+  two ranks
 
-All schedules sum the gradients of a stage by rising micro-batch: they give the same bits. Each list is proved for 1 to 8 and 16 ranks, 1 to 32
-micro-batches and 1 to 4 stages a rank: every action once, nothing before what it needs, no deadlock with messages that wait for their
-receiver, nothing held beyond the formula (`weft/schedule/pipeline/proof.h`).
+All schedules sum the gradients of a stage in ascending order of micro-batches, so they give the
+same bits. `weft/schedule/pipeline/proof.h` proves each schedule for 1 to 8 and 16 ranks, 1 to 32
+micro-batches and 1 to 4 stages a rank: every action occurs once, no action comes before its
+inputs, sends that wait for their receiver cannot deadlock, and no rank holds more than the formula.
 
 ## Side by side
 
-With f = b = w = 1 for all stages of a rank together, and messages that take no time. "Held" is in shares of a rank's whole model, on the
-rank that holds most.
+Here f = b = w = 1 for all stages of a rank together, and messages take no time. "Held" is given in
+shares of a rank's whole model, on the rank that holds most.
 
 )";
 
@@ -104,21 +111,24 @@ With f = 1, b = 1.2, w = 0.8 for a rank, and 0.1 for every message:
 )";
 
 const char* const kMemory = R"(
-What memory buys: the automatic schedule over 4 ranks, 12 micro-batches, f = 1, b = 1.4, w = 0.6, messages 0.2. 1F1B holds 4 at most, H2 7.
+More memory shortens the automatic schedule. Here it has 4 ranks, 12 micro-batches, f = 1, b = 1.4,
+w = 0.6, and 0.2 for each message. 1F1B holds at most 4 micro-batches, H2 at most 7.
 
 )";
 
 const char* const kAfterwards = R"(
 ## Messages
 
-`steps()` (`weft/schedule/pipeline/messages.h`) puts sends and receives between a rank's actions. All ranks' lists are cuts through one order of
-everything, in which a message is a single event between the action that makes it and the one that needs it: whatever is first in that order
-can always be done, so that sends that wait for their receiver cannot deadlock, and no buffers are needed.
+`steps()` (`weft/schedule/pipeline/messages.h`) puts sends and receives between a rank's actions.
+All ranks follow one global order of actions and messages. In it, a message is a single event
+between the action that makes it and the action that needs it. The first event that is not done can
+therefore always be done. So sends that wait for their receiver cannot deadlock, and no buffers are
+needed.
 
 ## Stages
 
-Where a model is cut: `weft/plan/stages.h` takes the time, memory and output of each block, and gives the contiguous partition whose slowest
-stage is the fastest of all.
+`weft/plan/stages.h` cuts a model into stages. It takes the time, memory and output size of each
+block, and returns the contiguous partition whose slowest stage is fastest.
 )";
 
 const PipelineWords& words_of(Algorithm algorithm) {

@@ -178,24 +178,30 @@ constexpr GossipWords kGossipWords[] = {
 const char* const kIntroduction =
     R"(# Collective algorithms
 
-Every algorithm of `weft/schedule`: its rounds, what it sends, how it looks, when it ends first. This page is written by the code that it is
-about (`./dev docs`): figures are counted from the schedules that the executor runs. `weft schedule show ALGORITHM --ranks N` shows any of
-them for your world and topology, `weft plan simulate` says what it takes.
+This page describes every algorithm of `weft/schedule`: its rounds, what it sends, how it looks, and
+when it is the fastest. `./dev docs` generates the page. It counts all figures from the schedules
+that the executor runs. To see an algorithm for your world and topology, run
+`weft schedule show ALGORITHM --ranks N`; `weft plan simulate` estimates its time.
 
-- W ranks; n = count: the array's elements, or a block's where each rank has one (`weft/schedule/schedule.h`)
+- W ranks; n = count: the elements of the array, or of one block if each rank has a block
+  (`weft/schedule/schedule.h`)
 - k = ⌊log2 W⌋, K = ⌈log2 W⌉, P = 2^k; "folded": where W is not a power of two
-- B blocks of a pipeline, r the radix; R rows, C columns; L levels, H hosts; X rounds and x(n) elements of what goes across
+- B blocks of a pipeline, r the radix; R rows, C columns; L levels, H hosts; X rounds and x(n)
+  elements between the hosts
 
-The last columns of an algorithm's table are rounds and elements counted for that world with n = 840 (hierarchical: hosts of 4, 4; of 4, 4,
-5; 8 of 8).
+The last columns of an algorithm's table are rounds and elements, counted for that world with
+n = 840 (hierarchical: hosts of 4, 4; of 4, 4, 5; 8 of 8).
 
 ## Which one ends first
 
-By the model of what messages cost, with the values that are assumed where nobody has measured; a measured cost table
-(`weft/plan/calibration.h`) may say otherwise. Ranks that are all alike: the planner's model (`weft/plan/choice.h`) over TCP on 10 Gbit/s
-Ethernet. Hosts: step by step over the topology's links (`weft/plan/simulate.h`), between hosts 30 µs and 10 Gbit/s with one network card a
-host, inside a host 1 µs and 5 GB/s; it charges nothing for having many messages under way. Arrays of f32. Ranks that share memory take
-`direct` in place of all of these.
+These predictions use a cost model of messages with default values. A measured cost table
+(`weft/plan/calibration.h`) may give other results. Arrays are f32. Ranks that share memory use
+`direct` instead of all of these.
+
+- Equal ranks: the planner's model (`weft/plan/choice.h`) over TCP on 10 Gbit/s Ethernet.
+- Hosts: a simulation of each step over the links of the topology (`weft/plan/simulate.h`). Between
+  hosts a link has 30 µs and 10 Gbit/s, with one network card per host. Inside a host it has 1 µs
+  and 5 GB/s. Many messages at once cost nothing extra.
 
 )";
 
@@ -207,9 +213,11 @@ const char* const kTable =
 const char* const kGossip = R"(
 ## Gossip
 
-Averaging with neighbors in place of all ranks (`weft/schedule/gossip.h`, called by `weft/comm/gossip.h`): a round costs each rank a message
-or a few, however many ranks there are. The mixing rate is the factor by which a round brings the ranks' values nearer to their average in
-the long run. The columns are that rate, and the rounds after which values are a thousand times nearer, or equal.
+Gossip averages with neighbors instead of all ranks (`weft/schedule/gossip.h`, called by
+`weft/comm/gossip.h`). A round costs each rank one message or a few, for any number of ranks. The
+mixing rate is the factor by which, in the long run, one round brings the ranks' values nearer to
+their average. The columns give that rate, and the rounds until values are a thousand times nearer,
+or equal.
 
 )";
 

@@ -16,8 +16,8 @@ std::size_t skip_string(std::string_view toml, std::size_t at) {
       return at + 1;
     } else if (toml[at] == quote && toml.substr(at).starts_with(quote == '"' ? "\"\"\"" : "'''")) {
       std::size_t end = at + 3;
-      while (end < toml.size() && end < at + 5 && toml[end] == quote)
-        ++end;  // up to two quotes may stand before the three that close
+      // Up to two quotes may stand before the three that close.
+      while (end < toml.size() && end < at + 5 && toml[end] == quote) ++end;
       return end;
     } else if (toml[at] == '\n' && !lines) {
       return toml.size();  // a mistake, at which the parser stops

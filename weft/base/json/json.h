@@ -12,8 +12,8 @@ namespace weft {
 
 struct JsonLimits {
   int depth = 32;  // Most objects and arrays inside each other.
-  bool unique_keys =
-      false;  // Refuse an object that has a key twice. Otherwise its last value counts.
+  // Refuse an object that has a key twice. Otherwise its last value counts.
+  bool unique_keys = false;
 };
 
 // Gives the document. `name` stands for the file in messages. Throws Error(kCorrupt), in one line,

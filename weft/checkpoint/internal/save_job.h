@@ -39,8 +39,8 @@ struct PlannedFile {
   std::vector<std::string> keys;  // their names in the file
   std::int64_t bytes = 0;         // of the whole file
   std::int64_t tensor_bytes = 0;  // of its tensors
-  std::span<const std::byte> image =
-      {};  // a copy of all bytes; empty: they are taken from the tensors
+  // A copy of all bytes; empty: they are taken from the tensors.
+  std::span<const std::byte> image = {};
 };
 
 struct SaveJob {

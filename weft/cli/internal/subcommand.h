@@ -20,8 +20,9 @@ inline CLI::App* add(CLI::App& app, const About& about) {
   return sub;
 }
 
-// schedule and plan.
+// schedule, plan and tokenizer.
 void add_schedule(CLI::App& app, ScheduleCommand& command, int& result);
 void add_plan(CLI::App& app, SimulateCommand& command, MeshCommand& mesh, int& result);
+void add_tokenizer(CLI::App& app, TokenizerCommand& command, int& result);
 
 }  // namespace weft::cli

@@ -5,8 +5,8 @@
 
 namespace weft::comm::internal {
 
-// Two a rank, used in turn: a rank writes one again only after all have come to the meeting
-// between, and so have read it.
+// Each rank has two slots and uses them in turn. It overwrites a slot only after the meeting in
+// between, when all ranks have read the slot.
 struct alignas(64) CallExchange::Slot {
   std::atomic<std::uint32_t> sequence;
   Note note;

@@ -1,4 +1,4 @@
-// Where the ranks of a host meet and see what each of them is about to do.
+// Lets the ranks of a host see which call each of them is about to make.
 #pragma once
 
 #include <chrono>
@@ -10,28 +10,29 @@
 
 namespace weft::comm::internal {
 
-// One thread a rank at a time. `host` outlives it.
+// One thread per rank at a time. `host` outlives it.
 class CallExchange {
  public:
-  // What a rank shows of a call: where its peers find its data, and as much of it as `data` holds.
+  // What a rank publishes about a call: the location of its data, and the first bytes of the data
+  // in `data`.
   struct Note {
     net::Signature signature;
     net::Host::Token input = net::Host::kNoToken, output = net::Host::kNoToken;
-    std::uint32_t flat = 0;  // 1: this rank cannot take part in shared memory
+    std::uint32_t flat = 0;  // 1: this rank cannot use shared memory for the call
   };
   static constexpr std::size_t kInline = 4096;
 
   // Collective.
   CallExchange(net::Host& host, std::chrono::nanoseconds timeout);
 
-  // Collective: shows a note and returns when all ranks of the host have shown theirs. They can be
-  // read until this rank's next meeting.
+  // Collective: publishes a note and returns when all ranks of the host have published theirs. The
+  // notes stay readable until this rank's next meeting.
   void show(const Note& note, const void* data, std::size_t bytes, const char* operation,
             std::chrono::nanoseconds timeout);
   const Note& note(int peer) const;
   const std::byte* data(int peer) const;
 
-  // Collective: nobody goes on before all have come here.
+  // Collective barrier of the host's ranks.
   void meet(const char* operation, std::chrono::nanoseconds timeout);
 
  private:

@@ -13,7 +13,7 @@ namespace weft::comm::internal {
   throw Error(Errc::kBadConfig, message, {"rank discovery", -1, -1});
 }
 
-// The whole number >= 0 that the text is; none for anything else.
+// Parses a whole number >= 0. Returns nothing for any other text.
 inline std::optional<int> to_number(const std::string& text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -23,7 +23,7 @@ class Engine {
   virtual net::Endpoint& endpoint() = 0;
   virtual net::Host* host() = 0;
   virtual void fail(const Error& why) noexcept = 0;
-  // What carries it, for people: "shared memory".
+  // Name of the transport, for people: "shared memory".
   virtual std::string describe() const = 0;
   // See Group::has_ordered_sums().
   virtual bool has_ordered_sums() const { return true; }
@@ -31,14 +31,14 @@ class Engine {
   virtual const HostSplit* split() { return nullptr; }
 };
 
-// The collective of `direct` that `collective` names.
+// Returns the member function of `direct` for `collective`.
 void run_direct(net::Direct& direct, schedule::Collective collective, const net::DirectArgs& args);
 
-// Takes both over; `endpoint` carries send and recv.
+// Takes ownership of both; `endpoint` carries send and recv.
 std::unique_ptr<Engine> make_direct_engine(std::unique_ptr<net::Host> host,
                                            std::unique_ptr<net::Endpoint> endpoint,
                                            std::chrono::nanoseconds timeout);
-// `plans` say which schedules it runs.
+// `plans` choose the schedules.
 std::unique_ptr<Engine> make_message_engine(std::unique_ptr<net::Endpoint> endpoint,
                                             const Plans& plans = {});
 

@@ -1,5 +1,5 @@
-// The groups of a process that were split off one another: where one has failed, the others know
-// why.
+// The groups of a process that were split off one another. If one fails, the others know the
+// reason.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace weft::comm::internal {
 
 class Family {
  public:
-  // A group of the family, while it exists.
+  // A group of the family, for as long as the group exists.
   class Member {
    public:
     // The endpoint outlives it.
@@ -32,15 +32,15 @@ class Family {
     Member(const Member&) = delete;
     Member& operator=(const Member&) = delete;
 
-    // The first damage or internal error that a group of the family has met on this rank. Other
-    // errors are known to the peers, or follow from another one.
+    // The first kCorrupt or kInternal error of a group of the family on this rank. The peers know
+    // all other errors already, or the errors follow from another one.
     std::optional<Error> cause() const {
       const std::lock_guard lock(family_->mutex_);
       for (const net::Endpoint* member : family_->members_) family_->note(member->failure());
       return family_->cause_;
     }
-    // The error that the peers of a group hear when this rank gives the group up: the cause, else
-    // the first timeout.
+    // The error that this rank sends to the peers when it aborts a group: the cause, else the first
+    // timeout.
     std::optional<Error> why_given_up() const {
       if (auto first = cause()) return first;
       const std::lock_guard lock(family_->mutex_);

@@ -1,6 +1,6 @@
-// The failure to report where several were seen: the first of those that are no consequence of
-// another's. A group that was aborted (kAborted) has failed elsewhere; a peer that was lost may
-// have ended for a reason that somebody else knows.
+// Chooses the failure to report if there were several: the first one that is not a consequence of
+// another. An aborted group (kAborted) has failed elsewhere. A lost peer may have ended for a
+// reason that another rank knows.
 #pragma once
 
 #include <exception>
@@ -11,7 +11,7 @@ namespace weft::comm {
 
 class FirstCause {
  public:
-  // To be called in a handler: keeps the exception in flight where it tells more than what is kept.
+  // Called in a catch handler: keeps the current exception if it tells more than the kept one.
   void note() {
     const int weight = weigh();
     if (kept_ && weight <= weight_) return;
@@ -19,7 +19,7 @@ class FirstCause {
     weight_ = weight;
   }
 
-  // Throws what was kept, if anything.
+  // Throws the kept exception, if any.
   void rethrow() const {
     if (kept_) std::rethrow_exception(kept_);
   }

@@ -1,4 +1,4 @@
-// Slurm's host lists, written out.
+// Expands Slurm's host lists.
 #include <algorithm>
 
 #include "weft/comm/environment.h"
@@ -35,7 +35,7 @@ Range to_range(const std::string& range, const std::string& list) {
                     high = dash == std::string::npos ? low : range.substr(dash + 1);
   const auto first = to_number(low), last = to_number(high);
   if (!first || !last || *last < *first)
-    bad_discovery("host list " + shown(list) + ": " + shown(range) + " is no range");
+    bad_discovery("host list " + shown(list) + ": " + shown(range) + " is not a range");
   return {*first, *last, low.size()};
 }
 
@@ -45,7 +45,7 @@ std::vector<Part> to_parts(const std::string& item, const std::string& list) {
   for (std::size_t at = 0; at < item.size();) {
     const auto open = item.find('[', at), close = item.find(']', at);
     if ((open == std::string::npos) != (close == std::string::npos) || close < open) {
-      bad_discovery("host list " + shown(list) + ": brackets do not match");
+      bad_discovery("host list " + shown(list) + ": the brackets do not match");
     }
     parts.push_back({item.substr(at, open - at), {}});
     if (open == std::string::npos) break;
@@ -58,7 +58,7 @@ std::vector<Part> to_parts(const std::string& item, const std::string& list) {
   return parts;
 }
 
-// Before there are any: few enough in all, and no name too long.
+// Checks before expanding: the total number of names, and the length of each name.
 void check_size(const std::vector<Part>& parts, std::size_t hosts, const std::string& list) {
   std::size_t count = 1, length = 0;
   for (const Part& part : parts) {
@@ -79,7 +79,7 @@ void check_size(const std::vector<Part>& parts, std::size_t hosts, const std::st
   }
 }
 
-// Every name that begins with `name` and goes on with parts[at] and what follows.
+// Appends every name that begins with `name` and continues with parts[at] and the later parts.
 void add_names(const std::vector<Part>& parts, std::size_t at, const std::string& name,
                std::vector<std::string>& hosts) {
   if (at == parts.size()) {

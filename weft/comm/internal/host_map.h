@@ -8,11 +8,11 @@ namespace weft::comm::internal {
 
 struct HostMap {
   int rank = 0, world = 1;  // of the whole group
-  std::vector<std::vector<int>>
-      hosts;                // each host's ranks, ascending; hosts in the order of their first ranks
+  // Each host's ranks, ascending; hosts in the order of their first ranks.
+  std::vector<std::vector<int>> hosts;
   int host = 0, local = 0;  // hosts[host][local] == rank
 
-  // From every rank's host id, by rank.
+  // Made from every rank's host id, by rank.
   static HostMap of(const std::vector<std::string>& ids, int rank);
 
   int num_hosts() const { return static_cast<int>(hosts.size()); }
@@ -23,11 +23,11 @@ struct HostMap {
   int host_of(int peer) const;
   // Ranks of the smallest host.
   int smallest() const;
-  // True where there are several hosts and one of them has several ranks: then the two levels
+  // True if there are several hosts and at least one has several ranks, so that the two levels
   // differ.
   bool two_levels() const { return num_hosts() > 1 && num_hosts() < world; }
-  // True where every host has 2^k ranks that follow each other: the balanced tree over all ranks is
-  // that over each host's and then over hosts.
+  // True if every host has 2^k consecutive ranks. Then the balanced tree over all ranks consists of
+  // a tree over each host and a tree over the hosts.
   bool is_balanced() const;
 };
 

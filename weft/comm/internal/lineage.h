@@ -1,4 +1,4 @@
-// What a group keeps so that it can be formed again.
+// Data that a group keeps for regroup().
 #pragma once
 
 #include <memory>
@@ -15,11 +15,11 @@ struct RegroupOptions;
 namespace internal {
 
 struct Lineage {
-  c10::intrusive_ptr<c10d::Store> store;  // the same for all epochs; null where there is none
-  BackendOptions options;                 // with the epoch of the group that exists
+  c10::intrusive_ptr<c10d::Store> store;  // the same for all epochs; null if there is none
+  BackendOptions options;                 // with the epoch of the current group
   std::vector<std::string> names;         // by rank; a process keeps its name through all epochs
-  std::vector<int>
-      former;  // by rank: its rank in the group before, -1 for a newcomer; empty for a first group
+  // By rank: its rank in the previous group, -1 for a newcomer. Empty in the first group.
+  std::vector<int> former;
   bool through_mpi = false;  // the ranks met without a store
 };
 

@@ -7,8 +7,8 @@ using namespace std::chrono_literals;
 
 constexpr auto kPeriod = 50ms;
 constexpr net::Channel kTell = net::Channel{1} << 58;
-// A failure that is put on the host by LinkedTransports names ranks of the group; those that the
-// host finds itself name ranks of the host.
+// A failure that LinkedTransports sets on the host names ranks of the group. Failures that the host
+// detects itself name ranks of the host.
 constexpr int kOfGroup = 1 << 20;
 
 bool telling(Errc code) {
@@ -44,7 +44,7 @@ void LinkedTransports::refuse(const char* operation) {
 void LinkedTransports::end(const char* operation, const Error& error) {
   settle();
   const std::lock_guard lock(mutex_);
-  if (!first_) throw error;  // a mistake in the call itself
+  if (!first_) throw error;  // the error is in the call itself
   throw Error(telling(first_->code()) ? first_->code() : Errc::kAborted, first_->message(),
               {operation, map_.rank, first_->context().peer});
 }
@@ -86,14 +86,14 @@ void LinkedTransports::settle() {
   if (first_) return;
   if (const auto failure = host_failure()) {
     first_ = failure;
-    // To wait for the lost rank, and not at all, is what tells the other hosts of it: as lost where
-    // it is, else as not come.
+    // A wait of zero for the lost rank tells the other hosts about the failure: kPeerLost if the
+    // endpoint knows of the loss, else a timeout.
     if (telling(failure->code()) && failure->context().peer >= 0 &&
         failure->context().peer != map_.rank) {
       try {
         endpoint_->recv(failure->context().peer, kTell, {}, Deadline::in(0s));
       } catch (const Error&) {
-        // That was the aim.
+        // Expected: the failure has been passed on.
       }
     }
     endpoint_->fail(*failure);

@@ -1,11 +1,12 @@
-// The two transports of a group over several hosts, the shared memory of this host and the messages
-// to all ranks, and their one fate.
+// The two transports of a group over several hosts: the shared memory of this host, and the
+// messages to all ranks.
 //
-//   host: ranks numbered within this host ──┐            A failure of either transport ends the other. The first one is what all ranks of
-//   the
-//                                           ├─ LinkedTransports      group are told, in the group's own numbering; calls that come later
-//                                           throw
-//   endpoint: ranks of the whole group ─────┘            kAborted and cite it.
+//   host: ranks numbered within this host ──┐
+//                                           ├─ LinkedTransports
+//   endpoint: ranks of the whole group ─────┘
+//
+// A failure of either transport ends the other one. All ranks of the group are told the first
+// failure, in the group's own numbering. Later calls throw kAborted and cite it.
 #pragma once
 
 #include <condition_variable>
@@ -32,8 +33,8 @@ class LinkedTransports {
   const std::shared_ptr<net::Endpoint>& endpoint() { return endpoint_; }
   const HostMap& map() const { return map_; }
 
-  // Runs `body`, which uses either transport. What it throws because a transport has failed leaves
-  // as the group's first failure.
+  // Runs `body`, which uses either transport. If it throws because a transport has failed, the
+  // group's first failure is thrown instead.
   template <class Body>
   void guard(const char* operation, Body&& body) {
     refuse(operation);
@@ -43,17 +44,17 @@ class LinkedTransports {
       end(operation, error);
     }
   }
-  // Ends both transports on this host, by the owner's wish; tells nobody else. `why` names ranks of
-  // the group. The first failure wins.
+  // Aborts both transports on this host at the owner's request, without telling other hosts. `why`
+  // names ranks of the group. The first failure wins.
   void fail(const Error& why) noexcept;
-  // Ends this rank's part alone, where all ranks are known to find the same mistake.
+  // Fails this rank only. For errors that all ranks are known to find themselves.
   void conclude(const Error& why) noexcept;
 
  private:
   void refuse(const char* operation);
   [[noreturn]] void end(const char* operation, const Error& error);
-  // Where a transport has failed and the other does not know: keeps the failure, ends the other
-  // transport, and tells the other hosts.
+  // If one transport has failed: stores the failure, aborts the other transport, and tells the
+  // other hosts.
   void settle();
   void watch();
   std::optional<Error> host_failure() const;
@@ -66,8 +67,8 @@ class LinkedTransports {
   std::optional<Error> first_;
   bool closing_ = false;
   std::condition_variable closing_changed_;
-  std::thread
-      watcher_;  // a call that waits in one transport ends within its period when the other fails
+  // Aborts a call that waits in one transport within one period after the other has failed.
+  std::thread watcher_;
 };
 
 }  // namespace weft::comm::internal

@@ -28,8 +28,8 @@ std::string text_at(c10d::Store& store, const std::string& key) {
   return {value.begin(), value.end()};
 }
 
-// Whom the launcher names as lost; nobody most of the time. Others can write to a store too: what
-// is no rank is said to be none.
+// Returns the rank that the launcher reports as lost, if any. Other programs can write to a store
+// too, so values that are not ranks are errors.
 std::optional<int> named_as_lost(c10d::Store& store) {
   if (!store.check({kLostKey})) return std::nullopt;
   const std::string text = text_at(store, kLostKey);
@@ -37,26 +37,26 @@ std::optional<int> named_as_lost(c10d::Store& store) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
   if (error == std::errc() && end == text.data() + text.size() && rank >= 0) return rank;
   throw Error(Errc::kCorrupt, "the store names '" + text.substr(0, 40) +
-                                  "' as the lost rank; does another job use the same store?");
+                                  "' as the lost rank, which is not a rank of this group; does "
+                                  "another job use the same store?");
 }
 
-// Asks again and again: the store's own wait() would sit out its timeout without a look at
-// kLostKey.
+// Polls: the store's own wait() would use up its timeout without a look at kLostKey.
 void wait_for(const Meeting& meeting, const std::string& key, int peer, Deadline deadline) {
   auto pause = std::chrono::microseconds(200);
   while (!meeting.store->check({key})) {
     if (const auto lost =
             meeting.party.lost ? meeting.party.lost() : named_as_lost(*meeting.store)) {
       throw Error(Errc::kPeerLost,
-                  "rank " + std::to_string(*lost) + " ended before all ranks had met",
+                  "rank " + std::to_string(*lost) + " ended before all ranks had joined",
                   {"init", meeting.party.rank, *lost});
     }
     if (deadline.passed()) {
       throw Error(Errc::kTimeout,
                   "rank " + std::to_string(peer) + " did not join within " +
                       std::to_string(meeting.party.timeout.count()) +
-                      " ms; was it started, with this world and this store, and does it say why it "
-                      "ended? A slow start needs a longer timeout",
+                      " ms; check that it was started with the same world size and store, and look "
+                      "for its error message; for a slow start, raise the timeout",
                   {"init", meeting.party.rank, peer});
     }
     std::this_thread::sleep_for(pause);
@@ -64,7 +64,7 @@ void wait_for(const Meeting& meeting, const std::string& key, int peer, Deadline
   }
 }
 
-// What each says begins with the size of the world that it was told.
+// Each rank's message begins with the world size that it was given.
 std::vector<std::string> exchange(Meeting& meeting, const std::string& mine) {
   const std::string prefix = "weft/" + meeting.party.name + std::to_string(meeting.round++) + "/",
                     size = std::to_string(meeting.party.size);
@@ -78,9 +78,9 @@ std::vector<std::string> exchange(Meeting& meeting, const std::string& mine) {
     const auto space = said.find(' ');
     if (said.substr(0, space) != size) {
       throw Error(Errc::kBadConfig,
-                  "rank " + std::to_string(peer) + " was told a world of " + said.substr(0, space) +
-                      " ranks and rank " + std::to_string(meeting.party.rank) + " one of " + size +
-                      "; WORLD_SIZE must be the same everywhere",
+                  "rank " + std::to_string(peer) + " was started with world size " +
+                      said.substr(0, space) + " and rank " + std::to_string(meeting.party.rank) +
+                      " with " + size + "; WORLD_SIZE must be the same on all ranks",
                   {"init", meeting.party.rank, peer});
     }
     all.push_back(said.substr(space + 1));
@@ -94,16 +94,15 @@ std::optional<int> lost_rank(c10d::Store& store) {
   try {
     return named_as_lost(store);
   } catch (const std::exception&) {
-    return std::
-        nullopt;  // what a store that has ended or talks nonsense means, the next exchange says
+    return std::nullopt;  // the next exchange reports a store that has ended or returns nonsense
   }
 }
 
 Error store_gone(const std::exception& error, const Error::Context& context) {
   const std::string what = error.what();
   return Error(Errc::kPeerLost,
-               "the store does not answer; has the process that holds it (the launcher, else rank "
-               "0) ended? " +
+               "the store does not answer; check whether the process that hosts it (the launcher, "
+               "else rank 0) has ended: " +
                    what.substr(0, what.find('\n')),
                context);
 }

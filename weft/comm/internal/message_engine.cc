@@ -50,8 +50,8 @@ class MessageEngine final : public Engine {
   void fail(const Error& why) noexcept override { endpoint_->fail(why); }
 
  private:
-  // What every message of a call carries: one that comes into another call is an error on every
-  // rank instead of a wait that cannot end.
+  // Signature that every message of a call carries. A message that arrives in a different call is
+  // then an error on every rank instead of an endless wait.
   struct Call {
     net::Signature signature;
     std::uint64_t number;
@@ -63,8 +63,8 @@ class MessageEngine final : public Engine {
                                std::bit_cast<Call>(theirs).signature);
   }
 
-  // The same by messages of its own, where the transport cannot carry it: every rank shows every
-  // other what it is about to do.
+  // The same by separate messages, for a transport that cannot carry signatures: each rank sends
+  // its signature to all others.
   void agree(const net::Signature& mine, Deadline deadline) {
     const int rank = endpoint_->rank(), world = endpoint_->world();
     std::vector<net::Signature> all(static_cast<std::size_t>(world));

@@ -59,7 +59,7 @@ Forming meet_through(std::shared_ptr<net::mpi::MpiEndpoint> all, const std::vect
   };
   forming.lost_peer = []() -> std::optional<int> {
     return std::nullopt;
-  };  // the launcher ends the job of a rank that ends early
+  };  // the launcher ends the whole job if a rank ends early
   return forming;
 }
 
@@ -68,14 +68,15 @@ Forming meet_through(std::shared_ptr<net::mpi::MpiEndpoint> all, const std::vect
 Forming meet_over_mpi(const std::vector<int>& ranks, int me, const BackendOptions& options) {
   auto part = connect(ranks, options);
   if (part->rank() != me)
-    throw Error(Errc::kInternal, "MPI numbers the ranks of a group otherwise than weft",
+    throw Error(Errc::kInternal, "MPI's rank numbers differ from weft's in this group",
                 {"init", me});
   return meet_through(std::move(part), ranks, options);
 }
 
 Forming meet_over_mpi(const Identity& me, const BackendOptions& options) {
   auto all = connect({}, options);
-  // An MPI's library that another MPI's launcher started takes each process for a world of its own.
+  // If a launcher of another MPI started the processes, this MPI's library treats each process as a
+  // world of its own.
   if (all->rank() != me.rank || all->world() != me.world) {
     throw Error(Errc::kBadConfig,
                 me.source + " says rank " + std::to_string(me.rank) + " of " +
@@ -83,7 +84,7 @@ Forming meet_over_mpi(const Identity& me, const BackendOptions& options) {
                     " says rank " + std::to_string(all->rank()) + " of " +
                     std::to_string(all->world()) +
                     "; use the mpirun of the MPI that weft's plug-in was built for, or set "
-                    "MASTER_ADDR to do without MPI",
+                    "MASTER_ADDR to run without MPI",
                 {"init", me.rank});
   }
   return meet_through(std::move(all), all_ranks(me.world), options);

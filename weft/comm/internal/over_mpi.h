@@ -1,5 +1,5 @@
-// Ranks that an MPI launcher started: how they meet through that MPI, and its collectives as an
-// engine.
+// For ranks that an MPI launcher started: the rendezvous through that MPI, and an engine with its
+// collectives.
 #pragma once
 
 #include <memory>
@@ -12,21 +12,21 @@
 
 namespace weft::comm::internal {
 
-// All that the launcher started, without a store or a port: their words go over MPI. Collective
-// over them. Throws kUnavailable where there is no MPI or no plug-in for it, kBadConfig where MPI
-// numbers the ranks otherwise than `me`, kTimeout.
+// Joins all ranks that the launcher started, over MPI, without a store or a port. Collective over
+// them. Throws kUnavailable if there is no MPI or no plug-in for it, kBadConfig if MPI's rank
+// differs from `me`, and kTimeout.
 Forming meet_over_mpi(const Identity& me, const BackendOptions& options);
 
-// The group of these ranks of the launcher's world, in this order. Collective over them.
+// Makes the group of these ranks of the launcher's world, in this order. Collective over them.
 Forming meet_over_mpi(const std::vector<int>& ranks, int me, const BackendOptions& options);
 
-// Those that meet, joined by the MPI that started each of them. Collective. Throws on all of them,
-// with one reason, where one has no MPI.
+// Connects the participants by the MPI that started each of them. Collective. If one has no MPI,
+// all throw with the same reason.
 std::unique_ptr<net::mpi::MpiEndpoint> connect_mpi(const Forming& forming,
                                                    const BackendOptions& options);
 
-// Collectives by the MPI itself, messages over it. With ordered sums those that
-// BackendOptions::ordered_sums is about go by schedules.
+// Runs collectives by MPI's own functions, and messages over MPI. The sums that
+// BackendOptions::ordered_sums covers run by schedules if it is set.
 std::unique_ptr<Engine> make_mpi_engine(std::unique_ptr<net::mpi::MpiEndpoint> endpoint,
                                         bool ordered_sums);
 

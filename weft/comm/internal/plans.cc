@@ -21,8 +21,8 @@ std::optional<Algorithm> parse(std::string name) {
     throw Error(Errc::kBadConfig, "algorithm: " + error.message());
   }
   throw Error(Errc::kBadConfig,
-              "algorithm direct reads peers' memory, which messages cannot; ranks of one host use "
-              "it by themselves");
+              "algorithm direct needs shared memory and cannot run over messages; ranks of one "
+              "host use it automatically");
 }
 
 plan::CostTable table_for(bool one_machine) {
@@ -46,9 +46,9 @@ Plans agree_on_plans(const BackendOptions& options, bool one_machine, const net:
     const std::string theirs = all[peer].substr(0, all[peer].find('\n'));
     if (theirs == name) continue;
     throw Error(Errc::kBadConfig,
-                "rank " + std::to_string(peer) + " wants algorithm " + theirs + " and rank " +
+                "rank " + std::to_string(peer) + " uses algorithm " + theirs + " and rank " +
                     std::to_string(rank) + " " + name +
-                    "; give all ranks of a group the same (WEFT_ALGORITHM, ordered_sums)",
+                    "; set WEFT_ALGORITHM and ordered_sums to the same values on all ranks",
                 {"init", rank, static_cast<int>(peer)});
   }
   plans.table = std::make_shared<plan::CostTable>(
@@ -57,8 +57,9 @@ Plans agree_on_plans(const BackendOptions& options, bool one_machine, const net:
 }
 
 Chooser::Chooser(const Plans& plans, plan::Transport transport, int world)
+    // A sum of two numbers does not depend on their order.
     : algorithm_(plans.algorithm),
-      ordered_sums_(plans.ordered_sums || world <= 2),  // two numbers have one sum
+      ordered_sums_(plans.ordered_sums || world <= 2),
       planner_(plans.table ? *plans.table : plan::default_table(), {transport, world}) {}
 
 schedule::Request Chooser::decide(schedule::Request request, std::size_t element) const {

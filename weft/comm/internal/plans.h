@@ -1,4 +1,4 @@
-// Which schedule runs a collective over messages: the one that the user names, else the planner's
+// Chooses the schedule of a collective over messages: the user's algorithm, else the planner's
 // (weft/plan).
 #pragma once
 
@@ -13,23 +13,23 @@
 
 namespace weft::comm::internal {
 
-// What a group's planners know; the same on all ranks.
+// Input of a group's planners; the same on all ranks.
 struct Plans {
   std::shared_ptr<const plan::CostTable> table;  // null: the built-in one
-  std::optional<schedule::Algorithm> algorithm;  // the user's, for the collectives that it can do
+  std::optional<schedule::Algorithm> algorithm;  // the user's, for the collectives that it supports
   bool ordered_sums = false;                     // BackendOptions
 };
 
-// Whether BackendOptions::ordered_sums is about it.
+// Whether BackendOptions::ordered_sums applies to it.
 constexpr bool is_ordered(schedule::Collective collective) {
   return collective == schedule::Collective::kAllReduce ||
          collective == schedule::Collective::kReduceScatter;
 }
 
-// Collective: rank 0's table for all, so that all choose the same. Throws kBadConfig for an
-// algorithm that there is not or that needs shared memory, and where ranks' options differ. Ranks
-// on several machines plan with the built-in costs unless WEFT_CALIBRATION names a table: what
-// `weft bench calibrate` finds on one machine says nothing of their network.
+// Collective: all ranks get rank 0's table, so that all choose the same. Throws kBadConfig for an
+// unknown algorithm or one that needs shared memory, and if ranks' options differ. Ranks on several
+// machines use the built-in costs unless WEFT_CALIBRATION names a table: a calibration on one
+// machine (`weft bench calibrate`) does not measure the network between machines.
 Plans agree_on_plans(const BackendOptions& options, bool one_machine, const net::Exchange& exchange,
                      int rank);
 
@@ -37,7 +37,7 @@ Plans agree_on_plans(const BackendOptions& options, bool one_machine, const net:
 class Chooser {
  public:
   Chooser(const Plans& plans, plan::Transport transport, int world);
-  // The request with its algorithm and chunk.
+  // Returns the request with its algorithm and chunk.
   schedule::Request decide(schedule::Request request, std::size_t element) const;
   bool has_ordered_sums() const { return ordered_sums_; }
 

@@ -44,8 +44,8 @@ std::optional<std::vector<Arrival>> agree(std::vector<Arrival> arrived, const Aw
     throw Error(Errc::kTimeout,
                 "only " + std::to_string(count) + " of at least " +
                     std::to_string(awaited.at_least) +
-                    " ranks came to form the group again; "
-                    "start more, ask for fewer, or start anew from the last checkpoint",
+                    " ranks joined the new group; start more ranks, lower at_least, or restart "
+                    "from the last checkpoint",
                 {"regroup"});
   }
   std::sort(arrived.begin(), arrived.end(), [](const Arrival& a, const Arrival& b) {
@@ -75,7 +75,7 @@ std::vector<Arrival> Rendezvous::arrived() const {
   const auto count = store_->add("count", 0);
   for (std::int64_t ticket = 1; ticket <= count; ++ticket) {
     const std::string key = "arrived/" + std::to_string(ticket);
-    if (!has(key)) continue;  // it is about to come
+    if (!has(key)) continue;  // it is about to join
     for (auto& who : members_of(text_at(key))) all.push_back(std::move(who));
   }
   return all;

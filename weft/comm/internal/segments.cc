@@ -12,7 +12,7 @@ struct Cuts {
     const std::int64_t lines = (count + line - 1) / line;
     return std::min(count, lines * i / n * line);
   }
-  // The part that holds `place`.
+  // Returns the part that contains `place`.
   int owner(std::int64_t place, int n) const {
     int low = 0, high = n - 1;
     while (low < high) {

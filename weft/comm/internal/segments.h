@@ -1,13 +1,15 @@
-// How an array is shared out among the ranks of hosts of any size.
+// How an array is divided among the ranks of hosts of different sizes.
 //
-//   host 0, three ranks   |    0    |    1    |    2    |      each host cuts the array evenly
-//                                                              among its ranks
+//   host 0, three ranks   |    0    |    1    |    2    |
 //   host 1, two ranks     |      0       |      1       |
-//   segments              |    a    | b  | c  |    d    |      a: ranks 0 and 0 · b: 1 and 0 · c: 1
-//                                                              and 1 · d: 2 and 1
+//   segments              |    a    | b  | c  |    d    |
 //
-// A segment has one rank on each host, which alone sums it up there and alone carries it across:
-// every rank has work, whatever its host's size, and with hosts of one size a rank has one segment.
+// Each host cuts the array evenly among its ranks. Segment a belongs to ranks 0 and 0 of the two
+// hosts, b to 1 and 0, c to 1 and 1, d to 2 and 1.
+//
+// A segment has one rank on each host. Only this rank sums the segment on its host and exchanges it
+// with other hosts. So every rank has work, for any host size. If all hosts have the same size,
+// each rank has one segment.
 #pragma once
 
 #include <cstdint>

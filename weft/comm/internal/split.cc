@@ -11,7 +11,7 @@ namespace {
 
 constexpr net::Channel kAcross = net::Channel{1} << 40;
 
-// The ranks of one host, within a group over several.
+// The ranks of one host, within a group over several hosts.
 class LocalEngine final : public Engine {
  public:
   LocalEngine(std::shared_ptr<LinkedTransports> transports, std::chrono::nanoseconds timeout)

@@ -1,4 +1,4 @@
-// The groups of the two levels, and the engine that uses both.
+// The groups of the two levels (host, and between hosts), and the engine that uses both.
 #pragma once
 
 #include "weft/comm/internal/engine.h"
@@ -8,11 +8,11 @@ namespace weft::comm::internal {
 
 struct SplitOptions {
   std::chrono::milliseconds timeout;  // of each wait for a peer
-  Plans plans = {};                   // for what goes between hosts
+  Plans plans = {};                   // for traffic between hosts
 };
 
-// Collective over all ranks of a group over several hosts: `host` joins those of this host,
-// numbered by map.local, `endpoint` all of them. The engine's split() is made with it.
+// Collective over all ranks of a group over several hosts. `host` connects the ranks of this host,
+// numbered by map.local; `endpoint` connects all ranks. Also makes the engine's split().
 std::unique_ptr<Engine> make_split_engine(std::shared_ptr<net::Host> host,
                                           std::shared_ptr<net::Endpoint> endpoint,
                                           const HostMap& map, const SplitOptions& options);

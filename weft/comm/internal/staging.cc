@@ -6,8 +6,8 @@
 namespace weft::comm::internal {
 
 at::Tensor to_host(const at::Tensor& tensor) {
-  // Operations run on threads of ours, which do not have the caller's current stream: wait for all
-  // of them.
+  // Operations run on weft's own threads, which do not have the caller's current stream. So wait
+  // for all streams of the device.
   const c10::impl::VirtualGuardImpl device(tensor.device().type());
   device.synchronizeDevice(tensor.device().index());
   const at::Tensor staged =

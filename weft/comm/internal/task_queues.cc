@@ -19,16 +19,16 @@ struct TaskQueues::State : std::enable_shared_from_this<State> {
   void end();
   void post(std::uint64_t id, Task task);
   void run(std::uint64_t id, const Task& task);
-  // Until there is nothing to do and the queues end.
+  // Returns when the queues end and no task is left.
   void work();
-  // With the lock held: the queue has tasks and nobody runs them.
+  // Called with the lock held: the queue has tasks and no thread runs them.
   void make_ready(std::uint64_t id);
   void call_worker();
 
   std::mutex mutex_;  // guards all below
   std::condition_variable wake_, done_;
   std::map<std::uint64_t, Queue> queues_;
-  std::deque<std::uint64_t> ready_;  // queues with tasks and nobody to run them
+  std::deque<std::uint64_t> ready_;  // queues with tasks that no thread runs
   std::vector<std::thread> threads_;
   int idle_ = 0;
   bool stopping_ = false;
@@ -47,7 +47,7 @@ void TaskQueues::State::end() {
   lock.unlock();
   for (auto& thread : threads) {
     if (thread.get_id() != std::this_thread::get_id()) continue;
-    work();  // what is left, while whoever owns the queues is still there
+    work();  // runs the remaining tasks while the owner of the queues still exists
     thread.detach();
   }
   for (auto& thread : threads) {
@@ -72,8 +72,8 @@ void TaskQueues::State::post(std::uint64_t id, Task task) {
   std::lock_guard lock(mutex_);
   Queue& queue = queues_[id];
   queue.tasks.push_back(std::move(task));
-  if (!queue.busy && queue.tasks.size() == 1)
-    make_ready(id);  // else whoever runs the queue takes it, or it is in ready_ already
+  // Otherwise the thread that runs the queue takes the task, or the queue is in ready_ already.
+  if (!queue.busy && queue.tasks.size() == 1) make_ready(id);
 }
 
 void TaskQueues::State::run(std::uint64_t id, const Task& task) {
@@ -85,7 +85,7 @@ void TaskQueues::State::run(std::uint64_t id, const Task& task) {
     const After after = task();
     lock.lock();
     queue.busy = false;
-    if (!queue.tasks.empty()) make_ready(id);  // came in the meantime, from another thread
+    if (!queue.tasks.empty()) make_ready(id);  // posted meanwhile by another thread
     lock.unlock();
     if (after) after();
     return;

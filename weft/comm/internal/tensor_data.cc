@@ -45,18 +45,20 @@ ReduceOp reduce_op(const c10d::ReduceOp& op) {
     case c10d::ReduceOp::BXOR: return ReduceOp::kBitXor;
     default:
       throw Error(Errc::kInvalidArgument,
-                  "the weft backend has no PREMUL_SUM; scale the tensor first, then sum");
+                  "the weft backend does not support PREMUL_SUM; scale the tensor, then use SUM");
   }
 }
 
 void require_same_type(const char* operation, const at::Tensor& a, const at::Tensor& b) {
   WEFT_REQUIRE(a.scalar_type() == b.scalar_type(),
                std::string(operation) + ": output is " + c10::toString(a.scalar_type()) +
-                   ", input is " + c10::toString(b.scalar_type()) + "; they must be of one type");
+                   ", input is " + c10::toString(b.scalar_type()) +
+                   "; both must have the same type");
 }
 
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation) {
-  WEFT_REQUIRE(tensors.size() == 1, std::string(operation) + ": expected one tensor a rank, got " +
+  WEFT_REQUIRE(tensors.size() == 1, std::string(operation) +
+                                        ": expected one tensor per rank, got " +
                                         std::to_string(tensors.size()));
   return tensors[0];
 }
@@ -79,10 +81,11 @@ std::optional<DType> plain_type(const at::Tensor& tensor) {
 Dense::Dense(const at::Tensor& tensor, Use use) : tensor_(tensor), use_(use) {
   WEFT_REQUIRE(
       tensor.defined() && tensor.layout() == at::kStrided && (tensor.is_cpu() || tensor.is_cuda()),
-      "the weft backend takes dense tensors on the CPU or a CUDA device; got " +
-          (tensor.defined() ? std::string(tensor.is_sparse() ? "a sparse one"
-                                                             : "one on " + tensor.device().str())
-                            : "an undefined one"));
+      "the weft backend supports dense tensors on the CPU or a CUDA device, not " +
+          (tensor.defined()
+               ? std::string(tensor.is_sparse() ? "a sparse tensor"
+                                                : "a tensor on " + tensor.device().str())
+               : "an undefined tensor"));
   dense_ = tensor.is_cpu() ? tensor.contiguous() : to_host(tensor);
   const Element element = element_of(tensor.scalar_type());
   dtype_ = element.dtype;

@@ -1,4 +1,4 @@
-// Tensors as flat memory, and c10d's and torch's enumerators as ours.
+// Converts tensors to flat memory, and c10d's and torch's enumerators to weft's.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,25 +9,25 @@
 
 namespace weft::comm::internal {
 
-// The reduction; throws kInvalidArgument for PREMUL_SUM, which weft does not have.
+// Converts the reduction. Throws kInvalidArgument for PREMUL_SUM, which weft does not support.
 ReduceOp reduce_op(const c10d::ReduceOp& op);
 
 void require_same_type(const char* operation, const at::Tensor& a, const at::Tensor& b);
 
-// The tensor of a call that takes a list of one. Throws kInvalidArgument for any other number.
+// Returns the tensor of a list of one. Throws kInvalidArgument for any other number of tensors.
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation);
 
-// One after the other, contiguous, one-dimensional.
+// Concatenates the tensors into one contiguous dimension.
 at::Tensor flatten(const std::vector<at::Tensor>& tensors);
 
-// The element type of a tensor whose own memory is one contiguous run of real numbers on the CPU;
-// none for any other.
+// The element type of a tensor whose memory is one contiguous run of real numbers on the CPU. None
+// for any other tensor.
 std::optional<DType> plain_type(const at::Tensor& tensor);
 
-// A tensor's memory as one contiguous run: its own, or a copy where it is not contiguous or on a
-// CUDA device (staging.h). Complex tensors count as pairs of reals; types that cannot be reduced
-// (float8 and the like) can still be moved, as bytes. Throws kInvalidArgument for what is not dense
-// or elsewhere.
+// A tensor's memory as one contiguous run: its own, or a copy if it is not contiguous or is on a
+// CUDA device (staging.h). Complex tensors count as pairs of reals. Types that cannot be reduced
+// (such as float8) can still be moved, as bytes. Throws kInvalidArgument for tensors that are not
+// dense or on another device.
 class Dense {
  public:
   enum Use { kIn, kOut, kInOut };
@@ -36,10 +36,10 @@ class Dense {
   void* data() const;
   std::int64_t count() const { return count_; }
   std::size_t bytes() const { return static_cast<std::size_t>(count_) * size_of(dtype_); }
-  // Copies a result back to the tensor where it is a copy.
+  // Copies the result back to the tensor if this is a copy.
   void write_back() const;
 
-  // Arguments with this memory as input and output.
+  // Returns arguments with this memory as input and output.
   net::DirectArgs movement(std::int64_t count, std::chrono::nanoseconds timeout,
                            int root = 0) const;
   net::DirectArgs reduction(ReduceOp op, std::int64_t count,

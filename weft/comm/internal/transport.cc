@@ -24,7 +24,7 @@
 namespace weft::comm::internal {
 namespace {
 
-// The own address on the way to `host`, as peers elsewhere can use it.
+// This host's address on the route to `host`, which peers on other hosts can use.
 std::string address_towards(const std::string& host) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_DGRAM;
@@ -45,19 +45,19 @@ std::string address_towards(const std::string& host) {
   return address;
 }
 
-// Where the ranks are, by rank.
+// Location of each rank, by rank.
 struct Places {
-  std::vector<std::string> machines;  // equal where they can share memory
+  std::vector<std::string> machines;  // equal if the ranks can share memory
   std::vector<std::string>
-      // equal where they shall: WEFT_HOST_ID cuts a machine in several, tcp and mpi put each on its
-      // own
+      // equal if the ranks shall share memory: WEFT_HOST_ID divides a machine into hosts; with tcp
+      // and mpi each rank is a host
       hosts;
   bool one(const std::vector<std::string>& ids) const {
     return std::all_of(ids.begin(), ids.end(), [&](const auto& id) { return id == ids[0]; });
   }
 };
 
-// All ranks have the job's secret, or none.
+// Checks that all ranks have the job's secret, or that none has.
 Places where_they_are(const BackendOptions& options, const net::Exchange& exchange, int rank) {
   const std::string mine = options.secret.empty() ? "without a secret" : "with the job's secret";
   const char* const part = std::getenv("WEFT_HOST_ID");
@@ -71,11 +71,12 @@ Places where_they_are(const BackendOptions& options, const net::Exchange& exchan
     places.machines.push_back(all[peer].substr(first + 1, second - first - 1));
     places.hosts.push_back(all[peer].substr(first + 1));
     if (theirs == mine) continue;
-    throw Error(Errc::kBadConfig,
-                "rank " + std::to_string(peer) + " came " + theirs + " and rank " +
-                    std::to_string(rank) + " " + mine +
-                    "; start all ranks by the same launcher and do not set WEFT_SECRET_FD by hand",
-                {"init", rank, static_cast<int>(peer)});
+    throw Error(
+        Errc::kBadConfig,
+        "rank " + std::to_string(peer) + " joined " + theirs + " and rank " + std::to_string(rank) +
+            " " + mine +
+            "; start all ranks with the same launcher, and do not set WEFT_SECRET_FD by hand",
+        {"init", rank, static_cast<int>(peer)});
   }
   return places;
 }
@@ -86,12 +87,12 @@ std::array<std::byte, 32> agree_on_secret(const std::string& given, const net::E
   if (given.empty()) {
     std::string made(32, '\0');
     if (rank == 0 && getrandom(made.data(), made.size(), 0) != 32)
-      throw Error(Errc::kUnavailable, "no random numbers for a secret");
+      throw Error(Errc::kUnavailable, "cannot get random numbers for the secret");
     const std::string agreed = exchange(made)[0];
     if (agreed.size() != secret.size()) {
       throw Error(Errc::kCorrupt,
                   "rank 0 gave a secret of " + std::to_string(agreed.size()) +
-                      " bytes, not 32; do all ranks run the same weft?",
+                      " bytes instead of 32; check that all ranks run the same version of weft",
                   {"init", rank, 0});
     }
     std::memcpy(secret.data(), agreed.data(), secret.size());
@@ -106,9 +107,8 @@ std::unique_ptr<net::Endpoint> over_tcp(const BackendOptions& options, const For
                                         bool one_machine) {
   if (!one_machine && options.interface.empty() && options.store_host.empty()) {
     throw Error(Errc::kBadConfig,
-                "transport tcp: the ranks met through MPI, which does not say by which address a "
-                "host is reached; set comm.interface, or "
-                "MASTER_ADDR to rank 0's host",
+                "transport tcp: the ranks met through MPI, which does not give the addresses of "
+                "the hosts; set comm.interface, or set MASTER_ADDR to rank 0's host",
                 {"init", forming.rank});
   }
   net::TcpOptions tcp;
@@ -117,7 +117,10 @@ std::unique_ptr<net::Endpoint> over_tcp(const BackendOptions& options, const For
   tcp.epoch = options.epoch;
   tcp.job = "weft";
   tcp.secret = agree_on_secret(options.secret, forming.exchange, forming.rank);
-  tcp.interface = !options.interface.empty() ? options.interface : one_machine ? "127.0.0.1" : address_towards(options.store_host);
+  const auto own_address = [&] {
+    return one_machine ? std::string("127.0.0.1") : address_towards(options.store_host);
+  };
+  tcp.interface = options.interface.empty() ? own_address() : options.interface;
   tcp.connect_timeout = options.to_connect();
   if (one_machine && forming.size > static_cast<int>(std::thread::hardware_concurrency()))
     tcp.spin = std::chrono::microseconds(0);
@@ -127,11 +130,11 @@ std::unique_ptr<net::Endpoint> over_tcp(const BackendOptions& options, const For
   return net::connect_tcp(tcp);
 }
 
-// Rings for messages between each two ranks: at most 32 MiB for all of them together.
+// Ring buffers for messages between each pair of ranks: at most 32 MiB in total.
 constexpr std::size_t kRingTotal = 32 << 20;
 
-// The ranks of this host, linked; null on every rank of the group where those of some host cannot
-// be, which is said once.
+// Connects the ranks of this host. If the ranks of any host cannot be connected, returns null on
+// every rank of the group and logs it once.
 std::unique_ptr<net::Host> over_host(const HostMap& map, const BackendOptions& options,
                                      const Forming& forming) {
   const auto& members = map.members();
@@ -161,8 +164,8 @@ std::unique_ptr<net::Host> over_host(const HostMap& map, const BackendOptions& o
   if (options.transport == Transport::kShm)
     throw Error(Errc::kUnavailable, "transport shm: " + *bad, {"init", map.rank});
   if (map.rank == 0)
-    log_warn("shared memory cannot be used (" + *bad +
-             "): ranks of a host send messages instead, which is slower");
+    log_warn("shared memory is not available (" + *bad +
+             "): the ranks of a host use messages instead, which is slower");
   return nullptr;
 }
 
@@ -186,7 +189,7 @@ std::unique_ptr<net::Endpoint> make_rings(net::Host& host, std::uint32_t epoch,
 std::unique_ptr<Engine> make_engine(const Forming& forming, const BackendOptions& options) {
   if (options.transport == Transport::kNccl)
     throw Error(Errc::kBadConfig,
-                "transport nccl: init() and form_group() make such a group, not make_backend()");
+                "transport nccl: use init() or form_group(); make_backend() does not support it");
   if (forming.size == 1)
     return make_direct_engine(std::move(net::make_thread_hosts(1)[0]),
                               std::move(net::make_inproc(1)[0]), options.timeout);

@@ -1,4 +1,4 @@
-// Which transports carry a group, and how they are made.
+// Chooses and makes the transports of a group.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -11,12 +11,14 @@
 
 namespace weft::comm::internal {
 
-// Collective over the ranks that meet; throws as make_backend() says.
-//   one rank: itself · all on one host: shared memory · several hosts: TCP (MPI where that is how
-//   they meet), and shared memory within each
+// Collective over the participants. Throws as make_backend() does.
+//
+//   one rank          no transport
+//   all on one host   shared memory
+//   several hosts     TCP, or MPI if the rendezvous used MPI; shared memory within each host
 std::unique_ptr<Engine> make_engine(const Forming& forming, const BackendOptions& options);
 
-// Messages between the ranks of a host, through memory of theirs. Collective. `host` outlives it.
+// Messages between the ranks of a host, through shared memory. Collective. `host` outlives it.
 std::unique_ptr<net::Endpoint> make_rings(net::Host& host, std::uint32_t epoch,
                                           std::chrono::nanoseconds timeout);
 

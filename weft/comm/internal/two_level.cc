@@ -11,10 +11,10 @@ namespace weft::comm::internal {
 
 using schedule::Collective;
 
-// Memory of this rank that its host's ranks can read.
+// Memory of this rank that the ranks of its host can read.
 class TwoLevel::Shared {
  public:
-  // `written`: the call's result goes there, and is copied back by finish().
+  // `written`: receives the call's result; finish() copies it back.
   Shared(net::Host& host, void* memory, std::int64_t bytes, bool written)
       : host_(host),
         memory_(static_cast<std::byte*>(memory)),
@@ -79,8 +79,8 @@ void TwoLevel::check(const Call& call) const {
   void* none = nullptr;
   const void* nothing = nullptr;
   if (reduces(call.collective))
-    kernels::reduce(&none, 1, &nothing, 1,
-                    {args.dtype, args.op, 0});  // throws for an op that is not there
+    // Throws for an operation that does not exist.
+    kernels::reduce(&none, 1, &nothing, 1, {args.dtype, args.op, 0});
 }
 
 void TwoLevel::run(Collective collective, const net::DirectArgs& args) {
@@ -101,7 +101,7 @@ void TwoLevel::run(Collective collective, const net::DirectArgs& args) {
   }
   const Extent extent = extent_of(collective, map_.world, call.args.count);
   const bool in_place = args.input == args.output && args.input != nullptr;
-  // A block that goes to a peer must not be overwritten by one that comes.
+  // A received block must not overwrite a block that is still to be sent.
   std::vector<std::byte> aside;
   if (collective == Collective::kAllToAll && in_place) {
     const auto* from = static_cast<const std::byte*>(args.input);
@@ -118,7 +118,7 @@ void TwoLevel::run(Collective collective, const net::DirectArgs& args) {
                                 one_array ? out.token() : in.token(), out.token(),
                                 flat || in.lacking() || out.lacking() ? 1u : 0u};
   if (!agree(call, note, 0)) return flat_.run(collective, args);
-  if (call.args.count == 0) return;  // to have agreed is to have met
+  if (call.args.count == 0) return;  // agreeing was a meeting already
   move(call);
   calls_.meet(call.name, call.args.timeout);
   out.finish();

@@ -1,23 +1,24 @@
-// Collectives of a group over several hosts: memory within a host, messages between them, every
-// rank of a host at work in both.
+// Collectives of a group over several hosts: shared memory within a host, messages between hosts.
+// Every rank of a host takes part in both.
 //
 //   all_reduce, H hosts:   1. each rank sums its segment over its host's inputs, in place
 //                          2. it all-reduces the segment with the ranks that have it on the other
 //                          hosts
 //                          3. it writes the sum into all outputs of its host
 //
-// A host sends 2n(H-1)/H elements in all, and no more than one rank touches an element of any
-// array: two meetings a call, no copies. Arrays go in chunks, by two threads in turns, so that one
-// is on the wire while the other is in memory. Sums are made once and handed on: the same bits on
-// every rank, fixed by (hosts, count).
+// A host sends 2n(H-1)/H elements in all. Only one rank touches each element of an array. So a call
+// needs two meetings and no copies. Two threads process the array in chunks, so that one chunk is
+// on the network while another is summed in memory. Each sum is computed once and distributed, so
+// all ranks get the same bits, determined by (hosts, count).
 //
 //   elements that a host of L ranks sends (world W, H hosts; blocks of n)
 //   all_reduce 2n(H-1)/H · broadcast, reduce: as the schedule between H ranks · all_gather Ln(H-1)
 //   · reduce_scatter n(W-L)
 //   all_to_all Ln(W-L) · gather, scatter: the blocks that change hosts · barrier 0
 //
-// Where a rank's tensors cannot be read by its host's ranks and the heap has no room for a copy, or
-// where sums are to have an order that hosts do not have, all ranks run the call by messages alone.
+// All ranks run the call by messages alone in two cases: the ranks of a host cannot read a rank's
+// tensors and the heap has no room for a copy, or the required order of sums does not fit the
+// hosts.
 #pragma once
 
 #include <functional>
@@ -36,7 +37,7 @@ namespace weft::comm::internal {
 
 class TwoLevel {
  public:
-  // Collective. `flat` runs the calls that cannot be run otherwise; it outlives this, as do the
+  // Collective. `flat` runs the calls that cannot use two levels. It outlives this, as do the
   // transports.
   TwoLevel(LinkedTransports& transports, Engine& flat, std::chrono::nanoseconds timeout,
            const Plans& plans);
@@ -46,7 +47,7 @@ class TwoLevel {
   void run(schedule::Collective collective, const net::DirectArgs& args);
 
  private:
-  // What one of the two threads works with.
+  // State of one of the two threads.
   struct Queue {
     int number = 0;
     net::Executor executor;
@@ -63,22 +64,22 @@ class TwoLevel {
     Deadline deadline() const { return Deadline::in(args.timeout); }
     std::int64_t bytes(std::int64_t count) const { return count * element; }
   };
-  // Makes memory readable to the host's ranks: as it is, or as a copy in the heap.
+  // Makes memory readable for the ranks of the host: as it is, or as a copy in the heap.
   class Shared;
   struct Header;
 
   void check(const Call& call) const;
-  // The first meeting: everybody shows what it calls, on the host and across. False: some rank
-  // wants the call to be run flat.
+  // The first meeting: all ranks publish their call, on the host and across hosts. Returns false if
+  // a rank needs the flat path.
   bool agree(const Call& call, const CallExchange::Note& note, std::int64_t inline_bytes);
   Header header_of_host() const;
   void exchange_headers(const Call& call, const Header& mine, std::int64_t inline_bytes);
   void mismatch(const Header& header);
 
-  // Between the two meetings.
+  // Runs between the two meetings.
   void move(const Call& call);
   void all_reduce_small(const Call& call);
-  // All-reduce, broadcast and reduce: each of the own segments, one after the other.
+  // All-reduce, broadcast and reduce: processes the own segments one after the other.
   void by_segments(const Call& call);
   void all_reduce_segment(const Call& call, Queue& queue, const Segment& segment);
   void broadcast_segment(const Call& call, Queue& queue, const Segment& segment);
@@ -91,13 +92,14 @@ class TwoLevel {
   void gather(const Call& call);
   void scatter(const Call& call);
 
-  // work(at, count, queue) for all chunks of [0, count), by two threads where there are several.
+  // Calls work(at, count, queue) for all chunks of [0, count), on two threads if there are several
+  // chunks.
   void in_chunks(std::int64_t count, std::int64_t per_chunk,
                  const std::function<void(std::int64_t, std::int64_t, Queue&)>& work);
   void by_blocks(const Call& call);
 
-  // The rank on `host` that exchanges blocks with this one; and the ranks there that this one
-  // serves.
+  // The rank on `host` that exchanges blocks with this rank, and the ranks on that host that this
+  // rank serves.
   int partner(int host) const;
   std::vector<int> served(int host) const;
   bool root_is_here(const Call& call) const { return call.root_host == map_.host; }
@@ -111,14 +113,14 @@ class TwoLevel {
   net::Endpoint& endpoint_;
   const Chooser chooser_;  // of schedules between one rank of each host
   const bool
-      // sums over the host and then across would not have the order that was asked for
+      // sums over the host and then across hosts would not have the required order
       out_of_order_;
   CallExchange calls_;
   Queue queues_[2];
   std::vector<Header> headers_;               // by host, of the call under way
-  std::vector<std::vector<std::byte>> data_;  // the same: what came with them
-  std::vector<const std::byte*>
-      inputs_;  // of the host's ranks, as seen from here; null where there is none
+  std::vector<std::vector<std::byte>> data_;  // by host: the data that came with the headers
+  // Inputs of the host's ranks, as mapped in this process; null if there is none.
+  std::vector<const std::byte*> inputs_;
   std::vector<std::byte*> outputs_;
 };
 

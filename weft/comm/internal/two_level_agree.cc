@@ -1,5 +1,5 @@
-// How the ranks of all hosts find that they call the same: a meeting on each host, then one message
-// between each two hosts for every rank.
+// Checks that the ranks of all hosts make the same call: a meeting on each host, then each rank
+// exchanges one message with each other host.
 #include "weft/comm/internal/two_level_parts.h"
 #include "weft/kernels/reduce.h"
 
@@ -42,7 +42,8 @@ TwoLevel::Header TwoLevel::header_of_host() const {
   return header;
 }
 
-// The host's sum of a small array goes right behind the header: one way across instead of two.
+// The host's sum of a small array is sent together with the header: one network latency instead of
+// two.
 void TwoLevel::exchange_headers(const Call& call, const Header& mine, std::int64_t inline_bytes) {
   const auto hosts = static_cast<std::size_t>(map_.num_hosts()),
              here = static_cast<std::size_t>(map_.host);
@@ -74,7 +75,8 @@ void TwoLevel::exchange_headers(const Call& call, const Header& mine, std::int64
   if (!data.empty()) endpoint_.exchange(kHeaders, {}, data, call.deadline());
 }
 
-// Every rank finds the mismatch by itself: what it gets says so, wherever the odd one is.
+// Every rank detects the mismatch by itself, since the headers contain it, whichever rank is
+// different.
 void TwoLevel::mismatch(const Header& header) {
   const Header& mine = headers_[static_cast<std::size_t>(map_.host)];
   std::optional<Error> error;

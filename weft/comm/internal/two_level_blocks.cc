@@ -1,5 +1,5 @@
-// Collectives of blocks, one for each rank: what changes hosts goes straight to where it is needed,
-// once; the rest is read in memory.
+// Collectives with one block for each rank. A block that changes hosts is sent once, directly to
+// the rank that needs it. All other blocks are read in shared memory.
 #include <cstring>
 
 #include "weft/comm/internal/two_level_parts.h"
@@ -38,7 +38,7 @@ void TwoLevel::by_blocks(const Call& call) {
   });
 }
 
-// A rank's block goes to one rank of each other host, which hands it on in memory.
+// A rank's block is sent to one rank of each other host, which distributes it in shared memory.
 void TwoLevel::all_gather(const Call& call, Queue& queue, std::int64_t at, std::int64_t count) {
   const std::int64_t bytes = call.bytes(count);
   const auto place = [&](int rank) { return call.bytes(rank * call.args.count + at); };
@@ -61,8 +61,8 @@ void TwoLevel::all_gather(const Call& call, Queue& queue, std::int64_t at, std::
   }
 }
 
-// A rank's host sums its block up for it, by the one of them that serves it; hosts' sums are added
-// in the order of hosts.
+// On each host, one rank sums the block of the rank that it serves. The sums of the hosts are added
+// in the order of the hosts.
 void TwoLevel::reduce_scatter(const Call& call, Queue& queue, std::int64_t at, std::int64_t count) {
   const std::int64_t bytes = call.bytes(count);
   const int hosts = map_.num_hosts();

@@ -1,4 +1,4 @@
-// What the parts of TwoLevel share.
+// Helpers shared by the source files of TwoLevel.
 #pragma once
 
 #include <algorithm>
@@ -7,10 +7,11 @@
 
 namespace weft::comm::internal {
 
-// The operation within a level: an average is a sum that is divided once, by the whole world.
+// The operation within a level: an average is a sum that is divided once, by the size of the whole
+// group.
 inline ReduceOp within(ReduceOp op) { return op == ReduceOp::kAvg ? ReduceOp::kSum : op; }
 
-// Elements of a rank's input and output.
+// Number of elements of a rank's input and output.
 struct Extent {
   std::int64_t input, output;
 };
@@ -27,10 +28,10 @@ inline Extent extent_of(schedule::Collective collective, int world, std::int64_t
   }
 }
 
-// What a host tells the others of its ranks' calls. Only what was written travels: no padding.
+// What a host sends to the others about its ranks' calls. Padding is not sent.
 struct TwoLevel::Header {
   net::Signature first;  // of its first rank
-  net::Signature other;  // of a rank that calls something else, where there is one
+  net::Signature other;  // of a rank that makes a different call, if any
   std::int32_t first_rank = -1, other_rank = -1;
   std::uint32_t flat = 0, unused = 0;
 };

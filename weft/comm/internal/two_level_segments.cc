@@ -10,16 +10,16 @@ namespace {
 
 using schedule::Collective;
 
-// Each queue has channels of its own.
+// Each queue has its own channels.
 constexpr net::Channel kQueues = net::Channel{1} << 41;
 constexpr net::Channel kLane = net::Channel{1} << 42;
-// Of a rank's part of a chunk: enough to fill the wire, little enough that the last one, which
-// nothing overlaps, is short.
+// Bytes of a rank's part of a chunk: large enough to saturate the network, small enough that the
+// last chunk, which overlaps with nothing, is short.
 constexpr std::int64_t kMostBytes = 1 << 20, kLeastBytes = 128 << 10;
 
 }  // namespace
 
-// A small array: everybody has the sums of all hosts and adds them up.
+// Small arrays: every rank has the sums of all hosts and adds them.
 void TwoLevel::all_reduce_small(const Call& call) {
   std::vector<const void*> sources;
   for (const auto& sum : data_) sources.push_back(sum.data());

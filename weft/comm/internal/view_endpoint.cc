@@ -14,7 +14,7 @@ int base_rank(const Ranks& ranks, int peer) {
   return ranks[static_cast<std::size_t>(peer)];
 }
 
-// A transfer of the view as one of the base.
+// Converts a transfer of the view into one of the base endpoint.
 template <class Transfer>
 Transfer of_base(const Ranks& ranks, Transfer transfer) {
   transfer.peer = base_rank(ranks, transfer.peer);
@@ -38,7 +38,7 @@ class ViewFlow final : public net::Flow {
 
  private:
   const std::unique_ptr<net::Flow> base_;
-  const Ranks& ranks_;  // the endpoint's, which outlives the flow
+  const Ranks& ranks_;  // owned by the endpoint, which outlives the flow
 };
 
 class ViewEndpoint final : public net::Endpoint {
@@ -49,7 +49,7 @@ class ViewEndpoint final : public net::Endpoint {
         shift_(shift),
         rank_(place_of(base_->rank())) {
     WEFT_REQUIRE(rank_ >= 0, "rank " + std::to_string(base_->rank()) +
-                                 " is not in the part of the group that it asks for");
+                                 " is not among the ranks that it requests");
   }
 
   int rank() const override { return rank_; }

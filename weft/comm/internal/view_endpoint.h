@@ -1,4 +1,4 @@
-// Some ranks of an endpoint, numbered anew: a smaller group that needs no connections of its own.
+// A subset of the ranks of an endpoint, renumbered: a smaller group without connections of its own.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 
 namespace weft::comm::internal {
 
-// `ranks` lists ranks of `base`, its own among them; rank i of the view is ranks[i]. Channels are
-// moved by `shift`, so that messages of the view and of the base do not meet. Errors name ranks of
-// the base: a lost rank is the same one for all who hear of it.
+// `ranks` lists ranks of `base`, including its own rank; rank i of the view is ranks[i]. Channels
+// are shifted by `shift`, so that messages of the view and of the base do not mix. Errors name
+// ranks of the base, so that a lost rank has the same number in all messages.
 std::unique_ptr<net::Endpoint> make_view(std::shared_ptr<net::Endpoint> base,
                                          std::vector<int> ranks, net::Channel shift);
 

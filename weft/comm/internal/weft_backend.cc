@@ -32,7 +32,7 @@ std::uint64_t queue_of(std::uint64_t direction, int peer, int tag) {
 
 net::Channel channel_of(int tag) { return kUserChannel | static_cast<std::uint32_t>(tag); }
 
-// An operation's place on its caller's time line, whichever thread runs it.
+// Records an operation on its caller's timeline, whichever thread runs it.
 class Traced {
  public:
   explicit Traced(const Shown& shown) : title_(shown.title) {
@@ -61,7 +61,7 @@ class Traced {
   std::int64_t bytes_ = 0;
 };
 
-// Counts a message down at its end.
+// Decrements the number of pending messages at the end of a message.
 class CountedUntilHere {
  public:
   explicit CountedUntilHere(std::atomic<int>& messages) : messages_(messages) {}
@@ -93,7 +93,7 @@ WeftBackend::WeftBackend(std::unique_ptr<Engine> engine, int rank, int size,
 }
 
 WeftBackend::~WeftBackend() {
-  if (getpid() != process_) {  // a forked child has neither the threads nor a seat in the group
+  if (getpid() != process_) {  // a forked child has no threads and is not a rank of the group
     static_cast<void>(queues_.release());
     static_cast<void>(member_.release());
     static_cast<void>(engine_.release());
@@ -112,7 +112,7 @@ c10::intrusive_ptr<c10d::Backend::Options> WeftBackend::getBackendOptions() {
 
 WeftBackend::BackendPtr WeftBackend::split(const StorePtr& store, const std::vector<int>& ranks,
                                            const c10::intrusive_ptr<Options>& options) {
-  WEFT_REQUIRE(origin_.make, "this group was made without a store and cannot be split");
+  WEFT_REQUIRE(origin_.make, "this group was made without a store and does not support subgroups");
   const auto mine = std::find(ranks.begin(), ranks.end(), rank_);
   if (mine == ranks.end()) return nullptr;
   auto made = origin_.make({store, ranks, static_cast<int>(mine - ranks.begin()),
@@ -124,8 +124,8 @@ WeftBackend::BackendPtr WeftBackend::split(const StorePtr& store, const std::vec
 WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t queue, const Shown& shown, bool async,
                                          std::function<int()> body) {
   WEFT_REQUIRE(getpid() == process_,
-               "this process was forked from a rank of a weft group and is not in the group; make "
-               "groups after a fork");
+               "this process was forked from a rank of a weft group and is not a rank itself; make "
+               "groups after the fork");
   auto work = c10::make_intrusive<WeftWork>(rank_, shown);
   const Traced traced(shown);
   const auto run = [this, work, traced, body = std::move(body)]() -> TaskQueues::After {
@@ -133,7 +133,7 @@ WeftBackend::WorkPtr WeftBackend::submit(std::uint64_t queue, const Shown& shown
     int source = -1;
     std::exception_ptr why;
     try {
-      const Traced::Scope scope(traced);  // on the time line before whoever waits goes on
+      const Traced::Scope scope(traced);  // recorded before the waiting threads continue
       source = body();
     } catch (...) {
       why = caused_by(std::current_exception());
@@ -321,7 +321,7 @@ void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
     throw Error(Errc::kTimeout, std::string(wait_all_ranks && count > 1 ? "Ranks " : "Rank ") +
                                     missing + " failed to pass monitoredBarrier" + took);
   if (barrier == 0) return;
-  // Whoever is here has read the result of the barrier before.
+  // All ranks that reached this point have read the result of the previous barrier.
   for (int peer = 1; peer < size_; ++peer)
     origin_.store->deleteKey(prefix(barrier - 1) + std::to_string(peer));
   origin_.store->deleteKey(prefix(barrier - 1) + "result");

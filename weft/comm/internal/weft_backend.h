@@ -1,4 +1,4 @@
-// c10d::Backend over an Engine. See backend.h for what it is, group.h for what calls mean.
+// c10d::Backend over an Engine. backend.h describes it; group.h defines the calls.
 #pragma once
 
 #include <mutex>
@@ -21,25 +21,25 @@ class WeftBackend final : public c10d::Backend {
   using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
   using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-  // A group to be made of some of the ranks: `ranks[me]` is this one.
+  // A subgroup to be made: its ranks; `ranks[me]` is this rank.
   struct Part {
-    StorePtr store;  // of its own; null where the whole has none
+    StorePtr store;  // its own store; null if the parent group has none
     std::vector<int> ranks;
     int me;
     std::chrono::milliseconds timeout;
   };
-  // Where the ranks meet besides the engine: for monitored barriers and for groups split off.
+  // Rendezvous of the ranks beside the engine: for monitored barriers and subgroups.
   struct Origin {
     StorePtr store;  // null for ranks that met through MPI
     std::function<BackendPtr(const Part& part)> make;
-    std::shared_ptr<Family> family;  // null: no group was split off
+    std::shared_ptr<Family> family;  // null: there are no subgroups
   };
 
   WeftBackend(std::unique_ptr<Engine> engine, int rank, int size, std::chrono::milliseconds timeout,
               Origin origin = {});
-  // Waits for the collectives posted; messages that no peer has matched are given up. Where a group
-  // of the family has met damage, the peers of this one get that error: this rank leaves because of
-  // it. Of a timeout they hear where this group is given up too.
+  // Waits for the posted collectives. Messages that no peer has matched are given up. If a group of
+  // the family has had a kCorrupt or kInternal error, the peers of this group get that error, since
+  // this rank leaves because of it. They get a timeout only if this group is aborted too.
   ~WeftBackend() override;
 
   const std::string getBackendName() const override { return "weft"; }
@@ -54,12 +54,12 @@ class WeftBackend final : public c10d::Backend {
   void abort() override { abort_with(Error(Errc::kAborted, "the group was aborted by its owner")); }
   const StorePtr& store() const { return origin_.store; }
   bool supportsSplitting() const override { return origin_.make != nullptr; }
-  // Null on ranks that are not among `ranks`.
+  // Returns null on ranks that are not in `ranks`.
   BackendPtr split(const StorePtr& store, const std::vector<int>& ranks,
                    const c10::intrusive_ptr<Options>& options) override;
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
-  // Sparse COO tensors too (sum only).
+  // Also supports sparse COO tensors (sum only).
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors,
@@ -92,13 +92,13 @@ class WeftBackend final : public c10d::Backend {
   WorkPtr recv(Tensors& tensors, int peer, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
-  // Rank 0 names the ranks that do not come (the first, or all of them). Goes through the store and
+  // Rank 0 reports the ranks that do not arrive (the first, or all of them). Uses the store and
   // leaves the group usable.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
-  // The fast path of Group's synchronous calls: on flat memory, in the caller's thread and without
-  // a Work. False, and nothing is done, while a trace or a profiler records, and for messages
-  // between threads, which hear of an abort by Group::wait() alone.
+  // Fast path of Group's synchronous calls: on flat memory, on the caller's thread, without a Work.
+  // Returns false without doing anything while a trace or a profiler records, and for messages
+  // between threads, which learn of an abort by Group::wait() only.
   bool run_now(schedule::Collective collective, net::DirectArgs args);
   bool send_now(std::span<std::byte> bytes, int peer, int tag);
   bool recv_now(std::span<std::byte> bytes, int peer, int tag);
@@ -107,7 +107,7 @@ class WeftBackend final : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
 
  private:
-  // How a call is to be run, whatever its c10d options' type.
+  // How to run a call: the common part of all c10d option types.
   struct How {
     std::chrono::milliseconds timeout;
     bool async;
@@ -116,21 +116,22 @@ class WeftBackend final : public c10d::Backend {
   How how(const CallOptions& options) const {
     return {options.timeout.count() > 0 ? options.timeout : timeout(), options.asyncOp};
   }
-  // Runs `body` (on the calling thread when it is synchronous and nothing is pending) and gives its
+  // Runs `body` (on the calling thread if it is synchronous and nothing is pending) and returns its
   // Work.
   WorkPtr submit(std::uint64_t queue, const Shown& shown, bool async, std::function<int()> body);
-  // The error to report in place of `why`. An operation that was aborted or lost its peer gets the
-  // damage that a group of the family has met, if any. An aborted one gets the timeout of another
-  // operation of this rank. So the cause is told, whichever operation ends first.
+  // Returns the error to report instead of `why`, so that the cause is reported whichever operation
+  // ends first. For an aborted operation or a lost peer: the kCorrupt or kInternal error of a group
+  // of the family, if any. For an aborted operation: else the timeout of another operation of this
+  // rank.
   std::exception_ptr caused_by(std::exception_ptr why);
   std::optional<Error> family_cause() const { return member_ ? member_->cause() : std::nullopt; }
-  // Nobody records what runs on this thread, and this process is a rank of the group.
+  // True if nothing records this thread and this process is a rank of the group.
   bool is_quiet() const;
-  // Runs `body` in the caller's thread after what was posted to the queue before. Throws what it
-  // throws.
+  // Runs `body` on the caller's thread, after all tasks posted to the queue before. Throws what
+  // `body` throws.
   template <class Body>
   void run_here(std::uint64_t queue, const Body& body);
-  // A synchronous message on the fast path: transfer(endpoint, channel, deadline).
+  // Runs a synchronous message on the fast path: transfer(endpoint, channel, deadline).
   template <class Transfer>
   bool message_now(std::uint64_t direction, int peer, int tag, const Transfer& transfer);
   WorkPtr collective(const Shown& shown, const How& how, std::function<void()> body);
@@ -140,7 +141,7 @@ class WeftBackend final : public c10d::Backend {
                           const How& how);
   void run(schedule::Collective collective, const at::Tensor& shown, net::DirectArgs args);
 
-  // The bodies of collectives, run one at a time.
+  // Bodies of the collectives. They run one at a time.
   void all_reduce_one(const at::Tensor& tensor, const c10d::ReduceOp& op,
                       std::chrono::milliseconds timeout);
   void all_reduce_sparse(const at::Tensor& tensor, std::chrono::milliseconds timeout);

@@ -5,8 +5,8 @@
 #include "weft/comm/internal/tensor_data.h"
 #include "weft/comm/internal/weft_backend.h"
 
-// The collectives of WeftBackend: checks and profiling titles on the caller's thread, the bodies
-// wherever their queue runs.
+// The collectives of WeftBackend. Checks and profiling titles run on the caller's thread, the
+// bodies on the thread of their queue.
 namespace weft::comm::internal {
 namespace {
 
@@ -22,7 +22,7 @@ void require_list(const char* operation, const Tensors& list, int size) {
                    " tensors, got " + std::to_string(list.size()));
 }
 
-// `whole` holds the ranks' `part`s one after the other.
+// Checks that `whole` has room for the `part`s of all ranks.
 void require_parts(const char* operation, const at::Tensor& whole, const at::Tensor& part,
                    int size) {
   require_same_type(operation, whole, part);
@@ -32,7 +32,7 @@ void require_parts(const char* operation, const at::Tensor& whole, const at::Ten
                    std::to_string(part.numel()));
 }
 
-// PREMUL_SUM is a sum of what premultiplied() gives.
+// PREMUL_SUM is the sum of the results of premultiplied().
 ReduceOp sum_or(const c10d::ReduceOp& op) {
   return op.op_ == c10d::ReduceOp::PREMUL_SUM ? ReduceOp::kSum : reduce_op(op);
 }
@@ -40,7 +40,7 @@ ReduceOp sum_or(const c10d::ReduceOp& op) {
 at::Tensor premultiplied(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return tensor;
   const auto* by = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
-  WEFT_REQUIRE(by != nullptr, "PREMUL_SUM came without its factor");
+  WEFT_REQUIRE(by != nullptr, "PREMUL_SUM needs a factor");
   return by->tensor_factor.defined() ? tensor.mul(by->tensor_factor)
                                      : tensor.mul(by->double_factor);
 }
@@ -61,7 +61,7 @@ void WeftBackend::all_reduce_one(const at::Tensor& tensor, const c10d::ReduceOp&
   data.write_back();
 }
 
-// All ranks' entries, padded to the longest list, are gathered and summed by coalescing.
+// Gathers the entries of all ranks, padded to the longest list, and sums them by coalescing.
 void WeftBackend::all_reduce_sparse(const at::Tensor& tensor, milliseconds timeout) {
   const at::Tensor mine = tensor.coalesce();
   const at::Tensor indices = mine.indices(), values = mine.values();
@@ -204,7 +204,7 @@ WeftBackend::WorkPtr WeftBackend::allgather(TensorLists& outputs, Tensors& input
 
 WeftBackend::WorkPtr WeftBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                                       const c10d::AllgatherOptions& options) {
-  // The caller's lists are by rank, ours by tensor.
+  // The caller's lists are ordered by rank, weft's by tensor.
   TensorLists by_tensor(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     for (const auto& list : outputs) {
@@ -339,10 +339,10 @@ WeftBackend::WorkPtr WeftBackend::alltoall_base(at::Tensor& output, at::Tensor& 
         sizes.empty()
             ? std::vector<int64_t>(static_cast<std::size_t>(size_), tensor.size(0) / size_)
             : sizes;
-    WEFT_REQUIRE(
-        static_cast<int>(each.size()) == size_ &&
-            std::accumulate(each.begin(), each.end(), int64_t{0}) == tensor.size(0),
-        "all_to_all: split sizes must be one a rank and sum to the tensor's first dimension");
+    WEFT_REQUIRE(static_cast<int>(each.size()) == size_ &&
+                     std::accumulate(each.begin(), each.end(), int64_t{0}) == tensor.size(0),
+                 "all_to_all: there must be one split size per rank, and they must add up to the "
+                 "tensor's first dimension");
     return tensor.split_with_sizes(each, 0);
   };
   return collective(
@@ -362,7 +362,7 @@ WeftBackend::WorkPtr WeftBackend::alltoall(Tensors& outputs, Tensors& inputs,
                     });
 }
 
-// Blocks of any length, by messages: a wrong length is an error on its receiver.
+// Sends blocks of any length by messages. A wrong length is an error on the receiver.
 void WeftBackend::all_to_all_uneven(const Tensors& outputs, const Tensors& inputs,
                                     milliseconds timeout) {
   std::vector<Dense> in, out;

@@ -1,13 +1,13 @@
-// The Work of the weft backend: completed by the thread that ran the operation, before or after it
-// was handed out.
+// The Work of the weft backend. The thread that ran the operation completes it, before or after the
+// caller gets it.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 namespace weft::comm::internal {
 
-// What an operation shows of itself: to profilers its title ("weft:all_reduce", static) and its
-// inputs' shapes, to futures its results.
+// Description of an operation: its title ("weft:all_reduce", static) and its inputs' shapes for
+// profilers, its results for futures.
 struct Shown {
   c10d::OpType type = c10d::OpType::UNKNOWN;
   const char* title = nullptr;
@@ -19,17 +19,17 @@ class WeftWork final : public c10d::Work {
  public:
   WeftWork(int rank, const Shown& shown);
 
-  // Called once, from any thread; `why` is null where it went well, `source` the rank that a
-  // message came from, else -1. What it gives, if anything, completes the future, whose callbacks
-  // may wait for other operations.
+  // Called once, from any thread. `why` is null on success. `source` is the sender of a message,
+  // else -1. Returns a function that completes the future, or nothing. The future's callbacks may
+  // wait for other operations.
   std::function<void()> end(std::exception_ptr why, int source);
 
   std::vector<at::Tensor> result() override { return results_; }
   int sourceRank() const override { return source_; }
-  // A single operation cannot be taken back: the group is aborted as a whole.
+  // A single operation cannot be canceled; the whole group is aborted.
   void abort() override {}
-  // The results, a list of tensors; exists only for those who ask. Its callbacks run on the thread
-  // that completes the operation.
+  // The results, a list of tensors. Created on request. Its callbacks run on the thread that
+  // completes the operation.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:

@@ -1,5 +1,5 @@
-// For tests: every operation of a group, small and large, on what the ranks know of each other.
-// Throws where something is wrong.
+// For tests: runs every operation of a group, small and large, on values that every rank can
+// compute. Throws if a result is wrong.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -30,7 +30,7 @@ inline void expect(bool good, const std::string& what) {
   if (!good) throw std::runtime_error(what + " is wrong");
 }
 
-// Every operation of Group, small and large, on what the ranks know of each other.
+// Runs every operation of Group, small and large, on values that every rank can compute.
 inline void exercise(const Group& group) {
   const int rank = group.rank(), world = group.size();
   for (int64_t n : {3, 40'000}) {

@@ -1,5 +1,5 @@
-// For ranks of a test that expect a failure. They return 0 where it was the right one, and print it
-// otherwise.
+// For ranks of a test that expect a failure. They return 0 for the expected failure, and print any
+// other.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -13,8 +13,8 @@
 
 namespace weft::comm {
 
-// 0 where `body` throws an Error of this code, 1 for another code, 2 where it throws none. Reports
-// the time until then.
+// Returns 0 if `body` throws an Error with this code, 1 for another code, 2 if it does not throw.
+// Reports the time until then.
 template <class Body>
 int ends_with(Errc code, const Group& group, SlowestRank& slowest, const Body& body) {
   const auto start = Deadline::Clock::now();
@@ -29,7 +29,8 @@ int ends_with(Errc code, const Group& group, SlowestRank& slowest, const Body& b
   return 2;
 }
 
-// The ranks all-reduce float32 tensors, rank `odd` a float64 one. 0 where the error shows both.
+// The ranks all-reduce float32 tensors, but rank `odd` a float64 tensor. Returns 0 if the error
+// shows both signatures.
 inline int see_mismatch(const Group& group, int odd, SlowestRank& slowest) {
   at::Tensor t = group.rank() == odd ? at::ones({4, 2}, at::kDouble) : at::ones({4, 2});
   return ends_with(Errc::kInvalidArgument, group, slowest, [&] {
@@ -39,7 +40,7 @@ inline int see_mismatch(const Group& group, int odd, SlowestRank& slowest) {
       const std::string what = error.what();
       const bool both = what.find("float32[4, 2]") != std::string::npos &&
                         what.find("float64[4, 2]") != std::string::npos;
-      throw both ? error : Error(Errc::kInternal, "does not show both: " + what);
+      throw both ? error : Error(Errc::kInternal, "does not show both signatures: " + what);
     }
   });
 }

@@ -1,5 +1,5 @@
-// Ranks as forked processes of one program, without a launcher: for tests, and for programs that
-// bring their own processes up.
+// Runs ranks as forked processes of one program, without a launcher: for tests, and for programs
+// that start their own processes.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -31,8 +31,8 @@ namespace weft::comm {
 
 namespace internal {
 
-// Gives the exit codes of `children` (-signal for a killed one; 127 for one that somebody else has
-// waited for), of which those that have not ended after `patience` are killed.
+// Returns the exit codes of `children` (-signal for a killed one, 127 for one that another waiter
+// has reaped). Kills those that have not ended after `patience`.
 inline std::vector<int> exit_codes(const std::vector<pid_t>& children,
                                    std::chrono::seconds patience) {
   constexpr std::chrono::microseconds kLongestPause{5000};
@@ -56,10 +56,10 @@ inline std::vector<int> exit_codes(const std::vector<pid_t>& children,
 
 }  // namespace internal
 
-// Forks `world` ranks that meet through a file; each returns what fn returns. Gives the exit codes
-// (-signal for a killed one). `hosts` puts the ranks on hosts, as if they were several: a name for
-// each rank. They share the processors. Ranks that have not ended after `patience` are killed.
-// Throws Error(kUnavailable) where the system gives no file or no process; then none is left.
+// Forks `world` ranks that meet through a file; each exits with the result of fn. Returns the exit
+// codes (-signal for a killed rank). `hosts` has a host name for each rank and simulates several
+// hosts. The ranks share the processors. Kills ranks that have not ended after `patience`. Throws
+// Error(kUnavailable) if a file or process cannot be created; no process is left then.
 inline std::vector<int> fork_ranks(int world, const BackendOptions& options,
                                    const std::function<int(const Group&)>& fn,
                                    const std::vector<std::string>& hosts = {},
@@ -69,8 +69,8 @@ inline std::vector<int> fork_ranks(int world, const BackendOptions& options,
   std::string path = ((nowhere ? "/tmp" : folder) / "weft-ranks-XXXXXX").string();
   const int file = mkstemp(path.data());
   if (file < 0)
-    throw Error(Errc::kUnavailable,
-                "no file for ranks to meet at " + path + ": " + std::strerror(errno));
+    throw Error(Errc::kUnavailable, "cannot create the file for the rendezvous of the ranks: " +
+                                        path + ": " + std::strerror(errno));
   close(file);
   std::vector<pid_t> children;
   for (int rank = 0; rank < world; ++rank) {
@@ -105,7 +105,7 @@ inline std::vector<int> fork_ranks(int world, const BackendOptions& options,
   return codes;
 }
 
-// With waits of 20 s.
+// As above, with timeouts of 20 s.
 inline std::vector<int> fork_ranks(int world, const std::string& transport,
                                    const std::function<int(const Group&)>& fn,
                                    const std::vector<std::string>& hosts = {},

@@ -62,8 +62,8 @@ std::vector<Place> places_of(const Group& group) {
   return places;
 }
 
-// Two ranks in the same group of a level, in different ones of the next; nullopt where there are
-// none.
+// Returns two ranks in the same group of a level but in different groups of the next level. nullopt
+// if there are none.
 std::optional<std::pair<int, int>> pair_over(const Topology& topology, int level) {
   for (int a = 0; a < topology.world(); ++a) {
     for (int b = a + 1; b < topology.world(); ++b) {
@@ -73,7 +73,7 @@ std::optional<std::pair<int, int>> pair_over(const Topology& topology, int level
   return std::nullopt;
 }
 
-// The seconds of the fastest of so many messages there and back, halved.
+// Seconds of the fastest round trip, divided by two.
 double one_way(const Group& group, std::pair<int, int> pair, at::Tensor& message, int trips) {
   double best = std::numeric_limits<double>::infinity();
   for (int trip = 0; trip < trips + kWarmUps; ++trip) {
@@ -111,7 +111,7 @@ Link probe(const Group& group, std::pair<int, int> pair, const Link& known,
 
 Topology find_topology(const Group& group, const FindOptions& options) {
   WEFT_REQUIRE(options.round_trips >= 1 && options.large_bytes >= 1,
-               "find_topology: a probe needs a round trip and a byte");
+               "find_topology: a probe needs at least one round trip and one byte");
   const Topology found = schedule::topology_of(places_of(group));
   if (!options.probe) return found;
   std::vector<schedule::Level> levels;

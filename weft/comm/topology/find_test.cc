@@ -11,7 +11,7 @@ namespace {
 using schedule::Scope;
 using schedule::Topology;
 
-TEST(FindTopology, KnowsUnequalHostsAndMeasuresBothLevels) {
+TEST(FindTopology, FindsUnequalHostsAndMeasuresBothLevels) {
   const auto codes = fork_ranks(
       3, "auto",
       [](const Group& group) {
@@ -26,7 +26,7 @@ TEST(FindTopology, KnowsUnequalHostsAndMeasuresBothLevels) {
           if (link == schedule::default_link(found.level(level).scope)) return 3;  // measured
           if (link.latency <= 0 || link.latency > 1 || link.bandwidth < 1e5) return 4;
         }
-        // Everybody has the same, and it can be kept.
+        // All ranks have the same topology, and it can be saved as a file.
         const std::string text = found.to_toml();
         at::Tensor mine = at::tensor({static_cast<std::int64_t>(std::hash<std::string>{}(text))},
                                      at::kLong),
@@ -39,7 +39,7 @@ TEST(FindTopology, KnowsUnequalHostsAndMeasuresBothLevels) {
   EXPECT_EQ(codes, std::vector<int>(3, 0));
 }
 
-TEST(FindTopology, OfOneRankNeedsNoProbe) {
+TEST(FindTopology, NeedsNoProbeForOneRank) {
   EXPECT_EQ(
       fork_ranks(1, "auto",
                  [](const Group& group) { return find_topology(group).world() == 1 ? 0 : 1; }),

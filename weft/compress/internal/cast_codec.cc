@@ -8,8 +8,8 @@
 namespace weft::compress::internal {
 namespace {
 
-constexpr std::size_t kStrip =
-    2048;  // numbers that stay in the first-level cache on the way through float32
+// Numbers that stay in the first-level cache on the way through float32.
+constexpr std::size_t kStrip = 2048;
 
 class CastCodec final : public Codec {
  public:

@@ -15,8 +15,8 @@ namespace weft::compress::internal {
 namespace {
 
 constexpr int kBins = 4096;
-constexpr int kBinShift =
-    19;  // of a magnitude's 31 bits: the exponent and four bits of the mantissa are left
+// Of a magnitude's 31 bits: the exponent and four bits of the mantissa are left.
+constexpr int kBinShift = 19;
 
 std::uint32_t magnitude(float value) { return std::bit_cast<std::uint32_t>(value) & 0x7fffffffu; }
 

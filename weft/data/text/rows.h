@@ -17,8 +17,8 @@ struct RowSpans {
   std::span<std::int64_t> inputs;     // token ids; padding is 0
   std::span<std::int64_t> targets;    // the token that follows, or kNoTarget
   std::span<std::int64_t> positions;  // within its document or window, from 0; padding 0
-  std::span<std::int64_t>
-      documents;  // 0, 1, … within the row, -1 for padding: attention stays within equal numbers
+  // 0, 1, … within the row, -1 for padding: attention stays within equal numbers.
+  std::span<std::int64_t> documents;
 };
 
 class Rows {

@@ -111,8 +111,8 @@ std::vector<std::vector<std::int64_t>> epoch_of(const std::shared_ptr<const Rows
       all[b].insert(all[b].end(), batch->targets.begin(), batch->targets.end());
     }
   }
-  for (auto& batch : all)
-    std::sort(batch.begin(), batch.end());  // by ranks the parts come in another order
+  // By ranks the parts come in another order.
+  for (auto& batch : all) std::sort(batch.begin(), batch.end());
   return all;
 }
 
@@ -188,8 +188,8 @@ TEST_F(TokenRows, OfShiftedWindowsMoveFromEpochToEpochAndStayWhole) {
         seen.insert(seen.end(), batch->inputs.begin(), batch->inputs.end());
       std::sort(seen.begin(), seen.end());
       EXPECT_GE(static_cast<std::int64_t>(seen.size()), count - 15);
-      for (std::size_t i = 1; i < seen.size(); ++i)
-        EXPECT_EQ(seen[i], seen[i - 1] + 1);  // each once, none left out between
+      // Each once, none left out between.
+      for (std::size_t i = 1; i < seen.size(); ++i) EXPECT_EQ(seen[i], seen[i - 1] + 1);
       EXPECT_LT(seen.back(), count);
       ++starts[seen.front()];
     }

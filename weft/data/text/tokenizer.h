@@ -1,7 +1,7 @@
 // Text as token ids and back: bytes as they are, or byte-pair encoding (Sennrich et al. 2016) as
-// read from Hugging Face's tokenizer.json.
+// read from Hugging Face's tokenizer.json. The components of that file run in this order:
 //
-//   text ─ added tokens ─ normalizer ─ pre-tokenizer ─ merges ─> ids        the components of tokenizer.json, in this order
+//   text ─ added tokens ─ normalizer ─ pre-tokenizer ─ merges ─> ids
 //   ids ─ bytes of each ─ decoder ─> text
 #pragma once
 

@@ -69,8 +69,9 @@ INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerReference,
 json small() {
   return json::parse(
       R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]},
-                         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}, "decoder": {"type": "ByteLevel"},
-                         "normalizer": null, "added_tokens": [{"id": 3, "content": "<s>", "special": true}]})");
+          "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
+          "decoder": {"type": "ByteLevel"}, "normalizer": null,
+          "added_tokens": [{"id": 3, "content": "<s>", "special": true}]})");
 }
 void expect_small_refused(const char* pointer, const std::string& value, Errc code,
                           const std::string& what) {
@@ -218,7 +219,8 @@ TEST(TokenizerJson, RefusesWhatIsNotJsonTooDeepOrTooLong) {
 TEST(TokenizerJson, EndsARegularExpressionThatTakesTooManySteps) {
   json document = small();
   document["pre_tokenizer"] = json::parse(R"({"type": "Sequence", "pretokenizers": [
-      {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated"}, {"type": "ByteLevel", "add_prefix_space": false}]})");
+      {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated"},
+      {"type": "ByteLevel", "add_prefix_space": false}]})");
   const auto tokenizer = parse_tokenizer(document.dump(), "slow.json");
   expect_refused([&] { tokenizer->encode(std::string(64, 'a') + "b"); }, Errc::kBadConfig,
                  "slow.json: pre_tokenizer.pretokenizers[0]");

@@ -10,8 +10,8 @@
 namespace weft::data::text {
 
 struct BpeTrainOptions {
-  std::int64_t vocab_size =
-      8192;  // special tokens, bytes and merges together; fewer if the text has no more pairs
+  // Special tokens, bytes and merges together; fewer if the text has no more pairs.
+  std::int64_t vocab_size = 8192;
   std::int64_t min_count = 2;  // of a pair that is merged
   std::vector<std::string> specials = {"<|endoftext|>"};
   std::size_t max_bytes = std::size_t{1} << 30;  // of a file

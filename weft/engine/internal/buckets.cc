@@ -114,7 +114,7 @@ void Buckets::collect(int bucket) {
   under_way_[index(bucket)] = false;
 }
 
-// Of codecs with several rounds those of all buckets go on at once.
+// If codecs have several rounds, the rounds of all buckets advance together.
 void Buckets::advance_all() {
   for (bool more = true; more;) {
     more = false;

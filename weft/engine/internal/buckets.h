@@ -1,5 +1,5 @@
-// Buckets of gradients on their way: in each, those of one element type lie side by side in one
-// flat tensor, which is summed over the ranks as it is or, float32, through a codec.
+// Buckets of gradients in transfer. In each bucket, the gradients of one element type form one flat
+// tensor, which is summed over the ranks as it is or, for float32, through a codec.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,33 +18,32 @@ namespace weft::parallel::internal {
 
 class Buckets {
  public:
-  // Waiting and coding are counted in `times`.
+  // Adds the time of waiting and of encoding to `times`.
   Buckets(Group group, std::vector<at::Tensor> params, DataParallelBase::Times* times);
-  // Nothing is under way: the parameters of each bucket from now on.
+  // Sets the parameters of each bucket. No transfer may be pending.
   void reset(const std::vector<std::vector<int>>& buckets);
-  // Nothing is under way: forgets what a codec remembered. `momentum` is taken by the codec, if the
-  // spec says so.
+  // Sets the codec and clears its memory. No transfer may be pending. The codec applies `momentum`
+  // if the spec says so.
   void use_codec(const compress::Spec& spec, const compress::Momentum& momentum = {});
-  // collect() takes part in collectives, so that it has to be called at the same place on all
-  // ranks.
+  // True if collect() takes part in collectives, so that all ranks must call it at the same point.
   bool collects_by_collectives() const;
 
-  // The gradients, times `weight`, leave.
+  // Sends the gradients of a bucket, times `weight`.
   void launch(int bucket, std::int64_t step, double weight);
-  // Waits for the sums of a bucket. Buckets are collected in the order in which they were launched;
-  // twice does no harm.
+  // Waits for the sums of a bucket. Collect buckets in the order in which they were launched. A
+  // second call has no effect.
   void collect(int bucket);
-  // Those sums, of the parameters that have a gradient on some rank: visit(parameter, tensor of its
-  // shape in the bucket's memory).
+  // Visits the sums of the parameters that have a gradient on any rank: visit(parameter, tensor of
+  // its shape in the bucket's memory).
   void each_sum(int bucket, const std::function<void(int, const at::Tensor&)>& visit) const;
 
-  // What the codec remembers on this rank.
+  // The codec's memory on this rank.
   std::vector<std::span<float>> memory();
-  // All float32 numbers that the group sums up in a step, and what this rank would send of them
-  // encoded.
+  // Number of float32 values that the group sums in a step, and the units of them that this rank
+  // would encode and send.
   std::int64_t numbers() const;
   std::vector<compress::Unit> units() const;
-  // Of the bytes that would be sent without a codec; the same on all ranks. Collective.
+  // Bytes sent, as a fraction of the bytes without a codec. The same on all ranks. Collective.
   double share_sent() const;
 
  private:
@@ -54,9 +53,9 @@ class Buckets {
     at::Tensor gradients, marks;                       // the parts of `wire`
     std::vector<std::pair<int, std::int64_t>> places;  // parameter, first element
     std::uint32_t id;                                  // among all flat tensors
-    std::unique_ptr<CodecExchange>
-        exchange;  // of `wire` as it is, or of `gradients` through a codec,
-    std::unique_ptr<CodecExchange> marks_exchange;  // and of `marks`
+    // Sums `wire` as it is, or `gradients` through a codec.
+    std::unique_ptr<CodecExchange> exchange;
+    std::unique_ptr<CodecExchange> marks_exchange;  // sums `marks` if there is a codec
   };
 
   void add(const std::vector<int>& bucket);

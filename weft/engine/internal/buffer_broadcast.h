@@ -1,5 +1,5 @@
-// Rank 0's buffers (running statistics) for everybody, by messages: one broadcast an element type,
-// on its way while other things are done.
+// Sends rank 0's buffers (running statistics) to all ranks by messages: one asynchronous broadcast
+// per element type.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,7 +18,7 @@ class BufferBroadcast {
     finish(group);
   }
   void start(const Group& group);
-  // Waits; then the buffers are rank 0's.
+  // Waits until the buffers equal those of rank 0.
   void finish(const Group& group);
 
  private:

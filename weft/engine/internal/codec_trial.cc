@@ -20,7 +20,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// As if all ranks had sent what this one does.
+// Assumes that all ranks sent as much as this one.
 void pretend(const Round& round, int world) {
   if (round.send == nullptr) return;
   const auto block = static_cast<std::size_t>(round.count) * size_of(round.dtype);
@@ -105,7 +105,7 @@ std::optional<compress::Spec> CodecTrial::choose(std::int64_t numbers,
   return done() ? std::nullopt : std::optional(choice_.spec);
 }
 
-// What the slowest rank and the one that sends most say of each.
+// Takes the time of the slowest rank and the bytes of the rank that sends most.
 std::vector<compress::Candidate> CodecTrial::measure_candidates(
     const std::vector<compress::Unit>& buffers) const {
   std::vector<double> own;

@@ -1,10 +1,10 @@
-// codec = "auto" at work: some steps without a codec are timed, the link and the coding are
-// measured, and the codec that promises most is tried for some steps; it stays if they took less
-// time (compress/choose.h decides).
+// Implements codec = "auto". It times some steps without a codec, measures the link and the
+// encoding, and tries the most promising codec for some steps. The codec stays if these steps were
+// faster (compress/choose.h decides).
 //
 //   steps   2 settle, 6 timed ──> measure, choose ──> 2 settle, 6 timed ──> confirm
 //
-// Times are the slowest rank's, so that all ranks decide the same.
+// Times are those of the slowest rank, so that all ranks decide the same.
 #pragma once
 
 #include <chrono>
@@ -21,12 +21,12 @@ class CodecTrial {
  public:
   explicit CodecTrial(Group group) : group_(std::move(group)) {}
 
-  // Collective, at the end of each step: `exposed`, the seconds that this rank waited for
-  // gradients; `numbers`, all that the group sums up in a step; `buffers`, what this rank sends of
-  // it. Says which codec to use from now on, where that changes.
+  // Collective, at the end of each step. `exposed`: seconds that this rank waited for gradients.
+  // `numbers`: values that the group sums in a step. `buffers`: the part that this rank sends.
+  // Returns the codec to use from now on, if it changes.
   std::optional<compress::Spec> step_ended(double exposed, std::int64_t numbers,
                                            const std::vector<compress::Unit>& buffers);
-  // Nothing will change any more.
+  // True if the codec will not change any more.
   bool done() const { return stage_ == Stage::kDone; }
 
  private:
@@ -40,7 +40,7 @@ class CodecTrial {
 
   const Group group_;
   Stage stage_ = Stage::kWithout;
-  int steps_ = 0;  // of this stage
+  int steps_ = 0;  // steps of the current stage
   std::chrono::steady_clock::time_point started_;
   std::vector<double> steps_s_, exposed_s_;
   double without_s_ = 0;

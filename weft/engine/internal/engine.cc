@@ -14,7 +14,7 @@
 namespace weft::parallel {
 namespace {
 
-// "fc1.weight Float[128, 784]; …", what all ranks must agree on.
+// "fc1.weight Float[128, 784]; …": the list on which all ranks must agree.
 std::string list_of(const std::vector<internal::Param>& params) {
   std::string list;
   for (const auto& param : params) {
@@ -69,8 +69,8 @@ Engine::Engine(Subject subject)
                "sharded: two parameters are called '" + *twice + "'; give blocks different names");
 }
 
-// Each rank shows a hash of its list; where one differs from rank 0's, both lists are sent and the
-// first difference is named.
+// Each rank sends a hash of its list. If one differs from rank 0's, both lists are sent and the
+// error names the first difference.
 void Engine::check_same() const {
   if (group_.size() == 1) return;
   const std::string mine = list_of(params_);
@@ -101,8 +101,8 @@ void Engine::start() {
 void Engine::abandon() noexcept {
   try {
     group_.abort(Error(Errc::kAborted, "rank " + std::to_string(group_.rank()) +
-                                           " has left its model in the midst of a step"));
-  } catch (const std::exception&) {  // an abort that fails leaves peers to their deadlines
+                                           " abandoned its model during a step"));
+  } catch (const std::exception&) {  // if the abort fails, the peers run into their deadlines
   }
 }
 
@@ -127,7 +127,7 @@ at::Tensor Engine::forward(const at::Tensor& input) {
   Tensors values{input};
   for (std::size_t block = 0; block < blocks_.size(); ++block) values = run(block, values);
   WEFT_REQUIRE(values.size() == 1,
-               "sharded: forward() is for a last block of one output; use run()");
+               "sharded: forward() needs a last block with one output; use run()");
   return values[0];
 }
 
@@ -178,7 +178,7 @@ void Engine::take_steps(const std::map<std::string, at::Tensor>& state) {
   steps_ = state.at("steps").item<std::int64_t>();
 }
 
-// Empty where everything fits.
+// Returns an empty text if everything fits.
 std::string Engine::mismatch(const NamedTensors& given) const {
   const std::map<std::string, at::Tensor> by_name(given.begin(), given.end());
   std::map<std::string, std::vector<std::int64_t>> expected{{"steps", {}}};
@@ -193,7 +193,7 @@ std::string Engine::mismatch(const NamedTensors& given) const {
     const auto found = by_name.find(name);
     if (found == by_name.end()) return "the state has no '" + name + "'";
     if (found->second.sizes().vec() != sizes)
-      return "'" + name + "' of the state has another shape than the model's";
+      return "'" + name + "' has another shape in the state than in the model";
   }
   for (const auto& [name, tensor] : by_name) {
     if (expected.count(name) == 0)
@@ -202,7 +202,7 @@ std::string Engine::mismatch(const NamedTensors& given) const {
   return "";
 }
 
-// Throws on all ranks where rank 0 has a reason.
+// Throws on all ranks if rank 0 has an error text.
 void Engine::refuse(const std::string& why) const {
   const std::string first = comm::broadcast_text(group_, why);
   if (!first.empty())

@@ -1,9 +1,11 @@
 // One rank's model under the engine, wherever its weights, gradients and optimizer state live: the
-// parameters, the hooks that tell of their gradients, samples and steps, and what is saved of it. A
-// placement says the rest:
+// parameters, the hooks on their gradients, the samples and steps, and the saved state. There are
+// two placements:
 //
-//   Replica        stage 0: gradients of all ranks are combined; weights and state lie whole on each rank, or once a host   (replica.h)
-//   ShardedModel   stages 1 to 3: each rank has a part of the state, of the gradients, of the parameters              (sharded_model.h)
+//   Replica        stage 0: gradients of all ranks are combined; weights and state are whole on
+//                  each rank, or once on each host (replica.h)
+//   ShardedModel   stages 1 to 3: each rank has a part of the state, of the gradients, of the
+//                  parameters (sharded_model.h)
 #pragma once
 
 #include <functional>
@@ -31,9 +33,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual ~Engine() = default;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
-  // After construction, since hooks hold a weak pointer to it.
+  // Called after construction, since hooks hold a weak pointer to it.
   void start();
-  // Nothing waits for this rank any more.
+  // Ends all waits of peers for this rank.
   virtual void abandon() noexcept;
 
   const Group& group() const { return group_; }
@@ -55,7 +57,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual double grad_norm() = 0;
   virtual void step(double scale) = 0;
   virtual void zero_grad() = 0;
-  // Until weights are those of the last step.
+  // Waits until the weights are those of the last step.
   virtual void settle() {}
 
   internal::Updates& updates();
@@ -79,33 +81,33 @@ class Engine : public std::enable_shared_from_this<Engine> {
  protected:
   using Visit = std::function<void(const std::string& name, const at::Tensor& whole)>;
 
-  // Lists the parameters, those that are trained first. Throws Error(kInvalidArgument) where none
-  // is, or two have one name.
+  // Lists the parameters, trainable ones first. Throws Error(kInvalidArgument) if none is trainable
+  // or two have the same name.
   explicit Engine(Subject subject);
-  // Collective: throws Error(kInvalidArgument), naming the first parameter that is another one on
-  // some rank.
+  // Collective: throws Error(kInvalidArgument) with the name of the first parameter that differs on
+  // any rank.
   void check_same() const;
   // Of the trained ones.
   virtual void on_ready(int param) = 0;
-  // Collective: rank 0 visits all weights ("<name>") and all state ("<name>.<array>").
+  // Collective: rank 0 visits all weights ("<name>") and all optimizer state ("<name>.<array>").
   virtual void each_whole(const Visit& visit) = 0;
-  // Collective: rank 0's become everybody's.
+  // Collective: all ranks get rank 0's values.
   virtual void take_over(const std::map<std::string, at::Tensor>& state) = 0;
-  // This rank's weights and state in place: what it saves, or what it fills for itself or for its
-  // host. Not collective.
+  // This rank's weights and state in place: the part that it saves, or the part that it fills on
+  // loading, for itself or for its host. Not collective.
   enum class Wanted { kToSave, kToLoad, kWeights };
   virtual checkpoint::Slices slices(const Sharded::Placing& placing, Wanted wanted) = 0;
-  // Collective, before and after the slices are filled.
+  // Collective. Called before and after the slices are filled.
   virtual void begin_load() {}
   virtual void end_load() = 0;
-  // Aborts the group, so that no peer waits, and gives the error on.
+  // Aborts the group, so that no peer waits, and rethrows the error.
   template <class Body>
   auto guarded(const Body& body) -> decltype(body());
 
   std::vector<std::string> names() const;
   // Of all blocks.
   Tensors buffers() const;
-  // "<name>.step" of all that are trained, "steps".
+  // "<name>.step" of all trainable parameters, and "steps".
   void add_steps(NamedTensors& state) const;
   void take_steps(const std::map<std::string, at::Tensor>& state);
 
@@ -118,7 +120,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   double samples_ = 0;
   int paused_ = 0;
   std::int64_t steps_ = 0;
-  bool stepped_ = false;  // and nothing has been run since
+  bool stepped_ = false;  // step() was called and nothing has run since
   DataParallelBase::Times times_;
 
  private:
@@ -137,7 +139,7 @@ auto Engine::guarded(const Body& body) -> decltype(body()) {
   }
 }
 
-// The engine of the subject's stage, in groups of its own. Collective.
+// Makes the engine for the subject's stage, with its own groups. Collective.
 std::shared_ptr<Engine> make_engine(Engine::Subject subject, OptimizerSpec optimizer);
 
 }  // namespace weft::parallel

@@ -40,7 +40,7 @@ Gradients::Gradients(Subject subject)
         std::make_unique<InPlace>(*host, subject_.params, subject_.units, subject_.group.timeout());
     held_.resize(subject_.units.size(), 0);
   }
-  // A guess for the first backward, which only a narrow range of numbers needs.
+  // A guess for the first backward. Only types with a narrow range need it.
   reference_ =
       subject_.options.reduce == at::kHalf || subject_.options.compute == at::kHalf ? 128 : 1;
 }
@@ -99,7 +99,7 @@ void Gradients::passed(int block) {
   }
 }
 
-// Of this rank's gradients in the sum.
+// The factor of this rank's gradients in the sum.
 double Gradients::weight() const {
   switch (subject_.options.average) {
     case ShardedOptions::Average::kByRanks:
@@ -110,7 +110,7 @@ double Gradients::weight() const {
   }
 }
 
-// What was not taken, and the padding behind each parameter.
+// Zeroes the parameters without a gradient, and the padding after each parameter.
 void Gradients::zero_rest(int unit) {
   const Unit& u = subject_.units[index(unit)];
   at::Tensor& wire = wire_of(unit);
@@ -123,15 +123,15 @@ void Gradients::zero_rest(int unit) {
   }
 }
 
-// One unit travels at a time, while the next is filled: peers that are behind bound how far this
-// rank goes ahead, not the memory it takes.
+// One unit is in transfer at a time, while the next one is filled. So slower peers limit how far
+// this rank gets ahead, instead of its memory use growing.
 void Gradients::land_earlier() {
   for (std::size_t i = 0; i < in_flight_.size(); ++i) {
     Flight& flight = in_flight_[i];
     const bool has_come = flight.work ? flight.work->isCompleted()
                                       : flight.is_held && in_place_->is_published(flight.unit);
     if (may_wait_ || has_come) land(flight);
-    // What the unit before this one leaves behind peers may read until they have come here too.
+    // Peers may read the previous unit until they have reached this point too.
     if (flight.is_held &&
         (may_wait_ ? i + 1 < in_flight_.size()
                    : flight.shard.defined() && in_place_->is_reduced(flight.unit)))
@@ -140,8 +140,8 @@ void Gradients::land_earlier() {
   if (may_wait_) pass_on();
 }
 
-// What has come to its shard goes on to the replicas, while backward goes on, in the order in which
-// it left.
+// Shards that are complete are summed over the replicas while backward continues, in the order in
+// which they were sent.
 void Gradients::pass_on() {
   for (; passed_on_ < in_flight_.size(); ++passed_on_) {
     const Flight& flight = in_flight_[passed_on_];
@@ -233,7 +233,7 @@ void Gradients::settle() {
   const bool by_samples = subject_.options.average == ShardedOptions::Average::kBySamples;
   if (by_samples && !(numbers[0] > 0)) {
     throw Error(Errc::kInvalidArgument,
-                "sharded: no rank has counted samples: call run(0, …), set_samples() before "
+                "sharded: no rank has counted samples; call run(0, …) or set_samples() before "
                 "backward(), or average by ranks");
   }
   for (std::size_t param = 0; param < used_.size(); ++param)

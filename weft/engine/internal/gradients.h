@@ -1,6 +1,7 @@
-// Gradients on their way to the shards, units in descending order on all ranks. Where ranks read
-// each other's memory they are summed where autograd left them (in_place.h); else copied into their
-// unit's flat buffer, dropped, and reduce-scattered when the unit is complete.
+// Transfers gradients to their shards, unit by unit in descending order on all ranks. If ranks read
+// each other's memory, gradients are summed where autograd left them (in_place.h). Otherwise they
+// are copied into the flat buffer of their unit, freed, and reduce-scattered when the unit is
+// complete.
 #pragma once
 
 #include <memory>
@@ -22,39 +23,40 @@ class Gradients {
     std::vector<Unit>& units;
     const ShardedOptions& options;
     Meter& meter;
-    const double& samples;  // of this rank since gradients left last
+    const double& samples;  // of this rank since the last transfer
   };
   // Collective.
   explicit Gradients(Subject subject);
 
-  // The gradient of `param` lies in its grad(). `travels`: it leaves now, or as soon as it is its
-  // unit's turn; else it stays. Gives the unit where all of its parameters have now had theirs in
-  // this backward, -1 otherwise.
+  // The gradient of `param` is in its grad(). `travels`: send it now or as soon as its unit is
+  // next; else keep it. Returns the unit if all of its parameters have had their gradient in this
+  // backward, else -1.
   int ready(int param, bool travels);
-  // What of blocks above `block` has not come is not to come: it leaves, missing gradients as
-  // zeros.
+  // No more gradients of blocks above `block` will come: sends those blocks, with zeros for missing
+  // gradients.
   void passed(int block);
-  // False: nothing that backward calls waits for peers, however many buffers that takes.
+  // False: functions called by backward do not wait for peers, whatever memory for buffers this
+  // takes.
   void may_wait(bool may) { may_wait_ = may; }
-  // The end of a backward. With `travels` all that has not left does, missing gradients as zeros.
+  // Ends a backward. With `travels`: sends all remaining units, with zeros for missing gradients.
   void finish(bool travels);
-  // Waits for what has left and adds it to the units' shards.
+  // Waits for all transfers and adds their results to the shards of the units.
   void settle();
-  // Drops everything.
+  // Drops all gradients.
   void clear();
 
-  // By parameter: some rank has had a gradient since clear(). After settle().
+  // By parameter: whether any rank has had a gradient since clear(). Valid after settle().
   const std::vector<bool>& used() const { return used_; }
   bool under_way() const { return !in_flight_.empty() || report_.defined(); }
-  // Sums over replicas so far; a codec's steps.
+  // Number of sums over replicas so far, which are the codec's steps.
   std::int64_t& codec_steps() { return codec_steps_; }
 
  private:
   struct Flight {
     int unit;
     at::Tensor wire, shard;
-    Group::Work work;      // none in place, and when it has landed
-    bool is_held = false;  // in place: peers may still read what is here
+    Group::Work work;      // none for in-place sums, and after completion
+    bool is_held = false;  // in place: peers may still read these gradients
   };
 
   at::Tensor& wire_of(int unit);
@@ -72,21 +74,23 @@ class Gradients {
   std::int64_t codec_steps_ = 0;
   std::vector<int> unit_of_, place_of_;  // by parameter
   std::vector<int> missing_;             // by unit: parameters that this backward has not reached
-  std::unique_ptr<InPlace> in_place_;    // null: by wires
-  bool began_ = false;                   // in place: a round, of which units have been published
-  std::vector<std::int64_t> held_;       // by unit, in place: bytes
-  std::vector<at::Tensor> wires_;        // by unit: being filled
-  int next_ = 0;                         // the unit to leave next; -1: none
-  std::vector<Flight> in_flight_;        // in the order in which they left
-  std::size_t passed_on_ = 0;            // of them, to the replicas
-  // Gradients are weighted by parts of a number that all ranks know, so that sums of narrow types
-  // neither overflow nor vanish: the power of two next to the samples of the backward before, so
-  // that no bit of the result follows from it. settle() divides by those that there were.
+  std::unique_ptr<InPlace> in_place_;    // null: by flat buffers (wires_)
+  // In place: a round has begun and units have been published.
+  bool began_ = false;
+  std::vector<std::int64_t> held_;  // by unit, in place: bytes of held gradients
+  std::vector<at::Tensor> wires_;   // by unit: buffers being filled
+  int next_ = 0;                    // the unit to send next; -1: none
+  std::vector<Flight> in_flight_;   // in the order of sending
+  std::size_t passed_on_ = 0;       // number of flights already summed over the replicas
+  // Gradients are divided by a number that all ranks know, so that sums of narrow types neither
+  // overflow nor vanish. It is the power of two nearest to the samples of the previous backward, so
+  // that it does not change any bit of the result. settle() corrects for the actual number of
+  // samples.
   double reference_;
   bool may_wait_ = true;
-  std::vector<std::int64_t> kept_;  // by parameter: bytes of a gradient that stays for now
+  std::vector<std::int64_t> kept_;  // by parameter: bytes of a gradient that is kept for now
   std::vector<bool> mine_, used_;
-  at::Tensor report_;  // samples, then for each parameter on how many ranks it has a gradient
+  at::Tensor report_;  // samples, then for each parameter the number of ranks with a gradient
   Group::Work report_work_;
 };
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "weft/comm/allocator.h"
+#include "weft/engine/internal/stopwatch.h"
 
 namespace weft::parallel::internal {
 
@@ -14,7 +15,7 @@ DType dtype_of(at::ScalarType type) {
     case at::kBFloat16: return DType::kBF16;
     default:
       throw Error(Errc::kInvalidArgument, std::string("parameters of type ") + c10::toString(type) +
-                                              " cannot be trained in parallel");
+                                              " are not supported by parallel training");
   }
 }
 
@@ -73,6 +74,29 @@ void ShownGradients::end(bool results, const std::vector<bool>& used) {
     } else {
       grad.copy_(copy);
     }
+  }
+}
+
+void ShownBuffers::show() {
+  copies_.clear();
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    copies_.push_back(comm::readable(ledger_.host(), buffers_[i].detach()));
+    ledger_.put(first_ + static_cast<int>(i), ledger_.host().token(copies_.back().data_ptr()));
+  }
+}
+
+void ShownBuffers::take(int unit, double& waited) {
+  if (buffers_.empty()) return;
+  net::Host& host = ledger_.host();
+  {
+    const Stopwatch watch(waited, "wait", "peers");
+    host.wait([&] { return ledger_.missing(unit) != 0; }, [] { return 0; }, "step",
+              ledger_.timeout());
+  }
+  const at::NoGradGuard guard;
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    std::byte* const theirs = host.at(0, ledger_.token(0, first_ + static_cast<int>(i)));
+    buffers_[i].copy_(at::from_blob(theirs, buffers_[i].sizes(), buffers_[i].options()));
   }
 }
 

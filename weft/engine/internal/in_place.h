@@ -1,4 +1,4 @@
-// Gradients of the ranks of one host, read where autograd left them.
+// Reads the gradients of the ranks of one host where autograd left them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,17 +15,16 @@ namespace weft::parallel::internal {
 // Throws Error(kInvalidArgument) for types that are not floating.
 DType dtype_of(at::ScalarType type);
 
-// The gradients of all ranks that have one, from element `begin` of a stretch on, and how to add
-// them.
+// The gradients of all ranks that have one, from element `begin` of a stretch on, and the arguments
+// of their sum.
 struct Sources {
-  // A gradient that exists only so that peers find one: zeros of a rank that did not use the
-  // parameter.
+  // Marks a placeholder gradient: zeros of a rank that did not use the parameter.
   static constexpr Ledger::Token kUnused = Ledger::Token{1} << 63;
   static bool has_gradient(Ledger::Token token) {
     return token != net::Host::kNoToken && (token & kUnused) == 0;
   }
 
-  // `weights`: by rank; null: all the same.
+  // `weights`: by rank; null: all equal.
   Sources(const Ledger& ledger, const Stretch& at, DType dtype, const double* weights);
   Sources(const Sources&) = delete;
   Sources& operator=(const Sources&) = delete;
@@ -42,19 +41,19 @@ struct Sources {
   kernels::ReduceArgs args;
 };
 
-// This rank's gradients in the ledger: where autograd left them if peers can read them there, else
+// Publishes this rank's gradients in the ledger: in place if peers can read them there, else as
 // copies.
 class ShownGradients {
  public:
   // `ledger` outlives it.
   ShownGradients(Ledger& ledger, std::vector<at::Tensor> params);
   void show(int param);
-  // Of a parameter that this rank did not use.
+  // Publishes zeros for a parameter that this rank did not use.
   void show_zeros(int param);
-  // What peers see of a parameter, or its grad().
+  // The gradient that peers see: a copy, or grad() itself.
   const at::Tensor& of(int param) const;
-  // The step is over. With `results`, what peers saw holds them, and goes to grad() of the used
-  // parameters.
+  // Ends the step. With `results`: the copies hold the results and are written to grad() of the
+  // used parameters.
   void end(bool results, const std::vector<bool>& used);
 
  private:
@@ -62,10 +61,30 @@ class ShownGradients {
 
   Ledger& ledger_;
   const std::vector<at::Tensor> params_;
-  std::vector<at::Tensor> copies_;  // by parameter: of this step
+  std::vector<at::Tensor> copies_;  // by parameter, of this step
 };
 
-// ZeRO on one host: each rank reads its shard of everybody's gradients, nothing is copied or sent.
+// Publishes rank 0's buffers in the ledger, after the parameters, for the other ranks to copy.
+class ShownBuffers {
+ public:
+  // `ledger` outlives it. `first`: index of the first buffer in the ledger.
+  ShownBuffers(Ledger& ledger, int first, std::vector<at::Tensor> buffers)
+      : ledger_(ledger), first_(first), buffers_(std::move(buffers)) {}
+  // Called on rank 0 before it publishes `unit`.
+  void show();
+  // On the other ranks: waits until rank 0 has published `unit`, and copies its buffers into this
+  // rank's. Rank 0 must not change them before all ranks have met again. Adds the seconds of the
+  // wait to `waited`.
+  void take(int unit, double& waited);
+
+ private:
+  Ledger& ledger_;
+  const int first_;
+  std::vector<at::Tensor> buffers_;
+  std::vector<at::Tensor> copies_;  // on rank 0: the tensors that peers read
+};
+
+// ZeRO on one host: each rank reads its shard of all ranks' gradients. Nothing is copied or sent.
 //
 //   put() …, publish()      this rank's gradients of a unit may be read
 //   reduce()                waits until all ranks have published the unit, and sums what belongs to
@@ -77,17 +96,17 @@ class InPlace {
   InPlace(net::Host& host, const std::vector<Param>& params, const std::vector<Unit>& units,
           std::chrono::nanoseconds timeout);
 
-  // A round of all units begins. `weight`: of this rank's gradients in the sums.
+  // Begins a round over all units. `weight`: factor of this rank's gradients in the sums.
   void begin(double weight) { ledger_.begin(weight); }
   // Keeps the gradient, or a copy of one that peers cannot read, until release().
   void put(int param, const at::Tensor& gradient);
-  // Parameters that were not put have no gradient here.
+  // Parameters without put() have no gradient on this rank.
   void publish(int unit);
-  // By all ranks: reduce(), release() would not wait.
+  // True if all ranks have done so, so that reduce() or release() would not wait.
   bool is_published(int unit) const { return ledger_.published(unit); }
   bool is_reduced(int unit) const { return ledger_.is_read(unit); }
-  // Writes the whole shard; what nobody has a gradient of, and padding, is zero. Throws what
-  // Host::wait() throws.
+  // Writes the whole shard, with zeros for padding and for parameters without a gradient on any
+  // rank. Throws as Host::wait() does.
   void reduce(int unit, at::Tensor& shard);
   void release(int unit);
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "weft/comm/allocator.h"
 #include "weft/engine/internal/in_place.h"
 #include "weft/engine/internal/plan.h"
 #include "weft/engine/internal/stopwatch.h"
@@ -15,12 +14,12 @@ namespace {
 
 using Token = Ledger::Token;
 
-// Parameters become visible to peers in units of about 64 KiB, and are worked on in chunks of 128
-// KiB: a chunk's gradients, weight and state fit a processor's own cache, and one claim costs
-// nothing against it.
+// Parameters become visible to peers in units of about 64 KiB, and are processed in chunks of 128
+// KiB. The gradients, weights and state of a chunk fit into a core's own cache, and one claim is
+// cheap compared with a chunk.
 constexpr std::int64_t kUnitElements = 16 << 10;
 constexpr std::int64_t kChunkElements = 32 << 10;
-// What is reduced before it is used for the update: stays in the first-level cache.
+// Bytes that are reduced before their update, so that they stay in the L1 cache.
 constexpr std::int64_t kBlockBytes = 16 << 10;
 
 class InPlaceTransport final : public Transport {
@@ -47,6 +46,7 @@ class InPlaceTransport final : public Transport {
                               .chunks = static_cast<int>(chunks)};
     ledger_ = std::make_unique<Ledger>(host_, sizes, subject_.group.timeout());
     shown_ = std::make_unique<ShownGradients>(*ledger_, subject_.params);
+    shown_buffers_ = std::make_unique<ShownBuffers>(*ledger_, params(), subject_.buffers);
   }
 
   void ready(int param) override {
@@ -61,9 +61,9 @@ class InPlaceTransport final : public Transport {
   }
 
   void reduce() override {
-    WEFT_REQUIRE(
-        !subject_.options.update_in_backward,
-        "data_parallel: update_in_backward leaves no sums whose norm could be asked, or bounded");
+    WEFT_REQUIRE(!subject_.options.update_in_backward,
+                 "data_parallel: update_in_backward keeps no sums of gradients, so the gradient "
+                 "norm is not available and clipping is not supported");
     combine_all(true);
   }
 
@@ -81,7 +81,7 @@ class InPlaceTransport final : public Transport {
 
   void drop() override {
     if (!reduced_) return;
-    meet_alone(1);  // nobody reads this rank's gradients any more
+    meet_alone(1);  // after this, no peer reads this rank's gradients
     end(true);
   }
 
@@ -104,7 +104,7 @@ class InPlaceTransport final : public Transport {
     return std::sqrt(squares);
   }
 
-  // Sums that were not written anywhere are made again, by messages.
+  // Computes a sum again by messages if it was not stored.
   at::Tensor sum_of(int param) override {
     const at::Tensor& grad = shown_->of(param);
     const int first = firsts_[index(param)];
@@ -141,15 +141,15 @@ class InPlaceTransport final : public Transport {
       unready_[unit] = static_cast<int>(plan_.buckets[unit].size());
   }
 
-  // Phase 0: sums, and what is done with them: `keep`s them where the first gradient was, or
-  // updates weights, or averages all gradients.
+  // Phase 0 computes the sums. With `keep` it stores them in place of the first gradient; otherwise
+  // it updates weights or averages all gradients.
   void combine_all(bool keep) {
     begin();
     reduced_ = keep;
     publish_rest();
     drain(0);
-    weigh_ranks();  // a rank whose chunks others have taken has not yet
-    take_buffers();
+    weigh_ranks();  // a rank whose chunks were all taken by others has not done it yet
+    if (rank_ != 0) shown_buffers_->take(params(), subject_.times->wait);
     for (int param = 0; param < params(); ++param) {
       const int first = first_of(param);
       used_[index(param)] = first >= 0;
@@ -182,8 +182,8 @@ class InPlaceTransport final : public Transport {
       first_chunk_[unit + 1] += first_chunk_[unit];
   }
 
-  // Units that backward() did not fill: of parameters that were not used, or whose gradients were
-  // accumulated before.
+  // Publishes units that backward() did not complete: parameters that were not used, or whose
+  // gradients were accumulated earlier.
   void publish_rest() {
     for (int unit = 0; unit < static_cast<int>(plan_.buckets.size()); ++unit) {
       if (unready_[index(unit)] == 0) continue;
@@ -193,7 +193,7 @@ class InPlaceTransport final : public Transport {
       unready_[index(unit)] = 0;
       ledger_->publish(unit);
     }
-    if (rank_ == 0) show_buffers();
+    if (rank_ == 0) shown_buffers_->show();
     ledger_->publish(params());
   }
 
@@ -203,7 +203,7 @@ class InPlaceTransport final : public Transport {
     shown_->show_zeros(param);
   }
 
-  // The first rank that has a gradient; -1: none.
+  // Returns the first rank with a gradient of the parameter, or -1.
   int first_of(int param) const {
     for (int peer = 0; peer < world_; ++peer) {
       if (Sources::has_gradient(ledger_->token(peer, param))) return peer;
@@ -211,15 +211,16 @@ class InPlaceTransport final : public Transport {
     return -1;
   }
 
-  // Chunks of a unit are dealt in runs to the ranks; a unit of one chunk to the next rank each
-  // time.
+  // Each rank owns a run of consecutive chunks of a unit. Units with a single chunk are assigned
+  // round-robin.
   int owner(int chunk) const {
     const int unit = plan_.chunks[index(chunk)].bucket;
     const int first = first_chunk_[index(unit)], count = first_chunk_[index(unit) + 1] - first;
     return count == 1 ? unit % world_ : (chunk - first) * world_ / count;
   }
 
-  // Weights of its own each rank updates whole; sums that are kept are made once.
+  // Each rank updates all of its private weights. Sums that are kept are computed once, by one
+  // rank.
   bool each_does_all(int phase) const {
     return subject_.private_weights && (phase == 1 || !reduced_);
   }
@@ -234,8 +235,8 @@ class InPlaceTransport final : public Transport {
                                 : ledger_->claimed(chunk, phase);
   }
 
-  // Does what can be done now: this rank's own chunks, or with `all` also those that their owners
-  // have not begun. Never waits.
+  // Processes all chunks that are ready: this rank's own, and with `all` also chunks that their
+  // owners have not begun. Never waits.
   void work(int phase, bool all) {
     const Stopwatch watch(subject_.times->work, "update", "reduce and update");
     std::int64_t done = 0;
@@ -254,7 +255,7 @@ class InPlaceTransport final : public Transport {
     ledger_->complete(done);
   }
 
-  // Works until every chunk has been claimed by somebody, waiting for units that are still to come.
+  // Works until every chunk has been claimed by a rank. Waits for units that are not published yet.
   void drain(int phase) {
     for (;;) {
       work(phase, false);
@@ -275,7 +276,7 @@ class InPlaceTransport final : public Transport {
     }
   }
 
-  // The first unit from `unit` on with a chunk that nobody has claimed; -1 where there is none.
+  // Returns the first unit from `unit` on with an unclaimed chunk, or -1.
   int first_open(int phase, int unit) const {
     for (int u = unit; u < static_cast<int>(plan_.buckets.size()); ++u) {
       for (int chunk = first_chunk_[index(u)]; chunk < first_chunk_[index(u) + 1]; ++chunk) {
@@ -283,32 +284,6 @@ class InPlaceTransport final : public Transport {
       }
     }
     return -1;
-  }
-
-  // Rank 0: writes the places of its buffers into the ledger, behind the parameters.
-  void show_buffers() {
-    buffer_copies_.clear();
-    for (std::size_t i = 0; i < subject_.buffers.size(); ++i) {
-      buffer_copies_.push_back(comm::readable(host_, subject_.buffers[i].detach()));
-      ledger_->put(params() + static_cast<int>(i), host_.token(buffer_copies_.back().data_ptr()));
-    }
-  }
-
-  // Rank 0's buffers become this rank's; the meeting that follows keeps rank 0 from changing them
-  // meanwhile.
-  void take_buffers() {
-    if (subject_.buffers.empty() || rank_ == 0) return;
-    {
-      const Stopwatch watch(subject_.times->wait, "wait", "peers");
-      host_.wait([&] { return ledger_->missing(params()) != 0; }, [] { return 0; }, "step",
-                 ledger_->timeout());
-    }
-    const at::NoGradGuard guard;
-    for (std::size_t i = 0; i < subject_.buffers.size(); ++i) {
-      at::Tensor& buffer = subject_.buffers[i];
-      buffer.copy_(at::from_blob(host_.at(0, ledger_->token(0, params() + static_cast<int>(i))),
-                                 buffer.sizes(), buffer.options()));
-    }
   }
 
   void meet(int phase) {
@@ -322,7 +297,7 @@ class InPlaceTransport final : public Transport {
     ledger_->meet(0, phase);
   }
 
-  // Once all ranks have published something.
+  // Called once all ranks have published a unit.
   void weigh_ranks() {
     if (std::exchange(weighted_, true)) return;
     std::vector<double> samples;
@@ -341,7 +316,7 @@ class InPlaceTransport final : public Transport {
       if (subject_.updates == nullptr) {
         average(at, sources);
       } else if (reduced_) {
-        // The sum goes over the first gradient; nobody else reads this piece of it.
+        // The sum overwrites the first gradient; no other rank reads this piece of it.
         void* const sum = const_cast<void*>(sources.data[0]);
         sources.reduce(sum);
         squares += squares_of(sum, sources.args.count, sources.args.dtype);
@@ -353,7 +328,8 @@ class InPlaceTransport final : public Transport {
     if (reduced_) ledger_->chunk_squares()[chunk] = squares;
   }
 
-  // Every rank's gradient becomes the average; that of a rank that did not use the parameter, too.
+  // Every rank's gradient becomes the average, including that of a rank that did not use the
+  // parameter.
   void average(const Stretch& at, const Sources& sources) {
     void* destinations[256];
     for (int peer = 0; peer < world_; ++peer) {
@@ -364,7 +340,7 @@ class InPlaceTransport final : public Transport {
     sources.reduce(destinations, world_);
   }
 
-  // Sum and update, block by block, so that the summed gradient never leaves the cache.
+  // Sums and updates block by block, so that the summed gradient stays in the cache.
   void update(const Stretch& at, Sources& sources) {
     alignas(64) std::byte block[kBlockBytes];
     const auto element = static_cast<std::int64_t>(size_of(sources.args.dtype)),
@@ -398,21 +374,21 @@ class InPlaceTransport final : public Transport {
   std::vector<DType> dtypes_;
   Plan plan_;
   std::vector<int> first_chunk_;  // by unit, and one past the end
-  std::vector<std::uint32_t>
-      own_done_;  // by chunk, where each rank does all: the step in which this one did
+  // By chunk, if each rank processes all chunks: the last step in which this rank processed it.
+  std::vector<std::uint32_t> own_done_;
   std::unique_ptr<Ledger> ledger_;
   std::unique_ptr<ShownGradients> shown_;
+  std::unique_ptr<ShownBuffers> shown_buffers_;
 
   std::vector<bool> ready_, used_;
-  std::vector<int> unready_;               // by unit: parameters that are still to come
-  std::vector<at::Tensor> buffer_copies_;  // what peers read, on rank 0
+  std::vector<int> unready_;  // by unit: number of parameters that are not ready
   std::vector<int> ready_order_;
-  std::vector<int>
-      firsts_;  // by parameter: the rank in whose gradient the sum lies; -1: it was not kept
+  // By parameter: the rank whose gradient holds the sum; -1: the sum was not kept.
+  std::vector<int> firsts_;
   Weighting weighting_;
   double scale_ = 1;
   bool begun_ = false, weighted_ = false, replanned_ = false;
-  bool reduced_ = false;  // the sums of this step are made, or being made, and kept
+  bool reduced_ = false;  // the sums of this step are computed, or being computed, and kept
 };
 
 }  // namespace

@@ -4,8 +4,8 @@ namespace weft::parallel::internal {
 
 struct alignas(128) Ledger::Seat {
   double weight;
-  std::atomic<std::int64_t> completed;  // chunks, since the beginning
-  std::atomic<std::uint32_t> met;       // the last phase that this rank has ended
+  std::atomic<std::int64_t> completed;  // number of chunks since the start
+  std::atomic<std::uint32_t> met;       // the last phase that this rank has finished
 };
 
 Ledger::Ledger(net::Host& host, const Sizes& sizes, std::chrono::nanoseconds timeout)

@@ -1,11 +1,12 @@
-// What the ranks of a host tell each other about one step, in shared memory: whose gradient lies
-// where, what is published, read, done.
+// Shared-memory bookkeeping of a step among the ranks of a host: the locations of gradients, and
+// which units are published, read and done.
 //
-// A step is numbered. Each rank writes its gradients' tokens and then publishes units, one after
-// the other. What follows is one of two: each rank reads its shard of a unit and says so (read()),
-// or a chunk (a part of a unit) that everybody has published is claimed by any rank, once a step
-// and phase, and at the end all ranks meet. A claim and its completion stand here with the step's
-// number, so that survivors can tell which chunks a lost rank had begun.
+// Steps are numbered. Each rank writes the tokens of its gradients and then publishes units one
+// after the other. There are two ways to continue. Either each rank reads its shard of a unit and
+// marks it as read (read()). Or any rank claims a chunk (a part of a unit) that all ranks have
+// published, once per step and phase; at the end all ranks meet. The ledger stores claims and
+// completions with the number of the step, so that survivors can tell which chunks a lost rank had
+// begun.
 #pragma once
 
 #include <atomic>
@@ -22,7 +23,7 @@ class Ledger {
   using Token = net::Host::Token;
   struct Sizes {
     int params = 0, units = 0;
-    int chunks = 0;  // at most, for all plans that are to come
+    int chunks = 0;  // most chunks of any later plan
   };
 
   // Collective.
@@ -37,32 +38,33 @@ class Ledger {
   void put(int param, Token token) { tokens(rank_)[param] = token; }
   Token token(int rank, int param) const { return tokens(rank)[param]; }
   void publish(int unit) { stamp(kPublished, unit); }
-  // The first rank that has not published the unit in this step, which error messages name; -1: all
-  // have.
+  // Returns the first rank that has not published the unit in this step, for error messages; -1:
+  // all have.
   int missing(int unit) const { return behind(kPublished, unit); }
   bool published(int unit) const { return missing(unit) < 0; }
   void await_published(int unit) const { await(kPublished, unit); }
 
-  // This rank reads nobody's gradients of the unit any more.
+  // Marks that this rank has finished reading the gradients of the unit.
   void read(int unit) { stamp(kRead, unit); }
   bool is_read(int unit) const { return behind(kRead, unit) < 0; }
   void await_read(int unit) const { await(kRead, unit); }
 
-  // True for exactly one caller a step and phase (0 or 1). Who sees a chunk claimed sees what the
-  // claimer saw published.
+  // Returns true for exactly one caller per step and phase (0 or 1). A rank that sees a chunk
+  // claimed also sees the units that the claiming rank saw published.
   bool claim(int chunk, int phase);
   bool claimed(int chunk, int phase) const {
     return chunks_[chunk].load(std::memory_order_acquire) >= stamp_of(phase);
   }
-  // Tells that this rank has completed `count` chunks of the phase that it had claimed.
+  // Marks `count` chunks that this rank had claimed in the phase as completed.
   void complete(std::int64_t count);
-  // Returns when the ranks have completed `chunks` chunks in this phase, and all have called it.
+  // Returns when the ranks have completed `chunks` chunks of this phase and all ranks have called
+  // it.
   void meet(std::int64_t chunks, int phase);
 
   net::Host& host() const { return host_; }
   std::chrono::nanoseconds timeout() const { return timeout_; }
 
-  // A double a chunk, written by who claims it, read by all after the meeting.
+  // One double per chunk, written by the rank that claims it and read by all after the meeting.
   double* chunk_squares() const { return squares_; }
 
  private:
@@ -75,7 +77,7 @@ class Ledger {
   int behind(Kind kind, int unit) const;
   void await(Kind kind, int unit) const;
   std::uint32_t stamp_of(int phase) const { return 2 * step_ + static_cast<std::uint32_t>(phase); }
-  // Units' stamps of one rank fill lines of their own.
+  // The unit stamps of each rank have their own cache lines.
   std::size_t stride() const { return (index(sizes_.units) + 31) / 32 * 32; }
 
   net::Host& host_;
@@ -83,8 +85,8 @@ class Ledger {
   const Sizes sizes_;
   const std::chrono::nanoseconds timeout_;
   std::uint32_t step_ = 0;
-  std::int64_t due_ =
-      0;  // chunks that all ranks together have to have completed since the beginning
+  // Number of chunks that all ranks together must have completed since the start.
+  std::int64_t due_ = 0;
   std::byte *seats_ = nullptr, *tokens_ = nullptr;
   std::atomic<std::uint32_t>*stamps_ = nullptr, *chunks_ = nullptr;
   double* squares_ = nullptr;

@@ -16,7 +16,7 @@ namespace {
 [[noreturn]] void fail(const std::filesystem::path& folder, const char* what, int error) {
   throw Error(Errc::kUnavailable,
               "offload to " + folder.string() + ": cannot " + what + ": " + std::strerror(error) +
-                  "; give a folder with room",
+                  "; choose a folder with free space",
               {"offload"});
 }
 
@@ -27,7 +27,8 @@ MappedFile::MappedFile(const std::filesystem::path& folder, std::size_t bytes) :
   const int file = mkstemp(name.data());
   if (file < 0) fail(folder, "make a file", errno);
   unlink(name.c_str());
-  // All of it now: a disk that fills up later would end the process at a write to memory.
+  // Reserves all space now: if the disk filled up later, a write to this memory would kill the
+  // process.
   if (const int error = posix_fallocate(file, 0, static_cast<off_t>(bytes)); error != 0) {
     close(file);
     fail(folder, "reserve space in it", error);

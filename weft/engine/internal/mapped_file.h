@@ -1,5 +1,5 @@
-// Zeroed memory in a file that has no name: the kernel writes it out when memory is short, and
-// takes it back when the process ends, however it ends.
+// Zeroed memory in a file without a name. The kernel writes it to disk when memory is short, and
+// removes it when the process ends for any reason.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,8 @@ namespace weft::parallel::internal {
 
 class MappedFile {
  public:
-  // Throws Error(kUnavailable) where the folder or the disk does not allow it, naming the folder.
+  // Throws Error(kUnavailable) with the name of the folder if the folder or the disk does not allow
+  // it.
   MappedFile(const std::filesystem::path& folder, std::size_t bytes);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;

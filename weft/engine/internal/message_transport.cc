@@ -1,13 +1,13 @@
 // A step over messages:
 //
-//   backward   each full bucket leaves, in an order on which all ranks have agreed
-//   step()     the rest leaves; bucket after bucket is waited for and updated while the next ones
-//              travel
-//   forward    or else (overlap_forward) waits for and updates a bucket when it first uses a weight
-//              of it
+//   backward   sends each full bucket, in an order on which all ranks have agreed
+//   step()     sends the rest; waits for one bucket after the other and updates its weights while
+//              the next ones are in transfer
+//   forward    with overlap_forward: waits for a bucket and updates it at the first use of one of
+//              its weights, instead of in step()
 //
-// The order is that of backward at first. When some steps have been timed, front layers pass others
-// where the link is behind (wire_plan.h).
+// The first order is that of backward. After some timed steps, front layers overtake others if the
+// link is the bottleneck (wire_plan.h).
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -62,7 +62,7 @@ class MessageTransport final : public Transport {
     if (!replanned_) ready_order_.push_back(param);
     if (timing_) tuner_->gradient(param);
     --unready_[index(plan_.bucket_of[index(param)])];
-    // Buckets leave in one order on all ranks, whatever the order in which they fill.
+    // Buckets are sent in the same order on all ranks, whatever the order in which they fill.
     while (next_ < buckets() && unready_[index(launches_[index(next_)])] == 0)
       buckets_.launch(launches_[index(next_++)], step_, factor());
   }
@@ -76,7 +76,7 @@ class MessageTransport final : public Transport {
 
   void finish(double scale) override {
     WEFT_REQUIRE(scale == 1 || !momentum_travels_,
-                 "step: gradients that come with their momentum, by the codec, have no scale");
+                 "step: scale is not supported if the codec applies the momentum");
     launch_rest();
     scale_ = scale;
     {
@@ -142,7 +142,7 @@ class MessageTransport final : public Transport {
   bool load_codec(const checkpoint::Reader& saved) override {
     if (subject_.options.codec == "none" || restore(saved) || trial_) return true;
     if (subject_.group.rank() == 0) {
-      log_warn("the codec begins without memory: the checkpoint has none of " +
+      log_warn("the codec starts with empty memory: the checkpoint has no memory of " +
                compress::to_string(codec_) + " for this model, these buckets and " +
                std::to_string(subject_.group.size()) + " ranks");
     }
@@ -153,8 +153,8 @@ class MessageTransport final : public Transport {
   int params() const { return static_cast<int>(subject_.params.size()); }
   int buckets() const { return static_cast<int>(launches_.size()); }
 
-  // Sizes follow from times, so they are tuned only where no bit of the result follows from the
-  // sizes: sums of two terms.
+  // Tuned sizes depend on measured times. So they are used only where the sizes change no bit of
+  // the result: for sums of two terms.
   bool tunes_size() const {
     const comm::HostSplit* const split = subject_.group.split();
     const std::size_t terms = split != nullptr ? split->hosts.size() : index(subject_.group.size());
@@ -162,7 +162,7 @@ class MessageTransport final : public Transport {
   }
   bool defers() const { return guard_ && !tuner_ && !buckets_.collects_by_collectives(); }
 
-  // What has been waited and worked is everybody's to see from here on.
+  // Publishes the times of waiting and working so far.
   void book() {
     subject_.times->wait += times_.wait;
     subject_.times->work += times_.work;
@@ -190,7 +190,7 @@ class MessageTransport final : public Transport {
     buffers_.start(subject_.group);
   }
 
-  // All that backward() has not sent leaves.
+  // Sends all buckets that backward() has not sent.
   void launch_rest() {
     begin();
     if (timing_ && !std::exchange(backward_ended_, true)) tuner_->backward_ended();
@@ -229,9 +229,8 @@ class MessageTransport final : public Transport {
     const auto momentum = before ? subject_.updates->hand_over_momentum() : compress::Momentum{};
     if (codec_.momentum_before && momentum.factor == 0 && subject_.group.rank() == 0) {
       log_info("codec " + compress::to_string(codec_) +
-               ": momentum, if there is any, is taken after it: SGD alone hands it over, by "
-               "optimizer(), without dampening, max_grad_norm or "
-               "groups with rules of their own");
+               ": momentum is applied after the codec. Only SGD of optimizer() applies it before, "
+               "without dampening, max_grad_norm or parameter groups with their own rules");
     }
     momentum_travels_ = momentum.factor != 0;
     buckets_.use_codec(codec_, momentum);
@@ -243,8 +242,8 @@ class MessageTransport final : public Transport {
     launches_.resize(plan_.buckets.size());
     std::iota(launches_.begin(), launches_.end(), 0);
     buckets_.reset(plan_.buckets);
-    // The first step is not compressed: what codecs remember belongs to buckets, and these are
-    // planned anew after it.
+    // The first step is not compressed: the memory of codecs belongs to buckets, and the buckets
+    // are planned again after this step.
     if (replanned_) use_codec();
   }
 
@@ -261,7 +260,7 @@ class MessageTransport final : public Transport {
       replan();
     }
     launches_ = std::move(tuned.launches.order);
-    if (subject_.group.rank() == 0) log_info("gradients travel in " + tuned.why);
+    if (subject_.group.rank() == 0) log_info("gradients are sent in " + tuned.why);
   }
 
   // Of this model's parameters.
@@ -273,8 +272,8 @@ class MessageTransport final : public Transport {
     return numbers.size() == subject_.params.size();
   }
 
-  // The codec of the checkpoint is that of the options or, for "auto", the one that was chosen
-  // then.
+  // The codec of the checkpoint must be that of the options; for "auto", it is the one that was
+  // chosen then.
   bool restore(const checkpoint::Reader& saved) {
     const auto progress = read_codec_progress(subject_.group, saved);
     if (!progress || !is_order(progress->layout) || (!trial_ && !(progress->spec == codec_)))
@@ -305,7 +304,7 @@ class MessageTransport final : public Transport {
     return factor_;
   }
 
-  // An operation is about to use a parameter.
+  // Called when an operation is about to use a parameter.
   void on_use(int param) {
     if (tuner_ && timing_) tuner_->used(param);
     if (!pending_ || failed_) return;
@@ -346,7 +345,7 @@ class MessageTransport final : public Transport {
   compress::Spec codec_;             // in use now
   std::optional<CodecTrial> trial_;  // with "auto"
   std::unique_ptr<WeightGuard> guard_;
-  std::unique_ptr<Tuner> tuner_;   // until it has tuned
+  std::unique_ptr<Tuner> tuner_;   // null after tuning
   DataParallelBase::Times times_;  // since book()
   Buckets buckets_;
   BufferBroadcast buffers_;
@@ -354,22 +353,22 @@ class MessageTransport final : public Transport {
   Plan plan_;
   std::vector<std::int64_t> sizes_;  // of the parameters
   std::vector<int> order_;           // of parameters in the plan
-  std::vector<int> launches_;        // buckets in the order in which they leave, and are waited for
+  std::vector<int> launches_;        // buckets in the order of sending and waiting
   Group::Work samples_work_;
   at::Tensor own_samples_, samples_;
   std::vector<bool> used_;
-  std::vector<int> unready_;  // by bucket: parameters that are still to come
+  std::vector<int> unready_;  // by bucket: number of parameters that are not ready
   std::vector<int> ready_order_;
-  int next_ = 0;             // of launches_: to leave next
-  std::size_t settled_ = 0;  // of launches_: come and updated
+  int next_ = 0;             // index in launches_: the next bucket to send
+  std::size_t settled_ = 0;  // index in launches_: buckets received and updated so far
   bool begun_ = false, backward_ended_ = false, weighted_ = false, replanned_ = false,
        timing_ = false;
-  bool momentum_travels_ = false;  // taken by the codec
-  bool pending_ = false;           // buckets of the step that finish() ended are still to come
+  bool momentum_travels_ = false;  // the codec applies the momentum
+  bool pending_ = false;           // some buckets of the finished step have not arrived
   std::exception_ptr failed_;
   std::int64_t step_ = 0;
   double factor_ = 1, scale_ = 1;
-  double exposed_ = 0;  // seconds waited since the last step's end
+  double exposed_ = 0;  // seconds waited since the end of the last step
 };
 
 }  // namespace

@@ -31,7 +31,7 @@ const Passes::Entry& Passes::at(std::size_t position) const {
   return const_cast<Passes*>(this)->at(position);
 }
 
-// The first position after the entries of a block and of `ahead` more.
+// The first position after the entries of a block and of the `ahead` following blocks.
 std::size_t Passes::end_of(int block, int ahead) const {
   std::size_t position = 0;
   while (at(position).block != block) ++position;
@@ -91,7 +91,7 @@ void Passes::begin(Direction direction) {
   heads_.work = group_.all_gather_async(heads_.whole, heads_.part);
 }
 
-// What nobody here wants any more is waited for one by one, so that it takes the memory of one.
+// Waits for unused gathers one by one, so that they need the memory of a single one.
 void Passes::end() {
   if (!under_way_) return;
   while (issued_ < entries_.size()) {
@@ -163,10 +163,10 @@ void Passes::check_peers() {
     in_order_ = in_order_ && heads[peer] % 2 != 0;
     if (heads[peer] / 2 == mine / 2) continue;
     throw Error(Errc::kInvalidArgument,
-                "sharded: rank " + std::to_string(peer) + " has begun pass " + name(heads[peer]) +
-                    ", this one pass " + name(mine) +
-                    ": all ranks make the same forward and backward passes; skip_batch() makes "
-                    "them without a batch",
+                "sharded: rank " + std::to_string(peer) + " is in pass " + name(heads[peer]) +
+                    ", this rank in pass " + name(mine) +
+                    ": all ranks must make the same forward and backward passes; call skip_batch() "
+                    "on a rank without a batch",
                 {"sharded", group_.rank(), peer});
   }
   heads_ = {};
@@ -174,7 +174,7 @@ void Passes::check_peers() {
 
 void Passes::let_go(int unit) {
   Place& place = places_[static_cast<std::size_t>(unit)];
-  WEFT_CHECK(place.holds > 0, "a unit is let go that nobody holds");
+  WEFT_CHECK(place.holds > 0, "let_go() of a unit that is not held");
   if (--place.holds > 0) return;
   if (place.gather.work) {
     spares_.push_back(std::exchange(place.gather, {}));

@@ -1,17 +1,18 @@
-// The gathers of stage 3, in one order on all ranks: forward passes gather the blocks' units in
-// ascending order, backward passes in descending order, whatever a rank runs. See sharded.h.
+// The gathers of stage 3, in the same order on all ranks: forward passes gather the units of the
+// blocks in ascending order, backward passes in descending order, whichever blocks a rank runs. See
+// sharded.h.
 //
-// Gradients leave in another group, in which a rank may wait for its peers while they wait for a
-// gather here. That cannot close a circle where each rank's backward comes to the blocks in
-// descending order, and lets go of the gradients of all blocks above before it waits for the next
-// gather: the rank that has let go of fewest then finds everything that it waits for. A backward
-// has that order where the forward ran blocks in ascending order, since autograd runs what was made
-// later first. Ranks tell each other when they begin the pass; where one has not, nobody waits for
-// gradients before the end of backward.
+// Gradients use another group, in which a rank may wait for its peers while they wait for a gather
+// here. This cannot deadlock under two conditions: the backward of each rank reaches the blocks in
+// descending order, and it sends the gradients of all higher blocks before it waits for the next
+// gather. Then the rank that has sent the fewest gradients always finds everything that it waits
+// for. A backward has this order if the forward ran blocks in ascending order, since autograd first
+// runs the nodes that were made last. Ranks tell each other at the start of a pass whether this
+// holds. If it does not hold on one rank, no rank waits for gradients before the end of backward.
 //
-// A gather is an entry of a pass. enter() issues all entries up to those of its block, and
-// `prefetch` blocks more. What has arrived and was not used yet is reserved until the pass ends; a
-// block that comes again after it has let go begins another pass.
+// A gather is an entry of a pass. enter() issues all entries up to those of its block and of
+// `prefetch` more blocks. Data that has arrived but was not used is reserved until the pass ends. A
+// block that runs again after let_go() begins another pass.
 #pragma once
 
 #include <functional>
@@ -29,19 +30,18 @@ class Passes {
 
   // `units` and `meter` outlive it. Blocks without parameters have no entries.
   Passes(Group group, std::vector<Unit>& units, int prefetch, Meter& meter);
-  // Called in backward passes, before this rank waits for a gather: no gradient of blocks above
-  // `block` is still to come.
+  // Called in backward passes before this rank waits for a gather. It means that all gradients of
+  // blocks above `block` are done.
   void on_passing(std::function<void(int block)> passing) { passing_ = std::move(passing); }
-  // In a backward pass: all ranks have begun it with a forward in ascending order behind them.
+  // In a backward pass: true if the last forward of all ranks was in ascending order.
   bool in_order() const { return in_order_; }
 
-  // Returns when the block's units are in place. They stay until let_go() of each.
+  // Returns when the units of the block are gathered. Each stays until its let_go().
   void enter(int block, Direction direction);
   void let_go(int unit);
-  // Takes part in what is left of the pass, if one is under way in this direction, or (`whole`) in
-  // all of one.
+  // Takes part in the rest of the current pass in this direction or, with `whole`, in a whole pass.
   void finish(Direction direction, bool whole = false);
-  // No peer reads this rank's masters any more.
+  // Returns when no peer reads this rank's masters any more.
   void drain();
 
   const std::vector<int>& units_of(int block) const {
@@ -56,7 +56,7 @@ class Passes {
     int block, unit;
     bool reserved = false;
   };
-  // A gather under way, or done and not looked at yet.
+  // A gather in progress, or complete and not used yet.
   struct Gather {
     Group::Work work;  // null: none
     at::Tensor whole, part;
@@ -64,7 +64,7 @@ class Passes {
   struct Place {
     int holds = 0;
     Gather gather;
-    at::Tensor buffer;  // what lies below the unit, once the gather is complete
+    at::Tensor buffer;  // the unit's memory once the gather is complete
   };
 
   bool can_go_on(int block, Direction direction) const;
@@ -86,17 +86,17 @@ class Passes {
   std::vector<std::vector<int>> by_block_;
   std::vector<Entry> entries_;  // ascending
   std::vector<Place> places_;   // by unit
-  std::vector<Gather> spares_;  // of units that were there already, or that nobody wants any more
+  std::vector<Gather> spares_;  // of units that were present already or are no longer needed
   bool under_way_ = false;
   Direction direction_ = Direction::kForward;
-  std::size_t issued_ = 0;  // entries of this pass
+  std::size_t issued_ = 0;  // number of entries issued in this pass
   std::int64_t passes_ = 0;
   std::function<void(int)> passing_;
-  int last_ = -1;          // the block of this forward pass that was run last
+  int last_ = -1;          // the last block that ran in this forward pass
   int forwards_ = 0;       // forward passes with gradients since the last backward pass
   bool ascending_ = true;  // their blocks
   bool mine_in_order_ = true, in_order_ = true;
-  Gather heads_;  // which pass each rank has begun
+  Gather heads_;  // the pass that each rank is in
 };
 
 }  // namespace weft::parallel::internal

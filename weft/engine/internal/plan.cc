@@ -5,8 +5,8 @@
 namespace weft::parallel::internal {
 namespace {
 
-constexpr std::int64_t kLine =
-    16;  // elements of a cache line: chunks begin on lines, so that no two ranks write into one
+// Elements of a cache line: chunks begin on lines, so that no two ranks write into one.
+constexpr std::int64_t kLine = 16;
 
 void cut(Plan& plan, const std::vector<std::int64_t>& sizes, std::int64_t chunk_elements) {
   for (int bucket = 0; bucket < static_cast<int>(plan.buckets.size()); ++bucket) {

@@ -1,5 +1,5 @@
-// How a module's parameters are cut: into buckets in the order in which their gradients become
-// ready, and buckets into chunks of work.
+// Divides a module's parameters into buckets, in the order in which their gradients become ready,
+// and buckets into chunks of work.
 //
 // Pure: every rank computes the same plan from the same sizes and order.
 #pragma once
@@ -27,8 +27,8 @@ struct Plan {
 };
 
 struct PlanOptions {
-  std::int64_t bucket_elements = 0;        // a bucket is full at this many
-  std::int64_t first_bucket_elements = 0;  // the first one
+  std::int64_t bucket_elements = 0;        // size of a full bucket
+  std::int64_t first_bucket_elements = 0;  // size of the first bucket
   std::int64_t chunk_elements = 0;         // 0: no chunks
 };
 

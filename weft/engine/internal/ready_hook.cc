@@ -20,7 +20,7 @@ class ReadyHook final : public torch::autograd::PostAccumulateGradHook {
 
  private:
   std::function<void()> tell_;
-  std::unique_ptr<PostAccumulateGradHook> before_;  // the user's own
+  std::unique_ptr<PostAccumulateGradHook> before_;  // the user's own hook
 };
 
 }  // namespace

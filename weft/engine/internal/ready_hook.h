@@ -1,4 +1,4 @@
-// Tells when backward has made a parameter's gradient.
+// Reports when backward has computed a parameter's gradient.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,8 +7,8 @@
 
 namespace weft::parallel {
 
-// From now on `tell` is called each time a gradient has been added to parameter.grad(), after the
-// user's own hook, if there is one.
+// Calls `tell` each time a gradient has been added to parameter.grad(), after the user's own hook,
+// if any.
 void add_ready_hook(const at::Tensor& parameter, std::function<void()> tell);
 
 }  // namespace weft::parallel

@@ -16,10 +16,11 @@ namespace weft::parallel {
 using internal::index;
 
 Replica::Replica(Subject what) : Engine(std::move(what)) {
-  compress::parse(options_.data_parallel.codec);  // complains
-  WEFT_REQUIRE(!options_.replicas && !options_.apart && !options_.compute && !options_.reduce &&
-                   options_.offload.empty(),
-               "sharded: replicas, apart, compute, reduce and offload are for stages 1 to 3");
+  compress::parse(options_.data_parallel.codec);  // throws if invalid
+  WEFT_REQUIRE(
+      !options_.replicas && !options_.apart && !options_.compute && !options_.reduce &&
+          options_.offload.empty(),
+      "sharded: replicas, apart, compute, reduce and offload are not supported at stage 0");
   for (std::size_t i = 0; i < trained_; ++i) trained_params_.push_back(params_[i].tensor);
   buffers_ = buffers();
   ready_.assign(trained_, false);
@@ -53,7 +54,8 @@ internal::Subject Replica::subject(internal::Updates* updates) {
                             .times = &times_};
   subject.options.average = options_.average;
   if (options_.data_parallel.sync_buffers && group_.size() > 1) subject.buffers = buffers_;
-  if (updates != nullptr && updates->spec().max_grad_norm > 0) {  // which waits for all gradients
+  // Clipping waits for all gradients.
+  if (updates != nullptr && updates->spec().max_grad_norm > 0) {
     subject.options.update_in_backward = subject.options.overlap_forward = false;
   }
   return subject;
@@ -67,16 +69,14 @@ void Replica::use_optimizer(OptimizerSpec spec) {
     types.push_back(param.scalar_type());
     WEFT_REQUIRE(
         (types.back() == at::kFloat || types.back() == at::kDouble) && param.is_contiguous(),
-        "optimizer(): parameters must be contiguous float32 or float64; give others a torch::optim "
-        "optimizer, data_parallel "
-        "averages their gradients");
+        "optimizer(): parameters must be contiguous float32 or float64; for other parameters use a "
+        "torch::optim optimizer, and data_parallel averages their gradients");
     offsets_.push_back(bytes_);
     bytes_ += (static_cast<std::int64_t>(param.nbytes()) + 63) / 64 * 64;
     weights.push_back(static_cast<std::byte*>(param.data_ptr()));
   }
-  WEFT_REQUIRE(
-      options_.weights != Weights::kShared || group_.host() != nullptr,
-      "shared weights need all ranks on one host that can share memory; use auto or private");
+  WEFT_REQUIRE(options_.weights != Weights::kShared || group_.host() != nullptr,
+               "shared weights need all ranks on one host with shared memory; use auto or private");
   std::vector<std::string> trained = names();
   trained.resize(trained_);
   const float first_value = static_cast<float>(spec.initial_accumulator);
@@ -105,8 +105,8 @@ void Replica::use_optimizer(OptimizerSpec spec) {
   if (group_.size() > 1) group_.barrier();
 }
 
-// A block that all ranks of the host see gets rank 0's values. Unless private weights prove faster,
-// the parameters move there.
+// Copies rank 0's values into memory that all ranks of the host share. The parameters move there
+// unless private weights prove faster.
 void Replica::share_weights(std::vector<std::byte*>& weights) {
   const at::NoGradGuard guard;
   std::byte* const block = group_.host()->share(static_cast<std::size_t>(bytes_), group_.timeout());
@@ -123,7 +123,7 @@ void Replica::share_weights(std::vector<std::byte*>& weights) {
   shared_weights_ = true;
   weights = shared;
   for (std::size_t i = 0; i < trained_; ++i) {
-    // The block lives as long as a tensor of it: the deleter holds the group.
+    // The memory lives as long as a tensor in it: the deleter keeps the group alive.
     at::Tensor& param = trained_params_[i];
     param.set_data(at::from_blob(
         shared[i], param.sizes(), [group = group_](void*) {},
@@ -147,8 +147,8 @@ void Replica::on_ready(int param) {
   if (ready_[index(param)] || reduced_) {
     const Error error(Errc::kInvalidArgument,
                       "a second backward() has reached '" + params_[index(param)].name +
-                          "' before step(): peers may have read its gradient; wrap all but the "
-                          "last backward in no_sync()",
+                          "' before step(), and peers may have read its gradient; wrap all "
+                          "backward() calls but the last in no_sync()",
                       {"backward", group_.rank()});
     group_.abort(error);
     throw error;
@@ -159,7 +159,7 @@ void Replica::on_ready(int param) {
     if (!any_ready_) {
       any_ready_ = true;
       settle();
-      // Without an optimizer of ours the end of backward() is the end of the step.
+      // Without weft's optimizer, the end of backward() is the end of the step.
       const auto end = [self = std::static_pointer_cast<Replica>(shared_from_this())] {
         self->guarded([&] { self->finish(1); });
       };
@@ -181,7 +181,7 @@ void Replica::await_gradients() {
 void Replica::each_gradient(
     const std::function<void(const std::string&, const at::Tensor&)>& take) {
   await_gradients();
-  WEFT_REQUIRE(reduced_, "sharded: at stage 0 gradients are read before step()");
+  WEFT_REQUIRE(reduced_, "sharded: at stage 0, read gradients before step()");
   transport_->each_sum([&](int param, const at::Tensor& sum) {
     const std::int64_t count = sum.numel(), begin = count * group_.rank() / group_.size();
     const std::int64_t end = count * (group_.rank() + 1) / group_.size();
@@ -203,7 +203,8 @@ void Replica::forget() {
 
 void Replica::finish(double scale) {
   settle();
-  // Where every rank updates all weights, sums of many ranks are made once and not by each of them.
+  // If every rank updates all weights, sums over many ranks are computed once instead of by each
+  // rank.
   const auto& how = options_.data_parallel;
   if (private_weights_ && options_.weights == Weights::kPrivate && group_.size() > 2 &&
       !how.update_in_backward && !reduced_)
@@ -213,8 +214,9 @@ void Replica::finish(double scale) {
 }
 
 void Replica::step(double scale) {
-  WEFT_REQUIRE(scale == 1 || !options_.data_parallel.update_in_backward,
-               "step: update_in_backward has updated weights without a scale");
+  WEFT_REQUIRE(
+      scale == 1 || !options_.data_parallel.update_in_backward,
+      "step: update_in_backward does not support a scale, since weights are updated already");
   guarded([&] {
     stepped_ = false;
     if (const double most = updates().spec().max_grad_norm; most > 0) {
@@ -236,10 +238,10 @@ void Replica::drop_own_gradients() {
   for (auto& param : trained_params_) param.mutable_grad().reset();
 }
 
-// Peers read this rank's gradients until all have dropped them.
+// Peers may read this rank's gradients until all ranks have dropped theirs.
 void Replica::zero_grad() {
   WEFT_REQUIRE(!passed_ || !options_.data_parallel.update_in_backward,
-               "zero_grad: update_in_backward has changed weights; step() first");
+               "zero_grad: update_in_backward has changed weights; call step() first");
   if (passed_) await_gradients();
   if (reduced_) guarded([&] { transport_->drop(); });
   forget();
@@ -272,7 +274,7 @@ void Replica::each_state(const std::function<void(const std::string&, at::Tensor
 }
 
 void Replica::each_whole(const Visit& visit) {
-  if (group_.rank() != 0) return;  // the others wait for it in the next step
+  if (group_.rank() != 0) return;  // the others wait for rank 0 in the next step
   for (const auto& param : params_) visit(param.name, param.tensor.detach());
   each_state(visit);
 }
@@ -306,10 +308,10 @@ void Replica::load_optimizer_state(const NamedTensors& given) {
   for (const auto& [name, like] : expected) {
     const auto found = by_name.find(name);
     WEFT_REQUIRE(found != by_name.end() && found->second.sizes() == like.sizes(),
-                 "optimizer state has no '" + name + "' of the parameter's shape");
+                 "optimizer state has no '" + name + "' with the shape of the parameter");
   }
   WEFT_REQUIRE(by_name.size() == expected.size(),
-               "optimizer state holds entries that this optimizer does not have");
+               "optimizer state has entries that this optimizer does not have");
   each_state([&](const std::string& name, at::Tensor state) {
     if (writes()) state.copy_(by_name.at(name));
   });
@@ -336,7 +338,7 @@ Sharded::Memory Replica::memory() {
 }
 
 std::string Replica::describe() const {
-  return transport_->describe() + (shared_weights_ ? ", optimizer state once a host" : "");
+  return transport_->describe() + (shared_weights_ ? ", optimizer state once per host" : "");
 }
 
 }  // namespace weft::parallel

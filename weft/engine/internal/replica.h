@@ -5,8 +5,8 @@
 //   without an optimizer: the end of backward() -> Transport::finish: grad() holds the average
 //   with an optimizer:    step()                -> Transport::finish: the weights are updated
 //
-// Weights and optimizer state lie once a host, in memory that its ranks share, where they can; else
-// whole on each rank.
+// If ranks can share memory, weights and optimizer state exist once per host. Otherwise each rank
+// has all of them.
 #pragma once
 
 #include <memory>
@@ -19,9 +19,9 @@ namespace weft::parallel {
 
 class Replica final : public Engine {
  public:
-  // Collective: checks the ranks against each other, gives everybody rank 0's values.
+  // Collective: checks that all ranks have the same model and copies rank 0's values to all.
   explicit Replica(Subject subject);
-  // Collective, once. Without it grad() gets the averages.
+  // Collective; call it once. Without it, grad() gets the averages.
   void use_optimizer(OptimizerSpec spec);
 
   void skip_batch() override {
@@ -36,7 +36,7 @@ class Replica final : public Engine {
   void step(double scale) override;
   void zero_grad() override;
   void settle() override;
-  // Not collective: for who steps next.
+  // Not collective: for the caller of the next step.
   void drop_own_gradients();
   NamedTensors gradients() override;
   checkpoint::Slices codec_slices() override;
@@ -46,18 +46,18 @@ class Replica final : public Engine {
   Sharded::Memory memory() override;
   std::string describe() const override;
 
-  // Before clipping, of the last step that had to know it.
+  // Gradient norm before clipping, of the last step that computed it.
   double norm() const { return norm_; }
   // Optimizer::state(), load_state().
   NamedTensors optimizer_state();
   void load_optimizer_state(const NamedTensors& state);
 
  private:
-  // This rank's state of a parameter, or its host's, in place.
+  // State of a parameter on this rank or on its host, in place.
   at::Tensor state_of(int param, std::size_t array) const;
-  // True where this rank writes for its host: one does, where weights are shared.
+  // True if this rank writes for its host. If weights are shared, one rank does.
   bool writes() const { return !shared_weights_ || group_.rank() == 0; }
-  // "<name>.<array>" of all that are trained.
+  // "<name>.<array>" of all trainable parameters.
   void each_state(const std::function<void(const std::string& name, at::Tensor state)>& visit);
   void on_ready(int param) override;
   void each_whole(const Visit& visit) override;
@@ -66,22 +66,22 @@ class Replica final : public Engine {
   void end_load() override;
   void finish(double scale);
   void forget();
-  // As the group and the optimizer want it.
+  // Makes the transport that suits the group and the optimizer.
   void make_transport();
   void share_weights(std::vector<std::byte*>& weights);
   internal::Subject subject(internal::Updates* updates);
 
   std::vector<at::Tensor> trained_params_, buffers_;
-  std::vector<std::int64_t> offsets_;  // of parameters in flat memory, in bytes
+  std::vector<std::int64_t> offsets_;  // offsets of parameters in flat memory, in bytes
   std::int64_t bytes_ = 0;
   std::vector<at::Tensor> own_state_;
   std::unique_ptr<internal::Transport> transport_;
-  std::vector<bool> ready_;  // since the last finish
+  std::vector<bool> ready_;  // by parameter, since the last finish
   bool any_ready_ = false;
   bool passed_ = false;   // the ranks have made a backward pass since the last step
-  bool reduced_ = false;  // and the sums of this step are known
+  bool reduced_ = false;  // and the sums of this step are computed
   bool shared_weights_ = false;
-  bool private_weights_ = false;  // although ranks share memory
+  bool private_weights_ = false;  // private weights although ranks share memory
   double norm_ = 0;
 };
 

@@ -27,9 +27,9 @@ Tensors ShardedModel::run(std::size_t block, const Tensors& given) {
   });
 }
 
-// Before the forward, which may change its inputs in place. The gradient of an input that is no
-// leaf is complete after everything in the block that leads to it, and what else is in the block
-// was made later than the input, which the engine runs first. A leaf's has no such order.
+// Runs before the forward, which may change its inputs in place. The gradient of a non-leaf input
+// is complete only after all nodes of the block that lead to it. The block's other nodes were made
+// later than the input, so autograd runs them first. Gradients of leaf inputs have no such order.
 void ShardedModel::hook_inputs(const RunPtr& run, const Tensors& inputs) {
   for (const at::Tensor& input : inputs) {
     if (!input.requires_grad() || input.is_leaf()) continue;

@@ -8,7 +8,7 @@
 #include "weft/engine/parameter_cuts.h"
 #include "weft/net/memory/host.h"
 
-// How a model is taken apart; what happens then is in running.cc and stepping.cc.
+// Divides a model into units and shards. running.cc has forward and backward, stepping.cc the step.
 namespace weft::parallel {
 namespace {
 
@@ -63,20 +63,21 @@ ShardedModel::ShardedModel(Subject subject, OptimizerSpec optimizer)
 }
 
 void ShardedModel::check_options(const OptimizerSpec& optimizer) const {
-  WEFT_REQUIRE(options_.stage >= 1 && options_.stage <= 3,
-               "sharded: stage " + std::to_string(options_.stage) + "; there are 0, 1, 2 and 3");
+  WEFT_REQUIRE(
+      options_.stage >= 1 && options_.stage <= 3,
+      "sharded: stage " + std::to_string(options_.stage) + "; the stages are 0, 1, 2 and 3");
   WEFT_REQUIRE(options_.prefetch >= 0, "sharded: prefetch must be at least 0");
   WEFT_REQUIRE(!options_.compute || *options_.compute == at::kBFloat16 ||
                    *options_.compute == at::kHalf || *options_.compute == at::kFloat,
                "sharded: compute must be bfloat16, float16 or float32");
   WEFT_REQUIRE(!options_.apart ||
                    (options_.apart->which && options_.average == ShardedOptions::Average::kSum),
-               "sharded: parameters that lie apart need to be named, and average = kSum");
+               "sharded: options.apart needs `which`, and average = kSum");
   WEFT_REQUIRE(!options_.apart || optimizer.max_grad_norm == 0,
-               "sharded: with parameters that lie apart no rank of this group sees the whole norm; "
-               "set max_grad_norm = 0 and scale in step()");
+               "sharded: max_grad_norm is not supported with options.apart, since no rank of this "
+               "group has the whole norm; set max_grad_norm = 0 and scale in step()");
   WEFT_REQUIRE(!options_.reduce || c10::isFloatingType(*options_.reduce),
-               "sharded: gradients are reduced in a floating type");
+               "sharded: reduce must be a floating-point type");
   for (const auto& param : params_) {
     WEFT_REQUIRE(c10::isFloatingType(param.tensor.scalar_type()) &&
                      param.tensor.device().is_cpu() && param.tensor.layout() == at::kStrided,
@@ -84,7 +85,7 @@ void ShardedModel::check_options(const OptimizerSpec& optimizer) const {
   }
 }
 
-// Rank 0's, in the masters' type.
+// Rank 0's values, in the type of the masters.
 at::Tensor ShardedModel::values_of(const internal::Unit& unit) {
   at::Tensor whole = at::zeros({unit.elements}, at::TensorOptions(unit.master_type));
   for (std::size_t place = 0; place < unit.params.size(); ++place) {
@@ -118,7 +119,7 @@ void ShardedModel::place(internal::Unit& unit) {
   if (shared_) {
     std::byte* const block =
         weights_.host()->share(static_cast<std::size_t>(unit.bytes()), weights_.timeout());
-    // The block lives as long as a tensor of it: the deleter holds the group.
+    // The memory lives as long as a tensor in it: the deleter keeps the group alive.
     unit.flat = at::from_blob(
         block, {unit.elements}, [group = weights_](void*) {}, at::TensorOptions(unit.type));
     mine(unit.flat).copy_(mine(whole));
@@ -140,7 +141,7 @@ void ShardedModel::place(internal::Unit& unit) {
   }
 }
 
-// Of the optimizer, as the shards lie: in memory or in a mapped file.
+// Allocates the optimizer state of the shards, in memory or in a mapped file.
 void ShardedModel::place_state() {
   const auto bytes_of_array = [](const internal::Unit& unit) {
     return (unit.shard * static_cast<std::int64_t>(c10::elementSize(unit.master_type)) + 63) / 64 *
@@ -182,7 +183,7 @@ void ShardedModel::place_state() {
   meter_.add(meter_.state, bytes);
 }
 
-// With whom a unit's shards are summed; null: nobody.
+// The ranks with which a unit's shards are summed; null: none.
 const std::optional<Group>& ShardedModel::replicas_of(const internal::Unit& unit) const {
   return unit.apart ? options_.apart->replicas : options_.replicas;
 }
@@ -193,8 +194,8 @@ void ShardedModel::join_replicas() {
   WEFT_REQUIRE(spec.kind != compress::Kind::kAuto,
                "sharded: codec = \"auto\" is for DataParallel; name a codec");
   WEFT_REQUIRE(!codes || options_.average != ShardedOptions::Average::kBySamples,
-               "sharded: what a codec remembers must keep its measure from step to step: average "
-               "by ranks, or sum");
+               "sharded: a codec needs the same weight of gradients in every step; average by "
+               "ranks, or sum");
   for (std::size_t i = 0; i < units_.size(); ++i) {
     internal::Unit& unit = units_[i];
     const auto& replicas = replicas_of(unit);
@@ -204,7 +205,7 @@ void ShardedModel::join_replicas() {
       continue;
     }
     const at::ScalarType type = options_.reduce.value_or(unit.type);
-    WEFT_REQUIRE(type == at::kFloat, std::string("sharded: a codec takes float32 gradients, not ") +
+    WEFT_REQUIRE(type == at::kFloat, std::string("sharded: a codec needs float32 gradients, not ") +
                                          c10::toString(type) + "; set codec = \"none\"");
     compress::Unit whole{
         .count = unit.elements, .matrices = {}, .id = static_cast<std::uint32_t>(i)};
@@ -229,12 +230,12 @@ std::vector<std::span<float>> ShardedModel::codec_memory() {
 void ShardedModel::abandon() noexcept {
   Engine::abandon();
   try {
-    const Error why(Errc::kAborted, "rank " + std::to_string(group_.rank()) +
-                                        " has left its model in the midst of a step");
+    const Error why(Errc::kAborted,
+                    "rank " + std::to_string(group_.rank()) + " abandoned its model during a step");
     weights_.abort(why);
     if (options_.replicas) options_.replicas->abort(why);
     if (options_.apart && options_.apart->replicas) options_.apart->replicas->abort(why);
-  } catch (const std::exception&) {  // an abort that fails leaves peers to their deadlines
+  } catch (const std::exception&) {  // if the abort fails, the peers run into their deadlines
   }
 }
 
@@ -249,7 +250,7 @@ std::string ShardedModel::describe() const {
   if (options_.codec != "none") text += ", between these " + options_.codec;
   if (const auto apart = std::count_if(params_.begin(), params_.end(),
                                        [](const internal::Param& param) { return param.apart; }))
-    text += ", " + std::to_string(apart) + " of the parameters apart";
+    text += ", " + std::to_string(apart) + " of the parameters in options.apart";
   if (options_.compute) text += std::string(", computed in ") + c10::toString(*options_.compute);
   if (options_.reduce) text += std::string(", reduced in ") + c10::toString(*options_.reduce);
   if (!options_.offload.empty()) text += ", optimizer state in " + options_.offload.string();

@@ -1,12 +1,14 @@
 // Stages 1 to 3: units of parameters, the order of their gathers, gradients on their way, each
 // rank's shards of optimizer state.
 //
-//   run()        Passes::enter -> the block's forward -> let_go                       (gathered stage 3 alone)
-//   backward()   hook of the block's outputs: Passes::enter; hook of each parameter:
-//                Gradients::ready; a unit is let go when all of its
-//                parameters have had their gradients, or the block's inputs theirs; at the end: the
-//                rest of the pass, the rest of gradients
-//   step()       Gradients::settle, the norm, Updates::update, weights to everybody
+//   run()        Passes::enter -> the block's forward -> let_go
+//                (gathered stage 3 alone)
+//   backward()   hook of the block's outputs: Passes::enter
+//                hook of each parameter: Gradients::ready
+//                a unit is let go when all of its parameters have had their gradients, or the
+//                block's inputs theirs
+//                at the end: the rest of the pass, the rest of the gradients
+//   step()       Gradients::settle, the norm, Updates::update, weights to all ranks
 #pragma once
 
 #include <list>
@@ -49,10 +51,10 @@ class ShardedModel final : public Engine {
   std::string describe() const override;
 
  private:
-  // One forward of a block, until its backward is over.
+  // One forward of a block, kept until the end of its backward.
   struct Run {
     int block = 0;
-    int inputs = 0, inputs_left = 0;  // whose gradients tell that the backward is over
+    int inputs = 0, inputs_left = 0;  // their gradients mark the end of the backward
     std::set<int> held;               // units
   };
   using RunPtr = std::shared_ptr<Run>;
@@ -94,20 +96,20 @@ class ShardedModel final : public Engine {
 
   bool travels() const { return options_.stage >= 2 && paused_ == 0; }
 
-  Group weights_;  // for gathers alone
+  Group weights_;  // used only for gathers
   bool shared_;
   internal::Meter meter_;
   std::vector<internal::Unit> units_;
   internal::BufferBroadcast buffers_;
-  std::unique_ptr<internal::MappedFile>
-      state_file_;                            // null: state is in memory. Outlives what lies in it
-  std::unique_ptr<internal::Passes> passes_;  // null where nothing is gathered for a block
+  // Null: state is in memory. Outlives the tensors in it.
+  std::unique_ptr<internal::MappedFile> state_file_;
+  std::unique_ptr<internal::Passes> passes_;  // null if no unit is gathered
   std::unique_ptr<internal::Gradients> reducer_;
   std::list<RunPtr> open_;
-  std::vector<int> kept_;  // units, by hold()
+  std::vector<int> kept_;  // units kept by hold()
   bool in_backward_ = false;
-  bool forward_pending_ = false;  // a forward pass with gradients, and no backward pass since
-  bool left_ = false;             // the gradients made since the last step have left
+  bool forward_pending_ = false;  // a forward pass with gradients had no backward pass yet
+  bool left_ = false;             // the gradients of this step have been sent
 };
 
 }  // namespace weft::parallel

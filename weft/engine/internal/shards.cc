@@ -1,4 +1,4 @@
-// A model's state as slices, in place: for checkpoints that no rank ever holds whole.
+// A model's state as slices, in place, for checkpoints that no rank ever holds completely.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -17,7 +17,7 @@ checkpoint::Rectangle rectangle_of(const internal::Param& param, const Sharded::
   return {param.name, sizes, std::vector<std::int64_t>(sizes.size(), 0), sizes};
 }
 
-// Entries of a parameter from `begin` on, or of its state. Padding gives none.
+// Entries of a parameter or of its state from `begin` on. Padding has no entries.
 void add_range(const checkpoint::Rectangle& place, const std::string& suffix, std::int64_t begin,
                const at::Tensor& flat, checkpoint::Slices& into) {
   checkpoint::Rectangle named = place;
@@ -51,7 +51,8 @@ checkpoint::Slices ShardedModel::slices(const Sharded::Placing& placing, Wanted 
   return all;
 }
 
-// What ranks have alike is dealt out. Each fills all that it has for itself.
+// Tensors that are equal on all ranks are divided among them for saving. On loading, each rank
+// fills all of its own.
 checkpoint::Slices Replica::slices(const Sharded::Placing& placing, Wanted wanted) {
   checkpoint::Slices together, own;
   for (std::size_t i = 0; i < params_.size(); ++i) {
@@ -119,7 +120,7 @@ void Engine::load_shards(const checkpoint::SliceSource& source, const Sharded::P
   });
 }
 
-// What one rank throws ends the call on all of them, and the group goes on.
+// If one rank throws, the call ends on all ranks, and the group stays usable.
 void Engine::on_all_ranks(const std::function<void()>& body) {
   std::exception_ptr mine;
   try {
@@ -132,7 +133,7 @@ void Engine::on_all_ranks(const std::function<void()>& body) {
   if (mine) std::rethrow_exception(mine);
   if (bad.item<std::int64_t>() > 0) {
     throw Error(Errc::kInvalidArgument,
-                "load_shards: another rank cannot load its slices; its error says why",
+                "load_shards: another rank cannot load its slices; see its error message",
                 {"load_shards", group_.rank()});
   }
 }

@@ -1,4 +1,4 @@
-// The end of a step of a sharded model, and what is saved of it.
+// The end of a step of a sharded model, and its saved state.
 #include <ATen/ATen.h>
 
 #include <cmath>
@@ -11,7 +11,7 @@ namespace weft::parallel {
 
 using Direction = internal::Passes::Direction;
 
-// All gradients have come to their shards.
+// All gradients have reached their shards.
 void ShardedModel::collect() {
   end_pass();
   if (!left_) {
@@ -112,13 +112,15 @@ void ShardedModel::update() {
   updates_->stepped(used);
 }
 
-// First over the ranks that have rank 0's shards, which then tell the others of their groups.
+// Agrees first among the replicas of rank 0's shard. These then tell the other ranks of their
+// groups.
 void ShardedModel::sync_buffers() {
   if (options_.replicas) buffers_.broadcast(*options_.replicas);
   if (group_.size() > 1) buffers_.broadcast(group_);
 }
 
-// Masters become the weights that everybody computes with. At stage 3 the next gather does that.
+// Copies the masters to the weights that all ranks compute with. At stage 3 the next gather does
+// this.
 void ShardedModel::publish(bool frozen) {
   const at::NoGradGuard guard;
   if (passes_) return;
@@ -136,7 +138,7 @@ void ShardedModel::zero_grad() {
   left_ = stepped_ = false;
 }
 
-// Rank 0 gets the parameters that lie in all ranks' shards.
+// Rank 0 collects the parameters from the shards of all ranks.
 void ShardedModel::visit_parts(const internal::Unit& unit, const at::Tensor& shard,
                                const std::string& suffix, const Visit& visit) const {
   const auto parts = group_.gather(shard, 0);

@@ -1,4 +1,4 @@
-// Adds the seconds of its scope to a sum, and shows the scope on the time line.
+// Adds the seconds of its scope to a sum, and records the scope in the trace.
 #pragma once
 
 #include <chrono>

@@ -14,7 +14,8 @@ constexpr int kTunerSteps = 4;
 constexpr std::size_t kMebi = std::size_t{1} << 20;
 constexpr std::size_t kSizes[] = {64 * kMebi, 32 * kMebi, 25 * kMebi, 16 * kMebi,
                                   8 * kMebi,  4 * kMebi,  2 * kMebi,  1 * kMebi};
-// A plan of smaller buckets must expose so much less; what is smaller is noise.
+// A plan with smaller buckets must reduce exposed time by at least this factor; smaller gains are
+// noise.
 constexpr double kWorthwhile = 0.97;
 
 double median_all_reduce(const Group& group, std::int64_t count, int times) {
@@ -91,7 +92,7 @@ StepTimes Tuner::agreed() const {
   std::vector<double> own;
   own.push_back(backward_ / steps_);
   for (double ready : ready_) own.push_back(ready / steps_);
-  // What forward never used is not waited for.
+  // A parameter that forward never used is not waited for.
   constexpr double kNever = 1e6;
   for (std::size_t i = 0; i < params; ++i)
     own.push_back(uses_[i] > 0 ? needed_[i] / uses_[i] : kNever);

@@ -1,5 +1,5 @@
-// Times some steps, measures the link, and from both plans the buckets and their order
-// (wire_plan.h). Times are the slowest rank's, so that all ranks plan the same.
+// Times some steps, measures the link, and plans the buckets and their order from both
+// (wire_plan.h). Times are those of the slowest rank, so that all ranks make the same plan.
 #pragma once
 
 #include <chrono>
@@ -12,23 +12,23 @@
 
 namespace weft::parallel::internal {
 
-// Collective: an all-reduce of no size, and what a float32 more costs in one of up to `most`
-// numbers. The slowest rank's medians.
+// Collective: measures the time of an empty all-reduce, and the additional time per float32 in one
+// of up to `most` numbers. Medians of the slowest rank.
 LinkCost measure_link(const Group& group, std::int64_t most);
 
-// Collective: the median of some seconds, on the slowest rank.
+// Collective: returns the largest of the ranks' medians.
 double slowest_median(const Group& group, std::vector<double> seconds);
 
 class Tuner {
  public:
   Tuner(Group group, std::size_t params, bool forward);
 
-  // What happens in a step, in this order: the first gradient, each gradient, the end of backward,
-  // step() returns, first uses by forward.
+  // Events of a step, in this order: the first gradient, each gradient, the end of backward, the
+  // return of step(), the first uses by forward.
   void step_began();
   void gradient(int param);
   void backward_ended();
-  // True when enough steps have been timed.
+  // True if enough steps have been timed.
   bool step_ended();
   void used(int param);
 
@@ -42,13 +42,13 @@ class Tuner {
   const bool forward_;
   int steps_ = 0;
   std::chrono::steady_clock::time_point began_, ended_;
-  std::vector<double> ready_,
-      needed_;  // sums over the steps; needed_: less than 0 where nothing has used it
+  // Sums over the steps. needed_ is less than 0 for a parameter that was never used.
+  std::vector<double> ready_, needed_;
   std::vector<int> uses_;
   double backward_ = 0;
 };
 
-// How full buckets are, in bytes of float32.
+// Bucket sizes, in bytes of float32.
 struct Fill {
   std::size_t bucket = 0, first = 0;
 };
@@ -58,8 +58,8 @@ struct Tuned {
   Launches launches;
   std::string why;  // one line
 };
-// `order`: of parameters as their gradients become ready. The fullest buckets that expose least, or
-// those of `fill` where `fixed`.
+// `order`: parameters in the order in which their gradients become ready. Returns the largest
+// buckets that expose the least time, or those of `fill` if `fixed`.
 struct TuneOptions {
   Fill fill;
   bool fixed = false;

@@ -35,7 +35,7 @@ Unit unit_for(const Param& param, const UnitOptions& options) {
   unit.apart = param.apart;
   unit.uncoded = param.uncoded;
   unit.type = computed_in(param.tensor, options);
-  // What is not trained has no master of another type.
+  // Frozen parameters have no master of another type.
   unit.master_type = param.tensor.scalar_type() == at::kDouble ? at::kDouble
                      : unit.trainable                          ? at::kFloat
                                                                : unit.type;
@@ -47,8 +47,8 @@ Unit unit_for(const Param& param, const UnitOptions& options) {
 std::vector<Unit> make_units(const std::vector<Param>& params, const UnitOptions& options) {
   std::vector<Unit> units;
   for (std::size_t i = 0; i < params.size(); ++i) {
-    // Where size is bounded, units are runs of neighbors, so that they are complete early in
-    // backward.
+    // If the size is limited, units are runs of neighboring parameters, so that they are complete
+    // early in backward.
     auto from = units.begin();
     if (options.most_bytes > 0 && !units.empty())
       from = units.end() - std::min<std::ptrdiff_t>(4, units.end() - units.begin());

@@ -50,9 +50,9 @@ compress::Momentum Updates::hand_over_momentum() {
   return {sgd->momentum, sgd->nesterov};
 }
 
-// SGD's velocity is a sum over gradients, so it may be kept in two places: that of gradients comes
-// in them; that of weight decay, and what was left when it was handed over, goes on here, as if
-// gradients were zero.
+// SGD's velocity is a linear sum, so it can be kept in two places. The codec keeps the velocity of
+// the gradients. The velocity of weight decay, and the part that existed at the handover, continues
+// here as if gradients were zero.
 void Updates::update_with_velocity(const UpdateRule& rule, const optim::FlatStep<float>& at) const {
   static constexpr std::array<float, 4096> kZeros{};
   kernels::Sgd rest = std::get<kernels::Sgd>(rule);

@@ -19,10 +19,11 @@ namespace weft::parallel::internal {
 
 class Updates {
  public:
-  // Where element `first` of a parameter and its state lie. Elements before it are not this rank's.
+  // Location of element `first` of a parameter and of its state. Earlier elements do not belong to
+  // this rank.
   struct Place {
     std::byte* weight = nullptr;
-    std::array<std::byte*, 3> state{};  // as state_names() has them
+    std::array<std::byte*, 3> state{};  // in the order of state_names()
     std::int64_t first = 0;
   };
 
@@ -31,26 +32,26 @@ class Updates {
           const std::vector<at::ScalarType>& types);
   void put(int param, const Place& place) { places_[index(param)] = place; }
 
-  // Updates elements [begin, end) of a parameter; `gradient` points to element `begin`, in the
-  // parameter's type. Once a step for each element; several threads or ranks at once for different
-  // elements.
+  // Updates elements [begin, end) of a parameter. `gradient` points to element `begin`, in the
+  // parameter's type. Call it once per step for each element. Several threads or ranks may update
+  // different elements at once.
   void update(int param, std::int64_t begin, std::int64_t end, const void* gradient) const;
-  // The step is over: counts it for the parameters that had a gradient.
+  // Ends the step: counts it for the parameters that had a gradient.
   void stepped(const std::vector<bool>& used);
 
-  // From now on gradients come with SGD's momentum in them. Gives that momentum; nothing changes
-  // where it is none: another rule, one that dampens, or parameter groups with rules of their own.
+  // From now on gradients include SGD's momentum. Returns this momentum. Returns nothing and
+  // changes nothing for another rule, for dampening, or for parameter groups with their own rules.
   compress::Momentum hand_over_momentum();
-  // The updates of this step are still to come: they follow the rule as it is now, until stepped().
+  // Freezes the current rule for the delayed updates of this step, until stepped().
   void hold() { held_ = spec_.rule; }
   bool held() const { return held_.has_value(); }
 
   OptimizerSpec& spec() { return spec_; }
   const OptimizerSpec& spec() const { return spec_; }
-  // What the rule keeps for each element: "exp_avg" and the like.
+  // Names of the state arrays of the rule, such as "exp_avg".
   const std::vector<std::string>& arrays() const { return arrays_; }
   std::int64_t& steps(int param) { return steps_[index(param)]; }
-  // This rank's state of a parameter, from element `first` on, in place.
+  // This rank's state of a parameter from element `first` on, in place.
   at::Tensor state(int param, std::size_t array, at::IntArrayRef sizes) const;
 
  private:
@@ -64,9 +65,9 @@ class Updates {
   const std::vector<std::string> arrays_;
   const std::vector<at::ScalarType> types_;  // by parameter
   std::vector<Place> places_;
-  std::vector<std::int64_t> steps_;  // done
+  std::vector<std::int64_t> steps_;  // steps done, by parameter
   std::optional<UpdateRule> held_;
-  bool velocity_comes_ = false;  // in gradients
+  bool velocity_comes_ = false;  // gradients include the momentum
 };
 
 }  // namespace weft::parallel::internal

@@ -24,10 +24,10 @@ struct WeightGuard::Watch {
 
 namespace {
 
-// Observers are plain functions: what they look for stands here. A guard may end on another thread
-// than the observed one.
+// Observers are plain functions, so their data is global. A guard may be destroyed on another
+// thread than the observed one.
 thread_local std::vector<std::weak_ptr<WeightGuard::Watch>> observed;
-thread_local bool within = false;  // what used() does is not looked at
+thread_local bool within = false;  // operations of used() itself are not observed
 
 void look_all(const at::TensorBase& tensor) {
   for (const auto& weak : observed) {
@@ -83,8 +83,8 @@ void WeightGuard::arm() {
                                            .scopes({at::RecordScope::FUNCTION}));
 }
 
-// The observer stays: it is disarmed within backward(), whose end brings the thread's observers
-// back as they were before it.
+// The observer stays registered, since backward() restores the thread's observers at its end. It is
+// only disarmed during backward().
 void WeightGuard::disarm() { watch_->looks = false; }
 
 }  // namespace weft::parallel::internal

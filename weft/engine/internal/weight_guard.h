@@ -1,6 +1,6 @@
-// Tells when the operations of this thread first use a parameter, whatever module uses it:
-// libtorch's C++ modules have no hooks on forward, but every operation can be observed with its
-// arguments (at::RecordFunction). Costs about a microsecond an operation, once it was armed.
+// Reports the first use of a parameter by an operation of this thread, whichever module uses it.
+// libtorch's C++ modules have no forward hooks, but every operation can be observed with its
+// arguments (at::RecordFunction). Costs about a microsecond per operation once it was armed.
 //
 // Seen: tensors, optional tensors and lists of them among the arguments. Not seen: memory read
 // through data_ptr(), other threads.
@@ -19,19 +19,19 @@ namespace weft::parallel::internal {
 
 class WeightGuard {
  public:
-  // `used(param)` is called before the first operation on each parameter after arm(). What it
-  // throws reaches nobody.
+  // `used(param)` is called before the first operation on each parameter after arm(). Its
+  // exceptions are lost.
   WeightGuard(const std::vector<at::Tensor>& params, std::function<void(int)> used);
   ~WeightGuard();
   WeightGuard(const WeightGuard&) = delete;
   WeightGuard& operator=(const WeightGuard&) = delete;
 
-  // Looks at the calling thread's operations from now on.
+  // Starts to observe the calling thread's operations.
   void arm();
-  // Looks no more. May be called within backward().
+  // Stops observing. May be called within backward().
   void disarm();
 
-  // What the observer looks at.
+  // Data of the observer.
   struct Watch;
 
  private:

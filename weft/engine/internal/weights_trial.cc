@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kSteps = 16;
 
-// The median seconds of a step, of the slowest rank.
+// Median seconds of a step on the slowest rank.
 double time_of(Subject subject, const std::vector<std::byte*>& weights, bool own) {
   std::vector<at::ScalarType> types;
   for (const auto& param : subject.params) types.push_back(param.scalar_type());

@@ -1,9 +1,9 @@
-// Which is faster here and now for a small model: common weights of which each rank updates a
-// share, or private ones that each rank updates whole?
+// Measures which is faster for a small model on this machine: shared weights, of which each rank
+// updates a share, or private weights, which each rank updates completely.
 //
-// That turns on how fast cache lines cross between these processors, which differs from machine to
-// machine and from hour to hour, so it is measured: some steps of each on gradients of zero with a
-// learning rate of zero, reading all weights after each as a forward pass does.
+// The result depends on the speed at which cache lines move between cores, which differs between
+// machines and over time. So it times some steps of each kind, with zero gradients and a learning
+// rate of zero, and reads all weights after each step as a forward pass does.
 #pragma once
 
 #include <vector>
@@ -16,7 +16,7 @@ namespace weft::parallel::internal {
 bool private_is_faster(const Subject& subject, const std::vector<std::byte*>& shared,
                        const std::vector<std::byte*>& own);
 
-// Larger models always share: the work saved outweighs any line transfer.
+// Larger models always share weights: the saved work outweighs the transfer of cache lines.
 constexpr std::int64_t kTrialMostBytes = 4 << 20;
 
 }  // namespace weft::parallel::internal

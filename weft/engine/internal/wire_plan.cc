@@ -9,7 +9,7 @@
 namespace weft::parallel::internal {
 namespace {
 
-// The bucket that leaves next when the link is free from `now` on.
+// Returns the bucket to send next if the link is free from `now` on.
 int next_of(const std::vector<Cargo>& buckets, const std::vector<int>& waiting, double now) {
   double earliest = std::numeric_limits<double>::infinity();
   for (int bucket : waiting) earliest = std::min(earliest, buckets[index(bucket)].ready);
@@ -22,7 +22,8 @@ int next_of(const std::vector<Cargo>& buckets, const std::vector<int>& waiting, 
   return best;
 }
 
-// How much longer the next forward takes, waiting where a bucket is needed that has not come.
+// Returns how much longer the next forward takes because it waits for buckets that have not
+// arrived.
 double stalls(const std::vector<Cargo>& buckets, const std::vector<double>& arrival) {
   std::vector<int> by_need(buckets.size());
   std::iota(by_need.begin(), by_need.end(), 0);

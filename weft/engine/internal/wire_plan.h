@@ -1,12 +1,13 @@
-// Which buckets gradients travel in and in which order these leave, from measured times. Pure.
+// Plans the buckets of gradients and the order of sending them, from measured times. Pure
+// functions.
 //
-// A link carries one bucket after the other. What leaves during backward() is hidden by it; what is
-// left over can be hidden by the next forward() if it comes before it is used. So whenever the link
-// is free it takes, of the gradients that are there, those that the next forward() needs first: the
-// last layers' while nothing else is ready, and from then on front layers first (Jayarajan et al.
-// 2019, P3; Peng et al. 2019, ByteScheduler). Ranks cannot decide that one by one as it comes,
-// since collectives need one order on all of them, so the schedule is computed beforehand, from
-// times on which they have agreed.
+// A link sends one bucket after the other. backward() hides the transfers during it. The next
+// forward() hides the remaining ones if they arrive before their first use. So whenever the link is
+// free, it sends, among the gradients that are ready, those that the next forward() needs first.
+// These are the last layers while nothing else is ready, and then front layers first (Jayarajan et
+// al. 2019, P3; Peng et al. 2019, ByteScheduler). Ranks cannot decide this at run time, since
+// collectives need the same order on all ranks. So the schedule is computed beforehand, from times
+// on which all ranks have agreed.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +17,22 @@ namespace weft::parallel::internal {
 
 // Seconds. A step begins when the first gradient is ready.
 struct StepTimes {
-  std::vector<double> ready;  // by parameter: its gradient
-  double backward = 0;        // all of backward
+  std::vector<double> ready;  // by parameter: time of its gradient
+  double backward = 0;        // duration of backward
   std::vector<double>
       // by parameter: its first use by forward, counted from the end of backward without any
-      // waiting. Empty where step() waits for all of them
+      // waiting. Empty if step() waits for all of them
       needed;
 };
 
 struct LinkCost {
-  double latency = 0;  // seconds of a collective of no size
-  double element = 0;  // seconds a float32 more
+  double latency = 0;  // seconds of an empty collective
+  double element = 0;  // additional seconds per float32
 };
 
-// A bucket as the link sees it.
+// A bucket, as the planner sees it.
 struct Cargo {
-  double ready = 0, needed = 0;  // needed: from the beginning of the step
+  double ready = 0, needed = 0;  // seconds from the start of the step
   double transfer = 0;
 };
 std::vector<Cargo> cargo_of(const std::vector<std::vector<int>>& buckets,
@@ -40,9 +41,9 @@ std::vector<Cargo> cargo_of(const std::vector<std::vector<int>>& buckets,
 
 struct Launches {
   std::vector<int> order;  // of buckets
-  double exposed = 0;      // seconds a step that nothing hides
+  double exposed = 0;      // seconds of a step that are not hidden
 };
-// `forward`: step() does not wait, the next forward() does, bucket by bucket.
+// `forward`: the next forward() waits bucket by bucket, instead of step().
 Launches plan_launches(const std::vector<Cargo>& buckets, double backward, bool forward);
 
 }  // namespace weft::parallel::internal

@@ -1,5 +1,5 @@
-// Tests' helpers: a small model of blocks, trained by one process on the joined batch and by ranks
-// on their parts of it.
+// Test helpers: a small model of blocks, trained by one process on the whole batch and by ranks on
+// parts of it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +24,8 @@ inline void require(bool good, const std::string& what) {
 
 using Named = std::map<std::string, at::Tensor>;
 
-// h + tanh(fc(norm(h))); the first block has no sum, the last may use the first one's weight.
+// h + tanh(fc(norm(h))); the first block has no residual sum, the last may be tied to the first
+// one's weight.
 struct PartImpl : torch::nn::Module {
   PartImpl(int64_t in, int64_t out) {
     norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({in})));
@@ -49,7 +50,7 @@ struct ModelOptions {
   int bodies = 3;
 };
 
-// Values by a formula: the generator is shared by the threads that are ranks here.
+// Initialized by a formula, since the ranks are threads that share one random generator.
 inline std::vector<Part> make_parts(const ModelOptions& options) {
   std::vector<Part> parts{Part(6, options.width)};
   for (int i = 0; i < options.bodies; ++i) parts.emplace_back(options.width, options.width);
@@ -92,18 +93,18 @@ inline int64_t begin_of(int rank, int world) { return kBatch * rank / world; }
 inline at::Tensor part_of(const at::Tensor& all, int rank, int world) {
   return all.slice(0, begin_of(rank, world), begin_of(rank + 1, world));
 }
-// A mean over samples, whatever the number of outputs.
+// Mean over samples, for any number of outputs.
 inline at::Tensor loss_of(const at::Tensor& y) { return (y - 0.3).square().sum(1).mean(); }
 
-// Which blocks a rank runs, in which order. Empty: all.
+// The blocks that a rank runs, in this order. Empty: all.
 using Path = std::vector<std::size_t>;
 
 struct Trained {
   std::vector<double> losses;
-  Named gradients, weights;  // of the last step; after it
+  Named gradients, weights;  // gradients of the last step; weights after it
 };
 
-// By torch, in one process: the batch in as many parts as there are paths.
+// Trains by torch in one process. The batch is divided into as many parts as there are paths.
 template <class TorchOptimizer, class Options>
 Trained by_torch(const ModelOptions& how, const Options& options,
                  const std::vector<Path>& paths = {{}}, double clip = 0) {
@@ -146,7 +147,7 @@ Trained by_torch(const ModelOptions& how, const Options& options,
   return result;
 }
 
-// The mean of the ranks' losses over all samples.
+// Mean of the ranks' losses over all samples.
 inline double joined(const Group& world, const at::Tensor& loss, int64_t samples) {
   at::Tensor sum =
       at::scalar_tensor(loss.item<double>() * static_cast<double>(samples) / kBatch, at::kDouble);
@@ -154,7 +155,7 @@ inline double joined(const Group& world, const at::Tensor& loss, int64_t samples
   return sum.item<double>();
 }
 
-// Units so small that the model has several.
+// Small units, so that the model has several.
 inline ShardedOptions options_of(int stage, Weights weights, int prefetch = 1) {
   ShardedOptions options;
   options.stage = stage;
@@ -164,7 +165,7 @@ inline ShardedOptions options_of(int stage, Weights weights, int prefetch = 1) {
   return options;
 }
 
-// One step of a rank; gives the joined loss.
+// Runs one step of a rank. Returns the mean loss of all ranks.
 inline double train(Sharded& model, const Group& world, int step, const ModelOptions& how,
                     const Path& path = {}) {
   const at::Tensor x = part_of(batch_of(step, how.type), world.rank(), world.size());
@@ -191,7 +192,7 @@ inline void expect_close(const Named& actual, const Named& expected, double most
   }
 }
 
-// What is a weight of a state.
+// Selects the weights of a state.
 inline Named weights_in(const Sharded::NamedTensors& state, const Named& like) {
   Named weights;
   for (const auto& [name, tensor] : state) {
@@ -200,7 +201,7 @@ inline Named weights_in(const Sharded::NamedTensors& state, const Named& like) {
   return weights;
 }
 
-// Steps kSteps times and compares with one process: losses, the last gradients, the weights.
+// Trains for kSteps steps and compares losses, the last gradients and the weights with one process.
 inline void compare(Sharded& model, const Group& world, const Trained& expected,
                     const ModelOptions& how, const Path& path = {}) {
   const double most = how.type == at::kDouble ? 1e-10 : 1e-5;

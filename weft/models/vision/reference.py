@@ -1,8 +1,10 @@
-"""The known answers of this folder's tests: the same nets in plain PyTorch modules, filled by the same formula. Prints C++ lines; needs torch only.
+"""The known answers of this folder's tests: the same nets in plain PyTorch modules, filled by the
+same formula. Prints C++ lines; needs torch only.
 
-A net's attention is torch.nn.functional.multi_head_attention_forward, its other layers torch.nn's. Parameters are filled in the order of their
-names, so that it does not matter in which order modules are registered.
-"""
+A net's attention is torch.nn.functional.multi_head_attention_forward, its other layers torch.nn's.
+Parameters are filled in the order of their names, so that it does not matter in which order modules
+are registered."""
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -18,7 +20,8 @@ def chirp(shape, phase):
 
 
 def fill(model):
-    """Vectors: 1 + chirp/10 for weights of norms, chirp/10 for biases; others chirp / sqrt(fan in)."""
+    """Vectors: 1 + chirp/10 for weights of norms, chirp/10 for biases; others chirp / sqrt(fan
+    in)."""
     with torch.no_grad():
         for i, (name, p) in enumerate(sorted(model.named_parameters())):
             if p.dim() > 1:
@@ -41,12 +44,20 @@ class Block(nn.Module):
         super().__init__()
         o = width * expansion
         conv = lambda i, o, k, s: nn.Conv2d(i, o, k, s, k // 2, bias=False)
-        shapes = [(i, width, 3, stride), (width, o, 3, 1)] if expansion == 1 else [(i, width, 1, 1), (width, width, 3, stride), (width, o, 1, 1)]
+        shapes = (
+            [(i, width, 3, stride), (width, o, 3, 1)]
+            if expansion == 1
+            else [(i, width, 1, 1), (width, width, 3, stride), (width, o, 1, 1)]
+        )
         self.count = len(shapes)
         for n, shape in enumerate(shapes, 1):
             self.add_module(f"conv{n}", conv(*shape))
             self.add_module(f"bn{n}", nn.BatchNorm2d(shape[1]))
-        self.downsample = nn.Sequential(conv(i, o, 1, stride), nn.BatchNorm2d(o)) if stride != 1 or i != o else None
+        self.downsample = (
+            nn.Sequential(conv(i, o, 1, stride), nn.BatchNorm2d(o))
+            if stride != 1 or i != o
+            else None
+        )
 
     def forward(self, x):
         y = x
@@ -80,26 +91,53 @@ class Vit(nn.Module):
     def __init__(self, image, patch, channels, classes, layers, width, heads, token=True):
         super().__init__()
         linear = lambda i, o: children(dense=nn.Linear(i, o))
-        embeddings = children(patch_embeddings=children(projection=nn.Conv2d(channels, width, patch, patch)))
+        embeddings = children(
+            patch_embeddings=children(projection=nn.Conv2d(channels, width, patch, patch))
+        )
         if token:
             embeddings.cls_token = nn.Parameter(torch.zeros(1, 1, width))
-        embeddings.position_embeddings = nn.Parameter(torch.zeros(1, (image // patch) ** 2 + token, width))
+        embeddings.position_embeddings = nn.Parameter(
+            torch.zeros(1, (image // patch) ** 2 + token, width)
+        )
         block = lambda: children(
             attention=children(
-                attention=children(query=nn.Linear(width, width), key=nn.Linear(width, width), value=nn.Linear(width, width)),
-                output=linear(width, width)),
-            intermediate=linear(width, 4 * width), output=linear(4 * width, width),
-            layernorm_before=nn.LayerNorm(width, 1e-12), layernorm_after=nn.LayerNorm(width, 1e-12))
+                attention=children(
+                    query=nn.Linear(width, width),
+                    key=nn.Linear(width, width),
+                    value=nn.Linear(width, width),
+                ),
+                output=linear(width, width),
+            ),
+            intermediate=linear(width, 4 * width),
+            output=linear(4 * width, width),
+            layernorm_before=nn.LayerNorm(width, 1e-12),
+            layernorm_after=nn.LayerNorm(width, 1e-12),
+        )
         encoder = children(layer=nn.ModuleList([block() for _ in range(layers)]))
-        self.vit = children(embeddings=embeddings, encoder=encoder, layernorm=nn.LayerNorm(width, 1e-12))
+        self.vit = children(
+            embeddings=embeddings, encoder=encoder, layernorm=nn.LayerNorm(width, 1e-12)
+        )
         self.classifier = nn.Linear(width, classes)
         self.heads, self.token = heads, token
 
     def attend(self, a, x):
         q, k, v, x = a.attention.query, a.attention.key, a.attention.value, x.transpose(0, 1)
         y, _ = F.multi_head_attention_forward(
-            x, x, x, x.shape[-1], self.heads, torch.cat([q.weight, k.weight, v.weight]), torch.cat([q.bias, k.bias, v.bias]), None, None, False, 0,
-            a.output.dense.weight, a.output.dense.bias, need_weights=False)
+            x,
+            x,
+            x,
+            x.shape[-1],
+            self.heads,
+            torch.cat([q.weight, k.weight, v.weight]),
+            torch.cat([q.bias, k.bias, v.bias]),
+            None,
+            None,
+            False,
+            0,
+            a.output.dense.weight,
+            a.output.dense.bias,
+            need_weights=False,
+        )
         return y.transpose(0, 1)
 
     def forward(self, x):
@@ -122,8 +160,15 @@ class Mixer(nn.Module):
         mlp = lambda n, hidden: children(fc1=nn.Linear(n, hidden), fc2=nn.Linear(hidden, n))
         norm = lambda: nn.LayerNorm(width, 1e-6)
         self.stem = children(proj=nn.Conv2d(channels, width, patch, patch))
-        self.blocks = nn.ModuleList([children(norm1=norm(), mlp_tokens=mlp(patches, width // 2), norm2=norm(), mlp_channels=mlp(width, 4 * width))
-                                     for _ in range(layers)])
+        self.blocks = nn.ModuleList(
+            [
+                children(
+                    norm1=norm(), mlp_tokens=mlp(patches, width // 2), norm2=norm(),
+                    mlp_channels=mlp(width, 4 * width)
+                )
+                for _ in range(layers)
+            ]
+        )
         self.norm, self.head = norm(), nn.Linear(width, classes)
 
     def forward(self, x):
@@ -140,7 +185,8 @@ def numbers(values):
 
 
 def report(name, model, size=28):
-    """Count, logits of the first image, loss, norm of the gradient, and the gradient's sum of magnitudes for the first parameter by name."""
+    """Count, logits of the first image, loss, norm of the gradient, and the gradient's sum of
+    magnitudes for the first parameter by name."""
     model.double()
     fill(model)
     out = model(chirp((4, 1, size, size), 0.5))
@@ -149,7 +195,10 @@ def report(name, model, size=28):
     parameters = [p for _, p in sorted(model.named_parameters())]
     norm = sum(p.grad.square().sum() for p in parameters).sqrt().item()
     count = sum(p.numel() for p in parameters)
-    print(f"// {name}\n{count}, {{{numbers(out[0].tolist())}}}, {loss.item():.9g}, {norm:.9g}, {parameters[0].grad.abs().sum().item():.9g}")
+    print(
+        f"// {name}\n{count}, {{{numbers(out[0].tolist())}}}, {loss.item():.9g}, {norm:.9g}, "
+        f"{parameters[0].grad.abs().sum().item():.9g}"
+    )
 
 
 report("resnet34", ResNet([3, 4, 6, 3], 1), 64)
@@ -158,8 +207,14 @@ report("vit, class token", Vit(28, 7, 1, 10, 2, 24, 4))
 report("vit, mean", Vit(28, 4, 1, 10, 2, 24, 3, token=False))
 report("mixer", Mixer(28, 7, 1, 10, 3, 24))
 with torch.device("meta"):
-    for name, model in [("resnet34", ResNet([3, 4, 6, 3], 1, 3, 1000)), ("resnet50", ResNet([3, 4, 6, 3], 4, 3, 1000)),
-                        ("resnet101", ResNet([3, 4, 23, 3], 4, 3, 1000)), ("resnet152", ResNet([3, 8, 36, 3], 4, 3, 1000)),
-                        ("ViT-B/16", Vit(224, 16, 3, 1000, 12, 768, 12)), ("ViT-L/16", Vit(224, 16, 3, 1000, 24, 1024, 16)),
-                        ("Mixer-S/16", Mixer(224, 16, 3, 1000, 8, 512)), ("Mixer-B/16", Mixer(224, 16, 3, 1000, 12, 768))]:
+    for name, model in [
+        ("resnet34", ResNet([3, 4, 6, 3], 1, 3, 1000)),
+        ("resnet50", ResNet([3, 4, 6, 3], 4, 3, 1000)),
+        ("resnet101", ResNet([3, 4, 23, 3], 4, 3, 1000)),
+        ("resnet152", ResNet([3, 8, 36, 3], 4, 3, 1000)),
+        ("ViT-B/16", Vit(224, 16, 3, 1000, 12, 768, 12)),
+        ("ViT-L/16", Vit(224, 16, 3, 1000, 24, 1024, 16)),
+        ("Mixer-S/16", Mixer(224, 16, 3, 1000, 8, 512)),
+        ("Mixer-B/16", Mixer(224, 16, 3, 1000, 12, 768)),
+    ]:
         print(name, f"{sum(p.numel() for p in model.parameters()):,}")

@@ -271,8 +271,8 @@ void Executor::act(const Run& run, std::span<const Step> round) {
     if (step.action != Action::kCopy) continue;
     const std::byte* from = run.source(step.from, step.src);
     std::byte* to = run.target(step.to, step.dst);
-    if (from != to)
-      std::memcpy(to, from, run.bytes(step));  // the same where input and output are one array
+    // The same where input and output are one array.
+    if (from != to) std::memcpy(to, from, run.bytes(step));
   }
 }
 

@@ -69,10 +69,10 @@ class Executor {
   void act(const Run& run, std::span<const schedule::Step> round);
 
   Memory scratch_;
-  Memory
-      received_;  // what the round's kRecvReduces have received, where the transport has no flows
-  Memory
-      aside_;  // the input, where it would be overwritten too early, or the output that would do so
+  // What the round's kRecvReduces have received, where the transport has no flows.
+  Memory received_;
+  // The input, where it would be overwritten too early, or the output that would do so.
+  Memory aside_;
   std::vector<Send> sends_;
   std::vector<Recv> recvs_;
   struct Pieces;  // for transports that have flows

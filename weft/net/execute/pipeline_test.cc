@@ -29,8 +29,8 @@ using testing::HasSubstr;
 std::vector<float> drawn(int rank, std::size_t count) {
   std::mt19937 random(static_cast<unsigned>(rank) + 1);
   std::vector<float> values(count);
-  for (float& value : values)
-    value = static_cast<float>(random() >> 8) * 1e-5F;  // sums that are rounded: their order shows
+  // Sums that are rounded: their order shows.
+  for (float& value : values) value = static_cast<float>(random() >> 8) * 1e-5F;
   return values;
 }
 

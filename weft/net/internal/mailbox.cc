@@ -41,8 +41,8 @@ void Mailbox::finish(ChannelQueue& queue, std::map<std::uint64_t, Message>::iter
   Message& m = message->second;
   if (m.receipt == nullptr) return;
   m.receipt->received = m.received;
-  if (m.received < m.total || !m.begun || !m.parts.empty())
-    return;  // an empty message's one piece may have begun and not ended
+  // An empty message's one piece may have begun and not ended.
+  if (m.received < m.total || !m.begun || !m.parts.empty()) return;
   m.receipt->done = true;
   m.receipt->operation->complete(m.receipt->id);
   queue.open.erase(message);
@@ -91,8 +91,8 @@ std::byte* Mailbox::begin(const Piece& piece) {
                 {"", rank_, piece.peer});
   };
   if (!message.begun) {
-    if (message.receipt == nullptr && piece.message < queue.posted)
-      disagree();  // a message that was complete long ago
+    // A message that was complete long ago.
+    if (message.receipt == nullptr && piece.message < queue.posted) disagree();
     message.begun = true;
     message.total = piece.total;
     message.label = piece.label;

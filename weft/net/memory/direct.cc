@@ -1,45 +1,17 @@
 #include "weft/net/memory/direct.h"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "weft/kernels/reduce.h"
+#include "weft/net/memory/internal/direct_slot.h"
 #include "weft/schedule/schedule.h"
 
 namespace weft::net {
-namespace {
 
+using internal::copy_bytes;
+using internal::shard_begin;
 using schedule::Collective;
-
-// Shard r of [0, count): sizes differ by at most one element's cache line, so that no two ranks
-// write into one line.
-std::int64_t shard_begin(std::int64_t count, int rank, int world, std::size_t element) {
-  const auto line = static_cast<std::int64_t>(64 / element);
-  const std::int64_t lines = (count + line - 1) / line;
-  return std::min(count, lines * rank / world * line);
-}
-
-constexpr std::int64_t kStreamBytes = std::int64_t{8}
-                                      << 20;  // from here on a copy goes around the caches
-
-void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
-  if (to == from || bytes <= 0) return;
-  if (bytes >= kStreamBytes) return kernels::stream_copy(to, from, bytes);
-  std::memcpy(to, from, static_cast<std::size_t>(bytes));
-}
-
-}  // namespace
-
-// A slot is one cache line of header, then kInline bytes of data. Two a rank, used in turn: a rank
-// writes a slot again only after everybody has shown, by coming to the step between, that it has
-// read the slot.
-struct alignas(64) Direct::Slot {
-  std::atomic<std::uint32_t> sequence;
-  Signature signature;
-  Host::Token input, output;
-  std::byte data[kInline];
-};
 
 Direct::Direct(Host& host, std::chrono::nanoseconds timeout) : host_(host) {
   slots_ = host.share(sizeof(Slot) * 2 * static_cast<std::size_t>(host.world()), timeout);
@@ -124,21 +96,6 @@ std::vector<const std::byte*> Direct::inputs() const {
   for (int peer = 0; peer < host_.world(); ++peer)
     places.push_back(host_.at(peer, slot(peer).input));
   return places;
-}
-
-// Moves [0, length) elements through staging: stage(at, n, mine) fills this rank's piece, take(at,
-// n, piece) uses everybody's.
-template <class Stage, class Take>
-void Direct::pieces(std::int64_t length, std::int64_t per_piece, Stage stage, Take take) {
-  if (staging_ == nullptr)
-    staging_ = host_.share(2 * kStaging * static_cast<std::size_t>(host_.world()), timeout_);
-  std::int64_t piece = 0;
-  for (std::int64_t at = 0; at < length; at += per_piece, ++piece) {
-    const std::int64_t n = std::min(per_piece, length - at);
-    stage(at, n, staging(host_.rank(), piece));
-    meet();
-    take(at, n, piece);
-  }
 }
 
 void Direct::all_reduce(const DirectArgs& args) {
@@ -288,128 +245,6 @@ void Direct::reduce_scatter(const DirectArgs& args) {
           sources[static_cast<std::size_t>(peer)] = staging(peer, piece) + rank * per_piece * size;
         void* to = static_cast<std::byte*>(args.output) + at * size;
         kernels::reduce(&to, 1, sources.data(), world, {args.dtype, args.op, n});
-      });
-}
-
-// All-gather, gather, broadcast and scatter move blocks of every rank's (or the root's) input;
-// `wanted(peer)` says where the block of `peer` goes in the own output (-1: nowhere) and
-// `from(peer)` which bytes of its input these are.
-template <class Wanted>
-void Direct::move(const DirectArgs& args, Collective operation, bool from_root, Wanted wanted) {
-  const int rank = host_.rank(), world = host_.world();
-  const auto size = static_cast<std::int64_t>(size_of(args.dtype));
-  const std::int64_t block = args.count * size;
-  const bool scatter = operation == Collective::kScatter;
-  const bool sends = !from_root || rank == args.root;
-  const std::int64_t held = scatter ? block * world : block;  // bytes of a sender's input
-  auto* out = static_cast<std::byte*>(args.output);
-  const auto first = [&](int) { return scatter ? rank * block : std::int64_t{0}; };
-  const auto take = [&](auto source) {
-    for (int peer = 0; peer < world; ++peer) {
-      const std::int64_t to = wanted(peer);
-      if (to >= 0 && (!from_root || peer == args.root)) source(peer, out + to * block);
-    }
-  };
-  if (held <= static_cast<std::int64_t>(kInline)) {
-    open(args, operation, sends ? held : 0);
-    return take(
-        [&](int peer, std::byte* to) { copy_bytes(to, slot(peer).data + first(peer), block); });
-  }
-  open(args, operation, 0);
-  if (operation == Collective::kGather && slot(args.root).output != Host::kNoToken) {
-    copy_bytes(host_.at(args.root, slot(args.root).output) + rank * block,
-               static_cast<const std::byte*>(args.input), block);
-    return meet();  // everybody has put its own block into its place
-  }
-  if (operation == Collective::kBroadcast && slot(args.root).input != Host::kNoToken &&
-      readable(false, true))
-    return spread(args);
-  if (from_root ? slot(args.root).input != Host::kNoToken : readable(true, false)) {
-    const auto places = inputs();
-    take([&](int peer, std::byte* to) {
-      copy_bytes(to, places[static_cast<std::size_t>(peer)] + first(peer), block);
-    });
-    return meet();
-  }
-  const auto* in = static_cast<const std::byte*>(args.input);
-  const std::int64_t per_piece =
-      std::max<std::int64_t>(1, static_cast<std::int64_t>(kStaging) / (scatter ? world : 1));
-  pieces(
-      block, per_piece,
-      [&](auto at, auto n, std::byte* mine) {
-        for (int b = 0; sends && b < (scatter ? world : 1); ++b)
-          copy_bytes(mine + b * per_piece, in + b * block + at, n);
-      },
-      [&](auto at, auto n, auto piece) {
-        take([&](int peer, std::byte* to) {
-          copy_bytes(to + at, staging(peer, piece) + (scatter ? rank * per_piece : 0), n);
-        });
-      });
-}
-
-// Each rank writes its shard of root's input into every output, so that root's processor works too.
-// Nobody else touches that shard anywhere.
-void Direct::spread(const DirectArgs& args) {
-  const int rank = host_.rank(), world = host_.world();
-  const std::int64_t bytes = args.count * static_cast<std::int64_t>(size_of(args.dtype));
-  const std::int64_t begin = shard_begin(bytes, rank, world, 1),
-                     end = shard_begin(bytes, rank + 1, world, 1);
-  const std::byte* const from = host_.at(args.root, slot(args.root).input);
-  std::vector<std::byte*> outputs;
-  for (int peer = 0; peer < world; ++peer) outputs.push_back(host_.at(peer, slot(peer).output));
-  // By pieces that stay in the cache, so that the input is read from memory once.
-  constexpr auto kPiece = static_cast<std::int64_t>(kStaging);
-  for (std::int64_t at = begin; at < end; at += kPiece) {
-    for (std::byte* to : outputs) copy_bytes(to + at, from + at, std::min(kPiece, end - at));
-  }
-  meet();
-}
-
-void Direct::all_gather(const DirectArgs& args) {
-  move(args, Collective::kAllGather, false, [](int peer) { return peer; });
-}
-
-void Direct::gather(const DirectArgs& args) {
-  move(args, Collective::kGather, false,
-       [&](int peer) { return host_.rank() == args.root ? peer : -1; });
-}
-
-void Direct::broadcast(const DirectArgs& args) {
-  move(args, Collective::kBroadcast, true, [](int) { return 0; });
-}
-
-void Direct::scatter(const DirectArgs& args) {
-  move(args, Collective::kScatter, true, [](int) { return 0; });
-}
-
-void Direct::all_to_all(const DirectArgs& args) {
-  const int rank = host_.rank(), world = host_.world();
-  const std::int64_t block = args.count * static_cast<std::int64_t>(size_of(args.dtype));
-  const auto* in = static_cast<const std::byte*>(args.input);
-  auto* out = static_cast<std::byte*>(args.output);
-  // In place, a rank would overwrite what its peers still read: staging then.
-  DirectArgs shown = args;
-  if (in == out) shown.output = nullptr;
-  open(shown, Collective::kAllToAll, 0);
-  bool in_place = in == out;
-  for (int peer = 0; peer < world; ++peer)
-    in_place = in_place || slot(peer).output == Host::kNoToken;
-  if (readable(true, false) && !in_place) {
-    const auto places = inputs();
-    for (int peer = 0; peer < world; ++peer)
-      copy_bytes(out + peer * block, places[static_cast<std::size_t>(peer)] + rank * block, block);
-    return meet();
-  }
-  const std::int64_t per_piece =
-      std::max<std::int64_t>(1, static_cast<std::int64_t>(kStaging) / world);
-  pieces(
-      block, per_piece,
-      [&](auto at, auto n, std::byte* mine) {
-        for (int b = 0; b < world; ++b) copy_bytes(mine + b * per_piece, in + b * block + at, n);
-      },
-      [&](auto at, auto n, auto piece) {
-        for (int peer = 0; peer < world; ++peer)
-          copy_bytes(out + peer * block + at, staging(peer, piece) + rank * per_piece, n);
       });
 }
 

@@ -21,11 +21,11 @@ namespace weft::net {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kSmallMax =
-    32 << 10;  // up to here blocks are cut from spans and cached by thread
+// Up to here blocks are cut from spans and cached by thread.
+constexpr std::size_t kSmallMax = 32 << 10;
 constexpr std::size_t kSpan = 256 << 10;
-constexpr std::size_t kGrow =
-    8 << 20;  // the footprint grows in steps of this, on huge pages where there are any
+// The footprint grows in steps of this, on huge pages where there are any.
+constexpr std::size_t kGrow = 8 << 20;
 constexpr int kClasses = 232;
 constexpr std::size_t kThreadCacheBytes = 256 << 10;  // a class
 

@@ -126,8 +126,8 @@ TEST(Heap, RefusesBeyondItsLimitAndServesAgainAfterMergingOtherClasses) {
   EXPECT_GE(blocks.size(), 28u);
   EXPECT_EQ(heap.stats().refused, 1u);
   for (void* block : blocks) heap.deallocate(block);
-  void* whole =
-      heap.allocate(std::size_t{24} << 20);  // only possible once the cached megabytes are merged
+  // Only possible once the cached megabytes are merged.
+  void* whole = heap.allocate(std::size_t{24} << 20);
   EXPECT_NE(whole, nullptr);
   heap.deallocate(whole);
   EXPECT_LE(heap.stats().footprint_bytes, std::size_t{32} << 20);

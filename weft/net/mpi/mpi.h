@@ -44,8 +44,8 @@ class MpiEndpoint : public Endpoint {
 };
 
 struct MpiOptions {
-  std::vector<int>
-      ranks;  // of the launcher's world, in the group's order; the same on all of them. Empty: all
+  // Of the launcher's world, in the group's order; the same on all of them. Empty: all.
+  std::vector<int> ranks;
   std::uint32_t epoch = 0;
   std::chrono::milliseconds timeout = std::chrono::seconds(60);  // for the group to form
   std::size_t native_bytes = std::size_t{1}

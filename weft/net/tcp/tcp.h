@@ -30,8 +30,8 @@ struct TcpOptions {
   int world = 1;
   std::uint32_t epoch = 0;
   std::string job;  // any text; ranks of different jobs refuse each other
-  std::optional<std::array<std::byte, 32>>
-      secret;  // without it strays are kept out, attackers are not
+  // Without it strays are kept out, attackers are not.
+  std::optional<std::array<std::byte, 32>> secret;
   std::string interface =
       // an address, a network (10.0.0.0/8) or an interface's name; a wildcard needs `secret` and
       // `advertise`

@@ -208,8 +208,8 @@ TEST(Mailbox, JoinsPiecesThatComeInAnyOrderBeforeAndAfterTheReceiveIsPosted) {
   EXPECT_GT(mailbox.waiting_bytes(1), 3u);
   EXPECT_EQ(mailbox.any(5), 1);
   const Piece under_way{1, 5, 0, 9, 0, 3};
-  std::byte* early =
-      mailbox.begin(under_way);  // its bytes are still on the way when the receive is posted
+  // Its bytes are still on the way when the receive is posted.
+  std::byte* early = mailbox.begin(under_way);
   std::string in(9, '.');
   Operation operation;
   Receipt receipt{{1, std::as_writable_bytes(std::span(in))}, &operation};

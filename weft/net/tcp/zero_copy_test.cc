@@ -76,8 +76,8 @@ struct Wire {
   static Fd dial(const Fd& listener, bool narrow) {
     const int bytes = 4096;
     if (narrow)
-      ::setsockopt(listener.get(), SOL_SOCKET, SO_RCVBUF, &bytes,
-                   sizeof(bytes));  // what it accepts has the same
+      // What it accepts has the same.
+      ::setsockopt(listener.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
     Fd fd = begin_connect(join_address("127.0.0.1", bound_port(listener)));
     set_options(fd, 10s);
     return fd;
@@ -125,8 +125,8 @@ struct Wire {
     }
   }
   void collect_all() {
-    for (; out.zero_copy_sends().outstanding(); out.collect())
-      wait_for(out.fd(), 0);  // errors are reported unasked
+    // Errors are reported unasked.
+    for (; out.zero_copy_sends().outstanding(); out.collect()) wait_for(out.fd(), 0);
   }
 
   Fd listener;
@@ -256,8 +256,8 @@ void exchange_all_sizes(const TcpOptions& options) {
         recvs.push_back({1 - rank, in[static_cast<std::size_t>(i)]});
       }
       group[rank]->exchange(1, sends, recvs, soon());
-      for (auto& bytes : out)
-        std::fill(bytes.begin(), bytes.end(), std::byte{0xee});  // complete: they are the caller's
+      // Complete: they are the caller's.
+      for (auto& bytes : out) std::fill(bytes.begin(), bytes.end(), std::byte{0xee});
       for (int i = 0; i < 6; ++i) {
         EXPECT_TRUE(
             in[static_cast<std::size_t>(i)] ==

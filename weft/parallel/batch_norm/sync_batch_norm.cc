@@ -270,8 +270,8 @@ int convert_sync_batch_norm(const std::shared_ptr<nn::Module>& root, const Group
                "convert_sync_batch_norm: the batch norms " + found.unreachable +
                    " are members of modules, which cannot be replaced: declare them as "
                    "weft::parallel::SyncBatchNorm");
-  std::map<const nn::Module*, std::shared_ptr<SyncBatchNormImpl>>
-      replaced;  // one layer may stand in several places
+  // One layer may stand in several places.
+  std::map<const nn::Module*, std::shared_ptr<SyncBatchNormImpl>> replaced;
   for (nn::SequentialImpl* sequential : found.sequentials) {
     for (const auto& child : sequential->named_children()) {
       if (!is_batch_norm(*child.value())) continue;

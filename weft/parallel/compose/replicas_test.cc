@@ -24,8 +24,8 @@ Named weights_after(const Group& world, const Plan& plan) {
   const Tiny how{.type = at::kFloat};
   ParallelModel model = parallelize(tiny_model(how), plan, Mesh(world, {{"dp", world.size()}}));
   for (int step = 0; step < 9; ++step) {
-    model.set_lr(0.01 /
-                 (1 + step));  // of the step to come, not of the one that is still on its way
+    // Of the step to come, not of the one that is still on its way.
+    model.set_lr(0.01 / (1 + step));
     train(model, step);
     model.step();
   }
@@ -167,8 +167,8 @@ TEST(Replicas, EndTogetherWhereABlockOrALossThrowsOnOne) {
       const at::Tensor x = torch::ones({2, 4});
       if (fails) {
         EXPECT_THROW(model.forward_backward({x}, {x}), std::runtime_error);
-        EXPECT_EQ(all_told.wait_for(std::chrono::seconds(20)),
-                  std::future_status::ready);  // with a model that still lives
+        // With a model that still lives.
+        EXPECT_EQ(all_told.wait_for(std::chrono::seconds(20)), std::future_status::ready);
         return;
       }
       const auto step = [&] {

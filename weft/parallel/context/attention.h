@@ -6,10 +6,12 @@
 // Ring: in step s rank r looks at the keys and values that rank r + s has (modulo W), and hands
 // them down to r - 1 meanwhile.
 //
-//   causal, 3 ranks: chunks of keys seen, by the chunks of queries          step 0     step 1     step 2
-//                                                                 rank 0   0 5 (own)   1,4 by 5   2,3 by 5
-//                                                                 rank 1   1 4 (own)   2,3 by 4   0 by 1,4
-//                                                                 rank 2   2 3 (own)   0 by 2,3   1 by 2,3
+//   Causal, 3 ranks: the chunks of keys seen, by the chunks of queries.
+//
+//            step 0      step 1     step 2
+//   rank 0   0 5 (own)   1,4 by 5   2,3 by 5
+//   rank 1   1 4 (own)   2,3 by 4   0 by 1,4
+//   rank 2   2 3 (own)   0 by 2,3   1 by 2,3
 //
 // Every step is half of what the rank's own block would be without a mask, on all ranks. A late
 // chunk is seen by lower ranks only, and goes no further. Backward repeats the round with the keys'
@@ -23,9 +25,9 @@
 //                           3/4 of what it is without a mask;
 //                  backward the same and, over all ranks, a / e times as much again for gradients
 //   ring, not      forward  m e (T / W) (W - 1); backward the same and m a (T / W) (W - 1)
-//   heads          forward  batch · head_width · e (T / W) (2 heads + 2 max(kv_heads, W)) (W - 1) /
-//                           W; backward the same; in two
-//                  all-to-alls, as longest as the longest part
+//   heads          forward  batch · head_width · e (T / W) (2 heads + 2 max(kv_heads, W))
+//                           (W - 1) / W; backward the same; in two all-to-alls, as long as the
+//                           longest part
 //
 // Memory beyond arguments and result: the ring keeps two ranks' keys and values (and, backward,
 // their gradients); heads, those of heads / W heads for all positions. With documents a mask
@@ -50,8 +52,8 @@ namespace weft::parallel {
 struct AttentionDropout {
   double p = 0;
   DropoutAddress address = {};
-  std::int64_t first_head = 0,
-               heads = 0;  // where q's heads are among those of the whole; 0 heads: q has them all
+  // Where q's heads are among those of the whole; 0 heads: q has them all.
+  std::int64_t first_head = 0, heads = 0;
 };
 
 struct ContextAttentionOptions {

@@ -41,8 +41,8 @@ TEST(RingAttention, SharesKeysAmongGroupedQueriesAndKeepsDocumentsApart) {
                    {1, 2, 3, 4});
     }
     compare_over({.length = 27, .causal = causal, .packed = true, .type = at::kFloat}, {3});
-    compare_over({.length = 1, .causal = causal, .packed = true},
-                 {1, 2});  // of which a rank has none
+    // Of which a rank has none.
+    compare_over({.length = 1, .causal = causal, .packed = true}, {1, 2});
   }
 }
 
@@ -90,8 +90,8 @@ TEST(ContextAttention, DropsWhatOneProcessDropsInEachType) {
     compare_over({.length = 29, .type = at::kBFloat16, .method = method, .dropout = 0.3}, {2});
   }
   compare_over({.length = 23, .heads = 2, .kv_heads = 1, .dropout = 0.5}, {3});
-  compare_over({.length = 700, .heads = 1, .kv_heads = 1, .dropout = 0.3},
-               {1, 2});  // some strips of a block
+  // Some strips of a block.
+  compare_over({.length = 700, .heads = 1, .kv_heads = 1, .dropout = 0.3}, {1, 2});
 }
 
 // Bytes that each rank sends, forward and backward.

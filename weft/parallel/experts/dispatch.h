@@ -1,8 +1,12 @@
 // How tokens reach the ranks that have their experts, and come back.
 //
-//   rank 0  x ─ copies, by expert ─┐                 ┌─ by expert ─ experts 0, 1 ─┐                 ┌─ · weight, summed by token ─ y
-//                                  ├── all-to-all ───┤                            ├── all-to-all ───┤
-//   rank 1  x ─ copies, by expert ─┘   (dispatch)    └─ by expert ─ experts 2, 3 ─┘    (combine)    └─ · weight, summed by token ─ y
+//   rank 0  x ─ copies, by expert ─┐                 ┌─ by expert ─ experts 0, 1 ─┐
+//                                  ├── all-to-all ───┤                            ├─ …
+//   rank 1  x ─ copies, by expert ─┘   (dispatch)    └─ by expert ─ experts 2, 3 ─┘
+//
+//        ─┐                 ┌─ · weight, summed by token ─ y   rank 0
+//     …   ├── all-to-all ───┤
+//        ─┘   (combine)     └─ · weight, summed by token ─ y   rank 1
 //
 // Ranks send as many rows as their tokens have chosen, so all-to-alls are uneven (MegaBlocks, Gale
 // et al. 2022, drops no token either); with a capacity fewer rows go, and none is padding. A rank

@@ -40,8 +40,8 @@ at::Tensor within_capacity(const at::Tensor& choices, const RouterOptions& o) {
   const auto capacity = static_cast<std::int64_t>(
       std::max(1.0, std::ceil(std::min(share, static_cast<double>(tokens)))));
   const at::Tensor group = at::arange(groups, choices.options()).view({groups, 1, 1});
-  const at::Tensor slot = (choices.transpose(1, 2) + group * o.experts)
-                              .reshape({-1});  // first choices before second ones
+  // First choices before second ones.
+  const at::Tensor slot = (choices.transpose(1, 2) + group * o.experts).reshape({-1});
   const at::Tensor order = at::argsort(slot, /*stable=*/true, 0, /*descending=*/false);
   const at::Tensor counts = at::bincount(slot, {}, slots), starts = counts.cumsum(0) - counts;
   at::Tensor place = at::empty_like(slot);

@@ -88,8 +88,8 @@ class EvaluationMode {
     for (const auto& [module, training] : before_) module->eval();
   }
   ~EvaluationMode() {
-    for (const auto& [module, training] : before_)
-      module->train(training);  // parents first, which take their children along
+    // Parents first, which take their children along.
+    for (const auto& [module, training] : before_) module->train(training);
   }
   EvaluationMode(const EvaluationMode&) = delete;
   EvaluationMode& operator=(const EvaluationMode&) = delete;

@@ -16,21 +16,21 @@ namespace {
 namespace lists = schedule::pipeline;
 using internal::Algorithm;
 using internal::expect_same;
+using internal::input_of;
 using internal::kFeatures;
+using internal::kSamples;
 using internal::Link;
-using internal::mse;
+using internal::options_of;
+using internal::target_of;
 using internal::Trained;
 using internal::wave;
 using testing::HasSubstr;
 
-constexpr int kBlocks = 9, kSamples = 11, kSteps = 5;
+constexpr int kBlocks = 9, kSteps = 5;
 constexpr Algorithm kTraining[] = {Algorithm::kGPipe,        Algorithm::kOneForwardOneBackward,
                                    Algorithm::kInterleaved,  Algorithm::kZeroBubbleH1,
                                    Algorithm::kZeroBubbleH2, Algorithm::kZeroBubbleV,
                                    Algorithm::kAutomatic};
-
-at::Tensor input_of(int step) { return wave({kSamples, kFeatures}, step * 0.3); }
-at::Tensor target_of(int step) { return wave({kSamples, kFeatures}, step * 0.3 + 2); }
 
 using Optimizer = torch::optim::SGD;
 const auto kRate = torch::optim::SGDOptions(0.2).momentum(0.9);
@@ -55,10 +55,6 @@ const Trained& one_process() {
     return result;
   }();
   return trained;
-}
-
-PipelineOptions options_of(Algorithm algorithm, int micro_batches) {
-  return {.algorithm = algorithm, .micro_batches = micro_batches, .loss = mse};
 }
 
 Trained train(const Group& group, const PipelineOptions& options) {
@@ -250,8 +246,8 @@ TEST(Pipeline, TakesMicroBatchesOfDifferentShapesWithTensorsThatPassByStages) {
     const Link link(i);
     return {.module = link.ptr(), .forward = [link, i](const Tensors& x) {
               Tensors y{Link(link)(x[0]), x[1]};
-              y.push_back(i == 0 ? x[0].mean(1).tanh() * y[0].mean(1)
-                                 : x[2]);  // made by the first block for the loss
+              // Made by the first block for the loss.
+              y.push_back(i == 0 ? x[0].mean(1).tanh() * y[0].mean(1) : x[2]);
               return y;
             }};
   };
@@ -289,64 +285,6 @@ TEST(Pipeline, TakesMicroBatchesOfDifferentShapesWithTensorsThatPassByStages) {
   }
 }
 
-// The first and the last block have one weight; clipped by the norm in which it counts once.
-Block tied_block(int i) {
-  const Link link(i == 3 ? 0 : i);
-  Block block = parallel::block(link);
-  if (i == 0 || i == 3) block.tied["weight"] = link->layer->weight;
-  return block;
-}
-
-// Two steps without zero_grad(): gradients, their norm, and the losses, on one process with one
-// weight.
-struct Tying {
-  std::map<std::string, at::Tensor> gradients;
-  double norm = 0;
-};
-Tying tied_on_one_process() {
-  std::vector<Link> links;
-  for (int i = 0; i < 4; ++i) links.emplace_back(i == 3 ? 0 : i);
-  for (int step = 0; step < 2; ++step) {
-    at::Tensor x = input_of(step);
-    for (const Link& link : links) {
-      const bool shared = link.ptr() == links[3].ptr();  // the last uses the first one's weight
-      x = x + torch::tanh(torch::nn::functional::linear(
-                  x, (shared ? links[0] : link)->layer->weight, link->layer->bias));
-    }
-    torch::mse_loss(x, target_of(step)).backward();
-  }
-  Tying tying;
-  std::vector<at::Tensor> all;
-  for (std::size_t i = 0; i < 4; ++i) {
-    for (const auto& p : links[i]->named_parameters()) {
-      if (p.value().grad().defined()) all.push_back(p.value());
-      tying.gradients[std::to_string(i) + "." + p.key()] = p.value().grad();
-    }
-  }
-  tying.gradients["3.layer.weight"] = tying.gradients["0.layer.weight"];
-  tying.norm = torch::nn::utils::clip_grad_norm_(all, 0.01);
-  return tying;
-}
-
-TEST(Pipeline, SumsTiedGradientsAndClipsByTheNormOfTheWholeModel) {
-  const Tying expected = tied_on_one_process();
-  for (const auto& [algorithm, ranks] :
-       std::map<Algorithm, int>{{Algorithm::kOneForwardOneBackward, 3},
-                                {Algorithm::kZeroBubbleH1, 4},
-                                {Algorithm::kInterleaved, 2},
-                                {Algorithm::kZeroBubbleV, 2}}) {  // both ends on rank 0
-    replicate(ranks, [&, algorithm = algorithm](const Group& group) {
-      Pipeline model(group, 4, tied_block, options_of(algorithm, 2));
-      for (int step = 0; step < 2; ++step) model.train_step({input_of(step)}, {target_of(step)});
-      EXPECT_NEAR(model.clip_grad_norm(0.01), expected.norm, 1e-10);
-      for (const auto& [name, p] : model.named_parameters()) {
-        EXPECT_TRUE(torch::allclose(p.grad(), expected.gradients.at(name), 1e-10, 1e-12))
-            << lists::to_string(algorithm) << " " << name;
-      }
-    });
-  }
-}
-
 TEST(Pipeline, EvaluatesAndPredictsWithoutGradientsAndInEvaluationMode) {
   torch::nn::Sequential whole(Link(0), Link(1), Link(2), Link(3));
   const at::Tensor y = whole->forward(input_of(0));
@@ -369,8 +307,8 @@ TEST(Pipeline, EvaluatesAndPredictsWithoutGradientsAndInEvaluationMode) {
         EXPECT_TRUE(torch::allclose(predicted[0], y, 1e-12, 1e-12));
       }
       for (const at::Tensor& p : model.parameters()) EXPECT_FALSE(p.grad().defined());
-      EXPECT_GT(std::abs(model.train_step({input_of(0)}, {target_of(0)}) - loss),
-                1e-6);  // dropout is on again
+      // Dropout is on again.
+      EXPECT_GT(std::abs(model.train_step({input_of(0)}, {target_of(0)}) - loss), 1e-6);
     });
   }
 }

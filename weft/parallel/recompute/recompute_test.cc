@@ -61,8 +61,8 @@ struct NetImpl : nn::Module {
 TORCH_MODULE(Net);
 
 struct Passed {
-  std::vector<at::Tensor>
-      values;  // result, gradient of the input, of the parameters, and a draw after it
+  // Result, gradient of the input, of the parameters, and a draw after it.
+  std::vector<at::Tensor> values;
 };
 Passed pass(Wrap wrap, at::ScalarType type, bool input_needs_gradient) {
   Net net(wrap, type);

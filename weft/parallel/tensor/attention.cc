@@ -140,8 +140,8 @@ at::Tensor AttentionImpl::rotate(const at::Tensor& x, const SequenceLayout& layo
   if (!cos_.defined() || cos_.size(0) < t || cos_.dtype() != x.dtype() ||
       cos_.device() != x.device()) {
     const at::NoGradGuard no_grad;
-    const std::int64_t room =
-        first == 0 ? t : 2 * t;  // extend() comes with one position more each time
+    // extend() comes with one position more each time.
+    const std::int64_t room = first == 0 ? t : 2 * t;
     const at::Tensor angles = torch::outer(torch::arange(room, torch::kDouble), rates_of(options));
     cos_ = angles.cos().to(x.options().requires_grad(false));
     sin_ = angles.sin().to(x.options().requires_grad(false));

@@ -101,8 +101,8 @@ TEST(TensorCrossEntropy, IsTorchsWithLabelSmoothingAndTargetsThatDoNotCount) {
         compare_loss(ranks, {11, smoothing, reduction, at::kDouble});
       }
       compare_loss(ranks, {8, smoothing, LossReduction::kMean, at::kFloat});
-      compare_loss(ranks, {5, smoothing, LossReduction::kMean,
-                           at::kDouble});  // of 4 ranks the last one has only padding
+      // Of 4 ranks the last one has only padding.
+      compare_loss(ranks, {5, smoothing, LossReduction::kMean, at::kDouble});
     }
   }
 }

@@ -233,8 +233,8 @@ void Symbolic::do_actions(int rank, int round) {
     if (step.action != Action::kCopy && step.action != Action::kReduce) continue;
     const int from = buffer(rank, step.from);
     const int to = buffer(rank, step.to);
-    if (step.action == Action::kCopy && from == to && step.src == step.dst)
-      continue;  // input and output are one array
+    // Input and output are one array.
+    if (step.action == Action::kCopy && from == to && step.src == step.dst) continue;
     const Access source{-1, from, step.src, step.src + step.count};
     WEFT_CHECK(!overlap(source, {-1, to, step.dst, step.dst + step.count}),
                "an action whose ranges overlap");

@@ -21,8 +21,8 @@ struct Transfer {
   int source = 0;
   int target = 0;
   bool reduces = false;  // it is combined with something in its round
-  int leaves =
-      0;  // its place among the messages of the round that leave source, and that reach target
+  // Its place among the messages of the round that leave source, and that reach target.
+  int leaves = 0;
   int reaches = 0;
   Runs runs;  // what moves; none for a message without elements
 };
@@ -83,10 +83,10 @@ class Symbolic {
 
   std::span<const Schedule> schedules_;
   std::vector<State> states_;
-  std::map<std::pair<int, int>, std::vector<Message>>
-      in_flight_;  // by source and target, of this round
-  std::vector<std::vector<Runs>>
-      to_combine_;  // by rank: what its kRecvReduces of this round received
+  // By source and target, of this round.
+  std::map<std::pair<int, int>, std::vector<Message>> in_flight_;
+  // By rank: what its kRecvReduces of this round received.
+  std::vector<std::vector<Runs>> to_combine_;
   std::function<void(const Transfer&)> observer_;
   Cost cost_;
 };

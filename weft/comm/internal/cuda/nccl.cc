@@ -12,7 +12,7 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(c10::intrusive_ptr<c10d::Store> stor
                                             int size, const BackendOptions& options) {
   if (c10::cuda::device_count() == 0)
     throw Error(Errc::kUnavailable,
-                "transport nccl: no CUDA device is there; use auto, which needs none",
+                "transport nccl: there is no CUDA device; use transport auto, which needs none",
                 {"init", rank});
   auto how = c10d::ProcessGroupNCCL::Options::create();
   how->timeout = options.timeout;

@@ -1,4 +1,4 @@
-// c10d's own NCCL backend, where the libtorch that weft is built with has it.
+// c10d's own NCCL backend, if the libtorch that weft is built with has it.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -7,8 +7,8 @@
 
 namespace weft::comm::internal {
 
-// Collective over the ranks that share `store`, a CUDA device each. Throws kUnavailable where this
-// build has no NCCL, or no device is there.
+// Collective over the ranks that share `store`, with one CUDA device each. Throws kUnavailable if
+// this build has no NCCL or there is no device.
 c10::intrusive_ptr<c10d::Backend> make_nccl(c10::intrusive_ptr<c10d::Store> store, int rank,
                                             int size, const BackendOptions& options);
 

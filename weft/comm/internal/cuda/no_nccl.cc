@@ -10,7 +10,7 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(c10::intrusive_ptr<c10d::Store> /*st
                                             int /*size*/, const BackendOptions& /*options*/) {
   throw Error(Errc::kUnavailable,
               "transport nccl: weft was built with a libtorch without CUDA, or without nccl.h; use "
-              "auto, or build it with both",
+              "transport auto, or build weft with both",
               {"init", rank});
 }
 

@@ -45,8 +45,8 @@ void Merger::merge(const MergeTable& table, std::vector<TokenId>& ids, std::size
     if (left.id < 0 || left.after < 0) continue;
     Symbol& right = symbols_[static_cast<std::size_t>(left.after)];
     const Merge now = table.find(left.id, right.id);
-    if (now.rank != best.rank || now.id != best.id)
-      continue;  // one of the two has been joined elsewhere meanwhile
+    // One of the two has been joined elsewhere meanwhile.
+    if (now.rank != best.rank || now.id != best.id) continue;
     left.id = best.id;
     left.after = right.after;
     if (right.after >= 0) symbols_[static_cast<std::size_t>(right.after)].before = best.at;

@@ -68,8 +68,8 @@ struct Model {
   IdOfText whole;  // ignore_merges: words that are a token, in their bytes or characters
   TextOfId texts;  // what decode() puts for an id
   MergeTable merges;
-  std::array<TokenId, 256>
-      bytes;  // byte_level: of each byte; byte_fallback: of <0x00> and on; -1: none
+  // byte_level: of each byte; byte_fallback: of <0x00> and on; -1: none.
+  std::array<TokenId, 256> bytes;
   TokenId unknown = -1;
   bool byte_level = false;
   bool byte_fallback = false;

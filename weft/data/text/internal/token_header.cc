@@ -50,8 +50,8 @@ TokenHeader parse_token_header(std::string_view bytes, std::int64_t file_bytes,
     throw Error(Errc::kCorrupt, path + ": " + what);
   };
   Wire wire{};
-  bytes.copy(reinterpret_cast<char*>(&wire),
-             sizeof wire);  // and not memcpy(): an empty file may have no memory at all
+  // And not memcpy(): an empty file may have no memory at all.
+  bytes.copy(reinterpret_cast<char*>(&wire), sizeof wire);
   if (bytes.size() < kMagic.size() || std::string_view(wire.magic, sizeof wire.magic) != kMagic) {
     refuse("not a token file: it does not begin with " + std::string(kMagic));
   }

@@ -75,8 +75,8 @@ void VitSelfAttentionImpl::reset() {
 }
 
 at::Tensor VitSelfAttentionImpl::forward(const at::Tensor& given) {
-  const at::Tensor x =
-      parallel::enter_split(given, parallel::Sequence::kWhole, tp);  // once for the three
+  // Once for the three.
+  const at::Tensor x = parallel::enter_split(given, parallel::Sequence::kWhole, tp);
   const auto by_head = [&](const parallel::Linear& layer) {
     return layer->multiply(x)
         .view({x.size(0), x.size(1), options.heads / tp.size(), -1})

@@ -33,8 +33,8 @@ struct VitEmbeddingsImpl : VitModule<VitEmbeddingsImpl> {
   void reset() override;
   at::Tensor forward(const at::Tensor& x);
 
-  at::Tensor cls_token,
-      position_embeddings;  // [1, 1, width], undefined where the mean is taken; [1, tokens, width]
+  // [1, 1, width], undefined where the mean is taken; [1, tokens, width].
+  at::Tensor cls_token, position_embeddings;
   VitPatches patch_embeddings{nullptr};
   parallel::Dropout dropout{nullptr};
 };

@@ -1,11 +1,15 @@
 // A schedule as a flow of pieces: a piece is reduced while the next one is on its way, and sent on
 // before the whole has come.
 //
-//   steps ── cut into pieces ──► tasks ──┐   a task waits for those before it that write what it reads or writes, or read what it writes
-//                                        ▼   (pieces that overlap, whatever their rounds);
-//   Flow ◄── sends and receives whose turn it is        messages to and from each peer begin in the
-//                                                       schedule's order;
-//     └────► complete: combine, release those who wait  what is combined into one place is combined in the schedule's order
+//   steps ── cut into pieces ──► tasks ──┐
+//                                        ▼
+//   Flow ◄── sends and receives whose turn it is
+//     └────► complete: combine, release the tasks that wait
+//
+// - A task waits for the earlier tasks that write the bytes that it reads or writes, or that read
+//   the bytes that it writes. Only pieces that overlap count, in whichever rounds they are.
+// - Messages to and from each peer begin in the schedule's order.
+// - Pieces that are combined into one place are combined in the schedule's order.
 #pragma once
 
 #include <cstdint>

@@ -165,8 +165,8 @@ void Region::renew(std::size_t used) {
                                         " MiB of shared memory: " + std::strerror(error));
   }
   madvise(data_, size_, MADV_DONTDUMP);
-  madvise(data_, used / kHugePage * kHugePage,
-          MADV_COLLAPSE);  // a system without huge pages says no, and the memory works all the same
+  // A system without huge pages says no, and the memory works all the same.
+  madvise(data_, used / kHugePage * kHugePage, MADV_COLLAPSE);
   close(fd_);
   fd_ = fd;
 }

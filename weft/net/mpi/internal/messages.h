@@ -55,8 +55,8 @@ class Messages final : public Background {
  private:
   enum class Kind : std::int32_t { kMessage, kGoodbye, kFailed };
   struct Header {
-    std::uint64_t channel = 0,
-                  bytes = 0;  // of a goodbye, bytes: how many collectives its sender has ended
+    // Of a goodbye, bytes: how many collectives its sender has ended.
+    std::uint64_t channel = 0, bytes = 0;
     Kind kind = Kind::kMessage;
     std::int32_t tag = 0;                 // of the bytes that follow
     std::int32_t code = 0, culprit = -1;  // of a failure
@@ -100,8 +100,8 @@ class Messages final : public Background {
   bool listening_ = false, left_ = false;
   std::list<Outgoing> outgoing_;
   std::vector<std::unordered_map<Channel, ChannelQueue>> queues_;  // by peer
-  std::vector<std::optional<std::uint64_t>>
-      gone_;  // by peer: has said goodbye, after so many collectives
+  // By peer: has said goodbye, after so many collectives.
+  std::vector<std::optional<std::uint64_t>> gone_;
   int gone_count_ = 0;
   std::uint64_t collectives_ = 0;       // ended so far
   std::vector<std::int32_t> next_tag_;  // by peer

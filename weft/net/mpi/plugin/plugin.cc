@@ -87,8 +87,8 @@ int make_user_ops() {
 // MPI's own operation where it means the same as weft's.
 MPI_Op op_of(DType dtype, ReduceOp op) {
   const bool narrow = dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kBool;
-  const bool ordered =
-      !is_floating(dtype);  // a NaN in a minimum is the result for weft, and either for MPI
+  // A NaN in a minimum is the result for weft, and either for MPI.
+  const bool ordered = !is_floating(dtype);
   if (!narrow) {
     switch (op) {
       case ReduceOp::kSum: return MPI_SUM;

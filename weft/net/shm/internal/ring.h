@@ -1,9 +1,11 @@
 // A ring of messages in shared memory: one process writes, another reads. Neither trusts the
 // other's index or header.
 //
-//   slots    │ stamp, header, ≤ 96 bytes │ stamp, header │ …      The writer stores a slot's stamp last; the reader waits on the stamp of
-//   stream   │ pieces of longer messages, in the slots' order │   the slot that is next. A small message so costs one cache line, and no
-//                                                              index is read while there is room.
+//   slots    │ stamp, header, ≤ 96 bytes │ stamp, header │ …
+//   stream   │ pieces of longer messages, in the slots' order │
+//
+// The writer stores a slot's stamp last. The reader waits on the stamp of the next slot. So a small
+// message costs one cache line, and no index is read while there is room.
 //
 // A stamp is the slot's number since the start and the epoch; it is another in each lap, so that
 // what an earlier lap left is never taken for a message. Each side keeps its own counts in private
@@ -34,8 +36,8 @@ struct alignas(128) RingSlot {
     Channel channel;
     std::uint64_t message;
     std::uint32_t length;
-    std::uint32_t
-        streams;  // 0: a whole message, here; 1: a piece in the stream, and here its Place
+    // 0: a whole message, here; 1: a piece in the stream, and here its Place.
+    std::uint32_t streams;
   };
   struct Place {
     std::uint64_t total;

@@ -54,8 +54,8 @@ ShmRegion::ShmRegion(std::span<std::byte> memory, int world, std::size_t wanted)
                "the shared region has " + std::to_string(memory.size()) + " bytes; " +
                    std::to_string(world) + " ranks need " + std::to_string(bytes(world, wanted)));
   const auto ranks = static_cast<std::size_t>(world);
-  const auto misaligned = reinterpret_cast<std::uintptr_t>(memory.data()) %
-                          alignof(Control);  // the same in all mappings
+  // The same in all mappings.
+  const auto misaligned = reinterpret_cast<std::uintptr_t>(memory.data()) % alignof(Control);
   control_ = reinterpret_cast<Control*>(memory.data() +
                                         (misaligned == 0 ? 0 : alignof(Control) - misaligned));
   seats_ = reinterpret_cast<Seat*>(control_ + 1);

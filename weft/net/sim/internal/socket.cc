@@ -9,8 +9,8 @@ using namespace std::chrono_literals;
 
 constexpr Time kFirstTimeout = 200ms;  // Linux's TCP_RTO_MIN
 constexpr Time kLastTimeout = 2s;
-constexpr int kRepeats =
-    3;  // acknowledgements of the same byte that mean that the next segment is lost (RFC 5681)
+// Acknowledgements of the same byte that mean that the next segment is lost (RFC 5681).
+constexpr int kRepeats = 3;
 
 }  // namespace
 

@@ -24,9 +24,8 @@ struct Outgoing {
   std::uint64_t number = 0;
   bool begun = false;    // its first frame is given to a stream
   std::size_t next = 0;  // bytes given to streams
-  std::size_t flying =
-      // frames given to streams and not yet written, or sent without a copy and not yet complete
-      0;
+  // Frames given to streams that are not yet written, or sent without a copy and not yet complete.
+  std::size_t flying = 0;
   bool complete() const { return begun && next == send.bytes.size() && flying == 0; }
 };
 
@@ -82,8 +81,8 @@ class Engine {
     std::unique_ptr<Connection> connection;
     Outgoing* sending = nullptr;     // the message that the frame under way belongs to
     std::uint64_t sends_before = 0;  // the connection's before that frame
-    std::deque<std::pair<std::uint64_t, Outgoing*>>
-        unacknowledged;        // frames that are written, by the sends that they wait for
+    // Frames that are written, by the sends that they wait for.
+    std::deque<std::pair<std::uint64_t, Outgoing*>> unacknowledged;
     std::uint32_t events = 0;  // what epoll watches
     bool paused = false;       // its next frame has no room
     bool open = true;          // there may be more to read

@@ -48,8 +48,8 @@ class ZeroCopySends {
   bool on_;
   int refusals_ = 0;
   std::uint64_t sent_, completed_;
-  std::vector<std::pair<std::uint64_t, std::uint64_t>>
-      ahead_;  // complete before an earlier one: [first, end)
+  // Complete before an earlier one: [first, end).
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> ahead_;
 };
 
 }  // namespace weft::net::internal

@@ -26,8 +26,8 @@ class GradientTree {
 
   const std::vector<at::Tensor> parameters_;
   const int leaves_;
-  std::map<std::pair<int, int>, Gradients>
-      waiting_;  // for the other half, by leaves in it and which half
+  // For the other half, by leaves in it and which half.
+  std::map<std::pair<int, int>, Gradients> waiting_;
 };
 
 // The sum of squares of what all ranks give, in any parts and order: by integers, to 2^-48 at

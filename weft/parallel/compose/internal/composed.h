@@ -23,8 +23,8 @@ namespace weft::parallel::internal {
 // How a parameter of this rank lies in the whole model.
 struct Parameter {
   std::string own;  // "<block>.<name>" in the stage
-  std::string
-      whole;  // in the whole model: another one where this is a copy that another stage has too
+  // In the whole model: another one where this is a copy that another stage has too.
+  std::string whole;
   std::optional<Slice> slice;       // over tp
   std::optional<Slice> expert;      // over ep
   std::vector<std::int64_t> sizes;  // whole

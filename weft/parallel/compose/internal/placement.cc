@@ -29,8 +29,8 @@ namespace {
 // are. Codecs on one host, and of models that are divided further, take shards.
 bool keeps_stages_whole(const Composed& c) {
   if (c.mesh.size("fsdp") > 1 || c.mesh.size("ep") > 1) return false;
-  if (c.plan.micro_shards > 0 && c.plan.accumulate > 1)
-    return false;  // whose batches are summed over ranks one by one
+  // Whose batches are summed over ranks one by one.
+  if (c.plan.micro_shards > 0 && c.plan.accumulate > 1) return false;
   const bool divided = c.mesh.size("tp") > 1 || c.mesh.size("pp") > 1;
   if (c.plan.codec != "none" && c.plan.codec != "auto" && (divided || c.copies().host() != nullptr))
     return false;
@@ -140,8 +140,8 @@ std::string shard_parameters(Composed& c) {
   const bool over_batches = c.replicates() && c.plan.accumulate > 1 && c.copies().size() > 1;
   if (c.plan.micro_shards > 0 || over_batches) c.sharding.average = ShardedOptions::Average::kSum;
   c.sharding.weights = c.plan.weights;
-  c.sharding.sync_buffers =
-      c.plan.data_parallel.sync_buffers && c.plan.micro_shards == 0;  // else Statistics
+  // Else Statistics.
+  c.sharding.sync_buffers = c.plan.data_parallel.sync_buffers && c.plan.micro_shards == 0;
   if (c.replicates()) c.sharding.data_parallel = data_parallel_of(c);
   std::string text;
   for (Stage& stage : c.stages) {

@@ -25,8 +25,8 @@ struct Options {
   bool attends = false;      // bodies have causal attention of two heads
   std::int64_t experts = 0;  // of which a token goes to two; 0: a plain MLP
   double capacity = 0;       // capacity factor of an expert (GShard); 0: no limit
-  double balance = 0,
-         z = 0;  // factors of the balance loss (Switch) and of the router z-loss (ST-MoE)
+  // Factors of the balance loss (Switch) and of the router z-loss (ST-MoE).
+  double balance = 0, z = 0;
 };
 
 inline nn::Linear plain_linear(std::int64_t in, std::int64_t out) {

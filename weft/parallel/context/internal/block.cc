@@ -136,8 +136,11 @@ std::pair<at::Tensor, at::Tensor> attend_dropping(const Block& block, const Stri
           lse};
 }
 
-// With weights p, factors f and dp = f (dout v^T):  dv = (f p)^T dout,  ds = p (dp - sum of dout out),  of which the sum is what p dp sums
-// to, dropped or not.
+// With weights p, factors f and dp = f (dout v^T):
+//
+//   dv = (f p)^T dout,   ds = p (dp - sum of dout out)
+//
+// The sum of dout out equals the sum of p dp, with or without dropout.
 void add_dropping_gradients(const Block& block, const Strip& s, const Joined& joined,
                             const Gradients& to) {
   const Operands of(block, s);

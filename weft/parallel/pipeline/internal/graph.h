@@ -50,8 +50,8 @@ class StageGraph {
               const std::vector<torch::autograd::Edge>& captured) const;
 
   Tensors inputs_, outputs_;
-  std::vector<torch::autograd::Edge>
-      ends_;     // where the outputs' gradients go in; without a function: needs none
+  // Where the outputs' gradients go in; without a function: needs none.
+  std::vector<torch::autograd::Edge> ends_;
   Roots later_;  // of backward_weight()
 };
 

@@ -22,8 +22,8 @@ constexpr std::size_t kMostTensors = (kHeaderWords - 1) / 3;
 enum class Kind { kActivations, kGradients };
 
 struct Slot {
-  std::atomic<std::uint64_t> sent,
-      taken;  // the number, from 1, of the message that was put here last, and of that copied last
+  // The number, from 1, of the message that was put here last, and of that copied last.
+  std::atomic<std::uint64_t> sent, taken;
   Header header;
   std::array<net::Host::Token, kMostTensors> tokens;  // of those that have elements
 };

@@ -40,8 +40,8 @@ class MessageWire final : public Wire {
 
   Group group_;
   std::deque<Group::Work> sends_;
-  std::map<int, std::deque<std::shared_ptr<Message>>>
-      closed_;  // by peer: activations whose header is not here yet
+  // By peer: activations whose header is not here yet.
+  std::map<int, std::deque<std::shared_ptr<Message>>> closed_;
 };
 
 at::Tensor as_tensor(const Header& header) {

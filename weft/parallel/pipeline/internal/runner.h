@@ -36,8 +36,8 @@ class Runner {
     const lists::Request& request;
     const std::map<int, Fn>& stages;  // what each of this rank's stages computes
     const Loss& loss;
-    const std::function<void(const lists::Action&)>&before,
-        &after;  // each action of training; may be empty
+    // Each action of training; may be empty.
+    const std::function<void(const lists::Action&)>&before, &after;
   };
   Runner(const Plan& plan, Wire& wire);
 

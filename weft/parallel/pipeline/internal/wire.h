@@ -16,8 +16,8 @@ namespace weft::parallel::internal {
 
 using Tensors = std::vector<at::Tensor>;
 
-constexpr std::int64_t kHeaderWords =
-    64;  // number of tensors; of each its type, whether it needs a gradient, dimensions, sizes
+// Number of tensors; of each its type, whether it needs a gradient, dimensions, sizes.
+constexpr std::int64_t kHeaderWords = 64;
 using Header = std::array<std::int64_t, kHeaderWords>;
 
 // Throws Error(kInvalidArgument) for more tensors than a header can describe.

@@ -16,7 +16,7 @@ namespace weft::parallel::internal {
 
 using schedule::pipeline::Algorithm;
 
-constexpr std::int64_t kFeatures = 6;
+constexpr std::int64_t kFeatures = 6, kSamples = 11;
 
 inline at::Tensor wave(at::IntArrayRef sizes, double phase) {
   return (torch::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7 + phase)
@@ -41,6 +41,14 @@ TORCH_MODULE(Link);
 inline at::Tensor mse(const std::vector<at::Tensor>& y, const std::vector<at::Tensor>& t) {
   return torch::mse_loss(y[0], t[0]);
 }
+
+inline PipelineOptions options_of(Algorithm algorithm, int micro_batches) {
+  return {.algorithm = algorithm, .micro_batches = micro_batches, .loss = mse};
+}
+
+// The batch of a step.
+inline at::Tensor input_of(int step) { return wave({kSamples, kFeatures}, step * 0.3); }
+inline at::Tensor target_of(int step) { return wave({kSamples, kFeatures}, step * 0.3 + 2); }
 
 // What training has left: by parameter, and the loss of each step.
 struct Trained {

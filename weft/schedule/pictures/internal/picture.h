@@ -29,8 +29,8 @@ struct Picture {
   std::vector<int> meetings;  // rounds that begin with one
   int parts = 1;
   std::vector<Traffic> traffic;  // by level; empty where there is one level only
-  std::string
-      what;  // of what the labels are the numbers: "part", "block of rank"; "" where there are none
+  // Of what the labels are the numbers: "part", "block of rank"; "" where there are none.
+  std::string what;
 };
 
 Picture picture_of(const Request& request);

@@ -1,0 +1,135 @@
+// The operations of Direct that move blocks and add nothing.
+#include <algorithm>
+#include <vector>
+
+#include "weft/net/memory/internal/direct_slot.h"
+
+namespace weft::net {
+
+using internal::copy_bytes;
+using internal::shard_begin;
+using schedule::Collective;
+
+// All-gather, gather, broadcast and scatter move blocks of every rank's (or the root's) input;
+// `wanted(peer)` says where the block of `peer` goes in the own output (-1: nowhere) and
+// `from(peer)` which bytes of its input these are.
+template <class Wanted>
+void Direct::move(const DirectArgs& args, Collective operation, bool from_root, Wanted wanted) {
+  const int rank = host_.rank(), world = host_.world();
+  const auto size = static_cast<std::int64_t>(size_of(args.dtype));
+  const std::int64_t block = args.count * size;
+  const bool scatter = operation == Collective::kScatter;
+  const bool sends = !from_root || rank == args.root;
+  const std::int64_t held = scatter ? block * world : block;  // bytes of a sender's input
+  auto* out = static_cast<std::byte*>(args.output);
+  const auto first = [&](int) { return scatter ? rank * block : std::int64_t{0}; };
+  const auto take = [&](auto source) {
+    for (int peer = 0; peer < world; ++peer) {
+      const std::int64_t to = wanted(peer);
+      if (to >= 0 && (!from_root || peer == args.root)) source(peer, out + to * block);
+    }
+  };
+  if (held <= static_cast<std::int64_t>(kInline)) {
+    open(args, operation, sends ? held : 0);
+    return take(
+        [&](int peer, std::byte* to) { copy_bytes(to, slot(peer).data + first(peer), block); });
+  }
+  open(args, operation, 0);
+  if (operation == Collective::kGather && slot(args.root).output != Host::kNoToken) {
+    copy_bytes(host_.at(args.root, slot(args.root).output) + rank * block,
+               static_cast<const std::byte*>(args.input), block);
+    return meet();  // everybody has put its own block into its place
+  }
+  if (operation == Collective::kBroadcast && slot(args.root).input != Host::kNoToken &&
+      readable(false, true))
+    return spread(args);
+  if (from_root ? slot(args.root).input != Host::kNoToken : readable(true, false)) {
+    const auto places = inputs();
+    take([&](int peer, std::byte* to) {
+      copy_bytes(to, places[static_cast<std::size_t>(peer)] + first(peer), block);
+    });
+    return meet();
+  }
+  const auto* in = static_cast<const std::byte*>(args.input);
+  const std::int64_t per_piece =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(kStaging) / (scatter ? world : 1));
+  pieces(
+      block, per_piece,
+      [&](auto at, auto n, std::byte* mine) {
+        for (int b = 0; sends && b < (scatter ? world : 1); ++b)
+          copy_bytes(mine + b * per_piece, in + b * block + at, n);
+      },
+      [&](auto at, auto n, auto piece) {
+        take([&](int peer, std::byte* to) {
+          copy_bytes(to + at, staging(peer, piece) + (scatter ? rank * per_piece : 0), n);
+        });
+      });
+}
+
+// Each rank writes its shard of root's input into every output, so that root's processor works too.
+// Nobody else touches that shard anywhere.
+void Direct::spread(const DirectArgs& args) {
+  const int rank = host_.rank(), world = host_.world();
+  const std::int64_t bytes = args.count * static_cast<std::int64_t>(size_of(args.dtype));
+  const std::int64_t begin = shard_begin(bytes, rank, world, 1),
+                     end = shard_begin(bytes, rank + 1, world, 1);
+  const std::byte* const from = host_.at(args.root, slot(args.root).input);
+  std::vector<std::byte*> outputs;
+  for (int peer = 0; peer < world; ++peer) outputs.push_back(host_.at(peer, slot(peer).output));
+  // By pieces that stay in the cache, so that the input is read from memory once.
+  constexpr auto kPiece = static_cast<std::int64_t>(kStaging);
+  for (std::int64_t at = begin; at < end; at += kPiece) {
+    for (std::byte* to : outputs) copy_bytes(to + at, from + at, std::min(kPiece, end - at));
+  }
+  meet();
+}
+
+void Direct::all_gather(const DirectArgs& args) {
+  move(args, Collective::kAllGather, false, [](int peer) { return peer; });
+}
+
+void Direct::gather(const DirectArgs& args) {
+  move(args, Collective::kGather, false,
+       [&](int peer) { return host_.rank() == args.root ? peer : -1; });
+}
+
+void Direct::broadcast(const DirectArgs& args) {
+  move(args, Collective::kBroadcast, true, [](int) { return 0; });
+}
+
+void Direct::scatter(const DirectArgs& args) {
+  move(args, Collective::kScatter, true, [](int) { return 0; });
+}
+
+void Direct::all_to_all(const DirectArgs& args) {
+  const int rank = host_.rank(), world = host_.world();
+  const std::int64_t block = args.count * static_cast<std::int64_t>(size_of(args.dtype));
+  const auto* in = static_cast<const std::byte*>(args.input);
+  auto* out = static_cast<std::byte*>(args.output);
+  // In place, a rank would overwrite what its peers still read: staging then.
+  DirectArgs shown = args;
+  if (in == out) shown.output = nullptr;
+  open(shown, Collective::kAllToAll, 0);
+  bool in_place = in == out;
+  for (int peer = 0; peer < world; ++peer)
+    in_place = in_place || slot(peer).output == Host::kNoToken;
+  if (readable(true, false) && !in_place) {
+    const auto places = inputs();
+    for (int peer = 0; peer < world; ++peer)
+      copy_bytes(out + peer * block, places[static_cast<std::size_t>(peer)] + rank * block, block);
+    return meet();
+  }
+  const std::int64_t per_piece =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(kStaging) / world);
+  pieces(
+      block, per_piece,
+      [&](auto at, auto n, std::byte* mine) {
+        for (int b = 0; b < world; ++b) copy_bytes(mine + b * per_piece, in + b * block + at, n);
+      },
+      [&](auto at, auto n, auto piece) {
+        for (int peer = 0; peer < world; ++peer)
+          copy_bytes(out + peer * block + at, staging(peer, piece) + rank * per_piece, n);
+      });
+}
+
+}  // namespace weft::net

@@ -1,0 +1,59 @@
+// What the operations of Direct share: a rank's slot, its shard of an array, and the pieces that go
+// through staging memory.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "weft/kernels/reduce.h"
+#include "weft/net/memory/direct.h"
+
+namespace weft::net {
+namespace internal {
+
+// Shard r of [0, count): sizes differ by at most one element's cache line, so that no two ranks
+// write into one line.
+inline std::int64_t shard_begin(std::int64_t count, int rank, int world, std::size_t element) {
+  const auto line = static_cast<std::int64_t>(64 / element);
+  const std::int64_t lines = (count + line - 1) / line;
+  return std::min(count, lines * rank / world * line);
+}
+
+// From here on a copy goes around the caches.
+constexpr std::int64_t kStreamBytes = std::int64_t{8} << 20;
+
+inline void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  if (to == from || bytes <= 0) return;
+  if (bytes >= kStreamBytes) return kernels::stream_copy(to, from, bytes);
+  std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+}  // namespace internal
+
+// A slot is one cache line of header, then kInline bytes of data. Two a rank, used in turn: a rank
+// writes a slot again only after everybody has shown, by coming to the step between, that it has
+// read the slot.
+struct alignas(64) Direct::Slot {
+  std::atomic<std::uint32_t> sequence;
+  Signature signature;
+  Host::Token input, output;
+  std::byte data[kInline];
+};
+
+// Moves [0, length) elements through staging: stage(at, n, mine) fills this rank's piece, take(at,
+// n, piece) uses everybody's.
+template <class Stage, class Take>
+void Direct::pieces(std::int64_t length, std::int64_t per_piece, Stage stage, Take take) {
+  if (staging_ == nullptr)
+    staging_ = host_.share(2 * kStaging * static_cast<std::size_t>(host_.world()), timeout_);
+  std::int64_t piece = 0;
+  for (std::int64_t at = 0; at < length; at += per_piece, ++piece) {
+    const std::int64_t n = std::min(per_piece, length - at);
+    stage(at, n, staging(host_.rank(), piece));
+    meet();
+    take(at, n, piece);
+  }
+}
+
+}  // namespace weft::net

@@ -1,0 +1,72 @@
+// A weight that two stages have: its gradients are summed, and it counts once in the norm.
+#include "weft/parallel/pipeline/testing/parity.h"
+
+namespace weft::parallel {
+namespace tied_test {
+
+using internal::Algorithm;
+using internal::input_of;
+using internal::Link;
+using internal::options_of;
+using internal::target_of;
+
+// The first and the last block have one weight.
+Block tied_block(int i) {
+  const Link link(i == 3 ? 0 : i);
+  Block block = parallel::block(link);
+  if (i == 0 || i == 3) block.tied["weight"] = link->layer->weight;
+  return block;
+}
+
+// Two steps without zero_grad(): gradients, their norm, and the losses, on one process with one
+// weight.
+struct Tying {
+  std::map<std::string, at::Tensor> gradients;
+  double norm = 0;
+};
+Tying tied_on_one_process() {
+  std::vector<Link> links;
+  for (int i = 0; i < 4; ++i) links.emplace_back(i == 3 ? 0 : i);
+  for (int step = 0; step < 2; ++step) {
+    at::Tensor x = input_of(step);
+    for (const Link& link : links) {
+      const bool shared = link.ptr() == links[3].ptr();  // the last uses the first one's weight
+      x = x + torch::tanh(torch::nn::functional::linear(
+                  x, (shared ? links[0] : link)->layer->weight, link->layer->bias));
+    }
+    torch::mse_loss(x, target_of(step)).backward();
+  }
+  Tying tying;
+  std::vector<at::Tensor> all;
+  for (std::size_t i = 0; i < 4; ++i) {
+    for (const auto& p : links[i]->named_parameters()) {
+      if (p.value().grad().defined()) all.push_back(p.value());
+      tying.gradients[std::to_string(i) + "." + p.key()] = p.value().grad();
+    }
+  }
+  tying.gradients["3.layer.weight"] = tying.gradients["0.layer.weight"];
+  tying.norm = torch::nn::utils::clip_grad_norm_(all, 0.01);
+  return tying;
+}
+
+TEST(Pipeline, SumsTiedGradientsAndClipsByTheNormOfTheWholeModel) {
+  const Tying expected = tied_on_one_process();
+  for (const auto& [algorithm, ranks] :
+       std::map<Algorithm, int>{{Algorithm::kOneForwardOneBackward, 3},
+                                {Algorithm::kZeroBubbleH1, 4},
+                                {Algorithm::kInterleaved, 2},
+                                {Algorithm::kZeroBubbleV, 2}}) {  // both ends on rank 0
+    replicate(ranks, [&, algorithm = algorithm](const Group& group) {
+      Pipeline model(group, 4, tied_block, options_of(algorithm, 2));
+      for (int step = 0; step < 2; ++step) model.train_step({input_of(step)}, {target_of(step)});
+      EXPECT_NEAR(model.clip_grad_norm(0.01), expected.norm, 1e-10);
+      for (const auto& [name, p] : model.named_parameters()) {
+        EXPECT_TRUE(torch::allclose(p.grad(), expected.gradients.at(name), 1e-10, 1e-12))
+            << schedule::pipeline::to_string(algorithm) << " " << name;
+      }
+    });
+  }
+}
+
+}  // namespace tied_test
+}  // namespace weft::parallel
