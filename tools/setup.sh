@@ -193,3 +193,6 @@ weft_setup_clang() {
 
 # Pinned, since another version formats and complains differently.
 weft_setup_lint() { weft_setup_python lint bin/clang-tidy clang-format==14.0.6 clang-tidy==20.1.0; }
+
+# Pinned, so that pages look the same everywhere.
+weft_setup_docs() { weft_setup_python "documentation site" bin/mkdocs mkdocs==1.6.1 mkdocs-material==9.8.1; }
