@@ -46,7 +46,7 @@ def blocks_of(page):
         indented = line.startswith("    ") and (at == 0 or not lines[at - 1].strip())
         at += 1
         if found := MARKER.match(line.strip()):
-            marker = found[1]
+            marker = f"{marker} {found[1]}".strip()
         elif fence:
             while lines[at].strip() != fence[0].strip():
                 at += 1

@@ -163,7 +163,7 @@ class Parts:
         """It compiled, since the program exists; with run=N it also runs on N ranks, with the words of args."""
         if "run" not in block.options:
             return
-        folder = scratch(self.options.weft, [])
+        folder = scratch(self.options.weft, block.settings)
         args = shlex.split(block.options.get("args", ""))
         start = [] if block.options["run"] == "1" else [self.options.weft, "run", "-n", block.options["run"]]
         try:
@@ -174,7 +174,7 @@ class Parts:
 
     def python(self, block):
         path = os.pathsep.join(filter(None, [self.options.python_path, os.environ.get("PYTHONPATH")]))
-        folder = scratch(self.options.weft, [])
+        folder = scratch(self.options.weft, block.settings)
         try:
             run_in(folder, block.options.get("before", "true"))
             (folder / "block.py").write_text(blocks.framed(block, ".py", "# BLOCK"))
