@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""compare_builds.py OLD NEW [--rounds N] [--json FILE] -- WHAT [OPTION…]: one bench by two builds of weft, in turn.
+"""compare_builds.py OLD NEW [--rounds N] [--json FILE] -- WHAT [OPTION…]: one bench by two builds
+of weft, in turn.
 
-OLD and NEW are build folders, each with bin/weft. A round runs `weft bench WHAT OPTION… --json` by both, and the next round begins with
-the other one. Printed for each case: the median over the rounds of both, and of new / old. --json appends one line a case to FILE.
+OLD and NEW are build folders, each with bin/weft. A round runs `weft bench WHAT OPTION… --json` by
+both, and the next round begins with the other one. Printed for each case: the median over the
+rounds of both, and of new / old. --json appends one line a case to FILE.
 
-    bench/compare_builds.py ../old/build/release build/release --rounds 5 -- training --models mlp,cnn --impls weft
+    bench/compare_builds.py ../old/build/release build/release --rounds 5 -- training --models
+    mlp,cnn --impls weft
 """
 
 import argparse
@@ -64,7 +67,8 @@ def main():
         unit = rounds[0]["new"][bench, params][1]
         words = " ".join(str(value) for value in json.loads(params).values())
         print(
-            f"{bench:12} {words:44} old {statistics.median(old):10.3f} new {statistics.median(new):10.3f} {unit:8} "
+            f"{bench:12} {words:44} old {statistics.median(old):10.3f} new "
+            f"{statistics.median(new):10.3f} {unit:8} "
             f"new/old {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
         )
         lines.append(

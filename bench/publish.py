@@ -4,9 +4,9 @@
     bench/publish.py [--list] [PART ...]
 
 Writes bench/results/DATE-COMMIT/PART.jsonl. Its first line says how the part was measured: commit,
-commands, machine, versions, pinning. The other lines are the output of the commands. A part that has
-a file is not measured again, so the set can be interrupted and continued. The commit must be clean.
-"""
+commands, machine, versions, pinning. The other lines are the output of the commands. A part that
+has a file is not measured again, so the set can be interrupted and continued. The commit must be
+clean."""
 
 import argparse
 import datetime

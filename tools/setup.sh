@@ -235,8 +235,8 @@ weft_setup_docs() {
   weft_setup_python "documentation site" bin/mkdocs mkdocs==1.6.1 mkdocs-material==9.8.1
 }
 
-# The peers of `weft bench` that Debian lacks, in an environment of their own, since Open MPI 5 brings
-# an mpirun: Open MPI 5, and DeepSpeed with its compiled Adam over the torch of the tests.
+# The peers of `weft bench` that Debian lacks. They have their own environment, since Open MPI 5
+# brings an mpirun: Open MPI 5, and DeepSpeed with its compiled Adam over the torch of the tests.
 weft_setup_bench() {
   local bench=.venv-bench torch
   local where='import torch, pathlib; print(pathlib.Path(torch.__path__[0]).parent)'

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Measures what checkpoints cost a training run: how long training stops for each, and how much slower steps are while one is written.
+"""Measures what checkpoints cost a training run: how long training stops for each, and how much
+slower steps are while one is written.
 
-    overhead.py --weft build/release/bin/weft [-n 2] [--minutes 1] [--run-minutes 5] [--json FILE] [RECIPE [SETTING ...]]
+    overhead.py --weft build/release/bin/weft [-n 2] [--minutes 1] [--run-minutes 5] [--json FILE]
+    [RECIPE [SETTING ...]]
 
-Trains RECIPE (recipes/licenses) with a checkpoint every --minutes, for about --run-minutes. The overhead is the stops, and the time that
-steps took during writes above the median step, as a share of the training time. A SETTING is key=value over the recipe.
-"""
+Trains RECIPE (recipes/licenses) with a checkpoint every --minutes, for about --run-minutes. The
+overhead is the stops, and the time that steps took during writes above the median step, as a share
+of the training time. A SETTING is key=value over the recipe."""
 
 import argparse
 import datetime
@@ -98,12 +100,14 @@ def main():
     overhead = (sum(stall for _, stall, _ in saves) / 1e3 + sum(lost)) / total
     out = open(os.devnull, "w") if args.quiet else sys.stdout
     print(
-        f"{len(seconds)} steps of {1e3 * median:.1f} ms (median), {total:.0f} s, {len(saves)} checkpoints",
+        f"{len(seconds)} steps of {1e3 * median:.1f} ms (median), {total:.0f} s, {len(saves)} "
+        f"checkpoints",
         file=out,
     )
     for (step, stall, whole), slower in zip(saves, lost):
         print(
-            f"step {step:6}: training stopped {stall:7.1f} ms, written after {whole:8.1f} ms, steps meanwhile {1e3 * slower:+8.1f} ms",
+            f"step {step:6}: training stopped {stall:7.1f} ms, written after {whole:8.1f} ms, "
+            f"steps meanwhile {1e3 * slower:+8.1f} ms",
             file=out,
         )
     print(f"overhead {100 * overhead:.2f} % of the run", file=out)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Checks that codec = "auto" costs at most 5 % against none: runs of both in turn, on one host, over TCP on loopback and over a veth pair
-shaped to a rate (needs root, ip and tc). One JSON line a link and recipe: the median over the rounds of the ratio of a round's median
-steps, and what auto decided. Ends with 1 where a ratio is above --most.
+"""Checks that codec = "auto" costs at most 5 % against none: runs of both in turn, on one host,
+over TCP on loopback and over a veth pair shaped to a rate (needs root, ip and tc). One JSON line a
+link and recipe: the median over the rounds of the ratio of a round's median steps, and what auto
+decided. Ends with 1 where a ratio is above --most.
 
     bench/compression/auto_cost.py --rounds 5 > bench/results/auto-cost.jsonl
 """

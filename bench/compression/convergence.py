@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Trains a recipe once a codec, two ranks over TCP, and prints how accurate it gets: JSON lines, or the table of docs/compression.md.
+"""Trains a recipe once a codec, two ranks over TCP, and prints how accurate it gets: JSON lines, or
+the table of docs/compression.md.
 
-bench/compression/convergence.py --weft build/release/bin/weft --seeds 1,2 > bench/results/compression.jsonl
-bench/compression/convergence.py --table bench/results/compression.jsonl
-"""
+bench/compression/convergence.py --weft build/release/bin/weft --seeds 1,2 >
+bench/results/compression.jsonl bench/compression/convergence.py --table
+bench/results/compression.jsonl"""
 
 import argparse
 import json

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Training steps of ResNet-18 (7x7 stem) on two ranks in two network namespaces, joined by a veth pair shaped to a rate: weft with each
-codec, and PyTorch's DistributedDataParallel over Gloo, in turn, one JSON line each. Needs root, ip and tc.
+"""Training steps of ResNet-18 (7x7 stem) on two ranks in two network namespaces, joined by a veth
+pair shaped to a rate: weft with each codec, and PyTorch's DistributedDataParallel over Gloo, in
+turn, one JSON line each. Needs root, ip and tc.
 
-    bench/compression/shaped_link.py --impls "none pytorch-ddp powersgd:4" --rounds 2 > bench/results/shaped-link.jsonl
+    bench/compression/shaped_link.py --impls "none pytorch-ddp powersgd:4" --rounds 2 >
+    bench/results/shaped-link.jsonl
 """
 
 import argparse
@@ -29,7 +31,8 @@ def join_namespaces(rate):
     for name in NAMES:
         run(f"ip netns add {name}")
     run(
-        f"ip link add {DEVICES[0]} netns {NAMES[0]} type veth peer name {DEVICES[1]} netns {NAMES[1]}"
+        f"ip link add {DEVICES[0]} netns {NAMES[0]} type veth peer name {DEVICES[1]} netns "
+        f"{NAMES[1]}"
     )
     for name, address, device in zip(NAMES, ADDRESSES, DEVICES):
         run(f"ip -n {name} addr add {address}/24 dev {device}")
@@ -37,7 +40,8 @@ def join_namespaces(rate):
         run(f"ip -n {name} link set {device} up")
         if rate:
             run(
-                f"tc -n {name} qdisc add dev {device} root tbf rate {rate} burst 256kb latency 100ms"
+                f"tc -n {name} qdisc add dev {device} root tbf rate {rate} burst 256kb latency "
+                f"100ms"
             )
 
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""How long training takes to an accuracy over a link: the steps to it, which do not depend on the link, times the step on that link.
+"""How long training takes to an accuracy over a link: the steps to it, which do not depend on the
+link, times the step on that link.
 
-    bench/compression/time_to_accuracy.py --codecs "none powersgd:4 int8:64 topk:0.01" > steps.jsonl     # trains, two ranks on this host
-    bench/compression/shaped_link.py --impls "none pytorch-ddp powersgd:4 int8:64 topk:0.01" > link.jsonl # times steps at 1 Gbit/s
+    bench/compression/time_to_accuracy.py --codecs "none powersgd:4 int8:64 topk:0.01" > steps.jsonl
+    # trains, two ranks on this host bench/compression/shaped_link.py --impls "none pytorch-ddp
+    powersgd:4 int8:64 topk:0.01" > link.jsonl # times steps at 1 Gbit/s
     bench/compression/time_to_accuracy.py --table steps.jsonl link.jsonl
 
-Training is that of the recipe with SETTINGS below, the same for all; the test set is looked at every --eval-steps. PyTorch's DDP takes the
-gradients of "none", so it is given none's steps.
-"""
+Training is that of the recipe with SETTINGS below, the same for all; the test set is looked at
+every --eval-steps. PyTorch's DDP takes the gradients of "none", so it is given none's steps."""
 
 import argparse
 import json
@@ -94,11 +95,13 @@ def table(steps_file, link_file):
     rate = next(line["params"]["rate"] for line in link if line["bench"] == "shaped_link")
     seconds = {impl: steps[impl] * times[impl] / 1e3 for impl in times if impl in steps}
     print(
-        f"| {rate} | steps | ms a step | seconds | against PyTorch DDP |\n| --- | --- | --- | --- | --- |"
+        f"| {rate} | steps | ms a step | seconds | against PyTorch DDP |\n| --- | --- | --- | --- "
+        f"| --- |"
     )
     for impl, of_impl in sorted(seconds.items(), key=lambda item: item[1]):
         print(
-            f"| `{impl}` | {steps[impl]:.0f} | {times[impl]:.1f} | {of_impl:.0f} | {seconds['pytorch-ddp'] / of_impl:.2f} times faster |"
+            f"| `{impl}` | {steps[impl]:.0f} | {times[impl]:.1f} | {of_impl:.0f} | "
+            f"{seconds['pytorch-ddp'] / of_impl:.2f} times faster |"
         )
     for impl in sorted(set(times) - set(steps)):
         print(f"| `{impl}` | not reached | {times[impl]:.1f} | | |")

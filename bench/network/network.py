@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""All-reduce over a network link that it makes: weft, Open MPI over TCP and Gloo, interleaved (bench/README.md).
+"""All-reduce over a network link that it makes: weft, Open MPI over TCP and Gloo, interleaved
+(bench/README.md).
 
 sudo ./dev bench network
 sudo ./dev bench network --rate 1gbit --sizes 26214400
-sudo ./dev bench network --rate 1gbit --sizes 26214400 --ranks-per-host 2 --impls two-levels,flat-ring,flat-sharded
-"""
+sudo ./dev bench network --rate 1gbit --sizes 26214400 --ranks-per-host 2 --impls
+two-levels,flat-ring,flat-sharded"""
 
 import argparse
 import json
@@ -29,7 +30,9 @@ def sh(*command):
 
 
 class Hosts:
-    """Two network namespaces with a veth pair between them, shaped on both ends where a rate is given. Gone at the end."""
+    """Two network namespaces with a veth pair between them, shaped on both ends where a rate is
+    given. Gone at the end.
+    """
 
     def __init__(self, rate):
         self.names = [f"weft-{os.getpid()}-{host}" for host in range(2)]
@@ -99,7 +102,9 @@ class Hosts:
 
 
 class Participant:
-    """The ranks of one library, placed as the options say, rank r bound to core r where there are enough."""
+    """The ranks of one library, placed as the options say, rank r bound to core r where there are
+    enough.
+    """
 
     def __init__(self, impl, hosts, options):
         self.impl = impl
@@ -177,12 +182,15 @@ class Participant:
             )
 
     def start_openmpi(self, hosts, options):
-        """mpirun on host 0; the agent that it starts in place of ssh enters host 1. Commands go through named pipes."""
+        """mpirun on host 0; the agent that it starts in place of ssh enters host 1. Commands go
+        through named pipes.
+        """
         self.folder = tempfile.mkdtemp(prefix="weft-network-")
         agent = f"{self.folder}/agent"
         with open(agent, "w") as file:
             file.write(
-                f"#!/bin/sh\nshift\nexec {' '.join(hosts.inside(1))} unshare --uts sh -c \"hostname host-1; $*\"\n"
+                f"#!/bin/sh\nshift\nexec {' '.join(hosts.inside(1))} unshare --uts sh -c "
+                f"\"hostname host-1; $*\"\n"
             )
         os.chmod(agent, 0o755)
         for rank in range(self.ranks):
@@ -301,7 +309,9 @@ class Report:
 
 
 def limit_us(size, options):
-    """What the link's rate allows: the least that a host must send of an all-reduce is the vector, 1448 bytes a frame of 1514."""
+    """What the link's rate allows: the least that a host must send of an all-reduce is the vector,
+    1448 bytes a frame of 1514.
+    """
     units = {"mbit": 1e6, "gbit": 1e9}
     rate = float(options.rate[:-4]) * units[options.rate[-4:].lower()]
     return size * 8 / rate * 1514 / 1448 * 1e6

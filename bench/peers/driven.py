@@ -1,9 +1,10 @@
-"""What the driven PyTorch peers share: starting the ranks, and one JSON command and answer a line (bench/README.md).
+"""What the driven PyTorch peers share: starting the ranks, and one JSON command and answer a line
+(bench/README.md).
 
-A peer is started with `--ranks N` and is rank 0; start() starts the others with the environment that torchrun would give them.
-Between commands every rank sleeps in a read: rank 0 of stdin, the others of the pipe by which rank 0 passes the commands on. When
-stdin ends the pipes end too, so no rank outlives rank 0.
-"""
+A peer is started with `--ranks N` and is rank 0; start() starts the others with the environment
+that torchrun would give them. Between commands every rank sleeps in a read: rank 0 of stdin, the
+others of the pipe by which rank 0 passes the commands on. When stdin ends the pipes end too, so no
+rank outlives rank 0."""
 
 import argparse
 import json
@@ -21,11 +22,11 @@ class BadCommand(Exception):
 
 
 class SpinBarrier:
-    """A barrier of a few microseconds between the processes of a host, for timing without a collective library.
+    """A barrier of a few microseconds between the processes of a host, for timing without a
+    collective library.
 
-    Each rank counts its arrivals in a slot of shared memory and waits for the others' slots. It gives up its core while it waits,
-    so that more ranks than cores don't block each other.
-    """
+    Each rank counts its arrivals in a slot of shared memory and waits for the others' slots. It
+    gives up its core while it waits, so that more ranks than cores don't block each other."""
 
     def __init__(self, descriptor, rank, ranks):
         self._slots = memoryview(mmap.mmap(descriptor, mmap.PAGESIZE)).cast("Q")
@@ -52,7 +53,9 @@ class Ranks:
         self._store_socket = store_socket
 
     def init_gloo(self):
-        """torch.distributed over Gloo. Rank 0 serves the store on the socket whose port the others were told: no race for it."""
+        """torch.distributed over Gloo. Rank 0 serves the store on the socket whose port the others
+        were told: no race for it.
+        """
         import torch.distributed as dist
 
         host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -70,7 +73,9 @@ class Ranks:
         dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size)
 
     def serve(self, impl, carry_out):
-        """Calls carry_out(command) on every rank for every command and answers with what rank 0's call returns."""
+        """Calls carry_out(command) on every rank for every command and answers with what rank 0's
+        call returns.
+        """
         for line in sys.stdin:
             for pipe in self._pipes:
                 pipe.write(line)
@@ -127,7 +132,9 @@ def start():
 
 
 def take(command, defaults):
-    """The command's values over the defaults; an unknown key or a value of another type is a BadCommand."""
+    """The command's values over the defaults; an unknown key or a value of another type is a
+    BadCommand.
+    """
     unknown = sorted(set(command) - set(defaults))
     if unknown:
         raise BadCommand(f"unknown key '{unknown[0]}'")

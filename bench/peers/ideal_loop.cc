@@ -22,7 +22,7 @@ constexpr const char* kImpl = "ideal";
 // Below it two cores that share the work wait for each other longer than they work.
 constexpr std::size_t kLeastBytes = 1 << 20;
 
-// The cores of the process when it started: threads inherit the binding of the one that starts them.
+// The cores of the process when it started. A thread inherits the binding of its parent.
 const cpu_set_t kUsable = [] {
   cpu_set_t usable;
   CPU_ZERO(&usable);

@@ -58,7 +58,8 @@ class Collective:
         answer.update(block=command["block"], verified=self.verify())
         if not answer["verified"]:
             return {**answer, "error": "the operation left a wrong result"}
-        self.fill()  # From here on the sums grow until they are infinite, which costs an addition nothing.
+        # From here on the sums grow until they are infinite, which costs an addition nothing.
+        self.fill()
         time_calls = self.time_fresh if command["rewrite"] else self.time_block
         samples = command["warmup"] + command["iterations"]
         times = [time_calls(command["block"]) for _ in range(samples)]

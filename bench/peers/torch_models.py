@@ -55,7 +55,9 @@ class BasicBlock(nn.Module):
 
 
 def resnet18():
-    """The layout for 224x224 images (stem 7x7/2, max-pool 3x3/2) on 1x28x28 and 10 classes; 11,175,370 parameters."""
+    """The layout for 224x224 images (stem 7x7/2, max-pool 3x3/2) on 1x28x28 and 10 classes;
+    11,175,370 parameters.
+    """
     stem = [
         nn.Conv2d(1, 64, 7, 2, 3, bias=False),
         nn.BatchNorm2d(64),
@@ -110,7 +112,9 @@ class GptBlock(nn.Module):
 
 
 class Gpt(nn.Module):
-    """A decoder-only transformer with learned positions and a head of its own (Radford et al. 2019)."""
+    """A decoder-only transformer with learned positions and a head of its own (Radford et al.
+    2019).
+    """
 
     def __init__(self, layers, width, heads):
         super().__init__()

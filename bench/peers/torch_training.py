@@ -66,7 +66,9 @@ def megabytes(tensors):
 
 
 def fully_shard(module):
-    """Each transformer block is a unit, as PyTorch's own examples have it; what is left is the root's."""
+    """Each transformer block is a unit, as PyTorch's own examples have it; what is left is the
+    root's.
+    """
     from torch.distributed.fsdp import fully_shard as shard
 
     for block in getattr(module, "blocks", []):
@@ -158,7 +160,8 @@ class Job:
             loss.backward()
         self.optimizer.step()
         if self.alone:
-            RANKS.barrier.wait()  # DDP's ranks wait for each other in every step, so its rival must too.
+            # DDP's ranks wait for each other in every step, so its rival must too.
+            RANKS.barrier.wait()
         return loss.detach()
 
     def run(self, warmup, steps):
@@ -192,7 +195,9 @@ class Job:
         return bool(agree.item())
 
     def state_mb(self):
-        """Bytes that this rank holds for training, by what they are; DDP's buckets are a second copy of the gradients."""
+        """Bytes that this rank holds for training, by what they are; DDP's buckets are a second
+        copy of the gradients.
+        """
         if not (self.alone or self.mode.startswith("ddp")):
             return {}  # They do not say what they hold.
         parameters = list(self.module.parameters())

@@ -57,7 +57,9 @@ class Picture:
 
 
 def bars(title, groups, unit_of, mark=None):
-    """Horizontal bars. groups: (name, [(label, value, class)]); mark: (value, text), a vertical line."""
+    """Horizontal bars. groups: (name, [(label, value, class)]); mark: (value, text), a vertical
+    line.
+    """
     step, left, right, width = 20, 150, 70, 720
     rows = sum(len(of) for _, of in groups)
     height = 62 + rows * step + 34 * len(groups)

@@ -4,11 +4,10 @@
     bench/report/report.py [--check] [FOLDER]
 
 FOLDER is one of bench/results/DATE-COMMIT; without it, the one that bench/results/published names.
-In a page, the text between <!-- figures: NAME --> and <!-- end of figures --> is replaced; NAME is a
-key of FIGURES (tables.py). The charts (charts.py) are written to docs/pictures. --check writes
+In a page, the text between <!-- figures: NAME --> and <!-- end of figures --> is replaced; NAME is
+a key of FIGURES (tables.py). The charts (charts.py) are written to docs/pictures. --check writes
 nothing and fails where a page or a chart differs, where a figure of a page is not generated from a
-run, or where the run's commit is not an ancestor of HEAD.
-"""
+run, or where the run's commit is not an ancestor of HEAD."""
 
 import argparse
 import pathlib
@@ -59,7 +58,8 @@ def ancestors(run):
     for part, head in run.heads.items():
         command = ["git", "-C", ROOT, "merge-base", "--is-ancestor", head["commit"], "HEAD"]
         if subprocess.run(command, stderr=subprocess.DEVNULL).returncode != 0:
-            yield f"bench/results/{run.folder.name}/{part}.jsonl: commit {head['commit']} is not an ancestor of HEAD"
+            file = f"bench/results/{run.folder.name}/{part}.jsonl"
+            yield f"{file}: commit {head['commit']} is not an ancestor of HEAD"
 
 
 def main():

@@ -3,7 +3,8 @@
 import json
 import pathlib
 
-# Keys of a line's params that make it another figure of the same case: asked for by name, or not meant.
+# Keys of a line's params that make it another figure of the same case: asked for by name, or not
+# meant.
 SPECIAL = ("against", "memory", "measured", "share")
 
 

@@ -439,7 +439,8 @@ def readme_en(run):
 
 
 def readme_zh(run):
-    return readme(run, ["训练步，2 个 rank", "weft", "仅计算", "PyTorch DDP（Gloo，最佳设置）"])
+    head = ["训练步，2 个 rank", "weft", "仅计算", "PyTorch DDP（Gloo，最佳设置）"]
+    return readme(run, head)
 
 
 FIGURES = {

@@ -1,13 +1,14 @@
-"""Trains a text recipe with weft and the same GPT in plain PyTorch, and prints how far the two are apart: the loss of each step, and the loss
-of the held-out part at the end. Exit code 1 where they are further apart than the bounds below.
+"""Trains a text recipe with weft and the same GPT in plain PyTorch, and prints how far the two are
+apart: the loss of each step, and the loss of the held-out part at the end. Exit code 1 where they
+are further apart than the bounds below.
 
     losses.py --weft build/release/bin/weft [--steps 60] [-n 2] [RECIPE [SETTING ...]]
 
-What PyTorch gets of weft's are the initial weights (`weft export` of a run of no steps) and the tokens; the net, the order of the windows, the
-learning rate and AdamW are written down here again, after the headers (base/random.h, data/text/windows.h, kernels/learning_rate.h).
-Needs torch and safetensors. RECIPE: a text recipe of family gpt2 with AdamW and no dropout (recipes/licenses unless named); a SETTING is
-key=value over it.
-"""
+What PyTorch gets of weft's are the initial weights (`weft export` of a run of no steps) and the
+tokens; the net, the order of the windows, the learning rate and AdamW are written down here again,
+after the headers (base/random.h, data/text/windows.h, kernels/learning_rate.h). Needs torch and
+safetensors. RECIPE: a text recipe of family gpt2 with AdamW and no dropout (recipes/licenses unless
+named); a SETTING is key=value over it."""
 
 import argparse
 import json
@@ -295,14 +296,17 @@ def main():
         & set(range(1, words.steps + 1))
     ):
         print(
-            f"step {step:5}: torch {losses[step - 1]:.6f}, weft {theirs[step - 1]:.6f}, apart {apart[step - 1]:.1e}"
+            f"step {step:5}: torch {losses[step - 1]:.6f}, weft {theirs[step - 1]:.6f}, apart "
+            f"{apart[step - 1]:.1e}"
         )
     first, most = max(apart[:FIRST_STEPS]), max(apart)
     print(
-        f"losses of {len(apart)} steps: at most {most:.1e} apart, the first {FIRST_STEPS} at most {first:.1e}"
+        f"losses of {len(apart)} steps: at most {most:.1e} apart, the first {FIRST_STEPS} at most "
+        f"{first:.1e}"
     )
     print(
-        f"held-out loss: torch {held_out:.6f}, weft {result['loss']:.6f}, apart {abs(held_out - result['loss']):.1e}"
+        f"held-out loss: torch {held_out:.6f}, weft {result['loss']:.6f}, apart "
+        f"{abs(held_out - result['loss']):.1e}"
     )
     return (
         0

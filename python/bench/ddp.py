@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""DistributedDataParallel over weft beside DistributedDataParallel over Gloo: the same script, in interleaved rounds.
+"""DistributedDataParallel over weft beside DistributedDataParallel over Gloo: the same script, in
+interleaved rounds.
 
-    PYTHONPATH=build/release/python python3 python/bench/ddp.py [--ranks 2] [--model resnet18] [--rounds 6] [--json FILE]
+    PYTHONPATH=build/release/python python3 python/bench/ddp.py [--ranks 2] [--model resnet18]
+    [--rounds 6] [--json FILE]
 
-Each backend has its own ranks (processes of one thread each); while one works the others sleep. "alone" is the same step of a model of its
-own in the same processes, without communication but for a barrier of the backend at its end, since DDP's ranks wait for each other too. A
-backend's exposed communication is its step minus its own step alone, in each round; of several steps the median. "silent" is DDP over weft
-whose hook answers without having sent anything: its step minus the one alone is what DDP itself takes, which no backend can save.
-"""
+Each backend has its own ranks (processes of one thread each); while one works the others sleep.
+"alone" is the same step of a model of its own in the same processes, without communication but for
+a barrier of the backend at its end, since DDP's ranks wait for each other too. A backend's exposed
+communication is its step minus its own step alone, in each round; of several steps the median.
+"silent" is DDP over weft whose hook answers without having sent anything: its step minus the one
+alone is what DDP itself takes, which no backend can save."""
 
 import argparse
 import json

@@ -32,9 +32,7 @@ class Report {
  public:
   explicit Report(bool json);
 
-  // A JSON line on stdout:
-  // {"bench","params","value","unit","runs","p95","rounds","commit","host":{"cpu","cores"}}. Nothing
-  // without json.
+  // A JSON line on stdout (bench/README.md). Nothing without json.
   void line(const Measurement& measurement) const;
   // Columns of a table, right-aligned, the first left: on stdout, or with json on stderr.
   void row(const std::vector<std::string>& cells) const;
@@ -53,7 +51,7 @@ class Report {
 std::string digits(double value);
 // "4.00x"; "-" for what is not a number.
 std::string times(double ratio);
-// "1 KB", "25 MB", with kibi- and mebibytes where they come out even: "64 KiB".
+// "64 KiB", "25 MiB"; "1 KB", "25 MB" where only those come out even.
 std::string size_text(std::size_t bytes);
 
 }  // namespace weft::cli::bench_internal
