@@ -81,7 +81,7 @@ class MadeUpRun(unittest.TestCase):
             line(1.9, "times", model="gpt", measured="other", target="at least 1.75", good=True),
         )
         text = tables.FIGURES["missed"](self.run_of())
-        self.assertIn("| gpt | one / two | 1.50 | at least 1.75 |", text)
+        self.assertIn("| GPT | one / two | 1.500 | at least 1.75 |", text)
         self.assertNotIn("other", text)
 
     def test_a_part_that_was_not_measured_is_said_in_its_place(self):

@@ -5,7 +5,7 @@ import pathlib
 
 # Keys of a line's params that make it another figure of the same case: asked for by name, or not
 # meant.
-SPECIAL = ("against", "memory", "measured", "share")
+SPECIAL = ("against", "memory", "measured", "share", "time")
 
 
 class Missing(Exception):

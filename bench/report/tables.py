@@ -347,8 +347,9 @@ def missed(run):
         for line in run.lines[part]:
             case = line["params"]
             if case.get("good") is False:
-                model = case.get("model", "")
-                rows.append([model, case["measured"], digits(line["value"]), case["target"]])
+                model = case.get("model", "").replace("gpt", "GPT")
+                quantity = case["measured"].replace("weft-", "").replace("zb_", "zero bubble ")
+                rows.append([model, quantity, f"{line['value']:.3f}", case["target"]])
     return table(["model", "quantity", "measured", "target"], rows) if rows else "None."
 
 
