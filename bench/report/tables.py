@@ -290,7 +290,7 @@ def python_ddp(run):
 
 def choice(run):
     """The share of points where the chosen algorithm is within 10 % of the best."""
-    ratios = [line["value"] for line in run.part("choice") if line["bench"] == "choice"]
+    ratios = [line["value"] for line in run.part("choice") if line["unit"] == "times the best"]
     good = sum(ratio <= 1.1 for ratio in ratios)
     return (
         f"At {good} of {len(ratios)} points ({percent(good / len(ratios))}) the chosen algorithm "
@@ -322,8 +322,9 @@ def name_of(case):
     size = f", {size_of(case['bytes'])}" if "bytes" in case and what != "barrier" else ""
     how = f", {case['vectors']}" if "vectors" in case and what != "barrier" else ""
     ranks = f", {case['ranks']} ranks" if case.get("ranks", 2) != 2 else ""
+    over = ", TCP" if "link" in case else ""
     optimizer = ", AdamW" if case.get("optimizer") == "adamw" and what == "resnet18" else ""
-    return what + optimizer + FORMS_OF_WEFT[case["impl"]] + size + how + ranks
+    return what + optimizer + FORMS_OF_WEFT[case["impl"]] + over + size + how + ranks
 
 
 def slower(run):
