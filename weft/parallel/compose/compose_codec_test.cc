@@ -170,7 +170,7 @@ TEST(ComposeCodec, DescribesTheCodecAndRejectsUnsupportedOnes) {
   EXPECT_THAT(refused({.codec = "in8"}, {{"dp", 2}}), HasSubstr("int8"));
   EXPECT_THAT(refused({.codec = "int8", .precision = Precision::kF16}, {{"dp", 2}}),
               HasSubstr("take bf16, or no codec"));
-  EXPECT_THAT(refused({.codec = "int8"}, {{"fsdp", 2}}), HasSubstr("give dp the slow links"));
+  EXPECT_THAT(refused({.codec = "int8"}, {{"fsdp", 2}}), HasSubstr("use dp on the slow links"));
   EXPECT_EQ(refused({.codec = "int8"}, {{"pp", 2}}), "accepted");
   replicate(2, [](const Group& world) {
     Plan plan{.optimizer = optimizer_spec(torch::optim::SGDOptions(0.1).momentum(0.9), {}),
