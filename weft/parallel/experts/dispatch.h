@@ -15,8 +15,8 @@
 // The n_r tokens of rank r, of `width` numbers each, make m_r rows: k · n_r minus dropped ones. Per
 // rank, a step of one layer exchanges:
 //
-//   forward    an all-gather of 2 experts + 1 counts of 8 bytes; dispatch sends m_r · width numbers;
-//              combine sends as many numbers as the rank's experts received
+//   forward    an all-gather of 2 experts + 1 counts of 8 bytes; dispatch sends m_r · width
+//              numbers; combine sends as many numbers as the rank's experts received
 //   backward   the same two all-to-alls in the other direction
 //
 // All ranks together exchange 4 width · (sum of m_r) numbers. If experts are used evenly, a share

@@ -133,9 +133,9 @@ TEST(TensorCrossEntropy, RejectsInvalidTargets) {
     EXPECT_THAT(of(torch::tensor({1, 7, 2}), {.vocabulary = 7}), HasSubstr("id 7 is outside"));
     EXPECT_THAT(of(torch::tensor({1, 2, 3}), {.vocabulary = 9}),
                 HasSubstr("8 columns on all ranks"));
-    EXPECT_THAT(of(torch::tensor({1, 2}), {}), HasSubstr("first dimensions"));
+    EXPECT_THAT(of(torch::tensor({1, 2}), {}), HasSubstr("leading dimensions"));
     EXPECT_THAT(of(torch::tensor({1, 2, 3}), {.label_smoothing = 1}), HasSubstr("label_smoothing"));
-    EXPECT_THAT(of(torch::full({3}, -100), {}), HasSubstr("no target counts"));
+    EXPECT_THAT(of(torch::full({3}, -100), {}), HasSubstr("all targets are ignored"));
     EXPECT_EQ(cross_entropy(logits, torch::full({3}, -100), {.reduction = LossReduction::kSum}, tp)
                   .item<double>(),
               0);
@@ -253,7 +253,7 @@ TEST(TensorAttention, RejectsHeadsThatDoNotDivide) {
     EXPECT_THAT(refusal([&] {
                   Attention(AttentionOptions{.width = 12, .heads = 4, .rope_theta = 10}, tp);
                 }),
-                HasSubstr("even width"));
+                HasSubstr("even head width"));
     EXPECT_THAT(refusal([&] { Attention(AttentionOptions{.width = 10, .heads = 4}, tp); }),
                 HasSubstr("a width of 10 does not divide by 4 heads"));
   });
