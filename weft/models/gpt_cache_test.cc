@@ -128,7 +128,7 @@ TEST(GptCache, RefusesWhatDoesNotFollow) {
     model.extend(some_tokens(1).narrow(1, 0, 1), cache);
   };
   EXPECT_THAT(refusal(gpt2(), twice), HasSubstr("13 tokens, and positions for 12"));
-  EXPECT_THAT(refusal(llama(), twice), HasSubstr("a batch of 1, and a cache of another"));
+  EXPECT_THAT(refusal(llama(), twice), HasSubstr("a batch of 1, but the cache is for another"));
   const auto once = [](GptImpl& model, GptCache& cache) { model.extend(some_tokens(2), cache); };
   GptOptions dropping = gpt2();
   dropping.dropout = 0.1;

@@ -106,7 +106,7 @@ TEST(ImagePlans, AreRefusedInOneLineThatNamesTheReasonAndLeaveNoRun) {
   EXPECT_THAT(refused(2, {"model.name=vit", "model.heads=1", "parallel.tp=2"}),
               HasSubstr("heads = 1 cannot be split over tp=2"));
   EXPECT_THAT(refused(2, {"parallel.fsdp=2", "parallel.codec=bf16"}),
-              HasSubstr("give dp the slow links"));
+              HasSubstr("use dp on the slow links"));
   EXPECT_THAT(refused(2, {"parallel.fsdp=2", "parallel.codec=auto"}), HasSubstr("name a codec"));
   EXPECT_THAT(refused(2, {"model.name=mlp", "model.sync_batch_norm=true"}),
               HasSubstr("model.sync_batch_norm (--set) is for"));

@@ -268,7 +268,7 @@ TEST_F(OwnModel, SaysInOneLineWhatIsWrong) {
   EXPECT_THAT(refused(2, options("run", "pp=2"), whole, Errc::kBadConfig),
               HasSubstr("needs a model given as a list of blocks"));
   EXPECT_THAT(refused(2, options("run", "tp=2"), whole, Errc::kBadConfig),
-              HasSubstr("divides layers, of which this model has none"));
+              HasSubstr("divides layers, but this model has none"));
   EXPECT_THAT(refused(2, options("run", "dp=3"), whole, Errc::kBadConfig), HasSubstr("nearest"));
   EXPECT_THAT(refused(2, options("run", "xp=2"), whole, Errc::kBadConfig), HasSubstr("xp"));
   auto narrow = options("run", "dp=0");

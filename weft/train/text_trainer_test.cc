@@ -322,10 +322,10 @@ TEST(TextTrainer, RefusesWhatItCannotDoAndLeavesNoRun) {
   EXPECT_THAT(runs.refused(1, {"data.file=\"/nowhere\""}), HasSubstr("/nowhere"));
   EXPECT_THAT(runs.refused(1, {"data.tokenizer=\"bpe:9\""}), HasSubstr("bpe:N"));
   EXPECT_THAT(runs.refused(2, {"parallel.fsdp=2", "parallel.codec=bf16"}),
-              HasSubstr("give dp the slow links"));
+              HasSubstr("use dp on the slow links"));
   EXPECT_THAT(runs.refused(2, {"parallel.pp=2", "parallel.cuts=[9]"}),
-              HasSubstr("cuts rise from 1 to 2"));
-  EXPECT_THAT(runs.refused(2, {"parallel.ep=2"}), HasSubstr("of which this model has none"));
+              HasSubstr("cuts must rise from 1 to 2"));
+  EXPECT_THAT(runs.refused(2, {"parallel.ep=2"}), HasSubstr("but this model has none"));
   EXPECT_THAT(runs.refused(2, {"parallel.pp=2", "parallel.micro_batches=16"}),
               HasSubstr("cannot be 16 micro-batches"));
 }

@@ -13,22 +13,22 @@ namespace nn = torch::nn;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Of all values of a channel, over all ranks.
+// Statistics of each channel over all ranks.
 struct Moments {
   double count = 0;      // values of each channel
   at::Tensor mean, var;  // [channels], biased, in the input's type
 };
 
-// Per-channel values in the shape that broadcasts over `like`.
+// Reshapes per-channel values so that they broadcast over `like`.
 at::Tensor by_channel(const at::Tensor& values, const at::Tensor& like) {
   std::vector<int64_t> shape(static_cast<std::size_t>(like.dim()), 1);
   shape[1] = values.numel();
   return values.to(like.scalar_type()).view(shape);
 }
 
-// Each rank sends count, mean and sum of squared deviations of its own batch; all merge them in
-// rank order, two at a time (Chan, Golub, LeVeque 1979, eq. 2.1), in float64. Sums of squares would
-// cancel where the mean is large against the deviation.
+// Each rank sends count, mean and sum of squared deviations of its own batch. All ranks merge them
+// in rank order, two at a time (Chan, Golub, LeVeque 1979, eq. 2.1), in float64. Plain sums of
+// squares would cancel if the mean is large compared with the deviation.
 Moments joint_moments(const at::Tensor& x, const Group& group) {
   const int64_t channels = x.size(1);
   const auto f64 = x.options().dtype(at::kDouble).requires_grad(false);
@@ -55,22 +55,22 @@ Moments joint_moments(const at::Tensor& x, const Group& group) {
     squares += all[rank].slice(0, 1 + channels) + delta.square() * (joint.count * count / total);
     joint.count = total;
   }
-  WEFT_REQUIRE(
-      joint.count > 1,
-      "SyncBatchNorm: training needs more than one value a channel over all ranks, there are " +
-          std::to_string(joint.count));
+  WEFT_REQUIRE(joint.count > 1,
+               "SyncBatchNorm: training needs more than one value per channel over all ranks, but "
+               "there are " +
+                   std::to_string(joint.count));
   joint.mean = mean.to(x.scalar_type());
   joint.var = (squares / joint.count).to(x.scalar_type());
   return joint;
 }
 
-// What backward needs besides tensors.
+// Values that backward needs besides tensors.
 struct Terms final : torch::CustomClassHolder {
   Terms(Group group_, double count_, double weight_, double eps_)
       : group(std::move(group_)), count(count_), weight(weight_), eps(eps_) {}
   Group group;
-  double count;   // values of a channel, all ranks
-  double weight;  // of this rank's loss, up to a factor that all ranks have in common
+  double count;   // values per channel over all ranks
+  double weight;  // weight of this rank's loss, up to a factor that is the same on all ranks
   double eps;
 };
 
@@ -81,7 +81,7 @@ struct Normalize final : torch::autograd::Function<Normalize> {
                             const c10::intrusive_ptr<Terms>& terms) {
     context->save_for_backward({x, weight.value_or(at::Tensor()), moments.mean, moments.var});
     context->saved_data["terms"] = c10::IValue::make_capsule(terms);
-    // The kernel of evaluation: what it takes for running statistics is the joint batch's.
+    // Uses the evaluation kernel, with the statistics of all batches as running statistics.
     return std::get<0>(at::native_batch_norm(x, weight, bias, moments.mean, moments.var,
                                              /*training=*/false, 0.0, terms->eps));
   }
@@ -90,7 +90,7 @@ struct Normalize final : torch::autograd::Function<Normalize> {
   // ranks' N values (Ioffe, Szegedy 2015, 3).
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     WEFT_REQUIRE(!at::GradMode::is_enabled(),
-                 "SyncBatchNorm: backward of backward (create_graph) is not available");
+                 "SyncBatchNorm: backward of backward (create_graph) is not supported");
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &mean = saved[2], &var = saved[3];
     const auto terms =
@@ -101,7 +101,7 @@ struct Normalize final : torch::autograd::Function<Normalize> {
 
     at::Tensor d_weight = at::zeros_like(mean), d_bias = at::zeros_like(mean);
     if (x.numel() > 0) {
-      // The same kernel's backward gives sum(dy (x - mean)) / std and sum(dy) in one pass.
+      // The backward of the same kernel computes sum(dy (x - mean)) / std and sum(dy) in one pass.
       std::tie(std::ignore, d_weight, d_bias) = at::native_batch_norm_backward(
           dy, x, weight, mean, var, {}, {}, /*train=*/false, terms->eps, {false, true, true});
     }
@@ -109,8 +109,7 @@ struct Normalize final : torch::autograd::Function<Normalize> {
     if (context->needs_input_grad(0)) {
       at::Tensor sums = at::cat({d_bias.to(at::kDouble), d_weight.to(at::kDouble)}) * terms->weight;
       terms->group.all_reduce(sums);
-      // The division undoes the weight that averaging over the ranks will give to what is returned
-      // here.
+      // Divides by the weight that the average over the ranks will apply to this result.
       sums /= terms->count * (terms->weight > 0 ? terms->weight : 1.0);
       const at::Tensor scale = weight.defined() ? weight.to(at::kDouble) * invstd : invstd;
       const at::Tensor slope = scale * invstd * sums.slice(0, channels),
@@ -139,7 +138,7 @@ nn::BatchNormOptions options_of(const nn::Module& batch_norm) {
 // The normalization layers of a module.
 struct Found {
   std::vector<std::shared_ptr<SyncBatchNormImpl>> synchronous;
-  std::vector<nn::SequentialImpl*> sequentials;  // that hold batch norms
+  std::vector<nn::SequentialImpl*> sequentials;  // Sequentials that contain batch norms
   std::string unreachable;                       // names of batch norms that are typed members
 };
 
@@ -205,7 +204,7 @@ void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
 double SyncBatchNormImpl::next_momentum() {
   if (!running_mean.defined()) return 0.0;
   num_batches_tracked += 1;
-  // Without a momentum: the plain average over all batches.
+  // Without momentum: the plain average over all batches.
   return options.momentum() ? *options.momentum() : 1.0 / num_batches_tracked.item<double>();
 }
 
@@ -263,14 +262,14 @@ int convert_sync_batch_norm(const std::shared_ptr<nn::Module>& root, const Group
                             DataParallelOptions::Average average) {
   Found found;
   WEFT_REQUIRE(!is_batch_norm(*root),
-               "convert_sync_batch_norm: the root is a batch norm itself: make it a "
+               "convert_sync_batch_norm: the root is a batch norm itself; declare it as "
                "weft::parallel::SyncBatchNorm");
   look(root, "", found);
-  WEFT_REQUIRE(found.unreachable.empty(),
-               "convert_sync_batch_norm: the batch norms " + found.unreachable +
-                   " are members of modules, which cannot be replaced: declare them as "
-                   "weft::parallel::SyncBatchNorm");
-  // One layer may stand in several places.
+  WEFT_REQUIRE(found.unreachable.empty(), "convert_sync_batch_norm: the batch norms " +
+                                              found.unreachable +
+                                              " are members of modules and cannot be replaced; "
+                                              "declare them as weft::parallel::SyncBatchNorm");
+  // One layer may occur in several places.
   std::map<const nn::Module*, std::shared_ptr<SyncBatchNormImpl>> replaced;
   for (nn::SequentialImpl* sequential : found.sequentials) {
     for (const auto& child : sequential->named_children()) {

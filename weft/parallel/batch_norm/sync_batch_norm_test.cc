@@ -1,5 +1,5 @@
-// Against torch::nn::BatchNorm on the joined batch. Tolerance: 1e-5 in float32, 1e-10 in float64,
-// relative and absolute.
+// Compares with torch::nn::BatchNorm on the whole batch. Tolerance: 1e-5 in float32, 1e-10 in
+// float64, relative and absolute.
 #include "weft/parallel/batch_norm/sync_batch_norm.h"
 
 #include <gmock/gmock.h>
@@ -78,7 +78,8 @@ struct Problem {
   at::Tensor x, factors, weight, bias;
 };
 
-// Two steps on one layer: the joined batch in `layer`, and the ranks' parts; everything must agree.
+// Two steps of one layer on the whole batch (`layer`) and on the ranks' parts. All results must
+// agree.
 template <class BatchNorm>
 void compare_with(const Case& c) {
   const Problem problem(c);
@@ -97,8 +98,7 @@ void compare_with(const Case& c) {
     auto mine = c.part(problem.x, rank).clone().requires_grad_();
     sync->forward(mine.detach() * 2 + 1);
     const auto out = sync->forward(mine);
-    // A mean over the local batch that counts by samples, or a share of the joined mean that counts
-    // once.
+    // The loss is a mean over the local batch, weighted by samples, or a share of the whole mean.
     const bool by_samples = c.average == Average::kBySamples;
     const double divisor = by_samples ? std::max(samples, 1.0) : static_cast<double>(c.total());
     const double share = by_samples ? samples / static_cast<double>(c.total()) : 1.0;
@@ -121,7 +121,7 @@ void compare_with(const Case& c) {
   });
 }
 
-TEST(SyncBatchNorm, IsBatchNormOfTheJoinedBatchWhenBatchesAreUneven) {
+TEST(SyncBatchNorm, EqualsBatchNormOfTheWholeBatchWithUnevenBatches) {
   for (const auto type : {at::kFloat, at::kDouble}) {
     for (const auto& split : {std::vector<int64_t>{5, 2}, {1, 4, 3}}) {
       compare_with<nn::BatchNorm1d>({split, {}, type});
@@ -132,7 +132,7 @@ TEST(SyncBatchNorm, IsBatchNormOfTheJoinedBatchWhenBatchesAreUneven) {
   }
 }
 
-TEST(SyncBatchNorm, LetsARankComeWithoutSamples) {
+TEST(SyncBatchNorm, SupportsRanksWithoutSamples) {
   for (const auto& split : {std::vector<int64_t>{0, 6}, {4, 0}, {3, 0, 2}}) {
     compare_with<nn::BatchNorm1d>({split, {}});
     compare_with<nn::BatchNorm2d>({split, {4, 3}});
@@ -140,7 +140,7 @@ TEST(SyncBatchNorm, LetsARankComeWithoutSamples) {
   }
 }
 
-TEST(SyncBatchNorm, GivesTheGradientOfTheSumOfLossesWhereThoseAreSummed) {
+TEST(SyncBatchNorm, GivesTheGradientOfTheSumOfLossesIfGradientsAreSummed) {
   compare_with<nn::BatchNorm2d>({.split = {5, 2}, .inner = {4, 3}, .average = Average::kSum});
   compare_with<nn::BatchNorm2d>(
       {.split = {1, 4, 3}, .inner = {4, 3}, .average = Average::kByRanks});
@@ -157,7 +157,7 @@ TEST(SyncBatchNorm, HasBatchNormsOptions) {
   }
 }
 
-TEST(SyncBatchNorm, TakesBatchesThatAreNotContiguous) {
+TEST(SyncBatchNorm, SupportsBatchesThatAreNotContiguous) {
   const Problem problem({{4, 4}, {4, 6}});
   const auto joined = problem.x.transpose(2, 3);
   nn::BatchNorm2d layer(kChannels);
@@ -186,9 +186,9 @@ TEST(SyncBatchNorm, ComputesHalfPrecisionInFloat32) {
   });
 }
 
-TEST(SyncBatchNorm, KeepsTheVarianceWhereTheMeanIsAHundredMillionDeviations) {
-  // The sum of squares would lose all of it: the last bit of 1e12 in float64 is worth 1e-4, the
-  // variance is 5e-5.
+TEST(SyncBatchNorm, KeepsTheVarianceIfTheMeanIsAHundredMillionDeviations) {
+  // A sum of squares would lose it: the last bit of 1e12 in float64 is worth 1e-4, but the variance
+  // is 5e-5.
   const auto noise =
       (torch::arange(1200, at::kDouble) * 1.3).sin().view({100, kChannels, 4}) * 1e-2;
   const auto expected = noise.var({0, 2}, /*unbiased=*/true);
@@ -201,7 +201,7 @@ TEST(SyncBatchNorm, KeepsTheVarianceWhereTheMeanIsAHundredMillionDeviations) {
   });
 }
 
-TEST(SyncBatchNorm, EvaluatesWithRunningStatisticsAndWithoutTheOthers) {
+TEST(SyncBatchNorm, EvaluatesWithRunningStatisticsAndWithoutCommunication) {
   const Problem problem({{4, 4}, {4, 3}});
   replicate(2, [&](Group group) {
     SyncBatchNorm sync(nn::BatchNormOptions(kChannels), group);
@@ -213,7 +213,7 @@ TEST(SyncBatchNorm, EvaluatesWithRunningStatisticsAndWithoutTheOthers) {
     layer->running_var.copy_(sync->running_var);
     sync->eval();
     layer->eval();
-    // One rank alone: a collective would end with the time-out of replicate().
+    // Only one rank runs: a collective would end with the timeout of replicate().
     if (group.rank() == 1)
       expect_close(sync->forward(problem.x), layer->forward(problem.x), "evaluation");
     EXPECT_EQ(sync->num_batches_tracked.item<int64_t>(), 1);
@@ -231,7 +231,7 @@ std::string message_of(const F& body) {
   return "no error";
 }
 
-TEST(SyncBatchNorm, RefusesWhatHasNoVarianceNoShapeOrNoSecondDerivative) {
+TEST(SyncBatchNorm, RejectsTooFewValuesWrongShapesAndSecondDerivatives) {
   replicate(2, [](Group group) {
     SyncBatchNorm sync(nn::BatchNormOptions(kChannels), group);
     EXPECT_THAT(message_of([&] {
@@ -289,7 +289,7 @@ TEST(ConvertSyncBatchNorm, ReplacesInSequentialsAndKeepsParametersBuffersAndMode
   replicate(2, [&](Group group) {
     Joinable alone, model;
     {
-      torch::NoGradGuard guard;  // the generator is shared by the threads that are ranks here
+      torch::NoGradGuard guard;  // the ranks are threads that share one random generator
       for (auto* net : {&alone, &model}) {
         double phase = 0;
         for (auto& p : (*net)->parameters())
@@ -318,7 +318,7 @@ TEST(ConvertSyncBatchNorm, ReplacesInSequentialsAndKeepsParametersBuffersAndMode
   });
 }
 
-TEST(ConvertSyncBatchNorm, RefusesTypedMembersByNameAndChangesNothing) {
+TEST(ConvertSyncBatchNorm, RejectsTypedMembersByNameAndChangesNothing) {
   replicate(1, [](const Group& group) {
     nn::Sequential model(nn::BatchNorm1d(4), Typed());
     EXPECT_THAT(message_of([&] { convert_sync_batch_norm(model.ptr(), group); }),
@@ -340,7 +340,7 @@ nn::Sequential small_net() {
   return net;
 }
 
-TEST(SyncBatchNorm, TrainsInDataParallelAsOneProcessDoesWithUnevenBatches) {
+TEST(SyncBatchNorm, EqualsOneProcessInDataParallelWithUnevenBatches) {
   const auto x = (torch::arange(40, at::kDouble) * 1.1).sin().view({8, 5});
   const auto target = (torch::arange(16, at::kDouble) * 0.6).cos().view({8, 2});
   const auto train = [](nn::Sequential& net, auto& forward, const at::Tensor& in,

@@ -1,4 +1,4 @@
-// Gradients that go through a codec between the replicas of any plan.
+// Codecs for gradients between the replicas of any plan.
 #include "weft/base/file.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/reader.h"
@@ -25,8 +25,8 @@ std::vector<Case> products() {
           on({{"dp", 2}, {"tp", 2}}, by(Algorithm::kOneForwardOneBackward, 2))};
 }
 
-// In warm-up steps nothing is lost.
-TEST(ComposeCodec, TrainsAsOneProcessWhereNothingIsLost) {
+// Warm-up steps do not compress.
+TEST(ComposeCodec, EqualsOneProcessDuringWarmUp) {
   const auto expected = by_torch<torch::optim::AdamW>(kSingle, adam());
   for (const Case& c : products())
     steps_of(coded(c, "int8:64,warmup=100"), kSingle, expected, 1e-5);
@@ -36,7 +36,7 @@ TEST(ComposeCodec, TrainsAsOneProcessWhereNothingIsLost) {
     steps_of(coded(c, "int8:64,warmup=100"), attending, attended, 1e-5);
 }
 
-TEST(ComposeCodec, StaysNearOneProcessWhereLittleIsLost) {
+TEST(ComposeCodec, StaysNearOneProcessWithFineCodecs) {
   auto expected = by_torch<torch::optim::AdamW>(kSingle, adam());
   for (const Case& c : products()) {
     replicate(c.world(), [&](const Group& world) {
@@ -48,7 +48,7 @@ TEST(ComposeCodec, StaysNearOneProcessWhereLittleIsLost) {
             << c.name();
         EXPECT_NEAR(model.grad_norm(), expected.norms[step], 0.02 * expected.norms[step])
             << c.name();
-        EXPECT_NE(model.grad_norm(), expected.norms[step]) << c.name() << ": nothing was rounded";
+        EXPECT_NE(model.grad_norm(), expected.norms[step]) << c.name() << ": no value was rounded";
         model.step();
       }
     });
@@ -76,9 +76,9 @@ std::string folder_of(const TempDir& dir, int step) {
   return dir / ("step-0000000" + std::to_string(step));
 }
 
-// Those that ranks of tp have alike, or two stages, go as they are: codes beside other neighbors
-// would drive them apart.
-TEST(ComposeCodec, KeepsWhatRanksHaveAlikeAlike) {
+// Parameters that are equal on ranks of tp or on two stages are not compressed: encoded with
+// different neighbors, their copies would diverge.
+TEST(ComposeCodec, KeepsEqualParametersEqual) {
   for (const auto& axes : {std::vector<Axis>{{"dp", 2}, {"tp", 2}}, {{"dp", 2}, {"pp", 2}}}) {
     replicate(4, [&](const Group& world) {
       const Mesh mesh(world, axes);
@@ -98,7 +98,7 @@ TEST(ComposeCodec, KeepsWhatRanksHaveAlikeAlike) {
         train(trained, step);
         trained.step();
       }
-      // Ranks 0 and 1 differ along the inner axis alone.
+      // Ranks 0 and 1 differ along the inner axis only.
       at::Tensor alike = axes[1].name == "tp"
                              ? mine[1]->named_parameters()["norm.weight"]
                              : (mesh.coordinate("pp") == 0 ? mine.front() : mine.back())
@@ -110,7 +110,7 @@ TEST(ComposeCodec, KeepsWhatRanksHaveAlikeAlike) {
   }
 }
 
-TEST(ComposeCodec, GoesOnFromACheckpointWithTheSameBits) {
+TEST(ComposeCodec, ContinuesFromACheckpointWithTheSameBits) {
   for (const Case& product : products()) {
     const Case c = coded(product, product.world() == 3 ? "int4:8,warmup=1" : "topk:0.1");
     const TempDir whole, cut;
@@ -127,7 +127,7 @@ TEST(ComposeCodec, GoesOnFromACheckpointWithTheSameBits) {
   }
 }
 
-TEST(ComposeCodec, BeginsWithoutTheMemoryOfAnotherMeshOrCodec) {
+TEST(ComposeCodec, StartsWithoutTheMemoryOfAnotherMeshOrCodec) {
   const Case c = coded(on({{"pp", 2}, {"dp", 2}}), "topk:0.1");
   const TempDir with, without;
   go(c, 0, 1, with.path());
@@ -144,7 +144,7 @@ TEST(ComposeCodec, BeginsWithoutTheMemoryOfAnotherMeshOrCodec) {
   }
 }
 
-TEST(ComposeCodec, TellsTheCutsOfItsStateOnTheSameMeshAlone) {
+TEST(ComposeCodec, ReportsTheCutsOfItsStateOnTheSameMeshOnly) {
   Case c = coded(on({{"pp", 2}, {"dp", 2}}), "topk:0.1");
   c.plan.cuts = {1};
   const TempDir with, without;
@@ -160,7 +160,7 @@ TEST(ComposeCodec, TellsTheCutsOfItsStateOnTheSameMeshAlone) {
   });
 }
 
-TEST(ComposeCodec, SaysWhatGradientsGoThroughAndWhatTheyCannot) {
+TEST(ComposeCodec, DescribesTheCodecAndRejectsUnsupportedOnes) {
   const auto refused = [](Plan plan, std::vector<Axis> axes) {
     const plan::MeshLayout mesh(axes[0].size * (axes.size() > 1 ? axes[1].size : 1), axes);
     return refusal([&] { check_plan(plan, {.blocks = 4}, mesh); }, Errc::kBadConfig);
@@ -170,7 +170,7 @@ TEST(ComposeCodec, SaysWhatGradientsGoThroughAndWhatTheyCannot) {
   EXPECT_THAT(refused({.codec = "in8"}, {{"dp", 2}}), HasSubstr("int8"));
   EXPECT_THAT(refused({.codec = "int8", .precision = Precision::kF16}, {{"dp", 2}}),
               HasSubstr("take bf16, or no codec"));
-  EXPECT_THAT(refused({.codec = "int8"}, {{"fsdp", 2}}), HasSubstr("give dp the slow links"));
+  EXPECT_THAT(refused({.codec = "int8"}, {{"fsdp", 2}}), HasSubstr("use dp on the slow links"));
   EXPECT_EQ(refused({.codec = "int8"}, {{"pp", 2}}), "accepted");
   replicate(2, [](const Group& world) {
     Plan plan{.optimizer = optimizer_spec(torch::optim::SGDOptions(0.1).momentum(0.9), {}),
@@ -178,7 +178,8 @@ TEST(ComposeCodec, SaysWhatGradientsGoThroughAndWhatTheyCannot) {
     const ParallelModel model = parallelize(tiny_model(kSingle), plan, Mesh(world, {{"dp", 2}}));
     EXPECT_THAT(
         model.describe(),
-        HasSubstr("averaged over dp=2, once a step, through sign:64, with momentum after it\n"));
+        HasSubstr(
+            "averaged over dp=2, once a step, through sign:64, with momentum after the codec\n"));
   });
 }
 

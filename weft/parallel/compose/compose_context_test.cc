@@ -1,5 +1,5 @@
-// Sequences over ranks beside every other axis: the training, the losses and the predictions of one
-// process.
+// Context parallelism combined with every other axis equals one process in training, losses and
+// predictions.
 #include "weft/base/testing/refusal.h"
 #include "weft/parallel/compose/testing/parity.h"
 
@@ -14,7 +14,7 @@ Tiny attending(at::ScalarType type = at::kDouble) {
   return {.type = type, .bodies = 2, .length = 7, .attends = true};
 }
 
-TEST(ComposeContext, TrainsAsOneProcessBesideEveryAxis) {
+TEST(ComposeContext, EqualsOneProcessWithEveryOtherAxis) {
   const Tiny how = attending();
   const auto expected = by_torch<torch::optim::AdamW>(how, adam());
   for (const Case& c :
@@ -25,7 +25,7 @@ TEST(ComposeContext, TrainsAsOneProcessBesideEveryAxis) {
   }
 }
 
-TEST(ComposeContext, TrainsAsOneProcessBesideShardsOfEveryStage) {
+TEST(ComposeContext, EqualsOneProcessWithEveryZeroStage) {
   const Tiny how = attending();
   const auto expected = by_torch<torch::optim::AdamW>(how, adam());
   const std::vector<Axis> axes = {{"fsdp", 2}, {"cp", 2}};
@@ -36,7 +36,7 @@ TEST(ComposeContext, TrainsAsOneProcessBesideShardsOfEveryStage) {
   }
 }
 
-TEST(ComposeContext, TrainsAsOneProcessBesideStages) {
+TEST(ComposeContext, EqualsOneProcessWithPipelineStages) {
   const Tiny how = attending();
   const auto expected = by_torch<torch::optim::AdamW>(how, adam());
   for (const Case& c : {on({{"pp", 2}, {"cp", 2}}, by(Algorithm::kOneForwardOneBackward, 3)),
@@ -68,7 +68,7 @@ struct Shown {
   double loss = 0;
 };
 
-// What a model predicts, and its loss, on the second batch after a step on the first.
+// A model's predictions and loss on the second batch, after a step on the first.
 std::vector<Shown> shown_under(const std::vector<Axis>& axes, int world) {
   const Tiny how = attending();
   std::vector<Shown> all(static_cast<std::size_t>(world));
@@ -98,7 +98,7 @@ TEST(ComposeContext, PredictsAllPositionsOnEachRankAndEvaluatesTheirMean) {
   EXPECT_EQ(both[0].loss, both[1].loss);
 }
 
-TEST(ComposeContext, ACheckpointOfOneGoesOnUnderAnother) {
+TEST(ComposeContext, ACheckpointContinuesUnderAnotherPlan) {
   const Tiny how = attending();
   ParallelModel::NamedTensors saved;
   go_on(on({{"fsdp", 2}, {"cp", 2}}, {.weights = Weights::kPrivate}), how, {0, 2}, saved);
@@ -108,20 +108,19 @@ TEST(ComposeContext, ACheckpointOfOneGoesOnUnderAnother) {
                "three plans");
 }
 
-TEST(ComposeContext, SaysWhereSequencesLieAndThatTheyMust) {
+TEST(ComposeContext, DescribesItsPassAndRejectsUnsupportedModels) {
   replicate(2, [](const Group& group) {
     const Mesh mesh(group, {{"cp", 2}});
     const Plan plan{.context = ContextMethod::kHeads};
     const std::string text = parallelize(tiny_model(attending()), plan, mesh).describe();
-    EXPECT_THAT(text, HasSubstr("split sequence: every sequence's positions lie over cp=2, "
-                                "attention by heads\nplace experts: nothing to do\n"));
+    EXPECT_THAT(text, HasSubstr("split sequence: positions of every sequence are divided over "
+                                "cp=2, attention by heads\nplace experts: nothing to do\n"));
     EXPECT_THAT(text, HasSubstr("replicate: gradients are averaged over cp=2, once a step"));
     const auto refused = [&](const Tiny& how, const Plan& asked) {
       return refusal([&] { parallelize(tiny_model(how), asked, mesh); }, Errc::kBadConfig);
     };
-    EXPECT_THAT(
-        refused({}, {}),
-        HasSubstr("this model's blocks do not take in parts; nearest that works: dp=2,cp=1"));
+    EXPECT_THAT(refused({}, {}),
+                HasSubstr("this model's blocks do not support; nearest that works: dp=2,cp=1"));
     EXPECT_THAT(refused(attending(), {.without = {"split sequence"}}),
                 HasSubstr("cannot be left out on cp 2"));
   });

@@ -1,5 +1,5 @@
-// Experts and sequences over ranks together, against one process: to the experts, ranks of cp are
-// replicas with tokens of their own.
+// Expert and context parallelism together, against one process. For the experts, ranks of cp are
+// replicas with their own tokens.
 #include <numeric>
 
 #include "weft/parallel/compose/testing/parity.h"
@@ -19,7 +19,7 @@ void compare(const Case& c, const Tiny& how, double most) {
   steps_of(c, how, by_torch<torch::optim::AdamW>(how, adam(), c.batches()), most);
 }
 
-TEST(ComposeExpertsContext, TrainsAsOneProcessWithAllExpertsOnEachRank) {
+TEST(ComposeExpertsContext, EqualsOneProcessWithAllExpertsOnEachRank) {
   for (const Case& c :
        {on({{"cp", 2}}), on({{"cp", 3}}, {.micro_batches = 2}), on({{"dp", 2}, {"cp", 2}}),
         on({{"cp", 2}, {"tp", 2}}), on({{"fsdp", 2}, {"cp", 2}}, {.weights = Weights::kPrivate})}) {
@@ -27,7 +27,7 @@ TEST(ComposeExpertsContext, TrainsAsOneProcessWithAllExpertsOnEachRank) {
   }
 }
 
-TEST(ComposeExpertsContext, TrainsAsOneProcessBesideEveryAxis) {
+TEST(ComposeExpertsContext, EqualsOneProcessWithEveryOtherAxis) {
   const std::vector<Axis> axes = {{"ep", 2}, {"cp", 2}};
   for (const Case& c :
        {on(axes), on({{"cp", 2}, {"ep", 4}}, {.micro_batches = 2}),
@@ -38,7 +38,7 @@ TEST(ComposeExpertsContext, TrainsAsOneProcessBesideEveryAxis) {
   }
 }
 
-TEST(ComposeExpertsContext, TrainsAsOneProcessBesideShardsAndStages) {
+TEST(ComposeExpertsContext, EqualsOneProcessWithShardsAndStages) {
   const std::vector<Axis> shards = {{"fsdp", 2}, {"ep", 2}, {"cp", 2}},
                           stages = {{"pp", 2}, {"ep", 2}, {"cp", 2}};
   for (const Case& c : {on(shards, {.zero_stage = 1}),
@@ -51,7 +51,7 @@ TEST(ComposeExpertsContext, TrainsAsOneProcessBesideShardsAndStages) {
 
 // Five and six samples in eight micro-batches; three positions over four ranks, the last of which
 // has none.
-TEST(ComposeExpertsContext, TrainsAsOneProcessWhereRanksHaveNoRowOrNoPosition) {
+TEST(ComposeExpertsContext, EqualsOneProcessIfRanksHaveNoRowOrNoPosition) {
   compare(on({{"ep", 2}, {"cp", 2}}, {.micro_batches = 8}), mixed(), 1e-10);
   Tiny brief = mixed();
   brief.length = 3;
@@ -70,7 +70,7 @@ TEST(ComposeExpertsContext, ClipsTheNormOfTheWholeModelOnce) {
   compare(on({{"dp", 2}, {"ep", 2}, {"cp", 2}}), how, 1e-10);
 }
 
-TEST(ComposeExpertsContext, ACheckpointGoesOnUnderAnotherPlan) {
+TEST(ComposeExpertsContext, ACheckpointContinuesUnderAnotherPlan) {
   const Tiny how = mixed();
   ParallelModel::NamedTensors saved;
   go_on(on({{"ep", 2}, {"cp", 2}}), how, {0, 2}, saved);
@@ -80,7 +80,7 @@ TEST(ComposeExpertsContext, ACheckpointGoesOnUnderAnotherPlan) {
                "three plans");
 }
 
-TEST(ComposeExpertsContext, EvaluatesAndPredictsAsOneProcess) {
+TEST(ComposeExpertsContext, EvaluatesAndPredictsLikeOneProcess) {
   const auto shown = [](int world, const std::vector<Axis>& axes) {
     Named all;
     replicate(world, [&](const Group& group) {
@@ -99,7 +99,7 @@ TEST(ComposeExpertsContext, EvaluatesAndPredictsAsOneProcess) {
   expect_close(shown(4, {{"ep", 2}, {"cp", 2}}), shown(1, {}), 1e-12, "two replicas of two ranks");
 }
 
-// Of each layer on the ranks that have it, over all micro-batches.
+// Loads of each layer on the ranks that have it, over all micro-batches.
 TEST(ComposeExpertsContext, CountsTheLoadsOfTheWholeBatchOnEveryRank) {
   const auto loads_under = [](int world, const std::vector<Axis>& axes) {
     std::vector<std::map<std::string, ExpertLoad>> all(static_cast<std::size_t>(world));
@@ -125,8 +125,9 @@ TEST(ComposeExpertsContext, CountsTheLoadsOfTheWholeBatchOnEveryRank) {
   }
 }
 
-// Each sequence by itself, whose choices lie over the ranks: about a fifth is dropped.
-TEST(ComposeExpertsContext, DropsWhatOneProcessDrops) {
+// The capacity is per sequence, and its tokens are divided over the ranks. About a fifth is
+// dropped.
+TEST(ComposeExpertsContext, DropsTheSameTokensAsOneProcess) {
   Tiny how = mixed();
   how.capacity = 1;
   Tiny brief = how;
@@ -156,7 +157,7 @@ TEST(ComposeExpertsContext, DropsWhatOneProcessDrops) {
   EXPECT_EQ(four.dropped, one.dropped);
 }
 
-TEST(ComposeExpertsContext, SaysOverWhomExpertsAreBalanced) {
+TEST(ComposeExpertsContext, DescribesTheRanksOverWhichExpertsAreBalanced) {
   replicate(4, [](const Group& group) {
     const std::string text =
         parallelize(tiny_model(mixed()), {}, Mesh(group, {{"ep", 2}, {"cp", 2}})).describe();

@@ -1,5 +1,5 @@
-// Experts over ranks beside every other axis, against one process that computes the same
-// micro-batches: what all ranks have of each.
+// Expert parallelism combined with every other axis, against one process that computes the same
+// micro-batches (the union over all ranks).
 #include "weft/base/testing/refusal.h"
 #include "weft/parallel/compose/testing/parity.h"
 
@@ -17,7 +17,7 @@ void compare(const Case& c, const Tiny& how, double most) {
   steps_of(c, how, by_torch<torch::optim::AdamW>(how, adam(), c.batches()), most);
 }
 
-TEST(ComposeExperts, TrainsAsOneProcessBesideEveryAxis) {
+TEST(ComposeExperts, EqualsOneProcessWithEveryOtherAxis) {
   for (const Case& c : {on({}), on({{"ep", 2}}), on({{"ep", 4}}, {.micro_batches = 2}),
                         on({{"dp", 2}}), on({{"dp", 2}, {"ep", 2}}), on({{"ep", 2}, {"tp", 2}}),
                         on({{"ep", 2}}, {.micro_batches = 2, .recompute = Recompute::kFull})}) {
@@ -25,7 +25,7 @@ TEST(ComposeExperts, TrainsAsOneProcessBesideEveryAxis) {
   }
 }
 
-TEST(ComposeExperts, TrainsAsOneProcessBesideShardsOfEveryStage) {
+TEST(ComposeExperts, EqualsOneProcessWithEveryZeroStage) {
   const std::vector<Axis> axes = {{"fsdp", 2}, {"ep", 2}};
   for (const Case& c :
        {on(axes, {.zero_stage = 1}), on(axes, {.zero_stage = 2, .weights = Weights::kPrivate}),
@@ -34,7 +34,7 @@ TEST(ComposeExperts, TrainsAsOneProcessBesideShardsOfEveryStage) {
   }
 }
 
-TEST(ComposeExperts, TrainsAsOneProcessBesideStages) {
+TEST(ComposeExperts, EqualsOneProcessWithPipelineStages) {
   for (const Case& c :
        {on({{"pp", 2}, {"ep", 2}}, by(Algorithm::kOneForwardOneBackward, 3)),
         on({{"pp", 2}, {"ep", 2}}, by(Algorithm::kZeroBubbleV, 3)),
@@ -46,8 +46,8 @@ TEST(ComposeExperts, TrainsAsOneProcessBesideStages) {
   }
 }
 
-// Five and six samples: some micro-batches have one on one rank alone, some have none.
-TEST(ComposeExperts, TrainsAsOneProcessWhereRanksHaveNothingOfAMicroBatch) {
+// Five and six samples: some micro-batches have a sample on one rank only, some have none.
+TEST(ComposeExperts, EqualsOneProcessIfRanksHaveNoSampleOfAMicroBatch) {
   for (const Case& c :
        {on({{"ep", 2}}, {.micro_batches = 8}), on({{"dp", 2}}, {.micro_batches = 8}),
         on({{"pp", 2}, {"ep", 2}}, by(Algorithm::kOneForwardOneBackward, 8))}) {
@@ -69,7 +69,7 @@ TEST(ComposeExperts, ClipsTheNormOfTheWholeModelOnce) {
   compare(on({{"ep", 2}, {"tp", 2}}), how, 1e-10);
 }
 
-TEST(ComposeExperts, ACheckpointHasWholeExpertsAndGoesOnUnderAnotherPlan) {
+TEST(ComposeExperts, ACheckpointHasWholeExpertsAndContinuesUnderAnotherPlan) {
   const Tiny how = with_experts();
   ParallelModel::NamedTensors saved;
   go_on(on({{"ep", 4}}), how, {0, 2}, saved);
@@ -107,7 +107,7 @@ TEST(ComposeExperts, ARankWithoutSamplesTakesPart) {
                "one of two ranks has all samples");
 }
 
-TEST(ComposeExperts, RefusesABatchWithoutSamplesOnAllRanks) {
+TEST(ComposeExperts, RejectsABatchWithoutSamplesOnAllRanks) {
   std::vector<std::string> said(2);
   replicate(2, [&](const Group& group) {
     ParallelModel model =
@@ -118,10 +118,10 @@ TEST(ComposeExperts, RefusesABatchWithoutSamplesOnAllRanks) {
       said[static_cast<std::size_t>(group.rank())] = error.message();
     }
   });
-  for (const std::string& line : said) EXPECT_THAT(line, HasSubstr("no rank gives a sample"));
+  for (const std::string& line : said) EXPECT_THAT(line, HasSubstr("no rank has a sample"));
 }
 
-TEST(ComposeExperts, SaysWhereExpertsLieAndThatTheyMust) {
+TEST(ComposeExperts, DescribesItsPassAndRejectsUnsupportedModels) {
   replicate(4, [](const Group& group) {
     const Mesh mesh(group, {{"dp", 2}, {"ep", 2}});
     const std::string text = parallelize(tiny_model(with_experts()), {}, mesh).describe();
@@ -137,8 +137,7 @@ TEST(ComposeExperts, SaysWhereExpertsLieAndThatTheyMust) {
     };
     EXPECT_THAT(
         refused({}, {}),
-        HasSubstr(
-            "ep=2 divides experts, of which this model has none; nearest that works: dp=4,ep=1"));
+        HasSubstr("ep=2 divides experts, but this model has none; nearest that works: dp=4,ep=1"));
     EXPECT_THAT(refused(with_experts(), {.without = {"place experts"}}),
                 HasSubstr("cannot be left out on dp 2 x ep 2"));
   });

@@ -1,4 +1,5 @@
-// Parameter groups: own learning rates and decay by name, as torch's, however the parameters lie.
+// Parameter groups: learning rates and weight decay by name, as in torch, for any placement of the
+// parameters.
 #include "weft/parallel/compose/testing/parity.h"
 
 namespace weft::parallel {
@@ -12,8 +13,8 @@ bool is_word(const std::string& name) { return name.rfind("words.", 0) == 0; }
 
 const Adam kOfWords = Adam(adam()).betas({0.8, 0.9});
 
-// Norms learn four times as fast and without decay, words half as fast and with betas of their own;
-// lr as it is then.
+// Norms have four times the current learning rate and no decay; words have half of it and their own
+// betas.
 void by_hand(AdamW& optim, const Named& weights) {
   std::vector<at::Tensor> norms, words, rest;
   for (const auto& [name, weight] : weights)
@@ -26,7 +27,7 @@ void by_hand(AdamW& optim, const Named& weights) {
   groups.emplace_back(words, std::make_unique<Adam>(Adam(kOfWords).lr(adam().lr() / 2)));
 }
 
-TEST(ComposeGroups, TrainAsTorchsParameterGroupsDo) {
+TEST(ComposeGroups, EqualTorchsParameterGroups) {
   const Tiny how;
   const auto expected = by_torch<AdamW>(how, adam(), {}, by_hand),
              alike = by_torch<AdamW>(how, adam());
@@ -43,7 +44,7 @@ TEST(ComposeGroups, TrainAsTorchsParameterGroupsDo) {
       plan.optimizer.groups = {{is_norm, 4, 0},
                                {is_word, 0.5, 1, optimizer_spec(kOfWords, {}).rule}};
       ParallelModel model = parallelize(tiny_model(how), plan, Mesh(world, c.axes));
-      model.set_lr(adam().lr());  // groups keep their share of it
+      model.set_lr(adam().lr());  // groups keep their ratio to it
       for (int step = 0; step < kSteps; ++step) {
         train(model, step, how.length);
         model.step();

@@ -1,4 +1,4 @@
-// Checkpoints that no rank ever holds whole: from any plan to any other.
+// Checkpoints that no rank ever holds completely, from any plan to any other.
 #include "weft/base/file.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/reader.h"
@@ -8,8 +8,8 @@
 namespace weft::parallel::internal {
 namespace {
 
-// Steps [first, last) under a case, from the newest checkpoint in `dir`, and saves another one.
-// Gives the state.
+// Runs steps [first, last) under a case, from the newest checkpoint in `dir`, and saves another
+// one. Returns the state.
 ParallelModel::NamedTensors go_on_sharded(const Case& c, const Tiny& how, std::pair<int, int> steps,
                                           const std::string& dir) {
   ParallelModel::NamedTensors left;
@@ -54,7 +54,7 @@ void expect_goes_on(const std::vector<Case>& cases, const Tiny& how) {
   }
 }
 
-TEST(ComposeShards, OfOnePlanGoOnUnderAnother) {
+TEST(ComposeShards, OfOnePlanContinueUnderAnother) {
   expect_goes_on(
       {on({{"pp", 2}, {"dp", 2}}, {.schedule = Algorithm::kInterleaved, .micro_batches = 2}),
        on({{"fsdp", 2}, {"tp", 2}}, {.weights = Weights::kPrivate}),
@@ -64,12 +64,12 @@ TEST(ComposeShards, OfOnePlanGoOnUnderAnother) {
       {});
 }
 
-TEST(ComposeShards, OfExpertsGoOnUnderAnother) {
+TEST(ComposeShards, OfExpertsContinueUnderAnotherPlan) {
   expect_goes_on({on({{"ep", 2}}), on({{"dp", 2}, {"tp", 2}}), on({{"fsdp", 2}, {"ep", 2}})},
                  {.experts = 4});
 }
 
-TEST(ComposeShards, TakeWeightsAloneAndRefuseAnotherModelOnAllRanks) {
+TEST(ComposeShards, LoadWeightsAloneAndRejectAnotherModelOnAllRanks) {
   const TempDir dir;
   go_on_sharded(on({{"fsdp", 2}}), {.width = 12}, {0, 1}, dir.path());
   replicate(4, [&](const Group& group) {
@@ -95,7 +95,7 @@ TEST(ComposeShards, TakeWeightsAloneAndRefuseAnotherModelOnAllRanks) {
 }
 
 // At ZeRO-3 under pp and tp, what a rank saves is its share of the state.
-TEST(ComposeShards, AreAsManyBytesOnEachRank) {
+TEST(ComposeShards, HaveTheSameBytesOnEachRank) {
   const Case c = on({{"dp", 2}, {"fsdp", 2}, {"tp", 2}}, {.weights = Weights::kPrivate});
   replicate(c.world(), [&](const Group& group) {
     ParallelModel model =

@@ -1,4 +1,4 @@
-// Every product of the forms of parallelism trains as one process does.
+// Every product of the forms of parallelism equals one process.
 #include <chrono>
 
 #include "weft/parallel/compose/testing/parity.h"
@@ -45,13 +45,13 @@ const std::vector<Case>& products() {
   return all;
 }
 
-TEST(Compose, TrainsAsOneProcessOverEveryProductOfAxes) {
+TEST(Compose, EqualsOneProcessOverEveryProductOfAxes) {
   const Tiny how;
   const auto expected = by_torch<torch::optim::AdamW>(how, adam());
   for (const Case& c : products()) steps_of(c, how, expected, 1e-10);
 }
 
-TEST(Compose, CutsStagesByMeasuredTimesWhereItHasASample) {
+TEST(Compose, CutsStagesByMeasuredTimesIfThereIsASample) {
   const Tiny how;
   const auto expected = by_torch<torch::optim::AdamW>(how, adam());
   Case c = on({{"pp", 2}, {"dp", 2}, {"tp", 2}}, by(Algorithm::kOneForwardOneBackward, 2));
@@ -90,7 +90,7 @@ TEST(Compose, TrainsInFloat32WithinItsRounding) {
   }
 }
 
-TEST(Compose, SaysWhatAStepTook) {
+TEST(Compose, ReportsTheTimesOfAStep) {
   replicate(4, [](const Group& group) {
     ParallelModel model = parallelize(tiny_model({}), {.seed = kSeed, .micro_batches = 2},
                                       Mesh(group, {{"pp", 2}, {"dp", 2}}));

@@ -7,10 +7,10 @@
 namespace weft::parallel {
 
 LossScale::LossScale(const LossScaleOptions& options) : options_(options), scale_(options.initial) {
-  WEFT_REQUIRE(options.initial > 0, "loss scale: the initial scale is above 0");
+  WEFT_REQUIRE(options.initial > 0, "loss scale: the initial scale must be above 0");
   WEFT_REQUIRE(options.growth > 1 && options.backoff > 0 && options.backoff < 1,
-               "loss scale: growth is above 1, backoff between 0 and 1");
-  WEFT_REQUIRE(options.interval >= 1, "loss scale: the interval is at least one step");
+               "loss scale: growth must be above 1, and backoff between 0 and 1");
+  WEFT_REQUIRE(options.interval >= 1, "loss scale: the interval must be at least one step");
 }
 
 void LossScale::update(bool finite) {
@@ -27,7 +27,7 @@ void LossScale::update(bool finite) {
 
 void LossScale::set(double scale, std::int64_t good_steps) {
   WEFT_REQUIRE(scale > 0 && good_steps >= 0,
-               "loss scale: a scale above 0 and at least 0 good steps");
+               "loss scale: the loaded scale must be above 0, and its good steps at least 0");
   scale_ = scale;
   good_steps_ = good_steps;
 }

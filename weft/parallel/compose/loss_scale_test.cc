@@ -47,7 +47,7 @@ TEST(LossScale, HasTorchsDefaults) {
   EXPECT_EQ(scale.scale(), 131072);
 }
 
-TEST(LossScale, StaysWithinFloat32AndRefusesWhatIsNoScale) {
+TEST(LossScale, StaysWithinFloat32AndRejectsInvalidScales) {
   LossScale scale({.initial = 0x1p127, .interval = 1});
   scale.update(true);
   EXPECT_EQ(scale.scale(), 0x1p127);

@@ -1,5 +1,5 @@
-// Plan::micro_shards: the same bits of losses, norms, weights and optimizer state whatever the
-// replicas, shards and stages.
+// Plan::micro_shards: the same bits of losses, norms, weights and optimizer state for any replicas,
+// shards and stages.
 #include <cmath>
 #include <limits>
 
@@ -93,14 +93,14 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-TEST(MicroShards, TheBitsOfOneProcess) {
+TEST(MicroShards, GiveTheBitsOfOneProcess) {
   const Tiny how{.type = at::kFloat, .dropout = 0.2, .clip = 0.5};
   const Outcome one = outcome({}, how);
   EXPECT_LT(one.losses.back(), one.losses.front());
   for (const Case& run : cases()) expect_equal(outcome(run, how), one, run.name());
 }
 
-TEST(MicroShards, TheBitsOfOneProcessInBfloat16WithAccumulationAndUntied) {
+TEST(MicroShards, GiveTheBitsOfOneProcessInBfloat16WithAccumulationAndUntied) {
   const Tiny how{.type = at::kFloat, .clip = 0.5, .tied = false};
   const Plan plan{.accumulate = 2, .precision = Precision::kBf16};
   const Outcome one = outcome({{}, plan}, how);
@@ -111,8 +111,8 @@ TEST(MicroShards, TheBitsOfOneProcessInBfloat16WithAccumulationAndUntied) {
   }
 }
 
-// What one process computes is what torch does, which adds up otherwise.
-TEST(MicroShards, IsWhatTorchComputes) {
+// One process computes the same as torch, up to the order of sums.
+TEST(MicroShards, EqualTorchWithinRounding) {
   const Tiny how{.clip = 0.5};
   const Trained torchs =
       by_torch<torch::optim::AdamW>(how, torch::optim::AdamWOptions(1e-2).weight_decay(0.01));
@@ -131,8 +131,8 @@ at::Tensor sines(at::IntArrayRef sizes, double phase) {
       .to(at::kFloat);
 }
 
-// Two blocks, of which the first gives what has gaps, [samples, 48, 32] as [samples, 32, 48], and
-// the second adds it up: in another order where the gaps are lost on the way.
+// Two blocks. The first returns a strided tensor, [samples, 48, 32] as [samples, 32, 48]. The
+// second sums it, in another order if the tensor became contiguous on the way.
 struct Gaps : torch::nn::Module {
   Gaps(at::IntArrayRef sizes, double phase)
       : weight(register_parameter("weight", sines(sizes, phase))) {}
@@ -160,7 +160,7 @@ BlockModel with_gaps() {
   return model;
 }
 
-TEST(MicroShards, TheBitsOfOneProcessWhereBlocksGiveStridedTensors) {
+TEST(MicroShards, GiveTheBitsOfOneProcessIfBlocksReturnStridedTensors) {
   const auto weights = [](int world) {
     Named state;
     replicate(world, [&](const Group& group) {
@@ -181,7 +181,7 @@ TEST(MicroShards, TheBitsOfOneProcessWhereBlocksGiveStridedTensors) {
   expect_same_bits(weights(2), weights(1), "two stages");
 }
 
-TEST(MicroShards, ARunGoesOnUnderAnotherPlan) {
+TEST(MicroShards, ARunContinuesUnderAnotherPlan) {
   const Tiny how{.type = at::kFloat, .dropout = 0.2};
   const Outcome whole = outcome({}, how);
   const Case first{{{"pp", 2}, {"dp", 2}}}, then{{{"fsdp", 4}}, {.weights = Weights::kPrivate}};
@@ -189,7 +189,7 @@ TEST(MicroShards, ARunGoesOnUnderAnotherPlan) {
   expect_same_bits(outcome(then, how, 2, kSteps, part.state).state, whole.state, "resumed");
 }
 
-TEST(MicroShards, WhatCannotHaveTheSameBitsIsRefused) {
+TEST(MicroShards, PlansThatCannotHaveTheSameBitsAreRejected) {
   const auto refused = [](const std::vector<Axis>& axes, Plan plan,
                           const ModelShape& model = {.blocks = 5}) -> std::string {
     int world = 1;
@@ -208,16 +208,16 @@ TEST(MicroShards, WhatCannotHaveTheSameBitsIsRefused) {
       refused({{"dp", 3}}, {.micro_shards = 8}),
       "plan: micro_shards = 8 cannot be divided over 3 replicas; nearest that works: dp=1,pp=3");
   EXPECT_THAT(refused({{"tp", 2}}, {.micro_shards = 8}, {.blocks = 5, .splits = {{"hidden", 8}}}),
-              HasSubstr("divided sum in another order; nearest that works: dp=2,tp=1"));
+              HasSubstr("another order; nearest that works: dp=2,tp=1"));
   EXPECT_THAT(refused({}, {.micro_shards = 6}), HasSubstr("must be a power of two"));
   EXPECT_THAT(refused({{"dp", 2}}, {.micro_batches = 2, .micro_shards = 8}),
-              HasSubstr("leave out micro_batches = 2"));
+              HasSubstr("remove micro_batches = 2"));
   EXPECT_THAT(refused({}, {.micro_shards = 8}, {.blocks = 5, .experts = 4}),
               HasSubstr("experts are balanced"));
   EXPECT_THAT(refused({{"dp", 2}}, {.micro_shards = 8, .codec = "int8"}), HasSubstr("a codec"));
 }
 
-TEST(MicroShards, ABatchThatIsDividedOtherwiseIsRefused) {
+TEST(MicroShards, ABatchThatIsDividedDifferentlyIsRejected) {
   replicate(2, [](const Group& group) {
     ParallelModel model = parallelize(tiny_model({}), planned({}, {}), Mesh(group, {{"dp", 2}}));
     const at::Tensor mine = tokens_of(0, 0).slice(0, 0, group.rank() == 0 ? 6 : 5);
@@ -232,9 +232,9 @@ TEST(MicroShards, ABatchThatIsDividedOtherwiseIsRefused) {
   });
 }
 
-// Parts of every size in every order; against float64, and against integers that float64 cannot
-// tell apart.
-TEST(SquaresInAnyOrder, HaveTheSameBitsHoweverTheyAreDivided) {
+// Parts of every size in every order, against float64 and against integers that float64 cannot
+// represent exactly.
+TEST(SquaresInAnyOrder, HaveTheSameBitsForAnyDivision) {
   torch::manual_seed(1);
   const at::Tensor all = torch::randn({100'003}) * torch::pow(10.0, torch::randn({100'003}) * 3);
   const auto sum = [](int world, const at::Tensor& numbers) {

@@ -18,7 +18,7 @@ BlockModel blocks_of(std::vector<Block> blocks) {
   return model;
 }
 
-// Each entry in a Sequential of its own, where its batch norms can be replaced.
+// Puts each entry into its own Sequential, so that its batch norms can be replaced.
 BlockModel blocks_of(const torch::nn::Sequential& sequential) {
   std::vector<Block> blocks;
   std::size_t number = 0;

@@ -16,7 +16,7 @@ using schedule::pipeline::Algorithm;
 
 constexpr std::array kAxes = {"dp", "fsdp", "pp", "tp", "cp", "ep"};
 
-// What of a plan can be changed to make it work.
+// The parts of a plan that can be changed to make it work.
 struct Sizes {
   std::array<int, kAxes.size()> of = {};
   int micro_batches = 1;
@@ -35,14 +35,15 @@ std::string named(const char* axis, int size) {
   return std::string(axis) + "=" + std::to_string(size);
 }
 
-// Each gives what does not work; empty: it does.
+// Each check returns what does not work; empty: it works.
 struct Question {
   const Plan& plan;
   const ModelShape& model;
 
   std::string of_splits(const Sizes& sizes) const {
     if (sizes.tp() > 1 && model.splits.empty())
-      return named("tp", sizes.tp()) + " divides layers, of which this model has none that divide";
+      return named("tp", sizes.tp()) +
+             " divides layers, but this model has none that can be divided";
     for (const auto& [what, size] : model.splits) {
       if (size % sizes.tp() != 0)
         return what + " = " + std::to_string(size) + " cannot be split over " +
@@ -54,10 +55,10 @@ struct Question {
     const int cp = sizes.cp();
     if (cp == 1) return "";
     if (model.heads == 0)
-      return named("cp", cp) + " cuts sequences, which this model's blocks do not take in parts";
+      return named("cp", cp) + " divides sequences, which this model's blocks do not support";
     if (plan.context == ContextMethod::kRing) return "";
-    // Where keys and values do not divide over tp, each rank has those of its queries: attention
-    // says whether these divide.
+    // If keys and values do not divide over tp, each rank has those of its queries. Attention
+    // checks whether these divide.
     const std::int64_t all = model.kv_heads > 0 ? model.kv_heads : model.heads,
                        kv = all % sizes.tp() == 0 ? all / sizes.tp() : 0;
     const std::int64_t heads = model.heads / sizes.tp();
@@ -65,12 +66,12 @@ struct Question {
     if (heads % cp == 0 && shared) return "";
     return (heads % cp != 0 ? std::to_string(heads) + " heads"
                             : std::to_string(kv) + " heads of keys and values") +
-           " of a rank cannot be divided over " + named("cp", cp) + " by heads, as a ring can";
+           " of a rank cannot be divided over " + named("cp", cp) + " by heads; a ring can";
   }
   std::string of_experts(const Sizes& sizes) const {
     if (sizes.ep() == 1) return "";
     if (model.experts == 0)
-      return named("ep", sizes.ep()) + " divides experts, of which this model has none";
+      return named("ep", sizes.ep()) + " divides experts, but this model has none";
     if (model.experts % sizes.ep() == 0) return "";
     return "experts = " + std::to_string(model.experts) + " cannot be divided over " +
            named("ep", sizes.ep());
@@ -80,18 +81,18 @@ struct Question {
     if (stages <= model.blocks) return "";
     if (model.blocks == 1)
       return named("pp", sizes.pp()) +
-             " needs a model given as a list of blocks, and this one is whole";
+             " needs a model given as a list of blocks, but this one is a single module";
     return std::to_string(stages) + " stages (" + named("pp", sizes.pp()) + ", " +
            std::to_string(each) + " of each rank) of " + std::to_string(model.blocks) +
-           " blocks; every stage takes one at least";
+           " blocks; every stage needs at least one";
   }
   std::string of_shards(const Sizes& sizes) const {
     if (plan.micro_shards == 0) return "";
     const std::string what = "micro_shards = " + std::to_string(plan.micro_shards);
     if (sizes.tp() * sizes.cp() * sizes.ep() > 1) {
       return what +
-             " gives the same bits over dp, fsdp and pp; layers and sequences that are divided sum "
-             "in another order";
+             " gives the same bits only over dp, fsdp and pp; divided layers and sequences sum in "
+             "another order";
     }
     if (plan.micro_shards % sizes.replicas() == 0) return "";
     return what + " cannot be divided over " + std::to_string(sizes.replicas()) + " replicas";
@@ -100,7 +101,7 @@ struct Question {
     const auto needed =
         static_cast<std::int64_t>(sizes.replicas()) * sizes.micro_batches * plan.accumulate;
     if (plan.batch == 0 || plan.batch >= needed || plan.micro_shards > 0) return "";
-    return "a batch of " + std::to_string(plan.batch) + " samples cannot be " +
+    return "a batch of " + std::to_string(plan.batch) + " samples cannot be divided into " +
            std::to_string(sizes.micro_batches * plan.accumulate) + " micro-batches on each of " +
            std::to_string(sizes.replicas()) + " replicas";
   }
@@ -121,8 +122,8 @@ double distance(const Sizes& a, const Sizes& b) {
   return sum;
 }
 
-// Gives `ranks` to the axes up to `axis` in every way, as few as can be to the later ones first,
-// and calls `take` with each.
+// Divides `ranks` among the axes up to `axis` in every way, with the fewest on later axes first,
+// and calls `take` for each.
 template <class Take>
 void deal(int ranks, std::size_t axis, Sizes& sizes, const Take& take) {
   if (axis == 0) {
@@ -136,7 +137,7 @@ void deal(int ranks, std::size_t axis, Sizes& sizes, const Take& take) {
   }
 }
 
-// The one with as many ranks that is least far away, if there is any.
+// Returns the nearest plan with the same number of ranks, if any.
 std::optional<Sizes> least_far(const Question& question, const Sizes& wanted, int ranks) {
   std::optional<Sizes> best;
   Sizes sizes;
@@ -173,7 +174,7 @@ void check_cuts(const Plan& plan, int blocks, int stages) {
   int before = 0;
   for (const int cut : plan.cuts) {
     require(cut > before && cut < blocks,
-            "plan: cuts rise from 1 to " + std::to_string(blocks - 1) +
+            "plan: cuts must rise from 1 to " + std::to_string(blocks - 1) +
                 ", so that every stage has a block; " + std::to_string(cut) + " does not");
     before = cut;
   }
@@ -191,12 +192,12 @@ void check_codec(const Plan& plan, const Sizes& sizes) {
   require(spec.kind != compress::Kind::kAuto || sizes.replicas_alone(),
           "plan: codec = \"auto\" measures replicas of a whole model; name a codec");
   require(!scales_loss(plan),
-          "plan: a codec's memory would outlive the loss's scale that it was made with; take bf16, "
-          "or no codec");
+          "plan: a codec is not supported with loss scaling, since its memory would outlive the "
+          "scale; use bf16, or no codec");
   require(sizes.fsdp() == 1 || sizes.dp() * sizes.cp() * sizes.ep() > 1,
           "plan: codec " + plan.codec +
-              " is for what replicas over dp send each other, and here are none: give dp the slow "
-              "links, fsdp the fast");
+              " compresses gradients between replicas of dp, but there are none; use dp on the "
+              "slow links and fsdp on the fast ones");
 }
 
 void check_micro_shards(const Plan& plan, const Sizes& sizes, const ModelShape& model) {
@@ -205,16 +206,17 @@ void check_micro_shards(const Plan& plan, const Sizes& sizes, const ModelShape& 
   const std::string what = "plan: micro_shards = " + std::to_string(shards);
   require(shards > 0 && (shards & (shards - 1)) == 0, what + " must be a power of two");
   require(plan.micro_batches == 1 || plan.micro_batches * replicas == shards,
-          what + " says how many micro-batches there are; leave out micro_batches = " +
+          what + " sets the number of micro-batches; remove micro_batches = " +
               std::to_string(plan.micro_batches));
   require(model.experts == 0, what +
-                                  " gives the same bits over dp, fsdp and pp; experts are balanced "
-                                  "over what ranks have at a time");
-  require(!plan.sync_batch_norm,
-          what + " and batch norms over what the replicas have at a time; take one of them");
+                                  " gives the same bits only over dp, fsdp and pp; experts are "
+                                  "balanced over the current tokens of the ranks");
+  require(!plan.sync_batch_norm, what +
+                                     " is not supported with sync_batch_norm, whose statistics "
+                                     "depend on the replicas; use one of them");
   require(plan.codec == "none", what +
-                                    " and a codec, which rounds gradients differently at each "
-                                    "number of ranks; take one of them");
+                                    " is not supported with a codec, whose rounding depends on the "
+                                    "number of ranks; use one of them");
 }
 
 }  // namespace
@@ -244,10 +246,11 @@ int virtual_stages(const Plan& plan) {
 void check_plan(const Plan& plan, const ModelShape& model, const plan::MeshLayout& mesh) {
   require(plan.micro_batches >= 1 && plan.accumulate >= 1 && plan.virtual_stages >= 0 &&
               plan.batch >= 0,
-          "plan: micro_batches and accumulate are at least 1, virtual_stages and batch at least 0");
+          "plan: micro_batches and accumulate must be at least 1, and virtual_stages and batch at "
+          "least 0");
   require(plan.zero_stage >= 1 && plan.zero_stage <= 3,
-          "plan: zero_stage is 1, 2 or 3, not " + std::to_string(plan.zero_stage));
-  require(plan.schedule != Algorithm::kForwardOnly, "plan: forward_only does not train; take 1f1b");
+          "plan: zero_stage must be 1, 2 or 3, not " + std::to_string(plan.zero_stage));
+  require(plan.schedule != Algorithm::kForwardOnly, "plan: forward_only does not train; use 1f1b");
   Sizes wanted{.micro_batches = micro_batches(plan, mesh)};
   for (std::size_t axis = 0; axis < kAxes.size(); ++axis) wanted.of[axis] = mesh.size(kAxes[axis]);
   check_micro_shards(plan, wanted, model);
@@ -259,7 +262,7 @@ void check_plan(const Plan& plan, const ModelShape& model, const plan::MeshLayou
   throw Error(Errc::kBadConfig, "plan: " + trouble +
                                     (best ? "; nearest that works: " + describe(*best, wanted)
                                           : "; no plan of " + std::to_string(mesh.world()) +
-                                                " ranks works, take fewer"));
+                                                " ranks works; use fewer"));
 }
 
 }  // namespace weft::parallel

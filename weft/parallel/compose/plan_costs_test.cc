@@ -15,7 +15,8 @@ Plan plan_of(Plan plan) {
 
 std::int64_t aligned(std::int64_t elements) { return (elements + 15) / 16 * 16; }
 
-// Of a block of tiny_model(), each parameter as Sharded lays it, and how many there are.
+// Elements of a block of tiny_model(), with each parameter padded as in Sharded, and the number of
+// its parameters.
 std::pair<std::int64_t, int> elements_of(const std::string& block, const Tiny& how) {
   const std::int64_t w = how.width;
   if (block == "words") return {aligned(kWords * w), 1};
@@ -23,7 +24,7 @@ std::pair<std::int64_t, int> elements_of(const std::string& block, const Tiny& h
   return {2 * aligned(w) + 2 * aligned(2 * w * w) + aligned(2 * w) + aligned(w), 6};
 }
 
-// Bytes that the calling rank hands to its groups while this lives, by operation.
+// Counts the bytes of the calling rank in its groups while this lives, by operation.
 class Counted {
  public:
   Counted() : use_(&trace_, "rank") { trace_.record(true); }
@@ -40,8 +41,9 @@ class Counted {
   observe::Trace::Use use_;
 };
 
-// float64; two stages of two or three blocks, untied; micro-batches of 3 and 3, or 2 and 3 samples.
-TEST(PlanCosts, AStepHandsOverTheBytesOfTheHeaders) {
+// float64, two stages of two or three blocks, untied weights, micro-batches of 3 and 3 or of 2 and
+// 3 samples.
+TEST(PlanCosts, AStepSendsTheDocumentedBytes) {
   const Tiny how{.tied = false};
   constexpr int kMicroBatches = 2;
   replicate(4, [&](const Group& group) {
@@ -66,8 +68,8 @@ TEST(PlanCosts, AStepHandsOverTheBytesOfTheHeaders) {
     }
     const std::int64_t rows = share_of(tokens_of(0, 0), mesh.coordinate("fsdp"), 2).size(0);
     std::map<std::string, std::int64_t> expected;
-    // Gradients leave once. Blocks are gathered for each micro-batch, forward and backward, with 8
-    // bytes a pass.
+    // Gradients are sent once. Blocks are gathered for each micro-batch, in forward and backward,
+    // with 8 bytes per pass.
     expected["reduce_scatter"] = 8 * elements;
     expected["all_gather"] = 2 * kMicroBatches * (8 * elements / 2 + 8);
     expected["all_reduce"] = 8 * (parameters + 1) + 16;
@@ -80,7 +82,7 @@ TEST(PlanCosts, AStepHandsOverTheBytesOfTheHeaders) {
   });
 }
 
-TEST(PlanCosts, ParametersGradientsAndStateTakeTheMemoryOfZerosFormulas) {
+TEST(PlanCosts, ParametersGradientsAndStateUseTheMemoryOfZerosFormulas) {
   const Tiny how{.width = 64, .tied = false};
   for (const int stage : {1, 2, 3}) {
     replicate(4, [&](const Group& group) {
@@ -96,8 +98,8 @@ TEST(PlanCosts, ParametersGradientsAndStateTakeTheMemoryOfZerosFormulas) {
                                    : std::vector{"body.1", "body.2", "head"}) {
         elements += elements_of(block, how).first;
       }
-      // Rajbhandari et al., figure 1, for float64 and Adam's two arrays, where gradients wait at
-      // the shards after a step.
+      // Rajbhandari et al., figure 1, for float64 and Adam's two arrays; after a step, gradients
+      // are kept as shards.
       const auto psi = static_cast<double>(8 * elements);
       const auto near = [&](std::int64_t bytes, double right, const char* what) {
         EXPECT_NEAR(static_cast<double>(bytes), right, 0.1 * right) << what << ", ZeRO-" << stage;

@@ -25,88 +25,89 @@ std::string refusal(const Plan& plan, const ModelShape& model, int world,
 
 const ModelShape kModel{.blocks = 6, .splits = {{"heads", 12}, {"hidden", 3072}}};
 
-TEST(PlanCheck, TakesWhatWorks) {
+TEST(PlanCheck, AcceptsPlansThatWork) {
   EXPECT_EQ(refusal({}, kModel, 1, {}), "accepted");
   EXPECT_EQ(refusal({.micro_batches = 4, .batch = 8}, kModel, 8, {{"pp", 2}, {"dp", 2}, {"tp", 2}}),
             "accepted");
   EXPECT_EQ(refusal({.schedule = Algorithm::kInterleaved}, kModel, 3, {{"pp", 3}}), "accepted");
 }
 
-TEST(PlanCheck, NamesTheNearestPlanWhereHeadsDoNotDivide) {
+TEST(PlanCheck, NamesTheNearestPlanIfHeadsDoNotDivide) {
   EXPECT_EQ(refusal({}, kModel, 8, {{"tp", 8}}),
             "plan: heads = 12 cannot be split over tp=8; nearest that works: dp=2,tp=4");
   EXPECT_EQ(refusal({}, {.blocks = 2, .splits = {{"heads", 9}}}, 4, {{"dp", 2}, {"tp", 2}}),
             "plan: heads = 9 cannot be split over tp=2; nearest that works: dp=4,tp=1");
 }
 
-TEST(PlanCheck, NamesTheNearestPlanWhereThereAreMoreStagesThanBlocks) {
+TEST(PlanCheck, NamesTheNearestPlanIfThereAreMoreStagesThanBlocks) {
   EXPECT_EQ(refusal({}, kModel, 8, {{"pp", 8}}),
-            "plan: 8 stages (pp=8, 1 of each rank) of 6 blocks; every stage takes one at least; "
+            "plan: 8 stages (pp=8, 1 of each rank) of 6 blocks; every stage needs at least one; "
             "nearest that works: dp=2,pp=4");
   EXPECT_THAT(refusal({.schedule = Algorithm::kZeroBubbleV}, kModel, 4, {{"pp", 4}}),
               HasSubstr("8 stages (pp=4, 2 of each rank)"));
-  // Every plan of so many ranks needs more samples than there are, or more blocks.
+  // Every plan of this many ranks needs more samples or more blocks than there are.
   EXPECT_THAT(refusal({.batch = 1}, {.blocks = 1, .splits = {{"heads", 1}}}, 2, {{"pp", 2}}),
-              HasSubstr("no plan of 2 ranks works, take fewer"));
+              HasSubstr("no plan of 2 ranks works; use fewer"));
 }
 
-TEST(PlanCheck, NamesTheNearestPlanWhereTheBatchIsTooSmall) {
+TEST(PlanCheck, NamesTheNearestPlanIfTheBatchIsTooSmall) {
   EXPECT_EQ(refusal({.micro_batches = 4, .batch = 6}, kModel, 2, {{"dp", 2}}),
-            "plan: a batch of 6 samples cannot be 4 micro-batches on each of 2 replicas; nearest "
+            "plan: a batch of 6 samples cannot be divided into 4 micro-batches on each of 2 "
+            "replicas; nearest "
             "that works: dp=2,micro_batches=3");
   EXPECT_THAT(refusal({.batch = 3}, kModel, 4, {{"dp", 2}, {"fsdp", 2}}),
               HasSubstr("nearest that works: dp=2,fsdp=1,"));
 }
 
-TEST(PlanCheck, RefusesNumbersOutOfRange) {
+TEST(PlanCheck, RejectsNumbersOutOfRange) {
   EXPECT_THAT(refusal({.micro_batches = 0}, kModel, 1, {}), HasSubstr("micro_batches"));
   EXPECT_THAT(refusal({.zero_stage = 4}, kModel, 1, {}),
-              HasSubstr("zero_stage is 1, 2 or 3, not 4"));
+              HasSubstr("zero_stage must be 1, 2 or 3, not 4"));
   EXPECT_THAT(refusal({.schedule = Algorithm::kForwardOnly}, kModel, 1, {}),
               HasSubstr("take 1f1b"));
 }
 
-TEST(PlanCheck, TakesSequencesAndExpertsWhereTheModelHasThem) {
+TEST(PlanCheck, AcceptsCpAndEpIfTheModelSupportsThem) {
   const ModelShape gpt{.blocks = 6, .splits = {{"heads", 12}}, .heads = 12},
       mixture{.blocks = 6, .splits = {{"heads", 12}}, .heads = 12, .experts = 4};
   EXPECT_EQ(refusal({}, gpt, 12, {{"cp", 3}, {"tp", 2}, {"dp", 2}}), "accepted");
   EXPECT_EQ(refusal({}, mixture, 16, {{"ep", 4}, {"tp", 2}, {"dp", 2}}), "accepted");
   EXPECT_EQ(refusal({}, kModel, 2, {{"cp", 2}}),
-            "plan: cp=2 cuts sequences, which this model's blocks do not take in parts; nearest "
+            "plan: cp=2 divides sequences, which this model's blocks do not support; nearest "
             "that works: dp=2,cp=1");
-  EXPECT_EQ(
-      refusal({}, gpt, 2, {{"ep", 2}}),
-      "plan: ep=2 divides experts, of which this model has none; nearest that works: dp=2,ep=1");
+  EXPECT_EQ(refusal({}, gpt, 2, {{"ep", 2}}),
+            "plan: ep=2 divides experts, but this model has none; nearest that works: dp=2,ep=1");
   EXPECT_EQ(refusal({}, mixture, 16, {{"cp", 2}, {"ep", 4}, {"tp", 2}}), "accepted");
   EXPECT_EQ(refusal({}, mixture, 8, {{"ep", 8}}),
             "plan: experts = 4 cannot be divided over ep=8; nearest that works: dp=2,ep=4");
   EXPECT_EQ(refusal({.micro_batches = 2, .batch = 6}, mixture, 4, {{"ep", 4}}),
-            "plan: a batch of 6 samples cannot be 2 micro-batches on each of 4 replicas; nearest "
+            "plan: a batch of 6 samples cannot be divided into 2 micro-batches on each of 4 "
+            "replicas; nearest "
             "that works: ep=4,micro_batches=1");
 }
 
-TEST(PlanCheck, NamesTheNearestPlanWhereHeadsDoNotDivideOverContexts) {
+TEST(PlanCheck, NamesTheNearestPlanIfHeadsDoNotDivideOverCp) {
   const Plan heads{.context = ContextMethod::kHeads};
   const ModelShape gpt{.blocks = 6, .splits = {{"heads", 12}}, .heads = 12},
       grouped{.blocks = 6, .splits = {{"heads", 12}}, .heads = 12, .kv_heads = 6};
   EXPECT_EQ(refusal({}, gpt, 8, {{"cp", 8}}), "accepted");  // by ring
   EXPECT_EQ(refusal(heads, gpt, 4, {{"cp", 2}, {"tp", 2}}), "accepted");
   EXPECT_EQ(refusal(heads, gpt, 8, {{"cp", 4}, {"tp", 2}}),
-            "plan: 6 heads of a rank cannot be divided over cp=4 by heads, as a ring can; nearest "
+            "plan: 6 heads of a rank cannot be divided over cp=4 by heads; a ring can; nearest "
             "that works: dp=2,tp=2,cp=2");
   EXPECT_EQ(refusal(heads, grouped, 4, {{"cp", 4}}),
-            "plan: 6 heads of keys and values of a rank cannot be divided over cp=4 by heads, as a "
+            "plan: 6 heads of keys and values of a rank cannot be divided over cp=4 by heads; a "
             "ring can; nearest that works: dp=2,cp=2");
 }
 
-TEST(PlanCheck, RefusesCutsThatDoNotRiseThroughTheBlocks) {
+TEST(PlanCheck, RejectsCutsThatDoNotRiseThroughTheBlocks) {
   const auto cut = [](std::vector<int> cuts) {
     return refusal({.cuts = std::move(cuts)}, {.blocks = 6}, 3, {{"pp", 3}});
   };
   EXPECT_EQ(cut({2, 4}), "accepted");
   EXPECT_THAT(cut({3}), HasSubstr("3 stages need 2 cuts, not 1"));
   for (const auto& cuts : {std::vector{0, 3}, {3, 3}, {4, 2}, {2, 6}})
-    EXPECT_THAT(cut(cuts), HasSubstr("cuts rise from 1 to 5"));
+    EXPECT_THAT(cut(cuts), HasSubstr("cuts must rise from 1 to 5"));
 }
 
 }  // namespace plan_test

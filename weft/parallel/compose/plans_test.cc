@@ -1,4 +1,4 @@
-// What goes from plan to plan: checkpoints, bits, random numbers, the loss scale.
+// Properties that hold across plans: checkpoints, bits, random numbers, the loss scale.
 #include <cmath>
 #include <limits>
 
@@ -31,7 +31,7 @@ Outcome steps_under(const std::vector<Axis>& axes, const Plan& plan, const Tiny&
   int world = 1;
   for (const Axis& axis : axes) world *= axis.size;
   replicate(world, [&](const Group& group) {
-    torch::set_num_threads(1);  // a product's bits depend on it
+    torch::set_num_threads(1);  // the bits of a matrix product depend on it
     const Mesh mesh(group, axes);
     ParallelModel model = parallelize(tiny_model(how), with(plan), mesh);
     if (!from.empty()) model.load_state({from.begin(), from.end()});
@@ -46,7 +46,7 @@ Outcome steps_under(const std::vector<Axis>& axes, const Plan& plan, const Tiny&
   return outcome;
 }
 
-TEST(Plans, ACheckpointOfOneGoesOnUnderAnother) {
+TEST(Plans, ACheckpointOfOnePlanContinuesUnderAnother) {
   const Tiny how;
   const auto whole = steps_under({}, {}, how);
   const std::vector<std::pair<std::vector<Axis>, Plan>> plans = {
@@ -68,7 +68,7 @@ TEST(Plans, ACheckpointOfOneGoesOnUnderAnother) {
   }
 }
 
-TEST(Plans, AStateThatDoesNotFitIsRefusedOnAllRanks) {
+TEST(Plans, AStateThatDoesNotFitIsRejectedOnAllRanks) {
   const auto state = steps_under({}, {}, {}, 0, 1).state;
   const auto refused = [&](const std::function<void(Named&)>& spoil) {
     Named bad = state;
@@ -83,7 +83,7 @@ TEST(Plans, AStateThatDoesNotFitIsRefusedOnAllRanks) {
         what[static_cast<std::size_t>(group.rank())] = error.message();
       }
       EXPECT_EQ(model.steps(), 0);
-      model.load_state({state.begin(), state.end()});  // and it can go on
+      model.load_state({state.begin(), state.end()});  // and the model stays usable
       EXPECT_EQ(model.steps(), 1);
     });
     return what[0] + "; " + what[1];
@@ -91,7 +91,7 @@ TEST(Plans, AStateThatDoesNotFitIsRefusedOnAllRanks) {
   EXPECT_THAT(refused([](Named& bad) { bad.erase("body.0.up.weight.exp_avg"); }),
               HasSubstr("the state has no 'body.0.up.weight.exp_avg'; load_state: the"));
   EXPECT_THAT(refused([](Named& bad) { bad["body.2.up.weight"] = torch::ones({3}); }),
-              HasSubstr("'body.2.up.weight' of the state has another shape"));
+              HasSubstr("'body.2.up.weight' has another shape"));
 }
 
 TEST(Plans, SchedulesCutsShardsAndRecomputationGiveTheSameBits) {
@@ -112,7 +112,7 @@ TEST(Plans, SchedulesCutsShardsAndRecomputationGiveTheSameBits) {
     EXPECT_EQ(other.losses, one.losses) << what;
     expect_same_bits(other.state, one.state, what);
   }
-  // Shards: whatever the stage and the form, and with stages over ranks too.
+  // Shards give the same bits for any ZeRO stage and placement, also with pipeline stages.
   const auto sharded = steps_under({{"fsdp", 2}}, {.micro_batches = 3, .zero_stage = 1}, how);
   for (const Plan& plan :
        {Plan{.micro_batches = 3, .zero_stage = 2, .weights = Weights::kPrivate},
@@ -125,7 +125,7 @@ TEST(Plans, SchedulesCutsShardsAndRecomputationGiveTheSameBits) {
   }
 }
 
-TEST(Plans, DropoutIsTheSameHoweverLayersAreSplit) {
+TEST(Plans, DropoutIsTheSameForAnySplitOfLayers) {
   const Tiny how{.dropout = 0.2};
   const auto one = steps_under({{"dp", 2}}, {.micro_batches = 2}, how);
   const auto split = steps_under({{"pp", 2}, {"dp", 2}, {"tp", 2}},
@@ -163,7 +163,7 @@ Tensors targets_of(const Mesh& mesh, int step, double factor) {
   return {words, torch::full({words.size(0)}, replica == 1 ? factor : 1.0, at::kFloat)};
 }
 
-TEST(Plans, OneRanksOverflowSkipsTheStepOfAllAndHalvesTheScale) {
+TEST(Plans, AnOverflowOnOneRankSkipsTheStepOnAllAndHalvesTheScale) {
   const Tiny how{.type = at::kFloat};
   const std::vector<Axis> axes = {{"pp", 2}, {"dp", 2}};
   replicate(4, [&](const Group& group) {
@@ -203,7 +203,7 @@ TEST(Plans, OneRanksOverflowSkipsTheStepOfAllAndHalvesTheScale) {
   });
 }
 
-TEST(Plans, TheLossScaleIsInTheCheckpointAndChangesNoBit) {
+TEST(Plans, TheLossScaleIsInTheCheckpointAndDoesNotChangeBits) {
   const Tiny how{.type = at::kFloat};
   const Plan scaled{.loss_scale = LossScaleOptions{.interval = 2}};
   const auto plain = steps_under({{"fsdp", 2}}, {}, how),
@@ -231,7 +231,7 @@ TEST(Plans, NarrowerTypesTrainCloseToFloat32) {
   }
 }
 
-TEST(Plans, RanksAsProcessesTrainAsThreadsDo) {
+TEST(Plans, ProcessesTrainLikeThreads) {
   const std::vector<Axis> axes = {{"pp", 2}, {"fsdp", 2}, {"tp", 2}};
   const Plan plan{.micro_batches = 2, .recompute = Recompute::kFull};
   const auto threads = steps_under(axes, plan, {});
@@ -256,7 +256,7 @@ TEST(Plans, RanksAsProcessesTrainAsThreadsDo) {
   }
 }
 
-TEST(Plans, APassSaysWhatItDidAndCanBeLeftOutWhereNothingDependsOnIt) {
+TEST(Plans, APassDescribesItselfAndCanBeLeftOutIfNothingDependsOnIt) {
   replicate(2, [](const Group& group) {
     const Mesh mesh(group, {{"pp", 2}});
     const Plan asked{.micro_batches = 2, .recompute = Recompute::kFull};
@@ -270,7 +270,7 @@ TEST(Plans, APassSaysWhatItDidAndCanBeLeftOutWhereNothingDependsOnIt) {
     EXPECT_THAT(text, HasSubstr("replicate: nothing to do"));
     EXPECT_THAT(text,
                 HasSubstr(std::string("recompute: ") + (group.rank() == 0 ? "2 of 2" : "2 of 3") +
-                          " blocks compute all again"));
+                          " blocks recompute everything"));
     Plan without = asked;
     without.without = {"recompute"};
     EXPECT_THAT(parallelize(tiny_model({}), with(without), mesh).describe(),
@@ -289,7 +289,7 @@ TEST(Plans, APassSaysWhatItDidAndCanBeLeftOutWhereNothingDependsOnIt) {
   EXPECT_EQ(std::string(passes().front().name), "cut stages");
 }
 
-TEST(Plans, WhatCannotWorkIsRefusedBeforeAnythingIsMade) {
+TEST(Plans, PlansThatCannotWorkAreRejectedBeforeBlocksAreMade) {
   replicate(3, [](const Group& group) {
     try {
       parallelize(tiny_model({}), with({}), Mesh(group, {{"tp", 3}}));
@@ -303,7 +303,7 @@ TEST(Plans, WhatCannotWorkIsRefusedBeforeAnythingIsMade) {
   });
 }
 
-TEST(Plans, AStageThatThrowsEndsAllRanksOfTheMesh) {
+TEST(Plans, AnExceptionInOneStageEndsAllRanksOfTheMesh) {
   try {
     replicate(4, [](const Group& group) {
       const Mesh mesh(group, {{"pp", 2}, {"dp", 2}});

@@ -1,4 +1,4 @@
-// Plain replicas under parallelize(): what data_parallel() offers.
+// Plain replicas under parallelize(): the features of data_parallel().
 #include <future>
 
 #include "weft/base/testing/refusal.h"
@@ -24,7 +24,7 @@ Named weights_after(const Group& world, const Plan& plan) {
   const Tiny how{.type = at::kFloat};
   ParallelModel model = parallelize(tiny_model(how), plan, Mesh(world, {{"dp", world.size()}}));
   for (int step = 0; step < 9; ++step) {
-    // Of the step to come, not of the one that is still on its way.
+    // Applies to the next step, not to the one whose transfers are pending.
     model.set_lr(0.01 / (1 + step));
     train(model, step);
     model.step();
@@ -33,8 +33,8 @@ Named weights_after(const Group& world, const Plan& plan) {
   return named(model.state());
 }
 
-// Messages between processes, tuned and put off, through codecs too.
-TEST(Replicas, LetGradientsTravelIntoTheNextForwardWithTheSameBits) {
+// Messages between processes, with tuned buckets and delayed updates, also through codecs.
+TEST(Replicas, OverlapTransfersWithTheNextForwardWithTheSameBits) {
   const auto codes = comm::fork_ranks(2, "tcp", [](const Group& world) {
     torch::set_num_threads(1);
     for (const char* codec : {"none", "bf16", "topk:0.1"}) {
@@ -52,7 +52,7 @@ TEST(Replicas, LetGradientsTravelIntoTheNextForwardWithTheSameBits) {
   EXPECT_EQ(codes, std::vector<int>(2, 0));
 }
 
-TEST(Replicas, HaveTheSameWeightsHoweverThoseAreKept) {
+TEST(Replicas, HaveTheSameWeightsForEveryPlacement) {
   replicate(3, [](const Group& world) {
     const Named shared = weights_after(world, trained_with({}, {.weights = Weights::kShared}));
     for (const Weights weights : {Weights::kPrivate, Weights::kAuto}) {
@@ -69,7 +69,7 @@ TEST(Replicas, HaveTheSameWeightsHoweverThoseAreKept) {
   });
 }
 
-TEST(Replicas, GiveTheirOwnLossWhereTheyAreAsked) {
+TEST(Replicas, ReturnTheirOwnLossOnRequest) {
   const auto expected = by_torch<torch::optim::AdamW>({}, adam());
   replicate(3, [&](const Group& world) {
     ParallelModel model = parallelize(tiny_model({}), trained_with({}), Mesh(world, {{"dp", 3}}));
@@ -82,8 +82,8 @@ TEST(Replicas, GiveTheirOwnLossWhereTheyAreAsked) {
   });
 }
 
-// Over uneven shares that differ from batch to batch.
-TEST(Replicas, WeighSamplesOfAccumulatedBatchesInTheirOwnBatch) {
+// The shares are uneven and differ from batch to batch.
+TEST(Replicas, WeightSamplesOfAccumulatedBatchesWithinEachBatch) {
   const auto train_once = [](const Group& world, std::vector<Axis> axes) {
     const Mesh mesh(world, std::move(axes));
     ParallelModel model = parallelize(tiny_model({}), trained_with({}, {.accumulate = 2}), mesh);
@@ -127,7 +127,7 @@ TEST(Replicas, DropABatchWithoutAStep) {
   }
 }
 
-TEST(Replicas, RefuseMoreBatchesThanThePlanAccumulates) {
+TEST(Replicas, RejectMoreBatchesThanThePlanAccumulates) {
   replicate(2, [](const Group& world) {
     ParallelModel model = parallelize(tiny_model({}), trained_with({}), Mesh(world, {{"dp", 2}}));
     train(model, 0);
@@ -140,8 +140,8 @@ TEST(Replicas, RefuseMoreBatchesThanThePlanAccumulates) {
   });
 }
 
-// A peer that waits for its gradients is told at once, long before the deadline of its group.
-TEST(Replicas, EndTogetherWhereABlockOrALossThrowsOnOne) {
+// A peer that waits for its gradients is notified at once, long before the deadline of its group.
+TEST(Replicas, EndTogetherIfABlockOrALossThrowsOnOne) {
   for (const bool in_loss : {false, true}) {
     std::promise<void> told;
     const auto all_told = told.get_future().share();
@@ -183,7 +183,7 @@ TEST(Replicas, EndTogetherWhereABlockOrALossThrowsOnOne) {
 }
 
 // Running statistics.
-TEST(Replicas, HaveRankZerosBuffersAfterEachStep) {
+TEST(Replicas, HaveTheBuffersOfRankZeroAfterEachStep) {
   BlockModel net;
   net.blocks.push_back({"norm", [](const Contexts&) {
                           const auto module = std::make_shared<torch::nn::BatchNorm1dImpl>(4);

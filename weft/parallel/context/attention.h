@@ -1,10 +1,10 @@
-// Attention over a sequence that lies over ranks, forward and backward, without any rank ever
-// holding all scores: softmax is taken block by block and joined by the logarithms of its sums
-// (Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al.,
+// Attention, forward and backward, over a sequence that is divided over ranks. No rank ever holds
+// all scores: softmax is computed block by block, and the blocks are combined by the logarithms of
+// their sums (Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al.,
 // "FlashAttention", 2022, and libtorch's kernel of it).
 //
-// Ring: in step s rank r looks at the keys and values that rank r + s has (modulo W), and hands
-// them down to r - 1 meanwhile.
+// Ring: in step s, rank r uses the keys and values of rank r + s (modulo W), and sends them to r -
+// 1 meanwhile.
 //
 //   Causal, 3 ranks: the chunks of keys seen, by the chunks of queries.
 //
@@ -13,13 +13,13 @@
 //   rank 1   1 4 (own)   2,3 by 4   0 by 1,4
 //   rank 2   2 3 (own)   0 by 2,3   1 by 2,3
 //
-// Every step is half of what the rank's own block would be without a mask, on all ranks. A late
-// chunk is seen by lower ranks only, and goes no further. Backward repeats the round with the keys'
-// gradients, which go home from the last rank that adds to them.
+// On all ranks, every step costs half of the rank's own block without a mask. Only lower ranks use
+// a late chunk, so it is not sent further. Backward repeats the ring with the gradients of the
+// keys. The last rank that adds to them sends them back to their owner.
 //
 // Bytes that a rank sends, with m = 2 · batch · kv_heads · head_width entries for keys and values
-// of one position, W ranks, whole sequence T divisible by 2 W, e bytes an entry, a bytes an entry
-// of float32, or of float64 for that:
+// of one position, W ranks, whole sequence T divisible by 2 W, e bytes per entry, and a bytes per
+// entry of float32 (of float64 for float64 inputs):
 //
 //   ring, causal   forward  m e (T / 2W) (2 (W - 1) - b) to rank b = r - 1 (modulo W), on average
 //                           3/4 of what it is without a mask;
@@ -29,11 +29,11 @@
 //                           (W - 1) / W; backward the same; in two all-to-alls, as long as the
 //                           longest part
 //
-// Memory beyond arguments and result: the ring keeps two ranks' keys and values (and, backward,
-// their gradients); heads, those of heads / W heads for all positions. With documents a mask
-// [batch, 256, keys of a rank]; with dropout weights and masks [batch, heads, 256, keys of a rank],
-// some five of them, which backward makes again: libtorch's kernel drops nothing, so that blocks
-// are products then.
+// Memory beyond arguments and result: the ring keeps the keys and values of two ranks (in backward
+// also their gradients). The heads method keeps those of heads / W heads for all positions.
+// Documents need a mask [batch, 256, keys of a rank]. Dropout needs about five arrays of weights
+// and masks [batch, heads, 256, keys of a rank], which backward computes again: libtorch's kernel
+// does not support dropout, so blocks are then computed by matrix products.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -45,14 +45,14 @@
 
 namespace weft::parallel {
 
-// Of the weights that softmax gives, as in one process: whether query i sees key j in head h of
-// sample b is drawn by the number of (b, h, i, j) in the whole [batch, heads, whole sequence, whole
-// sequence] (base/random.h), wherever the four are. All ranks of a sequence give the same numbers
-// but for the head.
+// Dropout of the softmax weights, the same as in one process: the draw for query i, key j and head
+// h of sample b depends on the index of (b, h, i, j) in the whole [batch, heads, whole sequence,
+// whole sequence] (base/random.h), on whichever rank they are. All ranks of a sequence pass the
+// same values, except for the head.
 struct AttentionDropout {
   double p = 0;
   DropoutAddress address = {};
-  // Where q's heads are among those of the whole; 0 heads: q has them all.
+  // Position of q's heads among all heads. 0 heads: q has all of them.
   std::int64_t first_head = 0, heads = 0;
 };
 
@@ -60,22 +60,22 @@ struct ContextAttentionOptions {
   bool causal = true;
   double scale = 0;  // of scores; 0: 1 / sqrt(head_width)
   at::Tensor
-      // where given, positions see their own document only: int64 [batch, whole sequence], the same
-      // on all ranks
+      // if given, positions see only their own document: int64 [batch, whole sequence], the same on
+      // all ranks
       documents;
   AttentionDropout dropout = {};
 };
 
-// softmax(scale q k^T, of what a position sees) v, as torch's scaled_dot_product_attention. q
-// [batch, heads, length(rank), head_width], k and v the same with kv_heads that divide heads:
-// queries h share keys h / (heads / kv_heads). float32, float64 or bfloat16, in which blocks are
-// joined and gradients added in float32; on the CPU. The result has q's shape. No gradients of
-// gradients.
+// softmax(scale q k^T over the visible positions) v, as torch's scaled_dot_product_attention. q is
+// [batch, heads, length(rank), head_width]; k and v are the same with kv_heads that divide heads:
+// query head h uses key head h / (heads / kv_heads). Types: float32, float64 or bfloat16 (blocks
+// and gradients are then summed in float32), on the CPU. The result has q's shape. Gradients of
+// gradients are not supported.
 //
-// Collective, backward too, and in one order on all ranks. `layout` has the whole length, the same
-// on all ranks. Throws Error(kInvalidArgument) for shapes that do not fit, and by heads where heads
-// do not divide by the ranks (naming the nearest), or kv_heads and ranks do not divide one by the
-// other; what Group's operations throw.
+// Collective, also in backward, and in the same order on all ranks. `layout` has the whole length,
+// the same on all ranks. Throws Error(kInvalidArgument) for shapes that do not fit. With kHeads,
+// also if heads do not divide by the ranks (naming the nearest), or kv_heads and ranks do not
+// divide one another. Throws as Group's operations do.
 at::Tensor context_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const SequenceLayout& layout, const ContextAttentionOptions& options,
                              const ContextParallel& cp);

@@ -24,9 +24,9 @@ void compare_over(const Case& c, std::initializer_list<int> worlds) {
   }
 }
 
-TEST(RingAttention, IsTorchsCausalOrNotInEachTypeAtLengthsThatDivideOrNot) {
+TEST(RingAttention, EqualsTorchCausalOrNotInEachTypeForAnyLength) {
   for (const bool causal : {true, false}) {
-    for (const std::int64_t length : {24, 29, 5}) {  // of 5 positions some chunks are empty
+    for (const std::int64_t length : {24, 29, 5}) {  // with 5 positions, some chunks are empty
       compare_over({.length = length, .causal = causal}, {1, 2, 3, 4});
     }
     compare_over({.length = 29, .causal = causal, .type = at::kFloat}, {1, 2, 3, 4});
@@ -34,24 +34,24 @@ TEST(RingAttention, IsTorchsCausalOrNotInEachTypeAtLengthsThatDivideOrNot) {
   }
 }
 
-TEST(RingAttention, SharesKeysAmongGroupedQueriesAndKeepsDocumentsApart) {
+TEST(RingAttention, SupportsGroupedQueriesAndDocuments) {
   for (const bool causal : {true, false}) {
     for (const std::int64_t kv_heads : {2, 1}) {
       compare_over({.length = 27, .kv_heads = kv_heads, .causal = causal, .packed = kv_heads == 1},
                    {1, 2, 3, 4});
     }
     compare_over({.length = 27, .causal = causal, .packed = true, .type = at::kFloat}, {3});
-    // Of which a rank has none.
+    // One rank has no position.
     compare_over({.length = 1, .causal = causal, .packed = true}, {1, 2});
   }
 }
 
-TEST(RingAttention, CutsMasksOfDocumentsInStrips) {
+TEST(RingAttention, ComputesMasksOfDocumentsInStrips) {
   compare_over({.length = 1100, .heads = 1, .kv_heads = 1, .packed = true}, {1, 2});
   compare_over({.length = 1100, .heads = 1, .kv_heads = 1, .causal = false, .packed = true}, {2});
 }
 
-TEST(HeadsAttention, IsTorchsWithKeysThatDivideByTheRanksOrAreShared) {
+TEST(HeadsAttention, EqualsTorchWithKeyHeadsThatDivideByTheRanksOrAreShared) {
   for (const bool causal : {true, false}) {
     for (const std::int64_t kv_heads : {4, 2, 1}) {
       compare_over({.length = 27,
@@ -76,7 +76,7 @@ TEST(HeadsAttention, IsTorchsWithKeysThatDivideByTheRanksOrAreShared) {
   }
 }
 
-TEST(ContextAttention, DropsWhatOneProcessDropsInEachType) {
+TEST(ContextAttention, HasTheSameDropoutAsOneProcessInEachType) {
   for (const auto method : {ContextMethod::kRing, ContextMethod::kHeads}) {
     for (const bool causal : {true, false}) {
       compare_over(
@@ -90,7 +90,7 @@ TEST(ContextAttention, DropsWhatOneProcessDropsInEachType) {
     compare_over({.length = 29, .type = at::kBFloat16, .method = method, .dropout = 0.3}, {2});
   }
   compare_over({.length = 23, .heads = 2, .kv_heads = 1, .dropout = 0.5}, {3});
-  // Some strips of a block.
+  // A block with several strips.
   compare_over({.length = 700, .heads = 1, .kv_heads = 1, .dropout = 0.3}, {1, 2});
 }
 
@@ -119,7 +119,7 @@ Sent count(const Case& c, int ranks) {
   return sent;
 }
 
-TEST(RingAttention, SendsTheBytesThatItsHeaderSays) {
+TEST(RingAttention, SendsTheDocumentedBytes) {
   for (const int ranks : {2, 3, 4}) {
     const std::int64_t length = 24, m = 2 * 2 * 2 * internal::kWidth, chunk = length / (2 * ranks);
     const Sent causal = count({.length = length, .kv_heads = 2, .type = at::kBFloat16}, ranks);
@@ -144,7 +144,7 @@ TEST(RingAttention, SendsTheBytesThatItsHeaderSays) {
   }
 }
 
-TEST(HeadsAttention, HandsOverTheBytesThatItsHeaderSays) {
+TEST(HeadsAttention, ExchangesTheDocumentedBytes) {
   for (const std::int64_t kv_heads : {4, 1}) {
     for (const std::int64_t length : {24, 23}) {
       const Sent sent = count({.length = length,
@@ -152,7 +152,8 @@ TEST(HeadsAttention, HandsOverTheBytesThatItsHeaderSays) {
                                .type = at::kFloat,
                                .method = ContextMethod::kHeads},
                               2);
-      // An all-to-all is handed what the rank keeps too: (W - 1) / W of it travel.
+      // The input of an all-to-all includes the part that stays on the rank: (W - 1) / W of it are
+      // sent.
       const std::int64_t handed =
           2 * internal::kWidth * 4 * 12 * (2 * 4 + 2 * std::max<std::int64_t>(kv_heads, 2));
       for (const auto& rank : sent.forward)
@@ -163,7 +164,7 @@ TEST(HeadsAttention, HandsOverTheBytesThatItsHeaderSays) {
   }
 }
 
-TEST(ContextAttention, RefusesWhatDoesNotFit) {
+TEST(ContextAttention, RejectsInvalidArguments) {
   replicate(2, [](Group group) {
     const ContextParallel ring(group), heads(group, ContextMethod::kHeads);
     const SequenceLayout layout = ring.layout(8);
@@ -180,15 +181,18 @@ TEST(ContextAttention, RefusesWhatDoesNotFit) {
     EXPECT_THAT(
         of(3, 3, 4, heads),
         HasSubstr(
-            "3 heads do not divide by 2 ranks; the nearest that do are 2 and 4, or take the ring"));
-    EXPECT_THAT(of(6, 3, 4, heads), HasSubstr("3 heads of keys and values and 2 ranks do not "
-                                              "divide one by the other; take the ring"));
+            "3 heads do not divide by 2 ranks; the nearest that do are 2 and 4, or use the ring"));
+    EXPECT_THAT(
+        of(6, 3, 4, heads),
+        HasSubstr(
+            "3 heads of keys and values and 2 ranks do not divide one another; use the ring"));
     const at::Tensor q = wave({1, 2, 4, 4}, 0);
     const auto with = [&](const at::Tensor& documents) {
       return refusal([&] { context_attention(q, q, q, layout, {.documents = documents}, ring); });
     };
-    EXPECT_THAT(with(torch::zeros({1, 4}, torch::kLong)),
-                HasSubstr("documents are int64 [1, 8] (batch, whole sequence), not Long [1, 4]"));
+    EXPECT_THAT(
+        with(torch::zeros({1, 4}, torch::kLong)),
+        HasSubstr("documents must be int64 [1, 8] (batch, whole sequence), not Long [1, 4]"));
     const at::Tensor half = q.to(at::kHalf);
     EXPECT_THAT(refusal([&] { context_attention(half, half, half, layout, {}, ring); }),
                 HasSubstr("float32, float64 or bfloat16"));

@@ -14,7 +14,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// value, as if it were factor · x.
+// Returns value, with the gradient of factor · x.
 struct StandsFor final : torch::autograd::Function<StandsFor> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& value,
                             double factor) {
@@ -34,7 +34,7 @@ ContextParallel::ContextParallel(Group group, ContextMethod method)
 
 const Group& ContextParallel::group() const {
   WEFT_REQUIRE(group_ != nullptr,
-               "ContextParallel: made without a group, so there is no other rank to talk to");
+               "ContextParallel: made without a group; pass a group to the constructor");
   return *group_;
 }
 
@@ -48,7 +48,7 @@ SequenceLayout ContextParallel::layout_of_part(std::int64_t here) const {
     WEFT_REQUIRE(has == all.length(rank),
                  "context parallelism: rank " + std::to_string(rank) + " has " +
                      std::to_string(has) + " of " + std::to_string(all.whole) +
-                     " positions, and its part are " + std::to_string(all.length(rank)) +
+                     " positions, but its part are " + std::to_string(all.length(rank)) +
                      "; cut sequences by ContextParallel::part()");
   }
   return all;
@@ -80,13 +80,13 @@ at::Tensor ContextParallel::whole(const at::Tensor& part, std::int64_t dim) cons
 }
 
 at::Tensor ContextParallel::mean(const at::Tensor& sum, std::int64_t count) const {
-  WEFT_REQUIRE(sum.numel() == 1, "ContextParallel::mean: of one number");
+  WEFT_REQUIRE(sum.numel() == 1, "ContextParallel::mean: the value must be one number");
   at::Tensor all = at::empty({2}, at::kDouble);
   all[0].copy_(sum.detach().reshape({}));
   all[1].fill_(static_cast<double>(count));
   if (size() > 1) group().all_reduce(all);
   const double counted = all[1].item<double>();
-  WEFT_REQUIRE(counted > 0, "ContextParallel::mean: nothing counts on any rank");
+  WEFT_REQUIRE(counted > 0, "ContextParallel::mean: no rank has a position that counts");
   return StandsFor::apply(sum, all[0] / counted, size() / counted);
 }
 

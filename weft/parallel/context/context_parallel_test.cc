@@ -1,4 +1,4 @@
-// Where positions lie, what is cut and joined, means over ranks, and what a lost rank does to the
+// Layout of positions, cutting and joining, means over ranks, and the effect of a lost rank on the
 // others.
 #include "weft/parallel/context/context_parallel.h"
 
@@ -26,7 +26,7 @@ TEST(SequenceLayout, GivesEachRankAnEarlyAndALateChunk) {
   EXPECT_TRUE(torch::equal(three.positions(2), torch::tensor({4, 5, 6, 7})));
 }
 
-TEST(SequenceLayout, CutsAnyLengthIntoPartsThatDifferByOneAtMost) {
+TEST(SequenceLayout, CutsAnyLengthIntoPartsThatDifferByAtMostOne) {
   for (int ranks = 1; ranks <= 5; ++ranks) {
     for (std::int64_t whole = 0; whole <= 40; ++whole) {
       const SequenceLayout layout{whole, ranks};
@@ -45,7 +45,7 @@ TEST(SequenceLayout, CutsAnyLengthIntoPartsThatDifferByOneAtMost) {
   }
 }
 
-TEST(ContextParallel, CutsAndJoinsAndKnowsTheWholeFromItsParts) {
+TEST(ContextParallel, CutsAndJoinsAndFindsTheWholeLengthFromTheParts) {
   for (const int ranks : {1, 2, 3}) {
     replicate(ranks, [&](Group group) {
       const ContextParallel cp(std::move(group));
@@ -59,7 +59,7 @@ TEST(ContextParallel, CutsAndJoinsAndKnowsTheWholeFromItsParts) {
       }
       if (ranks == 2) {
         EXPECT_THAT(refusal([&] { cp.layout_of_part(cp.rank() * 3); }),
-                    HasSubstr("rank 0 has 0 of 3 positions, and its"));
+                    HasSubstr("rank 0 has 0 of 3 positions, but its"));
       }
       EXPECT_THAT(refusal([&] {
                     (SequenceLayout{5, 2}.part(wave({4}, 0), 0, 0));
@@ -70,7 +70,7 @@ TEST(ContextParallel, CutsAndJoinsAndKnowsTheWholeFromItsParts) {
   EXPECT_THAT(refusal([] { ContextParallel().group(); }), HasSubstr("made without a group"));
 }
 
-TEST(ContextParallel, MeansAndAveragedGradientsAreThoseOfTheWhole) {
+TEST(ContextParallel, MeansAndAveragedGradientsEqualThoseOfTheWholeSequence) {
   const at::Tensor x = wave({7, 3}, 0.4);
   torch::nn::Linear one(3, 2);
   one->to(at::kDouble);
@@ -92,14 +92,13 @@ TEST(ContextParallel, MeansAndAveragedGradientsAreThoseOfTheWhole) {
       average_gradients(*mine, cp);
       internal::expect_close(mine->weight.grad(), one->weight.grad(), "weight");
       internal::expect_close(mine->bias.grad(), one->bias.grad(), "bias");
-      EXPECT_THAT(refusal([&] { cp.mean(torch::zeros({}), 0); }), HasSubstr("nothing counts"));
+      EXPECT_THAT(refusal([&] { cp.mean(torch::zeros({}), 0); }), HasSubstr("no rank has a position that counts"));
     });
     for (const double value : values) EXPECT_EQ(value, values[0]) << "the same bits";
   }
 }
 
-// Attention, forward and backward, again and again, until `end` does something at a rank's third
-// forward.
+// Repeats attention, forward and backward, until `end` acts at the third forward of a rank.
 void attend(const ContextParallel& cp, int victim, const std::function<void()>& end) {
   for (int step = 0; step < 4; ++step) {
     const at::Tensor q = cp.part(wave({1, 2, 24, 4}, step), 2).requires_grad_();

@@ -13,7 +13,7 @@
 namespace weft::parallel {
 namespace {
 
-// Sums gradients of one type of numbers as one array.
+// Sums all gradients of one element type as one array.
 void sum_flat(const std::vector<at::Tensor>& parameters, const Group& group) {
   std::vector<at::Tensor> flat;
   for (const at::Tensor& parameter : parameters) {
@@ -29,7 +29,7 @@ void sum_flat(const std::vector<at::Tensor>& parameters, const Group& group) {
   }
 }
 
-// What one parameter's square counts in, for clip_grad_norm: [on every rank, split over tp, over
+// For clip_grad_norm: sums of squares of parameters that are [on every rank, split over tp, over
 // ep, over both].
 std::size_t kind_of(bool split, bool expert) { return (split ? 1 : 0) + (expert ? 2 : 0); }
 
@@ -37,7 +37,7 @@ std::size_t kind_of(bool split, bool expert) { return (split ? 1 : 0) + (expert 
 
 const Group& ExpertParallel::group() const {
   WEFT_REQUIRE(group_.has_value(),
-               "ExpertParallel: made without a group, so there is no other rank to talk to");
+               "ExpertParallel: made without a group; pass a group to the constructor");
   return *group_;
 }
 

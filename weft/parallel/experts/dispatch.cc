@@ -39,7 +39,7 @@ at::Tensor exchange(const at::Tensor& x, const Counts& send, const Counts& recei
   return out;
 }
 
-// What backward needs.
+// Values that backward needs.
 struct Terms final : torch::CustomClassHolder {
   Terms(ExpertParallel ep_, Counts send_, Counts receive_)
       : ep(std::move(ep_)), send(std::move(send_)), receive(std::move(receive_)) {}
@@ -71,8 +71,9 @@ at::Tensor exchange_rows(const at::Tensor& x, const Counts& send, const Counts& 
   const auto ranks = static_cast<std::size_t>(ep.size());
   WEFT_REQUIRE(
       x.dim() >= 1 && send.size() == ranks && receive.size() == ranks && sum(send) == x.size(0),
-      "exchange_rows: send and receive are one count for each of the " + std::to_string(ranks) +
-          " ranks, and send sums to the " + std::to_string(x.dim() >= 1 ? x.size(0) : 0) + " rows");
+      "exchange_rows: send and receive need one count for each of the " + std::to_string(ranks) +
+          " ranks, and send must sum to the " + std::to_string(x.dim() >= 1 ? x.size(0) : 0) +
+          " rows");
   return ranks == 1 ? x : Exchange::apply(x, c10::make_intrusive<Terms>(ep, send, receive));
 }
 
@@ -106,7 +107,7 @@ Dispatch::Dispatch(const Routing& routing, const ExpertParallel& ep)
   even_part("experts", experts_, ep.size());
   const at::NoGradGuard no_grad;
   order_choices(routing);
-  // [ranks, wanted of each expert; kept of each expert; tokens]
+  // [ranks, (choices per expert; kept choices per expert; tokens)]
   const at::Tensor flat = routing.experts.reshape({-1}), wanted = at::bincount(flat, {}, experts_);
   const at::Tensor kept =
       routing.kept.defined() ? at::bincount(flat.index_select(0, choices_), {}, experts_) : wanted;
@@ -131,7 +132,7 @@ void Dispatch::order_choices(const Routing& routing) {
     choices_ = choices_.masked_select(routing.kept.reshape({-1}).index_select(0, choices_));
 }
 
-// counts: rows from each rank for each expert.
+// counts: rows from each rank to each expert.
 void Dispatch::order_arrivals(const at::Tensor& counts) {
   const std::int64_t ranks = ep_.size(), part = experts_ / ranks;
   send_ = to_counts(counts[ep_.rank()].view({ranks, part}).sum(1));
@@ -150,7 +151,7 @@ void Dispatch::order_arrivals(const at::Tensor& counts) {
 
 at::Tensor Dispatch::send(const at::Tensor& x) const {
   WEFT_REQUIRE(x.dim() == 2 && x.size(0) == tokens_,
-               "Dispatch: x is [" + std::to_string(tokens_) + " tokens, width]");
+               "Dispatch: x must be [" + std::to_string(tokens_) + " tokens, width]");
   const at::Tensor rows = x.index_select(0, choices_.div(top_k_, "floor"));
   return reordered(exchange_rows(rows, send_, receive_, ep_), arrivals_);
 }

@@ -1,6 +1,6 @@
-// A net with a layer of experts trained over ranks, with shares of any size, against one process on
-// the joined batch: losses, gradients and weights of five steps to 1e-10 of the largest in float64,
-// 1e-5 in float32. Bytes, and what happens where a rank is lost.
+// A net with a layer of experts, trained over ranks with shares of any size, equals one process on
+// the whole batch: losses, gradients and weights of five steps to 1e-10 of the largest in float64
+// and 1e-5 in float32. Also tests bytes and the loss of a rank.
 #include <chrono>
 #include <csignal>
 #include <numeric>
@@ -34,7 +34,7 @@ MixtureOptions options_of(std::int64_t top_k, double factor) {
   return o;
 }
 
-// What is on every rank, around what is not.
+// Layers on every rank, around the layer of experts.
 struct Net : nn::Module {
   Net(const MixtureOptions& options, const ExpertParallel& ep, const TensorParallel& tp) {
     in = register_module("in", Linear(LinearOptions{.in = kWidth, .out = kWidth}, tp));
@@ -49,7 +49,7 @@ struct Net : nn::Module {
   MixtureOfExperts experts{nullptr};
 };
 
-// A rank's place: its groups, and which sequences of a batch are its own.
+// A rank's groups, and its sequences of a batch.
 struct Place {
   ExpertParallel ep;
   TensorParallel tp;
@@ -133,7 +133,7 @@ void expect_same(const Trained& got, const Trained& want, at::ScalarType type) {
   for (const auto& [name, weight] : want.weights) expect_close(got.weights.at(name), weight, name);
 }
 
-// ranks of ep, each with so many of the sequences.
+// Ranks of ep, each with the given number of sequences.
 void compare(const Case& c, const std::vector<std::int64_t>& shares) {
   const Trained one = alone(c);
   EXPECT_NE(one.losses.front(), one.losses.back());
@@ -148,7 +148,7 @@ void compare(const Case& c, const std::vector<std::int64_t>& shares) {
   });
 }
 
-TEST(Experts, TrainOverRanksAsInOneProcessWithoutDroppingTokens) {
+TEST(Experts, EqualOneProcessWithoutDroppedTokens) {
   compare({.top_k = 2}, {7});
   compare({.top_k = 1}, {4, 3});
   compare({.top_k = 2}, {4, 3});
@@ -157,14 +157,14 @@ TEST(Experts, TrainOverRanksAsInOneProcessWithoutDroppingTokens) {
   compare({.top_k = 2, .type = at::kFloat}, {4, 3});
 }
 
-TEST(Experts, TrainOverRanksAsInOneProcessWhereTokensOverTheCapacityAreDropped) {
+TEST(Experts, EqualOneProcessWithTokensDroppedOverTheCapacity) {
   compare({.top_k = 1, .factor = 1}, {7});
   compare({.top_k = 1, .factor = 0.7}, {4, 3});
   compare({.top_k = 2, .factor = 1}, {2, 1, 3, 1});
   compare({.top_k = 1, .factor = 1, .type = at::kFloat}, {2, 1, 3, 1});
 }
 
-TEST(Experts, TrainWhereRanksHaveNoTokens) {
+TEST(Experts, TrainWithRanksWithoutTokens) {
   compare({.top_k = 2}, {0, 7});
   compare({.top_k = 1, .factor = 1}, {3, 0, 4, 0});
 }
@@ -176,7 +176,7 @@ std::pair<Group, Group> axes(const Group& group) {
           group.subgroup({r % 2, r % 2 + 2}, "second")};
 }
 
-TEST(Experts, TrainOnAGridWithDataParallelismAsInOneProcess) {
+TEST(Experts, EqualOneProcessWithDataParallelism) {
   for (const double factor : {0.0, 1.0}) {
     const Case c{.factor = factor};
     const Trained one = alone(c);
@@ -191,7 +191,7 @@ TEST(Experts, TrainOnAGridWithDataParallelismAsInOneProcess) {
   }
 }
 
-TEST(Experts, TrainOnAGridWithTensorParallelismAsInOneProcess) {
+TEST(Experts, EqualOneProcessWithTensorParallelism) {
   for (const double factor : {0.0, 1.0}) {
     const Case c{.factor = factor};
     const Trained one = alone(c);
@@ -206,7 +206,7 @@ TEST(Experts, TrainOnAGridWithTensorParallelismAsInOneProcess) {
   }
 }
 
-TEST(Experts, StayWhereTheyAreAndStartWithTheBitsOfOneProcess) {
+TEST(Experts, StartWithTheBitsOfOneProcess) {
   torch::manual_seed(kSeed);
   const Net one(options_of(2, 0), {}, {});
   replicate(2, [&](const Group& group) {
@@ -226,7 +226,7 @@ TEST(Experts, StayWhereTheyAreAndStartWithTheBitsOfOneProcess) {
   });
 }
 
-// The calls and bytes that this rank hands to its groups, by collective.
+// Calls and bytes of this rank in its groups, by collective.
 class Counted {
  public:
   Counted() : use_(&trace_, "rank") { trace_.record(true); }
@@ -244,9 +244,9 @@ class Counted {
   observe::Trace::Use use_;
 };
 
-TEST(Experts, HandOverTheBytesThatTheHeaderSays) {
+TEST(Experts, ExchangeTheDocumentedBytes) {
   using Calls = std::map<std::string, std::vector<std::int64_t>>;
-  for (const double factor : {0.0, 0.5}) {  // half of an even share: every rank drops some
+  for (const double factor : {0.0, 0.5}) {  // half of an even share, so that every rank drops some
     std::vector<std::int64_t> moved(2), dropped(2);
     replicate(2, [&](const Group& group) {
       const std::int64_t experts = 4, top_k = 2, sequences = group.rank() + 1, row = kWidth * 4;
@@ -275,7 +275,7 @@ TEST(Experts, HandOverTheBytesThatTheHeaderSays) {
   }
 }
 
-TEST(Experts, CountWhatEachGotAndGiveItByName) {
+TEST(Experts, CountTheLoadOfEachLayerByName) {
   Net net(options_of(2, 1), {}, {});
   net.forward(wave({2, kTokens, kWidth}, 0.1, at::kFloat));
   const auto loads = expert_loads(net);
@@ -327,8 +327,8 @@ TEST(ExpertsFailureTiming, AKilledRankIsPeerLostOnTheSurvivorsWithinFiveSeconds)
   }
 }
 
-TEST(ExpertsFailureTiming, EndsOnAllRanksWithinFiveSecondsWhereOneThrows) {
-  for (const bool part : {false, true}) {  // a part of the ranks waits in a group of its own
+TEST(ExpertsFailureTiming, EndsOnAllRanksWithinFiveSecondsIfOneThrows) {
+  for (const bool part : {false, true}) {  // some of the ranks wait in a subgroup
     expect_within(5s, [&](SlowestRank& slowest) {
       const auto start = Clock::now();
       try {

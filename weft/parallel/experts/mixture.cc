@@ -12,8 +12,8 @@
 namespace weft::parallel {
 namespace {
 
-// Draws every expert's weight [out, in], one after the other, and keeps this rank's experts, their
-// slices over tp.
+// Draws every expert's weight [out, in], one after the other, and keeps the slices over tp of this
+// rank's experts.
 struct Drawn {
   const MixtureOptions& options;
   const ExpertParallel& ep;
@@ -54,9 +54,9 @@ at::Tensor activated(ExpertActivation activation, const at::Tensor& up) {
 MixtureOfExpertsImpl::MixtureOfExpertsImpl(MixtureOptions options_, ExpertParallel ep,
                                            TensorParallel tp, ContextParallel cp)
     : options(options_), ep_(std::move(ep)), tp_(std::move(tp)), cp_(std::move(cp)) {
-  WEFT_REQUIRE(options.hidden > 0, "MixtureOfExperts: hidden is at least 1");
+  WEFT_REQUIRE(options.hidden > 0, "MixtureOfExperts: hidden must be at least 1");
   WEFT_REQUIRE(options.balance >= 0 && options.z >= 0,
-               "MixtureOfExperts: balance and z are at least 0");
+               "MixtureOfExperts: balance and z must be at least 0");
   even_part("MixtureOfExperts: experts", options.router.experts, ep_.size());
   even_part("MixtureOfExperts: hidden", options.hidden, tp_.size());
   MixtureOfExpertsImpl::reset();
@@ -81,8 +81,8 @@ void MixtureOfExpertsImpl::reset() {
   down_proj = register_parameter("down_proj", drawn(out, options.normal_out, lie.at("down_proj")));
 }
 
-// Experts' weights are taken by unbind(), whose backward makes the gradient of all of them in one
-// piece.
+// unbind() splits the weights into experts. Its backward computes the gradient of all of them in
+// one piece.
 at::Tensor MixtureOfExpertsImpl::compute(const at::Tensor& rows,
                                          const std::vector<std::int64_t>& counts) const {
   const bool gated = gate_proj.defined();
@@ -102,14 +102,14 @@ at::Tensor MixtureOfExpertsImpl::compute(const at::Tensor& rows,
 at::Tensor MixtureOfExpertsImpl::forward(const at::Tensor& x) {
   WEFT_REQUIRE(
       x.dim() >= 2 && x.size(-1) == options.router.width,
-      "MixtureOfExperts: x is [..., tokens, " + std::to_string(options.router.width) + "]");
+      "MixtureOfExperts: x must be [..., tokens, " + std::to_string(options.router.width) + "]");
   const Routing routing = router->forward(x);
   const Dispatch dispatch(routing, ep_);
   count(dispatch.load());
   if (is_training()) sum_.add(load_);
   auxiliary_ = is_training() ? losses(routing) : at::Tensor();
-  // Each rank of tp has a part of every expert's result: the gradients of what goes in are sums
-  // over them.
+  // Each rank of tp has a part of every expert's result, so the gradients of the inputs are summed
+  // over tp.
   const at::Tensor rows = dispatch.send(copy_to(x, tp_).reshape({-1, options.router.width}));
   const at::Tensor y =
       dispatch.combine(compute(rows, dispatch.rows_of_expert()), copy_to(routing.weights, tp_));
@@ -119,7 +119,7 @@ at::Tensor MixtureOfExpertsImpl::forward(const at::Tensor& x) {
 void MixtureOfExpertsImpl::count(const ExpertLoad& of_ep) {
   load_ = of_ep;
   if (!is_training() || ep_.batch() == nullptr) return;
-  // What ep's ranks share is counted by the first of them alone.
+  // Values that all ranks of ep share are counted by the first of them only.
   std::vector<std::int64_t> counts = of_ep.wanted;
   counts.insert(counts.end(), of_ep.dropped.begin(), of_ep.dropped.end());
   counts.push_back(of_ep.tokens);

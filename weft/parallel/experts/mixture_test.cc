@@ -1,5 +1,5 @@
-// Routers and layers of experts against PyTorch's numbers (reference.py, float64: 1e-10 relative);
-// what they refuse.
+// Compares routers and layers of experts with PyTorch's numbers (reference.py, float64, 1e-10
+// relative). Also tests the arguments that they reject.
 #include "weft/parallel/experts/mixture.h"
 
 #include <ATen/autocast_mode.h>
@@ -41,7 +41,7 @@ MixtureOptions options_of(const Known& k) {
   return o;
 }
 
-// The weights of reference.py, of which the rank has its experts.
+// Sets the weights of reference.py; each rank has its own experts.
 MixtureOfExperts layer_of(const Known& k, const ExpertParallel& ep, const TensorParallel& tp = {}) {
   MixtureOfExperts layer(options_of(k), ep, tp);
   layer->to(at::kDouble);
@@ -85,12 +85,12 @@ void expect_known(const Known& k, const ExpertParallel& ep, const TensorParallel
   expect_close(y[0][0].detach(), torch::tensor(k.first, at::kDouble), "the first token's result");
 }
 
-TEST(MixtureOfExperts, GivesPyTorchsNumbersForEveryWayOfRouting) {
+TEST(MixtureOfExperts, EqualsPyTorchForEveryKindOfRouting) {
   ASSERT_EQ(known().size(), 5u);
   for (const Known& k : known()) expect_known(k, {}, {});
 }
 
-TEST(MixtureOfExperts, GivesTheSameNumbersWhereEachExpertIsSplitOverRanks) {
+TEST(MixtureOfExperts, EqualsPyTorchIfEachExpertIsSplitOverRanks) {
   for (const int ranks : {2, 3}) {
     replicate(ranks, [](Group group) {
       const TensorParallel tp(std::move(group), kSeed);
@@ -99,7 +99,7 @@ TEST(MixtureOfExperts, GivesTheSameNumbersWhereEachExpertIsSplitOverRanks) {
   }
 }
 
-TEST(Router, TakesTheSmallerNumberOfExpertsThatAreEqual) {
+TEST(Router, PrefersTheLowerIndexOfEqualExperts) {
   const at::Tensor logits = torch::tensor(
       {{1.0, 3.0, 3.0, 3.0}, {0.0, 0.0, 0.0, 0.0}, {2.0, 1.0, 2.0, 5.0}}, at::kDouble);
   const Routing r = route(logits, {.width = 1, .experts = 4, .top_k = 2});
@@ -107,9 +107,9 @@ TEST(Router, TakesTheSmallerNumberOfExpertsThatAreEqual) {
   expect_close(r.weights.narrow(0, 0, 2), torch::full({2, 2}, 0.5, at::kDouble), "equal weights");
 }
 
-// Two sequences of three tokens, all of which want expert 0 first and expert 1 then, beside 2 and 3
-// that nobody wants.
-TEST(Router, DropsLaterTokensAndLaterChoicesOfEachSequenceByItself) {
+// Two sequences of three tokens. All tokens choose expert 0 first and expert 1 second; none chooses
+// experts 2 and 3.
+TEST(Router, DropsLaterTokensAndLaterChoicesPerSequence) {
   at::Tensor logits = torch::zeros({2, 3, 4});
   logits.select(2, 0).fill_(2);
   logits.select(2, 1).fill_(1);
@@ -121,14 +121,14 @@ TEST(Router, DropsLaterTokensAndLaterChoicesOfEachSequenceByItself) {
   EXPECT_TRUE(torch::equal(kept(1), torch::tensor({2, 2}))) << "ceil(2 · 3 / 4) = 2 of an expert";
   EXPECT_TRUE(torch::equal(kept(0.1), torch::tensor({1, 1}))) << "at least one";
   EXPECT_TRUE(torch::equal(kept(100), torch::tensor({3, 3})));
-  // The second choice of the first token and the first of the second, both of expert 0, which takes
-  // one: the first choice has it.
+  // The second choice of the first token and the first choice of the second token are both expert
+  // 0, which has room for one. The first choice wins.
   const at::Tensor two = torch::tensor({{1.0f, 2.0f}, {2.0f, 1.0f}});
   const Routing r = route(two, {.width = 1, .experts = 2, .top_k = 2, .capacity_factor = 0.5});
   EXPECT_TRUE(torch::equal(r.kept, torch::tensor({{true, false}, {true, false}})));
 }
 
-TEST(Router, JittersWhatItSeesWhileTrainingAlone) {
+TEST(Router, JittersItsInputInTrainingOnly) {
   RouterOptions o{.width = 4, .experts = 4, .top_k = 2, .jitter = 0.2};
   const TensorParallel tp;
   tp.seed_dropout(5);
@@ -159,7 +159,7 @@ TEST(Router, ComputesInFloat32UnderAutocast) {
   EXPECT_TRUE(torch::equal(cast, plain));
 }
 
-TEST(Router, RefusesWhatMakesNoRouter) {
+TEST(Router, RejectsInvalidOptions) {
   const auto why = [](const RouterOptions& o) {
     return refusal([&] { Router(o, TensorParallel()); });
   };
@@ -168,16 +168,16 @@ TEST(Router, RefusesWhatMakesNoRouter) {
   EXPECT_THAT(why({.width = 4, .experts = 4, .top_k = 1}),
               HasSubstr("with top_k = 1 use RouterWeights::kOverAll"));
   EXPECT_THAT(why({.width = 4, .experts = 4, .capacity_factor = -1}),
-              HasSubstr("capacity_factor is at least 0"));
-  EXPECT_THAT(why({.width = 4, .experts = 4, .jitter = 1}), HasSubstr("jitter is in [0, 1)"));
+              HasSubstr("capacity_factor must be at least 0"));
+  EXPECT_THAT(why({.width = 4, .experts = 4, .jitter = 1}), HasSubstr("jitter must be in [0, 1)"));
   EXPECT_THAT(refusal([] {
                 route(torch::zeros({3, 5}), {.width = 1, .experts = 4});
               }),
-              HasSubstr("logits are [..., tokens, 4]"));
+              HasSubstr("logits must be [..., tokens, 4]"));
 }
 
-// Sequences of every length over 2 to 4 ranks, some of which then have no position.
-TEST(Router, KeepsOverRanksWhatOneProcessKeeps) {
+// Sequences of every length over 2 to 4 ranks, so that some ranks have no position.
+TEST(Router, KeepsTheSameChoicesOverRanksAsOneProcess) {
   const RouterOptions o{.width = 1, .experts = 4, .top_k = 2, .capacity_factor = 0.7};
   torch::manual_seed(3);
   for (const std::int64_t tokens : {1, 3, 8, 13}) {
@@ -195,7 +195,7 @@ TEST(Router, KeepsOverRanksWhatOneProcessKeeps) {
   }
 }
 
-TEST(MixtureOfExperts, RefusesExpertsThatDoNotDivideAndNamesTheNearest) {
+TEST(MixtureOfExperts, RejectsExpertsThatDoNotDivideAndNamesTheNearest) {
   replicate(4, [](Group group) {
     const ExpertParallel ep(std::move(group));
     MixtureOptions o{.router = {.width = 4, .experts = 6}, .hidden = 8};
@@ -210,11 +210,11 @@ TEST(MixtureOfExperts, RefusesExpertsThatDoNotDivideAndNamesTheNearest) {
   EXPECT_THAT(refusal([&] {
                 layer->forward(torch::zeros({2, 5}));
               }),
-              HasSubstr("x is [..., tokens, 4]"));
+              HasSubstr("x must be [..., tokens, 4]"));
   EXPECT_THAT(refusal([&] {
                 exchange_rows(torch::zeros({3, 1}), {2}, {2}, {});
               }),
-              HasSubstr("send sums to the 3 rows"));
+              HasSubstr("send must sum to the 3 rows"));
   EXPECT_THAT(refusal([&] { ExpertParallel().group(); }), HasSubstr("without a group"));
 }
 

@@ -14,24 +14,24 @@
 namespace weft::parallel {
 namespace {
 
-constexpr std::uint32_t kStream = 0x6a697474;  // "jitt": no other part of weft draws from it
+constexpr std::uint32_t kStream = 0x6a697474;  // "jitt": used by no other part of weft
 
 void require(const RouterOptions& o) {
-  WEFT_REQUIRE(o.width > 0 && o.experts > 0, "Router: width and experts are at least 1");
+  WEFT_REQUIRE(o.width > 0 && o.experts > 0, "Router: width and experts must be at least 1");
   WEFT_REQUIRE(o.top_k >= 1 && o.top_k <= o.experts,
                "Router: top_k = " + std::to_string(o.top_k) + " of " + std::to_string(o.experts) +
                    " experts; use 1 to " + std::to_string(o.experts));
   WEFT_REQUIRE(o.top_k > 1 || o.weights == RouterWeights::kOverAll,
-               "Router: over one chosen expert the weight is always 1, and the router learns "
-               "nothing; with top_k = 1 use RouterWeights::kOverAll");
+               "Router: with one chosen expert the weight is always 1, so the router cannot learn; "
+               "with top_k = 1 use RouterWeights::kOverAll");
   WEFT_REQUIRE(o.capacity_factor >= 0 && std::isfinite(o.capacity_factor),
-               "Router: capacity_factor is at least 0 (0: no limit)");
+               "Router: capacity_factor must be at least 0 (0: no limit)");
   WEFT_REQUIRE(o.jitter >= 0 && o.jitter < 1,
-               "Router: jitter is in [0, 1), not " + std::to_string(o.jitter));
+               "Router: jitter must be in [0, 1), not " + std::to_string(o.jitter));
 }
 
-// Which of the choices [groups, tokens, k] find a place, bool. A choice's place is the number of
-// those of the same group and expert that come before it, counted by a stable sort.
+// Returns which of the choices [groups, tokens, k] fit into the capacity (bool). The position of a
+// choice is the number of earlier choices of the same group and expert, counted by a stable sort.
 at::Tensor within_capacity(const at::Tensor& choices, const RouterOptions& o) {
   const std::int64_t groups = choices.size(0), tokens = choices.size(1), k = choices.size(2);
   const std::int64_t slots = o.experts * groups;
@@ -56,7 +56,7 @@ at::Tensor within_capacity(const at::Tensor& choices, const RouterOptions& o) {
 Routing route(const at::Tensor& logits, const RouterOptions& o, const ContextParallel& cp) {
   require(o);
   WEFT_REQUIRE(logits.dim() >= 2 && logits.size(-1) == o.experts,
-               "route: logits are [..., tokens, " + std::to_string(o.experts) + "]");
+               "route: logits must be [..., tokens, " + std::to_string(o.experts) + "]");
   const at::Tensor flat = logits.reshape({-1, o.experts});
   Routing r;
   r.experts = std::get<1>(flat.detach().sort(/*stable=*/true, -1, /*descending=*/true))
@@ -70,7 +70,7 @@ Routing route(const at::Tensor& logits, const RouterOptions& o, const ContextPar
     const std::int64_t tokens = logits.size(-2),
                        groups = c10::multiply_integers(logits.sizes().slice(0, logits.dim() - 2));
     at::Tensor choices = r.experts.view({groups, tokens, o.top_k});
-    const bool divided = cp.size() > 1 && groups > 0;  // else no rank has a token
+    const bool divided = cp.size() > 1 && groups > 0;  // otherwise no rank has a token
     if (divided) choices = cp.whole(choices.to(at::kInt), 1).to(at::kLong);
     const at::Tensor kept = within_capacity(choices, o);
     r.kept = (divided ? cp.part(kept, 1) : kept).reshape({-1, o.top_k});

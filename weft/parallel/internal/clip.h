@@ -1,4 +1,4 @@
-// How every form of parallelism ends its clip_grad_norm().
+// The last part of clip_grad_norm(), shared by all forms of parallelism.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -7,11 +7,11 @@
 
 namespace weft::parallel::internal {
 
-// Scales the gradients of `parameters`, whose joint norm over all ranks is `norm`, to `max_norm`
-// where that is less. Gives `norm`.
+// Scales the gradients of `parameters`, whose joint norm over all ranks is `norm`, down to
+// `max_norm` if it is less. Returns `norm`.
 inline double clip_to_norm(const std::vector<at::Tensor>& parameters, double norm,
                            double max_norm) {
-  const double scale = max_norm / (norm + 1e-6);  // torch's own guard against a norm of zero
+  const double scale = max_norm / (norm + 1e-6);  // as torch: avoids a division by zero
   if (scale >= 1) return norm;
   for (const at::Tensor& parameter : parameters) {
     if (parameter.grad().defined()) parameter.grad().mul_(scale);

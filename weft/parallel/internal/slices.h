@@ -1,4 +1,4 @@
-// How tensor and expert parallelism find the slices among a model's parameters.
+// Finds the slices of tensor and expert parallelism among a model's parameters.
 #pragma once
 
 #include <torch/torch.h>
@@ -7,8 +7,8 @@
 
 namespace weft::parallel::internal {
 
-// The slices below `root`, itself included, by their full names. own(module) gives a map of those
-// of a module's own parameters, by the parameter's name.
+// Returns the slices of `root` and the modules below it, by their full names. own(module) returns
+// the slices of a module's own parameters, by the parameter's name.
 template <class Own>
 auto slices_below(const torch::nn::Module& root, const Own& own) {
   decltype(own(root)) all;

@@ -17,7 +17,7 @@ double sum_along(const Group& group, double mine) {
   return t.item<double>();
 }
 
-// Every group sums 10^rank: the digits of the sum say who was in it.
+// Every group sums 10^rank, so the digits of the sum show its members.
 int digits(const Group& world) {
   const Mesh mesh(world, {{"pp", 2}, {"dp", 0}, {"tp", 2}});
   const double mine = std::pow(10.0, world.rank());
@@ -36,7 +36,7 @@ TEST(Mesh, GroupsRanksAlongEveryAxisAsThreadsAndAsProcesses) {
   EXPECT_EQ(comm::fork_ranks(4, "auto", digits), std::vector<int>(4, 0));
 }
 
-TEST(Mesh, AnAxisThatIsNoneIsAnErrorThatNamesTheNearest) {
+TEST(Mesh, AnUnknownAxisIsAnErrorThatNamesTheNearest) {
   comm::replicate(1, [](const Group& world) {
     const Mesh mesh(world, {});
     try {

@@ -1,4 +1,4 @@
-// What goes wrong on one rank ends the step on all, by its name and at once.
+// A failure on one rank ends the step on all ranks at once, and its error names it.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -21,7 +21,7 @@ using testing::HasSubstr;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// Block `bad` does something else from its third forward on.
+// Block `bad` misbehaves from its third forward on.
 std::function<Block(int)> blocks_with(int bad, const std::function<void()>& what) {
   return [bad, what](int i) {
     const Link link(i);
@@ -61,7 +61,7 @@ TEST(PipelineFailureTiming, AKilledRankIsPeerLostOnTheSurvivorsWithinFiveSeconds
   }
 }
 
-TEST(PipelineFailureTiming, AStageThatThrowsEndsAllThreadsWithinFiveSeconds) {
+TEST(PipelineFailureTiming, AnExceptionInAStageEndsAllThreadsWithinFiveSeconds) {
   for (const int thrower : {0, 1, 2}) {
     expect_within(5s, [&](SlowestRank& slowest) {
       const auto start = Clock::now();
@@ -86,7 +86,7 @@ TEST(PipelineFailureTiming, AStageThatThrowsEndsAllThreadsWithinFiveSeconds) {
   }
 }
 
-TEST(PipelineFailureTiming, AStageThatThrowsEndsAllProcessesWithinFiveSeconds) {
+TEST(PipelineFailureTiming, AnExceptionInAStageEndsAllProcessesWithinFiveSeconds) {
   for (const char* transport : {"shm", "tcp"}) {
     expect_within(5s, [&](SlowestRank& slowest) {
       const auto codes = comm::fork_ranks(3, transport, [&](const Group& group) {
@@ -124,17 +124,18 @@ std::string refusal(const PipelineOptions& options, int num_blocks, std::int64_t
   return what;
 }
 
-TEST(PipelineFailure, BadCallsAreRefusedInOneLine) {
+TEST(PipelineFailure, InvalidCallsAreRejectedInOneLine) {
   const PipelineOptions good{
       .algorithm = Algorithm::kInterleaved, .micro_batches = 4, .virtual_stages = 3, .loss = mse};
   EXPECT_EQ(refusal(good, 6, 4), "accepted");
-  EXPECT_THAT(refusal(good, 6, 3),
-              HasSubstr("a batch of 3 samples cannot be 4 micro-batches; take so many or fewer"));
+  EXPECT_THAT(
+      refusal(good, 6, 3),
+      HasSubstr("a batch of 3 samples cannot be divided into 4 micro-batches; use at most 3"));
   EXPECT_THAT(refusal(good, 2, 4),
-              HasSubstr("3 stages of 2 blocks; every stage takes one at least"));
+              HasSubstr("3 stages of 2 blocks; every stage needs at least one"));
   PipelineOptions bad = good;
   bad.cuts = {2, 2};
-  EXPECT_THAT(refusal(bad, 6, 4), HasSubstr("2 rising cuts from 1 to 5"));
+  EXPECT_THAT(refusal(bad, 6, 4), HasSubstr("2 ascending cuts from 1 to 5"));
   bad = good;
   bad.loss = nullptr;
   EXPECT_THAT(refusal(bad, 6, 4), HasSubstr("needs options.loss"));
@@ -142,7 +143,7 @@ TEST(PipelineFailure, BadCallsAreRefusedInOneLine) {
   EXPECT_THAT(refusal(bad, 6, 4), HasSubstr("must be one number"));
 }
 
-TEST(PipelineFailure, TiedParametersOfDifferentShapesAreRefusedOnAllRanks) {
+TEST(PipelineFailure, TiedParametersOfDifferentShapesAreRejectedOnAllRanks) {
   replicate(2, [](const Group& group) {
     try {
       const auto make = [](int i) {

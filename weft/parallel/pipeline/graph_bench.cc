@@ -1,5 +1,5 @@
-// What it costs to do a stage's backward in two parts: forward and backward of four layers with
-// GELU, in one part and in two.
+// Cost of splitting a stage's backward: forward and backward of four layers with GELU, in one part
+// and in two.
 #include <benchmark/benchmark.h>
 #include <torch/torch.h>
 

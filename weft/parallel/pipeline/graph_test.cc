@@ -1,5 +1,5 @@
-// A stage's backward in two parts: the bits of the whole, with each multiplication where it
-// belongs.
+// A stage's backward in two parts gives the same bits as in one, and each part does its own
+// multiplications.
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -29,7 +29,8 @@ struct NetImpl : nn::Module {
     double phase = 0;
     for (auto& p : parameters()) p.copy_(wave(p.sizes(), ++phase) * 0.4);
   }
-  // A residual, a layer used twice, a tensor that passes by, one that comes from parameters alone.
+  // A residual, a layer used twice, a tensor that passes unchanged, and one that depends on
+  // parameters only.
   Tensors forward(const Tensors& in) {
     at::Tensor x = in[0];
     x = x + torch::gelu(layers[0](norm(x)));
@@ -86,7 +87,7 @@ TEST(StageGraph, GivesTheSameBitsInTwoPartsAsInOne) {
   }
 }
 
-// Operations of this thread by name, while this lives.
+// Records the names of operations of this thread while this lives.
 class Count {
  public:
   Count() {
@@ -107,7 +108,7 @@ class Count {
 };
 thread_local std::map<std::string, int> Count::counts;
 
-TEST(StageGraph, MultipliesForInputsFirstAndForWeightsLaterAndNothingTwice) {
+TEST(StageGraph, MultipliesForInputsFirstForWeightsLaterAndNothingTwice) {
   nn::Sequential net(nn::Linear(5, 5), nn::Tanh(), nn::Linear(5, 5), nn::Tanh(), nn::Linear(5, 5));
   const auto fn = [&](const Tensors& x) { return Tensors{net->forward(x[0])}; };
   const Tensors in{torch::ones({2, 5}).requires_grad_()}, at_outputs{torch::ones({2, 5})};
@@ -122,7 +123,7 @@ TEST(StageGraph, MultipliesForInputsFirstAndForWeightsLaterAndNothingTwice) {
   EXPECT_EQ(multiplied([&] { parts.backward_weight(); }), std::pair(3, 0));
 }
 
-TEST(StageGraph, GivesZerosToAnInputWithoutInfluence) {
+TEST(StageGraph, ReturnsZerosForAnInputWithoutInfluence) {
   for (const bool split : {false, true}) {
     const Tensors in{torch::ones({2}).requires_grad_(), torch::ones({3}).requires_grad_()};
     StageGraph graph([](const Tensors& x) { return Tensors{x[0] * 2}; }, in);

@@ -33,7 +33,7 @@ lists::Request request_of(const Group& group, const PipelineOptions& options) {
           .memory = options.memory};
 }
 
-// The same order without backwards. Stages lie as in training.
+// The same order without backward passes. Stages are on the same ranks as in training.
 lists::Schedule forwards_of(const lists::Schedule& training) {
   lists::Schedule forwards = training;
   for (auto& actions : forwards.actions) {
@@ -44,31 +44,32 @@ lists::Schedule forwards_of(const lists::Schedule& training) {
   return forwards;
 }
 
-// Along the first dimension, in parts that differ by one at most.
+// Cuts along the first dimension, into parts that differ by at most one.
 std::vector<Tensors> split(const Tensors& batch, int parts, const char* what) {
   std::vector<Tensors> result(static_cast<std::size_t>(parts));
   WEFT_REQUIRE(!batch.empty(),
-               std::string("pipeline: this rank reads the ") + what + ", and there are none");
+               std::string("pipeline: this rank needs the ") + what + ", but got none");
   for (const at::Tensor& tensor : batch) {
     WEFT_REQUIRE(tensor.dim() > 0 && tensor.size(0) == batch[0].size(0),
                  std::string("pipeline: all ") + what +
-                     " have one entry a sample along the first dimension");
-    WEFT_REQUIRE(tensor.size(0) >= parts, "pipeline: a batch of " + std::to_string(tensor.size(0)) +
-                                              " samples cannot be " + std::to_string(parts) +
-                                              " micro-batches; take so many or fewer");
+                     " must have one entry per sample along the first dimension");
+    WEFT_REQUIRE(tensor.size(0) >= parts,
+                 "pipeline: a batch of " + std::to_string(tensor.size(0)) +
+                     " samples cannot be divided into " + std::to_string(parts) +
+                     " micro-batches; use at most " + std::to_string(tensor.size(0)));
     const auto pieces = at::tensor_split(tensor, parts, 0);
     for (std::size_t i = 0; i < result.size(); ++i) result[i].push_back(pieces[i]);
   }
   return result;
 }
 
-// Of the batch's samples, by the first target's first dimension.
+// Share of the batch's samples, by the first dimension of the first target.
 std::vector<double> shares_of(const std::vector<Tensors>& targets) {
   std::vector<double> shares;
   double all = 0;
   for (const Tensors& some : targets) {
     WEFT_REQUIRE(!some.empty() && some[0].dim() > 0 && some[0].size(0) > 0,
-                 "pipeline: a micro-batch needs a target of one sample at least");
+                 "pipeline: a micro-batch needs a target with at least one sample");
     shares.push_back(static_cast<double>(some[0].size(0)));
     all += shares.back();
   }
@@ -76,7 +77,8 @@ std::vector<double> shares_of(const std::vector<Tensors>& targets) {
   return shares;
 }
 
-// The blocks' modules in evaluation mode, while this lives; then each as it was.
+// Sets the modules of the blocks to evaluation mode while this lives, and restores their modes
+// afterwards.
 class EvaluationMode {
  public:
   explicit EvaluationMode(const std::map<int, Block>& blocks) {
@@ -88,7 +90,7 @@ class EvaluationMode {
     for (const auto& [module, training] : before_) module->eval();
   }
   ~EvaluationMode() {
-    // Parents first, which take their children along.
+    // Parents first, since train() also sets their children.
     for (const auto& [module, training] : before_) module->train(training);
   }
   EvaluationMode(const EvaluationMode&) = delete;
@@ -115,7 +117,7 @@ struct Pipeline::State {
   bool has(int stage) const { return lists::rank_of(request, stage) == group.rank(); }
   bool has_last() const { return has(lists::num_stages(request) - 1); }
   void make_blocks(int num_blocks, const std::function<Block(int)>& make);
-  // Runs `fn`; what it throws ends the group, so that nobody waits for this rank.
+  // Runs `fn`. If it throws, ends the group, so that no peer waits for this rank.
   template <class Fn>
   auto guarded(const Fn& fn) const -> decltype(fn());
   void end(const std::exception& error) const;
@@ -161,7 +163,7 @@ auto Pipeline::State::guarded(const Fn& fn) const -> decltype(fn()) {
   } catch (const Error& error) {
     const bool known = error.code() == Errc::kPeerLost || error.code() == Errc::kTimeout ||
                        error.code() == Errc::kAborted;
-    known ? group.abort(error) : end(error);  // a loss keeps its name
+    known ? group.abort(error) : end(error);  // a lost peer is reported as such
     throw;
   } catch (const std::exception& error) {
     end(error);

@@ -76,7 +76,7 @@ Trained train(const Group& group, const PipelineOptions& options) {
   return result;
 }
 
-// Of all ranks together; every rank has the same losses.
+// Results of all ranks together. Every rank has the same losses.
 Trained train_on(int ranks, const PipelineOptions& options) {
   Trained all;
   std::mutex mutex;
@@ -136,7 +136,7 @@ TEST(Pipeline, EqualsOneProcessOnProcessesOverSharedMemoryAndTcp) {
   }
 }
 
-// What all ranks send in a step: messages and bytes.
+// Number of messages and bytes that all ranks send in a step.
 at::Tensor sent_in_a_step(const Group& group, Algorithm algorithm, int micro_batches) {
   Pipeline model(
       group, kBlocks, [](int i) { return block(Link(i)); }, options_of(algorithm, micro_batches));
@@ -154,8 +154,8 @@ at::Tensor sent_in_a_step(const Group& group, Algorithm algorithm, int micro_bat
   return sent;
 }
 
-// In place a header lies beside what it describes; as messages each goes by itself.
-TEST(Pipeline, SendsWhatTheHeaderSays) {
+// In shared memory, a header is stored beside its tensors. Over messages, it is sent separately.
+TEST(Pipeline, SendsTheDocumentedMessages) {
   constexpr int kRanks = 3, kMicro = 4;
   for (const Algorithm algorithm : kTraining) {
     const int each =
@@ -215,7 +215,7 @@ struct CountingImpl : torch::nn::Module {
   at::Tensor w;
 };
 
-TEST(Pipeline, HoldsAsManyActivationsAtOnceAsItsSchedule) {
+TEST(Pipeline, HoldsAsManyActivationsAsItsSchedule) {
   for (const Algorithm algorithm : kTraining) {
     constexpr int kRanks = 3, kMicro = 8;
     const int each =
@@ -236,9 +236,9 @@ TEST(Pipeline, HoldsAsManyActivationsAtOnceAsItsSchedule) {
   }
 }
 
-// Micro-batches of sequences of different length, each with a mask that travels beside the
+// Micro-batches of sequences of different lengths, each with a mask that is passed with the
 // activations to the last stage.
-TEST(Pipeline, TakesMicroBatchesOfDifferentShapesWithTensorsThatPassByStages) {
+TEST(Pipeline, SupportsMicroBatchesOfDifferentShapesAndTensorsThatPassStages) {
   const auto masked = [](const Tensors& y, const Tensors& t) {
     return ((y[0] - t[0]) * y[1].to(at::kDouble)).square().mean() + y[2].mean();
   };
@@ -313,9 +313,9 @@ TEST(Pipeline, EvaluatesAndPredictsWithoutGradientsAndInEvaluationMode) {
   }
 }
 
-// A block that takes much longer than the others gets a stage of its own; each rank makes its
-// blocks alone, rank 0 each once to time it.
-TEST(Pipeline, CutsByTheTimeOfItsBlocksWhichOnlyTheirRanksMake) {
+// A block that takes much longer than the others gets its own stage. Each rank makes only its own
+// blocks; rank 0 also makes each block once to time it.
+TEST(Pipeline, CutsByTheTimesOfItsBlocksAndMakesOnlyItsOwn) {
   std::mutex mutex;
   std::map<int, std::vector<int>> made;
   replicate(2, [&](const Group& group) {

@@ -30,7 +30,8 @@ Tying tied_on_one_process() {
   for (int step = 0; step < 2; ++step) {
     at::Tensor x = input_of(step);
     for (const Link& link : links) {
-      const bool shared = link.ptr() == links[3].ptr();  // the last uses the first one's weight
+      // The last block uses the first one's weight.
+      const bool shared = link.ptr() == links[3].ptr();
       x = x + torch::tanh(torch::nn::functional::linear(
                   x, (shared ? links[0] : link)->layer->weight, link->layer->bias));
     }
@@ -55,7 +56,8 @@ TEST(Pipeline, SumsTiedGradientsAndClipsByTheNormOfTheWholeModel) {
        std::map<Algorithm, int>{{Algorithm::kOneForwardOneBackward, 3},
                                 {Algorithm::kZeroBubbleH1, 4},
                                 {Algorithm::kInterleaved, 2},
-                                {Algorithm::kZeroBubbleV, 2}}) {  // both ends on rank 0
+                                // The first and the last block are on rank 0.
+                                {Algorithm::kZeroBubbleV, 2}}) {
     replicate(ranks, [&, algorithm = algorithm](const Group& group) {
       Pipeline model(group, 4, tied_block, options_of(algorithm, 2));
       for (int step = 0; step < 2; ++step) model.train_step({input_of(step)}, {target_of(step)});

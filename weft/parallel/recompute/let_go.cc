@@ -25,7 +25,7 @@ struct Gone {
     WEFT_REQUIRE(same.sizes() == result.sizes() && same.strides() == result.strides() &&
                      same.dtype() == result.dtype() &&
                      same.storage().nbytes() == static_cast<std::size_t>(same.nbytes()),
-                 "let_go: the function gave another shape than the first time");
+                 "let_go: the function returned another shape than the first time");
     at::DataPtr numbers = same.storage().set_data_ptr(at::DataPtr(nullptr, same.device()));
     result.storage().set_data_ptr_noswap(std::move(numbers));
     result.storage().set_nbytes(same.storage().nbytes());
@@ -41,7 +41,7 @@ void let_go(const at::Tensor& result, std::function<at::Tensor()> again, const a
                "let_go: the result is a part of another tensor");
   result.storage().set_data_ptr_noswap(at::DataPtr(nullptr, result.device()));
   result.storage().set_nbytes(0);
-  // Once: from then on the graph holds the numbers as if they had never been gone.
+  // Runs once. From then on the graph holds the values as if they had never been freed.
   const auto gone = std::make_shared<std::optional<Gone>>(Gone{result, std::move(again)});
   user.register_hook([gone](const at::Tensor&) {
     if (!gone->has_value()) return;

@@ -1,5 +1,5 @@
-// A result that forward has used and backward needs again, without its memory in between: what is
-// cheap to compute and large to keep.
+// Frees the memory of a result between forward and backward, for results that are large but cheap
+// to compute.
 //
 //   const at::Tensor a = torch::gelu(up);
 //   const at::Tensor y = down_proj->forward(a);                    // a product, which keeps a for
@@ -7,10 +7,10 @@
 //   let_go(a, [up] { return torch::gelu(up); }, y);                // a's memory is free until y's
 //                                                                  // gradient arrives
 //
-// recompute() runs again what it wraps, with all that uses its results inside; this runs the cheap
-// function alone, before backward comes to what used its result: no product is computed twice (in
-// Megatron-LM: output-discarding recomputation). Gradients are those without it, bit for bit: the
-// graph is the same.
+// recompute() runs the whole wrapped part again, including all uses of its results. let_go() runs
+// only the cheap function again, before backward reaches the user of its result, so no matrix
+// product is computed twice (output-discarding recomputation in Megatron-LM). Gradients have the
+// same bits as without it, since the graph is the same.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,14 +19,14 @@
 
 namespace weft::parallel {
 
-// Frees the memory of `result`; before the first gradient of `user` goes on, `again`() is put
-// there. Nothing happens where no gradient is recorded, or one of the two needs none.
+// Frees the memory of `result`. Before the first gradient of `user` is propagated, `again`() fills
+// the memory. Does nothing if no gradient is recorded, or if one of the two needs none.
 //
-// To be kept by the caller: `again` gives the same numbers, of the same strides; nobody reads
-// `result` after this but the backward of what has used it, and every gradient gets there through
-// `user`; nothing else shares the memory. `again` may hold tensors that the graph holds as well,
-// not `result`; it is dropped once it has run. Throws Error(kInvalidArgument) for a result that is
-// a part of another tensor's memory; in backward for another shape or other strides.
+// The caller must ensure: `again` returns the same values with the same strides; after this call,
+// only the backward of the users of `result` reads it; every gradient reaches them through `user`;
+// no other tensor shares the memory. `again` may hold tensors that the graph also holds, but not
+// `result`; it is released after it has run. Throws Error(kInvalidArgument) if `result` is a part
+// of another tensor's memory; in backward, if `again` returns another shape or other strides.
 void let_go(const at::Tensor& result, std::function<at::Tensor()> again, const at::Tensor& user);
 
 }  // namespace weft::parallel

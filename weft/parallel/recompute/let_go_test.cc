@@ -1,4 +1,4 @@
-// A result whose memory is gone between forward and backward changes no bit of any gradient.
+// Freeing a result between forward and backward changes no bit of any gradient.
 #include "weft/parallel/recompute/let_go.h"
 
 #include <ATen/autocast_mode.h>
@@ -93,13 +93,13 @@ TEST(LetGo, DoesNothingWithoutGradients) {
   for (const auto& parameter : net.up->parameters()) parameter.requires_grad_(false);
   net.forward(wave({3, 6}, 0), true)
       .sum()
-      .backward();  // the activation needs none, the product's weight does
+      .backward();  // the activation needs no gradient, the product's weight does
   EXPECT_GT(net.between, 0U);
   EXPECT_EQ(net.runs, 2);
 }
 
-// In bfloat16, as autocast has it in forward; without autocast the second run would be float32.
-TEST(LetGo, ComputesUnderTheAutocastOfForwardAsRecomputeDoes) {
+// Forward runs in bfloat16 under autocast. Without autocast, the second run would use float32.
+TEST(LetGo, RecomputesUnderTheAutocastOfForward) {
   const at::Tensor weight = wave({6, 6}, 1).to(at::kFloat);
   std::vector<at::Tensor> gradients;
   for (const int way : {0, 1, 2}) {
@@ -128,7 +128,7 @@ TEST(LetGo, ComputesUnderTheAutocastOfForwardAsRecomputeDoes) {
   EXPECT_FALSE(torch::equal(x.grad(), gradients[0])) << "autocast makes no difference";
 }
 
-TEST(LetGo, RefusesAPartOfAnotherTensorAndAnotherShape) {
+TEST(LetGo, RejectsAPartOfAnotherTensorAndAnotherShape) {
   const at::Tensor x = wave({4, 6}, 0).requires_grad_(), whole = x.sin(),
                    part = whole.narrow(0, 0, 2), of_part = part * part;
   EXPECT_THAT(refusal([&] {

@@ -1,8 +1,7 @@
-// The first run records its graph too: it says which parameters the function uses, and is dropped
-// at once. What it holds meanwhile is no more than what the second run holds in backward, so that
-// the peak is the same as without recording it. The parameters become inputs of the one node that
-// stands for the function in the outer graph: their gradients go where autograd would have put
-// them.
+// The first run records its graph too. The graph shows which parameters the function uses, and is
+// freed at once. It holds no more memory than the second run holds in backward, so the peak is the
+// same as without recording. One node represents the function in the outer graph. The parameters
+// become inputs of this node, so autograd puts their gradients in the usual place.
 #include "weft/parallel/recompute/recompute.h"
 
 #include <ATen/ATen.h>
@@ -36,7 +35,7 @@ std::function<void()> keep_random() {
   };
 }
 
-// State as it was when this was made.
+// Saves the state at construction.
 class Kept {
  public:
   explicit Kept(const std::vector<KeepState>& keep) {
@@ -50,7 +49,7 @@ class Kept {
   std::vector<std::function<void()>> back_;
 };
 
-// A run with its graph: `inputs` are leaves of it.
+// A run with its graph. `inputs` are leaves of the graph.
 struct Run {
   Tensors inputs, outputs;
 };
@@ -62,12 +61,12 @@ Run run(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs)
     result.inputs.push_back(input.detach().requires_grad_(input.requires_grad()));
   result.outputs = fn(result.inputs);
   for (const at::Tensor& output : result.outputs)
-    WEFT_REQUIRE(output.defined(), "recompute: the function gave an undefined tensor");
+    WEFT_REQUIRE(output.defined(), "recompute: the function returned an undefined tensor");
   return result;
 }
 
-// The leaves that the outputs depend on besides the inputs. Nodes that are older than the run
-// belong to another computation.
+// The leaves, other than the inputs, on which the outputs depend. Nodes older than the run belong
+// to another computation.
 Tensors parameters_of(const Run& run, std::uint64_t begin) {
   std::unordered_set<const void*> seen;
   for (const at::Tensor& input : run.inputs) seen.insert(input.unsafeGetTensorImpl());
@@ -95,7 +94,7 @@ Tensors parameters_of(const Run& run, std::uint64_t begin) {
   return parameters;
 }
 
-// Hooks on parameters run where the gradient arrives in the outer graph, not where it is computed.
+// Hooks on parameters run when the gradient arrives in the outer graph, not when it is computed.
 class WithoutHooks {
  public:
   explicit WithoutHooks(Tensors tensors) : tensors_(std::move(tensors)), hooks_(tensors_.size()) {
@@ -114,17 +113,18 @@ class WithoutHooks {
   std::vector<std::vector<std::unique_ptr<autograd::FunctionPreHook>>> hooks_;
 };
 
-// What one call needs to run again.
+// Data that a call needs to run again.
 struct Call : torch::CustomClassHolder {
   std::function<Tensors(const Tensors&)> fn;
   std::vector<KeepState> keep;
   std::optional<Kept> before;
   internal::AutocastState autocast;
   std::size_t num_inputs = 0;
-  Tensors outputs;                // of the first run, until the node has taken them
-  std::vector<at::Tensor> apart;  // those of them that need no gradient
-  std::optional<Run> again;       // the second run, while a gradient of it may still be asked for
-  std::vector<bool> asked;        // by input and parameter
+  Tensors outputs;                // results of the first run, until the node has taken them
+  std::vector<at::Tensor> apart;  // the outputs that need no gradient
+  // The second run, while one of its gradients may still be requested.
+  std::optional<Run> again;
+  std::vector<bool> asked;  // requested gradients, by input and parameter
 };
 
 Run run_again(const Call& call, const Tensors& inputs) {
@@ -155,9 +155,8 @@ struct Recomputed : autograd::Function<Recomputed> {
 
   static autograd::variable_list backward(autograd::AutogradContext* ctx,
                                           const autograd::variable_list& gradients) {
-    WEFT_REQUIRE(
-        !at::GradMode::is_enabled(),
-        "recompute: gradients of gradients do not go through it; call the function itself");
+    WEFT_REQUIRE(!at::GradMode::is_enabled(),
+                 "recompute: gradients of gradients are not supported; call the function directly");
     const auto call = c10::static_intrusive_pointer_cast<Call>(ctx->saved_data["call"].toCapsule());
     const Tensors saved = ctx->get_saved_variables();
     const auto middle = saved.begin() + static_cast<std::ptrdiff_t>(call->num_inputs);
@@ -170,7 +169,7 @@ struct Recomputed : autograd::Function<Recomputed> {
     const bool last = std::find(call->asked.begin(), call->asked.end(), false) == call->asked.end();
     const WithoutHooks quiet(parameters);
     const Tensors got = differentiate(*call, gradients, wanted, !last);
-    autograd::variable_list result(1 + leaves.size());  // the first is the call's
+    autograd::variable_list result(1 + leaves.size());  // the first entry belongs to the call
     for (std::size_t i = 0; i < got.size(); ++i) result[1 + places[i]] = got[i];
     if (last) {
       call->again.reset();
@@ -180,7 +179,8 @@ struct Recomputed : autograd::Function<Recomputed> {
   }
 
  private:
-  // Which gradients this backward is for. Notes them, and what needs none, as asked for.
+  // Returns the gradients that this backward requests. Marks them, and those that are not needed,
+  // as requested.
   static std::vector<std::size_t> asked_now(const autograd::AutogradContext& ctx, Call& call,
                                             const Tensors& leaves) {
     call.asked.resize(leaves.size());
@@ -197,13 +197,13 @@ struct Recomputed : autograd::Function<Recomputed> {
                                bool retain) {
     const Tensors& all = call.again->outputs;
     WEFT_REQUIRE(all.size() == gradients.size(),
-                 "recompute: the second run gave " + std::to_string(all.size()) +
+                 "recompute: the second run returned " + std::to_string(all.size()) +
                      " tensors, the first " + std::to_string(gradients.size()));
     Tensors outputs, at_outputs;
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (!gradients[i].defined() || !all[i].requires_grad()) continue;
       WEFT_REQUIRE(all[i].sizes() == gradients[i].sizes(),
-                   "recompute: the second run gave other shapes than the first");
+                   "recompute: the second run returned other shapes than the first");
       outputs.push_back(all[i]);
       at_outputs.push_back(gradients[i]);
     }
@@ -213,7 +213,7 @@ struct Recomputed : autograd::Function<Recomputed> {
   }
 };
 
-// The same function of those inputs that are defined.
+// Wraps the function so that it takes only the defined inputs.
 Tensors without_undefined(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs,
                           const RecomputeOptions& options) {
   Tensors defined;
@@ -256,11 +256,11 @@ Tensors recompute_all(const std::function<Tensors(const Tensors&)>& fn, const Te
     const Tensors parameters = parameters_of(first, begin);
     all.insert(all.end(), parameters.begin(), parameters.end());
     for (const at::Tensor& output : first.outputs) {
-      call->outputs.push_back(output.variable_data());  // of the run only the numbers stay
+      call->outputs.push_back(output.variable_data());  // only the values of the run are kept
       if (!output.requires_grad()) call->apart.push_back(call->outputs.back());
     }
   }
-  return Recomputed::apply(call, at::TensorList(all));  // apply() looks into no other list
+  return Recomputed::apply(call, at::TensorList(all));  // apply() only inspects this kind of list
 }
 
 }  // namespace weft::parallel

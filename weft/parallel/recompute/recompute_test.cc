@@ -1,5 +1,5 @@
-// A block that is computed again gives the bits of the block itself, holds less, and is an ordinary
-// part of the graph to everybody else.
+// A recomputed block gives the same bits as the block itself, holds less memory, and is an ordinary
+// part of the graph.
 #include "weft/parallel/recompute/recompute.h"
 
 #include <gmock/gmock.h>
@@ -26,8 +26,7 @@ at::Tensor wave(at::IntArrayRef sizes, double phase, at::ScalarType type = at::k
 
 enum class Wrap { kNone, kBlock, kPart, kNested };
 
-// Residual blocks with dropout; the bytes of the tensors that are computed inside a block and alive
-// are counted.
+// Residual blocks with dropout. The bytes of live tensors computed inside a block are counted.
 struct NetImpl : nn::Module {
   NetImpl(Wrap wrap_, at::ScalarType type) : wrap(wrap_) {
     for (int i = 0; i < 3; ++i) {
@@ -61,7 +60,7 @@ struct NetImpl : nn::Module {
 TORCH_MODULE(Net);
 
 struct Passed {
-  // Result, gradient of the input, of the parameters, and a draw after it.
+  // The result, the gradients of the input and of the parameters, and a random draw afterwards.
   std::vector<at::Tensor> values;
 };
 Passed pass(Wrap wrap, at::ScalarType type, bool input_needs_gradient) {
@@ -80,7 +79,7 @@ Passed pass(Wrap wrap, at::ScalarType type, bool input_needs_gradient) {
   return passed;
 }
 
-TEST(Recompute, GivesTheBitsOfThePlainBlockWithDropoutAndLeavesTheGeneratorAsItWas) {
+TEST(Recompute, GivesTheBitsOfThePlainBlockWithDropoutAndRestoresTheGenerator) {
   for (const auto type : {at::kFloat, at::kDouble}) {
     for (const bool input : {true, false}) {
       const auto plain = pass(Wrap::kNone, type, input).values;
@@ -94,7 +93,7 @@ TEST(Recompute, GivesTheBitsOfThePlainBlockWithDropoutAndLeavesTheGeneratorAsItW
   }
 }
 
-// Tensors whose end is noticed: what a graph keeps can be counted.
+// Counts live tensors, to measure what a graph keeps.
 struct Counting : torch::autograd::Function<Counting> {
   static inline int alive = 0, most = 0;
   struct Mark : torch::CustomClassHolder {
@@ -130,7 +129,7 @@ Held held(int blocks, int parts, bool wrap) {
   return result;
 }
 
-TEST(Recompute, HoldsOneBlocksTensorsAtOnceInPlaceOfAll) {
+TEST(Recompute, HoldsTheTensorsOfOneBlockInsteadOfAll) {
   const Held plain = held(8, 5, false), again = held(8, 5, true);
   EXPECT_EQ(plain.after_forward, 40);
   EXPECT_EQ(plain.most, 40);
@@ -138,7 +137,7 @@ TEST(Recompute, HoldsOneBlocksTensorsAtOnceInPlaceOfAll) {
   EXPECT_EQ(again.most, 5);
 }
 
-TEST(Recompute, TakesAnyInputsAndGivesSeveralResults) {
+TEST(Recompute, SupportsAnyInputsAndSeveralResults) {
   const auto fn = [](const Tensors& in) {
     const at::Tensor h = in[0].index_select(0, in[1]);
     return Tensors{in[2].defined() ? h * in[2] : h.sin(), in[1] + 1, h.square().sum()};
@@ -152,7 +151,7 @@ TEST(Recompute, TakesAnyInputsAndGivesSeveralResults) {
       ASSERT_EQ(out.size(), 3);
       EXPECT_TRUE(torch::equal(out[1], rows + 1));
       EXPECT_FALSE(out[1].requires_grad());
-      out[2].backward({}, /*retain_graph=*/true);  // the first result has no gradient now
+      out[2].backward({}, /*retain_graph=*/true);  // the first result gets no gradient now
       (out[0].sum() + out[2]).backward();
       gradients.push_back(table.grad());
     }
@@ -160,7 +159,7 @@ TEST(Recompute, TakesAnyInputsAndGivesSeveralResults) {
   }
 }
 
-TEST(Recompute, NeedsAGradientOnlyWhereThePlainFunctionDoes) {
+TEST(Recompute, NeedsAGradientOnlyIfThePlainFunctionDoes) {
   int runs = 0;
   const auto fn = [&](const at::Tensor& x) {
     ++runs;
@@ -206,7 +205,7 @@ TEST(Recompute, RunsHooksOnceForEachBackwardAlsoOfASharedParameter) {
   EXPECT_EQ(after, 2);
 }
 
-TEST(Recompute, IsComputedAgainOnceForInputsFirstAndWeightsLater) {
+TEST(Recompute, RecomputesOnceForInputsFirstAndWeightsLater) {
   nn::Linear layer(3, 3);
   int runs = 0;
   const auto fn = [&](const at::Tensor& t) {
@@ -219,13 +218,13 @@ TEST(Recompute, IsComputedAgainOnceForInputsFirstAndWeightsLater) {
   const auto inputs = torch::autograd::grad({y}, {x}, {}, /*retain_graph=*/true);
   EXPECT_FALSE(layer->weight.grad().defined());
   const auto weights = torch::autograd::grad({y}, {layer->weight, layer->bias});
-  EXPECT_EQ(runs, 3);  // plain, first, again
+  EXPECT_EQ(runs, 3);  // plain run, first run, second run
   EXPECT_TRUE(torch::equal(inputs[0], plain[0]));
   EXPECT_TRUE(torch::equal(weights[0], plain[1]));
   EXPECT_TRUE(torch::equal(weights[1], plain[2]));
 }
 
-TEST(Recompute, SetsBackOtherStateSuchAsTheDropoutOfSplitLayers) {
+TEST(Recompute, RestoresOtherStateSuchAsTheDropoutOfSplitLayers) {
   std::vector<at::Tensor> gradients;
   for (const bool again : {false, true}) {
     const TensorParallel tp;
@@ -241,7 +240,7 @@ TEST(Recompute, SetsBackOtherStateSuchAsTheDropoutOfSplitLayers) {
   EXPECT_TRUE(torch::equal(gradients[0], gradients[1]));
 }
 
-TEST(Recompute, RefusesWhatItCannotRepeat) {
+TEST(Recompute, RejectsFunctionsThatItCannotRepeat) {
   const at::Tensor x = wave({3}, 0).requires_grad_(), other = x * 2;
   EXPECT_THAT(refusal([&] { recompute([&](const at::Tensor& t) { return t + other; }, x); }),
               HasSubstr("pass it as an input"));
@@ -254,14 +253,14 @@ TEST(Recompute, RefusesWhatItCannotRepeat) {
               HasSubstr("gradients of gradients"));
 }
 
-// A wrapped net under data parallelism: the same bits as the plain one, and every gradient is told
-// once (a second time would be an error).
+// A wrapped net under data parallelism has the same bits as the plain net. Each gradient is
+// reported once (a second report would be an error).
 TEST(Recompute, TrainsUnderDataParallelismToTheSameWeights) {
   std::vector<at::Tensor> weights(2);
   for (const bool again : {false, true}) {
     replicate(2, [&](const Group& group) {
       Net net(again ? Wrap::kBlock : Wrap::kNone, at::kFloat);
-      net->eval();  // dropout of torch draws from one generator for both threads
+      net->eval();  // torch's dropout uses one random generator for both threads
       auto model = data_parallel(net, group);
       auto optim = model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.05));
       for (int step = 0; step < 3; ++step) {

@@ -22,15 +22,15 @@ at::Tensor by_head(const at::Tensor& x, std::int64_t heads) {
   return x.view({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2);
 }
 
-// Which positions a position sees: bool [t, t] or [b, 1, t, t].
+// Positions visible to each position: bool [t, t] or [b, 1, t, t].
 at::Tensor visible(const at::Tensor& documents, std::int64_t t) {
   const at::Tensor causal = torch::ones({t, t}, torch::kBool).tril();
   if (!documents.defined()) return causal;
   return documents.unsqueeze(-1).eq(documents.unsqueeze(-2)).logical_and(causal).unsqueeze(1);
 }
 
-// With dropout of the weights. libtorch's kernels draw from its one generator, which has no
-// addresses.
+// Attention with dropout of the weights. libtorch's kernels draw from its global generator, whose
+// numbers have no index.
 at::Tensor attend_dropping(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const at::Tensor& sees, double p, const TensorParallel& tp) {
   const at::Tensor scores =
@@ -40,7 +40,7 @@ at::Tensor attend_dropping(const at::Tensor& q, const at::Tensor& k, const at::T
   return torch::matmul(dropout(weights, p, 1, tp), v);
 }
 
-// Radians a position, [head_width / 2].
+// Radians per position, [head_width / 2].
 at::Tensor rates_of(const AttentionOptions& o) {
   const at::Tensor rates =
       torch::pow(o.rope_theta, torch::arange(0, o.head_width, 2, torch::kDouble) /
@@ -52,7 +52,8 @@ at::Tensor rates_of(const AttentionOptions& o) {
   return rates * (kept + (1 - kept) / s.factor);
 }
 
-// `more` behind the first `length` positions of `room`, which grows where it must: all of them.
+// Appends `more` after the first `length` positions of `room`, which grows if needed. Returns all
+// positions.
 at::Tensor appended(at::Tensor& room, const at::Tensor& more, std::int64_t length) {
   const std::int64_t count = more.size(2), need = length + count;
   if (!room.defined() || room.size(2) < need) {
@@ -70,7 +71,7 @@ at::Tensor appended(at::Tensor& room, const at::Tensor& more, std::int64_t lengt
 AttentionImpl::AttentionImpl(AttentionOptions options_, TensorParallel tp, ContextParallel cp)
     : options(options_), tp_(std::move(tp)), cp_(std::move(cp)) {
   WEFT_REQUIRE(options.width > 0 && options.heads > 0 && options.kv_heads >= 0,
-               "Attention: width and heads are at least 1");
+               "Attention: width and heads must be at least 1");
   if (options.kv_heads == 0) options.kv_heads = options.heads;
   if (options.head_width == 0) {
     WEFT_REQUIRE(options.width % options.heads == 0,
@@ -79,15 +80,15 @@ AttentionImpl::AttentionImpl(AttentionOptions options_, TensorParallel tp, Conte
     options.head_width = options.width / options.heads;
   }
   WEFT_REQUIRE(options.heads % options.kv_heads == 0,
-               "Attention: " + std::to_string(options.heads) + " heads do not share " +
+               "Attention: " + std::to_string(options.heads) + " heads cannot share " +
                    std::to_string(options.kv_heads) + " heads of keys and values evenly");
   WEFT_REQUIRE(options.rope_theta == 0 || options.head_width % 2 == 0,
-               "Attention: rotary positions need heads of even width, not " +
+               "Attention: rotary positions need an even head width, not " +
                    std::to_string(options.head_width));
   WEFT_REQUIRE(
       options.rope_scaling.factor == 1 ||
           (options.rope_scaling.factor > 0 && options.rope_scaling.low < options.rope_scaling.high),
-      "Attention: rope_scaling has a factor above 0, and low below high");
+      "Attention: rope_scaling needs a factor above 0, and low below high");
   heads_ = even_part("Attention: heads", options.heads, tp_.size());
   const std::int64_t share = options.heads / options.kv_heads;
   kv_whole_ = options.kv_heads % tp_.size() != 0;
@@ -140,7 +141,7 @@ at::Tensor AttentionImpl::rotate(const at::Tensor& x, const SequenceLayout& layo
   if (!cos_.defined() || cos_.size(0) < t || cos_.dtype() != x.dtype() ||
       cos_.device() != x.device()) {
     const at::NoGradGuard no_grad;
-    // extend() comes with one position more each time.
+    // extend() is called with one more position each time.
     const std::int64_t room = first == 0 ? t : 2 * t;
     const at::Tensor angles = torch::outer(torch::arange(room, torch::kDouble), rates_of(options));
     cos_ = angles.cos().to(x.options().requires_grad(false));
@@ -152,13 +153,13 @@ at::Tensor AttentionImpl::rotate(const at::Tensor& x, const SequenceLayout& layo
   return torch::cat({half[0] * cos - half[1] * sin, half[1] * cos + half[0] * sin}, -1);
 }
 
-// Whether query i of this rank shares keys i / (heads / kv_count): not where ranks cut a group of
-// queries that share keys.
+// True if query head i of this rank uses key head i / (heads / kv_count). False if ranks divide a
+// group of query heads that share keys.
 bool AttentionImpl::shared_evenly() const {
   return heads_ == options.heads / options.kv_heads * kv_count_ || kv_count_ == 1;
 }
 
-// Keys or values for each query.
+// Expands keys or values to all query heads.
 at::Tensor AttentionImpl::share_keys(const at::Tensor& x) const {
   if (kv_count_ == heads_) return x;
   std::vector<std::int64_t> of_query(static_cast<std::size_t>(heads_));
@@ -203,15 +204,16 @@ at::Tensor AttentionImpl::attend_over_ranks(const at::Tensor& q, const at::Tenso
 }
 
 at::Tensor AttentionImpl::forward(const at::Tensor& given, const at::Tensor& documents) {
-  WEFT_REQUIRE(given.dim() == 3 && given.size(2) == options.width,
-               "Attention: the input is [batch, sequence, " + std::to_string(options.width) + "]");
+  WEFT_REQUIRE(
+      given.dim() == 3 && given.size(2) == options.width,
+      "Attention: the input must be [batch, sequence, " + std::to_string(options.width) + "]");
   const at::Tensor x = enter_split(given, options.sequence, tp_);
   WEFT_REQUIRE(!documents.defined() || (documents.dim() == 2 && documents.size(0) == x.size(0)),
-               "Attention: documents are [batch, whole sequence]");
+               "Attention: documents must be [batch, whole sequence]");
   const SequenceLayout layout =
       documents.defined() ? cp_.layout(documents.size(1)) : cp_.layout_of_part(x.size(1));
   WEFT_REQUIRE(layout.length(cp_.rank()) == x.size(1),
-               "Attention: documents are [batch, whole sequence]");
+               "Attention: documents must be [batch, whole sequence]");
   at::Tensor q = by_head(q_proj->multiply(x), heads_), k = keys_or_values(k_proj, x),
              v = keys_or_values(v_proj, x);
   if (options.rope_theta > 0) {
@@ -226,17 +228,15 @@ at::Tensor AttentionImpl::forward(const at::Tensor& given, const at::Tensor& doc
 at::Tensor AttentionImpl::extend(const at::Tensor& x, AttentionCache& cache) {
   WEFT_REQUIRE(
       x.dim() == 3 && x.size(2) == options.width,
-      "Attention: the input is [batch, new positions, " + std::to_string(options.width) + "]");
+      "Attention: the input must be [batch, new positions, " + std::to_string(options.width) + "]");
   WEFT_REQUIRE(options.sequence == Sequence::kWhole,
-               "Attention: extend() is for a whole sequence on every rank, not for a split one");
+               "Attention: extend() does not support a split sequence");
   WEFT_REQUIRE(!is_training() || options.dropout == 0,
-               "Attention: extend() drops nothing; call eval() on the model first");
-  WEFT_REQUIRE(
-      cp_.size() == 1,
-      "Attention: extend() is for whole sequences, not for one over ranks of context parallelism");
-  WEFT_REQUIRE(
-      cache.length == 0 || cache.keys.size(0) == x.size(0),
-      "Attention: a batch of " + std::to_string(x.size(0)) + ", and a cache of another one");
+               "Attention: extend() does not support dropout; call eval() on the model first");
+  WEFT_REQUIRE(cp_.size() == 1, "Attention: extend() does not support context parallelism");
+  WEFT_REQUIRE(cache.length == 0 || cache.keys.size(0) == x.size(0),
+               "Attention: a batch of " + std::to_string(x.size(0)) +
+                   ", but the cache is for another batch size");
   const at::NoGradGuard no_grad;
   const std::int64_t first = cache.length, count = x.size(1);
   at::Tensor q = by_head(q_proj->multiply(x), heads_), k = keys_or_values(k_proj, x);
@@ -247,7 +247,7 @@ at::Tensor AttentionImpl::extend(const at::Tensor& x, AttentionCache& cache) {
   k = share_keys(appended(cache.keys, k, first));
   const at::Tensor v = share_keys(appended(cache.values, keys_or_values(v_proj, x), first));
   cache.length += count;
-  // One position sees all; several see what is before each.
+  // A single new position sees all others. Several see only earlier positions.
   std::optional<at::Tensor> mask;
   if (count > 1 && first > 0)
     mask =

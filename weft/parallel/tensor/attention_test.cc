@@ -18,7 +18,7 @@ using internal::on_ranks;
 using internal::wave;
 using testing::HasSubstr;
 
-TEST(TensorEmbedding, IsLibtorchsWithTheVocabularyPaddedAndTheSequenceSplitOrNot) {
+TEST(TensorEmbedding, EqualsLibtorchWithAPaddedVocabularyAndASplitOrWholeSequence) {
   torch::manual_seed(kSeed);
   nn::Embedding whole(11, 6);
   whole->to(at::kDouble);
@@ -71,7 +71,7 @@ at::Tensor torchs(const at::Tensor& logits, const at::Tensor& target, const Loss
       .view(c.reduction == LossReduction::kNone ? target.sizes() : at::IntArrayRef{});
 }
 
-// Logits far from 0: exponentials of them as they are would overflow in both types.
+// Logits are far from 0, so that their plain exponentials would overflow in both types.
 void compare_loss(int ranks, const LossCase& c) {
   const at::Tensor target =
       torch::tensor({{0, 10, -7, 3}, {7, -7, 2, 5}}).clamp_max(c.vocabulary - 1);
@@ -93,7 +93,7 @@ void compare_loss(int ranks, const LossCase& c) {
   });
 }
 
-TEST(TensorCrossEntropy, IsTorchsWithLabelSmoothingAndTargetsThatDoNotCount) {
+TEST(TensorCrossEntropy, EqualsTorchWithLabelSmoothingAndIgnoredTargets) {
   for (const int ranks : {1, 2, 4}) {
     for (const double smoothing : {0.0, 0.1}) {
       for (const auto reduction :
@@ -107,7 +107,7 @@ TEST(TensorCrossEntropy, IsTorchsWithLabelSmoothingAndTargetsThatDoNotCount) {
   }
 }
 
-TEST(TensorCrossEntropy, HandsOverTwoOrThreeNumbersATargetAndTheirLargest) {
+TEST(TensorCrossEntropy, SendsThreeOrFourNumbersPerTarget) {
   on_ranks(2, [](const TensorParallel& tp) {
     const at::Tensor logits = wave({6, 500}, 0, at::kFloat).requires_grad_(),
                      target = torch::arange(6);
@@ -123,7 +123,7 @@ TEST(TensorCrossEntropy, HandsOverTwoOrThreeNumbersATargetAndTheirLargest) {
   });
 }
 
-TEST(TensorCrossEntropy, RefusesWhatHasNoLoss) {
+TEST(TensorCrossEntropy, RejectsInvalidTargets) {
   on_ranks(2, [](const TensorParallel& tp) {
     const at::Tensor logits = wave({3, 4}, 0);
     const auto of = [&](const at::Tensor& target, const CrossEntropyOptions& options) {
@@ -133,16 +133,16 @@ TEST(TensorCrossEntropy, RefusesWhatHasNoLoss) {
     EXPECT_THAT(of(torch::tensor({1, 7, 2}), {.vocabulary = 7}), HasSubstr("id 7 is outside"));
     EXPECT_THAT(of(torch::tensor({1, 2, 3}), {.vocabulary = 9}),
                 HasSubstr("8 columns on all ranks"));
-    EXPECT_THAT(of(torch::tensor({1, 2}), {}), HasSubstr("first dimensions"));
+    EXPECT_THAT(of(torch::tensor({1, 2}), {}), HasSubstr("leading dimensions"));
     EXPECT_THAT(of(torch::tensor({1, 2, 3}), {.label_smoothing = 1}), HasSubstr("label_smoothing"));
-    EXPECT_THAT(of(torch::full({3}, -100), {}), HasSubstr("no target counts"));
+    EXPECT_THAT(of(torch::full({3}, -100), {}), HasSubstr("all targets are ignored"));
     EXPECT_EQ(cross_entropy(logits, torch::full({3}, -100), {.reduction = LossReduction::kSum}, tp)
                   .item<double>(),
               0);
   });
 }
 
-// Attention on one process from libtorch's primitives only, to compare with.
+// Reference: attention on one process by libtorch's primitives only.
 at::Tensor attention_by_hand(const AttentionImpl& layer, const at::Tensor& x,
                              const at::Tensor& documents) {
   const AttentionOptions& o = layer.options;
@@ -153,7 +153,7 @@ at::Tensor attention_by_hand(const AttentionImpl& layer, const at::Tensor& x,
       torch::linear(x, layer.k_proj->weight, layer.k_proj->bias).view({b, t, o.kv_heads, d});
   const at::Tensor v =
       torch::linear(x, layer.v_proj->weight, layer.v_proj->bias).view({b, t, o.kv_heads, d});
-  // As complex numbers: the pair (i, i + d/2) turns by position · theta^(-2i/d).
+  // Rotation by complex numbers: the pair (i, i + d/2) turns by position · theta^(-2i/d).
   const auto turn = [&](const at::Tensor& y) {
     if (o.rope_theta == 0) return y;
     const at::Tensor angle = torch::arange(t, at::kDouble).view({t, 1, 1}) *
@@ -182,7 +182,7 @@ struct AttentionCase {
   bool bias = true, packed = false;
 };
 
-// Which of a layer's parameters are slices, and the joined gradients.
+// The parameters of a layer that are slices, and their joined gradients.
 void compare_attention(int ranks, const AttentionCase& c, Sequence sequence) {
   AttentionOptions options{.width = 12,
                            .heads = 4,
@@ -218,7 +218,7 @@ void compare_attention(int ranks, const AttentionCase& c, Sequence sequence) {
   });
 }
 
-TEST(TensorAttention, IsThatOfOneProcessWithGroupedQueriesRotationAndPackedDocuments) {
+TEST(TensorAttention, EqualsOneProcessWithGroupedQueriesRotationAndPackedDocuments) {
   for (const int ranks : {1, 2, 4}) {
     for (const auto sequence : {Sequence::kWhole, Sequence::kSplit}) {
       compare_attention(ranks, {}, sequence);
@@ -229,7 +229,7 @@ TEST(TensorAttention, IsThatOfOneProcessWithGroupedQueriesRotationAndPackedDocum
   }
 }
 
-TEST(TensorAttention, DropsTheSameWeightsHoweverHeadsAreSplit) {
+TEST(TensorAttention, HasTheSameDropoutForEverySplitOfHeads) {
   const AttentionOptions options{.width = 8, .heads = 4, .dropout = 0.4};
   const at::Tensor x = wave({2, 6, 8}, 0.1);
   at::Tensor y;
@@ -243,7 +243,7 @@ TEST(TensorAttention, DropsTheSameWeightsHoweverHeadsAreSplit) {
   });
 }
 
-TEST(TensorAttention, RefusesHeadsThatDoNotFit) {
+TEST(TensorAttention, RejectsHeadsThatDoNotDivide) {
   on_ranks(2, [](const TensorParallel& tp) {
     EXPECT_THAT(refusal([&] { Attention(AttentionOptions{.width = 9, .heads = 3}, tp); }),
                 HasSubstr("3 does not divide by 2 ranks; the nearest that do are 2 and 4"));
@@ -253,7 +253,7 @@ TEST(TensorAttention, RefusesHeadsThatDoNotFit) {
     EXPECT_THAT(refusal([&] {
                   Attention(AttentionOptions{.width = 12, .heads = 4, .rope_theta = 10}, tp);
                 }),
-                HasSubstr("even width"));
+                HasSubstr("even head width"));
     EXPECT_THAT(refusal([&] { Attention(AttentionOptions{.width = 10, .heads = 4}, tp); }),
                 HasSubstr("a width of 10 does not divide by 4 heads"));
   });

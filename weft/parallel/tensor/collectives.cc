@@ -41,7 +41,7 @@ at::Tensor sum_slice(const at::Tensor& x, std::int64_t dim, const TensorParallel
   return mine.movedim(0, dim).contiguous();
 }
 
-// What backward needs.
+// Values that backward needs.
 struct Terms final : torch::CustomClassHolder {
   Terms(TensorParallel tp_, std::int64_t dim_) : tp(std::move(tp_)), dim(dim_) {}
   TensorParallel tp;
@@ -50,7 +50,7 @@ struct Terms final : torch::CustomClassHolder {
 
 using Map = at::Tensor (*)(const at::Tensor&, std::int64_t, const TensorParallel&);
 
-// kBackward is a differentiable map itself, so that gradients have gradients.
+// kBackward is differentiable itself, so gradients of gradients work.
 template <Map kForward, Map kBackward>
 struct Collective final : torch::autograd::Function<Collective<kForward, kBackward>> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, std::int64_t dim,

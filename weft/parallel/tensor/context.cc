@@ -38,7 +38,7 @@ void TensorParallel::set_draw(std::uint64_t draw) const { state_->draw = draw; }
 
 const Group& TensorParallel::group() const {
   WEFT_REQUIRE(state_->group.has_value(),
-               "TensorParallel: made without a group, so there is no other rank to talk to");
+               "TensorParallel: made without a group; pass a group to the constructor");
   return *state_->group;
 }
 

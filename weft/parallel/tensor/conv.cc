@@ -10,7 +10,7 @@ namespace weft::parallel {
 Conv2dImpl::Conv2dImpl(Conv2dOptions options_, TensorParallel tp)
     : options(options_), tp_(std::move(tp)) {
   WEFT_REQUIRE(options.in > 0 && options.out > 0 && options.kernel > 0,
-               "Conv2d: channels and kernel are at least 1");
+               "Conv2d: channels and kernel must be at least 1");
   if (options.split == Split::kColumn)
     even_part("Conv2d: output channels", options.out, tp_.size());
   if (options.split == Split::kRow) even_part("Conv2d: input channels", options.in, tp_.size());

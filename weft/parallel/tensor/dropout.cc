@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::int64_t kGrain = 1 << 14;
 
-// A tensor's place in the whole one: [outer, count, run] of [outer, whole, run], of which it has
-// the entries at `positions`, or all from `first` on.
+// Position of a tensor in the whole tensor: [outer, count, run] of [outer, whole, run]. It has the
+// entries at `positions`, or all from `first` on.
 struct Place {
   std::int64_t count = 1, whole = 1, run = 1, first = 0;
   at::Tensor positions = {};
@@ -41,7 +41,7 @@ at::Tensor dropped(const at::Tensor& x, double p, const Place& place, const Tens
 }
 
 void require_probability(double p) {
-  WEFT_REQUIRE(p >= 0 && p < 1, "dropout: p is in [0, 1), not " + std::to_string(p));
+  WEFT_REQUIRE(p >= 0 && p < 1, "dropout: p must be in [0, 1), not " + std::to_string(p));
 }
 
 std::int64_t run_behind(const at::Tensor& x, std::int64_t dim) {
@@ -66,8 +66,8 @@ at::Tensor dropout_of_part(const at::Tensor& x, double p, const DropoutPart& par
   require_probability(p);
   const std::int64_t dim = part.dim < 0 ? part.dim + x.dim() : part.dim;
   WEFT_REQUIRE(part.positions.scalar_type() == at::kLong && part.positions.numel() == x.size(dim),
-               "dropout: positions are int64, one for each of the " + std::to_string(x.size(dim)) +
-                   " entries along the dimension");
+               "dropout: positions must be int64, one for each of the " +
+                   std::to_string(x.size(dim)) + " entries along the dimension");
   if (p == 0) return x;
   return dropped(x, p,
                  {x.size(dim), part.whole, run_behind(x, dim), 0, part.positions.contiguous()}, tp);
@@ -76,7 +76,7 @@ at::Tensor dropout_of_part(const at::Tensor& x, double p, const DropoutPart& par
 DropoutImpl::DropoutImpl(DropoutOptions options_, TensorParallel tp, ContextParallel cp)
     : options(options_), tp_(std::move(tp)), cp_(std::move(cp)) {
   WEFT_REQUIRE(options.p >= 0 && options.p < 1,
-               "Dropout: p is in [0, 1), not " + std::to_string(options.p));
+               "Dropout: p must be in [0, 1), not " + std::to_string(options.p));
 }
 
 void DropoutImpl::reset() {}

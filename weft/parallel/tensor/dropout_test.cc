@@ -1,4 +1,4 @@
-// Dropout over the ranks of a group against the masks of one process: the same elements.
+// Dropout over the ranks of a group has the same mask as one process.
 #include "weft/parallel/tensor/dropout.h"
 
 #include "weft/base/testing/refusal.h"
@@ -10,7 +10,7 @@ namespace dropout_test {
 using internal::on_ranks;
 using testing::HasSubstr;
 
-TEST(TensorDropout, DrawsThePartsOfTheMaskThatOneProcessDraws) {
+TEST(TensorDropout, DrawsTheSameMaskAsOneProcess) {
   const at::Tensor x = torch::ones({3, 8, 5}, at::kDouble);
   TensorParallel alone;
   alone.seed_dropout(77);
@@ -34,7 +34,7 @@ TEST(TensorDropout, DrawsThePartsOfTheMaskThatOneProcessDraws) {
   }
 }
 
-TEST(TensorDropout, DrawsForAnyPositionsWhatOneProcessDraws) {
+TEST(TensorDropout, DrawsTheSameMaskAsOneProcessForAnyPositions) {
   const at::Tensor x = torch::ones({3, 9, 5}, at::kDouble);
   TensorParallel alone;
   alone.seed_dropout(77);
@@ -52,7 +52,7 @@ TEST(TensorDropout, DrawsForAnyPositionsWhatOneProcessDraws) {
               HasSubstr("one for each of the 9 entries"));
 }
 
-TEST(TensorDropout, OverRanksOfASequenceIsThatOfOneProcess) {
+TEST(TensorDropout, EqualsOneProcessWithContextParallelism) {
   const at::Tensor x = torch::ones({2, 8, 3}, at::kDouble);
   TensorParallel alone;
   alone.seed_dropout(77);
@@ -71,15 +71,15 @@ TEST(TensorDropout, OverRanksOfASequenceIsThatOfOneProcess) {
   });
 }
 
-TEST(TensorDropout, KeepsTheFractionAndTheMeanAndRefusesAProbabilityOfOne) {
+TEST(TensorDropout, KeepsTheFractionAndTheMeanAndRejectsAProbabilityOfOne) {
   const TensorParallel alone;
   const at::Tensor x = dropout(torch::ones({1 << 20}), 0.3, {}, alone);
   // A binomial fraction's standard deviation is sqrt(0.3 · 0.7 / 2^20) = 0.00045: five of them.
   EXPECT_NEAR(x.eq(0).to(at::kDouble).mean().item<double>(), 0.3, 0.0023);
   EXPECT_NEAR(x.max().item<double>(), 1 / 0.7, 1e-6);
-  EXPECT_THAT(refusal([&] { dropout(x, 1, {}, alone); }), HasSubstr("p is in [0, 1)"));
+  EXPECT_THAT(refusal([&] { dropout(x, 1, {}, alone); }), HasSubstr("p must be in [0, 1)"));
   EXPECT_THAT(refusal([&] { Dropout(DropoutOptions{.p = -1}, alone); }),
-              HasSubstr("p is in [0, 1)"));
+              HasSubstr("p must be in [0, 1)"));
 }
 
 }  // namespace dropout_test

@@ -10,8 +10,8 @@ namespace weft::parallel {
 
 LinearImpl::LinearImpl(LinearOptions options_, TensorParallel tp)
     : options(options_), tp_(std::move(tp)) {
-  WEFT_REQUIRE(options.in > 0 && options.out > 0, "Linear: in and out are at least 1");
-  WEFT_REQUIRE(options.chunks > 0, "Linear: chunks are at least 1");
+  WEFT_REQUIRE(options.in > 0 && options.out > 0, "Linear: in and out must be at least 1");
+  WEFT_REQUIRE(options.chunks > 0, "Linear: chunks must be at least 1");
   if (options.split == Split::kColumn && !options.pad)
     even_part("Linear: outputs", options.out, tp_.size());
   if (options.split == Split::kRow) even_part("Linear: inputs", options.in, tp_.size());

@@ -37,7 +37,7 @@ Passed pass(const at::Tensor& x, const at::Tensor& dy, const Op& op) {
   return {y.detach(), leaf.grad()};
 }
 
-TEST(TensorCollectives, HaveEachOtherAsGradients) {
+TEST(TensorCollectives, AreEachOthersGradients) {
   for (const int ranks : {2, 4}) {
     on_ranks(ranks, [&](const TensorParallel& tp) {
       const std::vector<int64_t> all{3, 8, 2}, part{3, 8 / ranks, 2};
@@ -91,7 +91,7 @@ TEST(TensorCollectives, AreTheTensorItselfInAGroupOfOne) {
   EXPECT_THAT(refusal([&] { alone.group(); }), HasSubstr("without a group"));
 }
 
-TEST(TensorCollectives, RefuseSizesThatDoNotDivideAndNameTheNearest) {
+TEST(TensorCollectives, RejectSizesThatDoNotDivideAndNameTheNearest) {
   on_ranks(2, [](const TensorParallel& tp) {
     EXPECT_THAT(refusal([&] {
                   scatter_to(wave({3, 7}, 0), 1, tp);
@@ -113,8 +113,8 @@ TEST(TensorCollectives, RefuseSizesThatDoNotDivideAndNameTheNearest) {
   });
 }
 
-// Gradients of the parameters below `split` joined over the ranks, beside those of a whole module
-// of the same names.
+// Joins the gradients of the parameters below `split` over the ranks, and compares them with those
+// of a whole module with the same names.
 void expect_gradients(const nn::Module& split, const nn::Module& whole, const TensorParallel& tp) {
   const auto lie = slices(split);
   const auto parameters = whole.named_parameters();
@@ -194,7 +194,7 @@ void compare_net(int ranks, bool bias, Sequence sequence, at::ScalarType type, i
   });
 }
 
-TEST(TensorLayers, StartWithLibtorchsBitsAndComputeAndDifferentiateAsTheWhole) {
+TEST(TensorLayers, StartWithLibtorchsBitsAndEqualTheWholeLayers) {
   for (const int ranks : {1, 2, 4}) {
     for (const auto sequence : {Sequence::kWhole, Sequence::kSplit}) {
       for (const auto type : {at::kDouble, at::kFloat}) compare_net(ranks, true, sequence, type);
@@ -203,8 +203,8 @@ TEST(TensorLayers, StartWithLibtorchsBitsAndComputeAndDifferentiateAsTheWhole) {
   }
 }
 
-// 5 does not divide 24 rows, nor 3 the 4 or 2 positions of a part: pieces are uneven, and some
-// would be empty.
+// 5 does not divide 24 rows, and 3 does not divide the 4 or 2 positions of a part, so pieces are
+// uneven, and some would be empty.
 TEST(TensorLayers, ComputeTheSameInChunks) {
   for (const int ranks : {1, 2, 4}) {
     compare_net(ranks, true, Sequence::kWhole, at::kDouble, 5);
@@ -221,11 +221,11 @@ TEST(TensorLayers, ComputeTheSameInChunks) {
     loss.backward();
     EXPECT_EQ(counted.take()["all_gather"], (Counted::Sum{4, kWhole / 2}));
     EXPECT_THAT(refusal([&] { Linear(LinearOptions{.chunks = 0}, tp); }),
-                HasSubstr("chunks are at least 1"));
+                HasSubstr("chunks must be at least 1"));
   });
 }
 
-TEST(TensorLayers, GatherOutputsThatArePaddedAndSplitInputsThatAreWhole) {
+TEST(TensorLayers, GatherPaddedOutputsAndSplitWholeInputs) {
   torch::manual_seed(kSeed);
   nn::Linear first(6, 10), second(10, 8);
   nn::Sequential(first, second)->to(at::kDouble);
@@ -257,7 +257,7 @@ TEST(TensorLayers, GatherOutputsThatArePaddedAndSplitInputsThatAreWhole) {
   });
 }
 
-TEST(TensorLayers, HandOverTheBytesThatTheirHeadersSay) {
+TEST(TensorLayers, SendTheDocumentedBytes) {
   using Sums = std::map<std::string, Counted::Sum>;
   for (const int ranks : {2, 4}) {
     on_ranks(ranks, [&](const TensorParallel& tp) {
@@ -280,7 +280,7 @@ TEST(TensorLayers, HandOverTheBytesThatTheirHeadersSay) {
   }
 }
 
-TEST(TensorLayers, ConvolveWithChannelsSplitAsWithAll) {
+TEST(TensorLayers, EqualTheWholeConvolutionWithSplitChannels) {
   torch::manual_seed(kSeed);
   nn::Conv2d first(nn::Conv2dOptions(3, 8, 3).padding(1).stride(2)),
       second(nn::Conv2dOptions(8, 5, 3).dilation(2));
@@ -330,7 +330,7 @@ TEST(TensorLayers, NormalizeByTheRootMeanSquareWithTheSequenceSplit) {
   });
 }
 
-TEST(TensorGradients, AreClippedByTheNormOfTheWholeModelAsByTorch) {
+TEST(TensorGradients, AreClippedByTheNormOfTheWholeModelLikeTorch) {
   WholeNet whole(true, at::kDouble);
   const at::Tensor x = wave({3, 8, 6}, 0.2);
   whole.forward(x).square().sum().backward();

@@ -13,7 +13,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 void require_ids(const char* who, const at::Tensor& ids, std::int64_t vocabulary) {
-  WEFT_REQUIRE(ids.scalar_type() == at::kLong, std::string(who) + ": ids are int64");
+  WEFT_REQUIRE(ids.scalar_type() == at::kLong, std::string(who) + ": ids must be int64");
   if (ids.numel() == 0) return;
   const std::int64_t low = ids.min().item<std::int64_t>(), high = ids.max().item<std::int64_t>();
   WEFT_REQUIRE(low >= 0 && high < vocabulary,
@@ -21,14 +21,14 @@ void require_ids(const char* who, const at::Tensor& ids, std::int64_t vocabulary
                    " is outside the vocabulary of " + std::to_string(vocabulary));
 }
 
-// The columns of the vocabulary that are here.
+// The columns of the vocabulary on this rank.
 struct Columns {
-  std::int64_t begin = 0, real = 0;  // those from `real` on are padding
+  std::int64_t begin = 0, real = 0;  // columns from `real` on are padding
   std::int64_t vocabulary = 0;
   double smoothing = 0;
 };
 
-// Of rows [n, columns here] with targets that all count: the loss of each row.
+// Loss of each row of [n, columns of this rank], all with targets that count.
 struct SplitCrossEntropy final : torch::autograd::Function<SplitCrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& logits,
                             const at::Tensor& target, const Columns& columns,
@@ -40,7 +40,7 @@ struct SplitCrossEntropy final : torch::autograd::Function<SplitCrossEntropy> {
                                                  logits.options());
     tp.group().all_reduce(top, ReduceOp::kMax);
 
-    // Padding stays 0. Then in place: exponentials here, probabilities below.
+    // Padding stays 0. The array then holds exponentials, and later probabilities.
     at::Tensor p = at::zeros({n, width}, logits.options());
     p.narrow(1, 0, columns.real).copy_(real - top.unsqueeze(1));
     const at::Tensor at = target - columns.begin, here = at.ge(0).logical_and(at.lt(columns.real));
@@ -67,7 +67,7 @@ struct SplitCrossEntropy final : torch::autograd::Function<SplitCrossEntropy> {
   // softmax - ((1 - e) one-hot + e / vocabulary), each row times its gradient.
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     WEFT_REQUIRE(!at::GradMode::is_enabled(),
-                 "cross_entropy: backward of backward (create_graph) is not available");
+                 "cross_entropy: backward of backward (create_graph) is not supported");
     const auto saved = context->get_saved_variables();
     const at::Tensor &column = saved[1], &here = saved[2];
     const double e = context->saved_data["e"].toDouble();
@@ -105,7 +105,7 @@ at::Tensor split(const at::Tensor& rows, const at::Tensor& target,
 EmbeddingImpl::EmbeddingImpl(EmbeddingOptions options_, TensorParallel tp)
     : options(options_), tp_(std::move(tp)) {
   WEFT_REQUIRE(options.vocabulary > 0 && options.features > 0,
-               "Embedding: vocabulary and features are at least 1");
+               "Embedding: vocabulary and features must be at least 1");
   EmbeddingImpl::reset();
 }
 
@@ -136,13 +136,14 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target,
   WEFT_REQUIRE(
       logits.dim() >= 1 &&
           logits.sizes().slice(0, static_cast<std::size_t>(logits.dim() - 1)) == target.sizes(),
-      "cross_entropy: logits are [..., columns] and the target has their first dimensions");
+      "cross_entropy: logits must be [..., columns], and the target must have their leading "
+      "dimensions");
   WEFT_REQUIRE(options.label_smoothing >= 0 && options.label_smoothing < 1,
-               "cross_entropy: label_smoothing is in [0, 1)");
+               "cross_entropy: label_smoothing must be in [0, 1)");
   const std::int64_t columns = logits.size(-1) * tp.size();
   if (options.vocabulary == 0) options.vocabulary = columns;
   WEFT_REQUIRE(options.vocabulary <= columns, "cross_entropy: " + std::to_string(columns) +
-                                                  " columns on all ranks, and a vocabulary of " +
+                                                  " columns on all ranks, but a vocabulary of " +
                                                   std::to_string(options.vocabulary));
   const at::Tensor flat = target.reshape({-1});
   const at::Tensor counted = flat.ne(options.ignore_index).sum();
@@ -158,7 +159,7 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target,
   if (options.reduction == LossReduction::kNone) return loss.view(target.sizes());
   if (options.reduction == LossReduction::kSum) return loss.sum();
   WEFT_REQUIRE(counted.item<std::int64_t>() > 0,
-               "cross_entropy: no target counts, so there is no mean");
+               "cross_entropy: all targets are ignored, so there is no mean");
   return loss.sum() / counted;
 }
 

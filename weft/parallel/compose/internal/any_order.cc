@@ -9,7 +9,7 @@
 namespace weft::parallel::internal {
 namespace {
 
-constexpr std::int64_t kChunk = std::int64_t{1} << 16;  // numbers in float64 at a time
+constexpr std::int64_t kChunk = std::int64_t{1} << 16;  // float64 numbers per chunk
 
 template <class Fn>
 void in_chunks(const std::vector<at::Tensor>& parts, const Fn& fn) {
@@ -52,8 +52,8 @@ bool GradientTree::take(int leaf) {
   return true;
 }
 
-// Squares become whole numbers below 2^bits, of which all together stay below 2^62, and what is
-// left of them whole numbers again.
+// Converts squares to integers below 2^bits, so that their total stays below 2^62, and converts the
+// remainders to integers again.
 double squares_in_any_order(const Group& group, const std::vector<at::Tensor>& parts) {
   double most = 0, count = 0;
   bool finite = true;

@@ -1,4 +1,4 @@
-// Operations of this thread compute in a narrower type, while this lives.
+// While this lives, operations of this thread compute in a narrower type.
 #pragma once
 
 #include <ATen/autocast_mode.h>

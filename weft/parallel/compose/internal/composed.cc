@@ -9,7 +9,7 @@
 #include "weft/engine/squares.h"
 #include "weft/kernels/tree_sum.h"
 
-// A step. What is saved is in whole.cc.
+// A training step. whole.cc has the saved state.
 namespace weft::parallel::internal {
 
 using schedule::pipeline::Work;
@@ -32,7 +32,7 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Masks of a micro-batch, of one block: more than there are.
+// Upper bound on the dropout masks of a block in one micro-batch.
 constexpr std::uint64_t kMasks = std::uint64_t{1} << 20;
 
 Plan as_it_runs(Plan plan, const Mesh& mesh) {
@@ -73,25 +73,26 @@ void Composed::abort(const Error& error) const {
 double Composed::samples_of_batch() {
   at::Tensor all = at::full({1}, samples_, at::kDouble);
   guarded([&] { replicas().all_reduce(all); });
-  WEFT_REQUIRE(all.item<double>() > 0, "train_step: no rank gives a sample");
+  WEFT_REQUIRE(all.item<double>() > 0, "train_step: no rank has a sample");
   return all.item<double>();
 }
 
-// Gradients leave in the last backward of a stage, where nothing stands against it.
+// Gradients are sent during the last backward of a stage, unless an option forbids it.
 void Composed::before(const schedule::pipeline::Action& action) {
   began_ = Clock::now();
   span_.emplace("stage", schedule::pipeline::describe(action).c_str());
   micro_batch_ = action.micro_batch;
   for (Stage& stage : stages) {
     if (stage.sharded) stage.sharded->let_go();
-    // Some of libtorch's operations (layer_norm) read the weight for the weight's own gradient too.
+    // Some of libtorch's operations (layer_norm) read the weight to compute the weight's gradient.
     if (stage.sharded && stage.number == action.stage && action.work == Work::kBackwardWeight)
       stage.sharded->hold();
     if (stage.number != action.stage || action.work != Work::kForward) continue;
     seed_dropout(stage);
     if (stage.statistics.empty()) continue;
     if (plan.micro_shards > 0) stage.statistics.restore();
-    if (is_made_up(action.micro_batch)) stage.train(false);  // statistics do not count it
+    // made-up rows do not count in running statistics.
+    if (is_made_up(action.micro_batch)) stage.train(false);
   }
   const bool makes_gradients =
       action.work == Work::kBackward || action.work == Work::kBackwardWeight;
@@ -123,7 +124,7 @@ void Composed::after(const schedule::pipeline::Action& action) {
   for (Stage& stage : stages) {
     if (stage.number != action.stage || !stage.tree || !stage.tree->take(action.micro_batch))
       continue;
-    // Over the replicas before over the stages, as one process has it.
+    // Sums over the replicas before the stages, in the order of one process.
     for (const at::Tensor& tied : stage.tied_weights()) {
       if (tied.grad().defined() && replicas().size() > 1)
         replicas().all_reduce(tied.mutable_grad());
@@ -136,7 +137,7 @@ bool Composed::is_made_up(int micro_batch) const {
          !plan.sync_batch_norm;
 }
 
-// With micro-shards all replicas have the whole sum, which counts once.
+// With micro-shards, all replicas have the whole sum, so it counts once.
 void Composed::count_tied_once() {
   for (Stage& stage : stages) {
     if (!stage.tree || replica() == 0) continue;
@@ -144,8 +145,8 @@ void Composed::count_tied_once() {
   }
 }
 
-// By the batch and the micro-batch among those of all replicas, so that a resumed run drops what
-// the uninterrupted one does.
+// The draw depends on the batch and on the micro-batch among those of all replicas, so that a
+// resumed run has the same dropout as an uninterrupted one.
 void Composed::seed_dropout(const Stage& stage) const {
   const std::int64_t batch = steps * plan.accumulate + batches_,
                      first = (batch * replicas().size() + replica()) * plan.micro_batches;
@@ -155,7 +156,7 @@ void Composed::seed_dropout(const Stage& stage) const {
 
 double Composed::run(const Tensors& inputs, const Tensors& targets, bool training) {
   WEFT_REQUIRE(!inputs.empty() && inputs[0].dim() > 0,
-               "train_step: every rank gives the inputs of its replica");
+               "train_step: every rank must pass the inputs of its replica");
   if (training) {
     const double loss = train(inputs, targets);
     return guarded([&] {
@@ -172,10 +173,10 @@ double Composed::run(const Tensors& inputs, const Tensors& targets, bool trainin
       [&] { return mean_over_replicas(pipeline->evaluate(parts.inputs, parts.targets)); });
 }
 
-// Ranks of tp, cp and pp all have the replica's loss.
+// All ranks of tp, cp and pp have the loss of their replica.
 std::vector<double> Composed::forward_backward(const Tensors& inputs, const Tensors& targets) {
   WEFT_REQUIRE(!inputs.empty() && inputs[0].dim() > 0,
-               "forward_backward: every rank gives the inputs of its replica");
+               "forward_backward: every rank must pass the inputs of its replica");
   const double loss = train(inputs, targets);
   if (plan.micro_shards > 0) return losses_;
   const bool counts =
@@ -185,13 +186,13 @@ std::vector<double> Composed::forward_backward(const Tensors& inputs, const Tens
 
 double Composed::train(const Tensors& inputs, const Tensors& targets) {
   WEFT_REQUIRE(!replicates() || kept_batches_ < plan.accumulate,
-               "train_step: step() after each " + std::to_string(plan.accumulate) +
-                   " of them; the plan's `accumulate` says how many");
+               "train_step: call step() after every " + std::to_string(plan.accumulate) +
+                   " calls, as the plan's `accumulate` says");
   samples_ = static_cast<double>(inputs[0].size(0));
   const bool by_shards = plan.micro_shards > 0,
              sums = sharding.average == ShardedOptions::Average::kSum;
-  // Where gradients are summed, losses count by samples beforehand; ranks of cp have cp times their
-  // share of a gradient (ContextParallel::mean).
+  // If gradients are summed, losses are weighted by samples beforehand. Ranks of cp have cp times
+  // their share of a gradient (ContextParallel::mean).
   all_samples_ = sums ? samples_of_batch() : 0;
   const double share = sums && !by_shards ? samples_ / all_samples_ / mesh.size("cp") : 1;
   const double factor = share * scale() / plan.accumulate;
@@ -221,13 +222,13 @@ double Composed::train(const Tensors& inputs, const Tensors& targets) {
     ++batches_;
     ++kept_batches_;
     finish_statistics();
-    take_engine_times();  // what it waited since the last backward is in the rest
+    take_engine_times();  // the wait since the last backward is part of the rest
     times.communication += seconds_since(begin) - (counted() - before);
     return loss;
   });
 }
 
-// Without micro-shards the engine gives all the first replica's.
+// Without micro-shards, the engine copies the first replica's buffers to all.
 void Composed::finish_statistics() {
   if (plan.micro_shards == 0) return;
   for (Stage& stage : stages)
@@ -264,13 +265,13 @@ double Composed::mean_of_micro_shards(double all) {
   return kernels::tree_sum(sums.const_data_ptr<double>(), losses_.size()) / all;
 }
 
-// In one piece, so that the bits do not depend on how many micro-batches a replica has. The others
-// are single samples.
+// The replica runs as one piece, so that the bits do not depend on its number of micro-batches. The
+// other micro-batches are single samples.
 Tensors Composed::predict_at_once(const Tensors& inputs) {
   std::vector<Tensors> parts(static_cast<std::size_t>(plan.micro_batches));
   for (const at::Tensor& input : inputs) {
     WEFT_REQUIRE(input.dim() > 0 && input.size(0) > 0,
-                 "predict: all inputs have one entry a sample, and one sample at least");
+                 "predict: all inputs need one entry per sample, and at least one sample");
     for (std::size_t i = 0; i < parts.size(); ++i)
       parts[i].push_back(i == 0 ? input.clone() : input.narrow(0, 0, 1));
   }
@@ -286,10 +287,10 @@ Tensors Composed::predict(const Tensors& inputs) {
   });
 }
 
-// One number over the world, so that all have the same bits of it: this rank's shards of one
-// replica, or its part of what all replicas have.
+// One sum over the world, so that all ranks have the same bits: this rank's shards of one replica,
+// or its part of what all replicas have.
 double Composed::norm_of_gradients() {
-  // Replicas of a whole model have it from the sums, without another pass over them.
+  // Replicas of a whole model get the norm while summing, without another pass.
   const bool alone =
       replicates() && copies().size() == mesh.world().size() && plan.micro_shards == 0;
   if (alone && stages[0].sharded) return stages[0].sharded->grad_norm() / scale();
@@ -313,7 +314,8 @@ double Composed::norm_of_gradients() {
 
 double Composed::grad_norm() {
   if (stepped_ && norm_ >= 0) return norm_;
-  WEFT_REQUIRE(!stepped_, "grad_norm: ask before step(), or let the plan clip or scale");
+  WEFT_REQUIRE(!stepped_,
+               "grad_norm: call it before step(), or set clipping or loss scaling in the plan");
   return guarded([&] { return norm_of_gradients(); });
 }
 
@@ -329,7 +331,7 @@ bool Composed::step() {
   return guarded([&] {
     for (Stage& stage : stages) {
       if (!std::exchange(stage.kept, nullptr)) continue;
-      stage.sharded->set_samples(samples_);  // fewer batches than the plan accumulates
+      stage.sharded->set_samples(samples_);  // there may be fewer batches than the plan accumulates
     }
     if (!replicates()) await_gradients();
     double factor = 1 / scale();

@@ -1,4 +1,4 @@
-// One rank's part of a composed model: what the passes make, and what runs afterwards.
+// One rank's part of a composed model: the result of the passes, and the code that runs afterwards.
 #pragma once
 
 #include <chrono>
@@ -20,32 +20,32 @@
 
 namespace weft::parallel::internal {
 
-// How a parameter of this rank lies in the whole model.
+// Position of a parameter of this rank in the whole model.
 struct Parameter {
   std::string own;  // "<block>.<name>" in the stage
-  // In the whole model: another one where this is a copy that another stage has too.
+  // Name in the whole model. It differs if this is a copy of a parameter of another stage.
   std::string whole;
   std::optional<Slice> slice;       // over tp
   std::optional<Slice> expert;      // over ep
   std::vector<std::int64_t> sizes;  // whole
   bool trained = true;
-  bool tied = false;  // with another block's
-  bool copy = false;  // of that one's
+  bool tied = false;  // tied with another block's parameter
+  bool copy = false;  // a copy of a tied parameter
 };
 
-// Blocks that a rank runs one after the other, and who keeps their parameters.
+// A stage: blocks that a rank runs one after the other, and the owner of their parameters.
 struct Stage {
   int number = 0;
-  int first = 0;  // block
+  int first = 0;  // number of the first block
   std::vector<Block> blocks;
   std::vector<std::string> names;
   std::vector<TensorParallel> tp;  // by block
   std::vector<Parameter> parameters;
   Statistics statistics;
-  bool tied = false;                 // with other stages
+  bool tied = false;                 // tied with other stages
   std::unique_ptr<Sharded> sharded;  // null: no parameters
   std::unique_ptr<Sharded::NoSync> kept;
-  std::unique_ptr<GradientTree> tree;  // of its gradients; null: autograd adds them up
+  std::unique_ptr<GradientTree> tree;  // sums its gradients; null: autograd adds them
 
   const Parameter* find(const std::string& own) const;
   void train(bool on) const;
@@ -81,32 +81,32 @@ class Composed {
     return (mesh.coordinate("dp") * mesh.size("fsdp") + mesh.coordinate("fsdp")) * mesh.size("ep") +
            mesh.coordinate("ep");
   }
-  // Those that have samples of their own.
+  // Ranks that have their own samples.
   const Group& replicas() const { return mesh.along({"dp", "fsdp", "ep"}); }
-  // Those that have tokens of their own: ranks of cp have a replica's samples, but each its
+  // Ranks that have their own tokens: ranks of cp have the same samples, but each has its own
   // positions.
   const Group& sharers() const {
     return model.experts > 0 && mesh.size("cp") > 1 ? mesh.along({"dp", "fsdp", "cp", "ep"})
                                                     : replicas();
   }
-  // Those that have the same of the weights, of experts'.
+  // Ranks that have the same weights, and the same experts.
   const Group& copies() const { return mesh.along({"dp", "cp", "ep"}); }
   const Group& copies_of_experts() const { return mesh.along({"dp", "cp"}); }
-  // Those that have the same blocks and slices.
+  // Ranks that have the same blocks and slices.
   const Group& same_blocks() const { return mesh.along({"dp", "fsdp", "cp", "ep"}); }
   double scale() const { return scaler ? scaler->scale() : 1; }
-  // Replicas of whole stages (the engine's stage 0): gradients are combined once a step.
+  // True for replicas of whole stages (the engine's stage 0): gradients are combined once per step.
   bool replicates() const { return sharding.stage == 0; }
   void wait_for_weights();
 
-  // What passes make, in their order.
+  // Results of the passes, in their order.
   const BlockModel model;
-  const Plan plan;  // with micro_batches as they are
+  const Plan plan;  // with the actual micro_batches
   const Mesh mesh;
   schedule::pipeline::Request request;
   std::vector<int> cuts;
   std::vector<Stage> stages;
-  TensorParallel tp;  // of the loss
+  TensorParallel tp;  // tensor parallelism of the loss
   ContextParallel cp;
   ExpertParallel ep;
   Precision precision = Precision::kAsItIs;
@@ -114,14 +114,14 @@ class Composed {
   std::unique_ptr<Pipeline> pipeline;
   ShardedOptions sharding;
   double max_norm = 0;
-  UpdateRule rule;                                        // whose learning rate is the current one
-  std::vector<std::pair<std::string, std::string>> done;  // by each pass
+  UpdateRule rule;                                        // with the current learning rate
+  std::vector<std::pair<std::string, std::string>> done;  // pass name and description
   std::int64_t steps = 0;
   ParallelModel::Times times;
 
  private:
-  // A micro-batch: rows of this replica, how many the pipeline is told (one at least), and what the
-  // loss counts beside that.
+  // A micro-batch: the rows of this replica, the number of rows reported to the pipeline (at least
+  // one), and the factor of the loss.
   struct Part {
     std::int64_t begin, rows, told;
     double weight;
@@ -134,15 +134,15 @@ class Composed {
   std::vector<Part> even_parts(std::int64_t rows, double factor) const;
   std::vector<Part> micro_shards(double all, double factor) const;
   Cut cut(const Tensors& inputs, const Tensors& targets, const std::vector<Part>& parts) const;
-  // Gives the mean loss over this replica's samples; by micro-shards see losses_.
+  // Returns the mean loss over this replica's samples. For micro-shards see losses_.
   double train(const Tensors& inputs, const Tensors& targets);
   Tensors predict_at_once(const Tensors& inputs);
-  // Of rows that were made up.
+  // True for a micro-batch of made-up rows.
   bool is_made_up(int micro_batch) const;
   void finish_statistics();
   double mean_over_replicas(double loss);
   double mean_of_micro_shards(double all);
-  // Gradients of what runs now are the last before step().
+  // True if the current gradients are the last ones before step().
   bool is_last_batch() const { return !replicates() || kept_batches_ + 1 == plan.accumulate; }
   DataParallelBase::Times take_engine_times();
   void await_gradients();
@@ -160,33 +160,34 @@ class Composed {
   checkpoint::Slices codec_slices();
   checkpoint::Slices buffer_slices();
   void check_on_all_ranks(const checkpoint::SliceSource& source, bool weights_only);
-  // Of the ranks that have the same parameters, those whose parts make up the whole model.
+  // Among ranks with the same parameters, true for those whose parts form the whole model.
   bool is_first_copy() const { return mesh.coordinate("dp") == 0 && mesh.coordinate("cp") == 0; }
   bool is_first_of_ep() const { return mesh.coordinate("ep") == 0; }
   TensorParallel along_ep() const { return {mesh["ep"], 0}; }
   void load(Stage& stage, const std::map<std::string, at::Tensor>& state);
   std::string mismatch(const std::map<std::string, at::Tensor>& state) const;
-  // One rank's named tensors of each stage, to rank 0 of the world: `of` gives a stage's, by own
-  // names, on the shards' rank 0.
+  // Collects the named tensors of all stages on rank 0 of the world. `of` returns those of one
+  // stage, by their own names, on rank 0 of its shards.
   ParallelModel::NamedTensors whole(const std::function<Sharded::NamedTensors(Stage&)>& of,
                                     bool with_buffers = false);
 
-  double samples_ = 0;        // of the batch that is run
-  double all_samples_ = 0;    // of all replicas, where they were asked
-  std::int64_t batches_ = 0;  // since the last step
-  int kept_batches_ = 0;      // whose gradients wait for the step
+  double samples_ = 0;        // samples of the current batch
+  double all_samples_ = 0;    // samples of all replicas, if they were exchanged
+  std::int64_t batches_ = 0;  // batches since the last step
+  int kept_batches_ = 0;      // batches whose gradients wait for the step
   std::vector<double>
-      // by micro-shard, summed over its samples; zero for other replicas' and on other ranks
+      // by micro-shard, summed over its samples; zero for micro-shards of other replicas and on
+      // other ranks
       losses_;
   std::vector<Part> shards_;
-  std::chrono::steady_clock::time_point began_;  // the action that runs
+  std::chrono::steady_clock::time_point began_;  // start of the current action
   std::optional<observe::TraceScope> span_;      // of it
-  int micro_batch_ = 0;                          // that goes through a stage
+  int micro_batch_ = 0;                          // the micro-batch in the stage
   bool stepped_ = false;
-  double norm_ = -1;  // that the last step has found; below 0: none
+  double norm_ = -1;  // gradient norm of the last step; below 0: none
 };
 
-// What is thrown on one rank keeps nobody waiting.
+// Ends the groups if an exception is thrown on this rank, so that no peer waits.
 template <class Fn>
 auto Composed::guarded(const Fn& fn) -> decltype(fn()) {
   try {
@@ -204,7 +205,7 @@ auto Composed::guarded(const Fn& fn) -> decltype(fn()) {
 // "Float[16, 2], Long[16]".
 std::string shapes_of(const Tensors& tensors);
 
-// What libtorch says of `what`'s inputs, such as shapes that do not fit, as one line.
+// Converts libtorch's error about the inputs of `what`, such as wrong shapes, to one line.
 template <class Fn>
 auto in_one_line(const std::string& what, const Tensors& inputs, const Fn& fn) -> decltype(fn()) {
   try {

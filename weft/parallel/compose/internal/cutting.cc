@@ -1,4 +1,4 @@
-// A batch as micro-batches, and the loss of each.
+// Divides a batch into micro-batches, and weights the loss of each.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace weft::parallel::internal {
 
-// A pipeline weighs micro-batches by the rows that it is told of, one at least, and the loss of
-// each counts `factor` times its part of the true rows.
+// A pipeline weights micro-batches by their reported rows (at least one). The loss of each counts
+// `factor` times its share of the true rows.
 std::vector<Composed::Part> Composed::even_parts(std::int64_t rows, double factor) const {
   const std::int64_t count = plan.micro_batches;
   const auto told = static_cast<double>(std::max(rows, count));
@@ -27,20 +27,21 @@ std::vector<Composed::Part> Composed::even_parts(std::int64_t rows, double facto
   return parts;
 }
 
-// Cuts that depend on the batch of `all` samples alone: part i of n begins at sample floor(all · i
-// / n).
+// Cuts that depend only on the whole batch of `all` samples: part i of n begins at sample floor(all
+// · i / n).
 std::vector<Composed::Part> Composed::micro_shards(double all, double factor) const {
   const std::int64_t first = static_cast<std::int64_t>(replica()) * plan.micro_batches;
   const auto begin = [&](std::int64_t i) {
     return static_cast<std::int64_t>(all) * i / plan.micro_shards;
   };
   const std::int64_t mine = begin(first + plan.micro_batches) - begin(first);
-  WEFT_REQUIRE(
-      static_cast<std::int64_t>(samples_) == mine,
-      "train_step: with micro_shards replica " + std::to_string(replica()) + " of " +
-          std::to_string(replicas().size()) +
-          " gives samples floor(n r / replicas) to floor(n (r + 1) / replicas) of all n, here " +
-          std::to_string(mine) + ", not " + std::to_string(static_cast<std::int64_t>(samples_)));
+  WEFT_REQUIRE(static_cast<std::int64_t>(samples_) == mine,
+               "train_step: with micro_shards replica " + std::to_string(replica()) + " of " +
+                   std::to_string(replicas().size()) +
+                   " must have samples floor(n r / replicas) to floor(n (r + 1) / replicas) of all "
+                   "n, here " +
+                   std::to_string(mine) + ", not " +
+                   std::to_string(static_cast<std::int64_t>(samples_)));
   std::vector<Part> parts;
   for (std::int64_t i = first; i < first + plan.micro_batches; ++i) {
     const std::int64_t rows = begin(i + 1) - begin(i);
@@ -50,19 +51,20 @@ std::vector<Composed::Part> Composed::micro_shards(double all, double factor) co
   return parts;
 }
 
-// Before the targets stands a tensor of as many rows as the pipeline is told, behind them the
-// weight. Micro-batches of no row get one of zeros, which counts nothing, but for experts and joint
-// batch norms, which would count it. Micro-shards are copies, which lie alike wherever they are
-// computed.
+// Adds a tensor with the reported number of rows before the targets, and the weight after them.
+// Micro-batches without a row get one row of zeros that does not count. Experts and joint batch
+// norms would count it, so they get none. Micro-shards are copies, so that they have the same
+// strides wherever they are computed.
 Composed::Cut Composed::cut(const Tensors& inputs, const Tensors& targets,
                             const std::vector<Part>& parts) const {
   const std::int64_t rows = inputs[0].size(0);
   Cut cut{std::vector<Tensors>(parts.size()), std::vector<Tensors>(parts.size())};
   const auto deal = [&](const Tensors& from, std::vector<Tensors>& to, const char* what) {
     for (const at::Tensor& whole : from) {
-      WEFT_REQUIRE(whole.dim() > 0 && whole.size(0) == rows,
-                   std::string("train_step: all ") + what +
-                       " have one entry a sample along the first dimension, as the first input");
+      WEFT_REQUIRE(
+          whole.dim() > 0 && whole.size(0) == rows,
+          std::string("train_step: all ") + what +
+              " must have one entry per sample along the first dimension, like the first input");
       std::vector<std::int64_t> one = whole.sizes().vec();
       one[0] = 1;
       for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -75,7 +77,7 @@ Composed::Cut Composed::cut(const Tensors& inputs, const Tensors& targets,
   };
   deal(inputs, cut.inputs, "inputs");
   if (!pipeline->has_last_stage()) return cut;
-  WEFT_REQUIRE(!targets.empty(), "train_step: this rank reads the targets, and there are none");
+  WEFT_REQUIRE(!targets.empty(), "train_step: this rank needs the targets, but got none");
   for (std::size_t i = 0; i < parts.size(); ++i)
     cut.targets[i].push_back(at::zeros({1}).expand({parts[i].told}));
   deal(targets, cut.targets, "targets");
@@ -99,15 +101,14 @@ namespace {
 
 void check_loss(const at::Tensor& loss) {
   WEFT_REQUIRE(loss.defined(),
-               "the loss is no tensor: return one number, the mean over the samples");
+               "the loss is not a tensor; return one number, the mean over the samples");
   std::string shape;
   for (const std::int64_t size : loss.sizes())
     shape += (shape.empty() ? "" : ", ") + std::to_string(size);
   WEFT_REQUIRE(loss.numel() == 1, "the loss is a tensor of shape [" + shape +
-                                      "]: return one number, the mean over the samples");
-  WEFT_REQUIRE(
-      loss.requires_grad() || !at::GradMode::is_enabled(),
-      "the loss does not depend on the model's parameters: no gradient reaches them from it");
+                                      "]; return one number, the mean over the samples");
+  WEFT_REQUIRE(loss.requires_grad() || !at::GradMode::is_enabled(),
+               "the loss does not depend on the model's parameters, so they get no gradient");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The passes that make a rank's stages: which blocks, and their layers.
+// The passes that make a rank's stages: the choice of blocks, and their layers.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <torch/nn/module.h>
@@ -25,8 +25,8 @@ std::uint64_t mixed(std::uint64_t x) {  // splitmix64
   return x ^ (x >> 31);
 }
 
-// make(), while libtorch's default generator, from which its own layers draw, gives the numbers of
-// `seed`. One thread after the other, since ranks may be threads; the generator is left as it was.
+// Calls make() with libtorch's default generator, which its layers use, seeded with `seed`, and
+// restores the generator afterwards. Threads take turns, since ranks may be threads.
 Block seeded(std::uint64_t seed, const std::function<Block()>& make) {
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
@@ -53,8 +53,7 @@ TensorParallel context_of(const Composed& c, int block) {
   return tp;
 }
 
-// Leaves blocks as they were before they have been timed, since a model may make the same block
-// each time it is asked.
+// Restores blocks after their timing, since a model may return the same block each time.
 class Measured {
  public:
   Measured() = default;
@@ -82,11 +81,10 @@ class Measured {
   std::function<void()> set_back_;
 };
 
-// By the times of world rank 0, for all.
+// Cuts by the times of world rank 0, for all ranks.
 std::vector<int> measured(const Composed& c, int stages) {
   std::vector<int> cuts(static_cast<std::size_t>(stages - 1));
-  if (c.mesh.coordinate("pp") ==
-      0) {  // with all ranks of tp; as if each had whole sequences and all experts
+  if (c.mesh.coordinate("pp") == 0) {  // uses all ranks of tp, but whole sequences and all experts
     Measured measured;
     const auto make = [&](int number) {
       const Contexts contexts{.tp = context_of(c, number), .cp = {}, .ep = {}};
@@ -140,7 +138,7 @@ std::string cut_stages(Composed& c) {
 
 namespace {
 
-// Behind its block's prefix.
+// The name without its block's prefix.
 std::string whole_name(const Block& block, const std::string& name) {
   const std::string& prefix = block.prefix ? *block.prefix : block.name;
   return prefix.empty() ? name : prefix + "." + name;
@@ -190,8 +188,8 @@ void list_buffers(Stage& stage) {
   stage.statistics = Statistics(std::move(buffers));
 }
 
-// Parameters that other stages have too: the pipeline reads them before they are sharded, so that
-// they stay whole until then.
+// Parameters that other stages have too stay whole until the pipeline has read them, and are
+// sharded afterwards.
 std::function<bool(const at::Tensor&)> shared_with_stages(const Stage& stage, const Block& block) {
   if (!stage.tied) return nullptr;
   return [&block](const at::Tensor& parameter) {
@@ -215,8 +213,8 @@ std::string split_layers(Composed& c) {
       contexts.tp = context_of(c, number);
       stage.tp.push_back(contexts.tp);
       Block block = make_block(c, number, contexts);
-      // With micro-shards each of tied blocks has a weight of its own, wherever they are, so that
-      // gradients are summed alike.
+      // With micro-shards, each tied block has its own copy of the weight on any plan, so that
+      // gradients are summed in the same way.
       if (c.plan.micro_shards == 0) contexts.before[stage.names[i]] = block.module;
       stage.tied = stage.tied || (!block.tied.empty() &&
                                   (lists::num_stages(c.request) > 1 || c.plan.micro_shards > 0));
@@ -226,8 +224,9 @@ std::string split_layers(Composed& c) {
     list_parameters(stage);
     list_buffers(stage);
     for (const Parameter& p : stage.parameters) {
-      WEFT_REQUIRE(names.insert(p.whole).second || p.tied,
-                   "two blocks have a parameter '" + p.whole + "': give them other names");
+      WEFT_REQUIRE(
+          names.insert(p.whole).second || p.tied,
+          "two blocks have a parameter '" + p.whole + "'; give the blocks different names");
     }
     all += stage.parameters.size();
     for (const Parameter& p : stage.parameters) slices += p.slice && c.tp.size() > 1 ? 1 : 0;

@@ -22,7 +22,7 @@ namespace lists = schedule::pipeline;
 std::string split_sequence(Composed& c) {
   if (c.mesh.size("cp") == 1) return "";
   c.cp = ContextParallel(c.mesh["cp"], c.plan.context);
-  return "every sequence's positions lie over " + axis(c.mesh, "cp") + ", attention " +
+  return "positions of every sequence are divided over " + axis(c.mesh, "cp") + ", attention " +
          (c.plan.context == ContextMethod::kRing ? "by ring" : "by heads");
 }
 
@@ -58,7 +58,7 @@ std::string recompute_blocks(Composed& c) {
   if (c.plan.recompute == Recompute::kSelective) {
     if (!c.model.selective)
       throw Error(Errc::kBadConfig,
-                  "plan: this model's blocks know no selective recomputation; take full");
+                  "plan: this model's blocks do not support selective recomputation; use full");
     return "blocks recompute large and cheap activations in backward";
   }
   std::size_t again = 0, all = 0;
@@ -75,7 +75,7 @@ std::string recompute_blocks(Composed& c) {
       };
     }
   }
-  return std::to_string(again) + " of " + count(all, "block") + " compute all again in backward";
+  return std::to_string(again) + " of " + count(all, "block") + " recompute everything in backward";
 }
 
 std::string scale_loss(Composed& c) {
@@ -85,8 +85,8 @@ std::string scale_loss(Composed& c) {
          " at first";
 }
 
-// Without gaps, and so their gradients: as they come from another stage. Operations on strided
-// tensors may add in another order.
+// Makes outputs, and so their gradients, contiguous, as if they came from another stage. Operations
+// on strided tensors may add in another order.
 Tensors packed(Tensors tensors) {
   for (at::Tensor& tensor : tensors) {
     tensor = tensor.contiguous();
@@ -124,7 +124,7 @@ std::string connect_stages(Composed& c) {
   c.pipeline = std::make_unique<Pipeline>(
       c.mesh["pp"], all, [&](int i) { return blocks.at(i); }, std::move(options));
   if (c.request.ranks == 1) return "";
-  return "activations and gradients go from stage to stage over " + axis(c.mesh, "pp");
+  return "activations and gradients are sent between stages over " + axis(c.mesh, "pp");
 }
 
 std::string clip(Composed& c) {
@@ -143,35 +143,38 @@ bool on_copies(const Composed& c) { return c.mesh.size("dp") > 1 || on_cp(c) || 
 
 struct Pass {
   PassInfo info;
-  bool (*needed)(const Composed&);  // the result, or whether it fits at all, depends on it
-  std::string (*run)(Composed&);    // what it did; empty: nothing, with this plan
+  bool (*needed)(const Composed&);  // the result or the memory depends on it
+  std::string (*run)(Composed&);    // description of what it did; empty: nothing to do
 };
 
 constexpr std::array kPasses = {
-    Pass{{"cut stages", "which blocks this rank has"}, always, cut_stages},
-    Pass{{"split sequence", "each rank has a part of every sequence's positions"},
-         on_cp,
-         split_sequence},
-    Pass{{"place experts", "each rank has some of the experts"}, on_ep, place_experts},
-    Pass{{"split layers", "makes these blocks, each with its part of every split layer"},
+    Pass{{"cut stages", "chooses the blocks of this rank"}, always, cut_stages},
+    Pass{{"split sequence", "gives each rank a part of every sequence"}, on_cp, split_sequence},
+    Pass{{"place experts", "gives each rank some of the experts"}, on_ep, place_experts},
+    Pass{{"split layers", "makes the blocks of this rank, with its part of every split layer"},
          always,
          split_layers},
-    Pass{{"join batch norms", "they take statistics over all replicas"}, never, join_batch_norms},
+    Pass{{"join batch norms", "batch norms take statistics over all replicas"},
+         never,
+         join_batch_norms},
     Pass{{"precision", "blocks and loss compute in a narrower type"}, never, set_precision},
     Pass{{"recompute",
           "blocks keep only their inputs, or their expensive activations, and recompute the rest "
           "in backward"},
          never,
          recompute_blocks},
-    Pass{{"scale loss", "so that float16's gradients do not vanish"}, never, scale_loss},
-    Pass{{"connect stages", "micro-batches go through the stages by a schedule"},
+    Pass{{"scale loss", "scales the loss so that float16 gradients do not vanish"},
+         never,
+         scale_loss},
+    Pass{{"connect stages", "sends micro-batches through the stages by a schedule"},
          always,
          connect_stages},
-    Pass{{"replicate", "gradients are averaged over replicas"}, on_copies, replicate},
-    Pass{{"shard parameters", "over ranks, with the optimizer that updates them"},
-         always,
-         shard_parameters},
-    Pass{{"clip", "the norm of the whole model's gradients is bounded"}, never, clip},
+    Pass{{"replicate", "averages gradients over replicas"}, on_copies, replicate},
+    Pass{
+        {"shard parameters", "divides parameters over ranks, with the optimizer that updates them"},
+        always,
+        shard_parameters},
+    Pass{{"clip", "limits the norm of the whole model's gradients"}, never, clip},
 };
 
 constexpr auto kInfos = [] {
@@ -203,11 +206,10 @@ void compose(Composed& c) {
   check_left_out(c);
   if (c.plan.micro_shards > 0 && !c.mesh.world().has_ordered_sums()) {
     throw Error(Errc::kBadConfig,
-                "plan: micro_shards adds gradients in one order, and this group in another that "
-                "its transport chose; make the group with "
-                "InitOptions::ordered_sums");
+                "plan: micro_shards needs a fixed order of sums, but the transport of this group "
+                "chooses its own; make the group with InitOptions::ordered_sums");
   }
-  // Before anything goes wrong, since all their ranks make them.
+  // Groups are made first, before anything can fail on one rank, since all ranks must make them.
   for (const char* name : {"tp", "pp", "dp", "fsdp", "cp", "ep"}) c.mesh[name];
   c.replicas();
   c.sharers();

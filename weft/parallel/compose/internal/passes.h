@@ -1,4 +1,4 @@
-// What the passes share, and those that give gradients and weights their places (placement.cc).
+// Helpers of the passes, and the passes that place gradients and weights (placement.cc).
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@ namespace weft::parallel::internal {
 // "3 blocks"; "dp=2".
 std::string count(std::size_t number, const char* what);
 std::string axis(const Mesh& mesh, const char* name);
-// Plan::without names the pass.
+// True if Plan::without names the pass.
 bool left_out(const Composed& composed, const std::string& pass);
 
-// Over replicas, instead of averaging them.
+// True if gradients are summed over replicas instead of averaged.
 bool sums_gradients(const Composed& composed);
 
-// Those that make the stages (making.cc).
+// The passes that make the stages (making.cc).
 std::string cut_stages(Composed& composed);
 std::string split_layers(Composed& composed);
 std::string join_batch_norms(Composed& composed);

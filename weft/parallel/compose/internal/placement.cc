@@ -1,5 +1,5 @@
-// The passes that say where each stage's weights, gradients and optimizer state live, and over whom
-// gradients are combined.
+// The passes that place the weights, gradients and optimizer state of each stage, and choose the
+// ranks over which gradients are combined.
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
@@ -25,11 +25,11 @@ bool left_out(const Composed& c, const std::string& name) {
 
 namespace {
 
-// Every rank of fsdp and ep has all parameters of its stages, of types that are updated as they
-// are. Codecs on one host, and of models that are divided further, take shards.
+// True if replicas are used: every rank has all parameters of its stages, in types that are updated
+// directly. Codecs on one host or for models that are divided further use shards instead.
 bool keeps_stages_whole(const Composed& c) {
   if (c.mesh.size("fsdp") > 1 || c.mesh.size("ep") > 1) return false;
-  // Whose batches are summed over ranks one by one.
+  // Each accumulated batch is summed over the ranks separately.
   if (c.plan.micro_shards > 0 && c.plan.accumulate > 1) return false;
   const bool divided = c.mesh.size("tp") > 1 || c.mesh.size("pp") > 1;
   if (c.plan.codec != "none" && c.plan.codec != "auto" && (divided || c.copies().host() != nullptr))
@@ -47,12 +47,12 @@ bool keeps_stages_whole(const Composed& c) {
   return true;
 }
 
-// 2: gradients leave during the last backward.
+// 2: gradients are sent during the last backward.
 int engine_stage(const Composed& c) {
   return keeps_stages_whole(c) ? 0 : c.mesh.size("fsdp") > 1 ? c.plan.zero_stage : 2;
 }
 
-// Which of a stage's parameters copies of all else do not have alike.
+// The parameters of a stage that differ between replicas.
 std::optional<ShardedOptions::Apart> experts_apart(const Composed& c, const Stage& stage) {
   if (c.mesh.size("ep") == 1) return std::nullopt;
   ShardedOptions::Apart apart{
@@ -62,8 +62,8 @@ std::optional<ShardedOptions::Apart> experts_apart(const Composed& c, const Stag
   return apart;
 }
 
-// Which of a stage's parameters other ranks of tp or another stage have alike, beside others in
-// their codes.
+// The parameters of a stage that are equal on other ranks of tp or on another stage, but would be
+// encoded with different neighbors.
 std::function<bool(const std::string&)> uncoded(const Composed& c, const Stage& stage) {
   if (c.sharding.codec == "none") return nullptr;
   return [whole = c.tp.size() == 1, &stage](const std::string& own) {
@@ -72,7 +72,7 @@ std::function<bool(const std::string&)> uncoded(const Composed& c, const Stage& 
   };
 }
 
-// Each once.
+// Each parameter once.
 std::vector<at::Tensor> trained(const Stage& stage) {
   std::vector<at::Tensor> all;
   std::set<const c10::TensorImpl*> known;
@@ -85,7 +85,7 @@ std::vector<at::Tensor> trained(const Stage& stage) {
   return all;
 }
 
-// Where the norm of all gradients is asked for, no weight is updated before it is known.
+// If the norm of all gradients is needed, no weight is updated before it is known.
 DataParallelOptions data_parallel_of(const Composed& c) {
   DataParallelOptions options = c.plan.data_parallel;
   options.codec = c.plan.codec;
@@ -124,7 +124,7 @@ std::string replicate(Composed& c) {
       coded && compress::parse(c.plan.codec).momentum_before && sgd != nullptr && sgd->momentum > 0;
   const std::string through =
       c.plan.codec != "none"
-          ? ", through " + c.plan.codec + (before ? ", with momentum after it" : "")
+          ? ", through " + c.plan.codec + (before ? ", with momentum after the codec" : "")
           : "";
   if (c.mesh.size("ep") == 1)
     return "gradients are averaged over " + over + ", once a step" + through;
@@ -136,7 +136,8 @@ std::string replicate(Composed& c) {
 
 std::string shard_parameters(Composed& c) {
   c.sharding.stage = engine_stage(c);
-  // Over several batches the samples of each count, which are known in it alone.
+  // With several batches, each is weighted by its own samples, which are known only during the
+  // batch.
   const bool over_batches = c.replicates() && c.plan.accumulate > 1 && c.copies().size() > 1;
   if (c.plan.micro_shards > 0 || over_batches) c.sharding.average = ShardedOptions::Average::kSum;
   c.sharding.weights = c.plan.weights;
@@ -148,7 +149,7 @@ std::string shard_parameters(Composed& c) {
     stage.statistics.take_first(c.same_blocks());
     if (stage.parameters.empty()) continue;
     OptimizerSpec spec = c.plan.optimizer;
-    spec.max_grad_norm = 0;  // over the whole model: "clip"
+    spec.max_grad_norm = 0;  // the pass "clip" clips over the whole model
     for (ParamGroup& group : spec.groups) {
       group.which = [&stage, asked = std::move(group.which)](const std::string& own) {
         return asked && asked(stage.find(own)->whole);

@@ -1,4 +1,4 @@
-// One logical model as slices: each rank gives and takes its own part.
+// One logical model as slices: each rank saves and loads its own part.
 #include <ATen/ATen.h>
 
 #include <map>
@@ -14,7 +14,7 @@ constexpr const char *kModel = "model", *kOptimizer = "optimizer";
 
 }  // namespace
 
-// Without the slices over tp and ep the parameter is where it begins.
+// Without slices over tp and ep, the parameter is the whole.
 checkpoint::Rectangle Composed::place_of(const Parameter& p) const {
   checkpoint::Rectangle place{p.whole, p.sizes, std::vector<std::int64_t>(p.sizes.size(), 0),
                               p.sizes};
@@ -42,7 +42,7 @@ Sharded::Placing Composed::placing_of(const Stage& stage) const {
   return [this, &stage](const std::string& own) { return place_of(*stage.find(own)); };
 }
 
-// Before anything is changed: what one rank misses all refuse.
+// Before anything is changed: if a slice is missing on one rank, all ranks reject the state.
 void Composed::check_on_all_ranks(const checkpoint::SliceSource& source, bool weights_only) {
   std::string why;
   try {
@@ -70,12 +70,13 @@ void Composed::check_on_all_ranks(const checkpoint::SliceSource& source, bool we
   if (bad.item<std::int64_t>() == 0) return;
   throw Error(
       Errc::kInvalidArgument,
-      "load_shards: " +
-          (why.empty() ? "the state does not fit another rank's blocks; its error says how" : why),
+      "load_shards: " + (why.empty()
+                             ? "the state does not fit another rank's blocks; see its error message"
+                             : why),
       {"load_shards", mesh.world().rank()});
 }
 
-// The first replica's: a broadcast, or Statistics, has made them the same on all.
+// Buffers of the first replica: a broadcast, or Statistics, has made them equal on all.
 checkpoint::Slices Composed::buffer_slices() {
   checkpoint::Slices slices;
   for (const Stage& stage : stages) {
@@ -86,13 +87,14 @@ checkpoint::Slices Composed::buffer_slices() {
   return slices;
 }
 
-// Ranks of dp and cp have all alike; those of tp what is no slice, those of ep what is no expert.
+// Ranks of dp and cp have equal tensors; so have ranks of tp for tensors that are not slices, and
+// ranks of ep for tensors that are not experts.
 checkpoint::Parts Composed::shards() {
   checkpoint::Parts parts;
   const auto put = [&](const std::string& part, checkpoint::Slices slices) {
     for (checkpoint::Slice& slice : slices) parts[part].push_back(std::move(slice));
   };
-  struct Like {  // what these slices have in common
+  struct Like {  // properties that these slices have in common
     std::string part;
     bool over_tp, over_ep;
     auto operator<=>(const Like&) const = default;
@@ -109,7 +111,8 @@ checkpoint::Parts Composed::shards() {
     };
     for (checkpoint::Slice& slice : stage.sharded->shards(placing)) {
       if (slice.name == "steps") continue;
-      // The optimizer's arrays lie as their parameter does; a count of steps is alike on all ranks.
+      // Optimizer arrays have the layout of their parameter; the number of steps is equal on all
+      // ranks.
       std::string parameter = slice.name;
       while (!divided.contains(parameter) && parameter.find('.') != std::string::npos)
         parameter.resize(parameter.rfind('.'));
@@ -125,7 +128,7 @@ checkpoint::Parts Composed::shards() {
       copy = copy * mesh.size(axis) + mesh.coordinate(axis);
       copies *= mesh.size(axis);
     };
-    if (!replicates()) {  // else the engine has dealt them out
+    if (!replicates()) {  // otherwise the engine has divided them
       alike("dp");
       alike("cp");
     }

@@ -6,7 +6,8 @@
 namespace weft::parallel::internal {
 namespace {
 
-// Autograd has saved the buffer, and reads nothing of it in training mode: this is no change to it.
+// Autograd has saved the buffer but does not read it in training mode, so this write must not count
+// as a change.
 void assign(const at::Tensor& buffer, const at::Tensor& value) {
   buffer.variable_data().copy_(value);
 }
@@ -90,8 +91,8 @@ void Statistics::take(int leaf, bool has_samples) {
 void Statistics::finish(const Group& replicas, double counted) {
   if (buffers_.empty()) return;
   const at::NoGradGuard no_grad;
-  // Counters count steps, not micro-shards. Where some of these are empty, the last replica has one
-  // that is not.
+  // Counters count steps, not micro-shards. If some micro-shards are empty, the last replica has
+  // one that is not.
   for (std::size_t i = 0; i < counters_.size(); ++i) {
     assign(counters_[i], counters_end_[i]);
     at::Tensor last = counters_[i].clone();

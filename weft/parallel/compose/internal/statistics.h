@@ -27,18 +27,18 @@ class Statistics {
   bool empty() const { return buffers_.empty(); }
   const std::vector<Named>& buffers() const { return buffers_; }
 
-  // The first rank's become everybody's: a broadcast for each element type. Collective.
+  // Copies the first rank's statistics to all ranks: one broadcast per element type. Collective.
   void take_first(const Group& group);
 
-  // By micro-shards: each begins with the statistics of the step's start, and the step ends with
-  // their mean over all that had samples, added along the balanced binary tree over them, so that
-  // the bits do not depend on who had which.
+  // With micro-shards, each begins with the statistics at the start of the step. The step ends with
+  // the mean over all micro-shards that had samples. It is summed along the balanced binary tree
+  // over them, so that the bits do not depend on the placement of micro-shards.
   //   begin(4); for each: restore(); forward; take(i, rows);  finish(replicas, …)
   void begin(int leaves);
   void restore();
   void take(int leaf, bool has_samples);
-  // Collective over `replicas`, which have a subtree each. `counted`: micro-shards with samples, of
-  // all replicas.
+  // Collective over `replicas`, each of which has a subtree. `counted`: number of micro-shards with
+  // samples, of all replicas.
   void finish(const Group& replicas, double counted);
 
  private:
@@ -52,7 +52,7 @@ class Statistics {
   Tensors sum_;
 };
 
-// A block computed again in backward leaves its buffers as they were.
+// Recomputing a block in backward does not change its buffers.
 KeepState keep_buffers(const Block& block);
 
 }  // namespace weft::parallel::internal

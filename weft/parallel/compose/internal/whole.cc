@@ -1,4 +1,4 @@
-// One logical model: from the shards, slices and stages of all ranks, and back.
+// Converts the shards, slices and stages of all ranks to one logical model, and back.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ void receive_all(const Group& group, int peer, NamedTensors& into) {
   }
 }
 
-// What the state has of one parameter, behind its name.
+// Entries of the state for one parameter, by the suffix after its name.
 std::vector<std::string> suffixes(const Plan& plan, bool trained) {
   std::vector<std::string> all{""};
   if (!trained) return all;
@@ -127,7 +127,7 @@ NamedTensors Composed::gradients() {
   });
 }
 
-// Of this rank's parameters; empty where all fit.
+// Checks this rank's parameters. Empty if all fit.
 std::string Composed::mismatch(const std::map<std::string, at::Tensor>& state) const {
   if (state.count("steps") == 0) return "the state has no 'steps'";
   for (const Stage& stage : stages) {
@@ -138,14 +138,14 @@ std::string Composed::mismatch(const std::map<std::string, at::Tensor>& state) c
         const bool fits = has_parameters_shape(suffix) ? found->second.sizes().vec() == p.sizes
                                                        : found->second.numel() == 1;
         if (!fits)
-          return "'" + p.whole + suffix + "' of the state has another shape than the model's";
+          return "'" + p.whole + suffix + "' has another shape in the state than in the model";
       }
     }
     for (const Statistics::Named& buffer : stage.statistics.buffers()) {
       const auto found = state.find(buffer.name);
       if (found == state.end()) return "the state has no '" + buffer.name + "'";
       if (found->second.sizes() != buffer.tensor.sizes())
-        return "'" + buffer.name + "' of the state has another shape than the model's";
+        return "'" + buffer.name + "' has another shape in the state than in the model";
     }
   }
   return "";
@@ -173,9 +173,9 @@ void Composed::load_state(const NamedTensors& given) {
   if (bad.item<std::int64_t>() > 0) {
     throw Error(
         Errc::kInvalidArgument,
-        "load_state: " + (why.empty()
-                              ? "the state does not fit another rank's blocks; its error says how"
-                              : why),
+        "load_state: " +
+            (why.empty() ? "the state does not fit another rank's blocks; see its error message"
+                         : why),
         {"load_state", mesh.world().rank()});
   }
   guarded([&] {
@@ -226,8 +226,8 @@ std::vector<int> saved_cuts(const Mesh& mesh, const checkpoint::Reader& saved) {
           progress->layout.end()};
 }
 
-// The codec's memory depends on which rank has which part of the model: the places on the mesh,
-// then the stage cuts.
+// The codec's memory depends on the part of the model on each rank: the positions on the mesh, then
+// the stage cuts.
 std::vector<std::int64_t> Composed::layout() const {
   std::vector<std::int64_t> numbers = places(mesh);
   numbers.insert(numbers.end(), cuts.begin(), cuts.end());

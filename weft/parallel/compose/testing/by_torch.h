@@ -1,4 +1,4 @@
-// Tests' helpers: the small model of tiny.h trained by torch::nn alone, in one process.
+// Test helpers: the small model of tiny.h trained by torch::nn alone, in one process.
 #pragma once
 
 #include <functional>
@@ -28,8 +28,8 @@ inline Named initial_weights(const Tiny& how) {
   return weights;
 }
 
-// By torch::nn alone (reference.h), in one process, on the joined batch. `group` puts the
-// parameters, by name, into groups of the optimizer.
+// Trains by torch::nn alone (reference.h), in one process, on the whole batch. `group` assigns the
+// parameters, by name, to optimizer groups.
 template <class TorchOptimizer, class Options>
 Trained by_torch(const Tiny& how, const Options& options, const Batches& batches = {},
                  const std::function<void(TorchOptimizer&, const Named&)>& group = nullptr) {

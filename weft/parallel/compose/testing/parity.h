@@ -1,4 +1,4 @@
-// Tests' helpers: a case of axes and a plan, trained and held against one process.
+// Test helpers: trains a case of axes and a plan, and compares it with one process.
 #pragma once
 
 #include "weft/parallel/compose/testing/by_torch.h"
@@ -43,7 +43,7 @@ inline Plan trained_by(const Case& c, double clip = 0) {
   return plan;
 }
 
-// All steps on all ranks of a case; losses and norms compared on each.
+// Runs all steps on all ranks of a case, and compares losses and norms on each.
 inline Named steps_of(const Case& c, const Tiny& how, const Trained& expected, double most) {
   Named state;
   replicate(c.world(), [&](const Group& world) {
@@ -68,7 +68,7 @@ inline Named steps_of(const Case& c, const Tiny& how, const Trained& expected, d
   return state;
 }
 
-// Steps [first, last) from the state that the plan before has left, and leaves its own.
+// Runs steps [first, last) from the state of the previous plan, and stores its own state.
 inline void go_on(const Case& c, const Tiny& how, std::pair<int, int> steps,
                   ParallelModel::NamedTensors& saved) {
   ParallelModel::NamedTensors left;

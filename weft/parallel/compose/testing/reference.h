@@ -1,6 +1,6 @@
-// The language model of tiny.h written with torch::nn alone, in one process: the known answer of
-// what ranks compute. Nothing of weft takes part in its forward, its loss or its update. Only the
-// initial weights are given, by name.
+// The language model of tiny.h written with torch::nn alone, in one process: the known answer for
+// the ranks. Its forward, loss and update do not use weft. Only the initial weights are given, by
+// name.
 #pragma once
 
 #include <torch/torch.h>
@@ -23,7 +23,7 @@ struct Options {
   int bodies = 1;
   bool tied = true;          // the head multiplies by the embedding's weight
   bool attends = false;      // bodies have causal attention of two heads
-  std::int64_t experts = 0;  // of which a token goes to two; 0: a plain MLP
+  std::int64_t experts = 0;  // number of experts, two per token; 0: a plain MLP
   double capacity = 0;       // capacity factor of an expert (GShard); 0: no limit
   // Factors of the balance loss (Switch) and of the router z-loss (ST-MoE).
   double balance = 0, z = 0;
@@ -58,8 +58,8 @@ struct AttentionImpl : nn::Module {
 };
 TORCH_MODULE(Attention);
 
-// Every expert computes every token. What the router did not choose, or an expert has no place for,
-// gets the weight 0.
+// Every expert computes every token. Tokens that the router did not choose, or that exceed the
+// capacity, get the weight 0.
 struct ExpertsImpl : nn::Module {
   explicit ExpertsImpl(const Options& how) : options(how) {
     router = register_module("router", plain_linear(how.width, how.experts));
@@ -90,8 +90,8 @@ struct ExpertsImpl : nn::Module {
     return y;
   }
 
-  // 1 where a choice has a place with its expert: first choices before second ones, tokens in their
-  // order (GShard, algorithm 1).
+  // 1 if a choice fits into the capacity of its expert: first choices before second ones, tokens in
+  // their order (GShard, algorithm 1).
   at::Tensor places(const at::Tensor& chosen) const {
     at::Tensor kept = torch::ones(chosen.sizes());
     if (options.capacity == 0) return kept.to(router->weight.scalar_type());
@@ -129,7 +129,7 @@ struct BodyImpl : nn::Module {
       down = register_module("down", nn::Linear(2 * how.width, how.width));
     }
   }
-  // `auxiliary` receives what experts add to the loss, and nothing without experts.
+  // `auxiliary` receives the auxiliary loss of the experts, if there are experts.
   at::Tensor forward(at::Tensor x, at::Tensor& auxiliary) {
     if (attention) x = x + attention(x);
     return x + (experts ? experts->forward(norm(x), auxiliary) : down(torch::gelu(up(norm(x)))));
@@ -166,7 +166,7 @@ class Model {
                 " parameters, the model ", initial.size());
   }
 
-  // The mean loss of the batch: of each token's successor, and what experts add.
+  // The mean loss of the batch: of each token's successor, plus the auxiliary loss of experts.
   at::Tensor loss(const at::Tensor& words, const at::Tensor& targets) {
     at::Tensor x = tokens_(words), added = torch::zeros({}, x.options());
     for (Body& body : bodies_) {

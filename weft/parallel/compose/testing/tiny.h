@@ -1,4 +1,4 @@
-// Tests' helpers: a small language model as blocks, trained by ranks under a plan (by_torch.h: by
+// Test helpers: a small language model as blocks, trained by ranks under a plan (by_torch.h: by
 // torch::nn in one process).
 #pragma once
 
@@ -36,7 +36,7 @@ struct Tiny {
   bool tied = true;
   std::int64_t length = kLength;
   bool attends = false;      // bodies look at earlier positions: two heads
-  std::int64_t experts = 0;  // in bodies, of which a token goes to two
+  std::int64_t experts = 0;  // number of experts in bodies, two per token
   double capacity = 0;       // of experts
 };
 
@@ -76,7 +76,7 @@ struct BodyImpl : torch::nn::Module {
     }
     drop = register_module("drop", Dropout(DropoutOptions{.p = how.dropout}, tp));
   }
-  // What experts add to the loss goes along as the second tensor, [1].
+  // The auxiliary loss of experts is passed on as the second tensor, [1].
   Tensors forward(Tensors given) {
     at::Tensor x = attention ? given[0] + attention(given[0]) : given[0];
     const at::Tensor y = experts ? experts(norm(x)) : down(torch::gelu(up(norm(x))));
@@ -93,7 +93,7 @@ struct BodyImpl : torch::nn::Module {
 };
 TORCH_MODULE(Body);
 
-// Logits by the embedding's weight: that of the first block where it is in the same stage, else a
+// Logits by the embedding's weight: the first block's weight if it is in the same stage, else a
 // copy.
 struct HeadImpl : torch::nn::Module {
   HeadImpl(const Tiny& how, const Contexts& with) : tp(with.tp) {
@@ -113,8 +113,8 @@ struct HeadImpl : torch::nn::Module {
 };
 TORCH_MODULE(Head);
 
-// Over the whole sequence, and while training with what experts add; the second target, where there
-// is one, multiplies it.
+// The loss over the whole sequence, in training plus the auxiliary loss of experts. A second
+// target, if any, multiplies it.
 inline at::Tensor tiny_loss(const Tensors& y, const Tensors& t, const Contexts& with) {
   at::Tensor loss;
   const at::Tensor mine = with.cp.part(t[0], 1);
@@ -180,7 +180,7 @@ inline at::Tensor share_of(const at::Tensor& all, int replica, int replicas) {
   return all.slice(0, all.size(0) * replica / replicas, all.size(0) * (replica + 1) / replicas);
 }
 
-// How a batch is computed: experts are balanced over each micro-batch of all replicas.
+// Division of a batch: experts are balanced over each micro-batch of all replicas.
 struct Batches {
   int micro_batches = 1, replicas = 1;
 
@@ -199,7 +199,7 @@ struct Trained {
   Named gradients, weights;
 };
 
-// One step of a rank; gives the loss.
+// Runs one step of a rank. Returns the loss.
 inline double train(ParallelModel& model, int step, std::int64_t length = kLength) {
   const auto share = [&](int shift) {
     return share_of(tokens_of(step, shift, length), model.replica(), model.replicas());

@@ -12,18 +12,18 @@
 namespace weft::parallel::internal {
 namespace {
 
-constexpr std::int64_t kStrip = 256;  // rows of a mask
+constexpr std::int64_t kStrip = 256;  // rows of a mask that are computed at once
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Rows [begin, begin + count) of a block, and its first `keys`.
 struct Strip {
   std::int64_t begin = 0, count = 0, keys = 0;
-  bool causal = false;  // by the kernel
-  at::Tensor sees;      // bool [batch or 1, count, keys]; undefined: all, or what causal leaves
+  bool causal = false;  // the kernel applies the causal mask
+  at::Tensor sees;      // bool [batch or 1, count, keys]; undefined: all, or as `causal` says
   at::Tensor mask;      // 0 or -infinity, [batch, 1, count, keys], in q's type
 };
 
-// Whether libtorch's kernel takes the block as it is.
+// True if libtorch's kernel supports the block as it is.
 bool by_one_kernel(const Block& block) {
   return !block.q_documents.defined() && block.dropped.how.p == 0;
 }
@@ -37,7 +37,7 @@ at::Tensor seen(const Block& block, const Strip& strip) {
   return rows.unsqueeze(2).eq(keys.unsqueeze(1)).logical_and_(sees);
 }
 
-// The strips in which there is something to see.
+// The strips with at least one visible key.
 void each_strip(const Block& block, const std::function<void(const Strip&)>& fn) {
   const std::int64_t n = block.q.size(2), m = block.k.size(2);
   if (n == 0 || m == 0) return;
@@ -62,7 +62,8 @@ std::optional<at::Tensor> given(const at::Tensor& mask) {
   return mask.defined() ? std::optional<at::Tensor>(mask) : std::nullopt;
 }
 
-// Keys or values for each query, and back: their gradients by the queries that share them.
+// Expands keys or values to all query heads; the reverse sums gradients over the query heads that
+// share them.
 at::Tensor for_queries(const at::Tensor& x, std::int64_t heads, std::int64_t keys) {
   return x.narrow(2, 0, keys).to(sum_type(x)).repeat_interleave(heads / x.size(1), 1);
 }
@@ -70,7 +71,8 @@ at::Tensor for_keys(const at::Tensor& x, std::int64_t kv_heads) {
   return x.view({x.size(0), kv_heads, x.size(1) / kv_heads, x.size(2), x.size(3)}).sum(2);
 }
 
-// A strip's operands where weights are dropped, all in the type of sums; k and v for each query.
+// A strip's operands with dropout, all in the type of sums; k and v are expanded to all query
+// heads.
 struct Operands {
   at::Tensor q, k, v, scores;
 
@@ -81,14 +83,14 @@ struct Operands {
         scores(at::matmul(q, k.transpose(-2, -1)).mul_(block.scale)) {
     if (s.sees.defined()) scores.masked_fill_(s.sees.logical_not().unsqueeze(1), -kInfinity);
   }
-  // exp(scores - lse); 0 where nothing is seen.
+  // exp(scores - lse); 0 for a query without visible keys.
   at::Tensor weights(const at::Tensor& lse) const {
     return (scores - lse.masked_fill(lse.eq(-kInfinity), 0).unsqueeze(-1)).exp_();
   }
 };
 
-// Keys that are neighbors in the whole: entries [begin, begin + count) of the block's, from
-// `position` on.
+// A run of keys that are consecutive in the whole sequence: entries [begin, begin + count) of the
+// block, from `position` on.
 struct Run {
   std::int64_t begin = 0, count = 0, position = 0;
 };
@@ -104,7 +106,7 @@ std::vector<Run> runs_of(const at::Tensor& keys, std::int64_t count) {
   return runs;
 }
 
-// What the strip's weights are multiplied by: [batch, heads, count, keys].
+// Dropout factors of the strip's weights: [batch, heads, count, keys].
 at::Tensor factors(const Block& block, const Strip& s) {
   const auto& [how, whole, queries, keys] = block.dropped;
   const std::int64_t heads = block.q.size(1);
@@ -162,7 +164,7 @@ std::pair<at::Tensor, at::Tensor> attend(const Block& block, const Strip& strip)
   auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
       block.q.narrow(2, strip.begin, strip.count), block.k.narrow(2, 0, strip.keys),
       block.v.narrow(2, 0, strip.keys), 0.0, strip.causal, given(strip.mask), block.scale);
-  // The kernel gives 0 for the logarithm of no sum.
+  // The kernel returns 0 as the logarithm of an empty sum.
   if (strip.sees.defined())
     lse = lse.masked_fill(strip.sees.any(-1).logical_not_().unsqueeze(1), -kInfinity);
   return {out, lse};
@@ -178,7 +180,7 @@ std::pair<at::Tensor, at::Tensor> attend(const Block& block) {
   if (by_one_kernel(block) && block.q.size(2) > 0 && block.k.size(2) > 0) {
     return attend(block, {0, block.q.size(2), block.k.size(2), block.causal, {}, {}});
   }
-  const auto& q = block.q;  // the result lies as the kernel's: [batch, n, heads, width]
+  const auto& q = block.q;  // the result has the layout of the kernel: [batch, n, heads, width]
   const at::Tensor out =
       at::zeros({q.size(0), q.size(2), q.size(1), q.size(3)}, q.options()).transpose(1, 2);
   const at::Tensor lse = at::full(block.q.sizes().slice(0, 3), -kInfinity,
@@ -207,7 +209,7 @@ void add_gradients(const Block& block, const Joined& joined, const Gradients& to
 
 void join(at::Tensor& out, at::Tensor& lse, const std::pair<at::Tensor, at::Tensor>& block) {
   const at::Tensor& further = block.second;
-  // exp(further) / (exp(lse) + exp(further)); 0 where the block has nothing to see.
+  // exp(further) / (exp(lse) + exp(further)); 0 for a query without visible keys in the block.
   out.lerp_(block.first.to(out.scalar_type()), at::sigmoid(further - lse).unsqueeze(-1));
   lse.copy_(at::logaddexp(lse, further));
 }

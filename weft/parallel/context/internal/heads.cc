@@ -21,7 +21,7 @@ struct Terms final : torch::CustomClassHolder {
   ContextParallel cp;
 };
 
-// [batch, ranks · n, length(rank), width], heads by the rank that gets them -> [batch, n, whole,
+// [batch, ranks · n, length(rank), width], heads ordered by receiving rank -> [batch, n, whole,
 // width].
 at::Tensor to_heads(const at::Tensor& x, const Terms& terms) {
   const SequenceLayout& lay = terms.layout;
@@ -40,7 +40,7 @@ at::Tensor to_heads(const at::Tensor& x, const Terms& terms) {
   return whole;
 }
 
-// And back.
+// The reverse.
 at::Tensor to_positions(const at::Tensor& whole, const Terms& terms) {
   const SequenceLayout& lay = terms.layout;
   const std::int64_t batch = whole.size(0), n = whole.size(1), here = lay.length(terms.cp.rank()),
@@ -58,7 +58,7 @@ at::Tensor to_positions(const at::Tensor& whole, const Terms& terms) {
 
 using Map = at::Tensor (*)(const at::Tensor&, const Terms&);
 
-// Each is the other's gradient.
+// Each is the gradient of the other.
 template <Map kForward, Map kBackward>
 struct Exchange final : torch::autograd::Function<Exchange<kForward, kBackward>> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
@@ -80,14 +80,14 @@ void require_heads(std::int64_t heads, std::int64_t kv_heads, int ranks) {
                    " heads do not divide by " + std::to_string(ranks) +
                    " ranks; the nearest that " +
                    (below > 0 ? "do are " + std::to_string(below) + " and " : "does is ") +
-                   std::to_string(below + ranks) + ", or take the ring (ContextMethod::kRing)");
+                   std::to_string(below + ranks) + ", or use the ring (ContextMethod::kRing)");
   WEFT_REQUIRE(kv_heads % ranks == 0 || ranks % kv_heads == 0,
                "context parallelism by heads: " + std::to_string(kv_heads) +
                    " heads of keys and values and " + std::to_string(ranks) +
-                   " ranks do not divide one by the other; take the ring (ContextMethod::kRing)");
+                   " ranks do not divide one another; use the ring (ContextMethod::kRing)");
 }
 
-// Which heads of [q, k, v] each rank gets, rank by rank. Keys that queries of several ranks share
+// The heads of [q, k, v] that each rank gets, rank by rank. Keys shared by queries of several ranks
 // go to each of them.
 at::Tensor order(std::int64_t heads, std::int64_t kv_heads, int ranks) {
   std::vector<std::int64_t> all;

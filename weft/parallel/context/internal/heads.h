@@ -1,5 +1,5 @@
-// Attention by heads: positions of some heads become some positions of all heads and back, by
-// all-to-alls.
+// Attention by heads: all-to-alls exchange some positions of all heads for all positions of some
+// heads, and back.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,8 +8,8 @@
 
 namespace weft::parallel::internal {
 
-// As context_attention() by ContextMethod::kHeads, on arguments that fit but for the numbers of
-// heads.
+// As context_attention() with ContextMethod::kHeads. The arguments are checked except for the
+// numbers of heads.
 at::Tensor heads_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const SequenceLayout& layout, const ContextAttentionOptions& options,
                            const ContextParallel& cp);

@@ -1,4 +1,4 @@
-// Messages between the ranks of a ring, all on their way while the rank computes.
+// Asynchronous messages between the ranks of a ring, in transfer while the rank computes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,13 +20,13 @@ class Messages {
  public:
   explicit Messages(const Group& group) : group_(group) {}
 
-  // Begin. Contiguous tensors, which stay as they are until finish(); empty ones are left out, on
-  // both sides.
+  // Start a send or a receive. Tensors are contiguous and must not change until finish(). Empty
+  // tensors are skipped on both sides.
   void send(const at::Tensor& tensor, int peer, Kind kind);
   Group::Work receive(const at::Tensor& into, int peer, Kind kind) const;  // null for an empty one
-  // Until it is here.
+  // Waits until the message has arrived.
   void wait(const Group::Work& work) const;
-  // Until all that was sent is gone.
+  // Waits until all messages are sent.
   void finish();
 
  private:

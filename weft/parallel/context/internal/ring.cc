@@ -15,7 +15,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// What backward needs beside tensors; one rank's view of the ring.
+// Values that backward needs besides tensors; one rank's view of the ring.
 struct Ring final : torch::CustomClassHolder {
   Ring(const SequenceLayout& layout_, ContextAttentionOptions options_, const ContextParallel& cp_)
       : layout(layout_), options(std::move(options_)), cp(cp_), rank(cp.rank()), ranks(cp.size()) {}
@@ -27,15 +27,15 @@ struct Ring final : torch::CustomClassHolder {
 
   int down() const { return (rank + ranks - 1) % ranks; }
   int up() const { return (rank + 1) % ranks; }
-  // Whose keys a rank looks at in a step, and how many of them: late chunks are nothing to ranks
-  // above their own.
+  // The rank whose keys this rank uses in a step, and their number: higher ranks do not use late
+  // chunks.
   int owner(int who, int step) const { return (who + step) % ranks; }
   std::int64_t keys(int who, int step) const {
     const int from = owner(who, step);
     return options.causal && from < who ? layout.low(from).size : layout.length(from);
   }
-  // This rank's queries that see something of what it looks at: all, or those of its late chunk,
-  // [first, end).
+  // This rank's queries with visible keys in the step: all, or those of its late chunk, [first,
+  // end).
   std::int64_t first_query(int step) const {
     return options.causal && owner(rank, step) > rank ? layout.low(rank).size : 0;
   }
@@ -61,7 +61,8 @@ struct Pack {
   at::Tensor v() const { return both.select(1, 1).permute({1, 2, 0, 3}); }
 };
 
-// The keys' way down the ring: call at(step) for 1, 2, …; the next ones travel until then.
+// Passes the keys down the ring. Call at(step) for 1, 2, …; the next keys are in transfer
+// meanwhile.
 class Travel {
  public:
   Travel(const Ring& ring, Messages& messages, const at::Tensor& k, const at::Tensor& v)
@@ -110,7 +111,7 @@ Block block_of(const Ring& ring, int step, const at::Tensor& q,
   return block;
 }
 
-// The last dimension's entries must be neighbors, and gradients may be expanded.
+// The last dimension must be contiguous, and gradients may be expanded tensors.
 at::Tensor dense(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
 
 std::pair<at::Tensor, at::Tensor> forward(const Ring& ring, const at::Tensor& q,
@@ -131,20 +132,20 @@ std::pair<at::Tensor, at::Tensor> forward(const Ring& ring, const at::Tensor& q,
   return {out.to(q.scalar_type()), lse};
 }
 
-// The keys' gradients on their way home, one step behind the keys.
+// Returns the gradients of the keys to their owners, one step behind the keys.
 class Homeward {
  public:
   Homeward(const Ring& ring, Messages& messages) : ring_(ring), messages_(messages) {}
 
-  // Before a step's computation: those that other ranks have begun are asked for.
+  // Before the computation of a step: starts to receive the gradients that other ranks have begun.
   void expect(int step, const Pack& like) {
     begun_ = {};
     if (step < 2) return;
     begun_ = Pack::like(like.k(), ring_.keys(ring_.rank, step), sum_type(like.both));
     begun_work_ = messages_.receive(begun_.both, ring_.up(), Kind::kGradients);
   }
-  // After it: with this rank's part they go on. Late chunks go home from rank 0, which is the last
-  // to see them.
+  // After it: adds this rank's part and sends them on. Rank 0, the last to use late chunks, returns
+  // them to their owners.
   void hand_on(int step, const at::Tensor& mine) {
     if (begun_.both.defined()) {
       messages_.wait(begun_work_);
@@ -159,7 +160,7 @@ class Homeward {
       messages_.send(mine, ring_.down(), Kind::kGradients);
     }
   }
-  // What others have found of this rank's own keys is added.
+  // Adds the gradients of this rank's own keys from the other ranks.
   void collect(const Pack& own) {
     const std::int64_t all = own.both.size(0),
                        low = ring_.options.causal ? ring_.layout.low(ring_.rank).size : all;
@@ -179,7 +180,7 @@ class Homeward {
   Group::Work begun_work_;
 };
 
-// dq and the gradients of this rank's keys and values, in the type of sums.
+// Returns dq and the gradients of this rank's keys and values, in the type of sums.
 std::pair<at::Tensor, Pack> backward(const Ring& ring, const variable_list& saved,
                                      const at::Tensor& dout) {
   const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &lse = saved[4];
@@ -222,7 +223,7 @@ struct RingAttention final : torch::autograd::Function<RingAttention> {
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     WEFT_REQUIRE(!at::GradMode::is_enabled(),
-                 "context_attention: backward of backward (create_graph) is not available");
+                 "context_attention: backward of backward (create_graph) is not supported");
     const auto ring =
         c10::static_intrusive_pointer_cast<Ring>(context->saved_data["ring"].toCapsule());
     variable_list saved = context->get_saved_variables();

@@ -1,4 +1,4 @@
-// Ring attention: the blocks of attention.h in their order, and what travels between them.
+// Ring attention: the blocks of attention.h in their order, and the messages between them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,8 +7,8 @@
 
 namespace weft::parallel::internal {
 
-// As context_attention() by ContextMethod::kRing, on arguments that fit. `cp` may be alone, with a
-// layout of one rank.
+// As context_attention() with ContextMethod::kRing, on checked arguments. `cp` may have one rank,
+// with a layout of one rank.
 at::Tensor ring_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const SequenceLayout& layout, const ContextAttentionOptions& options,
                           const ContextParallel& cp);

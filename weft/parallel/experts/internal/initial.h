@@ -1,4 +1,5 @@
-// Initial values, drawn whole from the state that all ranks have (parallel/tensor/context.h).
+// Initial values, drawn for the whole tensor from the random state that all ranks share
+// (parallel/tensor/context.h).
 #pragma once
 
 #include <torch/torch.h>

@@ -1,4 +1,4 @@
-// Tests' helpers: a layer of experts over ranks and in one process, compared.
+// Test helpers: compare a layer of experts over ranks with one process.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -33,8 +33,7 @@ inline void expect_close(const at::Tensor& actual, const at::Tensor& expected,
   EXPECT_LE((actual - expected).abs().max().item<double>(), most) << what;
 }
 
-// What an Error(kInvalidArgument) of fn says.
-// All experts' parameter from those of the ranks along ep. Collective.
+// Joins a parameter of all experts from the ranks along ep. Collective.
 inline at::Tensor whole_of_experts(const at::Tensor& mine, const ExpertParallel& ep) {
   if (ep.size() == 1) return mine;
   std::vector<std::int64_t> sizes = mine.sizes().vec();

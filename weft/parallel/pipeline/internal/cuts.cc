@@ -16,7 +16,8 @@ namespace {
 
 constexpr int kRuns = 3;
 
-// One block at a time, so that rank 0 holds no more than it will. The generator is left as it was.
+// Times one block at a time, so that rank 0 does not need more memory than in training. Restores
+// the random generator.
 std::vector<plan::Block> time_blocks(int num_blocks, const std::function<Block(int)>& make,
                                      const Tensors& sample) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
@@ -27,7 +28,7 @@ std::vector<plan::Block> time_blocks(int num_blocks, const std::function<Block(i
     const Block block = make(i);
     double best = std::numeric_limits<double>::infinity();
     Tensors y;
-    for (int run = 0; run < kRuns + 1; ++run) {  // the first warms up
+    for (int run = 0; run < kRuns + 1; ++run) {  // the first run warms up
       const auto begin = std::chrono::steady_clock::now();
       StageGraph graph(block.forward, x);
       y.clear();
@@ -55,7 +56,7 @@ void check(const std::vector<int>& cuts, int num_blocks, int stages) {
     good = good && cuts[i] > (i == 0 ? 0 : cuts[i - 1]) && cuts[i] < num_blocks;
   WEFT_REQUIRE(good, "pipeline: " + std::to_string(stages) + " stages of " +
                          std::to_string(num_blocks) + " blocks have " + std::to_string(stages - 1) +
-                         " rising cuts from 1 to " + std::to_string(num_blocks - 1));
+                         " ascending cuts from 1 to " + std::to_string(num_blocks - 1));
 }
 
 }  // namespace
@@ -64,7 +65,7 @@ std::vector<int> cuts_of(const Group& group, int num_blocks, int stages,
                          const std::function<Block(int)>& make, const PipelineOptions& options) {
   WEFT_REQUIRE(stages <= num_blocks, "pipeline: " + std::to_string(stages) + " stages of " +
                                          std::to_string(num_blocks) +
-                                         " blocks; every stage takes one at least");
+                                         " blocks; every stage needs at least one");
   if (!options.cuts.empty()) {
     check(options.cuts, num_blocks, stages);
     return options.cuts;

@@ -1,4 +1,4 @@
-// Where the blocks are cut into stages.
+// Cuts the blocks into stages.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,8 @@
 
 namespace weft::parallel::internal {
 
-// options.cuts checked; else by the times of all blocks, taken on rank 0 and told to all; else
-// equally many blocks. Collective.
+// Returns options.cuts after a check. Otherwise cuts by the times of all blocks, measured on rank 0
+// and broadcast. Without a sample: equal numbers of blocks. Collective.
 std::vector<int> cuts_of(const Group& group, int num_blocks, int stages,
                          const std::function<Block(int)>& make, const PipelineOptions& options);
 

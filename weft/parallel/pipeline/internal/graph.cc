@@ -17,7 +17,7 @@ using autograd::Edge;
 using autograd::edge_list;
 using autograd::Node;
 
-// Which nodes lead to the inputs.
+// Finds the nodes that lead to the inputs.
 class Paths {
  public:
   Paths(const edge_list& ends, const edge_list& inputs) {
@@ -28,11 +28,11 @@ class Paths {
     const auto found = leads_.find(node);
     return found != leads_.end() && found->second;
   }
-  // Those that do.
+  // The nodes that lead to the inputs.
   const std::vector<Node*>& nodes() const { return nodes_; }  // children first
 
  private:
-  // Depth first, without recursion: graphs are as deep as models.
+  // Depth-first search without recursion, since graphs are as deep as models.
   void visit(Node* root) {
     std::vector<std::pair<Node*, bool>> open{{root, false}};
     while (!open.empty()) {
@@ -54,7 +54,7 @@ class Paths {
   std::vector<Node*> nodes_;
 };
 
-// A node that leads to the inputs and to parameters besides.
+// A node that leads to the inputs and also to parameters.
 bool uses_parameter(const Node& node, const Paths& paths) {
   for (const Edge& edge : node.next_edges()) {
     if (edge.function && !paths.leads(edge.function.get())) return true;
@@ -62,8 +62,8 @@ bool uses_parameter(const Node& node, const Paths& paths) {
   return false;
 }
 
-// After the chain has done its part: its nodes no longer know each other, and those that hold
-// nothing for a weight let go of what they hold.
+// Called after the backward of the inputs: disconnects the nodes of the chain, and frees the saved
+// tensors of nodes that are not needed for a weight.
 void take_apart(const Paths& paths) {
   for (Node* const node : paths.nodes()) {
     if (!uses_parameter(*node, paths)) node->release_variables();
@@ -100,7 +100,7 @@ StageGraph::StageGraph(const std::function<Tensors(const Tensors&)>& fn, const T
     inputs_.push_back(input.detach().requires_grad_(input.requires_grad()));
   outputs_ = fn(inputs_);
   for (const at::Tensor& output : outputs_)
-    WEFT_REQUIRE(output.defined(), "a block of the pipeline gave an undefined tensor");
+    WEFT_REQUIRE(output.defined(), "a block of the pipeline returned an undefined tensor");
   ends_ = edges_of(outputs_);
 }
 
@@ -145,7 +145,7 @@ Tensors StageGraph::backward_input(const Tensors& gradients) {
   const Roots roots = roots_of(gradients);
   const edge_list inputs = edges_of(inputs_), ends = without_empty(inputs);
   const Paths paths(roots.edges, ends);
-  Roots now;  // what does not come from the inputs at all waits as a whole
+  Roots now;  // roots that do not depend on the inputs wait as a whole
   for (std::size_t i = 0; i < roots.edges.size(); ++i) {
     (paths.leads(roots.edges[i].function.get()) ? now : later_)
         .add(roots.edges[i], roots.gradients[i]);

@@ -1,4 +1,4 @@
-// What one micro-batch leaves in one stage between its forward and its backward, and the backward
+// The graph of one micro-batch in one stage, between its forward and its backward, and the backward
 // in one part or in two.
 #pragma once
 
@@ -12,26 +12,26 @@ namespace weft::parallel::internal {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Runs `fn` on leaves that stand for `inputs`, so that the graph is this stage's alone. All calls
-// of one thread.
+// Runs `fn` on leaves that replace `inputs`, so that the graph contains this stage only. One thread
+// makes all calls.
 class StageGraph {
  public:
   StageGraph(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs);
 
-  // Those that need a gradient may be given one by the two calls below.
+  // Outputs that need a gradient can get one by the two calls below.
   const Tensors& outputs() const { return outputs_; }
-  // From now on only the graph is held. The next stage, or a message, has the numbers.
+  // Releases the outputs and keeps only the graph. The next stage, or a message, holds the values.
   void drop_values();
 
-  // Both parts: gradients of parameters are added to their grad() as autograd does; gives those of
-  // the inputs, undefined where none is needed. The graph is gone afterwards.
+  // Runs both parts: adds gradients of parameters to their grad(), as autograd does. Returns those
+  // of the inputs, undefined if not needed. Frees the graph.
   Tensors backward(const Tensors& gradients);
 
-  // The same in two calls. The first computes what leads to the inputs, and notes the gradients at
-  // those nodes that use a parameter; the second lets these nodes do the rest, so that a weight's
-  // multiplication happens there and nothing is computed twice. (libtorch's nodes compute what is
-  // asked for; the chain between the layers is not walked again.) In between the graph holds what
-  // the weights need.
+  // The same in two calls. The first call computes the gradients of the inputs, and stores the
+  // gradients at nodes that use a parameter. The second call runs these nodes for their weights. So
+  // the multiplication for a weight runs in the second call, and nothing is computed twice.
+  // (libtorch's nodes compute only the requested gradients, and the chain between the layers does
+  // not run again.) Between the calls, the graph holds the tensors for the weights.
   Tensors backward_input(const Tensors& gradients);
   void backward_weight();
 
@@ -45,14 +45,14 @@ class StageGraph {
     }
   };
   Roots roots_of(const Tensors& gradients) const;
-  Tensors with_zeros(Tensors gradients) const;  // where an input has no influence
+  Tensors with_zeros(Tensors gradients) const;  // zeros for inputs without influence
   Tensors run(const Roots& roots, bool keep, bool accumulate,
               const std::vector<torch::autograd::Edge>& captured) const;
 
   Tensors inputs_, outputs_;
-  // Where the outputs' gradients go in; without a function: needs none.
+  // Edges for the gradients of the outputs. Without a function: needs no gradient.
   std::vector<torch::autograd::Edge> ends_;
-  Roots later_;  // of backward_weight()
+  Roots later_;  // roots of backward_weight()
 };
 
 }  // namespace weft::parallel::internal

@@ -1,6 +1,6 @@
-// Borders between ranks of one host: a queue of slots for each neighbor and kind, in shared memory.
-// A slot says where the tensors lie in the sender's memory; the receiver copies them and stamps the
-// slot, and the sender lets go of them.
+// Transfers between stages on ranks of one host: a queue of slots in shared memory for each
+// neighbor and kind. A slot has the addresses of the tensors in the sender's memory. The receiver
+// copies them and stamps the slot, and the sender then releases them.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -22,10 +22,10 @@ constexpr std::size_t kMostTensors = (kHeaderWords - 1) / 3;
 enum class Kind { kActivations, kGradients };
 
 struct Slot {
-  // The number, from 1, of the message that was put here last, and of that copied last.
+  // Numbers (from 1) of the last message put into the slot, and of the last message copied.
   std::atomic<std::uint64_t> sent, taken;
   Header header;
-  std::array<net::Host::Token, kMostTensors> tokens;  // of those that have elements
+  std::array<net::Host::Token, kMostTensors> tokens;  // of the tensors that have elements
 };
 
 class HostWire final : public Wire {
@@ -89,7 +89,7 @@ class HostWire final : public Wire {
     std::uint64_t number;
     Tensors like;
   };
-  // What a peer has not copied yet.
+  // Messages that a peer has not copied yet.
   struct Unread {
     const Slot* slot;
     std::uint64_t number;
@@ -101,7 +101,7 @@ class HostWire final : public Wire {
 
   Slot& slot(int from, int to, Kind kind, std::uint64_t number) const {
     const int world = host_.world(), onward = (from + 1) % world, back = (from + world - 1) % world;
-    WEFT_CHECK(to == onward || to == back, "stages of ranks that are no neighbors");
+    WEFT_CHECK(to == onward || to == back, "the ranks of the two stages are not neighbors");
     const auto queue = static_cast<std::size_t>(from) * 4 + (to == onward ? 0 : 2) +
                        static_cast<std::size_t>(kind);
     return slots_[queue * capacity_ + (number - 1) % capacity_];
@@ -111,7 +111,7 @@ class HostWire final : public Wire {
     const at::NoGradGuard no_grad;
     WEFT_CHECK(slot.header[0] == std::count_if(tensors.begin(), tensors.end(),
                                                [](const at::Tensor& one) { return one.defined(); }),
-               "a stage sends gradients of other tensors than it was given");
+               "a stage sends gradients of other tensors than it received");
     std::size_t next = 0;
     for (const at::Tensor& tensor : tensors) {
       if (!tensor.defined() || tensor.numel() == 0) continue;
@@ -161,7 +161,8 @@ class HostWire final : public Wire {
   const std::chrono::nanoseconds timeout_;
   const std::uint64_t capacity_;
   Slot* slots_ = nullptr;  // by sender, neighbor, kind, number
-  std::map<std::pair<int, Kind>, std::uint64_t> sent_, expected_;  // so far, by peer
+  // Number of messages so far, by peer and kind.
+  std::map<std::pair<int, Kind>, std::uint64_t> sent_, expected_;
   std::deque<Unread> unread_;
 };
 

@@ -29,7 +29,7 @@ class MessageWire final : public Wire {
   struct Message : Arrival {
     int peer = -1;
     at::Tensor header;        // of activations
-    Group::Work header_work;  // null once the rest is being received
+    Group::Work header_work;  // null once the tensors are being received
     Tensors tensors;
     std::vector<Group::Work> works;
   };
@@ -40,7 +40,7 @@ class MessageWire final : public Wire {
 
   Group group_;
   std::deque<Group::Work> sends_;
-  // By peer: activations whose header is not here yet.
+  // By peer: activations whose header has not arrived.
   std::map<int, std::deque<std::shared_ptr<Message>>> closed_;
 };
 
@@ -87,7 +87,7 @@ Wire::ArrivalPtr MessageWire::expect_gradients(int peer, const Tensors& like) {
   return arrival;
 }
 
-// Its header is here, and those of all before it.
+// True if its header and all earlier ones have arrived.
 void MessageWire::open(Message& arrival) {
   wait(arrival.header_work);
   arrival.header_work.reset();
@@ -116,7 +116,7 @@ void MessageWire::progress() {
 Tensors MessageWire::take(const ArrivalPtr& expected) {
   const auto arrival = std::static_pointer_cast<Message>(expected);
   auto& waiting = closed_[arrival->peer];
-  while (arrival->header_work) {  // in order: the contents of those before come first
+  while (arrival->header_work) {  // in order: the contents of earlier messages come first
     open(*waiting.front());
     waiting.pop_front();
   }

@@ -9,7 +9,7 @@ namespace {
 
 using lists::Work;
 
-// Sizes and types without memory, of those that need a gradient.
+// Sizes and types, without memory, of the tensors that need a gradient.
 Tensors shapes_of(const Tensors& tensors) {
   Tensors shapes;
   for (const at::Tensor& tensor : tensors) {
@@ -117,7 +117,7 @@ void Runner::forward(const Place& place, const Tensors& inputs) {
   graph.drop_values();
 }
 
-// The micro-batch's part of the loss, or the outputs themselves.
+// Computes the micro-batch's part of the loss, or stores the outputs.
 Tensors Runner::last(const Tensors& outputs, int micro_batch) {
   const auto at = static_cast<std::size_t>(micro_batch);
   if (batch_->targets.empty()) {

@@ -15,17 +15,17 @@ namespace weft::parallel::internal {
 using Fn = std::function<Tensors(const Tensors&)>;
 namespace lists = schedule::pipeline;
 
-// The micro-batches of a step, as far as this rank reads them.
+// The parts of a step's micro-batches that this rank reads.
 struct Batch {
-  std::vector<Tensors> inputs;   // the first stage's
-  std::vector<Tensors> targets;  // the last stage's; empty: no loss is computed
-  std::vector<double> shares;    // of the batch's samples, by micro-batch; beside targets
+  std::vector<Tensors> inputs;   // inputs of the first stage
+  std::vector<Tensors> targets;  // targets of the last stage; empty: no loss is computed
+  std::vector<double> shares;    // share of the batch's samples, by micro-batch; used with targets
   bool training = true;
 };
 
 struct Outcome {
   double loss = 0;
-  std::vector<Tensors> outputs;  // of the last stage, where there are no targets
+  std::vector<Tensors> outputs;  // outputs of the last stage, if there are no targets
 };
 
 class Runner {
@@ -34,9 +34,9 @@ class Runner {
 
   struct Plan {
     const lists::Request& request;
-    const std::map<int, Fn>& stages;  // what each of this rank's stages computes
+    const std::map<int, Fn>& stages;  // function of each stage of this rank
     const Loss& loss;
-    // Each action of training; may be empty.
+    // Called before and after each training action; may be empty.
     const std::function<void(const lists::Action&)>&before, &after;
   };
   Runner(const Plan& plan, Wire& wire);
@@ -47,14 +47,14 @@ class Runner {
   using Place = std::pair<int, int>;  // stage, micro-batch
 
   void compute(const lists::Action& action);
-  // What the action needs from another stage: waits for it.
+  // Waits for the inputs of the action from another stage.
   Tensors given_to(lists::Work work, const Place& place);
   void forward(const Place& place, const Tensors& inputs);
   void backward(lists::Work work, const Place& place, const Tensors& gradients);
   Tensors last(const Tensors& outputs, int micro_batch);
   void send(const lists::Step& step);
   void receive(const lists::Step& step);
-  // What the action of this place needs, from another rank or this one.
+  // Returns the inputs of the action, from another rank or this one.
   Tensors take(std::map<Place, Tensors>& here, std::map<Place, Wire::ArrivalPtr>& coming,
                const Place& place);
   bool is_last(int stage) const { return stage + 1 == num_stages_; }
@@ -67,10 +67,10 @@ class Runner {
   const int num_stages_;
   const Batch* batch_ = nullptr;
   std::map<Place, StageGraph> graphs_;
-  std::map<Place, Tensors> activations_, gradients_;  // by who needs them
+  std::map<Place, Tensors> activations_, gradients_;  // by consumer
   std::map<Place, Wire::ArrivalPtr> coming_activations_, coming_gradients_;
-  std::map<Place, Tensors> results_;  // to be sent, by who made them
-  std::map<Place, Tensors> given_;    // what gradients are expected for: shapes only
+  std::map<Place, Tensors> results_;  // to be sent, by producer
+  std::map<Place, Tensors> given_;    // tensors that will get gradients: shapes only
   std::vector<double> losses_;
   Outcome outcome_;
 };

@@ -48,7 +48,7 @@ Tied::Tied(const Group& group, const std::map<int, std::map<std::string, at::Ten
   for (const auto& [block, parameters] : blocks) {
     for (const auto& [name, parameter] : parameters) {
       WEFT_REQUIRE(!name.empty() && name.find('\n') == std::string::npos,
-                   "pipeline: a tied parameter needs a name of one line");
+                   "pipeline: the name of a tied parameter must be a single line");
       mine += name + "\n" + std::to_string(block) + "\n" +
               at::str(parameter.sizes(), " ", parameter.dtype()) + "\n";
     }
@@ -66,7 +66,7 @@ Tied::Tied(const Group& group, const std::map<int, std::map<std::string, at::Ten
       if (std::find(ranks.begin(), ranks.end(), holder.rank) == ranks.end())
         ranks.push_back(holder.rank);
     }
-    if (ranks.size() == 1 && one.mine.size() == 1) continue;  // nobody else has it
+    if (ranks.size() == 1 && one.mine.size() == 1) continue;  // no other block has it
     one.counted_here = holders[0].rank == group.rank();
     at::Tensor value = one.mine[0].detach().clone();
     if (ranks.size() > 1) {

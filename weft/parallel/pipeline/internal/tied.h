@@ -1,5 +1,5 @@
-// Parameters that several blocks have under one name (an embedding and the head's weight): their
-// gradients are summed, so that they stay one. Some of them may be on one rank.
+// Parameters that several blocks share under one name (an embedding and the head's weight). Their
+// gradients are summed, so that the copies stay equal. Several copies may be on one rank.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,23 +15,23 @@ namespace weft::parallel::internal {
 
 class Tied {
  public:
-  // By block: the names of its tied parameters, and they. Collective; gives all the values of the
-  // first block that has them. Throws Error(kInvalidArgument) where shapes or types differ.
+  // By block: its tied parameters by name. Collective: copies the values of the first block that
+  // has a parameter to all others. Throws Error(kInvalidArgument) if shapes or types differ.
   Tied(const Group& group, const std::map<int, std::map<std::string, at::Tensor>>& blocks);
 
-  // Before backward: sets aside the gradients that are there already, which are sums.
+  // Call before backward: sets aside existing gradients, which are sums already.
   void begin();
-  // After it: sums those that are new over all that have the parameter. Collective.
+  // Call after backward: sums the new gradients over all copies of the parameter. Collective.
   void sum() const;
-  // Whether somebody else counts this parameter.
+  // True if another block counts this parameter (for norms).
   bool is_copy(const at::Tensor& parameter) const;
 
  private:
   struct One {
     std::string name;
-    std::vector<at::Tensor> mine;  // by rising block
-    std::optional<Group> ranks;    // none: they are all here
-    bool counted_here = false;     // the first block is here
+    std::vector<at::Tensor> mine;  // by ascending block
+    std::optional<Group> ranks;    // none: all copies are on this rank
+    bool counted_here = false;     // the first block is on this rank
     at::Tensor before;
   };
   std::vector<One> all_;

@@ -14,11 +14,11 @@ Header header_of(const Tensors& tensors) {
     words.push_back(tensor.dim());
     for (const std::int64_t size : tensor.sizes()) words.push_back(size);
   }
-  WEFT_REQUIRE(
-      static_cast<std::int64_t>(words.size()) <= kHeaderWords,
-      "pipeline: a stage hands on " + std::to_string(tensors.size()) +
-          " tensors, more than a header describes (1 + 3 and the dimensions for each are at most " +
-          std::to_string(kHeaderWords) + "); join some");
+  WEFT_REQUIRE(static_cast<std::int64_t>(words.size()) <= kHeaderWords,
+               "pipeline: a stage returns " + std::to_string(tensors.size()) +
+                   " tensors, more than a header can describe (1 plus, for each tensor, 3 plus its "
+                   "dimensions must be at most " +
+                   std::to_string(kHeaderWords) + "); join some");
   Header header{};
   std::copy(words.begin(), words.end(), header.begin());
   return header;
@@ -48,7 +48,7 @@ Tensors gradients_of(const Tensors& like) {
 }
 
 std::unique_ptr<Wire> make_wire(const Group& group, int messages) {
-  constexpr int kMostMessages = 4096;  // which take a KiB each of shared memory, twice
+  constexpr int kMostMessages = 4096;  // each takes 1 KiB of shared memory, twice
   const bool in_place = group.size() > 1 && group.host() != nullptr && messages <= kMostMessages;
   return in_place ? make_host_wire(group, messages) : make_message_wire(group);
 }

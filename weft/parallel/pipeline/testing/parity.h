@@ -1,4 +1,4 @@
-// Tests' helpers: a chain of blocks on one process and on the ranks of a pipeline.
+// Test helpers: a chain of blocks on one process and on the ranks of a pipeline.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ inline at::Tensor wave(at::IntArrayRef sizes, double phase) {
       .view(sizes);
 }
 
-// A residual block whose values follow from its number.
+// A residual block whose weights are a function of its number.
 struct LinkImpl : torch::nn::Module {
   explicit LinkImpl(int number) {
     layer = register_module("layer", torch::nn::Linear(kFeatures, kFeatures));
@@ -50,13 +50,13 @@ inline PipelineOptions options_of(Algorithm algorithm, int micro_batches) {
 inline at::Tensor input_of(int step) { return wave({kSamples, kFeatures}, step * 0.3); }
 inline at::Tensor target_of(int step) { return wave({kSamples, kFeatures}, step * 0.3 + 2); }
 
-// What training has left: by parameter, and the loss of each step.
+// Results of training: the loss of each step, and gradients and weights by parameter.
 struct Trained {
   std::vector<double> losses;
   std::map<std::string, at::Tensor> gradients, weights;
 };
 
-// Compared with what the ranks of a pipeline have: bit for bit, or to 1e-10 relative and absolute.
+// Compares with the results of a pipeline: bit for bit, or to 1e-10 relative and absolute.
 inline void expect_same(const Trained& got, const Trained& expected, bool bits,
                         const std::string& what) {
   ASSERT_EQ(got.losses.size(), expected.losses.size()) << what;

@@ -1,4 +1,4 @@
-// The thread's autocast on the CPU, as it was when this was made.
+// Saves the thread's CPU autocast state at construction.
 #pragma once
 
 #include <ATen/autocast_mode.h>
@@ -7,7 +7,7 @@ namespace weft::parallel::internal {
 
 class AutocastState {
  public:
-  // It is that again while this lives.
+  // Restores the saved state while this lives.
   class Use;
 
  private:

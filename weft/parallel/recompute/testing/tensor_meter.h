@@ -1,4 +1,4 @@
-// For tests and benches: the bytes of tensors that a thread has made and not freed. It is not
+// For tests and benches: counts the bytes of tensors that a thread has made and not freed. Not
 // installed.
 #pragma once
 
@@ -11,8 +11,8 @@
 
 namespace weft::parallel {
 
-// From when it is made on, as libtorch's CPU allocator reports them on this thread: what another
-// thread frees stays counted.
+// Counts from construction on, as libtorch's CPU allocator reports on this thread. Memory freed by
+// another thread stays counted.
 class TensorMeter {
  public:
   std::int64_t live() const { return count_->live; }

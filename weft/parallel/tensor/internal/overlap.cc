@@ -18,7 +18,7 @@ struct Terms final : torch::CustomClassHolder {
   TensorParallel tp;
 };
 
-// A piece on its way; `in` lives until it has arrived.
+// A piece in transfer; `in` lives until it has arrived.
 struct Piece {
   at::Tensor in, out;
   std::int64_t begin = 0;
@@ -55,7 +55,7 @@ at::Tensor forward_whole(const at::Tensor& x, const at::Tensor& weight, const Te
   return y.view(with_last(x.sizes(), weight.size(0)));
 }
 
-// [..., sequence, features] -> [ranks, what is before, part of the sequence, features]: a view.
+// [..., sequence, features] -> [ranks, leading dimensions, part of the sequence, features]: a view.
 at::Tensor by_rank(const at::Tensor& x, int ranks) {
   return x.reshape({-1, ranks, x.size(-2) / ranks, x.size(-1)}).movedim(1, 0);
 }
@@ -113,7 +113,7 @@ struct MultiplyAndLeave final : torch::autograd::Function<MultiplyAndLeave> {
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     WEFT_REQUIRE(!at::GradMode::is_enabled(),
-                 "Linear in chunks: backward of backward (create_graph) is not available");
+                 "Linear in chunks: backward of backward (create_graph) is not supported");
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &dy = gradients[0];
     const auto terms =

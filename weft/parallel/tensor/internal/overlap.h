@@ -1,4 +1,4 @@
-// The collective of a row's product while the product is computed, in pieces.
+// Overlaps the product of a row-split layer with its collective, in pieces.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,10 +12,11 @@ struct Overlap {
   int chunks = 1;
 };
 
-// leave_split(x W^T): of x [..., sequence, in] and W [out, in], in `chunks` pieces of the sequence:
-// each piece is all-reduced (reduce-scattered) while the next one is multiplied, and, backward with
-// the sequence split, gathered while the one before is. The same bytes in `chunks` times the calls.
-// No gradients of gradients: throws Error(kInvalidArgument).
+// Computes leave_split(x W^T) for x [..., sequence, in] and W [out, in], in `chunks` pieces of the
+// sequence. Each piece is all-reduced (or reduce-scattered) while the next one is multiplied. In
+// backward with a split sequence, each piece is gathered while the previous one is multiplied. The
+// bytes are the same, in `chunks` times the calls. Gradients of gradients throw
+// Error(kInvalidArgument).
 at::Tensor multiply_and_leave(const at::Tensor& x, const at::Tensor& weight, const Overlap& how,
                               const TensorParallel& tp);
 

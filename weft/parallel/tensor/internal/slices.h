@@ -1,4 +1,4 @@
-// How the weight and bias of a linear or convolution layer lie over the ranks.
+// Slices of the weight and bias of a linear or convolution layer.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ inline std::map<std::string, Slice> slices_of(Split split, std::int64_t out, std
   return all;
 }
 
-// This rank's part of the parameter of that name; what is not among the slices is whole.
+// This rank's part of the named parameter. Parameters that are not among the slices are whole.
 inline at::Tensor part_of(const std::map<std::string, Slice>& slices, const char* name,
                           const at::Tensor& whole, const TensorParallel& tp) {
   const auto slice = slices.find(name);

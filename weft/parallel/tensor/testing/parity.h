@@ -1,4 +1,4 @@
-// Tests' helpers: what one process computes and what the ranks compute, compared.
+// Test helpers: compare the results of ranks with those of one process.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -43,7 +43,7 @@ inline void on_ranks(int ranks, const std::function<void(const TensorParallel&)>
   replicate(ranks, [&](Group group) { fn(TensorParallel(std::move(group), kSeed)); });
 }
 
-// The calls and bytes that the calling rank hands to its group while this lives.
+// Counts the calls and bytes of the calling rank in its group while this lives.
 class Counted {
  public:
   struct Sum {
@@ -73,5 +73,4 @@ inline void PrintTo(const Counted::Sum& sum, std::ostream* out) {
   *out << sum.calls << " calls, " << sum.bytes << " bytes";
 }
 
-// What an Error(kInvalidArgument) of fn says.
 }  // namespace weft::parallel::internal
