@@ -163,6 +163,7 @@ void Direct::reduce_inline(const DirectArgs& args, std::int64_t first) {
   for (int peer = 0; peer < host_.world(); ++peer)
     sources[peer] = slot(peer).data + first * static_cast<std::int64_t>(size_of(args.dtype));
   void* out = args.output;
+  count_each(args.count * static_cast<std::int64_t>(size_of(args.dtype)));
   if (args.count > 0)
     kernels::reduce(&out, 1, sources, host_.world(), {args.dtype, args.op, args.count});
 }
@@ -182,6 +183,9 @@ void Direct::reduce_shards(const DirectArgs& args, bool to_all) {
     if (to_all || peer == args.root)
       destinations.push_back(host_.at(peer, slot(peer).output) + offset);
   }
+  const std::int64_t bytes = (end - begin) * static_cast<std::int64_t>(size);
+  count_each(to_all ? 2 * bytes : bytes);
+  if (!to_all && rank != args.root) moved_.add(static_cast<std::uint64_t>(bytes));
   if (end > begin) {
     kernels::reduce(destinations.data(), static_cast<int>(destinations.size()), sources.data(),
                     world, {args.dtype, args.op, end - begin});
@@ -220,10 +224,12 @@ void Direct::reduce_pieces(const DirectArgs& args) {
               (peer == rank ? in + bytes(at) : staging(peer, piece)) + bytes(begin);
         }
         void* to[] = {out + bytes(at + begin), staging(rank, piece) + bytes(begin)};
+        count_each(bytes(end - begin));
         if (end > begin)
           kernels::reduce(to, 2, sources.data(), world, {args.dtype, args.op, end - begin});
         meet();
         each_other_shard(n, [&](int peer, auto from, auto length) {
+          moved_.add(static_cast<std::uint64_t>(length));
           copy_bytes(out + bytes(at) + from, staging(peer, piece) + from, length);
         });
       });
@@ -247,6 +253,7 @@ void Direct::reduce(const DirectArgs& args) {
       [&](auto at, auto n, std::byte* mine) { copy_bytes(mine, in + at * size, n * size); },
       [&](auto at, auto n, auto piece) {
         if (!root) return;
+        count_each(n * size);
         for (int peer = 0; peer < host_.world(); ++peer)
           sources[static_cast<std::size_t>(peer)] = staging(peer, piece);
         void* out = static_cast<std::byte*>(args.output) + at * size;
@@ -264,6 +271,7 @@ void Direct::reduce_scatter(const DirectArgs& args) {
     return;
   }
   open(args, Collective::kReduceScatter, 0);
+  count_each(count * size);
   std::vector<const void*> sources(static_cast<std::size_t>(world));
   void* out = args.output;
   if (readable(true, false)) {
@@ -304,19 +312,23 @@ void Direct::move(const DirectArgs& args, Collective operation, bool from_root, 
   const std::int64_t held = scatter ? block * world : block;  // bytes of a sender's input
   auto* out = static_cast<std::byte*>(args.output);
   const auto first = [&](int) { return scatter ? rank * block : std::int64_t{0}; };
-  const auto take = [&](auto source) {
+  const auto take = [&](std::int64_t bytes, auto source) {
     for (int peer = 0; peer < world; ++peer) {
       const std::int64_t to = wanted(peer);
-      if (to >= 0 && (!from_root || peer == args.root)) source(peer, out + to * block);
+      if (to < 0 || (from_root && peer != args.root)) continue;
+      if (peer != rank) moved_.add(static_cast<std::uint64_t>(bytes));
+      source(peer, out + to * block);
     }
   };
   if (held <= static_cast<std::int64_t>(kInline)) {
     open(args, operation, sends ? held : 0);
-    return take(
-        [&](int peer, std::byte* to) { copy_bytes(to, slot(peer).data + first(peer), block); });
+    return take(block, [&](int peer, std::byte* to) {
+      copy_bytes(to, slot(peer).data + first(peer), block);
+    });
   }
   open(args, operation, 0);
   if (operation == Collective::kGather && slot(args.root).output != Host::kNoToken) {
+    if (rank != args.root) moved_.add(static_cast<std::uint64_t>(block));
     copy_bytes(host_.at(args.root, slot(args.root).output) + rank * block,
                static_cast<const std::byte*>(args.input), block);
     return meet();  // everybody has put its own block into its place
@@ -326,7 +338,7 @@ void Direct::move(const DirectArgs& args, Collective operation, bool from_root, 
     return spread(args);
   if (from_root ? slot(args.root).input != Host::kNoToken : readable(true, false)) {
     const auto places = inputs();
-    take([&](int peer, std::byte* to) {
+    take(block, [&](int peer, std::byte* to) {
       copy_bytes(to, places[static_cast<std::size_t>(peer)] + first(peer), block);
     });
     return meet();
@@ -341,7 +353,7 @@ void Direct::move(const DirectArgs& args, Collective operation, bool from_root, 
           copy_bytes(mine + b * per_piece, in + b * block + at, n);
       },
       [&](auto at, auto n, auto piece) {
-        take([&](int peer, std::byte* to) {
+        take(n, [&](int peer, std::byte* to) {
           copy_bytes(to + at, staging(peer, piece) + (scatter ? rank * per_piece : 0), n);
         });
       });
@@ -357,6 +369,7 @@ void Direct::spread(const DirectArgs& args) {
   const std::byte* const from = host_.at(args.root, slot(args.root).input);
   std::vector<std::byte*> outputs;
   for (int peer = 0; peer < world; ++peer) outputs.push_back(host_.at(peer, slot(peer).output));
+  count_each(end - begin);
   // By pieces that stay in the cache, so that the input is read from memory once.
   constexpr auto kPiece = static_cast<std::int64_t>(kStaging);
   for (std::int64_t at = begin; at < end; at += kPiece) {
@@ -391,6 +404,7 @@ void Direct::all_to_all(const DirectArgs& args) {
   DirectArgs shown = args;
   if (in == out) shown.output = nullptr;
   open(shown, Collective::kAllToAll, 0);
+  count_each(block);
   bool in_place = in == out;
   for (int peer = 0; peer < world; ++peer)
     in_place = in_place || slot(peer).output == Host::kNoToken;
