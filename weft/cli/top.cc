@@ -74,6 +74,14 @@ std::string parts_of_step(const MetricsSeries& series) {
   return text;
 }
 
+// Bytes that a rank moves in a step, in the mean over the ranks.
+std::string traffic_of_step(const MetricsSeries& series) {
+  const auto sent = tail_of(series, "sent_mb", 1), shared = tail_of(series, "shared_mb", 1);
+  if (sent.empty() || shared.empty()) return "";
+  return format("%.4g MB sent, ", sent[0].value) +
+         format("%.4g MB in shared memory, a rank in a step", shared[0].value);
+}
+
 std::string view(const observe::RunInfo& run, const MetricsSeries& series) {
   std::string text = run.name + (run.running ? ", running" : ", ended") + "\n";
   const auto line = [&](const char* name, const std::string& value) {
@@ -92,7 +100,10 @@ std::string view(const observe::RunInfo& run, const MetricsSeries& series) {
   }
   if (const double speed = median_of(series, "samples_per_s"); speed > 0)
     line("samples/s", format("%.0f", speed));
+  if (const double mfu = median_of(series, "mfu"); mfu > 0)
+    line("MFU", format("%.1f %%", 100 * mfu));
   line("step time", parts_of_step(series));
+  line("traffic", traffic_of_step(series));
   if (const auto memory = tail_of(series, "memory_gb", 1); !memory.empty())
     line("memory", format("%.2f GB (rank 0)", memory[0].value));
   const auto slowest = tail_of(series, "slowest_rank", 1),
