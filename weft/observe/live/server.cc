@@ -12,7 +12,7 @@ using httplib::Request;
 using httplib::Response;
 using httplib::Server;
 
-constexpr int kThreads = 8, kPatienceSeconds = 5, kRequestsOfAConnection = 100;
+constexpr int kThreads = 16, kPatienceSeconds = 2, kRequestsOfAConnection = 100;
 constexpr std::size_t kMostPayload = 1024;
 
 // The name or address in "name:port", "[::1]:port".
@@ -33,8 +33,13 @@ class HttpServer::Impl {
  public:
   Impl(const HttpAddress& address, RunView& view) : address_(address), view_(view) {
     server_.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+    // Not the library's own choice, SO_REUSEPORT, by which two runs could have one port.
+    server_.set_socket_options([](httplib::socket_t socket) {
+      const int on = 1;
+      ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    });
     server_.set_keep_alive_max_count(kRequestsOfAConnection);
-    server_.set_keep_alive_timeout(kPatienceSeconds);
+    server_.set_keep_alive_timeout(1);  // an idle connection holds a thread
     server_.set_read_timeout(kPatienceSeconds);
     server_.set_write_timeout(kPatienceSeconds);
     server_.set_payload_max_length(kMostPayload);

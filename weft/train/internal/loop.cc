@@ -9,6 +9,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/launch/live_page.h"
 #include "weft/observe/report/environment.h"
 #include "weft/observe/report/report.h"
 #include "weft/train/internal/newest_run.h"
@@ -97,6 +98,7 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
     }
   }
   if (folder_) folder_->keep();
+  if (folder_) launch::show_run(folder_->path());
   if (folder_) metrics_ = std::make_unique<observe::Metrics>(folder_->path(), step_ + 1);
   log_.emplace(world_, metrics_.get(),
                StepLog::Flops{learner.flops_per_sample(),
