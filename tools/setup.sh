@@ -9,8 +9,9 @@ weft_build_packages=(libcli11-dev nlohmann-json3-dev libtomlplusplus-dev zlib1g-
   libssl-dev libutf8proc-dev)
 weft_test_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
 
-# Read by the recipes; links faster. And for tests: a plug-in is built for each MPI that is there.
-weft_optional_build_packages=(dataset-fashion-mnist mold)
+# Fashion-MNIST for the recipes, a faster linker, and the live page (--http). For tests: a plug-in is
+# built for each MPI that is there.
+weft_optional_build_packages=(dataset-fashion-mnist mold libcpp-httplib-dev prometheus-cpp-dev)
 weft_optional_test_packages=(libopenmpi-dev libmpich-dev)
 
 weft_say() { printf '[weft] %s\n' "$*" >&2; }
@@ -141,6 +142,8 @@ weft_setup_packages() {
         weft_say "no Fashion-MNIST images here: recipes train on generated ones with" \
           "--set data.name=shapes" ;;
       mold) ;;
+      libcpp-httplib-dev | prometheus-cpp-dev)
+        weft_say "no $package here: weft is built without the live page (--http)" ;;
       *)
         weft_say "no $package here: weft is built without the plug-in for that MPI (docs/mpi.md)" ;;
     esac
@@ -214,8 +217,8 @@ weft_setup_python() {
 
 # With these the tests read back what weft writes.
 weft_setup_tests() {
-  weft_setup_python tests 'lib/python3*/site-packages/expecttest' numpy safetensors tensorboard \
-    expecttest
+  weft_setup_python tests 'lib/python3*/site-packages/prometheus_client' numpy safetensors \
+    tensorboard expecttest prometheus_client==0.26.0
   [[ -z $WEFT_TORCH_ROOT ]] || weft_setup_python_torch
 }
 

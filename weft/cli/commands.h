@@ -22,6 +22,7 @@ struct TrainCommand {
   bool dry_run = false;
   bool json = false;
   bool check = false;  // against the recipe's expected.toml
+  std::string http;    // address of the live page; empty: none
 };
 int train(const TrainCommand& command);
 
@@ -36,6 +37,7 @@ int list_runs(const RunsCommand& command);
 struct TopCommand {
   std::string run;    // folder, or name in runs/
   bool once = false;  // print the view once
+  std::string http;   // as in TrainCommand
 };
 int top(const TopCommand& command);
 

@@ -51,6 +51,8 @@ struct LaunchOptions {
   std::string local_ranks_filter;  // "0,2": only these are shown
   // "[rank 1] " before each line; by default when there are several ranks.
   std::optional<bool> prefix;
+  // Address of the live page (live_page.h), HOST:PORT. Empty: none.
+  std::string http;
   // Local rank 0 writes to the launcher's own stdout and stderr, past the launcher: for a progress
   // bar, or for JSON on stdout.
   bool rank0_keeps_terminal = false;

@@ -19,6 +19,7 @@
 
 #include "weft/base/deadline.h"
 #include "weft/base/error.h"
+#include "weft/net/counter.h"
 
 namespace weft::net {
 
@@ -110,6 +111,9 @@ class Endpoint {
   // The first error, if any.
   virtual std::optional<Error> failure() const = 0;
 
+  // Payload bytes of the messages to other ranks that this endpoint has taken over so far.
+  std::uint64_t sent_bytes() const { return sent_.value(); }
+
   void send(int peer, Channel channel, std::span<const std::byte> bytes, Deadline deadline) {
     const Send one{peer, bytes};
     exchange(channel, {&one, 1}, {}, deadline);
@@ -118,6 +122,16 @@ class Endpoint {
     const Recv one{peer, bytes};
     exchange(channel, {}, {&one, 1}, deadline);
   }
+
+ protected:
+  // Counts messages. One thread at a time.
+  void count_sent(std::span<const Send> sends) {
+    for (const Send& send : sends)
+      if (send.peer != rank()) sent_.add(send.bytes.size());
+  }
+
+ private:
+  Counter sent_;
 };
 
 }  // namespace weft::net

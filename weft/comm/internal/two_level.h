@@ -104,6 +104,10 @@ class TwoLevel {
   std::vector<int> served(int host) const;
   bool root_is_here(const Call& call) const { return call.root_host == map_.host; }
   int place_of(int rank) const;
+  // Counts `bytes` for each other rank of this host.
+  void count_in_host(std::int64_t bytes) {
+    transports_.host().count_moved(static_cast<std::uint64_t>(bytes * (map_.local_world() - 1)));
+  }
   const std::byte* input(int local) const { return inputs_[static_cast<std::size_t>(local)]; }
   std::byte* output(int local) const { return outputs_[static_cast<std::size_t>(local)]; }
 

@@ -88,8 +88,7 @@ WeftBackend::WeftBackend(std::unique_ptr<Engine> engine, int rank, int size,
       process_(getpid()),
       between_threads_(engine_->endpoint().name() == std::string_view("inproc")),
       queues_(std::make_unique<TaskQueues>()) {
-  if (origin_.family)
-    member_ = std::make_unique<Family::Member>(origin_.family, engine_->endpoint());
+  if (origin_.family) member_ = std::make_unique<Family::Member>(origin_.family, *engine_);
 }
 
 WeftBackend::~WeftBackend() {

@@ -75,6 +75,9 @@ class Direct {
   void all_to_all(const DirectArgs& args);
   void barrier(const DirectArgs& args);
 
+  // Bytes of the other ranks' data that this rank has read or written so far. Any thread may call it.
+  std::uint64_t moved_bytes() const { return moved_.value(); }
+
   static constexpr std::size_t kInline = 4096;        // bytes of a slot
   static constexpr std::size_t kStaging = 256 << 10;  // bytes of a piece
 
@@ -87,6 +90,10 @@ class Direct {
   void meet();
   void open(const DirectArgs& args, schedule::Collective operation, std::int64_t inline_bytes);
   [[noreturn]] void mismatch(int peer);
+  // Counts `bytes` for each of the other ranks.
+  void count_each(std::int64_t bytes) {
+    moved_.add(static_cast<std::uint64_t>(bytes * (host_.world() - 1)));
+  }
   bool readable(bool inputs, bool outputs) const;
   std::vector<const std::byte*> inputs() const;
 
@@ -105,6 +112,7 @@ class Direct {
   std::uint32_t sequence_ = 0;    // meetings so far
   const char* name_ = "direct";   // of the operation under way
   std::chrono::nanoseconds timeout_{};
+  Counter moved_;
 };
 
 }  // namespace weft::net

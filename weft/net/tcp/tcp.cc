@@ -105,6 +105,7 @@ class TcpEndpoint final : public Endpoint {
     internal::check_peers(world(), sends, recvs);
     Lock lock(mutex_);
     failure_.refuse("exchange");
+    count_sent(sends);
     const Lease lease(spare_);  // given back under the lock, which is taken before it
     Transfers& transfers = *lease;
     guarded([&] {
@@ -201,6 +202,7 @@ class TcpEndpoint final : public Endpoint {
       internal::check_peers(endpoint_.world(), sends, recvs);
       const Lock lock(endpoint_.mutex_);
       if (endpoint_.failure_.latched()) endpoint_.failure_.end_pending("exchange");
+      endpoint_.count_sent(sends);
       endpoint_.guarded([&] { body(endpoint_.engine_); });
       if (endpoint_.failure_.latched()) endpoint_.failure_.end_pending("exchange");
       if (endpoint_.polling_) endpoint_.engine_.wake();
@@ -282,8 +284,7 @@ class TcpEndpoint final : public Endpoint {
     handle(events, ::epoll_wait(engine_.epoll_fd(), events, kEvents, 0));
   }
 
-  // Polls for a while, giving way to others, before it sleeps: an answer on the way is had without
-  // a wake-up.
+  // Polls for a while before it sleeps, so that an answer on its way costs no wake-up.
   int poll(epoll_event* events, Deadline deadline) const {
     const auto until = Deadline::Clock::now() + spin_;
     do {

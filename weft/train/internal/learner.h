@@ -60,6 +60,7 @@ class Learner {
 
   const Batches& batches() const { return batches_; }
   std::int64_t samples() const { return task_.train.size; }  // of an epoch
+  double flops_per_sample() const { return task_.flops_per_sample; }
   // The next batch and one step of the optimizer.
   Step step(double lr, observe::StepTimer& timer);
   // Shares of the batches to come, by the ranks' speed. Between a reduction of losses and the next
