@@ -210,7 +210,7 @@ TEST(LaunchSlow, LeavesNoProcessAndNoFileBehindWhenItIsKilled) {
 }
 
 TEST(LaunchSlow, SurvivesTheEndOfItsStoreProcessAndSaysSo) {
-  Running launcher([](const std::string&) { return launch(child(2, {"0=kill-store", "exit:3"})); });
+  Running launcher([](const std::string&) { return launch(child(2, {"0=kill-store", "pause"})); });
   const auto result = launcher.end();
   EXPECT_EQ(result.code, exit_code(Errc::kInternal));
   EXPECT_THAT(result.err, HasSubstr("the process that holds the store ended unexpectedly"));
