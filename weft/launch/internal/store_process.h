@@ -37,14 +37,14 @@ class StoreProcess {
   // first one stays.
   void tell_lost(int rank) { tell({0, rank}); }
 
-  // One word of the launcher. Small, so that a pipe takes it whole.
+  // One message of the launcher. Small, so that the socket takes it whole.
   struct Message {
     pid_t group;  // to guard; negative: to forget; 0: none
     int lost;     // rank; -1: none
   };
 
  private:
-  StoreProcess(const Options& options, std::array<Fd, 2> pipe);
+  StoreProcess(const Options& options, std::array<Fd, 2> ends);
   void tell(Message message);
 
   Fd lifeline_;  // its closing is what the store process waits for
