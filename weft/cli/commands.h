@@ -76,8 +76,8 @@ struct PipelineChoice {
   std::optional<int> stages;          // ranks in a row; none: 4
   std::optional<int> micro_batches;   // none: 8
   std::optional<int> virtual_stages;  // of each rank; none: as few as the schedule can do
-  std::vector<double>
-      costs;  // forward, backward of the input, of the weights, and maybe a message; empty: 1,1,1,0
+  // forward, backward of the input, of the weights, and maybe a message; empty: 1,1,1,0
+  std::vector<double> costs;
   std::optional<int> memory;  // of the automatic one
 };
 

@@ -82,10 +82,8 @@ struct Momentum {
 // What a reducer works on; the same on all ranks but for `rank`.
 struct Unit {
   std::int64_t count = 0;
-  std::vector<Matrix>
-      // by rising place; for powersgd, which sends what they leave out as it is, for sign and
-      // randomk
-      matrices;
+  // by rising place; for powersgd, which sends what they leave out as it is, for sign and randomk
+  std::vector<Matrix> matrices;
   int rank = 0, world = 1;
   std::uint32_t id = 0;  // of this buffer among the others
   Momentum momentum;     // taken here where the spec says before

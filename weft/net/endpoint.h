@@ -46,10 +46,9 @@ struct Send {
 };
 struct Recv {
   int peer = -1;
-  std::span<std::byte>
-      // must be as long as the message: another length is Error(kInvalidArgument) on the receiver,
-      // naming both
-      bytes;
+  // must be as long as the message: another length is Error(kInvalidArgument) on the receiver,
+  // naming both
+  std::span<std::byte> bytes;
   const Label* label = nullptr;
 };
 

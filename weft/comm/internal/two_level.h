@@ -116,9 +116,8 @@ class TwoLevel {
   const HostMap& map_;
   net::Endpoint& endpoint_;
   const Chooser chooser_;  // of schedules between one rank of each host
-  const bool
-      // sums over the host and then across hosts would not have the required order
-      out_of_order_;
+  // sums over the host and then across hosts would not have the required order
+  const bool out_of_order_;
   CallExchange calls_;
   Queue queues_[2];
   std::vector<Header> headers_;               // by host, of the call under way

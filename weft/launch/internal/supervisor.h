@@ -60,10 +60,8 @@ class Supervisor {
   long out_of_memory_before_ = 0;
   std::unique_ptr<LivePage> page_;
   std::unique_ptr<StoreProcess> store_process_;
-  std::vector<Rank>
-      // by local rank; destroyed before the store process, so that it never guards a group that is
-      // gone
-      ranks_;
+  // by local rank; destroyed before the store process, so that it never guards a group that is gone
+  std::vector<Rank> ranks_;
 };
 
 }  // namespace weft::launch::internal

@@ -53,7 +53,7 @@ class HttpServer::Impl {
     });
     const int port = address.port == 0 ? server_.bind_to_any_port(address.host)
                      : server_.bind_to_port(address.host, address.port) ? address.port
-                                                                          : -1;
+                                                                        : -1;
     if (port < 0) {
       throw Error(Errc::kUnavailable,
                   "--http " + address.host + ":" + std::to_string(address.port) +

@@ -40,9 +40,8 @@ class Learner {
   struct Step {
     double samples = 0;          // over all ranks
     std::vector<double> losses;  // summed over samples, this rank's part; one, or one a micro-shard
-    std::optional<double>
-        // before clipping; none where gradients are not clipped, or the step was skipped
-        grad_norm;
+    // before clipping; none where gradients are not clipped, or the step was skipped
+    std::optional<double> grad_norm;
   };
   // Of experts' choices in training since the last call, alike on all ranks.
   struct ExpertUse {

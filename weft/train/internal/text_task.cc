@@ -129,8 +129,8 @@ class TextTask final : public RecipeTask {
   const Group world_;
   const bool resume_;
   parallel::BlockModel model_;
-  std::vector<std::string>
-      files_;  // of the text, and the tokenizer.json that the recipe means: rank 0's
+  // of the text, and the tokenizer.json that the recipe means: rank 0's
+  std::vector<std::string> files_;
   std::string json_;
   std::int64_t vocabulary_ = 0;
 };
