@@ -54,9 +54,11 @@ if(TARGET weft)
   endif()
   # Made by the built command (weft/cli/CMakeLists.txt).
   set(shell ${CMAKE_BINARY_DIR}/shell)
-  install(FILES ${shell}/weft DESTINATION share/bash-completion/completions COMPONENT runtime OPTIONAL)
+  install(FILES ${shell}/weft DESTINATION share/bash-completion/completions COMPONENT runtime
+    OPTIONAL)
   install(FILES ${shell}/_weft DESTINATION share/zsh/site-functions COMPONENT runtime OPTIONAL)
-  install(FILES ${shell}/weft.fish DESTINATION share/fish/vendor_completions.d COMPONENT runtime OPTIONAL)
+  install(FILES ${shell}/weft.fish DESTINATION share/fish/vendor_completions.d COMPONENT runtime
+    OPTIONAL)
   install(FILES ${shell}/weft.1 DESTINATION share/man/man1 COMPONENT runtime OPTIONAL)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes DESTINATION share/weft COMPONENT runtime OPTIONAL)
 endif()

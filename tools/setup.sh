@@ -9,8 +9,8 @@ weft_build_packages=(libcli11-dev nlohmann-json3-dev libtomlplusplus-dev zlib1g-
   libssl-dev libutf8proc-dev)
 weft_test_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
 
-# Fashion-MNIST for the recipes, a faster linker, and the live page (--http). For tests: a plug-in is
-# built for each MPI that is there.
+# Fashion-MNIST for the recipes, a faster linker, and the live page (--http). For tests: a plug-in
+# is built for each MPI that is there.
 weft_optional_build_packages=(dataset-fashion-mnist mold libcpp-httplib-dev prometheus-cpp-dev)
 weft_optional_test_packages=(libopenmpi-dev libmpich-dev)
 

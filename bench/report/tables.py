@@ -28,7 +28,7 @@ def measured(run, *parts):
         if part in run.heads:
             file = f"../bench/results/{run.folder.name}/{part}.jsonl"
             lines.append(f"[{part}]({file})")
-    return "Stored: " + ", ".join(lines) + "." if lines else ""
+    return "Stored: " + ",\n".join(lines) + "." if lines else ""
 
 
 def machine(run):

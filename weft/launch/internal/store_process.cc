@@ -76,8 +76,8 @@ ProcessOptions store_process_options(const StoreProcess::Options& options, int l
   return process;
 }
 
-// {the store process's end, the launcher's}. Sockets, since a write to a pipe without a reader would
-// end the launcher by SIGPIPE.
+// {the store process's end, the launcher's}. Sockets, since a write to a pipe without a reader
+// would end the launcher by SIGPIPE.
 std::array<Fd, 2> make_lifeline() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
