@@ -3,7 +3,7 @@
 import html
 import math
 
-from results import digits, size_of, time_of
+from results import against_alone, digits, size_of, time_of
 
 STYLE = """text{font-family:system-ui,'Segoe UI',Helvetica,Arial,sans-serif;font-size:13px}
 .title{font-size:15px;font-weight:600}.small{font-size:11.5px}.end{text-anchor:end}
@@ -67,6 +67,12 @@ def bars(title, groups, unit_of, mark=None):
     picture.text(16, 26, title, "title ink")
     most = max(value for _, of in groups for _, value, _ in of)
     scale = (width - left - right) / most
+    line = left + mark[0] * scale if mark else 0
+
+    def beside(x):
+        """Where a label of 36 pixels does not cross the line."""
+        return line + 5 if x <= line + 4 < x + 40 else x
+
     y = 46
     for name, of in groups:
         y += 18
@@ -74,13 +80,12 @@ def bars(title, groups, unit_of, mark=None):
         for label, value, kind in of:
             picture.text(left - 8, y + 14, label, "small ink end")
             picture.rect(left, y + 3, max(1.5, value * scale), step - 5, kind)
-            picture.text(left + value * scale + 6, y + 14, unit_of(value), "small ink")
+            picture.text(beside(left + value * scale + 6), y + 14, unit_of(value), "small ink")
             y += step
         y += 16
     if mark:
-        x = left + mark[0] * scale
-        picture.line(x, 42, x, y - 10, "mark")
-        picture.text(x, height - 8, mark[1], "small dim mid")
+        picture.line(line, 42, line, y - 10, "mark")
+        picture.text(line, height - 8, mark[1], "small dim mid")
     return picture.svg()
 
 
@@ -111,14 +116,12 @@ def curves(title, series, x_text, y_text):
     for x in sorted(set(xs))[::2]:
         at, _ = place(x, 10.0**low)
         picture.text(at, height - bottom + 20, x_text(x), "small dim mid")
-    used = []
-    for name, kind, points in series:
-        placed = [place(x, y) for x, y in points]
-        picture.path(placed, "l" + kind)
-        y = placed[-1][1] + 4
-        while any(abs(y - other) < 14 for other in used):
-            y += 2
-        used.append(y)
+    for _, kind, points in series:
+        picture.path([place(x, y) for x, y in points], "l" + kind)
+    # Names from above, each at least a line below the one before.
+    y = 0
+    for name, kind, points in sorted(series, key=lambda one: -one[2][-1][1]):
+        y = max(y + 15, place(*points[-1])[1] + 4)
         picture.text(width - right + 8, y, name, f"small s{kind}")
     return picture.svg()
 
@@ -150,13 +153,12 @@ def training(run):
     shown += [("pytorch-ddp-tuned", "DDP, tuned", "s1"), ("pytorch-ddp", "DDP", "s2")]
     groups = []
     for name, case in CASES:
-        alone = run.value("training", "ms", impl="weft-alone", **case)
         of = [
-            (label, run.value("training", "ms", impl=impl, **case) / alone, kind)
+            (label, against_alone(run, "training", impl, **case), kind)
             for impl, label, kind in shown
         ]
         groups.append((name, of))
-    title = "Training step, 2 ranks: times of the same step computed alone"
+    title = "Training step, 2 ranks, as a multiple of compute alone"
     return bars(title, groups, lambda value: f"{digits(value)}x", (1, "compute alone"))
 
 
@@ -175,13 +177,12 @@ def sharded(run):
         ("GPT of width 384, 6 layers", "gpt-384"),
         ("width 128, 4 layers", "gpt-128"),
     ):
-        alone = run.value("sharded", "ms", impl="weft-alone", model=model)
         of = [
-            (label, run.value("sharded", "ms", impl=impl, model=model), kind)
+            (label, against_alone(run, "sharded", impl, model=model), kind)
             for impl, label, kind in shown
         ]
-        groups.append((name, [(label, value / alone, kind) for label, value, kind in of if value]))
-    title = "Training step of a GPT with AdamW, 2 ranks: times of compute alone"
+        groups.append((name, [bar for bar in of if bar[1]]))
+    title = "Training step of a GPT, AdamW, 2 ranks, as a multiple of compute alone"
     return bars(title, groups, lambda value: f"{digits(value)}x", (1, "compute alone"))
 
 
@@ -189,13 +190,12 @@ def front(run, title, alone_text):
     """The chart of the front page: DDP at its best."""
     groups = []
     for name, case in CASES:
-        alone = run.value("training", "ms", impl="weft-alone", **case)
         ddp = min(
-            run.value("training", "ms", impl=impl, **case)
+            against_alone(run, "training", impl, **case)
             for impl in ("pytorch-ddp", "pytorch-ddp-tuned")
         )
-        ours = run.value("training", "ms", impl="weft", **case)
-        groups.append((name, [("weft", ours / alone, "s0"), ("PyTorch DDP", ddp / alone, "s1")]))
+        ours = against_alone(run, "training", "weft", **case)
+        groups.append((name, [("weft", ours, "s0"), ("PyTorch DDP", ddp, "s1")]))
     return bars(title, groups, lambda value: f"{digits(value)}x", (1, alone_text))
 
 

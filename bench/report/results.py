@@ -51,6 +51,14 @@ class Results:
         return list(dict.fromkeys(line["params"].get(key) for line in self.part(part)))
 
 
+def against_alone(run, part, impl, **case):
+    """The step of impl divided by weft's compute alone: the median of the ratios of the rounds."""
+    own = run.value(part, "times faster", impl=impl, against="weft-alone", **case)
+    if own:
+        return 1 / own
+    return run.value(part, "times faster", impl="weft-alone", against=impl, **case)
+
+
 def digits(value):
     """Three significant digits at most."""
     if value >= 99.5:

@@ -1,6 +1,6 @@
 """The tables and lists of the pages, each a function of a published run: FIGURES names them."""
 
-from results import digits, mib, ms, percent, size_of, table, time_of, times
+from results import against_alone, digits, mib, ms, percent, size_of, table, time_of, times
 
 MIB = 1 << 20
 NAMES = {
@@ -157,11 +157,7 @@ def sharded(run):
         cells = []
         for model in ("gpt-384", "gpt-128"):
             cells.append(ms(run.value("sharded", "ms", impl=impl, model=model)))
-            share = run.find(
-                "sharded", "times faster", impl="weft-alone", against=impl, model=model
-            )
-            own = run.find("sharded", "times faster", impl=impl, against="weft-alone", model=model)
-            ratio = share[0]["value"] if share else 1 / own[0]["value"] if own else None
+            ratio = against_alone(run, "sharded", impl, model=model)
             cells.append(times(ratio))
         rows.append([name, *cells])
     head = ["form", "GPT-384", "against alone", "GPT-128", "against alone"]
