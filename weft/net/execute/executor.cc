@@ -29,7 +29,8 @@ void check_step(const Schedule& schedule, const Step& step) {
   const bool shared =
       action == Action::kRead || action == Action::kReadReduce || action == Action::kMeet;
   WEFT_REQUIRE(!shared, std::string(to_string(schedule.collective)) +
-                            ": the schedule reads its peers' memory, which needs shared memory; use net::Direct, or another algorithm");
+                            ": the schedule reads its peers' memory, which needs shared memory; "
+                            "use net::Direct, or another algorithm");
   const bool local = action == Action::kCopy || action == Action::kReduce;
   const bool has_from = local || action == Action::kSend;
   const bool has_to = action != Action::kSend;

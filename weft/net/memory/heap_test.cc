@@ -97,7 +97,8 @@ TEST(Heap, RenewKeepsItsContentsAndDetachesOldMappings) {
 
 TEST(Heap, RenewLosesNoWriteOfAnotherThread) {
 #ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "write protection (mprotect) excludes the writer, which the thread sanitizer does not treat as synchronization";
+  GTEST_SKIP() << "write protection (mprotect) excludes the writer, which the thread sanitizer "
+                  "does not treat as synchronization";
 #endif
   Heap heap(std::size_t{64} << 20);
   constexpr std::size_t kCount = (16 << 20) / sizeof(std::uint32_t);

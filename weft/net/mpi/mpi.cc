@@ -252,8 +252,8 @@ std::unique_ptr<MpiEndpoint> connect_mpi(const MpiOptions& options) {
                "the group's ranks must be distinct ranks of the " + std::to_string(runtime.size()) +
                    " that the launcher started");
   const auto mine = std::find(ranks.begin(), ranks.end(), runtime.rank());
-  WEFT_REQUIRE(mine != ranks.end(),
-               "rank " + std::to_string(runtime.rank()) + " must be a member of the group that it makes");
+  WEFT_REQUIRE(mine != ranks.end(), "rank " + std::to_string(runtime.rank()) +
+                                        " must be a member of the group that it makes");
   // Several groups may form at once; the tag distinguishes them.
   const auto tag = static_cast<std::int32_t>(
       (hash_of(ranks.data(), ranks.size() * sizeof(std::int32_t)) + options.epoch) & 0x7fff);

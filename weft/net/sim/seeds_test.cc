@@ -248,8 +248,7 @@ std::string complaint(const Scenario& s, int rank, const std::vector<Outcome>& o
   if (std::string(error.what()).find("rank " + std::to_string(peer)) == std::string::npos)
     return "does not name the lost rank: " + std::string(error.what());
   if (had_left(s, outcome, outcomes)) return "";
-  if (s.harmless())
-    return "failed although all faults heal: " + std::string(error.what());
+  if (s.harmless()) return "failed although all faults heal: " + std::string(error.what());
   // An abort comes from a peer that may have had no fault itself; it reports what that peer saw.
   if (error.code() == Errc::kPeerLost && !s.is_suspect(peer))
     return "names a rank without a fault: " + std::string(error.what());

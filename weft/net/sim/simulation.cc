@@ -17,7 +17,8 @@ enum class Mark : std::uint8_t { kFault = 16, kEnd };
 bool is_rank(int rank, int world) { return rank >= 0 && rank < world; }
 
 void check(const Options& o) {
-  WEFT_REQUIRE(o.world >= 1 && o.streams >= 1, "a simulation needs at least one rank and one stream");
+  WEFT_REQUIRE(o.world >= 1 && o.streams >= 1,
+               "a simulation needs at least one rank and one stream");
   const Link& link = o.link;
   WEFT_REQUIRE(link.latency > Time(0) && link.jitter >= Time(0) && link.bytes_per_second > 0,
                "a link's latency and bandwidth must be above 0");

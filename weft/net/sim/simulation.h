@@ -69,8 +69,8 @@ struct Options {
 
 // Outcome of a rank.
 struct Outcome {
-  bool died = false;  // by kKill or kPowerOff: its body was ended where it waited
-  bool hung = false;  // it was waiting when the limit was reached or no event was left
+  bool died = false;           // by kKill or kPowerOff: its body was ended where it waited
+  bool hung = false;           // it was waiting when the limit was reached or no event was left
   std::optional<Error> error;  // error of its body
   Time ended{0};
 };

@@ -70,8 +70,7 @@ TEST(Strangers, AreRejectedAndTheGroupStillForms) {
   ASSERT_FALSE(attacked.refused().empty());
   EXPECT_THAT(
       attacked.refused().front(),
-      HasSubstr(
-          "rank 0 refused a connection from 127.0.0.1: it did not send weft's handshake"));
+      HasSubstr("rank 0 refused a connection from 127.0.0.1: it did not send weft's handshake"));
   EXPECT_LT(resident_bytes(), before + kMemoryBound);
 }
 

@@ -73,8 +73,8 @@ bool FrameReader::begin_frame() {
     corrupt("a frame of stream " + std::to_string(in_.stream) + " on stream " +
             std::to_string(stream_));
   if (in_.sequence != sequence_) {
-    corrupt("frame " + std::to_string(in_.sequence) + " instead of frame " + std::to_string(sequence_) +
-            " was due");
+    corrupt("frame " + std::to_string(in_.sequence) + " instead of frame " +
+            std::to_string(sequence_));
   }
   ++sequence_;
   state_ = State::kHeld;

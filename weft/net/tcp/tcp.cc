@@ -377,8 +377,9 @@ std::unique_ptr<Endpoint> connect_tcp(const TcpOptions& options) {
   const bool wildcard = internal::is_wildcard(host);
   WEFT_REQUIRE(!wildcard || options.secret, "to listen on every interface (" + host +
                                                 ") needs a secret; set one, or set an interface");
-  WEFT_REQUIRE(!wildcard || !options.advertise.empty(),
-               "to listen on every interface (" + host + ") needs `advertise`, the host name for peers");
+  WEFT_REQUIRE(
+      !wildcard || !options.advertise.empty(),
+      "to listen on every interface (" + host + ") needs `advertise`, the host name for peers");
   internal::Fd listener = internal::listen_on(host, options.port);
   const std::string mine = internal::join_address(
       options.advertise.empty() ? host : options.advertise, internal::bound_port(listener));

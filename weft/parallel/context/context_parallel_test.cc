@@ -92,7 +92,8 @@ TEST(ContextParallel, MeansAndAveragedGradientsEqualThoseOfTheWholeSequence) {
       average_gradients(*mine, cp);
       internal::expect_close(mine->weight.grad(), one->weight.grad(), "weight");
       internal::expect_close(mine->bias.grad(), one->bias.grad(), "bias");
-      EXPECT_THAT(refusal([&] { cp.mean(torch::zeros({}), 0); }), HasSubstr("no rank has a position that counts"));
+      EXPECT_THAT(refusal([&] { cp.mean(torch::zeros({}), 0); }),
+                  HasSubstr("no rank has a position that counts"));
     });
     for (const double value : values) EXPECT_EQ(value, values[0]) << "the same bits";
   }

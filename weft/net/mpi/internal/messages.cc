@@ -10,7 +10,7 @@ using namespace std::chrono_literals;
 using weft::net::internal::check_peers;
 using weft::net::internal::seen_by_others;
 
-constexpr std::size_t kShort = 4096;                     // bytes that are sent with their header
+constexpr std::size_t kShort = 4096;  // bytes that are sent with their header
 // Pieces of a long message, since MPI counts in int.
 constexpr std::size_t kPiece = std::size_t{1} << 30;
 constexpr std::int32_t kHeaderTag = 0, kTags = 1 << 24;  // MPICH has 2^28, Open MPI 2^31

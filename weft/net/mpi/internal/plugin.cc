@@ -121,7 +121,8 @@ const Table& load_plugin() {
   const auto wanted = started_by([](const char* name) { return std::getenv(name); });
   if (!wanted)
     unavailable(
-        "this process was not started by an MPI; start it with mpirun (with srun: set WEFT_MPI to the MPI)");
+        "this process was not started by an MPI; start it with mpirun (with srun: set WEFT_MPI to "
+        "the MPI)");
   const Opened opened = open(*wanted);
   if (opened.library == nullptr && opened.why.empty()) missing(*wanted);
   if (opened.library == nullptr) unavailable("cannot load " + opened.where + ": " + opened.why);

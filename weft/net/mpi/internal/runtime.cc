@@ -86,7 +86,8 @@ void Runtime::initialize() {
   multiple_ = level == kMultiple && !funneled;
   if (!ours_ && level < kSerialized) {
     throw Error(Errc::kUnavailable,
-                "transport mpi: the program has initialized MPI for one thread only; call MPI_Init_thread with MPI_THREAD_MULTIPLE, or let weft initialize MPI",
+                "transport mpi: the program has initialized MPI for one thread only; call "
+                "MPI_Init_thread with MPI_THREAD_MULTIPLE, or let weft initialize MPI",
                 {"mpi", -1, -1});
   }
   char version[100];

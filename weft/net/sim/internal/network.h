@@ -96,7 +96,7 @@ class Network {
   std::uint64_t events_made_ = 0;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::function<void(Packet&)> deliver_;
-  std::vector<Time> free_at_;  // time at which a rank's outgoing link is free
+  std::vector<Time> free_at_;                    // time at which a rank's outgoing link is free
   std::set<std::pair<int, int>> cut_, damaged_;  // pairs; (from, to)
   std::set<int> silent_;
   std::vector<Time> last_arrival_;  // by from * world + to, to count reordered packets

@@ -61,16 +61,17 @@ const char* explain(Verdict verdict) {
   switch (verdict) {
     case Verdict::kWelcome: return "welcome";
     case Verdict::kVersion:
-      return "it uses another version of weft's wire protocol; run the same version of weft on every rank";
+      return "it uses another version of weft's wire protocol; run the same version of weft on "
+             "every rank";
     case Verdict::kJob: return "it belongs to another job (the job ids differ)";
-    case Verdict::kWorld:
-      return "it has another world size; set the same world size on every rank";
+    case Verdict::kWorld: return "it has another world size; set the same world size on every rank";
     case Verdict::kEpoch:
       return "it belongs to another epoch of the group; join again with the current epoch";
     case Verdict::kRank: return "its rank is not valid here; give every rank a distinct number";
     case Verdict::kSecret:
       return "it does not have this job's secret; give every rank the same secret";
-    case Verdict::kStreams: return "it uses another number of streams; set the same number on every rank";
+    case Verdict::kStreams:
+      return "it uses another number of streams; set the same number on every rank";
     case Verdict::kMalformed: return "it did not send weft's handshake";
     case Verdict::kTaken:
       return "that rank is connected already; give every rank a distinct number";

@@ -170,9 +170,10 @@ std::string resolve_interface(const std::string& where) {
     if (network ? network->holds(bits_of(address)) : where == interface) return text;
     others += (others.empty() ? "" : ", ") + interface + " " + text;
   }
-  throw Error(Errc::kInvalidArgument, "'" + where +
-                                          "' is not an address, a network or an interface of this host, which has " +
-                                          others);
+  throw Error(Errc::kInvalidArgument,
+              "'" + where +
+                  "' is not an address, a network or an interface of this host, which has " +
+                  others);
 }
 
 bool is_wildcard(const std::string& host) {
