@@ -12,8 +12,7 @@ std::string ms(double seconds) {
   return text;
 }
 
-// Backward hides as much of the transfer as it did before; coding is done by the processor that
-// computes.
+// Backward hides as much of the transfer as before. Encoding uses the processor that also computes.
 double predict(const StepCost& cost, const Candidate& candidate) {
   const double hidden = std::max(0.0, cost.transfer - cost.exposed);
   const double transfer = cost.transfer * candidate.bytes + candidate.more_rounds * cost.latency;
@@ -37,10 +36,11 @@ Choice choose(const StepCost& cost, const std::vector<Candidate>& candidates) {
   const std::string measured = "a step takes " + ms(cost.step) + ", of which " + ms(cost.exposed) +
                                " wait for gradients (" + ms(cost.transfer) + " on the link)";
   if (chosen == nullptr) {
-    best.why = measured + "; compressed it would take " + ms(nearest) + " at best: not worth it";
+    best.why =
+        measured + "; compressed it would take " + ms(nearest) + " at best, which is not worth it";
   } else {
     best.why = measured + "; with " + to_string(best.spec) + " it should take " +
-               ms(best.predicted) + " (" + ms(chosen->code) + " of coding, " +
+               ms(best.predicted) + " (" + ms(chosen->code) + " for encoding, " +
                std::to_string(static_cast<int>(chosen->bytes * 100 + 0.5)) + " % of the bytes)";
   }
   return best;

@@ -14,7 +14,7 @@ std::vector<Candidate> candidates() {
           {parse("powersgd:4"), 0.030, 0.01, 10}};
 }
 
-TEST(ChooseCodec, TakesNoneOnAFastLink) {
+TEST(ChooseCodec, ChoosesNoneOnAFastLink) {
   const auto choice =
       choose({.step = 0.100, .exposed = 0.004, .transfer = 0.030, .latency = 50e-6}, candidates());
   EXPECT_EQ(choice.spec, Spec{});
@@ -22,7 +22,7 @@ TEST(ChooseCodec, TakesNoneOnAFastLink) {
   EXPECT_THAT(choice.why, HasSubstr("not worth it"));
 }
 
-TEST(ChooseCodec, TakesTheFastestOnASlowLink) {
+TEST(ChooseCodec, ChoosesTheFastestOnASlowLink) {
   const auto choice =
       choose({.step = 0.500, .exposed = 0.400, .transfer = 0.400, .latency = 100e-6}, candidates());
   EXPECT_EQ(choice.spec, parse("powersgd:4"));
@@ -30,22 +30,22 @@ TEST(ChooseCodec, TakesTheFastestOnASlowLink) {
   EXPECT_THAT(choice.why, HasSubstr("powersgd:4"));
 }
 
-TEST(ChooseCodec, PrefersTheOneThatLosesLessWhereTimesAreClose) {
+TEST(ChooseCodec, PrefersTheSmallerErrorIfTimesAreClose) {
   // bf16: 0.100 + 0.020 + 0.002; int8: 0.100 + 0.01064 + 0.010, 1 % less.
   EXPECT_EQ(
       choose({.step = 0.140, .exposed = 0.040, .transfer = 0.040, .latency = 0}, candidates()).spec,
       parse("bf16"));
 }
 
-TEST(ChooseCodec, CountsWhatBackwardHides) {
-  // 80 of 100 ms are hidden: less to send gains at most the 20 ms that are exposed.
+TEST(ChooseCodec, CountsTheTransferHiddenByBackward) {
+  // 80 of 100 ms are hidden, so fewer bytes save at most the 20 ms that are exposed.
   const auto choice =
       choose({.step = 0.120, .exposed = 0.020, .transfer = 0.100, .latency = 0}, candidates());
   EXPECT_EQ(choice.spec, parse("bf16"));
   EXPECT_NEAR(choice.predicted, 0.102, 1e-9);
 }
 
-TEST(ChooseCodec, GoesBackToNoneWhereTheTrialIsNoFaster) {
+TEST(ChooseCodec, RevertsToNoneIfTheTrialIsNotFaster) {
   const auto tried =
       choose({.step = 0.500, .exposed = 0.400, .transfer = 0.400, .latency = 0}, candidates());
   EXPECT_EQ(confirm(tried, 0.5, 0.2).spec, tried.spec);
@@ -53,7 +53,7 @@ TEST(ChooseCodec, GoesBackToNoneWhereTheTrialIsNoFaster) {
   EXPECT_THAT(confirm(tried, 0.5, 0.6).why, HasSubstr("not used"));
 }
 
-TEST(ChooseCodec, HasCandidatesThatCanBeMade) {
+TEST(ChooseCodec, HasValidCandidates) {
   for (const Spec& spec : standard_candidates()) EXPECT_EQ(parse(to_string(spec)), spec);
 }
 

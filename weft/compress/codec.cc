@@ -30,7 +30,7 @@ void need(std::span<const std::byte> wire, std::int64_t bytes) {
   if (static_cast<std::int64_t>(wire.size()) >= bytes) return;
   throw Error(Errc::kCorrupt, "a peer's encoded gradient has " + std::to_string(wire.size()) +
                                   " bytes instead of " + std::to_string(bytes) +
-                                  "; do all ranks run the same codec?");
+                                  "; check that all ranks use the same codec");
 }
 
 }  // namespace internal

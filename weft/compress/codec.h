@@ -1,8 +1,8 @@
-// Codecs: how numbers become fewer bytes and come back, changed. Pure: what they remember between
-// steps is in reducer.h's keeping.
+// Codecs: lossy encodings of numbers to fewer bytes. Pure functions; reducer.h keeps the memory
+// between steps.
 //
-//   linear      bf16, f16, randomk: the sum of encodings is the encoding of the sum, so they ride
-//               all-reduce
+//   linear      bf16, f16, randomk: the sum of encodings is the encoding of the sum, so they can be
+//               all-reduced
 //   the others  int8, int4, sign, topk, threshold: decoded one by one and added
 //
 // Sources: signs with error feedback, Seide et al. 2014 ("1-bit stochastic gradient descent") and
@@ -11,7 +11,7 @@
 // random-k with memory, Stich et al. 2018; threshold, Strom 2015; scales by block, Dettmers et al.
 // 2022. PowerSGD needs matrices and is in internal/low_rank.cc.
 //
-// Infinity and NaN stay visible where they are decoded, and are never kept in a residual.
+// Infinity and NaN stay visible after decoding, and are never kept in a residual.
 #pragma once
 
 #include <cstddef>
@@ -26,36 +26,36 @@
 
 namespace weft::compress {
 
-// The address of random numbers.
+// Key of the random numbers.
 struct Draw {
   std::uint64_t seed = 1;
   std::int64_t step = 0;
-  std::uint32_t unit = 0;  // which buffer
-  int rank = 0;            // ignored where all ranks must draw alike
+  std::uint32_t unit = 0;  // number of the buffer
+  int rank = 0;            // ignored if all ranks must draw the same numbers
 };
 
 class Codec {
  public:
   virtual ~Codec() = default;
-  // Bytes for so many numbers: exactly, where fixed(), else at most. A multiple of 4.
+  // Bytes for this many numbers: exact if fixed(), otherwise an upper bound. A multiple of 4.
   virtual std::int64_t bytes(std::int64_t count) const = 0;
   virtual bool fixed() const { return true; }
-  // The element type in which encodings may be summed over ranks; none where each has to be
+  // Element type in which encodings can be summed over ranks. None if each encoding must be
   // decoded.
   virtual std::optional<DType> sums() const { return std::nullopt; }
-  // Sends some numbers whole, so that their residual is zero, and leaves the others out.
+  // True if it sends some numbers exactly, with a residual of zero, and omits the others.
   virtual bool sparse() const { return false; }
-  // Appends to `wire`. `residual`, where given, gets values minus what was encoded; it may be
-  // `values` itself.
+  // Appends the encoding to `wire`. `residual`, if given, receives the values minus the encoded
+  // values; it may be `values` itself.
   virtual void encode(std::span<const float> values, const Draw& draw, std::vector<std::byte>& wire,
                       float* residual) const = 0;
-  // Adds what `wire` (4-byte aligned; bytes behind its end are ignored) says. Throws
-  // Error(kCorrupt) where that cannot be.
+  // Adds the decoded `wire` (4-byte aligned; bytes after its end are ignored). Throws
+  // Error(kCorrupt) if it is invalid.
   virtual void add(std::span<const std::byte> wire, const Draw& draw,
                    std::span<float> values) const = 0;
 };
 
-// Of every kind but none, powersgd and auto.
+// Makes a codec of any kind except none, powersgd and auto.
 std::unique_ptr<Codec> make_codec(const Spec& spec);
 
 }  // namespace weft::compress

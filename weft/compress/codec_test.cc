@@ -14,7 +14,7 @@ namespace {
 
 using Floats = std::vector<float>;
 
-// As gradients are: most numbers are small, few are large.
+// Like gradients: most numbers are small, few are large.
 Floats gradient(std::size_t count, std::uint64_t seed) {
   Random random(seed);
   Floats values;
@@ -55,7 +55,7 @@ constexpr const char* kAll[] = {"bf16",
                                 "int8,stochastic",
                                 "int4:8,stochastic"};
 
-TEST(Codec, LeavesInTheResidualWhatItDidNotSend) {
+TEST(Codec, KeepsUnsentValuesInTheResidual) {
   for (const char* spec : kAll) {
     const auto codec = make_codec(parse(std::string(spec) + ",ef=on"));
     for (const std::size_t count : {0u, 1u, 7u, 64u, 1000u, 3001u}) {
@@ -81,7 +81,7 @@ TEST(Codec, LeavesInTheResidualWhatItDidNotSend) {
   }
 }
 
-TEST(Codec, AddsToWhatIsThere) {
+TEST(Codec, AddsToTheOutput) {
   for (const char* spec : kAll) {
     const auto codec = make_codec(parse(std::string(spec) + ",ef=on"));
     const auto result = trip(*codec, gradient(100, 1));
@@ -99,7 +99,7 @@ TEST(Codec, SixteenBitFloatsRoundToNearest) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     ASSERT_LE(std::fabs(bf16.residual[i]), std::ldexp(std::fabs(values[i]), -8));
     ASSERT_LE(std::fabs(f16.residual[i]), std::max(std::ldexp(std::fabs(values[i]), -11),
-                                                   0x1p-25f));  // subnormal there below 2^-14
+                                                   0x1p-25f));  // subnormal in f16 below 2^-14
   }
 }
 
@@ -139,7 +139,7 @@ TEST(Codec, StochasticRoundingIsUnbiased) {
 }
 
 // Karimireddy et al. 2019: scaled signs of a block keep exactly ||x||_1^2 / (n ||x||_2^2) of its
-// square norm.
+// squared norm.
 TEST(Codec, SignsKeepTheirShareOfTheNorm) {
   const auto values = gradient(1024, 5);
   const auto result = trip(*make_codec(parse("sign:1024")), values);
@@ -157,7 +157,7 @@ TEST(Codec, TopKSendsTheLargestExactly) {
     for (const std::size_t count : {1u, 100u, 5000u}) {
       auto values = gradient(count, count + 6);
       for (std::size_t i = 0; i < count / 3; ++i)
-        values[i] = values[count / 3];  // ties, also at the border
+        values[i] = values[count / 3];  // equal values, also at the border
       const auto result = trip(*make_codec({.kind = Kind::kTopK, .amount = share}), values);
       const auto k = static_cast<std::size_t>(std::ceil(share * static_cast<double>(count)));
       Floats sorted;
@@ -177,7 +177,7 @@ TEST(Codec, TopKSendsTheLargestExactly) {
   }
 }
 
-TEST(Codec, ThresholdSendsWhatIsNotBelowButNeverMoreThanHalf) {
+TEST(Codec, ThresholdSendsLargeValuesButAtMostHalf) {
   const auto values = gradient(4000, 7);
   const auto result = trip(*make_codec(parse("threshold:0.05")), values);
   std::size_t sent = 0;
@@ -211,7 +211,7 @@ TEST(Codec, RandomKKeepsItsShareInExpectation) {
   }
 }
 
-TEST(Codec, RandomKDrawsAlikeOnAllRanksAndAnewEachStep) {
+TEST(Codec, RandomKDrawsTheSameOnAllRanksAndDiffersInEachStep) {
   const auto codec = make_codec(parse("randomk:0.1"));
   const auto values = gradient(1000, 9);
   const auto first = trip(*codec, values, {.step = 1, .rank = 0}).decoded;
@@ -220,7 +220,7 @@ TEST(Codec, RandomKDrawsAlikeOnAllRanksAndAnewEachStep) {
   EXPECT_NE(trip(*codec, values, {.seed = 2, .step = 1}).decoded, first);
 }
 
-TEST(Codec, ShowsInfinityAndNanAndForgetsThem) {
+TEST(Codec, ShowsInfinityAndNanWithoutKeepingThem) {
   for (const char* spec : kAll) {
     const auto codec = make_codec(parse(std::string(spec) + ",ef=on"));
     for (const float bad :
@@ -242,7 +242,7 @@ TEST(Codec, ShowsInfinityAndNanAndForgetsThem) {
   }
 }
 
-TEST(Codec, RefusesAWireThatCannotBe) {
+TEST(Codec, RejectsAnInvalidEncoding) {
   Floats values(100);
   for (const char* spec : kAll) {
     const auto codec = make_codec(parse(spec));
@@ -258,7 +258,7 @@ TEST(Codec, RefusesAWireThatCannotBe) {
   EXPECT_THROW(codec->add(wire, {}, values), Error) << "more numbers than bytes";
 }
 
-TEST(Codec, IsNotMadeOfWhatDoesNotEncodeSingleNumbers) {
+TEST(Codec, RejectsKindsThatDoNotEncodeSingleNumbers) {
   for (const char* spec : {"none", "powersgd", "auto"})
     EXPECT_THROW(make_codec(parse(spec)), Error) << spec;
 }

@@ -1,4 +1,4 @@
-// Momentum taken before the codec.
+// Momentum before the codec.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ class Velocities {
  public:
   Velocities(int world, std::size_t count)
       : u_(static_cast<std::size_t>(world), std::vector<double>(count, 0)) {}
-  // The sum over ranks of what SGD would step by.
+  // Sum over ranks of the steps of SGD.
   std::vector<double> step(const std::vector<Floats>& gradients, const Momentum& momentum) {
     std::vector<double> sum(u_[0].size(), 0);
     for (std::size_t rank = 0; rank < u_.size(); ++rank) {
@@ -34,7 +34,7 @@ class Velocities {
   std::vector<std::vector<double>> u_;  // by rank
 };
 
-TEST(Momentum, InWarmUpIsThatOfSgdOnTheSum) {
+TEST(Momentum, EqualsSgdOnTheSumDuringWarmUp) {
   for (const bool nesterov : {false, true}) {
     for (const char* codec : {"sign:64", "randomk:0.1,momentum=before", "topk:0.5,momentum=before",
                               "powersgd:2,momentum=before"}) {
@@ -53,8 +53,8 @@ TEST(Momentum, InWarmUpIsThatOfSgdOnTheSum) {
   }
 }
 
-// As FeedbackMakesTheSumsTelescope, of velocities.
-TEST(Momentum, OfADenseCodecLosesNothing) {
+// As FeedbackMakesTheSumsTelescope, for velocities.
+TEST(Momentum, LosesNothingWithADenseCodec) {
   for (const char* codec : {"sign:64", "int4:64,momentum=before"}) {
     Unit unit = unit_of(3000);
     unit.momentum = {0.9, false};
@@ -101,9 +101,9 @@ TEST(Momentum, EndsForNumbersThatWereSent) {
   }
 }
 
-// Whatever way it enters, a gradient weighs 1 / (1 - m) in the end: what came out, what is unsent
-// and what velocities still owe.
-TEST(Momentum, OfRandomNumbersLosesNoWeight) {
+// In the end, every gradient has weight 1 / (1 - m): the sum of the output, the unsent values and
+// the remaining effect of the velocities.
+TEST(Momentum, LosesNoWeightWithRandomK) {
   for (const char* codec : {"randomk:0.1", "randomk:0.5", "randomk:0.1,warmup=4"}) {
     for (const bool nesterov : {false, true}) {
       Unit unit = unit_of(5000);
@@ -130,8 +130,8 @@ TEST(Momentum, OfRandomNumbersLosesNoWeight) {
   }
 }
 
-// A number that is sent every step shows it: no velocity is behind it.
-TEST(Momentum, OfRandomNumbersCountsAtOnce) {
+// Checked with a number that is sent in every step: it has no velocity.
+TEST(Momentum, CountsAtOnceWithRandomK) {
   Unit unit{.count = 10100, .matrices = {{0, 100, 1}, {100, 100, 100}}};
   unit.momentum = {0.75, false};
   Ranks ranks("randomk:0.1", unit, 2);
@@ -145,7 +145,7 @@ TEST(Momentum, OfRandomNumbersCountsAtOnce) {
   }
 }
 
-TEST(Momentum, ShowsNanAndForgetsIt) {
+TEST(Momentum, ShowsNanWithoutKeepingIt) {
   for (const char* codec : {"sign:64", "randomk:0.1,momentum=before", "sign:64,warmup=9"}) {
     Unit unit = unit_of(3000);
     unit.momentum = {0.9, false};

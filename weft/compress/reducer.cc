@@ -11,7 +11,7 @@
 namespace weft::compress {
 
 std::int64_t shard_length(std::int64_t count, int world) {
-  // Whole blocks of every codec but unusually large ones, so that a scale serves one shard.
+  // A multiple of the usual block sizes, so that a scale belongs to one shard.
   constexpr std::int64_t kGrain = 1024;
   return internal::round_up((count + world - 1) / world, kGrain);
 }
@@ -20,7 +20,7 @@ namespace {
 
 enum class Exchange { kPlain, kSum, kGather, kSharded };
 
-// The one that sends the fewest bytes; all ranks come to the same answer.
+// Chooses the exchange with the fewest bytes; the same on all ranks.
 Exchange choose(const Codec& codec, std::int64_t count, int world, std::int64_t shard_bytes) {
   if (world <= 1 || count == 0) return Exchange::kPlain;
   const std::int64_t plain = internal::all_reduce_bytes(4 * count, world);
@@ -29,7 +29,8 @@ Exchange choose(const Codec& codec, std::int64_t count, int world, std::int64_t 
                                                                          : Exchange::kPlain;
   const std::int64_t gather = (world - 1) * codec.bytes(count);
   const std::int64_t sharded = 2 * (world - 1) * shard_bytes;
-  // What a threshold lets through is not known beforehand: its bound is that of no compression.
+  // The number of values above a threshold is not known beforehand, so its bound is that of no
+  // compression.
   if (codec.fixed() && std::min(gather, sharded) >= plain) return Exchange::kPlain;
   return sharded < gather ? Exchange::kSharded : Exchange::kGather;
 }
@@ -59,8 +60,7 @@ std::unique_ptr<Reducer> make_reducer(const Spec& spec, const Unit& unit) {
 namespace internal {
 namespace {
 
-// How many numbers each tensor has in the range, one behind the other. What no matrix names counts
-// as a tensor.
+// Sizes of the consecutive tensors in the range. Numbers outside matrices count as a tensor.
 std::vector<std::int64_t> tensors_of(const Unit& unit, const Range& range) {
   std::vector<std::int64_t> counts;
   std::int64_t at = range.first;
@@ -77,8 +77,8 @@ std::vector<std::int64_t> tensors_of(const Unit& unit, const Range& range) {
   return counts;
 }
 
-// The size up to which tensors travel as they are: as many of the smallest as add a quarter to the
-// bytes, at most.
+// Largest size of uncompressed tensors: the smallest tensors that together add at most a quarter to
+// the bytes.
 std::int64_t small_size(const Codec& codec, const Unit& unit) {
   auto tensors = tensors_of(unit, {0, unit.count});
   std::sort(tensors.begin(), tensors.end());
@@ -132,9 +132,9 @@ void StagedReducer::begin(float* values, std::int64_t step) {
   if (!velocity_.empty()) take_momentum();
 }
 
-// In warm-up too, so that the optimizer never has to take it over. What enters at once after it
-// takes along what velocities still owe, m / (1 - m) of them, with Nesterov m^2 / (1 - m), and ends
-// them.
+// Also runs in warm-up, so that the optimizer never has to take over the momentum. If gradients
+// enter at once after warm-up, they include the remaining effect of the velocities, m / (1 - m) of
+// them (with Nesterov m^2 / (1 - m)), and end the velocities.
 void StagedReducer::take_momentum() {
   const double m = unit_.momentum.factor;
   const auto factor = static_cast<float>(m), all = static_cast<float>(1 / (1 - m));

@@ -1,5 +1,5 @@
-// Sums one flat buffer over ranks through a codec, step after step, with its memory. Talks to
-// nobody: it says what is to be exchanged next.
+// Sums one flat buffer over ranks through a codec with memory, step after step. Does not
+// communicate itself: it returns the next collective to run.
 //
 //   reducer->begin(values, step);
 //   while (auto round = reducer->next()) { run the collective that round describes, on all ranks }
@@ -21,27 +21,28 @@
 // Memory (spec.h), with x the gradient and C the codec:
 //   feedback  send C(x + e);  e = x + e - C(x + e)        Seide et al. 2014, Stich et al. 2018,
 //                                                         Karimireddy et al. 2019.
-//             Over any number of steps the sums that came out are the sums that went in less the
+//             Over any number of steps, the sum of the outputs is the sum of the inputs minus the
 //             last e.
 //   delta     send C(x - h);  h += C(x - h);              EF21, Richtárik et al. 2021;
 //             result = sum of all h                       Mishchenko et al. 2019 (DIANA)
 //
 // Momentum before the codec (Lin et al. 2018, "momentum correction" and "momentum factor masking";
-// of block signs Zheng et al. 2019): the gradient g enters as the velocity u = m u + g, which ends
-// (u = 0) where topk or threshold has sent a number. All else being linear, summing velocities is
-// what SGD with momentum does with the summed gradients.
+// of block signs Zheng et al. 2019): the gradient g enters as the velocity u = m u + g. The
+// velocity ends (u = 0) for a number that topk or threshold sends. Since all else is linear, the
+// sum of velocities equals SGD with momentum on the summed gradients.
 //
-// With randomk g / (1 - m) enters: in the end SGD gives each gradient that weight, but spreads it
-// over 1 / (1 - m) steps. Here gradients wait for their turn, and count at once when it comes: with
-// a velocity too they would come late twice, and a loop with delay is stable only up to a rate that
-// falls with the delay. Ended velocities would take most of the weight away.
+// With randomk, g / (1 - m) enters. SGD gives each gradient this total weight, spread over 1 / (1 -
+// m) steps. With randomk, gradients wait until their number is sent, and then count at once. With a
+// velocity in addition, they would be delayed twice, and training with delayed gradients is stable
+// only up to a learning rate that falls with the delay. Ending velocities would remove most of the
+// weight.
 //
-// Where a buffer's matrices lie counts for randomk, which sends small tensors more often
-// (internal/random_k.cc), and sign, whose blocks end with their tensor and which sends the smallest
-// tensors as they are (internal/parts_codec.cc).
+// The positions of matrices in a buffer matter for randomk, which sends small tensors more often
+// (internal/random_k.cc), and for sign, whose blocks end with their tensor and which does not
+// compress the smallest tensors (internal/parts_codec.cc).
 //
-// Memory of a Reducer: 4 bytes a number for feedback, 8 for delta, 4 for momentum, and the
-// encodings. Not for several threads at once.
+// Memory of a Reducer: 4 bytes per number for feedback, 8 for delta, 4 for momentum, and the
+// encodings. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -57,58 +58,59 @@
 
 namespace weft::compress {
 
-// A collective that all ranks take part in. Memory is the reducer's, until the next call of next().
+// A collective of all ranks. The reducer owns the memory until the next call of next().
 struct Round {
   enum class How { kSum, kMax, kAllGather, kAllToAll };
   How how = How::kSum;
   DType dtype = DType::kU8;
-  // Elements: of `data` for kSum and kMax; of one rank's block for the others.
+  // Number of elements: of `data` for kSum and kMax, of one rank's block for the others.
   std::int64_t count = 0;
-  void* data = nullptr;        // kSum, kMax: in place. The others: world blocks, which are received
-  const void* send = nullptr;  // kAllGather: one block; kAllToAll: world blocks
+  void* data = nullptr;        // kSum, kMax: in place. Others: `world` blocks that are received
+  const void* send = nullptr;  // kAllGather: one block; kAllToAll: `world` blocks
 };
 
-// Where a tensor lies in the buffer, as a matrix; vectors have one column.
+// Position of a tensor in the buffer, as a matrix. Vectors have one column.
 struct Matrix {
   std::int64_t first = 0, rows = 0, columns = 1;
 };
 
-// SGD's; 0: it has none, or keeps it.
+// Momentum factor of SGD. 0: none, or SGD applies it itself.
 struct Momentum {
   double factor = 0;
-  bool nesterov = false;  // m u + g enters instead
+  bool nesterov = false;  // Nesterov momentum: m u + g enters instead of u
 };
 
-// What a reducer works on; the same on all ranks but for `rank`.
+// The buffer of a reducer; the same on all ranks except for `rank`.
 struct Unit {
   std::int64_t count = 0;
-  // by rising place; for powersgd, which sends what they leave out as it is, for sign and randomk
+  // by ascending position; for powersgd (which sends all other values uncompressed), sign and randomk
   std::vector<Matrix> matrices;
   int rank = 0, world = 1;
-  std::uint32_t id = 0;  // of this buffer among the others
-  Momentum momentum;     // taken here where the spec says before
+  std::uint32_t id = 0;  // number of this buffer
+  Momentum momentum;     // applied here if the spec has momentum=before
 };
 
 class Reducer {
  public:
   virtual ~Reducer() = default;
-  // `step` counts from 0; `values` stay in use until next() says that there is nothing left to do.
+  // `step` counts from 0. `values` are in use until next() returns nothing.
   virtual void begin(float* values, std::int64_t step) = 0;
   virtual std::optional<Round> next() = 0;
 
-  // What has to be kept for the next step, in place: written into a checkpoint and overwritten from
-  // it. Each rank's is its own.
+  // State for the next step, in place: saved to a checkpoint and overwritten on loading. Each rank
+  // has its own.
   virtual std::vector<std::span<float>> state() = 0;
-  // Bytes that a rank sends in a compressed step, as counted above; at most, for threshold.
+  // Bytes that a rank sends in a compressed step, as in the table above; an upper bound for
+  // threshold.
   virtual std::int64_t bytes_sent() const = 0;
   // "plain", "sum", "gather", "sharded", "low rank".
   virtual const char* exchange() const = 0;
 };
 
-// `spec` may be everything but auto.
+// `spec` may be any codec except auto.
 std::unique_ptr<Reducer> make_reducer(const Spec& spec, const Unit& unit);
 
-// Numbers of a rank's shard: the last ranks' may be shorter or empty.
+// Size of a rank's shard. The last ranks may have shorter or empty shards.
 std::int64_t shard_length(std::int64_t count, int world);
 
 }  // namespace weft::compress

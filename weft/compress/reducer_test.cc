@@ -27,7 +27,7 @@ std::vector<std::string> specs() {
   return all;
 }
 
-TEST(Reducer, EndsWithTheSameBitsOnEveryRank) {
+TEST(Reducer, GivesTheSameBitsOnEveryRank) {
   for (const auto& spec : specs()) {
     for (int world = 1; world <= 4; ++world) {
       for (const std::int64_t count : {0, 1, 100, 3000, 5000}) {
@@ -63,9 +63,8 @@ TEST(Reducer, SumsExactlyInAWorldOfOneAndInWarmUp) {
   }
 }
 
-// Error feedback loses nothing: what has come out in T steps is what has gone in, less what is
-// remembered (Karimireddy et al. 2019, proof of theorem II: x_t - e_t follows the uncompressed
-// sums).
+// Error feedback loses nothing: the outputs of T steps are the inputs minus the memory (Karimireddy
+// et al. 2019, proof of theorem II: x_t - e_t follows the uncompressed sums).
 TEST(Reducer, FeedbackMakesTheSumsTelescope) {
   for (const char* codec : kCodecs) {
     for (const int world : {2, 4}) {
@@ -86,11 +85,12 @@ TEST(Reducer, FeedbackMakesTheSumsTelescope) {
         for (std::size_t i = 0; i < in.size(); ++i) out[i] += static_cast<double>(unsent[i]);
         if (std::string(ranks[rank].exchange()) != "sharded") continue;
         const auto first = static_cast<std::size_t>(rank * shard_length(5000, world));
-        if (state.size() < 2) continue;  // the last ranks' shards are empty
+        if (state.size() < 2) continue;  // the shards of the last ranks are empty
         for (std::size_t i = 0; i < state[1].size(); ++i)
           out[first + i] += static_cast<double>(state[1][i]);
       }
-      // The sum of 16-bit floats is rounded again on its way; that error is nobody's and small.
+      // The sum of 16-bit floats is rounded again during the all-reduce. This small error is not
+      // fed back.
       const double tolerance = codec == std::string("bf16")  ? 12 * 0x1p-9
                                : codec == std::string("f16") ? 12 * 0x1p-12
                                                              : 1e-4;
@@ -117,9 +117,9 @@ TEST(Reducer, FeedbackKeepsTheResidualBounded) {
   }
 }
 
-// One of 10 numbers of one tensor a step, so that none waits longer than 10 steps and what is
-// unsent is what came in since.
-TEST(Reducer, SendsEachRandomNumberOnceInAnyTenSteps) {
+// Each step sends one of 10 numbers of a tensor. So no number waits longer than 10 steps, and its
+// unsent value is the sum of the gradients since then.
+TEST(Reducer, SendsEachNumberOnceInAnyTenSteps) {
   Ranks ranks("randomk:0.1,momentum=after", {.count = 4003}, 2);
   std::vector<int> last(4003, -1), times(4003, 0);
   for (int step = 0; step < 30; ++step) {
@@ -137,9 +137,9 @@ TEST(Reducer, SendsEachRandomNumberOnceInAnyTenSteps) {
   for (int sent : times) EXPECT_EQ(sent, 3);
 }
 
-// As Wangni et al. 2018 would have it of gradients whose tensors have one norm: the share falls
-// with the square root of the size, and is all of it where that comes out above one; the bytes are
-// those of the share of all numbers.
+// As in Wangni et al. 2018 for gradients whose tensors have equal norms: the share falls with the
+// square root of the size, and is 1 where the formula exceeds 1. The total bytes are those of the
+// share of all numbers.
 TEST(Reducer, SendsSmallTensorsMoreOftenThanLargeOnes) {
   const Unit unit{
       .count = 421642,
@@ -169,8 +169,8 @@ TEST(Reducer, SendsSmallTensorsMoreOftenThanLargeOnes) {
   EXPECT_NEAR(share(2) / share(1), std::sqrt(401408.0 / 18432), 0.8);
 }
 
-// Small tensors travel as they are, for at most a quarter of the bytes, and no block holds numbers
-// of two tensors.
+// Small tensors are not compressed, for at most a quarter of the bytes, and no block has numbers of
+// two tensors.
 TEST(Reducer, SendsSignsTensorByTensor) {
   const Unit unit{.count = 43064, .matrices = {{0, 64, 1}, {64, 30, 100}, {3064, 40, 1000}}};
   for (const int world : {2, 3}) {
@@ -189,7 +189,7 @@ TEST(Reducer, SendsSignsTensorByTensor) {
 }
 
 // EF21 (Richtárik, Sokolov, Fatkhullin 2021, lemma 1 with a constant gradient): ||x - h||^2 shrinks
-// by (1 - k / n) a step.
+// by (1 - k / n) per step.
 TEST(Reducer, DeltaReachesAConstantGradientGeometrically) {
   for (const auto& [spec, alpha] :
        {std::pair{"topk:0.05,delta", 0.05}, {"int4,delta", 0.9}, {"int8,delta", 0.99}}) {
@@ -204,7 +204,7 @@ TEST(Reducer, DeltaReachesAConstantGradientGeometrically) {
         whole += std::sqrt(squares);
       }
       double error = 0;
-      const int steps = world == 2 ? 60 : 120;  // sharded: the sums have to follow as well
+      const int steps = world == 2 ? 60 : 120;  // sharded: the sums must converge too
       for (int step = 0; step < steps; ++step) {
         auto values = constant;
         ranks.step(values);
@@ -218,7 +218,7 @@ TEST(Reducer, DeltaReachesAConstantGradientGeometrically) {
   }
 }
 
-TEST(Reducer, GoesOnFromItsStateBitForBit) {
+TEST(Reducer, ContinuesFromItsStateBitForBit) {
   for (const auto& spec : specs()) {
     for (const int world : {2, 4}) {
       Unit unit = unit_of(5000);
@@ -239,7 +239,7 @@ TEST(Reducer, GoesOnFromItsStateBitForBit) {
   }
 }
 
-TEST(Reducer, SendsTheBytesThatItSays) {
+TEST(Reducer, SendsTheBytesThatItReports) {
   for (const auto& spec : specs()) {
     for (int world = 2; world <= 4; ++world) {
       Ranks ranks(spec, unit_of(5000), world);
@@ -256,7 +256,7 @@ TEST(Reducer, SendsTheBytesThatItSays) {
   }
 }
 
-TEST(Reducer, ChoosesTheExchangeThatSendsLeast) {
+TEST(Reducer, ChoosesTheExchangeWithTheFewestBytes) {
   const auto exchange = [](const char* spec, std::int64_t count, int world) {
     Unit unit = unit_of(count);
     unit.world = world;
@@ -269,7 +269,7 @@ TEST(Reducer, ChoosesTheExchangeThatSendsLeast) {
   EXPECT_EQ(exchange("int8", 1 << 20, 64), "sharded");
   EXPECT_EQ(exchange("topk:0.01", 1 << 20, 4), "sharded");
   EXPECT_EQ(exchange("topk:0.5", 1 << 20, 2),
-            "plain");  // half of the numbers with their places: as many bytes
+            "plain");  // half of the numbers with their positions: the same bytes
   EXPECT_EQ(exchange("int8", 10, 4), "gather");  // shards would be rounded up
   EXPECT_EQ(exchange("threshold:0.1", 1 << 20, 2), "gather");
   EXPECT_EQ(exchange("int8", 1 << 20, 1), "plain");
@@ -335,7 +335,7 @@ TEST(PowerSgd, ReachesTheBestApproximationFromAWarmStart) {
   EXPECT_LT(last, 1.001 * best);
 }
 
-TEST(PowerSgd, TakesUpGradientsAgainAfterZerosAndNan) {
+TEST(PowerSgd, RecoversAfterZerosAndNan) {
   for (const char* memory : {",ef=on", ",ef=off", ",delta"}) {
     Ranks ranks(std::string("powersgd:2") + memory, unit_of(3000), 2);
     std::vector<Floats> zeros(2, Floats(3000, 0.0f));

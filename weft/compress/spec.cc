@@ -13,8 +13,8 @@ namespace {
 struct Row {
   Kind kind;
   const char* name;
-  const char* amount;  // what the number after the colon is; null: there is none
-  double standard;     // 0: it must be given
+  const char* amount;  // meaning of the number after the colon; null: there is none
+  double standard;     // 0: the number is required
   double min, max;
   bool whole;
   bool feedback;         // by default
@@ -79,7 +79,7 @@ const Row& find_row(const std::string& text, const std::string& name) {
   }
   const auto near = nearest(name, names);
   fail(text, "there is no codec \"" + name + "\"" +
-                 (near ? "; did you mean \"" + *near + "\"?" : "; there are " + all));
+                 (near ? "; did you mean \"" + *near + "\"?" : "; the codecs are " + all));
 }
 
 double parse_amount(const std::string& text, const Row& row, const std::string& amount) {
@@ -112,7 +112,7 @@ void parse_option(const std::string& text, const std::string& option, Spec& spec
     spec.memory = Memory::kDelta;
   } else if (key == "stochastic" && bare) {
     if (spec.kind != Kind::kInt8 && spec.kind != Kind::kInt4)
-      fail(text, "only int8 and int4 can be stochastic");
+      fail(text, "only int8 and int4 support stochastic");
     spec.stochastic = true;
   } else if (key == "momentum" && (value == "before" || value == "after")) {
     spec.momentum_before = value == "before";
@@ -122,7 +122,7 @@ void parse_option(const std::string& text, const std::string& option, Spec& spec
     spec.seed = *number<std::uint64_t>(value);
   } else {
     fail(text, "\"" + option +
-                   "\" is no option; there are ef=on, ef=off, delta, momentum=before, "
+                   "\" is not an option; the options are ef=on, ef=off, delta, momentum=before, "
                    "momentum=after, stochastic, warmup=<steps>, seed=<number>");
   }
 }
@@ -146,7 +146,7 @@ Spec parse(const std::string& text) {
   bool said_memory = false, said_momentum = false;
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const bool memory = parts[i].rfind("ef=", 0) == 0 || parts[i] == "delta";
-    if (memory && said_memory) fail(text, "say one of ef=on, ef=off and delta, once");
+    if (memory && said_memory) fail(text, "use one of ef=on, ef=off and delta, once");
     said_memory = said_memory || memory;
     said_momentum = said_momentum || parts[i].rfind("momentum=", 0) == 0;
     parse_option(text, parts[i], spec);

@@ -38,7 +38,7 @@ TEST(CodecSpec, ReadsAmountsAndOptions) {
             (Spec{.kind = Kind::kRandomK, .amount = 0.1, .seed = 7}));
 }
 
-TEST(CodecSpec, HasErrorFeedbackWhereCodesAreBiased) {
+TEST(CodecSpec, HasErrorFeedbackForBiasedCodecs) {
   for (const char* biased :
        {"int8", "int4", "sign", "topk", "randomk", "threshold:1", "powersgd"}) {
     EXPECT_EQ(parse(biased).memory, Memory::kFeedback) << biased;
@@ -48,7 +48,7 @@ TEST(CodecSpec, HasErrorFeedbackWhereCodesAreBiased) {
   EXPECT_EQ(parse("int8,ef=on,stochastic").memory, Memory::kFeedback);
 }
 
-TEST(CodecSpec, TakesMomentumBeforeSignsAndRandomNumbersAndWhereItIsTold) {
+TEST(CodecSpec, AppliesMomentumBeforeSignAndRandomKAndOnRequest) {
   for (const char* before : {"sign", "sign,ef=on", "randomk", "topk,momentum=before"})
     EXPECT_TRUE(parse(before).momentum_before) << before;
   for (const char* after : {"none", "bf16", "int8", "topk", "powersgd", "sign,ef=off", "sign,delta",
@@ -66,9 +66,9 @@ TEST(CodecSpec, IsWrittenAsItIsRead) {
   }
 }
 
-TEST(CodecSpec, SaysWhatIsWrong) {
+TEST(CodecSpec, ReportsErrors) {
   EXPECT_THAT(complaint("powersdg:4"), HasSubstr("did you mean \"powersgd\"?"));
-  EXPECT_THAT(complaint("gzip"), HasSubstr("there are none, bf16, f16, int8"));
+  EXPECT_THAT(complaint("gzip"), HasSubstr("the codecs are none, bf16, f16, int8"));
   EXPECT_THAT(complaint(""), HasSubstr("there is no codec \"\""));
   EXPECT_THAT(complaint("bf16:8"), HasSubstr("bf16 takes no number"));
   EXPECT_THAT(complaint("int8:12"), HasSubstr("multiple of 8"));
@@ -77,11 +77,11 @@ TEST(CodecSpec, SaysWhatIsWrong) {
   EXPECT_THAT(complaint("topk:nan"), HasSubstr("\"nan\" is not the share"));
   EXPECT_THAT(complaint("powersgd:"), HasSubstr("\"\" is not the rank"));
   EXPECT_THAT(complaint("threshold"), HasSubstr("threshold needs the magnitude"));
-  EXPECT_THAT(complaint("int8,"), HasSubstr("\"\" is no option"));
-  EXPECT_THAT(complaint("int8,warmup=-1"), HasSubstr("\"warmup=-1\" is no option"));
-  EXPECT_THAT(complaint("int8,ef=maybe"), HasSubstr("\"ef=maybe\" is no option"));
+  EXPECT_THAT(complaint("int8,"), HasSubstr("\"\" is not an option"));
+  EXPECT_THAT(complaint("int8,warmup=-1"), HasSubstr("\"warmup=-1\" is not an option"));
+  EXPECT_THAT(complaint("int8,ef=maybe"), HasSubstr("\"ef=maybe\" is not an option"));
   EXPECT_THAT(complaint("int8,ef=on,delta"), HasSubstr("one of ef=on, ef=off and delta"));
-  EXPECT_THAT(complaint("sign,momentum=0.9"), HasSubstr("\"momentum=0.9\" is no option"));
+  EXPECT_THAT(complaint("sign,momentum=0.9"), HasSubstr("\"momentum=0.9\" is not an option"));
   EXPECT_THAT(complaint("bf16,momentum=before"), HasSubstr("needs error feedback"));
   EXPECT_THAT(complaint("topk,delta,momentum=before"), HasSubstr("needs error feedback"));
   EXPECT_THAT(complaint("sign,stochastic"), HasSubstr("only int8 and int4"));

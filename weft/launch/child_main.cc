@@ -1,18 +1,18 @@
-// A program for the launcher's tests to start. Each argument is one thing to do, in order:
+// A program that the launcher's tests start. Each argument is an action; actions run in order:
 //   out:TEXT err:TEXT    print a line           exit:N signal:N      end
-//   env:NAME             print NAME=value        pid:FILE             make it, with "pid
-//                                                                     start-time" in it
-//   grandchild:FILE      start a process in this process group that waits for ever, and make the
+//   env:NAME             print NAME=value
+//   pid:FILE             write "pid start-time" to the file
+//   grandchild:FILE      start a process in this process group that waits forever, and write the
 //                        file as pid does
-//   ignore-term          from now on             pause                wait for ever (a signal ends
-//                                                                     it)
-//   block-term           keep SIGTERM for later  wait-term            wait for it, then go on
-//   await:FILE           wait until FILE is there (inotify)            touch:FILE           make it
+//   ignore-term          ignore SIGTERM from now on
+//   pause                wait forever (a signal ends it)
+//   block-term           keep SIGTERM for later  wait-term            wait for it, then continue
+//   await:FILE           wait until FILE exists (inotify)   touch:FILE   create it
 //   store                set and get a key of the store at MASTER_ADDR:MASTER_PORT, as a client
 //   secret               print a digest of the bytes behind WEFT_SECRET_FD
 //   cause:TEXT           write TORCHELASTIC_ERROR_FILE
-//   discover             find out who it is, exit with the error's code if that fails
-// "R=thing" does it on rank R only, "@N=thing" on restart N only.
+//   discover             run rank discovery; exit with the error's code if it fails
+// "R=action" runs on rank R only, "@N=action" on restart N only.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/inotify.h>
@@ -37,13 +37,13 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// One write a line, so that the order of lines is the order of things done.
+// One write per line, so that lines are in the order of actions.
 void print(int fd, const std::string& text) {
   const std::string line = text + "\n";
   if (::write(fd, line.data(), line.size()) < 0) std::abort();
 }
 
-// Field 22 of /proc/PID/stat: with the pid it names a process for good.
+// Field 22 of /proc/PID/stat: together with the pid, it identifies a process uniquely.
 std::string start_time(pid_t pid) {
   std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
   std::string text((std::istreambuf_iterator<char>(in)), {});

@@ -1,10 +1,10 @@
-// How options are read, how a program's command line is made, and where the store listens.
+// Tests parsing of options, the command line of a program, and the address of the store.
 #include "weft/launch/testing/launch_harness.h"
 
 namespace weft::launch {
 namespace {
 
-TEST(ReadOptions, NamesTheOptionAndTheValueThatAreWrong) {
+TEST(ReadOptions, NamesTheWrongOptionAndItsValue) {
   const auto complaint = [](auto LaunchOptions::*option, const auto& value) -> std::string {
     LaunchOptions options;
     options.*option = value;
@@ -29,20 +29,20 @@ TEST(ReadOptions, NamesTheOptionAndTheValueThatAreWrong) {
   EXPECT_EQ(complaint(&LaunchOptions::nnodes, "1:1"), "");
 }
 
-TEST(ReadOptions, CountsProcessesAsTorchrunDoes) {
+TEST(ReadOptions, CountsProcessesLikeTorchrun) {
   EXPECT_EQ(internal::count_processes("3"), 3);
   EXPECT_GE(internal::count_processes("cpu"), 1);
   EXPECT_GE(internal::count_processes("auto"), 1);
 }
 
-TEST(CommandLine, RunsPythonFilesByPython) {
+TEST(CommandLine, RunsPythonFilesWithPython) {
   EXPECT_THAT(internal::command_line({"train.py", "--lr", "1"}),
               testing::ElementsAre("python3", "train.py", "--lr", "1"));
   EXPECT_THAT(internal::command_line({"./train"}), testing::ElementsAre("./train"));
 }
 
 // 0100007F is 127.0.0.1, state 0A is LISTEN.
-TEST(StoreProcess, ListensOnTheLoopbackAlone) {
+TEST(StoreProcess, ListensOnLoopbackOnly) {
   internal::StoreProcess::Options options;
   const Fd listener = internal::listen_for_store("127.0.0.1", 0, &options.port);
   options.listener = listener.get();

@@ -8,12 +8,12 @@
 namespace weft::launch {
 namespace {
 
-// A fork copies one thread; locks that others held would stay locked in the copy.
+// A fork copies only one thread. Locks held by other threads would stay locked in the copy.
 void require_one_thread() {
   const auto threads = std::distance(std::filesystem::directory_iterator("/proc/self/task"),
                                      std::filesystem::directory_iterator());
   WEFT_REQUIRE(threads == 1,
-               "ranks are started by fork: launch before any thread is started (there are " +
+               "ranks are started by fork, so launch before any thread is started (there are " +
                    std::to_string(threads) + ")");
 }
 
@@ -21,7 +21,7 @@ void require_one_thread() {
 
 int launch(const LaunchOptions& options) {
   require_one_thread();
-  internal::command_line(options.program);  // complains when there is none
+  internal::command_line(options.program);  // throws if there is no program
   return internal::Supervisor(options, nullptr).run();
 }
 

@@ -1,5 +1,5 @@
-// The launcher runs in a process of its own (a fork of this one), so that it can be sent signals
-// and its output be read.
+// The launcher runs in its own process (a fork of this one), so that tests can send signals and
+// read its output.
 #include "weft/launch/testing/launch_harness.h"
 
 namespace weft::launch {
@@ -26,7 +26,7 @@ TEST(LaunchSlow, GivesTheRanksTorchrunsEnvironment) {
       << result.out;
 }
 
-TEST(LaunchSlow, HoldsTheStoreForRanksThatAreAllClients) {
+TEST(LaunchSlow, HostsTheStoreForAllRanks) {
   auto options = child(3, {"store"});
   const auto result = run(options);
   EXPECT_EQ(result.code, 0) << result.err;
@@ -50,23 +50,23 @@ TEST(LaunchSlow, GivesEveryRankTheSameSecretAndTheNextJobAnother) {
   EXPECT_NE(first[0], second[0]);
 }
 
-TEST(LaunchSlow, NamesTheFirstFailingRankLastAndEndsWithItsCode) {
+TEST(LaunchSlow, PrintsTheFirstFailedRankLastAndExitsWithItsCode) {
   Folder folder;
   const auto flag = (folder.path / "flag").string();
-  // Rank 0 fails only after rank 1 has: what it does is a consequence.
+  // Rank 0 fails only after rank 1, so its failure is a consequence.
   const auto result = run(child(2, {"0=await:" + flag, "0=exit:201", "1=err:cannot open data",
                                     "1=cause:no data", "1=touch:" + flag, "1=exit:3"}));
   EXPECT_EQ(result.code, 3);
   EXPECT_THAT(result.err,
               EndsWith("[rank 1] cannot open data\n"
-                       "weft: rank 0 ended in consequence: exit code 201 (weft: PeerLost)\n"
+                       "weft: rank 0 ended as a consequence: exit code 201 (weft: PeerLost)\n"
                        "weft: rank 1 failed first: exit code 3: no data\n"));
 }
 
 TEST(LaunchSlow, ReportsAKilledRankByItsSignal) {
   const auto result = run(child(2, {"0=pause", "1=signal:9"}));
   EXPECT_EQ(result.code, 137);
-  EXPECT_THAT(result.err, HasSubstr("weft: rank 0 ended in consequence: SIGTERM (signal 15)\n"));
+  EXPECT_THAT(result.err, HasSubstr("weft: rank 0 ended as a consequence: SIGTERM (signal 15)\n"));
   EXPECT_THAT(lines(result.err).back(), HasSubstr("weft: rank 1 failed first: SIGKILL (signal 9)"));
 }
 
@@ -78,7 +78,7 @@ TEST(LaunchSlow, KillsARankThatIgnoresSigterm) {
   options.shutdown_timeout = milliseconds(100);
   const auto result = run(options);
   EXPECT_EQ(result.code, 5);
-  EXPECT_THAT(result.err, HasSubstr("weft: rank 0 ended in consequence: SIGKILL (signal 9)"));
+  EXPECT_THAT(result.err, HasSubstr("weft: rank 0 ended as a consequence: SIGKILL (signal 9)"));
 }
 
 TEST(LaunchSlow, RestartsTheWholeGroupWithAFreshStoreAndCountsPerJob) {
@@ -93,7 +93,7 @@ TEST(LaunchSlow, RestartsTheWholeGroupWithAFreshStoreAndCountsPerJob) {
                                         "] TORCHELASTIC_RESTART_COUNT=" + restart));
     }
   }
-  // A store that had lived through a restart would have counted on.
+  // A store that survived the restart would have continued counting.
   EXPECT_THAT(result.out, Not(HasSubstr("sum 3")));
   EXPECT_THAT(result.err, HasSubstr("restart 2 of 2"));
 }
@@ -106,7 +106,7 @@ TEST(LaunchSlow, GivesUpAfterTheLastRestart) {
   EXPECT_EQ(lines(result.out).size(), 3u);
 }
 
-TEST(LaunchSlow, WritesLogsAsTorchrunLaysThemOut) {
+TEST(LaunchSlow, WritesLogsInTheLayoutOfTorchrun) {
   auto options = child(2, {"out:to stdout", "err:to stderr"});
   Folder folder;
   options.log_dir = folder.path.string();
@@ -144,7 +144,7 @@ TEST(LaunchSlow, ShowsOnlyTheRanksOfTheFilter) {
   EXPECT_THAT(out, testing::ElementsAre("[rank 0] here", "[rank 2] here"));
 }
 
-TEST(LaunchSlow, PassesOnCtrlCAndSaysSo) {
+TEST(LaunchSlow, ForwardsCtrlCAndReportsIt) {
   Running launcher([](const std::string& folder) {
     return launch(child(2, {"0=touch:" + folder + "r0", "1=touch:" + folder + "r1", "pause"}));
   });
@@ -175,19 +175,18 @@ TEST(LaunchSlow, KillsAtOnceOnASecondSignal) {
   });
   launcher.await({"r0"});
   ::kill(launcher.pid(), SIGTERM);
-  ::kill(launcher.pid(), SIGHUP);  // another one: two of a kind may be delivered as one
+  ::kill(launcher.pid(), SIGHUP);  // another signal: two equal ones may be delivered as one
   const auto result = launcher.end();
   EXPECT_TRUE(result.code == 128 + SIGKILL || result.code == 128 + SIGHUP) << result.code;
 }
 
-TEST(LaunchSlow, WakesAStoppedRankToTellItToEnd) {
+TEST(LaunchSlow, ContinuesAStoppedRankToEndIt) {
   const auto result = run(child(2, {"0=signal:" + std::to_string(SIGSTOP), "1=exit:5"}));
   EXPECT_EQ(result.code, 5);
-  EXPECT_THAT(result.err, HasSubstr("weft: rank 0 ended in consequence: SIGTERM"));
+  EXPECT_THAT(result.err, HasSubstr("weft: rank 0 ended as a consequence: SIGTERM"));
 }
 
-// Killed itself, the launcher can do nothing any more: the kernel ends the ranks, the store process
-// what they have started.
+// If the launcher is killed, the kernel ends the ranks, and the store process kills their children.
 TEST(LaunchSlow, LeavesNoProcessAndNoFileBehindWhenItIsKilled) {
   Running launcher([](const std::string& folder) {
     return launch(child(2, {"0=pid:" + folder + "r0", "1=pid:" + folder + "r1",
@@ -217,7 +216,7 @@ TEST(LaunchSlow, SurvivesTheEndOfItsStoreProcessAndSaysSo) {
   EXPECT_TRUE(std::filesystem::is_empty(launcher.temporary()));
 }
 
-TEST(LaunchSlow, LetsARankSeeThatItsWorldIsNotTheOneAroundIt) {
+TEST(LaunchSlow, LetsARankDetectConflictingLaunchers) {
   const auto result =
       run(child(2, {"1=discover"}), {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4"});
   EXPECT_EQ(result.code, 2);
@@ -248,7 +247,7 @@ TEST(LaunchSlow, JoinsTwoNodesThatShareASecretFile) {
   EXPECT_EQ(lines(result.out).back(), lines(second.out).back());
 }
 
-TEST(LaunchSlow, LeavesRankZeroTheTerminalWhenAsked) {
+TEST(LaunchSlow, GivesRankZeroTheTerminalOnRequest) {
   auto options = child(2, {"out:here"});
   options.rank0_keeps_terminal = true;
   auto out = lines(run(options).out);
@@ -264,7 +263,7 @@ TEST(LaunchSlow, NeverMixesLinesOfTwoRanks) {
     EXPECT_TRUE(line.size() == 309 && line.rfind("[rank ", 0) == 0) << line;
 }
 
-TEST(Launch, SaysThatThePortIsTaken) {
+TEST(Launch, ReportsAPortInUse) {
   int port = 0;
   const Fd taken = internal::listen_for_store("127.0.0.1", 0, &port);
   auto options = child(1, {});
@@ -276,11 +275,11 @@ TEST(Launch, SaysThatThePortIsTaken) {
     EXPECT_EQ(error.code(), Errc::kBadConfig);
     EXPECT_EQ(error.message(),
               "127.0.0.1:" + std::to_string(port) +
-                  " is taken; give another --master-port, or none to get a free one");
+                  " is in use; set another --master-port, or none for a free port");
   }
 }
 
-TEST(Launch, SaysThatTheProgramIsNotThere) {
+TEST(Launch, ReportsAMissingProgram) {
   auto options = child(2, {});
   options.program = {"./no-such-program"};
   EXPECT_THROW(launch(options), Error);
@@ -303,7 +302,7 @@ TEST(LaunchForked, RunsTheFunctionAsEveryRankWithItsEnvironment) {
   EXPECT_THAT(result.out, HasSubstr("[rank 1] 1 of 2 at 1\n"));
 }
 
-TEST(LaunchForked, ReportsWhatARankThrows) {
+TEST(LaunchForked, ReportsTheExceptionOfARank) {
   LaunchOptions options;
   options.nproc_per_node = "2";
   Running launcher([&](const std::string&) {

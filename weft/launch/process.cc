@@ -21,7 +21,7 @@
 namespace weft::launch {
 namespace {
 
-// Environment of the child: ours with `changes` on top.
+// Environment of the child: this process's environment with `changes`.
 std::vector<std::string> merged_environment(const std::vector<std::string>& changes) {
   std::map<std::string, std::string> merged;
   const auto put = [&](const std::string& entry) {
@@ -43,7 +43,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 
 void keep_on_exec(int fd) { ::fcntl(fd, F_SETFD, ::fcntl(fd, F_GETFD) & ~FD_CLOEXEC); }
 
-// What exec would do: a function that runs in the child gets the descriptors a program would get.
+// Does what exec would do: a function in the child gets the same descriptors as a program.
 void close_what_exec_closes() {
   DIR* folder = ::opendir("/proc/self/fd");
   if (folder == nullptr) return;
@@ -58,12 +58,12 @@ void close_what_exec_closes() {
   for (const int fd : closing) ::close(fd);
 }
 
-// In the child, before anything else.
+// Runs first in the child.
 void settle_in(const ProcessOptions& options, pid_t parent) {
   ::setpgid(0, 0);
   if (options.dies_with_parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    // The parent may have died before the line above; then no signal will come.
+    // The parent may have died before the line above; then no signal will be sent.
     if (::getppid() != parent) ::_exit(128 + SIGKILL);
   }
   if (options.before) options.before();
@@ -97,7 +97,7 @@ void settle_in(const ProcessOptions& options, pid_t parent) {
   ::_exit(code);
 }
 
-// Reports errno through the pipe when it comes back at all.
+// Reports errno through the pipe if it returns.
 [[noreturn]] void run_program(const ProcessOptions& options, char* const* argv, char* const* envp,
                               int failure) {
   ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
@@ -135,16 +135,17 @@ std::string ExitStatus::describe() const {
 
 Process::Process(const ProcessOptions& options) {
   WEFT_REQUIRE(options.argv.empty() != !options.call,
-               "a process needs a program or a function, and not both");
+               "a process needs either a program or a function");
   const auto environment = merged_environment(options.environment);
   const auto envp = pointers(environment), argv = pointers(options.argv);
   int failure[2];
   if (::pipe2(failure, O_CLOEXEC) != 0)
-    throw Error(Errc::kUnavailable, std::string("no pipe for a child: ") + std::strerror(errno));
+    throw Error(Errc::kUnavailable,
+                std::string("cannot create a pipe for a child: ") + std::strerror(errno));
   const Fd failure_in(failure[0]);
   Fd failure_out(failure[1]);
 
-  std::fflush(nullptr);  // else both processes would print what is buffered
+  std::fflush(nullptr);  // otherwise both processes would print the buffered output
   const pid_t parent = ::getpid();
   pid_ = ::fork();
   if (pid_ == 0) {
@@ -153,8 +154,9 @@ Process::Process(const ProcessOptions& options) {
     run_program(options, argv.data(), envp.data(), failure_out.get());
   }
   if (pid_ < 0)
-    throw Error(Errc::kUnavailable, std::string("no new process: ") + std::strerror(errno));
-  ::setpgid(pid_, pid_);  // the child does it too: whoever comes first
+    throw Error(Errc::kUnavailable,
+                std::string("cannot create a process: ") + std::strerror(errno));
+  ::setpgid(pid_, pid_);  // the child does this too; the first call wins
   // By number: glibc 2.36 declares pidfd_open() without extern "C".
   pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
 
@@ -188,7 +190,7 @@ std::optional<ExitStatus> Process::poll() {
   if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
       info.si_pid == 0)
     return std::nullopt;
-  // Before reaping: until then the group's number cannot be given out again.
+  // Called before reaping, since the group's number cannot be reused until then.
   ::kill(-pid_, SIGKILL);
   ::waitpid(pid_, nullptr, 0);
   status_ = ExitStatus{info.si_code != CLD_EXITED, info.si_status};
@@ -211,7 +213,7 @@ ExitStatus Process::terminate(std::chrono::milliseconds grace) {
   signal(SIGTERM);
   if (const auto ended = wait(Deadline::in(grace))) return *ended;
   signal(SIGKILL);
-  // SIGKILL is not refused; only a device stuck in the kernel makes it late.
+  // SIGKILL cannot be ignored; only a device stuck in the kernel delays it.
   return *wait(Deadline::in(std::chrono::hours(1)));
 }
 

@@ -1,9 +1,8 @@
-// One child process: started in a process group of its own, watched through a pidfd, never left
-// behind.
+// One child process: started in its own process group, watched by a pidfd, never left behind.
 //
-// The child dies with the thread that started it (PR_SET_PDEATHSIG), so start it from the thread
-// that lives on. When a child ends, what is left of its process group is killed too. Not
-// thread-safe. Throws Error(kUnavailable) when the system refuses a process.
+// The child dies with the thread that started it (PR_SET_PDEATHSIG), so start it from a long-lived
+// thread. When a child ends, the rest of its process group is killed. Not thread-safe. Throws
+// Error(kUnavailable) if the system cannot create a process.
 #pragma once
 
 #include <sys/types.h>
@@ -38,7 +37,7 @@ class Fd {
 
 struct ExitStatus {
   bool signaled = false;
-  int value = 0;  // exit code, or the signal's number
+  int value = 0;  // exit code or signal number
 
   bool ok() const { return !signaled && value == 0; }
   // As a shell reports it: 128 + n for signal n.
@@ -47,30 +46,30 @@ struct ExitStatus {
   std::string describe() const;
 };
 
-// "SIGTERM" for 15; "signal 40" where there is no name.
+// "SIGTERM" for 15; "signal 40" for a signal without a name.
 std::string signal_name(int number);
 
 struct ProcessOptions {
-  // A program (looked up in PATH) and its arguments; or, where empty, a function that runs in a
-  // copy of this process: its result is the exit code, no destructor of a static and no atexit
-  // handler runs. Neither may be started while this process has other threads.
+  // A program (searched in PATH) and its arguments. If empty, a function that runs in a copy of
+  // this process: its result is the exit code, and no static destructors or atexit handlers run.
+  // Neither may be started while this process has other threads.
   std::vector<std::string> argv;
   std::function<int()> call;
-  // NAME=value, on top of this process's environment.
+  // NAME=value, added to this process's environment.
   std::vector<std::string> environment;
-  // Descriptors to keep, under the same numbers. A program gets no others; a function also keeps
-  // those that are not close-on-exec.
+  // Descriptors to keep, with the same numbers. A program gets no others; a function also keeps
+  // those without close-on-exec.
   std::vector<int> inherit;
   int stdin_fd = 0, stdout_fd = 1, stderr_fd = 2;
   bool dies_with_parent = true;
-  // Runs in the child before its program or function does, when its process group exists.
+  // Runs in the child before its program or function, after its process group was created.
   // Descriptors of the parent are still open.
   std::function<void()> before;
 };
 
 class Process {
  public:
-  // Returns when the program runs; throws Error(kInvalidArgument), naming it and the reason, when
+  // Returns when the program runs. Throws Error(kInvalidArgument), with its name and the reason, if
   // it cannot be executed.
   explicit Process(const ProcessOptions& options);
   Process(Process&& other) noexcept;
@@ -79,15 +78,15 @@ class Process {
   ~Process();
 
   pid_t pid() const { return pid_; }
-  // Readable when the child has ended.
+  // Descriptor that is readable once the child has ended.
   int pidfd() const { return pidfd_.get(); }
 
-  // The child's end if it has ended, without waiting; the same again on later calls.
+  // Returns the child's end if it has ended, without waiting. Later calls return the same.
   std::optional<ExitStatus> poll();
   std::optional<ExitStatus> wait(Deadline deadline);
-  // To the whole process group; nothing happens when the child has ended.
+  // Sends a signal to the whole process group. Does nothing if the child has ended.
   void signal(int number);
-  // SIGTERM to the group, after the grace SIGKILL.
+  // Sends SIGTERM to the group, and SIGKILL after the grace time.
   ExitStatus terminate(std::chrono::milliseconds grace = std::chrono::seconds(30));
 
  private:

@@ -20,7 +20,7 @@ struct Pipe {
     in = Fd(ends[0]);
     out = Fd(ends[1]);
   }
-  // Everything up to the end of the stream; the writers have to be gone or to go.
+  // Reads up to the end of the stream; all writers must end.
   std::string read_all() {
     out.reset();
     std::string text;
@@ -38,7 +38,7 @@ ProcessOptions shell(const std::string& script) {
   return options;
 }
 
-TEST(Process, TellsExitCodesFromSignals) {
+TEST(Process, DistinguishesExitCodesFromSignals) {
   const auto exited = Process(shell("exit 3")).wait(soon());
   ASSERT_TRUE(exited);
   EXPECT_EQ(exited->code(), 3);
@@ -49,7 +49,7 @@ TEST(Process, TellsExitCodesFromSignals) {
   EXPECT_EQ(killed->describe(), "SIGKILL (signal 9)");
 }
 
-TEST(Process, PreparesBeforeItsProgramInAGroupOfItsOwn) {
+TEST(Process, RunsThePreparationInItsOwnGroupBeforeTheProgram) {
   Pipe pipe;
   auto options = shell("echo program");
   options.stdout_fd = pipe.out.get();
@@ -61,7 +61,7 @@ TEST(Process, PreparesBeforeItsProgramInAGroupOfItsOwn) {
   EXPECT_EQ(pipe.read_all(), "own group\nprogram\n");
 }
 
-TEST(Process, SaysWhichProgramCannotBeStartedAndWhy) {
+TEST(Process, NamesAProgramThatCannotBeStartedAndTheReason) {
   ProcessOptions options;
   options.argv = {"./no-such-program"};
   try {
@@ -88,7 +88,7 @@ TEST(Process, RunsAFunctionInACopyOfThisProcess) {
   EXPECT_EQ(pipe.read_all(), "hello 1");
 }
 
-TEST(Process, TurnsWhatAFunctionThrowsIntoItsExitCode) {
+TEST(Process, ConvertsAFunctionsExceptionToAnExitCode) {
   Pipe pipe;
   ProcessOptions options;
   options.stderr_fd = pipe.out.get();
@@ -98,7 +98,7 @@ TEST(Process, TurnsWhatAFunctionThrowsIntoItsExitCode) {
   EXPECT_EQ(pipe.read_all(), "PeerLost: gone\n");
 }
 
-// 9 is a descriptor that exists in the child only when it was asked for.
+// Descriptor 9 exists in the child only if it was requested.
 TEST(Process, InheritsTheChosenDescriptorsAndNoOthers) {
   Pipe pipe;
   ASSERT_EQ(::dup2(pipe.out.get(), 9), 9);
@@ -110,7 +110,7 @@ TEST(Process, InheritsTheChosenDescriptorsAndNoOthers) {
   }
 }
 
-TEST(Process, GivesAFunctionWhatExecWouldLeave) {
+TEST(Process, GivesAFunctionTheSameDescriptorsAsExec) {
   Pipe pipe;
   const int closed = pipe.in.get(), kept = pipe.out.get();
   ProcessOptions options;
@@ -133,13 +133,13 @@ TEST(Process, IsKilledAfterTheGraceWhenItIgnoresSigterm) {
   EXPECT_EQ(status.value, SIGKILL);
 }
 
-TEST(Process, EndsBySigtermWhenItDoesNot) {
+TEST(Process, EndsBySigtermIfItDoesNotIgnoreIt) {
   const auto status = Process(shell("exec sleep 60")).terminate();
   EXPECT_EQ(status.value, SIGTERM);
 }
 
-// The grandchild holds the pipe's other end: the stream ends only when it is dead.
-TEST(Process, LeavesNobodyOfItsGroupBehindWhenItEnds) {
+// The grandchild holds the other end of the pipe, so the stream ends only when it is dead.
+TEST(Process, KillsTheRestOfItsGroupWhenItEnds) {
   Pipe pipe;
   auto options = shell("sleep 1000 & exit 0");
   options.stdout_fd = pipe.out.get();
@@ -163,11 +163,11 @@ TEST(Process, DiesWithItsParent) {
   Process process(parent);
   char ready;
   ASSERT_EQ(::read(pipe.in.get(), &ready, 1), 1);
-  ::kill(process.pid(), SIGKILL);  // the parent alone: the child is in a group of its own
+  ::kill(process.pid(), SIGKILL);  // only the parent: the child is in its own group
   EXPECT_EQ(pipe.read_all(), "eady\n");
 }
 
-TEST(Process, IsGoneWhenItsObjectIs) {
+TEST(Process, EndsWithItsObject) {
   Pipe pipe;
   {
     auto options = shell("echo ready; exec sleep 1000");

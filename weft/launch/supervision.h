@@ -1,5 +1,5 @@
-// What a launcher has to do next, and who failed first: pure functions of what has been seen so
-// far. The launcher carries it out.
+// Decides the next action of the launcher, and which rank failed first: pure functions of the
+// events so far. The launcher executes the decisions.
 #pragma once
 
 #include <chrono>
@@ -18,22 +18,22 @@ struct RankEnd {
   Time when;
 };
 
-// One attempt, as seen now.
+// State of one attempt.
 struct Situation {
-  std::vector<std::optional<RankEnd>> ranks;  // by local rank; nullopt: runs
-  int restarts = 0;                           // of the job, so far
-  int stop_signals = 0;                       // that the launcher itself was sent
-  bool store_lost = false;                    // the process that holds the store has ended
-  std::optional<Time> stop_sent;              // when the ranks were first told to stop
+  std::vector<std::optional<RankEnd>> ranks;  // by local rank; nullopt: running
+  int restarts = 0;                           // restarts of the job so far
+  int stop_signals = 0;                       // stop signals that the launcher received
+  bool store_lost = false;                    // the process that hosts the store has ended
+  std::optional<Time> stop_sent;              // time at which the ranks were first told to stop
   bool kill_sent = false;
 };
 
 struct Policy {
   int max_restarts = 0;
-  // From a rank's failure to SIGTERM for the others, in which they notice it and say so themselves
-  // (2 s at most).
+  // Time from a rank's failure to SIGTERM for the others, in which they can notice and report it
+  // themselves (they need at most 2 s).
   std::chrono::milliseconds survivor_grace = std::chrono::seconds(5);
-  // From SIGTERM, or the signal passed on, to SIGKILL.
+  // Time from SIGTERM, or the forwarded signal, to SIGKILL.
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);
 };
 
@@ -41,18 +41,18 @@ enum class Act { kWait, kTerminate, kKill, kRestart, kFinish };
 
 struct Decision {
   Act act = Act::kWait;
-  std::optional<Time> until = {};  // kWait: ask again then at the latest
+  std::optional<Time> until = {};  // kWait: latest time of the next decision
   std::string reason = {};
 };
 
 Decision decide(const Situation& situation, const Policy& policy, Time now);
 
-// A rank that ended by weft's own PeerLost or Aborted, or after it was told to stop: another one is
-// to blame.
+// True for a rank that ended with weft's PeerLost or Aborted, or after it was told to stop: another
+// rank is the cause.
 bool is_consequence(const RankEnd& end, const Situation& situation);
 
-// The local rank to blame: the earliest failure that is no consequence, else the earliest; of
-// several seen at once a killed one. nullopt: none failed.
+// Returns the local rank that failed first: the earliest failure that is not a consequence, else
+// the earliest failure; among simultaneous ones, a killed rank. nullopt: none failed.
 std::optional<int> first_failure(const Situation& situation);
 
 }  // namespace weft::launch

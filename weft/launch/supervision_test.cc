@@ -21,14 +21,14 @@ Situation situation(std::vector<std::optional<RankEnd>> ranks) {
   return result;
 }
 
-TEST(Decide, WaitsWithoutALimitWhileAllIsWell) {
+TEST(Decide, WaitsWithoutALimitWhileAllRanksRun) {
   const auto decision =
       decide(situation({std::nullopt, exited(0, seconds(1))}), Policy{}, kStart + seconds(999));
   EXPECT_EQ(decision.act, Act::kWait);
   EXPECT_FALSE(decision.until);
 }
 
-TEST(Decide, GivesSurvivorsTheGraceAndThenTerminatesThem) {
+TEST(Decide, TerminatesSurvivorsAfterTheGraceTime) {
   const auto seen = situation({std::nullopt, killed(SIGKILL, seconds(10))});
   const auto before = decide(seen, Policy{}, kStart + milliseconds(14999));
   EXPECT_EQ(before.act, Act::kWait);
@@ -36,7 +36,7 @@ TEST(Decide, GivesSurvivorsTheGraceAndThenTerminatesThem) {
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(15)).act, Act::kTerminate);
 }
 
-TEST(Decide, KillsWhatIsLeftAtTheShutdownTimeoutAndOnce) {
+TEST(Decide, KillsTheRemainingRanksOnceAtTheShutdownTimeout) {
   auto seen = situation({std::nullopt, exited(1, seconds(10))});
   seen.stop_sent = kStart + seconds(15);
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(44)).until, kStart + seconds(45));
@@ -54,13 +54,13 @@ TEST(Decide, KillsAtOnceOnASecondSignal) {
   EXPECT_EQ(decide(seen, Policy{}, kStart).act, Act::kKill);
 }
 
-TEST(Decide, TerminatesWhenTheStoreIsGone) {
+TEST(Decide, TerminatesWhenTheStoreProcessHasEnded) {
   auto seen = situation({std::nullopt});
   seen.store_lost = true;
   EXPECT_EQ(decide(seen, Policy{}, kStart).act, Act::kTerminate);
 }
 
-TEST(Decide, RestartsOnlyAfterAllHaveEndedAndOnlySoOften) {
+TEST(Decide, RestartsOnlyAfterAllHaveEndedAndUpToTheLimit) {
   Policy policy;
   policy.max_restarts = 2;
   auto seen = situation({exited(1, seconds(1)), std::nullopt});
@@ -71,7 +71,7 @@ TEST(Decide, RestartsOnlyAfterAllHaveEndedAndOnlySoOften) {
   EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kFinish);
 }
 
-TEST(Decide, DoesNotRestartWhatSucceededOrWasStopped) {
+TEST(Decide, DoesNotRestartAfterSuccessOrStop) {
   Policy policy;
   policy.max_restarts = 2;
   EXPECT_EQ(decide(situation({exited(0, seconds(1))}), policy, kStart).act, Act::kFinish);
@@ -100,11 +100,11 @@ TEST(FirstFailure, IsNotARankThatWasToldToStop) {
   EXPECT_EQ(first_failure(seen), 1);
 }
 
-TEST(FirstFailure, IsTheKilledOneOfTwoSeenAtOnce) {
+TEST(FirstFailure, IsTheKilledOneOfTwoSimultaneousFailures) {
   EXPECT_EQ(first_failure(situation({exited(1, seconds(1)), killed(SIGKILL, seconds(1))})), 1);
 }
 
-TEST(FailureReport, EndsWithTheCulpritItsCauseAndItsLog) {
+TEST(FailureReport, EndsWithTheFirstFailedRankItsCauseAndItsLog) {
   internal::Failure failure;
   failure.situation = situation({exited(201, seconds(2)), exited(3, seconds(1))});
   failure.first_rank = 4;
@@ -112,14 +112,14 @@ TEST(FailureReport, EndsWithTheCulpritItsCauseAndItsLog) {
   failure.last_lines = {"one", "two"};
   failure.log = "logs/1/stderr.log";
   EXPECT_EQ(internal::failure_report(failure),
-            "weft: rank 4 ended in consequence: exit code 201 (weft: PeerLost)\n"
+            "weft: rank 4 ended as a consequence: exit code 201 (weft: PeerLost)\n"
             "weft: last lines of rank 5 on stderr:\n"
             "    one\n"
             "    two\n"
             "weft: rank 5 failed first: exit code 3: no such file (log: logs/1/stderr.log)\n");
 }
 
-TEST(FailureReport, TellsOneMistakeOfSeveralRanksOnce) {
+TEST(FailureReport, ReportsTheSameErrorOfSeveralRanksOnce) {
   internal::Failure failure;
   failure.situation =
       situation({exited(2, seconds(1)), exited(2, seconds(2)), exited(202, seconds(2)),
@@ -131,12 +131,12 @@ TEST(FailureReport, TellsOneMistakeOfSeveralRanksOnce) {
                     aborted(3),          "another mistake",   "no data on rank 5"};
   EXPECT_EQ(internal::failure_report(failure),
             "weft: rank 4 failed later: exit code 2: another mistake\n"
-            "weft: ranks 2 and 3 ended in consequence: exit code 202 (weft: Aborted): Aborted: "
+            "weft: ranks 2 and 3 ended as a consequence: exit code 202 (weft: Aborted): Aborted: "
             "all_reduce, rank 2: rank 0 has left\n"
             "weft: ranks 0, 1 and 5 failed: exit code 2: no data on rank 0\n");
 }
 
-TEST(FailureReport, CountsManyRanksFromTo) {
+TEST(FailureReport, PrintsManyRanksAsARange) {
   internal::Failure failure;
   failure.situation.ranks.assign(16, exited(2, seconds(1)));
   failure.causes.assign(16, "no data");
@@ -148,16 +148,16 @@ TEST(FailureReport, ExplainsAKill) {
   internal::Failure failure;
   failure.situation = situation({killed(SIGKILL, seconds(1))});
   EXPECT_EQ(internal::failure_report(failure),
-            "weft: rank 0 failed first: SIGKILL (signal 9): killed from outside; may be out of "
-            "memory (see dmesg)\n");
+            "weft: rank 0 failed first: SIGKILL (signal 9): killed by another process or the "
+            "kernel; check for out of memory (dmesg)\n");
   failure.out_of_memory = true;
   EXPECT_EQ(internal::failure_report(failure),
-            "weft: rank 0 failed first: SIGKILL (signal 9): the kernel killed it for lack of "
-            "memory; use a smaller batch, fewer ranks or a "
+            "weft: rank 0 failed first: SIGKILL (signal 9): the kernel killed it because memory "
+            "ran out; use a smaller batch, fewer ranks or a "
             "higher memory limit\n");
 }
 
-TEST(FailureReport, SaysThatItWasStopped) {
+TEST(FailureReport, ReportsThatItWasStopped) {
   internal::Failure failure;
   failure.situation = situation({killed(SIGINT, seconds(1))});
   failure.situation.stop_sent = kStart;

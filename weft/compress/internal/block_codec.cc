@@ -1,7 +1,7 @@
 // int8, int4 and sign: a scale for each block, then the codes (weft/kernels/encode.h).
 //
-//   8, 4 bits     error of a number: at most half a quantum, scale / 2; at random: less than a
-//                 quantum, none in expectation
+//   8, 4 bits     error of a number: at most half a quantum, scale / 2; with random rounding: less
+//                 than a quantum, zero in expectation
 //   1 bit         ||x - C(x)||^2 = (1 - ||x||_1^2 / (n ||x||_2^2)) ||x||^2 for each block
 //                 (Karimireddy et al. 2019)
 #include "weft/base/random.h"

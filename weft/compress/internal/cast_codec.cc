@@ -1,5 +1,5 @@
-// bf16 and f16: each number rounded to the nearest. Relative error at most 2^-9 and 2^-12 for
-// numbers that are normal there.
+// bf16 and f16: each number is rounded to the nearest. The relative error is at most 2^-9 and 2^-12
+// for normal numbers of the type.
 #include <cmath>
 
 #include "weft/compress/internal/codecs.h"
@@ -8,7 +8,7 @@
 namespace weft::compress::internal {
 namespace {
 
-// Numbers that stay in the first-level cache on the way through float32.
+// Number of values per strip, so that the float32 intermediate stays in the L1 cache.
 constexpr std::size_t kStrip = 2048;
 
 class CastCodec final : public Codec {

@@ -1,4 +1,4 @@
-// The exchanges of codecs that take numbers one by one: sum, gather and sharded. See reducer.h.
+// The exchanges of codecs that encode single numbers: sum, gather and sharded. See reducer.h.
 #include <algorithm>
 #include <cstring>
 
@@ -9,7 +9,7 @@
 namespace weft::compress::internal {
 namespace {
 
-// A codec, the memory of this rank's gradient and, with delta, what all ranks have agreed on.
+// A codec, the memory of this rank's gradient and, with delta, the state that all ranks share.
 class FlatReducer : public StagedReducer {
  public:
   FlatReducer(const Spec& spec, const Unit& unit)
@@ -25,15 +25,15 @@ class FlatReducer : public StagedReducer {
     if (!agreed_.empty()) all.emplace_back(agreed_);
     return all;
   }
-  // Encodes values that start at `first`, with what is remembered of them; they are destroyed.
+  // Encodes values that start at `first`, together with their memory. Overwrites the values.
   void encode(const Codec& codec, std::int64_t first, std::span<float> values, const Draw& draw) {
     unsent_.encode(codec, first, values, draw, out_);
   }
-  // All of this step's values are encoded.
+  // Called when all values of this step are encoded.
   void encoded() {
     if (codec_->sparse()) end_momentum(unsent_.all());
   }
-  // Where decoded numbers are added up.
+  // Returns the array in which decoded values are summed.
   std::span<float> sums() {
     if (delta()) return agreed_;
     std::fill(values().begin(), values().end(), 0.0f);
@@ -46,12 +46,12 @@ class FlatReducer : public StagedReducer {
     return std::span(in_).subspan(static_cast<std::size_t>(block * bytes),
                                   static_cast<std::size_t>(bytes));
   }
-  // Of all ranks' encodings the longest, where lengths differ.
+  // Length of the longest encoding of all ranks, if lengths differ.
   Round ask_longest(std::int64_t mine) {
     longest_ = mine;
     return {Round::How::kMax, DType::kI64, 1, &longest_, nullptr};
   }
-  // `out_` is sent: one block, or one for each rank.
+  // Sends `out_`: one block, or one for each rank.
   Round swap(Round::How how, std::int64_t bytes) {
     in_.resize(static_cast<std::size_t>(bytes * unit_.world));
     return {how, DType::kU8, bytes, in_.data(), out_.data()};
@@ -118,8 +118,7 @@ class GatherReducer final : public FlatReducer {
   }
 };
 
-// The sum of this rank's shard is a gradient of its own: it is encoded once more, and what that
-// leaves out is remembered here.
+// The sum of this rank's shard is encoded again like a gradient. Its encoding error is kept here.
 class ShardedReducer final : public FlatReducer {
  public:
   ShardedReducer(const Spec& spec, const Unit& unit)
@@ -149,7 +148,7 @@ class ShardedReducer final : public FlatReducer {
   }
 
   std::optional<Round> stage(int stage) override {
-    if (codec_->fixed() && stage >= 1) ++stage;  // nobody has to be asked for lengths
+    if (codec_->fixed() && stage >= 1) ++stage;  // the lengths are known
     if (codec_->fixed() && stage >= 3) ++stage;
     switch (stage) {
       case 0: {
@@ -169,7 +168,7 @@ class ShardedReducer final : public FlatReducer {
     }
   }
 
-  // Returns the longest of the encodings, which lie one behind the other.
+  // Returns the length of the longest of the consecutive encodings.
   std::int64_t encode_shards() {
     out_.clear();
     ends_.clear();
@@ -185,7 +184,7 @@ class ShardedReducer final : public FlatReducer {
     return longest;
   }
 
-  // In blocks of one length.
+  // Copies encodings into blocks of equal length.
   Round send_shards() {
     const auto block = static_cast<std::size_t>(longest_);
     std::vector<std::byte> blocks(block * ends_.size());
@@ -207,7 +206,7 @@ class ShardedReducer final : public FlatReducer {
     out_.clear();
     const Draw second = draw(static_cast<std::uint32_t>(unit_.world + unit_.rank));
     if (!delta()) return unsent_sum_.encode(codec(unit_.rank), 0, sum_, second, out_);
-    // What the others believe of the sum is in agreed_.
+    // agreed_ has the other ranks' state of the sum.
     const auto believed = part(agreed_, mine);
     std::vector<float> difference(sum_.size());
     for (std::size_t i = 0; i < sum_.size(); ++i) difference[i] = sum_[i] - believed[i];
@@ -231,11 +230,11 @@ class ShardedReducer final : public FlatReducer {
     return std::nullopt;
   }
 
-  const std::int64_t shard_bytes_;              // of the longest shard
+  const std::int64_t shard_bytes_;              // bytes of the longest shard
   std::vector<std::unique_ptr<Codec>> codecs_;  // by shard
   std::vector<float> sum_;                      // of this rank's
   Unsent unsent_sum_;
-  std::vector<std::size_t> ends_;  // of the encoded shards
+  std::vector<std::size_t> ends_;  // end offsets of the encoded shards
 };
 
 }  // namespace

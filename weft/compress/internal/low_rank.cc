@@ -1,14 +1,14 @@
-// PowerSGD (Vogels, Karimireddy, Jaggi 2019): each matrix M travels as P Q^T, P = M Q
-// orthogonalised, Q = M^T P, with Q of the step before to start from: one step of subspace
-// iteration a training step, which follows the slowly turning top singular vectors.
+// PowerSGD (Vogels, Karimireddy, Jaggi 2019): each matrix M is sent as P Q^T, with P = M Q
+// (orthogonalized) and Q = M^T P, starting from the Q of the previous step. This is one step of
+// subspace iteration per training step, which tracks the slowly changing top singular vectors.
 //
-//   round 1   all-reduce of the P of all matrices of the buffer, and of what no matrix holds, as it
-//             is
-//   round 2   all-reduce of their Q
+//   round 1   all-reduce of the P of all matrices of the buffer, and of values outside matrices
+//             (uncompressed)
+//   round 2   all-reduce of the Q of all matrices
 //
-// Both products are linear in M, so what comes out is the approximation of the summed gradient, the
-// same on every rank, and each rank's residual is its own M - P (M^T P)^T: their sum is exactly
-// what the approximation misses.
+// Both products are linear in M, so the result is the approximation of the summed gradient, the
+// same on every rank. Each rank's residual is its own M - P (M^T P)^T, and the sum of the residuals
+// is exactly the error of the approximation.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -20,16 +20,17 @@
 namespace weft::compress::internal {
 namespace {
 
-// A matrix, its rank, and the places of its factors.
+// A matrix, its rank, and the positions of its factors.
 struct Factored {
   std::int64_t first = 0;
   kernels::LowRankArgs shape;
-  std::int64_t left = 0, right = 0;  // first elements in the flat factors
+  std::int64_t left = 0, right = 0;  // first elements of its factors in the flat arrays
 };
 
 struct Plan {
   std::vector<Factored> matrices;
-  std::vector<std::pair<std::int64_t, std::int64_t>> rest;  // [first, end) that travel as they are
+  // [first, end) ranges that are sent uncompressed.
+  std::vector<std::pair<std::int64_t, std::int64_t>> rest;
   std::int64_t left_length = 0, right_length = 0, rest_length = 0;
 };
 
@@ -65,7 +66,7 @@ double dot(const float* a, const float* b, std::int64_t count) {
 }
 
 // Gram-Schmidt, each vector twice (Giraud et al. 2005: then they are orthogonal to working
-// precision). One that lies in the span of those before becomes zero: it has nothing to say.
+// precision). A vector in the span of earlier ones becomes zero, since it adds no information.
 void orthogonalise(float* vectors, std::int64_t length, int count) {
   for (int k = 0; k < count; ++k) {
     float* const vector = vectors + k * length;
@@ -80,7 +81,7 @@ void orthogonalise(float* vectors, std::int64_t length, int count) {
     const double norm = std::sqrt(dot(vector, vector, length));
     const float scale =
         norm > 1e-5 * before && norm > 1e-30 ? static_cast<float>(1.0 / norm) : 0.0f;
-    if (std::isnan(norm)) continue;  // shows in the result
+    if (std::isnan(norm)) continue;  // NaN stays visible in the result
     for (std::int64_t i = 0; i < length; ++i) vector[i] *= scale;
   }
 }
@@ -121,7 +122,7 @@ class LowRankReducer final : public StagedReducer {
 
   float* left(const Factored& matrix) { return left_.data() + matrix.left; }
   float* right(const Factored& matrix) { return right_.data() + matrix.right; }
-  // For each range that travels as it is: its place among the values, in left_, and its length.
+  // For each uncompressed range: its position in the values, its position in left_, and its length.
   template <class Visit>
   void each_rest(const Visit& visit) {
     float* at = left_.data() + plan_.left_length;
@@ -189,8 +190,8 @@ class LowRankReducer final : public StagedReducer {
     for (const Factored& matrix : plan_.matrices) prepare_next(matrix);
   }
 
-  // A vector of zeros would stay zero, one that is not finite would stay so: those start over, and
-  // what is not finite is forgotten.
+  // A zero vector would stay zero, and a vector that is not finite would stay so. Both are
+  // reinitialized, and values that are not finite are dropped.
   void prepare_next(const Factored& matrix) {
     const std::int64_t columns = matrix.shape.columns;
     for (int k = 0; k < matrix.shape.rank; ++k) {
@@ -206,7 +207,7 @@ class LowRankReducer final : public StagedReducer {
   }
 
   const Plan plan_;
-  std::vector<float> left_;   // the P of all matrices, then the rest
+  std::vector<float> left_;   // the P of all matrices, then the uncompressed values
   std::vector<float> right_;  // the Q of all matrices, kept for the next step
   std::vector<float> memory_;
   std::vector<float> agreed_;

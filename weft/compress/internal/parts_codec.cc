@@ -1,7 +1,7 @@
-// A codec that is applied to each tensor of a buffer by itself, so that no scale serves two of
-// them: a tensor's numbers are of one order, those of its neighbor may be a hundred times larger.
-// Small tensors (biases, norms, first and last layers) travel as they are: few bytes, and the
-// numbers on which a net depends most (so do Vogels et al. 2019 with vectors).
+// Applies a codec to each tensor of a buffer separately, so that no scale covers two tensors: the
+// values of neighboring tensors may differ by a factor of a hundred. Small tensors (biases, norms,
+// first and last layers) are not compressed: they are few bytes, and a net depends on them most
+// (Vogels et al. 2019 do the same with vectors).
 #include <cstring>
 
 #include "weft/compress/internal/codecs.h"
@@ -54,7 +54,7 @@ class PartsCodec final : public Codec {
 
  private:
   const std::unique_ptr<Codec> codec_;
-  const std::int64_t small_;  // numbers of a tensor that travels as it is, at most
+  const std::int64_t small_;  // largest size of a tensor that is not compressed
   const std::vector<std::int64_t> tensors_;
 };
 

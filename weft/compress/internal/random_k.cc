@@ -1,17 +1,17 @@
-// randomk: of each run of s numbers one, the same on all ranks, so that places need not be sent and
-// encodings can be summed. Each run starts at a random place and goes round: any s steps in a row
-// send each number exactly once. Drawing anew each step (Stich et al. 2018) would leave a number
-// waiting for s steps on the average and for ln(n) s in the worst case, instead of (s - 1) / 2 and
-// s - 1.
+// randomk sends one of each run of s numbers, the same on all ranks, so that positions need not be
+// sent and encodings can be summed. Each run starts at a random position and advances cyclically:
+// any s consecutive steps send each number exactly once. With a new draw in each step (Stich et al.
+// 2018), a number would wait for s steps on average and ln(n) s in the worst case, instead of (s -
+// 1) / 2 and s - 1.
 //
 // Each number is sent with probability 1 / s. Unscaled: E ||x - C(x)||^2 = (1 - 1 / s) ||x||^2
 // (Stich et al. 2018, lemma A.1, with k / n = 1 / s). Scaled by s: E C(x) = x.
 //
-// Small tensors are sent more often than large ones. What a number should be sent with goes with
-// its magnitude (Wangni et al. 2018, "Gradient sparsification for communication-efficient
-// distributed optimization", section 3); gradients of a net's tensors have norms of one order, so
-// the magnitude of a number goes with 1 / sqrt(n), and s with sqrt(n), as low as the share of all
-// numbers allows.
+// Small tensors are sent more often than large ones. The optimal probability of a number is
+// proportional to its magnitude (Wangni et al. 2018, "Gradient sparsification for
+// communication-efficient distributed optimization", section 3). Gradients of a net's tensors have
+// norms of similar size, so the magnitude of a number is proportional to 1 / sqrt(n). So s is
+// proportional to sqrt(n), and as small as the share of all numbers allows.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -24,7 +24,7 @@ namespace {
 
 struct Tensor {
   std::int64_t count;
-  std::int64_t run;  // numbers of which one is sent
+  std::int64_t run;  // length of a run; one number of each run is sent
 };
 
 std::int64_t runs_of(std::int64_t count, std::int64_t run) { return (count + run - 1) / run; }
@@ -35,8 +35,8 @@ std::int64_t sent(const std::vector<Tensor>& tensors) {
   return sum;
 }
 
-// The shortest runs, as sqrt(count) times one factor, that send at most the share of all numbers,
-// or one of each tensor.
+// Finds the shortest runs, as sqrt(count) times a common factor, that send at most the share of all
+// numbers, or one number of each tensor.
 void set_runs(double share, std::vector<Tensor>& tensors) {
   double all = 0, longest = 1;
   for (const Tensor& tensor : tensors) {
@@ -106,8 +106,8 @@ class RandomK final : public Codec {
     return tensors_.empty() ? with_runs(share_, {count}) : tensors_;
   }
 
-  // take(place, run); the place of a last run may lie beyond the end, so that every number is as
-  // likely as any other.
+  // Calls take(position, run). The position in a last run may be beyond the end, so that all
+  // numbers have the same probability.
   template <class Take>
   void drawn(const Draw& draw, std::size_t count, const Take& take) const {
     Random random(draw.seed, draw.unit);
@@ -127,7 +127,7 @@ class RandomK final : public Codec {
 
   const double share_;
   const bool scaled_;
-  const std::vector<Tensor> tensors_;  // empty: whatever comes is one tensor
+  const std::vector<Tensor> tensors_;  // empty: one tensor
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
-// topk and threshold: how many numbers, their places, their values.
+// topk and threshold: the encoding has the number of values, their positions, and the values.
 //
 //   topk of k among n    ||x - C(x)||^2 <= (1 - k / n) ||x||^2 (Stich et al. 2018, lemma A.1)
-//   threshold t          what is left out is below t; of more than half, the largest half is sent
-//                        (more would be no compression)
+//   threshold t          omitted values are below t; at most the largest half is sent (more would
+//                        not compress)
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -15,14 +15,14 @@ namespace weft::compress::internal {
 namespace {
 
 constexpr int kBins = 4096;
-// Of a magnitude's 31 bits: the exponent and four bits of the mantissa are left.
+// Shift of a magnitude's 31 bits that keeps the exponent and four bits of the mantissa.
 constexpr int kBinShift = 19;
 
 std::uint32_t magnitude(float value) { return std::bit_cast<std::uint32_t>(value) & 0x7fffffffu; }
 
-// The places of the k largest magnitudes, ascending; of equal ones those that come first. NaN
-// counts as the largest. One pass counts magnitudes by bins, one collects; only the bin on the
-// border is sorted.
+// Returns the positions of the k largest magnitudes, ascending. Among equal ones, earlier positions
+// win. NaN counts as the largest. One pass counts magnitudes by bins, a second one collects; only
+// the bin at the border is sorted.
 std::vector<std::uint32_t> largest(std::span<const float> values, std::int64_t k) {
   std::vector<std::uint32_t> bins(kBins, 0);
   for (float value : values) ++bins[magnitude(value) >> kBinShift];
@@ -55,7 +55,7 @@ class SparseCodec : public Codec {
   void encode(std::span<const float> values, const Draw&, std::vector<std::byte>& wire,
               float* residual) const override {
     WEFT_REQUIRE(values.size() < (std::uint64_t{1} << 32),
-                 "a sparse codec takes at most 2^32 numbers at once");
+                 "a sparse codec supports at most 2^32 numbers at once");
     const auto places = choose(values);
     const auto count = static_cast<std::uint32_t>(places.size());
     std::byte* out = append(wire, 4 + 8 * static_cast<std::int64_t>(count));

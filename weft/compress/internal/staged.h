@@ -1,5 +1,5 @@
-// What all reducers share: warm-up steps, momentum before the codec, the memory of what was not
-// sent.
+// Shared by all reducers: warm-up steps, momentum before the codec, and the memory of unsent
+// values.
 #pragma once
 
 #include "weft/compress/reducer.h"
@@ -12,7 +12,7 @@ struct Range {
   std::size_t size() const { return static_cast<std::size_t>(count); }
 };
 
-// A Reducer that gets its stages counted. In warm-up the values are summed as they are.
+// A Reducer with counted stages. Warm-up steps sum uncompressed values.
 class StagedReducer : public Reducer {
  public:
   StagedReducer(const Spec& spec, const Unit& unit);
@@ -21,16 +21,16 @@ class StagedReducer : public Reducer {
   std::vector<std::span<float>> state() final;
 
  protected:
-  // What the codec itself has to keep.
+  // State of the codec itself.
   virtual std::vector<std::span<float>> memory() = 0;
-  // Momentum ends for numbers of which nothing is left to be sent.
+  // Ends momentum for numbers whose residual is zero.
   void end_momentum(std::span<const float> residual);
-  // After warm-up gradients enter with all that momentum would make of them (reducer.h).
+  // True if, after warm-up, gradients enter with the whole effect of momentum (reducer.h).
   void take_momentum_at_once() { at_once_ = true; }
-  // stage counts from 0 in each step.
+  // `stage` counts from 0 in each step.
   virtual std::optional<Round> stage(int stage) = 0;
   std::span<float> values() const { return {values_, static_cast<std::size_t>(unit_.count)}; }
-  // `part` tells encodings of one step and buffer apart.
+  // `part` distinguishes encodings of one step and buffer.
   Draw draw(std::uint32_t part) const;
   bool delta() const { return spec_.memory == Memory::kDelta; }
 
@@ -40,21 +40,21 @@ class StagedReducer : public Reducer {
  private:
   void take_momentum();
 
-  std::vector<float> velocity_;  // empty where momentum is not taken here
+  std::vector<float> velocity_;  // empty if momentum is not applied here
   bool at_once_ = false;
   float* values_ = nullptr;
   std::int64_t step_ = 0;
   int stage_ = 0;
 };
 
-// What one rank remembers of what it could not send, for a range of numbers.
+// Memory of the unsent values of one rank, for a range of numbers.
 class Unsent {
  public:
   Unsent(Memory kind, std::int64_t count)
       : kind_(kind), values_(kind == Memory::kNone ? 0 : static_cast<std::size_t>(count), 0.0f) {}
 
-  // Encodes `values`, which start at `first` of the range, with what is remembered of them.
-  // `values` are destroyed.
+  // Encodes `values`, which start at `first` of the range, together with their memory. Overwrites
+  // `values`.
   void encode(const Codec& codec, std::int64_t first, std::span<float> values, const Draw& draw,
               std::vector<std::byte>& wire);
   std::span<float> all() { return values_; }
@@ -64,13 +64,14 @@ class Unsent {
 
  private:
   const Memory kind_;
-  std::vector<float> values_;  // feedback: what was not sent; delta: what the others believe
+  // feedback: unsent values; delta: the value that the other ranks have.
+  std::vector<float> values_;
 };
 
-// What the rank sums up in the sharded exchange; empty for the last ranks where shards are rounded
-// up.
+// The shard that the rank sums in the sharded exchange. Empty for the last ranks if shards are
+// rounded up.
 Range shard_of(const Unit& unit, int rank);
-// The codec for a range of the unit's numbers, which knows where its tensors lie.
+// The codec for a range of the unit's numbers, with the positions of its tensors.
 std::unique_ptr<Codec> make_codec(const Spec& spec, const Unit& unit, const Range& range);
 // Bytes of the longest shard.
 std::int64_t shard_bytes(const Spec& spec, const Unit& unit);
@@ -79,10 +80,10 @@ std::unique_ptr<Reducer> make_plain(const Spec& spec, const Unit& unit);
 std::unique_ptr<Reducer> make_sum(const Spec& spec, const Unit& unit);
 std::unique_ptr<Reducer> make_gather(const Spec& spec, const Unit& unit);
 std::unique_ptr<Reducer> make_sharded(const Spec& spec, const Unit& unit);
-// Null where no matrix gains.
+// Null if no matrix becomes smaller.
 std::unique_ptr<Reducer> make_low_rank(const Spec& spec, const Unit& unit);
 
-// Bytes that a rank sends in an all-reduce of so many.
+// Bytes that a rank sends in an all-reduce of this many bytes.
 constexpr std::int64_t all_reduce_bytes(std::int64_t bytes, int world) {
   return 2 * bytes * (world - 1) / world;
 }

@@ -1,5 +1,5 @@
-// For tests: the ranks of a world in one thread, whose rounds are carried out here, and gradients
-// for them.
+// For tests: runs the ranks of a world in one thread, executes their collectives, and makes
+// gradients.
 #pragma once
 
 #include <cstring>
@@ -14,7 +14,7 @@ namespace weft::compress::internal {
 
 using Floats = std::vector<float>;
 
-// The ranks of a world, one after the other: their rounds are carried out here.
+// Runs the ranks one after the other and executes their collectives.
 class Ranks {
  public:
   Ranks(const std::string& spec, Unit unit, int world) : unit_(std::move(unit)) {
@@ -25,7 +25,7 @@ class Ranks {
     }
   }
 
-  // Each rank's values become what it ends with.
+  // Replaces each rank's values by its result.
   void step(std::vector<Floats>& values) {
     sent_ = 0;
     for (std::size_t rank = 0; rank < reducers_.size(); ++rank)
@@ -45,7 +45,7 @@ class Ranks {
 
   Reducer& operator[](int rank) { return *reducers_[static_cast<std::size_t>(rank)]; }
   int size() const { return static_cast<int>(reducers_.size()); }
-  // By a rank, as reducer.h counts them, in the last step.
+  // Bytes sent by a rank in the last step, as reducer.h counts them.
   std::int64_t sent() const { return sent_; }
 
   void copy_state_from(Ranks& other) {
@@ -97,7 +97,7 @@ class Ranks {
   std::int64_t sent_ = 0;
 };
 
-// Of two matrices with a vector between them and one behind.
+// A buffer of two matrices, with a vector between them and one after them.
 inline Unit unit_of(std::int64_t count) {
   Unit unit{.count = count};
   if (count >= 3000)

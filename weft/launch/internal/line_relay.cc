@@ -17,7 +17,7 @@ LineRelay::LineRelay(Fd pipe, Options options)
 void LineRelay::pump() {
   std::string shown;
   char buffer[16 * 1024];
-  // At most 1 MiB a call: one rank that prints without end does not starve the others.
+  // Limit per call, so that a rank that prints endlessly does not starve the others.
   for (int round = 0; pipe_ && round < 64; ++round) {
     const ssize_t got = ::read(pipe_.get(), buffer, sizeof buffer);
     if (got < 0 && errno == EINTR) continue;
@@ -56,7 +56,7 @@ void LineRelay::take(const char* bytes, std::size_t size, std::string& shown) {
 }
 
 void LineRelay::line_done(std::string& shown) {
-  // A rank of weft's own names itself already.
+  // Lines of weft's own log contain the rank already.
   const bool named = !options_.prefix.empty() && line_.starts_with(options_.prefix);
   if (options_.console >= 0) shown += (named ? "" : options_.prefix) + line_ + '\n';
   if (options_.keep_tail) {

@@ -1,5 +1,5 @@
-// Passes on what a rank prints, whole lines at a time, so that lines of several ranks never mix;
-// copies it to a log file; remembers the last lines for the report of a failure.
+// Forwards the output of a rank in whole lines, so that lines of several ranks never mix. Copies it
+// to a log file, and keeps the last lines for the failure report.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace weft::launch::internal {
 class LineRelay {
  public:
   static constexpr std::size_t kTailLines = 20;
-  // A longer line is passed on in pieces.
+  // Longer lines are forwarded in pieces.
   static constexpr std::size_t kLongestLine = 64 * 1024;
 
   struct Options {
@@ -23,15 +23,15 @@ class LineRelay {
     bool keep_tail = false;
   };
 
-  LineRelay() = default;  // of a stream that goes past the launcher
+  LineRelay() = default;  // for a stream that bypasses the launcher
   // `pipe` is the reading end; it is made non-blocking.
   LineRelay(Fd pipe, Options options);
 
-  // -1 when closed.
+  // -1 if closed.
   int fd() const { return pipe_.get(); }
-  // Takes what is there now, without waiting; closes at the end of the stream.
+  // Reads available data without waiting. Closes at the end of the stream.
   void pump();
-  // The writer has ended: takes what is left, and the last line even if it is not ended.
+  // Called after the writer has ended: reads the rest, including an unfinished last line.
   void finish();
   const std::deque<std::string>& tail() const { return tail_; }
 
@@ -45,7 +45,7 @@ class LineRelay {
   std::deque<std::string> tail_;
 };
 
-// All of it, also to a descriptor that is slow; gives up silently when nobody reads any more.
+// Writes everything, also to a slow descriptor. Stops silently if the reader is gone.
 void write_all(int fd, const std::string& text);
 
 }  // namespace weft::launch::internal

@@ -1,4 +1,4 @@
-// A pipe whose ends close themselves and are not inherited by programs that are started.
+// A pipe whose ends close themselves and are not inherited by started programs.
 #pragma once
 
 #include <fcntl.h>
@@ -14,12 +14,13 @@
 
 namespace weft::launch::internal {
 
-// {read end, write end}. Throws kUnavailable, naming `what` it was for, when no descriptor is left.
+// Returns {read end, write end}. Throws kUnavailable, naming its purpose `what`, if no descriptor
+// is left.
 inline std::array<Fd, 2> make_pipe(const char* what) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0)
     throw Error(Errc::kUnavailable,
-                std::string("no pipe for ") + what + ": " + std::strerror(errno));
+                std::string("cannot create a pipe for ") + what + ": " + std::strerror(errno));
   return {Fd(ends[0]), Fd(ends[1])};
 }
 

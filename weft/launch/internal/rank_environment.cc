@@ -15,7 +15,7 @@
 namespace weft::launch::internal {
 namespace {
 
-constexpr int kMostRanks = 256;  // as many as can share a host's memory
+constexpr int kMostRanks = 256;  // limit of ranks that share a host's memory
 
 [[noreturn]] void bad(const std::string& option, const std::string& value,
                       const std::string& what) {
@@ -58,14 +58,15 @@ int gpus() {
   return count;
 }
 
-// "3" for all, or "0:1,1:3".
+// "3" for all local ranks, or "0:1,1:3".
 std::vector<int> by_rank(const std::string& option, const std::string& text, int local_world) {
   std::vector<int> result(static_cast<std::size_t>(local_world), 0);
   const auto stream = [&](const std::string& digits) {
     const int value = number(option, text, digits);
     return value <= 3
                ? value
-               : (bad(option, text, "streams are 0 (none), 1 (stdout), 2 (stderr) or 3 (both)"), 0);
+               : (bad(option, text, "the streams are 0 (none), 1 (stdout), 2 (stderr) or 3 (both)"),
+                  0);
   };
   for (const auto& part : split(text, ',')) {
     const auto colon = part.find(':');
@@ -109,7 +110,7 @@ int node_count(const std::string& text) {
   const auto parts = split(text, ':');
   if (parts.empty() || parts.size() > 2) bad("nnodes", text, "expected N");
   if (parts.size() == 2 && parts[0] != parts[1])
-    bad("nnodes", text, "a number of nodes that changes is not supported; give one number");
+    bad("nnodes", text, "a variable number of nodes is not supported; set one number");
   const int nodes = number("nnodes", text, parts[0]);
   return nodes >= 1 ? nodes : (bad("nnodes", text, "at least 1"), 0);
 }
@@ -143,21 +144,21 @@ Job read_options(const LaunchOptions& options) {
   job.node_rank = options.standalone ? 0 : options.node_rank;
   if (job.node_rank < 0 || job.node_rank >= job.nodes) {
     bad("node-rank", std::to_string(options.node_rank),
-        "nodes go from 0 to " + std::to_string(job.nodes - 1));
+        "nodes are numbered from 0 to " + std::to_string(job.nodes - 1));
   }
   if (options.master_port < 0 || options.master_port > 65535)
-    bad("master-port", std::to_string(options.master_port), "ports end at 65535");
+    bad("master-port", std::to_string(options.master_port), "the highest port is 65535");
   job.master_port = options.standalone ? 0 : options.master_port;
   if (job.nodes > 1) {
     if (options.master_addr.empty())
-      bad("nnodes", options.nnodes, "give --master-addr, the host of node 0, on every node");
+      bad("nnodes", options.nnodes, "set --master-addr, the host of node 0, on every node");
     job.master_addr = options.master_addr;
     if (job.master_port == 0) job.master_port = 29500;
   }
   if (options.max_restarts < 0)
     bad("max-restarts", std::to_string(options.max_restarts), "0 or more");
   if (options.max_restarts > 0 && job.nodes > 1)
-    bad("max-restarts", std::to_string(options.max_restarts), "only on one node for now");
+    bad("max-restarts", std::to_string(options.max_restarts), "supported on one node only");
   job.run_id = !options.run_id.empty() ? options.run_id : options.standalone ? random_id() : "none";
   job.signals = signal_numbers(options.signals_to_handle);
   job.redirects = by_rank("redirects", options.redirects, job.local_world);
@@ -197,7 +198,7 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
   const int threads = threads_per_rank(job.local_world);
   if (threads > 0 && std::getenv("OMP_NUM_THREADS") == nullptr)
     result.push_back("OMP_NUM_THREADS=" + text(threads));
-  // Never another job's: a launcher started by a rank of ours has a secret of its own, or none.
+  // Never that of another job: a launcher started by a rank has its own secret, or none.
   result.push_back("WEFT_SECRET_FD=" + (attempt.secret_fd < 0 ? "" : text(attempt.secret_fd)));
   result.push_back("WEFT_LIVE_FD=" + (attempt.live_fd < 0 ? "" : text(attempt.live_fd)));
   result.push_back(std::string("WEFT_LAUNCHER_REPORTS=") + (attempt.reports ? "1" : "0"));

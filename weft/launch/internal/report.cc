@@ -13,7 +13,7 @@
 namespace weft::launch::internal {
 namespace {
 
-// What a number alone does not tell.
+// Explanation of a signal number.
 std::string hint(const ExitStatus& status, bool out_of_memory) {
   if (!status.signaled) {
     for (const Errc code : {Errc::kTimeout, Errc::kPeerLost, Errc::kAborted, Errc::kUnavailable,
@@ -24,14 +24,17 @@ std::string hint(const ExitStatus& status, bool out_of_memory) {
   }
   switch (status.value) {
     case SIGKILL:
-      return out_of_memory ? ": the kernel killed it for lack of memory; use a smaller batch, "
-                             "fewer ranks or a higher memory limit"
-                           : ": killed from outside; may be out of memory (see dmesg)";
+      return out_of_memory
+                 ? ": the kernel killed it because memory ran out; use a smaller batch, fewer "
+                   "ranks or a higher memory limit"
+                 : ": killed by another process or the kernel; check for out of memory (dmesg)";
     case SIGBUS:
-      return ": a mapped file or shared memory could not be filled; is /dev/shm or the disk full?";
+      return ": a mapped file or shared memory could not be filled; check whether /dev/shm or the "
+             "disk is full";
     case SIGSEGV: return ": invalid memory access";
-    case SIGABRT: return ": aborted; an exception that nobody caught, or a failed assertion";
-    case SIGILL: return ": illegal instruction; built for another processor?";
+    case SIGABRT: return ": aborted; an uncaught exception or a failed assertion";
+    case SIGILL:
+      return ": illegal instruction; check that the program was built for this processor";
     default: return "";
   }
 }
@@ -49,7 +52,7 @@ std::string name(const Failure& failure, const std::vector<int>& locals) {
   return text;
 }
 
-// How a rank ended, if it failed; null otherwise.
+// The end of a rank, if it failed; null otherwise.
 const RankEnd* failed_end(const Failure& failure, int local) {
   const auto& end = failure.situation.ranks[static_cast<std::size_t>(local)];
   return end && !end->status.ok() ? &*end : nullptr;
@@ -59,7 +62,7 @@ std::string cause_of(const Failure& failure, int local) {
   return failure.causes.empty() ? "" : failure.causes[static_cast<std::size_t>(local)];
 }
 
-// How a rank ended and why, with its own number left out, so that the same mistake reads the same
+// The end of a rank and its cause, without its own number, so that the same error has the same text
 // on all ranks.
 std::string likeness(const Failure& failure, int local) {
   std::string cause = cause_of(failure, local);
@@ -74,7 +77,7 @@ std::string likeness(const Failure& failure, int local) {
 
 std::string with_cause(const std::string& cause) { return cause.empty() ? "" : ": " + cause; }
 
-// Ranks that failed beside the culprit, those that ended alike together.
+// Other failed ranks, grouped by equal ends.
 std::string others(const Failure& failure, const std::vector<int>& told) {
   std::map<std::pair<bool, std::string>, std::vector<int>> groups;
   for (int local = 0; local < static_cast<int>(failure.situation.ranks.size()); ++local) {
@@ -86,7 +89,7 @@ std::string others(const Failure& failure, const std::vector<int>& told) {
   for (const auto& [how, locals] : groups) {
     const ExitStatus& status = failed_end(failure, locals[0])->status;
     text += "weft: " + name(failure, locals) +
-            (how.first ? " ended in consequence: " : " failed later: ") + status.describe() +
+            (how.first ? " ended as a consequence: " : " failed later: ") + status.describe() +
             hint(status, false) + with_cause(cause_of(failure, locals[0])) + "\n";
   }
   return text;

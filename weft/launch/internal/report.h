@@ -1,5 +1,5 @@
-// The last thing a failed launch prints: who failed first, why, and where to look. Pure, but for
-// the out-of-memory counter.
+// The final report of a failed launch: the rank that failed first, the cause, and its log. Pure
+// functions, except for the out-of-memory counter.
 #pragma once
 
 #include <deque>
@@ -13,18 +13,20 @@ namespace weft::launch::internal {
 struct Failure {
   Situation situation;
   int first_rank = 0;   // global rank of local rank 0
-  int stop_signal = 0;  // that the launcher was sent; 0: none
+  int stop_signal = 0;  // signal that the launcher received; 0: none
   bool out_of_memory = false;
-  std::vector<std::string> causes;     // by local rank, from their error files; empty: none has one
-  std::deque<std::string> last_lines;  // of the culprit's stderr
-  std::string log;                     // of the culprit; empty: none
+  // By local rank, from their error files; empty: there are none.
+  std::vector<std::string> causes;
+  std::deque<std::string> last_lines;  // last lines of the failed rank's stderr
+  std::string log;                     // log file of the failed rank; empty: none
 };
 
-// Lines, each ended: consequences, the culprit's last lines, and last the culprit with its cause.
-// Ranks that ended alike, with the same cause, share a line. Empty when no rank failed.
+// Returns lines: first the consequences, then the last lines of the rank that failed first, and at
+// the end that rank with its cause. Ranks with the same end and cause share a line. Empty if no
+// rank failed.
 std::string failure_report(const Failure& failure);
 
-// Kills by the kernel for lack of memory so far: in this cgroup (v2), else on this machine.
+// Number of out-of-memory kills by the kernel so far: in this cgroup (v2), else on this machine.
 long out_of_memory_kills();
 
 }  // namespace weft::launch::internal

@@ -21,14 +21,14 @@
 namespace weft::launch::internal {
 namespace {
 
-// The store is PyTorch's and lets anybody in. It bounds what a request may ask for (8 MiB); the
-// rest is done here.
+// PyTorch's store accepts any connection. It limits the size of a request (8 MiB); this code
+// handles the rest.
 void prepare_for_strangers() {
-  // It warns of a malformed request with a stack trace, with which anyone could fill the terminal:
-  // errors only.
+  // The store logs malformed requests with a stack trace, with which anyone could flood the
+  // terminal. So only errors are logged.
   FLAGS_caffe2_log_level = 2;
-  // It keeps idle connections: the system's limit of open files, not the shell's 1024, says how
-  // many keep the ranks out.
+  // The store keeps idle connections. Raising the limit of open files from the shell's 1024 to the
+  // system's maximum makes it harder to keep ranks out.
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
   files.rlim_cur = files.rlim_max;
@@ -89,10 +89,10 @@ std::array<Fd, 2> make_lifeline() {
 std::string refusal(const std::string& host, int port, int reason) {
   const std::string where = host + ":" + std::to_string(port);
   if (reason == EADDRINUSE)
-    return where + " is taken; give another --master-port, or none to get a free one";
+    return where + " is in use; set another --master-port, or none for a free port";
   if (reason == EADDRNOTAVAIL)
     return where +
-           " is no address of this machine; node 0 has to run on the host that --master-addr names";
+           " is not an address of this machine; node 0 must run on the host of --master-addr";
   return where + ": " + std::strerror(reason);
 }
 
@@ -109,8 +109,8 @@ Fd listen_for_store(const std::string& host, int port, int* bound) {
   Fd listener(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  // Listening before a rank exists: a rank that is faster than the store waits in the queue, where
-  // a refusal would cost it a second.
+  // Listens before any rank exists: a rank that is faster than the store waits in the queue. A
+  // refused connection would cost it a second.
   if (::bind(listener.get(), found->ai_addr, found->ai_addrlen) != 0 ||
       ::listen(listener.get(), SOMAXCONN) != 0) {
     throw Error(Errc::kBadConfig, refusal(host, port, errno));

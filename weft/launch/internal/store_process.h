@@ -1,6 +1,6 @@
-// The process beside the ranks. It holds the c10d::TCPStore, so that the launcher has no thread and
-// may fork at any time and each attempt gets a store without old keys; and it outlives a launcher
-// that is killed, to kill what the ranks have started and remove the run's folder.
+// A process beside the ranks that hosts the c10d::TCPStore. So the launcher has no threads and may
+// fork at any time, and each attempt gets a store without old keys. If the launcher is killed, this
+// process kills the processes that the ranks have started and removes the run's folder.
 #pragma once
 
 #include <array>
@@ -11,33 +11,32 @@
 
 namespace weft::launch::internal {
 
-// A listening socket on `host`, an address of this machine; port 0 takes a free one. Throws
-// kBadConfig when the port is taken or the host is not here. *bound is the port.
+// Makes a listening socket on `host`, an address of this machine. Port 0: a free port. Throws
+// kBadConfig if the port is in use or the host is not this machine. *bound receives the port.
 Fd listen_for_store(const std::string& host, int port, int* bound);
 
 class StoreProcess {
  public:
   struct Options {
-    int listener = -1;  // none: another node holds the store
+    int listener = -1;  // none: another node hosts the store
     std::string host;
     int port = 0;
-    std::string lost_key;          // of the store: see tell_lost()
-    std::filesystem::path folder;  // removed should the launcher be killed; empty: none
+    std::string lost_key;          // key in the store, see tell_lost()
+    std::filesystem::path folder;  // removed if the launcher is killed; empty: none
   };
   explicit StoreProcess(const Options& options);
 
   int pidfd() const { return process_.pidfd(); }
   std::optional<ExitStatus> poll() { return process_.poll(); }
-  // The store process kills the guarded process groups when the launcher ends without another word.
-  // A rank calls guard() itself, before its program starts: a launcher that is killed just then
-  // would leave what the program has started. forget() takes a group out again.
+  // If the launcher ends without notice, the store process kills the guarded process groups. A rank
+  // calls guard() itself before its program starts; otherwise, if the launcher were killed at that
+  // moment, processes started by the program would remain. forget() removes a group.
   void guard(pid_t group) { tell({group, -1}); }
   void forget(pid_t group) { tell({-group, -1}); }
-  // Leaves the number of a rank that has failed in the store, for ranks that wait for it there. The
-  // first one stays.
+  // Stores the number of a failed rank, for ranks that wait for it. The first one stays.
   void tell_lost(int rank) { tell({0, rank}); }
 
-  // One message of the launcher. Small, so that the socket takes it whole.
+  // A message of the launcher, small enough for the socket to take it whole.
   struct Message {
     pid_t group;  // to guard; negative: to forget; 0: none
     int lost;     // rank; -1: none
@@ -47,7 +46,7 @@ class StoreProcess {
   StoreProcess(const Options& options, std::array<Fd, 2> ends);
   void tell(Message message);
 
-  Fd lifeline_;  // its closing is what the store process waits for
+  Fd lifeline_;  // the store process waits until it is closed
   Process process_;
 };
 

@@ -50,18 +50,18 @@ std::string random_secret() {
   return bytes;
 }
 
-// In memory and sealed: it has no name, no rank can change it, and neither arguments nor
-// environment show it.
+// A sealed memory file: it has no name, ranks cannot change it, and it does not appear in arguments
+// or environment.
 Fd hold_secret(const std::string& bytes) {
   Fd memory(::memfd_create("weft-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory ||
       ::write(memory.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
-    unavailable("no memory for the secret");
+    unavailable("cannot create a memory file for the secret");
   ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL);
   return memory;
 }
 
-// A descriptor with a position of its own, so that each rank can simply read it.
+// A descriptor with its own position, so that each rank can read it from the start.
 Fd reopen(const Fd& fd) {
   return fd ? Fd(::open(("/proc/self/fd/" + std::to_string(fd.get())).c_str(),
                         O_RDONLY | O_CLOEXEC))
@@ -88,7 +88,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
   } else if (job_.nodes == 1) {
     secret_ = hold_secret(random_secret());
   } else {
-    note("no --secret-file: the ranks of different nodes cannot tell each other from strangers");
+    note("no --secret-file: ranks of different nodes cannot authenticate each other");
   }
   const int threads = threads_per_rank(job_.local_world);
   if (threads > 0 && std::getenv("OMP_NUM_THREADS") == nullptr) {
@@ -113,15 +113,15 @@ Supervisor::~Supervisor() {
   sigset_t handled;
   ::sigemptyset(&handled);
   for (const int number : job_.signals) ::sigaddset(&handled, number);
-  // What came in since the last look has been dealt with by ending.
+  // Signals received since the last check no longer matter, since the ranks have ended.
   const timespec at_once{};
   while (::sigtimedwait(&handled, nullptr, &at_once) > 0) {
   }
   ::sigprocmask(SIG_UNBLOCK, &handled, nullptr);
 }
 
-// <log dir>/<run id>_XXXXXX, as torchrun does; without logs a folder for the error files that goes
-// away at the end.
+// <log dir>/<run id>_XXXXXX, as in torchrun. Without logs: a folder for the error files that is
+// removed at the end.
 void Supervisor::make_folder() {
   const auto any = [](const std::vector<int>& streams) {
     return std::any_of(streams.begin(), streams.end(), [](int s) { return s != 0; });
@@ -186,7 +186,7 @@ std::filesystem::path Supervisor::error_file_of(int local) const {
   return folder_of(local) / "error.json";
 }
 
-// The rank's stderr goes to a file, which then has its error too.
+// The rank's stderr goes to a file, which then also contains its error.
 bool Supervisor::logs_errors(int local) const {
   const auto at = static_cast<std::size_t>(local);
   return ((job_.redirects[at] | job_.tee[at]) & STDERR_FILENO) != 0;
@@ -209,8 +209,8 @@ Supervisor::Rank Supervisor::start_rank(int local) {
                                           secret.get(), live, !logs_errors(local)});
   if (secret) process.inherit.push_back(secret.get());
   if (live >= 0) process.inherit.push_back(live);
-  // One reader at most; and never a terminal: a process group in the background would be stopped by
-  // reading it.
+  // At most one rank reads stdin, and never a terminal: reading it would stop a background process
+  // group.
   if (job_.rank(local) != 0 || ::isatty(STDIN_FILENO)) process.stdin_fd = nothing.get();
   const int rank = job_.rank(local);
   if (run_) {
@@ -262,7 +262,7 @@ Act Supervisor::watch() {
         send(SIGTERM);
         break;
       case Act::kKill:
-        note("killing the ranks that are left: " + decision.reason);
+        note("killing the remaining ranks: " + decision.reason);
         if (!situation_.stop_sent) situation_.stop_sent = now();
         situation_.kill_sent = true;
         send(SIGKILL);
@@ -323,7 +323,7 @@ void Supervisor::collect_ends() {
 void Supervisor::send(int signal) {
   for (Rank& rank : ranks_) {
     rank.process.signal(signal);
-    // A stopped process acts on nothing but SIGKILL until it goes on.
+    // A stopped process reacts only to SIGKILL until it is continued.
     if (signal != SIGKILL) rank.process.signal(SIGCONT);
   }
 }
@@ -342,7 +342,7 @@ std::string Supervisor::report() const {
   failure.out_of_memory = out_of_memory_kills() > out_of_memory_before_;
   for (int local = 0; local < job_.local_world; ++local)
     failure.causes.push_back(read_error_file(error_file_of(local)).value_or(""));
-  // With a cause, lines that were shown already say nothing more.
+  // If the cause is known, lines that were already shown are not repeated.
   const bool was_shown = job_.shown[at] && (job_.redirects[at] & STDERR_FILENO) == 0;
   if (!was_shown || failure.causes[at].empty()) failure.last_lines = ranks_[at].err.tail();
   if (logs_errors(culprit)) failure.log = (folder_of(culprit) / "stderr.log").string();

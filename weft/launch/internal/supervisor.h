@@ -1,4 +1,4 @@
-// Carries out what decide() says for the ranks of one node: the effects of the launcher.
+// Executes the decisions of decide() for the ranks of one node.
 #pragma once
 
 #include <filesystem>
@@ -35,7 +35,7 @@ class Supervisor {
   void start_attempt();
   Rank start_rank(int local);
   LineRelay relay(int local, int stream, Fd pipe);
-  bool goes_past(int local) const;  // writes to the launcher's own descriptors
+  bool goes_past(int local) const;  // true if the rank writes to the launcher's own descriptors
   std::filesystem::path folder_of(int local) const;
   std::filesystem::path error_file_of(int local) const;
   bool logs_errors(int local) const;
@@ -60,7 +60,7 @@ class Supervisor {
   long out_of_memory_before_ = 0;
   std::unique_ptr<LivePage> page_;
   std::unique_ptr<StoreProcess> store_process_;
-  // by local rank; destroyed before the store process, so that it never guards a group that is gone
+  // by local rank; destroyed before the store process, so that it never guards an ended group
   std::vector<Rank> ranks_;
 };
 

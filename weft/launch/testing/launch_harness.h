@@ -1,4 +1,4 @@
-// For the launcher's tests: runs it in a process of its own and reads what it prints and leaves.
+// For the launcher's tests: runs it in its own process and reads its output and files.
 #pragma once
 
 #include <fcntl.h>
@@ -34,8 +34,7 @@ inline std::string read_file(const std::filesystem::path& file) {
   return std::string((std::istreambuf_iterator<char>(in)), {});
 }
 
-// Field 22 of /proc/PID/stat; empty when there is no such process, or it is dead and only not
-// reaped yet.
+// Field 22 of /proc/PID/stat. Empty if there is no such process, or it is dead but not reaped yet.
 inline std::string start_time(const std::string& pid) {
   const auto stat = read_file("/proc/" + pid + "/stat");
   if (stat.empty()) return "";
@@ -64,8 +63,7 @@ struct Result {
   std::string out, err;
 };
 
-// A launcher that can be talked to while it runs. Its error file, logs and the rest lie in
-// `folder`.
+// A running launcher that tests can signal. `folder` has its error file, logs and other files.
 class Running {
  public:
   explicit Running(std::function<int(const std::string& folder)> call,
@@ -85,7 +83,7 @@ class Running {
 
   pid_t pid() const { return process_->pid(); }
   std::filesystem::path temporary() const { return folder.path / "tmp"; }
-  // Until the ranks have made these files.
+  // Waits until the ranks have made these files.
   void await(const std::vector<std::string>& names) {
     const auto deadline = Deadline::in(std::chrono::seconds(60));
     for (const auto& name : names) {

@@ -29,8 +29,8 @@ void check_step(const Schedule& schedule, const Step& step) {
   const bool shared =
       action == Action::kRead || action == Action::kReadReduce || action == Action::kMeet;
   WEFT_REQUIRE(!shared, std::string(to_string(schedule.collective)) +
-                            ": the schedule reads its peers' memory, which needs ranks that share "
-                            "it; use net::Direct, or another algorithm");
+                            ": the schedule reads its peers' memory, which needs shared memory; "
+                            "use net::Direct, or another algorithm");
   const bool local = action == Action::kCopy || action == Action::kReduce;
   const bool has_from = local || action == Action::kSend;
   const bool has_to = action != Action::kSend;
@@ -39,7 +39,7 @@ void check_step(const Schedule& schedule, const Step& step) {
   };
   WEFT_REQUIRE(step.count >= 0 && (!has_from || inside(step.src, step.from)) &&
                    (!has_to || inside(step.dst, step.to)),
-               "a step of round " + std::to_string(step.round) + " reaches outside its array");
+               "a step of round " + std::to_string(step.round) + " is outside its array");
   WEFT_REQUIRE(!has_to || step.count == 0 || step.to != Buffer::kInput,
                "a step of round " + std::to_string(step.round) + " writes to the input");
 }
@@ -47,7 +47,7 @@ void check_step(const Schedule& schedule, const Step& step) {
 void check(const Schedule& schedule, const Endpoint& endpoint, const ExecutorArgs& args) {
   WEFT_REQUIRE(schedule.rank == endpoint.rank() && schedule.world == endpoint.world(),
                "the schedule is for rank " + std::to_string(schedule.rank) + " of " +
-                   std::to_string(schedule.world) + ", the endpoint is rank " +
+                   std::to_string(schedule.world) + ", but the endpoint is rank " +
                    std::to_string(endpoint.rank()) + " of " + std::to_string(endpoint.world()));
   WEFT_REQUIRE((args.input != nullptr || schedule.input == 0) &&
                    (args.output != nullptr || schedule.output == 0),
@@ -57,11 +57,11 @@ void check(const Schedule& schedule, const Endpoint& endpoint, const ExecutorArg
   const bool has = is_floating(args.dtype) ? !bits : args.op != ReduceOp::kAvg;
   WEFT_REQUIRE(!reduces(schedule.collective) || has,
                std::string(to_string(schedule.collective)) + ": " + to_string(args.dtype) +
-                   " has no " + to_string(args.op) + "; use another op or convert first");
+                   " has no " + to_string(args.op) + "; use another operation or convert the data");
   for (const Step& step : schedule.steps) check_step(schedule, step);
 }
 
-// Whether there is a message longer than a piece: the others are not worth a flow.
+// True if a message is longer than a piece. Otherwise a flow is not worth its cost.
 bool in_pieces(const Schedule& schedule, std::size_t element) {
   return std::any_of(schedule.steps.begin(), schedule.steps.end(), [&](const Step& step) {
     const std::size_t bytes = static_cast<std::size_t>(step.count) * element;
@@ -69,7 +69,7 @@ bool in_pieces(const Schedule& schedule, std::size_t element) {
   });
 }
 
-// The elements that kRecvReduce receives in the round that receives most.
+// Largest number of elements that kRecvReduce receives in one round.
 std::int64_t most_received(const Schedule& schedule) {
   std::int64_t most = 0;
   std::int64_t in_round = 0;
@@ -85,7 +85,7 @@ std::int64_t most_received(const Schedule& schedule) {
 
 }  // namespace
 
-// What the steps of one call refer to.
+// Data to which the steps of a call refer.
 struct Executor::Pieces {
   std::vector<internal::BoundStep> bound;
   internal::Pipeline pipeline;
@@ -129,8 +129,8 @@ struct Executor::Run {
     return internal::overlap({input, static_cast<std::size_t>(schedule.input) * element},
                              {output, static_cast<std::size_t>(schedule.output) * element});
   }
-  // Of input and output, one is the rank's block among those of all, which is copied onto itself
-  // and not touched otherwise.
+  // True if input or output is this rank's block within the other array. It is copied onto itself
+  // and not changed otherwise.
   bool is_own_block() const {
     const std::size_t rank = static_cast<std::size_t>(schedule.rank) * element;
     if (schedule.collective == Collective::kAllGather || schedule.collective == Collective::kGather)
@@ -148,7 +148,7 @@ struct Executor::Run {
 
 std::byte* Executor::Memory::at_least(std::size_t bytes) {
   if (bytes > size_) {
-    bytes_.reset();  // first, so that both are never there at once
+    bytes_.reset();  // freed first, so that the old and the new memory never exist at once
     size_ = 0;
     bytes_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
     size_ = bytes;
@@ -191,8 +191,7 @@ void Executor::run_rounds(Run& run) {
   }
 }
 
-// The steps in the order in which a round takes effect: it sends, receives, then combines and
-// copies.
+// Orders the steps of a round by their effect: sends, receives, then combinations and copies.
 void Executor::bind(const Run& run) {
   const std::span<const Step> steps = run.schedule.steps;
   pieces_->bound.clear();
@@ -230,7 +229,7 @@ void Executor::prepare(Run& run) {
       static_cast<std::size_t>(less ? schedule.output : schedule.input) * run.element;
   std::byte* const aside = aside_.at_least(bytes);
   if (less) {
-    run.output = aside;  // and is copied in the end
+    run.output = aside;  // copied to the output at the end
   } else {
     std::memcpy(aside, run.input, bytes);
     run.input = aside;

@@ -1,12 +1,13 @@
 // Runs one rank's part of a collective schedule over an endpoint.
 //
-// Messages longer than 64 KiB travel in pieces. Where the transport has flows (Endpoint::flow), a
-// piece is reduced while the next one comes and sent on before the whole has come, whatever the
-// schedule's rounds; elsewhere it goes round by round. Which of the two changes no bit.
+// Messages longer than 64 KiB are sent in pieces. If the transport has flows (Endpoint::flow), a
+// piece is reduced while the next one arrives, and sent on before the whole message has arrived,
+// independent of the schedule's rounds. Otherwise the schedule runs round by round. Both give the
+// same bits.
 //
 // All ranks of the endpoint call it with their own schedule of the same request. Results have the
-// same bits wherever they are computed twice, on every run: operands are combined in the schedule's
-// order, two at a time.
+// same bits on all ranks and in every run: operands are combined in the schedule's order, two at a
+// time.
 #pragma once
 
 #include <cstddef>
@@ -21,21 +22,22 @@
 namespace weft::net {
 
 struct ExecutorArgs {
-  // schedule.input elements, written only where the output lies, and schedule.output elements; may
-  // be null where there are none. They may be the same array, or overlap: a block of a gather or
-  // scatter in its place costs nothing, else the shorter of the two is set aside.
+  // schedule.input elements, and schedule.output elements. The input is written only where it
+  // overlaps the output. Null is allowed for zero elements. They may be the same array or overlap.
+  // A gather or scatter block at its own position costs nothing; otherwise the shorter array is
+  // copied aside.
   const void* input = nullptr;
   void* output = nullptr;
   DType dtype = DType::kF32;
-  // For the collectives that reduce. kAvg adds, and divides once at the end by the world.
+  // For collectives that reduce. kAvg sums, and divides once at the end by the number of ranks.
   ReduceOp op = ReduceOp::kSum;
   Channel channel = 0;
   Deadline deadline;
-  // Of every message of the call; optional.
+  // Label of every message of the call; optional.
   const Label* label = nullptr;
 };
 
-// Keeps its working memory between calls, as much as the largest one needed. One call at a time.
+// Keeps its working memory between calls, as much as the largest call needed. One call at a time.
 class Executor {
  public:
   Executor();
@@ -43,15 +45,15 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Throws what the endpoint throws (kTimeout, kPeerLost, kAborted …): output is undefined then,
-  // and the peers' messages may be half delivered, so that the channel cannot be used again. Throws
-  // kInvalidArgument before anything moves: for a schedule of another rank or world, or with
-  // actions in shared memory (Algorithm::kDirect, which Direct does), a range outside its array, an
-  // op that the type does not have.
+  // Throws as the endpoint does (kTimeout, kPeerLost, kAborted …). The output is then undefined,
+  // and messages may be partly delivered, so the channel cannot be used again. Throws
+  // kInvalidArgument before any transfer for a schedule of another rank or world, actions in shared
+  // memory (Algorithm::kDirect, for net::Direct), a range outside its array, or an operation that
+  // the type does not support.
   void run(const schedule::Schedule& schedule, Endpoint& endpoint, const ExecutorArgs& args);
 
  private:
-  // Grows, never shrinks; what it held is lost when it grows.
+  // Grows and never shrinks. Its contents are lost when it grows.
   class Memory {
    public:
     std::byte* at_least(std::size_t bytes);
@@ -69,17 +71,18 @@ class Executor {
   void act(const Run& run, std::span<const schedule::Step> round);
 
   Memory scratch_;
-  // What the round's kRecvReduces have received, where the transport has no flows.
+  // Data received by kRecvReduce in the current round, if the transport has no flows.
   Memory received_;
-  // The input, where it would be overwritten too early, or the output that would do so.
+  // A copy of the input if it would be overwritten too early, or the output that would overwrite
+  // it.
   Memory aside_;
   std::vector<Send> sends_;
   std::vector<Recv> recvs_;
-  struct Pieces;  // for transports that have flows
+  struct Pieces;  // used with transports that have flows
   std::unique_ptr<Pieces> pieces_;
 };
 
-// The same with an executor of the calling thread's own.
+// As above, with an executor that belongs to the calling thread.
 void run(const schedule::Schedule& schedule, Endpoint& endpoint, const ExecutorArgs& args);
 
 }  // namespace weft::net

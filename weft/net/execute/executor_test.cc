@@ -42,7 +42,7 @@ ExecutorArgs arguments(const void* input, void* output, DType dtype = DType::kF3
 // input.
 int element(int rank, std::int64_t i) { return 1 + static_cast<int>((3 * rank + 5 * i) % 3); }
 
-// What the collective is, in a plain loop: element i of `rank`'s output.
+// Reference: element i of `rank`'s output, by a plain loop.
 int expected(const Request& q, int rank, std::int64_t i) {
   const int block = q.count == 0 ? 0 : static_cast<int>(i / q.count);
   const std::int64_t place = q.count == 0 ? 0 : i % q.count;
@@ -101,7 +101,7 @@ void for_each_request(int world, const std::function<void(const Request&)>& body
 
 class ExecutorWorlds : public ::testing::TestWithParam<int> {};
 
-TEST_P(ExecutorWorlds, GiveWhatAPlainLoopGivesForEveryAlgorithmAndCollective) {
+TEST_P(ExecutorWorlds, EqualAPlainLoopForEveryAlgorithmAndCollective) {
   on_ranks(GetParam(), [](MailEndpoint& endpoint) {
     for_each_request(endpoint.world(), [&](Request q) {
       q.rank = endpoint.rank();
@@ -110,7 +110,7 @@ TEST_P(ExecutorWorlds, GiveWhatAPlainLoopGivesForEveryAlgorithmAndCollective) {
   });
 }
 
-TEST_P(ExecutorWorlds, GiveTheSameWhereInputAndOutputAreOneArray) {
+TEST_P(ExecutorWorlds, GiveTheSameResultInPlace) {
   on_ranks(GetParam(), [](MailEndpoint& endpoint) {
     for_each_request(endpoint.world(), [&](Request q) {
       q.rank = endpoint.rank();
@@ -119,9 +119,9 @@ TEST_P(ExecutorWorlds, GiveTheSameWhereInputAndOutputAreOneArray) {
   });
 }
 
-// The shorter array is a block of the longer one: this rank's, as NCCL has it, and one that is
-// shifted by an element.
-TEST_P(ExecutorWorlds, GiveTheSameWhereOneArrayIsABlockOfTheOther) {
+// The shorter array is a block of the longer one: this rank's block, as in NCCL, or one shifted by
+// an element.
+TEST_P(ExecutorWorlds, GiveTheSameResultIfOneArrayIsABlockOfTheOther) {
   on_ranks(GetParam(), [](MailEndpoint& endpoint) {
     for_each_request(endpoint.world(), [&](Request q) {
       q.rank = endpoint.rank();
@@ -197,8 +197,7 @@ bool has(DType dtype, ReduceOp op) {
   return is_floating(dtype) ? !bits : op != ReduceOp::kAvg;
 }
 
-// Every rank's element is 2 or 4 times the element's own factor, so that averages over 4 ranks are
-// whole.
+// Elements are multiples of 2 or 4, so that averages over 4 ranks are whole numbers.
 void reduce_and_compare(MailEndpoint& endpoint, DType dtype, ReduceOp op, Algorithm algorithm) {
   constexpr std::int64_t kCount = 13;
   const int world = endpoint.world();
@@ -223,13 +222,14 @@ void reduce_and_compare(MailEndpoint& endpoint, DType dtype, ReduceOp op, Algori
                             << to_string(algorithm);
 }
 
-TEST(Executor, ReducesEveryTypeByEveryOperationThatItHas) {
+TEST(Executor, ReducesEveryTypeByEverySupportedOperation) {
   on_ranks(4, [](MailEndpoint& endpoint) {
     for (int type = 0; type <= static_cast<int>(DType::kBool); ++type) {
       for (int op = 0; op <= static_cast<int>(ReduceOp::kBitXor); ++op) {
         const auto dtype = static_cast<DType>(type);
         const auto reduce_op = static_cast<ReduceOp>(op);
-        // 4 * 8^3 does not fit 8 bits; the product of small types is the kernels' own test.
+        // 4 * 8^3 does not fit into 8 bits; the tests of weft/kernels cover products of small
+        // types.
         if (!has(dtype, reduce_op) ||
             (reduce_op == ReduceOp::kProduct && size_of(dtype) == 1 && dtype != DType::kBool))
           continue;
@@ -241,7 +241,7 @@ TEST(Executor, ReducesEveryTypeByEveryOperationThatItHas) {
   });
 }
 
-TEST(Executor, DividesOnceByTheWorldForAnAverageAndLeavesRanksWithoutOutputAlone) {
+TEST(Executor, AveragesByOneDivisionAndSkipsRanksWithoutOutput) {
   on_ranks(4, [](MailEndpoint& endpoint) {
     const std::vector<float> input(5, static_cast<float>(endpoint.rank() + 1));
     for (const Algorithm algorithm :
@@ -256,12 +256,12 @@ TEST(Executor, DividesOnceByTheWorldForAnAverageAndLeavesRanksWithoutOutputAlone
     const auto broadcast =
         make({Collective::kBroadcast, Algorithm::kBinomial, endpoint.rank(), 4, 2, 5});
     run(broadcast, endpoint, arguments(input.data(), copy.data(), DType::kF32, ReduceOp::kAvg));
-    EXPECT_EQ(copy, std::vector<float>(5, 3.0f)) << "a broadcast is no average";
+    EXPECT_EQ(copy, std::vector<float>(5, 3.0f)) << "a broadcast does not average";
   });
 }
 
-// Float addition depends on the order; magnitudes differ enough here that another order shows.
-TEST(Executor, LeavesTheSameBitsOnEveryRankAndOnEveryRun) {
+// Float addition depends on the order. Magnitudes differ enough that another order changes the sum.
+TEST(Executor, GivesTheSameBitsOnEveryRankAndInEveryRun) {
   constexpr int kCount = 257;
   for (const int world : {3, 6, 8}) {
     for (const Algorithm algorithm : schedule::algorithms()) {
@@ -286,9 +286,9 @@ TEST(Executor, LeavesTheSameBitsOnEveryRankAndOnEveryRun) {
   }
 }
 
-// What kernels::reduce gives whom all inputs are at hand, in any world:
-// BackendOptions::ordered_sums rests on it.
-TEST(Executor, AddsAlongTheBalancedTreeByTheShardedAlgorithm) {
+// The result equals kernels::reduce on all inputs, for any number of ranks.
+// BackendOptions::ordered_sums relies on it.
+TEST(Executor, AddsAlongTheBalancedTreeWithTheShardedAlgorithm) {
   constexpr std::int64_t kCount = 12 * 9 * 8 * 7;  // whole blocks in every world
   for (const int world : {2, 3, 4, 6, 7, 8}) {
     std::vector<std::vector<float>> inputs(static_cast<std::size_t>(world),
@@ -321,9 +321,9 @@ TEST(Executor, AddsAlongTheBalancedTreeByTheShardedAlgorithm) {
   }
 }
 
-// Of two NaNs x86 keeps the first operand's payload, of two zeros min and max keep one: the order
-// of the operands shows in the bits.
-TEST(Executor, KeepsOperandsInOrderWhereTheOrderShowsInTheBits) {
+// x86 keeps the payload of the first of two NaNs, and min and max keep one of two zeros. So the
+// bits show the order of operands.
+TEST(Executor, KeepsTheOrderOfOperands) {
   const float minus_zero_first[] = {-0.0f, 0.0f, -0.0f, 0.0f};
   for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kSum}) {
     std::vector<std::uint32_t> zero(4), nan(4);
@@ -342,7 +342,7 @@ TEST(Executor, KeepsOperandsInOrderWhereTheOrderShowsInTheBits) {
 
 // --- Errors ---
 
-TEST(Executor, RejectsWhatItCannotRunBeforeAnythingMoves) {
+TEST(Executor, RejectsInvalidArgumentsBeforeAnyTransfer) {
   on_ranks(2, [](MailEndpoint& endpoint) {
     const int rank = endpoint.rank();
     std::vector<float> data(4);
@@ -375,7 +375,7 @@ TEST(Executor, RejectsWhatItCannotRunBeforeAnythingMoves) {
   });
 }
 
-TEST(Executor, PassesTheEndpointsErrorOnWhenAPeerDoesNotCome) {
+TEST(Executor, ThrowsTheEndpointsErrorIfAPeerDoesNotTakePart) {
   Mail mail;
   MailEndpoint alone(mail, 0, 2);
   std::vector<float> data(4);

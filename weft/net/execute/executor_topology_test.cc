@@ -1,4 +1,4 @@
-// Schedules that follow a topology, run over real transports: results against a plain sum.
+// Topology-aware schedules over real transports, compared with a plain sum.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -26,7 +26,7 @@ std::shared_ptr<const Topology> share(Topology topology) {
 // Small whole numbers, so that sums are exact in any order.
 float element(int rank, std::int64_t i) { return static_cast<float>((7 * rank + 3 * i) % 11); }
 
-// Element i of the rank's output. The collectives that topologies are for.
+// Reference: element i of the rank's output, for the collectives with topology-aware schedules.
 float expected(const Request& q, std::int64_t i) {
   const std::int64_t place = q.collective == Collective::kReduceScatter ? q.rank * q.count + i : i;
   if (q.collective == Collective::kBroadcast) return element(q.root, i);
@@ -71,8 +71,8 @@ void run_and_compare(Group& group, const Request& request, bool in_place) {
   });
 }
 
-// Roots inside and at the ends; a length that divides by nothing, and one whose messages go in
-// several pieces.
+// Roots inside and at the ends; a length that does not divide, and one whose messages have several
+// pieces.
 void run_all(Group& group, Request q) {
   for (const Collective collective : schedule::collectives()) {
     if (collective == Collective::kBarrier || collective == Collective::kGather ||
@@ -99,12 +99,12 @@ class OverTransports : public testing::TestWithParam<bool> {
   }
 };
 
-TEST_P(OverTransports, HierarchicalGivesThePlainSumOnHostsEqualAndUnequal) {
+TEST_P(OverTransports, HierarchicalEqualsThePlainSumOnEqualAndUnequalHosts) {
   using schedule::Level;
   using schedule::Scope;
   const std::shared_ptr<const Topology> topologies[] = {
       share(Topology::hosts({2, 2})), share(Topology::hosts({3, 1, 2})),
-      // Ranks dealt out in turns, and NUMA nodes within the hosts.
+      // Ranks assigned round-robin to hosts, and NUMA nodes within the hosts.
       share(Topology(
           6, {{},
               Level{Scope::kHost, schedule::default_link(Scope::kHost), {0, 1, 0, 1, 0, 1}},
@@ -119,7 +119,7 @@ TEST_P(OverTransports, HierarchicalGivesThePlainSumOnHostsEqualAndUnequal) {
   }
 }
 
-TEST_P(OverTransports, HierarchicalGoesAcrossByOtherAlgorithms) {
+TEST_P(OverTransports, HierarchicalUsesOtherAlgorithmsBetweenHosts) {
   const auto topology = share(Topology::hosts({2, 2, 1}));
   Group group = make(5);
   for (const Algorithm across :
@@ -133,7 +133,7 @@ TEST_P(OverTransports, HierarchicalGoesAcrossByOtherAlgorithms) {
   }
 }
 
-TEST_P(OverTransports, TorusAndMeshGiveThePlainSum) {
+TEST_P(OverTransports, TorusAndMeshEqualThePlainSum) {
   for (const bool wraps : {true, false}) {
     Group group = make(6);
     run_all(group, {.algorithm = Algorithm::kTorus,
@@ -154,7 +154,7 @@ TEST_P(OverTransports, ChainsAndRingsFollowTheHosts) {
   }
 }
 
-TEST_P(OverTransports, TreesOfEveryRadixGiveThePlainSum) {
+TEST_P(OverTransports, TreesOfEveryRadixEqualThePlainSum) {
   Group group = make(7);
   for (const int radix : {2, 3, 4, 7, 9})
     run_all(group, {.algorithm = Algorithm::kKnomial, .world = 7, .radix = radix});

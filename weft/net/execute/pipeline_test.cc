@@ -1,5 +1,5 @@
-// What goes through a flow in pieces: the same bits as round by round; labels; a flow that is
-// aborted or given up.
+// Flows in pieces give the same bits as round by round. Also tests labels, and aborted or abandoned
+// flows.
 #include "weft/net/execute/internal/pipeline.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ using testing::HasSubstr;
 std::vector<float> drawn(int rank, std::size_t count) {
   std::mt19937 random(static_cast<unsigned>(rank) + 1);
   std::vector<float> values(count);
-  // Sums that are rounded: their order shows.
+  // Sums are rounded, so a different order changes them.
   for (float& value : values) value = static_cast<float>(random() >> 8) * 1e-5F;
   return values;
 }
@@ -58,8 +58,8 @@ std::vector<std::vector<float>> results(Group& group, const Request& request, bo
 
 class InPieces : public testing::TestWithParam<int> {};
 
-// inproc has no flows, so it is the reference that goes round by round.
-TEST_P(InPieces, GiveTheBitsThatGoingRoundByRoundGivesForEveryAlgorithmAndCollective) {
+// inproc has no flows, so it is the round-by-round reference.
+TEST_P(InPieces, GiveTheSameBitsAsRoundByRoundForEveryAlgorithmAndCollective) {
   const int world = GetParam();
   Group tcp = internal::make_tcp(world), inproc = make_inproc(world);
   ASSERT_NE(tcp[0]->flow(99), nullptr);
@@ -85,7 +85,7 @@ TEST_P(InPieces, GiveTheBitsThatGoingRoundByRoundGivesForEveryAlgorithmAndCollec
 
 INSTANTIATE_TEST_SUITE_P(Worlds, InPieces, testing::Values(2, 3, 4));
 
-TEST(Pieces, AreAsLongAtBothEndsAndNeverTooMany) {
+TEST(Pieces, HaveTheSameLengthOnBothEndsAndABoundedNumber) {
   for (const std::size_t bytes : {1UL, 65'536UL, 65'537UL, 1UL << 20, 25'000'000UL, 1UL << 33}) {
     const std::size_t piece = internal::piece_bytes(bytes);
     EXPECT_EQ(piece % 4096, 0u);
@@ -95,14 +95,14 @@ TEST(Pieces, AreAsLongAtBothEndsAndNeverTooMany) {
   EXPECT_GE(internal::piece_bytes(65'536), 65'536u);  // one piece
 }
 
-TEST(Labels, ThatDifferAreTheSameErrorOnEveryRankThatIsWaiting) {
+TEST(Labels, DifferentLabelsAreTheSameErrorOnEveryWaitingRank) {
   for (const bool tcp : {false, true}) {
     Group group = tcp ? internal::make_tcp(3) : make_inproc(3);
     run_ranks(3, [&](int rank) {
       const Label label = label_of(rank == 0 ? 'A' : 'B');
       std::array<std::byte, 4> out{}, in{};
       try {
-        // Rank 2 awaits a rank that agrees with it.
+        // Rank 2 waits for a rank with the same label.
         if (rank == 0) group[0]->send(1, 5, {}, soon());
         const Send send{1 - rank, out, &label};
         const Recv recv{rank == 2 ? 1 : 1 - rank, in, &label};
@@ -110,7 +110,7 @@ TEST(Labels, ThatDifferAreTheSameErrorOnEveryRankThatIsWaiting) {
                               soon());
         ADD_FAILURE() << "rank " << rank << " received";
       } catch (const Error& error) {
-        // kAborted where the group had ended before its call began.
+        // kAborted if the group had ended before the call began.
         EXPECT_TRUE(error.code() == Errc::kInvalidArgument || error.code() == Errc::kAborted)
             << error.what();
         EXPECT_THAT(error.what(), HasSubstr("I call "));
@@ -120,7 +120,7 @@ TEST(Labels, ThatDifferAreTheSameErrorOnEveryRankThatIsWaiting) {
   }
 }
 
-TEST(Labels, ThatOnlyOneSideGivesAreNotChecked) {
+TEST(Labels, LabelsOfOneSideOnlyAreNotChecked) {
   Group group = internal::make_tcp(2);
   const Label label = label_of('A');
   std::array<std::byte, 4> out{std::byte{3}}, in{};
@@ -131,7 +131,7 @@ TEST(Labels, ThatOnlyOneSideGivesAreNotChecked) {
   EXPECT_EQ(in, out);
 }
 
-TEST(FlowTiming, IsEndedWithinASecondByALocalAbortWhileItWaits) {
+TEST(FlowTiming, ALocalAbortEndsAWaitWithinASecond) {
   expect_within(1s, [](SlowestRank& slowest) {
     Group group = internal::make_tcp(2);
     const auto flow = group[0]->flow(3);
@@ -152,7 +152,7 @@ TEST(FlowTiming, IsEndedWithinASecondByALocalAbortWhileItWaits) {
   });
 }
 
-TEST(Flow, GivenUpWhileTransfersAreUnderWayEndsTheGroupBecauseItsBuffersMayGo) {
+TEST(Flow, DestroyingItWithPendingTransfersEndsTheGroup) {
   Group group = internal::make_tcp(2);
   {
     std::array<std::byte, 4> in{};

@@ -16,14 +16,15 @@ using internal::Operation;
 using internal::Piece;
 using internal::Receipt;
 
-// What the ranks share. One mutex guards all of it; payloads are copied outside of it.
+// State shared by the ranks. One mutex guards all of it; payloads are copied without the mutex.
 struct Hub {
   struct Box {
     explicit Box(int rank, int world)
         : mailbox(rank, world, internal::kMailboxBytes), failure(rank), sent(world) {}
     Mailbox mailbox;
     Failure failure;
-    std::vector<std::unordered_map<Channel, std::uint64_t>> sent;  // by peer: messages so far
+    // By peer: number of messages so far.
+    std::vector<std::unordered_map<Channel, std::uint64_t>> sent;
     std::condition_variable changed;
     bool left = false;
   };
@@ -31,7 +32,8 @@ struct Hub {
   std::mutex mutex;
   std::vector<std::unique_ptr<Box>> boxes;
 
-  // What ends a call of `rank` ends the group: every rank gets the same culprit. The lock is held.
+  // An error in a call of `rank` ends the group. Every rank gets the same peer as the cause. The
+  // lock is held.
   void fail_all(const Error& error, int rank) {
     for (int other = 0; other < static_cast<int>(boxes.size()); ++other) {
       boxes[other]->failure.latch(other == rank ? error : internal::seen_by_others(error, rank),
@@ -73,8 +75,8 @@ class InprocEndpoint final : public Endpoint {
       for (const Send& send : sends) deliver(lock, channel, send, deadline);
       wait_for(lock, receipts, channel, deadline);
     } catch (const Error& error) {
-      // The first error ends the group, so that nothing lands in these buffers any more; copies
-      // under way are waited for.
+      // The first error ends the group, so that no more data arrives in these buffers. Waits for
+      // copies in progress.
       if (!box_.failure.latched()) hub_->fail_all(error, rank_);
       box_.changed.wait(lock, [&] { return operation.writers == 0; });
       throw;
@@ -111,7 +113,7 @@ class InprocEndpoint final : public Endpoint {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  // Receives posted here may be what a sender waits for.
+  // A sender may be waiting for the receives posted here.
   void wake_senders(std::span<const Recv> recvs) {
     for (const Recv& recv : recvs) hub_->boxes[recv.peer]->changed.notify_all();
   }
@@ -140,12 +142,14 @@ class InprocEndpoint final : public Endpoint {
       if (deadline.passed()) throw_timeout(channel, send.peer, "the send to");
       box_.changed.wait_until(lock, deadline.when());
     }
-    if (to.failure.latched()) return;  // it takes nothing any more, and says why to whoever asks it
+    // It accepts no more messages, and reports the cause on request.
+    if (to.failure.latched()) return;
     std::byte* place = nullptr;
     try {
       place = to.mailbox.begin(piece);
     } catch (const Error&
-                 // the receiver's mistake: it ends the receiver's call, and through the group ours
+                 // the receiver's error: it ends the receiver's call and, through the group, this
+                 // one
                  error) {
       hub_->fail_all(error, send.peer);
       box_.failure.end_pending("exchange");
@@ -156,7 +160,7 @@ class InprocEndpoint final : public Endpoint {
     if (!send.bytes.empty()) std::memcpy(place, send.bytes.data(), send.bytes.size());
     lock.lock();
     if (reader != nullptr) --reader->writers;
-    if (!to.failure.latched()) to.mailbox.end(piece);  // else its receives may be gone
+    if (!to.failure.latched()) to.mailbox.end(piece);  // otherwise its receives may be gone
     to.changed.notify_all();
   }
 
@@ -184,7 +188,7 @@ class InprocEndpoint final : public Endpoint {
 }  // namespace
 
 std::vector<std::unique_ptr<Endpoint>> make_inproc(int world, std::uint32_t epoch) {
-  WEFT_REQUIRE(world >= 1, "a group has at least one rank, not " + std::to_string(world));
+  WEFT_REQUIRE(world >= 1, "a group must have at least one rank, not " + std::to_string(world));
   auto hub = std::make_shared<Hub>();
   for (int rank = 0; rank < world; ++rank)
     hub->boxes.push_back(std::make_unique<Hub::Box>(rank, world));

@@ -1,5 +1,5 @@
-// What every endpoint promises, tried on each transport that is made of threads here; then what
-// only inproc has.
+// Tests the contract of Endpoint on each transport with threads as ranks, then the properties of
+// inproc.
 #include "weft/net/inproc/inproc.h"
 
 #include <gmock/gmock.h>
@@ -80,7 +80,7 @@ TEST_P(EndpointContract, AllToAllOfLargeMessagesInOneCallDoesNotDeadlock) {
   });
 }
 
-TEST_P(EndpointContract, MessagesThatNobodyAwaitsYetKeepTheirOrderOnEachChannel) {
+TEST_P(EndpointContract, UnexpectedMessagesKeepTheirOrderOnEachChannel) {
   Group group = make(2);
   for (int i = 0; i < 50; ++i) {
     for (Channel channel : {5, 6}) {
@@ -107,7 +107,7 @@ TEST_P(EndpointContract, SendsToItself) {
   EXPECT_TRUE(in == out);
 }
 
-TEST_P(EndpointContract, AwaitAnyGivesTheSenderAndLeavesTheMessage) {
+TEST_P(EndpointContract, AwaitAnyReturnsTheSenderAndLeavesTheMessage) {
   Group group = make(3);
   const auto out = pattern(100, 2);
   group[2]->send(0, 9, out, soon());
@@ -117,10 +117,10 @@ TEST_P(EndpointContract, AwaitAnyGivesTheSenderAndLeavesTheMessage) {
   group[0]->recv(2, 9, in, soon());
   EXPECT_TRUE(in == out);
   EXPECT_EQ(error_of([&] { group[0]->await_any(9, Deadline::in(5ms)); }).code(), Errc::kTimeout);
-  EXPECT_FALSE(group[0]->failure());  // nothing was begun, so nothing is broken
+  EXPECT_FALSE(group[0]->failure());  // no transfer was started, so the group is intact
 }
 
-TEST_P(EndpointContract, ManyThreadsOfOneRankUseChannelsOfTheirOwn) {
+TEST_P(EndpointContract, ManyThreadsOfOneRankUseTheirOwnChannels) {
   Group group = make(2);
   const int threads = 4;
   run_ranks(2 * threads, [&](int thread) {
@@ -147,7 +147,7 @@ TEST_P(EndpointContract, ADeadlineEndsAWaitAndNamesThePeer) {
   EXPECT_EQ(error_of([&] { group[0]->recv(1, 1, in, soon()); }).code(), Errc::kAborted);
 }
 
-TEST_P(EndpointContract, ALengthThatDiffersIsAnErrorThatNamesBothLengths) {
+TEST_P(EndpointContract, ADifferentLengthIsAnErrorWithBothLengths) {
   for (const bool posted_first : {false, true}) {
     Group group = make(2);
     Error error(Errc::kInternal, "");
@@ -157,7 +157,7 @@ TEST_P(EndpointContract, ALengthThatDiffersIsAnErrorThatNamesBothLengths) {
     };
     const auto send = [&] {
       const auto out = pattern(16, 0);
-      // Where the receiver is quicker, the sender already hears of its failure.
+      // If the receiver is faster, the sender already gets its failure.
       const Error seen = error_of([&] { group[0]->send(1, 4, out, soon()); });
       EXPECT_TRUE(seen.code() == Errc::kInternal || seen.code() == Errc::kAborted) << seen.what();
     };
@@ -190,7 +190,7 @@ TEST_P(EndpointContract, FailEndsPendingAndLaterCallsAndCitesTheFirstError) {
   EXPECT_THAT(group[0]->failure()->what(), HasSubstr("the first"));
 }
 
-TEST_P(EndpointContract, ADestroyedEndpointIsLostForAllWhoWaitForIt) {
+TEST_P(EndpointContract, ADestroyedEndpointIsLostForAllRanksThatWaitForIt) {
   Group group = make(3);
   std::thread leaving([&] { group[2].reset(); });
   run_ranks(2, [&](int rank) {
@@ -201,13 +201,13 @@ TEST_P(EndpointContract, ADestroyedEndpointIsLostForAllWhoWaitForIt) {
     EXPECT_EQ(error.context().rank, rank);
     EXPECT_EQ(error_of([&] { group[rank]->recv(2, 1, in, soon()); }).code(), Errc::kPeerLost);
     const Error other = error_of([&] { group[rank]->recv(1 - rank, 1, in, soon()); });
-    EXPECT_EQ(other.code(), Errc::kPeerLost) << "whomever it waits for";
+    EXPECT_EQ(other.code(), Errc::kPeerLost) << "whichever peer it waits for";
     EXPECT_EQ(other.context().peer, 2);
   });
   leaving.join();
 }
 
-TEST_P(EndpointContract, ALostPeerEndsTheWaitsForOthersWithTheSameCulprit) {
+TEST_P(EndpointContract, ALostPeerEndsTheWaitsForOtherPeersToo) {
   Group group = make(3);
   std::vector<std::thread> ranks;
   ranks.emplace_back([&] {
@@ -225,7 +225,7 @@ TEST_P(EndpointContract, ALostPeerEndsTheWaitsForOthersWithTheSameCulprit) {
   for (auto& rank : ranks) rank.join();
 }
 
-TEST_P(EndpointContract, WhatWasSentBeforeLeavingIsStillReceived) {
+TEST_P(EndpointContract, MessagesSentBeforeLeavingAreStillReceived) {
   Group group = make(2);
   const auto large = pattern(3 << 20, 4);
   std::thread sender([&] {
@@ -238,17 +238,17 @@ TEST_P(EndpointContract, WhatWasSentBeforeLeavingIsStillReceived) {
     EXPECT_TRUE(in == large);
   }
   sender.join();
-  EXPECT_FALSE(group[1]->failure());  // an orderly end is no loss
+  EXPECT_FALSE(group[1]->failure());  // leaving in order is not a loss
 }
 
-TEST_P(EndpointContract, APeerThatIsNoRankIsTheCallersMistakeAndBreaksNothing) {
+TEST_P(EndpointContract, AnInvalidPeerIsTheCallersErrorAndLeavesTheGroupIntact) {
   Group group = make(2);
   EXPECT_EQ(error_of([&] { group[0]->send(2, 1, {}, soon()); }).code(), Errc::kInvalidArgument);
   EXPECT_EQ(error_of([&] { group[0]->recv(-1, 1, {}, soon()); }).code(), Errc::kInvalidArgument);
   EXPECT_FALSE(group[0]->failure());
 }
 
-TEST_P(EndpointContract, ASenderWaitsWhileTooMuchOfItsIsUnreceivedAndNothingIsLost) {
+TEST_P(EndpointContract, ASenderWaitsWhileTooManyBytesAreUnreceivedAndNothingIsLost) {
   Group group = make(2);
   const auto block = pattern(8 << 20, 1);
   const int count = 12;  // 96 MiB against 64 MiB of room
@@ -303,7 +303,7 @@ TEST(EndpointTiming, ADeadlineEndsAWaitWithinTwoSeconds) {
   }
 }
 
-TEST(Inproc, CarriesItsEpochAndRefusesAnEmptyGroup) {
+TEST(Inproc, HasItsEpochAndRejectsAnEmptyGroup) {
   EXPECT_EQ(make_inproc(1, 5).front()->epoch(), 5u);
   EXPECT_EQ(error_of([] { make_inproc(0); }).code(), Errc::kInvalidArgument);
 }

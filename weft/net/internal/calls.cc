@@ -15,7 +15,7 @@ void Calls::compare(const Label& mine, int peer, const Label::Bytes& theirs) con
 
 void Calls::begin(Channel channel, std::uint64_t number, const Label& label) {
   ChannelQueue& queue = queues_[channel];
-  WEFT_CHECK(number == queue.begun, "the calls of a channel are not counted one by one");
+  WEFT_CHECK(number == queue.begun, "calls of a channel must be numbered consecutively");
   queue.labels[number % kKept] = label;
   queue.begun = number + 1;
   queue.turns = 0;

@@ -1,8 +1,8 @@
-// What the ranks say of the calls that they are in, beside the messages of those: ranks that call
-// different things may have no message to find it by, and would wait for each other. A call that
-// lasts is shown to all ranks; who is in the same call compares.
+// Exchanges the labels of long-running calls beside the messages. Ranks in different calls may have
+// no message that reveals the mismatch, and would wait for each other. So the label of a call that
+// lasts is sent to all ranks, and ranks in the same call compare it.
 //
-// No locks, no clock: the owner guards it, and turns it by due().
+// No locks and no clock: the owner guards it, and advances it by due().
 #pragma once
 
 #include <array>
@@ -25,15 +25,15 @@ class Calls {
 
   Calls(int rank, int world) : rank_(rank), world_(world) {}
 
-  // This rank begins call `number` of `channel`, one after the other from 0. Throws MismatchError
-  // where a peer has shown another label.
+  // This rank begins call `number` of `channel`, counted consecutively from 0. Throws MismatchError
+  // if a peer has sent another label.
   void begin(Channel channel, std::uint64_t number, const Label& label);
-  // A peer is in this call. Throws MismatchError where this rank's call of that number was another.
-  // One that this rank has not begun yet is kept, the last one of each peer; one older than the
-  // last kKept calls counts as equal.
+  // A peer is in this call. Throws MismatchError if this rank's call with this number has another
+  // label. If this rank has not begun the call, it is stored (the last one of each peer). Calls
+  // older than the last kKept count as equal.
   void shown(int peer, const Shown& call);
-  // The last calls of all channels that were the last in two calls of due() before this one
-  // already; each once.
+  // Returns the last call of each channel that was also the last in the two previous calls of
+  // due(). Each call is returned once.
   std::vector<Shown> due();
 
   static constexpr std::size_t kKept = 64;
@@ -41,8 +41,8 @@ class Calls {
  private:
   struct ChannelQueue {
     std::array<Label, kKept> labels;  // of call n at n % kKept
-    std::uint64_t begun = 0;          // calls so far
-    int turns = 0;                    // of due() since the last one began
+    std::uint64_t begun = 0;          // number of calls so far
+    int turns = 0;                    // number of due() since the last call began
     std::vector<std::optional<Shown>> early;
   };
   void compare(const Label& mine, int peer, const Label::Bytes& theirs) const;

@@ -1,5 +1,4 @@
-// The first error of an endpoint, and what it means for the calls that are under way and for those
-// that come later.
+// The first error of an endpoint, and the errors that pending and later calls get.
 #pragma once
 
 #include <optional>
@@ -9,7 +8,7 @@
 
 namespace weft::net::internal {
 
-// Two ranks that mean different things: the same error on every rank.
+// Two ranks made different calls: the same error on every rank.
 class MismatchError : public Error {
  public:
   explicit MismatchError(const Error& error) : Error(error) {}
@@ -20,20 +19,20 @@ class Failure {
  public:
   explicit Failure(int rank) : rank_(rank) {}
 
-  // The first call wins and gives true. `by_caller`: through Endpoint::fail().
+  // The first call wins and returns true. `by_caller`: set by Endpoint::fail().
   bool latch(const Error& error, bool by_caller);
 
   bool latched() const { return error_.has_value(); }
   const std::optional<Error>& error() const { return error_; }
 
-  // For a call that was under way: the error itself; kAborted where it came from fail(), and where
-  // it is a timeout of another call.
+  // Throws for a pending call: the error itself, or kAborted if it came from fail() or is a timeout
+  // of another call.
   [[noreturn]] void end_pending(const char* operation) const;
-  // For a call that begins: kPeerLost where a peer is lost, else kAborted. Does nothing while there
-  // is no error.
+  // Throws for a new call: kPeerLost if a peer is lost, else kAborted. Does nothing if there is no
+  // error.
   void refuse(const char* operation) const;
-  // The same for a collective call: a mismatch that no call of this rank has seen is most likely
-  // its own.
+  // The same for a collective call: a mismatch that no call of this rank has seen most likely
+  // concerns this call.
   void refuse_call(const char* operation) const;
 
  private:
@@ -45,8 +44,8 @@ class Failure {
   std::optional<Error> error_;
 };
 
-// What the error of a call on `rank` is to the other ranks: the same lost peer, the same mismatch,
-// else kAborted naming the rank that failed.
+// Converts the error of a call on `rank` for the other ranks: the same lost peer or mismatch, else
+// kAborted naming the failed rank.
 Error seen_by_others(const Error& error, int rank);
 
 // Throws Error(kInvalidArgument) unless every peer is in [0, world).

@@ -7,8 +7,8 @@
 namespace weft::net::internal {
 namespace {
 
-// What a part costs beside its bytes (maps, vectors): a flood of one-byte messages must count for
-// what it takes.
+// Overhead of a part beside its bytes (maps, vectors), so that a flood of one-byte messages counts
+// with its real memory.
 constexpr std::size_t kPartOverhead = 256;
 
 }  // namespace
@@ -24,11 +24,11 @@ void Mailbox::check_match(const Message& message, int peer, Channel channel) con
               "rank " + std::to_string(rank_) + " receives " + std::to_string(expected) +
                   " bytes on channel " + std::to_string(channel) + " but rank " +
                   std::to_string(peer) + " sent " + std::to_string(message.total) +
-                  "; both must give the same length",
+                  "; both must use the same length",
               {"exchange", rank_, peer});
 }
 
-// A complete part whose receive is known moves into the receiver's buffer.
+// Copies a complete part to the receiver's buffer once the receive is known.
 void Mailbox::absorb(Message& message, int peer, std::map<std::uint64_t, Part>::iterator part) {
   auto& bytes = part->second.bytes;
   if (!bytes.empty())
@@ -41,7 +41,7 @@ void Mailbox::finish(ChannelQueue& queue, std::map<std::uint64_t, Message>::iter
   Message& m = message->second;
   if (m.receipt == nullptr) return;
   m.receipt->received = m.received;
-  // An empty message's one piece may have begun and not ended.
+  // The single piece of an empty message may have begun but not ended.
   if (m.received < m.total || !m.begun || !m.parts.empty()) return;
   m.receipt->done = true;
   m.receipt->operation->complete(m.receipt->id);
@@ -91,7 +91,7 @@ std::byte* Mailbox::begin(const Piece& piece) {
                 {"", rank_, piece.peer});
   };
   if (!message.begun) {
-    // A message that was complete long ago.
+    // The message was complete already.
     if (message.receipt == nullptr && piece.message < queue.posted) disagree();
     message.begun = true;
     message.total = piece.total;
@@ -120,7 +120,7 @@ Operation* Mailbox::target(const Piece& piece) {
 void Mailbox::end(const Piece& piece) {
   ChannelQueue& queue = queue_of(piece.peer, piece.channel);
   const auto at = queue.open.find(piece.message);
-  WEFT_CHECK(at != queue.open.end(), "a piece ends that did not begin");
+  WEFT_CHECK(at != queue.open.end(), "end() of a piece without begin()");
   Message& message = at->second;
   message.received += piece.length;
   const auto part = message.parts.find(piece.offset);

@@ -1,8 +1,7 @@
-// Matches the messages that arrive at one rank with the receives that it posts: by (peer, channel),
-// in the order sent.
+// Matches arriving messages with posted receives by (peer, channel), in the order sent.
 //
-// A message that is expected lands in the receiver's own buffer; one that is not waits here, in
-// memory that grows with the bytes that came. No locks and no waiting inside: the owner guards it.
+// An expected message is stored in the receiver's buffer. An unexpected message waits here, in
+// memory that grows with the received bytes. No locks and no waiting inside; the owner guards it.
 #pragma once
 
 #include <map>
@@ -13,13 +12,13 @@
 
 namespace weft::net::internal {
 
-// One call's transfers that are not complete yet, and the threads that copy into its buffers
-// without the owner's lock.
+// Incomplete transfers of one call, and the threads that copy to its buffers without the owner's
+// lock.
 struct Operation {
   int pending = 0;
   int writers = 0;
-  bool collects = false;            // whether the names of what is complete are wanted
-  std::vector<std::uint32_t> done;  // those names
+  bool collects = false;            // whether to collect the ids of completed transfers
+  std::vector<std::uint32_t> done;  // ids of completed transfers
 
   void complete(std::uint32_t id) {
     --pending;
@@ -27,7 +26,7 @@ struct Operation {
   }
 };
 
-// A posted receive. It must stay where it is until `done`, or until nothing is delivered any more.
+// A posted receive. It must stay valid until `done`, or until delivery has stopped.
 struct Receipt {
   Recv recv;
   Operation* operation = nullptr;
@@ -51,40 +50,41 @@ inline Label::Bytes label_of(const Send& send) {
   return send.label == nullptr ? Label::Bytes{} : send.label->bytes;
 }
 
-// Bytes of early messages that an endpoint within a host keeps of each peer.
+// Limit of unexpected bytes per peer for endpoints within a host.
 inline constexpr std::size_t kMailboxBytes = std::size_t{64} << 20;
 
 class Mailbox {
  public:
-  // At most `room` bytes of each peer wait for a receive: has_room() says when to stop taking more.
+  // At most `room` bytes of each peer wait for a receive. has_room() tells when to stop reading.
   Mailbox(int rank, int world, std::size_t room)
       : rank_(rank), room_(room), queues_(world), waiting_(world) {}
 
-  // True where a message that is whole and has not been seen yet is what a receive of `bytes` bytes
-  // from its peer and channel would get if it were posted now: it then counts as posted and
-  // complete, and the caller copies it.
+  // Returns true if this new, complete message is the one that a receive of `bytes` bytes from its
+  // peer and channel would get now. The receive then counts as posted and complete, and the caller
+  // copies the message.
   bool take_whole(const Piece& piece, std::size_t bytes);
-  // Whether nothing of (peer, channel) has arrived or is posted that is not complete.
+  // True if no incomplete message of (peer, channel) has arrived and no incomplete receive is
+  // posted.
   bool is_clear(int peer, Channel channel) { return queue_of(peer, channel).open.empty(); }
 
-  // Gives the next message of (receipt.recv.peer, channel) to `receipt`. Throws MismatchError when
-  // its label is another, Error(kInvalidArgument) when its length is.
+  // Assigns the next message of (receipt.recv.peer, channel) to `receipt`. Throws MismatchError for
+  // another label, and Error(kInvalidArgument) for another length.
   void post(Channel channel, Receipt& receipt);
 
-  // True where a receive is posted for this piece, or its peer's unexpected bytes are below the
+  // True if a receive is posted for this piece, or the unexpected bytes of its peer are below the
   // limit.
   bool has_room(const Piece& piece) const;
 
-  // Where the piece's bytes go; end() makes them count. Between the two the place stays valid, as
-  // long as a receipt's buffer does. Throws as post() does, Error(kCorrupt) when the message's
-  // pieces disagree.
+  // Returns the destination of the piece's bytes; end() completes it. The destination stays valid
+  // in between, as long as the receipt's buffer does. Throws as post() does, and Error(kCorrupt) if
+  // the pieces of the message contradict each other.
   std::byte* begin(const Piece& piece);
   void end(const Piece& piece);
-  // The operation whose buffer begin() gave, if it was not a buffer of ours.
+  // The operation whose buffer begin() returned; null for the mailbox's own buffer.
   Operation* target(const Piece& piece);
 
-  // A peer whose next message on `channel` has begun to arrive and has no receive yet; -1 when
-  // there is none. Peers take turns.
+  // Returns a peer whose next message on `channel` has begun to arrive and has no receive yet, or
+  // -1. Peers take turns.
   int any(Channel channel);
 
   std::size_t waiting_bytes(int peer) const { return waiting_[peer]; }
@@ -103,12 +103,12 @@ class Mailbox {
     std::map<std::uint64_t, Part> parts;  // by offset
   };
   struct ChannelQueue {
-    std::uint64_t posted = 0;  // receives so far: the number of the message that the next one gets
+    std::uint64_t posted = 0;  // receives so far, which is the number of the next message
     std::map<std::uint64_t, Message> open;
   };
 
-  // PeerQueues stay where they are. The one that was asked for last is remembered: most talk is on
-  // one channel for a while.
+  // PeerQueues do not move. The last used one is cached, since consecutive messages often use the
+  // same channel.
   struct PeerQueues {
     std::unordered_map<Channel, ChannelQueue> all;
     Channel last = 0;
@@ -130,7 +130,7 @@ class Mailbox {
   int rank_;
   std::size_t room_;
   std::vector<PeerQueues> queues_;    // by peer
-  std::vector<std::size_t> waiting_;  // by peer: memory that parts hold
+  std::vector<std::size_t> waiting_;  // by peer: memory held by parts
   int turn_ = 0;
 };
 

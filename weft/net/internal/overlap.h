@@ -1,4 +1,4 @@
-// Whether two pieces of memory have a byte in common.
+// True if two pieces of memory have a byte in common.
 #pragma once
 
 #include <cstddef>

@@ -49,8 +49,8 @@ void Direct::meet() {
   arrive();
 }
 
-// The first meeting of an operation: shows what this rank calls and where its data lies; `data`
-// goes along in the slot.
+// First meeting of an operation: publishes the signature of the call and the location of the data.
+// Small data is copied into the slot.
 void Direct::open(const DirectArgs& args, Collective operation, std::int64_t inline_bytes) {
   name_ = schedule::to_string(operation);
   timeout_ = args.timeout;
@@ -89,8 +89,8 @@ bool Direct::readable(bool inputs, bool outputs) const {
   return true;
 }
 
-// Where the inputs lie: read from the slots once, since the closing meeting turns to the other
-// slot.
+// Locations of the inputs. Read from the slots once, since the closing meeting switches to the
+// other slot.
 std::vector<const std::byte*> Direct::inputs() const {
   std::vector<const std::byte*> places;
   for (int peer = 0; peer < host_.world(); ++peer)
@@ -114,7 +114,7 @@ void Direct::all_reduce(const DirectArgs& args) {
   }
 }
 
-// Every rank reduces everything that lies in the slots, from element `first` on.
+// Every rank reduces the data in all slots, from element `first` on.
 void Direct::reduce_inline(const DirectArgs& args, std::int64_t first) {
   const void* sources[256];
   for (int peer = 0; peer < host_.world(); ++peer)
@@ -125,8 +125,8 @@ void Direct::reduce_inline(const DirectArgs& args, std::int64_t first) {
     kernels::reduce(&out, 1, sources, host_.world(), {args.dtype, args.op, args.count});
 }
 
-// Each rank reduces its shard of all inputs and writes it to every output (or the root's alone).
-// Nobody else touches that shard anywhere.
+// Each rank reduces its shard of all inputs and writes it to every output (or to the root's only).
+// No other rank touches this shard.
 void Direct::reduce_shards(const DirectArgs& args, bool to_all) {
   const int rank = host_.rank(), world = host_.world();
   const std::size_t size = size_of(args.dtype);
@@ -150,8 +150,8 @@ void Direct::reduce_shards(const DirectArgs& args, bool to_all) {
   meet();
 }
 
-// Each rank stages what is the others' to reduce, reduces its own shard of the piece into its
-// output and its staging, and copies theirs.
+// Each rank stages the shards that others reduce, reduces its own shard of the piece into its
+// output and its staging memory, and copies the other shards.
 void Direct::reduce_pieces(const DirectArgs& args) {
   const int rank = host_.rank(), world = host_.world();
   const std::size_t size = size_of(args.dtype);

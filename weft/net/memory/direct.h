@@ -1,15 +1,15 @@
-// Collectives in shared memory (the "direct" algorithm of schedule): every rank reads its peers'
+// Collectives in shared memory (algorithm "direct" of weft/schedule): every rank reads its peers'
 // data in place.
 //
-// Up to kInline bytes an all-reduce is one meeting: each rank writes into its slot, sees the
-// others', reduces all of it. Larger ones are reduced by shards where everybody's memory can be
-// read by its peers (two meetings, no copy: each rank sums its shard of all inputs and writes it
-// into all outputs), and otherwise go through pieces of staging memory that stay in the cache.
+// Up to kInline bytes, an all-reduce is one meeting: each rank writes to its slot, reads the
+// others' slots and reduces all of them. If peers can read the arrays, larger all-reduces work by
+// shards: each rank sums its shard of all inputs and writes it into all outputs (two meetings, no
+// copy). Otherwise they use pieces of staging memory that stay in the cache.
 //
-// Each operation carries its signature: ranks that call different operations all throw
-// kInvalidArgument showing both, and the group ends. Results have the same bits on every rank. One
-// operation at a time: the caller serializes. Input and output may be the same array. `timeout`
-// bounds each wait for a peer, not the whole of a large operation.
+// Each operation has a signature: if ranks call different operations, all throw kInvalidArgument
+// with both signatures, and the group ends. Results have the same bits on every rank. The caller
+// serializes operations. Input and output may be the same array. `timeout` limits each wait for a
+// peer, not the whole of a large operation.
 #pragma once
 
 #include <chrono>
@@ -24,12 +24,13 @@
 
 namespace weft::net {
 
-// What two ranks must agree on. The shape is the caller's, shown in errors; `count` is what moves.
+// Properties of a call on which two ranks must agree. The caller's shape is shown in errors;
+// `count` is the number of elements transferred.
 struct Signature {
   std::uint8_t operation = 0;  // a schedule::Collective
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
-  std::uint8_t dims = 0;  // of the shape; 255: more than four
+  std::uint8_t dims = 0;  // dimensions of the shape; 255: more than four
   std::int32_t root = 0;
   std::int64_t count = 0;  // elements
   std::int32_t shape[4] = {};
@@ -48,18 +49,18 @@ struct DirectArgs {
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
   std::chrono::nanoseconds timeout = std::chrono::minutes(5);
-  // The caller's shape for messages; none: [count].
+  // The caller's shape for error messages. None: [count].
   const std::int64_t* shape = nullptr;
   int dims = 0;
 };
 
-// What a rank shows of a call; and the error of two ranks that call different ones.
+// The signature of a call, and the error of two ranks with different calls.
 Signature signature_of(schedule::Collective operation, const DirectArgs& args);
 Error mismatch_error(int rank, const Signature& mine, int peer, const Signature& other);
 
 class Direct {
  public:
-  // Collective: makes the slots. `host` outlives it.
+  // Collective: allocates the slots. `host` outlives it.
   Direct(Host& host, std::chrono::nanoseconds timeout);
   ~Direct();
   Direct(const Direct&) = delete;
@@ -108,9 +109,9 @@ class Direct {
 
   Host& host_;
   std::byte* slots_ = nullptr;
-  std::byte* staging_ = nullptr;  // made when first needed
-  std::uint32_t sequence_ = 0;    // meetings so far
-  const char* name_ = "direct";   // of the operation under way
+  std::byte* staging_ = nullptr;  // allocated at first use
+  std::uint32_t sequence_ = 0;    // number of meetings so far
+  const char* name_ = "direct";   // name of the current operation
   std::chrono::nanoseconds timeout_{};
   Counter moved_;
 };

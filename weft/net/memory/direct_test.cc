@@ -38,7 +38,7 @@ DirectArgs args_of(const void* in, void* out, std::int64_t count, int root = 0) 
   return {.input = in, .output = out, .count = count, .root = root, .timeout = 20s};
 }
 
-// Every collective once on data that ranks fill by value(); throws what does not agree. Sizes reach
+// Runs every collective once on data from value(), and throws for a wrong result. The sizes cover
 // all paths.
 void check_all(Host& host, std::int64_t count) {
   Direct direct(host, 20s);
@@ -102,14 +102,14 @@ void check_all(Host& host, std::int64_t count) {
   direct.barrier({.timeout = 20s});
 }
 
-TEST(Direct, DoesEveryCollectiveAsThreadsAtEverySize) {
+TEST(Direct, RunsEveryCollectiveAsThreadsAtEverySize) {
   for (int world : {1, 2, 3, 5}) {
     for (std::int64_t count : {0, 1, 7, 33, 1000, 1025, 5000, 70'001})
       run_threads(world, [&](Host& host) { check_all(host, count); });
   }
 }
 
-TEST(Direct, DoesEveryCollectiveAsProcessesOnOrdinaryMemory) {
+TEST(Direct, RunsEveryCollectiveAsProcessesOnOrdinaryMemory) {
   for (int world : {2, 4}) {
     const auto statuses = run_processes(world, [&](Host& host) {
       for (std::int64_t count : {1, 1000, 5000, 70'001, 300'001}) check_all(host, count);
@@ -119,7 +119,7 @@ TEST(Direct, DoesEveryCollectiveAsProcessesOnOrdinaryMemory) {
   }
 }
 
-TEST(Direct, ReducesInPlaceWhatLiesInTheHeaps) {
+TEST(Direct, ReducesArraysInTheHeapsInPlace) {
   const auto statuses = run_processes(3, [](Host& host) {
     Direct direct(host, 20s);
     const std::int64_t count = 100'003;
@@ -134,7 +134,7 @@ TEST(Direct, ReducesInPlaceWhatLiesInTheHeaps) {
   for (int status : statuses) EXPECT_EQ(status, 0);
 }
 
-TEST(Direct, BroadcastsAndGathersWhatLiesInTheHeaps) {
+TEST(Direct, BroadcastsAndGathersArraysInTheHeaps) {
   const auto statuses = run_processes(3, [](Host& host) {
     Direct direct(host, 20s);
     const std::int64_t count = 300'003, root = 1;
@@ -217,7 +217,7 @@ TEST(DirectTiming, AKilledRankIsPeerLostOnEverySurvivorWithinTwoSeconds) {
   });
 }
 
-TEST(Direct, AStoppedRankEndsTheOthersAtTheDeadlineNamingIt) {
+TEST(Direct, AStoppedRankIsNamedByTheOthersAtTheDeadline) {
   const auto statuses = run_processes(
       2,
       [](Host& host) {
@@ -240,12 +240,12 @@ TEST(Direct, AStoppedRankEndsTheOthersAtTheDeadlineNamingIt) {
   EXPECT_EQ(statuses[0], 0);
 }
 
-TEST(Direct, MoreRanksThanProcessorsWaitWithoutBurningThem) {
+TEST(Direct, MoreRanksThanProcessorsWaitWithoutUsingCpuTime) {
   const int world = 4 * static_cast<int>(std::thread::hardware_concurrency());
   const auto statuses = run_processes(world, [](Host& host) {
     Direct direct(host, 20s);
     direct.barrier({.timeout = 20s});
-    if (host.rank() == 0) std::this_thread::sleep_for(300ms);  // the load that the others wait for
+    if (host.rank() == 0) std::this_thread::sleep_for(300ms);  // the work that the others wait for
     rusage before, after;
     getrusage(RUSAGE_SELF, &before);
     direct.barrier({.timeout = 20s});

@@ -21,7 +21,7 @@ namespace weft::net {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-// Up to here blocks are cut from spans and cached by thread.
+// Blocks up to this size are cut from spans and cached per thread.
 constexpr std::size_t kSmallMax = 32 << 10;
 constexpr std::size_t kSpan = 256 << 10;
 // The footprint grows in steps of this, on huge pages where there are any.
@@ -29,7 +29,7 @@ constexpr std::size_t kGrow = 8 << 20;
 constexpr int kClasses = 232;
 constexpr std::size_t kThreadCacheBytes = 256 << 10;  // a class
 
-// Class 0..15: 64-byte steps to 1 KiB. Then eight a doubling.
+// Class 0..15: 64-byte steps to 1 KiB. Then eight classes per doubling.
 int class_of(std::size_t bytes) {
   if (bytes <= 1024) return bytes == 0 ? 0 : static_cast<int>((bytes - 1) / 64);
   const int log = std::bit_width(bytes - 1) - 1;  // bytes in (2^log, 2^(log+1)]
@@ -97,7 +97,7 @@ class Heap::Impl {
   const Region& region() const { return region_; }
   void abandon() { abandoned_.store(true); }
   void renew() {
-    std::lock_guard lock(mutex_);  // the heap does not grow meanwhile
+    std::lock_guard lock(mutex_);  // so that the heap does not grow meanwhile
     region_.renew(top_);
   }
 
@@ -117,7 +117,7 @@ class Heap::Impl {
 
  private:
   struct ThreadCache {
-    std::uint64_t owner = 0;  // the id of the heap whose blocks these are
+    std::uint64_t owner = 0;  // id of the heap that owns these blocks
     Impl* heap = nullptr;
     std::vector<void*> lists[small_classes()];
     ~ThreadCache() {
@@ -136,8 +136,8 @@ class Heap::Impl {
     static std::atomic<std::uint64_t> id{0};
     return live_id() = ++id;
   }
-  // The heap that thread caches belong to: the newest one. An older heap's blocks simply lie in no
-  // thread's cache any more.
+  // The heap of the thread caches: the newest one. Blocks of older heaps are no longer cached by
+  // threads.
   static std::atomic<std::uint64_t>& live_id() {
     static std::atomic<std::uint64_t> id{0};
     return id;
@@ -162,7 +162,7 @@ class Heap::Impl {
     }
   }
 
-  // Half of a full thread cache goes to the common list.
+  // Moves half of a full thread cache to the common list.
   void spill(int size_class, std::vector<void*>& list) {
     std::lock_guard lock(mutex_);
     const std::size_t half = list.size() / 2;
@@ -211,8 +211,8 @@ class Heap::Impl {
       return block;
     }
     fresh_.fetch_add(1, std::memory_order_relaxed);
-    // Before growing: if more than half of what is in use lies idle in other classes, merge that
-    // and cut it anew.
+    // Before growing: if other classes cache more than half of the memory in use, merges it and
+    // cuts it again.
     if (cached_ > live_.load(std::memory_order_relaxed) / 2 + kGrow) merge_cached();
     std::byte* block = take_pages(bytes);
     if (block == nullptr) {
@@ -232,8 +232,8 @@ class Heap::Impl {
     cached_ = 0;
   }
 
-  // Best fit among the free page ranges, else the region's untouched end. Called with the lock
-  // held.
+  // Best fit among the free page ranges, otherwise the untouched end of the region. Called with the
+  // lock held.
   std::byte* take_pages(std::size_t bytes) {
     auto best = free_.end();
     for (auto it = free_.begin(); it != free_.end(); ++it) {

@@ -1,12 +1,11 @@
-// A caching allocator over shared memory: what one rank allocates here, the other ranks of its host
-// can read in place.
+// A caching allocator over shared memory: the other ranks of the host can read its blocks in place.
 //
-// Blocks are 64-byte aligned and come back warm: a freed block goes to the cache of its size class
-// (64-byte steps up to 1 KiB, then eight classes a doubling, so at most 12.5 % is lost to
-// rounding). Small classes have a cache per thread; blocks above 32 KiB are whole pages, which are
-// merged and cut again before the heap grows, where caches hold 8 MiB more than half of what is
-// handed out. Growth is bounded by the region's size: beyond it allocate() gives nullptr, and the
-// caller uses ordinary memory.
+// Blocks are 64-byte aligned and reused: a freed block goes to the cache of its size class (64-byte
+// steps up to 1 KiB, then eight classes per doubling, so rounding wastes at most 12.5 %). Small
+// classes have a cache per thread. Blocks above 32 KiB are whole pages. If caches hold more than
+// half of the memory in use plus 8 MiB, these pages are merged and cut again before the heap grows.
+// The size of the region limits the growth: beyond it, allocate() returns nullptr, and the caller
+// uses ordinary memory.
 #pragma once
 
 #include <cstddef>
@@ -17,19 +16,19 @@
 namespace weft::net {
 
 struct HeapStats {
-  std::uint64_t live_bytes = 0;       // handed out, rounded to classes
+  std::uint64_t live_bytes = 0;       // bytes in use, rounded to classes
   std::uint64_t peak_bytes = 0;       // the highest live_bytes
-  std::uint64_t footprint_bytes = 0;  // taken from the region so far: live, cached and free
+  std::uint64_t footprint_bytes = 0;  // bytes taken from the region so far: live, cached and free
   std::uint64_t limit_bytes = 0;      // the region
-  std::uint64_t huge_bytes = 0;       // of the footprint, on huge pages
+  std::uint64_t huge_bytes = 0;       // bytes of the footprint on huge pages
   std::uint64_t allocations = 0;
-  std::uint64_t reused = 0;   // of them, from a cache
+  std::uint64_t reused = 0;   // allocations served from a cache
   std::uint64_t refused = 0;  // allocations that did not fit the limit
 };
 
 class Heap {
  public:
-  // `limit_bytes` is address space, not memory. Throws Error(kUnavailable) where the system gives
+  // `limit_bytes` is address space, not memory. Throws Error(kUnavailable) if the system provides
   // no shared memory.
   explicit Heap(std::size_t limit_bytes);
   ~Heap();
@@ -42,27 +41,27 @@ class Heap {
   // Any thread. `pointer` came from allocate() of this heap.
   void deallocate(void* pointer) noexcept;
 
-  // True where `pointer` lies in this heap's memory.
+  // True if `pointer` is in this heap's memory.
   bool contains(const void* pointer) const noexcept;
-  // The distance from the heap's start: what a peer adds to its own mapping of this heap.
+  // Offset from the heap's start. A peer adds it to the address of its own mapping of this heap.
   std::uint64_t offset(const void* pointer) const noexcept;
 
   int fd() const noexcept;
   std::size_t size() const noexcept;
   std::byte* data() const noexcept;
   HeapStats stats() const;
-  // For a forked child, whose memory this still is its parent's: allocate() gives nullptr from now
-  // on, deallocate() does nothing.
+  // For a forked child, since the memory belongs to its parent: from now on allocate() returns
+  // nullptr and deallocate() does nothing.
   void abandon() noexcept;
-  // Moves all of the heap to new shared memory, at the same addresses. Peers that have mapped the
-  // old memory keep that, and what they write there is never seen here: for leaving behind a peer
-  // that may be in the midst of writing. Copies footprint_bytes, and takes as much more memory
-  // until the last peer has let go of the old. Other threads' writes to blocks wait meanwhile; a
-  // system call that writes to one may fail with EFAULT. Throws Error(kUnavailable), with nothing
-  // changed, where there is no memory for both.
+  // Moves the whole heap to new shared memory, at the same addresses. Peers keep their mapping of
+  // the old memory, and their writes to it are never seen here. Used to exclude a peer that may
+  // still be writing. Copies footprint_bytes, and needs as much additional memory until the last
+  // peer has unmapped the old memory. Meanwhile, writes of other threads to blocks wait; a system
+  // call that writes to one may fail with EFAULT. Throws Error(kUnavailable) without changes if
+  // there is no memory for both.
   void renew();
 
-  // What a request of `bytes` really takes.
+  // Size of the block for a request of `bytes`.
   static std::size_t rounded(std::size_t bytes) noexcept;
 
  private:
@@ -71,8 +70,8 @@ class Heap {
 };
 
 // The process's own heap, made at the first call (limit: 3/4 of the machine's memory, or
-// WEFT_HEAP_MB) and never destroyed. nullptr where the system gives no shared memory (the reason is
-// kept in process_heap_error()) or WEFT_HEAP_MB=0.
+// WEFT_HEAP_MB) and never destroyed. nullptr if the system provides no shared memory
+// (process_heap_error() has the reason) or if WEFT_HEAP_MB=0.
 Heap* process_heap();
 const char* process_heap_error();
 

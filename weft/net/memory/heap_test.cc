@@ -23,7 +23,7 @@ TEST(Heap, RoundsToAtMostAnEighthAboveOneKilobyte) {
   }
 }
 
-TEST(Heap, HandsOutAlignedDisjointBlocksAndReusesThemWarm) {
+TEST(Heap, AllocatesAlignedDisjointBlocksAndReusesThem) {
   Heap heap(std::size_t{64} << 20);
   std::mt19937 random(1);
   std::vector<std::pair<unsigned char*, std::size_t>> live;
@@ -49,25 +49,25 @@ TEST(Heap, HandsOutAlignedDisjointBlocksAndReusesThemWarm) {
   EXPECT_GT(stats.reused, stats.allocations / 2);
 }
 
-TEST(Heap, LiesOnHugePagesWhereTheSystemHasThem) {
+TEST(Heap, UsesHugePagesIfTheSystemHasThem) {
   Heap heap(std::size_t{64} << 20);
   void* block = heap.allocate(1 << 20);
   const auto stats = heap.stats();
   EXPECT_EQ(*static_cast<char*>(block), 0);
-  // All of what has been taken, or, on a system without them, nothing.
+  // All memory taken so far, or zero on a system without huge pages.
   EXPECT_TRUE(stats.huge_bytes == stats.footprint_bytes || stats.huge_bytes == 0)
       << stats.huge_bytes;
   RecordProperty("huge_bytes", std::to_string(stats.huge_bytes));
   heap.deallocate(block);
 }
 
-TEST(Heap, RenewedKeepsWhatIsThereAndLeavesTheOldMemoryToWhoeverMappedIt) {
+TEST(Heap, RenewKeepsItsContentsAndDetachesOldMappings) {
   Heap heap(std::size_t{64} << 20);
   auto* block = static_cast<unsigned char*>(heap.allocate(3 << 20));
   auto* small = static_cast<unsigned char*>(heap.allocate(100));
   std::memset(block, 7, 3 << 20);
   std::memset(small, 8, 100);
-  // What a peer holds: a mapping of the memory as it was handed over.
+  // Simulates a peer: a mapping of the memory as it was passed on.
   auto* peer = static_cast<unsigned char*>(
       mmap(nullptr, heap.size(), PROT_READ | PROT_WRITE, MAP_SHARED, heap.fd(), 0));
   ASSERT_NE(peer, MAP_FAILED);
@@ -95,10 +95,10 @@ TEST(Heap, RenewedKeepsWhatIsThereAndLeavesTheOldMemoryToWhoeverMappedIt) {
   heap.deallocate(small);
 }
 
-TEST(Heap, LosesNoWriteOfAThreadThatWritesWhileItIsRenewed) {
+TEST(Heap, RenewLosesNoWriteOfAnotherThread) {
 #ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "what keeps the writer out is write protection (mprotect), which the thread "
-                  "sanitizer does not take for an order";
+  GTEST_SKIP() << "write protection (mprotect) excludes the writer, which the thread sanitizer "
+                  "does not treat as synchronization";
 #endif
   Heap heap(std::size_t{64} << 20);
   constexpr std::size_t kCount = (16 << 20) / sizeof(std::uint32_t);
@@ -119,7 +119,7 @@ TEST(Heap, LosesNoWriteOfAThreadThatWritesWhileItIsRenewed) {
   heap.deallocate(block);
 }
 
-TEST(Heap, RefusesBeyondItsLimitAndServesAgainAfterMergingOtherClasses) {
+TEST(Heap, ReturnsNullBeyondItsLimitAndReusesMergedClasses) {
   Heap heap(std::size_t{32} << 20);
   std::vector<void*> blocks;
   while (void* block = heap.allocate(1 << 20)) blocks.push_back(block);
@@ -133,7 +133,7 @@ TEST(Heap, RefusesBeyondItsLimitAndServesAgainAfterMergingOtherClasses) {
   EXPECT_LE(heap.stats().footprint_bytes, std::size_t{32} << 20);
 }
 
-TEST(Heap, ThreadsThatFreeEachOthersBlocksLoseNone) {
+TEST(Heap, ThreadsMayFreeEachOthersBlocks) {
   Heap heap(std::size_t{64} << 20);
   for (int round = 0; round < 50; ++round) {
     std::vector<void*> blocks(400);
@@ -148,7 +148,7 @@ TEST(Heap, ThreadsThatFreeEachOthersBlocksLoseNone) {
   EXPECT_LT(heap.stats().footprint_bytes, std::size_t{16} << 20);
 }
 
-TEST(Heap, AForkedChildLeavesItsParentsHeapAlone) {
+TEST(Heap, AForkedChildDoesNotUseItsParentsHeap) {
   Heap* heap = process_heap();
   ASSERT_NE(heap, nullptr) << process_heap_error();
   void* block = heap->allocate(4096);

@@ -23,8 +23,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int kMaxRanks = 256;  // on one host
-// While ranks have a processor each, a waiter spins about this long before it sleeps: a futex's
-// wake-up costs 50 us and more.
+// If each rank has its own processor, a waiter spins about this long before it sleeps, since a
+// futex wake-up costs at least 50 us.
 constexpr int kSpinsAlone = 4000;
 constexpr int kSpinsOversubscribed = 20;
 constexpr int kYieldsOversubscribed = 16;
@@ -47,15 +47,15 @@ std::string milliseconds(std::chrono::nanoseconds time) {
 
 }  // namespace
 
-// What all ranks of the group share. Zeroed memory is its valid start.
+// State shared by all ranks of the group. Zeroed memory is its valid initial state.
 struct Host::Control {
   struct alignas(128) Seat {
     std::atomic<std::uint32_t> meetings;
     std::atomic<std::uint32_t> departed;
     std::atomic<std::int32_t> pid;
-    cpu_set_t processors;  // on which this rank may run
+    cpu_set_t processors;  // processors on which this rank may run
   };
-  // The group's first failure. state: 0 none, 1 being written, 2 there.
+  // The group's first failure. state: 0 none, 1 being written, 2 valid.
   std::atomic<std::uint32_t> failure_state;
   std::int32_t failure_code, failure_rank, failure_peer;
   char failure_text[464];
@@ -64,10 +64,10 @@ struct Host::Control {
   Seat seats[kMaxRanks];
 };
 
-// What the ranks of a thread group share; it goes with the last of them.
+// State shared by the ranks of a thread group. The last rank frees it.
 struct Host::Threads {
   Control control{};
-  std::vector<std::byte*> blocks;  // made by share(), which only rank 0 appends to
+  std::vector<std::byte*> blocks;  // blocks of share(); only rank 0 appends
 
   ~Threads() {
     for (std::byte* block : blocks) ::operator delete[](block, std::align_val_t(128));
@@ -76,7 +76,7 @@ struct Host::Threads {
 
 namespace {
 
-// Where rank 0 says that the Control lies in its heap: "ok 4096".
+// Location of the Control in the heap of rank 0, as rank 0 sends it: "ok 4096".
 std::size_t control_offset(const std::string& said, std::size_t heap_bytes,
                            std::size_t control_bytes) {
   if (said.rfind("ok ", 0) == 0) {
@@ -94,14 +94,14 @@ std::size_t control_offset(const std::string& said, std::size_t heap_bytes,
 
 }  // namespace
 
-// What only this process holds.
+// Private state of this process.
 struct Host::Links {
   std::vector<internal::Link> links;        // empty for threads
   Heap* heap = nullptr;                     // null for threads
   std::shared_ptr<Threads> threads;         // null for processes
   std::mutex mutex;                         // guards the fields below
   std::vector<std::byte*> shared;           // blocks of rank 0 made by share()
-  Deadline::Clock::time_point looked = {};  // when peers were last looked for
+  Deadline::Clock::time_point looked = {};  // time of the last check for lost peers
 };
 
 std::string host_id() {
@@ -193,8 +193,8 @@ void Host::sit_down() {
     CPU_ZERO(&seat.processors);
 }
 
-// Ranks that are each bound to a processor of their own, as mpirun binds them, have as many as
-// there are of them.
+// If each rank is bound to its own processor (as mpirun does), there are as many processors as
+// ranks.
 void Host::place() {
   placed_ = true;
   cpu_set_t all;
@@ -215,8 +215,8 @@ Host::~Host() {
     if (link.fd >= 0) close(link.fd);
   }
   if (control_ == nullptr || links_->heap == nullptr) return;
-  // Peers may still look at what rank 0 shared: it is freed only where all of them have left, else
-  // kept until the process ends.
+  // Peers may still read the memory that rank 0 shared. It is freed only if all peers have left;
+  // otherwise it is kept until the process ends.
   bool alone = true;
   for (int peer = 0; peer < world_; ++peer)
     alone = alone && control_->seats[peer].departed.load(std::memory_order_acquire) == 1;
@@ -312,15 +312,15 @@ void Host::wait_asleep(const std::function<bool()>& ready, const std::function<i
       fail(Error(Errc::kTimeout,
                  "rank " + std::to_string(peer) + " (process " +
                      std::to_string(peer >= 0 ? control_->seats[peer].pid.load() : 0) +
-                     ") did not come within " + milliseconds(timeout) +
-                     "; it hangs, is stopped or does something else",
+                     ") did not arrive within " + milliseconds(timeout) +
+                     "; it hangs, is stopped or made another call",
                  {operation, rank_, peer}));
     }
   }
 }
 
-// A closed socket is a dead process, and a loss for everybody. A rank that left in order is lost
-// only to those who wait for it.
+// A closed socket means a dead process, which is lost for all ranks. A rank that left in order is
+// lost only for ranks that wait for it.
 void Host::look_for_lost_peers(const char* operation, int suspect) {
   const auto now = Deadline::Clock::now();
   {

@@ -13,7 +13,7 @@ namespace host_test {
 
 using namespace std::chrono_literals;
 
-TEST(HostConnect, TakesNoPlaceOutsideTheHeapForTheGroupsMemory) {
+TEST(HostConnect, RejectsALocationOutsideTheHeapForTheGroupsMemory) {
   ASSERT_NE(process_heap(), nullptr) << process_heap_error();
   for (const std::string said : {"", "ok", "ok ", "ok x", "ok 64x", "ok -64", "ok 7",
                                  "ok 18446744073709551552", "ok 99999999999999999999"}) {

@@ -19,10 +19,10 @@ using internal::Request;
 using internal::Runtime;
 using schedule::Collective;
 
-constexpr Channel kReserved = Channel{1} << 63;  // above what comm uses
+constexpr Channel kReserved = Channel{1} << 63;  // above the channels that comm uses
 constexpr Channel kSignatures = kReserved, kCollectives = kReserved + 1, kTexts = kReserved + 2;
 
-// Those whose input and output are `count` elements on each rank, so that they can be cut into
+// Collectives whose input and output have `count` elements on each rank, so that they can run in
 // pieces.
 bool is_flat(Collective collective) {
   return collective == Collective::kAllReduce || collective == Collective::kReduce ||
@@ -72,7 +72,7 @@ class Communicator final : public MpiEndpoint {
   void run(Collective collective, const DirectArgs& args) override;
 
  private:
-  // What a collective reads and writes, in bytes.
+  // Sizes of the input and output of a collective, in bytes.
   struct Extent {
     std::size_t input, output;
   };
@@ -90,7 +90,7 @@ class Communicator final : public MpiEndpoint {
   const std::int64_t native_bytes_;
   const std::shared_ptr<Messages> messages_;
   Executor executor_;
-  std::vector<std::byte> aside_;  // the input, where the output overlaps it
+  std::vector<std::byte> aside_;  // copy of the input, if the output overlaps it
 };
 
 void Communicator::run(Collective collective, const DirectArgs& args) {
@@ -100,10 +100,11 @@ void Communicator::run(Collective collective, const DirectArgs& args) {
         args.op == ReduceOp::kBitAnd || args.op == ReduceOp::kBitOr || args.op == ReduceOp::kBitXor;
     const bool has = is_floating(args.dtype) ? !bits : args.op != ReduceOp::kAvg;
     WEFT_REQUIRE(has, std::string(to_string(args.dtype)) + " has no " + to_string(args.op) +
-                          "; use another op or convert first");
+                          "; use another operation or convert the data");
   }
   agree(signature_of(collective, args), deadline);
-  if (collective == Collective::kBarrier || args.count == 0) return;  // agreeing was a meeting
+  // The agreement was a barrier already.
+  if (collective == Collective::kBarrier || args.count == 0) return;
   const auto size = static_cast<std::int64_t>(size_of(args.dtype));
   const std::int64_t total = is_flat(collective) ? args.count : args.count * world_;
   if (total * size > native_bytes_ && !is_flat(collective))
@@ -129,8 +130,8 @@ void Communicator::run(Collective collective, const DirectArgs& args) {
   }
 }
 
-// Each rank's hash and its complement, reduced to the least of each: the two belong together only
-// where all hashes are the same.
+// Reduces each rank's hash and its complement by minimum. The two results match only if all hashes
+// are equal.
 void Communicator::agree(const Signature& mine, Deadline deadline) {
   const std::int64_t hash = hash_of(&mine, sizeof mine);
   std::int64_t least[2] = {hash, ~hash};
@@ -144,7 +145,7 @@ void Communicator::agree(const Signature& mine, Deadline deadline) {
   if (least[0] != ~least[1]) mismatch(mine, deadline);
 }
 
-// All ranks come here together; each learns who called what.
+// All ranks run this together, and each gets the signatures of all.
 void Communicator::mismatch(const Signature& mine, Deadline deadline) {
   std::vector<Signature> all(static_cast<std::size_t>(world_));
   std::vector<Send> sends;
@@ -158,7 +159,7 @@ void Communicator::mismatch(const Signature& mine, Deadline deadline) {
   for (int peer = 0; peer < world_; ++peer) {
     if (all[static_cast<std::size_t>(peer)] == mine) continue;
     const Error error = mismatch_error(rank_, mine, peer, all[static_cast<std::size_t>(peer)]);
-    messages_->fail(error);  // every rank finds it by itself
+    messages_->fail(error);  // every rank detects it itself
     throw error;
   }
   throw Error(Errc::kInternal, "ranks disagree about a call that is the same on all of them",
@@ -178,7 +179,7 @@ Communicator::Extent Communicator::extent(Collective collective, const DirectArg
   }
 }
 
-// MPI forbids that input and output overlap, but for "in place", which means something else in each
+// MPI forbids overlapping input and output, except for "in place", whose meaning depends on the
 // collective.
 Call Communicator::call_of(Collective collective, const DirectArgs& args) {
   const ReduceOp op = args.op == ReduceOp::kAvg ? ReduceOp::kSum : args.op;
@@ -224,7 +225,7 @@ void Communicator::native(const Call& call, std::size_t bytes, Deadline deadline
   messages_->run({name, std::ref(step), std::ref(in_flight), bytes}, deadline);
 }
 
-// More than MPI's int counts can name on every way inside it.
+// Counts beyond MPI's int range inside MPI.
 void Communicator::by_messages(Collective collective, const DirectArgs& args, Deadline deadline) {
   const schedule::Request request{.collective = collective,
                                   .algorithm = schedule::Algorithm::kSharded,
@@ -254,12 +255,12 @@ std::unique_ptr<MpiEndpoint> connect_mpi(const MpiOptions& options) {
   std::sort(sorted.begin(), sorted.end());
   WEFT_REQUIRE(sorted.front() >= 0 && sorted.back() < runtime.size() &&
                    std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end(),
-               "the group's ranks must be different ones of the " + std::to_string(runtime.size()) +
+               "the group's ranks must be distinct ranks of the " + std::to_string(runtime.size()) +
                    " that the launcher started");
   const auto mine = std::find(ranks.begin(), ranks.end(), runtime.rank());
-  WEFT_REQUIRE(mine != ranks.end(),
-               "rank " + std::to_string(runtime.rank()) + " makes a group that it is not in");
-  // Several groups may form at once: the tag keeps them apart.
+  WEFT_REQUIRE(mine != ranks.end(), "rank " + std::to_string(runtime.rank()) +
+                                        " must be a member of the group that it makes");
+  // Several groups may form at once; the tag distinguishes them.
   const auto tag = static_cast<std::int32_t>(
       (hash_of(ranks.data(), ranks.size() * sizeof(std::int32_t)) + options.epoch) & 0x7fff);
   const auto comm = std::make_shared<internal::Comm>();

@@ -1,16 +1,16 @@
 // Ranks that an MPI launcher started: point-to-point messages and native collectives over Open MPI
 // or MPICH, whichever started the process.
 //
-// MPI is loaded at run time: a plug-in for each MPI (libweft_mpi_openmpi.so, libweft_mpi_mpich.so)
-// is looked for in $WEFT_PLUGIN_DIR, in lib/weft of every folder above the program, and where the
-// dynamic linker looks. Nothing of MPI is linked into weft. MPI is initialized once, on a thread of
-// its own, and finalised when the process exits, unless the program has initialized it before.
+// MPI is loaded at run time: the plug-in of each MPI (libweft_mpi_openmpi.so, libweft_mpi_mpich.so)
+// is searched in $WEFT_PLUGIN_DIR, in lib/weft of every folder above the program, and in the paths
+// of the dynamic linker. weft does not link MPI. MPI is initialized once, on its own thread, and
+// finalized when the process exits, unless the program has initialized it before.
 //
-// With MPI_THREAD_MULTIPLE the thread that waits makes the progress; otherwise (or with
-// WEFT_MPI_THREADS=funneled) MPI's own thread makes all calls. No wait lacks a deadline, but MPI
-// cannot drop a transfer that it has begun: where one is still under way when its call fails, weft
-// calls MPI no more in this process (so that it writes to no buffer given back), and every later
-// call throws kAborted.
+// With MPI_THREAD_MULTIPLE, waiting threads make progress. Otherwise, or with
+// WEFT_MPI_THREADS=funneled, MPI's own thread makes all calls. Every wait has a deadline, but MPI
+// cannot cancel a transfer. If one is still in progress when its call fails, weft stops calling MPI
+// in this process (so that MPI writes to no buffer that was returned), and every later call throws
+// kAborted.
 #pragma once
 
 #include <chrono>
@@ -28,50 +28,48 @@
 
 namespace weft::net::mpi {
 
-// The endpoint contract over MPI; name() is "mpi". A message of up to 4 KiB is sent at once, a
-// longer one may wait for its receive. A peer that leaves or fails says so; one that dies is
-// noticed by the launcher, which then ends the job, or by the deadline.
+// An Endpoint over MPI; name() is "mpi". A message of up to 4 KiB is sent at once; a longer one may
+// wait for its receive. A peer that leaves or fails notifies the others. If one dies, the launcher
+// ends the job, or the deadline ends the wait.
 class MpiEndpoint : public Endpoint {
  public:
-  // A whole collective by the MPI's own algorithm, with the meaning that Direct gives it;
-  // args.timeout bounds the whole call. All ranks call in the same order; one call at a time. A
-  // call costs a second reduction of 16 bytes, by which ranks that call different operations all
-  // throw kInvalidArgument showing both. The MPI decides the order of additions: the same on every
-  // run and rank for the MPIs named above.
+  // Runs a collective by MPI's own algorithm, with the same arguments as in Direct. args.timeout
+  // limits the whole call. All ranks call in the same order, one call at a time. A call needs a
+  // second reduction of 16 bytes. It detects ranks that call different operations; all then throw
+  // kInvalidArgument with both signatures. MPI decides the order of additions, which is the same in
+  // every run and on every rank for the MPIs named above.
   virtual void run(schedule::Collective collective, const DirectArgs& args) = 0;
   // "openmpi" or "mpich".
   virtual const char* implementation() const = 0;
 };
 
 struct MpiOptions {
-  // Of the launcher's world, in the group's order; the same on all of them. Empty: all.
+  // Ranks of the launcher's world, in the group's order; the same on all members. Empty: all.
   std::vector<int> ranks;
   std::uint32_t epoch = 0;
   std::chrono::milliseconds timeout = std::chrono::seconds(60);  // for the group to form
   std::size_t native_bytes = std::size_t{1}
-                             << 30;  // more than this go by several calls, or by messages
+                             << 30;  // larger collectives use several calls, or messages
 };
 
-// Collective over options.ranks, of which this process is one. Throws kUnavailable (no MPI started
-// this process, no plug-in for the one that did, too few threads), kInvalidArgument (ranks),
-// kTimeout.
+// Collective over options.ranks, which include this process. Throws kUnavailable (no MPI started
+// this process, no plug-in for that MPI, thread level too low), kInvalidArgument (ranks), kTimeout.
 std::unique_ptr<MpiEndpoint> connect_mpi(const MpiOptions& options = {});
 
-// This process's rank among all that the launcher started. Starts MPI; throws kUnavailable as
-// above.
+// This process's rank in the launcher's world. Starts MPI; throws kUnavailable as above.
 int world_rank();
 
 // Every rank's text, in rank order, on every rank.
 std::vector<std::string> exchange(MpiEndpoint& endpoint, const std::string& mine,
                                   Deadline deadline);
 
-// The MPI whose launcher started this process, by the variables that it leaves ("openmpi",
-// "mpich"); WEFT_MPI names another. Throws kBadConfig where WEFT_MPI is neither.
+// The MPI whose launcher started this process ("openmpi", "mpich"), detected by its environment
+// variables. WEFT_MPI overrides it. Throws kBadConfig if WEFT_MPI is neither of them.
 using Variables = std::function<const char*(const char* name)>;
 std::optional<std::string> started_by(const Variables& variables);
 
-// The plug-in files that are here (none is loaded), by the name of their MPI. Those that only the
-// dynamic linker would find are not seen.
+// The plug-in files found, by the name of their MPI. Does not load them, and does not find files in
+// the paths of the dynamic linker.
 std::vector<std::pair<std::string, std::string>> plugins();
 
 }  // namespace weft::net::mpi

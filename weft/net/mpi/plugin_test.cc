@@ -1,5 +1,5 @@
-// What needs no launcher: whose ranks these are, and where the plug-ins are looked for.
-// ranks_main.cc holds the rest, under mpirun.
+// Tests without a launcher: detection of the MPI, and the search for plug-ins. ranks_main.cc has
+// the tests under mpirun.
 #include "weft/net/mpi/internal/plugin.h"
 
 #include <gmock/gmock.h>
@@ -29,20 +29,20 @@ std::optional<std::string> started(const std::map<std::string, std::string>& var
   });
 }
 
-TEST(MpiStartedBy, KnowsTheLaunchersByTheVariablesThatTheyLeave) {
+TEST(MpiStartedBy, DetectsTheLauncherByItsVariables) {
   EXPECT_EQ(started({{"HOME", "/"}}), std::nullopt);
   EXPECT_EQ(started({{"OMPI_COMM_WORLD_RANK", "0"}, {"PMIX_RANK", "0"}}), "openmpi");
   EXPECT_EQ(started({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"HYDI_CONTROL_FD", "7"}}), "mpich");
   EXPECT_EQ(started({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), std::nullopt);
 }
 
-TEST(MpiStartedBy, LetsWeftMpiSayOtherwiseAndRefusesWhatItDoesNotKnow) {
+TEST(MpiStartedBy, LetsWeftMpiOverrideItAndRejectsUnknownValues) {
   EXPECT_EQ(started({{"WEFT_MPI", "mpich"}, {"OMPI_COMM_WORLD_RANK", "0"}}), "mpich");
   EXPECT_EQ(started({{"WEFT_MPI", ""}, {"OMPI_COMM_WORLD_RANK", "0"}}), "openmpi");
   EXPECT_THROW(started({{"WEFT_MPI", "lam"}}), Error);
 }
 
-TEST(MpiPlugin, IsLookedForBesideTheProgramInLibWeftAboveItAndByName) {
+TEST(MpiPlugin, IsSearchedBesideTheProgramInLibWeftAboveItAndByName) {
   EXPECT_THAT(
       internal::plugin_paths("mpich", "/opt/w/bin/weft", ""),
       ElementsAre("/opt/w/bin/libweft_mpi_mpich.so", "/opt/w/bin/lib/weft/libweft_mpi_mpich.so",
@@ -52,7 +52,7 @@ TEST(MpiPlugin, IsLookedForBesideTheProgramInLibWeftAboveItAndByName) {
               ElementsAre("/elsewhere/libweft_mpi_openmpi.so"));
 }
 
-// What load_plugin() complains of where exactly these variables are set.
+// Returns the error of load_plugin() if exactly these variables are set.
 std::string complaint(const std::map<std::string, std::string>& variables) {
   for (const char* name :
        {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "WEFT_MPI", "WEFT_PLUGIN_DIR"})
@@ -67,7 +67,7 @@ std::string complaint(const std::map<std::string, std::string>& variables) {
   return "";
 }
 
-TEST(MpiPlugin, AreListedWhereTheirFilesAre) {
+TEST(MpiPlugin, AreListedByTheirFiles) {
   const auto folder =
       std::filesystem::temp_directory_path() / ("weft_plugins_" + std::to_string(getpid()));
   std::filesystem::create_directory(folder);
@@ -80,8 +80,8 @@ TEST(MpiPlugin, AreListedWhereTheirFilesAre) {
   std::filesystem::remove_all(folder);
 }
 
-TEST(MpiPlugin, SaysInOneLineWhyThereIsNone) {
-  EXPECT_THAT(complaint({}), HasSubstr("not started by an MPI; start it by mpirun"));
+TEST(MpiPlugin, ReportsInOneLineWhyThereIsNone) {
+  EXPECT_THAT(complaint({}), HasSubstr("not started by an MPI; start it with mpirun"));
   EXPECT_THAT(complaint({{"PMI_RANK", "0"}, {"WEFT_PLUGIN_DIR", "/nowhere"}}),
               HasSubstr("libweft_mpi_mpich.so is not found"));
 }

@@ -4,7 +4,7 @@
 namespace weft::net::mpi {
 namespace {
 
-// Collectives. Values are small whole numbers, which every type adds up without rounding.
+// Collectives. Values are small whole numbers, whose sums are exact in every type.
 constexpr DType type_of(double) { return DType::kF64; }
 constexpr DType type_of(float) { return DType::kF32; }
 constexpr DType type_of(std::int64_t) { return DType::kI64; }
@@ -16,7 +16,7 @@ constexpr DType type_of(std::uint8_t) { return DType::kU8; }
 template <class T>
 class MpiCollectives : public MpiContract {
  protected:
-  static constexpr std::size_t kCount = 1003;  // no multiple of the world
+  static constexpr std::size_t kCount = 1003;  // not a multiple of the number of ranks
 
   static T value(int rank, std::size_t i) {
     return static_cast<T>((static_cast<std::size_t>(rank) * 3 + i) % 5 + 1);
@@ -80,7 +80,7 @@ TYPED_TEST(MpiCollectives, MoveAndReduceAsTheirNamesSayWholeAndInPieces) {
   const std::size_t n = this->kCount, w = this->kWorld;
   const int rank = this->rank_, root = 2;
   const auto me = static_cast<std::size_t>(rank);
-  // In one call of MPI, and cut as calls beyond its counts are.
+  // In one MPI call, and in several calls as for counts beyond MPI's range.
   for (const std::size_t native : {std::size_t{1} << 30, std::size_t{512}}) {
     const auto group = connect_mpi({.native_bytes = native});
     const auto in = this->values(rank, n), wide = this->values(rank, n * w);
@@ -169,7 +169,7 @@ TEST_F(MpiNarrow, ReducesSixteenBitFloatsThroughWeftsKernels) {
   }
 }
 
-TEST_F(MpiNarrow, AddsTruthValuesAsOrAndAveragesByTheWorld) {
+TEST_F(MpiNarrow, AddsBooleansAsOrAndAveragesByTheNumberOfRanks) {
   std::array<std::uint8_t, 3> flags{static_cast<std::uint8_t>(rank_ == 1), 0, 1};
   group_->run(Collective::kAllReduce, {.input = flags.data(),
                                        .output = flags.data(),
@@ -198,7 +198,7 @@ TEST_F(MpiNarrow, ANotANumberIsTheResultOfAMinimum) {
   EXPECT_TRUE(std::isnan(value));
 }
 
-TEST_F(MpiNarrow, RanksThatCallDifferentOperationsAllSeeBoth) {
+TEST_F(MpiNarrow, RanksThatCallDifferentOperationsAllGetBothSignatures) {
   float value = 1;
   const DirectArgs call{.input = &value,
                         .output = &value,
@@ -212,8 +212,8 @@ TEST_F(MpiNarrow, RanksThatCallDifferentOperationsAllSeeBoth) {
   EXPECT_EQ(error_of([&] { group_->run(Collective::kAllReduce, call); }).code(), Errc::kAborted);
 }
 
-// These end the use of MPI in their process: each is run by an mpirun of its own, which sees the
-// ranks end without MPI_Finalize.
+// These tests end the use of MPI in their process. Each runs under its own mpirun, whose ranks end
+// without MPI_Finalize.
 using MpiEnd = MpiContract;
 
 TEST_F(MpiEnd, ACollectiveThatARankDoesNotCallEndsAtItsDeadline) {

@@ -1,4 +1,4 @@
-// The endpoint contract over MPI. Each test is run by all ranks of an mpirun at once: four of them.
+// The contract of Endpoint over MPI. All four ranks of an mpirun run each test together.
 #include "weft/net/mpi/testing/ranks.h"
 
 namespace weft::net::mpi {
@@ -35,7 +35,7 @@ TEST_F(MpiContract, AllToAllOfLargeMessagesInOneCallDoesNotDeadlock) {
     EXPECT_TRUE(in[static_cast<std::size_t>(peer)] == pattern(1 << 20, peer * kWorld + rank_));
 }
 
-TEST_F(MpiContract, MessagesThatNobodyAwaitsYetKeepTheirOrderOnEachChannel) {
+TEST_F(MpiContract, UnexpectedMessagesKeepTheirOrderOnEachChannel) {
   for (int i = 0; rank_ == 0 && i < 50; ++i) {
     for (Channel channel : {5, 6})
       group_->send(1, channel, pattern(1000 + static_cast<std::size_t>(i), i), soon());
@@ -58,7 +58,7 @@ TEST_F(MpiContract, SendsToItself) {
   }
 }
 
-TEST_F(MpiContract, AwaitAnyGivesTheSenderAndLeavesTheMessage) {
+TEST_F(MpiContract, AwaitAnyReturnsTheSenderAndLeavesTheMessage) {
   if (rank_ == 2) group_->send(0, 9, pattern(100, 2), soon());
   if (rank_ == 0) {
     EXPECT_EQ(group_->await_any(9, soon()), 2);
@@ -67,12 +67,12 @@ TEST_F(MpiContract, AwaitAnyGivesTheSenderAndLeavesTheMessage) {
     group_->recv(2, 9, in, soon());
     EXPECT_TRUE(in == pattern(100, 2));
     EXPECT_EQ(error_of([&] { group_->await_any(9, Deadline::in(5ms)); }).code(), Errc::kTimeout);
-    EXPECT_FALSE(group_->failure());  // nothing was begun, so nothing is broken
+    EXPECT_FALSE(group_->failure());  // no transfer was started, so the group is intact
   }
   meet();
 }
 
-TEST_F(MpiContract, ManyThreadsOfOneRankUseChannelsOfTheirOwn) {
+TEST_F(MpiContract, ManyThreadsOfOneRankUseTheirOwnChannels) {
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 3; ++thread) {
     threads.emplace_back([&, thread] {
@@ -102,7 +102,7 @@ TEST_F(MpiContract, ADeadlineEndsAWaitNamesThePeerAndEndsTheGroupForAll) {
   meet();
 }
 
-TEST_F(MpiContract, ALengthThatDiffersIsAnErrorThatNamesBothLengths) {
+TEST_F(MpiContract, ADifferentLengthIsAnErrorWithBothLengths) {
   for (const bool posted_first : {false, true}) {
     auto pair = connect_mpi({.epoch = posted_first});
     if (posted_first || rank_ != 1) {
@@ -137,7 +137,7 @@ TEST_F(MpiContract, FailEndsPendingAndLaterCallsAndCitesTheFirstError) {
   meet();
 }
 
-TEST_F(MpiContract, ADestroyedEndpointIsLostForAllWhoWaitForItOrForOthers) {
+TEST_F(MpiContract, ADestroyedEndpointIsLostForAllRanksThatWait) {
   if (rank_ == 2) {
     group_.reset();
   } else {
@@ -154,7 +154,7 @@ TEST_F(MpiContract, ADestroyedEndpointIsLostForAllWhoWaitForItOrForOthers) {
   meet();
 }
 
-TEST_F(MpiContract, WhatWasSentBeforeLeavingIsStillReceived) {
+TEST_F(MpiContract, MessagesSentBeforeLeavingAreStillReceived) {
   const auto large = pattern(3 << 20, 4), little = pattern(100, 5);
   if (rank_ == 0) {
     group_->send(1, 2, large, soon());
@@ -165,12 +165,12 @@ TEST_F(MpiContract, WhatWasSentBeforeLeavingIsStillReceived) {
     group_->recv(0, 2, in, soon());
     group_->recv(0, 2, end, soon());
     EXPECT_TRUE(in == large && end == little);
-    EXPECT_FALSE(group_->failure());  // an orderly end is no loss
+    EXPECT_FALSE(group_->failure());  // leaving in order is not a loss
   }
   meet();
 }
 
-TEST_F(MpiContract, APeerThatIsNoRankIsTheCallersMistakeAndBreaksNothing) {
+TEST_F(MpiContract, AnInvalidPeerIsTheCallersErrorAndLeavesTheGroupIntact) {
   EXPECT_EQ(error_of([&] { group_->send(kWorld, 1, {}, soon()); }).code(), Errc::kInvalidArgument);
   EXPECT_EQ(error_of([&] { group_->recv(-1, 1, {}, soon()); }).code(), Errc::kInvalidArgument);
   EXPECT_FALSE(group_->failure());
@@ -191,7 +191,7 @@ TEST_F(MpiContract, LargeMessagesWaitForTheirReceivesAndNothingIsLost) {
   meet();
 }
 
-TEST_F(MpiContract, GroupsOverSomeOfTheRanksNumberThemInTheirOwnOrder) {
+TEST_F(MpiContract, SubgroupsNumberTheirRanksInTheirOwnOrder) {
   const std::vector<int> ranks = rank_ % 2 == 0 ? std::vector<int>{2, 0} : std::vector<int>{1, 3};
   const auto pair = connect_mpi({.ranks = ranks});
   ASSERT_EQ(pair->world(), 2);
@@ -219,9 +219,8 @@ TEST_F(MpiContract, ExchangesTextsOfAllLengths) {
 }  // namespace
 }  // namespace weft::net::mpi
 
-// Ranks that end without MPI_Finalize are killed by some launchers as soon as the first has ended.
-// So each leaves its result as a file in $WEFT_RANKS_DIR, where that is set, and waits for the
-// others' files.
+// Some launchers kill all ranks as soon as one ends without MPI_Finalize. So each rank writes its
+// result to a file in $WEFT_RANKS_DIR, if that is set, and waits for the others' files.
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   const int failed = RUN_ALL_TESTS();

@@ -1,5 +1,4 @@
-// What a rank does with a ring that its peer has spoilt, and what a group knows about its
-// processors.
+// Handling of a ring that a peer has corrupted, and counting of processors.
 #include "weft/net/shm/internal/ring.h"
 
 #include <gtest/gtest.h>
@@ -20,8 +19,8 @@ namespace ring_test {
 using namespace std::chrono_literals;
 using Bytes = std::vector<std::byte>;
 
-// The error of a call of rank 0 of two, after `scribble` has written into the ring that `from`
-// writes.
+// Returns the error of a call of rank 0 of 2, after `scribble` has written into the ring of writer
+// `from`.
 Error after(int from, const std::function<void(RingView)>& scribble,
             const std::function<void(Endpoint&)>& call) {
   Bytes memory(shm_region_bytes(2));
@@ -41,7 +40,7 @@ void receive_one_byte(Endpoint& endpoint) {
   endpoint.recv(1, 1, {&byte, 1}, Deadline::in(1s));
 }
 
-// A slot as rank 1 may write it.
+// A slot that rank 1 may write.
 struct RawSlot {
   std::uint64_t number = 0;
   std::uint32_t epoch = 7;
@@ -66,7 +65,7 @@ RawSlot with_header(std::uint32_t length, std::uint32_t streams, RingSlot::Place
           .place = place};
 }
 
-TEST(ShmRing, ReportsASlotThatCannotBe) {
+TEST(ShmRing, ReportsAnImpossibleSlot) {
   const Error number = after_slot({.number = 3});
   EXPECT_EQ(number.code(), Errc::kCorrupt);
   EXPECT_EQ(number.context().peer, 1);
@@ -118,8 +117,8 @@ TEST(ShmRing, SurvivesAScribblingPeer) {
   }
 }
 
-// Stamps count to 2^32 and begin anew.
-TEST(ShmRing, TellsASlotThatIsWrittenFromTheLapBeforeForEver) {
+// Stamps wrap around at 2^32.
+TEST(ShmRing, DistinguishesANewSlotFromThePreviousLapForever) {
   for (const std::uint32_t epoch : {0u, 7u}) {
     RingView ring;
     ring.num_slots = 8;
@@ -144,14 +143,14 @@ TEST(ShmRing, TellsTheReaderThatAQuarterOfTheSlotsIsFreeWhenTheWriterIsStuck) {
   const auto take = [&] { return reader.front() != nullptr && reader.take(nullptr); };
   for (int i = 0; i < 8; ++i) EXPECT_TRUE(push());
   EXPECT_FALSE(take());
-  EXPECT_FALSE(take()) << "a writer that is not stuck need not be woken";
+  EXPECT_FALSE(take()) << "a writer that is not stuck needs no wake-up";
   EXPECT_TRUE(push());
   EXPECT_TRUE(push());
   EXPECT_FALSE(push());
   EXPECT_FALSE(take());
   EXPECT_TRUE(take());
   EXPECT_FALSE(take());
-  EXPECT_FALSE(take()) << "it has been woken";
+  EXPECT_FALSE(take()) << "the writer was woken";
 }
 
 TEST(ShmRing, TellsTheReaderThatAnEighthOfTheStreamIsFreeWhenTheWriterIsStuck) {
@@ -171,7 +170,7 @@ TEST(ShmRing, TellsTheReaderThatAnEighthOfTheStreamIsFreeWhenTheWriterIsStuck) {
   EXPECT_TRUE(push());
 }
 
-TEST(ShmRegionTiming, WakesWhoeverBeganToSleepBeforeAMessageCame) {
+TEST(ShmRegionTiming, WakesThreadsThatBeganToSleepBeforeAMessageArrived) {
   expect_within(1s, [](SlowestRank& slowest) {
     Bytes memory(shm_region_bytes(2, kSmall));
     ShmRegion region(memory, 2, kSmall);
@@ -195,7 +194,7 @@ void bind_to(int processor) {
   ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
 }
 
-TEST(ShmRegion, CountsTheProcessorsOfRanksThatAreEachBoundToOne) {
+TEST(ShmRegion, CountsTheProcessorsOfRanksBoundToOneEach) {
   cpu_set_t mine;
   ASSERT_EQ(sched_getaffinity(0, sizeof mine, &mine), 0);
   std::vector<int> processors;

@@ -23,12 +23,12 @@ using internal::ShmOutgoing;
 using Call = internal::ShmCall;
 
 constexpr auto kShmSlice = 20ms;
-// With a processor for each rank: idle passes before sleeping, about 10 us, less than what a
-// wake-up costs.
+// With one processor per rank: idle passes before sleeping, about 10 us, less than the cost of a
+// wake-up.
 constexpr int kSpins = 300;
-// Without: lets those who have work run first.
+// Otherwise: yields first, so that ranks with work can run.
 constexpr int kYields = 8;
-// Busy passes between two looks at the deadline and the other failures.
+// Busy passes between two checks of the deadline and of failures.
 constexpr int kBusyPasses = 256;
 
 class ShmEndpoint final : public Endpoint {
@@ -71,7 +71,7 @@ class ShmEndpoint final : public Endpoint {
         return;
       transfer(lock, {"exchange", deadline, channel, {}, {}}, rest, recvs);
     } catch (const std::exception& error) {
-      end_group(error);  // nothing moves any more, so that nobody keeps a pointer into this call
+      end_group(error);  // stops all transfers, so that no pointer into this call remains
       throw;
     }
   }
@@ -114,7 +114,7 @@ class ShmEndpoint final : public Endpoint {
     return ring;
   }
 
-  // A thread that spins holds the lock; it gives way to those that stand in line.
+  // A spinning thread holds the lock and yields it to waiting threads.
   Lock enter() {
     Lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) reenter(lock);
@@ -126,9 +126,9 @@ class ShmEndpoint final : public Endpoint {
     in_line_.fetch_sub(1);
   }
 
-  // The way of most small messages: straight into the ring, straight out of it. The lock is held.
+  // Fast path of most small messages: directly into the ring and out of it. The lock is held.
 
-  // Sends what can be sent at once without waiting; gives how many of the sends those are.
+  // Sends what can be sent without waiting. Returns the number of completed sends.
   std::size_t send_now(Channel channel, std::span<const Send> sends) {
     std::size_t sent = 0;
     for (; sent < sends.size(); ++sent) {
@@ -144,7 +144,7 @@ class ShmEndpoint final : public Endpoint {
     return sent;
   }
 
-  // Spins for a message that is whole and comes next from its peer; else it is for transfer().
+  // Spins for a complete message that is next from its peer. Otherwise leaves it to transfer().
   bool receive_now(Channel channel, const Recv& recv) {
     if (recv.peer == rank() || !mailbox_.is_clear(recv.peer, channel)) return false;
     internal::RingReader& ring = peers_[static_cast<std::size_t>(recv.peer)].in;
@@ -230,8 +230,7 @@ class ShmEndpoint final : public Endpoint {
     region_.end_sleep(rank());
   }
 
-  // Moves what can be moved. An error in it ends the group: it may belong to any of the calls under
-  // way.
+  // Makes progress. An error ends the group, since it may belong to any pending call.
   bool progress() {
     if (failure_.latched()) return false;
     try {
@@ -321,7 +320,7 @@ class ShmEndpoint final : public Endpoint {
   void look_around(const Call& call) {
     adopt_failure();
     if (!failure_.latched()) ask_for_lost_peer(call.name);
-    if (failure_.latched()) return;  // wait() throws it
+    if (failure_.latched()) return;  // wait() throws the failure
     look_for_departed(call);
     if (call.deadline.passed()) call.throw_timeout(rank());
   }
@@ -331,8 +330,8 @@ class ShmEndpoint final : public Endpoint {
     if (!options_.lost_peer || now - asked_ < kShmSlice) return;
     asked_ = now;
     const auto lost = options_.lost_peer();
-    // A process that ended after it left in order is not a loss; who still needs it finds out in
-    // look_for_departed().
+    // A process that ended after leaving in order is not lost. Ranks that still need it are handled
+    // in look_for_departed().
     if (!lost || *lost < 0 || *lost >= world() || region_.left(*lost)) return;
     end_group(Error(Errc::kPeerLost, "rank " + std::to_string(*lost) + " has died",
                     {operation, rank(), *lost}));
@@ -346,7 +345,7 @@ class ShmEndpoint final : public Endpoint {
                   {call.name, rank(), peer});
     };
     for (const Receipt& receipt : call.receipts) {
-      // It left before we look into its ring, so that an empty ring stays empty.
+      // The peer left before this reads its ring, so an empty ring stays empty.
       if (!receipt.done && region_.left(receipt.recv.peer) && receipt.recv.peer != rank()) {
         check(receipt.recv.peer, peers_[static_cast<std::size_t>(receipt.recv.peer)].in.empty());
       }
@@ -358,7 +357,7 @@ class ShmEndpoint final : public Endpoint {
 
   const ShmOptions options_;
   internal::ShmRegion region_;
-  std::atomic<int> in_line_{0};  // threads that want the lock
+  std::atomic<int> in_line_{0};  // threads that wait for the lock
 
   mutable std::mutex mutex_;  // guards the rest
   std::vector<Peer> peers_;
@@ -376,7 +375,7 @@ std::size_t shm_region_bytes(int world, std::size_t ring_bytes) {
 
 std::unique_ptr<Endpoint> make_shm(ShmOptions options) {
   WEFT_REQUIRE(options.rank >= 0 && options.rank < options.world,
-               "rank " + std::to_string(options.rank) + " is not in a world of " +
+               "rank " + std::to_string(options.rank) + " is not in a group of " +
                    std::to_string(options.world));
   return std::make_unique<ShmEndpoint>(std::move(options));
 }

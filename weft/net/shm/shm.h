@@ -1,4 +1,4 @@
-// Messages between the processes of one host, through memory that all of them map.
+// Messages between the processes of one host, through memory that all processes map.
 //
 //   rank 0 ──ring 0→1──▶ rank 1      One ring for each ordered pair, one writer and one reader. A
 //                                    message of up to 96 bytes is one or two

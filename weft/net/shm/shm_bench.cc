@@ -15,8 +15,8 @@ constexpr Channel kOrders = 1;
 constexpr Channel kData = 2;
 constexpr Channel kReplies = 3;
 
-// Rank 1 does what rank 0 orders: `mode` 0 sends it back, 1 takes it, 2 swaps; rounds of `bytes`
-// each. mode -1 ends.
+// Rank 1 follows the orders of rank 0. `mode` 0: echo, 1: receive, 2: exchange, for the given
+// rounds of `bytes` each. -1: end.
 struct Order {
   int mode;
   std::int64_t bytes;
@@ -50,7 +50,7 @@ void serve(Endpoint& endpoint) {
   }
 }
 
-// On a machine with fewer processors the ranks share what there is.
+// On a machine with fewer processors, the ranks share them.
 class Bound {
  public:
   explicit Bound(int processor) {

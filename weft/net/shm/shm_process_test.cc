@@ -1,4 +1,5 @@
-// Shared-memory messages between real processes: losses, stops, and what waiting costs.
+// Shared-memory messages between real processes: lost and stopped processes, and the cost of
+// waiting.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -22,7 +23,7 @@ constexpr int kSlow = 12;
 
 Deadline soon() { return Deadline::in(20s); }
 
-// Token by token: everybody has come once the last has.
+// A barrier by passing a token: all have arrived once the last one has.
 void meet(Endpoint& endpoint) {
   std::byte byte{};
   for (int peer = 0; peer < endpoint.world(); ++peer) {
@@ -55,20 +56,20 @@ int wait_for_rank_one(Endpoint& endpoint, std::chrono::milliseconds timeout) {
   } catch (const Error& error) {
     if (error.code() == Errc::kPeerLost && error.context().peer == 1) return kLostRankOne;
     if (error.code() == Errc::kTimeout && error.context().peer == 1) return kTimedOut;
-    if (error.code() == Errc::kAborted) return kTimedOut;  // another rank's deadline came first
+    if (error.code() == Errc::kAborted) return kTimedOut;  // another rank's deadline passed first
     std::fprintf(stderr, "rank %d: %s\n", endpoint.rank(), error.what());
   }
   return 1;
 }
 
-// Rank 1 sends itself `signal` once all have met. Gives the exit codes.
+// Rank 1 sends itself `signal` once all ranks have met. Returns the exit codes.
 std::vector<int> with_rank_one_ending(int signal, std::chrono::milliseconds timeout) {
   ShmProcesses ranks(3, [&](Endpoint& endpoint, auto) {
     meet(endpoint);
     if (endpoint.rank() == 1) raise(signal);
     return wait_for_rank_one(endpoint, timeout);
   });
-  if (signal == SIGSTOP) {  // a stopped rank ends only when the others have
+  if (signal == SIGSTOP) {  // a stopped rank ends only after the others
     for (const int rank : {0, 2}) {
       siginfo_t ended{};
       waitid(P_PID, static_cast<id_t>(ranks.pid(rank)), &ended, WEXITED | WNOWAIT);
@@ -116,7 +117,7 @@ TEST(ShmProcesses, LoseAPeerKilledInTheMiddleOfALargeMessage) {
   EXPECT_EQ(ranks.wait(), (std::vector<int>{kLostRankOne, 128 + SIGKILL}));
 }
 
-// Rank 1 sends numbers until a timer ends it, wherever it then is.
+// Rank 1 sends numbers until a timer kills it at an arbitrary instruction.
 int send_until_killed(Endpoint& endpoint) {
   const itimerval soon_over{{}, {0, 3000}};
   setitimer(ITIMER_REAL, &soon_over, nullptr);

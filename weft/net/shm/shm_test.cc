@@ -17,7 +17,7 @@ using Bytes = std::vector<std::byte>;
 
 Deadline soon() { return Deadline::in(20s); }
 
-// Different for every sender, channel and place.
+// Values that differ for every sender, channel and position.
 Bytes pattern(int from, Channel channel, std::size_t size) {
   Bytes bytes(size);
   for (std::size_t i = 0; i < size; ++i)
@@ -42,7 +42,7 @@ void run_shm_threads(int world, const std::function<void(Endpoint&)>& fn,
   internal::run_ranks(world, [&](int rank) { fn(*endpoints[static_cast<std::size_t>(rank)]); });
 }
 
-// Every rank sends `size` bytes to every rank, itself included, and receives theirs, in one call.
+// Every rank exchanges `size` bytes with every rank, including itself, in one call.
 void everybody_to_everybody(Endpoint& endpoint, std::size_t size, Channel channel) {
   const Bytes mine = pattern(endpoint.rank(), channel, size);
   std::vector<Bytes> theirs(static_cast<std::size_t>(endpoint.world()), Bytes(size));
@@ -94,8 +94,8 @@ TEST(Shm, KeepsTheOrderOfAChannelAndNoOrderAmongChannels) {
   });
 }
 
-// Message `number` of a mixed lot: small ones, pieces of the stream, and more than the smallest
-// ring holds.
+// Message `number` of a mixture: small messages, pieces of the stream, and messages larger than the
+// smallest ring.
 std::size_t mixed_size(int number) {
   constexpr std::size_t kSizes[] = {8, 96, 97, 0, 1, 5000, 95, 300, 64, 1023, 8, 70'000, 33};
   return kSizes[static_cast<std::size_t>(number) % std::size(kSizes)];
@@ -119,7 +119,7 @@ TEST(Shm, KeepsTheOrderOfSmallAndLargeMessagesOnAChannel) {
   }
 }
 
-TEST(Shm, KeepsTheOrderWhenTheLargeAreReceivedInOneCallAndTheSmallOneByOne) {
+TEST(Shm, KeepsTheOrderOfLargeMessagesInOneCallAndSmallOnesOneByOne) {
   run_shm_threads(2, [](Endpoint& endpoint) {
     std::vector<Bytes> lot;
     for (int number = 0; number < 26; ++number)
@@ -145,7 +145,7 @@ TEST(Shm, KeepsTheOrderWhenTheLargeAreReceivedInOneCallAndTheSmallOneByOne) {
   });
 }
 
-TEST(Shm, GoesRoundTheRingManyTimes) {
+TEST(Shm, WrapsAroundTheRingManyTimes) {
   run_shm_threads(
       2,
       [](Endpoint& endpoint) {
@@ -202,7 +202,7 @@ TEST(Shm, KeepsTheDeadlineOfASmallMessageThatFindsTheRingFull) {
   }
 }
 
-TEST(Shm, GoesOnWithASmallMessageWhenAFullRingIsRead) {
+TEST(Shm, ContinuesWithASmallMessageWhenAFullRingIsRead) {
   const auto endpoints = make_shm_threads(2, 0, 4096);
   fill_the_ring(*endpoints[0]);
   std::thread sender([&] { endpoints[0]->send(1, 1, Bytes(1, std::byte{8}), soon()); });
@@ -214,7 +214,7 @@ TEST(Shm, GoesOnWithASmallMessageWhenAFullRingIsRead) {
   sender.join();
 }
 
-TEST(Shm, KeepsMessagesThatAreNotExpectedYet) {
+TEST(Shm, KeepsUnexpectedMessages) {
   run_shm_threads(2, [](Endpoint& endpoint) {
     const std::size_t size = 3'000'000;  // more than the ring holds
     if (endpoint.rank() == 0) {
@@ -244,7 +244,7 @@ TEST(Shm, ServesTwoThreadsOfEachRankAtOnce) {
   });
 }
 
-TEST(Shm, TellsWhoSentOnAChannelAndLeavesTheMessage) {
+TEST(Shm, ReturnsTheSenderOnAChannelAndLeavesTheMessage) {
   run_shm_threads(3, [](Endpoint& endpoint) {
     if (endpoint.rank() != 0) return endpoint.send(0, 9, pattern(endpoint.rank(), 9, 10), soon());
     bool seen[3] = {};
@@ -259,13 +259,13 @@ TEST(Shm, TellsWhoSentOnAChannelAndLeavesTheMessage) {
   });
 }
 
-TEST(Shm, LeavesTheGroupWholeWhenAwaitAnyTimesOut) {
+TEST(Shm, KeepsTheGroupIntactWhenAwaitAnyTimesOut) {
   const auto endpoints = make_shm_threads(2);
   EXPECT_EQ(code_of([&] { endpoints[0]->await_any(1, Deadline::in(1ms)); }), Errc::kTimeout);
   EXPECT_FALSE(endpoints[0]->failure());
 }
 
-TEST(Shm, RefusesAMessageOfAnotherLengthAndNamesBoth) {
+TEST(Shm, RejectsAMessageOfAnotherLengthAndNamesBoth) {
   const auto endpoints = make_shm_threads(2);
   endpoints[0]->send(1, 1, Bytes(5), soon());
   Bytes three(3);
@@ -280,7 +280,7 @@ TEST(Shm, RefusesAMessageOfAnotherLengthAndNamesBoth) {
   EXPECT_EQ(code_of([&] { endpoints[0]->send(1, 1, Bytes(1), soon()); }), Errc::kAborted);
 }
 
-TEST(Shm, RefusesPeersOutsideTheGroupAndImpossibleOptions) {
+TEST(Shm, RejectsPeersOutsideTheGroupAndInvalidOptions) {
   const auto endpoints = make_shm_threads(1);
   EXPECT_EQ(code_of([&] { endpoints[0]->send(1, 1, {}, soon()); }), Errc::kInvalidArgument);
   EXPECT_FALSE(endpoints[0]->failure());
@@ -322,7 +322,7 @@ TEST(Shm, EndsPendingAndLaterCallsWhenFailedByTheCaller) {
   EXPECT_FALSE(endpoints[1]->failure()) << "fail() does not communicate";
 }
 
-TEST(Shm, ReceivesWhatADepartedPeerSentAndThenMissesIt) {
+TEST(Shm, ReceivesTheMessagesOfADepartedPeerAndThenReportsItLost) {
   auto endpoints = make_shm_threads(3);
   endpoints[1]->send(0, 1, pattern(1, 1, 100), soon());
   endpoints[1].reset();
@@ -336,7 +336,7 @@ TEST(Shm, ReceivesWhatADepartedPeerSentAndThenMissesIt) {
     EXPECT_EQ(error.code(), Errc::kPeerLost);
     EXPECT_EQ(error.context().peer, 1);
   }
-  // The others hear of the same rank, whomever they wait for.
+  // The other ranks get the same lost rank, whichever peer they wait for.
   EXPECT_EQ(code_of([&] { endpoints[2]->recv(1, 1, bytes, soon()); }), Errc::kPeerLost);
   EXPECT_EQ(code_of([&] { endpoints[2]->recv(0, 1, bytes, soon()); }), Errc::kPeerLost);
   EXPECT_EQ(endpoints[2]->failure()->context().peer, 1);

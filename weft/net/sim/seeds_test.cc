@@ -1,4 +1,4 @@
-// A job and its bad luck, all drawn from one seed, and the verdict on how it ended; for many seeds.
+// Draws a job and its faults from one seed, and checks how it ends; for many seeds.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,26 +20,26 @@ using schedule::Request;
 
 struct Scenario {
   Options options;
-  std::vector<schedule::Request> calls;  // one after the other; rank is filled in by each
-  std::vector<Time> starts;              // by rank: when it begins
+  std::vector<schedule::Request> calls;  // in this order; each rank fills in its number
+  std::vector<Time> starts;              // by rank: start time
   Time timeout{};                        // of each call
-  Time stay{};                           // how long a rank stays in the group after its last call
+  Time stay{};                           // time that a rank stays in the group after its last call
 
   // Some collectives of 2 to 6 ranks over a bad network with up to two faults.
   static Scenario draw(std::uint64_t seed);
-  // One line.
+  // Description in one line.
   std::string describe() const;
-  // Whether the network's own ills (loss, jitter …) are all that happens, or faults that heal in
-  // time: then every rank must succeed.
+  // True if there are only network problems (loss, jitter …) or faults that heal in time. Then
+  // every rank must succeed.
   bool harmless() const;
-  // Whether this rank stands still at the end, so that nothing can be asked of it.
+  // True if this rank is stopped at the end, so that nothing is required of it.
   bool stays_stopped(int rank) const;
-  // Whether a fault happened to this rank, so that it may be named.
+  // True if a fault happened to this rank, so that errors may name it.
   bool is_suspect(int rank) const;
 };
 
 struct Verdict {
-  std::string violation;  // "" where all is as promised
+  std::string violation;  // "" if all promises are kept
   std::uint64_t trace_hash = 0;
   Counts counts;
   int succeeded = 0;
@@ -48,10 +48,10 @@ struct Verdict {
 
 constexpr std::uint32_t kScenarioStream = 2;
 constexpr Time kPeerTimeout = 10s;
-// A peer that is silent for this long or shorter is no lost one. What TCP has to say again after it
-// comes within its next timeout, 2 s.
+// A peer that is silent for at most this time is not lost. TCP's retransmissions then arrive within
+// its next timeout of 2 s.
 constexpr Time kHarmless = 2s;
-// From the last call's deadline on: goodbyes that nobody hears.
+// Additional time after the deadline of the last call, for goodbyes that are lost.
 constexpr Time kSlack = 2s;
 
 Time between(Random& random, Time low, Time high) {
@@ -81,13 +81,13 @@ Request draw_call(Random& random, int world) {
     call.count = call.collective == Collective::kBarrier
                      ? 0
                      : static_cast<std::int64_t>(random.below(longest));
-    // kDirect is for ranks that share memory.
+    // kDirect needs shared memory.
     if (call.algorithm != Algorithm::kDirect && schedule::supports(call.algorithm, call.collective))
       return call;
   }
 }
 
-// A fault, and what undoes it.
+// A fault, and the event that heals it.
 void draw_fault(Random& random, Options& options) {
   const int world = options.world;
   Fault fault;
@@ -110,7 +110,7 @@ void draw_fault(Random& random, Options& options) {
 // Small whole numbers, of which sums are exact.
 float element(int rank, std::int64_t i) { return static_cast<float>(1 + (7 * rank + 5 * i) % 11); }
 
-// What the collective is, in a plain loop: element i of `rank`'s output.
+// Reference: element i of `rank`'s output, by a plain loop.
 float expected(const Request& q, int rank, std::int64_t i) {
   const int block = static_cast<int>(i / q.count);
   const std::int64_t place = i % q.count;
@@ -129,7 +129,7 @@ float expected(const Request& q, int rank, std::int64_t i) {
   return sum;
 }
 
-// False where a value is wrong.
+// Returns false for a wrong value.
 bool call_and_compare(Request q, Endpoint& endpoint, Channel channel, Deadline deadline) {
   q.rank = endpoint.rank();
   const schedule::Schedule steps = make(q);
@@ -221,15 +221,14 @@ bool Scenario::is_suspect(int rank) const {
   });
 }
 
-// Whether the rank that the error names had left before: done, without waiting for more than 500 ms
-// that all had what it sent; or failed itself by what another told it, which the news of may not
-// have come here yet.
+// True if the rank in the error had left before: it was done and waited at most 500 ms for its data
+// to arrive, or it failed because of another rank, whose failure may not be known here yet.
 bool had_left(const Scenario& s, const Outcome& outcome, const std::vector<Outcome>& outcomes) {
   const Outcome& named = outcomes[static_cast<std::size_t>(outcome.error->context().peer)];
   return named.ended <= outcome.ended && (named.error || s.stay == Time(0));
 }
 
-// What is wrong with how one rank ended; "" if nothing.
+// Describes what is wrong with the end of one rank; "" if nothing.
 std::string complaint(const Scenario& s, int rank, const std::vector<Outcome>& outcomes,
                       bool right_values) {
   const Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
@@ -242,23 +241,22 @@ std::string complaint(const Scenario& s, int rank, const std::vector<Outcome>& o
   const Error& error = *outcome.error;
   const bool fits = error.code() == Errc::kPeerLost || error.code() == Errc::kAborted ||
                     error.code() == Errc::kCorrupt || error.code() == Errc::kTimeout;
-  if (!fits) return "failed by another kind of error: " + std::string(error.what());
+  if (!fits) return "failed with an unexpected error: " + std::string(error.what());
   const int peer = error.context().peer;
   if (peer < 0 || peer >= s.options.world || peer == rank)
     return "names no peer: " + std::string(error.what());
   if (std::string(error.what()).find("rank " + std::to_string(peer)) == std::string::npos)
-    return "does not say its culprit: " + std::string(error.what());
+    return "does not name the lost rank: " + std::string(error.what());
   if (had_left(s, outcome, outcomes)) return "";
-  if (s.harmless())
-    return "failed though nothing worse happened than what heals: " + std::string(error.what());
-  // An abort is known from a peer to which nothing need have happened; it tells what that peer saw.
+  if (s.harmless()) return "failed although all faults heal: " + std::string(error.what());
+  // An abort comes from a peer that may have had no fault itself; it reports what that peer saw.
   if (error.code() == Errc::kPeerLost && !s.is_suspect(peer))
-    return "names one to which nothing happened: " + std::string(error.what());
+    return "names a rank without a fault: " + std::string(error.what());
   return "";
 }
 
-// Runs it and looks: every rank that lives ends in time, with the right values or with an error
-// that names one that a fault happened to.
+// Runs the job and checks that every living rank ends in time, with the right values or with an
+// error that names a rank with a fault.
 Verdict judge(const Scenario& scenario) {
   Simulation simulation(scenario.options);
   std::vector<char> right(static_cast<std::size_t>(scenario.options.world), 1);
@@ -293,7 +291,7 @@ std::string replay_command(std::uint64_t seed) {
          " ctest --test-dir build/release -R net_sim.SimulatedSeeds -V";
 }
 
-// How the seeds ended, so that a test can see that they tested something.
+// Counts how the seeds ended, so that a test can check that they were not trivial.
 struct Tally {
   int ranks_succeeded = 0, ranks_failed = 0, harmless = 0;
   Counts counts;
@@ -332,7 +330,7 @@ void run_seeds(std::uint64_t first, std::uint64_t count) {
   EXPECT_GT(tally.counts.damaged, 0u);
 }
 
-TEST(SimulatedSeeds, EndWithTheRightValuesOrAnErrorThatNamesTheCulpritInTime) {
+TEST(SimulatedSeeds, EndInTimeWithTheRightValuesOrAnErrorThatNamesTheFaultyRank) {
   if (const char* seed = std::getenv("WEFT_SIM_SEED")) {
     Tally tally;
     run_seed(std::strtoull(seed, nullptr, 10), tally);
@@ -344,11 +342,11 @@ TEST(SimulatedSeeds, EndWithTheRightValuesOrAnErrorThatNamesTheCulpritInTime) {
   run_seeds(0, 200);
 }
 
-TEST(SimulatedSeedsSlow, TenThousandEndWithTheRightValuesOrAnErrorThatNamesTheCulpritInTime) {
+TEST(SimulatedSeedsSlow, TenThousandEndInTimeWithTheRightValuesOrAnErrorThatNamesTheFaultyRank) {
   run_seeds(1000, 10'000);
 }
 
-TEST(SimulatedSeeds, GiveTheSameTraceEachTimeAndAnotherForEachSeed) {
+TEST(SimulatedSeeds, GiveTheSameTraceInEachRunAndDifferForEachSeed) {
   std::map<std::uint64_t, std::uint64_t> seed_of;
   int failed = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
@@ -362,7 +360,7 @@ TEST(SimulatedSeeds, GiveTheSameTraceEachTimeAndAnotherForEachSeed) {
     EXPECT_TRUE(seed_of.emplace(first.trace_hash, seed).second)
         << seed << " is as " << seed_of[first.trace_hash];
   }
-  EXPECT_GT(failed, 5);  // the seeds that went wrong are the ones worth to be run again
+  EXPECT_GT(failed, 5);  // the seeds with failures are the ones worth repeating
 }
 
 }  // namespace seeds_test

@@ -11,18 +11,19 @@ using namespace std::chrono_literals;
 
 constexpr Time kTick = 100ms;
 
-// What the trace notes beside packets.
+// Events in the trace besides packets.
 enum class Mark : std::uint8_t { kFault = 16, kEnd };
 
 bool is_rank(int rank, int world) { return rank >= 0 && rank < world; }
 
 void check(const Options& o) {
-  WEFT_REQUIRE(o.world >= 1 && o.streams >= 1, "a simulation needs a rank and a stream");
+  WEFT_REQUIRE(o.world >= 1 && o.streams >= 1,
+               "a simulation needs at least one rank and one stream");
   const Link& link = o.link;
   WEFT_REQUIRE(link.latency > Time(0) && link.jitter >= Time(0) && link.bytes_per_second > 0,
-               "a link's latency and bandwidth are above 0");
+               "a link's latency and bandwidth must be above 0");
   WEFT_REQUIRE(link.loss >= 0 && link.loss < 1 && link.duplicate >= 0 && link.duplicate < 1,
-               "loss and duplicate are shares of 1");
+               "loss and duplicate must be in [0, 1]");
   for (const Fault& fault : o.faults) {
     const bool pair = fault.kind >= Fault::kPartition;
     WEFT_REQUIRE(
@@ -75,7 +76,7 @@ class Simulation::World {
     endpoint(rank).leave();
   }
 
-  // False ends all that still wait: they hang.
+  // Returns false to end all waiting ranks: they hang.
   bool idle() {
     if (network_.now() < options_.limit && network_.step()) return true;
     for (int rank = 0; rank < options_.world; ++rank) {

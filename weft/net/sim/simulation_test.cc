@@ -17,7 +17,7 @@ std::vector<std::byte> bytes_of(std::size_t size, int seed) {
   return bytes;
 }
 
-// Rank 0 sends, rank 1 receives; gives when rank 1 had it all.
+// Rank 0 sends and rank 1 receives. Returns the time at which rank 1 has received everything.
 Time send_and_time(const Options& options, std::size_t size) {
   Simulation simulation(options);
   Time received{0};
@@ -35,17 +35,17 @@ Time send_and_time(const Options& options, std::size_t size) {
   return received;
 }
 
-TEST(SimulatedNetwork, TakesTheLatencyForASmallMessageAndTheBandwidthForALargeOne) {
+TEST(SimulatedNetwork, DelaysSmallMessagesByLatencyAndLargeOnesByBandwidth) {
   Options options{.link = {.latency = 2ms, .bytes_per_second = 1e9}};
   EXPECT_NEAR(ms(send_and_time(options, 8)), 2, 0.01);
-  // 10 MB at 100 MB/s. The window of 64 KiB a stream over 20 us is no limit.
+  // 10 MB at 100 MB/s. A window of 64 KiB per stream over 20 us is not a limit.
   options.link = {.latency = 10us, .bytes_per_second = 1e8};
   const double large = ms(send_and_time(options, 10'000'000));
   EXPECT_GE(large, 100);
   EXPECT_LE(large, 105);
 }
 
-TEST(SimulatedNetwork, DeliversWholeMessagesInOrderWhateverIsLostDoubledOrOvertaken) {
+TEST(SimulatedNetwork, DeliversWholeMessagesInOrderDespiteLossDuplicatesAndReordering) {
   Simulation simulation(
       {.world = 3, .seed = 3, .link = {.jitter = 300us, .loss = 0.05, .duplicate = 0.05}});
   const auto outcomes = simulation.run([&](Endpoint& endpoint) {
@@ -68,7 +68,7 @@ TEST(SimulatedNetwork, DeliversWholeMessagesInOrderWhateverIsLostDoubledOrOverta
   EXPECT_GT(counts.sent_again, 10u);
 }
 
-// All ranks meet again and again for 60 s, unless something happens.
+// All ranks repeat a barrier for 60 s unless a fault occurs.
 std::vector<Outcome> endure(Simulation& simulation) {
   return simulation.run([&](Endpoint& endpoint) {
     while (simulation.now() < 60s) {
@@ -84,7 +84,7 @@ std::vector<Outcome> endure(Simulation& simulation) {
 
 struct Blow {
   Fault fault;
-  Time noticed_by;  // the last survivor has ended
+  Time noticed_by;  // time at which the last survivor has ended
 };
 
 void expect_blamed(const Blow& blow, const std::string& says) {
@@ -117,7 +117,7 @@ TEST(SimulatedFaults, AStoppedProcessIsNamedByAllAfterThePeerTimeout) {
   expect_blamed({{Fault::kStop, 3s, 3}, 14s}, "nothing was heard of it for 10000 ms");
 }
 
-TEST(SimulatedFaults, APartitionThatHealsInTimeCostsTimeOnly) {
+TEST(SimulatedFaults, APartitionThatHealsInTimeOnlyCostsTime) {
   Simulation simulation({.world = 3,
                          .faults = {{Fault::kPartition, 2s, 0, 1},
                                     {Fault::kHeal, 6s, 0, 1},
@@ -137,7 +137,7 @@ TEST(SimulatedFaults, APartitionThatStaysEndsTheGroupOnBothSides) {
   }
 }
 
-TEST(SimulatedFaults, ADamagedByteNeverReachesAnybodyAndNamesItsSender) {
+TEST(SimulatedFaults, ADamagedByteIsDetectedAndNamesItsSender) {
   Simulation simulation({.world = 2, .faults = {{Fault::kDamage, 1s, 1, 0}}});
   const auto outcomes = endure(simulation);
   EXPECT_EQ(simulation.counts().damaged, 1u);
@@ -150,7 +150,7 @@ TEST(SimulatedFaults, ADamagedByteNeverReachesAnybodyAndNamesItsSender) {
   EXPECT_EQ(outcomes[1].error->context().peer, 0);
 }
 
-TEST(SimulatedFaults, ADeadlineNamesWhoWasAwaited) {
+TEST(SimulatedFaults, ADeadlineNamesTheAwaitedRank) {
   Simulation simulation({.world = 2});
   const auto outcomes = simulation.run([&](Endpoint& endpoint) {
     std::byte byte{};
@@ -163,7 +163,7 @@ TEST(SimulatedFaults, ADeadlineNamesWhoWasAwaited) {
   EXPECT_NEAR(ms(outcomes[0].ended), 70, 0.01);
 }
 
-TEST(SimulatedFaults, ARankThatWaitsForEverIsFoundOut) {
+TEST(SimulatedFaults, ARankThatWaitsForeverIsDetected) {
   Simulation simulation({.world = 2, .limit = 20s});
   const auto outcomes = simulation.run([&](Endpoint& endpoint) {
     std::byte byte{};

@@ -36,7 +36,7 @@ TEST(Calls, AreShownOnceWhenTheyHaveLastedForTwoTurns) {
   EXPECT_TRUE(calls.due().empty());
 }
 
-TEST(Calls, AreComparedWhetherTheyBeganBeforeOrAfterTheyWereShown) {
+TEST(Calls, AreComparedIfTheyBeganBeforeOrAfterTheLabelArrived) {
   Calls calls(0, 3);
   calls.begin(kChannel, 0, label_of('A'));
   calls.shown(1, {kChannel, 0, label_of('A').bytes});
@@ -46,7 +46,7 @@ TEST(Calls, AreComparedWhetherTheyBeganBeforeOrAfterTheyWereShown) {
   EXPECT_THROW(calls.begin(kChannel, 2, label_of('A')), MismatchError);
 }
 
-TEST(Calls, OlderThanWhatIsKeptAndOfOtherChannelsAreNotCompared) {
+TEST(Calls, OlderThanTheStoredOnesOrOfOtherChannelsAreNotCompared) {
   Calls calls(0, 2);
   for (std::uint64_t number = 0; number <= Calls::kKept; ++number)
     calls.begin(kChannel, number, label_of('A'));
@@ -55,7 +55,7 @@ TEST(Calls, OlderThanWhatIsKeptAndOfOtherChannelsAreNotCompared) {
   EXPECT_THROW(calls.shown(1, {kChannel, 1, label_of('B').bytes}), MismatchError);
 }
 
-TEST(TcpCallsTiming, ThatDifferEndOnEveryRankWithinASecondWhereEachAwaitsMessagesThatNobodySends) {
+TEST(TcpCallsTiming, DifferentCallsWithoutCommonMessagesEndOnEveryRankWithinASecond) {
   expect_within(1s, [](SlowestRank& slowest) {
     auto group = make_tcp(3);
     run_ranks(3, [&](int rank) {
@@ -76,7 +76,7 @@ TEST(TcpCallsTiming, ThatDifferEndOnEveryRankWithinASecondWhereEachAwaitsMessage
   });
 }
 
-TEST(TcpCalls, ThatComeAfterAMismatchWasFoundShowItOnceAndAreAbortedThen) {
+TEST(TcpCalls, CallsAfterAMismatchReportItOnceAndAreThenAborted) {
   auto group = make_tcp(3);
   std::array<std::byte, 4> in{};
   run_ranks(2, [&](int rank) {

@@ -1,4 +1,4 @@
-// Bad days of the TCP transport: strangers at the door, damaged streams, dead and silent peers.
+// Faults of the TCP transport: foreign connections, damaged streams, dead and silent peers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -30,7 +30,7 @@ TcpOptions job() {
   return options;
 }
 
-// The group does its work in spite of all that came before.
+// Checks that the group works after everything that happened before.
 void expect_works(Group& group) {
   std::array<std::byte, 5> out{std::byte{1}, std::byte{2}}, in{};
   group[0]->send(1, 1, out, soon());
@@ -45,7 +45,7 @@ std::string random_bytes(std::size_t size) {
   return text;
 }
 
-TEST(Strangers, AreTurnedAwayWhateverTheySayAndTheGroupFormsAllTheSame) {
+TEST(Strangers, AreRejectedAndTheGroupStillForms) {
   Header huge;
   huge.total = std::uint64_t{1} << 63;
   huge.offset = huge.total - 1;
@@ -70,12 +70,11 @@ TEST(Strangers, AreTurnedAwayWhateverTheySayAndTheGroupFormsAllTheSame) {
   ASSERT_FALSE(attacked.refused().empty());
   EXPECT_THAT(
       attacked.refused().front(),
-      HasSubstr(
-          "rank 0 refused a connection from 127.0.0.1: what it sent is not weft's handshake"));
+      HasSubstr("rank 0 refused a connection from 127.0.0.1: it did not send weft's handshake"));
   EXPECT_LT(resident_bytes(), before + kMemoryBound);
 }
 
-TEST(StrangersTiming, WhoDripTheirBytesAreCutOffWhenTheirTimeIsUp) {
+TEST(StrangersTiming, SlowSendersAreDisconnectedAfterTheHandshakeTimeout) {
   TcpOptions options = job();
   options.handshake_timeout = 60ms;
   expect_within(2s, [&](SlowestRank& slowest) {
@@ -115,10 +114,10 @@ void attack_with_idle(std::size_t count) {
   EXPECT_EQ(open_descriptors(), descriptors);
 }
 
-TEST(Strangers, AThousandIdleConnectionsKeepNobodyOut) { attack_with_idle(1000); }
-TEST(StrangersSlow, TenThousandIdleConnectionsKeepNobodyOut) { attack_with_idle(10'000); }
+TEST(Strangers, AThousandIdleConnectionsBlockNoRank) { attack_with_idle(1000); }
+TEST(StrangersSlow, TenThousandIdleConnectionsBlockNoRank) { attack_with_idle(10'000); }
 
-TEST(Impostors, AreToldWhyTheyCannotJoinAndNobodySeesTheSecret) {
+TEST(Impostors, GetTheReasonForTheirRejectionAndNeverSeeTheSecret) {
   struct Case {
     const char* what;
     void (*change)(TcpOptions&);
@@ -152,7 +151,7 @@ TEST(Impostors, AreToldWhyTheyCannotJoinAndNobodySeesTheSecret) {
   }
 }
 
-TEST(Impostors, WhoReplayARecordedHandshakeAreRefused) {
+TEST(Impostors, WithAReplayedHandshakeAreRejected) {
   const Identity me{"attacked", 1, 2, 3, 0, secret_of('K')};
   const Hello hello = make_hello(me, 0, 0, fresh_nonce());
   Proof proof;
@@ -168,7 +167,7 @@ TEST(Impostors, WhoReplayARecordedHandshakeAreRefused) {
     proof = make_proof(me, hello, reply);
     ASSERT_TRUE(honest.send(proof) && honest.receive(done));
     ASSERT_EQ(check_done(done), Verdict::kWelcome);
-    // The place is taken now: a second rank 1 is refused by name.
+    // Rank 1 is connected now, so a second rank 1 is rejected.
     EXPECT_THAT(error_of([&] { recorded.join(job(), recorded.address()); }).what(),
                 HasSubstr("connected already"));
     EXPECT_THAT(recorded.abandon().what(), HasSubstr("rank 1"));
@@ -210,20 +209,20 @@ TEST(DamagedStreams, AFlippedBitInPayloadOrHeaderEndsTheGroupAsCorruptNamingTheS
   }
 }
 
-TEST(DamagedStreams, APeerHearsTheCauseThatBecameKnownAfterTheGroupHadFailed) {
+TEST(DamagedStreams, APeerGetsACauseThatIsFoundAfterTheGroupHasFailed) {
   for (const auto& [code, failed_before] :
        {std::pair(Errc::kCorrupt, false), std::pair(Errc::kCorrupt, true),
         std::pair(Errc::kTimeout, false), std::pair(Errc::kTimeout, true)}) {
     AttackedGroup attacked(job());
     Group group = attacked.complete();
     if (failed_before) group[1]->fail(Error(Errc::kAborted, "left in the midst of a step"));
-    group[1]->fail(Error(code, "frame 5 where frame 7 was due"));
+    group[1]->fail(Error(code, "frame 5 instead of frame 7"));
     group[1].reset();
     std::array<std::byte, 8> in;
     const Error error = error_of([&] { group[0]->recv(1, 1, in, soon()); });
     EXPECT_EQ(error.code(), Errc::kAborted) << error.what();
     EXPECT_THAT(error.what(),
-                AllOf(HasSubstr("rank 1 failed"), HasSubstr("frame 5 where frame 7 was due")));
+                AllOf(HasSubstr("rank 1 failed"), HasSubstr("frame 5 instead of frame 7")));
   }
 }
 
@@ -240,7 +239,7 @@ TEST(DamagedStreamsTiming, ACutConnectionIsALostPeerOnBothSidesWithinTwoSeconds)
         std::array<std::byte, 8> in;
         const Error error = error_of([&] { group[rank]->recv(1 - rank, 1, in, soon()); });
         slowest.report_since(begin);
-        // One of the two may hear first that the other has given it up.
+        // One of the two may first learn that the other has aborted because of it.
         const bool named = error.code() == Errc::kPeerLost ||
                            std::string(error.what()).find("gave this rank up") != std::string::npos;
         EXPECT_TRUE(named) << error.what();
@@ -250,11 +249,11 @@ TEST(DamagedStreamsTiming, ACutConnectionIsALostPeerOnBothSidesWithinTwoSeconds)
   }
 }
 
-// Ranks 0 and 1 are threads here, rank 2 is a process of its own, which sends one byte to each and
-// then receives for ever.
+// Ranks 0 and 1 are threads. Rank 2 is a separate process, which sends one byte to each and then
+// receives forever.
 class DeadPeer : public testing::Test {
  protected:
-  // Ends what an earlier call has started.
+  // Ends the process of an earlier call.
   void start(TcpOptions options) {
     end();
     options.world = 3;
@@ -276,7 +275,7 @@ class DeadPeer : public testing::Test {
         const bool told = rank != 0 || ::write(pipe[1], line.data(), line.size()) ==
                                            static_cast<ssize_t>(line.size());
         EXPECT_TRUE(told);
-        all.emplace_back();  // nobody below dials rank 2
+        all.emplace_back();  // no lower rank dials rank 2
         return all;
       };
       group_[rank] = connect_tcp(mine);
@@ -325,14 +324,14 @@ class DeadPeer : public testing::Test {
 
 class DeadPeerTiming : public DeadPeer {};
 
-TEST_F(DeadPeerTiming, KilledByASignalIsTheCulpritOnEverySurvivorWithinTwoSeconds) {
+TEST_F(DeadPeerTiming, AKilledRankIsNamedByEverySurvivorWithinTwoSeconds) {
   expect_within(2s, [&](SlowestRank& slowest) {
     start(job());
     const auto begin = Deadline::Clock::now();
     ::kill(child_, SIGKILL);
     run_ranks(2, [&](int rank) {
       std::byte byte{};
-      // Rank 0 waits for the dead, rank 1 for the living.
+      // Rank 0 waits for the dead rank, rank 1 for the living one.
       const Error error = error_of([&] {
         group_[rank]->recv(rank == 0 ? 2 : 0, 1, {&byte, 1}, soon());
       });
@@ -344,7 +343,7 @@ TEST_F(DeadPeerTiming, KilledByASignalIsTheCulpritOnEverySurvivorWithinTwoSecond
   });
 }
 
-TEST_F(DeadPeer, IsNoticedThoughNobodyCalls) {
+TEST_F(DeadPeer, IsNoticedWithoutAnyCall) {
   start(job());
   ::kill(child_, SIGKILL);
   const Deadline deadline = soon();
@@ -354,7 +353,7 @@ TEST_F(DeadPeer, IsNoticedThoughNobodyCalls) {
   EXPECT_EQ(group_[0]->failure()->context().peer, 2);
 }
 
-TEST_F(DeadPeerTiming, StoppedIsNamedWhenTheDeadlineEndsTheWaitAndTheOthersHearOfIt) {
+TEST_F(DeadPeerTiming, AStoppedRankIsNamedAtTheDeadlineAndReportedToOthers) {
   expect_within(2s, [&](SlowestRank& slowest) {
     start(job());
     ::kill(child_, SIGSTOP);
@@ -372,7 +371,7 @@ TEST_F(DeadPeerTiming, StoppedIsNamedWhenTheDeadlineEndsTheWaitAndTheOthersHearO
   });
 }
 
-TEST_F(DeadPeer, StoppedForLongerThanThePeerTimeoutIsLost) {
+TEST_F(DeadPeer, ARankStoppedForLongerThanThePeerTimeoutIsLost) {
   TcpOptions options = job();
   options.peer_timeout = 1s;
   start(options);

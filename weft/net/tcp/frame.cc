@@ -28,7 +28,7 @@ void check_bounds(const Header& h) {
       corrupt("a message claims " + std::to_string(h.total) +
               " bytes, more than a message may have");
     if (h.offset > h.total || h.length > h.total - h.offset)
-      corrupt("a data frame lies outside its message");
+      corrupt("a data frame is outside its message");
     if (h.length == 0 && h.total != 0)
       corrupt("an empty data frame of a message that is not empty");
   } else if (h.length > (h.type == FrameType::kCall ? 0 : kMaxControl)) {
@@ -104,7 +104,7 @@ Abort decode_abort(std::span<const std::byte> bytes) {
   abort.mismatch = word != code;
   abort.peer = get<std::int32_t>(bytes.data() + 4);
   abort.message.assign(reinterpret_cast<const char*>(bytes.data()) + 8, bytes.size() - 8);
-  // It ends up in a log line: nothing of it may break the line.
+  // The text goes to a log line, so it must not contain a line break.
   for (char& c : abort.message) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
   }

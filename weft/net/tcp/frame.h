@@ -7,8 +7,8 @@
 //
 // Little-endian. A large message travels as several data frames (offset, length of total) over
 // several streams; `sequence` counts the frames of one stream, `message` the messages of one
-// channel between two ranks. Beside data there are heartbeats, the end of a rank or of the group,
-// and calls (calls.h): a channel, a number (in `message`) and a label, without a payload.
+// channel between two ranks. Other frames are heartbeats, goodbyes, aborts, and calls (calls.h): a
+// channel, a number (in `message`) and a label, without a payload.
 #pragma once
 
 #include <array>
@@ -23,8 +23,7 @@
 namespace weft::net::internal {
 
 inline constexpr std::size_t kHeaderBytes = 104;
-// What one data frame carries at most. A receiver allocates no more than this for a frame that it
-// didn't expect.
+// Largest payload of a data frame. A receiver allocates at most this for an unexpected frame.
 inline constexpr std::size_t kMaxPayload = 256 * 1024;
 inline constexpr std::size_t kMaxControl = 1024;
 inline constexpr std::uint64_t kMaxMessage = std::uint64_t{1} << 40;
@@ -57,8 +56,8 @@ using HeaderBytes = std::array<std::byte, kHeaderBytes>;
 
 HeaderBytes encode(const Header& header);
 
-// Throws Error(kCorrupt) where the magic, the header's CRC, the type or a bound is wrong; what it
-// gives is within every cap above.
+// Throws Error(kCorrupt) if the magic number, the header's CRC, the type or a bound is wrong. The
+// result respects all limits above.
 Header decode(std::span<const std::byte, kHeaderBytes> bytes);
 
 // The payload of an abort frame: which error ended the group, and the rank at fault (-1: none).
@@ -66,10 +65,10 @@ struct Abort {
   Errc code = Errc::kInternal;
   int peer = -1;
   std::string message;
-  bool mismatch = false;  // two ranks meant different things: the same error on every rank
+  bool mismatch = false;  // two ranks made different calls: the same error on every rank
 };
 std::vector<std::byte> encode(const Abort& abort);
-// Throws Error(kCorrupt) on anything that encode() does not make.
+// Throws Error(kCorrupt) for anything that encode() does not produce.
 Abort decode_abort(std::span<const std::byte> bytes);
 
 }  // namespace weft::net::internal

@@ -42,7 +42,7 @@ std::size_t FrameWriter::advance(std::size_t bytes) {
     sent_ -= kHeaderBytes + queue_[first_].payload.size();
   }
   if (first_ == queue_.size()) {
-    WEFT_CHECK(sent_ == 0, "more was written than there was");
+    WEFT_CHECK(sent_ == 0, "advance() beyond the data to write");
     queue_.clear();
     first_ = 0;
   }
@@ -54,13 +54,13 @@ std::size_t FrameWriter::advance(std::size_t bytes) {
 FrameReader::FrameReader(std::uint16_t stream, std::uint32_t epoch)
     : stream_(stream), epoch_(epoch), staging_(new std::byte[kStaging]) {}
 
-// Reads a header; false where it is not all there.
+// Reads a header. Returns false if it is incomplete.
 bool FrameReader::begin_frame() {
   if (end_ - begin_ < kHeaderBytes) return false;
   in_ = decode(std::span<const std::byte, kHeaderBytes>(staging_.get() + begin_, kHeaderBytes));
   begin_ += kHeaderBytes;
   got_ = 0;
-  if (in_.epoch < epoch_) {  // a group that is no more; its sequence says nothing
+  if (in_.epoch < epoch_) {  // a frame of an ended group; its sequence is ignored
     ++stale_;
     state_ = State::kSkip;
     return true;
@@ -73,21 +73,21 @@ bool FrameReader::begin_frame() {
     corrupt("a frame of stream " + std::to_string(in_.stream) + " on stream " +
             std::to_string(stream_));
   if (in_.sequence != sequence_) {
-    corrupt("frame " + std::to_string(in_.sequence) + " where frame " + std::to_string(sequence_) +
-            " was due");
+    corrupt("frame " + std::to_string(in_.sequence) + " instead of frame " +
+            std::to_string(sequence_));
   }
   ++sequence_;
   state_ = State::kHeld;
   return true;
 }
 
-// The next `bytes` of the payload are in place.
+// Counts `bytes` of the payload that are in place.
 void FrameReader::absorb(std::size_t bytes) {
   crc_ = crc32c(at_ + got_, bytes, crc_);
   got_ += bytes;
 }
 
-// Moves what belongs to the payload out of the staging memory.
+// Moves the bytes of the payload out of the staging memory.
 void FrameReader::take_staged() {
   const std::size_t n = std::min<std::size_t>(in_.length - got_, end_ - begin_);
   if (n == 0) return;
@@ -124,7 +124,7 @@ void FrameReader::place(std::byte* at) {
 FrameReader::Space FrameReader::space() {
   if (begin_ == end_) {
     begin_ = end_ = 0;
-  } else if (begin_ > 0) {  // a part of a header: to the front, so that the rest fits behind it
+  } else if (begin_ > 0) {  // moves a part of a header to the front, so that the rest fits after it
     std::memmove(staging_.get(), staging_.get() + begin_, end_ - begin_);
     end_ -= begin_;
     begin_ = 0;

@@ -1,12 +1,12 @@
-// The frames of one stream as pure state machines: what to write next, and what the bytes that came
-// mean. No sockets, no clock, no locks; the owner moves the bytes, over TCP, through a simulation
-// or out of a fuzzer.
+// Writer and reader of the frames of one stream, as pure state machines without sockets, clock or
+// locks. The owner moves the bytes: over TCP, through a simulation or from a fuzzer.
 //
 //   push() ──► FrameWriter ── next() ──► bytes on the way ──► space(), filled() ──► FrameReader ──
 //   take() ──► headers and frames
 //              advance(n)                                                           place(at)
 //
-// Payloads are not copied: next() gives the caller's memory, space() the place that place() named.
+// Payloads are not copied: next() returns the caller's memory, and space() the destination set by
+// place().
 #pragma once
 
 #include <array>
@@ -22,16 +22,18 @@ class FrameWriter {
  public:
   FrameWriter(std::uint16_t stream, std::uint32_t epoch) : stream_(stream), epoch_(epoch) {}
 
-  // Appends a frame; stream, epoch, sequence, length and checksum are filled in. `payload` stays
-  // where it is until advance() has counted the frame.
+  // Appends a frame, and fills in stream, epoch, sequence, length and checksum. `payload` must stay
+  // valid until advance() has counted the frame.
   void push(Header header, std::span<const std::byte> payload);
-  // Frames that are not wholly written.
+  // Number of frames that are not completely written.
   std::size_t frames() const { return queue_.size() - first_; }
   bool empty() const { return frames() == 0; }
 
-  // The bytes that go out next, in at most parts.size() parts; gives how many parts.
+  // Returns the next bytes to write, in at most parts.size() parts. The result is the number of
+  // parts.
   std::size_t next(std::span<std::span<const std::byte>> parts) const;
-  // So many of them went out. Gives the number of frames that are complete by that, oldest first.
+  // Marks this many bytes as written. Returns the number of frames that are now complete, oldest
+  // first.
   std::size_t advance(std::size_t bytes);
 
  private:
@@ -45,7 +47,7 @@ class FrameWriter {
   std::uint64_t sequence_ = 0;
   std::vector<Frame> queue_;  // [first_, end)
   std::size_t first_ = 0;
-  std::size_t sent_ = 0;  // bytes of the first
+  std::size_t sent_ = 0;  // bytes written of the first frame
 };
 
 class FrameReader {
@@ -54,24 +56,24 @@ class FrameReader {
 
   FrameReader(std::uint16_t stream, std::uint32_t epoch);
 
-  // Works off what came: kHeader when a frame begins (again and again until place() says where its
-  // payload goes), kFrame when its payload is complete. Frames of an older epoch are dropped and
-  // counted. Throws Error(kCorrupt) for a bad checksum, a gap in the sequence, another stream, or
-  // an epoch that is not there yet; the stream is worth nothing then.
+  // Processes the received bytes. Returns kHeader when a frame begins (repeatedly, until place()
+  // sets the destination of its payload), and kFrame when its payload is complete. Drops and counts
+  // frames of an older epoch. Throws Error(kCorrupt) for a bad checksum, a gap in the sequence,
+  // another stream, or a later epoch; the stream is then unusable.
   Input take();
   const Header& header() const { return in_; }
-  // header().length bytes, until take() gives kFrame.
+  // Sets the destination of header().length bytes; valid until take() returns kFrame.
   void place(std::byte* at);
 
-  // Where the next bytes go, in this order: the rest of a payload into its place (may be empty),
-  // and what follows. take() gave kNeedBytes before.
+  // Destinations of the next bytes: first the rest of a payload (may be empty), then the staging
+  // memory. Call it after take() has returned kNeedBytes.
   using Space = std::array<std::span<std::byte>, 2>;
   Space space();
   void filled(std::size_t bytes);
 
   // True between a header and the end of its payload, or within a header.
   bool mid_frame() const { return state_ != State::kHead || begin_ != end_; }
-  // Frames of an older epoch so far.
+  // Number of frames of an older epoch so far.
   std::uint64_t stale() const { return stale_; }
 
  private:

@@ -1,5 +1,5 @@
-// The frames of a stream without a socket: whatever the sizes in which its bytes travel, the frames
-// that were written are read.
+// Frames of a stream without a socket: the written frames are read, for any sizes of transferred
+// pieces.
 #include "weft/net/tcp/framing.h"
 
 #include <gmock/gmock.h>
@@ -80,7 +80,7 @@ std::vector<std::vector<std::byte>> some_payloads(std::mt19937_64& random) {
   return payloads;
 }
 
-TEST(Framing, GivesTheFramesThatWereWrittenWhateverTheSizesInWhichTheirBytesTravel) {
+TEST(Framing, ReadsTheWrittenFramesForAnySizesOfPieces) {
   std::mt19937_64 random(3);
   const auto payloads = some_payloads(random);
   for (const std::size_t step : {std::size_t{1'000}, std::size_t{4'097}, std::size_t{1} << 20}) {
@@ -102,7 +102,7 @@ TEST(Framing, GivesTheFramesThatWereWrittenWhateverTheSizesInWhichTheirBytesTrav
   }
 }
 
-TEST(Framing, DropsAndCountsFramesOfAnOlderEpochAndReadsOnBehindThem) {
+TEST(Framing, DropsAndCountsFramesOfAnOlderEpochAndContinues) {
   FrameWriter old(1, 6), now(1, 7);
   const std::vector<std::byte> stale(40'000, std::byte{6}), fresh(10, std::byte{7});
   old.push(data_header(stale.size()), stale);
@@ -136,7 +136,7 @@ std::string refusal(FrameReader reader, std::span<const std::byte> bytes) {
   return "nothing";
 }
 
-TEST(Framing, RefusesAFutureEpochAnotherStreamAGapARepetitionAndADamagedPayload) {
+TEST(Framing, RejectsAFutureEpochAnotherStreamAGapARepetitionAndADamagedPayload) {
   const std::vector<std::byte> payload(100, std::byte{1});
   const auto frame = [&](std::uint16_t stream, std::uint32_t epoch) {
     FrameWriter writer(stream, epoch);
@@ -149,7 +149,7 @@ TEST(Framing, RefusesAFutureEpochAnotherStreamAGapARepetitionAndADamagedPayload)
   auto twice = frame(1, 7);
   const auto again = twice;
   twice.insert(twice.end(), again.begin(), again.end());
-  EXPECT_THAT(refusal(FrameReader(1, 7), twice), HasSubstr("frame 0 where frame 1 was due"));
+  EXPECT_THAT(refusal(FrameReader(1, 7), twice), HasSubstr("frame 0 instead of frame 1"));
   auto damaged = frame(1, 7);
   damaged.back() ^= std::byte{1};
   EXPECT_THAT(refusal(FrameReader(1, 7), damaged), HasSubstr("checksum"));

@@ -1,4 +1,4 @@
-// Which address a rank listens on, and how its connections behave.
+// The listening address of a rank, and the options of its connections.
 #include "weft/net/tcp/internal/socket.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ namespace socket_test {
 
 using testing::HasSubstr;
 
-TEST(Congestion, IsTheOneNamedAndAnUnknownOneIsAnError) {
+TEST(Congestion, IsTheNamedOneAndAnUnknownNameIsAnError) {
   TcpOptions options;
   options.congestion = "reno";
   make_tcp(2, options);
@@ -25,7 +25,7 @@ TEST(Congestion, IsTheOneNamedAndAnUnknownOneIsAnError) {
   EXPECT_THAT(error.what(), HasSubstr("no-such-control"));
 }
 
-TEST(Congestion, OfAConnectionIsTheOneSet) {
+TEST(Congestion, OfAConnectionCanBeSet) {
   const Fd listener = listen_on("127.0.0.1", 0);
   const Fd dialed = begin_connect(join_address("127.0.0.1", bound_port(listener)));
   set_congestion(dialed, "reno");  // every system has it
@@ -47,7 +47,7 @@ TEST(Congestion, OfANearPeerIsNeverBbr) {
   }
 }
 
-TEST(Interface, IsAnAddressANetworkOrAName) {
+TEST(Interface, CanBeAnAddressANetworkOrAName) {
   EXPECT_EQ(resolve_interface("192.0.2.7"), "192.0.2.7");
   EXPECT_EQ(resolve_interface("fd00::7"), "fd00::7");
   EXPECT_EQ(resolve_interface("127.0.0.0/8"), "127.0.0.1");
@@ -55,7 +55,7 @@ TEST(Interface, IsAnAddressANetworkOrAName) {
   EXPECT_EQ(resolve_interface("lo"), "127.0.0.1");
 }
 
-TEST(Interface, ThatIsNotHereIsAnErrorThatShowsWhatIs) {
+TEST(Interface, ThatDoesNotExistIsAnErrorThatListsTheExistingOnes) {
   for (const char* where :
        {"no-such-interface", "198.51.100.128/25", "127.0.0.2/32", "2001:db8::/32"}) {
     const Error error = error_of([&] { resolve_interface(where); });

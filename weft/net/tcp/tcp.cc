@@ -25,7 +25,7 @@ constexpr auto kTick = 100ms;
 constexpr auto kLinger = 500ms;
 constexpr int kEvents = 64;
 
-// The transfers of one call or flow. They stay where they are while they are under way.
+// Transfers of one call or flow. They do not move while they are pending.
 struct Transfers {
   Operation operation;
   std::deque<Receipt> receipts;
@@ -43,7 +43,7 @@ struct Transfers {
   }
 };
 
-// One of the transfers that a call used before, so that small calls allocate nothing.
+// A cached Transfers object of an earlier call, so that small calls do not allocate.
 class Lease {
  public:
   using Spare = std::vector<std::unique_ptr<Transfers>>;
@@ -91,7 +91,7 @@ class TcpEndpoint final : public Endpoint {
       if (failed_) engine_.tell({Errc::kAborted, -1, failed_->what(), false});
       engine_.leave(Deadline::in(kLinger));
     } catch (const std::exception&) {
-      // The peers see a closed connection without a goodbye.
+      // Peers see closed connections without a goodbye.
     }
   }
 
@@ -106,14 +106,14 @@ class TcpEndpoint final : public Endpoint {
     Lock lock(mutex_);
     failure_.refuse("exchange");
     count_sent(sends);
-    const Lease lease(spare_);  // given back under the lock, which is taken before it
+    const Lease lease(spare_);  // returned under the lock, which is taken before
     Transfers& transfers = *lease;
     guarded([&] {
       for (const Recv& recv : recvs) engine_.post(channel, transfers.add(recv, 0));
       for (const Send& send : sends) engine_.send(transfers.add(channel, send, 0));
     });
     if (failure_.latched()) failure_.end_pending("exchange");
-    if (polling_) engine_.wake();  // what was done here may be what the polling thread waits for
+    if (polling_) engine_.wake();  // the polling thread may wait for the result of this
     while (transfers.operation.pending > 0) wait_on(lock, channel, transfers, deadline);
   }
 
@@ -148,7 +148,7 @@ class TcpEndpoint final : public Endpoint {
 
   void fail(const Error& why) noexcept override {
     const std::lock_guard lock(mutex_);
-    // The cause may become known only after the group has failed. Peers are told the cause.
+    // The cause may be found only after the group has failed. Peers are told the cause.
     if (!failed_ && (why.code() == Errc::kCorrupt || why.code() == Errc::kInternal ||
                      why.code() == Errc::kTimeout))
       failed_ = why;
@@ -172,7 +172,7 @@ class TcpEndpoint final : public Endpoint {
       const Lock lock(endpoint_.mutex_);
       if (transfers_.operation.pending == 0) return;
       endpoint_.end_group(
-          Error(Errc::kAborted, "transfers were given up", {"flow", endpoint_.rank_}));
+          Error(Errc::kAborted, "pending transfers were abandoned", {"flow", endpoint_.rank_}));
     }
     void send(const Send& send, std::uint32_t id) override {
       begin({&send, 1}, {},
@@ -216,10 +216,10 @@ class TcpEndpoint final : public Endpoint {
 
     TcpEndpoint& endpoint_;
     const Channel channel_;
-    Transfers transfers_;  // guarded by the endpoint's mutex
+    Transfers transfers_;  // guarded by the mutex of the endpoint
   };
 
-  // Runs what may end the group. The lock is held.
+  // Runs a function whose errors end the group. The lock is held.
   template <typename F>
   void guarded(const F& body) {
     try {
@@ -231,7 +231,7 @@ class TcpEndpoint final : public Endpoint {
 
   void end_group(const Error& error) {
     if (!failure_.latch(error, false)) return;
-    // Errors that came from another rank are known to the others already.
+    // The other ranks know errors that came from another rank.
     const bool lost = error.code() == Errc::kPeerLost;
     const bool mismatch = dynamic_cast<const internal::MismatchError*>(&error) != nullptr;
     if (error.code() != Errc::kAborted) {
@@ -247,8 +247,8 @@ class TcpEndpoint final : public Endpoint {
     changed_.notify_all();
   }
 
-  // One step of waiting for `transfers`; throws when the group has ended, and from then on nothing
-  // touches the buffers any more.
+  // One step of waiting for `transfers`. Throws if the group has ended; then no buffer is touched
+  // any more.
   void wait_on(Lock& lock, Channel channel, const Transfers& transfers, Deadline deadline) {
     guarded([&] { check_left(transfers); });
     if (failure_.latched()) failure_.end_pending("exchange");
@@ -256,7 +256,7 @@ class TcpEndpoint final : public Endpoint {
     progress(lock, deadline);
   }
 
-  // One thread polls for all; the others sleep until it has done something, or has gone.
+  // One thread polls for all. The others sleep until it has made progress or has left.
   void progress(Lock& lock, Deadline deadline) {
     if (polling_) {
       changed_.wait_until(lock, deadline.when());
@@ -278,13 +278,13 @@ class TcpEndpoint final : public Endpoint {
     changed_.notify_all();
   }
 
-  // What can be moved now. The lock is held, and nobody polls.
+  // Makes progress. The lock is held, and no thread polls.
   void poll_once() {
     epoll_event events[kEvents];
     handle(events, ::epoll_wait(engine_.epoll_fd(), events, kEvents, 0));
   }
 
-  // Polls for a while before it sleeps, so that an answer on its way costs no wake-up.
+  // Polls for a while, yielding, before it sleeps, so that an answer in transfer needs no wake-up.
   int poll(epoll_event* events, Deadline deadline) const {
     const auto until = Deadline::Clock::now() + spin_;
     do {
@@ -350,9 +350,9 @@ class TcpEndpoint final : public Endpoint {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_, closing_changed_;
-  Engine engine_;                // guarded by mutex_, but for epoll_fd() and wake()
+  Engine engine_;                // guarded by mutex_, except epoll_fd() and wake()
   internal::Failure failure_;    // guarded by mutex_, as is failed_
-  std::optional<Error> failed_;  // what fail() was told; the peers get it from the destructor
+  std::optional<Error> failed_;  // argument of fail(); the destructor sends it to the peers
   Lease::Spare spare_;           // guarded by mutex_
   bool polling_ = false;         // guarded by mutex_: a thread is in poll()
   bool closing_ = false;         // guarded by mutex_
@@ -378,9 +378,10 @@ std::unique_ptr<Endpoint> connect_tcp(const TcpOptions& options) {
   const std::string host = internal::resolve_interface(options.interface);
   const bool wildcard = internal::is_wildcard(host);
   WEFT_REQUIRE(!wildcard || options.secret, "to listen on every interface (" + host +
-                                                ") needs a secret; set one, or give an interface");
-  WEFT_REQUIRE(!wildcard || !options.advertise.empty(),
-               "to listen on every interface (" + host + ") needs `advertise`, the host for peers");
+                                                ") needs a secret; set one, or set an interface");
+  WEFT_REQUIRE(
+      !wildcard || !options.advertise.empty(),
+      "to listen on every interface (" + host + ") needs `advertise`, the host name for peers");
   internal::Fd listener = internal::listen_on(host, options.port);
   const std::string mine = internal::join_address(
       options.advertise.empty() ? host : options.advertise, internal::bound_port(listener));

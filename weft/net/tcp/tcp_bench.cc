@@ -52,7 +52,7 @@ void run(benchmark::State& state, bool both_ways, ZeroCopy zero_copy = ZeroCopy:
   const Partner partner(*group[1], bytes, both_ways);
   in.back() = std::byte{9};
   for (int i = 0; i < 20; ++i) round();
-  if (in.back() != std::byte{0}) state.SkipWithError("the answer is not what was sent");
+  if (in.back() != std::byte{0}) state.SkipWithError("the answer differs from the sent data");
   for (auto _ : state) round();
   out.front() = std::byte{1};
   round();
@@ -62,8 +62,8 @@ void run(benchmark::State& state, bool both_ways, ZeroCopy zero_copy = ZeroCopy:
 
 void BM_TcpPingPong(benchmark::State& state) { run(state, false); }
 void BM_TcpExchange(benchmark::State& state) { run(state, true); }
-// As BM_TcpExchange, which has switched itself off here, without ever trying; and what it would
-// cost to go on.
+// As BM_TcpExchange, where zero-copy switches itself off here: without zero-copy from the start,
+// and the cost of forcing it.
 void BM_TcpExchangeCopied(benchmark::State& state) { run(state, true, ZeroCopy::kNever); }
 void BM_TcpExchangeLent(benchmark::State& state) { run(state, true, ZeroCopy::kAlways); }
 

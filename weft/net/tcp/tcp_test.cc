@@ -32,7 +32,7 @@ Header some_header() {
   return header;
 }
 
-// A header whose checksum is right, whatever its fields say.
+// A header with a valid checksum and arbitrary fields.
 HeaderBytes seal(HeaderBytes bytes) {
   put(bytes.data() + 12, std::uint32_t{0});
   put(bytes.data() + 12, crc32c(bytes.data(), bytes.size()));
@@ -43,11 +43,11 @@ bool refused(const HeaderBytes& bytes) {
   return error_of([&] { decode(bytes); }).code() == Errc::kCorrupt;
 }
 
-TEST(Frame, KeepsEveryFieldThroughTheWire) {
+TEST(Frame, EncodesAndDecodesEveryField) {
   EXPECT_EQ(decode(encode(some_header())), some_header());
 }
 
-TEST(Frame, RefusesEverySingleBitFlip) {
+TEST(Frame, RejectsEverySingleBitFlip) {
   const HeaderBytes good = encode(some_header());
   for (std::size_t bit = 0; bit < 8 * kHeaderBytes; ++bit) {
     HeaderBytes bad = good;
@@ -56,7 +56,7 @@ TEST(Frame, RefusesEverySingleBitFlip) {
   }
 }
 
-TEST(Frame, RefusesClaimsBeyondTheCapsEvenUnderARightChecksum) {
+TEST(Frame, RejectsValuesBeyondTheLimitsEvenWithAValidChecksum) {
   const auto with = [](auto change) {
     Header header = some_header();
     change(header);
@@ -78,7 +78,7 @@ TEST(Frame, RefusesClaimsBeyondTheCapsEvenUnderARightChecksum) {
   })));
 }
 
-TEST(Frame, SurvivesTwentyThousandMutationsAndNeverGivesABoundThatDoesNotHold) {
+TEST(Frame, SurvivesTwentyThousandMutationsWithinItsLimits) {
   std::mt19937_64 random(20260);
   const HeaderBytes good = encode(some_header());
   int accepted = 0;
@@ -97,10 +97,10 @@ TEST(Frame, SurvivesTwentyThousandMutationsAndNeverGivesABoundThatDoesNotHold) {
       EXPECT_EQ(error.code(), Errc::kCorrupt);
     }
   }
-  EXPECT_GT(accepted, 200);  // else the caps were never reached
+  EXPECT_GT(accepted, 200);  // otherwise the limits were never reached
 }
 
-TEST(Frame, AnAbortKeepsItsMeaningAndOneLine) {
+TEST(Frame, AnAbortKeepsItsMeaningAndStaysOneLine) {
   const Abort back = decode_abort(encode(Abort{Errc::kPeerLost, 3, "two\nlines"}));
   EXPECT_EQ(back.code, Errc::kPeerLost);
   EXPECT_EQ(back.peer, 3);
@@ -135,14 +135,14 @@ class Handshake : public testing::Test {
   }
 };
 
-TEST_F(Handshake, WelcomesAPeerOfTheSameJobAndTellsWhichStreamItIs) {
+TEST_F(Handshake, AcceptsAPeerOfTheSameJobAndReturnsItsStream) {
   EXPECT_EQ(outcome(), Verdict::kWelcome);
   const HelloCheck check = check_hello(acceptor_, make_hello(dialer_, 0, 1, fresh_nonce()));
   EXPECT_EQ(check.from, 2);
   EXPECT_EQ(check.stream, 1);
 }
 
-TEST_F(Handshake, RefusesWhatDiffersByItsName) {
+TEST_F(Handshake, RejectsDifferencesWithTheirNames) {
   const Identity good = dialer_;
   const auto with = [&](auto change) {
     dialer_ = good;
@@ -162,7 +162,7 @@ TEST_F(Handshake, RefusesWhatDiffersByItsName) {
   EXPECT_EQ(check_hello(acceptor_, newer).verdict, Verdict::kVersion);
 }
 
-TEST_F(Handshake, AProofIsWorthNothingUnderAnotherNonceAndNotInTheOtherDirection) {
+TEST_F(Handshake, AProofIsInvalidForAnotherNonceOrTheOtherDirection) {
   const Hello hello = make_hello(dialer_, 0, 1, fresh_nonce());
   const Reply reply = make_reply(acceptor_, hello, Verdict::kWelcome, fresh_nonce());
   const Proof proof = make_proof(dialer_, hello, reply);
@@ -174,7 +174,7 @@ TEST_F(Handshake, AProofIsWorthNothingUnderAnotherNonceAndNotInTheOtherDirection
   EXPECT_FALSE(check_proof(acceptor_, hello, reply, reflected));
 }
 
-TEST_F(Handshake, EveryMutationOfTheTranscriptIsRefused) {
+TEST_F(Handshake, EveryMutationOfTheTranscriptIsRejected) {
   std::mt19937_64 random(77);
   const Hello hello = make_hello(dialer_, 0, 1, fresh_nonce());
   const Reply reply = make_reply(acceptor_, hello, Verdict::kWelcome, fresh_nonce());
@@ -195,7 +195,7 @@ TEST_F(Handshake, EveryMutationOfTheTranscriptIsRefused) {
   }
 }
 
-TEST(Mailbox, JoinsPiecesThatComeInAnyOrderBeforeAndAfterTheReceiveIsPosted) {
+TEST(Mailbox, JoinsPiecesInAnyOrderBeforeAndAfterTheReceiveIsPosted) {
   Mailbox mailbox(0, 2, 1 << 20);
   const std::string text = "abcdefghi";
   const auto bring = [&](std::uint64_t offset) {
@@ -208,7 +208,7 @@ TEST(Mailbox, JoinsPiecesThatComeInAnyOrderBeforeAndAfterTheReceiveIsPosted) {
   EXPECT_GT(mailbox.waiting_bytes(1), 3u);
   EXPECT_EQ(mailbox.any(5), 1);
   const Piece under_way{1, 5, 0, 9, 0, 3};
-  // Its bytes are still on the way when the receive is posted.
+  // Its bytes are still in transfer when the receive is posted.
   std::byte* early = mailbox.begin(under_way);
   std::string in(9, '.');
   Operation operation;
@@ -224,7 +224,7 @@ TEST(Mailbox, JoinsPiecesThatComeInAnyOrderBeforeAndAfterTheReceiveIsPosted) {
   EXPECT_EQ(mailbox.waiting_bytes(1), 0u);
 }
 
-TEST(Mailbox, AnEmptyMessageIsCompleteWhenItsOnePieceHasEndedAndNotBefore) {
+TEST(Mailbox, AnEmptyMessageIsCompleteOnlyAfterItsSinglePiece) {
   Mailbox mailbox(0, 2, 1000);
   const Piece piece{.peer = 1, .channel = 5};
   mailbox.begin(piece);
@@ -238,7 +238,7 @@ TEST(Mailbox, AnEmptyMessageIsCompleteWhenItsOnePieceHasEndedAndNotBefore) {
   EXPECT_EQ(mailbox.waiting_bytes(1), 0u);
 }
 
-TEST(Mailbox, HasNoRoomForTheUnexpectedBeyondItsLimitButAlwaysForWhatIsAwaited) {
+TEST(Mailbox, LimitsUnexpectedMessagesButNotExpectedOnes) {
   Mailbox mailbox(0, 2, 1000);
   mailbox.begin({1, 5, 0, 1000, 0, 1000});
   EXPECT_FALSE(mailbox.has_room({1, 5, 1, 10, 0, 10}));
@@ -251,7 +251,7 @@ TEST(Mailbox, HasNoRoomForTheUnexpectedBeyondItsLimitButAlwaysForWhatIsAwaited) 
   EXPECT_FALSE(mailbox.has_room({1, 6, 1, 10, 0, 10}));
 }
 
-TEST(Mailbox, PiecesThatDisagreeAreCorruptAndNeverWriteOutsideOfABuffer) {
+TEST(Mailbox, ContradictoryPiecesAreCorruptAndNeverWriteOutsideOfABuffer) {
   std::mt19937_64 random(5);
   int errors = 0;
   for (int round = 0; round < 3000; ++round) {
@@ -279,7 +279,7 @@ TEST(Mailbox, PiecesThatDisagreeAreCorruptAndNeverWriteOutsideOfABuffer) {
   EXPECT_GT(errors, 1000);
 }
 
-TEST(Tcp, ListensOnLoopbackByDefaultAndRefusesAWildcardWithoutASecret) {
+TEST(Tcp, ListensOnLoopbackByDefaultAndRejectsAWildcardWithoutASecret) {
   std::string mine;
   TcpOptions options;
   options.exchange = [&](const std::string& address) {
@@ -301,7 +301,7 @@ TEST(Tcp, ListensOnLoopbackByDefaultAndRefusesAWildcardWithoutASecret) {
   EXPECT_EQ(error_of([&] { connect_tcp(options); }).code(), Errc::kInvalidArgument);
 }
 
-TEST(Tcp, NamesTheRanksThatDidNotComeInTime) {
+TEST(Tcp, NamesTheRanksThatDidNotConnectInTime) {
   TcpOptions options;
   options.world = 3;
   options.connect_timeout = 30ms;
@@ -312,7 +312,7 @@ TEST(Tcp, NamesTheRanksThatDidNotComeInTime) {
   EXPECT_THAT(error.what(), HasSubstr("rank 2 ("));
 }
 
-TEST(Tcp, SaysWhichAddressCouldNotBeReachedAndWhy) {
+TEST(Tcp, NamesTheUnreachableAddressAndTheReason) {
   const Fd silent = listen_on("127.0.0.1", 0);  // never accepts
   std::string closed;
   {
@@ -351,7 +351,7 @@ TEST(Tcp, SpeaksIpv6) {
   EXPECT_TRUE(in == out);
 }
 
-TEST(Tcp, SaysWhichAddressIsTaken) {
+TEST(Tcp, NamesTheAddressThatIsInUse) {
   const Fd taken = listen_on("127.0.0.1", 0);
   TcpOptions options;
   options.port = bound_port(taken);

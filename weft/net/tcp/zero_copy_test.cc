@@ -1,5 +1,5 @@
-// Messages that the kernel sends from the caller's memory. Both ends are on one host here, where
-// the kernel copies in the end, and says so: everything is tried but what it saves.
+// Messages that the kernel sends from the caller's memory. Both ends are on one host, where the
+// kernel finally copies and reports it, so the tests cover everything except the saving.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ namespace zero_copy_test {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 
-TEST(ZeroCopySends, AreReturnedInAnyOrderAndPastTheEndOfTheNumbers) {
+TEST(ZeroCopySends, CompleteInAnyOrderAndAcrossNumberWrapAround) {
   const std::uint64_t first = (std::uint64_t{1} << 32) - 2;
   ZeroCopySends sends(ZeroCopy::kAlways, first);
   for (int i = 0; i < 6; ++i) sends.count_sent();  // numbers 2^32-2, 2^32-1, 0, 1, 2, 3
@@ -40,7 +40,7 @@ TEST(ZeroCopySends, AreReturnedInAnyOrderAndPastTheEndOfTheNumbers) {
   EXPECT_EQ(error_of([&] { sends.count_completed(4, 4, false); }).code(), Errc::kInternal);
 }
 
-TEST(ZeroCopySends, StopWhereTheKernelCopiesUnlessTheyAreForced) {
+TEST(ZeroCopySends, StopIfTheKernelCopiesUnlessForced) {
   for (const auto mode : {ZeroCopy::kWhereItHelps, ZeroCopy::kAlways}) {
     ZeroCopySends sends(mode);
     sends.count_sent();
@@ -53,7 +53,7 @@ TEST(ZeroCopySends, StopWhereTheKernelCopiesUnlessTheyAreForced) {
   EXPECT_FALSE(ZeroCopySends(ZeroCopy::kNever).on());
 }
 
-TEST(ZeroCopySends, StopAfterRefusalsInARowAndNotAfterSomeNowAndThen) {
+TEST(ZeroCopySends, StopAfterConsecutiveRefusalsOnly) {
   ZeroCopySends sends(ZeroCopy::kWhereItHelps);
   for (int i = 0; i < 10 * ZeroCopySends::kRefusals; ++i) {
     sends.refused();
@@ -64,7 +64,7 @@ TEST(ZeroCopySends, StopAfterRefusalsInARowAndNotAfterSomeNowAndThen) {
   EXPECT_FALSE(sends.on());
 }
 
-// One stream between two connections; where it is narrow, the receiver's kernel holds some 10 KB.
+// One stream between two connections. If it is narrow, the receiver's kernel buffers about 10 KB.
 struct Wire {
   explicit Wire(ZeroCopy mode, bool narrow = false)
       : listener(listen_on("127.0.0.1", 0)),
@@ -76,7 +76,7 @@ struct Wire {
   static Fd dial(const Fd& listener, bool narrow) {
     const int bytes = 4096;
     if (narrow)
-      // What it accepts has the same.
+      // Accepted sockets inherit it.
       ::setsockopt(listener.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
     Fd fd = begin_connect(join_address("127.0.0.1", bound_port(listener)));
     set_options(fd, 10s);
@@ -93,7 +93,7 @@ struct Wire {
     if (::poll(&waiting, 1, 10'000) <= 0) throw Error(Errc::kTimeout, "nothing moves");
   }
 
-  // Gives the frame to the socket, as far as it takes it.
+  // Writes the frame to the socket, as far as it accepts it.
   void begin(std::span<const std::byte> payload) {
     out.out().push({.total = payload.size()}, payload);
     out.mark_zero_copy(payload);
@@ -104,7 +104,7 @@ struct Wire {
     ASSERT_NE(out.flush(frames), Connection::Io::kClosed) << out.cause();
     if (frames > 0) out.mark_zero_copy({});
   }
-  // Sends the rest of the frame, and gives what has come of it.
+  // Sends the rest of the frame, and returns the result.
   std::vector<std::byte> receive() {
     std::vector<std::byte> got;
     for (;;) {
@@ -125,7 +125,7 @@ struct Wire {
     }
   }
   void collect_all() {
-    // Errors are reported unasked.
+    // Errors are always reported.
     for (; out.zero_copy_sends().outstanding(); out.collect()) wait_for(out.fd(), 0);
   }
 
@@ -133,7 +133,7 @@ struct Wire {
   Connection out, in;
 };
 
-TEST(LentPayload, IsTheKernelsUntilThePeerHasAcknowledgedIt) {
+TEST(LentPayload, BelongsToTheKernelUntilThePeerHasAcknowledgedIt) {
   Wire wire(ZeroCopy::kAlways, true);
   const auto payload = pattern(kMaxPayload, 3);
   wire.begin(payload);
@@ -146,7 +146,7 @@ TEST(LentPayload, IsTheKernelsUntilThePeerHasAcknowledgedIt) {
   EXPECT_TRUE(wire.out.zero_copy_sends().on());
 }
 
-TEST(LentPayload, IsLentNoMoreOnceTheKernelHasCopiedOne) {
+TEST(LentPayload, IsCopiedAfterTheKernelHasCopiedOne) {
   Wire wire(ZeroCopy::kWhereItHelps);
   const auto payload = pattern(kMaxPayload, 4);
   wire.begin(payload);
@@ -161,7 +161,7 @@ TEST(LentPayload, IsLentNoMoreOnceTheKernelHasCopiedOne) {
   EXPECT_EQ(wire.out.zero_copy_sends().sent(), sends);
 }
 
-TEST(LentPayload, IsTheCallersAgainWhenTheConnectionIsCut) {
+TEST(LentPayload, BelongsToTheCallerAgainWhenTheConnectionIsCut) {
   Wire wire(ZeroCopy::kAlways, true);
   auto payload = pattern(kMaxPayload, 6);
   wire.begin(payload);
@@ -184,8 +184,8 @@ TEST(LentPayload, IsTheCallersAgainWhenTheConnectionIsCut) {
     ASSERT_TRUE(got[i] == sent[i] || got[i] == std::byte{}) << i;
 }
 
-// Runs `body` in a network of its own, where the kernel takes so many bytes for what it has to say
-// of sends; false where it cannot be had.
+// Runs `body` in its own network namespace, where the kernel has this many bytes for notifications
+// about sends. Returns false if that is not possible.
 bool with_optmem(int bytes, const std::function<void()>& body) {
   bool had = false;
   std::exception_ptr error;
@@ -210,7 +210,7 @@ bool with_optmem(int bytes, const std::function<void()>& body) {
 
 void exchange_all_sizes(const TcpOptions& options);
 
-TEST(LentPayload, GoesByACopyWhereTheKernelRefusesIt) {
+TEST(LentPayload, IsCopiedIfTheKernelRefusesIt) {
   std::uint64_t few = 0;
   const auto send_with = [](std::uint64_t& made) {
     Wire wire(ZeroCopy::kAlways);
@@ -242,7 +242,7 @@ void exchange_all_sizes(const TcpOptions& options) {
   Group group = make_tcp(2, options);
   const std::size_t sizes[] = {0, 1, 4096, 40'000, kMaxPayload, kMaxPayload + 1, 3'000'017};
   run_ranks(2, [&](int rank) {
-    std::mt19937 random(5);  // the same on both
+    std::mt19937 random(5);  // the same on both ranks
     for (int round = 0; round < 4; ++round) {
       std::vector<std::vector<std::byte>> out, in;
       std::vector<Send> sends;
@@ -256,7 +256,7 @@ void exchange_all_sizes(const TcpOptions& options) {
         recvs.push_back({1 - rank, in[static_cast<std::size_t>(i)]});
       }
       group[rank]->exchange(1, sends, recvs, soon());
-      // Complete: they are the caller's.
+      // After completion, the memory belongs to the caller.
       for (auto& bytes : out) std::fill(bytes.begin(), bytes.end(), std::byte{0xee});
       for (int i = 0; i < 6; ++i) {
         EXPECT_TRUE(
@@ -275,9 +275,9 @@ TEST(ZeroCopySends, CarryMessagesOfAllSizesOverAnyNumberOfStreams) {
   exchange_all_sizes({.zero_copy = ZeroCopy::kNever});
 }
 
-// A frame begins as a zero-copy send, the kernel says that it copied, and the rest goes by a copy:
-// nothing more is said of the zero-copy send when it is written.
-TEST(ZeroCopySends, ThatAreSwitchedOffInTheMidstOfAFrameAreComplete) {
+// A frame begins as a zero-copy send, the kernel reports a copy, and the rest is sent by copying.
+// The kernel does not report the zero-copy send again.
+TEST(ZeroCopySends, SwitchedOffWithinAFrameComplete) {
   const std::size_t bytes = 12'500'000;
   for (int i = 0; i < 3; ++i) {
     Group group = make_tcp(2);
@@ -292,7 +292,7 @@ TEST(ZeroCopySends, ThatAreSwitchedOffInTheMidstOfAFrameAreComplete) {
   }
 }
 
-TEST(ZeroCopySends, ThatNobodyTakesEndAtTheirDeadlineNamingThePeerAndLeaveTheMemoryAlone) {
+TEST(ZeroCopySends, WithoutAReceiverEndAtTheirDeadlineAndReleaseTheMemory) {
   Group group = make_tcp(2, {.zero_copy = ZeroCopy::kAlways, .room = 1 << 16});
   auto out = std::make_unique<std::vector<std::byte>>(32 << 20);
   const Send send{1, *out};
@@ -306,13 +306,13 @@ TEST(ZeroCopySends, ThatNobodyTakesEndAtTheirDeadlineNamingThePeerAndLeaveTheMem
   EXPECT_THAT(theirs.what(), HasSubstr("not complete before the deadline"));
 }
 
-TEST(ZeroCopySendsTiming, ToAPeerThatEndsAreALostPeerWithinTwoSeconds) {
+TEST(ZeroCopySendsTiming, ToAPeerThatEndsReportALostPeerWithinTwoSeconds) {
   expect_within(2s, [](SlowestRank& slowest) {
     Group group = make_tcp(2, {.zero_copy = ZeroCopy::kAlways, .room = 1 << 16});
     run_ranks(2, [&](int rank) {
       if (rank == 1) {
         std::byte byte{};
-        group[1]->recv(0, 2, {&byte, 1}, soon());  // the other is about to send
+        group[1]->recv(0, 2, {&byte, 1}, soon());  // the other rank is about to send
         group[1].reset();
         return;
       }
@@ -329,7 +329,7 @@ TEST(ZeroCopySendsTiming, ToAPeerThatEndsAreALostPeerWithinTwoSeconds) {
   });
 }
 
-TEST(ZeroCopySends, OfAFlowThatIsGivenUpEndTheGroup) {
+TEST(ZeroCopySends, OfAnAbandonedFlowEndTheGroup) {
   Group group = make_tcp(2, {.zero_copy = ZeroCopy::kAlways, .room = 1 << 16});
   {
     const std::vector<std::byte> out(32 << 20);

@@ -1,5 +1,4 @@
-// For tests: an endpoint around another that drops, delays, cuts and counts what its rank sends and
-// receives.
+// For tests: wraps an endpoint and drops, delays, cuts and counts the messages of its rank.
 #pragma once
 
 #include <deque>
@@ -13,10 +12,10 @@
 
 namespace weft::net::internal {
 
-// Delays are counted or released by the test: no clock. Any thread may call any method.
+// Delays are counted or released by the test, without a clock. Any thread may call any method.
 class FaultyEndpoint final : public Endpoint {
  public:
-  // How many faults were really applied, so that a test can assert that it tested something.
+  // Number of faults that were applied, so that a test can check that it tested something.
   struct Counts {
     std::uint64_t exchanges = 0, sends = 0, receives = 0, sent_bytes = 0, received_bytes = 0;
     std::uint64_t dropped = 0, delayed = 0, refused = 0;
@@ -24,23 +23,23 @@ class FaultyEndpoint final : public Endpoint {
 
   explicit FaultyEndpoint(std::unique_ptr<Endpoint> inner) : inner_(std::move(inner)) {}
 
-  // The next `count` messages to `peer` are never sent; the sender believes they were.
+  // Drops the next `count` messages to `peer`; the sender does not notice.
   void drop(int peer, int count) {
     const std::lock_guard lock(mutex_);
     drops_[peer] += count;
   }
-  // From now on messages to `peer` are kept back, until release().
+  // Holds messages to `peer` until release().
   void hold(int peer) {
     const std::lock_guard lock(mutex_);
     held_peers_.insert(peer);
   }
-  // The next `count` messages to `peer` are each sent only after `exchanges` more calls of
-  // exchange() on this endpoint.
+  // Delays each of the next `count` messages to `peer` by `exchanges` calls of exchange() on this
+  // endpoint.
   void delay(int peer, int count, int exchanges) {
     const std::lock_guard lock(mutex_);
     delays_[peer] = {count, exchanges};
   }
-  // Sends all that was kept back, in order, and keeps back no more.
+  // Sends all held messages in order, and stops holding.
   void release(Deadline deadline) {
     {
       const std::lock_guard lock(mutex_);
@@ -50,7 +49,7 @@ class FaultyEndpoint final : public Endpoint {
     }
     send_due(deadline);
   }
-  // Every later call that names `peer` throws kPeerLost and ends the group on this rank.
+  // Makes every later call that names `peer` throw kPeerLost, which ends the group on this rank.
   void cut(int peer) {
     const std::lock_guard lock(mutex_);
     cut_.insert(peer);
@@ -84,7 +83,7 @@ class FaultyEndpoint final : public Endpoint {
     int peer;
     Channel channel;
     std::vector<std::byte> bytes;
-    long due;  // exchanges to wait for; below zero: until release()
+    long due;  // exchanges to wait for; negative: until release()
   };
 
   void refuse_cut(std::span<const Send> sends, std::span<const Recv> recvs) {
@@ -102,8 +101,8 @@ class FaultyEndpoint final : public Endpoint {
     throw error;
   }
 
-  // What is left to send now. A message behind one that is held to the same peer is held too: the
-  // order stays.
+  // The messages to send now. A message behind a held one to the same peer is held too, to keep the
+  // order.
   std::vector<Send> apply(Channel channel, std::span<const Send> sends,
                           std::span<const Recv> recvs) {
     const std::lock_guard lock(mutex_);

@@ -15,7 +15,7 @@ namespace weft::net::internal {
 
 using Group = std::vector<std::unique_ptr<Endpoint>>;
 
-// Runs `body(rank)` in a thread for each rank; rethrows the lowest rank's exception when all have
+// Runs `body(rank)` in one thread per rank. Rethrows the exception of the lowest rank when all have
 // ended.
 inline void run_ranks(int world, const std::function<void(int)>& body) {
   std::vector<std::exception_ptr> errors(world);
@@ -48,7 +48,7 @@ class AddressBook {
       changed_.notify_all();
       if (!changed_.wait_for(lock, std::chrono::seconds(20),
                              [&] { return known_ >= addresses_.size(); })) {
-        throw Error(Errc::kTimeout, "not every rank gave its address");
+        throw Error(Errc::kTimeout, "a rank did not provide its address");
       }
       return addresses_;
     };

@@ -1,4 +1,4 @@
-// Tests' helper: the least that an endpoint needs, and ranks as threads over it.
+// Test helper: a minimal endpoint, and ranks as threads over it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@
 
 namespace weft::net::internal {
 
-// Mailboxes that all ranks share: the least that an endpoint needs.
+// Minimal endpoint: mailboxes shared by all ranks.
 class Mail {
  public:
   using Address = std::tuple<int, int, Channel>;  // from, to, channel
@@ -80,7 +80,7 @@ class MailEndpoint : public Endpoint {
   int world_;
 };
 
-// Calls body(endpoint) on `world` threads; nothing may be left undelivered.
+// Calls body(endpoint) on `world` threads. No message may remain undelivered.
 inline void on_ranks(int world, const std::function<void(MailEndpoint&)>& body) {
   Mail mail;
   std::vector<std::thread> threads;

@@ -1,4 +1,4 @@
-// For tests: what those of every transport share.
+// For tests: helpers shared by the tests of all transports.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ namespace weft::net::internal {
 
 inline Deadline soon() { return Deadline::in(std::chrono::seconds(20)); }
 
-// What `body` throws; where it throws nothing, an Error(kInternal) that says so.
+// Returns the error of `body`. If it does not throw, returns an Error(kInternal) with that message.
 template <typename F>
 Error error_of(const F& body) {
   try {
@@ -25,7 +25,7 @@ Error error_of(const F& body) {
   return Error(Errc::kInternal, "no error was thrown");
 }
 
-// Bytes that tell sizes, places and seeds apart.
+// Bytes that differ for each size, position and seed.
 inline std::vector<std::byte> pattern(std::size_t size, int seed) {
   std::vector<std::byte> bytes(size);
   for (std::size_t i = 0; i < size; ++i)
@@ -34,7 +34,7 @@ inline std::vector<std::byte> pattern(std::size_t size, int seed) {
   return bytes;
 }
 
-// A label named by a letter, whose mismatch names both.
+// A label named by a letter. Its mismatch error names both labels.
 inline Label label_of(char c) {
   Label label;
   label.bytes.fill(static_cast<std::byte>(c));

@@ -9,9 +9,9 @@ namespace {
 using schedule::Action;
 
 constexpr std::size_t kLeast = std::size_t{64} << 10, kMost = std::size_t{256} << 10;
-// A message has about this many pieces where the bounds allow it, and never more than kMostPieces.
+// Target number of pieces of a message, within the bounds. Never more than kMostPieces.
 constexpr std::size_t kPieces = 16, kMostPieces = 256;
-// Staging memory of all queues together, but two pieces a queue at least.
+// Staging memory of all queues together, but at least two pieces per queue.
 constexpr std::size_t kStaging = std::size_t{2} << 20;
 
 bool is_local(Action action) { return action == Action::kCopy || action == Action::kReduce; }
@@ -71,15 +71,15 @@ void Pipeline::cut(std::span<const BoundStep> steps) {
     const std::size_t piece = piece_bytes(step.bytes);
     for (std::size_t at = 0; at < std::max<std::size_t>(step.bytes, 1); at += piece) {
       tasks_.push_back({&step, at, std::min(piece, step.bytes - at)});
-      if (step.action == Action::kRecvReduce) tasks_.back().waits = 1;  // for its message
+      if (step.action == Action::kRecvReduce) tasks_.back().waits = 1;  // waits for its message
     }
   }
   first_.push_back(static_cast<int>(tasks_.size()));
   unfinished_ = tasks_.size();
 }
 
-// A step waits for the pieces of earlier steps that write what it reads, read what it writes, or
-// write what it writes.
+// A step waits for pieces of earlier steps that write bytes that it reads or writes, or that read
+// bytes that it writes.
 void Pipeline::connect(std::span<const BoundStep> steps) {
   const auto link = [&](int earlier, Range before, int later, Range after) {
     const std::byte* begin = std::max(before.begin, after.begin);
@@ -98,8 +98,8 @@ void Pipeline::connect(std::span<const BoundStep> steps) {
   }
 }
 
-// Bytes [begin, end) of the later step are bytes [begin + shift, end + shift) of the earlier one;
-// the shift wraps where it is negative.
+// Bytes [begin, end) of the later step are bytes [begin + shift, end + shift) of the earlier one; a
+// negative shift wraps around.
 void Pipeline::connect_pieces(int earlier, int later, std::size_t begin, std::size_t end,
                               std::size_t shift) {
   const std::size_t earlier_piece = piece_bytes(tasks_[first_[earlier]].step->bytes);

@@ -1,5 +1,5 @@
-// A schedule as a flow of pieces: a piece is reduced while the next one is on its way, and sent on
-// before the whole has come.
+// Runs a schedule as a flow of pieces: a piece is reduced while the next one is in transfer, and
+// sent on before the whole message has arrived.
 //
 //   steps ── cut into pieces ──► tasks ──┐
 //                                        ▼
@@ -31,16 +31,16 @@ struct BoundStep {
   std::byte* to = nullptr;
   std::size_t bytes = 0;
   bool flipped = false;
-  int order = 0;  // of its message among those with its peer
+  int order = 0;  // index of its message among those with its peer
 };
 
-// The pieces of a message of so many bytes, the same at both ends: all but the last have this
-// length, a multiple of 4096.
+// Length of the pieces of a message with this many bytes, the same on both ends. All pieces but the
+// last have it. A multiple of 4096.
 std::size_t piece_bytes(std::size_t message);
 
 struct PipelineOptions {
   const Label* label = nullptr;
-  // to = op(to, from) over so many bytes; the other way round where flipped.
+  // to = op(to, from) over this many bytes; with `flipped`, op(from, to).
   void (*combine)(void* context, std::byte* to, const std::byte* from, std::size_t bytes,
                   bool flipped) = nullptr;
   void* context = nullptr;
@@ -49,28 +49,27 @@ struct PipelineOptions {
 // Keeps its memory between runs. One run at a time.
 class Pipeline {
  public:
-  // Steps in the order in which they take effect; their messages go in `order`. Throws what the
-  // flow throws.
+  // Steps in the order of their effect; messages are sent in `order`. Throws as the flow does.
   void run(std::span<const BoundStep> steps, Flow& flow, const PipelineOptions& options,
            Deadline deadline);
 
  private:
   struct Task {
     const BoundStep* step;
-    std::size_t at;  // of the step's bytes
+    std::size_t at;  // offset in the step's bytes
     std::size_t bytes;
-    int waits = 0;  // for so many others, and for its own message to have come
+    int waits = 0;  // number of other tasks, and of its own message, that it waits for
     int first_edge = -1;
   };
   struct Edge {
     int to;
     int next;
   };
-  struct PeerQueue {  // messages from and to a peer, in order
+  struct PeerQueue {  // messages from or to a peer, in order
     int peer = -1;
     std::vector<int> sends, recvs;
     std::size_t next_send = 0, next_recv = 0;
-    std::vector<std::byte*> slots;  // free ones; the one used last is taken first, for the cache
+    std::vector<std::byte*> slots;  // free slots; the last used one is taken first, for the cache
   };
 
   void cut(std::span<const BoundStep> steps);
@@ -87,14 +86,14 @@ class Pipeline {
   void release(int task);
 
   std::vector<Task> tasks_;
-  std::vector<int> first_;  // task of each step
+  std::vector<int> first_;  // first task of each step
   std::vector<Edge> edges_;
   std::vector<PeerQueue> queues_;
   std::vector<int> queue_index_;  // by peer
-  std::vector<int> ready_;        // local work that can be done now, in order from next_ready_
+  std::vector<int> ready_;        // local tasks that are ready, in order from next_ready_
   std::size_t next_ready_ = 0;
   std::size_t unfinished_ = 0;
-  std::vector<std::byte*> slot_of_;  // by task: where it receives what it combines
+  std::vector<std::byte*> slot_of_;  // by task: slot for the received data that it combines
   std::unique_ptr<std::byte[]> staging_;
   std::size_t staging_bytes_ = 0;
   std::vector<std::uint32_t> done_;

@@ -1,4 +1,4 @@
-// The operations of Direct that move blocks and add nothing.
+// The operations of Direct that move blocks without a reduction.
 #include <algorithm>
 #include <vector>
 
@@ -10,9 +10,8 @@ using internal::copy_bytes;
 using internal::shard_begin;
 using schedule::Collective;
 
-// All-gather, gather, broadcast and scatter move blocks of every rank's (or the root's) input;
-// `wanted(peer)` says where the block of `peer` goes in the own output (-1: nowhere) and
-// `from(peer)` which bytes of its input these are.
+// All-gather, gather, broadcast and scatter move blocks of every rank's (or the root's) input.
+// `wanted(peer)` returns the position of the block of `peer` in the own output (-1: none).
 template <class Wanted>
 void Direct::move(const DirectArgs& args, Collective operation, bool from_root, Wanted wanted) {
   const int rank = host_.rank(), world = host_.world();
@@ -42,7 +41,7 @@ void Direct::move(const DirectArgs& args, Collective operation, bool from_root, 
     if (rank != args.root) moved_.add(static_cast<std::uint64_t>(block));
     copy_bytes(host_.at(args.root, slot(args.root).output) + rank * block,
                static_cast<const std::byte*>(args.input), block);
-    return meet();  // everybody has put its own block into its place
+    return meet();  // each rank has written its own block
   }
   if (operation == Collective::kBroadcast && slot(args.root).input != Host::kNoToken &&
       readable(false, true))
@@ -70,8 +69,8 @@ void Direct::move(const DirectArgs& args, Collective operation, bool from_root, 
       });
 }
 
-// Each rank writes its shard of root's input into every output, so that root's processor works too.
-// Nobody else touches that shard anywhere.
+// Each rank, including root, writes its shard of root's input into every output. No other rank
+// touches this shard.
 void Direct::spread(const DirectArgs& args) {
   const int rank = host_.rank(), world = host_.world();
   const std::int64_t bytes = args.count * static_cast<std::int64_t>(size_of(args.dtype));
@@ -81,7 +80,7 @@ void Direct::spread(const DirectArgs& args) {
   std::vector<std::byte*> outputs;
   for (int peer = 0; peer < world; ++peer) outputs.push_back(host_.at(peer, slot(peer).output));
   count_each(end - begin);
-  // By pieces that stay in the cache, so that the input is read from memory once.
+  // Works in pieces that stay in the cache, so that the input is read from memory once.
   constexpr auto kPiece = static_cast<std::int64_t>(kStaging);
   for (std::int64_t at = begin; at < end; at += kPiece) {
     for (std::byte* to : outputs) copy_bytes(to + at, from + at, std::min(kPiece, end - at));
@@ -111,7 +110,7 @@ void Direct::all_to_all(const DirectArgs& args) {
   const std::int64_t block = args.count * static_cast<std::int64_t>(size_of(args.dtype));
   const auto* in = static_cast<const std::byte*>(args.input);
   auto* out = static_cast<std::byte*>(args.output);
-  // In place, a rank would overwrite what its peers still read: staging then.
+  // In place, a rank would overwrite data that its peers still read, so staging memory is used.
   DirectArgs shown = args;
   if (in == out) shown.output = nullptr;
   open(shown, Collective::kAllToAll, 0);

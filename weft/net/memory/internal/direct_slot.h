@@ -1,5 +1,5 @@
-// What the operations of Direct share: a rank's slot, its shard of an array, and the pieces that go
-// through staging memory.
+// Helpers of the operations of Direct: a rank's slot, its shard of an array, and pieces in staging
+// memory.
 #pragma once
 
 #include <algorithm>
@@ -12,15 +12,15 @@
 namespace weft::net {
 namespace internal {
 
-// Shard r of [0, count): sizes differ by at most one element's cache line, so that no two ranks
-// write into one line.
+// Begin of shard r of [0, count). Shards begin on cache lines, so that no two ranks write into one
+// line.
 inline std::int64_t shard_begin(std::int64_t count, int rank, int world, std::size_t element) {
   const auto line = static_cast<std::int64_t>(64 / element);
   const std::int64_t lines = (count + line - 1) / line;
   return std::min(count, lines * rank / world * line);
 }
 
-// From here on a copy goes around the caches.
+// Copies of at least this size bypass the caches.
 constexpr std::int64_t kStreamBytes = std::int64_t{8} << 20;
 
 inline void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
@@ -31,9 +31,9 @@ inline void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes)
 
 }  // namespace internal
 
-// A slot is one cache line of header, then kInline bytes of data. Two a rank, used in turn: a rank
-// writes a slot again only after everybody has shown, by coming to the step between, that it has
-// read the slot.
+// A slot has one cache line of header, then kInline bytes of data. Each rank has two slots and uses
+// them in turn. It overwrites a slot only after all ranks have reached the meeting in between, and
+// so have read the slot.
 struct alignas(64) Direct::Slot {
   std::atomic<std::uint32_t> sequence;
   Signature signature;
@@ -41,8 +41,8 @@ struct alignas(64) Direct::Slot {
   std::byte data[kInline];
 };
 
-// Moves [0, length) elements through staging: stage(at, n, mine) fills this rank's piece, take(at,
-// n, piece) uses everybody's.
+// Moves [0, length) elements through staging memory: stage(at, n, mine) fills this rank's piece,
+// take(at, n, piece) reads all ranks' pieces.
 template <class Stage, class Take>
 void Direct::pieces(std::int64_t length, std::int64_t per_piece, Stage stage, Take take) {
   if (staging_ == nullptr)

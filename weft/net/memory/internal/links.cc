@@ -72,7 +72,7 @@ bool send_hello(int fd, const LinkHello& hello, int heap_fd) {
   return sendmsg(fd, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof hello);
 }
 
-// The descriptor that came along, -1 where the message was not a LinkHello with one.
+// The received descriptor. -1 if the message was not a LinkHello with a descriptor.
 int recv_hello(int fd, LinkHello& hello) {
   iovec data{&hello, sizeof hello};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -124,14 +124,15 @@ int connect_to(const std::string& name, const Deadline& deadline) {
   return -1;
 }
 
-// Accepts until somebody of the same user says a proper hello; strangers are dropped.
+// Accepts connections until a process of the same user sends a valid hello. Other connections are
+// dropped.
 Link accept_one(int listener, LinkHello& hello, const LinkOptions& options,
                 const Deadline& deadline) {
   while (!deadline.passed()) {
     pollfd waiting{listener, POLLIN, 0};
     if (poll(&waiting, 1, std::min(deadline.left_ms(), 50)) <= 0) {
       const auto lost = options.lost_peer ? options.lost_peer() : std::nullopt;
-      if (lost) fail_link(Errc::kPeerLost, options.rank, *lost, "it ended before it had connected");
+      if (lost) fail_link(Errc::kPeerLost, options.rank, *lost, "it ended before it was connected");
       continue;
     }
     const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
@@ -178,8 +179,7 @@ std::vector<Link> link_all(const LinkListener& listener, const LinkOptions& opti
   const auto deadline = Deadline::in(options.timeout);
   const int world = static_cast<int>(options.names.size());
   std::vector<Link> links(options.names.size());
-  // The higher rank connects to the lower: whoever listens has listened since before the names were
-  // exchanged.
+  // The higher rank connects to the lower one. All listeners exist before the names are exchanged.
   for (int peer = 0; peer < options.rank; ++peer) {
     const int fd = connect_to(options.names[static_cast<std::size_t>(peer)], deadline);
     if (fd < 0) fail_link(Errc::kUnavailable, options.rank, peer, system_error("connect"));

@@ -1,5 +1,5 @@
-// Unix sockets between the ranks of a host: they hand over the heaps' descriptors, and their
-// closing tells that a peer has died.
+// Unix sockets between the ranks of a host. They pass the descriptors of the heaps. A closed socket
+// means that the peer has died.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@
 
 namespace weft::net::internal {
 
-// A listening abstract socket with a random name; only processes of the same user are let in.
+// A listening abstract socket with a random name. Only processes of the same user are accepted.
 class LinkListener {
  public:
   LinkListener();
@@ -31,7 +31,7 @@ class LinkListener {
 
 struct Link {
   int fd = -1;                   // -1 for the own rank
-  std::shared_ptr<Region> heap;  // the peer's, mapped here; mapped once however many groups use it
+  std::shared_ptr<Region> heap;  // the peer's heap, mapped once for all groups
 };
 
 struct LinkOptions {
@@ -43,15 +43,15 @@ struct LinkOptions {
   std::function<std::optional<int>()> lost_peer;  // may be empty
 };
 
-// Connects with every other rank and swaps descriptors. Throws Error(kUnavailable | kTimeout)
+// Connects to every other rank and exchanges descriptors. Throws Error(kUnavailable | kTimeout)
 // naming the peer.
 std::vector<Link> link_all(const LinkListener& listener, const LinkOptions& options);
 
-// True where the process at the other end is dead, or has closed the link.
+// True if the process at the other end is dead or has closed the link.
 bool is_closed(const Link& link);
 
-// The first rank whose socket was closed although it has not `departed` in order: its process is
-// dead. nullopt when all are well.
+// Returns the first rank whose socket was closed although it has not `departed` in order: its
+// process is dead. nullopt if there is none.
 std::optional<int> first_closed(const std::vector<Link>& links,
                                 const std::function<bool(int)>& departed);
 

@@ -38,8 +38,8 @@ int make_memory(std::size_t bytes) {
   return fd;
 }
 
-// While a region moves it is write-protected: threads that write to it come here and try again
-// until it has moved. Other faults go on to whoever handled them before.
+// While a region moves, it is write-protected. Threads that write to it enter this handler and
+// retry until the move is done. Other faults are passed to the previous handler.
 std::atomic<std::uintptr_t> moving_begin{0}, moving_end{0};
 struct sigaction handled_before {};
 
@@ -87,14 +87,14 @@ Region Region::attach(int fd, std::size_t bytes) {
   struct stat status {};
   if (fstat(fd, &status) != 0 || static_cast<std::size_t>(status.st_size) < bytes) {
     close(fd);
-    throw Error(Errc::kCorrupt, "shared memory of a peer is shorter than it says");
+    throw Error(Errc::kCorrupt, "shared memory of a peer is shorter than announced");
   }
   return map(fd, bytes);
 }
 
 Region Region::map(int fd, std::size_t bytes) {
-  // Huge pages need the address aligned as the offset is: reserve a little more, map at the aligned
-  // place, give the rest back.
+  // Huge pages need an address aligned like the offset: reserves a little more, maps at the aligned
+  // address, and releases the rest.
   const std::size_t reserve = bytes + kHugePage;
   void* hole =
       mmap(nullptr, reserve, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -140,8 +140,8 @@ Region::~Region() {
 }
 
 bool Region::collapse(std::size_t offset, std::size_t bytes) const noexcept {
-  // A range without any page is refused: each huge page gets its first small one here. The whole is
-  // then made at once, several times faster than by a fault a page.
+  // The kernel rejects a range without any page, so this touches one small page of each huge page.
+  // Then all are made at once, several times faster than by one fault per page.
   for (std::size_t at = offset; at < offset + bytes; at += kHugePage)
     *reinterpret_cast<volatile char*>(data_ + at) = 0;
   return madvise(data_ + offset, bytes, MADV_COLLAPSE) == 0;
@@ -153,7 +153,7 @@ void Region::renew(std::size_t used) {
   const int fd = make_memory(size_);
   let_writers_wait(data_, size_);
   mprotect(data_, size_, PROT_READ);
-  // The new mapping takes the old one's place at once: no thread ever finds nothing there.
+  // The new mapping replaces the old one atomically, so that no thread finds the address unmapped.
   const bool moved = write_all(fd, data_, used) &&
                      mmap(data_, size_, PROT_READ | PROT_WRITE,
                           MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0) != MAP_FAILED;
@@ -165,7 +165,7 @@ void Region::renew(std::size_t used) {
                                         " MiB of shared memory: " + std::strerror(error));
   }
   madvise(data_, size_, MADV_DONTDUMP);
-  // A system without huge pages says no, and the memory works all the same.
+  // Fails on a system without huge pages; the memory works without them.
   madvise(data_, used / kHugePage * kHugePage, MADV_COLLAPSE);
   close(fd_);
   fd_ = fd;

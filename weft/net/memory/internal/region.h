@@ -1,9 +1,9 @@
 // A piece of anonymous memory that other processes can map: a memfd and its mapping. A SIGKILL
 // leaks nothing.
 //
-// The size is address space; pages cost memory only once they are touched. Huge pages:
-// MADV_COLLAPSE makes them for shared memory even where the system's shmem_enabled says "never";
-// the cost is one copy, so it is asked for ranges that stay.
+// The size is address space; pages cost memory only once they are touched. MADV_COLLAPSE makes huge
+// pages for shared memory even if the system's shmem_enabled is "never". It costs one copy, so it
+// is used for long-lived ranges.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@ namespace weft::net {
 class Region {
  public:
   Region() = default;
-  // Makes new shared memory of `bytes` (rounded up to 2 MiB). Throws Error(kUnavailable) where the
-  // system gives none.
+  // Makes new shared memory of `bytes` (rounded up to 2 MiB). Throws Error(kUnavailable) if the
+  // system provides none.
   static Region create(std::size_t bytes);
-  // Maps a region that another process made; takes the descriptor over. Throws Error(kCorrupt)
-  // where it is shorter than `bytes`.
+  // Maps a region of another process and takes ownership of the descriptor. Throws Error(kCorrupt)
+  // if it is shorter than `bytes`.
   static Region attach(int fd, std::size_t bytes);
 
   Region(Region&& other) noexcept;
@@ -33,14 +33,14 @@ class Region {
   }
 
   static constexpr std::size_t kHugePage = std::size_t{2} << 20;
-  // Populates [offset, offset + bytes), whole huge pages that nobody has used yet, with huge pages
-  // where the system has them; false where it has not (the memory works all the same).
+  // Populates [offset, offset + bytes), unused whole huge pages, with huge pages. Returns false if
+  // the system has none; the memory works without them.
   bool collapse(std::size_t offset, std::size_t bytes) const noexcept;
 
-  // Moves the first `used` bytes to new shared memory, at the same addresses, and forgets the rest.
-  // Who has mapped the old memory keeps it; what is written there is never seen here. Threads of
-  // this process that write meanwhile wait, but a system call that writes may fail with EFAULT.
-  // Throws Error(kUnavailable), with nothing changed, where the system has no memory for both.
+  // Moves the first `used` bytes to new shared memory, at the same addresses, and drops the rest.
+  // Other processes keep their mapping of the old memory; their writes to it are never seen here.
+  // Threads of this process that write meanwhile wait, but a system call that writes may fail with
+  // EFAULT. Throws Error(kUnavailable) without changes if there is no memory for both.
   void renew(std::size_t used);
 
  private:

@@ -1,4 +1,4 @@
-// What ranks show each other of a call, and what is said where two differ (direct.h).
+// Signatures of calls, and the error for two different ones (direct.h).
 #include "weft/net/memory/direct.h"
 #include "weft/schedule/schedule.h"
 
@@ -15,7 +15,7 @@ const char* name_of(std::uint8_t operation) {
 
 std::string Signature::text() const {
   if (operation >= schedule::collectives().size())
-    return "operation " + std::to_string(operation);  // what a peer has sent is not ours to trust
+    return "operation " + std::to_string(operation);  // data of a peer is not trusted
   std::string text = name_of(operation);
   if (static_cast<Collective>(operation) == Collective::kBarrier) return text + "()";
   text += "(";

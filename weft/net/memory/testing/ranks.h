@@ -20,7 +20,7 @@
 
 namespace weft::net::internal {
 
-// Runs fn on `world` threads, each with its Host. The first exception of any rank is thrown on.
+// Runs fn on `world` threads, each with its Host. Rethrows the first exception of any rank.
 inline void run_threads(int world, const std::function<void(Host&)>& fn) {
   auto hosts = make_thread_hosts(world);
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(world));
@@ -40,8 +40,7 @@ inline void run_threads(int world, const std::function<void(Host&)>& fn) {
   }
 }
 
-// An exchange through memory mapped before the fork: the ranks' strings of up to 200 bytes, a few
-// rounds.
+// An exchange through memory mapped before the fork: strings of up to 200 bytes, a few rounds.
 class ForkExchange {
  public:
   explicit ForkExchange(int world) : world_(world) {
@@ -75,8 +74,8 @@ class ForkExchange {
   Shared* shared_;
 };
 
-// Forks `world` processes that run fn and exit with its result (an uncaught exception: 99, told on
-// stderr). Gives their wait statuses.
+// Forks `world` processes that run fn and exit with its result (99 for an uncaught exception,
+// printed on stderr). Returns their wait statuses.
 inline std::vector<int> run_processes(
     int world, const std::function<int(Host&)>& fn,
     const std::function<void(const std::vector<pid_t>&)>& meanwhile = {}) {

@@ -1,9 +1,9 @@
-// What weft asks of an MPI, as plain functions: one shared library for each MPI (plugin/plugin.cc)
-// gives this table, and the same weft uses whichever it finds at run time. Open MPI's and MPICH's
-// own types do not pass through: both fit 8 bytes.
+// Table of plain functions that weft needs from an MPI. One shared library per MPI
+// (plugin/plugin.cc) provides it, and weft loads the right one at run time. The table does not
+// contain types of Open MPI or MPICH; handles of both fit into 8 bytes.
 //
-// Functions return 0, or an MPI error code that describe() puts into words. Requests are freed when
-// they are complete.
+// Functions return 0 or an MPI error code; describe() returns its text. Completed requests are
+// freed.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,7 @@ struct Call {
   void* output;
 };
 
-// inout[i] = op(in[i], inout[i]) for what MPI itself has no operation for. Called by MPI on any
-// thread.
+// inout[i] = op(in[i], inout[i]) for operations that MPI does not have. MPI calls it on any thread.
 using Reduce = void (*)(std::int32_t dtype, std::int32_t op, const void* in, void* inout,
                         std::int64_t count);
 
@@ -46,7 +45,7 @@ constexpr std::uint32_t kAbi = 1;
 struct Table {
   std::uint32_t abi;
   const char* name;  // "openmpi" or "mpich"
-  // Initializes MPI unless the program has; level is what it gives.
+  // Initializes MPI unless the program has done so. `level` receives the provided thread level.
   int (*initialize)(std::int32_t wanted, std::int32_t* level, std::int32_t* was_initialized);
   int (*finalize)();
   int (*world)(std::int32_t* rank, std::int32_t* size);
@@ -65,8 +64,8 @@ struct Table {
   int (*cancel)(Request* request);
 };
 
-// The one symbol of a plug-in. `reduce` is what it calls for float16, bfloat16, truth values, and
-// minima of floats (where NaN counts).
+// The only symbol of a plug-in. MPI calls `reduce` for float16, bfloat16, booleans, and minima of
+// floats (with NaN).
 inline constexpr const char* kEntry = "weft_mpi_table";
 using Entry = const Table* (*)(Reduce reduce);
 

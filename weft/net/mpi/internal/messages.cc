@@ -10,10 +10,11 @@ using namespace std::chrono_literals;
 using weft::net::internal::check_peers;
 using weft::net::internal::seen_by_others;
 
-constexpr std::size_t kShort = 4096;                     // bytes that travel with their header
-constexpr std::size_t kPiece = std::size_t{1} << 30;     // of a long message: MPI counts in int
+constexpr std::size_t kShort = 4096;  // bytes that are sent with their header
+// Pieces of a long message, since MPI counts in int.
+constexpr std::size_t kPiece = std::size_t{1} << 30;
 constexpr std::int32_t kHeaderTag = 0, kTags = 1 << 24;  // MPICH has 2^28, Open MPI 2^31
-constexpr auto kGrace = 100ms;  // for transfers to end whose call has failed
+constexpr auto kGrace = 100ms;  // time for the transfers of a failed call to end
 
 std::span<const std::byte> as_bytes(const std::string& text) {
   return std::as_bytes(std::span(text));
@@ -28,13 +29,13 @@ struct Messages::Expected {
   bool matched = false;
 };
 
-// One call's transfers. MPI's requests are those of its long messages.
+// Transfers of one call. The MPI requests are those of its long messages.
 struct Messages::Operation {
   bool begun = false;
   std::vector<Expected> receives;
   std::size_t unmatched = 0;
   std::vector<Request> sending, receiving;
-  std::optional<Error> error;  // found by the thread that took the message in
+  std::optional<Error> error;  // set by the thread that received the message
   std::size_t bytes = 0;
 };
 
@@ -106,7 +107,7 @@ void Messages::begin(Operation& operation, Channel channel, std::span<const Send
   }
 }
 
-// A message and its receive have met.
+// Called when a message and its receive match.
 void Messages::take(Expected& expected, const Header& header, const std::byte* bytes,
                     Channel channel) {
   Operation& operation = *expected.operation;
@@ -119,7 +120,7 @@ void Messages::take(Expected& expected, const Header& header, const std::byte* b
               "rank " + std::to_string(rank_) + " receives " + std::to_string(target.size()) +
                   " bytes on channel " + std::to_string(channel) + " but rank " +
                   std::to_string(expected.recv.peer) + " sent " + std::to_string(header.bytes) +
-                  "; both must give the same length",
+                  "; both must use the same length",
               {"exchange", rank_, expected.recv.peer});
     return;
   }
@@ -157,11 +158,11 @@ bool Messages::step(Operation& operation, Channel channel, Deadline deadline) {
               peer >= 0 ? "the receive from rank " + std::to_string(peer) + " on channel " +
                               std::to_string(channel) + " was not complete before the deadline"
                         : "a message on channel " + std::to_string(channel) +
-                              " was not taken before the deadline",
+                              " was not received before the deadline",
               {"exchange", rank_, peer});
 }
 
-// Tests the requests, and takes away those that are complete; true when none is left.
+// Tests the requests and removes completed ones. Returns true if none is left.
 bool Messages::drain(std::vector<Request>& requests) {
   std::erase_if(requests, [&](Request& request) {
     std::int32_t done = 0;
@@ -171,7 +172,7 @@ bool Messages::drain(std::vector<Request>& requests) {
   return requests.empty();
 }
 
-// Leaves nothing in MPI's hands that belongs to a caller, or ends the use of MPI.
+// Completes all transfers that use memory of a caller, or ends the use of MPI.
 void Messages::abandon(Operation& operation, Channel channel, const Error& error) noexcept {
   try {
     for (const Expected& expected : operation.receives) {
@@ -226,12 +227,12 @@ void Messages::run(const Native& native, Deadline deadline) {
       progress();
       if (failure_.latched()) failure_.end_pending(native.name);
       for (int peer = 0; gone_count_ > 0 && peer < world_;
-           ++peer) {  // who has ended this one may have gone before we have
+           ++peer) {  // a peer that has ended the collective may have left already
         if (gone_[static_cast<std::size_t>(peer)].value_or(~std::uint64_t{0}) <= collectives_)
           throw_lost(peer, native.name);
       }
       if (deadline.passed())
-        throw Error(Errc::kTimeout, "not all ranks came before the deadline",
+        throw Error(Errc::kTimeout, "not all ranks arrived before the deadline",
                     {native.name, rank_, -1});
       return false;
     } catch (const Error& error) {
@@ -303,7 +304,7 @@ void Messages::await_header() {
   listening_ = true;
 }
 
-// Takes in the headers that have come, and frees those that have gone out.
+// Receives headers that have arrived, and frees those that are sent.
 void Messages::progress() {
   if (!listening_) await_header();
   for (int i = 0; i < 64; ++i) {
@@ -358,7 +359,7 @@ void Messages::leave() noexcept {
     };
     runtime_.run(std::ref(poll), 0);
   } catch (const Error&) {
-    // MPI is not used any more, and nobody can be told.
+    // MPI is no longer used, so peers cannot be notified.
   }
 }
 

@@ -1,10 +1,10 @@
 // Point-to-point messages over one MPI communicator, and the group's failure.
 //
-// Each message begins with a header (tag 0, at most 4 KiB with what fits behind it), which is
-// received whoever sent it; a longer one's bytes follow under a tag of their own and go straight
-// into the buffer of their receive, once there is one. MPI keeps the headers of a peer in order, so
-// that its goodbye comes after all that it sent. MPI itself cannot match 64-bit channels, nor tell
-// a receiver a length.
+// Each message begins with a header (tag 0, at most 4 KiB including data), which is received from
+// any source. The data of a longer message follows under its own tag, directly into the buffer of
+// its receive once that is posted. MPI keeps the headers of a peer in order, so its goodbye arrives
+// after everything that it sent. This protocol is needed since MPI cannot match 64-bit channels or
+// tell a receiver a length in advance.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ namespace weft::net::mpi::internal {
 
 class Messages final : public Background {
  public:
-  // Takes `comm` over.
+  // Takes ownership of `comm`.
   Messages(Runtime& runtime, Comm comm, int rank, int world);
   ~Messages() override;
 
@@ -31,9 +31,9 @@ class Messages final : public Background {
   void fail(const Error& why) noexcept;
   std::optional<Error> failure() const;
 
-  // Runs a collective of MPI itself under the group's rules. step() begins it, is called again
-  // until it gives true, and may throw; a lost or failed peer and the deadline end it. in_flight()
-  // says whether MPI still holds its buffers.
+  // Runs an MPI collective under the group's rules. step() starts it, is called again until it
+  // returns true, and may throw. A lost or failed peer and the deadline end it. in_flight() is true
+  // while MPI holds its buffers.
   struct Native {
     const char* name;
     std::function<bool()> step;
@@ -41,11 +41,11 @@ class Messages final : public Background {
     std::size_t bytes;
   };
   void run(const Native& native, Deadline deadline);
-  // Ends the group with `error` on all ranks. Where it had ended already, the first error stays.
+  // Ends the group with `error` on all ranks. If it had ended already, the first error stays.
   void fail_all(const Error& error);
 
-  // Says goodbye and waits at most half a second for it to be on its way; the communicator is freed
-  // when all have said it.
+  // Sends a goodbye and waits at most half a second for it to be sent. The communicator is freed
+  // when all ranks have sent theirs.
   void leave() noexcept;
   bool look_after() noexcept override;
   void close() noexcept override;
@@ -55,20 +55,20 @@ class Messages final : public Background {
  private:
   enum class Kind : std::int32_t { kMessage, kGoodbye, kFailed };
   struct Header {
-    // Of a goodbye, bytes: how many collectives its sender has ended.
+    // For a goodbye, `bytes` is the number of collectives that its sender has ended.
     std::uint64_t channel = 0, bytes = 0;
     Kind kind = Kind::kMessage;
-    std::int32_t tag = 0;                 // of the bytes that follow
+    std::int32_t tag = 0;                 // tag of the data that follows
     std::int32_t code = 0, culprit = -1;  // of a failure
   };
   struct Outgoing {
     std::vector<std::byte> bytes;
     Request request;
   };
-  // A message that has come before its receive.
+  // A message that arrived before its receive was posted.
   struct Arrived {
     Header header;
-    std::vector<std::byte> bytes;  // all of a short one
+    std::vector<std::byte> bytes;  // all data of a short message
   };
   struct Operation;
   struct Expected;
@@ -100,10 +100,10 @@ class Messages final : public Background {
   bool listening_ = false, left_ = false;
   std::list<Outgoing> outgoing_;
   std::vector<std::unordered_map<Channel, ChannelQueue>> queues_;  // by peer
-  // By peer: has said goodbye, after so many collectives.
+  // By peer: the number of collectives before its goodbye, if it has left.
   std::vector<std::optional<std::uint64_t>> gone_;
   int gone_count_ = 0;
-  std::uint64_t collectives_ = 0;       // ended so far
+  std::uint64_t collectives_ = 0;       // number of collectives ended so far
   std::vector<std::int32_t> next_tag_;  // by peer
   int turn_ = 0;
 };

@@ -19,7 +19,7 @@ std::optional<std::string> started_by(const Variables& variables) {
   if (has("WEFT_MPI")) {
     const std::string asked = variables("WEFT_MPI");
     if (asked != "openmpi" && asked != "mpich")
-      throw Error(Errc::kBadConfig, "WEFT_MPI=" + asked + ": there are openmpi and mpich");
+      throw Error(Errc::kBadConfig, "WEFT_MPI=" + asked + ": the choices are openmpi and mpich");
     return asked;
   }
   if (has("OMPI_COMM_WORLD_RANK") || has("PMIX_RANK")) return "openmpi";
@@ -40,7 +40,7 @@ const char* package(const std::string& implementation) {
   return implementation == "openmpi" ? "libopenmpi-dev" : "libmpich-dev";
 }
 
-// The file that this code is part of.
+// The file that contains this code.
 std::string self() {
   Dl_info info{};
   std::error_code ignored;
@@ -55,7 +55,7 @@ struct Opened {
   std::string where, why;
 };
 
-// A file that is there and cannot be loaded ends the search: it says what is wrong.
+// A file that exists but cannot be loaded ends the search, since its error is the reason.
 Opened open(const std::string& implementation) {
   const char* given = std::getenv("WEFT_PLUGIN_DIR");
   for (const auto& path : plugin_paths(implementation, self(), given != nullptr ? given : "")) {
@@ -72,7 +72,7 @@ Opened open(const std::string& implementation) {
   throw Error(Errc::kUnavailable, "transport mpi: " + why, {"mpi", -1, -1});
 }
 
-// `wanted` is not there: is the other one?
+// `wanted` was not found; looks for the plug-in of the other MPI.
 [[noreturn]] void missing(const std::string& wanted) {
   for (const std::string other : kImplementations) {
     if (other == wanted) continue;
@@ -80,13 +80,13 @@ Opened open(const std::string& implementation) {
     if (opened.library == nullptr) continue;
     dlclose(opened.library);
     unavailable("this process was started by " + std::string(title(wanted)) +
-                "'s mpirun, and weft has a plug-in for " + title(other) + " only (" + opened.where +
-                "); start it by " + title(other) + "'s mpirun, or build weft where " +
+                "'s mpirun, but weft has a plug-in for " + title(other) + " only (" + opened.where +
+                "); start it with " + title(other) + "'s mpirun, or build weft where " +
                 package(wanted) + " is installed");
   }
   unavailable(plugin_name(wanted) +
               " is not found in lib/weft beside the program; build weft where " + package(wanted) +
-              " is installed, or say where it is by WEFT_PLUGIN_DIR");
+              " is installed, or set WEFT_PLUGIN_DIR to its folder");
 }
 
 void reduce_for_mpi(std::int32_t dtype, std::int32_t op, const void* in, void* inout,
@@ -121,8 +121,8 @@ const Table& load_plugin() {
   const auto wanted = started_by([](const char* name) { return std::getenv(name); });
   if (!wanted)
     unavailable(
-        "this process was not started by an MPI; start it by mpirun (srun: say which MPI by "
-        "WEFT_MPI)");
+        "this process was not started by an MPI; start it with mpirun (with srun: set WEFT_MPI to "
+        "the MPI)");
   const Opened opened = open(*wanted);
   if (opened.library == nullptr && opened.why.empty()) missing(*wanted);
   if (opened.library == nullptr) unavailable("cannot load " + opened.where + ": " + opened.why);

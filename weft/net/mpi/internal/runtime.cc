@@ -17,11 +17,10 @@ using Clock = Deadline::Clock;
 
 constexpr auto kTick = 10ms;
 constexpr auto kGoodbyes = 100ms;
-constexpr auto kFinalize = 10s;  // for all ranks to come to it
+constexpr auto kFinalize = 10s;  // time for all ranks to reach MPI_Finalize
 
-// How to pass the time between two polls: spin, then let others run, then sleep. MPI moves data
-// only while it is called, so that sleep comes long after the transfer should be over: it is then a
-// peer that is waited for.
+// Waits between two polls: spins, then yields, then sleeps. MPI moves data only while it is called,
+// so sleeping starts long after the transfer should be complete; then the wait is for a peer.
 class Patience {
  public:
   explicit Patience(std::size_t bytes) : asleep_(2ms + std::chrono::nanoseconds(4 * bytes)) {}
@@ -35,7 +34,7 @@ class Patience {
   }
 
  private:
-  // None where there is one processor: the peer needs it.
+  // No spinning with a single processor, since the peer needs it.
   static int spins() {
     static const int spins = std::thread::hardware_concurrency() > 1 ? 512 : 0;
     return spins;
@@ -87,9 +86,8 @@ void Runtime::initialize() {
   multiple_ = level == kMultiple && !funneled;
   if (!ours_ && level < kSerialized) {
     throw Error(Errc::kUnavailable,
-                "transport mpi: the program has initialized MPI for one thread only; let it call "
-                "MPI_Init_thread with MPI_THREAD_MULTIPLE, or "
-                "leave MPI to weft",
+                "transport mpi: the program has initialized MPI for one thread only; call "
+                "MPI_Init_thread with MPI_THREAD_MULTIPLE, or let weft initialize MPI",
                 {"mpi", -1, -1});
   }
   char version[100];
@@ -110,7 +108,7 @@ void Runtime::check(int code, const char* operation) const {
 void Runtime::refuse() const {
   if (!stopped()) return;
   const std::lock_guard lock(mutex_);
-  throw Error(Errc::kAborted, "MPI is not used any more: " + why_stopped_, {"mpi", rank_, -1});
+  throw Error(Errc::kAborted, "MPI is no longer used: " + why_stopped_, {"mpi", rank_, -1});
 }
 
 void Runtime::stop(const std::string& why) {
@@ -150,8 +148,8 @@ void Runtime::block(const std::function<void()>& call, const char* operation, De
     std::exception_ptr error;
   };
   const auto state = std::make_shared<State>();
-  // Where only MPI's thread may call it, that thread waits in it, and so does every other group of
-  // the process.
+  // If only MPI's thread may call MPI, that thread waits in the call, and all groups of the process
+  // wait too.
   std::thread([this, state, call] {
     std::exception_ptr error;
     try {
@@ -167,13 +165,13 @@ void Runtime::block(const std::function<void()>& call, const char* operation, De
   std::unique_lock lock(state->mutex);
   if (!state->changed.wait_until(lock, deadline.when(), [&] { return state->done; })) {
     stop(std::string(operation) + " did not end before its deadline");
-    throw Error(Errc::kTimeout, "not all ranks of the group came before the deadline",
+    throw Error(Errc::kTimeout, "not all ranks of the group arrived before the deadline",
                 {operation, rank_, -1});
   }
   if (state->error) std::rethrow_exception(state->error);
 }
 
-// Groups that have been left still take in the goodbyes of their peers.
+// Groups that were left still receive the goodbyes of their peers.
 void Runtime::take_leave(std::unique_lock<std::mutex>& lock) {
   for (const auto end = Deadline::in(kGoodbyes);
        !background_.empty() && !stopped() && !end.passed();) {
@@ -193,8 +191,8 @@ void Runtime::take_leave(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-// MPI's thread. It initializes and finalises; in between it looks after what is idle and, where no
-// other thread may, makes all calls.
+// MPI's thread. It initializes and finalizes MPI. In between, it serves idle groups and, if no
+// other thread may call MPI, makes all calls.
 void Runtime::work() {
   std::unique_lock lock(mutex_);
   try {
@@ -227,11 +225,11 @@ void Runtime::work() {
   changed_.notify_all();
 }
 
-// Polls each job once; true where one has ended.
+// Polls each job once. Returns true if one has ended.
 bool Runtime::work_once(std::unique_lock<std::mutex>& lock) {
   bool ended = false;
   for (auto at = jobs_.begin(); at != jobs_.end();) {
-    Job& job = **at;  // its owner waits for it, and only this thread takes jobs away
+    Job& job = **at;  // its owner waits for it, and only this thread removes jobs
     lock.unlock();
     bool done = false;
     try {
@@ -272,7 +270,7 @@ void Runtime::finish() noexcept {
   if (state_ != kRunning) return;
   state_ = kFinishing;
   wake_.notify_all();
-  // Where ranks do not come, the launcher ends what is left of the job.
+  // If ranks do not arrive, the launcher ends the rest of the job.
   changed_.wait_for(lock, kFinalize, [this] { return state_ == kFinished; });
 }
 

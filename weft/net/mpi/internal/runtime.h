@@ -1,5 +1,5 @@
-// The MPI of this process: loaded and initialized once, called by any thread or, where it cannot
-// stand that, by one thread of its own.
+// The MPI of this process: loaded and initialized once. Any thread calls it, or its own thread if
+// it supports only one.
 #pragma once
 
 #include <atomic>
@@ -18,40 +18,40 @@
 
 namespace weft::net::mpi::internal {
 
-// What is looked after while nobody waits: a hundred times a second, by MPI's thread.
+// Background work while no thread waits. MPI's thread calls it a hundred times per second.
 class Background {
  public:
   virtual ~Background() = default;
-  // True: no more is to be done. Does not throw.
+  // Returns true if there is no more work. Does not throw.
   virtual bool look_after() noexcept = 0;
-  // MPI is about to be finalised.
+  // Called before MPI is finalized.
   virtual void close() noexcept = 0;
 };
 
 class Runtime {
  public:
-  // Starts MPI on the first call. Throws kUnavailable with the reason where there is none; a later
-  // call tries again. Throws kTimeout where MPI_Init does not end (it waits for all ranks that the
-  // launcher started), and then MPI is stopped.
+  // Starts MPI on the first call. Throws kUnavailable with the reason if there is no MPI; a later
+  // call tries again. Throws kTimeout if MPI_Init does not end (it waits for all ranks that the
+  // launcher started); MPI is then stopped.
   static Runtime& get(Deadline deadline = Deadline::in(std::chrono::minutes(5)));
 
   const Table& table() const { return *table_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // True: every thread may call MPI, and waiting threads make the progress.
+  // True if every thread may call MPI. Waiting threads then make progress.
   bool multiple() const { return multiple_; }
 
-  // Calls poll() where MPI may be called, again and again until it gives true. What it throws
-  // passes. A wait that is much longer than the transfer of `bytes` should take goes to sleep
-  // between polls. Throws kAborted after stop().
+  // Calls poll() repeatedly, on a thread that may call MPI, until it returns true. Exceptions of
+  // poll() pass through. A wait that is much longer than the expected transfer time of `bytes`
+  // sleeps between polls. Throws kAborted after stop().
   void run(const std::function<bool()>& poll, std::size_t bytes);
   // Runs an MPI call that blocks. Throws kTimeout, and then MPI is stopped.
   void block(const std::function<void()>& call, const char* operation, Deadline deadline);
-  // Throws what an MPI error code means.
+  // Throws the error for an MPI error code.
   void check(int code, const char* operation) const;
 
-  // Ends all of weft's calls to MPI in this process, for good. The first reason counts. Called
-  // where MPI may be called.
+  // Permanently ends weft's calls to MPI in this process. The first reason is kept. Call it on a
+  // thread that may call MPI.
   void stop(const std::string& why);
   bool stopped() const { return stopped_.load(std::memory_order_acquire); }
 
@@ -76,13 +76,13 @@ class Runtime {
 
   const Table* table_ = nullptr;
   int rank_ = 0, size_ = 1;
-  bool multiple_ = false, ours_ = true;  // ours: initialized, and to be finalised, by weft
+  bool multiple_ = false, ours_ = true;  // ours: weft initializes and finalizes MPI
   std::atomic<bool> stopped_{false};
 
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable wake_, changed_;
   std::string why_stopped_;
-  std::list<Job*> jobs_;  // for MPI's thread
+  std::list<Job*> jobs_;  // jobs of MPI's thread
   std::list<std::shared_ptr<Background>> background_;
   enum { kStarting, kRunning, kFailed, kFinishing, kFinished } state_ = kStarting;
   std::exception_ptr start_error_;

@@ -35,7 +35,7 @@ Theirs unwrap(Ours ours) {
 // NOLINTEND(bugprone-sizeof-expression)
 MPI_Comm mpi(Comm comm) { return unwrap<MPI_Comm>(comm); }
 
-// Hands out the request that `start` makes.
+// Returns the request that `start` makes.
 template <class Start>
 int begin(Request* request, const Start& start) {
   MPI_Request made = MPI_REQUEST_NULL;
@@ -49,7 +49,7 @@ MPI_Datatype type_of(DType dtype) {
     case DType::kF64: return MPI_DOUBLE;
     case DType::kF32: return MPI_FLOAT;
     case DType::kF16:
-    case DType::kBF16: return MPI_UINT16_T;  // only moved by MPI; reduced by weft
+    case DType::kBF16: return MPI_UINT16_T;  // MPI only moves it; weft reduces it
     case DType::kI64: return MPI_INT64_T;
     case DType::kI32: return MPI_INT32_T;
     case DType::kI16: return MPI_INT16_T;
@@ -62,7 +62,8 @@ MPI_Datatype type_of(DType dtype) {
 
 constexpr int kDTypes = 10, kOps = 8;
 
-// MPI does not say which type an operation is called for, so each pair has a function of its own.
+// MPI does not pass the type to an operation, so each pair of type and operation has its own
+// function.
 template <int pair>
 void user_function(void* in, void* inout, int* count, MPI_Datatype*) {
   reduce_of_weft(pair / kOps, pair % kOps, in, inout, *count);
@@ -84,10 +85,10 @@ int make_user_ops() {
   return MPI_SUCCESS;
 }
 
-// MPI's own operation where it means the same as weft's.
+// MPI's own operation, if it has the same meaning as weft's.
 MPI_Op op_of(DType dtype, ReduceOp op) {
   const bool narrow = dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kBool;
-  // A NaN in a minimum is the result for weft, and either for MPI.
+  // With a NaN in a minimum, the result is NaN in weft, but unspecified in MPI.
   const bool ordered = !is_floating(dtype);
   if (!narrow) {
     switch (op) {

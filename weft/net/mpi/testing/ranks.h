@@ -1,4 +1,4 @@
-// What the tests over MPI share: all ranks of an mpirun run them at once.
+// Shared by the tests over MPI: all ranks of an mpirun run them together.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ using schedule::Collective;
 using testing::HasSubstr;
 using Bytes = std::vector<std::byte>;
 
-// One rank's view: a new group for each test. meet() waits for all ranks without a word over that
+// One rank's fixture: a new group for each test. meet() waits for all ranks without using that
 // group.
 class MpiContract : public testing::Test {
  protected:

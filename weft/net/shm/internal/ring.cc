@@ -10,14 +10,14 @@ namespace {
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kMaxPiece = std::size_t{64} << 10;
 
-// Pieces start at whole lines.
+// Pieces start at cache lines.
 std::size_t lines(std::size_t length) { return (length + kLine - 1) / kLine * kLine; }
 
 bool fits_slot(const Piece& piece) {
   return piece.length == piece.total && piece.length <= RingSlot::kRoom;
 }
 
-// A length that the compiler knows costs a few moves instead of a call.
+// A constant length compiles to a few moves instead of a call.
 void copy_small(std::byte* to, const std::byte* from, std::size_t length) {
   if (length == 8) {
     std::memcpy(to, from, 8);
@@ -64,7 +64,7 @@ void RingWriter::copy_to_stream(const std::byte* bytes, std::size_t length) {
 std::optional<std::size_t> RingWriter::push(const Piece& piece, const std::byte* bytes) {
   const bool here = fits_slot(piece);
   const std::size_t length = std::min(piece.length, ring_.max_piece());
-  // Waits for room for a whole piece: many small ones would cost more than they gain.
+  // Waits for room for a whole piece, since many small pieces would be slower.
   if (!has_room(here ? 0 : lines(length))) return std::nullopt;
   RingSlot& slot = ring_.slot(slots_);
   slot.header = {piece.channel, piece.message, static_cast<std::uint32_t>(length), here ? 0u : 1u};
@@ -90,7 +90,7 @@ const Piece* RingReader::read(std::uint64_t stamp) {
   if (stamp != ring_.stamp(slots_))
     throw_corrupt(static_cast<std::uint32_t>(stamp) == ring_.epoch ? "sequence number" : "epoch");
   const RingSlot& slot = ring_.slot(slots_);
-  RingSlot::Header header;  // a copy: the writer could change it after the checks
+  RingSlot::Header header;  // a copy, since the writer could change it after the checks
   std::memcpy(&header, &slot.header, sizeof header);
   if (header.streams > 1) throw_corrupt("header");
   streams_ = header.streams == 1;

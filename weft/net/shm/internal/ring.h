@@ -7,12 +7,11 @@
 // The writer stores a slot's stamp last. The reader waits on the stamp of the next slot. So a small
 // message costs one cache line, and no index is read while there is room.
 //
-// A stamp is the slot's number since the start and the epoch; it is another in each lap, so that
-// what an earlier lap left is never taken for a message. Each side keeps its own counts in private
-// memory; the reader publishes what it has taken. The writer that finds no room says so (`starved`)
-// and looks once more; the reader looks at that after each eighth of the stream and each quarter of
-// the slots that it has published: one of the two sees the other, and more than that is there to be
-// read when the writer is stuck.
+// A stamp combines the slot's number since the start and the epoch. It differs in each lap, so data
+// of an earlier lap is never taken for a message. Each side keeps its own counts in private memory,
+// and the reader publishes its progress. A writer without room sets `starved` and checks once more.
+// The reader checks `starved` each time it has published an eighth of the stream or a quarter of
+// the slots. So one of the two sees the other, since a stuck writer leaves more than that to read.
 #pragma once
 
 #include <atomic>
@@ -24,7 +23,7 @@
 
 namespace weft::net::internal {
 
-struct RingIndices {                                    // zero is the valid start
+struct RingIndices {                                    // zero is the valid initial state
   alignas(128) std::atomic<std::uint64_t> slots_taken;  // written by the reader
   std::atomic<std::uint64_t> bytes_taken;               // of the stream
   alignas(128) std::atomic<std::uint32_t> starved;      // set by the writer
@@ -36,7 +35,7 @@ struct alignas(128) RingSlot {
     Channel channel;
     std::uint64_t message;
     std::uint32_t length;
-    // 0: a whole message, here; 1: a piece in the stream, and here its Place.
+    // 0: the slot has a whole message. 1: the stream has a piece, and the slot its Place.
     std::uint32_t streams;
   };
   struct Place {
@@ -54,17 +53,17 @@ struct RingView {
   RingSlot* slots = nullptr;
   std::byte* stream = nullptr;
   std::uint64_t num_slots = 0;  // a power of two >= 4
-  std::size_t bytes = 0;        // of the stream; a power of two
-  std::uint32_t epoch = 0;      // stands in every stamp
-  int peer = -1;                // who is at the other end
+  std::size_t bytes = 0;        // size of the stream; a power of two
+  std::uint32_t epoch = 0;      // part of every stamp
+  int peer = -1;                // rank at the other end
 
   RingSlot& slot(std::uint64_t number) const { return slots[number & (num_slots - 1)]; }
   std::uint64_t stamp(std::uint64_t number) const { return (number + 1) << 32 | epoch; }
-  // What is there before slot `number` is written.
+  // Stamp of slot `number` before it is written.
   std::uint64_t stamp_before(std::uint64_t number) const {
     return number < num_slots ? 0 : stamp(number - num_slots);
   }
-  // The longest piece: the reader copies one while the writer fills the next.
+  // Longest piece. The reader copies one piece while the writer fills the next.
   std::size_t max_piece() const;
 };
 
@@ -73,11 +72,11 @@ class RingWriter {
   RingWriter() = default;
   explicit RingWriter(const RingView& ring) : ring_(ring) {}
 
-  // Writes as much as fits of the rest of a message; `piece` says where that starts and how long it
-  // is. Gives the bytes written; nullopt when there is no room worth using. Throws Error(kCorrupt)
-  // when the reader's counts are impossible.
+  // Writes as much as fits of the rest of a message. `piece` has its start and length. Returns the
+  // bytes written, or nullopt if there is too little room. Throws Error(kCorrupt) if the reader's
+  // counts are impossible.
   std::optional<std::size_t> push(const Piece& piece, const std::byte* bytes);
-  // Whether one push() takes all of a message of so many bytes.
+  // True if one push() can write a whole message of this many bytes.
   bool is_one_piece(std::size_t total) const { return total <= ring_.max_piece(); }
 
  private:
@@ -86,8 +85,8 @@ class RingWriter {
   void copy_to_stream(const std::byte* bytes, std::size_t length);
   RingView ring_;
   std::uint64_t slots_ = 0;        // written
-  std::uint64_t bytes_ = 0;        // written to the stream
-  std::uint64_t slots_taken_ = 0;  // as last seen
+  std::uint64_t bytes_ = 0;        // bytes written to the stream
+  std::uint64_t slots_taken_ = 0;  // last value read
   std::uint64_t bytes_taken_ = 0;
 };
 
@@ -96,15 +95,16 @@ class RingReader {
   RingReader() = default;
   explicit RingReader(const RingView& ring) : ring_(ring) {}
 
-  // The piece at the front, nullptr when there is none. Throws Error(kCorrupt) when the writer's
-  // stamp or header is impossible.
+  // Returns the piece at the front, or nullptr. Throws Error(kCorrupt) if the writer's stamp or
+  // header is impossible.
   const Piece* front() {
     if (have_front_) return &front_;
     const std::uint64_t stamp = ring_.slot(slots_).stamp.load();
     if (stamp == ring_.stamp_before(slots_)) return nullptr;
     return read(stamp);
   }
-  // Copies the front's payload and frees its place. True where a writer waits for that place.
+  // Copies the payload of the front piece and frees its space. Returns true if a writer waits for
+  // space.
   bool take(std::byte* place);
   bool empty() { return front() == nullptr; }
 
@@ -114,9 +114,9 @@ class RingReader {
   void copy_from_stream(std::byte* place) const;
   RingView ring_;
   std::uint64_t slots_ = 0;  // taken
-  std::uint64_t bytes_ = 0;  // taken from the stream
+  std::uint64_t bytes_ = 0;  // bytes taken from the stream
   bool have_front_ = false;
-  bool streams_ = false;  // where the front's payload is
+  bool streams_ = false;  // true if the payload of the front piece is in the stream
   Piece front_;
 };
 

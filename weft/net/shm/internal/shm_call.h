@@ -1,4 +1,4 @@
-// What the calls of a shared-memory endpoint have under way.
+// Pending transfers of the calls of a shared-memory endpoint.
 #pragma once
 
 #include <span>
@@ -7,7 +7,7 @@
 
 namespace weft::net::internal {
 
-// A send under way. It stays where it is until it is complete or the group has failed.
+// A pending send. It must stay valid until it is complete or the group has failed.
 struct ShmOutgoing {
   Send send;
   Channel channel = 0;
@@ -22,7 +22,7 @@ struct ShmOutgoing {
   }
 };
 
-// What one call waits for.
+// Transfers that one call waits for.
 struct ShmCall {
   const char* name;
   Deadline deadline;
@@ -30,17 +30,16 @@ struct ShmCall {
   std::span<const Receipt> receipts;
   std::span<const ShmOutgoing> sends;
 
-  // kTimeout, naming the first peer that is missed.
+  // The kTimeout error, naming the first missing peer.
   [[noreturn]] void throw_timeout(int rank) const;
 };
 
-// How many messages went to a peer on each channel. The channel that was asked for last is
-// remembered.
+// Number of messages sent to a peer on each channel. The last used channel is cached.
 class SentCounts {
  public:
   std::uint64_t& of(Channel channel) {
     if (count_ == nullptr || last_ != channel) {
-      count_ = &counts_[channel];  // stays where it is
+      count_ = &counts_[channel];  // the address is stable
       last_ = channel;
     }
     return *count_;

@@ -19,8 +19,8 @@ constexpr std::size_t kSmallestDefaultRing = std::size_t{16} << 10;
 constexpr std::size_t kAllRings = std::size_t{64} << 20;
 constexpr int kMaxWorld = 256;
 
-// An eighth of the stream's memory. It is also how many small messages can be on their way without
-// a receive.
+// Slots take an eighth of the stream's memory. Their number limits the small messages that can be
+// pending without a receive.
 std::size_t num_slots(std::size_t ring_bytes) {
   return std::clamp<std::size_t>(ring_bytes / 1024, 8, 1024);
 }
@@ -29,11 +29,11 @@ std::size_t num_slots(std::size_t ring_bytes) {
 
 std::size_t ShmRegion::ring_bytes(int world, std::size_t wanted) {
   WEFT_REQUIRE(world >= 1 && world <= kMaxWorld,
-               "1 to 256 ranks can share memory, not " + std::to_string(world));
+               "shared memory supports 1 to 256 ranks, not " + std::to_string(world));
   if (wanted != 0) {
     WEFT_REQUIRE(
         std::has_single_bit(wanted) && wanted >= kSmallestRing && wanted <= std::size_t{1} << 30,
-        "a ring has a power of two of bytes from 4096 to 2^30, not " + std::to_string(wanted));
+        "ring_bytes must be a power of two from 4096 to 2^30, not " + std::to_string(wanted));
     return wanted;
   }
   const auto pairs = static_cast<std::size_t>(std::max(1, world * (world - 1)));

@@ -1,5 +1,5 @@
-// What the ranks of a shared-memory group have in common: the first failure, a seat for each rank
-// to sleep on, and the rings.
+// Shared state of a shared-memory group: the first failure, a seat on which each rank sleeps, and
+// the rings.
 #pragma once
 
 #include <sched.h>
@@ -17,27 +17,27 @@ class ShmRegion {
  public:
   ShmRegion(std::span<std::byte> memory, int world, std::size_t ring_bytes);
 
-  // Throws Error(kInvalidArgument) for a world or a ring size that cannot be. ring_bytes 0: the
-  // default for the world.
+  // Throws Error(kInvalidArgument) for an invalid number of ranks or ring size. ring_bytes 0: the
+  // default for this number of ranks.
   static std::size_t bytes(int world, std::size_t ring_bytes);
   static std::size_t ring_bytes(int world, std::size_t wanted);
 
   RingView ring(int from, int to) const;
 
-  // Says where the calling rank may run.
+  // Publishes the processors on which the calling rank may run.
   void sit_down(int rank) noexcept;
-  // Whether ranks outnumber the processors on which those may run that have sat down; ranks that
-  // are each bound to one have as many as there are of them.
+  // True if there are more ranks than processors, counted over ranks that have published theirs. If
+  // each rank is bound to one processor, there are enough.
   struct Crowd {
     bool oversubscribed = true;
-    bool everybody = false;  // has sat down
+    bool everybody = false;  // all ranks have published their processors
   };
   Crowd crowd() const noexcept;
 
-  // Wakes the threads of `rank` that sleep: those that began before they could see what the caller
-  // has written.
+  // Wakes sleeping threads of `rank`: those that began to sleep before they could see the caller's
+  // writes.
   void wake(int rank) noexcept;
-  // To sleep: begin; look once more for what is waited for; sleep, unless it is there; end.
+  // To sleep: begin; check the condition once more; sleep unless it holds; end.
   std::uint32_t begin_sleep(int rank) noexcept;
   void sleep(int rank, std::uint32_t ticket, std::chrono::nanoseconds limit) noexcept;
   void end_sleep(int rank) noexcept;
@@ -58,11 +58,11 @@ class ShmRegion {
     std::atomic<std::uint32_t> sleepers;
     std::atomic<std::uint32_t> left;
     std::atomic<std::uint32_t> seated;
-    cpu_set_t processors;  // valid once seated
+    cpu_set_t processors;  // valid once published
   };
   struct Control {
-    // 0 none, 1 being written (for ever where its writer died: each rank then finds that loss by
-    // itself), 2 there.
+    // 0 none, 1 being written (stays 1 if the writer died; each rank then detects that loss
+    // itself), 2 valid.
     alignas(128) std::atomic<std::uint32_t> failure_state;
     std::int32_t failure_code;
     std::int32_t failure_rank;

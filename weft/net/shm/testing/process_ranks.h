@@ -1,5 +1,5 @@
-// For the tests and the bench of shm: runs a function as the ranks of a group, as forked processes
-// (ranks.h has threads).
+// For the tests and the bench of shm: runs a function on the ranks of a group, as forked processes
+// (ranks.h uses threads).
 #pragma once
 
 #include <poll.h>
@@ -62,7 +62,7 @@ class ShmProcesses {
     try {
       auto* data = static_cast<std::byte*>(
           mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0));
-      std::vector<int> processes;  // readable once the process has ended
+      std::vector<int> processes;  // descriptors that are readable once the process has ended
       for (int peer = 0; peer < world; ++peer) {
         while (process_ids_[peer].load() == 0) sched_yield();
         processes.push_back(

@@ -13,8 +13,9 @@ using net::internal::FrameType;
 using net::internal::Operation;
 using net::internal::Receipt;
 
-constexpr Time kGrace = 250ms;   // until a data stream that closed without a goodbye is a lost peer
-constexpr Time kLinger = 500ms;  // until who leaves cares no more whether all was heard
+// Time until a peer whose data stream closed without a goodbye is lost.
+constexpr Time kGrace = 250ms;
+constexpr Time kLinger = 500ms;  // time that a leaving rank waits until its data has arrived
 
 Time time_of(Deadline deadline) { return deadline.when() - kEpoch; }
 
@@ -121,7 +122,7 @@ void SimEndpoint::end_group(const Error& error) {
   if (!failure_.latch(error, false)) return;
   silenced_ = true;
   wake();
-  if (error.code() == Errc::kAborted) return;  // the others know
+  if (error.code() == Errc::kAborted) return;  // the other ranks know
   const bool is_loss = error.code() == Errc::kPeerLost;
   const Abort abort{error.code(), error.context().peer, is_loss ? error.message() : error.what()};
   for (int peer = 0; peer < world(); ++peer) say(peer, FrameType::kAbort, encode(abort));
@@ -176,7 +177,7 @@ void SimEndpoint::changed(int peer, int index) {
   Peer& from = peers_[static_cast<std::size_t>(peer)];
   Stream& stream = from.streams[static_cast<std::size_t>(index)];
   pump(peer, stream);
-  if (leaving_) {  // its input is of no use any more; unread, it would make a reset of the end
+  if (leaving_) {  // its input is not needed; unread input would turn the close into a reset
     std::array<std::byte, 4096> scratch;
     while (stream.socket->read(scratch) > 0) {
     }

@@ -1,8 +1,8 @@
-// An endpoint as TCP's, with the same frames, matching of messages and errors, over the sockets of
-// a simulation.
+// An endpoint like that of TCP, with the same frames, message matching and errors, over simulated
+// sockets.
 //
-// Belongs to one rank. Its network side is called by events while no rank runs, its calls by the
-// rank's own thread: never both at once.
+// Belongs to one rank. Events call its network side while no rank runs, and the rank's thread makes
+// its calls, so never both at once.
 #pragma once
 
 #include <deque>
@@ -19,8 +19,8 @@
 
 namespace weft::net::sim::internal {
 
-// The virtual clock starts here: so far off that whoever looks at the real one finds no deadline
-// passed.
+// Start of the virtual clock: so far in the future that code that reads the real clock finds no
+// deadline passed.
 inline constexpr Deadline::Clock::time_point kEpoch{std::chrono::hours(24 * 365 * 100)};
 
 class SimEndpoint final : public Endpoint {
@@ -37,12 +37,12 @@ class SimEndpoint final : public Endpoint {
   void fail(const Error& why) noexcept override;
   std::optional<Error> failure() const override { return failure_.error(); }
 
-  // By the rank's thread. Waits until something has happened, or the time has come.
+  // Called by the rank's thread. Waits until an event occurs or the time is reached.
   void wait_until(Time when);
-  // Says goodbye and waits a while for it to arrive. Nothing can be called after it.
+  // Sends a goodbye and waits for a while for it to arrive. No calls are allowed after it.
   void leave();
 
-  // By events.
+  // Called by events.
   void deliver(Packet& packet) { socket(packet.from, packet.stream).deliver(packet); }
   void tick();
   void die(bool power_off);
@@ -73,7 +73,7 @@ class SimEndpoint final : public Endpoint {
     std::unordered_map<Channel, std::uint64_t> sent;
     std::vector<std::byte> control_in;
     Time heard{}, beaten{}, suspected{};
-    std::string cause;  // why it is suspected
+    std::string cause;  // why the peer is suspected
     bool goodbye = false;
     bool left = false;
   };
@@ -120,12 +120,13 @@ class SimEndpoint final : public Endpoint {
   net::internal::Mailbox mailbox_;
   net::internal::Failure failure_;
   std::vector<Peer> peers_;
-  bool silenced_ = false;  // no data is sent or received any more: the calls' memory may be gone
+  // No data is sent or received any more, since the memory of calls may be freed.
+  bool silenced_ = false;
   bool leaving_ = false;
   bool dead_ = false;
-  bool stopped_ = false;     // the process stands still
-  bool wake_later_ = false;  // it was woken meanwhile
-  std::uint64_t waits_ = 0;  // how often it has waited: a timer of an older wait means nothing
+  bool stopped_ = false;     // the process is stopped
+  bool wake_later_ = false;  // it was woken while stopped
+  std::uint64_t waits_ = 0;  // number of waits: timers of older waits are ignored
 };
 
 }  // namespace weft::net::sim::internal

@@ -1,4 +1,4 @@
-// The frames of a simulated endpoint: out of its messages, into its mailbox.
+// Frames of a simulated endpoint: from messages to streams, and from streams to the mailbox.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -159,7 +159,7 @@ void SimEndpoint::end_frame(int peer, const Stream& stream) {
     case FrameType::kHeartbeat: break;
     case FrameType::kAbort: on_abort(peer); break;
     case FrameType::kGoodbye: on_goodbye(peer); break;
-    case FrameType::kCall: break;  // no simulated rank says so
+    case FrameType::kCall: break;  // simulated ranks do not send calls
   }
 }
 

@@ -28,7 +28,7 @@ bool Network::step() {
   const Time at = events_.top().at;
   const Action action =
       std::move(const_cast<Event&>(events_.top())
-                    .action);  // pop() follows: the order is not looked at in between
+                    .action);  // pop() follows, and the order is not used in between
   events_.pop();
   now_ = at;
   action();
@@ -83,7 +83,7 @@ void Network::carry(Packet packet, Time depart) {
   Time& last = last_arrival_[static_cast<std::size_t>(packet.from) * free_at_.size() + packet.to];
   counts_.overtook += arrival < last ? 1 : 0;
   last = std::max(last, arrival);
-  // std::function wants what it holds to be copyable; a packet is moved through once.
+  // std::function needs copyable captures, although a packet is only moved.
   auto held = std::make_shared<Packet>(std::move(packet));
   after(arrival - now_, [this, held] {
     const Packet& p = *held;

@@ -1,8 +1,8 @@
-// A network on a virtual clock: what is put in at one rank comes out at another later, in another
-// order, twice, or never. One seed decides.
+// A network on a virtual clock: a packet arrives later, reordered, twice, or never, as one seed
+// decides.
 //
-// A discrete-event simulation: events happen in the order of their time, and of their making where
-// the times are equal. Single-threaded.
+// A single-threaded discrete-event simulation: events run in the order of their times, and for
+// equal times in the order of creation.
 #pragma once
 
 #include <cstddef>
@@ -19,21 +19,21 @@
 
 namespace weft::net::sim::internal {
 
-// A segment of one direction of a connection, as TCP's: bytes [sequence, sequence + size), and what
-// the sender has received so far.
+// A segment of one direction of a connection, as in TCP: bytes [sequence, sequence + size), and the
+// number of bytes that the sender has received.
 struct Packet {
   int from = -1;
   int to = -1;
   int stream = 0;
   std::uint64_t sequence = 0;
   std::uint64_t ack = 0;
-  std::uint64_t window = 0;  // bytes beyond `ack` that the sender of this packet takes
-  bool fin = false;          // the direction ends behind these bytes
-  bool reset = false;        // the connection is gone
+  std::uint64_t window = 0;  // bytes beyond `ack` that the sender of this packet accepts
+  bool fin = false;          // the direction ends after these bytes
+  bool reset = false;        // the connection is reset
   std::vector<std::byte> bytes;
 };
 
-// A hash of everything that happened: two runs with the same one were the same run.
+// Hash of all events. Two runs with the same hash were identical.
 class Trace {
  public:
   template <typename... Words>
@@ -57,20 +57,20 @@ class Network {
   Network(int world, const Link& link, std::uint64_t seed);
 
   Time now() const { return now_; }
-  // Happens after `delay`.
+  // Schedules an event after `delay`.
   void after(Time delay, Action action);
-  // Makes the next event happen; false when there is none.
+  // Runs the next event. Returns false if there is none.
   bool step();
 
   void send(Packet packet);
   void on_packet(std::function<void(Packet&)> deliver) { deliver_ = std::move(deliver); }
 
-  // No packet passes between the two, in either direction; those under way are lost too.
+  // Drops all packets between the two, in both directions, including those in flight.
   void set_partition(int a, int b, bool cut);
-  // Nothing leaves or reaches this rank any more.
+  // Drops all packets from and to this rank from now on.
   void silence(int rank) { silent_.insert(rank); }
-  // The next packet from `from` to `to` that carries bytes has one of them changed, and TCP's own
-  // checksum does not notice.
+  // Changes one byte of the next packet with data from `from` to `to`, undetected by TCP's
+  // checksum.
   void damage_next(int from, int to) { damaged_.insert({from, to}); }
 
   Trace& trace() { return trace_; }
@@ -96,10 +96,10 @@ class Network {
   std::uint64_t events_made_ = 0;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::function<void(Packet&)> deliver_;
-  std::vector<Time> free_at_;  // when a rank's line out has sent what it was given
+  std::vector<Time> free_at_;                    // time at which a rank's outgoing link is free
   std::set<std::pair<int, int>> cut_, damaged_;  // pairs; (from, to)
   std::set<int> silent_;
-  std::vector<Time> last_arrival_;  // by from * world + to, to count overtaking
+  std::vector<Time> last_arrival_;  // by from * world + to, to count reordered packets
   Trace trace_;
   Counts counts_;
 };

@@ -15,7 +15,7 @@ void Scheduler::run(const std::function<void(int)>& body, const std::function<bo
       try {
         if (!me.ended) body(rank);
       } catch (const Ended&) {
-        // Its end was asked for.
+        // The end of the thread was requested.
       }
       me.ended = me.over = true;
       back_.release();

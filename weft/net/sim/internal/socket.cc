@@ -9,7 +9,7 @@ using namespace std::chrono_literals;
 
 constexpr Time kFirstTimeout = 200ms;  // Linux's TCP_RTO_MIN
 constexpr Time kLastTimeout = 2s;
-// Acknowledgements of the same byte that mean that the next segment is lost (RFC 5681).
+// Number of duplicate acknowledgements that indicate a lost segment (RFC 5681).
 constexpr int kRepeats = 3;
 
 }  // namespace
@@ -31,7 +31,8 @@ std::size_t Socket::read(std::span<std::byte> bytes) {
   const bool was_full = window() < kSegment;
   std::copy_n(in_.begin(), n, bytes.begin());
   in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(n));
-  if (was_full && window() >= kSegment && !broken()) send_ack();  // the sender waits for room
+  // The sender waits for window space.
+  if (was_full && window() >= kSegment && !broken()) send_ack();
   return n;
 }
 
@@ -67,11 +68,11 @@ void Socket::break_off(const std::string& cause) {
   changed_();
 }
 
-// Sends what is new, as far as the other side has room.
+// Sends new data as far as the window of the other side allows.
 void Socket::transmit() {
   const std::uint64_t limit = acknowledged_ + peer_window_;
   while (sent_ < end_of_data() && sent_ < limit) send_segment(sent_);
-  if (closed_ && sent_ == end_of_data()) send_segment(sent_);  // the end alone
+  if (closed_ && sent_ == end_of_data()) send_segment(sent_);  // only the end of the stream
   arm();
 }
 
@@ -103,7 +104,7 @@ void Socket::arm() {
   });
 }
 
-// The oldest segment is sent again, whatever room there is: its answer says how much.
+// Sends the oldest segment again, independent of the window; the answer contains the window.
 void Socket::on_timer() {
   if (all_acknowledged() || broken()) return;
   if (network_.now() - progress_ >= options_.silence)
@@ -138,8 +139,8 @@ void Socket::take_ack(const Packet& packet) {
     ++network_.counts().sent_again;
     send_segment(acknowledged_);
   }
-  // An answer is a sign of life, also one that says that there is no room: a reader that takes its
-  // time is not a lost one.
+  // Any answer shows that the peer is alive, also one with a window of zero: a slow reader is not
+  // lost.
   if (packet.ack == acknowledged_) progress_ = network_.now();
   if (packet.ack >= acknowledged_) peer_window_ = packet.window;
   transmit();

@@ -1,9 +1,9 @@
-// One end of a simulated TCP connection: a byte stream each way that is complete and in order, or
-// breaks; over packets that are neither.
+// One end of a simulated TCP connection over unreliable packets: a byte stream in each direction
+// that is complete and in order, or breaks.
 //
-// What matters of TCP for whoever sits above it: bounded buffers at both ends, delay by
-// retransmission with back-off, an end by close, by reset, or after a time without an answer. No
-// congestion control.
+// Models the parts of TCP that matter to upper layers: bounded buffers, delay by retransmission
+// with back-off, and an end by close, by reset, or after a time without an answer. No congestion
+// control.
 #pragma once
 
 #include <map>
@@ -20,31 +20,30 @@ class Socket {
     int from = -1;
     int to = -1;
     int stream = 0;
-    Time silence{};  // unacknowledged for so long: broken
+    Time silence{};  // the connection breaks after this time without an acknowledgement
   };
 
-  // `changed` is called when there is more to read, more room to write, or an end.
+  // Calls `changed` when there is more to read, more room to write, or an end.
   Socket(Network& network, const Options& options, std::function<void()> changed);
 
-  // How many of the bytes the send buffer takes.
+  // Writes to the send buffer. Returns the number of bytes accepted.
   std::size_t write(std::span<const std::byte> bytes);
-  // How many bytes are there, at most as many as asked for.
+  // Reads available bytes. Returns their number.
   std::size_t read(std::span<std::byte> bytes);
-  // Nothing more will be written; what was is still sent.
+  // Closes the sending direction. Data written before is still sent.
   void close();
-  // Nobody is here to read any more: what was written is still sent, and whoever sends more is told
-  // by a reset.
+  // Stops reading. Data written before is still sent, and a peer that sends more gets a reset.
   void abandon();
-  // Ends both ways, at once and on both sides.
+  // Resets the connection, immediately on both sides.
   void reset();
 
   bool readable() const { return !in_.empty() || at_end() || broken(); }
   bool writable() const { return !broken() && !closed_ && out_.size() < kBuffer; }
-  // The other side has closed, and all was read.
+  // True if the other side has closed and all data was read.
   bool at_end() const { return in_.empty() && fin_seen_ && received_ == fin_at_; }
   bool broken() const { return !cause_.empty(); }
   const std::string& cause() const { return cause_; }
-  // The other side has all that was written, the end included; or nobody will ever have.
+  // True if the other side has received all data and the end, or never will.
   bool all_acknowledged() const {
     return out_.empty() && (!closed_ || fin_acknowledged_ || broken());
   }
@@ -72,19 +71,19 @@ class Socket {
   const std::function<void()> changed_;
   std::string cause_;
 
-  // Out. Behind the last byte the end itself takes a number, as in TCP.
-  std::vector<std::byte> out_;  // from acknowledged_ on
+  // Outgoing. The end of the stream takes a sequence number after the last byte, as in TCP.
+  std::vector<std::byte> out_;  // data from acknowledged_ on
   std::uint64_t acknowledged_ = 0, sent_ = 0, peer_window_ = kBuffer;
   int repeated_acks_ = 0;
   bool closed_ = false;
   bool fin_acknowledged_ = false;
   bool abandoned_ = false;
   Time timeout_;
-  Time progress_{};  // when something was last acknowledged, or began to be waited for
+  Time progress_{};  // time of the last acknowledgement, or of the start of the wait for one
   std::uint64_t timer_ = 0;
   bool armed_ = false;
 
-  // In.
+  // Incoming.
   std::vector<std::byte> in_;
   std::uint64_t received_ = 0;
   std::map<std::uint64_t, std::vector<std::byte>> early_;

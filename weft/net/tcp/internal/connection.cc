@@ -22,7 +22,7 @@ void Connection::allow_zero_copy(ZeroCopy mode) {
                    ::setsockopt(fd_.get(), SOL_SOCKET, SO_ZEROCOPY, &on, sizeof(on)) == 0;
   if (!can && mode == ZeroCopy::kAlways)
     throw Error(Errc::kUnavailable,
-                "this kernel sends no memory without copying: " + errno_text(errno));
+                "this kernel does not support zero-copy sends: " + errno_text(errno));
   if (can) zero_copy_ = ZeroCopySends(mode);
 }
 
@@ -32,7 +32,7 @@ bool Connection::is_zero_copy(std::span<const std::byte> part) const {
          before(part.data(), zero_copy_payload_.data() + zero_copy_payload_.size());
 }
 
-// How the next call sends, and how many parts: a zero-copy payload goes in a call of its own, after
+// Flags and number of parts of the next send: a zero-copy payload is sent by its own call, after
 // the header before it.
 int Connection::take_turn(std::span<const std::span<const std::byte>> parts,
                           std::size_t& count) const {

@@ -1,9 +1,9 @@
 // One established stream between two ranks: FrameWriter and FrameReader over a non-blocking socket.
 // The owner guards it.
 //
-// Payloads go straight between the socket and the caller's memory: sendmsg gathers headers and
-// payloads, readv scatters the rest of a payload into its place and what follows (the next headers,
-// small frames) into the reader's staging buffer. A payload may be sent without a copy
+// Payloads are transferred directly between the socket and the caller's memory. sendmsg gathers
+// headers and payloads. readv writes the rest of a payload to its destination, and following bytes
+// (headers, small frames) to the reader's staging buffer. A payload may be sent without a copy
 // (zero_copy_sends.h): it stays unchanged until the kernel has completed the send, which epoll
 // reports as EPOLLERR.
 #pragma once
@@ -24,29 +24,29 @@ class Connection {
 
   int fd() const { return fd_.get(); }
 
-  // Allows zero-copy sends. Where the kernel has none: Error(kUnavailable) under kAlways, plain
-  // sends otherwise.
+  // Allows zero-copy sends. If the kernel does not support them: Error(kUnavailable) with kAlways,
+  // otherwise plain sends.
   void allow_zero_copy(ZeroCopy mode);
   const ZeroCopySends& zero_copy_sends() const { return zero_copy_; }
-  // The payload of the one frame that out() has may be sent without a copy, as a whole or what is
-  // left of it. zero_copy_sends().sent() grows by that in flush(); the bytes are the caller's again
-  // when zero_copy_sends().completed() has come so far.
+  // Allows the payload of the single frame in out(), or the rest of it, to be sent without a copy.
+  // flush() then increases zero_copy_sends().sent(). The caller may reuse the bytes when
+  // zero_copy_sends().completed() has reached that value.
   void mark_zero_copy(std::span<const std::byte> payload) { zero_copy_payload_ = payload; }
-  // Reads what the kernel says of sends; false where it said nothing.
+  // Reads the kernel's notifications about sends. Returns false if there were none.
   bool collect();
-  // Ends the connection with a reset: what was sent without a copy and has not left this host is
-  // dropped.
+  // Ends the connection with a reset: zero-copy data that has not left this host is dropped.
   void cut();
 
   FrameWriter& out() { return out_; }
   FrameReader& in() { return in_; }
 
-  // Writes all that out() has: kMoved. `frames` grows by those that are in the socket's hands.
+  // Writes from out(). kMoved: all is written. Adds the number of frames passed to the socket to
+  // `frames`.
   Io flush(std::size_t& frames);
-  // Reads once. `drained` says that the socket has no more for now.
+  // Reads once. Sets `drained` if the socket has no more data for now.
   Io fill(bool& drained);
 
-  // Why the connection closed.
+  // Reason why the connection was closed.
   const std::string& cause() const { return cause_; }
 
  private:

@@ -15,10 +15,11 @@ using namespace std::chrono_literals;
 
 constexpr std::uint64_t kWakeTag = ~std::uint64_t{0};
 constexpr int kStreamBits = 16;
-// Reads of one stream before the others, and those who work on what was read, get their turn.
+// Number of reads from one stream before other streams and the threads that process data get their
+// turn.
 constexpr int kReadsATurn = 2;
-// A data stream that closes without a goodbye: the control stream says why within this time, or the
-// peer is lost.
+// If a data stream closes without a goodbye, the control stream must report the reason within this
+// time; otherwise the peer is lost.
 constexpr auto kGrace = 250ms;
 
 Piece piece_of(int peer, const Header& h) {
@@ -35,7 +36,7 @@ Engine::Engine(const EngineOptions& options, Mesh mesh)
       calls_(options.rank, static_cast<int>(mesh.size())),
       peers_(mesh.size()) {
   if (!epoll_ || !wake_)
-    throw Error(Errc::kUnavailable, "no descriptors left: " + errno_text(errno));
+    throw Error(Errc::kUnavailable, "cannot create descriptors: " + errno_text(errno));
   epoll_event event{EPOLLIN, {.u64 = kWakeTag}};
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
   for (int peer = 0; peer < world(); ++peer) {
@@ -56,7 +57,7 @@ Engine::Engine(const EngineOptions& options, Mesh mesh)
 
 void Engine::wake() const {
   const std::uint64_t one = 1;
-  // Full means that a wake-up is under way.
+  // If the counter is full, a wake-up is pending already.
   [[maybe_unused]] const auto n = ::write(wake_.get(), &one, sizeof(one));
 }
 
@@ -65,14 +66,14 @@ void Engine::lost(int peer, const std::string& cause) const {
               {"", options_.rank, peer});
 }
 
-// Asks epoll for what can be handled now. A stream without anything to ask for is taken out, since
-// a hang-up would be reported for ever.
+// Registers the events of a stream with epoll. A stream without events is removed, since a hang-up
+// would be reported forever.
 void Engine::watch(int peer, std::size_t index) {
   Stream& stream = peers_[peer].streams[index];
   std::uint32_t events = 0;
   if (stream.open && !stream.paused) events |= EPOLLIN;
   if (stream.writable && !stream.connection->out().empty()) events |= EPOLLOUT;
-  // Always reported, where anything is watched.
+  // EPOLLERR is always reported for registered descriptors.
   if (events == 0 && stream.connection->zero_copy_sends().outstanding()) events = EPOLLERR;
   if (events == stream.events) return;
   epoll_event event{events, {.u64 = static_cast<std::uint64_t>(peer) << kStreamBits | index}};
@@ -149,7 +150,7 @@ void Engine::read_frames(int peer, std::size_t index) {
   }
 }
 
-// Finds the place of a frame's payload; false when there is no room for it.
+// Sets the destination of a frame's payload. Returns false if there is no room for it.
 bool Engine::begin_frame(int peer, std::size_t index) {
   Peer& from = peers_[peer];
   Connection& connection = *from.streams[index].connection;
@@ -265,7 +266,7 @@ void Engine::stop() {
   }
 }
 
-// No zero-copy send outlives the group: the caller's memory may be gone when stop() returns.
+// No zero-copy send may outlive the group, since the caller's memory may be freed after stop().
 void Engine::end_zero_copy(Stream& stream) {
   stream.sending = nullptr;
   stream.unacknowledged.clear();

@@ -1,5 +1,5 @@
 // Moves the frames of one rank between its mailbox and the streams of all peers. Never waits; the
-// owner guards it and says when to go on.
+// owner guards and drives it.
 #pragma once
 
 #include <chrono>
@@ -15,14 +15,14 @@
 
 namespace weft::net::internal {
 
-// A message to be sent. It stays where it is until operation->complete(id), or until stop().
+// A message to be sent. It must stay valid until operation->complete(id) or stop().
 struct Outgoing {
   Send send;
   Channel channel = 0;
   Operation* operation = nullptr;
   std::uint32_t id = 0;
   std::uint64_t number = 0;
-  bool begun = false;    // its first frame is given to a stream
+  bool begun = false;    // its first frame was given to a stream
   std::size_t next = 0;  // bytes given to streams
   // Frames given to streams that are not yet written, or sent without a copy and not yet complete.
   std::size_t flying = 0;
@@ -46,46 +46,46 @@ class Engine {
   Engine(const EngineOptions& options, Mesh mesh);
 
   int world() const { return static_cast<int>(peers_.size()); }
-  // For epoll_wait by whoever waits: readable streams, writable ones that have something to send,
-  // and wake().
+  // For epoll_wait of a waiting thread: readable streams, writable streams with data to send, and
+  // wake().
   int epoll_fd() const { return epoll_.get(); }
   void wake() const;
 
-  // Begins transfers. All throw what ends the group: kPeerLost, kCorrupt, kInvalidArgument,
-  // kAborted (another rank's error).
+  // Start transfers. All throw the error that ends the group: kPeerLost, kCorrupt,
+  // kInvalidArgument, kAborted (another rank's error).
   void post(Channel channel, Receipt& receipt);
   void send(Outgoing& message);
   // As Endpoint::begin_call.
   void begin_call(Channel channel, std::uint64_t number, const Label& label) {
     calls_.begin(channel, number, label);
   }
-  // Handles what epoll_wait reported.
+  // Handles an event of epoll_wait.
   void handle(std::uint64_t tag, std::uint32_t events);
-  // Heartbeats, calls that last, silent peers, streams that closed without a goodbye. Called about
-  // ten times a second.
+  // Handles heartbeats, long-running calls, silent peers, and streams that closed without a
+  // goodbye. Called about ten times per second.
   void tick(Clock::time_point now);
 
   int any(Channel channel) { return mailbox_.any(channel); }
-  // Whether it said goodbye, and everything that it sent before is read.
+  // True if the peer has sent a goodbye and all its earlier data was read.
   bool has_left(int peer) const { return peers_[peer].left; }
 
-  // Nothing of any call is touched after this: no data is sent or received any more.
+  // Stops sending and receiving data. Memory of calls is not touched afterwards.
   void stop();
-  // Tells the others why this rank's group failed, as far as the sockets take it.
+  // Sends the reason of the failure to the other ranks, as far as the sockets accept it.
   void tell(const Abort& abort);
-  // Says goodbye and waits until it is on its way or the deadline has passed.
+  // Sends a goodbye, and waits until it is sent or the deadline has passed.
   void leave(Deadline deadline);
 
  private:
   struct Stream {
     std::unique_ptr<Connection> connection;
-    Outgoing* sending = nullptr;     // the message that the frame under way belongs to
-    std::uint64_t sends_before = 0;  // the connection's before that frame
-    // Frames that are written, by the sends that they wait for.
+    Outgoing* sending = nullptr;     // message of the current frame
+    std::uint64_t sends_before = 0;  // sent() of the connection before that frame
+    // Written frames, with the number of the zero-copy send that they wait for.
     std::deque<std::pair<std::uint64_t, Outgoing*>> unacknowledged;
-    std::uint32_t events = 0;  // what epoll watches
-    bool paused = false;       // its next frame has no room
-    bool open = true;          // there may be more to read
+    std::uint32_t events = 0;  // events registered with epoll
+    bool paused = false;       // there is no room for its next frame
+    bool open = true;          // more data may arrive
     bool writable = true;
   };
   struct Peer {
@@ -95,10 +95,10 @@ class Engine {
     std::unordered_map<Channel, std::uint64_t> sent;
     std::vector<std::byte> control_in;
     Clock::time_point heard, beaten;
-    Clock::time_point suspected{};  // when a data stream closed without a goodbye
+    Clock::time_point suspected{};  // time at which a data stream closed without a goodbye
     std::string cause;
     bool goodbye = false;
-    bool left = false;  // goodbye, and every data stream read to its end
+    bool left = false;  // goodbye received, and every data stream read to its end
   };
 
   bool is_control(const Peer& peer, std::size_t stream) const {

@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kDialAgain = 20ms;
 
-// How many connections may be under way at once: the oldest gives way to a new one.
+// Limit of simultaneous unfinished connections. A new one replaces the oldest.
 std::size_t pending_limit() {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
@@ -50,7 +50,7 @@ void Formation::look_for_lost_peer() {
   if (!options_.lost_peer || now < look_again_) return;
   look_again_ = now + std::chrono::milliseconds(50);
   if (const auto lost = options_.lost_peer()) {
-    throw Error(Errc::kPeerLost, "rank " + std::to_string(*lost) + " ended before it had connected",
+    throw Error(Errc::kPeerLost, "rank " + std::to_string(*lost) + " ended before it was connected",
                 {"connect", options_.me.rank, *lost});
   }
 }
@@ -75,7 +75,7 @@ void Formation::start_dials() {
       dial.under_way = true;
     } catch (const Error& error) {
       if (error.code() != Errc::kUnavailable) throw;
-      dial.failure = error.message();  // it is tried again, until the deadline
+      dial.failure = error.message();  // retried until the deadline
     }
   }
 }
@@ -139,7 +139,7 @@ Formation::Step Formation::advance(Pending& p) {
                                                               : advance_dialed(p);
 }
 
-// Reads until `want` bytes are there; never a byte more than the message awaited.
+// Reads until `want` bytes are available, never more than the expected message.
 bool Formation::receive(Pending& p, std::size_t want, Step& alive) {
   while (p.have < want) {
     const auto n = ::recv(p.fd.get(), p.buffer.data() + p.have, want - p.have, 0);
@@ -155,7 +155,7 @@ bool Formation::receive(Pending& p, std::size_t want, Step& alive) {
   return true;
 }
 
-// What is sent here fits an empty socket buffer; a socket that does not take it is given up.
+// Messages fit into an empty socket buffer. A socket that does not accept them is closed.
 bool Formation::write(Pending& p, std::span<const std::byte> bytes) {
   return ::send(p.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
          static_cast<ssize_t>(bytes.size());
@@ -165,7 +165,7 @@ Formation::Step Formation::advance_accepted(Pending& p) {
   Step alive = true;
   if (p.state == State::kHello) {
     if (!receive(p, kHelloBytes, alive)) {
-      // A stranger is known by its first bytes; there is no need to wait for the rest.
+      // Foreign connections are detected by their first bytes, without waiting for the rest.
       const bool stranger =
           p.have >= kMagicBytes && !has_hello_magic(std::span(p.buffer).first<kMagicBytes>());
       if (stranger || !alive) refuse(p, Verdict::kMalformed);
@@ -220,7 +220,8 @@ Formation::Step Formation::advance_dialed(Pending& p) {
     if (!receive(p, kReplyBytes, alive)) return alive;
     std::copy_n(p.buffer.begin(), kReplyBytes, p.reply.begin());
     const Verdict verdict = check_reply(options_.me, p.hello, p.reply);
-    // A peer that cannot prove itself gets no proof of ours, only the news that the secrets differ.
+    // A peer without a valid proof gets no proof from this side, only the message that the secrets
+    // differ.
     if (verdict == Verdict::kSecret) write(p, Proof{});
     if (verdict != Verdict::kWelcome) refused_by(p, verdict);
     p.state = State::kDone;
@@ -235,7 +236,7 @@ Formation::Step Formation::advance_dialed(Pending& p) {
 
 void Formation::established(Pending& p) { mesh_[p.peer][p.stream] = std::move(p.fd); }
 
-// A dialed connection that did not come about is tried again.
+// A dialed connection that failed is retried.
 void Formation::release_dial(const Pending& p) {
   for (Dial& dial : dials_) {
     if (dial.peer != p.peer || dial.stream != p.stream) continue;
@@ -263,7 +264,7 @@ void Formation::refused_by(const Pending& p, Verdict verdict) const {
               {"connect", options_.me.rank, p.peer});
 }
 
-// Who, where, and why not.
+// Rank, address and reason of a missing connection.
 std::string Formation::absence_of(int peer) const {
   const std::string& address = options_.addresses[peer];
   if (peer > options_.me.rank) {

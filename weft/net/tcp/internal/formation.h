@@ -1,5 +1,5 @@
-// Turns listening ports and addresses into authenticated connections between all pairs of ranks,
-// whoever else knocks.
+// Makes authenticated connections between all pairs of ranks, from listening ports and addresses.
+// Rejects foreign connections.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace weft::net::internal {
 
-// [peer][stream]; a rank has none to itself.
+// [peer][stream]. A rank has no connection to itself.
 using Mesh = std::vector<std::vector<Fd>>;
 
 struct FormationOptions {
@@ -25,39 +25,39 @@ struct FormationOptions {
   std::function<void(const std::string&)> on_refused;
 };
 
-// The higher rank dials, the lower accepts. One thread, one poll loop: a slow or hostile connection
-// delays nobody.
+// The higher rank dials, the lower one accepts. One thread with one poll loop: a slow or hostile
+// connection does not delay others.
 class Formation {
  public:
   Formation(const FormationOptions& options, const Fd& listener);
 
-  // Throws kTimeout naming the ranks that are missing, kPeerLost for one that is known to have
-  // ended, or what a peer refused us for.
+  // Throws kTimeout with the missing ranks, kPeerLost for a rank that is known to have ended, or
+  // the reason of a rejection by a peer.
   Mesh run(Deadline deadline);
 
  private:
-  enum class State { kConnecting, kHello, kReply, kProof, kDone };  // what is awaited
+  enum class State { kConnecting, kHello, kReply, kProof, kDone };  // the expected message
   struct Pending {
     Fd fd;
     State state;
     Deadline deadline;
-    std::string where;  // the other side's address
+    std::string where;  // address of the other side
     int peer = -1;
     int stream = -1;
     Hello hello{};
     Reply reply{};
     std::array<std::byte, kHelloBytes> buffer{};
     std::size_t have = 0;
-    std::string failure{};  // of a connection that is over
+    std::string failure{};  // reason of a failed connection
   };
   struct Dial {
     int peer;
     int stream;
     Deadline::Clock::time_point again;
     bool under_way = false;
-    std::string failure{};  // why the last attempt ended
+    std::string failure{};  // reason of the last failed attempt
   };
-  using Step = bool;  // false: this connection is over, one way or the other
+  using Step = bool;  // false: this connection has ended
 
   bool complete() const;
   void look_for_lost_peer();

@@ -61,19 +61,20 @@ const char* explain(Verdict verdict) {
   switch (verdict) {
     case Verdict::kWelcome: return "welcome";
     case Verdict::kVersion:
-      return "it speaks another version of weft's wire protocol; run the same weft on every rank";
+      return "it uses another version of weft's wire protocol; run the same version of weft on "
+             "every rank";
     case Verdict::kJob: return "it belongs to another job (the job ids differ)";
-    case Verdict::kWorld:
-      return "it expects another number of ranks; give every rank the same world size";
+    case Verdict::kWorld: return "it has another world size; set the same world size on every rank";
     case Verdict::kEpoch:
-      return "it is of another epoch of the group; join again with the current one";
-    case Verdict::kRank: return "its rank does not fit here; give every rank a number of its own";
+      return "it belongs to another epoch of the group; join again with the current epoch";
+    case Verdict::kRank: return "its rank is not valid here; give every rank a distinct number";
     case Verdict::kSecret:
-      return "it does not hold this job's secret; give every rank the same secret";
-    case Verdict::kStreams: return "it uses another number of streams; give every rank the same";
-    case Verdict::kMalformed: return "what it sent is not weft's handshake";
+      return "it does not have this job's secret; give every rank the same secret";
+    case Verdict::kStreams:
+      return "it uses another number of streams; set the same number on every rank";
+    case Verdict::kMalformed: return "it did not send weft's handshake";
     case Verdict::kTaken:
-      return "that rank is connected already; give every rank a number of its own";
+      return "that rank is connected already; give every rank a distinct number";
   }
   return "an unknown verdict";
 }

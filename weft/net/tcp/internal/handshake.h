@@ -1,5 +1,5 @@
-// Two ranks prove to each other that they hold the job's secret before anything else is sent. Pure
-// functions over bytes, no sockets.
+// Two ranks prove to each other that they have the job's secret before anything else is sent. Pure
+// functions over bytes, without sockets.
 //
 //   dialer -> acceptor  hello  120 bytes: magic, version, stream, from, to, world, streams, epoch,
 //                              SHA-256(job id), nonce
@@ -8,8 +8,8 @@
 //   dialer -> acceptor  proof   32 bytes: HMAC-SHA256(secret, "dial" | hello | reply)
 //   acceptor -> dialer  done     4 bytes: verdict
 //
-// Fresh nonces of both sides stand in both proofs, so nothing recorded can be played again; the
-// labels differ, so nothing can be reflected.
+// Both proofs contain fresh nonces of both sides, which prevents replay. Their labels differ, which
+// prevents reflection.
 #pragma once
 
 #include <array>
@@ -43,11 +43,11 @@ enum class Verdict : std::uint16_t {
   kTaken
 };
 
-// One line for a person, without any of the bytes.
+// Message in one line, without any received bytes.
 const char* explain(Verdict verdict);
 
-// What one side knows of the job, and who it is. Without a secret the key is all zeros: strays are
-// kept out, attackers are not.
+// One side's knowledge of the job, and its own rank. Without a secret, the key is all zeros: this
+// keeps out stray connections, but not attackers.
 struct Identity {
   std::string job;
   int rank = 0;
@@ -66,7 +66,7 @@ Nonce fresh_nonce();
 
 Hello make_hello(const Identity& me, int to, int stream, const Nonce& nonce);
 
-// Whether the first bytes of what a stranger sent can be a hello at all.
+// True if the first received bytes can be the beginning of a hello.
 inline constexpr std::size_t kMagicBytes = 4;
 bool has_hello_magic(std::span<const std::byte, kMagicBytes> bytes);
 
@@ -75,21 +75,21 @@ struct HelloCheck {
   int from = -1;
   int stream = -1;
 };
-// The acceptor's view of a hello: who it is from, if it may go on.
+// The acceptor's check of a hello: the sender's rank, if it is valid.
 HelloCheck check_hello(const Identity& me, std::span<const std::byte, kHelloBytes> hello);
 
-// With a verdict other than kWelcome: a refusal, with neither nonce nor proof.
+// With a verdict other than kWelcome: a rejection without nonce and proof.
 Reply make_reply(const Identity& me, std::span<const std::byte, kHelloBytes> hello, Verdict verdict,
                  const Nonce& nonce);
 
-// The dialer's view of a reply: kWelcome, the acceptor's refusal, or kSecret when the acceptor
-// cannot prove that it holds the secret.
+// The dialer's check of a reply: kWelcome, the acceptor's rejection, or kSecret if the acceptor
+// cannot prove that it has the secret.
 Verdict check_reply(const Identity& me, std::span<const std::byte, kHelloBytes> hello,
                     std::span<const std::byte, kReplyBytes> reply);
 
 Proof make_proof(const Identity& me, std::span<const std::byte, kHelloBytes> hello,
                  std::span<const std::byte, kReplyBytes> reply);
-// Constant time in the proof's bytes.
+// Runs in constant time for any bytes of the proof.
 bool check_proof(const Identity& me, std::span<const std::byte, kHelloBytes> hello,
                  std::span<const std::byte, kReplyBytes> reply,
                  std::span<const std::byte, kProofBytes> proof);

@@ -1,5 +1,4 @@
-// The end of a connection without the loss of what was sent before it: the last frames are on their
-// way when the sockets close.
+// Closes connections without losing data: the last frames are sent before the sockets close.
 #include <linux/sockios.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -12,9 +11,8 @@
 namespace weft::net::internal {
 namespace {
 
-// Whether the other side still listens and has not acknowledged all. Its input is thrown away
-// meanwhile: unread bytes would turn the close into a reset, and a reset can overtake what was
-// sent.
+// True if the other side is still connected and has not acknowledged all data. Meanwhile its input
+// is discarded: unread bytes would turn the close into a reset, and a reset can overtake sent data.
 bool on_the_way(int fd) {
   std::byte scratch[16 * 1024];
   ssize_t n = 0;
@@ -27,7 +25,7 @@ bool on_the_way(int fd) {
 
 }  // namespace
 
-// Whether every frame is acknowledged, by those who still listen.
+// True if all connected peers have acknowledged every frame.
 bool Engine::all_sent() {
   bool sent = true;
   for (int peer = 0; peer < world(); ++peer) {

@@ -1,4 +1,4 @@
-// How messages get onto the streams of a peer, in frames.
+// Sends messages as frames over the streams of a peer.
 #include <algorithm>
 #include <cstring>
 
@@ -7,10 +7,10 @@
 namespace weft::net::internal {
 namespace {
 
-// Messages up to this do not wait behind large ones.
+// Messages up to this size do not wait behind large ones.
 constexpr std::size_t kSmall = 32 * 1024;
-// Frames of at least this size are sent without a copy: below some 10 KB that costs more than a
-// copy, and most messages that long come in pieces.
+// Smallest frame that is sent without a copy. Below about 10 KB, zero-copy costs more than a copy.
+// Most messages of this size are sent in several pieces.
 constexpr std::size_t kLeastLent = 64 * 1024;
 
 void landed(Outgoing& message) {
@@ -59,7 +59,7 @@ void Engine::pump_stream(int peer, std::size_t index) {
     if (frames > 0) written(to, index);
     if (io == Connection::Io::kMoved) continue;
     if (io == Connection::Io::kClosed) {
-      stream.writable = false;  // what it sent before may still say why
+      stream.writable = false;  // earlier data of the peer may still contain the reason
       if (!to.goodbye) suspect(to, stream.connection->cause());
     }
     break;
@@ -67,8 +67,8 @@ void Engine::pump_stream(int peer, std::size_t index) {
   watch(peer, index);
 }
 
-// Small messages go on stream 0, ahead of the large ones; each stream takes the next piece of a
-// large message when it is free.
+// Small messages use stream 0, ahead of large ones. Each free stream takes the next piece of a
+// large message.
 bool Engine::load_data(Peer& peer, std::size_t index) {
   auto& queue = index == 0 && !peer.small.empty() ? peer.small : peer.large;
   if (queue.empty()) return false;
@@ -94,8 +94,8 @@ bool Engine::load_data(Peer& peer, std::size_t index) {
   return true;
 }
 
-// The last frames of what waits are copied, one a stream: with nothing sent after it a zero-copy
-// send would wait for a delayed acknowledgement.
+// The last waiting frame of each stream is copied: a zero-copy send with no data after it would
+// wait for a delayed acknowledgement.
 bool Engine::is_zero_copy(const Peer& peer, std::size_t frame, std::size_t rest) {
   const std::size_t behind =
       (rest + kMaxPayload - 1) / kMaxPayload + peer.large.size() - (rest > 0 ? 1 : 0);
@@ -118,12 +118,13 @@ void Engine::written(Peer& peer, std::size_t index) {
   Outgoing& message = *std::exchange(stream.sending, nullptr);
   const ZeroCopySends& sends = stream.connection->zero_copy_sends();
   stream.connection->mark_zero_copy({});
-  // Some may be back before the rest of the frame is written: nothing would be said of them again.
+  // Some sends may be complete before the rest of the frame is written; the kernel would not report
+  // them again.
   if (sends.sent() == stream.sends_before || !sends.outstanding()) return landed(message);
   stream.unacknowledged.emplace_back(sends.sent(), &message);
 }
 
-// The sends that the kernel has returned; false where it has returned none.
+// Handles the sends that the kernel has completed. Returns false if there are none.
 bool Engine::collect(Stream& stream) {
   if (!stream.connection->collect()) return false;
   for (; !stream.unacknowledged.empty() &&

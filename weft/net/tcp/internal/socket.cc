@@ -55,7 +55,7 @@ Address parse_address(const std::string& text) {
     std::from_chars(text.data() + colon + 1, text.data() + text.size(), port);
   const auto address = parse_host(host, port);
   WEFT_REQUIRE(address && port > 0 && port < 65536,
-               "'" + text + "' is not an address of a peer (host:port)");
+               "'" + text + "' is not the address of a peer (host:port)");
   return *address;
 }
 
@@ -70,7 +70,7 @@ std::string host_text(const sockaddr* address) {
   return text;
 }
 
-// An address's bits: 4 bytes or 16.
+// Bytes of an address: 4 or 16.
 std::span<const std::uint8_t> bits_of(const Address& address) {
   if (address.storage.ss_family == AF_INET) {
     return {reinterpret_cast<const std::uint8_t*>(
@@ -84,7 +84,7 @@ std::span<const std::uint8_t> bits_of(const Address& address) {
 
 struct Network {
   Address address;
-  std::size_t length;  // of the prefix, in bits
+  std::size_t length;  // length of the prefix, in bits
 
   bool holds(std::span<const std::uint8_t> other) const {
     const auto mine = bits_of(address);
@@ -109,8 +109,8 @@ std::optional<Network> parse_network(const std::string& text) {
   return Network{*address, length};
 }
 
-// Interfaces and their addresses, those of IPv4 first. Link-local addresses of IPv6 are left out:
-// alone they do not say which link they mean.
+// Interfaces and their addresses, IPv4 first. Omits link-local IPv6 addresses, since they do not
+// identify the link.
 std::vector<std::pair<std::string, Address>> own_addresses() {
   ifaddrs* raw = nullptr;
   if (::getifaddrs(&raw) != 0)
@@ -136,8 +136,8 @@ void set_option(const Fd& fd, int level, int option, int value) {
   ::setsockopt(fd.get(), level, option, &value, sizeof(value));
 }
 
-// bbr's timers between packets stay with a connection that began with it, whatever it is set to
-// later.
+// A connection that begins with bbr keeps bbr's timers between packets, even if its control is
+// changed later.
 void begin_without_bbr(const Fd& fd) {
   constexpr std::string_view kReno = "reno";
   if (congestion_of(fd) == "bbr")
@@ -170,10 +170,10 @@ std::string resolve_interface(const std::string& where) {
     if (network ? network->holds(bits_of(address)) : where == interface) return text;
     others += (others.empty() ? "" : ", ") + interface + " " + text;
   }
-  throw Error(Errc::kInvalidArgument, "'" + where +
-                                          "' is neither an address nor a network nor an interface "
-                                          "with an address of this host, which has " +
-                                          others);
+  throw Error(Errc::kInvalidArgument,
+              "'" + where +
+                  "' is not an address, a network or an interface of this host, which has " +
+                  others);
 }
 
 bool is_wildcard(const std::string& host) {
@@ -194,7 +194,7 @@ Fd listen_on(const std::string& host, int port) {
       ::listen(fd.get(), 1024) != 0) {
     throw Error(Errc::kUnavailable, "cannot listen on " + join_address(host, port) + ": " +
                                         errno_text(errno) +
-                                        "; choose another port, or 0 for any that is free");
+                                        "; choose another port, or 0 for any free port");
   }
   return fd;
 }
@@ -259,7 +259,7 @@ void set_congestion(const Fd& fd, const std::string& name) {
   const std::string why = errno_text(errno);
   throw Error(Errc::kBadConfig,
               "congestion control '" + name + "' cannot be used: " + why +
-                  "; /proc/sys/net/ipv4/tcp_allowed_congestion_control lists what can");
+                  "; see /proc/sys/net/ipv4/tcp_allowed_congestion_control for the allowed ones");
 }
 
 void fit_to_distance(const Fd& fd) {

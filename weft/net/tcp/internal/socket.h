@@ -32,9 +32,9 @@ class Fd {
 // strerror() for any thread.
 std::string errno_text(int error);
 
-// The numeric address of `where`: itself when it is one, else this host's first address in the
-// network ("10.0.0.0/8"), or of the interface of that name; IPv4 goes first.
-// Error(kInvalidArgument) shows what there is.
+// Returns the numeric address of `where`: itself if it is an address, else this host's first
+// address in the network ("10.0.0.0/8") or of the interface with that name, IPv4 first.
+// Error(kInvalidArgument) lists the addresses of this host.
 std::string resolve_interface(const std::string& where);
 bool is_wildcard(const std::string& host);
 
@@ -44,23 +44,25 @@ Fd listen_on(const std::string& host, int port);
 // "host:port", or "[host]:port" where the host has a colon.
 std::string join_address(const std::string& host, int port);
 int bound_port(const Fd& listener);
-// The next connection, and where it comes from; no descriptor when there is none. `error` gets
-// errno then.
+// Returns the next connection and its source address. No descriptor if there is none; `error` then
+// gets errno.
 Fd accept_on(const Fd& listener, std::string& from, int& error);
-// Begins to connect, as listen_on() without bbr until fit_to_distance(); an address that is not one
-// is Error(kInvalidArgument), a connection refused at once Error(kUnavailable).
+// Starts to connect, without bbr until fit_to_distance(), as listen_on(). Throws
+// Error(kInvalidArgument) for an invalid address and Error(kUnavailable) if the connection is
+// refused at once.
 Fd begin_connect(const std::string& address);
-// No delay, keep-alive probes, and an end to unacknowledged data after `silence`.
+// Sets no delay, keep-alive probes, and a timeout of `silence` for unacknowledged data.
 void set_options(const Fd& fd, std::chrono::milliseconds silence);
-// The congestion control of a connection. Error(kBadConfig) where this process may not have it.
+// Sets the congestion control of a connection. Throws Error(kBadConfig) if this process may not use
+// it.
 void set_congestion(const Fd& fd, const std::string& name);
 std::string congestion_of(const Fd& fd);
-// Of a connection that is made, by how far the peer is. Less than a millisecond there and back:
-// what is under way is held to what 100 Gbit/s carry in a round trip, 256 KiB at least, so that the
-// kernel's copies stay in the caches; and where the system's control is bbr it is reno, which every
-// system has: bbr's timers between packets cost more than such a link, and reno recovers from a
-// loss in few round trips there (bench/network: both together halve the time of 25 MB, and fill a
-// shaped link just as well). Farther: the system's control.
+// Tunes an established connection by the distance of the peer. For round trips below 1 ms: limits
+// the data in flight to what 100 Gbit/s carry in a round trip, at least 256 KiB, so that the
+// kernel's copies stay in the caches. It also replaces bbr by reno, which every system has: bbr's
+// timers between packets cost more than such a link, and reno recovers from a loss in few round
+// trips (bench/network: both together halve the time of 25 MB, and fill a shaped link equally
+// well). For larger distances: the system's control.
 void fit_to_distance(const Fd& fd);
 
 }  // namespace weft::net::internal

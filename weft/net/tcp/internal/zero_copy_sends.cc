@@ -16,7 +16,7 @@ void ZeroCopySends::refused() {
 void ZeroCopySends::count_completed(std::uint32_t first, std::uint32_t last, bool copied) {
   const std::uint64_t begin = completed_ + (first - static_cast<std::uint32_t>(completed_));
   const std::uint64_t end = begin + (last - first) + 1;
-  WEFT_CHECK(end <= sent_, "the kernel returns a send that was not made");
+  WEFT_CHECK(end <= sent_, "the kernel reported a send that was not made");
   if (copied && mode_ == ZeroCopy::kWhereItHelps) on_ = false;
   ahead_.emplace_back(begin, end);
   const auto next = [&] {

@@ -3,10 +3,10 @@
 // owner guards it.
 //
 // After the kernel's Documentation/networking/msg_zerocopy.rst (Linux 4.14): each send with the
-// flag that took bytes has the next number, 32 bits wide; the socket's error queue says which
-// ranges of numbers the kernel has done with, now and then out of order, and whether it copied them
-// all the same (SO_EE_CODE_ZEROCOPY_COPIED: loopback, veth, a packet capture), which costs more
-// than a plain send; ENOBUFS says that no more can be under way (net.core.optmem_max, or
+// flag that accepts bytes gets the next number, of 32 bits. The socket's error queue reports ranges
+// of completed numbers, sometimes out of order. It also reports if the kernel copied the data
+// nevertheless (SO_EE_CODE_ZEROCOPY_COPIED: loopback, veth, a packet capture), which costs more
+// than a plain send. ENOBUFS means that no more sends can be pending (net.core.optmem_max, or
 // RLIMIT_MEMLOCK without CAP_IPC_LOCK).
 #pragma once
 
@@ -20,23 +20,23 @@ namespace weft::net::internal {
 
 class ZeroCopySends {
  public:
-  // `first`: the number of the first send, for tests.
+  // `first`: number of the first send, for tests.
   explicit ZeroCopySends(ZeroCopy mode = ZeroCopy::kNever, std::uint64_t first = 0)
       : mode_(mode), on_(mode != ZeroCopy::kNever), sent_(first), completed_(first) {}
 
-  // Whether to send without a copy. Under kWhereItHelps false as soon as the kernel has copied a
-  // zero-copy send, or has refused kRefusals in a row.
+  // True to send without a copy. With kWhereItHelps, false after the kernel has copied a zero-copy
+  // send or rejected kRefusals in a row.
   bool on() const { return on_; }
   ZeroCopy mode() const { return mode_; }
 
-  // A send with the flag took bytes; or the kernel gave ENOBUFS, and the bytes go by a plain send.
+  // Counts a send with the flag, or an ENOBUFS (the bytes are then sent by a plain send).
   void count_sent();
   void refused();
-  // The kernel has done with the sends of these numbers. Throws Error(kInternal) for one that was
-  // not made.
+  // Marks the sends with these numbers as complete. Throws Error(kInternal) for one that was not
+  // made.
   void count_completed(std::uint32_t first, std::uint32_t last, bool copied);
 
-  // Sends so far, and how many of the first of them are all complete.
+  // Number of sends so far, and number of sends completed without a gap.
   std::uint64_t sent() const { return sent_; }
   std::uint64_t completed() const { return completed_; }
   bool outstanding() const { return completed_ != sent_; }
@@ -48,7 +48,7 @@ class ZeroCopySends {
   bool on_;
   int refusals_ = 0;
   std::uint64_t sent_, completed_;
-  // Complete before an earlier one: [first, end).
+  // Sends that completed before an earlier one: [first, end).
   std::vector<std::pair<std::uint64_t, std::uint64_t>> ahead_;
 };
 

@@ -1,5 +1,5 @@
-// For tests: a rank that waits for its peer while strangers knock, sockets without manners, and a
-// proxy that damages what passes.
+// For tests: a rank that waits for its peer under foreign connections, misbehaving sockets, and a
+// proxy that damages data.
 #pragma once
 
 #include <arpa/inet.h>
@@ -36,7 +36,7 @@ inline std::array<std::byte, 32> secret_of(char c) {
   return secret;
 }
 
-// A raw connection to "host:port", made to misbehave.
+// A raw, misbehaving connection to "host:port".
 class Stranger {
  public:
   explicit Stranger(const std::string& address) : fd_(begin_connect(address)) {
@@ -48,7 +48,7 @@ class Stranger {
            static_cast<ssize_t>(bytes.size());
   }
   bool send(const std::string& text) { return send(std::as_bytes(std::span(text))); }
-  // Reads exactly so much; false when the other side closed first.
+  // Reads exactly this much. Returns false if the other side closed first.
   bool receive(std::span<std::byte> bytes) {
     for (std::size_t have = 0; have < bytes.size();) {
       if (!ready(POLLIN, 5000)) return false;
@@ -58,7 +58,7 @@ class Stranger {
     }
     return true;
   }
-  // Whether the other side closes within the time, whatever it sends before.
+  // True if the other side closes within the time, whatever it sends before.
   bool closed_within(int ms) {
     std::array<std::byte, 4096> scratch;
     while (ready(POLLIN, ms)) {
@@ -75,7 +75,7 @@ class Stranger {
   Fd fd_;
 };
 
-// Rank 0 of two, in a thread of its own, waiting for rank 1.
+// Rank 0 of 2, in its own thread, waiting for rank 1.
 class AttackedGroup {
  public:
   explicit AttackedGroup(TcpOptions options) : options_(std::move(options)) {
@@ -86,7 +86,7 @@ class AttackedGroup {
     mine.on_refused = [this](const std::string& line) { refused_.push_back(line); };
     mine.exchange = [this](const std::string& address) {
       published_.set_value(address);
-      return std::vector<std::string>{address, ""};  // rank 0 dials nobody
+      return std::vector<std::string>{address, ""};  // rank 0 does not dial
     };
     endpoint_ = std::async(std::launch::async, [mine] { return connect_tcp(mine); });
     address_ = published.get();
@@ -94,7 +94,7 @@ class AttackedGroup {
 
   const std::string& address() const { return address_; }
 
-  // Connects as rank 1 with these options, to rank 0 or to what stands at `address` in its place.
+  // Connects as rank 1 with these options, to rank 0 or to `address` instead.
   std::unique_ptr<Endpoint> join(TcpOptions options, const std::string& address) const {
     options.rank = 1;
     options.world = 2;
@@ -103,14 +103,14 @@ class AttackedGroup {
     };
     return connect_tcp(options);
   }
-  // The true rank 1 comes: both endpoints.
+  // Connects the real rank 1. Returns both endpoints.
   Group complete(const std::string& by = "") {
     Group group(2);
     group[1] = join(options_, by.empty() ? address_ : by);
     group[0] = endpoint_.get();
     return group;
   }
-  // Nobody comes any more: rank 0 ends by its connect timeout, which is awaited.
+  // No rank connects any more: waits until rank 0 ends by its connect timeout.
   Error abandon() {
     try {
       endpoint_.get();
@@ -119,7 +119,7 @@ class AttackedGroup {
     }
     return Error(Errc::kInternal, "no error was thrown");
   }
-  // After complete().
+  // Call it after complete().
   const std::vector<std::string>& refused() const { return refused_; }
 
  private:
@@ -130,7 +130,7 @@ class AttackedGroup {
   std::vector<std::string> refused_;
 };
 
-// Passes connections on to `target`, and damages them when it is told to.
+// Forwards connections to `target`, and damages them on request.
 class Proxy {
  public:
   explicit Proxy(std::string target)
@@ -143,10 +143,10 @@ class Proxy {
   }
   std::string address() const { return join_address("127.0.0.1", bound_port(listener_)); }
 
-  // Flips a bit of byte `at` (from the end where it is negative) of the next piece toward the
-  // target that is longer than a bare frame header.
+  // Flips a bit of byte `at` (from the end if negative) of the next piece to the target that is
+  // longer than a frame header.
   void flip(int at) { flip_at_ = at; }
-  // Closes connection `index`, in the order they came; all when it is negative.
+  // Closes connection `index`, in the order of arrival; all if it is negative.
   void cut(int index) { cut_ = index; }
   int flipped() const { return flipped_; }
 
