@@ -61,10 +61,11 @@ TEST(Metrics, WriteTheStateOfEachRankForViewersAndDoWithoutWhereTheFolderIsGone)
   Metrics metrics(run);
   const RankState ranks[] = {{.compute_ms = 2.5}, {.memory_bytes = 3e9, .sent_bytes = 4096}};
   metrics.write_ranks(7, ranks);
-  EXPECT_EQ(read_file(run + "/ranks.json", 1000),
-            "{\"step\":7,\"ranks\":[{\"rank\":0,\"compute_ms\":2.5,\"memory_bytes\":0,\"sent_bytes\":0,"
-            "\"shared_bytes\":0},{\"rank\":1,\"compute_ms\":0,\"memory_bytes\":3e+09,\"sent_bytes\":4096,"
-            "\"shared_bytes\":0}]}\n");
+  EXPECT_EQ(
+      read_file(run + "/ranks.json", 1000),
+      "{\"step\":7,\"ranks\":[{\"rank\":0,\"compute_ms\":2.5,\"memory_bytes\":0,\"sent_bytes\":0,"
+      "\"shared_bytes\":0},{\"rank\":1,\"compute_ms\":0,\"memory_bytes\":3e+09,\"sent_bytes\":4096,"
+      "\"shared_bytes\":0}]}\n");
   std::filesystem::remove_all(run);
   metrics.write_ranks(8, ranks);
   EXPECT_FALSE(std::filesystem::exists(run));

@@ -11,6 +11,7 @@ int main() {
   blocks.loss = [](const torch::Tensor& y, const torch::Tensor& t) {
     return torch::nn::functional::cross_entropy(y, t);
   };
-  const std::vector<torch::data::Example<>> batches(3, {torch::ones({16, 2}), torch::arange(16) % 2});
+  const std::vector<torch::data::Example<>> batches(3,
+                                                    {torch::ones({16, 2}), torch::arange(16) % 2});
   // BLOCK
 }
