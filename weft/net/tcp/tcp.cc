@@ -117,9 +117,7 @@ class TcpEndpoint final : public Endpoint {
     while (transfers.operation.pending > 0) wait_on(lock, channel, transfers, deadline);
   }
 
-  std::unique_ptr<Flow> flow(Channel channel) override {
-    return std::make_unique<TcpFlow>(*this, channel);
-  }
+  std::unique_ptr<Flow> flow(Channel of) override { return std::make_unique<TcpFlow>(*this, of); }
 
   bool begin_call(Channel channel, std::uint64_t number, const Label& label) override {
     const Lock lock(mutex_);
