@@ -62,8 +62,8 @@ LivePage::LivePage(const std::string& address) {
   const std::string said = first_line(output[0].get(), Deadline::in(kToListen));
   if (said.rfind("error ", 0) == 0) throw Error(Errc::kInvalidArgument, said.substr(6));
   if (said.rfind("listening ", 0) != 0)
-    throw Error(Errc::kUnavailable, "--http " + address + ": " + program.string() +
-                                        " does not say where it listens");
+    throw Error(Errc::kUnavailable,
+                "--http " + address + ": " + program.string() + " does not say where it listens");
   log_info("live page: " + said.substr(10));
 }
 

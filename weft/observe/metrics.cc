@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "weft/base/error.h"
 #include "weft/base/log.h"
 
 namespace weft::observe {
@@ -67,10 +68,14 @@ void Metrics::write_ranks(std::int64_t step, std::span<const RankState> ranks) c
   const std::string path = parent_of(path_) + "/ranks.json", aside = path + ".new";
   {
     const UniqueFd file(::open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-    if (!file) fail_io("cannot open", aside);
-    write_all(file.get(), ranks_json(step, ranks), aside);
+    if (!file) return;
+    try {
+      write_all(file.get(), ranks_json(step, ranks), aside);
+    } catch (const Error&) {
+      return;
+    }
   }
-  rename_path(aside, path);
+  static_cast<void>(std::rename(aside.c_str(), path.c_str()));
 }
 
 }  // namespace weft::observe

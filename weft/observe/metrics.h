@@ -40,8 +40,8 @@ class Metrics {
   // in the file when this returns. Throws Error when a file cannot be written.
   void add(const std::string& group, std::int64_t step, std::int64_t epoch, const Values& values);
   void flush() { events_.flush(); }
-  // Replaces <folder>/ranks.json: a reader sees the old file or the new one. Costs about 0.1 ms;
-  // the file is not flushed to the disk. Throws Error when it cannot be written.
+  // Replaces <folder>/ranks.json, which viewers read: they see the old file or the new one. Costs
+  // about 0.1 ms; the file is not flushed to the disk. One that cannot be written is left out.
   void write_ranks(std::int64_t step, std::span<const RankState> ranks) const;
 
   const std::string& path() const { return path_; }

@@ -20,8 +20,10 @@ TEST(PrometheusText, HasTypesHelpLabelsAndBaseUnits) {
   run.name = "a \"b\"";
   run.running = true;
   run.step = 12;
-  const MetricsSeries series = {{"loss", {{11, 0.75}, {12, 0.5}}}, {"sent_mb", {{12, 2}}},
-                                {"forward_ms", {{12, 250}}}, {"unknown", {{12, 1}}}};
+  const MetricsSeries series = {{"loss", {{11, 0.75}, {12, 0.5}}},
+                                {"sent_mb", {{12, 2}}},
+                                {"forward_ms", {{12, 250}}},
+                                {"unknown", {{12, 1}}}};
   const RankState ranks[] = {{.memory_bytes = 1000}, {.memory_bytes = 2000, .sent_bytes = 4096}};
   const std::string text = prometheus_text(run, series, ranks_json(12, ranks));
   for (const char* line :
