@@ -70,10 +70,11 @@ TEST(Mfu, IsLeftOutWherePeakOrFlopsAreUnknown) {
 }
 
 // Two ranks over TCP: an all-reduce of n bytes sends n bytes from each rank, 2 n (W - 1) / W. The
-// first steps also agree on the order of the gradients.
+// engine's trials begin at step 5, and without overlap_forward a step ends with its exchange.
 TEST(TrafficOfARun, IsTheGradientsAndALittleControl) {
   const TextRuns runs;
-  runs.train_over_tcp(2, false, "tcp", {"train.max_steps=10", "train.log_every=5"});
+  runs.train_over_tcp(2, false, "tcp",
+                      {"train.max_steps=4", "train.log_every=2", "parallel.overlap_forward=false"});
   double parameters = 0;
   for (const auto& [name, tensor] : runs.weights("tcp"))
     parameters += static_cast<double>(tensor.numel());
@@ -81,16 +82,16 @@ TEST(TrafficOfARun, IsTheGradientsAndALittleControl) {
   for (const auto& record : records_of(runs.path("tcp"))) {
     if (!record.contains("sent_mb")) continue;
     EXPECT_GE(record["sent_mb"].get<double>() * 1e6, 4 * parameters);
-    if (seen > 0) EXPECT_LE(record["sent_mb"].get<double>() * 1e6, 4 * parameters + 2000);
+    EXPECT_LE(record["sent_mb"].get<double>() * 1e6, 4 * parameters + 500);
     EXPECT_EQ(record["shared_mb"], 0);
     ++seen;
   }
   EXPECT_EQ(seen, 2);
   const auto last = nlohmann::json::parse(read_file(runs.path("tcp") + "/ranks.json", 1 << 20));
-  EXPECT_EQ(last["step"], 10);
+  EXPECT_EQ(last["step"], 4);
   ASSERT_EQ(last["ranks"].size(), 2u);
   for (const auto& rank : last["ranks"]) {
-    EXPECT_GE(rank["sent_bytes"].get<double>(), 10 * 4 * parameters);
+    EXPECT_GE(rank["sent_bytes"].get<double>(), 4 * 4 * parameters);
     EXPECT_GT(rank["memory_bytes"].get<double>(), 1e6);
     EXPECT_GT(rank["compute_ms"].get<double>(), 0);
   }

@@ -34,7 +34,7 @@ class HttpServer::Impl {
   Impl(const HttpAddress& address, RunView& view) : address_(address), view_(view) {
     server_.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
     // Not the library's own choice, SO_REUSEPORT, by which two runs could have one port.
-    server_.set_socket_options([](httplib::socket_t socket) {
+    server_.set_socket_options([](socket_t socket) {
       const int on = 1;
       ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     });
