@@ -61,7 +61,8 @@ inline constexpr About kNew{
     "Create a project that trains a model of your own: CMakeLists.txt, main.cc, "
     "train.toml and a test.",
     R"(Examples:
-  weft new rings && cd rings && cmake -B build && cmake --build build && ./build/rings train.toml)"};
+  weft new rings && cd rings && cmake -B build && cmake --build build
+  ./build/rings train.toml)"};
 
 // Its options and help are those of the program weft-bench (bench/bench_main.cc).
 inline constexpr About kBench{
