@@ -19,7 +19,25 @@ offered() {
 [[ $(offered weft tra) == train ]] || fail "bash offers for \"weft tra\": $(offered weft tra)"
 offered weft train --ht | grep -qx -e --http || fail "bash does not offer --http to weft train"
 head -n 1 "$zsh" | grep -q '^#compdef weft' || fail "zsh would not take $(head -n 1 "$zsh")"
-! command -v zsh >/dev/null || zsh -n "$zsh" || fail "zsh cannot read its script"
-! command -v fish >/dev/null || fish -n "$fish" || fail "fish cannot read its script"
+
+# zsh on a terminal of its own: the first Tab after "weft tra".
+typed() {
+  zsh -f -s "$1" <<'ZSH'
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell "fpath=(${(q)1} \$fpath); autoload -Uz compinit; compinit -u -D; echo rea\dy"
+zpty -r -m shell seen $'*\nready*'
+zpty -w -n shell $'weft tra\tEND'
+zpty -r -m shell seen '*END*'
+print -r -- "$seen"
+ZSH
+}
+if command -v zsh >/dev/null; then
+  tab=$(timeout 60 bash -c "$(declare -f typed); typed \"\$1\"" - "${zsh%/*}" | tr -d '\033\b' | tail -n 1)
+  [[ $tab == *"weft train"* ]] || fail "zsh completes \"weft tra\" as: $tab"
+fi
+if command -v fish >/dev/null; then
+  fish -c "source '$fish'; complete -C 'weft tra'" | grep -q '^train' || fail "fish does not complete \"weft tra\""
+fi
 grep -q '^\.TH WEFT 1' "$man" || fail "no title of a manual page: $(head -n 3 "$man")"
 grep -q 'weft.train' "$man" || fail "the manual page does not name weft train"

@@ -2,6 +2,7 @@
 live_test.py PATH/TO/weft PATH/TO/weft_live [tests]; skipped without the package prometheus_client."""
 
 import http.client
+import itertools
 import json
 import os
 import pathlib
@@ -197,6 +198,20 @@ class Live(unittest.TestCase):
             self.assertEqual(run.ask("GET", "/healthz")[0], 200)
             for one in silent:
                 one.close()
+            # So do those that are slow on purpose, a byte at a time.
+            slow = [socket.create_connection(("127.0.0.1", run.port)) for _ in range(20)]
+            began = time.monotonic()
+            for byte in itertools.cycle(b"GET /healthz?"):
+                try:
+                    for one in slow:
+                        one.sendall(bytes([byte]))
+                except OSError:
+                    break
+                self.assertLess(time.monotonic() - began, 40)
+                time.sleep(0.5)
+            for one in slow:
+                one.close()
+            self.assertTrue(wait_until(lambda: run.ask("GET", "/healthz")[0] == 200))
             self.assertIsNone(run.process.poll())
             self.assertEqual(len(run.server_pids()), 1)
 

@@ -2,7 +2,10 @@
 
 #include <httplib.h>
 
+#include <thread>
+
 #include "weft/base/error.h"
+#include "weft/observe/live/internal/old_connections.h"
 #include "weft/observe/report/report.h"
 
 namespace weft::observe {
@@ -13,6 +16,7 @@ using httplib::Response;
 using httplib::Server;
 
 constexpr int kThreads = 16, kPatienceSeconds = 2, kRequestsOfAConnection = 100;
+constexpr int kSecondsOfAConnection = 20;
 constexpr std::size_t kMostPayload = 1024;
 
 // The name or address in "name:port", "[::1]:port".
@@ -64,7 +68,16 @@ class HttpServer::Impl {
   }
 
   const HttpAddress& address() const { return address_; }
-  void serve() { server_.listen_after_bind(); }
+  void serve() {
+    const std::jthread watcher([](const std::stop_token& stop) {
+      OldConnections connections;
+      while (!stop.stop_requested()) {
+        std::this_thread::sleep_for(std::chrono::seconds(1));
+        connections.look(kSecondsOfAConnection);
+      }
+    });
+    server_.listen_after_bind();
+  }
   void stop() { server_.stop(); }
 
  private:
