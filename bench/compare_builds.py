@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""compare_builds.py OLD NEW [--rounds N] [--json FILE] -- WHAT [OPTION…]: one bench by two builds of weft, in turn.
+"""compare_builds.py OLD NEW [--rounds N] [--json FILE] -- WHAT [OPTION…]: one bench by two builds
+of weft, in turn.
 
-OLD and NEW are build folders, each with bin/weft. A round runs `weft bench WHAT OPTION… --json` by both, and the next round begins with
-the other one. Printed for each case: the median over the rounds of both, and of new / old. --json appends one line a case to FILE.
+OLD and NEW are build folders, each with bin/weft. A round runs `weft bench WHAT OPTION… --json` by
+both, and the next round begins with the other one. Printed for each case: the median over the
+rounds of both, and of new / old. --json appends one line a case to FILE.
 
-    bench/compare_builds.py ../old/build/release build/release --rounds 5 -- training --models mlp,cnn --impls weft
+    bench/compare_builds.py ../old/build/release build/release --rounds 5 -- training --models
+    mlp,cnn --impls weft
 """
+
 import argparse
 import datetime
 import json
@@ -17,14 +21,22 @@ import sys
 
 def measure(build, what):
     """case -> (value, unit), and the commit of the build"""
-    run = subprocess.run([build / "bin/weft", "bench", *what, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    run = subprocess.run(
+        [build / "bin/weft", "bench", *what, "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
     if run.returncode != 0:
         sys.exit(f"{build}/bin/weft bench {' '.join(what)}: exit code {run.returncode}")
     values, commit = {}, "unknown"
     for line in map(json.loads, run.stdout.splitlines()):
         commit = line.get("commit", commit)
         if "against" not in line["params"] and "measured" not in line["params"]:
-            values[line["bench"], json.dumps(line["params"], sort_keys=True)] = line["value"], line["unit"]
+            values[line["bench"], json.dumps(line["params"], sort_keys=True)] = (
+                line["value"],
+                line["unit"],
+            )
     return values, commit
 
 
@@ -54,11 +66,25 @@ def main():
         ratios = [b / a for a, b in zip(old, new) if a]
         unit = rounds[0]["new"][bench, params][1]
         words = " ".join(str(value) for value in json.loads(params).values())
-        print(f"{bench:12} {words:44} old {statistics.median(old):10.3f} new {statistics.median(new):10.3f} {unit:8} "
-              f"new/old {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
-        lines.append({"bench": bench, "params": json.loads(params), "unit": unit, "rounds": options.rounds, "old": old, "new": new,
-                      "ratio": statistics.median(ratios), "old_commit": commits["old"], "new_commit": commits["new"],
-                      "date": datetime.date.today().isoformat()})
+        print(
+            f"{bench:12} {words:44} old {statistics.median(old):10.3f} new "
+            f"{statistics.median(new):10.3f} {unit:8} "
+            f"new/old {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+        )
+        lines.append(
+            {
+                "bench": bench,
+                "params": json.loads(params),
+                "unit": unit,
+                "rounds": options.rounds,
+                "old": old,
+                "new": new,
+                "ratio": statistics.median(ratios),
+                "old_commit": commits["old"],
+                "new_commit": commits["new"],
+                "date": datetime.date.today().isoformat(),
+            }
+        )
     if options.json:
         with options.json.open("a") as file:
             file.writelines(json.dumps(line) + "\n" for line in lines)

@@ -49,5 +49,16 @@ if(TARGET weft)
   set_target_properties(weft weft_bench PROPERTIES INSTALL_RPATH "${WEFT_TORCH_ROOT}/lib"
     INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS weft weft_bench RUNTIME DESTINATION bin COMPONENT runtime)
+  if(TARGET weft_live)
+    install(TARGETS weft_live RUNTIME DESTINATION bin COMPONENT runtime)
+  endif()
+  # Made by the built command (weft/cli/CMakeLists.txt).
+  set(shell ${CMAKE_BINARY_DIR}/shell)
+  install(FILES ${shell}/weft DESTINATION share/bash-completion/completions COMPONENT runtime
+    OPTIONAL)
+  install(FILES ${shell}/_weft DESTINATION share/zsh/site-functions COMPONENT runtime OPTIONAL)
+  install(FILES ${shell}/weft.fish DESTINATION share/fish/vendor_completions.d COMPONENT runtime
+    OPTIONAL)
+  install(FILES ${shell}/weft.1 DESTINATION share/man/man1 COMPONENT runtime OPTIONAL)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes DESTINATION share/weft COMPONENT runtime OPTIONAL)
 endif()

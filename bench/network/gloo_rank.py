@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One rank of torch.distributed over Gloo (rank.h says what it does).
 
-    MASTER_ADDR=… MASTER_PORT=… RANK=… WORLD_SIZE=… GLOO_SOCKET_IFNAME=… gloo_rank.py
+MASTER_ADDR=… MASTER_PORT=… RANK=… WORLD_SIZE=… GLOO_SOCKET_IFNAME=… gloo_rank.py
 """
 
 import sys
@@ -40,7 +40,14 @@ def main():
         size, samples, warmup, block = map(int, numbers)
         if data.numel() * 4 != size:
             data = torch.empty(size // 4)
-        print(carry_out(data, samples, warmup, block) if operation == "all_reduce" else f"no such command: {operation}", flush=True)
+        print(
+            (
+                carry_out(data, samples, warmup, block)
+                if operation == "all_reduce"
+                else f"no such command: {operation}"
+            ),
+            flush=True,
+        )
     dist.destroy_process_group()
 
 

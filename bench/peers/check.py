@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Drives one peer with two ranks and tiny sizes, and checks its answers against bench/README.md. Exits with 77 when the peer can't
-run here (MPI not built, or this Python has no torch).
+"""Drives one peer with two ranks and tiny sizes, and checks its answers against bench/README.md.
+Exits with 77 when the peer can't run here (MPI not built, or this Python has no torch).
 
-    check.py ideal|mpi|torch_collectives|torch_training|torch_first_step --bin FOLDER_OF_THE_BUILT_PEERS
+    check.py ideal|mpi|torch_collectives|torch_training|torch_first_step --bin
+    FOLDER_OF_THE_BUILT_PEERS
 """
 
 import argparse
@@ -41,7 +42,9 @@ def descendants(pid):
 
 
 def cpu_seconds(pids):
-    fields = [pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split() for pid in pids]
+    fields = [
+        pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split() for pid in pids
+    ]
     return sum(int(stat[11]) + int(stat[12]) for stat in fields) / os.sysconf("SC_CLK_TCK")
 
 
@@ -61,7 +64,10 @@ class Peer:
 
     def refuses(self, command):
         answer = self.ask(command)
-        require(answer.get("error") and "us" not in answer and "step_ms" not in answer, f"{command} was answered with {answer}")
+        require(
+            answer.get("error") and "us" not in answer and "step_ms" not in answer,
+            f"{command} was answered with {answer}",
+        )
 
     def sleeps(self):
         """A peer that waits for its turn must leave the cores to the one that is measured."""
@@ -69,7 +75,10 @@ class Peer:
         before = cpu_seconds(pids)
         time.sleep(0.5)
         used = cpu_seconds(pids) - before
-        require(used <= 0.05, f"the peer used {used:.2f} s of processor time in half a second of waiting")
+        require(
+            used <= 0.05,
+            f"the peer used {used:.2f} s of processor time in half a second of waiting",
+        )
 
     def end(self):
         pids = descendants(self.process.pid)
@@ -83,7 +92,10 @@ class Peer:
 
 
 def check_values(values, median, count):
-    require(len(values) == count and all(value > 0 for value in values), f"expected {count} positive times, got {values}")
+    require(
+        len(values) == count and all(value > 0 for value in values),
+        f"expected {count} positive times, got {values}",
+    )
     require(abs(median - statistics.median(values)) < 1e-3, f"median {median} of {values}")
 
 
@@ -91,13 +103,39 @@ def check_collectives(command, impl, ops):
     peer = Peer(command)
     for op in ops:
         for size in (8, 8192, 2 << 20):
-            answer = peer.ask({"op": op, "bytes": size, "dtype": "f32", "iterations": 3, "warmup": 1})
-            wanted = {"impl": impl, "op": op, "bytes": size, "dtype": "f32", "ranks": 2, "verified": True}
-            require({key: answer.get(key) for key in wanted} == wanted, f"expected {wanted} in {answer}")
-            require(answer["block"] == min(max(2**20 // size, 1), 100), f"block {answer['block']} for {size} bytes")
+            answer = peer.ask(
+                {"op": op, "bytes": size, "dtype": "f32", "iterations": 3, "warmup": 1}
+            )
+            wanted = {
+                "impl": impl,
+                "op": op,
+                "bytes": size,
+                "dtype": "f32",
+                "ranks": 2,
+                "verified": True,
+            }
+            require(
+                {key: answer.get(key) for key in wanted} == wanted, f"expected {wanted} in {answer}"
+            )
+            require(
+                answer["block"] == min(max(2**20 // size, 1), 100),
+                f"block {answer['block']} for {size} bytes",
+            )
             check_values(answer["us"], answer["median_us"], 3)
-    require(peer.ask({"op": ops[0], "bytes": 64, "iterations": 1, "block": 7})["block"] == 7, "the command's block was ignored")
-    for bad in ({"op": "all_reduse", "bytes": 8}, {"op": ops[0], "bytes": 6}, {"op": ops[0], "bytes": 8, "dtype": "f8"}, {"size": 1}, "{"):
+    require(
+        peer.ask({"op": ops[0], "bytes": 64, "iterations": 1, "block": 7})["block"] == 7,
+        "the command's block was ignored",
+    )
+    for size in (4096, 2 << 20):
+        written = peer.ask({"op": ops[0], "bytes": size, "iterations": 3, "rewrite": 1})
+        check_values(written["us"], written["median_us"], 3)
+    for bad in (
+        {"op": "all_reduse", "bytes": 8},
+        {"op": ops[0], "bytes": 6},
+        {"op": ops[0], "bytes": 8, "dtype": "f8"},
+        {"size": 1},
+        "{",
+    ):
         peer.refuses(bad)
     peer.sleeps()
     peer.end()
@@ -108,27 +146,65 @@ def check_losses(peer):
     command = {"model": "gpt-128", "optimizer": "adamw", "batch": 1, "steps": 3, "warmup": 0}
     expected = peer.ask({**command, "mode": "reference"})
     require(expected["parameters"] == 834304, f"parameters in {expected}")
-    for mode in ("ddp", "fsdp2"):
+    for mode in ("ddp", "ddp-tuned", "fsdp2"):
         losses = peer.ask({**command, "mode": mode})["losses"]
         require(len(losses) == 3, f"{mode}: losses {losses}")
         for mine, right in zip(losses, expected["losses"]):
-            require(abs(mine - right) < 1e-3 * right, f"{mode}: losses {losses}, one process has {expected['losses']}")
+            require(
+                abs(mine - right) < 1e-3 * right,
+                f"{mode}: losses {losses}, one process has {expected['losses']}",
+            )
 
 
 def check_training(command):
     peer = Peer(command)
     parameters = {"mlp": 235146, "cnn": 421642, "resnet18": 11175370}
-    for model, optimizer, mode in (("mlp", "sgd", "ddp"), ("cnn", "sgd", "alone"), ("cnn", "adamw", "ddp"), ("resnet18", "adamw", "ddp")):
-        answer = peer.ask({"model": model, "optimizer": optimizer, "mode": mode, "batch": 4, "steps": 3, "warmup": 1})
-        wanted = {"impl": f"pytorch-{mode}", "model": model, "optimizer": optimizer, "batch": 4, "ranks": 2, "parameters": parameters[model]}
-        require({key: answer.get(key) for key in wanted} == wanted, f"expected {wanted} in {answer}")
+    for model, optimizer, mode in (
+        ("mlp", "sgd", "ddp"),
+        ("cnn", "sgd", "alone"),
+        ("cnn", "adamw", "ddp"),
+        ("resnet18", "adamw", "ddp"),
+    ):
+        answer = peer.ask(
+            {
+                "model": model,
+                "optimizer": optimizer,
+                "mode": mode,
+                "batch": 4,
+                "steps": 3,
+                "warmup": 1,
+            }
+        )
+        wanted = {
+            "impl": f"pytorch-{mode}",
+            "model": model,
+            "optimizer": optimizer,
+            "batch": 4,
+            "ranks": 2,
+            "parameters": parameters[model],
+        }
+        require(
+            {key: answer.get(key) for key in wanted} == wanted, f"expected {wanted} in {answer}"
+        )
         check_values(answer["step_ms"], answer["median_ms"], 3)
         require(mode == "alone" or answer["verified"] is True, f"parameters differ: {answer}")
-        require(len(answer["rss_mb"]) == 2 and answer["peak_rss_mb"] >= max(answer["rss_mb"]) > 50, f"memory in {answer}")
-        require(0 < answer["loss_last"] < answer["loss_first"] < 5, f"the loss didn't fall: {answer}")
+        require(
+            len(answer["rss_mb"]) == 2 and answer["peak_rss_mb"] >= max(answer["rss_mb"]) > 50,
+            f"memory in {answer}",
+        )
+        require(
+            0 < answer["loss_last"] < answer["loss_first"] < 5, f"the loss didn't fall: {answer}"
+        )
     check_losses(peer)
     require(peer.ask({"drop": True}).get("dropped") is True, "drop")
-    for bad in ({"model": "gpt"}, {"model": "mlp", "optimizer": "lion"}, {"model": "mlp", "steps": 0}, {"model": 1}, {"layers": 1}, "{"):
+    for bad in (
+        {"model": "gpt"},
+        {"model": "mlp", "optimizer": "lion"},
+        {"model": "mlp", "steps": 0},
+        {"model": 1},
+        {"layers": 1},
+        "{",
+    ):
         peer.refuses(bad)
     peer.sleeps()
     peer.end()
@@ -138,14 +214,22 @@ def check_first_step(command):
     start = time.time()
     done = subprocess.run(command, stdout=subprocess.PIPE, timeout=ANSWER_SECONDS, check=True)
     answer = json.loads(done.stdout)
-    require(answer["impl"] == "pytorch-ddp" and answer["ranks"] == 2 and min(answer["rss_mb"]) > 50, f"{answer}")
-    require(start < answer["first_step_unix_s"] < time.time(), f"the first step's time isn't within the run: {answer}")
+    require(
+        answer["impl"] == "pytorch-ddp" and answer["ranks"] == 2 and min(answer["rss_mb"]) > 50,
+        f"{answer}",
+    )
+    require(
+        start < answer["first_step_unix_s"] < time.time(),
+        f"the first step's time isn't within the run: {answer}",
+    )
     print(f"first step {answer['first_step_unix_s'] - start:.2f} s after the command")
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("peer", choices=("ideal", "mpi", "torch_collectives", "torch_training", "torch_first_step"))
+    parser.add_argument(
+        "peer", choices=("ideal", "mpi", "torch_collectives", "torch_training", "torch_first_step")
+    )
     parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path())
     arguments = parser.parse_args()
     peer = arguments.peer
@@ -155,11 +239,15 @@ def main():
         binary = arguments.bin / "weft_peer_mpi"
         if not binary.exists() or not shutil.which("mpirun"):
             skip("no MPI was found at build time")
-        check_collectives(["mpirun", "-n", "2", "--allow-run-as-root", "--oversubscribe", binary], "openmpi", OPS)
+        check_collectives(
+            ["mpirun", "-n", "2", "--allow-run-as-root", "--oversubscribe", binary], "openmpi", OPS
+        )
     elif importlib.util.find_spec("torch") is None:
         skip(f"{sys.executable} has no torch")
     elif peer == "torch_collectives":
-        check_collectives([sys.executable, HERE / "torch_collectives.py", "--ranks", "2"], "gloo", OPS)
+        check_collectives(
+            [sys.executable, HERE / "torch_collectives.py", "--ranks", "2"], "gloo", OPS
+        )
     elif peer == "torch_training":
         check_training([sys.executable, HERE / "torch_training.py", "--ranks", "2"])
     else:

@@ -61,6 +61,8 @@ std::optional<Command> parse_command(const std::string& line) {
       command.warmup = static_cast<int>(to_number(key, value, 1'000'000));
     else if (key == "block")
       block = to_number(key, value, 1'000'000);
+    else if (key == "rewrite")
+      command.rewrite = to_number(key, value, 1) == 1;
     else if (key != "dtype")
       throw BadCommand("unknown key '" + key + "'");
     else if (value != "f32")

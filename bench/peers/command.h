@@ -17,14 +17,14 @@ struct BadCommand : std::runtime_error {
 };
 
 struct Command {
-  std::string
-      // all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, barrier, ping_pong
-      op;
+  // all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, barrier, ping_pong
+  std::string op;
   // The whole vector: what all_gather leaves, what reduce_scatter starts from.
   std::size_t bytes = 0;
-  int iterations = 10;  // timed samples
-  int warmup = 2;       // samples before them that are thrown away
-  int block = 1;        // calls in a sample; a sample is the mean of its calls
+  int iterations = 10;   // timed samples
+  int warmup = 2;        // samples before them that are thrown away
+  int block = 1;         // calls in a sample; a sample is the mean of its calls
+  bool rewrite = false;  // each rank writes its vector, then a barrier, before each timed call
 };
 
 struct Answer {

@@ -1,9 +1,10 @@
-"""What the driven PyTorch peers share: starting the ranks, and one JSON command and answer a line (bench/README.md).
+"""What the driven PyTorch peers share: starting the ranks, and one JSON command and answer a line
+(bench/README.md).
 
-A peer is started with `--ranks N` and is rank 0; start() starts the others with the environment that torchrun would give them.
-Between commands every rank sleeps in a read: rank 0 of stdin, the others of the pipe by which rank 0 passes the commands on. When
-stdin ends the pipes end too, so no rank outlives rank 0.
-"""
+A peer is started with `--ranks N` and is rank 0; start() starts the others with the environment
+that torchrun would give them. Between commands every rank sleeps in a read: rank 0 of stdin, the
+others of the pipe by which rank 0 passes the commands on. When stdin ends the pipes end too, so no
+rank outlives rank 0."""
 
 import argparse
 import json
@@ -21,11 +22,11 @@ class BadCommand(Exception):
 
 
 class SpinBarrier:
-    """A barrier of a few microseconds between the processes of a host, for timing without a collective library.
+    """A barrier of a few microseconds between the processes of a host, for timing without a
+    collective library.
 
-    Each rank counts its arrivals in a slot of shared memory and waits for the others' slots. It gives up its core while it waits,
-    so that more ranks than cores don't block each other.
-    """
+    Each rank counts its arrivals in a slot of shared memory and waits for the others' slots. It
+    gives up its core while it waits, so that more ranks than cores don't block each other."""
 
     def __init__(self, descriptor, rank, ranks):
         self._slots = memoryview(mmap.mmap(descriptor, mmap.PAGESIZE)).cast("Q")
@@ -52,18 +53,29 @@ class Ranks:
         self._store_socket = store_socket
 
     def init_gloo(self):
-        """torch.distributed over Gloo. Rank 0 serves the store on the socket whose port the others were told: no race for it."""
+        """torch.distributed over Gloo. Rank 0 serves the store on the socket whose port the others
+        were told: no race for it.
+        """
         import torch.distributed as dist
 
         host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         if self.rank == 0:
-            store = dist.TCPStore(host, port, self.size, True, master_listen_fd=self._store_socket.detach(), wait_for_workers=False)
+            store = dist.TCPStore(
+                host,
+                port,
+                self.size,
+                True,
+                master_listen_fd=self._store_socket.detach(),
+                wait_for_workers=False,
+            )
         else:
             store = dist.TCPStore(host, port, self.size, False)
         dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size)
 
     def serve(self, impl, carry_out):
-        """Calls carry_out(command) on every rank for every command and answers with what rank 0's call returns."""
+        """Calls carry_out(command) on every rank for every command and answers with what rank 0's
+        call returns.
+        """
         for line in sys.stdin:
             for pipe in self._pipes:
                 pipe.write(line)
@@ -84,14 +96,26 @@ def start():
     os.environ["OMP_NUM_THREADS"] = "1"  # torchrun's default.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     if "RANK" in os.environ:
-        return Ranks(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), [], None, int(os.environ["WEFT_PEER_BARRIER"]))
-    parser = argparse.ArgumentParser(description="A peer for weft bench; reads JSON commands on stdin (bench/README.md).")
+        return Ranks(
+            int(os.environ["RANK"]),
+            int(os.environ["WORLD_SIZE"]),
+            [],
+            None,
+            int(os.environ["WEFT_PEER_BARRIER"]),
+        )
+    parser = argparse.ArgumentParser(
+        description="A peer for weft bench; reads JSON commands on stdin (bench/README.md)."
+    )
     parser.add_argument("--ranks", type=int, default=2)
     size = parser.parse_args().ranks
     store_socket = socket.create_server(("127.0.0.1", 0))
     descriptor = os.memfd_create("weft_peer_barrier", 0)
     os.ftruncate(descriptor, mmap.PAGESIZE)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(store_socket.getsockname()[1]), WORLD_SIZE=str(size))
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(store_socket.getsockname()[1]),
+        WORLD_SIZE=str(size),
+    )
     os.environ["WEFT_PEER_BARRIER"] = str(descriptor)
     pipes = []
     for rank in range(1, size):
@@ -108,7 +132,9 @@ def start():
 
 
 def take(command, defaults):
-    """The command's values over the defaults; an unknown key or a value of another type is a BadCommand."""
+    """The command's values over the defaults; an unknown key or a value of another type is a
+    BadCommand.
+    """
     unknown = sorted(set(command) - set(defaults))
     if unknown:
         raise BadCommand(f"unknown key '{unknown[0]}'")

@@ -1,6 +1,8 @@
 // The least time of a collective on two vectors that two cores can both reach: each of two threads
-// does half of the work, from one vector straight into the other. Nothing is communicated; two
-// ranks on one host can't be faster than this.
+// does half of the work, from one vector straight into the other. There is no protocol. Two ranks
+// on one host cannot be faster than this from 1 MiB up. For smaller vectors, ping_pong and barrier
+// the bound is the time in which a cache line moves from one core to the other, whatever the size.
+#include <sched.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -17,6 +19,25 @@ namespace weft::bench {
 namespace {
 
 constexpr const char* kImpl = "ideal";
+// Below it two cores that share the work wait for each other longer than they work.
+constexpr std::size_t kLeastBytes = 1 << 20;
+
+// The cores of the process when it started. A thread inherits the binding of its parent.
+const cpu_set_t kUsable = [] {
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  ::sched_getaffinity(0, sizeof usable, &usable);
+  return usable;
+}();
+
+void bind_to_core(int thread) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (int core = 0, seen = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &kUsable) && seen++ == thread) CPU_SET(core, &one);
+  }
+  if (CPU_COUNT(&one) == 1) ::sched_setaffinity(0, sizeof one, &one);
+}
 
 // Pages of 2 MiB where the kernel has them: the limit shouldn't be one of address translation.
 class Buffer {
@@ -38,7 +59,7 @@ class Buffer {
 
 // Both threads must be running for the time to mean anything, so this spins; with one core it
 // yields.
-class Meeting {
+class SpinBarrier {
  public:
   void arrive() {
     const int round = round_.load(std::memory_order_acquire);
@@ -104,7 +125,7 @@ struct Case {
   float* a;
   float* b;
   std::size_t count;
-  Meeting meeting;
+  SpinBarrier meeting;
 
   void carry_out(int half) {
     const std::size_t middle = count / 2, begin = half == 0 ? 0 : middle;
@@ -114,20 +135,67 @@ struct Case {
 
 // Half `half` of the work of every sample; thread 0's clock counts, from meeting to meeting.
 std::vector<double> work(Case& c, int half) {
+  bind_to_core(half);
   std::vector<double> us;
   for (int sample = -c.command.warmup; sample < c.command.iterations; ++sample) {
+    std::chrono::duration<double, std::micro> taken{};
     c.meeting.arrive();
-    const auto start = std::chrono::steady_clock::now();
+    auto start = std::chrono::steady_clock::now();
     for (int call = 0; call < c.command.block; ++call) {
+      if (c.command.rewrite) {
+        std::fill_n(half == 0 ? c.a : c.b, c.count, static_cast<float>(1 + half));
+        c.meeting.arrive();
+        start = std::chrono::steady_clock::now();
+      }
       c.carry_out(half);
       c.meeting.arrive();
+      if (c.command.rewrite) taken += std::chrono::steady_clock::now() - start;
     }
-    const std::chrono::duration<double, std::micro> taken =
-        std::chrono::steady_clock::now() - start;
+    if (!c.command.rewrite) taken = std::chrono::steady_clock::now() - start;
     if (sample >= 0) us.push_back(taken.count() / c.command.block);
   }
   return us;
 }
+
+// A cache line goes to and fro between two cores: half of the round trip.
+class Line {
+ public:
+  std::vector<double> ping(const Command& command) {
+    std::jthread other([&] { pong((command.warmup + command.iterations) * kTurns); });
+    bind_to_core(0);
+    std::vector<double> us;
+    for (int sample = -command.warmup; sample < command.iterations; ++sample) {
+      const auto start = std::chrono::steady_clock::now();
+      for (int turn = 0; turn < kTurns; ++turn) {
+        const int mine = ball_.load(std::memory_order_relaxed) + 1;
+        ball_.store(mine, std::memory_order_release);
+        wait_for(mine + 1);
+      }
+      const std::chrono::duration<double, std::micro> taken =
+          std::chrono::steady_clock::now() - start;
+      if (sample >= 0) us.push_back(taken.count() / kTurns / 2);
+    }
+    return us;
+  }
+
+ private:
+  static constexpr int kTurns = 1000;
+
+  void pong(int turns) {
+    bind_to_core(1);
+    for (int turn = 0; turn < turns; ++turn) {
+      wait_for(2 * turn + 1);
+      ball_.store(2 * turn + 2, std::memory_order_release);
+    }
+  }
+  void wait_for(int value) const {
+    for (int spins = 0; ball_.load(std::memory_order_acquire) != value; ++spins) {
+      if (spins % 10'000 == 9'999) std::this_thread::yield();
+    }
+  }
+
+  alignas(64) std::atomic<int> ball_{0};
+};
 
 void fill(const Case& c) {
   for (std::size_t i = 0; i < c.count; ++i) {
@@ -152,15 +220,19 @@ const Operation& find(const std::string& name) {
   const auto* const found = std::ranges::find(kOperations, name, &Operation::name);
   if (found == kOperations.end()) {
     throw BadCommand(
-        "the ideal loop knows all_reduce, reduce_scatter, all_gather and broadcast, not " + name);
+        "from 1 MiB up the ideal loop knows all_reduce, reduce_scatter, all_gather and broadcast, "
+        "not " +
+        name);
   }
   return *found;
 }
 
 std::string carry_out(const Command& command) {
-  const Operation& operation = find(command.op);
   if (command.bytes == 0 || command.bytes % sizeof(float) != 0)
     throw BadCommand("bytes must be a positive multiple of 4");
+  if (command.bytes < kLeastBytes || command.op == "barrier")
+    return to_json(command, {kImpl, 2, true, Line().ping(command)});
+  const Operation& operation = find(command.op);
   const Buffer a(command.bytes), b(command.bytes);
   Case c{command, operation, a.floats(), b.floats(), command.bytes / sizeof(float), {}};
   Answer answer{kImpl, 2, verify(c), {}};

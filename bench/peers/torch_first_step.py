@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""One step of the CNN under DistributedDataParallel, as a user would write it; it measures what comes before the first step.
+"""One step of the CNN under DistributedDataParallel, as a user would write it; it measures what
+comes before the first step.
 
     python3 -m torch.distributed.run --standalone --nproc-per-node 2 torch_first_step.py
 
-Not driven: the harness notes the time before that command and subtracts it from the "first_step_unix_s" that rank 0 prints.
-"""
+Not driven: the harness notes the time before that command and subtracts it from the
+"first_step_unix_s" that rank 0 prints."""
 
 import json
 import time
@@ -36,7 +37,17 @@ def main():
     memory = [None] * dist.get_world_size()
     dist.all_gather_object(memory, round(resident_mb(), 1))
     if rank == 0:
-        print(json.dumps({"impl": "pytorch-ddp", "model": "cnn", "ranks": len(memory), "first_step_unix_s": finished, "rss_mb": memory}))
+        print(
+            json.dumps(
+                {
+                    "impl": "pytorch-ddp",
+                    "model": "cnn",
+                    "ranks": len(memory),
+                    "first_step_unix_s": finished,
+                    "rss_mb": memory,
+                }
+            )
+        )
     dist.destroy_process_group()
 
 

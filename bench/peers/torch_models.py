@@ -6,7 +6,14 @@ from torch import nn
 
 def mlp():
     """784-256-128-10."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(784, 256),
+        nn.ReLU(),
+        nn.Linear(256, 128),
+        nn.ReLU(),
+        nn.Linear(128, 10),
+    )
 
 
 def cnn():
@@ -37,7 +44,9 @@ class BasicBlock(nn.Module):
         self.relu = nn.ReLU(inplace=True)
         self.downsample = None
         if stride != 1 or inputs != outputs:
-            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            self.downsample = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+            )
 
     def forward(self, x):
         shortcut = x if self.downsample is None else self.downsample(x)
@@ -46,8 +55,15 @@ class BasicBlock(nn.Module):
 
 
 def resnet18():
-    """The layout for 224x224 images (stem 7x7/2, max-pool 3x3/2) on 1x28x28 and 10 classes; 11,175,370 parameters."""
-    stem = [nn.Conv2d(1, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    """The layout for 224x224 images (stem 7x7/2, max-pool 3x3/2) on 1x28x28 and 10 classes;
+    11,175,370 parameters.
+    """
+    stem = [
+        nn.Conv2d(1, 64, 7, 2, 3, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(3, 2, 1),
+    ]
     blocks = []
     inputs = 64
     for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
@@ -68,8 +84,15 @@ class Attention(nn.Module):
         self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
 
     def forward(self, x):
-        q, k, v = (part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
-        return self.out(nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        q, k, v = (
+            part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in (self.q, self.k, self.v)
+        )
+        return self.out(
+            nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            .transpose(1, 2)
+            .flatten(2)
+        )
 
 
 class GptBlock(nn.Module):
@@ -79,7 +102,9 @@ class GptBlock(nn.Module):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention = Attention(width, heads)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width)
+        )
 
     def forward(self, x):
         x = x + self.attention(self.norm1(x))
@@ -87,7 +112,9 @@ class GptBlock(nn.Module):
 
 
 class Gpt(nn.Module):
-    """A decoder-only transformer with learned positions and a head of its own (Radford et al. 2019)."""
+    """A decoder-only transformer with learned positions and a head of its own (Radford et al.
+    2019).
+    """
 
     def __init__(self, layers, width, heads):
         super().__init__()
@@ -114,13 +141,19 @@ def gpt384():
 
 
 # With the batch of each rank.
-MODELS = {"mlp": (mlp, 64), "cnn": (cnn, 64), "resnet18": (resnet18, 32), "gpt-128": (gpt128, 8), "gpt-384": (gpt384, 4)}
+MODELS = {
+    "mlp": (mlp, 64),
+    "cnn": (cnn, 64),
+    "resnet18": (resnet18, 32),
+    "gpt-128": (gpt128, 8),
+    "gpt-384": (gpt384, 4),
+}
 
 
-def optimizer(name, parameters):
+def optimizer(name, parameters, fused=None):
     if name == "sgd":
-        return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
-    return torch.optim.AdamW(parameters, lr=1e-3)
+        return torch.optim.SGD(parameters, lr=0.01, momentum=0.9, fused=fused)
+    return torch.optim.AdamW(parameters, lr=1e-3, fused=fused)
 
 
 def fixed_batch(size, rank, model="cnn"):
@@ -129,7 +162,9 @@ def fixed_batch(size, rank, model="cnn"):
     if model.startswith("gpt"):
         text = torch.randint(VOCABULARY, (size, SEQUENCE + 1), generator=generator)
         return text[:, :-1], text[:, 1:]
-    return torch.randn(size, 1, 28, 28, generator=generator), torch.randint(10, (size,), generator=generator)
+    return torch.randn(size, 1, 28, 28, generator=generator), torch.randint(
+        10, (size,), generator=generator
+    )
 
 
 def loss_of(logits, labels):

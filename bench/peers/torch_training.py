@@ -1,9 +1,15 @@
 #!/usr/bin/env python3
-"""Training steps of PyTorch, driven over stdin (bench/README.md): over Gloo with its defaults DistributedDataParallel ("ddp"),
-fully_shard ("fsdp2"), DeepSpeed's ZeRO ("zero1", "zero3"), and the same program without communication, where each rank takes its own
-optimizer step and meets the others in a barrier ("alone"). In "reference" every rank trains on the batches of all.
+"""Training steps of PyTorch over Gloo, driven over stdin (bench/README.md). The modes:
 
-    torch_training.py --ranks 2
+ddp          DistributedDataParallel and the optimizer with their defaults
+ddp-tuned    gradient_as_bucket_view, fused optimizer
+fsdp2        fully_shard, fused optimizer
+zero1, zero3 DeepSpeed's ZeRO with DeepSpeedCPUAdam
+alone        without communication: each rank takes its own optimizer step, then a barrier
+alone-tuned  the same with the fused optimizer
+reference    every rank trains on the batches of all
+
+torch_training.py --ranks 2
 """
 
 import driven
@@ -24,13 +30,23 @@ import torch_models  # noqa: E402
 # What answers call them.
 MODES = {
     "ddp": "pytorch-ddp",
+    "ddp-tuned": "pytorch-ddp-tuned",
     "alone": "pytorch-alone",
+    "alone-tuned": "pytorch-alone-tuned",
     "reference": "pytorch-reference",
     "fsdp2": "pytorch-fsdp2",
     "zero1": "deepspeed-zero1",
     "zero3": "deepspeed-zero3",
 }
-DEFAULTS = {"model": "", "optimizer": "sgd", "mode": "ddp", "batch": 0, "steps": 10, "warmup": 3, "drop": False}
+DEFAULTS = {
+    "model": "",
+    "optimizer": "sgd",
+    "mode": "ddp",
+    "batch": 0,
+    "steps": 10,
+    "warmup": 3,
+    "drop": False,
+}
 MIB = 2**20
 
 
@@ -50,7 +66,9 @@ def megabytes(tensors):
 
 
 def fully_shard(module):
-    """Each transformer block is a unit, as PyTorch's own examples have it; what is left is the root's."""
+    """Each transformer block is a unit, as PyTorch's own examples have it; what is left is the
+    root's.
+    """
     from torch.distributed.fsdp import fully_shard as shard
 
     for block in getattr(module, "blocks", []):
@@ -63,12 +81,29 @@ class DeepSpeed:
 
     def __init__(self, module, optimizer, stage, batch):
         import deepspeed
+        from deepspeed.ops.adam import DeepSpeedCPUAdam  # Compiled at first use.
 
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # Compiled at first use, for inference alone.
-        config = {"train_micro_batch_size_per_gpu": batch, "gradient_accumulation_steps": 1, "steps_per_print": 10**9}
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = (
+            False  # Compiled at first use, for inference alone.
+        )
+        config = {
+            "train_micro_batch_size_per_gpu": batch,
+            "gradient_accumulation_steps": 1,
+            "steps_per_print": 10**9,
+        }
+        if optimizer == "adamw":
+            optimizer = DeepSpeedCPUAdam(module.parameters(), lr=1e-3, adamw_mode=True)
+        else:
+            optimizer = torch_models.optimizer(optimizer, module.parameters())
         # It clips gradients to a norm of 1 unless told not to (0.19.8), which the others don't.
-        config.update(zero_optimization={"stage": stage}, zero_allow_untested_optimizer=True, gradient_clipping=0.0)
-        self.engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=config, dist_init_required=False)
+        config.update(
+            zero_optimization={"stage": stage},
+            zero_allow_untested_optimizer=True,
+            gradient_clipping=0.0,
+        )
+        self.engine, *_ = deepspeed.initialize(
+            model=module, optimizer=optimizer, config=config, dist_init_required=False
+        )
 
     def __call__(self, inputs):
         return self.engine(inputs)
@@ -85,7 +120,9 @@ class Job:
 
     def __init__(self, model, optimizer, mode, batch):
         gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)  # What a job before this one left behind isn't this one's peak.
+        ctypes.CDLL(None).malloc_trim(
+            0
+        )  # What a job before this one left behind isn't this one's peak.
         reset_peak()
         self.rss_before = memory_mb("VmRSS")
         torch.manual_seed(1)
@@ -94,27 +131,37 @@ class Job:
         self.mode = mode
         of_ranks = range(RANKS.size) if mode == "reference" else [RANKS.rank]
         self.batches = [torch_models.fixed_batch(batch, rank, model) for rank in of_ranks]
-        self.alone = mode in ("alone", "reference")
+        self.alone = mode in ("alone", "alone-tuned", "reference")
         self.forward = self.module
         if mode == "ddp":
             self.forward = nn.parallel.DistributedDataParallel(self.module)
+        elif mode == "ddp-tuned":
+            self.forward = nn.parallel.DistributedDataParallel(
+                self.module, gradient_as_bucket_view=True
+            )
         elif mode == "fsdp2":
             self.forward = fully_shard(self.module)
-        self.optimizer = torch_models.optimizer(optimizer, self.module.parameters())
+        fused = mode in ("ddp-tuned", "alone-tuned", "fsdp2")
         if mode.startswith("zero"):
-            self.forward = self.optimizer = DeepSpeed(self.module, self.optimizer, int(mode[4:]), batch)
+            sharded = DeepSpeed(self.module, optimizer, int(mode[4:]), batch)
+            self.forward = self.optimizer = sharded
+        else:
+            self.optimizer = torch_models.optimizer(optimizer, self.module.parameters(), fused)
         self.losses = []
 
     def step(self):
         self.optimizer.zero_grad()
-        loss = sum(torch_models.loss_of(self.forward(inputs), labels) for inputs, labels in self.batches) / len(self.batches)
+        loss = sum(
+            torch_models.loss_of(self.forward(inputs), labels) for inputs, labels in self.batches
+        ) / len(self.batches)
         if isinstance(self.forward, DeepSpeed):
             self.forward.engine.backward(loss)
         else:
             loss.backward()
         self.optimizer.step()
         if self.alone:
-            RANKS.barrier.wait()  # DDP's ranks wait for each other in every step, so its rival must too.
+            # DDP's ranks wait for each other in every step, so its rival must too.
+            RANKS.barrier.wait()
         return loss.detach()
 
     def run(self, warmup, steps):
@@ -138,7 +185,9 @@ class Job:
 
     def parameters_agree(self):
         """Whether every rank has rank 0's parameters, bit for bit. The same answer on all ranks."""
-        mine = torch.cat([parameter.detach().flatten() for parameter in self.module.parameters()]).view(torch.int32)
+        mine = torch.cat(
+            [parameter.detach().flatten() for parameter in self.module.parameters()]
+        ).view(torch.int32)
         theirs = mine.clone()
         dist.broadcast(theirs, 0)
         agree = torch.tensor([int(torch.equal(mine, theirs))])
@@ -146,15 +195,19 @@ class Job:
         return bool(agree.item())
 
     def state_mb(self):
-        """Bytes that this rank holds for training, by what they are; DDP's buckets are a second copy of the gradients."""
-        if not (self.alone or self.mode == "ddp"):
+        """Bytes that this rank holds for training, by what they are; DDP's buckets are a second
+        copy of the gradients.
+        """
+        if not (self.alone or self.mode.startswith("ddp")):
             return {}  # They do not say what they hold.
         parameters = list(self.module.parameters())
         state = {
             "weights": megabytes(parameters) + megabytes(self.module.buffers()),
             "gradients": megabytes(p.grad for p in parameters if p.grad is not None),
-            "optimizer": megabytes(t for s in self.optimizer.state.values() for t in s.values() if torch.is_tensor(t)),
-            "buckets": 0.0 if self.alone else megabytes(parameters),
+            "optimizer": megabytes(
+                t for s in self.optimizer.state.values() for t in s.values() if torch.is_tensor(t)
+            ),
+            "buckets": megabytes(parameters) if self.mode == "ddp" else 0.0,
         }
         return {key: round(value, 2) for key, value in state.items()}
 
@@ -177,12 +230,27 @@ class Training:
         memory = [None] * RANKS.size
         dist.all_gather_object(memory, [memory_mb("VmRSS"), memory_mb("VmHWM"), job.rss_before])
         rss, peak, before = ([round(value, 1) for value in column] for column in zip(*memory))
-        answer = {"impl": MODES[command["mode"]], **{key: command[key] for key in ("model", "optimizer", "batch")}}
-        answer.update(ranks=RANKS.size, step_ms=[round(ms, 4) for ms in times], median_ms=driven.median(times, 4))
-        answer.update(rss_mb=rss, peak_rss_mb=max(peak), peak_rss_mb_per_rank=peak, rss_before_mb=before, state_mb=job.state_mb())
+        answer = {
+            "impl": MODES[command["mode"]],
+            **{key: command[key] for key in ("model", "optimizer", "batch")},
+        }
+        answer.update(
+            ranks=RANKS.size,
+            step_ms=[round(ms, 4) for ms in times],
+            median_ms=driven.median(times, 4),
+        )
+        answer.update(
+            rss_mb=rss,
+            peak_rss_mb=max(peak),
+            peak_rss_mb_per_rank=peak,
+            rss_before_mb=before,
+            state_mb=job.state_mb(),
+        )
         losses = job.mean_losses()
-        answer.update(losses=losses, loss_first=losses[0], loss_last=losses[-1], parameters=job.parameters)
-        if command["mode"] == "ddp":
+        answer.update(
+            losses=losses, loss_first=losses[0], loss_last=losses[-1], parameters=job.parameters
+        )
+        if command["mode"].startswith("ddp"):
             answer["verified"] = job.parameters_agree()
             if not answer["verified"]:
                 answer["error"] = "the ranks' parameters differ"
@@ -190,10 +258,16 @@ class Training:
 
     @staticmethod
     def check(command):
-        choices = {"model": tuple(torch_models.MODELS), "optimizer": ("sgd", "adamw"), "mode": tuple(MODES)}
+        choices = {
+            "model": tuple(torch_models.MODELS),
+            "optimizer": ("sgd", "adamw"),
+            "mode": tuple(MODES),
+        }
         for key, known in choices.items():
             if command[key] not in known:
-                raise driven.BadCommand(f"{key} must be one of {', '.join(known)}, got '{command[key]}'")
+                raise driven.BadCommand(
+                    f"{key} must be one of {', '.join(known)}, got '{command[key]}'"
+                )
         if command["mode"].startswith("zero") and importlib.util.find_spec("deepspeed") is None:
             raise driven.BadCommand(f"{sys.executable} has no deepspeed")
         if command["steps"] < 1:

@@ -1,13 +1,15 @@
-"""Trains a text recipe with weft and the same GPT in plain PyTorch, and prints how far the two are apart: the loss of each step, and the loss
-of the held-out part at the end. Exit code 1 where they are further apart than the bounds below.
+"""Trains a text recipe with weft and the same GPT in plain PyTorch, and prints how far the two are
+apart: the loss of each step, and the loss of the held-out part at the end. Exit code 1 where they
+are further apart than the bounds below.
 
     losses.py --weft build/release/bin/weft [--steps 60] [-n 2] [RECIPE [SETTING ...]]
 
-What PyTorch gets of weft's are the initial weights (`weft export` of a run of no steps) and the tokens; the net, the order of the windows, the
-learning rate and AdamW are written down here again, after the headers (base/random.h, data/text/windows.h, kernels/learning_rate.h).
-Needs torch and safetensors. RECIPE: a text recipe of family gpt2 with AdamW and no dropout (recipes/licenses unless named); a SETTING is
-key=value over it.
-"""
+What PyTorch gets of weft's are the initial weights (`weft export` of a run of no steps) and the
+tokens; the net, the order of the windows, the learning rate and AdamW are written down here again,
+after the headers (base/random.h, data/text/windows.h, kernels/learning_rate.h). Needs torch and
+safetensors. RECIPE: a text recipe of family gpt2 with AdamW and no dropout (recipes/licenses unless
+named); a SETTING is key=value over it."""
+
 import argparse
 import json
 import math
@@ -23,7 +25,10 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 FIRST_STEPS, FIRST_BOUND = 10, 1e-4  # of the losses of the first steps, in nats
-BOUND, HELD_OUT_BOUND = 1e-2, 1e-3  # of all steps: float32 sums in other orders drift apart as training goes on
+BOUND, HELD_OUT_BOUND = (
+    1e-2,
+    1e-3,
+)  # of all steps: float32 sums in other orders drift apart as training goes on
 MASK = 0xFFFFFFFF
 
 
@@ -31,14 +36,23 @@ class Philox:
     """base/random.h: Philox 4x32-10 at (seed, stream, index)."""
 
     def __init__(self, seed, stream, index):
-        self.key, self.counter, self.words = [seed & MASK, seed >> 32], [0, stream, index & MASK, index >> 32], []
+        self.key, self.counter, self.words = (
+            [seed & MASK, seed >> 32],
+            [0, stream, index & MASK, index >> 32],
+            [],
+        )
 
     def u32(self):
         if not self.words:
             counter, key = list(self.counter), list(self.key)
             for _ in range(10):
                 even, odd = 0xD2511F53 * counter[0], 0xCD9E8D57 * counter[2]
-                counter = [odd >> 32 ^ counter[1] ^ key[0], odd & MASK, even >> 32 ^ counter[3] ^ key[1], even & MASK]
+                counter = [
+                    odd >> 32 ^ counter[1] ^ key[0],
+                    odd & MASK,
+                    even >> 32 ^ counter[3] ^ key[1],
+                    even & MASK,
+                ]
                 key = [(key[0] + 0x9E3779B9) & MASK, (key[1] + 0xBB67AE85) & MASK]
             self.words = counter[::-1]
             self.counter[0] += 1
@@ -68,13 +82,21 @@ class Gpt(torch.nn.Module):
         super().__init__()
         self.config = json.loads((folder / "config.json").read_text())
         weights = load_file(folder / "model.safetensors")
-        self.weights = torch.nn.ParameterDict({name.replace(".", "/"): torch.nn.Parameter(w.clone()) for name, w in weights.items()})
+        self.weights = torch.nn.ParameterDict(
+            {name.replace(".", "/"): torch.nn.Parameter(w.clone()) for name, w in weights.items()}
+        )
 
     def w(self, name):
         return self.weights["transformer/" + name.replace(".", "/")]
 
     def norm(self, x, name):
-        return F.layer_norm(x, x.shape[-1:], self.w(name + ".weight"), self.w(name + ".bias"), self.config["layer_norm_epsilon"])
+        return F.layer_norm(
+            x,
+            x.shape[-1:],
+            self.w(name + ".weight"),
+            self.w(name + ".bias"),
+            self.config["layer_norm_epsilon"],
+        )
 
     def linear(self, x, name):
         return x @ self.w(name + ".weight") + self.w(name + ".bias")
@@ -83,11 +105,20 @@ class Gpt(torch.nn.Module):
         x = self.w("wte.weight")[tokens] + self.w("wpe.weight")[: tokens.shape[1]]
         for i in range(self.config["n_layer"]):
             at = f"h.{i}."
-            heads = [part.view(*part.shape[:2], self.config["n_head"], -1).transpose(1, 2)
-                     for part in self.linear(self.norm(x, at + "ln_1"), at + "attn.c_attn").chunk(3, -1)]
-            y = F.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).reshape(x.shape)
+            heads = [
+                part.view(*part.shape[:2], self.config["n_head"], -1).transpose(1, 2)
+                for part in self.linear(self.norm(x, at + "ln_1"), at + "attn.c_attn").chunk(3, -1)
+            ]
+            y = (
+                F.scaled_dot_product_attention(*heads, is_causal=True)
+                .transpose(1, 2)
+                .reshape(x.shape)
+            )
             x = x + self.linear(y, at + "attn.c_proj")
-            x = x + self.linear(F.gelu(self.linear(self.norm(x, at + "ln_2"), at + "mlp.c_fc"), approximate="tanh"), at + "mlp.c_proj")
+            x = x + self.linear(
+                F.gelu(self.linear(self.norm(x, at + "ln_2"), at + "mlp.c_fc"), approximate="tanh"),
+                at + "mlp.c_proj",
+            )
         return self.norm(x, "ln_f") @ self.w("wte.weight").T
 
 
@@ -97,9 +128,17 @@ class Text:
     def __init__(self, path, config):
         header = path.read_bytes()[:64]
         assert header[:8] == b"WEFTTOK1"
-        width, end = int.from_bytes(header[12:16], "little"), int.from_bytes(header[32:36], "little", signed=True)
-        self.tokens = numpy.fromfile(path, dtype={2: "<u2", 4: "<u4"}[width], offset=64).astype(numpy.int64)
-        self.length, self.seed, self.batch = config["model.sequence"], config["train.seed"], config["train.batch"]
+        width, end = int.from_bytes(header[12:16], "little"), int.from_bytes(
+            header[32:36], "little", signed=True
+        )
+        self.tokens = numpy.fromfile(path, dtype={2: "<u2", 4: "<u4"}[width], offset=64).astype(
+            numpy.int64
+        )
+        self.length, self.seed, self.batch = (
+            config["model.sequence"],
+            config["train.seed"],
+            config["train.batch"],
+        )
         count = len(self.tokens)
         cut = count - math.floor(count * config["data.validation"] + 0.5)
         ends = numpy.flatnonzero(self.tokens[cut - 1 :] == end)
@@ -112,7 +151,9 @@ class Text:
 
     def at(self, begin, end):
         rows = [self.tokens[b : min(b + self.length + 1, end)] for b in begin]
-        rows = [numpy.pad(row, (0, self.length + 1 - len(row)), constant_values=-100) for row in rows]
+        rows = [
+            numpy.pad(row, (0, self.length + 1 - len(row)), constant_values=-100) for row in rows
+        ]
         rows = torch.from_numpy(numpy.stack(rows))
         return rows[:, :-1].clamp(min=0), rows[:, 1:]
 
@@ -122,20 +163,35 @@ class Text:
             order = permutation(self.windows, self.seed, epoch)
             shift = Philox(self.seed, 0x7465, epoch).below(self.length)
             for first in range(0, self.windows, self.batch):
-                yield self.at([shift + row * self.length for row in order[first : first + self.batch]], self.cut)
+                yield self.at(
+                    [shift + row * self.length for row in order[first : first + self.batch]],
+                    self.cut,
+                )
             epoch += 1
 
     def held_out(self):
         rows = (len(self.tokens) - self.cut - 2) // self.length + 1
         for first in range(0, rows, self.batch):
-            yield self.at([self.cut + row * self.length for row in range(first, min(rows, first + self.batch))], len(self.tokens))
+            yield self.at(
+                [
+                    self.cut + row * self.length
+                    for row in range(first, min(rows, first + self.batch))
+                ],
+                len(self.tokens),
+            )
 
 
 def rate_at(time, config):
     """Linear warm-up to, then a half of a cosine over all epochs."""
-    assert config["schedule.name"] == "cosine" and config["schedule.period_epochs"] == 0 and config["schedule.reference_batch"] == 0
+    assert (
+        config["schedule.name"] == "cosine"
+        and config["schedule.period_epochs"] == 0
+        and config["schedule.reference_batch"] == 0
+    )
     low, warmup = config["schedule.minimum"], config["schedule.warmup_epochs"]
-    rate = low + (config["optimizer.lr"] - low) * 0.5 * (1 + math.cos(math.pi * min(time / config["train.epochs"], 1)))
+    rate = low + (config["optimizer.lr"] - low) * 0.5 * (
+        1 + math.cos(math.pi * min(time / config["train.epochs"], 1))
+    )
     return rate * time / warmup if time < warmup else rate
 
 
@@ -146,9 +202,21 @@ def loss_of(model, batch, reduction="mean"):
 def train_by_torch(folder, text, config, steps):
     model = Gpt(folder)
     decays = config["optimizer.decay_vectors"]
-    groups = [{"params": [p for p in model.parameters() if p.dim() > 1 or decays], "weight_decay": config["optimizer.weight_decay"]},
-              {"params": [p for p in model.parameters() if p.dim() <= 1 and not decays], "weight_decay": 0}]
-    optimizer = torch.optim.AdamW([g for g in groups if g["params"]], betas=tuple(config["optimizer.betas"]), eps=config["optimizer.eps"])
+    groups = [
+        {
+            "params": [p for p in model.parameters() if p.dim() > 1 or decays],
+            "weight_decay": config["optimizer.weight_decay"],
+        },
+        {
+            "params": [p for p in model.parameters() if p.dim() <= 1 and not decays],
+            "weight_decay": 0,
+        },
+    ]
+    optimizer = torch.optim.AdamW(
+        [g for g in groups if g["params"]],
+        betas=tuple(config["optimizer.betas"]),
+        eps=config["optimizer.eps"],
+    )
     losses = []
     for step, batch in zip(range(steps), text.batches()):
         for group in optimizer.param_groups:
@@ -166,7 +234,9 @@ def train_by_torch(folder, text, config, steps):
 
 def flat(table, before=""):
     for key, value in table.items():
-        yield from flat(value, before + key + ".") if isinstance(value, dict) else [(before + key, value)]
+        yield from (
+            flat(value, before + key + ".") if isinstance(value, dict) else [(before + key, value)]
+        )
 
 
 def weft(words, program):
@@ -177,7 +247,9 @@ def weft(words, program):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--weft", required=True, help="the built command")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("-n", "--ranks", default="1", help="weft's processes")
@@ -186,25 +258,61 @@ def main():
     words = parser.parse_args()
     with tempfile.TemporaryDirectory() as parent:
         folder = pathlib.Path(parent)
-        common = ["train", words.recipe, "-n", words.ranks, "--progress", "none", "--set", f"run.dir={parent}"]
+        common = [
+            "train",
+            words.recipe,
+            "-n",
+            words.ranks,
+            "--progress",
+            "none",
+            "--set",
+            f"run.dir={parent}",
+        ]
         for setting in [*words.settings, "model.dropout=0"]:
             common += ["--set", setting]
         weft([*common, "--name", "start", "--set", "train.epochs=0"], words.weft)
         weft(["export", f"{parent}/start", f"{parent}/model"], words.weft)
-        result = json.loads(weft([*common, "--name", "run", "--json", "--set", f"train.max_steps={words.steps}"], words.weft))
-        records = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
+        result = json.loads(
+            weft(
+                [*common, "--name", "run", "--json", "--set", f"train.max_steps={words.steps}"],
+                words.weft,
+            )
+        )
+        records = [
+            json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()
+        ]
         theirs = [record["loss"] for record in records if "loss" in record]
         config = dict(flat(tomllib.loads((folder / "run/config.toml").read_text())))
-        assert config["optimizer.name"] == "adamw" and config["model.family"] == "gpt2" and config["optimizer.max_grad_norm"] == 0
+        assert (
+            config["optimizer.name"] == "adamw"
+            and config["model.family"] == "gpt2"
+            and config["optimizer.max_grad_norm"] == 0
+        )
         text = Text(folder / "run/tokens.bin", config)
         losses, held_out = train_by_torch(folder / "model", text, config, words.steps)
     apart = [abs(a - b) for a, b in zip(losses, theirs, strict=True)]
-    for step in sorted({1, 2, 5, *range(FIRST_STEPS, words.steps + 1, FIRST_STEPS), words.steps} & set(range(1, words.steps + 1))):
-        print(f"step {step:5}: torch {losses[step - 1]:.6f}, weft {theirs[step - 1]:.6f}, apart {apart[step - 1]:.1e}")
+    for step in sorted(
+        {1, 2, 5, *range(FIRST_STEPS, words.steps + 1, FIRST_STEPS), words.steps}
+        & set(range(1, words.steps + 1))
+    ):
+        print(
+            f"step {step:5}: torch {losses[step - 1]:.6f}, weft {theirs[step - 1]:.6f}, apart "
+            f"{apart[step - 1]:.1e}"
+        )
     first, most = max(apart[:FIRST_STEPS]), max(apart)
-    print(f"losses of {len(apart)} steps: at most {most:.1e} apart, the first {FIRST_STEPS} at most {first:.1e}")
-    print(f"held-out loss: torch {held_out:.6f}, weft {result['loss']:.6f}, apart {abs(held_out - result['loss']):.1e}")
-    return 0 if first < FIRST_BOUND and most < BOUND and abs(held_out - result["loss"]) < HELD_OUT_BOUND else 1
+    print(
+        f"losses of {len(apart)} steps: at most {most:.1e} apart, the first {FIRST_STEPS} at most "
+        f"{first:.1e}"
+    )
+    print(
+        f"held-out loss: torch {held_out:.6f}, weft {result['loss']:.6f}, apart "
+        f"{abs(held_out - result['loss']):.1e}"
+    )
+    return (
+        0
+        if first < FIRST_BOUND and most < BOUND and abs(held_out - result["loss"]) < HELD_OUT_BOUND
+        else 1
+    )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 interleaved rounds.
 
     PYTHONPATH=build/release/python python3 python/bench/ddp.py [--ranks 2] [--model resnet18]
-        [--rounds 6] [--json FILE]
+    [--rounds 6] [--json FILE]
 
 Each backend has its own ranks (processes of one thread each); while one works the others sleep.
 "alone" is the same step of a model of its own in the same processes, without communication but for
@@ -40,8 +40,10 @@ def rank_main(options):
     if options.backend == "weft":
         import weft_torch  # noqa: F401
     dist.init_process_group(
-        options.backend, init_method=f"file://{options.store}", rank=options.rank,
-        world_size=options.ranks
+        options.backend,
+        init_method=f"file://{options.store}",
+        rank=options.rank,
+        world_size=options.ranks,
     )
     images, labels = torch_models.fixed_batch(options.batch, options.rank)
 
@@ -100,12 +102,21 @@ class Ranks:
 
     def __init__(self, backend, options, folder):
         command = [
-            sys.executable, __file__, "--backend", backend, "--store", f"{folder}/{backend}",
-            "--ranks", str(options.ranks)
+            sys.executable,
+            __file__,
+            "--backend",
+            backend,
+            "--store",
+            f"{folder}/{backend}",
+            "--ranks",
+            str(options.ranks),
         ]
         command += [
-            "--model", options.model, "--batch", str(options.batch),
-            *(["--views"] if options.views else [])
+            "--model",
+            options.model,
+            "--batch",
+            str(options.batch),
+            *(["--views"] if options.views else []),
         ]
         environment = dict(os.environ, OMP_NUM_THREADS="1")
         self.processes = [
@@ -246,6 +257,7 @@ def main():
         "--views", action="store_true", help="gradient_as_bucket_view=True, for both"
     )
     parser.add_argument("--json", help="a file to append lines to")
+    parser.add_argument("--quiet", action="store_true", help="print no table")
     parser.add_argument("--backend", help=argparse.SUPPRESS)
     parser.add_argument("--store", help=argparse.SUPPRESS)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
@@ -254,7 +266,7 @@ def main():
         rank_main(options)
         return
     rows = results(measure(options))
-    for what, value, unit in rows:
+    for what, value, unit in [] if options.quiet else rows:
         print(f"{what:28}{value:9.2f} {unit}")
     if options.json:
         write(rows, options)

@@ -68,6 +68,11 @@ PYBIND11_MODULE(_C, m) {
   using weft::comm::BackendOptions;
   using Backend = c10::intrusive_ptr<c10d::Backend>;
   py::module_::import("torch.distributed");  // registers the types used below
+  weft::comm::set_around_wait([](const std::function<void()>& wait) {
+    if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) return wait();
+    const py::gil_scoped_release released;
+    wait();
+  });
 
   py::register_exception_translator(
       [](std::exception_ptr

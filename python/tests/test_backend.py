@@ -71,6 +71,66 @@ def reductions(rank, world):
     return wrong
 
 
+def dropped(rank, world):
+    """The last reference to a backend goes while its thread frees tensors that Python has seen."""
+    store = dist.PrefixStore("dropped", dist.distributed_c10d._get_default_store())
+    backend = weft_torch._C.make_backend(store, rank, world, weft_torch._C.BackendOptions())
+    works = 0
+    for step in range(1000):
+        tensor = torch.ones(4)
+        tensor.step = step  # Python's object lives as long as the tensor
+        options = dist.AllreduceOptions()
+        options.asyncOp = True
+        backend.allreduce([tensor], options)
+        del tensor
+        works += 1
+    del backend
+    dist.barrier()
+    return works
+
+
+def shared_in_one_call(rank, world):
+    """Results and refusals as of Gloo where tensors of one call share memory."""
+    wrong = []
+    tensor = torch.full((3,), float(rank + 1))
+    dist.all_reduce_coalesced([tensor, tensor])
+    if tensor.tolist() != [3.0] * 3:
+        wrong.append(f"all_reduce_coalesced: {tensor}")
+    whole = torch.arange(4.0)
+    dist.all_reduce_coalesced([whole[:3], whole[1:]])
+    if whole[0].item() != 0.0 or whole[3].item() != 6.0:
+        wrong.append(f"all_reduce_coalesced of views: {whole}")
+    both = torch.zeros(2 * world)
+    try:
+        dist.all_to_all([both[:2], both[:2]], [torch.ones(2), torch.ones(2)])
+        wrong.append("all_to_all into one output was not refused")
+    except (RuntimeError, ValueError) as error:
+        if "shares memory with output" not in str(error):
+            wrong.append(f"all_to_all: {error}")
+    dist.barrier()
+    return wrong
+
+
+def wrong_roots(rank, world):
+    """How many collectives refuse a root that is no rank, before anything is waited for."""
+    group = dist.group.WORLD._get_backend(torch.device("cpu"))
+    refused = 0
+    for options, call in (
+        (dist.BroadcastOptions(), lambda o: group.broadcast([torch.ones(1)], o)),
+        (dist.ReduceOptions(), lambda o: group.reduce([torch.ones(1)], o)),
+        (dist.GatherOptions(), lambda o: group.gather([], [torch.ones(1)], o)),
+        (dist.ScatterOptions(), lambda o: group.scatter([torch.ones(1)], [], o)),
+    ):
+        options.rootRank = world
+        options.asyncOp = True
+        try:
+            call(options)
+        except (RuntimeError, ValueError) as error:
+            refused += "is not a rank of the group of 2" in str(error)
+    dist.barrier()
+    return refused
+
+
 def movements(rank, world):
     """Layouts, uneven blocks, objects, batches of messages, the ways to wait."""
     wrong = []
@@ -261,6 +321,15 @@ class Backend(unittest.TestCase):
 
     def test_gradients_are_born_in_shared_memory(self):
         self.assertEqual(ranks.run(in_place), [True, True])
+
+    def test_a_backend_may_be_dropped_with_operations_under_way(self):
+        self.assertEqual(ranks.run(dropped, 2, patience=60), [1000] * 2)
+
+    def test_tensors_of_one_call_may_share_memory(self):
+        self.assertEqual(ranks.run(shared_in_one_call, 2), [[]] * 2)
+
+    def test_a_wrong_root_is_an_error_of_the_call(self):
+        self.assertEqual(ranks.run(wrong_roots, 2), [4] * 2)
 
     def test_loads_data_with_forked_workers(self):
         squares = float(sum((i + 1) ** 2 for i in range(64)))

@@ -16,12 +16,11 @@ struct BenchOptions {
   int rounds = 0;  // of each participant and case; 0: the bench's own
   std::string transport =
       "auto";  // collectives: "tcp" measures weft over TCP in place of shared memory
-  std::vector<std::string>
-      ops;  // collectives: all_reduce, all_gather, … (bench.cc has them all); empty: all_reduce
+  // collectives: all_reduce, all_gather, … (bench.cc has them all); empty: all_reduce
+  std::vector<std::string> ops;
   std::vector<std::size_t> sizes;  // collectives: bytes of the whole vector; empty: 1 KB to 256 MB
-  std::vector<std::string>
-      // training: mlp, cnn, resnet18, resnet18-adamw; parallel: gpt-384, gpt-128; empty: all
-      models;
+  // training: mlp, cnn, resnet18, resnet18-adamw; parallel: gpt-384, gpt-128; empty: all
+  std::vector<std::string> models;
   std::vector<std::string> impls;  // only these of weft's variants and the peers; empty: all
   int batch = 0;                   // training: samples a rank; 0: the model's own
   std::chrono::seconds limit{
@@ -30,8 +29,8 @@ struct BenchOptions {
   bool verify =
       // collectives: measure every algorithm over TCP, and say how good the planner's choices are
       false;
-  std::vector<int>
-      worlds;  // calibrate, explain and verify: numbers of ranks; empty: 2 and 4 (explain: ranks)
+  // calibrate, explain and verify: numbers of ranks; empty: 2 and 4 (explain: ranks)
+  std::vector<int> worlds;
   bool json = false;  // JSON lines on stdout, the tables on stderr
 };
 

@@ -13,99 +13,17 @@
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/command_line.h"
 #include "weft/cli/internal/completion.h"
+#include "weft/cli/internal/descriptions.h"
 #include "weft/cli/internal/subcommand.h"
 
 namespace weft::cli {
 namespace {
 
-constexpr About kTrain{"train",
-                       "Train a recipe: a folder with recipe.toml, or the name of one in recipes/.",
-                       R"(Examples:
-  weft train recipes/fashion-mnist -n 2
-  weft train fashion-mnist --set train.epochs=1 --set optimizer.lr=0.05
-  weft train shapes --dry-run                print every key, its value and its origin
-  weft train fashion-mnist --resume          continue the newest run from its last checkpoint
-  weft run -n 2 --max-restarts 3 weft train fashion-mnist --name a --resume=auto
-  mpirun -np 2 weft train fashion-mnist      ranks started by another launcher)"};
-
-constexpr About kRuns{"runs", "List the runs of a folder: state, step, losses, newest checkpoint.",
-                      R"(Examples:
-  weft runs
-  weft runs experiments --json)"};
-
-constexpr About kTop{"top",
-                     "Watch a run: step, loss, throughput, parts of a step, memory, slowest rank. "
-                     "Ctrl-C ends the view.",
-                     R"(Examples:
-  weft top licenses-1
-  weft top runs/licenses-1 --once)"};
-
-constexpr About kReport{
-    "report", "Write an HTML report of a run, or of several runs for comparison. It opens offline.",
-    R"(Examples:
-  weft report licenses-1                     writes runs/licenses-1/report.html
-  weft report runs/* -o comparison.html)"};
-
-constexpr About kCompletion{"completion", "Print a completion script for bash, zsh or fish.",
-                            R"(Examples:
-  source <(weft completion bash)
-  weft completion zsh > ~/.zfunc/_weft
-  weft completion fish > ~/.config/fish/completions/weft.fish)"};
-
-constexpr About kMan{"man", "Print the manual page of all commands, in roff.", R"(Examples:
-  weft man | man -l -)"};
-
-constexpr About kRun{"run",
-                     "Start the ranks of a program on this node, watch them, and name the first "
-                     "one that fails. The flags are torchrun's.",
-                     R"(Examples:
-  weft run -n 2 ./program --its-flags
-  weft run -n 2 --log-dir logs --tee 3 ./program
-  weft run --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 -n 8 \
-           --secret-file job.secret ./program)"};
-
-constexpr About kNew{"new",
-                     "Create a project that trains a model of your own: CMakeLists.txt, main.cc, "
-                     "train.toml and a test.",
-                     R"(Examples:
-  weft new rings && cd rings && cmake -B build && cmake --build build
-  ./build/rings train.toml)"};
-
-// Its options and help are those of the program weft-bench (bench/bench_main.cc).
-constexpr About kBench{"bench",
-                       "Measure weft and its peers in one run; weft bench --help shows more.", ""};
-
-constexpr About kDoctor{"doctor",
-                        "Check this machine for problems in training: OK, WARN or FAIL, each with "
-                        "a fix. Exits with 1 on FAIL.",
-                        R"(Examples:
-  weft doctor
-  weft doctor --json
-  weft run -n 4 --no-prefix weft doctor --topology > cluster.toml)"};
-
-constexpr About kGenerate{"generate",
-                          "Generate text with a model trained by a text recipe, or with a GPT-2 or "
-                          "Llama in Hugging Face's format.",
-                          R"(Examples:
-  weft generate runs/2026-01-31-120000-licenses --prompt "This program is"
-  weft generate licenses-1 --tokens 100 --temperature 0
-  weft generate folder/with/config.json --prompt "Once upon a time" --top-p 0.9 --stop "The end"
-  weft run -n 2 --no-prefix weft generate licenses-1     the layers split over two ranks)"};
-
-constexpr About kExport{
-    "export", "Write the model of a text run as a folder that Hugging Face's transformers loads.",
-    R"(Examples:
-  weft export runs/2026-01-31-120000-licenses models/licenses
-  weft export licenses-1 models/licenses && weft generate models/licenses)"};
-
-constexpr About kCheckpoint{"checkpoint", "List, show, verify and convert the checkpoints of runs.",
-                            R"(Examples:
-  weft checkpoint ls licenses-1
-  weft checkpoint show runs/licenses-1/ckpt/step-00000938 --part model
-  weft checkpoint verify licenses-1
-  weft checkpoint convert licenses-1 model.safetensors
-  weft checkpoint convert licenses-1 for-the-hub --max-shard-size 2GB
-  weft checkpoint convert old/ckpt/step-00000100 new/ckpt --checkpoint)"};
+void add_http(CLI::App& sub, std::string& address) {
+  sub.add_option("--http", address,
+                 "Serve a live page and /metrics for Prometheus here: HOST:PORT, port 0 takes a "
+                 "free one (default: none)");
+}
 
 void add_train(CLI::App& app, TrainCommand& command, int& result) {
   auto* sub = add(app, kTrain);
@@ -135,6 +53,7 @@ void add_train(CLI::App& app, TrainCommand& command, int& result) {
                 "Compare the result with the recipe's expected.toml; exit with 1 if it is worse");
   sub->add_option("--progress", command.progress,
                   "How progress is shown: auto, bar, lines, json or none");
+  add_http(*sub, command.http);
   sub->callback([&] { result = train(command); });
 }
 
@@ -175,6 +94,7 @@ void add_run(CLI::App& app, launch::LaunchOptions& options, const std::vector<st
                 "are several ranks)");
   text("--signals-to-handle,--signals_to_handle", options.signals_to_handle,
        "Signals that the launcher passes on to the ranks");
+  add_http(*sub, options.http);
   sub->footer(std::string("The first word that is not a flag is the program; all words after it "
                           "are the program's arguments.\n\n") +
               kRun.examples);
@@ -204,6 +124,7 @@ void add_top(CLI::App& app, TopCommand& command, int& result) {
   auto* sub = add(app, kTop);
   sub->add_option("run", command.run, "Run folder, or name of a run in runs/")->required();
   sub->add_flag("--once", command.once, "Print the view once, and stop");
+  add_http(*sub, command.http);
   sub->callback([&] { result = top(command); });
 }
 

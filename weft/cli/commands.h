@@ -22,6 +22,7 @@ struct TrainCommand {
   bool dry_run = false;
   bool json = false;
   bool check = false;  // against the recipe's expected.toml
+  std::string http;    // address of the live page; empty: none
 };
 int train(const TrainCommand& command);
 
@@ -36,6 +37,7 @@ int list_runs(const RunsCommand& command);
 struct TopCommand {
   std::string run;    // folder, or name in runs/
   bool once = false;  // print the view once
+  std::string http;   // as in TrainCommand
 };
 int top(const TopCommand& command);
 
@@ -74,8 +76,8 @@ struct PipelineChoice {
   std::optional<int> stages;          // ranks in a row; none: 4
   std::optional<int> micro_batches;   // none: 8
   std::optional<int> virtual_stages;  // of each rank; none: as few as the schedule can do
-  std::vector<double>
-      costs;  // forward, backward of the input, of the weights, and maybe a message; empty: 1,1,1,0
+  // forward, backward of the input, of the weights, and maybe a message; empty: 1,1,1,0
+  std::vector<double> costs;
   std::optional<int> memory;  // of the automatic one
 };
 

@@ -9,6 +9,7 @@
 #include "weft/base/file.h"
 #include "weft/base/log.h"
 #include "weft/cli/commands.h"
+#include "weft/cli/internal/descriptions.h"
 #include "weft/cli/internal/subcommand.h"
 #include "weft/data/text/tokenizer.h"
 #include "weft/data/text/train_bpe.h"
@@ -20,14 +21,6 @@ namespace fs = std::filesystem;
 namespace text = data::text;
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;
-
-constexpr About kTokenizer{"tokenizer",
-                           "Train a byte-pair tokenizer; encode text into tokens and decode them.",
-                           R"(Examples:
-  weft tokenizer train /usr/share/common-licenses/* --vocab 1024 -o tokenizer.json
-  weft tokenizer encode tokenizer.json "This program is free"
-  weft tokenizer encode tokenizer.json --file book.txt --json
-  weft tokenizer decode tokenizer.json 1130 318 285)"};
 
 // "bytes", a tokenizer.json, or the folder of one.
 std::unique_ptr<text::Tokenizer> open_tokenizer(const std::string& name) {

@@ -7,10 +7,12 @@
 #include <csignal>
 #include <cstdio>
 #include <iostream>
+#include <optional>
 #include <thread>
 
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/run_name.h"
+#include "weft/launch/live_page.h"
 #include "weft/observe/report/metrics_file.h"
 #include "weft/observe/report/run_list.h"
 
@@ -74,6 +76,14 @@ std::string parts_of_step(const MetricsSeries& series) {
   return text;
 }
 
+// Bytes that a rank moves in a step, in the mean over the ranks.
+std::string traffic_of_step(const MetricsSeries& series) {
+  const auto sent = tail_of(series, "sent_mb", 1), shared = tail_of(series, "shared_mb", 1);
+  if (sent.empty() || shared.empty()) return "";
+  return format("%.4g MB sent, ", sent[0].value) +
+         format("%.4g MB in shared memory, a rank in a step", shared[0].value);
+}
+
 std::string view(const observe::RunInfo& run, const MetricsSeries& series) {
   std::string text = run.name + (run.running ? ", running" : ", ended") + "\n";
   const auto line = [&](const char* name, const std::string& value) {
@@ -92,7 +102,10 @@ std::string view(const observe::RunInfo& run, const MetricsSeries& series) {
   }
   if (const double speed = median_of(series, "samples_per_s"); speed > 0)
     line("samples/s", format("%.0f", speed));
+  if (const double mfu = median_of(series, "mfu"); mfu > 0)
+    line("MFU", format("%.1f %%", 100 * mfu));
   line("step time", parts_of_step(series));
+  line("traffic", traffic_of_step(series));
   if (const auto memory = tail_of(series, "memory_gb", 1); !memory.empty())
     line("memory", format("%.2f GB (rank 0)", memory[0].value));
   const auto slowest = tail_of(series, "slowest_rank", 1),
@@ -111,16 +124,22 @@ std::string view(const observe::RunInfo& run, const MetricsSeries& series) {
 int top(const TopCommand& command) {
   const std::string folder = run_folder_of(command.run);
   const bool live = !command.once && ::isatty(STDOUT_FILENO) == 1;
+  std::optional<launch::LivePage> page;
+  if (!command.http.empty()) {
+    page.emplace(command.http);
+    page->use_here();
+    launch::show_run(folder);
+  }
   struct sigaction action {};
   action.sa_handler = [](int) { interrupted = 1; };
-  if (live) ::sigaction(SIGINT, &action, nullptr);
+  if (live || page) ::sigaction(SIGINT, &action, nullptr);
   for (int lines = 0;;) {
     const observe::RunInfo run = observe::read_run(folder);
     const std::string text = view(run, observe::read_metrics(folder + "/metrics.jsonl", kTail));
-    if (lines > 0) std::cout << "\x1b[" << lines << "A\x1b[J";  // over the view before
-    std::cout << text << std::flush;
+    if (lines > 0 && live) std::cout << "\x1b[" << lines << "A\x1b[J";  // over the view before
+    if (lines == 0 || live) std::cout << text << std::flush;
     lines = static_cast<int>(std::count(text.begin(), text.end(), '\n'));
-    if (!live || !run.running || interrupted != 0) return 0;
+    if (interrupted != 0 || (!page && (!live || !run.running))) return 0;
     std::this_thread::sleep_for(std::chrono::seconds(1));
   }
 }

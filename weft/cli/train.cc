@@ -12,6 +12,7 @@
 #include "weft/cli/commands.h"
 #include "weft/comm/init.h"
 #include "weft/launch/error_file.h"
+#include "weft/launch/live_page.h"
 #include "weft/observe/progress.h"
 #include "weft/train/recipe.h"
 #include "weft/train/trainer.h"
@@ -108,6 +109,14 @@ void share_cores(int ranks) {
   ::setenv("OMP_NUM_THREADS", std::to_string(std::max(1, cores / ranks)).c_str(), 0);
 }
 
+// Of a run whose rank 0 is this process.
+std::optional<launch::LivePage> live_page(const std::string& address) {
+  if (address.empty()) return std::nullopt;
+  std::optional<launch::LivePage> page(std::in_place, address);
+  page->use_here();
+  return page;
+}
+
 Config configuration_of_new_run(const TrainCommand& command, const std::string& file) {
   Config config = train::load_recipe(file, command.assignments);
   if (!command.name.empty()) config.set("run.name=\"" + command.name + "\"", "--name");
@@ -146,14 +155,19 @@ int train(const TrainCommand& command) {
                                         identity.source + ", which started " +
                                         std::to_string(identity.world) + " ranks; leave out -n");
     }
+    const auto page = identity.rank == 0 ? live_page(command.http) : std::nullopt;
     return train_rank(command, config, file, resumed.has_value(), least);
   }
   const int ranks = command.ranks.value_or(1);
-  if (ranks == 1) return train_rank(command, config, file, resumed.has_value(), least);
+  if (ranks == 1) {
+    const auto page = live_page(command.http);
+    return train_rank(command, config, file, resumed.has_value(), least);
+  }
   share_cores(ranks);
   launch::LaunchOptions launching;
   launching.nproc_per_node = std::to_string(ranks);
   launching.rank0_keeps_terminal = true;
+  launching.http = command.http;
   return launch::launch_forked(launching, [&](int) {
     return train_rank(command, config, file, resumed.has_value(), least);
   });

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -80,6 +81,12 @@ c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> s
 c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<net::Host> host,
                                                std::unique_ptr<net::Endpoint> endpoint,
                                                std::chrono::milliseconds timeout);
+
+// The destructor of each backend calls `around` with its wait for the posted operations. `around`
+// must call `wait`. Python's module sets one that releases the GIL meanwhile: the threads of the
+// backend need it to free tensors. Null: the destructor calls `wait` itself.
+using AroundWait = void (*)(const std::function<void()>& wait);
+void set_around_wait(AroundWait around);
 
 // The host that the ranks of a weft backend share. Null for another backend or transport.
 net::Host* host_of(c10d::Backend& backend);

@@ -98,6 +98,9 @@ const HostSplit* Group::split() const {
 bool Group::has_ordered_sums() const {
   return state_->weft != nullptr ? state_->weft->has_ordered_sums() : size() <= 2;
 }
+Traffic Group::traffic() const {
+  return state_->weft != nullptr ? state_->weft->traffic() : Traffic{.is_complete = size() <= 1};
+}
 std::chrono::nanoseconds Group::timeout() const {
   return state_->weft != nullptr ? std::chrono::nanoseconds(state_->weft->timeout())
                                  : std::chrono::nanoseconds(std::chrono::minutes(5));

@@ -62,6 +62,16 @@ struct RegroupOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(2);
 };
 
+// Bytes that a rank has moved to and from other ranks.
+struct Traffic {
+  // Payload of messages to other ranks (TCP, MPI, rings in shared memory).
+  std::uint64_t sent_bytes = 0;
+  // Memory of other ranks of this host that collectives have read or written in place.
+  std::uint64_t shared_bytes = 0;
+  // False: MPI's own collectives or another backend (NCCL) moved data too, which is not counted.
+  bool is_complete = true;
+};
+
 class Group {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;
@@ -122,6 +132,10 @@ class Group {
   // ((0+1)+(2+3))+…. The bits are then those of ranks on one host. True within one host and for two
   // ranks; otherwise only where BackendOptions::ordered_sums asked for it.
   bool has_ordered_sums() const;
+  // Traffic of this rank since the groups were made: in this group, in the group that it was made
+  // from, and in all groups made from them. Groups of replicate() count only themselves. Calls that
+  // failed may count in part. Any thread may call it.
+  Traffic traffic() const;
   // Longest time that a call waits for a peer.
   std::chrono::nanoseconds timeout() const;
   // Makes a group of ranks[0], ranks[1] … of this group, numbered in that order, with its own order

@@ -5,7 +5,11 @@
 #include <atomic>
 #include <future>
 #include <memory>
+#include <system_error>
+#include <thread>
 #include <vector>
+
+#include "weft/base/error.h"
 
 namespace weft::comm::internal {
 namespace {
@@ -50,6 +54,54 @@ TEST(TaskQueues, MayBeDestroyedInTheirOwnCallbackWhichRunsTheRemainingTasks) {
   queues.reset();
   owner_gone.set_value();
   EXPECT_EQ(ended.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+}
+
+std::atomic<int> threads_left;
+
+std::thread start_if_left(std::function<void()> body) {
+  if (threads_left.fetch_sub(1) <= 0)
+    throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
+  return std::thread(std::move(body));
+}
+
+TEST(TaskQueues, RefuseATaskIfItsThreadCannotBeStartedAndStillEnd) {
+  threads_left = 0;
+  std::atomic<int> done = 0;
+  const auto task = [&done]() -> TaskQueues::After {
+    ++done;
+    return nullptr;
+  };
+  {
+    TaskQueues queues(start_if_left);
+    try {
+      queues.post(1, task);
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::kUnavailable);
+      EXPECT_NE(error.message().find("cannot start a thread"), std::string::npos);
+    }
+    queues.run(1, task);
+    EXPECT_EQ(done, 1);
+    threads_left = 1;
+    queues.post(1, task);
+  }
+  EXPECT_EQ(done, 2);
+}
+
+TEST(TaskQueues, RunsTasksThatWerePostedDuringASynchronousCallItselfWithoutThreads) {
+  threads_left = 0;
+  std::atomic<int> done = 0;
+  TaskQueues queues(start_if_left);
+  queues.run(1, [&]() -> TaskQueues::After {
+    std::thread([&] {
+      queues.post(1, [&done]() -> TaskQueues::After {
+        ++done;
+        return nullptr;
+      });
+    }).join();
+    return nullptr;
+  });
+  EXPECT_EQ(done, 1);
 }
 
 }  // namespace

@@ -126,6 +126,15 @@ void discover() {
   }
 }
 
+// The store process is the launcher's first child.
+void kill_store() {
+  const std::string launcher = std::to_string(::getppid());
+  pid_t first = 0;
+  std::ifstream("/proc/" + launcher + "/task/" + launcher + "/children") >> first;
+  if (first <= 0 || first == ::getpid()) std::abort();
+  ::kill(first, SIGKILL);
+}
+
 void perform(const std::string& thing, const std::string& value) {
   if (thing == "out")
     print(1, value);
@@ -155,6 +164,8 @@ void perform(const std::string& thing, const std::string& value) {
     std::ofstream(value).put('\n');
   else if (thing == "store")
     use_store();
+  else if (thing == "kill-store")
+    kill_store();
   else if (thing == "secret")
     show_secret();
   else if (thing == "discover")

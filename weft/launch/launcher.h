@@ -50,6 +50,8 @@ struct LaunchOptions {
   std::string local_ranks_filter;  // "0,2": only these ranks are shown
   // Print "[rank 1] " before each line. Default: if there are several ranks.
   std::optional<bool> prefix;
+  // Address of the live page (live_page.h), HOST:PORT. Empty: none.
+  std::string http;
   // Local rank 0 writes directly to the launcher's stdout and stderr: for a progress bar, or for
   // JSON on stdout.
   bool rank0_keeps_terminal = false;

@@ -208,6 +208,14 @@ TEST(LaunchSlow, LeavesNoProcessAndNoFileBehindWhenItIsKilled) {
   EXPECT_TRUE(std::filesystem::is_empty(launcher.temporary()));
 }
 
+TEST(LaunchSlow, SurvivesTheEndOfItsStoreProcessAndSaysSo) {
+  Running launcher([](const std::string&) { return launch(child(2, {"0=kill-store", "pause"})); });
+  const auto result = launcher.end();
+  EXPECT_EQ(result.code, exit_code(Errc::kInternal));
+  EXPECT_THAT(result.err, HasSubstr("the process that holds the store ended unexpectedly"));
+  EXPECT_TRUE(std::filesystem::is_empty(launcher.temporary()));
+}
+
 TEST(LaunchSlow, LetsARankDetectConflictingLaunchers) {
   const auto result =
       run(child(2, {"1=discover"}), {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4"});

@@ -19,6 +19,7 @@
 
 #include "weft/base/deadline.h"
 #include "weft/base/error.h"
+#include "weft/net/counter.h"
 
 namespace weft::net {
 
@@ -44,10 +45,9 @@ struct Send {
 };
 struct Recv {
   int peer = -1;
-  std::span<std::byte>
-      // must have the length of the message; otherwise the receiver gets Error(kInvalidArgument)
-      // with both lengths
-      bytes;
+  // must have the length of the message; otherwise the receiver gets Error(kInvalidArgument) with
+  // both lengths
+  std::span<std::byte> bytes;
   const Label* label = nullptr;
 };
 
@@ -109,6 +109,9 @@ class Endpoint {
   // The first error, if any.
   virtual std::optional<Error> failure() const = 0;
 
+  // Payload bytes of the messages to other ranks that this endpoint has taken over so far.
+  std::uint64_t sent_bytes() const { return sent_.value(); }
+
   void send(int peer, Channel channel, std::span<const std::byte> bytes, Deadline deadline) {
     const Send one{peer, bytes};
     exchange(channel, {&one, 1}, {}, deadline);
@@ -117,6 +120,16 @@ class Endpoint {
     const Recv one{peer, bytes};
     exchange(channel, {}, {&one, 1}, deadline);
   }
+
+ protected:
+  // Counts messages. One thread at a time.
+  void count_sent(std::span<const Send> sends) {
+    for (const Send& send : sends)
+      if (send.peer != rank()) sent_.add(send.bytes.size());
+  }
+
+ private:
+  Counter sent_;
 };
 
 }  // namespace weft::net

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "weft/base/error.h"
 #include "weft/base/log.h"
 
 namespace weft::observe {
@@ -35,6 +36,19 @@ std::string metrics_line(std::int64_t step, std::int64_t epoch, const Values& va
   return line + "}\n";
 }
 
+std::string ranks_json(std::int64_t step, std::span<const RankState> ranks) {
+  std::string text = "{\"step\":" + std::to_string(step) + ",\"ranks\":[";
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const RankState& state = ranks[rank];
+    text += std::string(rank == 0 ? "" : ",") + "{\"rank\":" + std::to_string(rank) +
+            ",\"compute_ms\":" + json_number(state.compute_ms) +
+            ",\"memory_bytes\":" + json_number(state.memory_bytes) +
+            ",\"sent_bytes\":" + json_number(state.sent_bytes) +
+            ",\"shared_bytes\":" + json_number(state.shared_bytes) + "}";
+  }
+  return text + "]}\n";
+}
+
 Metrics::Metrics(const std::string& folder, std::int64_t first)
     : path_(folder + "/metrics.jsonl"),
       file_((drop_from(path_, first),
@@ -48,6 +62,20 @@ void Metrics::add(const std::string& group, std::int64_t step, std::int64_t epoc
   tagged.reserve(values.size());
   for (const auto& [name, value] : values) tagged.emplace_back(group + "/" + name, value);
   events_.add(step, tagged);
+}
+
+void Metrics::write_ranks(std::int64_t step, std::span<const RankState> ranks) const {
+  const std::string path = parent_of(path_) + "/ranks.json", aside = path + ".new";
+  {
+    const UniqueFd file(::open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    if (!file) return;
+    try {
+      write_all(file.get(), ranks_json(step, ranks), aside);
+    } catch (const Error&) {
+      return;
+    }
+  }
+  static_cast<void>(std::rename(aside.c_str(), path.c_str()));
 }
 
 }  // namespace weft::observe

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include <cmath>
@@ -51,6 +52,23 @@ TEST(Metrics, ARunThatGoesOnDropsWhatWasWrittenAfterItsCheckpointAndStartsAnothe
             "{\"step\":1,\"epoch\":0,\"loss\":1}\n{\"step\":2,\"epoch\":0,\"loss\":1}\n{\"step\":3,"
             "\"epoch\":0,\"loss\":2}\n");
   EXPECT_NE(metrics.event_path(), first);
+}
+
+TEST(Metrics, WriteTheStateOfEachRankForViewersAndDoWithoutWhereTheFolderIsGone) {
+  const TempDir folder;
+  const std::string run = folder / "run";
+  std::filesystem::create_directory(run);
+  Metrics metrics(run);
+  const RankState ranks[] = {{.compute_ms = 2.5}, {.memory_bytes = 3e9, .sent_bytes = 4096}};
+  metrics.write_ranks(7, ranks);
+  EXPECT_EQ(
+      read_file(run + "/ranks.json", 1000),
+      "{\"step\":7,\"ranks\":[{\"rank\":0,\"compute_ms\":2.5,\"memory_bytes\":0,\"sent_bytes\":0,"
+      "\"shared_bytes\":0},{\"rank\":1,\"compute_ms\":0,\"memory_bytes\":3e+09,\"sent_bytes\":4096,"
+      "\"shared_bytes\":0}]}\n");
+  std::filesystem::remove_all(run);
+  metrics.write_ranks(8, ranks);
+  EXPECT_FALSE(std::filesystem::exists(run));
 }
 
 TEST(Metrics, AFolderThatIsNotThereIsAnErrorThatNamesThePath) {

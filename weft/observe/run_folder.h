@@ -13,8 +13,8 @@ namespace weft::observe {
 
 struct RunFolderOptions {
   std::string parent = "runs";
-  std::string
-      name;  // empty: the first default_run_name(recipe, now, 1, 2, …) that is not there yet
+  // empty: the first default_run_name(recipe, now, 1, 2, …) that is not there yet
+  std::string name;
   std::string recipe;   // for the default name
   bool resume = false;  // go on in a folder that holds a run
 };

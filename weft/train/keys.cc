@@ -137,7 +137,11 @@ Schema train_keys() {
        at_least(0)},
       {"train.log_every", whole(10),
        "Steps between reductions of the loss over the ranks; signals are checked then, too.",
-       at_least(1)}};
+       at_least(1)},
+      {"train.peak_tflops", 0.0,
+       "Peak TFLOP/s of one rank's device at train.precision: metrics then have the MFU, model "
+       "FLOPs utilization (gpt). 0: no MFU.",
+       at_least(0)}};
 }
 
 Schema optimizer_keys() {

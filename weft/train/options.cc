@@ -207,6 +207,7 @@ Options options_of(const Config& config) {
   options.checkpoint_async = config.get_bool("train.checkpoint_async");
   options.max_not_finite = config.get_int("train.max_not_finite");
   options.log_every = config.get_int("train.log_every");
+  options.peak_tflops = config.get_double("train.peak_tflops");
   options.dir = config.get_string("run.dir");
   options.name = config.get_string("run.name");
   return options;
@@ -237,6 +238,7 @@ Config config_of(const Options& options) {
   to.set("train.checkpoint_async", options.checkpoint_async);
   to.set("train.max_not_finite", options.max_not_finite);
   to.set("train.log_every", options.log_every);
+  to.set("train.peak_tflops", options.peak_tflops);
   for (const auto& [name, size] : plan::parse_axes(options.mesh)) to.set("parallel." + name, size);
   write_optimizer(options.plan.optimizer, to);
   write_plan(options.plan, to);

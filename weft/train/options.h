@@ -58,6 +58,10 @@ struct Options {
   // Steps between reductions of the loss over the ranks. should_stop is checked then, too.
   std::int64_t log_every = 10;
 
+  // Peak TFLOP/s of the device of one rank, which MFU (model FLOPs utilization) is relative to. 0:
+  // unknown, no MFU.
+  double peak_tflops = 0;
+
   // Run folder <dir>/<name>. Without a name, it is named after the time and the program.
   std::string dir = "runs", name = {}, program = "run";
   bool resume = false;  // Resume `name`, or the newest run of this program.

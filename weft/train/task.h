@@ -40,6 +40,9 @@ struct Task {
   parallel::BlockModel model;
   data::Source train, test;  // Data sets. A test set of size 0 is not evaluated.
   std::vector<Metric> metrics = {};
+  // FLOPs that a sample costs in forward and backward, without recomputation. With
+  // Options::peak_tflops, metrics get the MFU. 0: unknown.
+  double flops_per_sample = 0;
 };
 
 // Data in memory: sample i is x[i], with target y[i]. Throws Error(kInvalidArgument) if x and y

@@ -14,9 +14,10 @@ enum class Way {
   kOrdinary,  // comm::Group on tensors over malloc'ed memory
 };
 
-// Carries out {"op":…,"bytes":…,"iterations":…,"warmup":…,"block":…} and answers
-// `"verified":…,"us":[…]`: the slowest rank's samples. First one call is verified exactly. Throws
-// Error(kInvalidArgument) for commands that can't be carried out.
+// Carries out {"op":…,"bytes":…,"iterations":…,"warmup":…,"block":…,"rewrite":…} and answers
+// `"verified":…,"us":[…]`: the slowest rank's samples. First one call is verified exactly. With
+// "rewrite" each rank writes its vector before each timed call. Throws Error(kInvalidArgument) for
+// commands that cannot be carried out.
 CarryOut make_collectives(const comm::Group& group, Way way);
 
 }  // namespace weft::cli::bench_internal

@@ -1,5 +1,6 @@
 // `weft bench collectives` and `p2p`: sizes by implementations, as times and as ratios.
 #include <algorithm>
+#include <array>
 
 #include "bench/suite/internal/benches.h"
 #include "bench/suite/internal/collective_rank.h"
@@ -20,13 +21,13 @@ constexpr CollectiveVariant kVariants[] = {{"weft-net", "auto", Way::kNet},
                                            {"weft-ordinary", "auto", Way::kOrdinary},
                                            {"weft-tcp", "tcp", Way::kGroup}};
 
-// The sizes of the issue: powers of two below 1 MB, round numbers of bytes above, all multiples of
-// 4 x ranks.
-std::vector<std::size_t> sizes_of(const BenchOptions& options) {
+// Multiples of 4 x ranks.
+std::vector<std::size_t> sizes_of(const BenchOptions& options, const std::string& op) {
+  if (op == "barrier") return {8};
   std::vector<std::size_t> sizes = options.sizes;
   if (sizes.empty()) {
-    sizes = {1 << 10, 4 << 10, 16 << 10,   64 << 10,    256 << 10,
-             1 << 20, 4 << 20, 25'000'000, 100'000'000, 256'000'000};
+    sizes = {8,       1 << 10, 4 << 10,  16 << 10,  64 << 10, 256 << 10,
+             1 << 20, 4 << 20, 25 << 20, 100 << 20, 256 << 20};
   }
   const std::size_t unit = 4 * static_cast<std::size_t>(options.ranks);
   for (auto& size : sizes) size = std::max(unit, size / unit * unit);
@@ -69,12 +70,18 @@ std::vector<Contender> start(const BenchOptions& options, const std::string& fol
 // A sample of small vectors is a block of calls, as the peers have it.
 int samples_for(std::size_t bytes) { return bytes >= 50'000'000 ? 2 : bytes >= 2'000'000 ? 5 : 10; }
 
-std::string command_for(const std::string& op, std::size_t bytes, int iterations) {
+// How the vectors of a call came to be: as in training, where backward has just written the
+// gradients, or by the call before.
+constexpr std::array<const char*, 2> kVectors = {"rewritten", "in place"};
+
+std::string command_for(const std::string& op, std::size_t bytes, int iterations,
+                        const std::string& vectors) {
   const std::size_t block =
       std::clamp<std::size_t>((1 << 20) / std::max<std::size_t>(bytes, 1), 1, 100);
   return "{\"op\":" + json_quote(op) + ",\"bytes\":" + std::to_string(bytes) +
          ",\"iterations\":" + std::to_string(iterations) +
-         ",\"warmup\":1,\"block\":" + std::to_string(block) + "}";
+         ",\"warmup\":1,\"block\":" + std::to_string(block) +
+         ",\"rewrite\":" + (vectors == kVectors[0] ? "1" : "0") + "}";
 }
 
 class CollectivesReport {
@@ -85,9 +92,11 @@ class CollectivesReport {
   }
   int rounds() const { return rounds_; }
 
-  void head(const std::string& op) const {
-    report_.text("\n" + op + ", float32, " + std::to_string(options_.ranks) +
-                 " ranks: microseconds, the median of " + std::to_string(rounds_) +
+  void head(const std::string& op, const std::string& vectors) {
+    vectors_ = vectors;
+    report_.text("\n" + op + ", float32, vectors " + vectors + ", " +
+                 std::to_string(options_.ranks) + " ranks: microseconds, the median of " +
+                 std::to_string(rounds_) +
                  " interleaved rounds; below them how many times faster weft is");
     std::vector<std::string> cells = {""};
     cells.insert(cells.end(), columns_.begin(), columns_.end());
@@ -103,7 +112,7 @@ class CollectivesReport {
     report_.row(cells);
     for (const auto& series : all) {
       report_.line({options_.what, params(op, bytes, series.impl), median(series.rounds), "us",
-                    rounds_, p95(series.samples)});
+                    rounds_, p95(series.samples), series.rounds});
     }
     for (const auto& ours : all) {
       if (is_ours(ours.impl)) ratios(op, bytes, ours, all);
@@ -118,8 +127,9 @@ class CollectivesReport {
   }
   std::vector<LogField> params(const std::string& op, std::size_t bytes,
                                const std::string& impl) const {
-    return {
-        {"impl", impl}, {"op", op}, {"bytes", bytes}, {"dtype", "f32"}, {"ranks", options_.ranks}};
+    return {{"impl", impl},        {"op", op},
+            {"bytes", bytes},      {"dtype", "f32"},
+            {"vectors", vectors_}, {"ranks", options_.ranks}};
   }
   void ratios(const std::string& op, std::size_t bytes, const Series& ours,
               const std::vector<Series>& all) const {
@@ -141,6 +151,7 @@ class CollectivesReport {
   Report report_;
   int rounds_;
   std::vector<std::string> columns_;
+  std::string vectors_;  // one of kVectors
 };
 
 }  // namespace
@@ -149,7 +160,7 @@ int bench_p2p(const BenchOptions& options, const Signals& signals) {
   BenchOptions own = options;
   own.ranks = 2;
   own.ops = {"ping_pong"};
-  if (own.sizes.empty()) own.sizes = {8, 1 << 10, 64 << 10, 1 << 20, 25'000'000};
+  if (own.sizes.empty()) own.sizes = {8, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 25 << 20};
   return bench_collectives(own, signals);
 }
 
@@ -159,24 +170,25 @@ int bench_collectives(const BenchOptions& options, const Signals& signals) {
   if (contenders.empty())
     throw Error(Errc::kBadConfig,
                 "no implementation of that name; there are weft-net, weft, weft-ordinary, "
-                "weft-tcp, openmpi, openmpi-tcp, mpich, gloo and ideal");
-  const CollectivesReport report(options, contenders);
+                "weft-tcp, openmpi, openmpi5, openmpi-tcp, mpich, gloo and ideal");
+  CollectivesReport report(options, contenders);
   bool complete = true;
   for (const auto& op :
        options.ops.empty() ? std::vector<std::string>{"all_reduce"} : options.ops) {
-    report.head(op);
-    auto sizes = sizes_of(options);
-    if (op == "barrier") sizes.resize(1);
-    for (const std::size_t bytes : sizes) {
-      for (auto& contender : contenders) {
-        contender.check = command_for(op, bytes, 2);
-        contender.command = command_for(op, bytes, samples_for(bytes));
+    for (const char* vectors : kVectors) {
+      if (op == "barrier" && vectors == kVectors[0]) continue;
+      report.head(op, vectors);
+      for (const std::size_t bytes : sizes_of(options, op)) {
+        for (auto& contender : contenders) {
+          contender.check = command_for(op, bytes, 2, vectors);
+          contender.command = command_for(op, bytes, samples_for(bytes), vectors);
+        }
+        const auto all = interleave(contenders, {report.rounds(), options.limit});
+        report.add(op, bytes, all);
+        const auto ours = [](const auto& one) { return is_ours(one.impl); };
+        complete &= std::count_if(all.begin(), all.end(), ours) ==
+                    std::count_if(contenders.begin(), contenders.end(), ours);
       }
-      const auto all = interleave(contenders, {report.rounds(), options.limit});
-      report.add(op, bytes, all);
-      const auto ours = [](const auto& one) { return is_ours(one.impl); };
-      complete &= std::count_if(all.begin(), all.end(), ours) ==
-                  std::count_if(contenders.begin(), contenders.end(), ours);
     }
   }
   return complete ? 0 : 1;

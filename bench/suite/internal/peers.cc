@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #include "weft/launch/process.h"
 
@@ -14,6 +15,7 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 bool in_path(const std::string& program) {
+  if (program.find('/') != std::string::npos) return ::access(program.c_str(), X_OK) == 0;
   const char* path = std::getenv("PATH");
   std::string rest = path != nullptr ? path : "";
   while (!rest.empty()) {
@@ -25,7 +27,7 @@ bool in_path(const std::string& program) {
 }
 
 bool has(const std::string& module, const std::string& python) {
-  if (python.find('/') == std::string::npos && !in_path(python)) return false;
+  if (!in_path(python)) return false;
   const std::string question =
       "import importlib.util, sys; sys.exit(importlib.util.find_spec('" + module + "') is None)";
   launch::ProcessOptions options;
@@ -39,7 +41,9 @@ std::optional<std::string> python_with(const std::string& module) {
   if (const char* named = std::getenv("WEFT_DEEPSPEED_PYTHON");
       named != nullptr && module == "deepspeed" && has(module, named))
     return named;
-  if (const auto own = find_above(".venv/bin/python"); own && has(module, *own)) return own;
+  for (const char* own : {".venv/bin/python", ".venv-bench/bin/python"}) {
+    if (const auto found = find_above(own); found && has(module, *found)) return found;
+  }
   if (has(module, "python3")) return "python3";
   return std::nullopt;
 }
@@ -70,6 +74,21 @@ void add_built(Peers& peers, PeerProgram program, const std::string& name) {
   }
 }
 
+// Open MPI 5 is not in Debian 12: it lies in the environment of the benches (`./dev bench setup`).
+void add_openmpi5(Peers& peers, const std::string& ranks) {
+  const auto start = find_above(".venv-bench/bin/mpirun");
+  if (!start) {
+    peers.missing.push_back("openmpi5: ./dev bench setup installs it");
+    return;
+  }
+  add_built(peers,
+            {"openmpi5",
+             {*start, "-n", ranks, "--oversubscribe"},
+             {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+              "PRTE_ALLOW_RUN_AS_ROOT=1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1"}},
+            "weft_peer_mpi5");
+}
+
 }  // namespace
 
 std::optional<std::string> find_above(const std::string& name) {
@@ -90,7 +109,14 @@ Peers collective_peers(int ranks, bool tcp) {
   const std::string number = std::to_string(ranks);
   const char* const start = in_path("mpirun.openmpi") ? "mpirun.openmpi" : "mpirun";
   add_built(peers, {tcp ? "openmpi-tcp" : "openmpi", {start, "-n", number}, mpi}, "weft_peer_mpi");
-  if (!tcp) add_built(peers, {"mpich", {"mpirun.mpich", "-n", number}, {}}, "weft_peer_mpich");
+  if (!tcp) add_openmpi5(peers, number);
+  if (!tcp) {
+    // Open MPI binds ranks to cores unasked, and MPICH does not.
+    std::vector<std::string> mpich = {"mpirun.mpich", "-n", number};
+    if (static_cast<unsigned>(ranks) <= std::thread::hardware_concurrency())
+      mpich.insert(mpich.end(), {"-bind-to", "core"});
+    add_built(peers, {"mpich", mpich, {}}, "weft_peer_mpich");
+  }
   auto gloo = script(peers, "gloo", "torch_collectives.py");
   if (!gloo.empty()) {
     gloo.insert(gloo.end(), {"--ranks", std::to_string(ranks)});

@@ -176,7 +176,8 @@ class PipelineBench {
   void lines(const BlocksCase& one, const Series& steps, double bound, double idle) const {
     std::vector<LogField> all = {{"impl", steps.impl}};
     for (const auto& field : params(one)) all.push_back(field);
-    report_.line({"pipeline", all, median(steps.rounds), "ms", rounds_, p95(steps.samples)});
+    report_.line(
+        {"pipeline", all, median(steps.rounds), "ms", rounds_, p95(steps.samples), steps.rounds});
     for (const auto& [name, value] : {std::pair{"bound / step", bound}, std::pair{"idle", idle}}) {
       auto longer = all;
       longer.emplace_back("share", name);

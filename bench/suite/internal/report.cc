@@ -53,6 +53,7 @@ void Report::line(const Measurement& measurement) const {
           ",\"unit\":" + json_quote(measurement.unit) +
           ",\"runs\":" + std::to_string(measurement.runs);
   if (measurement.p95 >= 0) line += ",\"p95\":" + json_number(measurement.p95);
+  if (!measurement.rounds.empty()) line += ",\"rounds\":" + json_array(measurement.rounds);
   std::cout << line << tail_ << std::endl;
 }
 

@@ -15,7 +15,8 @@ struct Measurement {
   double value = 0;
   std::string unit;
   int runs = 0;
-  double p95 = -1;  // negative: none
+  double p95 = -1;                  // negative: none
+  std::vector<double> rounds = {};  // the median of each round
 };
 
 // What was to be reached, and what was.
@@ -31,9 +32,7 @@ class Report {
  public:
   explicit Report(bool json);
 
-  // A JSON line on stdout:
-  // {"bench","params","value","unit","runs","p95","commit","host":{"cpu","cores"}}. Nothing without
-  // json.
+  // A JSON line on stdout (bench/README.md). Nothing without json.
   void line(const Measurement& measurement) const;
   // Columns of a table, right-aligned, the first left: on stdout, or with json on stderr.
   void row(const std::vector<std::string>& cells) const;
@@ -52,7 +51,7 @@ class Report {
 std::string digits(double value);
 // "4.00x"; "-" for what is not a number.
 std::string times(double ratio);
-// "1 KB", "25 MB", with kibi- and mebibytes where they come out even: "64 KiB".
+// "64 KiB", "25 MiB"; "1 KB", "25 MB" where only those come out even.
 std::string size_text(std::size_t bytes);
 
 }  // namespace weft::cli::bench_internal

@@ -124,7 +124,7 @@ void print(const Report& report, const BenchOptions& options, const Results& wef
            const Results& torch) {
   report.text("\nfrom the command to the first finished step, CNN, " +
               std::to_string(options.ranks) + " ranks");
-  report.row({"", "seconds", "p95", "ddp / this", "RSS a rank MB", "this / ddp"});
+  report.row({"", "seconds", "p95", "ddp / this", "RSS a rank MiB", "this / ddp"});
   for (const Results* results : {&weft, &torch}) {
     if (results->seconds.empty()) continue;
     const double seconds = median(results->seconds), rss = median(results->rss_mb);
@@ -134,10 +134,10 @@ void print(const Report& report, const BenchOptions& options, const Results& wef
     const std::vector<LogField> params = {
         {"impl", results->impl}, {"model", "cnn"}, {"ranks", options.ranks}};
     const int runs = static_cast<int>(results->seconds.size());
-    report.line({"startup", params, seconds, "s", runs, p95(results->seconds)});
+    report.line({"startup", params, seconds, "s", runs, p95(results->seconds), results->seconds});
     auto memory = params;
     memory.emplace_back("memory", "resident a rank");
-    report.line({"startup", memory, rss, "MiB", runs, p95(results->rss_mb)});
+    report.line({"startup", memory, rss, "MiB", runs, p95(results->rss_mb), results->rss_mb});
   }
 }
 

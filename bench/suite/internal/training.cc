@@ -64,9 +64,12 @@ const Plan kTraining = {"training",
                          {"weft-private", {Variant::kPrivate}},
                          {"weft-alone", {Variant::kAlone}},
                          {"weft-alone-plain", {Variant::kAlone}, false}},
-                        {{"pytorch-ddp", "ddp"}, {"pytorch-alone", "alone"}},
+                        {{"pytorch-ddp", "ddp"},
+                         {"pytorch-ddp-tuned", "ddp-tuned"},
+                         {"pytorch-alone", "alone"},
+                         {"pytorch-alone-tuned", "alone-tuned"}},
                         {"weft-alone", "weft-alone-plain"},
-                        {"pytorch-ddp"}};
+                        {"pytorch-ddp", "pytorch-ddp-tuned"}};
 
 const Plan kSharded = {
     "sharded",
@@ -81,12 +84,14 @@ const Plan kSharded = {
      {"weft-zero3-private", {Variant::kSharded, 3, parallel::Weights::kPrivate}},
      {"weft-alone", {Variant::kAlone}}},
     {{"pytorch-ddp", "ddp"},
+     {"pytorch-ddp-tuned", "ddp-tuned"},
      {"pytorch-alone", "alone"},
+     {"pytorch-alone-tuned", "alone-tuned"},
      {"pytorch-fsdp2", "fsdp2"},
      {"deepspeed-zero1", "zero1"},
      {"deepspeed-zero3", "zero3"}},
     {"weft-alone"},
-    {"pytorch-ddp", "pytorch-fsdp2", "deepspeed-zero1", "deepspeed-zero3"},
+    {"pytorch-ddp", "pytorch-ddp-tuned", "pytorch-fsdp2", "deepspeed-zero1", "deepspeed-zero3"},
     {{"weft", "weft-alone", 1.00},
      {"weft", "pytorch-ddp", 1.15, true},
      {"weft", "deepspeed-zero1", 1.35, true},
@@ -238,7 +243,7 @@ class TrainingBench {
     for (const auto* other : plan_.below)
       names.push_back(std::string("/ ").append(last_part(other)));
     for (const auto* other : plan_.above) names.push_back(last_part(other) + " / this");
-    names.insert(names.end(), {"state MB", "grown MB", "RSS a rank MB"});
+    names.insert(names.end(), {"state MiB", "grown MiB", "RSS a rank MiB"});
     report_.row(names);
     for (const auto& series : all) {
       const Memory memory = memory_of(series);
@@ -279,7 +284,7 @@ class TrainingBench {
   struct Memory {
     double state, grown, rss;
   };
-  // Of the host, in MB; the peers' by their own count of what each rank holds, if they have one.
+  // Of the host, in MiB; the peers' by their own count of what each rank holds, if they have one.
   Memory memory_of(const Series& series) const {
     const auto& numbers = series.last.numbers;
     const auto sum = [&](const std::string& key) {
@@ -321,7 +326,8 @@ class TrainingBench {
       longer.emplace_back(name, value);
       if (std::isfinite(number)) report_.line({plan_.bench, longer, number, unit, runs});
     };
-    report_.line({plan_.bench, params, median(series.rounds), "ms", rounds_, p95(series.samples)});
+    report_.line({plan_.bench, params, median(series.rounds), "ms", rounds_, p95(series.samples),
+                  series.rounds});
     for (const auto& other : all) {
       if (!is_ours(series.impl) || series.impl == other.impl) continue;
       if (is_ours(other.impl) && !is_alone(other.impl) && other.impl != "weft-one") continue;

@@ -44,6 +44,7 @@ std::vector<std::string> flags_of(const CLI::App& app) {
   return flags;
 }
 
+// Also for zsh, where `path` is the search path, and a letter after a colon is a modifier.
 std::string bash(const CLI::App& app) {
   std::string paths, choices;
   for (const auto& command : commands_of(app)) {
@@ -54,13 +55,13 @@ std::string bash(const CLI::App& app) {
     choices += "    \"" + path + "\") words=\"" + joined(words).substr(1) + "\" ;;\n";
   }
   return "_weft() {\n"
-         "  local current=${COMP_WORDS[COMP_CWORD]} path=\"\" word words=\"\"\n"
-         "  for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
-         "    case \"$path $word\" in " +
+         "  local current=${COMP_WORDS[COMP_CWORD]} place=\"\" word words=\"\"\n"
+         "  for word in \"${COMP_WORDS[@]:1:$((COMP_CWORD-1))}\"; do\n"
+         "    case \"$place $word\" in " +
          paths +
-         ") path=\"$path $word\" ;; esac\n"
+         ") place=\"$place $word\" ;; esac\n"
          "  done\n"
-         "  case \"$path\" in\n" +
+         "  case \"$place\" in\n" +
          choices +
          "  esac\n"
          "  COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
@@ -127,8 +128,11 @@ std::string section(const Command& command) {
 
 std::string completion_script(const CLI::App& app, const std::string& shell) {
   if (shell == "bash") return bash(app);
-  if (shell == "zsh")
-    return "#compdef weft\nautoload -U +X bashcompinit && bashcompinit\n" + bash(app);
+  if (shell == "zsh") {
+    // As a file of $fpath its first run, by the first Tab, defines the function and has to answer.
+    return "#compdef weft\nautoload -U +X bashcompinit && bashcompinit\n" + bash(app) +
+           "if [[ ${funcstack[1]-} == _weft ]]; then _bash_complete -o default -F _weft; fi\n";
+  }
   if (shell == "fish") return fish(app);
   throw Error(Errc::kInvalidArgument,
               "weft completion: unknown shell \"" + shell + "\"; use bash, zsh or fish");

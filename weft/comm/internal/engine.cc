@@ -17,6 +17,9 @@ class DirectEngine final : public Engine {
   net::Endpoint& endpoint() override { return *endpoint_; }
   net::Host* host() override { return host_.get(); }
   std::string describe() const override { return "shared memory"; }
+  Traffic traffic() override {
+    return {endpoint_->sent_bytes(), direct_.moved_bytes() + host_->moved_bytes()};
+  }
   void fail(const Error& why) noexcept override {
     host_->fail(why);
     endpoint_->fail(why);

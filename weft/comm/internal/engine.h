@@ -4,15 +4,12 @@
 #include <memory>
 #include <string>
 
+#include "weft/comm/group.h"
 #include "weft/comm/internal/plans.h"
 #include "weft/net/endpoint.h"
 #include "weft/net/memory/direct.h"
 #include "weft/net/memory/host.h"
 #include "weft/schedule/schedule.h"
-
-namespace weft::comm {
-struct HostSplit;
-}
 
 namespace weft::comm::internal {
 
@@ -29,6 +26,8 @@ class Engine {
   virtual bool has_ordered_sums() const { return true; }
   // See Group::split().
   virtual const HostSplit* split() { return nullptr; }
+  // What this engine has moved so far. Any thread may call it.
+  virtual Traffic traffic() { return {.sent_bytes = endpoint().sent_bytes()}; }
 };
 
 // Returns the member function of `direct` for `collective`.

@@ -1,5 +1,5 @@
 // The groups of a process that were split off one another. If one fails, the others know the
-// reason.
+// reason. Their traffic is counted together.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "weft/base/error.h"
-#include "weft/net/endpoint.h"
+#include "weft/comm/internal/engine.h"
 
 namespace weft::comm::internal {
 
@@ -18,16 +18,17 @@ class Family {
   // A group of the family, for as long as the group exists.
   class Member {
    public:
-    // The endpoint outlives it.
-    Member(std::shared_ptr<Family> family, net::Endpoint& endpoint)
-        : family_(std::move(family)), endpoint_(endpoint) {
+    // The engine outlives it.
+    Member(std::shared_ptr<Family> family, Engine& engine)
+        : family_(std::move(family)), engine_(engine) {
       const std::lock_guard lock(family_->mutex_);
-      family_->members_.push_back(&endpoint_);
+      family_->members_.push_back(&engine_);
     }
     ~Member() {
       const std::lock_guard lock(family_->mutex_);
-      family_->note(endpoint_.failure());
-      std::erase(family_->members_, &endpoint_);
+      family_->note(engine_.endpoint().failure());
+      add(family_->ended_, engine_.traffic());
+      std::erase(family_->members_, &engine_);
     }
     Member(const Member&) = delete;
     Member& operator=(const Member&) = delete;
@@ -36,7 +37,7 @@ class Family {
     // all other errors already, or the errors follow from another one.
     std::optional<Error> cause() const {
       const std::lock_guard lock(family_->mutex_);
-      for (const net::Endpoint* member : family_->members_) family_->note(member->failure());
+      for (Engine* member : family_->members_) family_->note(member->endpoint().failure());
       return family_->cause_;
     }
     // The error that this rank sends to the peers when it aborts a group: the cause, else the first
@@ -47,12 +48,25 @@ class Family {
       return family_->timeout_;
     }
 
+    // Of all groups of the family, those that have ended included.
+    Traffic traffic() const {
+      const std::lock_guard lock(family_->mutex_);
+      Traffic all = family_->ended_;
+      for (Engine* member : family_->members_) add(all, member->traffic());
+      return all;
+    }
+
    private:
     const std::shared_ptr<Family> family_;
-    net::Endpoint& endpoint_;
+    Engine& engine_;
   };
 
  private:
+  static void add(Traffic& sum, const Traffic& more) {
+    sum.sent_bytes += more.sent_bytes;
+    sum.shared_bytes += more.shared_bytes;
+    sum.is_complete = sum.is_complete && more.is_complete;
+  }
   void note(const std::optional<Error>& error) {
     if (!error) return;
     if (!cause_ && (error->code() == Errc::kCorrupt || error->code() == Errc::kInternal))
@@ -61,9 +75,10 @@ class Family {
   }
 
   std::mutex mutex_;
-  std::vector<net::Endpoint*> members_;  // guarded by mutex_
-  std::optional<Error> cause_;           // guarded by mutex_
-  std::optional<Error> timeout_;         // guarded by mutex_
+  std::vector<Engine*> members_;  // guarded by mutex_
+  Traffic ended_;                 // guarded by mutex_: of the groups that have ended
+  std::optional<Error> cause_;    // guarded by mutex_
+  std::optional<Error> timeout_;  // guarded by mutex_
 };
 
 }  // namespace weft::comm::internal

@@ -23,6 +23,9 @@ class MpiEngine final : public Engine {
   }
   net::Endpoint& endpoint() override { return *endpoint_; }
   net::Host* host() override { return nullptr; }
+  Traffic traffic() override {
+    return {.sent_bytes = endpoint_->sent_bytes(), .is_complete = false};
+  }
   void fail(const Error& why) noexcept override { endpoint_->fail(why); }
   std::string describe() const override {
     return std::string("mpi (") + endpoint_->implementation() + ")";

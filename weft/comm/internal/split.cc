@@ -26,6 +26,7 @@ class LocalEngine final : public Engine {
   net::Endpoint& endpoint() override { return *rings_; }
   net::Host* host() override { return &transports_->host(); }
   std::string describe() const override { return "shared memory"; }
+  Traffic traffic() override { return {rings_->sent_bytes(), direct_.moved_bytes()}; }
   void fail(const Error& why) noexcept override {
     rings_->fail(why);
     transports_->fail(why);
@@ -81,6 +82,12 @@ class SplitEngine final : public Engine {
   void fail(const Error& why) noexcept override { transports_->fail(why); }
   bool has_ordered_sums() const override { return flat_->has_ordered_sums(); }
   const HostSplit* split() override { return split_.get(); }
+  // Views send through the endpoint, so it counts the messages of all levels but the host's rings.
+  Traffic traffic() override {
+    const Traffic local = split_->local.traffic();
+    return {transports_->endpoint()->sent_bytes() + local.sent_bytes,
+            transports_->host().moved_bytes() + local.shared_bytes};
+  }
 
  private:
   std::vector<int> everybody() const {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <thread>
 
 namespace weft::comm::internal {
 
@@ -18,25 +19,28 @@ class TaskQueues {
   using After = std::function<void()>;
   using Task = std::function<After()>;
 
-  TaskQueues();
+  // Starts a thread that runs `body`. Throws std::system_error if the system has no more.
+  using StartThread = std::thread (*)(std::function<void()> body);
+
+  explicit TaskQueues(StartThread start = nullptr);  // null: std::thread
   // Waits for the running tasks. Call the engine's fail() first if they might not end by
   // themselves. Any thread may call it, including one of the queues' own.
   ~TaskQueues();
   TaskQueues(const TaskQueues&) = delete;
   TaskQueues& operator=(const TaskQueues&) = delete;
 
-  // Runs `task` after all earlier tasks of `queue`. Tasks do not throw.
+  // Runs `task` after all earlier tasks of `queue`. Tasks do not throw. Throws Error(kUnavailable)
+  // if a thread is needed and cannot be started; the task is then not run.
   void post(std::uint64_t id, Task task);
   // Runs `task` on the calling thread if the queue is empty, so that a synchronous call needs no
-  // thread switch. Otherwise posts it and waits.
+  // thread switch. Otherwise posts it and waits. Never needs a new thread if the queue is empty.
   void run(std::uint64_t id, const Task& task);
 
  private:
   struct State;
-  std::shared_ptr<State>
-      // also held by each thread: the task that it has just run may have held the last reference to
-      // the owner of these queues
-      state_;
+  // Also held by each thread: the task that it has just run may have held the last reference to the
+  // owner of these queues.
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace weft::comm::internal

@@ -1,6 +1,7 @@
 #include "weft/comm/internal/tensor_data.h"
 
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 
 #include "weft/comm/internal/staging.h"
 
@@ -54,6 +55,41 @@ void require_same_type(const char* operation, const at::Tensor& a, const at::Ten
                std::string(operation) + ": output is " + c10::toString(a.scalar_type()) +
                    ", input is " + c10::toString(b.scalar_type()) +
                    "; both must have the same type");
+}
+
+void require_root(const char* operation, std::int64_t root, int size) {
+  WEFT_REQUIRE(root >= 0 && root < size, std::string(operation) + ": root " + std::to_string(root) +
+                                             " is not a rank of the group of " +
+                                             std::to_string(size));
+}
+
+bool any_overlap(const std::vector<at::Tensor>& tensors) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      const bool strided = !tensors[i].is_sparse() && !tensors[j].is_sparse();
+      if (strided && at::get_overlap_status(tensors[i], tensors[j]) != at::MemOverlapStatus::No)
+        return true;
+    }
+  }
+  return false;
+}
+
+void require_apart(const char* operation, const std::vector<at::Tensor>& outputs,
+                   const std::vector<at::Tensor>& inputs) {
+  const auto share = [](const at::Tensor& a, const at::Tensor& b) {
+    const auto status = at::get_overlap_status(a, b);
+    return status == at::MemOverlapStatus::Full || status == at::MemOverlapStatus::Partial;
+  };
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    for (std::size_t j = 0; j < outputs.size(); ++j) {
+      if (i == j) continue;
+      const bool with_output = share(outputs[i], outputs[j]);
+      WEFT_REQUIRE(!with_output && (j >= inputs.size() || !share(outputs[i], inputs[j])),
+                   std::string(operation) + ": output " + std::to_string(i) +
+                       " shares memory with " + (with_output ? "output " : "input ") +
+                       std::to_string(j) + "; give each its own memory");
+    }
+  }
 }
 
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation) {

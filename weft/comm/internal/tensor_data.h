@@ -14,6 +14,18 @@ ReduceOp reduce_op(const c10d::ReduceOp& op);
 
 void require_same_type(const char* operation, const at::Tensor& a, const at::Tensor& b);
 
+// Throws kInvalidArgument if `root` is not a rank of the group.
+void require_root(const char* operation, std::int64_t root, int size);
+
+// Whether any two of the tensors share memory, as far as ATen can tell; strided views of one
+// storage count as sharing.
+bool any_overlap(const std::vector<at::Tensor>& tensors);
+
+// Throws kInvalidArgument if an output shares memory with another output, or with the input of
+// another place, which would be overwritten before it is read.
+void require_apart(const char* operation, const std::vector<at::Tensor>& outputs,
+                   const std::vector<at::Tensor>& inputs);
+
 // Returns the tensor of a list of one. Throws kInvalidArgument for any other number of tensors.
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation);
 

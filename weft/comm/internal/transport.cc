@@ -48,10 +48,9 @@ std::string address_towards(const std::string& host) {
 // Location of each rank, by rank.
 struct Places {
   std::vector<std::string> machines;  // equal if the ranks can share memory
-  std::vector<std::string>
-      // equal if the ranks shall share memory: WEFT_HOST_ID divides a machine into hosts; with tcp
-      // and mpi each rank is a host
-      hosts;
+  // equal if the ranks shall share memory: WEFT_HOST_ID divides a machine into hosts; with tcp and
+  // mpi each rank is a host
+  std::vector<std::string> hosts;
   bool one(const std::vector<std::string>& ids) const {
     return std::all_of(ids.begin(), ids.end(), [&](const auto& id) { return id == ids[0]; });
   }

@@ -104,6 +104,10 @@ class TwoLevel {
   std::vector<int> served(int host) const;
   bool root_is_here(const Call& call) const { return call.root_host == map_.host; }
   int place_of(int rank) const;
+  // Counts `bytes` for each other rank of this host.
+  void count_in_host(std::int64_t bytes) {
+    transports_.host().count_moved(static_cast<std::uint64_t>(bytes * (map_.local_world() - 1)));
+  }
   const std::byte* input(int local) const { return inputs_[static_cast<std::size_t>(local)]; }
   std::byte* output(int local) const { return outputs_[static_cast<std::size_t>(local)]; }
 
@@ -112,9 +116,8 @@ class TwoLevel {
   const HostMap& map_;
   net::Endpoint& endpoint_;
   const Chooser chooser_;  // of schedules between one rank of each host
-  const bool
-      // sums over the host and then across hosts would not have the required order
-      out_of_order_;
+  // sums over the host and then across hosts would not have the required order
+  const bool out_of_order_;
   CallExchange calls_;
   Queue queues_[2];
   std::vector<Header> headers_;               // by host, of the call under way

@@ -52,6 +52,7 @@ void TwoLevel::exchange_headers(const Call& call, const Header& mine, std::int64
     std::vector<const void*> sources;
     for (int peer = 0; peer < map_.local_world(); ++peer) sources.push_back(calls_.data(peer));
     void* sum = data_[here].data();
+    count_in_host(inline_bytes);
     kernels::reduce(&sum, 1, sources.data(), map_.local_world(),
                     {call.args.dtype, within(call.args.op), call.args.count});
   }

@@ -59,6 +59,7 @@ void TwoLevel::all_gather(const Call& call, Queue& queue, std::int64_t at, std::
     for (int peer = 0; peer < map_.local_world(); ++peer)
       copy_bytes(output(peer) + place(recv.peer), recv.bytes.data(), bytes);
   }
+  count_in_host(bytes * static_cast<std::int64_t>(1 + recvs.size()));
 }
 
 // On each host, one rank sums the block of the rank that it serves. The sums of the hosts are added
@@ -76,6 +77,7 @@ void TwoLevel::reduce_scatter(const Call& call, Queue& queue, std::int64_t at, s
   const auto needed =
       static_cast<std::size_t>(bytes) * (targets.size() + static_cast<std::size_t>(hosts));
   queue.scratch.resize(std::max(queue.scratch.size(), needed));
+  count_in_host(bytes * static_cast<std::int64_t>(targets.size()));
   std::byte* next = queue.scratch.data();
   std::vector<const void*> sources(static_cast<std::size_t>(map_.local_world())),
       sums(static_cast<std::size_t>(hosts));
@@ -123,6 +125,7 @@ void TwoLevel::all_to_all(const Call& call) {
       }
     }
   }
+  count_in_host(bytes);
   endpoint_.exchange(kBlocks, sends, recvs, call.deadline());
 }
 
@@ -133,6 +136,7 @@ void TwoLevel::gather(const Call& call) {
       endpoint_.send(call.args.root, kBlocks, bytes_at(input(map_.local), bytes), call.deadline());
     return;
   }
+  count_in_host(bytes);
   std::vector<net::Recv> recvs;
   for (int rank = 0; rank < map_.world; ++rank) {
     std::byte* const to = output(map_.local) + rank * bytes;
@@ -151,7 +155,8 @@ void TwoLevel::scatter(const Call& call) {
   if (!root_is_here(call))
     return endpoint_.recv(call.args.root, kBlocks, bytes_at(out, bytes), call.deadline());
   copy_bytes(out, input(place_of(call.args.root)) + map_.rank * bytes, bytes);
-  if (map_.rank != call.args.root) return;
+  if (map_.rank != call.args.root)
+    return transports_.host().count_moved(static_cast<std::uint64_t>(bytes));
   std::vector<net::Send> sends;
   for (int rank = 0; rank < map_.world; ++rank) {
     if (place_of(rank) < 0)

@@ -77,6 +77,7 @@ void TwoLevel::all_reduce_segment(const Call& call, Queue& queue, const Segment&
     if (peer != map_.local) destinations.push_back(output(peer) + at);
   }
   std::byte* const mine = output(map_.local) + at;
+  count_in_host(2 * call.bytes(count));  // all inputs are read, and all outputs are written
   void* sum = mine;
   kernels::reduce(&sum, 1, sources.data(), map_.local_world(),
                   {call.args.dtype, within(call.args.op), count});
@@ -100,6 +101,7 @@ void TwoLevel::broadcast_segment(const Call& call, Queue& queue, const Segment& 
     const bool has_it = peer == map_.local || (peer == root && to == input(root) + at);
     if (!has_it) std::memcpy(to, mine, static_cast<std::size_t>(bytes));
   }
+  count_in_host(bytes);
 }
 
 void TwoLevel::reduce_segment(const Call& call, Queue& queue, const Segment& segment) {
@@ -108,6 +110,7 @@ void TwoLevel::reduce_segment(const Call& call, Queue& queue, const Segment& seg
   for (int peer = 0; peer < map_.local_world(); ++peer) sources.push_back(input(peer) + at);
   queue.scratch.resize(std::max(queue.scratch.size(), static_cast<std::size_t>(call.bytes(count))));
   void* sum = queue.scratch.data();
+  count_in_host(call.bytes(count));
   kernels::reduce(&sum, 1, sources.data(), map_.local_world(),
                   {call.args.dtype, within(call.args.op), count});
   const int root = place_of(call.args.root);

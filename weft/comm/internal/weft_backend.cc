@@ -11,6 +11,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "weft/comm/backend.h"
 #include "weft/comm/internal/tensor_data.h"
 #include "weft/observe/trace.h"
 
@@ -77,6 +78,8 @@ std::span<std::byte> bytes_of(const Dense& data) {
   return {static_cast<std::byte*>(data.data()), data.bytes()};
 }
 
+std::atomic<AroundWait> around_wait = nullptr;
+
 }  // namespace
 
 WeftBackend::WeftBackend(std::unique_ptr<Engine> engine, int rank, int size,
@@ -88,8 +91,7 @@ WeftBackend::WeftBackend(std::unique_ptr<Engine> engine, int rank, int size,
       process_(getpid()),
       between_threads_(engine_->endpoint().name() == std::string_view("inproc")),
       queues_(std::make_unique<TaskQueues>()) {
-  if (origin_.family)
-    member_ = std::make_unique<Family::Member>(origin_.family, engine_->endpoint());
+  if (origin_.family) member_ = std::make_unique<Family::Member>(origin_.family, *engine_);
 }
 
 WeftBackend::~WeftBackend() {
@@ -99,11 +101,19 @@ WeftBackend::~WeftBackend() {
     static_cast<void>(engine_.release());
     return;
   }
-  queues_->run(kCollectiveQueue, []() -> TaskQueues::After { return nullptr; });
-  const bool given_up = std::uncaught_exceptions() > 0 || engine_->endpoint().failure();
-  if (const auto cause = member_ && given_up ? member_->why_given_up() : family_cause())
-    engine_->fail(*cause);
-  if (messages_ > 0) engine_->endpoint().fail(Error(Errc::kAborted, "the group has ended"));
+  const auto end = [this] {
+    queues_->run(kCollectiveQueue, []() -> TaskQueues::After { return nullptr; });
+    const bool given_up = std::uncaught_exceptions() > 0 || engine_->endpoint().failure();
+    if (const auto cause = member_ && given_up ? member_->why_given_up() : family_cause())
+      engine_->fail(*cause);
+    if (messages_ > 0) engine_->endpoint().fail(Error(Errc::kAborted, "the group has ended"));
+    queues_.reset();
+  };
+  if (const AroundWait around = around_wait.load()) {
+    around(end);
+  } else {
+    end();
+  }
 }
 
 c10::intrusive_ptr<c10d::Backend::Options> WeftBackend::getBackendOptions() {
@@ -230,10 +240,15 @@ bool WeftBackend::recv_now(std::span<std::byte> bytes, int peer, int tag) {
 WeftBackend::WorkPtr WeftBackend::message(std::uint64_t queue, const Shown& shown,
                                           std::function<int(Deadline deadline)> body) {
   messages_.fetch_add(1);
-  return submit(queue, shown, true, [this, body = std::move(body), timeout = timeout()] {
-    const CountedUntilHere under_way(messages_);
-    return body(Deadline::in(timeout));
-  });
+  try {
+    return submit(queue, shown, true, [this, body = std::move(body), timeout = timeout()] {
+      const CountedUntilHere under_way(messages_);
+      return body(Deadline::in(timeout));
+    });
+  } catch (...) {  // it was not posted
+    messages_.fetch_sub(1);
+    throw;
+  }
 }
 
 WeftBackend::WorkPtr WeftBackend::send(Tensors& tensors, int peer, int tag) {
@@ -328,3 +343,5 @@ void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
 }
 
 }  // namespace weft::comm::internal
+
+void weft::comm::set_around_wait(AroundWait around) { internal::around_wait = around; }

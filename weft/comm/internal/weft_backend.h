@@ -49,6 +49,7 @@ class WeftBackend final : public c10d::Backend {
   net::Host* host() { return engine_->host(); }
   const HostSplit* split() { return engine_->split(); }
   std::string describe() const { return engine_->describe(); }
+  Traffic traffic() const { return member_ ? member_->traffic() : engine_->traffic(); }
   bool has_ordered_sums() const { return engine_->has_ordered_sums(); }
   void abort_with(const Error& why) noexcept { engine_->fail(why); }
   void abort() override { abort_with(Error(Errc::kAborted, "the group was aborted by its owner")); }

@@ -123,7 +123,14 @@ WeftBackend::WorkPtr WeftBackend::allreduce_coalesced(
   const How how = this->how(options);
   return collective({c10d::OpType::ALLREDUCE_COALESCED, "weft:all_reduce", tensors, tensors}, how,
                     [this, tensors, op = options.reduceOp, how] {
-                      for (const auto& tensor : tensors) all_reduce_one(tensor, op, how.timeout);
+                      // Each result is that of its tensor alone, also where tensors share memory.
+                      const bool apart = !any_overlap(tensors);
+                      Tensors own;
+                      for (const auto& tensor : tensors)
+                        own.push_back(apart ? tensor : tensor.clone());
+                      for (const auto& tensor : own) all_reduce_one(tensor, op, how.timeout);
+                      for (std::size_t i = 0; !apart && i < own.size(); ++i)
+                        tensors[i].copy_(own[i]);
                     });
 }
 
@@ -132,6 +139,7 @@ WeftBackend::WorkPtr WeftBackend::broadcast(Tensors& tensors,
   const at::Tensor tensor = only(tensors, "broadcast");
   const How how = this->how(options);
   const int root = static_cast<int>(options.rootRank);
+  require_root("broadcast", options.rootRank, size_);
   return collective({c10d::OpType::BROADCAST, "weft:broadcast", tensors, tensors}, how,
                     [this, tensor, root, how] {
                       const Dense data(tensor, root == rank_ ? Dense::kIn : Dense::kOut);
@@ -145,6 +153,7 @@ WeftBackend::WorkPtr WeftBackend::reduce(Tensors& tensors, const c10d::ReduceOpt
   const at::Tensor tensor = only(tensors, "reduce");
   const How how = this->how(options);
   const int root = static_cast<int>(options.rootRank);
+  require_root("reduce", options.rootRank, size_);
   return collective({c10d::OpType::REDUCE, "weft:reduce", tensors, tensors}, how,
                     [this, tensor, op = options.reduceOp, root, how] {
                       const Dense in(premultiplied(tensor, op), Dense::kIn),
@@ -188,6 +197,7 @@ WeftBackend::WorkPtr WeftBackend::allgather_into_tensor_coalesced(
   require_list("all_gather", outputs, static_cast<int>(inputs.size()));
   for (std::size_t i = 0; i < inputs.size(); ++i)
     require_parts("all_gather", outputs[i], inputs[i], size_);
+  require_apart("all_gather", outputs, inputs);
   return collective({c10d::OpType::ALLGATHER_COALESCED, "weft:all_gather", inputs, outputs}, how,
                     [this, outputs, inputs, how] {
                       for (std::size_t i = 0; i < inputs.size(); ++i)
@@ -236,6 +246,7 @@ WeftBackend::WorkPtr WeftBackend::gather(TensorLists& outputs, Tensors& inputs,
   const at::Tensor input = only(inputs, "gather");
   const How how = this->how(options);
   const int root = static_cast<int>(options.rootRank);
+  require_root("gather", options.rootRank, size_);
   const Tensors list = rank_ == root && !outputs.empty() ? outputs[0] : Tensors{};
   if (rank_ == root) require_list("gather", list, size_);
   return collective(
@@ -256,6 +267,7 @@ WeftBackend::WorkPtr WeftBackend::scatter(Tensors& outputs, TensorLists& inputs,
   const at::Tensor output = only(outputs, "scatter");
   const How how = this->how(options);
   const int root = static_cast<int>(options.rootRank);
+  require_root("scatter", options.rootRank, size_);
   const Tensors list = rank_ == root && !inputs.empty() ? inputs[0] : Tensors{};
   if (rank_ == root) require_list("scatter", list, size_);
   return collective({c10d::OpType::SCATTER, "weft:scatter", list, outputs}, how,
@@ -294,6 +306,7 @@ WeftBackend::WorkPtr WeftBackend::reduce_scatter_tensor_coalesced(
   require_list("reduce_scatter", outputs, static_cast<int>(inputs.size()));
   for (std::size_t i = 0; i < inputs.size(); ++i)
     require_parts("reduce_scatter", inputs[i], outputs[i], size_);
+  require_apart("reduce_scatter", outputs, inputs);
   return collective(
       {c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, "weft:reduce_scatter", inputs, outputs}, how,
       [this, outputs, inputs, op = options.reduceOp, how] {
@@ -356,6 +369,7 @@ WeftBackend::WorkPtr WeftBackend::alltoall(Tensors& outputs, Tensors& inputs,
   const How how = this->how(options);
   require_list("all_to_all", outputs, size_);
   require_list("all_to_all", inputs, size_);
+  require_apart("all_to_all", outputs, inputs);
   return collective({c10d::OpType::ALLTOALL, "weft:all_to_all", inputs, outputs}, how,
                     [this, outputs, inputs, timeout = how.timeout] {
                       all_to_all_uneven(outputs, inputs, timeout);

@@ -21,10 +21,8 @@ namespace weft::data::text {
 
 struct PackOptions {
   std::int64_t length = 1024;  // T
-  Range
-      // of the file's tokens; empty: all. A document that it cuts is taken as far as it lies
-      // within.
-      range;
+  // of the file's tokens; empty: all. A document that it cuts is taken as far as it lies within.
+  Range range;
 };
 
 struct PackStats {

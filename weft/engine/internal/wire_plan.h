@@ -19,10 +19,9 @@ namespace weft::parallel::internal {
 struct StepTimes {
   std::vector<double> ready;  // by parameter: time of its gradient
   double backward = 0;        // duration of backward
-  std::vector<double>
-      // by parameter: its first use by forward, counted from the end of backward without any
-      // waiting. Empty if step() waits for all of them
-      needed;
+  // by parameter: its first use by forward, counted from the end of backward without any waiting.
+  // Empty if step() waits for all of them
+  std::vector<double> needed;
 };
 
 struct LinkCost {

@@ -34,6 +34,7 @@ struct Attempt {
   int restarts = 0;
   std::string error_file;
   int secret_fd = -1;   // -1: none
+  int live_fd = -1;     // -1: none
   bool reports = true;  // whether the launcher's report prints the rank's error
 };
 std::vector<std::string> rank_environment(const LaunchOptions& options, const Job& job, int local,

@@ -17,7 +17,6 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "weft/base/error.h"
-#include "weft/launch/internal/pipe.h"
 
 namespace weft::launch::internal {
 namespace {
@@ -77,6 +76,16 @@ ProcessOptions store_process_options(const StoreProcess::Options& options, int l
   return process;
 }
 
+// {the store process's end, the launcher's}. Sockets, since a write to a pipe without a reader
+// would end the launcher by SIGPIPE.
+std::array<Fd, 2> make_lifeline() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    throw Error(Errc::kUnavailable,
+                std::string("no socket for the store process: ") + std::strerror(errno));
+  return {Fd(ends[0]), Fd(ends[1])};
+}
+
 std::string refusal(const std::string& host, int port, int reason) {
   const std::string where = host + ":" + std::to_string(port);
   if (reason == EADDRINUSE)
@@ -115,14 +124,15 @@ Fd listen_for_store(const std::string& host, int port, int* bound) {
   return listener;
 }
 
-StoreProcess::StoreProcess(const Options& options)
-    : StoreProcess(options, make_pipe("the store process")) {}
+StoreProcess::StoreProcess(const Options& options) : StoreProcess(options, make_lifeline()) {}
 
-StoreProcess::StoreProcess(const Options& options, std::array<Fd, 2> pipe)
-    : lifeline_(std::move(pipe[1])), process_(store_process_options(options, pipe[0].get())) {}
+StoreProcess::StoreProcess(const Options& options, std::array<Fd, 2> ends)
+    : lifeline_(std::move(ends[1])), process_(store_process_options(options, ends[0].get())) {}
 
+// Nothing if the process is gone: the supervisor sees its end.
 void StoreProcess::tell(Message message) {
-  [[maybe_unused]] const auto sent = ::write(lifeline_.get(), &message, sizeof message);
+  [[maybe_unused]] const auto sent =
+      ::send(lifeline_.get(), &message, sizeof message, MSG_NOSIGNAL);
 }
 
 }  // namespace weft::launch::internal

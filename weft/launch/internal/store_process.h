@@ -36,14 +36,14 @@ class StoreProcess {
   // Stores the number of a failed rank, for ranks that wait for it. The first one stays.
   void tell_lost(int rank) { tell({0, rank}); }
 
-  // A message of the launcher, small enough for an atomic write to a pipe.
+  // A message of the launcher, small enough for the socket to take it whole.
   struct Message {
     pid_t group;  // to guard; negative: to forget; 0: none
     int lost;     // rank; -1: none
   };
 
  private:
-  StoreProcess(const Options& options, std::array<Fd, 2> pipe);
+  StoreProcess(const Options& options, std::array<Fd, 2> ends);
   void tell(Message message);
 
   Fd lifeline_;  // the store process waits until it is closed

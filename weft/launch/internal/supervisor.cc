@@ -95,6 +95,8 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
     note("OMP_NUM_THREADS is not set: " + std::to_string(threads) + " for each of " +
          std::to_string(job_.local_world) + " ranks");
   }
+  if (!options.http.empty() && job_.node_rank == 0)
+    page_ = std::make_unique<LivePage>(options.http);
   make_folder();
   sigset_t handled;
   ::sigemptyset(&handled);
@@ -201,10 +203,12 @@ Supervisor::Rank Supervisor::start_rank(int local) {
   std::filesystem::create_directories(folder_of(local));
   const Fd secret = reopen(secret_), nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   ProcessOptions process;
-  process.environment = rank_environment(
-      options_, job_, local,
-      {situation_.restarts, error_file_of(local).string(), secret.get(), !logs_errors(local)});
-  if (secret) process.inherit = {secret.get()};
+  const int live = page_ && job_.rank(local) == 0 ? page_->fd() : -1;
+  process.environment = rank_environment(options_, job_, local,
+                                         {situation_.restarts, error_file_of(local).string(),
+                                          secret.get(), live, !logs_errors(local)});
+  if (secret) process.inherit.push_back(secret.get());
+  if (live >= 0) process.inherit.push_back(live);
   // At most one rank reads stdin, and never a terminal: reading it would stop a background process
   // group.
   if (job_.rank(local) != 0 || ::isatty(STDIN_FILENO)) process.stdin_fd = nothing.get();

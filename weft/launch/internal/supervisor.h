@@ -9,6 +9,7 @@
 #include "weft/launch/internal/line_relay.h"
 #include "weft/launch/internal/rank_environment.h"
 #include "weft/launch/internal/store_process.h"
+#include "weft/launch/live_page.h"
 #include "weft/launch/supervision.h"
 
 namespace weft::launch::internal {
@@ -57,10 +58,10 @@ class Supervisor {
   Situation situation_;
   int stop_signal_ = 0;
   long out_of_memory_before_ = 0;
+  std::unique_ptr<LivePage> page_;
   std::unique_ptr<StoreProcess> store_process_;
-  std::vector<Rank>
-      // by local rank; destroyed before the store process, so that it never guards an ended group
-      ranks_;
+  // by local rank; destroyed before the store process, so that it never guards an ended group
+  std::vector<Rank> ranks_;
 };
 
 }  // namespace weft::launch::internal

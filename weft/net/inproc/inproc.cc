@@ -64,6 +64,7 @@ class InprocEndpoint final : public Endpoint {
     internal::check_peers(world(), sends, recvs);
     Lock lock(hub_->mutex);
     box_.failure.refuse("exchange");
+    count_sent(sends);
     Operation operation;
     std::vector<Receipt> receipts;
     receipts.reserve(recvs.size());

@@ -120,6 +120,7 @@ void Direct::reduce_inline(const DirectArgs& args, std::int64_t first) {
   for (int peer = 0; peer < host_.world(); ++peer)
     sources[peer] = slot(peer).data + first * static_cast<std::int64_t>(size_of(args.dtype));
   void* out = args.output;
+  count_each(args.count * static_cast<std::int64_t>(size_of(args.dtype)));
   if (args.count > 0)
     kernels::reduce(&out, 1, sources, host_.world(), {args.dtype, args.op, args.count});
 }
@@ -139,6 +140,9 @@ void Direct::reduce_shards(const DirectArgs& args, bool to_all) {
     if (to_all || peer == args.root)
       destinations.push_back(host_.at(peer, slot(peer).output) + offset);
   }
+  const std::int64_t bytes = (end - begin) * static_cast<std::int64_t>(size);
+  count_each(to_all ? 2 * bytes : bytes);
+  if (!to_all && rank != args.root) moved_.add(static_cast<std::uint64_t>(bytes));
   if (end > begin) {
     kernels::reduce(destinations.data(), static_cast<int>(destinations.size()), sources.data(),
                     world, {args.dtype, args.op, end - begin});
@@ -177,10 +181,12 @@ void Direct::reduce_pieces(const DirectArgs& args) {
               (peer == rank ? in + bytes(at) : staging(peer, piece)) + bytes(begin);
         }
         void* to[] = {out + bytes(at + begin), staging(rank, piece) + bytes(begin)};
+        count_each(bytes(end - begin));
         if (end > begin)
           kernels::reduce(to, 2, sources.data(), world, {args.dtype, args.op, end - begin});
         meet();
         each_other_shard(n, [&](int peer, auto from, auto length) {
+          moved_.add(static_cast<std::uint64_t>(length));
           copy_bytes(out + bytes(at) + from, staging(peer, piece) + from, length);
         });
       });
@@ -204,6 +210,7 @@ void Direct::reduce(const DirectArgs& args) {
       [&](auto at, auto n, std::byte* mine) { copy_bytes(mine, in + at * size, n * size); },
       [&](auto at, auto n, auto piece) {
         if (!root) return;
+        count_each(n * size);
         for (int peer = 0; peer < host_.world(); ++peer)
           sources[static_cast<std::size_t>(peer)] = staging(peer, piece);
         void* out = static_cast<std::byte*>(args.output) + at * size;
@@ -221,6 +228,7 @@ void Direct::reduce_scatter(const DirectArgs& args) {
     return;
   }
   open(args, Collective::kReduceScatter, 0);
+  count_each(count * size);
   std::vector<const void*> sources(static_cast<std::size_t>(world));
   void* out = args.output;
   if (readable(true, false)) {

@@ -76,6 +76,9 @@ class Direct {
   void all_to_all(const DirectArgs& args);
   void barrier(const DirectArgs& args);
 
+  // Bytes of the other ranks' data that this rank has read or written so far. Any thread may call it.
+  std::uint64_t moved_bytes() const { return moved_.value(); }
+
   static constexpr std::size_t kInline = 4096;        // bytes of a slot
   static constexpr std::size_t kStaging = 256 << 10;  // bytes of a piece
 
@@ -88,6 +91,10 @@ class Direct {
   void meet();
   void open(const DirectArgs& args, schedule::Collective operation, std::int64_t inline_bytes);
   [[noreturn]] void mismatch(int peer);
+  // Counts `bytes` for each of the other ranks.
+  void count_each(std::int64_t bytes) {
+    moved_.add(static_cast<std::uint64_t>(bytes * (host_.world() - 1)));
+  }
   bool readable(bool inputs, bool outputs) const;
   std::vector<const std::byte*> inputs() const;
 
@@ -106,6 +113,7 @@ class Direct {
   std::uint32_t sequence_ = 0;    // number of meetings so far
   const char* name_ = "direct";   // name of the current operation
   std::chrono::nanoseconds timeout_{};
+  Counter moved_;
 };
 
 }  // namespace weft::net

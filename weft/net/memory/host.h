@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/net/counter.h"
 
 namespace weft::net {
 
@@ -105,6 +106,11 @@ class Host {
   bool has_ended(int peer) const;
   std::optional<Error> failure() const;
 
+  // Other ranks' memory that this rank has read or written, in bytes, as its users have counted it:
+  // for code that moves data outside of Direct. Any thread may call both.
+  void count_moved(std::uint64_t bytes) noexcept { moved_.add_from_any_thread(bytes); }
+  std::uint64_t moved_bytes() const noexcept { return moved_.value(); }
+
   // True if there are more ranks than processors, so that spinning would take processor time from
   // the awaited peers.
   bool oversubscribed() const noexcept { return oversubscribed_; }
@@ -140,6 +146,7 @@ class Host {
   std::vector<std::byte*> bases_;  // by rank; null bases for threads
   Control* control_ = nullptr;
   std::unique_ptr<Links> links_;
+  Counter moved_;
 };
 
 // Hosts for `world` threads of this process.

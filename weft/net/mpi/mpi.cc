@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <numeric>
 
 #include "weft/kernels/reduce.h"
@@ -56,6 +57,10 @@ class Communicator final : public MpiEndpoint {
   const char* implementation() const override { return runtime_.table().name; }
   void exchange(Channel channel, std::span<const Send> sends, std::span<const Recv> recvs,
                 Deadline deadline) override {
+    {
+      const std::lock_guard lock(counting_);
+      count_sent(sends);
+    }
     messages_->exchange(channel, sends, recvs, deadline);
   }
   int await_any(Channel channel, Deadline deadline) override {
@@ -79,6 +84,7 @@ class Communicator final : public MpiEndpoint {
   void by_messages(Collective collective, const DirectArgs& args, Deadline deadline);
 
   Runtime& runtime_;
+  std::mutex counting_;  // guards count_sent()
   const int rank_, world_;
   const std::uint32_t epoch_;
   const std::int64_t native_bytes_;

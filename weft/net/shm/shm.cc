@@ -64,6 +64,7 @@ class ShmEndpoint final : public Endpoint {
     Lock lock = enter();
     adopt_failure();
     failure_.refuse("exchange");
+    count_sent(sends);
     try {
       const auto rest = sends.subspan(send_now(channel, sends));
       if (rest.empty() && (recvs.empty() || (recvs.size() == 1 && receive_now(channel, recvs[0]))))

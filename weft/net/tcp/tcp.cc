@@ -105,6 +105,7 @@ class TcpEndpoint final : public Endpoint {
     internal::check_peers(world(), sends, recvs);
     Lock lock(mutex_);
     failure_.refuse("exchange");
+    count_sent(sends);
     const Lease lease(spare_);  // returned under the lock, which is taken before
     Transfers& transfers = *lease;
     guarded([&] {
@@ -116,9 +117,7 @@ class TcpEndpoint final : public Endpoint {
     while (transfers.operation.pending > 0) wait_on(lock, channel, transfers, deadline);
   }
 
-  std::unique_ptr<Flow> flow(Channel channel) override {
-    return std::make_unique<TcpFlow>(*this, channel);
-  }
+  std::unique_ptr<Flow> flow(Channel of) override { return std::make_unique<TcpFlow>(*this, of); }
 
   bool begin_call(Channel channel, std::uint64_t number, const Label& label) override {
     const Lock lock(mutex_);
@@ -201,6 +200,7 @@ class TcpEndpoint final : public Endpoint {
       internal::check_peers(endpoint_.world(), sends, recvs);
       const Lock lock(endpoint_.mutex_);
       if (endpoint_.failure_.latched()) endpoint_.failure_.end_pending("exchange");
+      endpoint_.count_sent(sends);
       endpoint_.guarded([&] { body(endpoint_.engine_); });
       if (endpoint_.failure_.latched()) endpoint_.failure_.end_pending("exchange");
       if (endpoint_.polling_) endpoint_.engine_.wake();

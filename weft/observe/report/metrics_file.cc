@@ -5,6 +5,23 @@
 #include <nlohmann/json.hpp>
 
 namespace weft::observe {
+namespace {
+
+void add_record(const std::string& line, MetricsSeries& series) {
+  const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!record.is_object() || !record.contains("step") || !record["step"].is_number()) return;
+  const double step = record["step"];
+  for (const auto& [name, value] : record.items()) {
+    if (name != "step" && value.is_number()) series[name].push_back({step, value});
+  }
+}
+
+void halve(std::vector<MetricsPoint>& points) {
+  for (std::size_t i = 0; 2 * i + 1 < points.size(); ++i) points[i] = points[2 * i + 1];
+  points.resize(points.size() / 2);
+}
+
+}  // namespace
 
 MetricsSeries read_metrics(const std::string& file, std::int64_t max_bytes) {
   MetricsSeries series;
@@ -12,15 +29,26 @@ MetricsSeries read_metrics(const std::string& file, std::int64_t max_bytes) {
   if (!in) return series;
   const std::streamoff size = in.tellg();
   in.seekg(std::max<std::streamoff>(0, size - max_bytes));
-  for (std::string line; std::getline(in, line);) {
-    const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!record.is_object() || !record.contains("step") || !record["step"].is_number()) continue;
-    const double step = record["step"];
-    for (const auto& [name, value] : record.items()) {
-      if (name != "step" && value.is_number()) series[name].push_back({step, value});
-    }
-  }
+  for (std::string line; std::getline(in, line);) add_record(line, series);
   return series;
+}
+
+const MetricsSeries& MetricsFollower::update() {
+  std::ifstream in(file_, std::ios::binary | std::ios::ate);
+  const std::streamoff size = in ? static_cast<std::streamoff>(in.tellg()) : 0;
+  if (size < read_) {
+    read_ = 0;
+    series_.clear();
+  }
+  in.seekg(read_);
+  for (std::string line; std::getline(in, line) && !in.eof();) {  // eof: a line without its end
+    read_ += static_cast<std::int64_t>(line.size()) + 1;
+    add_record(line, series_);
+  }
+  for (auto& [name, points] : series_) {
+    if (points.size() >= most_points_) halve(points);
+  }
+  return series_;
 }
 
 double median(std::vector<MetricsPoint> points) {

@@ -11,6 +11,7 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/observe/report/metrics_file.h"
+#include "weft/observe/report/run_list.h"
 
 namespace weft::observe {
 namespace {
@@ -59,24 +60,23 @@ json read_config(const fs::path& file) {
   return config;
 }
 
-json read_environment(const fs::path& file) {
+json read_object(const fs::path& file) {
   std::ifstream in(file);
-  const json environment =
-      in ? json::parse(in, nullptr, /*allow_exceptions=*/false) : json::object();
-  return environment.is_object() ? environment : json::object();
+  const json object = in ? json::parse(in, nullptr, /*allow_exceptions=*/false) : json::object();
+  return object.is_object() ? object : json::object();
 }
 
-json data_of(const fs::path& folder) {
+json data_of(const fs::path& folder, const MetricsSeries& series) {
   WEFT_REQUIRE(fs::is_regular_file(folder / "config.toml"),
                folder.string() + " is no run folder: it has no config.toml");
   json run = {{"name", fs::weakly_canonical(folder).filename().string()},
               {"config", read_config(folder / "config.toml")},
-              {"environment", read_environment(folder / "environment.json")},
+              {"environment", read_object(folder / "environment.json")},
               {"series", json::object()},
               {"median", json::object()},
               {"last", json::object()}};
-  for (const auto& [name, points] : read_metrics(folder / "metrics.jsonl")) {
-    if (name == "epoch") continue;
+  for (const auto& [name, points] : series) {
+    if (name == "epoch" || points.empty()) continue;
     run["series"][name] = averaged(points);
     run["median"][name] = median(points);
     run["last"][name] = points.back().value;
@@ -85,11 +85,21 @@ json data_of(const fs::path& folder) {
   return run;
 }
 
+std::string text_of(const json& data) {
+  return data.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
 // As the content of a script element: no text in it can end the element.
 std::string embedded(const json& data) {
-  std::string text = data.dump(-1, ' ', false, json::error_handler_t::replace), safe;
+  std::string text = text_of(data), safe;
   for (const char c : text) safe += c == '<' ? std::string("\\u003c") : std::string(1, c);
   return safe;
+}
+
+std::string page_of(const json& data) {
+  const std::string mark = "@DATA@", page = kPage;
+  const auto at = page.find(mark);
+  return page.substr(0, at) + embedded(data) + page.substr(at + mark.size());
 }
 
 }  // namespace
@@ -97,10 +107,19 @@ std::string embedded(const json& data) {
 std::string report_html(const std::vector<std::string>& run_folders) {
   WEFT_REQUIRE(!run_folders.empty(), "a report needs at least one run folder");
   json runs = json::array();
-  for (const auto& folder : run_folders) runs.push_back(data_of(folder));
-  const std::string mark = "@DATA@", page = kPage;
-  const auto at = page.find(mark);
-  return page.substr(0, at) + embedded({{"runs", runs}}) + page.substr(at + mark.size());
+  for (const auto& folder : run_folders)
+    runs.push_back(data_of(folder, read_metrics(folder + "/metrics.jsonl")));
+  return page_of({{"runs", runs}});
+}
+
+std::string live_html() { return page_of({{"live", true}}); }
+
+std::string live_json(const std::string& run_folder, const MetricsSeries& series) {
+  json data = {{"runs", json::array({data_of(run_folder, series)})}};
+  const json ranks = read_object(run_folder + "/ranks.json");
+  data["running"] = read_run(run_folder).running;
+  data["ranks"] = ranks.value("ranks", json::array());
+  return text_of(data);
 }
 
 void write_report(const std::vector<std::string>& run_folders, const std::string& file) {

@@ -63,6 +63,18 @@ TEST(Report, AveragesALongSeriesDownToAThousandPoints) {
   EXPECT_EQ(loss[0][0], 3.0);
 }
 
+TEST(LiveReport, IsThePageWithoutDataAndTheDataByItself) {
+  const Folder folder;
+  const auto run = folder.run("a", "{\"step\":1,\"loss\":2.0}\n");
+  write_file_atomic(run + "/ranks.json",
+                    "{\"step\":1,\"ranks\":[{\"rank\":0,\"sent_bytes\":5}]}\n");
+  EXPECT_EQ(data_of(live_html()), nlohmann::json::parse("{\"live\": true}"));
+  const auto data = nlohmann::json::parse(live_json(run, read_metrics(run + "/metrics.jsonl")));
+  EXPECT_EQ(data["runs"][0], data_of(report_html({run}))["runs"][0]);
+  EXPECT_EQ(data["running"], false);
+  EXPECT_EQ(data["ranks"][0]["sent_bytes"], 5);
+}
+
 TEST(Report, OpensWithoutANetworkAndTakesNoTextForAPartOfThePage) {
   const Folder folder;
   const auto run = folder.run("<b>bold", "", "[run]\nname = \"</script><b>\"\n");

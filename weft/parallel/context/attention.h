@@ -59,10 +59,9 @@ struct AttentionDropout {
 struct ContextAttentionOptions {
   bool causal = true;
   double scale = 0;  // of scores; 0: 1 / sqrt(head_width)
-  at::Tensor
-      // if given, positions see only their own document: int64 [batch, whole sequence], the same on
-      // all ranks
-      documents;
+  // if given, positions see only their own document: int64 [batch, whole sequence], the same on all
+  // ranks
+  at::Tensor documents;
   AttentionDropout dropout = {};
 };
 

@@ -13,10 +13,9 @@ enum class Kind : std::uint8_t { kCompute, kSend, kReceive };
 
 struct Step {
   Kind kind = Kind::kCompute;
-  Action
-      // of a message: the action whose result it carries (a forward's activations, the gradient of
-      // a backward or backward-input)
-      action;
+  // of a message: the action whose result it carries (a forward's activations, the gradient of a
+  // backward or backward-input)
+  Action action;
   int peer = -1;  // -1: none
   bool operator==(const Step&) const = default;
 };

@@ -40,9 +40,8 @@ class Learner {
   struct Step {
     double samples = 0;          // over all ranks
     std::vector<double> losses;  // summed over samples, this rank's part; one, or one a micro-shard
-    std::optional<double>
-        // before clipping; none where gradients are not clipped, or the step was skipped
-        grad_norm;
+    // before clipping; none where gradients are not clipped, or the step was skipped
+    std::optional<double> grad_norm;
   };
   // Of experts' choices in training since the last call, alike on all ranks.
   struct ExpertUse {
@@ -60,6 +59,7 @@ class Learner {
 
   const Batches& batches() const { return batches_; }
   std::int64_t samples() const { return task_.train.size; }  // of an epoch
+  double flops_per_sample() const { return task_.flops_per_sample; }
   // The next batch and one step of the optimizer.
   Step step(double lr, observe::StepTimer& timer);
   // Shares of the batches to come, by the ranks' speed. Between a reduction of losses and the next

@@ -9,6 +9,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/launch/live_page.h"
 #include "weft/observe/report/environment.h"
 #include "weft/observe/report/report.h"
 #include "weft/train/internal/newest_run.h"
@@ -97,8 +98,11 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
     }
   }
   if (folder_) folder_->keep();
+  if (folder_) launch::show_run(folder_->path());
   if (folder_) metrics_ = std::make_unique<observe::Metrics>(folder_->path(), step_ + 1);
-  log_.emplace(world_, metrics_.get());
+  log_.emplace(world_, metrics_.get(),
+               StepLog::Flops{learner.flops_per_sample(),
+                              options_.peak_tflops * 1e12 * static_cast<double>(world_.size())});
   saved_at_ = Clock::now();
   if (!saves_checkpoints(options_)) return;
   // The newest checkpoint may hold weights that the loss has not been seen of: the one before stays
@@ -161,6 +165,7 @@ void Loop::step() {
   const auto start = Clock::now();
   const observe::TraceScope whole("step", "step");
   timer_.reset();
+  const comm::Traffic before = world_.traffic();
   const double lr =
       rate_.at(static_cast<double>(step_) / static_cast<double>(learner_->batches().per_epoch));
   Learner::Step done = learner_->step(lr, timer_);
@@ -169,6 +174,9 @@ void Loop::step() {
       done.grad_norm};
   for (std::size_t phase = 0; phase < observe::kPhases; ++phase)
     record.ms[phase] = timer_.ms(static_cast<Phase>(phase));
+  const comm::Traffic after = world_.traffic();
+  record.sent_bytes = static_cast<double>(after.sent_bytes - before.sent_bytes);
+  record.shared_bytes = static_cast<double>(after.shared_bytes - before.shared_bytes);
   log_->add(std::move(record));
   trained_samples_ += done.samples;
   window_samples_ += done.samples;
@@ -179,8 +187,13 @@ void Loop::step() {
 
 // Takes the losses of the last steps together over the ranks, and agrees on stopping.
 void Loop::look() {
-  const auto seen = log_->reduce(epoch_loss_, {options_.should_stop && options_.should_stop(),
-                                               world_.rank() == 0 && minutes_due()});
+  const bool last = at_end() || in_epoch_ == learner_->batches().per_epoch;
+  const bool show_ranks = last || seconds_since(ranks_shown_) >= 1;
+  if (show_ranks) ranks_shown_ = Clock::now();
+  const auto seen = log_->reduce(
+      epoch_loss_,
+      {options_.should_stop && options_.should_stop(), world_.rank() == 0 && minutes_due()},
+      show_ranks);
   epoch_loss_ = seen.sum;
   show(seen);
   stop_ = seen.stop;
@@ -203,6 +216,10 @@ void Loop::show(const StepLog::Seen& seen) {
   if (seconds > 0)
     shown_.emplace_back(throughput_.name,
                         std::round(window_samples_ * throughput_.per_sample / seconds));
+  const double flops = learner_->flops_per_sample() * window_samples_,
+               peak = options_.peak_tflops * 1e12 * world_.size();
+  if (flops > 0 && peak > 0 && seconds > 0)
+    shown_.emplace_back("mfu", std::round(1e3 * flops / seconds / peak) / 1e3);
   shown_.emplace_back("memory_gb", std::round(seen.memory_gb * 100) / 100);
   window_began_ = now;
   window_samples_ = 0;

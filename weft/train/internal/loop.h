@@ -101,7 +101,8 @@ class Loop {
   bool stop_ = false, folder_gone_ = false;
   bool loss_is_finite_ = true;  // of the last step that was looked at
   Clock::time_point saved_at_ = Clock::now();
-  bool save_due_ = false;  // by time
+  Clock::time_point ranks_shown_{};  // when the state of each rank was last written
+  bool save_due_ = false;            // by time
   Evaluation evaluation_;
 };
 

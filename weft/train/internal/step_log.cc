@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "weft/kernels/tree_sum.h"
 #include "weft/observe/memory.h"
@@ -12,23 +13,38 @@ namespace weft::train::internal {
 
 using observe::Phase;
 
-StepLog::Seen StepLog::reduce(double sum, Wishes wishes) {
+namespace {
+
+constexpr std::size_t kWishes = 2, kMoved = 2,
+                      kOfRank = sizeof(observe::RankState) / sizeof(double);
+
+}  // namespace
+
+StepLog::Seen StepLog::reduce(double sum, Wishes wishes, bool show_ranks) {
   const std::size_t slots = steps_.empty() ? 0 : steps_[0].losses.size();
   const auto ranks = static_cast<std::size_t>(world_.size());
-  auto shared =
-      at::zeros({static_cast<std::int64_t>(steps_.size() * slots + 2 + ranks)}, at::kDouble);
+  auto shared = at::zeros(
+      {static_cast<std::int64_t>(steps_.size() * slots + kWishes + kMoved + ranks * kOfRank)},
+      at::kDouble);
   double* const values = shared.data_ptr<double>();
-  for (std::size_t i = 0; i < steps_.size(); ++i)
-    std::copy(steps_[i].losses.begin(), steps_[i].losses.end(), values + i * slots);
   double* const wanted = values + steps_.size() * slots;
+  double* const moved = wanted + kWishes;
+  double* const of_ranks = moved + kMoved;
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    std::copy(steps_[i].losses.begin(), steps_[i].losses.end(), values + i * slots);
+    moved[0] += steps_[i].sent_bytes;
+    moved[1] += steps_[i].shared_bytes;
+  }
   wanted[0] = wishes.stop;
   wanted[1] = wishes.save;
-  double* const compute = wanted + 2;  // by rank
-  compute[world_.rank()] = mean_compute_ms();
+  const observe::RankState mine = state();
+  std::memcpy(of_ranks + static_cast<std::size_t>(world_.rank()) * kOfRank, &mine, sizeof mine);
   if (world_.size() > 1) world_.all_reduce(shared);
+  std::vector<observe::RankState> states(ranks);
+  std::memcpy(static_cast<void*>(states.data()), of_ranks, ranks * sizeof mine);
   Seen seen;
   seen.sum = sum;
-  seen.memory_gb = static_cast<double>(observe::process_memory()) / 1e9;
+  seen.memory_gb = mine.memory_bytes / 1e9;
   seen.stop = wanted[0] > 0;
   seen.save = wanted[1] > 0;
   for (std::size_t i = 0; i < steps_.size(); ++i) {
@@ -44,7 +60,8 @@ StepLog::Seen StepLog::reduce(double sum, Wishes wishes) {
     if (metrics_ == nullptr) continue;
     const bool is_last = i + 1 == steps_.size();
     write(steps_[i], seen.loss,
-          is_last ? group_values(seen.memory_gb, {compute, ranks}) : observe::Values{});
+          is_last ? group_values(states, {moved, kMoved}) : observe::Values{});
+    if (is_last && show_ranks) metrics_->write_ranks(steps_[i].step, states);
   }
   steps_.clear();
   seen.not_finite = not_finite_;
@@ -72,16 +89,30 @@ double StepLog::mean_compute_ms() const {
   return steps_.empty() ? 0 : sum / static_cast<double>(steps_.size());
 }
 
-// The slowest rank, and its time to compute over the median rank's.
-observe::Values StepLog::group_values(double memory_gb, std::span<const double> compute_ms) const {
-  observe::Values values{{"memory_gb", memory_gb}};
-  std::vector<double> sorted(compute_ms.begin(), compute_ms.end());
+observe::RankState StepLog::state() const {
+  const comm::Traffic traffic = world_.traffic();
+  return {mean_compute_ms(), static_cast<double>(observe::process_memory()),
+          static_cast<double>(traffic.sent_bytes), static_cast<double>(traffic.shared_bytes)};
+}
+
+// Memory, traffic, the slowest rank, and its time to compute over the median rank's.
+observe::Values StepLog::group_values(std::span<const observe::RankState> ranks,
+                                      std::span<const double> moved) const {
+  observe::Values values{
+      {"memory_gb", ranks[static_cast<std::size_t>(world_.rank())].memory_bytes / 1e9}};
+  if (ranks.size() > 1 && world_.traffic().is_complete) {
+    const double parts = static_cast<double>(steps_.size() * ranks.size());
+    values.emplace_back("sent_mb", moved[0] / parts / 1e6);
+    values.emplace_back("shared_mb", moved[1] / parts / 1e6);
+  }
+  std::vector<double> sorted;
+  for (const observe::RankState& rank : ranks) sorted.push_back(rank.compute_ms);
   std::sort(sorted.begin(), sorted.end());
   const double median = sorted[(sorted.size() - 1) / 2];
   if (sorted.size() < 2 || median <= 0) return values;
-  const auto slowest = std::max_element(compute_ms.begin(), compute_ms.end());
-  values.emplace_back("slowest_rank", static_cast<double>(slowest - compute_ms.begin()));
-  values.emplace_back("slowest_over_median", *slowest / median);
+  const auto slowest = std::ranges::max_element(ranks, {}, &observe::RankState::compute_ms);
+  values.emplace_back("slowest_rank", static_cast<double>(slowest - ranks.begin()));
+  values.emplace_back("slowest_over_median", slowest->compute_ms / median);
   return values;
 }
 
@@ -89,6 +120,8 @@ void StepLog::write(const Step& step, double loss, const observe::Values& more) 
   observe::Values values{
       {"loss", loss}, {"lr", step.rate}, {"samples_per_s", step.samples / step.seconds}};
   if (step.grad_norm) values.emplace_back("grad_norm", *step.grad_norm);
+  if (flops_.per_sample > 0 && flops_.peak > 0)
+    values.emplace_back("mfu", flops_.per_sample * step.samples / step.seconds / flops_.peak);
   for (std::size_t phase = 0; phase < observe::kPhases; ++phase) {
     values.emplace_back(std::string(observe::to_string(static_cast<observe::Phase>(phase))) + "_ms",
                         step.ms[phase]);

@@ -26,6 +26,12 @@ class StepLog {
     std::array<double, observe::kPhases> ms;  // by phase
     std::vector<double> losses;               // summed over samples; one, or one a micro-shard
     std::optional<double> grad_norm = {};     // before clipping
+    double sent_bytes = 0, shared_bytes = 0;  // this rank's, as comm::Traffic
+  };
+  // What MFU (model FLOPs utilization) follows from.
+  struct Flops {
+    double per_sample = 0;  // 0: unknown
+    double peak = 0;        // FLOP/s of all ranks together; 0: unknown
   };
   struct Seen {
     double loss = 0;  // mean over the samples of the last step
@@ -48,20 +54,26 @@ class StepLog {
   };
 
   // `metrics` may be null: nothing is written.
-  StepLog(Group world, observe::Metrics* metrics) : world_(std::move(world)), metrics_(metrics) {}
+  StepLog(Group world, observe::Metrics* metrics, Flops flops)
+      : world_(std::move(world)), metrics_(metrics), flops_(flops) {}
 
   void add(Step step) { steps_.push_back(std::move(step)); }
-  // Collective: reduces and writes what was added. A wish of any rank comes true on all.
-  Seen reduce(double sum, Wishes wishes);
+  // Collective: reduces and writes what was added. A wish of any rank comes true on all. With
+  // `show_ranks`, rank 0 also writes the state of each rank.
+  Seen reduce(double sum, Wishes wishes, bool show_ranks = false);
 
  private:
   double mean_compute_ms() const;  // of this rank's forward and backward since the last reduce()
-  observe::Values group_values(double memory_gb, std::span<const double> compute_ms) const;
+  observe::RankState state() const;
+  // Of the steps since the last reduce(); `moved`: bytes sent, and shared, by all ranks in them.
+  observe::Values group_values(std::span<const observe::RankState> ranks,
+                               std::span<const double> moved) const;
   void write(const Step& step, double loss, const observe::Values& more) const;
   int first_rank_not_finite(const Step& step) const;
 
   Group world_;
   observe::Metrics* metrics_;
+  const Flops flops_;
   std::vector<Step> steps_;
   Seen::NotFinite not_finite_;
 };

@@ -63,6 +63,23 @@ parallel::BlockModel text_blocks(const Config& config, std::int64_t vocabulary) 
   return models::gpt_blocks(gpt_options(config, vocabulary));
 }
 
+double gpt_flops_per_token(models::GptOptions o) {
+  if (o.kv_heads == 0) o.kv_heads = o.heads;
+  if (o.head_width == 0) o.head_width = o.width / o.heads;
+  if (o.hidden == 0) o.hidden = 4 * o.width;
+  const auto layers = static_cast<double>(o.layers), width = static_cast<double>(o.width),
+             queries = static_cast<double>(o.heads * o.head_width),
+             keys = static_cast<double>(o.kv_heads * o.head_width),
+             experts = static_cast<double>(o.experts);
+  const double attention = width * (2 * queries + 2 * keys);  // queries and output, keys and values
+  const double matrices = o.activation == models::Activation::kSwiglu ? 3 : 2;
+  const double mlp = matrices * width * static_cast<double>(o.hidden);
+  const double used =
+      o.experts > 0 ? static_cast<double>(o.experts_top_k) * mlp + width * experts : mlp;
+  const double weights = layers * (attention + used) + static_cast<double>(o.vocabulary) * width;
+  return 6 * weights + 12 * layers * queries * static_cast<double>(o.sequence_length);
+}
+
 std::vector<std::string> text_files(const Config& config) {
   const std::string& path = config.get_string("data.file");
   if (path.empty())

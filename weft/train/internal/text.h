@@ -22,6 +22,13 @@ models::LstmOptions lstm_options(const Config& config, std::int64_t vocabulary);
 // That model as blocks.
 parallel::BlockModel text_blocks(const Config& config, std::int64_t vocabulary);
 
+// FLOPs of one token in forward and backward of a GPT: 6 N + 12 L H Q T (Chowdhery et al., "PaLM:
+// Scaling Language Modeling with Pathways", 2022, appendix B). L, H, Q: layers, heads and their
+// width. T: tokens of a sequence. N: weights of the matrices that a token is multiplied with, which
+// includes the output layer and the router and leaves out look-ups, norms, biases, and experts that
+// the token does not use.
+double gpt_flops_per_token(models::GptOptions options);
+
 // The files that data.file names: itself, or those of the folder by name, links left out. Throws
 // Error(kBadConfig) where there are none.
 std::vector<std::string> text_files(const Config& config);

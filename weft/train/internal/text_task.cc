@@ -129,8 +129,8 @@ class TextTask final : public RecipeTask {
   const Group world_;
   const bool resume_;
   parallel::BlockModel model_;
-  std::vector<std::string>
-      files_;  // of the text, and the tokenizer.json that the recipe means: rank 0's
+  // of the text, and the tokenizer.json that the recipe means: rank 0's
+  std::vector<std::string> files_;
   std::string json_;
   std::int64_t vocabulary_ = 0;
 };
@@ -172,6 +172,9 @@ Task TextTask::make(const std::string& folder) {
   Task task;
   task.model = text_blocks(config_, vocabulary_);
   task.metrics = metrics_of(vocabulary_);
+  if (config_.get_string("model.name") == "gpt")
+    task.flops_per_sample =
+        gpt_flops_per_token(gpt_options(config_, vocabulary_)) * static_cast<double>(length);
   if (config_.get_bool("data.pack_documents")) {
     task.train = rows_of(packed(file, split.train, "packed for training"), true);
     task.test = rows_of(packed(file, split.validation, "packed for validation"), true);

@@ -22,19 +22,23 @@ void Direct::move(const DirectArgs& args, Collective operation, bool from_root, 
   const std::int64_t held = scatter ? block * world : block;  // bytes of a sender's input
   auto* out = static_cast<std::byte*>(args.output);
   const auto first = [&](int) { return scatter ? rank * block : std::int64_t{0}; };
-  const auto take = [&](auto source) {
+  const auto take = [&](std::int64_t bytes, auto source) {
     for (int peer = 0; peer < world; ++peer) {
       const std::int64_t to = wanted(peer);
-      if (to >= 0 && (!from_root || peer == args.root)) source(peer, out + to * block);
+      if (to < 0 || (from_root && peer != args.root)) continue;
+      if (peer != rank) moved_.add(static_cast<std::uint64_t>(bytes));
+      source(peer, out + to * block);
     }
   };
   if (held <= static_cast<std::int64_t>(kInline)) {
     open(args, operation, sends ? held : 0);
-    return take(
-        [&](int peer, std::byte* to) { copy_bytes(to, slot(peer).data + first(peer), block); });
+    return take(block, [&](int peer, std::byte* to) {
+      copy_bytes(to, slot(peer).data + first(peer), block);
+    });
   }
   open(args, operation, 0);
   if (operation == Collective::kGather && slot(args.root).output != Host::kNoToken) {
+    if (rank != args.root) moved_.add(static_cast<std::uint64_t>(block));
     copy_bytes(host_.at(args.root, slot(args.root).output) + rank * block,
                static_cast<const std::byte*>(args.input), block);
     return meet();  // each rank has written its own block
@@ -44,7 +48,7 @@ void Direct::move(const DirectArgs& args, Collective operation, bool from_root, 
     return spread(args);
   if (from_root ? slot(args.root).input != Host::kNoToken : readable(true, false)) {
     const auto places = inputs();
-    take([&](int peer, std::byte* to) {
+    take(block, [&](int peer, std::byte* to) {
       copy_bytes(to, places[static_cast<std::size_t>(peer)] + first(peer), block);
     });
     return meet();
@@ -59,7 +63,7 @@ void Direct::move(const DirectArgs& args, Collective operation, bool from_root, 
           copy_bytes(mine + b * per_piece, in + b * block + at, n);
       },
       [&](auto at, auto n, auto piece) {
-        take([&](int peer, std::byte* to) {
+        take(n, [&](int peer, std::byte* to) {
           copy_bytes(to + at, staging(peer, piece) + (scatter ? rank * per_piece : 0), n);
         });
       });
@@ -75,6 +79,7 @@ void Direct::spread(const DirectArgs& args) {
   const std::byte* const from = host_.at(args.root, slot(args.root).input);
   std::vector<std::byte*> outputs;
   for (int peer = 0; peer < world; ++peer) outputs.push_back(host_.at(peer, slot(peer).output));
+  count_each(end - begin);
   // Works in pieces that stay in the cache, so that the input is read from memory once.
   constexpr auto kPiece = static_cast<std::int64_t>(kStaging);
   for (std::int64_t at = begin; at < end; at += kPiece) {
@@ -109,6 +114,7 @@ void Direct::all_to_all(const DirectArgs& args) {
   DirectArgs shown = args;
   if (in == out) shown.output = nullptr;
   open(shown, Collective::kAllToAll, 0);
+  count_each(block);
   bool in_place = in == out;
   for (int peer = 0; peer < world; ++peer)
     in_place = in_place || slot(peer).output == Host::kNoToken;

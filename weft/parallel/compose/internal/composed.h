@@ -175,10 +175,9 @@ class Composed {
   double all_samples_ = 0;    // samples of all replicas, if they were exchanged
   std::int64_t batches_ = 0;  // batches since the last step
   int kept_batches_ = 0;      // batches whose gradients wait for the step
-  std::vector<double>
-      // by micro-shard, summed over its samples; zero for micro-shards of other replicas and on
-      // other ranks
-      losses_;
+  // by micro-shard, summed over its samples; zero for micro-shards of other replicas and on other
+  // ranks
+  std::vector<double> losses_;
   std::vector<Part> shards_;
   std::chrono::steady_clock::time_point began_;  // start of the current action
   std::optional<observe::TraceScope> span_;      // of it

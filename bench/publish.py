@@ -1,0 +1,311 @@
+#!/usr/bin/env python3
+"""Measures the published set: every figure that README.md and docs/ show (./dev bench publish).
+
+    bench/publish.py [--list] [PART ...]
+
+Writes bench/results/DATE-COMMIT/PART.jsonl. Its first line says how the part was measured: commit,
+commands, machine, versions, pinning. The other lines are the output of the commands. A part that
+has a file is not measured again, so the set can be interrupted and continued. The commit must be
+clean."""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench/results"
+BIN = "build/release/bin"
+WEFT = f"{BIN}/weft"
+PYTHON = ".venv/bin/python"
+DDP = f"PYTHONPATH=build/release/python {PYTHON} python/bench/ddp.py"
+NETWORK = f"{PYTHON} bench/network/network.py --json --bin build/release/bench/network"
+MIB = 1 << 20
+
+RECOMPUTE = "build/release/bench/recompute/weft_bench_recompute"
+PINNED = "ranks of weft and of the MPIs are bound to a core each; Gloo's are not, which is faster"
+FREE = "no rank is bound; each has one thread"
+HOSTS = "each rank is bound to a core; a network namespace for each host"
+
+# Part: what it shows, pinning, commands. Each command prints JSON lines on stdout.
+PARTS = {
+    "all-reduce": (
+        "all-reduce in shared memory, 2 ranks",
+        PINNED,
+        [f"{WEFT} bench collectives --json --rounds 5"],
+    ),
+    "all-reduce-4": (
+        "all-reduce in shared memory, 4 ranks",
+        FREE,
+        [
+            f"{WEFT} bench collectives --json --rounds 5 --ranks 4"
+            f" --sizes {256 << 10},{25 * MIB},{100 * MIB}"
+        ],
+    ),
+    "collectives": (
+        "other collectives in shared memory, 2 ranks",
+        PINNED,
+        [
+            f"{WEFT} bench collectives --json --rounds 5 --sizes {25 * MIB}"
+            " --ops all_gather,reduce_scatter,broadcast,all_to_all,barrier"
+        ],
+    ),
+    "messages": ("messages in shared memory", PINNED, [f"{WEFT} bench p2p --json --rounds 5"]),
+    "network": (
+        "all-reduce over TCP between two hosts (network namespaces)",
+        HOSTS,
+        [
+            f"{NETWORK} --sizes 1024,{256 << 10},{MIB},{25 * MIB}",
+            f"{NETWORK} --sizes {25 * MIB} --rate 1gbit --rounds 3",
+        ],
+    ),
+    "training": (
+        "training steps with data parallelism",
+        FREE,
+        [f"{WEFT} bench training --json --rounds 7"],
+    ),
+    "sharded": (
+        "training steps of GPTs with data parallelism and ZeRO",
+        FREE,
+        [
+            f"{WEFT} bench sharded --json --rounds 7 --impls weft,weft-zero1,weft-zero2,weft-zero3"
+            ",weft-alone,pytorch-ddp,pytorch-ddp-tuned,pytorch-alone,pytorch-alone-tuned"
+            ",pytorch-fsdp2,deepspeed-zero1,deepspeed-zero3"
+        ],
+    ),
+    "tensor": (
+        "tensor parallelism, two ranks beside one",
+        FREE,
+        [f"{WEFT} bench tensor --json --models gpt-384 --rounds 5"],
+    ),
+    "pipeline": (
+        "pipelines of two stages beside their bounds",
+        FREE,
+        [f"{WEFT} bench pipeline --json --rounds 5"],
+    ),
+    "context": (
+        "context parallelism, two ranks beside one",
+        FREE,
+        ["build/release/bench/context/weft_bench_context rounds=5"],
+    ),
+    "recompute": (
+        "activation checkpointing",
+        "one process of one thread",
+        [
+            f"{RECOMPUTE} rounds=5",
+            f"{RECOMPUTE} rounds=5 sequence=1024 dropout=10",
+        ],
+    ),
+    "startup": (
+        "from the command to the first step",
+        FREE,
+        [f"{WEFT} bench startup --json"],
+    ),
+    "python": (
+        "PyTorch's DDP over the plug-in and over Gloo",
+        FREE,
+        [
+            f"{DDP} --json /dev/stdout --quiet",
+            f"{DDP} --json /dev/stdout --quiet --views",
+        ],
+    ),
+    "choice": (
+        "the algorithm that weft chooses over TCP beside the best one, 4 ranks",
+        FREE,
+        [
+            f"{WEFT} bench calibrate --worlds 4",
+            f"{WEFT} bench collectives --verify --worlds 4 --rounds 3 --json",
+        ],
+    ),
+    "accuracy": (
+        "accuracy of recipes/fashion-mnist at 1, 2 and 4 ranks",
+        FREE,
+        [f"{PYTHON} bench/accuracy.py --weft {WEFT}"],
+    ),
+    "checkpoint": (
+        "cost of a checkpoint each minute",
+        FREE,
+        [f"{PYTHON} bench/checkpoint/overhead.py --weft {WEFT} --json /dev/stdout --quiet"],
+    ),
+    "codecs-link": (
+        "a training step of ResNet-18 with codecs over a link of 1 Gbit/s",
+        HOSTS,
+        [
+            f"{PYTHON} bench/compression/shaped_link.py --weft {WEFT} --rounds 3 --steps 12"
+            " --impls 'none pytorch-ddp bf16 topk:0.01 int8:64 powersgd:4'"
+        ],
+    ),
+    "codecs-accuracy": (
+        "accuracy of recipes/fashion-mnist with codecs",
+        FREE,
+        [f"{PYTHON} bench/compression/convergence.py --weft {WEFT} --epochs 2"],
+    ),
+    "codecs-auto": (
+        "the codec chosen by auto beside none",
+        HOSTS,
+        [f"{PYTHON} bench/compression/auto_cost.py --weft {WEFT} --rounds 3 --most 9"],
+    ),
+    "codecs-time": (
+        "steps to an accuracy with codecs",
+        FREE,
+        [
+            f"{PYTHON} bench/compression/time_to_accuracy.py --weft {WEFT}"
+            " --codecs 'none powersgd:4 int8:64 topk:0.01'"
+        ],
+    ),
+}
+
+
+def output(*command):
+    """What the command prints, on either stream; empty if it is not there."""
+    try:
+        ran = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT
+        )
+    except OSError:
+        return ""
+    return ran.stdout if ran.returncode == 0 else ""
+
+
+def first(pattern, text):
+    found = re.search(pattern, text)
+    return found[1] if found else "not installed"
+
+
+def machine():
+    cpu = first(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    kib = int(first(r"MemTotal:\s*(\d+)", pathlib.Path("/proc/meminfo").read_text()))
+    return {
+        "cpu": cpu,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(kib / 2**20, 1),
+        "last_level_cache_mib": last_level_cache(),
+        "kernel": platform.release(),
+    }
+
+
+def last_level_cache():
+    sizes = [
+        int(path.read_text().rstrip("K\n")) / 1024
+        for path in pathlib.Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    ]
+    return max(sizes, default=None)
+
+
+def versions():
+    of_python = "import importlib.metadata as m; print(m.version('{}'))"
+    return {
+        "torch": output(PYTHON, "-c", of_python.format("torch")).strip() or "not installed",
+        "deepspeed": output(".venv-bench/bin/python", "-c", of_python.format("deepspeed")).strip()
+        or "not installed",
+        "openmpi": first(r"\((?:Open MPI|OpenRTE)\) (\S+)", output("mpirun.openmpi", "--version")),
+        "openmpi5": first(r"\(Open MPI\) (\S+)", output(".venv-bench/bin/mpirun", "--version")),
+        "mpich": first(r"Version:\s+(\S+)", output("mpirun.mpich", "--version")),
+        "compiler": output("g++", "--version").split("\n")[0],
+        "python": platform.python_version(),
+    }
+
+
+def git(*arguments):
+    return output("git", *arguments).strip()
+
+
+def folder_of_commit():
+    changed = [
+        line
+        for line in git("status", "--porcelain").split("\n")
+        if line and "bench/results/" not in line
+    ]
+    if changed:
+        sys.exit(f"publish: commit your changes first, such as {changed[0].split()[-1]}")
+    commit = git("rev-parse", "--short=12", "HEAD")
+    begun = sorted(RESULTS.glob(f"*-{commit}"))
+    return commit, begun[0] if begun else RESULTS / f"{datetime.date.today()}-{commit}"
+
+
+def measure(commands):
+    """The JSON lines of the commands, and their warnings; None where one fails."""
+    lines, warnings = [], []
+    for command in commands:
+        ran = subprocess.run(
+            command, shell=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        warnings += re.findall(r"warning: (.*)", ran.stderr)
+        if ran.returncode != 0:
+            print(ran.stderr[-3000:], file=sys.stderr)
+            print(f"publish: exit code {ran.returncode} of: {command}", file=sys.stderr)
+            return None, warnings
+        lines += [line for line in ran.stdout.splitlines() if line.startswith("{")]
+    return lines, warnings
+
+
+def publish(part, folder, commit):
+    """False if the part could not be measured."""
+    what, pinning, commands = PARTS[part]
+    start = time.time()
+    lines, warnings = measure(commands)
+    if not lines:
+        return False
+    head = {
+        "part": part,
+        "what": what,
+        "commit": commit,
+        "date": str(datetime.date.today()),
+        "commands": commands,
+        "pinning": pinning,
+        "machine": machine(),
+        "versions": versions(),
+        "seconds": round(time.time() - start),
+        "warnings": warnings,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    aside = folder / f".{part}.new"
+    aside.write_text("\n".join([json.dumps(head), *lines]) + "\n")
+    aside.rename(folder / f"{part}.jsonl")
+    for warning in warnings:
+        print(f"  {warning}")
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--list", action="store_true", help="print the parts and measure nothing")
+    parser.add_argument("parts", nargs="*", metavar="PART", help="only these")
+    options = parser.parse_args()
+    if unknown := [part for part in options.parts if part not in PARTS]:
+        parser.error(f"no part '{unknown[0]}'; there are {', '.join(PARTS)}")
+    if options.list:
+        for part, (what, *_) in PARTS.items():
+            print(f"{part:16} {what}")
+        return 0
+    commit, folder = folder_of_commit()
+    if missing := [name for name, found in versions().items() if found == "not installed"]:
+        sys.exit(f"publish: not installed: {', '.join(missing)} (./dev bench setup installs them)")
+    if os.geteuid() != 0 or not shutil.which("tc"):
+        sys.exit("publish: network namespaces need root and iproute2: sudo ./dev bench publish")
+    failed = []
+    for part in options.parts or PARTS:
+        if (folder / f"{part}.jsonl").exists():
+            print(f"{part}: measured before")
+            continue
+        print(f"{part}: {PARTS[part][0]} …", flush=True)
+        start = time.time()
+        if publish(part, folder, commit):
+            print(f"  {time.time() - start:.0f} s", flush=True)
+        else:
+            failed.append(part)
+    if failed:
+        print(f"publish: failed: {', '.join(failed)}", file=sys.stderr)
+    print(f"publish: {folder.relative_to(ROOT)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

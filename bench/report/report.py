@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Writes the measured figures of the pages from a published run (./dev bench report).
+
+    bench/report/report.py [--check] [FOLDER]
+
+FOLDER is one of bench/results/DATE-COMMIT; without it, the one that bench/results/published names.
+In a page, the text between <!-- figures: NAME --> and <!-- end of figures --> is replaced; NAME is
+a key of FIGURES (tables.py). The charts (charts.py) are written to docs/pictures. --check writes
+nothing and fails where a page or a chart differs, where a figure of a page is not generated from a
+run, or where the run's commit is not an ancestor of HEAD."""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+from charts import CHARTS
+from results import Missing, Results
+from tables import FIGURES
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+PAGES = [
+    "README.md",
+    "README.zh-CN.md",
+    "docs/benchmarks.md",
+    "docs/compression.md",
+    "python/README.md",
+    "weft/parallel/recompute/README.md",
+]
+REGION = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
+
+
+def with_figures(text, run, page):
+    def figure(found):
+        name = found[2]
+        if name not in FIGURES:
+            sys.exit(f"{page}: no figure '{name}'; there are {', '.join(FIGURES)}")
+        try:
+            body = FIGURES[name](run)
+        except Missing as part:
+            body = f"Not measured in the published run (`./dev bench publish {part}`)."
+        return f"{found[1]}\n{body}\n\n{found[3]}"
+
+    return REGION.sub(figure, text)
+
+
+def published():
+    pointer = ROOT / "bench/results/published"
+    return ROOT / "bench/results" / pointer.read_text().strip()
+
+
+def ancestors(run):
+    """What is wrong with the commits of the run. A shallow clone cannot tell."""
+    shallow = ["git", "-C", ROOT, "rev-parse", "--is-shallow-repository"]
+    if subprocess.run(shallow, stdout=subprocess.PIPE, text=True).stdout.strip() == "true":
+        return
+    for part, head in run.heads.items():
+        command = ["git", "-C", ROOT, "merge-base", "--is-ancestor", head["commit"], "HEAD"]
+        if subprocess.run(command, stderr=subprocess.DEVNULL).returncode != 0:
+            file = f"bench/results/{run.folder.name}/{part}.jsonl"
+            yield f"{file}: commit {head['commit']} is not an ancestor of HEAD"
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, print differences")
+    parser.add_argument("folder", nargs="?", type=pathlib.Path)
+    options = parser.parse_args()
+    run = Results(options.folder.resolve() if options.folder else published())
+    wrong = list(ancestors(run))
+    files = {ROOT / page: with_figures((ROOT / page).read_text(), run, page) for page in PAGES}
+    try:
+        files |= {ROOT / "docs/pictures" / name: chart(run) for name, chart in CHARTS.items()}
+    except Missing as part:
+        wrong.append(f"no charts without {part} (./dev bench publish {part})")
+    for file, text in files.items():
+        if file.exists() and file.read_text() == text:
+            continue
+        if options.check:
+            wrong.append(
+                f"{file.relative_to(ROOT)}: differs from {run.folder.name}: ./dev bench report"
+            )
+        else:
+            file.write_text(text)
+            print(f"wrote {file.relative_to(ROOT)}")
+    print("\n".join(wrong), end="\n" if wrong else "", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

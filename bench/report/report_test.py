@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Tests of the tables and charts, on a made-up run."""
+
+import json
+import pathlib
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+import charts
+import report
+import tables
+from results import Missing, Results, digits, size_of, table, time_of
+
+
+def line(value, unit="us", **params):
+    return {"bench": "x", "params": params, "value": value, "unit": unit, "runs": 5}
+
+
+class MadeUpRun(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def store(self, part, *lines, **head):
+        head = {"part": part, "commit": "abc", **head}
+        (self.folder / f"{part}.jsonl").write_text(
+            "\n".join(json.dumps(one) for one in (head, *lines)) + "\n"
+        )
+
+    def run_of(self):
+        return Results(self.folder)
+
+    def all_reduce(self):
+        case = {"op": "all_reduce", "ranks": 2, "vectors": "rewritten"}
+        self.store(
+            "all-reduce",
+            line(0.4, impl="weft", bytes=8, **case),
+            line(0.2, impl="openmpi5", bytes=8, **case),
+            line(0.5, "times faster", impl="weft", bytes=8, against="openmpi5", **case),
+            line(1000, impl="weft", bytes=25 << 20, **case),
+            line(5500, impl="openmpi5", bytes=25 << 20, **case),
+            line(5.5, "times faster", impl="weft", bytes=25 << 20, against="openmpi5", **case),
+        )
+
+    def test_figures_have_three_digits_and_a_unit(self):
+        self.assertEqual(
+            [digits(v) for v in (0.123, 1.234, 12.34, 99.6)], ["0.12", "1.23", "12.3", "100"]
+        )
+        self.assertEqual(
+            [time_of(v) for v in (None, 0.4, 999, 5520, 2e6)],
+            ["", "0.40 us", "999 us", "5.52 ms", "2.00 s"],
+        )
+        self.assertEqual([size_of(v) for v in (8, 1 << 10, 25 << 20)], ["8 B", "1 KiB", "25 MiB"])
+
+    def test_a_table_leaves_out_columns_that_are_empty(self):
+        self.assertEqual(
+            table(["a", "b", "c"], [["1", "", "3"]]), "| a | c |\n| --- | --- |\n| 1 | 3 |"
+        )
+
+    def test_a_table_by_size_has_the_values_of_the_participants_that_were_there(self):
+        self.all_reduce()
+        text = tables.FIGURES["all-reduce"](self.run_of())
+        self.assertIn("| size | weft | Open MPI 5 |", text)
+        self.assertIn("| 25 MiB | 1.00 ms | 5.50 ms |", text)
+
+    def test_cases_in_which_a_peer_was_faster_are_listed_and_no_others(self):
+        self.all_reduce()
+        self.assertEqual(
+            tables.FIGURES["slower"](self.run_of()),
+            "| case | Open MPI 5 |\n| --- | --- |\n| all-reduce, 8 B, rewritten | 2.00x |",
+        )
+
+    def test_missed_targets_are_listed(self):
+        self.store(
+            "tensor",
+            line(
+                1.5, "times", model="gpt", measured="one / two", target="at least 1.75", good=False
+            ),
+            line(1.9, "times", model="gpt", measured="other", target="at least 1.75", good=True),
+        )
+        text = tables.FIGURES["missed"](self.run_of())
+        self.assertIn("| GPT | one / two | 1.500 | at least 1.75 |", text)
+        self.assertNotIn("other", text)
+
+    def test_a_part_that_was_not_measured_is_said_in_its_place(self):
+        self.all_reduce()
+        page = "a\n<!-- figures: training -->\nold\n<!-- end of figures -->\nb\n"
+        text = report.with_figures(page, self.run_of(), "page")
+        self.assertIn("Not measured in the published run (`./dev bench publish training`).", text)
+        self.assertNotIn("old", text)
+        self.assertEqual(report.with_figures(text, self.run_of(), "page"), text)
+
+    def test_a_name_that_is_no_figure_ends_with_one_line(self):
+        self.all_reduce()
+        page = "<!-- figures: nothing -->\n<!-- end of figures -->"
+        with self.assertRaisesRegex(SystemExit, "page: no figure 'nothing'"):
+            report.with_figures(page, self.run_of(), "page")
+
+    def test_a_commit_that_is_no_ancestor_is_named(self):
+        self.store("tensor", line(1))
+        [wrong] = report.ancestors(self.run_of())
+        self.assertIn("commit abc is not an ancestor of HEAD", wrong)
+
+    def test_charts_are_svg(self):
+        self.all_reduce()
+        root = xml.etree.ElementTree.fromstring(charts.all_reduce(self.run_of()))
+        self.assertTrue(root.tag.endswith("svg"))
+        with self.assertRaises(Missing):
+            charts.training(self.run_of())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,499 @@
+"""The tables and lists of the pages, each a function of a published run: FIGURES names them."""
+
+from results import against_alone, digits, mib, ms, percent, size_of, table, time_of, times
+
+MIB = 1 << 20
+NAMES = {
+    "weft": "weft",
+    "weft-net": "weft at `net`",
+    "weft-ordinary": "weft, ordinary memory",
+    "openmpi": "Open MPI 4",
+    "openmpi5": "Open MPI 5",
+    "mpich": "MPICH",
+    "gloo": "Gloo",
+    "ideal": "bound",
+}
+MODELS = {
+    ("mlp", "sgd"): "MLP 784-256-128-10, SGD",
+    ("cnn", "sgd"): "CNN, SGD",
+    ("resnet18", "sgd"): "ResNet-18, SGD",
+    ("resnet18", "adamw"): "ResNet-18, AdamW",
+}
+
+
+def measured(run, *parts):
+    """Where the parts are stored."""
+    lines = []
+    for part in parts:
+        if part in run.heads:
+            file = f"../bench/results/{run.folder.name}/{part}.jsonl"
+            lines.append(f"[{part}]({file})")
+    return "Stored: " + ",\n".join(lines) + "." if lines else ""
+
+
+def machine(run):
+    head = next(iter(run.heads.values()))
+    of, v = head["machine"], head["versions"]
+    cache = of["last_level_cache_mib"]
+    days = sorted({one["date"] for one in run.heads.values()})
+    return "\n".join(
+        [
+            f"- Machine: {of['cores']} virtual cores of a shared server ({of['cpu']}), "
+            f"{of['memory_gib']} GiB of",
+            f"  memory, last-level cache of {cache:.0f} MiB, Linux {of['kernel']}.",
+            f"- Software: torch {v['torch']}, Open MPI {v['openmpi']} and {v['openmpi5']}, "
+            f"MPICH {v['mpich']}, DeepSpeed {v['deepspeed']},",
+            f"  {v['compiler']}.",
+            f"- weft at commit `{head['commit']}`, measured on {' and '.join(days)}.",
+        ]
+    )
+
+
+def by_size(run, part, op, vectors, ranks, impls):
+    rows = []
+    for size in run.values(part, "bytes"):
+        cells = [
+            time_of(run.value(part, "us", op=op, bytes=size, vectors=vectors, ranks=ranks, impl=i))
+            for i in impls
+        ]
+        rows.append([size_of(size), *cells])
+    return table(["size", *(NAMES[i] for i in impls)], rows)
+
+
+PUBLIC = ["weft", "openmpi", "openmpi5", "mpich", "gloo", "ideal"]
+
+
+def all_reduce(run):
+    return by_size(run, "all-reduce", "all_reduce", "rewritten", 2, PUBLIC)
+
+
+def all_reduce_in_place(run):
+    return by_size(run, "all-reduce", "all_reduce", "in place", 2, PUBLIC)
+
+
+def all_reduce_inside(run):
+    return by_size(
+        run, "all-reduce", "all_reduce", "rewritten", 2, ["weft", "weft-net", "weft-ordinary"]
+    )
+
+
+def all_reduce_4(run):
+    return by_size(run, "all-reduce-4", "all_reduce", "rewritten", 4, PUBLIC)
+
+
+def messages(run):
+    return by_size(run, "messages", "ping_pong", "rewritten", 2, PUBLIC)
+
+
+def messages_in_place(run):
+    return by_size(run, "messages", "ping_pong", "in place", 2, PUBLIC)
+
+
+def collectives(run):
+    rows = []
+    for op in run.values("collectives", "op"):
+        vectors = "in place" if op == "barrier" else "rewritten"
+        cells = [
+            time_of(run.value("collectives", "us", op=op, vectors=vectors, impl=i)) for i in PUBLIC
+        ]
+        rows.append([op.replace("_", "-"), *cells])
+    return table(["collective", *(NAMES[i] for i in PUBLIC)], rows)
+
+
+def network(run):
+    impls = ["weft", "openmpi", "gloo"]
+    rows = []
+    for size in run.values("network", "bytes"):
+        cells = [
+            time_of(run.value("network", "us", bytes=size, link="veth", impl=i)) for i in impls
+        ]
+        rows.append([size_of(size), *cells])
+    return table(["size", *(NAMES[i] for i in impls)], rows)
+
+
+def link(run):
+    """Shares of a link's rate, as a row."""
+    impls = ["weft", "openmpi", "gloo"]
+    shares = [percent(run.value("network", "of line rate", impl=i)) for i in impls]
+    return table(["", *(NAMES[i] for i in impls)], [["share of 1 Gbit/s", *shares]])
+
+
+def training(run):
+    impls = [
+        "weft",
+        "weft-alone",
+        "pytorch-ddp",
+        "pytorch-ddp-tuned",
+        "pytorch-alone",
+        "pytorch-alone-tuned",
+    ]
+    rows = []
+    for (model, optimizer), name in MODELS.items():
+        case = {"model": model, "optimizer": optimizer}
+        rows.append([name, *(ms(run.value("training", "ms", impl=i, **case)) for i in impls)])
+    head = ["model", "weft", "compute alone", "DDP", "DDP, tuned"]
+    return table([*head, "PyTorch alone", "PyTorch alone, tuned"], rows)
+
+
+FORMS = [
+    ("compute alone, weft", "weft-alone"),
+    ("compute alone, PyTorch", "pytorch-alone"),
+    ("compute alone, PyTorch, fused AdamW", "pytorch-alone-tuned"),
+    ("data parallel, weft", "weft"),
+    ("data parallel, DDP", "pytorch-ddp"),
+    ("data parallel, DDP, tuned", "pytorch-ddp-tuned"),
+    ("ZeRO-1, weft", "weft-zero1"),
+    ("ZeRO-1, DeepSpeed", "deepspeed-zero1"),
+    ("ZeRO-2, weft", "weft-zero2"),
+    ("ZeRO-3, weft", "weft-zero3"),
+    ("ZeRO-3, FSDP2", "pytorch-fsdp2"),
+    ("ZeRO-3, DeepSpeed", "deepspeed-zero3"),
+]
+
+
+def sharded(run):
+    rows = []
+    for name, impl in FORMS:
+        cells = []
+        for model in ("gpt-384", "gpt-128"):
+            cells.append(ms(run.value("sharded", "ms", impl=impl, model=model)))
+            ratio = against_alone(run, "sharded", impl, model=model)
+            cells.append(times(ratio))
+        rows.append([name, *cells])
+    head = ["form", "GPT-384", "against alone", "GPT-128", "against alone"]
+    return table(head, [row for row in rows if any(row[1:])])
+
+
+def halves(run):
+    """The same work on one rank and on two."""
+    rows = []
+    one, two = (run.value("tensor", "ms", impl=i) for i in ("weft-one", "weft-tensor"))
+    ratio = run.value("tensor", "times faster", impl="weft-tensor", against="weft-one")
+    rows.append(["tensor parallelism, GPT of width 384", ms(one), ms(two), times(ratio)])
+    for line in run.part("context"):
+        if line["unit"] == "times faster than one rank":
+            name = "context parallelism, GPT of width 512, 2,048 tokens"
+            rows.append([name, ms(line["one_ms"]), ms(line["ms"]), times(line["value"])])
+    return table(["form", "one rank", "two ranks", "times faster"], rows)
+
+
+def context_memory(run):
+    for line in run.part("context"):
+        if line["unit"] == "of one rank's" and "held" in line["params"].get("what", ""):
+            held, whole = line["bytes"] / MIB, line["one_bytes"] / MIB
+            return (
+                f"With context parallelism each rank holds {held:.0f} MiB of activations "
+                f"instead of {whole:.0f} MiB."
+            )
+    return ""
+
+
+def pipeline(run):
+    schedules = {"gpipe": "GPipe", "1f1b": "1F1B", "zb_h1": "zero bubble H1"}
+    schedules["zb_h2"] = "zero bubble H2"
+    rows = []
+    for name, title in schedules.items():
+        cells = []
+        for model in ("gpt-384", "gpt-128"):
+            case = {"impl": f"weft-{name}", "model": model}
+            cells.append(ms(run.value("pipeline", "ms", **case)))
+            cells.append(percent(run.value("pipeline", share="bound / step", **case), 0))
+            cells.append(percent(run.value("pipeline", share="idle", **case)))
+        rows.append([title, *cells])
+    columns = ["step", "of its bound", "idle"]
+    return table(
+        ["schedule", *(f"GPT-384: {c}" for c in columns), *(f"GPT-128: {c}" for c in columns)], rows
+    )
+
+
+def recompute(run):
+    rows = []
+    for line in run.part("recompute"):
+        rows.append(
+            [
+                f"{line['params']['sequence']:,}",
+                "yes" if line["params"]["dropout"] else "no",
+                line["params"]["recompute"],
+                times(line["value"]),
+                mib(line["held_bytes"] / MIB),
+                mib(line["peak_bytes"] / MIB),
+            ]
+        )
+    head = ["positions", "dropout", "recomputation", "step time", "kept for backward", "peak"]
+    return table(head, rows)
+
+
+def memory_and_start(run):
+    case = {"model": "resnet18", "optimizer": "adamw", "memory": "state"}
+    rows = [
+        [
+            "weights, gradients and optimizer state of both ranks, ResNet-18, AdamW",
+            *(mib(run.value("training", impl=i, **case)) for i in ("weft", "pytorch-ddp")),
+        ],
+        [
+            "from the command to the first finished step, CNN",
+            *(time_of(1e6 * run.value("startup", "s", impl=i)) for i in ("weft", "pytorch-ddp")),
+        ],
+        [
+            "resident memory of a rank then",
+            *(
+                mib(run.value("startup", impl=i, memory="resident a rank"))
+                for i in ("weft", "pytorch-ddp")
+            ),
+        ],
+    ]
+    return table(["what", "weft", "PyTorch DDP"], rows)
+
+
+def accuracy(run):
+    rows = []
+    for line in run.part("accuracy"):
+        rows.append([str(line["params"]["ranks"]), percent(line["value"], 2)])
+    return table(["ranks", "accuracy"], rows)
+
+
+def checkpoint(run):
+    line = run.part("checkpoint")[0]
+    stalls = [save["stall_ms"] for save in line["saves"]]
+    listed = ", ".join(digits(stall) for stall in stalls)
+    return (
+        f"A checkpoint each minute cost {percent(line['value'], 2)} of the run: GPT of "
+        f"`recipes/{line['params']['recipe']}`,\n{line['params']['ranks']} ranks, {line['steps']} "
+        f"steps of {ms(line['median_ms'])}. Training stopped {listed} ms for the saves."
+    )
+
+
+def python_ddp(run):
+    rows = []
+    for views in (False, True):
+        found = {
+            line["params"]["what"]: line["value"]
+            for line in run.part("python")
+            if line["params"]["views"] == views
+        }
+        rows.append(
+            [
+                "gradients are views of buckets" if views else "defaults",
+                ms(found.get("exposed weft")),
+                ms(found.get("exposed gloo")),
+                times(found.get("exposed, Gloo's over weft's")),
+                ms(found.get("DDP's own, of both")),
+            ]
+        )
+    head = ["DDP, ResNet-18", "over weft", "over Gloo", "times less", "DDP's own part"]
+    return table(head, rows)
+
+
+def choices(run):
+    """How much longer than the best the chosen algorithm took, at each point."""
+    return [line["value"] for line in run.part("choice") if line["unit"] == "times the best"]
+
+
+def choice(run):
+    ratios = choices(run)
+    good = sum(ratio <= 1.1 for ratio in ratios)
+    return (
+        f"At {good} of {len(ratios)} points ({percent(good / len(ratios))}) the chosen algorithm "
+        f"took at most 1.1 times\nas long as the best one; at worst {digits(max(ratios))} times."
+    )
+
+
+PEERS = {
+    "openmpi": "Open MPI 4",
+    "openmpi5": "Open MPI 5",
+    "mpich": "MPICH",
+    "gloo": "Gloo",
+    "pytorch-ddp": "DDP",
+    "pytorch-ddp-tuned": "DDP, tuned",
+    "pytorch-fsdp2": "FSDP2",
+    "deepspeed-zero1": "DeepSpeed ZeRO-1",
+    "deepspeed-zero3": "DeepSpeed ZeRO-3",
+}
+FORMS_OF_WEFT = {
+    "weft": "",
+    "weft-zero1": ", ZeRO-1",
+    "weft-zero2": ", ZeRO-2",
+    "weft-zero3": ", ZeRO-3",
+}
+
+
+def name_of(case):
+    what = case.get("op", case.get("model", "")).replace("_", "-").replace("ping-pong", "message")
+    size = f", {size_of(case['bytes'])}" if "bytes" in case and what != "barrier" else ""
+    how = f", {case['vectors']}" if "vectors" in case and what != "barrier" else ""
+    ranks = f", {case['ranks']} ranks" if case.get("ranks", 2) != 2 else ""
+    over = ", TCP" if "link" in case else ""
+    optimizer = ", AdamW" if case.get("optimizer") == "adamw" and what == "resnet18" else ""
+    return what + optimizer + FORMS_OF_WEFT[case["impl"]] + over + size + how + ranks
+
+
+def slower(run):
+    """Every case where a peer was faster than weft's public API."""
+    rows = {}
+    for lines in run.lines.values():
+        for line in lines:
+            case = line["params"]
+            compared = line["unit"] == "times faster" and case.get("against") in PEERS
+            if compared and case["impl"] in FORMS_OF_WEFT and line["value"] < 0.97:
+                row = rows.setdefault(name_of(case), dict.fromkeys(PEERS, ""))
+                row[case["against"]] = times(1 / line["value"])
+    if not rows:
+        return "None."
+    return table(["case", *PEERS.values()], [[name, *row.values()] for name, row in rows.items()])
+
+
+def missed(run):
+    rows = []
+    for part in run.lines:
+        for line in run.lines[part]:
+            case = line["params"]
+            if case.get("good") is False:
+                model = case.get("model", "").replace("gpt", "GPT")
+                quantity = case["measured"].replace("weft-", "").replace("zb_", "zero bubble ")
+                rows.append([model, quantity, f"{line['value']:.3f}", case["target"]])
+    if "choice" in run.lines:
+        ratios = choices(run)
+        share = sum(ratio <= 1.1 for ratio in ratios) / len(ratios)
+        if share < 0.95:
+            what = "algorithms chosen over TCP, 4 ranks: share within 10 % of the best"
+            rows.append(["", what, f"{share:.3f}", "at least 0.95"])
+    return table(["model", "quantity", "measured", "target"], rows) if rows else "None."
+
+
+def codecs_link(run):
+    names = {"pytorch-ddp": "PyTorch DDP over Gloo, tuned"}
+    steps = codec_steps(run)
+    rows = []
+    for impl, of_step in sorted(steps.items(), key=lambda item: -item[1]):
+        rows.append([names.get(impl, f"`{impl}`"), ms(of_step), times(steps["none"] / of_step)])
+    return table(["system or codec", "step", "times faster than none"], rows)
+
+
+def codec_steps(run):
+    """Codec: the median over the rounds of a step's milliseconds."""
+    steps = {}
+    for line in run.part("codecs-link"):
+        steps.setdefault(line["params"]["impl"], []).append(line["value"])
+    return {impl: sorted(values)[len(values) // 2] for impl, values in steps.items()}
+
+
+def codecs_accuracy(run):
+    lines = run.part("codecs-accuracy")
+    plain = next(line["value"] for line in lines if line["params"]["codec"] == "none")
+    rows = []
+    for line in lines:
+        case = line["params"]
+        points = f"{100 * (line['value'] - plain):+.2f}"
+        rows.append(
+            [f"`{case['codec']}`", percent(line["value"], 2), points, f"{case['loss']:.3f}"]
+        )
+    return table(["codec", "accuracy", "difference to none, points", "test loss"], rows)
+
+
+def codecs_auto(run):
+    links = {"host": "shared memory", "loopback": "TCP on one host", "1gbit": "1 Gbit/s"}
+    rows = []
+    for line in run.part("codecs-auto"):
+        case = line["params"]
+        model = "ResNet-18" if "resnet" in case["recipe"] else "CNN"
+        decided = ", ".join(dict.fromkeys(case["decided"]))
+        rows.append(
+            [
+                links[case["link"]],
+                model,
+                ms(case["none_ms"]),
+                ms(case["auto_ms"]),
+                digits(line["value"]),
+                decided,
+            ]
+        )
+    return table(["link", "model", "none", "auto", "auto / none", "decision in the rounds"], rows)
+
+
+def codecs_time(run):
+    steps = {line["params"]["codec"]: line["value"] for line in run.part("codecs-time")}
+    of_step = codec_steps(run)
+    steps["pytorch-ddp"] = steps.get("none")
+    rows = []
+    for impl, count in steps.items():
+        name = "PyTorch DDP over Gloo, tuned" if impl == "pytorch-ddp" else f"`{impl}`"
+        if count is None or impl not in of_step:
+            rows.append([name, "not reached", "", ""])
+            continue
+        seconds = count * of_step[impl] / 1e3
+        against = steps["pytorch-ddp"] * of_step["pytorch-ddp"] / 1e3 / seconds
+        rows.append([name, str(count), f"{seconds:.0f} s", times(against)])
+    rows.sort(key=lambda row: -float(row[2].split()[0]) if row[2] else 1)
+    return table(["system or codec", "steps", "time", "times faster than PyTorch DDP"], rows)
+
+
+def readme(run, head):
+    cases = [("cnn", "sgd"), ("resnet18", "sgd"), ("resnet18", "adamw")]
+    rows = []
+    for model, optimizer in cases:
+        of = {"model": model, "optimizer": optimizer}
+        best = min(
+            run.value("training", "ms", impl=i, **of) for i in ("pytorch-ddp", "pytorch-ddp-tuned")
+        )
+        cells = [run.value("training", "ms", impl=i, **of) for i in ("weft", "weft-alone")]
+        rows.append([MODELS[model, optimizer], *map(ms, [*cells, best])])
+    return table(head, rows)
+
+
+def readme_en(run):
+    return readme(
+        run, ["training step, 2 ranks", "weft", "compute alone", "PyTorch DDP over Gloo, its best"]
+    )
+
+
+def readme_zh(run):
+    head = ["训练步，2 个 rank", "weft", "仅计算", "PyTorch DDP（Gloo，最佳设置）"]
+    return readme(run, head)
+
+
+FIGURES = {
+    "machine": machine,
+    "all-reduce": all_reduce,
+    "all-reduce-in-place": all_reduce_in_place,
+    "all-reduce-inside": all_reduce_inside,
+    "all-reduce-4": all_reduce_4,
+    "collectives": collectives,
+    "messages": messages,
+    "messages-in-place": messages_in_place,
+    "network": network,
+    "link": link,
+    "training": training,
+    "sharded": sharded,
+    "halves": halves,
+    "context-memory": context_memory,
+    "pipeline": pipeline,
+    "recompute": recompute,
+    "memory-and-start": memory_and_start,
+    "accuracy": accuracy,
+    "checkpoint": checkpoint,
+    "python-ddp": python_ddp,
+    "choice": choice,
+    "slower": slower,
+    "missed": missed,
+    "codecs-link": codecs_link,
+    "codecs-accuracy": codecs_accuracy,
+    "codecs-auto": codecs_auto,
+    "codecs-time": codecs_time,
+    "readme": readme_en,
+    "readme-zh": readme_zh,
+}
+for _part in (
+    "all-reduce",
+    "all-reduce-4",
+    "collectives",
+    "messages",
+    "network",
+    "training",
+    "sharded",
+):
+    FIGURES[f"source-{_part}"] = lambda run, part=_part: measured(run, part)
+FIGURES["source-halves"] = lambda run: measured(run, "tensor", "context")
+for _part in ("pipeline", "recompute", "accuracy", "checkpoint", "python", "choice", "startup"):
+    FIGURES[f"source-{_part}"] = lambda run, part=_part: measured(run, part)
+for _part in ("link", "accuracy", "auto", "time"):
+    FIGURES[f"source-codecs-{_part}"] = lambda run, part=_part: measured(run, f"codecs-{part}")

@@ -1,0 +1,58 @@
+// weft_live ADDRESS: serves the live page of a run; started by weft --http (launch/live_page.h).
+//
+// Prints "listening http://127.0.0.1:41234/" or "error TEXT" on stdout. Reads lines "run FOLDER" on
+// stdin, each the run to follow from then on, and ends when stdin ends: with whoever started it.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <iostream>
+#include <thread>
+
+#include "weft/base/error.h"
+#include "weft/observe/live/server.h"
+
+namespace {
+
+// What hostile clients can take: connections, and memory.
+void limit_resources() {
+  const rlimit files{256, 256}, memory{rlim_t{2} << 30, rlim_t{2} << 30};
+  ::setrlimit(RLIMIT_NOFILE, &files);
+  ::setrlimit(RLIMIT_AS, &memory);
+}
+
+int serve(const std::string& address) {
+  weft::observe::RunView view;
+  weft::observe::HttpServer server(weft::observe::parse_http_address(address), view);
+  std::cout << "listening " << server.address().url() << std::endl;
+  std::thread reader([&] {
+    for (std::string line; std::getline(std::cin, line);) {
+      if (line.rfind("run ", 0) == 0) view.follow(line.substr(4));
+    }
+    ::_exit(0);  // no answer is worth waiting for
+  });
+  server.serve();
+  reader.detach();
+  return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "usage: weft_live ADDRESS; use weft --http instead\n";
+    return 2;
+  }
+  // A terminal's signals are for whoever started it, which then closes stdin.
+  for (const int number : {SIGINT, SIGHUP, SIGPIPE}) std::signal(number, SIG_IGN);
+  limit_resources();
+  try {
+    return serve(argv[1]);
+  } catch (const weft::Error& error) {
+    std::cout << "error " << error.message() << std::endl;
+    return weft::exit_code(error.code());
+  } catch (const std::exception& error) {
+    std::cout << "error --http: " << error.what() << std::endl;
+    return 1;
+  }
+}
