@@ -85,7 +85,7 @@ TEST_F(Idx, RefusesEveryTruncation) {
 
 TEST_F(Idx, RefusesBytesAfterTheEnd) {
   const std::string plain = idx({4}, "abcd");
-  EXPECT_THAT(refusal(write("long", plain + "e")), HasSubstr("goes on after"));
+  EXPECT_THAT(refusal(write("long", plain + "e")), HasSubstr("has bytes after"));
   EXPECT_THAT(refusal(write("long.gz", gzip(plain + "e"))), HasSubstr("has bytes after the data"));
   EXPECT_THAT(refusal(write("tail.gz", gzip(plain) + "garbage")),
               HasSubstr("has bytes after the end of the gzip"));

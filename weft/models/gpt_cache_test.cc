@@ -135,7 +135,7 @@ TEST(GptCache, RefusesTokensThatDoNotFitTheCache) {
   EXPECT_THAT(refusal(dropping, once), HasSubstr("eval()"));
   GptOptions split = gpt2();
   split.sequence = parallel::Sequence::kSplit;
-  EXPECT_THAT(refusal(split, once), HasSubstr("not for a split one"));
+  EXPECT_THAT(refusal(split, once), HasSubstr("not a split one"));
 }
 
 }  // namespace gpt_cache_test

@@ -68,7 +68,7 @@ TEST(MeshLayout, RefusesSizesThatDoNotFitAndNamesTheNearest) {
   EXPECT_THAT(refused(4, "dp"), HasSubstr("write dp=2,tp=2"));
   EXPECT_THAT(refused(4, "dp=4x"), HasSubstr("write dp=2,tp=2"));
   EXPECT_THAT(refused(4, "dp=-4"), HasSubstr("cannot have size -4"));
-  EXPECT_THAT(refused(4, ""), HasSubstr("needs an axis"));
+  EXPECT_THAT(refused(4, ""), HasSubstr("needs at least one axis"));
   EXPECT_THAT(refused(4, "dp=99999999999"), HasSubstr("no axis with a size"));
 }
 
