@@ -40,11 +40,10 @@ int main() {
   auto model = weft::data_parallel(Net(), weft::init());
   auto optimizer = model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.01).momentum(0.9));
   for (int epoch = 0; epoch < 3; ++epoch) {
-    for (int64_t at = batch * model.group().rank(); at < count;
-         at += batch * model.group().size()) {
+    for (int64_t i = batch * model.group().rank(); i < count; i += batch * model.group().size()) {
       optimizer.zero_grad();
-      auto loss = F::cross_entropy(model->forward(train.pixels.narrow(0, at, batch)),
-                                   train.labels.narrow(0, at, batch));
+      auto loss = F::cross_entropy(model->forward(train.pixels.narrow(0, i, batch)),
+                                   train.labels.narrow(0, i, batch));
       loss.backward();
       optimizer.step();
     }

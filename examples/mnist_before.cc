@@ -39,10 +39,10 @@ int main() {
   auto optimizer =
       torch::optim::SGD(model->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
   for (int epoch = 0; epoch < 3; ++epoch) {
-    for (int64_t at = 0; at < count; at += batch) {
+    for (int64_t i = 0; i < count; i += batch) {
       optimizer.zero_grad();
-      auto loss = F::cross_entropy(model->forward(train.pixels.narrow(0, at, batch)),
-                                   train.labels.narrow(0, at, batch));
+      auto loss = F::cross_entropy(model->forward(train.pixels.narrow(0, i, batch)),
+                                   train.labels.narrow(0, i, batch));
       loss.backward();
       optimizer.step();
     }

@@ -1,5 +1,5 @@
-"""Builds weft_torch._C by the project's CMake, against the torch of the running Python; needs g++,
-CMake and Ninja, no network."""
+"""Builds weft_torch._C with the project's CMake files, for the torch of the running Python. Needs
+g++, CMake and Ninja, but no network."""
 
 import os
 import pathlib
@@ -25,7 +25,7 @@ TORCH = torch.__version__.split("+")[0]
 
 
 class Package(build_py):
-    """The Python files, and for which torch it was."""
+    """Copies the Python files and records the version of torch."""
 
     def run(self):
         super().run()
@@ -74,7 +74,7 @@ class Compiled(build_ext):
         return name.replace(".", os.sep) + ".so"
 
 
-# setuptools' own files go to the build folder, so that a clone stays as it was.
+# setuptools writes its files to the build folder, so that the source tree does not change.
 BUILD.mkdir(parents=True, exist_ok=True)
 setup(
     ext_modules=[Extension("weft_torch._C", sources=[])],

@@ -19,7 +19,7 @@ at::ScalarType scalar_type(DType type) {
 compress::Spec parse(const std::string& text) {
   const auto spec = compress::parse(text);
   WEFT_REQUIRE(spec.kind != compress::Kind::kAuto,
-               "a communication hook takes one codec; auto is weft's own trainer's");
+               "a communication hook needs one codec; only weft's own trainer supports \"auto\"");
   return spec;
 }
 
@@ -45,10 +45,10 @@ CodecHook::~CodecHook() {
 }
 
 c10::intrusive_ptr<c10d::Work> CodecHook::average(Bucket bucket) {
-  WEFT_REQUIRE(
-      bucket.values.scalar_type() == at::kFloat && bucket.values.is_contiguous() &&
-          bucket.values.device().is_cpu(),
-      "codecs take float32 gradients on the CPU; this bucket is " + bucket.values.toString());
+  WEFT_REQUIRE(bucket.values.scalar_type() == at::kFloat && bucket.values.is_contiguous() &&
+                   bucket.values.device().is_cpu(),
+               "codecs need contiguous float32 gradients on the CPU, but this bucket is " +
+                   bucket.values.toString());
   auto done = c10::make_intrusive<c10::ivalue::Future>(c10::TensorType::get());
   {
     std::lock_guard lock(mutex_);
@@ -80,7 +80,7 @@ void CodecHook::work() {
 void CodecHook::reduce(const Bucket& bucket) {
   Unit& unit = units_[bucket.index];
   if (unit.step == 0 ||
-      unit.count != bucket.values.numel()) {  // the first time, or DDP has regrouped its buckets
+      unit.count != bucket.values.numel()) {  // first time, or DDP has regrouped its buckets
     sum(bucket.values, c10d::ReduceOp::SUM);
     unit = {nullptr, bucket.values.numel(), unit.step + 1};
   } else {
@@ -111,8 +111,8 @@ CodecHook::Unit CodecHook::make_unit(const Bucket& bucket, const Unit& before) {
     fits = saved.memory[i].numel() == static_cast<std::int64_t>(memory[i].size()) &&
            saved.memory[i].scalar_type() == at::kFloat;
   WEFT_REQUIRE(fits,
-               "the codec's state that was loaded is of other buckets (another model, "
-               "bucket_cap_mb or number of ranks)");
+               "the loaded codec state belongs to other buckets: the model, bucket_cap_mb or the "
+               "number of ranks has changed");
   for (std::size_t i = 0; i < memory.size(); ++i)
     std::memcpy(memory[i].data(), saved.memory[i].contiguous().const_data_ptr<float>(),
                 memory[i].size_bytes());

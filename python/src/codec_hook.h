@@ -1,5 +1,5 @@
-// DistributedDataParallel's gradients through weft's codecs (weft/compress): the C++ side of a
-// communication hook.
+// The C++ side of a communication hook that compresses the gradients of DistributedDataParallel
+// with weft's codecs (weft/compress).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,22 +15,21 @@
 
 namespace weft::python {
 
-// One bucket of gradients, as DDP hands it over.
+// A bucket of gradients, as DDP passes it.
 struct Bucket {
   int index = 0;
   at::Tensor values;                  // float32, contiguous; becomes the average
   std::vector<at::Tensor> gradients;  // views into `values`, one a parameter
 };
 
-// A thread of its own encodes, exchanges and decodes the buckets in their order, so that backward
-// goes on. `backend` is used by this hook only: its collectives come in this thread's order.
+// Its own thread encodes, exchanges and decodes the buckets in order, while backward continues.
+// Only this hook may use `backend`, since all its collectives must come from this thread.
 //
-// A bucket's first average is exact: DDP regroups its buckets after the first step, and what a
-// codec remembers belongs to a bucket.
+// The first average of a bucket is not compressed: DDP regroups its buckets after the first step,
+// and the state of a codec belongs to a bucket.
 class CodecHook {
  public:
-  // What a bucket's codec remembers of this rank's gradients: enough to go on as if nothing had
-  // been in between.
+  // The state of a bucket's codec on this rank. A run that loads it continues exactly.
   struct Saved {
     std::int64_t step = 0;  // averages so far
     std::int64_t count = 0;
@@ -38,21 +37,21 @@ class CodecHook {
   };
   using State = std::map<int, Saved>;
 
-  // Throws kInvalidArgument for a spec that compress::parse() does not take, and for "auto".
+  // Throws Error(kInvalidArgument) for a spec that compress::parse() refuses, and for "auto".
   CodecHook(c10::intrusive_ptr<c10d::Backend> backend, const std::string& spec);
-  // Ends when the buckets handed over are done.
+  // Waits for all buckets that were passed to average().
   ~CodecHook();
   CodecHook(const CodecHook&) = delete;
   CodecHook& operator=(const CodecHook&) = delete;
 
-  // The spec in full.
+  // Returns the spec with all its options.
   std::string spec() const { return compress::to_string(spec_); }
-  // Its future is completed with the averaged values, or with the error. Throws kInvalidArgument
-  // where they are not of float32.
+  // Completes the future with the averaged values or with the error. Throws Error(kInvalidArgument)
+  // if the values are not contiguous float32 on the CPU.
   c10::intrusive_ptr<c10d::Work> average(Bucket bucket);
 
-  // By bucket. What was loaded is taken up at each bucket's second average, which throws
-  // kInvalidArgument where it does not fit. Not while a step is under way.
+  // State by bucket. A loaded state is applied at each bucket's second average, which throws
+  // Error(kInvalidArgument) if it does not fit. Must not be called during a step.
   State state() const;
   void load(State state);
 
@@ -79,7 +78,7 @@ class CodecHook {
   std::deque<Task> tasks_;
   bool stopping_ = false;
 
-  // These two: the thread's while a step is under way, else the caller's.
+  // Used by the thread during a step, by the caller otherwise.
   std::map<int, Unit> units_;
   State loaded_;
   std::thread thread_;

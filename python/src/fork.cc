@@ -16,11 +16,11 @@ namespace {
 
 constexpr int kPatienceMs = 60'000;
 
-// The fork under way, kept by the thread that forks: its child has only that thread.
+// The fork in progress. The forking thread holds the mutex, since the child has only that thread.
 struct {
   std::mutex mutex;
   std::size_t used = 0;
-  int copied[2] = {-1, -1};  // a pipe that the child closes when it has its copy, or by dying
+  int copied[2] = {-1, -1};  // pipe; the child closes it after its copy or by dying
 } fork_state;
 
 void prepare() {
@@ -39,8 +39,8 @@ void in_parent() {
   fork_state.mutex.unlock();
 }
 
-// What is not copied can no longer be reached: a child that cannot have its memory must not run on
-// its parent's.
+// Memory that is not copied becomes inaccessible: a child without its copy must not work on its
+// parent's memory.
 void in_child() {
   net::Heap& heap = *net::process_heap();
   const std::size_t used = fork_state.used;

@@ -1,4 +1,4 @@
-// weft_torch._C: weft's backend, as torch.distributed wants it.
+// weft_torch._C: binds weft's backend for torch.distributed.
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
@@ -18,7 +18,7 @@ namespace py = pybind11;
 namespace weft::python {
 namespace {
 
-// weft_torch.Error, with what a program can act on as attributes.
+// Raises weft_torch.Error with the error's fields as attributes.
 void raise(const Error& error) {
   static const py::handle type =
       py::object(py::module_::import("weft_torch").attr("Error")).release();
@@ -53,7 +53,7 @@ py::dict heap_stats() {
   return result;
 }
 
-// The end of a hook waits for its thread, whose futures may call Python.
+// Destroying a hook waits for its thread, whose futures may call Python, so the GIL is released.
 struct WithoutPython {
   void operator()(CodecHook* hook) const {
     const py::gil_scoped_release released;
@@ -67,7 +67,7 @@ struct WithoutPython {
 PYBIND11_MODULE(_C, m) {
   using weft::comm::BackendOptions;
   using Backend = c10::intrusive_ptr<c10d::Backend>;
-  py::module_::import("torch.distributed");  // registers the types that we take and give
+  py::module_::import("torch.distributed");  // registers the types used below
   weft::comm::set_around_wait([](const std::function<void()>& wait) {
     if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) return wait();
     const py::gil_scoped_release released;
@@ -85,10 +85,11 @@ PYBIND11_MODULE(_C, m) {
       });
 
   m.def("share_memory", &weft::python::share_memory,
-        "Makes torch's CPU memory from now on memory that the ranks of this host read in place. "
-        "False: the system gives none.");
+        "From now on, allocates torch's CPU tensors in memory that the ranks of this host can read "
+        "in place. Returns False if the system provides no shared memory.");
   m.def("heap_stats", &weft::python::heap_stats,
-        "The shared memory of this process: bytes live, at peak, taken from the system, allowed.");
+        "Statistics of this process's shared memory: bytes live, at peak, taken from the system, "
+        "and the limit.");
   m.def("is_shared", [](const at::Tensor& tensor) {
     return weft::comm::allocator_installed() &&
            weft::net::process_heap()->contains(tensor.data_ptr());

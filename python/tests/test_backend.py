@@ -377,7 +377,7 @@ class Imports(unittest.TestCase):
         compiled = weft_torch.__dict__.pop("_C")
         try:
             with unittest.mock.patch.dict(sys.modules, {"weft_torch._C": None}):
-                self.says(ImportError, weft_torch._load, "another torch", "from source")
+                self.says(ImportError, weft_torch._load, "another build of torch", "from source")
         finally:
             weft_torch._C = compiled
 

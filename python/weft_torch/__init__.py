@@ -3,9 +3,9 @@
     import weft_torch
     torch.distributed.init_process_group("weft")              # or "cpu:weft,cuda:nccl"
 
-Everything above stays as it is: DDP, FSDP2, DTensor, pipelining, torchrun. Ranks of one host read
-each other's tensors in place; others speak TCP. Errors are `weft_torch.Error`, whose `code` says
-what to do and whose `peer` says who was lost."""
+Everything above it works unchanged: DDP, FSDP2, DTensor, pipelining, torchrun. Ranks of one host
+read each other's tensors in place; ranks of different hosts use TCP. Errors are
+`weft_torch.Error`: `code` tells what happened, and `peer` which rank was lost."""
 
 import dataclasses
 import os
@@ -17,19 +17,19 @@ import torch.distributed as dist
 
 
 def _load():
-    """The compiled part, which c10d's C++ interface ties to one minor version of torch: asked
-    before it is loaded, or the linker would answer."""
+    """Loads the compiled part. It works with one minor version of torch only, because of c10d's C++
+    interface. The version is checked first, since the linker's error would not name the reason."""
     try:
         from ._built import TORCH
     except ImportError:
         raise ImportError(
-            "weft_torch has not been compiled: install it (pip install ./python), or take "
+            "weft_torch has not been compiled: install it (pip install ./python), or set "
             "PYTHONPATH=build/release/python"
         ) from None
     built, here = (version.split("+")[0].split(".")[:2] for version in (TORCH, torch.__version__))
     if built != here:
         raise ImportError(
-            f"weft-torch was built for torch {'.'.join(built)}.* and this is torch "
+            f"weft-torch was built for torch {'.'.join(built)}.*, but this is torch "
             f"{torch.__version__}: "
             f"install weft-torch again from source, or torch=={'.'.join(built)}.*"
         )
@@ -38,7 +38,7 @@ def _load():
     except ImportError as error:
         why = str(error).splitlines()[0]
         raise ImportError(
-            f"weft-torch was built beside another torch {TORCH} than this one: install it again "
+            f"weft-torch was built with another build of torch {TORCH}: install it again "
             f"from source ({why})"
         ) from None
     return _C
@@ -48,8 +48,9 @@ _C = _load()
 
 
 class Error(dist.DistBackendError):
-    """`code`: InvalidArgument, Timeout, PeerLost, Aborted, Unavailable, BadConfig or Internal.
-    `operation`; `rank` saw it; `peer`: at fault, or -1."""
+    """An error of weft. `code` is InvalidArgument, Timeout, PeerLost, Aborted, Unavailable,
+    BadConfig or Internal. `operation` is the operation that failed, `rank` the rank that reports
+    the error, and `peer` the rank at fault, or -1."""
 
     code: str
     operation: str
@@ -59,22 +60,22 @@ class Error(dist.DistBackendError):
 
 @dataclasses.dataclass
 class Options:
-    """For init_process_group(pg_options=...) and new_group(pg_options=...); what is left empty
-    comes from the environment."""
+    """Options for init_process_group(pg_options=...) and new_group(pg_options=...). An empty option
+    is read from its environment variable."""
 
-    # "auto", "shm" or "tcp"; WEFT_TRANSPORT.
+    # "auto", "shm" or "tcp". Environment: WEFT_TRANSPORT.
     transport: str = ""
-    # The address that TCP listens on; WEFT_INTERFACE. Default: the one that leads to the master,
-    # 127.0.0.1 on one host.
+    # The address that TCP listens on. Environment: WEFT_INTERFACE. Default: the address with the
+    # route to the master; 127.0.0.1 on one host.
     interface: str = ""
-    # False leaves torch's CPU allocator alone: tensors are then copied into shared memory and out
-    # of it.
+    # False: torch's CPU allocator is not replaced, and tensors are copied into shared memory and
+    # back.
     shared_allocator: bool = True
 
 
 def _job_secret() -> bytes:
-    """The launcher (`weft run`) hands it over as an open file; read by position, since several
-    groups read it."""
+    """Reads the job's secret from the open file that the launcher (`weft run`) passes. Uses pread,
+    since several groups read it."""
     fd = os.environ.get("WEFT_SECRET_FD")
     return os.pread(int(fd), 32, 0) if fd else b""
 
@@ -103,8 +104,8 @@ def monitored_barrier(
     timeout: timedelta | float | None = None,
     wait_all_ranks: bool = False,
 ) -> None:
-    """dist.monitored_barrier, which torch has for Gloo by name only, for weft's groups too: rank 0
-    names the ranks that did not come."""
+    """dist.monitored_barrier for weft's groups too; torch's works for Gloo only. Rank 0's error
+    names the ranks that did not arrive."""
     if dist.get_rank(group) < 0 or dist.get_backend(group) != "weft":
         return _torch_monitored_barrier(group, timeout, wait_all_ranks)
     group = group or dist.group.WORLD
@@ -118,13 +119,13 @@ dist.monitored_barrier = dist.distributed_c10d.monitored_barrier = monitored_bar
 
 
 def is_shared(tensor: torch.Tensor) -> bool:
-    """Whether the ranks of this host can read the tensor where it is."""
+    """Whether the other ranks of this host can read the tensor in place."""
     return _C.is_shared(tensor)
 
 
 def heap_stats() -> dict[str, int]:
-    """Bytes of this process's shared memory: live_bytes, peak_bytes, footprint_bytes, limit_bytes;
-    and its number of allocations."""
+    """Statistics of this process's shared memory: live_bytes, peak_bytes, footprint_bytes,
+    limit_bytes, and allocations, the number of allocations so far."""
     return _C.heap_stats()
 
 

@@ -17,15 +17,14 @@ from . import _C
 
 
 class Codec:
-    """How one model's gradients become fewer bytes, and what this rank remembers of what it did not
-    send.
+    """Compresses one model's gradients. Keeps this rank's error feedback between steps.
 
-    `spec` is weft's word for it: "bf16", "f16", "int8:64" and "int4:64" (blocks of 64 share a
+    `spec` names the codec: "bf16", "f16", "int8:64" and "int4:64" (blocks of 64 share a
     scale), "sign:1024", "topk:0.01", "randomk:0.01", "threshold:0.001", "powersgd:4"; with options
     "ef=off" (no error feedback, which biased codecs have), "delta", "stochastic", "warmup=N",
-    "seed=N". Gradients must be float32 on the CPU. One for each model; all ranks of `group` make it
-    together, since it has a group of its own. Each bucket's first average is exact: DDP regroups
-    its buckets after the first step."""
+    "seed=N". Gradients must be float32 on the CPU. Each model needs its own Codec. All ranks of
+    `group` must create it together, since it creates a process group. The first average of each
+    bucket is not compressed, since DDP regroups its buckets after the first step."""
 
     def __init__(self, spec: str, group: dist.ProcessGroup | None = None) -> None:
         if not dist.is_initialized():
@@ -39,12 +38,12 @@ class Codec:
 
     @property
     def spec(self) -> str:
-        """With every option that the codec takes."""
+        """The spec in full, with every option of the codec."""
         return self._hook.spec
 
     def state_dict(self) -> dict[str, Any]:
-        """This rank's memory, tensors and numbers only. Between steps; before the second step there
-        is none."""
+        """Returns this rank's state as tensors and numbers. Call it between steps. There is no
+        state before the second step."""
         buckets = {
             index: {"step": saved.step, "count": saved.count, "memory": saved.memory}
             for index, saved in self._hook.state().items()
@@ -57,8 +56,8 @@ class Codec:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from there, from the second step after this on. ValueError where the state is of
-        another codec, rank or number of ranks."""
+        """Loads a state, which is used from the second step after this call. Throws ValueError if
+        the state belongs to another codec, rank or number of ranks."""
         for what, mine in (
             ("spec", self.spec),
             ("world", self._group.size()),
@@ -66,8 +65,8 @@ class Codec:
         ):
             if state[what] != mine:
                 raise ValueError(
-                    f"this codec's {what} is {mine}, that of the state {state[what]}: it is of "
-                    f"another job or another rank's"
+                    f"this codec's {what} is {mine}, but the state's is {state[what]}: the state "
+                    f"belongs to another job or another rank"
                 )
         self._hook.load(
             {
@@ -78,8 +77,8 @@ class Codec:
 
 
 def codec_hook(state: Codec, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """For DistributedDataParallel.register_comm_hook(Codec(...), codec_hook): the average of the
-    bucket over the ranks, through the codec."""
+    """The hook for DistributedDataParallel.register_comm_hook(Codec(...), codec_hook). Averages the
+    bucket over the ranks, compressed by the codec."""
     done = state._hook.average(bucket.index(), bucket.buffer(), bucket.gradients()).get_future()
-    # DDP asks for a future that Python has completed
+    # DDP needs a future that was completed by Python.
     return done.then(lambda average: average.value())

@@ -52,19 +52,19 @@ class Data(harness.FaultTest):
     def test_a_file_with_more_than_it_announces(self):
         self.corrupt(
             gzip.compress(idx((64, 28, 28), bytes(65 * 784))),
-            "goes on after the data that its header announces$",
+            "has bytes after the data that its header describes$",
         )
 
     def test_a_header_that_announces_more_than_any_file_of_this_size_holds(self):
         self.corrupt(
             gzip.compress(idx((2**20, 28, 28), bytes(784))),
-            "announces 822083584 bytes, more than a file of this length can hold$",
+            "the header gives 822083584 bytes, more than a file of this length can hold$",
         )
 
     def test_a_header_that_announces_petabytes(self):
         self.corrupt(
             gzip.compress(idx((2**32 - 1, 2**31, 2**31), bytes(784))),
-            "announces more than the limit of [0-9]+ bytes$",
+            "the header gives more than the limit of [0-9]+ bytes$",
         )
 
     def test_a_file_that_is_no_gzip(self):

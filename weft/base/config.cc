@@ -1,8 +1,8 @@
 #include "weft/base/config.h"
 
 #define TOML_HEADER_ONLY 1
-// toml++ 3.3 asserts what it goes on to check and report: a malformed key would end a debug build
-// instead of being an error.
+// toml++ 3.3 asserts a condition that it also checks and reports: without this, a malformed key
+// would end a debug build instead of throwing an error.
 #define TOML_ASSERT(condition) static_assert(true)
 #include <toml++/toml.h>
 
@@ -41,7 +41,7 @@ std::string last_part(std::string_view key) { return std::string(key.substr(key.
   std::vector<std::string> names;
   for (const Key& known : schema.keys()) names.push_back(known.name);
   auto near = nearest(key, names);
-  if (!near) {  // the right name in the wrong table is the other common slip
+  if (!near) {  // the right name in the wrong table is another common mistake
     const auto same = std::find_if(names.begin(), names.end(), [&](const auto& name) {
       return last_part(name) == last_part(key);
     });
@@ -59,7 +59,7 @@ std::optional<T> scalar_of(const toml::node& node) {
   return std::nullopt;
 }
 
-// The node as a value of the same type as `like`, or none.
+// Returns the node as a value of the same type as `like`; nullopt if it has another type.
 std::optional<ConfigValue> value_of(const toml::node& node, const ConfigValue& like) {
   return std::visit(
       [&]<class T>(const T&) -> std::optional<ConfigValue> {
@@ -107,7 +107,7 @@ void write(std::ostream& text, const toml::node& node) {
   }
 }
 
-// What was written, for a message: short, in one line.
+// The written text for a message: shortened, in one line.
 std::string shown(const toml::node& node) {
   std::ostringstream text;
   write(text, node);
@@ -115,7 +115,7 @@ std::string shown(const toml::node& node) {
   std::replace(line.begin(), line.end(), '\n', ' ');
   if (line.size() <= 60) return line;
   std::size_t end = 57;
-  while (end > 0 && (line[end] & 0xC0) == 0x80) --end;  // not inside a character
+  while (end > 0 && (line[end] & 0xC0) == 0x80) --end;  // do not cut inside a character
   return line.substr(0, end) + "...";
 }
 
@@ -132,7 +132,7 @@ struct Found {
   std::string where;
 };
 
-// Every value of a file with its key; throws at the first that the schema does not know.
+// Visits every value of a file with its key. Throws at the first key that the schema does not have.
 struct Collector {
   const Schema& schema;
   const std::string& source;
@@ -142,7 +142,7 @@ struct Collector {
     for (const auto& [name, node] : table) {
       const bool bare =
           !name.str().empty() && name.str().find_first_not_of(kBareKey) == std::string_view::npos;
-      // A quoted key with dots inside is not the dotted key that it looks like.
+      // A quoted key that contains dots differs from the dotted key.
       const std::string path =
           prefix + (bare ? std::string(name.str()) : to_toml(ConfigValue(std::string(name.str()))));
       take(node, path, source + ":" + std::to_string(name.source().begin.line), depth);
@@ -199,7 +199,7 @@ toml::table parse_text(std::string_view text, const std::string& source) {
   return plain == text ? table : toml::parse(text, source);
 }
 
-// The right side of an override as a node held in `holder`; null when it is not exactly one TOML
+// Parses the right side of an override into `holder`. Returns null if it is not exactly one TOML
 // value.
 const toml::node* parse_override(const std::string& text, toml::table& holder) {
   if (internal::find_unquoted(text)) return nullptr;
@@ -331,7 +331,7 @@ std::vector<Config::Row> Config::describe() const {
 }
 
 std::string Config::to_toml() const {
-  // Keys outside any table come first; afterwards they would belong to the last table.
+  // Keys outside any table must come first; after a table they would belong to it.
   std::map<std::string, std::string> sections;
   for (const Key& key : schema_.keys()) {
     const std::size_t dot = key.name.rfind('.');

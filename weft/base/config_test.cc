@@ -87,7 +87,7 @@ TEST(Config, AnUnknownKeyNamesItsLineAndTheNearestKnownKey) {
             "--set train.bach=3: unknown key train.bach; did you mean train.batch?");
 }
 
-TEST(Config, AWrongTypeRangeOrChoiceSaysWhatIsExpected) {
+TEST(Config, AWrongTypeRangeOrChoiceNamesWhatIsExpected) {
   EXPECT_EQ(file_error("[train]\nbatch = \"big\""),
             "r.toml:2: train.batch = \"big\", but a whole number from 1 to "
             "4096 is expected");
@@ -122,7 +122,7 @@ TEST(Config, AWrongTypeRangeOrChoiceSaysWhatIsExpected) {
             "the key below [train]");
 }
 
-TEST(Config, WhatIsNotTomlNamesTheLine) {
+TEST(Config, InvalidTomlNamesTheLine) {
   EXPECT_THAT(file_error("name = \"a\"\nname = \"b\""), HasSubstr("r.toml:2: "));
   EXPECT_THAT(file_error("\n\nname = "), HasSubstr("r.toml:3: "));
   EXPECT_THAT(file_error("name = \"\xFF\""), HasSubstr("r.toml:1: "));
@@ -159,7 +159,7 @@ TEST(Config, OverridesAreTomlValuesOrBareStringsForStringKeys) {
   }
 }
 
-TEST(Config, ABadOverrideIsAnErrorThatLeavesTheValueAsItWas) {
+TEST(Config, ABadOverrideThrowsAndKeepsTheValue) {
   EXPECT_EQ(set_error("train.batch"), "--set train.batch: expected key=value");
   EXPECT_EQ(set_error("train.batch=many"),
             "--set train.batch=many: a whole number from 1 to 4096 is expected");
@@ -177,7 +177,7 @@ TEST(Config, ABadOverrideIsAnErrorThatLeavesTheValueAsItWas) {
   EXPECT_EQ(config.origin("train.batch"), "default");
 }
 
-TEST(Config, WritesTomlThatReadsBackTheSame) {
+TEST(Config, RoundTripsThroughToml) {
   Config config(small_schema());
   config.set("optim.lr=1e-30");
   config.set("optim.betas=[1, 3e20]");
@@ -196,7 +196,7 @@ TEST(Config, WritesTomlThatReadsBackTheSame) {
   EXPECT_THAT(config.to_toml(), HasSubstr("\n[train]\nbatch = 64\nresume = false\n"));
 }
 
-TEST(Config, AskingForWhatTheSchemaLacksIsTheCallersMistake) {
+TEST(Config, AskingForAnUnknownKeyIsTheCallersMistake) {
   const Config config(small_schema());
   EXPECT_EQ(error_of(Errc::kInvalidArgument, [&] { config.get_int("train.bacth"); }),
             "there is no configuration key train.bacth");
@@ -219,7 +219,7 @@ TEST(Config, ASchemaRefusesKeysThatCollideAndDefaultsOutsideTheirLimits) {
   EXPECT_EQ(Schema{}.add(small_schema()).keys().size(), small_schema().keys().size());
 }
 
-// Some characters overwritten, taken out or put in.
+// Overwrites, removes or inserts some characters.
 std::string damaged(std::string text, Random& random) {
   const std::string pieces[] = {
       "[",         "]",   "\"", "'''",   "=",   ".", "\n",
@@ -238,8 +238,9 @@ std::string damaged(std::string text, Random& random) {
   return text;
 }
 
-// Whatever a file or an override holds: values within their limits, or a typed error in one line.
-TEST(Config, RandomDamageGivesOnlyTypedErrors) {
+// Whatever a file or an override contains, the result is values within their limits or a typed
+// error in one line.
+TEST(Config, RandomDamageCausesOnlyTypedErrors) {
   const std::string valid = Config(small_schema()).to_toml();
   Random random(7);
   int accepted = 0;
@@ -254,14 +255,13 @@ TEST(Config, RandomDamageGivesOnlyTypedErrors) {
       EXPECT_EQ(error.code(), Errc::kBadConfig) << text;
       EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
     }
-    set_error("model.widths=" +
-              text);  // expects the code and a single line, where there is an error
+    set_error("model.widths=" + text);  // if there is an error, expects the code and a single line
   }
   EXPECT_GT(accepted, 10);  // the damage must not be so coarse that only errors are tried
   EXPECT_LT(accepted, 1900);
 }
 
-TEST(Config, TextAboveAsciiBelongsInQuotes) {
+TEST(Config, TextAboveAsciiMustBeQuoted) {
   const Schema schema{{"train.batch", std::int64_t{64}, "samples"},
                       {"run.name", std::string("run"), "any text"}};
   // Found by fuzzing; toml++ 3.3 does not survive the first three.
@@ -287,7 +287,7 @@ TEST(Config, TextAboveAsciiBelongsInQuotes) {
 }
 
 // Found by fuzzing: toml++ 3.3 takes the logarithm of 0.1 for a width.
-TEST(Config, ShowsAListThatIsOutOfBoundsAsItIsWritten) {
+TEST(Config, ShowsAListThatIsOutOfBoundsAsWritten) {
   Config config(Schema{{"train.decay", std::vector<double>{0.5}, "factors", {.min = 0, .max = 1}}});
   try {
     config.set("train.decay=[0.0625, 10.5, [], {\"a b\" = [0.01]}]");
@@ -300,7 +300,7 @@ TEST(Config, ShowsAListThatIsOutOfBoundsAsItIsWritten) {
 
 // Found by fuzzing: toml++ 3.3 looks for the end of what it cannot read, and is undefined where it
 // meets "\u045E" on its way.
-TEST(Config, TextAboveAsciiBehindAMistakeIsLeftAlone) {
+TEST(Config, TextAboveAsciiAfterAMistakeIsIgnored) {
   const Schema schema{{"run.tags", std::vector<std::string>{"a"}, "names"}};
   for (const char* text : {"[run]\ntags = [+a'F\"\xd1\x9e\"\"", "[run]\ntags = 1a'\xd1\x9e'"}) {
     try {
@@ -317,7 +317,7 @@ TEST(Config, TextAboveAsciiBehindAMistakeIsLeftAlone) {
   EXPECT_THAT(config.get_strings("run.tags"), testing::ElementsAre("\xd1\x9e"));
 }
 
-TEST(Nearest, FindsSlipsAndNothingElse) {
+TEST(Nearest, FindsTypingMistakesOnly) {
   EXPECT_EQ(nearest("trian", {"train", "run", "bench"}),
             "train");  // two neighbors swapped are one edit
   EXPECT_EQ(nearest("TRAIN", {"train"}), "train");

@@ -30,8 +30,8 @@ constexpr auto kTable = [] {
 // over kStream bytes.
 constexpr std::size_t kStream = 1024;
 
-// What kStream zero bytes do to a state, which is linear in its bits: one table for each of its
-// bytes.
+// The effect of kStream zero bytes on a state. It is linear in the state's bits, so there is one
+// table for each byte of the state.
 const auto& zeros_table() {
   static const auto kZeros = [] {
     std::array<std::array<std::uint32_t, 256>, 4> tables{};

@@ -13,7 +13,7 @@ namespace {
 
 std::uint32_t crc_of(const std::string& text) { return crc32c(text.data(), text.size()); }
 
-TEST(Crc32c, GivesTheKnownAnswers) {
+TEST(Crc32c, MatchesKnownAnswers) {
   EXPECT_EQ(crc_of("123456789"),
             0xE3069283u);  // the check value of the CRC catalogs
   EXPECT_EQ(crc_of(""), 0u);
@@ -59,7 +59,7 @@ TEST(Crc32c, FoldingAgreesWithTheTableAtEveryLengthAndAlignment) {
             internal::crc32c_table(bytes.data(), 4999, 1));
 }
 
-TEST(Crc32c, ContinuesFromThePartBefore) {
+TEST(Crc32c, ContinuesFromAnEarlierPart) {
   const std::string text = "The quick brown fox jumps over the lazy dog";
   for (std::size_t cut = 0; cut <= text.size(); ++cut) {
     EXPECT_EQ(crc32c(text.data() + cut, text.size() - cut, crc32c(text.data(), cut)), crc_of(text));

@@ -18,8 +18,8 @@ std::string render(Errc code, const std::string& message, const Error::Context& 
   return head + ": " + (where.empty() ? "" : where + ": ") + message;
 }
 
-// Messages quote what files, peers and the environment said: none of it may break the line or reach
-// the terminal as a command.
+// Messages quote text from files, peers and the environment. It must not break the line or reach
+// the terminal as a control sequence.
 std::string one_line(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
@@ -27,7 +27,7 @@ std::string one_line(std::string text) {
   return text;
 }
 
-// The path below the project's root: a build's own folders are nobody's business.
+// The path below the project's root, without the folders of the machine that built it.
 std::string short_path(const std::string& file) {
   const auto at = file.rfind("weft/");
   return at == std::string::npos ? file : file.substr(at);

@@ -9,14 +9,14 @@
 namespace weft {
 namespace {
 
-TEST(Error, SaysCodeWhereAndWhatInOneLine) {
+TEST(Error, ShowsCodePlaceAndMessageInOneLine) {
   const Error error(Errc::kPeerLost, "the connection was closed", {"all_reduce", 0, 2});
   EXPECT_STREQ(error.what(), "PeerLost{2}: all_reduce, rank 0: the connection was closed");
   EXPECT_EQ(error.code(), Errc::kPeerLost);
   EXPECT_EQ(error.message(), "the connection was closed");
 }
 
-TEST(Error, KeepsItsLineWhateverItQuotes) {
+TEST(Error, StaysOneLineWhateverItQuotes) {
   const Error error(Errc::kBadConfig, "unknown key \"a\nb\x1b[2J\"");
   EXPECT_EQ(error.message(), "unknown key \"a?b?[2J\"");
   EXPECT_STREQ(error.what(), "BadConfig: unknown key \"a?b?[2J\"");
@@ -38,7 +38,7 @@ TEST(Error, RequireThrowsInvalidArgumentAndCheckThrowsInternal) {
   }
 }
 
-TEST(Error, ExitCodesLieAboveThoseOfSignalsWhereARetryMayHelpAndBelow128Elsewhere) {
+TEST(Error, ExitCodesAreAboveThoseOfSignalsIfARetryMayHelpElseBelow128) {
   std::set<int> codes;
   for (Errc code : {Errc::kTimeout, Errc::kPeerLost, Errc::kAborted, Errc::kUnavailable}) {
     EXPECT_GT(exit_code(code), 128 + SIGRTMAX);
@@ -50,7 +50,7 @@ TEST(Error, ExitCodesLieAboveThoseOfSignalsWhereARetryMayHelpAndBelow128Elsewher
     EXPECT_LT(exit_code(code), 128);
 }
 
-TEST(Describe, LeavesOutStackFramesUnlessTheyAreAskedFor) {
+TEST(Describe, OmitsStackFramesUnlessRequested) {
   const std::runtime_error error(
       "mat1 and mat2 cannot be multiplied\n(2x3 and 4x5)\nException raised from meta at "
       "Blas.cpp:1\nframe #0: f\n");

@@ -84,7 +84,7 @@ void UniqueFd::reset(int fd) {
   const int old = std::exchange(fd_, fd);
   if (old < 0 || old == fd) return;
   const int saved = errno;
-  ::close(old);  // not again on EINTR: Linux has closed it
+  ::close(old);  // no retry on EINTR: Linux has closed it
   errno = saved;
 }
 

@@ -31,7 +31,7 @@ std::size_t entries(const std::string& folder) {
   return count;
 }
 
-TEST(File, AtomicWriteReplacesTheWholeFileAndLeavesNothingBeside) {
+TEST(File, AtomicWriteReplacesTheWholeFileAndLeavesNoTemporaryFile) {
   const TempDir folder;
   write_file_atomic(folder / "a", std::string(100000, 'x'));
   write_file_atomic(folder / "a", std::string("short\0er", 8));
@@ -39,7 +39,7 @@ TEST(File, AtomicWriteReplacesTheWholeFileAndLeavesNothingBeside) {
   EXPECT_EQ(entries(folder.path()), 1u);
 }
 
-TEST(File, AFailedAtomicWriteKeepsTheOldContentAndNoTemporary) {
+TEST(File, AFailedAtomicWriteKeepsTheOldContentAndLeavesNoTemporaryFile) {
   const TempDir folder;
   std::filesystem::create_directory(folder / "taken");
   expect_error(Errc::kInvalidArgument, "taken: Is a directory",
@@ -56,7 +56,7 @@ TEST(File, AFullDiskIsUnavailable) {
                [&] { write_all(full.get(), "x", "/dev/full"); });
 }
 
-TEST(File, ReadingStopsAtTheCapAndNamesThePathOfWhatIsMissing) {
+TEST(File, ReadingStopsAtTheLimitAndNamesAMissingPath) {
   const TempDir folder;
   write_file_atomic(folder / "a", "12345");
   EXPECT_EQ(read_file(folder / "a", 5), "12345");
@@ -67,7 +67,7 @@ TEST(File, ReadingStopsAtTheCapAndNamesThePathOfWhatIsMissing) {
   expect_error(Errc::kInvalidArgument, "Is a directory", [&] { read_file(folder.path(), 4); });
 }
 
-TEST(File, MakesFoldersAndSaysWhatStandsInTheWay) {
+TEST(File, MakesFoldersAndNamesAFileInTheWay) {
   const TempDir folder;
   make_directories(folder / "a/b/c");
   make_directories(folder / "a/b/c");
@@ -96,7 +96,7 @@ TEST(File, DescriptorsCloseOnceAndMove) {
   EXPECT_EQ(::fcntl(read_end.get(), F_GETFD) >= 0, true);
 }
 
-TEST(File, TemporaryFoldersVanishWithAllThatIsInThem) {
+TEST(File, TemporaryFoldersAreRemovedWithTheirContent) {
   std::string path;
   {
     const TempDir folder;

@@ -34,8 +34,8 @@ struct State {
   UniqueFd file;                     // with mutex
   std::string status;                // with mutex
   int status_columns = 0;            // with mutex
-  std::string complaint;             // an environment variable that was not understood;
-                                     // with mutex, said once
+  std::string complaint;             // an invalid environment variable;
+                                     // with mutex, reported once
 
   State() {
     for (const char* name : {"WEFT_LOG_LEVEL", "TORCH_CPP_LOG_LEVEL"}) {
@@ -64,7 +64,7 @@ const char* name_of(LogLevel level) {
   return kNames[static_cast<std::size_t>(level)];
 }
 
-// One write() a line; a rest is written only when the kernel took a part.
+// One write() for each line. A second write() is needed only if the kernel accepted a part.
 void write_line(int fd, const std::string& line) {
   for (std::size_t done = 0; done < line.size();) {
     const ssize_t wrote = ::write(fd, line.data() + done, line.size() - done);
@@ -74,7 +74,7 @@ void write_line(int fd, const std::string& line) {
   }
 }
 
-// A message may quote what a peer sent: nothing in it may break the line or steer the terminal.
+// A message may quote text from a peer. It must not break the line or control the terminal.
 std::string printable(std::string_view text) {
   std::string out(text);
   std::replace_if(

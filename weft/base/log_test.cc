@@ -20,7 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
-// What a piece of code writes to stderr, with the log's settings put back afterwards.
+// Returns what a function writes to stderr, and restores the log's settings afterwards.
 template <class Code>
 std::string stderr_of(Code code) {
   testing::internal::CaptureStderr();
@@ -30,7 +30,7 @@ std::string stderr_of(Code code) {
   return testing::internal::GetCapturedStderr();
 }
 
-TEST(Log, NamesTheRankOnlyWhenThereAreSeveral) {
+TEST(Log, ShowsTheRankOnlyIfThereAreSeveral) {
   EXPECT_EQ(stderr_of([] {
               log_info("ready", {{"port", 29500}, {"host", "here"}, {"ok", true}, {"lr", 0.5}});
             }),
@@ -42,7 +42,7 @@ TEST(Log, NamesTheRankOnlyWhenThereAreSeveral) {
             "[rank 0] ready\n");
 }
 
-TEST(Log, PrintsInformationOfRankZeroOnlyButWarningsAndErrorsOfAll) {
+TEST(Log, PrintsInformationOfRankZeroOnlyButWarningsAndErrorsOfAllRanks) {
   EXPECT_EQ(stderr_of([] {
               set_rank(1, 2);
               log_debug("a");
@@ -63,7 +63,7 @@ TEST(Log, PrintsEverythingOfEveryRankAtLevelDebug) {
             "[rank 1] debug: a\n[rank 1] b\n");
 }
 
-TEST(Log, LeavesOutWhatIsBelowTheLevel) {
+TEST(Log, OmitsLinesBelowTheLevel) {
   EXPECT_EQ(stderr_of([] {
               set_log_level(LogLevel::kError);
               log_warn("no");
@@ -74,7 +74,7 @@ TEST(Log, LeavesOutWhatIsBelowTheLevel) {
             "error: yes\n");
 }
 
-TEST(Log, ThreadsSpeakForTheirOwnRank) {
+TEST(Log, ThreadsLogWithTheirOwnRank) {
   EXPECT_EQ(stderr_of([] {
               std::thread([] {
                 const ThreadRank outer(3, 4);
@@ -89,7 +89,7 @@ TEST(Log, ThreadsSpeakForTheirOwnRank) {
             "[rank 5] warning: early\n[rank 3] warning: late\nwarning: alone\n");
 }
 
-TEST(Log, NothingInAMessageBreaksTheLineOrSteersTheTerminal) {
+TEST(Log, NoMessageBreaksTheLineOrControlsTheTerminal) {
   EXPECT_EQ(stderr_of([] { log_info("peer said\r\n\x1b[2Jhello"); }), "peer said   [2Jhello\n");
 }
 
@@ -147,7 +147,7 @@ TEST(Log, LinesOfSeveralThreadsDoNotMix) {
   EXPECT_EQ(count, 800);
 }
 
-TEST(Log, AFileThatCannotBeOpenedIsAnErrorThatNamesIt) {
+TEST(Log, ThrowsWithTheNameOfAFileThatCannotBeOpened) {
   try {
     attach_log_file("/nonexistent/log.jsonl");
     FAIL();
@@ -157,7 +157,7 @@ TEST(Log, AFileThatCannotBeOpenedIsAnErrorThatNamesIt) {
   }
 }
 
-TEST(Log, UnderstandsItsOwnNamesAndTorchs) {
+TEST(Log, ParsesItsOwnLevelNamesAndTorchs) {
   EXPECT_EQ(parse_log_level("DEBUG"), LogLevel::kDebug);
   EXPECT_EQ(parse_log_level("warning"), LogLevel::kWarn);
   EXPECT_EQ(parse_log_level("FATAL"), LogLevel::kError);
@@ -167,8 +167,8 @@ TEST(Log, UnderstandsItsOwnNamesAndTorchs) {
   EXPECT_EQ(parse_log_level(""), std::nullopt);
 }
 
-// The environment is read once a process, so a fresh one is needed: gtest's death tests re-run the
-// binary.
+// The environment is read once in a process, so a new process is needed: gtest's death tests start
+// the binary again.
 void log_all_and_leave() {
   log_debug("a");
   log_info("b");
@@ -176,7 +176,7 @@ void log_all_and_leave() {
   _exit(0);
 }
 
-TEST(LogEnvironment, OwnVariableWinsOverTorchsAndAnUnknownValueIsSaidOnce) {
+TEST(LogEnvironment, OwnVariableOverridesTorchsAndAnUnknownValueIsReportedOnce) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   ::setenv("TORCH_CPP_LOG_LEVEL", "WARNING", 1);
   EXPECT_EXIT(log_all_and_leave(), testing::ExitedWithCode(0), "^warning: c\n$");

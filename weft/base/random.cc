@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// Random(seed, stream) of users starts at stream 0; permutations keep to the last one.
+// Users' Random(seed, stream) count streams from 0; permutations use the last stream.
 constexpr std::uint32_t kPermutationStream = 0xFFFFFFFF;
 constexpr std::uint32_t kDropoutStream = 0x64726f70;  // "drop"
 
@@ -59,8 +59,8 @@ std::uint64_t Random::below(std::uint64_t bound) {
   WEFT_REQUIRE(bound > 0, "Random::below needs a bound of at least 1");
   Wide product = Wide{next_u64()} * bound;
   if (static_cast<std::uint64_t>(product) < bound) {
-    // The first 2^64 mod bound remainders would make some results likelier by one in 2^64 / bound:
-    // they are drawn again.
+    // Draws again for the first 2^64 mod bound remainders, which would make some results likelier
+    // by one in 2^64 / bound.
     const std::uint64_t threshold = -bound % bound;
     while (static_cast<std::uint64_t>(product) < threshold) product = Wide{next_u64()} * bound;
   }

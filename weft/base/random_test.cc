@@ -18,7 +18,7 @@ using PhiloxKey = std::array<std::uint32_t, 2>;
 
 // The vectors of philox4x32 with 10 rounds in kat_vectors of Random123 1.14, the reference
 // implementation of the paper's authors.
-TEST(Philox, GivesTheKnownAnswersOfRandom123) {
+TEST(Philox, MatchesTheKnownAnswersOfRandom123) {
   EXPECT_EQ(philox4x32(Counter{}, PhiloxKey{}),
             (Counter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox4x32(Counter{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
@@ -41,7 +41,7 @@ TEST(Random, StartsWithTheBlockOfItsAddress) {
   }
 }
 
-TEST(Random, EveryPartOfTheAddressMatters) {
+TEST(Random, DependsOnEveryPartOfTheAddress) {
   std::set<std::uint64_t> seen;
   for (const std::uint64_t seed : {0ull, 1ull, 1ull << 32}) {
     for (const std::uint32_t stream : {0u, 1u}) {
@@ -52,7 +52,7 @@ TEST(Random, EveryPartOfTheAddressMatters) {
   EXPECT_EQ(seen.size(), 18u);
 }
 
-TEST(Random, UniformNumbersFillTheUnitIntervalEvenlyAndNeverReachOne) {
+TEST(Random, UniformNumbersAreUniformInTheUnitIntervalAndBelowOne) {
   Random random(3);
   double sum = 0, squares = 0;
   constexpr int kCount = 100000;
@@ -68,7 +68,7 @@ TEST(Random, UniformNumbersFillTheUnitIntervalEvenlyAndNeverReachOne) {
   EXPECT_NEAR(squares / kCount, 1.0 / 3, 5 * std::sqrt(4.0 / 45 / kCount));
 }
 
-TEST(Random, BoundedNumbersAreUnbiasedAlsoWhereAModuloWouldNotBe) {
+TEST(Random, BoundedNumbersAreUnbiasedEvenIfAModuloWouldNotBe) {
   Random random(5);
   // With this bound a plain multiplication or modulo would make one half of the range twice as
   // likely as the other.
@@ -107,7 +107,7 @@ TEST(Permutation, EveryOrderIsEquallyLikely) {
     EXPECT_NEAR(count, kCount / 24, 5 * std::sqrt(kCount / 24.0));
 }
 
-TEST(DropoutFactors, AreDecidedByAddressAndNumberAlone) {
+TEST(DropoutFactors, DependOnAddressAndNumberOnly) {
   const DropoutAddress address{0xa4093822299f31d0, 5};
   const float kept = 1 / 0.75F;
   std::vector<float> whole(1000);

@@ -51,7 +51,7 @@ std::string load_failure(const std::string& folder) {
   return "";
 }
 
-TEST(Checkpoint, ComesBackAsItWasSaved) {
+TEST(Checkpoint, LoadsWhatWasSaved) {
   const TempDir dir;
   const std::string folder = save(dir / "ckpt", sample(42));
   EXPECT_EQ(folder, dir / "ckpt/step-00000042");
@@ -62,8 +62,8 @@ TEST(Checkpoint, ComesBackAsItWasSaved) {
   EXPECT_EQ(latest(dir / "ckpt").folder, folder);
 }
 
-// As weft 0.1 wrote them: one file a part, one checksum a file.
-TEST(Checkpoint, LoadsTheFirstVersionOfItsManifest) {
+// The format of weft 0.1: one file for each part and one checksum for each file.
+TEST(Checkpoint, LoadsManifestVersion1) {
   const TempDir dir;
   const std::string folder = save(dir.path(), sample(42, 1'000'000)), path = folder + "/manifest";
   internal::Manifest manifest = internal::parse_manifest(read_file(path, 1 << 20), path);
@@ -81,7 +81,7 @@ TEST(Checkpoint, LoadsTheFirstVersionOfItsManifest) {
   EXPECT_FALSE(latest(dir.path()).folder);
 }
 
-TEST(Checkpoint, KeepsTheNewestFewAndRemovesWhatACrashLeft) {
+TEST(Checkpoint, KeepsTheNewestCheckpointsAndRemovesLeftoversOfACrash) {
   const TempDir dir;
   for (const std::int64_t step : {1, 2, 3}) save(dir.path(), sample(step), {.keep = 2});
   EXPECT_THAT(names_in(dir.path()), ElementsAre("step-00000002", "step-00000003"));
@@ -90,12 +90,13 @@ TEST(Checkpoint, KeepsTheNewestFewAndRemovesWhatACrashLeft) {
   save(dir.path(), sample(4), {.keep = 0});
   EXPECT_THAT(names_in(dir.path()),
               ElementsAre("notes", "step-00000002", "step-00000003", "step-00000004"));
-  // Going on from an older one: what was just saved stays, although others have higher numbers.
+  // A run that resumed from an older checkpoint: the one just saved is kept although others have
+  // higher step numbers.
   save(dir.path(), sample(1), {.keep = 1});
   EXPECT_THAT(names_in(dir.path()), ElementsAre("notes", "step-00000001"));
 }
 
-TEST(Checkpoint, ReplacesOneOfTheSameStep) {
+TEST(Checkpoint, ReplacesACheckpointOfTheSameStep) {
   const TempDir dir;
   save(dir.path(), sample(7));
   Checkpoint other = sample(7);
@@ -105,7 +106,7 @@ TEST(Checkpoint, ReplacesOneOfTheSameStep) {
   EXPECT_THAT(names_in(dir.path()), ElementsAre("step-00000007"));
 }
 
-TEST(Checkpoint, NamesTheFileThatIsDamaged) {
+TEST(Checkpoint, NamesTheDamagedFile) {
   const TempDir dir;
   const std::string folder = save(dir.path(), sample(1));
   const std::string model = folder + "/model.safetensors";
@@ -122,7 +123,7 @@ TEST(Checkpoint, NamesTheFileThatIsDamaged) {
   EXPECT_THAT(load_failure(folder), HasSubstr("model.safetensors: listed"));
 }
 
-TEST(Checkpoint, NoticesAnyFlippedOrMissingByteOfItsManifestAndState) {
+TEST(Checkpoint, DetectsAnyFlippedOrMissingByteOfManifestAndState) {
   const TempDir dir;
   const std::string folder = save(dir.path(), sample(1));
   for (const char* name : {"/manifest", "/state.json"}) {
@@ -141,7 +142,7 @@ TEST(Checkpoint, NoticesAnyFlippedOrMissingByteOfItsManifestAndState) {
   expect_equal(load(folder), sample(1));
 }
 
-TEST(Checkpoint, PassesOverDamagedOnesAndSaysWhy) {
+TEST(Checkpoint, SkipsDamagedCheckpointsAndSaysWhy) {
   const TempDir dir;
   for (const std::int64_t step : {1, 2, 3}) save(dir.path(), sample(step));
   fs::remove(dir / "step-00000003/manifest");
@@ -155,7 +156,7 @@ TEST(Checkpoint, PassesOverDamagedOnesAndSaysWhy) {
 }
 
 // A limit on file sizes stands in for a full disk: writes fail after the first bytes.
-TEST(Checkpoint, LeavesTheOldOneUntouchedWhenTheDiskIsFull) {
+TEST(Checkpoint, KeepsTheOldCheckpointWhenTheDiskIsFull) {
   const TempDir dir;
   save(dir.path(), sample(1));
   const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
@@ -178,7 +179,7 @@ TEST(Checkpoint, LeavesTheOldOneUntouchedWhenTheDiskIsFull) {
   expect_equal(load(dir / "step-00000001"), sample(1));
 }
 
-TEST(Checkpoint, RefusesPlacesAndNamesThatItCannotWrite) {
+TEST(Checkpoint, RefusesPathsAndNamesThatItCannotWrite) {
   const TempDir dir;
   std::ofstream(dir / "file") << "in the way";
   EXPECT_THROW(save(dir / "file/ckpt", sample(1)), Error);

@@ -18,10 +18,10 @@ using internal::Entry;
 using internal::FileWriter;
 using internal::Header;
 
-// Tensors of a part that go into one file.
+// The tensors of a part that are written to one file.
 Header header_of(const Reader& reader, const std::string& part,
                  const std::vector<std::string>& names) {
-  Header header{{}, {{"format", "pt"}}};  // transformers asks for it
+  Header header{{}, {{"format", "pt"}}};  // transformers requires it
   for (const std::string& name : names) {
     header.entries.push_back(
         {name, internal::dtype_of(name, reader.dtype(part, name)), reader.shapes(part).at(name)});

@@ -24,7 +24,7 @@ std::string sharded(const std::string& dir, const std::vector<Named>& tensors) {
   return dir + "/step-00000001";
 }
 
-TEST(Convert, WritesTheWholeTensorsOfAPartAsOnePlainFile) {
+TEST(Convert, WritesThePartAsOnePlainSafetensorsFile) {
   const TempDir dir;
   const auto tensors = some_tensors(4);
   write_plain(Reader(sharded(dir.path(), tensors)), "model", dir / "model.safetensors");
@@ -35,7 +35,7 @@ TEST(Convert, WritesTheWholeTensorsOfAPartAsOnePlainFile) {
     EXPECT_TRUE(at::equal(file.tensors.at(one.name), one.tensor)) << one.name;
 }
 
-TEST(Convert, WritesFilesOfAtMostTheAskedBytesAndAnIndexAsTheHubHasThem) {
+TEST(Convert, WritesFilesUpToTheGivenSizeAndAHubIndex) {
   const TempDir dir;
   const auto tensors = some_tensors(4);  // the embedding has 888 bytes, all others together 537
   const Reader reader(sharded(dir.path(), tensors));
@@ -56,7 +56,7 @@ TEST(Convert, WritesFilesOfAtMostTheAskedBytesAndAnIndexAsTheHubHasThem) {
               ::testing::ElementsAre("model.safetensors"));
 }
 
-TEST(Convert, CopiesAnOldCheckpointInTheNewestForm) {
+TEST(Convert, CopiesAnOldCheckpointInTheNewestFormat) {
   const TempDir dir;
   const auto tensors = some_tensors(4);
   Checkpoint old{7, {}, {{"epoch", "2"}}};

@@ -1,5 +1,5 @@
-// A process that is killed at any of its file calls leaves the checkpoint before, or the new one,
-// whole.
+// If a process is killed at any of its file calls, either the previous checkpoint or the new one is
+// complete.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@ void kill_at_call(int number) {
   });
 }
 
-// The newest checkpoint's tensors are those of its step; gives the step.
+// Checks that the newest checkpoint has the tensors of its step, and returns the step.
 std::int64_t newest_step(const std::string& dir) {
   const Latest found = latest(dir);
   EXPECT_TRUE(found.damaged.empty()) << found.damaged.front();
@@ -43,7 +43,7 @@ Checkpoint whole_of(std::int64_t step) {
   return checkpoint;
 }
 
-TEST(KilledSave, LeavesTheOldOneOrTheNewOneWholeAtEachCall) {
+TEST(KilledSave, LeavesTheOldOrTheNewCheckpointCompleteAtEachCall) {
   const TempDir dir;
   save(dir.path(), whole_of(1));
   bool survived = false;
@@ -67,13 +67,13 @@ TEST(KilledSave, LeavesTheOldOneOrTheNewOneWholeAtEachCall) {
   }
   EXPECT_TRUE(survived);
   EXPECT_GT(killed, 8);
-  // What the killed ones left is gone after the one that was not.
+  // A later save removes the leftovers of the killed processes.
   for (const auto& entry : std::filesystem::directory_iterator(dir.path())) {
     EXPECT_EQ(entry.path().filename().string().rfind("step-", 0), 0U) << entry.path();
   }
 }
 
-TEST(KilledSave, OfOneRankFailsOnTheOthersAndLeavesTheOldOne) {
+TEST(KilledSave, OfOneRankFailsOnTheOthersAndKeepsTheOldCheckpoint) {
   const TempDir dir;
   const auto over_ranks = [&](std::int64_t step, int call) {
     return comm::fork_ranks(3, "shm", [&](const Group& group) {

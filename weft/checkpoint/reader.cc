@@ -26,9 +26,9 @@ std::int64_t volume(const Sizes& sizes) {
   return all;
 }
 
-// A rectangle that is stored in one file.
+// A stored rectangle of a tensor.
 struct Piece {
-  std::string file, key;  // where, and its name there
+  std::string file, key;  // the file, and the name in this file
   Sizes offset, sizes;
 };
 
@@ -52,13 +52,14 @@ Sizes minus(Sizes a, const Sizes& b) {
   return a;
 }
 
-// Entries `box` of a stored tensor, into the memory of its sizes at `out`, run by run.
+// Reads the entries `box` of a stored tensor into the memory at `out`, which has the sizes of
+// `box`, one contiguous run at a time.
 class BoxReader {
  public:
   BoxReader(const TensorFileMap& file, const Entry& entry) : file_(file), entry_(entry) {}
 
   void read(const Box& box, std::byte* out) const {
-    // From here on dimensions are whole, so that one run covers them.
+    // The dimensions from here on are read whole, so one run covers them.
     std::size_t whole = box.sizes.size();
     while (whole > 0 && box.sizes[whole - 1] == entry_.shape[whole - 1]) --whole;
     const std::size_t runs = whole == 0 ? 0 : whole - 1;
@@ -112,13 +113,14 @@ struct Reader::State {
     std::map<std::string, std::vector<Piece>> stored;
   };
 
-  std::string folder;  // empty: `file` in pieces is a path
+  std::string folder;  // if empty, `file` of a piece is a path
   std::optional<internal::Manifest> manifest;
   std::int64_t step = 0;
   StringMap strings;
   std::map<std::string, Part> parts;
   mutable std::mutex mutex;
-  mutable std::map<std::string, OpenFile> open;  // by name, under the mutex; entries never move
+  // By name; guarded by the mutex; entries never move.
+  mutable std::map<std::string, OpenFile> open;
 
   const OpenFile& file(const std::string& name) const {
     const std::scoped_lock lock(mutex);
@@ -133,7 +135,7 @@ struct Reader::State {
     return open.emplace(name, std::move(file)).first->second;
   }
 
-  // Of a piece, which is as large as the index says.
+  // Finds a piece's entry and checks that its shape is that of the index.
   const Entry& entry(const Piece& piece) const {
     const OpenFile& in = file(piece.file);
     const auto found = in.entries.find(piece.key);
@@ -196,7 +198,7 @@ struct Reader::State {
     }
   }
 
-  // The first part that has a tensor of this name; null: none.
+  // Returns the first part that has a tensor of this name; null if there is none.
   const Part* part_of(const std::string& name) const {
     for (const auto& [part_name, part] : parts) {
       if (part.shapes.contains(name)) return &part;
@@ -215,7 +217,7 @@ struct Reader::State {
   template <class PartOf>
   void fill_all(const Slices& slices, const PartOf& part_of) const {
     const at::NoGradGuard no_grad;
-    std::vector<const Slice*> ordered;  // as files have them, so that a chunk is read once
+    std::vector<const Slice*> ordered;  // in file order, so that each chunk is read once
     for (const Slice& slice : slices) ordered.push_back(&slice);
     std::sort(ordered.begin(), ordered.end(), [](const Slice* a, const Slice* b) {
       return std::tie(a->name, a->offset) < std::tie(b->name, b->offset);
@@ -223,7 +225,7 @@ struct Reader::State {
     for (const Slice* slice : ordered) fill(*part_of(*slice), *slice);
   }
 
-  // Every entry of the slice from one piece.
+  // One piece holds every entry of the slice.
   void fill(const Part& part, const Slice& slice) const {
     const Box wanted{slice.offset, slice.tensor.sizes().vec()};
     if (slice.tensor.numel() == 0) return;
@@ -267,7 +269,7 @@ Reader::Reader(const std::string& folder) {
   state->folder = folder;
   state->step = internal::step_of_folder(folder);
   state->manifest = internal::read_manifest(folder);
-  // Without chunks a checksum is of a whole file.
+  // Without chunks, a checksum covers a whole file.
   if (state->manifest->chunk_bytes == 0) internal::verify_share(folder, *state->manifest, 0, 1);
   state->strings =
       internal::parse_state(internal::read_text(folder, *state->manifest, internal::kStateName),

@@ -78,7 +78,7 @@ at::Tensor TensorReader::read(const std::string& name, std::int64_t dim, std::in
   const Entry& entry = *found->second;
   std::vector<std::int64_t> shape = entry.shape;
   const bool scalar = shape.empty();
-  if (scalar) shape = {1};  // whole is its only part
+  if (scalar) shape = {1};  // a scalar can only be read whole
   const bool there = dim >= 0 && dim < static_cast<std::int64_t>(shape.size()) && begin >= 0 &&
                      count >= 0 && count <= shape[static_cast<std::size_t>(dim)] &&
                      begin <= shape[static_cast<std::size_t>(dim)] - count;

@@ -32,7 +32,7 @@ std::string with_length(const std::string& json, std::uint64_t length) {
 }
 std::string with_length(const std::string& json) { return with_length(json, json.size()); }
 
-// The same that safetensors_peer.py makes.
+// The same tensors that safetensors_peer.py makes.
 TensorFile every_kind() {
   TensorFile file;
   const std::pair<const char*, at::ScalarType> kinds[] = {
@@ -74,7 +74,7 @@ std::string refusal(const std::string& path) {
 
 class Safetensors : public ::testing::Test {
  protected:
-  // A file of this header and so many bytes of data, refused; the reason.
+  // Writes a file with this header and so many bytes of data, and returns why it is refused.
   std::string refused(const std::string& json, std::size_t data_bytes) const {
     return refusal(write(dir_ / "attack", with_length(json) + std::string(data_bytes, '\0')));
   }
@@ -82,10 +82,10 @@ class Safetensors : public ::testing::Test {
   TempDir dir_;
 };
 
-TEST_F(Safetensors, GiveBackEveryKindOfTensorAndLeaveNothingBeside) {
+TEST_F(Safetensors, RoundTripEveryKindOfTensorAndLeaveNoOtherFile) {
   const TensorFile file = every_kind();
   save_safetensors(dir_ / "a", file);
-  save_safetensors(dir_ / "a", file);  // over the old one
+  save_safetensors(dir_ / "a", file);  // replaces the old file
   expect_equal(load_safetensors(dir_ / "a"), file);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir_.path()), {}), 1);
 }
@@ -106,7 +106,7 @@ TEST_F(Safetensors, AlignTheHeaderAndEveryTensor) {
   EXPECT_LT(bytes.find("\"bf16\""), bytes.find("\"bool\""));
 }
 
-TEST_F(Safetensors, RefuseWhatTheFormatCannotHold) {
+TEST_F(Safetensors, RefuseTensorsThatTheFormatCannotStore) {
   const auto save = [&](const std::string& name, const at::Tensor& tensor) {
     save_safetensors(dir_ / "a", {{{name, tensor}}, {}});
   };
@@ -117,7 +117,7 @@ TEST_F(Safetensors, RefuseWhatTheFormatCannotHold) {
   EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
 }
 
-TEST_F(Safetensors, AreRefusedWhenCutAnywhere) {
+TEST_F(Safetensors, AreRefusedWhenTruncatedAnywhere) {
   save_safetensors(dir_ / "a", every_kind());
   const std::string good = bytes_of(dir_ / "a");
   EXPECT_THAT(refusal(write(dir_ / "cut", good + "x")), HasSubstr("belong to no tensor"));
@@ -127,8 +127,8 @@ TEST_F(Safetensors, AreRefusedWhenCutAnywhere) {
   }
 }
 
-// Each attack on its own; the message says that it was refused for what it is.
-TEST_F(Safetensors, RefuseOverlapsHolesAndOffsetsThatLie) {
+// Each attack on its own. The message must give the right reason.
+TEST_F(Safetensors, RefuseOverlapsHolesAndWrongOffsets) {
   const auto pair = [](const std::string& a, const std::string& b) {
     return R"({"a":{"dtype":"F32","shape":[2],"data_offsets":)" + a +
            R"(},"b":{"dtype":"F32","shape":[2],"data_offsets":)" + b + "}}";
@@ -149,7 +149,7 @@ TEST_F(Safetensors, RefuseHeadersLargerThanTheFile) {
   for (const std::uint64_t length :
        {std::uint64_t{3}, std::uint64_t{100'000'001}, std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
     EXPECT_THAT(refusal(write(dir_ / "huge", with_length("{}", length))),
-                HasSubstr("announces a header"));
+                HasSubstr("gives the header"));
   }
 }
 
@@ -208,7 +208,7 @@ TEST(SafetensorsSlow, SurviveTenThousandFlippedBits) {
   const TempDir dir;
   save_safetensors(dir / "a", every_kind());
   const std::string good = bytes_of(write(dir / "bad", bytes_of(dir / "a")));
-  // In place, which is ten times as fast as a new file.
+  // Changes the file in place, which is ten times as fast as writing a new one.
   std::fstream file(dir / "bad", std::ios::in | std::ios::out | std::ios::binary);
   std::mt19937 random(11);
   int refused = 0;
@@ -219,7 +219,7 @@ TEST(SafetensorsSlow, SurviveTenThousandFlippedBits) {
     file.seekp(0);
     file << bad << std::flush;
     try {
-      // What is accepted must be a file of its own right: its values written again are read again.
+      // A file that is accepted must be valid: its values can be written and read again.
       const TensorFile got = load_safetensors(dir / "bad");
       if (trial % 200 == 0) {
         save_safetensors(dir / "again", got);
@@ -233,7 +233,7 @@ TEST(SafetensorsSlow, SurviveTenThousandFlippedBits) {
   EXPECT_GT(refused, 5'000);  // most of the file is header
 }
 
-TEST(TensorReader, ReadsTensorsAndPartsOfThemOfEveryKind) {
+TEST(TensorReader, ReadsTensorsAndPartsOfEveryDtype) {
   const TempDir dir;
   TensorFile file = every_kind();
   file.tensors["deep"] = torch::arange(2 * 3 * 4 * 5).reshape({2, 3, 4, 5});
@@ -257,7 +257,7 @@ TEST(TensorReader, ReadsTensorsAndPartsOfThemOfEveryKind) {
   }
 }
 
-TEST(TensorReader, RefusesWhatTheFileDoesNotHave) {
+TEST(TensorReader, RefusesNamesAndEntriesThatTheFileDoesNotHave) {
   const TempDir dir;
   save_safetensors(dir / "file", every_kind());
   const TensorReader reader(dir / "file");

@@ -24,7 +24,7 @@ std::int64_t bytes_of(const internal::SaveJob& job) {
   return bytes;
 }
 
-// Why a folder is damaged; empty: this rank found nothing.
+// Why a folder is damaged. Empty if this rank found no damage.
 std::string damage_of(const std::string& folder, int rank, int ranks) {
   try {
     internal::verify_share(folder, internal::read_manifest(folder), rank, ranks);
@@ -52,7 +52,7 @@ class AsyncSaver::Impl {
         thread_([this] { work(); }) {}
 
   ~Impl() {
-    // A rank that goes by an exception does not wait for its peers.
+    // A rank that leaves by an exception does not wait for its peers.
     if (std::uncaught_exceptions() > 0) group_.abort();
     {
       const std::scoped_lock lock(mutex_);
@@ -69,7 +69,7 @@ class AsyncSaver::Impl {
     begin([this, bytes] {
       try {
         staging_.reserve(bytes);
-      } catch (const Error& error) {  // save() will say so on all ranks
+      } catch (const Error& error) {  // save() will report it on all ranks
         log_debug(error.message());
       }
     });
@@ -152,7 +152,7 @@ class AsyncSaver::Impl {
     released_ = true;
   }
 
-  // The thread's entry.
+  // The main function of the thread.
   void work() {
     for (;;) {
       std::function<void()> task;
@@ -174,14 +174,14 @@ class AsyncSaver::Impl {
   const Group group_;
   const internal::Ranks ranks_;
   const std::int64_t staging_bytes_;
-  internal::Staging staging_;  // the caller's between tasks, else the thread's
+  internal::Staging staging_;  // the thread's during a task, else the caller's
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::function<void()> task_;  // that runs or waits; under the mutex, as all below
+  std::function<void()> task_;  // runs or waits; the mutex guards this and all below
   std::optional<Result> result_;
   std::chrono::nanoseconds stall_{0};
   bool released_ = true, ending_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last, since it uses the other members
 };
 
 AsyncSaver::AsyncSaver(const Group& group, std::int64_t staging_bytes)
@@ -199,7 +199,7 @@ Latest latest(const std::string& dir, const Group& group) {
   const internal::Ranks ranks = internal::ranks_of(group);
   std::string names;
   const auto told =
-      [&](const auto& mine) {  // an error that is not damage ends the search on all ranks
+      [&](const auto& mine) {  // an error other than damage ends the search on all ranks
         std::string text;
         try {
           text = "=" + mine();

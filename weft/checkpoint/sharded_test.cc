@@ -45,7 +45,7 @@ void expect_whole(const std::string& folder, const std::vector<Named>& tensors) 
     EXPECT_TRUE(at::equal(whole.parts.at("model").at(one.name), one.tensor)) << one.name;
 }
 
-// Each rank of `ranks` reads its own slices, of any memory layout and of the checkpoint's dtypes.
+// Each of `ranks` ranks reads its own slices, with any memory layout, in the checkpoint's dtypes.
 void expect_slices(const std::string& folder, const std::vector<Named>& tensors, Shard shard,
                    int ranks) {
   const Reader reader(folder);
@@ -59,7 +59,7 @@ void expect_slices(const std::string& folder, const std::vector<Named>& tensors,
   }
 }
 
-TEST(SlicesOfRange, CoverTheRangeOnceWhateverTheShape) {
+TEST(SlicesOfRange, CoverTheRangeOnceForAnyShape) {
   for (const std::vector<std::int64_t>& sizes :
        {std::vector<std::int64_t>{}, {1}, {9}, {4, 5}, {3, 1, 4}, {2, 3, 2, 3}}) {
     const std::int64_t all = c10::multiply_integers(sizes);
@@ -87,14 +87,14 @@ TEST(SlicesOfRange, CoverTheRangeOnceWhateverTheShape) {
 }
 
 TEST(SlicesOfRange, LeaveOutPadding) {
-  // Rows 6 to 8 of a tensor of 7: two are padding.
+  // Rows 6 to 8 of a tensor with 7 rows: the last two are padding.
   const Slices slices = slices_of_range({"t", {7, 2}, {6, 0}, {3, 2}}, 1, at::arange(5));
   ASSERT_EQ(slices.size(), 1U);
   EXPECT_THAT(slices[0].offset, ElementsAre(6, 1));
   EXPECT_EQ(slices[0].tensor.numel(), 1);
 }
 
-TEST(Deal, GivesEachSliceToOneRankAndAboutAsManyBytesToEach) {
+TEST(Deal, GivesEachSliceToOneRankAndBalancesTheBytes) {
   Slices all;
   for (int i = 0; i < 50; ++i)
     all.push_back(whole_slice("t" + std::to_string(i), at::zeros({1 + i * 7 % 20})));
@@ -139,7 +139,7 @@ TEST(ShardedCheckpoint, ConvertsToTheDtypeOfTheSlice) {
   EXPECT_TRUE(at::equal(half, some_tensors(5)[3].tensor.to(at::kDouble)));
 }
 
-TEST(ShardedCheckpoint, IndexHasHuggingFacesLayoutAndFilesOpenAsSafetensors) {
+TEST(ShardedCheckpoint, WritesHuggingFacesIndexAndPlainSafetensorsFiles) {
   const TempDir dir;
   const auto tensors = some_tensors(7);
   const std::string folder = save_over(2, dir.path(), 9, tensors, flat_shards);
@@ -155,8 +155,7 @@ TEST(ShardedCheckpoint, IndexHasHuggingFacesLayoutAndFilesOpenAsSafetensors) {
   const auto file = load_safetensors(folder + "/model-00002-of-00002.safetensors");
   EXPECT_TRUE(at::equal(file.tensors.at("embedding.weight[19:37,0:6]"),
                         tensors[0].tensor.narrow(0, 19, 18)));
-  // Whole tensors that are dealt out have their own names, so that any reader of the layout loads
-  // them.
+  // Whole tensors keep their own names, so that any reader of this layout can load them.
   const std::string dealt = save_over(2, dir.path(), 10, tensors, whole_shards);
   const auto whole =
       internal::parse_index(read_file(dealt + "/model.safetensors.index.json", 1 << 20), "index");
@@ -172,7 +171,7 @@ std::int64_t bytes_read() {
   return bytes;
 }
 
-TEST(ShardedCheckpoint, ReadsOnlyWhatARankNeeds) {
+TEST(ShardedCheckpoint, ReadsOnlyTheBytesThatARankNeeds) {
   const TempDir dir;
   const std::vector<Named> tensors{
       {"w", at::arange(std::int64_t{4} << 20, at::kFloat).view({4096, 1024})}};
@@ -185,7 +184,7 @@ TEST(ShardedCheckpoint, ReadsOnlyWhatARankNeeds) {
   EXPECT_TRUE(at::equal(rows, tensors[0].tensor.narrow(0, 1000, 512)));
 }
 
-TEST(ShardedCheckpoint, NoticesDamageInTheBytesThatItReads) {
+TEST(ShardedCheckpoint, DetectsDamageInTheBytesThatItReads) {
   const TempDir dir;
   const auto tensors = some_tensors(1, 200'000);  // 4.8 MB
   const std::string folder = save_over(2, dir.path(), 1, tensors, flat_shards),
@@ -203,7 +202,7 @@ TEST(ShardedCheckpoint, NoticesDamageInTheBytesThatItReads) {
   expect_refused([&] { Reader{folder}; }, Errc::kCorrupt, "model-00001-of-00002.safetensors: has");
 }
 
-TEST(ShardedCheckpoint, SaysWhatDoesNotFitBeforeItChangesAnything) {
+TEST(ShardedCheckpoint, ReportsWhatDoesNotFitBeforeItChangesATensor) {
   const TempDir dir;
   const std::string folder = save_over(2, dir.path(), 1, some_tensors(1), flat_shards);
   const Reader reader(folder);
@@ -220,7 +219,7 @@ TEST(ShardedCheckpoint, SaysWhatDoesNotFitBeforeItChangesAnything) {
   EXPECT_EQ(bias.abs().sum().item<float>(), 0);
 }
 
-TEST(ShardedCheckpoint, NewestCompleteOneIsFoundByAllRanksTogether) {
+TEST(ShardedCheckpoint, AllRanksFindTheSameNewestCompleteCheckpoint) {
   const TempDir dir;
   for (const std::int64_t step : {1, 2, 3})
     save_over(2, dir.path(), step, some_tensors(step, 200'000), flat_shards);
@@ -235,7 +234,7 @@ TEST(ShardedCheckpoint, NewestCompleteOneIsFoundByAllRanksTogether) {
   });
 }
 
-// What all of three ranks say of a save that fails.
+// Returns the message of a failing save, which must be the same on all three ranks.
 std::string refused_by_all(const std::string& dir, const std::function<Shards(int rank)>& shards,
                            Errc code) {
   std::mutex mutex;
@@ -243,7 +242,7 @@ std::string refused_by_all(const std::string& dir, const std::function<Shards(in
   replicate(3, [&](const Group& group) {
     const std::string what = refusal([&] { save(dir, shards(group.rank()), group); }, code);
     at::Tensor one = at::ones({1});
-    group.all_reduce(one);  // the group goes on
+    group.all_reduce(one);  // the group still works
     EXPECT_EQ(one.item<float>(), 3);
     const std::scoped_lock lock(mutex);
     said.push_back(what);
@@ -253,7 +252,7 @@ std::string refused_by_all(const std::string& dir, const std::function<Shards(in
   return said[0];
 }
 
-TEST(ShardedCheckpoint, RefusesOnAllRanksWhatDoesNotMakeUpWholeTensors) {
+TEST(ShardedCheckpoint, AllRanksRefuseSlicesThatDoNotMakeUpWholeTensors) {
   const TempDir dir;
   const auto tensors = some_tensors(1);
   const auto with = [&](const std::function<void(int rank, Slices& slices)>& change) {
@@ -286,7 +285,7 @@ TEST(ShardedCheckpoint, RefusesOnAllRanksWhatDoesNotMakeUpWholeTensors) {
   EXPECT_TRUE(names_in(dir.path()).empty());
 }
 
-TEST(ShardedCheckpoint, FailsOnAllRanksWhenOneCannotWriteAndLeavesOlderOnesAlone) {
+TEST(ShardedCheckpoint, AllRanksFailWhenOneCannotWriteAndOlderCheckpointsStay) {
   const TempDir dir;
   const auto tensors = some_tensors(1), others = some_tensors(2);
   const std::string folder = save_over(3, dir.path(), 1, tensors, flat_shards);
@@ -322,7 +321,7 @@ TEST(ShardedCheckpoint, FailsOnAllRanksWhenOneCannotWriteAndLeavesOlderOnesAlone
   expect_whole(folder, tensors);
 }
 
-TEST(AsyncSaver, LetsTheStateChangeWhileItIsWritten) {
+TEST(AsyncSaver, LetsTheStateChangeWhileTheFilesAreWritten) {
   const TempDir dir;
   std::atomic<bool> blocked{true};
   const FileFaults slow([&](FileCall call, const std::string&) {
@@ -337,7 +336,7 @@ TEST(AsyncSaver, LetsTheStateChangeWhileItIsWritten) {
     for (const Named& one : mine) one.tensor.zero_();
     EXPECT_FALSE(saver.poll());
     at::Tensor one = at::ones({1});
-    group.all_reduce(one);  // both ranks have come so far, and no byte is written
+    group.all_reduce(one);  // both ranks are here, and no byte is written yet
     blocked = false;
     const auto result = saver.wait();
     ASSERT_TRUE(result && !result->error);
@@ -349,7 +348,7 @@ TEST(AsyncSaver, LetsTheStateChangeWhileItIsWritten) {
   expect_whole(dir / "step-00000005", some_tensors(1));
 }
 
-TEST(AsyncSaver, WritesBeforeItReturnsWhereItMayNotCopy) {
+TEST(AsyncSaver, WritesBeforeItReturnsWithoutStagingMemory) {
   const TempDir dir;
   replicate(2, [&](const Group& group) {
     const auto mine = some_tensors(1);
@@ -363,7 +362,7 @@ TEST(AsyncSaver, WritesBeforeItReturnsWhereItMayNotCopy) {
   expect_whole(dir / "step-00000006", some_tensors(6));
 }
 
-TEST(AsyncSaver, TellsAllRanksOfAFailureAndSavesAgain) {
+TEST(AsyncSaver, ReportsAFailureOnAllRanksAndCanSaveAgain) {
   const TempDir dir;
   std::atomic<bool> full{true};
   const FileFaults faults([&](FileCall call, const std::string& path) {

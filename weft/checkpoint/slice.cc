@@ -11,14 +11,14 @@ namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
-// Cuts a range of a rectangle's entries into rectangles, each of which is one run in memory.
+// Cuts a range of a rectangle's entries into rectangles that are each one run in memory.
 class Cutter {
  public:
   Cutter(const Rectangle& rectangle, const at::Tensor& flat, Slices& into)
       : rectangle_(rectangle), flat_(flat), into_(into) {}
 
-  // Entries [begin, end) of the part of the rectangle whose first dimensions are fixed to one
-  // index: `offset`, `sizes` up to `dim`.
+  // Adds the entries [begin, end) of the part of the rectangle whose dimensions before `dim` are
+  // fixed to one index, given by `offset` and `sizes`.
   void cut(std::size_t dim, Sizes offset, Sizes sizes, std::int64_t begin, std::int64_t end) {
     if (begin >= end) return;
     if (dim == rectangle_.sizes.size()) return add(offset, sizes);
@@ -71,7 +71,7 @@ class Cutter {
   const Rectangle& rectangle_;
   const at::Tensor& flat_;
   Slices& into_;
-  std::int64_t taken_ = 0;  // of `flat_`
+  std::int64_t taken_ = 0;  // entries of `flat_`
 };
 
 }  // namespace

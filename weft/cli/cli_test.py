@@ -322,7 +322,7 @@ class Words(unittest.TestCase):
         self.fails(["--costs has 2 numbers; give 3"], *show, "1f1b", "--costs", "1,1")
         self.fails(["--costs"], *show, "1f1b", "--costs", "1,1,x")
         self.fails(["--memory 0"], *show, "automatic", "--memory", "0")
-        self.fails(["memory is what automatic keeps to"], *show, "1f1b", "--memory", "4")
+        self.fails(["only automatic accepts a memory limit"], *show, "1f1b", "--memory", "4")
         self.fails(["1f1b is a pipeline schedule", "--stages"], *show, "1f1b", "--ranks", "4")
         self.fails(["--stages", "for pipelines"], *show, "ring", "--stages", "4")
         self.fails(["did you mean 'interleaved'"], *show, "interlaeved", "--stages", "4")
@@ -341,7 +341,7 @@ class Words(unittest.TestCase):
         self.fails(["--radix is for knomial"], *show, "ring", "--radix", "3")
         self.fails(["--across is for hierarchical"], *show, "ring", "--across", "ring")
         self.fails(
-            ["hierarchical cannot go across by torus"],
+            ["hierarchical cannot use, between groups, the algorithm torus"],
             *show,
             "hierarchical",
             "--across",

@@ -1,5 +1,7 @@
-"""The live page of real runs (--http): metrics that Prometheus's own parser reads, what strangers may send, and its end with the run.
-live_test.py PATH/TO/weft PATH/TO/weft_live [tests]; skipped without the package prometheus_client."""
+"""The live page of real runs (--http): metrics that Prometheus's own parser reads, what strangers
+may send, and its end with the run.
+live_test.py PATH/TO/weft PATH/TO/weft_live [tests]; skipped without the package prometheus_client.
+"""
 
 import http.client
 import itertools
@@ -24,10 +26,30 @@ except ImportError:
 
 WEFT = LIVE = ""
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WEFT_LIVE_FD")
+LAUNCHERS = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "WEFT_LIVE_FD",
+)
 # A small net on drawn images that trains until it is stopped.
-LONG = ["--set", "model.name=mlp", "--set", "model.hidden=[32]", "--set", "train.epochs=100000", "--set", "train.eval_every=0",
-        "--set", "train.checkpoint_every=0", "--progress", "none"]
+LONG = [
+    "--set",
+    "model.name=mlp",
+    "--set",
+    "model.hidden=[32]",
+    "--set",
+    "train.epochs=100000",
+    "--set",
+    "train.eval_every=0",
+    "--set",
+    "train.checkpoint_every=0",
+    "--progress",
+    "none",
+]
 
 
 def environment():
@@ -55,7 +77,14 @@ class Run:
     """A run with a live page, until the block ends."""
 
     def __init__(self, *words):
-        self.process = subprocess.Popen([WEFT, *words], cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [WEFT, *words],
+            cwd=ROOT,
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         self.said, self.port = "", 0
         self.reader = threading.Thread(target=self.read)  # else the run would wait for a reader
         self.reader.start()
@@ -95,7 +124,9 @@ class Run:
     def samples(self):
         """{(name, labels): value} of /metrics; every family has a type and a help text."""
         status, headers, text = self.ask("GET", "/metrics")
-        assert status == 200 and headers["Content-Type"].startswith("text/plain; version=0.0.4"), headers
+        assert status == 200 and headers["Content-Type"].startswith(
+            "text/plain; version=0.0.4"
+        ), headers
         found = {}
         for family in text_string_to_metric_families(text):
             assert family.documentation and family.type in ("counter", "gauge"), family
@@ -110,7 +141,9 @@ class Run:
         pids = []
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
             try:
-                if pathlib.Path(os.readlink(folder / "exe")) == pathlib.Path(LIVE).resolve() and is_child(folder, self.process.pid):
+                if pathlib.Path(os.readlink(folder / "exe")) == pathlib.Path(
+                    LIVE
+                ).resolve() and is_child(folder, self.process.pid):
                     pids.append(int(folder.name))
             except OSError:
                 pass
@@ -133,8 +166,23 @@ class Live(unittest.TestCase):
         return self.start("train", "shapes", *LONG, "--http", "127.0.0.1:0", *words)
 
     def refused(self, address, *expected):
-        result = subprocess.run([WEFT, "train", "shapes", *LONG, "--http", address, "--set", f"run.dir={self.folder.name}"], cwd=ROOT,
-                                env=environment(), capture_output=True, text=True, timeout=60)
+        result = subprocess.run(
+            [
+                WEFT,
+                "train",
+                "shapes",
+                *LONG,
+                "--http",
+                address,
+                "--set",
+                f"run.dir={self.folder.name}",
+            ],
+            cwd=ROOT,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         self.assertNotEqual(result.returncode, 0)
         self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
         for text in ("--http", *expected):
@@ -146,17 +194,27 @@ class Live(unittest.TestCase):
             step = ("weft_train_step_total",)
             self.assertTrue(wait_until(lambda: run.value(*step) > 0), run.said)
             before = run.samples()
-            self.assertTrue(wait_until(lambda: run.value(*step) > before["weft_train_step_total", ()]))
+            self.assertTrue(
+                wait_until(lambda: run.value(*step) > before["weft_train_step_total", ()])
+            )
             self.assertEqual(run.value("weft_run_info", run="live"), 1)
             self.assertEqual(run.value("weft_run_running"), 1)
             self.assertGreater(run.value("weft_train_loss"), 0)
             for rank in "01":
                 self.assertGreater(run.value("weft_rank_memory_bytes", rank=rank), 1e7)
                 name = {"path": "shared_memory", "rank": rank}
-                self.assertTrue(wait_until(lambda: run.value("weft_communication_bytes_total", **name) > before["weft_communication_bytes_total", tuple(sorted(name.items()))]))
+                self.assertTrue(
+                    wait_until(
+                        lambda: run.value("weft_communication_bytes_total", **name)
+                        > before["weft_communication_bytes_total", tuple(sorted(name.items()))]
+                    )
+                )
             status, _, text = run.ask("GET", "/api/run")
             data = json.loads(text)
-            self.assertEqual((status, data["runs"][0]["name"], data["running"], len(data["ranks"])), (200, "live", True, 2))
+            self.assertEqual(
+                (status, data["runs"][0]["name"], data["running"], len(data["ranks"])),
+                (200, "live", True, 2),
+            )
             pids = run.server_pids()
             self.assertEqual(len(pids), 1)
             self.assertEqual(run.end(signal.SIGTERM), 143)
@@ -181,9 +239,15 @@ class Live(unittest.TestCase):
 
     def test_garbage_ends_neither_the_server_nor_the_run(self):
         with self.train() as run:
-            for garbage in (b"\x00\xff\xfe\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"A" * 100_000,
-                            b"GET / HTTP/1.1\r\nX: " + b"b" * 100_000 + b"\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\nx",
-                            b"GET /" + b"%00" * 5_000 + b" HTTP/1.1\r\n\r\n"):
+            for garbage in (
+                b"\x00\xff\xfe\r\n\r\n",
+                b"GET\r\n\r\n",
+                b"GET / HTTP/9.9\r\n\r\n",
+                b"A" * 100_000,
+                b"GET / HTTP/1.1\r\nX: " + b"b" * 100_000 + b"\r\n\r\n",
+                b"POST / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\nx",
+                b"GET /" + b"%00" * 5_000 + b" HTTP/1.1\r\n\r\n",
+            ):
                 with socket.create_connection(("127.0.0.1", run.port), timeout=10) as stranger:
                     try:
                         stranger.sendall(garbage)
@@ -223,14 +287,38 @@ class Live(unittest.TestCase):
             self.assertTrue(wait_until(lambda: not is_alive(pids[0]), 5))
 
     def test_ranks_of_weft_run_show_their_run(self):
-        with self.start("train", "shapes", *LONG, "--name", "ranks", before=("run", "-n", "2", "--http", "127.0.0.1:0", WEFT)) as run:
+        with self.start(
+            "train",
+            "shapes",
+            *LONG,
+            "--name",
+            "ranks",
+            before=("run", "-n", "2", "--http", "127.0.0.1:0", WEFT),
+        ) as run:
             self.assertTrue(wait_until(lambda: run.value("weft_run_info", run="ranks") == 1))
             self.assertTrue(wait_until(lambda: run.value("weft_rank_memory_bytes", rank="1") > 0))
             run.end(signal.SIGTERM)
 
     def test_an_ended_run_can_be_looked_at(self):
-        subprocess.run([WEFT, "train", "shapes", *LONG, "--set", "train.max_steps=3", "--name", "over", "--set", f"run.dir={self.folder.name}"],
-                       cwd=ROOT, env=environment(), capture_output=True, check=True, timeout=60)
+        subprocess.run(
+            [
+                WEFT,
+                "train",
+                "shapes",
+                *LONG,
+                "--set",
+                "train.max_steps=3",
+                "--name",
+                "over",
+                "--set",
+                f"run.dir={self.folder.name}",
+            ],
+            cwd=ROOT,
+            env=environment(),
+            capture_output=True,
+            check=True,
+            timeout=60,
+        )
         with Run("top", f"{self.folder.name}/over", "--http", "127.0.0.1:0") as run:
             self.assertTrue(wait_until(lambda: run.value("weft_train_step_total") == 3))
             self.assertEqual(run.value("weft_run_running"), 0)
@@ -246,8 +334,14 @@ class Live(unittest.TestCase):
     def test_without_the_server_the_flag_says_what_to_install(self):
         with tempfile.TemporaryDirectory(dir=pathlib.Path(WEFT).parent) as lonely:
             os.link(WEFT, f"{lonely}/weft")
-            result = subprocess.run([f"{lonely}/weft", "train", "shapes", "--http", "127.0.0.1:0"], cwd=ROOT, env=environment(),
-                                    capture_output=True, text=True, timeout=60)
+            result = subprocess.run(
+                [f"{lonely}/weft", "train", "shapes", "--http", "127.0.0.1:0"],
+                cwd=ROOT,
+                env=environment(),
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
         self.assertNotEqual(result.returncode, 0)
         self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
         self.assertIn("libcpp-httplib-dev", result.stderr)

@@ -9,7 +9,7 @@
 namespace weft::data {
 namespace {
 
-// Which of the sequences of a seed (base/random.h) the draws come from.
+// The random stream (base/random.h) of these draws.
 constexpr std::uint32_t kAugmentStream = 0x61756730;
 
 struct Plane {
@@ -18,7 +18,7 @@ struct Plane {
 };
 
 void copy_row(const std::uint8_t* in, const Plane& plane, const Augment::Draw& draw, float* out) {
-  // out[x] = in[x + dx] where that is in the image; the rest is black.
+  // out[x] = in[x + dx] if that is inside the image, else black.
   const std::int64_t from = std::clamp<std::int64_t>(-draw.dx, 0, plane.width);
   const std::int64_t to = std::clamp<std::int64_t>(plane.width - draw.dx, 0, plane.width);
   std::fill(out, out + from, plane.bias);
@@ -42,10 +42,11 @@ void copy_plane(const std::uint8_t* in, const Plane& plane, const Augment::Draw&
 }  // namespace
 
 Augment::Augment(AugmentOptions options) : options_(std::move(options)) {
-  WEFT_REQUIRE(options_.crop_padding >= 0 && options_.crop_padding < 128,
-               "Augment: crop_padding is 0 to 127, got " + std::to_string(options_.crop_padding));
+  WEFT_REQUIRE(
+      options_.crop_padding >= 0 && options_.crop_padding < 128,
+      "Augment: crop_padding must be 0 to 127, got " + std::to_string(options_.crop_padding));
   WEFT_REQUIRE(!options_.mean.empty() && options_.mean.size() == options_.std.size(),
-               "Augment: mean and std have one value a channel, or one each");
+               "Augment: mean and std must each have one value, or one value for each channel");
   for (const float std : options_.std)
     WEFT_REQUIRE(std > 0, "Augment: std must be positive, got " + std::to_string(std));
 }
@@ -53,7 +54,7 @@ Augment::Augment(AugmentOptions options) : options_(std::move(options)) {
 Augment::Draw Augment::draw(std::int64_t epoch, std::int64_t index) const {
   Draw draw;
   if (options_.crop_padding == 0 && !options_.flip) return draw;
-  // A place of its own for each sample of each epoch, up to 2^40 samples.
+  // Each sample of each epoch has its own position in the stream, up to 2^40 samples.
   Random random(options_.seed, kAugmentStream,
                 static_cast<std::uint64_t>(epoch) << 40 | static_cast<std::uint64_t>(index));
   const int choices = 2 * options_.crop_padding + 1;
@@ -71,8 +72,8 @@ void Augment::apply(const ImageSet& set, std::span<const std::int64_t> indices, 
                    std::to_string(channels) + " channels");
   for (const std::int64_t index : indices) {
     WEFT_REQUIRE(index >= 0 && index < set.size(), "Augment: sample " + std::to_string(index) +
-                                                       " of a data set of " +
-                                                       std::to_string(set.size()));
+                                                       " is outside the data set, which has " +
+                                                       std::to_string(set.size()) + " samples");
     const Draw how = draw(epoch, index);
     const std::uint8_t* in = set.pixels.data() + index * set.image_bytes();
     for (std::size_t c = 0; c < channels; ++c) {

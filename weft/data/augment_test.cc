@@ -50,7 +50,7 @@ TEST(Augment, PadsCropsMirrorsAndNormalizes) {
   }
 }
 
-TEST(Augment, DrawsBySeedEpochAndSampleOnlyWhateverTheBatch) {
+TEST(Augment, DrawsDependOnSeedEpochAndSampleOnly) {
   const ImageSet set = tiny(8, 1);
   const Augment augment({.crop_padding = 2, .flip = true, .seed = 1});
   std::vector<float> together(8 * 20), single(20);
@@ -72,7 +72,7 @@ TEST(Augment, ReachesEveryOffsetAndBothOrientations) {
   EXPECT_EQ(std::get<0>(*seen.begin()), -2);
 }
 
-TEST(Augment, RefusesWhatMakesNoSense) {
+TEST(Augment, RefusesInvalidOptions) {
   EXPECT_THROW(Augment({.crop_padding = -1}), Error);
   EXPECT_THROW(Augment({.mean = {0.f}, .std = {0.f}}), Error);
   EXPECT_THROW(Augment({.mean = {0.f, 1.f}, .std = {1.f}}), Error);

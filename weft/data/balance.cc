@@ -9,7 +9,8 @@
 namespace weft::data {
 
 Balance::Balance(int world, BalanceOptions options) : options_(options) {
-  WEFT_REQUIRE(world >= 1, "Balance: a world has at least one rank, got " + std::to_string(world));
+  WEFT_REQUIRE(world >= 1,
+               "Balance: the world must have at least one rank, got " + std::to_string(world));
   WEFT_REQUIRE(options.smoothing > 0 && options.smoothing <= 1,
                "Balance: smoothing must be in (0, 1]");
   WEFT_REQUIRE(options.smallest_share >= 0 && options.smallest_share <= 1,
@@ -21,7 +22,7 @@ void Balance::measure(const std::vector<std::int64_t>& samples,
                       const std::vector<double>& seconds) {
   WEFT_REQUIRE(
       samples.size() == speeds_.size() && seconds.size() == speeds_.size(),
-      "Balance: expected a measurement of each of " + std::to_string(speeds_.size()) + " ranks");
+      "Balance: expected one measurement for each of " + std::to_string(speeds_.size()) + " ranks");
   for (std::size_t rank = 0; rank < speeds_.size(); ++rank) {
     if (samples[rank] <= 0 || !(seconds[rank] > 0)) continue;
     const double measured = static_cast<double>(samples[rank]) / seconds[rank];

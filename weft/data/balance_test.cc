@@ -17,7 +17,7 @@ std::vector<std::int64_t> shares_of(std::int64_t count, const std::vector<double
   return shares;
 }
 
-// The seconds of a step of ranks that take so many seconds a sample.
+// Returns the seconds of a step on each rank, from the seconds that the rank takes for one sample.
 std::vector<double> seconds_of(const std::vector<std::int64_t>& shares,
                                const std::vector<double>& per_sample) {
   std::vector<double> seconds;
@@ -41,7 +41,7 @@ TEST(WeightedShares, AreWithinOneOfTheWeightsAndCoverAll) {
   }
 }
 
-TEST(Balance, MakesRanksOfUnequalSpeedEndTogether) {
+TEST(Balance, MakesRanksOfUnequalSpeedFinishTogether) {
   // A GPU beside two CPUs: shares of 2/3, 2/9, 1/9.
   const std::vector<double> per_sample{1e-3, 3e-3, 6e-3};
   Balance balance(3);
@@ -55,7 +55,7 @@ TEST(Balance, MakesRanksOfUnequalSpeedEndTogether) {
   EXPECT_LE(*std::max_element(seconds.begin(), seconds.end()), even / 2.9);
 }
 
-TEST(Balance, FollowsARankThatSlowsDownAndIsNotUpsetByOneOddStep) {
+TEST(Balance, FollowsARankThatSlowsDownAndSmoothsOneSlowStep) {
   Balance balance(2);
   std::vector<double> per_sample{1e-3, 1e-3};
   const auto step = [&] {
@@ -70,13 +70,13 @@ TEST(Balance, FollowsARankThatSlowsDownAndIsNotUpsetByOneOddStep) {
   EXPECT_EQ(step(), (std::vector<std::int64_t>{80, 20}));
 }
 
-TEST(Balance, NeverStarvesARankSoThatItsRecoveryIsSeen) {
+TEST(Balance, GivesEachRankSamplesSoThatItsRecoveryIsMeasured) {
   Balance balance(2, {.smoothing = 1, .smallest_share = 0.1});
   balance.measure({50, 50}, {1e-3, 1e3});
   EXPECT_NEAR(balance.weights()[1], 0.05 / 1.05, 1e-6);
   balance.measure({95, 5}, {95e-3, 5e-3});
   EXPECT_DOUBLE_EQ(balance.weights()[1], 0.5);
-  balance.measure({100, 0}, {100e-3, 0});  // no samples: nothing learnt
+  balance.measure({100, 0}, {100e-3, 0});  // no samples: the speed is kept
   EXPECT_DOUBLE_EQ(balance.weights()[1], 0.5);
   EXPECT_THROW(balance.measure({1}, {1}), Error);
   EXPECT_THROW(Balance(0), Error);

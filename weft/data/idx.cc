@@ -20,7 +20,7 @@ constexpr const char* kDebianFolder = "/usr/share/datasets/fashion-mnist";
 constexpr std::int64_t kMaxDeflateRatio = 1032;
 constexpr int kMaxDims = 4;
 
-// Bytes of a plain or gzip file, in order.
+// Reads the bytes of a plain or gzip file in order.
 class IdxFile {
  public:
   explicit IdxFile(const std::string& path)
@@ -32,7 +32,7 @@ class IdxFile {
     refill();
     if (zip_.avail_in >= 2 && in_[0] == 0x1f && in_[1] == 0x8b) {
       gzip_ = true;
-      WEFT_CHECK(inflateInit2(&zip_, 16 + MAX_WBITS) == Z_OK, "zlib does not start");
+      WEFT_CHECK(inflateInit2(&zip_, 16 + MAX_WBITS) == Z_OK, "zlib cannot be initialized");
     } else if (path.ends_with(".gz") || zip_.avail_in < 4 || in_[0] != 0 || in_[1] != 0) {
       fail(0, path.ends_with(".gz") ? "not a gzip file" : "neither gzip nor IDX");
     }
@@ -43,7 +43,7 @@ class IdxFile {
   IdxFile(const IdxFile&) = delete;
   IdxFile& operator=(const IdxFile&) = delete;
 
-  // The most that this file can hold.
+  // The most bytes that this file can contain.
   std::int64_t max_content() const { return gzip_ ? file_bytes_ * kMaxDeflateRatio : file_bytes_; }
 
   void read(std::uint8_t* out, std::int64_t bytes) {
@@ -55,9 +55,10 @@ class IdxFile {
   void expect_end() {
     std::uint8_t extra;
     if (read_some(&extra, 1) != 0)
-      fail(consumed_, "goes on after the data that its header announces");
+      fail(consumed_, "has bytes after the data that its header describes");
     if (gzip_ && !ended_) fail(consumed_, "truncated: gzip's checksum is missing");
-    if (zip_.avail_in > 0 || refill()) fail(consumed_, "goes on after the end of the gzip stream");
+    if (zip_.avail_in > 0 || refill())
+      fail(consumed_, "has bytes after the end of the gzip stream");
   }
 
   // offset: in the content, after inflating.
@@ -109,7 +110,7 @@ class IdxFile {
   std::string path_;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
   std::int64_t file_bytes_ = 0;
-  std::int64_t consumed_ = 0;  // content handed out
+  std::int64_t consumed_ = 0;  // bytes of content read
   bool gzip_ = false;
   bool ended_ = false;
   z_stream zip_{};
@@ -122,7 +123,7 @@ std::int64_t read_u32(IdxFile& source) {
   return std::int64_t{b[0]} << 24 | b[1] << 16 | b[2] << 8 | b[3];
 }
 
-// The file with or without .gz, or an error that says how to get the data.
+// Returns the path with or without .gz. The error tells how to get the data.
 std::string find_file(const std::string& dir, const std::string& name) {
   for (const std::string& path : {dir + "/" + name + ".gz", dir + "/" + name}) {
     if (std::filesystem::exists(path)) return path;
@@ -142,7 +143,7 @@ IdxArray read_idx(const std::string& path, IdxLimits limits) {
   const std::int64_t type = magic >> 8, dims = magic & 0xff;
   if (type != 0x08 || dims < 1 || dims > kMaxDims) {
     source.fail(0, "IDX magic " + std::to_string(magic) +
-                       " is not that of 1 to 4 dimensions of bytes (2049 to 2052)");
+                       " is not supported; it must be 2049 to 2052: bytes in 1 to 4 dimensions");
   }
   IdxArray array;
   std::int64_t total = 1;
@@ -150,14 +151,14 @@ IdxArray read_idx(const std::string& path, IdxLimits limits) {
     const std::int64_t size = read_u32(source);
     // total <= max_bytes and size < 2^32, so the product is tested without overflow.
     if (size > 0 && total > limits.max_bytes / size) {
-      source.fail(source.offset() - 4, "announces more than the limit of " +
+      source.fail(source.offset() - 4, "the header gives more than the limit of " +
                                            std::to_string(limits.max_bytes) + " bytes");
     }
     total *= size;
     array.shape.push_back(size);
   }
   if (total > source.max_content()) {
-    source.fail(source.offset(), "announces " + std::to_string(total) +
+    source.fail(source.offset(), "the header gives " + std::to_string(total) +
                                      " bytes, more than a file of this length can hold");
   }
   array.values.resize(static_cast<std::size_t>(total));
@@ -186,7 +187,7 @@ ImageSet load_fashion_mnist(const std::string& dir, Part part) {
   for (std::size_t i = 0; i < labels.values.size(); ++i) {
     if (labels.values[i] >= kClasses) {
       throw Error(Errc::kCorrupt, label_file + ": offset " + std::to_string(8 + i) + ": label " +
-                                      std::to_string(labels.values[i]) + " of 0 to 9");
+                                      std::to_string(labels.values[i]) + " is not 0 to 9");
     }
   }
   return {.channels = 1,

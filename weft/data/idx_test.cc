@@ -83,15 +83,15 @@ TEST_F(Idx, RefusesEveryTruncation) {
     refusal(write("cut.gz", zipped.substr(0, cut)));
 }
 
-TEST_F(Idx, RefusesWhatFollowsTheEnd) {
+TEST_F(Idx, RefusesBytesAfterTheEnd) {
   const std::string plain = idx({4}, "abcd");
-  EXPECT_THAT(refusal(write("long", plain + "e")), HasSubstr("goes on after"));
-  EXPECT_THAT(refusal(write("long.gz", gzip(plain + "e"))), HasSubstr("goes on after the data"));
+  EXPECT_THAT(refusal(write("long", plain + "e")), HasSubstr("has bytes after"));
+  EXPECT_THAT(refusal(write("long.gz", gzip(plain + "e"))), HasSubstr("has bytes after the data"));
   EXPECT_THAT(refusal(write("tail.gz", gzip(plain) + "garbage")),
-              HasSubstr("goes on after the end of the gzip"));
+              HasSubstr("has bytes after the end of the gzip"));
 }
 
-TEST_F(Idx, RefusesAWrongMagic) {
+TEST_F(Idx, RefusesAWrongMagicNumber) {
   EXPECT_THAT(refusal(write("floats", be32(0x0d01) + be32(1) + "abcd")), HasSubstr("magic"));
   EXPECT_THAT(refusal(write("flat", be32(0x0800) + "a")), HasSubstr("magic"));
   EXPECT_THAT(refusal(write("page", "<html><body>404</body></html>")),
@@ -100,7 +100,7 @@ TEST_F(Idx, RefusesAWrongMagic) {
               HasSubstr("not a gzip file"));
 }
 
-TEST_F(Idx, RefusesSizesThatNoSuchFileCanHoldBeforeAllocating) {
+TEST_F(Idx, RefusesSizesBeyondTheFileBeforeItAllocates) {
   EXPECT_THAT(refusal(write("claim.gz", gzip(idx({1000, 1000}, "abc")))),
               HasSubstr("more than a file of this length can hold"));
   EXPECT_THAT(refusal(write("claim", idx({1000, 1000}, "abc"))),
@@ -109,16 +109,16 @@ TEST_F(Idx, RefusesSizesThatNoSuchFileCanHoldBeforeAllocating) {
               HasSubstr("limit"));
 }
 
-TEST_F(Idx, RefusesABombBeyondTheLimit) {
+TEST_F(Idx, RefusesADecompressionBomb) {
   const std::string bomb = gzip(idx({1 << 22}, std::string(1 << 22, '\0')));
   ASSERT_LT(bomb.size(), 8192u);
   EXPECT_THAT(refusal(write("bomb.gz", bomb), {.max_bytes = 1 << 20}), HasSubstr("limit"));
-  // The header is modest, the stream is not: no more than announced is inflated.
+  // The header gives a small size, but the stream is large: no more than this size is inflated.
   EXPECT_THAT(refusal(write("more.gz", gzip(idx({16}, std::string(1 << 22, '\0'))))),
-              HasSubstr("goes on after the data"));
+              HasSubstr("has bytes after the data"));
 }
 
-TEST_F(Idx, NoticesEveryFlippedBitOfAGzipFileThatChangesItsContent) {
+TEST_F(Idx, DetectsEveryFlippedBitThatChangesTheContentOfAGzipFile) {
   std::string values(512, '\0');
   std::iota(values.begin(), values.end(), char(0));
   const std::string good = gzip(idx({512}, values));
@@ -138,7 +138,7 @@ TEST_F(Idx, NoticesEveryFlippedBitOfAGzipFileThatChangesItsContent) {
   }
 }
 
-TEST_F(Idx, SaysWhatToInstallWhenTheFolderIsMissing) {
+TEST_F(Idx, TellsWhatToInstallIfTheFolderIsMissing) {
   try {
     load_fashion_mnist(dir_ / "nowhere", Part::kTrain);
     FAIL();
@@ -149,7 +149,7 @@ TEST_F(Idx, SaysWhatToInstallWhenTheFolderIsMissing) {
   }
 }
 
-TEST_F(Idx, RefusesImagesAndLabelsThatDoNotFit) {
+TEST_F(Idx, RefusesImagesAndLabelsThatDoNotMatch) {
   write("t10k-images-idx3-ubyte", idx({2, 1, 1}, "ab"));
   const auto load = [&](const std::string& labels) {
     write("t10k-labels-idx1-ubyte", labels);

@@ -12,8 +12,8 @@ namespace weft::data {
 ImageSet load_images(const SetOptions& options, Part part) {
   if (options.name == "fashion-mnist") return load_fashion_mnist(options.dir, part);
   if (options.name == "shapes") return make_shapes({.seed = options.seed}, part);
-  throw Error(Errc::kBadConfig, "data.name: unknown data set \"" + options.name +
-                                    "\"; there are fashion-mnist and shapes");
+  throw Error(Errc::kBadConfig,
+              "data.name: unknown data set \"" + options.name + "\"; use fashion-mnist or shapes");
 }
 
 ChannelStats channel_stats(const ImageSet& set) {
@@ -21,7 +21,7 @@ ChannelStats channel_stats(const ImageSet& set) {
   WEFT_REQUIRE(set.size() > 0 && plane > 0, "channel_stats: the data set is empty");
   ChannelStats stats;
   for (std::int64_t c = 0; c < set.channels; ++c) {
-    // A histogram makes the sums exact, whatever the size.
+    // With a histogram the sums are exact for any size.
     std::array<std::int64_t, 256> count{};
     for (std::int64_t i = 0; i < set.size(); ++i) {
       const std::uint8_t* pixel = set.pixels.data() + i * set.image_bytes() + c * plane;

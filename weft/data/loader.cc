@@ -15,9 +15,9 @@
 namespace weft::data {
 namespace {
 
-// Memory that is handed out and taken again when nobody else holds a tensor over it. What is handed
-// out is a new tensor each time, so that nothing a consumer does to its tensor (a gradient flag, a
-// resize) comes back.
+// Keeps the memory of batches and uses it again when no other tensor holds it. Each call returns a
+// new tensor, so that a consumer's changes to its tensor (requires_grad, a resize) have no effect
+// on later batches.
 class Pool {
  public:
   at::Tensor take(std::vector<std::int64_t> shape, at::ScalarType type) {
@@ -25,7 +25,7 @@ class Pool {
       if (mine.storage().use_count() == 1 && mine.scalar_type() == type && mine.sizes() == shape)
         return mine.detach();
     }
-    // The pool stays small: a consumer that keeps its batches keeps them to itself.
+    // The pool stays small: memory of batches that a consumer keeps leaves the pool.
     if (tensors_.size() == kMost) tensors_.erase(tensors_.begin());
     tensors_.push_back(at::empty(shape, at::TensorOptions().dtype(type)));
     return tensors_.back().detach();
@@ -68,8 +68,9 @@ class Loader::Worker {
         sampler_(std::move(sampler)),
         prefetch_(prefetch),
         state_(sampler_.state()) {
-    WEFT_REQUIRE(prefetch >= 0, "Loader: prefetch is 0 or more, got " + std::to_string(prefetch));
-    WEFT_REQUIRE(source_.make != nullptr, "Loader: the source makes no batches");
+    WEFT_REQUIRE(prefetch >= 0,
+                 "Loader: prefetch must be at least 0, got " + std::to_string(prefetch));
+    WEFT_REQUIRE(source_.make != nullptr, "Loader: the source has no function `make`");
   }
   ~Worker() { stop(); }
 
@@ -126,10 +127,11 @@ class Loader::Worker {
     std::unique_lock lock(mutex_);
     if (!changed_.wait_until(lock, deadline.when(), [this] { return !queue_.empty() || error_; })) {
       throw Error(Errc::kTimeout,
-                  "the next batch is not ready; is the data's disk slow, or prefetch too small?",
+                  "the next batch was not ready before the deadline; check whether the disk of the "
+                  "data is slow or prefetch is too small",
                   {.operation = "load"});
     }
-    // Batches made before the error come first.
+    // Batches made before the error are returned first.
     if (queue_.empty()) std::rethrow_exception(error_);
     Item item = std::move(queue_.front());
     queue_.pop_front();
@@ -168,15 +170,15 @@ class Loader::Worker {
     if (thread_.joinable()) thread_.join();
   }
 
-  // Of the thread that makes batches (the caller's own when prefetch_ is 0).
+  // Used by the thread that makes batches, which is the caller's if prefetch_ is 0.
   Source source_;
   Sampler sampler_;
 
   const int prefetch_;
-  SamplerState state_;  // of the caller
+  SamplerState state_;  // used by the caller
   std::thread thread_;
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::deque<Item> queue_;
   std::exception_ptr error_;

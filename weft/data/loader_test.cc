@@ -49,7 +49,7 @@ TEST(Loader, GivesTheSameBatchesWithAndWithoutPrefetch) {
   }
 }
 
-TEST(Loader, GivesImagesAndTargetsOfTheSamplesItNames) {
+TEST(Loader, GivesImagesAndTargetsOfTheSamplesInTheShare) {
   Loader loader(image_source(shapes(), Augment()), sampler(1, 3), 1);
   const auto batch = loader.next(soon());
   ASSERT_TRUE(batch);
@@ -64,7 +64,7 @@ TEST(Loader, GivesImagesAndTargetsOfTheSamplesItNames) {
   }
 }
 
-TEST(Loader, GoesOnExactlyWhereItWasWhateverWasPrefetched) {
+TEST(Loader, ResumesExactlyDespitePrefetchedBatches) {
   Loader first(plain(), sampler(), 4);
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(first.next(soon()));
   const SamplerState saved = first.state();
@@ -82,7 +82,7 @@ TEST(Loader, GoesOnExactlyWhereItWasWhateverWasPrefetched) {
   EXPECT_FALSE(second.next(soon()));
 }
 
-TEST(Loader, SplitsTheBatchesToComeByWeightsAndLosesNoSample) {
+TEST(Loader, SplitsLaterBatchesByWeightsAndLosesNoSample) {
   std::vector<std::unique_ptr<Loader>> loaders;
   for (int rank = 0; rank < 2; ++rank)
     loaders.push_back(std::make_unique<Loader>(plain(), sampler(rank, 2), 3));
@@ -107,7 +107,7 @@ TEST(Loader, SplitsTheBatchesToComeByWeightsAndLosesNoSample) {
   }
 }
 
-TEST(Loader, HandsTheSourcesExceptionToTheConsumerAfterTheBatchesBeforeIt) {
+TEST(Loader, ThrowsTheSourcesExceptionAfterTheBatchesBeforeIt) {
   for (const int prefetch : {0, 2}) {
     int calls = 0;
     const auto make = [&](const Share&) {
@@ -131,7 +131,7 @@ TEST(Loader, HandsTheSourcesExceptionToTheConsumerAfterTheBatchesBeforeIt) {
   }
 }
 
-TEST(Loader, KeepsTheDeadlineAndLosesNothing) {
+TEST(Loader, KeepsTheDeadlineAndLosesNoBatch) {
   std::latch go(1);
   const auto make = [&](const Share&) {
     go.wait();
@@ -150,13 +150,13 @@ TEST(Loader, KeepsTheDeadlineAndLosesNothing) {
   EXPECT_EQ(batch->share.first, 0);
 }
 
-TEST(Loader, StopsWithBatchesLeftAndBeforeItBegan) {
+TEST(Loader, StopsWithBatchesLeftAndBeforeItsFirstBatch) {
   { Loader never(plain(), sampler(), 2); }
   Loader loader(plain(), sampler(), 2);
   EXPECT_TRUE(loader.next(soon()));
 }
 
-TEST(Loader, UsesMemoryAgainOnlyWhenNobodyHoldsIt) {
+TEST(Loader, ReusesMemoryOnlyWhenNoTensorHoldsIt) {
   Loader loader(plain(), sampler(), 0);
   auto batch = loader.next(soon());
   const void* memory = batch->inputs[0].data_ptr();

@@ -11,7 +11,7 @@
 namespace weft::data {
 
 Range share_of(std::int64_t count, int rank, int world) {
-  // count / world and count % world apart, so that no product overflows.
+  // Uses count / world and count % world, so that no product overflows.
   const std::int64_t whole = count / world, rest = count % world;
   const auto cut = [&](std::int64_t r) { return whole * r + rest * r / world; };
   return {cut(rank), cut(rank + 1)};
@@ -30,8 +30,8 @@ Range share_of(std::int64_t count, int rank, const std::vector<double>& weights)
 
 Sampler::Sampler(SamplerOptions options) : options_(options) {
   WEFT_REQUIRE(options_.size > 0, "Sampler: the data set is empty");
-  WEFT_REQUIRE(options_.batch > 0,
-               "Sampler: a batch has at least one sample, got " + std::to_string(options_.batch));
+  WEFT_REQUIRE(options_.batch > 0, "Sampler: a batch must have at least one sample, got " +
+                                       std::to_string(options_.batch));
   WEFT_REQUIRE(options_.world > 0 && options_.rank >= 0 && options_.rank < options_.world,
                "Sampler: rank " + std::to_string(options_.rank) + " is not in a world of " +
                    std::to_string(options_.world));
@@ -47,7 +47,7 @@ void Sampler::set_state(SamplerState state) {
 
 void Sampler::set_weights(std::vector<double> weights) {
   WEFT_REQUIRE(options_.order == Order::kShuffled,
-               "Sampler: blocks of a sequential order are not split, so weights say nothing");
+               "Sampler: weights are for the shuffled order only; sequential blocks are not split");
   WEFT_REQUIRE(weights.empty() || static_cast<int>(weights.size()) == options_.world,
                "Sampler: " + std::to_string(weights.size()) + " weights for a world of " +
                    std::to_string(options_.world));

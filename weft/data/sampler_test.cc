@@ -30,7 +30,7 @@ std::vector<std::vector<std::int64_t>> epoch_of(SamplerOptions options, SamplerS
   return batches;
 }
 
-TEST(Sampler, GivesEverySampleOnceAnEpochInTheSameGlobalBatchesWhateverTheWorld) {
+TEST(Sampler, GivesEverySampleOnceAnEpochInTheSameGlobalBatchesForAnyWorld) {
   for (const std::int64_t size : {1, 7, 64, 101}) {
     for (const std::int64_t batch : {1, 5, 16, 200}) {
       const auto alone = epoch_of({.size = size, .batch = batch, .seed = 3});
@@ -64,7 +64,7 @@ TEST(Sampler, SplitsABatchIntoSharesThatDifferByAtMostOne) {
   }
 }
 
-TEST(Sampler, CutsSoThatTheSharesOfASmallerWorldAreUnionsOfThoseOfALarger) {
+TEST(Sampler, SharesOfASmallerWorldAreUnionsOfSharesOfALargerOne) {
   for (std::int64_t count = 0; count < 40; ++count) {
     for (int rank = 0; rank < 2; ++rank) {
       EXPECT_EQ(share_of(count, rank, 2).begin, share_of(count, 2 * rank, 4).begin);
@@ -73,7 +73,7 @@ TEST(Sampler, CutsSoThatTheSharesOfASmallerWorldAreUnionsOfThoseOfALarger) {
   }
 }
 
-TEST(Sampler, GivesARankNothingWhenABatchIsSmallerThanTheWorld) {
+TEST(Sampler, GivesSomeRanksNoSamplesWhenABatchIsSmallerThanTheWorld) {
   Sampler sampler({.size = 2, .batch = 8, .rank = 0, .world = 4});
   const auto share = sampler.next();
   ASSERT_TRUE(share);
@@ -82,7 +82,7 @@ TEST(Sampler, GivesARankNothingWhenABatchIsSmallerThanTheWorld) {
   EXPECT_FALSE(sampler.next());
 }
 
-TEST(Sampler, ShufflesEachEpochAnewAndRepeatsWithTheSeed) {
+TEST(Sampler, ShufflesEachEpochDifferentlyAndRepeatsWithTheSeed) {
   const auto epoch = [](std::uint64_t seed, std::int64_t e) {
     return epoch_of({.size = 100, .batch = 10, .seed = seed}, {e, 0});
   };
@@ -91,7 +91,7 @@ TEST(Sampler, ShufflesEachEpochAnewAndRepeatsWithTheSeed) {
   EXPECT_NE(epoch(5, 2), epoch(6, 2));
 }
 
-TEST(Sampler, GoesOnAtAPositionWithAnotherWorldAndBatch) {
+TEST(Sampler, ResumesAtAPositionWithAnotherWorldAndBatch) {
   const auto order = permutation(50, 9, 4);
   const auto rest =
       epoch_of({.size = 50, .batch = 8, .seed = 9, .world = 3}, {.epoch = 4, .position = 21});
@@ -100,7 +100,7 @@ TEST(Sampler, GoesOnAtAPositionWithAnotherWorldAndBatch) {
   EXPECT_EQ(all, std::vector<std::int64_t>(order.begin() + 21, order.end()));
 }
 
-TEST(Sampler, DealsEvaluationInTheSameBlocksWhateverTheWorld) {
+TEST(Sampler, SplitsEvaluationIntoTheSameBlocksForAnyWorld) {
   for (const std::int64_t size : {1, 10, 64, 101}) {
     std::set<std::pair<std::int64_t, std::size_t>> alone;
     for (int world = 1; world <= 5; ++world) {
@@ -125,7 +125,7 @@ TEST(Sampler, DealsEvaluationInTheSameBlocksWhateverTheWorld) {
   }
 }
 
-TEST(Sampler, RefusesWhatMakesNoSense) {
+TEST(Sampler, RefusesInvalidOptions) {
   EXPECT_THROW(Sampler({.size = 0}), Error);
   EXPECT_THROW(Sampler({.size = 4, .batch = 0}), Error);
   EXPECT_THROW(Sampler({.size = 4, .rank = 2, .world = 2}), Error);

@@ -9,7 +9,7 @@
 namespace weft::data {
 namespace {
 
-// Which of the sequences of a seed (base/random.h) the samples of a part come from.
+// The random streams (base/random.h) of the parts.
 constexpr std::uint32_t kTrainStream = 0x73687030, kTestStream = 0x73687031;
 constexpr std::int64_t kSide = 28;
 constexpr std::int64_t kClasses = 10;
@@ -69,7 +69,7 @@ void draw_shape(std::int64_t label, Random& random, std::uint8_t* out) {
 
 ImageSet make_shapes(ShapesOptions options, Part part) {
   const std::int64_t size = part == Part::kTrain ? options.train : options.test;
-  WEFT_REQUIRE(size > 0, "make_shapes: a part has at least one sample");
+  WEFT_REQUIRE(size > 0, "make_shapes: a part must have at least one sample");
   ImageSet set{.channels = 1, .height = kSide, .width = kSide, .num_classes = kClasses};
   set.labels.resize(static_cast<std::size_t>(size));
   set.pixels.resize(static_cast<std::size_t>(size * set.image_bytes()));

@@ -13,7 +13,7 @@
 namespace weft::data {
 namespace {
 
-TEST(Shapes, RepeatWithTheSeedAndShareNothingBetweenTheParts) {
+TEST(Shapes, RepeatWithTheSeedAndDifferBetweenTheParts) {
   const ImageSet train = make_shapes({.train = 50, .test = 50, .seed = 2}, Part::kTrain);
   EXPECT_EQ(train.pixels, make_shapes({.train = 50, .seed = 2}, Part::kTrain).pixels);
   EXPECT_NE(train.pixels, make_shapes({.train = 50, .seed = 3}, Part::kTrain).pixels);
@@ -44,10 +44,10 @@ TEST(Shapes, AreNotSolvedByTheNearestClassMean) {
   EXPECT_GT(right, 75);
 }
 
-TEST(ShapesSlow, AreLearntBeyondNinetyPercentByASmallConvolutionalNet) {
+TEST(ShapesSlow, ASmallConvolutionalNetLearnsThemToNinetyPercent) {
   namespace nn = torch::nn;
   torch::manual_seed(1);
-  torch::set_num_threads(1);  // so small a net only waits for the others
+  torch::set_num_threads(1);  // more threads only slow down so small a net
   nn::Sequential net(nn::Conv2d(nn::Conv2dOptions(1, 8, 3).padding(1)), nn::ReLU(),
                      nn::MaxPool2d(2), nn::Conv2d(nn::Conv2dOptions(8, 16, 3).padding(1)),
                      nn::ReLU(), nn::MaxPool2d(2), nn::Flatten(), nn::Linear(16 * 49, 64),

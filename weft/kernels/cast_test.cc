@@ -34,7 +34,7 @@ TEST(Cast, DecodesEveryHalf) {
   }
 }
 
-TEST(Cast, RoundsToNearestEvenAtAndBesideEveryMidpoint) {
+TEST(Cast, RoundsToNearestEvenAtAndNearEveryMidpoint) {
   for (const DType type : {DType::kF16, DType::kBF16}) {
     const int infinity = type == DType::kF16 ? 0x7c00 : 0x7f80;
     std::vector<float> values;
@@ -78,7 +78,7 @@ TEST(Cast, KeepsNanAndInfinity) {
   }
 }
 
-TEST(Cast, GoesBetweenTheHalvesAndCopiesTheSameType) {
+TEST(Cast, ConvertsBetweenTheHalvesAndCopiesTheSameType) {
   const std::uint16_t half = 0x3e00;  // 1.5
   std::uint16_t brain = 0;
   cast(&brain, DType::kBF16, &half, DType::kF16, 1);

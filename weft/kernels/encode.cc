@@ -10,10 +10,10 @@ namespace {
 
 void check(std::int64_t count, std::int64_t block, int bits) {
   WEFT_REQUIRE(count >= 0 && block >= 8 && block % 8 == 0,
-               "quantize: blocks hold a multiple of 8 numbers, not " + std::to_string(block) +
-                   "; counts are not negative");
+               "quantize: the block size must be a multiple of 8, not " + std::to_string(block) +
+                   "; the count must not be negative");
   WEFT_REQUIRE(bits == 8 || bits == 4 || bits == 1,
-               "quantize: codes have 8, 4 or 1 bits, not " + std::to_string(bits));
+               "quantize: codes must have 8, 4 or 1 bits, not " + std::to_string(bits));
 }
 
 }  // namespace
@@ -21,7 +21,7 @@ void check(std::int64_t count, std::int64_t block, int bits) {
 void quantize(const QuantizeArgs& args) {
   check(args.count, args.block, args.bits);
   WEFT_REQUIRE(!(args.stochastic && args.bits == 1),
-               "quantize: signs are not rounded at random; use 8 or 4 bits");
+               "quantize: signs cannot be rounded at random; use 8 or 4 bits");
   internal::level().quantize(args);
 }
 

@@ -96,7 +96,7 @@ TEST(Quantize, GivesTheSameBitsAtEveryInstructionSet) {
   }
 }
 
-TEST(Quantize, MayLeaveTheResidualWhereTheValuesWere) {
+TEST(Quantize, CanStoreTheResidualInPlaceOfTheValues) {
   for (const int bits : {8, 4, 1}) {
     auto values = noise(1000, 4);
     auto result = encode(internal::level(), values, 64, bits);
@@ -129,7 +129,7 @@ TEST(Quantize, RoundsAtRandomWithoutBias) {
   }
 }
 
-TEST(Quantize, ShowsInfinityAndNanAndSurvivesZerosAndTinyNumbers) {
+TEST(Quantize, KeepsInfinityAndNanAndHandlesZerosAndTinyNumbers) {
   for (const int bits : {8, 4, 1}) {
     for (const float bad :
          {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
@@ -147,13 +147,13 @@ TEST(Quantize, ShowsInfinityAndNanAndSurvivesZerosAndTinyNumbers) {
   }
 }
 
-TEST(Quantize, RefusesWhatItCannotDo) {
+TEST(Quantize, RefusesUnsupportedOptions) {
   EXPECT_THROW(quantize({.count = 8, .block = 12}), Error);
   EXPECT_THROW(quantize({.count = 8, .block = 8, .bits = 2}), Error);
   EXPECT_THROW(quantize({.count = 8, .block = 8, .bits = 1, .stochastic = true}), Error);
 }
 
-TEST(LowRank, MultipliesAsTheDefinitionSaysAndAlikeAtEveryInstructionSet) {
+TEST(LowRank, MatchesTheDefinitionAndGivesTheSameBitsAtEveryInstructionSet) {
   const LowRankArgs args{7, 37, 3};
   const auto matrix = noise(7 * 37, 6), right = noise(3 * 37, 7), left = noise(3 * 7, 8);
   std::vector<float> first_left, first_right, first_sum;

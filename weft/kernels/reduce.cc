@@ -28,11 +28,11 @@ void check(int num_destinations, int num_sources, const ReduceArgs& args) {
                    "; use another op or convert first");
   const bool weighted = args.scale != 1.0 || args.weights != nullptr;
   WEFT_REQUIRE(!weighted || (floating && args.op == ReduceOp::kSum),
-               std::string("reduce: weights and scale are for sums of floating types, not ") +
+               std::string("reduce: weights and scale need sums of floating types, not ") +
                    to_string(args.op) + " of " + to_string(args.dtype));
 }
 
-// Of truth values, as torch has it: a sum is "or", a product is "and".
+// For bool, as in torch: a sum is "or", a product is "and".
 ReduceOp bool_op(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:

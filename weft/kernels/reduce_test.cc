@@ -267,7 +267,7 @@ TEST(Reduce, KeepsNanInMinimumAndMaximum) {
   }
 }
 
-TEST(Reduce, WritesLargeArraysAroundTheCachesWithoutHarmingTheirEnds) {
+TEST(Reduce, WritesLargeArraysPastTheCachesAndTheirEndsCorrectly) {
   const std::int64_t count = (std::int64_t{1} << 20) + 5;
   const auto sources = make_sources(DType::kF32, 2, count, 0);
   Arrays result(1, static_cast<std::size_t>(count) * 4 + 4, 12);
@@ -279,7 +279,7 @@ TEST(Reduce, WritesLargeArraysAroundTheCachesWithoutHarmingTheirEnds) {
   EXPECT_EQ(static_cast<int>(result[0][count * 4]), 0x5a);
 }
 
-TEST(Reduce, RefusesWhatATypeDoesNotHave) {
+TEST(Reduce, RefusesOperationsThatATypeDoesNotSupport) {
   float value = 0;
   void* pointers[] = {&value};
   const auto code = [&](const ReduceArgs& args) {
@@ -299,7 +299,7 @@ TEST(Reduce, RefusesWhatATypeDoesNotHave) {
   EXPECT_EQ(code({.count = -1}), Errc::kInvalidArgument);
 }
 
-TEST(StreamCopy, CopiesAnyBytesToAnyAddressAndNoOthers) {
+TEST(StreamCopy, CopiesExactlyTheBytesBetweenAnyAddresses) {
   std::vector<unsigned char> source(700), expected(700), to(700);
   for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<unsigned char>(i * 7 + 1);
   for (const auto* level : levels()) {
@@ -345,7 +345,7 @@ TEST(Scale, MultipliesInPlace) {
   }
 }
 
-TEST(Isa, IsLoweredOnRequest) {
+TEST(Isa, CanBeLowered) {
   EXPECT_STREQ(internal::choose_level("generic").name, "generic");
   EXPECT_STRNE(internal::choose_level("avx2").name, "avx512");
 }

@@ -107,7 +107,7 @@ TEST(SgdUpdate, AgreesWithPyTorchOverAHundredSteps) {
   expect_torch("sgd l1 l2", sgd_step({.lr = 0.01, .regularizer = {.l1 = 0.02, .l2 = 0.01}}));
 }
 
-TEST(SgdUpdate, SetsTheMomentumAtTheFirstStepWithoutReadingIt) {
+TEST(SgdUpdate, InitializesTheMomentumAtTheFirstStepWithoutReadingIt) {
   Model model(33, 0, std::nanf(""));
   model.set_gradient(1);
   sgd(model.weight(), model.gradient(), model.state(0), 33, 1, {.momentum = 0.9, .dampening = 0.5});

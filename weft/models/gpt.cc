@@ -17,10 +17,11 @@ using parallel::Split;
 using parallel::TensorParallel;
 
 void require_sizes(const GptOptions& o) {
-  WEFT_REQUIRE(o.vocabulary > 0 && o.layers > 0 && o.width > 0 && o.heads > 0 && o.hidden > 0 &&
-                   o.sequence_length > 0,
-               "Gpt: vocabulary, layers, width, heads, hidden and sequence_length are at least 1");
-  WEFT_REQUIRE(o.dropout >= 0 && o.dropout < 1, "Gpt: dropout is in [0, 1)");
+  WEFT_REQUIRE(
+      o.vocabulary > 0 && o.layers > 0 && o.width > 0 && o.heads > 0 && o.hidden > 0 &&
+          o.sequence_length > 0,
+      "Gpt: vocabulary, layers, width, heads, hidden and sequence_length must be at least 1");
+  WEFT_REQUIRE(o.dropout >= 0 && o.dropout < 1, "Gpt: dropout must be in [0, 1)");
   WEFT_REQUIRE(o.experts == 0 || o.sequence == Sequence::kWhole,
                "Gpt: experts need the whole sequence on every rank of tp (sequence = kWhole)");
   WEFT_REQUIRE(o.initial_std >= 0 && o.norm_eps > 0 && o.rope_theta > 0,
@@ -128,9 +129,9 @@ at::Tensor GptEmbedding::places_of(std::int64_t sequence, const at::Tensor& docu
 }
 
 at::Tensor GptEmbedding::forward(const at::Tensor& ids, const at::Tensor& documents) {
-  WEFT_REQUIRE(ids.dim() == 2, "Gpt: tokens are [batch, sequence]");
+  WEFT_REQUIRE(ids.dim() == 2, "Gpt: tokens must be [batch, sequence]");
   WEFT_REQUIRE(!documents.defined() || documents.sizes() == ids.sizes(),
-               "Gpt: documents have the shape of tokens");
+               "Gpt: documents must have the shape of tokens");
   const std::int64_t t = ids.size(1);
   if (options_.sequence == Sequence::kSplit) {
     for (int rank = 0; rank < cp_.size(); ++rank)
@@ -150,7 +151,7 @@ at::Tensor GptEmbedding::forward(const at::Tensor& ids, const at::Tensor& docume
 }
 
 at::Tensor GptEmbedding::extend(const at::Tensor& ids, std::int64_t first) {
-  WEFT_REQUIRE(ids.dim() == 2 && ids.size(1) > 0, "Gpt: tokens are [batch, one or more]");
+  WEFT_REQUIRE(ids.dim() == 2 && ids.size(1) > 0, "Gpt: tokens must be [batch, one or more]");
   const at::Tensor x = tokens->forward(ids);
   if (!positions.defined()) return x;
   const std::int64_t t = first + ids.size(1);
@@ -305,9 +306,9 @@ at::Tensor GptImpl::forward(const at::Tensor& tokens, const at::Tensor& document
 
 at::Tensor GptImpl::extend(const at::Tensor& tokens, GptCache& cache, Wanted wanted) {
   WEFT_REQUIRE(options.sequence == Sequence::kWhole,
-               "Gpt: extend() is for a whole sequence on every rank, not for a split one");
+               "Gpt: extend() needs the whole sequence on every rank, not a split one");
   WEFT_REQUIRE(!is_training() || options.dropout == 0,
-               "Gpt: extend() drops nothing; call eval() on the model first");
+               "Gpt: extend() does not apply dropout; call eval() on the model first");
   const at::NoGradGuard no_grad;
   at::Tensor x = embedding->extend(tokens, cache.length());
   cache.blocks.resize(blocks.size());

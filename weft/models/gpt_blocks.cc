@@ -75,7 +75,7 @@ parallel::BlockModel gpt_blocks(GptOptions options) {
   if (options.kv_heads == 0) options.kv_heads = options.heads;
   WEFT_REQUIRE(options.vocabulary > 0 && options.layers > 0 && options.width > 0 &&
                    options.heads > 0 && options.hidden > 0,
-               "gpt_blocks: vocabulary, layers, width, heads and hidden are at least 1");
+               "gpt_blocks: vocabulary, layers, width, heads and hidden must be at least 1");
   WEFT_REQUIRE(
       options.experts == 0 || options.sequence == parallel::Sequence::kWhole,
       "gpt_blocks: experts need the whole sequence on every rank of tp (sequence = kWhole)");

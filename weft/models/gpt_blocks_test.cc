@@ -105,7 +105,7 @@ Named first_weights(bool tied) {
   return first;
 }
 
-TEST(GptBlocks, TrainAsTheGptOverEveryAxis) {
+TEST(GptBlocks, TrainLikeTheGptOverEveryAxis) {
   for (const bool tied : {true, false}) {
     const Outcome expected = by_torch(first_weights(tied), tied);
     const std::vector<std::pair<std::vector<Axis>, Plan>> plans = {
@@ -203,7 +203,7 @@ void compare(const GptOptions& options, bool packed, const std::vector<Axes>& ca
   }
 }
 
-TEST(GptBlocks, TrainAsTheGptWithSequencesOverRanks) {
+TEST(GptBlocks, TrainLikeTheGptWithSequencesOverRanks) {
   const std::vector<Axes> cases = {
       {{{"cp", 2}}},
       {{{"cp", 2}}, {.context = parallel::ContextMethod::kHeads}},
@@ -213,7 +213,7 @@ TEST(GptBlocks, TrainAsTheGptWithSequencesOverRanks) {
   compare(tiny(/*tied=*/false), /*packed=*/false, {cases[0], cases[3]});
 }
 
-TEST(GptBlocks, TrainAsTheGptWithExpertsOverRanks) {
+TEST(GptBlocks, TrainLikeTheGptWithExpertsOverRanks) {
   GptOptions options = tiny(/*tied=*/false);
   options.experts = 4;
   options.experts_balance = 0.1;
@@ -228,7 +228,7 @@ TEST(GptBlocks, TrainAsTheGptWithExpertsOverRanks) {
   compare(options, /*packed=*/false, {{{{"pp", 2}, {"ep", 2}}}});
 }
 
-TEST(GptBlocks, DropWithSequencesOverRanksWhatOneProcessDrops) {
+TEST(GptBlocks, DropTheSameElementsWithSequencesOverRanksAsOneProcess) {
   const Outcome one = train({}, {}, /*tied=*/true, 0.2);
   for (const auto recompute :
        {parallel::Recompute::kNone, parallel::Recompute::kFull, parallel::Recompute::kSelective}) {
@@ -242,7 +242,7 @@ TEST(GptBlocks, DropWithSequencesOverRanksWhatOneProcessDrops) {
 
 // Losses and weights of each plan without and with selective recomputation are the same bits,
 // dropout included.
-TEST(GptBlocks, RecomputeSelectivelyToTheSameBits) {
+TEST(GptBlocks, GiveTheSameBitsWithSelectiveRecomputation) {
   const std::vector<std::pair<std::vector<Axis>, Plan>> plans = {
       {{{"pp", 2}, {"tp", 2}},
        {.schedule = schedule::pipeline::Algorithm::kZeroBubbleH1, .micro_batches = 2}},
@@ -260,7 +260,7 @@ TEST(GptBlocks, RecomputeSelectivelyToTheSameBits) {
   }
 }
 
-TEST(GptBlocks, SayThatTheyRecomputeAndOthersAreRefused) {
+TEST(GptBlocks, SupportRecomputationAndOtherBlocksAreRefused) {
   comm::replicate(1, [](const Group& group) {
     const Plan plan{.recompute = parallel::Recompute::kSelective};
     parallel::BlockModel model = gpt_blocks(tiny(true));

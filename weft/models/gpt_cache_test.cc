@@ -99,7 +99,7 @@ TEST(GptCache, GivesTheLogitsOfAllTokensAtOnceInFloat32) {
   compare(llama3(), at::kFloat);
 }
 
-TEST(GptCache, KeepsEachRanksHeadsOnly) {
+TEST(GptCache, StoresOnlyTheRanksOwnHeads) {
   replicate(2, [](Group group) {
     Gpt model(llama(), TensorParallel(std::move(group), kSeed));
     GptCache cache;
@@ -110,7 +110,7 @@ TEST(GptCache, KeepsEachRanksHeadsOnly) {
   });
 }
 
-TEST(GptCache, RefusesWhatDoesNotFollow) {
+TEST(GptCache, RefusesTokensThatDoNotFitTheCache) {
   const auto refusal = [](GptOptions options,
                           const std::function<void(GptImpl&, GptCache&)>& call) -> std::string {
     Gpt model(options, TensorParallel());
@@ -135,7 +135,7 @@ TEST(GptCache, RefusesWhatDoesNotFollow) {
   EXPECT_THAT(refusal(dropping, once), HasSubstr("eval()"));
   GptOptions split = gpt2();
   split.sequence = parallel::Sequence::kSplit;
-  EXPECT_THAT(refusal(split, once), HasSubstr("not for a split one"));
+  EXPECT_THAT(refusal(split, once), HasSubstr("not a split one"));
 }
 
 }  // namespace gpt_cache_test

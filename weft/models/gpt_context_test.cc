@@ -173,7 +173,7 @@ TEST(GptContext, TrainsWithSplitLayersToo) {
   compare({.options = cut, .length = 11}, 2, 3);
 }
 
-TEST(GptContext, DropsOverRanksWhatOneProcessDrops) {
+TEST(GptContext, DropsTheSameElementsOverRanksAsOneProcess) {
   GptOptions dropping = gpt2(), grouped = llama(2);
   dropping.dropout = grouped.dropout = 0.2;
   EXPECT_NE(alone({.options = dropping}).losses, alone({.options = gpt2()}).losses);
@@ -207,7 +207,7 @@ TEST(GptContext, TrainsWithExpertsAsOnOneProcess) {
   EXPECT_NE(alone({.options = dropping}).losses, alone({.options = with_experts()}).losses);
 }
 
-TEST(GptContext, DrawsTheExpertsJitterThatOneProcessDraws) {
+TEST(GptContext, DrawsTheSameExpertJitterAsOneProcess) {
   GptOptions o = with_experts();
   o.experts_jitter = 0.3;
   EXPECT_NE(alone({.options = o}).losses, alone({.options = with_experts()}).losses);
@@ -235,7 +235,7 @@ TEST(GptContext, TrainsUnderDataParallelismOverItsRanks) {
   });
 }
 
-TEST(GptContext, RefusesWhatItCannotCut) {
+TEST(GptContext, RefusesSequencesThatItCannotDivide) {
   replicate(2, [](const Group& group) {
     const TensorParallel tp(group.subgroup({group.rank()}, "tp"), kSeed);
     GptOptions split = gpt2();

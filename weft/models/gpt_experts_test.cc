@@ -167,7 +167,7 @@ TEST(GptExperts, TrainsWithExpertsAndSequencesOverRanksAsInOneProcess) {
   }
 }
 
-TEST(GptExperts, AddsWhatItsBlocksExpertsAskForToTheLossWhileTraining) {
+TEST(GptExperts, AddsTheAuxiliaryLossesOfItsExpertsInTraining) {
   torch::manual_seed(kSeed);
   Gpt model(with_experts(true, 2, 0), TensorParallel());
   model->to(at::kDouble);
@@ -184,7 +184,7 @@ TEST(GptExperts, AddsWhatItsBlocksExpertsAskForToTheLossWhileTraining) {
   EXPECT_FALSE(model->named_parameters().contains("blocks.0.mlp.up_proj.weight"));
 }
 
-TEST(GptExperts, KeepsTheAuxiliaryLossesGradientWhereBlocksAreComputedAgain) {
+TEST(GptExperts, KeepsTheAuxiliaryLossesGradientUnderRecomputation) {
   std::vector<at::Tensor> gradients;
   for (const bool again : {false, true}) {
     torch::manual_seed(kSeed);
@@ -215,7 +215,7 @@ TEST(GptExperts, KeepsTheAuxiliaryLossesGradientWhereBlocksAreComputedAgain) {
 
 // The balance loss of transformers sums over both choices: top_k times ours (of one layer; of
 // several it mixes the means of all).
-TEST(GptExperts, GivesMixtralsLogitsLossAndBalanceLossAndGivesBackItsWeights) {
+TEST(GptExperts, MatchesMixtralsLogitsAndLossesAndExportsItsWeights) {
   auto weights = checkpoint::load_safetensors(
                      (std::filesystem::path(WEFT_TESTDATA) / "mixtral.safetensors").string())
                      .tensors;

@@ -105,7 +105,7 @@ void compare(Case c) {
   });
 }
 
-TEST(GptMemory, OfABlockIsTheFormulasOnOneRank) {
+TEST(GptMemory, OfABlockMatchesTheFormulasOnOneRank) {
   for (const double dropout : {0.0, 0.1}) {
     for (const Kept kept : {Kept::kAll, Kept::kSelective, Kept::kInput}) {
       compare({.options = gpt2(dropout), .kept = kept});
@@ -114,7 +114,7 @@ TEST(GptMemory, OfABlockIsTheFormulasOnOneRank) {
   }
 }
 
-TEST(GptMemory, OfABlockIsTheFormulasOverRanks) {
+TEST(GptMemory, OfABlockMatchesTheFormulasOverRanks) {
   for (const double dropout : {0.0, 0.1}) {
     for (const Kept kept : {Kept::kAll, Kept::kSelective, Kept::kInput}) {
       for (const auto sequence : {Sequence::kWhole, Sequence::kSplit}) {
@@ -129,7 +129,7 @@ TEST(GptMemory, OfABlockIsTheFormulasOverRanks) {
 
 // The highest that a step reaches, above what it finds: all blocks' activations, and little else
 // where positions are many and weights few. Gradients of parameters are there before.
-TEST(GptMemory, PeakOfAStepIsTheFormulasOfAllBlocks) {
+TEST(GptMemory, PeakOfAStepMatchesTheFormulasOfAllBlocks) {
   for (const Kept kept : {Kept::kAll, Kept::kSelective}) {
     Case c{.options = gpt2(0), .kept = kept, .batch = 4};
     c.options.hidden = 4 * c.options.width;

@@ -158,7 +158,7 @@ TEST(Gpt, TrainsOverRanksAsOnOneProcessWithLlamasOptionsTiedAndUntied) {
   compare({.options = tied, .type = at::kFloat}, {4});
 }
 
-TEST(Gpt, HandsOverAnActivationForEachHalfOfABlockAndForEmbeddingOrHead) {
+TEST(Gpt, ExchangesAnActivationForEachHalfOfABlockAndForEmbeddingOrHead) {
   replicate(2, [](Group group) {
     observe::Trace trace;
     const observe::Trace::Use here(&trace, "rank");
@@ -224,7 +224,7 @@ TEST(Gpt, IsAListOfPartsThatTiesItsHeadToTheEmbedding) {
   EXPECT_EQ(count, 13 * w + 8 * w + 2 * (4 * w * w + 4 * w + 2 * w * h + w + h + 4 * w) + 2 * w);
 }
 
-TEST(Gpt, RefusesWhatMakesNoModel) {
+TEST(Gpt, RefusesInvalidOptions) {
   const auto refusal = [](const GptOptions& options, int ranks) -> std::string {
     try {
       replicate(ranks, [&](Group group) {
@@ -278,7 +278,7 @@ GptOptions options_of(const std::string& name) {
   return o;
 }
 
-TEST(GptHuggingFace, GivesTransformersLogitsAndLossAndGivesBackItsWeights) {
+TEST(GptHuggingFace, MatchesTransformersLogitsAndLossAndExportsItsWeights) {
   for (const std::string name : {"gpt2", "llama"}) {
     const Reference known = reference(name);
     for (const int ranks : {1, 2, 4}) {
@@ -328,7 +328,7 @@ TEST(GptHuggingFace, ReadsEachRanksSlicesFromFiles) {
   std::filesystem::remove_all(folder);
 }
 
-TEST(GptHuggingFace, ReadsNamesWithoutTheOutermostModuleAndRefusesWhatDoesNotFit) {
+TEST(GptHuggingFace, ReadsNamesWithoutTheOutermostModuleAndRefusesTensorsThatDoNotFit) {
   const Reference known = reference("gpt2");
   checkpoint::TensorMap shorter;
   for (const auto& [key, tensor] : known.weights) shorter[key.substr(key.find('.') + 1)] = tensor;

@@ -21,7 +21,7 @@ constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 class Keys {
  public:
   Keys(json object, std::string where) : object_(std::move(object)), where_(std::move(where)) {
-    if (!object_.is_object()) throw Error(Errc::kCorrupt, where_ + " is no JSON object");
+    if (!object_.is_object()) throw Error(Errc::kCorrupt, where_ + " is not a JSON object");
   }
 
   bool has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
@@ -146,7 +146,7 @@ GptOptions mixtral_options(const Keys& keys) {
 void add_ids(const Keys& keys, HuggingFaceConfig& config) {
   const auto id = [&](const json& value, const char* key) {
     if (!value.is_number_integer() || value < 0 || value >= config.options.vocabulary)
-      keys.refuse(key, "is no token of the vocabulary");
+      keys.refuse(key, "is not a token of the vocabulary");
     return value.get<std::int64_t>();
   };
   if (keys.has("bos_token_id")) config.begin = id(keys.at("bos_token_id"), "bos_token_id");

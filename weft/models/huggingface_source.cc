@@ -45,7 +45,7 @@ class HuggingFaceSource : public checkpoint::SliceSource {
       const auto found = places_.find(slice.name);
       WEFT_REQUIRE(
           found != places_.end(),
-          "Hugging Face weights: they have nothing for the model's \"" + slice.name + "\"");
+          "Hugging Face weights: the files have no values for the model's \"" + slice.name + "\"");
       for (const Place& place : found->second) {
         if (auto theirs = translated(slice, place)) all.push_back(std::move(*theirs));
       }

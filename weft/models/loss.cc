@@ -23,20 +23,20 @@ LossKind parse_loss(const std::string& name) {
   if (name == "mse") return LossKind::kMse;
   if (name == "nll") return LossKind::kNll;
   if (name == "cross_entropy") return LossKind::kCrossEntropy;
-  throw Error(Errc::kBadConfig,
-              "unknown loss \"" + name + "\"; there are mse, nll and cross_entropy");
+  throw Error(Errc::kBadConfig, "unknown loss \"" + name + "\"; use mse, nll or cross_entropy");
 }
 
 at::Tensor loss(const at::Tensor& output, const at::Tensor& target, const LossOptions& options,
                 Reduction reduction) {
   WEFT_REQUIRE(output.dim() == 2 && output.size(1) > 0 && target.dim() >= 1 &&
                    target.size(0) == output.size(0),
-               "loss: the output is [n, classes] and the target has n rows");
+               "loss: the output must be [n, classes] and the target must have n rows");
   WEFT_REQUIRE(options.label_smoothing >= 0 && options.label_smoothing < 1,
-               "loss: label_smoothing is in [0, 1)");
+               "loss: label_smoothing must be in [0, 1)");
   WEFT_REQUIRE(options.label_smoothing == 0 || options.kind == LossKind::kCrossEntropy,
-               "loss: label_smoothing goes with cross_entropy");
-  WEFT_REQUIRE(output.size(0) > 0 || reduction == Reduction::kSum, "loss: no samples have no mean");
+               "loss: label_smoothing is supported by cross_entropy only");
+  WEFT_REQUIRE(output.size(0) > 0 || reduction == Reduction::kSum,
+               "loss: the mean needs at least one sample");
   const auto sum = torch::kSum;
   at::Tensor total;
   switch (options.kind) {

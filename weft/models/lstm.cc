@@ -24,8 +24,8 @@ constexpr double kInitial = 0.1;
 
 LstmOptions checked(const LstmOptions& o) {
   WEFT_REQUIRE(o.vocabulary > 0 && o.width > 0 && o.hidden > 0 && o.layers > 0,
-               "Lstm: vocabulary, width, hidden and layers are at least 1");
-  WEFT_REQUIRE(o.dropout >= 0 && o.dropout < 1, "Lstm: dropout is in [0, 1)");
+               "Lstm: vocabulary, width, hidden and layers must be at least 1");
+  WEFT_REQUIRE(o.dropout >= 0 && o.dropout < 1, "Lstm: dropout must be in [0, 1)");
   WEFT_REQUIRE(!o.tied || o.width == o.hidden, "Lstm: a tied decoder needs a width of " +
                                                    std::to_string(o.hidden) + ", as hidden, not " +
                                                    std::to_string(o.width));
@@ -64,7 +64,7 @@ struct EncoderBlock : LstmPart {
       : LstmPart(o, with),
         weight(register_parameter("weight", drawn({o.vocabulary, o.width}, kInitial, with.tp))) {}
   at::Tensor forward(const at::Tensor& tokens) override {
-    WEFT_REQUIRE(tokens.dim() == 2, "lstm_blocks: tokens are [batch, sequence]");
+    WEFT_REQUIRE(tokens.dim() == 2, "lstm_blocks: tokens must be [batch, sequence]");
     return dropout->forward(torch::embedding(weight, tokens));
   }
   at::Tensor weight;
@@ -175,7 +175,7 @@ void LstmImpl::reset() {
 }
 
 at::Tensor LstmImpl::forward(const at::Tensor& tokens, LstmState* state) {
-  WEFT_REQUIRE(tokens.dim() == 2, "Lstm: tokens are [batch, sequence]");
+  WEFT_REQUIRE(tokens.dim() == 2, "Lstm: tokens must be [batch, sequence]");
   at::Tensor x = dropout->forward(encoder->forward(tokens));
   const std::vector<std::int64_t> shape = {options.layers, tokens.size(0), options.hidden};
   const bool goes_on = state != nullptr && state->hidden.defined();

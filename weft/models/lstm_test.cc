@@ -69,7 +69,7 @@ TEST(Lstm, ComputesAndDifferentiatesAsInPyTorchAndCarriesItsState) {
                0.997075829);
 }
 
-TEST(Lstm, SharesTheEncodersWeightWhereItIsTied) {
+TEST(Lstm, SharesTheEncodersWeightIfTied) {
   expect_known(true,
                {{{-0.154007085, 1.17447714, -0.158098198, -0.314933447, -1.004419, -0.404039873,
                   0.300409526, -0.0581881533, 0.255099605, -0.017413584, 0.634975432},
@@ -108,7 +108,7 @@ TEST(LstmSlow, HasTheNumberOfParametersOfZarembasMediumNet) {
   EXPECT_EQ(elements, 19'780'400);
 }
 
-TEST(Lstm, StartsFromZerosWithoutAStateAndGoesOnFromOne) {
+TEST(Lstm, StartsFromZerosOrFromAGivenState) {
   torch::manual_seed(1);
   Lstm net(LstmOptions{.vocabulary = 11, .width = 5, .hidden = 7});
   const at::Tensor tokens = torch::arange(12).view({2, 6}).remainder(11);
@@ -122,7 +122,7 @@ TEST(Lstm, StartsFromZerosWithoutAStateAndGoesOnFromOne) {
   EXPECT_FALSE(torch::allclose(net->forward(tokens.narrow(1, 3, 3)), then, 1e-5, 1e-6));
 }
 
-TEST(Lstm, DropsOutInTrainingOnlyAndClonesIntoANetOfItsOwn) {
+TEST(Lstm, AppliesDropoutInTrainingOnlyAndCanBeCloned) {
   torch::manual_seed(1);
   Lstm net(LstmOptions{.vocabulary = 11, .width = 8, .hidden = 8, .dropout = 0.5, .tied = true});
   const at::Tensor tokens = torch::arange(12).view({2, 6}).remainder(11);
@@ -137,7 +137,7 @@ TEST(Lstm, DropsOutInTrainingOnlyAndClonesIntoANetOfItsOwn) {
 }
 
 // The weights that blocks drew, in an LSTM of one piece.
-TEST(Lstm, IsItsBlocksOverEveryPlan) {
+TEST(Lstm, EqualsItsBlocksOverEveryPlan) {
   constexpr int kSteps = 3;
   const at::Tensor tokens = (torch::arange(28).view({4, 7}) * 5).remainder(11);
   for (const bool tied : {true, false}) {
@@ -203,7 +203,7 @@ TEST(Lstm, IsItsBlocksOverEveryPlan) {
   }
 }
 
-TEST(Lstm, RefusesWhatMakesNoNet) {
+TEST(Lstm, RefusesInvalidOptions) {
   EXPECT_THAT(refusal([] { Lstm(LstmOptions{.layers = 0}); }), HasSubstr("at least 1"));
   EXPECT_THAT(refusal([] { lstm_blocks(LstmOptions{.layers = 0}); }), HasSubstr("at least 1"));
   EXPECT_THAT(refusal([] { Lstm(LstmOptions{.dropout = 1}); }), HasSubstr("[0, 1)"));

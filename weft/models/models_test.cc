@@ -155,15 +155,15 @@ void expect_clone(const std::string& name) {
   }
 }
 
-TEST(Models, CloneIntoNetsOfTheirOwn) {
+TEST(Models, CloneIntoIndependentNets) {
   for (const char* name : {"mlp", "cnn", "resnet18", "vit", "mixer"}) expect_clone(name);
 }
 
-TEST(ModelsSlow, DeeperResNetsCloneIntoNetsOfTheirOwn) {
+TEST(ModelsSlow, DeeperResNetsCloneIntoIndependentNets) {
   for (const char* name : {"resnet34", "resnet50"}) expect_clone(name);
 }
 
-TEST(Models, AreBlocksInOrder) {
+TEST(Models, HaveBlocksInOrder) {
   const auto count = [](const ModelOptions& options) {
     return image_blocks(options).blocks.size();
   };
@@ -207,7 +207,7 @@ TEST(Models, ComputeTheSameAsBlocks) {
   }
 }
 
-TEST(Models, TakeOtherChannelsSizesClassesAndWidths) {
+TEST(Models, SupportOtherChannelsSizesClassesAndWidths) {
   for (const char* name : {"mlp", "cnn", "resnet18", "vit", "mixer"}) {
     const Model model = make_model({.name = name,
                                     .in_channels = 3,
@@ -221,7 +221,7 @@ TEST(Models, TakeOtherChannelsSizesClassesAndWidths) {
   }
 }
 
-TEST(Models, NameTheNearestWhenTheNameIsUnknown) {
+TEST(Models, SuggestTheNearestNameForAnUnknownOne) {
   const auto refusal = [](const ModelOptions& options) -> std::string {
     try {
       make_model(options);
@@ -257,7 +257,7 @@ void expect_loss(const LossOptions& options, double value, const std::vector<dou
   expect_near(loss(x, target, options, Reduction::kSum).item<double>(), 3 * value);
 }
 
-TEST(ModelsSlow, ResNet18HasTheJoinedBatchsLogitsWhenItsBatchNormsAreSynchronous) {
+TEST(ModelsSlow, ResNet18WithSynchronousBatchNormsHasTheJoinedBatchsLogits) {
   const at::Tensor x = wave({5, 1, 28, 28}, 1.5);
   const ModelOptions options{.name = "resnet18"};
   const auto make = [&] {
@@ -301,7 +301,7 @@ TEST(Loss, IsZeroWithAGradientOfZerosForARankWithoutSamples) {
   }
 }
 
-TEST(Loss, RefusesWhatMakesNoSense) {
+TEST(Loss, RefusesInvalidArguments) {
   const at::Tensor x = torch::zeros({3, 5}), y = torch::zeros({3}, torch::kLong);
   EXPECT_THROW(parse_loss("hinge"), Error);
   EXPECT_THROW(loss(x, torch::zeros({2}, torch::kLong), {}), Error);

@@ -31,7 +31,7 @@ CnnOptions cnn_options(const ModelOptions& o) {
 template <std::int64_t depth>
 ResNetOptions resnet_options(const ModelOptions& o) {
   if (o.stem != "7x7" && o.stem != "3x3")
-    throw Error(Errc::kBadConfig, "model.stem: is \"7x7\" or \"3x3\", not \"" + o.stem + "\"");
+    throw Error(Errc::kBadConfig, "model.stem: must be \"7x7\" or \"3x3\", not \"" + o.stem + "\"");
   return {.depth = depth,
           .in_channels = o.in_channels,
           .num_classes = o.num_classes,
@@ -45,7 +45,7 @@ void require_patches(const ModelOptions& o) {
                                       " does not divide images of " + side + "x" + side);
   }
   if (o.layers <= 0 || o.width <= 0)
-    throw Error(Errc::kBadConfig, "model.layers and model.width are at least 1");
+    throw Error(Errc::kBadConfig, "model.layers and model.width must be at least 1");
 }
 
 VitOptions vit_options(const ModelOptions& o) {
@@ -55,9 +55,11 @@ VitOptions vit_options(const ModelOptions& o) {
                                       " do not divide a width of " + std::to_string(o.width));
   }
   if (o.pool != "token" && o.pool != "mean") {
-    throw Error(Errc::kBadConfig, "model.pool: is \"token\" or \"mean\", not \"" + o.pool + "\"");
+    throw Error(Errc::kBadConfig,
+                "model.pool: must be \"token\" or \"mean\", not \"" + o.pool + "\"");
   }
-  if (o.dropout < 0 || o.dropout >= 1) throw Error(Errc::kBadConfig, "model.dropout is in [0, 1)");
+  if (o.dropout < 0 || o.dropout >= 1)
+    throw Error(Errc::kBadConfig, "model.dropout must be in [0, 1)");
   VitOptions vit{.image_size = o.image_size,
                  .patch = o.patch,
                  .in_channels = o.in_channels,
@@ -129,7 +131,7 @@ const Maker& maker_of(const ModelOptions& options) {
     for (const std::int64_t width : options.hidden) positive = positive && width > 0;
     if (!positive)
       throw Error(Errc::kBadConfig,
-                  "model: channels, image size, classes and widths are at least 1");
+                  "model: channels, image size, classes and widths must be at least 1");
     return maker;
   }
   const auto near = nearest(options.name, names);

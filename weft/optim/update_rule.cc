@@ -118,7 +118,7 @@ ParamRules::ParamRules(const OptimizerSpec& spec, const std::vector<std::string>
     if (group != spec.groups.end()) {
       const auto good = [](double number) { return std::isfinite(number) && number >= 0; };
       WEFT_REQUIRE(good(group->lr_scale) && good(group->decay_scale),
-                   "optimizer: a parameter group's scales are finite and at least 0");
+                   "optimizer: a parameter group's scales must be finite and at least 0");
       const bool alike = !group->rule || (group->rule->index() == spec.rule.index() &&
                                           state_names(*group->rule) == state_names(spec.rule));
       WEFT_REQUIRE(alike,

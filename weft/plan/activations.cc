@@ -11,7 +11,7 @@ namespace {
 LayerShape complete(LayerShape layer) {
   WEFT_REQUIRE(layer.batch > 0 && layer.sequence > 0 && layer.width > 0 && layer.heads > 0 &&
                    layer.hidden >= 0 && layer.head_width >= 0,
-               "activations: batch, sequence, width and heads are at least 1");
+               "activations: batch, sequence, width and heads must be at least 1");
   if (layer.hidden == 0) layer.hidden = 4 * layer.width;
   if (layer.head_width == 0) layer.head_width = layer.width / layer.heads;
   return layer;
@@ -23,7 +23,7 @@ class Layer {
   Layer(const LayerShape& shape, const ActivationOptions& options)
       : shape_(complete(shape)), options_(options), keep_(options.keeping) {
     WEFT_REQUIRE(options.tp > 0 && options.cp > 0 && keep_.element > 0 && keep_.mask > 0,
-                 "activations: tp, cp and bytes are at least 1");
+                 "activations: tp, cp and bytes must be at least 1");
     sequence_ = (shape_.sequence + options.cp - 1) / options.cp;
     const bool divides = shape_.heads % options.tp == 0 && shape_.hidden % options.tp == 0;
     WEFT_REQUIRE(divides && (!options.split_sequence || sequence_ % options.tp == 0),

@@ -20,7 +20,7 @@ std::int64_t published(const LayerShape& layer, int tp, bool split, Kept kept) {
       {.tp = tp, .split_sequence = split, .dropout = true, .kept = kept, .keeping = kPublished});
 }
 
-TEST(Activations, OfThePaperAreItsFormulas) {
+TEST(Activations, OfThePaperMatchItsFormulas) {
   for (const LayerShape& layer :
        {LayerShape{1, 2048, 12288, 96}, LayerShape{4, 2048, 6144, 64}, LayerShape{3, 64, 32, 8}}) {
     const std::int64_t sbh = layer.sequence * layer.batch * layer.width,
@@ -38,7 +38,7 @@ TEST(Activations, OfThePaperAreItsFormulas) {
 
 // "For GPT-3 and MT-NLG the factors 5as/h are 80 and 64": selective recomputation saves 70 % and 65
 // % (section 5).
-TEST(Activations, OfGpt3AndMtNlgAreLessByTheSharesThatThePaperGives) {
+TEST(Activations, OfGpt3AndMtNlgShrinkByThePapersShares) {
   const auto saved = [](const LayerShape& layer) {
     return 1 - static_cast<double>(published(layer, 8, true, Kept::kSelective)) /
                    static_cast<double>(published(layer, 8, true, Kept::kAll));
@@ -49,7 +49,7 @@ TEST(Activations, OfGpt3AndMtNlgAreLessByTheSharesThatThePaperGives) {
 
 // 34 - 2 of masks, twice for float32; nothing of the square, but four bytes of a sum a head; norms:
 // two numbers each a position.
-TEST(Activations, OfOurGptAreThePapersWithItsDifferences) {
+TEST(Activations, OfOurGptMatchThePapersUpToDocumentedDifferences) {
   const LayerShape layer{2, 128, 64, 4};
   const std::int64_t sb = 128 * 2, sbh = sb * 64, square = 4 * 128 * 128 * 2;
   EXPECT_EQ(activation_bytes(layer, {}), 64 * sbh + 4 * 4 * sb + 16 * sb);
@@ -73,7 +73,7 @@ TEST(Activations, OfOurGptAreThePapersWithItsDifferences) {
             (72 * sbh + 4 * 4 * sb + 16 * sb) / 4);
 }
 
-TEST(Activations, RefuseSizesThatMakeNoLayer) {
+TEST(Activations, RefuseInvalidSizes) {
   const auto refused = [](const LayerShape& layer, const ActivationOptions& options) {
     return refusal([&] { activation_bytes(layer, options); });
   };

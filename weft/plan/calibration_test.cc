@@ -38,14 +38,14 @@ class CalibrationFile : public testing::Test {
   TempDir folder_;
 };
 
-TEST_F(CalibrationFile, IsReadBackAsItWasSaved) {
+TEST_F(CalibrationFile, LoadsWhatWasSaved) {
   EXPECT_EQ(save_table(table()), path());
   const auto [read, warning] = load();
   EXPECT_EQ(read, table());
   EXPECT_EQ(warning, "");
 }
 
-TEST_F(CalibrationFile, DamageIsOneWarningAndTheDefaults) {
+TEST_F(CalibrationFile, IfDamagedGivesOneWarningAndTheDefaults) {
   save_table(table());
   std::string text = read_file(path(), 1 << 20);
   text[text.size() / 2] ^= 1;
@@ -57,7 +57,7 @@ TEST_F(CalibrationFile, DamageIsOneWarningAndTheDefaults) {
   EXPECT_EQ(std::count(warning.begin(), warning.end(), '\n'), 1);
 }
 
-TEST_F(CalibrationFile, OfAnotherMachineIsOneWarningAndTheDefaults) {
+TEST_F(CalibrationFile, OfAnotherMachineGivesOneWarningAndTheDefaults) {
   CostTable foreign = table();
   foreign.machine = "Abacus, 1 processors";
   save_table(foreign);
@@ -66,14 +66,14 @@ TEST_F(CalibrationFile, OfAnotherMachineIsOneWarningAndTheDefaults) {
   EXPECT_THAT(warning, HasSubstr("of another machine (Abacus"));
 }
 
-TEST_F(CalibrationFile, AnEndlessFileIsNotRead) {
+TEST_F(CalibrationFile, IfEndlessIsNotRead) {
   ::setenv("WEFT_CALIBRATION", "/dev/zero", 1);
   const auto [read, warning] = load();
   EXPECT_EQ(read, default_table());
   EXPECT_THAT(warning, HasSubstr("/dev/zero"));
 }
 
-TEST_F(CalibrationFile, WhereNothingWasMeasuredTheDefaultsAreTakenWithoutAWord) {
+TEST_F(CalibrationFile, IfMissingGivesTheDefaultsWithoutAWarning) {
   ::unsetenv("WEFT_CALIBRATION");
   ::setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1);
   const auto [read, warning] = load();

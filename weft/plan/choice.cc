@@ -101,8 +101,8 @@ Planner::Planner(CostTable table, Place place)
     : table_(std::move(table)),
       place_(place),
       cache_(std::make_unique<std::array<std::atomic<std::uint64_t>, kCollectives * kClasses>>()) {
-  WEFT_REQUIRE(place.world >= 1,
-               "plan: the world has " + std::to_string(place.world) + " ranks; one is the least");
+  WEFT_REQUIRE(place.world >= 1, "plan: the world has " + std::to_string(place.world) +
+                                     " ranks; it must have at least one");
 }
 
 std::vector<Candidate> Planner::candidates(const Question& question) const {
@@ -132,8 +132,9 @@ std::vector<Candidate> Planner::candidates(const Question& question) const {
 }
 
 Candidate Planner::choose(const Question& question) const {
-  WEFT_REQUIRE(question.count >= 0 && question.element > 0,
-               "plan: a negative count, or elements of no bytes");
+  WEFT_REQUIRE(
+      question.count >= 0 && question.element > 0,
+      "plan: the count must not be negative, and the element size must be at least one byte");
   const schedule::Request request{
       .collective = question.collective, .world = place_.world, .count = question.count};
   const std::int64_t bytes = payload(request, question.element);

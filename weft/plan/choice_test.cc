@@ -40,7 +40,7 @@ struct Formula {
   std::function<double(double p, double n)> seconds;
 };
 
-TEST(Model, IsTheFormulaOfThePaperWhereTheNetworkIsThatOfThePaper) {
+TEST(Model, MatchesThePapersFormulasForThePapersNetwork) {
   const auto lg = [](double p) { return std::log2(p); };
   const Formula formulas[] = {
       {"4.1 ring", Collective::kAllGather, Algorithm::kRing,
@@ -81,7 +81,7 @@ TEST(Model, IsTheFormulaOfThePaperWhereTheNetworkIsThatOfThePaper) {
   }
 }
 
-TEST(Model, ARankThatSendsToManyPaysTheOverheadOfEachMessage) {
+TEST(Model, ChargesTheOverheadOfEachMessageOfARound) {
   auto cost = paper_network();
   cost.overhead = 7e-6;
   const schedule::Request request{.collective = Collective::kAllToAll,
@@ -91,7 +91,7 @@ TEST(Model, ARankThatSendsToManyPaysTheOverheadOfEachMessage) {
   EXPECT_NEAR(model(request, 4, cost), kAlpha + 4 * 4000 * kBeta + 3 * 7e-6, 1e-12);
 }
 
-TEST(Model, OnProcessorsThatCopyBothDirectionsAddUp) {
+TEST(Model, AddsBothDirectionsIfProcessorsCopy) {
   auto cost = paper_network();
   cost.duplex = 1;
   const schedule::Request ring{.collective = Collective::kAllGather,
@@ -101,7 +101,7 @@ TEST(Model, OnProcessorsThatCopyBothDirectionsAddUp) {
   EXPECT_NEAR(model(ring, 4, cost), 2 * (kAlpha + 2 * 2000 * kBeta), 1e-12);
 }
 
-TEST(Predict, TakesTheMeasuredCurveWhereThereIsOne) {
+TEST(Predict, UsesTheMeasuredCurveIfThereIsOne) {
   CostTable table;
   table.transports[Transport::kTcp] = paper_network();
   const Curve curve({{1000, 1e-3}, {2000, 3e-3}});
@@ -114,7 +114,7 @@ TEST(Predict, TakesTheMeasuredCurveWhereThereIsOne) {
   EXPECT_DOUBLE_EQ(predict(request, 4, table, Transport::kTcp), 2e-3);
 }
 
-TEST(Predict, InAnotherWorldTheModelIsCorrectedByWhatItIsWrongByInTheNearest) {
+TEST(Predict, CorrectsTheModelByItsErrorInTheNearestMeasuredWorld) {
   CostTable table;
   table.transports[Transport::kTcp] = paper_network();
   const schedule::Request near{.collective = Collective::kAllReduce,
@@ -132,7 +132,7 @@ TEST(Predict, InAnotherWorldTheModelIsCorrectedByWhatItIsWrongByInTheNearest) {
   EXPECT_NEAR(predict(far, 4, table, Transport::kTcp), 3 * model(far, 4, paper_network()), 1e-12);
 }
 
-TEST(Planner, TakesFewRoundsForShortArraysAndFewBytesForLongOnes) {
+TEST(Planner, ChoosesFewRoundsForShortArraysAndFewBytesForLongOnes) {
   CostTable table;
   table.transports[Transport::kTcp] = paper_network();
   table.transports[Transport::kTcp].overhead = kAlpha;  // one message at a time
@@ -168,7 +168,7 @@ TEST(Planner, AnswersForEveryCollectiveSizeAndWorldOnEveryTransport) {
   }
 }
 
-TEST(Planner, SaysTheSameWhateverItWasAskedBefore) {
+TEST(Planner, ChoosesTheSameWhateverItWasAskedBefore) {
   const Planner first(default_table(), {Transport::kTcp, 7}),
       second(default_table(), {Transport::kTcp, 7});
   for (std::int64_t bytes = 8; bytes < (1 << 28); bytes = bytes * 9 / 8 / 8 * 8 + 8) {
@@ -179,7 +179,7 @@ TEST(Planner, SaysTheSameWhateverItWasAskedBefore) {
   }
 }
 
-TEST(Planner, PicksTheChunkOfAPipelinedAlgorithmToo) {
+TEST(Planner, ChoosesTheChunkOfAPipelinedAlgorithmToo) {
   CostTable table;
   table.transports[Transport::kTcp] = paper_network();
   const std::int64_t bytes = 8 << 20;
@@ -198,7 +198,7 @@ TEST(Planner, PicksTheChunkOfAPipelinedAlgorithmToo) {
   EXPECT_TRUE(best.measured);
 }
 
-TEST(Planner, RefusesWhatCannotBe) {
+TEST(Planner, RefusesInvalidRequests) {
   EXPECT_THROW(Planner(default_table(), {Transport::kTcp, 0}), Error);
   EXPECT_THROW(
       Planner(default_table(), {Transport::kTcp, 2}).choose({Collective::kAllReduce, -1, 4}),

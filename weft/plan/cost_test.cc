@@ -27,7 +27,7 @@ CostTable some_table() {
   return table;
 }
 
-TEST(Curve, IsLinesBetweenItsKnotsLevelBeforeThemAndAsSteepBeyond) {
+TEST(Curve, IsPiecewiseLinearConstantBeforeAndExtrapolatedBeyond) {
   const Curve curve({{10, 1}, {20, 2}, {40, 8}});
   EXPECT_DOUBLE_EQ(curve.at(0), 1);
   EXPECT_DOUBLE_EQ(curve.at(10), 1);
@@ -40,28 +40,28 @@ TEST(Curve, IsLinesBetweenItsKnotsLevelBeforeThemAndAsSteepBeyond) {
   EXPECT_DOUBLE_EQ(Curve::line(2e-6, 1e-9).at(5e8), 2e-6 + 0.5);
 }
 
-TEST(Curve, NeverFallsBelowNothing) { EXPECT_DOUBLE_EQ(Curve({{10, 2}, {20, 1}}).at(1000), 0); }
+TEST(Curve, IsNeverNegative) { EXPECT_DOUBLE_EQ(Curve({{10, 2}, {20, 1}}).at(1000), 0); }
 
 TEST(Curve, RefusesKnotsThatDoNotRise) {
   EXPECT_THROW(Curve({{10, 1}, {10, 2}}), Error);
   EXPECT_THROW(Curve({{10, -1}}), Error);
 }
 
-TEST(CostTable, ReadsBackAsItWasWritten) {
+TEST(CostTable, LoadsWhatWasSaved) {
   const CostTable table = some_table();
   EXPECT_EQ(CostTable::parse(table.text()), table);
   EXPECT_EQ(CostTable::parse(table.text()).hash(), table.hash());
   EXPECT_EQ(CostTable::parse(default_table().text()), default_table());
 }
 
-TEST(CostTable, HashesDifferWhereTablesDo) {
+TEST(CostTable, HashesDifferIfTablesDiffer) {
   CostTable other = some_table();
   ASSERT_EQ(other.hash(), some_table().hash());
   other.transports[Transport::kTcp].duplex = std::nextafter(0.9, 1.0);
   EXPECT_NE(other.hash(), some_table().hash());
 }
 
-TEST(CostTable, EveryDamageIsCorrupt) {
+TEST(CostTable, DetectsEveryDamage) {
   const std::string text = some_table().text();
   for (std::size_t i = 0; i < text.size(); ++i) {
     std::string damaged = text;
@@ -71,7 +71,7 @@ TEST(CostTable, EveryDamageIsCorrupt) {
   }
 }
 
-TEST(CostTable, ATransportThatItLacksHasTheBuiltInCosts) {
+TEST(CostTable, UsesBuiltInCostsForAMissingTransport) {
   EXPECT_EQ(some_table().of(Transport::kMpi), default_table().of(Transport::kMpi));
   EXPECT_EQ(some_table().of(Transport::kShm).duplex, 0.9);
 }

@@ -66,7 +66,7 @@ struct Nearest {
 }  // namespace
 
 MeshLayout::MeshLayout(int world, std::vector<Axis> axes) : world_(world), axes_(std::move(axes)) {
-  WEFT_REQUIRE(world >= 1, "a mesh needs a rank");
+  WEFT_REQUIRE(world >= 1, "a mesh needs at least one rank");
   long long product = 1;
   Axis* rest = nullptr;
   for (Axis& axis : axes_) {
@@ -85,7 +85,7 @@ MeshLayout::MeshLayout(int world, std::vector<Axis> axes) : world_(world), axes_
       product *= axis.size;
     }
     if (product > 1'000'000'000)
-      throw Error(Errc::kBadConfig, text_of(axes_, ",", "=") + " makes more ranks than can be");
+      throw Error(Errc::kBadConfig, text_of(axes_, ",", "=") + " makes too many ranks");
   }
   if (rest != nullptr) {
     rest->size = static_cast<int>(std::max<long long>(1, world / product));
@@ -164,7 +164,8 @@ std::vector<Axis> parse_axes(std::string_view text) {
     if (!is_axis(axis.name)) throw Error(Errc::kBadConfig, unknown(axis.name));
     axes.push_back(std::move(axis));
   }
-  if (axes.empty()) throw Error(Errc::kBadConfig, "a mesh needs an axis; write dp=2,tp=2");
+  if (axes.empty())
+    throw Error(Errc::kBadConfig, "a mesh needs at least one axis; write dp=2,tp=2");
   return axes;
 }
 

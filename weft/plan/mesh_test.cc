@@ -22,7 +22,7 @@ std::string refused(int world, const std::string& axes) {
   return "accepted";
 }
 
-TEST(MeshLayout, PutsTheLastAxisOnNeighborsAsPyTorchsDeviceMeshDoes) {
+TEST(MeshLayout, PutsTheLastAxisOnNeighborsLikePyTorchsDeviceMesh) {
   const MeshLayout mesh(8, {{"pp", 2}, {"dp", 2}, {"tp", 2}});
   EXPECT_EQ(mesh.coordinate(6, "pp"), 1);
   EXPECT_EQ(mesh.coordinate(6, "dp"), 1);
@@ -36,7 +36,7 @@ TEST(MeshLayout, PutsTheLastAxisOnNeighborsAsPyTorchsDeviceMeshDoes) {
   EXPECT_EQ(mesh.describe(), "pp 2 x dp 2 x tp 2");
 }
 
-TEST(MeshLayout, EveryAxisPartsAllRanksWhateverTheSizes) {
+TEST(MeshLayout, EveryAxisPartitionsAllRanks) {
   for (const char* axes : {"dp=3,tp=4", "pp=2,cp=3,tp=2", "ep=6,fsdp=2", "tp=12", "dp=1,pp=12"}) {
     const MeshLayout mesh(12, parse_axes(axes));
     for (const Axis& axis : mesh.axes()) {
@@ -55,12 +55,12 @@ TEST(MeshLayout, EveryAxisPartsAllRanksWhateverTheSizes) {
   }
 }
 
-TEST(MeshLayout, OneAxisTakesWhatIsLeft) {
+TEST(MeshLayout, OneAxisTakesTheRemainingRanks) {
   EXPECT_EQ(MeshLayout(12, parse_axes("dp=0,tp=4")).size("dp"), 3);
   EXPECT_THAT(refused(12, "dp=0,tp=0"), HasSubstr("only one axis"));
 }
 
-TEST(MeshLayout, RefusesWhatDoesNotFitWithTheNearestThatDoes) {
+TEST(MeshLayout, RefusesSizesThatDoNotFitAndNamesTheNearest) {
   EXPECT_EQ(refused(8, "dp=2,tp=3"), "dp=2,tp=3 makes 6 ranks and there are 8; nearest: dp=2,tp=4");
   EXPECT_THAT(refused(8, "dp=0,tp=3"), HasSubstr("nearest: dp=2,tp=4"));
   EXPECT_THAT(refused(4, "dp=2,dp=2"), HasSubstr("comes twice"));
@@ -68,7 +68,7 @@ TEST(MeshLayout, RefusesWhatDoesNotFitWithTheNearestThatDoes) {
   EXPECT_THAT(refused(4, "dp"), HasSubstr("write dp=2,tp=2"));
   EXPECT_THAT(refused(4, "dp=4x"), HasSubstr("write dp=2,tp=2"));
   EXPECT_THAT(refused(4, "dp=-4"), HasSubstr("cannot have size -4"));
-  EXPECT_THAT(refused(4, ""), HasSubstr("needs an axis"));
+  EXPECT_THAT(refused(4, ""), HasSubstr("needs at least one axis"));
   EXPECT_THAT(refused(4, "dp=99999999999"), HasSubstr("no axis with a size"));
 }
 

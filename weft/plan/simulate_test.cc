@@ -52,7 +52,7 @@ double sum_of(const Simulation& simulation) {
 
 // n is the vector's bytes, p the ranks: Hockney's model, formulas of Thakur, Rabenseifner, Gropp
 // 2005, and Patarasuk, Yuan 2009.
-TEST(Simulation, OfAFlatNetworkIsTheClosedForm) {
+TEST(Simulation, OfAFlatNetworkMatchesTheClosedForm) {
   const auto lg = [](double p) { return std::log2(p); };
   struct Case {
     Collective collective;
@@ -89,7 +89,7 @@ TEST(Simulation, OfAFlatNetworkIsTheClosedForm) {
 }
 
 // p + K - 2 steps of alpha + n / K beta: the pipelined chain, with blocks that divide.
-TEST(Simulation, OfAPipelineFillsAndDrainsIt) {
+TEST(Simulation, OfAPipelineIncludesFillAndDrain) {
   auto broadcast = request(Collective::kBroadcast, Algorithm::kDoubleBinaryTree, 2, 1 << 20);
   broadcast.chunk = 1 << 16;
   const auto simulated = simulate(broadcast, 4);
@@ -97,7 +97,7 @@ TEST(Simulation, OfAPipelineFillsAndDrainsIt) {
   EXPECT_NEAR(simulated.seconds, blocks * kAlpha + 4.0 * (1 << 20) * kBeta, 1e-9);
 }
 
-TEST(Simulation, RanksOfAHostShareItsPort) {
+TEST(Simulation, LetsRanksOfAHostShareItsPort) {
   // Two hosts of four ranks: in an all-to-all each rank sends four blocks over the network, sixteen
   // leave a host one after the other.
   const Link network{1e-5, 1e8, 1e10};
@@ -125,7 +125,7 @@ TEST(Simulation, NamesTheHopsOfTheLongestChain) {
 
 // Every algorithm sends what its own count says it sends (schedule::cost is proved against the
 // steps).
-TEST(Simulation, BytesThatLeaveTheBusiestRankAreThoseOfTheSchedule) {
+TEST(Simulation, CountsTheBytesOfTheBusiestRankLikeTheSchedule) {
   for (const auto algorithm : schedule::algorithms()) {
     if (algorithm == Algorithm::kDirect || !schedule::supports(algorithm, Collective::kAllReduce))
       continue;
@@ -140,7 +140,7 @@ TEST(Simulation, BytesThatLeaveTheBusiestRankAreThoseOfTheSchedule) {
 
 // What holds on some ranks of a large world is shown here on all ranks of small ones: moved round
 // the world, the ring's steps are the same.
-TEST(SimulationBySymmetry, EveryRankOfARingDoesWhatTheFirstDoes) {
+TEST(SimulationBySymmetry, AllRanksOfARingDoTheSameAsTheFirst) {
   for (const Collective collective :
        {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather}) {
     for (const int world : {2, 3, 8, 33}) {

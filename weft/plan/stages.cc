@@ -63,14 +63,14 @@ class Model {
 void check(std::span<const Block> blocks, const StageLimits& limits) {
   const int n = static_cast<int>(blocks.size());
   WEFT_REQUIRE(limits.stages >= 1,
-               std::to_string(limits.stages) + " stages; a pipeline has at least one");
-  WEFT_REQUIRE(n >= 1, "a model without blocks cannot be cut into stages");
+               std::to_string(limits.stages) + " stages; a pipeline must have at least one");
+  WEFT_REQUIRE(n >= 1, "a model without blocks cannot be divided into stages");
   WEFT_REQUIRE(limits.stages <= n, std::to_string(limits.stages) + " stages of " +
                                        std::to_string(n) + (n == 1 ? " block" : " blocks") +
                                        "; use " + std::to_string(n) +
                                        " or fewer, or divide the model into more blocks");
   WEFT_REQUIRE(!limits.bandwidth || (*limits.bandwidth > 0 && std::isfinite(*limits.bandwidth)),
-               "a bandwidth is a positive number");
+               "the bandwidth must be a positive number");
   for (int i = 0; i < n; ++i) {
     const Block& b = blocks[static_cast<std::size_t>(i)];
     const std::string name = "block " + std::to_string(i);

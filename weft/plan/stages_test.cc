@@ -129,7 +129,7 @@ TEST(CutStages, AreAsGoodAsTheBestOfAllPartitions) {
 }
 
 // Filling stages up to the average from the front gives 5 | 4 1 | 5 5 2, whose slowest takes 12.
-TEST(CutStages, FindWhatAGreedyFillDoesNot) {
+TEST(CutStages, FindABetterPartitionThanAGreedyFill) {
   const StagePlan plan = cut_stages(of_seconds({5, 4, 1, 5, 5, 2}), {.stages = 3});
   EXPECT_EQ(plan.slowest, 9);
   EXPECT_THAT(plan.cuts, ElementsAre(2, 4));
@@ -138,7 +138,7 @@ TEST(CutStages, FindWhatAGreedyFillDoesNot) {
               HasSubstr("stage 0 is the slowest with 9 s (blocks 0 to 1), 23 % above the average"));
 }
 
-TEST(CutStages, GiveOneStageEverythingAndEachBlockItsOwn) {
+TEST(CutStages, SupportOneStageAndOneStageForEachBlock) {
   const auto blocks = of_seconds({1, 2, 3});
   EXPECT_THAT(cut_stages(blocks, {.stages = 1}).cuts, IsEmpty());
   EXPECT_EQ(cut_stages(blocks, {.stages = 1}).slowest, 6);
@@ -146,7 +146,7 @@ TEST(CutStages, GiveOneStageEverythingAndEachBlockItsOwn) {
   EXPECT_THAT(cut_stages(blocks, {.stages = 3}).reason, HasSubstr("block 2 alone"));
 }
 
-TEST(CutStages, CutWhereFewBytesCrossWhereThatCostsNoTime) {
+TEST(CutStages, CutWhereFewBytesCrossIfThatCostsNoTime) {
   std::vector<Block> blocks = of_seconds({4, 0, 4});
   blocks[0].boundary_bytes = 100;
   EXPECT_THAT(cut_stages(blocks, {.stages = 2}).cuts, ElementsAre(2));
@@ -154,7 +154,7 @@ TEST(CutStages, CutWhereFewBytesCrossWhereThatCostsNoTime) {
   EXPECT_THAT(cut_stages(blocks, {.stages = 2}).cuts, ElementsAre(1));
 }
 
-TEST(CutStages, MoveTheCutWhereMessagesTakeLongerThanTheBlocks) {
+TEST(CutStages, MoveTheCutIfMessagesTakeLongerThanTheBlocks) {
   std::vector<Block> blocks = of_seconds({3, 3, 2, 2});
   blocks[1].boundary_bytes = 40;
   EXPECT_THAT(cut_stages(blocks, {.stages = 2}).cuts, ElementsAre(2));
@@ -163,7 +163,7 @@ TEST(CutStages, MoveTheCutWhereMessagesTakeLongerThanTheBlocks) {
   EXPECT_THAT(plan.seconds, ElementsAre(3.2, 7.2)) << "a byte each way at ten a second";
 }
 
-TEST(CutStages, RefuseWithTheNearestPlanThatThereIs) {
+TEST(CutStages, RefuseAndNameTheNearestPossiblePlan) {
   const auto blocks = of_seconds({1, 1, 1, 1});
   EXPECT_THAT(refusal(blocks, {.stages = 5}), HasSubstr("5 stages of 4 blocks; use 4 or fewer"));
   EXPECT_THAT(refusal(blocks, {.stages = 0}), HasSubstr("0 stages"));
@@ -178,7 +178,7 @@ TEST(CutStages, RefuseWithTheNearestPlanThatThereIs) {
   EXPECT_THAT(refusal(blocks, {.stages = 2, .bandwidth = 0}), HasSubstr("bandwidth"));
 }
 
-TEST(CutStages, TakeAThousandBlocksInATwinkling) {
+TEST(CutStages, PlanAThousandBlocksFast) {
   std::mt19937 random(2);
   const StagePlan plan = cut_stages(random_blocks(random, 1000), {.stages = 8});
   double sum = 0;

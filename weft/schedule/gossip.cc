@@ -156,7 +156,7 @@ double largest_singular_value(const Rounds& rounds, int world) {
 Mixing mixing(const Gossip& gossip, int rank, std::int64_t round) {
   const int world = gossip.world;
   WEFT_REQUIRE(world >= 1,
-               "gossip among " + std::to_string(world) + " ranks; it takes at least one");
+               "gossip among " + std::to_string(world) + " ranks; it must have at least one");
   WEFT_REQUIRE(rank >= 0 && rank < world, "rank " + std::to_string(rank) +
                                               " is outside the world of " + std::to_string(world));
   WEFT_REQUIRE(round >= 0, "a negative round: " + std::to_string(round));
@@ -215,7 +215,7 @@ Graph parse_graph(const std::string& name) {
     names.emplace_back(to_string(graph));
   }
   const auto near = nearest(name, names);
-  WEFT_REQUIRE(false, "no gossip graph is called '" + name + "'" +
+  WEFT_REQUIRE(false, "unknown gossip graph '" + name + "'" +
                           (near ? "; did you mean '" + *near + "'?" : ""));
   return Graph::kRing;
 }

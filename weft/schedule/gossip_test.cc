@@ -45,7 +45,7 @@ std::vector<double> drawn(int world) {
   return x;
 }
 
-TEST(Gossip, IsDoublyStochasticAndEverySendHasAHearer) {
+TEST(Gossip, IsDoublyStochasticAndEverySendHasAReceiver) {
   for (const Graph graph : graphs()) {
     for (const int world : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 31, 64}) {
       for (std::int64_t round = 0; round < 7; ++round) {
@@ -100,7 +100,7 @@ TEST(MixingRate, OfAGridIsItsSecondEigenvalue) {
 
 // Ying, Yuan, Chen, Hu, Pan, Yin: Exponential graph is provably efficient for decentralized deep
 // training, 2021: the gap is 2 / (1 + ceil(log2 W)) for even W, larger for odd ones.
-TEST(MixingRate, OfTheExponentialGraphIsThatOfYingAndOthers) {
+TEST(MixingRate, OfTheExponentialGraphMatchesYingAndOthers) {
   for (const int world : {4, 6, 8, 16, 32, 48, 64}) {
     const double gap = 2 / (1 + std::ceil(std::log2(world)));
     EXPECT_THAT(spectral_gap({Graph::kExponential, world}), DoubleNear(gap, kClose)) << world;
@@ -111,7 +111,7 @@ TEST(MixingRate, OfTheExponentialGraphIsThatOfYingAndOthers) {
 
 // The same paper: log2 W rounds of the one-peer graph average exactly where W is a power of two,
 // and never where it is not.
-TEST(MixingRate, OfTheOnePeerExponentialGraphIsNothingWhereTheWorldIsAPowerOfTwo) {
+TEST(MixingRate, OfTheOnePeerExponentialGraphIsZeroIfTheWorldIsAPowerOfTwo) {
   for (const int world : {2, 4, 8, 32}) {
     const Gossip gossip{Graph::kOnePeerExponential, world};
     EXPECT_EQ(mixing_rate(gossip), 0) << world;
@@ -125,7 +125,7 @@ TEST(MixingRate, OfTheOnePeerExponentialGraphIsNothingWhereTheWorldIsAPowerOfTwo
 
 // Boyd and others 2006: the expected square of the distance shrinks by the second eigenvalue of
 // E[W], (W-2) / (2(W-1)) for a uniform matching of all. Over many seeds the mean comes to it.
-TEST(MixingRate, OfRandomMatchingsIsWhatManyOfThemDoOnTheAverage) {
+TEST(MixingRate, OfRandomMatchingsIsTheMeanOverManyMatchings) {
   for (const int world : {2, 6, 9, 16}) {
     const std::vector<double> x = drawn(world);
     double sum = 0;
@@ -137,7 +137,7 @@ TEST(MixingRate, OfRandomMatchingsIsWhatManyOfThemDoOnTheAverage) {
   }
 }
 
-TEST(RandomMatching, IsTheSameForAllWhoKnowTheSeedAndAnotherInEveryRound) {
+TEST(RandomMatching, IsTheSameForOneSeedAndDiffersInEveryRound) {
   int changes = 0;
   for (std::int64_t round = 0; round < 20; ++round) {
     const Gossip gossip{Graph::kRandomMatching, 9, 11};
@@ -156,7 +156,7 @@ TEST(RandomMatching, IsTheSameForAllWhoKnowTheSeedAndAnotherInEveryRound) {
   EXPECT_GT(changes, 100);
 }
 
-TEST(Gossip, RefusesWhatMakesNoSenseAndParsesItsNames) {
+TEST(Gossip, RefusesInvalidArgumentsAndParsesItsNames) {
   EXPECT_THROW(mixing({Graph::kRing, 0}, 0, 0), Error);
   EXPECT_THROW(mixing({Graph::kRing, 4}, 4, 0), Error);
   EXPECT_THROW(mixing({Graph::kRing, 4}, 0, -1), Error);

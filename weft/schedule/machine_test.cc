@@ -90,14 +90,14 @@ TEST(Machine, IsReadFromTheKernelsFiles) {
   EXPECT_EQ(machine.cache_of({}), std::nullopt);
 }
 
-TEST(Machine, HasNoFactsWhereThereAreNoFiles) {
+TEST(Machine, IsUnknownWithoutTheKernelsFiles) {
   const Machine machine = find_machine("/nowhere");
   EXPECT_TRUE(machine.processors.empty() && machine.numa_nodes.empty() && machine.caches.empty() &&
               machine.interfaces.empty());
   EXPECT_EQ(machine.cache_of({0}), std::nullopt);
 }
 
-TEST(Machine, ReadsListsOfProcessorsAsFarAsTheyAreOnes) {
+TEST(Machine, ReadsTheValidPartOfListsOfProcessors) {
   EXPECT_EQ(parse_processors("0-2,8,10-11"), (std::vector<int>{0, 1, 2, 8, 10, 11}));
   EXPECT_EQ(parse_processors("5"), std::vector<int>{5});
   EXPECT_EQ(parse_processors("3-1"), std::vector<int>{});
@@ -106,7 +106,7 @@ TEST(Machine, ReadsListsOfProcessorsAsFarAsTheyAreOnes) {
   EXPECT_EQ(parse_processors(""), std::vector<int>{});
 }
 
-TEST(FoundTopology, HasTheLevelsThatSaySomething) {
+TEST(FoundTopology, OmitsLevelsWithoutInformation) {
   // 2 + 1 ranks: hosts are unequal, nobody is bound.
   const Topology unequal = topology_of({{"a"}, {"a"}, {"b"}});
   EXPECT_EQ(unequal, Topology::hosts({2, 1}));

@@ -75,23 +75,24 @@ void check(const Request& q) {
                                                         " by " + to_string(q.algorithm) +
                                                         "; choose another algorithm");
   WEFT_REQUIRE(q.world >= 1,
-               "a world of " + std::to_string(q.world) + " ranks; it takes at least one");
+               "a world of " + std::to_string(q.world) + " ranks; it must have at least one");
   const std::string outside = " is outside the world of " + std::to_string(q.world);
   WEFT_REQUIRE(q.rank >= 0 && q.rank < q.world, "rank " + std::to_string(q.rank) + outside);
   WEFT_REQUIRE(q.root >= 0 && q.root < q.world, "root " + std::to_string(q.root) + outside);
   WEFT_REQUIRE(q.count >= 0, "a negative count: " + std::to_string(q.count));
   WEFT_REQUIRE(q.radix >= 2,
-               "a tree of radix " + std::to_string(q.radix) + "; it takes at least 2");
+               "a tree of radix " + std::to_string(q.radix) + "; it must be at least 2");
   const bool nested =
       q.across && (*q.across == Algorithm::kDirect || *q.across == Algorithm::kHierarchical ||
                    *q.across == Algorithm::kTorus);
-  WEFT_REQUIRE(!nested, std::string("hierarchical cannot go across by ") + to_string(*q.across));
+  WEFT_REQUIRE(!nested, std::string("hierarchical cannot use, between groups, the algorithm ") +
+                            to_string(*q.across));
   WEFT_REQUIRE(q.chunk >= 0, "a negative chunk: " + std::to_string(q.chunk));
   WEFT_REQUIRE(q.topology == nullptr || q.topology->world() == q.world,
-               "the topology has " + std::to_string(q.topology->world()) + " ranks, the world " +
-                   std::to_string(q.world));
+               "the topology has " + std::to_string(q.topology->world()) +
+                   " ranks, but the world has " + std::to_string(q.world));
   WEFT_REQUIRE(q.collective != kBarrier || q.count == 0,
-               "a barrier moves nothing; its count is 0, not " + std::to_string(q.count));
+               "a barrier moves no elements; its count must be 0, not " + std::to_string(q.count));
 }
 
 bool moves_nothing(const Request& q) {

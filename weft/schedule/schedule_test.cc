@@ -72,7 +72,7 @@ void prove_algorithm(Algorithm algorithm, const std::vector<int>& worlds) {
 
 class EveryAlgorithm : public ::testing::TestWithParam<Algorithm> {};
 
-TEST_P(EveryAlgorithm, DoesItsCollectivesWithEachContributionExactlyOnceAtThePromisedCost) {
+TEST_P(EveryAlgorithm, UsesEachContributionExactlyOnceAtThePromisedCost) {
   prove_algorithm(GetParam(), small_worlds());
 }
 TEST_P(EveryAlgorithm, DoesSoInLargeWorlds) { prove_algorithm(GetParam(), {64, 100, 128}); }
@@ -89,7 +89,7 @@ TEST(Schedules, OfferSeveralAlgorithmsForEveryCollective) {
   }
 }
 
-TEST(Schedules, CopyTheInputWhenTheRankIsAlone) {
+TEST(Schedules, CopyTheInputIfThereIsOneRank) {
   const Schedule alone = make({Collective::kAllToAll, Algorithm::kSharded, 0, 1, 0, 5});
   ASSERT_EQ(alone.steps.size(), 1u);
   EXPECT_EQ(alone.steps[0].action, Action::kCopy);
@@ -98,7 +98,7 @@ TEST(Schedules, CopyTheInputWhenTheRankIsAlone) {
 
 // Patarasuk and Yuan's lower bound for all-reduce, 2n(W-1)/W elements, which ring, halving-doubling
 // and sharded reach where chunks are even.
-TEST(Schedules, SendNoMoreThanTheLowerBoundWhereTheAlgorithmIsBandwidthOptimal) {
+TEST(Schedules, OfBandwidthOptimalAlgorithmsSendTheLowerBound) {
   for (const Algorithm algorithm :
        {Algorithm::kRing, Algorithm::kHalvingDoubling, Algorithm::kSharded}) {
     EXPECT_EQ(cost({Collective::kAllReduce, algorithm, 0, 8, 0, 800}).sent, 2 * 800 * 7 / 8)
@@ -106,7 +106,7 @@ TEST(Schedules, SendNoMoreThanTheLowerBoundWhereTheAlgorithmIsBandwidthOptimal) 
   }
 }
 
-TEST(Schedules, NeedLogarithmicallyManyRoundsInTreesAndDoubling) {
+TEST(Schedules, OfTreesAndDoublingTakeLogarithmicallyManyRounds) {
   EXPECT_EQ(cost({Collective::kAllReduce, Algorithm::kRing, 0, 64, 0, 64}).rounds, 126);
   EXPECT_EQ(cost({Collective::kAllReduce, Algorithm::kRecursiveDoubling, 0, 64, 0, 64}).rounds, 6);
   EXPECT_EQ(cost({Collective::kAllReduce, Algorithm::kHalvingDoubling, 0, 64, 0, 64}).rounds, 12);
@@ -163,7 +163,7 @@ TEST(Chain, TakesOneRoundMoreForEachBlock) {
   }
 }
 
-TEST(Schedules, RejectRequestsThatMakeNoSense) {
+TEST(Schedules, RefuseInvalidRequests) {
   const Request good{Collective::kBroadcast, Algorithm::kChain, 0, 4, 0, 8};
   const auto bad = [&](auto&& change) {
     Request q = good;
@@ -207,7 +207,7 @@ TEST(Names, AreParsedBack) {
     EXPECT_EQ(parse_algorithm(to_string(algorithm)), algorithm);
 }
 
-TEST(Names, NearTheUnknownOneAreSuggested) {
+TEST(Names, SimilarToAnUnknownOneAreSuggested) {
   EXPECT_THAT([] { parse_algorithm("halfing_doubling"); },
               ::testing::ThrowsMessage<Error>(HasSubstr("did you mean 'halving_doubling'")));
   EXPECT_THAT([] { parse_collective("allreduce"); },
@@ -268,7 +268,7 @@ class Proof : public ::testing::Test {
   const Request direct_{Collective::kAllReduce, Algorithm::kDirect, 0, 5, 0, 12};
 };
 
-TEST_F(Proof, FindsAMessageThatNobodyReceives) {
+TEST_F(Proof, FindsAMessageWithoutAReceiver) {
   EXPECT_THAT(fault(ring_, [](auto& s) { remove(s, 2, Action::kRecv); }),
               HasSubstr("rank 2 does not receive"));
 }
@@ -291,7 +291,7 @@ TEST_F(Proof, FindsAContributionThatIsMissing) {
   const auto replace = [](auto& s) { find(s, 1, Action::kRecvReduce).action = Action::kRecv; };
   EXPECT_THAT(fault(ring_, replace), HasSubstr("contributions"));
 }
-TEST_F(Proof, FindsElementsOfDifferentPlacesThatAreAdded) {
+TEST_F(Proof, FindsASumOfElementsFromDifferentPlaces) {
   const Request q{Collective::kReduce, Algorithm::kBinomial, 0, 2, 0, 4};
   const auto shift = [](auto& s) {
     find(s, 1, Action::kSend) = {Action::kSend, 1, 0, Buffer::kInput, Buffer::kOutput, 1, 0, 3};
@@ -299,12 +299,12 @@ TEST_F(Proof, FindsElementsOfDifferentPlacesThatAreAdded) {
   };
   EXPECT_THAT(fault(q, shift), HasSubstr("is combined with element"));
 }
-TEST_F(Proof, FindsABlockInTheWrongPlace) {
+TEST_F(Proof, FindsABlockAtTheWrongPlace) {
   const Request q{Collective::kAllToAll, Algorithm::kSharded, 0, 3, 0, 4};
   EXPECT_THAT(fault(q, [](auto& s) { find(s, 1, Action::kSend).src = 0; }),
               HasSubstr("wrong elements"));
 }
-TEST_F(Proof, FindsUnwrittenMemoryThatIsSent) {
+TEST_F(Proof, FindsASendOfUnwrittenMemory) {
   const Request q{Collective::kAllGather, Algorithm::kRing, 0, 4, 0, 3};
   EXPECT_THAT(fault(q, [](auto& s) { remove(s, 2, Action::kCopy); }),
               HasSubstr("read before it is written"));
@@ -317,7 +317,7 @@ TEST_F(Proof, FindsARangePastTheEnd) {
   EXPECT_THAT(fault(ring_, [](auto& s) { find(s, 0, Action::kRecv).dst = 11; }),
               HasSubstr("past the end"));
 }
-TEST_F(Proof, FindsAReceiveIntoWhatIsBeingSent) {
+TEST_F(Proof, FindsAReceiveIntoMemoryBeingSent) {
   const auto collide = [](auto& s) {
     Step& recv = find(s, 0, Action::kRecv);
     for (const Step& step : s[0].steps) {
@@ -351,17 +351,17 @@ TEST_F(Proof, FindsAReadBeforeTheFirstMeeting) {
   };
   EXPECT_THAT(fault(direct_, early), HasSubstr("read before it is written"));
 }
-TEST_F(Proof, FindsAMeetingThatOneRankMisses) {
+TEST_F(Proof, FindsAMissingRankInAMeeting) {
   EXPECT_THAT(fault(direct_, [](auto& s) { s[2].steps.pop_back(); }),
               HasSubstr("others do not come"));
 }
-TEST_F(Proof, FindsALastMeetingThatIsMissing) {
+TEST_F(Proof, FindsAMissingLastMeeting) {
   const auto leave = [](auto& s) {
     for (auto& schedule : s) schedule.steps.pop_back();
   };
   EXPECT_THAT(fault(direct_, leave), HasSubstr("may leave while a peer still reads"));
 }
-TEST_F(Proof, FindsAReadOfWhatItsOwnerWritesMeanwhile) {
+TEST_F(Proof, FindsAReadDuringTheOwnersWrite) {
   const auto no_second = [](auto& s) {
     for (auto& schedule : s) {
       schedule.steps.push_back(schedule.steps.back());

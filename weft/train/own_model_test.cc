@@ -313,7 +313,7 @@ TEST_F(OwnModel, SaysWhatItsFunctionsGaveInPlaceOfANumberOrBatch) {
         output, target, nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
   };
   EXPECT_THAT(trouble(1, [&](Task& task) { task.model.loss = each; }),
-              HasSubstr("the loss is a tensor of shape [16]: return one number"));
+              HasSubstr("the loss is a tensor of shape [16]; return one number"));
   EXPECT_THAT(trouble(2, [&](Task& task) { task.model.loss = each; }),
               HasSubstr("the loss is a tensor of shape [8]"));
   const auto constant = [](const at::Tensor&, const at::Tensor&) { return torch::zeros({}); };

@@ -327,7 +327,7 @@ TEST(TextTrainer, RefusesWhatItCannotDoAndLeavesNoRun) {
               HasSubstr("cuts must rise from 1 to 2"));
   EXPECT_THAT(runs.refused(2, {"parallel.ep=2"}), HasSubstr("but this model has none"));
   EXPECT_THAT(runs.refused(2, {"parallel.pp=2", "parallel.micro_batches=16"}),
-              HasSubstr("cannot be 16 micro-batches"));
+              HasSubstr("into 16 micro-batches"));
 }
 
 }  // namespace text_trainer_test

@@ -32,11 +32,11 @@ std::string element_to_toml(bool value) { return value ? "true" : "false"; }
 std::string element_to_toml(std::int64_t value) { return std::to_string(value); }
 std::string element_to_toml(const std::string& value) {
   return json_quote(value);
-}  // TOML's basic strings take JSON's escapes
+}  // TOML's basic strings accept JSON's escapes
 std::string element_to_toml(double value) {
   std::string text = json_number(value);
   if (text.find_first_of(".e") == std::string::npos)
-    text += ".0";  // or it would read back as an integer
+    text += ".0";  // else it would be parsed as an integer
   return text;
 }
 
@@ -118,7 +118,7 @@ std::optional<std::string> nearest(std::string_view name,
   };
   std::optional<std::string> best;
   std::size_t best_distance = std::max<std::size_t>(name.size() / 3, 1) + 1;
-  if (name.size() > 200) return best;  // nobody's slip, and the time grows with the square
+  if (name.size() > 200) return best;  // not a typing mistake, and the time grows with the square
   for (const std::string& candidate : candidates) {
     const std::size_t edits = distance(name, candidate);
     if (edits < best_distance) {

@@ -5,7 +5,8 @@ namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-// The end of the string that begins at `at`; the text's end where it is not closed.
+// Returns the end of the string that begins at `at`, or the end of the text if the string is not
+// closed.
 std::size_t skip_string(std::string_view toml, std::size_t at) {
   const char quote = toml[at];
   const bool lines = toml.substr(at).starts_with(quote == '"' ? "\"\"\"" : "'''");

@@ -41,7 +41,7 @@ TEST(ParseJson, RefusesAZeroByteInsteadOfEndingThere) {
   expect_corrupt(std::string("{}\0x", 4), "zero byte");
 }
 
-TEST(ParseJson, QuotesLittleOfALongMistake) {
+TEST(ParseJson, QuotesOnlyTheBeginningOfALongMistake) {
   const std::string what = refusal(
       [] { parse_json("[\"" + std::string(100'000, 'a') + "\x01\"]", "x.json"); }, Errc::kCorrupt);
   EXPECT_LT(what.size(), 300u);
@@ -59,7 +59,7 @@ TEST(ParseJson, RefusesDeepNesting) {
   parse_json(R"({"a":{"b":[1]}})", "x.json", {.depth = 3});
 }
 
-TEST(ParseJson, RefusesAKeyTwiceInAnObjectWhereKeysAreUnique) {
+TEST(ParseJson, RefusesADuplicateKeyIfKeysMustBeUnique) {
   EXPECT_EQ(parse_json(R"({"a":1,"a":2})", "x.json")["a"], 2);
   expect_corrupt(R"({"a":1,"\u0061":2})", R"(the key "a" occurs twice)", {.unique_keys = true});
   expect_corrupt(R"({"b":{"a":1,"c":[{"a":2}],"a":3}})", R"(the key "a" occurs twice)",

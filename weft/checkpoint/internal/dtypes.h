@@ -1,4 +1,4 @@
-// Element types of files and of tensors.
+// Conversions between the dtypes of safetensors files and of torch tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +19,7 @@ constexpr std::pair<at::ScalarType, DType> kDTypes[] = {
     {at::kBool, DType::kBool},
 };
 
-// Throws Error(kInvalidArgument) naming the tensor where its type cannot be written.
+// Throws Error(kInvalidArgument) with the tensor's name if its dtype cannot be written.
 inline DType dtype_of(const std::string& name, at::ScalarType type) {
   for (const auto& [torch_type, dtype] : kDTypes) {
     if (type == torch_type) return dtype;
@@ -29,7 +29,7 @@ inline DType dtype_of(const std::string& name, at::ScalarType type) {
                                           ", which is not among those that are written");
 }
 
-// The same for a tensor, which must be dense.
+// The same for a tensor. It must be defined and dense.
 inline DType dtype_of(const std::string& name, const at::Tensor& tensor) {
   WEFT_REQUIRE(tensor.defined() && tensor.layout() == at::kStrided,
                "checkpoint: \"" + name + "\" is undefined or not dense");

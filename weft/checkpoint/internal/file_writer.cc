@@ -28,7 +28,7 @@ void FileWriter::write(std::string_view bytes) {
     if (sums_.bytes % kChunkBytes == 0) sums_.chunks.push_back(std::exchange(crc_, 0));
   }
   if (sums_.bytes - started_at_ < kFlushBytes) return;
-  // A hint: where the file system has no such call, finish() flushes all.
+  // Only a hint: if the file system does not support the call, finish() flushes everything.
   ::sync_file_range(fd_.get(), started_at_, sums_.bytes - started_at_, SYNC_FILE_RANGE_WRITE);
   started_at_ = sums_.bytes;
 }
@@ -48,7 +48,7 @@ FileSums write_text(const std::string& path, std::string_view text) {
 
 void replace_file(const std::string& path, const std::function<void(FileWriter&)>& body) {
   const std::string aside = path + ".tmp." + std::to_string(::getpid());
-  ::unlink(aside.c_str());  // of a process that had our number and died
+  ::unlink(aside.c_str());  // left by a dead process that had the same pid
   try {
     FileWriter out(aside);
     body(out);

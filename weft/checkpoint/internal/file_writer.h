@@ -1,5 +1,5 @@
-// A new file being written, with the checksums and size of what was written, not of what the disk
-// made of it.
+// Writes a new file, and computes its size and checksums from the bytes in memory, so that damage
+// on the way to the disk is found later.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,27 @@ namespace weft::checkpoint::internal {
 
 class FileWriter {
  public:
-  // Makes the file; one that exists is an error.
+  // Creates the file. Throws if it exists.
   explicit FileWriter(std::string path);
 
-  // The disk begins to take the bytes as they come, so that finish() waits for the last ones only.
+  // Starts the write-back to the disk at once, so that finish() waits only for the last bytes.
   void write(std::string_view bytes);
-  // Flushes to the disk and closes.
+  // Flushes the file to the disk and closes it.
   FileSums finish();
 
  private:
   std::string path_;
   UniqueFd fd_;
   FileSums sums_;
-  std::uint32_t crc_ = 0;        // of the chunk that is not full yet
-  std::int64_t started_at_ = 0;  // bytes that the disk was told to take
+  std::uint32_t crc_ = 0;        // of the chunk being filled
+  std::int64_t started_at_ = 0;  // bytes whose write-back has started
 };
 
-// A new file with this text.
+// Writes a new file with this text.
 FileSums write_text(const std::string& path, std::string_view text);
 
-// Makes or replaces the file at one instant: `body` writes it aside, then it takes its place. If
-// `body` throws, nothing is left behind.
+// Creates or replaces the file atomically: `body` writes a temporary file, which is then renamed.
+// If `body` throws, the temporary file is removed.
 void replace_file(const std::string& path, const std::function<void(FileWriter&)>& body);
 
 }  // namespace weft::checkpoint::internal

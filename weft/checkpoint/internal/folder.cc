@@ -68,7 +68,7 @@ void put_in_place(const std::string& aside, const std::string& target) {
   if (!fs::exists(target, ignored)) return rename_path(aside, target);
   if (::renameat2(AT_FDCWD, aside.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return;
   if (errno != EINVAL && errno != ENOSYS) fail_io("cannot replace", target);
-  // Elsewhere there is a moment at which this step, and only this, has no checkpoint.
+  // On other file systems there is a moment at which this one step has no checkpoint.
   rename_path(target, aside + "-old");
   rename_path(aside, target);
 }
@@ -84,7 +84,8 @@ void remove_old(const std::string& dir, std::int64_t saved, int keep) {
   int kept = 0;
   for (const auto& [step, folder] : list_folders(dir)) {
     if (step == saved || ++kept <= keep - 1) continue;
-    // Renamed first, so that what is half removed is never taken for a damaged checkpoint.
+    // The folder is renamed first, so that a half removed one is never taken for a damaged
+    // checkpoint.
     const std::string aside = aside_name(dir, step);
     std::error_code ignored;
     fs::rename(folder, aside, ignored);

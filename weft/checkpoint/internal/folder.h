@@ -1,4 +1,4 @@
-// The folders of checkpoints: their names, how a new one takes its place, and what is in one.
+// Checkpoint folders: their names, how a new one replaces an old one, and their text files.
 #pragma once
 
 #include <cstdint>
@@ -18,45 +18,45 @@ constexpr const char* kManifestName = "manifest";
 constexpr const char* kStateName = "state.json";
 constexpr std::string_view kTensorSuffix = ".safetensors", kIndexSuffix = ".safetensors.index.json";
 constexpr std::size_t kMostStateBytes = std::size_t{1} << 20;
-constexpr std::size_t kMostTextBytes = std::size_t{256} << 20;  // of a manifest, or an index
+constexpr std::size_t kMostTextBytes = std::size_t{256} << 20;  // limit of a manifest or an index
 
 // "step-00000938".
 std::string folder_name(std::int64_t step);
 // "model.safetensors", or "model-00001-of-00004.safetensors" for file 0 of several.
 std::string tensor_file_name(const std::string& part, std::size_t file, std::size_t files);
-// The path of a folder that is not complete yet.
+// The path of the temporary folder in which a checkpoint is written.
 std::string aside_name(const std::string& dir, std::int64_t step);
-// Of a folder's name; nullopt for another name.
+// Parses the step from a folder's name; nullopt for any other name.
 std::optional<std::int64_t> step_of(std::string_view name);
-// Of a folder's path, with or without a slash at the end. Throws Error(kInvalidArgument) for
-// another name.
+// Parses the step from a folder's path, with or without a slash at the end. Throws
+// Error(kInvalidArgument) for any other name.
 std::int64_t step_of_folder(const std::string& folder);
 
 // Paths of checkpoints, complete or damaged, newest first. A `dir` that does not exist holds none.
 std::map<std::int64_t, std::string, std::greater<>> list_folders(const std::string& dir);
 
-// Puts `aside` in the place of `target`, which may exist: exchanged at one instant where the file
-// system can.
+// Moves `aside` to `target`. If `target` exists, the two are exchanged atomically where the file
+// system supports it.
 void put_in_place(const std::string& aside, const std::string& target);
-// Removes what crashes and put_in_place() have left. Errors are passed over.
+// Removes temporary folders left by crashes and by put_in_place(). Ignores errors.
 void remove_aside(const std::string& dir);
-// Removes all but the newest `keep`, of which `saved` counts as one whatever its step. Errors are
-// passed over.
+// Removes all checkpoints but the newest `keep`. `saved` counts as one of these whatever its step
+// is. Ignores errors.
 void remove_old(const std::string& dir, std::int64_t saved, int keep);
 
-// A flat JSON object of strings.
+// Writes and reads a flat JSON object of strings.
 std::string render_state(const std::map<std::string, std::string>& state);
 std::map<std::string, std::string> parse_state(const std::string& text, const std::string& file);
 
-// The manifest, and that all of its files are there, in their size. Throws Error(kCorrupt) naming
-// the file.
+// Reads the manifest and checks that each of its files exists with the right size. Throws
+// Error(kCorrupt) with the file's name.
 Manifest read_manifest(const std::string& folder);
-// A file of the manifest. Throws Error(kCorrupt) where the manifest has no such file.
+// Returns the manifest's entry of a file. Throws Error(kCorrupt) if there is none.
 std::unique_ptr<InputFile> open_file(const std::string& folder, const Manifest& manifest,
                                      const std::string& name);
-// The whole of a text file, with its checksums.
+// Reads a whole text file and verifies its checksums.
 std::string read_text(const std::string& folder, const Manifest& manifest, const std::string& name);
-// This rank's share of the bytes of all files have their checksums.
+// Verifies the checksums of this rank's share of the bytes of all files.
 void verify_share(const std::string& folder, const Manifest& manifest, int rank, int ranks);
 
 }  // namespace weft::checkpoint::internal

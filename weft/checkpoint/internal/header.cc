@@ -25,7 +25,7 @@ constexpr std::size_t kMaxDims = 64;  // libtorch's own limit
   throw Error(Errc::kCorrupt, file + ": " + what);
 }
 
-// A member of a tensor's entry, with what messages need.
+// A member of a tensor's entry, with its place for error messages.
 struct Field {
   const json& value;
   std::string place;  // "FILE: tensor "NAME": KEY"
@@ -106,8 +106,8 @@ void check_layout(std::vector<Entry>& entries, std::int64_t data_bytes, const st
 std::int64_t bytes_of(DType dtype, const std::vector<std::int64_t>& shape) {
   std::int64_t bytes = static_cast<std::int64_t>(size_of(dtype));
   bool empty = false;
-  // A zero does not excuse other sizes whose product overflows: libtorch multiplies them for
-  // strides.
+  // The product of the other sizes must not overflow even if one size is 0: libtorch multiplies
+  // them for strides.
   for (const std::int64_t size : shape) {
     if (size < 0) return -1;
     if (size == 0) {

@@ -19,7 +19,7 @@ using nlohmann::json;
   throw Error(Errc::kCorrupt, file + ": " + what);
 }
 
-// Of any bytes, in one line.
+// Returns any bytes as printable text in one line.
 std::string quoted(const std::string& name) {
   return json(name).dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -58,7 +58,7 @@ void check_slices(const Index& index, const std::string& file) {
   }
 }
 
-// At `at`, which moves on. False where there is none.
+// Parses a number at `at` and moves `at` behind it. Returns false if there is none.
 bool read_number(const std::string& text, std::size_t& at, std::int64_t& number) {
   const char* const begin = text.data() + at;
   if (at >= text.size() || *begin < '0' || *begin > '9') return false;

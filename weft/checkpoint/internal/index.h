@@ -1,5 +1,5 @@
-// The index of a part that lies in several files: which file has which tensor or slice. Hugging
-// Face's layout, and the shapes of whole tensors.
+// The index of a part that is stored in several files: it tells which file holds which tensor or
+// slice. The layout is Hugging Face's, plus the shapes of the whole tensors.
 //
 //   {"metadata": {"total_size": 65792},
 //    "shapes": {"head.bias": [64], "blocks.0.weight": [256, 64]},
@@ -7,7 +7,8 @@
 //                   "blocks.0.weight[0:128,0:64]": "model-00001-of-00002.safetensors",
 //                   "blocks.0.weight[128:256,0:64]": "model-00002-of-00002.safetensors"}}
 //
-// A slice is called by its tensor's name and its rectangle, as Python writes it: [begin:end, ...].
+// The name of a slice is its tensor's name and its rectangle in Python's notation: [begin:end,
+// ...].
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,8 @@ struct Index {
 };
 
 std::string render_index(const Index& index);
-// Throws Error(kCorrupt) naming the file: text that is not this layout, names of files that leave
-// the folder, tensors without a shape, slices that reach beyond it.
+// Throws Error(kCorrupt) with the file's name if the text has another layout, a file name leaves
+// the folder, a tensor has no shape, or a slice reaches beyond its tensor's shape.
 Index parse_index(std::string_view text, const std::string& file);
 
 // A rectangle of a tensor.
@@ -38,8 +39,8 @@ struct SliceName {
 };
 // "blocks.0.weight[128:256,0:64]".
 std::string render_slice_name(const SliceName& slice);
-// A name without a rectangle gives empty offset and sizes. Throws Error(kCorrupt) with `where` for
-// a rectangle that cannot be.
+// Parses such a name. Without a rectangle, offset and sizes are empty. Throws Error(kCorrupt) with
+// `where` for an invalid rectangle.
 SliceName parse_slice_name(const std::string& name, const std::string& where);
 
 }  // namespace weft::checkpoint::internal

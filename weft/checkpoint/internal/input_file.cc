@@ -59,11 +59,11 @@ void InputFile::check(const void* data, std::int64_t chunk) const {
       sums_.chunks[static_cast<std::size_t>(chunk)])
     return;
   fail("its checksum at offset " + std::to_string(chunk * chunk_bytes_) +
-       " is not that of the manifest");
+       " differs from the manifest's");
 }
 
 void InputFile::read(void* out, std::int64_t bytes, std::int64_t offset) const {
-  // A file of version 1 is one chunk of any size: verify() streams it.
+  // In version 1 a file is one chunk of any size, so verify() streams it.
   if (chunk_bytes_ == 0 || chunk_bytes_ > kChunkBytes) return read_raw(out, bytes, offset);
   if (offset < 0 || bytes > bytes_ - offset)
     fail("offset " + std::to_string(offset) + ": the file ends before");
@@ -105,7 +105,7 @@ void InputFile::verify(std::int64_t begin, std::int64_t end) const {
     }
     if (crc != sums_.chunks[static_cast<std::size_t>(chunk)]) {
       fail("its checksum at offset " + std::to_string(chunk * chunk_bytes_) +
-           " is not that of the manifest");
+           " differs from the manifest's");
     }
   }
 }
@@ -113,13 +113,14 @@ void InputFile::verify(std::int64_t begin, std::int64_t end) const {
 TensorFileMap::TensorFileMap(std::unique_ptr<InputFile> file, const std::string& path)
     : in(std::move(file)) {
   if (in->bytes() < kLengthBytes)
-    in->fail("truncated: " + std::to_string(in->bytes()) + " bytes are no safetensors file");
+    in->fail("truncated: " + std::to_string(in->bytes()) +
+             " bytes, too few for a safetensors file");
   std::uint64_t length = 0;
   in->read(&length, kLengthBytes, 0);
   if (length > static_cast<std::uint64_t>(kMaxHeaderBytes) ||
       length > static_cast<std::uint64_t>(in->bytes() - kLengthBytes)) {
-    in->fail("offset 0: announces a header of " + std::to_string(length) + " bytes in a file of " +
-             std::to_string(in->bytes()));
+    in->fail("offset 0: gives the header " + std::to_string(length) +
+             " bytes, too many for a file of " + std::to_string(in->bytes()) + " bytes");
   }
   std::string text(static_cast<std::size_t>(length), '\0');
   in->read(text.data(), static_cast<std::int64_t>(length), kLengthBytes);

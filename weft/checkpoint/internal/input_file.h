@@ -1,5 +1,5 @@
-// Reading a safetensors file or a checkpoint's text that nobody vouches for, with its checksums
-// where there are some.
+// Reads untrusted safetensors files and text files of checkpoints, and verifies their checksums if
+// there are any.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@
 
 namespace weft::checkpoint::internal {
 
-// A file opened once. It must keep the size that it has then. Any thread, several at once.
+// An open file. Its size must not change. Any thread may use it, several at once.
 class InputFile {
  public:
   explicit InputFile(const std::string& path);
-  // The same, whose every chunk that is read must have its checksum. Throws Error(kCorrupt) where
-  // the size is another one.
+  // Opens a file with checksums: each chunk is verified when it is read. Throws Error(kCorrupt) if
+  // the file has another size.
   InputFile(const std::string& path, FileSums sums, std::int64_t chunk_bytes);
 
   std::int64_t bytes() const { return bytes_; }
-  // With pread, never mapped: a file that shrinks is an error, not a signal. Throws Error(kCorrupt)
-  // naming file and offset.
+  // Uses pread rather than a mapping, so that a file that shrinks causes an error and not a signal.
+  // Throws Error(kCorrupt) with file and offset.
   void read(void* out, std::int64_t bytes, std::int64_t offset) const;
-  // Chunks [begin, end) have their checksums.
+  // Verifies the checksums of chunks [begin, end).
   void verify(std::int64_t begin, std::int64_t end) const;
   std::int64_t num_chunks() const { return static_cast<std::int64_t>(sums_.chunks.size()); }
 
@@ -43,7 +43,7 @@ class InputFile {
   FileSums sums_;
   std::int64_t chunk_bytes_ = 0;  // 0: without checksums
   mutable std::mutex mutex_;
-  mutable std::vector<char> chunk_;     // the chunk read last, under the mutex
+  mutable std::vector<char> chunk_;     // the last chunk read; guarded by the mutex
   mutable std::int64_t chunk_at_ = -1;  // its number
 };
 

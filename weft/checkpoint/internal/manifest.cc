@@ -79,7 +79,7 @@ Manifest parse_manifest(const std::string& text, const std::string& file) {
   const auto fail = [&](const std::string& what) -> Error {
     return {Errc::kCorrupt, file + ": " + what};
   };
-  // The end line first: the text above it is then what was written.
+  // The end line is checked first; it proves that the text above it is undamaged.
   const std::size_t end = text.rfind("end ");
   if (end == std::string::npos || text.substr(end) != end_line(text.substr(0, end)))
     throw fail("truncated or damaged");

@@ -7,7 +7,7 @@
 //   file 178 state.json 5d1c02ef
 //   end 5d1c02ef                                              checksum of all that is above
 //
-// Version 1 has one checksum a file: "crc32c 0f3a55c1 44701234 model.safetensors".
+// Version 1 has one checksum for each file: "crc32c 0f3a55c1 44701234 model.safetensors".
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace weft::checkpoint::internal {
 
-// Of files that are written; the most of files that are read.
+// Chunk size of new files, and the limit for files that are read.
 constexpr std::int64_t kChunkBytes = std::int64_t{1} << 20;
 
 struct FileSums {
@@ -33,15 +33,15 @@ struct Manifest {
   bool operator==(const Manifest&) const = default;
 };
 
-// A name without folders, of letters, digits, '.', '_' and '-', not starting with '.': such a path
-// cannot leave its folder.
+// Whether a name has only letters, digits, '.', '_' and '-' and does not start with '.', so that
+// the path cannot leave its folder.
 bool is_plain_name(std::string_view name);
 
-// Chunks of a file of so many bytes.
+// Returns the number of chunks of a file of so many bytes.
 std::int64_t chunks_of(std::int64_t bytes, std::int64_t chunk_bytes);
 
 std::string render_manifest(const Manifest& manifest);
-// Throws Error(kCorrupt) naming the file.
+// Parses a manifest. Throws Error(kCorrupt) with the file's name.
 Manifest parse_manifest(const std::string& text, const std::string& file);
 
 }  // namespace weft::checkpoint::internal

@@ -21,19 +21,19 @@ namespace {
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kRound{
-    1};  // how often ranks tell each other that they are still writing
+// How often ranks tell each other that they are still writing.
+constexpr std::chrono::seconds kRound{1};
 constexpr std::size_t kWriteBytes = std::size_t{8} << 20;
 
 std::int64_t volume(const std::vector<std::int64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-// How a rank stands, as ranks tell each other: "working", "done", or "failed CODE MESSAGE".
+// A rank's status as it is sent to the other ranks: "working", "done", or "failed CODE MESSAGE".
 struct Status {
   std::string text = "working";
 
-  // By the exception that is being handled.
+  // Takes the error from the exception that is being handled.
   void fail() {
     try {
       throw;
@@ -46,13 +46,13 @@ struct Status {
   }
 };
 
-// The rounds in which all ranks tell how they stand. A round in which one has failed is the last
-// one: it throws on all of them.
+// The rounds in which all ranks exchange their status. If a rank has failed, the round throws on
+// all ranks and is the last one.
 class Rounds {
  public:
   Rounds(const Ranks& ranks, std::int64_t step) : ranks_(ranks), step_(step) {}
 
-  // True when no rank is working any more.
+  // Returns true when no rank is working any more.
   bool tell(const Status& mine) {
     last_ = Clock::now();
     const std::vector<std::string> all =
@@ -67,15 +67,15 @@ class Rounds {
     }
     return std::find(all.begin(), all.end(), "working") == all.end();
   }
-  // While this rank writes. Throws where another has failed.
+  // Called while this rank writes. Throws if another rank has failed.
   void tell_working() {
     if (ranks_.size > 1 && Clock::now() - last_ >= kRound) tell({});
   }
-  // Ends a step of which `body` is this rank's part; all ranks pass when all have done theirs.
+  // Runs this rank's part of a step, `body`, and returns when all ranks have done theirs.
   template <class Body>
   void together(const Body& body) {
     Status mine;
-    bool ended = false;  // by a round that told of another's failure
+    bool ended = false;  // by a round in which another rank had failed
     try {
       body([&] {
         ended = true;
@@ -138,13 +138,13 @@ json report_of(const PlannedFile& file, const FileSums& sums) {
           {"slices", slices}};
 }
 
-// Rank 0's view of the whole checkpoint.
+// What rank 0 knows about the whole checkpoint.
 class Whole {
  public:
   explicit Whole(const SaveJob& job) {
     for (const std::string& part : job.parts) indices_[part];
   }
-  // The reports of one rank.
+  // Adds the reports of one rank.
   void add(const json& files) {
     for (const json& file : files) {
       const auto name = file.at("file").get<std::string>();
@@ -164,7 +164,7 @@ class Whole {
                          std::to_string(tensor.entries) + " of " +
                          std::to_string(volume(index.shapes[name])) + " entries");
       }
-      // A reader takes a file that is called as its part for the whole of it.
+      // A reader takes a file with the part's plain name for the whole part.
       if (manifest.files.contains(part + std::string(kTensorSuffix)) && !cut_[part]) continue;
       const std::string name = part + std::string(kIndexSuffix);
       manifest.files[name] = write_text(folder + "/" + name, render_index(index));
@@ -196,7 +196,7 @@ class Whole {
 
   std::map<std::string, Index> indices_;                          // by part
   std::map<std::string, std::map<std::string, Tensor>> tensors_;  // by part and name
-  std::map<std::string, bool> cut_;  // it has slices that are not whole
+  std::map<std::string, bool> cut_;  // whether the part has slices that are not whole tensors
 };
 
 PlannedFile plan_file(const std::string& part, const std::string& name, const Slices& slices) {
@@ -315,7 +315,7 @@ std::string run_save(const SaveJob& job, const Ranks& ranks) {
     throw;
   }
   if (first) {
-    remove_aside(job.dir);  // what the new one replaced
+    remove_aside(job.dir);  // the checkpoint that the new one replaced
     if (job.options.keep > 0) remove_old(job.dir, job.step, job.options.keep);
   }
   return target;

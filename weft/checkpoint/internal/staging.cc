@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kBlock = std::size_t{8} << 20;  // what a thread copies at once
 
-// Files begin at multiples of a cache line.
+// Each file begins at a multiple of a cache line.
 std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 struct Run {

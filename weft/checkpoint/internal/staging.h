@@ -1,4 +1,4 @@
-// Memory for copies of a state, kept from one save to the next.
+// The memory for copies of a state. It is kept from one save to the next.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  // At least so many bytes, of pages that exist. Throws Error(kUnavailable) where there is no
-  // memory for them.
+  // Allocates at least so many bytes and touches each page. Throws Error(kUnavailable) if there is
+  // not enough memory.
   void reserve(std::int64_t bytes);
-  // Copies the bytes of the job's files, as many files as fit into `most`, and sets their images.
-  // By libtorch's threads.
+  // Copies the bytes of as many of the job's files as fit into `most` bytes, and sets their images.
+  // Uses libtorch's threads.
   void copy(SaveJob& job, std::int64_t most);
 
  private:
@@ -28,7 +28,7 @@ class Staging {
   std::size_t bytes_ = 0;
 };
 
-// Bytes of the files of which copy() makes copies.
+// Returns the bytes of the files that copy() would copy.
 std::int64_t staged_bytes(const SaveJob& job, std::int64_t most);
 
 }  // namespace weft::checkpoint::internal

@@ -1,4 +1,4 @@
-// For tests: states that are divided over ranks in different ways. Not installed.
+// For tests: states divided over ranks in different ways. Not installed.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -33,8 +33,8 @@ inline std::vector<Named> some_tensors(std::int64_t seed, std::int64_t rows = 37
           {"double", values({2, 2}, at::kDouble)}};
 }
 
-// As sharded data parallelism cuts them: the same number of elements of each tensor on each rank,
-// as they follow in memory.
+// Divides as sharded data parallelism does: each rank has the same number of consecutive elements
+// of each tensor.
 inline Slices flat_shards(const std::vector<Named>& tensors, int rank, int ranks) {
   Slices mine;
   for (const Named& one : tensors) {
@@ -49,7 +49,7 @@ inline Slices flat_shards(const std::vector<Named>& tensors, int rank, int ranks
   return mine;
 }
 
-// As tensor parallelism cuts them: along the last dimension.
+// Divides as tensor parallelism does: along the last dimension.
 inline Slices column_shards(const std::vector<Named>& tensors, int rank, int ranks) {
   Slices mine;
   for (const Named& one : tensors) {
@@ -67,7 +67,7 @@ inline Slices column_shards(const std::vector<Named>& tensors, int rank, int ran
   return mine;
 }
 
-// Whole tensors, which all ranks have, dealt out.
+// All ranks have the whole tensors; each tensor is given to one rank to write.
 inline Slices whole_shards(const std::vector<Named>& tensors, int rank, int ranks) {
   Slices all;
   for (const Named& one : tensors) all.push_back(whole_slice(one.name, one.tensor));

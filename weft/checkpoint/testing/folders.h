@@ -1,4 +1,4 @@
-// For tests: what is in a folder, and damage. Not installed.
+// For tests: lists folders and damages files. Not installed.
 #pragma once
 
 #include <filesystem>

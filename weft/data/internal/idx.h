@@ -17,7 +17,7 @@ struct IdxArray {
 };
 
 struct IdxLimits {
-  // Refused before anything of that size is allocated.
+  // Larger arrays are refused before memory is allocated.
   std::int64_t max_bytes = std::int64_t{1} << 30;
 };
 

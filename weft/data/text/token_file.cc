@@ -22,7 +22,7 @@ void check_info(const TokenFileInfo& info, const std::string& path) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   WEFT_REQUIRE(info.vocab_size >= 1 && info.vocab_size <= kMost,
                path + ": a vocabulary of " + std::to_string(info.vocab_size) +
-                   " is not from 1 to " + std::to_string(kMost));
+                   " must be from 1 to " + std::to_string(kMost));
   WEFT_REQUIRE(!info.end_token || (*info.end_token >= 0 && *info.end_token < info.vocab_size),
                path + ": end token " + std::to_string(info.end_token.value_or(-1)) +
                    " is not in the vocabulary of " + std::to_string(info.vocab_size));
@@ -117,12 +117,13 @@ void TokenFile::expect(const Tokenizer& tokenizer) const {
   throw Error(Errc::kBadConfig, path_ + " was made with another tokenizer (vocabulary " +
                                     std::to_string(info_.vocab_size) + ", here " +
                                     std::to_string(tokenizer.vocab_size()) +
-                                    "); name that one, or tokenize the text again");
+                                    "); use that tokenizer, or tokenize the text again");
 }
 
 TokenSplit split_tokens(const TokenFile& file, double validation) {
-  WEFT_REQUIRE(validation >= 0 && validation < 1, "a share of " + std::to_string(validation) +
-                                                      " for validation is not from 0 to below 1");
+  WEFT_REQUIRE(validation >= 0 && validation < 1,
+               "a share of " + std::to_string(validation) +
+                   " for validation must be at least 0 and below 1");
   const std::int64_t count = file.size();
   std::int64_t cut =
       count - static_cast<std::int64_t>(std::llround(static_cast<double>(count) * validation));

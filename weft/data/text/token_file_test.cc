@@ -59,7 +59,7 @@ class TokenFiles : public ::testing::Test {
   std::string good_;
 };
 
-TEST_F(TokenFiles, ReadBackWhatWasWrittenInTwoOrFourBytesAToken) {
+TEST_F(TokenFiles, RoundTripWithTwoOrFourBytesAToken) {
   for (const auto& [vocab, bytes] : {std::pair{65536, 2}, {65537, 4}, {1 << 30, 4}}) {
     const std::vector<TokenId> ids = {0, 1, vocab - 1, 5};
     const TokenFile file = TokenFile::open(write(vocab, ids, 5));
@@ -82,7 +82,7 @@ TEST_F(TokenFiles, HoldMillionsOfTokens) {
   EXPECT_EQ(last, (std::vector<std::int64_t>{1499998, 1499999}));
 }
 
-TEST_F(TokenFiles, AreNotThereUntilFinishedAndLeaveNothingBehind) {
+TEST_F(TokenFiles, DoNotExistUntilFinishedAndLeaveNoTemporaryFile) {
   {
     TokenWriter writer(path_, {10});
     writer.append(std::vector<TokenId>{1});
@@ -93,7 +93,7 @@ TEST_F(TokenFiles, AreNotThereUntilFinishedAndLeaveNothingBehind) {
   EXPECT_EQ(names_in(dir_.path()), std::vector<std::string>{"tokens.weft"});
 }
 
-TEST_F(TokenFiles, RefuseToHoldATokenOutsideTheVocabulary) {
+TEST_F(TokenFiles, RefuseATokenOutsideTheVocabulary) {
   TokenWriter writer(path_, {10});
   expect_refused(
       [&] {
@@ -148,7 +148,7 @@ TEST_F(TokenFiles, NameATokenThatIsNotInTheVocabulary) {
                  "checksum of its tokens is wrong");
 }
 
-TEST_F(TokenFiles, AreReadOnlyWithinTheirBounds) {
+TEST_F(TokenFiles, RefuseRangesOutsideTheFile) {
   const TokenFile file = TokenFile::open(write(300, {1, 2, 3}));
   std::vector<std::int64_t> out(2);
   for (const std::int64_t begin : {std::int64_t{-1}, std::int64_t{2}, std::int64_t{4},
@@ -167,7 +167,7 @@ TEST_F(TokenFiles, AreSplitBehindADocumentsEnd) {
   EXPECT_EQ(split_tokens(file, 0).validation.size(), 0);
   EXPECT_EQ(split_tokens(TokenFile::open(write(10, {1, 2, 3, 4})), 0.25).train.end, 3);
   expect_refused([&] { split_tokens(file, 1.0); }, Errc::kInvalidArgument,
-                 "is not from 0 to below 1");
+                 "must be at least 0 and below 1");
 }
 
 class TokenizeFiles : public TokenFiles {
@@ -203,7 +203,7 @@ TEST_F(TokenizeFiles, EndEachDocumentByItsToken) {
   EXPECT_EQ(spelled("\n\n", Documents::kLine), "");
 }
 
-TEST_F(TokenizeFiles, GiveTheSameWhereDocumentsSpanTheBuffer) {
+TEST_F(TokenizeFiles, GiveTheSameTokensIfDocumentsSpanTheBuffer) {
   std::string text;
   for (int i = 0; i < 60000; ++i) text += "line " + std::to_string(i) + "\n";
   std::string want = text;
@@ -216,7 +216,7 @@ TEST_F(TokenizeFiles, TakeTheEndTokenInATextAsText) {
   EXPECT_EQ(tokens("a|", {.end_token = "|"}), (std::vector<std::int64_t>{'a', '|', 256}));
 }
 
-TEST_F(TokenizeFiles, NameADocumentThatIsTooLongAndLeaveNothing) {
+TEST_F(TokenizeFiles, NameADocumentThatIsTooLongAndWriteNoFile) {
   for (const Documents documents : {Documents::kFile, Documents::kLine, Documents::kBlank}) {
     expect_refused(
         [&] {
@@ -228,7 +228,7 @@ TEST_F(TokenizeFiles, NameADocumentThatIsTooLongAndLeaveNothing) {
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
-TEST_F(TokenizeFiles, RefuseAnEndTokenThatThereIsNot) {
+TEST_F(TokenizeFiles, RefuseAnUnknownEndToken) {
   expect_refused([&] { tokens("abc", {.end_token = "</s>"}); }, Errc::kInvalidArgument,
                  "no token </s>");
 }

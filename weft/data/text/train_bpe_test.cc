@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-TEST(TrainBpe, LearnsTheVocabularyAndMergesThatHuggingFaceLearns) {
+TEST(TrainBpe, LearnsHuggingFacesVocabularyAndMerges) {
   const json theirs = json::parse(read_file(WEFT_REFERENCE "gpt2_prefix.json", 1 << 20))["model"];
   const json plain = json::parse(read_file(WEFT_REFERENCE "gpt2.json", 1 << 20))["model"];
   ASSERT_NE(theirs["vocab"], plain["vocab"]);
@@ -42,7 +42,7 @@ TEST(TrainBpe, MakesATokenizerThatRoundTrips) {
   EXPECT_LT(ids.size() * 3, text.size() * 2);
 }
 
-TEST(TrainBpe, StopsWhereNoPairIsFrequentEnough) {
+TEST(TrainBpe, StopsWhenNoPairIsFrequentEnough) {
   const TempDir dir;
   write_file_atomic(dir / "a", "abab abab abab");
   const auto tokenizer = parse_tokenizer(

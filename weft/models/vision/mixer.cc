@@ -18,7 +18,7 @@ MixerOptions complete(MixerOptions o) {
   internal::require_patches("Mixer", {o.image_size, o.patch});
   WEFT_REQUIRE(o.in_channels > 0 && o.num_classes > 0 && o.layers > 0 && o.width > 0 &&
                    o.token_hidden >= 0 && o.channel_hidden >= 0,
-               "Mixer: channels, classes, layers, width and hidden units are at least 1");
+               "Mixer: channels, classes, layers, width and hidden units must be at least 1");
   if (o.token_hidden == 0) o.token_hidden = std::max<std::int64_t>(1, o.width / 2);
   if (o.channel_hidden == 0) o.channel_hidden = 4 * o.width;
   return o;

@@ -28,8 +28,8 @@ constexpr Depth kDepths[] = {{18, {2, 2, 2, 2}, false},
 const Depth& depth_of(const ResNetOptions& options) {
   const auto* const found = std::find_if(std::begin(kDepths), std::end(kDepths),
                                          [&](const Depth& d) { return d.depth == options.depth; });
-  WEFT_REQUIRE(found != std::end(kDepths),
-               "ResNet: depth is 18, 34, 50, 101 or 152, not " + std::to_string(options.depth));
+  WEFT_REQUIRE(found != std::end(kDepths), "ResNet: depth must be 18, 34, 50, 101 or 152, not " +
+                                               std::to_string(options.depth));
   return *found;
 }
 

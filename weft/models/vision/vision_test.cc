@@ -236,20 +236,20 @@ void expect_parts(Net net, const parallel::BlockModel& model) {
   EXPECT_EQ(names.size(), values.size());
 }
 
-TEST(Vision, PartsInOrderAreTheWholeNet) {
+TEST(Vision, PartsInOrderEqualTheWholeNet) {
   expect_parts(Vit(small_vit()), vit_blocks(small_vit()));
   expect_parts(Vit(small_vit(VitPool::kMean)), vit_blocks(small_vit(VitPool::kMean)));
   expect_parts(Mixer(small_mixer()), mixer_blocks(small_mixer()));
 }
 
-TEST(VisionSlow, PartsOfResNetsInOrderAreTheWholeNet) {
+TEST(VisionSlow, PartsOfResNetsInOrderEqualTheWholeNet) {
   for (const std::int64_t depth : {18, 50}) {
     const ResNetOptions options{.depth = depth, .in_channels = 1, .num_classes = 10};
     expect_parts(ResNet(options), resnet_blocks(options));
   }
 }
 
-TEST(Vision, ClonesAreNetsOfTheirOwnWithPartsOfTheirOwn) {
+TEST(Vision, ClonesAndTheirPartsAreIndependent) {
   const Vit net(small_vit());
   const auto copy = std::dynamic_pointer_cast<VitImpl>(net->clone());
   EXPECT_TRUE(torch::equal(copy->forward(images().to(torch::kFloat)),
@@ -332,7 +332,7 @@ TEST(Vision, AMixerInAPipelineEqualsOneProcess) {
   });
 }
 
-TEST(Vision, RefusesWhatMakesNoNet) {
+TEST(Vision, RefusesInvalidOptions) {
   EXPECT_THAT(refusal([] { ResNet(ResNetOptions{.depth = 20}); }),
               HasSubstr("18, 34, 50, 101 or 152, not 20"));
   EXPECT_THAT(refusal([] { resnet_blocks({.depth = 20}); }), HasSubstr("not 20"));

@@ -20,13 +20,13 @@ VitOptions complete(VitOptions o, const TensorParallel& tp) {
   internal::require_patches("Vit", {o.image_size, o.patch});
   WEFT_REQUIRE(o.in_channels > 0 && o.num_classes > 0 && o.layers > 0 && o.width > 0 &&
                    o.heads > 0 && o.hidden >= 0,
-               "Vit: channels, classes, layers, width, heads and hidden units are at least 1");
+               "Vit: channels, classes, layers, width, heads and hidden units must be at least 1");
   WEFT_REQUIRE(o.width % o.heads == 0, "Vit: a width of " + std::to_string(o.width) +
                                            " does not divide by " + std::to_string(o.heads) +
                                            " heads");
-  WEFT_REQUIRE(o.dropout >= 0 && o.dropout < 1, "Vit: dropout is in [0, 1)");
+  WEFT_REQUIRE(o.dropout >= 0 && o.dropout < 1, "Vit: dropout must be in [0, 1)");
   WEFT_REQUIRE(o.initial_std >= 0 && o.norm_eps > 0,
-               "Vit: initial_std is at least 0, norm_eps above");
+               "Vit: initial_std must be at least 0 and norm_eps above 0");
   if (o.hidden == 0) o.hidden = 4 * o.width;
   parallel::even_part("Vit: heads", o.heads, tp.size());
   return o;

@@ -38,8 +38,8 @@ struct TcpOptions {
       "127.0.0.1";
   std::string advertise;  // the host that peers connect to; empty: the address that is bound
   int port = 0;           // 0: any that is free
-  // congestion control, by name; empty: the system's, but reno instead of bbr between hosts less than
-  // 1 ms apart
+  // congestion control, by name; empty: the system's, but reno instead of bbr between hosts less
+  // than 1 ms apart
   std::string congestion;
   ZeroCopy zero_copy = ZeroCopy::kWhereItHelps;
   int streams = 2;  // data connections per pair, 1 to 16; one more is for control frames

@@ -169,7 +169,7 @@ TEST(ComposeCodec, DescribesTheCodecAndRejectsUnsupportedOnes) {
   EXPECT_EQ(refused({.codec = "auto"}, {{"dp", 2}}), "accepted");
   EXPECT_THAT(refused({.codec = "in8"}, {{"dp", 2}}), HasSubstr("int8"));
   EXPECT_THAT(refused({.codec = "int8", .precision = Precision::kF16}, {{"dp", 2}}),
-              HasSubstr("take bf16, or no codec"));
+              HasSubstr("use bf16, or no codec"));
   EXPECT_THAT(refused({.codec = "int8"}, {{"fsdp", 2}}), HasSubstr("use dp on the slow links"));
   EXPECT_EQ(refused({.codec = "int8"}, {{"pp", 2}}), "accepted");
   replicate(2, [](const Group& world) {

@@ -63,8 +63,7 @@ TEST(PlanCheck, RejectsNumbersOutOfRange) {
   EXPECT_THAT(refusal({.micro_batches = 0}, kModel, 1, {}), HasSubstr("micro_batches"));
   EXPECT_THAT(refusal({.zero_stage = 4}, kModel, 1, {}),
               HasSubstr("zero_stage must be 1, 2 or 3, not 4"));
-  EXPECT_THAT(refusal({.schedule = Algorithm::kForwardOnly}, kModel, 1, {}),
-              HasSubstr("take 1f1b"));
+  EXPECT_THAT(refusal({.schedule = Algorithm::kForwardOnly}, kModel, 1, {}), HasSubstr("use 1f1b"));
 }
 
 TEST(PlanCheck, AcceptsCpAndEpIfTheModelSupportsThem) {

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(MeshPicture, ShowsWhoIsWhereAndWhatLeavesAHost) {
+TEST(MeshPicture, ShowsPlacesOfRanksAndTrafficBetweenHosts) {
   const MeshLayout mesh(4, parse_axes("dp=2,tp=2"));
   const std::string text = show(mesh, {2, 2});
   EXPECT_THAT(text, HasSubstr("4 ranks: dp 2 x tp 2\n\nrank  host  dp    tp\n0     0     0     "

@@ -27,7 +27,7 @@ Request request(Algorithm algorithm, Collective collective, int world, int root 
 }
 
 // Patarasuk and Yuan's ring over three ranks, by hand: two rounds that add, two that hand out.
-TEST(RenderText, ShowsWhoSendsWhatToWhomInEachRound) {
+TEST(RenderText, ShowsTheMessagesOfEachRound) {
   EXPECT_THAT(render_text(request(Algorithm::kRing, Collective::kAllReduce, 3)),
               EndsWith("round    rank 0      rank 1      rank 2\n"
                        "1        →1:0 ←2:2+  →2:1 ←0:0+  →0:2 ←1:1+\n"
@@ -36,14 +36,14 @@ TEST(RenderText, ShowsWhoSendsWhatToWhomInEachRound) {
                        "4        →1:0 ←2:2   →2:1 ←0:0   →0:2 ←1:1\n"));
 }
 
-TEST(RenderText, NamesBlocksByTheirRankWhereverTheyLieOnTheWay) {
+TEST(RenderText, NamesBlocksByTheirRankWhereverTheyAreStored) {
   const std::string text = render_text(request(Algorithm::kBinomial, Collective::kGather, 4, 1));
   EXPECT_THAT(text, HasSubstr("sends the block of rank 2 to rank 1"));
   EXPECT_THAT(text, HasSubstr("→1:3"));
   EXPECT_THAT(text, HasSubstr("→1:0"));
 }
 
-TEST(RenderText, NumbersBlocksFromTheFirstEvenWhereThatOneNeverMoves) {
+TEST(RenderText, NumbersBlocksFromTheFirstEvenIfItNeverMoves) {
   const std::string text = render_text(request(Algorithm::kBinomial, Collective::kScatter, 4));
   EXPECT_THAT(
       text, HasSubstr("1        →2:2–3          ←0:2–3\n2        →1:1    ←0:1    →3:3    ←2:3\n"));
@@ -61,7 +61,7 @@ TEST(RenderText, SplitsWideTables) {
   EXPECT_EQ(occurrences(text, "  rank 31\n"), 1);
 }
 
-TEST(RenderSvg, DrawsEveryMessageOnceAndCarriesItsDescription) {
+TEST(RenderSvg, DrawsEveryMessageOnceAndContainsItsDescription) {
   const std::string svg =
       render_svg(request(Algorithm::kHalvingDoubling, Collective::kAllReduce, 8));
   EXPECT_THAT(svg, StartsWith("<svg xmlns="));
@@ -74,7 +74,7 @@ TEST(RenderSvg, DrawsEveryMessageOnceAndCarriesItsDescription) {
   EXPECT_EQ(occurrences(svg, "<circle"), 3 * 8 + 1);
 }
 
-TEST(RenderSvg, DrawsAllThatCanBeMade) {
+TEST(RenderSvg, DrawsEverySchedule) {
   for (const Algorithm algorithm : algorithms()) {
     for (const Collective collective : collectives()) {
       if (!supports(algorithm, collective)) continue;
@@ -99,13 +99,13 @@ TEST(RenderSvg, ShowsAFewBlocksOfAPipelineWhoseChunkIsGiven) {
   EXPECT_THAT(render_text(q), HasSubstr("(count is 40)"));
 }
 
-TEST(RenderSvg, RejectsWorldsThatAreTooLargeToSee) {
+TEST(RenderSvg, RefusesWorldsThatAreTooLargeToShow) {
   EXPECT_THAT([] { render_svg(request(Algorithm::kRing, Collective::kAllReduce, 1000)); },
               ::testing::ThrowsMessage<Error>(HasSubstr("more than can be shown")));
 }
 
 // Lian and others 2017: a third of itself and of both neighbors.
-TEST(RenderGossip, SaysWhoHearsWhomAndHowFastThatMixes) {
+TEST(RenderGossip, ShowsNeighborsAndTheMixingRate) {
   EXPECT_EQ(render_text(Gossip{Graph::kRing, 4}),
             "Gossip, ring graph\n"
             "4 ranks, 2 messages a rank and round; mixing rate 0.3333: a thousand times nearer to "
@@ -119,7 +119,7 @@ TEST(RenderGossip, SaysWhoHearsWhomAndHowFastThatMixes) {
   EXPECT_THAT(render_text(Gossip{Graph::kExponential, 100}), EndsWith("… and 92 more\n"));
 }
 
-TEST(RenderGossip, DrawsEveryLinkOnceWithAHeadWhereOnlyOneOfTheTwoHears) {
+TEST(RenderGossip, DrawsEveryLinkOnceWithAnArrowIfItIsOneWay) {
   const std::string ring = render_svg(Gossip{Graph::kRing, 8});
   EXPECT_EQ(occurrences(ring, "<line class=\"edge\""), 8);
   EXPECT_EQ(occurrences(ring, "<polygon"), 0);
@@ -133,7 +133,7 @@ TEST(RenderGossip, DrawsEveryLinkOnceWithAHeadWhereOnlyOneOfTheTwoHears) {
   EXPECT_EQ(occurrences(grid, "<line class=\"edge far\""), 8 * 2);
 }
 
-TEST(RenderGossip, DrawsAllThatCanBeMadeAndRefusesWhatCannotBeSeen) {
+TEST(RenderGossip, DrawsEveryGraphAndRefusesWhatIsTooLargeToShow) {
   for (const Graph graph : graphs()) {
     for (const int world : {1, 2, 3, 8, 12, 64}) {
       const std::string svg = render_svg(Gossip{graph, world});

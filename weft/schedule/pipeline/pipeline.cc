@@ -56,11 +56,11 @@ std::string able(int virtual_stages) {
 
 void check_size(const Request& q) {
   WEFT_REQUIRE(q.ranks >= 1,
-               "a pipeline of " + std::to_string(q.ranks) + " ranks; it takes at least one");
+               "a pipeline of " + std::to_string(q.ranks) + " ranks; it must have at least one");
   WEFT_REQUIRE(q.micro_batches >= 1, "a pipeline of " + std::to_string(q.micro_batches) +
-                                         " micro-batches; it takes at least one");
+                                         " micro-batches; it must have at least one");
   WEFT_REQUIRE(q.virtual_stages >= 1,
-               std::to_string(q.virtual_stages) + " virtual stages; a rank has at least one");
+               std::to_string(q.virtual_stages) + " virtual stages; a rank must have at least one");
   WEFT_REQUIRE(q.ranks <= kMostRanks, "a pipeline of " + std::to_string(q.ranks) +
                                           " ranks; at most " + std::to_string(kMostRanks));
   WEFT_REQUIRE(3.0 * q.ranks * q.virtual_stages * q.micro_batches <= kMostActions,
@@ -70,12 +70,13 @@ void check_size(const Request& q) {
 void check_costs(const Costs& c) {
   const double least = std::min({c.forward, c.backward_input, c.backward_weight});
   const double most = std::max({c.forward, c.backward_input, c.backward_weight, c.message});
-  WEFT_REQUIRE(least > 0 && c.message >= 0 &&
-                   std::isfinite(c.forward + c.backward_input + c.backward_weight + c.message),
-               "costs of a pipeline are positive numbers, of a message zero or more");
+  WEFT_REQUIRE(
+      least > 0 && c.message >= 0 &&
+          std::isfinite(c.forward + c.backward_input + c.backward_weight + c.message),
+      "costs of a pipeline must be positive, and the cost of a message must not be negative");
   WEFT_REQUIRE(
       most <= kFarthest * least,
-      "costs of a pipeline that are more than a million times apart; give those of one model");
+      "the costs of a pipeline differ by more than a factor of a million; check their units");
 }
 
 void check(const Request& q) {
@@ -90,8 +91,9 @@ void check(const Request& q) {
                    able(q.virtual_stages));
   WEFT_REQUIRE(q.memory >= 0, "a memory of " + std::to_string(q.memory) +
                                   " micro-batches; give at least 1, or 0 for the default");
-  WEFT_REQUIRE(q.memory == 0 || q.algorithm == Algorithm::kAutomatic,
-               std::string("memory is what automatic keeps to; ") + name + " holds what it holds");
+  WEFT_REQUIRE(
+      q.memory == 0 || q.algorithm == Algorithm::kAutomatic,
+      std::string("only automatic accepts a memory limit; ") + name + " has a fixed memory use");
 }
 
 }  // namespace
@@ -162,7 +164,7 @@ Algorithm parse_algorithm(const std::string& name) {
   std::string all;
   for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
   const auto near = nearest(name, names);
-  WEFT_REQUIRE(false, "no pipeline schedule is called '" + name + "'; " +
+  WEFT_REQUIRE(false, "unknown pipeline schedule '" + name + "'; " +
                           (near ? "did you mean '" + *near + "'?" : "there are " + all));
   return Algorithm::kGPipe;
 }

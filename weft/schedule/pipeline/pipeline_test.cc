@@ -56,10 +56,10 @@ class EveryPipeline : public ::testing::TestWithParam<Algorithm> {};
 TEST_P(EveryPipeline, DoesEveryActionOnceWithoutDeadlockOrBuffersWithinItsMemory) {
   prove_over(GetParam(), {1, 2, 3, 4, 5, 6, 7, 8});
 }
-TEST_P(EveryPipeline, DoesSoOver16Ranks) { prove_over(GetParam(), {16}); }
+TEST_P(EveryPipeline, IsCorrectOver16Ranks) { prove_over(GetParam(), {16}); }
 
 // Messages stand elsewhere where they take time, and the automatic schedule is another one.
-TEST_P(EveryPipeline, DoesSoWithUnevenCostsAndSlowMessages) {
+TEST_P(EveryPipeline, IsCorrectWithUnevenCostsAndSlowMessages) {
   for (const Costs& costs :
        {Costs{1, 2.5, 0.5, 0.7}, Costs{1, 0.9, 1.7, 3}, Costs{0.3, 1, 0.1, 0}}) {
     for (const int p : {2, 3, 5}) {
@@ -72,7 +72,7 @@ TEST_P(EveryPipeline, DoesSoWithUnevenCostsAndSlowMessages) {
 }
 
 // The formulas are met, not only kept, where there are micro-batches enough.
-TEST_P(EveryPipeline, HoldsAsManyMicroBatchesAsItsHeaderSays) {
+TEST_P(EveryPipeline, HoldsAsManyMicroBatchesAsDocumented) {
   for (const int v : virtual_stages_of(GetParam())) {
     for (const int p : {1, 2, 4, 8}) {
       const Request q{GetParam(), p, 4 * p, v};
@@ -98,7 +98,7 @@ struct Reference {
 };
 
 // PyTorch 2.13's lists, written by pipeline_reference.py.
-TEST(Pipelines, DoWhatPyTorchDoesInTheSameOrder) {
+TEST(Pipelines, HavePyTorchsOrderOfActions) {
   const std::vector<Reference> references = {
 #include "weft/schedule/pipeline/pipeline_reference.inc"
   };
@@ -143,7 +143,7 @@ TEST(Messages, CrossEachBorderBetweenRanksOnceInEachDirection) {
       << "an inner rank sends both ways";
 }
 
-TEST(Messages, WaitAtMostForTheirTurnInOneForwardOneBackward) {
+TEST(Messages, WaitOnlyForTheirTurnInOneForwardOneBackward) {
   const Request q{Algorithm::kOneForwardOneBackward, 4, 16};
   for (const auto& own : steps(make(q))) EXPECT_LE(waiting(own, q), 2);
 }
@@ -184,7 +184,7 @@ TEST(Proof, FindsABackwardBeforeItsForwardAndAWeightBeforeItsInput) {
   EXPECT_THAT(w.verdict(), HasSubstr("before its backward_input"));
 }
 
-TEST(Proof, FindsBackwardsThatWouldSumGradientsInAnotherOrder) {
+TEST(Proof, FindsBackwardsThatSumGradientsInAnotherOrder) {
   Proof p;
   auto& actions = p.schedule.actions[2];
   const auto last = std::find_if(actions.rbegin(), actions.rend(),
@@ -224,7 +224,7 @@ TEST(Proof, FindsAScheduleThatHoldsMoreThanItPromises) {
 
 // --- The selector ---
 
-TEST(Pipelines, RefuseWhatTheyCannotDoAndSayWhatCan) {
+TEST(Pipelines, RefuseUnsupportedOptionsAndNameThePipelinesThatSupportThem) {
   const auto refusal = [](const Request& q) { return message_of([&] { make(q); }); };
   EXPECT_THAT(refusal({Algorithm::kOneForwardOneBackward, 4, 8, 2}),
               HasSubstr("1f1b takes 1 virtual stage a rank, not 2; so many take gpipe, "
@@ -241,9 +241,9 @@ TEST(Pipelines, RefuseWhatTheyCannotDoAndSayWhatCan) {
   EXPECT_THAT(refusal({Algorithm::kGPipe, 4, 8, 0}), HasSubstr("0 virtual stages"));
   EXPECT_THAT(refusal({Algorithm::kGPipe, 4, 8, 1, {0, 1, 1}}), HasSubstr("positive"));
   EXPECT_THAT(refusal({Algorithm::kGPipe, 4, 8, 1, {1, 1, 1e-7}}),
-              HasSubstr("a million times apart"));
+              HasSubstr("a factor of a million"));
   EXPECT_THAT(refusal({Algorithm::kGPipe, 4, 8, 1, {}, 3}),
-              HasSubstr("memory is what automatic keeps to"));
+              HasSubstr("only automatic accepts a memory limit"));
   EXPECT_THAT(refusal({Algorithm::kAutomatic, 4, 8, 1, {}, -1}), HasSubstr("memory of -1"));
   EXPECT_THAT(message_of([] { rank_of({Algorithm::kGPipe, 4, 8}, 4); }), HasSubstr("stage 4 of 4"));
   EXPECT_THAT(message_of([] {

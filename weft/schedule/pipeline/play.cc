@@ -42,7 +42,9 @@ std::vector<std::vector<Span>> spans_of(const Schedule& schedule, const Costs& c
 Timing play(const Schedule& schedule, const Costs& costs) {
   const bool valid = costs.forward > 0 && costs.backward_input > 0 && costs.backward_weight > 0 &&
                      costs.message >= 0;
-  WEFT_REQUIRE(valid, "costs of a pipeline are positive numbers, of a message zero or more");
+  WEFT_REQUIRE(
+      valid,
+      "costs of a pipeline must be positive, and the cost of a message must not be negative");
   Timing timing{.spans = spans_of(schedule, costs)};
   double all = 0;
   std::vector<double> busy;

@@ -43,7 +43,7 @@ TEST(Play, LeavesGPipeAnd1F1BIdleForTheirShare) {
 
 // Narayanan and others 2021 (Megatron-LM), section 2.2.2, and Lamy-Poirier 2023: the bubble is a
 // v-th, also where p does not divide m.
-TEST(Play, LeavesInterleavedAndBreadthFirstIdleForAVthOfIt) {
+TEST(Play, LeavesInterleavedAndBreadthFirstIdleForAVthOfThatShare) {
   for (const Algorithm algorithm : {Algorithm::kInterleaved, Algorithm::kGPipe}) {
     for (const Costs& costs : kUneven) {
       for (const auto& [p, m] :
@@ -93,7 +93,7 @@ TEST(Play, AddsTheTimeOfMessagesThatNothingHides) {
       << "a rank sends itself nothing";
 }
 
-TEST(Automatic, IsNeverSlowerThanTheHandmadeOnesThatFitItsMemory) {
+TEST(Automatic, IsNeverSlowerThanTheFixedSchedulesThatFitItsMemory) {
   for (const Costs& costs : {Costs{1, 1, 1, 0}, Costs{1, 1.4, 0.6, 0.2}, Costs{1, 0.8, 1.2, 0.5},
                              Costs{1, 2, 2, 0}, Costs{3, 1, 1, 1}}) {
     for (const auto& [p, m] : {std::pair(2, 4), {4, 8}, {4, 12}, {8, 16}}) {
@@ -108,7 +108,7 @@ TEST(Automatic, IsNeverSlowerThanTheHandmadeOnesThatFitItsMemory) {
   }
 }
 
-TEST(Automatic, UsesWhatMemoryThereIsWhereTheHandmadeOnesCannot) {
+TEST(Automatic, UsesMemoryThatTheFixedSchedulesCannotUse) {
   const Costs costs{1, 1.4, 0.6, 0.2};
   const double h1 = played({Algorithm::kZeroBubbleH1, 4, 12}, costs).iteration;
   EXPECT_LT(played({Algorithm::kAutomatic, 4, 12, 1, costs, 5}, costs).iteration, h1 - 1)
@@ -132,7 +132,7 @@ TEST(Automatic, KeepsToItsMemoryDownToOneMicroBatch) {
   }
 }
 
-TEST(Play, RefusesCostsThatAreNoTimesAndNamesARankThatWaitsForEver) {
+TEST(Play, RefusesInvalidCostsAndNamesARankThatWaitsForever) {
   const Schedule schedule = make({Algorithm::kGPipe, 2, 2});
   EXPECT_THROW(play(schedule, {0, 1, 1}), Error);
   EXPECT_THROW(play(schedule, {1, 1, 1, -1}), Error);

@@ -19,7 +19,7 @@ std::string hex_of(std::string_view bytes) {
   return out;
 }
 
-// Calls found(id) for each added token and between(text, at_start) for what lies around them.
+// Calls found(id) for each added token and between(text, at_start) for the text around them.
 template <typename Between>
 void cut(const AddedTokens& tokens, std::string_view text, std::vector<TokenId>& ids,
          Specials specials, const Between& between) {
@@ -39,7 +39,7 @@ BpeTokenizer::BpeTokenizer(std::shared_ptr<const Model> model)
 
 void BpeTokenizer::encode(std::string_view text, std::vector<TokenId>& ids, Specials specials) {
   WEFT_REQUIRE(text.size() < std::numeric_limits<std::int32_t>::max(),
-               "encode: a text of 2 GiB or more; cut it into documents");
+               "encode: the text has 2 GiB or more; split it into documents");
   cut(model_->raw_tokens, text, ids, specials,
       [&](std::string_view part, bool at_start) { encode_raw(part, at_start, ids, specials); });
 }

@@ -31,7 +31,7 @@ std::vector<Node> parts_of(const Node& root, const char* key, const char* member
 }
 
 [[noreturn]] void unknown(const Node& node) {
-  node.refuse("weft does not know the type " + shown(node.at("type").text()));
+  node.refuse("weft does not support the type " + shown(node.at("type").text()));
 }
 
 // {"String": …}; where `regex` is given, {"Regex": …} is put there instead.
@@ -52,7 +52,7 @@ SplitStage parse_split(const Node& node) {
   node.allow({"type", "pattern", "behavior", "invert"});
   const std::string behavior = node.at("behavior").text();
   if (behavior != "Isolated")
-    node.refuse("behavior " + shown(behavior) + " is not known here; Isolated is");
+    node.refuse("behavior " + shown(behavior) + " is not supported; Isolated is");
   node.boolean_or("invert",
                   false);  // of no meaning to Isolated, which keeps what matches and what does not
   SplitStage stage;
@@ -74,7 +74,7 @@ SplitStage parse_metaspace(const Node& node) {
   const std::string scheme = node.text_or(
       "prepend_scheme", node.boolean_or("add_prefix_space", true) ? "always" : "never");
   if (scheme != "first" && scheme != "always" && scheme != "never")
-    node.refuse("prepend_scheme " + shown(scheme) + " is not known");
+    node.refuse("prepend_scheme " + shown(scheme) + " is not supported");
   SplitStage stage;
   stage.kind = SplitStage::Kind::kMetaspace;
   stage.text = node.at("replacement").text();
@@ -140,7 +140,7 @@ PreTokenizer parse_pre_tokenizer(const Node& root) {
   PreTokenizer out;
   for (const Node& node : parts_of(root, "pre_tokenizer", "pretokenizers")) {
     const std::string& type = node.at("type").text();
-    if (out.byte_level) node.refuse("nothing can follow ByteLevel");
+    if (out.byte_level) node.refuse("no component can follow ByteLevel");
     if (type == "ByteLevel") {
       parse_byte_level(node, out);
     } else if (type == "Split") {
@@ -159,7 +159,7 @@ PreTokenizer parse_pre_tokenizer(const Node& root) {
 Decoding parse_decoder(const Node& root) {
   Decoding out;
   const std::vector<Node> parts = parts_of(root, "decoder", "decoders");
-  if (parts.empty()) root.refuse("there is no decoder, so that ids have no text");
+  if (parts.empty()) root.refuse("there is no decoder, so ids cannot be turned into text");
   for (const Node& node : parts) {
     const std::string& type = node.at("type").text();
     if (type == "ByteLevel") {
@@ -171,7 +171,7 @@ Decoding parse_decoder(const Node& root) {
       node.allow({"type", "pattern", "content"});
       out.space = parse_pattern(node.at("pattern"), nullptr);
       if (node.at("content").text() != " ")
-        node.refuse("only a replacement by a space is understood");
+        node.refuse("only a replacement by a space is supported");
     } else if (type == "ByteFallback") {
       out.byte_fallback = true;
     } else if (type == "Strip") {

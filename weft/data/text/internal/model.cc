@@ -43,11 +43,11 @@ std::pair<std::string, std::string> parse_pair(const Node& node) {
     const std::string& text = node.text();
     const std::size_t space = text.find(' ');
     if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
-      node.corrupt(shown(text) + " is not two tokens");
+      node.corrupt(shown(text) + " does not have two tokens");
     return {text.substr(0, space), text.substr(space + 1)};
   }
   const std::vector<Node> two = node.items();
-  if (two.size() != 2) node.corrupt("a merge is of two tokens");
+  if (two.size() != 2) node.corrupt("a merge must have two tokens");
   return {two[0].text(), two[1].text()};
 }
 
@@ -68,14 +68,15 @@ void parse_merges(const Node& node, Model& out) {
 }
 
 void parse_bpe(const Node& node, const TokenizerLimits& limits, Model& out) {
-  // Files of old have no type here.
+  // Old files have no type here.
   const std::string type = node.text_or("type", "BPE");
-  if (type != "BPE") node.refuse("weft does not know the type " + shown(type) + "; BPE it does");
+  if (type != "BPE")
+    node.refuse("weft does not support the type " + shown(type) + "; it supports BPE");
   node.allow({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
               "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
-  if (node.find("dropout")) node.refuse("dropout is not understood; set it to null");
+  if (node.find("dropout")) node.refuse("dropout is not supported; set it to null");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    if (!node.text_or(key, "").empty()) node.refuse(std::string(key) + " is not understood");
+    if (!node.text_or(key, "").empty()) node.refuse(std::string(key) + " is not supported");
   }
   parse_vocab(node.at("vocab"), limits.max_id, out);
   parse_merges(node.at("merges"), out);
@@ -124,7 +125,7 @@ void set_texts(Model& out) {
 void parse_added(const Node& node, const TokenizerLimits& limits, Model& out) {
   node.allow({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
   for (const char* key : {"single_word", "lstrip", "rstrip"}) {
-    if (node.boolean_or(key, false)) node.refuse(std::string(key) + " is not understood");
+    if (node.boolean_or(key, false)) node.refuse(std::string(key) + " is not supported");
   }
   const std::string& content = node.at("content").text();
   const auto id = static_cast<TokenId>(node.at("id").integer(0, limits.max_id));
@@ -190,7 +191,7 @@ Model parse_model(std::string_view json, const std::string& name, const Tokenize
   out.byte_level = pre_tokenizer.byte_level;
   out.decoding = parse_decoder(root);
   if (out.byte_level != out.decoding.byte_level)
-    root.refuse("ByteLevel is asked of only one of pre_tokenizer and decoder");
+    root.refuse("only one of pre_tokenizer and decoder is ByteLevel; both must be, or neither");
   parse_bpe(root.at("model"), limits, out);
   set_texts(out);
   if (const auto added = root.find("added_tokens")) {

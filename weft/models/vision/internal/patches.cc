@@ -8,7 +8,7 @@ namespace weft::models::internal {
 
 void require_patches(const std::string& net, const PatchOptions& options) {
   WEFT_REQUIRE(options.image_size > 0 && options.patch > 0,
-               net + ": image size and patch are at least 1");
+               net + ": image size and patch must be at least 1");
   if (options.image_size % options.patch == 0) return;
   std::string good;
   for (std::int64_t p = 1; p <= options.image_size; ++p) {
@@ -32,7 +32,7 @@ parallel::Conv2d patch_projection(const PatchOptions& options, const parallel::T
 at::Tensor project_patches(const std::string& net, const at::Tensor& x, std::int64_t image_size,
                            parallel::Conv2d projection) {
   WEFT_REQUIRE(x.dim() == 4 && x.size(2) == image_size && x.size(3) == image_size,
-               net + ": images are [n, channels, " + std::to_string(image_size) + ", " +
+               net + ": images must be [n, channels, " + std::to_string(image_size) + ", " +
                    std::to_string(image_size) + "]");
   return projection->forward(x).flatten(2).transpose(1, 2);
 }

@@ -28,14 +28,14 @@ TEST(PipelineText, ShowsATimeLineForEachRank) {
                         "rank 1   .  F0 B0--- F1 B1--- F2 B2--- .  .\n"));
 }
 
-TEST(PipelineText, SaysWhatIsIdleHeldAndSent) {
+TEST(PipelineText, ShowsIdleTimeMemoryAndMessages) {
   const std::string text = render_text({Algorithm::kOneForwardOneBackward, 4, 8});
   EXPECT_THAT(text, HasSubstr("4 ranks, 8 micro-batches; 27.3 % idle of 33, bubble 9 of an "
                               "iteration of 33; at most 4 held; 48 messages"));
   EXPECT_THAT(text, HasSubstr("rank 3   27.3 % idle, holds 1\n"));
 }
 
-TEST(PipelineText, NamesTheStageWhereARankHasSeveralAndEachPartOfABackward) {
+TEST(PipelineText, NamesTheStageIfARankHasSeveralAndEachPartOfABackward) {
   const std::string text = render_text({Algorithm::kZeroBubbleV, 2, 3, 2});
   EXPECT_THAT(text, HasSubstr("F0.3 I0.3 W0.3"));
   EXPECT_THAT(text, HasSubstr("I backward of the input, W of the weights"));
@@ -52,7 +52,7 @@ TEST(PipelineText, StretchesActionsByTheirCosts) {
               HasSubstr("rank 0   F0 B0---------\n"));
 }
 
-TEST(PipelineSvg, DrawsEveryActionOnceAndCarriesItsDescription) {
+TEST(PipelineSvg, DrawsEveryActionOnceAndContainsItsDescription) {
   const std::string svg = render_svg({Algorithm::kZeroBubbleH1, 4, 8});
   EXPECT_EQ(occurrences(svg, "<rect class=\"box"), 3 * 4 * 8 + 3) << "and three in the legend";
   EXPECT_THAT(svg, HasSubstr("<title id=\"t\">Zero bubble H1</title>"));
@@ -67,7 +67,7 @@ TEST(PipelineSvg, HasAColorForEachStageOfARank) {
   EXPECT_THAT(svg, HasSubstr(">B5</text>"));
 }
 
-TEST(PipelinePictures, RefuseWhatIsTooLargeToLookAt) {
+TEST(PipelinePictures, RefuseWhatIsTooLargeToShow) {
   EXPECT_THROW(render_text({Algorithm::kGPipe, 65, 8}), Error);
   EXPECT_THROW(render_svg({Algorithm::kGPipe, 64, 200}), Error);
   EXPECT_THROW(render_text({Algorithm::kGPipe, 2, 8, 1, {1, 1e5, 1}}), Error);
