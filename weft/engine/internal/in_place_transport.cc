@@ -380,7 +380,6 @@ class InPlaceTransport final : public Transport {
   std::unique_ptr<Ledger> ledger_;
   std::unique_ptr<ShownGradients> shown_;
   std::unique_ptr<ShownBuffers> shown_buffers_;
-
   std::vector<bool> ready_, used_;
   std::vector<int> unready_;  // by unit: number of parameters that are not ready
   std::vector<int> ready_order_;
