@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""site.py ROOT OUT: builds the documentation site of docs/*.md into OUT, with the API reference. Needs MkDocs Material.
+"""site.py ROOT OUT: builds the documentation site of docs/*.md, with the API reference, into OUT.
 
-Pages link to files of the tree (../bench/README.md, ../examples/regroup.cc), so that they also work where the tree is shown. A copy of
-what is linked becomes part of the site: Markdown as pages, sources as pages that show them, folders as lists. Links are rewritten in
-the copy. A broken link fails the build."""
+Pages link to files of the tree (../bench/README.md, ../examples/regroup.cc), so that they also work
+where the tree is shown. The site gets a copy of each linked file: Markdown as a page, a source as a
+page that shows it, a folder as a list. Links are rewritten in the copy. A broken link fails the
+build. Needs MkDocs Material, and no network."""
+
 import os
 import pathlib
 import re
@@ -14,39 +16,57 @@ import sys
 import api
 
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()([^)\s#]*)(#[^)\s]*)?\)")
-LANGUAGES = {".cc": "cpp", ".h": "cpp", ".py": "python", ".toml": "toml", ".sh": "bash", ".cmake": "cmake"}
+LANGUAGES = {
+    ".cc": "cpp",
+    ".h": "cpp",
+    ".py": "python",
+    ".toml": "toml",
+    ".sh": "bash",
+    ".cmake": "cmake",
+}
+PICTURES = (".svg", ".png")
 LONGEST = 60_000  # characters of a source that a page shows
+REFERENCE = "      - api/index.md\n"  # in mkdocs.yml
+
+
+def hidden(text):
+    """A page that search leaves out."""
+    return "---\nsearch:\n  exclude: true\n---\n" + text
 
 
 class Site:
+    """The pages of the site in a folder, as MkDocs reads them."""
+
     def __init__(self, root, stage):
-        self.root, self.stage, self.done, self.waiting = root, stage, set(), []
+        self.root, self.stage, self.known, self.waiting = root, stage, set(), []
 
     def place(self, path):
-        """The page of a file of the tree, below the stage; it is staged as well."""
-        if path.is_dir():
-            path = path / "README.md" if (path / "README.md").exists() else path
-        name = path.relative_to(self.root).as_posix()
-        if path not in self.done:
-            self.done.add(path)
+        """The page of a file of the tree. The file becomes part of the site."""
+        if path.is_dir() and (path / "README.md").exists():
+            path = path / "README.md"
+        if path not in self.known:
+            self.known.add(path)
             self.waiting.append(path)
+        name = path.relative_to(self.root).as_posix()
         if name == "README.md":
-            return "index.md"
-        if name.startswith("docs/"):
-            return name.removeprefix("docs/")
-        return name if path.suffix == ".md" else name + (".md" if path.is_file() else "/index.md")
+            return "index.md"  # the front page is docs/index.md
+        if path.is_dir():
+            return name + "/index.md"
+        kept = path.suffix in (".md", *PICTURES)
+        return name.removeprefix("docs/") if kept else name + ".md"
 
     def rewrite(self, text, source, page):
         """The text with each relative link as it is in the site."""
+
         def moved(match):
             target = match[2]
-            if not target or re.match(r"[a-z]+:", target) or (page.startswith("api/") and "/" not in target):
+            within = page.startswith("api/") and "/" not in target
+            if not target or within or re.match(r"[a-z]+:", target):
                 return match[0]
             path = (source.parent / target).resolve()
             if not path.exists():
                 sys.exit(f"{source.relative_to(self.root)}: {target} leads nowhere")
-            up = "../" * page.count("/")
-            return f"{match[1]}{up}{self.place(path)}{match[3] or ''})"
+            return f"{match[1]}{'../' * page.count('/')}{self.place(path)}{match[3] or ''})"
 
         fenced, lines = False, text.split("\n")
         for at, line in enumerate(lines):
@@ -59,52 +79,52 @@ class Site:
         (self.stage / page).parent.mkdir(parents=True, exist_ok=True)
         (self.stage / page).write_text(text)
 
+    def listing(self, name):
+        command = ["git", "-C", str(self.root), "ls-files", name]
+        files = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+        return f"# {name}\n\nFiles of this folder:\n\n" + "\n".join(f"- `{file}`" for file in files)
+
+    def source(self, path, name):
+        text = path.read_text()[:LONGEST]
+        fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=2) + 1)
+        return f"# {name}\n\n{fence}{LANGUAGES.get(path.suffix, 'text')}\n{text}\n{fence}\n"
+
     def add(self, path):
-        """Stages a page, a picture, a source or the list of a folder."""
+        """Writes the page of a file, or copies a picture."""
         name, page = path.relative_to(self.root).as_posix(), self.place(path)
-        if path.suffix in (".svg", ".png"):
-            (self.stage / name.removeprefix("docs/")).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, self.stage / name.removeprefix("docs/"))
+        if path.suffix in PICTURES:
+            (self.stage / page).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, self.stage / page)
         elif path.suffix == ".md":
             self.write(page, self.rewrite(path.read_text(), path, page))
-        elif path.is_dir():
-            files = subprocess.run(["git", "-C", str(self.root), "ls-files", name], capture_output=True, text=True, check=True).stdout.split()
-            self.write(page, hidden(f"# {name}\n\nFiles of this folder:\n\n" + "\n".join(f"- `{file}`" for file in files)))
         else:
-            text = path.read_text()[:LONGEST]
-            fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=2) + 1)
-            self.write(page, hidden(f"# {name}\n\n{fence}{LANGUAGES.get(path.suffix, 'text')}\n{text}\n{fence}\n"))
+            shown = self.listing(name) if path.is_dir() else self.source(path, name)
+            self.write(page, hidden(shown))
 
     def fill(self):
         shutil.rmtree(self.stage, ignore_errors=True)
         for path in sorted((self.root / "docs").glob("*.md")):
             self.place(path)
         for name, text in api.pages(self.root).items():
-            self.write("api/" + name, self.rewrite(text, self.root / "docs/api" / name, "api/" + name))
+            page = "api/" + name
+            self.write(page, self.rewrite(text, self.root / "docs" / page, page))
         while self.waiting:
             path = self.waiting.pop()
-            if path != self.root / "README.md":  # the front page is docs/index.md
+            if path != self.root / "README.md":
                 self.add(path)
-        shutil.copytree(self.root / "tools/docs/site/assets", self.stage / "assets", dirs_exist_ok=True)
-
-
-def hidden(text):
-    """A page that search leaves out."""
-    return "---\nsearch:\n  exclude: true\n---\n" + text
+        shutil.copytree(self.root / "tools/docs/site/assets", self.stage / "assets")
 
 
 def main():
     root, out = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
-    stage = out.parent / (out.name + "_pages")
+    stage, made = out.parent / (out.name + "_pages"), out.parent / (out.name + ".yml")
     Site(root, stage).fill()
     config = (root / "tools/docs/site/mkdocs.yml").read_text()
-    made = stage.parent / (out.name + ".yml")
-    reference = "      - api/index.md\n"
-    config = config.replace(reference, reference + "\n".join(api.navigation(root)) + "\n")
+    config = config.replace(REFERENCE, REFERENCE + "\n".join(api.navigation(root)) + "\n")
     made.write_text(config.replace("STAGE", str(stage)).replace("OUT", str(out)))
-    built = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "--quiet", "-f", str(made)],
-                           env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
-    if built.returncode != 0:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "--quiet"]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    if subprocess.run([*command, "-f", str(made)], env=environment).returncode != 0:
         sys.exit("the site was not built")
     print(f"{out}/index.html")
 

@@ -17,12 +17,23 @@ WEFT = ""
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # A training that takes a moment: drawn images, a small net, a few steps.
 TINY = [
-    "--set", "model.name=mlp", "--set", "model.hidden=[32]", "--set", "train.max_steps=6",
-    "--progress", "none"
+    "--set",
+    "model.name=mlp",
+    "--set",
+    "model.hidden=[32]",
+    "--set",
+    "train.max_steps=6",
+    "--progress",
+    "none",
 ]
 LAUNCHERS = (
-    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-    "OMP_NUM_THREADS"
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "OMP_NUM_THREADS",
 )
 
 
@@ -33,8 +44,13 @@ def environment(**more):
 
 def weft(*arguments, cwd=ROOT, env=None, input=""):
     return subprocess.run(
-        [WEFT, *arguments], cwd=cwd, env=env or environment(), input=input, capture_output=True,
-        text=True, timeout=100
+        [WEFT, *arguments],
+        cwd=cwd,
+        env=env or environment(),
+        input=input,
+        capture_output=True,
+        text=True,
+        timeout=100,
     )
 
 
@@ -54,9 +70,23 @@ class Words(unittest.TestCase):
 
     def test_help_of_every_command_has_examples(self):
         for words in (
-            [], ["train"], ["new"], ["run"], ["runs"], ["report"], ["top"], ["completion"], ["man"],
-            ["schedule"], ["plan"], ["generate"], ["export"], ["tokenizer"], ["checkpoint"],
-            ["doctor"], ["bench"]
+            [],
+            ["train"],
+            ["new"],
+            ["run"],
+            ["runs"],
+            ["report"],
+            ["top"],
+            ["completion"],
+            ["man"],
+            ["schedule"],
+            ["plan"],
+            ["generate"],
+            ["export"],
+            ["tokenizer"],
+            ["checkpoint"],
+            ["doctor"],
+            ["bench"],
         ):
             shown = weft(*words, "--help")
             self.assertEqual(shown.returncode, 0, words)
@@ -128,16 +158,14 @@ class Words(unittest.TestCase):
             self.assertIn(text, result.stderr)
 
     def test_unknown_words_name_the_nearest(self):
+        self.fails(['unknown command "trian"', 'did you mean "train"?'], "trian", "recipes/shapes")
         self.fails(
-            ["unknown command \"trian\"", "did you mean \"train\"?"], "trian", "recipes/shapes"
-        )
-        self.fails(
-            ["unknown option \"--resum\"", "did you mean \"--resume\"?"],
+            ['unknown option "--resum"', 'did you mean "--resume"?'],
             "train",
             "shapes",
             "--resum",
         )
-        self.fails(["recipes/shape", "did you mean \"shapes\"?"], "train", "recipes/shape")
+        self.fails(["recipes/shape", 'did you mean "shapes"?'], "train", "recipes/shape")
         self.fails(
             ["train.epoch", "train.epochs", "--set"], "train", "shapes", "--set", "train.epoch=2"
         )
@@ -199,8 +227,13 @@ class Words(unittest.TestCase):
 
     def test_a_world_that_disagrees_names_both(self):
         env = environment(
-            RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
-            MASTER_PORT="29511", TORCHELASTIC_RUN_ID="none"
+            RANK="0",
+            WORLD_SIZE="2",
+            LOCAL_RANK="0",
+            LOCAL_WORLD_SIZE="2",
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT="29511",
+            TORCHELASTIC_RUN_ID="none",
         )
         result = weft("train", "shapes", "-n", "3", env=env)
         self.assertEqual(result.returncode, 2)
@@ -234,8 +267,15 @@ class Words(unittest.TestCase):
             "knomial": ["--radix", "3"],
         }.items():
             shown = weft(
-                "schedule", "show", algorithm, "--collective", "broadcast", "--ranks", "9", *words,
-                "--json"
+                "schedule",
+                "show",
+                algorithm,
+                "--collective",
+                "broadcast",
+                "--ranks",
+                "9",
+                *words,
+                "--json",
             )
             steps = [json.loads(line) for line in shown.stdout.splitlines()]
             self.assertEqual({step["rank"] for step in steps}, set(range(9)), shown.stderr)
@@ -282,8 +322,15 @@ class Words(unittest.TestCase):
         lines = [
             json.loads(line)
             for line in weft(
-                *show, "interleaved", "--stages", "4", "--micro-batches", "8", "--virtual", "2",
-                "--json"
+                *show,
+                "interleaved",
+                "--stages",
+                "4",
+                "--micro-batches",
+                "8",
+                "--virtual",
+                "2",
+                "--json",
             ).stdout.splitlines()
         ]
         self.assertAlmostEqual(lines[0]["idle_share"], 3 / 19)
@@ -293,8 +340,17 @@ class Words(unittest.TestCase):
             {"forward": 64, "backward": 64, "send": 112, "receive": 112},
         )
         costs = weft(
-            *show, "automatic", "--stages", "4", "--micro-batches", "12", "--costs", "1,2,2",
-            "--memory", "10", "--json"
+            *show,
+            "automatic",
+            "--stages",
+            "4",
+            "--micro-batches",
+            "12",
+            "--costs",
+            "1,2,2",
+            "--memory",
+            "10",
+            "--json",
         )
         self.assertAlmostEqual(json.loads(costs.stdout.splitlines()[0])["bubble"], 0)
         with tempfile.TemporaryDirectory() as folder:
@@ -303,7 +359,14 @@ class Words(unittest.TestCase):
             self.assertIn("<svg", picture.read_text())
         listed = weft("schedule", "list").stdout
         for name in (
-            "gpipe", "1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "automatic", "forward_only"
+            "gpipe",
+            "1f1b",
+            "interleaved",
+            "zb_h1",
+            "zb_h2",
+            "zb_v",
+            "automatic",
+            "forward_only",
         ):
             self.assertRegex(listed, rf"(?m)^{name} +pipeline")
 
@@ -381,8 +444,20 @@ class Words(unittest.TestCase):
         }
         self.assertLessEqual(
             {
-                "toolchain", "torch", "cores", "memory", "shared memory", "heap", "loopback",
-                "caches", "NUMA", "network", "mpi", "BLAS", "libuv", "OpenMP"
+                "toolchain",
+                "torch",
+                "cores",
+                "memory",
+                "shared memory",
+                "heap",
+                "loopback",
+                "caches",
+                "NUMA",
+                "network",
+                "mpi",
+                "BLAS",
+                "libuv",
+                "OpenMP",
             },
             checks,
         )
@@ -393,7 +468,6 @@ class Words(unittest.TestCase):
         found = tomllib.loads(shown.stdout)
         self.assertEqual(found["world"] if "world" in found else sum(found["host"]["sizes"]), 2)
         self.assertGreater(found["host"]["bandwidth"], 1e6)
-
 
     def test_a_tokenizer_is_learned_and_turns_text_into_tokens_and_back(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -429,8 +503,12 @@ class Words(unittest.TestCase):
 
     def test_what_a_tokenizer_cannot_do_is_one_line(self):
         self.fails(
-            ["/nowhere"], "tokenizer", "train", "/nowhere", "-o",
-            f"{tempfile.gettempdir()}/weft-none.json"
+            ["/nowhere"],
+            "tokenizer",
+            "train",
+            "/nowhere",
+            "-o",
+            f"{tempfile.gettempdir()}/weft-none.json",
         )
         self.fails(["--vocab"], "tokenizer", "train", "/etc/hostname", "--vocab", "256")
         self.fails(["/nowhere.json"], "tokenizer", "encode", "/nowhere.json", "a")
@@ -440,7 +518,7 @@ class Words(unittest.TestCase):
         self.fails(["not both"], "tokenizer", "encode", "bytes", "a", "--file", "b")
         self.fails(['"x1" is no token'], "tokenizer", "decode", "bytes", "65", "x1")
         self.fails(["id 257 at position 1"], "tokenizer", "decode", "bytes", "65", "257")
-        self.fails(["did you mean \"decode\""], "tokenizer", "decod")
+        self.fails(['did you mean "decode"'], "tokenizer", "decod")
 
     def test_what_is_no_checkpoint_is_one_line(self):
         self.fails(["/nowhere is no folder"], "checkpoint", "ls", "/nowhere")
@@ -459,7 +537,7 @@ class Words(unittest.TestCase):
             config = pathlib.Path(folder) / "config.json"
             config.write_text('{"model_type": "gemma"}')
             self.fails(
-                ["config.json: model_type = \"gemma\" is not supported", "gpt2, llama and mixtral"],
+                ['config.json: model_type = "gemma" is not supported', "gpt2, llama and mixtral"],
                 "generate",
                 folder,
             )
@@ -476,8 +554,16 @@ class Training(unittest.TestCase):
 
     def train(self, name, *words, launcher=(), env=None):
         command = [
-            *launcher, WEFT, "train", "recipes/shapes", *TINY, "--set",
-            f"run.dir={self.folder.name}", "--name", name, *words
+            *launcher,
+            WEFT,
+            "train",
+            "recipes/shapes",
+            *TINY,
+            "--set",
+            f"run.dir={self.folder.name}",
+            "--name",
+            name,
+            *words,
         ]
         return subprocess.run(
             command, cwd=ROOT, env=env or environment(), capture_output=True, text=True, timeout=100
@@ -521,10 +607,20 @@ class Training(unittest.TestCase):
         text = pathlib.Path(self.folder.name) / "verses.txt"
         text.write_text("warp weft " * 200)
         words = [
-            "model.name=gpt", "model.layers=1", "model.width=16", "model.heads=2",
-            "model.sequence=16", "data.name=text", f"data.file={text}", "optimizer.name=adamw",
-            "optimizer.lr=0.01", "train.batch=8", "train.max_steps=60", "train.epochs=30",
-            "schedule.name=constant", f"run.dir={self.folder.name}"
+            "model.name=gpt",
+            "model.layers=1",
+            "model.width=16",
+            "model.heads=2",
+            "model.sequence=16",
+            "data.name=text",
+            f"data.file={text}",
+            "optimizer.name=adamw",
+            "optimizer.lr=0.01",
+            "train.batch=8",
+            "train.max_steps=60",
+            "train.epochs=30",
+            "schedule.name=constant",
+            f"run.dir={self.folder.name}",
         ]
         result = weft(
             "train",
@@ -544,8 +640,16 @@ class Training(unittest.TestCase):
             said.stderr,
         )
         draw = [
-            "--prompt", "warp weft warp", "--tokens", "24", "--temperature", "0.6", "--top-p",
-            "0.9", "--seed", "4"
+            "--prompt",
+            "warp weft warp",
+            "--tokens",
+            "24",
+            "--temperature",
+            "0.6",
+            "--top-p",
+            "0.9",
+            "--seed",
+            "4",
         ]
         written = weft("generate", run, *draw).stdout
         self.assertIn("every checksum is right", weft("checkpoint", "verify", run).stdout)
@@ -558,7 +662,7 @@ class Training(unittest.TestCase):
             ).stdout.splitlines()
         ]
         length = int.from_bytes(plain.read_bytes()[:8], "little")
-        header = json.loads(plain.read_bytes()[8:8 + length])
+        header = json.loads(plain.read_bytes()[8 : 8 + length])
         self.assertEqual(
             {one["name"]: one["shape"] for one in shown},
             {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"},
@@ -573,8 +677,17 @@ class Training(unittest.TestCase):
 
     def test_reproducible_gives_the_same_bits_at_one_two_and_four_processes(self):
         for ranks in ("1", "2", "4"):
-            result = self.train("at" + ranks, "-n", ranks, "--set", "train.reproducible=true",
-                                "--set", "model.name=cnn", "--set", "model.hidden=[256,128]")
+            result = self.train(
+                "at" + ranks,
+                "-n",
+                ranks,
+                "--set",
+                "train.reproducible=true",
+                "--set",
+                "model.name=cnn",
+                "--set",
+                "model.hidden=[256,128]",
+            )
             self.assertEqual(result.returncode, 0, result.stderr)
         for ranks in ("2", "4"):
             self.assertEqual(self.losses("at1"), self.losses("at" + ranks))
@@ -619,8 +732,15 @@ class Training(unittest.TestCase):
         shown = weft("top", str(self.run_of("run")), "--once")
         self.assertEqual(shown.returncode, 0, shown.stderr)
         for text in (
-            "run, ended", "step          6 (epoch 0)", "loss", "grad_norm", "samples/s", "forward",
-            "memory", "slowest rank", "checkpoint    step 6"
+            "run, ended",
+            "step          6 (epoch 0)",
+            "loss",
+            "grad_norm",
+            "samples/s",
+            "forward",
+            "memory",
+            "slowest rank",
+            "checkpoint    step 6",
         ):
             self.assertIn(text, shown.stdout)
         self.assertEqual(weft("top", self.folder.name).returncode, 2)
@@ -634,15 +754,23 @@ class Training(unittest.TestCase):
         self.assertEqual(self.train("run").returncode, 0)
         before = (self.run_of("run") / "config.toml").read_text()
         self.refused(
-            self.train("run", "--resume", "--set", "model.hidden=[16]"), 2, "model.hidden = [16]",
-            "the run has [32]"
+            self.train("run", "--resume", "--set", "model.hidden=[16]"),
+            2,
+            "model.hidden = [16]",
+            "the run has [32]",
         )
         mine = pathlib.Path(self.folder.name) / "mine"
         mine.mkdir()
         (mine / "recipe.toml").write_text((ROOT / "recipes/shapes/recipe.toml").read_text())
         command = [
-            WEFT, "train", str(mine), "--resume", "--name", "run", "--set",
-            f"run.dir={self.folder.name}"
+            WEFT,
+            "train",
+            str(mine),
+            "--resume",
+            "--name",
+            "run",
+            "--set",
+            f"run.dir={self.folder.name}",
         ]
         other = subprocess.run(
             command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=100
@@ -675,13 +803,24 @@ class Training(unittest.TestCase):
 
     def test_a_loss_that_is_not_a_number_ends_the_run_and_keeps_good_checkpoints(self):
         words = [
-            "--set", "train.max_steps=40", "--set", "train.checkpoint_steps=2", "--set",
-            "train.log_every=1", "--set", "train.keep=1"
+            "--set",
+            "train.max_steps=40",
+            "--set",
+            "train.checkpoint_steps=2",
+            "--set",
+            "train.log_every=1",
+            "--set",
+            "train.keep=1",
         ]
         self.assertEqual(self.train("run", *words, "--set", "train.max_steps=6").returncode, 0)
         spoilt = self.train(
-            "run", *words, "--resume", "--set", "optimizer.lr=1e30", "--set",
-            "schedule.name=constant"
+            "run",
+            *words,
+            "--resume",
+            "--set",
+            "optimizer.lr=1e30",
+            "--set",
+            "schedule.name=constant",
         )
         self.refused(
             spoilt, 2, "the loss is NaN or infinite since step", "3 steps in a row", "on rank 0"
@@ -691,9 +830,23 @@ class Training(unittest.TestCase):
 
     def test_a_run_folder_that_is_deleted_while_training_is_an_error(self):
         command = [
-            WEFT, "train", "recipes/shapes", "--set", f"run.dir={self.folder.name}", "--name",
-            "run", "--set", "model.name=mlp", "--set", "train.epochs=500", "--set",
-            "train.eval_every=0", "--set", "train.checkpoint_every=0", "--progress", "none"
+            WEFT,
+            "train",
+            "recipes/shapes",
+            "--set",
+            f"run.dir={self.folder.name}",
+            "--name",
+            "run",
+            "--set",
+            "model.name=mlp",
+            "--set",
+            "train.epochs=500",
+            "--set",
+            "train.eval_every=0",
+            "--set",
+            "train.checkpoint_every=0",
+            "--progress",
+            "none",
         ]
         with subprocess.Popen(
             command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True
@@ -712,9 +865,21 @@ class Training(unittest.TestCase):
 
     def test_two_jobs_do_not_share_a_run_folder(self):
         command = [
-            WEFT, "train", "recipes/shapes", "--set", f"run.dir={self.folder.name}", "--name",
-            "run", "--set", "model.name=mlp", "--set", "train.epochs=500", "--set",
-            "train.eval_every=0", "--progress", "none"
+            WEFT,
+            "train",
+            "recipes/shapes",
+            "--set",
+            f"run.dir={self.folder.name}",
+            "--name",
+            "run",
+            "--set",
+            "model.name=mlp",
+            "--set",
+            "train.epochs=500",
+            "--set",
+            "train.eval_every=0",
+            "--progress",
+            "none",
         ]
         with subprocess.Popen(
             command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True
@@ -724,8 +889,12 @@ class Training(unittest.TestCase):
                     break
             self.refused(self.train("run"), 203, "is in use by process")
             resumed = subprocess.run(
-                [*command, "--resume"], cwd=ROOT, env=environment(), capture_output=True, text=True,
-                timeout=100
+                [*command, "--resume"],
+                cwd=ROOT,
+                env=environment(),
+                capture_output=True,
+                text=True,
+                timeout=100,
             )
             self.refused(resumed, 203, "is in use by process")
             running = [
@@ -758,8 +927,14 @@ class Training(unittest.TestCase):
             if promise is not None:
                 (recipe / "expected.toml").write_text(promise)
             result = weft(
-                "train", str(recipe), *TINY, "--set", f"run.dir={self.folder.name}", "--name",
-                says.replace(" ", "_"), "--check"
+                "train",
+                str(recipe),
+                *TINY,
+                "--set",
+                f"run.dir={self.folder.name}",
+                "--name",
+                says.replace(" ", "_"),
+                "--check",
             )
             self.assertEqual(
                 result.returncode,
@@ -777,9 +952,23 @@ class Training(unittest.TestCase):
 
     def test_a_signal_ends_it_with_a_checkpoint(self):
         command = [
-            WEFT, "train", "recipes/shapes", "-n", "2", "--set", f"run.dir={self.folder.name}",
-            "--name", "run", "--set", "train.epochs=500", "--set", "model.name=mlp", "--set",
-            "train.eval_every=0", "--progress", "none"
+            WEFT,
+            "train",
+            "recipes/shapes",
+            "-n",
+            "2",
+            "--set",
+            f"run.dir={self.folder.name}",
+            "--name",
+            "run",
+            "--set",
+            "train.epochs=500",
+            "--set",
+            "model.name=mlp",
+            "--set",
+            "train.eval_every=0",
+            "--progress",
+            "none",
         ]
         with subprocess.Popen(
             command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True
@@ -797,9 +986,23 @@ class Training(unittest.TestCase):
 
     def test_a_killed_rank_is_named_by_the_survivor(self):
         command = [
-            WEFT, "train", "recipes/shapes", "-n", "2", "--set", f"run.dir={self.folder.name}",
-            "--name", "run", "--set", "train.epochs=500", "--set", "model.name=mlp", "--set",
-            "train.eval_every=0", "--progress", "none"
+            WEFT,
+            "train",
+            "recipes/shapes",
+            "-n",
+            "2",
+            "--set",
+            f"run.dir={self.folder.name}",
+            "--name",
+            "run",
+            "--set",
+            "train.epochs=500",
+            "--set",
+            "model.name=mlp",
+            "--set",
+            "train.eval_every=0",
+            "--progress",
+            "none",
         ]
         with subprocess.Popen(
             command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True

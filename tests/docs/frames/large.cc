@@ -1,0 +1,9 @@
+// A few batches for a model of width 64.
+#include <torch/torch.h>
+#include <weft/weft.h>
+
+int main() {
+  const auto world = weft::init();
+  const std::vector<torch::data::Example<>> batches(2, {torch::ones({4, 64}), torch::ones({4, 64})});
+  // BLOCK
+}
