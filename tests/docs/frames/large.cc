@@ -4,6 +4,7 @@
 
 int main() {
   const auto world = weft::init();
-  const std::vector<torch::data::Example<>> batches(2, {torch::ones({4, 64}), torch::ones({4, 64})});
+  const auto ones = torch::ones({4, 64});
+  const std::vector<torch::data::Example<>> batches(2, {ones, ones});
   // BLOCK
 }
