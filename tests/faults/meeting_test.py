@@ -56,7 +56,7 @@ class Meeting(harness.FaultTest):
             self.ends(
                 self.weft("run", "-n", 2, "--master-port", port, "true"),
                 2,
-                [f"127.0.0.1:{port} is taken", "--master-port"],
+                [f"127.0.0.1:{port} is in use", "--master-port"],
                 within=5,
             )
 

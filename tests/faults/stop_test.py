@@ -73,7 +73,7 @@ class Stop(harness.FaultTest):
         )
 
         def insist():
-            if not (killing := "killing the ranks that are left: a second signal" in job.err()):
+            if not (killing := "killing the remaining ranks: a second signal" in job.err()):
                 os.kill(job.process.pid, signal.SIGINT)
             return killing
 
