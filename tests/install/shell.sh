@@ -29,8 +29,8 @@ typed() {
   zsh -f -s "$1" <<'ZSH'
 zmodload zsh/zpty
 zpty shell zsh -f -i
-zpty -w shell "fpath=(${(q)1} \$fpath); autoload -Uz compinit; compinit -u -D; echo rea\dy"
-zpty -r -m shell seen $'*\nready*'
+zpty -w shell "PS1='prompt> '; fpath=(${(q)1} \$fpath); autoload -Uz compinit; compinit -u -D; echo rea\dy"
+zpty -r -m shell seen $'*\nready*prompt> *'
 zpty -w -n shell $'weft tra\tEND'
 zpty -r -m shell seen '*END*'
 print -r -- "$seen"

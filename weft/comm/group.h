@@ -133,8 +133,8 @@ class Group {
   // ranks; otherwise only where BackendOptions::ordered_sums asked for it.
   bool has_ordered_sums() const;
   // Traffic of this rank since the groups were made: in this group, in the group that it was made
-  // from, and in all groups made from them. Groups of replicate() count only themselves. Calls that
-  // failed may count in part. Any thread may call it.
+  // from, and in all groups made from them. Calls that failed may count in part. Any thread may call
+  // it.
   Traffic traffic() const;
   // Longest time that a call waits for a peer.
   std::chrono::nanoseconds timeout() const;

@@ -28,7 +28,9 @@ using internal::WeftBackend;
 // Subgroups of the replicas: the first replica makes the backends of all, the others take theirs.
 class Parts : public std::enable_shared_from_this<Parts> {
  public:
-  c10::intrusive_ptr<c10d::Backend> make(const WeftBackend::Part& part) {
+  using Family = std::shared_ptr<internal::Family>;  // of one replica
+
+  c10::intrusive_ptr<c10d::Backend> make(const WeftBackend::Part& part, const Family& family) {
     const int size = static_cast<int>(part.ranks.size());
     Seats* seats = nullptr;
     if (part.me == 0) {
@@ -48,7 +50,7 @@ class Parts : public std::enable_shared_from_this<Parts> {
     auto engine = internal::make_direct_engine(std::move(seats->hosts[at]),
                                                std::move(seats->endpoints[at]), part.timeout);
     auto backend = c10::make_intrusive<WeftBackend>(std::move(engine), part.me, size, part.timeout,
-                                                    origin(part.store));
+                                                    origin(part.store, family));
     enlist(backend);
     return backend;
   }
@@ -61,10 +63,11 @@ class Parts : public std::enable_shared_from_this<Parts> {
     backends_.emplace_back(backend);
   }
 
-  WeftBackend::Origin origin(c10::intrusive_ptr<c10d::Store> store) {
-    return {std::move(store), [parts = shared_from_this()](const WeftBackend::Part& part) {
-              return parts->make(part);
-            }};
+  WeftBackend::Origin origin(c10::intrusive_ptr<c10d::Store> store, const Family& family) {
+    const auto make = [parts = shared_from_this(), family](const WeftBackend::Part& part) {
+      return parts->make(part, family);
+    };
+    return {std::move(store), make, family};
   }
 
   // Aborts all groups and all waits for groups. The first call wins.
@@ -131,8 +134,9 @@ void replicate(int replicas, const std::function<void(Group)>& fn,
     try {
       auto engine =
           internal::make_direct_engine(std::move(hosts[at]), std::move(endpoints[at]), timeout);
-      const auto backend = c10::make_intrusive<WeftBackend>(std::move(engine), rank, replicas,
-                                                            timeout, parts->origin(store));
+      const auto backend = c10::make_intrusive<WeftBackend>(
+          std::move(engine), rank, replicas, timeout,
+          parts->origin(store, std::make_shared<internal::Family>()));
       parts->enlist(backend);
       groups[at].emplace(backend, "replicas");
       fn(*groups[at]);

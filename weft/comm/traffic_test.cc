@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "weft/comm/replicate.h"
 #include "weft/comm/testing/fork_ranks.h"
 
 namespace weft::comm {
@@ -91,6 +92,14 @@ TEST(Traffic, OfAGroupCountsTheGroupsMadeFromItAlsoAfterTheirEnd) {
     return is(seen, 0, inside ? kBytes : 0) ? 0 : 1;  // 2 n (2 - 1) / 2
   });
   EXPECT_EQ(codes, all_good());
+}
+
+TEST(Traffic, OfReplicasCountsTheGroupsMadeFromTheirsToo) {
+  replicate(2, [](const Group& group) {
+    at::Tensor mine = at::ones({kElements});
+    const auto seen = traffic_of(group, [&] { group.duplicate("again").all_reduce(mine); });
+    EXPECT_EQ(seen.shared_bytes, kBytes);
+  });
 }
 
 // Two hosts of two ranks: each rank reduces half of the array over its host, all-reduces it with

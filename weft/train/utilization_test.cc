@@ -97,6 +97,24 @@ TEST(TrafficOfARun, IsTheGradientsAndALittleControl) {
   }
 }
 
+// A rank sums up its share of the gradients, 1 / W of them, and reads those of W - 1 ranks.
+TEST(TrafficOfARun, InSharedMemoryIsTheGradientsThatRanksReadOfEachOther) {
+  const TextRuns runs;
+  runs.train(2, "memory", {"train.max_steps=4", "train.log_every=2", "parallel.weights=shared"});
+  double parameters = 0;
+  for (const auto& [name, tensor] : runs.weights("memory"))
+    parameters += static_cast<double>(tensor.numel());
+  int seen = 0;
+  for (const auto& record : records_of(runs.path("memory"))) {
+    if (!record.contains("shared_mb")) continue;
+    EXPECT_EQ(record["sent_mb"], 0);
+    EXPECT_GE(record["shared_mb"].get<double>() * 1e6, 4 * parameters / 2);
+    EXPECT_LE(record["shared_mb"].get<double>() * 1e6, 4 * parameters / 2 + 500);
+    ++seen;
+  }
+  EXPECT_EQ(seen, 2);
+}
+
 TEST(TrafficOfARun, IsLeftOutWhereThereIsOneRank) {
   const TextRuns runs;
   runs.train(1, "alone", {"train.max_steps=2"});

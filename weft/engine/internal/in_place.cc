@@ -24,6 +24,7 @@ Sources::Sources(const Ledger& ledger, const Stretch& at, DType dtype, const dou
     const Ledger::Token token = ledger.token(peer, at.param);
     if (!has_gradient(token)) continue;
     if (first < 0) first = peer;
+    if (peer != ledger.host().rank()) ++peers;
     data[count] =
         ledger.host().at(peer, token) + static_cast<std::size_t>(at.begin) * size_of(dtype);
     if (by_rank != nullptr) weights[count] = by_rank[peer];
@@ -141,6 +142,7 @@ void InPlace::reduce(int unit, at::Tensor& shard) {
     const Sources sources(ledger_, {param, piece.begin, piece.end}, dtype_of(u.type),
                           weights.data());
     if (sources.count == 0) continue;
+    ledger_.host().count_moved(sources.peer_bytes());
     zero_up_to(piece.at);
     filled = piece.at + piece.end - piece.begin;
     sources.reduce(static_cast<std::byte*>(shard.data_ptr()) +

@@ -33,10 +33,15 @@ struct Sources {
     kernels::reduce(destinations, count, data, this->count, args);
   }
   void reduce(void* destination) const { reduce(&destination, 1); }
+  // Bytes of the other ranks among them.
+  std::uint64_t peer_bytes() const {
+    return static_cast<std::uint64_t>(peers * args.count) * size_of(args.dtype);
+  }
 
   const void* data[256];
   double weights[256];
   int count = 0;
+  int peers = 0;   // of `count`, those of other ranks
   int first = -1;  // the first rank that has one
   kernels::ReduceArgs args;
 };

@@ -313,6 +313,7 @@ class InPlaceTransport final : public Transport {
                       weighting_.weights.empty() ? nullptr : weighting_.weights.data());
       if (sources.count == 0) continue;
       sources.args.scale = weighting_.scale;
+      host_.count_moved(sources.peer_bytes());
       if (subject_.updates == nullptr) {
         average(at, sources);
       } else if (reduced_) {
