@@ -83,8 +83,7 @@ struct Momentum {
 // The buffer of a reducer; the same on all ranks except for `rank`.
 struct Unit {
   std::int64_t count = 0;
-  // by ascending position; for powersgd (which sends all other values uncompressed), sign and
-  // randomk
+  // by ascending position; for powersgd (which sends other values uncompressed), sign and randomk
   std::vector<Matrix> matrices;
   int rank = 0, world = 1;
   std::uint32_t id = 0;  // number of this buffer

@@ -76,8 +76,7 @@ class Direct {
   void all_to_all(const DirectArgs& args);
   void barrier(const DirectArgs& args);
 
-  // Bytes of the other ranks' data that this rank has read or written so far. Any thread may
-  // call it.
+  // Bytes of the other ranks' data that this rank has read or written. Any thread may call it.
   std::uint64_t moved_bytes() const { return moved_.value(); }
 
   static constexpr std::size_t kInline = 4096;        // bytes of a slot
