@@ -50,8 +50,9 @@ def main():
             wrong = [f"{table}.{key} is no recipe key" for table, key in KEY.findall(code)
                      if f"{table}.{key}" not in keys | NOT_KEYS]
             if page.name not in INSIDE:
-                wrong += [f"{space}{name} is in no public header" for space, name in NAME.findall(code)
-                          if name not in words and not space.startswith(FOREIGN)]
+                unknown = [space + name for space, name in NAME.findall(code)
+                           if name not in words and not space.startswith(FOREIGN)]
+                wrong += [f"{name} is in no public header" for name in unknown]
             wrong += [f"no source has {name}" for name in VARIABLE.findall(code)
                       if name not in variables]
             found += [f"{page.relative_to(ROOT)}:{number}: {each}" for each in wrong]
