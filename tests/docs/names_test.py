@@ -69,11 +69,12 @@ def main():
                 if f"{table}.{key}" not in keys | NOT_KEYS
             ]
             if page.name not in INSIDE:
-                wrong += [
-                    f"{space}{name} is in no public header"
+                unknown = [
+                    space + name
                     for space, name in NAME.findall(code)
                     if name not in words and not space.startswith(FOREIGN)
                 ]
+                wrong += [f"{name} is in no public header" for name in unknown]
             wrong += [
                 f"no source has {name}" for name in VARIABLE.findall(code) if name not in variables
             ]

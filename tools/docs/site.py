@@ -16,6 +16,7 @@ import sys
 import api
 
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()([^)\s#]*)(#[^)\s]*)?\)")
+FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 LANGUAGES = {
     ".cc": "cpp",
     ".h": "cpp",
@@ -68,12 +69,8 @@ class Site:
                 sys.exit(f"{source.relative_to(self.root)}: {target} leads nowhere")
             return f"{match[1]}{'../' * page.count('/')}{self.place(path)}{match[3] or ''})"
 
-        fenced, lines = False, text.split("\n")
-        for at, line in enumerate(lines):
-            fenced ^= line.lstrip().startswith("```")
-            if not fenced and not line.startswith("    "):
-                lines[at] = LINK.sub(moved, line)
-        return "\n".join(lines)
+        parts = FENCED.split(text)
+        return "".join(part if at % 2 else LINK.sub(moved, part) for at, part in enumerate(parts))
 
     def write(self, page, text):
         (self.stage / page).parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +83,7 @@ class Site:
 
     def source(self, path, name):
         text = path.read_text()[:LONGEST]
-        fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=2) + 1)
+        fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
         return f"# {name}\n\n{fence}{LANGUAGES.get(path.suffix, 'text')}\n{text}\n{fence}\n"
 
     def add(self, path):
@@ -122,10 +119,13 @@ def main():
     config = (root / "tools/docs/site/mkdocs.yml").read_text()
     config = config.replace(REFERENCE, REFERENCE + "\n".join(api.navigation(root)) + "\n")
     made.write_text(config.replace("STAGE", str(stage)).replace("OUT", str(out)))
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "--quiet"]
+    # Not --quiet: MkDocs then does not count warnings, and --strict has no effect.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "-f", str(made)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    if subprocess.run([*command, "-f", str(made)], env=environment).returncode != 0:
-        sys.exit("the site was not built")
+    built = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if built.returncode != 0:
+        lines = [line for line in built.stderr.splitlines() if not line.startswith("INFO")]
+        sys.exit("\n".join([*lines, "the site was not built"]))
     print(f"{out}/index.html")
 
 

@@ -12,4 +12,5 @@ def Net():
 
 
 # BLOCK
+del model, optimizer  # a group that DDP still holds may abort when the process ends
 dist.destroy_process_group()
