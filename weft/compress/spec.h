@@ -5,7 +5,7 @@
 //   bf16, f16          16-bit floats
 //   int8:64, int4:64   8 or 4 bits per number, one scale for each block of 64 numbers
 //   sign:1024          1 bit per number, one scale for each block; the smallest tensors
-//   uncompressed
+//                      are not compressed
 //   topk:0.01          this share of the numbers, the largest in magnitude
 //   randomk:0.01       this share of the numbers, the same on all ranks, each number in its turn;
 //                      small tensors more often than large ones

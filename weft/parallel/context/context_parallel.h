@@ -3,8 +3,8 @@
 // work position by position need no change.
 //
 //   const ContextParallel cp(mesh["cp"]);
-//   models::Gpt model(options, tp, cp);   // takes whole tokens, the same on all ranks, and cuts
-//   them
+//   models::Gpt model(options, tp, cp);   // takes whole tokens, the same on all ranks, and
+//                                         // divides them
 //   model->loss(model->forward(tokens), targets).backward();
 //
 // Gradients. mean() gives every rank the mean over all ranks' positions, and a gradient that is
