@@ -1,5 +1,4 @@
-// What a codec remembers goes through the checkpoint of a run: a resumed run has the bits of the
-// uninterrupted one.
+// Checkpoints contain the codec's state: a resumed run has the same bits as an uninterrupted one.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -23,7 +22,7 @@ std::shared_ptr<const data::ImageSet> shapes(data::Part part) {
       data::make_shapes({.train = 96, .test = 16, .seed = 1}, part));
 }
 
-// Two processes over TCP; a name twice goes on with the run.
+// Trains with two processes over TCP. A second call with the same name resumes the run.
 void train(const std::string& folder, const std::string& name, const std::string& codec,
            int max_steps) {
   const bool resume = std::filesystem::exists(folder + "/" + name);
@@ -73,7 +72,7 @@ TEST(CodecResume, HasTheBitsOfTheUninterruptedRun) {
   }
 }
 
-TEST(CodecResume, HasTheBitsOfTheUninterruptedRunOverStagesShardsAndSplitLayers) {
+TEST(CodecResume, HasTheBitsOfTheUninterruptedRunWithPipelineFsdpAndTensorParallelism) {
   const internal::TextRuns runs;
   for (const std::string form : {"parallel.pp=2", "parallel.fsdp=2", "parallel.tp=2"}) {
     SCOPED_TRACE(form);

@@ -22,13 +22,13 @@ std::int64_t draw(const at::Tensor& logits, const GenerateOptions& options,
   return at::multinomial(distribution(logits, options), 1, false, generator).item<std::int64_t>();
 }
 
-// Hands text on, but for an end that may turn out to be the beginning of a stop.
+// Passes text on, but holds back an end that may be the beginning of a stop text.
 class Printer {
  public:
   Printer(const std::vector<std::string>& stops, const std::function<void(std::string_view)>& piece)
       : stops_(stops), piece_(piece) {}
 
-  // All text so far; false: a stop has come.
+  // `all`: the whole text so far. Returns false once it contains a stop text.
   bool show(const std::string& all) {
     std::size_t stop = std::string::npos, safe = all.size();
     for (const std::string& text : stops_) {
@@ -44,7 +44,7 @@ class Printer {
     put(all, std::min(stop, safe));
     return stop == std::string::npos;
   }
-  // No more is to come.
+  // Prints the rest; the text is complete.
   void finish(const std::string& all) { put(all, all.size()); }
 
  private:
@@ -61,8 +61,8 @@ class Printer {
 
 void require_options(const GenerateOptions& o) {
   WEFT_REQUIRE(o.tokens >= 0 && o.top_k >= 0 && o.temperature >= 0,
-               "tokens, top-k and temperature are not below 0");
-  WEFT_REQUIRE(o.top_p > 0 && o.top_p <= 1, "top-p is above 0 and at most 1");
+               "tokens, top-k and temperature must not be below 0");
+  WEFT_REQUIRE(o.top_p > 0 && o.top_p <= 1, "top-p must be above 0 and at most 1");
   for (const std::string& stop : o.stop) WEFT_REQUIRE(!stop.empty(), "a text to stop at is empty");
 }
 
@@ -78,7 +78,7 @@ at::Tensor distribution(const at::Tensor& logits, const GenerateOptions& options
   if (options.top_p >= 1) return all;
   const auto [sorted, order] = all.sort(/*stable=*/true, 0, /*descending=*/true);
   const at::Tensor enough =
-      (sorted.cumsum(0) - sorted).ge(options.top_p);  // what comes before has it all
+      (sorted.cumsum(0) - sorted).ge(options.top_p);  // the likelier tokens already reach top_p
   const at::Tensor kept = at::zeros_like(all).scatter(0, order, sorted.masked_fill(enough, 0));
   return kept / kept.sum();
 }

@@ -1,4 +1,4 @@
-// Models of images learn the same under every plan.
+// Image models learn the same weights under every parallel plan.
 #include <gmock/gmock.h>
 
 #include "weft/base/testing/refusal.h"
@@ -36,7 +36,7 @@ const std::vector<Division>& divisions() {
 const std::vector<std::string> kShort = {"train.max_steps=5", "train.epochs=1", "optimizer.lr=0.05",
                                          "optimizer.max_grad_norm=1"};
 
-TEST(ImagePlans, LearnTheSameOverReplicasShardsAndStages) {
+TEST(ImagePlans, LearnTheSameWithDataFsdpPipelineAndTensorParallelism) {
   for (const std::string model : {"mlp", "cnn", "mixer", "vit"}) {
     ImageRuns runs;
     auto words = with(kShort, {"model.name=" + model});
@@ -59,7 +59,7 @@ TEST(ImagePlans, LearnTheSameOverReplicasShardsAndStages) {
   }
 }
 
-TEST(ImagePlans, HaveTheBitsOfOneProcessWhereTheRecipeIsReproducible) {
+TEST(ImagePlans, HaveTheBitsOfOneProcessWithTrainReproducible) {
   ImageRuns runs;
   const auto words = with(kShort, {"model.name=cnn", "train.reproducible=true", "data.flip=true"});
   const auto one = runs.train(1, "one", words);
@@ -70,7 +70,7 @@ TEST(ImagePlans, HaveTheBitsOfOneProcessWhereTheRecipeIsReproducible) {
   }
 }
 
-TEST(ImagePlans, GoOnFromACheckpointUnderAnotherPlan) {
+TEST(ImagePlans, ResumeFromACheckpointOfAnotherPlan) {
   ImageRuns runs;
   const auto words = with(kShort, {"model.name=cnn", "optimizer.name=adamw", "optimizer.lr=0.001"});
   const auto whole = runs.train(1, "whole", words);
@@ -79,7 +79,7 @@ TEST(ImagePlans, GoOnFromACheckpointUnderAnotherPlan) {
   expect_close(runs.train(2, "cut", words), whole, 1e-3);
 }
 
-TEST(ImagePlans, TrainInFloat16WithAScaledLossAndByTheSpeedOfReplicas) {
+TEST(ImagePlans, TrainInFloat16WithLossScalingAndWithSharesBySpeed) {
   ImageRuns runs;
   const auto half = runs.train(
       2, "half", {"model.name=mlp", "train.precision=f16", "train.epochs=4", "optimizer.lr=0.05"});
@@ -91,7 +91,7 @@ TEST(ImagePlans, TrainInFloat16WithAScaledLossAndByTheSpeedOfReplicas) {
   expect_close(runs.train(4, "speed", with(words, {"train.balance=speed"})), even, 1e-3);
 }
 
-TEST(ImagePlans, AreRefusedInOneLineThatNamesTheReasonAndLeaveNoRun) {
+TEST(ImagePlans, AreRejectedWithTheReasonInOneLineAndLeaveNoRunFolder) {
   ImageRuns runs;
   const auto refused = [&](int world, const std::vector<std::string>& words) {
     const std::string what =

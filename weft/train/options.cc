@@ -38,7 +38,7 @@ parallel::OptimizerSpec optimizer_of(const Config& config) {
   return spec;
 }
 
-// [parallel]'s sizes, what talks most last.
+// Mesh axes from the sizes in [parallel]. The axis with the most communication comes last.
 std::string mesh_of(const Config& config) {
   std::string axes;
   for (const std::string name : {"pp", "dp", "fsdp", "ep", "cp", "tp"}) {
@@ -91,7 +91,7 @@ optim::LearningRate schedule_of(const Config& config) {
   return rate;
 }
 
-// Assignments of values.
+// Writes values into a configuration as assignments.
 class Writer {
  public:
   explicit Writer(Config& config) : config_(config) {}

@@ -1,4 +1,4 @@
-// A program's own module, loss and data set under the trainer.
+// The trainer with a module, loss and data set of the program instead of a recipe.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -27,7 +27,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using State = std::map<std::string, at::Tensor>;
 
-// Points of the plane, and whether they lie in a ring.
+// Points in the plane, labeled by whether they lie in a ring.
 struct Points : torch::data::Dataset<Points> {
   explicit Points(std::int64_t count) {
     const at::Tensor k = torch::arange(count, torch::kDouble);
@@ -43,7 +43,7 @@ struct Points : torch::data::Dataset<Points> {
   at::Tensor x, y;
 };
 
-// The same values on every rank, whichever thread makes it.
+// Initialized without random numbers, so that it is the same on every rank and thread.
 nn::Sequential net() {
   nn::Sequential all(nn::Linear(2, 16), nn::BatchNorm1d(16), nn::ReLU(), nn::Linear(16, 16),
                      nn::ReLU(), nn::Linear(16, 2));
@@ -53,7 +53,7 @@ nn::Sequential net() {
     const at::Tensor values =
         (torch::arange(item.value().numel(), torch::kDouble) * 0.7 + ++phase).sin() * 0.5;
     if (item.key() != "1.weight")
-      item.value().copy_(values.view(item.value().sizes()));  // the batch norm's stays 1
+      item.value().copy_(values.view(item.value().sizes()));  // the batch norm weight stays 1
   }
   return all;
 }
@@ -150,7 +150,7 @@ TEST_F(OwnModel, IsTrainedMeasuredAndSavedUnderItsOwnNames) {
   EXPECT_GT(saved.at("1.running_var").sub(1).abs().max().item<double>(), 0);
 }
 
-TEST_F(OwnModel, LearnsTheSameUnderEveryPlanWithBatchNormsOverAllReplicas) {
+TEST_F(OwnModel, LearnsTheSameUnderEveryPlanWithSynchronizedBatchNorm) {
   auto with = options("one", "dp=0");
   const auto one = train(1, with);
   with.plan.sync_batch_norm = true;
@@ -171,7 +171,7 @@ TEST_F(OwnModel, LearnsTheSameUnderEveryPlanWithBatchNormsOverAllReplicas) {
   }
 }
 
-TEST_F(OwnModel, HasTheBitsOfOneProcessWithMicroShardsStatisticsIncluded) {
+TEST_F(OwnModel, HasTheBitsOfOneProcessWithMicroShardsIncludingBatchNormStatistics) {
   auto with = options("one", "dp=0");
   with.plan.micro_shards = 4;
   const auto one = train(1, with);
@@ -191,8 +191,8 @@ TEST_F(OwnModel, HasTheBitsOfOneProcessWithMicroShardsStatisticsIncluded) {
   }
 }
 
-// Running statistics are the first replica's, on all of them and in the checkpoint.
-TEST_F(OwnModel, GoesOnFromItsCheckpointAsIfItHadNotStopped) {
+// All replicas and the checkpoint have the running statistics of the first replica.
+TEST_F(OwnModel, ResumesFromItsCheckpointAsIfItHadNotStopped) {
   for (const std::string mesh : {"dp=2", "fsdp=2", "pp=2"}) {
     SCOPED_TRACE(mesh);
     const auto whole = train(2, options("whole-" + mesh, mesh));
@@ -207,7 +207,7 @@ TEST_F(OwnModel, GoesOnFromItsCheckpointAsIfItHadNotStopped) {
   }
 }
 
-TEST_F(OwnModel, HasCheckpointsOfEachRanksOwnSlices) {
+TEST_F(OwnModel, WritesTheSlicesOfEachRankToFilesOfTheirOwn) {
   for (const bool async : {true, false}) {
     auto with = options(async ? "async" : "waiting", "fsdp=2");
     with.checkpoint_async = async;
@@ -219,14 +219,14 @@ TEST_F(OwnModel, HasCheckpointsOfEachRanksOwnSlices) {
   }
 }
 
-// A file lies where the checkpoints' folder was.
-TEST_F(OwnModel, TrainsToTheEndAndFailsThenWhereTheLastCheckpointCannotBeWritten) {
+// A file replaces the folder of checkpoints during the run.
+TEST_F(OwnModel, TrainsToTheEndThenFailsIfTheLastCheckpointCannotBeWritten) {
   for (const bool async : {true, false}) {
     auto with = options(async ? "async" : "waiting", "dp=2");
     with.log_every = 1;
     with.checkpoint_async = async;
     const std::string folder = folder_ / (with.name + "/ckpt");
-    std::atomic<int> looks = 0;  // of both ranks
+    std::atomic<int> looks = 0;  // calls, on both ranks
     with.should_stop = [&] {
       if (looks++ > 0) return false;
       std::filesystem::remove(folder);
@@ -247,7 +247,7 @@ struct NetImpl : nn::Module {
 };
 TORCH_MODULE(Net);
 
-TEST_F(OwnModel, TakesAnyModuleTensorsAndFunctionsThatMakeBatches) {
+TEST_F(OwnModel, AcceptsAnyModuleAndDataAsTensorsOrAsAFunction) {
   const auto task = [] {
     Task whole = ring(parallel::blocks_of(Net()));
     const Points points(40);
@@ -296,8 +296,8 @@ TEST_F(OwnModel, SaysInOneLineWhatIsWrong) {
               HasSubstr("4 samples and y 3 targets"));
 }
 
-// These show in the first step, when there is a run.
-TEST_F(OwnModel, SaysWhatItsFunctionsGaveInPlaceOfANumberOrBatch) {
+// These errors appear in the first step, after the run folder is created.
+TEST_F(OwnModel, ReportsFunctionsThatReturnAWrongLossMetricOrBatch) {
   int run = 0;
   const auto trouble = [&](int world, const std::function<void(Task&)>& change) {
     return refusal([&] {

@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Recipes are looked for in recipes/ here and in the folders above (so that names work from build/
-// too), then among those installed with this program.
+// Search order: recipes/ in the current folder and its parents (so that names also work from
+// build/), then the recipes installed with this program.
 std::vector<fs::path> recipe_folders() {
   std::vector<fs::path> folders;
   std::error_code ignored;
@@ -57,7 +57,8 @@ std::vector<std::string> recipes_in(const fs::path& folder) {
                   "\": neither a folder with a recipe.toml nor a name in recipes/" + hint);
 }
 
-// Which models, data, optimizers or schedules a key is for, by the key that chooses them.
+// A key that applies only to some models, data sets, optimizers or schedules. `chosen_by` is the
+// key that selects them, and `of` lists the values that use `key`.
 struct Use {
   const char* key;
   const char* chosen_by;
@@ -118,7 +119,7 @@ std::string any_of(const std::vector<std::string>& names) {
   return text;
 }
 
-// An unknown model is refused where the model is made, with the names that there are.
+// Unknown models are rejected later, where the model is created, with a list of the known names.
 bool is_known_model(const std::string& name) {
   const auto images = models::list_models();
   return name == "gpt" || name == "lstm" ||
@@ -126,7 +127,7 @@ bool is_known_model(const std::string& name) {
                      [&](const models::ModelEntry& entry) { return entry.name == name; });
 }
 
-// Keys that have their defaults fit everything.
+// Rejects keys that the chosen model, data, optimizer or schedule does not use. Defaults pass.
 void refuse_misfits(const Config& config) {
   const auto rows = config.describe(), defaults = Config(config.schema()).describe();
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -155,7 +156,8 @@ void refuse_misfits(const Config& config) {
   }
 }
 
-// A run says which recipe it is of; one of an older weft shows it by its model and data alone.
+// A run stores the name of its recipe. Runs of older weft versions do not; for them, model.name and
+// data.name are compared.
 void refuse_other_recipe(const Config& run, const Config& asked, const std::string& recipe,
                          const std::string& path) {
   const std::string& of = run.get_string("run.recipe");
@@ -171,7 +173,7 @@ void refuse_other_recipe(const Config& run, const Config& asked, const std::stri
   }
 }
 
-// Files may have moved, and how data is read ahead is free.
+// Rejects changes of [model] and [data], except the location of files and data.prefetch.
 void refuse_other_model(const Config& run, const Config& now, const std::string& path) {
   const auto rows = now.describe(), before = run.describe();
   for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -28,7 +28,7 @@ std::string bad_config(Call call) {
   return "";
 }
 
-// A folder with recipes/, and the process in it while it lives.
+// Creates a folder with recipes/ and makes it the current folder during its lifetime.
 class InFolderOfRecipes {
  public:
   InFolderOfRecipes() : before_(std::filesystem::current_path()) {
@@ -56,7 +56,7 @@ TEST(Recipe, IsFoundByNameByFolderAndByFile) {
   }
 }
 
-TEST(Recipe, NamesTheNearestWhenThereIsNone) {
+TEST(Recipe, SuggestsTheNearestNameOrListsAllForAnUnknownRecipe) {
   const InFolderOfRecipes here;
   EXPECT_THAT(bad_config([] { find_recipe("recipes/fashon-mnist"); }),
               HasSubstr("did you mean \"fashion-mnist\"?"));
@@ -64,7 +64,7 @@ TEST(Recipe, NamesTheNearestWhenThereIsNone) {
               HasSubstr("there are: fashion-mnist, shapes"));
 }
 
-TEST(Recipe, TakesAssignmentsAndRefusesUnknownKeysTypesAndRanges) {
+TEST(Recipe, AcceptsAssignmentsAndRejectsUnknownKeysWrongTypesAndRanges) {
   const InFolderOfRecipes here;
   const auto config = load_recipe("shapes", {"train.epochs=7", "optimizer.lr=0.5"});
   EXPECT_EQ(config.get_int("train.epochs"), 7);
@@ -79,7 +79,7 @@ TEST(Recipe, TakesAssignmentsAndRefusesUnknownKeysTypesAndRanges) {
               HasSubstr("two numbers"));
 }
 
-TEST(Batches, KeepTheGlobalBatchAtAnyWorld) {
+TEST(Batches, KeepTheGlobalBatchSizeAtAnyWorldSize) {
   const Config config(recipe_schema());
   for (const int world : {1, 2, 3, 4}) {
     const auto batches = plan_batches(options_of(config), world, 60'000);
@@ -89,7 +89,7 @@ TEST(Batches, KeepTheGlobalBatchAtAnyWorld) {
   }
 }
 
-TEST(Batches, GrowWithTheWorldWhereTheRankIsGivenAndScaleTheRate) {
+TEST(Batches, GrowWithTheWorldSizeAndScaleTheRateIfBatchPerRankIsSet) {
   Config config(recipe_schema());
   config.set("train.batch_per_rank=64");
   config.set("schedule.reference_batch=64");
@@ -99,7 +99,7 @@ TEST(Batches, GrowWithTheWorldWhereTheRankIsGivenAndScaleTheRate) {
   EXPECT_DOUBLE_EQ(batches.base_rate, 0.4);
 }
 
-TEST(Recipe, RefusesAMisspeltCodecAndSaysWhereItStands) {
+TEST(Recipe, RejectsAMisspelledCodecAndNamesItsKey) {
   EXPECT_THAT(bad_config([] { load_recipe("shapes", {"parallel.codec=\"powersdg:4\""}); }),
               AllOf(HasSubstr("parallel.codec"), HasSubstr("did you mean \"powersgd\"?")));
   EXPECT_EQ(load_recipe("shapes", {"parallel.codec=\"topk:0.01,warmup=10\""})
@@ -107,7 +107,7 @@ TEST(Recipe, RefusesAMisspeltCodecAndSaysWhereItStands) {
             "topk:0.01,warmup=10");
 }
 
-TEST(Recipe, RefusesKeysThatItsModelDataOrOptimizerHasNoUseForUnlessTheyGoByTheirDefaults) {
+TEST(Recipe, RejectsKeysThatItsModelDataOrOptimizerDoesNotUseUnlessTheyAreDefaults) {
   const InFolderOfRecipes here;
   const auto with = [](const std::string& model, const std::string& key) {
     return [=] {
@@ -143,7 +143,7 @@ TEST(Recipe, RefusesKeysThatItsModelDataOrOptimizerHasNoUseForUnlessTheyGoByThei
     with("resnet18", key)();
 }
 
-TEST(Options, OfAProgramAreWrittenAsTheConfigurationThatGivesThem) {
+TEST(Options, OfAProgramConvertToTheConfigurationThatTheyCameFrom) {
   Config config(recipe_schema());
   for (const char* assignment :
        {"train.epochs=7", "train.batch=24", "optimizer.name=adamw", "optimizer.weight_decay=0.1",
@@ -165,7 +165,7 @@ TEST(Options, OfAProgramAreWrittenAsTheConfigurationThatGivesThem) {
   }
 }
 
-TEST(Batches, RefuseWhatThisWorldCannotDo) {
+TEST(Batches, AreRejectedIfTheyDoNotFitTheWorldSizeOrReproducibility) {
   Config config(recipe_schema());
   config.set("train.batch=3");
   EXPECT_THAT(bad_config([&] { plan_batches(options_of(config), 4, 100); }),

@@ -1,4 +1,4 @@
-// Checkpoints of a run that fail and succeed again.
+// RunSaver keeps working after a checkpoint could not be written.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -63,7 +63,7 @@ TEST(RunSaver, LeavesOlderCheckpointsAloneAndSavesAgainAfterAFailure) {
       take_away(group, folder);
       saver.save(at_step(4));
       saver.finish();
-      saver.finish();  // nothing is left to wait for
+      saver.finish();  // no save is left to wait for
 
       const auto saved = load_latest(group, folder);
       ASSERT_TRUE(saved);

@@ -9,7 +9,7 @@ namespace speeds_test {
 
 using namespace std::chrono_literals;
 
-TEST(Speeds, GiveSharesInProportionOnceTheyDifferByATwentieth) {
+TEST(Speeds, GiveProportionalSharesOnceTheyDifferByFivePercent) {
   comm::replicate(
       3,
       [](const Group& world) {

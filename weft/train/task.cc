@@ -23,7 +23,7 @@ data::Source samples(
     std::function<std::pair<at::Tensor, at::Tensor>(const std::vector<std::int64_t>& indices)>
         make) {
   WEFT_REQUIRE(size > 0, "samples: the data set is empty");
-  WEFT_REQUIRE(make != nullptr, "samples: nothing makes the batches");
+  WEFT_REQUIRE(make != nullptr, "samples: the function that makes the batches is missing");
   const auto checked = [make = std::move(make)](const data::Share& share) {
     // A rank without samples gives tensors of the right shape, with none.
     const bool none = share.indices.empty();

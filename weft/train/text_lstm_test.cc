@@ -26,9 +26,9 @@ const Assignments kLstm = {"model.name=lstm", "model.layers=2"};
 const Assignments kThatLearns = {"model.name=lstm", "model.layers=1", "model.width=32",
                                  "optimizer.lr=0.05", "train.epochs=10"};
 
-TEST(TextLstm, LearnsTheSameAtOneRankAndTwo) {
+TEST(TextLstm, LearnsTheSameOnOneAndTwoRanks) {
   const TextRuns runs;
-  // 9 rows: a rank has 5, the other 4.
+  // 9 rows: one rank has 5, the other 4.
   expect_learned_alike(runs, joined(kLstm, {"train.batch=9", "optimizer.max_grad_norm=0.1"}),
                        {{"shared", 2, {"parallel.weights=shared"}},
                         {"private", 2, {"parallel.weights=private", "parallel.dp=2"}}});
@@ -40,7 +40,7 @@ TEST(TextLstm, LearnsTheSameAtOneRankAndTwo) {
   EXPECT_EQ(untied.weights("one").count("decoder.weight"), 1);
 }
 
-TEST(TextLstm, LearnsTheSameOverTcpWhileGradientsStillTravel) {
+TEST(TextLstm, LearnsTheSameOverTcpWithOverlappedForward) {
   const TextRuns runs;
   const Assignments words = joined(kLstm, {"parallel.overlap_forward=true"});
   runs.train(1, "one", words);
@@ -69,10 +69,10 @@ TEST(TextLstm, LearnsInBfloat16) {
                          runs.weights("f32").at("encoder.weight")));
 }
 
-TEST(TextLstm, LearnsTheSameOverStagesAndShards) {
+TEST(TextLstm, LearnsTheSameWithPipelineParallelismAndFsdp) {
   for (const std::string tied : {"true", "false"}) {
     const TextRuns runs;
-    // Unscaled SGD: Adam would make much of gradients that are nothing but rounding.
+    // SGD, since Adam would take full-size steps for gradients that are only rounding errors.
     const Assignments words = joined(kLstm, {"model.tied=" + tied, "optimizer.name=sgd",
                                              "optimizer.lr=1", "optimizer.max_grad_norm=0.5"});
     expect_learned_alike(
@@ -82,7 +82,7 @@ TEST(TextLstm, LearnsTheSameOverStagesAndShards) {
          {"cut_late", 2, {"parallel.pp=2", "parallel.cuts=[3]", "train.recompute=full"}},
          {"pp_dp", 4, {"parallel.pp=2", "parallel.schedule=gpipe", "parallel.micro_batches=2"}}});
     EXPECT_EQ(runs.weights("pp").count("rnn.weight_hh_l1"), 1u);
-    // What one form has begun another goes on with.
+    // A run can start with one plan and resume with another.
     runs.train(2, "mixed", joined(words, {"train.max_steps=5", "parallel.pp=2"}));
     runs.train(2, "mixed", joined(words, {"train.max_steps=9", "parallel.fsdp=2"}));
     runs.train(1, "mixed", words);
@@ -90,7 +90,7 @@ TEST(TextLstm, LearnsTheSameOverStagesAndShards) {
   }
 }
 
-TEST(TextLstm, ReproducesTheBitsOfOneProcessUnderReplicasShardsAndStages) {
+TEST(TextLstm, HasTheBitsOfOneProcessWithDataFsdpAndPipelineParallelism) {
   const TextRuns runs;
   const Assignments words =
       joined(kLstm, {"train.reproducible=true", "model.width=64", "model.dropout=0.2",
@@ -102,7 +102,7 @@ TEST(TextLstm, ReproducesTheBitsOfOneProcessUnderReplicasShardsAndStages) {
         {"fsdp_dp", 4, {"parallel.fsdp=2"}},
         {"decoder_apart",
          2,
-         {"parallel.pp=2", "parallel.cuts=[3]"}},  // its input is strided where the layer is
+         {"parallel.pp=2", "parallel.cuts=[3]"}},  // a decoder stage of its own has strided input
         {"pp_dp", 4, {"parallel.pp=2", "train.recompute=full"}}}) {
     SCOPED_TRACE(name);
     runs.train(world, name, joined(words, forms));
@@ -112,7 +112,7 @@ TEST(TextLstm, ReproducesTheBitsOfOneProcessUnderReplicasShardsAndStages) {
   expect_equal(runs.weights("tcp"), weights);
 }
 
-TEST(TextLstm, GoesOnFromACheckpointAtAnotherNumberOfRanks) {
+TEST(TextLstm, ResumesFromACheckpointWithAnotherNumberOfRanks) {
   const TextRuns runs;
   runs.train(1, "whole", kLstm);
   EXPECT_EQ(runs.train(2, "cut", joined(kLstm, {"train.max_steps=3"})).steps, 3);
@@ -123,11 +123,11 @@ TEST(TextLstm, GoesOnFromACheckpointAtAnotherNumberOfRanks) {
   expect_equal(runs.weights("alone"), runs.weights("whole"));
 }
 
-TEST(TextLstm, WritesWhatItHasLearned) {
+TEST(TextLstm, GeneratesTheTextThatItHasLearned) {
   const TextRuns runs;
   EXPECT_GT(runs.train(1, "run", kThatLearns).accuracy, 0.8);
   const std::string run = runs.path("run");
-  // More tokens than it has seen at a time.
+  // More tokens than a training sample has.
   const GenerateOptions likeliest{.prompt = "warp weft ", .tokens = 30, .temperature = 0};
   EXPECT_EQ(text_of(run, likeliest), "warp weft warp weft warp weft ");
   GenerateOptions drawing{.prompt = "warp ", .tokens = 12, .temperature = 2, .seed = 3};
@@ -144,7 +144,7 @@ TEST(TextLstm, WritesWhatItHasLearned) {
   });
 }
 
-TEST(TextLstm, IsReadInPiecesAsInOne) {
+TEST(TextLstm, GivesTheSameLogitsForATextReadInPieces) {
   torch::manual_seed(1);
   models::Lstm lstm(models::LstmOptions{.vocabulary = 11, .width = 6, .hidden = 6});
   lstm->eval();
@@ -159,8 +159,8 @@ TEST(TextLstm, IsReadInPiecesAsInOne) {
   }
 }
 
-// A suite of its own: a process that has used OpenMP's threads cannot use them in a child.
-TEST(TextLstmInProcesses, DropsWhatItDropsOnThreads) {
+// Its own suite: after a process has used OpenMP's threads, a forked child cannot use them.
+TEST(TextLstmInProcesses, UsesTheSameDropoutMasksAsOnThreads) {
   const TextRuns runs;
   const Assignments words = joined(kLstm, {"model.dropout=0.3", "train.max_steps=4"});
   const auto codes = comm::fork_ranks(2, "auto", [&](const Group& group) {
@@ -172,7 +172,7 @@ TEST(TextLstmInProcesses, DropsWhatItDropsOnThreads) {
   expect_equal(runs.weights("processes"), runs.weights("threads"));
 }
 
-TEST(TextLstm, RefusesWhatIsAGptsAndLeavesNoRun) {
+TEST(TextLstm, RejectsKeysOfGptsAndLeavesNoRunFolder) {
   const TextRuns runs;
   const auto refused = [&](int world, const std::string& assignment) {
     return runs.refused(world, joined(kLstm, {assignment}));

@@ -20,10 +20,10 @@ using internal::text_of;
 using internal::TextRuns;
 using testing::HasSubstr;
 
-TEST(TextTrainer, LearnsTheSameHoweverBatchAndLayersAreSplit) {
+TEST(TextTrainer, LearnsTheSameWithDataAndTensorParallelism) {
   const TextRuns runs;
-  // Not Adam, which makes steps of full size of gradients that are zero but for rounding (the bias
-  // of keys).
+  // SGD, since Adam would take full-size steps for gradients that are only rounding errors (the
+  // bias of keys).
   const auto one = expect_learned_alike(
       runs, {"train.epochs=8", "optimizer.name=sgd", "optimizer.lr=0.1"},
       {{"dp2", 2, {}}, {"tp2", 2, {"parallel.tp=2"}}, {"dp2tp2", 4, {"parallel.tp=2"}}});
@@ -31,7 +31,7 @@ TEST(TextTrainer, LearnsTheSameHoweverBatchAndLayersAreSplit) {
   EXPECT_EQ(one.epochs, 8);
 }
 
-TEST(TextTrainer, LearnsTheSameInStagesAndShards) {
+TEST(TextTrainer, LearnsTheSameWithPipelineContextAndFsdpParallelism) {
   const TextRuns runs;
   expect_learned_alike(
       runs,
@@ -47,7 +47,7 @@ TEST(TextTrainer, LearnsTheSameInStagesAndShards) {
          "parallel.cuts=[1]"}}});
 }
 
-TEST(TextTrainer, LearnsTheSameWithExpertsOverRanks) {
+TEST(TextTrainer, LearnsTheSameWithExpertParallelism) {
   const TextRuns runs;
   expect_learned_alike(runs, {"model.experts=4", "optimizer.name=sgd", "optimizer.lr=0.1"},
                        {{"dp", 2, {"parallel.dp=2"}},
@@ -57,7 +57,7 @@ TEST(TextTrainer, LearnsTheSameWithExpertsOverRanks) {
   text_of(runs.path("ep"), {.tokens = 3, .seed = 1});
 }
 
-TEST(TextTrainer, LearnsTheSameOfPackedDocumentsHoweverTheyAreSplit) {
+TEST(TextTrainer, LearnsTheSameFromPackedDocumentsUnderEveryPlan) {
   const TextRuns runs;
   const Assignments words = {"data.file=\"" + runs.documents() + "\"",
                              "data.tokenizer=bpe:300",
@@ -75,7 +75,7 @@ TEST(TextTrainer, LearnsTheSameOfPackedDocumentsHoweverTheyAreSplit) {
   EXPECT_NE(runs.train(1, "stream", stream).loss, apart.loss);
 }
 
-TEST(TextTrainer, RefusesToPackDocumentsThatHaveNoEnd) {
+TEST(TextTrainer, RejectsPackingWithoutAnEndToken) {
   const TextRuns runs;
   const std::string folder = runs.documents(), endless = runs.path("endless.json");
   write_file_atomic(
@@ -95,15 +95,15 @@ double metric(const std::string& run, const std::string& key) {
   return at == std::string::npos ? -1 : std::stod(all.substr(at + name.size()));
 }
 
-TEST(TextTrainer, SaysHowEvenlyExpertsAreUsedAndWhatTheyDrop) {
+TEST(TextTrainer, ReportsTheLoadOfExpertsAndTheShareOfDroppedTokens) {
   const TextRuns runs;
-  // The weights hardly move, so that all choose alike.
+  // The weights hardly change, so that all runs route tokens alike.
   const std::vector<std::string> words = {"model.experts=4", "model.layers=2", "optimizer.name=sgd",
                                           "optimizer.lr=1e-6"};
   runs.train(1, "one", words);
   const double load = metric(runs.path("one"), "expert_load_max");
   EXPECT_GT(load, 1);
-  EXPECT_LE(load, 2) << "where two experts get all";
+  EXPECT_LE(load, 2) << "at most: two of the four experts get all tokens";
   EXPECT_EQ(metric(runs.path("one"), "expert_dropped"), 0);
   for (const auto& [name, forms] : {std::pair<const char*, std::vector<std::string>>{
                                         "pp_ep", {"parallel.pp=2", "parallel.ep=2"}},
@@ -127,19 +127,19 @@ TEST(TextTrainer, SaysHowEvenlyExpertsAreUsedAndWhatTheyDrop) {
   narrow.emplace_back("parallel.cp=2");
   runs.train(2, "narrow_cp", narrow);
   EXPECT_NEAR(metric(runs.path("narrow_cp"), "expert_dropped"), dropped, 1e-3);
-  EXPECT_GE(dropped, 0.5) << "experts take half of an even share at most";
+  EXPECT_GE(dropped, 0.5) << "an expert takes at most half of an even share";
   EXPECT_LT(dropped, 1);
   runs.train(1, "dense", {"train.epochs=1"});
   EXPECT_EQ(metric(runs.path("dense"), "expert_dropped"), -1) << "no experts";
 }
 
-TEST(TextTrainer, TrainsInFloat16WithAScaledLoss) {
+TEST(TextTrainer, TrainsInFloat16WithLossScaling) {
   const TextRuns runs;
   const std::vector<std::string> words = {"train.epochs=4", "optimizer.name=sgd",
                                           "optimizer.lr=0.1", "train.precision=f16"};
   const auto whole = runs.train(1, "whole", words);
   EXPECT_LT(whole.loss, 3);
-  // The scale goes on where it was.
+  // A resumed run keeps the loss scale.
   auto half = words;
   half.push_back("train.max_steps=5");
   runs.train(1, "cut", half);
@@ -151,7 +151,7 @@ TEST(TextTrainer, TrainsInFloat16WithAScaledLoss) {
   expect_close(runs.weights("cut"), runs.weights("whole"));
 }
 
-TEST(TextTrainer, RecomputesToTheSameBitsDropoutIncluded) {
+TEST(TextTrainer, HasTheSameBitsWithActivationCheckpointingIncludingDropout) {
   const TextRuns runs;
   const std::vector<std::string> words = {"model.dropout=0.1", "model.layers=2",
                                           "train.max_steps=5", "parallel.tp=2"};
@@ -166,7 +166,7 @@ TEST(TextTrainer, RecomputesToTheSameBitsDropoutIncluded) {
   }
 }
 
-TEST(TextTrainer, DropsAfterACheckpointWhatItWouldHaveDropped) {
+TEST(TextTrainer, UsesTheSameDropoutMasksAfterResumingFromACheckpoint) {
   for (const std::string model :
        {"model.name=gpt", "model.name=lstm", "parallel.micro_batches=2"}) {
     SCOPED_TRACE(model);
@@ -180,7 +180,7 @@ TEST(TextTrainer, DropsAfterACheckpointWhatItWouldHaveDropped) {
   }
 }
 
-TEST(TextTrainer, ReproducesTheBitsOfOneProcessUnderReplicasShardsAndStages) {
+TEST(TextTrainer, HasTheBitsOfOneProcessWithDataFsdpAndPipelineParallelism) {
   const TextRuns runs;
   const std::vector<std::string> words = {"train.reproducible=true", "model.dropout=0.1",
                                           "model.layers=2",          "train.batch=10",
@@ -218,7 +218,7 @@ TEST(TextTrainer, ReproducesTheBitsOfOneProcessUnderReplicasShardsAndStages) {
   EXPECT_THAT(runs.refused(3, {"train.reproducible=true"}), HasSubstr("nearest that works"));
 }
 
-TEST(TextTrainer, GoesOnFromACheckpointUnderAnotherSplit) {
+TEST(TextTrainer, ResumesFromACheckpointOfAnotherPlan) {
   const TextRuns runs;
   const std::vector<std::string> words = {"data.tokenizer=\"bpe:260\"", "model.family=llama"};
   runs.train(1, "whole", words);
@@ -226,7 +226,7 @@ TEST(TextTrainer, GoesOnFromACheckpointUnderAnotherSplit) {
   half.push_back("train.max_steps=3");
   half.push_back("parallel.tp=2");
   EXPECT_EQ(runs.train(2, "cut", half).steps, 3);
-  // From split layers to stages, from these to shards, from these to one process.
+  // From tensor parallelism to pipeline stages, then to FSDP, then to one process.
   for (const auto& [form, steps] : {std::pair{"parallel.pp=2", 6}, {"parallel.fsdp=2", 9}}) {
     half = words;
     half.push_back("train.max_steps=" + std::to_string(steps));
@@ -237,18 +237,18 @@ TEST(TextTrainer, GoesOnFromACheckpointUnderAnotherSplit) {
   expect_close(runs.weights("cut"), runs.weights("whole"));
 }
 
-TEST(TextTrainer, ItsModelsWriteWhatTheyHaveLearned) {
+TEST(TextTrainer, ItsModelsGenerateTheTextThatTheyHaveLearned) {
   const TextRuns runs;
   runs.train(1, "run", {"train.epochs=6"});
   const std::string run = runs.path("run");
-  // 30 tokens behind 10 are more than the model sees at a time.
+  // 10 + 30 tokens are more than the context length of the model.
   const GenerateOptions likeliest{.prompt = "warp weft ", .tokens = 30, .temperature = 0};
   const std::string text = text_of(run, likeliest);
   EXPECT_EQ(text, "warp weft warp weft warp weft ");
   const GenerateOptions drawing{
       .prompt = "warp ", .tokens = 12, .temperature = 2, .top_k = 5, .seed = 3};
   EXPECT_EQ(text_of(run, drawing), text_of(run, drawing));
-  // Over two ranks, each with its heads, the same.
+  // Two ranks, each with half of the heads, generate the same text.
   const GenerateOptions few{
       .prompt = "warp weft warp", .tokens = 4, .temperature = 0.5, .top_p = 0.9};
   const std::string alone = text_of(run, few);
@@ -256,9 +256,9 @@ TEST(TextTrainer, ItsModelsWriteWhatTheyHaveLearned) {
     EXPECT_EQ(text_of(run, few, parallel::TensorParallel(group, 1)), alone);
   });
   GenerateOptions stopping = likeliest;
-  stopping.stop = {"weft warp", "arp we"};  // the second comes first
+  stopping.stop = {"weft warp", "arp we"};  // the second one occurs first
   EXPECT_EQ(text_of(run, stopping), "w");
-  stopping.stop = {"ft wool"};  // begins, and does not come
+  stopping.stop = {"ft wool"};  // only its beginning occurs
   EXPECT_EQ(text_of(run, stopping), text);
   EXPECT_THROW(text_of(run, {.tokens = -1}), Error);
   EXPECT_THROW(text_of(run, {.top_p = 0}), Error);
@@ -266,7 +266,7 @@ TEST(TextTrainer, ItsModelsWriteWhatTheyHaveLearned) {
   EXPECT_THROW(text_of(runs.path("none"), {}), Error);
 }
 
-TEST(TextTrainer, ItsModelsAreWrittenForTransformersAndReadBack) {
+TEST(TextTrainer, ItsModelsAreExportedToTransformersAndReadBack) {
   const TextRuns runs;
   for (const std::string family : {"gpt2", "llama"}) {
     runs.train(1, family,
@@ -278,7 +278,7 @@ TEST(TextTrainer, ItsModelsAreWrittenForTransformersAndReadBack) {
          {GenerateOptions{.tokens = 10, .temperature = 0},
           GenerateOptions{.prompt = "we", .tokens = 14, .seed = 2}})
       EXPECT_EQ(text_of(output, options), text_of(runs.path(family), options)) << family;
-    EXPECT_THROW(export_huggingface(runs.path(family), output), Error) << "written over a model";
+    EXPECT_THROW(export_huggingface(runs.path(family), output), Error) << "overwrote a model";
   }
 }
 
@@ -294,15 +294,15 @@ TEST(Generate, DrawsFromTheLikeliestTokensOnly) {
   expect({.temperature = 0.5}, {0.01 / 0.345, 0.25 / 0.345, 0.0225 / 0.345, 0.0625 / 0.345});
   expect({.temperature = 1, .top_k = 2}, {0, 2.0 / 3, 0, 1.0 / 3});
   expect({.temperature = 1, .top_k = 9}, {0.1, 0.5, 0.15, 0.25});
-  // The fewest that reach it: 0.5 does not reach 0.6, with 0.25 it does.
+  // The fewest tokens whose sum reaches top_p: 0.5 does not reach 0.6, but 0.5 + 0.25 does.
   expect({.temperature = 1, .top_p = 0.6}, {0, 2.0 / 3, 0, 1.0 / 3});
   expect({.temperature = 1, .top_p = 0.8}, {0, 0.5 / 0.9, 0.15 / 0.9, 0.25 / 0.9});
   expect({.temperature = 1, .top_p = 0.01}, {0, 1, 0, 0});
   expect({.temperature = 1, .top_k = 2, .top_p = 0.6},
-         {0, 1, 0, 0});  // of what top_k left, 2/3 is enough
+         {0, 1, 0, 0});  // 2/3 of the tokens left by top_k reaches top_p
 }
 
-TEST(Generate, TakesTheBeginningFromTheTokenizersTemplate) {
+TEST(Generate, TakesTheBeginTokenFromTheTemplateOfTheTokenizer) {
   EXPECT_EQ(internal::begin_token(
                 R"({"post_processor": {"type": "Sequence", "processors": [{"type": "ByteLevel"},
       {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|begin_of_text|>",
@@ -316,7 +316,7 @@ TEST(Generate, TakesTheBeginningFromTheTokenizersTemplate) {
   EXPECT_EQ(internal::begin_token(""), "");
 }
 
-TEST(TextTrainer, RefusesWhatItCannotDoAndLeavesNoRun) {
+TEST(TextTrainer, RejectsInvalidPlansAndLeavesNoRunFolder) {
   const TextRuns runs;
   EXPECT_THAT(runs.refused(2, {"parallel.tp=3"}), HasSubstr("nearest: dp=1,tp=2"));
   EXPECT_THAT(runs.refused(1, {"data.file=\"/nowhere\""}), HasSubstr("/nowhere"));

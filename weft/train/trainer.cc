@@ -88,8 +88,8 @@ class Trainer::Impl {
 
   const Options options_;
   const Mesh mesh_;
-  std::unique_ptr<internal::RecipeTask> recipe_;  // null: a task of the program's own
-  internal::Loop loop_;                           // whose trace outlives the learner's thread
+  std::unique_ptr<internal::RecipeTask> recipe_;  // null: the program gave its own task
+  internal::Loop loop_;  // before learner_: its trace must outlive the learner's thread
   std::optional<internal::Learner> learner_;
 };
 

@@ -63,7 +63,7 @@ TEST(Reproducible, BatchNormHasTheSameBitsAtOneTwoAndFourRanks) {
   expect_same_bits(one, runs.train(4, "four", words));
 }
 
-TEST(Reproducible, HoldsForBatchesSmallerThanTheMicroShardsAndUnderClipping) {
+TEST(Reproducible, HasTheSameBitsForBatchesSmallerThanTheMicroShardsAndWithClipping) {
   Runs runs;
   // 33 batches of 3 samples and one of 1, in 4 micro-shards.
   const auto words =
@@ -73,11 +73,11 @@ TEST(Reproducible, HoldsForBatchesSmallerThanTheMicroShardsAndUnderClipping) {
   expect_same_bits(one, runs.train(2, "two", words));
 }
 
-TEST(Trainer, AveragesBySampleSoThatRanksChangeTheResultByRoundingAlone) {
+TEST(Trainer, AveragesOverSamplesSoThatRanksChangeOnlyTheRounding) {
   Runs runs;
   const std::vector<std::string> words = {"model.name=mlp", "model.hidden=[32]", "train.epochs=1"};
   const auto one = runs.train(1, "one", words);
-  const auto three = runs.train(3, "three", words);  // 16 samples over 3 ranks, and 4 at the end
+  const auto three = runs.train(3, "three", words);  // batches of 16 over 3 ranks, then one of 4
   ASSERT_EQ(one.losses.size(), 7u);
   ASSERT_EQ(three.losses.size(), 7u);
   for (const auto& [name, tensor] : one.tensors)
@@ -85,7 +85,7 @@ TEST(Trainer, AveragesBySampleSoThatRanksChangeTheResultByRoundingAlone) {
   EXPECT_NEAR(one.result.loss, three.result.loss, 1e-4);
 }
 
-TEST(Trainer, BalancesBySpeedWithTheResultOfEvenShares) {
+TEST(Trainer, BalancesBySpeedWithTheSameResultAsEvenShares) {
   Runs runs;
   const std::vector<std::string> words = {"model.name=mlp", "model.hidden=[32]", "train.epochs=3",
                                           "train.log_every=1"};
@@ -108,12 +108,12 @@ TEST(Trainer, ResumesWithTheBitsOfTheUninterruptedRun) {
         << "{\"step\":10,\"epoch\":1,\"loss\":7}\n";
     const auto resumed = runs.train(1, "cut-" + optimizer, words);
     EXPECT_EQ(resumed.result.steps, 14);
-    // The evaluation at step 9 is not in the uninterrupted run; losses and weights are.
+    // Only the interrupted run evaluates at step 9. Losses and weights are the same.
     expect_same_bits(whole, resumed);
   }
 }
 
-TEST(Trainer, StopsOnAllRanksWithACheckpointWhenOneIsToldTo) {
+TEST(Trainer, StopsOnAllRanksWithACheckpointWhenOneRankIsToldToStop) {
   Runs runs;
   std::atomic<int> asked{0};
   const auto cut =
@@ -135,7 +135,7 @@ std::vector<std::string> checkpoints_of(const std::string& run) {
   return names;
 }
 
-TEST(Trainer, SavesByStepsAndByTimeAndResumesFromBothWithTheSameBits) {
+TEST(Trainer, SavesByStepsAndByMinutesAndResumesWithTheSameBits) {
   Runs runs;
   const auto words = with(
       kReproducible, {"model.name=mlp", "train.epochs=2", "train.keep=0"});  // 7 steps an epoch
@@ -161,14 +161,14 @@ TEST(Trainer, SavesByStepsAndByTimeAndResumesFromBothWithTheSameBits) {
   }
 }
 
-TEST(Trainer, SavesNothingWhereNeitherEpochsNorStepsNorTimeAskForIt) {
+TEST(Trainer, SavesNoCheckpointIfNoIntervalIsSet) {
   Runs runs;
   runs.train(1, "run",
              {"model.name=mlp", "train.checkpoint_every=0", "train.checkpoint_minutes=0"});
   EXPECT_FALSE(checkpoint::latest(runs.path("run") + "/ckpt").folder.has_value());
 }
 
-TEST(Trainer, RefusesToResumeWithAnotherBatchOrModel) {
+TEST(Trainer, RejectsResumingWithAnotherBatchSizeOrModel) {
   Runs runs;
   const std::vector<std::string> words = {"model.name=mlp", "train.max_steps=2"};
   runs.train(1, "run", words);
@@ -176,7 +176,7 @@ TEST(Trainer, RefusesToResumeWithAnotherBatchOrModel) {
   EXPECT_THROW(runs.train(1, "run", with(words, {"model.hidden=[16]"})), Error);
 }
 
-TEST(Trainer, WritesTheTimeLineOfTheStepsAskedForOfAllRanksOnOneClock) {
+TEST(Trainer, WritesTheTimeLineOfTheRequestedStepsOfAllRanksOnOneClock) {
   Runs runs;
   const std::vector<std::string> words = {"model.name=mlp", "train.epochs=1"};
   runs.train(2, "run", words, {}, "steps=3:5");
@@ -202,7 +202,7 @@ TEST(Trainer, WritesTheTimeLineOfTheStepsAskedForOfAllRanksOnOneClock) {
   }
 }
 
-TEST(Trainer, MakesBatchNormsSynchronousOnlyWhereThereAreAny) {
+TEST(Trainer, RejectsSyncBatchNormForModelsWithoutBatchNorm) {
   Runs runs;
   EXPECT_THROW(runs.train(1, "cnn", {"model.name=cnn", "model.sync_batch_norm=true"}), Error);
   const auto outcome = runs.train(
@@ -232,7 +232,7 @@ TEST(Trainer, WritesTheMetricsOfEveryStep) {
   EXPECT_EQ(losses_of(runs.path("run") + "/metrics.jsonl").size(), 7u);
 }
 
-// The steps of the test records in a run's metrics.
+// Steps of the evaluation records in a metrics.jsonl.
 std::vector<std::int64_t> evaluated_steps(const std::string& file) {
   std::vector<std::int64_t> steps;
   std::ifstream in(file);
@@ -243,20 +243,20 @@ std::vector<std::int64_t> evaluated_steps(const std::string& file) {
   return steps;
 }
 
-TEST(Evaluation, WithinAnEpochComesEverySoManyStepsAndChangesNothing) {
+TEST(Evaluation, WithinAnEpochRunsEveryEvalStepsAndDoesNotChangeTheTraining) {
   Runs runs;
   const auto plain = runs.train(2, "plain", {"train.reproducible=true"});
   const auto looked_at =
       runs.train(2, "looked-at", {"train.reproducible=true", "train.eval_steps=3"});
   EXPECT_THAT(evaluated_steps(runs.path("plain") + "/metrics.jsonl"),
               ::testing::ElementsAre(7, 14));
-  // 7 steps an epoch: those at the end of an epoch are not made twice.
+  // 7 steps per epoch. The end of an epoch is evaluated only once.
   EXPECT_THAT(evaluated_steps(runs.path("looked-at") + "/metrics.jsonl"),
               ::testing::ElementsAre(3, 6, 7, 9, 12, 14));
   expect_same_bits(plain, looked_at);
 }
 
-TEST(Evaluation, CountsEverySampleOnceAtAnyWorld) {
+TEST(Evaluation, CountsEverySampleOnceAtAnyWorldSize) {
   Runs runs;
   std::vector<Outcome> seen;
   for (const int world : {1, 2, 3, 5})

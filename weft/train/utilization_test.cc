@@ -1,4 +1,4 @@
-// What metrics.jsonl says of FLOPs and of bytes, against numbers computed by hand.
+// FLOPs and traffic in metrics.jsonl, compared with numbers computed by hand.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -19,14 +19,14 @@ std::vector<nlohmann::json> records_of(const std::string& run) {
   return records;
 }
 
-// Blocks of 12 · 768² weights, 12 of them, and an output layer of 50257 · 768: N = 123,532,032.
-TEST(GptFlops, OfATokenOfGpt2SmallAreSixTimesItsWeightsAndAttention) {
+// 12 blocks of 12 · 768² weights and an output layer of 50257 · 768 weights: N = 123,532,032.
+TEST(GptFlops, PerTokenOfGpt2SmallAreSixTimesTheWeightsPlusAttention) {
   EXPECT_EQ(internal::gpt_flops_per_token({}), 6.0 * 123'532'032 + 12.0 * 12 * 768 * 1024);
 }
 
-// Llama 2 7B has 6,738,415,616 parameters: without the 32000 · 4096 of the look-up and the 65 norms
-// of 4096 these are the weights that a token is multiplied with.
-TEST(GptFlops, OfLlamaLeaveOutTheLookUpAndTheNorms) {
+// Llama 2 7B has 6,738,415,616 parameters. A token is multiplied with all of them except the
+// embedding (32000 · 4096) and the 65 norms of 4096.
+TEST(GptFlops, OfLlamaExcludeTheEmbeddingAndTheNorms) {
   const auto llama = models::like_llama({.vocabulary = 32000,
                                          .layers = 32,
                                          .width = 4096,
@@ -45,7 +45,8 @@ TEST(GptFlops, CountOnlyTheExpertsThatATokenUses) {
             6.0 * 12 * 768 * 8);  // the routers
 }
 
-// One block of width 16 (12 · 16² weights), 256 bytes and an end, sequences of 16 tokens.
+// One block of width 16 (12 · 16² weights), a vocabulary of 256 bytes and an end token, sequences
+// of 16 tokens.
 TEST(Mfu, IsTheFlopsOfASampleTimesTheSpeedOverThePeakOfAllRanks) {
   const TextRuns runs;
   runs.train(2, "mfu", {"train.peak_tflops=0.001", "train.epochs=1"});
@@ -60,7 +61,7 @@ TEST(Mfu, IsTheFlopsOfASampleTimesTheSpeedOverThePeakOfAllRanks) {
   EXPECT_GT(seen, 5);
 }
 
-TEST(Mfu, IsLeftOutWherePeakOrFlopsAreUnknown) {
+TEST(Mfu, IsNotWrittenIfPeakOrFlopsAreUnknown) {
   const TextRuns runs;
   runs.train(1, "no_peak", {"train.max_steps=2"});
   runs.train(1, "lstm", {"train.max_steps=2", "model.name=lstm", "train.peak_tflops=1"});
@@ -70,8 +71,8 @@ TEST(Mfu, IsLeftOutWherePeakOrFlopsAreUnknown) {
 }
 
 // Two ranks over TCP: an all-reduce of n bytes sends n bytes from each rank, 2 n (W - 1) / W. The
-// engine's trials begin at step 5, and without overlap_forward a step ends with its exchange.
-TEST(TrafficOfARun, IsTheGradientsAndALittleControl) {
+// engine starts to tune at step 5. Without overlap_forward, each exchange ends within its step.
+TEST(TrafficOfARun, IsTheGradientsPlusALittleControlTraffic) {
   const TextRuns runs;
   runs.train_over_tcp(2, false, "tcp",
                       {"train.max_steps=4", "train.log_every=2", "parallel.overlap_forward=false"});
@@ -97,8 +98,8 @@ TEST(TrafficOfARun, IsTheGradientsAndALittleControl) {
   }
 }
 
-// A rank sums up its share of the gradients, 1 / W of them, and reads those of W - 1 ranks.
-TEST(TrafficOfARun, InSharedMemoryIsTheGradientsThatRanksReadOfEachOther) {
+// Each rank reduces its shard of the gradients (1 / W), and reads that shard from W - 1 ranks.
+TEST(TrafficOfARun, InSharedMemoryIsTheGradientsThatRanksReadFromEachOther) {
   const TextRuns runs;
   runs.train(2, "memory", {"train.max_steps=4", "train.log_every=2", "parallel.weights=shared"});
   double parameters = 0;
@@ -115,7 +116,7 @@ TEST(TrafficOfARun, InSharedMemoryIsTheGradientsThatRanksReadOfEachOther) {
   EXPECT_EQ(seen, 2);
 }
 
-TEST(TrafficOfARun, IsLeftOutWhereThereIsOneRank) {
+TEST(TrafficOfARun, IsNotWrittenForOneRank) {
   const TextRuns runs;
   runs.train(1, "alone", {"train.max_steps=2"});
   for (const auto& record : records_of(runs.path("alone")))

@@ -1,4 +1,4 @@
-// Images, and the models that classify them.
+// Task of image recipes: images and the models that classify them.
 #include <ATen/ATen.h>
 
 #include <cmath>
@@ -16,8 +16,8 @@ data::SetOptions set_options(const Config& config) {
           static_cast<std::uint64_t>(config.get_int("data.seed"))};
 }
 
-// With crop and flip for training, without for evaluation; normalized by the training images' mean
-// and deviation.
+// Options for training. Evaluation turns crop and flip off. Both normalize by the mean and standard
+// deviation of the training images.
 data::AugmentOptions augment_options(const Config& config, const data::ImageSet& train) {
   const auto stats = data::channel_stats(train);
   data::AugmentOptions options;

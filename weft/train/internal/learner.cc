@@ -19,7 +19,7 @@ using observe::Phase;
 
 constexpr std::uint32_t kDraws = 0x64726177;  // a stream of random numbers: "draw"
 
-// The plan as this batch and mesh complete it.
+// Fills in the batch size and the number of micro-batches of the plan.
 parallel::Plan complete(const Options& options, const Mesh& mesh, std::int64_t batch) {
   parallel::Plan plan = options.plan;
   if (plan.micro_batches == 0)
@@ -28,7 +28,7 @@ parallel::Plan complete(const Options& options, const Mesh& mesh, std::int64_t b
   return plan;
 }
 
-// Those that share a batch, each with samples of its own.
+// Number of replicas that divide a batch, each with its own samples.
 int replicas(const Mesh& mesh) { return mesh.size("dp") * mesh.size("fsdp") * mesh.size("ep"); }
 
 // The inputs of one micro-batch, for measured stage cuts: the first samples of the data.
@@ -53,7 +53,7 @@ parallel::Plan plan_for(const Task& task, const Options& options, const Mesh& me
   return plan;
 }
 
-// The source, with each batch that it makes on the time line.
+// Wraps the source so that the trace records each batch that it prepares.
 data::Source traced(const data::Source& source, observe::Trace* trace) {
   if (trace == nullptr) return source;
   return {source.size, [make = source.make, trace](const data::Share& share) {
@@ -63,7 +63,7 @@ data::Source traced(const data::Source& source, observe::Trace* trace) {
           }};
 }
 
-// float64 [2]: the sum, and of how many.
+// float64 [2]: the sum and the number of samples.
 at::Tensor sum_and_count(const at::Tensor& value, std::int64_t samples, const std::string& name) {
   WEFT_REQUIRE(value.defined() && (value.numel() == 1 || value.numel() == 2),
                "the metric " + name +
@@ -92,8 +92,8 @@ void check_learner(const parallel::BlockModel& model, const Options& options, co
   plan_batches(options, replicas(mesh), samples);
   if (options.plan.micro_shards > 0 && !mesh.world().has_ordered_sums()) {
     throw Error(Errc::kBadConfig,
-                "train.reproducible adds gradients in one order, and this group in another that "
-                "its transport chose; make the group with "
+                "train.reproducible needs gradients summed in a fixed order, but the transport of "
+                "this group chooses its own order; make the group with "
                 "InitOptions::ordered_sums, as weft train does");
   }
 }
@@ -110,7 +110,7 @@ Learner::Learner(Task task, const Options& options, const Mesh& mesh, const Save
       model_(parallel::parallelize(task_.model, plan_, mesh)),
       loader_(make_loader(task_.train, {.batch = batches_.global, .seed = plan_.seed},
                           options.prefetch)) {
-  if (plan_.micro_shards > 0) at::set_num_threads(1);  // so that sums have one order
+  if (plan_.micro_shards > 0) at::set_num_threads(1);  // fixes the order of sums
   if (options.balance_by_speed && replicas(mesh) > 1) speeds_.emplace(mesh);
 }
 
@@ -123,8 +123,8 @@ data::Loader Learner::make_loader(const data::Source& source, const data::Sample
   return data::Loader(traced(source, trace_), data::Sampler(mine), prefetch);
 }
 
-// What layers of libtorch draw (dropout) is a function of seed, step, replica and stage too, so
-// that a resumed run draws what the uninterrupted one does.
+// Seeds libtorch's generator (dropout) from seed, step, replica, stage and position in cp. A
+// resumed run then draws the same numbers as an uninterrupted one.
 void Learner::seed_generator() const {
   const auto place = static_cast<std::uint64_t>(
       (model_.replica() * mesh_.size("pp") + mesh_.coordinate("pp")) * mesh_.size("cp") +
@@ -186,9 +186,9 @@ void Learner::end_epoch() {
              "the epoch has more batches than steps");
 }
 
-// float64 [metrics, 2] of the samples of a block, on the ranks that have their outputs first; zeros
-// on the others. Every replica makes every pass: where it has too few samples it repeats one, which
-// does not count.
+// float64 [metrics, 2]: sum and count of each metric over the samples of a block. Only the first
+// rank that holds the outputs returns them; the others return zeros. Every replica runs every pass:
+// with too few samples it repeats one, which is not counted.
 at::Tensor Learner::measure(const data::Batch& batch, bool mine) {
   const std::int64_t rows = mine ? batch.inputs[0].size(0) : 0;
   const std::int64_t passes = plan_.micro_shards > 0 ? 1 : plan_.micro_batches,
@@ -229,7 +229,7 @@ Evaluation Learner::evaluate() {
   data::Loader loader = make_loader(task_.test, {.batch = block, .order = data::Order::kSequential},
                                     options_.prefetch > 0 ? 1 : 0);
   at::Tensor all = at::zeros({blocks, static_cast<std::int64_t>(metrics_.size()), 2}, at::kDouble);
-  std::optional<data::Batch> last;  // stands for blocks that this replica does not have
+  std::optional<data::Batch> last;  // placeholder in rounds without a block for this replica
   for (std::int64_t round = 0; round * world < blocks; ++round) {
     const std::int64_t number = round * world + model_.replica();
     if (number < blocks) last = loader.next(Deadline::in(mesh_.world().timeout()));
@@ -253,11 +253,12 @@ Evaluation Learner::evaluate() {
   return result;
 }
 
-// Each rank of pp has layers of its own, whose loads are over all ranks that share the batch.
+// Each pipeline stage has its own layers. Their loads are already summed over all ranks that share
+// the batch.
 std::optional<Learner::ExpertUse> Learner::expert_use() {
   if (task_.model.experts == 0) return std::nullopt;
   at::Tensor most = at::ones({1}, at::kDouble),
-             choices = at::zeros({2}, at::kDouble);  // dropped, all
+             choices = at::zeros({2}, at::kDouble);  // dropped, total
   for (const auto& [layer, load] : model_.take_expert_loads()) {
     most.clamp_min_(load.imbalance());
     choices[0] += std::accumulate(load.dropped.begin(), load.dropped.end(), 0.0);

@@ -1,4 +1,4 @@
-// A task on a mesh: the model under its plan, the batches of this rank, evaluation.
+// Trains and evaluates a task on a mesh: the parallel model, this rank's batches, the metrics.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@
 
 namespace weft::train {
 
-// Of a whole data set, each sample counted once whatever the number of ranks.
+// Result over a whole data set. Each sample counts once at any number of ranks.
 struct Evaluation {
   std::int64_t samples = 0;  // 0: nothing was evaluated
   double loss = 0;
@@ -29,48 +29,49 @@ struct Evaluation {
 
 namespace internal {
 
-// Throws Error(kBadConfig) for a plan that cannot be and options that contradict each other, before
-// anything is made. Not collective.
+// Throws Error(kBadConfig) for an invalid plan or contradictory options, before anything is
+// created. Not collective.
 void check_learner(const parallel::BlockModel& model, const Options& options, const Mesh& mesh,
                    std::int64_t samples);
 
-// One rank's part. Calls are collective but for position(), model() and describe().
+// One rank's part. All calls are collective except the getters.
 class Learner {
  public:
   struct Step {
     double samples = 0;          // over all ranks
-    std::vector<double> losses;  // summed over samples, this rank's part; one, or one a micro-shard
-    // before clipping; none where gradients are not clipped, or the step was skipped
+    std::vector<double> losses;  // this rank's sums over samples: one, or one per micro-shard
+    // Before clipping. nullopt if gradients are not clipped or the step was skipped.
     std::optional<double> grad_norm;
   };
-  // Of experts' choices in training since the last call, alike on all ranks.
+  // Routing of tokens to experts in training since the last call. The same on all ranks.
   struct ExpertUse {
     double load_max =
-        // in the least even layer, what the most wanted expert got over an even share: 1 where all
-        // got the same
+        // Load of the busiest expert over an even share, in the least balanced layer. 1: perfectly
+        // balanced.
         1;
-    double dropped = 0;  // share over the capacity, of all layers' choices
+    double dropped = 0;  // share of all layers' choices that exceeded the capacity
   };
 
-  // `codec`: what the codec of the run that goes on remembers. `trace`, where batches are made on
-  // the time line: outlives it, may be null.
+  // `resumed`: checkpoint whose pipeline cuts are reused; may be null. `trace` records when batches
+  // are prepared; it must outlive the learner and may be null.
   Learner(Task task, const Options& options, const Mesh& mesh, const Saved* resumed,
           observe::Trace* trace);
 
   const Batches& batches() const { return batches_; }
-  std::int64_t samples() const { return task_.train.size; }  // of an epoch
+  std::int64_t samples() const { return task_.train.size; }  // per epoch
   double flops_per_sample() const { return task_.flops_per_sample; }
-  // The next batch and one step of the optimizer.
+  // Takes the next batch and does one optimizer step.
   Step step(double lr, observe::StepTimer& timer);
-  // Shares of the batches to come, by the ranks' speed. Between a reduction of losses and the next
-  // step, when nothing is under way but gradients.
+  // Divides the next batches by the measured speed of the ranks. Call it between a reduction of the
+  // losses and the next step, while nothing but gradients is in flight.
   void rebalance();
-  // Throws where the epoch's batches are not used up.
+  // Throws if batches of the epoch are left.
   void end_epoch();
-  // In blocks of the same samples whatever the number of ranks, added in their order.
+  // Sums over blocks of samples in a fixed order. With micro-shards or options.eval_batch, the
+  // blocks do not depend on the number of ranks.
   Evaluation evaluate();
   std::optional<ExpertUse> expert_use();
-  // Between two steps: where the batches are. set_position() is for all ranks.
+  // Position in the data. Call between two steps; all ranks must call set_position().
   data::SamplerState position() const { return loader_.state(); }
   void set_position(const data::SamplerState& position) { loader_.restore(position); }
   parallel::ParallelModel& model() { return model_; }
@@ -85,13 +86,13 @@ class Learner {
   const Task task_;
   const Options options_;
   const Mesh mesh_;
-  const std::vector<Metric> metrics_;  // the loss among them
+  const std::vector<Metric> metrics_;  // including the loss
   const Batches batches_;
   observe::Trace* const trace_;
   parallel::Plan plan_;
   parallel::ParallelModel model_;
   data::Loader loader_;
-  std::optional<Speeds> speeds_;  // where shares go by speed
+  std::optional<Speeds> speeds_;  // only with options.balance_by_speed
 };
 
 }  // namespace internal

@@ -23,7 +23,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// The keys whose values differ from those that the run had: "0.1, was 0.2".
+// Keys whose values differ from those in the run's config.toml: "0.1, was 0.2".
 std::vector<LogField> changes_of(const std::string& file, const Config& now) {
   std::vector<LogField> changes;
   if (!std::filesystem::exists(file)) return changes;
@@ -60,7 +60,7 @@ void Loop::open() {
                              ? changes_of(run.parent + "/" + run.name + "/config.toml", config_)
                              : std::vector<LogField>{};
     folder_ = std::make_unique<observe::RunFolder>(run, config_);
-    if (!changes.empty()) log_info("this run goes on with other values than it had", changes);
+    if (!changes.empty()) log_info("the run resumes with changed values", changes);
     const auto weft = std::string(WEFT_VERSION), torch = std::string(TORCH_VERSION);
     write_file_atomic(
         folder_->path() + "/environment.json",
@@ -105,8 +105,8 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
                               options_.peak_tflops * 1e12 * static_cast<double>(world_.size())});
   saved_at_ = Clock::now();
   if (!saves_checkpoints(options_)) return;
-  // The newest checkpoint may hold weights that the loss has not been seen of: the one before stays
-  // too.
+  // The loss of the newest checkpoint's weights may not have been checked yet, so the previous
+  // checkpoint is kept too.
   const int keep = options_.keep == 1 ? 2 : static_cast<int>(options_.keep);
   saver_.emplace(world_, learner.model(),
                  RunSaver::Options{folder_ ? folder_->checkpoint_path() : "", keep,
@@ -122,7 +122,7 @@ TrainResult Loop::run() {
   if (saver_) saver_->finish();
   tracing_.finish();
   if (metrics_) metrics_->flush();
-  world_.barrier();  // nobody leaves before all have what they need
+  world_.barrier();  // no rank leaves while others still need it
   if (folder_ && folder_->is_gone()) {
     throw Error(Errc::kUnavailable,
                 "the run folder " + folder_->path() +
@@ -185,7 +185,7 @@ void Loop::step() {
   ++in_epoch_;
 }
 
-// Takes the losses of the last steps together over the ranks, and agrees on stopping.
+// Reduces the losses of the last steps over the ranks and agrees on whether to stop.
 void Loop::look() {
   const bool last = at_end() || in_epoch_ == learner_->batches().per_epoch;
   const bool show_ranks = last || seconds_since(ranks_shown_) >= 1;
@@ -225,8 +225,8 @@ void Loop::show(const StepLog::Seen& seen) {
   window_samples_ = 0;
 }
 
-// Says when the loss stops being a number, and ends the run when it stays so. Meanwhile nothing is
-// saved: good checkpoints stay.
+// Logs an error when the loss becomes NaN or infinite, and ends the run when it stays so. Meanwhile
+// no checkpoint is saved, so that the good ones are kept.
 void Loop::watch_loss(const StepLog::Seen::NotFinite& now) {
   const bool was_finite = std::exchange(loss_is_finite_, now.steps == 0);
   if (loss_is_finite_) return;
@@ -265,7 +265,7 @@ void Loop::end_of_epoch() {
   log_info("epoch done", fields);
 }
 
-// Its time is no part of the training's.
+// Its time does not count as training time.
 void Loop::evaluate_within() {
   const auto every = options_.eval_steps;
   if (every == 0 || step_ % every != 0) return;
@@ -289,7 +289,7 @@ void Loop::write_report() const {
   try {
     observe::write_report({folder_->path()}, folder_->path() + "/report.html");
   } catch (const std::exception& error) {
-    log_warn("there is no report of the run: " + describe(error));
+    log_warn("cannot write the report of the run: " + describe(error));
   }
 }
 

@@ -1,7 +1,7 @@
-// The epochs of a training run, whatever is trained: steps, looks at the loss, evaluations,
-// checkpoints, metrics, the run folder.
+// The training loop of any task: steps, reductions of the loss, evaluations, checkpoints, metrics,
+// the run folder.
 //
-//   open() ── the learner is made, from resumed() where there is one ── start(learner) ── run()
+//   open() ── create the learner (from resumed(), if set) ── start(learner) ── run()
 #pragma once
 
 #include <chrono>
@@ -24,11 +24,11 @@
 
 namespace weft::train::internal {
 
-// What the line at an epoch's end says besides losses and metrics.
+// Fields of the log line at the end of an epoch, besides losses and metrics.
 using EpochFields =
     std::function<std::vector<LogField>(const Evaluation& evaluation, double samples_per_s)>;
 
-// The unit of speed on the progress line.
+// Unit of speed on the progress line.
 struct Throughput {
   const char* name = "samples/s";
   double per_sample = 1;
@@ -36,22 +36,22 @@ struct Throughput {
 
 class Loop {
  public:
-  // `config`: for the run folder.
+  // `config` is written to the run folder.
   Loop(Options options, const Config& config, Group world);
 
-  // Collective. Makes the run folder on rank 0; where the run is resumed, loads its newest
-  // checkpoint.
+  // Creates the run folder on rank 0. If the run is resumed, loads its newest checkpoint.
+  // Collective.
   void open();
   const std::optional<Saved>& resumed() const { return resumed_; }
-  // Collective. Goes on where the checkpoint ended. The learner outlives the loop's calls.
+  // Continues from the checkpoint, if any. The learner must outlive run(). Collective.
   void start(Learner& learner, EpochFields fields, Throughput throughput = {});
-  // Collective. To the end, or until should_stop.
+  // Trains to the end, or until should_stop returns true. Collective.
   TrainResult run();
 
   std::string run_folder() const {
     return folder_ ? folder_->path() : "";
   }                                                     // empty on ranks other than 0
-  observe::Trace* trace() { return tracing_.trace(); }  // null where nothing is recorded
+  observe::Trace* trace() { return tracing_.trace(); }  // null if no steps are traced
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -81,7 +81,7 @@ class Loop {
   EpochFields fields_;
   optim::LearningRate rate_;  // in epochs
 
-  std::unique_ptr<observe::RunFolder> folder_;  // rank 0's, as are the metrics
+  std::unique_ptr<observe::RunFolder> folder_;  // on rank 0 only, like metrics_
   std::unique_ptr<observe::Metrics> metrics_;
   std::optional<Saved> resumed_;  // until the learner is restored
   std::optional<StepLog> log_;
@@ -92,17 +92,17 @@ class Loop {
   std::int64_t step_ = 0, epoch_ = 0, in_epoch_ = 0;
   std::int64_t saved_step_ = -1, evaluated_step_ = -1;
   double epoch_loss_ = 0;
-  double training_s_ = 0, trained_samples_ = 0;  // of this run
+  double training_s_ = 0, trained_samples_ = 0;  // of this process
   Throughput throughput_;
-  Clock::time_point window_began_;  // since the last look, without evaluations and saves
+  Clock::time_point window_began_;  // at the last look(); evaluations and saves do not count
   double window_samples_ = 0;
   std::optional<double> grad_norm_;  // of the last step
-  observe::Progress::Values shown_;  // beside the progress
+  observe::Progress::Values shown_;  // on the progress line
   bool stop_ = false, folder_gone_ = false;
-  bool loss_is_finite_ = true;  // of the last step that was looked at
+  bool loss_is_finite_ = true;  // of the last step that look() reduced
   Clock::time_point saved_at_ = Clock::now();
-  Clock::time_point ranks_shown_{};  // when the state of each rank was last written
-  bool save_due_ = false;            // by time
+  Clock::time_point ranks_shown_{};  // when ranks.json was last written
+  bool save_due_ = false;            // checkpoint_minutes have passed
   Evaluation evaluation_;
 };
 

@@ -7,8 +7,8 @@
 namespace weft::train::internal {
 namespace {
 
-// "2026-01-31-235959-mnist", or "2026-01-31-235959-2-mnist" for the second run of a second; not
-// "…-fashion-mnist".
+// Accepts "2026-01-31-235959-mnist", and "2026-01-31-235959-2-mnist" for the second run in the same
+// second. Rejects "…-fashion-mnist".
 bool is_run_of(const std::string& name, const std::string& recipe) {
   constexpr std::string_view kDate = "dddd-dd-dd-dddddd-";
   if (name.size() < kDate.size() + recipe.size() || !name.ends_with(recipe)) return false;

@@ -1,4 +1,4 @@
-// Which run of a recipe `--resume` continues.
+// Finds the run of a recipe that `--resume` continues.
 #pragma once
 
 #include <optional>
@@ -6,8 +6,8 @@
 
 namespace weft::train::internal {
 
-// The name of the recipe's newest run in `parent`: names begin with the date. Runs named by hand
-// are not looked at.
+// Name of the recipe's newest run in `parent`, by the date at the start of the name. Runs with a
+// name given by the user (run.name) are ignored.
 std::optional<std::string> newest_run(const std::string& parent, const std::string& recipe);
 
 }  // namespace weft::train::internal

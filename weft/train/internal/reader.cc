@@ -8,7 +8,7 @@ namespace weft::train::internal {
 namespace {
 
 constexpr std::int64_t kPiece =
-    256;  // tokens of a long text that an LSTM reads at a time: logits are made of all of them
+    256;  // tokens that an LSTM reads at a time; the logits of all of them are in memory
 
 // int64 [1, end - begin].
 at::Tensor tokens_of(const std::vector<std::int64_t>& context, std::int64_t begin,

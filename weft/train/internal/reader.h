@@ -1,4 +1,4 @@
-// Models as what generates text sees them: token by token.
+// Next-token prediction of a text model, for generation token by token.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,15 +15,16 @@ namespace weft::train::internal {
 class Reader {
  public:
   virtual ~Reader() = default;
-  // The logits, whole, [vocabulary], of what follows `context`, which is that of the last call and
-  // more, at least a token. Collective over the model's ranks; call it without gradient.
+  // Logits [vocabulary] of the token after `context`, gathered over tp. `context` is that of the
+  // last call plus at least one token. Collective over the model's ranks. Call it under
+  // NoGradGuard.
   virtual at::Tensor logits(const std::vector<std::int64_t>& context) = 0;
 };
 
-// Sees the last sequence_length tokens, and keeps their keys and values: once the context is longer
-// all of them change with each token, and are computed again. eval() has been called.
+// Sees the last sequence_length tokens and caches their keys and values. Once the context is
+// longer, each token changes all of them, so they are recomputed. Call model->eval() first.
 std::unique_ptr<Reader> make_reader(models::Gpt model);
-// Has seen all tokens, of which it keeps its state alone. eval() has been called.
+// Sees all tokens, but keeps only the LSTM's state. Call model->eval() first.
 std::unique_ptr<Reader> make_reader(models::Lstm model);
 
 }  // namespace weft::train::internal

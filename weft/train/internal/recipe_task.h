@@ -1,4 +1,4 @@
-// What a recipe trains, from its [model] and [data].
+// Creates the task of a recipe from its [model] and [data].
 #pragma once
 
 #include <memory>
@@ -18,19 +18,19 @@ namespace weft::train::internal {
 class RecipeTask {
  public:
   virtual ~RecipeTask() = default;
-  // The model's blocks, as far as plans are held against them. Makes nothing.
+  // The model's blocks, in enough detail to check a plan. Creates no modules.
   virtual parallel::BlockModel outline() const = 0;
-  // Collective. `folder`: the run's, empty on ranks other than 0.
+  // Creates the task. `folder`: the run folder; empty on ranks other than 0. Collective.
   virtual Task make(const std::string& folder) = 0;
-  // What the run's first line and the lines at the ends of epochs say of it.
+  // Fields for the first log line of the run and for the lines at the end of each epoch.
   virtual std::vector<LogField> about() const { return {}; }
   virtual Throughput throughput() const { return {}; }
   virtual std::vector<LogField> epoch_fields(const Evaluation& evaluation,
                                              double samples_per_s) const = 0;
 };
 
-// Reads what there is before a run folder, so that a recipe's mistakes leave none. Throws
-// Error(kBadConfig).
+// Checks all that can be checked before the run folder is created, so that an invalid recipe leaves
+// no folder. Throws Error(kBadConfig).
 std::unique_ptr<RecipeTask> image_task(const Config& config, const TrainerOptions& options);
 std::unique_ptr<RecipeTask> text_task(const Config& config, const Group& world, bool resume);
 

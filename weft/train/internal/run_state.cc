@@ -16,7 +16,7 @@
 namespace weft::train::internal {
 namespace {
 
-// Exact and locale-free.
+// Exact (hexadecimal) and independent of the locale.
 std::string to_text(double value) {
   char text[64];
   const auto end = std::to_chars(text, text + sizeof text, value, std::chars_format::hex).ptr;
@@ -64,8 +64,8 @@ std::string boot_id() {
   return id.empty() ? "?" : id;
 }
 
-// A machine whose ranks' copies would take more than half of its available memory, in words; empty
-// where there is none. Collective.
+// Describes a machine whose ranks' copies would take more than half of its available memory. Empty
+// if there is none. Collective.
 std::string too_small(const Group& world, std::int64_t copy_bytes) {
   struct Host {
     std::uint64_t copies = 0, available = UINT64_MAX;
@@ -90,7 +90,7 @@ std::string too_small(const Group& world, std::int64_t copy_bytes) {
   return "";
 }
 
-// 0: nothing is copied, so that saves are not asynchronous.
+// Limit of the memory for copies. 0: no copies, so saves are synchronous.
 std::int64_t staging_bytes(const Group& world, bool async, std::int64_t copy_bytes) {
   if (!async) return 0;
   const std::string why = too_small(world, copy_bytes);
@@ -177,7 +177,7 @@ void Saved::restore(parallel::ParallelModel& model, const Group& world) const {
         "cannot resume, since the checkpoint is of another model or optimizer: " + error.message());
   }
   if (!model.load_codec(reader_) && world.rank() == 0) {
-    log_warn("the codec begins without memory: the checkpoint has none of this codec on this mesh");
+    log_warn("the codec starts without state: the checkpoint has none for this codec and mesh");
   }
 }
 

@@ -1,10 +1,10 @@
-// How a training run is saved and resumed. A checkpoint holds
+// Saves and resumes a training run. A checkpoint holds
 //
-//   parts  model (parameters and buffers), optimizer, scaling (of the loss), codec (where gradients
+//   parts  model (parameters and buffers), optimizer, scaling (of the loss), codec (if gradients
 //          are compressed)
 //   state  step, epoch, position, running sum of the epoch's loss, seed, global batch
 //
-// Random numbers need no state: each is a function of seed, epoch, sample, step and place.
+// Random numbers need no state: each is a function of seed, epoch, sample, step and rank position.
 #pragma once
 
 #include <cstdint>
@@ -25,25 +25,25 @@ struct Progressed {
   data::SamplerState sampler;  // where the next batch starts
   double epoch_loss = 0;       // summed over the samples of this epoch so far
   std::uint64_t seed = 0;
-  std::int64_t batch = 0;  // global
+  std::int64_t batch = 0;  // global batch size
 };
 
-// Saves a run's checkpoints, each rank its own slices, in the background where that is asked for
-// and memory allows it.
+// Saves the checkpoints of a run. Each rank writes its own slices, in the background if async is
+// set and there is enough memory.
 class RunSaver {
  public:
   struct Options {
-    std::string folder;  // rank 0's counts
+    std::string folder;  // used on rank 0 only
     int keep = 3;        // 0: all
     bool async = true;
   };
-  // Collective. Makes the memory for the copies that asynchronous saves need.
+  // Allocates the memory for the copies that asynchronous saves need. Collective.
   RunSaver(const Group& world, parallel::ParallelModel& model, const Options& options);
 
-  // Starts to save the model and its optimizer as they are between two steps. Collective. Waits for
-  // the save before. One that failed is logged as an error on rank 0; training can go on.
+  // Starts to save the model and its optimizer. Call between two steps. Waits for the previous
+  // save. If that one failed, rank 0 logs an error, and training can continue. Collective.
   void save(const Progressed& progressed);
-  // Logs a save that has ended meanwhile. Not collective.
+  // Logs the result of a save that has ended since. Not collective.
   void poll();
   // Waits for the last save. Collective. Throws its error on all ranks.
   void finish();
@@ -66,8 +66,8 @@ class Saved {
   explicit Saved(checkpoint::Reader reader) : reader_(std::move(reader)) {}
 
   const checkpoint::Reader& reader() const { return reader_; }
-  // Throws Error(kCorrupt) where a number is missing, Error(kInvalidArgument) where the run had
-  // another seed or global batch.
+  // Throws Error(kCorrupt) if a number is missing, Error(kInvalidArgument) if the run had another
+  // seed or global batch size.
   Progressed progress(std::uint64_t seed, std::int64_t batch) const;
   // Collective. Throws Error(kInvalidArgument) naming the first tensor that is missing or has
   // another shape.
@@ -77,9 +77,9 @@ class Saved {
   checkpoint::Reader reader_;
 };
 
-// The newest complete checkpoint in the folder that rank 0 names, for every rank (so several hosts
-// need a shared folder); nullopt when there is none. Damaged ones are passed over with a warning;
-// throws Error(kCorrupt) where all are. Collective.
+// The newest complete checkpoint in rank 0's `folder`; nullopt if there is none. Every rank opens
+// it, so several hosts need a shared folder. Damaged checkpoints are skipped with a warning. Throws
+// Error(kCorrupt) if all are damaged. Collective.
 std::optional<Saved> load_latest(const Group& world, const std::string& folder);
 
 }  // namespace weft::train::internal

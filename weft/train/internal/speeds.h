@@ -1,5 +1,5 @@
-// Shares of a batch by speed: what each replica computes in a second, and the shares that follow
-// from it (data/balance.h).
+// Measures the samples per second of each replica and derives its share of a batch
+// (data/balance.h).
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ class Speeds {
  public:
   explicit Speeds(const Mesh& mesh);
 
-  // What this rank did since the last rebalance(); seconds: of forward and backward, without
-  // waiting.
+  // Adds work of this rank. `seconds`: time of forward and backward, without waiting for other
+  // ranks.
   void add(std::int64_t samples, double seconds);
-  // Collective. Weights of the replicas' shares, the same on all ranks, where they are by a
-  // twentieth of an even share or more from those given last (at first: even ones). A replica is as
-  // fast as its slowest rank.
+  // New weights of the replicas' shares, the same on all ranks. nullopt if every weight is within
+  // 5% of an even share of the last one returned (at first: even weights). A replica is as fast as
+  // its slowest rank. Collective.
   std::optional<std::vector<double>> rebalance();
 
  private:
   const Group world_;
-  std::vector<std::size_t> replica_of_;  // by rank
+  std::vector<std::size_t> replica_of_;  // indexed by rank
   data::Balance balance_;
   std::vector<double> given_;
   std::int64_t samples_ = 0;

@@ -68,8 +68,8 @@ StepLog::Seen StepLog::reduce(double sum, Wishes wishes, bool show_ranks) {
   return seen;
 }
 
-// Collective: the sum is the same on all ranks, so that all come here. -1: the parts are finite,
-// and their sum is not.
+// -1: all parts are finite, but their sum is not. Collective: the sum is the same on all ranks, so
+// all ranks call this.
 int StepLog::first_rank_not_finite(const Step& step) const {
   const bool good = std::all_of(step.losses.begin(), step.losses.end(),
                                 [](double loss) { return std::isfinite(loss); });
@@ -95,7 +95,7 @@ observe::RankState StepLog::state() const {
           static_cast<double>(traffic.sent_bytes), static_cast<double>(traffic.shared_bytes)};
 }
 
-// Memory, traffic, the slowest rank, and its time to compute over the median rank's.
+// Memory, traffic, the slowest rank, and its compute time divided by the median rank's.
 observe::Values StepLog::group_values(std::span<const observe::RankState> ranks,
                                       std::span<const double> moved) const {
   observe::Values values{

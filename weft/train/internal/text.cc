@@ -40,7 +40,7 @@ models::GptOptions gpt_options(const Config& config, std::int64_t vocabulary) {
   }
   if (options.width % options.heads != 0) {
     throw Error(Errc::kBadConfig,
-                "model.width = " + std::to_string(options.width) + " is no multiple of the " +
+                "model.width = " + std::to_string(options.width) + " is not a multiple of the " +
                     std::to_string(options.heads) + " heads; use " +
                     std::to_string((options.width / options.heads + 1) * options.heads));
   }
@@ -149,7 +149,7 @@ void load_parameters(torch::nn::Module& model, const parallel::TensorParallel& t
                          begin = std::min(over.whole, tp.rank() * part);
       slice.shape[dim] = over.whole;
       slice.offset[dim] = begin;
-      slice.tensor.zero_();  // what lies beyond the whole
+      slice.tensor.zero_();  // padding beyond the whole tensor
       slice.tensor = slice.tensor.narrow(over.dim, 0, std::min(part, over.whole - begin));
     }
     mine.push_back(std::move(slice));

@@ -1,5 +1,5 @@
-// What training on text and generating it share: model and tokenizer of a configuration, and
-// parameters from a checkpoint.
+// Shared by training on text and text generation: creates model and tokenizer from a configuration,
+// and loads parameters from a checkpoint.
 #pragma once
 
 #include <memory>
@@ -15,39 +15,39 @@
 
 namespace weft::train::internal {
 
-// Throws Error(kBadConfig) in the recipe's words for sizes that make no model.
+// Throws Error(kBadConfig), which names the keys of the recipe, for invalid sizes.
 models::GptOptions gpt_options(const Config& config, std::int64_t vocabulary);
 models::LstmOptions lstm_options(const Config& config, std::int64_t vocabulary);
 
-// That model as blocks.
+// The same model as a list of blocks.
 parallel::BlockModel text_blocks(const Config& config, std::int64_t vocabulary);
 
 // FLOPs of one token in forward and backward of a GPT: 6 N + 12 L H Q T (Chowdhery et al., "PaLM:
 // Scaling Language Modeling with Pathways", 2022, appendix B). L, H, Q: layers, heads and their
-// width. T: tokens of a sequence. N: weights of the matrices that a token is multiplied with, which
-// includes the output layer and the router and leaves out look-ups, norms, biases, and experts that
+// width. T: tokens of a sequence. N: weights of the matrices that a token is multiplied with. N
+// includes the output layer and the router. It excludes embeddings, norms, biases, and experts that
 // the token does not use.
 double gpt_flops_per_token(models::GptOptions options);
 
-// The files that data.file names: itself, or those of the folder by name, links left out. Throws
-// Error(kBadConfig) where there are none.
+// The text files of data.file: the file itself, or the files of the folder, sorted by name, without
+// links. Throws Error(kBadConfig) if there are none.
 std::vector<std::string> text_files(const Config& config);
 
-// What data.tokenizer means as the text of a tokenizer.json: that of the file, or learned from the
-// files for "bpe:4096"; empty for "bytes". Throws Error(kBadConfig).
+// The contents of a tokenizer.json for data.tokenizer: read from the file, or trained on `files`
+// for "bpe:4096"; empty for "bytes". Throws Error(kBadConfig).
 std::string tokenizer_text(const Config& config, const std::vector<std::string>& files);
-// Of such a text.
+// Creates the tokenizer from these contents.
 std::unique_ptr<data::text::Tokenizer> make_tokenizer(const std::string& json);
-// What ends a document: the token <|endoftext|>, else </s>, else none.
+// The token that ends a document: <|endoftext|>, else </s>, else "".
 std::string end_token(const data::text::Tokenizer& tokenizer);
 
-// Reads the model's parameters from a checkpoint's part "model"; each rank of tp reads its slices
-// alone. Throws Error(kInvalidArgument) naming the first tensor that is missing or has another
+// Reads the model's parameters from a checkpoint's part "model"; each rank of tp reads only its
+// slices. Throws Error(kInvalidArgument) naming the first tensor that is missing or has another
 // shape.
 void load_parameters(torch::nn::Module& model, const parallel::TensorParallel& tp,
                      const checkpoint::Reader& saved);
-// The likeliest token at each position of this rank's logits: int64, logits' shape without the
-// last. Collective over tp, the same on all of its ranks.
+// The most likely token at each position: int64, shape of this rank's `logits` without the last
+// dimension. Collective over tp; the result is the same on all of its ranks.
 at::Tensor likeliest(const at::Tensor& logits, std::int64_t vocabulary,
                      const parallel::TensorParallel& tp);
 

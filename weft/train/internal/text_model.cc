@@ -19,8 +19,8 @@ using nlohmann::json;
 
 constexpr std::size_t kMostBytes = std::size_t{128} << 20;
 
-// Of one TemplateProcessing ({"single": [{"SpecialToken": {"id": "<s>", …}}, {"Sequence": …}]}), or
-// of the first in a Sequence that has any.
+// Leading special token of a TemplateProcessing ({"single": [{"SpecialToken": {"id": "<s>", …}},
+// {"Sequence": …}]}), or of the first such processor in a Sequence.
 std::string first_special(const json& processor) {
   if (!processor.is_object()) return "";
   if (processor.contains("processors") && processor.at("processors").is_array()) {
@@ -51,7 +51,7 @@ TextModel load_huggingface_folder(const std::string& folder, const parallel::Ten
   if (source.tokenizer->vocab_size() > config.options.vocabulary) {
     throw Error(Errc::kBadConfig, folder + "/tokenizer.json has " +
                                       std::to_string(source.tokenizer->vocab_size()) +
-                                      " tokens, the model of config.json " +
+                                      " tokens, but the model of config.json has " +
                                       std::to_string(config.options.vocabulary));
   }
   models::Gpt gpt(config.options, tp);
@@ -75,7 +75,7 @@ TextModel load_run(const std::string& folder, const parallel::TensorParallel& tp
   WEFT_REQUIRE(fs::exists(folder + "/config.toml"),
                folder + " is no run folder: it has no config.toml");
   const Config config = Config::load(folder + "/config.toml", recipe_schema());
-  WEFT_REQUIRE(is_text(config), folder + " is no run of a text recipe (its data.name is \"" +
+  WEFT_REQUIRE(is_text(config), folder + " is not a run of a text recipe (its data.name is \"" +
                                     config.get_string("data.name") + "\")");
   const auto latest = checkpoint::latest(folder + "/ckpt");
   WEFT_REQUIRE(latest.folder, folder +
@@ -100,7 +100,7 @@ TextModel load_run(const std::string& folder, const parallel::TensorParallel& tp
     load_parameters(*gpt, tp, saved);
     take_gpt(source, gpt);
   }
-  // What follows an end token is the start of a document.
+  // The token after an end token starts a document, so an end token can start the text.
   if (const auto end = source.tokenizer->id_of(end_token(*source.tokenizer))) {
     source.ends.push_back(*end);
     source.start = *end;

@@ -1,4 +1,4 @@
-// Texts, and the models that continue them.
+// Task of text recipes: token batches for GPT and LSTM models.
 //
 //   data.file ─ tokenizer ─> tokens.bin (rank 0, in the run folder) ─ windows ─> batches of rows
 #include <ATen/ATen.h>
@@ -26,8 +26,8 @@ using parallel::Tensors;
 
 constexpr std::int64_t kAnyVocabulary = 1;
 
-// Whole documents at the end of the text; where these are too few, or there is but one, the end of
-// the last one.
+// Holds out whole documents at the end of the text. If these are too short, or there is only one
+// document, holds out the end of the text instead.
 text::TokenSplit held_out(const text::TokenFile& file, double part, std::int64_t length) {
   const auto whole = text::split_tokens(file, part);
   if (whole.validation.size() > length) return whole;
@@ -39,8 +39,8 @@ text::TokenSplit held_out(const text::TokenFile& file, double part, std::int64_t
   return {{0, cut}, {cut, file.size()}};
 }
 
-// Inputs and targets are int64 [rows, length]. `apart`: each position's document number is a second
-// input.
+// Inputs and targets are int64 [rows, length]. `apart` adds a second input: the document number of
+// each position.
 data::Source rows_of(std::shared_ptr<const text::Rows> rows, bool apart) {
   const std::int64_t size = rows->size();
   return {size, [rows = std::move(rows), apart](const data::Share& share) {
@@ -65,7 +65,7 @@ at::Tensor sum_of(const at::Tensor& sum, const at::Tensor& counted) {
   return at::stack({sum.to(at::kDouble), counted.sum().to(at::kDouble)});
 }
 
-// Means over tokens, in nats and as a share.
+// Means over tokens: the loss in nats, and the accuracy as a share.
 std::vector<Metric> metrics_of(std::int64_t vocabulary) {
   const auto loss = [vocabulary](const Tensors& outputs, const Tensors& targets,
                                  const Contexts& with) {
@@ -120,7 +120,7 @@ class TextTask final : public RecipeTask {
   }
 
  private:
-  // On rank 0: gives the file of the tokens.
+  // Tokenizes the text and returns the path of tokens.bin. Rank 0 only.
   std::string write_tokens(const std::string& folder);
   std::shared_ptr<const text::Rows> packed(const text::TokenFile& file, const data::Range& range,
                                            const char* what) const;
@@ -129,7 +129,7 @@ class TextTask final : public RecipeTask {
   const Group world_;
   const bool resume_;
   parallel::BlockModel model_;
-  // of the text, and the tokenizer.json that the recipe means: rank 0's
+  // The text files and the contents of the recipe's tokenizer.json. Rank 0 only.
   std::vector<std::string> files_;
   std::string json_;
   std::int64_t vocabulary_ = 0;
@@ -162,7 +162,7 @@ std::shared_ptr<const text::Rows> TextTask::packed(const text::TokenFile& file,
   return rows;
 }
 
-// Rank 0 reads the text; the others map its tokens.
+// Rank 0 tokenizes the text. All ranks then map the file of tokens.
 Task TextTask::make(const std::string& folder) {
   const std::string tokens = folder.empty() ? "" : write_tokens(folder);
   vocabulary_ = make_tokenizer(comm::broadcast_text(world_, json_))->vocab_size();

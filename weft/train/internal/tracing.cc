@@ -22,13 +22,13 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
 }
 
-// A line on how well communication was hidden, as rank 0 saw it.
+// Logs how much communication was hidden behind compute on rank 0.
 void report(const std::vector<observe::Span>& spans, std::int64_t steps) {
   const auto ms = [&](std::int64_t ns) {
     return std::round(static_cast<double>(ns) / static_cast<double>(steps) / 1e4) / 100;
   };
   const auto moving = observe::busy(spans, "comm");
-  log_info("traced, in ms a step",
+  log_info("trace, in ms per step",
            {{"whole", ms(observe::busy(spans, "step"))},
             {"communication", ms(moving)},
             {"hidden", ms(moving - observe::busy_in_both(spans, "comm", "wait"))},

@@ -1,4 +1,4 @@
-// The time line of some steps, of all ranks in one file, on rank 0's clock.
+// Records a time line (trace) of some steps: all ranks in one file, on rank 0's clock.
 #pragma once
 
 #include <cstdint>
@@ -10,30 +10,30 @@
 namespace weft::train::internal {
 
 struct TraceSteps {
-  std::int64_t first = 0, last = 0;  // as metrics.jsonl counts them, both included; 0: none
+  std::int64_t first = 0, last = 0;  // inclusive, counted as in metrics.jsonl; 0: none
 };
 
-// "steps=10:15". Throws Error(kInvalidArgument) saying what is expected.
+// Parses "steps=10:15". Throws Error(kInvalidArgument), which names the expected form.
 TraceSteps parse_trace(const std::string& text);
 
 class Tracing {
  public:
   Tracing(Group world, TraceSteps steps) : world_(std::move(world)), steps_(steps) {}
 
-  // On rank 0: where the time line goes.
+  // Sets the output file, on rank 0.
   void write_to(std::string file) { file_ = std::move(file); }
 
-  // Null where nothing is to be recorded.
+  // Null if no steps are to be recorded.
   observe::Trace* trace() { return steps_.first > 0 ? &trace_ : nullptr; }
-  // Before and after each step, by its number. Collective after the last one: the ranks' spans come
-  // together and rank 0 writes the file.
+  // Call before and after each step, with its number. after() the last traced step is collective:
+  // it gathers the spans of all ranks, and rank 0 writes the file.
   void before(std::int64_t step) {
     if (step >= steps_.first && step <= steps_.last) trace_.record(true);
   }
   void after(std::int64_t step) {
     if (step == steps_.last) write();
   }
-  // Collective: writes what there is, where training ends before the last step that was asked for.
+  // Writes the recorded steps if training ended before the last requested one. Collective.
   void finish() {
     if (trace_.recording()) write();
   }
@@ -47,8 +47,8 @@ class Tracing {
   observe::Trace trace_;
 };
 
-// What to add to this rank's steady clock to get rank 0's, in nanoseconds. Collective: some
-// messages between rank 0 and each other rank, where they do not share a host, and with it a clock.
+// Nanoseconds to add to this rank's steady clock to get rank 0's. Collective: rank 0 exchanges some
+// messages with each other rank. Ranks of one host share a clock and exchange none.
 std::int64_t offset_to_rank0(const Group& world);
 
 }  // namespace weft::train::internal

@@ -79,7 +79,7 @@ bool Node::boolean_or(const char* key, bool otherwise) const {
 void Node::allow(std::initializer_list<std::string_view> keys) const {
   for (const auto& [key, value] : object().items()) {
     if (std::find(keys.begin(), keys.end(), key) == keys.end())
-      refuse(shown(key) + " is not known here");
+      refuse(shown(key) + " is not supported");
   }
 }
 
